@@ -1,0 +1,141 @@
+/*
+ * ckpt.h - checkpoints, format 1: written by any number of ranks in any topology, read by any other.
+ *
+ * The library sees named ranges of bytes in host memory and a directory. It knows nothing of MPI or of the trainer: each
+ * process works out from the topology alone which pieces of which logical tensors it holds, and nobody exchanges tensors.
+ *
+ *   <dir>/step-00000100/             exists only when complete
+ *     manifest.json                  what is where, with its own crc32c
+ *     shard-00000-of-00004.safetensors ...
+ *   <dir>/step-00000200.partial/     a save under way, or one that was cut off
+ *     shard-00002-of-00004.safetensors and shard-00002-of-00004.json (that shard's part of the manifest)
+ *   <dir>/latest                     a hint for people; never read
+ *
+ * Words: a *tensor* is a logical, unsharded, unpadded tensor of the model ("h.0.attn.c_attn.weight"). Each has one value
+ * a *kind*: "param", "exp_avg", "exp_avg_sq". A *piece* is a run of a tensor's elements that one shard holds. A shard file
+ * has one 1-D tensor a kind, all of the same length: its pieces, one after the other.
+ *
+ * doc/muster-checkpoint.5.scd describes the bytes. All functions return 0 or -1, or as stated, and fill *err.
+ */
+#ifndef MUSTER_CKPT_CKPT_H
+#define MUSTER_CKPT_CKPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stddef.h>
+
+#include "common/dtype.h"
+#include "common/error.h"
+
+#define CKPT_MAX_DIMS 4
+#define CKPT_NAME_SIZE 96
+
+struct ckpt_tensor {
+    char name[CKPT_NAME_SIZE];
+    int ndim;
+    uint64_t shape[CKPT_MAX_DIMS];
+};
+
+/*
+ * Elements [first, first + count) of the row-major flattening of a box of a tensor. The box is what one tensor-parallel
+ * rank holds (start 0 and the whole shape where the tensor is not split); [first, first + count) is what ZeRO left of it.
+ */
+struct ckpt_piece {
+    uint32_t tensor; /* index into the table of tensors that goes with the pieces */
+    uint64_t start[CKPT_MAX_DIMS], shape[CKPT_MAX_DIMS];
+    uint64_t first, count;
+};
+
+/* The logical state beside the tensors. */
+struct ckpt_state {
+    uint64_t step;             /* optimizer steps done */
+    uint64_t consumed_samples; /* progress, the one number */
+    uint64_t seed;             /* key of all random numbers */
+    uint64_t skipped_steps;
+    double loss_scale;
+    int dp, tp, pp, zero; /* who wrote it: for people, never needed to read it */
+};
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+/* One rank's part of a save. Everything is borrowed for the call. */
+struct ckpt_save {
+    const char *dir;
+    int shard, shards; /* this rank writes shard `shard` of `shards` */
+    const struct ckpt_tensor *tensors; /* the whole model's table, the same on every rank */
+    size_t ntensors;
+    const char *const *kinds; /* fp32 each */
+    size_t nkinds;
+    const struct ckpt_piece *pieces; /* may be none */
+    size_t npieces;
+    const void *const *sources; /* [npieces * nkinds], kind fastest: where piece p's elements of kind k lie */
+    struct ckpt_state state;
+    const char *job_text; /* the job file; may be NULL */
+};
+
+/*
+ * Write this rank's shard and its part of the manifest into <dir>/step-N.partial, checksummed from a staging buffer before
+ * the write, and fsync both. Creates directories as needed. A leftover partial of another topology or run is cleared by
+ * the first writer that finds it. On failure nothing that was committed is touched, and the error says how much room was wanted.
+ */
+int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
+
+/*
+ * If every shard of step N is complete, write manifest.json, fsync, rename the directory to its final name, fsync the
+ * parent. Any process may call it at any time, and several at once: returns 1 when step N is committed (now or before),
+ * 0 when shards are still missing, -1 on failure.
+ */
+int ckpt_commit(const char *dir, uint64_t step, struct error *err);
+
+/* Remove old checkpoints beyond the newest `keep` (0 keeps all), through <dir>/.trash. Never the last one that is whole. */
+int ckpt_prune(const char *dir, int keep, struct error *err);
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+struct ckpt;
+
+/*
+ * Open <path> = .../step-N: parses and checks the manifest (its crc, every name, offset and range; that the pieces of
+ * every tensor cover it exactly once), and every shard's size and header against it. Does not read the data.
+ * Fails with CODE_DATA and "path: what is wrong" (with the offset where there is one) for anything that does not fit.
+ */
+struct ckpt *ckpt_open(const char *path, struct error *err);
+void ckpt_close(struct ckpt *ckpt);
+
+const struct ckpt_state *ckpt_state(const struct ckpt *ckpt);
+const char *ckpt_job_text(const struct ckpt *ckpt); /* "" if none */
+const char *ckpt_path(const struct ckpt *ckpt);
+const struct ckpt_tensor *ckpt_tensors(const struct ckpt *ckpt, size_t *count);
+const char *const *ckpt_kinds(const struct ckpt *ckpt, size_t *count);
+int ckpt_shards(const struct ckpt *ckpt);
+uint64_t ckpt_bytes(const struct ckpt *ckpt);
+
+/*
+ * Read pieces of any other topology. `tensors` is the reader's table: names and shapes must be those of the checkpoint.
+ * targets [npieces * nkinds], kind fastest. The checksum of every 4 MiB block that is touched is verified before its bytes
+ * count; a mismatch is CODE_DATA naming file and offset.
+ */
+int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *const *kinds, size_t nkinds,
+              const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err);
+
+/* Read and check every byte of every shard, on `threads` threads. progress may be NULL; called from one thread at a time. */
+int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, uint64_t total, void *arg), void *arg,
+                struct error *err);
+
+/* ---- directories -------------------------------------------------------------------------------------------------- */
+
+/* Steps of the committed checkpoints in dir, newest first; *steps is malloc'ed. A dir that does not exist has none. */
+int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *err);
+
+/* "<dir>/step-00000100" into path. */
+void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step);
+
+/*
+ * Compare two checkpoints tensor by tensor, bit by bit, whatever topologies wrote them, in bounded memory. `differ` is
+ * called once for every tensor and kind that is not identical or not in both (reason says which, with the first element
+ * and both values). Returns the number of differences, or -1.
+ */
+int ckpt_diff(struct ckpt *a, struct ckpt *b,
+              void (*differ)(const char *tensor, const char *kind, const char *reason, void *arg), void *arg, struct error *err);
+
+#endif

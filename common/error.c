@@ -1,0 +1,68 @@
+#include "common/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void replace_newlines(char *text)
+{
+    for (; *text; text++)
+        if (*text == '\n' || *text == '\r')
+            *text = ' ';
+}
+
+int error_set(struct error *err, enum exit_code code, const char *format, ...)
+{
+    va_list args;
+
+    if (!err)
+        return -1;
+    err->code = code;
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    replace_newlines(err->text);
+    return -1;
+}
+
+int error_errno(struct error *err, enum exit_code code, const char *format, ...)
+{
+    int saved = errno;
+    va_list args;
+    size_t used;
+
+    if (!err)
+        return -1;
+    err->code = code;
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    used = strlen(err->text);
+    snprintf(err->text + used, sizeof err->text - used, ": %s", strerror(saved));
+    replace_newlines(err->text);
+    return -1;
+}
+
+int error_prefix(struct error *err, const char *format, ...)
+{
+    char rest[sizeof err->text];
+    va_list args;
+    size_t used;
+
+    if (!err)
+        return -1;
+    memcpy(rest, err->text, sizeof rest);
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    used = strlen(err->text);
+    snprintf(err->text + used, sizeof err->text - used, ": %.900s", rest);
+    replace_newlines(err->text);
+    return -1;
+}
+
+int error_report(const struct error *err)
+{
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, err->text);
+    return err->code ? (int)err->code : CODE_INTERNAL;
+}

@@ -1,0 +1,46 @@
+/*
+ * error.h - how every function of muster fails.
+ *
+ * A function that can fail returns 0 or -1 (or a pointer or NULL) and fills a struct error with one line that says what
+ * is wrong, where, and what would be right, and with the exit code that a program should end with because of it.
+ * Libraries never print and never exit; a program's main prints the line and returns the code.
+ *
+ *     struct error err;
+ *     if (job_load(&job, path, &err) < 0)
+ *         return error_report(&err);         // prints "muster-train: gpt.cfg:7: ..." and yields 78
+ */
+#ifndef MUSTER_COMMON_ERROR_H
+#define MUSTER_COMMON_ERROR_H
+
+#include <stdarg.h>
+
+/* Exit codes (sysexits). What requeuing cannot mend must not be STOPPED or PEER. */
+enum exit_code {
+    CODE_OK = 0,
+    CODE_USAGE = 64,    /* wrong command line */
+    CODE_DATA = 65,     /* bad data or checkpoint */
+    CODE_INTERNAL = 70, /* a bug in muster, or a library that failed without a reason of the user's */
+    CODE_IO = 74,       /* the operating system refused a read, a write or memory */
+    CODE_STOPPED = 75,  /* stopped on request, state saved: requeue me */
+    CODE_PEER = 76,     /* another rank was lost or hung: requeue me */
+    CODE_CONFIG = 78,   /* bad job file */
+};
+
+struct error {
+    enum exit_code code;
+    char text[1024]; /* one line, no newline at its end */
+};
+
+/* Fill *err; err may be NULL. Always returns -1, so that "return error_set(...)" reads well. */
+int error_set(struct error *err, enum exit_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* The same, with ": " and the text of errno (as it was on entry) at the end. */
+int error_errno(struct error *err, enum exit_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Put "context: " before the text that is there. Returns -1. */
+int error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* For mains only: prints "program: text" to stderr and returns the code (INTERNAL if nobody set one). */
+int error_report(const struct error *err);
+
+#endif

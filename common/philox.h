@@ -1,0 +1,33 @@
+/*
+ * philox.h - counter-based random numbers: any element of any stream, in any order, from its coordinates alone.
+ *
+ * Philox 4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11. A stream is
+ * keyed by (seed, site, step); its elements are numbered from 0. Since an element is a pure function of these, initial
+ * weights and dropout masks do not depend on how many ranks share the work.
+ */
+#ifndef MUSTER_COMMON_PHILOX_H
+#define MUSTER_COMMON_PHILOX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct philox_stream {
+    uint64_t seed;
+    uint32_t site; /* what the numbers are for: philox_site("h.3.attn.c_attn.weight") */
+    uint32_t step; /* training step, or 0 for initial weights */
+};
+
+/* The raw block function: 128 bits of counter and 64 of key to 128 random bits. */
+void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+/* A site's number: FNV-1a of its name. */
+uint32_t philox_site(const char *name);
+
+/* Element `index` of the stream, as 32 uniform bits, or as a double in [0, 1). */
+uint32_t philox_u32(struct philox_stream stream, uint64_t index);
+double philox_uniform(struct philox_stream stream, uint64_t index);
+
+/* Elements [first, first + count) of the stream as normal deviates (Box and Muller, from pairs of uniforms). */
+void philox_normal(float *out, size_t count, struct philox_stream stream, uint64_t first, double mean, double deviation);
+
+#endif

@@ -1,0 +1,220 @@
+/*
+ * kernels.h - arithmetic on one device. The one interface between the model and the hardware; kernels/cpu implements it,
+ * a GPU will. Knows nothing of ranks, layers or files.
+ *
+ * Every tensor is row-major and contiguous, and lies in memory of the device that works on it (device_alloc). "rows"
+ * are tokens of a micro-batch: row = sample * seq + position. Operations are enqueued in program order and may return
+ * before they are done; device_wait is the end of the queue.
+ *
+ * Operations do not return errors: the first failure sticks to the device, later operations do nothing, and
+ * device_status tells. The trainer asks once a step. This keeps the model's code as plain as the formulas.
+ *
+ *     struct device *dev = device_create("cpu", 2, &err);
+ *     const struct kernels *k = device_kernels(dev);
+ *     k->layernorm_forward(dev, &(struct layernorm){...});
+ *     if (device_status(dev, &err) < 0) ...
+ *
+ * Results are bitwise repeatable on the same device with the same shapes and the same number of threads, whatever the
+ * addresses. No operation depends on what its output held before, unless `accumulate` says so.
+ */
+#ifndef MUSTER_KERNELS_KERNELS_H
+#define MUSTER_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/dtype.h"
+#include "common/error.h"
+
+struct device;
+struct kernels;
+
+/* ---- the device ------------------------------------------------------------------------------------------------- */
+
+/* kind: "cpu". threads: 0 takes OMP_NUM_THREADS or the cores that this process may use. */
+struct device *device_create(const char *kind, int threads, struct error *err);
+void device_destroy(struct device *dev);
+const struct kernels *device_kernels(const struct device *dev);
+
+/* "cpu, avx512, 2 threads, oneDNN 2.6.3": for the log's first lines. Lives as long as the device. */
+const char *device_describe(const struct device *dev);
+int device_threads(const struct device *dev);
+
+/* 0, or the first failure since creation. */
+int device_status(struct device *dev, struct error *err);
+void device_wait(struct device *dev);
+
+/* The device's measured rate on a large fp32 product, in FLOP/s: the denominator of MFU where no peak is configured. */
+double device_measure_peak(struct device *dev);
+
+/* Two memory spaces. On a CPU both are host memory, counted apart. 64-byte aligned and touched, so that the pages exist. */
+enum memory { MEMORY_DEVICE, MEMORY_HOST };
+
+void *device_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err);
+void device_free(struct device *dev, enum memory space, void *pointer);
+size_t device_bytes_used(const struct device *dev, enum memory space);
+size_t device_bytes_peak(const struct device *dev, enum memory space);
+
+/* ---- operands ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * c[m,n] = epilogue( op(a)[m,k] * op(b)[k,n] )  (+ c when accumulate)
+ *
+ * transpose_a: a is stored [k,m]; transpose_b: b is stored [n,k]. ld* are row strides of what is stored, in elements;
+ * 0 means packed. Epilogues follow cuBLASLt, so that a GPU can fuse them:
+ *   NONE       c = ab
+ *   BIAS       c = ab + bias[n]
+ *   BIAS_GELU  aux[m,n] = ab + bias, c = gelu(aux)           (aux is kept for the backward pass)
+ *   DGELU      c = ab * gelu'(aux)
+ * gelu is the tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+ */
+enum epilogue { EPILOGUE_NONE, EPILOGUE_BIAS, EPILOGUE_BIAS_GELU, EPILOGUE_DGELU };
+
+struct matmul {
+    int m, n, k;
+    bool transpose_a, transpose_b, accumulate;
+    int lda, ldb, ldc;
+    enum epilogue epilogue;
+    enum dtype dtype;
+    const void *a, *b, *bias;
+    void *aux, *c;
+};
+
+/*
+ * Residual and LayerNorm (eps 1e-5), fused:
+ *   sum = x + residual (residual may be NULL: sum = x and is not written);  y = (sum - mean) * rstd * gamma + beta
+ * mean and rstd [rows] fp32 are kept for the backward pass.
+ */
+struct layernorm {
+    int rows, cols;
+    enum dtype dtype;
+    const void *x, *residual, *gamma, *beta;
+    void *sum, *y;
+    float *mean, *rstd;
+};
+
+/*
+ * Backward: dx = gradient with respect to sum, plus `dresidual` where not NULL (what flows around the norm; may be the same
+ * buffer as dx). dgamma and dbeta [cols] are overwritten.
+ */
+struct layernorm_backward {
+    int rows, cols;
+    enum dtype dtype;
+    const void *dy, *sum, *gamma, *dresidual;
+    const float *mean, *rstd;
+    void *dx, *dgamma, *dbeta;
+};
+
+/*
+ * Scaled dot-product attention over packed projections: qkv [batch*seq, 3*heads*head_size] holds Q | K | V, each
+ * heads x head_size. out [batch*seq, heads*head_size]. Computed in tiles with an online softmax (FlashAttention, arXiv
+ * 2205.14135): no seq x seq matrix is ever stored. lse [batch, heads, seq] fp32, the log-sum-exp of each row of scores,
+ * is kept for the backward pass, which recomputes the probabilities. Scale is 1/sqrt(head_size).
+ * lengths [batch]: keys at and after lengths[b] are masked (padding); NULL means all are seq.
+ */
+struct attention {
+    int batch, seq, heads, head_size;
+    bool causal;
+    enum dtype dtype;
+    const void *qkv;
+    const int32_t *lengths;
+    void *out;
+    float *lse;
+};
+
+struct attention_backward {
+    int batch, seq, heads, head_size;
+    bool causal;
+    enum dtype dtype;
+    const void *qkv, *out, *dout;
+    const float *lse;
+    const int32_t *lengths;
+    void *dqkv; /* [batch*seq, 3*heads*head_size], overwritten */
+};
+
+/*
+ * x[r,:] = wte[tokens[r] - vocab_first, :] + wpe[r % seq, :]. Tokens outside [vocab_first, vocab_first + vocab) contribute
+ * no wte row (another tensor-parallel rank has it); wpe NULL adds no positions.
+ */
+struct embedding {
+    int rows, seq, cols;
+    int vocab_first, vocab;
+    enum dtype dtype;
+    const int32_t *tokens;
+    const void *wte, *wpe;
+    void *x;
+};
+
+/* dwte += the rows of dx, by token; dwpe = sum over samples (overwritten; NULL for none). Deterministic. */
+struct embedding_backward {
+    int rows, seq, cols;
+    int vocab_first, vocab;
+    enum dtype dtype;
+    const int32_t *tokens;
+    const void *dx;
+    void *dwte, *dwpe;
+};
+
+/*
+ * Cross-entropy over a slice of the vocabulary, in two passes, so that tensor-parallel ranks can combine between them
+ * (maximum of max; then, with each sum rescaled by exp(max - global max), the sums of sum and target):
+ *   stats:  max[r], sum[r] = sum_j exp(logits[r,j] - max[r]), target[r] = logits[r, target] or 0 if not in this slice
+ *   finish: loss[r] = log(sum) + max - target;  logits <- (softmax - onehot) * scale, overwritten in place
+ * Rows whose target is negative have loss 0 and gradient 0. Columns from `vocab` to `stride` are padding: they do not
+ * count, and their gradient is 0.
+ */
+struct cross_entropy {
+    int rows, vocab, stride; /* logits [rows, stride] */
+    int vocab_first;
+    enum dtype dtype;
+    const int32_t *targets;
+    void *logits;
+    float *max, *sum, *target, *loss;
+    float scale; /* of the gradient; usually loss_scale / tokens in the global batch */
+};
+
+/*
+ * One AdamW step (decoupled decay; Loshchilov and Hutter, arXiv 1711.05101) on fp32 state:
+ *   g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
+ *   p -= lr * ( m/bias1 / (sqrt(v/bias2) + eps) + weight_decay * p ),  bias_i = 1 - b_i^step
+ * Element by element: the result of an element does not depend on where in the buffer it lies.
+ */
+struct adamw {
+    size_t count;
+    float *param, *exp_avg, *exp_avg_sq;
+    const float *grad;
+    float grad_scale, lr, beta1, beta2, eps, weight_decay;
+    float bias1, bias2;
+};
+
+/* ---- operations ---------------------------------------------------------------------------------------------------- */
+
+struct kernels {
+    void (*matmul)(struct device *, const struct matmul *);
+    /* db[n] = column sums of dy[rows, n]; overwritten */
+    void (*bias_backward)(struct device *, enum dtype, void *db, const void *dy, int rows, int n);
+
+    void (*layernorm_forward)(struct device *, const struct layernorm *);
+    void (*layernorm_backward)(struct device *, const struct layernorm_backward *);
+    void (*attention_forward)(struct device *, const struct attention *);
+    void (*attention_backward)(struct device *, const struct attention_backward *);
+    void (*embedding_forward)(struct device *, const struct embedding *);
+    void (*embedding_backward)(struct device *, const struct embedding_backward *);
+    void (*cross_entropy_stats)(struct device *, const struct cross_entropy *);
+    void (*cross_entropy_finish)(struct device *, const struct cross_entropy *);
+    void (*adamw)(struct device *, const struct adamw *);
+
+    /* y = x (1 read, 1 write); y += x; y = 0 */
+    void (*copy)(struct device *, void *y, const void *x, size_t bytes);
+    void (*add)(struct device *, enum dtype, void *y, const void *x, size_t count);
+    void (*zero)(struct device *, void *y, size_t bytes);
+
+    /*
+     * Sum of squares in fp64. Blocks of 4096 elements are summed alone and then in order, so the result does not depend
+     * on the number of threads. *result is host memory and valid on return (the call waits). NaN and infinity show in it.
+     */
+    void (*sum_of_squares)(struct device *, double *result, const float *x, size_t count);
+};
+
+#endif
