@@ -1,0 +1,227 @@
+/* checkpoint.c - saving and restoring an engine through ckpt/. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "trainer/engine.h"
+
+enum { COMMIT_SECONDS = 60 }; /* how long a network filesystem may take to show other nodes' files */
+
+/*
+ * Every rank learns whether all succeeded. When some did not, all get the error of the lowest rank that failed. `result`
+ * is this rank's own, with *err filled when it is negative.
+ */
+static int agree(struct engine *e, int result, struct error *err)
+{
+    int rank = comm_rank(e->world), size = comm_size(e->world);
+    double culprit = result < 0 ? size - rank : 0; /* the greatest is the lowest rank */
+    struct error shared = {0};
+
+    if (comm_max_f64(e->world, &culprit, 1, &shared) < 0) {
+        *err = shared;
+        return -1;
+    }
+    if (culprit == 0)
+        return 0;
+    if (rank == size - (int)culprit)
+        shared = *err;
+    if (comm_broadcast(e->world, &shared, sizeof shared, size - (int)culprit, err) < 0)
+        return -1;
+    *err = shared;
+    return -1;
+}
+
+/* A name for this save that no other attempt at the same step has, the same on every rank. */
+static int attempt_name(struct engine *e, char *name, size_t size, struct error *err)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    memset(name, 0, size);
+    snprintf(name, size, "%" PRIx64 "-%x", (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, (unsigned)getpid());
+    return comm_broadcast(e->world, name, size, 0, err);
+}
+
+static int write_shard(struct engine *e, const char *attempt, struct error *err)
+{
+    struct ckpt_save save = {
+        .dir = e->job->checkpoint.dir,
+        .attempt = attempt,
+        .shard = comm_rank(e->world),
+        .shards = comm_size(e->world),
+        .tensors = e->units->tensors,
+        .ntensors = e->units->ntensors,
+        .kinds = zero_kinds,
+        .nkinds = ZERO_KINDS,
+        .job_text = e->job->text,
+        .state = {.step = e->step, .consumed_samples = e->consumed_samples, .seed = e->job->batch.seed,
+                  .skipped_steps = e->skipped_steps, .loss_scale = 1.0, .dp = e->mesh.dp, .tp = e->mesh.tp,
+                  .pp = e->mesh.pp, .zero = e->job->parallel.zero},
+    };
+    struct ckpt_piece *pieces;
+    void **addresses;
+    int result;
+
+    if (zero_pieces(e->zero, true, &pieces, &addresses, &save.npieces, err) < 0)
+        return -1;
+    save.pieces = pieces;
+    save.sources = (const void *const *)addresses;
+    result = ckpt_write_shard(&save, err);
+    free(pieces);
+    free(addresses);
+    return result;
+}
+
+/* All shards are written; a network filesystem may show them here a little later. */
+static int commit(struct engine *e, struct error *err)
+{
+    for (int tries = 0;; tries++) {
+        int committed = ckpt_commit(e->job->checkpoint.dir, e->step, err);
+
+        if (committed != 0)
+            return committed < 0 ? -1 : 0;
+        if (tries >= COMMIT_SECONDS * 10)
+            return error_set(err, CODE_IO, "%s: step %" PRIu64 ": some shards did not become visible here in %d seconds",
+                             e->job->checkpoint.dir, e->step, COMMIT_SECONDS);
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+}
+
+int engine_save(struct engine *e, struct error *err)
+{
+    char attempt[48];
+    int result;
+
+    device_wait(e->dev);
+    if (attempt_name(e, attempt, sizeof attempt, err) < 0 || agree(e, write_shard(e, attempt, err), err) < 0)
+        return -1;
+    result = comm_rank(e->world) == 0 ? commit(e, err) : 0;
+    if (result == 0 && comm_rank(e->world) == 0) {
+        struct error ignored; /* old checkpoints that cannot be removed are no reason to call this one failed */
+
+        ckpt_prune(e->job->checkpoint.dir, e->job->checkpoint.keep, &ignored);
+    }
+    return agree(e, result, err);
+}
+
+/* ---- restoring ---- */
+
+/* Names and shapes must be ours: another model's checkpoint is the user's mistake, not a damaged file. */
+static int same_model(const struct engine *e, const struct ckpt *ckpt, struct error *err)
+{
+    size_t count;
+    const struct ckpt_tensor *theirs = ckpt_tensors(ckpt, &count);
+
+    for (size_t i = 0; i < count && i < e->units->ntensors; i++) {
+        const struct ckpt_tensor *ours = &e->units->tensors[i];
+
+        if (strcmp(ours->name, theirs[i].name) != 0)
+            return error_set(err, CODE_CONFIG, "%s is of another model: it has %s where the job file's model has %s",
+                             ckpt_path(ckpt), theirs[i].name, ours->name);
+        if (ours->ndim != theirs[i].ndim || memcmp(ours->shape, theirs[i].shape, sizeof ours->shape) != 0)
+            return error_set(err, CODE_CONFIG,
+                             "%s is of another model: its %s is %" PRIu64 " x %" PRIu64 ", the job file's %" PRIu64
+                             " x %" PRIu64,
+                             ckpt_path(ckpt), ours->name, theirs[i].shape[0], theirs[i].ndim > 1 ? theirs[i].shape[1] : 1,
+                             ours->shape[0], ours->ndim > 1 ? ours->shape[1] : 1);
+    }
+    if (count != e->units->ntensors)
+        return error_set(err, CODE_CONFIG, "%s is of another model: it has %zu tensors, the job file's model %zu",
+                         ckpt_path(ckpt), count, e->units->ntensors);
+    return 0;
+}
+
+static int read_tensors(struct engine *e, struct ckpt *ckpt, struct error *err)
+{
+    struct ckpt_piece *pieces;
+    void **addresses;
+    size_t npieces;
+    int result;
+
+    if (zero_pieces(e->zero, false, &pieces, &addresses, &npieces, err) < 0)
+        return -1;
+    zero_clear(e->zero);
+    device_wait(e->dev);
+    result = ckpt_read(ckpt, e->units->tensors, e->units->ntensors, zero_kinds, ZERO_KINDS, pieces, npieces, addresses, err);
+    free(pieces);
+    free(addresses);
+    return result;
+}
+
+/* 0; or -1 with CODE_CONFIG when no checkpoint of this directory can be meant, else when this one is not usable. */
+static int load_one(struct engine *e, uint64_t step, struct error *err)
+{
+    char path[JOB_PATH_SIZE + 64];
+    struct ckpt *ckpt;
+    int result;
+
+    ckpt_step_path(path, sizeof path, e->job->checkpoint.dir, step);
+    ckpt = ckpt_open(path, err);
+    if (!ckpt)
+        return -1;
+    result = same_model(e, ckpt, err) < 0 || read_tensors(e, ckpt, err) < 0 ? -1 : 0;
+    if (result == 0) {
+        const struct ckpt_state *state = ckpt_state(ckpt);
+
+        e->step = state->step;
+        e->consumed_samples = state->consumed_samples;
+        e->skipped_steps = state->skipped_steps;
+    }
+    ckpt_close(ckpt);
+    return result;
+}
+
+/* Rank 0 looks, all get the same list: directories need not look alike on every node at the same moment. */
+static int shared_list(struct engine *e, uint64_t **steps, size_t *count, struct error *err)
+{
+    uint64_t n = 0;
+    int result = 0;
+
+    *steps = NULL;
+    if (comm_rank(e->world) == 0) {
+        result = ckpt_list(e->job->checkpoint.dir, steps, count, err);
+        n = result < 0 ? 0 : *count;
+    }
+    if (agree(e, result, err) < 0 || comm_broadcast(e->world, &n, sizeof n, 0, err) < 0)
+        goto fail;
+    if (comm_rank(e->world) != 0 && !(*steps = calloc(n + 1, sizeof **steps)))
+        result = error_set(err, CODE_IO, "out of memory for a list of %" PRIu64 " checkpoints", n);
+    if (agree(e, result, err) < 0 || (n && comm_broadcast(e->world, *steps, n * sizeof **steps, 0, err) < 0))
+        goto fail;
+    *count = n;
+    return 0;
+fail:
+    free(*steps);
+    return -1;
+}
+
+int engine_restore(struct engine *e, void (*skipped)(const char *why), struct error *err)
+{
+    uint64_t *steps;
+    size_t count;
+    int result = 0;
+
+    if (shared_list(e, &steps, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        result = agree(e, load_one(e, steps[i], err), err);
+        if (result == 0 || err->code == CODE_CONFIG || err->code == CODE_PEER)
+            break;
+        skipped(err->text);
+    }
+    free(steps);
+    if (result == 0 && count > 0)
+        return zero_loaded(e->zero, err) < 0 ? -1 : 1;
+    if (result < 0 && err->code != CODE_CONFIG && err->code != CODE_PEER) {
+        struct error last = *err;
+
+        return error_set(err, CODE_DATA,
+                         "%s: none of its %zu checkpoints can be read (the last tried: %.600s); "
+                         "to start anew, move them away or set another checkpoint.dir",
+                         e->job->checkpoint.dir, count, last.text);
+    }
+    return result;
+}

@@ -1,0 +1,72 @@
+/*
+ * comm.h - groups of ranks and what they do together. Every axis of the mesh (dp, tp, pp) is one struct comm, and so is
+ * the world. Implementations: self (one rank, no library), mpi (CPU nodes; MPICH over PMI2).
+ *
+ * Every rank of a group must call the same operations in the same order. Operations begin with a start function and end
+ * with comm_wait; between the two the buffers belong to the operation. Several may be under way at once. The blocking
+ * forms are start and wait in one.
+ *
+ * Sums are taken in a fixed binary tree over the ranks, ((0+1)+(2+3))+..., whatever the network, the placement or the
+ * library's mood: the same inputs give the same bits, and the sum of 2^k ranks equals the sum of 2^(k-1) ranks that had
+ * added neighbours' inputs first. A reduce-scatter and an all-reduce of the same buffers agree bit by bit.
+ *
+ * Waiting gives the core away (sched_yield) rather than spinning, so that ranks may outnumber cores.
+ */
+#ifndef MUSTER_TRAINER_COMM_COMM_H
+#define MUSTER_TRAINER_COMM_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/dtype.h"
+#include "common/error.h"
+
+struct comm;
+struct comm_request;
+
+/*
+ * All ranks that the launcher started: MPI when a PMI environment says that there are several, otherwise one rank alone.
+ * Fails with CODE_USAGE when Slurm started several tasks without PMI2 (each would believe itself alone).
+ * Call once, before threads; comm_world_finish after everything else, on every way out but a crash.
+ */
+struct comm *comm_world_create(struct error *err);
+void comm_world_finish(struct comm *world);
+
+/* For a rank that fails alone, while others wait for it: ends all ranks, this one with `code`. Returns only when alone. */
+void comm_world_abort(struct comm *world, enum exit_code code);
+
+/* The ranks with the same color, in the order of key; collective over parent. */
+struct comm *comm_split(struct comm *parent, int color, int key, struct error *err);
+void comm_destroy(struct comm *comm);
+
+int comm_rank(const struct comm *comm);
+int comm_size(const struct comm *comm);
+const char *comm_describe(const struct comm *comm); /* "MPICH 4.0.2" or "one process" */
+
+/* ---- collectives ------------------------------------------------------------------------------------------------- */
+
+/* recv[count] = sum over ranks of their send[rank * count ... ]; send has size * count elements and is left as it is.
+ * recv may be that part of send which is this rank's. */
+struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
+                                               struct error *err);
+
+/* Each rank's buffer[rank * count .. + count) is spread to all: buffer has size * count elements. */
+struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count, struct error *err);
+
+/* To and from one rank of the group, in order of posting. */
+struct comm_request *comm_start_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err);
+struct comm_request *comm_start_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err);
+
+/* Ends and frees the request; NULL is done already. Failure is CODE_PEER. */
+int comm_wait(struct comm_request *request, struct error *err);
+
+int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count, struct error *err);
+int comm_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count, struct error *err);
+int comm_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err);
+int comm_barrier(struct comm *comm, struct error *err);
+
+/* For a handful of scalars: every rank gets the tree sum, or the greatest, of each. NaN wins over every number in max. */
+int comm_sum_f64(struct comm *comm, double *values, size_t count, struct error *err);
+int comm_max_f64(struct comm *comm, double *values, size_t count, struct error *err);
+
+#endif

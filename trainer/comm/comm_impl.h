@@ -1,0 +1,44 @@
+/* comm_impl.h - what an implementation of comm.h provides; only files in this folder include it. */
+#ifndef MUSTER_TRAINER_COMM_COMM_IMPL_H
+#define MUSTER_TRAINER_COMM_COMM_IMPL_H
+
+#include "trainer/comm/comm.h"
+
+struct comm_ops {
+    struct comm *(*split)(struct comm *, int color, int key, struct error *err);
+    void (*destroy)(struct comm *);
+    struct comm_request *(*start_reduce_scatter)(struct comm *, enum dtype, void *recv, const void *send, size_t count,
+                                                 struct error *err);
+    struct comm_request *(*start_all_gather)(struct comm *, void *buffer, size_t bytes, struct error *err);
+    struct comm_request *(*start_broadcast)(struct comm *, void *buffer, size_t bytes, int root, struct error *err);
+    struct comm_request *(*start_send)(struct comm *, const void *buffer, size_t bytes, int peer, struct error *err);
+    struct comm_request *(*start_recv)(struct comm *, void *buffer, size_t bytes, int peer, struct error *err);
+    int (*wait)(struct comm_request *, struct error *err);
+    void (*finish)(struct comm *); /* of the world: end the library */
+    void (*abort)(struct comm *, enum exit_code code); /* NULL where there is nobody to take along */
+};
+
+struct comm {
+    const struct comm_ops *ops;
+    int rank, size;
+    char text[96];
+};
+
+struct comm_request {
+    struct comm *comm;
+};
+
+struct comm *comm_self_create(struct error *err);
+struct comm *comm_mpi_create(struct error *err);
+
+/* A request that was over when it began; comm_wait knows it and frees nothing. */
+extern struct comm_request comm_done;
+
+/*
+ * out[i] = the tree sum over ranks of parts[rank][i]. With n ranks the tree's left half has the greatest power of two
+ * below n. out may be one of the parts.
+ */
+void comm_tree_sum_f32(float *out, const float *const *parts, int ranks, size_t count);
+double comm_tree_sum_f64(const double *values, int ranks, size_t stride);
+
+#endif

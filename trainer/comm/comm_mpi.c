@@ -1,0 +1,324 @@
+/*
+ * comm_mpi.c - comm.h over MPI, for CPU nodes.
+ *
+ * A reduce-scatter is a pairwise exchange: every rank sends each peer that peer's part, and adds what it receives in the
+ * tree's order. That moves (p-1)/p of the buffer in each direction, as a ring does, in one round instead of p-1, and the
+ * order of the sum is ours. Everything is non-blocking underneath; MPI makes progress while someone waits.
+ */
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/comm/comm_impl.h"
+
+enum {
+    TAG_REDUCE = 1,
+    TAG_POINT = 2,
+    MAX_MESSAGE = 1 << 30, /* MPI counts are int */
+};
+
+struct comm_mpi {
+    struct comm base;
+    MPI_Comm handle;
+    bool world;
+};
+
+struct mpi_request {
+    struct comm_request base;
+    MPI_Request *pending;
+    int npending;
+    /* what a reduce-scatter does when all parts are in */
+    void *recv;
+    const void *own;
+    float *scratch; /* [size - 1][count], in rank order without this rank */
+    size_t count;
+};
+
+static struct comm_mpi *as_mpi(struct comm *comm)
+{
+    return (struct comm_mpi *)comm;
+}
+
+static int mpi_error(struct error *err, const struct comm *comm, const char *what, int code)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+
+    MPI_Error_string(code, text, &length);
+    return error_set(err, CODE_PEER, "rank %d of %d: %s failed: %s", comm->rank, comm->size, what, text);
+}
+
+static struct mpi_request *request_create(struct comm *comm, int npending, struct error *err)
+{
+    struct mpi_request *request = calloc(1, sizeof *request);
+
+    if (request)
+        request->pending = calloc((size_t)npending, sizeof *request->pending);
+    if (!request || !request->pending) {
+        free(request);
+        error_set(err, CODE_IO, "out of memory for a collective of %d ranks", comm->size);
+        return NULL;
+    }
+    request->base.comm = comm;
+    for (int i = 0; i < npending; i++)
+        request->pending[i] = MPI_REQUEST_NULL;
+    return request;
+}
+
+static void request_free(struct mpi_request *request)
+{
+    free(request->scratch);
+    free(request->pending);
+    free(request);
+}
+
+static struct comm_request *failed(struct mpi_request *request, const char *what, int code, struct error *err)
+{
+    mpi_error(err, request->base.comm, what, code);
+    request_free(request);
+    return NULL;
+}
+
+/* A transfer of any size as messages that MPI can count: the number of messages. */
+static int messages(size_t bytes)
+{
+    return bytes ? (int)((bytes + MAX_MESSAGE - 1) / MAX_MESSAGE) : 1;
+}
+
+static int post(struct mpi_request *request, bool sending, void *buffer, size_t bytes, int peer, int tag)
+{
+    MPI_Comm handle = as_mpi(request->base.comm)->handle;
+    size_t done = 0;
+    int code;
+
+    do {
+        size_t length = bytes - done < MAX_MESSAGE ? bytes - done : MAX_MESSAGE;
+        MPI_Request *slot = &request->pending[request->npending++];
+        char *at = (char *)buffer + done;
+
+        code = sending ? MPI_Isend(at, (int)length, MPI_BYTE, peer, tag, handle, slot)
+                       : MPI_Irecv(at, (int)length, MPI_BYTE, peer, tag, handle, slot);
+        done += length;
+    } while (done < bytes && code == MPI_SUCCESS);
+    return code;
+}
+
+static struct comm_request *mpi_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
+                                               struct error *err)
+{
+    size_t bytes = count * sizeof(float);
+    struct mpi_request *request;
+    int code = MPI_SUCCESS;
+
+    if (dtype != DTYPE_F32) {
+        error_set(err, CODE_INTERNAL, "comm: only fp32 sums are in this version");
+        return NULL;
+    }
+    request = request_create(comm, 2 * (comm->size - 1) * messages(bytes) + 1, err);
+    if (!request)
+        return NULL;
+    request->recv = recv;
+    request->own = (const float *)send + (size_t)comm->rank * count;
+    request->count = count;
+    request->scratch = malloc((size_t)(comm->size - 1) * bytes + 1);
+    if (!request->scratch) {
+        error_set(err, CODE_IO, "out of memory: %zu bytes for a reduce-scatter", (size_t)(comm->size - 1) * bytes);
+        request_free(request);
+        return NULL;
+    }
+    /* Start with the next rank, so that not all send to rank 0 at once. */
+    for (int hop = 1; hop < comm->size && code == MPI_SUCCESS; hop++) {
+        int from = (comm->rank - hop + comm->size) % comm->size;
+        int slot = from < comm->rank ? from : from - 1;
+
+        code = post(request, false, request->scratch + (size_t)slot * count, bytes, from, TAG_REDUCE);
+    }
+    for (int hop = 1; hop < comm->size && code == MPI_SUCCESS; hop++) {
+        int to = (comm->rank + hop) % comm->size;
+
+        code = post(request, true, (float *)send + (size_t)to * count, bytes, to, TAG_REDUCE);
+    }
+    return code == MPI_SUCCESS ? &request->base : failed(request, "reduce-scatter", code, err);
+}
+
+static struct comm_request *mpi_all_gather(struct comm *comm, void *buffer, size_t bytes, struct error *err)
+{
+    struct mpi_request *request = request_create(comm, 1, err);
+    MPI_Datatype chunk;
+    int code;
+
+    if (!request)
+        return NULL;
+    /* A contiguous type of 64 bytes or 1 lets an int count what a size_t cannot. */
+    if (bytes % 64 == 0 && bytes > 0) {
+        MPI_Type_contiguous(64, MPI_BYTE, &chunk);
+        bytes /= 64;
+    } else {
+        MPI_Type_contiguous(1, MPI_BYTE, &chunk);
+    }
+    MPI_Type_commit(&chunk);
+    code = MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buffer, (int)bytes, chunk, as_mpi(comm)->handle,
+                          &request->pending[request->npending++]);
+    MPI_Type_free(&chunk);
+    return code == MPI_SUCCESS ? &request->base : failed(request, "all-gather", code, err);
+}
+
+static struct comm_request *mpi_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err)
+{
+    struct mpi_request *request;
+    int code;
+
+    if (bytes > MAX_MESSAGE) {
+        error_set(err, CODE_INTERNAL, "comm: a broadcast of %zu bytes is more than %d", bytes, MAX_MESSAGE);
+        return NULL;
+    }
+    request = request_create(comm, 1, err);
+    if (!request)
+        return NULL;
+    code = MPI_Ibcast(buffer, (int)bytes, MPI_BYTE, root, as_mpi(comm)->handle, &request->pending[request->npending++]);
+    return code == MPI_SUCCESS ? &request->base : failed(request, "broadcast", code, err);
+}
+
+static struct comm_request *point_to_point(struct comm *comm, bool sending, void *buffer, size_t bytes, int peer,
+                                           struct error *err)
+{
+    struct mpi_request *request = request_create(comm, messages(bytes), err);
+    int code;
+
+    if (!request)
+        return NULL;
+    code = post(request, sending, buffer, bytes, peer, TAG_POINT);
+    return code == MPI_SUCCESS ? &request->base : failed(request, sending ? "send" : "receive", code, err);
+}
+
+static struct comm_request *mpi_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err)
+{
+    return point_to_point(comm, true, (void *)buffer, bytes, peer, err);
+}
+
+static struct comm_request *mpi_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err)
+{
+    return point_to_point(comm, false, buffer, bytes, peer, err);
+}
+
+static int add_parts(const struct mpi_request *request, struct error *err)
+{
+    const struct comm *comm = request->base.comm;
+    const float **parts = malloc((size_t)comm->size * sizeof *parts);
+
+    if (!parts)
+        return error_set(err, CODE_IO, "out of memory adding the parts of %d ranks", comm->size);
+    for (int rank = 0; rank < comm->size; rank++) {
+        int slot = rank < comm->rank ? rank : rank - 1;
+
+        parts[rank] = rank == comm->rank ? request->own : request->scratch + (size_t)slot * request->count;
+    }
+    comm_tree_sum_f32(request->recv, parts, comm->size, request->count);
+    free(parts);
+    return 0;
+}
+
+static int mpi_wait(struct comm_request *base, struct error *err)
+{
+    struct mpi_request *request = (struct mpi_request *)base;
+    int code, done = 0, result = 0;
+    unsigned polls = 0;
+
+    for (;;) {
+        code = MPI_Testall(request->npending, request->pending, &done, MPI_STATUSES_IGNORE);
+        if (done || code != MPI_SUCCESS)
+            break;
+        if (++polls % 16 == 0)
+            sched_yield();
+    }
+    if (code != MPI_SUCCESS)
+        result = mpi_error(err, base->comm, "a collective", code);
+    else if (request->scratch)
+        result = add_parts(request, err);
+    request_free(request);
+    return result;
+}
+
+static const struct comm_ops mpi_ops;
+
+static struct comm *wrap(MPI_Comm handle, bool world, struct error *err)
+{
+    struct comm_mpi *comm = calloc(1, sizeof *comm);
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length;
+
+    if (!comm) {
+        error_set(err, CODE_IO, "out of memory");
+        return NULL;
+    }
+    comm->base.ops = &mpi_ops;
+    comm->handle = handle;
+    comm->world = world;
+    MPI_Comm_rank(handle, &comm->base.rank);
+    MPI_Comm_size(handle, &comm->base.size);
+    MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN);
+    MPI_Get_library_version(version, &length);
+    version[strcspn(version, "\n")] = '\0';
+    for (char *at = version; *at; at++)
+        if (*at == '\t')
+            *at = ' ';
+    snprintf(comm->base.text, sizeof comm->base.text, "%d ranks, %.70s", comm->base.size, version);
+    return &comm->base;
+}
+
+static struct comm *mpi_split(struct comm *parent, int color, int key, struct error *err)
+{
+    MPI_Comm handle;
+    int code = MPI_Comm_split(as_mpi(parent)->handle, color, key, &handle);
+
+    if (code != MPI_SUCCESS) {
+        mpi_error(err, parent, "split", code);
+        return NULL;
+    }
+    return wrap(handle, false, err);
+}
+
+static void mpi_destroy(struct comm *comm)
+{
+    if (!as_mpi(comm)->world)
+        MPI_Comm_free(&as_mpi(comm)->handle);
+    free(comm);
+}
+
+static void mpi_finish(struct comm *comm)
+{
+    MPI_Finalize();
+    free(comm);
+}
+
+static void mpi_abort(struct comm *comm, enum exit_code code)
+{
+    MPI_Abort(as_mpi(comm)->handle, (int)code);
+}
+
+static const struct comm_ops mpi_ops = {
+    .split = mpi_split,
+    .destroy = mpi_destroy,
+    .start_reduce_scatter = mpi_reduce_scatter,
+    .start_all_gather = mpi_all_gather,
+    .start_broadcast = mpi_broadcast,
+    .start_send = mpi_send,
+    .start_recv = mpi_recv,
+    .wait = mpi_wait,
+    .finish = mpi_finish,
+    .abort = mpi_abort,
+};
+
+struct comm *comm_mpi_create(struct error *err)
+{
+    int provided, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+
+    if (code != MPI_SUCCESS) {
+        error_set(err, CODE_PEER, "MPI did not start (code %d): was this started with srun --mpi=pmi2 or mpiexec?", code);
+        return NULL;
+    }
+    return wrap(MPI_COMM_WORLD, true, err);
+}

@@ -1,0 +1,76 @@
+/*
+ * engine.h - one rank's part of a training run: device, mesh, model, optimizer state and data, and what can be done with
+ * them. The programs (muster-train, muster-generate) and the tests are built on this.
+ *
+ * How one step flows: train.c calls engine_step (step.c), which runs the schedule's micro-batches through model/gpt.c,
+ * whose units hand gradients to parallel/zero.c, which reduces them over comm/ and applies AdamW of kernels/.
+ */
+#ifndef MUSTER_TRAINER_ENGINE_H
+#define MUSTER_TRAINER_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ckpt/ckpt.h"
+#include "common/job.h"
+#include "common/mesh.h"
+#include "kernels/kernels.h"
+#include "trainer/comm/comm.h"
+#include "trainer/data/sampler.h"
+#include "trainer/model/gpt.h"
+#include "trainer/model/units.h"
+#include "trainer/parallel/zero.h"
+
+struct engine {
+    const struct job *job; /* borrowed */
+    struct comm *world;    /* borrowed */
+    struct comm *dp;
+    struct mesh mesh;
+    struct mesh_place place;
+    struct device *dev;
+    struct units *units;
+    struct zero *zero;
+    struct gpt *gpt;
+    struct sampler *train, *valid; /* valid may be NULL */
+    int32_t *tokens, *targets;     /* [micro_batch * seq_length] */
+    struct schedule_entry *schedule;
+    int most_micro_batches;
+
+    /* progress: what a checkpoint keeps */
+    uint64_t step, consumed_samples, skipped_steps;
+};
+
+struct step_result {
+    double loss;      /* mean over the tokens of the global batch */
+    double grad_norm; /* before clipping */
+    double lr;
+    bool skipped;     /* the gradient was not finite: parameters are as before */
+};
+
+/* Allocates everything; parameters are unset until engine_initialize or engine_restore. Collective. */
+struct engine *engine_create(const struct job *job, struct comm *world, struct error *err);
+void engine_destroy(struct engine *engine);
+
+/* Initial weights from batch.seed, step 0. */
+void engine_initialize(struct engine *engine);
+
+/* One optimizer step on the next global batch. Collective. */
+int engine_step(struct engine *engine, struct step_result *result, struct error *err);
+
+/* Mean loss over report.eval_batches global batches from the start of the validation data. Collective. */
+int engine_evaluate(struct engine *engine, double *loss, struct error *err);
+
+/*
+ * Write a checkpoint of the state after `step` steps and commit it. Collective; every rank gets the same result. On
+ * failure nothing is lost: earlier checkpoints stand, and training can go on.
+ */
+int engine_save(struct engine *engine, struct error *err);
+
+/*
+ * Load the newest checkpoint in checkpoint.dir that is whole, whatever topology wrote it. skipped is called on every rank
+ * with one line for each newer one that was not usable. Returns 1 when one was loaded, 0 when there is none at all,
+ * -1 with CODE_DATA when there are some and none can be read, or CODE_CONFIG when they are of another model.
+ */
+int engine_restore(struct engine *engine, void (*skipped)(const char *why), struct error *err);
+
+#endif

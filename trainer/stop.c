@@ -1,0 +1,76 @@
+#include "trainer/stop.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t caught;
+static double started;
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void catch_signal(int number)
+{
+    caught = number;
+}
+
+void stop_install(void)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+    struct sigaction action = {.sa_handler = catch_signal, .sa_flags = SA_RESTART};
+
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigaction(signals[i], &action, NULL);
+    started = seconds();
+}
+
+static enum stop_reason own_reason(const struct comm *world, const struct job *job)
+{
+    if (caught)
+        return STOP_SIGNAL;
+    if (comm_rank(world) != 0) /* the file and the clock are rank 0's business: one look a step, not one a rank */
+        return STOP_NONE;
+    if (job->report.kill_file[0] && access(job->report.kill_file, F_OK) == 0)
+        return STOP_FILE;
+    if (job->report.minutes > 0 && seconds() - started >= 60.0 * job->report.minutes)
+        return STOP_MINUTES;
+    return STOP_NONE;
+}
+
+int stop_agreed(struct comm *world, const struct job *job, enum stop_reason *reason, int *signal, struct error *err)
+{
+    double values[2] = {own_reason(world, job), caught};
+
+    if (comm_max_f64(world, values, 2, err) < 0)
+        return -1;
+    *reason = (enum stop_reason)values[0];
+    *signal = (int)values[1];
+    return 0;
+}
+
+void stop_describe(char *text, int size, const struct job *job, enum stop_reason reason, int signal)
+{
+    switch (reason) {
+    case STOP_SIGNAL:
+        snprintf(text, (size_t)size, "signal %d (%s)", signal, strsignal(signal));
+        break;
+    case STOP_FILE:
+        snprintf(text, (size_t)size, "the file %s", job->report.kill_file);
+        break;
+    case STOP_MINUTES:
+        snprintf(text, (size_t)size, "the limit of %g minutes", job->report.minutes);
+        break;
+    case STOP_NONE:
+        snprintf(text, (size_t)size, "nothing");
+        break;
+    }
+}
