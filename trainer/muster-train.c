@@ -1,0 +1,130 @@
+/* muster-train.c - the program: options, job file, launch; the run itself is train.c. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+#include "common/job.h"
+#include "trainer/comm/comm.h"
+#include "trainer/train.h"
+
+static const char usage[] =
+    "usage: muster-train JOB.cfg [--set path=value]...\n"
+    "       muster-train --check JOB.cfg [--set path=value]...\n"
+    "       muster-train --keys | --version | --help\n"
+    "\n"
+    "Trains the model that the job file describes; see muster.cfg(5). Under Slurm: srun --mpi=pmi2 muster-train JOB.cfg\n"
+    "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
+    "  --check           only check the job file\n"
+    "  --keys            list every key with its type and default\n"
+    "TERM, INT, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
+
+struct options {
+    bool check;
+    const char *job_path;
+    char **set;
+    int nset;
+};
+
+static int bad_usage(const char *format, const char *word)
+{
+    fputs("muster-train: ", stderr);
+    fprintf(stderr, format, word);
+    fputs("; muster-train --help shows how\n", stderr);
+    return CODE_USAGE;
+}
+
+static void print_key(const char *path, const char *type, const char *fallback, const char *help, void *arg)
+{
+    (void)arg;
+    printf("%-28s %-8s %-12s %s\n", path, type, fallback, help);
+}
+
+/* -1: go on; otherwise the exit code. */
+static int parse_options(struct options *o, int argc, char **argv)
+{
+    static const struct option longopts[] = {
+        {"set", required_argument, NULL, 's'},  {"check", no_argument, NULL, 'c'}, {"keys", no_argument, NULL, 'k'},
+        {"version", no_argument, NULL, 'V'},    {"help", no_argument, NULL, 'h'},  {0},
+    };
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":hV", longopts, NULL)) != -1) {
+        switch (option) {
+        case 's':
+            o->set[o->nset++] = optarg;
+            break;
+        case 'c':
+            o->check = true;
+            break;
+        case 'k':
+            job_each_key(print_key, NULL);
+            return CODE_OK;
+        case 'V':
+            puts("muster-train " VERSION);
+            return CODE_OK;
+        case 'h':
+            fputs(usage, stdout);
+            return CODE_OK;
+        case ':':
+            return bad_usage("%s needs a value", argv[optind - 1]);
+        default:
+            return bad_usage("unknown option %s", argv[optind - 1]);
+        }
+    }
+    if (optind >= argc)
+        return bad_usage("%s", "which job file?");
+    if (optind + 1 < argc)
+        return bad_usage("one job file at a time; what is %s?", argv[optind + 1]);
+    o->job_path = argv[optind];
+    return -1;
+}
+
+/* Every rank reads the same file, so only one needs to complain. */
+static bool is_leader(void)
+{
+    const char *rank = getenv("PMI_RANK");
+
+    return !rank || atoi(rank) == 0;
+}
+
+static int run(const struct job *job)
+{
+    struct error err = {0};
+    struct comm *world = comm_world_create(&err);
+    int result;
+
+    if (!world)
+        return error_report(&err);
+    result = train(job, world, &err);
+    if (result < 0) {
+        result = error_report(&err);
+        comm_world_abort(world, (enum exit_code)result);
+    }
+    comm_world_finish(world);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {.set = calloc((size_t)argc, sizeof *options.set)};
+    struct error err = {0};
+    struct job job;
+    int code;
+
+    if (!options.set)
+        return CODE_INTERNAL;
+    code = parse_options(&options, argc, argv);
+    if (code < 0 && job_load(&job, options.job_path, options.set, options.nset, &err) < 0)
+        code = is_leader() ? error_report(&err) : (int)err.code;
+    if (code < 0) {
+        if (options.check)
+            printf("%s is a good job file\n", options.job_path);
+        code = options.check ? CODE_OK : run(&job);
+        job_destroy(&job);
+    }
+    free(options.set);
+    return code;
+}
