@@ -2,8 +2,8 @@
  * job.h - the job file (libconfig): everything a run is told, as one typed struct.
  *
  * One table in job_keys.c holds every key's path, type, range and default; the parser, `muster-train --check`, the
- * plugin's check in srun and the test that holds muster.cfg(5) to the code all walk that table. A wrong key, type, value
- * or combination is one line, "FILE:LINE: what is wrong; what would be right", with CODE_CONFIG.
+ * plugin's check in srun and the test that holds muster.cfg(5) to the code all walk that table. A wrong key, type,
+ * value or combination is one line, "FILE:LINE: what is wrong; what would be right", with CODE_CONFIG.
  */
 #ifndef MUSTER_COMMON_JOB_H
 #define MUSTER_COMMON_JOB_H
@@ -21,7 +21,7 @@ enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT };
 /* Sizes of a GPT-2 model. A preset fills them; keys given beside the preset override it. */
 struct model_shape {
     int layers;
-    int hidden;     /* d; a multiple of heads */
+    int hidden; /* d; a multiple of heads */
     int heads;
     int seq_length; /* s, tokens a sample, and the number of learned positions */
     int vocab;      /* V, unpadded */
@@ -70,32 +70,43 @@ struct job {
     } checkpoint;
 
     struct {
-        long log_every;               /* steps between log lines */
-        long eval_every;              /* steps between validations; 0 is never */
-        int eval_batches;             /* global batches a validation */
-        char metrics[JOB_PATH_SIZE];  /* metrics.jsonl; "" writes none */
+        long log_every;                /* steps between log lines */
+        long eval_every;               /* steps between validations; 0 is never */
+        int eval_batches;              /* global batches a validation */
+        char metrics[JOB_PATH_SIZE];   /* metrics.jsonl; "" writes none */
         char kill_file[JOB_PATH_SIZE]; /* when this file appears, save and exit 75; "" is off */
-        double minutes;               /* save and exit 75 after so many; 0 is off */
-        double peak_tflops;           /* of one rank's device, for MFU; 0 measures it at start */
+        double minutes;                /* save and exit 75 after so many; 0 is off */
+        double peak_tflops;            /* of one rank's device, for MFU; 0 measures it at start */
     } report;
 
-    char *text; /* the job file as read, with the --set lines appended; owned by the struct */
+    /*
+     * The job file as read, and after it a line "#! --set path=value" for each override. Such a line, anywhere in a job
+     * file, is obeyed as the option is, so that the text alone makes the same job again. Owned by the struct.
+     */
+    char *text;
 };
 
 /*
- * Reads and checks a job file. `set` holds `nset` overrides "path=value" that win over the file (their errors name them
- * as "--set path=value"). Relative paths in the file stay relative to the process's working directory.
+ * Reads and checks a job file. `set` holds `nset` overrides "path=value" that win over the file, the last over the
+ * others (their errors name them as "--set path=value"). A value is written as in the file; strings need no quotes.
+ * Relative paths in the file stay relative to the process's working directory.
  * On failure *job needs no destroying.
  */
 int job_load(struct job *job, const char *path, char *const *set, int nset, struct error *err);
 
-/* The same for text already in memory, such as the job file that a checkpoint holds; `name` stands for the file in errors. */
+/* The same for text already in memory, such as the job file that a checkpoint holds; `name` stands for the file in
+ * errors. */
 int job_parse(struct job *job, const char *text, const char *name, char *const *set, int nset, struct error *err);
 
 void job_destroy(struct job *job);
 
-/* Visit every key of the table: for the man page's test and for `muster-train --keys`. */
-void job_each_key(void (*visit)(const char *path, const char *type, const char *fallback, const char *help, void *arg), void *arg);
+/*
+ * Visit every key of the table: for the man page's test and for `muster-train --keys`. `type` is "integer", "number" or
+ * "string"; `fallback` is the default as the file would have it, or NULL: data.train and, without a preset, the sizes
+ * of the model have none.
+ */
+void job_each_key(void (*visit)(const char *path, const char *type, const char *fallback, const char *help, void *arg),
+                  void *arg);
 
 /* Sizes of a named preset; -1 with CODE_CONFIG and the list of names when there is none such. */
 int model_preset(struct model_shape *shape, const char *name, struct error *err);

@@ -1,0 +1,348 @@
+#include "common/job.h"
+
+#include <errno.h>
+#include <libconfig.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/job_check.h"
+#include "common/job_keys.h"
+#include "common/job_reader.h"
+#include "common/job_text.h"
+
+#define OVERRIDE_LINE "#! --set "
+
+int job_reader_fail(const struct job_reader *r, struct job_origin at, const char *format, ...)
+{
+    char text[sizeof r->err->text];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    error_set(r->err, CODE_CONFIG, "%s", text);
+    if (at.set)
+        return error_prefix(r->err, "--set %.300s", at.set);
+    if (at.line > 0)
+        return error_prefix(r->err, "%.300s:%d", r->name, at.line);
+    return error_prefix(r->err, "%.300s", r->name);
+}
+
+/* ---- one value --------------------------------------------------------------------------------------------------- */
+
+static const char *kind_of(const config_setting_t *setting)
+{
+    switch (config_setting_type(setting)) {
+    case CONFIG_TYPE_INT:
+    case CONFIG_TYPE_INT64:
+        return "an integer";
+    case CONFIG_TYPE_FLOAT:
+        return "a fraction";
+    case CONFIG_TYPE_STRING:
+        return "a string";
+    case CONFIG_TYPE_BOOL:
+        return "a boolean";
+    case CONFIG_TYPE_GROUP:
+        return "a group";
+    default:
+        return "a list";
+    }
+}
+
+static int fail_type(const struct job_reader *r, const struct job_key *key, struct job_origin at, const char *found)
+{
+    const char *type = job_key_type_name(key->type);
+
+    return job_reader_fail(r, at, "%s is %s; it must be %s %s", key->path, found, type[0] == 'i' ? "an" : "a", type);
+}
+
+/* `value` is the number as the user may have written it, for the message. */
+static int check_range(const struct job_reader *r, const struct job_key *key, struct job_origin at, double number,
+                       const char *value)
+{
+    if (number >= key->least && number <= key->most)
+        return 0;
+    if (key->rule)
+        return job_reader_fail(r, at, "%s = %s; %s", key->path, value, key->rule);
+    if (number < key->least)
+        return job_reader_fail(r, at, "%s = %s; at least %.16g", key->path, value, key->least);
+    return job_reader_fail(r, at, "%s = %s; at most %.16g", key->path, value, key->most);
+}
+
+static int store_integer(const struct job_reader *r, const struct job_key *key, struct job_origin at, long long number)
+{
+    char *field = (char *)r->job + key->offset;
+    char value[32];
+
+    snprintf(value, sizeof value, "%lld", number);
+    if (check_range(r, key, at, (double)number, value) < 0)
+        return -1;
+    if (key->type == JOB_KEY_INT)
+        *(int *)field = (int)number;
+    else if (key->type == JOB_KEY_LONG)
+        *(long *)field = (long)number;
+    else
+        *(uint64_t *)field = (uint64_t)number;
+    return 0;
+}
+
+static int store_number(const struct job_reader *r, const struct job_key *key, struct job_origin at, double number)
+{
+    char value[32];
+
+    snprintf(value, sizeof value, "%g", number);
+    if (!isfinite(number))
+        return job_reader_fail(r, at, "%s = %s; a finite number", key->path, value);
+    if (check_range(r, key, at, number, value) < 0)
+        return -1;
+    *(double *)((char *)r->job + key->offset) = number;
+    return 0;
+}
+
+static int store_choice(const struct job_reader *r, const struct job_key *key, struct job_origin at, const char *text)
+{
+    char list[128] = "";
+    size_t used = 0;
+
+    for (int i = 0; key->choices[i]; i++) {
+        if (strcmp(key->choices[i], text) == 0) {
+            *(unsigned *)((char *)r->job + key->offset) = (unsigned)i; /* GCC and Clang give these enums unsigned */
+            return 0;
+        }
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%s\"", i ? ", " : "one of ", key->choices[i]);
+    }
+    return job_reader_fail(r, at, "%s = \"%s\"; %s", key->path, text, key->rule ? key->rule : list);
+}
+
+static int store_string(const struct job_reader *r, const struct job_key *key, struct job_origin at, const char *text)
+{
+    if (key->type == JOB_KEY_CHOICE)
+        return store_choice(r, key, at, text);
+    if (strlen(text) >= key->size)
+        return job_reader_fail(r, at, "%s is %zu bytes long; at most %zu", key->path, strlen(text), key->size - 1);
+    strcpy((char *)r->job + key->offset, text);
+    return 0;
+}
+
+/* Puts a value into its field and notes where it came from. */
+static int store(struct job_reader *r, int index, struct job_origin at, const config_setting_t *setting)
+{
+    const struct job_key *key = &job_keys[index];
+    int type = config_setting_type(setting);
+    bool integer = type == CONFIG_TYPE_INT || type == CONFIG_TYPE_INT64;
+    bool wants_string = key->type == JOB_KEY_STRING || key->type == JOB_KEY_CHOICE;
+
+    r->origin[index] = at;
+    if (wants_string && type == CONFIG_TYPE_STRING)
+        return store_string(r, key, at, config_setting_get_string(setting));
+    if (key->type == JOB_KEY_NUMBER && type == CONFIG_TYPE_FLOAT)
+        return store_number(r, key, at, config_setting_get_float(setting));
+    if (key->type == JOB_KEY_NUMBER && integer)
+        return store_number(r, key, at, (double)config_setting_get_int64(setting));
+    if (!wants_string && integer)
+        return store_integer(r, key, at, config_setting_get_int64(setting));
+    return fail_type(r, key, at, kind_of(setting));
+}
+
+/* A value as text: of a default or an override. Unquoted text is a string where a string is wanted. */
+static int store_text(struct job_reader *r, int index, struct job_origin at, const char *value)
+{
+    const struct job_key *key = &job_keys[index];
+    bool wants_string = key->type == JOB_KEY_STRING || key->type == JOB_KEY_CHOICE;
+    char *text = NULL, *wide = NULL;
+    struct error err;
+    config_t config;
+    int line, status = -1;
+
+    if (wants_string && value[0] != '"') {
+        r->origin[index] = at;
+        return store_string(r, key, at, value);
+    }
+    config_init(&config);
+    if (asprintf(&text, "value = %s\n", value) < 0) {
+        text = NULL;
+        error_errno(r->err, CODE_IO, "no memory for %s", key->path);
+    } else if (!(wide = job_text_widen(text, &line, &err))) {
+        job_reader_fail(r, at, "%s", err.text);
+    } else if (!config_read_string(&config, wide) || config_setting_length(config_root_setting(&config)) != 1) {
+        fail_type(r, key, at, value);
+    } else {
+        status = store(r, index, at, config_setting_get_elem(config_root_setting(&config), 0));
+    }
+    config_destroy(&config);
+    free(wide);
+    free(text);
+    return status;
+}
+
+/* ---- all values -------------------------------------------------------------------------------------------------- */
+
+static int store_fallbacks(struct job_reader *r)
+{
+    for (int k = 0; k < job_key_count; k++)
+        if (job_keys[k].fallback && store_text(r, k, (struct job_origin){0}, job_keys[k].fallback) < 0)
+            return -1;
+    return 0;
+}
+
+static int fail_unknown(const struct job_reader *r, struct job_origin at, const char *path)
+{
+    char advice[512];
+
+    job_key_advice(path, advice, sizeof advice);
+    return job_reader_fail(r, at, "unknown key '%s'; %s", path, advice);
+}
+
+static int store_group(struct job_reader *r, const config_setting_t *group, const char *prefix)
+{
+    for (int i = 0; i < config_setting_length(group); i++) {
+        const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
+        struct job_origin at = {.line = (int)config_setting_source_line(setting)};
+        char path[256];
+        int index, status;
+
+        snprintf(path, sizeof path, "%s%s%s", prefix, prefix[0] ? "." : "", config_setting_name(setting));
+        index = job_key_find(path);
+        if (index >= 0)
+            status = store(r, index, at, setting);
+        else if (!job_key_is_group(path))
+            status = fail_unknown(r, at, path);
+        else if (!config_setting_is_group(setting))
+            status =
+                job_reader_fail(r, at, "%s is %s; it must be a group: %s = { ... };", path, kind_of(setting), path);
+        else
+            status = store_group(r, setting, path);
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int store_file(struct job_reader *r, const char *text)
+{
+    struct error err;
+    config_t config;
+    int line, status = -1;
+    char *wide = job_text_widen(text, &line, &err);
+
+    if (!wide)
+        return job_reader_fail(r, (struct job_origin){.line = line}, "%s", err.text);
+    config_init(&config);
+    if (config_read_string(&config, wide))
+        status = store_group(r, config_root_setting(&config), "");
+    else
+        job_reader_fail(r, (struct job_origin){.line = config_error_line(&config)},
+                        "%s here or just before; write name = value; and name = { ... };", config_error_text(&config));
+    config_destroy(&config);
+    free(wide);
+    return status;
+}
+
+/* ---- overrides --------------------------------------------------------------------------------------------------- */
+
+static int store_override(struct job_reader *r, struct job_origin at, const char *assignment)
+{
+    const char *equals = strchr(assignment, '=');
+    char path[64];
+    int index, length;
+
+    if (!equals || strcspn(assignment, "\r\n") != strlen(assignment))
+        return job_reader_fail(r, at, "not one line path=value; an example: optimizer.lr=1e-4");
+    length = (int)(equals - assignment);
+    while (length > 0 && assignment[length - 1] == ' ')
+        length--;
+    snprintf(path, sizeof path, "%.*s", length, assignment);
+    index = job_key_find(path);
+    if (index < 0)
+        return fail_unknown(r, at, path);
+    return store_text(r, index, at, equals + 1 + strspn(equals + 1, " "));
+}
+
+/* Obeys the lines of `text` that hold overrides. */
+static int store_override_lines(struct job_reader *r, const char *text)
+{
+    const size_t mark = strlen(OVERRIDE_LINE);
+    struct job_origin at = {.line = 1};
+
+    for (const char *line = text; *line; at.line++) {
+        size_t length = strcspn(line, "\r\n");
+        char *assignment;
+        int status;
+
+        if (length > mark && strncmp(line, OVERRIDE_LINE, mark) == 0) {
+            assignment = strndup(line + mark, length - mark);
+            if (!assignment)
+                return error_errno(r->err, CODE_IO, "no memory for %s", r->name);
+            status = store_override(r, at, assignment);
+            free(assignment);
+            if (status < 0)
+                return -1;
+        }
+        line += strcspn(line, "\n");
+        line += *line == '\n';
+    }
+    return 0;
+}
+
+/* The file's text and a line for each override. */
+static char *full_text(const char *text, char *const *set, int nset)
+{
+    size_t size = strlen(text) + 2;
+    char *full, *end;
+
+    for (int i = 0; i < nset; i++)
+        size += strlen(OVERRIDE_LINE) + strlen(set[i]) + 1;
+    full = malloc(size);
+    if (!full)
+        return NULL;
+    end = stpcpy(full, text);
+    if (end > full && end[-1] != '\n')
+        end = stpcpy(end, "\n");
+    for (int i = 0; i < nset; i++)
+        end = stpcpy(stpcpy(stpcpy(end, OVERRIDE_LINE), set[i]), "\n");
+    return full;
+}
+
+int job_parse(struct job *job, const char *text, const char *name, char *const *set, int nset, struct error *err)
+{
+    struct job_reader reader = {.job = job, .name = name, .err = err};
+
+    memset(job, 0, sizeof *job);
+    job->text = full_text(text, set, nset);
+    if (!job->text)
+        return error_errno(err, CODE_IO, "no memory for %s", name);
+    if (store_fallbacks(&reader) < 0 || store_file(&reader, text) < 0 || store_override_lines(&reader, text) < 0)
+        goto fail;
+    for (int i = 0; i < nset; i++)
+        if (store_override(&reader, (struct job_origin){.set = set[i]}, set[i]) < 0)
+            goto fail;
+    if (job_check(&reader) < 0)
+        goto fail;
+    return 0;
+
+fail:
+    job_destroy(job);
+    return -1;
+}
+
+int job_load(struct job *job, const char *path, char *const *set, int nset, struct error *err)
+{
+    char *text = job_text_read(path, err);
+    int status;
+
+    if (!text)
+        return -1;
+    status = job_parse(job, text, path, set, nset, err);
+    free(text);
+    return status;
+}
+
+void job_destroy(struct job *job)
+{
+    if (!job)
+        return;
+    free(job->text);
+    job->text = NULL;
+}

@@ -1,0 +1,13 @@
+/*
+ * job_check.h - what no single key can say: which keys must be there, and which values do not go together; private to
+ * job.c.
+ */
+#ifndef MUSTER_COMMON_JOB_CHECK_H
+#define MUSTER_COMMON_JOB_CHECK_H
+
+#include "common/job_reader.h"
+
+/* Fills the sizes that a preset gives and the file does not, then checks the job as a whole. Returns 0 or -1. */
+int job_check(const struct job_reader *reader);
+
+#endif

@@ -1,0 +1,145 @@
+#include "common/job_keys.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/job.h"
+
+#define FIELD(member)   .offset = offsetof(struct job, member), .size = sizeof(((struct job *)NULL)->member)
+#define RANGE(low, top) .least = (low), .most = (top)
+
+/* Bounds that keep every product of sizes and every count far from overflow, and beyond what anyone will run. */
+#define MANY_STEPS 1e12
+#define MANY       1e6
+#define LARGE      1e30
+
+#define BELOW_1 (1 - DBL_EPSILON / 2)
+
+static const char *const schedules[] = {"cosine", "linear", "constant", NULL}; /* enum lr_schedule's order */
+static const char *const precisions[] = {"fp32", NULL};                        /* enum dtype's order */
+
+const struct job_key job_keys[] = {
+    {"model.preset", JOB_KEY_STRING, FIELD(preset), .fallback = "\"\"",
+     .help = "name of a set of sizes; keys beside it override it"},
+    {"model.layers", JOB_KEY_INT, FIELD(model.layers), RANGE(1, 4096), .help = "transformer blocks"},
+    {"model.hidden", JOB_KEY_INT, FIELD(model.hidden), RANGE(1, 65536),
+     .help = "width of the model; a multiple of heads"},
+    {"model.heads", JOB_KEY_INT, FIELD(model.heads), RANGE(1, 4096), .help = "attention heads a block"},
+    {"model.seq_length", JOB_KEY_INT, FIELD(model.seq_length), RANGE(1, 1 << 20),
+     .help = "tokens a sample, and the number of learned positions"},
+    {"model.vocab", JOB_KEY_INT, FIELD(model.vocab), RANGE(2, 1 << 24),
+     .help = "number of different tokens; 256 for bytes, 50257 for GPT-2's"},
+    {"model.init_std", JOB_KEY_NUMBER, FIELD(init_std), RANGE(DBL_MIN, 1), .rule = "more than 0 and at most 1",
+     .fallback = "0.02", .help = "standard deviation of initial weights"},
+
+    {"parallel.tp", JOB_KEY_INT, FIELD(parallel.tp), RANGE(1, 1), .rule = "this version has tp = 1 only",
+     .fallback = "1", .help = "ranks that share each layer's matrices"},
+    {"parallel.pp", JOB_KEY_INT, FIELD(parallel.pp), RANGE(1, 1), .rule = "this version has pp = 1 only",
+     .fallback = "1", .help = "pipeline stages that share the layers"},
+    {"parallel.zero", JOB_KEY_INT, FIELD(parallel.zero), RANGE(0, 1), .rule = "this version has stages 0 and 1",
+     .fallback = "1", .help = "ZeRO stage: 0 copies the optimizer state to every rank, 1 shares it out"},
+
+    {"batch.global_batch", JOB_KEY_INT, FIELD(batch.global_batch), RANGE(1, MANY), .fallback = "8",
+     .help = "samples a step, over all ranks"},
+    {"batch.micro_batch", JOB_KEY_INT, FIELD(batch.micro_batch), RANGE(1, MANY), .fallback = "1",
+     .help = "samples a rank holds at a time; more is faster and takes more memory; changes no result"},
+    {"batch.steps", JOB_KEY_LONG, FIELD(batch.steps), RANGE(1, MANY_STEPS), .fallback = "1000",
+     .help = "the run ends after this many steps"},
+    {"batch.seed", JOB_KEY_U64, FIELD(batch.seed), RANGE(0, 0x1p53), .fallback = "1234",
+     .help = "key of initial weights and sample order"},
+
+    {"optimizer.lr", JOB_KEY_NUMBER, FIELD(optimizer.lr), RANGE(DBL_MIN, 1e3), .rule = "more than 0 and at most 1000",
+     .fallback = "3e-4", .help = "peak learning rate"},
+    {"optimizer.min_lr", JOB_KEY_NUMBER, FIELD(optimizer.min_lr), RANGE(0, 1e3), .fallback = "0.0",
+     .help = "learning rate after the decay"},
+    {"optimizer.warmup_steps", JOB_KEY_LONG, FIELD(optimizer.warmup_steps), RANGE(0, MANY_STEPS), .fallback = "0",
+     .help = "steps over which the learning rate rises linearly from 0"},
+    {"optimizer.decay_steps", JOB_KEY_LONG, FIELD(optimizer.decay_steps), RANGE(0, MANY_STEPS), .fallback = "0",
+     .help = "step at which the learning rate reaches min_lr; 0 is batch.steps"},
+    {"optimizer.schedule", JOB_KEY_CHOICE, FIELD(optimizer.schedule), .choices = schedules, .fallback = "\"cosine\"",
+     .help = "how the learning rate falls after the warm-up"},
+    {"optimizer.beta1", JOB_KEY_NUMBER, FIELD(optimizer.beta1), RANGE(0, BELOW_1), .rule = "at least 0 and less than 1",
+     .fallback = "0.9", .help = "Adam's decay of the mean of gradients"},
+    {"optimizer.beta2", JOB_KEY_NUMBER, FIELD(optimizer.beta2), RANGE(0, BELOW_1), .rule = "at least 0 and less than 1",
+     .fallback = "0.95", .help = "Adam's decay of the mean of squared gradients"},
+    {"optimizer.eps", JOB_KEY_NUMBER, FIELD(optimizer.eps), RANGE(DBL_MIN, 1), .rule = "more than 0 and at most 1",
+     .fallback = "1e-8", .help = "Adam's epsilon"},
+    {"optimizer.weight_decay", JOB_KEY_NUMBER, FIELD(optimizer.weight_decay), RANGE(0, 1e3), .fallback = "0.1",
+     .help = "decoupled weight decay of matrices; biases and norms have none"},
+    {"optimizer.clip", JOB_KEY_NUMBER, FIELD(optimizer.clip), RANGE(0, LARGE), .fallback = "1.0",
+     .help = "largest global gradient norm; 0 is off"},
+
+    {"data.train", JOB_KEY_STRING, FIELD(data.train), .help = "prefix of a .bin and .idx made by muster-data"},
+    {"data.valid", JOB_KEY_STRING, FIELD(data.valid), .fallback = "\"\"", .help = "the same for validation"},
+
+    {"precision.compute", JOB_KEY_CHOICE, FIELD(precision.compute), .choices = precisions,
+     .rule = "this version has \"fp32\" only", .fallback = "\"fp32\"",
+     .help = "type of activations and matrix products"},
+
+    {"checkpoint.dir", JOB_KEY_STRING, FIELD(checkpoint.dir), .fallback = "\"\"",
+     .help = "directory of checkpoints, on a file system that all nodes share; \"\" writes none"},
+    {"checkpoint.every", JOB_KEY_LONG, FIELD(checkpoint.every), RANGE(0, MANY_STEPS), .fallback = "0",
+     .help = "steps between saves; 0 saves at the end and when stopped only"},
+    {"checkpoint.keep", JOB_KEY_INT, FIELD(checkpoint.keep), RANGE(0, MANY), .fallback = "2",
+     .help = "newest checkpoints kept; 0 keeps all"},
+
+    {"report.log_every", JOB_KEY_LONG, FIELD(report.log_every), RANGE(1, MANY_STEPS), .fallback = "10",
+     .help = "steps between log lines"},
+    {"report.eval_every", JOB_KEY_LONG, FIELD(report.eval_every), RANGE(0, MANY_STEPS), .fallback = "0",
+     .help = "steps between validations; 0 is never"},
+    {"report.eval_batches", JOB_KEY_INT, FIELD(report.eval_batches), RANGE(1, MANY), .fallback = "10",
+     .help = "global batches a validation"},
+    {"report.metrics", JOB_KEY_STRING, FIELD(report.metrics), .fallback = "\"\"",
+     .help = "file of metrics, a JSON object a line; \"\" writes none"},
+    {"report.kill_file", JOB_KEY_STRING, FIELD(report.kill_file), .fallback = "\"\"",
+     .help = "when this file appears, save and stop; \"\" is off"},
+    {"report.minutes", JOB_KEY_NUMBER, FIELD(report.minutes), RANGE(0, MANY), .fallback = "0.0",
+     .help = "save and stop after this many minutes; 0 is off"},
+    {"report.peak_tflops", JOB_KEY_NUMBER, FIELD(report.peak_tflops), RANGE(0, MANY), .fallback = "0.0",
+     .help = "peak TFLOP/s of one rank's device, for MFU; 0 measures it at start"},
+};
+
+const int job_key_count = sizeof job_keys / sizeof job_keys[0];
+_Static_assert(sizeof job_keys / sizeof job_keys[0] <= JOB_KEY_MAX, "raise JOB_KEY_MAX");
+
+int job_key_find(const char *path)
+{
+    for (int k = 0; k < job_key_count; k++)
+        if (strcmp(job_keys[k].path, path) == 0)
+            return k;
+    return -1;
+}
+
+bool job_key_is_group(const char *path)
+{
+    size_t length = strlen(path);
+
+    for (int k = 0; k < job_key_count; k++)
+        if (strncmp(job_keys[k].path, path, length) == 0 && job_keys[k].path[length] == '.')
+            return true;
+    return false;
+}
+
+const char *job_key_type_name(enum job_key_type type)
+{
+    switch (type) {
+    case JOB_KEY_INT:
+    case JOB_KEY_LONG:
+    case JOB_KEY_U64:
+        return "integer";
+    case JOB_KEY_NUMBER:
+        return "number";
+    case JOB_KEY_STRING:
+    case JOB_KEY_CHOICE:
+        break;
+    }
+    return "string";
+}
+
+void job_each_key(void (*visit)(const char *path, const char *type, const char *fallback, const char *help, void *arg),
+                  void *arg)
+{
+    for (int k = 0; k < job_key_count; k++)
+        visit(job_keys[k].path, job_key_type_name(job_keys[k].type), job_keys[k].fallback, job_keys[k].help, arg);
+}

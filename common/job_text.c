@@ -1,0 +1,147 @@
+#include "common/job_text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_SIZE_MAX ((size_t)1 << 20)
+#define DIGITS_MAX    18 /* any 18 digits fit in 64 bits */
+
+char *job_text_read(const char *path, struct error *err)
+{
+    FILE *file = fopen(path, "re");
+    char *text = malloc(FILE_SIZE_MAX + 2);
+    size_t size = 0;
+
+    if (!file) {
+        error_errno(err, CODE_CONFIG, "cannot open the job file %s", path);
+        goto fail;
+    }
+    if (!text) {
+        error_errno(err, CODE_IO, "no memory to read %s", path);
+        goto fail;
+    }
+    errno = 0;
+    size = fread(text, 1, FILE_SIZE_MAX + 1, file);
+    if (ferror(file)) {
+        error_errno(err, CODE_CONFIG, "cannot read the job file %s", path);
+        goto fail;
+    }
+    if (size > FILE_SIZE_MAX) {
+        error_set(err, CODE_CONFIG, "%s: more than %zu bytes; this is no job file", path, FILE_SIZE_MAX);
+        goto fail;
+    }
+    text[size] = '\0';
+    if (strlen(text) != size) {
+        error_set(err, CODE_CONFIG, "%s: a zero byte at offset %zu; a job file is text", path, strlen(text));
+        goto fail;
+    }
+    if (size == 0 || text[size - 1] != '\n')
+        memcpy(text + size, "\n", 2);
+    fclose(file);
+    return text;
+
+fail:
+    if (file)
+        fclose(file);
+    free(text);
+    return NULL;
+}
+
+static bool is_name_char(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '*';
+}
+
+/* Length of the comment, string or name that starts at p, which must reach libconfig as it is; 0 if none does. */
+static size_t verbatim_length(const char *p)
+{
+    size_t n = 0;
+
+    if (p[0] == '#' || (p[0] == '/' && p[1] == '/'))
+        return strcspn(p, "\n");
+    if (p[0] == '/' && p[1] == '*') {
+        const char *end = strstr(p + 2, "*/");
+
+        return end ? (size_t)(end - p) + 2 : strlen(p);
+    }
+    if (p[0] == '"') {
+        for (n = 1; p[n] && p[n] != '"'; n++)
+            if (p[n] == '\\' && p[n + 1])
+                n++;
+        return p[n] ? n + 1 : n;
+    }
+    if (isalpha((unsigned char)p[0]) || p[0] == '_' || p[0] == '*')
+        while (is_name_char(p[n]))
+            n++;
+    return n;
+}
+
+/* Length of the number at p, or of what begins like one. The sign of an exponent belongs to it. */
+static size_t number_length(const char *p)
+{
+    size_t n = 0;
+
+    while (isalnum((unsigned char)p[n]) || p[n] == '.' ||
+           (n > 0 && strchr("eE", p[n - 1]) && (p[n] == '+' || p[n] == '-')))
+        n++;
+    return n;
+}
+
+/* Whether the number at p is an integer that needs the suffix: 1 yes, 0 no, -1 for one that is refused. */
+static int check_number(const char *p, size_t length, struct error *err)
+{
+    size_t digits = strspn(p, "0123456789");
+    bool integer = digits == length || p[digits] == 'L';
+
+    if (p[0] == '0' && length > 1 && ((integer && digits > 1) || strchr("xXbBoO", p[1])))
+        return error_set(err, CODE_CONFIG,
+                         "the integer %.*s is not plain decimal; write it without leading zeros or prefix", (int)length,
+                         p);
+    if (integer && digits > DIGITS_MAX)
+        return error_set(err, CODE_CONFIG, "the integer %.*s is too large; at most %d digits", (int)length, p,
+                         DIGITS_MAX);
+    return digits == length;
+}
+
+char *job_text_widen(const char *text, int *line, struct error *err)
+{
+    char *copy = malloc(2 * strlen(text) + 1); /* at worst every second character is a one-digit integer */
+    char *out = copy;
+
+    if (!copy) {
+        error_errno(err, CODE_IO, "no memory for the job file");
+        return NULL;
+    }
+    *line = 1;
+    for (const char *p = text; *p;) {
+        size_t length = verbatim_length(p);
+        int widen = 0;
+
+        if (length == 0 && (isdigit((unsigned char)*p) || *p == '.')) {
+            length = number_length(p);
+            widen = check_number(p, length, err);
+        } else if (strncmp(p, "@include", strlen("@include")) == 0) {
+            widen = error_set(err, CODE_CONFIG, "@include; a job file must stand alone: write the settings here");
+        }
+        if (widen < 0)
+            goto fail;
+        if (length == 0)
+            length = 1;
+        for (size_t i = 0; i < length; i++)
+            *line += p[i] == '\n';
+        out = mempcpy(out, p, length);
+        p += length;
+        if (widen)
+            *out++ = 'L';
+    }
+    *out = '\0';
+    return copy;
+
+fail:
+    free(copy);
+    return NULL;
+}
