@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config.h"
 #include "common/job.h"
@@ -27,11 +28,9 @@ struct options {
     int nset;
 };
 
-static int bad_usage(const char *format, const char *word)
+static int bad_usage(const char *what, const char *word)
 {
-    fputs("muster-train: ", stderr);
-    fprintf(stderr, format, word);
-    fputs("; muster-train --help shows how\n", stderr);
+    fprintf(stderr, "muster-train: %s%s; muster-train --help shows how\n", what, word);
     return CODE_USAGE;
 }
 
@@ -69,15 +68,15 @@ static int parse_options(struct options *o, int argc, char **argv)
             fputs(usage, stdout);
             return CODE_OK;
         case ':':
-            return bad_usage("%s needs a value", argv[optind - 1]);
+            return bad_usage("a value is missing after ", argv[optind - 1]);
         default:
-            return bad_usage("unknown option %s", argv[optind - 1]);
+            return bad_usage("unknown option ", argv[optind - 1]);
         }
     }
     if (optind >= argc)
-        return bad_usage("%s", "which job file?");
+        return bad_usage("which job file?", "");
     if (optind + 1 < argc)
-        return bad_usage("one job file at a time; what is %s?", argv[optind + 1]);
+        return bad_usage("one job file at a time, not also ", argv[optind + 1]);
     o->job_path = argv[optind];
     return -1;
 }
@@ -100,6 +99,9 @@ static int run(const struct job *job)
         return error_report(&err);
     result = train(job, world, &err);
     if (result < 0) {
+        /* What befalls all ranks alike, rank 0 says for all: it ends the others before they have waited long enough. */
+        if (comm_rank(world) != 0)
+            sleep(1);
         result = error_report(&err);
         comm_world_abort(world, (enum exit_code)result);
     }
