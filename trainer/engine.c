@@ -19,11 +19,11 @@ static int open_data(struct engine *e, struct error *err)
     const struct job *job = e->job;
     size_t tokens = (size_t)job->batch.micro_batch * (size_t)job->model.seq_length;
 
-    e->train = sampler_create(job->data.train, &job->model, job->batch.seed, true, err);
+    e->train = sampler_create(job->data.train, &job->model, job->batch.seed, err);
     if (!e->train)
         return -1;
     if (job->data.valid[0]) {
-        e->valid = sampler_create(job->data.valid, &job->model, job->batch.seed, false, err);
+        e->valid = sampler_create_sequential(job->data.valid, &job->model, err);
         if (!e->valid)
             return -1;
     }

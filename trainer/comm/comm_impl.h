@@ -2,6 +2,8 @@
 #ifndef MUSTER_TRAINER_COMM_COMM_IMPL_H
 #define MUSTER_TRAINER_COMM_COMM_IMPL_H
 
+#include <stdbool.h>
+
 #include "trainer/comm/comm.h"
 
 struct comm_ops {

@@ -1,0 +1,157 @@
+/*
+ * comm_ranks.c - started on several ranks by comm.bats: every operation of comm.h against what arithmetic says. Prints
+ * nothing and exits 0 when all is well; otherwise says which rank saw what.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/philox.h"
+#include "trainer/comm/comm.h"
+
+static struct comm *world;
+static int rank, size;
+
+#define CHECK(condition)                                                                                                      \
+    do {                                                                                                                      \
+        if (!(condition)) {                                                                                                   \
+            fprintf(stderr, "rank %d of %d: %s:%d: %s\n", rank, size, __FILE__, __LINE__, #condition);                        \
+            comm_world_abort(world, CODE_INTERNAL);                                                                           \
+            exit(CODE_INTERNAL);                                                                                              \
+        }                                                                                                                     \
+    } while (0)
+
+static struct error err;
+
+/* Element i of the buffer that `owner` sends in round `round`: values whose sums depend on the order of adding. */
+static float element(int owner, int round, size_t i)
+{
+    struct philox_stream stream = {.seed = 7, .site = (uint32_t)owner, .step = (uint32_t)round};
+
+    return (float)((philox_uniform(stream, i) - 0.5) * exp2(20.0 * philox_uniform(stream, i + 1000000)));
+}
+
+static float tree(int first, int ranks, int round, size_t i)
+{
+    int half = 1;
+
+    if (ranks == 1)
+        return element(first, round, i);
+    while (half * 2 < ranks)
+        half *= 2;
+    return tree(first, half, round, i) + tree(first + half, ranks - half, round, i);
+}
+
+static void fill(float *buffer, size_t count, int round)
+{
+    for (size_t i = 0; i < count; i++)
+        buffer[i] = element(rank, round, i);
+}
+
+static void test_reduce_scatter(size_t count, int round)
+{
+    size_t total = count * (size_t)size, mine = count * (size_t)rank;
+    float *send = calloc(total, sizeof *send), *recv = calloc(count, sizeof *recv);
+
+    fill(send, total, round);
+    CHECK(comm_reduce_scatter(world, DTYPE_F32, recv, send, count, &err) == 0);
+    for (size_t i = 0; i < count; i++)
+        CHECK(recv[i] == tree(0, size, round, mine + i));
+    for (size_t i = 0; i < total; i++)
+        CHECK(send[i] == element(rank, round, i));
+    /* in place, and then gathered: an all-reduce */
+    CHECK(comm_reduce_scatter(world, DTYPE_F32, send + mine, send, count, &err) == 0);
+    CHECK(memcmp(send + mine, recv, count * sizeof *recv) == 0);
+    CHECK(comm_all_gather(world, DTYPE_F32, send, count, &err) == 0);
+    for (size_t i = 0; i < total; i++)
+        CHECK(send[i] == tree(0, size, round, i));
+    free(send);
+    free(recv);
+}
+
+/* Several under way at once, waited for in another order than they were started. */
+static void test_overlap(void)
+{
+    enum { ROUNDS = 4, COUNT = 3000 };
+    float *send[ROUNDS], *recv[ROUNDS];
+    struct comm_request *requests[ROUNDS];
+
+    for (int r = 0; r < ROUNDS; r++) {
+        send[r] = calloc((size_t)COUNT * (size_t)size, sizeof **send);
+        recv[r] = calloc(COUNT, sizeof **recv);
+        fill(send[r], (size_t)COUNT * (size_t)size, r);
+        requests[r] = comm_start_reduce_scatter(world, DTYPE_F32, recv[r], send[r], COUNT, &err);
+        CHECK(requests[r] != NULL);
+    }
+    for (int r = ROUNDS - 1; r >= 0; r--) {
+        CHECK(comm_wait(requests[r], &err) == 0);
+        for (size_t i = 0; i < COUNT; i++)
+            CHECK(recv[r][i] == tree(0, size, r, (size_t)rank * COUNT + i));
+        free(send[r]);
+        free(recv[r]);
+    }
+}
+
+static void test_scalars(void)
+{
+    double sum[2] = {rank + 0.5, 1}, max[3] = {-rank, rank == size - 1 ? NAN : 0, rank};
+    char text[16] = "";
+
+    CHECK(comm_sum_f64(world, sum, 2, &err) == 0);
+    CHECK(sum[0] == size * (size - 1) / 2.0 + 0.5 * size && sum[1] == size);
+    CHECK(comm_max_f64(world, max, 3, &err) == 0);
+    CHECK(max[0] == 0 && isnan(max[1]) && max[2] == size - 1);
+    snprintf(text, sizeof text, "from %d", rank);
+    CHECK(comm_broadcast(world, text, sizeof text, size - 1, &err) == 0);
+    CHECK(atoi(text + 5) == size - 1);
+    CHECK(comm_barrier(world, &err) == 0);
+}
+
+static void test_split(void)
+{
+    struct comm *half = comm_split(world, rank % 2, -rank, &err);
+    double sum = rank;
+    int members = (size + (rank % 2 == 0)) / 2;
+
+    CHECK(half != NULL && comm_size(half) == members);
+    CHECK(comm_rank(half) == members - 1 - rank / 2); /* the key turns the order round */
+    CHECK(comm_sum_f64(half, &sum, 1, &err) == 0);
+    CHECK(sum == (double)members * (members - 1) + (rank % 2 ? members : 0));
+    comm_destroy(half);
+}
+
+static void test_ring(void)
+{
+    int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    long out = rank, in = -1;
+    struct comm_request *send, *recv;
+
+    if (size == 1)
+        return;
+    recv = comm_start_recv(world, &in, sizeof in, previous, &err);
+    send = comm_start_send(world, &out, sizeof out, next, &err);
+    CHECK(recv && send && comm_wait(recv, &err) == 0 && comm_wait(send, &err) == 0);
+    CHECK(in == previous);
+}
+
+int main(void)
+{
+    static const size_t counts[] = {1, 16, 1000, 100003};
+
+    world = comm_world_create(&err);
+    if (!world)
+        return error_report(&err);
+    rank = comm_rank(world);
+    size = comm_size(world);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        test_reduce_scatter(counts[i], (int)i);
+    test_overlap();
+    test_scalars();
+    test_split();
+    test_ring();
+    if (rank == 0)
+        printf("%d ranks agree\n", size);
+    comm_world_finish(world);
+    return 0;
+}

@@ -1,0 +1,42 @@
+# helpers.bash - what the bats files share. Sourced by `load ../helpers`.
+
+# Absolute paths of the source and build trees, whichever directory bats runs in.
+TOP=$(cd "${top_srcdir:-$(dirname "${BASH_SOURCE[0]}")/..}" && pwd)
+BUILD=$(cd "${top_builddir:-$TOP/build}" && pwd)
+PATH=$BUILD:$PATH
+export OMP_NUM_THREADS=1
+
+# ranks N COMMAND...: N ranks of a program on this machine, with a bound on its time.
+ranks() {
+    local n=$1
+    shift
+    timeout -k 5 "${RANKS_SECONDS:-120}" mpiexec.mpich -n "$n" "$@"
+}
+
+need() {
+    command -v "$1" >/dev/null || skip "$1 is not installed"
+}
+
+# english FILE: real text, the same everywhere.
+english() {
+    if command -v bible >/dev/null; then
+        bible -l9999 gen1:1-exo40:38 </dev/null | sed 's/^ *//' >"$1"
+    else
+        cat "$TOP"/LICENSE "$TOP"/README.md "$TOP"/CONTRIBUTING.md >"$1"
+    fi
+}
+
+# tiny_job DIR: data and a job file for a model that trains in a moment, in DIR.
+tiny_job() {
+    mkdir -p "$1"
+    english "$1/text"
+    muster-data "$1/text" --out "$1/train" --valid-out "$1/valid" --valid-percent 5 >/dev/null
+    cat >"$1/job.cfg" <<CFG
+model = { layers = 2; hidden = 32; heads = 2; seq_length = 32; vocab = 256; };
+parallel = { zero = 1; };
+batch = { global_batch = 24; micro_batch = 4; steps = 50; seed = 1; };
+optimizer = { lr = 3e-3; min_lr = 3e-4; warmup_steps = 5; weight_decay = 0.1; clip = 1.0; };
+data = { train = "$1/train"; valid = "$1/valid"; };
+report = { metrics = "$1/metrics.jsonl"; log_every = 10; peak_tflops = 0.1; };
+CFG
+}
