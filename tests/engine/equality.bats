@@ -1,0 +1,72 @@
+# The promises of data parallelism: one training run, whatever the number of ranks and the ZeRO stage.
+load ../helpers
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load ../helpers
+    tiny_job "$DIR"
+}
+
+setup() {
+    need mpiexec.mpich
+}
+
+# train NAME RANKS SET...: a run whose metrics are DIR/NAME.jsonl
+train() {
+    local name=$1 n=$2 sets=() key
+    shift 2
+    for key in "report.metrics=$DIR/$name.jsonl" "$@"; do sets+=(--set "$key"); done
+    ranks "$n" muster-train "$DIR/job.cfg" "${sets[@]}" >"$DIR/$name.log" 2>&1 || { cat "$DIR/$name.log"; return 1; }
+}
+
+@test "50 steps on 1, 2, 3 and 4 ranks agree to 1e-5" {
+    for n in 1 2 3 4; do train "dp$n" $n; done
+    for n in 2 3 4; do muster-report compare --tolerance 1e-5 "$DIR/dp1.jsonl" "$DIR/dp$n.jsonl"; done
+    [ "$(wc -l <"$DIR/dp3.jsonl")" -eq 50 ]
+}
+
+@test "the loss falls" {
+    train fall 2
+    first=$(sed -n 's/.*"loss":\([0-9.]*\).*/\1/p' "$DIR/fall.jsonl" | head -n 1)
+    last=$(sed -n 's/.*"loss":\([0-9.]*\).*/\1/p' "$DIR/fall.jsonl" | tail -n 1)
+    awk -v a="$first" -v b="$last" 'BEGIN { exit !(a > 5.4 && a < 5.7 && b < 3.2) }'
+}
+
+@test "ZeRO-0 and ZeRO-1 give the same bits, at 1, 2, 3 and 4 ranks" {
+    for n in 1 2 3 4; do
+        train "zero0-$n" $n parallel.zero=0
+        train "zero1-$n" $n parallel.zero=1
+        muster-report compare --tolerance 0 "$DIR/zero0-$n.jsonl" "$DIR/zero1-$n.jsonl"
+    done
+}
+
+@test "2n ranks with one micro-batch give the bits of n ranks with two" {
+    train four 4 batch.global_batch=16
+    train two 2 batch.global_batch=16
+    muster-report compare --tolerance 0 "$DIR/four.jsonl" "$DIR/two.jsonl"
+}
+
+@test "the micro-batch size changes nothing but rounding" {
+    train mb1 2 batch.micro_batch=1
+    train mb12 2 batch.micro_batch=12
+    muster-report compare --tolerance 1e-5 "$DIR/mb1.jsonl" "$DIR/mb12.jsonl"
+}
+
+@test "a global batch that no rank count divides" {
+    train odd1 1 batch.global_batch=7 batch.micro_batch=3
+    train odd4 4 batch.global_batch=7 batch.micro_batch=3
+    muster-report compare --tolerance 1e-5 "$DIR/odd1.jsonl" "$DIR/odd4.jsonl"
+}
+
+@test "more ranks than samples is refused with 78" {
+    run ranks 3 muster-train "$DIR/job.cfg" --set batch.global_batch=2 --set batch.micro_batch=1
+    [ "$status" -eq 78 ]
+    [[ $output == *"batch.global_batch = 2"* ]]
+}
+
+@test "another seed is another run" {
+    train seed1 1
+    train seed2 1 batch.seed=2
+    run muster-report compare --tolerance 1e-5 "$DIR/seed1.jsonl" "$DIR/seed2.jsonl"
+    [ "$status" -eq 1 ]
+}

@@ -1,0 +1,127 @@
+# Interrupted runs go on as if nothing had happened.
+load ../helpers
+
+setup() {
+    need mpiexec.mpich
+    DIR=$BATS_TEST_TMPDIR
+    tiny_job "$DIR"
+    cat >>"$DIR/job.cfg" <<CFG
+checkpoint = { dir = "$DIR/ckpt"; };
+CFG
+}
+
+# wait_steps N: until the run in the background has done N steps
+wait_steps() {
+    for _ in $(seq 600); do
+        [ -f "$DIR/metrics.jsonl" ] && [ "$(wc -l <"$DIR/metrics.jsonl")" -ge "$1" ] && return
+        sleep 0.05
+    done
+    return 1
+}
+
+newest() {
+    basename "$(ls -d "$1"/step-???????? | tail -n 1)"
+}
+
+# start_ranks N ARGS...: muster-train on N ranks in the background, its log in DIR/log, its pid in $run_pid
+start_ranks() {
+    local n=$1
+    shift
+    RANKS_SECONDS=120 ranks "$n" muster-train "$DIR/job.cfg" "$@" >>"$DIR/log" 2>&1 3>&- &
+    run_pid=$!
+}
+
+stopped_with_75() {
+    local code=0
+    wait "$run_pid" || code=$?
+    [ "$code" -eq 75 ] || { cat "$DIR/log"; echo "exit $code"; return 1; }
+}
+
+@test "one rank signalled is enough, and the same mesh resumes bit by bit" {
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=300 --set checkpoint.dir="$DIR/whole" \
+        --set report.metrics="$DIR/whole.jsonl" >/dev/null
+    start_ranks 2 --set batch.steps=300
+    wait_steps 20
+    kill -USR1 "$(pgrep -f "muster-train $DIR/job.cfg" -n)"
+    stopped_with_75
+    grep -q 'stopping after step .*: signal 10' "$DIR/log"
+    step=$(newest "$DIR/ckpt")
+    [ "$(wc -l <"$DIR/metrics.jsonl")" -lt 300 ]
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=300 >>"$DIR/log"
+    grep -q "resumed from .* at step $((10#${step#step-}))" "$DIR/log"
+    muster-ckpt diff "$DIR/ckpt/step-00000300" "$DIR/whole/step-00000300"
+    muster-report compare --tolerance 0 "$DIR/metrics.jsonl" "$DIR/whole.jsonl"
+}
+
+@test "TERM, USR2, INT, the kill-switch file and the minutes limit all save and exit 75" {
+    for signal in TERM USR2 INT; do
+        rm -f "$DIR/metrics.jsonl"
+        start_ranks 2 --set batch.steps=100000 --set checkpoint.dir="$DIR/$signal"
+        wait_steps 3
+        kill -$signal "$(pgrep -f "muster-train $DIR/job.cfg" -n)"
+        stopped_with_75
+        muster-ckpt verify "$DIR/$signal/$(newest "$DIR/$signal")"
+    done
+    rm -f "$DIR/metrics.jsonl"
+    start_ranks 2 --set batch.steps=100000 --set report.kill_file="$DIR/kill.me"
+    wait_steps 3
+    touch "$DIR/kill.me"
+    stopped_with_75
+    grep -q 'stopping after step .*: the file' "$DIR/log"
+    run ranks 2 muster-train "$DIR/job.cfg" --set report.kill_file="$DIR/kill.me"
+    [ "$status" -eq 78 ]
+    rm -rf "$DIR/metrics.jsonl" "$DIR/ckpt"
+    start_ranks 1 --set batch.steps=1000000 --set report.minutes=0.02
+    stopped_with_75
+    grep -q 'limit of 0.02 minutes' "$DIR/log"
+}
+
+@test "saved by 4 ranks, loaded and saved again by 1, 2, 3 and 8: no bit differs" {
+    ranks 4 muster-train "$DIR/job.cfg" --set batch.steps=10 >/dev/null
+    for n in 1 2 3 8; do
+        ranks "$n" muster-train "$DIR/job.cfg" --set batch.steps=10 --set checkpoint.load="$DIR/ckpt" \
+            --set checkpoint.dir="$DIR/again$n" --set parallel.zero=$((n % 2)) --set report.metrics="" >/dev/null
+        [ "$(find "$DIR/again$n/step-00000010" -name 'shard-*' | wc -l)" -eq "$n" ]
+        muster-ckpt diff "$DIR/ckpt/step-00000010" "$DIR/again$n/step-00000010"
+    done
+}
+
+@test "resumed on fewer ranks, the losses follow the uninterrupted run" {
+    ranks 4 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/whole" --set report.metrics="$DIR/whole.jsonl" >/dev/null
+    ranks 4 muster-train "$DIR/job.cfg" --set batch.steps=20 --set optimizer.decay_steps=50 >/dev/null
+    ranks 3 muster-train "$DIR/job.cfg" --set optimizer.decay_steps=50 >"$DIR/log"
+    grep -q 'at step 20' "$DIR/log"
+    muster-report compare --tolerance 1e-5 "$DIR/metrics.jsonl" "$DIR/whole.jsonl"
+}
+
+@test "steps done after the last checkpoint are done again, once" {
+    start_ranks 2 --set batch.steps=400 --set checkpoint.every=10
+    wait_steps 25
+    pkill -KILL -f "muster-train $DIR/job.cfg"
+    wait "$run_pid" || true
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=400 >>"$DIR/log"
+    [ "$(wc -l <"$DIR/metrics.jsonl")" -eq 400 ]
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=400 --set checkpoint.dir="" \
+        --set report.metrics="$DIR/whole.jsonl" >/dev/null
+    muster-report compare --tolerance 0 "$DIR/metrics.jsonl" "$DIR/whole.jsonl"
+}
+
+@test "a damaged newest checkpoint is skipped with its reason; when all are damaged nothing starts anew" {
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.every=10 >/dev/null
+    truncate -s -4096 "$DIR/ckpt/step-00000020/shard-00001-of-00002.safetensors"
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 --set checkpoint.dir="$DIR/else" --set checkpoint.load="$DIR/ckpt" \
+        >"$DIR/log"
+    grep -q 'skipped a checkpoint: .*step-00000020.*shard-00001-of-00002' "$DIR/log"
+    grep -q 'at step 10' "$DIR/log"
+    printf '{}' >"$DIR/ckpt/step-00000010/manifest.json"
+    run ranks 2 muster-train "$DIR/job.cfg"
+    [ "$status" -eq 65 ]
+    [[ $output == *"none of its 2 checkpoints can be read"* ]]
+}
+
+@test "another model's checkpoint is refused with 78 and both sizes" {
+    ranks 1 muster-train "$DIR/job.cfg" --set batch.steps=2 >/dev/null
+    run muster-train "$DIR/job.cfg" --set model.hidden=64
+    [ "$status" -eq 78 ]
+    [[ $output == *"256 x 32"*"256 x 64"* ]]
+}
