@@ -1,0 +1,65 @@
+#include "kernels/cpu/cpu.h"
+
+#include <cblas.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* CBLAS keeps nothing for us; the struct only says that there is a library. */
+struct product_library {
+    int threads;
+};
+
+void product_library_name(char *name, size_t size)
+{
+#ifdef OPENBLAS_VERSION
+    const char *version = OPENBLAS_VERSION; /* " OpenBLAS 0.3.21 " */
+
+    snprintf(name, size, "OpenBLAS %.*s", (int)strcspn(version + strlen(" OpenBLAS "), " "),
+             version + strlen(" OpenBLAS "));
+#else
+    snprintf(name, size, "CBLAS");
+#endif
+}
+
+struct product_library *product_library_open(struct device *dev, struct error *err)
+{
+    struct product_library *lib = calloc(1, sizeof *lib);
+
+    if (!lib) {
+        error_errno(err, CODE_IO, "cpu device");
+        return NULL;
+    }
+    lib->threads = dev->threads;
+    return lib;
+}
+
+void product_library_close(struct product_library *lib)
+{
+    free(lib);
+}
+
+/* What sgemm adds to: c itself, with the bias already in every row. */
+static void prepare(struct device *dev, const struct matmul *op)
+{
+#pragma omp parallel for num_threads(dev->threads) schedule(static)
+    for (int row = 0; row < op->m; row++) {
+        float *c = (float *)op->c + (size_t)row * op->ldc;
+        const float *bias = op->bias;
+
+        for (int i = 0; i < op->n; i++)
+            c[i] = op->accumulate ? c[i] + bias[i] : bias[i];
+    }
+}
+
+void product(struct device *dev, const struct matmul *op)
+{
+#ifdef OPENBLAS_VERSION
+    openblas_set_num_threads(device_cpu(dev)->library->threads);
+#endif
+    if (op->bias)
+        prepare(dev, op);
+    cblas_sgemm(CblasRowMajor, op->transpose_a ? CblasTrans : CblasNoTrans, op->transpose_b ? CblasTrans : CblasNoTrans,
+                op->m, op->n, op->k, 1.0f, op->a, op->lda, op->b, op->ldb, op->bias || op->accumulate ? 1.0f : 0.0f, op->c,
+                op->ldc);
+}

@@ -1,0 +1,63 @@
+#include "kernels/cpu/vector/vector.h"
+
+#define CHUNK 4096 /* elements that a thread takes at once */
+
+struct adamw_range {
+    float *param, *exp_avg, *exp_avg_sq;
+    const float *grad;
+};
+
+/* Never inlined: the whole vectors and the odd elements at the end go through the very same instructions, so that an
+ * element's result does not depend on where it lies. */
+__attribute__((noinline)) static void adamw_vectors(const struct adamw *op, struct adamw_range r, size_t count)
+{
+    float inverse1 = 1.0f / op->bias1, inverse2 = 1.0f / op->bias2;
+
+    for (size_t i = 0; i < count; i += LANES) {
+        vec g = vec_load(r.grad + i) * op->grad_scale;
+        vec m = op->beta1 * vec_load(r.exp_avg + i) + (1.0f - op->beta1) * g;
+        vec v = op->beta2 * vec_load(r.exp_avg_sq + i) + (1.0f - op->beta2) * (g * g);
+        vec p = vec_load(r.param + i);
+        vec step = m * inverse1 / (vec_sqrt(v * inverse2) + op->eps);
+
+        vec_store(r.exp_avg + i, m);
+        vec_store(r.exp_avg_sq + i, v);
+        vec_store(r.param + i, p - op->lr * (step + op->weight_decay * p));
+    }
+}
+
+/* Fewer elements than a vector has, through a copy. */
+static void adamw_rest(const struct adamw *op, struct adamw_range r, size_t count)
+{
+    float param[LANES] = {0}, exp_avg[LANES] = {0}, exp_avg_sq[LANES] = {0}, grad[LANES] = {0};
+    size_t bytes = count * sizeof(float);
+
+    memcpy(param, r.param, bytes);
+    memcpy(exp_avg, r.exp_avg, bytes);
+    memcpy(exp_avg_sq, r.exp_avg_sq, bytes);
+    memcpy(grad, r.grad, bytes);
+    adamw_vectors(op, (struct adamw_range){param, exp_avg, exp_avg_sq, grad}, LANES);
+    memcpy(r.param, param, bytes);
+    memcpy(r.exp_avg, exp_avg, bytes);
+    memcpy(r.exp_avg_sq, exp_avg_sq, bytes);
+}
+
+static struct adamw_range range_at(const struct adamw *op, size_t first)
+{
+    return (struct adamw_range){op->param + first, op->exp_avg + first, op->exp_avg_sq + first, op->grad + first};
+}
+
+void ISA(adamw)(struct device *dev, const struct adamw *op)
+{
+    if (!device_ready(dev, DTYPE_F32, "adamw"))
+        return;
+#pragma omp parallel for num_threads(dev->threads) schedule(static)
+    for (size_t first = 0; first < op->count; first += CHUNK) {
+        size_t count = op->count - first < CHUNK ? op->count - first : CHUNK;
+        size_t whole = count / LANES * LANES;
+
+        adamw_vectors(op, range_at(op, first), whole);
+        if (whole < count)
+            adamw_rest(op, range_at(op, first + whole), count - whole);
+    }
+}

@@ -1,0 +1,113 @@
+#include "kernels/cpu/vector/attention.h"
+
+#include <math.h>
+
+struct head ISA(attention_head)(const float *qkv, int batch_index, int head_index, int seq, int heads, int head_size,
+                                const int32_t *lengths, bool causal)
+{
+    ptrdiff_t hidden = (ptrdiff_t)heads * head_size;
+    const float *q = qkv + (ptrdiff_t)batch_index * seq * 3 * hidden + (ptrdiff_t)head_index * head_size;
+    int keys = lengths && lengths[batch_index] < seq ? lengths[batch_index] : seq;
+
+    return (struct head){
+        .size = head_size,
+        .padded = (head_size + LANES - 1) / LANES * LANES,
+        .keys = keys < 0 ? 0 : keys,
+        .causal = causal,
+        .stride = 3 * hidden,
+        .q = q,
+        .k = q + hidden,
+        .v = q + 2 * hidden,
+        .scale = 1.0f / sqrtf((float)head_size),
+    };
+}
+
+struct key_tile ISA(attention_key_tile)(const struct head *head, int query, int queries, int first)
+{
+    bool diagonal = head->causal && first >= query;
+    int end = head->causal && query + queries < head->keys ? query + queries : head->keys;
+    int most = diagonal ? DIAGONAL_KEYS : KEYS;
+
+    return (struct key_tile){
+        .first = first,
+        .count = end - first < most ? (end > first ? end - first : 0) : most,
+        .lane = diagonal ? first - query : 0,
+        .diagonal = diagonal,
+    };
+}
+
+/* Key `tile.first + j` is seen by the queries from tile.lane + j on. */
+static void mask_diagonal(struct key_tile tile, float *s)
+{
+    for (int j = 1; j < tile.count; j++)
+        for (int i = 0; i < DIAGONAL_KEYS; i += LANES) {
+            float *lane = s + j * QUERIES + tile.lane + i;
+
+            vec_store(lane, vec_select(vec_iota() + (float)i < (float)j, vec_all(-FLT_MAX), vec_load(lane)));
+        }
+}
+
+void ISA(attention_scores)(const struct head *head, const float *q_transposed, int vectors,
+                           struct key_tile tile, float *s)
+{
+    ISA(tile_product)(&(struct tile_product){
+        .m = tile.count,
+        .vectors = vectors - tile.lane / LANES,
+        .k = head->size,
+        .a = head->k + tile.first * head->stride,
+        .a_row = head->stride,
+        .a_column = 1,
+        .b = q_transposed + tile.lane,
+        .b_row = QUERIES,
+        .c = s + tile.lane,
+        .c_row = QUERIES,
+    });
+    if (tile.diagonal)
+        mask_diagonal(tile, s);
+}
+
+typedef float four __attribute__((vector_size(16)));
+typedef float four_unaligned __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t four_index __attribute__((vector_size(16)));
+
+/* to[c][r] = scale * from[r][c] for a square of four. */
+static inline void transpose_four(float *to, ptrdiff_t to_row, const float *from, ptrdiff_t from_row, float scale)
+{
+    four a = *(const four_unaligned *)from, b = *(const four_unaligned *)(from + from_row);
+    four c = *(const four_unaligned *)(from + 2 * from_row), d = *(const four_unaligned *)(from + 3 * from_row);
+    four ab_low = __builtin_shuffle(a, b, (four_index){0, 4, 1, 5});
+    four ab_high = __builtin_shuffle(a, b, (four_index){2, 6, 3, 7});
+    four cd_low = __builtin_shuffle(c, d, (four_index){0, 4, 1, 5});
+    four cd_high = __builtin_shuffle(c, d, (four_index){2, 6, 3, 7});
+
+    *(four_unaligned *)to = scale * __builtin_shuffle(ab_low, cd_low, (four_index){0, 1, 4, 5});
+    *(four_unaligned *)(to + to_row) = scale * __builtin_shuffle(ab_low, cd_low, (four_index){2, 3, 6, 7});
+    *(four_unaligned *)(to + 2 * to_row) = scale * __builtin_shuffle(ab_high, cd_high, (four_index){0, 1, 4, 5});
+    *(four_unaligned *)(to + 3 * to_row) = scale * __builtin_shuffle(ab_high, cd_high, (four_index){2, 3, 6, 7});
+}
+
+/* to[columns][rows] = scale * from[rows][columns] */
+static void transpose(float *to, ptrdiff_t to_row, const float *from, ptrdiff_t from_row, int rows, int columns,
+                      float scale)
+{
+    int whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+
+    for (int r = 0; r < whole_rows; r += 4)
+        for (int c = 0; c < whole_columns; c += 4)
+            transpose_four(to + c * to_row + r, to_row, from + r * from_row + c, from_row, scale);
+    for (int r = 0; r < rows; r++)
+        for (int c = r < whole_rows ? whole_columns : 0; c < columns; c++)
+            to[c * to_row + r] = scale * from[r * from_row + c];
+}
+
+void ISA(attention_transpose)(float *to, const float *from, ptrdiff_t stride, int rows, int size, float scale)
+{
+    if (rows < QUERIES)
+        memset(to, 0, (size_t)size * QUERIES * sizeof *to);
+    transpose(to, QUERIES, from, stride, rows, size, scale);
+}
+
+void ISA(attention_untranspose)(float *to, ptrdiff_t stride, const float *from, int rows, int size)
+{
+    transpose(to, stride, from, QUERIES, size, rows, 1.0f);
+}

@@ -1,0 +1,53 @@
+/*
+ * attention.h - what forward and backward attention share: how the square of queries and keys is cut into tiles.
+ *
+ * Scores are computed transposed, keys x queries, so that the lanes of a vector are queries. Then the maximum and the sum
+ * over keys that softmax wants run from vector to vector and never across lanes, and of the operands only the queries'
+ * have to be transposed: once a tile of queries, not once a pair of tiles.
+ *
+ * Scores are kept in units of log2 (the queries are scaled by log2(e) / sqrt(head_size)): p = 2^(s - m).
+ */
+#ifndef MUSTER_KERNELS_CPU_VECTOR_ATTENTION_H
+#define MUSTER_KERNELS_CPU_VECTOR_ATTENTION_H
+
+#include "kernels/cpu/vector/tile_product.h"
+
+#define QUERIES       64 /* of a tile, and the row stride of everything whose columns are queries */
+#define KEYS          64 /* of a tile, at most */
+#define DIAGONAL_KEYS 16 /* of a tile that causality cuts: what lies left of the diagonal is then mostly skipped */
+
+/* One head of one sample: rows are `stride` floats apart. */
+struct head {
+    int size;   /* floats in a row */
+    int padded; /* size, rounded up to whole vectors */
+    int keys;   /* that are not padding */
+    bool causal;
+    ptrdiff_t stride;
+    const float *q, *k, *v;
+    float scale; /* 1 / sqrt(size) */
+};
+
+struct head ISA(attention_head)(const float *qkv, int batch_index, int head_index, int seq, int heads, int head_size,
+                                const int32_t *lengths, bool causal);
+
+/* A tile of keys against a tile of queries. */
+struct key_tile {
+    int first, count;
+    int lane;      /* queries before this one see none of these keys */
+    bool diagonal; /* queries [lane, lane + DIAGONAL_KEYS) see some of them */
+};
+
+/* The tile that begins at key `first`, for the tile of queries [query, query + queries). count is 0 when there is none. */
+struct key_tile ISA(attention_key_tile)(const struct head *head, int query, int queries, int first);
+
+/* s[keys, queries] = scores, from the transposed, scaled queries; masked ones are -FLT_MAX. */
+void ISA(attention_scores)(const struct head *head, const float *q_transposed, int vectors,
+                           struct key_tile tile, float *s);
+
+/* to[size][QUERIES] = scale * rows of `from`, transposed; the queries from `rows` on are 0. */
+void ISA(attention_transpose)(float *to, const float *from, ptrdiff_t stride, int rows, int size, float scale);
+
+/* rows of `to` = from[size][QUERIES], transposed back. */
+void ISA(attention_untranspose)(float *to, ptrdiff_t stride, const float *from, int rows, int size);
+
+#endif

@@ -1,0 +1,154 @@
+#include "kernels/cpu/vector/attention.h"
+#include "kernels/cpu/vector/vector.h"
+
+#include <math.h>
+#include <omp.h>
+
+/*
+ * FlashAttention-2's forward pass (Dao, arXiv 2307.08691, algorithm 1): a tile of queries meets every tile of keys once,
+ * keeping for each query the highest score so far, the sum of 2^(score - highest), and the output before its division
+ * by that sum.
+ */
+struct work {
+    float *q;              /* [size][QUERIES], scaled */
+    float *out;            /* [size][QUERIES] */
+    float *p;              /* [KEYS][QUERIES]: scores, then probabilities */
+    float highest[QUERIES];
+    float sum[QUERIES];
+};
+
+static size_t work_floats(int size)
+{
+    return sizeof(struct work) / sizeof(float) + 16 + (size_t)(2 * size + KEYS) * QUERIES;
+}
+
+static struct work *work_in(float *scratch, int size)
+{
+    struct work *w = (struct work *)scratch;
+
+    w->q = scratch + (sizeof *w / sizeof(float) + 15) / 16 * 16;
+    w->out = w->q + size * QUERIES;
+    w->p = w->out + size * QUERIES;
+    return w;
+}
+
+static vec highest_score(const float *s, int count, vec highest)
+{
+    vec high[4] = {highest, highest, highest, highest}; /* four chains, since each max waits for the one before */
+    int j = 0;
+
+    for (; j + 4 <= count; j += 4)
+        for (int i = 0; i < 4; i++)
+            high[i] = vec_max(high[i], vec_load(s + (j + i) * QUERIES));
+    for (; j < count; j++)
+        high[0] = vec_max(high[0], vec_load(s + j * QUERIES));
+    return vec_max(vec_max(high[0], high[1]), vec_max(high[2], high[3]));
+}
+
+/* Scores to probabilities for one vector of queries; returns what everything summed so far is to be multiplied by. */
+static vec softmax_update(struct work *w, int lane, int count)
+{
+    vec before = vec_load(w->highest + lane);
+    vec highest = highest_score(w->p + lane, count, before);
+    vec correction = vec_exp2(before - highest);
+    vec sum = vec_load(w->sum + lane) * correction;
+
+    for (int j = 0; j < count; j++) {
+        float *s = w->p + j * QUERIES + lane;
+        vec p = vec_exp2(vec_load(s) - highest);
+
+        vec_store(s, p);
+        sum += p;
+    }
+    vec_store(w->highest + lane, highest);
+    vec_store(w->sum + lane, sum);
+    return correction;
+}
+
+static void rescale(float *out, int size, vec correction)
+{
+    for (int d = 0; d < size; d++)
+        vec_store(out + d * QUERIES, vec_load(out + d * QUERIES) * correction);
+}
+
+static void visit_keys(const struct head *head, struct work *w, int vectors, struct key_tile tile)
+{
+    ISA(attention_scores)(head, w->q, vectors, tile, w->p);
+    for (int lane = tile.lane; lane < vectors * LANES; lane += LANES)
+        rescale(w->out + lane, head->size, softmax_update(w, lane, tile.count));
+    ISA(tile_product)(&(struct tile_product){ /* out^T += V^T P^T */
+        .m = head->size,
+        .vectors = vectors - tile.lane / LANES,
+        .k = tile.count,
+        .a = head->v + tile.first * head->stride,
+        .a_row = 1,
+        .a_column = head->stride,
+        .b = w->p + tile.lane,
+        .b_row = QUERIES,
+        .c = w->out + tile.lane,
+        .c_row = QUERIES,
+        .accumulate = true,
+    });
+}
+
+/* out = out / sum; lse in natural units. With no key to see (an empty sample) out is 0 and lse is minus infinity. */
+static void finish(const struct head *head, struct work *w, int queries, float *lse)
+{
+    for (int i = 0; i < queries; i++)
+        lse[i] = head->keys ? (w->highest[i] + log2f(w->sum[i])) * LN_2 : -INFINITY;
+    for (int lane = 0; lane < queries && head->keys; lane += LANES)
+        rescale(w->out + lane, head->size, 1.0f / vec_load(w->sum + lane));
+}
+
+static void query_tile(const struct head *head, struct work *w, int query, int queries, float *out, ptrdiff_t stride,
+                       float *lse)
+{
+    int vectors = (queries + LANES - 1) / LANES;
+    struct key_tile tile;
+
+    ISA(attention_transpose)(w->q, head->q + query * head->stride, head->stride, queries, head->size,
+                             head->scale * LOG2_E);
+    memset(w->out, 0, (size_t)head->size * QUERIES * sizeof(float));
+    for (int i = 0; i < QUERIES; i++) {
+        w->highest[i] = -FLT_MAX;
+        w->sum[i] = 0;
+    }
+    for (int key = 0;; key += tile.count) {
+        tile = ISA(attention_key_tile)(head, query, queries, key);
+        if (tile.count == 0)
+            break;
+        visit_keys(head, w, vectors, tile);
+    }
+    finish(head, w, queries, lse);
+    ISA(attention_untranspose)(out, stride, w->out, queries, head->size);
+}
+
+static void one_tile(const struct attention *op, float *scratch, int pair, int query)
+{
+    int batch_index = pair / op->heads, head_index = pair % op->heads;
+    ptrdiff_t hidden = (ptrdiff_t)op->heads * op->head_size;
+    struct head head = ISA(attention_head)(op->qkv, batch_index, head_index, op->seq, op->heads, op->head_size,
+                                           op->lengths, op->causal);
+    float *out = (float *)op->out + ((ptrdiff_t)batch_index * op->seq + query) * hidden + head_index * op->head_size;
+    int queries = op->seq - query < QUERIES ? op->seq - query : QUERIES;
+
+    query_tile(&head, work_in(scratch, head.size), query, queries, out, hidden,
+               op->lse + (ptrdiff_t)pair * op->seq + query);
+}
+
+void ISA(attention_forward)(struct device *dev, const struct attention *op)
+{
+    int tiles = (op->seq + QUERIES - 1) / QUERIES, pairs = op->batch * op->heads;
+    size_t stride;
+    float *scratch;
+
+    if (!device_ready(dev, op->dtype, "attention_forward"))
+        return;
+    scratch = cpu_scratch_parts(dev, dev->threads, work_floats(op->head_size), &stride);
+    if (!scratch)
+        return;
+    /* Tiles do not depend on each other, so any thread may take any; the longest (the last, when causal) go first. */
+#pragma omp parallel for num_threads(dev->threads) schedule(dynamic)
+    for (int i = 0; i < pairs * tiles; i++)
+        one_tile(op, scratch + omp_get_thread_num() * stride, i / tiles, (tiles - 1 - i % tiles) * QUERIES);
+}

@@ -1,0 +1,130 @@
+#include "kernels/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct backend *const backends[] = {&backend_cpu};
+
+static const struct backend *find_backend(const char *kind)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (strcmp(backends[i]->kind, kind) == 0)
+            return backends[i];
+    return NULL;
+}
+
+struct device *device_create(const char *kind, int threads, struct error *err)
+{
+    const struct backend *backend = find_backend(kind);
+    struct device *dev;
+
+    if (!backend) {
+        error_set(err, CODE_CONFIG, "device \"%s\": this build of muster has only \"cpu\"", kind);
+        return NULL;
+    }
+    if (threads < 0) {
+        error_set(err, CODE_CONFIG, "device \"%s\": %d threads; give 1 or more, or 0 for all", kind, threads);
+        return NULL;
+    }
+    dev = calloc(1, sizeof *dev);
+    if (!dev) {
+        error_errno(err, CODE_IO, "device \"%s\"", kind);
+        return NULL;
+    }
+    dev->backend = backend;
+    if (backend->open(dev, threads, err) < 0) {
+        backend->close(dev);
+        free(dev);
+        return NULL;
+    }
+    return dev;
+}
+
+void device_destroy(struct device *dev)
+{
+    if (!dev)
+        return;
+    dev->backend->close(dev);
+    free(dev);
+}
+
+const struct kernels *device_kernels(const struct device *dev)
+{
+    return &dev->kernels;
+}
+
+const char *device_describe(const struct device *dev)
+{
+    return dev->description;
+}
+
+int device_threads(const struct device *dev)
+{
+    return dev->threads;
+}
+
+void device_wait(struct device *dev)
+{
+    dev->backend->wait(dev);
+}
+
+int device_status(struct device *dev, struct error *err)
+{
+    if (!dev->failed)
+        return 0;
+    return error_set(err, dev->failure.code, "%s", dev->failure.text);
+}
+
+void device_fail(struct device *dev, enum exit_code code, const char *format, ...)
+{
+    char text[sizeof dev->failure.text];
+    va_list args;
+
+    if (dev->failed)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    error_set(&dev->failure, code, "%s", text);
+    dev->failed = true;
+}
+
+bool device_ready(struct device *dev, enum dtype dtype, const char *name)
+{
+    if (dev->failed)
+        return false;
+    if (dtype == DTYPE_F32)
+        return true;
+    device_fail(dev, CODE_INTERNAL, "%s: %s: %s is not in this version, use fp32", dev->backend->kind, name,
+                dtype == DTYPE_BF16 ? "bf16" : "fp16");
+    return false;
+}
+
+void *device_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err)
+{
+    void *pointer = dev->backend->alloc(dev, space, bytes, err);
+
+    if (!pointer)
+        return NULL;
+    dev->bytes_used[space] += bytes;
+    if (dev->bytes_peak[space] < dev->bytes_used[space])
+        dev->bytes_peak[space] = dev->bytes_used[space];
+    return pointer;
+}
+
+void device_free(struct device *dev, enum memory space, void *pointer)
+{
+    if (pointer)
+        dev->bytes_used[space] -= dev->backend->free(dev, space, pointer);
+}
+
+size_t device_bytes_used(const struct device *dev, enum memory space)
+{
+    return dev->bytes_used[space];
+}
+
+size_t device_bytes_peak(const struct device *dev, enum memory space)
+{
+    return dev->bytes_peak[space];
+}

@@ -1,0 +1,43 @@
+/*
+ * device.h - what every kind of device has in common; internal to kernels/.
+ *
+ * device.c holds the part that does not depend on the hardware: the sticky error and the count of bytes. A backend (cpu
+ * today) fills in `kernels` and `state` when it is opened.
+ */
+#ifndef MUSTER_KERNELS_DEVICE_H
+#define MUSTER_KERNELS_DEVICE_H
+
+#include "kernels/kernels.h"
+
+struct backend {
+    const char *kind; /* what device_create is asked for */
+    int (*open)(struct device *dev, int threads, struct error *err);
+    void (*close)(struct device *dev);
+    void (*wait)(struct device *dev);
+    void *(*alloc)(struct device *dev, enum memory space, size_t bytes, struct error *err);
+    size_t (*free)(struct device *dev, enum memory space, void *pointer); /* the bytes that alloc was asked for */
+};
+
+extern const struct backend backend_cpu;
+
+struct device {
+    const struct backend *backend;
+    void *state; /* the backend's own: struct cpu for "cpu" */
+    struct kernels kernels;
+    int threads;
+    char description[128];
+
+    bool failed;
+    struct error failure;
+
+    size_t bytes_used[2], bytes_peak[2]; /* by enum memory */
+};
+
+/* The first failure sticks; what follows it is most often its consequence. */
+void device_fail(struct device *dev, enum exit_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Every operation asks this first: false when the device has failed before, or (and then it fails now) for a type that
+ * the operation `name` has no code for. */
+bool device_ready(struct device *dev, enum dtype dtype, const char *name);
+
+#endif
