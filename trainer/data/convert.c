@@ -1,0 +1,147 @@
+#include "trainer/data/convert.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "trainer/data/indexed_writer.h"
+
+#define CHUNK_SIZE ((size_t)1 << 20)
+
+struct conversion {
+    const struct convert *convert;
+    struct indexed_writer *train, *valid;
+    uint64_t total, cut; /* bytes of all texts; where the validation part begins, or UINT64_MAX */
+    uint64_t done;
+    char *chunk;
+};
+
+/* Sizes of all texts together; 0 if one's is not known before it is read. Finds what cannot be read before any work. */
+static int measure(const struct convert *convert, uint64_t *total, struct error *err)
+{
+    bool known = true;
+
+    *total = 0;
+    for (int i = 0; i < convert->ntexts; i++) {
+        const char *text = convert->texts[i];
+        struct stat status;
+
+        if ((strcmp(text, "-") == 0 ? fstat(STDIN_FILENO, &status) : stat(text, &status)) < 0)
+            return error_errno(err, CODE_DATA, "cannot read %s", text);
+        if (S_ISDIR(status.st_mode))
+            return error_set(err, CODE_DATA, "%s is a directory; give the files in it", text);
+        if (!S_ISREG(status.st_mode) && convert->valid_out)
+            return error_set(err, CODE_USAGE, "%s is no regular file: a validation set needs its size beforehand",
+                             text);
+        known = known && S_ISREG(status.st_mode);
+        *total += (uint64_t)status.st_size;
+    }
+    if (!known)
+        *total = 0;
+    return 0;
+}
+
+static int take(struct conversion *c, size_t count, struct error *err)
+{
+    uint64_t left = c->cut > c->done ? c->cut - c->done : 0; /* still of the training part */
+    size_t here = count < left ? count : (size_t)left;
+
+    c->done += count;
+    if (indexed_writer_append(c->train, c->chunk, here, err) < 0)
+        return -1;
+    return here < count ? indexed_writer_append(c->valid, c->chunk + here, count - here, err) : 0;
+}
+
+static int read_text(struct conversion *c, const char *text, int fd, struct error *err)
+{
+    const struct convert *convert = c->convert;
+    uint64_t offset = 0;
+    ssize_t got;
+
+    while ((got = read(fd, c->chunk, CHUNK_SIZE)) != 0) {
+        const char *zero = got > 0 ? memchr(c->chunk, 0, (size_t)got) : NULL;
+
+        if (convert->stop && *convert->stop)
+            return error_set(err, CODE_STOPPED, "stopped by a signal; nothing was kept");
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return error_errno(err, CODE_IO, "cannot read %s, offset %" PRIu64, text, offset);
+        if (zero)
+            return error_set(err, CODE_DATA,
+                             "%s, offset %" PRIu64 ": a zero byte; give plain text, not compressed, not UTF-16", text,
+                             offset + (uint64_t)(zero - c->chunk));
+        if (take(c, (size_t)got, err) < 0)
+            return -1;
+        offset += (uint64_t)got;
+        if (convert->progress)
+            convert->progress(c->done, c->total);
+    }
+    if (offset == 0)
+        return error_set(err, CODE_DATA, "%s is empty; leave it out or give it text", text);
+    if (indexed_writer_end_document(c->train, err) < 0)
+        return -1;
+    return c->valid ? indexed_writer_end_document(c->valid, err) : 0;
+}
+
+static int convert_text(struct conversion *c, const char *text, struct error *err)
+{
+    int fd, status;
+
+    if (strcmp(text, "-") == 0)
+        return read_text(c, "standard input", STDIN_FILENO, err);
+    fd = open(text, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_errno(err, CODE_DATA, "cannot read %s", text);
+    status = read_text(c, text, fd, err);
+    close(fd);
+    return status;
+}
+
+static int commit(struct conversion *c, struct converted *converted, struct error *err)
+{
+    converted->train = indexed_writer_facts(c->train);
+    converted->valid = c->valid ? indexed_writer_facts(c->valid) : (struct indexed_facts){0};
+    if (c->valid && (converted->train.tokens == 0 || converted->valid.tokens == 0))
+        return error_set(err, CODE_DATA, "%g percent of %" PRIu64 " bytes leaves nothing for %s; give more text",
+                         c->convert->valid_percent, c->done, converted->valid.tokens ? "training" : "validation");
+    if (c->valid && indexed_writer_commit(c->valid, err) < 0)
+        return -1;
+    return indexed_writer_commit(c->train, err);
+}
+
+int convert_texts(const struct convert *convert, struct converted *converted, struct error *err)
+{
+    struct conversion c = {.convert = convert, .cut = UINT64_MAX};
+    int status = -1;
+
+    if (measure(convert, &c.total, err) < 0)
+        return -1;
+    if (convert->valid_out)
+        c.cut = c.total - (uint64_t)((double)c.total * convert->valid_percent / 100);
+    c.chunk = malloc(CHUNK_SIZE);
+    if (!c.chunk) {
+        error_errno(err, CODE_IO, "no memory to read texts");
+        goto done;
+    }
+    c.train = indexed_writer_create(convert->out, err);
+    if (!c.train)
+        goto done;
+    if (convert->valid_out && !(c.valid = indexed_writer_create(convert->valid_out, err)))
+        goto done;
+    for (int i = 0; i < convert->ntexts; i++)
+        if (convert_text(&c, convert->texts[i], err) < 0)
+            goto done;
+    status = commit(&c, converted, err);
+
+done:
+    indexed_writer_destroy(c.valid);
+    indexed_writer_destroy(c.train);
+    free(c.chunk);
+    return status;
+}

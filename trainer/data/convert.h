@@ -1,0 +1,35 @@
+/*
+ * convert.h - texts to data sets: what muster-data does.
+ *
+ * Every byte of a text is a token and every text a document. Texts that hold a zero byte are refused: they are not
+ * text, but compressed, or UTF-16. Any other bytes are taken as they are.
+ */
+#ifndef MUSTER_TRAINER_DATA_CONVERT_H
+#define MUSTER_TRAINER_DATA_CONVERT_H
+
+#include <signal.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "trainer/data/indexed.h"
+
+struct convert {
+    char *const *texts; /* paths; "-" is standard input */
+    int ntexts;
+    const char *out;       /* prefix */
+    const char *valid_out; /* prefix, or NULL: the last valid_percent of all bytes go there */
+    double valid_percent;  /* more than 0 and less than 100 */
+
+    void (*progress)(uint64_t done,
+                     uint64_t total);  /* bytes, now and then; total 0 where it is not known; may be NULL */
+    const volatile sig_atomic_t *stop; /* fails with CODE_STOPPED when this is not 0; may be NULL */
+};
+
+struct converted {
+    struct indexed_facts train, valid; /* valid is all 0 without valid_out */
+};
+
+/* On failure there is no training set; it is committed last. A validation set needs regular files, whose size is known before they are read. */
+int convert_texts(const struct convert *convert, struct converted *converted, struct error *err);
+
+#endif

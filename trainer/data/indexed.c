@@ -1,0 +1,278 @@
+#include "trainer/data/indexed.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHUNK_SIZE 16384
+
+struct file {
+    int fd;
+    uint64_t size;
+    char path[PATH_MAX];
+};
+
+struct indexed {
+    struct file bin, idx;
+    struct indexed_facts facts;
+    unsigned width; /* bytes a token */
+};
+
+static unsigned type_width(unsigned type)
+{
+    switch (type) {
+    case INDEXED_U8:
+        return 1;
+    case INDEXED_U16:
+        return 2;
+    case INDEXED_I32:
+        return 4;
+    default:
+        return 0;
+    }
+}
+
+const char *indexed_type_name(enum indexed_type type)
+{
+    return type == INDEXED_U8 ? "uint8" : type == INDEXED_U16 ? "uint16" : "int32";
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static int file_open(struct file *file, const char *prefix, const char *suffix, struct error *err)
+{
+    struct stat status;
+
+    if (snprintf(file->path, sizeof file->path, "%s%s", prefix, suffix) >= (int)sizeof file->path)
+        return error_set(err, CODE_DATA, "%.200s...: this prefix of a data set is too long", prefix);
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (file->fd < 0 && errno == ENOENT)
+        return error_set(err, CODE_DATA, "there is no %s; give the prefix of a .bin and .idx made by muster-data",
+                         file->path);
+    if (file->fd < 0)
+        return error_errno(err, CODE_IO, "cannot open %s", file->path);
+    if (fstat(file->fd, &status) < 0)
+        return error_errno(err, CODE_IO, "%s", file->path);
+    if (!S_ISREG(status.st_mode))
+        return error_set(err, CODE_DATA, "%s is not a regular file", file->path);
+    file->size = (uint64_t)status.st_size;
+    return 0;
+}
+
+static int file_read(const struct file *file, uint64_t offset, void *buffer, size_t size, struct error *err)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t got = pread(file->fd, (char *)buffer + done, size - done, (off_t)(offset + done));
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return error_errno(err, CODE_IO, "%s, offset %" PRIu64, file->path, offset + done);
+        if (got == 0)
+            return error_set(err, CODE_DATA,
+                             "%s ends at offset %" PRIu64 "; it had %" PRIu64 " bytes when it was opened", file->path,
+                             offset + done, file->size);
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+/* ---- the index --------------------------------------------------------------------------------------------------- */
+
+static uint64_t get_u64(const unsigned char *bytes)
+{
+    uint64_t value;
+
+    memcpy(&value, bytes, sizeof value);
+    return le64toh(value);
+}
+
+static uint32_t get_u32(const unsigned char *bytes)
+{
+    uint32_t value;
+
+    memcpy(&value, bytes, sizeof value);
+    return le32toh(value);
+}
+
+static int check_header(struct indexed *x, struct error *err)
+{
+    const char *path = x->idx.path;
+    unsigned char header[INDEXED_HEADER_SIZE];
+    uint64_t version, sequences, boundaries;
+
+    if (x->idx.size < sizeof header)
+        return error_set(err, CODE_DATA, "%s has %" PRIu64 " bytes; the header alone has %zu", path, x->idx.size,
+                         sizeof header);
+    if (file_read(&x->idx, 0, header, sizeof header, err) < 0)
+        return -1;
+    if (memcmp(header, INDEXED_MAGIC, 9) != 0)
+        return error_set(err, CODE_DATA, "%s, offset 0: not \"MMIDIDX\"; this is no index of a data set", path);
+    version = get_u64(header + 9);
+    if (version != INDEXED_VERSION)
+        return error_set(err, CODE_DATA, "%s, offset 9: version %" PRIu64 "; version 1 is known", path, version);
+    x->width = type_width(header[17]);
+    if (x->width == 0)
+        return error_set(err, CODE_DATA, "%s, offset 17: token type %d; 1 (uint8), 4 (int32) and 8 (uint16) are known",
+                         path, header[17]);
+    sequences = get_u64(header + 18);
+    boundaries = get_u64(header + 26);
+    if (sequences < 1 || sequences > x->idx.size) /* so that the sum below cannot overflow */
+        return error_set(err, CODE_DATA, "%s, offset 18: %" PRIu64 " sequences in %" PRIu64 " bytes", path, sequences,
+                         x->idx.size);
+    if (boundaries < 2 || boundaries > x->idx.size)
+        return error_set(err, CODE_DATA,
+                         "%s, offset 26: %" PRIu64 " document boundaries in %" PRIu64 " bytes; at least 2", path,
+                         boundaries, x->idx.size);
+    if (x->idx.size != INDEXED_HEADER_SIZE + 12 * sequences + 8 * boundaries)
+        return error_set(
+            err, CODE_DATA,
+            "%s has %" PRIu64 " bytes; %" PRIu64 " sequences and %" PRIu64 " document boundaries take %" PRIu64, path,
+            x->idx.size, sequences, boundaries, INDEXED_HEADER_SIZE + 12 * sequences + 8 * boundaries);
+    x->facts = (struct indexed_facts){.type = header[17], .sequences = sequences, .documents = boundaries - 1};
+    return 0;
+}
+
+/* Walks lengths and beginnings side by side: each sequence must begin where the one before it ended. */
+static int check_sequences(struct indexed *x, struct error *err)
+{
+    unsigned char lengths[CHUNK_SIZE / 4], begins[CHUNK_SIZE / 2];
+    const uint64_t per_chunk = sizeof lengths / 4, count = x->facts.sequences;
+    const uint64_t begins_at = INDEXED_HEADER_SIZE + 4 * count;
+
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t k = i % per_chunk, here = count - i < per_chunk ? count - i : per_chunk;
+        uint64_t begin;
+        int32_t length;
+
+        if (k == 0 && (file_read(&x->idx, INDEXED_HEADER_SIZE + 4 * i, lengths, 4 * here, err) < 0 ||
+                       file_read(&x->idx, begins_at + 8 * i, begins, 8 * here, err) < 0))
+            return -1;
+        length = (int32_t)get_u32(lengths + 4 * k);
+        begin = get_u64(begins + 8 * k);
+        if (length < 0)
+            return error_set(err, CODE_DATA, "%s, offset %" PRIu64 ": sequence %" PRIu64 " has length %" PRId32,
+                             x->idx.path, INDEXED_HEADER_SIZE + 4 * i, i, length);
+        if (begin != x->facts.tokens * x->width)
+            return error_set(err, CODE_DATA,
+                             "%s, offset %" PRIu64 ": sequence %" PRIu64 " begins at byte %" PRId64
+                             "; the one before it ends at %" PRIu64,
+                             x->idx.path, begins_at + 8 * i, i, (int64_t)begin, x->facts.tokens * x->width);
+        x->facts.tokens += (uint64_t)length;
+        if ((uint64_t)length > x->facts.longest)
+            x->facts.longest = (uint64_t)length;
+    }
+    return 0;
+}
+
+static int check_documents(const struct indexed *x, struct error *err)
+{
+    unsigned char chunk[CHUNK_SIZE];
+    const uint64_t per_chunk = sizeof chunk / 8, count = x->facts.documents + 1;
+    const uint64_t at = INDEXED_HEADER_SIZE + 12 * x->facts.sequences;
+    uint64_t before = 0;
+
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t k = i % per_chunk, here = count - i < per_chunk ? count - i : per_chunk;
+        uint64_t begin;
+
+        if (k == 0 && file_read(&x->idx, at + 8 * i, chunk, 8 * here, err) < 0)
+            return -1;
+        begin = get_u64(chunk + 8 * k);
+        if ((i == 0 && begin != 0) || begin < before || (i == count - 1 && begin != x->facts.sequences) ||
+            begin > x->facts.sequences)
+            return error_set(err, CODE_DATA,
+                             "%s, offset %" PRIu64 ": document boundary %" PRIu64 " is at sequence %" PRId64
+                             "; they must rise from 0 to %" PRIu64,
+                             x->idx.path, at + 8 * i, i, (int64_t)begin, x->facts.sequences);
+        before = begin;
+    }
+    return 0;
+}
+
+struct indexed *indexed_open(const char *prefix, struct error *err)
+{
+    struct indexed *x = calloc(1, sizeof *x);
+
+    if (!x) {
+        error_errno(err, CODE_IO, "no memory to open %s", prefix);
+        return NULL;
+    }
+    x->bin.fd = x->idx.fd = -1;
+    if (file_open(&x->idx, prefix, ".idx", err) < 0 || file_open(&x->bin, prefix, ".bin", err) < 0 ||
+        check_header(x, err) < 0 || check_sequences(x, err) < 0 || check_documents(x, err) < 0)
+        goto fail;
+    if (x->bin.size != x->facts.tokens * x->width) {
+        error_set(err, CODE_DATA, "%s has %" PRIu64 " bytes; by its index %" PRIu64 " tokens of %u bytes: %" PRIu64,
+                  x->bin.path, x->bin.size, x->facts.tokens, x->width, x->facts.tokens * x->width);
+        goto fail;
+    }
+    close(x->idx.fd);
+    x->idx.fd = -1;
+    return x;
+
+fail:
+    indexed_close(x);
+    return NULL;
+}
+
+void indexed_close(struct indexed *x)
+{
+    if (!x)
+        return;
+    if (x->bin.fd >= 0)
+        close(x->bin.fd);
+    if (x->idx.fd >= 0)
+        close(x->idx.fd);
+    free(x);
+}
+
+struct indexed_facts indexed_facts(const struct indexed *x)
+{
+    return x->facts;
+}
+
+/* ---- tokens ------------------------------------------------------------------------------------------------------ */
+
+static void decode(const unsigned char *bytes, unsigned width, size_t count, int32_t *tokens)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (width == 1)
+            tokens[i] = bytes[i];
+        else if (width == 2)
+            tokens[i] = bytes[2 * i] | bytes[2 * i + 1] << 8;
+        else
+            tokens[i] = (int32_t)get_u32(bytes + 4 * i);
+    }
+}
+
+int indexed_read(const struct indexed *x, uint64_t first, size_t count, int vocab, int32_t *tokens, struct error *err)
+{
+    unsigned char bytes[CHUNK_SIZE];
+
+    if (first > x->facts.tokens || count > x->facts.tokens - first)
+        return error_set(err, CODE_INTERNAL, "%s: tokens %" PRIu64 " to %" PRIu64 " of %" PRIu64 " were asked for",
+                         x->bin.path, first, first + count, x->facts.tokens);
+    for (size_t done = 0; done < count;) {
+        size_t here = count - done < sizeof bytes / x->width ? count - done : sizeof bytes / x->width;
+        uint64_t offset = (first + done) * x->width;
+
+        if (file_read(&x->bin, offset, bytes, here * x->width, err) < 0)
+            return -1;
+        decode(bytes, x->width, here, tokens + done);
+        for (size_t i = 0; i < here; i++, done++)
+            if (tokens[done] < 0 || tokens[done] >= vocab)
+                return error_set(err, CODE_DATA,
+                                 "%s, offset %" PRIu64 ": token %" PRIu64 " is %" PRId32
+                                 "; with model.vocab = %d tokens are 0 to %d",
+                                 x->bin.path, offset + i * x->width, first + done, tokens[done], vocab, vocab - 1);
+    }
+    return 0;
+}

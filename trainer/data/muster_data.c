@@ -1,0 +1,220 @@
+/* muster-data - text to data sets, and a look at data sets. muster-data(1) is its manual. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "trainer/data/convert.h"
+#include "trainer/data/indexed.h"
+
+#define VALID_PERCENT 5
+
+static const char usage[] =
+    "usage: muster-data TEXT... --out PREFIX [--valid-out PREFIX [--valid-percent P]]\n"
+    "       muster-data --check PREFIX...\n"
+    "Turns text into the data sets that muster-train reads, a byte a token; \"-\" is standard input.\n"
+    "\n"
+    "  --out PREFIX        write PREFIX.bin and PREFIX.idx\n"
+    "  --valid-out PREFIX  write the last part of the text there, for validation\n"
+    "  --valid-percent P   how much that is, in percent of all bytes (5)\n"
+    "  --check             verify data sets and print what they hold\n"
+    "  --help, --version\n";
+
+static volatile sig_atomic_t stop_signal;
+
+static void note_signal(int number)
+{
+    stop_signal = number;
+}
+
+/* Ctrl-C must not leave temporary files: the conversion ends by itself, then the signal does what it would have done.
+ */
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESETHAND};
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static void show_progress(uint64_t done, uint64_t total)
+{
+    static struct timespec shown;
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if ((double)(now.tv_sec - shown.tv_sec) + 1e-9 * (double)(now.tv_nsec - shown.tv_nsec) < 0.2)
+        return;
+    shown = now;
+    fprintf(stderr, "\rmuster-data: %.1f MB", (double)done * 1e-6);
+    if (total)
+        fprintf(stderr, " of %.1f MB", (double)total * 1e-6);
+    fflush(stderr);
+}
+
+static void print_written(const char *prefix, const struct indexed_facts *facts)
+{
+    printf("%s: %" PRIu64 " tokens, %" PRIu64 " document%s; wrote %s.bin and %s.idx\n", prefix, facts->tokens,
+           facts->documents, facts->documents == 1 ? "" : "s", prefix, prefix);
+}
+
+static int run_convert(struct convert *convert)
+{
+    struct converted converted;
+    struct error err;
+    int status;
+
+    catch_signals();
+    convert->stop = &stop_signal;
+    if (isatty(STDERR_FILENO))
+        convert->progress = show_progress;
+    status = convert_texts(convert, &converted, &err);
+    if (convert->progress)
+        fprintf(stderr, "\r\033[K");
+    if (status < 0 && err.code == CODE_STOPPED) {
+        error_report(&err);
+        raise(stop_signal);
+    }
+    if (status < 0)
+        return error_report(&err);
+    print_written(convert->out, &converted.train);
+    if (convert->valid_out)
+        print_written(convert->valid_out, &converted.valid);
+    return CODE_OK;
+}
+
+/* Reads every token, for the range they lie in. */
+static int check_one(const char *prefix, struct error *err)
+{
+    static int32_t tokens[1 << 16];
+    const size_t chunk = sizeof tokens / sizeof tokens[0];
+    struct indexed *indexed = indexed_open(prefix, err);
+    struct indexed_facts facts;
+    int32_t least = INT32_MAX, most = 0;
+    int status = -1;
+
+    if (!indexed)
+        return -1;
+    facts = indexed_facts(indexed);
+    for (uint64_t at = 0; at < facts.tokens; at += chunk) {
+        size_t count = facts.tokens - at < chunk ? (size_t)(facts.tokens - at) : chunk;
+
+        if (indexed_read(indexed, at, count, INT_MAX, tokens, err) < 0)
+            goto done;
+        for (size_t i = 0; i < count; i++) {
+            least = tokens[i] < least ? tokens[i] : least;
+            most = tokens[i] > most ? tokens[i] : most;
+        }
+    }
+    printf("%s: %" PRIu64 " tokens (%s), %" PRIu64 " document%s, longest sequence %" PRIu64, prefix, facts.tokens,
+           indexed_type_name(facts.type), facts.documents, facts.documents == 1 ? "" : "s", facts.longest);
+    if (facts.tokens)
+        printf("; tokens are %" PRId32 " to %" PRId32 ": model.vocab must be at least %" PRId64, least, most,
+               (int64_t)most + 1);
+    putchar('\n');
+    status = 0;
+
+done:
+    indexed_close(indexed);
+    return status;
+}
+
+static int run_check(char *const *prefixes, int count)
+{
+    int worst = CODE_OK;
+
+    for (int i = 0; i < count; i++) {
+        struct error err;
+
+        if (check_one(prefixes[i], &err) < 0)
+            worst = error_report(&err);
+    }
+    return worst;
+}
+
+static int fail_usage(const char *what)
+{
+    struct error err;
+
+    error_set(&err, CODE_USAGE, "%s; muster-data --help lists the options", what);
+    return error_report(&err);
+}
+
+static int check_options(struct convert *convert, const char *percent)
+{
+    char *end = NULL;
+
+    if (convert->ntexts == 0)
+        return fail_usage("no text was given");
+    if (!convert->out)
+        return fail_usage("no --out PREFIX was given");
+    if (percent && !convert->valid_out)
+        return fail_usage("--valid-percent was given without --valid-out");
+    if (convert->valid_out && strcmp(convert->valid_out, convert->out) == 0)
+        return fail_usage("--out and --valid-out are the same prefix");
+    if (percent)
+        convert->valid_percent = strtod(percent, &end);
+    if (percent && (end == percent || *end))
+        return fail_usage("--valid-percent is not a number");
+    if (!(convert->valid_percent > 0 && convert->valid_percent < 100))
+        return fail_usage("--valid-percent must be more than 0 and less than 100");
+    return CODE_OK;
+}
+
+int main(int argc, char **argv)
+{
+    enum { OUT = 1, VALID_OUT, VALID_PERCENT_OPTION, CHECK, VERSION_OPTION, HELP };
+    static const struct option options[] = {
+        {"out", required_argument, NULL, OUT},
+        {"valid-out", required_argument, NULL, VALID_OUT},
+        {"valid-percent", required_argument, NULL, VALID_PERCENT_OPTION},
+        {"check", no_argument, NULL, CHECK},
+        {"version", no_argument, NULL, VERSION_OPTION},
+        {"help", no_argument, NULL, HELP},
+        {0},
+    };
+    struct convert convert = {.valid_percent = VALID_PERCENT};
+    const char *percent = NULL;
+    int option, check = 0, code;
+
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (option) {
+        case OUT:
+            convert.out = optarg;
+            break;
+        case VALID_OUT:
+            convert.valid_out = optarg;
+            break;
+        case VALID_PERCENT_OPTION:
+            percent = optarg;
+            break;
+        case CHECK:
+            check = 1;
+            break;
+        case VERSION_OPTION:
+            puts("muster-data " PACKAGE_VERSION);
+            return CODE_OK;
+        case HELP:
+            fputs(usage, stdout);
+            return CODE_OK;
+        default:
+            return fail_usage("the command line is wrong"); /* getopt has said where */
+        }
+    }
+    convert.texts = argv + optind;
+    convert.ntexts = argc - optind;
+    if (check && (convert.out || convert.valid_out || percent))
+        return fail_usage("--check takes prefixes only");
+    if (check)
+        return convert.ntexts ? run_check(convert.texts, convert.ntexts) : fail_usage("no prefix was given");
+    code = check_options(&convert, percent);
+    return code ? code : run_convert(&convert);
+}
