@@ -65,6 +65,7 @@ struct job {
 
     struct {
         char dir[JOB_PATH_SIZE]; /* "" writes none */
+        char load[JOB_PATH_SIZE]; /* where to start from while dir has none; "" is initial weights */
         long every;              /* steps between saves; 0 saves at the end and when stopped only */
         int keep;                /* newest checkpoints kept; 0 keeps all */
     } checkpoint;

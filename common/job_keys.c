@@ -79,6 +79,8 @@ const struct job_key job_keys[] = {
 
     {"checkpoint.dir", JOB_KEY_STRING, FIELD(checkpoint.dir), .fallback = "\"\"",
      .help = "directory of checkpoints, on a file system that all nodes share; \"\" writes none"},
+    {"checkpoint.load", JOB_KEY_STRING, FIELD(checkpoint.load), .fallback = "\"\"",
+     .help = "directory of checkpoints to start from while checkpoint.dir has none; \"\" starts from initial weights"},
     {"checkpoint.every", JOB_KEY_LONG, FIELD(checkpoint.every), RANGE(0, MANY_STEPS), .fallback = "0",
      .help = "steps between saves; 0 saves at the end and when stopped only"},
     {"checkpoint.keep", JOB_KEY_INT, FIELD(checkpoint.keep), RANGE(0, MANY), .fallback = "2",

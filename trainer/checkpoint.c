@@ -152,13 +152,13 @@ static int read_tensors(struct engine *e, struct ckpt *ckpt, struct error *err)
 }
 
 /* 0; or -1 with CODE_CONFIG when no checkpoint of this directory can be meant, else when this one is not usable. */
-static int load_one(struct engine *e, uint64_t step, struct error *err)
+static int load_one(struct engine *e, const char *dir, uint64_t step, struct error *err)
 {
     char path[JOB_PATH_SIZE + 64];
     struct ckpt *ckpt;
     int result;
 
-    ckpt_step_path(path, sizeof path, e->job->checkpoint.dir, step);
+    ckpt_step_path(path, sizeof path, dir, step);
     ckpt = ckpt_open(path, err);
     if (!ckpt)
         return -1;
@@ -175,14 +175,14 @@ static int load_one(struct engine *e, uint64_t step, struct error *err)
 }
 
 /* Rank 0 looks, all get the same list: directories need not look alike on every node at the same moment. */
-static int shared_list(struct engine *e, uint64_t **steps, size_t *count, struct error *err)
+static int shared_list(struct engine *e, const char *dir, uint64_t **steps, size_t *count, struct error *err)
 {
     uint64_t n = 0;
     int result = 0;
 
     *steps = NULL;
     if (comm_rank(e->world) == 0) {
-        result = ckpt_list(e->job->checkpoint.dir, steps, count, err);
+        result = ckpt_list(dir, steps, count, err);
         n = result < 0 ? 0 : *count;
     }
     if (agree(e, result, err) < 0 || comm_broadcast(e->world, &n, sizeof n, 0, err) < 0)
@@ -198,16 +198,16 @@ fail:
     return -1;
 }
 
-int engine_restore(struct engine *e, void (*skipped)(const char *why), struct error *err)
+int engine_restore(struct engine *e, const char *dir, void (*skipped)(const char *why), struct error *err)
 {
     uint64_t *steps;
     size_t count;
     int result = 0;
 
-    if (shared_list(e, &steps, &count, err) < 0)
+    if (shared_list(e, dir, &steps, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++) {
-        result = agree(e, load_one(e, steps[i], err), err);
+        result = agree(e, load_one(e, dir, steps[i], err), err);
         if (result == 0 || err->code == CODE_CONFIG || err->code == CODE_PEER)
             break;
         skipped(err->text);
@@ -220,8 +220,8 @@ int engine_restore(struct engine *e, void (*skipped)(const char *why), struct er
 
         return error_set(err, CODE_DATA,
                          "%s: none of its %zu checkpoints can be read (the last tried: %.600s); "
-                         "to start anew, move them away or set another checkpoint.dir",
-                         e->job->checkpoint.dir, count, last.text);
+                         "to start anew, move them away or name another directory",
+                         dir, count, last.text);
     }
     return result;
 }

@@ -67,10 +67,10 @@ int engine_evaluate(struct engine *engine, double *loss, struct error *err);
 int engine_save(struct engine *engine, struct error *err);
 
 /*
- * Load the newest checkpoint in checkpoint.dir that is whole, whatever topology wrote it. skipped is called on every rank
+ * Load the newest checkpoint in `dir` that is whole, whatever topology wrote it. skipped is called on every rank
  * with one line for each newer one that was not usable. Returns 1 when one was loaded, 0 when there is none at all,
  * -1 with CODE_DATA when there are some and none can be read, or CODE_CONFIG when they are of another model.
  */
-int engine_restore(struct engine *engine, void (*skipped)(const char *why), struct error *err);
+int engine_restore(struct engine *engine, const char *dir, void (*skipped)(const char *why), struct error *err);
 
 #endif

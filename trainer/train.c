@@ -97,22 +97,27 @@ static int measure_peak(struct run *run, struct error *err)
     return comm_sum_f64(run->world, &run->peak_flops, 1, err);
 }
 
+/* From checkpoint.dir, else from checkpoint.load, else from initial weights. */
 static int restore_or_initialize(struct run *run, struct error *err)
 {
+    const char *const dirs[] = {run->job->checkpoint.dir, run->job->checkpoint.load};
     struct engine *e = run->engine;
-    int restored = run->job->checkpoint.dir[0] ? engine_restore(e, say_skipped_checkpoint, err) : 0;
 
-    if (restored < 0)
-        return -1;
     run->saved_step = UINT64_MAX;
-    if (restored) {
-        run->saved_step = e->step;
-        say(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", run->job->checkpoint.dir, e->step,
-            e->consumed_samples);
-    } else {
-        engine_initialize(e);
-        say(run, "starting from initial weights, seed %" PRIu64, run->job->batch.seed);
+    for (int i = 0; i < 2; i++) {
+        int restored = dirs[i][0] ? engine_restore(e, dirs[i], say_skipped_checkpoint, err) : 0;
+
+        if (restored < 0)
+            return -1;
+        if (!restored)
+            continue;
+        if (dirs[i] == run->job->checkpoint.dir)
+            run->saved_step = e->step;
+        say(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step, e->consumed_samples);
+        return 0;
     }
+    engine_initialize(e);
+    say(run, "starting from initial weights, seed %" PRIu64, run->job->batch.seed);
     return 0;
 }
 
