@@ -54,7 +54,7 @@ struct engine *engine_create(const struct job *job, struct comm *world, struct e
         goto fail;
     e->dev = device_create("cpu", 0, err);
     e->units = e->dev ? units_create(&job->model, job->init_std, e->mesh.dp, err) : NULL;
-    e->zero = e->units ? zero_create(e->dev, e->dp, e->units, job->parallel.zero, err) : NULL;
+    e->zero = e->units ? zero_create(e->dev, e->dp, e->units, job->parallel.zero, true, err) : NULL;
     e->gpt = e->zero ? gpt_create(e->dev, &job->model, e->units, e->zero, job->batch.micro_batch, true, err) : NULL;
     if (e->gpt)
         return e;

@@ -28,7 +28,7 @@ struct comm *comm_world_create(struct error *err)
         return NULL;
     }
     if (pmi_size <= 1 && env_number("SLURM_STEP_NUM_TASKS") <= 1)
-        return comm_self_create(err);
+        return comm_alone_create(err);
 #ifdef HAVE_MPI
     return comm_mpi_create(err);
 #else

@@ -35,6 +35,9 @@ void comm_world_finish(struct comm *world);
 /* For a rank that fails alone, while others wait for it: ends all ranks, this one with `code`. Returns only when alone. */
 void comm_world_abort(struct comm *world, enum exit_code code);
 
+/* A group of this process only, whatever was started: for tools. End it with comm_destroy. */
+struct comm *comm_alone_create(struct error *err);
+
 /* The ranks with the same color, in the order of key; collective over parent. */
 struct comm *comm_split(struct comm *parent, int color, int key, struct error *err);
 void comm_destroy(struct comm *comm);

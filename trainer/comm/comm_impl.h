@@ -30,7 +30,6 @@ struct comm_request {
     struct comm *comm;
 };
 
-struct comm *comm_self_create(struct error *err);
 struct comm *comm_mpi_create(struct error *err);
 
 /* A request that was over when it began; comm_wait knows it and frees nothing. */

@@ -8,7 +8,7 @@
 static struct comm *self_split(struct comm *parent, int color, int key, struct error *err)
 {
     (void)parent, (void)color, (void)key;
-    return comm_self_create(err);
+    return comm_alone_create(err);
 }
 
 static void self_destroy(struct comm *comm)
@@ -67,7 +67,7 @@ static const struct comm_ops self_ops = {
     .finish = self_destroy,
 };
 
-struct comm *comm_self_create(struct error *err)
+struct comm *comm_alone_create(struct error *err)
 {
     struct comm *comm = calloc(1, sizeof *comm);
 

@@ -47,7 +47,7 @@ static float *alloc_floats(struct zero *zero, size_t count, struct error *err)
     return floats;
 }
 
-static int unit_create(struct zero *zero, int index, struct error *err)
+static int unit_create(struct zero *zero, int index, bool training, struct error *err)
 {
     struct zero_unit *u = &zero->state[index];
     int dp = comm_size(zero->dp);
@@ -58,13 +58,16 @@ static int unit_create(struct zero *zero, int index, struct error *err)
     u->state_first = zero->stage == 0 ? 0 : u->shard_first;
     u->state_count = zero->stage == 0 ? u->unit->count : u->shard_count;
     u->param = alloc_floats(zero, u->unit->count, err);
-    u->grad = u->param ? alloc_floats(zero, u->unit->count, err) : NULL;
-    u->exp_avg = u->grad ? alloc_floats(zero, u->state_count, err) : NULL;
-    u->exp_avg_sq = u->exp_avg ? alloc_floats(zero, u->state_count, err) : NULL;
-    return u->exp_avg_sq ? 0 : error_prefix(err, "%s", u->unit->name);
+    if (u->param && training) {
+        u->grad = alloc_floats(zero, u->unit->count, err);
+        u->exp_avg = u->grad ? alloc_floats(zero, u->state_count, err) : NULL;
+        u->exp_avg_sq = u->exp_avg ? alloc_floats(zero, u->state_count, err) : NULL;
+    }
+    return (training ? u->exp_avg_sq : u->param) ? 0 : error_prefix(err, "%s", u->unit->name);
 }
 
-struct zero *zero_create(struct device *dev, struct comm *dp, const struct units *units, int stage, struct error *err)
+struct zero *zero_create(struct device *dev, struct comm *dp, const struct units *units, int stage, bool training,
+                         struct error *err)
 {
     struct zero *zero = calloc(1, sizeof *zero);
 
@@ -79,7 +82,7 @@ struct zero *zero_create(struct device *dev, struct comm *dp, const struct units
     zero->units = units;
     zero->stage = stage;
     for (int i = 0; i < units->nunits; i++)
-        if (unit_create(zero, i, err) < 0) {
+        if (unit_create(zero, i, training, err) < 0) {
             zero_destroy(zero);
             return NULL;
         }

@@ -26,8 +26,9 @@
 
 struct zero;
 
-/* Everything is borrowed and must outlive the struct. */
-struct zero *zero_create(struct device *dev, struct comm *dp, const struct units *units, int stage, struct error *err);
+/* Everything is borrowed and must outlive the struct. training: false holds parameters only, for the forward pass. */
+struct zero *zero_create(struct device *dev, struct comm *dp, const struct units *units, int stage, bool training,
+                         struct error *err);
 void zero_destroy(struct zero *zero);
 
 /* Parameters and moments to zero, padding included: what a checkpoint is read into. */

@@ -1,0 +1,273 @@
+/*
+ * muster-generate.c - text from a checkpoint of a byte-level model: what a person looks at to see whether it has learned.
+ *
+ * The context is at most seq_length tokens; when it is full, its older half is dropped. What lies behind the last token
+ * does not matter, because attention is causal.
+ */
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+#include "ckpt/ckpt.h"
+#include "common/job.h"
+#include "common/philox.h"
+#include "trainer/model/gpt.h"
+
+static const char usage[] =
+    "usage: muster-generate [--prompt TEXT] [--tokens N] [--temperature T] [--seed S] CHECKPOINT\n"
+    "\n"
+    "Prints the prompt and N (200) bytes that the model goes on with. CHECKPOINT is a step-N directory, or the directory\n"
+    "that holds them: then the newest that can be read. Temperature 0 takes the likeliest byte each time; the default\n"
+    "is 0.8. The same seed gives the same text.\n";
+
+struct options {
+    const char *path, *prompt;
+    long tokens;
+    double temperature;
+    uint64_t seed;
+};
+
+struct generator {
+    struct job job;
+    struct device *dev;
+    struct comm *self;
+    struct units *units;
+    struct zero *zero;
+    struct gpt *gpt;
+    int32_t *context; /* [seq_length] */
+    int length;
+    float *logits; /* [vocab] */
+};
+
+/* ---- loading ---- */
+
+static struct ckpt *open_checkpoint(const char *path, struct error *err)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    struct ckpt *ckpt = NULL;
+    char at[JOB_PATH_SIZE + 64];
+
+    if (ckpt_list(path, &steps, &count, err) < 0 || count == 0) {
+        free(steps);
+        return ckpt_open(path, err);
+    }
+    for (size_t i = 0; i < count && !ckpt; i++) {
+        ckpt_step_path(at, sizeof at, path, steps[i]);
+        ckpt = ckpt_open(at, err);
+    }
+    free(steps);
+    return ckpt;
+}
+
+static int read_unit(struct generator *g, struct ckpt *ckpt, int unit, struct error *err)
+{
+    static const char *const kinds[] = {"param"};
+    struct ckpt_piece pieces[UNIT_MAX_TENSORS];
+    size_t offsets[UNIT_MAX_TENSORS];
+    void *targets[UNIT_MAX_TENSORS];
+    size_t n = units_pieces(g->units, unit, 0, g->units->units[unit].count, pieces, offsets);
+
+    for (size_t i = 0; i < n; i++)
+        targets[i] = zero_param(g->zero, unit) + offsets[i];
+    return ckpt_read(ckpt, g->units->tensors, g->units->ntensors, kinds, 1, pieces, n, targets, err);
+}
+
+static int load(struct generator *g, const char *path, struct error *err)
+{
+    struct ckpt *ckpt = open_checkpoint(path, err);
+    const struct model_shape *shape = &g->job.model;
+    int result = -1;
+
+    if (!ckpt)
+        return -1;
+    if (job_parse(&g->job, ckpt_job_text(ckpt), ckpt_path(ckpt), NULL, 0, err) < 0)
+        goto out;
+    if (shape->vocab > 256) {
+        error_set(err, CODE_DATA, "%s: its vocabulary of %d tokens is not bytes: muster-generate has no tokenizer",
+                  ckpt_path(ckpt), shape->vocab);
+        goto out;
+    }
+    g->dev = device_create("cpu", 0, err);
+    g->self = g->dev ? comm_alone_create(err) : NULL;
+    g->units = g->self ? units_create(shape, g->job.init_std, 1, err) : NULL;
+    g->zero = g->units ? zero_create(g->dev, g->self, g->units, 0, false, err) : NULL;
+    g->gpt = g->zero ? gpt_create(g->dev, shape, g->units, g->zero, 1, false, err) : NULL;
+    if (!g->gpt)
+        goto out;
+    g->context = calloc((size_t)shape->seq_length, sizeof *g->context);
+    g->logits = calloc((size_t)shape->vocab, sizeof *g->logits);
+    if (!g->context || !g->logits) {
+        error_set(err, CODE_IO, "out of memory");
+        goto out;
+    }
+    for (int unit = 0; unit < g->units->nunits; unit++)
+        if (read_unit(g, ckpt, unit, err) < 0)
+            goto out;
+    result = 0;
+out:
+    ckpt_close(ckpt);
+    return result;
+}
+
+static void unload(struct generator *g)
+{
+    gpt_destroy(g->gpt);
+    zero_destroy(g->zero);
+    units_destroy(g->units);
+    comm_destroy(g->self);
+    device_destroy(g->dev);
+    job_destroy(&g->job);
+    free(g->context);
+    free(g->logits);
+}
+
+/* ---- generating ---- */
+
+static void append(struct generator *g, int32_t token)
+{
+    int seq = g->job.model.seq_length;
+
+    if (g->length == seq) {
+        int kept = seq / 2;
+
+        memmove(g->context, g->context + (seq - kept), (size_t)kept * sizeof *g->context);
+        g->length = kept;
+    }
+    g->context[g->length++] = token;
+}
+
+static int likeliest(const float *logits, int vocab)
+{
+    int best = 0;
+
+    for (int i = 1; i < vocab; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}
+
+/* One token from softmax(logits / temperature), by a uniform number in [0, 1). */
+static int sample(const float *logits, int vocab, double temperature, double uniform)
+{
+    int best = likeliest(logits, vocab);
+    double total = 0, at = 0;
+
+    if (temperature <= 0)
+        return best;
+    for (int i = 0; i < vocab; i++)
+        total += exp((logits[i] - logits[best]) / temperature);
+    for (int i = 0; i < vocab; i++) {
+        at += exp((logits[i] - logits[best]) / temperature) / total;
+        if (uniform < at)
+            return i;
+    }
+    return best;
+}
+
+static int generate(struct generator *g, const struct options *o, struct error *err)
+{
+    struct philox_stream stream = {.seed = o->seed, .site = philox_site("generate")};
+    struct micro_batch mb = {.samples = 1, .tokens = g->context};
+
+    for (const char *at = o->prompt; *at; at++)
+        append(g, (unsigned char)*at % g->job.model.vocab);
+    fputs(o->prompt, stdout);
+    for (long i = 0; i < o->tokens; i++) {
+        int token;
+
+        gpt_forward(g->gpt, &mb);
+        gpt_logits(g->gpt, &mb, 0, g->length - 1, g->logits);
+        if (device_status(g->dev, err) < 0)
+            return -1;
+        token = sample(g->logits, g->job.model.vocab, o->temperature, philox_uniform(stream, (uint64_t)i));
+        append(g, token);
+        putchar(token);
+        fflush(stdout);
+    }
+    putchar('\n');
+    return 0;
+}
+
+/* ---- the command line ---- */
+
+static int bad_usage(const char *what, const char *word)
+{
+    fprintf(stderr, "muster-generate: %s%s; muster-generate --help shows how\n", what, word);
+    return CODE_USAGE;
+}
+
+static bool parse_number(const char *text, double least, double *value)
+{
+    char *end;
+
+    *value = strtod(text, &end);
+    return end != text && !*end && isfinite(*value) && *value >= least;
+}
+
+/* -1: go on; otherwise the exit code. */
+static int parse_options(struct options *o, int argc, char **argv)
+{
+    static const struct option longopts[] = {
+        {"prompt", required_argument, NULL, 'p'},      {"tokens", required_argument, NULL, 'n'},
+        {"temperature", required_argument, NULL, 't'}, {"seed", required_argument, NULL, 's'},
+        {"version", no_argument, NULL, 'V'},           {"help", no_argument, NULL, 'h'},
+        {0},
+    };
+    double number;
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":hV", longopts, NULL)) != -1) {
+        switch (option) {
+        case 'p':
+            o->prompt = optarg;
+            break;
+        case 'n':
+        case 's':
+        case 't':
+            if (!parse_number(optarg, 0, &number))
+                return bad_usage("not a number of at least 0: ", optarg);
+            if (option == 'n')
+                o->tokens = (long)number;
+            else if (option == 's')
+                o->seed = (uint64_t)number;
+            else
+                o->temperature = number;
+            break;
+        case 'V':
+            puts("muster-generate " VERSION);
+            return CODE_OK;
+        case 'h':
+            fputs(usage, stdout);
+            return CODE_OK;
+        case ':':
+            return bad_usage("a value is missing after ", argv[optind - 1]);
+        default:
+            return bad_usage("unknown option ", argv[optind - 1]);
+        }
+    }
+    if (optind + 1 != argc)
+        return bad_usage(optind >= argc ? "which checkpoint?" : "one checkpoint at a time", "");
+    if (!o->prompt[0])
+        return bad_usage("--prompt must not be empty", "");
+    o->path = argv[optind];
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {.prompt = "\n", .tokens = 200, .temperature = 0.8, .seed = 1};
+    struct generator generator = {0};
+    struct error err = {0};
+    int code = parse_options(&options, argc, argv);
+
+    if (code >= 0)
+        return code;
+    code = load(&generator, options.path, &err) < 0 || generate(&generator, &options, &err) < 0 ? error_report(&err) : CODE_OK;
+    unload(&generator);
+    return code;
+}
