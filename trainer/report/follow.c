@@ -1,0 +1,186 @@
+#include "trainer/report/follow.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "trainer/report/metrics.h"
+#include "trainer/report/progress.h"
+#include "trainer/report/tail.h"
+#include "trainer/report/terminal.h"
+#include "trainer/report/watch.h"
+
+static volatile sig_atomic_t told_to_stop;
+
+static void on_signal(int number)
+{
+    (void)number;
+    told_to_stop = 1;
+}
+
+/* ---- the screen ---- */
+
+struct screen {
+    bool drawn;     /* a live line stands there, without a newline */
+    double last;    /* when a plain line was printed */
+    long last_step; /* that it showed */
+};
+
+static void print_event(struct screen *screen, const char *event)
+{
+    struct terminal terminal = terminal_look(STDOUT_FILENO);
+
+    if (screen->drawn)
+        fputs("\r\033[K", stdout);
+    printf(terminal.colour ? "\033[33m%s\033[0m\n" : "%s\n", event);
+    screen->drawn = false;
+}
+
+static void draw_live(struct screen *screen, const struct terminal *terminal, const struct watch *watch,
+                      const char *path)
+{
+    unsigned flags = (terminal->utf8 ? PROGRESS_UTF8 : 0) | (terminal->colour ? PROGRESS_COLOUR : 0);
+    struct progress progress = watch_progress(watch);
+    char line[PROGRESS_SIZE];
+
+    /* One column is left free: a full line makes some terminals wrap, and then \r is too late. */
+    if (watch->last.step > 0)
+        progress_line(line, sizeof line, terminal->columns - 1, flags, &progress);
+    else if (snprintf(line, sizeof line, "waiting for %s", path) >= terminal->columns)
+        snprintf(line, sizeof line, "waiting");
+    printf("\r%s\033[K", line);
+    screen->drawn = true;
+}
+
+static void print_plain(struct screen *screen, const struct watch *watch, double now)
+{
+    struct progress progress = watch_progress(watch);
+    char line[PROGRESS_SIZE];
+
+    progress_line(line, sizeof line, PROGRESS_SIZE - 1, PROGRESS_NO_BAR, &progress);
+    printf("%s\n", line);
+    screen->last = now;
+    screen->last_step = watch->last.step;
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void show(struct screen *screen, const struct follow *follow, const struct watch *watch, bool end)
+{
+    struct terminal terminal = terminal_look(STDOUT_FILENO); /* each time: windows are resized */
+    double now = seconds_now();
+
+    if (terminal.live)
+        draw_live(screen, &terminal, watch, follow->path);
+    else if (watch->last.step != screen->last_step && (end || now - screen->last >= follow->interval))
+        print_plain(screen, watch, now);
+    if (terminal.live && end)
+        putchar('\n');
+    fflush(stdout);
+}
+
+/* ---- the run ---- */
+
+static int take_line(struct screen *screen, struct watch *watch, const struct tail *tail, const char *path,
+                     const char *line, size_t length, struct error *err)
+{
+    struct metrics_step step;
+    char event[160];
+
+    if (metrics_parse(&step, line, length, err) < 0)
+        return error_prefix(err, "%s:%ld", path, tail_line_number(tail));
+    if (watch_step(watch, &step, event, sizeof event))
+        print_event(screen, event);
+    return 0;
+}
+
+/* All that is there by now. */
+static int drain(struct screen *screen, struct watch *watch, struct tail *tail, const char *path, struct error *err)
+{
+    const char *line;
+    char event[160];
+    size_t length;
+
+    while (!told_to_stop) {
+        switch (tail_next(tail, &line, &length, err)) {
+        case TAIL_ERROR:
+            return -1;
+        case TAIL_LINE:
+            if (take_line(screen, watch, tail, path, line, length, err) < 0)
+                return -1;
+            break;
+        case TAIL_ANEW:
+            watch_anew(watch);
+            break;
+        case TAIL_NOTHING:
+            if (watch_rewound(watch, event, sizeof event))
+                print_event(screen, event);
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static bool process_ended(pid_t pid)
+{
+    return pid > 0 && kill(pid, 0) < 0 && errno == ESRCH;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: the sleep shall end at once */
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static int follow_tail(const struct follow *follow, struct tail *tail, struct error *err)
+{
+    const struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
+    struct screen screen = {.last = -INFINITY};
+    struct watch watch;
+    bool end = false;
+
+    watch_start(&watch, follow->steps);
+    while (!end) {
+        bool ended = process_ended(follow->pid); /* asked before the last look, lest its last lines be missed */
+
+        if (drain(&screen, &watch, tail, follow->path, err) < 0) {
+            if (screen.drawn)
+                putchar('\n');
+            return -1;
+        }
+        end = ended || told_to_stop || (follow->steps > 0 && watch.last.step >= follow->steps);
+        show(&screen, follow, &watch, end);
+        if (ferror(stdout))
+            return error_errno(err, CODE_IO, "cannot print");
+        if (!end)
+            nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+int follow_run(const struct follow *follow, struct error *err)
+{
+    struct tail *tail = tail_create(follow->path, err);
+    int result;
+
+    if (!tail)
+        return -1;
+    told_to_stop = 0;
+    catch_signals();
+    result = follow_tail(follow, tail, err);
+    tail_destroy(tail);
+    return result;
+}

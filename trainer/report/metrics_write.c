@@ -1,0 +1,186 @@
+/*
+ * metrics_write.c - appends steps, and takes out what a resumed run will do again.
+ */
+#include "trainer/report/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct metrics_writer {
+    int fd;
+    char path[PATH_MAX];
+};
+
+/* ---- what a resumed run keeps ---- */
+
+struct kept {
+    long resume_step;
+    FILE *text;   /* the lines that stay, byte for byte */
+    long dropped; /* lines that do not */
+};
+
+static int keep_line(const struct metrics_step *step, const char *line, size_t length, void *arg)
+{
+    struct kept *kept = arg;
+
+    if (step->step > kept->resume_step)
+        kept->dropped++;
+    else
+        fwrite(line, 1, length, kept->text); /* into memory; its failure shows when the stream is closed */
+    return 0;
+}
+
+static int write_all(int fd, const char *text, size_t length)
+{
+    while (length) {
+        ssize_t done = write(fd, text, length);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -1;
+        text += done;
+        length -= (size_t)done;
+    }
+    return 0;
+}
+
+/* A rename is on disk only once its directory is. */
+static int sync_parent(const char *path)
+{
+    char copy[PATH_MAX];
+    int fd, result;
+
+    snprintf(copy, sizeof copy, "%s", path);
+    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    result = fsync(fd);
+    close(fd);
+    return result;
+}
+
+static int replace(const char *path, const char *text, size_t length, struct error *err)
+{
+    char beside[PATH_MAX + 8];
+    struct stat old;
+    int fd;
+
+    snprintf(beside, sizeof beside, "%s.tmp", path);
+    fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return error_errno(err, CODE_IO, "cannot make %s", beside);
+    if (stat(path, &old) < 0 || fchmod(fd, old.st_mode & 0777) < 0 || write_all(fd, text, length) < 0 || fsync(fd) < 0)
+        goto fail;
+    if (rename(beside, path) < 0 || sync_parent(path) < 0)
+        goto fail;
+    close(fd);
+    return 0;
+fail:
+    error_errno(err, CODE_IO, "cannot write %s and rename it to %s", beside, path);
+    close(fd);
+    unlink(beside);
+    return -1;
+}
+
+static int drop_beyond(const char *path, long resume_step, struct error *err)
+{
+    struct kept kept = {.resume_step = resume_step};
+    char *text = NULL;
+    size_t length = 0;
+    bool torn;
+    int result;
+
+    kept.text = open_memstream(&text, &length);
+    if (!kept.text)
+        return error_errno(err, CODE_IO, "no memory to read %s", path);
+    result = metrics_each(path, keep_line, &kept, &torn, err);
+    if (fclose(kept.text) != 0 && result == 0)
+        result = error_errno(err, CODE_IO, "no memory to read %s", path);
+    if (result == 0 && (kept.dropped || torn))
+        result = replace(path, text, length, err);
+    free(text);
+    return result;
+}
+
+/* ---- the writer ---- */
+
+struct metrics_writer *metrics_open(const char *path, long resume_step, struct error *err)
+{
+    struct metrics_writer *writer = calloc(1, sizeof *writer);
+    struct stat now;
+
+    if (!writer) {
+        error_errno(err, CODE_IO, "no memory for metrics %s", path);
+        return NULL;
+    }
+    writer->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666);
+    if (writer->fd < 0 || fstat(writer->fd, &now) < 0) {
+        error_errno(err, CODE_IO, "cannot open metrics %s", path);
+        goto fail;
+    }
+    /* The name behind symbolic links, so that the rename replaces the file in the scratch directory and not the link.
+     */
+    if (!realpath(path, writer->path)) {
+        error_errno(err, CODE_IO, "cannot resolve metrics %s", path);
+        goto fail;
+    }
+    if (!S_ISREG(now.st_mode) || now.st_size == 0) /* a pipe or a terminal has no lines to take back */
+        return writer;
+    if (drop_beyond(writer->path, resume_step, err) < 0)
+        goto fail;
+    close(writer->fd); /* it may be the file that was renamed away */
+    writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC | O_APPEND);
+    if (writer->fd < 0) {
+        error_errno(err, CODE_IO, "cannot open metrics %s", writer->path);
+        goto fail;
+    }
+    return writer;
+fail:
+    metrics_close(writer);
+    return NULL;
+}
+
+int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err)
+{
+    char line[METRICS_LINE_SIZE];
+    size_t length = metrics_format(line, step);
+    struct stat now;
+    ssize_t done;
+
+    do
+        done = write(writer->fd, line, length);
+    while (done < 0 && errno == EINTR);
+    if (done == (ssize_t)length)
+        return 0;
+    if (done < 0)
+        return error_errno(err, CODE_IO, "cannot write step %ld to metrics %s", step->step, writer->path);
+    /* Half a line would spoil the next one too. */
+    if (fstat(writer->fd, &now) < 0 || ftruncate(writer->fd, now.st_size - done) < 0)
+        return error_errno(err, CODE_IO, "step %ld is torn in metrics %s", step->step, writer->path);
+    return error_set(err, CODE_IO, "cannot write step %ld to metrics %s: no space for the whole line", step->step,
+                     writer->path);
+}
+
+int metrics_sync(struct metrics_writer *writer, struct error *err)
+{
+    if (fdatasync(writer->fd) < 0 && errno != EINVAL) /* EINVAL: a pipe or a terminal, which has no disk */
+        return error_errno(err, CODE_IO, "cannot sync metrics %s", writer->path);
+    return 0;
+}
+
+void metrics_close(struct metrics_writer *writer)
+{
+    if (!writer)
+        return;
+    if (writer->fd >= 0)
+        close(writer->fd);
+    free(writer);
+}
