@@ -1,0 +1,135 @@
+#include "srun-plugin/env.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PORT_FIRST 10000u
+#define PORT_COUNT 10000u
+
+struct plan {
+    struct env_entry *entries;
+    size_t count;
+    env_lookup *lookup;
+    void *arg;
+    char before[ENV_VALUE_SIZE]; /* MUSTER_SET of an outer srun --muster, with a blank at both ends */
+};
+
+unsigned env_master_port(uint32_t job_id, uint32_t step_id)
+{
+    /* Steps of a job are neighbours, and so are jobs: 127 ports a job keep both apart until a job has run 127 steps. */
+    return PORT_FIRST + (unsigned)((job_id * UINT64_C(127) + step_id) % PORT_COUNT);
+}
+
+/* True when `before` says that muster itself gave the variable the value that it has now. */
+static bool set_before(const struct plan *plan, const char *name, const char *value)
+{
+    char word[ENV_VALUE_SIZE + 64];
+
+    snprintf(word, sizeof word, " %s=%s ", name, value);
+    return strstr(plan->before, word) != NULL;
+}
+
+static void add(struct plan *plan, const char *name, const char *why, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void add(struct plan *plan, const char *name, const char *why, const char *format, ...)
+{
+    struct env_entry *entry = &plan->entries[plan->count++];
+    va_list args;
+
+    entry->name = name;
+    entry->why = why;
+    entry->source = ENV_USER;
+    if (plan->lookup(name, entry->value, sizeof entry->value, plan->arg) && !set_before(plan, name, entry->value))
+        return;
+    entry->source = ENV_MUSTER;
+    va_start(args, format);
+    vsnprintf(entry->value, sizeof entry->value, format, args);
+    va_end(args);
+}
+
+/*
+ * srun has not inherited --cpus-per-task from sbatch since 22.05, though the batch script's SLURM_CPUS_PER_TASK is
+ * still in the environment: only what the step itself says counts. Where nobody asked for anything, the ranks of a node
+ * share the CPUs that the step has there.
+ */
+static void add_threads(struct plan *plan, const struct task *task)
+{
+    uint32_t share = task->local_ranks ? task->node_cpus / task->local_ranks : 0;
+    uint32_t threads = share ? share : 1;
+    const char *why = "the step's CPUs on the node / its ranks there";
+    char asked[32];
+    bool explicit = task->cpus_per_task > 1 ||
+                    (plan->lookup("SLURM_CPUS_PER_TASK", asked, sizeof asked, plan->arg) && strcmp(asked, "1") == 0);
+
+    if (explicit) {
+        threads = task->cpus_per_task;
+        why = "srun --cpus-per-task";
+    }
+    if (task->bound_cpus && task->bound_cpus < threads) {
+        threads = task->bound_cpus;
+        why = "the CPUs that the rank is bound to";
+    }
+    add(plan, "OMP_NUM_THREADS", why, "%" PRIu32, threads);
+}
+
+/* Slurm leaves SLURM_RESTART_COUNT unset on a job's first run. */
+static void add_restart_count(struct plan *plan)
+{
+    char count[32];
+
+    if (!plan->lookup("SLURM_RESTART_COUNT", count, sizeof count, plan->arg))
+        snprintf(count, sizeof count, "0");
+    add(plan, "MUSTER_RESTART_COUNT", "times the job was requeued", "%s", count);
+}
+
+/* What this plan sets, as the next srun's `before`. MUSTER_JOB is left out: srun always sets it itself. */
+static void add_record(struct plan *plan)
+{
+    struct env_entry *record = &plan->entries[plan->count];
+    size_t used = 0;
+
+    *record =
+        (struct env_entry){.name = "MUSTER_SET", .source = ENV_MUSTER, .why = "what muster set, for an inner srun"};
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct env_entry *entry = &plan->entries[i];
+
+        if (entry->source == ENV_MUSTER && strcmp(entry->name, "MUSTER_JOB") != 0 && used < sizeof record->value)
+            used += (size_t)snprintf(record->value + used, sizeof record->value - used, "%s%s=%s", used ? " " : "",
+                                     entry->name, entry->value);
+    }
+    plan->count++;
+}
+
+size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_entry *entries)
+{
+    struct plan plan = {.entries = entries, .lookup = lookup, .arg = arg};
+    char before[ENV_VALUE_SIZE - 2];
+
+    if (lookup("MUSTER_SET", before, sizeof before, arg))
+        snprintf(plan.before, sizeof plan.before, " %s ", before);
+    add(&plan, "RANK", "its place in the step", "%" PRIu32, task->rank);
+    add(&plan, "WORLD_SIZE", "ranks of the step", "%" PRIu32, task->ranks);
+    add(&plan, "LOCAL_RANK", "its place on the node", "%" PRIu32, task->local_rank);
+    add(&plan, "LOCAL_WORLD_SIZE", "ranks on the node", "%" PRIu32, task->local_ranks);
+    add(&plan, "NODE_RANK", "the node's place in the step", "%" PRIu32, task->node);
+    if (task->head)
+        add(&plan, "MASTER_ADDR", "the node of rank 0", "%s", task->head);
+    add(&plan, "MASTER_PORT", "from the job and step id", "%u", env_master_port(task->job_id, task->step_id));
+    add_threads(&plan, task);
+    add(&plan, "MUSTER_NODES", "nodes of the step", "%" PRIu32, task->nodes);
+    add(&plan, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);
+    add_restart_count(&plan);
+    if (task->job_file) {
+        struct env_entry *entry = &entries[plan.count++];
+
+        *entry =
+            (struct env_entry){.name = "MUSTER_JOB", .source = ENV_MUSTER, .why = "the job file that srun checked"};
+        snprintf(entry->value, sizeof entry->value, "%s", task->job_file);
+    }
+    add_record(&plan);
+    return plan.count;
+}

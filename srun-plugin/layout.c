@@ -1,0 +1,118 @@
+#include "srun-plugin/layout.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+/* Slurm 23.11 turned hostlist_t from a pointer into what it points to. */
+typedef __typeof__(slurm_hostlist_create("")) host_list;
+
+int layout_first_name(const char *list, char *name, size_t size)
+{
+    host_list hosts = slurm_hostlist_create(list);
+    char *first = hosts ? slurm_hostlist_shift(hosts) : NULL;
+
+    if (first)
+        snprintf(name, size, "%s", first);
+    free(first);
+    if (hosts)
+        slurm_hostlist_destroy(hosts);
+    return first ? 0 : -1;
+}
+
+/*
+ * The address in slurm.conf is the one that Slurm's own daemons use between nodes, so the ranks reach it too. A name
+ * resolved here would not do: on many systems a host resolves its own name to 127.0.1.1.
+ */
+static int find_head(struct layout *layout, const char *node, struct error *err)
+{
+    node_info_msg_t *answer = NULL;
+    char name[LAYOUT_NAME_SIZE];
+
+    snprintf(name, sizeof name, "%s", node);
+    if (slurm_load_node_single(&answer, name, SHOW_ALL) != 0 || answer->record_count < 1) {
+        slurm_free_node_info_msg(answer);
+        return error_set(err, CODE_INTERNAL, "slurmctld does not tell the address of node %s: %s", node,
+                         slurm_strerror(errno));
+    }
+    snprintf(layout->head, sizeof layout->head, "%s",
+             answer->node_array[0].node_addr ? answer->node_array[0].node_addr : node);
+    slurm_free_node_info_msg(answer);
+    return 0;
+}
+
+static int copy_nodes(struct layout *layout, const slurm_step_layout_t *answer, struct error *err)
+{
+    host_list hosts = slurm_hostlist_create(answer->node_list);
+    int rc = -1;
+
+    layout->ranks = answer->task_cnt;
+    layout->nodes = calloc(answer->node_cnt, sizeof *layout->nodes);
+    if (!hosts || !layout->nodes)
+        goto out_of_memory;
+    for (uint32_t i = 0; i < answer->node_cnt; i++) {
+        struct layout_node *node = &layout->nodes[layout->count++];
+        char *name = slurm_hostlist_shift(hosts);
+
+        snprintf(node->name, sizeof node->name, "%s", name ? name : "?");
+        free(name);
+        node->count = answer->tasks[i];
+        node->ranks = calloc(node->count ? node->count : 1, sizeof *node->ranks);
+        if (!node->ranks)
+            goto out_of_memory;
+        memcpy(node->ranks, answer->tids[i], node->count * sizeof *node->ranks);
+    }
+    rc = 0;
+out_of_memory:
+    if (rc < 0)
+        error_set(err, CODE_IO, "no memory for the layout of %u nodes", (unsigned)answer->node_cnt);
+    if (hosts)
+        slurm_hostlist_destroy(hosts);
+    return rc;
+}
+
+/* Rank 0 need not be on the first node: a host file, or --distribution=arbitrary, may put it anywhere. */
+static const char *node_of_rank_0(const struct layout *layout)
+{
+    for (size_t i = 0; i < layout->count; i++)
+        if (layout->nodes[i].count && layout->nodes[i].ranks[0] == 0)
+            return layout->nodes[i].name;
+    return layout->nodes[0].name;
+}
+
+struct layout *layout_create(uint32_t job_id, uint32_t step_id, struct error *err)
+{
+    slurm_step_id_t id = {.job_id = job_id, .step_id = step_id, .step_het_comp = NO_VAL};
+    struct layout *layout = calloc(1, sizeof *layout);
+    slurm_step_layout_t *answer = layout ? slurm_job_step_layout_get(&id) : NULL;
+
+    if (!answer || answer->node_cnt < 1) {
+        error_set(err, CODE_INTERNAL, "slurmctld does not tell the layout of step %u.%u: %s", (unsigned)job_id,
+                  (unsigned)step_id, slurm_strerror(errno));
+        goto fail;
+    }
+    layout->job_id = job_id;
+    layout->step_id = step_id;
+    if (copy_nodes(layout, answer, err) < 0 || find_head(layout, node_of_rank_0(layout), err) < 0)
+        goto fail;
+    slurm_job_step_layout_free(answer);
+    return layout;
+fail:
+    if (answer)
+        slurm_job_step_layout_free(answer);
+    layout_destroy(layout);
+    return NULL;
+}
+
+void layout_destroy(struct layout *layout)
+{
+    if (!layout)
+        return;
+    for (size_t i = 0; i < layout->count; i++)
+        free(layout->nodes[i].ranks);
+    free(layout->nodes);
+    free(layout);
+}

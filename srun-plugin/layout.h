@@ -1,0 +1,36 @@
+/*
+ * layout.h - what slurmctld knows of a step: its nodes, the ranks on each, and where rank 0's node is reached.
+ *
+ * Two short RPCs. Ask once, in srun; a call in every task would be a call to slurmctld for every rank.
+ */
+#ifndef MUSTER_SRUN_PLUGIN_LAYOUT_H
+#define MUSTER_SRUN_PLUGIN_LAYOUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+#define LAYOUT_NAME_SIZE 256
+
+struct layout_node {
+    char name[LAYOUT_NAME_SIZE];
+    uint32_t *ranks; /* ascending */
+    size_t count;
+};
+
+struct layout {
+    uint32_t job_id, step_id, ranks;
+    struct layout_node *nodes; /* in the step's order */
+    size_t count;
+    char head[LAYOUT_NAME_SIZE]; /* rank 0's node, by the address that Slurm itself reaches it by (NodeAddr) */
+};
+
+/* NULL and *err when slurmctld does not answer or does not know the step. */
+struct layout *layout_create(uint32_t job_id, uint32_t step_id, struct error *err);
+void layout_destroy(struct layout *layout);
+
+/* The first name of a Slurm node list such as "n[3-5,9]"; -1 when it has none. */
+int layout_first_name(const char *list, char *name, size_t size);
+
+#endif

@@ -1,0 +1,230 @@
+/*
+ * spank_muster.c - the SPANK plugin: its two options and Slurm's callbacks. What it decides is in env.c.
+ *
+ *   srun      init_post_opt    checks the job file; a broken one ends srun with 78 before anything was launched
+ *             local_user_init  asks slurmctld for the layout; MUSTER_HEAD takes rank 0's address to slurmstepd
+ *   slurmstepd  task_init      sets the variables of one rank, as the user, after Slurm bound it to its CPUs
+ *   sbatch, salloc             pass the options on; warn of a broken job file
+ *
+ * Manners: without --muster nothing happens. Every callback returns 0, whatever went wrong, since Slurm drains a node
+ * whose plugin fails in init or user_init; and nothing runs in slurmstepd as root. See spank(8) and
+ * doc/spank_muster.8.scd.
+ */
+#include <inttypes.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+#include "common/error.h"
+#include "common/job.h"
+#include "srun-plugin/env.h"
+#include "srun-plugin/layout.h"
+#include "srun-plugin/report.h"
+
+SPANK_PLUGIN(spank_muster, 1)
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
+extern int slurm_spank_init_failure_mode;
+int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE; /* a plugin that cannot start costs the job, not the node */
+#endif
+
+enum option_value { OPTION_JOB, OPTION_REPORT };
+
+/* What the user asked for. Slurm forks the tasks from the process that filled this in, so they see it too. */
+static struct {
+    bool on, report;
+    char file[PATH_MAX]; /* --muster=FILE, as given; "" for none */
+} wish;
+
+/* May come several times: from the environment of the batch job, from the command line, twice in slurmstepd. */
+static int on_option(int value, const char *argument, int remote)
+{
+    (void)remote;
+    wish.on = true;
+    if (value == OPTION_REPORT)
+        wish.report = true;
+    /* `srun --muster` inside a job of `sbatch --muster=FILE` says nothing against FILE. */
+    else if (argument && argument[0])
+        snprintf(wish.file, sizeof wish.file, "%s", argument);
+    return 0;
+}
+
+static struct spank_option options[] = {
+    {(char *)"muster", (char *)"[JOB.cfg]",
+     (char *)"set RANK, WORLD_SIZE, MASTER_ADDR, ... for every task, where the user did not; check the job file", 2,
+     OPTION_JOB, on_option},
+    {(char *)"muster-report", NULL,
+     (char *)"the same, and print the ranks, every variable, and where its value comes from", 0, OPTION_REPORT,
+     on_option},
+};
+
+static void print_line(const char *line)
+{
+    slurm_spank_log("%s", line);
+}
+
+/* ---- sbatch, salloc, srun ---------------------------------------------------------------------------------------- */
+
+int slurm_spank_init(spank_t spank, int argc, char *argv[])
+{
+    spank_context_t context = spank_context();
+
+    (void)argc;
+    (void)argv;
+    if (context != S_CTX_LOCAL && context != S_CTX_REMOTE && context != S_CTX_ALLOCATOR)
+        return 0;
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (spank_option_register(spank, &options[i]) != ESPANK_SUCCESS)
+            slurm_error("muster: Slurm did not take the option --%s", options[i].name);
+    return 0;
+}
+
+/* 0 if the job file is good; its absolute path is in $MUSTER_JOB then, for the tasks. */
+static int check_job_file(struct error *err)
+{
+    char path[PATH_MAX];
+    struct job job;
+
+    if (job_load(&job, wish.file, NULL, 0, err) < 0)
+        return -1;
+    job_destroy(&job);
+    if (!realpath(wish.file, path) || setenv("MUSTER_JOB", path, 1) < 0)
+        return error_errno(err, CODE_IO, "%s", wish.file);
+    return 0;
+}
+
+int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
+{
+    spank_context_t context = spank_context();
+    const char *outer = getenv("MUSTER_JOB");
+    struct error err;
+
+    (void)spank;
+    (void)argc;
+    (void)argv;
+    if (!wish.on || (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR))
+        return 0;
+    if (!wish.file[0] && outer)
+        snprintf(wish.file, sizeof wish.file, "%s", outer);
+    if (!wish.file[0] || check_job_file(&err) == 0)
+        return 0;
+    if (context == S_CTX_ALLOCATOR) {
+        /* The job may sit in the queue for days, and its file be mended meanwhile, or be in another directory. */
+        slurm_spank_log("muster: warning: %s; srun will refuse it like this", err.text);
+        return 0;
+    }
+    slurm_spank_log("muster: %s", err.text);
+    /* SPANK has no way to choose srun's exit code. Nothing is allocated or launched as yet. */
+    exit((int)err.code);
+}
+
+int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
+{
+    uint32_t job_id, step_id;
+    struct layout *layout;
+    struct error err;
+
+    (void)argc;
+    (void)argv;
+    if (!wish.on)
+        return 0;
+    if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS) {
+        slurm_spank_log("muster: warning: Slurm does not tell the step's id; MASTER_ADDR is the first node's name");
+        return 0;
+    }
+    layout = layout_create(job_id, step_id, &err);
+    if (!layout) {
+        slurm_spank_log("muster: warning: %s; MASTER_ADDR is the first node's name", err.text);
+        return 0;
+    }
+    setenv("MUSTER_HEAD", layout->head, 1);
+    if (wish.report)
+        report_layout(layout, print_line);
+    layout_destroy(layout);
+    return 0;
+}
+
+/* ---- slurmstepd -------------------------------------------------------------------------------------------------- */
+
+static bool look_up(const char *name, char *value, size_t size, void *arg)
+{
+    return spank_getenv((spank_t)arg, name, value, (int)size) == ESPANK_SUCCESS;
+}
+
+/* Items that this Slurm does not have stay 0. */
+static uint32_t item(spank_t spank, spank_item_t which)
+{
+    uint32_t value = 0;
+
+    return spank_get_item(spank, which, &value) == ESPANK_SUCCESS ? value : 0;
+}
+
+static uint32_t count_bound_cpus(void)
+{
+    cpu_set_t cpus;
+
+    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 0;
+}
+
+/* What srun --export=NONE kept from coming here is worked out again, as well as this side can. size is PATH_MAX. */
+static void find_strings(spank_t spank, struct task *task, char *head, char *job_file, size_t size)
+{
+    char list[ENV_VALUE_SIZE];
+
+    if (look_up("MUSTER_HEAD", head, size, spank) ||
+        (look_up("SLURM_STEP_NODELIST", list, sizeof list, spank) && layout_first_name(list, head, size) == 0))
+        task->head = head;
+    if (look_up("MUSTER_JOB", job_file, size, spank) || (wish.file[0] && realpath(wish.file, job_file)))
+        task->job_file = job_file;
+}
+
+static void set_variables(spank_t spank, const struct task *task)
+{
+    static struct env_entry entries[ENV_MAX]; /* 64 KiB, in a process that is about to exec */
+    size_t count = env_plan(task, look_up, spank, entries);
+
+    for (size_t i = 0; i < count; i++)
+        if (entries[i].source == ENV_MUSTER &&
+            spank_setenv(spank, entries[i].name, entries[i].value, 1) != ESPANK_SUCCESS)
+            slurm_spank_log("muster: warning: rank %" PRIu32 ": Slurm did not set %s", task->rank, entries[i].name);
+    if (wish.report && task->rank == 0)
+        report_env(task, entries, count, print_line);
+}
+
+int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
+{
+    char head[PATH_MAX], job_file[PATH_MAX];
+    uint16_t node_cpus = 0;
+    struct task task;
+
+    (void)argc;
+    (void)argv;
+    /* Batch scripts, salloc's interactive steps and the external step have no ranks. */
+    if (!wish.on || item(spank, S_JOB_STEPID) >= SLURM_MAX_NORMAL_STEP_ID)
+        return 0;
+    spank_get_item(spank, S_JOB_NCPUS, &node_cpus);
+    task = (struct task){
+        .job_id = item(spank, S_JOB_ID),
+        .step_id = item(spank, S_JOB_STEPID),
+        .nodes = item(spank, S_JOB_NNODES),
+        .node = item(spank, S_JOB_NODEID),
+        .ranks = item(spank, S_JOB_TOTAL_TASK_COUNT),
+        .rank = item(spank, S_TASK_GLOBAL_ID),
+        .local_ranks = item(spank, S_JOB_LOCAL_TASK_COUNT),
+        .local_rank = item(spank, S_TASK_ID),
+        .cpus_per_task = item(spank, S_STEP_CPUS_PER_TASK),
+        .node_cpus = node_cpus,
+        .bound_cpus = count_bound_cpus(),
+    };
+    find_strings(spank, &task, head, job_file, sizeof head);
+    spank_unsetenv(spank, "MUSTER_HEAD"); /* has arrived; an srun inside this step finds its own */
+    set_variables(spank, &task);
+    return 0;
+}
