@@ -76,10 +76,10 @@ static int write_shard(struct engine *e, const char *attempt, struct error *err)
 }
 
 /* All shards are written; a network filesystem may show them here a little later. */
-static int commit(struct engine *e, struct error *err)
+static int commit(struct engine *e, const char *attempt, struct error *err)
 {
     for (int tries = 0;; tries++) {
-        int committed = ckpt_commit(e->job->checkpoint.dir, e->step, err);
+        int committed = ckpt_commit(e->job->checkpoint.dir, e->step, attempt, err);
 
         if (committed != 0)
             return committed < 0 ? -1 : 0;
@@ -92,13 +92,13 @@ static int commit(struct engine *e, struct error *err)
 
 int engine_save(struct engine *e, struct error *err)
 {
-    char attempt[48];
+    char attempt[CKPT_ATTEMPT_SIZE];
     int result;
 
     device_wait(e->dev);
     if (attempt_name(e, attempt, sizeof attempt, err) < 0 || agree(e, write_shard(e, attempt, err), err) < 0)
         return -1;
-    result = comm_rank(e->world) == 0 ? commit(e, err) : 0;
+    result = comm_rank(e->world) == 0 ? commit(e, attempt, err) : 0;
     if (result == 0 && comm_rank(e->world) == 0) {
         struct error ignored; /* old checkpoints that cannot be removed are no reason to call this one failed */
 
@@ -182,7 +182,8 @@ static int shared_list(struct engine *e, const char *dir, uint64_t **steps, size
 
     *steps = NULL;
     if (comm_rank(e->world) == 0) {
-        result = ckpt_list(dir, steps, count, err);
+        /* A save that was complete but for its commit when its job was killed becomes the newest checkpoint now. */
+        result = ckpt_recover(dir, err) < 0 ? -1 : ckpt_list(dir, steps, count, err);
         n = result < 0 ? 0 : *count;
     }
     if (agree(e, result, err) < 0 || comm_broadcast(e->world, &n, sizeof n, 0, err) < 0)

@@ -63,17 +63,30 @@ static struct ckpt *open_checkpoint(const char *path, struct error *err)
     return ckpt;
 }
 
-static int read_unit(struct generator *g, struct ckpt *ckpt, int unit, struct error *err)
+/* All parameters in one call: the checkpoint then reads and verifies each of its blocks once. */
+static int read_parameters(struct generator *g, struct ckpt *ckpt, struct error *err)
 {
     static const char *const kinds[] = {"param"};
-    struct ckpt_piece pieces[UNIT_MAX_TENSORS];
-    size_t offsets[UNIT_MAX_TENSORS];
-    void *targets[UNIT_MAX_TENSORS];
-    size_t n = units_pieces(g->units, unit, 0, g->units->units[unit].count, pieces, offsets);
+    size_t offsets[UNIT_MAX_TENSORS], n = 0;
+    struct ckpt_piece *pieces = calloc(g->units->ntensors, sizeof *pieces);
+    void **targets = calloc(g->units->ntensors, sizeof *targets);
+    int result = -1;
 
-    for (size_t i = 0; i < n; i++)
-        targets[i] = zero_param(g->zero, unit) + offsets[i];
-    return ckpt_read(ckpt, g->units->tensors, g->units->ntensors, kinds, 1, pieces, n, targets, err);
+    if (!pieces || !targets) {
+        error_set(err, CODE_IO, "out of memory for a list of %zu tensors", g->units->ntensors);
+        goto out;
+    }
+    for (int unit = 0; unit < g->units->nunits; unit++) {
+        size_t got = units_pieces(g->units, unit, 0, g->units->units[unit].count, pieces + n, offsets);
+
+        for (size_t i = 0; i < got; i++)
+            targets[n++] = zero_param(g->zero, unit) + offsets[i];
+    }
+    result = ckpt_read(ckpt, g->units->tensors, g->units->ntensors, kinds, 1, pieces, n, targets, err);
+out:
+    free(pieces);
+    free(targets);
+    return result;
 }
 
 static int load(struct generator *g, const char *path, struct error *err)
@@ -104,10 +117,7 @@ static int load(struct generator *g, const char *path, struct error *err)
         error_set(err, CODE_IO, "out of memory");
         goto out;
     }
-    for (int unit = 0; unit < g->units->nunits; unit++)
-        if (read_unit(g, ckpt, unit, err) < 0)
-            goto out;
-    result = 0;
+    result = read_parameters(g, ckpt, err);
 out:
     ckpt_close(ckpt);
     return result;
