@@ -120,7 +120,7 @@ stopped_with_75() {
 }
 
 @test "another model's checkpoint is refused with 78 and both sizes" {
-    ranks 1 muster-train "$DIR/job.cfg" --set batch.steps=2 >/dev/null
+    ranks 1 muster-train "$DIR/job.cfg" --set batch.steps=10 >/dev/null
     run muster-train "$DIR/job.cfg" --set model.hidden=64
     [ "$status" -eq 78 ]
     [[ $output == *"256 x 32"*"256 x 64"* ]]
