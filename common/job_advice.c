@@ -95,7 +95,10 @@ void job_key_advice(const char *path, char *advice, size_t size)
 
     nearest_name(path, name, sizeof name);
     snprintf(parent, sizeof parent, "%.*s", group ? (int)group - 1 : 0, path);
-    if (name[0]) {
+    if (job_key_is_group(path)) {
+        list_names(path, strlen(path), list, sizeof list);
+        snprintf(advice, size, "it is a group, which has: %s", list);
+    } else if (name[0]) {
         snprintf(advice, size, "did you mean '%s'?", name);
     } else if (group && job_key_is_group(parent)) {
         list_names(parent, strlen(parent), list, sizeof list);

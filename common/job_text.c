@@ -39,8 +39,6 @@ char *job_text_read(const char *path, struct error *err)
         error_set(err, CODE_CONFIG, "%s: a zero byte at offset %zu; a job file is text", path, strlen(text));
         goto fail;
     }
-    if (size == 0 || text[size - 1] != '\n')
-        memcpy(text + size, "\n", 2);
     fclose(file);
     return text;
 
@@ -109,7 +107,7 @@ static int check_number(const char *p, size_t length, struct error *err)
 
 char *job_text_widen(const char *text, int *line, struct error *err)
 {
-    char *copy = malloc(2 * strlen(text) + 1); /* at worst every second character is a one-digit integer */
+    char *copy = malloc(2 * strlen(text) + 2); /* at worst every second character is a one-digit integer */
     char *out = copy;
 
     if (!copy) {
@@ -138,7 +136,7 @@ char *job_text_widen(const char *text, int *line, struct error *err)
         if (widen)
             *out++ = 'L';
     }
-    *out = '\0';
+    strcpy(out, out > copy && out[-1] == '\n' ? "" : "\n"); /* libconfig takes no comment without one */
     return copy;
 
 fail:

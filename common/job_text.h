@@ -12,7 +12,7 @@
 
 #include "common/error.h"
 
-/* The whole file, with a newline at its end; to be freed. NULL with CODE_CONFIG, or CODE_IO for memory. */
+/* The whole file; to be freed. NULL with CODE_CONFIG, or CODE_IO for memory. */
 char *job_text_read(const char *path, struct error *err);
 
 /*
