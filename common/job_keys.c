@@ -143,5 +143,6 @@ void job_each_key(void (*visit)(const char *path, const char *type, const char *
                   void *arg)
 {
     for (int k = 0; k < job_key_count; k++)
-        visit(job_keys[k].path, job_key_type_name(job_keys[k].type), job_keys[k].fallback, job_keys[k].help, arg);
+        visit(job_keys[k].path, job_key_type_name(job_keys[k].type), job_keys[k].fallback ? job_keys[k].fallback : "-",
+              job_keys[k].help, arg);
 }

@@ -223,7 +223,7 @@ static void find_in_manual(const char *path, const char *type, const char *fallb
     struct manual *manual = arg;
     char line[256];
 
-    if (fallback)
+    if (strcmp(fallback, "-") != 0)
         snprintf(line, sizeof line, "\n*%s* (%s, default %s)\n", path, type, fallback);
     else
         snprintf(line, sizeof line, "\n*%s* (%s, no default)\n", path, type);

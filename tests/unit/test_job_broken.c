@@ -13,6 +13,13 @@
 #include "common/philox.h"
 #include "tests/unit/test_job_broken.h"
 
+/* libconfig 1.5 loses a string that a syntax error follows; it is not ours to free. LeakSanitizer asks for this. */
+const char *__lsan_default_suppressions(void) __attribute__((visibility("default")));
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:strbuf_append\nleak:libconfig_yylex\n";
+}
+
 /* ---- tests/unit/broken_jobs -------------------------------------------------------------------------------------- */
 
 /*
@@ -89,7 +96,7 @@ void every_broken_override_has_its_message(void **state)
         {"batch.steps=99999999999999999999", "the integer 99999999999999999999 is too large; at most 18 digits"},
         {"optimizer.lr=nan", "optimizer.lr is nan; it must be a number"},
         {"optimizer.schedule=step", "optimizer.schedule = \"step\"; one of \"cosine\", \"linear\", \"constant\""},
-        {"data.train=\"t", "data.train is \"t; it must be a string"},
+        {"data.train=\"t", "a string is not closed on its line; write \"...\""},
         {"batch.micro_batch=9", "batch.micro_batch = 9 is more than batch.global_batch = 8; at most the global batch"},
     };
 
