@@ -167,7 +167,7 @@ static int store_text(struct job_reader *r, int index, struct job_origin at, con
     } else if (!(wide = job_text_widen(text, &line, &err))) {
         job_reader_fail(r, at, "%s", err.text);
     } else if (!config_read_string(&config, wide) || config_setting_length(config_root_setting(&config)) != 1) {
-        fail_type(r, key, at, value);
+        fail_type(r, key, at, value[0] ? value : "nothing");
     } else {
         status = store(r, index, at, config_setting_get_elem(config_root_setting(&config), 0));
     }

@@ -64,10 +64,10 @@ struct job {
     } precision;
 
     struct {
-        char dir[JOB_PATH_SIZE]; /* "" writes none */
+        char dir[JOB_PATH_SIZE];  /* "" writes none */
         char load[JOB_PATH_SIZE]; /* where to start from while dir has none; "" is initial weights */
-        long every;              /* steps between saves; 0 saves at the end and when stopped only */
-        int keep;                /* newest checkpoints kept; 0 keeps all */
+        long every;               /* steps between saves; 0 saves at the end and when stopped only */
+        int keep;                 /* newest checkpoints kept; 0 keeps all */
     } checkpoint;
 
     struct {
@@ -103,8 +103,8 @@ void job_destroy(struct job *job);
 
 /*
  * Visit every key of the table: for the man page's test and for `muster-train --keys`. `type` is "integer", "number" or
- * "string"; `fallback` is the default as the file would have it, or NULL: data.train and, without a preset, the sizes
- * of the model have none.
+ * "string"; `fallback` is the default as the file would have it, or "-" where there is none: data.train has none, nor, without
+ * a preset, have the sizes of the model.
  */
 void job_each_key(void (*visit)(const char *path, const char *type, const char *fallback, const char *help, void *arg),
                   void *arg);

@@ -75,11 +75,13 @@ static void list_names(const char *prefix, size_t length, char *list, size_t siz
     list[0] = '\0';
     for (int k = 0; k < job_key_count && used < size; k++) {
         const char *key = job_keys[k].path;
-        const char *part = length ? key + length + 1 : key;
-        size_t part_length = strcspn(part, ".");
+        const char *part;
+        size_t part_length;
 
         if (length && (strncmp(key, prefix, length) != 0 || key[length] != '.'))
             continue;
+        part = length ? key + length + 1 : key;
+        part_length = strcspn(part, ".");
         if (part_length == previous_length && strncmp(part, previous, part_length) == 0)
             continue;
         used += (size_t)snprintf(list + used, size - used, "%s%.*s", used ? ", " : "", (int)part_length, part);
@@ -95,7 +97,10 @@ void job_key_advice(const char *path, char *advice, size_t size)
 
     nearest_name(path, name, sizeof name);
     snprintf(parent, sizeof parent, "%.*s", group ? (int)group - 1 : 0, path);
-    if (name[0]) {
+    if (job_key_is_group(path)) {
+        list_names(path, strlen(path), list, sizeof list);
+        snprintf(advice, size, "it is a group, which has: %s", list);
+    } else if (name[0]) {
         snprintf(advice, size, "did you mean '%s'?", name);
     } else if (group && job_key_is_group(parent)) {
         list_names(parent, strlen(parent), list, sizeof list);

@@ -46,7 +46,7 @@ const struct job_key job_keys[] = {
      .help = "samples a rank holds at a time; more is faster and takes more memory; changes no result"},
     {"batch.steps", JOB_KEY_LONG, FIELD(batch.steps), RANGE(1, MANY_STEPS), .fallback = "1000",
      .help = "the run ends after this many steps"},
-    {"batch.seed", JOB_KEY_U64, FIELD(batch.seed), RANGE(0, 0x1p53), .fallback = "1234",
+    {"batch.seed", JOB_KEY_U64, FIELD(batch.seed), RANGE(0, 0x1p53 - 1), .fallback = "1234",
      .help = "key of initial weights and sample order"},
 
     {"optimizer.lr", JOB_KEY_NUMBER, FIELD(optimizer.lr), RANGE(DBL_MIN, 1e3), .rule = "more than 0 and at most 1000",
@@ -143,5 +143,6 @@ void job_each_key(void (*visit)(const char *path, const char *type, const char *
                   void *arg)
 {
     for (int k = 0; k < job_key_count; k++)
-        visit(job_keys[k].path, job_key_type_name(job_keys[k].type), job_keys[k].fallback, job_keys[k].help, arg);
+        visit(job_keys[k].path, job_key_type_name(job_keys[k].type), job_keys[k].fallback ? job_keys[k].fallback : "-",
+              job_keys[k].help, arg);
 }

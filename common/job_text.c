@@ -39,8 +39,6 @@ char *job_text_read(const char *path, struct error *err)
         error_set(err, CODE_CONFIG, "%s: a zero byte at offset %zu; a job file is text", path, strlen(text));
         goto fail;
     }
-    if (size == 0 || text[size - 1] != '\n')
-        memcpy(text + size, "\n", 2);
     fclose(file);
     return text;
 
@@ -56,6 +54,16 @@ static bool is_name_char(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '*';
 }
 
+/* Length of the string at p with its quotes; 0 if it does not end on its line. */
+static size_t string_length(const char *p)
+{
+    size_t n = 1;
+
+    while (p[n] && p[n] != '"' && p[n] != '\n')
+        n += p[n] == '\\' && p[n + 1] && p[n + 1] != '\n' ? 2 : 1;
+    return p[n] == '"' ? n + 1 : 0;
+}
+
 /* Length of the comment, string or name that starts at p, which must reach libconfig as it is; 0 if none does. */
 static size_t verbatim_length(const char *p)
 {
@@ -68,12 +76,8 @@ static size_t verbatim_length(const char *p)
 
         return end ? (size_t)(end - p) + 2 : strlen(p);
     }
-    if (p[0] == '"') {
-        for (n = 1; p[n] && p[n] != '"'; n++)
-            if (p[n] == '\\' && p[n + 1])
-                n++;
-        return p[n] ? n + 1 : n;
-    }
+    if (p[0] == '"')
+        return string_length(p);
     if (isalpha((unsigned char)p[0]) || p[0] == '_' || p[0] == '*')
         while (is_name_char(p[n]))
             n++;
@@ -109,7 +113,7 @@ static int check_number(const char *p, size_t length, struct error *err)
 
 char *job_text_widen(const char *text, int *line, struct error *err)
 {
-    char *copy = malloc(2 * strlen(text) + 1); /* at worst every second character is a one-digit integer */
+    char *copy = malloc(2 * strlen(text) + 2); /* at worst every second character is a one-digit integer */
     char *out = copy;
 
     if (!copy) {
@@ -124,6 +128,8 @@ char *job_text_widen(const char *text, int *line, struct error *err)
         if (length == 0 && (isdigit((unsigned char)*p) || *p == '.')) {
             length = number_length(p);
             widen = check_number(p, length, err);
+        } else if (length == 0 && *p == '"') {
+            widen = error_set(err, CODE_CONFIG, "a string is not closed on its line; write \"...\"");
         } else if (strncmp(p, "@include", strlen("@include")) == 0) {
             widen = error_set(err, CODE_CONFIG, "@include; a job file must stand alone: write the settings here");
         }
@@ -138,7 +144,7 @@ char *job_text_widen(const char *text, int *line, struct error *err)
         if (widen)
             *out++ = 'L';
     }
-    *out = '\0';
+    strcpy(out, out > copy && out[-1] == '\n' ? "" : "\n"); /* libconfig takes no comment without one */
     return copy;
 
 fail:

@@ -12,13 +12,13 @@
 
 #include "common/error.h"
 
-/* The whole file, with a newline at its end; to be freed. NULL with CODE_CONFIG, or CODE_IO for memory. */
+/* The whole file; to be freed. NULL with CODE_CONFIG, or CODE_IO for memory. */
 char *job_text_read(const char *path, struct error *err);
 
 /*
  * A copy of `text`, line for line, in which every decimal integer has libconfig's suffix for 64 bits; to be freed.
- * Refuses integers of more than 18 digits, with leading zeros or in hexadecimal, and @include, as "line N: ...": on
- * failure *line is that line's number.
+ * Refuses integers of more than 18 digits, with leading zeros or in hexadecimal, strings that do not end on their line,
+ * and @include. On failure *line is the line's number.
  */
 char *job_text_widen(const char *text, int *line, struct error *err);
 

@@ -108,18 +108,21 @@ fail:
     return NULL;
 }
 
+static void output_close(const struct output *out, bool keep)
+{
+    if (!out->stream)
+        return;
+    if (!keep)
+        unlink(out->temporary);
+    fclose(out->stream);
+}
+
 void indexed_writer_destroy(struct indexed_writer *w)
 {
-    struct output *outputs[] = {&w->bin, &w->idx};
-
     if (!w)
         return;
-    for (int i = 0; i < 2; i++) {
-        if (outputs[i]->stream && !w->committed)
-            unlink(outputs[i]->temporary);
-        if (outputs[i]->stream)
-            fclose(outputs[i]->stream);
-    }
+    output_close(&w->bin, w->committed);
+    output_close(&w->idx, w->committed);
     if (w->begins)
         fclose(w->begins);
     if (w->boundaries)

@@ -62,8 +62,8 @@ static void show_progress(uint64_t done, uint64_t total)
 
 static void print_written(const char *prefix, const struct indexed_facts *facts)
 {
-    printf("%s: %" PRIu64 " tokens, %" PRIu64 " document%s; wrote %s.bin and %s.idx\n", prefix, facts->tokens,
-           facts->documents, facts->documents == 1 ? "" : "s", prefix, prefix);
+    printf("%s: %" PRIu64 " token%s, %" PRIu64 " document%s; wrote %s.bin and %s.idx\n", prefix, facts->tokens,
+           facts->tokens == 1 ? "" : "s", facts->documents, facts->documents == 1 ? "" : "s", prefix, prefix);
 }
 
 static int run_convert(struct convert *convert)

@@ -1,0 +1,284 @@
+/* The job file: what is accepted, what it means, and that text, table and manual agree. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/job.h"
+#include "common/job_keys.h"
+#include "tests/unit/test_job_broken.h"
+
+static const char least[] = "model = { preset = \"gpt-tiny\"; };\n"
+                            "data = { train = \"corpus\"; };\n";
+
+static void parse(struct job *job, const char *text, const char *const *set, int nset)
+{
+    struct error err;
+
+    if (job_parse(job, text, "test.cfg", (char *const *)set, nset, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void what_is_not_given_has_its_default(void **state)
+{
+    struct job job;
+
+    (void)state;
+    parse(&job, least, NULL, 0);
+    assert_int_equal(job.model.layers, 4);
+    assert_int_equal(job.model.seq_length, 128);
+    assert_string_equal(job.preset, "gpt-tiny");
+    assert_true(job.init_std == 0.02);
+    assert_int_equal(job.parallel.tp, 1);
+    assert_int_equal(job.parallel.pp, 1);
+    assert_int_equal(job.parallel.zero, 1);
+    assert_int_equal(job.batch.steps, 1000);
+    assert_int_equal(job.batch.seed, 1234);
+    assert_true(job.optimizer.lr == 3e-4 && job.optimizer.beta2 == 0.95 && job.optimizer.eps == 1e-8);
+    assert_int_equal(job.optimizer.schedule, LR_COSINE);
+    assert_int_equal(job.precision.compute, DTYPE_F32);
+    assert_string_equal(job.data.train, "corpus");
+    assert_string_equal(job.data.valid, "");
+    assert_string_equal(job.checkpoint.dir, "");
+    assert_int_equal(job.report.log_every, 10);
+    assert_string_equal(job.text, least);
+    job_destroy(&job);
+}
+
+static void what_is_given_is_kept(void **state)
+{
+    struct job job;
+
+    (void)state;
+    parse(
+        &job,
+        "model: { layers = 3; hidden = 96; heads = 6; seq_length = 64; vocab = 1000; init_std = 0.01; }\n"
+        "parallel = { zero = 0; };\n"
+        "batch = { global_batch = 12, micro_batch = 5, steps = 5000000000, seed = 4294967297L };\n"
+        "optimizer = { lr = 1; min_lr = .5; schedule = \"linear\"; clip = 0; warmup_steps = 3; decay_steps = 9; };\n"
+        "data = { train = \"a\" \"b\"; valid = \"v\"; };\n"
+        "checkpoint = { dir = \"/c\"; every = 7; keep = 0; };\n"
+        "report = { eval_every = 2; metrics = \"m 0x10 010 @include\"; minutes = 1.5; peak_tflops = 2; }; # 0x10 010\n"
+        "/* 0x10\n * 010 */ // 0x10",
+        NULL, 0);
+    assert_int_equal(job.model.layers, 3);
+    assert_int_equal(job.model.hidden, 96);
+    assert_int_equal(job.model.heads, 6);
+    assert_int_equal(job.model.seq_length, 64);
+    assert_int_equal(job.model.vocab, 1000);
+    assert_int_equal(job.parallel.zero, 0);
+    assert_int_equal(job.batch.global_batch, 12);
+    assert_int_equal(job.batch.micro_batch, 5);
+    assert_true(job.batch.steps == 5000000000);
+    assert_true(job.batch.seed == 4294967297);
+    assert_true(job.optimizer.lr == 1 && job.optimizer.min_lr == 0.5 && job.optimizer.clip == 0);
+    assert_int_equal(job.optimizer.schedule, LR_LINEAR);
+    assert_string_equal(job.data.train, "ab");
+    assert_string_equal(job.checkpoint.dir, "/c");
+    assert_int_equal(job.checkpoint.keep, 0);
+    assert_string_equal(job.report.metrics, "m 0x10 010 @include");
+    assert_true(job.report.minutes == 1.5 && job.report.peak_tflops == 2);
+    job_destroy(&job);
+}
+
+static void sizes_beside_a_preset_override_it(void **state)
+{
+    struct job job;
+
+    (void)state;
+    parse(&job, "data = { train = \"t\"; }; model = { vocab = 256; preset = \"gpt-125m\"; };", NULL, 0);
+    assert_int_equal(job.model.vocab, 256);
+    assert_int_equal(job.model.hidden, 768);
+    job_destroy(&job);
+}
+
+static void overrides_win_and_the_last_wins_most(void **state)
+{
+    const char *set[] = {"batch.steps=5",          "batch.steps = 6", "data.train=2024", "data.valid=\"a = b\"",
+                         "model.preset=gpt-125m",  "optimizer.lr=1",  "report.metrics=", "optimizer.schedule=constant",
+                         "checkpoint.dir=/x#y = z"};
+    struct job job;
+
+    (void)state;
+    parse(&job, "model = { preset = \"gpt-tiny\"; }; data = { train = \"t\"; }; report = { metrics = \"m\"; };", set,
+          9);
+    assert_int_equal(job.batch.steps, 6);
+    assert_string_equal(job.data.train, "2024");
+    assert_string_equal(job.data.valid, "a = b");
+    assert_int_equal(job.model.layers, 12);
+    assert_true(job.optimizer.lr == 1);
+    assert_string_equal(job.report.metrics, "");
+    assert_int_equal(job.optimizer.schedule, LR_CONSTANT);
+    assert_string_equal(job.checkpoint.dir, "/x#y = z");
+    job_destroy(&job);
+}
+
+/* What a checkpoint keeps is the text alone. Byte for byte the same struct must come from it, however often. */
+static void text_makes_the_same_job_again(void **state)
+{
+    static const char *const texts[] = {
+        "model = { preset = \"gpt-tiny\"; }; data = { train = \"t\"; };", /* no newline at its end */
+        "model = { preset = \"gpt-tiny\"; };\r\ndata = { train = \"t\"; };\r\n#! --set batch.seed=8\r\n",
+        "model = { preset = \"gpt-tiny\"; }; data = { train = \"t\"; }; /* never closed",
+        "model = { preset = \"gpt-tiny\"; }; data = { train = \"t\"; }; # comment",
+    };
+    const char *set[] = {"optimizer.lr=0.1234567890123456789", "batch.seed=77", "data.valid= \"x\\ty\" ",
+                         "data.train=a b "};
+    const char *more[] = {"batch.seed=78"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct job first, second, third;
+        char *text;
+
+        parse(&first, texts[i], set, 4);
+        assert_int_equal(first.batch.seed, 77);
+        assert_string_equal(first.data.valid, "x\ty");
+        parse(&second, first.text, NULL, 0);
+        assert_string_equal(first.text, second.text);
+        parse(&third, second.text, more, 1);
+        assert_int_equal(third.batch.seed, 78);
+        job_destroy(&third);
+        text = first.text;
+        first.text = second.text;
+        assert_memory_equal(&first, &second, sizeof first);
+        first.text = text;
+        job_destroy(&first);
+        job_destroy(&second);
+    }
+}
+
+/* Each row of the table must reach a field of its own: set one key at a time and see which bytes change. */
+static void every_key_reaches_its_own_field(void **state)
+{
+    (void)state;
+    for (int k = 0; k < job_key_count; k++) {
+        const struct job_key *key = &job_keys[k];
+        struct job before, after;
+        char set[128];
+        const char *sets[] = {set, "data.valid=v"};
+        const char *value = "64";
+
+        if (key->most == 1 && key->least == 1)
+            continue; /* a key that has one value */
+        if (key->choices)
+            value = key->choices[1] ? key->choices[1] : key->choices[0];
+        else if (key->most <= 1 && key->type != JOB_KEY_STRING)
+            value = key->type == JOB_KEY_NUMBER ? "0.125" : "0";
+        if (strcmp(key->path, "model.preset") == 0)
+            value = "gpt-125m";
+        if (strcmp(key->path, "batch.micro_batch") == 0)
+            value = "2";
+        if (strcmp(key->path, "optimizer.min_lr") == 0)
+            value = "1e-6";
+        snprintf(set, sizeof set, "%s=%s", key->path, value);
+        parse(&before,
+              "model = { layers = 1; hidden = 128; heads = 1; seq_length = 1; vocab = 2; };\n"
+              "data = { train = \"t\"; }; checkpoint = { dir = \"d\"; };",
+              sets + 1, 1);
+        parse(&after,
+              "model = { layers = 1; hidden = 128; heads = 1; seq_length = 1; vocab = 2; };\n"
+              "data = { train = \"t\"; }; checkpoint = { dir = \"d\"; };",
+              sets, strcmp(key->path, "data.valid") == 0 ? 1 : 2);
+        job_destroy(&before);
+        job_destroy(&after);
+        if (!key->choices || key->choices[1])
+            assert_memory_not_equal((char *)&before + key->offset, (char *)&after + key->offset, key->size);
+        memset((char *)&before + key->offset, 0, key->size);
+        memset((char *)&after + key->offset, 0, key->size);
+        before.text = after.text = NULL;
+        assert_memory_equal(&before, &after, sizeof before);
+    }
+}
+
+static void examples_are_good_jobs(void **state)
+{
+    const char *const names[] = {"gpt-tiny", "gpt-125m"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        char path[600];
+        struct job job;
+        struct error err;
+
+        snprintf(path, sizeof path, "%s/etc/%s.cfg", getenv("top_srcdir"), names[i]);
+        if (job_load(&job, path, NULL, 0, &err) < 0)
+            fail_msg("%s", err.text);
+        assert_string_equal(job.preset, names[i]);
+        job_destroy(&job);
+    }
+}
+
+struct manual {
+    char text[65536];
+    int missing;
+};
+
+static void find_in_manual(const char *path, const char *type, const char *fallback, const char *help, void *arg)
+{
+    struct manual *manual = arg;
+    char line[256];
+
+    if (strcmp(fallback, "-") != 0)
+        snprintf(line, sizeof line, "\n*%s* (%s, default %s)\n", path, type, fallback);
+    else
+        snprintf(line, sizeof line, "\n*%s* (%s, no default)\n", path, type);
+    if (!strstr(manual->text, line)) {
+        print_error("muster.cfg(5) lacks the line: %s", line + 1);
+        manual->missing++;
+    }
+    assert_int_not_equal(strlen(help), 0);
+}
+
+static void the_manual_has_every_key_type_and_default(void **state)
+{
+    static struct manual manual;
+    char path[600];
+    FILE *file;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/doc/muster.cfg.5.scd", getenv("top_srcdir"));
+    file = fopen(path, "r");
+    assert_non_null(file);
+    assert_int_not_equal(fread(manual.text, 1, sizeof manual.text - 1, file), 0);
+    fclose(file);
+    job_each_key(find_in_manual, &manual);
+    for (int k = 0; k < job_key_count; k++)
+        for (int i = 0; job_keys[k].choices && job_keys[k].choices[i]; i++)
+            assert_non_null(strstr(manual.text, job_keys[k].choices[i]));
+    assert_int_equal(manual.missing, 0);
+}
+
+static void destroying_nothing_is_harmless(void **state)
+{
+    struct job job = {0};
+
+    (void)state;
+    job_destroy(NULL);
+    job_destroy(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_not_given_has_its_default),
+        cmocka_unit_test(what_is_given_is_kept),
+        cmocka_unit_test(sizes_beside_a_preset_override_it),
+        cmocka_unit_test(overrides_win_and_the_last_wins_most),
+        cmocka_unit_test(text_makes_the_same_job_again),
+        cmocka_unit_test(every_key_reaches_its_own_field),
+        cmocka_unit_test(examples_are_good_jobs),
+        cmocka_unit_test(every_broken_file_has_its_message),
+        cmocka_unit_test(every_broken_override_has_its_message),
+        cmocka_unit_test(unreadable_files_are_named),
+        cmocka_unit_test(mutations_never_crash),
+        cmocka_unit_test(the_manual_has_every_key_type_and_default),
+        cmocka_unit_test(destroying_nothing_is_harmless),
+    };
+
+    return cmocka_run_group_tests_name("job", tests, NULL, NULL);
+}

@@ -1,0 +1,10 @@
+/* test_job_broken.h - the part of test_job.c about job files that must be refused. */
+#ifndef MUSTER_TESTS_TEST_JOB_BROKEN_H
+#define MUSTER_TESTS_TEST_JOB_BROKEN_H
+
+void every_broken_file_has_its_message(void **state);
+void every_broken_override_has_its_message(void **state);
+void unreadable_files_are_named(void **state);
+void mutations_never_crash(void **state);
+
+#endif

@@ -1,0 +1,91 @@
+/* Presets and the number of parameters, against published counts. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/job.h"
+
+/* N of MosaicML's tables at V = 50257, and GPT-2's own four sizes at s = 1024 as Hugging Face counts them. */
+static void published_parameter_counts(void **state)
+{
+    static const struct {
+        struct model_shape shape;
+        uint64_t parameters;
+    } rows[] = {
+        {{12, 768, 12, 2048, 50257}, 125226240},    {{24, 1536, 12, 16384, 50257}, 782320128},
+        {{40, 5120, 40, 2048, 50257}, 12853386240}, {{12, 768, 12, 1024, 50257}, 124439808},
+        {{24, 1024, 16, 1024, 50257}, 354823168},   {{36, 1280, 20, 1024, 50257}, 774030080},
+        {{48, 1600, 25, 1024, 50257}, 1557611200},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_true(model_parameters(&rows[i].shape) == rows[i].parameters);
+}
+
+/* (layers, hidden, heads) of doc/design's list. */
+static void presets_have_the_sizes_of_the_design(void **state)
+{
+    static const struct {
+        const char *name;
+        int layers, hidden, heads;
+    } rows[] = {
+        {"gpt-125m", 12, 768, 12},  {"gpt-345m", 24, 1024, 16}, {"gpt-350m", 24, 1024, 16}, {"gpt-760m", 24, 1536, 12},
+        {"gpt-1b", 24, 2048, 16},   {"gpt-1.3b", 24, 2048, 32}, {"gpt-2.5b", 48, 2048, 16}, {"gpt-3b", 32, 2560, 20},
+        {"gpt-5.8b", 72, 2560, 32}, {"gpt-7b", 32, 4096, 32},   {"gpt-13b", 40, 5120, 40},  {"gpt-181b", 72, 14336, 64},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct model_shape shape;
+
+        assert_int_equal(model_preset(&shape, rows[i].name, NULL), 0);
+        assert_int_equal(shape.layers, rows[i].layers);
+        assert_int_equal(shape.hidden, rows[i].hidden);
+        assert_int_equal(shape.heads, rows[i].heads);
+        assert_int_equal(shape.seq_length, 1024);
+        assert_int_equal(shape.vocab, 50257);
+        assert_int_equal(shape.hidden % shape.heads, 0);
+    }
+}
+
+static void tiny_is_for_bytes(void **state)
+{
+    struct model_shape shape;
+
+    (void)state;
+    assert_int_equal(model_preset(&shape, "gpt-tiny", NULL), 0);
+    assert_int_equal(shape.layers, 4);
+    assert_int_equal(shape.hidden, 128);
+    assert_int_equal(shape.heads, 4);
+    assert_int_equal(shape.seq_length, 128);
+    assert_int_equal(shape.vocab, 256);
+}
+
+static void unknown_presets_list_the_known_ones(void **state)
+{
+    struct model_shape shape;
+    struct error err;
+
+    (void)state;
+    assert_int_equal(model_preset(&shape, "bert-345m", &err), -1);
+    assert_int_equal(err.code, CODE_CONFIG);
+    assert_non_null(strstr(err.text, "\"bert-345m\""));
+    assert_non_null(strstr(err.text, "gpt-tiny, gpt-125m"));
+    assert_non_null(strstr(err.text, "gpt-181b"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published_parameter_counts),
+        cmocka_unit_test(presets_have_the_sizes_of_the_design),
+        cmocka_unit_test(tiny_is_for_bytes),
+        cmocka_unit_test(unknown_presets_list_the_known_ones),
+    };
+
+    return cmocka_run_group_tests_name("model_shape", tests, NULL, NULL);
+}

@@ -1,0 +1,278 @@
+/* muster-data, run as a user runs it: what it writes, says, refuses and leaves behind. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "trainer/data/indexed.h"
+#include "trainer/data/indexed_writer.h"
+
+static char program[4096], directory[] = "test_muster_data.XXXXXX";
+
+/* Everything happens in a directory of its own. */
+static int enter(void **state)
+{
+    char here[3000], *path;
+
+    (void)state;
+    snprintf(here, sizeof here, "%s/muster-data", getenv("top_builddir"));
+    path = realpath(here, program);
+    return path && mkdtemp(directory) && chdir(directory) == 0 ? 0 : -1;
+}
+
+static int leave(void **state)
+{
+    (void)state;
+    return chdir("..") == 0 && rmdir(directory) == 0 ? 0 : -1;
+}
+
+/* By name from outside, so that it can empty no other directory. */
+static int clean(void **state)
+{
+    char command[256];
+
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf ../%s/*", directory);
+    return system(command) == 0 ? 0 : -1;
+}
+
+static void write_file(const char *path, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Runs "muster-data ARGUMENTS" in a shell and expects its exit code and all it prints, to either stream. */
+static void expect(const char *arguments, int code, const char *output)
+{
+    char command[8192], text[4096];
+    size_t size;
+    FILE *pipe;
+    int status;
+
+    snprintf(command, sizeof command, "{ '%s' %s; } 2>&1", program, arguments);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size = fread(text, 1, sizeof text - 1, pipe);
+    text[size] = '\0';
+    status = pclose(pipe);
+    assert_string_equal(text, output);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), code);
+}
+
+static void expect_tokens(const char *prefix, const char *bytes, uint64_t documents)
+{
+    struct error err;
+    struct indexed *indexed = indexed_open(prefix, &err);
+    size_t count = strlen(bytes);
+    int32_t tokens[256];
+
+    if (!indexed)
+        fail_msg("%s", err.text);
+    assert_int_equal(indexed_facts(indexed).type, INDEXED_U8);
+    assert_int_equal(indexed_facts(indexed).tokens, count);
+    assert_int_equal(indexed_facts(indexed).documents, documents);
+    assert_int_equal(indexed_read(indexed, 0, count, 256, tokens, &err), 0);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(tokens[i], (unsigned char)bytes[i]);
+    indexed_close(indexed);
+}
+
+static void expect_nothing_left(void)
+{
+    assert_int_equal(system("test -z \"$(ls | grep -e '[.]tmp$' -e '[.]idx$' -e '[.]bin$')\""), 0);
+}
+
+static void texts_become_documents(void **state)
+{
+    (void)state;
+    write_file("a", "first\n", 6);
+    write_file("b", "z\xc3\xbcrich \xff", 9);
+    expect("a b --out set", 0, "set: 15 tokens, 2 documents; wrote set.bin and set.idx\n");
+    expect_tokens("set", "first\nz\xc3\xbcrich \xff", 2);
+    expect("--check set", 0,
+           "set: 15 tokens (uint8), 2 documents, longest sequence 9; tokens are 10 to 255: model.vocab must be at "
+           "least 256\n");
+    assert_int_equal(system("test -z \"$(ls | grep '[.]tmp$')\""), 0);
+}
+
+static void standard_input_is_a_text(void **state)
+{
+    (void)state;
+    write_file("a", "one", 3);
+    expect("a - --out set < a", 0, "set: 6 tokens, 2 documents; wrote set.bin and set.idx\n");
+    expect_tokens("set", "oneone", 2);
+}
+
+static void the_last_part_is_for_validation(void **state)
+{
+    (void)state;
+    write_file("a", "0123456789", 10);
+    write_file("b", "abcdefghij", 10);
+    expect("a b --out train --valid-out valid --valid-percent 25", 0,
+           "train: 15 tokens, 2 documents; wrote train.bin and train.idx\n"
+           "valid: 5 tokens, 1 document; wrote valid.bin and valid.idx\n");
+    expect_tokens("train", "0123456789abcde", 2);
+    expect_tokens("valid", "fghij", 1);
+    expect("a b --out train2 --valid-out valid2", 0,
+           "train2: 19 tokens, 2 documents; wrote train2.bin and train2.idx\n"
+           "valid2: 1 token, 1 document; wrote valid2.bin and valid2.idx\n");
+}
+
+static void broken_texts_are_refused(void **state)
+{
+    static const struct {
+        const char *arguments;
+        int code;
+        const char *message;
+    } rows[] = {
+        {"empty --out set", 65, "empty is empty; leave it out or give it text"},
+        {"a empty --out set", 65, "empty is empty; leave it out or give it text"},
+        {"- --out set < /dev/null", 65, "standard input is empty; leave it out or give it text"},
+        {"zero --out set", 65, "zero, offset 4: a zero byte; give plain text, not compressed, not UTF-16"},
+        {"zero-far --out set", 65,
+         "zero-far, offset 1500000: a zero byte; give plain text, not compressed, not UTF-16"},
+        {". --out set", 65, ". is a directory; give the files in it"},
+        {"none --out set", 65, "cannot read none: No such file or directory"},
+        {"a --out no/such/set", 74, "cannot create no/such/set.bin.tmp: No such file or directory"},
+        {"a --out set --valid-out valid --valid-percent 1", 65,
+         "1 percent of 3 bytes leaves nothing for validation; give more text"},
+        {"a - --out set --valid-out valid < /dev/null", 64,
+         "- is no regular file: a validation set needs its size beforehand"},
+        {"a", 64, "no --out PREFIX was given; muster-data --help lists the options"},
+        {"--out set", 64, "no text was given; muster-data --help lists the options"},
+        {"a --out set --valid-percent 5", 64,
+         "--valid-percent was given without --valid-out; muster-data --help lists the options"},
+        {"a --out set --valid-out set", 64,
+         "--out and --valid-out are the same prefix; muster-data --help lists the options"},
+        {"a --out set --valid-out v --valid-percent 100", 64,
+         "--valid-percent must be more than 0 and less than 100; muster-data --help lists the options"},
+        {"a --out set --valid-out v --valid-percent nan", 64,
+         "--valid-percent must be more than 0 and less than 100; muster-data --help lists the options"},
+        {"a --out set --valid-out v --valid-percent 5x", 64,
+         "--valid-percent is not a number; muster-data --help lists the options"},
+        {"--check", 64, "no prefix was given; muster-data --help lists the options"},
+        {"--check a --out set", 64, "--check takes prefixes only; muster-data --help lists the options"},
+        {"--check none", 65, "there is no none.idx; give the prefix of a .bin and .idx made by muster-data"},
+    };
+    char *far = malloc(1600000);
+
+    (void)state;
+    assert_non_null(far);
+    memset(far, 'x', 1600000);
+    far[1500000] = '\0';
+    write_file("zero-far", far, 1600000);
+    free(far);
+    write_file("a", "one", 3);
+    write_file("empty", "", 0);
+    write_file("zero", "text\0text", 9);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char message[1024];
+
+        snprintf(message, sizeof message, "muster-data: %s\n", rows[i].message);
+        expect(rows[i].arguments, rows[i].code, message);
+        expect_nothing_left();
+    }
+}
+
+static void an_existing_set_is_kept(void **state)
+{
+    (void)state;
+    write_file("a", "one", 3);
+    write_file("b", "two", 3);
+    expect("a --out set", 0, "set: 3 tokens, 1 document; wrote set.bin and set.idx\n");
+    expect("b --out set", 64, "muster-data: set.idx exists; remove it or choose another prefix\n");
+    expect_tokens("set", "one", 1);
+    unlink("set.idx");
+    expect("b --out set", 0, "set: 3 tokens, 1 document; wrote set.bin and set.idx\n");
+    expect_tokens("set", "two", 1);
+}
+
+static void two_writers_of_one_prefix_do_not_mix(void **state)
+{
+    struct error err;
+    struct indexed_writer *writer = indexed_writer_create("set", &err);
+
+    (void)state;
+    write_file("a", "one", 3);
+    assert_non_null(writer);
+    expect("a --out set", 64, "muster-data: set.bin.tmp is being written by another process\n");
+    assert_int_equal(indexed_writer_append(writer, "mine", 4, &err), 0);
+    assert_int_equal(indexed_writer_end_document(writer, &err), 0);
+    assert_int_equal(indexed_writer_end_document(writer, &err), 0); /* without tokens: harmless */
+    assert_int_equal(indexed_writer_commit(writer, &err), 0);
+    indexed_writer_destroy(writer);
+    indexed_writer_destroy(NULL);
+    expect_tokens("set", "mine", 1);
+}
+
+/* A limit on the size of files stands in for a full disk: with SIGXFSZ ignored, write fails in the same way. */
+static void a_full_disk_is_an_error_and_leaves_nothing(void **state)
+{
+    char *text = malloc(300000), command[8192];
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'x', 300000);
+    write_file("a", text, 300000);
+    free(text);
+    snprintf(command, sizeof command,
+             "trap '' XFSZ; ulimit -f 100; '%s' a --out set 2> said; test $? = 74 && "
+             "grep -qx 'muster-data: cannot write set.bin.tmp: File too large' said",
+             program);
+    assert_int_equal(system(command), 0);
+    expect_nothing_left();
+}
+
+static void a_signal_leaves_nothing(void **state)
+{
+    char command[8192];
+
+    (void)state;
+    snprintf(command, sizeof command,
+             "mkfifo pipe && { '%s' pipe --out set 2> said & } && { printf text; until test -e set.idx.tmp; do sleep "
+             "0.02; done; "
+             "kill -TERM $!; wait $!; echo $? > code; } 3>&1 > pipe",
+             program);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(system("grep -qx 'muster-data: stopped by a signal; nothing was kept' said"), 0);
+    assert_int_equal(system("grep -qx 143 code"), 0);
+    expect_nothing_left();
+}
+
+static void help_and_version(void **state)
+{
+    (void)state;
+    expect("--help | grep -c -e --out -e --check -e --valid-percent", 0, "5\n");
+    expect("--version | grep -c '^muster-data [0-9.]*$'", 0, "1\n");
+    expect("--nonsense 2>&1 | tail -n 1", 0,
+           "muster-data: the command line is wrong; muster-data --help lists the options\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(texts_become_documents, clean),
+        cmocka_unit_test_setup(standard_input_is_a_text, clean),
+        cmocka_unit_test_setup(the_last_part_is_for_validation, clean),
+        cmocka_unit_test_setup(broken_texts_are_refused, clean),
+        cmocka_unit_test_setup(an_existing_set_is_kept, clean),
+        cmocka_unit_test_setup(two_writers_of_one_prefix_do_not_mix, clean),
+        cmocka_unit_test_setup(a_full_disk_is_an_error_and_leaves_nothing, clean),
+        cmocka_unit_test_setup(a_signal_leaves_nothing, clean),
+        cmocka_unit_test_setup_teardown(help_and_version, clean, clean),
+    };
+
+    return cmocka_run_group_tests_name("muster_data", tests, enter, leave);
+}
