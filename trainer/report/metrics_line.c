@@ -60,6 +60,8 @@ static int format_double(char *buf, size_t size, double value, enum kind kind)
 {
     if (!isfinite(value))
         return snprintf(buf, size, "null");
+    if (value == 0.0) /* "-0" would be an integer of JSON, which has no sign */
+        return snprintf(buf, size, signbit(value) ? "-0.0" : "0");
     if (kind == KIND_MEASURE)
         return snprintf(buf, size, "%.9g", value);
     for (int digits = 9; digits < 17; digits++) {

@@ -10,7 +10,7 @@ int metrics_each(const char *path, metrics_visit *visit, void *arg, bool *torn, 
     char *line = NULL;
     size_t size = 0;
     ssize_t length;
-    int result = -1;
+    int result;
 
     if (torn)
         *torn = false;
@@ -25,7 +25,7 @@ int metrics_each(const char *path, metrics_visit *visit, void *arg, bool *torn, 
             break;
         }
         if (metrics_parse(&step, line, (size_t)length, err) < 0) {
-            error_prefix(err, "%s:%ld", path, number);
+            result = error_prefix(err, "%s:%ld", path, number);
             goto out;
         }
         result = visit(&step, line, (size_t)length, arg);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "trainer/report/compare.h"
@@ -109,7 +110,15 @@ static int read_mark(char *text, struct plot_mark *mark, struct error *err)
     return read_long(text, "--mark", 0, &mark->step, err);
 }
 
-/* A failure leaves no half a picture behind. */
+/* A failure leaves no half a picture behind; but what is no file, such as /dev/full, is not ours to remove. */
+static void remove_file(const char *path)
+{
+    struct stat found;
+
+    if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
+        unlink(path);
+}
+
 static int write_plot(const char *path, const struct plot *plot, struct error *err)
 {
     FILE *out = path ? fopen(path, "we") : stdout;
@@ -121,7 +130,7 @@ static int write_plot(const char *path, const struct plot *plot, struct error *e
     if (path ? fclose(out) != 0 : fflush(out) != 0)
         result = result < 0 ? -1 : error_errno(err, CODE_IO, "cannot write %s", path ? path : "the plot");
     if (path && result < 0)
-        unlink(path);
+        remove_file(path);
     return result;
 }
 

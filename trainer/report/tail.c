@@ -81,7 +81,8 @@ static ssize_t fill(struct tail *tail, struct error *err)
 {
     ssize_t got;
 
-    memmove(tail->buf, tail->buf + tail->begin, tail->end - tail->begin);
+    if (tail->begin > 0)
+        memmove(tail->buf, tail->buf + tail->begin, tail->end - tail->begin);
     tail->end -= tail->begin;
     tail->begin = 0;
     if (tail->size - tail->end < CHUNK) {

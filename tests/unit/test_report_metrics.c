@@ -1,0 +1,352 @@
+#include "tests/unit/test_report.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+static const char LINE[] =
+    "{\"step\":1,\"consumed_samples\":256,\"loss\":11,\"lr\":0.00015,\"grad_norm\":0.3333333333333333,"
+    "\"loss_scale\":1,\"skipped\":0,\"step_seconds\":0.5,\"tokens_per_second\":12000,"
+    "\"tflops\":1.25,\"mfu\":0.5,\"hfu\":0.5,\"world\":4,\"dp\":4,\"tp\":1,\"pp\":1}\n";
+
+/* ---- one line ---- */
+
+static void line_has_exactly_the_keys_in_order(void **state)
+{
+    struct metrics_step step = make_step(1, 4);
+    char line[METRICS_LINE_SIZE];
+
+    (void)state;
+    assert_int_equal(metrics_format(line, &step), strlen(LINE));
+    assert_string_equal(line, LINE);
+    step.valid_loss = 3.5;
+    metrics_format(line, &step);
+    assert_non_null(strstr(line, ",\"pp\":1,\"valid_loss\":3.5}\n"));
+}
+
+static void assert_same_bits(double a, double b)
+{
+    assert_memory_equal(&a, &b, sizeof a);
+}
+
+static void results_come_back_bit_for_bit(void **state)
+{
+    static const double values[] = {0.1,  1.0 / 3.0,  11.019471168518066, 5e-324, 1.7976931348623157e308,
+                                    -0.0, 1.5e-4 / 7, 6.384045e+01,       0.1f,   123456789.123456789};
+    struct metrics_step out, in = make_step(1, 4);
+    char line[METRICS_LINE_SIZE];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        in.loss = in.lr = in.grad_norm = in.loss_scale = in.valid_loss = values[i];
+        metrics_format(line, &in);
+        assert_int_equal(metrics_parse(&out, line, strlen(line), NULL), 0);
+        assert_same_bits(out.loss, in.loss);
+        assert_same_bits(out.lr, in.lr);
+        assert_same_bits(out.grad_norm, in.grad_norm);
+        assert_same_bits(out.loss_scale, in.loss_scale);
+        assert_same_bits(out.valid_loss, in.valid_loss);
+    }
+}
+
+static void the_longest_line_fits(void **state)
+{
+    const double longest = -2.2250738585072014e-308;
+    struct metrics_step out, in = make_step(1, INT_MAX);
+    char line[METRICS_LINE_SIZE];
+
+    (void)state;
+    in.step = in.consumed_samples = LONG_MAX;
+    in.skipped = in.tp = in.pp = INT_MAX;
+    in.loss = in.lr = in.grad_norm = in.loss_scale = in.valid_loss = longest;
+    in.step_seconds = in.tokens_per_second = in.tflops = in.mfu = in.hfu = longest;
+    assert_true(metrics_format(line, &in) < METRICS_LINE_SIZE - 100);
+    assert_int_equal(metrics_parse(&out, line, strlen(line), NULL), 0);
+    assert_int_equal(out.step, LONG_MAX);
+    assert_int_equal(out.pp, INT_MAX);
+    assert_same_bits(out.valid_loss, longest);
+}
+
+static void not_finite_is_null_and_reads_as_nan(void **state)
+{
+    struct metrics_step out, in = make_step(7, 4);
+    char line[METRICS_LINE_SIZE];
+
+    (void)state;
+    in.loss = NAN;
+    in.grad_norm = INFINITY;
+    in.mfu = -INFINITY;
+    metrics_format(line, &in);
+    assert_non_null(strstr(line, "\"loss\":null,"));
+    assert_non_null(strstr(line, "\"grad_norm\":null,"));
+    assert_int_equal(metrics_parse(&out, line, strlen(line), NULL), 0);
+    assert_true(isnan(out.loss) && isnan(out.grad_norm) && isnan(out.mfu));
+    assert_true(isnan(out.valid_loss)); /* for it was not there */
+}
+
+/* LINE with one piece replaced must fail, and say so. */
+static void refuses(const char *from, const char *to, const char *expected)
+{
+    char text[1024];
+    struct metrics_step step;
+    struct error err = {0};
+    const char *at = strstr(LINE, from);
+
+    assert_non_null(at);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - LINE), LINE, to, at + strlen(from));
+    assert_int_equal(metrics_parse(&step, text, strlen(text), &err), -1);
+    assert_int_equal(err.code, CODE_DATA);
+    if (!strstr(err.text, expected))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, expected);
+}
+
+static void parse_is_strict(void **state)
+{
+    (void)state;
+    refuses("\"lr\":0.00015,", "", "key \"lr\" is missing");
+    refuses("\"lr\"", "\"l\\u0007r\"", "unknown key \"l?r\"");
+    refuses("\"lr\":0.00015", "\"loss\":1", "duplicate");
+    refuses("\"lr\":0.00015", "\"lr\":\"fast\"", "\"lr\" must be a number");
+    refuses("\"step\":1", "\"step\":1.5", "\"step\" must be a whole number");
+    refuses("\"step\":1", "\"step\":-1", "from 0");
+    refuses("\"step\":1", "\"step\":null", "\"step\" must be a whole number");
+    refuses("\"world\":4", "\"world\":0", "from 1");
+    refuses("\"world\":4", "\"world\":2147483648", "to 2147483647");
+    refuses("\"loss\":11", "\"loss\":NaN", "one JSON object");
+    refuses("\"loss\":11", "\"loss\":1e999", "one JSON object");
+    refuses("{", "[{", "one JSON object");
+    refuses("}", "}]", "one JSON object");
+    refuses(LINE, "[]", "one JSON object");
+    refuses(LINE, "", "one JSON object");
+}
+
+/* ---- reading ---- */
+
+/* The file's steps, which must be so many; the caller frees them. */
+static struct metrics_step *read_steps(size_t expected)
+{
+    struct metrics_step *steps;
+    struct error err = {0};
+    size_t count;
+
+    if (metrics_read(test_file, &steps, &count, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(count, expected);
+    return steps;
+}
+
+static void writer_makes_a_file_that_reads_back(void **state)
+{
+    struct metrics_writer *writer = metrics_open(test_file, 0, NULL);
+    struct metrics_step *steps;
+
+    (void)state;
+    assert_non_null(writer);
+    for (long step = 1; step <= 1000; step++) {
+        struct metrics_step s = make_step(step, 4);
+
+        assert_int_equal(metrics_write(writer, &s, NULL), 0);
+    }
+    assert_int_equal(metrics_sync(writer, NULL), 0);
+    metrics_close(writer);
+    steps = read_steps(1000);
+    assert_int_equal(steps[999].step, 1000);
+    assert_same_bits(steps[6].loss, make_step(7, 4).loss);
+    assert_same_bits(steps[49].valid_loss, 3.5);
+    free(steps);
+}
+
+static void errors_name_file_and_line(void **state)
+{
+    char text[4 * METRICS_LINE_SIZE], expected[160];
+    struct metrics_step *run = make_run(3, 3, 4), *steps;
+    size_t count, used = format_run(text, run, 3);
+    struct error err = {0};
+
+    (void)state;
+    used += (size_t)sprintf(text + used, "{\"step\":4}\n");
+    write_file(text, used);
+    assert_int_equal(metrics_read(test_file, &steps, &count, &err), -1);
+    assert_int_equal(err.code, CODE_DATA);
+    snprintf(expected, sizeof expected, "%s:4: key ", test_file);
+    assert_int_equal(strncmp(err.text, expected, strlen(expected)), 0);
+    unlink(test_file);
+    assert_int_equal(metrics_read(test_file, &steps, &count, &err), -1);
+    assert_int_equal(err.code, CODE_IO);
+    assert_int_equal(metrics_read(test_dir, &steps, &count, &err), -1);
+    assert_int_equal(err.code, CODE_IO);
+    free(run);
+}
+
+static void reader_leaves_out_a_torn_last_line(void **state)
+{
+    char text[4 * METRICS_LINE_SIZE];
+    struct metrics_step *run = make_run(3, 3, 4);
+    size_t two = format_run(text, run, 2), whole = format_run(text, run, 3);
+
+    (void)state;
+    for (size_t length = two; length < whole; length++) {
+        write_file(text, length);
+        free(read_steps(2));
+    }
+    write_file(text, whole);
+    free(read_steps(3));
+    write_file("", 0);
+    free(read_steps(0));
+    free(run);
+}
+
+/* ---- resuming ---- */
+
+/* Six steps, `torn` bytes off the end, go on after step `resume` on two ranks. */
+static void check_resume(const struct metrics_step *run, long resume, size_t torn)
+{
+    char text[8 * METRICS_LINE_SIZE];
+    long kept = torn && resume == 6 ? 5 : resume;
+    struct metrics_step next = make_step(resume + 1, 2), *steps;
+    struct metrics_writer *writer;
+
+    write_file(text, format_run(text, run, 6) - torn);
+    writer = metrics_open(test_file, resume, NULL);
+    assert_non_null(writer);
+    assert_int_equal(metrics_write(writer, &next, NULL), 0);
+    metrics_close(writer);
+    steps = read_steps((size_t)kept + 1);
+    for (long i = 0; i < kept; i++)
+        assert_int_equal(steps[i].step, i + 1);
+    assert_int_equal(steps[kept].step, resume + 1);
+    assert_int_equal(steps[kept].world, 2);
+    free(steps);
+}
+
+/* Whatever the crash left and wherever the checkpoint was, no step is there twice. */
+static void resume_drops_what_will_be_done_again(void **state)
+{
+    struct metrics_step *run = make_run(6, 6, 4);
+
+    (void)state;
+    for (long resume = 0; resume <= 6; resume++)
+        for (size_t torn = 0; torn < strlen(LINE) - 10; torn += 17)
+            check_resume(run, resume, torn);
+    free(run);
+}
+
+static void resume_replaces_the_file_behind_a_link_and_keeps_its_mode(void **state)
+{
+    char text[4 * METRICS_LINE_SIZE], link[128], *now;
+    struct metrics_step *run = make_run(3, 3, 4);
+    struct stat before, after;
+
+    (void)state;
+    write_file(text, format_run(text, run, 3));
+    assert_int_equal(chmod(test_file, 0640), 0);
+    assert_int_equal(stat(test_file, &before), 0);
+    snprintf(link, sizeof link, "%s/link", test_dir);
+    assert_int_equal(symlink(test_file, link), 0);
+
+    metrics_close(metrics_open(link, 2, NULL));
+    now = read_file();
+    assert_int_equal(strlen(now), format_run(text, run, 2));
+    assert_memory_equal(now, text, strlen(now));
+    assert_int_equal(stat(test_file, &after), 0);
+    assert_int_equal(after.st_mode, before.st_mode);
+    assert_int_not_equal(after.st_ino, before.st_ino); /* renamed over, not written in place */
+    assert_int_equal(lstat(link, &after), 0);
+    assert_true(S_ISLNK(after.st_mode));
+    assert_int_equal(unlink(link), 0);
+    free(now);
+    free(run);
+}
+
+static void resume_with_nothing_to_drop_leaves_the_file_alone(void **state)
+{
+    char text[4 * METRICS_LINE_SIZE];
+    struct metrics_step *run = make_run(3, 3, 4);
+    struct stat before, after;
+
+    (void)state;
+    write_file(text, format_run(text, run, 3));
+    assert_int_equal(stat(test_file, &before), 0);
+    metrics_close(metrics_open(test_file, 3, NULL));
+    assert_int_equal(stat(test_file, &after), 0);
+    assert_int_equal(before.st_ino, after.st_ino);
+    assert_int_equal(before.st_size, after.st_size);
+    free(run);
+}
+
+static void resume_refuses_a_file_that_is_not_metrics(void **state)
+{
+    static const char text[] = "a diary\nof mine\n";
+    struct error err = {0};
+    char *now;
+
+    (void)state;
+    write_file(text, strlen(text));
+    assert_null(metrics_open(test_file, 0, &err));
+    assert_int_equal(err.code, CODE_DATA);
+    assert_non_null(strstr(err.text, "metrics.jsonl:1: "));
+    now = read_file();
+    assert_string_equal(now, text);
+    free(now);
+}
+
+/* A full disk, played by the limit on a file's size: the kernel writes what fits and refuses the rest. */
+static void a_line_cut_short_is_taken_back(void **state)
+{
+    struct metrics_writer *writer = metrics_open(test_file, 0, NULL);
+    struct metrics_step step = make_step(1, 4);
+    struct rlimit before, limit;
+    struct error err = {0};
+
+    (void)state;
+    assert_non_null(writer);
+    assert_int_equal(metrics_write(writer, &step, NULL), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = strlen(LINE) + 100;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    step = make_step(2, 4);
+    assert_int_equal(metrics_write(writer, &step, &err), -1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(err.code, CODE_IO);
+    assert_non_null(strstr(err.text, "step 2"));
+    free(read_steps(1));
+    assert_int_equal(metrics_write(writer, &step, NULL), 0); /* there is room again */
+    metrics_close(writer);
+    free(read_steps(2));
+}
+
+static void a_missing_directory_is_an_io_error(void **state)
+{
+    struct error err = {0};
+
+    (void)state;
+    assert_null(metrics_open("/nonexistent/metrics.jsonl", 0, &err));
+    assert_int_equal(err.code, CODE_IO);
+    metrics_close(NULL);
+}
+
+#define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(line_has_exactly_the_keys_in_order),
+        cmocka_unit_test(results_come_back_bit_for_bit),
+        cmocka_unit_test(the_longest_line_fits),
+        cmocka_unit_test(not_finite_is_null_and_reads_as_nan),
+        cmocka_unit_test(parse_is_strict),
+        WITH_DIR(writer_makes_a_file_that_reads_back),
+        WITH_DIR(errors_name_file_and_line),
+        WITH_DIR(reader_leaves_out_a_torn_last_line),
+        WITH_DIR(resume_drops_what_will_be_done_again),
+        WITH_DIR(resume_replaces_the_file_behind_a_link_and_keeps_its_mode),
+        WITH_DIR(resume_with_nothing_to_drop_leaves_the_file_alone),
+        WITH_DIR(resume_refuses_a_file_that_is_not_metrics),
+        WITH_DIR(a_line_cut_short_is_taken_back),
+        cmocka_unit_test(a_missing_directory_is_an_io_error),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,180 @@
+/* The program itself: exit codes, what goes where, and following a run that is being written. */
+#include "tests/unit/test_report.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+
+/* Runs `muster-report ARGUMENTS`, FILE standing for the metrics file; its output and errors go to `output`. */
+static int run_program(const char *arguments, char *output, size_t size)
+{
+    const char *top = getenv("top_builddir");
+    char filled[512], command[1024];
+    size_t used;
+    FILE *pipe;
+    int status;
+
+    snprintf(filled, sizeof filled, "%s", arguments);
+    for (char *at; (at = strstr(filled, "FILE"));) {
+        char rest[512];
+
+        snprintf(rest, sizeof rest, "%s", at + 4);
+        snprintf(at, sizeof filled - (size_t)(at - filled), "%s%s", test_file, rest);
+    }
+    snprintf(command, sizeof command, "{ %s/muster-report %s\n} 2>&1", top ? top : ".", filled);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    used = fread(output, 1, size - 1, pipe);
+    output[used] = '\0';
+    status = pclose(pipe);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void expect(int code, const char *arguments, const char *expected)
+{
+    static char output[65536];
+    int got = run_program(arguments, output, sizeof output);
+
+    if (got != code || !strstr(output, expected))
+        fail_msg("muster-report %s: exit code %d, not %d, or no \"%s\" in: %s", arguments, got, code, expected, output);
+}
+
+static void write_run(size_t count, long until, int world)
+{
+    struct metrics_step *run = make_run(count, until, world);
+    char *text = malloc((count + 1) * METRICS_LINE_SIZE);
+
+    assert_non_null(text);
+    write_file(text, format_run(text, run, count));
+    free(text);
+    free(run);
+}
+
+static void wrong_command_lines_are_64(void **state)
+{
+    (void)state;
+    expect(64, "", "which of follow, plot, compare, summary?");
+    expect(64, "draw", "no command draw");
+    expect(64, "summary", "needs 1 metrics file, not 0");
+    expect(64, "summary --fast x", "option --fast is unknown");
+    expect(64, "plot x --mark 120", "must be STEP=LABEL");
+    expect(64, "plot x --mark a=b", "must be a whole number");
+    expect(64, "follow x --steps 0", "--steps 0: must be a whole number, at least 1");
+    expect(64, "compare a b --tolerance nan", "--tolerance nan: must be a number");
+    expect(0, "--help", "usage: muster-report follow");
+    expect(0, "--version", "muster-report ");
+}
+
+static void bad_files_are_65_and_74(void **state)
+{
+    char link[128];
+
+    (void)state;
+    expect(74, "summary FILE", "No such file");
+    write_file("", 0);
+    expect(65, "summary FILE", "no step yet");
+    expect(65, "plot FILE", "no step with a finite loss");
+    write_file("{}\n", 3);
+    expect(65, "compare FILE FILE", "metrics.jsonl:1: key \"step\" is missing");
+    expect(65, "follow FILE", "metrics.jsonl:1: key \"step\" is missing");
+    write_run(3, 3, 4);
+    expect(74, "plot FILE -o /nonexistent/loss.svg", "cannot make /nonexistent/loss.svg");
+    expect(74, "summary FILE >/dev/full", "No space left");
+    /* By a link: a program that removes what it could not write must not get at the device. */
+    snprintf(link, sizeof link, "%s.full", test_file);
+    assert_int_equal(symlink("/dev/full", link), 0);
+    expect(74, "plot FILE -o FILE.full", "No space left");
+    assert_int_equal(unlink(link), 0); /* it is still there */
+}
+
+static void compare_exits_as_diff_does(void **state)
+{
+    char command[256];
+
+    (void)state;
+    write_run(20, 20, 4);
+    expect(0, "compare FILE FILE", "20 steps, 20 with the very same loss");
+    snprintf(command, sizeof command, "sed 's/\"loss\":3.5,/\"loss\":3.507,/' %s > %s.other", test_file, test_file);
+    assert_int_equal(system(command), 0);
+    expect(1, "compare FILE FILE.other", "0.002 at step 16 (3.5 and 3.507)");
+    expect(1, "compare FILE FILE.other --tolerance 0.0019", "different");
+    expect(0, "compare FILE FILE.other --tolerance 0.002", "the same");
+    snprintf(command, sizeof command, "sed -i 5d %s.other", test_file);
+    assert_int_equal(system(command), 0);
+    expect(1, "compare FILE FILE.other --tolerance 1", "1 only here, from step 5 on");
+    expect(0, "compare FILE FILE.other --tolerance 1 --common", "the same");
+    snprintf(command, sizeof command, "%s.other", test_file);
+    assert_int_equal(unlink(command), 0);
+}
+
+static void plot_goes_to_the_file_or_stdout(void **state)
+{
+    char path[128];
+
+    (void)state;
+    write_run(20, 12, 4);
+    snprintf(path, sizeof path, "%s.svg", test_file);
+    expect(0, "plot FILE", "preempted: 4 \u2192 2 ranks at step 12");
+    expect(0, "plot FILE --reference FILE --mark 3=x --title T -o FILE.svg && grep -c '</svg>' FILE.svg", "1\n");
+    assert_int_equal(unlink(path), 0);
+}
+
+/* A child that plays the job: steps 1 to 30 on 4 ranks, a crash, and from 21 to 40 on 2. */
+static pid_t start_writer(void)
+{
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child)
+        return child;
+    for (int job = 0; job < 2; job++) {
+        struct metrics_writer *writer = metrics_open(test_file, job ? 20 : 0, NULL);
+
+        for (long step = job ? 21 : 1; writer && step <= (job ? 40 : 30); step++) {
+            struct metrics_step s = make_step(step, job ? 2 : 4);
+
+            metrics_write(writer, &s, NULL);
+            nanosleep(&pause, NULL);
+        }
+        metrics_close(writer);
+    }
+    _exit(0);
+}
+
+static void follow_ends_at_the_last_step(void **state)
+{
+    pid_t writer = start_writer();
+    int status;
+
+    (void)state;
+    expect(0, "follow FILE --steps 40 --interval 0", "resumed at step 21 on 2 ranks (was 4)\n");
+    assert_int_equal(waitpid(writer, &status, 0), writer);
+    assert_int_equal(status, 0);
+    expect(0, "follow FILE --steps 40", "40/40  loss 3.2000  6.00k tok/s  2 ranks  MFU 50.0%  ETA 0:00\n");
+}
+
+static void follow_ends_with_the_process_or_a_signal(void **state)
+{
+    (void)state;
+    write_run(7, 7, 4);
+    expect(0, "follow FILE --pid $(sh -c 'echo $$')", "step 7  loss"); /* that shell is gone */
+    expect(124,
+           "follow FILE >FILE.out & until grep -q 'step 7' FILE.out; do sleep 0.05; done; kill -TERM $!;"
+           " wait $!; code=$?; cat FILE.out; rm FILE.out; exit $((code + 124))",
+           "step 7  loss"); /* 124: the shell and not the program must have made the code */
+}
+
+#define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_command_lines_are_64), WITH_DIR(bad_files_are_65_and_74),
+        WITH_DIR(compare_exits_as_diff_does),         WITH_DIR(plot_goes_to_the_file_or_stdout),
+        WITH_DIR(follow_ends_at_the_last_step),       WITH_DIR(follow_ends_with_the_process_or_a_signal),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,397 @@
+#include "tests/unit/test_report.h"
+
+#include "trainer/report/compare.h"
+#include "trainer/report/plot.h"
+#include "trainer/report/segments.h"
+#include "trainer/report/summary.h"
+#include "trainer/report/tail.h"
+#include "trainer/report/watch.h"
+
+/* ---- segments and summary ---- */
+
+static void a_run_is_cut_where_its_mesh_changes(void **state)
+{
+    struct metrics_step *run = make_run(200, 120, 4);
+    struct segment *segments;
+    size_t count;
+
+    (void)state;
+    run[199].tp = 2; /* the same world, another mesh */
+    assert_int_equal(segments_make(run, 200, &segments, &count, NULL), 0);
+    assert_int_equal(count, 3);
+    assert_int_equal(segments[0].first_step, 1);
+    assert_int_equal(segments[0].last_step, 120);
+    assert_int_equal(segments[0].world, 4);
+    assert_true(fabs(segments[0].tokens - 120 * 0.5 * 12000) < 1e-6);
+    assert_int_equal(segments[1].last_step, 199);
+    assert_int_equal(segments[2].steps, 1);
+    assert_int_equal(segments[2].tp, 2);
+    free(segments);
+    assert_int_equal(segments_make(run, 0, &segments, &count, NULL), 0);
+    assert_int_equal(count, 0);
+    assert_null(segments);
+    free(run);
+}
+
+static char *summary_text(const struct metrics_step *steps, size_t count, bool utf8)
+{
+    const struct summary summary = {.name = "run", .steps = steps, .count = count, .columns = 80, .utf8 = utf8};
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+
+    assert_non_null(out);
+    assert_int_equal(summary_print(out, &summary, NULL), 0);
+    fclose(out);
+    return text;
+}
+
+static void summary_says_what_happened(void **state)
+{
+    static const char *const expected[] = {
+        "steps       1 to 200\n",
+        "loss        11.0000 at step 1, 3.0400 at step 200; lowest 3.0400 at step 200\n",
+        "valid loss  best 3.2500 at step 150, last 3.5000 at step 200\n",
+        "samples     51,200\n",
+        "tokens      960k in 1:40 of training\n",
+        "speed       9.60k tokens/s, 0.5 s a step\n",
+        "efficiency  MFU 50.0%, HFU 50.0%, 1.25 TFLOP/s a rank\n",
+        "  1-120                   4  4 x 1 x 1        12.0k       1:00   50.0%\n",
+        "  121-200                 2  2 x 1 x 1        6.00k       0:40   50.0%\n",
+    };
+    struct metrics_step *run = make_run(200, 120, 4);
+    struct error err = {0};
+    char *text;
+
+    (void)state;
+    run[149].valid_loss = 3.25;
+    text = summary_text(run, 200, false);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
+        if (!strstr(text, expected[i]))
+            fail_msg("\"%s\" is not in\n%s", expected[i], text);
+    free(text);
+    assert_int_equal(summary_print(stdout, &(struct summary){.name = "none"}, &err), -1);
+    assert_int_equal(err.code, CODE_DATA);
+    free(run);
+}
+
+/* ---- compare ---- */
+
+static void equal_runs_compare_equal(void **state)
+{
+    struct metrics_step *a = make_run(50, 50, 4), *b = make_run(50, 20, 2);
+    struct comparison c;
+
+    (void)state;
+    a[7].loss = b[7].loss = NAN;
+    assert_int_equal(compare_runs(&c, a, 50, b, 50, NULL), 0);
+    assert_int_equal(c.common, 50);
+    assert_int_equal(c.equal, 50);
+    assert_true(c.worst == 0.0);
+    assert_int_equal(c.a.only_here + c.b.only_here + c.a.repeated + c.b.repeated, 0);
+    free(a);
+    free(b);
+}
+
+static void compare_finds_the_greatest_difference(void **state)
+{
+    struct metrics_step *a = make_run(50, 50, 4), *b = make_run(50, 50, 4);
+    struct comparison c;
+
+    (void)state;
+    b[9].loss *= 1.0 + 1e-6;
+    b[30].loss *= 1.0 - 1e-4;
+    b[40].loss = nextafter(b[40].loss, 0.0);
+    assert_int_equal(compare_runs(&c, a, 50, b, 50, NULL), 0);
+    assert_int_equal(c.equal, 47);
+    assert_int_equal(c.worst_at, 31);
+    assert_true(fabs(c.worst - 1e-4) < 1e-9);
+    assert_true(c.loss_a == a[30].loss && c.loss_b == b[30].loss);
+    b[2].loss = NAN;
+    assert_int_equal(compare_runs(&c, a, 50, b, 50, NULL), 0);
+    assert_true(isinf(c.worst));
+    assert_int_equal(c.worst_at, 3);
+    free(a);
+    free(b);
+}
+
+static void compare_finds_missing_and_repeated_steps(void **state)
+{
+    struct metrics_step *a = make_run(50, 50, 4), *b = make_run(40, 40, 4);
+    struct comparison c;
+
+    (void)state;
+    a[49] = make_step(12, 4); /* for step 50; the later line counts */
+    a[49].loss = 1.0;
+    b[4].step = 105;
+    assert_int_equal(compare_runs(&c, a, 50, b, 40, NULL), 0);
+    assert_int_equal(c.a.steps, 49);
+    assert_int_equal(c.a.repeated, 1);
+    assert_int_equal(c.a.repeated_at, 12);
+    assert_int_equal(c.a.only_here, 10); /* 5, and 41 to 49 */
+    assert_int_equal(c.a.only_here_at, 5);
+    assert_int_equal(c.b.only_here, 1);
+    assert_int_equal(c.b.only_here_at, 105);
+    assert_int_equal(c.b.last, 105);
+    assert_int_equal(c.common, 39);
+    assert_int_equal(c.worst_at, 12);
+    free(a);
+    free(b);
+}
+
+static void relative_difference_has_no_bad_corner(void **state)
+{
+    (void)state;
+    assert_true(compare_relative(0.0, -0.0) == 0.0);
+    assert_true(compare_relative(1.0, 0.0) == 1.0);
+    assert_true(compare_relative(5e-324, 0.0) == 1.0);
+    assert_true(compare_relative(1e308, -1e308) == 2.0);
+    assert_true(isinf(compare_relative(INFINITY, 1.0)));
+    assert_true(compare_relative(INFINITY, INFINITY) == 0.0);
+}
+
+/* ---- follow ---- */
+
+static void append_file(const char *text)
+{
+    FILE *file = fopen(test_file, "a");
+
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void expect_line(struct tail *tail, const char *text)
+{
+    const char *line;
+    size_t length;
+
+    assert_int_equal(tail_next(tail, &line, &length, NULL), TAIL_LINE);
+    assert_string_equal(line, text);
+    assert_int_equal(length, strlen(text));
+}
+
+static void expect_news(struct tail *tail, enum tail_news news)
+{
+    const char *line;
+    size_t length;
+
+    assert_int_equal(tail_next(tail, &line, &length, NULL), news);
+}
+
+static void tail_follows_the_name(void **state)
+{
+    struct tail *tail = tail_create(test_file, NULL);
+    char beside[128];
+
+    (void)state;
+    snprintf(beside, sizeof beside, "%s.new", test_file);
+    assert_non_null(tail);
+    expect_news(tail, TAIL_NOTHING); /* no file yet */
+    append_file("one\ntw");
+    expect_line(tail, "one");
+    expect_news(tail, TAIL_NOTHING); /* half a line */
+    append_file("o\n\nthree\n");
+    expect_line(tail, "two");
+    expect_line(tail, "");
+    assert_int_equal(tail_line_number(tail), 3);
+    expect_line(tail, "three");
+
+    assert_int_equal(rename(test_file, beside), 0); /* gone for a moment: not news */
+    expect_news(tail, TAIL_NOTHING);
+    append_file("new one\nnew two\n");
+    expect_news(tail, TAIL_ANEW);
+    expect_line(tail, "new one");
+    assert_int_equal(tail_line_number(tail), 1);
+    expect_line(tail, "new two");
+    expect_news(tail, TAIL_NOTHING);
+
+    assert_int_equal(truncate(test_file, 8), 0);
+    expect_news(tail, TAIL_ANEW);
+    expect_line(tail, "new one");
+    expect_news(tail, TAIL_NOTHING);
+    assert_int_equal(unlink(beside), 0);
+    tail_destroy(tail);
+    tail_destroy(NULL);
+}
+
+static void tail_gives_lines_longer_than_its_buffer(void **state)
+{
+    const size_t length = 500000;
+    struct tail *tail = tail_create(test_file, NULL);
+    char *text = malloc(length + 2);
+
+    (void)state;
+    assert_non_null(tail);
+    assert_non_null(text);
+    memset(text, 'x', length);
+    strcpy(text + length, "\n");
+    append_file(text);
+    append_file("end\n");
+    text[length] = '\0';
+    expect_line(tail, text);
+    expect_line(tail, "end");
+    free(text);
+    tail_destroy(tail);
+}
+
+/* Steps from..to on `world` ranks; returns how many events there were, the last of them in `event`. */
+static int watch_steps(struct watch *watch, long from, long to, int world, char event[160])
+{
+    int events = 0;
+
+    for (long step = from; step <= to; step++) {
+        struct metrics_step s = make_step(step, world);
+
+        events += watch_step(watch, &s, event, 160);
+    }
+    return events;
+}
+
+static void watch_tells_changes_once(void **state)
+{
+    struct watch watch;
+    char event[160];
+
+    (void)state;
+    watch_start(&watch, 200);
+    assert_int_equal(watch_steps(&watch, 1, 120, 4, event), 0);
+    assert_int_equal(watch_steps(&watch, 121, 130, 2, event), 1);
+    assert_string_equal(event, "resumed at step 121 on 2 ranks (was 4)");
+    assert_false(watch_rewound(&watch, event, sizeof event));
+
+    /* The job resumes at step 125 with one rank: the file is written anew, and read again from its beginning. */
+    watch_anew(&watch);
+    assert_int_equal(watch_steps(&watch, 1, 120, 4, event), 0);
+    assert_int_equal(watch_steps(&watch, 121, 124, 2, event), 0);
+    assert_true(watch_rewound(&watch, event, sizeof event));
+    assert_string_equal(event, "back at step 124 (was 130): going on from a checkpoint");
+    assert_false(watch_rewound(&watch, event, sizeof event));
+    assert_int_equal(watch_steps(&watch, 125, 140, 1, event), 1);
+    assert_string_equal(event, "resumed at step 125 on 1 rank (was 2)");
+}
+
+static void watch_estimates_the_time_left(void **state)
+{
+    struct progress progress;
+    struct watch watch;
+    char event[160];
+
+    (void)state;
+    watch_start(&watch, 200);
+    assert_true(isnan(watch_progress(&watch).eta_seconds));
+    watch_steps(&watch, 1, 150, 4, event);
+    progress = watch_progress(&watch);
+    assert_true(fabs(progress.eta_seconds - 25.0) < 1e-9); /* 50 steps of 0.5 s */
+    assert_int_equal(progress.step, 150);
+    assert_int_equal(progress.ranks, 4);
+    watch_steps(&watch, 151, 200, 4, event);
+    assert_true(watch_progress(&watch).eta_seconds == 0.0);
+}
+
+/* ---- anything at all ---- */
+
+/* Flip, drop, double or overwrite a few bytes; or cut. */
+static size_t mutate(char *text, size_t length, size_t room)
+{
+    for (long n = 1 + lrand48() % 6; n > 0 && length > 1; n--) {
+        size_t at = (size_t)lrand48() % length;
+
+        switch (lrand48() % 6) {
+        case 0:
+            text[at] ^= (char)(1 << (lrand48() % 8));
+            break;
+        case 1:
+            memmove(text + at, text + at + 1, --length - at);
+            break;
+        case 2:
+            if (length < room)
+                memmove(text + at + 1, text + at, length++ - at);
+            break;
+        case 3:
+            text[at] = "0123456789-eE.,:{}[]\"\n\0"[lrand48() % 23];
+            break;
+        case 4: /* a digit for a digit: most such files stay valid, with strange numbers */
+            at += strcspn(text + at, "0123456789");
+            if (at < length)
+                text[at] = (char)('0' + lrand48() % 10);
+            break;
+        default:
+            if (lrand48() % 10 == 0)
+                length = at + 1;
+        }
+    }
+    text[length] = '\0';
+    return length;
+}
+
+/* Everything muster-report does with a file. */
+static bool use_file(FILE *sink)
+{
+    struct plot plot = {.title = "mutated"};
+    struct metrics_step *steps;
+    struct comparison comparison;
+    struct error err = {0};
+    size_t count;
+
+    if (metrics_read(test_file, &steps, &count, &err) < 0) {
+        assert_int_equal(err.code, CODE_DATA);
+        assert_non_null(strstr(err.text, "metrics.jsonl:"));
+        return false;
+    }
+    plot.steps = plot.reference = steps;
+    plot.nsteps = plot.nreference = count;
+    plot_write(sink, &plot, NULL);
+    for (int utf8 = 0; count && utf8 < 2; utf8++)
+        free(summary_text(steps, count, utf8));
+    assert_int_equal(compare_runs(&comparison, steps, count, steps, count, &err), 0);
+    assert_true(comparison.worst == 0.0);
+    free(steps);
+    return true;
+}
+
+static void no_mutation_of_a_file_crashes_anything(void **state)
+{
+    struct metrics_step *run = make_run(12, 8, 4);
+    char original[16 * METRICS_LINE_SIZE], text[16 * METRICS_LINE_SIZE];
+    size_t length = format_run(original, run, 12);
+    FILE *sink = fopen("/dev/null", "w");
+    int good = 0, bad = 0;
+
+    (void)state;
+    assert_non_null(sink);
+    srand48(42);
+    for (int i = 0; i < 1000; i++) {
+        memcpy(text, original, length + 1);
+        write_file(text, mutate(text, length, sizeof text - 1));
+        if (use_file(sink))
+            good++;
+        else
+            bad++;
+        metrics_close(metrics_open(test_file, 5, NULL));
+    }
+    assert_true(good > 50 && bad > 50); /* both ways were taken */
+    fclose(sink);
+    free(run);
+}
+
+#define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_is_cut_where_its_mesh_changes),
+        cmocka_unit_test(summary_says_what_happened),
+        cmocka_unit_test(equal_runs_compare_equal),
+        cmocka_unit_test(compare_finds_the_greatest_difference),
+        cmocka_unit_test(compare_finds_missing_and_repeated_steps),
+        cmocka_unit_test(relative_difference_has_no_bad_corner),
+        WITH_DIR(tail_follows_the_name),
+        WITH_DIR(tail_gives_lines_longer_than_its_buffer),
+        cmocka_unit_test(watch_tells_changes_once),
+        cmocka_unit_test(watch_estimates_the_time_left),
+        WITH_DIR(no_mutation_of_a_file_crashes_anything),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
