@@ -76,10 +76,10 @@ static int write_shard(struct engine *e, const char *attempt, struct error *err)
 }
 
 /* All shards are written; a network filesystem may show them here a little later. */
-static int commit(struct engine *e, struct error *err)
+static int commit(struct engine *e, const char *attempt, struct error *err)
 {
     for (int tries = 0;; tries++) {
-        int committed = ckpt_commit(e->job->checkpoint.dir, e->step, err);
+        int committed = ckpt_commit(e->job->checkpoint.dir, e->step, attempt, err);
 
         if (committed != 0)
             return committed < 0 ? -1 : 0;
@@ -98,7 +98,7 @@ int engine_save(struct engine *e, struct error *err)
     device_wait(e->dev);
     if (attempt_name(e, attempt, sizeof attempt, err) < 0 || agree(e, write_shard(e, attempt, err), err) < 0)
         return -1;
-    result = comm_rank(e->world) == 0 ? commit(e, err) : 0;
+    result = comm_rank(e->world) == 0 ? commit(e, attempt, err) : 0;
     if (result == 0 && comm_rank(e->world) == 0) {
         struct error ignored; /* old checkpoints that cannot be removed are no reason to call this one failed */
 
