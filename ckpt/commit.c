@@ -170,11 +170,16 @@ static void tidy(const struct directory *parent, const struct directory *committ
 static int publish(const struct directory *parent, uint64_t step, const char *attempt, struct error *err)
 {
     char from[LAYOUT_NAME_SIZE], to[LAYOUT_NAME_SIZE];
+    int failure;
 
     layout_partial_name(from, step, attempt);
     layout_step_name(to, step);
-    if (renameat(parent->fd, from, parent->fd, to) == 0 || attempt_is_committed(parent, step))
+    if (renameat(parent->fd, from, parent->fd, to) == 0)
         return 1;
+    failure = errno;
+    if (attempt_is_committed(parent, step))
+        return 1;
+    errno = failure;
     if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR)
         return error_set(err, CODE_DATA, "%s/%s: is in the way, and no checkpoint (it has no " MANIFEST_NAME ")", parent->path, to);
     return error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", parent->path, from, to);
