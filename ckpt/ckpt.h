@@ -7,13 +7,16 @@
  *   <dir>/step-00000100/             exists only when complete
  *     manifest.json                  what is where, with its own crc32c
  *     shard-00000-of-00004.safetensors ...
- *   <dir>/step-00000200.partial/     a save under way, or one that was cut off
+ *   <dir>/step-00000200.ATTEMPT.partial/   a save under way, or one that was cut off
  *     shard-00002-of-00004.safetensors and shard-00002-of-00004.json (that shard's part of the manifest)
+ *   <dir>/.trash/                    what is being removed
  *   <dir>/latest                     a hint for people; never read
  *
  * Words: a *tensor* is a logical, unsharded, unpadded tensor of the model ("h.0.attn.c_attn.weight"). Each has one value
  * a *kind*: "param", "exp_avg", "exp_avg_sq". A *piece* is a run of a tensor's elements that one shard holds. A shard file
- * has one 1-D tensor a kind, all of the same length: its pieces, one after the other.
+ * has one 1-D tensor a kind, all of the same length: its pieces, one after the other. An *attempt* is the name of one try to
+ * save a step; every try has its own directory, so that what an earlier one left behind, or a process of it that is still
+ * alive on some node, cannot mix with a later one.
  *
  * doc/muster-checkpoint.5.scd describes the bytes. All functions return 0 or -1, or as stated, and fill *err.
  */
@@ -29,6 +32,7 @@
 
 #define CKPT_MAX_DIMS 4
 #define CKPT_NAME_SIZE 96
+#define CKPT_ATTEMPT_SIZE 65
 
 struct ckpt_tensor {
     char name[CKPT_NAME_SIZE];
@@ -71,23 +75,38 @@ struct ckpt_save {
     const void *const *sources; /* [npieces * nkinds], kind fastest: where piece p's elements of kind k lie */
     struct ckpt_state state;
     const char *job_text; /* the job file; may be NULL */
+    const char *attempt;  /* the same on every rank of a save, and new for every try: "4711.0.1" for the first save of job
+                             4711 before it was requeued. 1 to 64 letters, digits, '.', '_' and '-' */
 };
 
 /*
- * Write this rank's shard and its part of the manifest into <dir>/step-N.partial, checksummed from a staging buffer before
- * the write, and fsync both. Creates directories as needed. A leftover partial of another topology or run is cleared by
- * the first writer that finds it. On failure nothing that was committed is touched, and the error says how much room was wanted.
+ * Write this rank's shard and its part of the manifest into <dir>/step-N.ATTEMPT.partial, checksummed from a staging buffer
+ * before the write, and fsync both. Creates directories as needed, and removes what other attempts at this step left.
+ * If step N is committed already, does nothing and returns 0. On failure nothing that was committed is touched; when the
+ * disk is full the error says how much was wanted and how much is free. A failed write or fsync is not retried: the next
+ * attempt writes new files.
  */
 int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 
 /*
- * If every shard of step N is complete, write manifest.json, fsync, rename the directory to its final name, fsync the
- * parent. Any process may call it at any time, and several at once: returns 1 when step N is committed (now or before),
- * 0 when shards are still missing, -1 on failure.
+ * If every shard of that attempt at step N is complete, and they agree with each other and hold every element of every
+ * tensor once, write manifest.json, fsync, rename the directory to its final name and fsync the parent. Any process may
+ * call it at any time, and several at once. Returns 1 when step N is committed (now or before), 0 when shards are still
+ * missing (or, on a network filesystem, not visible yet: ask again), -1 on failure.
  */
-int ckpt_commit(const char *dir, uint64_t step, struct error *err);
+int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
-/* Remove old checkpoints beyond the newest `keep` (0 keeps all), through <dir>/.trash. Never the last one that is whole. */
+/*
+ * Commit whatever complete attempts lie in dir: for a trainer that starts, or for whoever outlived one. An incomplete or
+ * broken attempt is left alone. Returns how many steps were committed, or -1. A dir that does not exist has none.
+ */
+int ckpt_recover(const char *dir, struct error *err);
+
+/*
+ * Remove, through <dir>/.trash, the checkpoints older than the newest `keep` (at least 0; 0 keeps all) that ckpt_open
+ * accepts, and the attempts at steps older than the newest of these. Since one that does not open is not counted, the last
+ * whole one always stays; a broken one that is newer stays too, to be looked at.
+ */
 int ckpt_prune(const char *dir, int keep, struct error *err);
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -102,23 +121,37 @@ struct ckpt;
 struct ckpt *ckpt_open(const char *path, struct error *err);
 void ckpt_close(struct ckpt *ckpt);
 
+/* Who wrote it and when: for people. */
+struct ckpt_origin {
+    const char *version; /* of muster */
+    const char *attempt;
+    const char *host;    /* of shard 0 */
+    uint64_t written;    /* seconds since 1970, of the last shard */
+};
+
+struct ckpt_origin ckpt_origin(const struct ckpt *ckpt);
 const struct ckpt_state *ckpt_state(const struct ckpt *ckpt);
 const char *ckpt_job_text(const struct ckpt *ckpt); /* "" if none */
 const char *ckpt_path(const struct ckpt *ckpt);
 const struct ckpt_tensor *ckpt_tensors(const struct ckpt *ckpt, size_t *count);
 const char *const *ckpt_kinds(const struct ckpt *ckpt, size_t *count);
 int ckpt_shards(const struct ckpt *ckpt);
-uint64_t ckpt_bytes(const struct ckpt *ckpt);
+uint64_t ckpt_bytes(const struct ckpt *ckpt); /* of all shard files */
 
 /*
- * Read pieces of any other topology. `tensors` is the reader's table: names and shapes must be those of the checkpoint.
- * targets [npieces * nkinds], kind fastest. The checksum of every 4 MiB block that is touched is verified before its bytes
- * count; a mismatch is CODE_DATA naming file and offset.
+ * Read pieces of any other topology. `tensors` is the reader's table, in any order: names and shapes must be those of the
+ * checkpoint, none missing on either side; kinds may be some of the checkpoint's. targets [npieces * nkinds], kind fastest.
+ * Every 4 MiB block that holds something wanted is read once and its checksum verified before its bytes count; a mismatch is
+ * CODE_DATA naming file and offset. One call for everything is therefore much cheaper than many small ones. Memory: one block,
+ * and about 300 bytes for each pair of pieces that overlap. On failure the targets' contents are undefined.
  */
 int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *const *kinds, size_t nkinds,
               const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err);
 
-/* Read and check every byte of every shard, on `threads` threads. progress may be NULL; called from one thread at a time. */
+/*
+ * Read and check every byte of every shard, on `threads` threads, past the page cache where the filesystem allows.
+ * progress may be NULL; called from one thread at a time. Fails with the first block that is wrong.
+ */
 int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, uint64_t total, void *arg), void *arg,
                 struct error *err);
 
@@ -133,7 +166,8 @@ void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step);
 /*
  * Compare two checkpoints tensor by tensor, bit by bit, whatever topologies wrote them, in bounded memory. `differ` is
  * called once for every tensor and kind that is not identical or not in both (reason says which, with the first element
- * and both values). Returns the number of differences, or -1.
+ * and both values), and for what differs of the logical state ("state" and the field's name; dp, tp, pp and zero aside).
+ * Returns the number of calls, or -1.
  */
 int ckpt_diff(struct ckpt *a, struct ckpt *b,
               void (*differ)(const char *tensor, const char *kind, const char *reason, void *arg), void *arg, struct error *err);

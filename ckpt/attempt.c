@@ -1,0 +1,96 @@
+#include "config.h"
+
+#include "ckpt/attempt.h"
+#include "ckpt/manifest.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct listing {
+    struct attempt *attempts;
+    size_t count, room;
+};
+
+static int list_one(const char *name, void *arg)
+{
+    struct listing *listing = arg;
+    struct attempt attempt;
+
+    if (!layout_parse_partial(name, &attempt.step, attempt.attempt))
+        return 0;
+    if (listing->count == listing->room) {
+        size_t room = listing->room ? 2 * listing->room : 16;
+        struct attempt *grown = realloc(listing->attempts, room * sizeof *grown);
+
+        if (!grown)
+            return 1;
+        listing->attempts = grown;
+        listing->room = room;
+    }
+    listing->attempts[listing->count++] = attempt;
+    return 0;
+}
+
+int attempt_list(const struct directory *parent, struct attempt **attempts, size_t *count, struct error *err)
+{
+    struct listing listing = {0};
+    int result = directory_each(parent, list_one, &listing, err);
+
+    if (result != 0) {
+        free(listing.attempts);
+        return result > 0 ? error_errno(err, CODE_IO, "%s: cannot list", parent->path) : -1;
+    }
+    *attempts = listing.attempts;
+    *count = listing.count;
+    return 0;
+}
+
+bool attempt_is_committed(const struct directory *parent, uint64_t step)
+{
+    char name[LAYOUT_NAME_SIZE], manifest[LAYOUT_NAME_SIZE + 32];
+
+    layout_step_name(name, step);
+    snprintf(manifest, sizeof manifest, "%s/" MANIFEST_NAME, name);
+    return faccessat(parent->fd, manifest, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static int trash_attempt(const struct directory *parent, const struct attempt *attempt, struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+
+    layout_partial_name(name, attempt->step, attempt->attempt);
+    return file_trash(parent, name, err);
+}
+
+int attempt_clear_others(const struct directory *parent, uint64_t step, const char *keep, struct error *err)
+{
+    struct attempt *attempts;
+    size_t count;
+    int result = 0;
+
+    if (attempt_list(parent, &attempts, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count && result == 0; i++)
+        if (attempts[i].step == step && (!keep || strcmp(attempts[i].attempt, keep) != 0))
+            result = trash_attempt(parent, &attempts[i], err);
+    free(attempts);
+    return result;
+}
+
+int attempt_clear_older(const struct directory *parent, uint64_t step, struct error *err)
+{
+    struct attempt *attempts;
+    size_t count;
+    int result = 0;
+
+    if (attempt_list(parent, &attempts, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count && result == 0; i++)
+        if (attempts[i].step < step)
+            result = trash_attempt(parent, &attempts[i], err);
+    free(attempts);
+    return result;
+}

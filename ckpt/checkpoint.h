@@ -1,0 +1,31 @@
+/* checkpoint.h - what an open checkpoint is inside. */
+#ifndef MUSTER_CKPT_CHECKPOINT_H
+#define MUSTER_CKPT_CHECKPOINT_H
+
+#include "ckpt/cover.h"
+#include "ckpt/file.h"
+
+struct ckpt {
+    struct directory directory;
+    struct manifest *manifest;
+    struct cover cover;
+    uint64_t bytes;
+    const struct ckpt_tensor **by_name; /* [ntensors], sorted */
+};
+
+/* The checkpoint's tensor of that name, or NULL. Its index is its distance from manifest->tensors. */
+const struct ckpt_tensor *checkpoint_find(const struct ckpt *ckpt, const char *name);
+
+/* The index of that kind, or -1. */
+int checkpoint_find_kind(const struct ckpt *ckpt, const char *kind);
+
+/* Open a shard's file; its length must be what the manifest says. Returns the descriptor. */
+int checkpoint_open_shard(const struct ckpt *ckpt, int shard, bool direct, struct error *err);
+
+/*
+ * Read block `block` of a shard into buffer (LAYOUT_BLOCK bytes, aligned to LAYOUT_ALIGN) and verify its checksum.
+ * With `direct` the read is rounded up to whole sectors, which the file's end cuts off.
+ */
+int checkpoint_read_block(const struct ckpt *ckpt, int shard, int fd, bool direct, uint64_t block, void *buffer, struct error *err);
+
+#endif

@@ -1,0 +1,256 @@
+/* commit.c - ckpt_commit and ckpt_recover: decided by what lies on the filesystem, with no leader. */
+#include "config.h"
+
+#include "ckpt/attempt.h"
+#include "ckpt/cover.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Functions here return 1 for done, 0 for not yet and -1 for failed. */
+
+static int find_part(const char *name, void *arg)
+{
+    int shard;
+
+    return layout_parse_part(name, &shard, arg) ? 1 : 0;
+}
+
+static bool exists(const struct directory *directory, const char *name)
+{
+    return faccessat(directory->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Whether the parts and shards are all there, which is cheap to ask and mostly answered by "no". */
+static int all_there(const struct directory *partial, int *shards, struct error *err)
+{
+    char part[LAYOUT_NAME_SIZE], shard[LAYOUT_NAME_SIZE];
+    int found = directory_each(partial, find_part, shards, err);
+
+    if (found <= 0)
+        return found;
+    for (int i = 0; i < *shards; i++) {
+        layout_part_name(part, i, *shards);
+        layout_shard_name(shard, i, *shards);
+        if (!exists(partial, part) || !exists(partial, shard))
+            return 0;
+    }
+    return 1;
+}
+
+/* A part that is checked, with a shard file of the right length beside it. */
+static struct manifest *read_part(const struct directory *partial, int shard, int shards, struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+    struct manifest *part = NULL;
+    size_t length;
+    uint64_t bytes;
+    char *text;
+    int fd;
+
+    layout_part_name(name, shard, shards);
+    text = file_read(partial, name, MANIFEST_MAX_BYTES, &length, err);
+    if (!text)
+        return NULL;
+    part = manifest_decode(text, length, shard, shards, err);
+    free(text);
+    if (!part) {
+        error_prefix(err, "%s/%s", partial->path, name);
+        return NULL;
+    }
+    layout_shard_name(name, shard, shards);
+    fd = file_open(partial, name, false, &bytes, err);
+    if (fd < 0)
+        goto fail;
+    close(fd);
+    if (bytes != manifest_shard_bytes(part->shard)) {
+        error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, its part says %" PRIu64, partial->path, name, bytes,
+                  manifest_shard_bytes(part->shard));
+        goto fail;
+    }
+    return part;
+fail:
+    manifest_destroy(part);
+    return NULL;
+}
+
+/*
+ * Put the parts together. The result depends on nothing but the parts: when two processes commit at once and the slower one
+ * still writes its manifest into the directory that the faster one has just renamed, it writes the same bytes.
+ */
+static struct manifest *gather(const struct directory *partial, int shards, struct error *err)
+{
+    struct manifest *whole = NULL, *part;
+    struct manifest_shard *all = calloc((unsigned)shards, sizeof *all);
+
+    if (!all) {
+        error_errno(err, CODE_IO, "%s: manifest of %d shards", partial->path, shards);
+        return NULL;
+    }
+    for (int i = 0; i < shards; i++) {
+        part = read_part(partial, i, shards, err);
+        if (part && whole && manifest_agree(whole, part, err) < 0) {
+            error_prefix(err, "%s: shard %d", partial->path, i);
+            manifest_destroy(part);
+            part = NULL;
+        }
+        if (!part)
+            goto fail;
+        all[i] = *part->shard;
+        memset(part->shard, 0, sizeof *part->shard); /* what it pointed to is in all[i] now */
+        if (whole)
+            manifest_destroy(part);
+        else
+            whole = part;
+    }
+    free(whole->shard);
+    whole->shard = all;
+    whole->part = -1;
+    return whole;
+fail:
+    for (int i = 0; i < shards; i++) {
+        free(all[i].block_crcs);
+        free(all[i].pieces);
+    }
+    free(all);
+    manifest_destroy(whole);
+    return NULL;
+}
+
+/* That the attempt is a whole checkpoint of this step; then write its manifest. */
+static int write_manifest(const struct directory *partial, uint64_t step, const char *attempt, int shards, struct error *err)
+{
+    struct manifest *whole = gather(partial, shards, err);
+    struct cover cover = {0};
+    char *text = NULL;
+    size_t bytes;
+    int result = -1;
+
+    if (!whole)
+        return -1;
+    if (whole->state.step != step || strcmp(whole->attempt, attempt) != 0) {
+        error_set(err, CODE_DATA, "%s: its parts are of step %" PRIu64 ", attempt \"%s\"", partial->path, whole->state.step,
+                  whole->attempt);
+        goto out;
+    }
+    if (cover_create(&cover, whole, err) < 0) {
+        error_prefix(err, "%s", partial->path);
+        goto out;
+    }
+    text = manifest_encode(whole, &bytes, err);
+    if (text && file_write(partial, MANIFEST_NAME, text, bytes, err) == 0 && directory_sync(partial, err) == 0)
+        result = 0;
+out:
+    free(text);
+    cover_destroy(&cover);
+    manifest_destroy(whole);
+    return result;
+}
+
+/* The parts have done their duty, `latest` is for people: neither may fail a commit. */
+static void tidy(const struct directory *parent, const struct directory *committed, uint64_t step, int shards)
+{
+    char name[LAYOUT_NAME_SIZE];
+
+    for (int i = 0; i < shards; i++) {
+        layout_part_name(name, i, shards);
+        unlinkat(committed->fd, name, 0);
+    }
+    layout_step_name(name, step);
+    strcat(name, "\n");
+    file_write(parent, "latest", name, strlen(name), NULL);
+}
+
+/* Rename the finished attempt. Someone else may have done it, or have committed another attempt at this step. */
+static int publish(const struct directory *parent, uint64_t step, const char *attempt, struct error *err)
+{
+    char from[LAYOUT_NAME_SIZE], to[LAYOUT_NAME_SIZE];
+    int failure;
+
+    layout_partial_name(from, step, attempt);
+    layout_step_name(to, step);
+    if (renameat(parent->fd, from, parent->fd, to) == 0)
+        return 1;
+    failure = errno;
+    if (attempt_is_committed(parent, step))
+        return 1;
+    errno = failure;
+    if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR)
+        return error_set(err, CODE_DATA, "%s/%s: is in the way, and no checkpoint (it has no " MANIFEST_NAME ")", parent->path, to);
+    return error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", parent->path, from, to);
+}
+
+static int commit_attempt(const struct directory *parent, uint64_t step, const char *attempt, struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+    struct directory partial;
+    int shards, result;
+
+    layout_partial_name(name, step, attempt);
+    if (directory_open(&partial, parent, name, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    result = all_there(&partial, &shards, err);
+    if (result > 0 && write_manifest(&partial, step, attempt, shards, err) < 0)
+        result = -1;
+    if (result > 0)
+        result = publish(parent, step, attempt, err);
+    if (result > 0)
+        tidy(parent, &partial, step, shards);
+    directory_close(&partial);
+    return result;
+}
+
+/* Whoever says "committed" must know it to be durable, even if the one who renamed died before the sync. */
+static int commit(const struct directory *parent, uint64_t step, const char *attempt, struct error *err)
+{
+    int result = attempt_is_committed(parent, step) ? 1 : commit_attempt(parent, step, attempt, err);
+
+    /* Another may have committed meanwhile, and taken away the files that we were looking at. */
+    if (result <= 0 && attempt_is_committed(parent, step))
+        result = 1;
+    if (result > 0) {
+        if (directory_sync(parent, err) < 0)
+            return -1;
+        attempt_clear_others(parent, step, NULL, NULL); /* what is left over, if anything: not worth failing for */
+    }
+    return result;
+}
+
+int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct error *err)
+{
+    struct directory parent;
+    int result;
+
+    if (!layout_attempt_is_valid(attempt))
+        return error_set(err, CODE_INTERNAL, "ckpt_commit: attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'",
+                         attempt ? attempt : "", CKPT_ATTEMPT_SIZE - 1);
+    if (directory_open(&parent, NULL, dir, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    result = commit(&parent, step, attempt, err);
+    directory_close(&parent);
+    return result;
+}
+
+int ckpt_recover(const char *dir, struct error *err)
+{
+    struct directory parent;
+    struct attempt *attempts = NULL;
+    size_t count = 0;
+    int done = 0;
+
+    if (directory_open(&parent, NULL, dir, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    if (attempt_list(&parent, &attempts, &count, err) < 0)
+        done = -1;
+    for (size_t i = 0; i < count; i++)
+        if (!attempt_is_committed(&parent, attempts[i].step) && commit(&parent, attempts[i].step, attempts[i].attempt, NULL) > 0)
+            done++;
+    free(attempts);
+    directory_close(&parent);
+    return done;
+}

@@ -1,0 +1,237 @@
+#include "config.h"
+
+#include "ckpt/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+int directory_open(struct directory *directory, const struct directory *beneath, const char *name, struct error *err)
+{
+    int length = beneath ? snprintf(directory->path, sizeof directory->path, "%s/%s", beneath->path, name)
+                         : snprintf(directory->path, sizeof directory->path, "%s", name);
+
+    directory->fd = -1;
+    if (length >= (int)sizeof directory->path) {
+        errno = ENAMETOOLONG;
+        return error_errno(err, CODE_IO, "%.100s...", name);
+    }
+    directory->fd = beneath ? openat(beneath->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                            : open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory->fd < 0) {
+        int saved = errno;
+
+        error_errno(err, CODE_IO, "%s", directory->path);
+        errno = saved; /* callers look whether it is ENOENT */
+        return -1;
+    }
+    return 0;
+}
+
+void directory_close(struct directory *directory)
+{
+    if (directory->fd >= 0)
+        close(directory->fd);
+    directory->fd = -1;
+}
+
+int directory_sync(const struct directory *directory, struct error *err)
+{
+    return fsync(directory->fd) < 0 ? error_errno(err, CODE_IO, "%s: cannot sync", directory->path) : 0;
+}
+
+static int sync_parent(const char *path, struct error *err)
+{
+    char parent[4096];
+    char *slash;
+    struct directory directory;
+    int result;
+
+    snprintf(parent, sizeof parent, "%s", path);
+    slash = strrchr(parent, '/');
+    if (slash && slash != parent)
+        *slash = '\0';
+    if (directory_open(&directory, NULL, !slash ? "." : slash == parent ? "/" : parent, err) < 0)
+        return -1;
+    result = directory_sync(&directory, err);
+    directory_close(&directory);
+    return result;
+}
+
+int directory_make_path(const char *path, struct error *err)
+{
+    char part[4096];
+
+    if (strlen(path) >= sizeof part) {
+        errno = ENAMETOOLONG;
+        return error_errno(err, CODE_IO, "%.100s...", path);
+    }
+    for (size_t end = strspn(path, "/"); path[end];) {
+        end += strcspn(path + end, "/");
+        snprintf(part, sizeof part, "%.*s", (int)end, path);
+        end += strspn(path + end, "/");
+        if (mkdir(part, 0777) == 0) {
+            if (sync_parent(part, err) < 0)
+                return -1;
+        } else if (errno != EEXIST && (errno != EROFS || access(part, F_OK) < 0)) {
+            return error_errno(err, CODE_IO, "%s: cannot make the directory", part);
+        }
+    }
+    return 0;
+}
+
+int directory_each(const struct directory *directory, int (*each)(const char *name, void *arg), void *arg, struct error *err)
+{
+    int fd = openat(directory->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), result = 0;
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+
+    if (!stream) {
+        error_errno(err, CODE_IO, "%s: cannot list", directory->path);
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    for (errno = 0; result == 0 && (entry = readdir(stream)) != NULL; errno = 0)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            result = each(entry->d_name, arg);
+    if (result == 0 && errno != 0)
+        result = error_errno(err, CODE_IO, "%s: cannot list", directory->path);
+    closedir(stream);
+    return result;
+}
+
+void file_temporary_name(char *name, size_t size, const char *stem)
+{
+    uint64_t random;
+
+    /* Processes on several nodes may do this at once: a pid would not do. */
+    if (getrandom(&random, sizeof random, 0) != sizeof random)
+        random = (uint64_t)getpid();
+    snprintf(name, size, "%s.%016" PRIx64 ".tmp", stem, random);
+}
+
+int file_write_failed(const struct directory *directory, const char *name, uint64_t wanted, struct error *err)
+{
+    int saved = errno;
+    struct statvfs fs;
+
+    if ((saved == ENOSPC || saved == EDQUOT) && fstatvfs(directory->fd, &fs) == 0) {
+        errno = saved;
+        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free", directory->path, name, wanted,
+                           (uint64_t)fs.f_bavail * fs.f_frsize);
+    }
+    errno = saved;
+    return error_errno(err, CODE_IO, "%s/%s: cannot write", directory->path, name);
+}
+
+static int write_fully(int fd, const void *data, size_t bytes)
+{
+    const char *at = data;
+
+    while (bytes > 0) {
+        ssize_t done = write(fd, at, bytes);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -1;
+        at += done;
+        bytes -= (size_t)done;
+    }
+    return 0;
+}
+
+int file_write(const struct directory *directory, const char *name, const void *data, size_t bytes, struct error *err)
+{
+    char temporary[256];
+    int fd;
+
+    file_temporary_name(temporary, sizeof temporary, name);
+    fd = openat(directory->fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return file_write_failed(directory, name, bytes, err);
+    if (write_fully(fd, data, bytes) < 0 || fsync(fd) < 0) {
+        file_write_failed(directory, name, bytes, err);
+        close(fd);
+        goto fail;
+    }
+    if (close(fd) < 0 || renameat(directory->fd, temporary, directory->fd, name) < 0) {
+        file_write_failed(directory, name, bytes, err);
+        goto fail;
+    }
+    return 0;
+fail:
+    unlinkat(directory->fd, temporary, 0);
+    return -1;
+}
+
+int file_open(const struct directory *directory, const char *name, bool direct, uint64_t *bytes, struct error *err)
+{
+    /* O_NONBLOCK: a FIFO of that name must not hang us. It means nothing to a regular file. */
+    int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    int fd = openat(directory->fd, name, flags | (direct ? O_DIRECT : 0));
+    struct stat info;
+
+    if (fd < 0 && direct && errno == EINVAL)
+        fd = openat(directory->fd, name, flags);
+    if (fd < 0)
+        return error_errno(err, errno == ENOENT || errno == ELOOP ? CODE_DATA : CODE_IO, "%s/%s", directory->path, name);
+    if (fstat(fd, &info) < 0) {
+        error_errno(err, CODE_IO, "%s/%s", directory->path, name);
+    } else if (!S_ISREG(info.st_mode)) {
+        error_set(err, CODE_DATA, "%s/%s: not a regular file", directory->path, name);
+    } else {
+        *bytes = (uint64_t)info.st_size;
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+int file_read_at(int fd, void *buffer, size_t bytes, uint64_t offset, const char *path, const char *name, struct error *err)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = pread(fd, (char *)buffer + done, bytes - done, (off_t)(offset + done));
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return error_errno(err, CODE_IO, "%s/%s: cannot read at offset %" PRIu64, path, name, offset + done);
+        if (got == 0)
+            return error_set(err, CODE_DATA, "%s/%s: truncated at offset %" PRIu64, path, name, offset + done);
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+char *file_read(const struct directory *directory, const char *name, size_t most, size_t *bytes, struct error *err)
+{
+    uint64_t length;
+    int fd = file_open(directory, name, false, &length, err);
+    char *text = NULL;
+
+    if (fd < 0)
+        return NULL;
+    if (length > most) {
+        error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, the limit is %zu", directory->path, name, length, most);
+    } else if (!(text = malloc(length + 1))) {
+        error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes", directory->path, name, length);
+    } else if (file_read_at(fd, text, length, 0, directory->path, name, err) < 0) {
+        free(text);
+        text = NULL;
+    } else {
+        text[length] = '\0';
+        *bytes = length;
+    }
+    close(fd);
+    return text;
+}

@@ -1,0 +1,58 @@
+/*
+ * interval.h - the arithmetic of pieces: which elements two of them share, and where those lie in each.
+ *
+ * A piece is a box of a tensor and a run [first, first + count) of the box's elements in row-major order. Row-major order
+ * within a box is the lexicographic order of the coordinates, the same for every box of the tensor. So a piece is the
+ * elements of its box between two coordinates, and what two pieces share is the elements of the boxes' intersection between
+ * the later beginning and the earlier end: a piece again. Everything here follows from that.
+ */
+#ifndef MUSTER_CKPT_INTERVAL_H
+#define MUSTER_CKPT_INTERVAL_H
+
+#include "ckpt/ckpt.h"
+
+/* Elements of a box of that shape. The caller has seen tensor_check pass, so nothing overflows. */
+uint64_t box_elements(const uint64_t *shape, int ndim);
+
+/* 1 to CKPT_MAX_DIMS dimensions, none 0, and 4 x elements within 63 bits. */
+bool tensor_is_valid(const struct ckpt_tensor *tensor);
+
+/* The box within the tensor, and the run within the box. The piece's own `tensor` is not looked at. */
+bool piece_is_valid(const struct ckpt_piece *piece, const struct ckpt_tensor *tensor);
+
+/* A piece that is elements [first, first + count) of the whole tensor. */
+struct ckpt_piece piece_of_tensor(uint32_t index, const struct ckpt_tensor *tensor, uint64_t first, uint64_t count);
+
+/* Positions of the first and the last element in the row-major order of the whole tensor. count is not 0. */
+void piece_extent(const struct ckpt_piece *piece, const struct ckpt_tensor *tensor, uint64_t *first, uint64_t *last);
+
+/* The elements that a and b share, as a piece; false if there are none. Both are valid pieces of the same tensor. */
+bool piece_intersect(const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim, struct ckpt_piece *common);
+
+/*
+ * The shared elements as runs that are contiguous in both pieces, longest possible, in order:
+ *
+ *     for (overlap_start(&walk, a, b, ndim); overlap_next(&walk, UINT64_MAX); )
+ *         memcpy(to + walk.a, from + walk.b, walk.count * size);
+ */
+struct overlap {
+    uint64_t a, b;  /* where the run starts, in elements from the start of either piece */
+    uint64_t count; /* elements in the run */
+
+    const struct ckpt_piece *pieces[2];
+    struct ckpt_piece common;
+    uint64_t at;  /* next element to give out, in the row-major order of common's box */
+    uint64_t row; /* elements of common's box that are contiguous in both pieces */
+    int ndim;
+};
+
+/* Returns whether there is any overlap; the pieces are borrowed while the walk lasts. */
+bool overlap_start(struct overlap *walk, const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim);
+
+/* The next run, of at most `most` elements; false at the end. */
+bool overlap_next(struct overlap *walk, uint64_t most);
+
+/* Where in b the next run will start; false at the end. Does not advance. */
+bool overlap_peek(const struct overlap *walk, uint64_t *b);
+
+#endif

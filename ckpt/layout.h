@@ -1,0 +1,51 @@
+/*
+ * layout.h - names and places: what the files of a checkpoint are called and where in a shard an element lies.
+ *
+ * Everything here is arithmetic on the arguments; nothing touches the filesystem.
+ */
+#ifndef MUSTER_CKPT_LAYOUT_H
+#define MUSTER_CKPT_LAYOUT_H
+
+#include "ckpt/ckpt.h"
+
+#define LAYOUT_ALIGN 4096
+#define LAYOUT_BLOCK ((size_t)4 << 20)
+#define LAYOUT_MAX_SHARDS 99999
+#define LAYOUT_NAME_SIZE 160 /* room for any file or directory name below */
+
+/*
+ * The data of a shard: one segment of `elements` fp32 a kind, each at a multiple of LAYOUT_ALIGN from the data's start,
+ * nothing after the last. Blocks of LAYOUT_BLOCK bytes, counted from the data's start, carry a crc32c each.
+ */
+struct layout {
+    uint64_t elements;   /* of one kind */
+    uint64_t stride;     /* bytes from the start of one segment to the start of the next */
+    uint64_t data_bytes; /* of all segments and the pads between them */
+    uint64_t blocks;
+};
+
+/* Returns -1 if the bytes would pass 63 bits. nkinds is at least 1. */
+int layout_of(struct layout *layout, uint64_t elements, size_t nkinds);
+
+/* Bytes in block `block`: LAYOUT_BLOCK except in the last. */
+size_t layout_block_bytes(const struct layout *layout, uint64_t block);
+
+/* "shard-00002-of-00004.safetensors" and "shard-00002-of-00004.json" */
+void layout_shard_name(char name[LAYOUT_NAME_SIZE], int shard, int shards);
+void layout_part_name(char name[LAYOUT_NAME_SIZE], int shard, int shards);
+
+/* Whether the name is that of a part, and of which. */
+bool layout_parse_part(const char *name, int *shard, int *shards);
+
+/* "step-00000100" and "step-00000100.ATTEMPT.partial" */
+void layout_step_name(char name[LAYOUT_NAME_SIZE], uint64_t step);
+void layout_partial_name(char name[LAYOUT_NAME_SIZE], uint64_t step, const char *attempt);
+
+/* Whether the name is one of these, exactly as it would have been written. */
+bool layout_parse_step(const char *name, uint64_t *step);
+bool layout_parse_partial(const char *name, uint64_t *step, char attempt[CKPT_ATTEMPT_SIZE]);
+
+/* Letters, digits, '.', '_' and '-', at least one, and shorter than CKPT_ATTEMPT_SIZE: safe in a file name. */
+bool layout_attempt_is_valid(const char *attempt);
+
+#endif

@@ -1,0 +1,197 @@
+/* write.c - ckpt_write_shard: one rank's shard and its part of the manifest. */
+#include "config.h"
+
+#include "ckpt/attempt.h"
+#include "ckpt/block_writer.h"
+#include "ckpt/interval.h"
+#include "ckpt/manifest.h"
+#include "common/crc32c.h"
+#include "common/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The tables of the save, copied: a part is a manifest of one shard. Empty pieces are left out. */
+static int copy_tables(struct manifest *part, const struct ckpt_save *save, struct error *err)
+{
+    struct manifest_shard *shard = part->shard = calloc(1, sizeof *shard);
+
+    part->tensors = calloc(save->ntensors + 1, sizeof *part->tensors);
+    part->kinds = calloc(save->nkinds + 1, sizeof *part->kinds);
+    part->job_text = strdup(save->job_text ? save->job_text : "");
+    if (shard)
+        shard->pieces = calloc(save->npieces + 1, sizeof *shard->pieces);
+    if (!shard || !shard->pieces || !part->tensors || !part->kinds || !part->job_text)
+        return error_errno(err, CODE_IO, "manifest of shard %d", save->shard);
+    part->ntensors = save->ntensors;
+    if (save->ntensors)
+        memcpy(part->tensors, save->tensors, save->ntensors * sizeof *part->tensors);
+    for (part->nkinds = 0; part->nkinds < save->nkinds; part->nkinds++) {
+        part->kinds[part->nkinds] = strdup(save->kinds[part->nkinds]);
+        if (!part->kinds[part->nkinds])
+            return error_errno(err, CODE_IO, "manifest of shard %d", save->shard);
+    }
+    for (size_t p = 0; p < save->npieces; p++)
+        if (save->pieces[p].count > 0)
+            shard->pieces[shard->npieces++] = save->pieces[p];
+    return 0;
+}
+
+static struct manifest *part_create(const struct ckpt_save *save, struct error *err)
+{
+    struct manifest *part = calloc(1, sizeof *part);
+
+    if (!part) {
+        error_errno(err, CODE_IO, "manifest of shard %d", save->shard);
+        return NULL;
+    }
+    part->part = save->shard;
+    part->shards = save->shards;
+    part->state = save->state;
+    snprintf(part->version, sizeof part->version, "%s", PACKAGE_VERSION);
+    if (layout_attempt_is_valid(save->attempt)) /* else manifest_check complains of "" */
+        snprintf(part->attempt, sizeof part->attempt, "%s", save->attempt);
+    if (copy_tables(part, save, err) < 0)
+        goto fail;
+    if (manifest_check(part, err) < 0) {
+        if (err && err->code == CODE_DATA)
+            err->code = CODE_INTERNAL; /* it is our caller's struct that is wrong, not a file */
+        error_prefix(err, "cannot save step %llu", (unsigned long long)save->state.step);
+        goto fail;
+    }
+    gethostname(part->shard->host, sizeof part->shard->host - 1);
+    part->shard->written = (uint64_t)time(NULL);
+    return part;
+fail:
+    manifest_destroy(part);
+    return NULL;
+}
+
+/* The safetensors header: a 1-D tensor a kind, where the layout has them. */
+static int make_header(const struct manifest *part, void **header, size_t *bytes, struct error *err)
+{
+    struct safetensors_entry *entries = calloc(part->nkinds, sizeof *entries);
+    const char *metadata[] = {"format", "muster-shard", NULL};
+    int result;
+
+    if (!entries)
+        return error_errno(err, CODE_IO, "header of shard %d", part->part);
+    for (size_t k = 0; k < part->nkinds; k++)
+        entries[k] = (struct safetensors_entry){part->kinds[k], "F32", 1, {part->shard->layout.elements}, 0, 0};
+    result = safetensors_layout(entries, part->nkinds, metadata, LAYOUT_ALIGN, header, bytes, err);
+    free(entries);
+    return result;
+}
+
+/* Each kind's segment: its pieces, one after the other, and zeros up to where the next segment starts. */
+static int put_data(struct block_writer *writer, const struct ckpt_save *save, const struct layout *layout, struct error *err)
+{
+    for (size_t k = 0; k < save->nkinds; k++) {
+        for (size_t p = 0; p < save->npieces; p++)
+            if (save->pieces[p].count > 0 &&
+                block_writer_put(writer, save->sources[p * save->nkinds + k], save->pieces[p].count * 4, err) < 0)
+                return -1;
+        if (k + 1 < save->nkinds && block_writer_put(writer, NULL, layout->stride - layout->elements * 4, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int write_data(const struct directory *partial, const struct ckpt_save *save, struct manifest *part, struct error *err)
+{
+    struct manifest_shard *shard = part->shard;
+    struct block_writer *writer = NULL;
+    char name[LAYOUT_NAME_SIZE];
+    void *header = NULL;
+    size_t header_bytes;
+    int result = -1;
+
+    layout_shard_name(name, part->part, part->shards);
+    shard->block_crcs = calloc(shard->layout.blocks + 1, sizeof *shard->block_crcs);
+    if (!shard->block_crcs)
+        return error_errno(err, CODE_IO, "checksums of shard %d", part->part);
+    if (make_header(part, &header, &header_bytes, err) < 0)
+        goto out;
+    shard->data_offset = header_bytes;
+    shard->header_crc = crc32c(0, header, header_bytes);
+    writer = block_writer_create(partial, name, header, header_bytes, shard->layout.data_bytes, err);
+    if (!writer || put_data(writer, save, &shard->layout, err) < 0)
+        goto out;
+    result = block_writer_finish(writer, shard->block_crcs, err);
+out:
+    block_writer_destroy(writer);
+    free(header);
+    return result;
+}
+
+static int write_part(const struct directory *partial, const struct manifest *part, struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+    size_t bytes;
+    char *text = manifest_encode(part, &bytes, err);
+    int result;
+
+    if (!text)
+        return -1;
+    layout_part_name(name, part->part, part->shards);
+    result = file_write(partial, name, text, bytes, err);
+    free(text);
+    return result;
+}
+
+/* Write both files and make their names durable; the part comes last, since it says that the shard is there. */
+static int write_both(const struct directory *partial, const struct ckpt_save *save, struct manifest *part, struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+
+    layout_part_name(name, part->part, part->shards);
+    if (faccessat(partial->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        return error_set(err, CODE_INTERNAL, "%s/%s: was written before; every try to save needs an attempt of its own",
+                         partial->path, name);
+    if (write_data(partial, save, part, err) < 0 || directory_sync(partial, err) < 0 || write_part(partial, part, err) < 0)
+        return -1;
+    return directory_sync(partial, err);
+}
+
+static int open_partial(struct directory *partial, const struct directory *parent, const struct ckpt_save *save, struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+
+    layout_partial_name(name, save->state.step, save->attempt);
+    if (mkdirat(parent->fd, name, 0777) < 0 && errno != EEXIST)
+        return file_write_failed(parent, name, 0, err);
+    return directory_open(partial, parent, name, err);
+}
+
+int ckpt_write_shard(const struct ckpt_save *save, struct error *err)
+{
+    struct directory parent = {.fd = -1}, partial = {.fd = -1};
+    struct manifest *part = part_create(save, err);
+    int result = -1;
+
+    if (!part)
+        return -1;
+    if (directory_make_path(save->dir, err) < 0 || directory_open(&parent, NULL, save->dir, err) < 0)
+        goto out;
+    if (attempt_is_committed(&parent, save->state.step)) {
+        result = 0;
+        goto out;
+    }
+    if (attempt_clear_others(&parent, save->state.step, save->attempt, err) < 0 || open_partial(&partial, &parent, save, err) < 0)
+        goto out;
+    result = write_both(&partial, save, part, err);
+    /* The last shard may have been committed by someone while we looked; then there is nothing left to fail. */
+    if (result < 0 && attempt_is_committed(&parent, save->state.step))
+        result = 0;
+out:
+    directory_close(&partial);
+    directory_close(&parent);
+    manifest_destroy(part);
+    return result;
+}

@@ -1,0 +1,358 @@
+/* Many who commit at once, leftovers of tries that were cut off, full disks, and what is pruned. */
+#include "tests/unit/test_ckpt_world.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct world world;
+static struct topology *four, *eight;
+static char dir[256];
+
+static int make(void **state)
+{
+    uint64_t random = 11;
+
+    (void)state;
+    scratch_create(dir, scratch_fast());
+    world_create(&world, &random, false);
+    four = topology_create(&world, 4, &random);
+    eight = topology_create(&world, 8, &random);
+    topology_fill(four, &world);
+    topology_fill(eight, &world);
+    return 0;
+}
+
+static int unmake(void **state)
+{
+    (void)state;
+    topology_destroy(four, &world);
+    topology_destroy(eight, &world);
+    scratch_destroy(dir);
+    return 0;
+}
+
+static bool exists(const char *name)
+{
+    char path[512];
+
+    return access(join(path, dir, name), F_OK) == 0;
+}
+
+static void write_shards(struct topology *topology, uint64_t step, const char *attempt, int first, int end)
+{
+    struct error err;
+
+    for (int s = first; s < end; s++) {
+        struct ckpt_save save = world_save(&world, topology, s, dir, step, attempt);
+
+        if (ckpt_write_shard(&save, &err) < 0)
+            fail_msg("%s", err.text);
+    }
+}
+
+static int count_entries(const char *path)
+{
+    DIR *stream = opendir(path);
+    int count = 0;
+
+    assert_non_null(stream);
+    for (struct dirent *entry; (entry = readdir(stream));)
+        count += entry->d_name[0] != '.';
+    closedir(stream);
+    return count;
+}
+
+/* One of eight: write a shard, then ask until all are there. Exits with 0 if that ends well. */
+static void write_and_commit(int shard, uint64_t step)
+{
+    struct ckpt_save save = world_save(&world, eight, shard, dir, step, "7.0");
+    struct error err = {0};
+    int result = ckpt_write_shard(&save, &err);
+
+    while (result == 0) {
+        result = ckpt_commit(dir, step, "7.0", &err);
+        if (result == 0)
+            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    if (result < 0)
+        fprintf(stderr, "shard %d: %s\n", shard, err.text);
+    _exit(result == 1 ? 0 : 1);
+}
+
+static void eight_processes_commit_at_once(void **state)
+{
+    char path[512];
+
+    (void)state;
+    for (uint64_t step = 1; step <= 30; step++) {
+        pid_t children[8];
+
+        for (int i = 0; i < 8; i++) {
+            children[i] = fork();
+            assert_true(children[i] >= 0);
+            if (children[i] == 0)
+                write_and_commit(i, step);
+        }
+        for (int i = 0; i < 8; i++) {
+            int status;
+
+            assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        }
+        world_expect(&world, four, dir, step);
+        ckpt_step_path(path, sizeof path, dir, step);
+        assert_int_equal(count_entries(path), 9); /* eight shards and the manifest: no parts, nothing temporary */
+    }
+    topology_fill(four, &world);
+}
+
+static void leftovers_do_not_poison(void **state)
+{
+    struct error err;
+
+    (void)state;
+    /* Of another number of shards, all but one written; and a complete one of other content. */
+    write_shards(eight, 100, "8.0", 0, 7);
+    assert_int_equal(ckpt_commit(dir, 100, "8.0", &err), 0);
+    assert_true(exists("step-00000100.8.0.partial"));
+    write_shards(four, 100, "8.1", 0, 1);
+    assert_false(exists("step-00000100.8.0.partial"));
+    assert_int_equal(ckpt_commit(dir, 100, "8.0", &err), 0);
+    write_shards(four, 100, "8.1", 1, 4);
+    assert_int_equal(ckpt_commit(dir, 100, "8.1", &err), 1);
+    assert_int_equal(ckpt_commit(dir, 100, "8.1", &err), 1); /* twice is harmless */
+    assert_int_equal(ckpt_commit(dir, 100, "never.was", &err), 1);
+    world_expect(&world, eight, dir, 100);
+    topology_fill(eight, &world);
+    /* What is committed stays, whoever writes that step again. */
+    world.salt ^= 1;
+    topology_fill(eight, &world);
+    write_shards(eight, 100, "8.2", 0, 8);
+    assert_int_equal(ckpt_commit(dir, 100, "8.2", &err), 1);
+    world.salt ^= 1;
+    world_expect(&world, four, dir, 100);
+    topology_fill(eight, &world);
+    topology_fill(four, &world);
+}
+
+static void one_attempt_writes_a_shard_once(void **state)
+{
+    struct ckpt_save save = world_save(&world, four, 0, dir, 110, "9");
+    struct error err;
+
+    (void)state;
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_int_equal(ckpt_write_shard(&save, &err), -1);
+    assert_non_null(strstr(err.text, "every try to save needs an attempt of its own"));
+    save.attempt = "../9";
+    assert_int_equal(ckpt_write_shard(&save, &err), -1);
+    assert_int_equal(err.code, CODE_INTERNAL);
+    assert_int_equal(ckpt_commit(dir, 110, "a/b", &err), -1);
+}
+
+/* Ranks that do not agree, which is a bug of theirs, must not make a checkpoint. */
+static void parts_that_disagree_are_refused(void **state)
+{
+    struct ckpt_save save;
+    struct error err;
+
+    (void)state;
+    write_shards(four, 120, "1", 0, 3);
+    save = world_save(&world, four, 3, dir, 120, "1");
+    save.state.consumed_samples++;
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_int_equal(ckpt_commit(dir, 120, "1", &err), -1);
+    assert_int_equal(err.code, CODE_DATA);
+    assert_non_null(strstr(err.text, "shard 3: does not agree with shard 0 on the state"));
+
+    write_shards(four, 121, "1", 0, 3);
+    save = world_save(&world, four, 2, dir, 121, "1"); /* rank 2's pieces again, as shard 3 */
+    save.shard = 3;
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_int_equal(ckpt_commit(dir, 121, "1", &err), -1);
+    assert_non_null(strstr(err.text, "shards 2 and 3 both have"));
+
+    write_shards(four, 122, "1", 0, 3);
+    save = world_save(&world, four, 3, dir, 122, "1");
+    save.npieces = 0; /* a rank with nothing: its file is there, its elements are not */
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_int_equal(ckpt_commit(dir, 122, "1", &err), -1);
+    assert_non_null(strstr(err.text, " elements"));
+    assert_false(exists("step-00000120") || exists("step-00000121") || exists("step-00000122"));
+}
+
+static void whoever_survives_recovers(void **state)
+{
+    struct error err;
+
+    (void)state;
+    write_shards(four, 130, "5", 0, 4); /* complete, but nobody lived to commit */
+    write_shards(eight, 131, "5", 0, 5);
+    assert_int_equal(ckpt_recover(dir, &err), 1);
+    assert_int_equal(ckpt_recover(dir, &err), 0);
+    world_expect(&world, eight, dir, 130);
+    topology_fill(eight, &world);
+    assert_true(exists("step-00000131.5.partial"));
+    assert_false(exists("step-00000131"));
+    assert_int_equal(ckpt_recover("/nonexistent/directory", &err), 0);
+}
+
+static void something_in_the_way_is_named(void **state)
+{
+    char path[512];
+    struct error err;
+
+    (void)state;
+    assert_int_equal(mkdir(join(path, dir, "step-00000140"), 0700), 0);
+    spew(join(path, dir, "step-00000140/notes.txt"), "x", 1);
+    write_shards(four, 140, "5", 0, 4);
+    assert_int_equal(ckpt_commit(dir, 140, "5", &err), -1);
+    assert_int_equal(err.code, CODE_DATA);
+    assert_non_null(strstr(err.text, "step-00000140: is in the way"));
+    assert_true(exists("step-00000140/notes.txt"));
+}
+
+/* Steps of `where`, newest first, as "3 2 1 ". */
+static const char *steps_of(const char *where)
+{
+    static char text[256];
+    struct error err;
+    uint64_t *steps;
+    size_t count;
+
+    assert_int_equal(ckpt_list(where, &steps, &count, &err), 0);
+    text[0] = '\0';
+    for (size_t i = 0; i < count; i++)
+        sprintf(text + strlen(text), "%llu ", (unsigned long long)steps[i]);
+    free(steps);
+    return text;
+}
+
+static void pruning_keeps_the_last_whole_one(void **state)
+{
+    char where[512], path[600], latest[16];
+    struct ckpt_save save;
+    struct error err;
+    size_t bytes;
+    char *text;
+
+    (void)state;
+    join(where, dir, "prune");
+    assert_string_equal(steps_of(where), "");
+    assert_int_equal(ckpt_prune(where, 2, &err), 0);
+    for (uint64_t step = 1; step <= 5; step++)
+        world_write(&world, four, where, step, "1");
+    assert_string_equal(steps_of(where), "5 4 3 2 1 ");
+    text = slurp(join(path, where, "latest"), &bytes);
+    snprintf(latest, sizeof latest, "%s", text);
+    free(text);
+    assert_string_equal(latest, "step-00000005\n");
+    save = world_save(&world, four, 0, where, 0, "old"); /* a leftover that has been overtaken, and one that has not */
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    save.state.step = 6;
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_int_equal(ckpt_prune(where, 0, &err), 0);
+    assert_string_equal(steps_of(where), "5 4 3 2 1 ");
+    assert_int_equal(ckpt_prune(where, 4, &err), 0);
+    assert_string_equal(steps_of(where), "5 4 3 2 ");
+    assert_int_equal(access(join(path, where, "step-00000000.old.partial"), F_OK), -1);
+    assert_int_equal(access(join(path, where, "step-00000006.old.partial"), F_OK), 0);
+    assert_int_equal(count_entries(join(path, where, ".trash")), 0);
+    /* The newest two are broken: the newest whole one counts as the first to keep. */
+    assert_int_equal(truncate(join(path, where, "step-00000005/manifest.json"), 10), 0);
+    assert_int_equal(unlink(join(path, where, "step-00000004/shard-00001-of-00004.safetensors")), 0);
+    assert_int_equal(ckpt_prune(where, 1, &err), 0);
+    assert_string_equal(steps_of(where), "5 4 3 ");
+    world_expect(&world, four, where, 3);
+    topology_fill(four, &world);
+}
+
+/* A disk of 1 MiB of our own, where only we see it. False (with the reason printed) if we may not make one. */
+static bool mount_tiny(const char *where)
+{
+    if (mkdir(where, 0700) == 0 && unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+        mount("tiny", where, "tmpfs", 0, "size=1m") == 0)
+        return true;
+    print_message("# cannot mount a tmpfs: %s\n", strerror(errno));
+    return false;
+}
+
+/* Runs in a child of its own, since it changes the mount namespace. 0: fine, 77: skipped. */
+static int fill_disk(const char *where)
+{
+    struct ckpt_tensor tensor = {.name = "big", .ndim = 1, .shape = {1 << 20}};
+    struct ckpt_piece piece = {.shape = {1 << 20}, .count = 1 << 20};
+    const char *kind = "param";
+    float *values = calloc(1 << 20, 4);
+    const void *source = values;
+    struct ckpt_save save = {.dir = where, .shards = 1, .tensors = &tensor, .ntensors = 1, .kinds = &kind, .nkinds = 1,
+                             .pieces = &piece, .npieces = 1, .sources = &source, .state = {.step = 2}, .attempt = "1"};
+    struct error err = {0};
+    char path[512];
+
+    if (!mount_tiny(where))
+        return 77;
+    world_write(&world, four, where, 1, "1");
+    assert_int_equal(ckpt_write_shard(&save, &err), -1);
+    print_message("# %s\n", err.text);
+    assert_int_equal(err.code, CODE_IO);
+    assert_non_null(strstr(err.text, "/step-00000002.1.partial/shard-00000-of-00001.safetensors: 4198400 bytes wanted, "));
+    assert_non_null(strstr(err.text, " free: No space left on device"));
+    assert_int_equal(count_entries(join(path, where, "step-00000002.1.partial")), 0); /* the room is given back */
+    world_expect(&world, four, where, 1);
+    /* With room made, the next try succeeds. */
+    assert_int_equal(mount("tiny", where, "tmpfs", MS_REMOUNT, "size=16m"), 0);
+    save.attempt = "2";
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_int_equal(ckpt_commit(where, 2, "2", &err), 1);
+    free(values);
+    return 0;
+}
+
+static void a_full_disk_is_said_and_survived(void **state)
+{
+    char where[512];
+    pid_t child;
+    int status;
+
+    (void)state;
+    join(where, dir, "tiny");
+    fflush(stdout);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        int result = fill_disk(where); /* a failed assertion ends the child's copy of the test with another code */
+
+        fflush(stdout);
+        _exit(result);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        skip();
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(eight_processes_commit_at_once),   cmocka_unit_test(leftovers_do_not_poison),
+        cmocka_unit_test(one_attempt_writes_a_shard_once),  cmocka_unit_test(parts_that_disagree_are_refused),
+        cmocka_unit_test(whoever_survives_recovers),        cmocka_unit_test(something_in_the_way_is_named),
+        cmocka_unit_test(pruning_keeps_the_last_whole_one), cmocka_unit_test(a_full_disk_is_said_and_survived),
+    };
+
+    return cmocka_run_group_tests(tests, make, unmake);
+}

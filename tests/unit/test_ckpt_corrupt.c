@@ -1,0 +1,383 @@
+/* Broken checkpoints, made from a good one: each is refused with one line that names the file, and never crashes a reader. */
+#include "ckpt/manifest_json.h"
+#include "tests/unit/test_ckpt_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SHARD0 "shard-00000-of-00002.safetensors"
+#define SHARD1 "shard-00001-of-00002.safetensors"
+
+/* Two tensors, two shards, one of them cut in two: [6,4] rows 0-2 and 3-5, and [10]. Small enough to read with the eye. */
+static const struct ckpt_tensor tensors[] = {
+    {.name = "w", .ndim = 2, .shape = {6, 4}},
+    {.name = "b", .ndim = 1, .shape = {10}},
+};
+static const char *const kinds[] = {"param", "exp_avg"};
+static const struct ckpt_piece pieces[2][2] = {
+    {{.tensor = 0, .shape = {3, 4}, .count = 12}, {.tensor = 1, .shape = {10}, .count = 5}},
+    {{.tensor = 0, .start = {3, 0}, .shape = {3, 4}, .count = 12}, {.tensor = 1, .shape = {10}, .first = 5, .count = 5}},
+};
+
+static char base[256], good[512];
+
+static int make_good(void **state)
+{
+    float data[2][2][2][12];
+    struct error err;
+
+    (void)state;
+    scratch_create(base, scratch_fast());
+    for (size_t i = 0; i < sizeof data / 4; i++)
+        (&data[0][0][0][0])[i] = (float)i + 0.5f;
+    for (int s = 0; s < 2; s++) {
+        const void *sources[] = {data[s][0][0], data[s][0][1], data[s][1][0], data[s][1][1]};
+        struct ckpt_save save = {.dir = base, .shard = s, .shards = 2, .tensors = tensors, .ntensors = 2, .kinds = kinds,
+                                 .nkinds = 2, .pieces = pieces[s], .npieces = 2, .sources = sources,
+                                 .state = {.step = 1, .loss_scale = 1}, .job_text = "job", .attempt = "a"};
+
+        assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    }
+    assert_int_equal(ckpt_commit(base, 1, "a", &err), 1);
+    ckpt_step_path(good, sizeof good, base, 1);
+    return 0;
+}
+
+static int remove_good(void **state)
+{
+    (void)state;
+    scratch_destroy(base);
+    return 0;
+}
+
+static void copy_file(const char *to, const char *name)
+{
+    char path[512];
+    size_t bytes;
+    char *data = slurp(join(path, good, name), &bytes);
+
+    spew(join(path, to, name), data, bytes);
+    free(data);
+}
+
+static void copy_good(const char *to)
+{
+    mkdir(to, 0700);
+    copy_file(to, MANIFEST_NAME);
+    copy_file(to, SHARD0);
+    copy_file(to, SHARD1);
+}
+
+/* Open, verify and read all of it into `out` (24 + 10 elements of each kind). */
+static int load(const char *path, float out[2][34], struct error *err)
+{
+    struct ckpt *ckpt = ckpt_open(path, err);
+    struct ckpt_piece whole[] = {{.tensor = 0, .shape = {6, 4}, .count = 24}, {.tensor = 1, .shape = {10}, .count = 10}};
+    void *targets[] = {out[0], out[1], out[0] + 24, out[1] + 24};
+    int result = -1;
+
+    if (ckpt && ckpt_verify(ckpt, 1, NULL, NULL, err) == 0)
+        result = ckpt_read(ckpt, tensors, 2, kinds, 2, whole, 2, targets, err);
+    /* A reader that does not verify first must find the same. */
+    if (ckpt && result < 0 && ckpt_read(ckpt, tensors, 2, kinds, 2, whole, 2, targets, NULL) == 0)
+        fail_msg("%s: ckpt_read took what ckpt_verify or the first ckpt_read refused: %s", path, err->text);
+    ckpt_close(ckpt);
+    return result;
+}
+
+static void flip(const char *dir, const char *name, long offset)
+{
+    char path[512];
+    size_t bytes;
+    char *data = slurp(join(path, dir, name), &bytes);
+
+    data[offset < 0 ? (long)bytes + offset : offset] ^= 4;
+    spew(path, data, bytes);
+    free(data);
+}
+
+static void resize(const char *dir, const char *name, long change)
+{
+    char path[512];
+    struct stat info;
+
+    assert_int_equal(stat(join(path, dir, name), &info), 0);
+    assert_int_equal(truncate(path, change == -1000000 ? 0 : info.st_size + change), 0);
+}
+
+/* Write the manifest with a checksum that is right for what it says now. */
+static void seal(const char *path, char *text, size_t bytes)
+{
+    char crc[9];
+
+    snprintf(crc, sizeof crc, "%08x", manifest_crc(text, bytes));
+    memcpy(text + MANIFEST_CRC_AT, crc, 8);
+    spew(path, text, bytes);
+}
+
+/* Replace the first `old` of the manifest with `new`, and seal it. */
+static void edit(const char *dir, const char *old, const char *new)
+{
+    char path[512], *text, *at, *edited;
+    size_t bytes;
+
+    text = slurp(join(path, dir, MANIFEST_NAME), &bytes);
+    at = strstr(text, old);
+    if (!at)
+        fail_msg("the manifest has no %s: %s", old, text);
+    edited = malloc(bytes + strlen(new) + 1);
+    assert_non_null(edited);
+    sprintf(edited, "%.*s%s%s", (int)(at - text), text, new, at + strlen(old));
+    seal(path, edited, strlen(edited));
+    free(edited);
+    free(text);
+}
+
+struct damage {
+    const char *name; /* of the case */
+    const char *file, *says;
+    const char *old, *new;                   /* an edit of the manifest, sealed; or NULL */
+    void (*apply)(const char *dir, const struct damage *damage);
+    long number;
+};
+
+static void apply_flip(const char *dir, const struct damage *damage)
+{
+    flip(dir, damage->file, damage->number);
+}
+
+static void apply_resize(const char *dir, const struct damage *damage)
+{
+    resize(dir, damage->file, damage->number);
+}
+
+static void apply_remove(const char *dir, const struct damage *damage)
+{
+    char path[512];
+
+    assert_int_equal(unlink(join(path, dir, damage->file)), 0);
+}
+
+static void apply_swap(const char *dir, const struct damage *damage)
+{
+    char a[512], b[512], c[512];
+
+    (void)damage;
+    assert_int_equal(rename(join(a, dir, SHARD0), join(c, dir, "x")), 0);
+    assert_int_equal(rename(join(b, dir, SHARD1), a), 0);
+    assert_int_equal(rename(c, b), 0);
+}
+
+/* The shard itself is fine, but somewhere else. */
+static void apply_link(const char *dir, const struct damage *damage)
+{
+    char path[512], target[512];
+
+    apply_remove(dir, damage);
+    assert_int_equal(symlink(join(target, good, damage->file), join(path, dir, damage->file)), 0);
+}
+
+static void apply_fifo(const char *dir, const struct damage *damage)
+{
+    char path[512];
+
+    apply_remove(dir, damage);
+    assert_int_equal(mkfifo(join(path, dir, damage->file), 0600), 0);
+}
+
+static const struct damage damages[] = {
+    {.name = "shard truncated", .file = SHARD1, .says = "truncated", .apply = apply_resize, .number = -4},
+    {.name = "shard empty", .file = SHARD1, .says = "truncated", .apply = apply_resize, .number = -1000000},
+    {.name = "shard with bytes after its end", .file = SHARD0, .says = "the manifest says", .apply = apply_resize, .number = 1},
+    {.name = "bit in data", .file = SHARD0, .says = "checksum mismatch in bytes 4096 to", .apply = apply_flip, .number = 4096},
+    {.name = "bit in the last byte", .file = SHARD1, .says = "checksum mismatch in bytes", .apply = apply_flip, .number = -1},
+    {.name = "bit in a pad", .file = SHARD1, .says = "checksum mismatch in bytes", .apply = apply_flip, .number = 4096 + 17 * 4},
+    {.name = "bit in a header", .file = SHARD1, .says = "checksum mismatch in the header", .apply = apply_flip, .number = 30},
+    {.name = "bit in a header's length", .file = SHARD1, .says = "header", .apply = apply_flip, .number = 1},
+    {.name = "bit in a header's padding", .file = SHARD0, .says = "header", .apply = apply_flip, .number = 4095},
+    {.name = "shard missing", .file = SHARD0, .says = "No such file", .apply = apply_remove},
+    {.name = "shard a link", .file = SHARD0, .says = "symbolic links", .apply = apply_link},
+    {.name = "shard a fifo", .file = SHARD0, .says = "not a regular file", .apply = apply_fifo},
+    {.name = "shards swapped", .file = SHARD0, .says = "checksum mismatch", .apply = apply_swap},
+    {.name = "manifest missing", .file = MANIFEST_NAME, .says = "No such file", .apply = apply_remove},
+    {.name = "manifest empty", .file = MANIFEST_NAME, .says = "must begin with", .apply = apply_resize, .number = -1000000},
+    {.name = "manifest truncated", .file = MANIFEST_NAME, .says = "checksum mismatch", .apply = apply_resize, .number = -40},
+    {.name = "manifest with a byte more", .file = MANIFEST_NAME, .says = "checksum mismatch", .apply = apply_resize, .number = 1},
+    {.name = "manifest's crc wrong", .file = MANIFEST_NAME, .says = "m", .apply = apply_flip, .number = 12},
+    {.name = "bit in the manifest", .file = MANIFEST_NAME, .says = "checksum mismatch", .apply = apply_flip, .number = 100},
+    {.name = "path out", .old = "\"file\":\"shard", .new = "\"file\":\"../shard", .says = "\"file\" is \"../shard"},
+    {.name = "absolute path", .old = SHARD1, .new = "/etc/passwd", .says = "must be \"" SHARD1 "\""},
+    {.name = "shards in another order", .old = SHARD0, .new = SHARD1, .says = "must be \"" SHARD0 "\""},
+    {.name = "overlap", .old = "[1,5,5]", .new = "[1,4,5]", .says = "shards 0 and 1 both have 1 of its elements"},
+    {.name = "overlap of boxes", .old = "[0,0,12,[3,0],[3,4]]", .new = "[0,0,12,[2,0],[3,4]]", .says = "both have 4 of its"},
+    {.name = "gap", .old = "[1,5,5]", .new = "[1,0,5]", .says = "\"b\": shards 0 and 1"},
+    {.name = "gap that keeps the size", .old = "[\"b\",[10]]", .new = "[\"b\",[11]]", .says = "of its"},
+    {.name = "piece too long", .old = "[1,5,5]", .new = "[1,5,6]", .says = "not within tensor \"b\""},
+    {.name = "piece of nothing", .old = "[1,5,5]", .new = "[1,5,0]", .says = "not within tensor"},
+    {.name = "piece of no tensor", .old = "[1,5,5]", .new = "[2,5,5]", .says = "piece 1 must be"},
+    {.name = "piece negative", .old = "[1,5,5]", .new = "[1,-5,5]", .says = "piece 1 must be"},
+    {.name = "piece huge", .old = "[1,5,5]", .new = "[1,9223372036854775807,9223372036854775807]", .says = "not within"},
+    {.name = "piece over 64 bits", .old = "[1,5,5]", .new = "[1,18446744073709551615,5]", .says = "too big"},
+    {.name = "piece a string", .old = "[1,5,5]", .new = "\"[1,5,5]\"", .says = "piece 1 must be"},
+    {.name = "box outside", .old = "[3,0],[3,4]", .new = "[4,0],[3,4]", .says = "not within tensor \"w\""},
+    {.name = "box of another rank", .old = "[3,0],[3,4]", .new = "[3],[3]", .says = "piece 0 must be"},
+    {.name = "shape wrong", .old = "[6,4]", .new = "[6,5]", .says = "of its 30"},
+    {.name = "shape zero", .old = "[6,4]", .new = "[0,4]", .says = "shape must be"},
+    {.name = "shape overflows", .old = "[6,4]", .new = "[4294967296,4294967296]", .says = "shape must be"},
+    {.name = "shape of five", .old = "[6,4]", .new = "[6,4,1,1,1]", .says = "shape must be 1 to 4"},
+    {.name = "tensor twice", .old = "[\"b\",", .new = "[\"w\",", .says = "tensor \"w\" is there twice"},
+    {.name = "kind twice", .old = "\"exp_avg\"", .new = "\"param\"", .says = "kind \"param\" is there twice"},
+    {.name = "kind unknown to the shards", .old = "\"exp_avg\"", .new = "\"exp_sum\"", .file = SHARD0, .says = "no tensor \"exp_sum\""},
+    {.name = "no kinds", .old = "[\"param\",\"exp_avg\"]", .new = "[]", .says = "0 kinds"},
+    {.name = "size wrong", .old = "\"bytes\":8260", .new = "\"bytes\":8264", .says = "\"bytes\" is 8264, the pieces make 8260"},
+    {.name = "size huge", .old = "\"bytes\":8260", .new = "\"bytes\":9223372036854775807", .says = "the pieces make 8260"},
+    {.name = "size negative", .old = "\"bytes\":8260", .new = "\"bytes\":-1", .says = "\"bytes\" must be"},
+    {.name = "data offset unaligned", .old = "\"data_offset\":4096", .new = "\"data_offset\":4097", .says = "multiple of 4096"},
+    {.name = "data offset of another", .old = "\"bytes\":8260,\"data_offset\":4096", .new = "\"bytes\":12356,\"data_offset\":8192",
+     .file = SHARD0, .says = "12356"},
+    {.name = "checksums missing", .old = "\"block_crc32c\":\"", .new = "\"block_crc32c\":\"\",\"x\":\"", .says = "object of 9"},
+    {.name = "a checksum too many", .old = "\"block_crc32c\":\"", .new = "\"block_crc32c\":\"00000000", .says = "2 blocks"},
+    {.name = "checksum no number", .old = "\"block_crc32c\":\"", .new = "\"block_crc32c\":\"0000zzzz", .says = "block 0"},
+    {.name = "block size", .old = "\"block_bytes\":4194304", .new = "\"block_bytes\":1", .says = "must be 4194304"},
+    {.name = "more shards", .old = "\"shards\":2", .new = "\"shards\":3", .says = "\"files\" has 2, must have 3"},
+    {.name = "no shards", .old = "\"shards\":2", .new = "\"shards\":0", .says = "\"shards\" is 0"},
+    {.name = "a billion shards", .old = "\"shards\":2", .new = "\"shards\":1000000000", .says = "\"shards\" is 1000000000"},
+    {.name = "another version", .old = "\"version\":1", .new = "\"version\":2", .says = "format version 2"},
+    {.name = "another format", .old = "\"muster-checkpoint\"", .new = "\"muster-checkpoint-part\"", .says = "\"format\" must be"},
+    {.name = "member unknown", .old = "\"version\":1", .new = "\"version\":1,\"x\":1", .says = "12 members"},
+    {.name = "member twice", .old = "\"version\":1", .new = "\"version\":1,\"version\":1", .says = "duplicate"},
+    {.name = "step negative", .old = "\"step\":1", .new = "\"step\":-1", .says = "\"step\" must be"},
+    {.name = "step real", .old = "\"step\":1", .new = "\"step\":1.0", .says = "\"step\" must be"},
+    {.name = "state without a member", .old = "\"dp\":0,", .new = "", .says = "\"state\" must be an object of 9"},
+    {.name = "no JSON", .old = "}", .new = "", .says = "offset"},
+};
+
+static void every_damage_is_named(void **state)
+{
+    char dir[512];
+    float out[2][34];
+    struct error err;
+
+    (void)state;
+    snprintf(dir, sizeof dir, "%.400s/control", base);
+    copy_good(dir); /* the control: an undamaged copy loads */
+    if (load(dir, out, &err) < 0)
+        fail_msg("%s", err.text);
+    scratch_destroy(dir);
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        const struct damage *damage = &damages[i];
+        char where[600];
+
+        snprintf(dir, sizeof dir, "%.400s/damaged-%zu", base, i);
+        copy_good(dir);
+        if (damage->old)
+            edit(dir, damage->old, damage->new);
+        else
+            damage->apply(dir, damage);
+        memset(&err, 0, sizeof err);
+        if (load(dir, out, &err) == 0)
+            fail_msg("%s: loaded", damage->name);
+        snprintf(where, sizeof where, "%s/%s", dir, damage->file ? damage->file : MANIFEST_NAME);
+        if (!strstr(err.text, where))
+            fail_msg("%s: \"%s\" does not name %s", damage->name, err.text, where);
+        if (!strstr(err.text, damage->says) || strchr(err.text, '\n'))
+            fail_msg("%s: \"%s\" does not say \"%s\" in one line", damage->name, err.text, damage->says);
+        if (err.code != CODE_DATA)
+            fail_msg("%s: code %d", damage->name, err.code);
+        scratch_destroy(dir);
+    }
+}
+
+/* What is not sealed again is never loaded; what is may be another checkpoint, but never crashes. */
+static void mutated_manifests_never_crash(void **state)
+{
+    char dir[512], path[512];
+    uint64_t random = 3;
+    struct error err;
+    size_t bytes, sealed = 0;
+    char *text;
+
+    (void)state;
+    snprintf(dir, sizeof dir, "%.400s/mutated", base);
+    copy_good(dir);
+    text = slurp(join(path, dir, MANIFEST_NAME), &bytes);
+    for (int i = 0; i < 2000; i++) {
+        char *copy = malloc(bytes + 1);
+        float out[2][34];
+
+        memcpy(copy, text, bytes + 1);
+        for (uint64_t n = 1 + world_random(&random, 3); n > 0; n--) {
+            char *at = &copy[world_random(&random, bytes)];
+
+            *at = world_random(&random, 2) ? (char)world_random(&random, 256) : "0123456789[]{},\"-"[world_random(&random, 17)];
+        }
+        if (i % 4 == 0)
+            spew(path, copy, bytes);
+        else
+            seal(path, copy, bytes);
+        if (load(dir, out, &err) == 0) {
+            if (i % 4 == 0)
+                assert_memory_equal(copy, text, bytes);
+            sealed += i % 4 != 0;
+        } else {
+            assert_null(strchr(err.text, '\n'));
+        }
+        free(copy);
+    }
+    assert_true(sealed > 20); /* the edits do get past the checksum */
+    free(text);
+    scratch_destroy(dir);
+}
+
+static void mutated_shards_never_load(void **state)
+{
+    char dir[512], path[512];
+    float right[2][34], out[2][34];
+    uint64_t random = 4;
+    struct error err;
+    size_t bytes, refused = 0;
+    char *text;
+
+    (void)state;
+    assert_int_equal(load(good, right, &err), 0);
+    snprintf(dir, sizeof dir, "%.400s/mutated", base);
+    copy_good(dir);
+    text = slurp(join(path, dir, SHARD1), &bytes);
+    for (int i = 0; i < 2000; i++) {
+        char *copy = malloc(bytes + 1);
+        size_t within = i % 2 ? 256 : bytes;
+
+        memcpy(copy, text, bytes + 1);
+        for (uint64_t n = 1 + world_random(&random, 3); n > 0; n--)
+            copy[world_random(&random, within)] = (char)world_random(&random, 256);
+        spew(path, copy, bytes);
+        if (load(dir, out, &err) == 0) { /* only if the same bytes were written again: a checksum covers every one */
+            assert_memory_equal(copy, text, bytes);
+            assert_memory_equal(out, right, sizeof out);
+        } else {
+            refused++;
+        }
+        free(copy);
+    }
+    assert_true(refused > 1900);
+    free(text);
+    scratch_destroy(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_damage_is_named),
+        cmocka_unit_test(mutated_manifests_never_crash),
+        cmocka_unit_test(mutated_shards_never_load),
+    };
+
+    return cmocka_run_group_tests(tests, make_good, remove_good);
+}

@@ -1,0 +1,186 @@
+/* The arithmetic of pieces, against the plainest way to do it: a mark on every element. */
+#include "ckpt/interval.h"
+#include "ckpt/layout.h"
+#include "tests/unit/test_ckpt_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MOST 4096
+
+static struct ckpt_tensor random_tensor(uint64_t *random)
+{
+    struct ckpt_tensor tensor = {.name = "t", .ndim = 1 + (int)world_random(random, 4)};
+
+    for (int d = 0; d < tensor.ndim; d++)
+        tensor.shape[d] = 1 + world_random(random, 7);
+    return tensor;
+}
+
+static struct ckpt_piece random_piece(const struct ckpt_tensor *tensor, uint64_t *random)
+{
+    struct ckpt_piece piece = {0};
+    uint64_t elements;
+
+    for (int d = 0; d < tensor->ndim; d++) {
+        piece.shape[d] = world_random(random, 2) ? tensor->shape[d] : 1 + world_random(random, tensor->shape[d]);
+        piece.start[d] = world_random(random, tensor->shape[d] - piece.shape[d] + 1);
+    }
+    elements = box_elements(piece.shape, tensor->ndim);
+    if (world_random(random, 3) == 0) {
+        piece.count = elements;
+    } else {
+        piece.first = world_random(random, elements);
+        piece.count = world_random(random, elements - piece.first + 1);
+    }
+    return piece;
+}
+
+/* where[place in the tensor] = place in the piece, or -1 */
+static void mark(const struct ckpt_tensor *tensor, const struct ckpt_piece *piece, long where[MOST])
+{
+    for (int i = 0; i < MOST; i++)
+        where[i] = -1;
+    for (uint64_t i = 0; i < piece->count; i++) {
+        uint64_t index = piece->first + i, stride = 1, place = 0;
+
+        for (int d = tensor->ndim - 1; d >= 0; d--) {
+            place += (piece->start[d] + index % piece->shape[d]) * stride;
+            index /= piece->shape[d];
+            stride *= tensor->shape[d];
+        }
+        where[place] = (long)i;
+    }
+}
+
+static void overlaps_are_those_of_marks(void **state)
+{
+    uint64_t random = 1, nonempty = 0;
+
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        struct ckpt_tensor tensor = random_tensor(&random);
+        struct ckpt_piece a = random_piece(&tensor, &random), b = random_piece(&tensor, &random);
+        long in_a[MOST], in_b[MOST], last_a = -2, last_b = -2;
+        uint64_t at = 0, most = world_random(&random, 2) ? UINT64_MAX : 1 + world_random(&random, 5), seen = 0, expected = 0;
+        struct overlap walk;
+        bool any;
+
+        mark(&tensor, &a, in_a);
+        mark(&tensor, &b, in_b);
+        for (int i = 0; i < MOST; i++)
+            expected += in_a[i] >= 0 && in_b[i] >= 0;
+        any = overlap_start(&walk, &a, &b, tensor.ndim);
+        assert_int_equal(any, expected > 0);
+        while (any && overlap_next(&walk, most)) {
+            if (most == UINT64_MAX) /* as long as can be: this run does not continue the one before */
+                assert_false((long)walk.a == last_a + 1 && (long)walk.b == last_b + 1);
+            for (uint64_t i = 0; i < walk.count; i++, at++) {
+                while (at < MOST && (in_a[at] < 0 || in_b[at] < 0))
+                    at++;
+                assert_true(at < MOST);
+                assert_int_equal(in_a[at], walk.a + i);
+                assert_int_equal(in_b[at], walk.b + i);
+                seen++;
+            }
+            last_a = (long)(walk.a + walk.count - 1);
+            last_b = (long)(walk.b + walk.count - 1);
+        }
+        assert_int_equal(seen, expected);
+        nonempty += expected > 0;
+    }
+    assert_true(nonempty > 5000);
+}
+
+static void extents_are_first_and_last_marks(void **state)
+{
+    uint64_t random = 2;
+
+    (void)state;
+    for (int round = 0; round < 5000; round++) {
+        struct ckpt_tensor tensor = random_tensor(&random);
+        struct ckpt_piece piece = random_piece(&tensor, &random);
+        uint64_t first, last, low = MOST, high = 0;
+        long where[MOST];
+
+        if (piece.count == 0)
+            continue;
+        mark(&tensor, &piece, where);
+        for (uint64_t i = 0; i < MOST; i++)
+            if (where[i] >= 0) {
+                low = i < low ? i : low;
+                high = i;
+            }
+        piece_extent(&piece, &tensor, &first, &last);
+        assert_int_equal(first, low);
+        assert_int_equal(last, high);
+    }
+}
+
+static void huge_shapes_are_refused(void **state)
+{
+    struct ckpt_tensor tensor = {.name = "t", .ndim = 2, .shape = {UINT64_C(1) << 33, UINT64_C(1) << 33}};
+    struct ckpt_tensor fine = {.name = "t", .ndim = 2, .shape = {UINT64_C(1) << 30, UINT64_C(1) << 29}};
+    struct ckpt_piece piece = {.shape = {4, 4}, .start = {UINT64_MAX - 1, 0}, .count = 1};
+
+    (void)state;
+    assert_false(tensor_is_valid(&tensor));
+    assert_true(tensor_is_valid(&fine));
+    fine.shape[1] = 0;
+    assert_false(tensor_is_valid(&fine));
+    fine.shape[1] = 8;
+    assert_false(piece_is_valid(&piece, &fine));
+    piece.start[0] = 0;
+    assert_true(piece_is_valid(&piece, &fine));
+    piece.first = UINT64_MAX;
+    piece.count = 2;
+    assert_false(piece_is_valid(&piece, &fine));
+}
+
+static void names_are_read_as_they_are_written(void **state)
+{
+    char name[LAYOUT_NAME_SIZE], attempt[CKPT_ATTEMPT_SIZE];
+    uint64_t step;
+    int shard, shards;
+
+    (void)state;
+    layout_partial_name(name, 200, "47.1.partial");
+    assert_string_equal(name, "step-00000200.47.1.partial.partial");
+    assert_true(layout_parse_partial(name, &step, attempt));
+    assert_int_equal(step, 200);
+    assert_string_equal(attempt, "47.1.partial");
+    assert_false(layout_parse_partial("step-00000200.partial", &step, attempt));
+    assert_false(layout_parse_partial("step-00000200..partial", &step, attempt));
+    assert_false(layout_parse_partial("step-200.a.partial", &step, attempt));
+    assert_true(layout_parse_step("step-123456789012", &step));
+    assert_int_equal(step, 123456789012);
+    assert_false(layout_parse_step("step--0000001", &step));
+    assert_false(layout_parse_step("step-000000001", &step));
+    assert_false(layout_parse_step("step-00000001x", &step));
+    assert_true(layout_parse_part("shard-00002-of-00004.json", &shard, &shards));
+    assert_int_equal(shard, 2);
+    assert_int_equal(shards, 4);
+    assert_false(layout_parse_part("shard-00004-of-00004.json", &shard, &shards));
+    assert_false(layout_parse_part("shard-2-of-4.json", &shard, &shards));
+    assert_false(layout_parse_part("shard-00002-of-00004.json.tmp", &shard, &shards));
+    assert_false(layout_attempt_is_valid("../x"));
+    assert_false(layout_attempt_is_valid(""));
+    assert_false(layout_attempt_is_valid(NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(overlaps_are_those_of_marks),
+        cmocka_unit_test(extents_are_first_and_last_marks),
+        cmocka_unit_test(huge_shapes_are_refused),
+        cmocka_unit_test(names_are_read_as_they_are_written),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

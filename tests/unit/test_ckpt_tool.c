@@ -1,0 +1,205 @@
+/* muster-ckpt as its user sees it: output and exit codes. And shards as Python sees them. */
+#include "tests/unit/test_ckpt_world.h"
+
+#include <isa-l/crc.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct world world;
+static struct topology *one, *four;
+static char dir[256], tool[512], output[1 << 16];
+
+static int make(void **state)
+{
+    const char *build = getenv("top_builddir");
+    char path[512];
+    uint64_t random = 31;
+
+    (void)state;
+    snprintf(tool, sizeof tool, "%s/muster-ckpt", build ? build : ".");
+    scratch_create(dir, scratch_fast());
+    world_create(&world, &random, false);
+    one = topology_create(&world, 1, &random);
+    four = topology_create(&world, 4, &random);
+    world_write(&world, one, join(path, dir, "a"), 10, "4711.0.1");
+    world_write(&world, four, path, 20, "4711.0.2");
+    world_write(&world, four, join(path, dir, "b"), 10, "4712.0.1");
+    return 0;
+}
+
+static int unmake(void **state)
+{
+    (void)state;
+    topology_destroy(one, &world);
+    topology_destroy(four, &world);
+    scratch_destroy(dir);
+    return 0;
+}
+
+/* Run a command line in `dir`; what it prints on either stream is in `output`. Returns its exit code. */
+static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int run(const char *format, ...)
+{
+    char command[8192], inner[2048], absolute[4096];
+    va_list args;
+    size_t bytes;
+    FILE *pipe;
+    int status;
+
+    va_start(args, format);
+    vsnprintf(inner, sizeof inner, format, args);
+    va_end(args);
+    assert_non_null(realpath(tool, absolute));
+    snprintf(command, sizeof command, "muster() { %s \"$@\"; }; cd %s && %s", absolute, dir, inner);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    bytes = fread(output, 1, sizeof output - 1, pipe);
+    output[bytes] = '\0';
+    status = pclose(pipe);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void says(const char *text)
+{
+    if (!strstr(output, text))
+        fail_msg("\"%s\" is not in: %s", text, output);
+}
+
+static int lines(void)
+{
+    int count = 0;
+
+    for (const char *at = output; *at; at++)
+        count += *at == '\n';
+    return count;
+}
+
+static void help_and_usage(void **state)
+{
+    (void)state;
+    assert_int_equal(run("muster --help"), 0);
+    says("verify PATH");
+    assert_int_equal(run("muster --version"), 0);
+    assert_int_equal(lines(), 1);
+    assert_int_equal(run("muster 2>&1"), 64);
+    says("a command is needed");
+    assert_int_equal(run("muster mend a 2>&1"), 64);
+    says("no such command: mend");
+    assert_int_equal(run("muster diff a 2>&1"), 64);
+    says("diff: takes two paths");
+    assert_int_equal(run("muster verify --threads=0 a 2>&1"), 64);
+    assert_int_equal(run("muster list --wrong a 2>&1"), 64);
+}
+
+static void list_and_show(void **state)
+{
+    json_t *json;
+
+    (void)state;
+    assert_int_equal(run("muster list a"), 0);
+    assert_int_equal(lines(), 3);
+    says("dp 4 x tp 1 x pp 1, ZeRO 2");
+    assert_int_equal(run("muster list --json a"), 0);
+    json = json_loads(output, 0, NULL);
+    assert_int_equal(json_array_size(json), 2);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(json, 0), "step")), 20);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json, 1), "attempt")), "4711.0.1");
+    json_decref(json);
+    assert_int_equal(run("muster show a"), 0); /* the newest */
+    says("a/step-00000020\n");
+    says("seed              18446744073709551610\n");
+    says("in 4 shards");
+    assert_int_equal(run("muster show --tensors a/step-00000010/"), 0);
+    says("h.0.weight");
+    says("in 1 shard\n");
+    assert_int_equal(run("muster show --job a"), 0);
+    assert_string_equal(output, "model = \"gpt-tiny\"; # caf?\n");
+    assert_int_equal(run("muster show --json a"), 0);
+    json = json_loads(output, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(json, "tensors")), world.ntensors);
+    json_decref(json);
+    assert_int_equal(run("muster list nowhere 2>&1"), 65);
+    assert_int_equal(run("mkdir -p empty; muster show empty 2>&1"), 65);
+    says("empty: no checkpoint");
+    assert_int_equal(run("muster show a >/dev/full 2>&1"), 74);
+}
+
+static void verify_and_diff(void **state)
+{
+    (void)state;
+    assert_int_equal(run("muster verify a 2>&1"), 0);
+    says("a/step-00000020: whole, ");
+    assert_int_equal(lines(), 1);
+    assert_int_equal(run("muster verify --all -j 2 a"), 0);
+    assert_int_equal(lines(), 2);
+    assert_int_equal(run("muster diff a/step-00000010 b"), 0);
+    assert_string_equal(output, "");
+    assert_int_equal(run("muster diff a b"), 1);
+    assert_string_equal(output, "state step: 20 and 10\nstate consumed_samples: 640 and 320\n");
+    assert_int_equal(run("muster diff a nowhere 2>&1"), 65);
+    /* One byte in the middle of a shard of the newer checkpoint. */
+    assert_int_equal(run("printf X | dd of=a/step-00000020/shard-00003-of-00004.safetensors bs=1 seek=4099 conv=notrunc 2>/dev/null"), 0);
+    assert_int_equal(run("muster verify a 2>&1"), 65);
+    assert_int_equal(lines(), 1);
+    says("muster-ckpt: a/step-00000020/shard-00003-of-00004.safetensors: checksum mismatch in bytes 4096 to ");
+    assert_int_equal(run("muster verify --all a 2>&1"), 65);
+    says("a/step-00000010: whole");
+    assert_int_equal(run("rm a/step-00000020/manifest.json && muster list a"), 0);
+    says("broken: a/step-00000020/manifest.json");
+    assert_int_equal(run("muster verify a 2>&1"), 65);
+}
+
+/* Names, shapes and data of a shard by Python's `safetensors`, or by an independent parser where that is not installed. */
+static void python_reads_a_shard(void **state)
+{
+    const char *source = getenv("top_srcdir");
+    char script[4096], relative[512], expected[256];
+
+    (void)state;
+    if (system("python3 -c '' 2>/dev/null") != 0) {
+        print_message("# no python3\n");
+        skip();
+    }
+    snprintf(relative, sizeof relative, "%s/tests/interop/safetensors.py", source ? source : "..");
+    assert_non_null(realpath(relative, script));
+    topology_fill(one, &world);
+    assert_int_equal(run("python3 %s a/step-00000010/shard-00000-of-00001.safetensors 2>&1", script), 0);
+    print_message("# %.*s\n", (int)strcspn(output, "\n"), output);
+    for (size_t k = 0; k < world.nkinds; k++) {
+        uint64_t elements = 0;
+        uint32_t crc = 0;
+
+        for (size_t p = 0; p < one->ranks[0].npieces; p++) {
+            uint64_t count = one->ranks[0].pieces[p].count;
+
+            crc = crc32_gzip_refl(crc, one->ranks[0].data[p * world.nkinds + k], count * 4);
+            elements += count;
+        }
+        snprintf(expected, sizeof expected, "%s F32 [%llu] %08x\n", world.kinds[k], (unsigned long long)elements, crc);
+        says(expected);
+    }
+    assert_int_equal(run("printf x >>a/step-00000010/shard-00000-of-00001.safetensors; "
+                         "python3 %s a/step-00000010/shard-00000-of-00001.safetensors 2>&1", script), 65);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_and_usage),
+        cmocka_unit_test(list_and_show),
+        cmocka_unit_test(verify_and_diff),
+        cmocka_unit_test(python_reads_a_shard),
+    };
+
+    return cmocka_run_group_tests(tests, make, unmake);
+}
