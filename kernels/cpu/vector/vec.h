@@ -96,6 +96,13 @@ static inline vec vec_max(vec a, vec b)
 #endif
 }
 
+/* Into [-limit, limit]; a NaN stays one. */
+static inline vec vec_clamp(vec x, float limit)
+{
+    x = vec_select(x > limit, vec_all(limit), x);
+    return vec_select(x < -limit, vec_all(-limit), x);
+}
+
 static inline vec vec_sqrt(vec x)
 {
     vec root;
@@ -167,28 +174,31 @@ static inline vec vec_exp2(vec x)
 #define GELU_LINEAR (-2.0f * 0.79788456080286535588f * LOG2_E)
 #define GELU_CUBIC  (GELU_LINEAR * 0.044715f)
 
-/* 1 + e^-2u */
-static inline vec vec_gelu_divisor(vec x)
+/* e^-2u */
+static inline vec vec_gelu_power(vec x)
 {
-    vec t = x * (GELU_LINEAR + GELU_CUBIC * (x * x));
-
-    t = vec_select(t > 126.0f, vec_all(126.0f), t);
-    t = vec_select(t < -126.0f, vec_all(-126.0f), t);
-    return 1.0f + vec_exp2(t);
+    return vec_exp2(vec_clamp(x * (GELU_LINEAR + GELU_CUBIC * (x * x)), 126.0f));
 }
 
 static inline vec vec_gelu(vec x)
 {
-    return x / vec_gelu_divisor(x);
+    return x / (1.0f + vec_gelu_power(x));
 }
 
-/* With s = 1 / (1 + e^-2u): gelu' = s + x s (1 - s) 2u',  2u' = sqrt(8/pi) (1 + 3 * 0.044715 x^2). */
+/*
+ * With e = e^-2u and s = 1 / (1 + e), so that 1 - s = e s without cancellation:
+ *   gelu' = s + x s (1 - s) 2u',  2u' = sqrt(8/pi) (1 + 3 * 0.044715 x^2)
+ * which beyond |x| = 30 is 0 or 1.
+ */
 static inline vec vec_gelu_derivative(vec x)
 {
-    vec s = 1.0f / vec_gelu_divisor(x);
-    vec slope = 1.59576912160573071176f * (1.0f + 0.134145f * (x * x));
+    vec e, s, slope;
 
-    return s + x * s * (1.0f - s) * slope;
+    x = vec_clamp(x, 30.0f);
+    e = vec_gelu_power(x);
+    s = 1.0f / (1.0f + e);
+    slope = 1.59576912160573071176f * (1.0f + 0.134145f * (x * x));
+    return s + x * s * (e * s) * slope;
 }
 
 #endif

@@ -1,0 +1,186 @@
+#include "tests/kernels/harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The device itself: memory and its count, failures that stick, and the plain operations. */
+
+static void check_memory(struct device *dev)
+{
+    struct error err = {0};
+    size_t big = ((size_t)5 << 20) + 12;
+    char *a = device_alloc(dev, MEMORY_DEVICE, 100, &err), *b = device_alloc(dev, MEMORY_HOST, big, &err), *c;
+
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_int_equal((uintptr_t)a % 64, 0);
+    assert_int_equal((uintptr_t)b % 64, 0);
+    memset(a, 1, 100);
+    memset(b, 2, big);
+    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), 100);
+    assert_int_equal(device_bytes_used(dev, MEMORY_HOST), big);
+    c = device_alloc(dev, MEMORY_DEVICE, 50, &err);
+    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), 150);
+    device_free(dev, MEMORY_DEVICE, a);
+    device_free(dev, MEMORY_DEVICE, c);
+    device_free(dev, MEMORY_HOST, b);
+    device_free(dev, MEMORY_HOST, NULL);
+    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), 0);
+    assert_int_equal(device_bytes_used(dev, MEMORY_HOST), 0);
+    assert_int_equal(device_bytes_peak(dev, MEMORY_DEVICE), 150);
+    assert_int_equal(device_bytes_peak(dev, MEMORY_HOST), big);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    each_device(check_memory);
+}
+
+static void test_more_memory_than_there_is(void **state)
+{
+    struct device *dev = make_device("baseline", 1);
+    struct error err = {0};
+
+    (void)state;
+    assert_null(device_alloc(dev, MEMORY_HOST, (size_t)1 << 60, &err));
+    assert_int_equal(err.code, CODE_IO);
+    assert_non_null(strstr(err.text, "GiB of host memory"));
+    assert_int_equal(device_bytes_used(dev, MEMORY_HOST), 0);
+    finish_device(dev);
+}
+
+/* bf16 is refused; what comes after does nothing; and the first failure is the one that is told. */
+static void test_failure_sticks(void **state)
+{
+    struct device *dev = make_device("baseline", 1);
+    struct error err = {0};
+    float x[4] = {1, 2, 3, 4}, y[4] = {0};
+
+    (void)state;
+    assert_int_equal(device_status(dev, &err), 0);
+    device_kernels(dev)->add(dev, DTYPE_BF16, y, x, 4);
+    device_kernels(dev)->add(dev, DTYPE_F16, y, x, 4);
+    device_kernels(dev)->add(dev, DTYPE_F32, y, x, 4);
+    device_kernels(dev)->copy(dev, y, x, sizeof x);
+    device_kernels(dev)->matmul(dev, &(struct matmul){.m = 2, .n = 2, .k = 2, .a = x, .b = x, .c = y});
+    for (int i = 0; i < 4; i++)
+        assert_true(y[i] == 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(device_status(dev, &err), -1);
+        assert_int_equal(err.code, CODE_INTERNAL);
+        assert_string_equal(err.text, "cpu: add: bf16 is not in this version, use fp32");
+    }
+    device_destroy(dev);
+}
+
+static void expect_refused(struct matmul op, const char *reason)
+{
+    struct device *dev = make_device("baseline", 1);
+    struct error err = {0};
+    float x[16] = {0};
+
+    op.a = op.b = x;
+    op.c = x;
+    device_kernels(dev)->matmul(dev, &op);
+    assert_int_equal(device_status(dev, &err), -1);
+    assert_non_null(strstr(err.text, reason));
+    device_destroy(dev);
+}
+
+static void test_wrong_products(void **state)
+{
+    (void)state;
+    expect_refused((struct matmul){.m = 2, .n = 2, .k = 0}, "k must be 1 or more");
+    expect_refused((struct matmul){.m = 2, .n = 2, .k = 4, .lda = 3}, "lda = 3");
+    expect_refused((struct matmul){.m = 2, .n = 2, .k = 4, .transpose_b = true, .ldb = 2}, "ldb = 2");
+    expect_refused((struct matmul){.m = 2, .n = 2, .k = 2, .epilogue = EPILOGUE_BIAS}, "needs bias");
+    expect_refused((struct matmul){.m = 2, .n = 2, .k = 2, .epilogue = EPILOGUE_DGELU}, "needs aux");
+}
+
+static void test_wrong_devices(void **state)
+{
+    struct error err = {0};
+
+    (void)state;
+    unsetenv("MUSTER_ISA");
+    assert_null(device_create("tpu", 1, &err));
+    assert_int_equal(err.code, CODE_CONFIG);
+    assert_non_null(strstr(err.text, "\"tpu\""));
+    assert_null(device_create("cpu", -1, &err));
+    assert_non_null(strstr(err.text, "-1 threads"));
+    setenv("MUSTER_ISA", "mmx", 1);
+    assert_null(device_create("cpu", 1, &err));
+    assert_int_equal(err.code, CODE_CONFIG);
+    assert_non_null(strstr(err.text, "MUSTER_ISA=mmx"));
+    unsetenv("MUSTER_ISA");
+    device_destroy(NULL);
+}
+
+static void test_threads(void **state)
+{
+    struct error err = {0};
+    struct device *one, *all;
+
+    (void)state;
+    setenv("OMP_NUM_THREADS", "3,1", 1);
+    one = device_create("cpu", 1, &err);
+    all = device_create("cpu", 0, &err);
+    assert_int_equal(device_threads(one), 1);
+    assert_int_equal(device_threads(all), 3);
+    assert_non_null(strstr(device_describe(one), "1 thread,"));
+    assert_non_null(strstr(device_describe(all), "3 threads,"));
+    device_destroy(one);
+    device_destroy(all);
+    unsetenv("OMP_NUM_THREADS");
+}
+
+static void check_plain(struct device *dev)
+{
+    static const size_t counts[] = {1, 7, 65, 40001};
+
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        size_t count = counts[c], bytes = count * sizeof(float);
+        float *x = random_floats(dev, count, "x"), *y = poisoned_floats(dev, count);
+        double *want = reference(dev, count);
+
+        device_kernels(dev)->copy(dev, y, x, bytes);
+        expect_same("copy", y, x, bytes);
+        device_kernels(dev)->add(dev, DTYPE_F32, y, x, count);
+        for (size_t i = 0; i < count; i++)
+            want[i] = 2 * (double)x[i];
+        expect_close("add", y, want, count, 0);
+        device_kernels(dev)->zero(dev, y, bytes);
+        memset(want, 0, count * sizeof *want);
+        expect_close("zero", y, want, count, 0);
+    }
+}
+
+static void test_plain(void **state)
+{
+    (void)state;
+    each_device(check_plain);
+}
+
+static void test_measure_peak(void **state)
+{
+    struct device *dev = make_device("baseline", 1);
+
+    (void)state;
+    assert_true(device_measure_peak(dev) > 1e6);
+    assert_int_equal(device_bytes_peak(dev, MEMORY_DEVICE), 0);
+    finish_device(dev);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory),        cmocka_unit_test(test_more_memory_than_there_is),
+        cmocka_unit_test(test_failure_sticks), cmocka_unit_test(test_wrong_products),
+        cmocka_unit_test(test_wrong_devices), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_plain),         cmocka_unit_test(test_measure_peak),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

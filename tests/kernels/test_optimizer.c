@@ -1,0 +1,156 @@
+#include "tests/kernels/harness.h"
+
+#include <math.h>
+#include <string.h>
+
+/* AdamW and the sum of squares that clips its gradients. */
+
+#define STEPS 3
+
+static struct adamw hyper(int step)
+{
+    return (struct adamw){.grad_scale = 0.5f, .lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                          .weight_decay = 0.1f, .bias1 = 1 - powf(0.9f, step), .bias2 = 1 - powf(0.95f, step)};
+}
+
+static void plain_step(const struct adamw *op, double *p, double *m, double *v, const float *grad, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        double g = grad[i] * op->grad_scale;
+
+        m[i] = op->beta1 * m[i] + (1.0 - op->beta1) * g;
+        v[i] = op->beta2 * v[i] + (1.0 - op->beta2) * g * g;
+        p[i] -= op->lr * (m[i] / op->bias1 / (sqrt(v[i] / op->bias2) + op->eps) + op->weight_decay * p[i]);
+    }
+}
+
+static void check_count(struct device *dev, size_t count)
+{
+    float *param = random_floats(dev, count, "param"), *grad = random_floats(dev, count, "grad");
+    float *m = poisoned_floats(dev, count), *v = poisoned_floats(dev, count);
+    double *want = reference(dev, count), *want_m = reference(dev, count), *want_v = reference(dev, count);
+
+    for (size_t i = 0; i < count; i++)
+        want[i] = param[i];
+    memset(m, 0, count * sizeof *m);
+    memset(v, 0, count * sizeof *v);
+    for (int step = 1; step <= STEPS; step++) {
+        struct adamw op = hyper(step);
+
+        op.count = count;
+        op.param = param;
+        op.exp_avg = m;
+        op.exp_avg_sq = v;
+        op.grad = grad;
+        device_kernels(dev)->adamw(dev, &op);
+        plain_step(&op, want, want_m, want_v, grad, count);
+    }
+    expect_close("param", param, want, count, 1e-6);
+    expect_close("exp_avg", m, want_m, count, 1e-6);
+    expect_close("exp_avg_sq", v, want_v, count, 1e-6);
+}
+
+static void check_adamw(struct device *dev)
+{
+    static const size_t counts[] = {1, 7, 16, 65, 4096, 10007};
+
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        check_count(dev, counts[i]);
+}
+
+static void test_adamw(void **state)
+{
+    (void)state;
+    each_device(check_adamw);
+}
+
+/* A buffer updated whole, and in pieces cut anywhere, as ranks that share it would: the same bits. */
+static void check_position(struct device *dev)
+{
+    static const size_t cuts[] = {0, 1, 4, 21, 85, 341, 1000};
+    size_t count = 1000;
+    float *all[4], *piece[4];
+
+    for (int i = 0; i < 4; i++) {
+        all[i] = random_floats(dev, count, i ? "state" : "param");
+        for (size_t j = 0; i == 2 && j < count; j++)
+            all[i][j] = fabsf(all[i][j]);
+        piece[i] = poisoned_floats(dev, count);
+        memcpy(piece[i], all[i], count * sizeof(float));
+    }
+    for (size_t c = 0; c + 1 < sizeof cuts / sizeof *cuts; c++) {
+        struct adamw op = hyper(2);
+
+        op.count = cuts[c + 1] - cuts[c];
+        op.param = piece[0] + cuts[c];
+        op.exp_avg = piece[1] + cuts[c];
+        op.exp_avg_sq = piece[2] + cuts[c];
+        op.grad = piece[3] + cuts[c];
+        device_kernels(dev)->adamw(dev, &op);
+    }
+    {
+        struct adamw op = hyper(2);
+
+        op.count = count;
+        op.param = all[0];
+        op.exp_avg = all[1];
+        op.exp_avg_sq = all[2];
+        op.grad = all[3];
+        device_kernels(dev)->adamw(dev, &op);
+    }
+    for (int i = 0; i < 4; i++)
+        expect_same("pieces", piece[i], all[i], count * sizeof(float));
+}
+
+static void test_position(void **state)
+{
+    (void)state;
+    each_device(check_position);
+}
+
+static void check_squares(struct device *dev)
+{
+    static const size_t counts[] = {1, 15, 4095, 4096, 4097, 100003};
+
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        float *x = random_floats(dev, counts[c], "x");
+        double want = 0, result = NAN;
+
+        for (size_t i = 0; i < counts[c]; i++)
+            want += (double)x[i] * x[i];
+        device_kernels(dev)->sum_of_squares(dev, &result, x, counts[c]);
+        assert_true(fabs(result - want) <= 1e-12 * want);
+        x[counts[c] / 2] = NAN;
+        device_kernels(dev)->sum_of_squares(dev, &result, x, counts[c]);
+        assert_true(isnan(result));
+        x[counts[c] / 2] = INFINITY;
+        device_kernels(dev)->sum_of_squares(dev, &result, x, counts[c]);
+        assert_true(isinf(result));
+        x[counts[c] / 2] = 1e30f; /* whose square is beyond fp32 */
+        device_kernels(dev)->sum_of_squares(dev, &result, x, counts[c]);
+        assert_true(fabs(result - 1e60) <= 1e54);
+    }
+    {
+        double result = NAN;
+
+        device_kernels(dev)->sum_of_squares(dev, &result, NULL, 0);
+        assert_true(result == 0);
+    }
+}
+
+static void test_sum_of_squares(void **state)
+{
+    (void)state;
+    each_device(check_squares);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_position),
+        cmocka_unit_test(test_sum_of_squares),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

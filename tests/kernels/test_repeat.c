@@ -1,0 +1,182 @@
+#include "tests/kernels/harness.h"
+
+#include <math.h>
+#include <string.h>
+
+/*
+ * The same operation again, on buffers at other addresses: the same bits. And, for all but matmul, whose library decides,
+ * the same bits with 1 thread and with 2.
+ */
+
+#define ROWS  70
+#define BATCH 2
+#define SEQ   35
+#define HEADS 3
+#define SIZE  20
+#define D     (HEADS * SIZE)
+#define MOST  (ROWS * 3 * D)
+
+struct run {
+    float *out[4]; /* of the operation, MOST floats each, in one buffer */
+};
+
+typedef void operation(struct device *dev, int shift, struct run *run);
+
+/* Inputs lie `shift` floats into their buffers. */
+static float *input(struct device *dev, int shift, size_t count, const char *name)
+{
+    float *x = random_floats(dev, count, name), *y = poisoned_floats(dev, count + shift) + shift;
+
+    memcpy(y, x, count * sizeof *x);
+    return y;
+}
+
+static void do_matmul(struct device *dev, int shift, struct run *run)
+{
+    struct matmul op = {.m = ROWS, .n = 3 * D, .k = D, .epilogue = EPILOGUE_BIAS_GELU, .aux = run->out[1], .c = run->out[0],
+                        .a = input(dev, shift, ROWS * D, "a"), .b = input(dev, shift, 3 * D * D, "b"),
+                        .bias = input(dev, shift, 3 * D, "bias")};
+
+    device_kernels(dev)->matmul(dev, &op);
+}
+
+static void do_attention(struct device *dev, int shift, struct run *run)
+{
+    float *qkv = input(dev, shift, ROWS * 3 * D, "qkv"), *dout = input(dev, shift, ROWS * D, "dout");
+
+    device_kernels(dev)->attention_forward(dev, &(struct attention){BATCH, SEQ, HEADS, SIZE, true, DTYPE_F32, qkv, NULL,
+                                                                    run->out[0], run->out[1]});
+    device_kernels(dev)->attention_backward(
+        dev, &(struct attention_backward){BATCH, SEQ, HEADS, SIZE, true, DTYPE_F32, qkv, run->out[0], dout, run->out[1],
+                                          NULL, run->out[2]});
+}
+
+static void do_layernorm(struct device *dev, int shift, struct run *run)
+{
+    float *x = input(dev, shift, ROWS * D, "x"), *dy = input(dev, shift, ROWS * D, "dy");
+    float *gamma = input(dev, shift, D, "gamma"), *mean = run->out[3], *rstd = run->out[3] + ROWS;
+
+    device_kernels(dev)->layernorm_forward(dev, &(struct layernorm){.rows = ROWS, .cols = D, .x = x, .gamma = gamma,
+                                                                    .beta = gamma, .y = run->out[0], .mean = mean,
+                                                                    .rstd = rstd});
+    device_kernels(dev)->layernorm_backward(
+        dev, &(struct layernorm_backward){.rows = ROWS, .cols = D, .dy = dy, .sum = x, .gamma = gamma, .mean = mean,
+                                          .rstd = rstd, .dx = run->out[1], .dgamma = run->out[2], .dbeta = run->out[2] + D});
+    device_kernels(dev)->bias_backward(dev, DTYPE_F32, run->out[3] + 2 * ROWS, dy, ROWS, D);
+}
+
+static void do_cross_entropy(struct device *dev, int shift, struct run *run)
+{
+    int32_t targets[ROWS];
+    struct cross_entropy op = {.rows = ROWS, .vocab = D - 1, .stride = D, .targets = targets, .max = run->out[1],
+                               .sum = run->out[1] + ROWS, .target = run->out[2], .loss = run->out[3], .scale = 1,
+                               .logits = input(dev, shift, ROWS * D, "logits")};
+
+    for (int row = 0; row < ROWS; row++)
+        targets[row] = row % D - 1;
+    device_kernels(dev)->cross_entropy_stats(dev, &op);
+    device_kernels(dev)->cross_entropy_finish(dev, &op);
+    memcpy(run->out[0], op.logits, ROWS * D * sizeof(float));
+}
+
+static void do_embedding_backward(struct device *dev, int shift, struct run *run)
+{
+    int32_t tokens[ROWS];
+
+    for (int row = 0; row < ROWS; row++)
+        tokens[row] = row % 7;
+    memset(run->out[0], 0, 7 * D * sizeof(float));
+    device_kernels(dev)->embedding_backward(
+        dev, &(struct embedding_backward){.rows = ROWS, .seq = SEQ, .cols = D, .vocab = 7, .tokens = tokens,
+                                          .dx = input(dev, shift, ROWS * D, "dx"), .dwte = run->out[0], .dwpe = run->out[1]});
+}
+
+static void do_optimizer(struct device *dev, int shift, struct run *run)
+{
+    float *grad = input(dev, shift, MOST, "grad");
+    double sum;
+
+    for (int i = 0; i < 3; i++)
+        memset(run->out[i], 0, MOST * sizeof(float));
+    device_kernels(dev)->sum_of_squares(dev, &sum, grad, MOST);
+    memcpy(run->out[3], &sum, sizeof sum);
+    device_kernels(dev)->adamw(dev, &(struct adamw){.count = MOST, .param = run->out[0], .exp_avg = run->out[1],
+                                                    .exp_avg_sq = run->out[2], .grad = grad, .grad_scale = 0.1f, .lr = 1,
+                                                    .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .bias1 = 0.1f,
+                                                    .bias2 = 0.05f});
+}
+
+static void run_into(float *result, const char *isa, int threads, int shift, operation *op)
+{
+    struct device *dev = make_device(isa, threads);
+    struct run run;
+
+    for (int i = 0; i < 4; i++) {
+        run.out[i] = poisoned_floats(dev, MOST + shift) + shift;
+        memset(run.out[i], 0, MOST * sizeof(float));
+    }
+    op(dev, shift, &run);
+    for (int i = 0; i < 4; i++)
+        memcpy(result + i * MOST, run.out[i], MOST * sizeof(float));
+    finish_device(dev);
+}
+
+/* Whether something was computed at all: else equality would say nothing. */
+static void expect_content(const float *result)
+{
+    int nonzero = 0;
+
+    for (int i = 0; i < 4 * MOST; i++) {
+        assert_true(isfinite(result[i]));
+        nonzero += result[i] != 0;
+    }
+    assert_true(nonzero > 100);
+}
+
+static void check(operation *op, bool across_threads)
+{
+    static const char *const isas[] = {"baseline", "avx2", "avx512"};
+    static float first[4 * MOST], again[4 * MOST];
+
+    for (int isa = 0; isa < 3; isa++) {
+        struct device *dev = make_device(isas[isa], 1);
+
+        if (!dev)
+            continue;
+        finish_device(dev);
+        for (int threads = 1; threads <= 2; threads++) {
+            if (threads == 1 || !across_threads)
+                run_into(first, isas[isa], threads, 0, op);
+            expect_content(first);
+            for (int shift = 0; shift < 16; shift += 5) {
+                run_into(again, isas[isa], threads, shift, op);
+                expect_same(isas[isa], again, first, sizeof first);
+            }
+        }
+    }
+}
+
+#define TEST(name, across_threads)                                                                                     \
+    static void test_##name(void **state)                                                                              \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        check(do_##name, across_threads);                                                                              \
+    }
+
+TEST(matmul, false)
+TEST(attention, true)
+TEST(layernorm, true)
+TEST(cross_entropy, true)
+TEST(embedding_backward, true)
+TEST(optimizer, true)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_matmul),        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_layernorm),     cmocka_unit_test(test_cross_entropy),
+        cmocka_unit_test(test_embedding_backward), cmocka_unit_test(test_optimizer),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
