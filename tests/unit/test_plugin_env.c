@@ -110,7 +110,7 @@ static void keeps_what_the_user_set(void **state)
 
 static void takes_back_what_an_outer_srun_set(void **state)
 {
-    /* The outer step set RANK=1 and WORLD_SIZE=2; since then the user has changed WORLD_SIZE. The outer NODE_RANK was 11, not 1. */
+    /* The user has changed WORLD_SIZE since the outer step set it, and NODE_RANK, from 11. */
     size_t count = plan(&task, (const char *[]){"MUSTER_SET=RANK=1 WORLD_SIZE=2 NODE_RANK=11", "RANK=1", "WORLD_SIZE=3",
                                                 "NODE_RANK=1", NULL});
 
