@@ -85,15 +85,21 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
-/* 0 if the job file is good; its absolute path is in $MUSTER_JOB then, for the tasks. */
 static int check_job_file(struct error *err)
 {
-    char path[PATH_MAX];
     struct job job;
 
     if (job_load(&job, wish.file, NULL, 0, err) < 0)
         return -1;
     job_destroy(&job);
+    return 0;
+}
+
+/* The tasks' working directory may be another: they get the absolute path. */
+static int pass_job_file_on(struct error *err)
+{
+    char path[PATH_MAX];
+
     if (!realpath(wish.file, path) || setenv("MUSTER_JOB", path, 1) < 0)
         return error_errno(err, CODE_IO, "%s", wish.file);
     return 0;
@@ -112,13 +118,16 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
         return 0;
     if (!wish.file[0] && outer)
         snprintf(wish.file, sizeof wish.file, "%s", outer);
-    if (!wish.file[0] || check_job_file(&err) == 0)
+    if (!wish.file[0])
         return 0;
     if (context == S_CTX_ALLOCATOR) {
         /* The job may sit in the queue for days, and its file be mended meanwhile, or be in another directory. */
-        slurm_spank_log("muster: warning: %s; srun will refuse it like this", err.text);
+        if (check_job_file(&err) < 0)
+            slurm_spank_log("muster: warning: %s; srun will refuse it like this", err.text);
         return 0;
     }
+    if (check_job_file(&err) == 0 && pass_job_file_on(&err) == 0)
+        return 0;
     slurm_spank_log("muster: %s", err.text);
     /* SPANK has no way to choose srun's exit code. Nothing is allocated or launched as yet. */
     exit((int)err.code);

@@ -1,0 +1,61 @@
+# helpers.bash - what the cluster tests share. Sourced by `load helpers`; the file's sandbox lives from setup_file to
+# teardown_file.
+load ../helpers
+
+SANDBOX=$TOP/tests/cluster/sandbox
+PLUGIN=$BUILD/srun-plugin/.libs/spank_muster.so
+PATH=$PATH:/usr/sbin:/sbin
+
+need_slurm() {
+    local program
+    for program in slurmctld slurmd srun sbatch; do need "$program"; done
+}
+
+need_plugin() {
+    [ -f "$PLUGIN" ] || skip "spank_muster.so was not built: configure found no slurm/spank.h"
+    ! grep -q '^#define MUSTER_SANITIZED 1' "$BUILD/config.h" || skip "srun cannot load a sanitized plugin"
+}
+
+# sandbox_up NODES [ARGUMENT...]: this file's own Slurm; what its jobs need to know is in the environment afterwards.
+sandbox_up() {
+    local nodes=$1
+    shift
+    need_slurm
+    SANDBOX_DIR=$(mktemp -d "${BATS_FILE_TMPDIR}/sandbox.XXXXXX")
+    "$SANDBOX" start --dir "$SANDBOX_DIR" --nodes "$nodes" "$@"
+    eval "$("$SANDBOX" env --dir "$SANDBOX_DIR")"
+    export SANDBOX_DIR
+}
+
+sandbox_down() {
+    [ -z "${SANDBOX_DIR:-}" ] || "$SANDBOX" stop --dir "$SANDBOX_DIR"
+}
+
+# eventually SECONDS COMMAND...: run it until it succeeds, but not for longer.
+eventually() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$deadline" ] || { echo "not within its time: $*"; return 1; }
+        sleep 0.2
+    done
+}
+
+# step ARGUMENT...: srun, with a bound on its time.
+step() {
+    timeout -k 5 60 srun "$@"
+}
+
+all_idle() {
+    ! sinfo -h -N -o %T | grep -qv '^idle$'
+}
+
+# state JOB: RUNNING, PENDING, ...; empty when Slurm has forgotten the job.
+state() {
+    squeue -h -o %T -j "$1" 2>/dev/null
+}
+
+# live PATTERN: the command lines that match, without the dead that wait for somebody's wait().
+live() {
+    ps -eo stat=,pid=,args= | awk -v pattern="$1" '$1 !~ /^Z/ && index($0, pattern) && !/awk/'
+}

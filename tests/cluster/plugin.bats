@@ -1,0 +1,161 @@
+#!/usr/bin/env bats
+# srun --muster: every rank finds its variables, the user's stay, a broken job file costs nothing but a line.
+load helpers
+
+setup_file() {
+    need_plugin
+    sandbox_up 3 --plugin "$PLUGIN"
+}
+
+teardown_file() {
+    sandbox_down
+}
+
+setup() {
+    unset OMP_NUM_THREADS # ../helpers sets it, and what is set stays
+    cd "$BATS_TEST_TMPDIR" || return
+    cat >good.cfg <<CFG
+model = { preset = "gpt-tiny"; };
+data = { train = "train"; };
+CFG
+    printf 'model = {\n  preset = "gpt-tiny";\n  hiden = 3;\n};\ndata = { train = "train"; };\n' >bad.cfg
+}
+
+# The values of some variables in every rank, a line a rank, in the order of ranks.
+variables="RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT OMP_NUM_THREADS"
+variables+=" MUSTER_NODES MUSTER_JOB_ID MUSTER_RESTART_COUNT MUSTER_JOB"
+show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; done; echo"
+
+@test "every rank of two nodes and two tasks a node has its own place" {
+    step --muster=good.cfg -N2 --ntasks-per-node=2 sh -c "$show" | sort >ranks
+    cat ranks
+    [ "$(wc -l <ranks)" -eq 4 ]
+    [ "$(cut -d' ' -f1-5 ranks | tr '\n' ';')" = "0 4 0 2 0;1 4 1 2 0;2 4 0 2 1;3 4 1 2 1;" ]
+    [ "$(cut -d' ' -f6- ranks | sort -u | wc -l)" -eq 1 ]
+    read -r address port threads nodes job restarts file < <(cut -d' ' -f6- ranks)
+    [ "$address" = 127.0.0.1 ] # NodeAddr: the nodes' names, n1 and so on, do not resolve here
+    [ "$port" -ge 10000 ] && [ "$port" -lt 20000 ]
+    [ "$threads $nodes $restarts" = "1 2 0" ]
+    [ "$job" -gt 0 ]
+    [ "$file" = "$BATS_TEST_TMPDIR/good.cfg" ]
+}
+
+@test "ranks laid out cyclically are still where they say" {
+    run step --muster -N2 -n4 -m cyclic sh -c 'echo $RANK $SLURM_PROCID $NODE_RANK $SLURM_NODEID $LOCAL_RANK'
+    echo "$output"
+    [ "$(sort <<<"$output" | tr '\n' ';')" = "0 0 0 0 0;1 1 1 1 0;2 2 0 0 1;3 3 1 1 1;" ]
+}
+
+@test "what the user set stays" {
+    MASTER_PORT=29500 OMP_NUM_THREADS=7 MASTER_ADDR=me MUSTER_NODES=9 run step --muster -N2 --ntasks-per-node=1 \
+        sh -c 'echo $MASTER_PORT $OMP_NUM_THREADS $MASTER_ADDR $MUSTER_NODES $WORLD_SIZE'
+    echo "$output"
+    [ "$(sort -u <<<"$output")" = "29500 7 me 9 2" ]
+}
+
+@test "an srun inside a step gets its own variables, and still the user's" {
+    MASTER_PORT=29500 run step --muster -N2 --ntasks-per-node=1 sh -c \
+        'test $RANK = 1 ||
+         env -u SLURM_NTASKS_PER_NODE srun --overlap --muster -n4 sh -c "echo \$RANK/\$WORLD_SIZE \$MASTER_PORT"'
+    echo "$output"
+    [ "$(sort <<<"$output" | tr '\n' ';')" = "0/4 29500;1/4 29500;2/4 29500;3/4 29500;" ]
+}
+
+@test "threads follow srun's --cpus-per-task, not sbatch's, and else the ranks share the node" {
+    run step --muster -n1 sh -c 'echo $OMP_NUM_THREADS'
+    [ "$output" = 2 ]
+    run step --muster -n1 -c1 sh -c 'echo $OMP_NUM_THREADS'
+    [ "$output" = 1 ]
+    run step --muster -n1 -c2 sh -c 'echo $OMP_NUM_THREADS'
+    [ "$output" = 2 ]
+    timeout 60 sbatch -W -N1 -c2 -o out --wrap 'srun --muster -n2 sh -c "echo \$OMP_NUM_THREADS"'
+    [ "$(tr '\n' ' ' <out)" = "1 1 " ]
+}
+
+@test "two steps of a job have different ports" {
+    timeout 60 sbatch -W -N1 -o out --wrap \
+        'for i in 1 2 3; do srun --muster -n1 sh -c "echo \$MASTER_PORT"; done'
+    cat out
+    [ "$(wc -l <out)" -eq 3 ]
+    [ "$(sort -u out | wc -l)" -eq 3 ]
+}
+
+@test "without --muster nothing is set" {
+    run step -N2 --ntasks-per-node=1 sh -c "$show"
+    echo "$output"
+    [ "$(tr -s '\n' ' ' <<<"$output" | tr ' ' '\n' | sort -u | grep .)" = unset ]
+}
+
+@test "#SBATCH --muster reaches the steps of the job, not the batch script" {
+    cat >script <<SH
+#!/bin/sh
+#SBATCH --muster=good.cfg --nodes=2 --output=out
+echo "batch \${RANK-unset} \${MUSTER_JOB-unset}"
+srun --ntasks-per-node=1 sh -c 'echo rank \$RANK of \$WORLD_SIZE \$MUSTER_JOB'
+srun -n1 -N1 --muster sh -c 'echo again \$MUSTER_JOB'
+SH
+    timeout 60 sbatch -W script
+    cat out
+    [ "$(sort out | tr '\n' ';')" = "again $PWD/good.cfg;batch unset unset;\
+rank 0 of 2 $PWD/good.cfg;rank 1 of 2 $PWD/good.cfg;" ]
+}
+
+@test "a broken job file ends srun with 78 and one line, and no rank starts and no node suffers" {
+    run step --muster=bad.cfg -N2 touch started
+    echo "$output"
+    [ "$status" -eq 78 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ $output == "muster: bad.cfg:3: "*hiden* ]]
+    [ ! -e started ]
+    all_idle
+    run step --muster=missing.cfg true
+    [ "$status" -eq 78 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ $output == *missing.cfg* ]]
+}
+
+@test "sbatch warns of a broken job file and takes the job, whose srun ends with 78" {
+    run timeout 60 sbatch -W -N2 -o out --muster=bad.cfg --wrap 'srun touch started; exit $?'
+    echo "$output"
+    [ "$status" -eq 78 ]
+    [[ ${lines[0]} == "muster: warning: bad.cfg:3: "* ]]
+    [ "$(grep -c 'muster: bad.cfg:3: ' out)" -eq 1 ]
+    [ ! -e started ]
+    eventually 20 all_idle
+}
+
+@test "salloc passes the option on" {
+    run timeout 60 salloc -Q -N2 --muster=good.cfg srun --ntasks-per-node=1 sh -c 'echo $RANK $MUSTER_JOB'
+    echo "$output"
+    [ "$(sort <<<"$output" | tr '\n' ';')" = "0 $PWD/good.cfg;1 $PWD/good.cfg;" ]
+}
+
+@test "with --export=NONE, which drops what srun found out, the ranks still have their variables" {
+    run step --export=NONE --muster=good.cfg -N2 --ntasks-per-node=1 "$(command -v env)"
+    echo "$output"
+    [ "$(grep -c '^WORLD_SIZE=2$' <<<"$output")" -eq 2 ]
+    [ "$(grep -c '^MASTER_ADDR=n1$' <<<"$output")" -eq 2 ]
+    [ "$(grep -c "^MUSTER_JOB=$PWD/good.cfg\$" <<<"$output")" -eq 2 ]
+}
+
+@test "--muster-report prints one table, with every variable and who set it" {
+    OMP_NUM_THREADS=5 run step --muster=good.cfg --muster-report -N2 --ntasks-per-node=2 true
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ ${lines[0]} =~ ^muster:\ job\ [0-9]+\ step\ 0:\ 4\ ranks\ on\ 2\ nodes,\ rank\ 0\ at\ 127.0.0.1$ ]]
+    [ "$(grep -cE '^  n1 +0-1$' <<<"$output")" -eq 1 ]
+    [ "$(grep -cE '^  n2 +2-3$' <<<"$output")" -eq 1 ]
+    [ "$(grep -cE '^  OMP_NUM_THREADS +5 +user$' <<<"$output")" -eq 1 ]
+    [ "$(grep -cE '^  WORLD_SIZE +4 +muster: ' <<<"$output")" -eq 1 ]
+    # Whatever a rank gets, the table has.
+    step --muster=good.cfg -n1 env | grep -oE '^(MUSTER_[A-Z_]*|MASTER_[A-Z]*|[A-Z_]*RANK|[A-Z_]*WORLD_SIZE)=' |
+        grep -v '^PMI' >names
+    [ "$(wc -l <names)" -ge 12 ]
+    for name in $(tr -d = <names); do
+        [ "$(grep -cE "^  $name " <<<"$output")" -eq 1 ] || { echo "no line for $name"; return 1; }
+    done
+}
+
+@test "the nodes are all idle after all this" {
+    eventually 20 all_idle
+}

@@ -1,0 +1,34 @@
+#!/usr/bin/env bats
+# The plugin lives in other people's daemons: it shows them only what SPANK looks up, and wants only what they have.
+load helpers
+
+setup_file() {
+    need_plugin
+    need nm
+}
+
+@test "only SPANK's symbols are exported" {
+    run nm -D --defined-only --format=posix "$PLUGIN"
+    exported=$(cut -d' ' -f1 <<<"$output" | sort | tr '\n' ' ')
+    echo "$exported"
+    [ "$exported" = "plugin_name plugin_type plugin_version slurm_spank_init slurm_spank_init_post_opt \
+slurm_spank_local_user_init slurm_spank_task_init spank_plugin_version " ]
+}
+
+@test "every undefined symbol is on the list of what may be there" {
+    # Lazy binding hides a symbol that is missing until it is called, in slurmd, a year from now.
+    grep -v '^#' "$TOP/tests/cluster/plugin_symbols.allow" >"$BATS_TEST_TMPDIR/allow"
+    run nm -D --undefined-only "$PLUGIN"
+    [ "$(grep -c spank_get_item <<<"$output")" -eq 1 ]
+    unknown=$(awk '$1 == "U" && $2 !~ /@GLIBC_/ {print $2}' <<<"$output" | grep -vxEf "$BATS_TEST_TMPDIR/allow" || true)
+    echo "not on the list: $unknown"
+    [ -z "$unknown" ]
+}
+
+@test "it links no more than libconfig and the C library" {
+    run objdump -p "$PLUGIN"
+    [ "$status" -eq 0 ]
+    needed=$(awk '$1 == "NEEDED" {print $2}' <<<"$output" | grep -vE '^lib(c|m|config)\.so\.|^ld-linux' || true)
+    echo "also needs: $needed"
+    [ -z "$needed" ]
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env bats
+# etc/train.sbatch, as it is shipped: preempted, it comes back on the nodes that are left; a dead node does not end it.
+# In the place of muster-train stands a script with its manners: it notes where it runs, and on TERM it exits with 75.
+load helpers
+
+setup_file() {
+    need_plugin
+    sandbox_up 4 --plugin "$PLUGIN"
+    mkdir "$BATS_FILE_TMPDIR/bin"
+    cat >"$BATS_FILE_TMPDIR/bin/muster-train" <<'SH'
+#!/bin/sh
+echo "run $MUSTER_RESTART_COUNT: rank $RANK of $WORLD_SIZE, $MUSTER_NODES nodes, $SLURMD_NODENAME"
+trap 'echo "run $MUSTER_RESTART_COUNT: rank $RANK stops"; exit 75' TERM USR1
+while :; do sleep 0.2; done
+SH
+    chmod +x "$BATS_FILE_TMPDIR/bin/muster-train"
+    export PATH=$BATS_FILE_TMPDIR/bin:$PATH
+}
+
+teardown_file() {
+    sandbox_down
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return
+    printf 'model = { preset = "gpt-tiny"; };\ndata = { train = "train"; };\n' >gpt-125m.cfg
+    unset MUSTER_JOB
+    OUT=$BATS_TEST_TMPDIR/out
+    JOB=$(sbatch --parsable --output="$OUT" "$TOP/etc/train.sbatch")
+    eventually 30 ranks_of_run 0 4
+}
+
+teardown() {
+    cat "$OUT"
+    tail -n 20 "$SANDBOX_DIR/log/slurmctld.log"
+    scancel --user "$(id -un)"
+    eventually 30 all_idle
+}
+
+# True when N ranks of run R have said that they run, and that they are N on N nodes.
+ranks_of_run() {
+    [ "$(grep -cE "^run $1: rank [0-9]+ of $2, $2 nodes" "$OUT" 2>/dev/null)" -eq "$2" ]
+}
+
+nodes_of_run() {
+    sed -n "s/^run $1: rank .* nodes, //p" "$OUT" | sort | tr '\n' ' '
+}
+
+@test "preempted by an urgent job of two nodes, the job goes on with two ranks on the other two" {
+    [ "$(nodes_of_run 0)" = "n1 n2 n3 n4 " ]
+    local begun=$SECONDS
+    urgent=$(sbatch --parsable -p urgent -N2 -o /dev/null --wrap 'sleep 60')
+    eventually 45 ranks_of_run 1 2
+    echo "# restarted after $((SECONDS - begun)) s" >&3
+    [ "$(grep -c '^run 0: rank [0-9]* stops$' "$OUT")" -eq 4 ]
+    [ "$(state "$urgent")" = RUNNING ]
+    [ "$(nodes_of_run 1)" = "n3 n4 " ]
+    [ "$(scontrol show job "$JOB" | grep -o 'Restarts=[0-9]*')" = Restarts=1 ]
+
+    # And grows again once there is room: the urgent job gone, a requeue brings all four nodes back.
+    scancel "$urgent"
+    two_idle() { [ "$(sinfo -h -N -p batch -t idle | wc -l)" -eq 2 ]; }
+    eventually 20 two_idle
+    scontrol requeue "$JOB"
+    eventually 45 ranks_of_run 2 4
+}
+
+@test "a node that dies takes the run down, and Slurm requeues the job on the three that are left" {
+    local begun=$SECONDS
+    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+    eventually 90 ranks_of_run 1 3
+    echo "# restarted after $((SECONDS - begun)) s" >&3
+    [ "$(nodes_of_run 1)" = "n1 n3 n4 " ]
+    scancel "$JOB"
+    "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
+}
+
+@test "a run that ends with another code is not requeued" {
+    printf 'model = { presett = "gpt-tiny"; };\n' >gpt-125m.cfg
+    scontrol requeue "$JOB"
+    ended() { [ "$(scontrol show job "$JOB" | grep -o 'ExitCode=[0-9]*')" = ExitCode=78 ]; }
+    eventually 45 ended
+    grep -q '^muster: gpt-125m.cfg:1: ' "$OUT"
+    scontrol show job "$JOB" | grep -q JobState=FAILED
+}

@@ -1,0 +1,97 @@
+#!/usr/bin/env bats
+# The private Slurm itself: it comes up, side by side with another; nodes die and come back; nothing is left behind.
+load helpers
+
+setup_file() {
+    need_slurm
+}
+
+setup() {
+    DIR=$BATS_TEST_TMPDIR/sandbox
+}
+
+teardown() {
+    "$SANDBOX" stop --dir "$DIR"
+    "$SANDBOX" stop --dir "$DIR-2"
+}
+
+start() {
+    "$SANDBOX" start --dir "$1" --nodes "$2"
+    eval "$("$SANDBOX" env --dir "$1")"
+}
+
+# The processes of the sandbox in $1, asked of /proc and not of the sandbox: daemons by their log, tasks by SLURM_CONF.
+processes() {
+    {
+        grep -lzxF "SLURM_CONF=$1/etc/slurm.conf" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
+        find /proc/[0-9]*/fd -lname "$1/*" 2>/dev/null | cut -d/ -f3
+    } | sort -u
+}
+
+@test "a step runs on every node, each with its name and switch" {
+    start "$DIR" 4
+    run step -N4 --ntasks-per-node=1 sh -c 'echo $SLURMD_NODENAME $SLURM_TOPOLOGY_ADDR'
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(sort <<<"$output" | tr '\n' ' ')" = "n1 s0.s1.n1 n2 s0.s1.n2 n3 s0.s2.n3 n4 s0.s2.n4 " ]
+}
+
+@test "PMI2 starts ranks that know each other" {
+    need mpiexec.mpich
+    start "$DIR" 2
+    run step -N2 --ntasks-per-node=2 sh -c 'echo rank $PMI_RANK of $PMI_SIZE'
+    echo "$output"
+    [ "$(sort <<<"$output" | tr '\n' ' ')" = "rank 0 of 4 rank 1 of 4 rank 2 of 4 rank 3 of 4 " ]
+}
+
+@test "stop leaves no process, not of a job either" {
+    start "$DIR" 2
+    unset SLURM_CONF # ours would be found below
+    SLURM_CONF=$DIR/etc/slurm.conf sbatch -N2 -o /dev/null --wrap 'sleep 600 & srun --ntasks-per-node=1 sleep 600'
+    two_sleep() { [ "$(processes "$DIR" | xargs -I% cat /proc/%/comm 2>/dev/null | grep -c '^sleep$')" -eq 3 ]; }
+    eventually 20 two_sleep
+    "$SANDBOX" stop --dir "$DIR"
+    [ -z "$(processes "$DIR")" ]
+    [ -d "$DIR" ]
+    "$SANDBOX" stop --dir "$DIR" --purge
+    [ ! -e "$DIR" ]
+}
+
+@test "two sandboxes start at once and do not meet" {
+    "$SANDBOX" start --dir "$DIR" --nodes 2 &
+    "$SANDBOX" start --dir "$DIR-2" --nodes 3
+    wait $!
+    [ "$("$SANDBOX" status --dir "$DIR" | grep -c ' idle$')" -eq 2 ]
+    [ "$("$SANDBOX" status --dir "$DIR-2" | grep -c ' idle$')" -eq 3 ]
+    "$SANDBOX" stop --dir "$DIR"
+    [ "$("$SANDBOX" status --dir "$DIR-2" | grep -c ' idle$')" -eq 3 ]
+}
+
+@test "a killed node goes down with its tasks, alone, and comes back" {
+    start "$DIR" 2
+    step -N2 --ntasks-per-node=1 --no-kill sleep 600 &
+    local step=$!
+    running() { [ "$(live 'sleep 600' | wc -l)" -ge 2 ] && squeue -h -t R | grep -q .; }
+    eventually 20 running
+    "$SANDBOX" kill-node n2 --dir "$DIR"
+    run grep -slzx SLURMD_NODENAME=n2 $(processes "$DIR" | sed 's|.*|/proc/&/environ|')
+    echo "$output"
+    [ -z "$output" ]
+    is_down() { "$SANDBOX" status --dir "$DIR" | grep -q '^n2 down'; }
+    eventually 40 is_down
+    "$SANDBOX" status --dir "$DIR" | grep -Eq '^n1 (allocated|idle|mixed|completing)'
+    scancel --user "$(id -un)"
+    wait $step || true
+    "$SANDBOX" revive-node n2 --dir "$DIR"
+    "$SANDBOX" status --dir "$DIR" | grep -qx 'n2 idle'
+}
+
+@test "a sandbox that is up is not started twice, and a missing plugin is named" {
+    start "$DIR" 1
+    run "$SANDBOX" start --dir "$DIR"
+    [ "$status" -eq 64 ]
+    [[ $output == *"already up in $DIR"* ]]
+    run "$SANDBOX" start --dir "$DIR-2" --plugin /nowhere/spank_muster.so
+    [ "$status" -eq 64 ]
+    [[ $output == *"no plugin /nowhere/spank_muster.so"* ]]
+}

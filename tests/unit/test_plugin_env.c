@@ -1,0 +1,272 @@
+/* What a rank gets in its environment, and how --muster-report shows it: pure functions, no Slurm needed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "srun-plugin/env.h"
+#include "srun-plugin/report.h"
+
+/* An environment: "NAME=value" strings, ended by NULL. */
+static bool look_up(const char *name, char *value, size_t size, void *arg)
+{
+    size_t length = strlen(name);
+
+    for (const char *const *word = arg; *word; word++)
+        if (strncmp(*word, name, length) == 0 && (*word)[length] == '=')
+            return (size_t)snprintf(value, size, "%s", *word + length + 1) < size;
+    return false;
+}
+
+static struct env_entry entries[ENV_MAX];
+
+static size_t plan(const struct task *task, const char **environment)
+{
+    size_t count = env_plan(task, look_up, environment, entries);
+
+    assert_in_range(count, 1, ENV_MAX);
+    return count;
+}
+
+static const struct env_entry *entry(size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(entries[i].name, name) == 0)
+            return &entries[i];
+    return NULL;
+}
+
+static void expect(size_t count, const char *name, const char *value, enum env_source source)
+{
+    const struct env_entry *found = entry(count, name);
+
+    assert_non_null(found);
+    assert_string_equal(found->value, value);
+    assert_int_equal(found->source, source);
+}
+
+/* The last rank of two nodes with four ranks each. */
+static const struct task task = {
+    .job_id = 42,
+    .step_id = 3,
+    .nodes = 2,
+    .node = 1,
+    .ranks = 8,
+    .rank = 7,
+    .local_ranks = 4,
+    .local_rank = 3,
+    .cpus_per_task = 1,
+    .node_cpus = 32,
+    .bound_cpus = 32,
+    .head = "n1",
+    .job_file = "/home/me/gpt.cfg",
+};
+
+static void sets_everything_in_an_empty_environment(void **state)
+{
+    size_t count = plan(&task, (const char *[]){NULL});
+
+    (void)state;
+    expect(count, "RANK", "7", ENV_MUSTER);
+    expect(count, "WORLD_SIZE", "8", ENV_MUSTER);
+    expect(count, "LOCAL_RANK", "3", ENV_MUSTER);
+    expect(count, "LOCAL_WORLD_SIZE", "4", ENV_MUSTER);
+    expect(count, "NODE_RANK", "1", ENV_MUSTER);
+    expect(count, "MASTER_ADDR", "n1", ENV_MUSTER);
+    expect(count, "MASTER_PORT", "15337", ENV_MUSTER); /* 10000 + 42 * 127 + 3 */
+    expect(count, "OMP_NUM_THREADS", "8", ENV_MUSTER);
+    expect(count, "MUSTER_NODES", "2", ENV_MUSTER);
+    expect(count, "MUSTER_JOB_ID", "42", ENV_MUSTER);
+    expect(count, "MUSTER_RESTART_COUNT", "0", ENV_MUSTER);
+    expect(count, "MUSTER_JOB", "/home/me/gpt.cfg", ENV_MUSTER);
+}
+
+static void leaves_out_what_is_not_known(void **state)
+{
+    struct task bare = task;
+    size_t count;
+
+    (void)state;
+    bare.head = bare.job_file = NULL;
+    count = plan(&bare, (const char *[]){NULL});
+    assert_null(entry(count, "MASTER_ADDR"));
+    assert_null(entry(count, "MUSTER_JOB"));
+}
+
+static void keeps_what_the_user_set(void **state)
+{
+    size_t count = plan(&task, (const char *[]){"RANK=0", "MASTER_PORT=29500", "OMP_NUM_THREADS=", NULL});
+
+    (void)state;
+    expect(count, "RANK", "0", ENV_USER);
+    expect(count, "MASTER_PORT", "29500", ENV_USER);
+    expect(count, "OMP_NUM_THREADS", "", ENV_USER);
+    expect(count, "WORLD_SIZE", "8", ENV_MUSTER);
+}
+
+static void takes_back_what_an_outer_srun_set(void **state)
+{
+    /* The user has changed WORLD_SIZE since the outer step set it, and NODE_RANK, from 11. */
+    size_t count = plan(&task, (const char *[]){"MUSTER_SET=RANK=1 WORLD_SIZE=2 NODE_RANK=11", "RANK=1", "WORLD_SIZE=3",
+                                                "NODE_RANK=1", NULL});
+
+    (void)state;
+    expect(count, "RANK", "7", ENV_MUSTER);
+    expect(count, "WORLD_SIZE", "3", ENV_USER);
+    expect(count, "NODE_RANK", "1", ENV_USER);
+}
+
+static void an_inner_plan_undoes_all_of_an_outer_one(void **state)
+{
+    static char words[ENV_MAX][ENV_VALUE_SIZE + 64];
+    const char *environment[ENV_MAX + 2] = {"MASTER_PORT=29500"};
+    struct task inner = task;
+    size_t count = plan(&task, environment), used = 1;
+
+    (void)state;
+    for (size_t i = 0; i < count; i++) {
+        if (entries[i].source == ENV_USER)
+            continue;
+        snprintf(words[i], sizeof words[i], "%s=%s", entries[i].name, entries[i].value);
+        environment[used++] = words[i];
+    }
+    inner.rank = 5;
+    inner.step_id = 4;
+    inner.job_file = NULL; /* what the outer one left in MUSTER_JOB is not touched */
+    count = plan(&inner, environment);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(entries[i].source, strcmp(entries[i].name, "MASTER_PORT") == 0 ? ENV_USER : ENV_MUSTER);
+    expect(count, "RANK", "5", ENV_MUSTER);
+}
+
+static void threads_are_what_the_step_gives(void **state)
+{
+    static const struct {
+        uint32_t cpus_per_task, node_cpus, local_ranks, bound;
+        const char *asked, *threads;
+    } cases[] = {
+        {1, 32, 4, 32, NULL, "8"},                    /* nobody asked: the ranks share the node */
+        {1, 3, 4, 32, NULL, "1"},                     /* more ranks than CPUs */
+        {6, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "6"}, /* srun -c6 */
+        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "8"}, /* sbatch -c6, which srun does not inherit */
+        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=1", "1"}, /* srun -c1 means it */
+        {6, 32, 4, 2, "SLURM_CPUS_PER_TASK=6", "2"},  /* bound to less */
+        {0, 32, 4, 0, NULL, "8"},                     /* a Slurm that does not tell */
+        {1, 0, 0, 0, NULL, "1"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct task t = task;
+        size_t count;
+
+        t.cpus_per_task = cases[i].cpus_per_task;
+        t.node_cpus = cases[i].node_cpus;
+        t.local_ranks = cases[i].local_ranks;
+        t.bound_cpus = cases[i].bound;
+        count = plan(&t, (const char *[]){cases[i].asked, NULL});
+        expect(count, "OMP_NUM_THREADS", cases[i].threads, ENV_MUSTER);
+    }
+}
+
+static void counts_restarts(void **state)
+{
+    size_t count = plan(&task, (const char *[]){"SLURM_RESTART_COUNT=2", NULL});
+
+    (void)state;
+    expect(count, "MUSTER_RESTART_COUNT", "2", ENV_MUSTER);
+}
+
+static void ports_of_concurrent_steps_differ(void **state)
+{
+    (void)state;
+    for (uint32_t step = 0; step < 127; step++)
+        for (uint32_t job = 1; job < 20; job++) {
+            unsigned port = env_master_port(job, step);
+
+            assert_in_range(port, 10000, 19999);
+            assert_int_not_equal(port, env_master_port(job, step + 1));
+            assert_int_not_equal(port, env_master_port(job + 1, step));
+        }
+    assert_in_range(env_master_port(UINT32_MAX, UINT32_MAX), 10000, 19999);
+}
+
+static void writes_runs_of_ranks(void **state)
+{
+    static const uint32_t ranks[] = {0, 1, 2, 3, 8, 10, 11};
+    char text[64], small[12];
+
+    (void)state;
+    assert_string_equal(report_ranks(ranks, 7, text, sizeof text), "0-3,8,10-11");
+    assert_string_equal(report_ranks(ranks, 1, text, sizeof text), "0");
+    assert_string_equal(report_ranks(ranks, 0, text, sizeof text), "");
+    assert_string_equal(report_ranks(ranks, 7, small, sizeof small), "0-3,8...");
+}
+
+static char printed[32][1024];
+static size_t lines;
+
+static void keep_line(const char *line)
+{
+    snprintf(printed[lines++], sizeof printed[0], "%s", line);
+}
+
+static void reports_the_layout(void **state)
+{
+    uint32_t first[] = {0, 2}, second[] = {1, 3};
+    struct layout_node nodes[] = {{.name = "n1", .ranks = first, .count = 2},
+                                  {.name = "n12", .ranks = second, .count = 2}};
+    struct layout layout = {.job_id = 42, .step_id = 3, .ranks = 4, .nodes = nodes, .count = 2, .head = "10.0.0.1"};
+
+    (void)state;
+    lines = 0;
+    report_layout(&layout, keep_line);
+    assert_int_equal(lines, 4);
+    assert_string_equal(printed[0], "muster: job 42 step 3: 4 ranks on 2 nodes, rank 0 at 10.0.0.1");
+    assert_string_equal(printed[1], "  node  ranks");
+    assert_string_equal(printed[2], "  n1    0,2");
+    assert_string_equal(printed[3], "  n12   1,3");
+}
+
+static void reports_every_variable_in_columns(void **state)
+{
+    const char *environment[] = {"MASTER_PORT=29500", NULL};
+    size_t count = plan(&task, environment);
+    size_t column;
+
+    (void)state;
+    lines = 0;
+    report_env(&task, entries, count, keep_line);
+    assert_int_equal(lines, count + 2);
+    assert_string_equal(printed[0], "muster: the environment of rank 7");
+    column = (size_t)(strstr(printed[1], "source") - printed[1]);
+    for (size_t i = 0; i < count; i++) {
+        assert_memory_equal(printed[i + 2] + 2, entries[i].name, strlen(entries[i].name));
+        assert_non_null(strstr(printed[i + 2], entries[i].value));
+        if (strlen(entries[i].value) <= 32)
+            assert_memory_equal(printed[i + 2] + column, entries[i].source == ENV_USER ? "user" : "must", 4);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sets_everything_in_an_empty_environment),
+        cmocka_unit_test(leaves_out_what_is_not_known),
+        cmocka_unit_test(keeps_what_the_user_set),
+        cmocka_unit_test(takes_back_what_an_outer_srun_set),
+        cmocka_unit_test(an_inner_plan_undoes_all_of_an_outer_one),
+        cmocka_unit_test(threads_are_what_the_step_gives),
+        cmocka_unit_test(counts_restarts),
+        cmocka_unit_test(ports_of_concurrent_steps_differ),
+        cmocka_unit_test(writes_runs_of_ranks),
+        cmocka_unit_test(reports_the_layout),
+        cmocka_unit_test(reports_every_variable_in_columns),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
