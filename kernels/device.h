@@ -34,7 +34,8 @@ struct device {
 };
 
 /* The first failure sticks; what follows it is most often its consequence. */
-void device_fail(struct device *dev, enum exit_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void device_fail(struct device *dev, enum exit_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Every operation asks this first: false when the device has failed before, or (and then it fails now) for a type that
  * the operation `name` has no code for. */

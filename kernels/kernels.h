@@ -32,7 +32,10 @@ struct kernels;
 
 /* ---- the device ------------------------------------------------------------------------------------------------- */
 
-/* kind: "cpu". threads: 0 takes OMP_NUM_THREADS or the cores that this process may use. */
+/*
+ * kind: "cpu". threads: 0 takes OMP_NUM_THREADS or the cores that this process may use. The environment's
+ * MUSTER_ISA=baseline|avx2|avx512 takes a lesser instruction set than the processor has, for tests.
+ */
 struct device *device_create(const char *kind, int threads, struct error *err);
 void device_destroy(struct device *dev);
 const struct kernels *device_kernels(const struct device *dev);
@@ -111,7 +114,8 @@ struct layernorm_backward {
  * heads x head_size. out [batch*seq, heads*head_size]. Computed in tiles with an online softmax (FlashAttention, arXiv
  * 2205.14135): no seq x seq matrix is ever stored. lse [batch, heads, seq] fp32, the log-sum-exp of each row of scores,
  * is kept for the backward pass, which recomputes the probabilities. Scale is 1/sqrt(head_size).
- * lengths [batch]: keys at and after lengths[b] are masked (padding); NULL means all are seq.
+ * lengths [batch]: keys at and after lengths[b] are masked (padding); NULL means all are seq. With length 0 there is
+ * nothing to attend to: out is 0, lse minus infinity, and the gradients are 0.
  */
 struct attention {
     int batch, seq, heads, head_size;

@@ -2,9 +2,9 @@
 
 #include <time.h>
 
-#define SIDE 2048          /* of the square product that is timed: large enough to hide every overhead */
+#define SIDE            2048 /* of the square product that is timed: large enough to hide every overhead */
 #define MEASURE_SECONDS 0.3
-#define MEASURE_REPEATS 2  /* at least, after one to warm up */
+#define MEASURE_REPEATS 2 /* at least, after one to warm up */
 
 static double now(void)
 {

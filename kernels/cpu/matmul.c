@@ -22,13 +22,17 @@ static bool valid(struct device *dev, const struct matmul *op)
     bool needs_aux = op->epilogue == EPILOGUE_BIAS_GELU || op->epilogue == EPILOGUE_DGELU;
 
     if (op->m < 0 || op->n < 0 || op->k < 1)
-        device_fail(dev, CODE_INTERNAL, "cpu: matmul: m = %d, n = %d, k = %d; m and n must not be negative, k must be 1 or more", op->m,
+        device_fail(dev, CODE_INTERNAL,
+                    "cpu: matmul: m = %d, n = %d, k = %d; m and n must not be negative, k must be 1 or more", op->m,
                     op->n, op->k);
-    else if (op->lda < (op->transpose_a ? op->m : op->k) || op->ldb < (op->transpose_b ? op->k : op->n) || op->ldc < op->n)
-        device_fail(dev, CODE_INTERNAL, "cpu: matmul: lda = %d, ldb = %d, ldc = %d are too small for m = %d, n = %d, k = %d",
-                    op->lda, op->ldb, op->ldc, op->m, op->n, op->k);
+    else if (op->lda < (op->transpose_a ? op->m : op->k) || op->ldb < (op->transpose_b ? op->k : op->n) ||
+             op->ldc < op->n)
+        device_fail(dev, CODE_INTERNAL,
+                    "cpu: matmul: lda = %d, ldb = %d, ldc = %d are too small for m = %d, n = %d, k = %d", op->lda,
+                    op->ldb, op->ldc, op->m, op->n, op->k);
     else if ((needs_bias && !op->bias) || (needs_aux && !op->aux))
-        device_fail(dev, CODE_INTERNAL, "cpu: matmul: the epilogue needs %s, which is NULL", needs_bias && !op->bias ? "bias" : "aux");
+        device_fail(dev, CODE_INTERNAL, "cpu: matmul: the epilogue needs %s, which is NULL",
+                    needs_bias && !op->bias ? "bias" : "aux");
     else
         return true;
     return false;
@@ -75,8 +79,8 @@ static void dgelu(struct device *dev, const struct matmul *panel)
     product(dev, &plain);
     device_cpu(dev)->vector->gelu_backward(dev, plain.c, plain.ldc, panel->aux, panel->m, panel->n);
     for (int row = 0; beside && row < panel->m; row++)
-        dev->kernels.add(dev, panel->dtype, (float *)panel->c + (size_t)row * panel->ldc, beside + (size_t)row * panel->n,
-                         panel->n);
+        dev->kernels.add(dev, panel->dtype, (float *)panel->c + (size_t)row * panel->ldc,
+                         beside + (size_t)row * panel->n, panel->n);
 }
 
 void cpu_matmul(struct device *dev, const struct matmul *given)

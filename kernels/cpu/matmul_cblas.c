@@ -60,6 +60,6 @@ void product(struct device *dev, const struct matmul *op)
     if (op->bias)
         prepare(dev, op);
     cblas_sgemm(CblasRowMajor, op->transpose_a ? CblasTrans : CblasNoTrans, op->transpose_b ? CblasTrans : CblasNoTrans,
-                op->m, op->n, op->k, 1.0f, op->a, op->lda, op->b, op->ldb, op->bias || op->accumulate ? 1.0f : 0.0f, op->c,
-                op->ldc);
+                op->m, op->n, op->k, 1.0f, op->a, op->lda, op->b, op->ldb, op->bias || op->accumulate ? 1.0f : 0.0f,
+                op->c, op->ldc);
 }

@@ -33,8 +33,8 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, c
     return dnnl_matmul_primitive_desc_create(pd, engine, md[0], md[1], bias ? md[2] : NULL, md[3], attr);
 }
 
-#define LAYOUT_HANDLE(md)     (md)
-#define APPEND_SUM(post_ops)  dnnl_post_ops_append_sum(post_ops, 1.0f, 0, dnnl_f32)
+#define LAYOUT_HANDLE(md)    (md)
+#define APPEND_SUM(post_ops) dnnl_post_ops_append_sum(post_ops, 1.0f, 0, dnnl_f32)
 #else
 typedef dnnl_memory_desc_t layout;
 
@@ -58,8 +58,8 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, c
     return status == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL) : status;
 }
 
-#define LAYOUT_HANDLE(md)     (&(md))
-#define APPEND_SUM(post_ops)  dnnl_post_ops_append_sum(post_ops, 1.0f)
+#define LAYOUT_HANDLE(md)    (&(md))
+#define APPEND_SUM(post_ops) dnnl_post_ops_append_sum(post_ops, 1.0f)
 #endif
 
 /* All that the generated code depends on. Compared as bytes: no padding. */
@@ -137,9 +137,11 @@ static dnnl_status_t make_layouts(const struct key *key, layout md[OPERANDS])
 {
     dnnl_status_t status;
 
-    status = layout_init(&md[OPERAND_A], key->m, key->k, key->transpose_a ? 1 : key->lda, key->transpose_a ? key->lda : 1);
+    status =
+        layout_init(&md[OPERAND_A], key->m, key->k, key->transpose_a ? 1 : key->lda, key->transpose_a ? key->lda : 1);
     if (status == dnnl_success)
-        status = layout_init(&md[OPERAND_B], key->k, key->n, key->transpose_b ? 1 : key->ldb, key->transpose_b ? key->ldb : 1);
+        status = layout_init(&md[OPERAND_B], key->k, key->n, key->transpose_b ? 1 : key->ldb,
+                             key->transpose_b ? key->ldb : 1);
     if (status == dnnl_success)
         status = layout_init(&md[OPERAND_BIAS], 1, key->n, key->n, 1);
     if (status == dnnl_success)
@@ -236,7 +238,7 @@ static dnnl_status_t execute(struct product_library *lib, struct slot *slot, con
 void product(struct device *dev, const struct matmul *op)
 {
     struct product_library *lib = device_cpu(dev)->library;
-    struct key key = {op->m,   op->n,   op->k,           op->lda,         op->ldb,
+    struct key key = {op->m,   op->n,           op->k,           op->lda,        op->ldb,
                       op->ldc, op->transpose_a, op->transpose_b, op->accumulate, op->bias != NULL};
     struct slot *slot;
     dnnl_status_t status;
@@ -250,6 +252,6 @@ void product(struct device *dev, const struct matmul *op)
         status = execute(lib, slot, op);
     }
     if (status != dnnl_success)
-        device_fail(dev, CODE_INTERNAL, "cpu: matmul of %d x %d x %d: oneDNN failed with status %d", op->m, op->n, op->k,
-                    (int)status);
+        device_fail(dev, CODE_INTERNAL, "cpu: matmul of %d x %d x %d: oneDNN failed with status %d", op->m, op->n,
+                    op->k, (int)status);
 }

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define HUGE_PAGE ((size_t)2 << 20)
+#define HUGE_PAGE      ((size_t)2 << 20)
 #define PARALLEL_BYTES ((size_t)1 << 16) /* below this, waking the other threads costs more than they save */
 
 /* Lies in the 64 bytes before what the caller gets, and keeps the alignment. */
@@ -20,8 +20,8 @@ static int check_size(enum memory space, size_t bytes, struct error *err)
 
     if ((double)bytes <= machine)
         return 0;
-    return error_set(err, CODE_IO, "%.1f GiB of %s memory wanted, but this machine has %.1f GiB", (double)bytes / 0x1p30,
-                     space == MEMORY_HOST ? "host" : "device", machine / 0x1p30);
+    return error_set(err, CODE_IO, "%.1f GiB of %s memory wanted, but this machine has %.1f GiB",
+                     (double)bytes / 0x1p30, space == MEMORY_HOST ? "host" : "device", machine / 0x1p30);
 }
 
 void *cpu_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err)
@@ -34,7 +34,8 @@ void *cpu_alloc(struct device *dev, enum memory space, size_t bytes, struct erro
         return NULL;
     header = aligned_alloc(align, (total + align - 1) / align * align);
     if (!header) {
-        error_errno(err, CODE_IO, "%.1f MiB of %s memory", (double)bytes / 0x1p20, space == MEMORY_HOST ? "host" : "device");
+        error_errno(err, CODE_IO, "%.1f MiB of %s memory", (double)bytes / 0x1p20,
+                    space == MEMORY_HOST ? "host" : "device");
         return NULL;
     }
     if (align == HUGE_PAGE)

@@ -26,7 +26,8 @@ struct device *make_device(const char *isa, int threads);
 /* Checks what each_device promises, and frees the buffers and the device. */
 void finish_device(struct device *dev);
 
-/* In the device's memory. Normal deviates; NaN (outputs start so, to show that they are written); or NaN beside zeros. */
+/* In the device's memory. Normal deviates; NaN (outputs start so, to show that they are written); or NaN beside zeros.
+ */
 float *random_floats(struct device *dev, size_t count, const char *name);
 float *poisoned_floats(struct device *dev, size_t count);
 int32_t *int_buffer(struct device *dev, size_t count);

@@ -118,8 +118,8 @@ static size_t out_count(struct shape s)
     return (size_t)s.batch * s.seq * s.heads * s.head_size;
 }
 
-static struct plain make_plain(struct device *dev, struct shape s, bool causal, const int32_t *lengths, const float *qkv,
-                               const float *dout)
+static struct plain make_plain(struct device *dev, struct shape s, bool causal, const int32_t *lengths,
+                               const float *qkv, const float *dout)
 {
     size_t count = out_count(s);
     struct plain x = {
@@ -180,13 +180,13 @@ static void check_shape(struct device *dev, struct shape s, bool causal, const i
     x = make_plain(dev, s, causal, lengths, qkv, dout);
     forward(&x);
     backward(&x);
-    device_kernels(dev)->attention_forward(dev, &(struct attention){s.batch, s.seq, s.heads, s.head_size, causal,
-                                                                    DTYPE_F32, qkv, lengths, out, lse});
+    device_kernels(dev)->attention_forward(
+        dev, &(struct attention){s.batch, s.seq, s.heads, s.head_size, causal, DTYPE_F32, qkv, lengths, out, lse});
     expect_close("out", out, x.out, count, 1e-5 * spread * spread);
     compare_lse(&x, lse);
-    device_kernels(dev)->attention_backward(
-        dev, &(struct attention_backward){s.batch, s.seq, s.heads, s.head_size, causal, DTYPE_F32, qkv, out, dout, lse,
-                                          lengths, dqkv});
+    device_kernels(dev)->attention_backward(dev, &(struct attention_backward){s.batch, s.seq, s.heads, s.head_size,
+                                                                              causal, DTYPE_F32, qkv, out, dout, lse,
+                                                                              lengths, dqkv});
     expect_close("dqkv", dqkv, x.dqkv, 3 * count, 2e-5 * spread * spread);
     if (s.seq <= 5 && spread == 1)
         compare_differences(&x, dqkv);

@@ -26,8 +26,15 @@ static struct row_buffers make_rows(struct device *dev, int rows)
 
 static struct cross_entropy make_op(struct shape s, const int32_t *targets, float *logits, struct row_buffers r)
 {
-    return (struct cross_entropy){.rows = s.rows, .vocab = s.vocab, .stride = s.stride, .targets = targets,
-                                  .logits = logits, .max = r.max, .sum = r.sum, .target = r.target, .loss = r.loss,
+    return (struct cross_entropy){.rows = s.rows,
+                                  .vocab = s.vocab,
+                                  .stride = s.stride,
+                                  .targets = targets,
+                                  .logits = logits,
+                                  .max = r.max,
+                                  .sum = r.sum,
+                                  .target = r.target,
+                                  .loss = r.loss,
                                   .scale = SCALE};
 }
 

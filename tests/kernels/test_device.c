@@ -176,10 +176,10 @@ static void test_measure_peak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),        cmocka_unit_test(test_more_memory_than_there_is),
+        cmocka_unit_test(test_memory),         cmocka_unit_test(test_more_memory_than_there_is),
         cmocka_unit_test(test_failure_sticks), cmocka_unit_test(test_wrong_products),
-        cmocka_unit_test(test_wrong_devices), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_plain),         cmocka_unit_test(test_measure_peak),
+        cmocka_unit_test(test_wrong_devices),  cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_plain),          cmocka_unit_test(test_measure_peak),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,10 +134,17 @@ static void check_backward(struct device *dev, const struct plain *p, const stru
 
     for (size_t i = 0; i < count; i++)
         want[i] += p->dx[i];
-    device_kernels(dev)->layernorm_backward(
-        dev, &(struct layernorm_backward){.rows = p->rows, .cols = p->cols, .dy = dy, .sum = sum, .gamma = forward->gamma,
-                                          .dresidual = around ? dx : NULL, .mean = forward->mean, .rstd = forward->rstd,
-                                          .dx = dx, .dgamma = dgamma, .dbeta = dbeta});
+    device_kernels(dev)->layernorm_backward(dev, &(struct layernorm_backward){.rows = p->rows,
+                                                                              .cols = p->cols,
+                                                                              .dy = dy,
+                                                                              .sum = sum,
+                                                                              .gamma = forward->gamma,
+                                                                              .dresidual = around ? dx : NULL,
+                                                                              .mean = forward->mean,
+                                                                              .rstd = forward->rstd,
+                                                                              .dx = dx,
+                                                                              .dgamma = dgamma,
+                                                                              .dbeta = dbeta});
     if (p->cols > 1) { /* one column: all gradients of x are 0 but for rounding */
         expect_close("dx", dx, want, count, 1e-5);
         expect_close("dgamma", dgamma, p->dgamma, p->cols, 2e-5);
@@ -154,8 +161,16 @@ static void check_shape(struct device *dev, int rows, int cols, bool residual)
     float *gamma = random_floats(dev, cols, "gamma"), *beta = random_floats(dev, cols, "beta");
     float *sum = poisoned_floats(dev, count), *y = poisoned_floats(dev, count);
     float *mean = poisoned_floats(dev, rows), *rstd = poisoned_floats(dev, rows);
-    struct layernorm op = {.rows = rows, .cols = cols, .x = x, .residual = residual ? r : NULL, .gamma = gamma,
-                           .beta = beta, .sum = residual ? sum : NULL, .y = y, .mean = mean, .rstd = rstd};
+    struct layernorm op = {.rows = rows,
+                           .cols = cols,
+                           .x = x,
+                           .residual = residual ? r : NULL,
+                           .gamma = gamma,
+                           .beta = beta,
+                           .sum = residual ? sum : NULL,
+                           .y = y,
+                           .mean = mean,
+                           .rstd = rstd};
     struct plain p;
 
     device_kernels(dev)->layernorm_forward(dev, &op);

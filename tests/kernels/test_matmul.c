@@ -214,8 +214,8 @@ static void test_many_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),     cmocka_unit_test(test_bias),     cmocka_unit_test(test_bias_gelu),
-        cmocka_unit_test(test_dgelu),    cmocka_unit_test(test_extremes), cmocka_unit_test(test_many_shapes),
+        cmocka_unit_test(test_none),  cmocka_unit_test(test_bias),     cmocka_unit_test(test_bias_gelu),
+        cmocka_unit_test(test_dgelu), cmocka_unit_test(test_extremes), cmocka_unit_test(test_many_shapes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

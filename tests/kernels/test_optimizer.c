@@ -9,8 +9,14 @@
 
 static struct adamw hyper(int step)
 {
-    return (struct adamw){.grad_scale = 0.5f, .lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                          .weight_decay = 0.1f, .bias1 = 1 - powf(0.9f, step), .bias2 = 1 - powf(0.95f, step)};
+    return (struct adamw){.grad_scale = 0.5f,
+                          .lr = 1e-2f,
+                          .beta1 = 0.9f,
+                          .beta2 = 0.95f,
+                          .eps = 1e-8f,
+                          .weight_decay = 0.1f,
+                          .bias1 = 1 - powf(0.9f, step),
+                          .bias2 = 1 - powf(0.95f, step)};
 }
 
 static void plain_step(const struct adamw *op, double *p, double *m, double *v, const float *grad, size_t count)

@@ -47,10 +47,11 @@ static void mask_diagonal(struct key_tile tile, float *s)
         }
 }
 
-void ISA(attention_scores)(const struct head *head, const float *q_transposed, int vectors,
-                           struct key_tile tile, float *s)
+void ISA(attention_scores)(const struct head *head, const float *q_transposed, int vectors, struct key_tile tile,
+                           float *s)
 {
-    ISA(tile_product)(&(struct tile_product){
+    ISA(tile_product)
+    (&(struct tile_product){
         .m = tile.count,
         .vectors = vectors - tile.lane / LANES,
         .k = head->size,

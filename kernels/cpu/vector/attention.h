@@ -1,9 +1,9 @@
 /*
  * attention.h - what forward and backward attention share: how the square of queries and keys is cut into tiles.
  *
- * Scores are computed transposed, keys x queries, so that the lanes of a vector are queries. Then the maximum and the sum
- * over keys that softmax wants run from vector to vector and never across lanes, and of the operands only the queries'
- * have to be transposed: once a tile of queries, not once a pair of tiles.
+ * Scores are computed transposed, keys x queries, so that the lanes of a vector are queries. Then the maximum and the
+ * sum over keys that softmax wants run from vector to vector and never across lanes, and of the operands only the
+ * queries' have to be transposed: once a tile of queries, not once a pair of tiles.
  *
  * Scores are kept in units of log2 (the queries are scaled by log2(e) / sqrt(head_size)): p = 2^(s - m).
  */
@@ -37,12 +37,13 @@ struct key_tile {
     bool diagonal; /* queries [lane, lane + DIAGONAL_KEYS) see some of them */
 };
 
-/* The tile that begins at key `first`, for the tile of queries [query, query + queries). count is 0 when there is none. */
+/* The tile that begins at key `first`, for the tile of queries [query, query + queries). count is 0 when there is none.
+ */
 struct key_tile ISA(attention_key_tile)(const struct head *head, int query, int queries, int first);
 
 /* s[keys, queries] = scores, from the transposed, scaled queries; masked ones are -FLT_MAX. */
-void ISA(attention_scores)(const struct head *head, const float *q_transposed, int vectors,
-                           struct key_tile tile, float *s);
+void ISA(attention_scores)(const struct head *head, const float *q_transposed, int vectors, struct key_tile tile,
+                           float *s);
 
 /* to[size][QUERIES] = scale * rows of `from`, transposed; the queries from `rows` on are 0. */
 void ISA(attention_transpose)(float *to, const float *from, ptrdiff_t stride, int rows, int size, float scale);

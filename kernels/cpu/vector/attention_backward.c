@@ -121,7 +121,8 @@ static void scores_backward(struct work *w, int vectors, struct key_tile tile)
 static void add_over_queries(const struct head *head, float *sum, const float *x, const float *rows, int queries,
                              struct key_tile tile)
 {
-    ISA(tile_product)(&(struct tile_product){
+    ISA(tile_product)
+    (&(struct tile_product){
         .m = tile.count,
         .vectors = head->padded / LANES,
         .k = queries - tile.lane,
@@ -141,7 +142,9 @@ static void visit_keys(const struct head *head, struct work *w, int queries, str
     int vectors = (queries + LANES - 1) / LANES;
 
     ISA(attention_scores)(head, w->q_transposed, vectors, tile, w->p);
-    ISA(tile_product)(&(struct tile_product){ /* dP^T = V dout^T */
+    ISA(tile_product)
+    (&(struct tile_product){
+        /* dP^T = V dout^T */
         .m = tile.count,
         .vectors = vectors - tile.lane / LANES,
         .k = head->size,
@@ -156,7 +159,9 @@ static void visit_keys(const struct head *head, struct work *w, int queries, str
     scores_backward(w, vectors, tile);
     add_over_queries(head, w->dv, w->p, w->dout, queries, tile);
     add_over_queries(head, w->dk, w->ds, w->q, queries, tile);
-    ISA(tile_product)(&(struct tile_product){ /* dQ += dS K */
+    ISA(tile_product)
+    (&(struct tile_product){
+        /* dQ += dS K */
         .m = queries - tile.lane,
         .vectors = head->padded / LANES,
         .k = tile.count,

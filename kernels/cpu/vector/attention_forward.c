@@ -5,14 +5,14 @@
 #include <omp.h>
 
 /*
- * FlashAttention-2's forward pass (Dao, arXiv 2307.08691, algorithm 1): a tile of queries meets every tile of keys once,
- * keeping for each query the highest score so far, the sum of 2^(score - highest), and the output before its division
- * by that sum.
+ * FlashAttention-2's forward pass (Dao, arXiv 2307.08691, algorithm 1): a tile of queries meets every tile of keys
+ * once, keeping for each query the highest score so far, the sum of 2^(score - highest), and the output before its
+ * division by that sum.
  */
 struct work {
-    float *q;              /* [size][QUERIES], scaled */
-    float *out;            /* [size][QUERIES] */
-    float *p;              /* [KEYS][QUERIES]: scores, then probabilities */
+    float *q;   /* [size][QUERIES], scaled */
+    float *out; /* [size][QUERIES] */
+    float *p;   /* [KEYS][QUERIES]: scores, then probabilities */
     float highest[QUERIES];
     float sum[QUERIES];
 };
@@ -76,7 +76,9 @@ static void visit_keys(const struct head *head, struct work *w, int vectors, str
     ISA(attention_scores)(head, w->q, vectors, tile, w->p);
     for (int lane = tile.lane; lane < vectors * LANES; lane += LANES)
         rescale(w->out + lane, head->size, softmax_update(w, lane, tile.count));
-    ISA(tile_product)(&(struct tile_product){ /* out^T += V^T P^T */
+    ISA(tile_product)
+    (&(struct tile_product){
+        /* out^T += V^T P^T */
         .m = head->size,
         .vectors = vectors - tile.lane / LANES,
         .k = tile.count,
@@ -106,8 +108,8 @@ static void query_tile(const struct head *head, struct work *w, int query, int q
     int vectors = (queries + LANES - 1) / LANES;
     struct key_tile tile;
 
-    ISA(attention_transpose)(w->q, head->q + query * head->stride, head->stride, queries, head->size,
-                             head->scale * LOG2_E);
+    ISA(attention_transpose)
+    (w->q, head->q + query * head->stride, head->stride, queries, head->size, head->scale * LOG2_E);
     memset(w->out, 0, (size_t)head->size * QUERIES * sizeof(float));
     for (int i = 0; i < QUERIES; i++) {
         w->highest[i] = -FLT_MAX;
@@ -147,7 +149,8 @@ void ISA(attention_forward)(struct device *dev, const struct attention *op)
     scratch = cpu_scratch_parts(dev, dev->threads, work_floats(op->head_size), &stride);
     if (!scratch)
         return;
-    /* Tiles do not depend on each other, so any thread may take any; the longest (the last, when causal) go first. */
+        /* Tiles do not depend on each other, so any thread may take any; the longest (the last, when causal) go first.
+         */
 #pragma omp parallel for num_threads(dev->threads) schedule(dynamic)
     for (int i = 0; i < pairs * tiles; i++)
         one_tile(op, scratch + omp_get_thread_num() * stride, i / tiles, (tiles - 1 - i % tiles) * QUERIES);

@@ -13,8 +13,8 @@ void ISA(add_partial_sums)(struct device *dev, float *sum, const float *partial,
     }
 }
 
-/* sum[n] = the rows of x. A strip of four vectors a row stays in registers while the rows go by, four at a time, so that
- * several cache lines are on their way at once. */
+/* sum[n] = the rows of x. A strip of four vectors a row stays in registers while the rows go by, four at a time, so
+ * that several cache lines are on their way at once. */
 static void sum_rows(float *sum, const float *x, int rows, size_t n)
 {
     size_t i = 0;

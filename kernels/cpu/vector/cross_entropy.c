@@ -2,7 +2,8 @@
 
 #include <math.h>
 
-#define BLOCK 2048 /* logits read from memory once for their maximum, and again, from the nearest cache, for the sum */
+#define BLOCK 2048 /* logits read from memory once for their maximum, and again, from the nearest cache, for the sum   \
+                    */
 
 static float block_max(const float *x, size_t n)
 {
@@ -57,7 +58,7 @@ static int64_t target_column(const struct cross_entropy *op, int row)
 {
     int64_t column = (int64_t)op->targets[row] - op->vocab_first;
 
-    return op->targets[row] >= 0 && column >= 0 && column < op->vocab ? column : -1;
+    return column >= 0 && column < op->vocab ? column : -1;
 }
 
 void ISA(cross_entropy_stats)(struct device *dev, const struct cross_entropy *op)

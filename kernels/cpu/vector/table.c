@@ -1,7 +1,7 @@
 #include "kernels/cpu/vector/vector.h"
 
-#define ISA_STRING(isa)  #isa
-#define ISA_NAME(isa)    ISA_STRING(isa)
+#define ISA_STRING(isa) #isa
+#define ISA_NAME(isa)   ISA_STRING(isa)
 
 const struct vector_kernels ISA(vector_kernels) = {
     .isa = ISA_NAME(KERNELS_ISA),

@@ -30,6 +30,7 @@
 
 typedef float vec __attribute__((vector_size(LANES * 4)));
 typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
+typedef uint32_t uvec __attribute__((vector_size(LANES * 4))); /* which may wrap */
 
 /* The same at any address and over any array of floats. */
 typedef float vec_unaligned __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
@@ -147,15 +148,15 @@ static inline vec vec_iota(void)
 
 /*
  * 2^x for x <= 127, within 2 ulp; 0 below -125, where softmax has nothing left to say and denormals would be slow.
- * x = n + f with n whole and |f| <= 1/2: adding 1.5 * 2^23 leaves n, rounded, in the low bits of the sum. 2^f is a minimax
- * polynomial (relative error 2e-9), and 2^n is made in the exponent's bits.
+ * x = n + f with n whole and |f| <= 1/2: adding 1.5 * 2^23 leaves n, rounded, in the low bits of the sum. 2^f is a
+ * minimax polynomial (relative error 2e-9), and 2^n is made in the exponent's bits.
  */
 static inline vec vec_exp2(vec x)
 {
     const vec magic = vec_all(12582912.0f);
     vec shifted = x + magic;
     vec f = x - (shifted - magic);
-    vec power = (vec)(((ivec)shifted << 23) + (127 << 23));
+    vec power = (vec)(((uvec)shifted << 23) + (127u << 23));
     vec p = vec_all(1.5353362e-4f);
 
     p = p * f + 1.3398874e-3f;
