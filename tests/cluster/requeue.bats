@@ -23,10 +23,10 @@ teardown_file() {
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return
-    printf 'model = { preset = "gpt-tiny"; };\ndata = { train = "train"; };\n' >gpt-125m.cfg
+    printf 'model = { preset = "gpt-tiny"; };\ndata = { train = "train"; };\n' >job.cfg
     unset MUSTER_JOB
     OUT=$BATS_TEST_TMPDIR/out
-    JOB=$(sbatch --parsable --output="$OUT" "$TOP/etc/train.sbatch")
+    JOB=$(sbatch --parsable --output="$OUT" "$TOP/etc/train.sbatch" job.cfg)
     eventually 30 ranks_of_run 0 4
 }
 
@@ -76,10 +76,10 @@ nodes_of_run() {
 }
 
 @test "a run that ends with another code is not requeued" {
-    printf 'model = { presett = "gpt-tiny"; };\n' >gpt-125m.cfg
+    printf 'model = { presett = "gpt-tiny"; };\n' >job.cfg
     scontrol requeue "$JOB"
     ended() { [ "$(scontrol show job "$JOB" | grep -o 'ExitCode=[0-9]*')" = ExitCode=78 ]; }
     eventually 45 ended
-    grep -q '^muster: gpt-125m.cfg:1: ' "$OUT"
+    grep -q '^muster: job.cfg:1: ' "$OUT"
     scontrol show job "$JOB" | grep -q JobState=FAILED
 }
