@@ -160,6 +160,12 @@ int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, 
 /* Steps of the committed checkpoints in dir, newest first; *steps is malloc'ed. A dir that does not exist has none. */
 int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *err);
 
+/*
+ * Rename a committed checkpoint that proved broken to "step-N.broken", or "step-N.broken-2" and so on, so that step N can be
+ * saved anew and the broken one still be looked at. Nothing here reads it again. `path` gets its new place; it may be NULL.
+ */
+int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, struct error *err);
+
 /* "<dir>/step-00000100" into path. */
 void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step);
 

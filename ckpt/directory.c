@@ -73,6 +73,30 @@ void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step)
     snprintf(path, size, "%s/%s", dir, name);
 }
 
+/* Renaming onto a directory that is not empty fails, so nothing that was set aside before is lost. */
+int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE], aside[LAYOUT_NAME_SIZE + 32];
+    struct directory directory;
+    int result = -1;
+
+    if (directory_open(&directory, NULL, dir, err) < 0)
+        return -1;
+    layout_step_name(name, step);
+    snprintf(aside, sizeof aside, "%s.broken", name);
+    for (int k = 2; k < 1000 && (result = renameat(directory.fd, name, directory.fd, aside)) < 0; k++) {
+        if (errno != ENOTEMPTY && errno != EEXIST)
+            break;
+        snprintf(aside, sizeof aside, "%s.broken-%d", name, k);
+    }
+    if (result < 0)
+        error_errno(err, CODE_IO, "%s/%s: cannot be renamed to %s", dir, name, aside);
+    else if (path)
+        snprintf(path, size, "%s/%s", dir, aside);
+    directory_close(&directory);
+    return result;
+}
+
 static bool opens(const char *dir, uint64_t step)
 {
     char path[4096];

@@ -199,30 +199,44 @@ fail:
     return -1;
 }
 
-int engine_restore(struct engine *e, const char *dir, void (*skipped)(const char *why), struct error *err)
+/* What was skipped must not stand in the way of a save of the same step: rank 0 renames it. */
+static int set_aside(struct engine *e, const char *dir, const uint64_t *steps, size_t count, struct error *err)
+{
+    int result = 0;
+
+    for (size_t i = 0; i < count && result == 0 && comm_rank(e->world) == 0; i++)
+        result = ckpt_set_aside(dir, steps[i], NULL, 0, err);
+    return agree(e, result, err);
+}
+
+int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)(const char *why), struct error *err)
 {
     uint64_t *steps;
-    size_t count;
+    size_t count, tried = 0;
     int result = 0;
 
     if (shared_list(e, dir, &steps, &count, err) < 0)
         return -1;
-    for (size_t i = 0; i < count; i++) {
-        result = agree(e, load_one(e, dir, steps[i], err), err);
+    for (; tried < count; tried++) {
+        result = agree(e, load_one(e, dir, steps[tried], err), err);
         if (result == 0 || err->code == CODE_CONFIG || err->code == CODE_PEER)
             break;
         skipped(err->text);
     }
-    free(steps);
-    if (result == 0 && count > 0)
-        return zero_loaded(e->zero, err) < 0 ? -1 : 1;
-    if (result < 0 && err->code != CODE_CONFIG && err->code != CODE_PEER) {
+    if (result < 0 && tried == count) {
         struct error last = *err;
 
-        return error_set(err, CODE_DATA,
-                         "%s: none of its %zu checkpoints can be read (the last tried: %.600s); "
-                         "to start anew, move them away or name another directory",
-                         dir, count, last.text);
+        error_set(err, CODE_DATA,
+                  "%s: none of its %zu checkpoints can be read (the last tried: %.600s); "
+                  "to start anew, move them away or name another directory",
+                  dir, count, last.text);
     }
-    return result;
+    if (result == 0 && ours)
+        result = set_aside(e, dir, steps, tried, err);
+    free(steps);
+    if (result < 0)
+        return -1;
+    if (count == 0)
+        return 0;
+    return zero_loaded(e->zero, err) < 0 ? -1 : 1;
 }

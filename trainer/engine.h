@@ -68,9 +68,10 @@ int engine_save(struct engine *engine, struct error *err);
 
 /*
  * Load the newest checkpoint in `dir` that is whole, whatever topology wrote it. skipped is called on every rank
- * with one line for each newer one that was not usable. Returns 1 when one was loaded, 0 when there is none at all,
+ * with one line for each newer one that was not usable; where the directory is `ours` to write, these are renamed to
+ * step-N.broken once an older one was loaded, so that their steps can be saved again. Returns 1 when one was loaded, 0 when there is none at all,
  * -1 with CODE_DATA when there are some and none can be read, or CODE_CONFIG when they are of another model.
  */
-int engine_restore(struct engine *engine, const char *dir, void (*skipped)(const char *why), struct error *err);
+int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why), struct error *err);
 
 #endif

@@ -89,6 +89,17 @@ static bool is_leader(void)
     return !rank || atoi(rank) == 0;
 }
 
+/* What befell all ranks, rank 0 says for all; who failed alone speaks up, and takes along those who wait for it. */
+static int give_up(struct comm *world, const struct error *err)
+{
+    if (comm_world_all_failed(world, 2.0))
+        return comm_rank(world) == 0 ? error_report(err) : (int)err->code;
+    error_report(err);
+    sleep(1); /* so that the launcher has passed the line on before it kills */
+    comm_world_abort(world, err->code);
+    return err->code;
+}
+
 static int run(const struct job *job)
 {
     struct error err = {0};
@@ -98,13 +109,8 @@ static int run(const struct job *job)
     if (!world)
         return error_report(&err);
     result = train(job, world, &err);
-    if (result < 0) {
-        /* What befalls all ranks alike, rank 0 says for all: it ends the others before they have waited long enough. */
-        if (comm_rank(world) != 0)
-            sleep(1);
-        result = error_report(&err);
-        comm_world_abort(world, (enum exit_code)result);
-    }
+    if (result < 0)
+        result = give_up(world, &err);
     comm_world_finish(world);
     return result;
 }

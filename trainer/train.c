@@ -105,7 +105,7 @@ static int restore_or_initialize(struct run *run, struct error *err)
 
     run->saved_step = UINT64_MAX;
     for (int i = 0; i < 2; i++) {
-        int restored = dirs[i][0] ? engine_restore(e, dirs[i], say_skipped_checkpoint, err) : 0;
+        int restored = dirs[i][0] ? engine_restore(e, dirs[i], i == 0, say_skipped_checkpoint, err) : 0;
 
         if (restored < 0)
             return -1;

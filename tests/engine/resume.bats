@@ -113,10 +113,17 @@ stopped_with_75() {
         >"$DIR/log"
     grep -q 'skipped a checkpoint: .*step-00000020.*shard-00001-of-00002' "$DIR/log"
     grep -q 'at step 10' "$DIR/log"
+    # In its own directory the broken one makes room for the same step, done again.
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.every=10 >"$DIR/log"
+    muster-ckpt verify "$DIR/ckpt/step-00000020"
+    [ -d "$DIR/ckpt/step-00000020.broken" ]
     printf '{}' >"$DIR/ckpt/step-00000010/manifest.json"
+    printf '{}' >"$DIR/ckpt/step-00000020/manifest.json"
     run ranks 2 muster-train "$DIR/job.cfg"
     [ "$status" -eq 65 ]
+    echo "$output"
     [[ $output == *"none of its 2 checkpoints can be read"* ]]
+    [ "$(grep -c 'muster-train:' <<<"$output")" -eq 1 ]
 }
 
 @test "another model's checkpoint is refused with 78 and both sizes" {

@@ -43,9 +43,14 @@ void comm_world_finish(struct comm *world)
         world->ops->finish(world);
 }
 
+bool comm_world_all_failed(struct comm *world, double seconds)
+{
+    return !world->ops->all_failed || world->ops->all_failed(world, seconds);
+}
+
 void comm_world_abort(struct comm *world, enum exit_code code)
 {
-    if (world && world->ops->abort)
+    if (world->ops->abort)
         world->ops->abort(world, code);
 }
 

@@ -15,6 +15,7 @@
 #ifndef MUSTER_TRAINER_COMM_COMM_H
 #define MUSTER_TRAINER_COMM_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,12 @@ struct comm_request;
  */
 struct comm *comm_world_create(struct error *err);
 void comm_world_finish(struct comm *world);
+
+/*
+ * For ranks that have failed: true when all have, within `seconds`; then nobody waits for anybody, and all can end in
+ * good order. May be called while other operations are under way. False: this rank failed alone, or others hang.
+ */
+bool comm_world_all_failed(struct comm *world, double seconds);
 
 /* For a rank that fails alone, while others wait for it: ends all ranks, this one with `code`. Returns only when alone. */
 void comm_world_abort(struct comm *world, enum exit_code code);

@@ -2,8 +2,6 @@
 #ifndef MUSTER_TRAINER_COMM_COMM_IMPL_H
 #define MUSTER_TRAINER_COMM_COMM_IMPL_H
 
-#include <stdbool.h>
-
 #include "trainer/comm/comm.h"
 
 struct comm_ops {
@@ -17,7 +15,8 @@ struct comm_ops {
     struct comm_request *(*start_recv)(struct comm *, void *buffer, size_t bytes, int peer, struct error *err);
     int (*wait)(struct comm_request *, struct error *err);
     void (*finish)(struct comm *); /* of the world: end the library */
-    void (*abort)(struct comm *, enum exit_code code); /* NULL where there is nobody to take along */
+    bool (*all_failed)(struct comm *, double seconds); /* these two are NULL where there is nobody else */
+    void (*abort)(struct comm *, enum exit_code code);
 };
 
 struct comm {

@@ -23,6 +23,7 @@ enum {
 struct comm_mpi {
     struct comm base;
     MPI_Comm handle;
+    MPI_Comm failing; /* the world's: where ranks that have failed meet, apart from all other traffic */
     bool world;
 };
 
@@ -299,8 +300,25 @@ static void mpi_destroy(struct comm *comm)
 
 static void mpi_finish(struct comm *comm)
 {
+    MPI_Comm_free(&as_mpi(comm)->failing);
     MPI_Finalize();
     free(comm);
+}
+
+static bool mpi_all_failed(struct comm *comm, double seconds)
+{
+    double deadline = MPI_Wtime() + seconds;
+    MPI_Request request;
+    int done = 0;
+
+    if (MPI_Ibarrier(as_mpi(comm)->failing, &request) != MPI_SUCCESS)
+        return false;
+    while (!done && MPI_Wtime() < deadline) {
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return false;
+        sched_yield();
+    }
+    return done;
 }
 
 static void mpi_abort(struct comm *comm, enum exit_code code)
@@ -318,16 +336,25 @@ static const struct comm_ops mpi_ops = {
     .start_recv = mpi_recv,
     .wait = mpi_wait,
     .finish = mpi_finish,
+    .all_failed = mpi_all_failed,
     .abort = mpi_abort,
 };
 
 struct comm *comm_mpi_create(struct error *err)
 {
+    struct comm *world;
     int provided, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 
     if (code != MPI_SUCCESS) {
         error_set(err, CODE_PEER, "MPI did not start (code %d): was this started with srun --mpi=pmi2 or mpiexec?", code);
         return NULL;
     }
-    return wrap(MPI_COMM_WORLD, true, err);
+    world = wrap(MPI_COMM_WORLD, true, err);
+    if (world && (code = MPI_Comm_dup(MPI_COMM_WORLD, &as_mpi(world)->failing)) != MPI_SUCCESS) {
+        mpi_error(err, world, "start", code);
+        return NULL;
+    }
+    if (world)
+        MPI_Comm_set_errhandler(as_mpi(world)->failing, MPI_ERRORS_RETURN);
+    return world;
 }
