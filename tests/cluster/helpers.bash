@@ -54,8 +54,3 @@ all_idle() {
 state() {
     squeue -h -o %T -j "$1" 2>/dev/null
 }
-
-# live PATTERN: the command lines that match, without the dead that wait for somebody's wait().
-live() {
-    ps -eo stat=,pid=,args= | awk -v pattern="$1" '$1 !~ /^Z/ && index($0, pattern) && !/awk/'
-}
