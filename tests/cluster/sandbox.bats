@@ -2,15 +2,13 @@
 # The private Slurm itself: it comes up, side by side with another; nodes die and come back; nothing is left behind.
 load helpers
 
-setup_file() {
-    need_slurm
-}
-
 setup() {
+    skip_if "$(why_no_slurm)"
     DIR=$BATS_TEST_TMPDIR/sandbox
 }
 
 teardown() {
+    [ -n "$DIR" ] || return 0
     "$SANDBOX" stop --dir "$DIR"
     "$SANDBOX" stop --dir "$DIR-2"
 }
