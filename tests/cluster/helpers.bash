@@ -6,21 +6,37 @@ SANDBOX=$TOP/tests/cluster/sandbox
 PLUGIN=$BUILD/srun-plugin/.libs/spank_muster.so
 PATH=$PATH:/usr/sbin:/sbin
 
-need_slurm() {
+# Why a file's tests cannot run here; prints nothing when they can. bats cannot skip in setup_file: that keeps the answer
+# in WHY_NOT, and every test's setup looks at it.
+why_no_slurm() {
     local program
-    for program in slurmctld slurmd srun sbatch; do need "$program"; done
+    for program in slurmctld slurmd srun sbatch; do
+        command -v "$program" >/dev/null || { echo "$program is not installed"; return; }
+    done
 }
 
-need_plugin() {
-    [ -f "$PLUGIN" ] || skip "spank_muster.so was not built: configure found no slurm/spank.h"
-    ! grep -q '^#define MUSTER_SANITIZED 1' "$BUILD/config.h" || skip "srun cannot load a sanitized plugin"
+why_no_plugin() {
+    if [ ! -f "$PLUGIN" ]; then
+        echo "spank_muster.so was not built: configure found no slurm/spank.h"
+    elif grep -q '^#define MUSTER_SANITIZED 1' "$BUILD/config.h"; then
+        echo "srun cannot load a sanitized plugin"
+    fi
+}
+
+why_not() {
+    local why
+    why=$(why_no_slurm)
+    echo "${why:-$(why_no_plugin)}"
+}
+
+skip_if() {
+    [ -z "$1" ] || skip "$1"
 }
 
 # sandbox_up NODES [ARGUMENT...]: this file's own Slurm; what its jobs need to know is in the environment afterwards.
 sandbox_up() {
     local nodes=$1
     shift
-    need_slurm
     SANDBOX_DIR=$(mktemp -d "${BATS_FILE_TMPDIR}/sandbox.XXXXXX")
     "$SANDBOX" start --dir "$SANDBOX_DIR" --nodes "$nodes" "$@"
     eval "$("$SANDBOX" env --dir "$SANDBOX_DIR")"
@@ -53,9 +69,4 @@ all_idle() {
 # state JOB: RUNNING, PENDING, ...; empty when Slurm has forgotten the job.
 state() {
     squeue -h -o %T -j "$1" 2>/dev/null
-}
-
-# live PATTERN: the command lines that match, without the dead that wait for somebody's wait().
-live() {
-    ps -eo stat=,pid=,args= | awk -v pattern="$1" '$1 !~ /^Z/ && index($0, pattern) && !/awk/'
 }

@@ -3,8 +3,9 @@
 load helpers
 
 setup_file() {
-    need_plugin
-    sandbox_up 3 --plugin "$PLUGIN"
+    WHY_NOT=$(why_not)
+    export WHY_NOT
+    [ -n "$WHY_NOT" ] || sandbox_up 3 --plugin "$PLUGIN"
 }
 
 teardown_file() {
@@ -12,6 +13,7 @@ teardown_file() {
 }
 
 setup() {
+    skip_if "$WHY_NOT"
     unset OMP_NUM_THREADS # ../helpers sets it, and what is set stays
     cd "$BATS_TEST_TMPDIR" || return
     cat >good.cfg <<CFG

@@ -2,8 +2,8 @@
 # The plugin lives in other people's daemons: it shows them only what SPANK looks up, and wants only what they have.
 load helpers
 
-setup_file() {
-    need_plugin
+setup() {
+    skip_if "$(why_no_plugin)"
     need nm
 }
 

@@ -2,15 +2,13 @@
 # The private Slurm itself: it comes up, side by side with another; nodes die and come back; nothing is left behind.
 load helpers
 
-setup_file() {
-    need_slurm
-}
-
 setup() {
+    skip_if "$(why_no_slurm)"
     DIR=$BATS_TEST_TMPDIR/sandbox
 }
 
 teardown() {
+    [ -n "$DIR" ] || return 0
     "$SANDBOX" stop --dir "$DIR"
     "$SANDBOX" stop --dir "$DIR-2"
 }
@@ -26,6 +24,11 @@ processes() {
         grep -lzxF "SLURM_CONF=$1/etc/slurm.conf" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
         find /proc/[0-9]*/fd -lname "$1/*" 2>/dev/null | cut -d/ -f3
     } | sort -u
+}
+
+# How many tasks called $1 the sandbox runs.
+tasks_named() {
+    processes "$DIR" | while read -r pid; do cat "/proc/$pid/comm" 2>/dev/null; done | grep -cx "$1"
 }
 
 @test "a step runs on every node, each with its name and switch" {
@@ -48,8 +51,8 @@ processes() {
     start "$DIR" 2
     unset SLURM_CONF # ours would be found below
     SLURM_CONF=$DIR/etc/slurm.conf sbatch -N2 -o /dev/null --wrap 'sleep 600 & srun --ntasks-per-node=1 sleep 600'
-    two_sleep() { [ "$(processes "$DIR" | xargs -I% cat /proc/%/comm 2>/dev/null | grep -c '^sleep$')" -eq 3 ]; }
-    eventually 20 two_sleep
+    three_sleep() { [ "$(tasks_named sleep)" -eq 3 ]; }
+    eventually 20 three_sleep
     "$SANDBOX" stop --dir "$DIR"
     [ -z "$(processes "$DIR")" ]
     [ -d "$DIR" ]
@@ -71,8 +74,8 @@ processes() {
     start "$DIR" 2
     step -N2 --ntasks-per-node=1 --no-kill sleep 600 &
     local step=$!
-    running() { [ "$(live 'sleep 600' | wc -l)" -ge 2 ] && squeue -h -t R | grep -q .; }
-    eventually 20 running
+    two_sleep() { [ "$(tasks_named sleep)" -eq 2 ]; }
+    eventually 20 two_sleep
     "$SANDBOX" kill-node n2 --dir "$DIR"
     run grep -slzx SLURMD_NODENAME=n2 $(processes "$DIR" | sed 's|.*|/proc/&/environ|')
     echo "$output"
