@@ -1,0 +1,75 @@
+# The main job, end to end: what ./quickstart shows a newcomer, and the promises in it.
+load helpers
+
+setup_file() {
+    load helpers
+    export OUT=$BATS_FILE_TMPDIR
+    command -v slurmctld mpiexec.mpich bible >/dev/null || return 0
+    # Two at once, the second as an ordinary user where we are root, on other nodes and another text.
+    mkdir -m 777 "$OUT/first" "$OUT/second"
+    local as=()
+    [ "$(id -u)" != 0 ] || as=(setpriv --reuid=65534 --regid=65534 --clear-groups env HOME="$OUT/second")
+    TMPDIR=$OUT/second timeout -k 10 900 "${as[@]}" "$TOP/quickstart" --nodes 3 --steps 60 --text "$TOP/LICENSE" \
+        >"$OUT/second.log" 2>&1 3>&- &
+    local second=$! code=0
+    TMPDIR=$OUT/first timeout -k 10 900 "$TOP/quickstart" >"$OUT/first.log" 2>&1 3>&- || code=$?
+    echo "$code" >"$OUT/first.code"
+    code=0
+    wait "$second" || code=$?
+    echo "$code" >"$OUT/second.code"
+}
+
+setup() {
+    command -v slurmctld >/dev/null || skip "slurmctld is not installed"
+    command -v bible >/dev/null || skip "bible-kjv is not installed"
+    run_dir=$(echo "$OUT"/first/muster-quickstart.*)
+}
+
+@test "it ends well" {
+    cat "$OUT/first.log"
+    [ "$(cat "$OUT/first.code")" -eq 0 ]
+}
+
+@test "preempted at step k on 4 nodes, resumed at step k on 2, and finished" {
+    log=$run_dir/preempted/train-1.out
+    stopped=$(sed -n 's/^stopped at step \([0-9]*\)$/\1/p' "$log")
+    resumed=$(sed -n 's/^resumed from .* at step \([0-9]*\) .*/\1/p' "$log")
+    [ -n "$stopped" ] && [ "$stopped" = "$resumed" ]
+    grep -q '^mesh: dp 4 ' "$log"
+    grep -q '^mesh: dp 2 ' "$log"
+    grep -q '^done at step 300$' "$log"
+}
+
+@test "no step repeated, none skipped, and the mesh changes where it was preempted" {
+    awk -F'[:,]' -v k="$(sed -n 's/^stopped at step //p' "$run_dir"/preempted/train-1.out)" '
+        { match($0, /"world":[0-9]+/); world = substr($0, RSTART + 8, RLENGTH - 8) }
+        $2 != NR || world != (NR <= k ? 4 : 2) { bad = 1 }
+        END { exit bad || NR != 300 }' "$run_dir/preempted/metrics.jsonl"
+}
+
+@test "the loss fell by more than half, and equals the uninterrupted run's to 1e-5" {
+    muster-report compare --tolerance 1e-5 "$run_dir/preempted/metrics.jsonl" "$run_dir/alone/metrics.jsonl"
+    first=$(sed -n '1s/.*"loss":\([0-9.]*\).*/\1/p' "$run_dir/preempted/metrics.jsonl")
+    last=$(sed -n '$s/.*"loss":\([0-9.]*\).*/\1/p' "$run_dir/preempted/metrics.jsonl")
+    awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < a / 2) }'
+}
+
+@test "the report is there: picture with the preemption marked, verified checkpoint, text" {
+    grep -q 'preempted: 4 → 2 ranks' "$run_dir/loss.svg"
+    grep -q 'checkpoints/step-00000300: whole' "$OUT/first.log"
+    grep -q 'And the LORD said' "$OUT/first.log"
+    grep -q 'the same (tolerance' "$run_dir/report.txt"
+}
+
+@test "a second one at the same time, as an ordinary user, on 3 nodes" {
+    cat "$OUT/second.log"
+    [ "$(cat "$OUT/second.code")" -eq 0 ]
+    grep -q '^mesh: dp 3 ' "$OUT"/second/muster-quickstart.*/preempted/train-1.out
+}
+
+@test "no process is left, and only the report" {
+    ! grep -lzsF "$OUT" /proc/[0-9]*/environ /proc/[0-9]*/cmdline | grep -v "/$$/" | xargs -r -n1 dirname |
+        while read -r process; do tr '\0' ' ' <"$process/cmdline"; echo; done | grep -E 'slurm|muster-(train|report)'
+    [ ! -e "$run_dir/slurm" ]
+    [ -s "$run_dir/report.txt" ]
+}

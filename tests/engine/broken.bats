@@ -1,0 +1,107 @@
+# Broken input, through the programs, as a user meets it: one line that says what and where, the right exit code, no crash.
+load ../helpers
+
+setup() {
+    DIR=$BATS_TEST_TMPDIR
+}
+
+# refused CODE WORDS COMMAND...: exits with CODE and one line on stderr that has WORDS in it
+refused() {
+    local code=$1 words=$2 status=0
+    shift 2
+    "$@" >"$DIR/out" 2>"$DIR/err" || status=$?
+    [ "$status" -eq "$code" ] && [ "$(wc -l <"$DIR/err")" -eq 1 ] && grep -qF -- "$words" "$DIR/err" && return
+    echo "$* ended with $status, not $code and one line with '$words':"
+    cat "$DIR/out" "$DIR/err"
+    return 1
+}
+
+@test "every broken job file: 78, file and line" {
+    local count=0 file line
+    for file in "$TOP"/tests/unit/broken_jobs/*.cfg; do
+        # the first line says where and how it is broken: "# LINE: message", or "# message" where no line is to blame
+        line=$(sed -n '1s/^# \([0-9]*\): .*/\1/p' "$file")
+        refused 78 "$file${line:+:$line:}" muster-train --check "$file"
+        count=$((count + 1))
+    done
+    echo "$count job files"
+    [ "$count" -ge 30 ]
+}
+
+@test "a job file that is not there, a bad --set, a bad option" {
+    tiny_job "$DIR/tiny"
+    refused 78 "$DIR/nothing.cfg" muster-train "$DIR/nothing.cfg"
+    refused 78 "--set batch.steps=many" muster-train "$DIR/tiny/job.cfg" --set batch.steps=many
+    refused 78 "did you mean 'batch.steps'" muster-train "$DIR/tiny/job.cfg" --set batch.step=3
+    refused 64 "--stes" muster-train --stes "$DIR/tiny/job.cfg"
+    refused 64 "which job file" muster-train
+}
+
+# broken_data NAME WORDS: the data set DIR/d is broken; both who make data and who train on it refuse it
+broken_data() {
+    refused 65 "$2" muster-data --check "$DIR/d"
+    refused 65 "$2" muster-train "$DIR/tiny/job.cfg" --set data.train="$DIR/d"
+    cases=$((cases + 1))
+}
+
+# Copy the good data and change it: patch FILE OFFSET BYTES
+fresh() {
+    cp "$DIR/tiny/train.bin" "$DIR/d.bin"
+    cp "$DIR/tiny/train.idx" "$DIR/d.idx"
+}
+patch() {
+    printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
+@test "broken data: 65, file and offset" {
+    tiny_job "$DIR/tiny"
+    cases=0
+    fresh && truncate -s -1 "$DIR/d.bin" && broken_data short-bin d.bin
+    fresh && printf x >>"$DIR/d.bin" && broken_data long-bin d.bin
+    fresh && truncate -s 20 "$DIR/d.idx" && broken_data short-idx d.idx
+    fresh && : >"$DIR/d.idx" && broken_data empty-idx d.idx
+    fresh && printf x >>"$DIR/d.idx" && broken_data long-idx d.idx
+    fresh && patch "$DIR/d.idx" 0 X && broken_data magic d.idx
+    fresh && patch "$DIR/d.idx" 9 '\2' && broken_data version d.idx
+    fresh && patch "$DIR/d.idx" 17 '\143' && broken_data dtype d.idx
+    fresh && patch "$DIR/d.idx" 18 '\377\377\377\377\377\377\377\177' && broken_data count d.idx
+    fresh && patch "$DIR/d.idx" 34 '\377\377\377\377' && broken_data length d.idx
+    fresh && patch "$DIR/d.idx" 38 '\1' && broken_data pointer d.idx
+    fresh && rm "$DIR/d.idx" && refused 65 d.idx muster-data --check "$DIR/d"
+    [ "$cases" -ge 10 ]
+    refused 65 "no whole sample" muster-train "$DIR/tiny/job.cfg" --set model.seq_length=400000
+    refused 65 "token" muster-train "$DIR/tiny/job.cfg" --set model.vocab=65
+}
+
+# broken_checkpoint WORDS: DIR/c/step-00000010 is broken: verify refuses it, and training on it does not start anew
+broken_checkpoint() {
+    refused 65 "$1" muster-ckpt verify "$DIR/c/step-00000010"
+    refused 65 "none of its 1 checkpoints" muster-train "$DIR/tiny/job.cfg" --set checkpoint.dir="$DIR/c"
+    refused 65 "" muster-generate "$DIR/c/step-00000010"
+    cases=$((cases + 1))
+}
+again() {
+    rm -rf "$DIR/c"
+    cp -r "$DIR/good" "$DIR/c"
+    step=$DIR/c/step-00000010
+}
+
+@test "broken checkpoints: 65, the file, and none loads" {
+    need mpiexec.mpich
+    tiny_job "$DIR/tiny"
+    ranks 2 muster-train "$DIR/tiny/job.cfg" --set batch.steps=10 --set checkpoint.dir="$DIR/good" >/dev/null
+    shard0=shard-00000-of-00002.safetensors shard1=shard-00001-of-00002.safetensors cases=0
+    again && truncate -s -4 "$step/$shard1" && broken_checkpoint $shard1
+    again && printf x >>"$step/$shard1" && broken_checkpoint $shard1
+    again && patch "$step/$shard0" 20000 '\252\252\252' && broken_checkpoint $shard0
+    again && patch "$step/$shard0" 30 '#' && broken_checkpoint $shard0
+    again && rm "$step/$shard0" && broken_checkpoint $shard0
+    again && mv "$step/$shard0" "$step/x" && cp "$step/$shard1" "$step/$shard0" && rm "$step/x" && broken_checkpoint $shard0
+    again && : >"$step/manifest.json" && broken_checkpoint manifest.json
+    again && truncate -s -10 "$step/manifest.json" && broken_checkpoint manifest.json
+    again && sed -i 's/"wte.weight"/"wtf.weight"/' "$step/manifest.json" && broken_checkpoint manifest.json
+    again && sed -i 's/"crc32c":"[0-9a-f]*"/"crc32c":"00000000"/' "$step/manifest.json" && broken_checkpoint manifest.json
+    again && sed -i "s/$shard1/..\/..\/shard/" "$step/manifest.json" && broken_checkpoint manifest.json
+    again && rm "$step/manifest.json" && broken_checkpoint manifest.json
+    [ "$cases" -ge 10 ]
+}
