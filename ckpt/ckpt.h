@@ -161,6 +161,12 @@ int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, 
 int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *err);
 
 /*
+ * Whether checkpoints can be written to dir: makes the directories that are missing, and a file that it removes again.
+ * Better asked before a run than after its first hours.
+ */
+int ckpt_probe(const char *dir, struct error *err);
+
+/*
  * Rename a committed checkpoint that proved broken to "step-N.broken", or "step-N.broken-2" and so on, so that step N can be
  * saved anew and the broken one still be looked at. Nothing here reads it again. `path` gets its new place; it may be NULL.
  */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct steps {
     uint64_t *steps;
@@ -71,6 +72,21 @@ void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step)
 
     layout_step_name(name, step);
     snprintf(path, size, "%s/%s", dir, name);
+}
+
+int ckpt_probe(const char *dir, struct error *err)
+{
+    struct directory directory;
+    char name[LAYOUT_NAME_SIZE];
+    int result;
+
+    if (directory_make_path(dir, err) < 0 || directory_open(&directory, NULL, dir, err) < 0)
+        return -1;
+    file_temporary_name(name, sizeof name, "probe");
+    result = file_write(&directory, name, "", 0, err);
+    unlinkat(directory.fd, name, 0);
+    directory_close(&directory);
+    return result;
 }
 
 /* Renaming onto a directory that is not empty fails, so nothing that was set aside before is lost. */

@@ -6,7 +6,7 @@
  * Libraries never print and never exit; a program's main prints the line and returns the code.
  *
  *     struct error err;
- *     if (job_load(&job, path, &err) < 0)
+ *     if (job_load(&job, path, NULL, 0, &err) < 0)
  *         return error_report(&err);         // prints "muster-train: gpt.cfg:7: ..." and yields 78
  */
 #ifndef MUSTER_COMMON_ERROR_H

@@ -8,31 +8,10 @@
 
 #include "trainer/engine.h"
 
-enum { COMMIT_SECONDS = 60 }; /* how long a network filesystem may take to show other nodes' files */
-
-/*
- * Every rank learns whether all succeeded. When some did not, all get the error of the lowest rank that failed. `result`
- * is this rank's own, with *err filled when it is negative.
- */
-static int agree(struct engine *e, int result, struct error *err)
-{
-    int rank = comm_rank(e->world), size = comm_size(e->world);
-    double culprit = result < 0 ? size - rank : 0; /* the greatest is the lowest rank */
-    struct error shared = {0};
-
-    if (comm_max_f64(e->world, &culprit, 1, &shared) < 0) {
-        *err = shared;
-        return -1;
-    }
-    if (culprit == 0)
-        return 0;
-    if (rank == size - (int)culprit)
-        shared = *err;
-    if (comm_broadcast(e->world, &shared, sizeof shared, size - (int)culprit, err) < 0)
-        return -1;
-    *err = shared;
-    return -1;
-}
+enum {
+    COMMIT_SECONDS = 60, /* how long a network filesystem may take to show other nodes' files */
+    LOAD_TRIES = 5,      /* a second apart */
+};
 
 /* A name for this save that no other attempt at the same step has, the same on every rank. */
 static int attempt_name(struct engine *e, char *name, size_t size, struct error *err)
@@ -96,7 +75,7 @@ int engine_save(struct engine *e, struct error *err)
     int result;
 
     device_wait(e->dev);
-    if (attempt_name(e, attempt, sizeof attempt, err) < 0 || agree(e, write_shard(e, attempt, err), err) < 0)
+    if (attempt_name(e, attempt, sizeof attempt, err) < 0 || comm_agree(e->world, write_shard(e, attempt, err), err) < 0)
         return -1;
     result = comm_rank(e->world) == 0 ? commit(e, attempt, err) : 0;
     if (result == 0 && comm_rank(e->world) == 0) {
@@ -104,7 +83,7 @@ int engine_save(struct engine *e, struct error *err)
 
         ckpt_prune(e->job->checkpoint.dir, e->job->checkpoint.keep, &ignored);
     }
-    return agree(e, result, err);
+    return comm_agree(e->world, result, err);
 }
 
 /* ---- restoring ---- */
@@ -169,6 +148,7 @@ static int load_one(struct engine *e, const char *dir, uint64_t step, struct err
         e->step = state->step;
         e->consumed_samples = state->consumed_samples;
         e->skipped_steps = state->skipped_steps;
+        e->loaded_seed = state->seed;
     }
     ckpt_close(ckpt);
     return result;
@@ -186,17 +166,37 @@ static int shared_list(struct engine *e, const char *dir, uint64_t **steps, size
         result = ckpt_recover(dir, err) < 0 ? -1 : ckpt_list(dir, steps, count, err);
         n = result < 0 ? 0 : *count;
     }
-    if (agree(e, result, err) < 0 || comm_broadcast(e->world, &n, sizeof n, 0, err) < 0)
+    if (comm_agree(e->world, result, err) < 0 || comm_broadcast(e->world, &n, sizeof n, 0, err) < 0)
         goto fail;
     if (comm_rank(e->world) != 0 && !(*steps = calloc(n + 1, sizeof **steps)))
         result = error_set(err, CODE_IO, "out of memory for a list of %" PRIu64 " checkpoints", n);
-    if (agree(e, result, err) < 0 || (n && comm_broadcast(e->world, *steps, n * sizeof **steps, 0, err) < 0))
+    if (comm_agree(e->world, result, err) < 0 || (n && comm_broadcast(e->world, *steps, n * sizeof **steps, 0, err) < 0))
         goto fail;
     *count = n;
     return 0;
 fail:
     free(*steps);
     return -1;
+}
+
+/*
+ * Whether a checkpoint is damaged is for all ranks to see alike. One that only some could not read, or that the operating
+ * system would not read, may be a network filesystem that shows a file late: try again before saying so.
+ */
+static int load_agreed(struct engine *e, const char *dir, uint64_t step, struct error *err)
+{
+    for (int tries = 0;; tries++) {
+        int result = load_one(e, dir, step, err);
+        double failed = result < 0;
+
+        if (comm_sum_f64(e->world, &failed, 1, err) < 0)
+            return -1;
+        result = comm_agree(e->world, result, err);
+        if (result == 0 || err->code == CODE_CONFIG || tries == LOAD_TRIES ||
+            (err->code == CODE_DATA && (int)failed == comm_size(e->world)))
+            return result;
+        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    }
 }
 
 /* What was skipped must not stand in the way of a save of the same step: rank 0 renames it. */
@@ -206,7 +206,18 @@ static int set_aside(struct engine *e, const char *dir, const uint64_t *steps, s
 
     for (size_t i = 0; i < count && result == 0 && comm_rank(e->world) == 0; i++)
         result = ckpt_set_aside(dir, steps[i], NULL, 0, err);
-    return agree(e, result, err);
+    return comm_agree(e->world, result, err);
+}
+
+/* A run keeps its seed: another one would change the order of samples in the middle of an epoch. */
+static int same_seed(const struct engine *e, const char *dir, struct error *err)
+{
+    if (e->loaded_seed == e->job->batch.seed)
+        return 0;
+    return error_set(err, CODE_CONFIG,
+                     "%s was trained with batch.seed = %" PRIu64 ", the job file has %" PRIu64
+                     ": keep the seed, or give a new checkpoint.dir and name this one as checkpoint.load",
+                     dir, e->loaded_seed, e->job->batch.seed);
 }
 
 int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)(const char *why), struct error *err)
@@ -218,8 +229,8 @@ int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)
     if (shared_list(e, dir, &steps, &count, err) < 0)
         return -1;
     for (; tried < count; tried++) {
-        result = agree(e, load_one(e, dir, steps[tried], err), err);
-        if (result == 0 || err->code == CODE_CONFIG || err->code == CODE_PEER)
+        result = load_agreed(e, dir, steps[tried], err);
+        if (result == 0 || err->code != CODE_DATA)
             break;
         skipped(err->text);
     }
@@ -231,8 +242,8 @@ int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)
                   "to start anew, move them away or name another directory",
                   dir, count, last.text);
     }
-    if (result == 0 && ours)
-        result = set_aside(e, dir, steps, tried, err);
+    if (result == 0 && count > 0 && ours)
+        result = same_seed(e, dir, err) < 0 ? -1 : set_aside(e, dir, steps, tried, err);
     free(steps);
     if (result < 0)
         return -1;

@@ -34,10 +34,10 @@ struct engine {
     struct sampler *train, *valid; /* valid may be NULL */
     int32_t *tokens, *targets;     /* [micro_batch * seq_length] */
     struct schedule_entry *schedule;
-    int most_micro_batches;
 
     /* progress: what a checkpoint keeps */
     uint64_t step, consumed_samples, skipped_steps;
+    uint64_t loaded_seed; /* of the checkpoint that was loaded */
 };
 
 struct step_result {
@@ -57,8 +57,11 @@ void engine_initialize(struct engine *engine);
 /* One optimizer step on the next global batch. Collective. */
 int engine_step(struct engine *engine, struct step_result *result, struct error *err);
 
-/* Mean loss over report.eval_batches global batches from the start of the validation data. Collective. */
-int engine_evaluate(struct engine *engine, double *loss, struct error *err);
+/* Mean loss over the global batch `batch` (from 0) of the validation data, which is taken in its order. Collective. */
+int engine_evaluate(struct engine *engine, int batch, double *loss, struct error *err);
+
+/* Fails with CODE_CONFIG or CODE_DATA, naming the rank, when ranks read different job files or data. Collective. */
+int engine_compare_ranks(struct engine *engine, struct error *err);
 
 /*
  * Write a checkpoint of the state after `step` steps and commit it. Collective; every rank gets the same result. On
@@ -67,10 +70,13 @@ int engine_evaluate(struct engine *engine, double *loss, struct error *err);
 int engine_save(struct engine *engine, struct error *err);
 
 /*
- * Load the newest checkpoint in `dir` that is whole, whatever topology wrote it. skipped is called on every rank
- * with one line for each newer one that was not usable; where the directory is `ours` to write, these are renamed to
- * step-N.broken once an older one was loaded, so that their steps can be saved again. Returns 1 when one was loaded, 0 when there is none at all,
- * -1 with CODE_DATA when there are some and none can be read, or CODE_CONFIG when they are of another model.
+ * Load the newest checkpoint in `dir` that is whole, whatever topology wrote it. skipped is called on every rank with one
+ * line for each newer one that is damaged; where the directory is `ours` to write, these are renamed to step-N.broken once
+ * an older one was loaded, so that their steps can be saved again.
+ *
+ * Returns 1 when one was loaded and 0 when there is none at all. -1 with CODE_DATA when there are some and all are damaged;
+ * CODE_IO when one could not be read for another reason, which is no reason to skip it; CODE_CONFIG when they are of
+ * another model, or (where ours) of another seed.
  */
 int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why), struct error *err);
 

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "config.h"
 #include "common/job.h"
 #include "trainer/comm/comm.h"
+#include "trainer/stop.h"
 #include "trainer/train.h"
 
 static const char usage[] =
@@ -81,57 +81,62 @@ static int parse_options(struct options *o, int argc, char **argv)
     return -1;
 }
 
-/* Every rank reads the same file, so only one needs to complain. */
-static bool is_leader(void)
-{
-    const char *rank = getenv("PMI_RANK");
-
-    return !rank || atoi(rank) == 0;
-}
-
-/* What befell all ranks, rank 0 says for all; who failed alone speaks up, and takes along those who wait for it. */
+/* What befell all ranks, rank 0 says for all; who failed alone has told the others why, and they say the same. */
 static int give_up(struct comm *world, const struct error *err)
 {
-    if (comm_world_all_failed(world, 2.0))
-        return comm_rank(world) == 0 ? error_report(err) : (int)err->code;
-    error_report(err);
-    sleep(1); /* so that the launcher has passed the line on before it kills */
-    comm_world_abort(world, err->code);
-    return err->code;
+    if (!comm_world_fail(world, err) || comm_rank(world) == 0)
+        return error_report(err);
+    return (int)err->code;
 }
 
-static int run(const struct job *job)
+/* The job file is read when the ranks know each other: then one that cannot read it is not waited for. */
+static int run(const struct options *options)
 {
     struct error err = {0};
     struct comm *world = comm_world_create(&err);
+    struct job job;
+    bool loaded;
     int result;
 
     if (!world)
         return error_report(&err);
-    result = train(job, world, &err);
+    loaded = job_load(&job, options->job_path, options->set, options->nset, &err) == 0;
+    result = comm_agree(world, loaded ? 0 : -1, &err);
+    if (result == 0)
+        result = train(&job, world, &err);
+    if (loaded)
+        job_destroy(&job);
     if (result < 0)
         result = give_up(world, &err);
     comm_world_finish(world);
     return result;
 }
 
+static int check(const struct options *options)
+{
+    struct error err = {0};
+    struct job job;
+
+    if (job_load(&job, options->job_path, options->set, options->nset, &err) < 0)
+        return error_report(&err);
+    printf("%s is a good job file\n", options->job_path);
+    job_destroy(&job);
+    return CODE_OK;
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {.set = calloc((size_t)argc, sizeof *options.set)};
-    struct error err = {0};
-    struct job job;
     int code;
 
     if (!options.set)
         return CODE_INTERNAL;
     code = parse_options(&options, argc, argv);
-    if (code < 0 && job_load(&job, options.job_path, options.set, options.nset, &err) < 0)
-        code = is_leader() ? error_report(&err) : (int)err.code;
-    if (code < 0) {
-        if (options.check)
-            printf("%s is a good job file\n", options.job_path);
-        code = options.check ? CODE_OK : run(&job);
-        job_destroy(&job);
+    if (code < 0 && options.check) {
+        code = check(&options);
+    } else if (code < 0) {
+        stop_install(); /* before anything takes time: a signal that comes early is not lost, and kills nobody */
+        code = run(&options);
     }
     free(options.set);
     return code;

@@ -106,24 +106,20 @@ int engine_step(struct engine *e, struct step_result *result, struct error *err)
     return 0;
 }
 
-int engine_evaluate(struct engine *e, double *loss, struct error *err)
+int engine_evaluate(struct engine *e, int batch, double *loss, struct error *err)
 {
-    double total = 0, tokens;
+    struct share share = share_of(e, (uint64_t)batch * (uint64_t)e->job->batch.global_batch);
+    struct micro_batch mb;
 
-    for (int batch = 0; batch < e->job->report.eval_batches; batch++) {
-        struct share share = share_of(e, (uint64_t)batch * (uint64_t)e->job->batch.global_batch);
-        struct micro_batch mb;
-
-        for (int i = 0; i < share.micro_batches; i++) {
-            if (read_micro_batch(e, e->valid, &share, i, &mb, err) < 0)
-                return -1;
-            gpt_forward(e->gpt, &mb);
-            total += gpt_loss(e->gpt, &mb);
-        }
+    *loss = 0;
+    for (int i = 0; i < share.micro_batches; i++) {
+        if (read_micro_batch(e, e->valid, &share, i, &mb, err) < 0)
+            return -1;
+        gpt_forward(e->gpt, &mb);
+        *loss += gpt_loss(e->gpt, &mb);
     }
-    if (comm_sum_f64(e->dp, &total, 1, err) < 0)
+    if (comm_sum_f64(e->dp, loss, 1, err) < 0)
         return -1;
-    tokens = (double)e->job->report.eval_batches * e->job->batch.global_batch * e->job->model.seq_length;
-    *loss = total / tokens;
+    *loss /= (double)e->job->batch.global_batch * e->job->model.seq_length;
     return device_status(e->dev, err);
 }

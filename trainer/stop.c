@@ -30,6 +30,11 @@ void stop_install(void)
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         sigaction(signals[i], &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+void stop_start_clock(void)
+{
     started = seconds();
 }
 

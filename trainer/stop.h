@@ -1,6 +1,6 @@
 /*
  * stop.h - every way in which a run is asked to stop and save: TERM, INT, USR1 and USR2 (repeats are harmless), a
- * kill-switch file, and a limit of minutes. One rank asked is enough: the ranks agree at the end of each step.
+ * kill-switch file, and a limit of minutes. One rank asked is enough: the ranks agree between steps.
  */
 #ifndef MUSTER_TRAINER_STOP_H
 #define MUSTER_TRAINER_STOP_H
@@ -8,8 +8,11 @@
 #include "common/job.h"
 #include "trainer/comm/comm.h"
 
-/* Catch the signals, and start the clock of report.minutes. */
+/* Catch the signals, from now on; SIGPIPE is ignored, so that a run outlives whoever reads its log. */
 void stop_install(void);
+
+/* report.minutes are counted from here: when the first step can begin, so that every run does one. */
+void stop_start_clock(void);
 
 enum stop_reason { STOP_NONE, STOP_MINUTES, STOP_FILE, STOP_SIGNAL };
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,13 +26,15 @@ struct run {
     struct engine *engine;
     struct metrics_writer *metrics; /* rank 0's; NULL elsewhere and where none are wanted */
     bool leader, terminal;
-    double peak_flops; /* of all ranks together */
+    double peak_flops;   /* of all ranks together */
     uint64_t saved_step; /* UINT64_MAX: none yet */
+    enum stop_reason stop; /* as last agreed */
+    int stop_signal;
     int skipped_in_a_row;
     /* since the last log line */
     long logged_steps;
-    double logged_seconds, logged_loss;
-    int logged_skipped;
+    double logged_seconds, logged_loss; /* the loss of the steps that had a finite one */
+    int logged_skipped, logged_nans;
 };
 
 static double seconds(void)
@@ -129,12 +132,41 @@ static int refuse_kill_file(const struct job *job, struct error *err)
     return 0;
 }
 
+/* A run that starts anew does not write over the metrics of another: they move to NAME.old, or .old-2 and so on. */
+static void set_metrics_aside(const struct run *run)
+{
+    const char *path = run->job->report.metrics;
+    char aside[JOB_PATH_SIZE + 32];
+    struct stat status;
+
+    if (stat(path, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
+        return;
+    snprintf(aside, sizeof aside, "%s.old", path);
+    for (int k = 2; k < 1000 && access(aside, F_OK) == 0; k++)
+        snprintf(aside, sizeof aside, "%s.old-%d", path, k);
+    if (rename(path, aside) == 0)
+        say(run, "the metrics of an earlier run are now %s", aside);
+}
+
 static int open_metrics(struct run *run, struct error *err)
 {
-    if (!run->leader || !run->job->report.metrics[0])
-        return 0;
-    run->metrics = metrics_open(run->job->report.metrics, (long)run->engine->step, err);
-    return run->metrics ? 0 : -1;
+    int result = 0;
+
+    if (run->leader && run->job->report.metrics[0]) {
+        if (run->engine->step == 0)
+            set_metrics_aside(run);
+        run->metrics = metrics_open(run->job->report.metrics, (long)run->engine->step, err);
+        result = run->metrics ? 0 : -1;
+    }
+    return comm_agree(run->world, result, err);
+}
+
+/* Days of training that cannot be saved are worse than a run that does not start. */
+static int probe_checkpoint_dir(struct run *run, struct error *err)
+{
+    bool look = run->leader && run->job->checkpoint.dir[0];
+
+    return comm_agree(run->world, look ? ckpt_probe(run->job->checkpoint.dir, err) : 0, err);
 }
 
 /* ---- after each step ---- */
@@ -180,11 +212,11 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
         .step_seconds = mean_seconds,
         .lr = m->lr,
         .global_batch = job->batch.global_batch,
-        .loss = run->logged_loss / (double)run->logged_steps,
+        .loss = run->logged_loss / (double)(run->logged_steps - run->logged_nans),
         .loss_scale = m->loss_scale,
         .grad_norm = m->grad_norm,
         .skipped = run->logged_skipped,
-        .nans = isnan(m->loss),
+        .nans = run->logged_nans,
         .samples_per_second = job->batch.global_batch / mean_seconds,
         .tflops = m->tflops * rescale,
         .mfu = m->mfu * rescale,
@@ -195,7 +227,7 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
     log_line_format(text, sizeof text, &line);
     say(run, "%s", text);
     run->logged_steps = 0;
-    run->logged_skipped = 0;
+    run->logged_skipped = run->logged_nans = 0;
     run->logged_seconds = run->logged_loss = 0;
 }
 
@@ -223,7 +255,10 @@ static void report_step(struct run *run, const struct metrics_step *m)
 {
     run->logged_steps++;
     run->logged_seconds += m->step_seconds;
-    run->logged_loss += m->loss;
+    if (isfinite(m->loss))
+        run->logged_loss += m->loss;
+    else
+        run->logged_nans++;
     run->logged_skipped += m->skipped;
     if (!run->leader)
         return;
@@ -233,17 +268,44 @@ static void report_step(struct run *run, const struct metrics_step *m)
         print_log_line(run, m);
 }
 
+static int look_for_stop(struct run *run, struct error *err)
+{
+    return stop_agreed(run->world, run->job, &run->stop, &run->stop_signal, err);
+}
+
+/* A stop does not wait for the end of a validation: there may be only seconds left to save. */
 static int validate(struct run *run, struct metrics_step *m, struct error *err)
 {
     const struct job *job = run->job;
     bool last = m->step == job->batch.steps;
+    double sum = 0;
 
     if (!run->engine->valid || job->report.eval_every == 0 || (m->step % job->report.eval_every != 0 && !last))
         return 0;
-    if (engine_evaluate(run->engine, &m->valid_loss, err) < 0)
-        return -1;
+    for (int batch = 0; batch < job->report.eval_batches; batch++) {
+        double loss;
+
+        if (engine_evaluate(run->engine, batch, &loss, err) < 0 || look_for_stop(run, err) < 0)
+            return -1;
+        if (run->stop != STOP_NONE && batch + 1 < job->report.eval_batches)
+            return 0;
+        sum += loss;
+    }
+    m->valid_loss = sum / job->report.eval_batches;
     say(run, " validation loss at iteration %ld: %.6E | perplexity: %.4f", m->step, m->valid_loss, exp(m->valid_loss));
     return 0;
+}
+
+/* Metrics are for people: a full disk under them is said once, and does not end the training. */
+static void write_metrics(struct run *run, const struct metrics_step *m)
+{
+    struct error err;
+
+    if (!run->metrics || metrics_write(run->metrics, m, &err) == 0)
+        return;
+    say(run, "no more metrics are written, training goes on: %s", err.text);
+    metrics_close(run->metrics);
+    run->metrics = NULL;
 }
 
 static int check_finite(struct run *run, const struct step_result *result, struct error *err)
@@ -262,29 +324,40 @@ static int check_finite(struct run *run, const struct step_result *result, struc
 
 /* ---- saving ---- */
 
-/* A failed save is reported and training goes on; *err tells the caller why, should this one have been needed. */
+/* *err tells the caller why, should this checkpoint have been needed. */
 static int save(struct run *run, struct error *err)
 {
     double started = seconds();
+    struct error sync_error;
 
     if (!run->job->checkpoint.dir[0] || run->saved_step == run->engine->step)
         return 0;
-    if (run->metrics)
-        metrics_sync(run->metrics, err);
-    if (engine_save(run->engine, err) < 0) {
-        say(run, "checkpoint of step %" PRIu64 " failed, training goes on: %s", run->engine->step, err->text);
-        return -1;
-    }
+    if (run->metrics && metrics_sync(run->metrics, &sync_error) < 0)
+        say(run, "metrics may lack steps up to this checkpoint: %s", sync_error.text);
+    if (engine_save(run->engine, err) < 0)
+        return error_prefix(err, "checkpoint of step %" PRIu64 " failed", run->engine->step);
     run->saved_step = run->engine->step;
     say(run, "checkpoint of step %" PRIu64 " saved in %.2f s", run->engine->step, seconds() - started);
+    return 0;
+}
+
+/* A failed save on the way is reported and training goes on: earlier checkpoints stand, and the next save tries again. */
+static int save_on_the_way(struct run *run, struct error *err)
+{
+    if (save(run, err) == 0)
+        return 0;
+    if (err->code != CODE_IO && err->code != CODE_DATA)
+        return -1;
+    say(run, "%s; training goes on", err->text);
     return 0;
 }
 
 static bool save_is_due(const struct run *run)
 {
     long every = run->job->checkpoint.every;
+    bool last = run->engine->step == (uint64_t)run->job->batch.steps; /* saved at the end anyway */
 
-    return every > 0 && run->engine->step % (uint64_t)every == 0;
+    return every > 0 && !last && run->engine->step % (uint64_t)every == 0;
 }
 
 /* ---- the loop ---- */
@@ -294,7 +367,6 @@ static int one_step(struct run *run, struct error *err)
     struct step_result result;
     struct metrics_step m;
     double started = seconds();
-    struct error save_error;
 
     if (engine_step(run->engine, &result, err) < 0)
         return -1;
@@ -302,34 +374,31 @@ static int one_step(struct run *run, struct error *err)
     report_step(run, &m);
     if (validate(run, &m, err) < 0)
         return -1;
-    if (run->metrics && metrics_write(run->metrics, &m, err) < 0)
-        return -1;
+    write_metrics(run, &m);
     if (check_finite(run, &result, err) < 0)
         return -1;
-    if (save_is_due(run) && save(run, &save_error) < 0 && save_error.code == CODE_PEER) {
-        *err = save_error;
-        return -1;
-    }
-    return 0;
+    return save_is_due(run) ? save_on_the_way(run, err) : 0;
+}
+
+static int stop(struct run *run, struct error *err)
+{
+    char why[JOB_PATH_SIZE + 64];
+
+    stop_describe(why, sizeof why, run->job, run->stop, run->stop_signal);
+    say(run, "stopping after step %" PRIu64 ": %s", run->engine->step, why);
+    if (!run->job->checkpoint.dir[0])
+        return error_set(err, CODE_CONFIG, "stopped by %s, and checkpoint.dir is not set: nothing was saved", why);
+    return save(run, err) < 0 ? -1 : CODE_STOPPED;
 }
 
 static int loop(struct run *run, struct error *err)
 {
+    stop_start_clock();
     while (run->engine->step < (uint64_t)run->job->batch.steps) {
-        enum stop_reason reason;
-        int signal;
-
-        if (stop_agreed(run->world, run->job, &reason, &signal, err) < 0)
+        if (look_for_stop(run, err) < 0)
             return -1;
-        if (reason != STOP_NONE) {
-            char why[JOB_PATH_SIZE + 64];
-
-            stop_describe(why, sizeof why, run->job, reason, signal);
-            say(run, "stopping after step %" PRIu64 ": %s", run->engine->step, why);
-            if (!run->job->checkpoint.dir[0])
-                return error_set(err, CODE_CONFIG, "stopped by %s, and checkpoint.dir is not set: nothing was saved", why);
-            return save(run, err) < 0 ? -1 : CODE_STOPPED;
-        }
+        if (run->stop != STOP_NONE)
+            return stop(run, err);
         if (one_step(run, err) < 0)
             return -1;
     }
@@ -342,13 +411,12 @@ int train(const struct job *job, struct comm *world, struct error *err)
     int result = -1;
 
     run.terminal = run.leader && isatty(STDOUT_FILENO);
-    stop_install();
     if (refuse_kill_file(job, err) < 0)
         return -1;
     run.engine = engine_create(job, world, err);
     if (!run.engine)
         return -1;
-    if (measure_peak(&run, err) < 0)
+    if (engine_compare_ranks(run.engine, err) < 0 || probe_checkpoint_dir(&run, err) < 0 || measure_peak(&run, err) < 0)
         goto out;
     describe(&run);
     if (restore_or_initialize(&run, err) < 0 || open_metrics(&run, err) < 0)
@@ -357,6 +425,8 @@ int train(const struct job *job, struct comm *world, struct error *err)
     say(&run, "%s at step %" PRIu64, result == CODE_OK ? "done" : result == CODE_STOPPED ? "stopped" : "failed",
         run.engine->step);
 out:
+    if (result < 0)
+        comm_world_fail(world, err); /* before anything is freed that the other ranks, or MPI, may still use */
     metrics_close(run.metrics);
     engine_destroy(run.engine);
     return result;

@@ -3,7 +3,10 @@ load helpers
 
 setup_file() {
     load helpers
-    export OUT=$BATS_FILE_TMPDIR
+    # Not in bats' own directory, which an ordinary user cannot enter.
+    export OUT
+    OUT=$(mktemp -d /tmp/muster-quickstart-test.XXXXXX)
+    chmod 755 "$OUT"
     command -v slurmctld mpiexec.mpich bible >/dev/null || return 0
     # Two at once, the second as an ordinary user where we are root, on other nodes and another text.
     mkdir -m 777 "$OUT/first" "$OUT/second"
@@ -17,6 +20,10 @@ setup_file() {
     code=0
     wait "$second" || code=$?
     echo "$code" >"$OUT/second.code"
+}
+
+teardown_file() {
+    rm -rf "${OUT:?}"
 }
 
 setup() {

@@ -69,7 +69,7 @@ patch() {
     fresh && patch "$DIR/d.idx" 38 '\1' && broken_data pointer d.idx
     fresh && rm "$DIR/d.idx" && refused 65 d.idx muster-data --check "$DIR/d"
     [ "$cases" -ge 10 ]
-    refused 65 "no whole sample" muster-train "$DIR/tiny/job.cfg" --set model.seq_length=400000
+    refused 65 "a sample of model.seq_length = 400000" muster-train "$DIR/tiny/job.cfg" --set model.seq_length=400000
     refused 65 "token" muster-train "$DIR/tiny/job.cfg" --set model.vocab=65
 }
 

@@ -1,6 +1,6 @@
 /*
- * comm_ranks.c - started on several ranks by comm.bats: every operation of comm.h against what arithmetic says. Prints
- * nothing and exits 0 when all is well; otherwise says which rank saw what.
+ * comm_ranks.c - started on several ranks by comm.bats: every operation of comm.h against what arithmetic says. When all is
+ * well rank 0 prints how many agree; otherwise a rank says what it saw, and all exit 70.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,17 +12,17 @@
 
 static struct comm *world;
 static int rank, size;
+static struct error err;
 
 #define CHECK(condition)                                                                                                      \
     do {                                                                                                                      \
         if (!(condition)) {                                                                                                   \
             fprintf(stderr, "rank %d of %d: %s:%d: %s\n", rank, size, __FILE__, __LINE__, #condition);                        \
-            comm_world_abort(world, CODE_INTERNAL);                                                                           \
+            error_set(&err, CODE_INTERNAL, "a check failed");                                                                 \
+            comm_world_fail(world, &err);                                                                                     \
             exit(CODE_INTERNAL);                                                                                              \
         }                                                                                                                     \
     } while (0)
-
-static struct error err;
 
 /* Element i of the buffer that `owner` sends in round `round`: values whose sums depend on the order of adding. */
 static float element(int owner, int round, size_t i)

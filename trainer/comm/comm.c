@@ -43,15 +43,29 @@ void comm_world_finish(struct comm *world)
         world->ops->finish(world);
 }
 
-bool comm_world_all_failed(struct comm *world, double seconds)
+bool comm_world_fail(struct comm *world, const struct error *err)
 {
-    return !world->ops->all_failed || world->ops->all_failed(world, seconds);
+    return !world->ops->fail || world->ops->fail(world, err);
 }
 
-void comm_world_abort(struct comm *world, enum exit_code code)
+int comm_agree(struct comm *comm, int result, struct error *err)
 {
-    if (world->ops->abort)
-        world->ops->abort(world, code);
+    double culprit = result < 0 ? comm->size - comm->rank : 0; /* the greatest is the lowest rank */
+    struct error shared = {0};
+    int lowest;
+
+    if (comm_max_f64(comm, &culprit, 1, &shared) < 0) {
+        *err = shared;
+        return -1;
+    }
+    if (culprit == 0)
+        return 0;
+    lowest = comm->size - (int)culprit;
+    if (comm->rank == lowest)
+        shared = *err;
+    if (comm_broadcast(comm, &shared, sizeof shared, lowest, err) == 0)
+        *err = shared;
+    return -1;
 }
 
 struct comm *comm_split(struct comm *parent, int color, int key, struct error *err)

@@ -28,22 +28,29 @@ struct comm_request;
 /*
  * All ranks that the launcher started: MPI when a PMI environment says that there are several, otherwise one rank alone.
  * Fails with CODE_USAGE when Slurm started several tasks without PMI2 (each would believe itself alone).
- * Call once, before threads; comm_world_finish after everything else, on every way out but a crash.
+ * Call once, before threads; comm_world_finish after everything else, on every way out but a crash. After comm_world_fail
+ * it does not end the library, which might wait for operations that nobody will end.
  */
 struct comm *comm_world_create(struct error *err);
 void comm_world_finish(struct comm *world);
 
 /*
- * For ranks that have failed: true when all have, within `seconds`; then nobody waits for anybody, and all can end in
- * good order. May be called while other operations are under way. False: this rank failed alone, or others hang.
+ * A rank that fails tells the others, which may be waiting for it in any operation: there comm_wait fails with the
+ * culprit's error, its exit code included, so that all ranks end alike and for the true reason. A rank that fails because
+ * it was told tells nobody. Waits a few seconds for the others to have failed too; true when all have. To be called before
+ * buffers are freed that operations under way may still use; afterwards only comm_destroy, comm_world_finish and this
+ * again, for its answer, may be called.
  */
-bool comm_world_all_failed(struct comm *world, double seconds);
-
-/* For a rank that fails alone, while others wait for it: ends all ranks, this one with `code`. Returns only when alone. */
-void comm_world_abort(struct comm *world, enum exit_code code);
+bool comm_world_fail(struct comm *world, const struct error *err);
 
 /* A group of this process only, whatever was started: for tools. End it with comm_destroy. */
 struct comm *comm_alone_create(struct error *err);
+
+/*
+ * Every rank learns whether all succeeded: 0, or -1 with the error of the lowest rank that failed, on all ranks alike.
+ * `result` is this rank's own, with *err filled when it is negative.
+ */
+int comm_agree(struct comm *comm, int result, struct error *err);
 
 /* The ranks with the same color, in the order of key; collective over parent. */
 struct comm *comm_split(struct comm *parent, int color, int key, struct error *err);
@@ -67,7 +74,7 @@ struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, 
 struct comm_request *comm_start_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err);
 struct comm_request *comm_start_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err);
 
-/* Ends and frees the request; NULL is done already. Failure is CODE_PEER. */
+/* Ends and frees the request; NULL means there is nothing to wait for. A lost peer is CODE_PEER. */
 int comm_wait(struct comm_request *request, struct error *err);
 
 int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count, struct error *err);

@@ -15,8 +15,7 @@ struct comm_ops {
     struct comm_request *(*start_recv)(struct comm *, void *buffer, size_t bytes, int peer, struct error *err);
     int (*wait)(struct comm_request *, struct error *err);
     void (*finish)(struct comm *); /* of the world: end the library */
-    bool (*all_failed)(struct comm *, double seconds); /* these two are NULL where there is nobody else */
-    void (*abort)(struct comm *, enum exit_code code);
+    bool (*fail)(struct comm *, const struct error *); /* NULL where there is nobody to tell */
 };
 
 struct comm {

@@ -17,13 +17,14 @@
 enum {
     TAG_REDUCE = 1,
     TAG_POINT = 2,
+    TAG_FAILURE = 3,
+    FAIL_SECONDS = 10,         /* a rank between two waits computes: it hears of a failure after that */
     MAX_MESSAGE = 1 << 30, /* MPI counts are int */
 };
 
 struct comm_mpi {
     struct comm base;
     MPI_Comm handle;
-    MPI_Comm failing; /* the world's: where ranks that have failed meet, apart from all other traffic */
     bool world;
 };
 
@@ -43,13 +44,43 @@ static struct comm_mpi *as_mpi(struct comm *comm)
     return (struct comm_mpi *)comm;
 }
 
+/* What a failing rank tells the others goes through a communicator of its own, apart from all other traffic. */
+static struct {
+    MPI_Comm handle;
+    bool known;    /* this rank has told, or was told */
+    bool answered; /* mpi_fail has waited, and `all` is its answer */
+    bool all;
+} failing;
+
+/* Requeuing mends a lost peer, not a bug or an empty memory. */
+static enum exit_code code_of(int code)
+{
+    int class = MPI_ERR_OTHER;
+
+    MPI_Error_class(code, &class);
+    switch (class) {
+    case MPI_ERR_NO_MEM:
+        return CODE_IO;
+    case MPI_ERR_TRUNCATE:
+    case MPI_ERR_COUNT:
+    case MPI_ERR_ARG:
+    case MPI_ERR_BUFFER:
+    case MPI_ERR_TYPE:
+    case MPI_ERR_RANK:
+    case MPI_ERR_COMM:
+        return CODE_INTERNAL;
+    default:
+        return CODE_PEER;
+    }
+}
+
 static int mpi_error(struct error *err, const struct comm *comm, const char *what, int code)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
 
     MPI_Error_string(code, text, &length);
-    return error_set(err, CODE_PEER, "rank %d of %d: %s failed: %s", comm->rank, comm->size, what, text);
+    return error_set(err, code_of(code), "rank %d of %d: %s failed: %s", comm->rank, comm->size, what, text);
 }
 
 static struct mpi_request *request_create(struct comm *comm, int npending, struct error *err)
@@ -231,6 +262,20 @@ static int test_all(struct mpi_request *request, int *done)
 }
 #pragma GCC diagnostic pop
 
+/* Whether some rank has failed; then *err is its error. */
+static bool told_of_failure(struct error *err)
+{
+    MPI_Status status;
+    int there = 0;
+
+    if (failing.known || MPI_Iprobe(MPI_ANY_SOURCE, TAG_FAILURE, failing.handle, &there, &status) != MPI_SUCCESS || !there)
+        return false;
+    failing.known = true;
+    if (MPI_Recv(err, sizeof *err, MPI_BYTE, status.MPI_SOURCE, TAG_FAILURE, failing.handle, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        error_set(err, CODE_PEER, "rank %d failed", status.MPI_SOURCE);
+    return true;
+}
+
 static int mpi_wait(struct comm_request *base, struct error *err)
 {
     struct mpi_request *request = (struct mpi_request *)base;
@@ -243,6 +288,9 @@ static int mpi_wait(struct comm_request *base, struct error *err)
             break;
         if (++polls % 16 == 0)
             sched_yield();
+        /* The request is left as it is: its buffers may still be written to, until the process ends. */
+        if (polls % 256 == 0 && told_of_failure(err))
+            return -1;
     }
     if (code != MPI_SUCCESS)
         result = mpi_error(err, base->comm, "a collective", code);
@@ -293,37 +341,57 @@ static struct comm *mpi_split(struct comm *parent, int color, int key, struct er
 
 static void mpi_destroy(struct comm *comm)
 {
-    if (!as_mpi(comm)->world)
+    if (!as_mpi(comm)->world && !failing.known)
         MPI_Comm_free(&as_mpi(comm)->handle);
     free(comm);
 }
 
 static void mpi_finish(struct comm *comm)
 {
-    MPI_Comm_free(&as_mpi(comm)->failing);
-    MPI_Finalize();
+    if (!failing.known) {
+        MPI_Comm_free(&failing.handle);
+        MPI_Finalize();
+    }
     free(comm);
 }
 
-static bool mpi_all_failed(struct comm *comm, double seconds)
+/* Tell every other rank; whoever is not there to listen is not waited for. */
+static void tell_all(struct comm *comm, const struct error *err)
 {
-    double deadline = MPI_Wtime() + seconds;
+    struct error *copy = malloc(sizeof *copy); /* never freed: the sends may go on until the process ends */
+    MPI_Request request;
+
+    if (!copy)
+        return;
+    *copy = *err;
+    error_prefix(copy, "rank %d", comm->rank);
+    failing.known = true;
+    for (int rank = 0; rank < comm->size; rank++)
+        if (rank != comm->rank &&
+            MPI_Isend(copy, sizeof *copy, MPI_BYTE, rank, TAG_FAILURE, failing.handle, &request) == MPI_SUCCESS)
+            MPI_Request_free(&request);
+}
+
+static bool mpi_fail(struct comm *comm, const struct error *err)
+{
+    double deadline = MPI_Wtime() + FAIL_SECONDS;
     MPI_Request request;
     int done = 0;
 
-    if (MPI_Ibarrier(as_mpi(comm)->failing, &request) != MPI_SUCCESS)
+    if (failing.answered)
+        return failing.all;
+    failing.answered = true;
+    if (!failing.known)
+        tell_all(comm, err);
+    if (MPI_Ibarrier(failing.handle, &request) != MPI_SUCCESS)
         return false;
     while (!done && MPI_Wtime() < deadline) {
         if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
             return false;
         sched_yield();
     }
-    return done;
-}
-
-static void mpi_abort(struct comm *comm, enum exit_code code)
-{
-    MPI_Abort(as_mpi(comm)->handle, (int)code);
+    failing.all = done;
+    return failing.all;
 }
 
 static const struct comm_ops mpi_ops = {
@@ -336,8 +404,7 @@ static const struct comm_ops mpi_ops = {
     .start_recv = mpi_recv,
     .wait = mpi_wait,
     .finish = mpi_finish,
-    .all_failed = mpi_all_failed,
-    .abort = mpi_abort,
+    .fail = mpi_fail,
 };
 
 struct comm *comm_mpi_create(struct error *err)
@@ -346,15 +413,15 @@ struct comm *comm_mpi_create(struct error *err)
     int provided, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 
     if (code != MPI_SUCCESS) {
-        error_set(err, CODE_PEER, "MPI did not start (code %d): was this started with srun --mpi=pmi2 or mpiexec?", code);
+        error_set(err, CODE_USAGE, "MPI did not start (code %d): start with srun --mpi=pmi2 or mpiexec", code);
         return NULL;
     }
     world = wrap(MPI_COMM_WORLD, true, err);
-    if (world && (code = MPI_Comm_dup(MPI_COMM_WORLD, &as_mpi(world)->failing)) != MPI_SUCCESS) {
+    if (world && (code = MPI_Comm_dup(MPI_COMM_WORLD, &failing.handle)) != MPI_SUCCESS) {
         mpi_error(err, world, "start", code);
         return NULL;
     }
     if (world)
-        MPI_Comm_set_errhandler(as_mpi(world)->failing, MPI_ERRORS_RETURN);
+        MPI_Comm_set_errhandler(failing.handle, MPI_ERRORS_RETURN);
     return world;
 }

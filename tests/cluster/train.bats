@@ -1,0 +1,79 @@
+#!/usr/bin/env bats
+# The real trainer under etc/train.sbatch: killed, failing alone, out of time.
+load helpers
+
+setup_file() {
+    WHY_NOT=$(why_not)
+    export WHY_NOT
+    [ -z "$WHY_NOT" ] || return 0
+    sandbox_up 3 --plugin "$PLUGIN"
+}
+
+teardown_file() {
+    sandbox_down
+}
+
+setup() {
+    skip_if "$WHY_NOT"
+    unset MUSTER_JOB
+    export SLURM_WAIT=2
+    DIR=$BATS_TEST_TMPDIR OUT=$BATS_TEST_TMPDIR/out
+    tiny_job "$DIR"
+    echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 20; };" >>"$DIR/job.cfg"
+    cd "$DIR" || return
+}
+
+teardown() {
+    [ -z "$WHY_NOT" ] || return 0
+    cat "$OUT"
+    scancel --user "$(id -un)"
+    eventually 30 all_idle
+}
+
+# submit STEPS ARGUMENT...: the job of that many steps, with these arguments of sbatch
+submit() {
+    sed -i "s/steps = 50;/steps = $1;/" job.cfg
+    shift
+    JOB=$(sbatch --parsable --nodes=3 --cpus-per-task=1 --output="$OUT" "$@" "$TOP/etc/train.sbatch" job.cfg)
+}
+
+steps_done() {
+    [ "$(wc -l <metrics.jsonl 2>/dev/null || echo 0)" -ge "$1" ]
+}
+
+job_is() {
+    scontrol show job "$JOB" | grep -q "$1"
+}
+
+@test "a rank that is killed: the others end, the job is requeued, resumes and finishes" {
+    submit 3000
+    eventually 30 steps_done 50
+    pid=$(pgrep -f "muster-train job.cfg" | while read -r pid; do
+        grep -qz "SLURM_CONF=$SLURM_CONF" "/proc/$pid/environ" && grep -qz '^RANK=1$' "/proc/$pid/environ" && echo "$pid"
+    done | head -n 1)
+    kill -KILL "$pid"
+    eventually 60 job_is 'Restarts=1'
+    eventually 120 job_is 'JobState=COMPLETED'
+    grep -q '^resumed from ' "$OUT"
+    grep -q '^done at step 3000$' "$OUT"
+    [ "$(wc -l <metrics.jsonl)" -eq 3000 ]
+}
+
+@test "a rank that fails alone: all end with its code and its reason, and nothing is requeued" {
+    # One byte that the vocabulary does not have, in a place that some rank will read.
+    sed -i 's/vocab = 256/vocab = 250/' job.cfg
+    printf '\373' | dd of=train.bin bs=1 seek=100000 conv=notrunc status=none
+    submit 3000
+    eventually 120 job_is 'JobState=FAILED'
+    job_is 'ExitCode=65:0'
+    job_is 'Restarts=0'
+    [ "$(grep -c 'muster-train: .*token.*251' "$OUT")" -eq 1 ]
+    [ -d ckpt ]
+}
+
+@test "at the time limit it saves and is requeued" {
+    submit 1000000 --time=1 --signal=USR1@52
+    eventually 60 job_is 'Restarts=1'
+    grep -q '^stopped at step' "$OUT"
+    grep -q 'stopping after step .*: signal 10' "$OUT"
+}

@@ -1,0 +1,112 @@
+# When something fails on one rank alone, or cannot be written: nobody hangs, the true reason is said once, nothing is lost.
+load ../helpers
+
+setup() {
+    need mpiexec.mpich
+    DIR=$BATS_TEST_TMPDIR
+    tiny_job "$DIR"
+    export RANKS_SECONDS=30
+}
+
+# unlike JOB JOB [ARGUMENT...]: two ranks with a job file each
+unlike() {
+    local a=$1 b=$2
+    shift 2
+    timeout -k 5 30 mpiexec.mpich -n 1 muster-train "$a" "$@" : -n 1 muster-train "$b" "$@"
+}
+
+# said CODE WORDS: the run ended with that code, and one line of muster-train's has these words
+said() {
+    echo "exit $status: $output"
+    [ "$status" -eq "$1" ] && [ "$(grep -c '^muster-train: ' <<<"$output")" -eq 1 ] && [[ $output == *"$2"* ]]
+}
+
+@test "one rank has no job file" {
+    run unlike "$DIR/job.cfg" "$DIR/nothing.cfg"
+    said 78 "$DIR/nothing.cfg"
+}
+
+@test "ranks with different job files" {
+    sed 's/lr = 3e-3/lr = 1e-3/' "$DIR/job.cfg" >"$DIR/other.cfg"
+    run unlike "$DIR/job.cfg" "$DIR/other.cfg"
+    said 78 "rank 1 reads another job file than rank 0"
+}
+
+@test "ranks with different data" {
+    mkdir "$DIR/a" "$DIR/b"
+    cp "$DIR"/train.* "$DIR/a/"
+    cp "$DIR/valid.bin" "$DIR/b/train.bin"
+    cp "$DIR/valid.idx" "$DIR/b/train.idx"
+    sed -i 's/train = "[^"]*"/train = "train"/' "$DIR/job.cfg"
+    run timeout -k 5 30 mpiexec.mpich -n 1 -wdir "$DIR/a" muster-train "$DIR/job.cfg" : \
+        -n 1 -wdir "$DIR/b" muster-train "$DIR/job.cfg"
+    said 65 "rank 1 reads other data than rank 0"
+}
+
+@test "one rank meets a bad token: all end with 65 and its reason" {
+    printf '\373' | dd of="$DIR/train.bin" bs=1 seek=100000 conv=notrunc status=none
+    run ranks 3 muster-train "$DIR/job.cfg" --set model.vocab=250 --set batch.steps=3000
+    said 65 "251"
+    [[ $output == *"rank "* ]]
+}
+
+@test "metrics that cannot be written are said once, and training goes on" {
+    run ranks 2 muster-train "$DIR/job.cfg" --set report.metrics=/dev/full --set checkpoint.dir="$DIR/ckpt"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'no more metrics are written' <<<"$output")" -eq 1 ]
+    muster-ckpt verify "$DIR/ckpt"
+}
+
+@test "a checkpoint directory that cannot be is refused before the first step" {
+    run ranks 2 muster-train "$DIR/job.cfg" --set checkpoint.dir=/proc/nowhere
+    said 74 /proc/nowhere
+    [ ! -s "$DIR/metrics.jsonl" ]
+}
+
+@test "a save that fails on the way is said, training goes on, and the next save tries again" {
+    sed -i 's/steps = 50/steps = 3000/' "$DIR/job.cfg"
+    ranks 2 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" --set checkpoint.every=50 >"$DIR/log" 2>&1 3>&- &
+    pid=$!
+    for _ in $(seq 200); do [ -d "$DIR/ckpt/step-00000100" ] && break; sleep 0.05; done
+    mv "$DIR/ckpt" "$DIR/away"
+    : >"$DIR/ckpt" # a file where the directory was
+    for _ in $(seq 200); do grep -q 'failed.*training goes on' "$DIR/log" && break; sleep 0.05; done
+    rm "$DIR/ckpt"
+    wait $pid
+    cat "$DIR/log"
+    grep -q 'checkpoint of step [0-9]* failed: .*training goes on' "$DIR/log"
+    muster-ckpt verify "$DIR/ckpt/step-00003000"
+}
+
+@test "a run that starts anew keeps the metrics of the one before" {
+    ranks 1 muster-train "$DIR/job.cfg" >/dev/null
+    ranks 1 muster-train "$DIR/job.cfg" >"$DIR/log"
+    grep -q 'metrics of an earlier run are now' "$DIR/log"
+    [ "$(wc -l <"$DIR/metrics.jsonl.old")" -eq 50 ]
+    [ "$(wc -l <"$DIR/metrics.jsonl")" -eq 50 ]
+}
+
+@test "another seed does not continue a run" {
+    ranks 1 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" >/dev/null
+    run ranks 2 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" --set batch.seed=9 --set batch.steps=60
+    said 78 "batch.seed = 1"
+}
+
+@test "a checkpoint that only one rank cannot read is not damaged" {
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.dir="$DIR/ckpt" --set checkpoint.every=10 >/dev/null
+    sed -i "\$a checkpoint = { dir = \"ckpt\"; };" "$DIR/job.cfg"
+    mkdir -p "$DIR/other/ckpt" # where rank 1 looks: the directory is there, and as yet empty, as on a slow NFS
+    (sleep 2; cp -r "$DIR"/ckpt/step-* "$DIR/other/ckpt/") &
+    run timeout -k 5 60 mpiexec.mpich -n 1 -wdir "$DIR" muster-train "$DIR/job.cfg" : \
+        -n 1 -wdir "$DIR/other" muster-train "$DIR/job.cfg"
+    echo "$output"
+    [[ $output == *"resumed from ckpt at step 20"* ]]
+    [ -d "$DIR/ckpt/step-00000020" ]
+    [ ! -e "$DIR/ckpt/step-00000020.broken" ]
+}
+
+@test "a validation that would count samples twice is refused" {
+    run muster-train "$DIR/job.cfg" --set report.eval_every=10 --set report.eval_batches=1000
+    said 78 "report.eval_batches = 1000"
+}
