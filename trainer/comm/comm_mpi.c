@@ -47,7 +47,8 @@ static struct comm_mpi *as_mpi(struct comm *comm)
 /* What a failing rank tells the others goes through a communicator of its own, apart from all other traffic. */
 static struct {
     MPI_Comm handle;
-    bool known;    /* this rank has told, or was told */
+    bool known;    /* this rank has told, or was told, of `error` */
+    struct error error;
     bool answered; /* mpi_fail has waited, and `all` is its answer */
     bool all;
 } failing;
@@ -262,17 +263,21 @@ static int test_all(struct mpi_request *request, int *done)
 }
 #pragma GCC diagnostic pop
 
-/* Whether some rank has failed; then *err is its error. */
+/* Whether some rank has failed; then *err is its error, now and at every later wait. */
 static bool told_of_failure(struct error *err)
 {
     MPI_Status status;
     int there = 0;
 
-    if (failing.known || MPI_Iprobe(MPI_ANY_SOURCE, TAG_FAILURE, failing.handle, &there, &status) != MPI_SUCCESS || !there)
-        return false;
-    failing.known = true;
-    if (MPI_Recv(err, sizeof *err, MPI_BYTE, status.MPI_SOURCE, TAG_FAILURE, failing.handle, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-        error_set(err, CODE_PEER, "rank %d failed", status.MPI_SOURCE);
+    if (!failing.known) {
+        if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_FAILURE, failing.handle, &there, &status) != MPI_SUCCESS || !there)
+            return false;
+        if (MPI_Recv(&failing.error, sizeof failing.error, MPI_BYTE, status.MPI_SOURCE, TAG_FAILURE, failing.handle,
+                     MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            error_set(&failing.error, CODE_PEER, "rank %d failed", status.MPI_SOURCE);
+        failing.known = true;
+    }
+    *err = failing.error;
     return true;
 }
 
@@ -358,17 +363,14 @@ static void mpi_finish(struct comm *comm)
 /* Tell every other rank; whoever is not there to listen is not waited for. */
 static void tell_all(struct comm *comm, const struct error *err)
 {
-    struct error *copy = malloc(sizeof *copy); /* never freed: the sends may go on until the process ends */
     MPI_Request request;
 
-    if (!copy)
-        return;
-    *copy = *err;
-    error_prefix(copy, "rank %d", comm->rank);
     failing.known = true;
+    failing.error = *err;
+    error_prefix(&failing.error, "rank %d", comm->rank);
     for (int rank = 0; rank < comm->size; rank++)
-        if (rank != comm->rank &&
-            MPI_Isend(copy, sizeof *copy, MPI_BYTE, rank, TAG_FAILURE, failing.handle, &request) == MPI_SUCCESS)
+        if (rank != comm->rank && MPI_Isend(&failing.error, sizeof failing.error, MPI_BYTE, rank, TAG_FAILURE,
+                                            failing.handle, &request) == MPI_SUCCESS)
             MPI_Request_free(&request);
 }
 
