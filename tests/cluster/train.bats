@@ -77,3 +77,12 @@ job_is() {
     grep -q '^stopped at step' "$OUT"
     grep -q 'stopping after step .*: signal 10' "$OUT"
 }
+
+@test "a job that scancel ends stays ended" {
+    submit 1000000
+    eventually 30 steps_done 5
+    scancel "$JOB"
+    eventually 30 job_is 'JobState=CANCELLED'
+    eventually 30 all_idle
+    job_is 'Restarts=0'
+}
