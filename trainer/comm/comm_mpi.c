@@ -12,20 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/comm/comm_impl.h"
+#include "trainer/comm/comm_mpi.h"
 
 enum {
     TAG_REDUCE = 1,
     TAG_POINT = 2,
-    TAG_FAILURE = 3,
-    FAIL_SECONDS = 10,         /* a rank between two waits computes: it hears of a failure after that */
     MAX_MESSAGE = 1 << 30, /* MPI counts are int */
-};
-
-struct comm_mpi {
-    struct comm base;
-    MPI_Comm handle;
-    bool world;
 };
 
 struct mpi_request {
@@ -42,46 +34,6 @@ struct mpi_request {
 static struct comm_mpi *as_mpi(struct comm *comm)
 {
     return (struct comm_mpi *)comm;
-}
-
-/* What a failing rank tells the others goes through a communicator of its own, apart from all other traffic. */
-static struct {
-    MPI_Comm handle;
-    bool known;    /* this rank has told, or was told, of `error` */
-    struct error error;
-    bool answered; /* mpi_fail has waited, and `all` is its answer */
-    bool all;
-} failing;
-
-/* Requeuing mends a lost peer, not a bug or an empty memory. */
-static enum exit_code code_of(int code)
-{
-    int class = MPI_ERR_OTHER;
-
-    MPI_Error_class(code, &class);
-    switch (class) {
-    case MPI_ERR_NO_MEM:
-        return CODE_IO;
-    case MPI_ERR_TRUNCATE:
-    case MPI_ERR_COUNT:
-    case MPI_ERR_ARG:
-    case MPI_ERR_BUFFER:
-    case MPI_ERR_TYPE:
-    case MPI_ERR_RANK:
-    case MPI_ERR_COMM:
-        return CODE_INTERNAL;
-    default:
-        return CODE_PEER;
-    }
-}
-
-static int mpi_error(struct error *err, const struct comm *comm, const char *what, int code)
-{
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int length = 0;
-
-    MPI_Error_string(code, text, &length);
-    return error_set(err, code_of(code), "rank %d of %d: %s failed: %s", comm->rank, comm->size, what, text);
 }
 
 static struct mpi_request *request_create(struct comm *comm, int npending, struct error *err)
@@ -110,7 +62,7 @@ static void request_free(struct mpi_request *request)
 
 static struct comm_request *failed(struct mpi_request *request, const char *what, int code, struct error *err)
 {
-    mpi_error(err, request->base.comm, what, code);
+    comm_mpi_error(err, request->base.comm, what, code);
     request_free(request);
     return NULL;
 }
@@ -263,24 +215,6 @@ static int test_all(struct mpi_request *request, int *done)
 }
 #pragma GCC diagnostic pop
 
-/* Whether some rank has failed; then *err is its error, now and at every later wait. */
-static bool told_of_failure(struct error *err)
-{
-    MPI_Status status;
-    int there = 0;
-
-    if (!failing.known) {
-        if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_FAILURE, failing.handle, &there, &status) != MPI_SUCCESS || !there)
-            return false;
-        if (MPI_Recv(&failing.error, sizeof failing.error, MPI_BYTE, status.MPI_SOURCE, TAG_FAILURE, failing.handle,
-                     MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            error_set(&failing.error, CODE_PEER, "rank %d failed", status.MPI_SOURCE);
-        failing.known = true;
-    }
-    *err = failing.error;
-    return true;
-}
-
 static int mpi_wait(struct comm_request *base, struct error *err)
 {
     struct mpi_request *request = (struct mpi_request *)base;
@@ -294,11 +228,11 @@ static int mpi_wait(struct comm_request *base, struct error *err)
         if (++polls % 16 == 0)
             sched_yield();
         /* The request is left as it is: its buffers may still be written to, until the process ends. */
-        if (polls % 256 == 0 && told_of_failure(err))
+        if (polls % 256 == 0 && comm_mpi_told_of_failure(err))
             return -1;
     }
     if (code != MPI_SUCCESS)
-        result = mpi_error(err, base->comm, "a collective", code);
+        result = comm_mpi_error(err, base->comm, "a collective", code);
     else if (request->scratch)
         result = add_parts(request, err);
     request_free(request);
@@ -338,7 +272,7 @@ static struct comm *mpi_split(struct comm *parent, int color, int key, struct er
     int code = MPI_Comm_split(as_mpi(parent)->handle, color, key, &handle);
 
     if (code != MPI_SUCCESS) {
-        mpi_error(err, parent, "split", code);
+        comm_mpi_error(err, parent, "split", code);
         return NULL;
     }
     return wrap(handle, false, err);
@@ -346,54 +280,18 @@ static struct comm *mpi_split(struct comm *parent, int color, int key, struct er
 
 static void mpi_destroy(struct comm *comm)
 {
-    if (!as_mpi(comm)->world && !failing.known)
+    if (!as_mpi(comm)->world && !comm_mpi_failing())
         MPI_Comm_free(&as_mpi(comm)->handle);
     free(comm);
 }
 
 static void mpi_finish(struct comm *comm)
 {
-    if (!failing.known) {
-        MPI_Comm_free(&failing.handle);
+    if (!comm_mpi_failing()) {
+        comm_mpi_failure_end();
         MPI_Finalize();
     }
     free(comm);
-}
-
-/* Tell every other rank; whoever is not there to listen is not waited for. */
-static void tell_all(struct comm *comm, const struct error *err)
-{
-    MPI_Request request;
-
-    failing.known = true;
-    failing.error = *err;
-    error_prefix(&failing.error, "rank %d", comm->rank);
-    for (int rank = 0; rank < comm->size; rank++)
-        if (rank != comm->rank && MPI_Isend(&failing.error, sizeof failing.error, MPI_BYTE, rank, TAG_FAILURE,
-                                            failing.handle, &request) == MPI_SUCCESS)
-            MPI_Request_free(&request);
-}
-
-static bool mpi_fail(struct comm *comm, const struct error *err)
-{
-    double deadline = MPI_Wtime() + FAIL_SECONDS;
-    MPI_Request request;
-    int done = 0;
-
-    if (failing.answered)
-        return failing.all;
-    failing.answered = true;
-    if (!failing.known)
-        tell_all(comm, err);
-    if (MPI_Ibarrier(failing.handle, &request) != MPI_SUCCESS)
-        return false;
-    while (!done && MPI_Wtime() < deadline) {
-        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            return false;
-        sched_yield();
-    }
-    failing.all = done;
-    return failing.all;
 }
 
 static const struct comm_ops mpi_ops = {
@@ -406,7 +304,7 @@ static const struct comm_ops mpi_ops = {
     .start_recv = mpi_recv,
     .wait = mpi_wait,
     .finish = mpi_finish,
-    .fail = mpi_fail,
+    .fail = comm_mpi_fail,
 };
 
 struct comm *comm_mpi_create(struct error *err)
@@ -419,11 +317,7 @@ struct comm *comm_mpi_create(struct error *err)
         return NULL;
     }
     world = wrap(MPI_COMM_WORLD, true, err);
-    if (world && (code = MPI_Comm_dup(MPI_COMM_WORLD, &failing.handle)) != MPI_SUCCESS) {
-        mpi_error(err, world, "start", code);
+    if (world && comm_mpi_failure_begin(world, err) < 0)
         return NULL;
-    }
-    if (world)
-        MPI_Comm_set_errhandler(failing.handle, MPI_ERRORS_RETURN);
     return world;
 }

@@ -1,0 +1,123 @@
+/* comm_mpi_failure.c - one rank's failure becomes everyone's: comm_world_fail over MPI. */
+#include <sched.h>
+#include <string.h>
+
+#include "trainer/comm/comm_mpi.h"
+
+enum {
+    TAG_FAILURE = 3,
+    FAIL_SECONDS = 10, /* a rank between two waits computes: it hears of a failure after that */
+};
+
+/* What a failing rank tells the others goes through a communicator of its own, apart from all other traffic. */
+static struct {
+    MPI_Comm handle;
+    bool known;    /* this rank has told, or was told, of `error` */
+    struct error error;
+    bool answered; /* mpi_fail has waited, and `all` is its answer */
+    bool all;
+} failing;
+
+/* Requeuing mends a lost peer, not a bug or an empty memory. */
+static enum exit_code code_of(int code)
+{
+    int class = MPI_ERR_OTHER;
+
+    MPI_Error_class(code, &class);
+    switch (class) {
+    case MPI_ERR_NO_MEM:
+        return CODE_IO;
+    case MPI_ERR_TRUNCATE:
+    case MPI_ERR_COUNT:
+    case MPI_ERR_ARG:
+    case MPI_ERR_BUFFER:
+    case MPI_ERR_TYPE:
+    case MPI_ERR_RANK:
+    case MPI_ERR_COMM:
+        return CODE_INTERNAL;
+    default:
+        return CODE_PEER;
+    }
+}
+
+int comm_mpi_error(struct error *err, const struct comm *comm, const char *what, int code)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+
+    MPI_Error_string(code, text, &length);
+    return error_set(err, code_of(code), "rank %d of %d: %s failed: %s", comm->rank, comm->size, what, text);
+}
+
+int comm_mpi_failure_begin(struct comm *world, struct error *err)
+{
+    int code = MPI_Comm_dup(MPI_COMM_WORLD, &failing.handle);
+
+    if (code != MPI_SUCCESS)
+        return comm_mpi_error(err, world, "start", code);
+    MPI_Comm_set_errhandler(failing.handle, MPI_ERRORS_RETURN);
+    return 0;
+}
+
+void comm_mpi_failure_end(void)
+{
+    MPI_Comm_free(&failing.handle);
+}
+
+bool comm_mpi_failing(void)
+{
+    return failing.known;
+}
+
+bool comm_mpi_told_of_failure(struct error *err)
+{
+    MPI_Status status;
+    int there = 0;
+
+    if (!failing.known) {
+        if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_FAILURE, failing.handle, &there, &status) != MPI_SUCCESS || !there)
+            return false;
+        if (MPI_Recv(&failing.error, sizeof failing.error, MPI_BYTE, status.MPI_SOURCE, TAG_FAILURE, failing.handle,
+                     MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            error_set(&failing.error, CODE_PEER, "rank %d failed", status.MPI_SOURCE);
+        failing.known = true;
+    }
+    *err = failing.error;
+    return true;
+}
+
+/* Tell every other rank; whoever is not there to listen is not waited for. */
+static void tell_all(struct comm *comm, const struct error *err)
+{
+    MPI_Request request;
+
+    failing.known = true;
+    failing.error = *err;
+    error_prefix(&failing.error, "rank %d", comm->rank);
+    for (int rank = 0; rank < comm->size; rank++)
+        if (rank != comm->rank && MPI_Isend(&failing.error, sizeof failing.error, MPI_BYTE, rank, TAG_FAILURE,
+                                            failing.handle, &request) == MPI_SUCCESS)
+            MPI_Request_free(&request);
+}
+
+bool comm_mpi_fail(struct comm *comm, const struct error *err)
+{
+    double deadline = MPI_Wtime() + FAIL_SECONDS;
+    MPI_Request request;
+    int done = 0;
+
+    if (failing.answered)
+        return failing.all;
+    failing.answered = true;
+    if (!failing.known)
+        tell_all(comm, err);
+    if (MPI_Ibarrier(failing.handle, &request) != MPI_SUCCESS)
+        return false;
+    while (!done && MPI_Wtime() < deadline) {
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return false;
+        sched_yield();
+    }
+    failing.all = done;
+    return failing.all;
+}

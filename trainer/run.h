@@ -1,0 +1,48 @@
+/*
+ * run.h - what train.c and its two helpers share: run_start.c, everything before the first step, and run_log.c, what a run
+ * says while it goes. Private to these files.
+ */
+#ifndef MUSTER_TRAINER_RUN_H
+#define MUSTER_TRAINER_RUN_H
+
+#include "trainer/engine.h"
+#include "trainer/report/metrics.h"
+#include "trainer/stop.h"
+
+struct run {
+    const struct job *job;
+    struct comm *world;
+    struct engine *engine;
+    struct metrics_writer *metrics; /* rank 0's; NULL elsewhere and where none are wanted */
+    bool leader, terminal;
+    double peak_flops;   /* of all ranks together */
+    uint64_t saved_step; /* UINT64_MAX: none yet */
+    enum stop_reason stop; /* as last agreed */
+    int stop_signal;
+    int skipped_in_a_row;
+    /* since the last log line */
+    long logged_steps;
+    double logged_seconds, logged_loss; /* the loss of the steps that had a finite one */
+    int logged_skipped, logged_nans;
+};
+
+/* Seconds of a clock that only goes forward. */
+double run_seconds(void);
+
+/* ---- run_start.c: all collective, -1 with *err on all ranks alike ---- */
+
+/* Check what can be checked, create the engine, restore or initialize it, open the metrics. */
+int run_start(struct run *run, struct error *err);
+
+/* ---- run_log.c ---- */
+
+/* One line on rank 0's standard output; on a terminal it replaces the progress line. */
+void run_say(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* What there is to say of the step that was just done. */
+struct metrics_step run_measure(const struct run *run, const struct step_result *result, double step_seconds);
+
+/* Once a step on every rank: the log line where one is due, or the progress line on a terminal. */
+void run_report(struct run *run, const struct metrics_step *m);
+
+#endif

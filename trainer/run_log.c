@@ -1,0 +1,132 @@
+/* run_log.c - what a run says while it goes: plain lines, log lines, a progress line. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/flops.h"
+#include "trainer/report/log_line.h"
+#include "trainer/report/progress.h"
+#include "trainer/run.h"
+
+double run_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void run_say(const struct run *run, const char *format, ...)
+{
+    va_list args;
+
+    if (!run->leader)
+        return;
+    va_start(args, format);
+    if (run->terminal)
+        fputs("\r\033[K", stdout);
+    vprintf(format, args);
+    putchar('\n');
+    fflush(stdout);
+    va_end(args);
+}
+
+struct metrics_step run_measure(const struct run *run, const struct step_result *result, double step_seconds)
+{
+    const struct job *job = run->job;
+    const struct engine *e = run->engine;
+    double tokens = (double)job->batch.global_batch * job->model.seq_length;
+    int world = comm_size(run->world);
+
+    return (struct metrics_step){
+        .step = (long)e->step,
+        .consumed_samples = (long)e->consumed_samples,
+        .loss = result->loss,
+        .lr = result->lr,
+        .grad_norm = result->grad_norm,
+        .loss_scale = 1.0,
+        .skipped = result->skipped,
+        .step_seconds = step_seconds,
+        .tokens_per_second = tokens / step_seconds,
+        .tflops = flops_megatron(&job->model, tokens, false) / step_seconds / world * 1e-12,
+        .mfu = flops_model(&job->model, tokens) / step_seconds / run->peak_flops,
+        .hfu = flops_hardware(&job->model, tokens, false) / step_seconds / run->peak_flops,
+        .world = world,
+        .dp = e->mesh.dp,
+        .tp = e->mesh.tp,
+        .pp = e->mesh.pp,
+        .valid_loss = NAN,
+    };
+}
+
+static void print_log_line(struct run *run, const struct metrics_step *m)
+{
+    const struct job *job = run->job;
+    double mean_seconds = run->logged_seconds / (double)run->logged_steps;
+    double rescale = m->step_seconds / mean_seconds; /* from this step's rates to the mean since the last line */
+    struct log_line line = {
+        .step = m->step,
+        .steps = job->batch.steps,
+        .consumed_samples = m->consumed_samples,
+        .consumed_tokens = m->consumed_samples * job->model.seq_length,
+        .step_seconds = mean_seconds,
+        .lr = m->lr,
+        .global_batch = job->batch.global_batch,
+        .loss = run->logged_loss / (double)(run->logged_steps - run->logged_nans),
+        .loss_scale = m->loss_scale,
+        .grad_norm = m->grad_norm,
+        .skipped = run->logged_skipped,
+        .nans = run->logged_nans,
+        .samples_per_second = job->batch.global_batch / mean_seconds,
+        .tflops = m->tflops * rescale,
+        .mfu = m->mfu * rescale,
+        .hfu = m->hfu * rescale,
+    };
+    char text[LOG_LINE_SIZE];
+
+    log_line_format(text, sizeof text, &line);
+    run_say(run, "%s", text);
+    run->logged_steps = 0;
+    run->logged_skipped = run->logged_nans = 0;
+    run->logged_seconds = run->logged_loss = 0;
+}
+
+static void print_progress(const struct run *run, const struct metrics_step *m)
+{
+    struct progress progress = {
+        .step = m->step,
+        .steps = run->job->batch.steps,
+        .loss = m->loss,
+        .tokens_per_second = m->tokens_per_second,
+        .mfu = m->mfu,
+        .eta_seconds = (double)(run->job->batch.steps - m->step) * m->step_seconds,
+        .ranks = m->world,
+    };
+    struct winsize size = {0};
+    char text[PROGRESS_SIZE];
+
+    ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    progress_line(text, sizeof text, size.ws_col > 20 ? size.ws_col - 1 : 79, PROGRESS_UTF8 | PROGRESS_COLOUR, &progress);
+    printf("\r\033[K%s", text);
+    fflush(stdout);
+}
+
+void run_report(struct run *run, const struct metrics_step *m)
+{
+    run->logged_steps++;
+    run->logged_seconds += m->step_seconds;
+    if (isfinite(m->loss))
+        run->logged_loss += m->loss;
+    else
+        run->logged_nans++;
+    run->logged_skipped += m->skipped;
+    if (!run->leader)
+        return;
+    if (run->terminal)
+        print_progress(run, m);
+    else if (m->step % run->job->report.log_every == 0 || m->step == run->job->batch.steps)
+        print_log_line(run, m);
+}

@@ -1,0 +1,127 @@
+/* run_start.c - everything before the first step of a run. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "trainer/run.h"
+
+static void describe(const struct run *run)
+{
+    const struct job *job = run->job;
+    const struct engine *e = run->engine;
+    double gib = 1.0 / (1 << 30);
+
+    run_say(run, "muster %s: %s on %s", VERSION, job->preset[0] ? job->preset : "gpt", device_describe(e->dev));
+    run_say(run, "model: %d layers, hidden %d, %d heads, sequence %d, vocabulary %d: %" PRIu64 " parameters", job->model.layers,
+        job->model.hidden, job->model.heads, job->model.seq_length, job->model.vocab, model_parameters(&job->model));
+    run_say(run, "mesh: dp %d x tp %d x pp %d, ZeRO-%d, %s", e->mesh.dp, e->mesh.tp, e->mesh.pp, job->parallel.zero,
+        comm_describe(run->world));
+    run_say(run, "batch: %d samples a step, micro-batches of %d; memory a rank: %.2f GiB; peak %.1f GFLOP/s in all",
+        job->batch.global_batch, job->batch.micro_batch, (double)device_bytes_used(e->dev, MEMORY_DEVICE) * gib,
+        run->peak_flops * 1e-9);
+}
+
+static int measure_peak(struct run *run, struct error *err)
+{
+    if (run->job->report.peak_tflops > 0) {
+        run->peak_flops = run->job->report.peak_tflops * 1e12 * comm_size(run->world);
+        return 0;
+    }
+    /* All at once, as they will compute: ranks that share a machine share its rate. */
+    if (comm_barrier(run->world, err) < 0)
+        return -1;
+    run->peak_flops = device_measure_peak(run->engine->dev);
+    return comm_sum_f64(run->world, &run->peak_flops, 1, err);
+}
+
+static void say_skipped_checkpoint(const char *why)
+{
+    const char *rank = getenv("PMI_RANK");
+
+    if (!rank || atoi(rank) == 0)
+        printf("skipped a checkpoint: %s\n", why);
+}
+
+/* From checkpoint.dir, else from checkpoint.load, else from initial weights. */
+static int restore_or_initialize(struct run *run, struct error *err)
+{
+    const char *const dirs[] = {run->job->checkpoint.dir, run->job->checkpoint.load};
+    struct engine *e = run->engine;
+
+    run->saved_step = UINT64_MAX;
+    for (int i = 0; i < 2; i++) {
+        int restored = dirs[i][0] ? engine_restore(e, dirs[i], i == 0, say_skipped_checkpoint, err) : 0;
+
+        if (restored < 0)
+            return -1;
+        if (!restored)
+            continue;
+        if (dirs[i] == run->job->checkpoint.dir)
+            run->saved_step = e->step;
+        run_say(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step, e->consumed_samples);
+        return 0;
+    }
+    engine_initialize(e);
+    run_say(run, "starting from initial weights, seed %" PRIu64, run->job->batch.seed);
+    return 0;
+}
+
+/* A kill switch that is still there would stop the run after every requeue, for ever. */
+static int refuse_kill_file(const struct job *job, struct error *err)
+{
+    if (job->report.kill_file[0] && access(job->report.kill_file, F_OK) == 0)
+        return error_set(err, CODE_CONFIG, "the kill-switch file %s is there: remove it to train", job->report.kill_file);
+    return 0;
+}
+
+/* A run that starts anew does not write over the metrics of another: they move to NAME.old, or .old-2 and so on. */
+static void set_metrics_aside(const struct run *run)
+{
+    const char *path = run->job->report.metrics;
+    char aside[JOB_PATH_SIZE + 32];
+    struct stat status;
+
+    if (stat(path, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
+        return;
+    snprintf(aside, sizeof aside, "%s.old", path);
+    for (int k = 2; k < 1000 && access(aside, F_OK) == 0; k++)
+        snprintf(aside, sizeof aside, "%s.old-%d", path, k);
+    if (rename(path, aside) == 0)
+        run_say(run, "the metrics of an earlier run are now %s", aside);
+}
+
+static int open_metrics(struct run *run, struct error *err)
+{
+    int result = 0;
+
+    if (run->leader && run->job->report.metrics[0]) {
+        if (run->engine->step == 0)
+            set_metrics_aside(run);
+        run->metrics = metrics_open(run->job->report.metrics, (long)run->engine->step, err);
+        result = run->metrics ? 0 : -1;
+    }
+    return comm_agree(run->world, result, err);
+}
+
+/* Days of training that cannot be saved are worse than a run that does not start. */
+static int probe_checkpoint_dir(struct run *run, struct error *err)
+{
+    bool look = run->leader && run->job->checkpoint.dir[0];
+
+    return comm_agree(run->world, look ? ckpt_probe(run->job->checkpoint.dir, err) : 0, err);
+}
+
+int run_start(struct run *run, struct error *err)
+{
+    if (refuse_kill_file(run->job, err) < 0)
+        return -1;
+    run->engine = engine_create(run->job, run->world, err);
+    if (!run->engine || engine_compare_ranks(run->engine, err) < 0 || probe_checkpoint_dir(run, err) < 0 ||
+        measure_peak(run, err) < 0)
+        return -1;
+    describe(run);
+    return restore_or_initialize(run, err) < 0 || open_metrics(run, err) < 0 ? -1 : 0;
+}
