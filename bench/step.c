@@ -1,6 +1,6 @@
 /*
- * step.c - how much of the machine a training step uses: whole steps of a GPT on one process, as model FLOPs, beside the
- * rate of the best large matrix product on the same threads in the same run.
+ * step.c - how much of the machine a training step uses: whole steps of a GPT on one process, as model FLOPs, beside
+ * the rate of the best large matrix product on the same threads in the same run.
  *
  *   bench/step [--threads T] [--steps N] [--preset NAME] [--batch B] [--seq S]
  *
@@ -80,8 +80,8 @@ static void destroy(struct bench *b)
 static int one_step(struct bench *b, uint64_t step, double *loss, struct error *err)
 {
     struct micro_batch mb = {.samples = b->options.batch, .tokens = b->tokens, .targets = b->targets};
-    struct zero_step adamw = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 1,
-                              .step = step};
+    struct zero_step adamw = {
+        .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 1, .step = step};
     double tokens = (double)b->options.batch * b->shape.seq_length, norm;
 
     zero_micro_batch(b->zero, true, true);
@@ -106,7 +106,8 @@ static int run(struct bench *b, struct error *err)
 {
     double tokens = (double)b->options.batch * b->shape.seq_length, flops = flops_model(&b->shape, tokens), loss;
 
-    printf("%s, batch %d x %d, %s\n", b->options.preset, b->options.batch, b->shape.seq_length, device_describe(b->dev));
+    printf("%s, batch %d x %d, %s\n", b->options.preset, b->options.batch, b->shape.seq_length,
+           device_describe(b->dev));
     printf("%" PRIu64 " parameters, %.3f TFLOP a step (PaLM's count: 6N + 12Lds a token)\n\n",
            model_parameters(&b->shape), flops * 1e-12);
     printf("%5s %9s %10s %12s %10s\n", "step", "seconds", "tokens/s", "GFLOP/s", "loss");
@@ -119,7 +120,8 @@ static int run(struct bench *b, struct error *err)
             return -1;
         elapsed = seconds() - started;
         measure_product(b);
-        printf("%5s %9.3f %10.1f %12.1f %10.4f\n", step ? "" : "warm", elapsed, tokens / elapsed, flops / elapsed * 1e-9, loss);
+        printf("%5s %9.3f %10.1f %12.1f %10.4f\n", step ? "" : "warm", elapsed, tokens / elapsed,
+               flops / elapsed * 1e-9, loss);
         fflush(stdout);
         if (step == 0)
             continue;
@@ -149,12 +151,23 @@ int main(int argc, char **argv)
 
     while ((option = getopt_long(argc, argv, "", longopts, NULL)) != -1) {
         switch (option) {
-        case 't': bench.options.threads = atoi(optarg); break;
-        case 'n': bench.options.steps = atoi(optarg); break;
-        case 'b': bench.options.batch = atoi(optarg); break;
-        case 's': bench.options.seq = atoi(optarg); break;
-        case 'p': bench.options.preset = optarg; break;
-        default: return CODE_USAGE;
+        case 't':
+            bench.options.threads = atoi(optarg);
+            break;
+        case 'n':
+            bench.options.steps = atoi(optarg);
+            break;
+        case 'b':
+            bench.options.batch = atoi(optarg);
+            break;
+        case 's':
+            bench.options.seq = atoi(optarg);
+            break;
+        case 'p':
+            bench.options.preset = optarg;
+            break;
+        default:
+            return CODE_USAGE;
         }
     }
     if (bench.options.threads < 1 || bench.options.steps < 1 || bench.options.batch < 1 || bench.options.seq < 1) {

@@ -21,8 +21,8 @@ int checkpoint_open_shard(const struct ckpt *ckpt, int shard, bool direct, struc
         return -1;
     if (bytes != wanted) {
         close(fd);
-        return error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, the manifest says %" PRIu64 "%s", ckpt->directory.path, name,
-                         bytes, wanted, bytes < wanted ? ": truncated" : "");
+        return error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, the manifest says %" PRIu64 "%s",
+                         ckpt->directory.path, name, bytes, wanted, bytes < wanted ? ": truncated" : "");
     }
     return fd;
 }
@@ -39,7 +39,8 @@ static int read_direct(int fd, void *buffer, size_t bytes, uint64_t offset)
     return got >= 0 && (size_t)got == bytes ? 0 : -1;
 }
 
-int checkpoint_read_block(const struct ckpt *ckpt, int shard, int fd, bool direct, uint64_t block, void *buffer, struct error *err)
+int checkpoint_read_block(const struct ckpt *ckpt, int shard, int fd, bool direct, uint64_t block, void *buffer,
+                          struct error *err)
 {
     const struct manifest_shard *of = &ckpt->manifest->shard[shard];
     uint64_t offset = of->data_offset + block * LAYOUT_BLOCK;
@@ -58,7 +59,9 @@ int checkpoint_read_block(const struct ckpt *ckpt, int shard, int fd, bool direc
     }
     crc = crc32c(0, buffer, bytes);
     if (crc != of->block_crcs[block])
-        return error_set(err, CODE_DATA, "%s/%s: checksum mismatch in bytes %" PRIu64 " to %" PRIu64 ": %08" PRIx32 ", the manifest says %08" PRIx32,
+        return error_set(err, CODE_DATA,
+                         "%s/%s: checksum mismatch in bytes %" PRIu64 " to %" PRIu64 ": %08" PRIx32
+                         ", the manifest says %08" PRIx32,
                          ckpt->directory.path, name, offset, offset + bytes, crc, of->block_crcs[block]);
     return 0;
 }

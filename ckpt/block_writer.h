@@ -1,9 +1,10 @@
 /*
  * block_writer.h - one shard file, written in blocks that are checksummed on the way.
  *
- * The caller's bytes are copied into one of two 4 MiB buffers. When one is full its crc32c is taken, and a thread writes it
- * while the other is being filled: the checksum is of what was handed in, whatever the disk makes of it. Writes go past the
- * page cache (O_DIRECT) where the filesystem allows; that is several times faster and leaves the node's memory alone.
+ * The caller's bytes are copied into one of two 4 MiB buffers. When one is full its crc32c is taken, and a thread
+ * writes it while the other is being filled: the checksum is of what was handed in, whatever the disk makes of it.
+ * Writes go past the page cache (O_DIRECT) where the filesystem allows; that is several times faster and leaves the
+ * node's memory alone.
  *
  * The file has a temporary name until block_writer_finish, which cuts it to length, syncs and renames it.
  */
@@ -16,8 +17,8 @@
 struct block_writer;
 
 /*
- * Create the file and write its header, whose length is a multiple of LAYOUT_ALIGN and at most LAYOUT_BLOCK. data_bytes of
- * data will follow; room for them is reserved now, so that a full disk is known at once. The directory is borrowed.
+ * Create the file and write its header, whose length is a multiple of LAYOUT_ALIGN and at most LAYOUT_BLOCK. data_bytes
+ * of data will follow; room for them is reserved now, so that a full disk is known at once. The directory is borrowed.
  */
 struct block_writer *block_writer_create(const struct directory *directory, const char *name, const void *header,
                                          size_t header_bytes, uint64_t data_bytes, struct error *err);

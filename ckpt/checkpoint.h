@@ -26,6 +26,7 @@ int checkpoint_open_shard(const struct ckpt *ckpt, int shard, bool direct, struc
  * Read block `block` of a shard into buffer (LAYOUT_BLOCK bytes, aligned to LAYOUT_ALIGN) and verify its checksum.
  * With `direct` the read is rounded up to whole sectors, which the file's end cuts off.
  */
-int checkpoint_read_block(const struct ckpt *ckpt, int shard, int fd, bool direct, uint64_t block, void *buffer, struct error *err);
+int checkpoint_read_block(const struct ckpt *ckpt, int shard, int fd, bool direct, uint64_t block, void *buffer,
+                          struct error *err);
 
 #endif

@@ -1,8 +1,9 @@
 /*
  * ckpt.h - checkpoints, format 1: written by any number of ranks in any topology, read by any other.
  *
- * The library sees named ranges of bytes in host memory and a directory. It knows nothing of MPI or of the trainer: each
- * process works out from the topology alone which pieces of which logical tensors it holds, and nobody exchanges tensors.
+ * The library sees named ranges of bytes in host memory and a directory. It knows nothing of MPI or of the trainer:
+ * each process works out from the topology alone which pieces of which logical tensors it holds, and nobody exchanges
+ * tensors.
  *
  *   <dir>/step-00000100/             exists only when complete
  *     manifest.json                  what is where, with its own crc32c
@@ -12,11 +13,11 @@
  *   <dir>/.trash/                    what is being removed
  *   <dir>/latest                     a hint for people; never read
  *
- * Words: a *tensor* is a logical, unsharded, unpadded tensor of the model ("h.0.attn.c_attn.weight"). Each has one value
- * a *kind*: "param", "exp_avg", "exp_avg_sq". A *piece* is a run of a tensor's elements that one shard holds. A shard file
- * has one 1-D tensor a kind, all of the same length: its pieces, one after the other. An *attempt* is the name of one try to
- * save a step; every try has its own directory, so that what an earlier one left behind, or a process of it that is still
- * alive on some node, cannot mix with a later one.
+ * Words: a *tensor* is a logical, unsharded, unpadded tensor of the model ("h.0.attn.c_attn.weight"). Each has one
+ * value a *kind*: "param", "exp_avg", "exp_avg_sq". A *piece* is a run of a tensor's elements that one shard holds. A
+ * shard file has one 1-D tensor a kind, all of the same length: its pieces, one after the other. An *attempt* is the
+ * name of one try to save a step; every try has its own directory, so that what an earlier one left behind, or a
+ * process of it that is still alive on some node, cannot mix with a later one.
  *
  * doc/muster-checkpoint.5.scd describes the bytes. All functions return 0 or -1, or as stated, and fill *err.
  */
@@ -30,8 +31,8 @@
 #include "common/dtype.h"
 #include "common/error.h"
 
-#define CKPT_MAX_DIMS 4
-#define CKPT_NAME_SIZE 96
+#define CKPT_MAX_DIMS     4
+#define CKPT_NAME_SIZE    96
 #define CKPT_ATTEMPT_SIZE 65
 
 struct ckpt_tensor {
@@ -42,7 +43,8 @@ struct ckpt_tensor {
 
 /*
  * Elements [first, first + count) of the row-major flattening of a box of a tensor. The box is what one tensor-parallel
- * rank holds (start 0 and the whole shape where the tensor is not split); [first, first + count) is what ZeRO left of it.
+ * rank holds (start 0 and the whole shape where the tensor is not split); [first, first + count) is what ZeRO left of
+ * it.
  */
 struct ckpt_piece {
     uint32_t tensor; /* index into the table of tensors that goes with the pieces */
@@ -65,7 +67,7 @@ struct ckpt_state {
 /* One rank's part of a save. Everything is borrowed for the call. */
 struct ckpt_save {
     const char *dir;
-    int shard, shards; /* this rank writes shard `shard` of `shards` */
+    int shard, shards;                 /* this rank writes shard `shard` of `shards` */
     const struct ckpt_tensor *tensors; /* the whole model's table, the same on every rank */
     size_t ntensors;
     const char *const *kinds; /* fp32 each */
@@ -75,16 +77,16 @@ struct ckpt_save {
     const void *const *sources; /* [npieces * nkinds], kind fastest: where piece p's elements of kind k lie */
     struct ckpt_state state;
     const char *job_text; /* the job file; may be NULL */
-    const char *attempt;  /* the same on every rank of a save, and new for every try: "4711.0.1" for the first save of job
-                             4711 before it was requeued. 1 to 64 letters, digits, '.', '_' and '-' */
+    const char *attempt;  /* the same on every rank of a save, and new for every try: "4711.0.1" for the first save of
+                             job  4711 before it was requeued. 1 to 64 letters, digits, '.', '_' and '-' */
 };
 
 /*
- * Write this rank's shard and its part of the manifest into <dir>/step-N.ATTEMPT.partial, checksummed from a staging buffer
- * before the write, and fsync both. Creates directories as needed, and removes what other attempts at this step left.
- * If step N is committed already, does nothing and returns 0. On failure nothing that was committed is touched; when the
- * disk is full the error says how much was wanted and how much is free. A failed write or fsync is not retried: the next
- * attempt writes new files.
+ * Write this rank's shard and its part of the manifest into <dir>/step-N.ATTEMPT.partial, checksummed from a staging
+ * buffer before the write, and fsync both. Creates directories as needed, and removes what other attempts at this step
+ * left. If step N is committed already, does nothing and returns 0. On failure nothing that was committed is touched;
+ * when the disk is full the error says how much was wanted and how much is free. A failed write or fsync is not
+ * retried: the next attempt writes new files.
  */
 int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 
@@ -97,15 +99,15 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
 /*
- * Commit whatever complete attempts lie in dir: for a trainer that starts, or for whoever outlived one. An incomplete or
- * broken attempt is left alone. Returns how many steps were committed, or -1. A dir that does not exist has none.
+ * Commit whatever complete attempts lie in dir: for a trainer that starts, or for whoever outlived one. An incomplete
+ * or broken attempt is left alone. Returns how many steps were committed, or -1. A dir that does not exist has none.
  */
 int ckpt_recover(const char *dir, struct error *err);
 
 /*
  * Remove, through <dir>/.trash, the checkpoints older than the newest `keep` (at least 0; 0 keeps all) that ckpt_open
- * accepts, and the attempts at steps older than the newest of these. Since one that does not open is not counted, the last
- * whole one always stays; a broken one that is newer stays too, to be looked at.
+ * accepts, and the attempts at steps older than the newest of these. Since one that does not open is not counted, the
+ * last whole one always stays; a broken one that is newer stays too, to be looked at.
  */
 int ckpt_prune(const char *dir, int keep, struct error *err);
 
@@ -125,8 +127,8 @@ void ckpt_close(struct ckpt *ckpt);
 struct ckpt_origin {
     const char *version; /* of muster */
     const char *attempt;
-    const char *host;    /* of shard 0 */
-    uint64_t written;    /* seconds since 1970, of the last shard */
+    const char *host; /* of shard 0 */
+    uint64_t written; /* seconds since 1970, of the last shard */
 };
 
 struct ckpt_origin ckpt_origin(const struct ckpt *ckpt);
@@ -139,14 +141,15 @@ int ckpt_shards(const struct ckpt *ckpt);
 uint64_t ckpt_bytes(const struct ckpt *ckpt); /* of all shard files */
 
 /*
- * Read pieces of any other topology. `tensors` is the reader's table, in any order: names and shapes must be those of the
- * checkpoint, none missing on either side; kinds may be some of the checkpoint's. targets [npieces * nkinds], kind fastest.
- * Every 4 MiB block that holds something wanted is read once and its checksum verified before its bytes count; a mismatch is
- * CODE_DATA naming file and offset. One call for everything is therefore much cheaper than many small ones. Memory: one block,
- * and about 300 bytes for each pair of pieces that overlap. On failure the targets' contents are undefined.
+ * Read pieces of any other topology. `tensors` is the reader's table, in any order: names and shapes must be those of
+ * the checkpoint, none missing on either side; kinds may be some of the checkpoint's. targets [npieces * nkinds], kind
+ * fastest. Every 4 MiB block that holds something wanted is read once and its checksum verified before its bytes count;
+ * a mismatch is CODE_DATA naming file and offset. One call for everything is therefore much cheaper than many small
+ * ones. Memory: one block, and about 300 bytes for each pair of pieces that overlap. On failure the targets' contents
+ * are undefined.
  */
-int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *const *kinds, size_t nkinds,
-              const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err);
+int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *const *kinds,
+              size_t nkinds, const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err);
 
 /*
  * Read and check every byte of every shard, on `threads` threads, past the page cache where the filesystem allows.
@@ -155,7 +158,8 @@ int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntens
 int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, uint64_t total, void *arg), void *arg,
                 struct error *err);
 
-/* ---- directories -------------------------------------------------------------------------------------------------- */
+/* ---- directories --------------------------------------------------------------------------------------------------
+ */
 
 /* Steps of the committed checkpoints in dir, newest first; *steps is malloc'ed. A dir that does not exist has none. */
 int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *err);
@@ -167,8 +171,9 @@ int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *er
 int ckpt_probe(const char *dir, struct error *err);
 
 /*
- * Rename a committed checkpoint that proved broken to "step-N.broken", or "step-N.broken-2" and so on, so that step N can be
- * saved anew and the broken one still be looked at. Nothing here reads it again. `path` gets its new place; it may be NULL.
+ * Rename a committed checkpoint that proved broken to "step-N.broken", or "step-N.broken-2" and so on, so that step N
+ * can be saved anew and the broken one still be looked at. Nothing here reads it again. `path` gets its new place; it
+ * may be NULL.
  */
 int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, struct error *err);
 
@@ -178,10 +183,11 @@ void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step);
 /*
  * Compare two checkpoints tensor by tensor, bit by bit, whatever topologies wrote them, in bounded memory. `differ` is
  * called once for every tensor and kind that is not identical or not in both (reason says which, with the first element
- * and both values), and for what differs of the logical state ("state" and the field's name; dp, tp, pp and zero aside).
- * Returns the number of calls, or -1.
+ * and both values), and for what differs of the logical state ("state" and the field's name; dp, tp, pp and zero
+ * aside). Returns the number of calls, or -1.
  */
 int ckpt_diff(struct ckpt *a, struct ckpt *b,
-              void (*differ)(const char *tensor, const char *kind, const char *reason, void *arg), void *arg, struct error *err);
+              void (*differ)(const char *tensor, const char *kind, const char *reason, void *arg), void *arg,
+              struct error *err);
 
 #endif

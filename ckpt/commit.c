@@ -80,8 +80,8 @@ fail:
 }
 
 /*
- * Put the parts together. The result depends on nothing but the parts: when two processes commit at once and the slower one
- * still writes its manifest into the directory that the faster one has just renamed, it writes the same bytes.
+ * Put the parts together. The result depends on nothing but the parts: when two processes commit at once and the slower
+ * one still writes its manifest into the directory that the faster one has just renamed, it writes the same bytes.
  */
 static struct manifest *gather(const struct directory *partial, int shards, struct error *err)
 {
@@ -123,7 +123,8 @@ fail:
 }
 
 /* That the attempt is a whole checkpoint of this step; then write its manifest. */
-static int write_manifest(const struct directory *partial, uint64_t step, const char *attempt, int shards, struct error *err)
+static int write_manifest(const struct directory *partial, uint64_t step, const char *attempt, int shards,
+                          struct error *err)
 {
     struct manifest *whole = gather(partial, shards, err);
     struct cover cover = {0};
@@ -134,8 +135,8 @@ static int write_manifest(const struct directory *partial, uint64_t step, const 
     if (!whole)
         return -1;
     if (whole->state.step != step || strcmp(whole->attempt, attempt) != 0) {
-        error_set(err, CODE_DATA, "%s: its parts are of step %" PRIu64 ", attempt \"%s\"", partial->path, whole->state.step,
-                  whole->attempt);
+        error_set(err, CODE_DATA, "%s: its parts are of step %" PRIu64 ", attempt \"%s\"", partial->path,
+                  whole->state.step, whole->attempt);
         goto out;
     }
     if (cover_create(&cover, whole, err) < 0) {
@@ -181,7 +182,8 @@ static int publish(const struct directory *parent, uint64_t step, const char *at
         return 1;
     errno = failure;
     if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR)
-        return error_set(err, CODE_DATA, "%s/%s: is in the way, and no checkpoint (it has no " MANIFEST_NAME ")", parent->path, to);
+        return error_set(err, CODE_DATA, "%s/%s: is in the way, and no checkpoint (it has no " MANIFEST_NAME ")",
+                         parent->path, to);
     return error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", parent->path, from, to);
 }
 
@@ -227,7 +229,8 @@ int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct erro
     int result;
 
     if (!layout_attempt_is_valid(attempt))
-        return error_set(err, CODE_INTERNAL, "ckpt_commit: attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'",
+        return error_set(err, CODE_INTERNAL,
+                         "ckpt_commit: attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'",
                          attempt ? attempt : "", CKPT_ATTEMPT_SIZE - 1);
     if (directory_open(&parent, NULL, dir, err) < 0)
         return errno == ENOENT ? 0 : -1;
@@ -248,7 +251,8 @@ int ckpt_recover(const char *dir, struct error *err)
     if (attempt_list(&parent, &attempts, &count, err) < 0)
         done = -1;
     for (size_t i = 0; i < count; i++)
-        if (!attempt_is_committed(&parent, attempts[i].step) && commit(&parent, attempts[i].step, attempts[i].attempt, NULL) > 0)
+        if (!attempt_is_committed(&parent, attempts[i].step) &&
+            commit(&parent, attempts[i].step, attempts[i].attempt, NULL) > 0)
             done++;
     free(attempts);
     directory_close(&parent);

@@ -45,7 +45,8 @@ static void collect(struct cover *cover, const struct manifest *manifest)
     }
 }
 
-/* That no piece of the tensor overlaps another, and that together they are as many elements as it has: so, all of them. */
+/* That no piece of the tensor overlaps another, and that together they are as many elements as it has: so, all of them.
+ */
 static int check_tensor(struct cover *cover, size_t t, struct error *err)
 {
     const struct ckpt_tensor *tensor = &cover->manifest->tensors[t];
@@ -60,15 +61,16 @@ static int check_tensor(struct cover *cover, size_t t, struct error *err)
             const struct cover_piece *b = &cover->pieces[j];
 
             if (piece_intersect(a->piece, b->piece, tensor->ndim, &common))
-                return error_set(err, CODE_DATA, "tensor \"%s\": shards %d and %d both have %" PRIu64 " of its elements", tensor->name,
+                return error_set(err, CODE_DATA,
+                                 "tensor \"%s\": shards %d and %d both have %" PRIu64 " of its elements", tensor->name,
                                  a->shard, b->shard, common.count);
         }
     }
     for (size_t i = cover->start[t]; i < cover->start[t + 1]; i++)
         elements += cover->pieces[i].piece->count; /* cannot overflow: they are distinct elements of the tensor */
     if (elements != whole)
-        return error_set(err, CODE_DATA, "tensor \"%s\": the shards have %" PRIu64 " of its %" PRIu64 " elements", tensor->name,
-                         elements, whole);
+        return error_set(err, CODE_DATA, "tensor \"%s\": the shards have %" PRIu64 " of its %" PRIu64 " elements",
+                         tensor->name, elements, whole);
     return 0;
 }
 

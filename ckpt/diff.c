@@ -1,8 +1,8 @@
 /*
  * diff.c - ckpt_diff: two checkpoints, whatever topologies wrote them, bit by bit in bounded memory.
  *
- * The logical tensors are read in batches of pieces, as many as fit the buffers: large, since ckpt_read reads whole blocks and
- * a batch of one small tensor would read 4 MiB a kind for it.
+ * The logical tensors are read in batches of pieces, as many as fit the buffers: large, since ckpt_read reads whole
+ * blocks and a batch of one small tensor would read 4 MiB a kind for it.
  */
 #include "config.h"
 
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define BATCH_ELEMENTS ((uint64_t)16 << 20) /* 64 MiB a checkpoint */
-#define BATCH_PIECES 4096
+#define BATCH_PIECES   4096
 
 struct diff {
     struct ckpt *ckpts[2];
@@ -57,9 +57,12 @@ static void finish_tensor(struct diff *diff)
     char reason[256];
 
     if (diff->tensor && diff->count > 0) {
-        snprintf(reason, sizeof reason, "%" PRIu64 " of %" PRIu64 " elements differ, first element %" PRIu64 ": %.9g (%08" PRIx32
-                 ") and %.9g (%08" PRIx32 ")", diff->count, box_elements(diff->tensor->shape, diff->tensor->ndim), diff->first,
-                 (double)as_float(diff->values[0]), diff->values[0], (double)as_float(diff->values[1]), diff->values[1]);
+        snprintf(reason, sizeof reason,
+                 "%" PRIu64 " of %" PRIu64 " elements differ, first element %" PRIu64 ": %.9g (%08" PRIx32
+                 ") and %.9g (%08" PRIx32 ")",
+                 diff->count, box_elements(diff->tensor->shape, diff->tensor->ndim), diff->first,
+                 (double)as_float(diff->values[0]), diff->values[0], (double)as_float(diff->values[1]),
+                 diff->values[1]);
         report(diff, diff->tensor->name, diff->kind, reason);
     }
     diff->tensor = NULL;
@@ -201,13 +204,15 @@ static int compare(struct diff *diff, struct error *err)
     compare_tables(diff, 0);
     compare_tables(diff, 1);
     for (size_t k = 0; k < manifest->nkinds; k++)
-        if (checkpoint_find_kind(diff->ckpts[1], manifest->kinds[k]) >= 0 && compare_kind(diff, manifest->kinds[k], err) < 0)
+        if (checkpoint_find_kind(diff->ckpts[1], manifest->kinds[k]) >= 0 &&
+            compare_kind(diff, manifest->kinds[k], err) < 0)
             return -1;
     return diff->differences;
 }
 
 int ckpt_diff(struct ckpt *a, struct ckpt *b,
-              void (*differ)(const char *tensor, const char *kind, const char *reason, void *arg), void *arg, struct error *err)
+              void (*differ)(const char *tensor, const char *kind, const char *reason, void *arg), void *arg,
+              struct error *err)
 {
     struct diff *diff = calloc(1, sizeof *diff);
     int result = -1;

@@ -88,7 +88,8 @@ int directory_make_path(const char *path, struct error *err)
     return 0;
 }
 
-int directory_each(const struct directory *directory, int (*each)(const char *name, void *arg), void *arg, struct error *err)
+int directory_each(const struct directory *directory, int (*each)(const char *name, void *arg), void *arg,
+                   struct error *err)
 {
     int fd = openat(directory->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), result = 0;
     DIR *stream = fd < 0 ? NULL : fdopendir(fd);
@@ -126,8 +127,8 @@ int file_write_failed(const struct directory *directory, const char *name, uint6
 
     if ((saved == ENOSPC || saved == EDQUOT) && fstatvfs(directory->fd, &fs) == 0) {
         errno = saved;
-        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free", directory->path, name, wanted,
-                           (uint64_t)fs.f_bavail * fs.f_frsize);
+        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free", directory->path, name,
+                           wanted, (uint64_t)fs.f_bavail * fs.f_frsize);
     }
     errno = saved;
     return error_errno(err, CODE_IO, "%s/%s: cannot write", directory->path, name);
@@ -184,7 +185,8 @@ int file_open(const struct directory *directory, const char *name, bool direct, 
     if (fd < 0 && direct && errno == EINVAL)
         fd = openat(directory->fd, name, flags);
     if (fd < 0)
-        return error_errno(err, errno == ENOENT || errno == ELOOP ? CODE_DATA : CODE_IO, "%s/%s", directory->path, name);
+        return error_errno(err, errno == ENOENT || errno == ELOOP ? CODE_DATA : CODE_IO, "%s/%s", directory->path,
+                           name);
     if (fstat(fd, &info) < 0) {
         error_errno(err, CODE_IO, "%s/%s", directory->path, name);
     } else if (!S_ISREG(info.st_mode)) {
@@ -197,7 +199,8 @@ int file_open(const struct directory *directory, const char *name, bool direct, 
     return -1;
 }
 
-int file_read_at(int fd, void *buffer, size_t bytes, uint64_t offset, const char *path, const char *name, struct error *err)
+int file_read_at(int fd, void *buffer, size_t bytes, uint64_t offset, const char *path, const char *name,
+                 struct error *err)
 {
     for (size_t done = 0; done < bytes;) {
         ssize_t got = pread(fd, (char *)buffer + done, bytes - done, (off_t)(offset + done));

@@ -1,8 +1,8 @@
 /*
  * file.h - the few things that checkpoints do with files, done so that a crash at any moment leaves the old or the new.
  *
- * Names are taken beneath an open directory and symbolic links are not followed, so that no name leads out of it. `path` is
- * the directory's, for messages only.
+ * Names are taken beneath an open directory and symbolic links are not followed, so that no name leads out of it.
+ * `path` is the directory's, for messages only.
  */
 #ifndef MUSTER_CKPT_FILE_H
 #define MUSTER_CKPT_FILE_H
@@ -27,7 +27,8 @@ int directory_sync(const struct directory *directory, struct error *err);
 int directory_make_path(const char *path, struct error *err);
 
 /* Call `each` for every name but "." and "..", until it returns other than 0; returns that, or -1 on failure. */
-int directory_each(const struct directory *directory, int (*each)(const char *name, void *arg), void *arg, struct error *err);
+int directory_each(const struct directory *directory, int (*each)(const char *name, void *arg), void *arg,
+                   struct error *err);
 
 /* A name for a file that is not finished: starts with `stem`, ends with ".tmp", and nobody else has it. */
 void file_temporary_name(char *name, size_t size, const char *stem);
@@ -35,11 +36,13 @@ void file_temporary_name(char *name, size_t size, const char *stem);
 /* Write a whole small file: temporary name, fsync, rename. The directory is not synced. */
 int file_write(const struct directory *directory, const char *name, const void *data, size_t bytes, struct error *err);
 
-/* Open for reading; anything but a regular file is CODE_DATA. Returns the descriptor. O_DIRECT where `direct` and possible. */
+/* Open for reading; anything but a regular file is CODE_DATA. Returns the descriptor. O_DIRECT where `direct` and
+ * possible. */
 int file_open(const struct directory *directory, const char *name, bool direct, uint64_t *bytes, struct error *err);
 
 /* Read exactly that; a file that ends before is CODE_DATA. The message starts with the path and name. */
-int file_read_at(int fd, void *buffer, size_t bytes, uint64_t offset, const char *path, const char *name, struct error *err);
+int file_read_at(int fd, void *buffer, size_t bytes, uint64_t offset, const char *path, const char *name,
+                 struct error *err);
 
 /* A whole file of at most `most` bytes, malloc'ed and ended by a zero byte. */
 char *file_read(const struct directory *directory, const char *name, size_t most, size_t *bytes, struct error *err);

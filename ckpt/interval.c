@@ -120,8 +120,10 @@ bool piece_intersect(const struct ckpt_piece *a, const struct ckpt_piece *b, int
     return common->count > 0;
 }
 
-/* Elements in a row of common's box that are contiguous in both: its last axis, and outer ones while nothing is cut off. */
-static uint64_t contiguous_row(const struct ckpt_piece *common, const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim)
+/* Elements in a row of common's box that are contiguous in both: its last axis, and outer ones while nothing is cut
+ * off. */
+static uint64_t contiguous_row(const struct ckpt_piece *common, const struct ckpt_piece *a, const struct ckpt_piece *b,
+                               int ndim)
 {
     uint64_t row = 1;
 

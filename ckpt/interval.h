@@ -1,10 +1,10 @@
 /*
  * interval.h - the arithmetic of pieces: which elements two of them share, and where those lie in each.
  *
- * A piece is a box of a tensor and a run [first, first + count) of the box's elements in row-major order. Row-major order
- * within a box is the lexicographic order of the coordinates, the same for every box of the tensor. So a piece is the
- * elements of its box between two coordinates, and what two pieces share is the elements of the boxes' intersection between
- * the later beginning and the earlier end: a piece again. Everything here follows from that.
+ * A piece is a box of a tensor and a run [first, first + count) of the box's elements in row-major order. Row-major
+ * order within a box is the lexicographic order of the coordinates, the same for every box of the tensor. So a piece is
+ * the elements of its box between two coordinates, and what two pieces share is the elements of the boxes' intersection
+ * between the later beginning and the earlier end: a piece again. Everything here follows from that.
  */
 #ifndef MUSTER_CKPT_INTERVAL_H
 #define MUSTER_CKPT_INTERVAL_H

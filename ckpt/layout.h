@@ -8,10 +8,10 @@
 
 #include "ckpt/ckpt.h"
 
-#define LAYOUT_ALIGN 4096
-#define LAYOUT_BLOCK ((size_t)4 << 20)
+#define LAYOUT_ALIGN      4096
+#define LAYOUT_BLOCK      ((size_t)4 << 20)
 #define LAYOUT_MAX_SHARDS 99999
-#define LAYOUT_NAME_SIZE 160 /* room for any file or directory name below */
+#define LAYOUT_NAME_SIZE  160 /* room for any file or directory name below */
 
 /*
  * The data of a shard: one segment of `elements` fp32 a kind, each at a multiple of LAYOUT_ALIGN from the data's start,

@@ -40,7 +40,8 @@ static int check_tensors(const struct manifest *manifest, struct error *err)
             goto out;
         }
         if (!tensor_is_valid(tensor)) {
-            error_set(err, CODE_DATA, "tensor \"%s\": its shape must be 1 to %d sizes of at least 1, and 62 bits of bytes in all",
+            error_set(err, CODE_DATA,
+                      "tensor \"%s\": its shape must be 1 to %d sizes of at least 1, and 62 bits of bytes in all",
                       tensor->name, CKPT_MAX_DIMS);
             goto out;
         }
@@ -67,8 +68,9 @@ static int check_kinds(const struct manifest *manifest, struct error *err)
     result = check_unique(names, manifest->nkinds, "kind", err);
     for (size_t k = 0; result == 0 && k < manifest->nkinds; k++)
         if (names[k][0] == '\0' || names[k][0] == '_' || strlen(names[k]) >= CKPT_NAME_SIZE)
-            result = error_set(err, CODE_DATA, "kind \"%s\": a kind's name must have 1 to %d bytes and not begin with '_'", names[k],
-                               CKPT_NAME_SIZE - 1);
+            result =
+                error_set(err, CODE_DATA, "kind \"%s\": a kind's name must have 1 to %d bytes and not begin with '_'",
+                          names[k], CKPT_NAME_SIZE - 1);
     free(names);
     return result;
 }
@@ -90,9 +92,11 @@ static int check_shard(const struct manifest *manifest, struct manifest_shard *s
         const struct ckpt_piece *piece = &shard->pieces[p];
 
         if (piece->tensor >= manifest->ntensors)
-            return error_set(err, CODE_DATA, "piece %zu: tensor %u of a table of %zu", p, piece->tensor, manifest->ntensors);
+            return error_set(err, CODE_DATA, "piece %zu: tensor %u of a table of %zu", p, piece->tensor,
+                             manifest->ntensors);
         if (piece->count == 0 || !piece_is_valid(piece, &manifest->tensors[piece->tensor]))
-            return error_set(err, CODE_DATA, "piece %zu: not within tensor \"%s\"", p, manifest->tensors[piece->tensor].name);
+            return error_set(err, CODE_DATA, "piece %zu: not within tensor \"%s\"", p,
+                             manifest->tensors[piece->tensor].name);
         if (__builtin_add_overflow(elements, piece->count, &elements))
             return error_set(err, CODE_DATA, "piece %zu: the elements pass 64 bits", p);
     }
@@ -110,8 +114,8 @@ int manifest_check(struct manifest *manifest, struct error *err)
     if (manifest->part < -1 || manifest->part >= manifest->shards)
         return error_set(err, CODE_DATA, "shard %d of %d", manifest->part, manifest->shards);
     if (!layout_attempt_is_valid(manifest->attempt))
-        return error_set(err, CODE_DATA, "attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'", manifest->attempt,
-                         CKPT_ATTEMPT_SIZE - 1);
+        return error_set(err, CODE_DATA, "attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'",
+                         manifest->attempt, CKPT_ATTEMPT_SIZE - 1);
     if (check_state(&manifest->state, err) < 0 || check_kinds(manifest, err) < 0 || check_tensors(manifest, err) < 0)
         return -1;
     for (int i = 0; i < manifest_count(manifest); i++)

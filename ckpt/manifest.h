@@ -1,9 +1,9 @@
 /*
  * manifest.h - what a checkpoint holds and where: the struct, its JSON, and what makes it valid.
  *
- * A manifest describes all shards of a checkpoint; a *part* is the same for one shard, written beside it by the rank that
- * wrote the shard. Both are one line of JSON whose first member is the crc32c of the file's own bytes, taken with the
- * checksum's eight digits as zeros.
+ * A manifest describes all shards of a checkpoint; a *part* is the same for one shard, written beside it by the rank
+ * that wrote the shard. Both are one line of JSON whose first member is the crc32c of the file's own bytes, taken with
+ * the checksum's eight digits as zeros.
  */
 #ifndef MUSTER_CKPT_MANIFEST_H
 #define MUSTER_CKPT_MANIFEST_H
@@ -11,7 +11,7 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/layout.h"
 
-#define MANIFEST_NAME "manifest.json"
+#define MANIFEST_NAME      "manifest.json"
 #define MANIFEST_MAX_BYTES ((size_t)1 << 30)
 
 struct manifest_shard {
@@ -34,9 +34,9 @@ struct manifest {
     size_t ntensors;
     char **kinds;
     size_t nkinds;
-    int shards;                    /* of the checkpoint */
-    int part;                      /* the one shard that is described here, or -1 for all */
-    struct manifest_shard *shard;  /* [1] in a part, [shards] in a manifest */
+    int shards;                   /* of the checkpoint */
+    int part;                     /* the one shard that is described here, or -1 for all */
+    struct manifest_shard *shard; /* [1] in a part, [shards] in a manifest */
 };
 
 /* The shard structs that are there. */
@@ -55,14 +55,15 @@ static inline uint64_t manifest_shard_bytes(const struct manifest_shard *shard)
 char *manifest_encode(const struct manifest *manifest, size_t *bytes, struct error *err);
 
 /*
- * Parse and check. `part` is the shard that the text must be the part of, out of `shards`; or -1 for a manifest. NULL and
- * CODE_DATA with what is wrong, without the file's name.
+ * Parse and check. `part` is the shard that the text must be the part of, out of `shards`; or -1 for a manifest. NULL
+ * and CODE_DATA with what is wrong, without the file's name.
  */
 struct manifest *manifest_decode(const char *text, size_t bytes, int part, int shards, struct error *err);
 
 /*
- * Everything that must hold beyond the JSON's form: sizes and names of the tables, each piece within its tensor, layouts
- * that are those of the pieces. Sets the layout of each shard. Not whether the pieces cover the tensors: see cover.h.
+ * Everything that must hold beyond the JSON's form: sizes and names of the tables, each piece within its tensor,
+ * layouts that are those of the pieces. Sets the layout of each shard. Not whether the pieces cover the tensors: see
+ * cover.h.
  */
 int manifest_check(struct manifest *manifest, struct error *err);
 

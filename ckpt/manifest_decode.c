@@ -75,7 +75,8 @@ static int decode_tensor(struct ckpt_tensor *tensor, json_t *value, struct error
     size_t dims = json_array_size(shape);
 
     if (json_array_size(value) != 2 || !name || strlen(name) >= CKPT_NAME_SIZE)
-        return error_set(err, CODE_DATA, "must be [\"name\", [sizes]], the name of at most %d bytes", CKPT_NAME_SIZE - 1);
+        return error_set(err, CODE_DATA, "must be [\"name\", [sizes]], the name of at most %d bytes",
+                         CKPT_NAME_SIZE - 1);
     memcpy(tensor->name, name, strlen(name) + 1);
     if (dims < 1 || dims > CKPT_MAX_DIMS || decode_numbers(shape, dims, tensor->shape) < 0)
         return error_set(err, CODE_DATA, "its shape must be 1 to %d sizes", CKPT_MAX_DIMS);
@@ -127,7 +128,8 @@ static int decode_piece(const struct manifest *manifest, struct ckpt_piece *piec
     return decode_numbers(json_array_get(value, 4), (size_t)tensor->ndim, piece->shape);
 }
 
-static int decode_pieces(const struct manifest *manifest, struct manifest_shard *shard, json_t *object, struct error *err)
+static int decode_pieces(const struct manifest *manifest, struct manifest_shard *shard, json_t *object,
+                         struct error *err)
 {
     json_t *array;
 
@@ -139,7 +141,8 @@ static int decode_pieces(const struct manifest *manifest, struct manifest_shard 
     shard->npieces = json_array_size(array);
     for (size_t p = 0; p < shard->npieces; p++)
         if (decode_piece(manifest, &shard->pieces[p], json_array_get(array, p)) < 0)
-            return error_set(err, CODE_DATA, "piece %zu must be [tensor, first, count] or these and [start], [shape]", p);
+            return error_set(err, CODE_DATA, "piece %zu must be [tensor, first, count] or these and [start], [shape]",
+                             p);
     return 0;
 }
 
@@ -187,8 +190,9 @@ static int decode_shard(const struct manifest *manifest, struct manifest_shard *
     if (json_get_integer(object, "bytes", INT64_MAX, bytes, err) < 0 ||
         json_get_integer(object, "data_offset", INT32_MAX, &shard->data_offset, err) < 0 ||
         json_get_hex(object, "header_crc32c", 8, &crc, err) < 0 ||
-        json_get_integer(object, "block_bytes", INT32_MAX, &block_bytes, err) < 0 || decode_blocks(shard, object, err) < 0 ||
-        decode_pieces(manifest, shard, object, err) < 0 || json_get_string(object, "host", shard->host, sizeof shard->host, err) < 0 ||
+        json_get_integer(object, "block_bytes", INT32_MAX, &block_bytes, err) < 0 ||
+        decode_blocks(shard, object, err) < 0 || decode_pieces(manifest, shard, object, err) < 0 ||
+        json_get_string(object, "host", shard->host, sizeof shard->host, err) < 0 ||
         json_get_integer(object, "written", INT64_MAX, &shard->written, err) < 0)
         return -1;
     shard->header_crc = (uint32_t)crc;
@@ -201,7 +205,8 @@ static int decode_shard(const struct manifest *manifest, struct manifest_shard *
 }
 
 /* The sizes that are written must be those that follow from the pieces. */
-static int check_sizes(const struct manifest *manifest, const uint64_t *bytes, const uint64_t *blocks, struct error *err)
+static int check_sizes(const struct manifest *manifest, const uint64_t *bytes, const uint64_t *blocks,
+                       struct error *err)
 {
     char name[LAYOUT_NAME_SIZE];
 
@@ -213,8 +218,8 @@ static int check_sizes(const struct manifest *manifest, const uint64_t *bytes, c
             return error_set(err, CODE_DATA, "%s: \"bytes\" is %" PRIu64 ", the pieces make %" PRIu64, name, bytes[i],
                              manifest_shard_bytes(shard));
         if (blocks[i] != shard->layout.blocks)
-            return error_set(err, CODE_DATA, "%s: checksums of %" PRIu64 " blocks, the pieces make %" PRIu64, name, blocks[i],
-                             shard->layout.blocks);
+            return error_set(err, CODE_DATA, "%s: checksums of %" PRIu64 " blocks, the pieces make %" PRIu64, name,
+                             blocks[i], shard->layout.blocks);
     }
     return 0;
 }
@@ -260,7 +265,8 @@ static int decode_head(struct manifest *manifest, json_t *root, int part, int sh
     if (json_get_integer(root, "version", INT64_MAX, &version, err) < 0)
         return -1;
     if (version != MANIFEST_VERSION)
-        return error_set(err, CODE_DATA, "format version %" PRIu64 ", this muster reads version %d", version, MANIFEST_VERSION);
+        return error_set(err, CODE_DATA, "format version %" PRIu64 ", this muster reads version %d", version,
+                         MANIFEST_VERSION);
     if (json_object_size(root) != 11)
         return error_set(err, CODE_DATA, "%zu members, there must be 11", json_object_size(root));
     if (json_get_string(root, "muster", manifest->version, sizeof manifest->version, err) < 0 ||
@@ -285,11 +291,13 @@ static int decode(struct manifest *manifest, json_t *root, int part, int shards,
     if (!json_is_object(root))
         return error_set(err, CODE_DATA, "must be a JSON object");
     if (decode_head(manifest, root, part, shards, err) < 0 ||
-        decode_state(&manifest->state, json_object_get(root, "state"), err) < 0 || decode_kinds(manifest, root, err) < 0 ||
-        decode_tensors(manifest, root, err) < 0 || json_get_array(root, "files", &files, err) < 0)
+        decode_state(&manifest->state, json_object_get(root, "state"), err) < 0 ||
+        decode_kinds(manifest, root, err) < 0 || decode_tensors(manifest, root, err) < 0 ||
+        json_get_array(root, "files", &files, err) < 0)
         return -1;
     if (json_array_size(files) != (size_t)manifest_count(manifest))
-        return error_set(err, CODE_DATA, "\"files\" has %zu, must have %d", json_array_size(files), manifest_count(manifest));
+        return error_set(err, CODE_DATA, "\"files\" has %zu, must have %d", json_array_size(files),
+                         manifest_count(manifest));
     return decode_files(manifest, files, err);
 }
 
@@ -301,8 +309,8 @@ static int check_crc(const char *text, size_t bytes, struct error *err)
         json_parse_hex(text + MANIFEST_CRC_AT, 8, &crc) < 0)
         return error_set(err, CODE_DATA, "must begin with " MANIFEST_START " and 8 hexadecimal digits");
     if (crc != manifest_crc(text, bytes))
-        return error_set(err, CODE_DATA, "checksum mismatch: says %08" PRIx64 ", its %zu bytes have %08" PRIx32, crc, bytes,
-                         manifest_crc(text, bytes));
+        return error_set(err, CODE_DATA, "checksum mismatch: says %08" PRIx64 ", its %zu bytes have %08" PRIx32, crc,
+                         bytes, manifest_crc(text, bytes));
     return 0;
 }
 

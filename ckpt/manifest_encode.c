@@ -18,9 +18,10 @@ static json_t *encode_state(const struct ckpt_state *state)
 
     /* JSON has no unsigned 64-bit numbers, and a seed may be any of them. */
     snprintf(seed, sizeof seed, "%016" PRIx64, state->seed);
-    return json_pack("{s:I, s:I, s:s, s:I, s:f, s:i, s:i, s:i, s:i}", "step", (json_int_t)state->step, "consumed_samples",
-                     (json_int_t)state->consumed_samples, "seed", seed, "skipped_steps", (json_int_t)state->skipped_steps,
-                     "loss_scale", state->loss_scale, "dp", state->dp, "tp", state->tp, "pp", state->pp, "zero", state->zero);
+    return json_pack("{s:I, s:I, s:s, s:I, s:f, s:i, s:i, s:i, s:i}", "step", (json_int_t)state->step,
+                     "consumed_samples", (json_int_t)state->consumed_samples, "seed", seed, "skipped_steps",
+                     (json_int_t)state->skipped_steps, "loss_scale", state->loss_scale, "dp", state->dp, "tp",
+                     state->tp, "pp", state->pp, "zero", state->zero);
 }
 
 /* A job file may hold bytes that are not UTF-8, in a comment say. That must not cost the checkpoint. */
@@ -56,7 +57,8 @@ static json_t *encode_tensors(const struct manifest *manifest)
     for (size_t i = 0; i < manifest->ntensors; i++) {
         const struct ckpt_tensor *tensor = &manifest->tensors[i];
 
-        if (json_array_append_new(array, json_pack("[s, o]", tensor->name, encode_numbers(tensor->shape, tensor->ndim))) < 0) {
+        if (json_array_append_new(array,
+                                  json_pack("[s, o]", tensor->name, encode_numbers(tensor->shape, tensor->ndim))) < 0) {
             json_decref(array);
             return NULL;
         }
@@ -87,7 +89,8 @@ static bool is_whole_box(const struct ckpt_piece *piece, const struct ckpt_tenso
 /* [tensor, first, count], and the box's [start], [shape] where that is not the whole tensor. */
 static json_t *encode_piece(const struct ckpt_piece *piece, const struct ckpt_tensor *tensor)
 {
-    json_t *array = json_pack("[I, I, I]", (json_int_t)piece->tensor, (json_int_t)piece->first, (json_int_t)piece->count);
+    json_t *array =
+        json_pack("[I, I, I]", (json_int_t)piece->tensor, (json_int_t)piece->first, (json_int_t)piece->count);
 
     if (!is_whole_box(piece, tensor)) {
         json_array_append_new(array, encode_numbers(piece->start, tensor->ndim));
@@ -129,9 +132,10 @@ static json_t *encode_shard(const struct manifest *manifest, int index)
     layout_shard_name(name, manifest->part < 0 ? index : manifest->part, manifest->shards);
     snprintf(crc, sizeof crc, "%08" PRIx32, shard->header_crc);
     return json_pack("{s:s, s:I, s:I, s:s, s:I, s:o, s:o, s:s, s:I}", "file", name, "bytes",
-                     (json_int_t)manifest_shard_bytes(shard), "data_offset", (json_int_t)shard->data_offset, "header_crc32c", crc,
-                     "block_bytes", (json_int_t)LAYOUT_BLOCK, "block_crc32c", encode_blocks(shard), "pieces",
-                     encode_pieces(manifest, shard), "host", shard->host, "written", (json_int_t)shard->written);
+                     (json_int_t)manifest_shard_bytes(shard), "data_offset", (json_int_t)shard->data_offset,
+                     "header_crc32c", crc, "block_bytes", (json_int_t)LAYOUT_BLOCK, "block_crc32c",
+                     encode_blocks(shard), "pieces", encode_pieces(manifest, shard), "host", shard->host, "written",
+                     (json_int_t)shard->written);
 }
 
 static json_t *encode(const struct manifest *manifest)
@@ -147,8 +151,8 @@ static json_t *encode(const struct manifest *manifest)
     return json_pack("{s:s, s:s, s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o}", "crc32c", "00000000", "format",
                      manifest->part < 0 ? MANIFEST_FORMAT : MANIFEST_PART_FORMAT, "version", MANIFEST_VERSION, "muster",
                      manifest->version, "attempt", manifest->attempt, "state", encode_state(&manifest->state), "job",
-                     encode_text(manifest->job_text), "kinds", encode_kinds(manifest), "tensors", encode_tensors(manifest),
-                     "shards", manifest->shards, "files", files);
+                     encode_text(manifest->job_text), "kinds", encode_kinds(manifest), "tensors",
+                     encode_tensors(manifest), "shards", manifest->shards, "files", files);
 }
 
 uint32_t manifest_crc(const char *text, size_t bytes)

@@ -4,12 +4,12 @@
 
 #include "ckpt/manifest.h"
 
-#define MANIFEST_FORMAT "muster-checkpoint"
+#define MANIFEST_FORMAT      "muster-checkpoint"
 #define MANIFEST_PART_FORMAT "muster-checkpoint-part"
-#define MANIFEST_VERSION 1
+#define MANIFEST_VERSION     1
 
 /* The file begins with this, then come eight digits. */
-#define MANIFEST_START "{\"crc32c\":\""
+#define MANIFEST_START  "{\"crc32c\":\""
 #define MANIFEST_CRC_AT (sizeof MANIFEST_START - 1)
 
 /* The crc32c of a manifest's text with its own checksum's digits as zeros. bytes is at least MANIFEST_CRC_AT + 8. */

@@ -83,10 +83,14 @@ int main(int argc, char **argv)
 {
     enum { OPT_JSON = 256, OPT_ALL, OPT_TENSORS, OPT_JOB, OPT_HELP, OPT_VERSION };
     static const struct option table[] = {
-        {"json", no_argument, NULL, OPT_JSON},       {"all", no_argument, NULL, OPT_ALL},
-        {"tensors", no_argument, NULL, OPT_TENSORS}, {"job", no_argument, NULL, OPT_JOB},
-        {"quiet", no_argument, NULL, 'q'},       {"threads", required_argument, NULL, 'j'},
-        {"help", no_argument, NULL, OPT_HELP},       {"version", no_argument, NULL, OPT_VERSION},
+        {"json", no_argument, NULL, OPT_JSON},
+        {"all", no_argument, NULL, OPT_ALL},
+        {"tensors", no_argument, NULL, OPT_TENSORS},
+        {"job", no_argument, NULL, OPT_JOB},
+        {"quiet", no_argument, NULL, 'q'},
+        {"threads", required_argument, NULL, 'j'},
+        {"help", no_argument, NULL, OPT_HELP},
+        {"version", no_argument, NULL, OPT_VERSION},
         {NULL, 0, NULL, 0},
     };
     struct options options = {.threads = default_threads()};

@@ -27,11 +27,12 @@ static int read_manifest(struct ckpt *ckpt, struct error *err)
 }
 
 /* That the shard's own header says what the manifest says. */
-static int compare_header(const struct ckpt *ckpt, const struct manifest_shard *shard, const struct safetensors *st, struct error *err)
+static int compare_header(const struct ckpt *ckpt, const struct manifest_shard *shard, const struct safetensors *st,
+                          struct error *err)
 {
     if (st->data_offset != shard->data_offset)
-        return error_set(err, CODE_DATA, "its data starts at offset %" PRIu64 ", the manifest says %" PRIu64, st->data_offset,
-                         shard->data_offset);
+        return error_set(err, CODE_DATA, "its data starts at offset %" PRIu64 ", the manifest says %" PRIu64,
+                         st->data_offset, shard->data_offset);
     for (size_t k = 0; k < ckpt->manifest->nkinds; k++) {
         const struct safetensors_entry *entry = safetensors_find(st, ckpt->manifest->kinds[k]);
 
@@ -39,8 +40,8 @@ static int compare_header(const struct ckpt *ckpt, const struct manifest_shard *
             return error_set(err, CODE_DATA, "has no tensor \"%s\"", ckpt->manifest->kinds[k]);
         if (strcmp(entry->dtype, "F32") != 0 || entry->ndim != 1 || entry->shape[0] != shard->layout.elements ||
             entry->begin != k * shard->layout.stride)
-            return error_set(err, CODE_DATA, "tensor \"%s\" must be F32 [%" PRIu64 "] at data offset %" PRIu64, entry->name,
-                             shard->layout.elements, k * shard->layout.stride);
+            return error_set(err, CODE_DATA, "tensor \"%s\" must be F32 [%" PRIu64 "] at data offset %" PRIu64,
+                             entry->name, shard->layout.elements, k * shard->layout.stride);
     }
     return 0;
 }
@@ -54,12 +55,15 @@ static int check_header(const struct ckpt *ckpt, int index, const char *name, in
     int result = -1;
 
     if (!header)
-        return error_errno(err, CODE_IO, "%s/%s: a header of %" PRIu64 " bytes", ckpt->directory.path, name, shard->data_offset);
+        return error_errno(err, CODE_IO, "%s/%s: a header of %" PRIu64 " bytes", ckpt->directory.path, name,
+                           shard->data_offset);
     if (file_read_at(fd, header, shard->data_offset, 0, ckpt->directory.path, name, err) < 0)
         goto out;
     crc = crc32c(0, header, shard->data_offset);
     if (crc != shard->header_crc)
-        error_set(err, CODE_DATA, "checksum mismatch in the header, bytes 0 to %" PRIu64 ": %08" PRIx32 ", the manifest says %08" PRIx32,
+        error_set(err, CODE_DATA,
+                  "checksum mismatch in the header, bytes 0 to %" PRIu64 ": %08" PRIx32
+                  ", the manifest says %08" PRIx32,
                   shard->data_offset, crc, shard->header_crc);
     else if (safetensors_parse(&st, header, shard->data_offset, manifest_shard_bytes(shard), err) == 0)
         result = compare_header(ckpt, shard, &st, err);

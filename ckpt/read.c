@@ -1,9 +1,9 @@
 /*
  * read.c - ckpt_read: from any topology into any other.
  *
- * What is wanted is first written down as *copies*: a piece of the reader's, a piece of the checkpoint's that overlaps it, and
- * a kind. Sorted by place in the shards, they are then served block by block: each block is read once, verified, and every
- * copy takes from it what it needs and stands still until its next block comes.
+ * What is wanted is first written down as *copies*: a piece of the reader's, a piece of the checkpoint's that overlaps
+ * it, and a kind. Sorted by place in the shards, they are then served block by block: each block is read once,
+ * verified, and every copy takes from it what it needs and stands still until its next block comes.
  */
 #include "config.h"
 
@@ -30,11 +30,12 @@ struct plan {
     struct ckpt_piece *pieces; /* the reader's, with the checkpoint's numbers for tensors */
 };
 
-static int map_tensors(const struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, uint32_t *map, struct error *err)
+static int map_tensors(const struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, uint32_t *map,
+                       struct error *err)
 {
     if (ntensors != ckpt->manifest->ntensors)
-        return error_set(err, CODE_DATA, "%s: has %zu tensors, the model has %zu", ckpt->directory.path, ckpt->manifest->ntensors,
-                         ntensors);
+        return error_set(err, CODE_DATA, "%s: has %zu tensors, the model has %zu", ckpt->directory.path,
+                         ckpt->manifest->ntensors, ntensors);
     for (size_t t = 0; t < ntensors; t++) {
         const struct ckpt_tensor *there = checkpoint_find(ckpt, tensors[t].name);
 
@@ -42,8 +43,8 @@ static int map_tensors(const struct ckpt *ckpt, const struct ckpt_tensor *tensor
             return error_set(err, CODE_DATA, "%s: has no tensor \"%s\"", ckpt->directory.path, tensors[t].name);
         if (there->ndim != tensors[t].ndim ||
             memcmp(there->shape, tensors[t].shape, (size_t)there->ndim * sizeof *there->shape) != 0)
-            return error_set(err, CODE_DATA, "%s: tensor \"%s\" has another shape than in the model", ckpt->directory.path,
-                             tensors[t].name);
+            return error_set(err, CODE_DATA, "%s: tensor \"%s\" has another shape than in the model",
+                             ckpt->directory.path, tensors[t].name);
         map[t] = (uint32_t)(there - ckpt->manifest->tensors);
     }
     return 0;
@@ -72,14 +73,15 @@ static void find_next(struct copy *copy)
 }
 
 /* One piece of the reader's, one kind: a copy for every piece of the checkpoint that overlaps it. */
-static int plan_piece(struct plan *plan, const struct ckpt *ckpt, const struct ckpt_piece *piece, int kind, void *target,
-                      struct error *err)
+static int plan_piece(struct plan *plan, const struct ckpt *ckpt, const struct ckpt_piece *piece, int kind,
+                      void *target, struct error *err)
 {
     const struct ckpt_tensor *tensor = &ckpt->manifest->tensors[piece->tensor];
     uint64_t first, last;
 
     piece_extent(piece, tensor, &first, &last);
-    for (size_t i = cover_begin(&ckpt->cover, piece->tensor, first); cover_in(&ckpt->cover, piece->tensor, i, last); i++) {
+    for (size_t i = cover_begin(&ckpt->cover, piece->tensor, first); cover_in(&ckpt->cover, piece->tensor, i, last);
+         i++) {
         const struct cover_piece *from = &ckpt->cover.pieces[i];
         struct copy copy = {.shard = from->shard, .target = target};
 
@@ -103,8 +105,9 @@ static int by_place(const void *left, const void *right)
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-static int make_plan(struct plan *plan, const struct ckpt *ckpt, const uint32_t *map, size_t ntensors, const char *const *kinds,
-                     size_t nkinds, const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err)
+static int make_plan(struct plan *plan, const struct ckpt *ckpt, const uint32_t *map, size_t ntensors,
+                     const char *const *kinds, size_t nkinds, const struct ckpt_piece *pieces, size_t npieces,
+                     void *const *targets, struct error *err)
 {
     plan->pieces = calloc(npieces + 1, sizeof *plan->pieces);
     if (!plan->pieces)
@@ -114,7 +117,8 @@ static int make_plan(struct plan *plan, const struct ckpt *ckpt, const uint32_t 
 
         *piece = pieces[p];
         if (piece->tensor >= ntensors)
-            return error_set(err, CODE_INTERNAL, "ckpt_read: piece %zu is of tensor %" PRIu32 ", there are %zu", p, piece->tensor, ntensors);
+            return error_set(err, CODE_INTERNAL, "ckpt_read: piece %zu is of tensor %" PRIu32 ", there are %zu", p,
+                             piece->tensor, ntensors);
         piece->tensor = map[piece->tensor];
         if (!piece_is_valid(piece, &ckpt->manifest->tensors[piece->tensor]))
             return error_set(err, CODE_INTERNAL, "ckpt_read: piece %zu is not within tensor \"%s\"", p,
@@ -156,9 +160,9 @@ static uint64_t next_block(const struct copy *copies, size_t count)
 }
 
 /*
- * Whether most of what lies between the first and the last wanted element is wanted. Then the page cache would only cost: this
- * is the fast way to load. A rank that wants a column of every row shares its blocks with others, which may be on its node:
- * there the page cache saves them from being read once a rank.
+ * Whether most of what lies between the first and the last wanted element is wanted. Then the page cache would only
+ * cost: this is the fast way to load. A rank that wants a column of every row shares its blocks with others, which may
+ * be on its node: there the page cache saves them from being read once a rank.
  */
 static bool is_dense(const struct copy *copies, size_t count)
 {
@@ -217,8 +221,8 @@ static int execute(const struct ckpt *ckpt, struct plan *plan, struct error *err
     return result;
 }
 
-int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *const *kinds, size_t nkinds,
-              const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err)
+int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *const *kinds,
+              size_t nkinds, const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err)
 {
     uint32_t *map = calloc(ntensors + 1, sizeof *map);
     struct plan plan = {0};

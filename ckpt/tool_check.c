@@ -28,7 +28,8 @@ static void draw_bar(uint64_t done, uint64_t total, void *arg)
     bar->last = (int)(part * 1000);
     tool_format_bytes(of_done, sizeof of_done, done);
     tool_format_bytes(of_total, sizeof of_total, total);
-    fprintf(stderr, "\r[%-*.*s] %5.1f%%  %s of %s ", BAR_WIDTH, (int)(part * BAR_WIDTH), full, 100 * part, of_done, of_total);
+    fprintf(stderr, "\r[%-*.*s] %5.1f%%  %s of %s ", BAR_WIDTH, (int)(part * BAR_WIDTH), full, 100 * part, of_done,
+            of_total);
 }
 
 static double now(void)

@@ -44,12 +44,13 @@ json_t *tool_summary_json(const struct ckpt *ckpt)
     char seed[24];
 
     snprintf(seed, sizeof seed, "%" PRIu64, state->seed); /* a string: it may not fit a JSON reader's integers */
-    return json_pack("{s:s, s:I, s:I, s:s, s:I, s:f, s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:s, s:s, s:I}", "path", ckpt_path(ckpt),
-                     "step", (json_int_t)state->step, "consumed_samples", (json_int_t)state->consumed_samples, "seed", seed,
-                     "skipped_steps", (json_int_t)state->skipped_steps, "loss_scale", state->loss_scale, "dp", state->dp, "tp",
+    return json_pack("{s:s, s:I, s:I, s:s, s:I, s:f, s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:s, s:s, s:I}", "path",
+                     ckpt_path(ckpt), "step", (json_int_t)state->step, "consumed_samples",
+                     (json_int_t)state->consumed_samples, "seed", seed, "skipped_steps",
+                     (json_int_t)state->skipped_steps, "loss_scale", state->loss_scale, "dp", state->dp, "tp",
                      state->tp, "pp", state->pp, "zero", state->zero, "shards", ckpt_shards(ckpt), "bytes",
-                     (json_int_t)ckpt_bytes(ckpt), "muster", origin.version, "attempt", origin.attempt, "host", origin.host,
-                     "written", (json_int_t)origin.written);
+                     (json_int_t)ckpt_bytes(ckpt), "muster", origin.version, "attempt", origin.attempt, "host",
+                     origin.host, "written", (json_int_t)origin.written);
 }
 
 int tool_print_json(json_t *json)
@@ -91,7 +92,8 @@ static void list_one(const char *dir, uint64_t step, json_t *array)
     else if (ckpt)
         json_array_append_new(array, tool_summary_json(ckpt));
     else
-        json_array_append_new(array, json_pack("{s:s, s:I, s:s}", "path", path, "step", (json_int_t)step, "broken", err.text));
+        json_array_append_new(array,
+                              json_pack("{s:s, s:I, s:s}", "path", path, "step", (json_int_t)step, "broken", err.text));
     ckpt_close(ckpt);
 }
 

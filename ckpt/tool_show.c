@@ -20,7 +20,8 @@ struct ckpt *tool_open(const char *path, struct error *err)
     if (ckpt_list(path, &steps, &count, err) < 0)
         return NULL;
     if (count == 0) {
-        error_set(err, CODE_DATA, "%s: no checkpoint (no manifest.json in it) and no directory of checkpoints (no step-* in it)", path);
+        error_set(err, CODE_DATA,
+                  "%s: no checkpoint (no manifest.json in it) and no directory of checkpoints (no step-* in it)", path);
         free(steps);
         return NULL;
     }

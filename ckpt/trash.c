@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TRASH ".trash"
+#define TRASH     ".trash"
 #define MAX_DEPTH 8 /* a checkpoint has one level; whatever is deeper is not ours to follow */
 
 struct removal {

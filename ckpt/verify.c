@@ -60,7 +60,8 @@ static void put_done(struct verify *verify, uint64_t bytes)
 static void put_failure(struct verify *verify, int shard, uint64_t block, const struct error *err)
 {
     pthread_mutex_lock(&verify->lock);
-    if (!verify->failed || shard < verify->failed_shard || (shard == verify->failed_shard && block < verify->failed_block)) {
+    if (!verify->failed || shard < verify->failed_shard ||
+        (shard == verify->failed_shard && block < verify->failed_block)) {
         verify->failed = true;
         verify->failed_shard = shard;
         verify->failed_block = block;

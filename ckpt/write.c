@@ -90,7 +90,8 @@ static int make_header(const struct manifest *part, void **header, size_t *bytes
 }
 
 /* Each kind's segment: its pieces, one after the other, and zeros up to where the next segment starts. */
-static int put_data(struct block_writer *writer, const struct ckpt_save *save, const struct layout *layout, struct error *err)
+static int put_data(struct block_writer *writer, const struct ckpt_save *save, const struct layout *layout,
+                    struct error *err)
 {
     for (size_t k = 0; k < save->nkinds; k++) {
         for (size_t p = 0; p < save->npieces; p++)
@@ -103,7 +104,8 @@ static int put_data(struct block_writer *writer, const struct ckpt_save *save, c
     return 0;
 }
 
-static int write_data(const struct directory *partial, const struct ckpt_save *save, struct manifest *part, struct error *err)
+static int write_data(const struct directory *partial, const struct ckpt_save *save, struct manifest *part,
+                      struct error *err)
 {
     struct manifest_shard *shard = part->shard;
     struct block_writer *writer = NULL;
@@ -146,7 +148,8 @@ static int write_part(const struct directory *partial, const struct manifest *pa
 }
 
 /* Write both files and make their names durable; the part comes last, since it says that the shard is there. */
-static int write_both(const struct directory *partial, const struct ckpt_save *save, struct manifest *part, struct error *err)
+static int write_both(const struct directory *partial, const struct ckpt_save *save, struct manifest *part,
+                      struct error *err)
 {
     char name[LAYOUT_NAME_SIZE];
 
@@ -154,12 +157,14 @@ static int write_both(const struct directory *partial, const struct ckpt_save *s
     if (faccessat(partial->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return error_set(err, CODE_INTERNAL, "%s/%s: was written before; every try to save needs an attempt of its own",
                          partial->path, name);
-    if (write_data(partial, save, part, err) < 0 || directory_sync(partial, err) < 0 || write_part(partial, part, err) < 0)
+    if (write_data(partial, save, part, err) < 0 || directory_sync(partial, err) < 0 ||
+        write_part(partial, part, err) < 0)
         return -1;
     return directory_sync(partial, err);
 }
 
-static int open_partial(struct directory *partial, const struct directory *parent, const struct ckpt_save *save, struct error *err)
+static int open_partial(struct directory *partial, const struct directory *parent, const struct ckpt_save *save,
+                        struct error *err)
 {
     char name[LAYOUT_NAME_SIZE];
 
@@ -183,7 +188,8 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err)
         result = 0;
         goto out;
     }
-    if (attempt_clear_others(&parent, save->state.step, save->attempt, err) < 0 || open_partial(&partial, &parent, save, err) < 0)
+    if (attempt_clear_others(&parent, save->state.step, save->attempt, err) < 0 ||
+        open_partial(&partial, &parent, save, err) < 0)
         goto out;
     result = write_both(&partial, save, part, err);
     /* The last shard may have been committed by someone while we looked; then there is nothing left to fail. */

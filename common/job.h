@@ -103,8 +103,8 @@ void job_destroy(struct job *job);
 
 /*
  * Visit every key of the table: for the man page's test and for `muster-train --keys`. `type` is "integer", "number" or
- * "string"; `fallback` is the default as the file would have it, or "-" where there is none: data.train has none, nor, without
- * a preset, have the sizes of the model.
+ * "string"; `fallback` is the default as the file would have it, or "-" where there is none: data.train has none, nor,
+ * without a preset, have the sizes of the model.
  */
 void job_each_key(void (*visit)(const char *path, const char *type, const char *fallback, const char *help, void *arg),
                   void *arg);

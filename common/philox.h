@@ -28,6 +28,7 @@ uint32_t philox_u32(struct philox_stream stream, uint64_t index);
 double philox_uniform(struct philox_stream stream, uint64_t index);
 
 /* Elements [first, first + count) of the stream as normal deviates (Box and Muller, from pairs of uniforms). */
-void philox_normal(float *out, size_t count, struct philox_stream stream, uint64_t first, double mean, double deviation);
+void philox_normal(float *out, size_t count, struct philox_stream stream, uint64_t first, double mean,
+                   double deviation);
 
 #endif

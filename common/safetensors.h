@@ -17,7 +17,7 @@
 
 #include "common/error.h"
 
-#define SAFETENSORS_MAX_DIMS 8
+#define SAFETENSORS_MAX_DIMS   8
 #define SAFETENSORS_MAX_HEADER 100000000
 
 struct safetensors_entry {
@@ -57,11 +57,11 @@ void safetensors_destroy(struct safetensors *st);
 size_t safetensors_dtype_size(const char *dtype);
 
 /*
- * Lay the entries' data out one after the other, each at a multiple of `align` bytes (a power of two; 1 packs them), and
- * build the header. begin and end of the entries are filled in. Since the format allows no holes, alignment is made of
- * named U8 tensors "_pad.0", "_pad.1", ...; and the header is padded with spaces so that the data starts at a multiple of
- * `align` (of 8 at least). metadata: pairs of strings, key then value, ended by NULL; or NULL.
- * *header is malloc'ed, *bytes long. Nothing follows the last tensor: the file is *bytes + entries[count - 1].end long.
+ * Lay the entries' data out one after the other, each at a multiple of `align` bytes (a power of two; 1 packs them),
+ * and build the header. begin and end of the entries are filled in. Since the format allows no holes, alignment is made
+ * of named U8 tensors "_pad.0", "_pad.1", ...; and the header is padded with spaces so that the data starts at a
+ * multiple of `align` (of 8 at least). metadata: pairs of strings, key then value, ended by NULL; or NULL. *header is
+ * malloc'ed, *bytes long. Nothing follows the last tensor: the file is *bytes + entries[count - 1].end long.
  */
 int safetensors_layout(struct safetensors_entry *entries, size_t count, const char *const *metadata, size_t align,
                        void **header, size_t *bytes, struct error *err);

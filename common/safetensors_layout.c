@@ -79,7 +79,8 @@ static int frame(const char *text, size_t align, void **header, size_t *bytes, s
     char *out;
 
     if (total - 8 > SAFETENSORS_MAX_HEADER)
-        return error_set(err, CODE_INTERNAL, "a header of %zu bytes, the limit is %d", total - 8, SAFETENSORS_MAX_HEADER);
+        return error_set(err, CODE_INTERNAL, "a header of %zu bytes, the limit is %d", total - 8,
+                         SAFETENSORS_MAX_HEADER);
     out = malloc(total);
     if (!out)
         return error_errno(err, CODE_IO, "a header of %zu bytes", total);

@@ -62,7 +62,9 @@ static int check_size(const struct safetensors_entry *entry, struct error *err)
         if (__builtin_mul_overflow(bytes, entry->shape[d], &bytes))
             return error_set(err, CODE_DATA, "tensor \"%s\": its shape overflows 64 bits", entry->name);
     if (entry->begin > entry->end || entry->end - entry->begin != bytes)
-        return error_set(err, CODE_DATA, "tensor \"%s\": data_offsets [%" PRIu64 ", %" PRIu64 "], but its shape needs %" PRIu64 " bytes",
+        return error_set(err, CODE_DATA,
+                         "tensor \"%s\": data_offsets [%" PRIu64 ", %" PRIu64 "], but its shape needs %" PRIu64
+                         " bytes",
                          entry->name, entry->begin, entry->end, bytes);
     return 0;
 }
@@ -75,7 +77,8 @@ static int parse_entry(struct safetensors_entry *entry, const char *name, json_t
 
     entry->name = name;
     if (!dtype || !shape || !offsets || json_object_size(value) != 3)
-        return error_set(err, CODE_DATA, "tensor \"%s\": must have dtype, shape and data_offsets, and nothing else", name);
+        return error_set(err, CODE_DATA, "tensor \"%s\": must have dtype, shape and data_offsets, and nothing else",
+                         name);
     if (!json_is_string(dtype))
         return error_set(err, CODE_DATA, "tensor \"%s\": dtype must be a string", name);
     entry->dtype = json_string_value(dtype);
@@ -94,9 +97,8 @@ static int check_metadata(json_t *metadata, struct error *err)
 
     if (!json_is_object(metadata))
         return error_set(err, CODE_DATA, "__metadata__ must be an object of strings");
-    json_object_foreach(metadata, key, value)
-        if (!json_is_string(value))
-            return error_set(err, CODE_DATA, "__metadata__: \"%s\" must be a string", key);
+    json_object_foreach(metadata, key, value) if (!json_is_string(value)) return error_set(
+        err, CODE_DATA, "__metadata__: \"%s\" must be a string", key);
     return 0;
 }
 
@@ -126,8 +128,8 @@ static int check_order(struct safetensors *st, uint64_t data_bytes, struct error
         at = entry->end;
     }
     if (at > data_bytes)
-        return error_set(err, CODE_DATA, "truncated: the tensors need %" PRIu64 " bytes of data, the file has %" PRIu64, at,
-                         data_bytes);
+        return error_set(err, CODE_DATA, "truncated: the tensors need %" PRIu64 " bytes of data, the file has %" PRIu64,
+                         at, data_bytes);
     if (at < data_bytes)
         return error_set(err, CODE_DATA, "%" PRIu64 " bytes after the last tensor, which ends at offset %" PRIu64,
                          data_bytes - at, st->data_offset + at);
@@ -142,7 +144,8 @@ static int parse_entries(struct safetensors *st, json_t *root, struct error *err
     st->entries = calloc(json_object_size(root) + 1, sizeof *st->entries);
     if (!st->entries)
         return error_errno(err, CODE_IO, "header of %zu tensors", json_object_size(root));
-    json_object_foreach(root, name, value) {
+    json_object_foreach(root, name, value)
+    {
         if (strcmp(name, "__metadata__") == 0) {
             if (check_metadata(value, err) < 0)
                 return -1;
@@ -163,9 +166,11 @@ static int header_length(const unsigned char *header, uint64_t file_bytes, uint6
     memcpy(&raw, header, sizeof raw);
     *length = le64toh(raw);
     if (*length > SAFETENSORS_MAX_HEADER)
-        return error_set(err, CODE_DATA, "offset 0: a header of %" PRIu64 " bytes, the limit is %d", *length, SAFETENSORS_MAX_HEADER);
+        return error_set(err, CODE_DATA, "offset 0: a header of %" PRIu64 " bytes, the limit is %d", *length,
+                         SAFETENSORS_MAX_HEADER);
     if (*length > file_bytes - 8)
-        return error_set(err, CODE_DATA, "truncated: a header of %" PRIu64 " bytes in a file of %" PRIu64, *length, file_bytes);
+        return error_set(err, CODE_DATA, "truncated: a header of %" PRIu64 " bytes in a file of %" PRIu64, *length,
+                         file_bytes);
     return 0;
 }
 

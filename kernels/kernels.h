@@ -1,6 +1,6 @@
 /*
- * kernels.h - arithmetic on one device. The one interface between the model and the hardware; kernels/cpu implements it,
- * a GPU will. Knows nothing of ranks, layers or files.
+ * kernels.h - arithmetic on one device. The one interface between the model and the hardware; kernels/cpu implements
+ * it, a GPU will. Knows nothing of ranks, layers or files.
  *
  * Every tensor is row-major and contiguous, and lies in memory of the device that works on it (device_alloc). "rows"
  * are tokens of a micro-batch: row = sample * seq + position. Operations are enqueued in program order and may return
@@ -51,7 +51,8 @@ void device_wait(struct device *dev);
 /* The device's measured rate on a large fp32 product, in FLOP/s: the denominator of MFU where no peak is configured. */
 double device_measure_peak(struct device *dev);
 
-/* Two memory spaces. On a CPU both are host memory, counted apart. 64-byte aligned and touched, so that the pages exist. */
+/* Two memory spaces. On a CPU both are host memory, counted apart. 64-byte aligned and touched, so that the pages
+ * exist. */
 enum memory { MEMORY_DEVICE, MEMORY_HOST };
 
 void *device_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err);
@@ -98,8 +99,8 @@ struct layernorm {
 };
 
 /*
- * Backward: dx = gradient with respect to sum, plus `dresidual` where not NULL (what flows around the norm; may be the same
- * buffer as dx). dgamma and dbeta [cols] are overwritten.
+ * Backward: dx = gradient with respect to sum, plus `dresidual` where not NULL (what flows around the norm; may be the
+ * same buffer as dx). dgamma and dbeta [cols] are overwritten.
  */
 struct layernorm_backward {
     int rows, cols;
@@ -138,8 +139,8 @@ struct attention_backward {
 };
 
 /*
- * x[r,:] = wte[tokens[r] - vocab_first, :] + wpe[r % seq, :]. Tokens outside [vocab_first, vocab_first + vocab) contribute
- * no wte row (another tensor-parallel rank has it); wpe NULL adds no positions.
+ * x[r,:] = wte[tokens[r] - vocab_first, :] + wpe[r % seq, :]. Tokens outside [vocab_first, vocab_first + vocab)
+ * contribute no wte row (another tensor-parallel rank has it); wpe NULL adds no positions.
  */
 struct embedding {
     int rows, seq, cols;
@@ -192,7 +193,8 @@ struct adamw {
     float bias1, bias2;
 };
 
-/* ---- operations ---------------------------------------------------------------------------------------------------- */
+/* ---- operations ----------------------------------------------------------------------------------------------------
+ */
 
 struct kernels {
     void (*matmul)(struct device *, const struct matmul *);
@@ -216,7 +218,8 @@ struct kernels {
 
     /*
      * Sum of squares in fp64. Blocks of 4096 elements are summed alone and then in order, so the result does not depend
-     * on the number of threads. *result is host memory and valid on return (the call waits). NaN and infinity show in it.
+     * on the number of threads. *result is host memory and valid on return (the call waits). NaN and infinity show in
+     * it.
      */
     void (*sum_of_squares)(struct device *, double *result, const float *x, size_t count);
 };

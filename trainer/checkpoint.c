@@ -20,7 +20,8 @@ static int attempt_name(struct engine *e, char *name, size_t size, struct error 
 
     clock_gettime(CLOCK_REALTIME, &now);
     memset(name, 0, size);
-    snprintf(name, size, "%" PRIx64 "-%x", (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, (unsigned)getpid());
+    snprintf(name, size, "%" PRIx64 "-%x", (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
+             (unsigned)getpid());
     return comm_broadcast(e->world, name, size, 0, err);
 }
 
@@ -36,9 +37,15 @@ static int write_shard(struct engine *e, const char *attempt, struct error *err)
         .kinds = zero_kinds,
         .nkinds = ZERO_KINDS,
         .job_text = e->job->text,
-        .state = {.step = e->step, .consumed_samples = e->consumed_samples, .seed = e->job->batch.seed,
-                  .skipped_steps = e->skipped_steps, .loss_scale = 1.0, .dp = e->mesh.dp, .tp = e->mesh.tp,
-                  .pp = e->mesh.pp, .zero = e->job->parallel.zero},
+        .state = {.step = e->step,
+                  .consumed_samples = e->consumed_samples,
+                  .seed = e->job->batch.seed,
+                  .skipped_steps = e->skipped_steps,
+                  .loss_scale = 1.0,
+                  .dp = e->mesh.dp,
+                  .tp = e->mesh.tp,
+                  .pp = e->mesh.pp,
+                  .zero = e->job->parallel.zero},
     };
     struct ckpt_piece *pieces;
     void **addresses;
@@ -63,7 +70,8 @@ static int commit(struct engine *e, const char *attempt, struct error *err)
         if (committed != 0)
             return committed < 0 ? -1 : 0;
         if (tries >= COMMIT_SECONDS * 10)
-            return error_set(err, CODE_IO, "%s: step %" PRIu64 ": some shards did not become visible here in %d seconds",
+            return error_set(err, CODE_IO,
+                             "%s: step %" PRIu64 ": some shards did not become visible here in %d seconds",
                              e->job->checkpoint.dir, e->step, COMMIT_SECONDS);
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     }
@@ -75,7 +83,8 @@ int engine_save(struct engine *e, struct error *err)
     int result;
 
     device_wait(e->dev);
-    if (attempt_name(e, attempt, sizeof attempt, err) < 0 || comm_agree(e->world, write_shard(e, attempt, err), err) < 0)
+    if (attempt_name(e, attempt, sizeof attempt, err) < 0 ||
+        comm_agree(e->world, write_shard(e, attempt, err), err) < 0)
         return -1;
     result = comm_rank(e->world) == 0 ? commit(e, attempt, err) : 0;
     if (result == 0 && comm_rank(e->world) == 0) {
@@ -101,11 +110,11 @@ static int same_model(const struct engine *e, const struct ckpt *ckpt, struct er
             return error_set(err, CODE_CONFIG, "%s is of another model: it has %s where the job file's model has %s",
                              ckpt_path(ckpt), theirs[i].name, ours->name);
         if (ours->ndim != theirs[i].ndim || memcmp(ours->shape, theirs[i].shape, sizeof ours->shape) != 0)
-            return error_set(err, CODE_CONFIG,
-                             "%s is of another model: its %s is %" PRIu64 " x %" PRIu64 ", the job file's %" PRIu64
-                             " x %" PRIu64,
-                             ckpt_path(ckpt), ours->name, theirs[i].shape[0], theirs[i].ndim > 1 ? theirs[i].shape[1] : 1,
-                             ours->shape[0], ours->ndim > 1 ? ours->shape[1] : 1);
+            return error_set(
+                err, CODE_CONFIG,
+                "%s is of another model: its %s is %" PRIu64 " x %" PRIu64 ", the job file's %" PRIu64 " x %" PRIu64,
+                ckpt_path(ckpt), ours->name, theirs[i].shape[0], theirs[i].ndim > 1 ? theirs[i].shape[1] : 1,
+                ours->shape[0], ours->ndim > 1 ? ours->shape[1] : 1);
     }
     if (count != e->units->ntensors)
         return error_set(err, CODE_CONFIG, "%s is of another model: it has %zu tensors, the job file's model %zu",
@@ -124,7 +133,8 @@ static int read_tensors(struct engine *e, struct ckpt *ckpt, struct error *err)
         return -1;
     zero_clear(e->zero);
     device_wait(e->dev);
-    result = ckpt_read(ckpt, e->units->tensors, e->units->ntensors, zero_kinds, ZERO_KINDS, pieces, npieces, addresses, err);
+    result =
+        ckpt_read(ckpt, e->units->tensors, e->units->ntensors, zero_kinds, ZERO_KINDS, pieces, npieces, addresses, err);
     free(pieces);
     free(addresses);
     return result;
@@ -170,7 +180,8 @@ static int shared_list(struct engine *e, const char *dir, uint64_t **steps, size
         goto fail;
     if (comm_rank(e->world) != 0 && !(*steps = calloc(n + 1, sizeof **steps)))
         result = error_set(err, CODE_IO, "out of memory for a list of %" PRIu64 " checkpoints", n);
-    if (comm_agree(e->world, result, err) < 0 || (n && comm_broadcast(e->world, *steps, n * sizeof **steps, 0, err) < 0))
+    if (comm_agree(e->world, result, err) < 0 ||
+        (n && comm_broadcast(e->world, *steps, n * sizeof **steps, 0, err) < 0))
         goto fail;
     *count = n;
     return 0;
@@ -180,8 +191,8 @@ fail:
 }
 
 /*
- * Whether a checkpoint is damaged is for all ranks to see alike. One that only some could not read, or that the operating
- * system would not read, may be a network filesystem that shows a file late: try again before saying so.
+ * Whether a checkpoint is damaged is for all ranks to see alike. One that only some could not read, or that the
+ * operating system would not read, may be a network filesystem that shows a file late: try again before saying so.
  */
 static int load_agreed(struct engine *e, const char *dir, uint64_t step, struct error *err)
 {

@@ -127,8 +127,10 @@ int engine_compare_ranks(struct engine *e, struct error *err)
     if (comm_broadcast(e->world, &leaders, sizeof leaders, 0, err) < 0)
         return -1;
     if (ours.job != leaders.job)
-        result = error_set(err, CODE_CONFIG, "rank %d reads another job file than rank 0: is the directory shared?", rank);
+        result =
+            error_set(err, CODE_CONFIG, "rank %d reads another job file than rank 0: is the directory shared?", rank);
     else if (ours.train != leaders.train || ours.valid != leaders.valid)
-        result = error_set(err, CODE_DATA, "rank %d reads other data than rank 0: is %s shared?", rank, e->job->data.train);
+        result =
+            error_set(err, CODE_DATA, "rank %d reads other data than rank 0: is %s shared?", rank, e->job->data.train);
     return comm_agree(e->world, result, err);
 }

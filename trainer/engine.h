@@ -1,6 +1,6 @@
 /*
- * engine.h - one rank's part of a training run: device, mesh, model, optimizer state and data, and what can be done with
- * them. The programs (muster-train, muster-generate) and the tests are built on this.
+ * engine.h - one rank's part of a training run: device, mesh, model, optimizer state and data, and what can be done
+ * with them. The programs (muster-train, muster-generate) and the tests are built on this.
  *
  * How one step flows: train.c calls engine_step (step.c), which runs the schedule's micro-batches through model/gpt.c,
  * whose units hand gradients to parallel/zero.c, which reduces them over comm/ and applies AdamW of kernels/.
@@ -44,7 +44,7 @@ struct step_result {
     double loss;      /* mean over the tokens of the global batch */
     double grad_norm; /* before clipping */
     double lr;
-    bool skipped;     /* the gradient was not finite: parameters are as before */
+    bool skipped; /* the gradient was not finite: parameters are as before */
 };
 
 /* Allocates everything; parameters are unset until engine_initialize or engine_restore. Collective. */
@@ -70,14 +70,15 @@ int engine_compare_ranks(struct engine *engine, struct error *err);
 int engine_save(struct engine *engine, struct error *err);
 
 /*
- * Load the newest checkpoint in `dir` that is whole, whatever topology wrote it. skipped is called on every rank with one
- * line for each newer one that is damaged; where the directory is `ours` to write, these are renamed to step-N.broken once
- * an older one was loaded, so that their steps can be saved again.
+ * Load the newest checkpoint in `dir` that is whole, whatever topology wrote it. skipped is called on every rank with
+ * one line for each newer one that is damaged; where the directory is `ours` to write, these are renamed to
+ * step-N.broken once an older one was loaded, so that their steps can be saved again.
  *
- * Returns 1 when one was loaded and 0 when there is none at all. -1 with CODE_DATA when there are some and all are damaged;
- * CODE_IO when one could not be read for another reason, which is no reason to skip it; CODE_CONFIG when they are of
- * another model, or (where ours) of another seed.
+ * Returns 1 when one was loaded and 0 when there is none at all. -1 with CODE_DATA when there are some and all are
+ * damaged; CODE_IO when one could not be read for another reason, which is no reason to skip it; CODE_CONFIG when they
+ * are of another model, or (where ours) of another seed.
  */
-int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why), struct error *err);
+int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why),
+                   struct error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * muster-generate.c - text from a checkpoint of a byte-level model: what a person looks at to see whether it has learned.
+ * muster-generate.c - text from a checkpoint of a byte-level model: what a person looks at to see whether it has
+ * learned.
  *
  * The context is at most seq_length tokens; when it is full, its older half is dropped. What lies behind the last token
  * does not matter, because attention is causal.
@@ -19,7 +20,8 @@
 static const char usage[] =
     "usage: muster-generate [--prompt TEXT] [--tokens N] [--temperature T] [--seed S] CHECKPOINT\n"
     "\n"
-    "Prints the prompt and N (200) bytes that the model goes on with. CHECKPOINT is a step-N directory, or the directory\n"
+    "Prints the prompt and N (200) bytes that the model goes on with. CHECKPOINT is a step-N directory, or the "
+    "directory\n"
     "that holds them: then the newest that can be read. Temperature 0 takes the likeliest byte each time; the default\n"
     "is 0.8. The same seed gives the same text.\n";
 
@@ -222,9 +224,12 @@ static bool parse_number(const char *text, double least, double *value)
 static int parse_options(struct options *o, int argc, char **argv)
 {
     static const struct option longopts[] = {
-        {"prompt", required_argument, NULL, 'p'},      {"tokens", required_argument, NULL, 'n'},
-        {"temperature", required_argument, NULL, 't'}, {"seed", required_argument, NULL, 's'},
-        {"version", no_argument, NULL, 'V'},           {"help", no_argument, NULL, 'h'},
+        {"prompt", required_argument, NULL, 'p'},
+        {"tokens", required_argument, NULL, 'n'},
+        {"temperature", required_argument, NULL, 't'},
+        {"seed", required_argument, NULL, 's'},
+        {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},
         {0},
     };
     double number;
@@ -277,7 +282,8 @@ int main(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    code = load(&generator, options.path, &err) < 0 || generate(&generator, &options, &err) < 0 ? error_report(&err) : CODE_OK;
+    code = load(&generator, options.path, &err) < 0 || generate(&generator, &options, &err) < 0 ? error_report(&err)
+                                                                                                : CODE_OK;
     unload(&generator);
     return code;
 }

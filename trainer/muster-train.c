@@ -10,16 +10,16 @@
 #include "trainer/stop.h"
 #include "trainer/train.h"
 
-static const char usage[] =
-    "usage: muster-train JOB.cfg [--set path=value]...\n"
-    "       muster-train --check JOB.cfg [--set path=value]...\n"
-    "       muster-train --keys | --version | --help\n"
-    "\n"
-    "Trains the model that the job file describes; see muster.cfg(5). Under Slurm: srun --mpi=pmi2 muster-train JOB.cfg\n"
-    "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
-    "  --check           only check the job file\n"
-    "  --keys            list every key with its type and default\n"
-    "TERM, INT, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
+static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n"
+                            "       muster-train --check JOB.cfg [--set path=value]...\n"
+                            "       muster-train --keys | --version | --help\n"
+                            "\n"
+                            "Trains the model that the job file describes; see muster.cfg(5). Under Slurm: srun "
+                            "--mpi=pmi2 muster-train JOB.cfg\n"
+                            "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
+                            "  --check           only check the job file\n"
+                            "  --keys            list every key with its type and default\n"
+                            "TERM, INT, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
 
 struct options {
     bool check;
@@ -44,8 +44,8 @@ static void print_key(const char *path, const char *type, const char *fallback, 
 static int parse_options(struct options *o, int argc, char **argv)
 {
     static const struct option longopts[] = {
-        {"set", required_argument, NULL, 's'},  {"check", no_argument, NULL, 'c'}, {"keys", no_argument, NULL, 'k'},
-        {"version", no_argument, NULL, 'V'},    {"help", no_argument, NULL, 'h'},  {0},
+        {"set", required_argument, NULL, 's'}, {"check", no_argument, NULL, 'c'}, {"keys", no_argument, NULL, 'k'},
+        {"version", no_argument, NULL, 'V'},   {"help", no_argument, NULL, 'h'},  {0},
     };
     int option;
 

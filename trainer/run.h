@@ -1,6 +1,6 @@
 /*
- * run.h - what train.c and its two helpers share: run_start.c, everything before the first step, and run_log.c, what a run
- * says while it goes. Private to these files.
+ * run.h - what train.c and its two helpers share: run_start.c, everything before the first step, and run_log.c, what a
+ * run says while it goes. Private to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
 #define MUSTER_TRAINER_RUN_H
@@ -15,8 +15,8 @@ struct run {
     struct engine *engine;
     struct metrics_writer *metrics; /* rank 0's; NULL elsewhere and where none are wanted */
     bool leader, terminal;
-    double peak_flops;   /* of all ranks together */
-    uint64_t saved_step; /* UINT64_MAX: none yet */
+    double peak_flops;     /* of all ranks together */
+    uint64_t saved_step;   /* UINT64_MAX: none yet */
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
     int skipped_in_a_row;

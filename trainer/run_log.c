@@ -109,7 +109,8 @@ static void print_progress(const struct run *run, const struct metrics_step *m)
     char text[PROGRESS_SIZE];
 
     ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-    progress_line(text, sizeof text, size.ws_col > 20 ? size.ws_col - 1 : 79, PROGRESS_UTF8 | PROGRESS_COLOUR, &progress);
+    progress_line(text, sizeof text, size.ws_col > 20 ? size.ws_col - 1 : 79, PROGRESS_UTF8 | PROGRESS_COLOUR,
+                  &progress);
     printf("\r\033[K%s", text);
     fflush(stdout);
 }

@@ -15,13 +15,14 @@ static void describe(const struct run *run)
     double gib = 1.0 / (1 << 30);
 
     run_say(run, "muster %s: %s on %s", VERSION, job->preset[0] ? job->preset : "gpt", device_describe(e->dev));
-    run_say(run, "model: %d layers, hidden %d, %d heads, sequence %d, vocabulary %d: %" PRIu64 " parameters", job->model.layers,
-        job->model.hidden, job->model.heads, job->model.seq_length, job->model.vocab, model_parameters(&job->model));
+    run_say(run, "model: %d layers, hidden %d, %d heads, sequence %d, vocabulary %d: %" PRIu64 " parameters",
+            job->model.layers, job->model.hidden, job->model.heads, job->model.seq_length, job->model.vocab,
+            model_parameters(&job->model));
     run_say(run, "mesh: dp %d x tp %d x pp %d, ZeRO-%d, %s", e->mesh.dp, e->mesh.tp, e->mesh.pp, job->parallel.zero,
-        comm_describe(run->world));
+            comm_describe(run->world));
     run_say(run, "batch: %d samples a step, micro-batches of %d; memory a rank: %.2f GiB; peak %.1f GFLOP/s in all",
-        job->batch.global_batch, job->batch.micro_batch, (double)device_bytes_used(e->dev, MEMORY_DEVICE) * gib,
-        run->peak_flops * 1e-9);
+            job->batch.global_batch, job->batch.micro_batch, (double)device_bytes_used(e->dev, MEMORY_DEVICE) * gib,
+            run->peak_flops * 1e-9);
 }
 
 static int measure_peak(struct run *run, struct error *err)
@@ -61,7 +62,8 @@ static int restore_or_initialize(struct run *run, struct error *err)
             continue;
         if (dirs[i] == run->job->checkpoint.dir)
             run->saved_step = e->step;
-        run_say(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step, e->consumed_samples);
+        run_say(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step,
+                e->consumed_samples);
         return 0;
     }
     engine_initialize(e);
@@ -73,7 +75,8 @@ static int restore_or_initialize(struct run *run, struct error *err)
 static int refuse_kill_file(const struct job *job, struct error *err)
 {
     if (job->report.kill_file[0] && access(job->report.kill_file, F_OK) == 0)
-        return error_set(err, CODE_CONFIG, "the kill-switch file %s is there: remove it to train", job->report.kill_file);
+        return error_set(err, CODE_CONFIG, "the kill-switch file %s is there: remove it to train",
+                         job->report.kill_file);
     return 0;
 }
 

@@ -33,7 +33,8 @@ static int validate(struct run *run, struct metrics_step *m, struct error *err)
         sum += loss;
     }
     m->valid_loss = sum / job->report.eval_batches;
-    run_say(run, " validation loss at iteration %ld: %.6E | perplexity: %.4f", m->step, m->valid_loss, exp(m->valid_loss));
+    run_say(run, " validation loss at iteration %ld: %.6E | perplexity: %.4f", m->step, m->valid_loss,
+            exp(m->valid_loss));
     return 0;
 }
 
@@ -55,10 +56,12 @@ static int check_finite(struct run *run, const struct step_result *result, struc
     if (run->skipped_in_a_row < MOST_SKIPPED)
         return 0;
     if (run->saved_step == UINT64_MAX)
-        return error_set(err, CODE_DATA, "the gradient was not finite in %d steps in a row, up to step %" PRIu64
+        return error_set(err, CODE_DATA,
+                         "the gradient was not finite in %d steps in a row, up to step %" PRIu64
                          "; no checkpoint was written yet: lower optimizer.lr or look at the data",
                          MOST_SKIPPED, run->engine->step);
-    return error_set(err, CODE_DATA, "the gradient was not finite in %d steps in a row, up to step %" PRIu64
+    return error_set(err, CODE_DATA,
+                     "the gradient was not finite in %d steps in a row, up to step %" PRIu64
                      "; the last good checkpoint is step %" PRIu64 " in %s: lower optimizer.lr or look at the data",
                      MOST_SKIPPED, run->engine->step, run->saved_step, run->job->checkpoint.dir);
 }
@@ -82,7 +85,8 @@ static int save(struct run *run, struct error *err)
     return 0;
 }
 
-/* A failed save on the way is reported and training goes on: earlier checkpoints stand, and the next save tries again. */
+/* A failed save on the way is reported and training goes on: earlier checkpoints stand, and the next save tries again.
+ */
 static int save_on_the_way(struct run *run, struct error *err)
 {
     if (save(run, err) == 0)

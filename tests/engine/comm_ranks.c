@@ -1,6 +1,6 @@
 /*
- * comm_ranks.c - started on several ranks by comm.bats: every operation of comm.h against what arithmetic says. When all is
- * well rank 0 prints how many agree; otherwise a rank says what it saw, and all exit 70.
+ * comm_ranks.c - started on several ranks by comm.bats: every operation of comm.h against what arithmetic says. When
+ * all is well rank 0 prints how many agree; otherwise a rank says what it saw, and all exit 70.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,14 +14,14 @@ static struct comm *world;
 static int rank, size;
 static struct error err;
 
-#define CHECK(condition)                                                                                                      \
-    do {                                                                                                                      \
-        if (!(condition)) {                                                                                                   \
-            fprintf(stderr, "rank %d of %d: %s:%d: %s\n", rank, size, __FILE__, __LINE__, #condition);                        \
-            error_set(&err, CODE_INTERNAL, "a check failed");                                                                 \
-            comm_world_fail(world, &err);                                                                                     \
-            exit(CODE_INTERNAL);                                                                                              \
-        }                                                                                                                     \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "rank %d of %d: %s:%d: %s\n", rank, size, __FILE__, __LINE__, #condition);                 \
+            error_set(&err, CODE_INTERNAL, "a check failed");                                                          \
+            comm_world_fail(world, &err);                                                                              \
+            exit(CODE_INTERNAL);                                                                                       \
+        }                                                                                                              \
     } while (0)
 
 /* Element i of the buffer that `owner` sends in round `round`: values whose sums depend on the order of adding. */

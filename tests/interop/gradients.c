@@ -1,8 +1,9 @@
 /*
- * gradients.c - for gradients.py: one step of a job from initial weights; writes into a directory the weights before it,
- * the gradient and the batch, as raw numbers with a list of what is where.
+ * gradients.c - for gradients.py: one step of a job from initial weights; writes into a directory the weights before
+ * it, the gradient and the batch, as raw numbers with a list of what is where.
  *
- *   gradients JOB.cfg DIR    DIR/index.txt: "loss X", then "name offset count" in floats of weights.bin and gradients.bin
+ *   gradients JOB.cfg DIR    DIR/index.txt: "loss X", then "name offset count" in floats of weights.bin and
+ * gradients.bin
  */
 #include <inttypes.h>
 #include <stdio.h>

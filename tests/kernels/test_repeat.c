@@ -4,8 +4,8 @@
 #include <string.h>
 
 /*
- * The same operation again, on buffers at other addresses: the same bits. And, for all but matmul, whose library decides,
- * the same bits with 1 thread and with 2.
+ * The same operation again, on buffers at other addresses: the same bits. And, for all but matmul, whose library
+ * decides, the same bits with 1 thread and with 2.
  */
 
 #define ROWS  70
@@ -33,8 +33,14 @@ static float *input(struct device *dev, int shift, size_t count, const char *nam
 
 static void do_matmul(struct device *dev, int shift, struct run *run)
 {
-    struct matmul op = {.m = ROWS, .n = 3 * D, .k = D, .epilogue = EPILOGUE_BIAS_GELU, .aux = run->out[1], .c = run->out[0],
-                        .a = input(dev, shift, ROWS * D, "a"), .b = input(dev, shift, 3 * D * D, "b"),
+    struct matmul op = {.m = ROWS,
+                        .n = 3 * D,
+                        .k = D,
+                        .epilogue = EPILOGUE_BIAS_GELU,
+                        .aux = run->out[1],
+                        .c = run->out[0],
+                        .a = input(dev, shift, ROWS * D, "a"),
+                        .b = input(dev, shift, 3 * D * D, "b"),
                         .bias = input(dev, shift, 3 * D, "bias")};
 
     device_kernels(dev)->matmul(dev, &op);
@@ -44,11 +50,11 @@ static void do_attention(struct device *dev, int shift, struct run *run)
 {
     float *qkv = input(dev, shift, ROWS * 3 * D, "qkv"), *dout = input(dev, shift, ROWS * D, "dout");
 
-    device_kernels(dev)->attention_forward(dev, &(struct attention){BATCH, SEQ, HEADS, SIZE, true, DTYPE_F32, qkv, NULL,
-                                                                    run->out[0], run->out[1]});
-    device_kernels(dev)->attention_backward(
-        dev, &(struct attention_backward){BATCH, SEQ, HEADS, SIZE, true, DTYPE_F32, qkv, run->out[0], dout, run->out[1],
-                                          NULL, run->out[2]});
+    device_kernels(dev)->attention_forward(
+        dev, &(struct attention){BATCH, SEQ, HEADS, SIZE, true, DTYPE_F32, qkv, NULL, run->out[0], run->out[1]});
+    device_kernels(dev)->attention_backward(dev, &(struct attention_backward){BATCH, SEQ, HEADS, SIZE, true, DTYPE_F32,
+                                                                              qkv, run->out[0], dout, run->out[1], NULL,
+                                                                              run->out[2]});
 }
 
 static void do_layernorm(struct device *dev, int shift, struct run *run)
@@ -56,20 +62,39 @@ static void do_layernorm(struct device *dev, int shift, struct run *run)
     float *x = input(dev, shift, ROWS * D, "x"), *dy = input(dev, shift, ROWS * D, "dy");
     float *gamma = input(dev, shift, D, "gamma"), *mean = run->out[3], *rstd = run->out[3] + ROWS;
 
-    device_kernels(dev)->layernorm_forward(dev, &(struct layernorm){.rows = ROWS, .cols = D, .x = x, .gamma = gamma,
-                                                                    .beta = gamma, .y = run->out[0], .mean = mean,
+    device_kernels(dev)->layernorm_forward(dev, &(struct layernorm){.rows = ROWS,
+                                                                    .cols = D,
+                                                                    .x = x,
+                                                                    .gamma = gamma,
+                                                                    .beta = gamma,
+                                                                    .y = run->out[0],
+                                                                    .mean = mean,
                                                                     .rstd = rstd});
-    device_kernels(dev)->layernorm_backward(
-        dev, &(struct layernorm_backward){.rows = ROWS, .cols = D, .dy = dy, .sum = x, .gamma = gamma, .mean = mean,
-                                          .rstd = rstd, .dx = run->out[1], .dgamma = run->out[2], .dbeta = run->out[2] + D});
+    device_kernels(dev)->layernorm_backward(dev, &(struct layernorm_backward){.rows = ROWS,
+                                                                              .cols = D,
+                                                                              .dy = dy,
+                                                                              .sum = x,
+                                                                              .gamma = gamma,
+                                                                              .mean = mean,
+                                                                              .rstd = rstd,
+                                                                              .dx = run->out[1],
+                                                                              .dgamma = run->out[2],
+                                                                              .dbeta = run->out[2] + D});
     device_kernels(dev)->bias_backward(dev, DTYPE_F32, run->out[3] + 2 * ROWS, dy, ROWS, D);
 }
 
 static void do_cross_entropy(struct device *dev, int shift, struct run *run)
 {
     int32_t targets[ROWS];
-    struct cross_entropy op = {.rows = ROWS, .vocab = D - 1, .stride = D, .targets = targets, .max = run->out[1],
-                               .sum = run->out[1] + ROWS, .target = run->out[2], .loss = run->out[3], .scale = 1,
+    struct cross_entropy op = {.rows = ROWS,
+                               .vocab = D - 1,
+                               .stride = D,
+                               .targets = targets,
+                               .max = run->out[1],
+                               .sum = run->out[1] + ROWS,
+                               .target = run->out[2],
+                               .loss = run->out[3],
+                               .scale = 1,
                                .logits = input(dev, shift, ROWS * D, "logits")};
 
     for (int row = 0; row < ROWS; row++)
@@ -86,9 +111,14 @@ static void do_embedding_backward(struct device *dev, int shift, struct run *run
     for (int row = 0; row < ROWS; row++)
         tokens[row] = row % 7;
     memset(run->out[0], 0, 7 * D * sizeof(float));
-    device_kernels(dev)->embedding_backward(
-        dev, &(struct embedding_backward){.rows = ROWS, .seq = SEQ, .cols = D, .vocab = 7, .tokens = tokens,
-                                          .dx = input(dev, shift, ROWS * D, "dx"), .dwte = run->out[0], .dwpe = run->out[1]});
+    device_kernels(dev)->embedding_backward(dev, &(struct embedding_backward){.rows = ROWS,
+                                                                              .seq = SEQ,
+                                                                              .cols = D,
+                                                                              .vocab = 7,
+                                                                              .tokens = tokens,
+                                                                              .dx = input(dev, shift, ROWS * D, "dx"),
+                                                                              .dwte = run->out[0],
+                                                                              .dwpe = run->out[1]});
 }
 
 static void do_optimizer(struct device *dev, int shift, struct run *run)
@@ -100,9 +130,17 @@ static void do_optimizer(struct device *dev, int shift, struct run *run)
         memset(run->out[i], 0, MOST * sizeof(float));
     device_kernels(dev)->sum_of_squares(dev, &sum, grad, MOST);
     memcpy(run->out[3], &sum, sizeof sum);
-    device_kernels(dev)->adamw(dev, &(struct adamw){.count = MOST, .param = run->out[0], .exp_avg = run->out[1],
-                                                    .exp_avg_sq = run->out[2], .grad = grad, .grad_scale = 0.1f, .lr = 1,
-                                                    .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .bias1 = 0.1f,
+    device_kernels(dev)->adamw(dev, &(struct adamw){.count = MOST,
+                                                    .param = run->out[0],
+                                                    .exp_avg = run->out[1],
+                                                    .exp_avg_sq = run->out[2],
+                                                    .grad = grad,
+                                                    .grad_scale = 0.1f,
+                                                    .lr = 1,
+                                                    .beta1 = 0.9f,
+                                                    .beta2 = 0.95f,
+                                                    .eps = 1e-8f,
+                                                    .bias1 = 0.1f,
                                                     .bias2 = 0.05f});
 }
 
@@ -173,9 +211,12 @@ TEST(optimizer, true)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul),        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_layernorm),     cmocka_unit_test(test_cross_entropy),
-        cmocka_unit_test(test_embedding_backward), cmocka_unit_test(test_optimizer),
+        cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_cross_entropy),
+        cmocka_unit_test(test_embedding_backward),
+        cmocka_unit_test(test_optimizer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

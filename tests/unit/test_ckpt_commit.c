@@ -283,8 +283,8 @@ static void pruning_keeps_the_last_whole_one(void **state)
 /* A disk of 1 MiB of our own, where only we see it. False (with the reason printed) if we may not make one. */
 static bool mount_tiny(const char *where)
 {
-    if (mkdir(where, 0700) == 0 && unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-        mount("tiny", where, "tmpfs", 0, "size=1m") == 0)
+    if (mkdir(where, 0700) == 0 && unshare(CLONE_NEWNS) == 0 &&
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mount("tiny", where, "tmpfs", 0, "size=1m") == 0)
         return true;
     print_message("# cannot mount a tmpfs: %s\n", strerror(errno));
     return false;
@@ -298,8 +298,17 @@ static int fill_disk(const char *where)
     const char *kind = "param";
     float *values = calloc(1 << 20, 4);
     const void *source = values;
-    struct ckpt_save save = {.dir = where, .shards = 1, .tensors = &tensor, .ntensors = 1, .kinds = &kind, .nkinds = 1,
-                             .pieces = &piece, .npieces = 1, .sources = &source, .state = {.step = 2}, .attempt = "1"};
+    struct ckpt_save save = {.dir = where,
+                             .shards = 1,
+                             .tensors = &tensor,
+                             .ntensors = 1,
+                             .kinds = &kind,
+                             .nkinds = 1,
+                             .pieces = &piece,
+                             .npieces = 1,
+                             .sources = &source,
+                             .state = {.step = 2},
+                             .attempt = "1"};
     struct error err = {0};
     char path[512];
 
@@ -309,7 +318,8 @@ static int fill_disk(const char *where)
     assert_int_equal(ckpt_write_shard(&save, &err), -1);
     print_message("# %s\n", err.text);
     assert_int_equal(err.code, CODE_IO);
-    assert_non_null(strstr(err.text, "/step-00000002.1.partial/shard-00000-of-00001.safetensors: 4198400 bytes wanted, "));
+    assert_non_null(
+        strstr(err.text, "/step-00000002.1.partial/shard-00000-of-00001.safetensors: 4198400 bytes wanted, "));
     assert_non_null(strstr(err.text, " free: No space left on device"));
     assert_int_equal(count_entries(join(path, where, "step-00000002.1.partial")), 0); /* the room is given back */
     world_expect(&world, four, where, 1);

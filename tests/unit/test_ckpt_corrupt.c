@@ -1,4 +1,5 @@
-/* Broken checkpoints, made from a good one: each is refused with one line that names the file, and never crashes a reader. */
+/* Broken checkpoints, made from a good one: each is refused with one line that names the file, and never crashes a
+ * reader. */
 #include "ckpt/manifest_json.h"
 #include "tests/unit/test_ckpt_world.h"
 
@@ -15,7 +16,8 @@
 #define SHARD0 "shard-00000-of-00002.safetensors"
 #define SHARD1 "shard-00001-of-00002.safetensors"
 
-/* Two tensors, two shards, one of them cut in two: [6,4] rows 0-2 and 3-5, and [10]. Small enough to read with the eye. */
+/* Two tensors, two shards, one of them cut in two: [6,4] rows 0-2 and 3-5, and [10]. Small enough to read with the eye.
+ */
 static const struct ckpt_tensor tensors[] = {
     {.name = "w", .ndim = 2, .shape = {6, 4}},
     {.name = "b", .ndim = 1, .shape = {10}},
@@ -23,7 +25,8 @@ static const struct ckpt_tensor tensors[] = {
 static const char *const kinds[] = {"param", "exp_avg"};
 static const struct ckpt_piece pieces[2][2] = {
     {{.tensor = 0, .shape = {3, 4}, .count = 12}, {.tensor = 1, .shape = {10}, .count = 5}},
-    {{.tensor = 0, .start = {3, 0}, .shape = {3, 4}, .count = 12}, {.tensor = 1, .shape = {10}, .first = 5, .count = 5}},
+    {{.tensor = 0, .start = {3, 0}, .shape = {3, 4}, .count = 12},
+     {.tensor = 1, .shape = {10}, .first = 5, .count = 5}},
 };
 
 static char base[256], good[512];
@@ -39,9 +42,19 @@ static int make_good(void **state)
         (&data[0][0][0][0])[i] = (float)i + 0.5f;
     for (int s = 0; s < 2; s++) {
         const void *sources[] = {data[s][0][0], data[s][0][1], data[s][1][0], data[s][1][1]};
-        struct ckpt_save save = {.dir = base, .shard = s, .shards = 2, .tensors = tensors, .ntensors = 2, .kinds = kinds,
-                                 .nkinds = 2, .pieces = pieces[s], .npieces = 2, .sources = sources,
-                                 .state = {.step = 1, .loss_scale = 1}, .job_text = "job", .attempt = "a"};
+        struct ckpt_save save = {.dir = base,
+                                 .shard = s,
+                                 .shards = 2,
+                                 .tensors = tensors,
+                                 .ntensors = 2,
+                                 .kinds = kinds,
+                                 .nkinds = 2,
+                                 .pieces = pieces[s],
+                                 .npieces = 2,
+                                 .sources = sources,
+                                 .state = {.step = 1, .loss_scale = 1},
+                                 .job_text = "job",
+                                 .attempt = "a"};
 
         assert_int_equal(ckpt_write_shard(&save, &err), 0);
     }
@@ -79,7 +92,8 @@ static void copy_good(const char *to)
 static int load(const char *path, float out[2][34], struct error *err)
 {
     struct ckpt *ckpt = ckpt_open(path, err);
-    struct ckpt_piece whole[] = {{.tensor = 0, .shape = {6, 4}, .count = 24}, {.tensor = 1, .shape = {10}, .count = 10}};
+    struct ckpt_piece whole[] = {{.tensor = 0, .shape = {6, 4}, .count = 24},
+                                 {.tensor = 1, .shape = {10}, .count = 10}};
     void *targets[] = {out[0], out[1], out[0] + 24, out[1] + 24};
     int result = -1;
 
@@ -143,7 +157,7 @@ static void edit(const char *dir, const char *old, const char *new)
 struct damage {
     const char *name; /* of the case */
     const char *file, *says;
-    const char *old, *new;                   /* an edit of the manifest, sealed; or NULL */
+    const char *old, *new; /* an edit of the manifest, sealed; or NULL */
     void (*apply)(const char *dir, const struct damage *damage);
     long number;
 };
@@ -195,11 +209,31 @@ static void apply_fifo(const char *dir, const struct damage *damage)
 static const struct damage damages[] = {
     {.name = "shard truncated", .file = SHARD1, .says = "truncated", .apply = apply_resize, .number = -4},
     {.name = "shard empty", .file = SHARD1, .says = "truncated", .apply = apply_resize, .number = -1000000},
-    {.name = "shard with bytes after its end", .file = SHARD0, .says = "the manifest says", .apply = apply_resize, .number = 1},
-    {.name = "bit in data", .file = SHARD0, .says = "checksum mismatch in bytes 4096 to", .apply = apply_flip, .number = 4096},
-    {.name = "bit in the last byte", .file = SHARD1, .says = "checksum mismatch in bytes", .apply = apply_flip, .number = -1},
-    {.name = "bit in a pad", .file = SHARD1, .says = "checksum mismatch in bytes", .apply = apply_flip, .number = 4096 + 17 * 4},
-    {.name = "bit in a header", .file = SHARD1, .says = "checksum mismatch in the header", .apply = apply_flip, .number = 30},
+    {.name = "shard with bytes after its end",
+     .file = SHARD0,
+     .says = "the manifest says",
+     .apply = apply_resize,
+     .number = 1},
+    {.name = "bit in data",
+     .file = SHARD0,
+     .says = "checksum mismatch in bytes 4096 to",
+     .apply = apply_flip,
+     .number = 4096},
+    {.name = "bit in the last byte",
+     .file = SHARD1,
+     .says = "checksum mismatch in bytes",
+     .apply = apply_flip,
+     .number = -1},
+    {.name = "bit in a pad",
+     .file = SHARD1,
+     .says = "checksum mismatch in bytes",
+     .apply = apply_flip,
+     .number = 4096 + 17 * 4},
+    {.name = "bit in a header",
+     .file = SHARD1,
+     .says = "checksum mismatch in the header",
+     .apply = apply_flip,
+     .number = 30},
     {.name = "bit in a header's length", .file = SHARD1, .says = "header", .apply = apply_flip, .number = 1},
     {.name = "bit in a header's padding", .file = SHARD0, .says = "header", .apply = apply_flip, .number = 4095},
     {.name = "shard missing", .file = SHARD0, .says = "No such file", .apply = apply_remove},
@@ -207,23 +241,45 @@ static const struct damage damages[] = {
     {.name = "shard a fifo", .file = SHARD0, .says = "not a regular file", .apply = apply_fifo},
     {.name = "shards swapped", .file = SHARD0, .says = "checksum mismatch", .apply = apply_swap},
     {.name = "manifest missing", .file = MANIFEST_NAME, .says = "No such file", .apply = apply_remove},
-    {.name = "manifest empty", .file = MANIFEST_NAME, .says = "must begin with", .apply = apply_resize, .number = -1000000},
-    {.name = "manifest truncated", .file = MANIFEST_NAME, .says = "checksum mismatch", .apply = apply_resize, .number = -40},
-    {.name = "manifest with a byte more", .file = MANIFEST_NAME, .says = "checksum mismatch", .apply = apply_resize, .number = 1},
+    {.name = "manifest empty",
+     .file = MANIFEST_NAME,
+     .says = "must begin with",
+     .apply = apply_resize,
+     .number = -1000000},
+    {.name = "manifest truncated",
+     .file = MANIFEST_NAME,
+     .says = "checksum mismatch",
+     .apply = apply_resize,
+     .number = -40},
+    {.name = "manifest with a byte more",
+     .file = MANIFEST_NAME,
+     .says = "checksum mismatch",
+     .apply = apply_resize,
+     .number = 1},
     {.name = "manifest's crc wrong", .file = MANIFEST_NAME, .says = "m", .apply = apply_flip, .number = 12},
-    {.name = "bit in the manifest", .file = MANIFEST_NAME, .says = "checksum mismatch", .apply = apply_flip, .number = 100},
+    {.name = "bit in the manifest",
+     .file = MANIFEST_NAME,
+     .says = "checksum mismatch",
+     .apply = apply_flip,
+     .number = 100},
     {.name = "path out", .old = "\"file\":\"shard", .new = "\"file\":\"../shard", .says = "\"file\" is \"../shard"},
     {.name = "absolute path", .old = SHARD1, .new = "/etc/passwd", .says = "must be \"" SHARD1 "\""},
     {.name = "shards in another order", .old = SHARD0, .new = SHARD1, .says = "must be \"" SHARD0 "\""},
     {.name = "overlap", .old = "[1,5,5]", .new = "[1,4,5]", .says = "shards 0 and 1 both have 1 of its elements"},
-    {.name = "overlap of boxes", .old = "[0,0,12,[3,0],[3,4]]", .new = "[0,0,12,[2,0],[3,4]]", .says = "both have 4 of its"},
+    {.name = "overlap of boxes",
+     .old = "[0,0,12,[3,0],[3,4]]",
+     .new = "[0,0,12,[2,0],[3,4]]",
+     .says = "both have 4 of its"},
     {.name = "gap", .old = "[1,5,5]", .new = "[1,0,5]", .says = "\"b\": shards 0 and 1"},
     {.name = "gap that keeps the size", .old = "[\"b\",[10]]", .new = "[\"b\",[11]]", .says = "of its"},
     {.name = "piece too long", .old = "[1,5,5]", .new = "[1,5,6]", .says = "not within tensor \"b\""},
     {.name = "piece of nothing", .old = "[1,5,5]", .new = "[1,5,0]", .says = "not within tensor"},
     {.name = "piece of no tensor", .old = "[1,5,5]", .new = "[2,5,5]", .says = "piece 1 must be"},
     {.name = "piece negative", .old = "[1,5,5]", .new = "[1,-5,5]", .says = "piece 1 must be"},
-    {.name = "piece huge", .old = "[1,5,5]", .new = "[1,9223372036854775807,9223372036854775807]", .says = "not within"},
+    {.name = "piece huge",
+     .old = "[1,5,5]",
+     .new = "[1,9223372036854775807,9223372036854775807]",
+     .says = "not within"},
     {.name = "piece over 64 bits", .old = "[1,5,5]", .new = "[1,18446744073709551615,5]", .says = "too big"},
     {.name = "piece a string", .old = "[1,5,5]", .new = "\"[1,5,5]\"", .says = "piece 1 must be"},
     {.name = "box outside", .old = "[3,0],[3,4]", .new = "[4,0],[3,4]", .says = "not within tensor \"w\""},
@@ -234,23 +290,54 @@ static const struct damage damages[] = {
     {.name = "shape of five", .old = "[6,4]", .new = "[6,4,1,1,1]", .says = "shape must be 1 to 4"},
     {.name = "tensor twice", .old = "[\"b\",", .new = "[\"w\",", .says = "tensor \"w\" is there twice"},
     {.name = "kind twice", .old = "\"exp_avg\"", .new = "\"param\"", .says = "kind \"param\" is there twice"},
-    {.name = "kind unknown to the shards", .old = "\"exp_avg\"", .new = "\"exp_sum\"", .file = SHARD0, .says = "no tensor \"exp_sum\""},
+    {.name = "kind unknown to the shards",
+     .old = "\"exp_avg\"",
+     .new = "\"exp_sum\"",
+     .file = SHARD0,
+     .says = "no tensor \"exp_sum\""},
     {.name = "no kinds", .old = "[\"param\",\"exp_avg\"]", .new = "[]", .says = "0 kinds"},
-    {.name = "size wrong", .old = "\"bytes\":8260", .new = "\"bytes\":8264", .says = "\"bytes\" is 8264, the pieces make 8260"},
-    {.name = "size huge", .old = "\"bytes\":8260", .new = "\"bytes\":9223372036854775807", .says = "the pieces make 8260"},
+    {.name = "size wrong",
+     .old = "\"bytes\":8260",
+     .new = "\"bytes\":8264",
+     .says = "\"bytes\" is 8264, the pieces make 8260"},
+    {.name = "size huge",
+     .old = "\"bytes\":8260",
+     .new = "\"bytes\":9223372036854775807",
+     .says = "the pieces make 8260"},
     {.name = "size negative", .old = "\"bytes\":8260", .new = "\"bytes\":-1", .says = "\"bytes\" must be"},
-    {.name = "data offset unaligned", .old = "\"data_offset\":4096", .new = "\"data_offset\":4097", .says = "multiple of 4096"},
-    {.name = "data offset of another", .old = "\"bytes\":8260,\"data_offset\":4096", .new = "\"bytes\":12356,\"data_offset\":8192",
-     .file = SHARD0, .says = "12356"},
-    {.name = "checksums missing", .old = "\"block_crc32c\":\"", .new = "\"block_crc32c\":\"\",\"x\":\"", .says = "object of 9"},
-    {.name = "a checksum too many", .old = "\"block_crc32c\":\"", .new = "\"block_crc32c\":\"00000000", .says = "2 blocks"},
-    {.name = "checksum no number", .old = "\"block_crc32c\":\"", .new = "\"block_crc32c\":\"0000zzzz", .says = "block 0"},
+    {.name = "data offset unaligned",
+     .old = "\"data_offset\":4096",
+     .new = "\"data_offset\":4097",
+     .says = "multiple of 4096"},
+    {.name = "data offset of another",
+     .old = "\"bytes\":8260,\"data_offset\":4096",
+     .new = "\"bytes\":12356,\"data_offset\":8192",
+     .file = SHARD0,
+     .says = "12356"},
+    {.name = "checksums missing",
+     .old = "\"block_crc32c\":\"",
+     .new = "\"block_crc32c\":\"\",\"x\":\"",
+     .says = "object of 9"},
+    {.name = "a checksum too many",
+     .old = "\"block_crc32c\":\"",
+     .new = "\"block_crc32c\":\"00000000",
+     .says = "2 blocks"},
+    {.name = "checksum no number",
+     .old = "\"block_crc32c\":\"",
+     .new = "\"block_crc32c\":\"0000zzzz",
+     .says = "block 0"},
     {.name = "block size", .old = "\"block_bytes\":4194304", .new = "\"block_bytes\":1", .says = "must be 4194304"},
     {.name = "more shards", .old = "\"shards\":2", .new = "\"shards\":3", .says = "\"files\" has 2, must have 3"},
     {.name = "no shards", .old = "\"shards\":2", .new = "\"shards\":0", .says = "\"shards\" is 0"},
-    {.name = "a billion shards", .old = "\"shards\":2", .new = "\"shards\":1000000000", .says = "\"shards\" is 1000000000"},
+    {.name = "a billion shards",
+     .old = "\"shards\":2",
+     .new = "\"shards\":1000000000",
+     .says = "\"shards\" is 1000000000"},
     {.name = "another version", .old = "\"version\":1", .new = "\"version\":2", .says = "format version 2"},
-    {.name = "another format", .old = "\"muster-checkpoint\"", .new = "\"muster-checkpoint-part\"", .says = "\"format\" must be"},
+    {.name = "another format",
+     .old = "\"muster-checkpoint\"",
+     .new = "\"muster-checkpoint-part\"",
+     .says = "\"format\" must be"},
     {.name = "member unknown", .old = "\"version\":1", .new = "\"version\":1,\"x\":1", .says = "12 members"},
     {.name = "member twice", .old = "\"version\":1", .new = "\"version\":1,\"version\":1", .says = "duplicate"},
     {.name = "step negative", .old = "\"step\":1", .new = "\"step\":-1", .says = "\"step\" must be"},
@@ -316,7 +403,8 @@ static void mutated_manifests_never_crash(void **state)
         for (uint64_t n = 1 + world_random(&random, 3); n > 0; n--) {
             char *at = &copy[world_random(&random, bytes)];
 
-            *at = world_random(&random, 2) ? (char)world_random(&random, 256) : "0123456789[]{},\"-"[world_random(&random, 17)];
+            *at = world_random(&random, 2) ? (char)world_random(&random, 256)
+                                           : "0123456789[]{},\"-"[world_random(&random, 17)];
         }
         if (i % 4 == 0)
             spew(path, copy, bytes);

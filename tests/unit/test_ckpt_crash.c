@@ -1,6 +1,7 @@
 /*
- * A process that saves, commits and prunes is killed before its first system call that changes a file, before its second, and
- * so on until it gets through. Whatever it leaves behind: what was committed is whole, and the next try succeeds.
+ * A process that saves, commits and prunes is killed before its first system call that changes a file, before its
+ * second, and so on until it gets through. Whatever it leaves behind: what was committed is whole, and the next try
+ * succeeds.
  *
  * The parent traces the child and all its threads (ptrace), so nothing is mocked and nothing is missed.
  */
@@ -27,10 +28,10 @@ enum { NOT_ALLOWED = 77 }; /* the child's exit code when it cannot be traced */
 static bool changes_files(uint64_t number)
 {
     static const long calls[] = {
-        SYS_openat, SYS_write, SYS_pwrite64, SYS_fsync, SYS_fallocate, SYS_ftruncate,
-        SYS_renameat, SYS_renameat2, SYS_mkdirat, SYS_unlinkat, SYS_close,
+        SYS_openat,   SYS_write,     SYS_pwrite64, SYS_fsync,    SYS_fallocate, SYS_ftruncate,
+        SYS_renameat, SYS_renameat2, SYS_mkdirat,  SYS_unlinkat, SYS_close,
 #ifdef SYS_open
-        SYS_open, SYS_mkdir, SYS_rename, SYS_unlink, SYS_rmdir,
+        SYS_open,     SYS_mkdir,     SYS_rename,   SYS_unlink,   SYS_rmdir,
 #endif
     };
 
@@ -40,7 +41,8 @@ static bool changes_files(uint64_t number)
     return false;
 }
 
-/* Let the child run until it is about to do its n-th such call, and kill it there. Returns whether it came to an end before. */
+/* Let the child run until it is about to do its n-th such call, and kill it there. Returns whether it came to an end
+ * before. */
 static bool run_until(pid_t child, int n)
 {
     int status, seen = 0;
@@ -52,7 +54,8 @@ static bool run_until(pid_t child, int n)
         skip();
     }
     assert_true(WIFSTOPPED(status));
-    assert_int_equal(ptrace(PTRACE_SETOPTIONS, child, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL), 0);
+    assert_int_equal(
+        ptrace(PTRACE_SETOPTIONS, child, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL), 0);
     ptrace(PTRACE_SYSCALL, child, NULL, NULL);
     while ((who = waitpid(-1, &status, __WALL)) > 0) {
         struct __ptrace_syscall_info info = {0};
@@ -163,9 +166,10 @@ static void killed_before_every_call(void **state)
         assert_true(check(&world, reader, dir, 20, 30));
         scratch_destroy(dir);
     }
-    print_message("# %d kills: in %d the new checkpoint was there already, in %d it could be recovered\n", n - 2, whole - 1, recovered);
-    assert_true(n - 2 > 50);   /* that many calls there are at least, or nothing was counted */
-    assert_true(whole > 1);    /* some kills came after the rename */
+    print_message("# %d kills: in %d the new checkpoint was there already, in %d it could be recovered\n", n - 2,
+                  whole - 1, recovered);
+    assert_true(n - 2 > 50);    /* that many calls there are at least, or nothing was counted */
+    assert_true(whole > 1);     /* some kills came after the rename */
     assert_true(recovered > 0); /* and some between the last part and the rename */
     topology_destroy(writer, &world);
     topology_destroy(reader, &world);

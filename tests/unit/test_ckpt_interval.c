@@ -67,7 +67,8 @@ static void overlaps_are_those_of_marks(void **state)
         struct ckpt_tensor tensor = random_tensor(&random);
         struct ckpt_piece a = random_piece(&tensor, &random), b = random_piece(&tensor, &random);
         long in_a[MOST], in_b[MOST], last_a = -2, last_b = -2;
-        uint64_t at = 0, most = world_random(&random, 2) ? UINT64_MAX : 1 + world_random(&random, 5), seen = 0, expected = 0;
+        uint64_t at = 0, most = world_random(&random, 2) ? UINT64_MAX : 1 + world_random(&random, 5), seen = 0,
+                 expected = 0;
         struct overlap walk;
         bool any;
 

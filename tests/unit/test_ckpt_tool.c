@@ -148,7 +148,9 @@ static void verify_and_diff(void **state)
     assert_string_equal(output, "state step: 20 and 10\nstate consumed_samples: 640 and 320\n");
     assert_int_equal(run("muster diff a nowhere 2>&1"), 65);
     /* One byte in the middle of a shard of the newer checkpoint. */
-    assert_int_equal(run("printf X | dd of=a/step-00000020/shard-00003-of-00004.safetensors bs=1 seek=4099 conv=notrunc 2>/dev/null"), 0);
+    assert_int_equal(run("printf X | dd of=a/step-00000020/shard-00003-of-00004.safetensors bs=1 seek=4099 "
+                         "conv=notrunc 2>/dev/null"),
+                     0);
     assert_int_equal(run("muster verify a 2>&1"), 65);
     assert_int_equal(lines(), 1);
     says("muster-ckpt: a/step-00000020/shard-00003-of-00004.safetensors: checksum mismatch in bytes 4096 to ");
@@ -159,7 +161,8 @@ static void verify_and_diff(void **state)
     assert_int_equal(run("muster verify a 2>&1"), 65);
 }
 
-/* Names, shapes and data of a shard by Python's `safetensors`, or by an independent parser where that is not installed. */
+/* Names, shapes and data of a shard by Python's `safetensors`, or by an independent parser where that is not installed.
+ */
 static void python_reads_a_shard(void **state)
 {
     const char *source = getenv("top_srcdir");
@@ -189,7 +192,9 @@ static void python_reads_a_shard(void **state)
         says(expected);
     }
     assert_int_equal(run("printf x >>a/step-00000010/shard-00000-of-00001.safetensors; "
-                         "python3 %s a/step-00000010/shard-00000-of-00001.safetensors 2>&1", script), 65);
+                         "python3 %s a/step-00000010/shard-00000-of-00001.safetensors 2>&1",
+                         script),
+                     65);
 }
 
 int main(void)

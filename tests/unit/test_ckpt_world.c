@@ -75,7 +75,8 @@ static void split_runs(struct topology *topology, const struct world *world, str
 }
 
 /* Cut the box in two along some axis, and so on for a while. */
-static void split_boxes(struct topology *topology, const struct world *world, struct ckpt_piece box, int depth, uint64_t *random)
+static void split_boxes(struct topology *topology, const struct world *world, struct ckpt_piece box, int depth,
+                        uint64_t *random)
 {
     int axis = (int)world_random(random, (uint64_t)world->tensors[box.tensor].ndim);
     uint64_t cut;
@@ -194,14 +195,22 @@ struct ckpt_save world_save(const struct world *world, const struct topology *to
         .pieces = rank->pieces,
         .npieces = rank->npieces,
         .sources = (const void *const *)rank->data,
-        .state = {.step = step, .consumed_samples = 32 * step, .seed = UINT64_MAX - 5, .skipped_steps = 1,
-                  .loss_scale = 1.0 / 3, .dp = topology->shards, .tp = 1, .pp = 1, .zero = 2},
+        .state = {.step = step,
+                  .consumed_samples = 32 * step,
+                  .seed = UINT64_MAX - 5,
+                  .skipped_steps = 1,
+                  .loss_scale = 1.0 / 3,
+                  .dp = topology->shards,
+                  .tp = 1,
+                  .pp = 1,
+                  .zero = 2},
         .job_text = "model = \"gpt-tiny\"; # caf\xe9\n", /* not UTF-8, and that is no reason to fail */
         .attempt = attempt,
     };
 }
 
-void world_write(const struct world *world, struct topology *topology, const char *dir, uint64_t step, const char *attempt)
+void world_write(const struct world *world, struct topology *topology, const char *dir, uint64_t step,
+                 const char *attempt)
 {
     struct error err = {0};
 
@@ -222,8 +231,8 @@ int world_read(const struct world *world, struct topology *topology, struct ckpt
     for (int r = 0; r < topology->shards; r++) {
         struct rank *rank = &topology->ranks[r];
 
-        if (ckpt_read(ckpt, world->tensors, world->ntensors, world->kinds, world->nkinds, rank->pieces, rank->npieces, rank->data,
-                      err) < 0)
+        if (ckpt_read(ckpt, world->tensors, world->ntensors, world->kinds, world->nkinds, rank->pieces, rank->npieces,
+                      rank->data, err) < 0)
             return -1;
     }
     return 0;

@@ -1,8 +1,8 @@
 /*
  * test_ckpt_world.h - toy models, and ranks that split them in all manner of ways, for the tests of ckpt/.
  *
- * The value of every element follows from its place in its logical tensor alone, so that what any rank reads can be checked
- * without asking the library where anything lies.
+ * The value of every element follows from its place in its logical tensor alone, so that what any rank reads can be
+ * checked without asking the library where anything lies.
  */
 #ifndef MUSTER_TESTS_CKPT_WORLD_H
 #define MUSTER_TESTS_CKPT_WORLD_H
@@ -10,8 +10,8 @@
 #include "ckpt/ckpt.h"
 
 #define WORLD_MAX_TENSORS 8
-#define WORLD_MAX_SHARDS 16
-#define WORLD_MAX_PIECES 1024
+#define WORLD_MAX_SHARDS  16
+#define WORLD_MAX_PIECES  1024
 
 struct world {
     struct ckpt_tensor tensors[WORLD_MAX_TENSORS];
@@ -39,8 +39,8 @@ uint64_t world_random(uint64_t *state, uint64_t below);
 void world_create(struct world *world, uint64_t *random, bool large);
 
 /*
- * Split each tensor into boxes, as tensor parallelism does, and each box into runs, as ZeRO does, unevenly and some of them
- * empty; and deal them out to ranks at random. malloc'ed, with room for the values of every piece.
+ * Split each tensor into boxes, as tensor parallelism does, and each box into runs, as ZeRO does, unevenly and some of
+ * them empty; and deal them out to ranks at random. malloc'ed, with room for the values of every piece.
  */
 struct topology *topology_create(const struct world *world, int shards, uint64_t *random);
 void topology_destroy(struct topology *topology, const struct world *world);
@@ -55,7 +55,8 @@ struct ckpt_save world_save(const struct world *world, const struct topology *to
                             uint64_t step, const char *attempt);
 
 /* Write all shards and commit. Fails the test if that fails. */
-void world_write(const struct world *world, struct topology *topology, const char *dir, uint64_t step, const char *attempt);
+void world_write(const struct world *world, struct topology *topology, const char *dir, uint64_t step,
+                 const char *attempt);
 
 /* Every rank reads its pieces. 0, or -1 with the first rank's error. Does not look at the values. */
 int world_read(const struct world *world, struct topology *topology, struct ckpt *ckpt, struct error *err);

@@ -44,7 +44,7 @@ static int parse(struct safetensors *st, const char *json, uint64_t data_bytes, 
     return result;
 }
 
-#define ENTRY(name, dtype, shape, begin, end) \
+#define ENTRY(name, dtype, shape, begin, end)                                                                          \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
 
 static void what_the_format_allows_is_read(void **state)
@@ -58,7 +58,9 @@ static void what_the_format_allows_is_read(void **state)
         {"{}       ", 0, 0},
         {"{" ENTRY("a", "F32", "[2,3]", "0", "24") "}", 24, 1},
         {"{" ENTRY("b", "F32", "[1]", "2", "6") "," ENTRY("a", "BF16", "[]", "0", "2") "} ", 6, 2},
-        {"{" ENTRY("a", "F32", "[0]", "0", "0") "," ENTRY("b", "U8", "[3]", "0", "3") "," ENTRY("c", "I64", "[0,9]", "3", "3") "}", 3, 3},
+        {"{" ENTRY("a", "F32", "[0]", "0", "0") "," ENTRY("b", "U8", "[3]", "0", "3") "," ENTRY("c", "I64", "[0,9]",
+                                                                                                "3", "3") "}",
+         3, 3},
         {"{\"__metadata__\":{\"format\":\"pt\"}," ENTRY("a", "F16", "[2]", "0", "4") "}", 4, 1},
     };
     struct safetensors st;
@@ -91,7 +93,8 @@ static void what_it_does_not_is_refused(void **state)
         const char *why;
     } bad[] = {
         {"{" ENTRY("a", "F32", "[1]", "4", "8") "}", 8, "a hole before it"},
-        {"{" ENTRY("a", "F32", "[1]", "0", "4") "," ENTRY("b", "F32", "[1]", "8", "12") "}", 12, "a hole before it at data offset 4"},
+        {"{" ENTRY("a", "F32", "[1]", "0", "4") "," ENTRY("b", "F32", "[1]", "8", "12") "}", 12,
+         "a hole before it at data offset 4"},
         {"{" ENTRY("a", "F32", "[2]", "0", "8") "," ENTRY("b", "F32", "[1]", "4", "8") "}", 8, "overlaps"},
         {"{" ENTRY("a", "F32", "[1]", "0", "4") "," ENTRY("b", "F32", "[1]", "0", "4") "}", 4, "overlaps"},
         {"{" ENTRY("a", "F32", "[1]", "0", "4") "}", 5, "1 bytes after the last tensor"},
@@ -219,7 +222,8 @@ static void mutated_headers_never_crash(void **state)
                 assert_int_equal(st.entries[t].begin, t ? st.entries[t - 1].end : 0);
             safetensors_destroy(&st);
         } else {
-            assert_true(err.code == CODE_DATA || err.code == CODE_INTERNAL); /* the latter: N now says more than we gave */
+            assert_true(err.code == CODE_DATA ||
+                        err.code == CODE_INTERNAL); /* the latter: N now says more than we gave */
             assert_null(strchr(err.text, '\n'));
         }
         free(copy);
@@ -231,12 +235,9 @@ static void mutated_headers_never_crash(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crc32c_has_the_published_values),
-        cmocka_unit_test(what_the_format_allows_is_read),
-        cmocka_unit_test(what_it_does_not_is_refused),
-        cmocka_unit_test(wrong_lengths_are_refused),
-        cmocka_unit_test(what_is_laid_out_is_read_back),
-        cmocka_unit_test(mutated_headers_never_crash),
+        cmocka_unit_test(crc32c_has_the_published_values), cmocka_unit_test(what_the_format_allows_is_read),
+        cmocka_unit_test(what_it_does_not_is_refused),     cmocka_unit_test(wrong_lengths_are_refused),
+        cmocka_unit_test(what_is_laid_out_is_read_back),   cmocka_unit_test(mutated_headers_never_crash),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,13 +94,14 @@ const char *comm_describe(const struct comm *comm)
     return comm->text;
 }
 
-struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
-                                               struct error *err)
+struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
+                                               size_t count, struct error *err)
 {
     return comm->ops->start_reduce_scatter(comm, dtype, recv, send, count, err);
 }
 
-struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count, struct error *err)
+struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count,
+                                           struct error *err)
 {
     return comm->ops->start_all_gather(comm, buffer, count * dtype_size(dtype), err);
 }
@@ -128,7 +129,8 @@ static int wait_started(struct comm_request *request, struct error *err)
     return request ? comm_wait(request, err) : -1;
 }
 
-int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count, struct error *err)
+int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
+                        struct error *err)
 {
     return wait_started(comm_start_reduce_scatter(comm, dtype, recv, send, count, err), err);
 }

@@ -26,20 +26,20 @@ struct comm;
 struct comm_request;
 
 /*
- * All ranks that the launcher started: MPI when a PMI environment says that there are several, otherwise one rank alone.
- * Fails with CODE_USAGE when Slurm started several tasks without PMI2 (each would believe itself alone).
- * Call once, before threads; comm_world_finish after everything else, on every way out but a crash. After comm_world_fail
- * it does not end the library, which might wait for operations that nobody will end.
+ * All ranks that the launcher started: MPI when a PMI environment says that there are several, otherwise one rank
+ * alone. Fails with CODE_USAGE when Slurm started several tasks without PMI2 (each would believe itself alone). Call
+ * once, before threads; comm_world_finish after everything else, on every way out but a crash. After comm_world_fail it
+ * does not end the library, which might wait for operations that nobody will end.
  */
 struct comm *comm_world_create(struct error *err);
 void comm_world_finish(struct comm *world);
 
 /*
  * A rank that fails tells the others, which may be waiting for it in any operation: there comm_wait fails with the
- * culprit's error, its exit code included, so that all ranks end alike and for the true reason. A rank that fails because
- * it was told tells nobody. Waits a few seconds for the others to have failed too; true when all have. To be called before
- * buffers are freed that operations under way may still use; afterwards only comm_destroy, comm_world_finish and this
- * again, for its answer, may be called.
+ * culprit's error, its exit code included, so that all ranks end alike and for the true reason. A rank that fails
+ * because it was told tells nobody. Waits a few seconds for the others to have failed too; true when all have. To be
+ * called before buffers are freed that operations under way may still use; afterwards only comm_destroy,
+ * comm_world_finish and this again, for its answer, may be called.
  */
 bool comm_world_fail(struct comm *world, const struct error *err);
 
@@ -64,11 +64,12 @@ const char *comm_describe(const struct comm *comm); /* "MPICH 4.0.2" or "one pro
 
 /* recv[count] = sum over ranks of their send[rank * count ... ]; send has size * count elements and is left as it is.
  * recv may be that part of send which is this rank's. */
-struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
-                                               struct error *err);
+struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
+                                               size_t count, struct error *err);
 
 /* Each rank's buffer[rank * count .. + count) is spread to all: buffer has size * count elements. */
-struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count, struct error *err);
+struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count,
+                                           struct error *err);
 
 /* To and from one rank of the group, in order of posting. */
 struct comm_request *comm_start_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err);
@@ -77,12 +78,14 @@ struct comm_request *comm_start_recv(struct comm *comm, void *buffer, size_t byt
 /* Ends and frees the request; NULL means there is nothing to wait for. A lost peer is CODE_PEER. */
 int comm_wait(struct comm_request *request, struct error *err);
 
-int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count, struct error *err);
+int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
+                        struct error *err);
 int comm_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count, struct error *err);
 int comm_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err);
 int comm_barrier(struct comm *comm, struct error *err);
 
-/* For a handful of scalars: every rank gets the tree sum, or the greatest, of each. NaN wins over every number in max. */
+/* For a handful of scalars: every rank gets the tree sum, or the greatest, of each. NaN wins over every number in max.
+ */
 int comm_sum_f64(struct comm *comm, double *values, size_t count, struct error *err);
 int comm_max_f64(struct comm *comm, double *values, size_t count, struct error *err);
 

@@ -14,7 +14,7 @@ struct comm_ops {
     struct comm_request *(*start_send)(struct comm *, const void *buffer, size_t bytes, int peer, struct error *err);
     struct comm_request *(*start_recv)(struct comm *, void *buffer, size_t bytes, int peer, struct error *err);
     int (*wait)(struct comm_request *, struct error *err);
-    void (*finish)(struct comm *); /* of the world: end the library */
+    void (*finish)(struct comm *);                     /* of the world: end the library */
     bool (*fail)(struct comm *, const struct error *); /* NULL where there is nobody to tell */
 };
 

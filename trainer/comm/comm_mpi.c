@@ -1,9 +1,9 @@
 /*
  * comm_mpi.c - comm.h over MPI, for CPU nodes.
  *
- * A reduce-scatter is a pairwise exchange: every rank sends each peer that peer's part, and adds what it receives in the
- * tree's order. That moves (p-1)/p of the buffer in each direction, as a ring does, in one round instead of p-1, and the
- * order of the sum is ours. Everything is non-blocking underneath; MPI makes progress while someone waits.
+ * A reduce-scatter is a pairwise exchange: every rank sends each peer that peer's part, and adds what it receives in
+ * the tree's order. That moves (p-1)/p of the buffer in each direction, as a ring does, in one round instead of p-1,
+ * and the order of the sum is ours. Everything is non-blocking underneath; MPI makes progress while someone waits.
  */
 #include <mpi.h>
 #include <sched.h>
@@ -91,8 +91,8 @@ static int post(struct mpi_request *request, bool sending, void *buffer, size_t 
     return code;
 }
 
-static struct comm_request *mpi_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
-                                               struct error *err)
+static struct comm_request *mpi_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
+                                               size_t count, struct error *err)
 {
     size_t bytes = count * sizeof(float);
     struct mpi_request *request;

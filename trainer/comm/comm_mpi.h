@@ -1,5 +1,5 @@
-/* comm_mpi.h - what comm_mpi.c (groups and operations) and comm_mpi_failure.c (what ranks tell each other when one fails)
- * share. Private to these files. */
+/* comm_mpi.h - what comm_mpi.c (groups and operations) and comm_mpi_failure.c (what ranks tell each other when one
+ * fails) share. Private to these files. */
 #ifndef MUSTER_TRAINER_COMM_COMM_MPI_H
 #define MUSTER_TRAINER_COMM_COMM_MPI_H
 
@@ -22,7 +22,8 @@ void comm_mpi_failure_end(void);
 
 bool comm_mpi_failing(void); /* this rank has told, or was told */
 
-/* Whether some rank has failed; then *err is its error, now and at every later wait. Cheap enough to ask while waiting. */
+/* Whether some rank has failed; then *err is its error, now and at every later wait. Cheap enough to ask while waiting.
+ */
 bool comm_mpi_told_of_failure(struct error *err);
 
 bool comm_mpi_fail(struct comm *world, const struct error *err); /* comm_world_fail */

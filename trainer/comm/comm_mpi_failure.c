@@ -12,7 +12,7 @@ enum {
 /* What a failing rank tells the others goes through a communicator of its own, apart from all other traffic. */
 static struct {
     MPI_Comm handle;
-    bool known;    /* this rank has told, or was told, of `error` */
+    bool known; /* this rank has told, or was told, of `error` */
     struct error error;
     bool answered; /* mpi_fail has waited, and `all` is its answer */
     bool all;

@@ -16,8 +16,8 @@ static void self_destroy(struct comm *comm)
     free(comm);
 }
 
-static struct comm_request *self_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
-                                                struct error *err)
+static struct comm_request *self_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
+                                                size_t count, struct error *err)
 {
     (void)comm, (void)err;
     if (recv != send)

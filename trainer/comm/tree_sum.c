@@ -53,5 +53,6 @@ double comm_tree_sum_f64(const double *values, int ranks, size_t stride)
     if (ranks == 1)
         return values[0];
     half = left_half(ranks);
-    return comm_tree_sum_f64(values, half, stride) + comm_tree_sum_f64(values + (size_t)half * stride, ranks - half, stride);
+    return comm_tree_sum_f64(values, half, stride) +
+           comm_tree_sum_f64(values + (size_t)half * stride, ranks - half, stride);
 }

@@ -29,7 +29,8 @@ struct converted {
     struct indexed_facts train, valid; /* valid is all 0 without valid_out */
 };
 
-/* On failure there is no training set; it is committed last. A validation set needs regular files, whose size is known before they are read. */
+/* On failure there is no training set; it is committed last. A validation set needs regular files, whose size is known
+ * before they are read. */
 int convert_texts(const struct convert *convert, struct converted *converted, struct error *err);
 
 #endif

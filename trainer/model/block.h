@@ -18,14 +18,14 @@
 
 /* What the backward pass needs of a block's forward pass in one micro-batch. Buffers for the largest micro-batch. */
 struct block_activations {
-    float *x;          /* [R, d], the block's input; owned by whoever made it: the block before, or the embedding */
-    float *y1;         /* [R, d] */
-    float *qkv;        /* [R, 3d] */
-    float *att;        /* [R, d] */
-    float *lse;        /* [samples, heads, s] */
-    float *mid;        /* [R, d] */
-    float *y2;         /* [R, d] */
-    float *pre, *act;  /* [R, 4d] */
+    float *x;         /* [R, d], the block's input; owned by whoever made it: the block before, or the embedding */
+    float *y1;        /* [R, d] */
+    float *qkv;       /* [R, 3d] */
+    float *att;       /* [R, d] */
+    float *lse;       /* [samples, heads, s] */
+    float *mid;       /* [R, d] */
+    float *y2;        /* [R, d] */
+    float *pre, *act; /* [R, 4d] */
     float *mean1, *rstd1, *mean2, *rstd2; /* [R] */
 };
 
@@ -48,11 +48,13 @@ size_t block_activation_count(const struct model_shape *shape, int samples);
 size_t block_scratch_count(const struct model_shape *shape, int samples);
 
 /* Cut one buffer of that many elements into the fields above. */
-void block_activations_place(struct block_activations *acts, const struct model_shape *shape, int samples, float *buffer);
+void block_activations_place(struct block_activations *acts, const struct model_shape *shape, int samples,
+                             float *buffer);
 void block_scratch_place(struct block_scratch *scratch, const struct model_shape *shape, int samples, float *buffer);
 
 /* out [R, d] is the next block's x. */
-void block_forward(const struct block *block, const float *param, const struct block_activations *acts, int samples, float *out);
+void block_forward(const struct block *block, const float *param, const struct block_activations *acts, int samples,
+                   float *out);
 
 /* dx: gradient of out on entry, of x on return, in place. grad: the unit's flat buffer, overwritten. */
 void block_backward(const struct block *block, const float *param, float *grad, const struct block_activations *acts,

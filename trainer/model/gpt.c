@@ -37,7 +37,8 @@ static int place_buffers(struct gpt *gpt, int max_samples, bool training, struct
     if (!gpt->streams)
         return error_prefix(err, "activations of %d layers", layers);
     for (int l = 0; l < layers; l++) {
-        block_activations_place(&gpt->acts[l], gpt->shape, max_samples, gpt->buffer + per_block * (size_t)(training ? l : 0));
+        block_activations_place(&gpt->acts[l], gpt->shape, max_samples,
+                                gpt->buffer + per_block * (size_t)(training ? l : 0));
         gpt->acts[l].x = gpt->streams + stream * (size_t)(training ? l : l % 2);
     }
     gpt->x_last = gpt->streams + stream * (size_t)(training ? layers : layers % 2);
@@ -51,8 +52,8 @@ static int place_buffers(struct gpt *gpt, int max_samples, bool training, struct
     return 0;
 }
 
-struct gpt *gpt_create(struct device *dev, const struct model_shape *shape, const struct units *units, struct zero *zero,
-                       int max_samples, bool training, struct error *err)
+struct gpt *gpt_create(struct device *dev, const struct model_shape *shape, const struct units *units,
+                       struct zero *zero, int max_samples, bool training, struct error *err)
 {
     struct gpt *gpt = calloc(1, sizeof *gpt);
 
@@ -66,7 +67,8 @@ struct gpt *gpt_create(struct device *dev, const struct model_shape *shape, cons
         error_set(err, CODE_IO, "out of memory for %d layers", shape->layers);
         goto fail;
     }
-    if (place_buffers(gpt, max_samples, training, err) < 0 || head_create(&gpt->head, dev, shape, units, max_samples, err) < 0)
+    if (place_buffers(gpt, max_samples, training, err) < 0 ||
+        head_create(&gpt->head, dev, shape, units, max_samples, err) < 0)
         goto fail;
     return gpt;
 fail:
@@ -103,11 +105,14 @@ static void embed(struct gpt *gpt, const struct micro_batch *mb, float *x)
     const struct unit_tensor *t = gpt->units->units[UNIT_EMBEDDING].tensors;
     const float *param = zero_param(gpt->zero, UNIT_EMBEDDING);
 
-    gpt->k->embedding_forward(gpt->dev, &(struct embedding){
-                                            .rows = mb->samples * gpt->shape->seq_length, .seq = gpt->shape->seq_length,
-                                            .cols = gpt->shape->hidden, .vocab = gpt->shape->vocab, .tokens = mb->tokens,
-                                            .wte = param + t[EMBEDDING_WTE].offset, .wpe = param + t[EMBEDDING_WPE].offset,
-                                            .x = x});
+    gpt->k->embedding_forward(gpt->dev, &(struct embedding){.rows = mb->samples * gpt->shape->seq_length,
+                                                            .seq = gpt->shape->seq_length,
+                                                            .cols = gpt->shape->hidden,
+                                                            .vocab = gpt->shape->vocab,
+                                                            .tokens = mb->tokens,
+                                                            .wte = param + t[EMBEDDING_WTE].offset,
+                                                            .wpe = param + t[EMBEDDING_WPE].offset,
+                                                            .x = x});
 }
 
 /* The head has put its share into dwte already; dwpe is all ours. */
@@ -115,11 +120,14 @@ static void embed_backward(struct gpt *gpt, const struct micro_batch *mb, float 
 {
     const struct unit_tensor *t = gpt->units->units[UNIT_EMBEDDING].tensors;
 
-    gpt->k->embedding_backward(gpt->dev, &(struct embedding_backward){
-                                             .rows = mb->samples * gpt->shape->seq_length, .seq = gpt->shape->seq_length,
-                                             .cols = gpt->shape->hidden, .vocab = gpt->shape->vocab, .tokens = mb->tokens,
-                                             .dx = gpt->dx, .dwte = grad + t[EMBEDDING_WTE].offset,
-                                             .dwpe = grad + t[EMBEDDING_WPE].offset});
+    gpt->k->embedding_backward(gpt->dev, &(struct embedding_backward){.rows = mb->samples * gpt->shape->seq_length,
+                                                                      .seq = gpt->shape->seq_length,
+                                                                      .cols = gpt->shape->hidden,
+                                                                      .vocab = gpt->shape->vocab,
+                                                                      .tokens = mb->tokens,
+                                                                      .dx = gpt->dx,
+                                                                      .dwte = grad + t[EMBEDDING_WTE].offset,
+                                                                      .dwpe = grad + t[EMBEDDING_WPE].offset});
 }
 
 void gpt_forward(struct gpt *gpt, const struct micro_batch *mb)
@@ -170,8 +178,8 @@ double gpt_backward(struct gpt *gpt, const struct micro_batch *mb, float scale)
         int unit = UNIT_BLOCK0 + l;
 
         zero_gather(gpt->zero, unit);
-        block_backward(&block, zero_param(gpt->zero, unit), zero_grad_begin(gpt->zero, unit), &gpt->acts[l], &gpt->scratch,
-                       mb->samples, gpt->dx);
+        block_backward(&block, zero_param(gpt->zero, unit), zero_grad_begin(gpt->zero, unit), &gpt->acts[l],
+                       &gpt->scratch, mb->samples, gpt->dx);
         zero_release(gpt->zero, unit);
         zero_grad_ready(gpt->zero, unit);
     }
@@ -186,8 +194,8 @@ double gpt_loss(struct gpt *gpt, const struct micro_batch *mb)
     double loss;
 
     gather_head(gpt);
-    loss = head_loss(&gpt->head, zero_param(gpt->zero, head_unit(gpt)), zero_param(gpt->zero, UNIT_EMBEDDING), gpt->x_last,
-                     mb->targets, mb->samples);
+    loss = head_loss(&gpt->head, zero_param(gpt->zero, head_unit(gpt)), zero_param(gpt->zero, UNIT_EMBEDDING),
+                     gpt->x_last, mb->targets, mb->samples);
     release_head(gpt);
     return loss;
 }

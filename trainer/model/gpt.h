@@ -18,9 +18,10 @@ struct micro_batch {
     const int32_t *tokens, *targets;
 };
 
-/* max_samples: of a micro-batch. training: false leaves out what only the backward pass needs. Everything is borrowed. */
-struct gpt *gpt_create(struct device *dev, const struct model_shape *shape, const struct units *units, struct zero *zero,
-                       int max_samples, bool training, struct error *err);
+/* max_samples: of a micro-batch. training: false leaves out what only the backward pass needs. Everything is borrowed.
+ */
+struct gpt *gpt_create(struct device *dev, const struct model_shape *shape, const struct units *units,
+                       struct zero *zero, int max_samples, bool training, struct error *err);
 void gpt_destroy(struct gpt *gpt);
 
 /* Forward up to the last block's output, which stays in the model with all that gpt_backward needs. */

@@ -142,7 +142,8 @@ static size_t overlap(const struct unit_tensor *tensor, size_t first, size_t cou
     return high > low ? high - low : 0;
 }
 
-size_t units_pieces(const struct units *units, int unit, size_t first, size_t count, struct ckpt_piece *pieces, size_t *offsets)
+size_t units_pieces(const struct units *units, int unit, size_t first, size_t count, struct ckpt_piece *pieces,
+                    size_t *offsets)
 {
     const struct unit *u = &units->units[unit];
     size_t npieces = 0;
@@ -169,7 +170,8 @@ static void normal_in_chunks(float *out, size_t count, struct philox_stream stre
 
 #pragma omp parallel for schedule(static)
     for (size_t begin = 0; begin < count; begin += chunk)
-        philox_normal(out + begin, count - begin < chunk ? count - begin : chunk, stream, first + begin, 0.0, deviation);
+        philox_normal(out + begin, count - begin < chunk ? count - begin : chunk, stream, first + begin, 0.0,
+                      deviation);
 }
 
 void units_initialize(const struct units *units, int unit, uint64_t seed, size_t first, size_t count, float *out)

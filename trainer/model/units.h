@@ -1,7 +1,7 @@
 /*
  * units.h - the model as a list of units: embedding, block 0..L-1, head. All parameters of a unit (this rank's
- * tensor-parallel slice) lie in one flat buffer; sharding, gathering, reducing and checkpointing know only units and the
- * tensors in them. Pure arithmetic: nothing here allocates device memory.
+ * tensor-parallel slice) lie in one flat buffer; sharding, gathering, reducing and checkpointing know only units and
+ * the tensors in them. Pure arithmetic: nothing here allocates device memory.
  *
  *     unit  |ln_1.weight|ln_1.bias|attn.c_attn.weight| ... |mlp.c_proj.bias|padding|
  *           0                                                              count (a multiple of dp * UNIT_ALIGN)
@@ -18,8 +18,8 @@
 #include "common/job.h"
 
 enum {
-    UNIT_ALIGN = 16,    /* elements; a shard is a whole number of cache lines */
-    VOCAB_ALIGN = 128,  /* the vocabulary is padded to this many rows in memory, never in a checkpoint */
+    UNIT_ALIGN = 16,   /* elements; a shard is a whole number of cache lines */
+    VOCAB_ALIGN = 128, /* the vocabulary is padded to this many rows in memory, never in a checkpoint */
     UNIT_MAX_TENSORS = 12,
 };
 
@@ -28,9 +28,9 @@ enum init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 /* One tensor's place in its unit. Its logical name and shape are in units->tensors[index]. */
 struct unit_tensor {
     uint32_t index;
-    size_t offset;   /* first element in the unit's flat buffer */
-    size_t count;    /* elements of the logical tensor that this rank holds, without padding */
-    bool decay;      /* weight decay applies */
+    size_t offset; /* first element in the unit's flat buffer */
+    size_t count;  /* elements of the logical tensor that this rank holds, without padding */
+    bool decay;    /* weight decay applies */
     enum init init;
     double deviation; /* for INIT_NORMAL */
 };
@@ -82,7 +82,8 @@ int units_padded_vocab(const struct model_shape *shape);
  * What of the logical tensors lies in elements [first, first + count) of a unit's flat buffer, as checkpoint pieces.
  * Writes at most UNIT_MAX_TENSORS pieces, and where each begins in the flat buffer; returns how many.
  */
-size_t units_pieces(const struct units *units, int unit, size_t first, size_t count, struct ckpt_piece *pieces, size_t *offsets);
+size_t units_pieces(const struct units *units, int unit, size_t first, size_t count, struct ckpt_piece *pieces,
+                    size_t *offsets);
 
 /* Initial values of elements [first, first + count) of a unit, whatever the topology; padding is zero. */
 void units_initialize(const struct units *units, int unit, uint64_t seed, size_t first, size_t count, float *out);

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCRATCH_SLOTS = 3 }; /* units whose gradients may be open at once: the tied embedding, a block, and one to spare */
+enum {
+    SCRATCH_SLOTS = 3
+}; /* units whose gradients may be open at once: the tied embedding, a block, and one to spare */
 
 struct zero_unit {
     const struct unit *unit;
@@ -213,7 +215,8 @@ static void start_reduce(struct zero *zero, struct zero_unit *u)
     if (before_last < zero->units->nunits)
         wait_reduce(zero, &zero->state[before_last]);
     device_wait(zero->dev); /* what is sent must have been computed */
-    u->reducing = comm_start_reduce_scatter(zero->dp, DTYPE_F32, u->grad + u->shard_first, u->grad, u->shard_count, &err);
+    u->reducing =
+        comm_start_reduce_scatter(zero->dp, DTYPE_F32, u->grad + u->shard_first, u->grad, u->shard_count, &err);
     if (!u->reducing)
         fail(zero, &err);
 }
@@ -326,7 +329,8 @@ int zero_step(struct zero *zero, const struct zero_step *step, struct error *err
 
 /* ---- for checkpoints and tests ---- */
 
-int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void ***addresses, size_t *npieces, struct error *err)
+int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void ***addresses, size_t *npieces,
+                struct error *err)
 {
     size_t most = (size_t)zero->units->nunits * UNIT_MAX_TENSORS, n = 0;
     size_t offsets[UNIT_MAX_TENSORS];

@@ -6,7 +6,8 @@
  *   0     | whole                       | all-reduce when the last micro-batch's are in | whole
  *   1     | whole, all-gather after step| reduce-scatter, the same moment               | 1/dp
  *
- * The model's code brackets every use of a unit, so that further stages (and a GPU's streams) fit in without changing it:
+ * The model's code brackets every use of a unit, so that further stages (and a GPU's streams) fit in without changing
+ * it:
  *
  *     zero_gather(z, u)       before the first use of u's parameters in a forward or backward pass
  *     zero_param(z, u)        where they are, until
@@ -14,8 +15,8 @@
  *     zero_grad_begin(z, u)   a buffer for the gradients of u in this micro-batch; the caller overwrites all of it
  *     zero_grad_ready(z, u)   they are complete: added to the earlier micro-batches'; after the last one, on their way
  *
- * A micro-batch's gradients are computed alone and then added, never accumulated inside a product: with the comm's fixed
- * tree this makes 2n ranks with one micro-batch each give the bits of n ranks with two.
+ * A micro-batch's gradients are computed alone and then added, never accumulated inside a product: with the comm's
+ * fixed tree this makes 2n ranks with one micro-batch each give the bits of n ranks with two.
  */
 #ifndef MUSTER_TRAINER_PARALLEL_ZERO_H
 #define MUSTER_TRAINER_PARALLEL_ZERO_H
@@ -46,7 +47,8 @@ void zero_release(struct zero *zero, int unit);
 float *zero_grad_begin(struct zero *zero, int unit);
 void zero_grad_ready(struct zero *zero, int unit);
 
-/* ---- around a step ------------------------------------------------------------------------------------------------ */
+/* ---- around a step ------------------------------------------------------------------------------------------------
+ */
 
 /* Before each micro-batch's forward pass: whether it is the first, and the last, of this rank's in the step. */
 void zero_micro_batch(struct zero *zero, bool first, bool last);
@@ -66,7 +68,8 @@ struct zero_step {
 
 int zero_step(struct zero *zero, const struct zero_step *step, struct error *err);
 
-/* ---- for checkpoints and tests ------------------------------------------------------------------------------------- */
+/* ---- for checkpoints and tests -------------------------------------------------------------------------------------
+ */
 
 enum { ZERO_KINDS = 3 };
 extern const char *const zero_kinds[ZERO_KINDS]; /* "param", "exp_avg", "exp_avg_sq" */
@@ -76,10 +79,12 @@ extern const char *const zero_kinds[ZERO_KINDS]; /* "param", "exp_avg", "exp_avg
  * fastest. For saving, every element belongs to exactly one rank. For loading, a rank wants all that it holds of the
  * moments, and zero_loaded spreads the parameters. Both arrays are malloc'ed.
  */
-int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void ***addresses, size_t *npieces, struct error *err);
+int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void ***addresses, size_t *npieces,
+                struct error *err);
 int zero_loaded(struct zero *zero, struct error *err);
 
-/* The reduced gradient of a unit (stage 0: whole; stage 1: this rank's shard valid only), after zero_finish_gradients. */
+/* The reduced gradient of a unit (stage 0: whole; stage 1: this rank's shard valid only), after zero_finish_gradients.
+ */
 const float *zero_gradient(const struct zero *zero, int unit);
 
 #endif

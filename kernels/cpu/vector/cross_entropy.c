@@ -2,8 +2,9 @@
 
 #include <math.h>
 
-#define BLOCK 2048 /* logits read from memory once for their maximum, and again, from the nearest cache, for the sum   \
-                    */
+#define BLOCK                                                                                                          \
+    2048 /* logits read from memory once for their maximum, and again, from the nearest cache, for the sum             \
+          */
 
 static float block_max(const float *x, size_t n)
 {
