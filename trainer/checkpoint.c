@@ -71,7 +71,8 @@ static int commit(struct engine *e, const char *attempt, struct error *err)
             return committed < 0 ? -1 : 0;
         if (tries >= COMMIT_SECONDS * 10)
             return error_set(err, CODE_IO,
-                             "%s: step %" PRIu64 ": some shards did not become visible here in %d seconds",
+                             "%s: step %" PRIu64 ": other ranks' shards did not become visible here in %d seconds: "
+                             "is it on a file system that all nodes share?",
                              e->job->checkpoint.dir, e->step, COMMIT_SECONDS);
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     }
