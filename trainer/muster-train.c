@@ -98,8 +98,11 @@ static int run(const struct options *options)
     bool loaded;
     int result;
 
-    if (!world)
-        return error_report(&err);
+    if (!world) {
+        const char *task = getenv("SLURM_PROCID"); /* the same befell every task: one line will do */
+
+        return !task || strcmp(task, "0") == 0 ? error_report(&err) : (int)err.code;
+    }
     loaded = job_load(&job, options->job_path, options->set, options->nset, &err) == 0;
     result = comm_agree(world, loaded ? 0 : -1, &err);
     if (result == 0)
