@@ -84,9 +84,9 @@ struct ckpt_save {
 /*
  * Write this rank's shard and its part of the manifest into <dir>/step-N.ATTEMPT.partial, checksummed from a staging
  * buffer before the write, and fsync both. Creates directories as needed, and removes what other attempts at this step
- * left. If step N is committed already, does nothing and returns 0. On failure nothing that was committed is touched;
- * when the disk is full the error says how much was wanted and how much is free. A failed write or fsync is not
- * retried: the next attempt writes new files.
+ * left, and attempts at earlier steps than the newest that is committed. If step N is committed already, does nothing
+ * and returns 0. On failure nothing that was committed is touched; when the disk is full the error says how much was
+ * wanted and how much is free. A failed write or fsync is not retried: the next attempt writes new files.
  */
 int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 
@@ -97,6 +97,12 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
  * missing (or, on a network filesystem, not visible yet: ask again), -1 on failure.
  */
 int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct error *err);
+
+/*
+ * Remove, through <dir>/.trash, an attempt that all ranks have given up: without it a full disk stays full. Nobody may
+ * be writing to it any more. An attempt that is not there, or was committed, is left as it is.
+ */
+int ckpt_abandon(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
 /*
  * Commit whatever complete attempts lie in dir: for a trainer that starts, or for whoever outlived one. An incomplete

@@ -78,14 +78,35 @@ static int commit(struct engine *e, const char *attempt, struct error *err)
     }
 }
 
+/*
+ * Every rank's shard, or no attempt at all: what some have written would fill a full disk for good. The sum says that
+ * no rank is writing any more, which a failed comm_agree does not: a rank may have been lost.
+ */
+static int write_shards(struct engine *e, const char *attempt, struct error *err)
+{
+    int result = write_shard(e, attempt, err);
+    double failed = result < 0;
+    struct error sum_error;
+
+    if (comm_sum_f64(e->world, &failed, 1, &sum_error) < 0) {
+        *err = sum_error;
+        return -1;
+    }
+    if (failed > 0 && comm_rank(e->world) == 0) {
+        struct error ignored; /* why the save failed is what counts */
+
+        ckpt_abandon(e->job->checkpoint.dir, e->step, attempt, &ignored);
+    }
+    return comm_agree(e->world, result, err);
+}
+
 int engine_save(struct engine *e, struct error *err)
 {
     char attempt[CKPT_ATTEMPT_SIZE];
     int result;
 
     device_wait(e->dev);
-    if (attempt_name(e, attempt, sizeof attempt, err) < 0 ||
-        comm_agree(e->world, write_shard(e, attempt, err), err) < 0)
+    if (attempt_name(e, attempt, sizeof attempt, err) < 0 || write_shards(e, attempt, err) < 0)
         return -1;
     result = comm_rank(e->world) == 0 ? commit(e, attempt, err) : 0;
     if (result == 0 && comm_rank(e->world) == 0) {
