@@ -199,7 +199,7 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err)
     if (directory_make_path(save->dir, err) < 0 || directory_open(&parent, NULL, save->dir, err) < 0)
         goto out;
     if (attempt_is_committed(&parent, save->state.step)) {
-        result = 0;
+        result = attempt_check_committed(&parent, save, err);
         goto out;
     }
     if (make_room(&parent, save, err) < 0 || open_partial(&partial, &parent, save, err) < 0)
@@ -207,7 +207,7 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err)
     result = write_both(&partial, save, part, err);
     /* The last shard may have been committed by someone while we looked; then there is nothing left to fail. */
     if (result < 0 && attempt_is_committed(&parent, save->state.step))
-        result = 0;
+        result = attempt_check_committed(&parent, save, err);
 out:
     directory_close(&partial);
     directory_close(&parent);

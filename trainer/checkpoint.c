@@ -25,9 +25,10 @@ static int attempt_name(struct engine *e, char *name, size_t size, struct error 
     return comm_broadcast(e->world, name, size, 0, err);
 }
 
-static int write_shard(struct engine *e, const char *attempt, struct error *err)
+/* This rank's save, but for its pieces. */
+static struct ckpt_save describe(const struct engine *e, const char *attempt)
 {
-    struct ckpt_save save = {
+    return (struct ckpt_save){
         .dir = e->job->checkpoint.dir,
         .attempt = attempt,
         .shard = comm_rank(e->world),
@@ -47,6 +48,11 @@ static int write_shard(struct engine *e, const char *attempt, struct error *err)
                   .pp = e->mesh.pp,
                   .zero = e->job->parallel.zero},
     };
+}
+
+static int write_shard(struct engine *e, const char *attempt, struct error *err)
+{
+    struct ckpt_save save = describe(e, attempt);
     struct ckpt_piece *pieces;
     void **addresses;
     int result;
@@ -61,6 +67,14 @@ static int write_shard(struct engine *e, const char *attempt, struct error *err)
     return result;
 }
 
+/* The step is committed; by whom, should two jobs have come to it at once? */
+static int check_committed(struct engine *e, const char *attempt, struct error *err)
+{
+    struct ckpt_save save = describe(e, attempt);
+
+    return ckpt_check_committed(&save, err);
+}
+
 /* All shards are written; a network filesystem may show them here a little later. */
 static int commit(struct engine *e, const char *attempt, struct error *err)
 {
@@ -68,7 +82,7 @@ static int commit(struct engine *e, const char *attempt, struct error *err)
         int committed = ckpt_commit(e->job->checkpoint.dir, e->step, attempt, err);
 
         if (committed != 0)
-            return committed < 0 ? -1 : 0;
+            return committed < 0 ? -1 : check_committed(e, attempt, err);
         if (tries >= COMMIT_SECONDS * 10)
             return error_set(err, CODE_IO,
                              "%s: step %" PRIu64 ": other ranks' shards did not become visible here in %d seconds: "

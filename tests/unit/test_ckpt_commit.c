@@ -148,6 +148,45 @@ static void leftovers_do_not_poison(void **state)
     topology_fill(four, &world);
 }
 
+static void another_runs_step_is_not_ours(void **state)
+{
+    struct ckpt_save save = world_save(&world, four, 0, dir, 105, "mine");
+    struct error err;
+
+    (void)state;
+    for (int s = 0; s < 4; s++) {
+        save = world_save(&world, four, s, dir, 105, "mine");
+        save.job_text = "model = 1;\n#! --set optimizer.lr=1\n# caf\xe9\n";
+        assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    }
+    assert_int_equal(ckpt_commit(dir, 105, "mine", &err), 1);
+    assert_int_equal(ckpt_check_committed(&save, &err), 0);
+    /* A later try of the same run, with other overrides. */
+    save.attempt = "again";
+    save.job_text = "model = 1;\n# caf\xe9\n#! --set optimizer.lr=2\n#! --set batch.steps=9";
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_int_equal(ckpt_check_committed(&save, &err), 0);
+    save.state.dp++; /* in another topology */
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    /* Another run. */
+    save.state.seed++;
+    assert_int_equal(ckpt_write_shard(&save, &err), -1);
+    assert_int_equal(err.code, CODE_DATA);
+    assert_non_null(
+        strstr(err.text, "/step-00000105 is of attempt mine, another run's: do two jobs share this directory?"));
+    assert_int_equal(ckpt_check_committed(&save, &err), -1);
+    save.state.seed--;
+    save.job_text = "model = 2;\n# caf\xe9\n";
+    assert_int_equal(ckpt_write_shard(&save, &err), -1);
+    save.job_text = "model = 1;\n";
+    assert_int_equal(ckpt_write_shard(&save, &err), -1);
+    save.job_text = NULL;
+    assert_int_equal(ckpt_write_shard(&save, &err), -1);
+    save.attempt = "mine"; /* what is ours is so whatever it says */
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_false(exists("step-00000105.again.partial"));
+}
+
 static void one_attempt_writes_a_shard_once(void **state)
 {
     struct ckpt_save save = world_save(&world, four, 0, dir, 110, "9");
@@ -403,10 +442,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(eight_processes_commit_at_once),   cmocka_unit_test(leftovers_do_not_poison),
-        cmocka_unit_test(one_attempt_writes_a_shard_once),  cmocka_unit_test(parts_that_disagree_are_refused),
-        cmocka_unit_test(whoever_survives_recovers),        cmocka_unit_test(what_is_given_up_takes_no_room),
-        cmocka_unit_test(something_in_the_way_is_named),    cmocka_unit_test(pruning_keeps_the_last_whole_one),
-        cmocka_unit_test(a_full_disk_is_said_and_survived),
+        cmocka_unit_test(another_runs_step_is_not_ours),    cmocka_unit_test(one_attempt_writes_a_shard_once),
+        cmocka_unit_test(parts_that_disagree_are_refused),  cmocka_unit_test(whoever_survives_recovers),
+        cmocka_unit_test(what_is_given_up_takes_no_room),   cmocka_unit_test(something_in_the_way_is_named),
+        cmocka_unit_test(pruning_keeps_the_last_whole_one), cmocka_unit_test(a_full_disk_is_said_and_survived),
     };
 
     return cmocka_run_group_tests(tests, make, unmake);
