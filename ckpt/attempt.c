@@ -57,6 +57,35 @@ bool attempt_is_committed(const struct directory *parent, uint64_t step)
     return faccessat(parent->fd, manifest, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+struct newest {
+    const struct directory *parent;
+    uint64_t step;
+    int found;
+};
+
+static int look_at_step(const char *name, void *arg)
+{
+    struct newest *newest = arg;
+    uint64_t step;
+
+    if (layout_parse_step(name, &step) && (!newest->found || step > newest->step) &&
+        attempt_is_committed(newest->parent, step)) {
+        newest->step = step;
+        newest->found = 1;
+    }
+    return 0;
+}
+
+int attempt_newest_committed(const struct directory *parent, uint64_t *step, struct error *err)
+{
+    struct newest newest = {.parent = parent};
+
+    if (directory_each(parent, look_at_step, &newest, err) < 0)
+        return -1;
+    *step = newest.step;
+    return newest.found;
+}
+
 static int trash_attempt(const struct directory *parent, const struct attempt *attempt, struct error *err)
 {
     char name[LAYOUT_NAME_SIZE];

@@ -84,9 +84,10 @@ struct ckpt_save {
 /*
  * Write this rank's shard and its part of the manifest into <dir>/step-N.ATTEMPT.partial, checksummed from a staging
  * buffer before the write, and fsync both. Creates directories as needed, and removes what other attempts at this step
- * left. If step N is committed already, does nothing and returns 0. On failure nothing that was committed is touched;
- * when the disk is full the error says how much was wanted and how much is free. A failed write or fsync is not
- * retried: the next attempt writes new files.
+ * left, and attempts at earlier steps than the newest that is committed. If step N is committed already, does what
+ * ckpt_check_committed does and no more. On failure nothing that was committed is touched; when the disk is full the
+ * error says how much was wanted and how much is free. A failed write or fsync is not retried: the next attempt writes
+ * new files.
  */
 int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 
@@ -94,9 +95,24 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
  * If every shard of that attempt at step N is complete, and they agree with each other and hold every element of every
  * tensor once, write manifest.json, fsync, rename the directory to its final name and fsync the parent. Any process may
  * call it at any time, and several at once. Returns 1 when step N is committed (now or before), 0 when shards are still
- * missing (or, on a network filesystem, not visible yet: ask again), -1 on failure.
+ * missing (or, on a network filesystem, not visible yet: ask again), -1 on failure. What is committed may be of another
+ * attempt, of another run even: ckpt_check_committed tells.
  */
 int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct error *err);
+
+/*
+ * Whether step N, which is committed, can pass for this save: it is of the same attempt; or its step,
+ * consumed_samples, seed, skipped_steps and job text are the same, the lines "#! --set ..." aside, as when a run comes
+ * to a step again that it has saved. Else CODE_DATA: another run saves in this directory. Only dir, state, job_text and
+ * attempt are looked at.
+ */
+int ckpt_check_committed(const struct ckpt_save *save, struct error *err);
+
+/*
+ * Remove, through <dir>/.trash, an attempt that all ranks have given up: without it a full disk stays full. Nobody may
+ * be writing to it any more. An attempt that is not there, or was committed, is left as it is.
+ */
+int ckpt_abandon(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
 /*
  * Commit whatever complete attempts lie in dir: for a trainer that starts, or for whoever outlived one. An incomplete

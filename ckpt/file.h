@@ -50,6 +50,9 @@ char *file_read(const struct directory *directory, const char *name, size_t most
 /* The error of a failed write: with what was wanted and what is free if the disk is full. Takes errno. */
 int file_write_failed(const struct directory *directory, const char *name, uint64_t wanted, struct error *err);
 
+/* Make .trash while there is room for it: a full disk is emptied through it. */
+int file_make_trash(const struct directory *directory, struct error *err);
+
 /*
  * Remove the entry `name` with all that is in it: renamed into .trash first and that made durable, so that nobody ever
  * sees half of it under its own name. Also empties what earlier calls left in .trash. A name that is gone is fine.

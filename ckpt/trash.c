@@ -38,6 +38,13 @@ static int remove_entry(const char *name, void *arg)
     return 0;
 }
 
+int file_make_trash(const struct directory *directory, struct error *err)
+{
+    if (mkdirat(directory->fd, TRASH, 0777) < 0 && errno != EEXIST)
+        return error_errno(err, CODE_IO, "%s/" TRASH ": cannot make the directory", directory->path);
+    return 0;
+}
+
 int file_trash(const struct directory *directory, const char *name, struct error *err)
 {
     struct directory trash;
@@ -45,9 +52,7 @@ int file_trash(const struct directory *directory, const char *name, struct error
     char unique[256];
     int result = -1;
 
-    if (mkdirat(directory->fd, TRASH, 0777) < 0 && errno != EEXIST)
-        return error_errno(err, CODE_IO, "%s/" TRASH ": cannot make the directory", directory->path);
-    if (directory_open(&trash, directory, TRASH, err) < 0)
+    if (file_make_trash(directory, err) < 0 || directory_open(&trash, directory, TRASH, err) < 0)
         return -1;
     file_temporary_name(unique, sizeof unique, name);
     if (renameat(directory->fd, name, trash.fd, unique) < 0 && errno != ENOENT) {

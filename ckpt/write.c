@@ -1,4 +1,4 @@
-/* write.c - ckpt_write_shard: one rank's shard and its part of the manifest. */
+/* write.c - ckpt_write_shard, one rank's shard and its part of the manifest; and ckpt_abandon. */
 #include "config.h"
 
 #include "ckpt/attempt.h"
@@ -174,6 +174,20 @@ static int open_partial(struct directory *partial, const struct directory *paren
     return directory_open(partial, parent, name, err);
 }
 
+/*
+ * What earlier tries left takes room that this one may need. Of older steps only those that a commit has overtaken go,
+ * and never this step's, which other ranks may be writing; they are not worth failing for.
+ */
+static int make_room(const struct directory *parent, const struct ckpt_save *save, struct error *err)
+{
+    uint64_t newest;
+
+    file_make_trash(parent, NULL);
+    if (attempt_newest_committed(parent, &newest, NULL) > 0)
+        attempt_clear_older(parent, newest < save->state.step ? newest : save->state.step, NULL);
+    return attempt_clear_others(parent, save->state.step, save->attempt, err);
+}
+
 int ckpt_write_shard(const struct ckpt_save *save, struct error *err)
 {
     struct directory parent = {.fd = -1}, partial = {.fd = -1};
@@ -185,19 +199,36 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err)
     if (directory_make_path(save->dir, err) < 0 || directory_open(&parent, NULL, save->dir, err) < 0)
         goto out;
     if (attempt_is_committed(&parent, save->state.step)) {
-        result = 0;
+        result = attempt_check_committed(&parent, save, err);
         goto out;
     }
-    if (attempt_clear_others(&parent, save->state.step, save->attempt, err) < 0 ||
-        open_partial(&partial, &parent, save, err) < 0)
+    if (make_room(&parent, save, err) < 0 || open_partial(&partial, &parent, save, err) < 0)
         goto out;
     result = write_both(&partial, save, part, err);
     /* The last shard may have been committed by someone while we looked; then there is nothing left to fail. */
     if (result < 0 && attempt_is_committed(&parent, save->state.step))
-        result = 0;
+        result = attempt_check_committed(&parent, save, err);
 out:
     directory_close(&partial);
     directory_close(&parent);
     manifest_destroy(part);
+    return result;
+}
+
+int ckpt_abandon(const char *dir, uint64_t step, const char *attempt, struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+    struct directory parent;
+    int result;
+
+    if (!layout_attempt_is_valid(attempt))
+        return error_set(err, CODE_INTERNAL,
+                         "ckpt_abandon: attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'",
+                         attempt ? attempt : "", CKPT_ATTEMPT_SIZE - 1);
+    if (directory_open(&parent, NULL, dir, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    layout_partial_name(name, step, attempt);
+    result = faccessat(parent.fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? file_trash(&parent, name, err) : 0;
+    directory_close(&parent);
     return result;
 }

@@ -25,9 +25,10 @@ static int attempt_name(struct engine *e, char *name, size_t size, struct error 
     return comm_broadcast(e->world, name, size, 0, err);
 }
 
-static int write_shard(struct engine *e, const char *attempt, struct error *err)
+/* This rank's save, but for its pieces. */
+static struct ckpt_save describe(const struct engine *e, const char *attempt)
 {
-    struct ckpt_save save = {
+    return (struct ckpt_save){
         .dir = e->job->checkpoint.dir,
         .attempt = attempt,
         .shard = comm_rank(e->world),
@@ -47,6 +48,11 @@ static int write_shard(struct engine *e, const char *attempt, struct error *err)
                   .pp = e->mesh.pp,
                   .zero = e->job->parallel.zero},
     };
+}
+
+static int write_shard(struct engine *e, const char *attempt, struct error *err)
+{
+    struct ckpt_save save = describe(e, attempt);
     struct ckpt_piece *pieces;
     void **addresses;
     int result;
@@ -61,6 +67,14 @@ static int write_shard(struct engine *e, const char *attempt, struct error *err)
     return result;
 }
 
+/* The step is committed; by whom, should two jobs have come to it at once? */
+static int check_committed(struct engine *e, const char *attempt, struct error *err)
+{
+    struct ckpt_save save = describe(e, attempt);
+
+    return ckpt_check_committed(&save, err);
+}
+
 /* All shards are written; a network filesystem may show them here a little later. */
 static int commit(struct engine *e, const char *attempt, struct error *err)
 {
@@ -68,7 +82,7 @@ static int commit(struct engine *e, const char *attempt, struct error *err)
         int committed = ckpt_commit(e->job->checkpoint.dir, e->step, attempt, err);
 
         if (committed != 0)
-            return committed < 0 ? -1 : 0;
+            return committed < 0 ? -1 : check_committed(e, attempt, err);
         if (tries >= COMMIT_SECONDS * 10)
             return error_set(err, CODE_IO,
                              "%s: step %" PRIu64 ": other ranks' shards did not become visible here in %d seconds: "
@@ -78,14 +92,35 @@ static int commit(struct engine *e, const char *attempt, struct error *err)
     }
 }
 
+/*
+ * Every rank's shard, or no attempt at all: what some have written would fill a full disk for good. The sum says that
+ * no rank is writing any more, which a failed comm_agree does not: a rank may have been lost.
+ */
+static int write_shards(struct engine *e, const char *attempt, struct error *err)
+{
+    int result = write_shard(e, attempt, err);
+    double failed = result < 0;
+    struct error sum_error;
+
+    if (comm_sum_f64(e->world, &failed, 1, &sum_error) < 0) {
+        *err = sum_error;
+        return -1;
+    }
+    if (failed > 0 && comm_rank(e->world) == 0) {
+        struct error ignored; /* why the save failed is what counts */
+
+        ckpt_abandon(e->job->checkpoint.dir, e->step, attempt, &ignored);
+    }
+    return comm_agree(e->world, result, err);
+}
+
 int engine_save(struct engine *e, struct error *err)
 {
     char attempt[CKPT_ATTEMPT_SIZE];
     int result;
 
     device_wait(e->dev);
-    if (attempt_name(e, attempt, sizeof attempt, err) < 0 ||
-        comm_agree(e->world, write_shard(e, attempt, err), err) < 0)
+    if (attempt_name(e, attempt, sizeof attempt, err) < 0 || write_shards(e, attempt, err) < 0)
         return -1;
     result = comm_rank(e->world) == 0 ? commit(e, attempt, err) : 0;
     if (result == 0 && comm_rank(e->world) == 0) {

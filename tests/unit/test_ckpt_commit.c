@@ -148,6 +148,45 @@ static void leftovers_do_not_poison(void **state)
     topology_fill(four, &world);
 }
 
+static void another_runs_step_is_not_ours(void **state)
+{
+    struct ckpt_save save = world_save(&world, four, 0, dir, 105, "mine");
+    struct error err;
+
+    (void)state;
+    for (int s = 0; s < 4; s++) {
+        save = world_save(&world, four, s, dir, 105, "mine");
+        save.job_text = "model = 1;\n#! --set optimizer.lr=1\n# caf\xe9\n";
+        assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    }
+    assert_int_equal(ckpt_commit(dir, 105, "mine", &err), 1);
+    assert_int_equal(ckpt_check_committed(&save, &err), 0);
+    /* A later try of the same run, with other overrides. */
+    save.attempt = "again";
+    save.job_text = "model = 1;\n# caf\xe9\n#! --set optimizer.lr=2\n#! --set batch.steps=9";
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_int_equal(ckpt_check_committed(&save, &err), 0);
+    save.state.dp++; /* in another topology */
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    /* Another run. */
+    save.state.seed++;
+    assert_int_equal(ckpt_write_shard(&save, &err), -1);
+    assert_int_equal(err.code, CODE_DATA);
+    assert_non_null(
+        strstr(err.text, "/step-00000105 is of attempt mine, another run's: do two jobs share this directory?"));
+    assert_int_equal(ckpt_check_committed(&save, &err), -1);
+    save.state.seed--;
+    save.job_text = "model = 2;\n# caf\xe9\n";
+    assert_int_equal(ckpt_write_shard(&save, &err), -1);
+    save.job_text = "model = 1;\n";
+    assert_int_equal(ckpt_write_shard(&save, &err), -1);
+    save.job_text = NULL;
+    assert_int_equal(ckpt_write_shard(&save, &err), -1);
+    save.attempt = "mine"; /* what is ours is so whatever it says */
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_false(exists("step-00000105.again.partial"));
+}
+
 static void one_attempt_writes_a_shard_once(void **state)
 {
     struct ckpt_save save = world_save(&world, four, 0, dir, 110, "9");
@@ -208,6 +247,50 @@ static void whoever_survives_recovers(void **state)
     assert_true(exists("step-00000131.5.partial"));
     assert_false(exists("step-00000131"));
     assert_int_equal(ckpt_recover("/nonexistent/directory", &err), 0);
+}
+
+static void what_is_given_up_takes_no_room(void **state)
+{
+    char where[512], path[600];
+    struct ckpt_save save;
+    struct error err;
+
+    (void)state;
+    join(where, dir, "abandon");
+    assert_int_equal(ckpt_abandon(where, 1, "1", &err), 0); /* no directory, so no attempt */
+    for (int try = 1; try <= 3; try++) {
+        char attempt[8];
+
+        snprintf(attempt, sizeof attempt, "%d", try);
+        for (int s = 0; s < 3; s++) { /* rank 3's disk is full */
+            save = world_save(&world, four, s, where, (uint64_t)try, attempt);
+            assert_int_equal(ckpt_write_shard(&save, &err), 0);
+        }
+        assert_int_equal(count_entries(where), 1);
+        assert_int_equal(ckpt_abandon(where, (uint64_t)try, attempt, &err), 0);
+        assert_int_equal(ckpt_abandon(where, (uint64_t)try, attempt, &err), 0);
+        assert_int_equal(count_entries(where), 0);
+        assert_int_equal(count_entries(join(path, where, ".trash")), 0);
+    }
+    assert_int_equal(ckpt_abandon(where, 1, "../1", &err), -1);
+    assert_int_equal(err.code, CODE_INTERNAL);
+    /* A save that was cut off at step 2 goes before step 6 is written, since 4 is committed; one at 5 may still end. */
+    save = world_save(&world, four, 0, where, 2, "old");
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    save.state.step = 5;
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    world_write(&world, four, where, 4, "1");
+    assert_int_equal(access(join(path, where, "step-00000002.old.partial"), F_OK), 0);
+    save.state.step = 6;
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_int_equal(access(join(path, where, "step-00000002.old.partial"), F_OK), -1);
+    assert_int_equal(access(join(path, where, "step-00000005.old.partial"), F_OK), 0);
+    /* A run that is behind does not remove its own. */
+    save = world_save(&world, four, 0, where, 3, "behind");
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    save = world_save(&world, four, 1, where, 3, "behind");
+    assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    assert_int_equal(count_entries(join(path, where, "step-00000003.behind.partial")), 4);
 }
 
 static void something_in_the_way_is_named(void **state)
@@ -359,8 +442,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(eight_processes_commit_at_once),   cmocka_unit_test(leftovers_do_not_poison),
-        cmocka_unit_test(one_attempt_writes_a_shard_once),  cmocka_unit_test(parts_that_disagree_are_refused),
-        cmocka_unit_test(whoever_survives_recovers),        cmocka_unit_test(something_in_the_way_is_named),
+        cmocka_unit_test(another_runs_step_is_not_ours),    cmocka_unit_test(one_attempt_writes_a_shard_once),
+        cmocka_unit_test(parts_that_disagree_are_refused),  cmocka_unit_test(whoever_survives_recovers),
+        cmocka_unit_test(what_is_given_up_takes_no_room),   cmocka_unit_test(something_in_the_way_is_named),
         cmocka_unit_test(pruning_keeps_the_last_whole_one), cmocka_unit_test(a_full_disk_is_said_and_survived),
     };
 
