@@ -60,6 +60,37 @@ tasks_named() {
     [ ! -e "$DIR" ]
 }
 
+@test "what no sandbox made is neither started in nor purged" {
+    mkdir -p "$DIR"/{etc,log}
+    echo mine | tee "$DIR/etc/file" "$DIR/log/file" >"$DIR/port"
+    cp -a "$DIR" "$DIR-before"
+    run "$SANDBOX" start --dir "$DIR" --nodes 1
+    echo "$output"
+    [ "$status" -eq 64 ]
+    [[ $output == *"$DIR has something in it that no sandbox made"* ]]
+    run "$SANDBOX" stop --dir "$DIR" --purge
+    echo "$output"
+    [ "$status" -eq 64 ]
+    [[ $output == *"$DIR is not a sandbox's"* ]]
+    "$SANDBOX" stop --dir "$DIR"
+    diff -r "$DIR-before" "$DIR"
+    mkdir "$DIR-2"
+    run "$SANDBOX" stop --dir "$DIR-2" --purge
+    [ "$status" -eq 64 ]
+    [ -d "$DIR-2" ]
+}
+
+@test "an empty directory and a sandbox's own are started in, and a missing one is stopped" {
+    "$SANDBOX" stop --dir "$DIR"
+    [ ! -e "$DIR" ]
+    mkdir "$DIR"
+    start "$DIR" 1
+    "$SANDBOX" stop --dir "$DIR"
+    start "$DIR" 1
+    "$SANDBOX" stop --dir "$DIR" --purge
+    [ ! -e "$DIR" ]
+}
+
 @test "two sandboxes start at once and do not meet" {
     "$SANDBOX" start --dir "$DIR" --nodes 2 &
     "$SANDBOX" start --dir "$DIR-2" --nodes 3
