@@ -93,7 +93,8 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 
 /*
  * If every shard of that attempt at step N is complete, and they agree with each other and hold every element of every
- * tensor once, write manifest.json, fsync, rename the directory to its final name and fsync the parent. Any process may
+ * tensor once, write manifest.json, fsync, rename the directory to its final name and fsync the parent, and only then
+ * remove the parts. An attempt with a manifest.json needs no parts. Any process may
  * call it at any time, and several at once. Returns 1 when step N is committed (now or before), 0 when shards are still
  * missing (or, on a network filesystem, not visible yet: ask again), -1 on failure. What is committed may be of another
  * attempt, of another run even: ckpt_check_committed tells.
@@ -116,7 +117,8 @@ int ckpt_abandon(const char *dir, uint64_t step, const char *attempt, struct err
 
 /*
  * Commit whatever complete attempts lie in dir: for a trainer that starts, or for whoever outlived one. An incomplete
- * or broken attempt is left alone. Returns how many steps were committed, or -1. A dir that does not exist has none.
+ * or broken attempt is left alone. Also removes what a commit that was cut off left in step-N: the parts. Returns how
+ * many steps were committed, or -1. A dir that does not exist has none.
  */
 int ckpt_recover(const char *dir, struct error *err);
 
