@@ -125,7 +125,8 @@ int ckpt_recover(const char *dir, struct error *err);
 /*
  * Remove, through <dir>/.trash, the checkpoints older than the newest `keep` (at least 0; 0 keeps all) that ckpt_open
  * accepts, and the attempts at steps older than the newest of these. Since one that does not open is not counted, the
- * last whole one always stays; a broken one that is newer stays too, to be looked at.
+ * last whole one always stays; a broken one that is newer stays too, to be looked at. Leftovers probe.*.tmp and
+ * latest.*.tmp that are older than a day go as well.
  */
 int ckpt_prune(const char *dir, int keep, struct error *err);
 
@@ -183,7 +184,8 @@ int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, 
 int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *err);
 
 /*
- * Whether checkpoints can be written to dir: makes the directories that are missing, and a file that it removes again.
+ * Whether checkpoints can be written to dir: makes the directories that are missing, and does what a save does (makes a
+ * directory, writes a file in it, syncs both, renames the directory) and removes it again.
  * Better asked before a run than after its first hours.
  */
 int ckpt_probe(const char *dir, struct error *err);

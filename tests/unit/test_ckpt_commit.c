@@ -426,6 +426,29 @@ static void pruning_keeps_the_last_whole_one(void **state)
     topology_fill(four, &world);
 }
 
+static void probing_leaves_nothing(void **state)
+{
+    char where[512];
+    struct error err;
+
+    (void)state;
+    join(where, dir, "probe/deep");
+    assert_int_equal(ckpt_probe(where, &err), 0);
+    assert_int_equal(count_entries(where), 0);
+    spew(join(where, dir, "probe/file"), "x", 1);
+    assert_int_equal(ckpt_probe(where, &err), -1);
+    /* What a process left that died in it goes after a day. */
+    world_write(&world, four, join(where, dir, "probe/deep"), 1, "1");
+    shell(
+        "cd '%s' && mkdir probe.00aa.tmp probe.00bb.tmp && touch probe.00aa.tmp/probe latest.00cc.tmp latest.00dd.tmp "
+        "other.tmp && touch -d '2 days ago' probe.00aa.tmp latest.00cc.tmp other.tmp",
+        where);
+    assert_int_equal(ckpt_prune(where, 0, &err), 0);
+    shell("cd '%s' && test ! -e probe.00aa.tmp && test ! -e latest.00cc.tmp && test -e probe.00bb.tmp && "
+          "test -e latest.00dd.tmp && test -e other.tmp && test -e step-00000001",
+          where);
+}
+
 /* A disk of 1 MiB of our own, where only we see it. False (with the reason printed) if we may not make one. */
 static bool mount_tiny(const char *where)
 {
@@ -509,7 +532,7 @@ int main(void)
         cmocka_unit_test(parts_that_disagree_are_refused),  cmocka_unit_test(whoever_survives_recovers),
         cmocka_unit_test(what_is_given_up_takes_no_room),   cmocka_unit_test(a_lost_rename_is_made_again),
         cmocka_unit_test(something_in_the_way_is_named),    cmocka_unit_test(pruning_keeps_the_last_whole_one),
-        cmocka_unit_test(a_full_disk_is_said_and_survived),
+        cmocka_unit_test(a_full_disk_is_said_and_survived), cmocka_unit_test(probing_leaves_nothing),
     };
 
     return cmocka_run_group_tests(tests, make, unmake);
