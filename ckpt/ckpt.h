@@ -93,7 +93,8 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 
 /*
  * If every shard of that attempt at step N is complete, and they agree with each other and hold every element of every
- * tensor once, write manifest.json, fsync, rename the directory to its final name and fsync the parent. Any process may
+ * tensor once, write manifest.json, fsync, rename the directory to its final name and fsync the parent, and only then
+ * remove the parts. An attempt with a manifest.json needs no parts. Any process may
  * call it at any time, and several at once. Returns 1 when step N is committed (now or before), 0 when shards are still
  * missing (or, on a network filesystem, not visible yet: ask again), -1 on failure. What is committed may be of another
  * attempt, of another run even: ckpt_check_committed tells.
@@ -116,14 +117,16 @@ int ckpt_abandon(const char *dir, uint64_t step, const char *attempt, struct err
 
 /*
  * Commit whatever complete attempts lie in dir: for a trainer that starts, or for whoever outlived one. An incomplete
- * or broken attempt is left alone. Returns how many steps were committed, or -1. A dir that does not exist has none.
+ * or broken attempt is left alone. Also removes what a commit that was cut off left in step-N: the parts. Returns how
+ * many steps were committed, or -1. A dir that does not exist has none.
  */
 int ckpt_recover(const char *dir, struct error *err);
 
 /*
  * Remove, through <dir>/.trash, the checkpoints older than the newest `keep` (at least 0; 0 keeps all) that ckpt_open
  * accepts, and the attempts at steps older than the newest of these. Since one that does not open is not counted, the
- * last whole one always stays; a broken one that is newer stays too, to be looked at.
+ * last whole one always stays; a broken one that is newer stays too, to be looked at. Leftovers probe.*.tmp and
+ * latest.*.tmp that are older than a day go as well.
  */
 int ckpt_prune(const char *dir, int keep, struct error *err);
 
@@ -181,7 +184,8 @@ int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, 
 int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *err);
 
 /*
- * Whether checkpoints can be written to dir: makes the directories that are missing, and a file that it removes again.
+ * Whether checkpoints can be written to dir: makes the directories that are missing, and does what a save does (makes a
+ * directory, writes a file in it, syncs both, renames the directory) and removes it again.
  * Better asked before a run than after its first hours.
  */
 int ckpt_probe(const char *dir, struct error *err);

@@ -43,15 +43,31 @@ static int all_there(const struct directory *partial, int *shards, struct error 
     return 1;
 }
 
+static int check_length(const struct directory *partial, const struct manifest_shard *described, int shard, int shards,
+                        struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+    uint64_t bytes;
+    int fd;
+
+    layout_shard_name(name, shard, shards);
+    fd = file_open(partial, name, false, &bytes, err);
+    if (fd < 0)
+        return -1;
+    close(fd);
+    if (bytes != manifest_shard_bytes(described))
+        return error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, its part says %" PRIu64, partial->path, name, bytes,
+                         manifest_shard_bytes(described));
+    return 0;
+}
+
 /* A part that is checked, with a shard file of the right length beside it. */
 static struct manifest *read_part(const struct directory *partial, int shard, int shards, struct error *err)
 {
     char name[LAYOUT_NAME_SIZE];
-    struct manifest *part = NULL;
+    struct manifest *part;
     size_t length;
-    uint64_t bytes;
     char *text;
-    int fd;
 
     layout_part_name(name, shard, shards);
     text = file_read(partial, name, MANIFEST_MAX_BYTES, &length, err);
@@ -63,20 +79,11 @@ static struct manifest *read_part(const struct directory *partial, int shard, in
         error_prefix(err, "%s/%s", partial->path, name);
         return NULL;
     }
-    layout_shard_name(name, shard, shards);
-    fd = file_open(partial, name, false, &bytes, err);
-    if (fd < 0)
-        goto fail;
-    close(fd);
-    if (bytes != manifest_shard_bytes(part->shard)) {
-        error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, its part says %" PRIu64, partial->path, name, bytes,
-                  manifest_shard_bytes(part->shard));
-        goto fail;
+    if (check_length(partial, part->shard, shard, shards, err) < 0) {
+        manifest_destroy(part);
+        return NULL;
     }
     return part;
-fail:
-    manifest_destroy(part);
-    return NULL;
 }
 
 /*
@@ -153,15 +160,70 @@ out:
     return result;
 }
 
-/* The parts have done their duty, `latest` is for people: neither may fail a commit. */
-static void tidy(const struct directory *parent, const struct directory *committed, uint64_t step, int shards)
+/*
+ * After a loss of power the parts may be gone although the rename that came before was lost: then the manifest is what
+ * says that the attempt is whole. 1 if it does, 0 if there is none.
+ */
+static int manifest_is_whole(const struct directory *partial, uint64_t step, const char *attempt, struct error *err)
 {
+    struct manifest *whole = NULL;
+    struct cover cover = {0};
+    char *text = NULL;
+    size_t bytes;
+    int result = -1;
+
+    if (!exists(partial, MANIFEST_NAME))
+        return 0;
+    text = file_read(partial, MANIFEST_NAME, MANIFEST_MAX_BYTES, &bytes, err);
+    if (!text)
+        return -1;
+    whole = manifest_decode(text, bytes, -1, 0, err);
+    if (!whole || cover_create(&cover, whole, err) < 0) {
+        error_prefix(err, "%s/" MANIFEST_NAME, partial->path);
+        goto out;
+    }
+    if (whole->state.step != step || strcmp(whole->attempt, attempt) != 0) {
+        error_set(err, CODE_DATA, "%s/" MANIFEST_NAME ": is of step %" PRIu64 ", attempt \"%s\"", partial->path,
+                  whole->state.step, whole->attempt);
+        goto out;
+    }
+    for (int i = 0; i < whole->shards; i++)
+        if (check_length(partial, &whole->shard[i], i, whole->shards, err) < 0)
+            goto out;
+    result = directory_sync(partial, err) < 0 ? -1 : 1;
+out:
+    cover_destroy(&cover);
+    manifest_destroy(whole);
+    free(text);
+    return result;
+}
+
+struct sweep {
+    const struct directory *parent, *committed;
+    bool synced; /* the rename is durable, so the parts may go */
+};
+
+static int sweep_part(const char *name, void *arg)
+{
+    struct sweep *sweep = arg;
+    int shard, shards;
+
+    if (!layout_parse_part(name, &shard, &shards))
+        return 0;
+    if (!sweep->synced && directory_sync(sweep->parent, NULL) < 0)
+        return 1;
+    sweep->synced = true;
+    unlinkat(sweep->committed->fd, name, 0);
+    return 0;
+}
+
+/* The parts have done their duty, `latest` is for people: neither may fail a commit. */
+static void tidy(const struct directory *parent, const struct directory *committed, uint64_t step)
+{
+    struct sweep sweep = {parent, committed, true};
     char name[LAYOUT_NAME_SIZE];
 
-    for (int i = 0; i < shards; i++) {
-        layout_part_name(name, i, shards);
-        unlinkat(committed->fd, name, 0);
-    }
+    directory_each(committed, sweep_part, &sweep, NULL);
     layout_step_name(name, step);
     strcat(name, "\n");
     file_write(parent, "latest", name, strlen(name), NULL);
@@ -199,10 +261,14 @@ static int commit_attempt(const struct directory *parent, uint64_t step, const c
     result = all_there(&partial, &shards, err);
     if (result > 0 && write_manifest(&partial, step, attempt, shards, err) < 0)
         result = -1;
+    else if (result == 0)
+        result = manifest_is_whole(&partial, step, attempt, err);
     if (result > 0)
         result = publish(parent, step, attempt, err);
+    if (result > 0 && directory_sync(parent, err) < 0) /* before the parts go: else only their removal may survive */
+        result = -1;
     if (result > 0)
-        tidy(parent, &partial, step, shards);
+        tidy(parent, &partial, step);
     directory_close(&partial);
     return result;
 }
@@ -239,6 +305,22 @@ int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct erro
     return result;
 }
 
+/* Parts that whoever committed could not remove any more. Somebody else's directory may not let us: no matter. */
+static int sweep_step(const char *name, void *arg)
+{
+    const struct directory *parent = arg;
+    struct directory committed;
+    struct sweep sweep = {parent, &committed, false};
+    uint64_t step;
+
+    if (!layout_parse_step(name, &step) || !attempt_is_committed(parent, step) ||
+        directory_open(&committed, parent, name, NULL) < 0)
+        return 0;
+    directory_each(&committed, sweep_part, &sweep, NULL);
+    directory_close(&committed);
+    return 0;
+}
+
 int ckpt_recover(const char *dir, struct error *err)
 {
     struct directory parent;
@@ -254,6 +336,8 @@ int ckpt_recover(const char *dir, struct error *err)
         if (!attempt_is_committed(&parent, attempts[i].step) &&
             commit(&parent, attempts[i].step, attempts[i].attempt, NULL) > 0)
             done++;
+    if (done >= 0)
+        directory_each(&parent, sweep_step, &parent, NULL);
     free(attempts);
     directory_close(&parent);
     return done;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_BOXES 4096 /* of a tensor: each pair of them is looked at */
+
 static int by_place(const void *left, const void *right)
 {
     const struct cover_piece *a = left, *b = right;
@@ -45,27 +47,132 @@ static void collect(struct cover *cover, const struct manifest *manifest)
     }
 }
 
+/* All pieces of one box, by where their runs begin. */
+struct group {
+    struct cover_piece **pieces;
+    size_t count;
+};
+
+static int compare_boxes(const struct ckpt_piece *a, const struct ckpt_piece *b)
+{
+    int order = memcmp(a->start, b->start, sizeof a->start);
+
+    return order ? order : memcmp(a->shape, b->shape, sizeof a->shape);
+}
+
+static int by_box(const void *left, const void *right)
+{
+    const struct cover_piece *a = *(struct cover_piece *const *)left, *b = *(struct cover_piece *const *)right;
+    int order = compare_boxes(a->piece, b->piece);
+
+    if (order)
+        return order;
+    if (a->piece->first != b->piece->first)
+        return a->piece->first < b->piece->first ? -1 : 1;
+    return (a->shard > b->shard) - (a->shard < b->shard);
+}
+
+static int check_pair(const struct ckpt_tensor *tensor, const struct cover_piece *a, const struct cover_piece *b,
+                      struct error *err)
+{
+    struct ckpt_piece common;
+
+    if (!piece_intersect(a->piece, b->piece, tensor->ndim, &common))
+        return 0;
+    return error_set(err, CODE_DATA, "tensor \"%s\": shards %d and %d both have %" PRIu64 " of its elements",
+                     tensor->name, a->shard < b->shard ? a->shard : b->shard, a->shard < b->shard ? b->shard : a->shard,
+                     common.count);
+}
+
+static bool boxes_meet(const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim)
+{
+    for (int d = 0; d < ndim; d++)
+        if (a->start[d] >= b->start[d] + b->shape[d] || b->start[d] >= a->start[d] + a->shape[d])
+            return false;
+    return true;
+}
+
+/* Within a group runs and extents have one order, so that a merge sees every pair whose extents meet. */
+static int check_groups(const struct ckpt_tensor *tensor, const struct group *a, const struct group *b,
+                        struct error *err)
+{
+    if (!boxes_meet(a->pieces[0]->piece, b->pieces[0]->piece, tensor->ndim))
+        return 0;
+    for (size_t i = 0, j = 0; i < a->count && j < b->count;) {
+        if (check_pair(tensor, a->pieces[i], b->pieces[j], err) < 0)
+            return -1;
+        if (a->pieces[i]->last < b->pieces[j]->last)
+            i++;
+        else
+            j++;
+    }
+    return 0;
+}
+
+/* Sorts the pieces by box; the groups must have disjoint runs. Returns how many there are, or -1. */
+static int make_groups(const struct ckpt_tensor *tensor, struct cover_piece **pieces, size_t count,
+                       struct group *groups, struct error *err)
+{
+    int ngroups = 0;
+
+    if (count)
+        qsort(pieces, count, sizeof *pieces, by_box);
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || compare_boxes(pieces[i - 1]->piece, pieces[i]->piece) != 0) {
+            if (ngroups == MOST_BOXES)
+                return error_set(err, CODE_DATA, "tensor \"%s\": more than %d different boxes", tensor->name,
+                                 MOST_BOXES);
+            groups[ngroups++] = (struct group){&pieces[i], 0};
+        } else if (check_pair(tensor, pieces[i - 1], pieces[i], err) < 0) {
+            return -1;
+        }
+        groups[ngroups - 1].count++;
+    }
+    return ngroups;
+}
+
+static int check_disjoint(struct cover *cover, size_t t, struct error *err)
+{
+    const struct ckpt_tensor *tensor = &cover->manifest->tensors[t];
+    size_t count = cover->start[t + 1] - cover->start[t];
+    struct cover_piece **pieces = calloc(count + 1, sizeof *pieces);
+    struct group *groups = calloc((count < MOST_BOXES ? count : MOST_BOXES) + 1, sizeof *groups);
+    int ngroups, result = -1;
+
+    if (!pieces || !groups) {
+        error_errno(err, CODE_IO, "an index of %zu pieces", count);
+        goto out;
+    }
+    for (size_t i = 0; i < count; i++)
+        pieces[i] = &cover->pieces[cover->start[t] + i];
+    ngroups = make_groups(tensor, pieces, count, groups, err);
+    if (ngroups < 0)
+        goto out;
+    for (int i = 0; i < ngroups; i++)
+        for (int j = i + 1; j < ngroups; j++)
+            if (check_groups(tensor, &groups[i], &groups[j], err) < 0)
+                goto out;
+    result = 0;
+out:
+    free(pieces);
+    free(groups);
+    return result;
+}
+
 /* That no piece of the tensor overlaps another, and that together they are as many elements as it has: so, all of them.
  */
 static int check_tensor(struct cover *cover, size_t t, struct error *err)
 {
     const struct ckpt_tensor *tensor = &cover->manifest->tensors[t];
     uint64_t elements = 0, whole = box_elements(tensor->shape, tensor->ndim);
-    struct ckpt_piece common;
 
     for (size_t i = cover->start[t]; i < cover->start[t + 1]; i++) {
         struct cover_piece *a = &cover->pieces[i];
 
         a->reach = i > cover->start[t] && a[-1].reach > a->last ? a[-1].reach : a->last;
-        for (size_t j = i + 1; j < cover->start[t + 1] && cover->pieces[j].first <= a->last; j++) {
-            const struct cover_piece *b = &cover->pieces[j];
-
-            if (piece_intersect(a->piece, b->piece, tensor->ndim, &common))
-                return error_set(err, CODE_DATA,
-                                 "tensor \"%s\": shards %d and %d both have %" PRIu64 " of its elements", tensor->name,
-                                 a->shard, b->shard, common.count);
-        }
     }
+    if (check_disjoint(cover, t, err) < 0)
+        return -1;
     for (size_t i = cover->start[t]; i < cover->start[t + 1]; i++)
         elements += cover->pieces[i].piece->count; /* cannot overflow: they are distinct elements of the tensor */
     if (elements != whole)

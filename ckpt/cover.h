@@ -20,7 +20,8 @@ struct cover {
     const struct manifest *manifest;
 };
 
-/* The manifest is borrowed. Fails with CODE_DATA when an element is missing or there twice. */
+/* The manifest is borrowed. Fails with CODE_DATA when an element is missing or there twice, or a tensor
+ * has pieces of more than 4096 different boxes. */
 int cover_create(struct cover *cover, const struct manifest *manifest, struct error *err);
 void cover_destroy(struct cover *cover);
 

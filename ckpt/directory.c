@@ -6,10 +6,15 @@
 #include "ckpt/layout.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define STALE_SECONDS (24 * 60 * 60)
 
 struct steps {
     uint64_t *steps;
@@ -74,17 +79,43 @@ void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step)
     snprintf(path, size, "%s/%s", dir, name);
 }
 
+/* What a save does, with a file of one byte. */
+static int try_save(const struct directory *parent, const char *from, const char *to, struct error *err)
+{
+    struct directory inside;
+    int result = -1;
+
+    if (mkdirat(parent->fd, from, 0777) < 0)
+        return file_write_failed(parent, from, 0, err);
+    if (directory_open(&inside, parent, from, err) < 0)
+        return -1;
+    if (file_write(&inside, "probe", "", 1, err) < 0 || directory_sync(&inside, err) < 0)
+        goto out;
+    if (renameat(parent->fd, from, parent->fd, to) < 0)
+        error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", parent->path, from, to);
+    else
+        result = directory_sync(parent, err);
+out:
+    if (unlinkat(inside.fd, "probe", 0) < 0 && result == 0)
+        result = error_errno(err, CODE_IO, "%s/%s/probe: cannot remove", parent->path, to);
+    directory_close(&inside);
+    return result;
+}
+
 int ckpt_probe(const char *dir, struct error *err)
 {
+    char from[LAYOUT_NAME_SIZE], to[LAYOUT_NAME_SIZE];
     struct directory directory;
-    char name[LAYOUT_NAME_SIZE];
     int result;
 
     if (directory_make_path(dir, err) < 0 || directory_open(&directory, NULL, dir, err) < 0)
         return -1;
-    file_temporary_name(name, sizeof name, "probe");
-    result = file_write(&directory, name, "", 0, err);
-    unlinkat(directory.fd, name, 0);
+    file_temporary_name(from, sizeof from, "probe");
+    file_temporary_name(to, sizeof to, "probe");
+    result = try_save(&directory, from, to, err);
+    unlinkat(directory.fd, from, AT_REMOVEDIR);
+    if (unlinkat(directory.fd, to, AT_REMOVEDIR) < 0 && result == 0)
+        result = error_errno(err, CODE_IO, "%s/%s: cannot remove", dir, to);
     directory_close(&directory);
     return result;
 }
@@ -132,6 +163,20 @@ static int trash_step(const struct directory *directory, uint64_t step, struct e
     return file_trash(directory, name, err);
 }
 
+/* What a process left that died in ckpt_probe, or while it wrote `latest`; a day later nobody is at it any more. */
+static int trash_stale(const char *name, void *arg)
+{
+    const struct directory *directory = arg;
+    size_t length = strlen(name);
+    struct stat info;
+
+    if ((strncmp(name, "probe.", 6) == 0 || strncmp(name, "latest.", 7) == 0) && length > 4 &&
+        strcmp(name + length - 4, ".tmp") == 0 && fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        info.st_mtime + STALE_SECONDS < time(NULL))
+        file_trash(directory, name, NULL);
+    return 0;
+}
+
 int ckpt_prune(const char *dir, int keep, struct error *err)
 {
     struct directory directory;
@@ -147,6 +192,7 @@ int ckpt_prune(const char *dir, int keep, struct error *err)
     }
     if (directory_open(&directory, NULL, dir, err) < 0)
         goto out;
+    directory_each(&directory, trash_stale, &directory, NULL); /* small: not worth failing for */
     for (size_t i = 0; i < count && (whole == 0 || keep > 0); i++) {
         if (keep > 0 && whole == keep) {
             if (trash_step(&directory, steps[i], err) < 0)

@@ -127,6 +127,9 @@ int file_write_failed(const struct directory *directory, const char *name, uint6
 
     if ((saved == ENOSPC || saved == EDQUOT) && fstatvfs(directory->fd, &fs) == 0) {
         errno = saved;
+        if (wanted == 0) /* it was no file's data that found no room */
+            return error_errno(err, CODE_IO, "%s/%s: cannot be made, %" PRIu64 " inodes and %" PRIu64 " bytes free",
+                               directory->path, name, (uint64_t)fs.f_favail, (uint64_t)fs.f_bavail * fs.f_frsize);
         return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free", directory->path, name,
                            wanted, (uint64_t)fs.f_bavail * fs.f_frsize);
     }

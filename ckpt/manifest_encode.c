@@ -178,7 +178,7 @@ char *manifest_encode(const struct manifest *manifest, size_t *bytes, struct err
     }
     json_decref(root);
     if (!text) {
-        error_set(err, CODE_INTERNAL, "cannot write the manifest's JSON: no memory, or a name that is not UTF-8");
+        error_set(err, CODE_IO, "cannot write the manifest's JSON: no memory, or a name that is not UTF-8");
         return NULL;
     }
     text[(*bytes)++] = '\n';

@@ -40,6 +40,12 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+static int removed(const char *path)
+{
+    printf("%s: removed meanwhile\n", path);
+    return CODE_OK;
+}
+
 static int verify_open(struct ckpt *ckpt, const struct options *options)
 {
     bool draw = !options->quiet && isatty(STDERR_FILENO);
@@ -51,6 +57,8 @@ static int verify_open(struct ckpt *ckpt, const struct options *options)
 
     if (draw && bar.last >= 0)
         fprintf(stderr, "\r%*s\r", BAR_WIDTH + 40, "");
+    if (result < 0 && options->all && tool_is_gone(ckpt_path(ckpt)))
+        return removed(ckpt_path(ckpt));
     if (result < 0)
         return error_report(&err);
     seconds = now() - start;
@@ -67,7 +75,7 @@ static int verify_all(const char *dir, const struct options *options)
     size_t count;
     int code = CODE_OK;
 
-    if (ckpt_list(dir, &steps, &count, &err) < 0)
+    if (tool_check_directory(dir, &err) < 0 || ckpt_list(dir, &steps, &count, &err) < 0)
         return error_report(&err);
     if (count == 0) {
         error_set(&err, CODE_DATA, "%s: no directory of checkpoints (no step-* in it)", dir);
@@ -80,7 +88,7 @@ static int verify_all(const char *dir, const struct options *options)
 
         ckpt_step_path(path, sizeof path, dir, steps[i]);
         ckpt = ckpt_open(path, &err);
-        one = ckpt ? verify_open(ckpt, options) : error_report(&err);
+        one = ckpt ? verify_open(ckpt, options) : tool_is_gone(path) ? removed(path) : error_report(&err);
         if (code == CODE_OK)
             code = one;
         ckpt_close(ckpt);

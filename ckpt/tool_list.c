@@ -3,12 +3,44 @@
 
 #include "ckpt/tool.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+int tool_check_directory(const char *path, struct error *err)
+{
+    struct stat info;
+
+    if (stat(path, &info) < 0)
+        return error_errno(err, errno == ENOENT || errno == ENOTDIR ? CODE_DATA : CODE_IO, "%s", path);
+    if (!S_ISDIR(info.st_mode))
+        return error_set(err, CODE_DATA, "%s: not a directory, so no checkpoint and no directory of them", path);
+    return 0;
+}
+
+bool tool_is_gone(const char *path)
+{
+    return access(path, F_OK) < 0 && errno == ENOENT;
+}
+
+json_t *tool_json_text(const char *text)
+{
+    json_t *json = json_string(text);
+    char *copy = json ? NULL : strdup(text);
+
+    for (char *at = copy; at && *at; at++)
+        if ((unsigned char)*at >= 0x80)
+            *at = '?';
+    if (copy)
+        json = json_string(copy);
+    free(copy);
+    return json;
+}
 
 void tool_format_bytes(char *text, size_t size, uint64_t bytes)
 {
@@ -44,8 +76,8 @@ json_t *tool_summary_json(const struct ckpt *ckpt)
     char seed[24];
 
     snprintf(seed, sizeof seed, "%" PRIu64, state->seed); /* a string: it may not fit a JSON reader's integers */
-    return json_pack("{s:s, s:I, s:I, s:s, s:I, s:f, s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:s, s:s, s:I}", "path",
-                     ckpt_path(ckpt), "step", (json_int_t)state->step, "consumed_samples",
+    return json_pack("{s:o, s:I, s:I, s:s, s:I, s:f, s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:s, s:s, s:I}", "path",
+                     tool_json_text(ckpt_path(ckpt)), "step", (json_int_t)state->step, "consumed_samples",
                      (json_int_t)state->consumed_samples, "seed", seed, "skipped_steps",
                      (json_int_t)state->skipped_steps, "loss_scale", state->loss_scale, "dp", state->dp, "tp",
                      state->tp, "pp", state->pp, "zero", state->zero, "shards", ckpt_shards(ckpt), "bytes",
@@ -56,10 +88,15 @@ json_t *tool_summary_json(const struct ckpt *ckpt)
 int tool_print_json(json_t *json)
 {
     int result = json_dumpf(json, stdout, JSON_INDENT(2));
+    struct error err;
 
     json_decref(json);
+    if (result < 0) {
+        error_set(&err, CODE_IO, "cannot print JSON: no memory, or nowhere to write");
+        return error_report(&err);
+    }
     putchar('\n');
-    return result < 0 ? CODE_INTERNAL : CODE_OK;
+    return CODE_OK;
 }
 
 static void print_row(uint64_t step, const struct ckpt *ckpt, const struct error *err)
@@ -67,6 +104,10 @@ static void print_row(uint64_t step, const struct ckpt *ckpt, const struct error
     char size[32], when[32], mesh[96];
     struct ckpt_origin origin;
 
+    if (!ckpt && !err) {
+        printf("%10" PRIu64 "  removed meanwhile\n", step);
+        return;
+    }
     if (!ckpt) {
         printf("%10" PRIu64 "  broken: %s\n", step, err->text);
         return;
@@ -84,16 +125,19 @@ static void list_one(const char *dir, uint64_t step, json_t *array)
     char path[4096];
     struct error err = {0};
     struct ckpt *ckpt;
+    bool gone;
 
     ckpt_step_path(path, sizeof path, dir, step);
     ckpt = ckpt_open(path, &err);
+    gone = !ckpt && tool_is_gone(path);
     if (!array)
-        print_row(step, ckpt, &err);
+        print_row(step, ckpt, gone ? NULL : &err);
     else if (ckpt)
         json_array_append_new(array, tool_summary_json(ckpt));
     else
         json_array_append_new(array,
-                              json_pack("{s:s, s:I, s:s}", "path", path, "step", (json_int_t)step, "broken", err.text));
+                              json_pack("{s:o, s:I, s:o}", "path", tool_json_text(path), "step", (json_int_t)step,
+                                        gone ? "removed" : "broken", gone ? json_true() : tool_json_text(err.text)));
     ckpt_close(ckpt);
 }
 
@@ -104,8 +148,7 @@ int tool_list(const char *dir, const struct options *options)
     struct error err;
     size_t count;
 
-    if (access(dir, F_OK) < 0) {
-        error_errno(&err, CODE_DATA, "%s", dir);
+    if (tool_check_directory(dir, &err) < 0) {
         json_decref(array);
         return error_report(&err);
     }

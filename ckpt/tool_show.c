@@ -17,7 +17,7 @@ struct ckpt *tool_open(const char *path, struct error *err)
 
     if (snprintf(inside, sizeof inside, "%s/manifest.json", path) < (int)sizeof inside && access(inside, F_OK) == 0)
         return ckpt_open(path, err);
-    if (ckpt_list(path, &steps, &count, err) < 0)
+    if (tool_check_directory(path, err) < 0 || ckpt_list(path, &steps, &count, err) < 0)
         return NULL;
     if (count == 0) {
         error_set(err, CODE_DATA,

@@ -249,6 +249,69 @@ static void whoever_survives_recovers(void **state)
     assert_int_equal(ckpt_recover("/nonexistent/directory", &err), 0);
 }
 
+static void shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void shell(const char *format, ...)
+{
+    char command[4096];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    assert_int_equal(system(command), 0);
+}
+
+/* What a loss of power can make of a commit: the parts' removal survives, and the rename before it does not. */
+static void a_lost_rename_is_made_again(void **state)
+{
+    char where[512], path[512], final[512], kept[512], shard[512], other[512];
+    struct error err;
+    size_t bytes;
+    char *data;
+    int shards = four->shards;
+
+    (void)state;
+    join(where, dir, "power");
+    join(kept, dir, "parts");
+    for (int s = 0; s < shards; s++) {
+        struct ckpt_save save = world_save(&world, four, s, where, 1, "5");
+
+        assert_int_equal(ckpt_write_shard(&save, &err), 0);
+    }
+    join(path, where, "step-00000001.5.partial");
+    join(final, where, "step-00000001");
+    shell("mkdir '%s' && cp '%s'/*.json '%s'", kept, path, kept);
+    assert_int_equal(ckpt_commit(where, 1, "5", &err), 1);
+    assert_int_equal(count_entries(final), shards + 1);
+    assert_int_equal(rename(final, path), 0);
+    assert_int_equal(ckpt_recover(where, &err), 1);
+    world_expect(&world, eight, where, 1);
+    topology_fill(eight, &world);
+    /* Not when a shard is short, or the manifest is another's. */
+    assert_int_equal(rename(final, path), 0);
+    data = slurp(join(shard, path, "shard-00000-of-00004.safetensors"), &bytes);
+    assert_int_equal(truncate(shard, (off_t)bytes - 1), 0);
+    assert_int_equal(ckpt_recover(where, &err), 0);
+    assert_int_equal(ckpt_commit(where, 1, "5", &err), -1);
+    assert_int_equal(err.code, CODE_DATA);
+    spew(shard, data, bytes);
+    free(data);
+    join(other, where, "step-00000001.6.partial");
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(ckpt_recover(where, &err), 0);
+    assert_int_equal(ckpt_commit(where, 1, "6", &err), -1);
+    assert_non_null(strstr(err.text, "is of step 1, attempt \"5\""));
+    assert_int_equal(rename(other, path), 0);
+    assert_int_equal(ckpt_commit(where, 1, "5", &err), 1);
+    /* The other way round: the rename survives and the removals do not. */
+    shell("cp '%s'/*.json '%s'", kept, final);
+    assert_int_equal(count_entries(final), 2 * shards + 1);
+    assert_int_equal(ckpt_recover(where, &err), 0);
+    assert_int_equal(count_entries(final), shards + 1);
+    world_expect(&world, eight, where, 1);
+    topology_fill(eight, &world);
+}
+
 static void what_is_given_up_takes_no_room(void **state)
 {
     char where[512], path[600];
@@ -363,6 +426,29 @@ static void pruning_keeps_the_last_whole_one(void **state)
     topology_fill(four, &world);
 }
 
+static void probing_leaves_nothing(void **state)
+{
+    char where[512];
+    struct error err;
+
+    (void)state;
+    join(where, dir, "probe/deep");
+    assert_int_equal(ckpt_probe(where, &err), 0);
+    assert_int_equal(count_entries(where), 0);
+    spew(join(where, dir, "probe/file"), "x", 1);
+    assert_int_equal(ckpt_probe(where, &err), -1);
+    /* What a process left that died in it goes after a day. */
+    world_write(&world, four, join(where, dir, "probe/deep"), 1, "1");
+    shell(
+        "cd '%s' && mkdir probe.00aa.tmp probe.00bb.tmp && touch probe.00aa.tmp/probe latest.00cc.tmp latest.00dd.tmp "
+        "other.tmp && touch -d '2 days ago' probe.00aa.tmp latest.00cc.tmp other.tmp",
+        where);
+    assert_int_equal(ckpt_prune(where, 0, &err), 0);
+    shell("cd '%s' && test ! -e probe.00aa.tmp && test ! -e latest.00cc.tmp && test -e probe.00bb.tmp && "
+          "test -e latest.00dd.tmp && test -e other.tmp && test -e step-00000001",
+          where);
+}
+
 /* A disk of 1 MiB of our own, where only we see it. False (with the reason printed) if we may not make one. */
 static bool mount_tiny(const char *where)
 {
@@ -444,8 +530,9 @@ int main(void)
         cmocka_unit_test(eight_processes_commit_at_once),   cmocka_unit_test(leftovers_do_not_poison),
         cmocka_unit_test(another_runs_step_is_not_ours),    cmocka_unit_test(one_attempt_writes_a_shard_once),
         cmocka_unit_test(parts_that_disagree_are_refused),  cmocka_unit_test(whoever_survives_recovers),
-        cmocka_unit_test(what_is_given_up_takes_no_room),   cmocka_unit_test(something_in_the_way_is_named),
-        cmocka_unit_test(pruning_keeps_the_last_whole_one), cmocka_unit_test(a_full_disk_is_said_and_survived),
+        cmocka_unit_test(what_is_given_up_takes_no_room),   cmocka_unit_test(a_lost_rename_is_made_again),
+        cmocka_unit_test(something_in_the_way_is_named),    cmocka_unit_test(pruning_keeps_the_last_whole_one),
+        cmocka_unit_test(a_full_disk_is_said_and_survived), cmocka_unit_test(probing_leaves_nothing),
     };
 
     return cmocka_run_group_tests(tests, make, unmake);

@@ -1,4 +1,5 @@
 /* The arithmetic of pieces, against the plainest way to do it: a mark on every element. */
+#include "ckpt/cover.h"
 #include "ckpt/interval.h"
 #include "ckpt/layout.h"
 #include "tests/unit/test_ckpt_world.h"
@@ -174,13 +175,51 @@ static void names_are_read_as_they_are_written(void **state)
     assert_false(layout_attempt_is_valid(NULL));
 }
 
+/* A column as wide as half the tensor, cut into rows: 20000 pieces of one box, and one of the other half. */
+static void many_pieces_are_checked(void **state)
+{
+    enum { ROWS = 20000 };
+    struct ckpt_tensor tensor = {.name = "t", .ndim = 2, .shape = {ROWS, 4}};
+    struct ckpt_piece *pieces = calloc(ROWS + 1, sizeof *pieces);
+    struct manifest_shard shard = {.pieces = pieces, .npieces = ROWS + 1};
+    struct manifest manifest = {.tensors = &tensor, .ntensors = 1, .shards = 1, .part = -1, .shard = &shard};
+    struct cover cover;
+    struct error err;
+
+    (void)state;
+    assert_non_null(pieces);
+    for (uint64_t i = 0; i < ROWS; i++)
+        pieces[i] = (struct ckpt_piece){.start = {0, 2}, .shape = {ROWS, 2}, .first = 2 * i, .count = 2};
+    pieces[ROWS] = (struct ckpt_piece){.shape = {ROWS, 2}, .count = 2 * ROWS};
+    assert_int_equal(cover_create(&cover, &manifest, &err), 0);
+    cover_destroy(&cover);
+    pieces[777].first++;
+    assert_int_equal(cover_create(&cover, &manifest, &err), -1);
+    assert_non_null(strstr(err.text, "both have 1 of its elements"));
+    pieces[777].first--;
+    pieces[ROWS].start[1] = 1; /* the halves overlap */
+    assert_int_equal(cover_create(&cover, &manifest, &err), -1);
+    assert_non_null(strstr(err.text, "both have "));
+    for (uint64_t i = 0; i < 4097; i++) /* a row each: as many boxes */
+        pieces[i] = (struct ckpt_piece){.start = {i, 0}, .shape = {1, 4}, .count = 4};
+    shard.npieces = 4097;
+    tensor.shape[0] = 4097;
+    assert_int_equal(cover_create(&cover, &manifest, &err), -1);
+    assert_int_equal(err.code, CODE_DATA);
+    assert_non_null(strstr(err.text, "more than 4096 different boxes"));
+    shard.npieces = 4096;
+    tensor.shape[0] = 4096;
+    assert_int_equal(cover_create(&cover, &manifest, &err), 0);
+    cover_destroy(&cover);
+    free(pieces);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(overlaps_are_those_of_marks),
-        cmocka_unit_test(extents_are_first_and_last_marks),
-        cmocka_unit_test(huge_shapes_are_refused),
-        cmocka_unit_test(names_are_read_as_they_are_written),
+        cmocka_unit_test(overlaps_are_those_of_marks), cmocka_unit_test(extents_are_first_and_last_marks),
+        cmocka_unit_test(huge_shapes_are_refused),     cmocka_unit_test(names_are_read_as_they_are_written),
+        cmocka_unit_test(many_pieces_are_checked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,6 +129,18 @@ static void list_and_show(void **state)
     assert_int_equal(json_array_size(json_object_get(json, "tensors")), world.ntensors);
     json_decref(json);
     assert_int_equal(run("muster list nowhere 2>&1"), 65);
+    says("nowhere: No such file or directory");
+    assert_int_equal(run("muster show nowhere 2>&1"), 65);
+    says("nowhere: No such file or directory");
+    assert_int_equal(run("touch file; muster list file 2>&1"), 65);
+    says("file: not a directory");
+    assert_int_equal(run("ln -s a \"$(printf 'caf\\351')\" && muster list --json \"$(printf 'caf\\351')\""), 0);
+    says("\"caf?/step-00000020\"");
+    /* A dangling link is listed, and gone when it is looked at. */
+    assert_int_equal(run("mkdir gone; ln -s nothing gone/step-00000003; muster list gone"), 0);
+    says("removed meanwhile");
+    assert_int_equal(run("muster verify --all gone"), 0);
+    says("gone/step-00000003: removed meanwhile");
     assert_int_equal(run("mkdir -p empty; muster show empty 2>&1"), 65);
     says("empty: no checkpoint");
     assert_int_equal(run("muster show a >/dev/full 2>&1"), 74);
