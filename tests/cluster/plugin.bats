@@ -132,6 +132,49 @@ rank 0 of 2 $PWD/good.cfg;rank 1 of 2 $PWD/good.cfg;" ]
     [ "$(sort <<<"$output" | tr '\n' ';')" = "0 $PWD/good.cfg;1 $PWD/good.cfg;" ]
 }
 
+# interactive OPTION...: salloc with a shell on the node, which runs the file shell.
+interactive() {
+    sed 's/^PlugStackConfig/LaunchParameters=use_interactive_step\n&/' "$SLURM_CONF" >slurm.conf
+    echo "InteractiveStepOptions=\"-n 1 --interactive --preserve-env sh $PWD/shell\"" >>slurm.conf
+    SLURM_CONF=$PWD/slurm.conf timeout -k 5 60 salloc -Q "$@" </dev/null
+}
+
+@test "salloc's interactive step only warns of a broken job file, and an srun in it ends with 78" {
+    cat >shell <<'SH'
+echo "step $SLURM_STEP_ID ${RANK-unset}"
+srun touch started
+echo "srun $?"
+SH
+    run interactive -N1 --muster=bad.cfg
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^muster: warning: bad.cfg:3: ' <<<"$output")" -eq 2 ] # salloc's, and the hidden srun's
+    [ "$(grep -c '^muster: bad.cfg:3: ' <<<"$output")" -eq 1 ]
+    grep -qx 'step 4294967290 unset' <<<"$output"
+    grep -qx 'srun 78' <<<"$output"
+    [ ! -e started ]
+}
+
+@test "a program's own --interactive makes no interactive step of its srun" {
+    run timeout 60 salloc -Q -N1 srun --muster=bad.cfg touch started --interactive
+    echo "$output"
+    [ "$status" -eq 78 ]
+    [ "${#lines[@]}" -eq 1 ]
+    # Refused before there is a step: the job goes on, and has all its CPUs.
+    run timeout 60 salloc -Q -N1 sh -c 'srun --muster=bad.cfg touch started --interactive
+        echo $?; timeout 20 srun echo next'
+    echo "$output"
+    [ "${#lines[@]}" -eq 3 ]
+    [ "${lines[1]} ${lines[2]}" = "78 next" ]
+    # This one is known by its step only; still nothing starts.
+    run timeout 60 salloc -Q -N1 srun --muster=bad.cfg --quiet touch started --interactive
+    echo "$output"
+    [ "$status" -eq 78 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [ ! -e started ]
+    eventually 20 all_idle
+}
+
 @test "with --export=NONE, which drops what srun found out, the ranks still have their variables" {
     run step --export=NONE --muster=good.cfg -N2 --ntasks-per-node=1 "$(command -v env)"
     echo "$output"
