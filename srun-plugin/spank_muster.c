@@ -210,6 +210,8 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
         slurm_spank_log("muster: warning: %s; MASTER_ADDR is the first node's name", err.text);
         return 0;
     }
+    if (layout_find_head(layout, &err) < 0)
+        slurm_spank_log("muster: warning: %s; MASTER_ADDR is its name", err.text);
     setenv("MUSTER_HEAD", layout->head, 1);
     if (wish.report)
         report_layout(layout, print_line);

@@ -201,6 +201,32 @@ SH
     done
 }
 
+@test "where slurmctld tells nobody of its nodes, MASTER_ADDR is the name of rank 0's node" {
+    [ "$(id -u)" -eq 0 ] || skip "only root has other users, to whom PrivateData applies"
+    # Not in bats' own directory, which an ordinary user cannot enter.
+    local dir
+    dir=$(mktemp -d /tmp/muster-plugin-test.XXXXXX)
+    chmod 755 "$dir"
+    cp "$PLUGIN" "$dir"
+    printf 'n2\nn1\n' >"$dir/hosts"
+    "$SANDBOX" start --dir "$dir/sandbox" --nodes 2 --plugin "$dir/spank_muster.so"
+    SLURM_CONF=$dir/sandbox/etc/slurm.conf
+    sed -i 's/^PlugStackConfig/PrivateData=nodes\n&/' "$SLURM_CONF"
+    scontrol reconfigure
+    cd "$dir"
+    SLURM_HOSTFILE=$dir/hosts run timeout 60 setpriv --reuid=65534 --regid=65534 --clear-groups \
+        srun --muster-report --distribution=arbitrary -N2 -n2 sh -c 'echo $RANK $MASTER_ADDR'
+    cd "$BATS_TEST_TMPDIR"
+    "$SANDBOX" stop --dir "$dir/sandbox" --purge
+    rm -r "$dir"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^muster: warning: ' <<<"$output")" -eq 1 ]
+    grep -q '^muster: warning: slurmctld does not tell the address of node n2: .*; MASTER_ADDR is its name$' <<<"$output"
+    grep -q '^muster: job .* 2 ranks on 2 nodes, rank 0 at n2$' <<<"$output" # the layout is not lost
+    [ "$(grep -E '^[01] ' <<<"$output" | sort | tr '\n' ';')" = "0 n2;1 n2;" ]
+}
+
 @test "the nodes are all idle after all this" {
     eventually 20 all_idle
 }
