@@ -1,5 +1,6 @@
 #include "srun-plugin/layout.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,27 +22,6 @@ int layout_first_name(const char *list, char *name, size_t size)
     if (hosts)
         slurm_hostlist_destroy(hosts);
     return first ? 0 : -1;
-}
-
-/*
- * The address in slurm.conf is the one that Slurm's own daemons use between nodes, so the ranks reach it too. A name
- * resolved here would not do: on many systems a host resolves its own name to 127.0.1.1.
- */
-static int find_head(struct layout *layout, const char *node, struct error *err)
-{
-    node_info_msg_t *answer = NULL;
-    char name[LAYOUT_NAME_SIZE];
-
-    snprintf(name, sizeof name, "%s", node);
-    if (slurm_load_node_single(&answer, name, SHOW_ALL) != 0 || answer->record_count < 1) {
-        slurm_free_node_info_msg(answer);
-        return error_set(err, CODE_INTERNAL, "slurmctld does not tell the address of node %s: %s", node,
-                         slurm_strerror(errno));
-    }
-    snprintf(layout->head, sizeof layout->head, "%s",
-             answer->node_array[0].node_addr ? answer->node_array[0].node_addr : node);
-    slurm_free_node_info_msg(answer);
-    return 0;
 }
 
 static int copy_nodes(struct layout *layout, const slurm_step_layout_t *answer, struct error *err)
@@ -96,8 +76,9 @@ struct layout *layout_create(uint32_t job_id, uint32_t step_id, struct error *er
     }
     layout->job_id = job_id;
     layout->step_id = step_id;
-    if (copy_nodes(layout, answer, err) < 0 || find_head(layout, node_of_rank_0(layout), err) < 0)
+    if (copy_nodes(layout, answer, err) < 0)
         goto fail;
+    snprintf(layout->head, sizeof layout->head, "%s", node_of_rank_0(layout));
     slurm_job_step_layout_free(answer);
     return layout;
 fail:
@@ -105,6 +86,29 @@ fail:
         slurm_job_step_layout_free(answer);
     layout_destroy(layout);
     return NULL;
+}
+
+/*
+ * The address in slurm.conf is the one that Slurm's own daemons use between nodes, so the ranks reach it too. A name
+ * resolved here would not do: on many systems a host resolves its own name to 127.0.1.1.
+ */
+int layout_find_head(struct layout *layout, struct error *err)
+{
+    node_info_msg_t *answer = NULL;
+    char name[LAYOUT_NAME_SIZE];
+    int failed, why;
+
+    snprintf(name, sizeof name, "%s", node_of_rank_0(layout));
+    failed = slurm_load_node_single(&answer, name, SHOW_ALL);
+    why = errno;
+    if (!failed && answer->record_count > 0 && answer->node_array[0].node_addr)
+        snprintf(layout->head, sizeof layout->head, "%s", answer->node_array[0].node_addr);
+    else if (failed)
+        error_set(err, CODE_INTERNAL, "slurmctld does not tell the address of node %s: %s", name, slurm_strerror(why));
+    else
+        failed = error_set(err, CODE_INTERNAL, "slurmctld knows no address of node %s", name);
+    slurm_free_node_info_msg(answer);
+    return failed ? -1 : 0;
 }
 
 void layout_destroy(struct layout *layout)

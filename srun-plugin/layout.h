@@ -1,7 +1,8 @@
 /*
  * layout.h - what slurmctld knows of a step: its nodes, the ranks on each, and where rank 0's node is reached.
  *
- * Two short RPCs. Ask once, in srun; a call in every task would be a call to slurmctld for every rank.
+ * A short RPC each for layout_create and layout_find_head. Ask once, in srun; a call in every task would be a call to
+ * slurmctld for every rank.
  */
 #ifndef MUSTER_SRUN_PLUGIN_LAYOUT_H
 #define MUSTER_SRUN_PLUGIN_LAYOUT_H
@@ -23,11 +24,18 @@ struct layout {
     uint32_t job_id, step_id, ranks;
     struct layout_node *nodes; /* in the step's order */
     size_t count;
-    char head[LAYOUT_NAME_SIZE]; /* rank 0's node, by the address that Slurm itself reaches it by (NodeAddr) */
+    char head[LAYOUT_NAME_SIZE]; /* where rank 0's node is reached: its name, until layout_find_head */
 };
 
 /* NULL and *err when slurmctld does not answer or does not know the step. */
 struct layout *layout_create(uint32_t job_id, uint32_t step_id, struct error *err);
+
+/*
+ * Makes head the address that Slurm itself reaches rank 0's node by (NodeAddr). -1 and *err when slurmctld does not
+ * tell it (PrivateData=nodes): head stays the node's name.
+ */
+int layout_find_head(struct layout *layout, struct error *err);
+
 void layout_destroy(struct layout *layout);
 
 /* The first name of a Slurm node list such as "n[3-5,9]"; -1 when it has none. */

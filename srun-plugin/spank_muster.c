@@ -1,7 +1,8 @@
 /*
  * spank_muster.c - the SPANK plugin: its two options and Slurm's callbacks. What it decides is in env.c.
  *
- *   srun      init_post_opt    checks the job file; a broken one ends srun with 78 before anything was launched
+ *   srun      init_post_opt    checks the job file; a broken one ends srun with 78 before anything was launched, but
+ *                              not the srun that salloc starts for an interactive step: its end would be the job's
  *             local_user_init  asks slurmctld for the layout; MUSTER_HEAD takes rank 0's address to slurmstepd
  *   slurmstepd  task_init      sets the variables of one rank, as the user, after Slurm bound it to its CPUs
  *   sbatch, salloc             pass the options on; warn of a broken job file
@@ -41,6 +42,9 @@ static struct {
     bool on, report;
     char file[PATH_MAX]; /* --muster=FILE, as given; "" for none */
 } wish;
+
+/* What is wrong with the job file of an srun that may be an interactive step's; "" where nothing is. */
+static struct error held_back;
 
 /* May come several times: from the environment of the batch job, from the command line, twice in slurmstepd. */
 static int on_option(int value, const char *argument, int remote)
@@ -105,6 +109,50 @@ static int pass_job_file_on(struct error *err)
     return 0;
 }
 
+/* True for "-n" and "--ntasks", whose value may be the next word; false for "-n1" and "--ntasks=1". */
+static bool may_take_a_value(const char *option)
+{
+    return option[1] == '-' ? !strchr(option, '=') : strlen(option) == 2;
+}
+
+/*
+ * With LaunchParameters=use_interactive_step, salloc's shell is that of a hidden `srun --interactive` in the job. No
+ * item tells it from others before the step exists, but its options do. `srun --muster PROGRAM --interactive` looks
+ * like it: local_user_init, which knows the step's id, decides. To leave every decision to it would not do: a step
+ * whose srun ends there holds its CPUs until the job ends.
+ */
+static bool may_be_interactive(void)
+{
+    FILE *file = getenv("SLURM_JOB_ID") ? fopen("/proc/self/cmdline", "r") : NULL;
+    char *word = NULL;
+    size_t size = 0;
+    bool found = false, value = true; /* the first word is srun's own name */
+
+    if (!file)
+        return false;
+    while (!found && getdelim(&word, &size, '\0', file) > 0 && (word[0] == '-' || value)) {
+        found = strcmp(word, "--interactive") == 0;
+        if (strcmp(word, "--") == 0)
+            break;
+        value = word[0] == '-' && may_take_a_value(word);
+    }
+    free(word);
+    fclose(file);
+    return found;
+}
+
+static void warn_of_job_file(const struct error *err)
+{
+    slurm_spank_log("muster: warning: %s; srun will refuse it like this", err->text);
+}
+
+/* SPANK has no way to choose srun's exit code. No task was launched as yet. */
+static void refuse_job_file(const struct error *err)
+{
+    slurm_spank_log("muster: %s", err->text);
+    exit((int)err->code);
+}
+
 int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 {
     spank_context_t context = spank_context();
@@ -123,14 +171,15 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
     if (context == S_CTX_ALLOCATOR) {
         /* The job may sit in the queue for days, and its file be mended meanwhile, or be in another directory. */
         if (check_job_file(&err) < 0)
-            slurm_spank_log("muster: warning: %s; srun will refuse it like this", err.text);
+            warn_of_job_file(&err);
         return 0;
     }
     if (check_job_file(&err) == 0 && pass_job_file_on(&err) == 0)
         return 0;
-    slurm_spank_log("muster: %s", err.text);
-    /* SPANK has no way to choose srun's exit code. Nothing is allocated or launched as yet. */
-    exit((int)err.code);
+    if (!may_be_interactive())
+        refuse_job_file(&err);
+    held_back = err;
+    return 0;
 }
 
 int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
@@ -145,14 +194,24 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
         return 0;
     if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS) {
+        if (held_back.text[0])
+            refuse_job_file(&held_back);
         slurm_spank_log("muster: warning: Slurm does not tell the step's id; MASTER_ADDR is the first node's name");
         return 0;
     }
+    if (held_back.text[0] && step_id < SLURM_MAX_NORMAL_STEP_ID)
+        refuse_job_file(&held_back);
+    if (held_back.text[0])
+        warn_of_job_file(&held_back);
+    if (step_id >= SLURM_MAX_NORMAL_STEP_ID)
+        return 0; /* it has no ranks */
     layout = layout_create(job_id, step_id, &err);
     if (!layout) {
         slurm_spank_log("muster: warning: %s; MASTER_ADDR is the first node's name", err.text);
         return 0;
     }
+    if (layout_find_head(layout, &err) < 0)
+        slurm_spank_log("muster: warning: %s; MASTER_ADDR is its name", err.text);
     setenv("MUSTER_HEAD", layout->head, 1);
     if (wish.report)
         report_layout(layout, print_line);

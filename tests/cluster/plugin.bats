@@ -132,6 +132,49 @@ rank 0 of 2 $PWD/good.cfg;rank 1 of 2 $PWD/good.cfg;" ]
     [ "$(sort <<<"$output" | tr '\n' ';')" = "0 $PWD/good.cfg;1 $PWD/good.cfg;" ]
 }
 
+# interactive OPTION...: salloc with a shell on the node, which runs the file shell.
+interactive() {
+    sed 's/^PlugStackConfig/LaunchParameters=use_interactive_step\n&/' "$SLURM_CONF" >slurm.conf
+    echo "InteractiveStepOptions=\"-n 1 --interactive --preserve-env sh $PWD/shell\"" >>slurm.conf
+    SLURM_CONF=$PWD/slurm.conf timeout -k 5 60 salloc -Q "$@" </dev/null
+}
+
+@test "salloc's interactive step only warns of a broken job file, and an srun in it ends with 78" {
+    cat >shell <<'SH'
+echo "step $SLURM_STEP_ID ${RANK-unset}"
+srun touch started
+echo "srun $?"
+SH
+    run interactive -N1 --muster=bad.cfg
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^muster: warning: bad.cfg:3: ' <<<"$output")" -eq 2 ] # salloc's, and the hidden srun's
+    [ "$(grep -c '^muster: bad.cfg:3: ' <<<"$output")" -eq 1 ]
+    grep -qx 'step 4294967290 unset' <<<"$output"
+    grep -qx 'srun 78' <<<"$output"
+    [ ! -e started ]
+}
+
+@test "a program's own --interactive makes no interactive step of its srun" {
+    run timeout 60 salloc -Q -N1 srun --muster=bad.cfg touch started --interactive
+    echo "$output"
+    [ "$status" -eq 78 ]
+    [ "${#lines[@]}" -eq 1 ]
+    # Refused before there is a step: the job goes on, and has all its CPUs.
+    run timeout 60 salloc -Q -N1 sh -c 'srun --muster=bad.cfg touch started --interactive
+        echo $?; timeout 20 srun echo next'
+    echo "$output"
+    [ "${#lines[@]}" -eq 3 ]
+    [ "${lines[1]} ${lines[2]}" = "78 next" ]
+    # This one is known by its step only; still nothing starts.
+    run timeout 60 salloc -Q -N1 srun --muster=bad.cfg --quiet touch started --interactive
+    echo "$output"
+    [ "$status" -eq 78 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [ ! -e started ]
+    eventually 20 all_idle
+}
+
 @test "with --export=NONE, which drops what srun found out, the ranks still have their variables" {
     run step --export=NONE --muster=good.cfg -N2 --ntasks-per-node=1 "$(command -v env)"
     echo "$output"
@@ -156,6 +199,32 @@ rank 0 of 2 $PWD/good.cfg;rank 1 of 2 $PWD/good.cfg;" ]
     for name in $(tr -d = <names); do
         [ "$(grep -cE "^  $name " <<<"$output")" -eq 1 ] || { echo "no line for $name"; return 1; }
     done
+}
+
+@test "where slurmctld tells nobody of its nodes, MASTER_ADDR is the name of rank 0's node" {
+    [ "$(id -u)" -eq 0 ] || skip "only root has other users, to whom PrivateData applies"
+    # Not in bats' own directory, which an ordinary user cannot enter.
+    local dir
+    dir=$(mktemp -d /tmp/muster-plugin-test.XXXXXX)
+    chmod 755 "$dir"
+    cp "$PLUGIN" "$dir"
+    printf 'n2\nn1\n' >"$dir/hosts"
+    "$SANDBOX" start --dir "$dir/sandbox" --nodes 2 --plugin "$dir/spank_muster.so"
+    SLURM_CONF=$dir/sandbox/etc/slurm.conf
+    sed -i 's/^PlugStackConfig/PrivateData=nodes\n&/' "$SLURM_CONF"
+    scontrol reconfigure
+    cd "$dir"
+    SLURM_HOSTFILE=$dir/hosts run timeout 60 setpriv --reuid=65534 --regid=65534 --clear-groups \
+        srun --muster-report --distribution=arbitrary -N2 -n2 sh -c 'echo $RANK $MASTER_ADDR'
+    cd "$BATS_TEST_TMPDIR"
+    "$SANDBOX" stop --dir "$dir/sandbox" --purge
+    rm -r "$dir"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^muster: warning: ' <<<"$output")" -eq 1 ]
+    grep -q '^muster: warning: slurmctld does not tell the address of node n2: .*; MASTER_ADDR is its name$' <<<"$output"
+    grep -q '^muster: job .* 2 ranks on 2 nodes, rank 0 at n2$' <<<"$output" # the layout is not lost
+    [ "$(grep -E '^[01] ' <<<"$output" | sort | tr '\n' ';')" = "0 n2;1 n2;" ]
 }
 
 @test "the nodes are all idle after all this" {
