@@ -23,10 +23,11 @@ struct task {
     uint32_t ranks, rank;             /* of the step */
     uint32_t local_ranks, local_rank; /* on this node */
     uint32_t cpus_per_task;           /* srun's, which is 1 when nobody gave it one; 0 if not known */
-    uint32_t node_cpus;               /* CPUs that the step has on this node */
-    uint32_t bound_cpus;              /* CPUs that this task may run on */
-    const char *head;                 /* where the other nodes reach rank 0's node; NULL if not known */
-    const char *job_file;             /* absolute path of the job file; NULL for none */
+    bool cpus_inherited;  /* SLURM_CPUS_PER_TASK is from around srun: sbatch's or salloc's wish, not srun's */
+    uint32_t node_cpus;   /* CPUs that the step has on this node */
+    uint32_t bound_cpus;  /* CPUs that this task may run on */
+    const char *head;     /* where the other nodes reach rank 0's node; NULL if not known */
+    const char *job_file; /* absolute path of the job file; NULL for none */
 };
 
 enum env_source { ENV_USER, ENV_MUSTER };

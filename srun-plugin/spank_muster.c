@@ -89,6 +89,32 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
+/* The SLURM_CPUS_PER_TASK around srun; "" for none. */
+static char outer_cpus[32];
+
+/*
+ * srun sets SLURM_CPUS_PER_TASK only where it was given --cpus-per-task, and else leaves that of sbatch there. It has
+ * read its inputs by now: with the variable gone, local_user_init sees whether srun set it.
+ */
+static void hide_outer_cpus(void)
+{
+    const char *value = getenv("SLURM_CPUS_PER_TASK");
+
+    if (!value || strlen(value) >= sizeof outer_cpus)
+        return;
+    snprintf(outer_cpus, sizeof outer_cpus, "%s", value);
+    unsetenv("SLURM_CPUS_PER_TASK");
+}
+
+static void show_outer_cpus(void)
+{
+    unsetenv("MUSTER_CPUS_INHERITED");
+    if (!outer_cpus[0] || getenv("SLURM_CPUS_PER_TASK"))
+        return;
+    setenv("SLURM_CPUS_PER_TASK", outer_cpus, 1);
+    setenv("MUSTER_CPUS_INHERITED", "1", 1);
+}
+
 static int check_job_file(struct error *err)
 {
     struct job job;
@@ -164,6 +190,8 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
     (void)argv;
     if (!wish.on || (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR))
         return 0;
+    if (context == S_CTX_LOCAL)
+        hide_outer_cpus();
     if (!wish.file[0] && outer)
         snprintf(wish.file, sizeof wish.file, "%s", outer);
     if (!wish.file[0])
@@ -192,6 +220,7 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
     (void)argv;
     if (!wish.on)
         return 0;
+    show_outer_cpus();
     if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS) {
         if (held_back.text[0])
@@ -268,7 +297,7 @@ static void set_variables(spank_t spank, const struct task *task)
 
 int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
 {
-    char head[PATH_MAX], job_file[PATH_MAX];
+    char head[PATH_MAX], job_file[PATH_MAX], inherited[8];
     uint16_t node_cpus = 0;
     struct task task;
 
@@ -291,6 +320,8 @@ int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
         .node_cpus = node_cpus,
         .bound_cpus = count_bound_cpus(),
     };
+    task.cpus_inherited = look_up("MUSTER_CPUS_INHERITED", inherited, sizeof inherited, spank);
+    spank_unsetenv(spank, "MUSTER_CPUS_INHERITED");
     find_strings(spank, &task, head, job_file, sizeof head);
     spank_unsetenv(spank, "MUSTER_HEAD"); /* has arrived; an srun inside this step finds its own */
     set_variables(spank, &task);

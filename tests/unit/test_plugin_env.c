@@ -148,15 +148,19 @@ static void threads_are_what_the_step_gives(void **state)
     static const struct {
         uint32_t cpus_per_task, node_cpus, local_ranks, bound;
         const char *asked, *threads;
+        bool inherited;
     } cases[] = {
-        {1, 32, 4, 32, NULL, "8"},                    /* nobody asked: the ranks share the node */
-        {1, 3, 4, 32, NULL, "1"},                     /* more ranks than CPUs */
-        {6, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "6"}, /* srun -c6 */
-        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "8"}, /* sbatch -c6, which srun does not inherit */
-        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=1", "1"}, /* srun -c1 means it */
-        {6, 32, 4, 2, "SLURM_CPUS_PER_TASK=6", "2"},  /* bound to less */
-        {0, 32, 4, 0, NULL, "8"},                     /* a Slurm that does not tell */
-        {1, 0, 0, 0, NULL, "1"},
+        {1, 32, 4, 32, NULL, "8", false},                    /* nobody asked: the ranks share the node */
+        {1, 3, 4, 32, NULL, "1", false},                     /* more ranks than CPUs */
+        {6, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "6", false}, /* srun -c6 */
+        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "8", false}, /* sbatch -c6, which srun does not inherit */
+        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=1", "1", false}, /* srun -c1 means it */
+        {6, 32, 4, 2, "SLURM_CPUS_PER_TASK=6", "2", false},  /* bound to less */
+        {0, 32, 4, 0, NULL, "8", false},                     /* a Slurm that does not tell */
+        {1, 0, 0, 0, NULL, "1", false},
+        {0, 32, 4, 0, "SLURM_CPUS_PER_TASK=1", "1", false}, /* that, and srun -c1 */
+        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=1", "8", true}, /* sbatch -c1 */
+        {6, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "6", true}, /* a Slurm whose srun inherits it */
     };
 
     (void)state;
@@ -168,6 +172,7 @@ static void threads_are_what_the_step_gives(void **state)
         t.node_cpus = cases[i].node_cpus;
         t.local_ranks = cases[i].local_ranks;
         t.bound_cpus = cases[i].bound;
+        t.cpus_inherited = cases[i].inherited;
         count = plan(&t, (const char *[]){cases[i].asked, NULL});
         expect(count, "OMP_NUM_THREADS", cases[i].threads, ENV_MUSTER);
     }
