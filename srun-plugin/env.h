@@ -34,12 +34,13 @@ enum env_source { ENV_USER, ENV_MUSTER };
 
 struct env_entry {
     const char *name;
-    char value[ENV_VALUE_SIZE];
+    char value[ENV_VALUE_SIZE]; /* of ENV_USER perhaps cut */
     enum env_source source;
     const char *why; /* where muster's value comes from, for the report */
 };
 
-/* Copies the value of a variable of the task's environment; false when it is not set, or does not fit. */
+/* Copies the value of a variable of the task's environment, cut where it does not fit; false only when it is not set.
+ */
 typedef bool env_lookup(const char *name, char *value, size_t size, void *arg);
 
 /*

@@ -250,9 +250,31 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
 
 /* ---- slurmstepd -------------------------------------------------------------------------------------------------- */
 
+/* A value that does not fit is cut, and is set all the same. */
 static bool look_up(const char *name, char *value, size_t size, void *arg)
 {
-    return spank_getenv((spank_t)arg, name, value, (int)size) == ESPANK_SUCCESS;
+    spank_err_t rc = spank_getenv((spank_t)arg, name, value, (int)size);
+
+    return rc == ESPANK_SUCCESS || rc == ESPANK_NOSPACE;
+}
+
+/* The whole of a value, however long, to be freed; NULL when it is not set. */
+static char *look_up_whole(spank_t spank, const char *name)
+{
+    spank_err_t rc = ESPANK_NOSPACE;
+    char *value = NULL;
+
+    for (int size = ENV_VALUE_SIZE; rc == ESPANK_NOSPACE && size < INT_MAX / 2; size *= 2) {
+        free(value);
+        value = malloc((size_t)size);
+        if (!value)
+            return NULL;
+        rc = spank_getenv(spank, name, value, size);
+    }
+    if (rc == ESPANK_SUCCESS)
+        return value;
+    free(value);
+    return NULL;
 }
 
 /* Items that this Slurm does not have stay 0. */
@@ -273,13 +295,21 @@ static uint32_t count_bound_cpus(void)
 /* What srun --export=NONE kept from coming here is worked out again, as well as this side can. size is PATH_MAX. */
 static void find_strings(spank_t spank, struct task *task, char *head, char *job_file, size_t size)
 {
-    char list[ENV_VALUE_SIZE];
+    char *outer_head = look_up_whole(spank, "MUSTER_HEAD");
+    char *nodes = look_up_whole(spank, "SLURM_STEP_NODELIST"); /* of a large step, longer than any fixed size */
+    char *outer_file = look_up_whole(spank, "MUSTER_JOB");
 
-    if (look_up("MUSTER_HEAD", head, size, spank) ||
-        (look_up("SLURM_STEP_NODELIST", list, sizeof list, spank) && layout_first_name(list, head, size) == 0))
+    if (outer_head && strlen(outer_head) < size)
+        task->head = strcpy(head, outer_head);
+    else if (nodes && layout_first_name(nodes, head, size) == 0)
         task->head = head;
-    if (look_up("MUSTER_JOB", job_file, size, spank) || (wish.file[0] && realpath(wish.file, job_file)))
+    if (outer_file && strlen(outer_file) < size)
+        task->job_file = strcpy(job_file, outer_file);
+    else if (!outer_file && wish.file[0] && realpath(wish.file, job_file))
         task->job_file = job_file;
+    free(outer_head);
+    free(nodes);
+    free(outer_file);
 }
 
 static void set_variables(spank_t spank, const struct task *task)

@@ -55,6 +55,14 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$(sort -u <<<"$output")" = "29500 7 me 9 2" ]
 }
 
+@test "what the user set stays, however long it is" {
+    local long
+    long=$(printf '%05000d' 0)
+    MASTER_ADDR=$long MUSTER_NODES=$long run step --muster -n1 sh -c 'echo ${#MASTER_ADDR} ${#MUSTER_NODES} $RANK'
+    echo "$output"
+    [ "$output" = "5000 5000 0" ]
+}
+
 @test "an srun inside a step gets its own variables, and still the user's" {
     MASTER_PORT=29500 run step --muster -N2 --ntasks-per-node=1 sh -c \
         'test $RANK = 1 ||

@@ -18,7 +18,7 @@ static bool look_up(const char *name, char *value, size_t size, void *arg)
 
     for (const char *const *word = arg; *word; word++)
         if (strncmp(*word, name, length) == 0 && (*word)[length] == '=')
-            return (size_t)snprintf(value, size, "%s", *word + length + 1) < size;
+            return snprintf(value, size, "%s", *word + length + 1) >= 0;
     return false;
 }
 
@@ -106,6 +106,18 @@ static void keeps_what_the_user_set(void **state)
     expect(count, "MASTER_PORT", "29500", ENV_USER);
     expect(count, "OMP_NUM_THREADS", "", ENV_USER);
     expect(count, "WORLD_SIZE", "8", ENV_MUSTER);
+}
+
+static void keeps_what_is_too_long_to_copy(void **state)
+{
+    static char address[2 * ENV_VALUE_SIZE];
+    size_t count;
+
+    (void)state;
+    memset(address, 'a', sizeof address - 1);
+    memcpy(address, "MASTER_ADDR=", strlen("MASTER_ADDR="));
+    count = plan(&task, (const char *[]){address, NULL});
+    assert_int_equal(entry(count, "MASTER_ADDR")->source, ENV_USER);
 }
 
 static void takes_back_what_an_outer_srun_set(void **state)
@@ -263,6 +275,7 @@ int main(void)
         cmocka_unit_test(sets_everything_in_an_empty_environment),
         cmocka_unit_test(leaves_out_what_is_not_known),
         cmocka_unit_test(keeps_what_the_user_set),
+        cmocka_unit_test(keeps_what_is_too_long_to_copy),
         cmocka_unit_test(takes_back_what_an_outer_srun_set),
         cmocka_unit_test(an_inner_plan_undoes_all_of_an_outer_one),
         cmocka_unit_test(threads_are_what_the_step_gives),
