@@ -49,7 +49,11 @@ typedef bool env_lookup(const char *name, char *value, size_t size, void *arg);
  */
 size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_entry *entries);
 
-/* A port that two concurrent steps do not share, outside the ephemeral range: 10000 .. 19999, from job and step id. */
+/*
+ * A port that concurrent steps seldom share, outside the ephemeral range: 10000 .. 19999, from job and step id. Two
+ * steps of one job do where their ids are 10000 apart; step s + 127 of a job and step s of the next one do; and jobs
+ * whose ids are 10000 apart do. It matters only where rank 0 of both is on the same node.
+ */
 unsigned env_master_port(uint32_t job_id, uint32_t step_id);
 
 #endif
