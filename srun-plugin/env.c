@@ -53,8 +53,9 @@ static void add(struct plan *plan, const char *name, const char *why, const char
 
 /*
  * srun has not inherited --cpus-per-task from sbatch since 22.05, though the batch script's SLURM_CPUS_PER_TASK is
- * still in the environment: only what the step itself says counts. Where nobody asked for anything, the ranks of a node
- * share the CPUs that the step has there.
+ * still in the environment: only what the step itself says counts, and a 1
+ * there, which is also what a step of nobody's wish says, only where SLURM_CPUS_PER_TASK is srun's own. Where nobody
+ * asked for anything, the ranks of a node share the CPUs that the step has there.
  */
 static void add_threads(struct plan *plan, const struct task *task)
 {
@@ -62,11 +63,11 @@ static void add_threads(struct plan *plan, const struct task *task)
     uint32_t threads = share ? share : 1;
     const char *why = "the step's CPUs on the node / its ranks there";
     char asked[32];
-    bool explicit = task->cpus_per_task > 1 ||
-                    (plan->lookup("SLURM_CPUS_PER_TASK", asked, sizeof asked, plan->arg) && strcmp(asked, "1") == 0);
+    bool asked_for_one = !task->cpus_inherited && plan->lookup("SLURM_CPUS_PER_TASK", asked, sizeof asked, plan->arg) &&
+                         strcmp(asked, "1") == 0;
 
-    if (explicit) {
-        threads = task->cpus_per_task;
+    if (task->cpus_per_task > 1 || asked_for_one) {
+        threads = task->cpus_per_task ? task->cpus_per_task : 1;
         why = "srun --cpus-per-task";
     }
     if (task->bound_cpus && task->bound_cpus < threads) {

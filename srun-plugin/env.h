@@ -23,22 +23,24 @@ struct task {
     uint32_t ranks, rank;             /* of the step */
     uint32_t local_ranks, local_rank; /* on this node */
     uint32_t cpus_per_task;           /* srun's, which is 1 when nobody gave it one; 0 if not known */
-    uint32_t node_cpus;               /* CPUs that the step has on this node */
-    uint32_t bound_cpus;              /* CPUs that this task may run on */
-    const char *head;                 /* where the other nodes reach rank 0's node; NULL if not known */
-    const char *job_file;             /* absolute path of the job file; NULL for none */
+    bool cpus_inherited;  /* SLURM_CPUS_PER_TASK is from around srun: sbatch's or salloc's wish, not srun's */
+    uint32_t node_cpus;   /* CPUs that the step has on this node */
+    uint32_t bound_cpus;  /* CPUs that this task may run on */
+    const char *head;     /* where the other nodes reach rank 0's node; NULL if not known */
+    const char *job_file; /* absolute path of the job file; NULL for none */
 };
 
 enum env_source { ENV_USER, ENV_MUSTER };
 
 struct env_entry {
     const char *name;
-    char value[ENV_VALUE_SIZE];
+    char value[ENV_VALUE_SIZE]; /* of ENV_USER perhaps cut */
     enum env_source source;
     const char *why; /* where muster's value comes from, for the report */
 };
 
-/* Copies the value of a variable of the task's environment; false when it is not set, or does not fit. */
+/* Copies the value of a variable of the task's environment, cut where it does not fit; false only when it is not set.
+ */
 typedef bool env_lookup(const char *name, char *value, size_t size, void *arg);
 
 /*
@@ -47,7 +49,11 @@ typedef bool env_lookup(const char *name, char *value, size_t size, void *arg);
  */
 size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_entry *entries);
 
-/* A port that two concurrent steps do not share, outside the ephemeral range: 10000 .. 19999, from job and step id. */
+/*
+ * A port that concurrent steps seldom share, outside the ephemeral range: 10000 .. 19999, from job and step id. Two
+ * steps of one job do where their ids are 10000 apart; step s + 127 of a job and step s of the next one do; and jobs
+ * whose ids are 10000 apart do. It matters only where rank 0 of both is on the same node.
+ */
 unsigned env_master_port(uint32_t job_id, uint32_t step_id);
 
 #endif

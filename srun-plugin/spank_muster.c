@@ -89,6 +89,32 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
+/* The SLURM_CPUS_PER_TASK around srun; "" for none. */
+static char outer_cpus[32];
+
+/*
+ * srun sets SLURM_CPUS_PER_TASK only where it was given --cpus-per-task, and else leaves that of sbatch there. It has
+ * read its inputs by now: with the variable gone, local_user_init sees whether srun set it.
+ */
+static void hide_outer_cpus(void)
+{
+    const char *value = getenv("SLURM_CPUS_PER_TASK");
+
+    if (!value || strlen(value) >= sizeof outer_cpus)
+        return;
+    snprintf(outer_cpus, sizeof outer_cpus, "%s", value);
+    unsetenv("SLURM_CPUS_PER_TASK");
+}
+
+static void show_outer_cpus(void)
+{
+    unsetenv("MUSTER_CPUS_INHERITED");
+    if (!outer_cpus[0] || getenv("SLURM_CPUS_PER_TASK"))
+        return;
+    setenv("SLURM_CPUS_PER_TASK", outer_cpus, 1);
+    setenv("MUSTER_CPUS_INHERITED", "1", 1);
+}
+
 static int check_job_file(struct error *err)
 {
     struct job job;
@@ -164,6 +190,8 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
     (void)argv;
     if (!wish.on || (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR))
         return 0;
+    if (context == S_CTX_LOCAL)
+        hide_outer_cpus();
     if (!wish.file[0] && outer)
         snprintf(wish.file, sizeof wish.file, "%s", outer);
     if (!wish.file[0])
@@ -192,6 +220,7 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
     (void)argv;
     if (!wish.on)
         return 0;
+    show_outer_cpus();
     if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS) {
         if (held_back.text[0])
@@ -221,9 +250,31 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
 
 /* ---- slurmstepd -------------------------------------------------------------------------------------------------- */
 
+/* A value that does not fit is cut, and is set all the same. */
 static bool look_up(const char *name, char *value, size_t size, void *arg)
 {
-    return spank_getenv((spank_t)arg, name, value, (int)size) == ESPANK_SUCCESS;
+    spank_err_t rc = spank_getenv((spank_t)arg, name, value, (int)size);
+
+    return rc == ESPANK_SUCCESS || rc == ESPANK_NOSPACE;
+}
+
+/* The whole of a value, however long, to be freed; NULL when it is not set. */
+static char *look_up_whole(spank_t spank, const char *name)
+{
+    spank_err_t rc = ESPANK_NOSPACE;
+    char *value = NULL;
+
+    for (int size = ENV_VALUE_SIZE; rc == ESPANK_NOSPACE && size < INT_MAX / 2; size *= 2) {
+        free(value);
+        value = malloc((size_t)size);
+        if (!value)
+            return NULL;
+        rc = spank_getenv(spank, name, value, size);
+    }
+    if (rc == ESPANK_SUCCESS)
+        return value;
+    free(value);
+    return NULL;
 }
 
 /* Items that this Slurm does not have stay 0. */
@@ -244,13 +295,21 @@ static uint32_t count_bound_cpus(void)
 /* What srun --export=NONE kept from coming here is worked out again, as well as this side can. size is PATH_MAX. */
 static void find_strings(spank_t spank, struct task *task, char *head, char *job_file, size_t size)
 {
-    char list[ENV_VALUE_SIZE];
+    char *outer_head = look_up_whole(spank, "MUSTER_HEAD");
+    char *nodes = look_up_whole(spank, "SLURM_STEP_NODELIST"); /* of a large step, longer than any fixed size */
+    char *outer_file = look_up_whole(spank, "MUSTER_JOB");
 
-    if (look_up("MUSTER_HEAD", head, size, spank) ||
-        (look_up("SLURM_STEP_NODELIST", list, sizeof list, spank) && layout_first_name(list, head, size) == 0))
+    if (outer_head && strlen(outer_head) < size)
+        task->head = strcpy(head, outer_head);
+    else if (nodes && layout_first_name(nodes, head, size) == 0)
         task->head = head;
-    if (look_up("MUSTER_JOB", job_file, size, spank) || (wish.file[0] && realpath(wish.file, job_file)))
+    if (outer_file && strlen(outer_file) < size)
+        task->job_file = strcpy(job_file, outer_file);
+    else if (!outer_file && wish.file[0] && realpath(wish.file, job_file))
         task->job_file = job_file;
+    free(outer_head);
+    free(nodes);
+    free(outer_file);
 }
 
 static void set_variables(spank_t spank, const struct task *task)
@@ -268,7 +327,7 @@ static void set_variables(spank_t spank, const struct task *task)
 
 int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
 {
-    char head[PATH_MAX], job_file[PATH_MAX];
+    char head[PATH_MAX], job_file[PATH_MAX], inherited[8];
     uint16_t node_cpus = 0;
     struct task task;
 
@@ -291,6 +350,8 @@ int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
         .node_cpus = node_cpus,
         .bound_cpus = count_bound_cpus(),
     };
+    task.cpus_inherited = look_up("MUSTER_CPUS_INHERITED", inherited, sizeof inherited, spank);
+    spank_unsetenv(spank, "MUSTER_CPUS_INHERITED");
     find_strings(spank, &task, head, job_file, sizeof head);
     spank_unsetenv(spank, "MUSTER_HEAD"); /* has arrived; an srun inside this step finds its own */
     set_variables(spank, &task);

@@ -55,6 +55,14 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$(sort -u <<<"$output")" = "29500 7 me 9 2" ]
 }
 
+@test "what the user set stays, however long it is" {
+    local long
+    long=$(printf '%05000d' 0)
+    MASTER_ADDR=$long MUSTER_NODES=$long run step --muster -n1 sh -c 'echo ${#MASTER_ADDR} ${#MUSTER_NODES} $RANK'
+    echo "$output"
+    [ "$output" = "5000 5000 0" ]
+}
+
 @test "an srun inside a step gets its own variables, and still the user's" {
     MASTER_PORT=29500 run step --muster -N2 --ntasks-per-node=1 sh -c \
         'test $RANK = 1 ||
@@ -72,6 +80,11 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$output" = 2 ]
     timeout 60 sbatch -W -N1 -c2 -o out --wrap 'srun --muster -n2 sh -c "echo \$OMP_NUM_THREADS"'
     [ "$(tr '\n' ' ' <out)" = "1 1 " ]
+    # A step of 1 CPU per task, whose rank has the node: what sbatch said is there, and is not srun's.
+    timeout 60 sbatch -W -N1 -c1 -o out --wrap 'for option in -n1 "-n1 -c1"; do
+        srun --muster $option sh -c "echo \$OMP_NUM_THREADS \$SLURM_CPUS_PER_TASK \${MUSTER_CPUS_INHERITED-gone}"; done'
+    cat out
+    [ "$(tr '\n' ';' <out)" = "2 1 gone;1 1 gone;" ]
 }
 
 @test "two steps of a job have different ports" {
@@ -222,7 +235,7 @@ SH
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c '^muster: warning: ' <<<"$output")" -eq 1 ]
-    grep -q '^muster: warning: slurmctld does not tell the address of node n2: .*; MASTER_ADDR is its name$' <<<"$output"
+    grep -q '^muster: warning: slurmctld does not tell the address of node n2: .*; MASTER_ADDR is its name' <<<"$output"
     grep -q '^muster: job .* 2 ranks on 2 nodes, rank 0 at n2$' <<<"$output" # the layout is not lost
     [ "$(grep -E '^[01] ' <<<"$output" | sort | tr '\n' ';')" = "0 n2;1 n2;" ]
 }

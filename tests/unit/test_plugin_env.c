@@ -18,7 +18,7 @@ static bool look_up(const char *name, char *value, size_t size, void *arg)
 
     for (const char *const *word = arg; *word; word++)
         if (strncmp(*word, name, length) == 0 && (*word)[length] == '=')
-            return (size_t)snprintf(value, size, "%s", *word + length + 1) < size;
+            return snprintf(value, size, "%s", *word + length + 1) >= 0;
     return false;
 }
 
@@ -108,6 +108,18 @@ static void keeps_what_the_user_set(void **state)
     expect(count, "WORLD_SIZE", "8", ENV_MUSTER);
 }
 
+static void keeps_what_is_too_long_to_copy(void **state)
+{
+    static char address[2 * ENV_VALUE_SIZE];
+    size_t count;
+
+    (void)state;
+    memset(address, 'a', sizeof address - 1);
+    memcpy(address, "MASTER_ADDR=", strlen("MASTER_ADDR="));
+    count = plan(&task, (const char *[]){address, NULL});
+    assert_int_equal(entry(count, "MASTER_ADDR")->source, ENV_USER);
+}
+
 static void takes_back_what_an_outer_srun_set(void **state)
 {
     /* The user has changed WORLD_SIZE since the outer step set it, and NODE_RANK, from 11. */
@@ -148,15 +160,19 @@ static void threads_are_what_the_step_gives(void **state)
     static const struct {
         uint32_t cpus_per_task, node_cpus, local_ranks, bound;
         const char *asked, *threads;
+        bool inherited;
     } cases[] = {
-        {1, 32, 4, 32, NULL, "8"},                    /* nobody asked: the ranks share the node */
-        {1, 3, 4, 32, NULL, "1"},                     /* more ranks than CPUs */
-        {6, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "6"}, /* srun -c6 */
-        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "8"}, /* sbatch -c6, which srun does not inherit */
-        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=1", "1"}, /* srun -c1 means it */
-        {6, 32, 4, 2, "SLURM_CPUS_PER_TASK=6", "2"},  /* bound to less */
-        {0, 32, 4, 0, NULL, "8"},                     /* a Slurm that does not tell */
-        {1, 0, 0, 0, NULL, "1"},
+        {1, 32, 4, 32, NULL, "8", false},                    /* nobody asked: the ranks share the node */
+        {1, 3, 4, 32, NULL, "1", false},                     /* more ranks than CPUs */
+        {6, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "6", false}, /* srun -c6 */
+        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "8", false}, /* sbatch -c6, which srun does not inherit */
+        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=1", "1", false}, /* srun -c1 means it */
+        {6, 32, 4, 2, "SLURM_CPUS_PER_TASK=6", "2", false},  /* bound to less */
+        {0, 32, 4, 0, NULL, "8", false},                     /* a Slurm that does not tell */
+        {1, 0, 0, 0, NULL, "1", false},
+        {0, 32, 4, 0, "SLURM_CPUS_PER_TASK=1", "1", false}, /* that, and srun -c1 */
+        {1, 32, 4, 32, "SLURM_CPUS_PER_TASK=1", "8", true}, /* sbatch -c1 */
+        {6, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "6", true}, /* a Slurm whose srun inherits it */
     };
 
     (void)state;
@@ -168,6 +184,7 @@ static void threads_are_what_the_step_gives(void **state)
         t.node_cpus = cases[i].node_cpus;
         t.local_ranks = cases[i].local_ranks;
         t.bound_cpus = cases[i].bound;
+        t.cpus_inherited = cases[i].inherited;
         count = plan(&t, (const char *[]){cases[i].asked, NULL});
         expect(count, "OMP_NUM_THREADS", cases[i].threads, ENV_MUSTER);
     }
@@ -181,7 +198,7 @@ static void counts_restarts(void **state)
     expect(count, "MUSTER_RESTART_COUNT", "2", ENV_MUSTER);
 }
 
-static void ports_of_concurrent_steps_differ(void **state)
+static void ports_of_concurrent_steps_mostly_differ(void **state)
 {
     (void)state;
     for (uint32_t step = 0; step < 127; step++)
@@ -193,6 +210,10 @@ static void ports_of_concurrent_steps_differ(void **state)
             assert_int_not_equal(port, env_master_port(job + 1, step));
         }
     assert_in_range(env_master_port(UINT32_MAX, UINT32_MAX), 10000, 19999);
+    /* What the manual says of those that do not. */
+    assert_int_equal(env_master_port(42, 130), env_master_port(43, 3));
+    assert_int_equal(env_master_port(42, 3), env_master_port(10042, 3));
+    assert_int_equal(env_master_port(42, 3), env_master_port(42, 10003));
 }
 
 static void writes_runs_of_ranks(void **state)
@@ -258,11 +279,12 @@ int main(void)
         cmocka_unit_test(sets_everything_in_an_empty_environment),
         cmocka_unit_test(leaves_out_what_is_not_known),
         cmocka_unit_test(keeps_what_the_user_set),
+        cmocka_unit_test(keeps_what_is_too_long_to_copy),
         cmocka_unit_test(takes_back_what_an_outer_srun_set),
         cmocka_unit_test(an_inner_plan_undoes_all_of_an_outer_one),
         cmocka_unit_test(threads_are_what_the_step_gives),
         cmocka_unit_test(counts_restarts),
-        cmocka_unit_test(ports_of_concurrent_steps_differ),
+        cmocka_unit_test(ports_of_concurrent_steps_mostly_differ),
         cmocka_unit_test(writes_runs_of_ranks),
         cmocka_unit_test(reports_the_layout),
         cmocka_unit_test(reports_every_variable_in_columns),
