@@ -322,7 +322,7 @@ static void what_is_given_up_takes_no_room(void **state)
     join(where, dir, "abandon");
     assert_int_equal(ckpt_abandon(where, 1, "1", &err), 0); /* no directory, so no attempt */
     for (int try = 1; try <= 3; try++) {
-        char attempt[8];
+        char attempt[16];
 
         snprintf(attempt, sizeof attempt, "%d", try);
         for (int s = 0; s < 3; s++) { /* rank 3's disk is full */
