@@ -81,7 +81,7 @@ static void test_overlap(void)
         send[r] = calloc((size_t)COUNT * (size_t)size, sizeof **send);
         recv[r] = calloc(COUNT, sizeof **recv);
         fill(send[r], (size_t)COUNT * (size_t)size, r);
-        requests[r] = comm_start_reduce_scatter(world, DTYPE_F32, recv[r], send[r], COUNT, &err);
+        requests[r] = comm_start_reduce_scatter(world, DTYPE_F32, recv[r], send[r], COUNT, COUNT, NULL, &err);
         CHECK(requests[r] != NULL);
     }
     for (int r = ROUNDS - 1; r >= 0; r--) {

@@ -95,9 +95,14 @@ const char *comm_describe(const struct comm *comm)
 }
 
 struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
-                                               size_t count, struct error *err)
+                                               size_t count, size_t stride, void *scratch, struct error *err)
 {
-    return comm->ops->start_reduce_scatter(comm, dtype, recv, send, count, err);
+    return comm->ops->start_reduce_scatter(comm, dtype, recv, send, count, stride, scratch, err);
+}
+
+size_t comm_scratch_bytes(const struct comm *comm, enum dtype dtype, size_t count)
+{
+    return comm->size > 1 ? (size_t)comm->size * count * dtype_size(dtype) : 0;
 }
 
 struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count,
@@ -132,7 +137,31 @@ static int wait_started(struct comm_request *request, struct error *err)
 int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
                         struct error *err)
 {
-    return wait_started(comm_start_reduce_scatter(comm, dtype, recv, send, count, err), err);
+    return wait_started(comm_start_reduce_scatter(comm, dtype, recv, send, count, count, NULL, err), err);
+}
+
+int comm_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch, struct error *err)
+{
+    size_t bytes = count * dtype_size(dtype);
+    char *all = scratch ? scratch : malloc((size_t)comm->size * bytes + 1);
+    const void **parts = malloc((size_t)comm->size * sizeof *parts);
+    int result = -1;
+
+    if (!all || !parts) {
+        error_set(err, CODE_IO, "out of memory summing %zu bytes of %d ranks", bytes, comm->size);
+        goto out;
+    }
+    for (int rank = 0; rank < comm->size; rank++)
+        parts[rank] = all + (size_t)rank * bytes;
+    memcpy(all + (size_t)comm->rank * bytes, buffer, bytes);
+    result = comm->size == 1 ? 0 : wait_started(comm->ops->start_all_gather(comm, all, bytes, err), err);
+    if (result == 0)
+        comm_tree_sum(dtype, buffer, parts, comm->size, count);
+out:
+    free(parts);
+    if (!scratch)
+        free(all);
+    return result;
 }
 
 int comm_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count, struct error *err)

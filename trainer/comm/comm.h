@@ -62,10 +62,16 @@ const char *comm_describe(const struct comm *comm); /* "MPICH 4.0.2" or "one pro
 
 /* ---- collectives ------------------------------------------------------------------------------------------------- */
 
-/* recv[count] = sum over ranks of their send[rank * count ... ]; send has size * count elements and is left as it is.
- * recv may be that part of send which is this rank's. */
+/*
+ * recv[count] = sum over ranks of their send[rank * stride ... + count); send is left as it is. recv may be that part
+ * of send which is this rank's. 16-bit types are summed in fp32 and rounded once. scratch has room for
+ * comm_scratch_bytes; NULL takes it from the heap for the time of the operation.
+ */
 struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
-                                               size_t count, struct error *err);
+                                               size_t count, size_t stride, void *scratch, struct error *err);
+
+/* What a reduce-scatter, or an all-reduce, of so many elements a rank wants for itself. */
+size_t comm_scratch_bytes(const struct comm *comm, enum dtype dtype, size_t count);
 
 /* Each rank's buffer[rank * count .. + count) is spread to all: buffer has size * count elements. */
 struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count,
@@ -80,6 +86,10 @@ int comm_wait(struct comm_request *request, struct error *err);
 
 int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
                         struct error *err);
+
+/* Every rank's buffer[count] becomes the sum of all, the same bits everywhere. Meant for small buffers: every rank gets
+ * every other's whole. scratch as above. */
+int comm_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch, struct error *err);
 int comm_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count, struct error *err);
 int comm_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err);
 int comm_barrier(struct comm *comm, struct error *err);

@@ -8,7 +8,7 @@ struct comm_ops {
     struct comm *(*split)(struct comm *, int color, int key, struct error *err);
     void (*destroy)(struct comm *);
     struct comm_request *(*start_reduce_scatter)(struct comm *, enum dtype, void *recv, const void *send, size_t count,
-                                                 struct error *err);
+                                                 size_t stride, void *scratch, struct error *err);
     struct comm_request *(*start_all_gather)(struct comm *, void *buffer, size_t bytes, struct error *err);
     struct comm_request *(*start_broadcast)(struct comm *, void *buffer, size_t bytes, int root, struct error *err);
     struct comm_request *(*start_send)(struct comm *, const void *buffer, size_t bytes, int peer, struct error *err);
@@ -35,9 +35,9 @@ extern struct comm_request comm_done;
 
 /*
  * out[i] = the tree sum over ranks of parts[rank][i]. With n ranks the tree's left half has the greatest power of two
- * below n. out may be one of the parts.
+ * below n. out may be one of the parts. 16-bit types are widened first, and the sum is rounded once.
  */
-void comm_tree_sum_f32(float *out, const float *const *parts, int ranks, size_t count);
+void comm_tree_sum(enum dtype dtype, void *out, const void *const *parts, int ranks, size_t count);
 double comm_tree_sum_f64(const double *values, int ranks, size_t stride);
 
 #endif

@@ -25,9 +25,11 @@ struct mpi_request {
     MPI_Request *pending;
     int npending;
     /* what a reduce-scatter does when all parts are in */
+    enum dtype dtype;
     void *recv;
     const void *own;
-    float *scratch; /* [size - 1][count], in rank order without this rank */
+    char *scratch; /* [size - 1][count], in rank order without this rank; NULL for other operations */
+    bool scratch_ours;
     size_t count;
 };
 
@@ -55,7 +57,8 @@ static struct mpi_request *request_create(struct comm *comm, int npending, struc
 
 static void request_free(struct mpi_request *request)
 {
-    free(request->scratch);
+    if (request->scratch_ours)
+        free(request->scratch);
     free(request->pending);
     free(request);
 }
@@ -91,41 +94,47 @@ static int post(struct mpi_request *request, bool sending, void *buffer, size_t 
     return code;
 }
 
-static struct comm_request *mpi_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
-                                               size_t count, struct error *err)
+/* Start with the next rank, so that not all send to rank 0 at once. */
+static int exchange_parts(struct mpi_request *request, const char *send, size_t bytes, size_t stride_bytes)
 {
-    size_t bytes = count * sizeof(float);
-    struct mpi_request *request;
+    const struct comm *comm = request->base.comm;
     int code = MPI_SUCCESS;
 
-    if (dtype != DTYPE_F32) {
-        error_set(err, CODE_INTERNAL, "comm: only fp32 sums are in this version");
-        return NULL;
+    for (int hop = 1; hop < comm->size && code == MPI_SUCCESS; hop++) {
+        int from = (comm->rank - hop + comm->size) % comm->size;
+        int slot = from < comm->rank ? from : from - 1;
+
+        code = post(request, false, request->scratch + (size_t)slot * bytes, bytes, from, TAG_REDUCE);
     }
-    request = request_create(comm, 2 * (comm->size - 1) * messages(bytes) + 1, err);
+    for (int hop = 1; hop < comm->size && code == MPI_SUCCESS; hop++) {
+        int to = (comm->rank + hop) % comm->size;
+
+        code = post(request, true, (char *)send + (size_t)to * stride_bytes, bytes, to, TAG_REDUCE);
+    }
+    return code;
+}
+
+static struct comm_request *mpi_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
+                                               size_t count, size_t stride, void *scratch, struct error *err)
+{
+    size_t bytes = count * dtype_size(dtype), stride_bytes = stride * dtype_size(dtype);
+    struct mpi_request *request = request_create(comm, 2 * (comm->size - 1) * messages(bytes) + 1, err);
+    int code;
+
     if (!request)
         return NULL;
+    request->dtype = dtype;
     request->recv = recv;
-    request->own = (const float *)send + (size_t)comm->rank * count;
+    request->own = (const char *)send + (size_t)comm->rank * stride_bytes;
     request->count = count;
-    request->scratch = malloc((size_t)(comm->size - 1) * bytes + 1);
+    request->scratch_ours = !scratch;
+    request->scratch = scratch ? scratch : malloc((size_t)(comm->size - 1) * bytes + 1);
     if (!request->scratch) {
         error_set(err, CODE_IO, "out of memory: %zu bytes for a reduce-scatter", (size_t)(comm->size - 1) * bytes);
         request_free(request);
         return NULL;
     }
-    /* Start with the next rank, so that not all send to rank 0 at once. */
-    for (int hop = 1; hop < comm->size && code == MPI_SUCCESS; hop++) {
-        int from = (comm->rank - hop + comm->size) % comm->size;
-        int slot = from < comm->rank ? from : from - 1;
-
-        code = post(request, false, request->scratch + (size_t)slot * count, bytes, from, TAG_REDUCE);
-    }
-    for (int hop = 1; hop < comm->size && code == MPI_SUCCESS; hop++) {
-        int to = (comm->rank + hop) % comm->size;
-
-        code = post(request, true, (float *)send + (size_t)to * count, bytes, to, TAG_REDUCE);
-    }
+    code = exchange_parts(request, send, bytes, stride_bytes);
     return code == MPI_SUCCESS ? &request->base : failed(request, "reduce-scatter", code, err);
 }
 
@@ -192,16 +201,17 @@ static struct comm_request *mpi_recv(struct comm *comm, void *buffer, size_t byt
 static int add_parts(const struct mpi_request *request, struct error *err)
 {
     const struct comm *comm = request->base.comm;
-    const float **parts = malloc((size_t)comm->size * sizeof *parts);
+    const void **parts = malloc((size_t)comm->size * sizeof *parts);
+    size_t bytes = request->count * dtype_size(request->dtype);
 
     if (!parts)
         return error_set(err, CODE_IO, "out of memory adding the parts of %d ranks", comm->size);
     for (int rank = 0; rank < comm->size; rank++) {
         int slot = rank < comm->rank ? rank : rank - 1;
 
-        parts[rank] = rank == comm->rank ? request->own : request->scratch + (size_t)slot * request->count;
+        parts[rank] = rank == comm->rank ? request->own : request->scratch + (size_t)slot * bytes;
     }
-    comm_tree_sum_f32(request->recv, parts, comm->size, request->count);
+    comm_tree_sum(request->dtype, request->recv, parts, comm->size, request->count);
     free(parts);
     return 0;
 }

@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "common/half.h"
 #include "trainer/comm/comm_impl.h"
 
 enum { BLOCK = 1024 }; /* elements summed at a time: a block of every partial sum stays in the first-level cache */
@@ -13,37 +14,63 @@ static int left_half(int ranks)
     return half;
 }
 
-static void block_sum(float *out, const float *const *parts, int ranks, size_t first, size_t count)
+static void widen(float *out, enum dtype dtype, const void *part, size_t first, size_t count)
+{
+    const uint16_t *halves = (const uint16_t *)part + first;
+
+    if (dtype == DTYPE_F32)
+        memmove(out, (const float *)part + first, count * sizeof *out);
+    else
+        for (size_t i = 0; i < count; i++)
+            out[i] = dtype == DTYPE_BF16 ? bf16_to_float(halves[i]) : f16_to_float(halves[i]);
+}
+
+static void narrow(uint16_t *out, enum dtype dtype, const float *sum, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = dtype == DTYPE_BF16 ? bf16_of_float(sum[i]) : f16_of_float(sum[i]);
+}
+
+static void block_sum(float *out, enum dtype dtype, const void *const *parts, int ranks, size_t first, size_t count)
 {
     float right[BLOCK];
     int half;
 
     if (ranks == 1) {
-        memmove(out, parts[0] + first, count * sizeof *out);
+        widen(out, dtype, parts[0], first, count);
         return;
     }
     half = left_half(ranks);
     /* The right half first: out may be one of the parts, so it must be written last. */
-    block_sum(right, parts + half, ranks - half, first, count);
-    if (half == 1) {
-        const float *left = parts[0] + first;
+    block_sum(right, dtype, parts + half, ranks - half, first, count);
+    if (half == 1 && dtype == DTYPE_F32) {
+        const float *left = (const float *)parts[0] + first;
 
         for (size_t i = 0; i < count; i++)
             out[i] = left[i] + right[i];
     } else {
         float left[BLOCK];
 
-        block_sum(left, parts, half, first, count);
+        block_sum(left, dtype, parts, half, first, count);
         for (size_t i = 0; i < count; i++)
             out[i] = left[i] + right[i];
     }
 }
 
-void comm_tree_sum_f32(float *out, const float *const *parts, int ranks, size_t count)
+void comm_tree_sum(enum dtype dtype, void *out, const void *const *parts, int ranks, size_t count)
 {
 #pragma omp parallel for schedule(static)
-    for (size_t first = 0; first < count; first += BLOCK)
-        block_sum(out + first, parts, ranks, first, count - first < BLOCK ? count - first : BLOCK);
+    for (size_t first = 0; first < count; first += BLOCK) {
+        size_t length = count - first < BLOCK ? count - first : BLOCK;
+        float sum[BLOCK];
+
+        if (dtype == DTYPE_F32) {
+            block_sum((float *)out + first, dtype, parts, ranks, first, length);
+        } else {
+            block_sum(sum, dtype, parts, ranks, first, length);
+            narrow((uint16_t *)out + first, dtype, sum, length);
+        }
+    }
 }
 
 double comm_tree_sum_f64(const double *values, int ranks, size_t stride)

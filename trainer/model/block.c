@@ -1,199 +1,202 @@
-#include "trainer/model/block.h"
+/* block.c - the forward pass, and what it needs; block_backward.c has the rest. */
+#include "trainer/model/block_impl.h"
 
-static const float *weight(const struct block *b, const float *param, int tensor)
+#include <stdio.h>
+
+struct block block_of(const struct context *c, const struct units *units, int layer)
 {
-    return param + b->unit->tensors[tensor].offset;
+    struct block b = {.c = c, .unit = &units->units[UNIT_BLOCK0 + layer], .layer = layer};
+    char name[64];
+
+    snprintf(name, sizeof name, "h.%d.attn.dropout", layer);
+    b.site_attention = philox_site(name);
+    snprintf(name, sizeof name, "h.%d.attn.c_proj.dropout", layer);
+    b.site_projection = philox_site(name);
+    snprintf(name, sizeof name, "h.%d.mlp.dropout", layer);
+    b.site_mlp = philox_site(name);
+    return b;
 }
 
-static float *weight_grad(const struct block *b, float *grad, int tensor)
+void block_activations_carve(struct block_activations *a, const struct context *c, enum recompute recompute,
+                             int max_samples, struct carver *kept, struct carver *shared)
 {
-    return grad + b->unit->tensors[tensor].offset;
+    size_t rows = (size_t)context_rows(c, max_samples), local = (size_t)context_local_rows(c, max_samples);
+    size_t d = (size_t)c->shape->hidden, split = d / (size_t)c->tp_size, element = dtype_size(c->dtype);
+    size_t heads = (size_t)(c->shape->heads / c->tp_size);
+    struct carver *all = recompute == RECOMPUTE_FULL ? shared : kept;
+    struct carver *attention = recompute == RECOMPUTE_NONE ? kept : shared;
+
+    a->y1 = carve(all, local * d * element);
+    a->mid = carve(all, local * d * element);
+    a->y2 = carve(all, local * d * element);
+    a->mean1 = carve(all, local * sizeof(float));
+    a->rstd1 = carve(all, local * sizeof(float));
+    a->mean2 = carve(all, local * sizeof(float));
+    a->rstd2 = carve(all, local * sizeof(float));
+    a->pre = carve(all, rows * 4 * split * element);
+    a->act = carve(all, rows * 4 * split * element);
+    a->qkv = carve(attention, rows * 3 * split * element);
+    a->att = carve(attention, rows * split * element);
+    a->lse = carve(attention, rows * heads * sizeof(float));
 }
 
-/* Hands out pieces of a buffer, each on its own cache line; with NULL it only counts. */
-static float *carve(float *buffer, size_t *used, size_t count)
+void block_scratch_carve(struct block_scratch *s, const struct context *c, int max_samples, struct carver *carver)
 {
-    float *at = buffer ? buffer + *used : NULL;
+    size_t rows = (size_t)context_rows(c, max_samples), local = (size_t)context_local_rows(c, max_samples);
+    size_t d = (size_t)c->shape->hidden, split = d / (size_t)c->tp_size, element = dtype_size(c->dtype);
 
-    *used += (count + UNIT_ALIGN - 1) / UNIT_ALIGN * UNIT_ALIGN;
-    return at;
+    s->wide = carve(carver, rows * 4 * split * element);
+    s->narrow = carve(carver, rows * split * element);
+    s->part = carve(carver, rows * d * element);
+    s->local = s->full_a = s->full_b = NULL;
+    if (c->tp_size > 1 || c->dropout > 0)
+        s->local = carve(carver, local * d * element);
+    if (c->tp_size > 1) {
+        s->full_a = carve(carver, rows * d * element);
+        s->full_b = carve(carver, rows * d * element);
+    }
 }
 
-static size_t place_activations(struct block_activations *a, const struct model_shape *m, int samples, float *buffer)
+static const void *weight(const struct block *b, const void *param, int tensor)
 {
-    size_t rows = (size_t)samples * (size_t)m->seq_length, d = (size_t)m->hidden, used = 0;
-
-    a->y1 = carve(buffer, &used, rows * d);
-    a->qkv = carve(buffer, &used, rows * 3 * d);
-    a->att = carve(buffer, &used, rows * d);
-    a->lse = carve(buffer, &used, rows * (size_t)m->heads);
-    a->mid = carve(buffer, &used, rows * d);
-    a->y2 = carve(buffer, &used, rows * d);
-    a->pre = carve(buffer, &used, rows * 4 * d);
-    a->act = carve(buffer, &used, rows * 4 * d);
-    a->mean1 = carve(buffer, &used, rows);
-    a->rstd1 = carve(buffer, &used, rows);
-    a->mean2 = carve(buffer, &used, rows);
-    a->rstd2 = carve(buffer, &used, rows);
-    return used;
+    return context_weight(b->c, b->unit, param, tensor);
 }
 
-static size_t place_scratch(struct block_scratch *s, const struct model_shape *m, int samples, float *buffer)
+struct attention block_attention(const struct block *b, const struct block_activations *a, const struct micro_batch *mb)
 {
-    size_t rows = (size_t)samples * (size_t)m->seq_length, d = (size_t)m->hidden, used = 0;
+    const struct context *c = b->c;
+    const struct model_shape *m = c->shape;
+    uint64_t square = (uint64_t)m->seq_length * (uint64_t)m->seq_length;
+    struct attention attention = {
+        .batch = mb->samples,
+        .seq = m->seq_length,
+        .heads = m->heads / c->tp_size,
+        .head_size = m->hidden / m->heads,
+        .causal = m->kind == MODEL_GPT,
+        .dtype = c->dtype,
+        .qkv = a->qkv,
+        .lengths = m->kind == MODEL_GPT ? NULL : mb->lengths,
+        .out = a->att,
+        .lse = a->lse,
+    };
 
-    s->d_wide = carve(buffer, &used, rows * 4 * d);
-    s->d_a = carve(buffer, &used, rows * d);
-    s->d_b = carve(buffer, &used, rows * d);
-    return used;
+    if (mb->training && c->attention_dropout > 0) {
+        attention.dropout_stride = (uint64_t)m->heads * square;
+        attention.dropout = (struct dropout){
+            .p = c->attention_dropout,
+            .stream = {.seed = c->seed, .site = b->site_attention},
+            .first = mb->first_sample * attention.dropout_stride +
+                     (uint64_t)c->tp->rank * (uint64_t)attention.heads * square,
+        };
+    }
+    return attention;
 }
 
-size_t block_activation_count(const struct model_shape *shape, int samples)
+/* ---- forward, in pieces that recomputing shares ---- */
+
+static void first_norm(const struct block *b, const void *param, const struct block_activations *a, int local)
 {
-    struct block_activations acts;
+    const struct context *c = b->c;
 
-    return place_activations(&acts, shape, samples, NULL);
-}
-
-size_t block_scratch_count(const struct model_shape *shape, int samples)
-{
-    struct block_scratch scratch;
-
-    return place_scratch(&scratch, shape, samples, NULL);
-}
-
-void block_activations_place(struct block_activations *acts, const struct model_shape *shape, int samples,
-                             float *buffer)
-{
-    place_activations(acts, shape, samples, buffer);
-}
-
-void block_scratch_place(struct block_scratch *scratch, const struct model_shape *shape, int samples, float *buffer)
-{
-    place_scratch(scratch, shape, samples, buffer);
-}
-
-/* y[rows, out] = x[rows, in] W[in, out] + bias, and gelu of it where aux is given */
-static void linear(const struct block *b, float *y, const float *x, const float *w, const float *bias, float *aux,
-                   int rows, int in, int out)
-{
-    b->k->matmul(b->dev, &(struct matmul){.m = rows,
-                                          .n = out,
-                                          .k = in,
-                                          .a = x,
-                                          .b = w,
-                                          .c = y,
-                                          .bias = bias,
-                                          .aux = aux,
-                                          .epilogue = aux ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS});
-}
-
-/* dx[rows, in] = dy[rows, out] W^T, times gelu'(aux) where aux is given; dW = x^T dy; dbias = column sums of dy */
-static void linear_backward(const struct block *b, float *dx, float *dw, float *dbias, const float *dy, const float *x,
-                            const float *w, float *aux, int rows, int in, int out)
-{
-    b->k->matmul(b->dev, &(struct matmul){.m = rows,
-                                          .n = in,
-                                          .k = out,
-                                          .transpose_b = true,
-                                          .a = dy,
-                                          .b = w,
-                                          .c = dx,
-                                          .aux = aux,
-                                          .epilogue = aux ? EPILOGUE_DGELU : EPILOGUE_NONE});
-    b->k->matmul(b->dev, &(struct matmul){.m = in, .n = out, .k = rows, .transpose_a = true, .a = x, .b = dy, .c = dw});
-    b->k->bias_backward(b->dev, DTYPE_F32, dbias, dy, rows, out);
-}
-
-void block_forward(const struct block *b, const float *param, const struct block_activations *a, int samples,
-                   float *out)
-{
-    const struct model_shape *m = b->shape;
-    int d = m->hidden, rows = samples * m->seq_length;
-
-    b->k->layernorm_forward(b->dev, &(struct layernorm){.rows = rows,
-                                                        .cols = d,
+    c->k->layernorm_forward(c->dev, &(struct layernorm){.rows = local,
+                                                        .cols = c->shape->hidden,
+                                                        .dtype = c->dtype,
                                                         .x = a->x,
                                                         .y = a->y1,
                                                         .mean = a->mean1,
                                                         .rstd = a->rstd1,
                                                         .gamma = weight(b, param, BLOCK_LN_1_WEIGHT),
                                                         .beta = weight(b, param, BLOCK_LN_1_BIAS)});
-    linear(b, a->qkv, a->y1, weight(b, param, BLOCK_ATTN_WEIGHT), weight(b, param, BLOCK_ATTN_BIAS), NULL, rows, d,
-           3 * d);
-    b->k->attention_forward(b->dev, &(struct attention){.batch = samples,
-                                                        .seq = m->seq_length,
-                                                        .heads = m->heads,
-                                                        .head_size = d / m->heads,
-                                                        .causal = true,
-                                                        .qkv = a->qkv,
-                                                        .out = a->att,
-                                                        .lse = a->lse});
-    /* out is free until the end: it holds the projection first */
-    linear(b, out, a->att, weight(b, param, BLOCK_ATTN_PROJ_WEIGHT), weight(b, param, BLOCK_ATTN_PROJ_BIAS), NULL, rows,
-           d, d);
-    b->k->layernorm_forward(b->dev, &(struct layernorm){.rows = rows,
-                                                        .cols = d,
+}
+
+static void attend(const struct block *b, const void *param, const struct block_activations *a,
+                   const struct block_scratch *s, const struct micro_batch *mb)
+{
+    const struct context *c = b->c;
+    int rows = context_rows(c, mb->samples), d = c->shape->hidden;
+    struct attention attention = block_attention(b, a, mb);
+    const void *y1;
+
+    tensor_gather(c->tp, a->y1, s->full_a, rows, d, b->unit->name);
+    y1 = tensor_gathered(c->tp, a->y1, s->full_a);
+    linear_forward(c, a->qkv, y1, weight(b, param, BLOCK_ATTN_WEIGHT), weight(b, param, BLOCK_ATTN_BIAS), NULL, rows, d,
+                   3 * d / c->tp_size);
+    c->k->attention_forward(c->dev, &attention);
+}
+
+/* part = in[rows, n] W, summed over the group: where this rank's rows of it are. */
+static const void *project(const struct block *b, const void *in, const void *w, const struct block_scratch *s,
+                           int rows, int n)
+{
+    const struct context *c = b->c;
+    int d = c->shape->hidden;
+
+    linear_forward(c, s->part, in, w, NULL, NULL, rows, n, d);
+    tensor_reduce(c->tp, s->local, s->part, rows, d, b->unit->name);
+    return tensor_reduced(c->tp, s->local, s->part);
+}
+
+static void second_norm(const struct block *b, const void *param, const struct block_activations *a,
+                        const struct micro_batch *mb, const void *projected)
+{
+    const struct context *c = b->c;
+
+    c->k->layernorm_forward(c->dev, &(struct layernorm){.rows = context_local_rows(c, mb->samples),
+                                                        .cols = c->shape->hidden,
+                                                        .dtype = c->dtype,
                                                         .x = a->x,
-                                                        .residual = out,
+                                                        .residual = projected,
+                                                        .bias = weight(b, param, BLOCK_ATTN_PROJ_BIAS),
+                                                        .dropout = context_dropout(c, mb, b->site_projection),
                                                         .sum = a->mid,
                                                         .y = a->y2,
                                                         .mean = a->mean2,
                                                         .rstd = a->rstd2,
                                                         .gamma = weight(b, param, BLOCK_LN_2_WEIGHT),
                                                         .beta = weight(b, param, BLOCK_LN_2_BIAS)});
-    linear(b, a->act, a->y2, weight(b, param, BLOCK_FC_WEIGHT), weight(b, param, BLOCK_FC_BIAS), a->pre, rows, d,
-           4 * d);
-    linear(b, out, a->act, weight(b, param, BLOCK_PROJ_WEIGHT), weight(b, param, BLOCK_PROJ_BIAS), NULL, rows, 4 * d,
-           d);
-    b->k->add(b->dev, DTYPE_F32, out, a->mid, (size_t)rows * (size_t)d);
 }
 
-void block_backward(const struct block *b, const float *param, float *grad, const struct block_activations *a,
-                    const struct block_scratch *s, int samples, float *dx)
+/* Everything from y1 to act. */
+static void inner(const struct block *b, const void *param, const struct block_activations *a,
+                  const struct block_scratch *s, const struct micro_batch *mb)
 {
-    const struct model_shape *m = b->shape;
-    int d = m->hidden, rows = samples * m->seq_length;
+    const struct context *c = b->c;
+    int rows = context_rows(c, mb->samples), d = c->shape->hidden, split = d / c->tp_size;
+    const void *y2;
 
-    linear_backward(b, s->d_wide, weight_grad(b, grad, BLOCK_PROJ_WEIGHT), weight_grad(b, grad, BLOCK_PROJ_BIAS), dx,
-                    a->act, weight(b, param, BLOCK_PROJ_WEIGHT), a->pre, rows, 4 * d, d);
-    linear_backward(b, s->d_a, weight_grad(b, grad, BLOCK_FC_WEIGHT), weight_grad(b, grad, BLOCK_FC_BIAS), s->d_wide,
-                    a->y2, weight(b, param, BLOCK_FC_WEIGHT), NULL, rows, d, 4 * d);
-    /* dx becomes the gradient of mid */
-    b->k->layernorm_backward(b->dev, &(struct layernorm_backward){.rows = rows,
-                                                                  .cols = d,
-                                                                  .dy = s->d_a,
-                                                                  .sum = a->mid,
-                                                                  .dresidual = dx,
-                                                                  .dx = dx,
-                                                                  .mean = a->mean2,
-                                                                  .rstd = a->rstd2,
-                                                                  .gamma = weight(b, param, BLOCK_LN_2_WEIGHT),
-                                                                  .dgamma = weight_grad(b, grad, BLOCK_LN_2_WEIGHT),
-                                                                  .dbeta = weight_grad(b, grad, BLOCK_LN_2_BIAS)});
-    linear_backward(b, s->d_b, weight_grad(b, grad, BLOCK_ATTN_PROJ_WEIGHT), weight_grad(b, grad, BLOCK_ATTN_PROJ_BIAS),
-                    dx, a->att, weight(b, param, BLOCK_ATTN_PROJ_WEIGHT), NULL, rows, d, d);
-    b->k->attention_backward(b->dev, &(struct attention_backward){.batch = samples,
-                                                                  .seq = m->seq_length,
-                                                                  .heads = m->heads,
-                                                                  .head_size = d / m->heads,
-                                                                  .causal = true,
-                                                                  .qkv = a->qkv,
-                                                                  .out = a->att,
-                                                                  .dout = s->d_b,
-                                                                  .lse = a->lse,
-                                                                  .dqkv = s->d_wide});
-    linear_backward(b, s->d_a, weight_grad(b, grad, BLOCK_ATTN_WEIGHT), weight_grad(b, grad, BLOCK_ATTN_BIAS),
-                    s->d_wide, a->y1, weight(b, param, BLOCK_ATTN_WEIGHT), NULL, rows, d, 3 * d);
-    b->k->layernorm_backward(b->dev, &(struct layernorm_backward){.rows = rows,
-                                                                  .cols = d,
-                                                                  .dy = s->d_a,
-                                                                  .sum = a->x,
-                                                                  .dresidual = dx,
-                                                                  .dx = dx,
-                                                                  .mean = a->mean1,
-                                                                  .rstd = a->rstd1,
-                                                                  .gamma = weight(b, param, BLOCK_LN_1_WEIGHT),
-                                                                  .dgamma = weight_grad(b, grad, BLOCK_LN_1_WEIGHT),
-                                                                  .dbeta = weight_grad(b, grad, BLOCK_LN_1_BIAS)});
+    first_norm(b, param, a, context_local_rows(c, mb->samples));
+    attend(b, param, a, s, mb);
+    second_norm(b, param, a, mb, project(b, a->att, weight(b, param, BLOCK_ATTN_PROJ_WEIGHT), s, rows, split));
+    tensor_gather(c->tp, a->y2, s->full_a, rows, d, b->unit->name);
+    y2 = tensor_gathered(c->tp, a->y2, s->full_a);
+    linear_forward(c, a->act, y2, weight(b, param, BLOCK_FC_WEIGHT), weight(b, param, BLOCK_FC_BIAS), a->pre, rows, d,
+                   4 * split);
+}
+
+void block_forward(const struct block *b, const void *param, const struct block_activations *a,
+                   const struct block_scratch *s, const struct micro_batch *mb, void *out)
+{
+    const struct context *c = b->c;
+    int rows = context_rows(c, mb->samples), split = c->shape->hidden / c->tp_size;
+    const void *projected;
+
+    inner(b, param, a, s, mb);
+    projected = project(b, a->act, weight(b, param, BLOCK_PROJ_WEIGHT), s, rows, 4 * split);
+    c->k->residual(c->dev, &(struct residual){.rows = context_local_rows(c, mb->samples),
+                                              .cols = c->shape->hidden,
+                                              .dtype = c->dtype,
+                                              .x = a->mid,
+                                              .residual = projected,
+                                              .bias = weight(b, param, BLOCK_PROJ_BIAS),
+                                              .dropout = context_dropout(c, mb, b->site_mlp),
+                                              .sum = out});
+}
+
+void block_recompute(const struct block *b, enum recompute recompute, const void *param,
+                     const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb)
+{
+    if (recompute == RECOMPUTE_FULL)
+        inner(b, param, a, s, mb);
+    else if (recompute == RECOMPUTE_SELECTIVE)
+        attend(b, param, a, s, mb);
 }

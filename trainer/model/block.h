@@ -1,63 +1,70 @@
 /*
- * block.h - one transformer block of GPT-2, forward and backward, written once in terms of kernels.h.
+ * block.h - one transformer block of GPT-2 (pre-norm), forward and backward, written once in terms of kernels.h and the
+ * tp group. BERT's is the same without the causal mask and with padding.
  *
- *     y1  = layernorm(x; ln_1)
- *     qkv = y1 Wqkv + b            att = attention(qkv)        proj = att Wo + b
- *     mid = x + proj               y2  = layernorm(mid; ln_2)
- *     pre = y2 Wfc + b             act = gelu(pre)
- *     out = mid + act Wproj + b
+ *     y1  = layernorm(x; ln_1)               gather y1 (all rows)
+ *     qkv = y1 Wqkv + b                      att = attention(qkv)
+ *     mid = x + dropout(reduce(att Wo) + b)
+ *     y2  = layernorm(mid; ln_2)             gather y2
+ *     pre = y2 Wfc + b                       act = gelu(pre)
+ *     out = mid + dropout(reduce(act Wproj) + b)
  *
- * Weights are [in, out], as in Hugging Face's GPT-2. R = rows = samples * seq_length.
+ * Weights are [in, out], as in Hugging Face's GPT-2. n/tp of heads and of the 4d hidden units are this rank's.
  */
 #ifndef MUSTER_TRAINER_MODEL_BLOCK_H
 #define MUSTER_TRAINER_MODEL_BLOCK_H
 
-#include "common/job.h"
-#include "kernels/kernels.h"
-#include "trainer/model/units.h"
+#include "trainer/model/context.h"
 
-/* What the backward pass needs of a block's forward pass in one micro-batch. Buffers for the largest micro-batch. */
+/* What the backward pass needs of a block's forward pass in one micro-batch. Rl = local rows, a' = heads / tp. */
 struct block_activations {
-    float *x;         /* [R, d], the block's input; owned by whoever made it: the block before, or the embedding */
-    float *y1;        /* [R, d] */
-    float *qkv;       /* [R, 3d] */
-    float *att;       /* [R, d] */
-    float *lse;       /* [samples, heads, s] */
-    float *mid;       /* [R, d] */
-    float *y2;        /* [R, d] */
-    float *pre, *act; /* [R, 4d] */
-    float *mean1, *rstd1, *mean2, *rstd2; /* [R] */
+    void *x;                              /* [Rl, d], the block's input; owned by whoever made it */
+    void *y1, *mid, *y2;                  /* [Rl, d] */
+    float *mean1, *rstd1, *mean2, *rstd2; /* [Rl] */
+    void *qkv;                            /* [R, 3d/tp] */
+    void *att;                            /* [R, d/tp] */
+    float *lse;                           /* [samples, a', s] */
+    void *pre, *act;                      /* [R, 4d/tp] */
 };
 
 /* Buffers that one block needs at a time and any block may use after it. */
 struct block_scratch {
-    float *d_wide; /* [R, 4d]: gradient of pre, then of qkv */
-    float *d_a;    /* [R, d] */
-    float *d_b;    /* [R, d] */
+    void *wide;   /* [R, 4d/tp]: gradient of pre, then of qkv */
+    void *narrow; /* [R, d/tp]: gradient of att */
+    void *part;   /* [R, d]: partial sums before reduce */
+    void *local;  /* [Rl, d]: after it; and gradients behind a dropout */
+    void *full_a; /* [R, d], tp > 1: gathered gradients */
+    void *full_b; /* [R, d], tp > 1: gathered y1 or y2 */
 };
 
 struct block {
-    struct device *dev;
-    const struct kernels *k;
-    const struct model_shape *shape;
+    const struct context *c;
     const struct unit *unit; /* where each tensor lies in param and grad */
+    int layer;
+    uint32_t site_attention, site_projection, site_mlp; /* of dropout */
 };
 
-/* Elements that `samples` samples need in block_activations (x not included) and in block_scratch. */
-size_t block_activation_count(const struct model_shape *shape, int samples);
-size_t block_scratch_count(const struct model_shape *shape, int samples);
+struct block block_of(const struct context *c, const struct units *units, int layer);
 
-/* Cut one buffer of that many elements into the fields above. */
-void block_activations_place(struct block_activations *acts, const struct model_shape *shape, int samples,
-                             float *buffer);
-void block_scratch_place(struct block_scratch *scratch, const struct model_shape *shape, int samples, float *buffer);
+/*
+ * Cuts the activations of one block from two buffers: what must live from the forward to the backward pass, and what is
+ * recomputed (context's recompute; `recomputed` is the block's own choice of it), which all blocks of a stage share.
+ * max_samples: the largest micro-batch.
+ */
+void block_activations_carve(struct block_activations *a, const struct context *c, enum recompute recompute,
+                             int max_samples, struct carver *kept, struct carver *shared);
+void block_scratch_carve(struct block_scratch *s, const struct context *c, int max_samples, struct carver *carver);
 
-/* out [R, d] is the next block's x. */
-void block_forward(const struct block *block, const float *param, const struct block_activations *acts, int samples,
-                   float *out);
+/* out [Rl, d] is the next block's x. */
+void block_forward(const struct block *b, const void *param, const struct block_activations *a,
+                   const struct block_scratch *s, const struct micro_batch *mb, void *out);
+
+/* Before block_backward: makes again what `recompute` did not keep. */
+void block_recompute(const struct block *b, enum recompute recompute, const void *param,
+                     const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb);
 
 /* dx: gradient of out on entry, of x on return, in place. grad: the unit's flat buffer, overwritten. */
-void block_backward(const struct block *block, const float *param, float *grad, const struct block_activations *acts,
-                    const struct block_scratch *scratch, int samples, float *dx);
+void block_backward(const struct block *b, const void *param, float *grad, const struct block_activations *a,
+                    const struct block_scratch *s, const struct micro_batch *mb, void *dx);
 
 #endif

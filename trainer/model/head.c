@@ -1,175 +1,141 @@
 #include "trainer/model/head.h"
 
-#include <string.h>
-
-static int rows_of(const struct head *h, int samples)
+static bool is_bert(const struct head *h)
 {
-    return samples * h->shape->seq_length;
+    return h->c->shape->kind == MODEL_BERT;
 }
 
-int head_create(struct head *h, struct device *dev, const struct model_shape *shape, const struct units *units,
-                int samples, struct error *err)
+void head_carve(struct head *h, const struct context *c, const struct units *units, int max_samples,
+                struct carver *carver)
 {
-    size_t rows = (size_t)samples * (size_t)shape->seq_length;
-    size_t chunk = rows < HEAD_CHUNK ? rows : HEAD_CHUNK;
-    float *stats;
+    size_t local = (size_t)context_local_rows(c, max_samples);
+    size_t bytes = local * (size_t)c->shape->hidden * dtype_size(c->dtype);
 
-    *h = (struct head){
-        .dev = dev,
-        .k = device_kernels(dev),
-        .shape = shape,
-        .unit = &units->units[units->nunits - 1],
-        .embedding = &units->units[UNIT_EMBEDDING],
-    };
-    h->y = device_alloc(dev, MEMORY_DEVICE, rows * (size_t)shape->hidden * sizeof(float), err);
-    h->logits =
-        h->y ? device_alloc(dev, MEMORY_DEVICE, chunk * (size_t)units_padded_vocab(shape) * sizeof(float), err) : NULL;
-    stats = h->logits ? device_alloc(dev, MEMORY_DEVICE, 6 * rows * sizeof(float), err) : NULL;
-    if (!stats) {
-        head_destroy(h);
-        return error_prefix(err, "head");
-    }
-    h->mean = stats;
-    h->rstd = stats + rows;
-    h->max = stats + 2 * rows;
-    h->sum = stats + 3 * rows;
-    h->target = stats + 4 * rows;
-    h->loss = stats + 5 * rows;
-    return 0;
-}
-
-void head_destroy(struct head *h)
-{
-    if (!h->dev)
+    *h = (struct head){.c = c, .unit = &units->units[units_head(units)]};
+    vocabulary_carve(&h->vocabulary, c, units, max_samples, carver);
+    h->h = carve(carver, bytes);
+    h->mean = carve(carver, local * sizeof(float));
+    h->rstd = carve(carver, local * sizeof(float));
+    if (!is_bert(h))
         return;
-    device_free(h->dev, MEMORY_DEVICE, h->y);
-    device_free(h->dev, MEMORY_DEVICE, h->logits);
-    device_free(h->dev, MEMORY_DEVICE, h->mean); /* the other statistics lie behind it */
-    *h = (struct head){0};
+    head_order_carve(&h->order, c, h->unit, max_samples, carver);
+    h->pre = carve(carver, bytes);
+    h->act = carve(carver, bytes);
+    h->y = carve(carver, bytes);
+    h->dact = carve(carver, bytes);
+    h->mlm_mean = carve(carver, local * sizeof(float));
+    h->mlm_rstd = carve(carver, local * sizeof(float));
 }
 
-static void final_norm(struct head *h, const float *param, const float *x, int samples)
+static const void *weight(const struct head *h, const void *param, int tensor)
 {
-    h->k->layernorm_forward(h->dev, &(struct layernorm){.rows = rows_of(h, samples),
-                                                        .cols = h->shape->hidden,
+    return context_weight(h->c, h->unit, param, tensor);
+}
+
+static float *gradient(const struct head *h, float *grad, int tensor)
+{
+    return context_gradient(h->unit, grad, tensor);
+}
+
+static void norm(const struct head *h, const void *param, int weight_tensor, const void *x, void *y, float *mean,
+                 float *rstd, const struct micro_batch *mb)
+{
+    const struct context *c = h->c;
+
+    c->k->layernorm_forward(c->dev, &(struct layernorm){.rows = context_local_rows(c, mb->samples),
+                                                        .cols = c->shape->hidden,
+                                                        .dtype = c->dtype,
                                                         .x = x,
-                                                        .y = h->y,
-                                                        .mean = h->mean,
-                                                        .rstd = h->rstd,
-                                                        .gamma = param + h->unit->tensors[HEAD_LN_F_WEIGHT].offset,
-                                                        .beta = param + h->unit->tensors[HEAD_LN_F_BIAS].offset});
+                                                        .y = y,
+                                                        .mean = mean,
+                                                        .rstd = rstd,
+                                                        .gamma = weight(h, param, weight_tensor),
+                                                        .beta = weight(h, param, weight_tensor + 1)});
 }
 
-static void chunk_logits(struct head *h, const float *wte, int first, int rows)
+static void norm_backward(const struct head *h, const void *param, float *grad, int weight_tensor, const void *dy,
+                          const void *x, const float *mean, const float *rstd, const struct micro_batch *mb, void *dx)
 {
-    int d = h->shape->hidden;
+    const struct context *c = h->c;
 
-    h->k->matmul(h->dev, &(struct matmul){.m = rows,
-                                          .n = units_padded_vocab(h->shape),
-                                          .k = d,
-                                          .transpose_b = true,
-                                          .a = h->y + (size_t)first * (size_t)d,
-                                          .b = wte,
-                                          .c = h->logits});
+    c->k->layernorm_backward(c->dev, &(struct layernorm_backward){.rows = context_local_rows(c, mb->samples),
+                                                                  .cols = c->shape->hidden,
+                                                                  .dtype = c->dtype,
+                                                                  .dy = dy,
+                                                                  .sum = x,
+                                                                  .mean = mean,
+                                                                  .rstd = rstd,
+                                                                  .dx = dx,
+                                                                  .gamma = weight(h, param, weight_tensor),
+                                                                  .dgamma = gradient(h, grad, weight_tensor),
+                                                                  .dbeta = gradient(h, grad, weight_tensor + 1)});
 }
 
-static void chunk_loss(struct head *h, const int32_t *targets, int first, int rows, float scale)
+/* What the vocabulary's projection takes: the final norm's output, or BERT's transform of it. */
+static void *transform(struct head *h, const void *param, const void *x, const struct micro_batch *mb)
 {
-    struct cross_entropy ce = {
-        .rows = rows,
-        .vocab = h->shape->vocab,
-        .stride = units_padded_vocab(h->shape),
-        .targets = targets + first,
-        .logits = h->logits,
-        .scale = scale,
-        .max = h->max + first,
-        .sum = h->sum + first,
-        .target = h->target + first,
-        .loss = h->loss + first,
-    };
+    int local = context_local_rows(h->c, mb->samples), d = h->c->shape->hidden;
 
-    h->k->cross_entropy_stats(h->dev, &ce);
-    h->k->cross_entropy_finish(h->dev, &ce);
+    norm(h, param, HEAD_LN_F_WEIGHT, x, h->h, h->mean, h->rstd, mb);
+    if (!is_bert(h))
+        return h->h;
+    linear_forward(h->c, h->act, h->h, weight(h, param, HEAD_MLM_WEIGHT), weight(h, param, HEAD_MLM_BIAS), h->pre,
+                   local, d, d);
+    norm(h, param, HEAD_MLM_LN_WEIGHT, h->act, h->y, h->mlm_mean, h->mlm_rstd, mb);
+    return h->y;
 }
 
-/* dwte += dlogits^T y (the first chunk overwrites), then y's rows become their own gradient, dlogits wte. */
-static void chunk_backward(struct head *h, const float *wte, float *dwte, int first, int rows)
+static const void *vocabulary_bias(const struct head *h, const void *param)
 {
-    int d = h->shape->hidden, vocab = units_padded_vocab(h->shape);
-    float *y = h->y + (size_t)first * (size_t)d;
-
-    h->k->matmul(h->dev, &(struct matmul){.m = vocab,
-                                          .n = d,
-                                          .k = rows,
-                                          .transpose_a = true,
-                                          .accumulate = first > 0,
-                                          .a = h->logits,
-                                          .b = y,
-                                          .c = dwte});
-    h->k->matmul(h->dev, &(struct matmul){.m = rows, .n = d, .k = vocab, .a = h->logits, .b = wte, .c = y});
+    return is_bert(h) ? weight(h, param, HEAD_VOCAB_BIAS) : NULL;
 }
 
-static double total_loss(struct head *h, int rows)
+struct losses head_loss(struct head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb)
 {
-    double total = 0;
+    const void *y = transform(h, param, x, mb);
+    struct losses losses = {.tokens = vocabulary_loss(&h->vocabulary, wte, vocabulary_bias(h, param), y, mb)};
 
-    device_wait(h->dev);
-    for (int i = 0; i < rows; i++)
-        total += h->loss[i];
-    return total;
+    if (is_bert(h))
+        losses.order = head_order_loss(&h->order, param, h->h, mb);
+    return losses;
 }
 
-double head_loss(struct head *h, const float *param, const float *embedding_param, const float *x,
-                 const int32_t *targets, int samples)
+/* From the gradient of y, in h->y, to that of h, in h->act, and all gradients of the transform. */
+static void transform_backward(struct head *h, const void *param, float *grad, const struct micro_batch *mb)
 {
-    const float *wte = embedding_param + h->embedding->tensors[EMBEDDING_WTE].offset;
-    int all = rows_of(h, samples);
+    const struct context *c = h->c;
+    int local = context_local_rows(c, mb->samples), d = c->shape->hidden;
 
-    final_norm(h, param, x, samples);
-    for (int first = 0; first < all; first += HEAD_CHUNK) {
-        int rows = all - first < HEAD_CHUNK ? all - first : HEAD_CHUNK;
+    norm_backward(h, param, grad, HEAD_MLM_LN_WEIGHT, h->y, h->act, h->mlm_mean, h->mlm_rstd, mb, h->dact);
+    c->k->gelu_backward(c->dev, c->dtype, h->pre, h->dact, h->pre, (size_t)local * (size_t)d);
+    linear_backward_weight(c, gradient(h, grad, HEAD_MLM_WEIGHT), gradient(h, grad, HEAD_MLM_BIAS), h->pre, h->h, local,
+                           d, d);
+    linear_backward_input(c, h->act, h->pre, weight(h, param, HEAD_MLM_WEIGHT), NULL, local, d, d);
+}
 
-        chunk_logits(h, wte, first, rows);
-        chunk_loss(h, targets, first, rows, 0.0f);
+struct losses head_loss_backward(struct head *h, const void *param, const void *wte, float *grad, float *wte_grad,
+                                 const void *x, const struct micro_batch *mb, const struct loss_scales *scales,
+                                 void *dx)
+{
+    void *y = transform(h, param, x, mb), *dh = y;
+    float *bias_grad = is_bert(h) ? gradient(h, grad, HEAD_VOCAB_BIAS) : NULL;
+    struct losses losses = {.tokens = vocabulary_loss_backward(&h->vocabulary, wte, vocabulary_bias(h, param), wte_grad,
+                                                               bias_grad, y, mb, scales->tokens)};
+
+    if (is_bert(h)) {
+        transform_backward(h, param, grad, mb);
+        dh = h->act;
+        losses.order = head_order_loss_backward(&h->order, param, grad, h->h, mb, scales->order, dh);
     }
-    return total_loss(h, all);
+    norm_backward(h, param, grad, HEAD_LN_F_WEIGHT, dh, x, h->mean, h->rstd, mb, dx);
+    tensor_sum(h->c->tp, grad, h->unit->replicated, "head");
+    return losses;
 }
 
-double head_loss_backward(struct head *h, const float *param, const float *embedding_param, float *grad,
-                          float *embedding_grad, const float *x, const int32_t *targets, int samples, float scale,
-                          float *dx)
+void head_logits(struct head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb,
+                 int row, float *out)
 {
-    const float *wte = embedding_param + h->embedding->tensors[EMBEDDING_WTE].offset;
-    float *dwte = embedding_grad + h->embedding->tensors[EMBEDDING_WTE].offset;
-    int all = rows_of(h, samples);
+    const void *y = transform(h, param, x, mb);
 
-    final_norm(h, param, x, samples);
-    for (int first = 0; first < all; first += HEAD_CHUNK) {
-        int rows = all - first < HEAD_CHUNK ? all - first : HEAD_CHUNK;
-
-        chunk_logits(h, wte, first, rows);
-        chunk_loss(h, targets, first, rows, scale);
-        chunk_backward(h, wte, dwte, first, rows);
-    }
-    h->k->layernorm_backward(h->dev,
-                             &(struct layernorm_backward){.rows = all,
-                                                          .cols = h->shape->hidden,
-                                                          .dy = h->y,
-                                                          .sum = x,
-                                                          .mean = h->mean,
-                                                          .rstd = h->rstd,
-                                                          .dx = dx,
-                                                          .gamma = param + h->unit->tensors[HEAD_LN_F_WEIGHT].offset,
-                                                          .dgamma = grad + h->unit->tensors[HEAD_LN_F_WEIGHT].offset,
-                                                          .dbeta = grad + h->unit->tensors[HEAD_LN_F_BIAS].offset});
-    return total_loss(h, all);
-}
-
-void head_logits(struct head *h, const float *param, const float *embedding_param, const float *x, int samples, int row,
-                 float *out)
-{
-    final_norm(h, param, x, samples);
-    chunk_logits(h, embedding_param + h->embedding->tensors[EMBEDDING_WTE].offset, row, 1);
-    device_wait(h->dev);
-    memcpy(out, h->logits, (size_t)h->shape->vocab * sizeof *out);
+    vocabulary_logits(&h->vocabulary, wte, vocabulary_bias(h, param), y, row, out);
 }

@@ -1,45 +1,54 @@
 /*
- * head.h - the last unit: final norm, the tied projection to the vocabulary, and the loss. Logits are made, used and
- * overwritten a chunk of rows at a time, so that they never take more than HEAD_CHUNK * padded vocabulary.
+ * head.h - the last unit: the final norm, and the losses.
+ *
+ *   GPT   loss of each next token from y = layernorm(x; ln_f)
+ *   BERT  h = layernorm(x; ln_f); masked tokens from y = layernorm(gelu(h Wmlm + b); mlm.ln), with a bias on the
+ *         logits; and whether the two sentences were swapped, from the first token of each sample (head_order.h)
  */
 #ifndef MUSTER_TRAINER_MODEL_HEAD_H
 #define MUSTER_TRAINER_MODEL_HEAD_H
 
-#include "common/job.h"
-#include "kernels/kernels.h"
-#include "trainer/model/units.h"
-
-enum { HEAD_CHUNK = 512 };
+#include "trainer/model/context.h"
+#include "trainer/model/head_order.h"
+#include "trainer/model/vocabulary.h"
 
 struct head {
-    struct device *dev;
-    const struct kernels *k;
-    const struct model_shape *shape;
-    const struct unit *unit, *embedding;
-    float *y;                         /* [R, d], the final norm's output, then its gradient */
-    float *mean, *rstd;               /* [R] */
-    float *logits;                    /* [min(R, HEAD_CHUNK), padded vocab] */
-    float *max, *sum, *target, *loss; /* [R] */
+    const struct context *c;
+    const struct unit *unit;
+    struct vocabulary vocabulary;
+    struct head_order order;
+    void *h;            /* [Rl, d], the final norm's output; GPT: y, then its gradient */
+    float *mean, *rstd; /* [Rl] */
+    /* BERT */
+    void *pre, *act, *y, *dact; /* [Rl, d] */
+    float *mlm_mean, *mlm_rstd; /* [Rl] */
 };
 
-/* Buffers for micro-batches of at most `samples`. 0 or -1. */
-int head_create(struct head *head, struct device *dev, const struct model_shape *shape, const struct units *units,
-                int samples, struct error *err);
-void head_destroy(struct head *head);
+/* Sums over this micro-batch: of the tokens' losses, and of the sample order's. Summed over tp ranks once: tokens are
+ * the same on all of them, order is this rank's share. */
+struct losses {
+    double tokens, order;
+};
 
-/* Sum over rows of the loss, in fp64. x [R, d] is the last block's output. */
-double head_loss(struct head *head, const float *param, const float *embedding_param, const float *x,
-                 const int32_t *targets, int samples);
+/* Factors of the two sums in what is differentiated: loss scale / number of predictions in the global batch. */
+struct loss_scales {
+    double tokens, order;
+};
 
-/*
- * The same, and the backward pass of loss * scale: dx [R, d], the head's gradients and the tied wte's are overwritten.
- */
-double head_loss_backward(struct head *head, const float *param, const float *embedding_param, float *grad,
-                          float *embedding_grad, const float *x, const int32_t *targets, int samples, float scale,
-                          float *dx);
+void head_carve(struct head *h, const struct context *c, const struct units *units, int max_samples,
+                struct carver *carver);
 
-/* Logits of row `row` of x, copied to out [vocab]: for sampling text. */
-void head_logits(struct head *head, const float *param, const float *embedding_param, const float *x, int samples,
+/* x [Rl, d] is the last block's output; param and wte are the head's and the tied embedding's. */
+struct losses head_loss(struct head *h, const void *param, const void *wte, const void *x,
+                        const struct micro_batch *mb);
+
+/* The same, and the backward pass: dx [Rl, d], the head's gradients and the tied wte's are overwritten. */
+struct losses head_loss_backward(struct head *h, const void *param, const void *wte, float *grad, float *wte_grad,
+                                 const void *x, const struct micro_batch *mb, const struct loss_scales *scales,
+                                 void *dx);
+
+/* GPT: logits of row `row` of x as fp32, to out [vocab]. */
+void head_logits(struct head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb,
                  int row, float *out);
 
 #endif

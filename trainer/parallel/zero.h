@@ -2,18 +2,27 @@
  * zero.h - who holds what of the parameters, gradients and optimizer state, and when ranks exchange it. ZeRO (arXiv
  * 1910.02054) as one mechanism over units; the stage only decides what each call does.
  *
- *   stage | parameters                  | gradients                                     | exp_avg, exp_avg_sq
- *   0     | whole                       | all-reduce when the last micro-batch's are in | whole
- *   1     | whole, all-gather after step| reduce-scatter, the same moment               | 1/dp
+ *   stage | parameters                           | gradients                 | master, exp_avg, exp_avg_sq (fp32)
+ *   0     | whole                                | whole, all-reduced        | whole
+ *   1     | whole, all-gather after a step       | whole, reduce-scattered   | 1/dp
+ *   2     | whole, all-gather after a step       | 1/dp, reduce-scattered    | 1/dp
+ *   3     | 1/dp, gathered one unit ahead of use | 1/dp, reduce-scattered    | 1/dp
  *
- * The model's code brackets every use of a unit, so that further stages (and a GPU's streams) fit in without changing
- * it:
+ * Gradients are summed over ranks once a step, when the last micro-batch's are in (stages 0 and 1), or as each unit's
+ * backward pass ends in every micro-batch (2 and 3, which is what lets them keep a shard only); parallel.reduce chooses
+ * otherwise. Stages that reduce at the same moment compute the same bits. With a single micro-batch all do.
+ *
+ * Parameters are held in the type of the forward pass. The master copy is apart where that is 16 bits, or where the
+ * optimizer is offloaded: then master, moments and the reduced gradients lie in host memory and the step runs there, a
+ * bucket at a time (ZeRO-Offload, arXiv 2101.06840).
+ *
+ * The model's code brackets every use of a unit:
  *
  *     zero_gather(z, u)       before the first use of u's parameters in a forward or backward pass
  *     zero_param(z, u)        where they are, until
  *     zero_release(z, u)      after the last use
- *     zero_grad_begin(z, u)   a buffer for the gradients of u in this micro-batch; the caller overwrites all of it
- *     zero_grad_ready(z, u)   they are complete: added to the earlier micro-batches'; after the last one, on their way
+ *     zero_grad_begin(z, u)   an fp32 buffer for the gradients of u in this micro-batch; the caller overwrites all of
+ * it zero_grad_ready(z, u)   they are complete: added to the earlier micro-batches', and on their way when it is time
  *
  * A micro-batch's gradients are computed alone and then added, never accumulated inside a product: with the comm's
  * fixed tree this makes 2n ranks with one micro-batch each give the bits of n ranks with two.
@@ -23,37 +32,65 @@
 
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
+#include "trainer/footprint.h"
 #include "trainer/model/units.h"
 
 struct zero;
 
-/* Everything is borrowed and must outlive the struct. training: false holds parameters only, for the forward pass. */
-struct zero *zero_create(struct device *dev, struct comm *dp, const struct units *units, int stage, bool training,
-                         struct error *err);
+/* Everything that decides where things lie, and when they move. */
+struct zero_config {
+    int stage, dp, dp_rank;
+    enum dtype compute; /* of parameters in the forward pass */
+    enum dtype wire;    /* of gradients between ranks */
+    bool offload;
+    bool reduce_every;       /* every micro-batch, rather than once a step */
+    bool many_micro_batches; /* some step may have more than one */
+    bool tied;               /* the token embedding is held by another stage too */
+    bool training;           /* false: parameters only, for the forward pass */
+};
+
+/* comms: dp, of config->dp ranks; tie, the first and the last stage's ranks with the same dp and tp place, or NULL
+ * where the token embedding is not held twice; world, for norms. All is borrowed and must outlive the struct. */
+struct zero_comms {
+    struct comm *dp, *tie, *world;
+};
+
+struct zero *zero_create(struct device *dev, const struct zero_comms *comms, const struct units *units,
+                         const struct zero_config *config, struct error *err);
 void zero_destroy(struct zero *zero);
+
+/* The bytes that zero_create will allocate for these units: the same arithmetic. Adds to *bytes. Pure. */
+void zero_footprint(const struct units *units, const struct zero_config *config, struct footprint *bytes);
 
 /* Parameters and moments to zero, padding included: what a checkpoint is read into. */
 void zero_clear(struct zero *zero);
 
-/* The same, then parameters to their initial values. */
-void zero_initialize(struct zero *zero, uint64_t seed);
+/* The same, then parameters to their initial values. Collective. */
+int zero_initialize(struct zero *zero, uint64_t seed, struct error *err);
 
 /* ---- in the model ------------------------------------------------------------------------------------------------ */
 
-/* Failures stick and come out of zero_finish_gradients. */
+/*
+ * The units that will be gathered, in order, until the next call: stage 3 fetches each while the one before is in use.
+ * Borrowed until then. Every rank of the dp group must give the same.
+ */
+void zero_plan(struct zero *zero, const int *units, size_t count);
+
+/* Failures stick and come out of zero_finish_gradients or zero_status. */
 void zero_gather(struct zero *zero, int unit);
-float *zero_param(const struct zero *zero, int unit);
+const void *zero_param(const struct zero *zero, int unit);
 void zero_release(struct zero *zero, int unit);
 float *zero_grad_begin(struct zero *zero, int unit);
 void zero_grad_ready(struct zero *zero, int unit);
+int zero_status(struct zero *zero, struct error *err);
 
 /* ---- around a step ------------------------------------------------------------------------------------------------
  */
 
-/* Before each micro-batch's forward pass: whether it is the first, and the last, of this rank's in the step. */
+/* Before each micro-batch's backward pass: whether it is the first, and the last, of the step. */
 void zero_micro_batch(struct zero *zero, bool first, bool last);
 
-/* Wait for the exchange begun by zero_grad_ready. */
+/* Wait for the exchange begun by zero_grad_ready, and sum the tied embedding's two gradients. */
 int zero_finish_gradients(struct zero *zero, struct error *err);
 
 /* Sum of squares of the global gradient; every parameter counts once. The same bits in every stage. */
@@ -76,15 +113,17 @@ extern const char *const zero_kinds[ZERO_KINDS]; /* "param", "exp_avg", "exp_avg
 
 /*
  * This rank's part as checkpoint pieces, with the address of each kind of each piece: [npieces * ZERO_KINDS], kind
- * fastest. For saving, every element belongs to exactly one rank. For loading, a rank wants all that it holds of the
- * moments, and zero_loaded spreads the parameters. Both arrays are malloc'ed.
+ * fastest. For saving, every element belongs to exactly one rank. For loading, a rank wants all the state that it
+ * holds, and zero_loaded makes and spreads the parameters. Both arrays are malloc'ed.
  */
 int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void ***addresses, size_t *npieces,
                 struct error *err);
 int zero_loaded(struct zero *zero, struct error *err);
 
-/* The reduced gradient of a unit (stage 0: whole; stage 1: this rank's shard valid only), after zero_finish_gradients.
- */
+/* The fp32 master parameters of a unit, from its element zero_state_first on: for tools that hold all of it. */
+float *zero_master(struct zero *zero, int unit);
+
+/* The reduced gradient of a unit after zero_finish_gradients: whole in stage 0; else NULL. */
 const float *zero_gradient(const struct zero *zero, int unit);
 
 #endif

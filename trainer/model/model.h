@@ -1,0 +1,80 @@
+/*
+ * model.h - a GPT or a BERT over units: this rank's chunks of it, one micro-batch forward and backward. It reads as the
+ * model does, top to bottom; where parameters and gradients live is zero.h's business, arithmetic is kernels.h's, and
+ * what comes before and after a chunk is pipeline.h's.
+ *
+ * Without a pipeline there is one chunk with everything. With one, a stage has a run of layers (several with virtual
+ * stages); the first chunk of all begins with the embedding, the last ends with the head.
+ */
+#ifndef MUSTER_TRAINER_MODEL_MODEL_H
+#define MUSTER_TRAINER_MODEL_MODEL_H
+
+#include "trainer/footprint.h"
+#include "trainer/model/context.h"
+#include "trainer/model/head.h"
+#include "trainer/parallel/zero.h"
+
+enum { MODEL_MAX_CHUNKS = 64 };
+
+/* One of a stage's runs of layers. */
+struct model_chunk {
+    int first_layer, layers;
+    bool embeds, heads; /* the model begins, and ends, here */
+    int slots;          /* micro-batches whose activations are held at once */
+};
+
+struct model_config {
+    int chunks;
+    struct model_chunk chunk[MODEL_MAX_CHUNKS];
+    int max_samples; /* of a micro-batch */
+    bool pipelined;  /* activations come from and go to other stages */
+    bool training;   /* false leaves out what only the backward pass needs, and holds one block's activations */
+};
+
+struct model;
+
+/* Everything is borrowed. */
+struct model *model_create(const struct context *context, const struct units *units, struct zero *zero,
+                           const struct model_config *config, struct error *err);
+void model_destroy(struct model *model);
+
+/* The bytes that model_create will allocate. Pure: of context, no device and no tp group is looked at. */
+void model_footprint(const struct context *context, const struct units *units, const struct model_config *config,
+                     struct footprint *bytes);
+
+/*
+ * Where the input [local rows, d] of a chunk goes that does not embed, and where its output is if it has no head. mb is
+ * the micro-batch's number in the step. The input of one more micro-batch than there are slots may be received ahead;
+ * outputs alternate between two buffers.
+ */
+void *model_input(struct model *model, int chunk, int mb);
+void *model_output(struct model *model, int chunk, int mb);
+
+/* MODEL_GRADIENTS buffers [local rows, d] for gradients of outputs, which become those of inputs. */
+enum { MODEL_GRADIENTS = 3 };
+void *model_gradient(struct model *model, int index);
+
+/* All layers of a chunk, and before them the embedding if it is here. */
+void model_forward(struct model *model, int chunk, int mb, const struct micro_batch *micro_batch);
+
+/*
+ * After model_forward of the same micro-batch: dx, the gradient of the chunk's output, becomes that of its input; where
+ * the head is here, dx is only written, and the losses are those of the micro-batch (else 0). Units' gradients are
+ * handed to zero_grad_ready from the last unit to the first.
+ */
+struct losses model_backward(struct model *model, int chunk, int mb, const struct micro_batch *micro_batch,
+                             const struct loss_scales *scales, void *dx);
+
+/* The losses alone, after model_forward of the last chunk. */
+struct losses model_loss(struct model *model, int mb, const struct micro_batch *micro_batch);
+
+/* After model_forward, without a pipeline: the logits [vocab] of what follows token `position` of sample `sample`. */
+void model_logits(struct model *model, const struct micro_batch *micro_batch, int sample, int position, float *out);
+
+/* The units that each of these will gather, in order (zero_plan): appended to units, which has room for all units of
+ * the model; returns how many. */
+size_t model_forward_uses(const struct model *model, int chunk, int *units);
+size_t model_backward_uses(const struct model *model, int chunk, int *units);
+size_t model_loss_uses(const struct model *model, int *units);
+
+#endif

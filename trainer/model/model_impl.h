@@ -1,0 +1,38 @@
+/* model_impl.h - what model.c and model_buffers.c share. */
+#ifndef MUSTER_TRAINER_MODEL_MODEL_IMPL_H
+#define MUSTER_TRAINER_MODEL_MODEL_IMPL_H
+
+#include "trainer/model/block.h"
+#include "trainer/model/model.h"
+
+struct chunk {
+    struct model_chunk is;
+    enum recompute *recompute;       /* [layers] */
+    struct block_activations **acts; /* [slots][layers] */
+    void **inputs, **outputs;        /* [ninputs], [noutputs] */
+    int ninputs, noutputs;
+};
+
+struct model {
+    const struct context *c;
+    const struct units *units;
+    struct zero *zero;
+    struct model_config config;
+    struct chunk chunks[MODEL_MAX_CHUNKS];
+    struct block_scratch scratch;
+    struct head head;
+    void *gradients[MODEL_GRADIENTS];
+    char *kept, *shared, *workspace; /* what all of these are cut from */
+};
+
+/*
+ * Cut everything from three buffers: `kept` holds what lives from forward to backward, `shared` what is recomputed,
+ * `workspace` what is used at once. With NULL bases it only counts.
+ */
+void model_carve(struct model *m, struct carver *kept, struct carver *shared, struct carver *workspace);
+
+/* The lists that model_carve fills; -1 when out of memory. */
+int model_create_lists(struct model *m, struct error *err);
+void model_destroy_lists(struct model *m);
+
+#endif

@@ -1,0 +1,170 @@
+#include "trainer/model/vocabulary.h"
+
+static int chunk_rows(const struct context *c, int samples)
+{
+    int rows = context_rows(c, samples);
+
+    return rows < VOCABULARY_CHUNK ? rows : VOCABULARY_CHUNK;
+}
+
+void vocabulary_carve(struct vocabulary *v, const struct context *c, const struct units *units, int max_samples,
+                      struct carver *carver)
+{
+    size_t rows = (size_t)context_rows(c, max_samples), chunk = (size_t)chunk_rows(c, max_samples);
+    size_t d = (size_t)c->shape->hidden, element = dtype_size(c->dtype), tp = (size_t)c->tp_size;
+
+    *v = (struct vocabulary){.c = c, .units = units};
+    v->logits = carve(carver, chunk * (size_t)units->vocab_padded * element);
+    v->full = tp > 1 ? carve(carver, rows * d * element) : NULL;
+    v->stats = tp > 1 ? carve(carver, tp * 3 * chunk * sizeof(float)) : NULL;
+    v->max = carve(carver, rows * sizeof(float));
+    v->sum = carve(carver, rows * sizeof(float));
+    v->target = carve(carver, rows * sizeof(float));
+    v->loss = carve(carver, rows * sizeof(float));
+}
+
+static void chunk_logits(struct vocabulary *v, const void *wte, const void *bias, const void *y, int first, int rows)
+{
+    const struct context *c = v->c;
+    int d = c->shape->hidden;
+
+    c->k->matmul(c->dev, &(struct matmul){.m = rows,
+                                          .n = v->units->vocab_padded,
+                                          .k = d,
+                                          .transpose_b = true,
+                                          .dtype = c->dtype,
+                                          .a = (const char *)y + (size_t)first * (size_t)d * dtype_size(c->dtype),
+                                          .b = wte,
+                                          .c = v->logits,
+                                          .bias = bias,
+                                          .epilogue = bias ? EPILOGUE_BIAS : EPILOGUE_NONE});
+}
+
+/* Ranks tell each other their slices' max, sum and target of each row, and each works out those of the whole. */
+static void combine(struct vocabulary *v, int first, int rows)
+{
+    const struct context *c = v->c;
+    float *own = v->stats + (size_t)c->tp->rank * 3 * (size_t)rows;
+    const float *parts[] = {v->max, v->sum, v->target};
+
+    if (c->tp->size == 1)
+        return;
+    for (int i = 0; i < 3; i++)
+        c->k->copy(c->dev, own + (size_t)i * (size_t)rows, parts[i] + first, (size_t)rows * sizeof(float));
+    tensor_share(c->tp, v->stats, (size_t)rows * 3, "logits");
+    c->k->cross_entropy_combine(c->dev, &(struct cross_entropy_combine){.rows = rows,
+                                                                        .parts = c->tp->size,
+                                                                        .stats = v->stats,
+                                                                        .max = v->max + first,
+                                                                        .sum = v->sum + first,
+                                                                        .target = v->target + first});
+}
+
+static void chunk_loss(struct vocabulary *v, const int32_t *targets, int first, int rows, double scale)
+{
+    const struct context *c = v->c;
+    struct cross_entropy ce = {
+        .rows = rows,
+        .vocab = v->units->vocab,
+        .stride = v->units->vocab_padded,
+        .vocab_first = v->units->vocab_first,
+        .dtype = c->dtype,
+        .targets = targets + first,
+        .logits = v->logits,
+        .scale = (float)scale,
+        .max = v->max + first,
+        .sum = v->sum + first,
+        .target = v->target + first,
+        .loss = v->loss + first,
+    };
+
+    c->k->cross_entropy_stats(c->dev, &ce);
+    combine(v, first, rows);
+    c->k->cross_entropy_finish(c->dev, &ce);
+}
+
+/* dwte += dlogits^T y (the first chunk overwrites), then y's rows become their own gradient, dlogits wte. */
+static void chunk_backward(struct vocabulary *v, const void *wte, float *wte_grad, float *bias_grad, void *y, int first,
+                           int rows)
+{
+    const struct context *c = v->c;
+    int d = c->shape->hidden, padded = v->units->vocab_padded;
+    void *at = (char *)y + (size_t)first * (size_t)d * dtype_size(c->dtype);
+
+    c->k->matmul(c->dev, &(struct matmul){.m = padded,
+                                          .n = d,
+                                          .k = rows,
+                                          .transpose_a = true,
+                                          .accumulate = first > 0,
+                                          .dtype = c->dtype,
+                                          .c_fp32 = true,
+                                          .a = v->logits,
+                                          .b = at,
+                                          .c = wte_grad});
+    if (bias_grad)
+        c->k->bias_backward(c->dev, c->dtype, bias_grad, v->logits, rows, padded, first > 0);
+    c->k->matmul(
+        c->dev, &(struct matmul){.m = rows, .n = d, .k = padded, .dtype = c->dtype, .a = v->logits, .b = wte, .c = at});
+}
+
+static double total_loss(struct vocabulary *v, int rows)
+{
+    double total = 0;
+
+    device_wait(v->c->dev);
+    for (int i = 0; i < rows; i++)
+        total += v->loss[i];
+    return total;
+}
+
+/* All rows of y; with one rank these are y itself. */
+static void *all_rows(struct vocabulary *v, const void *y, int rows)
+{
+    const struct context *c = v->c;
+
+    tensor_gather(c->tp, y, v->full, rows, c->shape->hidden, "head");
+    return (void *)tensor_gathered(c->tp, y, v->full);
+}
+
+double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, const void *y,
+                       const struct micro_batch *mb)
+{
+    int all = context_rows(v->c, mb->samples);
+    const void *full = all_rows(v, y, all);
+
+    for (int first = 0; first < all; first += VOCABULARY_CHUNK) {
+        int rows = all - first < VOCABULARY_CHUNK ? all - first : VOCABULARY_CHUNK;
+
+        chunk_logits(v, wte, bias, full, first, rows);
+        chunk_loss(v, mb->targets, first, rows, 0);
+    }
+    return total_loss(v, all);
+}
+
+double vocabulary_loss_backward(struct vocabulary *v, const void *wte, const void *bias, float *wte_grad,
+                                float *bias_grad, void *y, const struct micro_batch *mb, double scale)
+{
+    const struct context *c = v->c;
+    int all = context_rows(c, mb->samples);
+    void *full = all_rows(v, y, all);
+
+    for (int first = 0; first < all; first += VOCABULARY_CHUNK) {
+        int rows = all - first < VOCABULARY_CHUNK ? all - first : VOCABULARY_CHUNK;
+
+        chunk_logits(v, wte, bias, full, first, rows);
+        chunk_loss(v, mb->targets, first, rows, scale);
+        chunk_backward(v, wte, wte_grad, bias_grad, full, first, rows);
+    }
+    tensor_reduce(c->tp, y, full, all, c->shape->hidden, "head");
+    tensor_reduced(c->tp, y, full);
+    return total_loss(v, all);
+}
+
+void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, const void *y, int row, float *out)
+{
+    const struct context *c = v->c;
+
+    chunk_logits(v, wte, bias, y, row, 1);
+    c->k->cast(c->dev, DTYPE_F32, out, c->dtype, v->logits, (size_t)c->shape->vocab);
+    device_wait(c->dev);
+}

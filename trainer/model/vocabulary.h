@@ -1,0 +1,41 @@
+/*
+ * vocabulary.h - the projection to the vocabulary, tied to the token embedding, and its cross-entropy (Megatron-LM,
+ * arXiv 1909.08053): each tp rank has the logits of its slice, and only three numbers a row are exchanged. Logits are
+ * made, used and overwritten a chunk of rows at a time, so they never take more than VOCABULARY_CHUNK * slice.
+ *
+ *     logits = y wte^T (+ bias)     loss[r] = logsumexp(logits[r]) - logits[r, target[r]], 0 where target < 0
+ */
+#ifndef MUSTER_TRAINER_MODEL_VOCABULARY_H
+#define MUSTER_TRAINER_MODEL_VOCABULARY_H
+
+#include "trainer/model/context.h"
+
+enum { VOCABULARY_CHUNK = 512 };
+
+struct vocabulary {
+    const struct context *c;
+    const struct units *units;
+    void *logits;                     /* [min(R, chunk), padded slice] */
+    void *full;                       /* [R, d], tp > 1: all rows of y, then of its gradient's partial sums */
+    float *stats;                     /* [tp][3][chunk], tp > 1: what ranks exchange */
+    float *max, *sum, *target, *loss; /* [R] */
+};
+
+void vocabulary_carve(struct vocabulary *v, const struct context *c, const struct units *units, int max_samples,
+                      struct carver *carver);
+
+/* Sum over rows of the loss, in fp64: the same on all tp ranks. y: local rows. */
+double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, const void *y,
+                       const struct micro_batch *mb);
+
+/*
+ * The same, and the backward pass of loss * scale: y is overwritten by its gradient (local rows); wte_grad (and
+ * bias_grad, where not NULL) are overwritten.
+ */
+double vocabulary_loss_backward(struct vocabulary *v, const void *wte, const void *bias, float *wte_grad,
+                                float *bias_grad, void *y, const struct micro_batch *mb, double scale);
+
+/* Logits of one row of y as fp32: for sampling text, with one tp rank. */
+void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, const void *y, int row, float *out);
+
+#endif

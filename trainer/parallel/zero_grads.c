@@ -1,0 +1,223 @@
+/* zero_grads.c - gradients: summed over micro-batches and ranks, a bucket at a time. */
+#include "trainer/parallel/zero_impl.h"
+
+void zero_micro_batch(struct zero *zero, bool first, bool last)
+{
+    zero->first = first;
+    zero->last = last;
+}
+
+/* ---- buckets under way ---- */
+
+static void close_open(struct zero *zero, const struct zero_unit *u)
+{
+    for (int i = 0; i < BLOCK_SLOTS; i++)
+        if (zero->open[i].unit == u)
+            zero->open[i].unit = NULL;
+}
+
+/* What arrived goes to the step's sums of this rank's shard. */
+static void fold(struct zero *zero, const struct reduce_slot *slot)
+{
+    float *sums = zero_shard_grad(zero, slot->unit) + slot->first;
+    float *in_place = slot->unit->grad + slot->unit->size.shard_first + slot->first;
+
+    if (!slot->incoming) {
+        if (sums != in_place) /* offload: on to the host, under the backward pass of what is still to come */
+            zero->k->copy(zero->dev, sums, in_place, slot->count * sizeof *sums);
+    } else if (slot->overwrite) {
+        zero->k->cast(zero->dev, DTYPE_F32, sums, zero->config.wire, slot->incoming, slot->count);
+    } else {
+        zero->k->accumulate(zero->dev, sums, zero->config.wire, slot->incoming, slot->count);
+    }
+}
+
+static void finish_slot(struct zero *zero, struct reduce_slot *slot)
+{
+    struct error err;
+
+    if (!slot->unit)
+        return;
+    if (comm_wait(slot->request, &err) < 0)
+        zero_fail(zero, &err);
+    else
+        fold(zero, slot);
+    if (slot->closes)
+        close_open(zero, slot->unit);
+    slot->unit = NULL;
+    slot->request = NULL;
+}
+
+static void finish_oldest(struct zero *zero)
+{
+    finish_slot(zero, &zero->reduce[zero->next_reduce]);
+    zero->next_reduce = (zero->next_reduce + 1) % REDUCE_SLOTS;
+}
+
+static void start_bucket(struct zero *zero, struct zero_unit *u, const float *send, size_t first)
+{
+    struct reduce_slot *slot = &zero->reduce[zero->next_reduce];
+    size_t left = u->size.shard_count - first, stride = u->size.shard_count;
+    const void *from = send + first;
+    void *to;
+    struct error err;
+
+    finish_oldest(zero);
+    slot->unit = u;
+    slot->first = first;
+    slot->count = left < zero->shared.bucket ? left : zero->shared.bucket;
+    slot->overwrite = zero->first || !zero->config.reduce_every;
+    slot->closes = first + slot->count == u->size.shard_count;
+    if (slot->wire) {
+        for (int rank = 0; rank < zero->config.dp; rank++)
+            zero->k->cast(zero->dev, zero->config.wire,
+                          slot->wire + (size_t)rank * slot->count * dtype_size(zero->config.wire), DTYPE_F32,
+                          send + (size_t)rank * u->size.shard_count + first, slot->count);
+        from = slot->wire;
+        stride = slot->count;
+    }
+    to = slot->incoming ? (void *)slot->incoming : (void *)(u->grad + u->size.shard_first + first);
+    device_wait(zero->dev); /* what is sent must have been computed */
+    comm_purpose(zero->comms.dp, u->unit->name, "gradients");
+    slot->request = comm_start_reduce_scatter(zero->comms.dp, zero->config.wire, to, from, slot->count, stride,
+                                              slot->scratch, &err);
+    if (!slot->request)
+        zero_fail(zero, &err);
+}
+
+static void start_reduce(struct zero *zero, struct zero_unit *u, const float *send)
+{
+    for (size_t first = 0; first < u->size.shard_count; first += zero->shared.bucket)
+        start_bucket(zero, u, send, first);
+}
+
+/* ---- in the model ---- */
+
+/* A buffer for a block's gradients in this micro-batch: one is free once the oldest reductions have ended. */
+static float *take_open(struct zero *zero, struct zero_unit *u)
+{
+    for (int tries = 0; tries <= REDUCE_SLOTS; tries++) {
+        for (int i = 0; i < zero->shared.open_slots; i++)
+            if (!zero->open[i].unit) {
+                zero->open[i].unit = u;
+                return zero->open[i].buffer;
+            }
+        finish_oldest(zero);
+    }
+    zero_fail(zero, &(struct error){.code = CODE_INTERNAL, .text = "too many blocks have open gradients"});
+    return zero->open[0].buffer;
+}
+
+float *zero_grad_begin(struct zero *zero, int unit)
+{
+    struct zero_unit *u = &zero->state[unit];
+
+    if (zero->first && !zero->config.reduce_every)
+        u->given = u->grad;
+    else
+        u->given = u->open ? u->open : take_open(zero, u);
+    return u->given;
+}
+
+/* The tied embedding's first and last stage must be summed before its gradient is worth copying. */
+static bool is_tied(const struct zero *zero, const struct zero_unit *u)
+{
+    return zero->config.tied && u == &zero->state[UNIT_WTE];
+}
+
+void zero_grad_ready(struct zero *zero, int unit)
+{
+    struct zero_unit *u = &zero->state[unit];
+
+    if (zero->config.reduce_every) {
+        start_reduce(zero, u, u->given);
+        return;
+    }
+    if (u->given != u->grad) {
+        zero->k->accumulate(zero->dev, u->grad, DTYPE_F32, u->given, u->unit->count);
+        close_open(zero, u);
+    }
+    if (!zero->last)
+        return;
+    if (zero->config.dp > 1)
+        start_reduce(zero, u, u->grad);
+    else if (u->host_grad && !is_tied(zero, u))
+        zero->k->copy(zero->dev, u->host_grad, u->grad, u->unit->count * sizeof(float));
+}
+
+/* ---- around a step ---- */
+
+/* The first and the last stage's gradients of the same shard, summed: both get the same bits. */
+static void sum_tied(struct zero *zero)
+{
+    struct zero_unit *u = &zero->state[UNIT_WTE];
+    float *grad = zero_shard_grad(zero, u);
+    struct error err;
+
+    if (!zero->config.tied)
+        return;
+    device_wait(zero->dev);
+    for (size_t first = 0; first < u->size.shard_count; first += TIE_ELEMENTS) {
+        size_t left = u->size.shard_count - first;
+
+        comm_purpose(zero->comms.tie, u->unit->name, "gradients");
+        if (comm_all_reduce(zero->comms.tie, DTYPE_F32, grad + first, left < TIE_ELEMENTS ? left : TIE_ELEMENTS,
+                            zero->tie, &err) < 0)
+            zero_fail(zero, &err);
+    }
+}
+
+/* Stage 0 wants every gradient on every rank; the host's copy is made when it is whole. */
+static void spread_whole(struct zero *zero)
+{
+    struct error err;
+
+    for (int i = zero->units->nunits - 1; i >= 0 && zero->config.stage == 0; i--) {
+        struct zero_unit *u = &zero->state[i];
+
+        comm_purpose(zero->comms.dp, u->unit->name, "gradients");
+        if (zero->config.dp > 1 && u->unit->count &&
+            comm_all_gather(zero->comms.dp, DTYPE_F32, u->grad, u->size.shard_count, &err) < 0)
+            zero_fail(zero, &err);
+        if (u->host_grad && (zero->config.dp > 1 || is_tied(zero, u)))
+            zero->k->copy(zero->dev, u->host_grad, u->grad, u->unit->count * sizeof(float));
+    }
+}
+
+int zero_finish_gradients(struct zero *zero, struct error *err)
+{
+    for (int i = 0; i < REDUCE_SLOTS; i++)
+        finish_oldest(zero);
+    sum_tied(zero);
+    spread_whole(zero);
+    return zero_status(zero, err);
+}
+
+int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err)
+{
+    double total = 0;
+
+    /* Each rank's shard only, in every stage, so that the stages round alike. */
+    for (int i = 0; i < zero->units->nunits; i++) {
+        const struct zero_unit *u = &zero->state[i];
+        size_t skip = 0;
+        double sum = 0;
+
+        if (u->unit->copy || !u->size.shard_count)
+            continue;
+        if (!zero->units->saves_replicated && u->unit->replicated > u->size.shard_first)
+            skip = u->unit->replicated - u->size.shard_first;
+        if (skip >= u->size.shard_count)
+            continue;
+        zero->k->sum_of_squares(zero->dev, &sum, zero_shard_grad(zero, u) + skip, u->size.shard_count - skip);
+        total += sum;
+    }
+    *result = total;
+    comm_purpose(zero->comms.world, "gradient norm", "");
+    return comm_sum_f64(zero->comms.world, result, 1, err);
+}
+
+const float *zero_gradient(const struct zero *zero, int unit)
+{
+    return zero->config.stage == 0 ? zero->state[unit].grad : NULL;
+}

@@ -1,0 +1,148 @@
+/* zero_impl.h - what the files zero*.c share; nobody else includes it. */
+#ifndef MUSTER_TRAINER_PARALLEL_ZERO_IMPL_H
+#define MUSTER_TRAINER_PARALLEL_ZERO_IMPL_H
+
+#include "trainer/parallel/zero.h"
+
+enum {
+    BLOCK_SLOTS = 2,            /* blocks gathered, or with open gradients, at once: one in use and one on its way */
+    REDUCE_SLOTS = 2,           /* buckets of gradients under way at once */
+    BUCKET_ELEMENTS = 8 << 20,  /* of all ranks together in one reduce-scatter */
+    LEAST_BUCKET = 1 << 16,     /* of one rank */
+    STAGING_ELEMENTS = 1 << 20, /* offload: parameters that go back to the device at a time */
+    TIE_ELEMENTS = 1 << 16,     /* of the tied embedding's gradient exchanged at a time */
+};
+
+/* What a configuration comes to for one unit, in elements. */
+struct zero_sizes {
+    size_t shard_first, shard_count; /* this rank's part of the flat buffer */
+    size_t state_first, state_count; /* what of it this rank has optimizer state for */
+    size_t param;                    /* held all the time, in the type of the forward pass */
+    size_t master;                   /* fp32; 0 where the parameters are their own master */
+    size_t moment;                   /* each of exp_avg and exp_avg_sq */
+    size_t grad;                     /* the step's sums on the device */
+    size_t host_grad;                /* and on the host */
+    size_t open;                     /* gradients of the micro-batch, where the unit has a buffer of its own for them */
+    size_t gathered;                 /* the same for gathered parameters */
+};
+
+/* And for all units together. */
+struct zero_shared_sizes {
+    size_t block_open, block_gathered; /* each of BLOCK_SLOTS */
+    int open_slots, gather_slots;      /* how many of them there are */
+    size_t bucket;                     /* elements of one rank in a reduce-scatter; 0 with one rank */
+    bool wire, incoming;               /* whether the reduce slots have these buffers */
+    size_t staging;                    /* offload: elements of each of two */
+};
+
+/* The configuration as it works out: with one dp rank nothing is sharded or reduced. */
+struct zero_config zero_effective(const struct zero_config *config);
+struct zero_sizes zero_sizes_of(const struct unit *unit, bool is_block, const struct zero_config *effective);
+struct zero_shared_sizes zero_shared_sizes_of(const struct units *units, const struct zero_config *effective);
+
+struct zero_unit {
+    const struct unit *unit;
+    struct zero_sizes size;
+    char *param;   /* stages 0 to 2: whole; 3: the shard */
+    float *master; /* [state_count], may lie in param */
+    float *exp_avg, *exp_avg_sq;
+    float *grad;      /* whole, or the shard: see grad_first */
+    float *host_grad; /* [state_count] */
+    float *open;      /* its own buffer of a micro-batch's gradients; blocks share */
+    float *given;     /* what zero_grad_begin gave out */
+};
+
+/* A place for a gathered unit. */
+struct gather_slot {
+    char *buffer;
+    int unit; /* whose parameters are there, or on their way; -1: nobody's */
+    bool in_use;
+    struct comm_request *request;
+    uint64_t used; /* when last: the older goes first */
+};
+
+/* A bucket of gradients under way: elements [first, first + count) of the unit's shard. */
+struct reduce_slot {
+    char *wire;     /* [dp][bucket] 16-bit, or NULL: sent from where the gradients are */
+    char *incoming; /* [bucket] of the wire's type; NULL: received in place */
+    void *scratch;
+    struct zero_unit *unit; /* NULL: free */
+    size_t first, count;
+    bool overwrite; /* it begins the sums of a step, rather than adding to them */
+    bool closes;    /* it is the unit's last: the buffer of open gradients is free after it */
+    struct comm_request *request;
+};
+
+struct open_slot {
+    float *buffer;
+    struct zero_unit *unit; /* NULL: free */
+};
+
+struct zero {
+    struct device *dev;
+    const struct kernels *k;
+    struct zero_comms comms;
+    const struct units *units;
+    struct zero_config config; /* effective */
+    struct zero_shared_sizes shared;
+    struct zero_unit *state;
+    bool first, last; /* of the step's micro-batches */
+
+    struct open_slot open[BLOCK_SLOTS];
+    struct reduce_slot reduce[REDUCE_SLOTS];
+    int next_reduce; /* the slot that is the oldest, and to be used next */
+
+    struct gather_slot *gathers; /* BLOCK_SLOTS for the blocks, then one a unit */
+    int ngathers;
+    const int *plan;
+    size_t plan_count, plan_at;
+    uint64_t clock;
+
+    char *staging;                   /* offload */
+    float *tie;                      /* [2][TIE_ELEMENTS] */
+    struct comm_request **gathering; /* [nunits], after a step */
+
+    bool failed;
+    struct error error; /* the first failure since it was last told */
+};
+
+/* zero.c */
+void zero_fail(struct zero *zero, const struct error *err);
+bool zero_is_block(const struct units *units, int unit);
+static inline enum memory zero_state_space(const struct zero *zero)
+{
+    return zero->config.offload ? MEMORY_HOST : MEMORY_DEVICE;
+}
+
+/* The element of the unit at which u->grad begins. */
+static inline size_t zero_grad_first(const struct zero *zero, const struct zero_unit *u)
+{
+    return u->size.grad == u->size.shard_count && zero->config.dp > 1 ? u->size.shard_first : 0;
+}
+
+/* The reduced gradients of [state_first, state_first + state_count), for the step. */
+static inline float *zero_state_grad(const struct zero *zero, const struct zero_unit *u)
+{
+    return u->host_grad ? u->host_grad : u->grad + (u->size.state_first - zero_grad_first(zero, u));
+}
+
+/* Where the sums of this rank's shard are made; in stage 0 on the device whatever the offload. */
+static inline float *zero_shard_grad(const struct zero *zero, const struct zero_unit *u)
+{
+    return u->host_grad && zero->config.stage > 0 ? u->host_grad
+                                                  : u->grad + (u->size.shard_first - zero_grad_first(zero, u));
+}
+
+/* The element of the unit at which u->param begins. */
+static inline size_t zero_param_first(const struct zero *zero, const struct zero_unit *u)
+{
+    return zero->config.stage == 3 ? u->size.shard_first : 0;
+}
+
+/* zero_params.c */
+int zero_publish(struct zero *zero, struct error *err); /* parameters from the master copy, spread to all ranks */
+void zero_forget_gathered(struct zero *zero);
+int zero_start_spread(struct zero *zero, int unit, struct error *err); /* after its shard was updated */
+int zero_finish_spread(struct zero *zero, struct error *err);
+
+#endif

@@ -1,0 +1,169 @@
+/* zero_params.c - parameters: gathered for use in stage 3, spread after a step in stages 1 and 2. */
+#include <string.h>
+
+#include "trainer/parallel/zero_impl.h"
+
+static char *element(const struct zero *zero, char *buffer, size_t index)
+{
+    return buffer + index * dtype_size(zero->config.compute);
+}
+
+/* ---- stage 3: units come and go ---- */
+
+void zero_plan(struct zero *zero, const int *units, size_t count)
+{
+    zero->plan = units;
+    zero->plan_count = count;
+    zero->plan_at = 0;
+}
+
+/* The slot that holds the unit or is getting it, or NULL. */
+static struct gather_slot *slot_of(const struct zero *zero, int unit)
+{
+    for (int i = 0; i < zero->ngathers; i++)
+        if (zero->gathers[i].unit == unit)
+            return &zero->gathers[i];
+    return NULL;
+}
+
+/* Blocks share a few slots: the one that was used longest ago and is not in use. Other units have their own. */
+static struct gather_slot *choose_slot(struct zero *zero, int unit)
+{
+    struct gather_slot *best = NULL;
+
+    if (!zero_is_block(zero->units, unit))
+        return &zero->gathers[BLOCK_SLOTS + unit];
+    for (int i = 0; i < BLOCK_SLOTS; i++) {
+        struct gather_slot *slot = &zero->gathers[i];
+
+        if (!slot->in_use && !slot->request && (!best || slot->used < best->used))
+            best = slot;
+    }
+    return best;
+}
+
+/* NULL when every slot is taken: only a unit fetched ahead may meet that, and it waits for its turn. */
+static struct gather_slot *start_gather(struct zero *zero, int unit)
+{
+    struct zero_unit *u = &zero->state[unit];
+    struct gather_slot *slot = slot_of(zero, unit);
+    struct error err;
+
+    if (slot)
+        return slot;
+    slot = choose_slot(zero, unit);
+    if (!slot)
+        return NULL;
+    slot->unit = unit;
+    zero->k->copy(zero->dev, element(zero, slot->buffer, u->size.shard_first), u->param,
+                  u->size.shard_count * dtype_size(zero->config.compute));
+    device_wait(zero->dev); /* what is sent must have been computed */
+    comm_purpose(zero->comms.dp, u->unit->name, "parameters");
+    slot->request =
+        comm_start_all_gather(zero->comms.dp, zero->config.compute, slot->buffer, u->size.shard_count, &err);
+    if (!slot->request)
+        zero_fail(zero, &err);
+    return slot;
+}
+
+void zero_gather(struct zero *zero, int unit)
+{
+    struct gather_slot *slot;
+    struct error err;
+
+    if (zero->config.stage < 3)
+        return;
+    if (zero->plan_at >= zero->plan_count || zero->plan[zero->plan_at] != unit) {
+        error_set(&err, CODE_INTERNAL, "unit %d is gathered out of the plan's order", unit);
+        zero_fail(zero, &err);
+    }
+    zero->plan_at++;
+    slot = start_gather(zero, unit);
+    if (!slot) {
+        error_set(&err, CODE_INTERNAL, "no slot is free to gather unit %d", unit);
+        zero_fail(zero, &err);
+        return;
+    }
+    slot->in_use = true;
+    slot->used = ++zero->clock;
+    if (zero->plan_at < zero->plan_count) /* the next one comes while this one is computed with */
+        start_gather(zero, zero->plan[zero->plan_at]);
+    if (comm_wait(slot->request, &err) < 0)
+        zero_fail(zero, &err);
+    slot->request = NULL;
+}
+
+void zero_release(struct zero *zero, int unit)
+{
+    struct gather_slot *slot = slot_of(zero, unit);
+
+    if (slot)
+        slot->in_use = false;
+}
+
+const void *zero_param(const struct zero *zero, int unit)
+{
+    const struct gather_slot *slot = slot_of(zero, unit);
+
+    /* After a failure there may be none; the step is thrown away, so any memory of the size will do. */
+    if (zero->config.stage < 3)
+        return zero->state[unit].param;
+    return slot ? slot->buffer : zero->gathers[zero_is_block(zero->units, unit) ? 0 : BLOCK_SLOTS + unit].buffer;
+}
+
+/* After a step, what was gathered is old. What was fetched ahead of a plan that ended early is waited for. */
+void zero_forget_gathered(struct zero *zero)
+{
+    struct error err;
+
+    for (int i = 0; i < zero->ngathers; i++) {
+        if (comm_wait(zero->gathers[i].request, &err) < 0)
+            zero_fail(zero, &err);
+        zero->gathers[i].request = NULL;
+        zero->gathers[i].in_use = false;
+        zero->gathers[i].unit = -1;
+    }
+}
+
+/* ---- stages 1 and 2: updated shards are spread ---- */
+
+int zero_start_spread(struct zero *zero, int unit, struct error *err)
+{
+    struct zero_unit *u = &zero->state[unit];
+
+    if (zero->config.stage == 0 || zero->config.stage == 3 || !u->unit->count)
+        return 0;
+    device_wait(zero->dev);
+    comm_purpose(zero->comms.dp, u->unit->name, "parameters");
+    zero->gathering[unit] =
+        comm_start_all_gather(zero->comms.dp, zero->config.compute, u->param, u->size.shard_count, err);
+    return zero->gathering[unit] ? 0 : -1;
+}
+
+int zero_finish_spread(struct zero *zero, struct error *err)
+{
+    int result = 0;
+
+    for (int i = 0; i < zero->units->nunits; i++) {
+        if (comm_wait(zero->gathering[i], err) < 0)
+            result = -1;
+        zero->gathering[i] = NULL;
+    }
+    return result;
+}
+
+int zero_publish(struct zero *zero, struct error *err)
+{
+    zero_forget_gathered(zero);
+    for (int i = 0; i < zero->units->nunits; i++) {
+        struct zero_unit *u = &zero->state[i];
+
+        if (u->size.master)
+            zero->k->cast(zero->dev, zero->config.compute,
+                          element(zero, u->param, u->size.state_first - zero_param_first(zero, u)), DTYPE_F32,
+                          u->master, u->size.state_count);
+        if (zero_start_spread(zero, i, err) < 0)
+            return -1;
+    }
+    return zero_finish_spread(zero, err) < 0 ? -1 : zero_status(zero, err);
+}
