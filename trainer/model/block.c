@@ -102,7 +102,7 @@ static void linear_backward(const struct block *b, float *dx, float *dw, float *
                                           .aux = aux,
                                           .epilogue = aux ? EPILOGUE_DGELU : EPILOGUE_NONE});
     b->k->matmul(b->dev, &(struct matmul){.m = in, .n = out, .k = rows, .transpose_a = true, .a = x, .b = dy, .c = dw});
-    b->k->bias_backward(b->dev, DTYPE_F32, dbias, dy, rows, out);
+    b->k->bias_backward(b->dev, DTYPE_F32, dbias, dy, rows, out, false);
 }
 
 void block_forward(const struct block *b, const float *param, const struct block_activations *a, int samples,

@@ -106,11 +106,14 @@ static void embed(struct gpt *gpt, const struct micro_batch *mb, float *x)
     const float *param = zero_param(gpt->zero, UNIT_EMBEDDING);
 
     gpt->k->embedding_forward(gpt->dev, &(struct embedding){.rows = mb->samples * gpt->shape->seq_length,
-                                                            .seq = gpt->shape->seq_length,
                                                             .cols = gpt->shape->hidden,
                                                             .vocab = gpt->shape->vocab,
                                                             .tokens = mb->tokens,
                                                             .wte = param + t[EMBEDDING_WTE].offset,
+                                                            .x = x});
+    gpt->k->positions_forward(gpt->dev, &(struct positions){.rows = mb->samples * gpt->shape->seq_length,
+                                                            .cols = gpt->shape->hidden,
+                                                            .seq = gpt->shape->seq_length,
                                                             .wpe = param + t[EMBEDDING_WPE].offset,
                                                             .x = x});
 }
@@ -120,14 +123,17 @@ static void embed_backward(struct gpt *gpt, const struct micro_batch *mb, float 
 {
     const struct unit_tensor *t = gpt->units->units[UNIT_EMBEDDING].tensors;
 
-    gpt->k->embedding_backward(gpt->dev, &(struct embedding_backward){.rows = mb->samples * gpt->shape->seq_length,
-                                                                      .seq = gpt->shape->seq_length,
-                                                                      .cols = gpt->shape->hidden,
-                                                                      .vocab = gpt->shape->vocab,
-                                                                      .tokens = mb->tokens,
-                                                                      .dx = gpt->dx,
-                                                                      .dwte = grad + t[EMBEDDING_WTE].offset,
-                                                                      .dwpe = grad + t[EMBEDDING_WPE].offset});
+    gpt->k->positions_backward(gpt->dev, &(struct positions){.rows = mb->samples * gpt->shape->seq_length,
+                                                             .cols = gpt->shape->hidden,
+                                                             .seq = gpt->shape->seq_length,
+                                                             .x = gpt->dx,
+                                                             .dwpe = grad + t[EMBEDDING_WPE].offset});
+    gpt->k->embedding_backward(gpt->dev, &(struct embedding){.rows = mb->samples * gpt->shape->seq_length,
+                                                             .cols = gpt->shape->hidden,
+                                                             .vocab = gpt->shape->vocab,
+                                                             .tokens = mb->tokens,
+                                                             .x = gpt->dx,
+                                                             .dwte = grad + t[EMBEDDING_WTE].offset});
 }
 
 void gpt_forward(struct gpt *gpt, const struct micro_batch *mb)
