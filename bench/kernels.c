@@ -119,7 +119,7 @@ int main(int argc, char **argv)
         return error_report(&err);
     b.k = device_kernels(b.dev);
     make_buffers(&b);
-    b.peak = device_measure_peak(b.dev);
+    b.peak = device_measure_peak(b.dev, DTYPE_F32);
     b.bandwidth = 8.0 * VOCAB * D / time_of(&b, copy_table);
     printf("%s: product of 2048^3 %.1f GFLOP/s, copy %.1f GB/s\n\n", device_describe(b.dev), b.peak * 1e-9,
            b.bandwidth * 1e-9);

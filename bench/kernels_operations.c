@@ -56,7 +56,7 @@ static void backward_weight(const struct bench *b, struct linear l)
     }                                                                                                                  \
     static void name##_bias(const struct bench *b)                                                                     \
     {                                                                                                                  \
-        b->k->bias_backward(b->dev, DTYPE_F32, b->bias, b->x, ROWS, name.out);                                         \
+        b->k->bias_backward(b->dev, DTYPE_F32, b->bias, b->x, ROWS, name.out, false);                                  \
     }
 
 LINEAR(qkv)
@@ -148,26 +148,16 @@ static void add(const struct bench *b)
 
 static void embedding(const struct bench *b)
 {
-    b->k->embedding_forward(b->dev, &(struct embedding){.rows = ROWS,
-                                                        .seq = SEQ,
-                                                        .cols = D,
-                                                        .vocab = VOCAB,
-                                                        .tokens = b->tokens,
-                                                        .wte = b->table,
-                                                        .wpe = b->weight,
-                                                        .x = b->y});
+    b->k->embedding_forward(
+        b->dev,
+        &(struct embedding){.rows = ROWS, .cols = D, .vocab = VOCAB, .tokens = b->tokens, .wte = b->table, .x = b->y});
 }
 
 static void embedding_back(const struct bench *b)
 {
-    b->k->embedding_backward(b->dev, &(struct embedding_backward){.rows = ROWS,
-                                                                  .seq = SEQ,
-                                                                  .cols = D,
-                                                                  .vocab = VOCAB,
-                                                                  .tokens = b->tokens,
-                                                                  .dx = b->x,
-                                                                  .dwte = b->table,
-                                                                  .dwpe = b->d_weight});
+    b->k->embedding_backward(
+        b->dev,
+        &(struct embedding){.rows = ROWS, .cols = D, .vocab = VOCAB, .tokens = b->tokens, .x = b->x, .dwte = b->table});
 }
 
 static struct cross_entropy loss(const struct bench *b)

@@ -96,7 +96,7 @@ static int one_step(struct bench *b, uint64_t step, double *loss, struct error *
 
 static void measure_product(struct bench *b)
 {
-    double rate = device_measure_peak(b->dev);
+    double rate = device_measure_peak(b->dev, DTYPE_F32);
 
     if (rate > b->best_product)
         b->best_product = rate;

@@ -14,6 +14,10 @@
  *     k->layernorm_forward(dev, &(struct layernorm){...});
  *     if (device_status(dev, &err) < 0) ...
  *
+ * `dtype` is the type of activations and parameters: fp32, bf16 or fp16. Whatever it is, sums are accumulated in fp32
+ * and rounded once, statistics are fp32, and gradients of parameters are fp32. Where a 16-bit type is not native to the
+ * processor, the operation widens its operands and gives the same kind of result, slower.
+ *
  * Results are bitwise repeatable on the same device with the same shapes and the same number of threads, whatever the
  * addresses. No operation depends on what its output held before, unless `accumulate` says so.
  */
@@ -26,6 +30,7 @@
 
 #include "common/dtype.h"
 #include "common/error.h"
+#include "common/philox.h"
 
 struct device;
 struct kernels;
@@ -48,11 +53,12 @@ int device_threads(const struct device *dev);
 int device_status(struct device *dev, struct error *err);
 void device_wait(struct device *dev);
 
-/* The device's measured rate on a large fp32 product, in FLOP/s: the denominator of MFU where no peak is configured. */
-double device_measure_peak(struct device *dev);
+/* The device's measured rate on a large product of that type, in FLOP/s: the denominator of MFU where no peak is
+ * configured. */
+double device_measure_peak(struct device *dev, enum dtype dtype);
 
 /* Two memory spaces. On a CPU both are host memory, counted apart. 64-byte aligned and touched, so that the pages
- * exist. */
+ * exist. What operations need for themselves between calls comes from device_alloc too, and is counted. */
 enum memory { MEMORY_DEVICE, MEMORY_HOST };
 
 void *device_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err);
@@ -80,34 +86,60 @@ struct matmul {
     bool transpose_a, transpose_b, accumulate;
     int lda, ldb, ldc;
     enum epilogue epilogue;
-    enum dtype dtype;
+    enum dtype dtype; /* of a, b, bias, aux and c */
+    bool c_fp32;      /* c, and what accumulate adds to, is fp32 instead: gradients of weights */
     const void *a, *b, *bias;
     void *aux, *c;
 };
 
 /*
- * Residual and LayerNorm (eps 1e-5), fused:
- *   sum = x + residual (residual may be NULL: sum = x and is not written);  y = (sum - mean) * rstd * gamma + beta
- * mean and rstd [rows] fp32 are kept for the backward pass.
+ * Dropout whose mask is the same in every topology. Element i of a logical tensor is kept when the (i % 8)th 16-bit
+ * half (the low half of word 0 first) of Philox block i / 8 of the stream is at least t = round(p * 65536), and is then
+ * multiplied by 65536 / (65536 - t). `first` is the logical index of the first element of the operand at hand; its
+ * elements follow in row-major order. Block b of a stream is philox4x32_10 of {low b, high b, site, step} by the seed.
+ */
+struct dropout {
+    double p; /* 0: nothing is dropped, and the rest is not looked at */
+    struct philox_stream stream;
+    uint64_t first;
+};
+
+/*
+ * Bias, dropout, residual and LayerNorm (eps 1e-5), fused:
+ *   sum = x + dropout(residual + bias);  y = (sum - mean) * rstd * gamma + beta
+ * residual may be NULL: sum = x and is not written. bias [cols] may be NULL. sum is rounded to dtype before anything is
+ * made of it. mean and rstd [rows] fp32 are kept for the backward pass.
  */
 struct layernorm {
     int rows, cols;
     enum dtype dtype;
-    const void *x, *residual, *gamma, *beta;
+    const void *x, *residual, *bias, *gamma, *beta;
+    struct dropout dropout;
     void *sum, *y;
     float *mean, *rstd;
+};
+
+/* The same without the norm: sum = x + dropout(residual + bias). sum may be x or residual; x may be NULL for zero. */
+struct residual {
+    int rows, cols;
+    enum dtype dtype;
+    const void *x, *residual, *bias;
+    struct dropout dropout;
+    void *sum;
 };
 
 /*
  * Backward: dx = gradient with respect to sum, plus `dresidual` where not NULL (what flows around the norm; may be the
  * same buffer as dx). dgamma and dbeta [cols] are overwritten.
+ * With rows = 0 they become 0.
  */
 struct layernorm_backward {
     int rows, cols;
     enum dtype dtype;
     const void *dy, *sum, *gamma, *dresidual;
     const float *mean, *rstd;
-    void *dx, *dgamma, *dbeta;
+    void *dx;
+    float *dgamma, *dbeta;
 };
 
 /*
@@ -117,6 +149,9 @@ struct layernorm_backward {
  * is kept for the backward pass, which recomputes the probabilities. Scale is 1/sqrt(head_size).
  * lengths [batch]: keys at and after lengths[b] are masked (padding); NULL means all are seq. With length 0 there is
  * nothing to attend to: out is 0, lse minus infinity, and the gradients are 0.
+ * Dropout falls on the probabilities after the softmax: that of (sample b, head h, query i, key j) is element
+ * dropout.first + b * dropout_stride + (h * seq + i) * seq + j, so that a slice of the heads finds the mask of the
+ * whole.
  */
 struct attention {
     int batch, seq, heads, head_size;
@@ -124,6 +159,8 @@ struct attention {
     enum dtype dtype;
     const void *qkv;
     const int32_t *lengths;
+    struct dropout dropout;
+    uint64_t dropout_stride;
     void *out;
     float *lse;
 };
@@ -135,30 +172,39 @@ struct attention_backward {
     const void *qkv, *out, *dout;
     const float *lse;
     const int32_t *lengths;
+    struct dropout dropout; /* as in the forward pass */
+    uint64_t dropout_stride;
     void *dqkv; /* [batch*seq, 3*heads*head_size], overwritten */
 };
 
 /*
- * x[r,:] = wte[tokens[r] - vocab_first, :] + wpe[r % seq, :]. Tokens outside [vocab_first, vocab_first + vocab)
- * contribute no wte row (another tensor-parallel rank has it); wpe NULL adds no positions.
+ * x[r,:] = wte[tokens[r] - vocab_first, :], or 0 for tokens outside [vocab_first, vocab_first + vocab): another
+ * tensor-parallel rank has those rows. The backward pass is dwte[token - vocab_first, :] += x[r,:], x being the
+ * gradient: deterministic, with dwte in fp32.
  */
 struct embedding {
-    int rows, seq, cols;
+    int rows, cols;
     int vocab_first, vocab;
     enum dtype dtype;
     const int32_t *tokens;
-    const void *wte, *wpe;
-    void *x;
+    const void *wte; /* forward */
+    void *x;         /* output of the forward pass, input of the backward pass */
+    float *dwte;     /* backward */
 };
 
-/* dwte += the rows of dx, by token; dwpe = sum over samples (overwritten; NULL for none). Deterministic. */
-struct embedding_backward {
-    int rows, seq, cols;
-    int vocab_first, vocab;
+/*
+ * x[r,:] = dropout(x[r,:] + wpe[(first_row + r) % seq, :] + wtt[types[r], :]), in place; wtt [2, cols] may be NULL.
+ * Backward, where x is the gradient: x is multiplied by the mask in place, then dwpe [seq, cols] and dwtt are
+ * overwritten with its sums over the rows of each position and type.
+ */
+struct positions {
+    int rows, cols, seq, first_row;
     enum dtype dtype;
-    const int32_t *tokens;
-    const void *dx;
-    void *dwte, *dwpe;
+    const int32_t *types; /* [rows], 0 or 1; looked at only with wtt or dwtt */
+    const void *wpe, *wtt;
+    struct dropout dropout;
+    void *x;
+    float *dwpe, *dwtt;
 };
 
 /*
@@ -167,7 +213,7 @@ struct embedding_backward {
  *   stats:  max[r], sum[r] = sum_j exp(logits[r,j] - max[r]), target[r] = logits[r, target] or 0 if not in this slice
  *   finish: loss[r] = log(sum) + max - target;  logits <- (softmax - onehot) * scale, overwritten in place
  * Rows whose target is negative have loss 0 and gradient 0. Columns from `vocab` to `stride` are padding: they do not
- * count, and their gradient is 0.
+ * count, and their gradient is 0. A slice may be empty (vocab 0): its max is minus infinity, its sum and target are 0.
  */
 struct cross_entropy {
     int rows, vocab, stride; /* logits [rows, stride] */
@@ -180,15 +226,28 @@ struct cross_entropy {
 };
 
 /*
+ * Between the two passes, where ranks share the vocabulary: stats [parts][3][rows] fp32 holds each rank's max, sum and
+ * target, in rank order; max, sum and target become those of the whole.
+ */
+struct cross_entropy_combine {
+    int rows, parts;
+    const float *stats;
+    float *max, *sum, *target;
+};
+
+/*
  * One AdamW step (decoupled decay; Loshchilov and Hutter, arXiv 1711.05101) on fp32 state:
  *   g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   p -= lr * ( m/bias1 / (sqrt(v/bias2) + eps) + weight_decay * p ),  bias_i = 1 - b_i^step
- * Element by element: the result of an element does not depend on where in the buffer it lies.
+ * Element by element: the result of an element does not depend on where in the buffer it lies. copy, where not NULL,
+ * gets the new parameters rounded to copy_dtype: what the forward pass computes with.
  */
 struct adamw {
     size_t count;
     float *param, *exp_avg, *exp_avg_sq;
     const float *grad;
+    void *copy;
+    enum dtype copy_dtype;
     float grad_scale, lr, beta1, beta2, eps, weight_decay;
     float bias1, bias2;
 };
@@ -198,22 +257,36 @@ struct adamw {
 
 struct kernels {
     void (*matmul)(struct device *, const struct matmul *);
-    /* db[n] = column sums of dy[rows, n]; overwritten */
-    void (*bias_backward)(struct device *, enum dtype, void *db, const void *dy, int rows, int n);
+    /* db[n] = column sums of dy[rows, n]; added to db when accumulate */
+    void (*bias_backward)(struct device *, enum dtype, float *db, const void *dy, int rows, int n, bool accumulate);
 
     void (*layernorm_forward)(struct device *, const struct layernorm *);
     void (*layernorm_backward)(struct device *, const struct layernorm_backward *);
+    void (*residual)(struct device *, const struct residual *);
+    /* dx = dy times the mask of rows * cols elements; dx may be dy */
+    void (*dropout_backward)(struct device *, enum dtype, void *dx, const void *dy, size_t count,
+                             const struct dropout *);
     void (*attention_forward)(struct device *, const struct attention *);
     void (*attention_backward)(struct device *, const struct attention_backward *);
     void (*embedding_forward)(struct device *, const struct embedding *);
-    void (*embedding_backward)(struct device *, const struct embedding_backward *);
+    void (*embedding_backward)(struct device *, const struct embedding *);
+    void (*positions_forward)(struct device *, const struct positions *);
+    void (*positions_backward)(struct device *, const struct positions *);
     void (*cross_entropy_stats)(struct device *, const struct cross_entropy *);
+    void (*cross_entropy_combine)(struct device *, const struct cross_entropy_combine *);
     void (*cross_entropy_finish)(struct device *, const struct cross_entropy *);
     void (*adamw)(struct device *, const struct adamw *);
 
-    /* y = x (1 read, 1 write); y += x; y = 0 */
+    /* dx = dy * gelu'(x); y = tanh(x); dx = dy * (1 - y^2). Outputs may be dy or x. */
+    void (*gelu_backward)(struct device *, enum dtype, void *dx, const void *dy, const void *x, size_t count);
+    void (*tanh_forward)(struct device *, enum dtype, void *y, const void *x, size_t count);
+    void (*tanh_backward)(struct device *, enum dtype, void *dx, const void *dy, const void *y, size_t count);
+
+    /* y = x, between any two memory spaces; y += x, fp32 += any type; y = x with another type; y = 0 */
     void (*copy)(struct device *, void *y, const void *x, size_t bytes);
     void (*add)(struct device *, enum dtype, void *y, const void *x, size_t count);
+    void (*accumulate)(struct device *, float *y, enum dtype, const void *x, size_t count);
+    void (*cast)(struct device *, enum dtype to, void *y, enum dtype from, const void *x, size_t count);
     void (*zero)(struct device *, void *y, size_t bytes);
 
     /*

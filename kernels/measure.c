@@ -40,9 +40,9 @@ static double best_time(struct device *dev, const struct matmul *product)
     return best;
 }
 
-double device_measure_peak(struct device *dev)
+double device_measure_peak(struct device *dev, enum dtype dtype)
 {
-    size_t bytes = (size_t)SIDE * SIDE * sizeof(float);
+    size_t bytes = (size_t)SIDE * SIDE * dtype_size(dtype);
     size_t peak = dev->bytes_peak[MEMORY_DEVICE];
     struct error err = {0};
     double rate = 0;
@@ -52,7 +52,7 @@ double device_measure_peak(struct device *dev)
     b = a ? device_alloc(dev, MEMORY_DEVICE, bytes, &err) : NULL;
     c = b ? device_alloc(dev, MEMORY_DEVICE, bytes, &err) : NULL;
     if (c) {
-        struct matmul product = {.m = SIDE, .n = SIDE, .k = SIDE, .dtype = DTYPE_F32, .a = a, .b = b, .c = c};
+        struct matmul product = {.m = SIDE, .n = SIDE, .k = SIDE, .dtype = dtype, .a = a, .b = b, .c = c};
 
         dev->kernels.zero(dev, a, bytes);
         dev->kernels.zero(dev, b, bytes);

@@ -15,8 +15,8 @@ struct vector_kernels {
     struct kernels op;
 
     /* Second half of the matmul epilogues: c = gelu(aux) (+ c when accumulate); c *= gelu'(aux). aux [m,n] packed. */
-    void (*gelu)(struct device *dev, float *c, int ldc, const float *aux, int m, int n, bool accumulate);
-    void (*gelu_backward)(struct device *dev, float *c, int ldc, const float *aux, int m, int n);
+    void (*epilogue_gelu)(struct device *dev, float *c, int ldc, const float *aux, int m, int n, bool accumulate);
+    void (*epilogue_dgelu)(struct device *dev, float *c, int ldc, const float *aux, int m, int n);
 };
 
 extern const struct vector_kernels vector_kernels_baseline, vector_kernels_avx2, vector_kernels_avx512;

@@ -58,7 +58,8 @@ static void bias_gelu(struct device *dev, const struct matmul *panel)
     into_aux.ldc = panel->n;
     into_aux.accumulate = false;
     product(dev, &into_aux);
-    device_cpu(dev)->vector->gelu(dev, panel->c, panel->ldc, panel->aux, panel->m, panel->n, panel->accumulate);
+    device_cpu(dev)->vector->epilogue_gelu(dev, panel->c, panel->ldc, panel->aux, panel->m, panel->n,
+                                           panel->accumulate);
 }
 
 /* With accumulate, what c holds must not be multiplied: the product is made beside it and added. */
@@ -77,7 +78,7 @@ static void dgelu(struct device *dev, const struct matmul *panel)
         plain.accumulate = false;
     }
     product(dev, &plain);
-    device_cpu(dev)->vector->gelu_backward(dev, plain.c, plain.ldc, panel->aux, panel->m, panel->n);
+    device_cpu(dev)->vector->epilogue_dgelu(dev, plain.c, plain.ldc, panel->aux, panel->m, panel->n);
     for (int row = 0; beside && row < panel->m; row++)
         dev->kernels.add(dev, panel->dtype, (float *)panel->c + (size_t)row * panel->ldc,
                          beside + (size_t)row * panel->n, panel->n);

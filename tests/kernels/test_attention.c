@@ -180,13 +180,28 @@ static void check_shape(struct device *dev, struct shape s, bool causal, const i
     x = make_plain(dev, s, causal, lengths, qkv, dout);
     forward(&x);
     backward(&x);
-    device_kernels(dev)->attention_forward(
-        dev, &(struct attention){s.batch, s.seq, s.heads, s.head_size, causal, DTYPE_F32, qkv, lengths, out, lse});
+    device_kernels(dev)->attention_forward(dev, &(struct attention){.batch = s.batch,
+                                                                    .seq = s.seq,
+                                                                    .heads = s.heads,
+                                                                    .head_size = s.head_size,
+                                                                    .causal = causal,
+                                                                    .qkv = qkv,
+                                                                    .lengths = lengths,
+                                                                    .out = out,
+                                                                    .lse = lse});
     expect_close("out", out, x.out, count, 1e-5 * spread * spread);
     compare_lse(&x, lse);
-    device_kernels(dev)->attention_backward(dev, &(struct attention_backward){s.batch, s.seq, s.heads, s.head_size,
-                                                                              causal, DTYPE_F32, qkv, out, dout, lse,
-                                                                              lengths, dqkv});
+    device_kernels(dev)->attention_backward(dev, &(struct attention_backward){.batch = s.batch,
+                                                                              .seq = s.seq,
+                                                                              .heads = s.heads,
+                                                                              .head_size = s.head_size,
+                                                                              .causal = causal,
+                                                                              .qkv = qkv,
+                                                                              .out = out,
+                                                                              .dout = dout,
+                                                                              .lse = lse,
+                                                                              .lengths = lengths,
+                                                                              .dqkv = dqkv});
     expect_close("dqkv", dqkv, x.dqkv, 3 * count, 2e-5 * spread * spread);
     if (s.seq <= 5 && spread == 1)
         compare_differences(&x, dqkv);

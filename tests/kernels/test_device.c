@@ -168,7 +168,7 @@ static void test_measure_peak(void **state)
     struct device *dev = make_device("baseline", 1);
 
     (void)state;
-    assert_true(device_measure_peak(dev) > 1e6);
+    assert_true(device_measure_peak(dev, DTYPE_F32) > 1e6);
     assert_int_equal(device_bytes_peak(dev, MEMORY_DEVICE), 0);
     finish_device(dev);
 }

@@ -36,15 +36,13 @@ static void check_forward(struct device *dev, int cols, int first, bool position
             if (positions)
                 want[row * cols + i] += wpe[row % SEQ * cols + i];
         }
-    device_kernels(dev)->embedding_forward(dev, &(struct embedding){.rows = ROWS,
-                                                                    .seq = SEQ,
-                                                                    .cols = cols,
-                                                                    .vocab_first = first,
-                                                                    .vocab = VOCAB,
-                                                                    .tokens = tokens,
-                                                                    .wte = wte,
-                                                                    .wpe = positions ? wpe : NULL,
-                                                                    .x = x});
+    device_kernels(dev)->embedding_forward(
+        dev,
+        &(struct embedding){
+            .rows = ROWS, .cols = cols, .vocab_first = first, .vocab = VOCAB, .tokens = tokens, .wte = wte, .x = x});
+    if (positions)
+        device_kernels(dev)->positions_forward(
+            dev, &(struct positions){.rows = ROWS, .cols = cols, .seq = SEQ, .wpe = wpe, .x = x});
     expect_close("x", x, want, (size_t)ROWS * cols, 1e-6);
 }
 
@@ -64,15 +62,13 @@ static void check_backward(struct device *dev, int cols, int first, bool positio
                 want[(tokens[row] - first) * cols + i] += dx[row * cols + i];
             want_positions[row % SEQ * cols + i] += dx[row * cols + i];
         }
-    device_kernels(dev)->embedding_backward(dev, &(struct embedding_backward){.rows = ROWS,
-                                                                              .seq = SEQ,
-                                                                              .cols = cols,
-                                                                              .vocab_first = first,
-                                                                              .vocab = VOCAB,
-                                                                              .tokens = tokens,
-                                                                              .dx = dx,
-                                                                              .dwte = dwte,
-                                                                              .dwpe = positions ? dwpe : NULL});
+    device_kernels(dev)->embedding_backward(
+        dev,
+        &(struct embedding){
+            .rows = ROWS, .cols = cols, .vocab_first = first, .vocab = VOCAB, .tokens = tokens, .x = dx, .dwte = dwte});
+    if (positions)
+        device_kernels(dev)->positions_backward(
+            dev, &(struct positions){.rows = ROWS, .cols = cols, .seq = SEQ, .x = dx, .dwpe = dwpe});
     expect_close("dwte", dwte, want, (size_t)VOCAB * cols, 1e-6);
     if (positions)
         expect_close("dwpe", dwpe, want_positions, (size_t)SEQ * cols, 1e-6);

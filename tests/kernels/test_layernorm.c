@@ -240,7 +240,7 @@ static void check_bias(struct device *dev)
         for (int row = 0; row < rows; row++)
             for (int i = 0; i < n; i++)
                 want[i] += dy[(size_t)row * n + i];
-        device_kernels(dev)->bias_backward(dev, DTYPE_F32, db, dy, rows, n);
+        device_kernels(dev)->bias_backward(dev, DTYPE_F32, db, dy, rows, n, false);
         expect_close("db", db, want, n, 1e-5);
     }
 }

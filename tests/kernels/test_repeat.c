@@ -50,11 +50,24 @@ static void do_attention(struct device *dev, int shift, struct run *run)
 {
     float *qkv = input(dev, shift, ROWS * 3 * D, "qkv"), *dout = input(dev, shift, ROWS * D, "dout");
 
-    device_kernels(dev)->attention_forward(
-        dev, &(struct attention){BATCH, SEQ, HEADS, SIZE, true, DTYPE_F32, qkv, NULL, run->out[0], run->out[1]});
-    device_kernels(dev)->attention_backward(dev, &(struct attention_backward){BATCH, SEQ, HEADS, SIZE, true, DTYPE_F32,
-                                                                              qkv, run->out[0], dout, run->out[1], NULL,
-                                                                              run->out[2]});
+    device_kernels(dev)->attention_forward(dev, &(struct attention){.batch = BATCH,
+                                                                    .seq = SEQ,
+                                                                    .heads = HEADS,
+                                                                    .head_size = SIZE,
+                                                                    .causal = true,
+                                                                    .qkv = qkv,
+                                                                    .out = run->out[0],
+                                                                    .lse = run->out[1]});
+    device_kernels(dev)->attention_backward(dev, &(struct attention_backward){.batch = BATCH,
+                                                                              .seq = SEQ,
+                                                                              .heads = HEADS,
+                                                                              .head_size = SIZE,
+                                                                              .causal = true,
+                                                                              .qkv = qkv,
+                                                                              .out = run->out[0],
+                                                                              .dout = dout,
+                                                                              .lse = run->out[1],
+                                                                              .dqkv = run->out[2]});
 }
 
 static void do_layernorm(struct device *dev, int shift, struct run *run)
@@ -80,7 +93,7 @@ static void do_layernorm(struct device *dev, int shift, struct run *run)
                                                                               .dx = run->out[1],
                                                                               .dgamma = run->out[2],
                                                                               .dbeta = run->out[2] + D});
-    device_kernels(dev)->bias_backward(dev, DTYPE_F32, run->out[3] + 2 * ROWS, dy, ROWS, D);
+    device_kernels(dev)->bias_backward(dev, DTYPE_F32, run->out[3] + 2 * ROWS, dy, ROWS, D, false);
 }
 
 static void do_cross_entropy(struct device *dev, int shift, struct run *run)
@@ -111,14 +124,12 @@ static void do_embedding_backward(struct device *dev, int shift, struct run *run
     for (int row = 0; row < ROWS; row++)
         tokens[row] = row % 7;
     memset(run->out[0], 0, 7 * D * sizeof(float));
-    device_kernels(dev)->embedding_backward(dev, &(struct embedding_backward){.rows = ROWS,
-                                                                              .seq = SEQ,
-                                                                              .cols = D,
-                                                                              .vocab = 7,
-                                                                              .tokens = tokens,
-                                                                              .dx = input(dev, shift, ROWS * D, "dx"),
-                                                                              .dwte = run->out[0],
-                                                                              .dwpe = run->out[1]});
+    device_kernels(dev)->embedding_backward(dev, &(struct embedding){.rows = ROWS,
+                                                                     .cols = D,
+                                                                     .vocab = 7,
+                                                                     .tokens = tokens,
+                                                                     .x = input(dev, shift, ROWS * D, "dx"),
+                                                                     .dwte = run->out[0]});
 }
 
 static void do_optimizer(struct device *dev, int shift, struct run *run)

@@ -1,3 +1,4 @@
+#include "kernels/cpu/vector/typed.h"
 #include "kernels/cpu/vector/vector.h"
 
 #define CHUNK 4096 /* elements that a thread takes at once */
@@ -47,6 +48,15 @@ static struct adamw_range range_at(const struct adamw *op, size_t first)
     return (struct adamw_range){op->param + first, op->exp_avg + first, op->exp_avg_sq + first, op->grad + first};
 }
 
+INLINE void round_copy(enum dtype T, const struct adamw *op, size_t first, size_t count)
+{
+    for (size_t i = 0; i < count; i += LANES) {
+        size_t part = vec_count(i, count);
+
+        typed_store_part(T, op->copy, first + i, vec_load_part(op->param + first + i, part), part);
+    }
+}
+
 void ISA(adamw)(struct device *dev, const struct adamw *op)
 {
     if (!device_ready(dev, DTYPE_F32, "adamw"))
@@ -59,5 +69,7 @@ void ISA(adamw)(struct device *dev, const struct adamw *op)
         adamw_vectors(op, range_at(op, first), whole);
         if (whole < count)
             adamw_rest(op, range_at(op, first + whole), count - whole);
+        if (op->copy)
+            WITH_DTYPE(op->copy_dtype, T, round_copy(T, op, first, count)); /* from the nearest cache */
     }
 }

@@ -2,23 +2,28 @@
 
 #include <math.h>
 
-struct head ISA(attention_head)(const float *qkv, int batch_index, int head_index, int seq, int heads, int head_size,
-                                const int32_t *lengths, bool causal)
+struct head ISA(attention_head)(const struct attention *op, int pair)
 {
-    ptrdiff_t hidden = (ptrdiff_t)heads * head_size;
-    const float *q = qkv + (ptrdiff_t)batch_index * seq * 3 * hidden + (ptrdiff_t)head_index * head_size;
-    int keys = lengths && lengths[batch_index] < seq ? lengths[batch_index] : seq;
+    int batch_index = pair / op->heads, head_index = pair % op->heads;
+    ptrdiff_t hidden = (ptrdiff_t)op->heads * op->head_size;
+    const float *q =
+        (const float *)op->qkv + (ptrdiff_t)batch_index * op->seq * 3 * hidden + (ptrdiff_t)head_index * op->head_size;
+    int keys = op->lengths && op->lengths[batch_index] < op->seq ? op->lengths[batch_index] : op->seq;
 
     return (struct head){
-        .size = head_size,
-        .padded = (head_size + LANES - 1) / LANES * LANES,
+        .size = op->head_size,
+        .padded = (op->head_size + LANES - 1) / LANES * LANES,
         .keys = keys < 0 ? 0 : keys,
-        .causal = causal,
+        .causal = op->causal,
         .stride = 3 * hidden,
         .q = q,
         .k = q + hidden,
         .v = q + 2 * hidden,
-        .scale = 1.0f / sqrtf((float)head_size),
+        .scale = 1.0f / sqrtf((float)op->head_size),
+        .dropout = op->dropout.p > 0 ? &op->dropout : NULL,
+        .seq = op->seq,
+        .element = op->dropout.first + (uint64_t)batch_index * op->dropout_stride +
+                   (uint64_t)head_index * (uint64_t)op->seq * (uint64_t)op->seq,
     };
 }
 

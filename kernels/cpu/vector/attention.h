@@ -10,6 +10,7 @@
 #ifndef MUSTER_KERNELS_CPU_VECTOR_ATTENTION_H
 #define MUSTER_KERNELS_CPU_VECTOR_ATTENTION_H
 
+#include "kernels/cpu/vector/dropout.h"
 #include "kernels/cpu/vector/tile_product.h"
 
 #define QUERIES       64 /* of a tile, and the row stride of everything whose columns are queries */
@@ -24,11 +25,14 @@ struct head {
     bool causal;
     ptrdiff_t stride;
     const float *q, *k, *v;
-    float scale; /* 1 / sqrt(size) */
+    float scale;                   /* 1 / sqrt(size) */
+    const struct dropout *dropout; /* NULL: none */
+    int seq;
+    uint64_t element; /* of dropout: the probability of query 0 and key 0 */
 };
 
-struct head ISA(attention_head)(const float *qkv, int batch_index, int head_index, int seq, int heads, int head_size,
-                                const int32_t *lengths, bool causal);
+/* Head `pair` % heads of sample `pair` / heads. */
+struct head ISA(attention_head)(const struct attention *op, int pair);
 
 /* A tile of keys against a tile of queries. */
 struct key_tile {
@@ -44,6 +48,14 @@ struct key_tile ISA(attention_key_tile)(const struct head *head, int query, int 
 /* s[keys, queries] = scores, from the transposed, scaled queries; masked ones are -FLT_MAX. */
 void ISA(attention_scores)(const struct head *head, const float *q_transposed, int vectors, struct key_tile tile,
                            float *s);
+
+/*
+ * Dropout's mask for the probabilities of a tile: bit i of [j] says that those of query i for key tile.first + j stay.
+ * NULL where there is no dropout. The mask is made KEYS keys at a time, into `mask`, which must be the same one for all
+ * tiles of a tile of queries.
+ */
+const uint64_t *ISA(attention_mask)(const struct head *head, uint64_t mask[KEYS], int query, int queries,
+                                    struct key_tile tile);
 
 /* to[size][QUERIES] = scale * rows of `from`, transposed; the queries from `rows` on are 0. */
 void ISA(attention_transpose)(float *to, const float *from, ptrdiff_t stride, int rows, int size, float scale);

@@ -17,6 +17,7 @@ struct work {
     float *q, *dout, *dq;                  /* [QUERIES][padded] */
     float *p, *ds;                         /* [KEYS][QUERIES] */
     float lse[QUERIES], delta[QUERIES];
+    uint64_t mask[KEYS];
     /* of the head */
     float *k, *dk, *dv; /* [seq][padded] */
 };
@@ -117,6 +118,24 @@ static void scores_backward(struct work *w, int vectors, struct key_tile tile)
     }
 }
 
+/* The same with dropout: p becomes what is left of the probabilities, with which out was made. */
+static void dropped_scores_backward(struct work *w, int vectors, struct key_tile tile, const uint64_t *keep,
+                                    float scale)
+{
+    for (int lane = tile.lane; lane < vectors * LANES; lane += LANES) {
+        vec lse = vec_load(w->lse + lane), delta = vec_load(w->delta + lane);
+
+        for (int j = 0; j < tile.count; j++) {
+            float *s = w->p + j * QUERIES + lane, *ds = w->ds + j * QUERIES + lane;
+            vec p = vec_exp2(vec_load(s) - lse);
+            vec factor = vec_select(vec_mask((uint32_t)(keep[j] >> lane)), vec_all(scale), (vec){0});
+
+            vec_store(s, p * factor);
+            vec_store(ds, p * (vec_load(ds) * factor - delta));
+        }
+    }
+}
+
 /* sum[keys, size] += x[keys, queries] * rows[queries, size], for dV and dK */
 static void add_over_queries(const struct head *head, float *sum, const float *x, const float *rows, int queries,
                              struct key_tile tile)
@@ -137,7 +156,7 @@ static void add_over_queries(const struct head *head, float *sum, const float *x
     });
 }
 
-static void visit_keys(const struct head *head, struct work *w, int queries, struct key_tile tile)
+static void visit_keys(const struct head *head, struct work *w, int queries, struct key_tile tile, const uint64_t *keep)
 {
     int vectors = (queries + LANES - 1) / LANES;
 
@@ -156,7 +175,10 @@ static void visit_keys(const struct head *head, struct work *w, int queries, str
         .c = w->ds + tile.lane,
         .c_row = QUERIES,
     });
-    scores_backward(w, vectors, tile);
+    if (keep)
+        dropped_scores_backward(w, vectors, tile, keep, dropout_scale(head->dropout->p));
+    else
+        scores_backward(w, vectors, tile);
     add_over_queries(head, w->dv, w->p, w->dout, queries, tile);
     add_over_queries(head, w->dk, w->ds, w->q, queries, tile);
     ISA(tile_product)
@@ -192,7 +214,7 @@ static void head_backward(const struct head *head, const struct gradients *g, st
             tile = ISA(attention_key_tile)(head, query, queries, key);
             if (tile.count == 0)
                 break;
-            visit_keys(head, w, queries, tile);
+            visit_keys(head, w, queries, tile, ISA(attention_mask)(head, w->mask, query, queries, tile));
         }
         write_rows(g->dq + query * head->stride, head->stride, w->dq, queries, head->size, head->padded, head->scale);
     }
@@ -200,13 +222,12 @@ static void head_backward(const struct head *head, const struct gradients *g, st
     write_rows(g->dv, head->stride, w->dv, seq, head->size, head->padded, 1.0f);
 }
 
-static void one_head(const struct attention_backward *op, float *scratch, int pair)
+static void one_head(const struct attention_backward *op, const struct attention *forward, float *scratch, int pair)
 {
     int batch_index = pair / op->heads, head_index = pair % op->heads;
     ptrdiff_t hidden = (ptrdiff_t)op->heads * op->head_size;
     ptrdiff_t at = (ptrdiff_t)batch_index * op->seq * hidden, column = (ptrdiff_t)head_index * op->head_size;
-    struct head head = ISA(attention_head)(op->qkv, batch_index, head_index, op->seq, op->heads, op->head_size,
-                                           op->lengths, op->causal);
+    struct head head = ISA(attention_head)(forward, pair);
     float *dq = (float *)op->dqkv + 3 * at + column;
     struct gradients g = {
         .out = (const float *)op->out + at + column,
@@ -223,6 +244,18 @@ static void one_head(const struct attention_backward *op, float *scratch, int pa
 
 void ISA(attention_backward)(struct device *dev, const struct attention_backward *op)
 {
+    const struct attention forward = {
+        .batch = op->batch,
+        .seq = op->seq,
+        .heads = op->heads,
+        .head_size = op->head_size,
+        .causal = op->causal,
+        .dtype = op->dtype,
+        .qkv = op->qkv,
+        .lengths = op->lengths,
+        .dropout = op->dropout,
+        .dropout_stride = op->dropout_stride,
+    };
     int padded = (op->head_size + LANES - 1) / LANES * LANES, pairs = op->batch * op->heads;
     size_t stride;
     float *scratch;
@@ -234,5 +267,5 @@ void ISA(attention_backward)(struct device *dev, const struct attention_backward
         return;
 #pragma omp parallel for num_threads(dev->threads) schedule(dynamic)
     for (int pair = 0; pair < pairs; pair++)
-        one_head(op, scratch + omp_get_thread_num() * stride, pair);
+        one_head(op, &forward, scratch + omp_get_thread_num() * stride, pair);
 }

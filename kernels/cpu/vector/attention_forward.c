@@ -15,6 +15,7 @@ struct work {
     float *p;   /* [KEYS][QUERIES]: scores, then probabilities */
     float highest[QUERIES];
     float sum[QUERIES];
+    uint64_t mask[KEYS];
 };
 
 static size_t work_floats(int size)
@@ -65,17 +66,30 @@ static vec softmax_update(struct work *w, int lane, int count)
     return correction;
 }
 
+/* Dropout leaves the sum alone; its factor waits until the output is divided by that. */
+static void drop(struct work *w, const uint64_t *keep, int lane, int count)
+{
+    for (int j = 0; j < count; j++) {
+        float *p = w->p + j * QUERIES + lane;
+
+        vec_store(p, vec_select(vec_mask((uint32_t)(keep[j] >> lane)), vec_load(p), (vec){0}));
+    }
+}
+
 static void rescale(float *out, int size, vec correction)
 {
     for (int d = 0; d < size; d++)
         vec_store(out + d * QUERIES, vec_load(out + d * QUERIES) * correction);
 }
 
-static void visit_keys(const struct head *head, struct work *w, int vectors, struct key_tile tile)
+static void visit_keys(const struct head *head, struct work *w, int vectors, struct key_tile tile, const uint64_t *keep)
 {
     ISA(attention_scores)(head, w->q, vectors, tile, w->p);
-    for (int lane = tile.lane; lane < vectors * LANES; lane += LANES)
+    for (int lane = tile.lane; lane < vectors * LANES; lane += LANES) {
         rescale(w->out + lane, head->size, softmax_update(w, lane, tile.count));
+        if (keep)
+            drop(w, keep, lane, tile.count);
+    }
     ISA(tile_product)
     (&(struct tile_product){
         /* out^T += V^T P^T */
@@ -96,10 +110,12 @@ static void visit_keys(const struct head *head, struct work *w, int vectors, str
 /* out = out / sum; lse in natural units. With no key to see (an empty sample) out is 0 and lse is minus infinity. */
 static void finish(const struct head *head, struct work *w, int queries, float *lse)
 {
+    float scale = head->dropout ? dropout_scale(head->dropout->p) : 1.0f;
+
     for (int i = 0; i < queries; i++)
         lse[i] = head->keys ? (w->highest[i] + log2f(w->sum[i])) * LN_2 : -INFINITY;
     for (int lane = 0; lane < queries && head->keys; lane += LANES)
-        rescale(w->out + lane, head->size, 1.0f / vec_load(w->sum + lane));
+        rescale(w->out + lane, head->size, scale / vec_load(w->sum + lane));
 }
 
 static void query_tile(const struct head *head, struct work *w, int query, int queries, float *out, ptrdiff_t stride,
@@ -119,7 +135,7 @@ static void query_tile(const struct head *head, struct work *w, int query, int q
         tile = ISA(attention_key_tile)(head, query, queries, key);
         if (tile.count == 0)
             break;
-        visit_keys(head, w, vectors, tile);
+        visit_keys(head, w, vectors, tile, ISA(attention_mask)(head, w->mask, query, queries, tile));
     }
     finish(head, w, queries, lse);
     ISA(attention_untranspose)(out, stride, w->out, queries, head->size);
@@ -129,8 +145,7 @@ static void one_tile(const struct attention *op, float *scratch, int pair, int q
 {
     int batch_index = pair / op->heads, head_index = pair % op->heads;
     ptrdiff_t hidden = (ptrdiff_t)op->heads * op->head_size;
-    struct head head = ISA(attention_head)(op->qkv, batch_index, head_index, op->seq, op->heads, op->head_size,
-                                           op->lengths, op->causal);
+    struct head head = ISA(attention_head)(op, pair);
     float *out = (float *)op->out + ((ptrdiff_t)batch_index * op->seq + query) * hidden + head_index * op->head_size;
     int queries = op->seq - query < QUERIES ? op->seq - query : QUERIES;
 

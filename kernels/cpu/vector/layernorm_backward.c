@@ -1,3 +1,4 @@
+#include "kernels/cpu/vector/typed.h"
 #include "kernels/cpu/vector/vector.h"
 
 /*
@@ -6,8 +7,9 @@
  *   dgamma = sum over rows of dy * xhat,  dbeta = sum over rows of dy
  */
 struct row {
-    const float *dy, *sum, *gamma, *dresidual;
-    float *dx, *dgamma, *dbeta; /* the last two: partial sums of this block of rows */
+    const void *dy, *sum, *gamma, *dresidual;
+    void *dx;
+    float *dgamma, *dbeta; /* partial sums of this block of rows */
     float mean, rstd;
 };
 
@@ -15,15 +17,15 @@ struct moments {
     float g, g_xhat; /* means over the row */
 };
 
-static struct moments row_moments(const struct row *r, size_t n)
+INLINE struct moments row_moments(enum dtype T, const struct row *r, size_t n)
 {
     vec g_total = {0}, g_xhat_total = {0};
 
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
-        vec dy = vec_load_part(r->dy + i, count);
-        vec g = dy * vec_load_part(r->gamma + i, count);
-        vec xhat = (vec_load_part(r->sum + i, count) - r->mean) * r->rstd;
+        vec dy = typed_load_part(T, r->dy, i, count);
+        vec g = dy * typed_load_part(T, r->gamma, i, count);
+        vec xhat = (typed_load_part(T, r->sum, i, count) - r->mean) * r->rstd;
 
         g_total += g;
         g_xhat_total += g * xhat;
@@ -33,21 +35,22 @@ static struct moments row_moments(const struct row *r, size_t n)
     return (struct moments){vec_sum(g_total) / (float)n, vec_sum(g_xhat_total) / (float)n};
 }
 
-static void row_gradient(const struct row *r, struct moments mean, size_t n)
+INLINE void row_gradient(enum dtype T, const struct row *r, struct moments mean, size_t n)
 {
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
-        vec g = vec_load_part(r->dy + i, count) * vec_load_part(r->gamma + i, count);
-        vec xhat = (vec_load_part(r->sum + i, count) - r->mean) * r->rstd;
+        vec g = typed_load_part(T, r->dy, i, count) * typed_load_part(T, r->gamma, i, count);
+        vec xhat = (typed_load_part(T, r->sum, i, count) - r->mean) * r->rstd;
         vec dx = r->rstd * (g - mean.g - xhat * mean.g_xhat);
 
         if (r->dresidual)
-            dx += vec_load_part(r->dresidual + i, count);
-        vec_store_part(r->dx + i, dx, count);
+            dx += typed_load_part(T, r->dresidual, i, count);
+        typed_store_part(T, r->dx, i, dx, count);
     }
 }
 
-static void block_backward(const struct layernorm_backward *op, int first, int end, float *dgamma, float *dbeta)
+INLINE void block_backward(enum dtype T, const struct layernorm_backward *op, int first, int end, float *dgamma,
+                           float *dbeta)
 {
     size_t n = op->cols;
 
@@ -55,18 +58,18 @@ static void block_backward(const struct layernorm_backward *op, int first, int e
     memset(dbeta, 0, n * sizeof *dbeta);
     for (int row = first; row < end; row++) {
         struct row r = {
-            .dy = (const float *)op->dy + row * n,
-            .sum = (const float *)op->sum + row * n,
+            .dy = typed_at(T, op->dy, row * n),
+            .sum = typed_at(T, op->sum, row * n),
             .gamma = op->gamma,
-            .dresidual = op->dresidual ? (const float *)op->dresidual + row * n : NULL,
-            .dx = (float *)op->dx + row * n,
+            .dresidual = op->dresidual ? typed_at(T, op->dresidual, row * n) : NULL,
+            .dx = typed_at_mutable(T, op->dx, row * n),
             .dgamma = dgamma,
             .dbeta = dbeta,
             .mean = op->mean[row],
             .rstd = op->rstd[row],
         };
 
-        row_gradient(&r, row_moments(&r, n), n);
+        row_gradient(T, &r, row_moments(T, &r, n), n);
     }
 }
 
@@ -92,8 +95,8 @@ void ISA(layernorm_backward)(struct device *dev, const struct layernorm_backward
         int end = op->rows - first < blocks.rows ? op->rows : first + blocks.rows;
         float *sums = partial + block * stride;
 
-        block_backward(op, first, end, sums, sums + n);
+        WITH_DTYPE(op->dtype, T, block_backward(T, op, first, end, sums, sums + n));
     }
-    ISA(add_partial_sums)(dev, op->dgamma, partial, blocks.count, stride, op->cols);
-    ISA(add_partial_sums)(dev, op->dbeta, partial + n, blocks.count, stride, op->cols);
+    ISA(add_partial_sums)(dev, op->dgamma, partial, blocks.count, stride, op->cols, false);
+    ISA(add_partial_sums)(dev, op->dbeta, partial + n, blocks.count, stride, op->cols, false);
 }

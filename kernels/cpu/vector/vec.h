@@ -85,6 +85,34 @@ static inline vec vec_select(ivec mask, vec a, vec b)
     return (vec)((mask & (ivec)a) | (~mask & (ivec)b));
 }
 
+/* Bit i is lane i of a mask. */
+static inline uint32_t vec_bits(ivec mask)
+{
+#if defined(__AVX512DQ__)
+    return _mm512_movepi32_mask((__m512i)mask);
+#elif defined(__AVX2__)
+    return (uint32_t)_mm256_movemask_ps((__m256)mask);
+#elif defined(__SSE__)
+    return (uint32_t)_mm_movemask_ps((__m128)mask);
+#else
+    uint32_t bits = 0;
+
+    for (int i = 0; i < LANES; i++)
+        bits |= (uint32_t)(mask[i] & 1) << i;
+    return bits;
+#endif
+}
+
+/* And back: the mask whose lane i is bit i. */
+static inline ivec vec_mask(uint32_t bits)
+{
+    uvec bit;
+
+    for (int i = 0; i < LANES; i++)
+        bit[i] = 1u << i;
+    return (ivec)((((uvec){0} + bits) & bit) != 0);
+}
+
 /* a > b ? a : b, so a NaN in b is kept and one in a is not. The compiler does not find the one instruction itself. */
 static inline vec vec_max(vec a, vec b)
 {
@@ -200,6 +228,24 @@ static inline vec vec_gelu_derivative(vec x)
     s = 1.0f / (1.0f + e);
     slope = 1.59576912160573071176f * (1.0f + 0.134145f * (x * x));
     return s + x * s * (e * s) * slope;
+}
+
+/*
+ * tanh(x) = (1 - e) / (1 + e), e = e^-2|x|, with the sign of x; near 0, where 1 - e cancels, x + x^3 P(x^2), with P
+ * interpolated at Chebyshev's nodes (relative error 2e-8). A NaN stays one.
+ */
+static inline vec vec_tanh(vec x)
+{
+    vec e = vec_exp2(vec_select(x > 0.0f, -x, x) * (2.0f * LOG2_E));
+    vec far = (1.0f - e) / (1.0f + e), square = x * x;
+    vec p = vec_all(-5.9929613e-3f);
+
+    p = p * square + 2.0924148e-2f;
+    p = p * square - 5.3835141e-2f;
+    p = p * square + 0.13332663f;
+    p = p * square - 0.33333328f;
+    far = (vec)(((uvec)far & 0x7fffffff) | ((uvec)x & 0x80000000));
+    return vec_select((ivec)(((uvec)x & 0x7fffffff) < 0x3f23d70a), x + x * square * p, far); /* below 0.64 */
 }
 
 #endif

@@ -8,10 +8,21 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector/vec.h"
 
+/* epilogue.c */
+void ISA(epilogue_gelu)(struct device *dev, float *c, int ldc, const float *aux, int m, int n, bool accumulate);
+void ISA(epilogue_dgelu)(struct device *dev, float *c, int ldc, const float *aux, int m, int n);
+
 /* pointwise.c */
-void ISA(gelu)(struct device *dev, float *c, int ldc, const float *aux, int m, int n, bool accumulate);
-void ISA(gelu_backward)(struct device *dev, float *c, int ldc, const float *aux, int m, int n);
+void ISA(gelu_backward)(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *x, size_t count);
+void ISA(tanh_forward)(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count);
+void ISA(tanh_backward)(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *y, size_t count);
 void ISA(add)(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count);
+void ISA(accumulate)(struct device *dev, float *y, enum dtype dtype, const void *x, size_t count);
+void ISA(cast)(struct device *dev, enum dtype to, void *y, enum dtype from, const void *x, size_t count);
+
+/* dropout.c */
+void ISA(dropout_backward)(struct device *dev, enum dtype dtype, void *dx, const void *dy, size_t count,
+                           const struct dropout *op);
 
 /* adamw.c, sum_of_squares.c */
 void ISA(adamw)(struct device *dev, const struct adamw *op);
@@ -19,10 +30,12 @@ void ISA(sum_of_squares)(struct device *dev, double *result, const float *x, siz
 
 /* layernorm.c, layernorm_backward.c */
 void ISA(layernorm_forward)(struct device *dev, const struct layernorm *op);
+void ISA(residual)(struct device *dev, const struct residual *op);
 void ISA(layernorm_backward)(struct device *dev, const struct layernorm_backward *op);
 
 /* columns.c */
-void ISA(bias_backward)(struct device *dev, enum dtype dtype, void *db, const void *dy, int rows, int n);
+void ISA(bias_backward)(struct device *dev, enum dtype dtype, float *db, const void *dy, int rows, int n,
+                        bool accumulate);
 
 /*
  * Sums over rows are made of at most ROW_BLOCKS partial sums, each over a fixed range of rows, added in order: so they
@@ -44,15 +57,25 @@ static inline struct row_blocks row_blocks(int rows)
     return (struct row_blocks){(rows + each - 1) / each, each};
 }
 
-/* sum[n] = the first n floats of each of `blocks` partial sums that lie `stride` floats apart. */
-void ISA(add_partial_sums)(struct device *dev, float *sum, const float *partial, int blocks, size_t stride, int n);
+/* sum[n] (+)= the first n floats of each of `blocks` partial sums that lie `stride` floats apart. */
+void ISA(add_partial_sums)(struct device *dev, float *sum, const float *partial, int blocks, size_t stride, int n,
+                           bool accumulate);
 
-/* embedding.c */
+/* Columns that a thread takes where sums over rows are made in the order of rows: whole cache lines. */
+static inline size_t column_strip(const struct device *dev, int cols)
+{
+    return (((size_t)cols + (size_t)dev->threads - 1) / (size_t)dev->threads + 15) / 16 * 16;
+}
+
+/* embedding.c, positions.c */
 void ISA(embedding_forward)(struct device *dev, const struct embedding *op);
-void ISA(embedding_backward)(struct device *dev, const struct embedding_backward *op);
+void ISA(embedding_backward)(struct device *dev, const struct embedding *op);
+void ISA(positions_forward)(struct device *dev, const struct positions *op);
+void ISA(positions_backward)(struct device *dev, const struct positions *op);
 
 /* cross_entropy.c */
 void ISA(cross_entropy_stats)(struct device *dev, const struct cross_entropy *op);
+void ISA(cross_entropy_combine)(struct device *dev, const struct cross_entropy_combine *op);
 void ISA(cross_entropy_finish)(struct device *dev, const struct cross_entropy *op);
 
 /* attention_forward.c, attention_backward.c */
