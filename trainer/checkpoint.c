@@ -33,8 +33,8 @@ static struct ckpt_save describe(const struct engine *e, const char *attempt)
         .attempt = attempt,
         .shard = comm_rank(e->world),
         .shards = comm_size(e->world),
-        .tensors = e->units->tensors,
-        .ntensors = e->units->ntensors,
+        .tensors = e->layout->units->tensors,
+        .ntensors = e->layout->units->ntensors,
         .kinds = zero_kinds,
         .nkinds = ZERO_KINDS,
         .job_text = e->job->text,
@@ -42,7 +42,12 @@ static struct ckpt_save describe(const struct engine *e, const char *attempt)
                   .consumed_samples = e->consumed_samples,
                   .seed = e->job->batch.seed,
                   .skipped_steps = e->skipped_steps,
-                  .loss_scale = 1.0,
+                  .skipped_in_a_row = e->skipped_in_a_row,
+                  .loss_scale = e->loss_scale.scale,
+                  .loss_scale_good_steps = e->loss_scale.good_steps,
+                  .loss_scale_hysteresis = e->loss_scale.hysteresis_left,
+                  .loss_mean = e->spike.mean,
+                  .loss_count = e->spike.count,
                   .dp = e->mesh.dp,
                   .tp = e->mesh.tp,
                   .pp = e->mesh.pp,
@@ -139,8 +144,10 @@ static int same_model(const struct engine *e, const struct ckpt *ckpt, struct er
     size_t count;
     const struct ckpt_tensor *theirs = ckpt_tensors(ckpt, &count);
 
-    for (size_t i = 0; i < count && i < e->units->ntensors; i++) {
-        const struct ckpt_tensor *ours = &e->units->tensors[i];
+    const struct units *units = e->layout->units;
+
+    for (size_t i = 0; i < count && i < units->ntensors; i++) {
+        const struct ckpt_tensor *ours = &units->tensors[i];
 
         if (strcmp(ours->name, theirs[i].name) != 0)
             return error_set(err, CODE_CONFIG, "%s is of another model: it has %s where the job file's model has %s",
@@ -152,9 +159,9 @@ static int same_model(const struct engine *e, const struct ckpt *ckpt, struct er
                 ckpt_path(ckpt), ours->name, theirs[i].shape[0], theirs[i].ndim > 1 ? theirs[i].shape[1] : 1,
                 ours->shape[0], ours->ndim > 1 ? ours->shape[1] : 1);
     }
-    if (count != e->units->ntensors)
+    if (count != units->ntensors)
         return error_set(err, CODE_CONFIG, "%s is of another model: it has %zu tensors, the job file's model %zu",
-                         ckpt_path(ckpt), count, e->units->ntensors);
+                         ckpt_path(ckpt), count, units->ntensors);
     return 0;
 }
 
@@ -169,11 +176,21 @@ static int read_tensors(struct engine *e, struct ckpt *ckpt, struct error *err)
         return -1;
     zero_clear(e->zero);
     device_wait(e->dev);
-    result =
-        ckpt_read(ckpt, e->units->tensors, e->units->ntensors, zero_kinds, ZERO_KINDS, pieces, npieces, addresses, err);
+    result = ckpt_read(ckpt, e->layout->units->tensors, e->layout->units->ntensors, zero_kinds, ZERO_KINDS, pieces,
+                       npieces, addresses, err);
     free(pieces);
     free(addresses);
     return result;
+}
+
+/* A scale that the job keeps constant, or one that was not dynamic before, is the job's and not the checkpoint's. */
+static void restore_loss_scale(struct engine *e, const struct ckpt_state *state)
+{
+    e->loss_scale = loss_scale_init(e->job);
+    if (e->loss_scale.hysteresis_left > 0 && state->loss_scale_hysteresis > 0)
+        e->loss_scale = (struct loss_scale){.scale = state->loss_scale,
+                                            .good_steps = state->loss_scale_good_steps,
+                                            .hysteresis_left = state->loss_scale_hysteresis};
 }
 
 /* 0; or -1 with CODE_CONFIG when no checkpoint of this directory can be meant, else when this one is not usable. */
@@ -194,6 +211,9 @@ static int load_one(struct engine *e, const char *dir, uint64_t step, struct err
         e->step = state->step;
         e->consumed_samples = state->consumed_samples;
         e->skipped_steps = state->skipped_steps;
+        e->skipped_in_a_row = state->skipped_in_a_row;
+        e->spike = (struct spike){.mean = state->loss_mean, .count = state->loss_count};
+        restore_loss_scale(e, state);
         e->loaded_seed = state->seed;
     }
     ckpt_close(ckpt);

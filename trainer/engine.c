@@ -1,36 +1,16 @@
 #include "trainer/engine.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/crc32c.h"
-#include "trainer/parallel/schedule.h"
-
-enum { MOST_ROWS = INT_MAX / 8 }; /* tokens of a micro-batch; kernels count rows in an int */
-
-static int check_batch(const struct engine *e, struct error *err)
-{
-    const struct job *job = e->job;
-
-    if ((long)job->batch.micro_batch * job->model.seq_length > MOST_ROWS)
-        return error_set(err, CODE_CONFIG,
-                         "a micro-batch of %d x %d tokens is more than %d: lower batch.micro_batch or model.seq_length",
-                         job->batch.micro_batch, job->model.seq_length, MOST_ROWS);
-    if (e->mesh.dp > e->job->batch.global_batch)
-        return error_set(err, CODE_CONFIG,
-                         "batch.global_batch = %d has fewer samples than there are data-parallel ranks (%d): "
-                         "start at most %d ranks or enlarge the batch",
-                         e->job->batch.global_batch, e->mesh.dp, e->job->batch.global_batch);
-    return 0;
-}
 
 /* A validation that went round would count samples twice. */
 static int check_validation(const struct engine *e, struct error *err)
 {
     uint64_t wanted = (uint64_t)e->job->report.eval_batches * (uint64_t)e->job->batch.global_batch;
-    uint64_t there = sampler_samples_per_epoch(e->valid);
+    uint64_t there = samples_per_epoch(e->valid);
 
     if (e->job->report.eval_every == 0 || wanted <= there)
         return 0;
@@ -40,26 +20,72 @@ static int check_validation(const struct engine *e, struct error *err)
                      e->job->data.valid, there, wanted, e->job->report.eval_batches, e->job->batch.global_batch);
 }
 
+/* Room for this rank's largest share, and one sample more that is empty. */
 static int open_data(struct engine *e, struct error *err)
 {
     const struct job *job = e->job;
-    int most_micro_batches = job->batch.global_batch / e->mesh.dp / job->batch.micro_batch + 2;
-    size_t tokens = (size_t)job->batch.micro_batch * (size_t)job->model.seq_length;
+    long most = (job->batch.global_batch + e->mesh.dp - 1) / e->mesh.dp + 1;
 
-    e->train = sampler_create(job->data.train, &job->model, job->batch.seed, err);
+    e->train = samples_create_train(job, err);
     if (!e->train)
         return -1;
     if (job->data.valid[0]) {
-        e->valid = sampler_create_sequential(job->data.valid, &job->model, err);
+        e->valid = samples_create_valid(job, err);
         if (!e->valid || check_validation(e, err) < 0)
             return -1;
     }
-    e->tokens = calloc(tokens, sizeof *e->tokens);
-    e->targets = calloc(tokens, sizeof *e->targets);
-    e->schedule = calloc((size_t)most_micro_batches * 2, sizeof *e->schedule);
-    if (!e->tokens || !e->targets || !e->schedule)
-        return error_set(err, CODE_IO, "out of memory for a micro-batch of %zu tokens", tokens);
-    return 0;
+    e->batch = batch_create(&job->model, most, err);
+    e->micro_batches = calloc((size_t)e->layout->most_micro_batches, sizeof *e->micro_batches);
+    if (!e->batch)
+        return -1;
+    return e->micro_batches ? 0 : error_set(err, CODE_IO, "out of memory for %ld samples", most);
+}
+
+static struct comm *split(struct engine *e, const char *label, int color, int key, struct error *err)
+{
+    struct comm *comm = comm_split(e->world, color, key, err);
+
+    if (comm)
+        comm_label(comm, label);
+    return comm;
+}
+
+/* A group for every axis of the mesh; the pipeline has one for each direction, and one for the tied embedding. */
+static int split_world(struct engine *e, struct error *err)
+{
+    const struct mesh *mesh = &e->mesh;
+    const struct mesh_place *at = &e->place;
+    int column = at->dp * mesh->tp + at->tp; /* of the pipeline */
+    bool tied = e->layout->zero.tied;
+
+    comm_label(e->world, "world");
+    e->tp = split(e, "tp", at->pp * mesh->dp + at->dp, at->tp, err);
+    e->dp = e->tp ? split(e, "dp", at->pp * mesh->tp + at->tp, at->dp, err) : NULL;
+    e->up = e->dp ? split(e, "pp up", column, at->pp, err) : NULL;
+    e->down = e->up ? split(e, "pp down", column, at->pp, err) : NULL;
+    /* Ranks without a second embedding share a group that they do not use. */
+    e->tie = e->down ? split(e, "tied embedding", tied ? column : mesh->dp * mesh->tp, at->pp, err) : NULL;
+    return e->tie ? 0 : -1;
+}
+
+static int create_model(struct engine *e, struct error *err)
+{
+    struct layout *l = e->layout;
+    struct zero_comms comms = {.dp = e->dp, .tie = l->zero.tied ? e->tie : NULL, .world = e->world};
+    int rows = l->model.max_samples * e->job->model.seq_length;
+
+    e->dev = device_create("cpu", 0, err);
+    if (!e->dev || tensor_create(&e->tensor, e->dev, e->tp, l->context.dtype, rows, e->job->model.hidden,
+                                 l->tensor_gradients, err) < 0)
+        return -1;
+    e->context = l->context;
+    e->context.dev = e->dev;
+    e->context.k = device_kernels(e->dev);
+    e->context.tp = &e->tensor;
+    e->zero = zero_create(e->dev, &comms, l->units, &l->zero, err);
+    e->model = e->zero ? model_create(&e->context, l->units, e->zero, &l->model, err) : NULL;
+    e->pipeline = e->model ? pipeline_create(e->dev, e->up, e->down, e->model, e->zero, &l->pipeline, err) : NULL;
+    return e->pipeline ? 0 : -1;
 }
 
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err)
@@ -72,18 +98,13 @@ struct engine *engine_create(const struct job *job, struct comm *world, struct e
     }
     e->job = job;
     e->world = world;
-    if (mesh_fit(&e->mesh, comm_size(world), job->parallel.tp, job->parallel.pp, err) < 0 || check_batch(e, err) < 0)
+    if (mesh_fit(&e->mesh, comm_size(world), job->parallel.tp, job->parallel.pp, err) < 0)
         goto fail;
     e->place = mesh_place(&e->mesh, comm_rank(world));
-    e->dp = comm_split(world, e->place.pp * e->mesh.tp + e->place.tp, e->place.dp, err);
-    if (!e->dp || open_data(e, err) < 0)
+    e->layout = layout_create(job, &e->mesh, comm_rank(world), true, err);
+    if (!e->layout || split_world(e, err) < 0 || open_data(e, err) < 0 || create_model(e, err) < 0)
         goto fail;
-    e->dev = device_create("cpu", 0, err);
-    e->units = e->dev ? units_create(&job->model, job->init_std, e->mesh.dp, err) : NULL;
-    e->zero = e->units ? zero_create(e->dev, e->dp, e->units, job->parallel.zero, true, err) : NULL;
-    e->gpt = e->zero ? gpt_create(e->dev, &job->model, e->units, e->zero, job->batch.micro_batch, true, err) : NULL;
-    if (e->gpt)
-        return e;
+    return e;
 fail:
     engine_destroy(e);
     return NULL;
@@ -93,23 +114,30 @@ void engine_destroy(struct engine *e)
 {
     if (!e)
         return;
-    gpt_destroy(e->gpt);
+    pipeline_destroy(e->pipeline);
+    model_destroy(e->model);
     zero_destroy(e->zero);
-    units_destroy(e->units);
+    tensor_destroy(&e->tensor);
     device_destroy(e->dev);
-    sampler_destroy(e->train);
-    sampler_destroy(e->valid);
+    layout_destroy(e->layout);
+    samples_destroy(e->train);
+    samples_destroy(e->valid);
+    batch_destroy(e->batch);
     comm_destroy(e->dp);
-    free(e->tokens);
-    free(e->targets);
-    free(e->schedule);
+    comm_destroy(e->tp);
+    comm_destroy(e->up);
+    comm_destroy(e->down);
+    comm_destroy(e->tie);
+    free(e->micro_batches);
     free(e);
 }
 
-void engine_initialize(struct engine *e)
+int engine_initialize(struct engine *e, struct error *err)
 {
-    zero_initialize(e->zero, e->job->batch.seed);
-    e->step = e->consumed_samples = e->skipped_steps = 0;
+    e->step = e->consumed_samples = e->skipped_steps = e->skipped_in_a_row = 0;
+    e->loss_scale = loss_scale_init(e->job);
+    e->spike = (struct spike){0};
+    return zero_initialize(e->zero, e->job->batch.seed, err);
 }
 
 int engine_compare_ranks(struct engine *e, struct error *err)
@@ -121,8 +149,8 @@ int engine_compare_ranks(struct engine *e, struct error *err)
     int rank = comm_rank(e->world), result = 0;
 
     ours.job = crc32c(0, e->job->text, strlen(e->job->text));
-    ours.train = sampler_samples_per_epoch(e->train);
-    ours.valid = e->valid ? sampler_samples_per_epoch(e->valid) : 0;
+    ours.train = samples_per_epoch(e->train);
+    ours.valid = e->valid ? samples_per_epoch(e->valid) : 0;
     leaders = ours;
     if (comm_broadcast(e->world, &leaders, sizeof leaders, 0, err) < 0)
         return -1;

@@ -2,8 +2,9 @@
  * engine.h - one rank's part of a training run: device, mesh, model, optimizer state and data, and what can be done
  * with them. The programs (muster-train, muster-generate) and the tests are built on this.
  *
- * How one step flows: train.c calls engine_step (step.c), which runs the schedule's micro-batches through model/gpt.c,
- * whose units hand gradients to parallel/zero.c, which reduces them over comm/ and applies AdamW of kernels/.
+ * How one step flows: train.c calls engine_step (step.c), whose micro-batches parallel/pipeline.c takes through
+ * model/model.c by the schedule; the model's units hand gradients to parallel/zero.c, which reduces them over comm/ and
+ * applies AdamW of kernels/.
  */
 #ifndef MUSTER_TRAINER_ENGINE_H
 #define MUSTER_TRAINER_ENGINE_H
@@ -16,43 +17,55 @@
 #include "common/mesh.h"
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
-#include "trainer/data/sampler.h"
-#include "trainer/model/gpt.h"
-#include "trainer/model/units.h"
-#include "trainer/parallel/zero.h"
+#include "trainer/data/batch.h"
+#include "trainer/layout.h"
+#include "trainer/optim/loss_scale.h"
+#include "trainer/optim/spike.h"
 
 struct engine {
     const struct job *job; /* borrowed */
     struct comm *world;    /* borrowed */
-    struct comm *dp;
+    struct comm *dp, *tp, *up, *down, *tie;
     struct mesh mesh;
     struct mesh_place place;
+    struct layout *layout;
     struct device *dev;
-    struct units *units;
+    struct context context;
+    struct tensor tensor;
     struct zero *zero;
-    struct gpt *gpt;
-    struct sampler *train, *valid; /* valid may be NULL */
-    int32_t *tokens, *targets;     /* [micro_batch * seq_length] */
-    struct schedule_entry *schedule;
+    struct model *model;
+    struct pipeline *pipeline;
+    struct samples *train, *valid; /* valid may be NULL */
+    struct batch *batch;           /* this rank's samples of a step, and an empty one */
+    struct micro_batch *micro_batches;
 
     /* progress: what a checkpoint keeps */
     uint64_t step, consumed_samples, skipped_steps;
+    uint64_t skipped_in_a_row; /* of these, since the last step that counted */
+    struct loss_scale loss_scale;
+    struct spike spike;
     uint64_t loaded_seed; /* of the checkpoint that was loaded */
 };
 
+/* Why a step left the parameters as they were. */
+enum skip { SKIP_NONE, SKIP_NOT_FINITE, SKIP_SPIKE };
+
 struct step_result {
-    double loss;      /* mean over the tokens of the global batch */
+    double loss;      /* mean over what was to be predicted in the global batch; BERT: the sum of both means */
     double grad_norm; /* before clipping */
     double lr;
-    bool skipped; /* the gradient was not finite: parameters are as before */
+    double loss_scale; /* that this step was made with */
+    int global_batch;  /* samples of this step */
+    enum skip skip;
+    bool gives_up; /* the step was not finite, and no smaller loss scale is left to try */
 };
 
 /* Allocates everything; parameters are unset until engine_initialize or engine_restore. Collective. */
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err);
 void engine_destroy(struct engine *engine);
 
-/* Initial weights from batch.seed, step 0. */
-void engine_initialize(struct engine *engine);
+/* Initial weights from batch.seed, step 0. Collective. */
+int engine_initialize(struct engine *engine, struct error *err);
 
 /* One optimizer step on the next global batch. Collective. */
 int engine_step(struct engine *engine, struct step_result *result, struct error *err);

@@ -28,8 +28,7 @@ size_t footprint_host(const struct footprint *bytes);
 int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, struct footprint *bytes,
                       struct error *err);
 
-/* The table for the log: a line a kind, for the rank of each stage; and measured beside predicted where not NULL. Ends
- * with a newline; returns its length as snprintf does. */
-int footprint_format(char *text, size_t size, const struct footprint *predicted, int threads);
+/* One line: the sum on the device, what it is made of, and what is on the host. As snprintf. */
+int footprint_format(char *text, size_t size, const struct footprint *bytes);
 
 #endif

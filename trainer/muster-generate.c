@@ -15,7 +15,7 @@
 #include "ckpt/ckpt.h"
 #include "common/job.h"
 #include "common/philox.h"
-#include "trainer/model/gpt.h"
+#include "trainer/layout.h"
 
 static const char usage[] =
     "usage: muster-generate [--prompt TEXT] [--tokens N] [--temperature T] [--seed S] CHECKPOINT\n"
@@ -36,10 +36,12 @@ struct generator {
     struct job job;
     struct device *dev;
     struct comm *self;
-    struct units *units;
+    struct layout *layout;
+    struct context context;
+    struct tensor tensor;
     struct zero *zero;
-    struct gpt *gpt;
-    int32_t *context; /* [seq_length] */
+    struct model *model;
+    int32_t *tokens; /* [seq_length] */
     int length;
     float *logits; /* [vocab] */
 };
@@ -70,25 +72,50 @@ static int read_parameters(struct generator *g, struct ckpt *ckpt, struct error 
 {
     static const char *const kinds[] = {"param"};
     size_t offsets[UNIT_MAX_TENSORS], n = 0;
-    struct ckpt_piece *pieces = calloc(g->units->ntensors, sizeof *pieces);
-    void **targets = calloc(g->units->ntensors, sizeof *targets);
+    const struct units *units = g->layout->units;
+    struct ckpt_piece *pieces = calloc(units->ntensors, sizeof *pieces);
+    void **targets = calloc(units->ntensors, sizeof *targets);
     int result = -1;
 
     if (!pieces || !targets) {
-        error_set(err, CODE_IO, "out of memory for a list of %zu tensors", g->units->ntensors);
+        error_set(err, CODE_IO, "out of memory for a list of %zu tensors", units->ntensors);
         goto out;
     }
-    for (int unit = 0; unit < g->units->nunits; unit++) {
-        size_t got = units_pieces(g->units, unit, 0, g->units->units[unit].count, pieces + n, offsets);
+    for (int unit = 0; unit < units->nunits; unit++) {
+        size_t got = units_pieces(units, unit, 0, units->units[unit].count, false, pieces + n, offsets);
 
         for (size_t i = 0; i < got; i++)
-            targets[n++] = zero_param(g->zero, unit) + offsets[i];
+            targets[n++] = zero_master(g->zero, unit) + offsets[i];
     }
-    result = ckpt_read(ckpt, g->units->tensors, g->units->ntensors, kinds, 1, pieces, n, targets, err);
+    result = ckpt_read(ckpt, units->tensors, units->ntensors, kinds, 1, pieces, n, targets, err);
 out:
     free(pieces);
     free(targets);
     return result;
+}
+
+/* The model on one rank in fp32, whatever it was trained on. */
+static int create_model(struct generator *g, struct error *err)
+{
+    const struct mesh mesh = {.dp = 1, .tp = 1, .pp = 1};
+
+    g->job.parallel.tp = g->job.parallel.pp = g->job.parallel.chunks = 1;
+    g->job.batch.micro_batch = 1;
+    g->job.precision.compute = DTYPE_F32;
+    g->job.parallel.offload = OFFLOAD_NONE;
+    g->layout = layout_create(&g->job, &mesh, 0, false, err);
+    g->dev = g->layout ? device_create("cpu", 0, err) : NULL;
+    g->self = g->dev ? comm_alone_create(err) : NULL;
+    if (!g->self || tensor_create(&g->tensor, g->dev, g->self, DTYPE_F32, 0, 0, 0, err) < 0)
+        return -1;
+    g->context = g->layout->context;
+    g->context.dev = g->dev;
+    g->context.k = device_kernels(g->dev);
+    g->context.tp = &g->tensor;
+    g->zero =
+        zero_create(g->dev, &(struct zero_comms){g->self, NULL, g->self}, g->layout->units, &g->layout->zero, err);
+    g->model = g->zero ? model_create(&g->context, g->layout->units, g->zero, &g->layout->model, err) : NULL;
+    return g->model ? 0 : -1;
 }
 
 static int load(struct generator *g, const char *path, struct error *err)
@@ -101,21 +128,20 @@ static int load(struct generator *g, const char *path, struct error *err)
         return -1;
     if (job_parse(&g->job, ckpt_job_text(ckpt), ckpt_path(ckpt), NULL, 0, err) < 0)
         goto out;
+    if (shape->kind != MODEL_GPT) {
+        error_set(err, CODE_DATA, "%s is of a BERT, which does not write text", ckpt_path(ckpt));
+        goto out;
+    }
     if (shape->vocab > 256) {
         error_set(err, CODE_DATA, "%s: its vocabulary of %d tokens is not bytes: muster-generate has no tokenizer",
                   ckpt_path(ckpt), shape->vocab);
         goto out;
     }
-    g->dev = device_create("cpu", 0, err);
-    g->self = g->dev ? comm_alone_create(err) : NULL;
-    g->units = g->self ? units_create(shape, g->job.init_std, 1, err) : NULL;
-    g->zero = g->units ? zero_create(g->dev, g->self, g->units, 0, false, err) : NULL;
-    g->gpt = g->zero ? gpt_create(g->dev, shape, g->units, g->zero, 1, false, err) : NULL;
-    if (!g->gpt)
+    if (create_model(g, err) < 0)
         goto out;
-    g->context = calloc((size_t)shape->seq_length, sizeof *g->context);
+    g->tokens = calloc((size_t)shape->seq_length, sizeof *g->tokens);
     g->logits = calloc((size_t)shape->vocab, sizeof *g->logits);
-    if (!g->context || !g->logits) {
+    if (!g->tokens || !g->logits) {
         error_set(err, CODE_IO, "out of memory");
         goto out;
     }
@@ -127,13 +153,14 @@ out:
 
 static void unload(struct generator *g)
 {
-    gpt_destroy(g->gpt);
+    model_destroy(g->model);
     zero_destroy(g->zero);
-    units_destroy(g->units);
+    tensor_destroy(&g->tensor);
     comm_destroy(g->self);
     device_destroy(g->dev);
+    layout_destroy(g->layout);
     job_destroy(&g->job);
-    free(g->context);
+    free(g->tokens);
     free(g->logits);
 }
 
@@ -146,10 +173,10 @@ static void append(struct generator *g, int32_t token)
     if (g->length == seq) {
         int kept = seq / 2;
 
-        memmove(g->context, g->context + (seq - kept), (size_t)kept * sizeof *g->context);
+        memmove(g->tokens, g->tokens + (seq - kept), (size_t)kept * sizeof *g->tokens);
         g->length = kept;
     }
-    g->context[g->length++] = token;
+    g->tokens[g->length++] = token;
 }
 
 static int likeliest(const float *logits, int vocab)
@@ -183,7 +210,7 @@ static int sample(const float *logits, int vocab, double temperature, double uni
 static int generate(struct generator *g, const struct options *o, struct error *err)
 {
     struct philox_stream stream = {.seed = o->seed, .site = philox_site("generate")};
-    struct micro_batch mb = {.samples = 1, .tokens = g->context};
+    struct micro_batch mb = {.samples = 1, .tokens = g->tokens};
 
     for (const char *at = o->prompt; *at; at++)
         append(g, (unsigned char)*at % g->job.model.vocab);
@@ -191,8 +218,8 @@ static int generate(struct generator *g, const struct options *o, struct error *
     for (long i = 0; i < o->tokens; i++) {
         int token;
 
-        gpt_forward(g->gpt, &mb);
-        gpt_logits(g->gpt, &mb, 0, g->length - 1, g->logits);
+        model_forward(g->model, 0, 0, &mb);
+        model_logits(g->model, &mb, 0, g->length - 1, g->logits);
         if (device_status(g->dev, err) < 0)
             return -1;
         token = sample(g->logits, g->job.model.vocab, o->temperature, philox_uniform(stream, (uint64_t)i));

@@ -19,7 +19,7 @@ struct run {
     uint64_t saved_step;   /* UINT64_MAX: none yet */
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
-    int skipped_in_a_row;
+    int global_batch; /* of the last step */
     /* since the last log line */
     long logged_steps;
     double logged_seconds, logged_loss; /* the loss of the steps that had a finite one */

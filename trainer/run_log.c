@@ -38,7 +38,8 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
 {
     const struct job *job = run->job;
     const struct engine *e = run->engine;
-    double tokens = (double)job->batch.global_batch * job->model.seq_length;
+    double tokens = (double)result->global_batch * job->model.seq_length;
+    bool recompute = job->parallel.recompute == RECOMPUTE_FULL;
     int world = comm_size(run->world);
 
     return (struct metrics_step){
@@ -47,13 +48,13 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
         .loss = result->loss,
         .lr = result->lr,
         .grad_norm = result->grad_norm,
-        .loss_scale = 1.0,
-        .skipped = result->skipped,
+        .loss_scale = result->loss_scale,
+        .skipped = result->skip != SKIP_NONE,
         .step_seconds = step_seconds,
         .tokens_per_second = tokens / step_seconds,
-        .tflops = flops_megatron(&job->model, tokens, false) / step_seconds / world * 1e-12,
+        .tflops = flops_megatron(&job->model, tokens, recompute) / step_seconds / world * 1e-12,
         .mfu = flops_model(&job->model, tokens) / step_seconds / run->peak_flops,
-        .hfu = flops_hardware(&job->model, tokens, false) / step_seconds / run->peak_flops,
+        .hfu = flops_hardware(&job->model, tokens, recompute) / step_seconds / run->peak_flops,
         .world = world,
         .dp = e->mesh.dp,
         .tp = e->mesh.tp,
@@ -74,13 +75,13 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
         .consumed_tokens = m->consumed_samples * job->model.seq_length,
         .step_seconds = mean_seconds,
         .lr = m->lr,
-        .global_batch = job->batch.global_batch,
+        .global_batch = run->global_batch,
         .loss = run->logged_loss / (double)(run->logged_steps - run->logged_nans),
         .loss_scale = m->loss_scale,
         .grad_norm = m->grad_norm,
         .skipped = run->logged_skipped,
         .nans = run->logged_nans,
-        .samples_per_second = job->batch.global_batch / mean_seconds,
+        .samples_per_second = run->global_batch / mean_seconds,
         .tflops = m->tflops * rescale,
         .mfu = m->mfu * rescale,
         .hfu = m->hfu * rescale,

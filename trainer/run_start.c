@@ -6,23 +6,58 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "trainer/footprint.h"
 #include "trainer/run.h"
+
+static void describe_mesh(const struct run *run)
+{
+    static const char *const types[] = {"fp32", "bf16", "fp16"};
+    static const char *const recompute[] = {"", ", attention recomputed", ", layers recomputed"};
+    const struct job *job = run->job;
+    const struct engine *e = run->engine;
+    char chunks[32] = "";
+
+    if (job->parallel.chunks > 1)
+        snprintf(chunks, sizeof chunks, " x %d chunks", job->parallel.chunks);
+    run_say(run, "mesh: dp %d x tp %d x pp %d%s, ZeRO-%d%s, %s%s, %s", e->mesh.dp, e->mesh.tp, e->mesh.pp, chunks,
+            job->parallel.zero, job->parallel.offload ? ", optimizer offloaded" : "", types[job->precision.compute],
+            recompute[job->parallel.recompute], comm_describe(run->world));
+}
+
+/* What each stage's ranks will hold: tp and dp ranks hold the same. */
+static void describe_memory(const struct run *run)
+{
+    const struct engine *e = run->engine;
+    char text[256];
+
+    for (int stage = 0; stage < e->mesh.pp && run->leader; stage++) {
+        struct footprint bytes;
+        struct error err;
+        int rank = mesh_rank(&e->mesh, (struct mesh_place){.pp = stage});
+
+        if (footprint_predict(run->job, &e->mesh, rank, &bytes, &err) < 0)
+            continue;
+        footprint_format(text, sizeof text, &bytes);
+        if (e->mesh.pp > 1)
+            run_say(run, "memory a rank of stage %d: %s", stage, text);
+        else
+            run_say(run, "memory a rank: %s", text);
+    }
+}
 
 static void describe(const struct run *run)
 {
     const struct job *job = run->job;
     const struct engine *e = run->engine;
-    double gib = 1.0 / (1 << 30);
 
     run_say(run, "muster %s: %s on %s", VERSION, job->preset[0] ? job->preset : "gpt", device_describe(e->dev));
     run_say(run, "model: %d layers, hidden %d, %d heads, sequence %d, vocabulary %d: %" PRIu64 " parameters",
             job->model.layers, job->model.hidden, job->model.heads, job->model.seq_length, job->model.vocab,
             model_parameters(&job->model));
-    run_say(run, "mesh: dp %d x tp %d x pp %d, ZeRO-%d, %s", e->mesh.dp, e->mesh.tp, e->mesh.pp, job->parallel.zero,
-            comm_describe(run->world));
-    run_say(run, "batch: %d samples a step, micro-batches of %d; memory a rank: %.2f GiB; peak %.1f GFLOP/s in all",
-            job->batch.global_batch, job->batch.micro_batch, (double)device_bytes_used(e->dev, MEMORY_DEVICE) * gib,
-            run->peak_flops * 1e-9);
+    describe_mesh(run);
+    run_say(run, "batch: %d samples a step, micro-batches of %d; peak %.1f GFLOP/s in all", job->batch.global_batch,
+            job->batch.micro_batch, run->peak_flops * 1e-9);
+    describe_memory(run);
 }
 
 static int measure_peak(struct run *run, struct error *err)
@@ -34,7 +69,7 @@ static int measure_peak(struct run *run, struct error *err)
     /* All at once, as they will compute: ranks that share a machine share its rate. */
     if (comm_barrier(run->world, err) < 0)
         return -1;
-    run->peak_flops = device_measure_peak(run->engine->dev, DTYPE_F32);
+    run->peak_flops = device_measure_peak(run->engine->dev, run->job->precision.compute);
     return comm_sum_f64(run->world, &run->peak_flops, 1, err);
 }
 
@@ -66,7 +101,8 @@ static int restore_or_initialize(struct run *run, struct error *err)
                 e->consumed_samples);
         return 0;
     }
-    engine_initialize(e);
+    if (engine_initialize(e, err) < 0)
+        return -1;
     run_say(run, "starting from initial weights, seed %" PRIu64, run->job->batch.seed);
     return 0;
 }

@@ -2,64 +2,76 @@
 #include <math.h>
 
 #include "trainer/engine.h"
+#include "trainer/optim/batch_size.h"
 #include "trainer/optim/lr.h"
-#include "trainer/parallel/schedule.h"
 
-/* This rank's samples of a global batch are a contiguous run; its micro-batches cut that run, the last may be short. */
-struct share {
-    uint64_t first; /* global sample number */
-    long count;
+/* This rank's samples of a global batch, as the pipeline takes them, and what the whole batch's losses are means over.
+ */
+struct work {
     int micro_batches;
+    double tokens, samples; /* predictions in the global batch */
 };
 
-static struct share share_of(const struct engine *e, uint64_t batch_first)
+/* Samples [begin, begin + count) of the batch; its own number 0 is sample `first` of the run. */
+static struct micro_batch cut(const struct batch *b, long begin, long count, uint64_t first, bool training)
 {
-    struct share share;
-    long first, size = e->job->batch.micro_batch;
+    size_t at = (size_t)begin * (size_t)b->seq_length;
 
-    share.count = even_split(e->job->batch.global_batch, e->mesh.dp, e->place.dp, &first);
-    share.first = batch_first + (uint64_t)first;
-    share.micro_batches = (int)((share.count + size - 1) / size);
-    return share;
+    return (struct micro_batch){
+        .samples = (int)count,
+        .first_sample = first + (uint64_t)begin,
+        .training = training,
+        .tokens = b->tokens + at,
+        .targets = b->targets + at,
+        .types = b->types ? b->types + at : NULL,
+        .lengths = b->lengths ? b->lengths + begin : NULL,
+        .order = b->order ? b->order + begin : NULL,
+    };
 }
 
-static int read_micro_batch(struct engine *e, struct sampler *sampler, const struct share *share, int index,
-                            struct micro_batch *mb, struct error *err)
+/* The run's samples [first, first + size) are the global batch. Ranks that have none left take an empty one. */
+static int read_batch(struct engine *e, const struct samples *samples, uint64_t first, int size, bool training,
+                      struct work *work, struct error *err)
 {
-    long size = e->job->batch.micro_batch, begin = index * size;
-    size_t seq = (size_t)e->job->model.seq_length;
+    struct share share = layout_share(e->job, &e->mesh, e->place.dp, size);
+    long micro = e->job->batch.micro_batch;
 
-    mb->samples = (int)(share->count - begin < size ? share->count - begin : size);
-    mb->tokens = e->tokens;
-    mb->targets = e->targets;
-    for (int i = 0; i < mb->samples; i++)
-        if (sampler_read(sampler, share->first + (uint64_t)(begin + i), e->tokens + (size_t)i * seq,
-                         e->targets + (size_t)i * seq, err) < 0)
-            return -1;
+    first += (uint64_t)share.first;
+    if (batch_read(e->batch, samples, first, share.count, err) < 0)
+        return -1;
+    for (int i = 0; i < share.micro_batches; i++) {
+        long begin = i * micro, left = share.count - begin;
+
+        if (left <= 0) {
+            batch_fill_empty(e->batch, share.count);
+            e->micro_batches[i] = cut(e->batch, share.count, 1, first, training);
+        } else {
+            e->micro_batches[i] = cut(e->batch, begin, left < micro ? left : micro, first, training);
+        }
+    }
+    work->micro_batches = share.micro_batches;
+    work->samples = size;
+    work->tokens = (double)e->batch->predicted;
+    comm_purpose(e->dp, "predictions", "count");
+    return comm_sum_f64(e->dp, &work->tokens, 1, err);
+}
+
+/* The mean losses, on every rank: only the last stage knows them, and its tp ranks know the tokens' alike. */
+static int mean_loss(struct engine *e, const struct work *work, struct losses losses, double *loss, struct error *err)
+{
+    double sums[] = {e->place.tp == 0 ? losses.tokens : 0, losses.order};
+
+    comm_purpose(e->world, "loss", "");
+    if (comm_sum_f64(e->world, sums, 2, err) < 0)
+        return -1;
+    *loss = (work->tokens > 0 ? sums[0] / work->tokens : 0) + sums[1] / work->samples;
     return 0;
 }
 
-/* Forward and backward of all of this rank's micro-batches; *loss is the sum over its tokens. */
-static int run_micro_batches(struct engine *e, float scale, double *loss, struct error *err)
+/* Failures of the groups stick until someone asks. */
+static int status(struct engine *e, struct error *err)
 {
-    struct share share = share_of(e, e->consumed_samples);
-    size_t n = schedule_1f1b(e->schedule, e->place.pp, e->mesh.pp, share.micro_batches);
-    struct micro_batch mb = {0};
-
-    *loss = 0;
-    for (size_t i = 0; i < n; i++) {
-        int index = e->schedule[i].micro_batch;
-
-        if (e->schedule[i].kind == SCHEDULE_FORWARD) {
-            if (read_micro_batch(e, e->train, &share, index, &mb, err) < 0)
-                return -1;
-            zero_micro_batch(e->zero, index == 0, index == share.micro_batches - 1);
-            gpt_forward(e->gpt, &mb);
-        } else {
-            *loss += gpt_backward(e->gpt, &mb, scale);
-        }
-    }
-    return zero_finish_gradients(e->zero, err);
+    return tensor_status(&e->tensor, err) < 0 ? -1 : device_status(e->dev, err);
 }
 
 static double clip_coefficient(const struct job *job, double norm)
@@ -69,7 +81,7 @@ static double clip_coefficient(const struct job *job, double norm)
     return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1.0;
 }
 
-static int update(struct engine *e, struct step_result *result, struct error *err)
+static int update(struct engine *e, const struct step_result *result, struct error *err)
 {
     const struct job *job = e->job;
     struct zero_step step = {
@@ -78,48 +90,75 @@ static int update(struct engine *e, struct step_result *result, struct error *er
         .beta2 = job->optimizer.beta2,
         .eps = job->optimizer.eps,
         .weight_decay = job->optimizer.weight_decay,
-        .grad_scale = clip_coefficient(job, result->grad_norm),
+        .grad_scale = clip_coefficient(job, result->grad_norm) / result->loss_scale,
         .step = e->step + 1 - e->skipped_steps,
     };
 
     return zero_step(e->zero, &step, err);
 }
 
+/* Whether the step counts. All ranks have the same loss and norm, so all decide alike. */
+static enum skip judge(struct engine *e, struct step_result *result)
+{
+    bool finite = isfinite(result->loss) && isfinite(result->grad_norm);
+
+    result->gives_up = !finite && loss_scale_is_least(&e->loss_scale, e->job);
+    loss_scale_update(&e->loss_scale, e->job, !finite);
+    if (!finite)
+        return SKIP_NOT_FINITE;
+    if (spike_check(&e->spike, e->job, result->loss))
+        return SKIP_SPIKE;
+    spike_update(&e->spike, result->loss);
+    return SKIP_NONE;
+}
+
+/* Forward and backward of the global batch: its loss, and the norm of its gradient. */
+static int compute_gradient(struct engine *e, struct step_result *result, struct error *err)
+{
+    struct work work;
+    struct losses losses;
+    struct loss_scales scales;
+    double norm_squared;
+
+    if (read_batch(e, e->train, e->consumed_samples, result->global_batch, true, &work, err) < 0)
+        return -1;
+    scales.tokens = work.tokens > 0 ? result->loss_scale / work.tokens : 0;
+    scales.order = result->loss_scale / work.samples;
+    if (pipeline_train(e->pipeline, e->micro_batches, work.micro_batches, &scales, &losses, err) < 0 ||
+        zero_finish_gradients(e->zero, err) < 0 || status(e, err) < 0 ||
+        mean_loss(e, &work, losses, &result->loss, err) < 0 || zero_grad_norm_squared(e->zero, &norm_squared, err) < 0)
+        return -1;
+    result->grad_norm = sqrt(norm_squared) / result->loss_scale;
+    return 0;
+}
+
 int engine_step(struct engine *e, struct step_result *result, struct error *err)
 {
-    double tokens = (double)e->job->batch.global_batch * e->job->model.seq_length;
-    double loss, norm_squared;
-
-    if (run_micro_batches(e, (float)(1.0 / tokens), &loss, err) < 0 || comm_sum_f64(e->dp, &loss, 1, err) < 0 ||
-        zero_grad_norm_squared(e->zero, &norm_squared, err) < 0)
+    *result = (struct step_result){
+        .lr = learning_rate(e->job, (long)e->step + 1),
+        .loss_scale = e->loss_scale.scale,
+        .global_batch = batch_size_at(e->job, e->consumed_samples),
+    };
+    if (compute_gradient(e, result, err) < 0)
         return -1;
-    result->loss = loss / tokens;
-    result->grad_norm = sqrt(norm_squared);
-    result->lr = learning_rate(e->job, (long)e->step + 1);
-    result->skipped = !isfinite(result->loss) || !isfinite(result->grad_norm);
-    if (result->skipped)
-        e->skipped_steps++;
-    else if (update(e, result, err) < 0)
+    result->skip = judge(e, result);
+    if (result->skip == SKIP_NONE && update(e, result, err) < 0)
         return -1;
+    e->skipped_steps += result->skip != SKIP_NONE;
+    e->skipped_in_a_row = result->skip != SKIP_NONE ? e->skipped_in_a_row + 1 : 0;
     e->step++;
-    e->consumed_samples += (uint64_t)e->job->batch.global_batch;
+    e->consumed_samples += (uint64_t)result->global_batch;
     return 0;
 }
 
 int engine_evaluate(struct engine *e, int batch, double *loss, struct error *err)
 {
-    struct share share = share_of(e, (uint64_t)batch * (uint64_t)e->job->batch.global_batch);
-    struct micro_batch mb;
+    int size = e->job->batch.global_batch;
+    struct work work;
+    struct losses losses;
 
-    *loss = 0;
-    for (int i = 0; i < share.micro_batches; i++) {
-        if (read_micro_batch(e, e->valid, &share, i, &mb, err) < 0)
-            return -1;
-        gpt_forward(e->gpt, &mb);
-        *loss += gpt_loss(e->gpt, &mb);
-    }
-    if (comm_sum_f64(e->dp, loss, 1, err) < 0)
+    if (read_batch(e, e->valid, (uint64_t)batch * (uint64_t)size, size, false, &work, err) < 0 ||
+        pipeline_evaluate(e->pipeline, e->micro_batches, work.micro_batches, &losses, err) < 0 || status(e, err) < 0)
         return -1;
-    *loss /= (double)e->job->batch.global_batch * e->job->model.seq_length;
-    return device_status(e->dev, err);
+    return mean_loss(e, &work, losses, loss, err);
 }

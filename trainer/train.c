@@ -7,8 +7,6 @@
 
 #include "trainer/run.h"
 
-enum { MOST_SKIPPED = 10 }; /* steps in a row without a finite gradient before the run is given up */
-
 static int look_for_stop(struct run *run, struct error *err)
 {
     return stop_agreed(run->world, run->job, &run->stop, &run->stop_signal, err);
@@ -50,20 +48,26 @@ static void write_metrics(struct run *run, const struct metrics_step *m)
     run->metrics = NULL;
 }
 
-static int check_finite(struct run *run, const struct step_result *result, struct error *err)
+/* Bad steps are skipped; a run of them, with no smaller loss scale left to try, is given up. */
+static int check_skipped(struct run *run, const struct step_result *result, struct error *err)
 {
-    run->skipped_in_a_row = result->skipped ? run->skipped_in_a_row + 1 : 0;
-    if (run->skipped_in_a_row < MOST_SKIPPED)
+    const struct engine *e = run->engine;
+    const char *why = result->skip == SKIP_SPIKE ? "the loss spiked" : "the gradient was not finite";
+    char last_good[JOB_PATH_SIZE + 64] = "no checkpoint was written yet";
+
+    if (result->skip == SKIP_SPIKE)
+        run_say(run, " iteration %" PRIu64 " is skipped: its loss %.4f is a spike above the mean %.4f", e->step,
+                result->loss, e->spike.mean);
+    if (e->skipped_in_a_row < (uint64_t)run->job->optimizer.most_skipped ||
+        (result->skip == SKIP_NOT_FINITE && !result->gives_up))
         return 0;
-    if (run->saved_step == UINT64_MAX)
-        return error_set(err, CODE_DATA,
-                         "the gradient was not finite in %d steps in a row, up to step %" PRIu64
-                         "; no checkpoint was written yet: lower optimizer.lr or look at the data",
-                         MOST_SKIPPED, run->engine->step);
+    if (run->saved_step != UINT64_MAX)
+        snprintf(last_good, sizeof last_good, "the last good checkpoint is step %" PRIu64 " in %s", run->saved_step,
+                 run->job->checkpoint.dir);
     return error_set(err, CODE_DATA,
-                     "the gradient was not finite in %d steps in a row, up to step %" PRIu64
-                     "; the last good checkpoint is step %" PRIu64 " in %s: lower optimizer.lr or look at the data",
-                     MOST_SKIPPED, run->engine->step, run->saved_step, run->job->checkpoint.dir);
+                     "%s in %" PRIu64 " steps in a row, up to step %" PRIu64
+                     "; %s: lower optimizer.lr or look at the data",
+                     why, e->skipped_in_a_row, e->step, last_good);
 }
 
 /* ---- saving ---- */
@@ -115,12 +119,13 @@ static int one_step(struct run *run, struct error *err)
 
     if (engine_step(run->engine, &result, err) < 0)
         return -1;
+    run->global_batch = result.global_batch;
     m = run_measure(run, &result, run_seconds() - started);
     run_report(run, &m);
     if (validate(run, &m, err) < 0)
         return -1;
     write_metrics(run, &m);
-    if (check_finite(run, &result, err) < 0)
+    if (check_skipped(run, &result, err) < 0)
         return -1;
     return save_is_due(run) ? save_on_the_way(run, err) : 0;
 }

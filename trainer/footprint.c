@@ -1,0 +1,45 @@
+#include "trainer/footprint.h"
+
+#include <stdio.h>
+
+#include "trainer/layout.h"
+
+size_t footprint_device(const struct footprint *b)
+{
+    return b->parameters + b->gradients + b->optimizer + b->activations + b->workspace + b->communication;
+}
+
+size_t footprint_host(const struct footprint *b)
+{
+    return b->host_optimizer;
+}
+
+int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, struct footprint *bytes,
+                      struct error *err)
+{
+    struct layout *l = layout_create(job, mesh, rank, true, err);
+
+    *bytes = (struct footprint){0};
+    if (!l)
+        return -1;
+    zero_footprint(l->units, &l->zero, bytes);
+    model_footprint(&l->context, l->units, &l->model, bytes);
+    tensor_footprint(mesh->tp, l->context.dtype, l->model.max_samples * job->model.seq_length, job->model.hidden,
+                     l->tensor_gradients, bytes);
+    layout_destroy(l);
+    return 0;
+}
+
+static double mib(size_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+int footprint_format(char *text, size_t size, const struct footprint *b)
+{
+    return snprintf(text, size,
+                    "%.1f MiB = parameters %.1f + gradients %.1f + optimizer %.1f + activations %.1f + workspace %.1f "
+                    "+ communication %.1f; host %.1f MiB",
+                    mib(footprint_device(b)), mib(b->parameters), mib(b->gradients), mib(b->optimizer),
+                    mib(b->activations), mib(b->workspace), mib(b->communication), mib(footprint_host(b)));
+}
