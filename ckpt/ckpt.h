@@ -58,8 +58,13 @@ struct ckpt_state {
     uint64_t consumed_samples; /* progress, the one number */
     uint64_t seed;             /* key of all random numbers */
     uint64_t skipped_steps;
-    double loss_scale;
-    int dp, tp, pp, zero; /* who wrote it: for people, never needed to read it */
+    uint64_t skipped_in_a_row; /* of these, since the last step that was not skipped */
+    double loss_scale;         /* 1 where there is none */
+    int loss_scale_good_steps; /* of a dynamic scale: steps since it changed or gradients overflowed */
+    int loss_scale_hysteresis; /* of a dynamic scale: overflows until it halves, at least 1; 0 if it is not dynamic */
+    double loss_mean;          /* running mean of the loss, to tell a spike */
+    uint64_t loss_count;       /* steps in it; 0 means there is none yet */
+    int dp, tp, pp, zero;      /* who wrote it: for people, never needed to read it */
 };
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */

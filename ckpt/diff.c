@@ -157,18 +157,31 @@ static void compare_number(struct diff *diff, const char *field, uint64_t a, uin
         report(diff, "state", field, reason);
 }
 
+static void compare_double(struct diff *diff, const char *field, double a, double b)
+{
+    char reason[256];
+
+    snprintf(reason, sizeof reason, "%.17g and %.17g", a, b);
+    if (a != b)
+        report(diff, "state", field, reason);
+}
+
 static void compare_state(struct diff *diff)
 {
     const struct ckpt_state *a = ckpt_state(diff->ckpts[0]), *b = ckpt_state(diff->ckpts[1]);
-    char reason[256];
 
     compare_number(diff, "step", a->step, b->step);
     compare_number(diff, "consumed_samples", a->consumed_samples, b->consumed_samples);
     compare_number(diff, "seed", a->seed, b->seed);
     compare_number(diff, "skipped_steps", a->skipped_steps, b->skipped_steps);
-    snprintf(reason, sizeof reason, "%.17g and %.17g", a->loss_scale, b->loss_scale);
-    if (a->loss_scale != b->loss_scale)
-        report(diff, "state", "loss_scale", reason);
+    compare_number(diff, "skipped_in_a_row", a->skipped_in_a_row, b->skipped_in_a_row);
+    compare_double(diff, "loss_scale", a->loss_scale, b->loss_scale);
+    compare_number(diff, "loss_scale_good_steps", (uint64_t)a->loss_scale_good_steps,
+                   (uint64_t)b->loss_scale_good_steps);
+    compare_number(diff, "loss_scale_hysteresis", (uint64_t)a->loss_scale_hysteresis,
+                   (uint64_t)b->loss_scale_hysteresis);
+    compare_double(diff, "loss_mean", a->loss_mean, b->loss_mean);
+    compare_number(diff, "loss_count", a->loss_count, b->loss_count);
 }
 
 static bool same_shape(const struct ckpt_tensor *a, const struct ckpt_tensor *b)

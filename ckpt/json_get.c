@@ -26,6 +26,16 @@ int json_get_int(json_t *object, const char *key, int *out, struct error *err)
     return 0;
 }
 
+int json_get_number(json_t *object, const char *key, double *out, struct error *err)
+{
+    json_t *value = json_object_get(object, key);
+
+    if (!json_is_number(value))
+        return error_set(err, CODE_DATA, "\"%s\" must be a number", key);
+    *out = json_number_value(value);
+    return 0;
+}
+
 int json_get_string(json_t *object, const char *key, char *out, size_t size, struct error *err)
 {
     json_t *value = json_object_get(object, key);

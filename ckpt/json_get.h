@@ -16,6 +16,9 @@
 int json_get_integer(json_t *object, const char *key, uint64_t most, uint64_t *out, struct error *err);
 int json_get_int(json_t *object, const char *key, int *out, struct error *err);
 
+/* An integer or a real number. */
+int json_get_number(json_t *object, const char *key, double *out, struct error *err);
+
 /* A string shorter than `size`, copied out. */
 int json_get_string(json_t *object, const char *key, char *out, size_t size, struct error *err);
 

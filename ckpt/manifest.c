@@ -77,10 +77,15 @@ static int check_kinds(const struct manifest *manifest, struct error *err)
 
 static int check_state(const struct ckpt_state *state, struct error *err)
 {
-    if (state->step > INT64_MAX || state->consumed_samples > INT64_MAX || state->skipped_steps > INT64_MAX)
-        return error_set(err, CODE_DATA, "state: step, consumed_samples and skipped_steps must be below 2^63");
-    if (!isfinite(state->loss_scale))
-        return error_set(err, CODE_DATA, "state: loss_scale must be finite");
+    if (state->step > INT64_MAX || state->consumed_samples > INT64_MAX || state->skipped_steps > INT64_MAX ||
+        state->skipped_in_a_row > INT64_MAX || state->loss_count > INT64_MAX)
+        return error_set(err, CODE_DATA,
+                         "state: step, consumed_samples, skipped_steps, skipped_in_a_row and loss_count must be below "
+                         "2^63");
+    if (!isfinite(state->loss_scale) || !isfinite(state->loss_mean))
+        return error_set(err, CODE_DATA, "state: loss_scale and loss_mean must be finite");
+    if (state->loss_scale_good_steps < 0 || state->loss_scale_hysteresis < 0)
+        return error_set(err, CODE_DATA, "state: loss_scale_good_steps and loss_scale_hysteresis must not be negative");
     return 0;
 }
 
@@ -153,8 +158,10 @@ static bool same_kinds(const struct manifest *a, const struct manifest *b)
 static bool same_state(const struct ckpt_state *a, const struct ckpt_state *b)
 {
     return a->step == b->step && a->consumed_samples == b->consumed_samples && a->seed == b->seed &&
-           a->skipped_steps == b->skipped_steps && a->loss_scale == b->loss_scale && a->dp == b->dp && a->tp == b->tp &&
-           a->pp == b->pp && a->zero == b->zero;
+           a->skipped_steps == b->skipped_steps && a->skipped_in_a_row == b->skipped_in_a_row &&
+           a->loss_scale == b->loss_scale && a->loss_scale_good_steps == b->loss_scale_good_steps &&
+           a->loss_scale_hysteresis == b->loss_scale_hysteresis && a->loss_mean == b->loss_mean &&
+           a->loss_count == b->loss_count && a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->zero == b->zero;
 }
 
 int manifest_agree(const struct manifest *a, const struct manifest *b, struct error *err)

@@ -11,23 +11,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Members of "state", and how many there were before there was a dynamic loss scale or a running mean to keep. */
+#define STATE_MEMBERS       14
+#define STATE_MEMBERS_EARLY 9
+
+static int decode_later_state(struct ckpt_state *state, json_t *object, struct error *err)
+{
+    if (json_get_integer(object, "skipped_in_a_row", INT64_MAX, &state->skipped_in_a_row, err) < 0 ||
+        json_get_int(object, "loss_scale_good_steps", &state->loss_scale_good_steps, err) < 0 ||
+        json_get_int(object, "loss_scale_hysteresis", &state->loss_scale_hysteresis, err) < 0 ||
+        json_get_number(object, "loss_mean", &state->loss_mean, err) < 0 ||
+        json_get_integer(object, "loss_count", INT64_MAX, &state->loss_count, err) < 0)
+        return error_prefix(err, "state");
+    return 0;
+}
+
 static int decode_state(struct ckpt_state *state, json_t *object, struct error *err)
 {
-    json_t *scale = json_object_get(object, "loss_scale");
+    size_t members = json_object_size(object);
 
-    if (json_object_size(object) != 9)
-        return error_set(err, CODE_DATA, "\"state\" must be an object of 9 members");
-    if (!json_is_number(scale))
-        return error_set(err, CODE_DATA, "\"loss_scale\" must be a number");
-    state->loss_scale = json_number_value(scale);
-    if (json_get_integer(object, "step", INT64_MAX, &state->step, err) < 0 ||
+    if (members != STATE_MEMBERS && members != STATE_MEMBERS_EARLY)
+        return error_set(err, CODE_DATA, "\"state\" must be an object of %d members", STATE_MEMBERS);
+    if (json_get_number(object, "loss_scale", &state->loss_scale, err) < 0 ||
+        json_get_integer(object, "step", INT64_MAX, &state->step, err) < 0 ||
         json_get_integer(object, "consumed_samples", INT64_MAX, &state->consumed_samples, err) < 0 ||
         json_get_hex(object, "seed", 16, &state->seed, err) < 0 ||
         json_get_integer(object, "skipped_steps", INT64_MAX, &state->skipped_steps, err) < 0 ||
         json_get_int(object, "dp", &state->dp, err) < 0 || json_get_int(object, "tp", &state->tp, err) < 0 ||
         json_get_int(object, "pp", &state->pp, err) < 0 || json_get_int(object, "zero", &state->zero, err) < 0)
         return error_prefix(err, "state");
-    return 0;
+    return members == STATE_MEMBERS ? decode_later_state(state, object, err) : 0;
 }
 
 static int decode_kinds(struct manifest *manifest, json_t *root, struct error *err)

@@ -18,10 +18,13 @@ static json_t *encode_state(const struct ckpt_state *state)
 
     /* JSON has no unsigned 64-bit numbers, and a seed may be any of them. */
     snprintf(seed, sizeof seed, "%016" PRIx64, state->seed);
-    return json_pack("{s:I, s:I, s:s, s:I, s:f, s:i, s:i, s:i, s:i}", "step", (json_int_t)state->step,
-                     "consumed_samples", (json_int_t)state->consumed_samples, "seed", seed, "skipped_steps",
-                     (json_int_t)state->skipped_steps, "loss_scale", state->loss_scale, "dp", state->dp, "tp",
-                     state->tp, "pp", state->pp, "zero", state->zero);
+    return json_pack("{s:I, s:I, s:s, s:I, s:I, s:f, s:i, s:i, s:f, s:I, s:i, s:i, s:i, s:i}", "step",
+                     (json_int_t)state->step, "consumed_samples", (json_int_t)state->consumed_samples, "seed", seed,
+                     "skipped_steps", (json_int_t)state->skipped_steps, "skipped_in_a_row",
+                     (json_int_t)state->skipped_in_a_row, "loss_scale", state->loss_scale, "loss_scale_good_steps",
+                     state->loss_scale_good_steps, "loss_scale_hysteresis", state->loss_scale_hysteresis, "loss_mean",
+                     state->loss_mean, "loss_count", (json_int_t)state->loss_count, "dp", state->dp, "tp", state->tp,
+                     "pp", state->pp, "zero", state->zero);
 }
 
 /* A job file may hold bytes that are not UTF-8, in a comment say. That must not cost the checkpoint. */

@@ -342,7 +342,15 @@ static const struct damage damages[] = {
     {.name = "member twice", .old = "\"version\":1", .new = "\"version\":1,\"version\":1", .says = "duplicate"},
     {.name = "step negative", .old = "\"step\":1", .new = "\"step\":-1", .says = "\"step\" must be"},
     {.name = "step real", .old = "\"step\":1", .new = "\"step\":1.0", .says = "\"step\" must be"},
-    {.name = "state without a member", .old = "\"dp\":0,", .new = "", .says = "\"state\" must be an object of 9"},
+    {.name = "state without a member", .old = "\"dp\":0,", .new = "", .says = "\"state\" must be an object of 14"},
+    {.name = "mean no number",
+     .old = "\"loss_mean\":0.0",
+     .new = "\"loss_mean\":\"0\"",
+     .says = "\"loss_mean\" must be"},
+    {.name = "hysteresis negative",
+     .old = "\"loss_scale_hysteresis\":0",
+     .new = "\"loss_scale_hysteresis\":-1",
+     .says = "\"loss_scale_hysteresis\" must be"},
     {.name = "no JSON", .old = "}", .new = "", .says = "offset"},
 };
 
@@ -380,6 +388,34 @@ static void every_damage_is_named(void **state)
             fail_msg("%s: code %d", damage->name, err.code);
         scratch_destroy(dir);
     }
+}
+
+/* The first manifests had nine members of state; the later five come together or not at all. */
+static void state_of_an_early_manifest_has_defaults(void **state)
+{
+    static const char later[] = ",\"skipped_in_a_row\":0";
+    static const char scale[] =
+        ",\"loss_scale_good_steps\":0,\"loss_scale_hysteresis\":0,\"loss_mean\":0.0,\"loss_count\":0";
+    const struct ckpt_state expected = {.step = 1, .loss_scale = 1};
+    struct error err;
+    struct ckpt *ckpt;
+    float out[2][34];
+    char dir[512];
+
+    (void)state;
+    snprintf(dir, sizeof dir, "%.400s/early", base);
+    copy_good(dir);
+    edit(dir, later, "");
+    assert_int_equal(load(dir, out, &err), -1);
+    assert_non_null(strstr(err.text, "\"state\" must be an object of 14"));
+    edit(dir, scale, "");
+    if (load(dir, out, &err) < 0)
+        fail_msg("%s", err.text);
+    ckpt = ckpt_open(dir, &err);
+    assert_non_null(ckpt);
+    assert_memory_equal(ckpt_state(ckpt), &expected, sizeof expected);
+    ckpt_close(ckpt);
+    scratch_destroy(dir);
 }
 
 /* What is not sealed again is never loaded; what is may be another checkpoint, but never crashes. */
@@ -463,6 +499,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_damage_is_named),
+        cmocka_unit_test(state_of_an_early_manifest_has_defaults),
         cmocka_unit_test(mutated_manifests_never_crash),
         cmocka_unit_test(mutated_shards_never_load),
     };
