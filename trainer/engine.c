@@ -30,7 +30,7 @@ static int check_batch(const struct engine *e, struct error *err)
 static int check_validation(const struct engine *e, struct error *err)
 {
     uint64_t wanted = (uint64_t)e->job->report.eval_batches * (uint64_t)e->job->batch.global_batch;
-    uint64_t there = sampler_samples_per_epoch(e->valid);
+    uint64_t there = samples_per_epoch(e->valid);
 
     if (e->job->report.eval_every == 0 || wanted <= there)
         return 0;
@@ -97,8 +97,8 @@ void engine_destroy(struct engine *e)
     zero_destroy(e->zero);
     units_destroy(e->units);
     device_destroy(e->dev);
-    sampler_destroy(e->train);
-    sampler_destroy(e->valid);
+    samples_destroy(e->train);
+    samples_destroy(e->valid);
     comm_destroy(e->dp);
     free(e->tokens);
     free(e->targets);
@@ -121,8 +121,8 @@ int engine_compare_ranks(struct engine *e, struct error *err)
     int rank = comm_rank(e->world), result = 0;
 
     ours.job = crc32c(0, e->job->text, strlen(e->job->text));
-    ours.train = sampler_samples_per_epoch(e->train);
-    ours.valid = e->valid ? sampler_samples_per_epoch(e->valid) : 0;
+    ours.train = samples_per_epoch(e->train);
+    ours.valid = e->valid ? samples_per_epoch(e->valid) : 0;
     leaders = ours;
     if (comm_broadcast(e->world, &leaders, sizeof leaders, 0, err) < 0)
         return -1;

@@ -31,7 +31,7 @@ struct engine {
     struct units *units;
     struct zero *zero;
     struct gpt *gpt;
-    struct sampler *train, *valid; /* valid may be NULL */
+    struct samples *train, *valid; /* valid may be NULL */
     int32_t *tokens, *targets;     /* [micro_batch * seq_length] */
     struct schedule_entry *schedule;
 

@@ -23,7 +23,7 @@ static struct share share_of(const struct engine *e, uint64_t batch_first)
     return share;
 }
 
-static int read_micro_batch(struct engine *e, struct sampler *sampler, const struct share *share, int index,
+static int read_micro_batch(struct engine *e, const struct samples *samples, const struct share *share, int index,
                             struct micro_batch *mb, struct error *err)
 {
     long size = e->job->batch.micro_batch, begin = index * size;
@@ -32,10 +32,12 @@ static int read_micro_batch(struct engine *e, struct sampler *sampler, const str
     mb->samples = (int)(share->count - begin < size ? share->count - begin : size);
     mb->tokens = e->tokens;
     mb->targets = e->targets;
-    for (int i = 0; i < mb->samples; i++)
-        if (sampler_read(sampler, share->first + (uint64_t)(begin + i), e->tokens + (size_t)i * seq,
-                         e->targets + (size_t)i * seq, err) < 0)
+    for (int i = 0; i < mb->samples; i++) {
+        struct sample sample = {.tokens = e->tokens + (size_t)i * seq, .targets = e->targets + (size_t)i * seq};
+
+        if (samples_read(samples, share->first + (uint64_t)(begin + i), &sample, err) < 0)
             return -1;
+    }
     return 0;
 }
 
