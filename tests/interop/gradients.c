@@ -74,7 +74,7 @@ static void write_batch(const struct engine *e, const char *dir)
     FILE *file = open_in(dir, "batch.bin");
 
     for (int i = 0; i < e->job->batch.global_batch; i++) {
-        if (sampler_read(e->train, (uint64_t)i, tokens, targets, &err) < 0)
+        if (samples_read(e->train, (uint64_t)i, &(struct sample){.tokens = tokens, .targets = targets}, &err) < 0)
             exit(error_report(&err));
         fwrite(tokens, sizeof *tokens, seq, file);
         fwrite(targets, sizeof *targets, seq, file);

@@ -273,23 +273,23 @@ static void tokens_beyond_the_vocabulary_are_reported(void **state)
     const struct model_shape shape = {.seq_length = 3, .vocab = 250};
     struct image image = make_image(INDEXED_I32);
     int32_t tokens[3], targets[3];
-    struct sampler *sampler;
+    struct samples *samples;
     struct error err;
 
     (void)state;
     put(image.bin + 4 * 9, (uint32_t)-5, 4);
     write_image(&image);
-    sampler = sampler_create_sequential(PREFIX, &shape, &err);
-    assert_non_null(sampler);
-    assert_int_equal(sampler_read(sampler, 0, tokens, targets, &err), -1);
+    samples = sampler_create_sequential(PREFIX, &shape, &err);
+    assert_non_null(samples);
+    assert_int_equal(samples_read(samples, 0, &(struct sample){.tokens = tokens, .targets = targets}, &err), -1);
     assert_string_equal(err.text,
                         "test_data.bin, offset 4: token 1 is 250; with model.vocab = 250 tokens are 0 to 249");
     assert_int_equal(err.code, CODE_DATA);
-    assert_int_equal(sampler_read(sampler, 1, tokens, targets, &err), 0);
-    assert_int_equal(sampler_read(sampler, 2, tokens, targets, &err), -1);
+    assert_int_equal(samples_read(samples, 1, &(struct sample){.tokens = tokens, .targets = targets}, &err), 0);
+    assert_int_equal(samples_read(samples, 2, &(struct sample){.tokens = tokens, .targets = targets}, &err), -1);
     assert_string_equal(err.text,
                         "test_data.bin, offset 36: token 9 is -5; with model.vocab = 250 tokens are 0 to 249");
-    sampler_destroy(sampler);
+    samples_destroy(samples);
 }
 
 int main(void)

@@ -126,15 +126,15 @@ static const struct model_shape ten = {.seq_length = 10, .vocab = 256};
 
 static void each_epoch_takes_every_sample_once(void **state)
 {
-    struct sampler *sampler;
+    struct samples *samples;
     struct error err;
     uint64_t order[2][100];
 
     (void)state;
     write_ramp(1005);
-    sampler = sampler_create(PREFIX, &ten, 1234, &err);
-    assert_non_null(sampler);
-    assert_int_equal(sampler_samples_per_epoch(sampler), 100);
+    samples = sampler_create(PREFIX, &ten, 1234, &err);
+    assert_non_null(samples);
+    assert_int_equal(samples_per_epoch(samples), 100);
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
         bool seen[100] = {false};
 
@@ -142,7 +142,9 @@ static void each_epoch_takes_every_sample_once(void **state)
             uint64_t place = permute(i, 100, 1234, (uint32_t)epoch);
             int32_t tokens[10], targets[10];
 
-            assert_int_equal(sampler_read(sampler, 100 * epoch + i, tokens, targets, &err), 0);
+            assert_int_equal(
+                samples_read(samples, 100 * epoch + i, &(struct sample){.tokens = tokens, .targets = targets}, &err),
+                0);
             for (uint64_t t = 0; t < 10; t++) {
                 assert_int_equal(tokens[t], (10 * place + t) % 251);
                 assert_int_equal(targets[t], (10 * place + t + 1) % 251);
@@ -153,33 +155,33 @@ static void each_epoch_takes_every_sample_once(void **state)
         }
     }
     assert_memory_not_equal(order[0], order[1], sizeof order[0]);
-    sampler_destroy(sampler);
+    samples_destroy(samples);
 }
 
 static void sequential_samples_are_in_order(void **state)
 {
-    struct sampler *sampler;
+    struct samples *samples;
     struct error err;
 
     (void)state;
     write_ramp(1001);
-    sampler = sampler_create_sequential(PREFIX, &ten, &err);
-    assert_non_null(sampler);
-    assert_int_equal(sampler_samples_per_epoch(sampler), 100);
+    samples = sampler_create_sequential(PREFIX, &ten, &err);
+    assert_non_null(samples);
+    assert_int_equal(samples_per_epoch(samples), 100);
     for (uint64_t i = 0; i < 250; i++) {
         int32_t tokens[10], targets[10];
 
-        assert_int_equal(sampler_read(sampler, i, tokens, targets, &err), 0);
+        assert_int_equal(samples_read(samples, i, &(struct sample){.tokens = tokens, .targets = targets}, &err), 0);
         assert_int_equal(tokens[0], i % 100 * 10 % 251);
         assert_int_equal(targets[9], (i % 100 * 10 + 10) % 251);
     }
-    sampler_destroy(sampler);
-    sampler_destroy(NULL);
+    samples_destroy(samples);
+    samples_destroy(NULL);
 }
 
 static void a_set_too_small_for_one_sample_is_refused(void **state)
 {
-    struct sampler *sampler;
+    struct samples *samples;
     struct error err;
 
     (void)state;
@@ -189,10 +191,10 @@ static void a_set_too_small_for_one_sample_is_refused(void **state)
     assert_string_equal(err.text,
                         "test_sampler.bin has 10 tokens; a sample of model.seq_length = 10 needs at least 11");
     write_ramp(11);
-    sampler = sampler_create(PREFIX, &ten, 1, &err);
-    assert_non_null(sampler);
-    assert_int_equal(sampler_samples_per_epoch(sampler), 1);
-    sampler_destroy(sampler);
+    samples = sampler_create(PREFIX, &ten, 1, &err);
+    assert_non_null(samples);
+    assert_int_equal(samples_per_epoch(samples), 1);
+    samples_destroy(samples);
 }
 
 int main(void)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "trainer/data/indexed_writer.h"
+#include "trainer/data/sentences.h"
 
 #define CHUNK_SIZE ((size_t)1 << 20)
 
@@ -18,6 +19,7 @@ struct conversion {
     struct indexed_writer *train, *valid;
     uint64_t total, cut; /* bytes of all texts; where the validation part begins, or UINT64_MAX */
     uint64_t done;
+    struct sentences sentences; /* of the text under way */
     char *chunk;
 };
 
@@ -46,15 +48,39 @@ static int measure(const struct convert *convert, uint64_t *total, struct error 
     return 0;
 }
 
-static int take(struct conversion *c, size_t count, struct error *err)
+/* Tokens of one sentence, or of its beginning; the part that they fall into takes them, or both do. */
+static int take(struct conversion *c, const char *bytes, size_t count, struct error *err)
 {
     uint64_t left = c->cut > c->done ? c->cut - c->done : 0; /* still of the training part */
     size_t here = count < left ? count : (size_t)left;
 
     c->done += count;
-    if (indexed_writer_append(c->train, c->chunk, here, err) < 0)
+    if (indexed_writer_append(c->train, bytes, here, err) < 0)
         return -1;
-    return here < count ? indexed_writer_append(c->valid, c->chunk + here, count - here, err) : 0;
+    return here < count ? indexed_writer_append(c->valid, bytes + here, count - here, err) : 0;
+}
+
+static int end_sentence(struct conversion *c, struct error *err)
+{
+    if (indexed_writer_end_sequence(c->train, err) < 0)
+        return -1;
+    return c->valid ? indexed_writer_end_sequence(c->valid, err) : 0;
+}
+
+static int take_chunk(struct conversion *c, size_t count, struct error *err)
+{
+    const char *next = c->chunk;
+
+    while (count > 0) {
+        bool ended = false;
+        size_t here = c->convert->sentences ? sentences_next(&c->sentences, next, count, &ended) : count;
+
+        if (take(c, next, here, err) < 0 || (ended && end_sentence(c, err) < 0))
+            return -1;
+        next += here;
+        count -= here;
+    }
+    return 0;
 }
 
 static int read_text(struct conversion *c, const char *text, int fd, struct error *err)
@@ -63,6 +89,7 @@ static int read_text(struct conversion *c, const char *text, int fd, struct erro
     uint64_t offset = 0;
     ssize_t got;
 
+    c->sentences = (struct sentences){0};
     while ((got = read(fd, c->chunk, CHUNK_SIZE)) != 0) {
         const char *zero = got > 0 ? memchr(c->chunk, 0, (size_t)got) : NULL;
 
@@ -76,7 +103,7 @@ static int read_text(struct conversion *c, const char *text, int fd, struct erro
             return error_set(err, CODE_DATA,
                              "%s, offset %" PRIu64 ": a zero byte; give plain text, not compressed, not UTF-16", text,
                              offset + (uint64_t)(zero - c->chunk));
-        if (take(c, (size_t)got, err) < 0)
+        if (take_chunk(c, (size_t)got, err) < 0)
             return -1;
         offset += (uint64_t)got;
         if (convert->progress)

@@ -2,12 +2,14 @@
  * convert.h - texts to data sets: what muster-data does.
  *
  * Every byte of a text is a token and every text a document. Texts that hold a zero byte are refused: they are not
- * text, but compressed, or UTF-16. Any other bytes are taken as they are.
+ * text, but compressed, or UTF-16. Any other bytes are taken as they are. The tokens are the same with and without
+ * sentences: only the index differs.
  */
 #ifndef MUSTER_TRAINER_DATA_CONVERT_H
 #define MUSTER_TRAINER_DATA_CONVERT_H
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -18,6 +20,7 @@ struct convert {
     int ntexts;
     const char *out;       /* prefix */
     const char *valid_out; /* prefix, or NULL: the last valid_percent of all bytes go there */
+    bool sentences;        /* each is a sequence of its own (sentences.h); otherwise a document is */
     double valid_percent;  /* more than 0 and less than 100 */
 
     void (*progress)(uint64_t done,

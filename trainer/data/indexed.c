@@ -172,7 +172,7 @@ static int check_sequences(struct indexed *x, struct error *err)
     return 0;
 }
 
-static int check_documents(const struct indexed *x, struct error *err)
+static int check_documents(struct indexed *x, struct error *err)
 {
     unsigned char chunk[CHUNK_SIZE];
     const uint64_t per_chunk = sizeof chunk / 8, count = x->facts.documents + 1;
@@ -192,6 +192,8 @@ static int check_documents(const struct indexed *x, struct error *err)
                              "%s, offset %" PRIu64 ": document boundary %" PRIu64 " is at sequence %" PRId64
                              "; they must rise from 0 to %" PRIu64,
                              x->idx.path, at + 8 * i, i, (int64_t)begin, x->facts.sequences);
+        if (begin - before > x->facts.longest_document)
+            x->facts.longest_document = begin - before;
         before = begin;
     }
     return 0;
@@ -214,8 +216,6 @@ struct indexed *indexed_open(const char *prefix, struct error *err)
                   x->bin.path, x->bin.size, x->facts.tokens, x->width, x->facts.tokens * x->width);
         goto fail;
     }
-    close(x->idx.fd);
-    x->idx.fd = -1;
     return x;
 
 fail:
@@ -239,6 +239,46 @@ struct indexed_facts indexed_facts(const struct indexed *x)
     return x->facts;
 }
 
+/* It was right when it was opened. */
+static int index_changed(const struct indexed *x, uint64_t offset, struct error *err)
+{
+    return error_set(err, CODE_DATA, "%s, offset %" PRIu64 ": changed since it was opened", x->idx.path, offset);
+}
+
+int indexed_lengths(const struct indexed *x, uint64_t first, size_t count, int32_t *lengths, struct error *err)
+{
+    uint64_t offset = INDEXED_HEADER_SIZE + 4 * first;
+
+    if (first > x->facts.sequences || count > x->facts.sequences - first)
+        return error_set(err, CODE_INTERNAL, "%s: sequence %" PRIu64 " of %" PRIu64 " was asked for", x->idx.path,
+                         first + count, x->facts.sequences);
+    if (file_read(&x->idx, offset, lengths, 4 * count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        lengths[i] = (int32_t)le32toh((uint32_t)lengths[i]);
+        if (lengths[i] < 0 || (uint64_t)lengths[i] > x->facts.longest)
+            return index_changed(x, offset + 4 * i, err);
+    }
+    return 0;
+}
+
+int indexed_boundaries(const struct indexed *x, uint64_t first, size_t count, uint64_t *boundaries, struct error *err)
+{
+    uint64_t offset = INDEXED_HEADER_SIZE + 12 * x->facts.sequences + 8 * first;
+
+    if (first > x->facts.documents + 1 || count > x->facts.documents + 1 - first)
+        return error_set(err, CODE_INTERNAL, "%s: document boundary %" PRIu64 " of %" PRIu64 " was asked for",
+                         x->idx.path, first + count, x->facts.documents + 1);
+    if (file_read(&x->idx, offset, boundaries, 8 * count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        boundaries[i] = le64toh(boundaries[i]);
+        if (boundaries[i] > x->facts.sequences || (i > 0 && boundaries[i] < boundaries[i - 1]))
+            return index_changed(x, offset + 8 * i, err);
+    }
+    return 0;
+}
+
 /* ---- tokens ------------------------------------------------------------------------------------------------------ */
 
 static void decode(const unsigned char *bytes, unsigned width, size_t count, int32_t *tokens)
@@ -253,6 +293,20 @@ static void decode(const unsigned char *bytes, unsigned width, size_t count, int
     }
 }
 
+int indexed_refuse(const struct indexed *x, uint64_t position, int32_t token, const char *why, struct error *err)
+{
+    return error_set(err, CODE_DATA, "%s, offset %" PRIu64 ": token %" PRIu64 " is %" PRId32 "; %s", x->bin.path,
+                     position * x->width, position, token, why);
+}
+
+static int refuse_vocabulary(const struct indexed *x, uint64_t position, int32_t token, int vocab, struct error *err)
+{
+    char why[100];
+
+    snprintf(why, sizeof why, "with model.vocab = %d tokens are 0 to %d", vocab, vocab - 1);
+    return indexed_refuse(x, position, token, why, err);
+}
+
 int indexed_read(const struct indexed *x, uint64_t first, size_t count, int vocab, int32_t *tokens, struct error *err)
 {
     unsigned char bytes[CHUNK_SIZE];
@@ -262,17 +316,13 @@ int indexed_read(const struct indexed *x, uint64_t first, size_t count, int voca
                          x->bin.path, first, first + count, x->facts.tokens);
     for (size_t done = 0; done < count;) {
         size_t here = count - done < sizeof bytes / x->width ? count - done : sizeof bytes / x->width;
-        uint64_t offset = (first + done) * x->width;
 
-        if (file_read(&x->bin, offset, bytes, here * x->width, err) < 0)
+        if (file_read(&x->bin, (first + done) * x->width, bytes, here * x->width, err) < 0)
             return -1;
         decode(bytes, x->width, here, tokens + done);
         for (size_t i = 0; i < here; i++, done++)
             if (tokens[done] < 0 || tokens[done] >= vocab)
-                return error_set(err, CODE_DATA,
-                                 "%s, offset %" PRIu64 ": token %" PRIu64 " is %" PRId32
-                                 "; with model.vocab = %d tokens are 0 to %d",
-                                 x->bin.path, offset + i * x->width, first + done, tokens[done], vocab, vocab - 1);
+                return refuse_vocabulary(x, first + done, tokens[done], vocab, err);
     }
     return 0;
 }

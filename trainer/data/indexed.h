@@ -11,6 +11,10 @@
  *                           int64 where each begins in PREFIX.bin, in bytes (S)
  *                           int64 the sequence each document begins with, and at last S (D)
  *
+ * What a sequence is, is the writer's choice. For a GPT it is a document. For a BERT it is a sentence, and a document
+ * is the run of sequences up to the next boundary; Megatron-LM writes this with --split-sentences and muster-data with
+ * --sentences. A GPT reads both, since it does not tell sequences apart.
+ *
  * Opening reads all of the index once and refuses whatever is not so, with CODE_DATA and the offset: sequences must lie
  * in order and without gaps, and both files must have exactly the size that follows. Then the tokens are one long row,
  * and a token's position says where it is: the index is not kept, so memory does not grow with the data.
@@ -34,7 +38,8 @@ enum indexed_type { INDEXED_U8 = 1, INDEXED_I32 = 4, INDEXED_U16 = 8 };
 struct indexed_facts {
     enum indexed_type type;
     uint64_t tokens, sequences, documents;
-    uint64_t longest; /* sequence, in tokens */
+    uint64_t longest;          /* sequence, in tokens */
+    uint64_t longest_document; /* in sequences; more than 1 where they are sentences */
 };
 
 struct indexed;
@@ -53,5 +58,16 @@ const char *indexed_type_name(enum indexed_type type);
  */
 int indexed_read(const struct indexed *indexed, uint64_t first, size_t count, int vocab, int32_t *tokens,
                  struct error *err);
+
+/* CODE_DATA: the file and offset of the token at `position` of the row, its value, and after that `why`. Returns -1. */
+int indexed_refuse(const struct indexed *indexed, uint64_t position, int32_t token, const char *why, struct error *err);
+
+/* Tokens of the sequences [first, first + count): a look into the file, as the next. Both are safe to call from several
+ * threads at once. */
+int indexed_lengths(const struct indexed *indexed, uint64_t first, size_t count, int32_t *lengths, struct error *err);
+
+/* The sequences that the documents [first, first + count) begin with; the one after the last begins with S. */
+int indexed_boundaries(const struct indexed *indexed, uint64_t first, size_t count, uint64_t *boundaries,
+                       struct error *err);
 
 #endif

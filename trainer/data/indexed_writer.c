@@ -130,7 +130,7 @@ void indexed_writer_destroy(struct indexed_writer *w)
     free(w);
 }
 
-static int end_sequence(struct indexed_writer *w, struct error *err)
+int indexed_writer_end_sequence(struct indexed_writer *w, struct error *err)
 {
     if (w->sequence == 0)
         return 0;
@@ -157,7 +157,7 @@ int indexed_writer_append(struct indexed_writer *w, const void *bytes, size_t co
         w->sequence += here;
         next += here;
         count -= here;
-        if (w->sequence == INDEXED_SEQUENCE_MAX && end_sequence(w, err) < 0)
+        if (w->sequence == INDEXED_SEQUENCE_MAX && indexed_writer_end_sequence(w, err) < 0)
             return -1;
     }
     return 0;
@@ -165,12 +165,14 @@ int indexed_writer_append(struct indexed_writer *w, const void *bytes, size_t co
 
 int indexed_writer_end_document(struct indexed_writer *w, struct error *err)
 {
-    if (end_sequence(w, err) < 0)
+    if (indexed_writer_end_sequence(w, err) < 0)
         return -1;
     if (w->facts.sequences == w->first_of_document)
         return 0;
     if (put_u64(w->boundaries, w->facts.sequences) < 0)
         return output_fail(&w->idx, err);
+    if (w->facts.sequences - w->first_of_document > w->facts.longest_document)
+        w->facts.longest_document = w->facts.sequences - w->first_of_document;
     w->first_of_document = w->facts.sequences;
     w->facts.documents++;
     return 0;

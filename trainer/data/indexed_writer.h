@@ -13,7 +13,7 @@
 #include "common/error.h"
 #include "trainer/data/indexed.h"
 
-/* Lengths are int32 in the index: a longer document becomes several sequences. */
+/* Lengths are int32 in the index: a longer one becomes several sequences. */
 #define INDEXED_SEQUENCE_MAX (1 << 30)
 
 struct indexed_writer;
@@ -24,10 +24,13 @@ struct indexed_writer *indexed_writer_create(const char *prefix, struct error *e
 /* Without a commit before it, removes what was written. */
 void indexed_writer_destroy(struct indexed_writer *writer);
 
-/* Adds tokens to the document under way. */
+/* Adds tokens to the sequence under way. */
 int indexed_writer_append(struct indexed_writer *writer, const void *bytes, size_t count, struct error *err);
 
-/* Ends the document under way; harmless if it has no tokens. */
+/* Ends the sequence under way, but not its document; harmless if it has no tokens. */
+int indexed_writer_end_sequence(struct indexed_writer *writer, struct error *err);
+
+/* Ends the document under way and its last sequence; harmless if it has no tokens. */
 int indexed_writer_end_document(struct indexed_writer *writer, struct error *err);
 
 /* All documents are ended; at least one there must be. After this, only facts and destroy. */

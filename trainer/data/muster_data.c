@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +19,12 @@
 #define VALID_PERCENT 5
 
 static const char usage[] =
-    "usage: muster-data TEXT... --out PREFIX [--valid-out PREFIX [--valid-percent P]]\n"
+    "usage: muster-data TEXT... --out PREFIX [--sentences] [--valid-out PREFIX [--valid-percent P]]\n"
     "       muster-data --check PREFIX...\n"
     "Turns text into the data sets that muster-train reads, a byte a token; \"-\" is standard input.\n"
     "\n"
     "  --out PREFIX        write PREFIX.bin and PREFIX.idx\n"
+    "  --sentences         tell sentences apart: for a BERT\n"
     "  --valid-out PREFIX  write the last part of the text there, for validation\n"
     "  --valid-percent P   how much that is, in percent of all bytes (5)\n"
     "  --check             verify data sets and print what they hold\n"
@@ -60,10 +62,24 @@ static void show_progress(uint64_t done, uint64_t total)
     fflush(stderr);
 }
 
-static void print_written(const char *prefix, const struct indexed_facts *facts)
+static const char *plural(uint64_t count)
 {
-    printf("%s: %" PRIu64 " token%s, %" PRIu64 " document%s; wrote %s.bin and %s.idx\n", prefix, facts->tokens,
-           facts->tokens == 1 ? "" : "s", facts->documents, facts->documents == 1 ? "" : "s", prefix, prefix);
+    return count == 1 ? "" : "s";
+}
+
+/* "5 sentences, 2 documents", or only the latter where sequences are documents. */
+static void print_documents(const struct indexed_facts *facts, bool sentences)
+{
+    if (sentences)
+        printf("%" PRIu64 " sentence%s, ", facts->sequences, plural(facts->sequences));
+    printf("%" PRIu64 " document%s", facts->documents, plural(facts->documents));
+}
+
+static void print_written(const char *prefix, const struct indexed_facts *facts, bool sentences)
+{
+    printf("%s: %" PRIu64 " token%s, ", prefix, facts->tokens, plural(facts->tokens));
+    print_documents(facts, sentences);
+    printf("; wrote %s.bin and %s.idx\n", prefix, prefix);
 }
 
 static int run_convert(struct convert *convert)
@@ -85,9 +101,9 @@ static int run_convert(struct convert *convert)
     }
     if (status < 0)
         return error_report(&err);
-    print_written(convert->out, &converted.train);
+    print_written(convert->out, &converted.train, convert->sentences);
     if (convert->valid_out)
-        print_written(convert->valid_out, &converted.valid);
+        print_written(convert->valid_out, &converted.valid, convert->sentences);
     return CODE_OK;
 }
 
@@ -114,8 +130,9 @@ static int check_one(const char *prefix, struct error *err)
             most = tokens[i] > most ? tokens[i] : most;
         }
     }
-    printf("%s: %" PRIu64 " tokens (%s), %" PRIu64 " document%s, longest sequence %" PRIu64, prefix, facts.tokens,
-           indexed_type_name(facts.type), facts.documents, facts.documents == 1 ? "" : "s", facts.longest);
+    printf("%s: %" PRIu64 " tokens (%s), ", prefix, facts.tokens, indexed_type_name(facts.type));
+    print_documents(&facts, facts.longest_document > 1);
+    printf(", longest %s %" PRIu64, facts.longest_document > 1 ? "sentence" : "sequence", facts.longest);
     if (facts.tokens)
         printf("; tokens are %" PRId32 " to %" PRId32 ": model.vocab must be at least %" PRId64, least, most,
                (int64_t)most + 1);
@@ -171,9 +188,10 @@ static int check_options(struct convert *convert, const char *percent)
 
 int main(int argc, char **argv)
 {
-    enum { OUT = 1, VALID_OUT, VALID_PERCENT_OPTION, CHECK, VERSION_OPTION, HELP };
+    enum { OUT = 1, SENTENCES, VALID_OUT, VALID_PERCENT_OPTION, CHECK, VERSION_OPTION, HELP };
     static const struct option options[] = {
         {"out", required_argument, NULL, OUT},
+        {"sentences", no_argument, NULL, SENTENCES},
         {"valid-out", required_argument, NULL, VALID_OUT},
         {"valid-percent", required_argument, NULL, VALID_PERCENT_OPTION},
         {"check", no_argument, NULL, CHECK},
@@ -189,6 +207,9 @@ int main(int argc, char **argv)
         switch (option) {
         case OUT:
             convert.out = optarg;
+            break;
+        case SENTENCES:
+            convert.sentences = true;
             break;
         case VALID_OUT:
             convert.valid_out = optarg;
@@ -211,7 +232,7 @@ int main(int argc, char **argv)
     }
     convert.texts = argv + optind;
     convert.ntexts = argc - optind;
-    if (check && (convert.out || convert.valid_out || percent))
+    if (check && (convert.out || convert.valid_out || convert.sentences || percent))
         return fail_usage("--check takes prefixes only");
     if (check)
         return convert.ntexts ? run_check(convert.texts, convert.ntexts) : fail_usage("no prefix was given");

@@ -6,15 +6,42 @@
 
 #include "trainer/data/indexed.h"
 #include "trainer/data/permute.h"
+#include "trainer/data/samples_impl.h"
 
 struct sampler {
+    struct samples base;
     struct indexed *data;
-    uint64_t per_epoch, seed;
+    uint64_t seed;
     int seq_length, vocab;
     bool shuffled;
 };
 
-static struct sampler *create(const char *prefix, const struct model_shape *shape, struct error *err)
+static int sampler_read(const struct samples *samples, uint64_t n, const struct sample *into, struct error *err)
+{
+    const struct sampler *sampler = (const struct sampler *)samples;
+    size_t length = (size_t)sampler->seq_length;
+    uint64_t place = n % samples->per_epoch;
+    uint64_t epoch = n / samples->per_epoch;
+
+    if (sampler->shuffled) /* after 2^32 epochs the orders come round again */
+        place = permute(place, samples->per_epoch, sampler->seed, (uint32_t)epoch);
+    if (indexed_read(sampler->data, place * length, 1, sampler->vocab, into->tokens, err) < 0 ||
+        indexed_read(sampler->data, place * length + 1, length, sampler->vocab, into->targets, err) < 0)
+        return -1;
+    memcpy(into->tokens + 1, into->targets, (length - 1) * sizeof *into->tokens);
+    return 0;
+}
+
+static void sampler_destroy(struct samples *samples)
+{
+    indexed_close(((struct sampler *)samples)->data);
+    free(samples);
+}
+
+static const struct samples_ops ops = {sampler_read, sampler_destroy};
+
+static struct samples *create(const char *prefix, const struct model_shape *shape, bool shuffled, uint64_t seed,
+                              struct error *err)
 {
     struct sampler *sampler = calloc(1, sizeof *sampler);
     uint64_t tokens;
@@ -23,65 +50,34 @@ static struct sampler *create(const char *prefix, const struct model_shape *shap
         error_errno(err, CODE_IO, "no memory to sample %s", prefix);
         return NULL;
     }
+    sampler->base.ops = &ops;
+    sampler->seq_length = shape->seq_length;
+    sampler->vocab = shape->vocab;
+    sampler->shuffled = shuffled;
+    sampler->seed = seed;
     sampler->data = indexed_open(prefix, err);
     if (!sampler->data)
         goto fail;
     tokens = indexed_facts(sampler->data).tokens;
-    sampler->seq_length = shape->seq_length;
-    sampler->vocab = shape->vocab;
-    sampler->per_epoch = tokens ? (tokens - 1) / (uint64_t)shape->seq_length : 0;
-    if (sampler->per_epoch == 0) {
+    sampler->base.per_epoch = tokens ? (tokens - 1) / (uint64_t)shape->seq_length : 0;
+    if (sampler->base.per_epoch == 0) {
         error_set(err, CODE_DATA, "%s.bin has %llu tokens; a sample of model.seq_length = %d needs at least %d", prefix,
                   (unsigned long long)tokens, shape->seq_length, shape->seq_length + 1);
         goto fail;
     }
-    return sampler;
+    return &sampler->base;
 
 fail:
-    sampler_destroy(sampler);
+    sampler_destroy(&sampler->base);
     return NULL;
 }
 
-struct sampler *sampler_create(const char *prefix, const struct model_shape *shape, uint64_t seed, struct error *err)
+struct samples *sampler_create(const char *prefix, const struct model_shape *shape, uint64_t seed, struct error *err)
 {
-    struct sampler *sampler = create(prefix, shape, err);
-
-    if (sampler) {
-        sampler->seed = seed;
-        sampler->shuffled = true;
-    }
-    return sampler;
+    return create(prefix, shape, true, seed, err);
 }
 
-struct sampler *sampler_create_sequential(const char *prefix, const struct model_shape *shape, struct error *err)
+struct samples *sampler_create_sequential(const char *prefix, const struct model_shape *shape, struct error *err)
 {
-    return create(prefix, shape, err);
-}
-
-void sampler_destroy(struct sampler *sampler)
-{
-    if (!sampler)
-        return;
-    indexed_close(sampler->data);
-    free(sampler);
-}
-
-uint64_t sampler_samples_per_epoch(const struct sampler *sampler)
-{
-    return sampler->per_epoch;
-}
-
-int sampler_read(const struct sampler *sampler, uint64_t sample, int32_t *tokens, int32_t *targets, struct error *err)
-{
-    size_t length = (size_t)sampler->seq_length;
-    uint64_t place = sample % sampler->per_epoch;
-    uint64_t epoch = sample / sampler->per_epoch;
-
-    if (sampler->shuffled) /* after 2^32 epochs the orders come round again */
-        place = permute(place, sampler->per_epoch, sampler->seed, (uint32_t)epoch);
-    if (indexed_read(sampler->data, place * length, 1, sampler->vocab, tokens, err) < 0 ||
-        indexed_read(sampler->data, place * length + 1, length, sampler->vocab, targets, err) < 0)
-        return -1;
-    memcpy(tokens + 1, targets, (length - 1) * sizeof *tokens);
-    return 0;
+    return create(prefix, shape, false, 0, err);
 }
