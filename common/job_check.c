@@ -45,7 +45,18 @@ static int fill_sizes(const struct job_reader *r)
                                    sizes[i].path);
         *sizes[i].size = *sizes[i].preset;
     }
+    if (r->job->preset[0] && !is_given(origin_of(r, "model.kind")))
+        model->kind = preset.kind;
     return 0;
+}
+
+/* Choices that stand for what other keys say. */
+static void fill_choices(struct job *job)
+{
+    if (job->parallel.reduce == REDUCE_AUTO)
+        job->parallel.reduce = job->parallel.zero < 2 ? REDUCE_STEP : REDUCE_MICRO_BATCH;
+    if (job->precision.reduce != DTYPE_F32) /* so far the index of "compute" among the choices, no type */
+        job->precision.reduce = job->precision.compute;
 }
 
 static int check_model(const struct job_reader *r)
@@ -60,6 +71,112 @@ static int check_model(const struct job_reader *r)
     return 0;
 }
 
+/* The four tokens that BERT needs besides those of the text: within the vocabulary, and no two the same. */
+static int check_bert(const struct job_reader *r)
+{
+    struct job *job = r->job;
+    const struct {
+        const char *path;
+        int *id;
+    } tokens[] = {
+        {"data.cls", &job->data.cls},
+        {"data.sep", &job->data.sep},
+        {"data.mask", &job->data.mask},
+        {"data.pad", &job->data.pad},
+    };
+
+    if (job->model.kind != MODEL_BERT)
+        return 0;
+    if (job->model.vocab < 5)
+        return job_reader_fail(r, either(r, "model.vocab", "model.kind"),
+                               "model.vocab = %d, but a BERT has four special tokens besides those of the text; "
+                               "at least 5",
+                               job->model.vocab);
+    if (job->model.seq_length < 5)
+        return job_reader_fail(r, either(r, "model.seq_length", "model.kind"),
+                               "model.seq_length = %d, but a sample of BERT's has three special tokens and two "
+                               "sentences; at least 5",
+                               job->model.seq_length);
+    for (int i = 0; i < 4; i++) {
+        if (*tokens[i].id == -1)
+            *tokens[i].id = job->model.vocab - 4 + i;
+        if (*tokens[i].id >= job->model.vocab)
+            return job_reader_fail(r, either(r, tokens[i].path, "model.vocab"),
+                                   "%s = %d is not less than model.vocab = %d; tokens are 0 to vocab - 1",
+                                   tokens[i].path, *tokens[i].id, job->model.vocab);
+        for (int k = 0; k < i; k++)
+            if (*tokens[i].id == *tokens[k].id)
+                return job_reader_fail(r, either(r, tokens[i].path, tokens[k].path),
+                                       "%s and %s are both %d; each special token has an id of its own", tokens[k].path,
+                                       tokens[i].path, *tokens[i].id);
+    }
+    return 0;
+}
+
+/*
+ * What tensor parallelism divides. hidden and 4 * hidden need no check: they are multiples of heads. The number of
+ * layers need not be a multiple of anything.
+ */
+static int check_parallel(const struct job_reader *r)
+{
+    const struct model_shape *model = &r->job->model;
+    int tp = r->job->parallel.tp, pp = r->job->parallel.pp, chunks = r->job->parallel.chunks;
+
+    if (model->heads % tp != 0)
+        return job_reader_fail(r, either(r, "parallel.tp", "model.heads"),
+                               "parallel.tp = %d does not divide model.heads = %d; each rank has heads / tp heads", tp,
+                               model->heads);
+    if (model->seq_length % tp != 0)
+        return job_reader_fail(r, either(r, "parallel.tp", "model.seq_length"),
+                               "parallel.tp = %d does not divide model.seq_length = %d; each rank normalizes "
+                               "seq_length / tp tokens of a sample",
+                               tp, model->seq_length);
+    if (model->vocab < tp)
+        return job_reader_fail(r, either(r, "parallel.tp", "model.vocab"),
+                               "parallel.tp = %d is more than model.vocab = %d; each rank has a part of the "
+                               "vocabulary",
+                               tp, model->vocab);
+    if (chunks > 1 && pp == 1)
+        return job_reader_fail(r, either(r, "parallel.chunks", "parallel.pp"),
+                               "parallel.chunks = %d, but parallel.pp = 1; give pp of at least 2, or chunks = 1",
+                               chunks);
+    if (r->job->parallel.recompute_layers > 0 && r->job->parallel.recompute == RECOMPUTE_NONE)
+        return job_reader_fail(r, either(r, "parallel.recompute_layers", "parallel.recompute"),
+                               "parallel.recompute_layers = %d, but parallel.recompute = \"none\"; say \"full\" or "
+                               "\"selective\", or recompute_layers = 0",
+                               r->job->parallel.recompute_layers);
+    return 0;
+}
+
+/* The batch grows from start by increments and must come to global_batch exactly. */
+static int check_rampup(const struct job_reader *r)
+{
+    static const char *const paths[] = {"batch.rampup_start", "batch.rampup_increment", "batch.rampup_samples"};
+    int start = r->job->batch.rampup_start, increment = r->job->batch.rampup_increment;
+    int global = r->job->batch.global_batch;
+    const bool on[] = {start > 0, increment > 0, r->job->batch.rampup_samples > 0};
+
+    if (!on[0] && !on[1] && !on[2])
+        return 0;
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 3; k++)
+            if (on[i] && !on[k])
+                return job_reader_fail(r, either(r, paths[i], paths[k]),
+                                       "%s is given, but %s is not, or 0; a ramp-up needs all three of rampup_start, "
+                                       "rampup_increment and rampup_samples",
+                                       paths[i], paths[k]);
+    if (start >= global)
+        return job_reader_fail(r, either(r, "batch.rampup_start", "batch.global_batch"),
+                               "batch.rampup_start = %d is not less than batch.global_batch = %d, which it grows to",
+                               start, global);
+    if ((global - start) % increment != 0)
+        return job_reader_fail(r, either(r, "batch.rampup_increment", "batch.global_batch"),
+                               "batch.rampup_increment = %d does not divide %d, which is batch.global_batch = %d less "
+                               "batch.rampup_start = %d",
+                               increment, global - start, global, start);
+    return 0;
+}
+
 static int check_batch(const struct job_reader *r)
 {
     int global = r->job->batch.global_batch, micro = r->job->batch.micro_batch;
@@ -68,6 +185,29 @@ static int check_batch(const struct job_reader *r)
         return job_reader_fail(r, either(r, "batch.micro_batch", "batch.global_batch"),
                                "batch.micro_batch = %d is more than batch.global_batch = %d; at most the global batch",
                                micro, global);
+    return check_rampup(r);
+}
+
+/* "wsd": warm-up, stable, decay. Its decay must be told from the rest, and fit. */
+static int check_cooldown(const struct job_reader *r, long decay, const char *decay_path)
+{
+    long warmup = r->job->optimizer.warmup_steps, cooldown = r->job->optimizer.cooldown_steps;
+    bool wsd = r->job->optimizer.schedule == LR_WSD;
+
+    if (cooldown > 0 && !wsd)
+        return job_reader_fail(r, origin_of(r, "optimizer.cooldown_steps"),
+                               "optimizer.cooldown_steps = %ld is of optimizer.schedule = \"wsd\" only; choose that, "
+                               "or cooldown_steps = 0",
+                               cooldown);
+    if (cooldown == 0 && wsd)
+        return job_reader_fail(r, origin_of(r, "optimizer.schedule"),
+                               "optimizer.schedule = \"wsd\" needs optimizer.cooldown_steps: the steps of its fall, "
+                               "often a tenth of the run");
+    if (wsd && cooldown > decay - warmup)
+        return job_reader_fail(r, either(r, "optimizer.cooldown_steps", decay_path),
+                               "optimizer.cooldown_steps = %ld is more than the %ld steps from the end of the warm-up "
+                               "to %s = %ld",
+                               cooldown, decay - warmup, decay_path, decay);
     return 0;
 }
 
@@ -88,6 +228,36 @@ static int check_schedule(const struct job_reader *r)
             r, either(r, "optimizer.warmup_steps", decay_path),
             "optimizer.warmup_steps = %ld is not less than %s = %ld; the rate must rise before it falls", warmup,
             decay_path, decay);
+    return check_cooldown(r, decay, decay_path);
+}
+
+/* Factors that 0 turns off, and that mean nothing up to 1. */
+static int check_factors(const struct job_reader *r)
+{
+    const struct {
+        const char *path;
+        double factor;
+    } factors[] = {
+        {"optimizer.spike_factor", r->job->optimizer.spike_factor},
+        {"report.straggler_factor", r->job->report.straggler_factor},
+    };
+
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++)
+        if (factors[i].factor > 0 && factors[i].factor <= 1)
+            return job_reader_fail(r, origin_of(r, factors[i].path), "%s = %g; more than 1, or 0 for off",
+                                   factors[i].path, factors[i].factor);
+    return 0;
+}
+
+static int check_loss_scale(const struct job_reader *r)
+{
+    double start = r->job->precision.loss_scale_start, least = r->job->precision.loss_scale_min;
+
+    if (least > start)
+        return job_reader_fail(r, either(r, "precision.loss_scale_min", "precision.loss_scale_start"),
+                               "precision.loss_scale_min = %g is more than precision.loss_scale_start = %g; at most "
+                               "that",
+                               least, start);
     return 0;
 }
 
@@ -112,7 +282,9 @@ static int check_files(const struct job_reader *r)
 
 int job_check(const struct job_reader *r)
 {
-    if (fill_sizes(r) < 0 || check_model(r) < 0 || check_batch(r) < 0 || check_schedule(r) < 0 || check_files(r) < 0)
+    if (fill_sizes(r) < 0 || check_model(r) < 0 || check_bert(r) < 0 || check_parallel(r) < 0 || check_batch(r) < 0 ||
+        check_schedule(r) < 0 || check_factors(r) < 0 || check_loss_scale(r) < 0 || check_files(r) < 0)
         return -1;
+    fill_choices(r->job);
     return 0;
 }

@@ -7,7 +7,10 @@
 
 #include "common/job_reader.h"
 
-/* Fills the sizes that a preset gives and the file does not, then checks the job as a whole. Returns 0 or -1. */
+/*
+ * Fills what the file leaves to other keys (sizes from the preset, BERT's tokens from the vocabulary, "auto" and
+ * "compute" from what they stand for) and checks the job as a whole. Returns 0 or -1.
+ */
 int job_check(const struct job_reader *reader);
 
 #endif

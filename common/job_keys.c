@@ -16,8 +16,14 @@
 
 #define BELOW_1 (1 - DBL_EPSILON / 2)
 
-static const char *const schedules[] = {"cosine", "linear", "constant", NULL}; /* enum lr_schedule's order */
-static const char *const precisions[] = {"fp32", NULL};                        /* enum dtype's order */
+/* In the order of the enums. */
+static const char *const kinds[] = {"gpt", "bert", NULL};
+static const char *const reduces[] = {"auto", "step", "micro_batch", NULL};
+static const char *const offloads[] = {"none", "optimizer", NULL};
+static const char *const recomputes[] = {"none", "selective", "full", NULL};
+static const char *const schedules[] = {"cosine", "linear", "constant", "wsd", NULL};
+static const char *const precisions[] = {"fp32", "bf16", "fp16", NULL};
+static const char *const reduce_types[] = {"fp32", "compute", NULL}; /* job_check.c turns this into a dtype */
 
 const struct job_key job_keys[] = {
     {"model.preset", JOB_KEY_STRING, FIELD(preset), .fallback = "\"\"",
@@ -30,15 +36,32 @@ const struct job_key job_keys[] = {
      .help = "tokens a sample, and the number of learned positions"},
     {"model.vocab", JOB_KEY_INT, FIELD(model.vocab), RANGE(2, 1 << 24),
      .help = "number of different tokens; 256 for bytes, 50257 for GPT-2's"},
+    {"model.kind", JOB_KEY_CHOICE, FIELD(model.kind), .choices = kinds, .fallback = "\"gpt\"",
+     .help = "what the model is: GPT-2, or BERT; a preset says its own"},
+    {"model.dropout", JOB_KEY_NUMBER, FIELD(dropout.hidden), RANGE(0, BELOW_1), .rule = "at least 0 and less than 1",
+     .fallback = "0.0", .help = "probability of dropout after the embeddings, attention and MLP"},
+    {"model.attention_dropout", JOB_KEY_NUMBER, FIELD(dropout.attention), RANGE(0, BELOW_1),
+     .rule = "at least 0 and less than 1", .fallback = "0.0",
+     .help = "probability of dropout of attention's probabilities"},
     {"model.init_std", JOB_KEY_NUMBER, FIELD(init_std), RANGE(DBL_MIN, 1), .rule = "more than 0 and at most 1",
      .fallback = "0.02", .help = "standard deviation of initial weights"},
 
-    {"parallel.tp", JOB_KEY_INT, FIELD(parallel.tp), RANGE(1, 1), .rule = "this version has tp = 1 only",
-     .fallback = "1", .help = "ranks that share each layer's matrices"},
-    {"parallel.pp", JOB_KEY_INT, FIELD(parallel.pp), RANGE(1, 1), .rule = "this version has pp = 1 only",
-     .fallback = "1", .help = "pipeline stages that share the layers"},
-    {"parallel.zero", JOB_KEY_INT, FIELD(parallel.zero), RANGE(0, 1), .rule = "this version has stages 0 and 1",
-     .fallback = "1", .help = "ZeRO stage: 0 copies the optimizer state to every rank, 1 shares it out"},
+    {"parallel.tp", JOB_KEY_INT, FIELD(parallel.tp), RANGE(1, 1024), .fallback = "1",
+     .help = "ranks that share each layer's matrices"},
+    {"parallel.pp", JOB_KEY_INT, FIELD(parallel.pp), RANGE(1, 1024), .fallback = "1",
+     .help = "pipeline stages that share the layers"},
+    {"parallel.zero", JOB_KEY_INT, FIELD(parallel.zero), RANGE(0, 3), .fallback = "1",
+     .help = "ZeRO stage: 1 shares out the optimizer state, 2 the gradients too, 3 the parameters too"},
+    {"parallel.chunks", JOB_KEY_INT, FIELD(parallel.chunks), RANGE(1, 64), .fallback = "1",
+     .help = "parts of the model that a pipeline stage has; more than 1 is the interleaved schedule"},
+    {"parallel.reduce", JOB_KEY_CHOICE, FIELD(parallel.reduce), .choices = reduces, .fallback = "\"auto\"",
+     .help = "when gradients are summed over data-parallel ranks"},
+    {"parallel.offload", JOB_KEY_CHOICE, FIELD(parallel.offload), .choices = offloads, .fallback = "\"none\"",
+     .help = "what is kept in host memory"},
+    {"parallel.recompute", JOB_KEY_CHOICE, FIELD(parallel.recompute), .choices = recomputes, .fallback = "\"none\"",
+     .help = "what the backward pass computes again instead of keeping it"},
+    {"parallel.recompute_layers", JOB_KEY_INT, FIELD(parallel.recompute_layers), RANGE(0, 4096), .fallback = "0",
+     .help = "recompute only the first so many layers of a stage; 0 is all"},
 
     {"batch.global_batch", JOB_KEY_INT, FIELD(batch.global_batch), RANGE(1, MANY), .fallback = "8",
      .help = "samples a step, over all ranks"},
@@ -47,7 +70,13 @@ const struct job_key job_keys[] = {
     {"batch.steps", JOB_KEY_LONG, FIELD(batch.steps), RANGE(1, MANY_STEPS), .fallback = "1000",
      .help = "the run ends after this many steps"},
     {"batch.seed", JOB_KEY_U64, FIELD(batch.seed), RANGE(0, 0x1p53 - 1), .fallback = "1234",
-     .help = "key of initial weights and sample order"},
+     .help = "key of initial weights, sample order, dropout and masking"},
+    {"batch.rampup_start", JOB_KEY_INT, FIELD(batch.rampup_start), RANGE(0, MANY), .fallback = "0",
+     .help = "samples of the first step, from which the batch grows to global_batch; 0 is no ramp-up"},
+    {"batch.rampup_increment", JOB_KEY_INT, FIELD(batch.rampup_increment), RANGE(0, MANY), .fallback = "0",
+     .help = "samples that the batch grows by at a time"},
+    {"batch.rampup_samples", JOB_KEY_U64, FIELD(batch.rampup_samples), RANGE(0, 0x1p53 - 1), .fallback = "0",
+     .help = "samples consumed when the batch has its full size"},
 
     {"optimizer.lr", JOB_KEY_NUMBER, FIELD(optimizer.lr), RANGE(DBL_MIN, 1e3), .rule = "more than 0 and at most 1000",
      .fallback = "3e-4", .help = "peak learning rate"},
@@ -59,6 +88,8 @@ const struct job_key job_keys[] = {
      .help = "step at which the learning rate reaches min_lr; 0 is batch.steps"},
     {"optimizer.schedule", JOB_KEY_CHOICE, FIELD(optimizer.schedule), .choices = schedules, .fallback = "\"cosine\"",
      .help = "how the learning rate falls after the warm-up"},
+    {"optimizer.cooldown_steps", JOB_KEY_LONG, FIELD(optimizer.cooldown_steps), RANGE(0, MANY_STEPS), .fallback = "0",
+     .help = "of schedule \"wsd\": steps of the fall to min_lr, which ends at decay_steps"},
     {"optimizer.beta1", JOB_KEY_NUMBER, FIELD(optimizer.beta1), RANGE(0, BELOW_1), .rule = "at least 0 and less than 1",
      .fallback = "0.9", .help = "Adam's decay of the mean of gradients"},
     {"optimizer.beta2", JOB_KEY_NUMBER, FIELD(optimizer.beta2), RANGE(0, BELOW_1), .rule = "at least 0 and less than 1",
@@ -69,13 +100,41 @@ const struct job_key job_keys[] = {
      .help = "decoupled weight decay of matrices; biases and norms have none"},
     {"optimizer.clip", JOB_KEY_NUMBER, FIELD(optimizer.clip), RANGE(0, LARGE), .fallback = "1.0",
      .help = "largest global gradient norm; 0 is off"},
+    {"optimizer.spike_factor", JOB_KEY_NUMBER, FIELD(optimizer.spike_factor), RANGE(0, LARGE), .fallback = "0.0",
+     .help = "skip a step whose loss is more than this times the running mean; 0 is off"},
+    {"optimizer.most_skipped", JOB_KEY_INT, FIELD(optimizer.most_skipped), RANGE(1, MANY), .fallback = "10",
+     .help = "give up after so many skipped steps in a row"},
 
     {"data.train", JOB_KEY_STRING, FIELD(data.train), .help = "prefix of a .bin and .idx made by muster-data"},
     {"data.valid", JOB_KEY_STRING, FIELD(data.valid), .fallback = "\"\"", .help = "the same for validation"},
+    {"data.cls", JOB_KEY_INT, FIELD(data.cls), RANGE(-1, 1 << 24), .fallback = "-1",
+     .help = "BERT: the token that begins a sample; -1 is vocab - 4"},
+    {"data.sep", JOB_KEY_INT, FIELD(data.sep), RANGE(-1, 1 << 24), .fallback = "-1",
+     .help = "BERT: the token that ends a sentence; -1 is vocab - 3"},
+    {"data.mask", JOB_KEY_INT, FIELD(data.mask), RANGE(-1, 1 << 24), .fallback = "-1",
+     .help = "BERT: the token that hides another; -1 is vocab - 2"},
+    {"data.pad", JOB_KEY_INT, FIELD(data.pad), RANGE(-1, 1 << 24), .fallback = "-1",
+     .help = "BERT: the token that fills a sample up; -1 is vocab - 1"},
+    {"data.mask_probability", JOB_KEY_NUMBER, FIELD(data.mask_probability), RANGE(DBL_MIN, BELOW_1),
+     .rule = "more than 0 and less than 1", .fallback = "0.15", .help = "BERT: part of the tokens that is predicted"},
+    {"data.short_probability", JOB_KEY_NUMBER, FIELD(data.short_probability), RANGE(0, 1), .fallback = "0.1",
+     .help = "BERT: part of the samples that are of a random shorter length"},
 
-    {"precision.compute", JOB_KEY_CHOICE, FIELD(precision.compute), .choices = precisions,
-     .rule = "this version has \"fp32\" only", .fallback = "\"fp32\"",
+    {"precision.compute", JOB_KEY_CHOICE, FIELD(precision.compute), .choices = precisions, .fallback = "\"fp32\"",
      .help = "type of activations and matrix products"},
+    {"precision.reduce", JOB_KEY_CHOICE, FIELD(precision.reduce), .choices = reduce_types, .fallback = "\"fp32\"",
+     .help = "type in which gradients are summed between ranks"},
+    {"precision.loss_scale", JOB_KEY_NUMBER, FIELD(precision.loss_scale), RANGE(0, LARGE), .fallback = "0.0",
+     .help = "constant factor of the loss; 0 is dynamic with fp16 and none otherwise"},
+    {"precision.loss_scale_start", JOB_KEY_NUMBER, FIELD(precision.loss_scale_start), RANGE(DBL_MIN, LARGE),
+     .rule = "more than 0 and at most 1e30", .fallback = "4294967296.0",
+     .help = "dynamic loss scale of the first step"},
+    {"precision.loss_scale_min", JOB_KEY_NUMBER, FIELD(precision.loss_scale_min), RANGE(DBL_MIN, LARGE),
+     .rule = "more than 0 and at most 1e30", .fallback = "1.0", .help = "least dynamic loss scale"},
+    {"precision.loss_scale_window", JOB_KEY_INT, FIELD(precision.loss_scale_window), RANGE(1, MANY), .fallback = "1000",
+     .help = "steps in a row without overflow after which the loss scale doubles"},
+    {"precision.loss_scale_hysteresis", JOB_KEY_INT, FIELD(precision.loss_scale_hysteresis), RANGE(1, MANY),
+     .fallback = "2", .help = "overflows before the loss scale halves"},
 
     {"checkpoint.dir", JOB_KEY_STRING, FIELD(checkpoint.dir), .fallback = "\"\"",
      .help = "directory of checkpoints, on a file system that all nodes share; \"\" writes none"},
@@ -100,6 +159,10 @@ const struct job_key job_keys[] = {
      .help = "save and stop after this many minutes; 0 is off"},
     {"report.peak_tflops", JOB_KEY_NUMBER, FIELD(report.peak_tflops), RANGE(0, MANY), .fallback = "0.0",
      .help = "peak TFLOP/s of one rank's device, for MFU; 0 measures it at start"},
+    {"report.hang_seconds", JOB_KEY_NUMBER, FIELD(report.hang_seconds), RANGE(0, MANY), .fallback = "600.0",
+     .help = "stop, and name the rank that is late, when a collective takes longer; 0 is off"},
+    {"report.straggler_factor", JOB_KEY_NUMBER, FIELD(report.straggler_factor), RANGE(0, MANY), .fallback = "1.5",
+     .help = "name a rank whose steps take more than this times the median; 0 is off"},
 };
 
 const int job_key_count = sizeof job_keys / sizeof job_keys[0];

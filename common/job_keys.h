@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define JOB_KEY_MAX 48
+#define JOB_KEY_MAX 96
 
 enum job_key_type {
     JOB_KEY_INT,    /* int */

@@ -29,7 +29,7 @@ static void bigscience(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct model_shape shape = {rows[i].layers, rows[i].hidden, 64, 2048, 250880};
+        struct model_shape shape = {rows[i].layers, rows[i].hidden, 64, 2048, 250880, MODEL_GPT};
         double flops = flops_megatron(&shape, 2048.0 * 2048.0, true);
 
         assert_close(flops / rows[i].seconds / rows[i].gpus * 1e-12, rows[i].tflops, 0.01);
@@ -46,9 +46,9 @@ static void mosaicml(void **state)
         struct model_shape shape;
         double sequences_per_s, mfu_star, mfu;
     } rows[] = {
-        {{12, 768, 12, 2048, 50257}, 358.5442, 0.2210, 0.2433},
-        {{24, 1536, 12, 16384, 50257}, 5.6506, 0.1741, 0.2637},
-        {{40, 5120, 40, 2048, 50257}, 6.8014, 0.4304, 0.4397},
+        {{12, 768, 12, 2048, 50257, MODEL_GPT}, 358.5442, 0.2210, 0.2433},
+        {{24, 1536, 12, 16384, 50257, MODEL_GPT}, 5.6506, 0.1741, 0.2637},
+        {{40, 5120, 40, 2048, 50257, MODEL_GPT}, 6.8014, 0.4304, 0.4397},
     };
     const double peak = 8 * 312e12;
 
@@ -66,7 +66,7 @@ static void mosaicml(void **state)
 
 static void recompute_costs_a_forward_pass_more(void **state)
 {
-    const struct model_shape shape = {12, 768, 12, 1024, 50257};
+    const struct model_shape shape = {12, 768, 12, 1024, 50257, MODEL_GPT};
 
     (void)state;
     assert_close(flops_hardware(&shape, 1000, false), flops_model(&shape, 1000), 0);

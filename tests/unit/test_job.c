@@ -41,6 +41,14 @@ static void what_is_not_given_has_its_default(void **state)
     assert_true(job.optimizer.lr == 3e-4 && job.optimizer.beta2 == 0.95 && job.optimizer.eps == 1e-8);
     assert_int_equal(job.optimizer.schedule, LR_COSINE);
     assert_int_equal(job.precision.compute, DTYPE_F32);
+    assert_int_equal(job.precision.reduce, DTYPE_F32);
+    assert_true(job.precision.loss_scale == 0 && job.precision.loss_scale_start == 0x1p32);
+    assert_int_equal(job.model.kind, MODEL_GPT);
+    assert_true(job.dropout.hidden == 0 && job.dropout.attention == 0);
+    assert_int_equal(job.parallel.chunks, 1);
+    assert_int_equal(job.parallel.offload, OFFLOAD_NONE);
+    assert_int_equal(job.parallel.recompute, RECOMPUTE_NONE);
+    assert_true(job.report.hang_seconds == 600 && job.report.straggler_factor == 1.5);
     assert_string_equal(job.data.train, "corpus");
     assert_string_equal(job.data.valid, "");
     assert_string_equal(job.checkpoint.dir, "");
@@ -152,47 +160,108 @@ static void text_makes_the_same_job_again(void **state)
     }
 }
 
+/* What a key that has no meaning by itself is set to, and what must be set beside it. */
+static const struct {
+    const char *path, *value, *beside[4];
+} particular[] = {
+    {"model.preset", "gpt-125m", {0}},
+    {"model.kind", "bert", {"data.cls=0", "data.sep=1", "data.mask=2", "data.pad=3"}},
+    {"model.heads", "8", {0}},
+    {"parallel.tp", "2", {0}},
+    {"parallel.zero", "0", {0}}, /* "auto" of parallel.reduce is the same for 0 and 1 */
+    {"parallel.reduce", "micro_batch", {0}},
+    {"parallel.chunks", "2", {"parallel.pp=2"}},
+    {"parallel.recompute_layers", "64", {"parallel.recompute=full"}},
+    {"batch.micro_batch", "2", {0}},
+    {"batch.rampup_start", "4", {"batch.rampup_start=2", "batch.rampup_increment=2", "batch.rampup_samples=10"}},
+    {"batch.rampup_increment", "3", {"batch.rampup_start=2", "batch.rampup_increment=2", "batch.rampup_samples=10"}},
+    {"batch.rampup_samples", "64", {"batch.rampup_start=2", "batch.rampup_increment=2", "batch.rampup_samples=10"}},
+    {"optimizer.min_lr", "1e-6", {0}},
+    {"optimizer.cooldown_steps", "64", {"optimizer.schedule=wsd", "optimizer.cooldown_steps=1"}},
+    {"precision.reduce", "compute", {"precision.compute=bf16"}},
+    {"report.eval_every", "64", {"data.valid=v"}},
+};
+
 /* Each row of the table must reach a field of its own: set one key at a time and see which bytes change. */
 static void every_key_reaches_its_own_field(void **state)
 {
+    static const char text[] = "model = { layers = 1; hidden = 128; heads = 2; seq_length = 8; vocab = 32; };\n"
+                               "data = { train = \"t\"; }; checkpoint = { dir = \"d\"; };";
+
     (void)state;
     for (int k = 0; k < job_key_count; k++) {
         const struct job_key *key = &job_keys[k];
         struct job before, after;
         char set[128];
-        const char *sets[] = {set, "data.valid=v"};
-        const char *value = "64";
+        const char *sets[5];
+        const char *value = key->choices ? key->choices[1] : "64";
+        int beside = 0;
 
-        if (key->most == 1 && key->least == 1)
-            continue; /* a key that has one value */
-        if (key->choices)
-            value = key->choices[1] ? key->choices[1] : key->choices[0];
-        else if (key->most <= 1 && key->type != JOB_KEY_STRING)
-            value = key->type == JOB_KEY_NUMBER ? "0.125" : "0";
-        if (strcmp(key->path, "model.preset") == 0)
-            value = "gpt-125m";
-        if (strcmp(key->path, "batch.micro_batch") == 0)
-            value = "2";
-        if (strcmp(key->path, "optimizer.min_lr") == 0)
-            value = "1e-6";
+        if (!key->choices && key->type == JOB_KEY_NUMBER && key->most <= 1)
+            value = "0.125";
+        for (size_t i = 0; i < sizeof particular / sizeof particular[0]; i++) {
+            if (strcmp(key->path, particular[i].path) != 0)
+                continue;
+            value = particular[i].value;
+            while (beside < 4 && particular[i].beside[beside]) {
+                sets[beside] = particular[i].beside[beside];
+                beside++;
+            }
+        }
         snprintf(set, sizeof set, "%s=%s", key->path, value);
-        parse(&before,
-              "model = { layers = 1; hidden = 128; heads = 1; seq_length = 1; vocab = 2; };\n"
-              "data = { train = \"t\"; }; checkpoint = { dir = \"d\"; };",
-              sets + 1, 1);
-        parse(&after,
-              "model = { layers = 1; hidden = 128; heads = 1; seq_length = 1; vocab = 2; };\n"
-              "data = { train = \"t\"; }; checkpoint = { dir = \"d\"; };",
-              sets, strcmp(key->path, "data.valid") == 0 ? 1 : 2);
+        sets[beside] = set;
+        parse(&before, text, sets, beside);
+        parse(&after, text, sets, beside + 1);
         job_destroy(&before);
         job_destroy(&after);
-        if (!key->choices || key->choices[1])
-            assert_memory_not_equal((char *)&before + key->offset, (char *)&after + key->offset, key->size);
+        assert_memory_not_equal((char *)&before + key->offset, (char *)&after + key->offset, key->size);
         memset((char *)&before + key->offset, 0, key->size);
         memset((char *)&after + key->offset, 0, key->size);
         before.text = after.text = NULL;
         assert_memory_equal(&before, &after, sizeof before);
     }
+}
+
+/* What other keys or the preset say is there when the job is loaded; nobody else works it out. */
+static void choices_that_stand_for_others_are_resolved(void **state)
+{
+    static const char bert[] = "model = { preset = \"bert-tiny\"; }; data = { train = \"t\"; };";
+    static const struct {
+        int zero;
+        enum reduce_when when;
+    } rows[] = {{0, REDUCE_STEP}, {1, REDUCE_STEP}, {2, REDUCE_MICRO_BATCH}, {3, REDUCE_MICRO_BATCH}};
+    const char *types[] = {"precision.compute=fp16", "precision.reduce=compute"};
+    struct job job;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char set[32];
+        const char *sets[] = {set, "parallel.reduce=step"};
+
+        snprintf(set, sizeof set, "parallel.zero=%d", rows[i].zero);
+        parse(&job, least, sets, 1);
+        assert_int_equal(job.parallel.reduce, rows[i].when);
+        job_destroy(&job);
+        parse(&job, least, sets, 2);
+        assert_int_equal(job.parallel.reduce, REDUCE_STEP);
+        job_destroy(&job);
+    }
+    for (int n = 0; n <= 2; n++) {
+        parse(&job, least, types, n);
+        assert_int_equal(job.precision.compute, n > 0 ? DTYPE_F16 : DTYPE_F32);
+        assert_int_equal(job.precision.reduce, n > 1 ? DTYPE_F16 : DTYPE_F32);
+        job_destroy(&job);
+    }
+    parse(&job, bert, (const char *[]){"data.mask=7"}, 1);
+    assert_int_equal(job.model.kind, MODEL_BERT);
+    assert_int_equal(job.data.cls, 256);
+    assert_int_equal(job.data.sep, 257);
+    assert_int_equal(job.data.mask, 7);
+    assert_int_equal(job.data.pad, 259);
+    job_destroy(&job);
+    parse(&job, bert, (const char *[]){"model.kind=gpt"}, 1);
+    assert_int_equal(job.model.kind, MODEL_GPT);
+    job_destroy(&job);
 }
 
 static void examples_are_good_jobs(void **state)
@@ -271,6 +340,7 @@ int main(void)
         cmocka_unit_test(overrides_win_and_the_last_wins_most),
         cmocka_unit_test(text_makes_the_same_job_again),
         cmocka_unit_test(every_key_reaches_its_own_field),
+        cmocka_unit_test(choices_that_stand_for_others_are_resolved),
         cmocka_unit_test(examples_are_good_jobs),
         cmocka_unit_test(every_broken_file_has_its_message),
         cmocka_unit_test(every_broken_override_has_its_message),
