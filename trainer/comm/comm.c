@@ -48,13 +48,16 @@ bool comm_world_fail(struct comm *world, const struct error *err)
     return !world->ops->fail || world->ops->fail(world, err);
 }
 
+static int sum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err);
+static int maximum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err);
+
 int comm_agree(struct comm *comm, int result, struct error *err)
 {
     double culprit = result < 0 ? comm->size - comm->rank : 0; /* the greatest is the lowest rank */
     struct error shared = {0};
     int lowest;
 
-    if (comm_max_f64(comm, &culprit, 1, &shared) < 0) {
+    if (maximum(comm, RECORD_AGREEMENT, &culprit, 1, &shared) < 0) {
         *err = shared;
         return -1;
     }
@@ -68,15 +71,43 @@ int comm_agree(struct comm *comm, int result, struct error *err)
     return -1;
 }
 
+/* ---- groups ---- */
+
+/* Every member's rank in the world, in the group's order. */
+static int learn_members(struct comm *comm, int rank_in_world, struct error *err)
+{
+    struct comm_request *request;
+
+    comm->members = calloc((size_t)comm->size, sizeof *comm->members);
+    if (!comm->members)
+        return error_set(err, CODE_IO, "out of memory for a group of %d ranks", comm->size);
+    comm->members[comm->rank] = rank_in_world;
+    request = comm->ops->start_all_gather(comm, comm->members, sizeof *comm->members, err);
+    return request ? comm_wait(request, err) : -1;
+}
+
 struct comm *comm_split(struct comm *parent, int color, int key, struct error *err)
 {
-    return parent->ops->split(parent, color, key, err);
+    struct record_op op = comm_enter(parent, RECORD_SPLIT, -1);
+    struct comm *comm;
+
+    recorder_wait(&op);
+    comm = parent->ops->split(parent, color, key, err);
+    recorder_leave(&op);
+    if (comm && comm->size > 1 && learn_members(comm, comm_world_rank(parent, parent->rank), err) < 0) {
+        comm_destroy(comm);
+        return NULL;
+    }
+    return comm;
 }
 
 void comm_destroy(struct comm *comm)
 {
-    if (comm)
-        comm->ops->destroy(comm);
+    if (!comm)
+        return;
+    recorder_remove_comm(&comm->recorded);
+    free(comm->members);
+    comm->ops->destroy(comm);
 }
 
 int comm_rank(const struct comm *comm)
@@ -94,10 +125,14 @@ const char *comm_describe(const struct comm *comm)
     return comm->text;
 }
 
+/* ---- operations ---- */
+
 struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
                                                size_t count, size_t stride, void *scratch, struct error *err)
 {
-    return comm->ops->start_reduce_scatter(comm, dtype, recv, send, count, stride, scratch, err);
+    struct record_op op = comm_enter(comm, RECORD_REDUCE_SCATTER, -1);
+
+    return comm_entered(comm->ops->start_reduce_scatter(comm, dtype, recv, send, count, stride, scratch, err), &op);
 }
 
 size_t comm_scratch_bytes(const struct comm *comm, enum dtype dtype, size_t count)
@@ -105,27 +140,48 @@ size_t comm_scratch_bytes(const struct comm *comm, enum dtype dtype, size_t coun
     return comm->size > 1 ? (size_t)comm->size * count * dtype_size(dtype) : 0;
 }
 
+static struct comm_request *start_all_gather(struct comm *comm, enum record_kind kind, void *buffer, size_t bytes,
+                                             struct error *err)
+{
+    struct record_op op = comm_enter(comm, kind, -1);
+
+    return comm_entered(comm->ops->start_all_gather(comm, buffer, bytes, err), &op);
+}
+
 struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count,
                                            struct error *err)
 {
-    return comm->ops->start_all_gather(comm, buffer, count * dtype_size(dtype), err);
+    return start_all_gather(comm, RECORD_ALL_GATHER, buffer, count * dtype_size(dtype), err);
 }
 
 struct comm_request *comm_start_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err)
 {
-    return comm->ops->start_send(comm, buffer, bytes, peer, err);
+    struct record_op op = comm_enter(comm, RECORD_SEND, peer);
+
+    return comm_entered(comm->ops->start_send(comm, buffer, bytes, peer, err), &op);
 }
 
 struct comm_request *comm_start_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err)
 {
-    return comm->ops->start_recv(comm, buffer, bytes, peer, err);
+    struct record_op op = comm_enter(comm, RECORD_RECEIVE, peer);
+
+    return comm_entered(comm->ops->start_recv(comm, buffer, bytes, peer, err), &op);
 }
 
 int comm_wait(struct comm_request *request, struct error *err)
 {
+    struct record_op op;
+    int result;
+
     if (!request || request == &comm_done)
         return 0;
-    return request->comm->ops->wait(request, err);
+    op = request->op;
+    recorder_wait(&op);
+    result = request->comm->ops->wait(request, err);
+    if (result < 0 && err && err->code == CODE_PEER)
+        comm_explain(err); /* while the record still says what this rank was waiting in */
+    recorder_leave(&op);
+    return result;
 }
 
 /* A start that failed gave NULL and has filled err. */
@@ -154,7 +210,7 @@ int comm_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t co
     for (int rank = 0; rank < comm->size; rank++)
         parts[rank] = all + (size_t)rank * bytes;
     memcpy(all + (size_t)comm->rank * bytes, buffer, bytes);
-    result = comm->size == 1 ? 0 : wait_started(comm->ops->start_all_gather(comm, all, bytes, err), err);
+    result = comm->size == 1 ? 0 : wait_started(start_all_gather(comm, RECORD_ALL_REDUCE, all, bytes, err), err);
     if (result == 0)
         comm_tree_sum(dtype, buffer, parts, comm->size, count);
 out:
@@ -171,18 +227,21 @@ int comm_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t co
 
 int comm_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err)
 {
-    return wait_started(comm->ops->start_broadcast(comm, buffer, bytes, root, err), err);
+    struct record_op op = comm_enter(comm, RECORD_BROADCAST, -1);
+
+    return wait_started(comm_entered(comm->ops->start_broadcast(comm, buffer, bytes, root, err), &op), err);
 }
 
 int comm_barrier(struct comm *comm, struct error *err)
 {
     double nothing = 0;
 
-    return comm_sum_f64(comm, &nothing, 1, err);
+    return sum(comm, RECORD_BARRIER, &nothing, 1, err);
 }
 
 /* Every rank's values in rank order; the caller frees. */
-static double *gather_f64(struct comm *comm, const double *values, size_t count, struct error *err)
+static double *gather_f64(struct comm *comm, enum record_kind kind, const double *values, size_t count,
+                          struct error *err)
 {
     double *all = malloc((size_t)comm->size * count * sizeof *all);
 
@@ -191,16 +250,16 @@ static double *gather_f64(struct comm *comm, const double *values, size_t count,
         return NULL;
     }
     memcpy(all + (size_t)comm->rank * count, values, count * sizeof *all);
-    if (wait_started(comm->ops->start_all_gather(comm, all, count * sizeof *all, err), err) < 0) {
+    if (wait_started(start_all_gather(comm, kind, all, count * sizeof *all, err), err) < 0) {
         free(all);
         return NULL;
     }
     return all;
 }
 
-int comm_sum_f64(struct comm *comm, double *values, size_t count, struct error *err)
+static int sum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err)
 {
-    double *all = gather_f64(comm, values, count, err);
+    double *all = gather_f64(comm, kind, values, count, err);
 
     if (!all)
         return -1;
@@ -210,9 +269,9 @@ int comm_sum_f64(struct comm *comm, double *values, size_t count, struct error *
     return 0;
 }
 
-int comm_max_f64(struct comm *comm, double *values, size_t count, struct error *err)
+static int maximum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err)
 {
-    double *all = gather_f64(comm, values, count, err);
+    double *all = gather_f64(comm, kind, values, count, err);
 
     if (!all)
         return -1;
@@ -225,4 +284,14 @@ int comm_max_f64(struct comm *comm, double *values, size_t count, struct error *
         }
     free(all);
     return 0;
+}
+
+int comm_sum_f64(struct comm *comm, double *values, size_t count, struct error *err)
+{
+    return sum(comm, RECORD_SUM, values, count, err);
+}
+
+int comm_max_f64(struct comm *comm, double *values, size_t count, struct error *err)
+{
+    return maximum(comm, RECORD_MAXIMUM, values, count, err);
 }

@@ -60,6 +60,27 @@ int comm_rank(const struct comm *comm);
 int comm_size(const struct comm *comm);
 const char *comm_describe(const struct comm *comm); /* "MPICH 4.0.2" or "one process" */
 
+/*
+ * For the flight recorder (report/recorder.h): what a communicator is called ("dp"; else "world" and "group"), to be
+ * said before its first operation, alike on all members; and what its next operation is for, such as ("block 7",
+ * "gradients"), which makes "reduce-scatter of block 7 gradients". Both words are borrowed until that operation has
+ * begun, and either may be NULL.
+ */
+void comm_label(struct comm *comm, const char *label);
+void comm_purpose(struct comm *comm, const char *what, const char *of);
+
+/*
+ * From any thread: from now on every comm_wait of this process fails with this error, and comm_world_fail tells and
+ * waits for nobody. The first one counts.
+ */
+void comm_interrupt(const struct error *err);
+
+/*
+ * A comm_wait that fails with CODE_PEER calls `explain`, which may wait for what is known by then and put a better text
+ * into *err. NULL for none.
+ */
+void comm_explain_with(void (*explain)(struct error *err, void *arg), void *arg);
+
 /* ---- collectives ------------------------------------------------------------------------------------------------- */
 
 /*

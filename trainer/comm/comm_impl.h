@@ -3,6 +3,7 @@
 #define MUSTER_TRAINER_COMM_COMM_IMPL_H
 
 #include "trainer/comm/comm.h"
+#include "trainer/report/recorder.h"
 
 struct comm_ops {
     struct comm *(*split)(struct comm *, int color, int key, struct error *err);
@@ -22,13 +23,34 @@ struct comm {
     const struct comm_ops *ops;
     int rank, size;
     char text[96];
+
+    /* comm.c's, for the flight recorder */
+    char label[RECORD_NAME_SIZE];
+    int *members; /* [size] ranks of the world; NULL for the world, and for a group of one, which is not recorded */
+    const char *what, *of;
+    struct recorder_comm recorded;
 };
 
 struct comm_request {
     struct comm *comm;
+    struct record_op op; /* comm.c's */
 };
 
 struct comm *comm_mpi_create(struct error *err);
+
+/* ---- comm_record.c ----
+ * comm_enter before an operation, for it may be the library's start that never ends; comm_entered when that has
+ * returned, with what it returned. peer is a rank of the group, -1 for a collective.
+ */
+struct record_op comm_enter(struct comm *comm, enum record_kind kind, int peer);
+struct comm_request *comm_entered(struct comm_request *request, const struct record_op *op);
+int comm_world_rank(const struct comm *comm, int rank);
+
+/* A wait has failed with CODE_PEER: what comm_explain_with has set. */
+void comm_explain(struct error *err);
+
+/* Whether comm_interrupt was called; then *err is its error. Cheap enough to ask while waiting. */
+bool comm_interrupted(struct error *err);
 
 /* A request that was over when it began; comm_wait knows it and frees nothing. */
 extern struct comm_request comm_done;

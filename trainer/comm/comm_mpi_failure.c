@@ -74,6 +74,8 @@ bool comm_mpi_told_of_failure(struct error *err)
     MPI_Status status;
     int there = 0;
 
+    if (!failing.known && comm_interrupted(&failing.error))
+        failing.known = true;
     if (!failing.known) {
         if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_FAILURE, failing.handle, &there, &status) != MPI_SUCCESS || !there)
             return false;
@@ -109,6 +111,10 @@ bool comm_mpi_fail(struct comm *comm, const struct error *err)
     if (failing.answered)
         return failing.all;
     failing.answered = true;
+    if (comm_interrupted(&failing.error)) { /* as every rank's watchdog does: nobody is left to be told */
+        failing.known = failing.all = true;
+        return true;
+    }
     if (!failing.known)
         tell_all(comm, err);
     if (MPI_Ibarrier(failing.handle, &request) != MPI_SUCCESS)
