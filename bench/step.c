@@ -1,11 +1,14 @@
 /*
- * step.c - how much of the machine a training step uses: whole steps of a GPT on one process, as model FLOPs, beside
- * the rate of the best large matrix product on the same threads in the same run.
+ * step.c - how much of the machine a training step uses: whole steps of the engine, as model FLOPs, beside the rate of
+ * the best large matrix product of the same type on the same threads in the same run.
  *
- *   bench/step [--threads T] [--steps N] [--preset NAME] [--batch B] [--seq S]
+ *   bench/step [--steps N] [--preset NAME] [--batch B] [--seq S] [--set KEY=VALUE]...
+ *   mpiexec -n 2 bench/step --set parallel.zero=3 ...
  *
- * Defaults: 2 threads, 5 steps after one to warm up, gpt-125m, batch 4, sequence 512. The product's rate is measured
- * before and after every step and the best counts, so the ratio errs against us when the machine is busy.
+ * Defaults: 5 steps after one to warm up, gpt-125m, batch 4 (samples a step, over all ranks), sequence 512; threads are
+ * OMP_NUM_THREADS's. The product's rate is measured before and after every step by all ranks at once and the best
+ * counts, so the ratio errs against us when the machine is busy. Tokens are random bytes, whatever the vocabulary: no
+ * cost depends on them.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -13,25 +16,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/flops.h"
 #include "common/philox.h"
-#include "trainer/model/gpt.h"
+#include "trainer/data/indexed_writer.h"
+#include "trainer/engine.h"
+
+enum { MOST_SETS = 32, SAMPLES = 64 };
 
 struct options {
-    int threads, steps, batch, seq;
+    int steps, batch, seq;
     const char *preset;
+    char *sets[MOST_SETS];
+    int nsets;
 };
 
 struct bench {
     struct options options;
-    struct model_shape shape;
-    struct device *dev;
-    struct comm *self;
-    struct units *units;
-    struct zero *zero;
-    struct gpt *gpt;
-    int32_t *tokens, *targets;
+    struct comm *world;
+    struct job job;
+    struct engine *engine;
+    char dir[64];
     double best_product, total_seconds, best_seconds;
 };
 
@@ -43,85 +49,137 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* Rank 0 makes a data set of random bytes in a directory that all ranks, on this machine, then read. */
+static int write_data(struct bench *b, struct error *err)
+{
+    struct indexed_writer *writer;
+    char prefix[96];
+    int result = 0;
+
+    if (comm_rank(b->world) == 0) {
+        size_t count = (size_t)SAMPLES * (size_t)b->options.seq + 1;
+        unsigned char *bytes = malloc(count);
+
+        snprintf(b->dir, sizeof b->dir, "/tmp/muster-bench-XXXXXX");
+        if (!bytes || !mkdtemp(b->dir))
+            return error_set(err, CODE_IO, "cannot make a directory in /tmp");
+        for (size_t i = 0; i < count; i++)
+            bytes[i] = (unsigned char)philox_u32((struct philox_stream){.seed = 1}, i);
+        snprintf(prefix, sizeof prefix, "%s/data", b->dir);
+        writer = indexed_writer_create(prefix, err);
+        result = !writer || indexed_writer_append(writer, bytes, count, err) < 0 ||
+                         indexed_writer_end_document(writer, err) < 0 || indexed_writer_commit(writer, err) < 0
+                     ? -1
+                     : 0;
+        indexed_writer_destroy(writer);
+        free(bytes);
+    }
+    return comm_agree(b->world, result, err) < 0 ? -1 : comm_broadcast(b->world, b->dir, sizeof b->dir, 0, err);
+}
+
 static int create(struct bench *b, struct error *err)
 {
-    size_t tokens;
+    const struct options *o = &b->options;
+    char text[512];
 
-    if (model_preset(&b->shape, b->options.preset, err) < 0)
+    b->world = comm_world_create(err);
+    if (!b->world || write_data(b, err) < 0)
         return -1;
-    b->shape.seq_length = b->options.seq;
-    tokens = (size_t)b->options.batch * (size_t)b->shape.seq_length;
-    b->dev = device_create("cpu", b->options.threads, err);
-    b->self = b->dev ? comm_alone_create(err) : NULL;
-    b->units = b->self ? units_create(&b->shape, 0.02, 1, err) : NULL;
-    b->zero = b->units ? zero_create(b->dev, b->self, b->units, 1, true, err) : NULL;
-    b->gpt = b->zero ? gpt_create(b->dev, &b->shape, b->units, b->zero, b->options.batch, true, err) : NULL;
-    b->tokens = calloc(2 * tokens, sizeof *b->tokens);
-    if (!b->gpt || !b->tokens)
+    snprintf(text, sizeof text,
+             "model: { preset = \"%s\"; seq_length = %d; };\n"
+             "batch: { global_batch = %d; micro_batch = %d; };\n"
+             "data: { train = \"%s/data\"; };\n",
+             o->preset, o->seq, o->batch, o->batch, b->dir);
+    if (job_parse(&b->job, text, "bench/step", o->sets, o->nsets, err) < 0)
         return -1;
-    b->targets = b->tokens + tokens;
-    for (size_t i = 0; i < 2 * tokens; i++)
-        b->tokens[i] = (int32_t)(philox_u32((struct philox_stream){.seed = 1}, i) % (uint32_t)b->shape.vocab);
-    zero_initialize(b->zero, 1);
-    return 0;
+    b->engine = engine_create(&b->job, b->world, err);
+    return b->engine ? engine_initialize(b->engine, err) : -1;
 }
 
 static void destroy(struct bench *b)
 {
-    gpt_destroy(b->gpt);
-    zero_destroy(b->zero);
-    units_destroy(b->units);
-    comm_destroy(b->self);
-    device_destroy(b->dev);
-    free(b->tokens);
+    char path[128];
+    static const char *const names[] = {"data.bin", "data.idx"};
+
+    engine_destroy(b->engine);
+    job_destroy(&b->job);
+    if (b->world && comm_rank(b->world) == 0 && b->dir[0]) {
+        for (int i = 0; i < 2; i++) {
+            snprintf(path, sizeof path, "%s/%s", b->dir, names[i]);
+            unlink(path);
+        }
+        rmdir(b->dir);
+    }
+    comm_world_finish(b->world);
 }
 
-/* What engine_step does on one rank: forward, backward, norm, AdamW. */
-static int one_step(struct bench *b, uint64_t step, double *loss, struct error *err)
+static int measure_product(struct bench *b, struct error *err)
 {
-    struct micro_batch mb = {.samples = b->options.batch, .tokens = b->tokens, .targets = b->targets};
-    struct zero_step adamw = {
-        .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 1, .step = step};
-    double tokens = (double)b->options.batch * b->shape.seq_length, norm;
+    double rate;
 
-    zero_micro_batch(b->zero, true, true);
-    gpt_forward(b->gpt, &mb);
-    *loss = gpt_backward(b->gpt, &mb, (float)(1 / tokens)) / tokens;
-    if (zero_finish_gradients(b->zero, err) < 0 || zero_grad_norm_squared(b->zero, &norm, err) < 0 ||
-        zero_step(b->zero, &adamw, err) < 0)
+    if (comm_barrier(b->world, err) < 0)
         return -1;
-    device_wait(b->dev);
+    rate = device_measure_peak(b->engine->dev, b->job.precision.compute);
+    if (comm_sum_f64(b->world, &rate, 1, err) < 0)
+        return -1;
+    if (rate > b->best_product)
+        b->best_product = rate;
     return 0;
 }
 
-static void measure_product(struct bench *b)
+static int timed_step(struct bench *b, struct step_result *result, double *elapsed, struct error *err)
 {
-    double rate = device_measure_peak(b->dev, DTYPE_F32);
+    double started;
 
-    if (rate > b->best_product)
-        b->best_product = rate;
+    if (measure_product(b, err) < 0 || comm_barrier(b->world, err) < 0)
+        return -1;
+    started = seconds();
+    if (engine_step(b->engine, result, err) < 0 || comm_barrier(b->world, err) < 0)
+        return -1;
+    *elapsed = seconds() - started;
+    return measure_product(b, err);
+}
+
+static void print_head(const struct bench *b, double flops)
+{
+    const struct engine *e = b->engine;
+
+    printf("%s, batch %d x %d, %s\n", b->options.preset, b->job.batch.global_batch, b->job.model.seq_length,
+           device_describe(e->dev));
+    printf("dp %d x tp %d x pp %d, ZeRO-%d; %" PRIu64 " parameters, %.3f TFLOP a step (PaLM's count)\n\n", e->mesh.dp,
+           e->mesh.tp, e->mesh.pp, b->job.parallel.zero, model_parameters(&b->job.model), flops * 1e-12);
+    printf("%5s %9s %10s %12s %10s\n", "step", "seconds", "tokens/s", "GFLOP/s", "loss");
+}
+
+static void print_end(const struct bench *b, double flops)
+{
+    double mean = flops / (b->total_seconds / b->options.steps), best = flops / b->best_seconds;
+
+    printf("\nbest matrix product   %8.1f GFLOP/s\n", b->best_product * 1e-9);
+    printf("model FLOPs, mean     %8.1f GFLOP/s  %5.1f%%\n", mean * 1e-9, 100 * mean / b->best_product);
+    printf("model FLOPs, best     %8.1f GFLOP/s  %5.1f%%\n", best * 1e-9, 100 * best / b->best_product);
+    printf("memory of rank 0      %8.2f GiB, and %.2f GiB of the host's\n",
+           (double)device_bytes_peak(b->engine->dev, MEMORY_DEVICE) / (1 << 30),
+           (double)device_bytes_peak(b->engine->dev, MEMORY_HOST) / (1 << 30));
 }
 
 static int run(struct bench *b, struct error *err)
 {
-    double tokens = (double)b->options.batch * b->shape.seq_length, flops = flops_model(&b->shape, tokens), loss;
+    double tokens = (double)b->job.batch.global_batch * b->job.model.seq_length;
+    double flops = flops_model(&b->job.model, tokens);
+    bool leader = comm_rank(b->world) == 0;
 
-    printf("%s, batch %d x %d, %s\n", b->options.preset, b->options.batch, b->shape.seq_length,
-           device_describe(b->dev));
-    printf("%" PRIu64 " parameters, %.3f TFLOP a step (PaLM's count: 6N + 12Lds a token)\n\n",
-           model_parameters(&b->shape), flops * 1e-12);
-    printf("%5s %9s %10s %12s %10s\n", "step", "seconds", "tokens/s", "GFLOP/s", "loss");
+    if (leader)
+        print_head(b, flops);
     for (int step = 0; step <= b->options.steps; step++) {
-        double started, elapsed;
+        struct step_result result;
+        double elapsed;
 
-        measure_product(b);
-        started = seconds();
-        if (one_step(b, (uint64_t)step + 1, &loss, err) < 0)
+        if (timed_step(b, &result, &elapsed, err) < 0)
             return -1;
-        elapsed = seconds() - started;
-        measure_product(b);
-        printf("%5s %9.3f %10.1f %12.1f %10.4f\n", step ? "" : "warm", elapsed, tokens / elapsed,
-               flops / elapsed * 1e-9, loss);
+        if (leader)
+            printf("%5s %9.3f %10.1f %12.1f %10.4f\n", step ? "" : "warm", elapsed, tokens / elapsed,
+                   flops / elapsed * 1e-9, result.loss);
         fflush(stdout);
         if (step == 0)
             continue;
@@ -129,52 +187,44 @@ static int run(struct bench *b, struct error *err)
         if (b->best_seconds == 0 || elapsed < b->best_seconds)
             b->best_seconds = elapsed;
     }
-    printf("\nbest matrix product   %8.1f GFLOP/s\n", b->best_product * 1e-9);
-    printf("model FLOPs, mean     %8.1f GFLOP/s  %5.1f%%\n", flops / (b->total_seconds / b->options.steps) * 1e-9,
-           100 * flops / (b->total_seconds / b->options.steps) / b->best_product);
-    printf("model FLOPs, best     %8.1f GFLOP/s  %5.1f%%\n", flops / b->best_seconds * 1e-9,
-           100 * flops / b->best_seconds / b->best_product);
-    printf("memory                %8.2f GiB\n", (double)device_bytes_peak(b->dev, MEMORY_DEVICE) / (1 << 30));
+    if (leader)
+        print_end(b, flops);
     return 0;
 }
 
 int main(int argc, char **argv)
 {
     static const struct option longopts[] = {
-        {"threads", required_argument, NULL, 't'}, {"steps", required_argument, NULL, 'n'},
-        {"preset", required_argument, NULL, 'p'},  {"batch", required_argument, NULL, 'b'},
-        {"seq", required_argument, NULL, 's'},     {0},
+        {"steps", required_argument, NULL, 'n'}, {"preset", required_argument, NULL, 'p'},
+        {"batch", required_argument, NULL, 'b'}, {"seq", required_argument, NULL, 's'},
+        {"set", required_argument, NULL, 'k'},   {0},
     };
-    struct bench bench = {.options = {.threads = 2, .steps = 5, .batch = 4, .seq = 512, .preset = "gpt-125m"}};
+    struct bench bench = {.options = {.steps = 5, .batch = 4, .seq = 512, .preset = "gpt-125m"}};
+    struct options *o = &bench.options;
     struct error err = {0};
     int option, code;
 
     while ((option = getopt_long(argc, argv, "", longopts, NULL)) != -1) {
-        switch (option) {
-        case 't':
-            bench.options.threads = atoi(optarg);
-            break;
-        case 'n':
-            bench.options.steps = atoi(optarg);
-            break;
-        case 'b':
-            bench.options.batch = atoi(optarg);
-            break;
-        case 's':
-            bench.options.seq = atoi(optarg);
-            break;
-        case 'p':
-            bench.options.preset = optarg;
-            break;
-        default:
+        if (option == 'n')
+            o->steps = atoi(optarg);
+        else if (option == 'b')
+            o->batch = atoi(optarg);
+        else if (option == 's')
+            o->seq = atoi(optarg);
+        else if (option == 'p')
+            o->preset = optarg;
+        else if (option == 'k' && o->nsets < MOST_SETS)
+            o->sets[o->nsets++] = optarg;
+        else
             return CODE_USAGE;
-        }
     }
-    if (bench.options.threads < 1 || bench.options.steps < 1 || bench.options.batch < 1 || bench.options.seq < 1) {
+    if (o->steps < 1 || o->batch < 1 || o->seq < 1) {
         fputs("step: every number must be at least 1\n", stderr);
         return CODE_USAGE;
     }
     code = create(&bench, &err) < 0 || run(&bench, &err) < 0 ? error_report(&err) : CODE_OK;
+    if (code != CODE_OK && bench.world)
+        comm_world_fail(bench.world, &err);
     destroy(&bench);
     return code;
 }

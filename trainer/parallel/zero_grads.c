@@ -108,14 +108,27 @@ static float *take_open(struct zero *zero, struct zero_unit *u)
     return zero->open[0].buffer;
 }
 
+static bool is_under_way(const struct zero *zero, const struct zero_unit *u)
+{
+    for (int i = 0; i < REDUCE_SLOTS; i++)
+        if (zero->reduce[i].unit == u)
+            return true;
+    return false;
+}
+
 float *zero_grad_begin(struct zero *zero, int unit)
 {
     struct zero_unit *u = &zero->state[unit];
 
-    if (zero->first && !zero->config.reduce_every)
+    if (zero->first && !zero->config.reduce_every) {
         u->given = u->grad;
-    else
-        u->given = u->open ? u->open : take_open(zero, u);
+    } else if (u->open) {
+        while (is_under_way(zero, u)) /* the micro-batch before this one's is still being sent */
+            finish_oldest(zero);
+        u->given = u->open;
+    } else {
+        u->given = take_open(zero, u);
+    }
     return u->given;
 }
 
