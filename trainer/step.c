@@ -43,7 +43,7 @@ static int read_micro_batch(struct engine *e, struct sampler *sampler, const str
 static int run_micro_batches(struct engine *e, float scale, double *loss, struct error *err)
 {
     struct share share = share_of(e, e->consumed_samples);
-    size_t n = schedule_1f1b(e->schedule, e->place.pp, e->mesh.pp, share.micro_batches);
+    size_t n = schedule_build(e->schedule, e->place.pp, e->mesh.pp, share.micro_batches, 1);
     struct micro_batch mb = {0};
 
     *loss = 0;
