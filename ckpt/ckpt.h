@@ -58,7 +58,7 @@ struct ckpt_state {
     uint64_t consumed_samples; /* progress, the one number */
     uint64_t seed;             /* key of all random numbers */
     uint64_t skipped_steps;
-    uint64_t skipped_in_a_row; /* of these, since the last step that was not skipped */
+    uint64_t skipped_in_a_row; /* as optimizer.most_skipped counts them */
     double loss_scale;         /* 1 where there is none */
     int loss_scale_good_steps; /* of a dynamic scale: steps since it changed or gradients overflowed */
     int loss_scale_hysteresis; /* of a dynamic scale: overflows until it halves, at least 1; 0 if it is not dynamic */

@@ -183,16 +183,6 @@ static int read_tensors(struct engine *e, struct ckpt *ckpt, struct error *err)
     return result;
 }
 
-/* A scale that the job keeps constant, or one that was not dynamic before, is the job's and not the checkpoint's. */
-static void restore_loss_scale(struct engine *e, const struct ckpt_state *state)
-{
-    e->loss_scale = loss_scale_init(e->job);
-    if (e->loss_scale.hysteresis_left > 0 && state->loss_scale_hysteresis > 0)
-        e->loss_scale = (struct loss_scale){.scale = state->loss_scale,
-                                            .good_steps = state->loss_scale_good_steps,
-                                            .hysteresis_left = state->loss_scale_hysteresis};
-}
-
 /* 0; or -1 with CODE_CONFIG when no checkpoint of this directory can be meant, else when this one is not usable. */
 static int load_one(struct engine *e, const char *dir, uint64_t step, struct error *err)
 {
@@ -213,7 +203,8 @@ static int load_one(struct engine *e, const char *dir, uint64_t step, struct err
         e->skipped_steps = state->skipped_steps;
         e->skipped_in_a_row = state->skipped_in_a_row;
         e->spike = (struct spike){.mean = state->loss_mean, .count = state->loss_count};
-        restore_loss_scale(e, state);
+        e->loss_scale = loss_scale_resume(
+            e->job, (struct loss_scale){state->loss_scale, state->loss_scale_good_steps, state->loss_scale_hysteresis});
         e->loaded_seed = state->seed;
     }
     ckpt_close(ckpt);

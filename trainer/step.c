@@ -102,7 +102,7 @@ static enum skip judge(struct engine *e, struct step_result *result)
 {
     bool finite = isfinite(result->loss) && isfinite(result->grad_norm);
 
-    result->gives_up = !finite && loss_scale_is_least(&e->loss_scale, e->job);
+    result->gives_up = !finite && !loss_scale_can_fall(&e->loss_scale, e->job);
     loss_scale_update(&e->loss_scale, e->job, !finite);
     if (!finite)
         return SKIP_NOT_FINITE;

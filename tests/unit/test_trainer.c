@@ -1,4 +1,4 @@
-/* The trainer's pure arithmetic: pipeline schedules, learning rates, and where tensors lie in units. */
+/* Where tensors lie in units, and the initial weights. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -9,128 +9,6 @@
 #include <cmocka.h>
 
 #include "trainer/model/units.h"
-#include "trainer/optim/lr.h"
-#include "trainer/parallel/schedule.h"
-
-/* ---- schedules ---- */
-
-static void test_one_stage_alternates(void **state)
-{
-    struct schedule_entry entries[10];
-
-    (void)state;
-    assert_int_equal(schedule_1f1b(entries, 0, 1, 5), 10);
-    for (int i = 0; i < 10; i++) {
-        assert_int_equal(entries[i].kind, i % 2 ? SCHEDULE_BACKWARD : SCHEDULE_FORWARD);
-        assert_int_equal(entries[i].micro_batch, i / 2);
-    }
-}
-
-/* Every micro-batch goes forward once and backward once, in order, and at most min(p - r, m) are held. */
-static void test_1f1b_of_every_stage(void **state)
-{
-    struct schedule_entry entries[64];
-
-    (void)state;
-    for (int stages = 1; stages <= 8; stages++)
-        for (int stage = 0; stage < stages; stage++)
-            for (int m = 1; m <= 16; m++) {
-                int forward = 0, backward = 0, held = 0, most = 0;
-                size_t n = schedule_1f1b(entries, stage, stages, m);
-
-                assert_int_equal(n, 2 * m);
-                for (size_t i = 0; i < n; i++) {
-                    if (entries[i].kind == SCHEDULE_FORWARD)
-                        assert_int_equal(entries[i].micro_batch, forward++);
-                    else
-                        assert_int_equal(entries[i].micro_batch, backward++);
-                    assert_true(backward <= forward);
-                    held = forward - backward;
-                    most = held > most ? held : most;
-                }
-                assert_int_equal(most, stages - stage < m ? stages - stage : m);
-            }
-}
-
-/* All stages together, each waiting for its neighbours as sends and receives make it: nobody waits for ever. */
-static void test_1f1b_has_no_deadlock(void **state)
-{
-    enum { STAGES = 5, BATCHES = 7 };
-    struct schedule_entry entries[STAGES][2 * BATCHES];
-    int at[STAGES] = {0}, forward[STAGES] = {0}, backward[STAGES] = {0}, done = 0;
-
-    (void)state;
-    for (int stage = 0; stage < STAGES; stage++)
-        schedule_1f1b(entries[stage], stage, STAGES, BATCHES);
-    for (int moved = 1; moved;) {
-        moved = 0;
-        for (int s = 0; s < STAGES; s++) {
-            const struct schedule_entry *entry = &entries[s][at[s]];
-
-            if (at[s] == 2 * BATCHES)
-                continue;
-            if (entry->kind == SCHEDULE_FORWARD && (s == 0 || forward[s - 1] > entry->micro_batch))
-                forward[s]++;
-            else if (entry->kind == SCHEDULE_BACKWARD && (s == STAGES - 1 || backward[s + 1] > entry->micro_batch))
-                backward[s]++;
-            else
-                continue;
-            at[s]++;
-            done++;
-            moved = 1;
-        }
-    }
-    assert_int_equal(done, STAGES * 2 * BATCHES);
-}
-
-/* ---- learning rates ---- */
-
-static struct job lr_job(enum lr_schedule schedule)
-{
-    struct job job = {0};
-
-    job.batch.steps = 100;
-    job.optimizer.lr = 1e-3;
-    job.optimizer.min_lr = 1e-4;
-    job.optimizer.warmup_steps = 10;
-    job.optimizer.schedule = schedule;
-    return job;
-}
-
-static void test_warm_up(void **state)
-{
-    struct job job = lr_job(LR_COSINE);
-
-    (void)state;
-    for (long step = 1; step <= 10; step++)
-        assert_true(fabs(learning_rate(&job, step) - 1e-4 * (double)step) < 1e-15);
-}
-
-static void test_decay(void **state)
-{
-    struct job cosine = lr_job(LR_COSINE), linear = lr_job(LR_LINEAR), constant = lr_job(LR_CONSTANT);
-
-    (void)state;
-    assert_true(fabs(learning_rate(&cosine, 55) - 5.5e-4) < 1e-15); /* half way: the mean */
-    assert_true(fabs(learning_rate(&linear, 55) - 5.5e-4) < 1e-15);
-    assert_true(fabs(learning_rate(&linear, 28) - (1e-3 - 0.2 * 9e-4)) < 1e-15);
-    assert_true(learning_rate(&cosine, 28) > learning_rate(&linear, 28));
-    assert_true(learning_rate(&cosine, 100) == 1e-4 && learning_rate(&cosine, 1000) == 1e-4);
-    assert_true(learning_rate(&constant, 100) == 1e-3);
-    cosine.optimizer.decay_steps = 55;
-    assert_true(learning_rate(&cosine, 55) == 1e-4);
-}
-
-static void test_no_warm_up(void **state)
-{
-    struct job job = lr_job(LR_LINEAR);
-
-    (void)state;
-    job.optimizer.warmup_steps = 0;
-    assert_true(fabs(learning_rate(&job, 1) - (1e-3 - 9e-6)) < 1e-15);
-}
-
-/* ---- units ---- */
 
 static const struct model_shape shape = {.layers = 3, .hidden = 20, .heads = 2, .seq_length = 7, .vocab = 131};
 
@@ -239,12 +117,6 @@ static void test_initial_weights_are_gpt2s(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_stage_alternates),
-        cmocka_unit_test(test_1f1b_of_every_stage),
-        cmocka_unit_test(test_1f1b_has_no_deadlock),
-        cmocka_unit_test(test_warm_up),
-        cmocka_unit_test(test_decay),
-        cmocka_unit_test(test_no_warm_up),
         cmocka_unit_test(test_shards_cover_the_model),
         cmocka_unit_test(test_initial_weights_know_no_topology),
         cmocka_unit_test(test_initial_weights_are_gpt2s),

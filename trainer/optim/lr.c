@@ -6,6 +6,7 @@ double learning_rate(const struct job *job, long step)
 {
     long warmup = job->optimizer.warmup_steps;
     long decay = job->optimizer.decay_steps ? job->optimizer.decay_steps : job->batch.steps;
+    long cooldown = job->optimizer.cooldown_steps;
     double lr = job->optimizer.lr, min = job->optimizer.min_lr, t;
 
     if (step <= warmup)
@@ -14,6 +15,8 @@ double learning_rate(const struct job *job, long step)
         return lr;
     if (step >= decay)
         return min;
+    if (job->optimizer.schedule == LR_WSD)
+        return step <= decay - cooldown ? lr : min + (lr - min) * (double)(decay - step) / (double)cooldown;
     t = (double)(step - warmup) / (double)(decay - warmup);
     if (job->optimizer.schedule == LR_LINEAR)
         return min + (lr - min) * (1.0 - t);

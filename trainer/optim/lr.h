@@ -6,6 +6,8 @@
  *   cosine    min + (lr - min) * (1 + cos(pi t)) / 2
  *   linear    min + (lr - min) * (1 - t)
  *   constant  lr
+ *   wsd       lr until cooldown_steps before decay_steps, then along a line to min (warm-up, stable, decay;
+ *             arXiv 2404.06395)
  * and min_lr after decay_steps (lr where constant).
  */
 #ifndef MUSTER_TRAINER_OPTIM_LR_H

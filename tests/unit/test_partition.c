@@ -1,0 +1,129 @@
+/* Layers over pipeline parts, against every other way to do it. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "trainer/parallel/partition.h"
+
+#define PARTS 16
+
+static uint64_t greatest_work(const struct model_shape *shape, int parts, const int *first)
+{
+    uint64_t most = 0;
+
+    for (int i = 0; i < parts; i++) {
+        uint64_t work = partition_work(shape, parts, first, i);
+
+        most = work > most ? work : most;
+    }
+    return most;
+}
+
+/* The least that any partition's greatest part can have: tries all of them. */
+static uint64_t try_all(const struct model_shape *shape, int parts, int *first, int part)
+{
+    uint64_t least = UINT64_MAX;
+
+    if (part == parts) {
+        first[parts] = shape->layers;
+        return greatest_work(shape, parts, first);
+    }
+    for (first[part] = part == 0 ? 0 : first[part - 1]; first[part] <= shape->layers; first[part]++) {
+        uint64_t work = try_all(shape, parts, first, part + 1);
+
+        least = work < least ? work : least;
+        if (part == 0)
+            break; /* part 0 begins at layer 0 */
+    }
+    return least;
+}
+
+static void no_partition_is_better(void **state)
+{
+    /* Heads of next to nothing, of parts of a layer and of several layers. */
+    static const struct model_shape shapes[] = {
+        {0, 768, 12, 1024, 2, MODEL_GPT},       {0, 768, 12, 1024, 5000, MODEL_GPT},
+        {0, 768, 12, 1024, 30522, MODEL_BERT},  {0, 768, 12, 1024, 50257, MODEL_GPT},
+        {0, 12288, 96, 2048, 50257, MODEL_GPT}, {0, 64, 4, 4096, 256, MODEL_BERT},
+        {0, 64, 4, 32, 250880, MODEL_GPT},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int parts = 1; parts <= 5; parts++)
+            for (int layers = 1; layers <= 13; layers++) {
+                struct model_shape shape = shapes[i];
+                int first[PARTS + 1], other[PARTS + 1];
+
+                shape.layers = layers;
+                partition_layers(&shape, parts, first);
+                assert_int_equal(first[0], 0);
+                assert_int_equal(first[parts], layers);
+                for (int part = 0; part < parts; part++)
+                    assert_true(first[part] <= first[part + 1]);
+                assert_true(greatest_work(&shape, parts, first) == try_all(&shape, parts, other, 0));
+            }
+}
+
+static void counts_are(const char *preset, int parts, const char *expected)
+{
+    struct model_shape shape;
+    int first[PARTS + 1];
+    char text[100] = "";
+
+    assert_int_equal(model_preset(&shape, preset, NULL), 0);
+    partition_layers(&shape, parts, first);
+    for (int i = 0; i < parts; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%d ", first[i + 1] - first[i]);
+    assert_string_equal(text, expected);
+}
+
+/* The head of GPT-2's smallest model is worth 4.5 of its 12 layers, that of the largest preset a third of one. */
+static void of_known_models(void **state)
+{
+    (void)state;
+    counts_are("gpt-125m", 1, "12 ");
+    counts_are("gpt-125m", 2, "8 4 ");
+    counts_are("gpt-125m", 4, "4 4 4 0 ");
+    counts_are("gpt-181b", 4, "18 18 18 18 ");
+    counts_are("gpt-181b", 8, "9 9 9 9 9 9 9 9 ");
+    counts_are("gpt-7b", 8, "4 4 4 4 4 4 4 4 ");
+    counts_are("gpt-350m", 8, "3 3 3 3 4 4 4 0 ");
+    counts_are("bert-tiny", 4, "1 1 1 1 ");
+}
+
+/* Fewer layers than parts: the later ones have them, but the last its head. */
+static void parts_may_be_empty(void **state)
+{
+    (void)state;
+    counts_are("gpt-tiny", 8, "0 0 0 1 1 1 1 0 ");
+    counts_are("gpt-125m", 16, "0 0 0 1 1 1 1 1 1 1 1 1 1 1 1 0 ");
+}
+
+static void work_is_the_formulas(void **state)
+{
+    const struct model_shape gpt = {2, 10, 1, 7, 100, MODEL_GPT}, bert = {2, 10, 1, 7, 100, MODEL_BERT};
+    const int first[] = {0, 1, 1, 2};
+
+    (void)state;
+    assert_int_equal(partition_work(&gpt, 3, first, 0), 24 * 100 + 4 * 10 * 7 + 80);
+    assert_int_equal(partition_work(&gpt, 3, first, 1), 0);
+    assert_int_equal(partition_work(&gpt, 3, first, 2), 24 * 100 + 4 * 10 * 7 + 2 * 100 * 10);
+    assert_int_equal(partition_work(&bert, 3, first, 2), 24 * 100 + 4 * 10 * 7 + 2 * 100 * 10 + 2 * 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_partition_is_better),
+        cmocka_unit_test(of_known_models),
+        cmocka_unit_test(parts_may_be_empty),
+        cmocka_unit_test(work_is_the_formulas),
+    };
+
+    return cmocka_run_group_tests_name("partition", tests, NULL, NULL);
+}
