@@ -94,10 +94,9 @@ bool device_ready(struct device *dev, enum dtype dtype, const char *name)
 {
     if (dev->failed)
         return false;
-    if (dtype == DTYPE_F32)
+    if (dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16)
         return true;
-    device_fail(dev, CODE_INTERNAL, "%s: %s: %s is not in this version, use fp32", dev->backend->kind, name,
-                dtype == DTYPE_BF16 ? "bf16" : "fp16");
+    device_fail(dev, CODE_INTERNAL, "%s: %s: %d is no dtype", dev->backend->kind, name, (int)dtype);
     return false;
 }
 
@@ -122,6 +121,16 @@ void device_free(struct device *dev, enum memory space, void *pointer)
 size_t device_bytes_used(const struct device *dev, enum memory space)
 {
     return dev->bytes_used[space];
+}
+
+size_t device_workspace_bytes(const struct device *dev)
+{
+    return dev->backend->workspace(dev);
+}
+
+bool device_widens(const struct device *dev, enum dtype dtype)
+{
+    return dev->backend->widens(dev, dtype);
 }
 
 size_t device_bytes_peak(const struct device *dev, enum memory space)

@@ -16,6 +16,9 @@ struct backend {
     void (*wait)(struct device *dev);
     void *(*alloc)(struct device *dev, enum memory space, size_t bytes, struct error *err);
     size_t (*free)(struct device *dev, enum memory space, void *pointer); /* the bytes that alloc was asked for */
+    size_t (*workspace)(const struct device *dev);
+    void (*trim)(struct device *dev); /* frees the workspace */
+    bool (*widens)(const struct device *dev, enum dtype dtype);
 };
 
 extern const struct backend backend_cpu;
@@ -37,8 +40,8 @@ struct device {
 void device_fail(struct device *dev, enum exit_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Every operation asks this first: false when the device has failed before, or (and then it fails now) for a type that
- * the operation `name` has no code for. */
+/* Every operation asks this first: false when the device has failed before, or (and then it fails now) when the type
+ * that `name` is asked for is none. */
 bool device_ready(struct device *dev, enum dtype dtype, const char *name);
 
 #endif

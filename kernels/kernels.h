@@ -66,6 +66,31 @@ void device_free(struct device *dev, enum memory space, void *pointer);
 size_t device_bytes_used(const struct device *dev, enum memory space);
 size_t device_bytes_peak(const struct device *dev, enum memory space);
 
+/* Of the bytes used: what operations hold for themselves. It grows to what the hungriest needs, and stays. */
+size_t device_workspace_bytes(const struct device *dev);
+
+/*
+ * The same, foretold: what operations of these sizes will hold on a CPU. A pure function; for a planner, which has no
+ * device, as for the engine. The one thing it cannot know is how much of its own share the product's library asks for:
+ * that share is allocated whole at the first product, and has been enough for every shape that was tried.
+ */
+struct workspace {
+    int threads;
+    enum dtype dtype;
+    bool widens;        /* device_widens(dev, dtype) */
+    bool backward;      /* not only forward passes: gradients, and the norm of them */
+    int rows;           /* of the largest micro-batch */
+    int norm_cols;      /* of layernorm_backward; 0: not called; likewise below */
+    int bias_cols;      /* most columns that bias_backward meets */
+    int gelu_cols;      /* n of the product with EPILOGUE_DGELU */
+    int seq, head_size; /* of attention */
+};
+
+size_t kernels_workspace_bytes(const struct workspace *sizes);
+
+/* Whether products of that type are made by widening to fp32: slower than fp32's own. */
+bool device_widens(const struct device *dev, enum dtype dtype);
+
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 
 /*

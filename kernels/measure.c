@@ -63,6 +63,7 @@ double device_measure_peak(struct device *dev, enum dtype dtype)
     device_free(dev, MEMORY_DEVICE, a);
     device_free(dev, MEMORY_DEVICE, b);
     device_free(dev, MEMORY_DEVICE, c);
+    dev->backend->trim(dev);
     dev->bytes_peak[MEMORY_DEVICE] = peak; /* the measure is not part of what the caller runs */
     return rate;
 }

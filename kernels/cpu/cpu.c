@@ -38,14 +38,24 @@ static int cpu_open(struct device *dev, int threads, struct error *err)
     return 0;
 }
 
+static void cpu_trim(struct device *dev)
+{
+    struct growing *const memory[] = {&device_cpu(dev)->scratch, &device_cpu(dev)->scratchpad};
+
+    for (int i = 0; i < 2; i++) {
+        device_free(dev, MEMORY_DEVICE, memory[i]->at);
+        *memory[i] = (struct growing){0};
+    }
+}
+
 static void cpu_close(struct device *dev)
 {
     struct cpu *cpu = device_cpu(dev);
 
     if (!cpu)
         return;
+    cpu_trim(dev);
     product_library_close(cpu->library);
-    free(cpu->scratch);
     free(cpu);
 }
 
@@ -55,28 +65,43 @@ static void cpu_wait(struct device *dev)
     (void)dev;
 }
 
+void *cpu_grow(struct device *dev, struct growing *memory, size_t bytes)
+{
+    struct error err = {0};
+
+    if (bytes <= memory->bytes)
+        return memory->at;
+    bytes = (bytes + 63) / 64 * 64;
+    device_free(dev, MEMORY_DEVICE, memory->at);
+    memory->at = device_alloc(dev, MEMORY_DEVICE, bytes, &err);
+    memory->bytes = memory->at ? bytes : 0;
+    if (!memory->at)
+        device_fail(dev, err.code, "cpu: working space: %s", err.text);
+    return memory->at;
+}
+
+static size_t cpu_workspace(const struct device *dev)
+{
+    const struct cpu *cpu = dev->state;
+
+    return cpu->scratch.bytes + cpu->scratchpad.bytes;
+}
+
+static bool cpu_widens(const struct device *dev, enum dtype dtype)
+{
+    const struct cpu *cpu = dev->state;
+
+    return !product_native(cpu->library, dtype);
+}
+
 float *cpu_scratch(struct device *dev, size_t floats)
 {
-    struct cpu *cpu = device_cpu(dev);
-
-    if (floats > cpu->scratch_floats) {
-        size_t bytes = (floats * sizeof(float) + 63) / 64 * 64;
-
-        free(cpu->scratch);
-        cpu->scratch_floats = 0;
-        cpu->scratch = aligned_alloc(64, bytes);
-        if (!cpu->scratch) {
-            device_fail(dev, CODE_IO, "cpu: no memory for %zu bytes of working space", bytes);
-            return NULL;
-        }
-        cpu->scratch_floats = bytes / sizeof(float);
-    }
-    return cpu->scratch;
+    return cpu_grow(dev, &device_cpu(dev)->scratch, floats * sizeof(float));
 }
 
 float *cpu_scratch_parts(struct device *dev, size_t parts, size_t floats, size_t *stride)
 {
-    *stride = (floats + 15) / 16 * 16;
+    *stride = workspace_part_floats(floats);
     return cpu_scratch(dev, parts * *stride);
 }
 
@@ -87,4 +112,7 @@ const struct backend backend_cpu = {
     .wait = cpu_wait,
     .alloc = cpu_alloc,
     .free = cpu_free,
+    .workspace = cpu_workspace,
+    .trim = cpu_trim,
+    .widens = cpu_widens,
 };

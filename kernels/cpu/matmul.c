@@ -1,7 +1,5 @@
 #include "kernels/cpu/cpu.h"
 
-#define PANEL_ROWS 256 /* of c, multiplied and then run through gelu while still in the cache */
-
 /* kernels.h: 0 means packed. */
 static struct matmul with_strides(const struct matmul *op)
 {
@@ -38,15 +36,25 @@ static bool valid(struct device *dev, const struct matmul *op)
     return false;
 }
 
+static enum dtype type_of_c(const struct matmul *op)
+{
+    return op->c_fp32 ? DTYPE_F32 : op->dtype;
+}
+
+static void *at(enum dtype dtype, const void *p, size_t index)
+{
+    return (char *)p + index * dtype_size(dtype);
+}
+
 /* Rows [first, first + rows) of op(a), and of c and aux. */
 static struct matmul panel_of(const struct matmul *op, int first, int rows)
 {
     struct matmul panel = *op;
 
     panel.m = rows;
-    panel.a = (const float *)op->a + (size_t)first * (op->transpose_a ? 1 : op->lda);
-    panel.c = (float *)op->c + (size_t)first * op->ldc;
-    panel.aux = (float *)op->aux + (size_t)first * op->n;
+    panel.a = at(op->dtype, op->a, (size_t)first * (size_t)(op->transpose_a ? 1 : op->lda));
+    panel.c = at(type_of_c(op), op->c, (size_t)first * (size_t)op->ldc);
+    panel.aux = at(op->dtype, op->aux, (size_t)first * (size_t)op->n);
     return panel;
 }
 
@@ -55,33 +63,29 @@ static void bias_gelu(struct device *dev, const struct matmul *panel)
     struct matmul into_aux = *panel;
 
     into_aux.c = panel->aux;
+    into_aux.c_fp32 = false;
     into_aux.ldc = panel->n;
     into_aux.accumulate = false;
     product(dev, &into_aux);
-    device_cpu(dev)->vector->epilogue_gelu(dev, panel->c, panel->ldc, panel->aux, panel->m, panel->n,
-                                           panel->accumulate);
+    device_cpu(dev)->vector->epilogue_gelu(dev, panel);
 }
 
-/* With accumulate, what c holds must not be multiplied: the product is made beside it and added. */
+/* The product stays in fp32 until it has been multiplied: in c itself if that has room for it. */
 static void dgelu(struct device *dev, const struct matmul *panel)
 {
     struct matmul plain = *panel;
-    float *beside = NULL;
 
     plain.bias = NULL;
-    if (panel->accumulate) {
-        beside = cpu_scratch(dev, (size_t)panel->m * panel->n);
-        if (!beside)
+    plain.c_fp32 = true;
+    if (panel->accumulate || type_of_c(panel) != DTYPE_F32) {
+        plain.c = cpu_scratch(dev, (size_t)panel->m * (size_t)panel->n);
+        if (!plain.c)
             return;
-        plain.c = beside;
         plain.ldc = panel->n;
         plain.accumulate = false;
     }
     product(dev, &plain);
-    device_cpu(dev)->vector->epilogue_dgelu(dev, plain.c, plain.ldc, panel->aux, panel->m, panel->n);
-    for (int row = 0; beside && row < panel->m; row++)
-        dev->kernels.add(dev, panel->dtype, (float *)panel->c + (size_t)row * panel->ldc,
-                         beside + (size_t)row * panel->n, panel->n);
+    device_cpu(dev)->vector->epilogue(dev, panel, panel->n, plain.c, plain.ldc);
 }
 
 void cpu_matmul(struct device *dev, const struct matmul *given)
@@ -90,9 +94,13 @@ void cpu_matmul(struct device *dev, const struct matmul *given)
 
     if (!device_ready(dev, op.dtype, "matmul") || !valid(dev, &op) || op.m == 0 || op.n == 0)
         return;
+    if (op.epilogue == EPILOGUE_NONE || op.epilogue == EPILOGUE_DGELU)
+        op.bias = NULL;
+    if (!product_native(device_cpu(dev)->library, op.dtype)) {
+        cpu_matmul_widened(dev, &op);
+        return;
+    }
     if (op.epilogue == EPILOGUE_NONE || op.epilogue == EPILOGUE_BIAS) {
-        if (op.epilogue == EPILOGUE_NONE)
-            op.bias = NULL;
         product(dev, &op);
         return;
     }

@@ -34,6 +34,12 @@ struct product_library *product_library_open(struct device *dev, struct error *e
     return lib;
 }
 
+bool product_native(const struct product_library *lib, enum dtype dtype)
+{
+    (void)lib;
+    return dtype == DTYPE_F32;
+}
+
 void product_library_close(struct product_library *lib)
 {
     free(lib);

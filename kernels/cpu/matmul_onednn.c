@@ -16,10 +16,9 @@
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t layout;
 
-static dnnl_status_t layout_init(layout *md, int rows, int cols, dnnl_dim_t row_stride, dnnl_dim_t col_stride)
+static dnnl_status_t layout_init(layout *md, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t strides)
 {
-    return dnnl_memory_desc_create_with_strides(md, 2, (dnnl_dims_t){rows, cols}, dnnl_f32,
-                                                (dnnl_dims_t){row_stride, col_stride});
+    return dnnl_memory_desc_create_with_strides(md, 2, size, type, strides);
 }
 
 static void layout_destroy(layout md)
@@ -33,15 +32,15 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, c
     return dnnl_matmul_primitive_desc_create(pd, engine, md[0], md[1], bias ? md[2] : NULL, md[3], attr);
 }
 
-#define LAYOUT_HANDLE(md)    (md)
-#define APPEND_SUM(post_ops) dnnl_post_ops_append_sum(post_ops, 1.0f, 0, dnnl_f32)
+#define LAYOUT_HANDLE(md)          (md)
+#define SCRATCHPAD_LAYOUT          const_dnnl_memory_desc_t
+#define APPEND_SUM(post_ops, type) dnnl_post_ops_append_sum(post_ops, 1.0f, 0, type)
 #else
 typedef dnnl_memory_desc_t layout;
 
-static dnnl_status_t layout_init(layout *md, int rows, int cols, dnnl_dim_t row_stride, dnnl_dim_t col_stride)
+static dnnl_status_t layout_init(layout *md, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t strides)
 {
-    return dnnl_memory_desc_init_by_strides(md, 2, (dnnl_dims_t){rows, cols}, dnnl_f32,
-                                            (dnnl_dims_t){row_stride, col_stride});
+    return dnnl_memory_desc_init_by_strides(md, 2, size, type, strides);
 }
 
 static void layout_destroy(layout md)
@@ -58,23 +57,27 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, c
     return status == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL) : status;
 }
 
-#define LAYOUT_HANDLE(md)    (&(md))
-#define APPEND_SUM(post_ops) dnnl_post_ops_append_sum(post_ops, 1.0f)
+#define LAYOUT_HANDLE(md)          (&(md))
+#define SCRATCHPAD_LAYOUT          const dnnl_memory_desc_t *
+#define APPEND_SUM(post_ops, type) ((void)(type), dnnl_post_ops_append_sum(post_ops, 1.0f))
 #endif
 
 /* All that the generated code depends on. Compared as bytes: no padding. */
 struct key {
     int m, n, k, lda, ldb, ldc;
     int transpose_a, transpose_b, accumulate, bias;
+    int type, type_of_c; /* enum dtype */
 };
 
-enum operand { OPERAND_A, OPERAND_B, OPERAND_BIAS, OPERAND_C, OPERANDS };
+/* The last is no operand of ours, but what oneDNN works in. */
+enum operand { OPERAND_A, OPERAND_B, OPERAND_BIAS, OPERAND_C, OPERAND_SCRATCHPAD, OPERANDS };
 
 struct slot {
     struct key key;
     long last_use; /* 0: free */
     dnnl_primitive_t primitive;
     dnnl_memory_t memory[OPERANDS]; /* its layout; the address is set at each use */
+    size_t scratchpad;              /* bytes */
 };
 
 struct product_library {
@@ -82,6 +85,7 @@ struct product_library {
     dnnl_stream_t stream;
     struct slot slots[SLOTS];
     long uses;
+    bool native[DTYPES]; /* by enum dtype */
 };
 
 void product_library_name(char *name, size_t size)
@@ -89,24 +93,6 @@ void product_library_name(char *name, size_t size)
     const dnnl_version_t *version = dnnl_version();
 
     snprintf(name, size, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
-}
-
-struct product_library *product_library_open(struct device *dev, struct error *err)
-{
-    struct product_library *lib = calloc(1, sizeof *lib);
-
-    (void)dev;
-    if (!lib) {
-        error_errno(err, CODE_IO, "cpu device");
-        return NULL;
-    }
-    if (dnnl_engine_create(&lib->engine, dnnl_cpu, 0) != dnnl_success ||
-        dnnl_stream_create(&lib->stream, lib->engine, dnnl_stream_default_flags) != dnnl_success) {
-        error_set(err, CODE_INTERNAL, "cpu device: oneDNN found no CPU engine");
-        product_library_close(lib);
-        return NULL;
-    }
-    return lib;
 }
 
 static void slot_clear(struct slot *slot)
@@ -132,65 +118,121 @@ void product_library_close(struct product_library *lib)
     free(lib);
 }
 
+static const dnnl_data_type_t data_type[] = {[DTYPE_F32] = dnnl_f32, [DTYPE_BF16] = dnnl_bf16, [DTYPE_F16] = dnnl_f16};
+
 /* Strides say everything: a transposed operand is one whose rows are a step apart. */
 static dnnl_status_t make_layouts(const struct key *key, layout md[OPERANDS])
 {
+    const dnnl_dims_t a_strides = {key->transpose_a ? 1 : key->lda, key->transpose_a ? key->lda : 1};
+    const dnnl_dims_t b_strides = {key->transpose_b ? 1 : key->ldb, key->transpose_b ? key->ldb : 1};
+    dnnl_data_type_t type = data_type[key->type];
     dnnl_status_t status;
 
-    status =
-        layout_init(&md[OPERAND_A], key->m, key->k, key->transpose_a ? 1 : key->lda, key->transpose_a ? key->lda : 1);
+    status = layout_init(&md[OPERAND_A], type, (dnnl_dims_t){key->m, key->k}, a_strides);
     if (status == dnnl_success)
-        status = layout_init(&md[OPERAND_B], key->k, key->n, key->transpose_b ? 1 : key->ldb,
-                             key->transpose_b ? key->ldb : 1);
+        status = layout_init(&md[OPERAND_B], type, (dnnl_dims_t){key->k, key->n}, b_strides);
     if (status == dnnl_success)
-        status = layout_init(&md[OPERAND_BIAS], 1, key->n, key->n, 1);
+        status = layout_init(&md[OPERAND_BIAS], type, (dnnl_dims_t){1, key->n}, (dnnl_dims_t){key->n, 1});
     if (status == dnnl_success)
-        status = layout_init(&md[OPERAND_C], key->m, key->n, key->ldc, 1);
+        status = layout_init(&md[OPERAND_C], data_type[key->type_of_c], (dnnl_dims_t){key->m, key->n},
+                             (dnnl_dims_t){key->ldc, 1});
     return status;
 }
 
-static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attr, bool accumulate)
+static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attr, const struct key *key)
 {
     dnnl_status_t status = dnnl_primitive_attr_create(attr);
     dnnl_post_ops_t post_ops;
 
-    if (status != dnnl_success || !accumulate)
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+    if (status != dnnl_success || !key->accumulate)
         return status;
     status = dnnl_post_ops_create(&post_ops);
     if (status != dnnl_success)
         return status;
-    status = APPEND_SUM(post_ops);
+    status = APPEND_SUM(post_ops, data_type[key->type_of_c]);
     if (status == dnnl_success)
         status = dnnl_primitive_attr_set_post_ops(*attr, post_ops);
     dnnl_post_ops_destroy(post_ops);
     return status;
 }
 
+static dnnl_status_t make_primitive(struct slot *slot, const layout md[OPERANDS], dnnl_engine_t engine)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t status = make_attributes(&attr, &slot->key);
+
+    if (status == dnnl_success)
+        status = describe(&pd, engine, md, slot->key.bias, attr);
+    if (status == dnnl_success)
+        status = dnnl_primitive_create(&slot->primitive, pd);
+    if (status == dnnl_success) {
+        SCRATCHPAD_LAYOUT scratchpad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+
+        slot->scratchpad = scratchpad ? dnnl_memory_desc_get_size(scratchpad) : 0;
+        if (slot->scratchpad)
+            status = dnnl_memory_create(&slot->memory[OPERAND_SCRATCHPAD], scratchpad, engine, DNNL_MEMORY_NONE);
+    }
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
 static dnnl_status_t slot_fill(struct slot *slot, const struct key *key, dnnl_engine_t engine)
 {
     layout md[OPERANDS];
-    dnnl_primitive_attr_t attr = NULL;
-    dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status;
 
     memset(md, 0, sizeof md);
     slot->key = *key;
     status = make_layouts(key, md);
     if (status == dnnl_success)
-        status = make_attributes(&attr, key->accumulate);
-    if (status == dnnl_success)
-        status = describe(&pd, engine, md, key->bias, attr);
-    if (status == dnnl_success)
-        status = dnnl_primitive_create(&slot->primitive, pd);
-    for (int i = 0; i < OPERANDS && status == dnnl_success; i++)
+        status = make_primitive(slot, md, engine);
+    for (int i = 0; i < OPERAND_SCRATCHPAD && status == dnnl_success; i++)
         status = dnnl_memory_create(&slot->memory[i], LAYOUT_HANDLE(md[i]), engine, DNNL_MEMORY_NONE);
-    for (int i = 0; i < OPERANDS; i++)
+    for (int i = 0; i < OPERAND_SCRATCHPAD; i++)
         layout_destroy(md[i]);
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
-    if (attr)
-        dnnl_primitive_attr_destroy(attr);
     return status;
+}
+
+/* Whether oneDNN multiplies this type on this processor: asked by making a small product. */
+static bool has_type(dnnl_engine_t engine, enum dtype dtype)
+{
+    const struct key key = {8, 8, 8, 8, 8, 8, .type = dtype, .type_of_c = dtype};
+    struct slot slot = {0};
+    bool made = slot_fill(&slot, &key, engine) == dnnl_success;
+
+    slot_clear(&slot);
+    return made;
+}
+
+bool product_native(const struct product_library *lib, enum dtype dtype)
+{
+    return lib->native[dtype];
+}
+
+struct product_library *product_library_open(struct device *dev, struct error *err)
+{
+    struct product_library *lib = calloc(1, sizeof *lib);
+
+    (void)dev;
+    if (!lib) {
+        error_errno(err, CODE_IO, "cpu device");
+        return NULL;
+    }
+    if (dnnl_engine_create(&lib->engine, dnnl_cpu, 0) != dnnl_success ||
+        dnnl_stream_create(&lib->stream, lib->engine, dnnl_stream_default_flags) != dnnl_success) {
+        error_set(err, CODE_INTERNAL, "cpu device: oneDNN found no CPU engine");
+        product_library_close(lib);
+        return NULL;
+    }
+    for (int i = 0; i < DTYPES; i++)
+        lib->native[i] = has_type(lib->engine, (enum dtype)i);
+    return lib;
 }
 
 static dnnl_status_t find_slot(struct product_library *lib, const struct key *key, struct slot **found)
@@ -216,16 +258,16 @@ static dnnl_status_t find_slot(struct product_library *lib, const struct key *ke
     return status;
 }
 
-static dnnl_status_t execute(struct product_library *lib, struct slot *slot, const struct matmul *op)
+static dnnl_status_t execute(struct product_library *lib, struct slot *slot, const struct matmul *op, void *scratchpad)
 {
-    const void *address[OPERANDS] = {op->a, op->b, op->bias, op->c};
-    const int argument[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST};
+    const void *address[OPERANDS] = {op->a, op->b, op->bias, op->c, scratchpad};
+    const int argument[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
     dnnl_exec_arg_t arguments[OPERANDS];
     dnnl_status_t status = dnnl_success;
     int count = 0;
 
     for (int i = 0; i < OPERANDS && status == dnnl_success; i++) {
-        if (i == OPERAND_BIAS && !op->bias)
+        if (!slot->memory[i] || (i == OPERAND_BIAS && !op->bias))
             continue;
         status = dnnl_memory_set_data_handle(slot->memory[i], (void *)address[i]);
         arguments[count++] = (dnnl_exec_arg_t){argument[i], slot->memory[i]};
@@ -237,9 +279,15 @@ static dnnl_status_t execute(struct product_library *lib, struct slot *slot, con
 
 void product(struct device *dev, const struct matmul *op)
 {
-    struct product_library *lib = device_cpu(dev)->library;
-    struct key key = {op->m,   op->n,           op->k,           op->lda,        op->ldb,
-                      op->ldc, op->transpose_a, op->transpose_b, op->accumulate, op->bias != NULL};
+    struct cpu *cpu = device_cpu(dev);
+    struct product_library *lib = cpu->library;
+    const struct key key = {op->m,           op->n,
+                            op->k,           op->lda,
+                            op->ldb,         op->ldc,
+                            op->transpose_a, op->transpose_b,
+                            op->accumulate,  op->bias != NULL,
+                            op->dtype,       op->c_fp32 ? DTYPE_F32 : op->dtype};
+    size_t scratchpad = (size_t)dev->threads * PRODUCT_SCRATCHPAD;
     struct slot *slot;
     dnnl_status_t status;
 
@@ -249,7 +297,9 @@ void product(struct device *dev, const struct matmul *op)
     status = find_slot(lib, &key, &slot);
     if (status == dnnl_success) {
         slot->last_use = ++lib->uses;
-        status = execute(lib, slot, op);
+        if (!cpu_grow(dev, &cpu->scratchpad, slot->scratchpad > scratchpad ? slot->scratchpad : scratchpad))
+            return;
+        status = execute(lib, slot, op, cpu->scratchpad.at);
     }
     if (status != dnnl_success)
         device_fail(dev, CODE_INTERNAL, "cpu: matmul of %d x %d x %d: oneDNN failed with status %d", op->m, op->n,

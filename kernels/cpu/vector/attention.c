@@ -5,26 +5,65 @@
 struct head ISA(attention_head)(const struct attention *op, int pair)
 {
     int batch_index = pair / op->heads, head_index = pair % op->heads;
-    ptrdiff_t hidden = (ptrdiff_t)op->heads * op->head_size;
-    const float *q =
-        (const float *)op->qkv + (ptrdiff_t)batch_index * op->seq * 3 * hidden + (ptrdiff_t)head_index * op->head_size;
+    size_t hidden = (size_t)op->heads * (size_t)op->head_size;
+    size_t q = (size_t)batch_index * (size_t)op->seq * 3 * hidden + (size_t)head_index * (size_t)op->head_size;
     int keys = op->lengths && op->lengths[batch_index] < op->seq ? op->lengths[batch_index] : op->seq;
 
     return (struct head){
         .size = op->head_size,
         .padded = (op->head_size + LANES - 1) / LANES * LANES,
+        .seq = op->seq,
         .keys = keys < 0 ? 0 : keys,
         .causal = op->causal,
-        .stride = 3 * hidden,
-        .q = q,
-        .k = q + hidden,
-        .v = q + 2 * hidden,
+        .dtype = op->dtype,
+        .stride = 3 * (ptrdiff_t)hidden,
+        .q = typed_at(op->dtype, op->qkv, q),
+        .k = typed_at(op->dtype, op->qkv, q + hidden),
+        .v = typed_at(op->dtype, op->qkv, q + 2 * hidden),
         .scale = 1.0f / sqrtf((float)op->head_size),
         .dropout = op->dropout.p > 0 ? &op->dropout : NULL,
-        .seq = op->seq,
         .element = op->dropout.first + (uint64_t)batch_index * op->dropout_stride +
                    (uint64_t)head_index * (uint64_t)op->seq * (uint64_t)op->seq,
     };
+}
+
+INLINE void pack(enum dtype T, const struct head *head, float *to, const void *from, ptrdiff_t stride, int rows)
+{
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < head->padded; i += LANES)
+            vec_store(to + (ptrdiff_t)r * head->padded + i,
+                      typed_load_part(T, from, (size_t)(r * stride + i), vec_count(i, head->size)));
+}
+
+void ISA(attention_pack)(const struct head *head, float *to, const void *from, ptrdiff_t stride, int rows)
+{
+    WITH_DTYPE(head->dtype, T, pack(T, head, to, from, stride, rows));
+}
+
+struct rows ISA(attention_rows)(const struct head *head, const void *from, ptrdiff_t stride, int first, int rows,
+                                float *space)
+{
+    const void *at = typed_at(head->dtype, from, (size_t)(first * stride));
+
+    if (head->dtype == DTYPE_F32)
+        return (struct rows){at, stride};
+    ISA(attention_pack)(head, space, at, stride, rows);
+    return (struct rows){space, head->padded};
+}
+
+INLINE void unpack(enum dtype T, const struct head *head, void *to, ptrdiff_t stride, const float *from, int rows,
+                   float scale)
+{
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < head->size; i += LANES)
+            typed_store_part(T, to, (size_t)(r * stride + i), scale * vec_load(from + (ptrdiff_t)r * head->padded + i),
+                             vec_count(i, head->size));
+}
+
+void ISA(attention_unpack)(const struct head *head, void *to, ptrdiff_t stride, const float *from, int rows,
+                           float scale)
+{
+    WITH_DTYPE(head->dtype, T, unpack(T, head, to, stride, from, rows, scale));
 }
 
 struct key_tile ISA(attention_key_tile)(const struct head *head, int query, int queries, int first)
@@ -53,15 +92,15 @@ static void mask_diagonal(struct key_tile tile, float *s)
 }
 
 void ISA(attention_scores)(const struct head *head, const float *q_transposed, int vectors, struct key_tile tile,
-                           float *s)
+                           struct rows k, float *s)
 {
     ISA(tile_product)
     (&(struct tile_product){
         .m = tile.count,
         .vectors = vectors - tile.lane / LANES,
         .k = head->size,
-        .a = head->k + tile.first * head->stride,
-        .a_row = head->stride,
+        .a = k.at,
+        .a_row = k.stride,
         .a_column = 1,
         .b = q_transposed + tile.lane,
         .b_row = QUERIES,
@@ -106,11 +145,11 @@ static void transpose(float *to, ptrdiff_t to_row, const float *from, ptrdiff_t 
             to[c * to_row + r] = scale * from[r * from_row + c];
 }
 
-void ISA(attention_transpose)(float *to, const float *from, ptrdiff_t stride, int rows, int size, float scale)
+void ISA(attention_transpose)(float *to, struct rows from, int rows, int size, float scale)
 {
     if (rows < QUERIES)
         memset(to, 0, (size_t)size * QUERIES * sizeof *to);
-    transpose(to, QUERIES, from, stride, rows, size, scale);
+    transpose(to, QUERIES, from.at, from.stride, rows, size, scale);
 }
 
 void ISA(attention_untranspose)(float *to, ptrdiff_t stride, const float *from, int rows, int size)

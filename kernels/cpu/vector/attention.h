@@ -12,27 +12,45 @@
 
 #include "kernels/cpu/vector/dropout.h"
 #include "kernels/cpu/vector/tile_product.h"
+#include "kernels/cpu/workspace.h"
 
-#define QUERIES       64 /* of a tile, and the row stride of everything whose columns are queries */
-#define KEYS          64 /* of a tile, at most */
+/* QUERIES is also the row stride of everything whose columns are queries. */
 #define DIAGONAL_KEYS 16 /* of a tile that causality cuts: what lies left of the diagonal is then mostly skipped */
 
-/* One head of one sample: rows are `stride` floats apart. */
-struct head {
-    int size;   /* floats in a row */
-    int padded; /* size, rounded up to whole vectors */
-    int keys;   /* that are not padding */
-    bool causal;
+/* Rows of fp32: [count][size], `stride` floats apart. */
+struct rows {
+    const float *at;
     ptrdiff_t stride;
-    const float *q, *k, *v;
+};
+
+/* One head of one sample. */
+struct head {
+    int size;   /* elements in a row */
+    int padded; /* size, rounded up to whole vectors */
+    int seq;
+    int keys; /* that are not padding */
+    bool causal;
+    enum dtype dtype;
+    ptrdiff_t stride; /* of q, k and v, in elements */
+    const void *q, *k, *v;
     float scale;                   /* 1 / sqrt(size) */
     const struct dropout *dropout; /* NULL: none */
-    int seq;
-    uint64_t element; /* of dropout: the probability of query 0 and key 0 */
+    uint64_t element;              /* of dropout: the probability of query 0 and key 0 */
 };
 
 /* Head `pair` % heads of sample `pair` / heads. */
 struct head ISA(attention_head)(const struct attention *op, int pair);
+
+/* Rows copied close together and widened; columns from `size` to `padded` are 0. */
+void ISA(attention_pack)(const struct head *head, float *to, const void *from, ptrdiff_t stride, int rows);
+
+/* Where rows are fp32 already they are used where they lie; else they are packed into `space`. */
+struct rows ISA(attention_rows)(const struct head *head, const void *from, ptrdiff_t stride, int first, int rows,
+                                float *space);
+
+/* Rows [rows][padded], times scale, rounded and put in their places. */
+void ISA(attention_unpack)(const struct head *head, void *to, ptrdiff_t stride, const float *from, int rows,
+                           float scale);
 
 /* A tile of keys against a tile of queries. */
 struct key_tile {
@@ -45,9 +63,9 @@ struct key_tile {
  */
 struct key_tile ISA(attention_key_tile)(const struct head *head, int query, int queries, int first);
 
-/* s[keys, queries] = scores, from the transposed, scaled queries; masked ones are -FLT_MAX. */
+/* s[keys, queries] = scores, from the transposed, scaled queries; masked ones are -FLT_MAX. k: the tile's keys. */
 void ISA(attention_scores)(const struct head *head, const float *q_transposed, int vectors, struct key_tile tile,
-                           float *s);
+                           struct rows k, float *s);
 
 /*
  * Dropout's mask for the probabilities of a tile: bit i of [j] says that those of query i for key tile.first + j stay.
@@ -58,7 +76,7 @@ const uint64_t *ISA(attention_mask)(const struct head *head, uint64_t mask[KEYS]
                                     struct key_tile tile);
 
 /* to[size][QUERIES] = scale * rows of `from`, transposed; the queries from `rows` on are 0. */
-void ISA(attention_transpose)(float *to, const float *from, ptrdiff_t stride, int rows, int size, float scale);
+void ISA(attention_transpose)(float *to, struct rows from, int rows, int size, float scale);
 
 /* rows of `to` = from[size][QUERIES], transposed back. */
 void ISA(attention_untranspose)(float *to, ptrdiff_t stride, const float *from, int rows, int size);

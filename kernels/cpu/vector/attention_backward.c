@@ -19,59 +19,36 @@ struct work {
     float lse[QUERIES], delta[QUERIES];
     uint64_t mask[KEYS];
     /* of the head */
-    float *k, *dk, *dv; /* [seq][padded] */
+    float *k, *v, *dk, *dv; /* [seq][padded] */
 };
 
 /* Where dqkv and the gradient that comes in lie, in addition to the head. */
 struct gradients {
-    const float *out, *dout; /* rows are `stride` apart */
+    const void *out, *dout; /* rows are `stride` apart */
     ptrdiff_t stride;
     const float *lse;
-    float *dq, *dk, *dv; /* rows are head.stride apart */
+    void *dq, *dk, *dv; /* rows are head.stride apart */
 };
 
-static size_t header_floats(void)
-{
-    return (sizeof(struct work) / sizeof(float) + 15) / 16 * 16;
-}
+_Static_assert(sizeof(struct work) <= ATTENTION_STATE * sizeof(float), "workspace.h is to allow for it");
 
-static size_t work_floats(int seq, int size, int padded)
-{
-    return header_floats() + (size_t)(2 * size + 3 * padded + 2 * KEYS) * QUERIES + (size_t)3 * seq * padded;
-}
-
-static struct work *work_in(float *scratch, int seq, int size, int padded)
+static struct work *work_in(float *scratch, int seq, int padded)
 {
     struct work *w = (struct work *)scratch;
     ptrdiff_t whole = (ptrdiff_t)seq * padded;
 
-    w->q_transposed = scratch + header_floats();
-    w->dout_transposed = w->q_transposed + size * QUERIES;
-    w->q = w->dout_transposed + size * QUERIES;
+    w->q_transposed = scratch + ATTENTION_STATE;
+    w->dout_transposed = w->q_transposed + padded * QUERIES;
+    w->q = w->dout_transposed + padded * QUERIES;
     w->dout = w->q + padded * QUERIES;
     w->dq = w->dout + padded * QUERIES;
     w->p = w->dq + padded * QUERIES;
     w->ds = w->p + KEYS * QUERIES;
     w->k = w->ds + KEYS * QUERIES;
-    w->dk = w->k + whole;
+    w->v = w->k + whole;
+    w->dk = w->v + whole;
     w->dv = w->dk + whole;
     return w;
-}
-
-/* Rows copied close together, and filled up with zeros to whole vectors. */
-static void pack_rows(float *to, const float *from, ptrdiff_t stride, int rows, int size, int padded)
-{
-    for (int r = 0; r < rows; r++) {
-        memcpy(to + (ptrdiff_t)r * padded, from + r * stride, size * sizeof *to);
-        memset(to + (ptrdiff_t)r * padded + size, 0, (padded - size) * sizeof *to);
-    }
-}
-
-static void write_rows(float *to, ptrdiff_t stride, const float *from, int rows, int size, int padded, float scale)
-{
-    for (int r = 0; r < rows; r++)
-        for (int i = 0; i < size; i++)
-            to[r * stride + i] = scale * from[(ptrdiff_t)r * padded + i];
 }
 
 static float dot(const float *x, const float *y, int size)
@@ -88,18 +65,21 @@ static float dot(const float *x, const float *y, int size)
 
 static void load_queries(const struct head *head, const struct gradients *g, struct work *w, int query, int queries)
 {
-    const float *q = head->q + query * head->stride;
-    const float *out = g->out + query * g->stride, *dout = g->dout + query * g->stride;
+    struct rows out;
 
-    ISA(attention_transpose)(w->q_transposed, q, head->stride, queries, head->size, head->scale * LOG2_E);
-    ISA(attention_transpose)(w->dout_transposed, dout, g->stride, queries, head->size, 1.0f);
-    pack_rows(w->q, q, head->stride, queries, head->size, head->padded);
-    pack_rows(w->dout, dout, g->stride, queries, head->size, head->padded);
-    memset(w->dq, 0, (size_t)queries * head->padded * sizeof *w->dq);
+    ISA(attention_pack)
+    (head, w->q, typed_at(head->dtype, head->q, (size_t)(query * head->stride)), head->stride, queries);
+    ISA(attention_pack)(head, w->dout, typed_at(head->dtype, g->dout, (size_t)(query * g->stride)), g->stride, queries);
+    out = ISA(attention_rows)(head, g->out, g->stride, query, queries, w->dq);
     for (int i = 0; i < QUERIES; i++) {
         w->lse[i] = i < queries ? g->lse[query + i] * LOG2_E : 0;
-        w->delta[i] = i < queries ? dot(out + i * g->stride, dout + i * g->stride, head->size) : 0;
+        w->delta[i] = i < queries ? dot(out.at + i * out.stride, w->dout + i * head->padded, head->size) : 0;
     }
+    ISA(attention_transpose)
+    (w->q_transposed, (struct rows){w->q, head->padded}, queries, head->size, head->scale * LOG2_E);
+    ISA(attention_transpose)
+    (w->dout_transposed, (struct rows){w->dout, head->padded}, queries, head->size, 1.0f);
+    memset(w->dq, 0, (size_t)queries * head->padded * sizeof *w->dq);
 }
 
 /* p becomes the probabilities, and ds, which holds dP, the gradient of the scores. */
@@ -156,19 +136,24 @@ static void add_over_queries(const struct head *head, float *sum, const float *x
     });
 }
 
+static struct rows rows_at(const struct head *head, const float *rows, struct key_tile tile)
+{
+    return (struct rows){rows + (ptrdiff_t)tile.first * head->padded, head->padded};
+}
+
 static void visit_keys(const struct head *head, struct work *w, int queries, struct key_tile tile, const uint64_t *keep)
 {
     int vectors = (queries + LANES - 1) / LANES;
 
-    ISA(attention_scores)(head, w->q_transposed, vectors, tile, w->p);
+    ISA(attention_scores)(head, w->q_transposed, vectors, tile, rows_at(head, w->k, tile), w->p);
     ISA(tile_product)
     (&(struct tile_product){
         /* dP^T = V dout^T */
         .m = tile.count,
         .vectors = vectors - tile.lane / LANES,
         .k = head->size,
-        .a = head->v + tile.first * head->stride,
-        .a_row = head->stride,
+        .a = rows_at(head, w->v, tile).at,
+        .a_row = head->padded,
         .a_column = 1,
         .b = w->dout_transposed + tile.lane,
         .b_row = QUERIES,
@@ -190,7 +175,7 @@ static void visit_keys(const struct head *head, struct work *w, int queries, str
         .a = w->ds + tile.lane,
         .a_row = 1,
         .a_column = QUERIES,
-        .b = w->k + (ptrdiff_t)tile.first * head->padded,
+        .b = rows_at(head, w->k, tile).at,
         .b_row = head->padded,
         .c = w->dq + tile.lane * head->padded,
         .c_row = head->padded,
@@ -204,7 +189,8 @@ static void head_backward(const struct head *head, const struct gradients *g, st
 
     memset(w->dk, 0, whole * sizeof *w->dk);
     memset(w->dv, 0, whole * sizeof *w->dv);
-    pack_rows(w->k, head->k, head->stride, head->keys, head->size, head->padded);
+    ISA(attention_pack)(head, w->k, head->k, head->stride, head->keys);
+    ISA(attention_pack)(head, w->v, head->v, head->stride, head->keys);
     for (int query = 0; query < seq; query += QUERIES) {
         int queries = seq - query < QUERIES ? seq - query : QUERIES;
         struct key_tile tile;
@@ -216,30 +202,31 @@ static void head_backward(const struct head *head, const struct gradients *g, st
                 break;
             visit_keys(head, w, queries, tile, ISA(attention_mask)(head, w->mask, query, queries, tile));
         }
-        write_rows(g->dq + query * head->stride, head->stride, w->dq, queries, head->size, head->padded, head->scale);
+        ISA(attention_unpack)
+        (head, typed_at_mutable(head->dtype, g->dq, (size_t)(query * head->stride)), head->stride, w->dq, queries,
+         head->scale);
     }
-    write_rows(g->dk, head->stride, w->dk, seq, head->size, head->padded, head->scale);
-    write_rows(g->dv, head->stride, w->dv, seq, head->size, head->padded, 1.0f);
+    ISA(attention_unpack)(head, g->dk, head->stride, w->dk, seq, head->scale);
+    ISA(attention_unpack)(head, g->dv, head->stride, w->dv, seq, 1.0f);
 }
 
 static void one_head(const struct attention_backward *op, const struct attention *forward, float *scratch, int pair)
 {
-    int batch_index = pair / op->heads, head_index = pair % op->heads;
-    ptrdiff_t hidden = (ptrdiff_t)op->heads * op->head_size;
-    ptrdiff_t at = (ptrdiff_t)batch_index * op->seq * hidden, column = (ptrdiff_t)head_index * op->head_size;
     struct head head = ISA(attention_head)(forward, pair);
-    float *dq = (float *)op->dqkv + 3 * at + column;
+    size_t hidden = (size_t)op->heads * (size_t)op->head_size, sample = (size_t)(pair / op->heads) * (size_t)op->seq;
+    size_t at = sample * hidden + (size_t)(pair % op->heads) * (size_t)op->head_size;
+    size_t dq = at + 2 * sample * hidden;
     struct gradients g = {
-        .out = (const float *)op->out + at + column,
-        .dout = (const float *)op->dout + at + column,
-        .stride = hidden,
-        .lse = op->lse + (ptrdiff_t)pair * op->seq,
-        .dq = dq,
-        .dk = dq + hidden,
-        .dv = dq + 2 * hidden,
+        .out = typed_at(op->dtype, op->out, at),
+        .dout = typed_at(op->dtype, op->dout, at),
+        .stride = (ptrdiff_t)hidden,
+        .lse = op->lse + (size_t)pair * (size_t)op->seq,
+        .dq = typed_at_mutable(op->dtype, op->dqkv, dq),
+        .dk = typed_at_mutable(op->dtype, op->dqkv, dq + hidden),
+        .dv = typed_at_mutable(op->dtype, op->dqkv, dq + 2 * hidden),
     };
 
-    head_backward(&head, &g, work_in(scratch, op->seq, head.size, head.padded), op->seq);
+    head_backward(&head, &g, work_in(scratch, op->seq, head.padded), op->seq);
 }
 
 void ISA(attention_backward)(struct device *dev, const struct attention_backward *op)
@@ -262,7 +249,7 @@ void ISA(attention_backward)(struct device *dev, const struct attention_backward
 
     if (!device_ready(dev, op->dtype, "attention_backward"))
         return;
-    scratch = cpu_scratch_parts(dev, dev->threads, work_floats(op->seq, op->head_size, padded), &stride);
+    scratch = cpu_scratch_parts(dev, dev->threads, workspace_attention_backward_floats(op->seq, padded), &stride);
     if (!scratch)
         return;
 #pragma omp parallel for num_threads(dev->threads) schedule(dynamic)

@@ -10,26 +10,25 @@
  * division by that sum.
  */
 struct work {
-    float *q;   /* [size][QUERIES], scaled */
-    float *out; /* [size][QUERIES] */
-    float *p;   /* [KEYS][QUERIES]: scores, then probabilities */
+    float *q;     /* [size][QUERIES], scaled */
+    float *out;   /* [size][QUERIES] */
+    float *p;     /* [KEYS][QUERIES]: scores, then probabilities */
+    float *space; /* [KEYS][padded], twice: keys and values of 16 bits, widened */
     float highest[QUERIES];
     float sum[QUERIES];
     uint64_t mask[KEYS];
 };
 
-static size_t work_floats(int size)
-{
-    return sizeof(struct work) / sizeof(float) + 16 + (size_t)(2 * size + KEYS) * QUERIES;
-}
+_Static_assert(sizeof(struct work) <= ATTENTION_STATE * sizeof(float), "workspace.h is to allow for it");
 
-static struct work *work_in(float *scratch, int size)
+static struct work *work_in(float *scratch, int padded)
 {
     struct work *w = (struct work *)scratch;
 
-    w->q = scratch + (sizeof *w / sizeof(float) + 15) / 16 * 16;
-    w->out = w->q + size * QUERIES;
-    w->p = w->out + size * QUERIES;
+    w->q = scratch + ATTENTION_STATE;
+    w->out = w->q + padded * QUERIES;
+    w->p = w->out + padded * QUERIES;
+    w->space = w->p + KEYS * QUERIES;
     return w;
 }
 
@@ -84,7 +83,11 @@ static void rescale(float *out, int size, vec correction)
 
 static void visit_keys(const struct head *head, struct work *w, int vectors, struct key_tile tile, const uint64_t *keep)
 {
-    ISA(attention_scores)(head, w->q, vectors, tile, w->p);
+    struct rows k = ISA(attention_rows)(head, head->k, head->stride, tile.first, tile.count, w->space);
+    struct rows v =
+        ISA(attention_rows)(head, head->v, head->stride, tile.first, tile.count, w->space + KEYS * head->padded);
+
+    ISA(attention_scores)(head, w->q, vectors, tile, k, w->p);
     for (int lane = tile.lane; lane < vectors * LANES; lane += LANES) {
         rescale(w->out + lane, head->size, softmax_update(w, lane, tile.count));
         if (keep)
@@ -96,9 +99,9 @@ static void visit_keys(const struct head *head, struct work *w, int vectors, str
         .m = head->size,
         .vectors = vectors - tile.lane / LANES,
         .k = tile.count,
-        .a = head->v + tile.first * head->stride,
+        .a = v.at,
         .a_row = 1,
-        .a_column = head->stride,
+        .a_column = v.stride,
         .b = w->p + tile.lane,
         .b_row = QUERIES,
         .c = w->out + tile.lane,
@@ -118,50 +121,61 @@ static void finish(const struct head *head, struct work *w, int queries, float *
         rescale(w->out + lane, head->size, scale / vec_load(w->sum + lane));
 }
 
-static void query_tile(const struct head *head, struct work *w, int query, int queries, float *out, ptrdiff_t stride,
-                       float *lse)
+/* What begins a tile of queries: these, transposed, and nothing yet in the sums. */
+static void begin(const struct head *head, struct work *w, int query, int queries)
 {
-    int vectors = (queries + LANES - 1) / LANES;
-    struct key_tile tile;
-
     ISA(attention_transpose)
-    (w->q, head->q + query * head->stride, head->stride, queries, head->size, head->scale * LOG2_E);
+    (w->q, ISA(attention_rows)(head, head->q, head->stride, query, queries, w->space), queries, head->size,
+     head->scale * LOG2_E);
     memset(w->out, 0, (size_t)head->size * QUERIES * sizeof(float));
     for (int i = 0; i < QUERIES; i++) {
         w->highest[i] = -FLT_MAX;
         w->sum[i] = 0;
     }
-    for (int key = 0;; key += tile.count) {
-        tile = ISA(attention_key_tile)(head, query, queries, key);
-        if (tile.count == 0)
-            break;
-        visit_keys(head, w, vectors, tile, ISA(attention_mask)(head, w->mask, query, queries, tile));
+}
+
+static void write_out(const struct head *head, struct work *w, void *out, ptrdiff_t stride, int queries)
+{
+    if (head->dtype == DTYPE_F32) {
+        ISA(attention_untranspose)(out, stride, w->out, queries, head->size);
+        return;
     }
-    finish(head, w, queries, lse);
-    ISA(attention_untranspose)(out, stride, w->out, queries, head->size);
+    ISA(attention_untranspose)(w->space, head->padded, w->out, queries, head->size);
+    ISA(attention_unpack)(head, out, stride, w->space, queries, 1.0f);
 }
 
 static void one_tile(const struct attention *op, float *scratch, int pair, int query)
 {
-    int batch_index = pair / op->heads, head_index = pair % op->heads;
-    ptrdiff_t hidden = (ptrdiff_t)op->heads * op->head_size;
     struct head head = ISA(attention_head)(op, pair);
-    float *out = (float *)op->out + ((ptrdiff_t)batch_index * op->seq + query) * hidden + head_index * op->head_size;
-    int queries = op->seq - query < QUERIES ? op->seq - query : QUERIES;
+    struct work *w = work_in(scratch, head.padded);
+    int queries = op->seq - query < QUERIES ? op->seq - query : QUERIES, vectors = (queries + LANES - 1) / LANES;
+    size_t hidden = (size_t)op->heads * (size_t)op->head_size;
+    size_t row = (size_t)(pair / op->heads) * (size_t)op->seq + (size_t)query;
+    struct key_tile tile;
 
-    query_tile(&head, work_in(scratch, head.size), query, queries, out, hidden,
-               op->lse + (ptrdiff_t)pair * op->seq + query);
+    begin(&head, w, query, queries);
+    for (int key = 0;; key += tile.count) {
+        tile = ISA(attention_key_tile)(&head, query, queries, key);
+        if (tile.count == 0)
+            break;
+        visit_keys(&head, w, vectors, tile, ISA(attention_mask)(&head, w->mask, query, queries, tile));
+    }
+    finish(&head, w, queries, op->lse + (size_t)pair * (size_t)op->seq + query);
+    write_out(&head, w,
+              typed_at_mutable(op->dtype, op->out, row * hidden + (size_t)(pair % op->heads) * (size_t)op->head_size),
+              (ptrdiff_t)hidden, queries);
 }
 
 void ISA(attention_forward)(struct device *dev, const struct attention *op)
 {
     int tiles = (op->seq + QUERIES - 1) / QUERIES, pairs = op->batch * op->heads;
+    int padded = (op->head_size + LANES - 1) / LANES * LANES;
     size_t stride;
     float *scratch;
 
     if (!device_ready(dev, op->dtype, "attention_forward"))
         return;
-    scratch = cpu_scratch_parts(dev, dev->threads, work_floats(op->head_size), &stride);
+    scratch = cpu_scratch_parts(dev, dev->threads, workspace_attention_forward_floats(padded), &stride);
     if (!scratch)
         return;
         /* Tiles do not depend on each other, so any thread may take any; the longest (the last, when causal) go first.

@@ -1,39 +1,91 @@
 #include "kernels/cpu/vector/typed.h"
 #include "kernels/cpu/vector/vector.h"
 
-/* A row's length is not always a multiple of LANES; the last vector of each row is loaded and stored in part. */
-static void gelu_row(float *c, const float *aux, size_t n, bool accumulate)
+/* T: the type of aux and bias; C: of c. */
+#define WITH_TYPES_OF(op, T, C, ...)                                                                                   \
+    WITH_DTYPE((op)->dtype, T,                                                                                         \
+               if ((op)->c_fp32) {                                                                                     \
+                   const enum dtype C = DTYPE_F32;                                                                     \
+                   __VA_ARGS__;                                                                                        \
+               } else {                                                                                                \
+                   const enum dtype C = T;                                                                             \
+                   __VA_ARGS__;                                                                                        \
+               })
+
+INLINE void put(enum dtype C, const struct matmul *op, size_t at, vec y, size_t count)
 {
+    if (op->accumulate)
+        y += typed_load_part(C, op->c, at, count);
+    typed_store_part(C, op->c, at, y, count);
+}
+
+INLINE void gelu_row(enum dtype T, enum dtype C, const struct matmul *op, size_t row)
+{
+    size_t n = (size_t)op->n;
+
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
-        vec y = vec_gelu(vec_load_part(aux + i, count));
 
-        if (accumulate)
-            y += vec_load_part(c + i, count);
-        vec_store_part(c + i, y, count);
+        put(C, op, row * (size_t)op->ldc + i, vec_gelu(typed_load_part(T, op->aux, row * n + i, count)), count);
     }
 }
 
-void ISA(epilogue_gelu)(struct device *dev, float *c, int ldc, const float *aux, int m, int n, bool accumulate)
+void ISA(epilogue_gelu)(struct device *dev, const struct matmul *op)
 {
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int row = 0; row < m; row++)
-        gelu_row(c + (size_t)row * ldc, aux + (size_t)row * n, n, accumulate);
+    for (int row = 0; row < op->m; row++)
+        WITH_TYPES_OF(op, T, C, gelu_row(T, C, op, (size_t)row));
 }
 
-static void dgelu_row(float *c, const float *aux, size_t n)
+/* aux is rounded before gelu is made of it: the backward pass sees the same number. */
+INLINE vec bias_gelu(enum dtype T, const struct matmul *op, size_t at, vec y, size_t count)
 {
+    y = typed_round(T, y);
+    typed_store_part(T, op->aux, at, y, count);
+    return vec_gelu(y);
+}
+
+INLINE void epilogue_row(enum dtype T, enum dtype C, const struct matmul *op, size_t ld_aux, const float *product,
+                         size_t row)
+{
+    size_t n = (size_t)op->n;
+
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
-        vec slope = vec_gelu_derivative(vec_load_part(aux + i, count));
+        vec y = vec_load_part(product + i, count);
 
-        vec_store_part(c + i, vec_load_part(c + i, count) * slope, count);
+        if (op->epilogue == EPILOGUE_BIAS || op->epilogue == EPILOGUE_BIAS_GELU)
+            y += typed_load_part(T, op->bias, i, count);
+        if (op->epilogue == EPILOGUE_BIAS_GELU)
+            y = bias_gelu(T, op, row * ld_aux + i, y, count);
+        if (op->epilogue == EPILOGUE_DGELU)
+            y *= vec_gelu_derivative(typed_load_part(T, op->aux, row * ld_aux + i, count));
+        put(C, op, row * (size_t)op->ldc + i, y, count);
     }
 }
 
-void ISA(epilogue_dgelu)(struct device *dev, float *c, int ldc, const float *aux, int m, int n)
+void ISA(epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld)
 {
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int row = 0; row < m; row++)
-        dgelu_row(c + (size_t)row * ldc, aux + (size_t)row * n, n);
+    for (int row = 0; row < op->m; row++)
+        WITH_TYPES_OF(op, T, C,
+                      epilogue_row(T, C, op, (size_t)ld_aux, product + (size_t)row * (size_t)ld, (size_t)row));
+}
+
+INLINE void widen_row(enum dtype T, float *y, const void *x, size_t n)
+{
+    for (size_t i = 0; i < n; i += LANES) {
+        size_t count = vec_count(i, n);
+
+        vec_store_part(y + i, typed_load_part(T, x, i, count), count);
+    }
+}
+
+void ISA(widen)(struct device *dev, float *y, enum dtype dtype, const void *x, int ld, int rows, int cols)
+{
+#pragma omp parallel for num_threads(dev->threads) schedule(static)
+    for (int row = 0; row < rows; row++)
+        WITH_DTYPE(
+            dtype, T,
+            widen_row(T, y + (size_t)row * (size_t)cols, typed_at(T, x, (size_t)row * (size_t)ld), (size_t)cols));
 }

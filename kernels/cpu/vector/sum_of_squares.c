@@ -1,7 +1,6 @@
 #include "kernels/cpu/vector/vector.h"
 
-#define BLOCK  4096 /* elements; kernels.h promises it */
-#define WINDOW 4096 /* blocks whose sums are kept at once, so that the working memory has a bound */
+#define BLOCK 4096 /* elements; kernels.h promises it */
 
 #define SUMS 8 /* partial sums in flight: element i goes to sum i % SUMS, on every instruction set */
 
@@ -37,11 +36,11 @@ void ISA(sum_of_squares)(struct device *dev, double *result, const float *x, siz
     *result = 0;
     if (!device_ready(dev, DTYPE_F32, "sum_of_squares"))
         return;
-    sum_of = (double *)cpu_scratch(dev, WINDOW * sizeof(double) / sizeof(float));
+    sum_of = (double *)cpu_scratch(dev, SQUARES_BLOCKS * sizeof(double) / sizeof(float));
     if (!sum_of)
         return;
-    for (size_t first = 0; first < blocks; first += WINDOW) {
-        size_t here = blocks - first < WINDOW ? blocks - first : WINDOW;
+    for (size_t first = 0; first < blocks; first += SQUARES_BLOCKS) {
+        size_t here = blocks - first < SQUARES_BLOCKS ? blocks - first : SQUARES_BLOCKS;
 
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
         for (size_t i = 0; i < here; i++) {

@@ -30,6 +30,7 @@ const struct vector_kernels ISA(vector_kernels) = {
             .cast = ISA(cast),
             .sum_of_squares = ISA(sum_of_squares),
         },
+    .epilogue = ISA(epilogue),
     .epilogue_gelu = ISA(epilogue_gelu),
-    .epilogue_dgelu = ISA(epilogue_dgelu),
+    .widen = ISA(widen),
 };

@@ -20,9 +20,9 @@
 
 #define INLINE __attribute__((always_inline)) static inline
 
-#define WITH_DTYPE(type, T, ...)                                                                                      \
+#define WITH_DTYPE(type, T, ...)                                                                                       \
     do {                                                                                                               \
-        switch (type) {                                                                                               \
+        switch (type) {                                                                                                \
         case DTYPE_F32: {                                                                                              \
             const enum dtype T = DTYPE_F32;                                                                            \
             __VA_ARGS__;                                                                                               \

@@ -9,8 +9,9 @@
 #include "kernels/cpu/vector/vec.h"
 
 /* epilogue.c */
-void ISA(epilogue_gelu)(struct device *dev, float *c, int ldc, const float *aux, int m, int n, bool accumulate);
-void ISA(epilogue_dgelu)(struct device *dev, float *c, int ldc, const float *aux, int m, int n);
+void ISA(epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld);
+void ISA(epilogue_gelu)(struct device *dev, const struct matmul *op);
+void ISA(widen)(struct device *dev, float *y, enum dtype dtype, const void *x, int ld, int rows, int cols);
 
 /* pointwise.c */
 void ISA(gelu_backward)(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *x, size_t count);
@@ -36,26 +37,6 @@ void ISA(layernorm_backward)(struct device *dev, const struct layernorm_backward
 /* columns.c */
 void ISA(bias_backward)(struct device *dev, enum dtype dtype, float *db, const void *dy, int rows, int n,
                         bool accumulate);
-
-/*
- * Sums over rows are made of at most ROW_BLOCKS partial sums, each over a fixed range of rows, added in order: so they
- * do not depend on the number of threads.
- */
-#define ROW_BLOCKS 64
-
-struct row_blocks {
-    int count; /* of blocks */
-    int rows;  /* in each but the last */
-};
-
-static inline struct row_blocks row_blocks(int rows)
-{
-    int each = (rows + ROW_BLOCKS - 1) / ROW_BLOCKS;
-
-    if (each < 8)
-        each = 8;
-    return (struct row_blocks){(rows + each - 1) / each, each};
-}
 
 /* sum[n] (+)= the first n floats of each of `blocks` partial sums that lie `stride` floats apart. */
 void ISA(add_partial_sums)(struct device *dev, float *sum, const float *partial, int blocks, size_t stride, int n,

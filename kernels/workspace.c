@@ -1,0 +1,43 @@
+#include "config.h"
+#include "kernels/cpu/workspace.h"
+#include "kernels/kernels.h"
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t attention(const struct workspace *w)
+{
+    int padded = (w->head_size + 15) / 16 * 16; /* to the widest vectors */
+    size_t floats =
+        w->backward ? workspace_attention_backward_floats(w->seq, padded) : workspace_attention_forward_floats(padded);
+
+    return w->head_size ? (size_t)w->threads * workspace_part_floats(floats) * sizeof(float) : 0;
+}
+
+static size_t matmul(const struct workspace *w)
+{
+    size_t panel = w->backward && w->dtype != DTYPE_F32 ? (size_t)PANEL_ROWS * (size_t)w->gelu_cols : 0;
+
+    return (w->widens ? workspace_widened_floats() : panel) * sizeof(float);
+}
+
+#ifdef HAVE_ONEDNN
+#define SCRATCHPAD PRODUCT_SCRATCHPAD
+#else
+#define SCRATCHPAD ((size_t)0) /* CBLAS has memory of its own, which is not counted */
+#endif
+
+/* Operations share one piece of memory, as large as the hungriest needs; the product's library has its own. */
+size_t kernels_workspace_bytes(const struct workspace *w)
+{
+    size_t bytes = larger(attention(w), matmul(w));
+
+    if (w->backward) {
+        bytes = larger(bytes, workspace_row_sums(w->rows, 2 * (size_t)w->norm_cols));
+        bytes = larger(bytes, workspace_row_sums(w->rows, (size_t)w->bias_cols));
+        bytes = larger(bytes, SQUARES_BLOCKS * sizeof(double));
+    }
+    return (bytes + 63) / 64 * 64 + (size_t)w->threads * SCRATCHPAD;
+}
