@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Little-endian. */
 static inline void put(unsigned char *at, uint64_t value, int bytes)
@@ -19,6 +21,34 @@ static inline void write_file(const char *path, const void *bytes, size_t size)
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, size, file), size);
     assert_int_equal(fclose(file), 0);
+}
+
+/* PREFIX.idx and PREFIX.bin of uint8 tokens, laid out as indexed.h says. boundaries[documents + 1]. */
+static inline void write_data_set(const char *prefix, const unsigned char *tokens, const int *lengths, size_t sequences,
+                                  const uint64_t *boundaries, size_t documents)
+{
+    size_t size = 34 + 12 * sequences + 8 * (documents + 1), begin = 0;
+    unsigned char *idx = calloc(1, size);
+    char path[256];
+
+    assert_non_null(idx);
+    memcpy(idx, "MMIDIDX\0", 9);
+    put(idx + 9, 1, 8);
+    idx[17] = 1; /* uint8 */
+    put(idx + 18, sequences, 8);
+    put(idx + 26, documents + 1, 8);
+    for (size_t i = 0; i < sequences; i++) {
+        put(idx + 34 + 4 * i, (uint64_t)lengths[i], 4);
+        put(idx + 34 + 4 * sequences + 8 * i, begin, 8);
+        begin += (size_t)lengths[i];
+    }
+    for (size_t i = 0; i <= documents; i++)
+        put(idx + 34 + 12 * sequences + 8 * i, boundaries[i], 8);
+    snprintf(path, sizeof path, "%s.idx", prefix);
+    write_file(path, idx, size);
+    snprintf(path, sizeof path, "%s.bin", prefix);
+    write_file(path, tokens, begin);
+    free(idx);
 }
 
 #endif
