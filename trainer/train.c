@@ -156,12 +156,14 @@ int train(const struct job *job, struct comm *world, struct error *err)
     int result;
 
     run.terminal = run.leader && isatty(STDOUT_FILENO);
-    result = run_start(&run, err) < 0 ? -1 : loop(&run, err);
+    result = run_watch_start(&run, err) < 0 || run_start(&run, err) < 0 ? -1 : loop(&run, err);
+    run_watch_ending(&run);
     if (result >= 0)
         run_say(&run, "%s at step %" PRIu64, result == CODE_OK ? "done" : "stopped", run.engine->step);
     else
         comm_world_fail(world, err); /* before anything is freed that the other ranks, or MPI, may still use */
     metrics_close(run.metrics);
     engine_destroy(run.engine);
+    run_watch_stop(&run);
     return result;
 }
