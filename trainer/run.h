@@ -42,7 +42,7 @@ int run_start(struct run *run, struct error *err);
 /* The flight recorder and the watchdog. Collective, before everything else. */
 int run_watch_start(struct run *run, struct error *err);
 
-/* This rank ends: from now on it is not missed when it is gone. Before comm_world_fail. */
+/* This rank ends and communicates no more, but for comm_world_fail: it will not be missed when it is gone. */
 void run_watch_ending(struct run *run);
 void run_watch_stop(struct run *run);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "trainer/report/recorder.h"
 #include "trainer/run.h"
 
 static void describe(const struct run *run)
@@ -34,6 +35,7 @@ static int measure_peak(struct run *run, struct error *err)
     /* All at once, as they will compute: ranks that share a machine share its rate. */
     if (comm_barrier(run->world, err) < 0)
         return -1;
+    recorder_phase("measuring its device");
     run->peak_flops = device_measure_peak(run->engine->dev);
     return comm_sum_f64(run->world, &run->peak_flops, 1, err);
 }
@@ -52,6 +54,7 @@ static int restore_or_initialize(struct run *run, struct error *err)
     const char *const dirs[] = {run->job->checkpoint.dir, run->job->checkpoint.load};
     struct engine *e = run->engine;
 
+    recorder_phase("loading a checkpoint");
     run->saved_step = UINT64_MAX;
     for (int i = 0; i < 2; i++) {
         int restored = dirs[i][0] ? engine_restore(e, dirs[i], i == 0, say_skipped_checkpoint, err) : 0;
@@ -126,5 +129,8 @@ int run_start(struct run *run, struct error *err)
         measure_peak(run, err) < 0)
         return -1;
     describe(run);
-    return restore_or_initialize(run, err) < 0 || open_metrics(run, err) < 0 ? -1 : 0;
+    if (restore_or_initialize(run, err) < 0 || open_metrics(run, err) < 0)
+        return -1;
+    recorder_phase(NULL);
+    return 0;
 }

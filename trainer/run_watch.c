@@ -128,8 +128,8 @@ int run_watch_start(struct run *run, struct error *err)
 
 void run_watch_ending(struct run *run)
 {
-    (void)run;
     recorder_ending();
+    watchdog_leave_together(run->watchdog);
 }
 
 void run_watch_stop(struct run *run)

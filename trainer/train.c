@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "trainer/report/recorder.h"
 #include "trainer/run.h"
 
 enum { MOST_SKIPPED = 10 }; /* steps in a row without a finite gradient before the run is given up */
@@ -73,12 +74,16 @@ static int save(struct run *run, struct error *err)
 {
     double started = run_seconds();
     struct error sync_error;
+    int result;
 
     if (!run->job->checkpoint.dir[0] || run->saved_step == run->engine->step)
         return 0;
     if (run->metrics && metrics_sync(run->metrics, &sync_error) < 0)
         run_say(run, "metrics may lack steps up to this checkpoint: %s", sync_error.text);
-    if (engine_save(run->engine, err) < 0)
+    recorder_phase("saving a checkpoint");
+    result = engine_save(run->engine, err);
+    recorder_phase(NULL);
+    if (result < 0)
         return error_prefix(err, "checkpoint of step %" PRIu64 " failed", run->engine->step);
     run->saved_step = run->engine->step;
     run_say(run, "checkpoint of step %" PRIu64 " saved in %.2f s", run->engine->step, run_seconds() - started);
@@ -113,6 +118,7 @@ static int one_step(struct run *run, struct error *err)
     struct metrics_step m;
     double started = run_seconds();
 
+    recorder_step((int64_t)run->engine->step + 1, 0);
     if (engine_step(run->engine, &result, err) < 0)
         return -1;
     m = run_measure(run, &result, run_seconds() - started);

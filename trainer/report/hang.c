@@ -76,7 +76,7 @@ static enum strength blocks(const struct hang_rank *ranks, int waiter, int rank)
         return NOT;
     if (other->state == HANG_SILENT || progress(other, waiter, op, comm) < op->sequence)
         return BY_ABSENCE;
-    if (other->state == HANG_DEAD || other->state == HANG_STOPPED || other->state == HANG_ENDED)
+    if (other->state != HANG_RUNNING)
         return BY_ABSENCE_OF_MIND;
     theirs = same_comm(other, comm);
     if (!hang_waits(other) && (record_is_transfer(op->kind) || (theirs && theirs->left < op->sequence)))
@@ -113,12 +113,12 @@ static bool is_lost(const struct hang_rank *rank)
     return rank->state == HANG_DEAD || rank->state == HANG_STOPPED;
 }
 
-/* Everyone at whom a chain of waiting ends, and every lost rank, even if nobody has missed it yet. */
+/* Everyone at whom a chain of waiting ends; and who is lost or has aborted, even if nobody has missed it yet. */
 static void find_ends(struct judge *j)
 {
     for (int rank = 0; rank < j->world; rank++) {
         j->waiter[rank] = -1;
-        j->late[rank] = is_lost(&j->ranks[rank]);
+        j->late[rank] = is_lost(&j->ranks[rank]) || j->ranks[rank].state == HANG_ABORTED;
     }
     for (int w = 0; w < j->world; w++) {
         const struct hang_rank *r = &j->ranks[w];
@@ -140,12 +140,13 @@ static void find_ends(struct judge *j)
 }
 
 /*
- * Who is lost explains more than who is silent, which may mean only that its host has not spoken yet; and either more
- * than who is busy, unless for long. Among the busy the longest count.
+ * Who is lost explains more than who is silent, which may mean only that its host has not spoken yet; either more than
+ * who has aborted or ended, which may be the consequence; and any more than who is busy, unless for long. Among the
+ * busy the longest count.
  */
 static void keep_the_worst(struct judge *j, double patience)
 {
-    bool lost = false, silent = false;
+    bool lost = false, silent = false, aborted = false;
     double longest = 0;
 
     for (int rank = 0; rank < j->world; rank++) {
@@ -155,17 +156,20 @@ static void keep_the_worst(struct judge *j, double patience)
             continue;
         lost |= is_lost(r);
         silent |= r->state == HANG_SILENT;
+        aborted |= r->state == HANG_ABORTED;
         if (r->state == HANG_RUNNING && hang_idle_seconds(r) > longest)
             longest = hang_idle_seconds(r);
     }
     for (int rank = 0; rank < j->world; rank++) {
         const struct hang_rank *r = &j->ranks[rank];
-        double least = lost || silent ? patience : longest / 2;
+        double least = lost || silent || aborted ? patience : longest / 2;
 
         if (r->state == HANG_SILENT)
             j->late[rank] &= !lost;
-        else if (!is_lost(r))
-            j->late[rank] &= r->state == HANG_ENDED ? !lost && !silent : hang_idle_seconds(r) >= least;
+        else if (r->state == HANG_ABORTED || r->state == HANG_ENDED)
+            j->late[rank] &= !lost && !silent && (r->state == HANG_ABORTED || !aborted);
+        else if (r->state == HANG_RUNNING)
+            j->late[rank] &= hang_idle_seconds(r) >= least;
     }
 }
 

@@ -23,7 +23,8 @@ enum hang_state {
     HANG_RUNNING, /* it waits where record.waiting_since is not 0, otherwise does what record.phase says */
     HANG_STOPPED, /* by SIGSTOP, a terminal or a debugger */
     HANG_DEAD,    /* its process is gone, and it did not say that it would end */
-    HANG_ENDED,   /* it did */
+    HANG_ABORTED, /* it, or a library in it, has called abort, which may be for want of a lost peer */
+    HANG_ENDED,   /* it ends, or is gone after saying so */
 };
 
 struct hang_rank {

@@ -6,7 +6,7 @@
 
 static const char *const states[] = {
     [HANG_SILENT] = "silent", [HANG_RUNNING] = "running", [HANG_STOPPED] = "stopped",
-    [HANG_DEAD] = "dead",     [HANG_ENDED] = "ended",
+    [HANG_DEAD] = "dead",     [HANG_ABORTED] = "aborted", [HANG_ENDED] = "ended",
 };
 enum { STATES = sizeof states / sizeof *states };
 

@@ -100,6 +100,8 @@ static const char *lost_words(enum hang_state state, bool several)
         return several ? "are dead (their processes are gone)" : "is dead (its process is gone)";
     case HANG_STOPPED:
         return several ? "are stopped (by SIGSTOP or a debugger)" : "is stopped (by SIGSTOP or a debugger)";
+    case HANG_ABORTED:
+        return several ? "have aborted" : "has aborted";
     case HANG_ENDED:
         return several ? "have ended" : "has ended";
     case HANG_RUNNING:
@@ -206,6 +208,18 @@ void hang_sentence(char *text, size_t size, const struct hang_verdict *v, const 
     }
 }
 
+bool hang_blames_abort(const char *sentence, int rank)
+{
+    char start[32], words[64];
+    const char *at;
+
+    snprintf(start, sizeof start, "rank %d on ", rank);
+    snprintf(words, sizeof words, " %s", lost_words(HANG_ABORTED, false));
+    at = strstr(sentence, start);
+    at = at ? strchr(at + strlen(start), ' ') : NULL; /* after the host */
+    return at && strncmp(at, words, strlen(words)) == 0;
+}
+
 /* ---- the report ---- */
 
 static bool is_late(const struct hang_verdict *v, int rank)
@@ -269,6 +283,8 @@ static const char *state_word(const struct hang_rank *rank)
         return "stopped";
     case HANG_DEAD:
         return "dead";
+    case HANG_ABORTED:
+        return "aborted";
     case HANG_ENDED:
         return "ended";
     case HANG_RUNNING:
@@ -280,7 +296,7 @@ static const char *state_word(const struct hang_rank *rank)
 static void print_rank(FILE *out, const struct hang_rank *rank, int number, bool late)
 {
     const struct record_op *op = hang_waits(rank) ? hang_waits(rank) : record_last(&rank->record);
-    char text[OP_TEXT_SIZE] = "-";
+    char text[OP_TEXT_SIZE] = "-", step[48] = "-";
     struct line line = {.text = text, .size = sizeof text};
 
     fprintf(out, "%c %5d  %-16s %-20s", late ? '*' : ' ', number, rank->host, state_word(rank));
@@ -290,8 +306,12 @@ static void print_rank(FILE *out, const struct hang_rank *rank, int number, bool
     }
     if (op)
         say_op(&line, rank, op);
-    fprintf(out, " %8.1f s  step %lld.%lld  #%llu %s\n", hang_idle_seconds(rank), (long long)rank->record.step,
-            (long long)rank->record.micro_batch, op ? (unsigned long long)op->sequence : 0, text);
+    if (rank->record.step && rank->record.micro_batch)
+        snprintf(step, sizeof step, "%lld.%lld", (long long)rank->record.step, (long long)rank->record.micro_batch);
+    else if (rank->record.step)
+        snprintf(step, sizeof step, "%lld", (long long)rank->record.step);
+    fprintf(out, " %8.1f s  %-10s #%llu %s\n", hang_idle_seconds(rank), step, op ? (unsigned long long)op->sequence : 0,
+            text);
 }
 
 static void print_history(FILE *out, const struct hang_rank *rank, int number)
@@ -325,7 +345,8 @@ void hang_print(FILE *out, const char *title, const struct hang_verdict *v, cons
     hang_sentence(sentence, sizeof sentence, v, ranks, world);
     fprintf(out, "%s\n%s\n\n", sentence, title ? title : "");
     print_waiting(out, ranks, world);
-    fprintf(out, "\n%7s  %-16s %-20s %10s  what it waits in, or last entered\n", "rank", "host", "state", "since");
+    fprintf(out, "\n%7s  %-16s %-20s %10s  %-10s what it waits in, or last entered\n", "rank", "host", "state", "since",
+            "step");
     for (int rank = 0; rank < world; rank++)
         if (most_lines == 0 || lines++ < most_lines || is_late(v, rank))
             print_rank(out, &ranks[rank], rank, is_late(v, rank));

@@ -15,6 +15,9 @@
 void hang_sentence(char *text, size_t size, const struct hang_verdict *verdict, const struct hang_rank *ranks,
                    int world);
 
+/* Whether such a sentence says that this one rank has aborted, and so that nobody else is to blame. */
+bool hang_blames_abort(const char *sentence, int rank);
+
 /*
  * The whole: the sentence, `title` (may be NULL), who waits in what, a line for each rank, and the last operations of
  * those who are late. At most so many ranks get a line; 0 is all.

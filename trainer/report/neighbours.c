@@ -135,6 +135,15 @@ int neighbours_dead(const struct neighbours *n)
     return -1;
 }
 
+bool neighbours_left(const struct neighbours *n)
+{
+    for (int i = 0; i < n->nlocal; i++)
+        if (!has_ended(&n->local[i]) && !record_aborting(n->local[i].record) &&
+            process_look(&n->local[i].process) != PROCESS_GONE)
+            return false;
+    return true;
+}
+
 bool neighbours_alarm(const struct neighbours *n)
 {
     for (int i = 0; i < n->nlocal; i++)
@@ -152,12 +161,14 @@ bool neighbours_verdict(const struct neighbours *n, char text[static RECORD_VERD
 }
 
 /* The record was copied after the look: one that had ended by then is not dead. */
-static enum hang_state state_of(enum process_state seen, const struct record *record)
+static enum hang_state state_of(enum process_state seen, const struct record_file *file, const struct record *record)
 {
     if (record->ended)
         return HANG_ENDED;
     if (seen == PROCESS_GONE)
         return HANG_DEAD;
+    if (record_aborting(file))
+        return HANG_ABORTED;
     return seen == PROCESS_STOPPED ? HANG_STOPPED : HANG_RUNNING;
 }
 
@@ -172,7 +183,7 @@ void neighbours_take(const struct neighbours *n, struct hang_rank *ranks, bool *
         chosen[n->local[i].rank] = true;
         record_copy(&r->record, n->local[i].record);
         r->taken = recorder_now();
-        r->state = state_of(seen, &r->record);
+        r->state = state_of(seen, n->local[i].record, &r->record);
         for (int c = 0; c < RECORD_COMMS; c++) {
             int size = r->record.comms[c].size;
 

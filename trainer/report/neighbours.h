@@ -29,6 +29,9 @@ bool neighbours_speaker(const struct neighbours *neighbours);
 /* A rank of this host whose process is gone although it did not say that it would end; -1 for none. */
 int neighbours_dead(const struct neighbours *neighbours);
 
+/* Whether all of them have ended, in whatever way. */
+bool neighbours_left(const struct neighbours *neighbours);
+
 bool neighbours_alarm(const struct neighbours *neighbours);                                          /* any of them */
 bool neighbours_verdict(const struct neighbours *neighbours, char text[static RECORD_VERDICT_SIZE]); /* any of them */
 

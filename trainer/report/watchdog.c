@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "trainer/report/hang_files.h"
+#include "trainer/report/hang_report.h"
 #include "trainer/report/recorder.h"
 #include "trainer/report/watchdog_impl.h"
 
@@ -48,6 +49,36 @@ void watchdog_set_verdict(struct watchdog *w, const char *text)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* ---- abort ---- */
+
+static struct watchdog *_Atomic on_duty;
+static _Thread_local bool is_watchdog;
+
+/*
+ * The thread that aborts waits here while the watchdog finds out why, and ends the process with that. When it does not,
+ * for there is nobody else to blame, abort goes on where this returns.
+ */
+static void catch_abort(int number)
+{
+    struct watchdog *w = on_duty;
+
+    (void)number;
+    if (!w || is_watchdog)
+        return;
+    record_set_aborting(w->config.record);
+    for (double waited = 0; waited < ALARM_SECONDS + LINGER_SECONDS && !w->abort; waited += LOOK_SECONDS)
+        nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS * 1e9)}, NULL);
+}
+
+static void take_duty(struct watchdog *w)
+{
+    struct sigaction action = {.sa_handler = w ? catch_abort : SIG_DFL};
+
+    on_duty = w;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGABRT, &action, NULL);
+}
+
 /* ---- reasons for alarm ---- */
 
 static bool waits_too_long(struct watchdog *w, struct looking *l, const struct record *record)
@@ -86,7 +117,7 @@ static bool alarm_is_due(struct watchdog *w, struct looking *l)
     struct record record;
 
     record_copy(&record, w->config.record);
-    if (waits_too_long(w, l, &record) || neighbours_alarm(w->config.neighbours))
+    if (waits_too_long(w, l, &record) || record_aborting(w->config.record) || neighbours_alarm(w->config.neighbours))
         return true;
     if (since(l->neighbours) < NEIGHBOUR_SECONDS || !neighbours_speaker(w->config.neighbours))
         return false;
@@ -160,12 +191,18 @@ static void give_verdict(struct watchdog *w)
     if (neighbours_speaker(w->config.neighbours))
         neighbours_wake(w->config.neighbours);
     w->config.verdict(&err);
-    while (since(began) < LINGER_SECONDS) {
+    while (since(began) < LINGER_SECONDS && !neighbours_left(w->config.neighbours)) {
         if (neighbours_speaker(w->config.neighbours)) /* the one that was may have ended by now */
             neighbours_wake(w->config.neighbours);
         nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS * 1e9)}, NULL);
     }
-    end_process();
+    while (since(began) < LINGER_SECONDS && !record_aborting(w->config.record))
+        nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS * 1e9)},
+                  NULL); /* the main thread ends in its way */
+    if (hang_blames_abort(w->verdict, w->config.rank))
+        w->abort = true;
+    else
+        end_process();
 }
 
 static void *watch(void *arg)
@@ -173,6 +210,7 @@ static void *watch(void *arg)
     struct watchdog *w = arg;
     struct looking looking = {.last = recorder_now()};
 
+    is_watchdog = true;
     pthread_mutex_lock(&w->lock);
     while (!w->stopping && !w->alarm) {
         if (!w->explain)
@@ -228,7 +266,22 @@ struct watchdog *watchdog_start(const struct watchdog_config *config, struct err
         destroy(w);
         return NULL;
     }
+    take_duty(w);
     return w;
+}
+
+void watchdog_leave_together(struct watchdog *w)
+{
+    int64_t began = recorder_now();
+    bool judged;
+
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    judged = w->judged;
+    pthread_mutex_unlock(&w->lock);
+    while (judged && since(began) < LINGER_SECONDS && !neighbours_left(w->config.neighbours))
+        nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS / 10 * 1e9)}, NULL);
 }
 
 bool watchdog_stop(struct watchdog *w)
@@ -245,6 +298,7 @@ bool watchdog_stop(struct watchdog *w)
     if (alarm)
         return false;
     pthread_join(w->thread, NULL);
+    take_duty(NULL);
     destroy(w);
     return true;
 }

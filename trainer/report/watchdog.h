@@ -6,7 +6,8 @@
  *   - this rank has been in one wait for hang_seconds (time in which the process itself was suspended does not count:
  *     a job that Slurm suspends and resumes is no hang);
  *   - a rank of this host is gone that did not say that it would end;
- *   - a wait has failed because a peer was lost (watchdog_explain);
+ *   - a wait has failed because a peer was lost (watchdog_explain), or this process has called abort: libraries under
+ *     MPI do that when they find a peer gone (UCX, reading the memory of another process);
  *   - another rank has raised the alarm: in its record, if it is of this host, else by the directory that it made.
  *
  * Then one rank of each host publishes the records of all its ranks in that directory (hang_files.h); when every host
@@ -36,6 +37,12 @@ struct watchdog_config {
 
 /* NULL with CODE_IO, and then the neighbours are destroyed. */
 struct watchdog *watchdog_start(const struct watchdog_config *config, struct error *err);
+
+/*
+ * After a verdict, and after recorder_ending: waits until the host's other ranks have ended too, but not for long. A
+ * peer that is gone while they still communicate would make their library abort. Otherwise returns at once.
+ */
+void watchdog_leave_together(struct watchdog *watchdog);
 
 /*
  * Ends the thread and frees all, NULL included: true. False when there is an alarm: then thread and record must live on

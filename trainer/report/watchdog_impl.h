@@ -3,6 +3,7 @@
 #define MUSTER_TRAINER_REPORT_WATCHDOG_IMPL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "trainer/report/watchdog.h"
 
@@ -17,6 +18,8 @@ struct watchdog {
     bool alarm;
     bool judged, gave_up; /* `verdict` is there; the directory is no use */
     char verdict[RECORD_VERDICT_SIZE];
+
+    atomic_bool abort; /* the verdict is that this rank aborted of itself */
 };
 
 /* Waits until `changed` or for so long. The lock is held. */
