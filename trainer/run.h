@@ -1,12 +1,13 @@
 /*
- * run.h - what train.c and its two helpers share: run_start.c, everything before the first step, and run_log.c, what a
- * run says while it goes. Private to these files.
+ * run.h - what train.c and its helpers share: run_start.c, everything before the first step, run_watch.c, who
+ * watches over it, and run_log.c, what a run says while it goes. Private to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
 #define MUSTER_TRAINER_RUN_H
 
 #include "trainer/engine.h"
 #include "trainer/report/metrics.h"
+#include "trainer/report/watchdog.h"
 #include "trainer/stop.h"
 
 struct run {
@@ -14,6 +15,8 @@ struct run {
     struct comm *world;
     struct engine *engine;
     struct metrics_writer *metrics; /* rank 0's; NULL elsewhere and where none are wanted */
+    struct watchdog *watchdog;      /* NULL where there is nothing to watch */
+    struct neighbour *hosts;        /* [world] where each rank runs */
     bool leader, terminal;
     double peak_flops;     /* of all ranks together */
     uint64_t saved_step;   /* UINT64_MAX: none yet */
@@ -33,6 +36,15 @@ double run_seconds(void);
 
 /* Check what can be checked, create the engine, restore or initialize it, open the metrics. */
 int run_start(struct run *run, struct error *err);
+
+/* ---- run_watch.c ---- */
+
+/* The flight recorder and the watchdog. Collective, before everything else. */
+int run_watch_start(struct run *run, struct error *err);
+
+/* This rank ends and communicates no more, but for comm_world_fail: it will not be missed when it is gone. */
+void run_watch_ending(struct run *run);
+void run_watch_stop(struct run *run);
 
 /* ---- run_log.c ---- */
 

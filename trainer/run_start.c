@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "trainer/footprint.h"
+#include "trainer/report/recorder.h"
 #include "trainer/run.h"
 
 static void describe_mesh(const struct run *run)
@@ -70,6 +71,8 @@ static int measure_peak(struct run *run, struct error *err)
     if (comm_barrier(run->world, err) < 0)
         return -1;
     run->peak_flops = device_measure_peak(run->engine->dev, run->job->precision.compute);
+    recorder_phase("measuring its device");
+    run->peak_flops = device_measure_peak(run->engine->dev);
     return comm_sum_f64(run->world, &run->peak_flops, 1, err);
 }
 
@@ -87,6 +90,7 @@ static int restore_or_initialize(struct run *run, struct error *err)
     const char *const dirs[] = {run->job->checkpoint.dir, run->job->checkpoint.load};
     struct engine *e = run->engine;
 
+    recorder_phase("loading a checkpoint");
     run->saved_step = UINT64_MAX;
     for (int i = 0; i < 2; i++) {
         int restored = dirs[i][0] ? engine_restore(e, dirs[i], i == 0, say_skipped_checkpoint, err) : 0;
@@ -162,5 +166,8 @@ int run_start(struct run *run, struct error *err)
         measure_peak(run, err) < 0)
         return -1;
     describe(run);
-    return restore_or_initialize(run, err) < 0 || open_metrics(run, err) < 0 ? -1 : 0;
+    if (restore_or_initialize(run, err) < 0 || open_metrics(run, err) < 0)
+        return -1;
+    recorder_phase(NULL);
+    return 0;
 }

@@ -55,6 +55,7 @@ int stop_agreed(struct comm *world, const struct job *job, enum stop_reason *rea
 {
     double values[2] = {own_reason(world, job), caught};
 
+    comm_purpose(world, "reasons to stop", NULL);
     if (comm_max_f64(world, values, 2, err) < 0)
         return -1;
     *reason = (enum stop_reason)values[0];

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "trainer/report/recorder.h"
 #include "trainer/run.h"
 
 static int look_for_stop(struct run *run, struct error *err)
@@ -77,12 +78,16 @@ static int save(struct run *run, struct error *err)
 {
     double started = run_seconds();
     struct error sync_error;
+    int result;
 
     if (!run->job->checkpoint.dir[0] || run->saved_step == run->engine->step)
         return 0;
     if (run->metrics && metrics_sync(run->metrics, &sync_error) < 0)
         run_say(run, "metrics may lack steps up to this checkpoint: %s", sync_error.text);
-    if (engine_save(run->engine, err) < 0)
+    recorder_phase("saving a checkpoint");
+    result = engine_save(run->engine, err);
+    recorder_phase(NULL);
+    if (result < 0)
         return error_prefix(err, "checkpoint of step %" PRIu64 " failed", run->engine->step);
     run->saved_step = run->engine->step;
     run_say(run, "checkpoint of step %" PRIu64 " saved in %.2f s", run->engine->step, run_seconds() - started);
@@ -117,6 +122,7 @@ static int one_step(struct run *run, struct error *err)
     struct metrics_step m;
     double started = run_seconds();
 
+    recorder_step((int64_t)run->engine->step + 1, 0);
     if (engine_step(run->engine, &result, err) < 0)
         return -1;
     run->global_batch = result.global_batch;
@@ -161,12 +167,14 @@ int train(const struct job *job, struct comm *world, struct error *err)
     int result;
 
     run.terminal = run.leader && isatty(STDOUT_FILENO);
-    result = run_start(&run, err) < 0 ? -1 : loop(&run, err);
+    result = run_watch_start(&run, err) < 0 || run_start(&run, err) < 0 ? -1 : loop(&run, err);
+    run_watch_ending(&run);
     if (result >= 0)
         run_say(&run, "%s at step %" PRIu64, result == CODE_OK ? "done" : "stopped", run.engine->step);
     else
         comm_world_fail(world, err); /* before anything is freed that the other ranks, or MPI, may still use */
     metrics_close(run.metrics);
     engine_destroy(run.engine);
+    run_watch_stop(&run);
     return result;
 }

@@ -177,7 +177,8 @@ int comm_wait(struct comm_request *request, struct error *err)
         return 0;
     op = request->op;
     recorder_wait(&op);
-    result = request->comm->ops->wait(request, err);
+    /* A peer that was interrupted too may be gone, and a library that finds out may abort. */
+    result = comm_interrupted(err) ? -1 : request->comm->ops->wait(request, err);
     if (result < 0 && err && err->code == CODE_PEER)
         comm_explain(err); /* while the record still says what this rank was waiting in */
     recorder_leave(&op);

@@ -20,7 +20,7 @@ _Static_assert(sizeof(struct record) % sizeof(uint64_t) == 0, "a record is a who
 /* All that is shared. The verdict is written once, before verdict_there. */
 struct shared {
     _Atomic uint64_t version; /* odd: being written */
-    _Atomic uint64_t alarm, verdict_there;
+    _Atomic uint64_t alarm, aborting, verdict_there;
     char verdict[RECORD_VERDICT_SIZE];
     _Atomic uint64_t words[WORDS];
     _Atomic int32_t members[]; /* [RECORD_COMMS][world] */
@@ -294,6 +294,16 @@ void record_raise_alarm(struct record_file *file)
 bool record_alarm(const struct record_file *file)
 {
     return atomic_load_explicit(&file->shared->alarm, memory_order_acquire);
+}
+
+void record_set_aborting(struct record_file *file)
+{
+    atomic_store_explicit(&file->shared->aborting, 1, memory_order_release);
+}
+
+bool record_aborting(const struct record_file *file)
+{
+    return atomic_load_explicit(&file->shared->aborting, memory_order_acquire);
 }
 
 void record_set_verdict(struct record_file *file, const char *text)

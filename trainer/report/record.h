@@ -132,6 +132,8 @@ enum { RECORD_VERDICT_SIZE = 1024 };
 
 void record_raise_alarm(struct record_file *file);
 bool record_alarm(const struct record_file *file);
+void record_set_aborting(struct record_file *file); /* may be called by a signal handler */
+bool record_aborting(const struct record_file *file);
 void record_set_verdict(struct record_file *file, const char *text); /* once */
 bool record_verdict(const struct record_file *file, char text[static RECORD_VERDICT_SIZE]);
 

@@ -1,0 +1,143 @@
+/* run_watch.c - the flight recorder and the watchdog of a run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/report/recorder.h"
+#include "trainer/run.h"
+
+enum { DIRECTORY_SIZE = JOB_PATH_SIZE + 128 };
+
+/* What rank 0 decides for all. */
+struct incident {
+    char directory[DIRECTORY_SIZE]; /* should there be one */
+    char title[160];
+};
+
+static const char *env(const char *name, const char *otherwise)
+{
+    const char *value = getenv(name);
+
+    return value && value[0] ? value : otherwise;
+}
+
+/* Slurm's name for the node, which is what a user looks for. */
+static void own_host(char host[static HANG_HOST_SIZE])
+{
+    char name[256] = "";
+
+    gethostname(name, sizeof name - 1);
+    snprintf(host, HANG_HOST_SIZE, "%s", env("SLURMD_NODENAME", name[0] ? name : "?"));
+    host[strcspn(host, ".")] = '\0';
+}
+
+/* Where all ranks can write: checkpoint.dir, else where the metrics are, else the working directory. */
+static void shared_directory(char *dir, size_t size, const struct job *job)
+{
+    char *slash;
+
+    snprintf(dir, size, "%s", job->checkpoint.dir[0] ? job->checkpoint.dir : job->report.metrics);
+    if (!job->checkpoint.dir[0]) {
+        slash = strrchr(dir, '/');
+        snprintf(slash ? slash : dir, slash ? 1 : size, "%s", slash ? "" : ".");
+    }
+}
+
+static void name_incident(struct incident *incident, const struct job *job)
+{
+    char base[JOB_PATH_SIZE], name[96];
+    const char *id = env("SLURM_JOB_ID", NULL), *step = env("SLURM_STEP_ID", "0");
+    const char *restart = env("SLURM_RESTART_COUNT", "0");
+
+    shared_directory(base, sizeof base, job);
+    if (id) {
+        snprintf(name, sizeof name, "hang-%.30s.%.20s.%.20s", id, step, restart);
+        snprintf(incident->title, sizeof incident->title, "job %.30s, step %.20s, restart %.20s", id, step, restart);
+    } else {
+        snprintf(name, sizeof name, "hang-%d", (int)getpid());
+        snprintf(incident->title, sizeof incident->title, "process %d of rank 0, without Slurm", (int)getpid());
+    }
+    /* One that is there already would be an alarm. */
+    snprintf(incident->directory, sizeof incident->directory, "%s/%s", base, name);
+    for (int k = 2; k < 1000 && access(incident->directory, F_OK) == 0; k++)
+        snprintf(incident->directory, sizeof incident->directory, "%s/%s-%d", base, name, k);
+}
+
+/* Where every rank runs. */
+static int exchange_hosts(struct run *run, const struct record_file *record, struct error *err)
+{
+    int rank = comm_rank(run->world), world = comm_size(run->world), result = 0;
+    char host[HANG_HOST_SIZE];
+
+    run->hosts = calloc((size_t)world, sizeof *run->hosts);
+    if (!run->hosts)
+        result = error_set(err, CODE_IO, "out of memory for the hosts of %d ranks", world);
+    if (comm_agree(run->world, result, err) < 0)
+        return -1;
+    own_host(host);
+    run->hosts[rank] = neighbour_self(host, record);
+    _Static_assert(sizeof *run->hosts % sizeof(float) == 0, "it travels as so many floats");
+    return comm_all_gather(run->world, DTYPE_F32, run->hosts, sizeof *run->hosts / sizeof(float), err);
+}
+
+static int start_watchdog(struct run *run, struct record_file *record, struct error *err)
+{
+    struct watchdog_config config = {
+        .rank = comm_rank(run->world),
+        .world = comm_size(run->world),
+        .hang_seconds = run->job->report.hang_seconds,
+        .record = record,
+        .verdict = comm_interrupt,
+    };
+    struct incident incident = {0};
+    int result;
+
+    if (config.rank == 0)
+        name_incident(&incident, run->job);
+    if (comm_broadcast(run->world, &incident, sizeof incident, 0, err) < 0)
+        return -1;
+    config.directory = incident.directory;
+    config.title = incident.title;
+    config.neighbours = neighbours_create(run->hosts, config.world, config.rank, record, err);
+    result = comm_agree(run->world, config.neighbours ? 0 : -1, err);
+    record_unlink(record); /* all have it that ever will */
+    if (result < 0) {
+        neighbours_destroy(config.neighbours);
+        run_say(run, "training goes on without a watchdog: %s", err->text);
+        return 0;
+    }
+    run->watchdog = watchdog_start(&config, err);
+    if (run->watchdog)
+        comm_explain_with(watchdog_explain, run->watchdog);
+    return comm_agree(run->world, run->watchdog ? 0 : -1, err);
+}
+
+int run_watch_start(struct run *run, struct error *err)
+{
+    struct record_file *record = recorder_start(comm_size(run->world), err);
+
+    if (comm_agree(run->world, record ? 0 : -1, err) < 0 || exchange_hosts(run, record, err) < 0)
+        return -1;
+    if (comm_size(run->world) == 1 || run->job->report.hang_seconds == 0) {
+        record_unlink(record);
+        return 0;
+    }
+    return start_watchdog(run, record, err);
+}
+
+void run_watch_ending(struct run *run)
+{
+    recorder_ending();
+    watchdog_leave_together(run->watchdog);
+}
+
+void run_watch_stop(struct run *run)
+{
+    comm_explain_with(NULL, NULL);
+    if (watchdog_stop(run->watchdog))
+        recorder_stop();
+    run->watchdog = NULL;
+    free(run->hosts);
+    run->hosts = NULL;
+}
