@@ -70,9 +70,8 @@ static int measure_peak(struct run *run, struct error *err)
     /* All at once, as they will compute: ranks that share a machine share its rate. */
     if (comm_barrier(run->world, err) < 0)
         return -1;
-    run->peak_flops = device_measure_peak(run->engine->dev, run->job->precision.compute);
     recorder_phase("measuring its device");
-    run->peak_flops = device_measure_peak(run->engine->dev);
+    run->peak_flops = device_measure_peak(run->engine->dev, run->job->precision.compute);
     return comm_sum_f64(run->world, &run->peak_flops, 1, err);
 }
 
