@@ -37,50 +37,118 @@ static void bigscience(void **state)
 }
 
 /*
- * MosaicML, 8 A100 of 312 TFLOP/s. Its mfu* counts 6N a token and no attention, and its mfu adds 4 Lds for attention, a
- * third of PaLM's 12 Lds. So PaLM's MFU, ours, is mfu* + 3 (mfu - mfu*).
+ * The same before the correction: BigScience's log lines and tables of February 2022, with recompute. The first is
+ * " iteration        2/   95367 | ... elapsed time per iteration (s): 769.99 | ... TFLOPs: 108.47 |".
  */
-static void mosaicml(void **state)
+static void bigscience_before_the_correction(void **state)
 {
     static const struct {
-        struct model_shape shape;
-        double sequences_per_s, mfu_star, mfu;
+        int layers, hidden, gpus;
+        double seconds, tflops;
     } rows[] = {
-        {{12, 768, 12, 2048, 50257, MODEL_GPT}, 358.5442, 0.2210, 0.2433},
-        {{24, 1536, 12, 16384, 50257, MODEL_GPT}, 5.6506, 0.1741, 0.2637},
-        {{40, 5120, 40, 2048, 50257, MODEL_GPT}, 6.8014, 0.4304, 0.4397},
+        {8, 14400, 8, 769.99, 108.47},    {8, 14400, 8, 777.09, 107.48},    {80, 14400, 160, 430.21, 97.07},
+        {80, 14400, 80, 844.81, 98.87},   {80, 14400, 80, 853.81, 97.82},   {80, 14400, 160, 434.14, 96.19},
+        {80, 14400, 320, 221.21, 94.39},  {80, 13824, 320, 160.29, 120.05}, {80, 13824, 320, 151.07, 127.38},
+        {80, 13824, 320, 147.43, 130.53}, {80, 13824, 320, 152.51, 126.18},
     };
-    const double peak = 8 * 312e12;
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const struct model_shape *m = &rows[i].shape;
-        double tokens = rows[i].sequences_per_s * m->seq_length;
-        double without = 6.0 * (double)model_parameters(m) * tokens / peak;
-        double attention = rows[i].mfu - rows[i].mfu_star;
+        struct model_shape shape = {rows[i].layers, rows[i].hidden, 32, 2048, 250880, MODEL_GPT};
+        double flops = flops_megatron_before_2022(&shape, 2048.0 * 2048.0, true, 8);
 
-        assert_close(without, rows[i].mfu_star, 1e-4);
-        assert_close(flops_model(m, tokens) / peak, rows[i].mfu_star + attention * 3, 4e-4);
+        /* half a unit of the last digit printed, and what the seconds' last digit makes */
+        assert_close(flops / rows[i].seconds / rows[i].gpus * 1e-12, rows[i].tflops, 0.005 + 0.005);
+    }
+}
+
+/* Without tensor parallelism the old N' is what anybody counts: all parameters but the embeddings. */
+static void old_formula_of_one_rank(void **state)
+{
+    const struct model_shape shape = {8, 14400, 32, 2048, 250880, MODEL_GPT};
+    double embeddings = (250880.0 + 2048.0) * 14400.0, parameters = (double)model_parameters(&shape) - embeddings;
+
+    (void)state;
+    assert_close(flops_megatron_before_2022(&shape, 1, false, 1), 6.0 * parameters, 1);
+    assert_close(flops_megatron_before_2022(&shape, 1, true, 1), 8.0 * parameters, 1);
+}
+
+/* llm-foundry's tables, 8 A100 of 312 TFLOP/s. Where it does not recompute, hfu is mfu. */
+static const struct {
+    struct model_shape shape;
+    bool recompute;
+    double sequences_per_s, mfu_star, mfu, hfu_star, hfu;
+} mosaicml_rows[] = {
+    {{12, 768, 12, 2048, 50257, MODEL_GPT}, false, 358.5442, 0.2210, 0.2433, 0.2210, 0.2433},
+    {{24, 1536, 12, 16384, 50257, MODEL_GPT}, false, 5.6506, 0.1741, 0.2637, 0.1741, 0.2637},
+    {{40, 5120, 40, 2048, 50257, MODEL_GPT}, true, 6.8014, 0.4304, 0.4397, 0.5738, 0.5879},
+};
+
+#define MOSAICML_ROWS (sizeof mosaicml_rows / sizeof mosaicml_rows[0])
+#define A100_NODE     (8 * 312e12)
+
+static void mosaicml(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MOSAICML_ROWS; i++) {
+        const struct model_shape *m = &mosaicml_rows[i].shape;
+        double tokens = mosaicml_rows[i].sequences_per_s * m->seq_length;
+        bool recompute = mosaicml_rows[i].recompute;
+
+        /* four digits, and the throughput's seventh */
+        assert_close(flops_mosaicml(m, tokens, false, false) / A100_NODE, mosaicml_rows[i].mfu_star, 0.51e-4);
+        assert_close(flops_mosaicml(m, tokens, false, true) / A100_NODE, mosaicml_rows[i].mfu, 0.51e-4);
+        assert_close(flops_mosaicml(m, tokens, recompute, false) / A100_NODE, mosaicml_rows[i].hfu_star, 0.51e-4);
+        assert_close(flops_mosaicml(m, tokens, recompute, true) / A100_NODE, mosaicml_rows[i].hfu, 0.51e-4);
+    }
+}
+
+/* MosaicML's mfu adds 4 Lds for attention, a third of PaLM's 12 Lds. So PaLM's MFU, ours, is mfu* + 3 (mfu - mfu*). */
+static void palm_from_mosaicmls_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MOSAICML_ROWS; i++) {
+        const struct model_shape *m = &mosaicml_rows[i].shape;
+        double tokens = mosaicml_rows[i].sequences_per_s * m->seq_length;
+        double attention = mosaicml_rows[i].mfu - mosaicml_rows[i].mfu_star;
+
+        assert_close(flops_model(m, tokens) / A100_NODE, mosaicml_rows[i].mfu_star + attention * 3, 4e-4);
     }
 }
 
 static void recompute_costs_a_forward_pass_more(void **state)
 {
     const struct model_shape shape = {12, 768, 12, 1024, 50257, MODEL_GPT};
+    double n = (double)model_parameters(&shape), lds = 12.0 * 768 * 1024;
 
     (void)state;
-    assert_close(flops_hardware(&shape, 1000, false), flops_model(&shape, 1000), 0);
-    assert_close(flops_hardware(&shape, 1000, true) / flops_model(&shape, 1000), 4.0 / 3.0, 1e-12);
+    assert_close(flops_model(&shape, 1), 6 * n + 12 * lds, 1e-3);
+    assert_close(flops_hardware(&shape, 1000, RECOMPUTE_NONE), flops_model(&shape, 1000), 0);
+    assert_close(flops_hardware(&shape, 1, RECOMPUTE_FULL), 8 * n + 16 * lds, 1e-3);
+    assert_close(flops_hardware(&shape, 1, RECOMPUTE_SELECTIVE), 6 * n + 16 * lds, 1e-3);
     assert_close(flops_megatron(&shape, 1000, true) / flops_megatron(&shape, 1000, false), 4.0 / 3.0, 1e-12);
     assert_close(flops_model(&shape, 2000), 2 * flops_model(&shape, 1000), 0);
+}
+
+/* BERT's attention counts as a GPT's; its own parameters are in N. */
+static void bert_counts_as_a_gpt_of_its_parameters(void **state)
+{
+    const struct model_shape bert = {24, 1024, 16, 512, 30522, MODEL_BERT};
+
+    (void)state;
+    assert_close(flops_model(&bert, 1), 6.0 * 336226108 + 12.0 * 24 * 1024 * 512, 1e-3);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bigscience),
+        cmocka_unit_test(bigscience_before_the_correction),
+        cmocka_unit_test(old_formula_of_one_rank),
         cmocka_unit_test(mosaicml),
+        cmocka_unit_test(palm_from_mosaicmls_rows),
         cmocka_unit_test(recompute_costs_a_forward_pass_more),
+        cmocka_unit_test(bert_counts_as_a_gpt_of_its_parameters),
     };
 
     return cmocka_run_group_tests_name("flops", tests, NULL, NULL);
