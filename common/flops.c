@@ -16,7 +16,7 @@ double flops_hardware(const struct model_shape *m, double tokens, enum recompute
     double again = 0;
 
     if (recompute == RECOMPUTE_SELECTIVE)
-        again = attention_forward(m);
+        again = attention_forward(m) + 6.0 * m->layers * (double)m->hidden * m->hidden;
     else if (recompute == RECOMPUTE_FULL)
         again = 2.0 * (double)model_parameters(m) + attention_forward(m);
     return flops_model(m, tokens) + tokens * again;

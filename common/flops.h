@@ -6,7 +6,7 @@
  *
  *   PaLM (arXiv 2204.02311, appendix B): a token costs 6N + 12 L d s model FLOPs. MFU is that rate over the peak; HFU
  *     counts what the hardware does besides: full recompute is one more forward pass, 8N + 16 L d s together, and
- *     selective recompute, of attention alone, 4 L d s more.
+ *     selective recompute, of attention with its QKV product, 4 L d s + 6 L d^2 more.
  *   Megatron's TFLOPs a GPU (arXiv 2104.04473, appendix; the log line since 2022):
  *     24 f B s L d^2 (1 + s / (6d) + V / (16 L d)), f = 3, or 4 with full recompute.
  *   Megatron's log line before 2022: 2 f N' tokens, where N' leaves out the embeddings but sums what tensor-parallel

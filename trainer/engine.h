@@ -41,7 +41,7 @@ struct engine {
 
     /* progress: what a checkpoint keeps */
     uint64_t step, consumed_samples, skipped_steps;
-    uint64_t skipped_in_a_row; /* of these, since the last step that counted */
+    uint64_t skipped_in_a_row; /* since the last that was not; overflows that a smaller loss scale may mend aside */
     struct loss_scale loss_scale;
     struct spike spike;
     uint64_t loaded_seed; /* of the checkpoint that was loaded */

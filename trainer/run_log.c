@@ -34,12 +34,21 @@ void run_say(const struct run *run, const char *format, ...)
     va_end(args);
 }
 
+/* Of all layers, those that recompute: the first recompute_layers of each stage. */
+static double recomputed_part(const struct run *run)
+{
+    double layers = (double)run->job->parallel.recompute_layers * run->engine->mesh.pp;
+
+    return layers == 0 || layers > run->job->model.layers ? 1.0 : layers / run->job->model.layers;
+}
+
 struct metrics_step run_measure(const struct run *run, const struct step_result *result, double step_seconds)
 {
     const struct job *job = run->job;
     const struct engine *e = run->engine;
     double tokens = (double)result->global_batch * job->model.seq_length;
-    bool recompute = job->parallel.recompute == RECOMPUTE_FULL;
+    double model = flops_model(&job->model, tokens),
+           hardware = flops_hardware(&job->model, tokens, job->parallel.recompute);
     int world = comm_size(run->world);
 
     return (struct metrics_step){
@@ -52,9 +61,10 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
         .skipped = result->skip != SKIP_NONE,
         .step_seconds = step_seconds,
         .tokens_per_second = tokens / step_seconds,
-        .tflops = flops_megatron(&job->model, tokens, recompute) / step_seconds / world * 1e-12,
-        .mfu = flops_model(&job->model, tokens) / step_seconds / run->peak_flops,
-        .hfu = flops_hardware(&job->model, tokens, recompute) / step_seconds / run->peak_flops,
+        .tflops = flops_megatron(&job->model, tokens, job->parallel.recompute == RECOMPUTE_FULL) / step_seconds /
+                  world * 1e-12,
+        .mfu = model / step_seconds / run->peak_flops,
+        .hfu = (model + (hardware - model) * recomputed_part(run)) / step_seconds / run->peak_flops,
         .world = world,
         .dp = e->mesh.dp,
         .tp = e->mesh.tp,

@@ -132,6 +132,15 @@ static int compute_gradient(struct engine *e, struct step_result *result, struct
     return 0;
 }
 
+/* Overflows that a smaller loss scale may yet mend are no sign of a run that is lost. */
+static void count_in_a_row(struct engine *e, const struct step_result *result)
+{
+    if (result->skip == SKIP_NONE)
+        e->skipped_in_a_row = 0;
+    else if (result->skip == SKIP_SPIKE || result->gives_up)
+        e->skipped_in_a_row++;
+}
+
 int engine_step(struct engine *e, struct step_result *result, struct error *err)
 {
     *result = (struct step_result){
@@ -145,7 +154,7 @@ int engine_step(struct engine *e, struct step_result *result, struct error *err)
     if (result->skip == SKIP_NONE && update(e, result, err) < 0)
         return -1;
     e->skipped_steps += result->skip != SKIP_NONE;
-    e->skipped_in_a_row = result->skip != SKIP_NONE ? e->skipped_in_a_row + 1 : 0;
+    count_in_a_row(e, result);
     e->step++;
     e->consumed_samples += (uint64_t)result->global_batch;
     return 0;

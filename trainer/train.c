@@ -59,8 +59,7 @@ static int check_skipped(struct run *run, const struct step_result *result, stru
     if (result->skip == SKIP_SPIKE)
         run_say(run, " iteration %" PRIu64 " is skipped: its loss %.4f is a spike above the mean %.4f", e->step,
                 result->loss, e->spike.mean);
-    if (e->skipped_in_a_row < (uint64_t)run->job->optimizer.most_skipped ||
-        (result->skip == SKIP_NOT_FINITE && !result->gives_up))
+    if (result->skip == SKIP_NONE || e->skipped_in_a_row < (uint64_t)run->job->optimizer.most_skipped)
         return 0;
     if (run->saved_step != UINT64_MAX)
         snprintf(last_good, sizeof last_good, "the last good checkpoint is step %" PRIu64 " in %s", run->saved_step,
