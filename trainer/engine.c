@@ -132,6 +132,12 @@ void engine_destroy(struct engine *e)
     free(e);
 }
 
+int engine_predict_memory(const struct engine *e, int rank, struct footprint *bytes, struct error *err)
+{
+    return footprint_predict(e->job, &e->mesh, rank, device_threads(e->dev),
+                             device_widens(e->dev, e->job->precision.compute), bytes, err);
+}
+
 int engine_initialize(struct engine *e, struct error *err)
 {
     e->step = e->consumed_samples = e->skipped_steps = e->skipped_in_a_row = 0;

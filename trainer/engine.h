@@ -64,6 +64,9 @@ struct step_result {
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err);
 void engine_destroy(struct engine *engine);
 
+/* What rank `rank` of this engine's mesh was foretold to hold (footprint.h). */
+int engine_predict_memory(const struct engine *engine, int rank, struct footprint *bytes, struct error *err);
+
 /* Initial weights from batch.seed, step 0. Collective. */
 int engine_initialize(struct engine *engine, struct error *err);
 

@@ -14,8 +14,35 @@ size_t footprint_host(const struct footprint *b)
     return b->host_optimizer;
 }
 
-int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, struct footprint *bytes,
-                      struct error *err)
+static int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* What the kernels hold for themselves: the most that any operation of the model asks for. */
+static size_t workspace(const struct job *job, const struct layout *l, int threads, bool widens)
+{
+    const struct model_shape *m = &job->model;
+    int tp = l->context.tp_size, wide = 4 * m->hidden / tp;
+    bool bert_head = m->kind == MODEL_BERT && l->units->units[units_head(l->units)].here;
+    struct workspace sizes = {
+        .threads = threads,
+        .dtype = l->context.dtype,
+        .widens = widens,
+        .backward = true,
+        .rows = l->model.max_samples * m->seq_length,
+        .norm_cols = m->hidden,
+        .bias_cols = larger(m->hidden, larger(wide, bert_head ? l->units->vocab_padded : 0)),
+        .gelu_cols = wide,
+        .seq = m->seq_length,
+        .head_size = m->hidden / m->heads,
+    };
+
+    return kernels_workspace_bytes(&sizes);
+}
+
+int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, int threads, bool widens,
+                      struct footprint *bytes, struct error *err)
 {
     struct layout *l = layout_create(job, mesh, rank, true, err);
 
@@ -26,6 +53,7 @@ int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, 
     model_footprint(&l->context, l->units, &l->model, bytes);
     tensor_footprint(mesh->tp, l->context.dtype, l->model.max_samples * job->model.seq_length, job->model.hidden,
                      l->tensor_gradients, bytes);
+    bytes->workspace += workspace(job, l, threads, widens);
     layout_destroy(l);
     return 0;
 }

@@ -24,9 +24,10 @@ struct footprint {
 size_t footprint_device(const struct footprint *bytes);
 size_t footprint_host(const struct footprint *bytes);
 
-/* What rank `rank` of this mesh will hold. -1 with CODE_CONFIG where the job does not fit the mesh. */
-int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, struct footprint *bytes,
-                      struct error *err);
+/* What rank `rank` of this mesh will hold, where operations run with so many threads (on a CPU) and widen the type of
+ * the forward pass or not (device_widens). -1 with CODE_CONFIG where the job does not fit the mesh. */
+int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, int threads, bool widens,
+                      struct footprint *bytes, struct error *err);
 
 /* One line: the sum on the device, what it is made of, and what is on the host. As snprintf. */
 int footprint_format(char *text, size_t size, const struct footprint *bytes);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -124,6 +125,35 @@ static void print_progress(const struct run *run, const struct metrics_step *m)
                   &progress);
     printf("\r\033[K%s", text);
     fflush(stdout);
+}
+
+/* High-water mark of the process's pages, or 0 where nobody tells. */
+static double resident_bytes(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024.0 : 0;
+}
+
+int run_report_memory(const struct run *run, struct error *err)
+{
+    const struct engine *e = run->engine;
+    const double mib = 1.0 / (1 << 20);
+    double peak = (double)device_bytes_peak(e->dev, MEMORY_DEVICE), foretold, off;
+    struct footprint bytes;
+
+    if (engine_predict_memory(e, comm_rank(run->world), &bytes, err) < 0)
+        return -1;
+    foretold = (double)footprint_device(&bytes);
+    off = fabs(peak / foretold - 1.0);
+    if (comm_max_f64(run->world, &off, 1, err) < 0)
+        return -1;
+    run_say(run,
+            "memory of rank 0: %.1f MiB foretold, %.1f MiB at the peak; host %.1f and %.1f MiB; %.1f MiB resident; the "
+            "rank farthest off is off by %.1f%%",
+            foretold * mib, peak * mib, (double)footprint_host(&bytes) * mib,
+            (double)device_bytes_peak(e->dev, MEMORY_HOST) * mib, resident_bytes() * mib, 100.0 * off);
+    return 0;
 }
 
 void run_report(struct run *run, const struct metrics_step *m)

@@ -36,7 +36,7 @@ static void describe_memory(const struct run *run)
         struct error err;
         int rank = mesh_rank(&e->mesh, (struct mesh_place){.pp = stage});
 
-        if (footprint_predict(run->job, &e->mesh, rank, &bytes, &err) < 0)
+        if (engine_predict_memory(e, rank, &bytes, &err) < 0)
             continue;
         footprint_format(text, sizeof text, &bytes);
         if (e->mesh.pp > 1)

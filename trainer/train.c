@@ -157,7 +157,7 @@ static int loop(struct run *run, struct error *err)
         if (one_step(run, err) < 0)
             return -1;
     }
-    return save(run, err) < 0 ? -1 : CODE_OK;
+    return save(run, err) < 0 || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
 }
 
 int train(const struct job *job, struct comm *world, struct error *err)
