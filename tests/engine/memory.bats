@@ -1,0 +1,57 @@
+# The memory that is foretold before a run is what the run takes: allocations counted to 3%, and as a cross-check the
+# pages that the operating system saw, to 10% beyond what a process with next to no model has.
+load ../helpers
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load ../helpers
+    tiny_job "$DIR"
+}
+
+setup() {
+    need mpiexec.mpich
+}
+
+# run_two RANKS SET...: two steps; the line of the end is left in $line
+run_two() {
+    local n=$1 sets=() key
+    shift
+    for key in batch.steps=2 optimizer.warmup_steps=0 "$@"; do sets+=(--set "$key"); done
+    ranks "$n" muster-train "$DIR/job.cfg" "${sets[@]}" >"$DIR/log" 2>&1 || { cat "$DIR/log"; return 1; }
+    line=$(grep '^memory of rank 0: ' "$DIR/log")
+}
+
+# number TEXT: what stands before TEXT in $line
+number() { sed -n "s/.*[ ;]\([0-9.]*\)\(%\| MiB\) *$1.*/\1/p" <<<"$line"; }
+
+# foretold RANKS SET...
+foretold() {
+    local n=$1 size=(model.layers=4 model.hidden=512 model.heads=8 model.seq_length=128 model.vocab=8192)
+    shift
+    run_two "$n" model.layers=1 model.hidden=16 model.heads=4 model.seq_length=8 "$@"
+    local base; base=$(number resident)
+    run_two "$n" "${size[@]}" batch.global_batch=8 batch.micro_batch=2 "$@"
+    echo "# $line"
+    sed -n 's/.*off is off by \([0-9.]*\)%.*/\1/p' <<<"$line" | awk '{ exit !($1 <= 3.0) }'
+    awk -v resident="$(number resident)" -v base="$base" -v device="$(number 'foretold')" \
+        -v host="$(sed -n 's/.*host \([0-9.]*\) and.*/\1/p' <<<"$line")" \
+        'BEGIN { want = device + host; got = resident - base; print "# resident", got, "of", want
+                 exit !(want > 20 && got > 0.90 * want && got < 1.10 * want + 10) }'
+}
+
+@test "one rank" { foretold 1 parallel.zero=0; }
+@test "one rank, offload, bf16" { foretold 1 parallel.offload=optimizer precision.compute=bf16; }
+@test "one rank, layers recomputed" { foretold 1 parallel.recompute=full; }
+@test "dp 2, ZeRO-1" { foretold 2 parallel.zero=1; }
+@test "dp 2, ZeRO-2, fp16, 16-bit sums" { foretold 2 parallel.zero=2 precision.compute=fp16 precision.reduce=compute; }
+@test "dp 3, ZeRO-3" { foretold 3 parallel.zero=3; }
+@test "dp 2, ZeRO-3, offload, bf16" { foretold 2 parallel.zero=3 parallel.offload=optimizer precision.compute=bf16; }
+@test "tp 2" { foretold 2 parallel.tp=2; }
+@test "tp 2 x pp 2, dropout, attention recomputed" {
+    foretold 4 parallel.tp=2 parallel.pp=2 parallel.recompute=selective model.dropout=0.1
+}
+@test "pp 2 with two chunks, ZeRO-1 at dp 2" { foretold 4 parallel.pp=2 parallel.chunks=2; }
+@test "tp 2 x pp 2 x dp 2, ZeRO-3" { foretold 8 parallel.tp=2 parallel.pp=2 parallel.zero=3; }
+@test "dp 2, ZeRO-2 with one micro-batch of 4, bf16" {
+    foretold 2 parallel.zero=2 precision.compute=bf16 batch.micro_batch=4
+}
