@@ -1,5 +1,6 @@
 #include "trainer/footprint.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "trainer/layout.h"
@@ -58,16 +59,57 @@ int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, 
     return 0;
 }
 
-static double mib(size_t bytes)
+/* ---- the table ---- */
+
+enum { COLUMNS = 6 }; /* stages shown: the first ones and the last */
+
+static size_t field(const struct footprint *b, int row)
 {
-    return (double)bytes / (1 << 20);
+    const size_t fields[] = {b->parameters, b->gradients,     b->optimizer,        b->activations,
+                             b->workspace,  b->communication, footprint_device(b), footprint_host(b)};
+
+    return fields[row];
 }
 
-int footprint_format(char *text, size_t size, const struct footprint *b)
+static const char *const rows[] = {"parameters", "gradients",     "optimizer",         "activations",
+                                   "workspace",  "communication", "in all, on device", "optimizer, on host"};
+
+static void append(char *text, size_t *used, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static void append(char *text, size_t *used, const char *format, ...)
 {
-    return snprintf(text, size,
-                    "%.1f MiB = parameters %.1f + gradients %.1f + optimizer %.1f + activations %.1f + workspace %.1f "
-                    "+ communication %.1f; host %.1f MiB",
-                    mib(footprint_device(b)), mib(b->parameters), mib(b->gradients), mib(b->optimizer),
-                    mib(b->activations), mib(b->workspace), mib(b->communication), mib(footprint_host(b)));
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(text + *used, FOOTPRINT_TABLE_SIZE - *used, format, args);
+    va_end(args);
+    *used += (size_t)n;
+    if (*used >= FOOTPRINT_TABLE_SIZE)
+        *used = FOOTPRINT_TABLE_SIZE - 1;
+}
+
+int footprint_table(char text[static FOOTPRINT_TABLE_SIZE], const struct job *job, const struct mesh *mesh, int threads,
+                    bool widens, struct error *err)
+{
+    int columns = mesh->pp < COLUMNS ? mesh->pp : COLUMNS;
+    struct footprint bytes[COLUMNS];
+    size_t used = 0;
+
+    append(text, &used, "%-22s", "memory a rank, in MiB");
+    for (int i = 0; i < columns; i++) {
+        int stage = i + 1 == columns ? mesh->pp - 1 : i;
+
+        if (footprint_predict(job, mesh, mesh_rank(mesh, (struct mesh_place){.pp = stage}), threads, widens, &bytes[i],
+                              err) < 0)
+            return -1;
+        if (mesh->pp > 1)
+            append(text, &used, "    stage %2d", stage);
+    }
+    for (int row = 0; row < (int)(sizeof rows / sizeof *rows); row++) {
+        append(text, &used, "\n  %-20s", rows[row]);
+        for (int i = 0; i < columns; i++)
+            append(text, &used, " %11.1f", (double)field(&bytes[i], row) / (1 << 20));
+    }
+    return (int)used;
 }

@@ -5,6 +5,7 @@
 #ifndef MUSTER_TRAINER_FOOTPRINT_H
 #define MUSTER_TRAINER_FOOTPRINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/job.h"
@@ -29,7 +30,13 @@ size_t footprint_host(const struct footprint *bytes);
 int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, int threads, bool widens,
                       struct footprint *bytes, struct error *err);
 
-/* One line: the sum on the device, what it is made of, and what is on the host. As snprintf. */
-int footprint_format(char *text, size_t size, const struct footprint *bytes);
+/*
+ * The table for people, "memory a rank, in MiB": a row a kind, a column a pipeline stage; tp and dp ranks of a stage
+ * hold the same. Stages in the middle are left out where there are many. Rows end in newlines.
+ */
+enum { FOOTPRINT_TABLE_SIZE = 2048 };
+
+int footprint_table(char text[static FOOTPRINT_TABLE_SIZE], const struct job *job, const struct mesh *mesh, int threads,
+                    bool widens, struct error *err);
 
 #endif

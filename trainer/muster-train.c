@@ -6,23 +6,28 @@
 
 #include "config.h"
 #include "common/job.h"
+#include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
+#include "trainer/footprint.h"
 #include "trainer/stop.h"
 #include "trainer/train.h"
 
 static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n"
                             "       muster-train --check JOB.cfg [--set path=value]...\n"
+                            "       muster-train --plan RANKS JOB.cfg [--set path=value]...\n"
                             "       muster-train --keys | --version | --help\n"
                             "\n"
                             "Trains the model that the job file describes; see muster.cfg(5). Under Slurm: srun "
                             "--mpi=pmi2 muster-train JOB.cfg\n"
                             "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
                             "  --check           only check the job file\n"
+                            "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
                             "  --keys            list every key with its type and default\n"
                             "TERM, INT, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
 
 struct options {
     bool check;
+    int plan; /* ranks; 0: train */
     const char *job_path;
     char **set;
     int nset;
@@ -44,8 +49,13 @@ static void print_key(const char *path, const char *type, const char *fallback, 
 static int parse_options(struct options *o, int argc, char **argv)
 {
     static const struct option longopts[] = {
-        {"set", required_argument, NULL, 's'}, {"check", no_argument, NULL, 'c'}, {"keys", no_argument, NULL, 'k'},
-        {"version", no_argument, NULL, 'V'},   {"help", no_argument, NULL, 'h'},  {0},
+        {"set", required_argument, NULL, 's'},
+        {"check", no_argument, NULL, 'c'},
+        {"keys", no_argument, NULL, 'k'},
+        {"plan", required_argument, NULL, 'p'},
+        {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
     };
     int option;
 
@@ -57,6 +67,11 @@ static int parse_options(struct options *o, int argc, char **argv)
             break;
         case 'c':
             o->check = true;
+            break;
+        case 'p':
+            o->plan = atoi(optarg);
+            if (o->plan < 1)
+                return bad_usage("not a number of ranks: ", optarg);
             break;
         case 'k':
             job_each_key(print_key, NULL);
@@ -127,6 +142,30 @@ static int check(const struct options *options)
     return CODE_OK;
 }
 
+/* What a run on so many ranks would be, without one of them. */
+static int plan(const struct options *options)
+{
+    struct error err = {0};
+    struct job job;
+    struct mesh mesh;
+    struct device *dev;
+    char text[FOOTPRINT_TABLE_SIZE];
+    int result = -1;
+
+    if (job_load(&job, options->job_path, options->set, options->nset, &err) < 0)
+        return error_report(&err);
+    dev = device_create("cpu", 0, &err);
+    if (dev && mesh_fit(&mesh, options->plan, job.parallel.tp, job.parallel.pp, &err) == 0)
+        result =
+            footprint_table(text, &job, &mesh, device_threads(dev), device_widens(dev, job.precision.compute), &err);
+    if (result >= 0)
+        printf("%d ranks: dp %d x tp %d x pp %d, ZeRO-%d\n%s\n", options->plan, mesh.dp, mesh.tp, mesh.pp,
+               job.parallel.zero, text);
+    device_destroy(dev);
+    job_destroy(&job);
+    return result >= 0 ? CODE_OK : error_report(&err);
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {.set = calloc((size_t)argc, sizeof *options.set)};
@@ -137,6 +176,8 @@ int main(int argc, char **argv)
     code = parse_options(&options, argc, argv);
     if (code < 0 && options.check) {
         code = check(&options);
+    } else if (code < 0 && options.plan) {
+        code = plan(&options);
     } else if (code < 0) {
         stop_install(); /* before anything takes time: a signal that comes early is not lost, and kills nobody */
         code = run(&options);

@@ -25,25 +25,15 @@ static void describe_mesh(const struct run *run)
             recompute[job->parallel.recompute], comm_describe(run->world));
 }
 
-/* What each stage's ranks will hold: tp and dp ranks hold the same. */
 static void describe_memory(const struct run *run)
 {
     const struct engine *e = run->engine;
-    char text[256];
+    char text[FOOTPRINT_TABLE_SIZE];
+    struct error err;
 
-    for (int stage = 0; stage < e->mesh.pp && run->leader; stage++) {
-        struct footprint bytes;
-        struct error err;
-        int rank = mesh_rank(&e->mesh, (struct mesh_place){.pp = stage});
-
-        if (engine_predict_memory(e, rank, &bytes, &err) < 0)
-            continue;
-        footprint_format(text, sizeof text, &bytes);
-        if (e->mesh.pp > 1)
-            run_say(run, "memory a rank of stage %d: %s", stage, text);
-        else
-            run_say(run, "memory a rank: %s", text);
-    }
+    if (run->leader && footprint_table(text, run->job, &e->mesh, device_threads(e->dev),
+                                       device_widens(e->dev, run->job->precision.compute), &err) > 0)
+        run_say(run, "%s", text);
 }
 
 static void describe(const struct run *run)
