@@ -89,6 +89,7 @@ static void every_type_is_read_back(void **state)
         assert_int_equal(facts.sequences, SEQUENCES);
         assert_int_equal(facts.documents, 3);
         assert_int_equal(facts.longest, 5);
+        assert_int_equal(facts.longest_document, 2);
         for (uint64_t first = 0; first <= TOKENS; first++)
             for (size_t count = 0; count <= TOKENS - first; count++) {
                 assert_int_equal(indexed_read(indexed, first, count, 256, tokens, &err), 0);
@@ -100,6 +101,44 @@ static void every_type_is_read_back(void **state)
         indexed_close(indexed);
     }
     indexed_close(NULL);
+}
+
+static void sequences_and_documents_are_read_back(void **state)
+{
+    static const int32_t lengths[SEQUENCES] = {3, 4, 0, 5};
+    static const uint64_t boundaries[BOUNDARIES] = {0, 1, 3, 4};
+    struct image image = make_image(INDEXED_U16);
+    int32_t some_lengths[SEQUENCES + 1];
+    uint64_t some_boundaries[BOUNDARIES + 1];
+    struct indexed *indexed;
+    struct error err;
+
+    (void)state;
+    write_image(&image);
+    indexed = indexed_open(PREFIX, &err);
+    assert_non_null(indexed);
+    for (size_t first = 0; first <= SEQUENCES; first++)
+        for (size_t count = 0; count <= SEQUENCES - first; count++) {
+            assert_int_equal(indexed_lengths(indexed, first, count, some_lengths, &err), 0);
+            assert_memory_equal(some_lengths, lengths + first, count * sizeof lengths[0]);
+            assert_int_equal(indexed_boundaries(indexed, first, count, some_boundaries, &err), 0);
+            assert_memory_equal(some_boundaries, boundaries + first, count * sizeof boundaries[0]);
+        }
+    assert_int_equal(indexed_lengths(indexed, 1, SEQUENCES, some_lengths, &err), -1);
+    assert_int_equal(err.code, CODE_INTERNAL);
+    assert_int_equal(indexed_boundaries(indexed, UINT64_MAX, 2, some_boundaries, &err), -1);
+    assert_int_equal(err.code, CODE_INTERNAL);
+    put(image.idx + 34 + 4, 6, 4); /* longer than any sequence was */
+    put(image.idx + 34 + 12 * SEQUENCES + 8, 5, 8);
+    write_image(&image);
+    assert_int_equal(indexed_lengths(indexed, 0, 1, some_lengths, &err), 0);
+    assert_int_equal(indexed_lengths(indexed, 0, 2, some_lengths, &err), -1);
+    assert_string_equal(err.text, "test_data.idx, offset 38: changed since it was opened");
+    assert_int_equal(err.code, CODE_DATA);
+    assert_int_equal(indexed_boundaries(indexed, 0, 3, some_boundaries, &err), -1);
+    assert_string_equal(err.text, "test_data.idx, offset 90: changed since it was opened");
+    assert_int_equal(err.code, CODE_DATA);
+    indexed_close(indexed);
 }
 
 /* More sequences and tokens than one chunk of the reader, so that its seams are crossed. */
@@ -296,6 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_is_read_back),
+        cmocka_unit_test(sequences_and_documents_are_read_back),
         cmocka_unit_test(large_sets_are_read_across_chunks),
         cmocka_unit_test(every_broken_index_has_its_message),
         cmocka_unit_test(every_short_index_is_refused),

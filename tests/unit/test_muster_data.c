@@ -130,6 +130,89 @@ static void the_last_part_is_for_validation(void **state)
            "valid2: 1 token, 1 document; wrote valid2.bin and valid2.idx\n");
 }
 
+/* The sentences as they lie in the file, with '|' after each and a second one after each document. */
+static void expect_sentences(const char *prefix, const char *divided)
+{
+    struct error err;
+    struct indexed *indexed = indexed_open(prefix, &err);
+    struct indexed_facts facts;
+    uint64_t begin = 0, document = 0, boundaries[16];
+    int32_t lengths[64], tokens[256];
+    char text[512] = "";
+    size_t size = 0;
+
+    if (!indexed)
+        fail_msg("%s", err.text);
+    facts = indexed_facts(indexed);
+    assert_int_equal(indexed_lengths(indexed, 0, facts.sequences, lengths, &err), 0);
+    assert_int_equal(indexed_boundaries(indexed, 0, facts.documents + 1, boundaries, &err), 0);
+    for (uint64_t i = 0; i < facts.sequences; i++) {
+        assert_int_equal(indexed_read(indexed, begin, (size_t)lengths[i], 256, tokens, &err), 0);
+        for (int k = 0; k < lengths[i]; k++)
+            text[size++] = (char)tokens[k];
+        begin += (uint64_t)lengths[i];
+        text[size++] = '|';
+        for (; boundaries[document + 1] == i + 1 && document < facts.documents; document++)
+            text[size++] = '|';
+    }
+    assert_string_equal(text, divided);
+    indexed_close(indexed);
+}
+
+static void sentences_are_told_apart(void **state)
+{
+    (void)state;
+    write_file("a", "One. Two!  Three\n\nFour", 22);
+    write_file("b", "\n Five", 6);
+    write_file("c", "end.", 4);
+    write_file("d", "begin", 5);
+    expect("a b c d --out set --sentences", 0, "set: 37 tokens, 7 sentences, 4 documents; wrote set.bin and set.idx\n");
+    expect_sentences("set", "One. |Two!  |Three\n\n|Four||\n Five||end.||begin||");
+    expect(
+        "--check set", 0,
+        "set: 37 tokens (uint8), 7 sentences, 4 documents, longest sentence 7; tokens are 10 to 119: model.vocab must "
+        "be at least 120\n");
+    expect("a b c d --out plain", 0, "plain: 37 tokens, 4 documents; wrote plain.bin and plain.idx\n");
+    expect_sentences("plain", "One. Two!  Three\n\nFour||\n Five||end.||begin||");
+    assert_int_equal(system("cmp set.bin plain.bin"), 0);
+    expect("--check plain", 0,
+           "plain: 37 tokens (uint8), 4 documents, longest sequence 22; tokens are 10 to 119: model.vocab must be at "
+           "least 120\n");
+    expect("a --out train --sentences --valid-out valid --valid-percent 70", 0,
+           "train: 7 tokens, 2 sentences, 1 document; wrote train.bin and train.idx\n"
+           "valid: 15 tokens, 3 sentences, 1 document; wrote valid.bin and valid.idx\n");
+    expect_sentences("train", "One. |Tw||");
+    expect_sentences("valid", "o!  |Three\n\n|Four||");
+}
+
+/* Longer than one piece that is read at a time; the 'x' are one sentence, and the seam is within it. */
+static void long_texts_have_sentences_too(void **state)
+{
+    enum { SIZE = 3 << 20 };
+    char *text = malloc(SIZE);
+    struct indexed *indexed;
+    struct indexed_facts facts;
+    struct error err;
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'x', SIZE);
+    for (int i = 0; i + 3 < SIZE; i += 70001)
+        memcpy(text + i, "x. ", 3);
+    memcpy(text + (1 << 20) - 2, "x. y", 4); /* the white space ends a piece, or is the next's first byte */
+    memcpy(text + (2 << 20) - 1, ". y", 3);
+    write_file("a", text, SIZE);
+    free(text);
+    expect("a --out set --sentences", 0, "set: 3145728 tokens, 48 sentences, 1 document; wrote set.bin and set.idx\n");
+    indexed = indexed_open("set", &err);
+    assert_non_null(indexed);
+    facts = indexed_facts(indexed);
+    assert_int_equal(facts.sequences, 48);
+    assert_int_equal(facts.longest_document, 48);
+    assert_int_equal(facts.longest, 70001);
+    indexed_close(indexed);
+}
+
 static void broken_texts_are_refused(void **state)
 {
     static const struct {
@@ -164,6 +247,7 @@ static void broken_texts_are_refused(void **state)
          "--valid-percent is not a number; muster-data --help lists the options"},
         {"--check", 64, "no prefix was given; muster-data --help lists the options"},
         {"--check a --out set", 64, "--check takes prefixes only; muster-data --help lists the options"},
+        {"--check a --sentences", 64, "--check takes prefixes only; muster-data --help lists the options"},
         {"--check none", 65, "there is no none.idx; give the prefix of a .bin and .idx made by muster-data"},
     };
     char *far = malloc(1600000);
@@ -254,7 +338,7 @@ static void a_signal_leaves_nothing(void **state)
 static void help_and_version(void **state)
 {
     (void)state;
-    expect("--help | grep -c -e --out -e --check -e --valid-percent", 0, "5\n");
+    expect("--help | grep -c -e --out -e --check -e --valid-percent -e --sentences", 0, "6\n");
     expect("--version | grep -c '^muster-data [0-9.]*$'", 0, "1\n");
     expect("--nonsense 2>&1 | tail -n 1", 0,
            "muster-data: the command line is wrong; muster-data --help lists the options\n");
@@ -266,6 +350,8 @@ int main(void)
         cmocka_unit_test_setup(texts_become_documents, clean),
         cmocka_unit_test_setup(standard_input_is_a_text, clean),
         cmocka_unit_test_setup(the_last_part_is_for_validation, clean),
+        cmocka_unit_test_setup(sentences_are_told_apart, clean),
+        cmocka_unit_test_setup(long_texts_have_sentences_too, clean),
         cmocka_unit_test_setup(broken_texts_are_refused, clean),
         cmocka_unit_test_setup(an_existing_set_is_kept, clean),
         cmocka_unit_test_setup(two_writers_of_one_prefix_do_not_mix, clean),

@@ -87,13 +87,16 @@ static void check_end(const struct packed *packed, const int *breaks, int most)
     assert_true(packed->length == most - 1 && end_after(set.document_end, end) - end == 2);
 }
 
-/* The sample could have taken the sentence after it, and did not. */
+/* Not the last of its document: then it has at least two sentences, is half full, and the next one does not fit; or it
+ * is full. */
 static void check_full(const struct packed *packed, int most)
 {
-    uint64_t end = packed->first + (uint64_t)packed->length, next = set.document_end[end] ? 0 : end;
+    uint64_t end = packed->first + (uint64_t)packed->length;
 
-    if (next)
-        assert_true(end_after(set.sentence_end, end) - packed->first > (uint64_t)most || packed->length >= most - 1);
+    if (set.document_end[end] || packed->length >= most - 1)
+        return;
+    assert_true(packed->breaks >= 1 && 2 * packed->length >= most);
+    assert_true(end_after(set.sentence_end, end) - packed->first > (uint64_t)most);
 }
 
 static void check_sample(const struct packed *packed, const int *breaks, int most)

@@ -48,7 +48,7 @@ static void the_rule_is_as_described(void **state)
         "\"Go.\" |He went. |(He did.) |He said 'no.'",
         "[See there.]  |Where?!\" |Here...\n|Yes",
         "wait... |what",
-        "one line\nand the next",
+        "one line\nand the next\n \t one, indented",
         "a heading\n\n|a paragraph\n \t\n|another\r\n\r\n|and one more",
         "spaces   are kept.   \n\n\n   |So are these.   ",
         "\n\n  begins with blank lines. |Then",

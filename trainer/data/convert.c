@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 #include "trainer/data/indexed_writer.h"
 #include "trainer/data/sentences.h"
 
-#define CHUNK_SIZE ((size_t)1 << 20)
+#define CHUNK_SIZE   ((size_t)1 << 20)
+#define STOP_LATENCY 200 /* milliseconds */
 
 struct conversion {
     const struct convert *convert;
@@ -83,6 +85,25 @@ static int take_chunk(struct conversion *c, size_t count, struct error *err)
     return 0;
 }
 
+/* As read, but it never waits long: a signal that comes just before a read of a pipe does not interrupt it. */
+static ssize_t read_chunk(const struct conversion *c, int fd)
+{
+    const volatile sig_atomic_t *stop = c->convert->stop;
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+
+    while (stop) {
+        int count = *stop ? -1 : poll(&ready, 1, STOP_LATENCY);
+
+        if (count > 0)
+            break;
+        if (*stop)
+            errno = EINTR;
+        if (count < 0)
+            return -1;
+    }
+    return read(fd, c->chunk, CHUNK_SIZE);
+}
+
 static int read_text(struct conversion *c, const char *text, int fd, struct error *err)
 {
     const struct convert *convert = c->convert;
@@ -90,7 +111,7 @@ static int read_text(struct conversion *c, const char *text, int fd, struct erro
     ssize_t got;
 
     c->sentences = (struct sentences){0};
-    while ((got = read(fd, c->chunk, CHUNK_SIZE)) != 0) {
+    while ((got = read_chunk(c, fd)) != 0) {
         const char *zero = got > 0 ? memchr(c->chunk, 0, (size_t)got) : NULL;
 
         if (convert->stop && *convert->stop)

@@ -1,0 +1,37 @@
+# Data sets, against a reader and writer of Megatron-LM's format in Python.
+bats_require_minimum_version 1.5.0
+load ../helpers
+
+setup() {
+    need python3
+    cd "$BATS_TEST_TMPDIR"
+    english text
+    licenses=(/usr/share/common-licenses/{GPL-3,Apache-2.0,MPL-2.0})
+    indexed() { python3 "$TOP/tests/interop/indexed.py" "$@"; }
+}
+
+@test "sentences and documents that muster-data writes" {
+    run -0 muster-data text "${licenses[@]}" --out set --sentences
+    said=${output#set: }
+    run -0 indexed sentences set text "${licenses[@]}"
+    [ "${said%%;*}" = "$output" ]
+    [[ $output == *" 4 documents" ]]
+    run ! indexed documents set text "${licenses[@]}"
+    [ "$output" = "indexed.py: set does not hold the documents of these texts" ]
+}
+
+@test "documents that muster-data writes for a GPT" {
+    muster-data text "${licenses[@]}" --out set
+    indexed documents set text "${licenses[@]}"
+    run ! indexed sentences set text "${licenses[@]}"
+    [ "$output" = "indexed.py: set does not hold the sentences of these texts" ]
+}
+
+@test "sentences that another tool wrote, in tokens of every type" {
+    for code in 1 4 8; do
+        run -0 indexed write "set$code" $code text "${licenses[@]}"
+        counts=${output#* tokens, }
+        run -0 muster-data --check "set$code"
+        [[ $output == *"), $counts, longest sentence "* ]]
+    done
+}
