@@ -174,6 +174,37 @@ static void entering_is_not_all(void **state)
     hang_world_free(&w);
 }
 
+/* A message concerns two ranks, and has two ends. */
+static void a_message_is_between_two(void **state)
+{
+    struct hang_world w = hang_world(1, 1, 3);
+
+    (void)state;
+    enter_and_wait(&w, 0, BACKWARD, RECORD_RECEIVE, 1, "micro-batch 1");
+    hang_world_take(&w, 700);
+    check_sentence(
+        &w, HANG_LATE,
+        "rank 1 on n1 has not begun to send to rank 0, has entered nothing yet; it has been computing for 700 s");
+    hang_world_enter(&w, 1, BACKWARD, RECORD_RECEIVE, 0, "");
+    hang_world_take(&w, 700);
+    check_sentence(
+        &w, HANG_LATE,
+        "rank 1 on n1 has not begun to send to rank 0, last entered receive from rank 0 (pp backward); it has "
+        "been computing for 700 s");
+    hang_world_enter(&w, 1, BACKWARD, RECORD_SEND, 0, "micro-batch 1");
+    hang_world_take(&w, 700);
+    check_sentence(&w, HANG_LATE,
+                   "rank 1 on n1 last entered send of micro-batch 1 to rank 0 (pp backward); it has been computing for "
+                   "700 s");
+    enter_and_wait(&w, 1, FORWARD, RECORD_SEND, 2, "micro-batch 2");
+    hang_world_take(&w, 700);
+    check_sentence(
+        &w, HANG_LATE,
+        "rank 2 on n2 has not begun to receive from rank 1, has entered nothing yet; it has been computing for "
+        "700 s");
+    hang_world_free(&w);
+}
+
 static void a_circle(void **state)
 {
     struct hang_world w = hang_world(2, 2, 1);
@@ -409,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_host_is_one_sentence),
         cmocka_unit_test(a_chain_ends_at_one),
         cmocka_unit_test(entering_is_not_all),
+        cmocka_unit_test(a_message_is_between_two),
         cmocka_unit_test(a_circle),
         cmocka_unit_test(different_operations),
         cmocka_unit_test(aborts),
