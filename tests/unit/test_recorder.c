@@ -19,6 +19,14 @@
 
 #include "trainer/report/recorder.h"
 
+#ifdef __SANITIZE_THREAD__
+const char *__tsan_default_options(void); /* the sanitizer's name for it */
+const char *__tsan_default_options(void)
+{
+    return "halt_on_error=1 exitcode=66";
+}
+#endif
+
 static struct error err;
 static const int everyone[] = {0, 1, 2, 3};
 
