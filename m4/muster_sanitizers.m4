@@ -8,3 +8,14 @@ AC_DEFUN([MUSTER_SANITIZERS], [
   AC_SUBST([CFLAGS_SAN])
   AM_CONDITIONAL([SANITIZED], [test "x$enable_sanitizers" = xyes])
 ])
+
+# Whether programs with the thread sanitizer can be built and run here: some kernels place memory where it cannot.
+AC_DEFUN([MUSTER_THREAD_SANITIZER], [
+  AC_CACHE_CHECK([whether the thread sanitizer works], [muster_cv_tsan], [
+    muster_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -fsanitize=thread"
+    AC_RUN_IFELSE([AC_LANG_PROGRAM()], [muster_cv_tsan=yes], [muster_cv_tsan=no], [muster_cv_tsan=no])
+    CFLAGS=$muster_save_CFLAGS
+  ])
+  AM_CONDITIONAL([HAVE_TSAN], [test "x$muster_cv_tsan" = xyes && test "x$enable_sanitizers" != xyes])
+])

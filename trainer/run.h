@@ -16,6 +16,7 @@ struct run {
     struct engine *engine;
     struct metrics_writer *metrics; /* rank 0's; NULL elsewhere and where none are wanted */
     struct watchdog *watchdog;      /* NULL where there is nothing to watch */
+    double waited_seconds;          /* of this rank, up to the last run_stragglers */
     struct neighbour *hosts;        /* [world] where each rank runs */
     bool leader, terminal;
     double peak_flops;     /* of all ranks together */
@@ -41,6 +42,12 @@ int run_start(struct run *run, struct error *err);
 
 /* The flight recorder and the watchdog. Collective, before everything else. */
 int run_watch_start(struct run *run, struct error *err);
+
+/*
+ * Names the ranks whose own work took long (report.straggler_factor), `steps` steps and so many seconds after the last
+ * call. `stage` is this rank's place in the pipeline: only ranks of one stage have the same work. Collective.
+ */
+int run_stragglers(struct run *run, long steps, double seconds, int stage, struct error *err);
 
 /* This rank ends and communicates no more, but for comm_world_fail: it will not be missed when it is gone. */
 void run_watch_ending(struct run *run);

@@ -5,9 +5,10 @@
 #include <unistd.h>
 
 #include "trainer/report/recorder.h"
+#include "trainer/report/straggler.h"
 #include "trainer/run.h"
 
-enum { DIRECTORY_SIZE = JOB_PATH_SIZE + 128 };
+enum { DIRECTORY_SIZE = JOB_PATH_SIZE + 128, MOST_STRAGGLERS = 4 };
 
 /* What rank 0 decides for all. */
 struct incident {
@@ -124,6 +125,54 @@ int run_watch_start(struct run *run, struct error *err)
         return 0;
     }
     return start_watchdog(run, record, err);
+}
+
+/* On the leader, which has every rank's seconds and stage. */
+static void name_stragglers(const struct run *run, const float *gathered)
+{
+    int world = comm_size(run->world), n = 0;
+    struct straggler *found = calloc((size_t)world, sizeof *found);
+    double *own = calloc((size_t)world, sizeof *own);
+    int *stages = calloc((size_t)world, sizeof *stages);
+    char text[256];
+
+    for (int rank = 0; rank < world && own && stages; rank++) {
+        own[rank] = gathered[2 * rank];
+        stages[rank] = (int)gathered[2 * rank + 1];
+    }
+    if (found && own && stages)
+        n = stragglers_find(found, own, stages, world, run->job->report.straggler_factor);
+    for (int i = 0; i < n && i < MOST_STRAGGLERS; i++) {
+        straggler_text(text, sizeof text, &found[i], run->hosts[found[i].rank].host);
+        run_say(run, "%s", text);
+    }
+    free(found);
+    free(own);
+    free(stages);
+}
+
+int run_stragglers(struct run *run, long steps, double seconds, int stage, struct error *err)
+{
+    int rank = comm_rank(run->world), world = comm_size(run->world);
+    double waited = recorder_waited_seconds() - run->waited_seconds;
+    float *gathered;
+    int result;
+
+    if (world == 1 || run->job->report.straggler_factor == 0)
+        return 0;
+    run->waited_seconds = recorder_waited_seconds();
+    gathered = calloc((size_t)world, 2 * sizeof *gathered);
+    result = gathered ? 0 : error_set(err, CODE_IO, "out of memory for the step times of %d ranks", world);
+    if (gathered) {
+        gathered[2 * rank] = (float)((seconds - waited) / (double)steps);
+        gathered[2 * rank + 1] = (float)stage;
+        comm_purpose(run->world, "step times", NULL);
+        result = comm_all_gather(run->world, DTYPE_F32, gathered, 2, err);
+    }
+    if (result == 0 && run->leader)
+        name_stragglers(run, gathered);
+    free(gathered);
+    return result;
 }
 
 void run_watch_ending(struct run *run)

@@ -1,226 +1,11 @@
 #include "trainer/report/hang_report.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SENTENCES = 8, MOST_GROUPS = 16, MOST_HISTORIES = 4, HISTORY = 12, OP_TEXT_SIZE = 160 };
+#include "trainer/report/hang_words.h"
 
-/* ---- words ---- */
-
-/* Text that grows to the end of its buffer and no further. */
-struct line {
-    char *text;
-    size_t size, used;
-};
-
-static void say(struct line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct line *line, const char *format, ...)
-{
-    va_list args;
-    int length;
-
-    va_start(args, format);
-    length = vsnprintf(line->text + line->used, line->size - line->used, format, args);
-    va_end(args);
-    if (length > 0)
-        line->used += (size_t)length < line->size - line->used ? (size_t)length : line->size - line->used - 1;
-}
-
-static void say_seconds(struct line *line, double seconds)
-{
-    say(line, seconds < 10 ? "%.1f s" : "%.0f s", seconds);
-}
-
-/* "reduce-scatter of block 7 gradients (dp)", "receive from rank 3 (pp forward)" */
-static void say_op(struct line *line, const struct hang_rank *rank, const struct record_op *op)
-{
-    say(line, "%s", record_kinds[op->kind]);
-    if (op->purpose[0])
-        say(line, " of %s", op->purpose);
-    if (op->kind == RECORD_SEND)
-        say(line, " to rank %d", op->peer);
-    if (op->kind == RECORD_RECEIVE)
-        say(line, " from rank %d", op->peer);
-    say(line, " (%s)", rank->record.comms[op->comm].name);
-}
-
-/* "rank 5", "ranks 8-11, 14" of those that `chosen` marks. */
-static void say_ranks(struct line *line, const bool *chosen, int world)
-{
-    const char *before = "";
-    int count = 0;
-
-    for (int rank = 0; rank < world; rank++)
-        count += chosen[rank];
-    say(line, count == 1 ? "rank " : "ranks ");
-    for (int rank = 0; rank < world; rank++) {
-        int last = rank;
-
-        if (!chosen[rank])
-            continue;
-        while (last + 1 < world && chosen[last + 1])
-            last++;
-        say(line, last > rank ? "%s%d-%d" : "%s%d", before, rank, last);
-        before = ", ";
-        rank = last;
-    }
-}
-
-/* ---- the sentence ---- */
-
-static void say_position(struct line *line, const struct hang_late *late, const struct hang_rank *ranks)
-{
-    const struct hang_rank *rank = &ranks[late->rank];
-    const struct record_op *last = record_last(&rank->record);
-    const struct record_op *op = late->waiter >= 0 ? &ranks[late->waiter].record.waiting : NULL;
-    bool transfer = op && record_is_transfer(op->kind);
-
-    if (late->behind > 0 && transfer)
-        say(line, " has not begun to %s rank %d,", op->kind == RECORD_RECEIVE ? "send to" : "receive from",
-            late->waiter);
-    else if (late->behind > 0)
-        say(line, " is %llu collective%s behind,", (unsigned long long)late->behind, late->behind == 1 ? "" : "s");
-    if (!last) {
-        say(line, " has entered nothing yet");
-        return;
-    }
-    say(line, " last entered ");
-    say_op(line, rank, last);
-}
-
-/* Silent, dead and stopped ranks of one host are one sentence if they are several. */
-static const char *lost_words(enum hang_state state, bool several)
-{
-    switch (state) {
-    case HANG_SILENT:
-        return several ? "gave no sign: their node is dead, stopped or cut off"
-                       : "gave no sign: its node or it is dead, stopped or cut off";
-    case HANG_DEAD:
-        return several ? "are dead (their processes are gone)" : "is dead (its process is gone)";
-    case HANG_STOPPED:
-        return several ? "are stopped (by SIGSTOP or a debugger)" : "is stopped (by SIGSTOP or a debugger)";
-    case HANG_ABORTED:
-        return several ? "have aborted" : "has aborted";
-    case HANG_ENDED:
-        return several ? "have ended" : "has ended";
-    case HANG_RUNNING:
-        break;
-    }
-    return "";
-}
-
-static void say_one(struct line *line, const struct hang_late *late, const struct hang_rank *ranks)
-{
-    const struct hang_rank *rank = &ranks[late->rank];
-
-    say(line, "rank %d on %s", late->rank, rank->host);
-    if (rank->state != HANG_RUNNING)
-        say(line, " %s", lost_words(rank->state, false));
-    if (rank->state == HANG_SILENT)
-        return;
-    if (rank->state != HANG_RUNNING)
-        say(line, ";%s", late->behind > 0 ? " it" : "");
-    say_position(line, late, ranks);
-    if (rank->state != HANG_RUNNING)
-        return;
-    say(line, "; it has been %s for ", rank->record.phase);
-    say_seconds(line, hang_idle_seconds(rank));
-}
-
-static void say_late(struct line *line, const struct hang_verdict *v, const struct hang_rank *ranks, int world)
-{
-    bool *said = calloc((size_t)world, sizeof *said), *group = calloc((size_t)world, sizeof *group);
-    int sentences = 0;
-
-    for (size_t i = 0; said && group && i < v->nlate; i++) {
-        const struct hang_rank *rank = &ranks[v->late[i].rank];
-        int together = 0;
-
-        if (said[v->late[i].rank])
-            continue;
-        if (sentences++ > 0)
-            say(line, "; ");
-        if (sentences > MOST_SENTENCES) {
-            say(line, "and %zu more", v->nlate - i);
-            break;
-        }
-        memset(group, 0, (size_t)world * sizeof *group);
-        for (size_t k = i; k < v->nlate && rank->state != HANG_RUNNING; k++) {
-            const struct hang_rank *other = &ranks[v->late[k].rank];
-
-            if (other->state != rank->state || strcmp(other->host, rank->host) != 0)
-                continue;
-            group[v->late[k].rank] = said[v->late[k].rank] = true;
-            together++;
-        }
-        if (together > 1) {
-            say_ranks(line, group, world);
-            say(line, " on %s %s", rank->host, lost_words(rank->state, true));
-        } else {
-            say_one(line, &v->late[i], ranks);
-        }
-    }
-    free(said);
-    free(group);
-}
-
-static void say_waiting(struct line *line, const struct hang_rank *ranks, int rank)
-{
-    say(line, "rank %d on %s in ", rank, ranks[rank].host);
-    say_op(line, &ranks[rank], &ranks[rank].record.waiting);
-}
-
-void hang_sentence(char *text, size_t size, const struct hang_verdict *v, const struct hang_rank *ranks, int world)
-{
-    struct line line = {.text = text, .size = size};
-    const struct record_op *op = v->nlate ? &ranks[v->late[0].rank].record.waiting : NULL;
-
-    text[0] = '\0';
-    switch (v->kind) {
-    case HANG_LATE:
-        say_late(&line, v, ranks, world);
-        break;
-    case HANG_MISMATCH:
-        say(&line,
-            "two ranks are in different operations, both their number %llu there: ", (unsigned long long)op->sequence);
-        say_waiting(&line, ranks, v->late[0].rank);
-        say(&line, ", ");
-        say_waiting(&line, ranks, v->late[1].rank);
-        say(&line, "; this is a fault of muster");
-        break;
-    case HANG_CYCLE:
-        say(&line, "ranks wait for each other in a circle: ");
-        for (size_t i = 0; i < v->nlate && i < MOST_SENTENCES; i++) {
-            say_waiting(&line, ranks, v->late[i].rank);
-            say(&line, ", ");
-        }
-        say(&line, "which waits for rank %d; this is a fault of muster", v->late[0].rank);
-        break;
-    case HANG_TRANSFER:
-        say(&line, "no rank is late, but data does not arrive: ");
-        say_waiting(&line, ranks, v->late[0].rank);
-        say(&line, ", which all others have entered; look at the network of %s", ranks[v->late[0].rank].host);
-        break;
-    case HANG_NOTHING:
-        say(&line, "no rank waits for another any more");
-        break;
-    }
-}
-
-bool hang_blames_abort(const char *sentence, int rank)
-{
-    char start[32], words[64];
-    const char *at;
-
-    snprintf(start, sizeof start, "rank %d on ", rank);
-    snprintf(words, sizeof words, " %s", lost_words(HANG_ABORTED, false));
-    at = strstr(sentence, start);
-    at = at ? strchr(at + strlen(start), ' ') : NULL; /* after the host */
-    return at && strncmp(at, words, strlen(words)) == 0;
-}
-
-/* ---- the report ---- */
+enum { MOST_GROUPS = 16, MOST_HISTORIES = 4, HISTORY = 12, OP_TEXT_SIZE = 160 };
 
 static bool is_late(const struct hang_verdict *v, int rank)
 {
@@ -263,11 +48,11 @@ static void print_waiting(FILE *out, const struct hang_rank *ranks, int world)
             if (group[rank] && seconds > longest)
                 longest = seconds;
         }
-        say_ranks(&line, group, world);
-        say(&line, strchr(text, '-') || strchr(text, ',') ? " wait in " : " waits in ");
-        say_op(&line, &ranks[first], &ranks[first].record.waiting);
-        say(&line, ", for ");
-        say_seconds(&line, longest);
+        hang_say_ranks(&line, group, world);
+        hang_say(&line, strchr(text, '-') || strchr(text, ',') ? " wait in " : " waits in ");
+        hang_say_op(&line, &ranks[first], &ranks[first].record.waiting);
+        hang_say(&line, ", for ");
+        hang_say_seconds(&line, longest);
         fprintf(out, "  %s\n", text);
     }
     free(said);
@@ -305,7 +90,7 @@ static void print_rank(FILE *out, const struct hang_rank *rank, int number, bool
         return;
     }
     if (op)
-        say_op(&line, rank, op);
+        hang_say_op(&line, rank, op);
     if (rank->record.step && rank->record.micro_batch)
         snprintf(step, sizeof step, "%lld.%lld", (long long)rank->record.step, (long long)rank->record.micro_batch);
     else if (rank->record.step)
@@ -326,7 +111,7 @@ static void print_history(FILE *out, const struct hang_rank *rank, int number)
 
         if (op->number != n)
             continue;
-        say_op(&line, rank, op);
+        hang_say_op(&line, rank, op);
         fprintf(out, "  %9.3f  #%llu %s, ", 1e-9 * (double)(rank->taken - op->entered),
                 (unsigned long long)op->sequence, text);
         if (op->left)

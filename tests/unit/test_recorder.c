@@ -1,0 +1,349 @@
+/* The flight recorder: what it writes is what another thread, or another process, reads. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "trainer/report/recorder.h"
+
+#ifdef __SANITIZE_THREAD__
+const char *__tsan_default_options(void); /* the sanitizer's name for it */
+const char *__tsan_default_options(void)
+{
+    return "halt_on_error=1 exitcode=66";
+}
+#endif
+
+static struct error err;
+static const int everyone[] = {0, 1, 2, 3};
+
+static void does_nothing_unless_started(void **state)
+{
+    struct recorder_comm comm = {0};
+    struct record_op op = {0};
+
+    (void)state;
+    assert_false(recorder_wants(&comm));
+    recorder_add_comm(&comm, "dp", everyone, 4);
+    recorder_enter(&op, &comm, RECORD_SUM, -1, "a", "b");
+    assert_int_equal(op.number, 0);
+    recorder_wait(&op);
+    recorder_leave(&op);
+    recorder_phase("saving");
+    recorder_step(1, 1);
+    recorder_ending();
+    recorder_remove_comm(&comm);
+    recorder_stop();
+}
+
+static void says_what_is_done(void **state)
+{
+    struct record_file *file = recorder_start(4, &err);
+    struct recorder_comm comm = {0};
+    struct record_op first, second;
+    struct record r;
+    int members[4];
+
+    (void)state;
+    assert_non_null(file);
+    assert_true(recorder_wants(&comm));
+    recorder_add_comm(&comm, "dp", everyone, 4);
+    assert_false(recorder_wants(&comm));
+    recorder_phase(NULL);
+    recorder_step(7, 2);
+    recorder_enter(&first, &comm, RECORD_REDUCE_SCATTER, -1, "block 7", "gradients");
+    recorder_enter(&second, &comm, RECORD_SEND, 3, NULL, NULL);
+    recorder_wait(&second);
+
+    assert_true(record_copy(&r, file));
+    assert_int_equal(r.operations, 2);
+    assert_int_equal(r.step, 7);
+    assert_int_equal(r.micro_batch, 2);
+    assert_string_equal(r.phase, "computing");
+    assert_int_equal(r.ended, 0);
+    assert_string_equal(r.ring[1].purpose, "block 7 gradients");
+    assert_int_equal(r.ring[1].kind, RECORD_REDUCE_SCATTER);
+    assert_int_equal(r.ring[1].peer, -1);
+    assert_int_equal(r.ring[1].left, 0);
+    assert_true(r.waiting_since >= r.ring[2].entered && r.ring[2].entered >= r.ring[1].entered);
+    assert_int_equal(r.waiting.number, 2);
+    assert_string_equal(r.waiting.purpose, "");
+    assert_ptr_equal(record_last(&r), &r.ring[2]);
+    assert_int_equal(r.comms[0].entered, 1);
+    assert_int_equal(r.comms[0].left, 0);
+    assert_int_equal(r.comms[0].npeers, 1);
+    assert_int_equal(r.comms[0].peers[0].rank, 3);
+    assert_int_equal(r.comms[0].peers[0].sends, 1);
+    assert_int_equal(r.comms[0].peers[0].receives, 0);
+    record_members(file, 0, members, 4);
+    assert_memory_equal(members, everyone, sizeof members);
+
+    usleep(2000);
+    recorder_leave(&second);
+    recorder_leave(&first);
+    recorder_ending();
+    assert_true(record_copy(&r, file));
+    assert_int_equal(r.waiting_since, 0);
+    assert_int_equal(r.comms[0].left, 1);
+    assert_true(r.ring[1].left >= r.ring[2].left && r.ring[2].left > r.ring[2].entered);
+    assert_true(r.waited_seconds >= 0.002 && r.waited_seconds == recorder_waited_seconds());
+    assert_int_equal(r.ended, 1);
+    recorder_stop();
+}
+
+/* The same name and members are the same communicator on every rank, and only they. */
+static void communicators_are_told_apart(void **state)
+{
+    struct record_file *file = recorder_start(4, &err);
+    struct recorder_comm a = {0}, b = {0}, c = {0};
+    const int others[] = {0, 1, 3, 2};
+    struct record r;
+
+    (void)state;
+    recorder_add_comm(&a, "dp", everyone, 4);
+    recorder_add_comm(&b, "tp", everyone, 4);
+    recorder_add_comm(&c, "dp", others, 4);
+    record_copy(&r, file);
+    assert_true(r.comms[0].id != 0 && r.comms[0].id != r.comms[1].id && r.comms[0].id != r.comms[2].id);
+    recorder_remove_comm(&a);
+    recorder_add_comm(&b, "dp", everyone, 4);
+    recorder_stop();
+
+    /* Another recorder wants to be told again. */
+    file = recorder_start(4, &err);
+    assert_true(recorder_wants(&b));
+    recorder_stop();
+}
+
+static void is_full_without_harm(void **state)
+{
+    struct record_file *file = recorder_start(4, &err);
+    struct recorder_comm comms[RECORD_COMMS + 2] = {0};
+    struct record_op op;
+    struct record r;
+
+    (void)state;
+    for (int i = 0; i < RECORD_COMMS + 2; i++) {
+        recorder_add_comm(&comms[i], "a name that is longer than its place", everyone, 4);
+        recorder_enter(&op, &comms[i], RECORD_SUM, -1, "a word that is much longer than its place", "and more");
+        assert_int_equal(op.number, i < RECORD_COMMS ? i + 1 : 0);
+        recorder_wait(&op);
+        recorder_leave(&op);
+    }
+    for (int peer = 0; peer < RECORD_PEERS + 3; peer++)
+        recorder_enter(&op, &comms[0], RECORD_RECEIVE, peer, NULL, NULL);
+    assert_int_equal(op.sequence, 0);
+    for (int i = 0; i < 3 * RECORD_RING; i++)
+        recorder_enter(&op, &comms[1], RECORD_SUM, -1, "ring", NULL);
+    assert_true(record_copy(&r, file));
+    assert_int_equal(r.comms[0].npeers, RECORD_PEERS);
+    assert_int_equal(r.comms[1].entered, 3 * RECORD_RING + 1);
+    assert_int_equal(strlen(r.comms[0].name), RECORD_NAME_SIZE - 1);
+    assert_int_equal(record_last(&r)->number, r.operations);
+    recorder_stop();
+}
+
+/* ---- across processes ---- */
+
+struct child {
+    pid_t pid;
+    struct process process;
+};
+
+/* A child that records one operation and then waits to be killed. */
+static struct child start_child(bool unlinks)
+{
+    struct child child;
+    int pipes[2];
+
+    assert_int_equal(pipe(pipes), 0);
+    child.pid = fork();
+    if (child.pid == 0) {
+        struct record_file *file = recorder_start(4, &err);
+        struct recorder_comm comm = {0};
+        struct record_op op;
+
+        child.process = process_self();
+        recorder_add_comm(&comm, "dp", everyone, 4);
+        recorder_enter(&op, &comm, RECORD_BROADCAST, -1, "the list", NULL);
+        recorder_wait(&op);
+        if (unlinks)
+            record_unlink(file);
+        if (write(pipes[1], &child.process, sizeof child.process) != sizeof child.process)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(pipes[0], &child.process, sizeof child.process), sizeof child.process);
+    close(pipes[0]);
+    close(pipes[1]);
+    return child;
+}
+
+static void kill_child(struct child *child)
+{
+    kill(child->pid, SIGKILL);
+    assert_int_equal(waitpid(child->pid, NULL, 0), child->pid);
+}
+
+static void await(const struct process *process, enum process_state state)
+{
+    for (int i = 0; i < 1000 && process_look(process) != state; i++)
+        usleep(10000);
+    assert_int_equal(process_look(process), state);
+}
+
+static void outlives_its_process(void **state)
+{
+    struct child child = start_child(false);
+    struct record_file *file = record_map(&child.process, 4, &err);
+    struct record r;
+
+    (void)state;
+    assert_non_null(file);
+    assert_null(record_map(&child.process, 5, &err)); /* of another world */
+    assert_int_equal(process_look(&child.process), PROCESS_RUNNING);
+    kill(child.pid, SIGSTOP);
+    await(&child.process, PROCESS_STOPPED);
+    assert_true(record_copy(&r, file));
+    assert_string_equal(r.waiting.purpose, "the list");
+    kill(child.pid, SIGCONT);
+    await(&child.process, PROCESS_RUNNING);
+    kill(child.pid, SIGKILL);
+    await(&child.process, PROCESS_GONE); /* though nobody has waited for it yet */
+    kill_child(&child);
+    assert_int_equal(process_look(&child.process), PROCESS_GONE);
+    assert_true(record_copy(&r, file));
+    assert_string_equal(r.waiting.purpose, "the list");
+    record_close(file);
+}
+
+static void a_number_that_was_given_again_is_another(void **state)
+{
+    struct process self = process_self();
+
+    (void)state;
+    assert_int_equal(process_look(&self), PROCESS_RUNNING);
+    self.started--;
+    assert_int_equal(process_look(&self), PROCESS_GONE);
+    self.started++;
+    self.numbering++; /* another container's */
+    assert_int_equal(process_look(&self), PROCESS_UNKNOWN);
+}
+
+static bool file_is_there(const struct process *p)
+{
+    char path[128];
+
+    snprintf(path, sizeof path, "/dev/shm/muster-record.%" PRIu64 ".%" PRId64 ".%" PRIu64, p->numbering, p->pid,
+             p->started);
+    return access(path, F_OK) == 0;
+}
+
+static void leaves_nothing_behind(void **state)
+{
+    struct child unlinked = start_child(true), living = start_child(false), dead = start_child(false);
+    struct process self = process_self();
+
+    (void)state;
+    assert_false(file_is_there(&unlinked.process));
+    kill_child(&dead);
+    assert_true(file_is_there(&dead.process));
+    assert_non_null(recorder_start(4, &err));
+    assert_false(file_is_there(&dead.process));
+    assert_true(file_is_there(&living.process));
+    assert_true(file_is_there(&self));
+    recorder_stop();
+    assert_false(file_is_there(&self));
+    kill_child(&living);
+    kill_child(&unlinked);
+    assert_non_null(recorder_start(4, &err));
+    recorder_stop();
+    assert_false(file_is_there(&living.process));
+}
+
+/* ---- while it is written ---- */
+
+static void a_writer_stopped_in_the_middle_blocks_nobody(void **state)
+{
+    struct record_file *file = recorder_start(4, &err);
+    struct record r;
+
+    (void)state;
+    record_begin(file);
+    assert_false(record_copy(&r, file));
+    record_end(file);
+    assert_true(record_copy(&r, file));
+    assert_string_equal(r.phase, "starting");
+    recorder_stop();
+}
+
+static atomic_bool writing;
+
+/* Every copy that is whole is one moment: what was written together is read together. */
+static void *copy_again_and_again(void *file)
+{
+    uintptr_t copies = 0;
+    struct record r;
+
+    while (writing) {
+        if (!record_copy(&r, file))
+            continue;
+        copies++;
+        if (r.operations && (record_last(&r)->number != r.operations || record_last(&r)->entered != r.active ||
+                             r.comms[0].entered != r.operations || strcmp(record_last(&r)->purpose, "x") != 0))
+            return NULL;
+        if (r.step != 3 * r.micro_batch)
+            return NULL;
+    }
+    return (void *)(copies + 1);
+}
+
+static void copies_are_of_one_moment(void **state)
+{
+    struct record_file *file = recorder_start(4, &err);
+    struct recorder_comm comm = {0};
+    struct record_op op;
+    pthread_t reader;
+    void *copies;
+
+    (void)state;
+    recorder_add_comm(&comm, "dp", everyone, 4);
+    writing = true;
+    assert_int_equal(pthread_create(&reader, NULL, copy_again_and_again, file), 0);
+    for (int i = 0; i < 100000; i++) {
+        recorder_enter(&op, &comm, RECORD_SUM, -1, "x", NULL);
+        recorder_step(3 * i, i);
+    }
+    usleep(1000); /* for a copy at least, should the threads have shared a core */
+    writing = false;
+    assert_int_equal(pthread_join(reader, &copies), 0);
+    assert_true((uintptr_t)copies > 1);
+    recorder_stop();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(does_nothing_unless_started),  cmocka_unit_test(says_what_is_done),
+        cmocka_unit_test(communicators_are_told_apart), cmocka_unit_test(is_full_without_harm),
+        cmocka_unit_test(outlives_its_process),         cmocka_unit_test(a_number_that_was_given_again_is_another),
+        cmocka_unit_test(leaves_nothing_behind),        cmocka_unit_test(a_writer_stopped_in_the_middle_blocks_nobody),
+        cmocka_unit_test(copies_are_of_one_moment),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,425 @@
+/*
+ * The watchdog, between real processes that communicate with nobody: each child is a rank that says what it would be
+ * doing, and waits until it is interrupted. Built twice: as it is, and with the thread sanitizer.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "trainer/report/hang_files.h"
+#include "trainer/report/recorder.h"
+#include "trainer/report/watchdog.h"
+
+enum { RANKS = 4 };
+
+#ifdef __SANITIZE_THREAD__
+const char *__tsan_default_options(void); /* the sanitizer's name for it */
+const char *__tsan_default_options(void)
+{
+    return "halt_on_error=1 exitcode=66"; /* of the child: no rank should end with that */
+}
+#endif
+
+/* What children and parent share. */
+struct scene {
+    double hang_seconds;
+    char hosts[RANKS][8];
+    char directory[128];
+    void (*act[RANKS])(struct scene *scene, int rank);
+    struct neighbour all[RANKS];
+    atomic_int met[3]; /* who has come to each meeting */
+    atomic_int ready;
+    atomic_bool go_on;
+    char text[RANKS][1024]; /* of the error that a rank ended with */
+};
+
+static struct scene *scene;
+static char dir[64];
+static pid_t pids[RANKS];
+
+/* ---- a rank ---- */
+
+static struct error interruption;
+static atomic_bool interrupted;
+static struct watchdog *watchdog;
+static struct recorder_comm comm;
+
+static void interrupt(const struct error *err)
+{
+    interruption = *err;
+    interrupted = true;
+}
+
+static void meet(struct scene *s, int meeting)
+{
+    for (s->met[meeting]++; s->met[meeting] < RANKS;)
+        usleep(1000);
+}
+
+static void enter(const char *what, bool wait)
+{
+    struct record_op op;
+
+    recorder_enter(&op, &comm, RECORD_REDUCE_SCATTER, -1, what, "gradients");
+    if (wait)
+        recorder_wait(&op);
+    else
+        recorder_leave(&op);
+}
+
+static void end(struct scene *s, int rank, const struct error *err)
+{
+    snprintf(s->text[rank], sizeof s->text[rank], "%s", err->text);
+    recorder_ending();
+    watchdog_leave_together(watchdog);
+    if (watchdog_stop(watchdog))
+        recorder_stop();
+    _exit((int)err->code);
+}
+
+static void wait_in(struct scene *s, int rank, const char *what)
+{
+    enter("block 2", false);
+    enter(what, true);
+    s->ready++;
+    while (!interrupted && !s->go_on)
+        usleep(1000);
+    end(s, rank, interrupted ? &interruption : &(struct error){.code = CODE_OK});
+}
+
+static void waits(struct scene *s, int rank)
+{
+    wait_in(s, rank, "block 1");
+}
+
+/* What a rank does that is late, after the last operation. */
+static void be_late(struct scene *s)
+{
+    enter("block 2", false);
+    recorder_phase("computing");
+    while (s->ready < RANKS - 1)
+        usleep(1000);
+}
+
+static void computes(struct scene *s, int rank)
+{
+    (void)rank;
+    be_late(s);
+    for (;;)
+        pause();
+}
+
+static void is_stopped(struct scene *s, int rank)
+{
+    be_late(s);
+    raise(SIGSTOP);
+    waits(s, rank);
+}
+
+static void is_killed(struct scene *s, int rank)
+{
+    (void)rank;
+    be_late(s);
+    raise(SIGKILL);
+}
+
+static void aborts(struct scene *s, int rank)
+{
+    const struct rlimit none = {0};
+
+    (void)rank;
+    be_late(s);
+    setrlimit(RLIMIT_CORE, &none);
+    abort();
+}
+
+static void loses_its_peer(struct scene *s, int rank)
+{
+    struct error err;
+
+    be_late(s);
+    enter("block 1", true);
+    error_set(&err, CODE_PEER, "a collective failed");
+    watchdog_explain(&err, watchdog);
+    end(s, rank, &err);
+}
+
+static void ends_early(struct scene *s, int rank)
+{
+    be_late(s);
+    end(s, rank, &(struct error){.code = CODE_OK});
+}
+
+static void be_rank(struct scene *s, int rank)
+{
+    static const int everyone[] = {0, 1, 2, 3};
+    struct watchdog_config config = {
+        .rank = rank,
+        .world = RANKS,
+        .hang_seconds = s->hang_seconds,
+        .directory = s->directory,
+        .title = "a test",
+        .verdict = interrupt,
+    };
+    struct error err;
+
+    alarm(60);
+    config.record = recorder_start(RANKS, &err);
+    if (!config.record)
+        _exit(1);
+    s->all[rank] = neighbour_self(s->hosts[rank], config.record);
+    meet(s, 0);
+    config.neighbours = neighbours_create(s->all, RANKS, rank, config.record, &err);
+    meet(s, 1);
+    if (!config.neighbours)
+        _exit(1);
+    record_unlink(config.record);
+    watchdog = watchdog_start(&config, &err);
+    if (!watchdog)
+        _exit(1);
+    recorder_add_comm(&comm, "dp", everyone, RANKS);
+    meet(s, 2);
+    s->act[rank](s, rank);
+    _exit(1);
+}
+
+/* ---- the parent ---- */
+
+static int begin(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof dir, "/tmp/muster-watchdog-XXXXXX");
+    if (!mkdtemp(dir))
+        return -1;
+    scene = mmap(NULL, sizeof *scene, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (scene == MAP_FAILED)
+        return -1;
+    scene->hang_seconds = 0.6;
+    snprintf(scene->directory, sizeof scene->directory, "%s/hang", dir);
+    for (int rank = 0; rank < RANKS; rank++) {
+        snprintf(scene->hosts[rank], sizeof scene->hosts[rank], "n1");
+        scene->act[rank] = waits;
+    }
+    return 0;
+}
+
+static int clean_up(void **state)
+{
+    char command[128];
+
+    (void)state;
+    munmap(scene, sizeof *scene);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    return system(command);
+}
+
+static void start_ranks(void)
+{
+    fflush(NULL);
+    for (int rank = 0; rank < RANKS; rank++) {
+        pids[rank] = fork();
+        assert_true(pids[rank] >= 0);
+        if (pids[rank] == 0)
+            be_rank(scene, rank);
+    }
+}
+
+/* Exit code, or minus the signal, of a rank. */
+static int ended_with(int rank)
+{
+    int status;
+
+    while (waitpid(pids[rank], &status, 0) < 0)
+        assert_int_equal(errno, EINTR);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void all_end_with(int code, int but, int its_code)
+{
+    for (int rank = 0; rank < RANKS; rank++)
+        assert_int_equal(ended_with(rank), rank == but ? its_code : code);
+}
+
+static void starts_with(const char *text, const char *start)
+{
+    if (strncmp(text, start, strlen(start)) != 0)
+        fail_msg("\"%s\" does not begin with \"%s\"", text, start);
+}
+
+static void report_is(const char *expected)
+{
+    char text[1024] = "";
+
+    assert_true(hang_report_sentence(scene->directory, text, sizeof text));
+    starts_with(text, expected);
+    for (int rank = 0; rank < RANKS; rank++)
+        if (scene->text[rank][0])
+            starts_with(scene->text[rank], expected);
+}
+
+static void names_one_that_is_stopped_and_wakes_it(void **state)
+{
+    (void)state;
+    scene->act[2] = is_stopped;
+    start_ranks();
+    all_end_with(CODE_PEER, -1, 0);
+    report_is("rank 2 on n1 is stopped (by SIGSTOP or a debugger); it is 1 collective behind, last entered "
+              "reduce-scatter of block 2 gradients (dp)");
+    assert_string_not_equal(scene->text[0], "");
+}
+
+/* The lowest rank is the one that would speak. */
+static void names_the_lowest_too(void **state)
+{
+    (void)state;
+    scene->act[0] = is_stopped;
+    start_ranks();
+    all_end_with(CODE_PEER, -1, 0);
+    report_is("rank 0 on n1 is stopped");
+}
+
+/* It takes no notice, so its watchdog ends it. */
+static void names_one_that_computes_for_ever(void **state)
+{
+    (void)state;
+    scene->act[3] = computes;
+    start_ranks();
+    all_end_with(CODE_PEER, -1, 0);
+    report_is("rank 3 on n1 is 1 collective behind, last entered reduce-scatter of block 2 gradients (dp); it has been "
+              "computing for");
+}
+
+/* Without waiting for hang_seconds, which would be beyond this test's end. */
+static void sees_at_once_that_one_is_dead(void **state)
+{
+    (void)state;
+    scene->hang_seconds = 1000;
+    scene->act[1] = is_killed;
+    start_ranks();
+    all_end_with(CODE_PEER, 1, -SIGKILL);
+    report_is("rank 1 on n1 is dead (its process is gone)");
+}
+
+static void lets_one_abort_that_does_so_of_itself(void **state)
+{
+    (void)state;
+    scene->hang_seconds = 1000;
+    scene->act[1] = aborts;
+    start_ranks();
+    all_end_with(CODE_PEER, 1, -SIGABRT);
+    report_is("rank 1 on n1 has aborted");
+}
+
+/* The library of each survivor finds the peer gone: one fails, one aborts. */
+static void explains_a_lost_peer(void **state)
+{
+    (void)state;
+    scene->hang_seconds = 1000;
+    scene->act[0] = loses_its_peer;
+    scene->act[1] = is_killed;
+    scene->act[2] = aborts;
+    scene->ready = 2; /* rank 3 is the only one that waits for the others to be late */
+    start_ranks();
+    all_end_with(CODE_PEER, 1, -SIGKILL);
+    report_is("rank 1 on n1 is dead (its process is gone)");
+    assert_non_null(strstr(scene->text[0], "(a collective failed)"));
+}
+
+/* The third host's only rank is stopped: nobody is there to speak for it, nor to wake it. */
+static void names_the_host_that_is_silent(void **state)
+{
+    (void)state;
+    snprintf(scene->hosts[2], sizeof scene->hosts[2], "n2");
+    snprintf(scene->hosts[3], sizeof scene->hosts[3], "n3");
+    scene->act[3] = is_stopped;
+    start_ranks();
+    for (int rank = 0; rank < 3; rank++)
+        assert_int_equal(ended_with(rank), CODE_PEER);
+    report_is("rank 3 on n3 gave no sign");
+    assert_int_equal(waitpid(pids[3], NULL, WNOHANG), 0);
+    kill(pids[3], SIGCONT);
+    assert_int_equal(ended_with(3), CODE_PEER);
+    report_is("rank 3 on n3 gave no sign");
+}
+
+/* The file system may be what hangs the run. */
+static void judges_by_host_where_nothing_can_be_written(void **state)
+{
+    (void)state;
+    snprintf(scene->directory, sizeof scene->directory, "/proc/nowhere/hang");
+    scene->act[2] = is_stopped;
+    start_ranks();
+    all_end_with(CODE_PEER, -1, 0);
+    for (int rank = 0; rank < 2; rank++)
+        starts_with(scene->text[rank], "rank 2 on n1 is stopped");
+}
+
+static void no_alarm(void)
+{
+    scene->go_on = true;
+    all_end_with(CODE_OK, -1, 0);
+    assert_false(hang_raised(scene->directory));
+}
+
+static void one_that_ends_is_not_missed(void **state)
+{
+    (void)state;
+    scene->hang_seconds = 1000;
+    scene->act[2] = ends_early;
+    start_ranks();
+    assert_int_equal(ended_with(2), CODE_OK);
+    sleep(3); /* some looks at the neighbours */
+    scene->go_on = true;
+    for (int rank = 0; rank < RANKS; rank++)
+        assert_int_equal(rank == 2 ? CODE_OK : ended_with(rank), CODE_OK);
+    assert_false(hang_raised(scene->directory));
+}
+
+/* As Slurm does with `scontrol suspend`, or a laptop with its lid closed. */
+static void time_suspended_does_not_count(void **state)
+{
+    (void)state;
+    scene->hang_seconds = 4;
+    start_ranks();
+    while (scene->ready < RANKS)
+        usleep(1000);
+    for (int rank = 0; rank < RANKS; rank++)
+        kill(pids[rank], SIGSTOP);
+    sleep(5);
+    for (int rank = 0; rank < RANKS; rank++)
+        kill(pids[rank], SIGCONT);
+    usleep(700000); /* two looks, at least one of them after the gap */
+    no_alarm();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, clean_up)
+        TEST(names_one_that_is_stopped_and_wakes_it),
+        TEST(names_the_lowest_too),
+        TEST(names_one_that_computes_for_ever),
+        TEST(sees_at_once_that_one_is_dead),
+        TEST(lets_one_abort_that_does_so_of_itself),
+        TEST(explains_a_lost_peer),
+        TEST(names_the_host_that_is_silent),
+        TEST(judges_by_host_where_nothing_can_be_written),
+        TEST(one_that_ends_is_not_missed),
+        TEST(time_suspended_does_not_count),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
