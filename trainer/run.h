@@ -16,7 +16,6 @@ struct run {
     struct engine *engine;
     struct metrics_writer *metrics; /* rank 0's; NULL elsewhere and where none are wanted */
     struct watchdog *watchdog;      /* NULL where there is nothing to watch */
-    double waited_seconds;          /* of this rank, up to the last run_stragglers */
     struct neighbour *hosts;        /* [world] where each rank runs */
     bool leader, terminal;
     double peak_flops;     /* of all ranks together */
@@ -24,6 +23,9 @@ struct run {
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
     int global_batch; /* of the last step */
+    /* since ranks were last looked at for stragglers */
+    long watched_steps;
+    double own_seconds; /* of this rank's steps, without the time that it waited for others */
     /* since the last log line */
     long logged_steps;
     double logged_seconds, logged_loss; /* the loss of the steps that had a finite one */
@@ -44,10 +46,10 @@ int run_start(struct run *run, struct error *err);
 int run_watch_start(struct run *run, struct error *err);
 
 /*
- * Names the ranks whose own work took long (report.straggler_factor), `steps` steps and so many seconds after the last
- * call. `stage` is this rank's place in the pipeline: only ranks of one stage have the same work. Collective.
+ * Names the ranks whose own work took long (report.straggler_factor): own_seconds a step, without waiting for others.
+ * `stage` is this rank's place in the pipeline: only ranks of one stage have the same work. Collective.
  */
-int run_stragglers(struct run *run, long steps, double seconds, int stage, struct error *err);
+int run_stragglers(struct run *run, double own_seconds, int stage, struct error *err);
 
 /* This rank ends and communicates no more, but for comm_world_fail: it will not be missed when it is gone. */
 void run_watch_ending(struct run *run);

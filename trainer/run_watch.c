@@ -151,20 +151,18 @@ static void name_stragglers(const struct run *run, const float *gathered)
     free(stages);
 }
 
-int run_stragglers(struct run *run, long steps, double seconds, int stage, struct error *err)
+int run_stragglers(struct run *run, double own_seconds, int stage, struct error *err)
 {
     int rank = comm_rank(run->world), world = comm_size(run->world);
-    double waited = recorder_waited_seconds() - run->waited_seconds;
     float *gathered;
     int result;
 
     if (world == 1 || run->job->report.straggler_factor == 0)
         return 0;
-    run->waited_seconds = recorder_waited_seconds();
     gathered = calloc((size_t)world, 2 * sizeof *gathered);
     result = gathered ? 0 : error_set(err, CODE_IO, "out of memory for the step times of %d ranks", world);
     if (gathered) {
-        gathered[2 * rank] = (float)((seconds - waited) / (double)steps);
+        gathered[2 * rank] = (float)own_seconds;
         gathered[2 * rank + 1] = (float)stage;
         comm_purpose(run->world, "step times", NULL);
         result = comm_all_gather(run->world, DTYPE_F32, gathered, 2, err);

@@ -4,6 +4,7 @@
 #include "trainer/engine.h"
 #include "trainer/optim/batch_size.h"
 #include "trainer/optim/lr.h"
+#include "trainer/report/recorder.h"
 
 /* This rank's samples of a global batch, as the pipeline takes them, and what the whole batch's losses are means over.
  */
@@ -37,8 +38,10 @@ static int read_batch(struct engine *e, const struct samples *samples, uint64_t 
     long micro = e->job->batch.micro_batch;
 
     first += (uint64_t)share.first;
+    recorder_phase("reading data");
     if (batch_read(e->batch, samples, first, share.count, err) < 0)
         return -1;
+    recorder_phase(NULL);
     for (int i = 0; i < share.micro_batches; i++) {
         long begin = i * micro, left = share.count - begin;
 
@@ -148,6 +151,7 @@ int engine_step(struct engine *e, struct step_result *result, struct error *err)
         .loss_scale = e->loss_scale.scale,
         .global_batch = batch_size_at(e->job, e->consumed_samples),
     };
+    recorder_step((int64_t)e->step + 1, 0);
     if (compute_gradient(e, result, err) < 0)
         return -1;
     result->skip = judge(e, result);

@@ -115,11 +115,26 @@ static bool save_is_due(const struct run *run)
 
 /* ---- the loop ---- */
 
+/* Whenever a log line is due: ranks whose own work took longer than their like's since the line before. */
+static int look_for_stragglers(struct run *run, double own_seconds, struct error *err)
+{
+    double mean;
+
+    run->watched_steps++;
+    run->own_seconds += own_seconds;
+    if (run->engine->step % (uint64_t)run->job->report.log_every != 0)
+        return 0;
+    mean = run->own_seconds / (double)run->watched_steps;
+    run->watched_steps = 0;
+    run->own_seconds = 0;
+    return run_stragglers(run, mean, run->engine->place.pp, err);
+}
+
 static int one_step(struct run *run, struct error *err)
 {
     struct step_result result;
     struct metrics_step m;
-    double started = run_seconds();
+    double started = run_seconds(), waited = recorder_waited_seconds();
 
     recorder_step((int64_t)run->engine->step + 1, 0);
     if (engine_step(run->engine, &result, err) < 0)
@@ -127,6 +142,8 @@ static int one_step(struct run *run, struct error *err)
     run->global_batch = result.global_batch;
     m = run_measure(run, &result, run_seconds() - started);
     run_report(run, &m);
+    if (look_for_stragglers(run, m.step_seconds - (recorder_waited_seconds() - waited), err) < 0)
+        return -1;
     if (validate(run, &m, err) < 0)
         return -1;
     write_metrics(run, &m);
