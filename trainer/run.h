@@ -17,6 +17,7 @@ struct run {
     struct metrics_writer *metrics; /* rank 0's; NULL elsewhere and where none are wanted */
     struct watchdog *watchdog;      /* NULL where there is nothing to watch */
     struct neighbour *hosts;        /* [world] where each rank runs */
+    bool *slow;                     /* [world] which were stragglers when last looked at */
     bool leader, terminal;
     double peak_flops;     /* of all ranks together */
     uint64_t saved_step;   /* UINT64_MAX: none yet */

@@ -72,7 +72,8 @@ static int exchange_hosts(struct run *run, const struct record_file *record, str
     char host[HANG_HOST_SIZE];
 
     run->hosts = calloc((size_t)world, sizeof *run->hosts);
-    if (!run->hosts)
+    run->slow = calloc((size_t)world, sizeof *run->slow);
+    if (!run->hosts || !run->slow)
         result = error_set(err, CODE_IO, "out of memory for the hosts of %d ranks", world);
     if (comm_agree(run->world, result, err) < 0)
         return -1;
@@ -127,6 +128,23 @@ int run_watch_start(struct run *run, struct error *err)
     return start_watchdog(run, record, err);
 }
 
+/* A rank that was found this time and the time before is slow; once is noise. */
+static void name_lasting(const struct run *run, const struct straggler *found, int n)
+{
+    char text[256];
+
+    for (int i = 0; i < n && i < MOST_STRAGGLERS; i++) {
+        if (!run->slow[found[i].rank])
+            continue;
+        straggler_text(text, sizeof text, &found[i], run->hosts[found[i].rank].host);
+        run_say(run, "%s", text);
+    }
+    for (int rank = 0; rank < comm_size(run->world); rank++)
+        run->slow[rank] = false;
+    for (int i = 0; i < n; i++)
+        run->slow[found[i].rank] = true;
+}
+
 /* On the leader, which has every rank's seconds and stage. */
 static void name_stragglers(const struct run *run, const float *gathered)
 {
@@ -134,7 +152,6 @@ static void name_stragglers(const struct run *run, const float *gathered)
     struct straggler *found = calloc((size_t)world, sizeof *found);
     double *own = calloc((size_t)world, sizeof *own);
     int *stages = calloc((size_t)world, sizeof *stages);
-    char text[256];
 
     for (int rank = 0; rank < world && own && stages; rank++) {
         own[rank] = gathered[2 * rank];
@@ -142,10 +159,7 @@ static void name_stragglers(const struct run *run, const float *gathered)
     }
     if (found && own && stages)
         n = stragglers_find(found, own, stages, world, run->job->report.straggler_factor);
-    for (int i = 0; i < n && i < MOST_STRAGGLERS; i++) {
-        straggler_text(text, sizeof text, &found[i], run->hosts[found[i].rank].host);
-        run_say(run, "%s", text);
-    }
+    name_lasting(run, found, n);
     free(found);
     free(own);
     free(stages);
@@ -186,5 +200,7 @@ void run_watch_stop(struct run *run)
         recorder_stop();
     run->watchdog = NULL;
     free(run->hosts);
+    free(run->slow);
     run->hosts = NULL;
+    run->slow = NULL;
 }

@@ -151,7 +151,6 @@ int engine_step(struct engine *e, struct step_result *result, struct error *err)
         .loss_scale = e->loss_scale.scale,
         .global_batch = batch_size_at(e->job, e->consumed_samples),
     };
-    recorder_step((int64_t)e->step + 1, 0);
     if (compute_gradient(e, result, err) < 0)
         return -1;
     result->skip = judge(e, result);
