@@ -129,6 +129,7 @@ static int open_metrics(struct run *run, struct error *err)
 {
     int result = 0;
 
+    recorder_phase("opening the metrics");
     if (run->leader && run->job->report.metrics[0]) {
         if (run->engine->step == 0)
             set_metrics_aside(run);

@@ -1,0 +1,135 @@
+# A rank that is stopped, killed or stuck at a random moment: one report names it, and all others end with 76.
+load ../helpers
+
+ROUNDS=${MUSTER_CHECK_FULL:+20}
+ROUNDS=${ROUNDS:-3}
+HANG=3
+
+setup() {
+    need mpiexec.mpich
+    DIR=$BATS_TEST_TMPDIR
+    tiny_job "$DIR"
+    # What mpiexec starts: it would kill the other ranks when one has ended, and all that they could still say.
+    cat >"$DIR/rank" <<'SH'
+#!/bin/sh
+muster-train "$@" &
+echo $! >pids/$PMI_RANK
+wait $!
+echo $? >codes/$PMI_RANK
+until [ "$(ls codes | wc -l)" -eq 4 ]; do sleep 0.05; done
+sleep 0.3
+SH
+    chmod +x "$DIR/rank"
+    cd "$DIR" || return
+}
+
+teardown() {
+    [ -z "${mpi_pid:-}" ] || kill "$mpi_pid" 2>/dev/null || true
+}
+
+# four_ranks ARGUMENT...: in the background, with nothing of an earlier round
+four_ranks() {
+    rm -rf pids codes hang-* metrics.jsonl log
+    mkdir pids codes
+    timeout -k 5 60 mpiexec.mpich -disable-auto-cleanup -n 4 ./rank job.cfg --set batch.steps=1000000 \
+        --set report.hang_seconds=$HANG "$@" >log 2>&1 3>&- &
+    mpi_pid=$!
+}
+
+# within SECONDS COMMAND...: until it succeeds, but not for longer
+within() {
+    local deadline=$((SECONDS + $1 + 1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$deadline" ] || { echo "not within its time: $*"; return 1; }
+        sleep 0.1
+    done
+}
+
+under_way() {
+    [ -f metrics.jsonl ] && [ "$(wc -l <metrics.jsonl)" -ge 20 ]
+}
+
+reported() {
+    [ -s "$(echo hang-*/hang-report.txt)" ]
+}
+
+all_ended() {
+    [ "$(ls codes | wc -l)" -eq 4 ]
+}
+
+# named WORDS...: the report begins with them, and was printed once; on failure, all there is to see
+named() {
+    local sentence
+    sentence=$(head -n 1 hang-*/hang-report.txt)
+    [[ $sentence == $1 ]] && [ "$(grep -c '^---- this run hangs' log)" -eq 1 ] && return
+    echo "# $sentence"
+    cat hang-*/hang-report.txt
+    return 1
+}
+
+# ended_with CODE [RANK ITS_CODE]: that is how all ranks ended, but for one
+ended_with() {
+    local rank code
+    for rank in 0 1 2 3; do
+        code=$1
+        [ "$rank" != "${2:-}" ] || code=$3
+        [ "$(cat codes/$rank)" -eq "$code" ] || { grep -v '^ iteration' log; head codes/*; return 1; }
+    done
+}
+
+@test "SIGSTOP of one rank at a random moment: named within hang_seconds + 5, and all end with 76" {
+    for round in $(seq "$ROUNDS"); do
+        victim=$((RANDOM % 4))
+        four_ranks
+        within 30 under_way
+        sleep "0.$((RANDOM % 10))"
+        kill -STOP "$(cat pids/$victim)"
+        within $((HANG + 5)) reported
+        named "rank $victim on * is stopped (by SIGSTOP or a debugger)*last entered *"
+        within 15 all_ended
+        ended_with 76
+        wait $mpi_pid || true
+    done
+}
+
+@test "SIGKILL of one rank at a random moment: named at once, and the others end with 76" {
+    for round in $(seq "$ROUNDS"); do
+        victim=$((RANDOM % 4))
+        four_ranks --set report.hang_seconds=1000
+        within 30 under_way
+        sleep "0.$((RANDOM % 10))"
+        kill -KILL "$(cat pids/$victim)"
+        within 15 reported
+        named "rank $victim on * is dead (its process is gone)*last entered *"
+        within 15 all_ended
+        ended_with 76 $victim 137
+        wait $mpi_pid || true
+    done
+}
+
+@test "a rank that is stuck in an open file is named with what it does" {
+    rm -f metrics.jsonl
+    mkfifo stuck
+    four_ranks --set report.metrics="$DIR/stuck"
+    within 30 reported
+    named "rank 0 on * is 1 collective behind, last entered *; it has been opening the metrics for *"
+    within 15 all_ended
+    ended_with 76
+}
+
+@test "a run that was told to stop while nothing hangs leaves no trace of the watchdog" {
+    four_ranks --set checkpoint.dir="$DIR/ckpt"
+    within 30 under_way
+    kill -TERM "$(cat pids/3)"
+    within 15 all_ended
+    ended_with 75
+    run ls -d hang-* "$DIR"/ckpt/hang-*
+    [ "$status" -ne 0 ]
+    ! ls /dev/shm/muster-record.*."$(cat pids/0)".*
+}
+
+@test "report.hang_seconds = 0 watches nothing, and trains as well" {
+    timeout -k 5 60 mpiexec.mpich -n 2 muster-train job.cfg --set report.hang_seconds=0 >log
+    grep -q '^done at step 50$' log
+}
