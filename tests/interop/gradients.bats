@@ -40,3 +40,33 @@ compare() {
 @test "GPT, fp32: a vocabulary that is padded, more rows than the head takes at once, two threads" {
     OMP_NUM_THREADS=2 compare gpt fp32 1 2 4 128 64 10 10 300
 }
+
+@test "BERT, fp32: 2 layers, 2 heads, sequence 32" { compare bert fp32 2 2 2 32 32 8 8 260; }
+
+@test "BERT, fp32: 3 layers, 5 heads, odd sizes, much padding, accumulated over unequal micro-batches" {
+    compare bert fp32 2 3 5 37 80 5 2 300 data.short_probability=0.9
+}
+
+@test "BERT, fp32: 4 layers, 4 heads, sequence 128, more rows than the head takes at once, two threads" {
+    OMP_NUM_THREADS=2 compare bert fp32 1 4 4 128 128 8 8 260
+}
+
+@test "GPT, bf16: 2 layers, 2 heads, sequence 32" { compare gpt bf16 16 2 2 32 32 8 8 256; }
+
+@test "GPT, bf16: 3 layers, 5 heads, odd sizes, accumulated over unequal micro-batches" {
+    compare gpt bf16 16 3 5 37 80 5 2 300
+}
+
+@test "GPT, bf16: gpt-tiny" { compare gpt bf16 4 4 4 128 128 8 8 256; }
+
+@test "BERT, bf16: 2 layers, 2 heads, sequence 32" { compare bert bf16 16 2 2 32 32 8 8 260; }
+
+@test "BERT, bf16: 3 layers, 5 heads, odd sizes, much padding, accumulated over unequal micro-batches" {
+    compare bert bf16 16 3 5 37 80 5 2 300 data.short_probability=0.9
+}
+
+@test "BERT, bf16: 4 layers, 4 heads, sequence 128" { compare bert bf16 6 4 4 128 128 8 8 260; }
+
+@test "GPT, fp16" { compare gpt fp16 8 2 2 32 32 8 8 256 precision.loss_scale=1024; }
+
+@test "BERT, fp16" { compare bert fp16 8 3 5 37 80 5 2 300 data.short_probability=0.9 precision.loss_scale=1024; }
