@@ -1,27 +1,72 @@
-# Losses and every parameter's gradient against PyTorch.
+# Losses and every parameter's gradient against PyTorch: gradients.py says what is compared, and how nearly.
 load ../helpers
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load ../helpers
+    tiny_job "$DIR"
+    muster-data "$DIR/text" --out "$DIR/pairs" --sentences >/dev/null
+}
 
 setup() {
     /usr/bin/python3 -c 'import torch, numpy' 2>/dev/null || skip "python3-torch is not installed"
-    tiny_job "$BATS_TEST_TMPDIR"
-    mkdir "$BATS_TEST_TMPDIR/out"
 }
 
-# compare LAYERS HEADS SEQ HIDDEN BATCH MICRO_BATCH [VOCAB]
+# compare KIND PRECISION SEEDS LAYERS HEADS SEQ HIDDEN BATCH MICRO_BATCH VOCAB [SET...]
 compare() {
-    local vocab=${7:-256}
-    "$BUILD/tests/interop/gradients" "$BATS_TEST_TMPDIR/job.cfg" "$BATS_TEST_TMPDIR/out" "model.layers=$1" "model.heads=$2" \
-        "model.seq_length=$3" "model.hidden=$4" "batch.global_batch=$5" "batch.micro_batch=$6" "model.init_std=0.1" \
-        "model.vocab=$vocab"
-    /usr/bin/python3 "$TOP/tests/interop/gradients.py" "$BATS_TEST_TMPDIR/out" "$1" "$2" "$3" "$vocab" "$4" "$5"
+    local kind=$1 precision=$2 seeds=$3 heads=$5 seq=$6 batch=$8 seed out outs=()
+    local sets=("model.kind=$kind" "precision.compute=$precision" "model.layers=$4" "model.heads=$5" "model.seq_length=$6"
+        "model.hidden=$7" "batch.global_batch=$8" "batch.micro_batch=$9" "model.vocab=${10}" model.init_std=0.1
+        parallel.zero=0 "${@:11}")
+    [ "$kind" = gpt ] || sets+=("data.train=$DIR/pairs" data.valid=)
+    for seed in $(seq "$seeds"); do
+        out=$BATS_TEST_TMPDIR/$seed
+        mkdir "$out"
+        "$BUILD/tests/interop/gradients" "$DIR/job.cfg" "$out" "${sets[@]}" "batch.seed=$seed"
+        "$BUILD/tests/interop/samples" "$DIR/job.cfg" train "$batch" "$out/batch.bin" "${sets[@]}" "batch.seed=$seed"
+        outs+=("$out")
+    done
+    /usr/bin/python3 "$TOP/tests/interop/gradients.py" "$heads" "$seq" "$precision" "${outs[@]}"
 }
 
-@test "2 layers, 2 heads, sequence 32" { compare 2 2 32 32 8 8; }
+@test "GPT, fp32: 2 layers, 2 heads, sequence 32" { compare gpt fp32 2 2 2 32 32 8 8 256; }
 
-@test "3 layers, 5 heads, odd sizes, accumulated over unequal micro-batches" { compare 3 5 37 80 5 2; }
-
-@test "4 layers, 4 heads, sequence 128: gpt-tiny" { compare 4 4 128 128 8 4; }
-
-@test "a vocabulary that is padded, more rows than the head takes at once, two threads" {
-    OMP_NUM_THREADS=2 compare 2 4 128 64 10 10 300
+@test "GPT, fp32: 3 layers, 5 heads, odd sizes, accumulated over unequal micro-batches" {
+    compare gpt fp32 2 3 5 37 80 5 2 256
 }
+
+@test "GPT, fp32: 4 layers, 4 heads, sequence 128: gpt-tiny" { compare gpt fp32 1 4 4 128 128 8 4 256; }
+
+@test "GPT, fp32: a vocabulary that is padded, more rows than the head takes at once, two threads" {
+    OMP_NUM_THREADS=2 compare gpt fp32 1 2 4 128 64 10 10 300
+}
+
+@test "BERT, fp32: 2 layers, 2 heads, sequence 32" { compare bert fp32 2 2 2 32 32 8 8 260; }
+
+@test "BERT, fp32: 3 layers, 5 heads, odd sizes, much padding, accumulated over unequal micro-batches" {
+    compare bert fp32 2 3 5 37 80 5 2 300 data.short_probability=0.9
+}
+
+@test "BERT, fp32: 4 layers, 4 heads, sequence 128, more rows than the head takes at once, two threads" {
+    OMP_NUM_THREADS=2 compare bert fp32 1 4 4 128 128 8 8 260
+}
+
+@test "GPT, bf16: 2 layers, 2 heads, sequence 32" { compare gpt bf16 16 2 2 32 32 8 8 256; }
+
+@test "GPT, bf16: 3 layers, 5 heads, odd sizes, accumulated over unequal micro-batches" {
+    compare gpt bf16 16 3 5 37 80 5 2 300
+}
+
+@test "GPT, bf16: gpt-tiny" { compare gpt bf16 4 4 4 128 128 8 8 256; }
+
+@test "BERT, bf16: 2 layers, 2 heads, sequence 32" { compare bert bf16 16 2 2 32 32 8 8 260; }
+
+@test "BERT, bf16: 3 layers, 5 heads, odd sizes, much padding, accumulated over unequal micro-batches" {
+    compare bert bf16 16 3 5 37 80 5 2 300 data.short_probability=0.9
+}
+
+@test "BERT, bf16: 4 layers, 4 heads, sequence 128" { compare bert bf16 6 4 4 128 128 8 8 260; }
+
+@test "GPT, fp16" { compare gpt fp16 8 2 2 32 32 8 8 256 precision.loss_scale=1024; }
+
+@test "BERT, fp16" { compare bert fp16 8 3 5 37 80 5 2 300 data.short_probability=0.9 precision.loss_scale=1024; }

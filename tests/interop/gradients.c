@@ -1,15 +1,20 @@
 /*
- * gradients.c - for gradients.py: one step of a job from initial weights; writes into a directory the weights before
- * it, the gradient and the batch, as raw numbers with a list of what is where.
+ * gradients.c - for gradients.py: one step of a job; writes into a directory the weights before it, the losses and the
+ * gradients, as raw numbers with a list of what is where. One process; parallel.zero must be 0.
  *
- *   gradients JOB.cfg DIR    DIR/index.txt: "loss X", then "name offset count" in floats of weights.bin and
- * gradients.bin
+ *   gradients JOB.cfg DIR [path=value]...
+ *
+ * DIR/index.txt has "loss X", the step's; for each sample of its batch "sample T O", the sum of its tokens' losses and
+ * that of its order (0 for a GPT), evaluated alone; "loss_scale X", by which the gradients are multiplied; and for each
+ * tensor "tensor NAME OFFSET SIZE...", the offset in floats of weights.bin and of gradients.bin.
+ *
+ * Biases begin as 0 and norms as 1: a product that forgot them would pass. So all of them are shifted at random first.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/philox.h"
 #include "trainer/engine.h"
 
 static struct error err;
@@ -28,60 +33,121 @@ static FILE *open_in(const char *dir, const char *name)
     return file;
 }
 
-static void write_floats(FILE *file, const float *values, size_t count)
+static void close_whole(FILE *file)
 {
-    if (fwrite(values, sizeof *values, count, file) != count) {
+    if (ferror(file) || fclose(file) != 0) {
         perror("write");
         exit(CODE_IO);
     }
 }
 
-/* Parameters or gradients of every tensor, one after the other, in the order of the table. */
-static void write_tensors(const struct engine *e, const char *dir, const char *name, bool gradients)
+static int shift_vector(const struct engine *e, int unit, const struct unit_tensor *tensor)
 {
-    FILE *file = open_in(dir, name);
+    struct philox_stream stream = {.seed = e->job->batch.seed, .step = 1};
+    float *at = zero_master(e->zero, unit) + tensor->offset, *shift = malloc(tensor->count * sizeof *shift);
 
-    for (int u = 0; u < e->units->nunits; u++)
-        for (int t = 0; t < e->units->units[u].ntensors; t++) {
-            const struct unit_tensor *tensor = &e->units->units[u].tensors[t];
-            const float *flat = gradients ? zero_gradient(e->zero, u) : zero_param(e->zero, u);
-
-            write_floats(file, flat + tensor->offset, tensor->count);
-        }
-    fclose(file);
+    if (!shift)
+        return error_set(&err, CODE_IO, "out of memory");
+    stream.site = philox_site(e->layout->units->tensors[tensor->index].name);
+    philox_normal(shift, tensor->count, stream, 0, 0.0, 0.1);
+    for (size_t i = 0; i < tensor->count; i++)
+        at[i] += shift[i];
+    free(shift);
+    return 0;
 }
 
-static void write_index(const struct engine *e, const char *dir, double loss)
+static int initialize(struct engine *e)
 {
-    FILE *file = open_in(dir, "index.txt");
+    const struct units *units = e->layout->units;
+
+    if (engine_initialize(e, &err) < 0)
+        return -1;
+    for (int u = 0; u < units->nunits; u++)
+        for (int t = 0; t < units->units[u].ntensors; t++)
+            if (units->units[u].tensors[t].init != INIT_NORMAL && shift_vector(e, u, &units->units[u].tensors[t]) < 0)
+                return -1;
+    return zero_loaded(e->zero, &err);
+}
+
+/* Parameters or gradients of every tensor, one after the other, in the order of the table. */
+static void write_tensors(const struct engine *e, const char *dir, bool gradients)
+{
+    const struct units *units = e->layout->units;
+    FILE *file = open_in(dir, gradients ? "gradients.bin" : "weights.bin");
+
+    for (int u = 0; u < units->nunits; u++) {
+        const float *flat = gradients ? zero_gradient(e->zero, u) : zero_master(e->zero, u);
+
+        for (int t = 0; t < units->units[u].ntensors; t++)
+            fwrite(flat + units->units[u].tensors[t].offset, sizeof *flat, units->units[u].tensors[t].count, file);
+    }
+    close_whole(file);
+}
+
+static void write_table(const struct engine *e, FILE *index)
+{
+    const struct units *units = e->layout->units;
     size_t offset = 0;
 
-    fprintf(file, "loss %.17g\n", loss);
-    for (int u = 0; u < e->units->nunits; u++)
-        for (int t = 0; t < e->units->units[u].ntensors; t++) {
-            const struct unit_tensor *tensor = &e->units->units[u].tensors[t];
+    for (int u = 0; u < units->nunits; u++)
+        for (int t = 0; t < units->units[u].ntensors; t++) {
+            const struct ckpt_tensor *tensor = &units->tensors[units->units[u].tensors[t].index];
 
-            fprintf(file, "%s %zu %zu\n", e->units->tensors[tensor->index].name, offset, tensor->count);
-            offset += tensor->count;
+            fprintf(index, "tensor %s %zu", tensor->name, offset);
+            for (int i = 0; i < tensor->ndim; i++)
+                fprintf(index, " %zu", (size_t)tensor->shape[i]);
+            fputc('\n', index);
+            offset += units->units[u].tensors[t].count;
         }
-    fclose(file);
 }
 
-static void write_batch(const struct engine *e, const char *dir)
+/* The losses of each sample of the first batch, by the forward pass alone. */
+static int write_samples(struct engine *e, FILE *index)
 {
-    size_t seq = (size_t)e->job->model.seq_length;
-    int32_t *tokens = calloc(seq, sizeof *tokens), *targets = calloc(seq, sizeof *targets);
-    FILE *file = open_in(dir, "batch.bin");
+    const struct batch *b = e->batch;
 
-    for (int i = 0; i < e->job->batch.global_batch; i++) {
-        if (samples_read(e->train, (uint64_t)i, &(struct sample){.tokens = tokens, .targets = targets}, &err) < 0)
-            exit(error_report(&err));
-        fwrite(tokens, sizeof *tokens, seq, file);
-        fwrite(targets, sizeof *targets, seq, file);
+    if (batch_read(e->batch, e->train, 0, e->job->batch.global_batch, &err) < 0)
+        return -1;
+    for (long i = 0; i < b->samples; i++) {
+        size_t at = (size_t)i * (size_t)b->seq_length;
+        struct micro_batch one = {
+            .samples = 1,
+            .first_sample = (uint64_t)i,
+            .tokens = b->tokens + at,
+            .targets = b->targets + at,
+            .types = b->types ? b->types + at : NULL,
+            .lengths = b->lengths ? b->lengths + i : NULL,
+            .order = b->order ? b->order + i : NULL,
+        };
+        struct losses losses;
+
+        if (pipeline_evaluate(e->pipeline, &one, 1, &losses, &err) < 0 || device_status(e->dev, &err) < 0)
+            return -1;
+        fprintf(index, "sample %.17g %.17g\n", losses.tokens, losses.order);
     }
-    fclose(file);
-    free(tokens);
-    free(targets);
+    return 0;
+}
+
+static int run(struct engine *e, const char *dir)
+{
+    FILE *index = open_in(dir, "index.txt");
+    struct step_result result;
+
+    if (!zero_gradient(e->zero, 0))
+        return error_set(&err, CODE_CONFIG, "parallel.zero must be 0, so that gradients are whole");
+    if (initialize(e) < 0)
+        return -1;
+    write_tensors(e, dir, false);
+    if (write_samples(e, index) < 0 || engine_step(e, &result, &err) < 0)
+        return -1;
+    if (result.skip != SKIP_NONE)
+        return error_set(&err, CODE_DATA, "the step was skipped: loss %g, gradient norm %g", result.loss,
+                         result.grad_norm);
+    write_tensors(e, dir, true);
+    fprintf(index, "loss %.17g\nloss_scale %.17g\n", result.loss, result.loss_scale);
+    write_table(e, index);
+    close_whole(index);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -89,20 +155,12 @@ int main(int argc, char **argv)
     struct job job;
     struct comm *world;
     struct engine *e;
-    struct step_result result;
 
     if (argc < 3)
         return CODE_USAGE;
     if (job_load(&job, argv[1], argv + 3, argc - 3, &err) < 0 || !(world = comm_world_create(&err)) ||
-        !(e = engine_create(&job, world, &err)))
+        !(e = engine_create(&job, world, &err)) || run(e, argv[2]) < 0)
         return error_report(&err);
-    engine_initialize(e);
-    write_tensors(e, argv[2], "weights.bin", false);
-    write_batch(e, argv[2]);
-    if (engine_step(e, &result, &err) < 0)
-        return error_report(&err);
-    write_tensors(e, argv[2], "gradients.bin", true);
-    write_index(e, argv[2], result.loss);
     engine_destroy(e);
     comm_world_finish(world);
     job_destroy(&job);
