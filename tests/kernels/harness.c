@@ -7,13 +7,13 @@
 
 #include "common/philox.h"
 
-#define FENCE       16 /* NaNs on each side of a buffer */
+#define FENCE       64   /* bytes on each side of a buffer */
+#define POISON      0xff /* each byte: NaN in every type */
 #define MAX_BUFFERS 64
-#define SEED        20240607
 
 static struct {
-    void *base;   /* of device_alloc */
-    float *fence; /* the second of the two; NULL for a reference */
+    void *base;           /* of device_alloc */
+    unsigned char *fence; /* the second of the two; NULL for a reference */
 } buffers[MAX_BUFFERS];
 static int buffer_count;
 
@@ -29,6 +29,14 @@ struct device *make_device(const char *isa, int threads)
     else if (!dev)
         fail_msg("device_create: %s", err.text);
     return dev;
+}
+
+static bool poisoned(const unsigned char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] != POISON)
+            return false;
+    return true;
 }
 
 static bool all_nan(const float *x, size_t count)
@@ -49,7 +57,7 @@ static void free_buffers(struct device *dev)
     buffer_count = 0;
 }
 
-void finish_device(struct device *dev)
+void finish_buffers(struct device *dev)
 {
     struct error err = {0};
 
@@ -57,10 +65,15 @@ void finish_device(struct device *dev)
     if (device_status(dev, &err) < 0)
         fail_msg("device failed: %s", err.text);
     for (int i = 0; i < buffer_count; i++)
-        if (buffers[i].fence && (!all_nan(buffers[i].base, FENCE) || !all_nan(buffers[i].fence, FENCE)))
+        if (buffers[i].fence && (!poisoned(buffers[i].base, FENCE) || !poisoned(buffers[i].fence, FENCE)))
             fail_msg("buffer %d was written beyond its ends", i);
     free_buffers(dev);
     assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), device_workspace_bytes(dev));
+}
+
+void finish_device(struct device *dev)
+{
+    finish_buffers(dev);
     device_destroy(dev);
 }
 
@@ -81,20 +94,40 @@ void each_device(void (*check)(struct device *dev))
         }
 }
 
-float *poisoned_floats(struct device *dev, size_t count)
+static void (*typed_check)(struct device *dev, enum dtype dtype);
+
+static void check_types(struct device *dev)
+{
+    for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+        typed_check(dev, (enum dtype)dtype);
+        finish_buffers(dev);
+    }
+}
+
+void each_device_and_type(void (*check)(struct device *dev, enum dtype dtype))
+{
+    typed_check = check;
+    each_device(check_types);
+}
+
+static void *poisoned_bytes(struct device *dev, size_t bytes)
 {
     struct error err = {0};
-    float *base = device_alloc(dev, MEMORY_DEVICE, (count + 2 * FENCE) * sizeof(float), &err);
+    unsigned char *base = device_alloc(dev, MEMORY_DEVICE, bytes + 2 * FENCE, &err);
 
     if (!base)
         fail_msg("device_alloc: %s", err.text);
     assert_int_equal((uintptr_t)base % 64, 0);
     assert_true(buffer_count < MAX_BUFFERS);
-    for (size_t i = 0; i < count + 2 * FENCE; i++)
-        base[i] = NAN;
+    memset(base, POISON, bytes + 2 * FENCE);
     buffers[buffer_count].base = base;
-    buffers[buffer_count++].fence = base + FENCE + count;
+    buffers[buffer_count++].fence = base + FENCE + bytes;
     return base + FENCE;
+}
+
+float *poisoned_floats(struct device *dev, size_t count)
+{
+    return poisoned_bytes(dev, count * sizeof(float));
 }
 
 float *random_floats(struct device *dev, size_t count, const char *name)
@@ -122,14 +155,25 @@ double *reference(struct device *dev, size_t count)
     return x;
 }
 
+struct tensor poisoned_tensor(struct device *dev, enum dtype dtype, size_t count)
+{
+    return (struct tensor){dtype, count, poisoned_bytes(dev, count * dtype_size(dtype))};
+}
+
+double root_mean_square(const double *x, size_t count)
+{
+    double square = 0;
+
+    for (size_t i = 0; i < count; i++)
+        square += x[i] * x[i];
+    return sqrt(square / (double)count);
+}
+
 void expect_close(const char *name, const float *got, const double *want, size_t count, double tolerance)
 {
-    double square = 0, size;
+    double size = root_mean_square(want, count);
 
     assert_true(count > 0);
-    for (size_t i = 0; i < count; i++)
-        square += want[i] * want[i];
-    size = sqrt(square / (double)count);
     for (size_t i = 0; i < count; i++)
         if (!(fabs(got[i] - want[i]) <= tolerance * (fabs(want[i]) + size)))
             fail_msg("%s[%zu of %zu] is %.9g, should be %.9g (rms %.3g)", name, i, count, got[i], want[i], size);
@@ -148,6 +192,12 @@ void expect_same(const char *name, const void *got, const void *want, size_t byt
 void expect_untouched(const char *name, const float *got, size_t count)
 {
     if (!all_nan(got, count))
+        fail_msg("%s was written", name);
+}
+
+void expect_tensor_untouched(const char *name, struct tensor got, size_t count)
+{
+    if (!poisoned(got.at, count * dtype_size(got.dtype)))
         fail_msg("%s was written", name);
 }
 

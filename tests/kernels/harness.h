@@ -20,10 +20,14 @@
  */
 void each_device(void (*check)(struct device *dev));
 
+/* The same, and for each device three times: in fp32, bf16 and fp16. */
+void each_device_and_type(void (*check)(struct device *dev, enum dtype dtype));
+
 /* One of these devices; NULL for an instruction set that the processor lacks (a line in the log says so). */
 struct device *make_device(const char *isa, int threads);
 
-/* Checks what each_device promises, and frees the buffers and the device. */
+/* Checks what each_device promises, and frees the buffers; and the device. */
+void finish_buffers(struct device *dev);
 void finish_device(struct device *dev);
 
 /* In the device's memory. Normal deviates; NaN (outputs start so, to show that they are written); or NaN beside zeros.
@@ -35,14 +39,45 @@ int32_t *int_buffer(struct device *dev, size_t count);
 /* `count` zeros, freed with the buffers. */
 double *reference(struct device *dev, size_t count);
 
+/* Elements of any type in the device's memory. */
+struct tensor {
+    enum dtype dtype;
+    size_t count;
+    void *at;
+};
+
+/* Normal deviates, each rounded to the type; or NaN. */
+struct tensor random_tensor(struct device *dev, enum dtype dtype, size_t count, const char *name);
+struct tensor poisoned_tensor(struct device *dev, enum dtype dtype, size_t count);
+
+/* The number nearest to x that the type has, ties to even; made by arithmetic and not by moving bits. */
+double rounded(enum dtype dtype, double x);
+
+double tensor_get(struct tensor t, size_t i);
+void tensor_set(struct tensor t, size_t i, double x); /* rounded */
+double *tensor_values(struct device *dev, struct tensor t);
+struct tensor tensor_from(struct tensor t, size_t first); /* without its first elements */
+
+/* Whether element i is kept, from the words of common/philox.h one at a time; and by what it is then multiplied. */
+bool dropout_keeps(const struct dropout *dropout, uint64_t i);
+double dropout_factor(const struct dropout *dropout);
+
+#define SEED 20240607 /* of random numbers */
+
+double root_mean_square(const double *x, size_t count);
+
 /* |got - want| <= tolerance * (|want| + root mean square of want) for each; NaN is never close. */
 void expect_close(const char *name, const float *got, const double *want, size_t count, double tolerance);
+
+/* The same, but for one rounding of want to the type besides. */
+void expect_rounded(const char *name, struct tensor got, const double *want, size_t count, double tolerance);
 
 /* All bits the same. */
 void expect_same(const char *name, const void *got, const void *want, size_t bytes);
 
 /* All NaN, as poisoned_floats left them. */
 void expect_untouched(const char *name, const float *got, size_t count);
+void expect_tensor_untouched(const char *name, struct tensor got, size_t count);
 
 /* The derivative of f at *x, by central differences; *x is as before afterwards. */
 double slope(double (*f)(const void *arg), const void *arg, double *x);

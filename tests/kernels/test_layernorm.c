@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* LayerNorm with and without residual, its backward pass by formula and by differences, and column sums. */
+/* LayerNorm alone and with residual, bias and dropout, its backward pass by formula and by differences, column sums. */
 
 static const int shapes[][2] = {{1, 1}, {1, 16}, {7, 20}, {65, 100}, {65, 256}, {700, 33}};
 
@@ -12,15 +12,6 @@ struct plain {
     double *x, *gamma, *beta, *dy; /* x: with the residual added */
     double *y, *mean, *rstd, *dx, *dgamma, *dbeta;
 };
-
-static double *widen(struct device *dev, const float *x, size_t count)
-{
-    double *y = reference(dev, count);
-
-    for (size_t i = 0; i < count; i++)
-        y[i] = x[i];
-    return y;
-}
 
 static void forward_row(const struct plain *p, int row)
 {
@@ -71,7 +62,7 @@ static double loss(const void *arg)
     return sum;
 }
 
-static void compare_differences(const struct plain *p, const float *dx, const float *dgamma, const float *dbeta)
+static void compare_differences(const struct plain *p, struct tensor dx, const float *dgamma, const float *dbeta)
 {
     size_t count = (size_t)p->rows * p->cols;
     double *want = malloc((count + 2 * p->cols) * sizeof *want);
@@ -82,71 +73,127 @@ static void compare_differences(const struct plain *p, const float *dx, const fl
         want[count + i] = slope(loss, p, &p->gamma[i]);
         want[count + p->cols + i] = slope(loss, p, &p->beta[i]);
     }
-    expect_close("dx by differences", dx, want, count, 1e-5);
+    expect_rounded("dx by differences", dx, want, count, 1e-5);
     expect_close("dgamma by differences", dgamma, want + count, p->cols, 1e-5);
     expect_close("dbeta by differences", dbeta, want + count + p->cols, p->cols, 1e-5);
     free(want);
 }
 
 /* Data with a mean of its own, which the variance must not drown in. */
-static float *data(struct device *dev, size_t count, const char *name)
+static struct tensor data(struct device *dev, enum dtype dtype, size_t count, const char *name)
 {
-    float *x = random_floats(dev, count, name);
+    struct tensor x = random_tensor(dev, dtype, count, name);
 
     for (size_t i = 0; i < count; i++)
-        x[i] = x[i] * 2 + 3;
+        tensor_set(x, i, tensor_get(x, i) * 2 + 3);
     return x;
 }
 
-static struct plain make_plain(struct device *dev, int rows, int cols, const float *sum, const float *gamma,
-                               const float *beta, const float *dy)
+/* What one call is given and yields. */
+struct call {
+    struct tensor x, residual, bias, gamma, beta, dy, sum, y;
+    float *mean, *rstd;
+    struct layernorm op;
+};
+
+enum variant { PLAIN, RESIDUAL, DROPOUT, VARIANTS }; /* DROPOUT: with residual and bias */
+
+static struct call make_call(struct device *dev, enum dtype dtype, int rows, int cols, enum variant variant)
 {
     size_t count = (size_t)rows * cols;
-    struct plain p = {
-        .rows = rows,
-        .cols = cols,
-        .x = widen(dev, sum, count),
-        .gamma = widen(dev, gamma, cols),
-        .beta = widen(dev, beta, cols),
-        .dy = widen(dev, dy, count),
-        .y = reference(dev, count),
-        .mean = reference(dev, rows),
-        .rstd = reference(dev, rows),
-        .dx = reference(dev, count),
-        .dgamma = reference(dev, cols),
-        .dbeta = reference(dev, cols),
+    struct call c = {
+        .x = data(dev, dtype, count, "x"),
+        .residual = data(dev, dtype, count, "residual"),
+        .bias = random_tensor(dev, dtype, cols, "bias"),
+        .gamma = random_tensor(dev, dtype, cols, "gamma"),
+        .beta = random_tensor(dev, dtype, cols, "beta"),
+        .dy = random_tensor(dev, dtype, count, "dy"),
+        .sum = poisoned_tensor(dev, dtype, count),
+        .y = poisoned_tensor(dev, dtype, count),
+        .mean = poisoned_floats(dev, rows),
+        .rstd = poisoned_floats(dev, rows),
     };
 
-    for (int row = 0; row < rows; row++) {
+    c.op = (struct layernorm){.rows = rows,
+                              .cols = cols,
+                              .dtype = dtype,
+                              .x = c.x.at,
+                              .residual = variant == PLAIN ? NULL : c.residual.at,
+                              .bias = variant == DROPOUT ? c.bias.at : NULL,
+                              .gamma = c.gamma.at,
+                              .beta = c.beta.at,
+                              .sum = variant == PLAIN ? NULL : c.sum.at,
+                              .y = c.y.at,
+                              .mean = c.mean,
+                              .rstd = c.rstd};
+    if (variant == DROPOUT)
+        c.op.dropout = (struct dropout){.p = 0.3, .stream = {7, 8, 9}, .first = 1000000007};
+    return c;
+}
+
+static double *expected_sum(struct device *dev, const struct call *c)
+{
+    double *want = tensor_values(dev, c->x);
+
+    for (size_t i = 0; i < c->x.count; i++) {
+        double added = tensor_get(c->residual, i) + (c->op.bias ? tensor_get(c->bias, i % c->op.cols) : 0);
+
+        if (dropout_keeps(&c->op.dropout, c->op.dropout.first + i))
+            want[i] += added * dropout_factor(&c->op.dropout);
+    }
+    return want;
+}
+
+/* From the device's own sum, whose rounding is checked apart. */
+static struct plain make_plain(struct device *dev, const struct call *c)
+{
+    struct plain p = {
+        .rows = c->op.rows,
+        .cols = c->op.cols,
+        .x = tensor_values(dev, c->op.residual ? c->sum : c->x),
+        .gamma = tensor_values(dev, c->gamma),
+        .beta = tensor_values(dev, c->beta),
+        .dy = tensor_values(dev, c->dy),
+        .y = reference(dev, c->x.count),
+        .mean = reference(dev, c->op.rows),
+        .rstd = reference(dev, c->op.rows),
+        .dx = reference(dev, c->x.count),
+        .dgamma = reference(dev, c->op.cols),
+        .dbeta = reference(dev, c->op.cols),
+    };
+
+    for (int row = 0; row < p.rows; row++) {
         forward_row(&p, row);
         backward_row(&p, row);
     }
     return p;
 }
 
-static void check_backward(struct device *dev, const struct plain *p, const struct layernorm *forward, const float *sum,
-                           const float *dy, bool around)
+static void check_backward(struct device *dev, const struct plain *p, const struct call *c)
 {
-    size_t count = (size_t)p->rows * p->cols;
+    size_t count = c->x.count;
     float *dgamma = poisoned_floats(dev, p->cols), *dbeta = poisoned_floats(dev, p->cols);
-    float *dx = around ? random_floats(dev, count, "dresidual") : poisoned_floats(dev, count);
-    double *want = around ? widen(dev, dx, count) : reference(dev, count);
+    bool around = c->op.residual;
+    struct tensor dx =
+        around ? random_tensor(dev, c->op.dtype, count, "dresidual") : poisoned_tensor(dev, c->op.dtype, count);
+    double *want = around ? tensor_values(dev, dx) : reference(dev, count);
 
     for (size_t i = 0; i < count; i++)
         want[i] += p->dx[i];
     device_kernels(dev)->layernorm_backward(dev, &(struct layernorm_backward){.rows = p->rows,
                                                                               .cols = p->cols,
-                                                                              .dy = dy,
-                                                                              .sum = sum,
-                                                                              .gamma = forward->gamma,
-                                                                              .dresidual = around ? dx : NULL,
-                                                                              .mean = forward->mean,
-                                                                              .rstd = forward->rstd,
-                                                                              .dx = dx,
+                                                                              .dtype = c->op.dtype,
+                                                                              .dy = c->dy.at,
+                                                                              .sum = around ? c->sum.at : c->x.at,
+                                                                              .gamma = c->gamma.at,
+                                                                              .dresidual = around ? dx.at : NULL,
+                                                                              .mean = c->mean,
+                                                                              .rstd = c->rstd,
+                                                                              .dx = dx.at,
                                                                               .dgamma = dgamma,
                                                                               .dbeta = dbeta});
     if (p->cols > 1) { /* one column: all gradients of x are 0 but for rounding */
-        expect_close("dx", dx, want, count, 1e-5);
+        expect_rounded("dx", dx, want, count, 1e-5);
         expect_close("dgamma", dgamma, p->dgamma, p->cols, 2e-5);
     }
     expect_close("dbeta", dbeta, p->dbeta, p->cols, 1e-5);
@@ -154,93 +201,90 @@ static void check_backward(struct device *dev, const struct plain *p, const stru
         compare_differences(p, dx, dgamma, dbeta);
 }
 
-static void check_shape(struct device *dev, int rows, int cols, bool residual)
+static void check_shape(struct device *dev, enum dtype dtype, int rows, int cols, enum variant variant)
 {
-    size_t count = (size_t)rows * cols;
-    float *x = data(dev, count, "x"), *r = data(dev, count, "residual"), *dy = random_floats(dev, count, "dy");
-    float *gamma = random_floats(dev, cols, "gamma"), *beta = random_floats(dev, cols, "beta");
-    float *sum = poisoned_floats(dev, count), *y = poisoned_floats(dev, count);
-    float *mean = poisoned_floats(dev, rows), *rstd = poisoned_floats(dev, rows);
-    struct layernorm op = {.rows = rows,
-                           .cols = cols,
-                           .x = x,
-                           .residual = residual ? r : NULL,
-                           .gamma = gamma,
-                           .beta = beta,
-                           .sum = residual ? sum : NULL,
-                           .y = y,
-                           .mean = mean,
-                           .rstd = rstd};
+    struct call c = make_call(dev, dtype, rows, cols, variant);
     struct plain p;
 
-    device_kernels(dev)->layernorm_forward(dev, &op);
-    if (residual) {
-        double *want = widen(dev, x, count);
-
-        for (size_t i = 0; i < count; i++)
-            want[i] += r[i];
-        expect_close("sum", sum, want, count, 1e-6);
-    }
-    p = make_plain(dev, rows, cols, residual ? sum : x, gamma, beta, dy);
-    expect_close("y", y, p.y, count, 1e-5);
-    expect_close("mean", mean, p.mean, rows, 1e-6);
-    expect_close("rstd", rstd, p.rstd, rows, 1e-5);
-    check_backward(dev, &p, &op, residual ? sum : x, dy, residual);
+    device_kernels(dev)->layernorm_forward(dev, &c.op);
+    if (variant == PLAIN)
+        expect_tensor_untouched("sum", c.sum, c.sum.count);
+    else
+        expect_rounded("sum", c.sum, expected_sum(dev, &c), c.sum.count, 1e-6);
+    p = make_plain(dev, &c);
+    expect_rounded("y", c.y, p.y, c.y.count, 1e-5);
+    expect_close("mean", c.mean, p.mean, rows, 1e-6);
+    expect_close("rstd", c.rstd, p.rstd, rows, 1e-5);
+    check_backward(dev, &p, &c);
+    finish_buffers(dev);
 }
 
-static void check_plain(struct device *dev)
+/* On one device, one after the other: what a call left in the working memory must not be seen by the next. */
+static void check_forward_and_backward(struct device *dev, enum dtype dtype)
 {
-    check_shape(dev, shapes[0][0], shapes[0][1], false);
-    check_shape(dev, shapes[2][0], shapes[2][1], false);
-}
-
-static void check_each(bool residual)
-{
-    static const char *const isas[] = {"baseline", "avx2", "avx512"};
-
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int i = 0; i < 6; i++) {
-            struct device *dev = make_device(isas[i / 2], 1 + i % 2);
-
-            if (!dev)
-                continue;
-            check_shape(dev, shapes[s][0], shapes[s][1], residual);
-            finish_device(dev);
-        }
+        for (int variant = PLAIN; variant < VARIANTS; variant++)
+            check_shape(dev, dtype, shapes[s][0], shapes[s][1], (enum variant)variant);
 }
 
-static void test_without_residual(void **state)
+static void test_forward_and_backward(void **state)
 {
     (void)state;
-    check_each(false);
+    each_device_and_type(check_forward_and_backward);
 }
 
-static void test_with_residual(void **state)
+/* The sum alone is that of the norm, bit by bit; also in place, and with nothing to add to. */
+static void check_residual(struct device *dev, enum dtype dtype)
+{
+    const int rows = 33, cols = 37;
+    struct call c = make_call(dev, dtype, rows, cols, DROPOUT);
+    struct tensor alone = poisoned_tensor(dev, dtype, c.x.count);
+    struct residual op = {rows, cols, dtype, c.x.at, c.residual.at, c.bias.at, c.op.dropout, alone.at};
+    size_t bytes = c.x.count * dtype_size(dtype);
+    double *want;
+
+    device_kernels(dev)->layernorm_forward(dev, &c.op);
+    device_kernels(dev)->residual(dev, &op);
+    expect_same("sum", alone.at, c.sum.at, bytes);
+    op.x = NULL;
+    device_kernels(dev)->residual(dev, &op);
+    want = expected_sum(dev, &c);
+    for (size_t i = 0; i < c.x.count; i++)
+        want[i] -= tensor_get(c.x, i);
+    expect_rounded("sum without x", alone, want, c.x.count, 1e-6);
+    op.x = c.x.at;
+    op.sum = c.residual.at;
+    device_kernels(dev)->residual(dev, &op);
+    expect_same("sum in place of the residual", c.residual.at, c.sum.at, bytes);
+    c.residual = data(dev, dtype, c.x.count, "residual");
+    op.residual = c.residual.at;
+    op.sum = c.x.at;
+    device_kernels(dev)->residual(dev, &op);
+    expect_same("sum in place of x", c.x.at, c.sum.at, bytes);
+}
+
+static void test_residual(void **state)
 {
     (void)state;
-    check_each(true);
+    each_device_and_type(check_residual);
 }
 
-/* Two calls on one device: what the first left in the working memory must not be seen by the second. */
-static void test_twice(void **state)
-{
-    (void)state;
-    each_device(check_plain);
-}
-
-static void check_bias(struct device *dev)
+static void check_bias(struct device *dev, enum dtype dtype)
 {
     static const int rows_cols[][2] = {{1, 1}, {7, 20}, {65, 300}, {700, 48}};
 
-    for (size_t s = 0; s < sizeof rows_cols / sizeof *rows_cols; s++) {
-        int rows = rows_cols[s][0], n = rows_cols[s][1];
-        float *dy = random_floats(dev, (size_t)rows * n, "dy"), *db = poisoned_floats(dev, n);
+    for (int s = 0; s < 8; s++) {
+        int rows = rows_cols[s / 2][0], n = rows_cols[s / 2][1];
+        struct tensor dy = random_tensor(dev, dtype, (size_t)rows * n, "dy");
+        float *db = s % 2 ? random_floats(dev, n, "db") : poisoned_floats(dev, n);
         double *want = reference(dev, n);
 
-        for (int row = 0; row < rows; row++)
-            for (int i = 0; i < n; i++)
-                want[i] += dy[(size_t)row * n + i];
-        device_kernels(dev)->bias_backward(dev, DTYPE_F32, db, dy, rows, n, false);
+        for (int i = 0; i < n; i++) {
+            want[i] = s % 2 ? db[i] : 0;
+            for (int row = 0; row < rows; row++)
+                want[i] += tensor_get(dy, (size_t)row * n + i);
+        }
+        device_kernels(dev)->bias_backward(dev, dtype, db, dy.at, rows, n, s % 2);
         expect_close("db", db, want, n, 1e-5);
     }
 }
@@ -248,16 +292,39 @@ static void check_bias(struct device *dev)
 static void test_bias_backward(void **state)
 {
     (void)state;
-    each_device(check_bias);
+    each_device_and_type(check_bias);
+}
+
+/* A rank that has no tokens: its gradients are 0, or nothing is added. */
+static void check_no_rows(struct device *dev, enum dtype dtype)
+{
+    float *dgamma = poisoned_floats(dev, 20), *dbeta = poisoned_floats(dev, 20), *db = poisoned_floats(dev, 20);
+    float *added = random_floats(dev, 20, "added"), *before = random_floats(dev, 20, "added");
+    struct layernorm_backward op = {.cols = 20, .dtype = dtype, .dgamma = dgamma, .dbeta = dbeta};
+    double zeros[20] = {0};
+
+    device_kernels(dev)->layernorm_backward(dev, &op);
+    device_kernels(dev)->bias_backward(dev, dtype, db, NULL, 0, 20, false);
+    device_kernels(dev)->bias_backward(dev, dtype, added, NULL, 0, 20, true);
+    expect_close("dgamma", dgamma, zeros, 20, 0);
+    expect_close("dbeta", dbeta, zeros, 20, 0);
+    expect_close("db", db, zeros, 20, 0);
+    expect_same("db added to", added, before, 20 * sizeof(float));
+}
+
+static void test_no_rows(void **state)
+{
+    (void)state;
+    each_device_and_type(check_no_rows);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_residual),
-        cmocka_unit_test(test_with_residual),
-        cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_forward_and_backward),
+        cmocka_unit_test(test_residual),
         cmocka_unit_test(test_bias_backward),
+        cmocka_unit_test(test_no_rows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
