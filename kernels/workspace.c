@@ -18,7 +18,8 @@ static size_t attention(const struct workspace *w)
 
 static size_t matmul(const struct workspace *w)
 {
-    size_t panel = w->backward && w->dtype != DTYPE_F32 ? (size_t)PANEL_ROWS * (size_t)w->gelu_cols : 0;
+    int rows = w->rows < PANEL_ROWS ? w->rows : PANEL_ROWS;
+    size_t panel = w->backward && w->dtype != DTYPE_F32 ? (size_t)rows * (size_t)w->gelu_cols : 0;
 
     return (w->widens ? workspace_widened_floats() : panel) * sizeof(float);
 }

@@ -24,13 +24,14 @@ static struct row_buffers make_rows(struct device *dev, int rows)
                                 poisoned_floats(dev, rows)};
 }
 
-static struct cross_entropy make_op(struct shape s, const int32_t *targets, float *logits, struct row_buffers r)
+static struct cross_entropy make_op(struct shape s, const int32_t *targets, struct tensor logits, struct row_buffers r)
 {
     return (struct cross_entropy){.rows = s.rows,
                                   .vocab = s.vocab,
                                   .stride = s.stride,
                                   .targets = targets,
-                                  .logits = logits,
+                                  .dtype = logits.dtype,
+                                  .logits = logits.at,
                                   .max = r.max,
                                   .sum = r.sum,
                                   .target = r.target,
@@ -67,13 +68,11 @@ static double row_loss(const struct plain *p, int row, double *max, double *sum)
     return p->targets[row] < 0 ? 0 : log(*sum) + *max - x[p->targets[row]];
 }
 
-static struct plain make_plain(struct device *dev, struct shape s, const int32_t *targets, const float *logits)
+static struct plain make_plain(struct device *dev, struct shape s, const int32_t *targets, struct tensor logits)
 {
     size_t count = (size_t)s.rows * s.stride;
-    struct plain p = {s, targets, reference(dev, count), reference(dev, s.rows), reference(dev, count)};
+    struct plain p = {s, targets, tensor_values(dev, logits), reference(dev, s.rows), reference(dev, count)};
 
-    for (size_t i = 0; i < count; i++)
-        p.logits[i] = logits[i];
     for (int row = 0; row < s.rows; row++) {
         double max, sum;
 
@@ -88,16 +87,12 @@ static struct plain make_plain(struct device *dev, struct shape s, const int32_t
 }
 
 /* Padding columns hold NaN: whoever counts them is found out. */
-static float *make_logits(struct device *dev, struct shape s, float spread)
+static struct tensor make_logits(struct device *dev, enum dtype dtype, struct shape s, double spread)
 {
-    float *logits = random_floats(dev, (size_t)s.rows * s.stride, "logits");
+    struct tensor logits = random_tensor(dev, dtype, (size_t)s.rows * s.stride, "logits");
 
-    for (int row = 0; row < s.rows; row++)
-        for (int i = 0; i < s.stride; i++) {
-            float *x = logits + (size_t)row * s.stride + i;
-
-            *x = i < s.vocab ? *x * spread : NAN;
-        }
+    for (size_t i = 0; i < logits.count; i++)
+        tensor_set(logits, i, i % s.stride < (size_t)s.vocab ? tensor_get(logits, i) * spread : (double)NAN);
     return logits;
 }
 
@@ -111,7 +106,7 @@ static double total_loss(const void *arg)
     return total;
 }
 
-static void compare_differences(const struct plain *p, const float *logits)
+static void compare_differences(const struct plain *p, struct tensor logits)
 {
     size_t count = (size_t)p->s.rows * p->s.stride;
     double *want = calloc(count, sizeof *want);
@@ -119,114 +114,162 @@ static void compare_differences(const struct plain *p, const float *logits)
     for (size_t i = 0; i < count; i++)
         if (i % p->s.stride < (size_t)p->s.vocab)
             want[i] = slope(total_loss, p, &p->logits[i]);
-    expect_close("gradient by differences", logits, want, count, 1e-5);
+    expect_rounded("gradient by differences", logits, want, count, 1e-5);
     free(want);
 }
 
-static void check_shape(struct device *dev, struct shape s, float spread)
+static void check_stats(const struct plain *p, struct row_buffers r)
 {
-    float *logits = make_logits(dev, s, spread);
+    for (int row = 0; row < p->s.rows; row++) {
+        double max, sum, target = p->targets[row] < 0 ? 0 : p->logits[(size_t)row * p->s.stride + p->targets[row]];
+
+        row_loss(p, row, &max, &sum);
+        assert_true(r.max[row] == max);
+        assert_true(fabs(r.sum[row] - sum) <= 1e-5 * sum);
+        assert_true(r.target[row] == target);
+    }
+}
+
+static void check_shape(struct device *dev, enum dtype dtype, struct shape s, double spread)
+{
+    struct tensor logits = make_logits(dev, dtype, s, spread);
     int32_t *targets = make_targets(dev, s);
     struct row_buffers r = make_rows(dev, s.rows);
     struct cross_entropy op = make_op(s, targets, logits, r);
     struct plain p = make_plain(dev, s, targets, logits);
 
     device_kernels(dev)->cross_entropy_stats(dev, &op);
-    for (int row = 0; row < s.rows; row++) {
-        double max, sum;
-
-        row_loss(&p, row, &max, &sum);
-        assert_true(r.max[row] == max);
-        assert_true(fabs(r.sum[row] - sum) <= 1e-5 * sum);
-        assert_true(r.target[row] == (targets[row] < 0 ? 0 : logits[(size_t)row * s.stride + targets[row]]));
-    }
+    check_stats(&p, r);
     device_kernels(dev)->cross_entropy_finish(dev, &op);
     for (int row = 0; row < s.rows; row++)
         if (!(fabs(r.loss[row] - p.loss[row]) <= 1e-5 * (1 + fabs(p.loss[row]) + spread)))
             fail_msg("loss[%d] is %.9g, should be %.9g", row, r.loss[row], p.loss[row]);
     if (s.vocab > 1)
-        expect_close("gradient", logits, p.gradient, (size_t)s.rows * s.stride, 1e-5 * spread);
+        expect_rounded("gradient", logits, p.gradient, (size_t)s.rows * s.stride, 1e-5 * spread);
     if (s.rows * s.vocab <= 140 && s.vocab > 1 && spread == 1)
         compare_differences(&p, logits);
+    finish_buffers(dev);
 }
 
-static void check_spread(float spread)
+static void check_against_float64(struct device *dev, enum dtype dtype)
 {
-    static const char *const isas[] = {"baseline", "avx2", "avx512"};
-
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int i = 0; i < 6; i++) {
-            struct device *dev = make_device(isas[i / 2], 1 + i % 2);
-
-            if (!dev)
-                continue;
-            check_shape(dev, shapes[s], spread);
-            finish_device(dev);
-        }
+        check_shape(dev, dtype, shapes[s], 1);
 }
 
 static void test_against_float64(void **state)
 {
     (void)state;
-    check_spread(1);
+    each_device_and_type(check_against_float64);
 }
 
 /* Logits in the hundreds, which exp alone would not survive. */
+static void check_large_logits(struct device *dev, enum dtype dtype)
+{
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        check_shape(dev, dtype, shapes[s], 100);
+}
+
 static void test_large_logits(void **state)
 {
     (void)state;
-    check_spread(100);
+    each_device_and_type(check_large_logits);
 }
 
-/* What ranks do between the passes: the greatest max, and sums rescaled to it. */
-static void combine(struct row_buffers *a, struct row_buffers *b, int rows)
+/* Where the model is sure of its target, the gradient there is p - 1, far below 1's last bit: it must not be 0. */
+static void check_sure(struct device *dev, enum dtype dtype)
 {
-    for (int row = 0; row < rows; row++) {
-        float max = fmaxf(a->max[row], b->max[row]);
-        float sum = a->sum[row] * expf(a->max[row] - max) + b->sum[row] * expf(b->max[row] - max);
+    struct shape s = {1, 2, 2};
+    struct tensor logits = poisoned_tensor(dev, dtype, 2);
+    int32_t *targets = int_buffer(dev, 1);
+    struct row_buffers r = make_rows(dev, 1);
+    struct cross_entropy op = make_op(s, targets, logits, r);
+    double want[2] = {SCALE / (1 + exp(8)) * -1, SCALE / (1 + exp(8))};
 
-        a->max[row] = b->max[row] = max;
-        a->sum[row] = b->sum[row] = sum;
-        a->target[row] = b->target[row] = a->target[row] + b->target[row];
+    targets[0] = 0;
+    tensor_set(logits, 0, 8);
+    tensor_set(logits, 1, 0);
+    device_kernels(dev)->cross_entropy_stats(dev, &op);
+    device_kernels(dev)->cross_entropy_finish(dev, &op);
+    expect_rounded("gradient", logits, want, 2, 1e-3);
+}
+
+static void test_sure(void **state)
+{
+    (void)state;
+    each_device_and_type(check_sure);
+}
+
+/* Three slices, of 33, 0 and 17 columns, give what the 50 columns give. */
+#define SLICES 3
+#define WHOLE  ((struct shape){9, 50, 50})
+
+static const struct {
+    int first;
+    struct shape s;
+} slices[SLICES] = {{0, {9, 33, 34}}, {33, {9, 0, 8}}, {33, {9, 17, 40}}};
+
+/* stats [SLICES][3][rows], as the ranks would gather them. */
+static void combine(struct device *dev, struct row_buffers r[SLICES])
+{
+    float *stats = poisoned_floats(dev, SLICES * 3 * 9);
+    struct cross_entropy_combine op = {.rows = 9, .parts = SLICES, .stats = stats};
+
+    for (int i = 0; i < SLICES; i++) {
+        memcpy(stats + (i * 3 + 0) * 9, r[i].max, 9 * sizeof(float));
+        memcpy(stats + (i * 3 + 1) * 9, r[i].sum, 9 * sizeof(float));
+        memcpy(stats + (i * 3 + 2) * 9, r[i].target, 9 * sizeof(float));
+    }
+    for (int i = 0; i < SLICES; i++) {
+        op.max = r[i].max;
+        op.sum = r[i].sum;
+        op.target = r[i].target;
+        device_kernels(dev)->cross_entropy_combine(dev, &op);
     }
 }
 
-/* Two slices of 33 and 17 columns give what the 50 columns give. */
-static void check_slices(struct device *dev)
+static void check_slices(struct device *dev, enum dtype dtype)
 {
-    struct shape whole = {9, 50, 50}, first = {9, 33, 34}, second = {9, 17, 40};
-    float *logits = make_logits(dev, whole, 1), *x = poisoned_floats(dev, 9 * 34), *y = poisoned_floats(dev, 9 * 40);
-    int32_t *targets = make_targets(dev, whole);
-    struct row_buffers rx = make_rows(dev, 9), ry = make_rows(dev, 9);
-    struct cross_entropy op_x = make_op(first, targets, x, rx), op_y = make_op(second, targets, y, ry);
-    struct plain p = make_plain(dev, whole, targets, logits);
+    struct tensor logits = make_logits(dev, dtype, WHOLE, 1), x[SLICES];
+    int32_t *targets = make_targets(dev, WHOLE);
+    struct row_buffers r[SLICES];
+    struct cross_entropy op[SLICES];
+    struct plain p = make_plain(dev, WHOLE, targets, logits);
 
-    op_y.vocab_first = 33;
-    for (int row = 0; row < 9; row++) {
-        memcpy(x + row * 34, logits + row * 50, 33 * sizeof *x);
-        memcpy(y + row * 40, logits + row * 50 + 33, 17 * sizeof *y);
+    for (int i = 0; i < SLICES; i++) {
+        x[i] = poisoned_tensor(dev, dtype, (size_t)9 * slices[i].s.stride);
+        r[i] = make_rows(dev, 9);
+        op[i] = make_op(slices[i].s, targets, x[i], r[i]);
+        op[i].vocab_first = slices[i].first;
+        for (int row = 0; row < 9; row++)
+            for (int col = 0; col < slices[i].s.vocab; col++)
+                tensor_set(x[i], row * slices[i].s.stride + col, tensor_get(logits, row * 50 + slices[i].first + col));
+        device_kernels(dev)->cross_entropy_stats(dev, &op[i]);
     }
-    device_kernels(dev)->cross_entropy_stats(dev, &op_x);
-    device_kernels(dev)->cross_entropy_stats(dev, &op_y);
-    combine(&rx, &ry, 9);
-    device_kernels(dev)->cross_entropy_finish(dev, &op_x);
-    device_kernels(dev)->cross_entropy_finish(dev, &op_y);
-    expect_close("loss", rx.loss, p.loss, 9, 1e-5);
-    expect_same("loss of both slices", rx.loss, ry.loss, 9 * sizeof(float));
-    for (int row = 0; row < 9; row++) {
-        double padding[23] = {0};
+    assert_true(r[1].max[0] == -INFINITY && r[1].sum[0] == 0 && r[1].target[0] == 0);
+    combine(dev, r);
+    check_stats(&p, r[0]);
+    for (int i = 0; i < SLICES; i++) {
+        device_kernels(dev)->cross_entropy_finish(dev, &op[i]);
+        expect_same("loss of all slices", r[i].loss, r[0].loss, 9 * sizeof(float));
+    }
+    expect_close("loss", r[0].loss, p.loss, 9, 1e-5);
+    for (int i = 0; i < SLICES; i++)
+        for (int row = 0; row < 9; row++) {
+            int vocab = slices[i].s.vocab, stride = slices[i].s.stride;
+            struct tensor got = tensor_from(x[i], row * stride);
+            double padding[40] = {0};
 
-        expect_close("first slice", x + row * 34, p.gradient + row * 50, 33, 1e-5);
-        expect_close("second slice", y + row * 40, p.gradient + row * 50 + 33, 17, 1e-5);
-        expect_close("padding", x + row * 34 + 33, padding, 1, 0);
-        expect_close("padding", y + row * 40 + 17, padding, 23, 0);
-    }
+            if (vocab)
+                expect_rounded("slice", got, p.gradient + row * 50 + slices[i].first, vocab, 1e-5);
+            expect_rounded("padding", tensor_from(got, vocab), padding, stride - vocab, 0);
+        }
 }
 
 static void test_slices(void **state)
 {
     (void)state;
-    each_device(check_slices);
+    each_device_and_type(check_slices);
 }
 
 int main(void)
@@ -234,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_float64),
         cmocka_unit_test(test_large_logits),
+        cmocka_unit_test(test_sure),
         cmocka_unit_test(test_slices),
     };
 

@@ -64,6 +64,42 @@ static void check_adamw(struct device *dev)
         check_count(dev, counts[i]);
 }
 
+/* The copy is the new parameters, rounded, and they are what they are without it. Odd sizes; nothing beyond. */
+static void check_copy(struct device *dev, enum dtype dtype)
+{
+    static const size_t counts[] = {1, 7, 65, 10007};
+
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        size_t count = counts[c];
+        float *param[2], *grad = random_floats(dev, count, "grad");
+        struct tensor copy = poisoned_tensor(dev, dtype, count);
+
+        for (int with = 0; with < 2; with++) {
+            struct adamw op = hyper(1);
+
+            op.count = count;
+            op.param = param[with] = random_floats(dev, count, "param");
+            op.exp_avg = random_floats(dev, count, "exp_avg");
+            op.exp_avg_sq = random_floats(dev, count, "exp_avg_sq");
+            for (size_t i = 0; i < count; i++)
+                op.exp_avg_sq[i] = fabsf(op.exp_avg_sq[i]);
+            op.grad = grad;
+            op.copy = with ? copy.at : NULL;
+            op.copy_dtype = dtype;
+            device_kernels(dev)->adamw(dev, &op);
+        }
+        expect_same("param", param[1], param[0], count * sizeof(float));
+        for (size_t i = 0; i < count; i++)
+            assert_true(tensor_get(copy, i) == rounded(dtype, param[0][i]));
+    }
+}
+
+static void test_copy(void **state)
+{
+    (void)state;
+    each_device_and_type(check_copy);
+}
+
 static void test_adamw(void **state)
 {
     (void)state;
@@ -154,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_copy),
         cmocka_unit_test(test_position),
         cmocka_unit_test(test_sum_of_squares),
     };
