@@ -8,82 +8,251 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "common/mesh.h"
+#include "common/philox.h"
 #include "trainer/model/units.h"
+#include "trainer/parallel/partition.h"
 
-static const struct model_shape shape = {.layers = 3, .hidden = 20, .heads = 2, .seq_length = 7, .vocab = 131};
+enum { SHAPES = 30, SEED = 42 };
 
-/* All shards of all ranks, as a checkpoint would hold them: every element of every tensor once. */
+static int draw(uint32_t site, uint64_t *used, int low, int high)
+{
+    return low + (int)(philox_uniform((struct philox_stream){.seed = 5, .site = site}, (*used)++) * (high - low + 1));
+}
+
+/* A model, and a mesh that it can be cut to. */
+struct world {
+    struct model_shape shape;
+    struct mesh mesh;
+    int chunks;
+};
+
+static struct world draw_world(uint32_t number)
+{
+    struct world w = {.chunks = 1};
+    uint64_t used = 0;
+
+    w.mesh = (struct mesh){.dp = draw(number, &used, 1, 5), .tp = 1 << draw(number, &used, 0, 2)};
+    w.mesh.pp = draw(number, &used, 1, 4);
+    if (w.mesh.pp > 1)
+        w.chunks = draw(number, &used, 1, 2);
+    w.shape.kind = number % 2 ? MODEL_BERT : MODEL_GPT;
+    w.shape.layers = draw(number, &used, 1, 6);
+    w.shape.heads = w.mesh.tp * draw(number, &used, 1, 3);
+    w.shape.hidden = w.shape.heads * draw(number, &used, 1, 5);
+    w.shape.seq_length = w.mesh.tp * draw(number, &used, 2, 9);
+    w.shape.vocab = draw(number, &used, 5, 600);
+    return w;
+}
+
+/* The layers of all the chunks that a stage has. */
+static void layers_of_stage(const struct world *w, int stage, bool *here)
+{
+    int first[16], parts = w->mesh.pp * w->chunks;
+
+    partition_layers(&w->shape, parts, first);
+    for (int part = stage; part < parts; part += w->mesh.pp)
+        for (int layer = first[part]; layer < first[part + 1]; layer++)
+            here[layer] = true;
+}
+
+static struct units *units_at(const struct world *w, struct mesh_place place)
+{
+    bool here[16] = {false};
+    struct units_place at = {.dp = w->mesh.dp,
+                             .tp = w->mesh.tp,
+                             .tp_rank = place.tp,
+                             .first_stage = place.pp == 0,
+                             .last_stage = place.pp == w->mesh.pp - 1,
+                             .layers = here};
+    struct error err;
+    struct units *units;
+
+    layers_of_stage(w, place.pp, here);
+    units = units_create(&w->shape, 0.02, &at, &err);
+    assert_non_null(units);
+    return units;
+}
+
+static struct units *units_of_all(const struct model_shape *shape)
+{
+    struct units_place alone = {.dp = 1, .tp = 1, .first_stage = true, .last_stage = true};
+    struct error err;
+    struct units *units = units_create(shape, 0.02, &alone, &err);
+
+    assert_non_null(units);
+    return units;
+}
+
+static uint64_t elements(const struct ckpt_tensor *tensor)
+{
+    uint64_t n = 1;
+
+    for (int i = 0; i < tensor->ndim; i++)
+        n *= tensor->shape[i];
+    return n;
+}
+
+/* Element `at` of the row-major flattening of a piece's box: its number in the whole tensor. */
+static uint64_t logical(const struct ckpt_tensor *tensor, const struct ckpt_piece *piece, uint64_t at)
+{
+    uint64_t place[CKPT_MAX_DIMS], number = 0;
+
+    for (int i = tensor->ndim - 1; i >= 0; i--) {
+        place[i] = piece->start[i] + at % piece->shape[i];
+        at /= piece->shape[i];
+    }
+    assert_int_equal(at, 0);
+    for (int i = 0; i < tensor->ndim; i++) {
+        assert_true(place[i] < tensor->shape[i]);
+        number = number * tensor->shape[i] + place[i];
+    }
+    return number;
+}
+
+/* What is known of the whole model's elements, numbered through all tensors. */
+struct whole {
+    struct units *units;
+    uint64_t *first; /* of each tensor */
+    uint64_t count;
+    float *initial;
+    int *saved; /* by how many ranks */
+};
+
+static struct whole whole_create(const struct model_shape *shape)
+{
+    struct whole whole = {.units = units_of_all(shape)};
+
+    whole.first = calloc(whole.units->ntensors, sizeof *whole.first);
+    for (size_t t = 0; t < whole.units->ntensors; t++) {
+        whole.first[t] = whole.count;
+        whole.count += elements(&whole.units->tensors[t]);
+    }
+    whole.saved = calloc(whole.count, sizeof *whole.saved);
+    whole.initial = calloc(whole.count, sizeof *whole.initial);
+    for (int u = 0; u < whole.units->nunits; u++) {
+        const struct unit *unit = &whole.units->units[u];
+        float *values = calloc(unit->count, sizeof *values);
+
+        units_initialize(whole.units, u, SEED, 0, unit->count, values);
+        for (int t = 0; t < unit->ntensors; t++)
+            memcpy(whole.initial + whole.first[unit->tensors[t].index], values + unit->tensors[t].offset,
+                   unit->tensors[t].count * sizeof *values);
+        free(values);
+    }
+    return whole;
+}
+
+static void whole_destroy(struct whole *whole)
+{
+    units_destroy(whole->units);
+    free(whole->first);
+    free(whole->initial);
+    free(whole->saved);
+}
+
+/* A rank's shard of a unit: what it saves is counted, what it holds has the whole's initial values. */
+static void check_shard(struct whole *whole, const struct units *units, int u, size_t first, size_t count)
+{
+    struct ckpt_piece pieces[UNIT_MAX_TENSORS];
+    size_t offsets[UNIT_MAX_TENSORS], n;
+    float *values = malloc(count * sizeof *values);
+
+    memset(values, 0xff, count * sizeof *values);
+    units_initialize(units, u, SEED, first, count, values);
+    n = units_pieces(units, u, first, count, false, pieces, offsets);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(offsets[i] >= first && offsets[i] + pieces[i].count <= first + count);
+        for (uint64_t j = 0; j < pieces[i].count; j++) {
+            uint64_t element = whole->first[pieces[i].tensor] +
+                               logical(&units->tensors[pieces[i].tensor], &pieces[i], pieces[i].first + j);
+            float *value = &values[offsets[i] - first + j];
+
+            assert_true(*value == whole->initial[element]);
+            *value = 0;
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        assert_true(values[i] == 0); /* padding */
+    n = units_pieces(units, u, first, count, true, pieces, offsets);
+    for (size_t i = 0; i < n; i++)
+        for (uint64_t j = 0; j < pieces[i].count; j++)
+            whole->saved[whole->first[pieces[i].tensor] +
+                         logical(&units->tensors[pieces[i].tensor], &pieces[i], pieces[i].first + j)]++;
+    free(values);
+}
+
+static void check_world(const struct world *w)
+{
+    struct whole whole = whole_create(&w->shape);
+
+    assert_int_equal(whole.count, model_parameters(&w->shape));
+    for (int rank = 0; rank < mesh_world(&w->mesh); rank++) {
+        struct mesh_place place = mesh_place(&w->mesh, rank);
+        struct units *units = units_at(w, place);
+
+        assert_int_equal(units->ntensors, whole.units->ntensors);
+        assert_memory_equal(units->tensors, whole.units->tensors, units->ntensors * sizeof *units->tensors);
+        for (int u = 0; u < units->nunits; u++) {
+            size_t count = units->units[u].count, shard = count / (size_t)w->mesh.dp;
+
+            assert_int_equal(count % ((size_t)w->mesh.dp * UNIT_ALIGN), 0);
+            assert_int_equal(count > 0, units->units[u].here);
+            if (count > 0)
+                check_shard(&whole, units, u, shard * (size_t)place.dp, shard);
+        }
+        units_destroy(units);
+    }
+    for (uint64_t i = 0; i < whole.count; i++)
+        assert_int_equal(whole.saved[i], 1);
+    whole_destroy(&whole);
+}
+
+/* Over all places of a mesh every element of every tensor is saved by one rank, and starts with the same bits. */
 static void test_shards_cover_the_model(void **state)
 {
-    struct error err;
-    uint64_t parameters = 0;
-
     (void)state;
-    for (int dp = 1; dp <= 9; dp++) {
-        struct units *units = units_create(&shape, 0.02, dp, &err);
-        uint64_t next[64] = {0};
+    for (uint32_t number = 0; number < SHAPES; number++) {
+        struct world w = draw_world(number);
 
-        assert_non_null(units);
-        for (int u = 0; u < units->nunits; u++) {
-            size_t shard = units->units[u].count / (size_t)dp;
-
-            assert_int_equal(units->units[u].count % ((size_t)dp * UNIT_ALIGN), 0);
-            for (int rank = 0; rank < dp; rank++) {
-                struct ckpt_piece pieces[UNIT_MAX_TENSORS];
-                size_t offsets[UNIT_MAX_TENSORS];
-                size_t n = units_pieces(units, u, shard * (size_t)rank, shard, pieces, offsets);
-
-                for (size_t i = 0; i < n; i++) {
-                    assert_int_equal(pieces[i].first, next[pieces[i].tensor]);
-                    assert_true(pieces[i].count > 0);
-                    assert_true(offsets[i] >= shard * (size_t)rank);
-                    assert_true(offsets[i] + pieces[i].count <= shard * (size_t)(rank + 1));
-                    next[pieces[i].tensor] += pieces[i].count;
-                }
-            }
-        }
-        parameters = 0;
-        for (size_t t = 0; t < units->ntensors; t++) {
-            const struct ckpt_tensor *tensor = &units->tensors[t];
-
-            assert_int_equal(next[t], tensor->shape[0] * (tensor->ndim > 1 ? tensor->shape[1] : 1));
-            parameters += next[t];
-        }
-        assert_int_equal(parameters, model_parameters(&shape));
-        units_destroy(units);
+        check_world(&w);
     }
 }
 
-/* Element i of a tensor starts with the same bits whoever holds it, and padding with zero. */
-static void test_initial_weights_know_no_topology(void **state)
+/* Rows of a slice are as many on every rank, in whole kilobytes, and the slices follow one another. */
+static void test_vocabulary_slices(void **state)
 {
-    struct error err;
-    struct units *whole = units_create(&shape, 0.02, 1, &err), *cut = units_create(&shape, 0.02, 5, &err);
+    struct model_shape shape = {.layers = 1, .hidden = 8, .heads = 4, .seq_length = 4};
+    static const int vocabs[] = {4, 5, 127, 128, 129, 511, 513, 50257, 50304};
 
     (void)state;
-    for (int u = 0; u < whole->nunits; u++) {
-        size_t count = whole->units[u].count, wide = cut->units[u].count, shard = wide / 5;
-        float *a = malloc(count * sizeof *a), *b = malloc(wide * sizeof *b);
+    for (size_t v = 0; v < sizeof vocabs / sizeof *vocabs; v++)
+        for (int tp = 1; tp <= 4; tp *= 2) {
+            struct world w = {.shape = shape, .mesh = {1, tp, 1}, .chunks = 1};
+            int next = 0, padded = 0;
 
-        units_initialize(whole, u, 42, 0, count, a);
-        memset(b, 0xff, wide * sizeof *b);
-        for (size_t rank = 0; rank < 5; rank++)
-            units_initialize(cut, u, 42, rank * shard, shard, b + rank * shard);
-        assert_memory_equal(a, b, count * sizeof *a);
-        for (size_t i = count; i < wide; i++)
-            assert_true(b[i] == 0);
-        free(a);
-        free(b);
-    }
-    units_destroy(whole);
-    units_destroy(cut);
+            w.shape.vocab = vocabs[v];
+            for (int rank = 0; rank < tp; rank++) {
+                struct units *units = units_at(&w, (struct mesh_place){.tp = rank});
+
+                assert_int_equal(units->vocab_first, next);
+                assert_true(units->vocab >= vocabs[v] / tp && units->vocab <= units->vocab_padded);
+                assert_int_equal(units->vocab_padded % VOCAB_ALIGN, 0);
+                if (rank > 0)
+                    assert_int_equal(units->vocab_padded, padded);
+                padded = units->vocab_padded;
+                next += units->vocab;
+                units_destroy(units);
+            }
+            assert_int_equal(next, vocabs[v]);
+            assert_true(tp * padded - vocabs[v] < tp * VOCAB_ALIGN);
+        }
 }
 
 static void test_initial_weights_are_gpt2s(void **state)
 {
     struct model_shape big = {.layers = 4, .hidden = 256, .heads = 4, .seq_length = 64, .vocab = 512};
-    struct error err;
-    struct units *units = units_create(&big, 0.02, 1, &err);
+    struct units *units = units_of_all(&big);
     const struct unit *block = &units->units[UNIT_BLOCK0];
     float *values = malloc(block->count * sizeof *values);
 
@@ -118,7 +287,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shards_cover_the_model),
-        cmocka_unit_test(test_initial_weights_know_no_topology),
+        cmocka_unit_test(test_vocabulary_slices),
         cmocka_unit_test(test_initial_weights_are_gpt2s),
     };
 

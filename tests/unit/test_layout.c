@@ -1,0 +1,215 @@
+/* What a rank is to hold and do: shares of a batch, and ZeRO's sizes. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "trainer/layout.h"
+#include "trainer/parallel/zero_impl.h"
+
+/* Over the dp ranks every sample once and in order, and as many micro-batches on each. */
+static void shares_are_the_batch(void **state)
+{
+    struct job job;
+
+    (void)state;
+    memset(&job, 0, sizeof job);
+    for (int dp = 1; dp <= 9; dp++)
+        for (int micro = 1; micro <= 5; micro++)
+            for (int size = dp; size <= 40; size++) {
+                struct mesh mesh = {dp, 2, 3};
+                long next = 0, least = size, most = 0;
+                int micro_batches;
+
+                job.batch.micro_batch = micro;
+                micro_batches = layout_share(&job, &mesh, 0, size).micro_batches;
+                for (int rank = 0; rank < dp; rank++) {
+                    struct share share = layout_share(&job, &mesh, rank, size);
+
+                    assert_int_equal(share.first, next);
+                    assert_int_equal(share.micro_batches, micro_batches);
+                    next += share.count;
+                    least = share.count < least ? share.count : least;
+                    most = share.count > most ? share.count : most;
+                }
+                assert_int_equal(next, size);
+                assert_true(most - least <= 1);
+                assert_true((long)micro_batches * micro >= most && (long)(micro_batches - 1) * micro < most);
+            }
+}
+
+static struct job tiny_job(void)
+{
+    static const char text[] = "model = { layers = 3; hidden = 16; heads = 4; seq_length = 8; vocab = 100; };\n"
+                               "batch = { global_batch = 12; micro_batch = 2; };\n"
+                               "data = { train = \"x\"; };\n";
+    struct job job;
+    struct error err;
+
+    if (job_parse(&job, text, "tiny", NULL, 0, &err) < 0)
+        fail_msg("%s", err.text);
+    return job;
+}
+
+/* Every layer is on one stage; the embedding on the first and the head on the last. */
+static void stages_have_all_layers_once(void **state)
+{
+    struct job job = tiny_job();
+
+    (void)state;
+    for (int layers = 1; layers <= 7; layers++)
+        for (int pp = 1; pp <= 4; pp++)
+            for (int chunks = 1; chunks <= (pp > 1 ? 3 : 1); chunks++) {
+                struct mesh mesh = {2, 2, pp};
+                int seen[8] = {0}, embeds = 0, heads = 0;
+                struct error err;
+
+                job.model.layers = layers;
+                job.parallel.chunks = chunks;
+                for (int stage = 0; stage < pp; stage++) {
+                    int rank = mesh_rank(&mesh, (struct mesh_place){.dp = 1, .tp = 1, .pp = stage});
+                    struct layout *l = layout_create(&job, &mesh, rank, true, &err);
+
+                    assert_non_null(l);
+                    assert_int_equal(l->model.chunks, chunks);
+                    for (int c = 0; c < chunks; c++) {
+                        for (int i = 0; i < l->model.chunk[c].layers; i++) {
+                            seen[l->model.chunk[c].first_layer + i]++;
+                            assert_true(l->units->units[UNIT_BLOCK0 + l->model.chunk[c].first_layer + i].here);
+                        }
+                        embeds += l->model.chunk[c].embeds;
+                        heads += l->model.chunk[c].heads;
+                    }
+                    assert_int_equal(l->zero.tied, pp > 1 && (stage == 0 || stage == pp - 1));
+                    layout_destroy(l);
+                }
+                for (int i = 0; i < layers; i++)
+                    assert_int_equal(seen[i], 1);
+                assert_int_equal(embeds, 1);
+                assert_int_equal(heads, 1);
+            }
+    job_destroy(&job);
+}
+
+static void too_few_samples_are_refused(void **state)
+{
+    struct job job = tiny_job();
+    struct mesh most = {12, 1, 1}, more = {13, 1, 1};
+    struct error err;
+    struct layout *l = layout_create(&job, &most, 11, true, &err);
+
+    (void)state;
+    assert_non_null(l);
+    layout_destroy(l);
+    assert_null(layout_create(&job, &more, 0, true, &err));
+    assert_int_equal(err.code, CODE_CONFIG);
+    assert_non_null(strstr(err.text, "batch.global_batch = 12"));
+    job_destroy(&job);
+}
+
+/* ---- ZeRO's table, zero.h ---- */
+
+enum { DP = 4, COUNT = 4 * DP * UNIT_ALIGN };
+
+static struct zero_sizes sizes_of(struct zero_config config, bool is_block)
+{
+    const struct unit unit = {.count = COUNT, .here = true};
+
+    config.training = true;
+    config = zero_effective(&config);
+    return zero_sizes_of(&unit, is_block, &config);
+}
+
+static void the_stages_are_the_papers(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++)
+        for (int rank = 0; rank < DP; rank++) {
+            struct zero_config config = {.stage = stage, .dp = DP, .dp_rank = rank, .reduce_every = stage >= 2};
+            struct zero_sizes s = sizes_of(config, true);
+
+            assert_int_equal(s.shard_count, COUNT / DP);
+            assert_int_equal(s.shard_first, rank * (COUNT / DP));
+            assert_int_equal(s.param, stage == 3 ? COUNT / DP : COUNT);
+            assert_int_equal(s.grad, stage >= 2 ? COUNT / DP : COUNT);
+            assert_int_equal(s.state_count, stage >= 1 ? COUNT / DP : COUNT);
+            assert_int_equal(s.state_first, stage >= 1 ? s.shard_first : 0);
+            assert_int_equal(s.moment, s.state_count);
+            assert_int_equal(s.master, 0); /* fp32: the parameters are their own */
+            assert_int_equal(s.host_grad, 0);
+            config.compute = DTYPE_BF16;
+            assert_int_equal(sizes_of(config, true).master, s.state_count);
+            config.offload = true;
+            assert_int_equal(sizes_of(config, true).host_grad, s.state_count);
+            assert_int_equal(sizes_of(config, true).grad, stage >= 2 ? 0 : COUNT);
+        }
+}
+
+/* One rank has all of everything, and no buffers for exchanges. */
+static void alone_nothing_is_sharded(void **state)
+{
+    struct job job = tiny_job();
+    struct error err;
+    struct mesh alone = {1, 1, 1};
+
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        struct layout *l;
+        struct footprint bytes = {0};
+        struct zero_sizes s = sizes_of((struct zero_config){.stage = stage, .dp = 1, .reduce_every = true}, true);
+
+        assert_int_equal(s.param, COUNT);
+        assert_int_equal(s.grad, COUNT);
+        assert_int_equal(s.moment, COUNT);
+        assert_int_equal(s.gathered, 0);
+        job.parallel.zero = stage;
+        l = layout_create(&job, &alone, 0, true, &err);
+        assert_non_null(l);
+        zero_footprint(l->units, &l->zero, &bytes);
+        assert_int_equal(bytes.communication, 0);
+        layout_destroy(l);
+    }
+    job_destroy(&job);
+}
+
+/* Every stage holds no more than the one before it, in each of the three columns. */
+static void more_sharding_is_less_memory(void **state)
+{
+    struct job job = tiny_job();
+    struct mesh mesh = {3, 2, 2};
+    struct footprint before;
+    struct error err;
+
+    (void)state;
+    memset(&before, 0xff, sizeof before);
+    job.parallel.reduce = REDUCE_MICRO_BATCH;
+    for (int stage = 0; stage <= 3; stage++) {
+        struct footprint bytes = {0};
+        struct layout *l;
+
+        job.parallel.zero = stage;
+        l = layout_create(&job, &mesh, 5, true, &err);
+        assert_non_null(l);
+        zero_footprint(l->units, &l->zero, &bytes);
+        assert_true(bytes.parameters <= before.parameters && bytes.gradients <= before.gradients &&
+                    bytes.optimizer <= before.optimizer);
+        assert_true(stage != 3 || bytes.parameters < before.parameters);
+        assert_true(stage != 1 || bytes.optimizer < before.optimizer);
+        before = bytes;
+        layout_destroy(l);
+    }
+    job_destroy(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shares_are_the_batch),        cmocka_unit_test(stages_have_all_layers_once),
+        cmocka_unit_test(too_few_samples_are_refused), cmocka_unit_test(the_stages_are_the_papers),
+        cmocka_unit_test(alone_nothing_is_sharded),    cmocka_unit_test(more_sharding_is_less_memory),
+    };
+
+    return cmocka_run_group_tests_name("layout", tests, NULL, NULL);
+}
