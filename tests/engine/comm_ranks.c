@@ -9,6 +9,7 @@
 
 #include "common/philox.h"
 #include "trainer/comm/comm.h"
+#include "trainer/report/recorder.h"
 
 static struct comm *world;
 static int rank, size;
@@ -135,6 +136,67 @@ static void test_ring(void)
     CHECK(in == previous);
 }
 
+static const struct record_comm *find_comm(const struct record *r, const char *name, int *slot)
+{
+    for (int i = 0; i < RECORD_COMMS; i++)
+        if (r->comms[i].id && strcmp(r->comms[i].name, name) == 0) {
+            *slot = i;
+            return &r->comms[i];
+        }
+    return NULL;
+}
+
+/* What the flight recorder hears of all this: names, members, counts, what operations are for, and for whom. */
+static void test_record(void)
+{
+    struct record_file *file = recorder_start(size, &err);
+    struct comm *group = comm_split(world, 0, -rank, &err); /* backwards */
+    int slot, members[64] = {0}, next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    const struct record_comm *c;
+    double value = 1;
+    struct record r;
+
+    CHECK(file && group && size <= 64);
+    comm_label(group, "turned");
+    comm_purpose(group, "block 7", "gradients");
+    CHECK(comm_sum_f64(group, &value, 1, &err) == 0 && comm_barrier(group, &err) == 0);
+    test_ring();
+    CHECK(record_copy(&r, file) && r.waiting_since == 0);
+    if (size == 1) {
+        CHECK(r.operations == 0);
+    } else {
+        CHECK(r.operations == 5); /* split, sum, barrier, receive, send */
+        CHECK(r.ring[1].kind == RECORD_SPLIT && r.ring[2].kind == RECORD_SUM && r.ring[3].kind == RECORD_BARRIER);
+        CHECK(strcmp(r.ring[2].purpose, "block 7 gradients") == 0 && r.ring[3].purpose[0] == '\0');
+        CHECK(r.ring[4].kind == RECORD_RECEIVE && r.ring[4].peer == previous && r.ring[4].left > 0);
+        CHECK(r.ring[5].kind == RECORD_SEND && r.ring[5].peer == next && r.ring[5].sequence == 1);
+        c = find_comm(&r, "world", &slot);
+        CHECK(c && c->size == size && c->entered == 1 && c->left == 1);
+        c = find_comm(&r, "turned", &slot);
+        CHECK(c && c->size == size && c->entered == 2 && c->left == 2);
+        record_members(file, slot, members, size);
+        for (int i = 0; i < size; i++)
+            CHECK(members[i] == size - 1 - i);
+    }
+    comm_destroy(group);
+    CHECK(record_copy(&r, file) && !find_comm(&r, "turned", &slot));
+    recorder_stop();
+}
+
+/* From then on no wait succeeds, and failing takes no time. The last test. */
+static void test_interruption(void)
+{
+    struct error why = {.code = CODE_PEER, .text = "rank 9 is late"}, other = {.code = CODE_IO, .text = "another"};
+    double value = 1;
+
+    CHECK(comm_barrier(world, &err) == 0);
+    comm_interrupt(&why);
+    comm_interrupt(&other);
+    CHECK(size == 1 || comm_sum_f64(world, &value, 1, &err) < 0);
+    CHECK(size == 1 || (err.code == CODE_PEER && strcmp(err.text, "rank 9 is late") == 0));
+    CHECK(comm_world_fail(world, &err));
+}
+
 int main(void)
 {
     static const size_t counts[] = {1, 16, 1000, 100003};
@@ -150,6 +212,8 @@ int main(void)
     test_scalars();
     test_split();
     test_ring();
+    test_record();
+    test_interruption();
     if (rank == 0)
         printf("%d ranks agree\n", size);
     comm_world_finish(world);

@@ -1,0 +1,75 @@
+#!/usr/bin/env bats
+# A rank that is stopped on a node: the report names it and its node, Slurm requeues the job, and it finishes.
+load helpers
+
+setup_file() {
+    WHY_NOT=$(why_not)
+    export WHY_NOT
+    [ -z "$WHY_NOT" ] || return 0
+    sandbox_up 3 --plugin "$PLUGIN"
+}
+
+teardown_file() {
+    sandbox_down
+}
+
+setup() {
+    skip_if "$WHY_NOT"
+    unset MUSTER_JOB
+    export SLURM_WAIT=5
+    DIR=$BATS_TEST_TMPDIR OUT=$BATS_TEST_TMPDIR/out
+    tiny_job "$DIR"
+    sed -i 's/steps = 50;/steps = 800;/; s/log_every = 10;/log_every = 100; hang_seconds = 4;/' "$DIR/job.cfg"
+    echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 100; };" >>"$DIR/job.cfg"
+    cd "$DIR" || return
+}
+
+teardown() {
+    [ -z "$WHY_NOT" ] || return 0
+    cat "$OUT"
+    scancel --user "$(id -un)"
+    eventually 30 all_idle
+}
+
+steps_done() {
+    [ "$(cat metrics.jsonl 2>/dev/null | wc -l)" -ge "$1" ]
+}
+
+job_is() {
+    scontrol show job "$JOB" | grep -q "$1"
+}
+
+# pid_of RANK: of this sandbox's trainer
+pid_of() {
+    pgrep -f "muster-train job.cfg" | while read -r pid; do
+        grep -qz "SLURM_CONF=$SLURM_CONF" "/proc/$pid/environ" && grep -qz "^RANK=$1\$" "/proc/$pid/environ" && echo "$pid"
+    done | head -n 1
+}
+
+# stopped RANK SENTENCE: the job runs; that rank is stopped; the report begins so; the job comes back and finishes
+stopped() {
+    eventually 60 steps_done 110 # with a checkpoint to go on from
+    kill -STOP "$(pid_of "$1")"
+    eventually 60 job_is 'Restarts=1'
+    [ -f "ckpt/hang-$JOB.0.0/hang-report.txt" ]
+    [[ $(head -n 1 "ckpt/hang-$JOB.0.0/hang-report.txt") == $2 ]]
+    grep -q "^job $JOB, step 0, restart 0, " "ckpt/hang-$JOB.0.0/hang-report.txt"
+    [ "$(grep -c '^---- this run hangs' "$OUT")" -eq 1 ]
+    eventually 120 job_is 'JobState=COMPLETED'
+    grep -q '^resumed from ' "$OUT"
+    grep -q '^done at step 800$' "$OUT"
+    [ "$(wc -l <metrics.jsonl)" -eq 800 ]
+    job_is 'Restarts=1 '
+}
+
+@test "a rank with a neighbour on its node is seen to be stopped, and ends with 76 like all others" {
+    sed 's/--ntasks-per-node=1/--ntasks-per-node=2/' "$TOP/etc/train.sbatch" >train.sbatch
+    JOB=$(sbatch --parsable --nodes=2 --output="$OUT" train.sbatch job.cfg)
+    stopped 3 'rank 3 on n2 is stopped (by SIGSTOP or a debugger)*last entered *'
+    ! grep -q 'Killed' "$OUT"
+}
+
+@test "a node whose only rank is stopped gives no sign, and Slurm ends it" {
+    JOB=$(sbatch --parsable --nodes=3 --cpus-per-task=1 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg)
+    stopped 1 'rank 1 on n2 gave no sign*'
+}
