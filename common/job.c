@@ -55,6 +55,8 @@ static int fail_type(const struct job_reader *r, const struct job_key *key, stru
 {
     const char *type = job_key_type_name(key->type);
 
+    if (key->type == JOB_KEY_BOOL)
+        return job_reader_fail(r, at, "%s is %s; it must be true or false", key->path, found);
     return job_reader_fail(r, at, "%s is %s; it must be %s %s", key->path, found, type[0] == 'i' ? "an" : "a", type);
 }
 
@@ -137,11 +139,15 @@ static int store(struct job_reader *r, int index, struct job_origin at, const co
     r->origin[index] = at;
     if (wants_string && type == CONFIG_TYPE_STRING)
         return store_string(r, key, at, config_setting_get_string(setting));
+    if (key->type == JOB_KEY_BOOL && type == CONFIG_TYPE_BOOL) {
+        *((bool *)((char *)r->job + key->offset)) = config_setting_get_bool(setting);
+        return 0;
+    }
     if (key->type == JOB_KEY_NUMBER && type == CONFIG_TYPE_FLOAT)
         return store_number(r, key, at, config_setting_get_float(setting));
     if (key->type == JOB_KEY_NUMBER && integer)
         return store_number(r, key, at, (double)config_setting_get_int64(setting));
-    if (!wants_string && integer)
+    if (!wants_string && key->type != JOB_KEY_BOOL && integer)
         return store_integer(r, key, at, config_setting_get_int64(setting));
     return fail_type(r, key, at, kind_of(setting));
 }

@@ -94,10 +94,15 @@ struct job {
     } precision;
 
     struct {
-        char dir[JOB_PATH_SIZE];  /* "" writes none */
-        char load[JOB_PATH_SIZE]; /* where to start from while dir has none; "" is initial weights */
-        long every;               /* steps between saves; 0 saves at the end and when stopped only */
-        int keep;                 /* newest checkpoints kept; 0 keeps all */
+        char dir[JOB_PATH_SIZE];   /* "" writes none */
+        char load[JOB_PATH_SIZE];  /* where to start from while dir has none; "" is initial weights */
+        long every;                /* steps between saves; 0 saves at the end and when stopped only */
+        int keep;                  /* newest checkpoints kept; 0 keeps all */
+        long keep_every;           /* steps whose multiples are kept for good; 0 is none */
+        char stage[JOB_PATH_SIZE]; /* directory of the node where a save waits to be drained; "" writes straight */
+        int staged;                /* saves that may wait there at once */
+        bool partner;              /* each node also keeps its neighbour's staged shards */
+        int drain_mib;             /* MiB a second that a node drains at most; 0 is no limit */
     } checkpoint;
 
     struct {
@@ -134,9 +139,9 @@ int job_parse(struct job *job, const char *text, const char *name, char *const *
 void job_destroy(struct job *job);
 
 /*
- * Visit every key of the table: for the man page's test and for `muster-train --keys`. `type` is "integer", "number" or
- * "string"; `fallback` is the default as the file would have it, or "-" where there is none: data.train has none, nor,
- * without a preset, have the sizes of the model.
+ * Visit every key of the table: for the man page's test and for `muster-train --keys`. `type` is "integer", "number",
+ * "boolean" or "string"; `fallback` is the default as the file would have it, or "-" where there is none: data.train
+ * has none, nor, without a preset, have the sizes of the model.
  */
 void job_each_key(void (*visit)(const char *path, const char *type, const char *fallback, const char *help, void *arg),
                   void *arg);

@@ -144,6 +144,16 @@ const struct job_key job_keys[] = {
      .help = "steps between saves; 0 saves at the end and when stopped only"},
     {"checkpoint.keep", JOB_KEY_INT, FIELD(checkpoint.keep), RANGE(0, MANY), .fallback = "2",
      .help = "newest checkpoints kept; 0 keeps all"},
+    {"checkpoint.keep_every", JOB_KEY_LONG, FIELD(checkpoint.keep_every), RANGE(0, MANY_STEPS), .fallback = "0",
+     .help = "checkpoints at multiples of this many steps are kept for good; 0 is none"},
+    {"checkpoint.stage", JOB_KEY_STRING, FIELD(checkpoint.stage), .fallback = "\"/dev/shm\"",
+     .help = "directory of each node where a save waits to be drained; \"\" writes straight to checkpoint.dir"},
+    {"checkpoint.staged", JOB_KEY_INT, FIELD(checkpoint.staged), RANGE(1, 16), .fallback = "2",
+     .help = "saves that may wait in checkpoint.stage at once"},
+    {"checkpoint.partner", JOB_KEY_BOOL, FIELD(checkpoint.partner), .fallback = "false",
+     .help = "each node also keeps a copy of its neighbour's staged shards"},
+    {"checkpoint.drain_mib", JOB_KEY_INT, FIELD(checkpoint.drain_mib), RANGE(0, MANY), .fallback = "0",
+     .help = "MiB a second that a node drains at most; 0 is as fast as it can"},
 
     {"report.log_every", JOB_KEY_LONG, FIELD(report.log_every), RANGE(1, MANY_STEPS), .fallback = "10",
      .help = "steps between log lines"},
@@ -195,6 +205,8 @@ const char *job_key_type_name(enum job_key_type type)
         return "integer";
     case JOB_KEY_NUMBER:
         return "number";
+    case JOB_KEY_BOOL:
+        return "boolean";
     case JOB_KEY_STRING:
     case JOB_KEY_CHOICE:
         break;

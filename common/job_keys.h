@@ -18,6 +18,7 @@ enum job_key_type {
     JOB_KEY_U64,    /* uint64_t */
     JOB_KEY_NUMBER, /* double; the file may have an integer */
     JOB_KEY_STRING, /* char[size] */
+    JOB_KEY_BOOL,   /* bool: true or false */
     JOB_KEY_CHOICE, /* an enum: the string's index among `choices` */
 };
 
@@ -41,7 +42,7 @@ int job_key_find(const char *path);
 /* Whether some key lies in the group `path`. */
 bool job_key_is_group(const char *path);
 
-/* "integer", "number" or "string". */
+/* "integer", "number", "boolean" or "string". */
 const char *job_key_type_name(enum job_key_type type);
 
 /* What would be right in place of the unknown key `path`: "did you mean 'batch.lr'?", or the names that exist there. */

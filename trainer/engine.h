@@ -79,9 +79,20 @@ int engine_evaluate(struct engine *engine, int batch, double *loss, struct error
 /* Fails with CODE_CONFIG or CODE_DATA, naming the rank, when ranks read different job files or data. Collective. */
 int engine_compare_ranks(struct engine *engine, struct error *err);
 
+/* This rank's part of a save of the present state: a shard of its own, and the name of this try, alike on all ranks. */
+struct engine_part {
+    struct ckpt_save save; /* borrows from the engine and from this struct, which is not to be moved */
+    char attempt[CKPT_ATTEMPT_SIZE];
+};
+
+/* Collective. To be destroyed in any case. */
+int engine_part_create(struct engine *engine, struct engine_part *part, struct error *err);
+void engine_part_destroy(struct engine_part *part);
+
 /*
- * Write a checkpoint of the state after `step` steps and commit it. Collective; every rank gets the same result. On
- * failure nothing is lost: earlier checkpoints stand, and training can go on.
+ * Write a checkpoint of the state after `step` steps and commit it before returning; saver.h does
+ * it behind the training. Collective; every rank gets the same result. On failure nothing is lost: earlier checkpoints
+ * stand, and training can go on.
  */
 int engine_save(struct engine *engine, struct error *err);
 

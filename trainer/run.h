@@ -1,6 +1,6 @@
 /*
  * run.h - what train.c and its helpers share: run_start.c, everything before the first step, run_watch.c, who
- * watches over it, and run_log.c, what a run says while it goes. Private to these files.
+ * watches over it, run_save.c, its checkpoints, and run_log.c, what a run says while it goes. Private to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
 #define MUSTER_TRAINER_RUN_H
@@ -19,8 +19,10 @@ struct run {
     struct neighbour *hosts;        /* [world] where each rank runs */
     bool *slow;                     /* [world] which were stragglers when last looked at */
     bool leader, terminal;
-    double peak_flops;     /* of all ranks together */
-    uint64_t saved_step;   /* UINT64_MAX: none yet */
+    double peak_flops; /* of all ranks together */
+    struct saver *saver;
+    uint64_t loaded_step;  /* of the checkpoint in checkpoint.dir that it began with; UINT64_MAX: none */
+    uint64_t saved_step;   /* the last that was saved or staged, or loaded; UINT64_MAX: none */
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
     int global_batch; /* of the last step */
@@ -55,6 +57,21 @@ int run_stragglers(struct run *run, double own_seconds, int stage, struct error 
 /* This rank ends and communicates no more, but for comm_world_fail: it will not be missed when it is gone. */
 void run_watch_ending(struct run *run);
 void run_watch_stop(struct run *run);
+
+/* ---- run_save.c ---- */
+
+/* Collective, before a checkpoint is looked for: one may still lie in the nodes' memory. */
+int run_save_start(struct run *run, struct error *err);
+
+/* After each step, collective: saves if one is due, and says what became of earlier saves. */
+int run_save_on_the_way(struct run *run, struct error *err);
+
+/* At the end, collective: saves if that step is not saved yet, and returns when it is committed. */
+int run_save_last(struct run *run, struct error *err);
+void run_save_stop(struct run *run);
+
+/* The newest step that is known on rank 0 to be in checkpoint.dir for good; UINT64_MAX for none. */
+uint64_t run_last_saved(const struct run *run);
 
 /* ---- run_log.c ---- */
 

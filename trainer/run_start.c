@@ -80,7 +80,7 @@ static int restore_or_initialize(struct run *run, struct error *err)
     struct engine *e = run->engine;
 
     recorder_phase("loading a checkpoint");
-    run->saved_step = UINT64_MAX;
+    run->saved_step = run->loaded_step = UINT64_MAX;
     for (int i = 0; i < 2; i++) {
         int restored = dirs[i][0] ? engine_restore(e, dirs[i], i == 0, say_skipped_checkpoint, err) : 0;
 
@@ -89,7 +89,7 @@ static int restore_or_initialize(struct run *run, struct error *err)
         if (!restored)
             continue;
         if (dirs[i] == run->job->checkpoint.dir)
-            run->saved_step = e->step;
+            run->saved_step = run->loaded_step = e->step;
         run_say(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step,
                 e->consumed_samples);
         return 0;
@@ -156,7 +156,7 @@ int run_start(struct run *run, struct error *err)
         measure_peak(run, err) < 0)
         return -1;
     describe(run);
-    if (restore_or_initialize(run, err) < 0 || open_metrics(run, err) < 0)
+    if (run_save_start(run, err) < 0 || restore_or_initialize(run, err) < 0 || open_metrics(run, err) < 0)
         return -1;
     recorder_phase(NULL);
     return 0;

@@ -61,56 +61,13 @@ static int check_skipped(struct run *run, const struct step_result *result, stru
                 result->loss, e->spike.mean);
     if (result->skip == SKIP_NONE || e->skipped_in_a_row < (uint64_t)run->job->optimizer.most_skipped)
         return 0;
-    if (run->saved_step != UINT64_MAX)
-        snprintf(last_good, sizeof last_good, "the last good checkpoint is step %" PRIu64 " in %s", run->saved_step,
+    if (run_last_saved(run) != UINT64_MAX)
+        snprintf(last_good, sizeof last_good, "the last good checkpoint is step %" PRIu64 " in %s", run_last_saved(run),
                  run->job->checkpoint.dir);
     return error_set(err, CODE_DATA,
                      "%s in %" PRIu64 " steps in a row, up to step %" PRIu64
                      "; %s: lower optimizer.lr or look at the data",
                      why, e->skipped_in_a_row, e->step, last_good);
-}
-
-/* ---- saving ---- */
-
-/* *err tells the caller why, should this checkpoint have been needed. */
-static int save(struct run *run, struct error *err)
-{
-    double started = run_seconds();
-    struct error sync_error;
-    int result;
-
-    if (!run->job->checkpoint.dir[0] || run->saved_step == run->engine->step)
-        return 0;
-    if (run->metrics && metrics_sync(run->metrics, &sync_error) < 0)
-        run_say(run, "metrics may lack steps up to this checkpoint: %s", sync_error.text);
-    recorder_phase("saving a checkpoint");
-    result = engine_save(run->engine, err);
-    recorder_phase(NULL);
-    if (result < 0)
-        return error_prefix(err, "checkpoint of step %" PRIu64 " failed", run->engine->step);
-    run->saved_step = run->engine->step;
-    run_say(run, "checkpoint of step %" PRIu64 " saved in %.2f s", run->engine->step, run_seconds() - started);
-    return 0;
-}
-
-/* A failed save on the way is reported and training goes on: earlier checkpoints stand, and the next save tries again.
- */
-static int save_on_the_way(struct run *run, struct error *err)
-{
-    if (save(run, err) == 0)
-        return 0;
-    if (err->code != CODE_IO && err->code != CODE_DATA)
-        return -1;
-    run_say(run, "%s; training goes on", err->text);
-    return 0;
-}
-
-static bool save_is_due(const struct run *run)
-{
-    long every = run->job->checkpoint.every;
-    bool last = run->engine->step == (uint64_t)run->job->batch.steps; /* saved at the end anyway */
-
-    return every > 0 && !last && run->engine->step % (uint64_t)every == 0;
 }
 
 /* ---- the loop ---- */
@@ -149,7 +106,7 @@ static int one_step(struct run *run, struct error *err)
     write_metrics(run, &m);
     if (check_skipped(run, &result, err) < 0)
         return -1;
-    return save_is_due(run) ? save_on_the_way(run, err) : 0;
+    return run_save_on_the_way(run, err);
 }
 
 static int stop(struct run *run, struct error *err)
@@ -160,7 +117,7 @@ static int stop(struct run *run, struct error *err)
     run_say(run, "stopping after step %" PRIu64 ": %s", run->engine->step, why);
     if (!run->job->checkpoint.dir[0])
         return error_set(err, CODE_CONFIG, "stopped by %s, and checkpoint.dir is not set: nothing was saved", why);
-    return save(run, err) < 0 ? -1 : CODE_STOPPED;
+    return run_save_last(run, err) < 0 ? -1 : CODE_STOPPED;
 }
 
 static int loop(struct run *run, struct error *err)
@@ -174,7 +131,7 @@ static int loop(struct run *run, struct error *err)
         if (one_step(run, err) < 0)
             return -1;
     }
-    return save(run, err) < 0 || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
+    return run_save_last(run, err) < 0 || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
 }
 
 int train(const struct job *job, struct comm *world, struct error *err)
@@ -190,6 +147,7 @@ int train(const struct job *job, struct comm *world, struct error *err)
     else
         comm_world_fail(world, err); /* before anything is freed that the other ranks, or MPI, may still use */
     metrics_close(run.metrics);
+    run_save_stop(&run);
     engine_destroy(run.engine);
     run_watch_stop(&run);
     return result;

@@ -1,0 +1,82 @@
+/* run_save.c - when a run saves, and what it says of it. */
+#include <inttypes.h>
+
+#include "trainer/report/recorder.h"
+#include "trainer/run.h"
+#include "trainer/saver.h"
+
+static void say_line(void *arg, const char *line)
+{
+    run_say(arg, "%s", line);
+}
+
+int run_save_start(struct run *run, struct error *err)
+{
+    recorder_phase("draining what was staged before");
+    run->saver = saver_create(run->engine, run->hosts[0].host, sizeof *run->hosts, say_line, run, err);
+    return run->saver ? 0 : -1;
+}
+
+uint64_t run_last_saved(const struct run *run)
+{
+    uint64_t committed = saver_committed(run->saver);
+
+    return committed != UINT64_MAX ? committed : run->loaded_step;
+}
+
+/* *err tells the caller why, should this checkpoint have been needed. */
+static int save(struct run *run, struct error *err)
+{
+    struct error sync_error;
+    int result;
+
+    if (!run->job->checkpoint.dir[0] || run->saved_step == run->engine->step)
+        return 0;
+    if (run->metrics && metrics_sync(run->metrics, &sync_error) < 0)
+        run_say(run, "metrics may lack steps up to this checkpoint: %s", sync_error.text);
+    recorder_phase("saving a checkpoint");
+    result = saver_save(run->saver, err);
+    recorder_phase(NULL);
+    if (result < 0)
+        return error_prefix(err, "checkpoint of step %" PRIu64 " failed", run->engine->step);
+    run->saved_step = run->engine->step;
+    return 0;
+}
+
+static bool is_due(const struct run *run)
+{
+    long every = run->job->checkpoint.every;
+    bool last = run->engine->step == (uint64_t)run->job->batch.steps; /* saved at the end anyway */
+
+    return every > 0 && !last && run->engine->step % (uint64_t)every == 0;
+}
+
+/* A failed save is reported and training goes on: earlier checkpoints stand, and the next save tries again. */
+int run_save_on_the_way(struct run *run, struct error *err)
+{
+    saver_poll(run->saver);
+    if (!is_due(run) || save(run, err) == 0)
+        return 0;
+    if (err->code != CODE_IO && err->code != CODE_DATA)
+        return -1;
+    run_say(run, "%s; training goes on", err->text);
+    return 0;
+}
+
+int run_save_last(struct run *run, struct error *err)
+{
+    int result;
+
+    if (save(run, err) < 0)
+        return -1;
+    recorder_phase("draining the last checkpoint");
+    result = saver_finish(run->saver, err);
+    recorder_phase(NULL);
+    return result < 0 ? error_prefix(err, "checkpoint of step %" PRIu64 " failed", run->engine->step) : 0;
+}
+
+void run_save_stop(struct run *run)
+{
+    saver_destroy(run->saver);
+    run->saver = NULL;
+}

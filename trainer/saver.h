@@ -1,0 +1,41 @@
+/*
+ * saver.h - how a run's checkpoints come to be: staged in the memory of each node, which is all that training waits
+ * for, and drained and committed behind it by a muster-ckptd(8) a node (ckpt/stage.h). Where staging is not possible a
+ * save goes straight to the checkpoint directory, and the run is told so once.
+ *
+ * Everything is collective but saver_poll. Errors of a save are the caller's to judge: earlier checkpoints stand.
+ */
+#ifndef MUSTER_TRAINER_SAVER_H
+#define MUSTER_TRAINER_SAVER_H
+
+#include "trainer/engine.h"
+
+struct saver;
+
+/* What there is to say, a line each, on rank 0. */
+typedef void saver_say(void *arg, const char *line);
+
+/*
+ * Open the stage of this node, which the job's first rank there does for what an earlier life of the job has left: what
+ * is complete is drained and committed before this returns. hosts: rank r's host at hosts + r * stride. NULL with
+ * CODE_IO when memory is short; a stage that cannot be used is only said.
+ */
+struct saver *saver_create(struct engine *engine, const char *hosts, size_t stride, saver_say *say, void *arg,
+                           struct error *err);
+
+/* Returns as soon as training can go on. */
+int saver_save(struct saver *saver, struct error *err);
+
+/* After each step, on every rank: says what became of earlier saves, and starts anew a muster-ckptd that was killed. */
+void saver_poll(struct saver *saver);
+
+/* The newest step that is known on rank 0 to be committed; UINT64_MAX for none. */
+uint64_t saver_committed(const struct saver *saver);
+
+/* Wait until all is drained, and save once more, straight, if the last save failed. Then the stage is closed. */
+int saver_finish(struct saver *saver, struct error *err);
+
+/* What is not drained stays for muster-ckptd, the epilog or the job's next life. */
+void saver_destroy(struct saver *saver);
+
+#endif
