@@ -266,8 +266,12 @@ static int complete(struct block_writer *writer, struct error *err)
         return error_errno(err, CODE_IO, "%s/%s: cannot cut to length", path, writer->name);
     if (fsync(writer->fd) < 0)
         return write_failed(writer, errno, err);
-    if (renameat(writer->directory->fd, writer->temporary, writer->directory->fd, writer->name) < 0)
-        return error_errno(err, CODE_IO, "%s/%s: cannot rename", path, writer->name);
+    if (renameat(writer->directory->fd, writer->temporary, writer->directory->fd, writer->name) < 0) {
+        bool removed = errno == ENOENT;
+
+        error_errno(err, CODE_IO, "%s/%s: cannot rename", path, writer->name);
+        return removed ? 1 : -1;
+    }
     writer->renamed = true;
     return 0;
 }

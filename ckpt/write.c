@@ -50,7 +50,7 @@ static int write_data(const struct directory *partial, const struct ckpt_save *s
     writer = block_writer_create(partial, name, header, header_bytes, shard->layout.data_bytes, err);
     if (!writer || put_data(writer, save, &shard->layout, err) < 0)
         goto out;
-    result = block_writer_finish(writer, shard->block_crcs, err);
+    result = block_writer_finish(writer, shard->block_crcs, err) == 0 ? 0 : -1;
 out:
     block_writer_destroy(writer);
     free(header);
