@@ -110,17 +110,21 @@ static int remove_one(const char *name, void *arg)
     return 0;
 }
 
-/* Nobody may begin to use it meanwhile: whoever opens it waits for this lock, and then finds it gone. */
-static void remove_stage(struct drainer *drainer)
+/*
+ * Nobody may begin to use it meanwhile: whoever opens it waits for this lock, and then finds it gone. False if somebody
+ * still has it open.
+ */
+static bool remove_stage(struct drainer *drainer)
 {
     int fd = stage_lock(&drainer->stage, STAGE_USERS, false);
 
     if (fd < 0)
-        return;
+        return false;
     directory_each(&drainer->stage, remove_one, &drainer->stage, NULL);
     unlinkat(drainer->stage.fd, ".trash", AT_REMOVEDIR);
     rmdir(drainer->stage.path);
     close(fd);
+    return true;
 }
 
 static bool is_gone(const struct drainer *drainer)
@@ -143,9 +147,10 @@ static int loop(struct drainer *drainer, struct error *err)
         if (drainer->users)
             alone = stage_clock();
         if (left == 0 && (closed || drainer->options.once || stage_clock() - alone > ALONE_AFTER)) {
-            if (closed || !drainer->users)
-                remove_stage(drainer);
-            return CKPT_DRAIN_DONE;
+            bool removed = (closed || !drainer->users) && remove_stage(drainer);
+
+            if (removed || drainer->options.once)
+                return CKPT_DRAIN_DONE;
         }
         if (is_gone(drainer))
             return CKPT_DRAIN_DONE;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +20,8 @@ static const char help[] =
     "      --once         end when nothing is left, not only when the stage is closed\n"
     "      --seconds=N    end after N seconds, whatever is left\n"
     "      --cap=N        write at most N MiB a second\n"
+    "      --child        serve the process that started it: go on through signals that end a job, until the stage is\n"
+    "                     closed or that process is gone; then as --once\n"
     "      --partner      also drain copies of other nodes' shards\n"
     "      --idle=N       give up a save when other nodes' shards are missing and nothing moves for N seconds (300)\n"
     "  -j, --threads=N    shards copied at the same time (2)\n"
@@ -30,11 +33,18 @@ static const char help[] =
     "Ends with 0 when all is committed; 74 when a save failed; 75 when it was stopped with something left.\n";
 
 static volatile sig_atomic_t stop;
+static volatile sig_atomic_t orphaned; /* with --child: who started it is gone */
 
 static void on_signal(int number)
 {
     (void)number;
     stop = 1;
+}
+
+static void on_orphaned(int number)
+{
+    (void)number;
+    orphaned = 1;
 }
 
 static int usage(const char *format, const char *what)
@@ -79,19 +89,49 @@ static int drain(const char *stage, const struct ckpt_drain_options *options)
     return result == CKPT_DRAIN_LEFT ? CODE_STOPPED : CODE_OK;
 }
 
+/* Slurm ends a job by signals to all of its processes, and so asks the trainer for a last save: the time to be here. */
+static int serve_parent(const char *stage, struct ckpt_drain_options *options)
+{
+    static const int ends[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCONT};
+    struct sigaction action = {.sa_handler = on_orphaned};
+    pid_t parent = getppid();
+    int code;
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        signal(ends[i], SIG_IGN);
+    sigaction(SIGRTMIN, &action, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGRTMIN);
+    if (getppid() != parent)
+        orphaned = 1;
+    options->stop = &orphaned;
+    code = drain(stage, options);
+    if (!orphaned)
+        return code;
+    options->stop = NULL;
+    options->once = true;
+    return drain(stage, options);
+}
+
 int main(int argc, char **argv)
 {
-    enum { OPT_ONCE = 256, OPT_SECONDS, OPT_CAP, OPT_PARTNER, OPT_IDLE, OPT_HELP, OPT_VERSION };
+    enum { OPT_ONCE = 256, OPT_SECONDS, OPT_CAP, OPT_PARTNER, OPT_IDLE, OPT_CHILD, OPT_HELP, OPT_VERSION };
     static const struct option table[] = {
-        {"once", no_argument, NULL, OPT_ONCE},       {"seconds", required_argument, NULL, OPT_SECONDS},
-        {"cap", required_argument, NULL, OPT_CAP},   {"partner", no_argument, NULL, OPT_PARTNER},
-        {"idle", required_argument, NULL, OPT_IDLE}, {"threads", required_argument, NULL, 'j'},
-        {"quiet", no_argument, NULL, 'q'},           {"help", no_argument, NULL, OPT_HELP},
-        {"version", no_argument, NULL, OPT_VERSION}, {NULL, 0, NULL, 0},
+        {"once", no_argument, NULL, OPT_ONCE},
+        {"seconds", required_argument, NULL, OPT_SECONDS},
+        {"cap", required_argument, NULL, OPT_CAP},
+        {"partner", no_argument, NULL, OPT_PARTNER},
+        {"idle", required_argument, NULL, OPT_IDLE},
+        {"threads", required_argument, NULL, 'j'},
+        {"child", no_argument, NULL, OPT_CHILD},
+        {"quiet", no_argument, NULL, 'q'},
+        {"help", no_argument, NULL, OPT_HELP},
+        {"version", no_argument, NULL, OPT_VERSION},
+        {NULL, 0, NULL, 0},
     };
     static bool quiet;
     struct ckpt_drain_options options = {.stop = &stop, .log = log_line, .log_arg = &quiet};
     struct sigaction action = {.sa_handler = on_signal};
+    bool child = false;
     double value;
     int option;
 
@@ -116,6 +156,9 @@ int main(int argc, char **argv)
             if (parse_number(optarg, 1e9, &options.idle) < 0)
                 return usage("--idle must be a number above 0, not ", optarg);
             break;
+        case OPT_CHILD:
+            child = true;
+            break;
         case 'j':
             if (parse_number(optarg, 16, &value) < 0 || value != floor(value))
                 return usage("--threads must be 1 to 16, not ", optarg);
@@ -135,9 +178,11 @@ int main(int argc, char **argv)
         }
     if (optind + 1 != argc)
         return usage("one staging directory is needed", "");
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
+    if (child)
+        return serve_parent(argv[optind], &options);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
     return drain(argv[optind], &options);
 }

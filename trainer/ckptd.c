@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -52,17 +53,19 @@ static int spawn(pid_t *pid, char **arguments)
 
 int ckptd_start(struct ckptd *ckptd, const char *stage, int mib, struct error *err)
 {
-    char path[4096], cap[32];
+    char path[4096], cap[32], cap_option[] = "--cap";
     char *arguments[8];
     int n = 0, code;
 
     snprintf(cap, sizeof cap, "%d", mib);
-    arguments[n++] = (char *)find(path, sizeof path);
+    arguments[n++] = (char *)(uintptr_t)find(path, sizeof path);
+    arguments[n++] = (char[]){"--quiet"};
+    arguments[n++] = (char[]){"--child"};
     if (mib > 0) {
-        arguments[n++] = "--cap";
+        arguments[n++] = cap_option;
         arguments[n++] = cap;
     }
-    arguments[n++] = (char *)stage;
+    arguments[n++] = (char *)(uintptr_t)stage;
     arguments[n] = NULL;
     code = spawn(&ckptd->pid, arguments);
     if (code == 0)

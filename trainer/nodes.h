@@ -5,6 +5,8 @@
 #ifndef MUSTER_TRAINER_NODES_H
 #define MUSTER_TRAINER_NODES_H
 
+#include <stddef.h>
+
 #include "common/error.h"
 
 struct nodes;

@@ -323,9 +323,14 @@ int saver_finish(struct saver *s, struct error *err)
     if (result < 0 && err->code == CODE_PEER)
         return -1;
     result = save_again(s, err);
-    if (result == 0 && s->first && ckpt_stage_close(s->stage, &ignored) == 0)
-        ckptd_join(&s->ckptd, JOIN_SECONDS);
-    return result;
+    if (result < 0)
+        return -1;
+    if (s->first)
+        ckpt_stage_close(s->stage, &ignored);
+    ckpt_stage_destroy(s->stage);
+    s->stage = NULL;
+    ckptd_join(&s->ckptd, JOIN_SECONDS); /* a step that ends would take it along */
+    return 0;
 }
 
 void saver_destroy(struct saver *s)
