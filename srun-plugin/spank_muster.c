@@ -6,9 +6,11 @@
  *             local_user_init  asks slurmctld for the layout; MUSTER_HEAD takes rank 0's address to slurmstepd
  *   slurmstepd  task_init      sets the variables of one rank, as the user, after Slurm bound it to its CPUs
  *   sbatch, salloc             pass the options on; warn of a broken job file
+ *   slurmd    job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
  *
  * Manners: without --muster nothing happens. Every callback returns 0, whatever went wrong, since Slurm drains a node
- * whose plugin fails in init or user_init; and nothing runs in slurmstepd as root. See spank(8) and
+ * whose plugin fails in init or user_init; and nothing of a
+ * user's is opened as root. See spank(8) and
  * doc/spank_muster.8.scd.
  */
 #include <inttypes.h>
@@ -25,6 +27,7 @@
 #include "common/error.h"
 #include "common/job.h"
 #include "srun-plugin/env.h"
+#include "srun-plugin/epilog.h"
 #include "srun-plugin/layout.h"
 #include "srun-plugin/report.h"
 
@@ -355,5 +358,35 @@ int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
     find_strings(spank, &task, head, job_file, sizeof head);
     spank_unsetenv(spank, "MUSTER_HEAD"); /* has arrived; an srun inside this step finds its own */
     set_variables(spank, &task);
+    return 0;
+}
+
+/* ---- slurmd ------------------------------------------------------------------------------------------------------ */
+
+/* The words after the plugin's name in plugstack.conf. */
+static void read_site(struct epilog *epilog, int argc, char *argv[])
+{
+    for (int i = 0; i < argc; i++) {
+        if (strncmp(argv[i], "stage=", 6) == 0)
+            epilog->roots = argv[i] + 6;
+        else if (strncmp(argv[i], "ckptd=", 6) == 0)
+            epilog->ckptd = argv[i] + 6;
+        else if (strncmp(argv[i], "epilog_seconds=", 15) == 0)
+            epilog->seconds = atoi(argv[i] + 15);
+        else
+            slurm_error("muster: plugstack.conf: what is %s? there are stage=, ckptd= and epilog_seconds=", argv[i]);
+    }
+}
+
+/* Also of jobs that never heard of --muster: whether there is something to drain is what lies there. */
+int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
+{
+    struct epilog epilog = {.roots = "/dev/shm", .ckptd = CKPTD_PATH, .seconds = 300};
+
+    if (spank_get_item(spank, S_JOB_ID, &epilog.job_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_UID, &epilog.uid) != ESPANK_SUCCESS)
+        return 0;
+    read_site(&epilog, argc, argv);
+    epilog_drain(&epilog, print_line);
     return 0;
 }

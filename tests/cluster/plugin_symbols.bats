@@ -12,7 +12,7 @@ setup() {
     exported=$(cut -d' ' -f1 <<<"$output" | sort | tr '\n' ' ')
     echo "$exported"
     [ "$exported" = "plugin_name plugin_type plugin_version slurm_spank_init slurm_spank_init_post_opt \
-slurm_spank_local_user_init slurm_spank_task_init spank_plugin_version " ]
+slurm_spank_job_epilog slurm_spank_local_user_init slurm_spank_task_init spank_plugin_version " ]
 }
 
 @test "every undefined symbol is on the list of what may be there" {

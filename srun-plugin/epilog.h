@@ -1,0 +1,26 @@
+/*
+ * epilog.h - a job whose processes were killed may have left a checkpoint staged in this node's memory: it is drained
+ * and committed before the node goes to another job. Called in slurmd's epilog, as root.
+ */
+#ifndef MUSTER_SRUN_PLUGIN_EPILOG_H
+#define MUSTER_SRUN_PLUGIN_EPILOG_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct epilog {
+    uint32_t job_id;
+    uid_t uid;         /* whose job it was */
+    const char *roots; /* where stages may be, with colons between: "/dev/shm:/local/nvme" */
+    const char *ckptd; /* path of muster-ckptd */
+    int seconds;       /* that all of it may take; 0: leave everything where it is */
+};
+
+/*
+ * Run `muster-ckptd --once --partner` on each stage of that job and user, as that user: root looks at names and owners
+ * only, and opens nothing that the user could have put there. Returns how many stages there were; what goes wrong is
+ * logged, a line each, and is no failure.
+ */
+int epilog_drain(const struct epilog *epilog, void (*log)(const char *line));
+
+#endif
