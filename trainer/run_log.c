@@ -142,6 +142,8 @@ int run_report_memory(const struct run *run, struct error *err)
     double peak = (double)device_bytes_peak(e->dev, MEMORY_DEVICE), foretold, off;
     struct footprint bytes;
 
+    if (run->global_batch == 0) /* no step was made: there was no peak */
+        return 0;
     if (engine_predict_memory(e, comm_rank(run->world), &bytes, err) < 0)
         return -1;
     foretold = (double)footprint_device(&bytes);

@@ -16,6 +16,7 @@ enum {
     MOST_RESTARTS = 5, /* of muster-ckptd, before saves go straight */
     JOIN_SECONDS = 10,
     LINE_SIZE = 1024,
+    NAME_SIZE = 160, /* of the stage */
 };
 
 struct saver {
@@ -145,30 +146,28 @@ static int wait_for_drain(struct saver *s, struct error *err)
 /* ---- opening ---- */
 
 /*
- * A job that comes back must find what it staged: under Slurm by its number, which a requeue keeps; else by where it
- * saves. The node is part of the name because tests run several nodes on one machine.
+ * "JOB.HOST.CHECKSUM": a job that comes back must find what it staged. Under Slurm it keeps its number, which the
+ * epilog looks for too. The checksum is of the checkpoint directory, for runs without Slurm, and for several in one
+ * job. The node is part of it because tests run several nodes on one machine.
  */
-static int stage_name(struct saver *s, const char *host, char name[static 160], struct error *err)
+static int stage_name(struct saver *s, const char *host, char name[static NAME_SIZE], struct error *err)
 {
     const char *job = getenv("SLURM_JOB_ID");
-    char path[4096], whole[96] = "";
+    char path[4096];
+    uint32_t where = 0;
 
-    if (job && job[0])
-        snprintf(whole, sizeof whole, "%.32s", job);
-    else if (realpath(s->job->checkpoint.dir, path))
-        snprintf(whole, sizeof whole, "dir-%08x", crc32c(0, path, strlen(path)));
-    else
-        snprintf(whole, sizeof whole, "dir");
-    if (comm_broadcast(s->world, whole, sizeof whole, 0, err) < 0)
+    if (comm_rank(s->world) == 0 && realpath(s->job->checkpoint.dir, path))
+        where = crc32c(0, path, strlen(path));
+    if (comm_broadcast(s->world, &where, sizeof where, 0, err) < 0)
         return -1;
-    snprintf(name, 160, "%s.%.60s", whole, host);
+    snprintf(name, NAME_SIZE, "%.32s.%.60s.%08x", job && job[0] ? job : "run", host, (unsigned)where);
     return 0;
 }
 
 /* The first rank of a node clears up, then its others come in. */
 static int open_stage(struct saver *s, const char *host, struct error *err)
 {
-    char name[160];
+    char name[NAME_SIZE];
     struct ckpt_stage_config config = {
         .root = s->job->checkpoint.stage,
         .job = name,

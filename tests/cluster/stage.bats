@@ -1,0 +1,96 @@
+#!/usr/bin/env bats
+# A save that is staged is not lost with the job's processes, nor, where partners keep copies, with a node.
+load helpers
+
+setup_file() {
+    WHY_NOT=$(why_not)
+    export WHY_NOT
+    [ -z "$WHY_NOT" ] || return 0
+    sandbox_up 3 --plugin "$PLUGIN"
+}
+
+teardown_file() {
+    sandbox_down
+}
+
+setup() {
+    skip_if "$WHY_NOT"
+    unset MUSTER_JOB
+    export SLURM_WAIT=5
+    DIR=$BATS_TEST_TMPDIR OUT=$BATS_TEST_TMPDIR/out
+    tiny_job "$DIR"
+    # 30 MB of state, which a node drains at 1 MiB a second: there is time to kill it in the middle.
+    sed -i 's/hidden = 32;/hidden = 320;/; s/steps = 50;/steps = 60;/; s/global_batch = 24;/global_batch = 6;/; s/micro_batch = 4;/micro_batch = 2;/' "$DIR/job.cfg"
+    cd "$DIR" || return
+}
+
+teardown() {
+    [ -z "$WHY_NOT" ] || return 0
+    cat "$OUT"
+    tail -n 5 "$SANDBOX_DIR"/log/slurmd.n*.log
+    ls -R /dev/shm/muster-"$(id -u)-${JOB:-none}".*
+    scancel --user "$(id -un)"
+    eventually 60 all_idle
+    rm -rf /dev/shm/muster-"$(id -u)-${JOB:?}".n[123].*
+}
+
+# submit KEY...: etc/train.sbatch on two or three nodes, one save at step 30
+submit() {
+    echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 30; drain_mib = 1; $* };" >>job.cfg
+    JOB=$(sbatch --parsable --nodes=2-3 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg)
+}
+
+# Step 30 is complete on every node, and nobody has committed it.
+staged() {
+    [ "$(ls -d /dev/shm/muster-"$(id -u)-$JOB".n?.*/step-00000030.*/shard-*.json 2>/dev/null | wc -l)" -ge 3 ] &&
+        [ ! -e ckpt/step-00000030 ]
+}
+
+# The processes of the job on a node: the trainer and its muster-ckptd, not Slurm's.
+kill_all_on() {
+    local pid
+    for pid in $(pgrep -f 'muster-(train|ckptd)'); do
+        grep -qz "^SLURM_CONF=$SLURM_CONF" "/proc/$pid/environ" 2>/dev/null || continue
+        grep -qz "^SLURM_JOB_ID=$JOB" "/proc/$pid/environ" || continue
+        ! grep -qz "^SLURMD_NODENAME=$1" "/proc/$pid/environ" || kill -KILL "$pid"
+    done
+}
+
+committed() {
+    [ -e ckpt/step-00000030 ]
+}
+
+restarted() {
+    scontrol show job "$JOB" | grep -q 'Restarts=1'
+}
+
+completed() {
+    scontrol show job "$JOB" | grep -q 'JobState=COMPLETED'
+}
+
+@test "all processes of a node are killed while a save drains: the epilog commits it, the job goes on from it" {
+    submit
+    eventually 60 staged
+    kill_all_on n2
+    [ ! -e ckpt/step-00000030 ]
+    eventually 90 committed
+    eventually 60 restarted
+    eventually 120 completed
+    grep -q "^resumed from .*ckpt at step 30 " "$OUT"
+    grep -q '^done at step 60$' "$OUT"
+    muster-ckpt verify ckpt
+}
+
+@test "a node is lost for good with what it staged: its partner's copy is committed, the job goes on without it" {
+    submit 'partner = true;'
+    eventually 60 staged
+    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+    rm -rf /dev/shm/muster-"$(id -u)-$JOB".n2.* # this machine is all nodes: memory of a dead one is gone
+    [ ! -e ckpt/step-00000030 ]
+    eventually 180 committed
+    eventually 120 completed
+    grep -Eq "^resumed from .*ckpt at step [36]0 " "$OUT" # 60 too was staged by then, if the rest was quick
+    grep -q '^done at step 60$' "$OUT"
+    muster-ckpt verify ckpt
+    "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
+}
