@@ -193,6 +193,7 @@ int ckpt_prune(const char *dir, int keep, struct error *err)
     if (directory_open(&directory, NULL, dir, err) < 0)
         goto out;
     directory_each(&directory, trash_stale, &directory, NULL); /* small: not worth failing for */
+    file_empty_trash(&directory);
     for (size_t i = 0; i < count && (whole == 0 || keep > 0); i++) {
         if (keep > 0 && whole == keep) {
             if (trash_step(&directory, steps[i], err) < 0)
