@@ -17,7 +17,7 @@ const char *__lsan_default_suppressions(void);
  */
 const char *__lsan_default_suppressions(void)
 {
-    return "leak:strbuf_append\n";
+    return "leak:strbuf_append\nleak:libconfig_yylex\n";
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
