@@ -3,10 +3,12 @@
 #include "ckpt/attempt.h"
 #include "ckpt/manifest.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct listing {
@@ -17,10 +19,13 @@ struct listing {
 static int list_one(const char *name, void *arg)
 {
     struct listing *listing = arg;
-    struct attempt attempt;
+    struct attempt attempt = {0};
 
-    if (!layout_parse_partial(name, &attempt.step, attempt.attempt))
-        return 0;
+    if (!layout_parse_partial(name, &attempt.step, attempt.attempt)) {
+        attempt.abandoned = layout_parse_abandoned(name, &attempt.step, attempt.attempt);
+        if (!attempt.abandoned)
+            return 0;
+    }
     if (listing->count == listing->room) {
         size_t room = listing->room ? 2 * listing->room : 16;
         struct attempt *grown = realloc(listing->attempts, room * sizeof *grown);
@@ -90,7 +95,10 @@ static int trash_attempt(const struct directory *parent, const struct attempt *a
 {
     char name[LAYOUT_NAME_SIZE];
 
-    layout_partial_name(name, attempt->step, attempt->attempt);
+    if (attempt->abandoned)
+        layout_abandoned_name(name, attempt->step, attempt->attempt);
+    else
+        layout_partial_name(name, attempt->step, attempt->attempt);
     return file_trash(parent, name, err);
 }
 
@@ -122,4 +130,74 @@ int attempt_clear_older(const struct directory *parent, uint64_t step, struct er
             result = trash_attempt(parent, &attempts[i], err);
     free(attempts);
     return result;
+}
+
+#define WHY     "why"
+#define MAX_WHY ((size_t)4096)
+
+static int remove_file(const char *name, void *arg)
+{
+    const struct directory *abandoned = arg;
+
+    unlinkat(abandoned->fd, name, 0);
+    return 0;
+}
+
+/* Renamed, not made: a full disk may have no room for a new name. */
+static int leave_sign(const struct directory *parent, const char *from, const char *to, struct error *err)
+{
+    if (renameat(parent->fd, from, parent->fd, to) == 0)
+        return 0;
+    if (errno == ENOTEMPTY || errno == EEXIST) /* it was given up before, and made once more by one who did not look */
+        return file_trash(parent, from, err);
+    if (errno != ENOENT)
+        return error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", parent->path, from, to);
+    if (mkdirat(parent->fd, to, 0777) < 0 && errno != EEXIST)
+        return file_write_failed(parent, to, 0, err);
+    return 0;
+}
+
+int attempt_give_up(const struct directory *parent, uint64_t step, const char *attempt, const char *why,
+                    struct error *err)
+{
+    char from[LAYOUT_NAME_SIZE], to[LAYOUT_NAME_SIZE];
+    struct directory abandoned;
+
+    if (attempt_is_committed(parent, step))
+        return 0;
+    layout_partial_name(from, step, attempt);
+    layout_abandoned_name(to, step, attempt);
+    if (leave_sign(parent, from, to, err) < 0)
+        return -1;
+    /* Durable before it is emptied: else a crash could bring back the old name with half the files. */
+    if (directory_sync(parent, err) < 0 || directory_open(&abandoned, parent, to, err) < 0)
+        return -1;
+    directory_each(&abandoned, remove_file, &abandoned, NULL);
+    file_write(&abandoned, WHY, why, strnlen(why, MAX_WHY), NULL);
+    directory_close(&abandoned);
+    return 0;
+}
+
+bool attempt_is_given_up(const struct directory *parent, uint64_t step, const char *attempt, char *why, size_t size)
+{
+    char name[LAYOUT_NAME_SIZE], path[LAYOUT_NAME_SIZE + 8];
+    struct directory abandoned;
+    size_t bytes;
+    char *text;
+
+    layout_abandoned_name(name, step, attempt);
+    snprintf(path, sizeof path, "%s/.", name);
+    if (faccessat(parent->fd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    if (!why)
+        return true;
+    why[0] = '\0';
+    if (directory_open(&abandoned, parent, name, NULL) == 0) {
+        text = file_read(&abandoned, WHY, MAX_WHY, &bytes, NULL);
+        if (text)
+            snprintf(why, size, "%s", text);
+        free(text);
+        directory_close(&abandoned);
+    }
+    return true;
 }

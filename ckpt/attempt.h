@@ -8,9 +8,10 @@
 struct attempt {
     uint64_t step;
     char attempt[CKPT_ATTEMPT_SIZE];
+    bool abandoned; /* all that is left is the sign that it was given up */
 };
 
-/* All of them, in no order, malloc'ed. */
+/* All of them, the signs too, in no order, malloc'ed. */
 int attempt_list(const struct directory *parent, struct attempt **attempts, size_t *count, struct error *err);
 
 /* Whether step-N is there with a manifest. */
@@ -22,10 +23,20 @@ int attempt_newest_committed(const struct directory *parent, uint64_t *step, str
 /* ckpt_check_committed in an open directory. */
 int attempt_check_committed(const struct directory *parent, const struct ckpt_save *save, struct error *err);
 
-/* Remove the attempts at `step` other than `keep` (NULL: all of them). */
+/*
+ * Give up an attempt that other nodes may be writing to, and leave the sign for them with `why` in it (stage.h). One
+ * that is committed meanwhile stays committed. 0 if the sign is there or the step is committed.
+ */
+int attempt_give_up(const struct directory *parent, uint64_t step, const char *attempt, const char *why,
+                    struct error *err);
+
+/* Whether an attempt was given up, and why ("" if that could not be left). */
+bool attempt_is_given_up(const struct directory *parent, uint64_t step, const char *attempt, char *why, size_t size);
+
+/* Remove the attempts at `step` other than `keep` (NULL: all of them), and their signs. */
 int attempt_clear_others(const struct directory *parent, uint64_t step, const char *keep, struct error *err);
 
-/* Remove all attempts at steps before `step`. */
+/* Remove all attempts at steps before `step`, and their signs. */
 int attempt_clear_older(const struct directory *parent, uint64_t step, struct error *err);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ struct block_writer {
     int filling; /* the buffer that is the caller's; the other is the thread's */
     size_t fill; /* bytes in it */
     uint64_t block;
-    uint32_t *crcs; /* of blocks handed over */
+    uint32_t *crcs;           /* of blocks handed over */
+    const uint32_t *expected; /* what they must be, or NULL */
 
     pthread_t thread;
     bool started;
@@ -188,6 +190,11 @@ static int hand_over(struct block_writer *writer, struct error *err)
     int failure;
 
     writer->crcs[writer->block] = crc32c(0, buffer, writer->fill);
+    if (writer->expected && writer->crcs[writer->block] != writer->expected[writer->block])
+        return error_set(err, CODE_DATA,
+                         "%s: the data has changed since its checksum was taken, in the block of %zu bytes at offset "
+                         "%" PRIu64 " of the data",
+                         writer->name, writer->fill, writer->block * LAYOUT_BLOCK);
     memset(buffer + writer->fill, 0, padded - writer->fill); /* beyond the file's end, cut off when it is finished */
     pthread_mutex_lock(&writer->lock);
     failure = wait_idle(writer);
@@ -229,6 +236,27 @@ int block_writer_put(struct block_writer *writer, const void *data, uint64_t byt
     return 0;
 }
 
+void *block_writer_space(struct block_writer *writer, size_t *room)
+{
+    uint64_t left = writer->data_bytes - (writer->block * LAYOUT_BLOCK + writer->fill);
+
+    *room = LAYOUT_BLOCK - writer->fill;
+    if (left < *room)
+        *room = (size_t)left;
+    return writer->buffers[writer->filling] + writer->fill;
+}
+
+int block_writer_add(struct block_writer *writer, size_t bytes, struct error *err)
+{
+    writer->fill += bytes;
+    return writer->fill == LAYOUT_BLOCK ? hand_over(writer, err) : 0;
+}
+
+void block_writer_expect(struct block_writer *writer, const uint32_t *crcs)
+{
+    writer->expected = crcs;
+}
+
 /* Everything is in the file: cut off the padding, sync, give it its name. An fsync that failed is not tried again. */
 static int complete(struct block_writer *writer, struct error *err)
 {
@@ -238,8 +266,12 @@ static int complete(struct block_writer *writer, struct error *err)
         return error_errno(err, CODE_IO, "%s/%s: cannot cut to length", path, writer->name);
     if (fsync(writer->fd) < 0)
         return write_failed(writer, errno, err);
-    if (renameat(writer->directory->fd, writer->temporary, writer->directory->fd, writer->name) < 0)
-        return error_errno(err, CODE_IO, "%s/%s: cannot rename", path, writer->name);
+    if (renameat(writer->directory->fd, writer->temporary, writer->directory->fd, writer->name) < 0) {
+        bool removed = errno == ENOENT;
+
+        error_errno(err, CODE_IO, "%s/%s: cannot rename", path, writer->name);
+        return removed ? 1 : -1;
+    }
     writer->renamed = true;
     return 0;
 }

@@ -26,7 +26,18 @@ struct block_writer *block_writer_create(const struct directory *directory, cons
 /* Append data; NULL appends zeros. */
 int block_writer_put(struct block_writer *writer, const void *data, uint64_t bytes, struct error *err);
 
-/* All data has been put: complete the file under its name. crcs [blocks] receives the blocks' checksums. */
+/*
+ * The same without a copy: where the next bytes go, at most *room (at least 1 while data is left); and then, how many
+ * have been put there.
+ */
+void *block_writer_space(struct block_writer *writer, size_t *room);
+int block_writer_add(struct block_writer *writer, size_t bytes, struct error *err);
+
+/* What the blocks' checksums must be, borrowed: a block with another one is CODE_DATA and is not written. */
+void block_writer_expect(struct block_writer *writer, const uint32_t *crcs);
+
+/* All data has been put: complete the file under its name. crcs [blocks] receives the blocks' checksums. 0, -1, or
+ * 1 if someone has removed the file meanwhile. */
 int block_writer_finish(struct block_writer *writer, uint32_t *crcs, struct error *err);
 
 /* Frees it, and removes the file unless it was finished. */

@@ -208,7 +208,8 @@ static int sweep_part(const char *name, void *arg)
     struct sweep *sweep = arg;
     int shard, shards;
 
-    if (!layout_parse_part(name, &shard, &shards))
+    /* A drainer that was killed leaves a temporary file of a shard, which may be large. */
+    if (!layout_parse_part(name, &shard, &shards) && !layout_is_unfinished(name))
         return 0;
     if (!sweep->synced && directory_sync(sweep->parent, NULL) < 0)
         return 1;
@@ -333,7 +334,7 @@ int ckpt_recover(const char *dir, struct error *err)
     if (attempt_list(&parent, &attempts, &count, err) < 0)
         done = -1;
     for (size_t i = 0; i < count; i++)
-        if (!attempt_is_committed(&parent, attempts[i].step) &&
+        if (!attempts[i].abandoned && !attempt_is_committed(&parent, attempts[i].step) &&
             commit(&parent, attempts[i].step, attempts[i].attempt, NULL) > 0)
             done++;
     if (done >= 0)

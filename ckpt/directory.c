@@ -177,7 +177,7 @@ static int trash_stale(const char *name, void *arg)
     return 0;
 }
 
-int ckpt_prune(const char *dir, int keep, struct error *err)
+int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err)
 {
     struct directory directory;
     uint64_t *steps, newest = 0;
@@ -196,7 +196,7 @@ int ckpt_prune(const char *dir, int keep, struct error *err)
     file_empty_trash(&directory);
     for (size_t i = 0; i < count && (whole == 0 || keep > 0); i++) {
         if (keep > 0 && whole == keep) {
-            if (trash_step(&directory, steps[i], err) < 0)
+            if ((keep_every == 0 || steps[i] % keep_every != 0) && trash_step(&directory, steps[i], err) < 0)
                 goto out;
         } else if (opens(dir, steps[i])) {
             if (whole++ == 0)

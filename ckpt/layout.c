@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define PARTIAL   ".partial"
+#define ABANDONED ".abandoned"
+
 int layout_of(struct layout *layout, uint64_t elements, size_t nkinds)
 {
     uint64_t segment, before;
@@ -50,14 +53,31 @@ bool layout_parse_part(const char *name, int *shard, int *shards)
     return strcmp(name, again) == 0;
 }
 
+bool layout_is_unfinished(const char *name)
+{
+    size_t length = strlen(name);
+
+    return strncmp(name, "shard-", 6) == 0 && length > 4 && strcmp(name + length - 4, ".tmp") == 0;
+}
+
 void layout_step_name(char name[LAYOUT_NAME_SIZE], uint64_t step)
 {
     snprintf(name, LAYOUT_NAME_SIZE, "step-%08" PRIu64, step);
 }
 
+static void attempt_name(char name[LAYOUT_NAME_SIZE], uint64_t step, const char *attempt, const char *suffix)
+{
+    snprintf(name, LAYOUT_NAME_SIZE, "step-%08" PRIu64 ".%s%s", step, attempt, suffix);
+}
+
 void layout_partial_name(char name[LAYOUT_NAME_SIZE], uint64_t step, const char *attempt)
 {
-    snprintf(name, LAYOUT_NAME_SIZE, "step-%08" PRIu64 ".%s.partial", step, attempt);
+    attempt_name(name, step, attempt, PARTIAL);
+}
+
+void layout_abandoned_name(char name[LAYOUT_NAME_SIZE], uint64_t step, const char *attempt)
+{
+    attempt_name(name, step, attempt, ABANDONED);
 }
 
 bool layout_parse_step(const char *name, uint64_t *step)
@@ -70,14 +90,13 @@ bool layout_parse_step(const char *name, uint64_t *step)
     return strcmp(name, again) == 0;
 }
 
-bool layout_parse_partial(const char *name, uint64_t *step, char attempt[CKPT_ATTEMPT_SIZE])
+static bool parse_attempt(const char *name, const char *suffix, uint64_t *step, char attempt[CKPT_ATTEMPT_SIZE])
 {
-    static const char suffix[] = ".partial";
     const char *dot = strchr(name, '.');
     size_t length = strlen(name), used;
     char again[LAYOUT_NAME_SIZE];
 
-    if (!dot || length < sizeof suffix || strcmp(name + length - strlen(suffix), suffix) != 0)
+    if (!dot || length <= strlen(suffix) || strcmp(name + length - strlen(suffix), suffix) != 0)
         return false;
     used = (size_t)(dot + 1 - name);
     if (length < used + strlen(suffix) || length - used - strlen(suffix) >= CKPT_ATTEMPT_SIZE)
@@ -86,8 +105,18 @@ bool layout_parse_partial(const char *name, uint64_t *step, char attempt[CKPT_AT
     attempt[length - used - strlen(suffix)] = '\0';
     if (!layout_attempt_is_valid(attempt) || sscanf(name, "step-%19" SCNu64, step) != 1)
         return false;
-    layout_partial_name(again, *step, attempt);
+    attempt_name(again, *step, attempt, suffix);
     return strcmp(name, again) == 0;
+}
+
+bool layout_parse_partial(const char *name, uint64_t *step, char attempt[CKPT_ATTEMPT_SIZE])
+{
+    return parse_attempt(name, PARTIAL, step, attempt);
+}
+
+bool layout_parse_abandoned(const char *name, uint64_t *step, char attempt[CKPT_ATTEMPT_SIZE])
+{
+    return parse_attempt(name, ABANDONED, step, attempt);
 }
 
 bool layout_attempt_is_valid(const char *attempt)

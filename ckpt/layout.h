@@ -37,13 +37,18 @@ void layout_part_name(char name[LAYOUT_NAME_SIZE], int shard, int shards);
 /* Whether the name is that of a part, and of which. */
 bool layout_parse_part(const char *name, int *shard, int *shards);
 
-/* "step-00000100" and "step-00000100.ATTEMPT.partial" */
+/* Whether it is a shard's or a part's temporary name (file_temporary_name). */
+bool layout_is_unfinished(const char *name);
+
+/* "step-00000100", "step-00000100.ATTEMPT.partial", and the sign that an attempt was given up (stage.h) */
 void layout_step_name(char name[LAYOUT_NAME_SIZE], uint64_t step);
 void layout_partial_name(char name[LAYOUT_NAME_SIZE], uint64_t step, const char *attempt);
+void layout_abandoned_name(char name[LAYOUT_NAME_SIZE], uint64_t step, const char *attempt);
 
 /* Whether the name is one of these, exactly as it would have been written. */
 bool layout_parse_step(const char *name, uint64_t *step);
 bool layout_parse_partial(const char *name, uint64_t *step, char attempt[CKPT_ATTEMPT_SIZE]);
+bool layout_parse_abandoned(const char *name, uint64_t *step, char attempt[CKPT_ATTEMPT_SIZE]);
 
 /* Letters, digits, '.', '_' and '-', at least one, and shorter than CKPT_ATTEMPT_SIZE: safe in a file name. */
 bool layout_attempt_is_valid(const char *attempt);

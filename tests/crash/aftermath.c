@@ -125,7 +125,7 @@ static enum finding save(struct aftermath *aftermath, const char *dir, uint64_t 
     }
     if (ckpt_commit(dir, step, "again", &err) != 1)
         return found(aftermath, STUCK, "the next commit fails: %s", err.text);
-    if (ckpt_prune(dir, aftermath->plan->keep, &err) < 0)
+    if (ckpt_prune(dir, aftermath->plan->keep, 0, &err) < 0)
         return found(aftermath, STUCK, "the next prune fails: %s", err.text);
     return ALL_WELL;
 }

@@ -96,7 +96,7 @@ static int save_step(const struct options *options, struct world *world, struct 
         return result;
     if (commit(options, dir, step, err) < 0)
         return -1;
-    return options->no_commit ? 0 : ckpt_prune(dir, options->plan.keep, err);
+    return options->no_commit ? 0 : ckpt_prune(dir, options->plan.keep, 0, err);
 }
 
 static int run(struct options *options, const char *dir, char *const *steps, struct error *err)

@@ -1,0 +1,204 @@
+/* drain.c - ckpt_drain: one process a stage, looking again and again at what lies there. */
+#include "config.h"
+
+#include "ckpt/drain_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_NS     20000000
+#define TELL_EVERY  0.2
+#define SIGN_EVERY  0.5
+#define ALONE_AFTER 60.0 /* without anyone who may stage, as when the trainer was killed and nobody closed the stage   \
+                          */
+
+bool drainer_must_stop(const struct drainer *drainer)
+{
+    return (drainer->options.stop && *drainer->options.stop) ||
+           (drainer->deadline > 0 && stage_clock() >= drainer->deadline);
+}
+
+void drainer_log(const struct drainer *drainer, const char *format, ...)
+{
+    char line[1400];
+    va_list arguments;
+
+    if (!drainer->options.log)
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    drainer->options.log(line, drainer->options.log_arg);
+}
+
+/* A status that cannot be written now is written at the next change: it must not cost a checkpoint. */
+void drainer_tell(struct drainer *drainer, bool now)
+{
+    double clock = stage_clock();
+
+    pthread_mutex_lock(&drainer->mutex);
+    if (now || clock - drainer->status_written >= TELL_EVERY) {
+        drainer->status_written = clock;
+        drainer->status->updated = stage_time();
+        status_write(drainer->status, &drainer->stage, NULL);
+    }
+    pthread_mutex_unlock(&drainer->mutex);
+}
+
+int drain_pace(struct drain *drain, uint64_t bytes, struct error *err)
+{
+    struct drainer *drainer = drain->drainer;
+    double now = stage_clock(), at = now;
+    bool abort, sign;
+
+    pthread_mutex_lock(&drainer->mutex);
+    abort = drain->abort;
+    if (drainer->options.cap > 0) {
+        at = drainer->cap_free > now ? drainer->cap_free : now;
+        drainer->cap_free = at + (double)bytes / (double)drainer->options.cap;
+    }
+    sign = now - drain->sign_looked >= SIGN_EVERY;
+    if (sign)
+        drain->sign_looked = now;
+    drain->entry->bytes_done += bytes;
+    if (now > drain->waiting->began)
+        drain->entry->rate =
+            (double)(drain->entry->bytes_done - drain->waiting->drained) / (now - drain->waiting->began);
+    pthread_mutex_unlock(&drainer->mutex);
+    for (; !abort && now < at && !drainer_must_stop(drainer); now = stage_clock()) {
+        double wait = at - now < 0.1 ? at - now : 0.1;
+
+        nanosleep(&(struct timespec){.tv_nsec = (long)(wait * 1e9)}, NULL);
+    }
+    if (abort || drainer_must_stop(drainer))
+        return DRAIN_INTERRUPTED;
+    drainer_tell(drainer, false);
+    return sign ? drain_check_given_up(drain, err) : 0;
+}
+
+/* How many generations are left after each has been looked at; -1 if the stage cannot be read. */
+static int look_at_all(struct drainer *drainer, struct error *err)
+{
+    struct generation *generations;
+    size_t count;
+    int left = 0;
+
+    drainer->users = stage_is_locked(&drainer->stage, STAGE_USERS);
+    if (generation_list(&drainer->stage, &generations, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        left += drainer_must_stop(drainer) ? 1 : drain_generation(drainer, &generations[i]);
+    free(generations);
+    if (count > 0)
+        drainer_tell(drainer, false);
+    return left;
+}
+
+static int remove_one(const char *name, void *arg)
+{
+    const struct directory *stage = arg;
+
+    if (unlinkat(stage->fd, name, 0) < 0 && errno == EISDIR && strcmp(name, ".trash") != 0)
+        file_trash(stage, name, NULL);
+    return 0;
+}
+
+/* Nobody may begin to use it meanwhile: whoever opens it waits for this lock, and then finds it gone. */
+static void remove_stage(struct drainer *drainer)
+{
+    int fd = stage_lock(&drainer->stage, STAGE_USERS, false);
+
+    if (fd < 0)
+        return;
+    directory_each(&drainer->stage, remove_one, &drainer->stage, NULL);
+    unlinkat(drainer->stage.fd, ".trash", AT_REMOVEDIR);
+    rmdir(drainer->stage.path);
+    close(fd);
+}
+
+static bool is_gone(const struct drainer *drainer)
+{
+    struct stat info;
+
+    return fstat(drainer->stage.fd, &info) == 0 && info.st_nlink == 0;
+}
+
+static int loop(struct drainer *drainer, struct error *err)
+{
+    double alone = stage_clock();
+
+    for (;;) {
+        bool closed = stage_has(&drainer->stage, STAGE_CLOSED);
+        int left = look_at_all(drainer, err);
+
+        if (left < 0)
+            return is_gone(drainer) ? CKPT_DRAIN_DONE : -1;
+        if (drainer->users)
+            alone = stage_clock();
+        if (left == 0 && (closed || drainer->options.once || stage_clock() - alone > ALONE_AFTER)) {
+            if (closed || !drainer->users)
+                remove_stage(drainer);
+            return CKPT_DRAIN_DONE;
+        }
+        if (is_gone(drainer))
+            return CKPT_DRAIN_DONE;
+        if (drainer_must_stop(drainer)) {
+            drainer_tell(drainer, true);
+            return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : CKPT_DRAIN_DONE;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    }
+}
+
+static int start(struct drainer *drainer, struct error *err)
+{
+    drainer->lock = stage_lock(&drainer->stage, STAGE_LOCK, false);
+    if (drainer->lock < 0 && errno == EAGAIN)
+        return CKPT_DRAIN_BUSY;
+    if (drainer->lock < 0)
+        return error_errno(err, CODE_IO, "%s/" STAGE_LOCK, drainer->stage.path);
+    if (status_read(drainer->status, &drainer->stage, NULL) < 0)
+        memset(drainer->status, 0, sizeof *drainer->status); /* it was for information; the directories are the state */
+    drainer->status->pid = (int)getpid();
+    gethostname(drainer->status->host, sizeof drainer->status->host - 1);
+    return 0;
+}
+
+int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, int *failed, struct error *err)
+{
+    struct drainer *drainer = calloc(1, sizeof *drainer);
+    int result = -1;
+
+    if (failed)
+        *failed = 0;
+    if (!drainer || !(drainer->status = calloc(1, sizeof *drainer->status))) {
+        free(drainer);
+        return error_errno(err, CODE_IO, "%s", stage_dir);
+    }
+    drainer->options = *options;
+    drainer->options.threads = options->threads > 0 ? options->threads : 2;
+    drainer->options.idle = options->idle > 0 ? options->idle : 300;
+    drainer->deadline = options->seconds > 0 ? stage_clock() + options->seconds : 0;
+    drainer->lock = -1;
+    pthread_mutex_init(&drainer->mutex, NULL);
+    if (stage_directory_open(&drainer->stage, stage_dir, false, err) < 0)
+        result = errno == ENOENT ? CKPT_DRAIN_DONE : -1;
+    else if ((result = start(drainer, err)) == 0)
+        result = loop(drainer, err);
+    if (failed)
+        *failed = drainer->failed;
+    if (drainer->lock >= 0)
+        close(drainer->lock);
+    directory_close(&drainer->stage);
+    pthread_mutex_destroy(&drainer->mutex);
+    free(drainer->status);
+    free(drainer);
+    return result;
+}

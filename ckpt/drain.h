@@ -1,0 +1,45 @@
+/*
+ * drain.h - from a node's stage (stage.h) to the checkpoint directory, and the commit: what muster-ckptd(8) loops on.
+ *
+ * Each complete staged shard is copied to <dir>/step-N.ATTEMPT.partial in blocks of 4 MiB past the page cache, each
+ * verified against the checksum that was taken when it was staged; then synced and renamed; then its part. A shard
+ * whose part is in the target is not copied again. Then ckpt_commit is tried until the step is committed. Generations
+ * are drained oldest first; one that waits for other nodes does not hold up the next.
+ *
+ * Killed at any moment, the next call goes on where this one was. Two nodes may copy one shard at the same time (a
+ * partner's copy): each has a temporary file of its own, and the names mean the same bytes.
+ */
+#ifndef MUSTER_CKPT_DRAIN_H
+#define MUSTER_CKPT_DRAIN_H
+
+#include <signal.h>
+
+#include "ckpt/ckpt.h"
+
+struct ckpt_drain_options {
+    int threads;    /* shards copied at the same time; 0: 2 */
+    uint64_t cap;   /* bytes a second, of all threads together; 0: as fast as it goes */
+    double seconds; /* return after so long; 0: no limit */
+    double idle;    /* give up a generation that waits for other nodes' shards when nothing has moved in its directory
+                       for so long; 0: 300 */
+    bool once;      /* return when nothing is left, not only when the stage was closed. The job's processes are dead:
+                       generations that are not complete are dropped, and partner's copies drained */
+    bool partner;   /* drain partner's copies that the target lacks */
+    const volatile sig_atomic_t *stop;        /* may be NULL: return soon after it became other than 0 */
+    void (*log)(const char *line, void *arg); /* may be NULL: one line for each event, without newline */
+    void *log_arg;
+};
+
+enum ckpt_drained {
+    CKPT_DRAIN_DONE = 0, /* nothing is left; every generation ended, well or not: status.json says how */
+    CKPT_DRAIN_LEFT = 1, /* time was up or stop was set: something is left */
+    CKPT_DRAIN_BUSY = 2, /* another process drains this stage */
+};
+
+/*
+ * One of the above, or -1 when the stage cannot be used at all. A generation that fails is not a failure of this call.
+ * A stage that does not exist is done. *failed (may be NULL) counts the generations that failed meanwhile.
+ */
+int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, int *failed, struct error *err);
+
+#endif

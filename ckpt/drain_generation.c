@@ -1,0 +1,233 @@
+/* drain_generation.c - what is to be done for one generation, decided anew at each look by what lies there. */
+#include "config.h"
+
+#include "ckpt/attempt.h"
+#include "ckpt/drain_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The oldest of those that ended makes room; there are fewer than STATUS_ENDED others. */
+static void forget_oldest(struct status *status)
+{
+    size_t ended = 0, oldest = status->count;
+
+    for (size_t i = 0; i < status->count; i++)
+        if (status->generations[i].serial > 0) {
+            ended++;
+            if (oldest == status->count || status->generations[i].serial < status->generations[oldest].serial)
+                oldest = i;
+        }
+    if (ended < STATUS_ENDED && status->count < STATUS_MOST)
+        return;
+    if (oldest == status->count)
+        oldest = 0;
+    memmove(&status->generations[oldest], &status->generations[oldest + 1],
+            (status->count - oldest - 1) * sizeof *status->generations);
+    status->count--;
+}
+
+static struct status_generation *entry_of(struct drainer *drainer, const struct target *target)
+{
+    struct status_generation *entry = status_find(drainer->status, target->step, target->attempt);
+
+    if (entry && entry->serial == 0)
+        return entry;
+    if (!entry) {
+        forget_oldest(drainer->status);
+        entry = &drainer->status->generations[drainer->status->count++];
+    }
+    memset(entry, 0, sizeof *entry); /* one that had ended, if its drainer was killed before it was gone: again */
+    entry->step = target->step;
+    memcpy(entry->attempt, target->attempt, sizeof entry->attempt);
+    memcpy(entry->dir, target->dir, sizeof entry->dir);
+    entry->started = target->started;
+    return entry;
+}
+
+struct sizes {
+    const struct directory *directory;
+    uint64_t bytes;
+};
+
+static int add_size(const char *name, void *arg)
+{
+    struct sizes *sizes = arg;
+    size_t length = strlen(name);
+    struct stat info;
+
+    if (length > 12 && strcmp(name + length - 12, ".safetensors") == 0 &&
+        fstatat(sizes->directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
+        sizes->bytes += (uint64_t)info.st_size;
+    return 0;
+}
+
+/* How far it is, before and after copying. */
+static void account(struct drain *drain, const struct contents *contents)
+{
+    struct sizes sizes = {&drain->source, 0};
+    struct waiting *waiting = drain->waiting;
+
+    directory_each(&drain->source, add_size, &sizes, NULL);
+    pthread_mutex_lock(&drain->drainer->mutex);
+    /* Shards that are here no more, and were, are drained: by us, or by whoever was killed. */
+    if (drain->entry->bytes_total > sizes.bytes && contents->drained > 0)
+        waiting->drained = drain->entry->bytes_total - sizes.bytes;
+    drain->entry->bytes_done = waiting->drained;
+    drain->entry->bytes_total = waiting->drained + sizes.bytes;
+    drain->entry->state = contents->staged + contents->drained < drain->generation->target.local ? STATUS_STAGING
+                          : contents->staged > 0                                                 ? STATUS_STAGED
+                                                                                                 : STATUS_DRAINED;
+    pthread_mutex_unlock(&drain->drainer->mutex);
+}
+
+static int fail(struct drain *drain, const struct error *why)
+{
+    const struct target *target = &drain->generation->target;
+
+    /* Another node's sign stays as it is: it says why. */
+    if (drain->parent.fd >= 0 && !attempt_is_given_up(&drain->parent, target->step, target->attempt, NULL, 0))
+        attempt_give_up(&drain->parent, target->step, target->attempt, why->text, NULL);
+    drain_end(drain, STATUS_FAILED, why->text);
+    return 0;
+}
+
+/* Its ranks know that it failed, or are dead: no news. But other nodes must not wait for our shards. */
+static int drop(struct drain *drain)
+{
+    const struct target *target = &drain->generation->target;
+    struct status *status = drain->drainer->status;
+    size_t at = (size_t)(drain->entry - status->generations);
+
+    if (drain->parent.fd < 0)
+        directory_open(&drain->parent, NULL, target->dir, NULL);
+    if (drain->parent.fd >= 0)
+        attempt_give_up(&drain->parent, target->step, target->attempt, "not all of its shards were staged", NULL);
+    drainer_log(drain->drainer, "step %" PRIu64 " (%s): dropped, not all of its shards were staged", target->step,
+                target->attempt);
+    pthread_mutex_lock(&drain->drainer->mutex);
+    memmove(&status->generations[at], &status->generations[at + 1],
+            (status->count - at - 1) * sizeof *status->generations);
+    status->count--;
+    pthread_mutex_unlock(&drain->drainer->mutex);
+    drain->waiting->name[0] = '\0';
+    drain_remove(drain);
+    return 0;
+}
+
+static bool is_superseded(const struct drain *drain)
+{
+    uint64_t newest;
+
+    return drain->parent.fd >= 0 && attempt_newest_committed(&drain->parent, &newest, NULL) > 0 &&
+           newest > drain->generation->target.step;
+}
+
+static int committed(struct drain *drain)
+{
+    const struct target *target = &drain->generation->target;
+    char first[LAYOUT_NAME_SIZE];
+    bool ours;
+
+    stage_drained_name(first, 0, target->shards);
+    ours = stage_has(&drain->source, first);
+    drain_end(drain, STATUS_COMMITTED, NULL);
+    if (ours) /* one node does it; what cannot be removed now will be next time */
+        ckpt_prune(target->dir, target->keep, target->keep_every, NULL);
+    return 0;
+}
+
+static int copy(struct drain *drain, const struct directory *from, struct error *err)
+{
+    int result = drain_open_target(drain, err);
+
+    if (drain->waiting->began == 0)
+        drain->waiting->began = stage_clock();
+    pthread_mutex_lock(&drain->drainer->mutex);
+    drain->entry->state = STATUS_DRAINING;
+    pthread_mutex_unlock(&drain->drainer->mutex);
+    return result == 0 ? drain_shards(drain, from, err) : -1;
+}
+
+/* Copies of another node's shards, when that node may be lost. */
+static int copy_partner(struct drain *drain, struct error *err)
+{
+    struct contents contents;
+    struct directory partner;
+    int result = 0;
+
+    if ((!drain->drainer->options.partner && drain->drainer->users) ||
+        directory_open(&partner, &drain->source, STAGE_PARTNER, NULL) < 0)
+        return 0;
+    generation_contents(&partner, &contents);
+    if (contents.staged > 0)
+        result = copy(drain, &partner, err);
+    directory_close(&partner);
+    return result;
+}
+
+/* 1 if the generation is still there, 0 if it has ended. */
+static int look(struct drain *drain)
+{
+    const struct target *target = &drain->generation->target;
+    struct contents contents;
+    struct error err = {0};
+    int result;
+
+    generation_contents(&drain->source, &contents);
+    account(drain, &contents);
+    if (stage_has(&drain->source, STAGE_DROPPED) ||
+        (!drain->drainer->users && contents.staged + contents.drained < target->local))
+        return drop(drain);
+    if (contents.staged > 0) { /* the one look at the target that costs something, and not at every turn */
+        result = drain_check_committed(drain, &err);
+        if (result != 0)
+            return result > 0 ? committed(drain) : fail(drain, &err);
+        if (stage_has(&drain->source, STAGE_ADOPTED) && is_superseded(drain)) {
+            drain_end(drain, STATUS_SUPERSEDED, NULL);
+            return 0;
+        }
+        result = copy(drain, &drain->source, &err);
+        if (result != 0)
+            return result < 0 ? fail(drain, &err) : 1;
+        generation_contents(&drain->source, &contents);
+        account(drain, &contents);
+    }
+    result = copy_partner(drain, &err);
+    if (result != 0)
+        return result < 0 ? fail(drain, &err) : 1;
+    if (contents.staged > 0 || contents.drained < target->local)
+        return 1;
+    result = drain_commit(drain, &err);
+    if (result == DRAIN_SUPERSEDED)
+        drain_end(drain, STATUS_SUPERSEDED, NULL);
+    return result == 0 ? 1 : result == 1 ? committed(drain) : result < 0 ? fail(drain, &err) : 0;
+}
+
+int drain_generation(struct drainer *drainer, struct generation *generation)
+{
+    struct drain drain = {.drainer = drainer, .generation = generation, .parent = {.fd = -1}, .partial = {.fd = -1}};
+    int result;
+
+    if (directory_open(&drain.source, &drainer->stage, generation->name, NULL) < 0)
+        return errno == ENOENT ? 0 : 1;
+    drain.waiting = drain_waiting(drainer, generation->name);
+    if (generation->target.started == 0) { /* its first rank is just making it, or died doing so */
+        if (!drainer->users)
+            drain_remove(&drain);
+        directory_close(&drain.source);
+        return drainer->users ? 1 : 0;
+    }
+    pthread_mutex_lock(&drainer->mutex);
+    drain.entry = entry_of(drainer, &generation->target);
+    pthread_mutex_unlock(&drainer->mutex);
+    result = look(&drain);
+    directory_close(&drain.partial);
+    directory_close(&drain.parent);
+    directory_close(&drain.source);
+    return result;
+}

@@ -1,0 +1,102 @@
+/* drain_internal.h - a drain under way. */
+#ifndef MUSTER_CKPT_DRAIN_INTERNAL_H
+#define MUSTER_CKPT_DRAIN_INTERNAL_H
+
+#include "ckpt/drain.h"
+#include "ckpt/stage_status.h"
+
+#include <pthread.h>
+
+enum {
+    DRAIN_INTERRUPTED = 1, /* stop was set, or time is up */
+    DRAIN_SUPERSEDED = 2,  /* a newer step was committed */
+};
+
+/* What is remembered of a generation from one look at it to the next. */
+struct waiting {
+    char name[LAYOUT_NAME_SIZE];
+    double next, delay; /* when to try to commit, and how long after that again */
+    uint64_t activity;  /* drain_activity when something moved last */
+    double moved;       /* when that was */
+    double began;       /* when copying began; 0: not yet */
+    uint64_t drained;   /* bytes of shards that are in the target */
+};
+
+struct drainer {
+    struct directory stage;
+    struct ckpt_drain_options options;
+    double deadline; /* of stage_clock; 0: none */
+    int lock;
+    int failed;
+    bool users; /* someone may still stage */
+    struct waiting waiting[STATUS_MOST];
+
+    pthread_mutex_t mutex; /* of what follows: the threads that copy share it */
+    struct status *status;
+    double status_written;
+    double cap_free; /* when the cap lets the next block go */
+};
+
+/* A generation that is being looked at. */
+struct drain {
+    struct drainer *drainer;
+    struct generation *generation;
+    struct directory source;  /* in the stage */
+    struct directory parent;  /* the checkpoint directory; closed (-1) until it is needed */
+    struct directory partial; /* in it; likewise */
+    struct status_generation *entry;
+    struct waiting *waiting;
+    double sign_looked;
+    bool abort; /* under the mutex: a thread has failed, the others stop */
+};
+
+bool drainer_must_stop(const struct drainer *drainer);
+void drainer_log(const struct drainer *drainer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Write status.json; unless `now`, only if that was not done in the last fifth of a second. Takes the mutex. */
+void drainer_tell(struct drainer *drainer, bool now);
+
+/*
+ * Before a block of so many bytes is copied, and accounted for: waits as the cap wants. 0; DRAIN_INTERRUPTED; or -1
+ * when another node has given up the attempt.
+ */
+int drain_pace(struct drain *drain, uint64_t bytes, struct error *err);
+
+/*
+ * Open the target's directories, making what is not there if this generation may. -1 also when the attempt was given
+ * up.
+ */
+int drain_open_target(struct drain *drain, struct error *err);
+
+/* Copy one complete staged shard that lies in `from`, and its part, and make both durable. 0, DRAIN_INTERRUPTED or -1.
+ */
+int drain_shard(struct drain *drain, const struct directory *from, int shard, struct error *err);
+
+/* All complete shards of a directory of the generation, some at the same time. 0, DRAIN_INTERRUPTED or -1. */
+int drain_shards(struct drain *drain, const struct directory *from, struct error *err);
+
+/* Whether the attempt was given up by someone, as the error. */
+int drain_check_given_up(struct drain *drain, struct error *err);
+
+/* 1 if the step is committed and is ours; 0 if it is not committed; -1 if it is another run's. */
+int drain_check_committed(struct drain *drain, struct error *err);
+
+/*
+ * Try to commit when it is time to. As drain_check_committed, or DRAIN_SUPERSEDED; -1 too when the commit failed or
+ * nothing moves any more.
+ */
+int drain_commit(struct drain *drain, struct error *err);
+
+/* The memory of that generation, new if there is none. */
+struct waiting *drain_waiting(struct drainer *drainer, const char *name);
+
+/* Take the generation out of the stage. */
+void drain_remove(struct drain *drain);
+
+/* Do for a generation what can be done now. 1 if it is still there afterwards, 0 if it has ended. */
+int drain_generation(struct drainer *drainer, struct generation *generation);
+
+/* The generation has ended: say so, and give its memory back. */
+void drain_end(struct drain *drain, enum status_state state, const char *reason);
+
+#endif

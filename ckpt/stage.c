@@ -1,0 +1,205 @@
+/* stage.c - opening and closing a stage, and what became of what was staged. */
+#include "config.h"
+
+#include "ckpt/attempt.h"
+#include "ckpt/stage_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEAD_SECONDS 5 /* without a drainer until it is believed */
+#define POLL_NS      20000000
+
+/*
+ * What an earlier life of the job left: complete generations are to be drained as they are. The others have no one who
+ * would complete them.
+ */
+static int adopt(const struct directory *stage, struct error *err)
+{
+    struct generation *generations;
+    struct directory directory;
+    struct contents contents;
+    size_t count;
+    int result = 0;
+
+    if (generation_list(stage, &generations, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count && result == 0; i++) {
+        if (directory_open(&directory, stage, generations[i].name, NULL) < 0)
+            continue;
+        generation_contents(&directory, &contents);
+        result = stage_mark(&directory,
+                            generations[i].target.local > 0 &&
+                                    contents.staged + contents.drained >= generations[i].target.local
+                                ? STAGE_ADOPTED
+                                : STAGE_DROPPED,
+                            err);
+        directory_close(&directory);
+    }
+    free(generations);
+    if (result == 0 && stage_has(stage, STAGE_FREE)) /* of other shards perhaps, that nobody would take again */
+        result = file_trash(stage, STAGE_FREE, err);
+    return result;
+}
+
+static int prepare(struct ckpt_stage *stage, struct error *err)
+{
+    stage->users = stage_lock(&stage->directory, STAGE_USERS, true);
+    if (stage->users < 0)
+        return error_errno(err, CODE_IO, "%s/" STAGE_USERS, stage->directory.path);
+    if (unlinkat(stage->directory.fd, STAGE_CLOSED, 0) < 0 && errno != ENOENT)
+        return error_errno(err, CODE_IO, "%s/" STAGE_CLOSED, stage->directory.path);
+    if (stage->config.adopt && adopt(&stage->directory, err) < 0)
+        return -1;
+    if (status_read(stage->status, &stage->directory, NULL) == 0)
+        stage->seen = status_serial(stage->status);
+    return 0;
+}
+
+struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err)
+{
+    struct ckpt_stage *stage = calloc(1, sizeof *stage);
+    char path[4096];
+
+    if (!stage || !(stage->status = calloc(1, sizeof *stage->status))) {
+        error_errno(err, CODE_IO, "a stage");
+        free(stage);
+        return NULL;
+    }
+    stage->config = *config;
+    stage->config.staged = config->staged > 0 ? config->staged : 2;
+    stage->config.threads = config->threads > 0 ? config->threads : 2;
+    stage->config.local = config->local > 0 ? config->local : 1;
+    stage->directory.fd = stage->users = -1;
+    for (int i = 0; i < STAGE_MAPPINGS; i++)
+        stage->mappings[i].fd = -1;
+    if (ckpt_stage_path(path, sizeof path, config->root, config->job, err) == 0 &&
+        stage_directory_open(&stage->directory, path, true, err) == 0 && prepare(stage, err) == 0)
+        return stage;
+    ckpt_stage_destroy(stage);
+    return NULL;
+}
+
+const char *ckpt_stage_directory(const struct ckpt_stage *stage)
+{
+    return stage->directory.path;
+}
+
+void ckpt_stage_destroy(struct ckpt_stage *stage)
+{
+    if (!stage)
+        return;
+    for (int i = 0; i < STAGE_MAPPINGS; i++) {
+        if (stage->mappings[i].data)
+            munmap(stage->mappings[i].data, stage->mappings[i].bytes);
+        if (stage->mappings[i].fd >= 0)
+            close(stage->mappings[i].fd);
+    }
+    if (stage->users >= 0)
+        close(stage->users);
+    directory_close(&stage->directory);
+    free(stage->last_part);
+    free(stage->status);
+    free(stage);
+}
+
+int ckpt_stage_close(struct ckpt_stage *stage, struct error *err)
+{
+    return stage_mark(&stage->directory, STAGE_CLOSED, err);
+}
+
+int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+    struct directory generation;
+    int result;
+
+    layout_partial_name(name, step, attempt);
+    if (directory_open(&generation, &stage->directory, name, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    result = stage_mark(&generation, STAGE_DROPPED, err);
+    directory_close(&generation);
+    return result;
+}
+
+bool ckpt_stage_is_drained(struct ckpt_stage *stage)
+{
+    return stage_is_locked(&stage->directory, STAGE_LOCK);
+}
+
+/* The file is renamed into place: another inode or time means another status. */
+static int refresh(struct ckpt_stage *stage, struct error *err)
+{
+    struct stat info;
+
+    if (fstatat(stage->directory.fd, STATUS_NAME, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
+        (info.st_ino == stage->status_inode && info.st_mtim.tv_sec == stage->status_time.tv_sec &&
+         info.st_mtim.tv_nsec == stage->status_time.tv_nsec))
+        return 0;
+    if (status_read(stage->status, &stage->directory, err) < 0)
+        return -1;
+    stage->status_inode = info.st_ino;
+    stage->status_time = info.st_mtim;
+    return 0;
+}
+
+int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, struct error *err)
+{
+    const struct status_generation *next = NULL;
+
+    if (refresh(stage, err) < 0)
+        return -1;
+    for (size_t i = 0; i < stage->status->count; i++) {
+        const struct status_generation *one = &stage->status->generations[i];
+
+        if (one->serial > stage->seen && (!next || one->serial < next->serial))
+            next = one;
+    }
+    if (!next)
+        return 0;
+    stage->seen = next->serial;
+    memset(news, 0, sizeof *news);
+    news->step = next->step;
+    memcpy(news->attempt, next->attempt, sizeof news->attempt);
+    news->outcome = next->state == STATUS_COMMITTED    ? CKPT_COMMITTED
+                    : next->state == STATUS_SUPERSEDED ? CKPT_SUPERSEDED
+                                                       : CKPT_FAILED;
+    news->bytes = next->bytes_total;
+    news->seconds = next->ended - next->started;
+    snprintf(news->reason, sizeof news->reason, "%s", next->reason);
+    return 1;
+}
+
+int ckpt_stage_wait(struct ckpt_stage *stage, double seconds, struct error *err)
+{
+    double start = stage_clock(), alive = start;
+
+    for (;;) {
+        struct attempt *attempts;
+        size_t count;
+        double now = stage_clock();
+
+        if (attempt_list(&stage->directory, &attempts, &count, err) < 0)
+            return -1;
+        free(attempts);
+        if (count == 0)
+            return 0;
+        if (ckpt_stage_is_drained(stage))
+            alive = now;
+        else if (now - alive > DEAD_SECONDS)
+            return error_set(err, CODE_IO, "%s: %zu saves are staged and nobody drains them: is muster-ckptd running?",
+                             stage->directory.path, count);
+        if (now - start > seconds)
+            return 1;
+        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    }
+}

@@ -1,0 +1,159 @@
+/*
+ * stage.h - where a save waits in this node's memory until it is on the parallel filesystem.
+ *
+ * A save has three parts: *stage*, one copy of a rank's state into files of this node, in their final format and
+ * checksummed on the way, which is all that training waits for; *drain*, which copies these files to the checkpoint
+ * directory (drain.h, run by muster-ckptd(8), or by whoever outlived the job); and *commit* (ckpt_commit). Nobody
+ * talks to anybody: what lies in the directories is the state.
+ *
+ *   <root>/muster-<uid>-<jobid>/             the stage: 0700, ours; one a node and job, shared by the job's ranks there
+ *     lock                                   held (F_OFD_SETLK) by the one process that drains
+ *     closed                                 no more will be staged: drain what there is, remove the stage, end
+ *     status.json                            what the drainer does and did; see stage_status.h
+ *     .free/shard-00002-of-00004.data-1      files of what is drained: their memory is used again
+ *     step-00000100.ATTEMPT/                 a *generation*: one try to save one step
+ *       target.json                          where it goes: {dir, step, attempt, shards, local, keep, keep_every}
+ *       shard-00002-of-00004.safetensors     as it will lie in the checkpoint
+ *       shard-00002-of-00004.json            its part of the manifest: renamed into place last, so it says "complete"
+ *       shard-00002-of-00004.drained         what the part is called when shard and part are durable in the target; the
+ *                                            data has been given back then
+ *       partner/                             the same, of shards of another node
+ *       made, adopted, dropped               marks; see below
+ *
+ * A generation's life: *staged* (all `local` shards complete) -> *draining* -> *drained* (this node is done; its memory
+ * is free again) -> *committed*, or *superseded* (a newer step was committed), or *failed*. Then its directory goes,
+ * and status.json tells how it ended.
+ *
+ * When one node cannot drain its shard (disk full, write error, directory gone), nobody can commit that attempt, and
+ * what the other nodes wrote would fill the disk for good. So whoever fails renames <dir>/step-N.ATTEMPT.partial to
+ * step-N.ATTEMPT.abandoned, which needs no room, empties it and leaves it there as the sign, with the reason in it
+ * (`why`, if there is room). Any other drainer looks for the sign while it copies (twice a second), before it makes the
+ * directory and right after, and before each try to commit; when it is there, it drops its own copy and reports
+ * "given up by another node: why". If it has made the directory (`made`) and finds neither directory nor sign nor a
+ * committed step, someone has removed it: failed too, and it is not made anew. Abandoning against committing: both
+ * rename the one directory, one of them wins. Signs go with the first commit of that or a later step.
+ * Where not even the sign can be left, the others give up when nothing has moved in <dir> for drain.h's `idle` seconds.
+ *
+ * A restarted job has the same id and so finds the stage of its earlier life. The first rank on the node opens it with
+ * `adopt`: generations that are complete here are marked `adopted` (drained and committed as they are; but they never
+ * clear away another attempt at their step, which may be the new life's), the others `dropped` (and abandoned as above,
+ * so that other nodes need not wait for them).
+ *
+ * Nothing is opened by path but the root: everything else beneath it by openat and O_NOFOLLOW.
+ */
+#ifndef MUSTER_CKPT_STAGE_H
+#define MUSTER_CKPT_STAGE_H
+
+#include "ckpt/ckpt.h"
+
+struct ckpt_stage;
+
+struct ckpt_stage_config {
+    const char *root; /* NULL: /dev/shm. A directory of this node: a RAM disk, or an NVMe disk (then also durable) */
+    const char
+        *job;    /* NULL: $SLURM_JOB_ID, else "pid" and this process's session leader. Letters, digits, '.', '_', '-' */
+    int local;   /* shards of each save that this node stages; at least 1 */
+    int staged;  /* generations a rank may have in memory at once; 0: 2 */
+    int threads; /* that copy; 0: 2 */
+    int keep;    /* as ckpt_prune: done by the node that holds shard 0, after the commit */
+    uint64_t keep_every;
+    bool adopt; /* by one rank a node, before the others open it */
+};
+
+/* "<root>/muster-<uid>-<job>", with the defaults above. -1 with CODE_USAGE when the job's name is not one. */
+int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, struct error *err);
+
+/*
+ * Open the stage, making it if it is not there, and take back `closed`. NULL when it cannot be used: the root is not
+ * there or read-only, or what has that name is not a directory of ours with mode 0700 (a link say). The caller then
+ * saves with ckpt_write_shard and says so once. One a process; its functions are called from one thread at a time.
+ */
+struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err);
+const char *ckpt_stage_directory(const struct ckpt_stage *stage);
+
+/* Unmaps what is mapped. The files, and with them what is not drained yet, stay. */
+void ckpt_stage_destroy(struct ckpt_stage *stage);
+
+/* No rank of this node will stage any more: the drainer ends when all is done, and removes the stage. */
+int ckpt_stage_close(struct ckpt_stage *stage, struct error *err);
+
+/* ---- saving ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Make, reserve and map all files that saves like this one need (only shard, shards, tensors, kinds and pieces are
+ * looked at), so that the first save is as fast as the others and none runs out of memory later. Optional. 0, or 1 when
+ * there is no room: wanted and free bytes are in err.
+ */
+int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err);
+
+/*
+ * Copy this rank's shard into the stage. If this rank already has as many generations there as are allowed, waits until
+ * one is drained: that bounds memory. When it returns the sources may change.
+ *
+ * 0: staged. 1: not possible here (no room; nobody drains, so no memory will come back), err says why: the caller
+ * writes straight to the checkpoint directory. -1: the save itself is wrong, or memory for tables is short. After 1 or
+ * -1 on any rank, every node must ckpt_stage_drop the attempt, and a straight write takes a new attempt's name.
+ */
+int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err);
+
+/* How long the last ckpt_stage_shard waited for the drain, and then copied, in seconds. */
+void ckpt_stage_times(const struct ckpt_stage *stage, double *waited, double *copied);
+
+/*
+ * The save has failed on some rank: the drainer forgets the generation and takes back what is in the target. One rank a
+ * node suffices. A generation that is not there is fine.
+ */
+int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err);
+
+/* ---- what became of it ------------------------------------------------------------------------------------------- */
+
+enum ckpt_outcome { CKPT_COMMITTED, CKPT_SUPERSEDED, CKPT_FAILED };
+
+struct ckpt_stage_news {
+    uint64_t step;
+    char attempt[CKPT_ATTEMPT_SIZE];
+    enum ckpt_outcome outcome;
+    uint64_t bytes;   /* of this node's shards */
+    double seconds;   /* from when the first was staged to the end */
+    char reason[512]; /* of a failure: what, where, how many bytes were wanted */
+};
+
+/*
+ * The next generation that has ended since the last call (or since ckpt_stage_open): 1 and *news; 0 if there is none.
+ * Costs one stat when nothing has changed.
+ */
+int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, struct error *err);
+
+/*
+ * Wait until every generation of this node has ended: 0. 1 after `seconds`, -1 if nobody drains for 5 seconds. Call it
+ * after a restart's adoption, before the newest checkpoint is looked for; and at the end of a run.
+ */
+int ckpt_stage_wait(struct ckpt_stage *stage, double seconds, struct error *err);
+
+/* Whether some process holds the lock. */
+bool ckpt_stage_is_drained(struct ckpt_stage *stage);
+
+/* ---- partner copies: a shard that also lies on a neighbour, should its own node be lost -------------------------- */
+
+/* A staged shard as it is sent: the file's bytes, and the text of its part. */
+struct ckpt_staged {
+    const void *data;
+    uint64_t bytes;
+    const char *part;
+    size_t part_bytes;
+};
+
+/* What this rank staged last. Valid until its next ckpt_stage_shard, drained or not. -1 if there is none. */
+int ckpt_stage_lend(const struct ckpt_stage *stage, struct ckpt_staged *staged, struct error *err);
+
+/*
+ * Room for a copy of another node's shard: `bytes` to receive into, or NULL when there is none (err says why: this step
+ * then has no copy). dir, shard, shards, state.step and attempt of *save are looked at. One at a time, finished by
+ * ckpt_stage_keep, which checks every block against the part's checksums and makes the copy complete; a next call to
+ * ckpt_stage_borrow without it takes the room back. A drainer copies partner's shards only when it is told to, and only
+ * what the target lacks; they go when the step is committed or superseded.
+ */
+void *ckpt_stage_borrow(struct ckpt_stage *stage, const struct ckpt_save *save, uint64_t bytes, struct error *err);
+int ckpt_stage_keep(struct ckpt_stage *stage, const char *part, size_t part_bytes, struct error *err);
+
+#endif

@@ -1,0 +1,246 @@
+/* stage_slot.c - the files that shards are staged in: reserved whole, mapped once, and used again. */
+#include "config.h"
+
+#include "ckpt/stage_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static void unmap(struct mapping *mapping)
+{
+    if (mapping->data)
+        munmap(mapping->data, mapping->bytes);
+    if (mapping->fd >= 0)
+        close(mapping->fd);
+    *mapping = (struct mapping){.fd = -1};
+}
+
+/* A file that someone has removed would keep its memory as long as we have it mapped. */
+static void unmap_removed(struct ckpt_stage *stage)
+{
+    struct stat info;
+
+    for (int i = 0; i < STAGE_MAPPINGS; i++)
+        if (stage->mappings[i].fd >= 0 && (fstat(stage->mappings[i].fd, &info) < 0 || info.st_nlink == 0)) {
+            if (stage->last == &stage->mappings[i])
+                stage->last = NULL;
+            unmap(&stage->mappings[i]);
+        }
+}
+
+static struct mapping *find_mapping(struct ckpt_stage *stage, const struct stat *info, uint64_t bytes)
+{
+    struct mapping *empty = NULL;
+
+    for (int i = 0; i < STAGE_MAPPINGS; i++) {
+        struct mapping *mapping = &stage->mappings[i];
+
+        if (mapping->fd >= 0 && mapping->inode == info->st_ino && mapping->device == info->st_dev) {
+            if (mapping->bytes != bytes)
+                unmap(mapping);
+            return mapping;
+        }
+        if (mapping->fd < 0 && !empty)
+            empty = mapping;
+    }
+    if (!empty) { /* more shards' files than expected: give up one that is not being lent */
+        empty = &stage->mappings[stage->last == &stage->mappings[0] ? 1 : 0];
+        unmap(empty);
+    }
+    return empty;
+}
+
+/* Reserved first: a store to a page that finds no memory would be SIGBUS. */
+static int reserve(struct ckpt_stage *stage, int fd, uint64_t bytes, struct error *err)
+{
+    struct stat info;
+
+    if (fstat(fd, &info) == 0 && (uint64_t)info.st_size == bytes && (uint64_t)info.st_blocks * 512 >= bytes)
+        return 0;
+    if (ftruncate(fd, (off_t)bytes) == 0 && fallocate(fd, 0, 0, (off_t)bytes) == 0)
+        return 0;
+    file_write_failed(&stage->directory, "staged shard", bytes, err);
+    errno = ENOSPC;
+    return 1;
+}
+
+static int map(struct ckpt_stage *stage, int fd, uint64_t bytes, struct slot *slot, struct error *err)
+{
+    struct stat info;
+    struct mapping *mapping;
+    void *data;
+
+    if (fstat(fd, &info) < 0)
+        return error_errno(err, CODE_IO, "%s: staged shard", stage->directory.path);
+    mapping = find_mapping(stage, &info, bytes);
+    slot->mapping = mapping;
+    if (mapping->fd >= 0) {
+        close(fd);
+        return 0;
+    }
+    data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (data == MAP_FAILED) {
+        error_errno(err, CODE_IO, "%s: cannot map %" PRIu64 " bytes", stage->directory.path, bytes);
+        close(fd);
+        return 1;
+    }
+    *mapping = (struct mapping){fd, info.st_dev, info.st_ino, bytes, data};
+    return 0;
+}
+
+struct search {
+    const char *stem;
+    char name[LAYOUT_NAME_SIZE + 64];
+    int count;
+};
+
+static int match(const char *name, void *arg)
+{
+    struct search *search = arg;
+    size_t length = strlen(search->stem);
+
+    if (strncmp(name, search->stem, length) == 0 && name[length] == '.') {
+        snprintf(search->name, sizeof search->name, "%s", name);
+        search->count++;
+    }
+    return 0;
+}
+
+/* How many generations hold data of this shard. */
+static int count_staged(const struct ckpt_stage *stage, const char *within, const char *name)
+{
+    struct generation *generations;
+    char path[3 * LAYOUT_NAME_SIZE];
+    size_t count;
+    int staged = 0;
+
+    if (generation_list(&stage->directory, &generations, &count, NULL) < 0)
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        snprintf(path, sizeof path, "%s/%s%s%s", generations[i].name, within ? within : "", within ? "/" : "", name);
+        staged += faccessat(stage->directory.fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    }
+    free(generations);
+    return staged;
+}
+
+/* A disk that is nearly full is known before anything is made. */
+static int check_room(const struct ckpt_stage *stage, uint64_t bytes, struct error *err)
+{
+    struct statvfs fs;
+
+    if (fstatvfs(stage->directory.fd, &fs) < 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= bytes)
+        return 0;
+    error_set(err, CODE_IO, "%s: a staged shard takes %" PRIu64 " bytes, %" PRIu64 " are free", stage->directory.path,
+              bytes, (uint64_t)fs.f_bavail * fs.f_frsize);
+    errno = ENOSPC;
+    return 1;
+}
+
+static int make_file(struct ckpt_stage *stage, const struct directory *free_files, const char *shard, uint64_t bytes,
+                     struct slot *slot, struct error *err)
+{
+    int fd, result = check_room(stage, bytes, err);
+
+    if (result)
+        return result;
+    file_temporary_name(slot->name, sizeof slot->name, shard);
+    fd = openat(free_files->fd, slot->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return file_write_failed(free_files, slot->name, bytes, err), 1;
+    result = reserve(stage, fd, bytes, err);
+    if (result == 0)
+        return map(stage, fd, bytes, slot, err);
+    unlinkat(free_files->fd, slot->name, 0);
+    close(fd);
+    errno = ENOSPC;
+    return result;
+}
+
+static int use_file(struct ckpt_stage *stage, const struct directory *free_files, const char *name, uint64_t bytes,
+                    struct slot *slot, struct error *err)
+{
+    int fd = openat(free_files->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC), result;
+
+    if (fd < 0)
+        return error_errno(err, CODE_IO, "%s/%s", free_files->path, name), 1;
+    snprintf(slot->name, sizeof slot->name, "%s", name);
+    result = reserve(stage, fd, bytes, err);
+    if (result == 0)
+        return map(stage, fd, bytes, slot, err);
+    close(fd);
+    return result;
+}
+
+static int take(struct ckpt_stage *stage, const struct directory *free_files, const char *within, const char *shard,
+                uint64_t bytes, struct slot *slot, struct error *err)
+{
+    struct search search = {.stem = shard};
+
+    unmap_removed(stage);
+    if (directory_each(free_files, match, &search, err) < 0)
+        return 1;
+    if (search.count > 0)
+        return use_file(stage, free_files, search.name, bytes, slot, err);
+    if (count_staged(stage, within, shard) >= stage->config.staged) {
+        error_set(err, CODE_IO, "%s: %d saves are staged and none is drained yet", stage->directory.path,
+                  stage->config.staged);
+        errno = EAGAIN;
+        return 1;
+    }
+    return make_file(stage, free_files, shard, bytes, slot, err);
+}
+
+static int open_free(struct ckpt_stage *stage, struct directory *free_files, struct error *err)
+{
+    if (mkdirat(stage->directory.fd, STAGE_FREE, 0700) < 0 && errno != EEXIST)
+        return file_write_failed(&stage->directory, STAGE_FREE, 0, err);
+    return directory_open(free_files, &stage->directory, STAGE_FREE, err);
+}
+
+int slot_reserve(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes, struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+    struct search search = {.stem = name};
+    struct directory free_files;
+    struct slot slot;
+    int result = 0;
+
+    layout_shard_name(name, shard, shards);
+    if (open_free(stage, &free_files, err) < 0)
+        return 1;
+    if (directory_each(&free_files, match, &search, err) < 0)
+        result = 1;
+    for (int n = search.count + count_staged(stage, NULL, name); n < stage->config.staged && result == 0; n++)
+        result = make_file(stage, &free_files, name, bytes, &slot, err);
+    directory_close(&free_files);
+    return result;
+}
+
+int slot_take(struct ckpt_stage *stage, const char *within, int shard, int shards, uint64_t bytes, struct slot *slot,
+              struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+    struct directory free_files;
+    int result, saved;
+
+    layout_shard_name(name, shard, shards);
+    if (open_free(stage, &free_files, err) < 0) {
+        errno = ENOSPC;
+        return 1;
+    }
+    errno = 0;
+    result = take(stage, &free_files, within, name, bytes, slot, err);
+    saved = errno;
+    directory_close(&free_files);
+    errno = saved;
+    return result;
+}
