@@ -94,7 +94,9 @@ enum finding aftermath_look(struct aftermath *aftermath, const char *dir, uint64
     for (size_t i = 0; i < count; i++) {
         enum finding finding = look_at(aftermath, dir, steps[i]);
 
-        have = have || (finding == ALL_WELL && steps[i] == promised);
+        /* Where one is kept, a newer one may have been committed by somebody who did not live to say so. */
+        have = have ||
+               (finding == ALL_WELL && (steps[i] == promised || (aftermath->plan->keep == 1 && steps[i] > promised)));
         if (finding == TORN || worst == ALL_WELL)
             worst = finding;
     }
