@@ -24,22 +24,34 @@
 struct story {
     struct plan plan;
     bool on_disk;       /* recorded where O_DIRECT works and inode numbers are used again, not on a RAM disk */
+    bool staged;        /* through a stage, which is lost with the machine, and muster-ckptd */
     const char *absent; /* a step whose save stays incomplete, before the others; NULL: there is none */
     const char *steps[MAX_STEPS];
     int crashes, crashes_full;
 };
 
 static const struct story stories[] = {
-    {{2, 11, false, 2}, false, NULL, {"10", "20", "30", "40"}, 80, 600},
-    {{3, 12, false, 1}, true, "10", {"20", "30"}, 60, 400},
-    {{4, 13, false, 0}, false, "20", {"10", "20"}, 60, 300},
-    {{2, 14, true, 1}, true, NULL, {"10", "20"}, 10, 60},
+    {.plan = {2, 11, false, 2}, .steps = {"10", "20", "30", "40"}, .crashes = 80, .crashes_full = 600},
+    {.plan = {3, 12, false, 1},
+     .on_disk = true,
+     .absent = "10",
+     .steps = {"20", "30"},
+     .crashes = 60,
+     .crashes_full = 400},
+    {.plan = {4, 13, false, 0}, .absent = "20", .steps = {"10", "20"}, .crashes = 60, .crashes_full = 300},
+    {.plan = {2, 14, true, 1}, .on_disk = true, .steps = {"10", "20"}, .crashes = 10, .crashes_full = 60},
+    {.plan = {3, 15, false, 1},
+     .staged = true,
+     .absent = "20",
+     .steps = {"10", "20", "30"},
+     .crashes = 60,
+     .crashes_full = 400},
 };
 
 static void run_saver(const struct story *story, const char *dir, const char *const *environment, bool absent)
 {
     const char *argv[20] = {"tests/crash/saver", "--shards"};
-    char shards[16], seed[16], keep[16], said[1024];
+    char shards[16], seed[16], keep[16], stage[512], said[1024];
     int n = 2;
 
     snprintf(shards, sizeof shards, "%d", story->plan.shards);
@@ -52,6 +64,10 @@ static void run_saver(const struct story *story, const char *dir, const char *co
     argv[n++] = keep;
     if (story->plan.large)
         argv[n++] = "--large";
+    if (story->staged && !absent) {
+        argv[n++] = "--stage";
+        argv[n++] = join(stage, dir, "../stage");
+    }
     if (absent) {
         argv[n++] = "--absent";
         argv[n++] = "--attempt";
@@ -69,12 +85,13 @@ static void run_saver(const struct story *story, const char *dir, const char *co
 /* Run the story in dir/live and read its log. */
 static struct replay *record(const struct story *story, const char *dir, const char *sync)
 {
-    char live[512], log[512], root_of[600], log_of[600], sync_of[32];
+    char live[512], log[512], stage[512], root_of[600], log_of[600], sync_of[32];
     const char *environment[] = {root_of, log_of, NULL, NULL};
     struct stat info;
 
     join(live, dir, "live");
     join(log, dir, "log");
+    assert_int_equal(mkdir(join(stage, dir, "stage"), 0700), 0);
     assert_int_equal(mkdir(live, 0777), 0);
     assert_int_equal(stat(live, &info), 0);
     snprintf(root_of, sizeof root_of, "SHIM_ROOT=%s", live);
@@ -164,9 +181,9 @@ static void nothing_is_lost(void **state)
 }
 
 /* Without syncs there must be losses, and yet checksums let nothing torn pass. */
-static void control(const char *sync)
+static void control(const struct story *story, const char *sync)
 {
-    struct tally tally = run_story(&stories[0], sync);
+    struct tally tally = run_story(story, sync);
     int found = tally.findings[LOST] + tally.findings[BROKEN] + tally.findings[STUCK];
 
     print_message("# of %d crashes: %d lost, %d broken, %d stuck, %d torn and taken for whole\n", tally.crashes,
@@ -177,20 +194,17 @@ static void control(const char *sync)
 
 static void control_no_sync(void **state)
 {
-    (void)state;
-    control("none");
+    control(*state, "none");
 }
 
 static void control_no_sync_of_files(void **state)
 {
-    (void)state;
-    control("directories");
+    control(*state, "directories");
 }
 
 static void control_no_sync_of_directories(void **state)
 {
-    (void)state;
-    control("files");
+    control(*state, "files");
 }
 
 static void *story_state(size_t s)
@@ -205,9 +219,13 @@ int main(void)
         {"three ranks, over an incomplete attempt, one kept", nothing_is_lost, NULL, NULL, story_state(1)},
         {"four ranks, over an incomplete attempt at the same step", nothing_is_lost, NULL, NULL, story_state(2)},
         {"shards of several blocks", nothing_is_lost, NULL, NULL, story_state(3)},
-        cmocka_unit_test(control_no_sync),
-        cmocka_unit_test(control_no_sync_of_files),
-        cmocka_unit_test(control_no_sync_of_directories),
+        {"through a stage, over an incomplete attempt", nothing_is_lost, NULL, NULL, story_state(4)},
+        {"control: no sync", control_no_sync, NULL, NULL, story_state(0)},
+        {"control: no sync of files", control_no_sync_of_files, NULL, NULL, story_state(0)},
+        {"control: no sync of directories", control_no_sync_of_directories, NULL, NULL, story_state(0)},
+        {"control: through a stage, no sync of files", control_no_sync_of_files, NULL, NULL, story_state(4)},
+        {"control: through a stage, no sync of directories", control_no_sync_of_directories, NULL, NULL,
+         story_state(4)},
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
