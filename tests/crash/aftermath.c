@@ -141,7 +141,7 @@ static bool may_lie_there(const char *name)
         return true;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0)
-            return !strstr(name, ".partial");
+            return !strstr(name, ".partial") && !strstr(name, ".abandoned");
     return false;
 }
 
