@@ -3,21 +3,24 @@
  *
  *   bench/checkpoint_parts memcpy BYTES THREADS           copy so many bytes of memory that has been touched
  *   bench/checkpoint_parts save BYTES RANKS DIR STEP      ckpt_write_shard of every rank at once, and the commit
- *   bench/checkpoint_parts load BYTES RANKS DIR STEP      ckpt_read of every rank at once, into another topology
+ *   bench/checkpoint_parts stage BYTES RANKS DIR STEP ROOT  ckpt_stage_shard of every rank at once, room reserved
+ * before bench/checkpoint_parts load BYTES RANKS DIR STEP      ckpt_read of every rank at once, into another topology
  *   bench/checkpoint_parts run COMMAND...                 any program; its peak resident memory too
  *
- * Prints the seconds, and of `run` then the KiB. Ranks are threads. The state is that of a GPT, 12 bytes a parameter,
+ * Prints the seconds, and of `run` then the KiB. Ranks are threads, those that stage are processes, which copy with one
+ * thread each. The state is that of a GPT, 12 bytes a parameter,
  * in matrices 4096 wide: the writers share each matrix out in runs, as ZeRO does over data-parallel ranks; the readers
  * in columns, as tensor parallelism does with the matrices that it splits by row, and check what they have read.
  */
 #include "config.h"
 
-#include "ckpt/ckpt.h"
+#include "ckpt/stage.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -149,10 +152,9 @@ static void make_ranks(struct rank *ranks, int count, uint64_t bytes, bool colum
 
 /* ---- the parts --------------------------------------------------------------------------------------------------- */
 
-static void *save_rank(void *arg)
+static struct ckpt_save save_of(const struct rank *rank)
 {
-    struct rank *rank = arg;
-    struct ckpt_save save = {
+    return (struct ckpt_save){
         .dir = rank->dir,
         .shard = rank->index,
         .shards = rank->ranks,
@@ -165,11 +167,36 @@ static void *save_rank(void *arg)
         .sources = (const void *const *)rank->data,
         .state = {.step = rank->step, .loss_scale = 1, .dp = rank->ranks, .tp = 1, .pp = 1, .zero = 1},
         .attempt = "bench"};
+}
+
+static void *save_rank(void *arg)
+{
+    struct rank *rank = arg;
+    struct ckpt_save save = save_of(rank);
 
     rank->result = ckpt_write_shard(&save, &rank->err);
     if (rank->result == 0)
         rank->result = ckpt_commit(rank->dir, rank->step, "bench", &rank->err);
     return NULL;
+}
+
+/* A rank's process: everything is ready at the first barrier, and staged at the second. */
+static void stage_rank(const struct rank *rank, const char *root, pthread_barrier_t *barrier)
+{
+    struct ckpt_stage_config config = {.root = root, .job = "bench", .local = rank->ranks, .threads = 1};
+    struct ckpt_save save = save_of(rank);
+    struct error err = {0};
+    struct ckpt_stage *stage = ckpt_stage_open(&config, &err);
+    int result = stage ? ckpt_stage_reserve(stage, &save, &err) : -1;
+
+    pthread_barrier_wait(barrier);
+    if (result == 0)
+        result = ckpt_stage_shard(stage, &save, &err);
+    pthread_barrier_wait(barrier);
+    if (result != 0)
+        die(&err);
+    ckpt_stage_destroy(stage);
+    _exit(0);
 }
 
 static void *load_rank(void *arg)
@@ -210,6 +237,32 @@ static double bench_save(uint64_t bytes, int count, char **where)
 
     make_ranks(ranks, count, bytes, false, where);
     return on_threads(ranks, count, save_rank);
+}
+
+static double bench_stage(uint64_t bytes, int count, char **where)
+{
+    static struct rank ranks[MAX_RANKS];
+    pthread_barrier_t *barrier = mmap(NULL, sizeof *barrier, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_barrierattr_t shared;
+    double start;
+    int status;
+
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    if (barrier == MAP_FAILED || pthread_barrier_init(barrier, &shared, (unsigned)count + 1) != 0)
+        abort();
+    make_ranks(ranks, count, bytes, false, where);
+    for (int r = 0; r < count; r++)
+        if (fork() == 0)
+            stage_rank(&ranks[r], where[2], barrier);
+    pthread_barrier_wait(barrier);
+    start = now();
+    pthread_barrier_wait(barrier);
+    start = now() - start;
+    while (wait(&status) > 0)
+        if (status != 0)
+            exit(CODE_IO);
+    return start;
 }
 
 static double bench_load(uint64_t bytes, int count, char **where)
@@ -294,6 +347,8 @@ int main(int argc, char **argv)
         printf("%.6f\n", bench_memcpy(bytes, count));
     else if (bytes > 0 && count >= 1 && count <= MAX_RANKS && argc == 6 && strcmp(argv[1], "save") == 0)
         printf("%.6f\n", bench_save(bytes, count, argv + 4));
+    else if (bytes > 0 && count >= 1 && count <= MAX_RANKS && argc == 7 && strcmp(argv[1], "stage") == 0)
+        printf("%.6f\n", bench_stage(bytes, count, argv + 4));
     else if (bytes > 0 && count >= 1 && count <= MAX_RANKS && argc == 6 && strcmp(argv[1], "load") == 0)
         printf("%.6f\n", bench_load(bytes, count, argv + 4));
     else
