@@ -189,10 +189,10 @@ static void run_step(struct device *dev, const struct workspace *w)
                                     .n = 4 * HIDDEN,
                                     .k = HIDDEN,
                                     .dtype = w->dtype,
-                                    .epilogue = EPILOGUE_DGELU,
+                                    .epilogue = w->backward ? EPILOGUE_DGELU : EPILOGUE_NONE,
                                     .a = x.at,
                                     .b = y.at,
-                                    .aux = y.at,
+                                    .aux = w->backward ? y.at : NULL,
                                     .c = z.at});
     k->attention_forward(dev, &(struct attention){.batch = 2,
                                                   .seq = w->seq,

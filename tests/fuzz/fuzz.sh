@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# fuzz - libFuzzer on every parser of files that others give us: each for a minute, two at a time, memory errors, leaks
+# fuzz.sh - libFuzzer on every parser of files that others give us: each for a minute, two at a time, memory errors, leaks
 # and undefined behaviour counting as findings.
 #
-#   tests/fuzz/fuzz [NAME]...     safetensors manifest job indexed; none named: all of them
+#   tests/fuzz/fuzz.sh [NAME]...     safetensors manifest job indexed; none named: all of them
 #     MUSTER_FUZZ_SECONDS=N       (60; 600 with MUSTER_CHECK_FULL)
 #
 # Builds with clang into build/fuzz/, only the sources that are needed. Seeds are what our own programs write. An input
