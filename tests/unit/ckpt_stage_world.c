@@ -63,8 +63,13 @@ pid_t node_start_drain(const struct node *node, const struct ckpt_drain_options 
     struct error err;
 
     assert_true(child >= 0);
-    if (child == 0)
-        _exit(ckpt_drain(ckpt_stage_directory(node->stage), options, NULL, &err) & 0xff);
+    if (child == 0) {
+        char path[512];
+
+        snprintf(path, sizeof path, "%s", ckpt_stage_directory(node->stage));
+        ckpt_stage_destroy(node->stage); /* else the drainer itself would count as one who may stage */
+        _exit(ckpt_drain(path, options, NULL, &err) & 0xff);
+    }
     return child;
 }
 

@@ -278,6 +278,7 @@ static void closed_is_removed(void **state)
     ckpt_stage_destroy(node.stage);
     node.stage = NULL;
     child_wait(child);
+    assert_int_equal(access(path, F_OK), -1);
     world_expect(&world, node.topology, node.target, 5);
     teardown(&node);
 }
