@@ -193,6 +193,8 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
         result = errno == ENOENT ? CKPT_DRAIN_DONE : -1;
     else if ((result = start(drainer, err)) == 0)
         result = loop(drainer, err);
+    else if (result < 0 && is_gone(drainer)) /* another drainer has ended, and removed it, since we opened it */
+        result = CKPT_DRAIN_DONE;
     if (failed)
         *failed = drainer->failed;
     if (drainer->lock >= 0)
