@@ -139,7 +139,8 @@ static int remove_file(const char *name, void *arg)
 {
     const struct directory *abandoned = arg;
 
-    unlinkat(abandoned->fd, name, 0);
+    if (strcmp(name, WHY) != 0)
+        unlinkat(abandoned->fd, name, 0);
     return 0;
 }
 
@@ -172,8 +173,11 @@ int attempt_give_up(const struct directory *parent, uint64_t step, const char *a
     /* Durable before it is emptied: else a crash could bring back the old name with half the files. */
     if (directory_sync(parent, err) < 0 || directory_open(&abandoned, parent, to, err) < 0)
         return -1;
-    directory_each(&abandoned, remove_file, &abandoned, NULL);
+    /* The others want to know, and to remove much takes long; but a full disk has room for it only after that. */
     file_write(&abandoned, WHY, why, strnlen(why, MAX_WHY), NULL);
+    directory_each(&abandoned, remove_file, &abandoned, NULL);
+    if (faccessat(abandoned.fd, WHY, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        file_write(&abandoned, WHY, why, strnlen(why, MAX_WHY), NULL);
     directory_close(&abandoned);
     return 0;
 }

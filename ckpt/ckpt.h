@@ -131,8 +131,9 @@ int ckpt_recover(const char *dir, struct error *err);
  * Remove, through <dir>/.trash, the checkpoints older than the newest `keep` (at least 0; 0 keeps all) that ckpt_open
  * accepts, and the attempts at steps older than the newest of these. Since one that does not open is not counted, the
  * last whole one always stays; a broken one that is newer stays too, to be looked at. Leftovers probe.*.tmp and
- * latest.*.tmp that are older than a day go as well. With keep_every above 0, checkpoints of steps that are multiples
- * of it are never removed; they count among the newest `keep` all the same.
+ * latest.*.tmp that are older than a day go as well, and so does what a removal that was cut off left in .trash. With
+ * keep_every above 0, checkpoints of steps that are multiples of it are never removed; they count among the newest
+ * `keep` all the same.
  */
 int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err);
 

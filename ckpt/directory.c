@@ -193,6 +193,7 @@ int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err
     if (directory_open(&directory, NULL, dir, err) < 0)
         goto out;
     directory_each(&directory, trash_stale, &directory, NULL); /* small: not worth failing for */
+    file_empty_trash(&directory);
     for (size_t i = 0; i < count && (whole == 0 || keep > 0); i++) {
         if (keep > 0 && whole == keep) {
             if ((keep_every == 0 || steps[i] % keep_every != 0) && trash_step(&directory, steps[i], err) < 0)

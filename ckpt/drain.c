@@ -13,11 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_NS     20000000
-#define TELL_EVERY  0.2
-#define SIGN_EVERY  0.5
-#define ALONE_AFTER 60.0 /* without anyone who may stage, as when the trainer was killed and nobody closed the stage   \
-                          */
+#define LOOK_NS    20000000
+#define TELL_EVERY 0.2
+#define SIGN_EVERY 0.5
+#define ALONE_AFTER                                                                                                    \
+    60.0 /* without anyone who may stage, as when the trainer was killed and nobody closed the stage                   \
+          */
 
 bool drainer_must_stop(const struct drainer *drainer)
 {
@@ -197,6 +198,8 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
         result = errno == ENOENT ? CKPT_DRAIN_DONE : -1;
     else if ((result = start(drainer, err)) == 0)
         result = loop(drainer, err);
+    else if (result < 0 && is_gone(drainer)) /* another drainer has ended, and removed it, since we opened it */
+        result = CKPT_DRAIN_DONE;
     if (failed)
         *failed = drainer->failed;
     if (drainer->lock >= 0)

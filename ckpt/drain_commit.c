@@ -12,10 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FIRST_DELAY 0.05
 #define MOST_DELAY  1.0
+#define WHY_TRIES   20
+#define WHY_NS      20000000
 
 int drain_check_given_up(struct drain *drain, struct error *err)
 {
@@ -24,6 +27,10 @@ int drain_check_given_up(struct drain *drain, struct error *err)
 
     if (!attempt_is_given_up(&drain->parent, target->step, target->attempt, why, sizeof why))
         return 0;
+    for (int tries = 0; tries < WHY_TRIES && !*why; tries++) { /* it is written a moment later, if there is room */
+        nanosleep(&(struct timespec){.tv_nsec = WHY_NS}, NULL);
+        attempt_is_given_up(&drain->parent, target->step, target->attempt, why, sizeof why);
+    }
     return error_set(err, CODE_IO, "given up by another node: %s", *why ? why : "it could not say why");
 }
 

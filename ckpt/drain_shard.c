@@ -14,9 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#define TRIES 3 /* another drainer may tidy away our temporary file */
+#define TRIES       3 /* another drainer may tidy away our temporary file */
+#define OLD_SECONDS 60
+#define ANY_AGE     (-86400) /* clocks differ */
 
 /* A staged shard, open. */
 struct staged {
@@ -129,24 +132,32 @@ static int copy_data(struct drain *drain, const struct staged *staged, const cha
 struct sweep {
     const struct directory *partial;
     const char *stem;
+    time_t before; /* only files that nobody has written to since */
+    int removed;
 };
 
 static int remove_unfinished(const char *name, void *arg)
 {
     struct sweep *sweep = arg;
     size_t length = strlen(sweep->stem);
+    struct stat info;
 
-    if (strncmp(name, sweep->stem, length) == 0 && name[length] == '.' && layout_is_unfinished(name))
-        unlinkat(sweep->partial->fd, name, 0);
+    if (strncmp(name, sweep->stem, length) == 0 && name[length] == '.' && layout_is_unfinished(name) &&
+        fstatat(sweep->partial->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_mtime < sweep->before)
+        sweep->removed += unlinkat(sweep->partial->fd, name, 0) == 0;
     return 0;
 }
 
-/* What drainers of this shard left that were killed: it takes the room of a whole shard each. */
-static void remove_leftovers(const struct drain *drain, const char *name)
+/*
+ * What drainers of this shard left that were killed, which takes the room of a shard each. Those younger than `age`
+ * seconds may be of one that lives, on another node. Returns how many it were.
+ */
+static int remove_leftovers(const struct drain *drain, const char *name, int age)
 {
-    struct sweep sweep = {&drain->partial, name};
+    struct sweep sweep = {&drain->partial, name, time(NULL) - age + 1, 0};
 
     directory_each(&drain->partial, remove_unfinished, &sweep, NULL);
+    return sweep.removed;
 }
 
 static bool in_target(const struct drain *drain, const char *part)
@@ -154,7 +165,7 @@ static bool in_target(const struct drain *drain, const char *part)
     return faccessat(drain->partial.fd, part, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* That what we have written to still has its name, or has become the checkpoint. */
+/* That what we have written to still has its name: 0; or has become the checkpoint: 1. Else -1. */
 static int check_place(struct drain *drain, struct error *err)
 {
     char partial[LAYOUT_NAME_SIZE], step[LAYOUT_NAME_SIZE];
@@ -165,9 +176,10 @@ static int check_place(struct drain *drain, struct error *err)
     layout_step_name(step, target->step);
     if (fstat(drain->partial.fd, &ours) < 0)
         return error_errno(err, CODE_IO, "%s", drain->partial.path);
-    if ((fstatat(drain->parent.fd, partial, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino) ||
-        (fstatat(drain->parent.fd, step, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino))
+    if (fstatat(drain->parent.fd, partial, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
         return 0;
+    if (fstatat(drain->parent.fd, step, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
+        return 1;
     if (drain_check_given_up(drain, err) < 0)
         return -1;
     return error_set(err, CODE_IO, "%s: was removed while it was written", drain->partial.path);
@@ -182,11 +194,13 @@ static int write_both(struct drain *drain, const struct staged *staged, int shar
     layout_part_name(part, shard, drain->generation->target.shards);
     for (int tries = 0; tries < TRIES && result == REMOVED; tries++) {
         if (in_target(drain, part))
-            return directory_sync(&drain->partial, err) < 0 ? -1 : check_place(drain, err);
-        remove_leftovers(drain, name);
+            return directory_sync(&drain->partial, err) < 0 || check_place(drain, err) < 0 ? -1 : 0;
+        remove_leftovers(drain, name, OLD_SECONDS);
         result = copy_data(drain, staged, name, err);
         if (result == REMOVED && check_place(drain, err) < 0)
             return -1;
+        if (result == -1 && tries + 1 < TRIES && remove_leftovers(drain, name, ANY_AGE) > 0)
+            result = REMOVED; /* there may be room now */
     }
     if (result != 0)
         return result == DRAIN_INTERRUPTED ? result : -1;
@@ -194,8 +208,12 @@ static int write_both(struct drain *drain, const struct staged *staged, int shar
         file_write(&drain->partial, part, staged->text, staged->text_bytes, err) < 0 ||
         directory_sync(&drain->partial, err) < 0)
         return -1;
-    remove_leftovers(drain, name);
-    return check_place(drain, err);
+    remove_leftovers(drain, name, ANY_AGE); /* who still writes one finds our part, and is done */
+    result = check_place(drain, err);
+    /* Another drained the shard too, and has committed: our part came too late to be tidied away. */
+    if (result == 1 && directory_sync(&drain->parent, NULL) == 0)
+        unlinkat(drain->partial.fd, part, 0);
+    return result < 0 ? -1 : 0;
 }
 
 /* Durable in the target: remember that, and give the memory back. A mark without its data is harmless, so it is first.

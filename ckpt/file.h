@@ -59,4 +59,7 @@ int file_make_trash(const struct directory *directory, struct error *err);
  */
 int file_trash(const struct directory *directory, const char *name, struct error *err);
 
+/* Remove what a file_trash that was cut off left in .trash. What cannot be removed stays, and nobody is told. */
+void file_empty_trash(const struct directory *directory);
+
 #endif

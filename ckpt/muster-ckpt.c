@@ -24,6 +24,8 @@ static const char help[] =
     "      --all       every checkpoint of the directory\n"
     "  -j, --threads=N (as many as there are processors, at most 8)\n"
     "  -q, --quiet     no progress bar\n"
+    "  status [STAGE]...  what is staged on this node and how far its drain is\n"
+    "      --json      as JSON\n"
     "  diff A B        compare all tensors bit by bit, whatever topologies wrote them\n"
     "\n"
     "      --help      this text\n"
@@ -65,6 +67,8 @@ static int run(const char *command, char **paths, int count, const struct option
         int paths;
     } commands[] = {{"list", 1}, {"show", 1}, {"verify", 1}, {"diff", 2}};
 
+    if (strcmp(command, "status") == 0)
+        return tool_status(paths, count, options);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(command, commands[i].name) == 0 && count != commands[i].paths)
             return usage(command, commands[i].paths == 1 ? ": takes one path" : ": takes two paths");
@@ -127,7 +131,7 @@ int main(int argc, char **argv)
             return CODE_USAGE; /* getopt has said what is wrong */
         }
     if (optind == argc)
-        return usage("a command is needed: list, show, verify or diff", "");
+        return usage("a command is needed: list, show, verify, diff or status", "");
     code = run(argv[optind], argv + optind + 1, argc - optind - 1, &options);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         struct error err;

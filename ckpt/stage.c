@@ -16,8 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEAD_SECONDS 5 /* without a drainer until it is believed */
-#define POLL_NS      20000000
+#define DEAD_SECONDS  5 /* without a drainer until it is believed */
+#define POLL_NS       20000000
+#define REMOVAL_TRIES 500
 
 /*
  * What an earlier life of the job left: complete generations are to be drained as they are. The others have no one who
@@ -51,11 +52,30 @@ static int adopt(const struct directory *stage, struct error *err)
     return result;
 }
 
+/* A drainer may be removing the stage of a job's earlier life: then make it anew. */
+static int enter(struct ckpt_stage *stage, const char *path, struct error *err)
+{
+    struct stat info;
+
+    for (int tries = 0; tries < REMOVAL_TRIES; tries++) {
+        if (stage_directory_open(&stage->directory, path, true, err) < 0)
+            return -1;
+        stage->users = stage_lock(&stage->directory, STAGE_USERS, true);
+        if (stage->users < 0 && errno != EAGAIN && errno != ENOENT)
+            return error_errno(err, CODE_IO, "%s/" STAGE_USERS, stage->directory.path);
+        if (stage->users >= 0 && fstat(stage->users, &info) == 0 && info.st_nlink > 0)
+            return 0;
+        if (stage->users >= 0)
+            close(stage->users);
+        stage->users = -1;
+        directory_close(&stage->directory);
+        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    }
+    return error_set(err, CODE_IO, "%s: is being removed", path);
+}
+
 static int prepare(struct ckpt_stage *stage, struct error *err)
 {
-    stage->users = stage_lock(&stage->directory, STAGE_USERS, true);
-    if (stage->users < 0)
-        return error_errno(err, CODE_IO, "%s/" STAGE_USERS, stage->directory.path);
     if (unlinkat(stage->directory.fd, STAGE_CLOSED, 0) < 0 && errno != ENOENT)
         return error_errno(err, CODE_IO, "%s/" STAGE_CLOSED, stage->directory.path);
     if (stage->config.adopt && adopt(&stage->directory, err) < 0)
@@ -82,8 +102,8 @@ struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struc
     stage->directory.fd = stage->users = -1;
     for (int i = 0; i < STAGE_MAPPINGS; i++)
         stage->mappings[i].fd = -1;
-    if (ckpt_stage_path(path, sizeof path, config->root, config->job, err) == 0 &&
-        stage_directory_open(&stage->directory, path, true, err) == 0 && prepare(stage, err) == 0)
+    if (ckpt_stage_path(path, sizeof path, config->root, config->job, err) == 0 && enter(stage, path, err) == 0 &&
+        prepare(stage, err) == 0)
         return stage;
     ckpt_stage_destroy(stage);
     return NULL;

@@ -19,6 +19,7 @@ struct options {
 int tool_list(const char *dir, const struct options *options);
 int tool_show(const char *path, const struct options *options);
 int tool_verify(const char *path, const struct options *options);
+int tool_status(char **paths, int count, const struct options *options); /* no path: all stages under /dev/shm */
 int tool_diff(const char *a, const char *b, const struct options *options);
 
 /*

@@ -45,6 +45,18 @@ int file_make_trash(const struct directory *directory, struct error *err)
     return 0;
 }
 
+void file_empty_trash(const struct directory *directory)
+{
+    struct directory trash;
+    struct removal all = {.directory = &trash};
+
+    if (directory_open(&trash, directory, TRASH, NULL) < 0)
+        return;
+    if (directory_sync(directory, NULL) == 0) /* for the same reason as in file_trash */
+        directory_each(&trash, remove_entry, &all, NULL);
+    directory_close(&trash);
+}
+
 int file_trash(const struct directory *directory, const char *name, struct error *err)
 {
     struct directory trash;

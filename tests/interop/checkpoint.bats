@@ -24,7 +24,10 @@ check() {
     ranks "$n" muster-train "$DIR/job.cfg" "${options[@]}" >"$out/log" 2>&1 || { cat "$out/log"; return 1; }
     reported=$(sed -n 's/.*"valid_loss":\([0-9.e+-]*\).*/\1/p' "$out/metrics" | tail -n 1)
     [ "$(ls "$out"/ckpt/step-00000030/*.safetensors | wc -l)" = "$n" ]
-    "$python" "$TOP/tests/interop/safetensors.py" "$out"/ckpt/step-00000030/*.safetensors
+    "$python" "$TOP/tests/interop/safetensors.py" "$out"/ckpt/step-00000030/*.safetensors >"$out/tensors"
+    # Where PyPI's package could be installed, it is what opens every shard.
+    ! "$python" -c 'import safetensors' 2>/dev/null || grep -qx 'reader: the safetensors package' "$out/tensors"
+    [ "$(grep -c '^param F32 ' "$out/tensors")" = "$n" ]
     "$BUILD/tests/interop/samples" "$DIR/job.cfg" valid 72 "$out/samples" "${sets[@]}"
     "$python" "$TOP/tests/interop/checkpoint.py" "$out/ckpt/step-00000030" "$out/samples" 2 32 24 "$reported" "$tolerance"
 }

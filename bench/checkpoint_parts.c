@@ -1,0 +1,357 @@
+/*
+ * checkpoint_parts.c - the parts of a checkpoint's life, one a run, timed: what bench/checkpoint makes its table of.
+ *
+ *   bench/checkpoint_parts memcpy BYTES THREADS           copy so many bytes of memory that has been touched
+ *   bench/checkpoint_parts save BYTES RANKS DIR STEP      ckpt_write_shard of every rank at once, and the commit
+ *   bench/checkpoint_parts stage BYTES RANKS DIR STEP ROOT  ckpt_stage_shard of every rank at once, room reserved
+ * before bench/checkpoint_parts load BYTES RANKS DIR STEP      ckpt_read of every rank at once, into another topology
+ *   bench/checkpoint_parts run COMMAND...                 any program; its peak resident memory too
+ *
+ * Prints the seconds, and of `run` then the KiB. Ranks are threads, those that stage are processes, which copy with one
+ * thread each. The state is that of a GPT, 12 bytes a parameter,
+ * in matrices 4096 wide: the writers share each matrix out in runs, as ZeRO does over data-parallel ranks; the readers
+ * in columns, as tensor parallelism does with the matrices that it splits by row, and check what they have read.
+ */
+#include "config.h"
+
+#include "ckpt/stage.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WIDTH = 4096, ROWS = 1024, KINDS = 3, MAX_RANKS = 64, MAX_TENSORS = 4096 };
+
+static const char *const kinds[KINDS] = {"param", "exp_avg", "exp_avg_sq"};
+
+struct rank {
+    int index, ranks;
+    const char *dir;
+    uint64_t step;
+    size_t ntensors;
+    const struct ckpt_tensor *tensors;
+    struct ckpt_piece *pieces; /* [ntensors] */
+    float **data;              /* [ntensors * KINDS] */
+    struct error err;
+    int result;
+};
+
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static void die(const struct error *err)
+{
+    exit(error_report(err));
+}
+
+static void *need(size_t count, size_t size)
+{
+    void *memory = calloc(count, size);
+    struct error err;
+
+    if (!memory) {
+        error_errno(&err, CODE_IO, "%zu x %zu bytes", count, size);
+        die(&err);
+    }
+    return memory;
+}
+
+/* Differs from element to element and is not long to compute. */
+static float value(size_t tensor, size_t kind, uint64_t place)
+{
+    return (float)((place * 2654435761u + tensor * KINDS + kind) & 0xffffff);
+}
+
+/* Each call of `each` on a thread of its own; the seconds until the last is done. */
+static double on_threads(struct rank *ranks, int count, void *(*each)(void *))
+{
+    pthread_t threads[MAX_RANKS];
+    double start = now();
+
+    for (int r = 0; r < count; r++)
+        if (pthread_create(&threads[r], NULL, each, &ranks[r]) != 0)
+            abort();
+    for (int r = 0; r < count; r++)
+        pthread_join(threads[r], NULL);
+    for (int r = 0; r < count; r++)
+        if (ranks[r].result < 0)
+            die(&ranks[r].err);
+    return now() - start;
+}
+
+/* ---- the state --------------------------------------------------------------------------------------------------- */
+
+static struct ckpt_tensor *make_tensors(uint64_t bytes, size_t *count)
+{
+    struct ckpt_tensor *tensors;
+
+    *count = bytes / ((uint64_t)WIDTH * ROWS * 4 * KINDS);
+    *count = *count < 1 ? 1 : *count > MAX_TENSORS ? MAX_TENSORS : *count;
+    tensors = need(*count, sizeof *tensors);
+    for (size_t t = 0; t < *count; t++) {
+        snprintf(tensors[t].name, sizeof tensors[t].name, "h.%zu.weight", t);
+        tensors[t].ndim = 2;
+        tensors[t].shape[0] = ROWS;
+        tensors[t].shape[1] = WIDTH;
+    }
+    return tensors;
+}
+
+static struct ckpt_piece run_of(size_t tensor, int rank, int ranks)
+{
+    uint64_t all = (uint64_t)ROWS * WIDTH, first = all * (unsigned)rank / (unsigned)ranks;
+
+    return (struct ckpt_piece){.tensor = (uint32_t)tensor,
+                               .shape = {ROWS, WIDTH},
+                               .first = first,
+                               .count = all * (unsigned)(rank + 1) / (unsigned)ranks - first};
+}
+
+static struct ckpt_piece columns_of(size_t tensor, int rank, int ranks)
+{
+    uint64_t start = (uint64_t)WIDTH * (unsigned)rank / (unsigned)ranks;
+    uint64_t width = (uint64_t)WIDTH * (unsigned)(rank + 1) / (unsigned)ranks - start;
+
+    return (struct ckpt_piece){
+        .tensor = (uint32_t)tensor, .start = {0, start}, .shape = {ROWS, width}, .count = ROWS * width};
+}
+
+static void make_ranks(struct rank *ranks, int count, uint64_t bytes, bool columns, char **where)
+{
+    size_t ntensors;
+    const struct ckpt_tensor *tensors = make_tensors(bytes, &ntensors);
+
+    for (int r = 0; r < count; r++) {
+        ranks[r] = (struct rank){r, count, where[0], strtoull(where[1], NULL, 10), ntensors, tensors, 0, 0, {0}, 0};
+        ranks[r].pieces = need(ntensors, sizeof *ranks[r].pieces);
+        ranks[r].data = need(ntensors * KINDS, sizeof *ranks[r].data);
+        for (size_t t = 0; t < ntensors; t++) {
+            struct ckpt_piece *piece = &ranks[r].pieces[t];
+
+            *piece = columns ? columns_of(t, r, count) : run_of(t, r, count);
+            for (size_t k = 0; k < KINDS; k++) {
+                float *data = ranks[r].data[t * KINDS + k] = need(piece->count, sizeof *data);
+
+                for (uint64_t i = 0; i < piece->count; i++) /* and so every page is there before the clock starts */
+                    data[i] = columns ? -1 : value(t, k, piece->first + i);
+            }
+        }
+    }
+}
+
+/* ---- the parts --------------------------------------------------------------------------------------------------- */
+
+static struct ckpt_save save_of(const struct rank *rank)
+{
+    return (struct ckpt_save){
+        .dir = rank->dir,
+        .shard = rank->index,
+        .shards = rank->ranks,
+        .tensors = rank->tensors,
+        .ntensors = rank->ntensors,
+        .kinds = kinds,
+        .nkinds = KINDS,
+        .pieces = rank->pieces,
+        .npieces = rank->ntensors,
+        .sources = (const void *const *)rank->data,
+        .state = {.step = rank->step, .loss_scale = 1, .dp = rank->ranks, .tp = 1, .pp = 1, .zero = 1},
+        .attempt = "bench"};
+}
+
+static void *save_rank(void *arg)
+{
+    struct rank *rank = arg;
+    struct ckpt_save save = save_of(rank);
+
+    rank->result = ckpt_write_shard(&save, &rank->err);
+    if (rank->result == 0)
+        rank->result = ckpt_commit(rank->dir, rank->step, "bench", &rank->err);
+    return NULL;
+}
+
+/* A rank's process: everything is ready at the first barrier, and staged at the second. */
+static void stage_rank(const struct rank *rank, const char *root, pthread_barrier_t *barrier)
+{
+    struct ckpt_stage_config config = {.root = root, .job = "bench", .local = rank->ranks, .threads = 1};
+    struct ckpt_save save = save_of(rank);
+    struct error err = {0};
+    struct ckpt_stage *stage = ckpt_stage_open(&config, &err);
+    int result = stage ? ckpt_stage_reserve(stage, &save, &err) : -1;
+
+    pthread_barrier_wait(barrier);
+    if (result == 0)
+        result = ckpt_stage_shard(stage, &save, &err);
+    pthread_barrier_wait(barrier);
+    if (result != 0)
+        die(&err);
+    ckpt_stage_destroy(stage);
+    _exit(0);
+}
+
+static void *load_rank(void *arg)
+{
+    struct rank *rank = arg;
+    char path[4096];
+    struct ckpt *ckpt;
+
+    ckpt_step_path(path, sizeof path, rank->dir, rank->step);
+    ckpt = ckpt_open(path, &rank->err);
+    rank->result = ckpt ? ckpt_read(ckpt, rank->tensors, rank->ntensors, kinds, KINDS, rank->pieces, rank->ntensors,
+                                    (void *const *)rank->data, &rank->err)
+                        : -1;
+    ckpt_close(ckpt);
+    return NULL;
+}
+
+static void check_rank(const struct rank *rank)
+{
+    struct error err;
+
+    for (size_t t = 0; t < rank->ntensors; t++)
+        for (size_t k = 0; k < KINDS; k++)
+            for (uint64_t i = 0; i < rank->pieces[t].count; i++) {
+                uint64_t width = rank->pieces[t].shape[1];
+                uint64_t place = i / width * WIDTH + rank->pieces[t].start[1] + i % width;
+
+                if (rank->data[t * KINDS + k][i] != value(t, k, place)) {
+                    error_set(&err, CODE_DATA, "rank %d: wrong values in tensor %zu", rank->index, t);
+                    die(&err);
+                }
+            }
+}
+
+static double bench_save(uint64_t bytes, int count, char **where)
+{
+    static struct rank ranks[MAX_RANKS];
+
+    make_ranks(ranks, count, bytes, false, where);
+    return on_threads(ranks, count, save_rank);
+}
+
+static double bench_stage(uint64_t bytes, int count, char **where)
+{
+    static struct rank ranks[MAX_RANKS];
+    pthread_barrier_t *barrier = mmap(NULL, sizeof *barrier, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_barrierattr_t shared;
+    double start;
+    int status;
+
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    if (barrier == MAP_FAILED || pthread_barrier_init(barrier, &shared, (unsigned)count + 1) != 0)
+        abort();
+    make_ranks(ranks, count, bytes, false, where);
+    for (int r = 0; r < count; r++)
+        if (fork() == 0)
+            stage_rank(&ranks[r], where[2], barrier);
+    pthread_barrier_wait(barrier);
+    start = now();
+    pthread_barrier_wait(barrier);
+    start = now() - start;
+    while (wait(&status) > 0)
+        if (status != 0)
+            exit(CODE_IO);
+    return start;
+}
+
+static double bench_load(uint64_t bytes, int count, char **where)
+{
+    static struct rank ranks[MAX_RANKS];
+    double seconds;
+
+    make_ranks(ranks, count, bytes, true, where);
+    seconds = on_threads(ranks, count, load_rank);
+    for (int r = 0; r < count; r++)
+        check_rank(&ranks[r]);
+    return seconds;
+}
+
+struct copy {
+    char *to;
+    const char *from;
+    size_t bytes;
+};
+
+static void *copy_part(void *arg)
+{
+    struct copy *copy = arg;
+
+    memcpy(copy->to, copy->from, copy->bytes);
+    return NULL;
+}
+
+static double bench_memcpy(uint64_t bytes, int count)
+{
+    char *from = need(bytes, 1), *to = need(bytes, 1);
+    pthread_t threads[MAX_RANKS];
+    struct copy copies[MAX_RANKS];
+    double start;
+
+    memset(from, 1, bytes);
+    memset(to, 2, bytes);
+    start = now();
+    for (int r = 0; r < count; r++) {
+        uint64_t first = bytes * (unsigned)r / (unsigned)count;
+
+        copies[r] = (struct copy){to + first, from + first, bytes * (unsigned)(r + 1) / (unsigned)count - first};
+        if (pthread_create(&threads[r], NULL, copy_part, &copies[r]) != 0)
+            abort();
+    }
+    for (int r = 0; r < count; r++)
+        pthread_join(threads[r], NULL);
+    start = now() - start;
+    if (memcmp(from, to, bytes) != 0)
+        abort();
+    return start;
+}
+
+static int bench_run(char **argv)
+{
+    double start = now();
+    struct rusage usage;
+    pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stdout))
+            _exit(127);
+        execvp(argv[0], argv);
+        _exit(127);
+    }
+    if (child < 0 || wait4(child, &status, 0, &usage) < 0 || status != 0)
+        return 1;
+    printf("%.6f %ld\n", now() - start, usage.ru_maxrss);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct error err;
+    uint64_t bytes = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
+    int count = argc > 3 ? atoi(argv[3]) : 0;
+
+    if (argc > 2 && strcmp(argv[1], "run") == 0)
+        return bench_run(argv + 2);
+    if (bytes > 0 && count >= 1 && count <= MAX_RANKS && argc == 4 && strcmp(argv[1], "memcpy") == 0)
+        printf("%.6f\n", bench_memcpy(bytes, count));
+    else if (bytes > 0 && count >= 1 && count <= MAX_RANKS && argc == 6 && strcmp(argv[1], "save") == 0)
+        printf("%.6f\n", bench_save(bytes, count, argv + 4));
+    else if (bytes > 0 && count >= 1 && count <= MAX_RANKS && argc == 7 && strcmp(argv[1], "stage") == 0)
+        printf("%.6f\n", bench_stage(bytes, count, argv + 4));
+    else if (bytes > 0 && count >= 1 && count <= MAX_RANKS && argc == 6 && strcmp(argv[1], "load") == 0)
+        printf("%.6f\n", bench_load(bytes, count, argv + 4));
+    else
+        return error_set(&err, CODE_USAGE, "see the top of checkpoint_parts.c"), error_report(&err);
+    return 0;
+}

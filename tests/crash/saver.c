@@ -1,0 +1,229 @@
+/*
+ * saver.c - the program that the crash tests run: saves checkpoints as a job does, every rank a process of its own.
+ *
+ *   saver [OPTION]... DIR STEP...
+ *     --shards N --seed N --keep N --large   a plan (plan.h); of --keep, 0 keeps all
+ *     --attempt NAME    of these saves; "1" if not given
+ *     --serial          all ranks in one process, one after the other: the same calls in the same order every time
+ *     --absent          the last rank never comes: the attempt stays incomplete
+ *     --recover         first what a trainer does that starts: ckpt_recover
+ *     --no-commit       leave it to others
+ *     --stage ROOT      through the stage beneath ROOT (ckpt/stage.h): each rank stages, two muster-ckptd are started,
+ *                       one of which drains, or none with --no-drain; --drain: muster-ckptd drains what is there, as
+ * the epilog does
+ *
+ * Each rank writes its shard and tries to commit; then the first process does once more, and prunes. Says "committed N"
+ * on standard output, in one write, whenever ckpt_commit has returned or muster-ckptd has ended well, and "staged N"
+ * when every rank has staged its shard. Ends like every program of ours: one line on standard error and the error's
+ * code; and with 1 if a rank was lost.
+ */
+#include "tests/crash/plan.h"
+
+#include "ckpt/stage.h"
+
+#include <getopt.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct options {
+    struct plan plan;
+    const char *attempt, *stage;
+    int serial, absent, recover, no_commit, large, drain, no_drain;
+};
+
+static int say(const char *what, uint64_t step, struct error *err)
+{
+    char line[64];
+    int length = snprintf(line, sizeof line, "%s %llu\n", what, (unsigned long long)step);
+
+    return write(1, line, (size_t)length) == length ? 0 : error_errno(err, CODE_IO, "standard output");
+}
+
+static int commit(const struct options *options, const char *dir, uint64_t step, struct error *err)
+{
+    int result = options->no_commit ? 0 : ckpt_commit(dir, step, options->attempt, err);
+
+    return result > 0 && say("committed", step, err) < 0 ? -1 : result;
+}
+
+static struct ckpt_stage *open_stage(const struct options *options, struct error *err)
+{
+    struct ckpt_stage_config config = {.root = options->stage,
+                                       .job = "crash",
+                                       .local = options->plan.shards,
+                                       .threads = 1,
+                                       .keep = options->plan.keep};
+
+    return ckpt_stage_open(&config, err);
+}
+
+static int stage_shard(const struct options *options, const struct ckpt_save *save, struct error *err)
+{
+    struct ckpt_stage *stage = open_stage(options, err);
+    int result = stage ? ckpt_stage_shard(stage, save, err) : -1;
+
+    ckpt_stage_destroy(stage);
+    return result == 0 ? 0 : -1;
+}
+
+/* muster-ckptd, which was built two directories above this program. */
+static pid_t start_drainer(const char *stage)
+{
+    char self[PATH_MAX] = "", program[PATH_MAX + 16];
+    pid_t child;
+
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return -1;
+    snprintf(program, sizeof program, "%s/muster-ckptd", dirname(dirname(dirname(self))));
+    child = fork();
+    if (child == 0) {
+        execl(program, program, "--once", "--quiet", "--threads", "1", stage, NULL);
+        _exit(CODE_INTERNAL);
+    }
+    return child;
+}
+
+/* Two at once: one finds the other's lock and ends well. 0 if none of them failed, -1 or a code. */
+static int drain(const struct options *options, int drainers, struct error *err)
+{
+    char stage[PATH_MAX];
+    int status, code = 0;
+
+    if (ckpt_stage_path(stage, sizeof stage, options->stage, "crash", err) < 0)
+        return -1;
+    for (int d = 0; d < drainers; d++)
+        if (start_drainer(stage) < 0)
+            return error_errno(err, CODE_IO, "cannot start muster-ckptd");
+    while (wait(&status) > 0)
+        if (status != 0 && code == 0)
+            code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return code;
+}
+
+static int save_shard(const struct options *options, const struct world *world, const struct topology *topology,
+                      int shard, const char *dir, uint64_t step, struct error *err)
+{
+    struct ckpt_save save = world_save(world, topology, shard, dir, step, options->attempt);
+
+    if (options->stage)
+        return stage_shard(options, &save, err);
+    if (ckpt_write_shard(&save, err) < 0)
+        return -1;
+    return commit(options, dir, step, err) < 0 ? -1 : 0;
+}
+
+/* 0, -1 with an error, or 1 for a rank that ended without a word. */
+static int save_forked(const struct options *options, const struct world *world, const struct topology *topology,
+                       int ranks, const char *dir, uint64_t step, struct error *err)
+{
+    int status, result = 0;
+
+    for (int s = 0; s < ranks; s++) {
+        pid_t rank = fork();
+
+        if (rank < 0)
+            return error_errno(err, CODE_IO, "cannot fork");
+        if (rank == 0)
+            _exit(save_shard(options, world, topology, s, dir, step, err) < 0 ? error_report(err) : 0);
+    }
+    while (wait(&status) > 0)
+        if (status != 0)
+            result = 1;
+    return result;
+}
+
+static int save_serial(const struct options *options, const struct world *world, const struct topology *topology,
+                       int ranks, const char *dir, uint64_t step, struct error *err)
+{
+    for (int s = 0; s < ranks; s++)
+        if (save_shard(options, world, topology, s, dir, step, err) < 0) {
+            ckpt_abandon(dir, step, options->attempt, NULL); /* as all ranks do who have agreed to give up */
+            return -1;
+        }
+    return 0;
+}
+
+static int save_step(const struct options *options, struct world *world, struct topology *topology, const char *dir,
+                     uint64_t step, struct error *err)
+{
+    int ranks = options->plan.shards - options->absent, result;
+
+    plan_step(world, &options->plan, step);
+    topology_fill(topology, world);
+    result = options->serial ? save_serial(options, world, topology, ranks, dir, step, err)
+                             : save_forked(options, world, topology, ranks, dir, step, err);
+    if (result != 0)
+        return result;
+    if (options->no_drain)
+        return 0;
+    if (options->stage && (say("staged", step, err) < 0 || (result = drain(options, 2, err)) != 0))
+        return result ? result : -1;
+    result = commit(options, dir, step, err);
+    if (result == 0 && !options->absent && !options->no_commit)
+        return error_set(err, CODE_INTERNAL, "step %llu is complete and was not committed", (unsigned long long)step);
+    if (result < 0)
+        return -1;
+    return options->no_commit ? 0 : ckpt_prune(dir, options->plan.keep, 0, err);
+}
+
+static int run(struct options *options, const char *dir, char *const *steps, struct error *err)
+{
+    struct world world;
+    struct topology *topology = plan_create(&options->plan, 0, &world);
+    int result = 0;
+
+    if (options->recover && ckpt_recover(dir, err) < 0)
+        result = -1;
+    if (options->drain && result == 0)
+        result = drain(options, 1, err);
+    for (; *steps && result == 0; steps++)
+        result = save_step(options, &world, topology, dir, strtoull(*steps, NULL, 10), err);
+    topology_destroy(topology, &world);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {.plan = {.shards = 2, .seed = 1}, .attempt = "1"};
+    const struct option table[] = {
+        {"shards", required_argument, NULL, 's'},
+        {"seed", required_argument, NULL, 'r'},
+        {"keep", required_argument, NULL, 'k'},
+        {"attempt", required_argument, NULL, 'a'},
+        {"large", no_argument, &options.large, 1},
+        {"serial", no_argument, &options.serial, 1},
+        {"absent", no_argument, &options.absent, 1},
+        {"recover", no_argument, &options.recover, 1},
+        {"no-commit", no_argument, &options.no_commit, 1},
+        {"stage", required_argument, NULL, 'g'},
+        {"drain", no_argument, &options.drain, 1},
+        {"no-drain", no_argument, &options.no_drain, 1},
+        {NULL, 0, NULL, 0},
+    };
+    struct error err = {0};
+    int option, result;
+
+    while ((option = getopt_long(argc, argv, "", table, NULL)) != -1)
+        if (option == 's')
+            options.plan.shards = atoi(optarg);
+        else if (option == 'r')
+            options.plan.seed = strtoull(optarg, NULL, 10);
+        else if (option == 'k')
+            options.plan.keep = atoi(optarg);
+        else if (option == 'a')
+            options.attempt = optarg;
+        else if (option == 'g')
+            options.stage = optarg;
+        else if (option != 0)
+            return CODE_USAGE;
+    if (optind >= argc)
+        return CODE_USAGE;
+    options.plan.large = options.large;
+    result = run(&options, argv[optind], argv + optind + 1, &err);
+    return result < 0 ? error_report(&err) : result;
+}

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# fuzz.sh - libFuzzer on every parser of files that others give us: each for a minute, two at a time, memory errors, leaks
+# and undefined behaviour counting as findings.
+#
+#   tests/fuzz/fuzz.sh [NAME]...     safetensors manifest job indexed; none named: all of them
+#     MUSTER_FUZZ_SECONDS=N       (60; 600 with MUSTER_CHECK_FULL)
+#
+# Builds with clang into build/fuzz/, only the sources that are needed. Seeds are what our own programs write. An input
+# that is a finding stays in build/fuzz/NAME.findings/, and build/fuzz/NAME FILE runs it again.
+. "$(dirname "$0")/../helpers.bash"
+
+all=(safetensors manifest job indexed)
+[ $# -eq 0 ] || all=("$@")
+seconds=60
+[ -z "${MUSTER_CHECK_FULL-}" ] || seconds=600
+seconds=${MUSTER_FUZZ_SECONDS:-$seconds}
+out=$BUILD/fuzz
+clang=$(command -v clang-14 || command -v clang) || { echo "1..0 # SKIP clang is not installed"; exit 0; }
+sanitizers=-fsanitize=fuzzer,address,undefined
+echo 'int LLVMFuzzerTestOneInput(const char *d, long n); int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
+    "$clang" $sanitizers -x c - -o /dev/null 2>/dev/null ||
+    { echo "1..0 # SKIP clang has no libFuzzer (libclang-rt-14-dev)"; exit 0; }
+
+json=(common/crc32c.c common/error.c)
+sources_safetensors=(common/error.c common/safetensors_read.c)
+sources_manifest=("${json[@]}" ckpt/cover.c ckpt/interval.c ckpt/json_get.c ckpt/layout.c ckpt/manifest.c
+    ckpt/manifest_decode.c ckpt/manifest_encode.c)
+sources_job=(common/error.c common/job.c common/job_advice.c common/job_check.c common/job_keys.c common/job_text.c
+    common/model_shape.c)
+sources_indexed=(common/error.c trainer/data/indexed.c)
+
+build() {
+    local -n sources=sources_$1
+    (cd "$TOP" && "$clang" -std=gnu17 -g -O1 $sanitizers -fno-sanitize-recover=undefined -D_GNU_SOURCE -I. -I"$BUILD" \
+        $(pkg-config --cflags jansson libconfig libisal) "tests/fuzz/fuzz_$1.c" "${sources[@]}" -o "$out/$1" \
+        $(pkg-config --libs jansson libconfig libisal))
+}
+
+# What our own programs write, once.
+make_seeds() {
+    local dir=$out/seeds part
+    rm -rf "$dir"
+    mkdir -p "$dir"/{safetensors,manifest,job,indexed,made}
+    "$BUILD/tests/crash/saver" --seed 7 "$dir/made/ckpt" 10 >/dev/null
+    "$BUILD/tests/crash/saver" --seed 9 --shards 3 --absent --attempt x "$dir/made/ckpt" 20 >/dev/null
+    cp "$dir"/made/ckpt/step-00000010/manifest.json "$dir/manifest/whole"
+    for part in "$dir"/made/ckpt/*.partial/*.json; do
+        { printf 'p\000\002'; cat "$part"; } >"$dir/manifest/$(basename "$part")"
+    done
+    for part in "$dir"/made/ckpt/step-00000010/*.safetensors; do
+        head -c 4096 "$part" >"$dir/safetensors/$(basename "$part")"
+    done
+    printf '\x58\0\0\0\0\0\0\0%-88s%s' '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"__metadata__":{"format":"pt"}}' 01234567 \
+        >"$dir/safetensors/whole"
+    printf '\x02\0\0\0\0\0\0\0{}' >"$dir/safetensors/empty"
+    cp "$TOP"/etc/*.cfg "$dir/job"
+    for part in "$TOP"/tests/unit/broken_jobs/*.cfg; do cp "$part" "$dir/job/broken-$(basename "$part")"; done
+    printf 'model = "gpt-tiny"; data = { train = "t"; };\001batch.steps=7' >"$dir/job/set"
+    english "$dir/made/english"
+    head -n 12 "$dir/made/english" >"$dir/made/text"
+    muster-data "$dir/made/text" --out "$dir/made/gpt" >/dev/null
+    muster-data "$dir/made/text" --out "$dir/made/bert" --sentences >/dev/null
+    cp "$dir"/made/*.idx "$dir/indexed"
+}
+
+dictionary() {
+    case $1 in
+    job) "$BUILD/muster-train" --keys 2>/dev/null | awk '{ n = split($1, p, "."); print "\"" p[n] "\""; print "\"" $1 "\"" }' | sort -u ;;
+    manifest) printf '"%s"\n' '\"tensors\":' '\"files\":' '\"pieces\":' '\"block_crc32c\":' '\"shards\":' '\"state\":' '[0,0,1]' ;;
+    safetensors) printf '"%s"\n' '\"dtype\":' '\"F32\"' '\"BF16\"' '\"shape\":' '\"data_offsets\":' '__metadata__' '[0,0]' ;;
+    indexed) printf '"%s"\n' 'MMIDIDX\x00\x00' '\x01\x00\x00\x00\x00\x00\x00\x00' ;;
+    esac
+}
+
+# One line of TAP, into a file: two run at once.
+run_one() {
+    local name=$1 corpus=$out/$1.corpus runs
+    rm -rf "$corpus" "$out/$name.findings"
+    mkdir -p "$corpus" "$out/$name.findings"
+    dictionary "$name" >"$out/$name.dict"
+    if "$out/$name" -max_total_time="$seconds" -max_len=8192 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
+        -dict="$out/$name.dict" -artifact_prefix="$out/$name.findings/" "$corpus" "$out/seeds/$name" \
+        >"$out/$name.log" 2>&1; then
+        runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$out/$name.log")
+        if [ "${runs:-0}" -gt 1000 ] && grep -q 'INITED cov: ' "$out/$name.log"; then
+            echo "ok - $name: $runs inputs in $seconds s, $(grep -o 'cov: [0-9]*' "$out/$name.log" | tail -n 1)"
+        else
+            echo "not ok - $name: only ${runs:-no} inputs were run; see $out/$name.log"
+        fi
+    else
+        echo "not ok - $name: $(grep -m 1 -E 'ERROR|runtime error' "$out/$name.log"); see $out/$name.log and $out/$name.findings"
+    fi >"$out/$name.tap"
+}
+
+mkdir -p "$out"
+TMPDIR=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d) # the index is read from a file each time
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
+echo "1..${#all[@]}"
+code=0
+make_seeds || { echo "not ok - the seeds cannot be made"; exit 1; }
+for name in "${all[@]}"; do
+    build "$name" || { echo "not ok - $name does not build"; code=1; continue; }
+    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+    run_one "$name" &
+done
+wait
+for name in "${all[@]}"; do
+    [ -f "$out/$name.tap" ] || continue
+    cat "$out/$name.tap"
+    ! grep -q '^not ok' "$out/$name.tap" || code=1
+    rm -f "$out/$name.tap"
+done
+exit $code

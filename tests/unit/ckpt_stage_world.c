@@ -1,0 +1,125 @@
+#include "tests/unit/ckpt_stage_world.h"
+
+#include <ftw.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static int count_local(const struct node *node)
+{
+    int local = 0;
+
+    for (int s = node->first; s < node->topology->shards; s += node->stride)
+        local++;
+    return local;
+}
+
+void node_open(struct node *node, const char *job, int staged, bool adopt)
+{
+    struct ckpt_stage_config config = {
+        .root = node->root, .job = job, .local = count_local(node), .staged = staged, .keep = 3, .adopt = adopt};
+    struct error err;
+
+    node->stage = ckpt_stage_open(&config, &err);
+    if (!node->stage)
+        fail_msg("%s", err.text);
+}
+
+void node_stage(struct node *node, uint64_t step, const char *attempt)
+{
+    struct error err;
+
+    for (int s = node->first; s < node->topology->shards; s += node->stride) {
+        struct ckpt_save save = world_save(node->world, node->topology, s, node->target, step, attempt);
+
+        if (ckpt_stage_shard(node->stage, &save, &err) != 0)
+            fail_msg("%s", err.text);
+    }
+}
+
+int node_drain(struct node *node, int *failed)
+{
+    struct ckpt_drain_options options = {.once = true, .seconds = 60};
+    struct error err;
+    int result = ckpt_drain(ckpt_stage_directory(node->stage), &options, failed, &err);
+
+    if (result < 0)
+        fail_msg("%s", err.text);
+    return result;
+}
+
+pid_t node_start_drain(const struct node *node, const struct ckpt_drain_options *options)
+{
+    pid_t child = fork();
+    struct error err;
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        char path[512];
+
+        snprintf(path, sizeof path, "%s", ckpt_stage_directory(node->stage));
+        ckpt_stage_destroy(node->stage); /* else the drainer itself would count as one who may stage */
+        _exit(ckpt_drain(path, options, NULL, &err) & 0xff);
+    }
+    return child;
+}
+
+int child_wait(pid_t child)
+{
+    int status;
+
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+int child_kill(pid_t child)
+{
+    kill(child, SIGKILL);
+    return child_wait(child);
+}
+
+struct ckpt_stage_news node_news(struct node *node)
+{
+    struct ckpt_stage_news news;
+    struct error err;
+
+    for (int tries = 0; tries < 2000; tries++) {
+        int result = ckpt_stage_poll(node->stage, &news, &err);
+
+        if (result < 0)
+            fail_msg("%s", err.text);
+        if (result > 0)
+            return news;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    fail_msg("no news for 20 seconds");
+    return news;
+}
+
+static uint64_t sum;
+
+static int add(const char *path, const struct stat *info, int type, struct FTW *walk)
+{
+    (void)path;
+    (void)walk;
+    if (type == FTW_F)
+        sum += (uint64_t)info->st_size;
+    return 0;
+}
+
+uint64_t node_bytes(const struct node *node)
+{
+    sum = 0;
+    nftw(ckpt_stage_directory(node->stage), add, 16,
+         FTW_PHYS); /* files come and go while it walks: that is no failure */
+    return sum;
+}

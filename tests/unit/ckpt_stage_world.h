@@ -1,0 +1,43 @@
+/* ckpt_stage_world.h - the toy models of test_ckpt_world.h, staged and drained. One process plays all ranks of a node.
+ */
+#ifndef MUSTER_TESTS_CKPT_STAGE_WORLD_H
+#define MUSTER_TESTS_CKPT_STAGE_WORLD_H
+
+#include "ckpt/drain.h"
+#include "ckpt/stage.h"
+#include "tests/unit/test_ckpt_world.h"
+
+#include <sys/types.h>
+
+/* A node: a stage of its own beneath `root`, for the shards first, first + stride, ... of a topology. */
+struct node {
+    char root[256], target[256];
+    struct ckpt_stage *stage;
+    const struct world *world;
+    struct topology *topology;
+    int first, stride;
+};
+
+/* Opens the stage `job` in node->root. */
+void node_open(struct node *node, const char *job, int staged, bool adopt);
+
+/* Stage all of the node's shards. Fails the test unless that succeeds. */
+void node_stage(struct node *node, uint64_t step, const char *attempt);
+
+/* Drain in this process until nothing is left. Returns ckpt_drain's result. */
+int node_drain(struct node *node, int *failed);
+
+/* A child process that drains until it is killed or the stage is closed. */
+pid_t node_start_drain(const struct node *node, const struct ckpt_drain_options *options);
+
+/* Kill the child, or wait for its end; returns waitpid's status. */
+int child_kill(pid_t child);
+int child_wait(pid_t child);
+
+/* The next news, which must come within 20 seconds. */
+struct ckpt_stage_news node_news(struct node *node);
+
+/* Bytes of all files in the stage. */
+uint64_t node_bytes(const struct node *node);
+
+#endif

@@ -1,0 +1,343 @@
+/* Staging: what is drained is what would have been written; memory is used again and bounded; who may not, cannot. */
+#include "tests/unit/ckpt_stage_world.h"
+
+#include "ckpt/stage_status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static uint64_t seed = 77;
+
+static void setup(struct node *node, struct world *world, int shards, bool large)
+{
+    world_create(world, &seed, large);
+    *node = (struct node){.world = world, .topology = topology_create(world, shards, &seed), .stride = 1};
+    topology_fill(node->topology, world);
+    scratch_create(node->root, scratch_fast());
+    scratch_create(node->target, scratch_fast());
+}
+
+static void teardown(struct node *node)
+{
+    ckpt_stage_destroy(node->stage);
+    topology_destroy(node->topology, node->world);
+    scratch_destroy(node->root);
+    scratch_destroy(node->target);
+}
+
+/* Bit for bit the files of ckpt_write_shard, for many toy models, with empty pieces, empty ranks and several blocks. */
+static void drained_is_what_would_be_written(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 12; round++) {
+        struct world world;
+        struct node node;
+        struct error err;
+        char straight[256];
+        int failed;
+
+        setup(&node, &world, 1 + round % 5, round % 4 == 0);
+        node_open(&node, "1", 2, false);
+        node_stage(&node, 10, "a.1");
+        assert_int_equal(node_drain(&node, &failed), CKPT_DRAIN_DONE);
+        assert_int_equal(failed, 0);
+        assert_int_equal(node_news(&node).outcome, CKPT_COMMITTED);
+        scratch_create(straight, scratch_fast());
+        world_write(&world, node.topology, straight, 10, "a.1");
+        for (int s = 0; s < node.topology->shards; s++) {
+            char name[128], path[512];
+            size_t bytes, others;
+            char *one, *other;
+
+            snprintf(name, sizeof name, "step-00000010/shard-%05d-of-%05d.safetensors", s, node.topology->shards);
+            one = slurp(join(path, node.target, name), &bytes);
+            other = slurp(join(path, straight, name), &others);
+            assert_int_equal(bytes, others);
+            assert_memory_equal(one, other, bytes);
+            free(one);
+            free(other);
+        }
+        world_expect(&world, node.topology, node.target, 10);
+        assert_int_equal(ckpt_commit(node.target, 10, "a.1", &err), 1);
+        scratch_destroy(straight);
+        teardown(&node);
+    }
+}
+
+static long faults(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+}
+
+/* The third save on finds files of the first and second: no new page, whatever the values. */
+static void memory_is_used_again(void **state)
+{
+    struct ckpt_save save;
+    struct ckpt_staged staged;
+    const void *seen[2] = {NULL, NULL};
+    struct world world;
+    struct node node;
+    struct error err;
+    int failed;
+
+    (void)state;
+    setup(&node, &world, 1, true);
+    node_open(&node, "1", 2, false);
+    save = world_save(&world, node.topology, 0, node.target, 1, "x");
+    assert_int_equal(ckpt_stage_reserve(node.stage, &save, &err), 0);
+    for (uint64_t step = 1; step <= 6; step++) {
+        long before, after;
+        uint64_t pages;
+
+        world.salt++;
+        topology_fill(node.topology, &world);
+        before = faults();
+        node_stage(&node, step, "x");
+        after = faults();
+        assert_int_equal(ckpt_stage_lend(node.stage, &staged, &err), 0);
+        pages = staged.bytes / 4096;
+        assert_true(pages > 1000);
+        if (step > 2) {
+            assert_true(staged.data == seen[0] || staged.data == seen[1]);
+            assert_true((uint64_t)(after - before) < pages / 4);
+        }
+        if (staged.data != seen[0])
+            seen[1] = seen[0];
+        seen[0] = staged.data;
+        assert_true(node_bytes(&node) < 2 * staged.bytes + 200000);
+        assert_int_equal(node_drain(&node, &failed), CKPT_DRAIN_DONE);
+        assert_int_equal(failed, 0);
+        world_expect(&world, node.topology, node.target, step);
+    }
+    teardown(&node);
+}
+
+/* A file size limit stands for memory that is full: the reservation fails, and nothing is left half made. */
+static void no_room(void **state)
+{
+    struct rlimit before, small = {100000, RLIM_INFINITY};
+    struct ckpt_save save;
+    struct world world;
+    struct node node;
+    struct error err;
+
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    setup(&node, &world, 1, true);
+    node_open(&node, "1", 2, false);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    save = world_save(&world, node.topology, 0, node.target, 1, "x");
+    assert_int_equal(ckpt_stage_reserve(node.stage, &save, &err), 1);
+    assert_int_equal(ckpt_stage_shard(node.stage, &save, &err), 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(ckpt_stage_drop(node.stage, 1, "x", &err), 0);
+    assert_true(node_bytes(&node) < 100000);
+    node_stage(&node, 2, "y");
+    assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
+    world_expect(&world, node.topology, node.target, 2);
+    teardown(&node);
+}
+
+/* Nobody drains: the third save is told so, and can be written straight. */
+static void nobody_drains(void **state)
+{
+    struct ckpt_save save;
+    struct world world;
+    struct node node;
+    struct error err;
+
+    (void)state;
+    setup(&node, &world, 1, false);
+    node_open(&node, "1", 2, false);
+    node_stage(&node, 1, "a");
+    node_stage(&node, 2, "b");
+    save = world_save(&world, node.topology, 0, node.target, 3, "c");
+    assert_int_equal(ckpt_stage_shard(node.stage, &save, &err), 1);
+    assert_non_null(strstr(err.text, "nobody drains"));
+    assert_int_equal(ckpt_stage_wait(node.stage, 60, &err), -1);
+    assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
+    assert_int_equal(ckpt_stage_wait(node.stage, 60, &err), 0);
+    world_expect(&world, node.topology, node.target, 1);
+    world_expect(&world, node.topology, node.target, 2);
+    teardown(&node);
+}
+
+static void refuse(struct node *node, const char *job)
+{
+    struct ckpt_stage_config config = {.root = node->root, .job = job};
+    struct ckpt_drain_options options = {.once = true};
+    struct error err;
+    char path[512];
+
+    assert_null(ckpt_stage_open(&config, &err));
+    assert_int_equal(err.code, CODE_IO);
+    assert_int_equal(ckpt_stage_path(path, sizeof path, node->root, job, &err), 0);
+    assert_int_equal(ckpt_drain(path, &options, NULL, &err), -1);
+}
+
+static void others_directories_are_refused(void **state)
+{
+    struct ckpt_stage_config config = {.root = "/nowhere/at/all", .job = "1"};
+    struct world world;
+    struct node node;
+    struct error err;
+    char path[512], elsewhere[512];
+
+    (void)state;
+    setup(&node, &world, 1, false);
+    assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "link", &err), 0);
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", node.root);
+    assert_int_equal(mkdir(elsewhere, 0700), 0);
+    assert_int_equal(symlink(elsewhere, path), 0);
+    refuse(&node, "link");
+    assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "open", &err), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(chmod(path, 0755), 0);
+    refuse(&node, "open");
+    if (geteuid() == 0) {
+        assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "foreign", &err), 0);
+        assert_int_equal(mkdir(path, 0700), 0);
+        assert_int_equal(chown(path, 12345, 12345), 0);
+        refuse(&node, "foreign");
+    }
+    assert_null(ckpt_stage_open(&config, &err));
+    assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "../up", &err), -1);
+    assert_int_equal(err.code, CODE_USAGE);
+    teardown(&node);
+}
+
+/* An earlier life of the job left one generation whole and one in halves: the first is committed, the second goes. */
+static void a_restarted_job_adopts(void **state)
+{
+    struct world world;
+    struct node node;
+    struct error err;
+    struct ckpt_save save;
+    uint64_t *steps;
+    size_t count;
+    char sign[512];
+
+    (void)state;
+    setup(&node, &world, 3, false);
+    node_open(&node, "1", 2, false);
+    node_stage(&node, 5, "old.1");
+    save = world_save(&world, node.topology, 1, node.target, 6, "old.2");
+    assert_int_equal(ckpt_stage_shard(node.stage, &save, &err), 0);
+    ckpt_stage_destroy(node.stage);
+    node_open(&node, "1", 2, true);
+    assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
+    assert_int_equal(ckpt_stage_wait(node.stage, 1, &err), 0);
+    assert_int_equal(ckpt_list(node.target, &steps, &count, &err), 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(steps[0], 5);
+    free(steps);
+    world_expect(&world, node.topology, node.target, 5);
+    assert_int_equal(access(join(sign, node.target, "step-00000006.old.2.abandoned"), F_OK), 0);
+    node_stage(&node, 6, "new.1");
+    assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
+    world_expect(&world, node.topology, node.target, 6);
+    assert_int_equal(access(sign, F_OK), -1);
+    teardown(&node);
+}
+
+/* The service ends with the stage: closed and drained, nothing of it is left. */
+static void closed_is_removed(void **state)
+{
+    struct ckpt_drain_options options = {.threads = 2};
+    struct world world;
+    struct node node;
+    struct error err;
+    char path[512];
+    pid_t child;
+
+    (void)state;
+    setup(&node, &world, 3, false);
+    node_open(&node, "1", 2, false);
+    snprintf(path, sizeof path, "%s", ckpt_stage_directory(node.stage));
+    node_stage(&node, 5, "a");
+    child = node_start_drain(&node, &options);
+    assert_int_equal(ckpt_stage_wait(node.stage, 60, &err), 0);
+    assert_int_equal(node_news(&node).step, 5);
+    assert_int_equal(ckpt_stage_close(node.stage, &err), 0);
+    ckpt_stage_destroy(node.stage);
+    node.stage = NULL;
+    child_wait(child);
+    assert_int_equal(access(path, F_OK), -1);
+    world_expect(&world, node.topology, node.target, 5);
+    teardown(&node);
+}
+
+/* Node 1 is lost; node 0 has a copy of its shards, and commits. A flipped bit on the way is refused. */
+static void a_partners_copy_is_drained(void **state)
+{
+    struct world world;
+    struct node node, lost;
+    struct ckpt_staged staged;
+    struct error err;
+    struct ckpt_save save;
+    unsigned char *room;
+    int failed;
+
+    (void)state;
+    setup(&node, &world, 2, true);
+    node.stride = 2;
+    lost = node;
+    lost.first = 1;
+    node_open(&node, "1", 2, false);
+    node_open(&lost, "2", 2, false);
+    node_stage(&node, 7, "a");
+    node_stage(&lost, 7, "a");
+    assert_int_equal(ckpt_stage_lend(lost.stage, &staged, &err), 0);
+    save = world_save(&world, node.topology, 1, node.target, 7, "a");
+    room = ckpt_stage_borrow(node.stage, &save, staged.bytes, &err);
+    assert_non_null(room);
+    memcpy(room, staged.data, staged.bytes);
+    room[staged.bytes - 1] ^= 1;
+    assert_int_equal(ckpt_stage_keep(node.stage, staged.part, staged.part_bytes, &err), -1);
+    room = ckpt_stage_borrow(node.stage, &save, staged.bytes, &err);
+    assert_non_null(room);
+    memcpy(room, staged.data, staged.bytes);
+    if (ckpt_stage_keep(node.stage, staged.part, staged.part_bytes, &err) < 0)
+        fail_msg("%s", err.text);
+    ckpt_stage_destroy(lost.stage);
+    {
+        struct ckpt_drain_options options = {.once = true, .partner = true, .seconds = 60};
+
+        assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), &options, &failed, &err), CKPT_DRAIN_DONE);
+    }
+    assert_int_equal(failed, 0);
+    world_expect(&world, node.topology, node.target, 7);
+    teardown(&node);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(drained_is_what_would_be_written),
+        cmocka_unit_test(memory_is_used_again),
+        cmocka_unit_test(no_room),
+        cmocka_unit_test(nobody_drains),
+        cmocka_unit_test(others_directories_are_refused),
+        cmocka_unit_test(a_restarted_job_adopts),
+        cmocka_unit_test(closed_is_removed),
+        cmocka_unit_test(a_partners_copy_is_drained),
+    };
+
+    return cmocka_run_group_tests_name("ckpt_stage", tests, NULL, NULL);
+}

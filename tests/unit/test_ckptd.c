@@ -1,0 +1,217 @@
+/* The programs as their users see them: muster-ckptd's exit codes and signals, and what muster-ckpt status says. */
+#include "tests/unit/ckpt_stage_world.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static uint64_t seed = 5;
+static char output[1 << 16];
+
+static const char *program(const char *name)
+{
+    static char path[512];
+    const char *build = getenv("top_builddir");
+
+    snprintf(path, sizeof path, "%s/%s", build ? build : ".", name);
+    return path;
+}
+
+/* Run a program with these words after its name; what it prints on either stream is in `output`. */
+static int run(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int run(const char *name, const char *format, ...)
+{
+    char command[4096], words[2048];
+    va_list args;
+    size_t bytes;
+    FILE *pipe;
+
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    snprintf(command, sizeof command, "%s %s 2>&1", program(name), words);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    bytes = fread(output, 1, sizeof output - 1, pipe);
+    output[bytes] = '\0';
+    return WEXITSTATUS(pclose(pipe));
+}
+
+/* muster-ckptd in the background. */
+static pid_t start(const char *cap, const char *stage)
+{
+    const char *path = program("muster-ckptd");
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        execl(path, path, "-q", "--cap", cap, stage, (char *)NULL);
+        _exit(127);
+    }
+    return child;
+}
+
+static void setup(struct node *node, struct world *world, int shards, bool large)
+{
+    world_create(world, &seed, large);
+    *node = (struct node){.world = world, .topology = topology_create(world, shards, &seed), .stride = 1};
+    topology_fill(node->topology, world);
+    scratch_create(node->root, scratch_fast());
+    scratch_create(node->target, scratch_fast());
+    node_open(node, "1", 2, false);
+}
+
+static void teardown(struct node *node)
+{
+    ckpt_stage_destroy(node->stage);
+    topology_destroy(node->topology, node->world);
+    scratch_destroy(node->root);
+    scratch_destroy(node->target);
+}
+
+static void command_lines(void **state)
+{
+    (void)state;
+    assert_int_equal(run("muster-ckptd", "--help"), 0);
+    assert_non_null(strstr(output, "Usage: muster-ckptd"));
+    assert_int_equal(run("muster-ckptd", "--version"), 0);
+    assert_int_equal(run("muster-ckptd", "%s", ""), 64);
+    assert_int_equal(run("muster-ckptd", "--cap none /x"), 64);
+    assert_int_equal(run("muster-ckptd", "-j 0 /x"), 64);
+    assert_int_equal(run("muster-ckptd", "--seconds -1 /x"), 64);
+    assert_int_equal(run("muster-ckptd", "--once /there/is/no/stage"), 0);
+    assert_int_equal(run("muster-ckptd", "--once /tmp"), 74);
+    assert_non_null(strstr(output, "mode 0700"));
+}
+
+static void once(void **state)
+{
+    struct world world;
+    struct node node;
+    const char *stage;
+
+    (void)state;
+    setup(&node, &world, 3, false);
+    stage = ckpt_stage_directory(node.stage);
+    node_stage(&node, 30, "a");
+    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
+    assert_non_null(strstr(output, "nobody drains it"));
+    assert_non_null(strstr(output, "step 30"));
+    assert_non_null(strstr(output, "staged"));
+    assert_int_equal(run("muster-ckptd", "--once %s", stage), 0);
+    assert_non_null(strstr(output, "step 30 (a): committed"));
+    world_expect(&world, node.topology, node.target, 30);
+    assert_int_equal(run("muster-ckpt", "status --json %s", stage), 0);
+    assert_non_null(strstr(output, "\"state\": \"committed\""));
+    assert_non_null(strstr(output, node.target));
+    teardown(&node);
+}
+
+/* The target is a file: the save fails, and everyone is told why. */
+static void a_target_that_is_none(void **state)
+{
+    struct world world;
+    struct node node;
+    char before[256], file[512];
+    const char *stage;
+
+    (void)state;
+    setup(&node, &world, 1, false);
+    stage = ckpt_stage_directory(node.stage);
+    memcpy(before, node.target, sizeof before);
+    spew(join(file, node.target, "file"), "x", 1);
+    strcpy(node.target, file);
+    node_stage(&node, 30, "a");
+    assert_int_equal(run("muster-ckptd", "-q --once %s", stage), 74);
+    assert_non_null(strstr(output, "Not a directory"));
+    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
+    assert_non_null(strstr(output, "failed"));
+    assert_non_null(strstr(output, "Not a directory"));
+    memcpy(node.target, before, sizeof before);
+    node_stage(&node, 31, "b");
+    assert_int_equal(run("muster-ckptd", "--once %s", stage), 0);
+    world_expect(&world, node.topology, node.target, 31);
+    teardown(&node);
+}
+
+static void wait_drained(struct node *node, bool drained)
+{
+    for (int tries = 0; ckpt_stage_is_drained(node->stage) != drained && tries < 2000; tries++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_int_equal(ckpt_stage_is_drained(node->stage), drained);
+}
+
+/* TERM ends it with 75 in the middle of a slow drain; KILL at once; time is up; and each time another goes on. */
+static void stopped_and_killed(void **state)
+{
+    struct world world;
+    struct node node;
+    struct error err;
+    const char *stage;
+    pid_t child;
+    int status;
+
+    (void)state;
+    setup(&node, &world, 2, true);
+    stage = ckpt_stage_directory(node.stage);
+    node_stage(&node, 30, "a");
+    child = start("1", stage);
+    wait_drained(&node, true);
+    assert_int_equal(run("muster-ckptd", "--once %s", stage), 0); /* a second one has nothing to do */
+    assert_int_equal(ckpt_stage_wait(node.stage, 0, &err), 1);
+    kill(child, SIGTERM);
+    status = child_wait(child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 75);
+    child = start("1", stage);
+    wait_drained(&node, true);
+    child_kill(child);
+    wait_drained(&node, false);
+    assert_int_equal(run("muster-ckptd", "-q --once --cap 0.5 --seconds 0.2 %s", stage), 75);
+    assert_int_equal(run("muster-ckptd", "--once %s", stage), 0);
+    world_expect(&world, node.topology, node.target, 30);
+    teardown(&node);
+}
+
+/* All of the job's processes were killed: what is whole is committed, the rest dropped, the stage removed. */
+static void the_epilog(void **state)
+{
+    struct world world;
+    struct node node;
+    struct ckpt_save save;
+    struct error err;
+    char stage[512];
+
+    (void)state;
+    setup(&node, &world, 2, false);
+    snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
+    node_stage(&node, 30, "a");
+    save = world_save(&world, node.topology, 0, node.target, 31, "b");
+    assert_int_equal(ckpt_stage_shard(node.stage, &save, &err), 0);
+    ckpt_stage_destroy(node.stage);
+    node.stage = NULL;
+    assert_int_equal(run("muster-ckptd", "--once --seconds 30 %s", stage), 0);
+    assert_non_null(strstr(output, "step 30 (a): committed"));
+    assert_non_null(strstr(output, "step 31 (b): dropped"));
+    assert_int_equal(access(stage, F_OK), -1);
+    world_expect(&world, node.topology, node.target, 30);
+    teardown(&node);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(command_lines),      cmocka_unit_test(once),       cmocka_unit_test(a_target_that_is_none),
+        cmocka_unit_test(stopped_and_killed), cmocka_unit_test(the_epilog),
+    };
+
+    return cmocka_run_group_tests_name("ckptd", tests, NULL, NULL);
+}
