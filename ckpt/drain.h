@@ -22,8 +22,7 @@ struct ckpt_drain_options {
     double seconds; /* return after so long; 0: no limit */
     double idle;    /* give up a generation that waits for other nodes' shards when nothing has moved in its directory
                        for so long; 0: 300 */
-    bool once;      /* return when nothing is left, not only when the stage was closed. The job's processes are dead:
-                       generations that are not complete are dropped, and partner's copies drained */
+    bool once;      /* return when nothing is left, not only when the stage was closed */
     bool partner;   /* drain partner's copies that the target lacks */
     const volatile sig_atomic_t *stop;        /* may be NULL: return soon after it became other than 0 */
     void (*log)(const char *line, void *arg); /* may be NULL: one line for each event, without newline */

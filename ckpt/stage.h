@@ -7,16 +7,16 @@
  * talks to anybody: what lies in the directories is the state.
  *
  *   <root>/muster-<uid>-<jobid>/             the stage: 0700, ours; one a node and job, shared by the job's ranks there
+ *     users                                  held, shared, by every process that may stage
  *     lock                                   held (F_OFD_SETLK) by the one process that drains
  *     closed                                 no more will be staged: drain what there is, remove the stage, end
  *     status.json                            what the drainer does and did; see stage_status.h
- *     .free/shard-00002-of-00004.data-1      files of what is drained: their memory is used again
- *     step-00000100.ATTEMPT/                 a *generation*: one try to save one step
- *       target.json                          where it goes: {dir, step, attempt, shards, local, keep, keep_every}
+ *     .free/shard-00002-of-00004.*.tmp       files of what is drained: their memory is used again
+ *     step-00000100.ATTEMPT.partial/         a *generation*: one try to save one step
+ *       target.json                          where it goes (struct target of stage_dir.h)
  *       shard-00002-of-00004.safetensors     as it will lie in the checkpoint
- *       shard-00002-of-00004.json            its part of the manifest: renamed into place last, so it says "complete"
- *       shard-00002-of-00004.drained         what the part is called when shard and part are durable in the target; the
- *                                            data has been given back then
+ *       shard-00002-of-00004.json            its part of the manifest: put there last, so it says "complete"
+ *       shard-00002-of-00004.drained         the part's name when both are durable in the target; the data is gone then
  *       partner/                             the same, of shards of another node
  *       made, adopted, dropped               marks; see below
  *
@@ -39,6 +39,9 @@
  * clear away another attempt at their step, which may be the new life's), the others `dropped` (and abandoned as above,
  * so that other nodes need not wait for them).
  *
+ * When nobody holds `users` any more, the job's processes are dead: a drainer then drops incomplete generations itself
+ * and drains partner's copies, whatever its options say. So the epilog need not know whether a trainer lives.
+ *
  * Nothing is opened by path but the root: everything else beneath it by openat and O_NOFOLLOW.
  */
 #ifndef MUSTER_CKPT_STAGE_H
@@ -49,13 +52,12 @@
 struct ckpt_stage;
 
 struct ckpt_stage_config {
-    const char *root; /* NULL: /dev/shm. A directory of this node: a RAM disk, or an NVMe disk (then also durable) */
-    const char
-        *job;    /* NULL: $SLURM_JOB_ID, else "pid" and this process's session leader. Letters, digits, '.', '_', '-' */
-    int local;   /* shards of each save that this node stages; at least 1 */
-    int staged;  /* generations a rank may have in memory at once; 0: 2 */
-    int threads; /* that copy; 0: 2 */
-    int keep;    /* as ckpt_prune: done by the node that holds shard 0, after the commit */
+    const char *root; /* NULL: /dev/shm. A directory of this node: a RAM disk, or an NVMe disk */
+    const char *job;  /* NULL: $SLURM_JOB_ID, else "pid" and this process's session. Letters, digits, '.', '_', '-' */
+    int local;        /* shards of each save that this node stages; at least 1 */
+    int staged;       /* generations a rank may have in memory at once; 0: 2 */
+    int threads;      /* that copy; 0: 2 */
+    int keep;         /* as ckpt_prune: done by the node that holds shard 0, after the commit */
     uint64_t keep_every;
     bool adopt; /* by one rank a node, before the others open it */
 };
@@ -81,8 +83,9 @@ int ckpt_stage_close(struct ckpt_stage *stage, struct error *err);
 
 /*
  * Make, reserve and map all files that saves like this one need (only shard, shards, tensors, kinds and pieces are
- * looked at), so that the first save is as fast as the others and none runs out of memory later. Optional. 0, or 1 when
- * there is no room: wanted and free bytes are in err.
+ * looked at), so that the first save is as fast as the others and none runs out of memory later. Optional; best done
+ * when all else is allocated. 0, or 1 when the file system, the node's memory or the job's memory limit (cgroup v2)
+ * leaves too little: wanted and free bytes are in err.
  */
 int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err);
 

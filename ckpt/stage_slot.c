@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 static void unmap(struct mapping *mapping)
@@ -132,23 +131,10 @@ static int count_staged(const struct ckpt_stage *stage, const char *within, cons
     return staged;
 }
 
-/* A disk that is nearly full is known before anything is made. */
-static int check_room(const struct ckpt_stage *stage, uint64_t bytes, struct error *err)
-{
-    struct statvfs fs;
-
-    if (fstatvfs(stage->directory.fd, &fs) < 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= bytes)
-        return 0;
-    error_set(err, CODE_IO, "%s: a staged shard takes %" PRIu64 " bytes, %" PRIu64 " are free", stage->directory.path,
-              bytes, (uint64_t)fs.f_bavail * fs.f_frsize);
-    errno = ENOSPC;
-    return 1;
-}
-
 static int make_file(struct ckpt_stage *stage, const struct directory *free_files, const char *shard, uint64_t bytes,
                      struct slot *slot, struct error *err)
 {
-    int fd, result = check_room(stage, bytes, err);
+    int fd, result = stage_room(&stage->directory, bytes, err);
 
     if (result)
         return result;

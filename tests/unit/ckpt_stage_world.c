@@ -105,21 +105,32 @@ struct ckpt_stage_news node_news(struct node *node)
     return news;
 }
 
-static uint64_t sum;
+/* A file that is moved while we walk is met twice. */
+static struct {
+    ino_t inodes[256];
+    int count;
+    uint64_t bytes;
+} seen;
 
 static int add(const char *path, const struct stat *info, int type, struct FTW *walk)
 {
     (void)path;
     (void)walk;
-    if (type == FTW_F)
-        sum += (uint64_t)info->st_size;
+    if (type != FTW_F || seen.count == 256)
+        return 0;
+    for (int i = 0; i < seen.count; i++)
+        if (seen.inodes[i] == info->st_ino)
+            return 0;
+    seen.inodes[seen.count++] = info->st_ino;
+    seen.bytes += (uint64_t)info->st_size;
     return 0;
 }
 
 uint64_t node_bytes(const struct node *node)
 {
-    sum = 0;
+    memset(&seen, 0, sizeof seen);
     nftw(ckpt_stage_directory(node->stage), add, 16,
          FTW_PHYS); /* files come and go while it walks: that is no failure */
-    return sum;
+    assert_true(seen.count < 256);
+    return seen.bytes;
 }
