@@ -132,11 +132,18 @@ int ckpt_recover(const char *dir, struct error *err);
 
 /*
  * Remove, through <dir>/.trash, the checkpoints older than the newest `keep` (at least 0; 0 keeps all) that ckpt_open
- * accepts, and the attempts at steps older than the newest of these. Since one that does not open is not counted, the
- * last whole one always stays; a broken one that is newer stays too, to be looked at. Leftovers probe.*.tmp and
- * latest.*.tmp that are older than a day go as well.
+ * accepts, and the attempts at steps older than the newest of these. With keep_every M above 0, steps that are
+ * multiples of M stay as well. Since one that does not open is not counted, the last whole one always stays; a broken
+ * one that is newer stays too, to be looked at. Leftovers probe.*.tmp and latest.*.tmp that are older than a day go as
+ * well.
  */
-int ckpt_prune(const char *dir, int keep, struct error *err);
+int ckpt_prune(const char *dir, int keep, int keep_every, struct error *err);
+
+/*
+ * Remove the checkpoint of step N through <dir>/.trash. The last one that ckpt_open accepts is refused with CODE_USAGE,
+ * unless `even_last`; one that is broken goes without question. CODE_DATA if there is none of that step.
+ */
+int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *err);
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 

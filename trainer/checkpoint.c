@@ -131,7 +131,7 @@ int engine_save(struct engine *e, struct error *err)
     if (result == 0 && comm_rank(e->world) == 0) {
         struct error ignored; /* old checkpoints that cannot be removed are no reason to call this one failed */
 
-        ckpt_prune(e->job->checkpoint.dir, e->job->checkpoint.keep, &ignored);
+        ckpt_prune(e->job->checkpoint.dir, e->job->checkpoint.keep, 0, &ignored);
     }
     return comm_agree(e->world, result, err);
 }

@@ -398,7 +398,7 @@ static void pruning_keeps_the_last_whole_one(void **state)
     (void)state;
     join(where, dir, "prune");
     assert_string_equal(steps_of(where), "");
-    assert_int_equal(ckpt_prune(where, 2, &err), 0);
+    assert_int_equal(ckpt_prune(where, 2, 0, &err), 0);
     for (uint64_t step = 1; step <= 5; step++)
         world_write(&world, four, where, step, "1");
     assert_string_equal(steps_of(where), "5 4 3 2 1 ");
@@ -410,9 +410,9 @@ static void pruning_keeps_the_last_whole_one(void **state)
     assert_int_equal(ckpt_write_shard(&save, &err), 0);
     save.state.step = 6;
     assert_int_equal(ckpt_write_shard(&save, &err), 0);
-    assert_int_equal(ckpt_prune(where, 0, &err), 0);
+    assert_int_equal(ckpt_prune(where, 0, 0, &err), 0);
     assert_string_equal(steps_of(where), "5 4 3 2 1 ");
-    assert_int_equal(ckpt_prune(where, 4, &err), 0);
+    assert_int_equal(ckpt_prune(where, 4, 0, &err), 0);
     assert_string_equal(steps_of(where), "5 4 3 2 ");
     assert_int_equal(access(join(path, where, "step-00000000.old.partial"), F_OK), -1);
     assert_int_equal(access(join(path, where, "step-00000006.old.partial"), F_OK), 0);
@@ -420,7 +420,7 @@ static void pruning_keeps_the_last_whole_one(void **state)
     /* The newest two are broken: the newest whole one counts as the first to keep. */
     assert_int_equal(truncate(join(path, where, "step-00000005/manifest.json"), 10), 0);
     assert_int_equal(unlink(join(path, where, "step-00000004/shard-00001-of-00004.safetensors")), 0);
-    assert_int_equal(ckpt_prune(where, 1, &err), 0);
+    assert_int_equal(ckpt_prune(where, 1, 0, &err), 0);
     assert_string_equal(steps_of(where), "5 4 3 ");
     world_expect(&world, four, where, 3);
     topology_fill(four, &world);
@@ -443,7 +443,7 @@ static void probing_leaves_nothing(void **state)
         "cd '%s' && mkdir probe.00aa.tmp probe.00bb.tmp && touch probe.00aa.tmp/probe latest.00cc.tmp latest.00dd.tmp "
         "other.tmp && touch -d '2 days ago' probe.00aa.tmp latest.00cc.tmp other.tmp",
         where);
-    assert_int_equal(ckpt_prune(where, 0, &err), 0);
+    assert_int_equal(ckpt_prune(where, 0, 0, &err), 0);
     shell("cd '%s' && test ! -e probe.00aa.tmp && test ! -e latest.00cc.tmp && test -e probe.00bb.tmp && "
           "test -e latest.00dd.tmp && test -e other.tmp && test -e step-00000001",
           where);

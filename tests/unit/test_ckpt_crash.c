@@ -97,7 +97,7 @@ static void save(const struct world *world, const struct topology *topology, con
         if (ckpt_write_shard(&part, &err) < 0)
             _exit(1);
     }
-    if (ckpt_commit(dir, 30, "killed", &err) != 1 || ckpt_prune(dir, 2, &err) < 0)
+    if (ckpt_commit(dir, 30, "killed", &err) != 1 || ckpt_prune(dir, 2, 0, &err) < 0)
         _exit(1);
     _exit(0);
 }
@@ -161,7 +161,7 @@ static void killed_before_every_call(void **state)
             if (ckpt_write_shard(&part, &err) < 0)
                 fail_msg("killed at call %d, then: %s", n, err.text);
         }
-        if (ckpt_commit(dir, 30, "again", &err) != 1 || ckpt_prune(dir, 2, &err) < 0)
+        if (ckpt_commit(dir, 30, "again", &err) != 1 || ckpt_prune(dir, 2, 0, &err) < 0)
             fail_msg("killed at call %d, then: %s", n, err.text);
         assert_true(check(&world, reader, dir, 20, 30));
         scratch_destroy(dir);
