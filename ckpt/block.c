@@ -9,24 +9,6 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-int checkpoint_open_shard(const struct ckpt *ckpt, int shard, bool direct, struct error *err)
-{
-    uint64_t bytes, wanted = manifest_shard_bytes(&ckpt->manifest->shard[shard]);
-    char name[LAYOUT_NAME_SIZE];
-    int fd;
-
-    layout_shard_name(name, shard, ckpt->manifest->shards);
-    fd = file_open(&ckpt->directory, name, direct, &bytes, err);
-    if (fd < 0)
-        return -1;
-    if (bytes != wanted) {
-        close(fd);
-        return error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, the manifest says %" PRIu64 "%s",
-                         ckpt->directory.path, name, bytes, wanted, bytes < wanted ? ": truncated" : "");
-    }
-    return fd;
-}
-
 /* With O_DIRECT a read must be of whole sectors; the last one of the file comes back short. */
 static int read_direct(int fd, void *buffer, size_t bytes, uint64_t offset)
 {

@@ -2,6 +2,8 @@
 #ifndef MUSTER_CKPT_CHECKPOINT_H
 #define MUSTER_CKPT_CHECKPOINT_H
 
+#include <stdatomic.h>
+
 #include "ckpt/cover.h"
 #include "ckpt/file.h"
 
@@ -11,6 +13,7 @@ struct ckpt {
     struct cover cover;
     uint64_t bytes;
     const struct ckpt_tensor **by_name; /* [ntensors], sorted */
+    atomic_bool *checked;               /* [shards] the shard's size and header were right */
 };
 
 /* The checkpoint's tensor of that name, or NULL. Its index is its distance from manifest->tensors. */
@@ -19,8 +22,21 @@ const struct ckpt_tensor *checkpoint_find(const struct ckpt *ckpt, const char *n
 /* The index of that kind, or -1. */
 int checkpoint_find_kind(const struct ckpt *ckpt, const char *kind);
 
-/* Open a shard's file; its length must be what the manifest says. Returns the descriptor. */
+/* The size and header of a shard against the manifest, unless that has been done. Any thread may. */
+int checkpoint_check_shard(const struct ckpt *ckpt, int shard, struct error *err);
+
+/* The same of all shards. */
+int checkpoint_check_all(const struct ckpt *ckpt, struct error *err);
+
+/*
+ * Open a shard's file; its length must be what the manifest says, and when it is touched for the first time its header
+ * is compared too. Returns the descriptor.
+ */
 int checkpoint_open_shard(const struct ckpt *ckpt, int shard, bool direct, struct error *err);
+
+/* ckpt_read of one kind, into one buffer: the pieces one after the other. */
+int checkpoint_read_pieces(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *kind,
+                           const struct ckpt_piece *pieces, size_t npieces, float *to, struct error *err);
 
 /*
  * Read block `block` of a shard into buffer (LAYOUT_BLOCK bytes, aligned to LAYOUT_ALIGN) and verify its checksum.

@@ -79,7 +79,10 @@ struct ckpt_save {
     size_t nkinds;
     const struct ckpt_piece *pieces; /* may be none */
     size_t npieces;
-    const void *const *sources; /* [npieces * nkinds], kind fastest: where piece p's elements of kind k lie */
+    const void *const *sources; /* [npieces * nkinds], kind fastest: where piece p's elements of kind k lie; or NULL: */
+    /* Puts elements [first, first + count) of all pieces one after the other, of that kind, into `to`; in order. */
+    int (*source)(void *arg, size_t kind, uint64_t first, uint64_t count, float *to, struct error *err);
+    void *source_arg;
     struct ckpt_state state;
     const char *job_text; /* the job file; may be NULL */
     const char *attempt;  /* the same on every rank of a save, and new for every try: "4711.0.1" for the first save of
@@ -137,6 +140,12 @@ int ckpt_recover(const char *dir, struct error *err);
  */
 int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err);
 
+/*
+ * Remove the checkpoint of step N through <dir>/.trash. The last one that ckpt_open accepts is refused with CODE_USAGE,
+ * unless `even_last`; one that is broken goes without question. CODE_DATA if there is none of that step.
+ */
+int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *err);
+
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 struct ckpt;
@@ -147,6 +156,13 @@ struct ckpt;
  * Fails with CODE_DATA and "path: what is wrong" (with the offset where there is one) for anything that does not fit.
  */
 struct ckpt *ckpt_open(const char *path, struct error *err);
+
+/*
+ * The same, but a shard's size and header are looked at only when something of it is read: for the ranks of a large
+ * job, which need few of the shards each. One of them, or who decides whether this is the checkpoint to take, had
+ * better call ckpt_open.
+ */
+struct ckpt *ckpt_open_lazily(const char *path, struct error *err);
 void ckpt_close(struct ckpt *ckpt);
 
 /* Who wrote it and when: for people. */
@@ -171,8 +187,9 @@ uint64_t ckpt_bytes(const struct ckpt *ckpt); /* of all shard files */
  * the checkpoint, none missing on either side; kinds may be some of the checkpoint's. targets [npieces * nkinds], kind
  * fastest. Every 4 MiB block that holds something wanted is read once and its checksum verified before its bytes count;
  * a mismatch is CODE_DATA naming file and offset. One call for everything is therefore much cheaper than many small
- * ones. Memory: one block, and about 300 bytes for each pair of pieces that overlap. On failure the targets' contents
- * are undefined.
+ * ones. A few threads read and copy at once, past the page cache where most of what they read is wanted. Memory: a
+ * block a thread, and about 300 bytes for each pair of pieces that overlap and each 16 MiB of a shard that it spans. On
+ * failure the targets' contents are undefined.
  */
 int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *const *kinds,
               size_t nkinds, const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err);

@@ -1,7 +1,6 @@
-/* directory.c - a directory of checkpoints: ckpt_list, ckpt_prune, ckpt_step_path. */
+/* directory.c - a directory of checkpoints: ckpt_list, ckpt_step_path, ckpt_probe, ckpt_set_aside. */
 #include "config.h"
 
-#include "ckpt/attempt.h"
 #include "ckpt/file.h"
 #include "ckpt/layout.h"
 
@@ -11,10 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-#define STALE_SECONDS (24 * 60 * 60)
 
 struct steps {
     uint64_t *steps;
@@ -141,71 +137,5 @@ int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, stru
     else if (path)
         snprintf(path, size, "%s/%s", dir, aside);
     directory_close(&directory);
-    return result;
-}
-
-static bool opens(const char *dir, uint64_t step)
-{
-    char path[4096];
-    struct ckpt *ckpt;
-
-    ckpt_step_path(path, sizeof path, dir, step);
-    ckpt = ckpt_open(path, NULL);
-    ckpt_close(ckpt);
-    return ckpt != NULL;
-}
-
-static int trash_step(const struct directory *directory, uint64_t step, struct error *err)
-{
-    char name[LAYOUT_NAME_SIZE];
-
-    layout_step_name(name, step);
-    return file_trash(directory, name, err);
-}
-
-/* What a process left that died in ckpt_probe, or while it wrote `latest`; a day later nobody is at it any more. */
-static int trash_stale(const char *name, void *arg)
-{
-    const struct directory *directory = arg;
-    size_t length = strlen(name);
-    struct stat info;
-
-    if ((strncmp(name, "probe.", 6) == 0 || strncmp(name, "latest.", 7) == 0) && length > 4 &&
-        strcmp(name + length - 4, ".tmp") == 0 && fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-        info.st_mtime + STALE_SECONDS < time(NULL))
-        file_trash(directory, name, NULL);
-    return 0;
-}
-
-int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err)
-{
-    struct directory directory;
-    uint64_t *steps, newest = 0;
-    size_t count;
-    int whole = 0, result = -1;
-
-    if (ckpt_list(dir, &steps, &count, err) < 0)
-        return -1;
-    if (count == 0) {
-        free(steps);
-        return 0;
-    }
-    if (directory_open(&directory, NULL, dir, err) < 0)
-        goto out;
-    directory_each(&directory, trash_stale, &directory, NULL); /* small: not worth failing for */
-    file_empty_trash(&directory);
-    for (size_t i = 0; i < count && (whole == 0 || keep > 0); i++) {
-        if (keep > 0 && whole == keep) {
-            if ((keep_every == 0 || steps[i] % keep_every != 0) && trash_step(&directory, steps[i], err) < 0)
-                goto out;
-        } else if (opens(dir, steps[i])) {
-            if (whole++ == 0)
-                newest = steps[i];
-        }
-    }
-    result = whole > 0 ? attempt_clear_older(&directory, newest, err) : 0;
-out:
-    directory_close(&directory);
-    free(steps);
     return result;
 }

@@ -120,6 +120,24 @@ bool piece_intersect(const struct ckpt_piece *a, const struct ckpt_piece *b, int
     return common->count > 0;
 }
 
+size_t pieces_cut(const struct ckpt_piece *pieces, size_t npieces, uint64_t first, uint64_t count,
+                  struct ckpt_piece *parts)
+{
+    uint64_t at = 0, end = first + count;
+    size_t nparts = 0;
+
+    for (size_t p = 0; p < npieces && at < end; at += pieces[p++].count) {
+        uint64_t from = first > at ? first - at : 0, to = end - at < pieces[p].count ? end - at : pieces[p].count;
+
+        if (from >= to)
+            continue;
+        parts[nparts] = pieces[p];
+        parts[nparts].first += from;
+        parts[nparts++].count = to - from;
+    }
+    return nparts;
+}
+
 /* Elements in a row of common's box that are contiguous in both: its last axis, and outer ones while nothing is cut
  * off. */
 static uint64_t contiguous_row(const struct ckpt_piece *common, const struct ckpt_piece *a, const struct ckpt_piece *b,
@@ -144,40 +162,70 @@ bool overlap_start(struct overlap *walk, const struct ckpt_piece *a, const struc
     if (!piece_intersect(a, b, ndim, &walk->common))
         return false;
     walk->at = walk->common.first;
+    walk->end = walk->common.first + walk->common.count;
     walk->row = contiguous_row(&walk->common, a, b, ndim);
     return true;
 }
 
-/* Where element walk->at of common's box lies in piece `which`, from the piece's first element. */
-static uint64_t offset_in(const struct overlap *walk, int which)
+/* Where element `at` of common's box lies in piece `which`, from the piece's first element. */
+static uint64_t offset_in(const struct overlap *walk, uint64_t at, int which)
 {
     uint64_t coordinates[CKPT_MAX_DIMS] = {0};
 
-    locate(&walk->common, walk->ndim, walk->at, coordinates);
+    locate(&walk->common, walk->ndim, at, coordinates);
     return elements_before(walk->pieces[which], walk->ndim, coordinates) - walk->pieces[which]->first;
+}
+
+/* The first element of common's box that lies at b or behind it; walk->end if none does. */
+static uint64_t lower_bound(const struct overlap *walk, uint64_t b)
+{
+    uint64_t low = walk->at, high = walk->end;
+
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (offset_in(walk, middle, 1) < b)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool overlap_within(struct overlap *walk, uint64_t begin, uint64_t end)
+{
+    uint64_t at = lower_bound(walk, begin);
+
+    walk->end = lower_bound(walk, end);
+    walk->at = at;
+    return walk->at < walk->end;
+}
+
+void overlap_span(const struct overlap *walk, uint64_t *first, uint64_t *last)
+{
+    *first = offset_in(walk, walk->at, 1);
+    *last = offset_in(walk, walk->end - 1, 1);
 }
 
 bool overlap_next(struct overlap *walk, uint64_t most)
 {
-    uint64_t end = walk->common.first + walk->common.count;
-
-    if (walk->at >= end || most == 0)
+    if (walk->at >= walk->end || most == 0)
         return false;
     walk->count = walk->row - walk->at % walk->row;
-    if (walk->count > end - walk->at)
-        walk->count = end - walk->at;
+    if (walk->count > walk->end - walk->at)
+        walk->count = walk->end - walk->at;
     if (walk->count > most)
         walk->count = most;
-    walk->a = offset_in(walk, 0);
-    walk->b = offset_in(walk, 1);
+    walk->a = offset_in(walk, walk->at, 0);
+    walk->b = offset_in(walk, walk->at, 1);
     walk->at += walk->count;
     return true;
 }
 
 bool overlap_peek(const struct overlap *walk, uint64_t *b)
 {
-    if (walk->at >= walk->common.first + walk->common.count)
+    if (walk->at >= walk->end)
         return false;
-    *b = offset_in(walk, 1);
+    *b = offset_in(walk, walk->at, 1);
     return true;
 }

@@ -30,6 +30,13 @@ void piece_extent(const struct ckpt_piece *piece, const struct ckpt_tensor *tens
 bool piece_intersect(const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim, struct ckpt_piece *common);
 
 /*
+ * What of the pieces lies in elements [first, first + count) of all of them, one after the other. `parts` has room for
+ * npieces; returns how many there are.
+ */
+size_t pieces_cut(const struct ckpt_piece *pieces, size_t npieces, uint64_t first, uint64_t count,
+                  struct ckpt_piece *parts);
+
+/*
  * The shared elements as runs that are contiguous in both pieces, longest possible, in order:
  *
  *     for (overlap_start(&walk, a, b, ndim); overlap_next(&walk, UINT64_MAX); )
@@ -42,12 +49,19 @@ struct overlap {
     const struct ckpt_piece *pieces[2];
     struct ckpt_piece common;
     uint64_t at;  /* next element to give out, in the row-major order of common's box */
+    uint64_t end; /* where to stop, in the same order */
     uint64_t row; /* elements of common's box that are contiguous in both pieces */
     int ndim;
 };
 
 /* Returns whether there is any overlap; the pieces are borrowed while the walk lasts. */
 bool overlap_start(struct overlap *walk, const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim);
+
+/* Of a walk that has just been started, only what lies in elements [begin, end) of b. Returns whether that is any. */
+bool overlap_within(struct overlap *walk, uint64_t begin, uint64_t end);
+
+/* Where in b the first and the last element of what is left lie; there is one at least. */
+void overlap_span(const struct overlap *walk, uint64_t *first, uint64_t *last);
 
 /* The next run, of at most `most` elements; false at the end. */
 bool overlap_next(struct overlap *walk, uint64_t most);

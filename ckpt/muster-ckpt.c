@@ -1,4 +1,4 @@
-/* muster-ckpt.c - the program muster-ckpt: looks at checkpoints, never changes them. */
+/* muster-ckpt.c - the program muster-ckpt: its command line. Each command has a tool_*.c. */
 #include "config.h"
 
 #include "ckpt/tool.h"
@@ -12,27 +12,48 @@
 
 static const char help[] =
     "Usage: muster-ckpt COMMAND [OPTION]... PATH...\n"
-    "Look at muster's checkpoints. PATH is a checkpoint (.../step-00000100) or a directory of them.\n"
+    "Look at muster's checkpoints and convert them. PATH is a checkpoint (.../step-00000100) or a directory of them.\n"
     "\n"
     "  list DIR        one line a checkpoint, newest first\n"
-    "      --json      as JSON\n"
     "  show PATH       what is in a checkpoint; of a directory, in the newest\n"
     "      --tensors   with the table of tensors\n"
     "      --job       the job file it was written by, and nothing else\n"
-    "      --json      as JSON\n"
     "  verify PATH     read every byte and check it; of a directory, the newest\n"
     "      --all       every checkpoint of the directory\n"
-    "  -j, --threads=N (as many as there are processors, at most 8)\n"
-    "  -q, --quiet     no progress bar\n"
+    "  -j, --threads=N (twice as many as there are processors, 4 to 16)\n"
     "  status [STAGE]...  what is staged on this node and how far its drain is\n"
-    "      --json      as JSON\n"
     "  diff A B        compare all tensors bit by bit, whatever topologies wrote them\n"
+    "      --json      of these five: as JSON\n"
     "\n"
+    "  reshard SRC DIR write SRC anew into the directory DIR, in the shards of another mesh\n"
+    "      --to=MESH   dp=4,tp=2,pp=1,zero=1,chunks=1; what is not named is 1\n"
+    "  export SRC DIR  write DIR as Hugging Face's GPT2LMHeadModel.from_pretrained reads it\n"
+    "      --format=hf --dtype=fp32|bf16|fp16  --shard-size=5GB  --heads=N if the checkpoint has no job file\n"
+    "  import SRC DIR  make a checkpoint of step 0 in DIR of Hugging Face's GPT-2 in SRC, a directory or a file\n"
+    "      --format=hf --to=MESH  --heads=N if there is no config.json\n"
+    "  prune DIR       remove all but the newest whole checkpoints\n"
+    "      --keep=N    so many stay\n"
+    "      --keep-every=M  and so do steps that are multiples of M\n"
+    "  rm STEP_DIR...  remove these, but not the last whole one of a directory\n"
+    "      --force     that too\n"
+    "\n"
+    "  -q, --quiet     no progress bar\n"
     "      --help      this text\n"
     "      --version   the version\n"
     "\n"
     "Ends with 0 when all is well; diff with 1 when A and B differ; 65 for a checkpoint that is broken or not there,\n"
-    "64 for a wrong command line, 74 when the system refused to read. See muster-ckpt(1).\n";
+    "64 for a wrong command line, 74 when the system refused to read or write. See muster-ckpt(1).\n";
+
+static const struct command {
+    const char *name;
+    int paths, most_paths;
+    int (*run)(char **paths, int count, const struct options *options);
+} commands[] = {
+    {"diff", 2, 2, tool_diff},     {"export", 2, 2, tool_export}, {"import", 2, 2, tool_import},
+    {"list", 1, 1, tool_list},     {"prune", 1, 1, tool_prune},   {"reshard", 2, 2, tool_reshard},
+    {"rm", 1, 1 << 20, tool_rm},   {"show", 1, 1, tool_show},     {"status", 0, 1 << 20, tool_status},
+    {"verify", 1, 1, tool_verify},
+};
 
 static int usage(const char *format, const char *what)
 {
@@ -42,96 +63,154 @@ static int usage(const char *format, const char *what)
     return error_report(&err);
 }
 
+/* Reading waits for disks more than it computes: a few more threads than processors keep the disks busy. */
 static int default_threads(void)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
 
-    return processors < 1 ? 1 : processors > 8 ? 8 : (int)processors;
+    return processors < 2 ? 4 : processors > 8 ? 16 : (int)processors * 2;
 }
 
-static int parse_threads(const char *text, int *threads)
+static int parse_number(const char *text, long least, long most, int *number)
 {
     char *end;
     long value = strtol(text, &end, 10);
 
-    if (*text == '\0' || *end != '\0' || value < 1 || value > 256)
+    if (*text == '\0' || *end != '\0' || value < least || value > most)
         return -1;
-    *threads = (int)value;
+    *number = (int)value;
     return 0;
 }
 
-static int run(const char *command, char **paths, int count, const struct options *options)
+/* "5GB" as Hugging Face has it, or "500MiB"; -1 if it is neither. */
+static int parse_bytes(const char *text, uint64_t *bytes)
 {
     static const struct {
         const char *name;
-        int paths;
-    } commands[] = {{"list", 1}, {"show", 1}, {"verify", 1}, {"diff", 2}};
+        double bytes;
+    } units[] = {{"", 1},         {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},    {"TB", 1e12},
+                 {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+    char *end;
+    double value = strtod(text, &end);
 
-    if (strcmp(command, "status") == 0)
-        return tool_status(paths, count, options);
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (strcmp(command, commands[i].name) == 0 && count != commands[i].paths)
-            return usage(command, commands[i].paths == 1 ? ": takes one path" : ": takes two paths");
-    if (strcmp(command, "list") == 0)
-        return tool_list(paths[0], options);
-    if (strcmp(command, "show") == 0)
-        return tool_show(paths[0], options);
-    if (strcmp(command, "verify") == 0)
-        return tool_verify(paths[0], options);
-    if (strcmp(command, "diff") == 0)
-        return tool_diff(paths[0], paths[1], options);
-    return usage("no such command: ", command);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (end != text && strcmp(end, units[i].name) == 0 && value * units[i].bytes >= 1 &&
+            value * units[i].bytes < 0x1p60) {
+            *bytes = (uint64_t)(value * units[i].bytes);
+            return 0;
+        }
+    return -1;
 }
 
-int main(int argc, char **argv)
+static int run(const char *name, char **paths, int count, const struct options *options)
 {
-    enum { OPT_JSON = 256, OPT_ALL, OPT_TENSORS, OPT_JOB, OPT_HELP, OPT_VERSION };
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const struct command *command = &commands[i];
+
+        if (strcmp(name, command->name) != 0)
+            continue;
+        if (count < command->paths || count > command->most_paths)
+            return usage(name, command->most_paths > 2 ? ": takes at least one path"
+                               : command->paths == 1   ? ": takes one path"
+                                                       : ": takes two paths");
+        return command->run(paths, count, options);
+    }
+    return usage("no such command: ", name);
+}
+
+enum {
+    OPT_JSON = 256,
+    OPT_ALL,
+    OPT_TENSORS,
+    OPT_JOB,
+    OPT_FORCE,
+    OPT_TO,
+    OPT_FORMAT,
+    OPT_DTYPE,
+    OPT_SHARD_SIZE,
+    OPT_HEADS,
+    OPT_KEEP,
+    OPT_KEEP_EVERY,
+    OPT_HELP,
+    OPT_VERSION
+};
+
+/* An option with a number. Returns 0, or the exit code. */
+static int set_number(struct options *options, int option, const char *text)
+{
+    switch (option) {
+    case 'j':
+        return parse_number(text, 1, 256, &options->threads) < 0 ? usage("--threads must be 1 to 256, not ", text) : 0;
+    case OPT_HEADS:
+        return parse_number(text, 1, 4096, &options->heads) < 0 ? usage("--heads must be 1 to 4096, not ", text) : 0;
+    case OPT_KEEP:
+        return parse_number(text, 1, 1000000, &options->keep) < 0 ? usage("--keep must be at least 1, not ", text) : 0;
+    case OPT_KEEP_EVERY:
+        return parse_number(text, 1, 1000000000, &options->keep_every) < 0
+                   ? usage("--keep-every must be at least 1, not ", text)
+                   : 0;
+    default:
+        return parse_bytes(text, &options->shard_size) < 0 ? usage("--shard-size must be like 5GB, not ", text) : 0;
+    }
+}
+
+/* -1: go on; otherwise the exit code. */
+static int parse_options(struct options *options, int argc, char **argv)
+{
     static const struct option table[] = {
         {"json", no_argument, NULL, OPT_JSON},
         {"all", no_argument, NULL, OPT_ALL},
         {"tensors", no_argument, NULL, OPT_TENSORS},
         {"job", no_argument, NULL, OPT_JOB},
+        {"force", no_argument, NULL, OPT_FORCE},
+        {"to", required_argument, NULL, OPT_TO},
+        {"format", required_argument, NULL, OPT_FORMAT},
+        {"dtype", required_argument, NULL, OPT_DTYPE},
+        {"shard-size", required_argument, NULL, OPT_SHARD_SIZE},
+        {"heads", required_argument, NULL, OPT_HEADS},
+        {"keep", required_argument, NULL, OPT_KEEP},
+        {"keep-every", required_argument, NULL, OPT_KEEP_EVERY},
         {"quiet", no_argument, NULL, 'q'},
         {"threads", required_argument, NULL, 'j'},
         {"help", no_argument, NULL, OPT_HELP},
         {"version", no_argument, NULL, OPT_VERSION},
         {NULL, 0, NULL, 0},
     };
-    struct options options = {.threads = default_threads()};
+    bool *const flags[] = {&options->json, &options->all, &options->tensors, &options->job, &options->force};
+    const char **const texts[] = {&options->to, &options->format, &options->dtype};
     int option, code;
 
-    while ((option = getopt_long(argc, argv, "qj:", table, NULL)) != -1)
-        switch (option) {
-        case OPT_JSON:
-            options.json = true;
-            break;
-        case OPT_ALL:
-            options.all = true;
-            break;
-        case OPT_TENSORS:
-            options.tensors = true;
-            break;
-        case OPT_JOB:
-            options.job = true;
-            break;
-        case 'q':
-            options.quiet = true;
-            break;
-        case 'j':
-            if (parse_threads(optarg, &options.threads) < 0)
-                return usage("--threads must be 1 to 256, not ", optarg);
-            break;
-        case OPT_HELP:
+    while ((option = getopt_long(argc, argv, "qj:", table, NULL)) != -1) {
+        if (option >= OPT_JSON && option <= OPT_FORCE) {
+            *flags[option - OPT_JSON] = true;
+        } else if (option >= OPT_TO && option <= OPT_DTYPE) {
+            *texts[option - OPT_TO] = optarg;
+        } else if (option == 'q') {
+            options->quiet = true;
+        } else if (option == OPT_HELP) {
             fputs(help, stdout);
             return 0;
-        case OPT_VERSION:
+        } else if (option == OPT_VERSION) {
             puts("muster-ckpt " PACKAGE_VERSION);
             return 0;
-        default:
+        } else if (option == '?') {
             return CODE_USAGE; /* getopt has said what is wrong */
+        } else if ((code = set_number(options, option, optarg)) != 0) {
+            return code;
         }
+    }
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {.threads = default_threads(), .shard_size = 5000000000, .keep = -1};
+    int code = parse_options(&options, argc, argv);
+
+    if (code >= 0)
+        return code;
     if (optind == argc)
-        return usage("a command is needed: list, show, verify, diff or status", "");
+        return usage("a command is needed, such as list, show, verify or diff", "");
     code = run(argv[optind], argv + optind + 1, argc - optind - 1, &options);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         struct error err;

@@ -2,15 +2,11 @@
 #include "config.h"
 
 #include "ckpt/checkpoint.h"
-#include "common/crc32c.h"
-#include "common/safetensors.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static int read_manifest(struct ckpt *ckpt, struct error *err)
 {
@@ -23,74 +19,6 @@ static int read_manifest(struct ckpt *ckpt, struct error *err)
     free(text);
     if (!ckpt->manifest || cover_create(&ckpt->cover, ckpt->manifest, err) < 0)
         return error_prefix(err, "%s/" MANIFEST_NAME, ckpt->directory.path);
-    return 0;
-}
-
-/* That the shard's own header says what the manifest says. */
-static int compare_header(const struct ckpt *ckpt, const struct manifest_shard *shard, const struct safetensors *st,
-                          struct error *err)
-{
-    if (st->data_offset != shard->data_offset)
-        return error_set(err, CODE_DATA, "its data starts at offset %" PRIu64 ", the manifest says %" PRIu64,
-                         st->data_offset, shard->data_offset);
-    for (size_t k = 0; k < ckpt->manifest->nkinds; k++) {
-        const struct safetensors_entry *entry = safetensors_find(st, ckpt->manifest->kinds[k]);
-
-        if (!entry)
-            return error_set(err, CODE_DATA, "has no tensor \"%s\"", ckpt->manifest->kinds[k]);
-        if (strcmp(entry->dtype, "F32") != 0 || entry->ndim != 1 || entry->shape[0] != shard->layout.elements ||
-            entry->begin != k * shard->layout.stride)
-            return error_set(err, CODE_DATA, "tensor \"%s\" must be F32 [%" PRIu64 "] at data offset %" PRIu64,
-                             entry->name, shard->layout.elements, k * shard->layout.stride);
-    }
-    return 0;
-}
-
-static int check_header(const struct ckpt *ckpt, int index, const char *name, int fd, struct error *err)
-{
-    const struct manifest_shard *shard = &ckpt->manifest->shard[index];
-    unsigned char *header = malloc(shard->data_offset);
-    struct safetensors st = {0};
-    uint32_t crc;
-    int result = -1;
-
-    if (!header)
-        return error_errno(err, CODE_IO, "%s/%s: a header of %" PRIu64 " bytes", ckpt->directory.path, name,
-                           shard->data_offset);
-    if (file_read_at(fd, header, shard->data_offset, 0, ckpt->directory.path, name, err) < 0)
-        goto out;
-    crc = crc32c(0, header, shard->data_offset);
-    if (crc != shard->header_crc)
-        error_set(err, CODE_DATA,
-                  "checksum mismatch in the header, bytes 0 to %" PRIu64 ": %08" PRIx32
-                  ", the manifest says %08" PRIx32,
-                  shard->data_offset, crc, shard->header_crc);
-    else if (safetensors_parse(&st, header, shard->data_offset, manifest_shard_bytes(shard), err) == 0)
-        result = compare_header(ckpt, shard, &st, err);
-    if (result < 0)
-        error_prefix(err, "%s/%s", ckpt->directory.path, name);
-out:
-    safetensors_destroy(&st);
-    free(header);
-    return result;
-}
-
-static int check_shards(struct ckpt *ckpt, struct error *err)
-{
-    char name[LAYOUT_NAME_SIZE];
-
-    for (int i = 0; i < ckpt->manifest->shards; i++) {
-        int fd = checkpoint_open_shard(ckpt, i, false, err), result;
-
-        if (fd < 0)
-            return -1;
-        layout_shard_name(name, i, ckpt->manifest->shards);
-        result = check_header(ckpt, i, name, fd, err);
-        close(fd);
-        if (result < 0)
-            return -1;
-        ckpt->bytes += manifest_shard_bytes(&ckpt->manifest->shard[i]);
-    }
     return 0;
 }
 
@@ -113,7 +41,30 @@ static int sort_names(struct ckpt *ckpt, struct error *err)
     return 0;
 }
 
+static int prepare(struct ckpt *ckpt, struct error *err)
+{
+    const struct manifest *manifest = ckpt->manifest;
+
+    for (int i = 0; i < manifest->shards; i++)
+        ckpt->bytes += manifest_shard_bytes(&manifest->shard[i]);
+    ckpt->checked = calloc((size_t)manifest->shards, sizeof *ckpt->checked);
+    if (!ckpt->checked)
+        return error_errno(err, CODE_IO, "%s: a table of %d shards", ckpt->directory.path, manifest->shards);
+    return sort_names(ckpt, err);
+}
+
 struct ckpt *ckpt_open(const char *path, struct error *err)
+{
+    struct ckpt *ckpt = ckpt_open_lazily(path, err);
+
+    if (ckpt && checkpoint_check_all(ckpt, err) < 0) {
+        ckpt_close(ckpt);
+        return NULL;
+    }
+    return ckpt;
+}
+
+struct ckpt *ckpt_open_lazily(const char *path, struct error *err)
 {
     struct ckpt *ckpt = calloc(1, sizeof *ckpt);
     size_t length;
@@ -130,7 +81,7 @@ struct ckpt *ckpt_open(const char *path, struct error *err)
     length = strlen(ckpt->directory.path);
     while (length > 1 && ckpt->directory.path[length - 1] == '/')
         ckpt->directory.path[--length] = '\0';
-    if (read_manifest(ckpt, err) == 0 && check_shards(ckpt, err) == 0 && sort_names(ckpt, err) == 0)
+    if (read_manifest(ckpt, err) == 0 && prepare(ckpt, err) == 0)
         return ckpt;
 fail:
     ckpt_close(ckpt);
@@ -145,6 +96,7 @@ void ckpt_close(struct ckpt *ckpt)
     cover_destroy(&ckpt->cover);
     manifest_destroy(ckpt->manifest);
     free(ckpt->by_name);
+    free(ckpt->checked);
     free(ckpt);
 }
 

@@ -2,18 +2,24 @@
  * read.c - ckpt_read: from any topology into any other.
  *
  * What is wanted is first written down as *copies*: a piece of the reader's, a piece of the checkpoint's that overlaps
- * it, and a kind. Sorted by place in the shards, they are then served block by block: each block is read once,
- * verified, and every copy takes from it what it needs and stands still until its next block comes.
+ * it, and a kind, within one *segment* of a shard, a few blocks long. Sorted by place in the shards, the segments are
+ * then served by a few threads, block by block: each block is read once, verified, and every copy takes from it what it
+ * needs and stands still until its next block comes.
  */
 #include "config.h"
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/interval.h"
+#include "ckpt/workers.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define SEGMENT      (4 * (uint64_t)LAYOUT_BLOCK)
+#define READ_THREADS 4 /* enough in flight for a fast disk, and few enough for a node full of ranks */
 
 struct copy {
     struct overlap walk; /* a: the reader's piece, b: the checkpoint's */
@@ -72,7 +78,27 @@ static void find_next(struct copy *copy)
     copy->next = overlap_peek(&copy->walk, &element) ? copy->base + 4 * element : UINT64_MAX;
 }
 
-/* One piece of the reader's, one kind: a copy for every piece of the checkpoint that overlaps it. */
+/* The parts of a copy that lie in one segment each. */
+static int add_segments(struct plan *plan, const struct copy *whole, struct error *err)
+{
+    uint64_t first, last;
+
+    overlap_span(&whole->walk, &first, &last);
+    for (uint64_t s = (whole->base + 4 * first) / SEGMENT; s <= (whole->base + 4 * last) / SEGMENT; s++) {
+        uint64_t begin = s * SEGMENT, end = begin + SEGMENT;
+        struct copy copy = *whole;
+
+        if (!overlap_within(&copy.walk, begin > copy.base ? (begin - copy.base) / 4 : 0, (end - copy.base) / 4))
+            continue;
+        find_next(&copy);
+        copy.begin = copy.next;
+        if (add_copy(plan, &copy, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* One piece of the reader's, one kind: copies for every piece of the checkpoint that overlaps it. */
 static int plan_piece(struct plan *plan, const struct ckpt *ckpt, const struct ckpt_piece *piece, int kind,
                       void *target, struct error *err)
 {
@@ -88,9 +114,7 @@ static int plan_piece(struct plan *plan, const struct ckpt *ckpt, const struct c
         if (!overlap_start(&copy.walk, piece, from->piece, tensor->ndim))
             continue;
         copy.base = (uint64_t)kind * ckpt->manifest->shard[from->shard].layout.stride + from->offset * 4;
-        find_next(&copy);
-        copy.begin = copy.next;
-        if (add_copy(plan, &copy, err) < 0)
+        if (add_segments(plan, &copy, err) < 0)
             return -1;
     }
     return 0;
@@ -169,56 +193,120 @@ static bool is_dense(const struct copy *copies, size_t count)
     uint64_t wanted = 0, spanned = 0;
 
     for (size_t i = 0; i < count; i++) {
-        struct overlap last = copies[i].walk;
-        uint64_t begin = 0, end = 0;
+        uint64_t first, last;
 
-        overlap_peek(&last, &begin);
-        last.at = last.common.first + last.common.count - 1;
-        overlap_peek(&last, &end);
-        wanted += last.common.count;
-        spanned += end - begin + 1;
+        overlap_span(&copies[i].walk, &first, &last);
+        wanted += copies[i].walk.end - copies[i].walk.at;
+        spanned += last - first + 1;
     }
     return wanted >= spanned / 2;
 }
 
-/* All copies out of one shard. */
-static int read_shard(const struct ckpt *ckpt, struct copy *copies, size_t count, void *buffer, struct error *err)
+/* All copies out of one segment; buffer holds a block. */
+static int read_segment(const struct ckpt *ckpt, struct copy *copies, size_t count, int fd, bool direct, void *buffer,
+                        struct error *err)
 {
-    bool direct = is_dense(copies, count);
-    int shard = copies[0].shard, fd = checkpoint_open_shard(ckpt, shard, direct, err), result = 0;
+    int shard = copies[0].shard;
     uint64_t block;
 
-    if (fd < 0)
-        return -1;
     while ((block = next_block(copies, count)) != UINT64_MAX) {
         uint64_t start = block * LAYOUT_BLOCK;
 
-        result = checkpoint_read_block(ckpt, shard, fd, direct, block, buffer, err);
-        if (result < 0)
-            break;
+        if (checkpoint_read_block(ckpt, shard, fd, direct, block, buffer, err) < 0)
+            return -1;
         for (size_t i = 0; i < count && copies[i].begin < start + LAYOUT_BLOCK; i++)
             serve(&copies[i], buffer, start);
         for (; count > 0 && copies->next == UINT64_MAX; copies++)
             count--;
     }
-    close(fd);
-    return result;
+    return 0;
+}
+
+struct reading {
+    const struct ckpt *ckpt;
+    struct plan *plan;
+
+    pthread_mutex_t lock; /* for all below */
+    size_t taken;         /* copies that some thread has taken */
+    size_t failed;        /* of the copies that failed, the first's place; SIZE_MAX for none */
+    struct error error;
+};
+
+/* The copies of the next segment; 0 when there are none, or something has failed. */
+static size_t take(struct reading *reading, size_t *first)
+{
+    const struct plan *plan = reading->plan;
+    size_t count = 0;
+
+    pthread_mutex_lock(&reading->lock);
+    *first = reading->taken;
+    if (reading->failed == SIZE_MAX)
+        while (*first + count < plan->count && plan->copies[*first + count].shard == plan->copies[*first].shard &&
+               plan->copies[*first + count].begin / SEGMENT == plan->copies[*first].begin / SEGMENT)
+            count++;
+    reading->taken += count;
+    pthread_mutex_unlock(&reading->lock);
+    return count;
+}
+
+static void fail(struct reading *reading, size_t first, const struct error *err)
+{
+    pthread_mutex_lock(&reading->lock);
+    if (first < reading->failed) {
+        reading->failed = first;
+        reading->error = *err;
+    }
+    pthread_mutex_unlock(&reading->lock);
+}
+
+static void *read_segments(void *arg)
+{
+    struct reading *reading = arg;
+    void *buffer = aligned_alloc(LAYOUT_ALIGN, LAYOUT_BLOCK);
+    bool direct = false;
+    int fd = -1, shard = -1;
+    struct error err;
+    size_t first, count;
+
+    if (!buffer) {
+        error_errno(&err, CODE_IO, "a buffer of %zu bytes", LAYOUT_BLOCK);
+        fail(reading, 0, &err);
+        return NULL;
+    }
+    while ((count = take(reading, &first)) > 0) {
+        struct copy *copies = reading->plan->copies + first;
+        bool dense = is_dense(copies, count);
+
+        if (copies->shard != shard || dense != direct || fd < 0) {
+            if (fd >= 0)
+                close(fd);
+            shard = copies->shard;
+            direct = dense;
+            fd = checkpoint_open_shard(reading->ckpt, shard, direct, &err);
+        }
+        if (fd < 0 || read_segment(reading->ckpt, copies, count, fd, direct, buffer, &err) < 0) {
+            fail(reading, first, &err);
+            break;
+        }
+    }
+    if (fd >= 0)
+        close(fd);
+    free(buffer);
+    return NULL;
 }
 
 static int execute(const struct ckpt *ckpt, struct plan *plan, struct error *err)
 {
-    void *buffer = aligned_alloc(LAYOUT_ALIGN, LAYOUT_BLOCK);
-    int result = 0;
+    struct reading reading = {.ckpt = ckpt, .plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER, .failed = SIZE_MAX};
+    bool many = plan->count > 1 && (plan->copies[0].shard != plan->copies[plan->count - 1].shard ||
+                                    plan->copies[0].begin / SEGMENT != plan->copies[plan->count - 1].begin / SEGMENT);
 
-    if (!buffer)
-        return error_errno(err, CODE_IO, "a buffer of %zu bytes", LAYOUT_BLOCK);
-    for (size_t i = 0, end; i < plan->count && result == 0; i = end) {
-        for (end = i; end < plan->count && plan->copies[end].shard == plan->copies[i].shard; end++)
-            ;
-        result = read_shard(ckpt, plan->copies + i, end - i, buffer, err);
-    }
-    free(buffer);
-    return result;
+    workers_run(many ? READ_THREADS : 1, read_segments, &reading);
+    if (reading.failed == SIZE_MAX)
+        return 0;
+    if (err)
+        *err = reading.error;
+    return -1;
 }
 
 int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *const *kinds,
@@ -236,5 +324,20 @@ int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntens
     free(plan.copies);
     free(plan.pieces);
     free(map);
+    return result;
+}
+
+int checkpoint_read_pieces(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *kind,
+                           const struct ckpt_piece *pieces, size_t npieces, float *to, struct error *err)
+{
+    void **targets = calloc(npieces + 1, sizeof *targets);
+    int result;
+
+    if (!targets)
+        return error_errno(err, CODE_IO, "a list of %zu pieces", npieces);
+    for (size_t p = 0; p < npieces; to += pieces[p++].count)
+        targets[p] = to;
+    result = ckpt_read(ckpt, tensors, ntensors, &kind, 1, pieces, npieces, targets, err);
+    free(targets);
     return result;
 }

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "ckpt/ckpt.h"
+#include "common/mesh.h"
 
 struct options {
     bool json;
@@ -12,15 +13,51 @@ struct options {
     bool tensors; /* show: the table of tensors */
     bool job;     /* show: the job file alone */
     bool quiet;   /* no progress bar */
+    bool force;   /* rm: the last whole one too */
     int threads;
+    const char *to;      /* reshard, import: "dp=4,tp=2"; NULL if not given */
+    const char *format;  /* export, import */
+    const char *dtype;   /* export */
+    uint64_t shard_size; /* export: bytes of a file */
+    int heads;           /* export, import: 0 if not given */
+    int keep;            /* prune: -1 if not given */
+    int keep_every;
 };
 
-/* Each returns the program's exit code, having printed what there is to say. */
-int tool_list(const char *dir, const struct options *options);
-int tool_show(const char *path, const struct options *options);
-int tool_verify(const char *path, const struct options *options);
+/* Each returns the program's exit code, having printed what there is to say. There are as many paths as it takes. */
+int tool_list(char **paths, int count, const struct options *options);
+int tool_show(char **paths, int count, const struct options *options);
+int tool_verify(char **paths, int count, const struct options *options);
+int tool_diff(char **paths, int count, const struct options *options);
 int tool_status(char **paths, int count, const struct options *options); /* no path: all stages under /dev/shm */
-int tool_diff(const char *a, const char *b, const struct options *options);
+int tool_reshard(char **paths, int count, const struct options *options);
+int tool_export(char **paths, int count, const struct options *options);
+int tool_import(char **paths, int count, const struct options *options);
+int tool_prune(char **paths, int count, const struct options *options);
+int tool_rm(char **paths, int count, const struct options *options);
+
+/* What --to says: sizes that it does not name are 1, chunks 0 and zero -1. CODE_USAGE. */
+struct tool_mesh {
+    struct mesh mesh;
+    int chunks, zero;
+};
+
+int tool_parse_mesh(const char *text, struct tool_mesh *to, struct error *err);
+
+/* A progress bar on standard error, where that is a terminal and --quiet was not given. */
+struct bar {
+    bool draw;
+    int last; /* what was drawn, in 1000ths */
+    double start;
+};
+
+struct bar tool_bar(const struct options *options);
+void tool_bar_draw(uint64_t done, uint64_t total, void *bar);
+/* Wipes it away; returns the seconds since it was made. */
+double tool_bar_end(struct bar *bar);
+
+/* "1.4 GiB in 0.6 s (2.4 GiB/s)" */
+void tool_format_rate(char *text, size_t size, uint64_t bytes, double seconds);
 
 /*
  * Open `path`: a checkpoint, or a directory of checkpoints, of which it takes the newest. NULL and CODE_DATA if it is

@@ -6,69 +6,53 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#define BAR_WIDTH 40
+/* What verifying one checkpoint came to: a line, or an object of `array`. Returns the exit code. */
 
-struct bar {
-    int last; /* what was drawn, in 1000ths */
-};
-
-/* Drawn anew only when it moves, so that a fast disk does not wait for a slow terminal. */
-static void draw_bar(uint64_t done, uint64_t total, void *arg)
+static int removed(const char *path, json_t *array)
 {
-    static const char full[] = "########################################";
-    struct bar *bar = arg;
-    double part = total ? (double)done / (double)total : 1;
-    char of_done[32], of_total[32];
-
-    if ((int)(part * 1000) == bar->last)
-        return;
-    bar->last = (int)(part * 1000);
-    tool_format_bytes(of_done, sizeof of_done, done);
-    tool_format_bytes(of_total, sizeof of_total, total);
-    fprintf(stderr, "\r[%-*.*s] %5.1f%%  %s of %s ", BAR_WIDTH, (int)(part * BAR_WIDTH), full, 100 * part, of_done,
-            of_total);
-}
-
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static int removed(const char *path)
-{
-    printf("%s: removed meanwhile\n", path);
+    if (array)
+        json_array_append_new(array, json_pack("{s:o, s:b}", "path", tool_json_text(path), "removed", 1));
+    else
+        printf("%s: removed meanwhile\n", path);
     return CODE_OK;
 }
 
-static int verify_open(struct ckpt *ckpt, const struct options *options)
+static int broken(const char *path, const struct error *err, json_t *array)
 {
-    bool draw = !options->quiet && isatty(STDERR_FILENO);
-    struct bar bar = {.last = -1};
-    double start = now(), seconds;
-    char size[32], rate[32];
+    if (array)
+        json_array_append_new(array, json_pack("{s:o, s:b, s:o}", "path", tool_json_text(path), "whole", 0, "broken",
+                                               tool_json_text(err->text)));
+    return error_report(err);
+}
+
+static int whole(const struct ckpt *ckpt, double seconds, json_t *array)
+{
+    char rate[96];
+
+    tool_format_rate(rate, sizeof rate, ckpt_bytes(ckpt), seconds);
+    if (array)
+        json_array_append_new(array, json_pack("{s:o, s:b, s:I, s:f}", "path", tool_json_text(ckpt_path(ckpt)), "whole",
+                                               1, "bytes", (json_int_t)ckpt_bytes(ckpt), "seconds", seconds));
+    else
+        printf("%s: whole, %s\n", ckpt_path(ckpt), rate);
+    return CODE_OK;
+}
+
+static int verify_open(struct ckpt *ckpt, const struct options *options, json_t *array)
+{
+    struct bar bar = tool_bar(options);
     struct error err;
-    int result = ckpt_verify(ckpt, options->threads, draw ? draw_bar : NULL, &bar, &err);
+    int result = ckpt_verify(ckpt, options->threads, tool_bar_draw, &bar, &err);
+    double seconds = tool_bar_end(&bar);
 
-    if (draw && bar.last >= 0)
-        fprintf(stderr, "\r%*s\r", BAR_WIDTH + 40, "");
-    if (result < 0 && options->all && tool_is_gone(ckpt_path(ckpt)))
-        return removed(ckpt_path(ckpt));
-    if (result < 0)
-        return error_report(&err);
-    seconds = now() - start;
-    tool_format_bytes(size, sizeof size, ckpt_bytes(ckpt));
-    tool_format_bytes(rate, sizeof rate, (uint64_t)((double)ckpt_bytes(ckpt) / (seconds > 1e-3 ? seconds : 1e-3)));
-    printf("%s: whole, %s in %.1f s (%s/s)\n", ckpt_path(ckpt), size, seconds, rate);
-    return CODE_OK;
+    if (result == 0)
+        return whole(ckpt, seconds, array);
+    return options->all && tool_is_gone(ckpt_path(ckpt)) ? removed(ckpt_path(ckpt), array)
+                                                         : broken(ckpt_path(ckpt), &err, array);
 }
 
-static int verify_all(const char *dir, const struct options *options)
+static int verify_all(const char *dir, const struct options *options, json_t *array)
 {
     uint64_t *steps;
     struct error err;
@@ -88,7 +72,9 @@ static int verify_all(const char *dir, const struct options *options)
 
         ckpt_step_path(path, sizeof path, dir, steps[i]);
         ckpt = ckpt_open(path, &err);
-        one = ckpt ? verify_open(ckpt, options) : tool_is_gone(path) ? removed(path) : error_report(&err);
+        one = ckpt                 ? verify_open(ckpt, options, array)
+              : tool_is_gone(path) ? removed(path, array)
+                                   : broken(path, &err, array);
         if (code == CODE_OK)
             code = one;
         ckpt_close(ckpt);
@@ -97,42 +83,57 @@ static int verify_all(const char *dir, const struct options *options)
     return code;
 }
 
-int tool_verify(const char *path, const struct options *options)
+static int verify_one(const char *path, const struct options *options, json_t *array)
 {
     struct error err;
-    struct ckpt *ckpt;
-    int code;
+    struct ckpt *ckpt = tool_open(path, &err);
+    int code = ckpt ? verify_open(ckpt, options, array) : broken(path, &err, array);
 
-    if (options->all)
-        return verify_all(path, options);
-    ckpt = tool_open(path, &err);
-    if (!ckpt)
-        return error_report(&err);
-    code = verify_open(ckpt, options);
     ckpt_close(ckpt);
     return code;
 }
 
-static void print_difference(const char *tensor, const char *kind, const char *reason, void *arg)
+int tool_verify(char **paths, int count, const struct options *options)
 {
-    (void)arg;
-    printf("%s %s: %s\n", tensor, kind, reason);
+    json_t *array = options->json ? json_array() : NULL;
+    int code = options->all ? verify_all(paths[0], options, array) : verify_one(paths[0], options, array), printed = 0;
+
+    (void)count;
+    if (array)
+        printed = tool_print_json(array);
+    return code == CODE_OK ? printed : code;
 }
 
-int tool_diff(const char *a, const char *b, const struct options *options)
+static void print_difference(const char *tensor, const char *kind, const char *reason, void *arg)
 {
+    json_t *array = arg;
+
+    if (array)
+        json_array_append_new(array,
+                              json_pack("{s:s, s:s, s:s}", "tensor", tensor, "kind", kind, "difference", reason));
+    else
+        printf("%s %s: %s\n", tensor, kind, reason);
+}
+
+int tool_diff(char **paths, int count, const struct options *options)
+{
+    json_t *array = options->json ? json_array() : NULL;
     struct ckpt *first = NULL, *second = NULL;
     struct error err;
     int code, result = -1;
 
-    (void)options;
-    first = tool_open(a, &err);
+    (void)count;
+    first = tool_open(paths[0], &err);
     if (first)
-        second = tool_open(b, &err);
+        second = tool_open(paths[1], &err);
     if (second)
-        result = ckpt_diff(first, second, print_difference, NULL, &err);
+        result = ckpt_diff(first, second, print_difference, array, &err);
     code = result < 0 ? error_report(&err) : result > 0 ? 1 : CODE_OK;
     ckpt_close(first);
     ckpt_close(second);
+    if (array && result >= 0 && tool_print_json(array) != CODE_OK)
+        return CODE_IO;
+    if (array && result < 0)
+        json_decref(array);
     return code;
 }

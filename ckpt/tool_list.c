@@ -76,13 +76,16 @@ json_t *tool_summary_json(const struct ckpt *ckpt)
     char seed[24];
 
     snprintf(seed, sizeof seed, "%" PRIu64, state->seed); /* a string: it may not fit a JSON reader's integers */
-    return json_pack("{s:o, s:I, s:I, s:s, s:I, s:f, s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:s, s:s, s:I}", "path",
-                     tool_json_text(ckpt_path(ckpt)), "step", (json_int_t)state->step, "consumed_samples",
-                     (json_int_t)state->consumed_samples, "seed", seed, "skipped_steps",
-                     (json_int_t)state->skipped_steps, "loss_scale", state->loss_scale, "dp", state->dp, "tp",
-                     state->tp, "pp", state->pp, "zero", state->zero, "shards", ckpt_shards(ckpt), "bytes",
-                     (json_int_t)ckpt_bytes(ckpt), "muster", origin.version, "attempt", origin.attempt, "host",
-                     origin.host, "written", (json_int_t)origin.written);
+    return json_pack(
+        "{s:o, s:I, s:I, s:s, s:I, s:I, s:f, s:i, s:i, s:f, s:I, s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:s, s:s, s:I}",
+        "path", tool_json_text(ckpt_path(ckpt)), "step", (json_int_t)state->step, "consumed_samples",
+        (json_int_t)state->consumed_samples, "seed", seed, "skipped_steps", (json_int_t)state->skipped_steps,
+        "skipped_in_a_row", (json_int_t)state->skipped_in_a_row, "loss_scale", state->loss_scale,
+        "loss_scale_good_steps", state->loss_scale_good_steps, "loss_scale_hysteresis", state->loss_scale_hysteresis,
+        "loss_mean", state->loss_mean, "loss_count", (json_int_t)state->loss_count, "dp", state->dp, "tp", state->tp,
+        "pp", state->pp, "zero", state->zero, "shards", ckpt_shards(ckpt), "bytes", (json_int_t)ckpt_bytes(ckpt),
+        "muster", origin.version, "attempt", origin.attempt, "host", origin.host, "written",
+        (json_int_t)origin.written);
 }
 
 int tool_print_json(json_t *json)
@@ -141,13 +144,15 @@ static void list_one(const char *dir, uint64_t step, json_t *array)
     ckpt_close(ckpt);
 }
 
-int tool_list(const char *dir, const struct options *options)
+int tool_list(char **paths, int npaths, const struct options *options)
 {
+    const char *dir = paths[0];
     json_t *array = options->json ? json_array() : NULL;
     uint64_t *steps;
     struct error err;
     size_t count;
 
+    (void)npaths;
     if (tool_check_directory(dir, &err) < 0) {
         json_decref(array);
         return error_report(&err);

@@ -58,6 +58,18 @@ static void print_kinds(const struct ckpt *ckpt)
     printf(" (fp32)\n");
 }
 
+static void print_loss(const struct ckpt_state *state)
+{
+    printf("loss scale        %g", state->loss_scale);
+    if (state->loss_scale_hysteresis > 0)
+        printf(", dynamic: %d good steps, halves after %d overflow%s", state->loss_scale_good_steps,
+               state->loss_scale_hysteresis, state->loss_scale_hysteresis == 1 ? "" : "s");
+    printf("\n");
+    if (state->loss_count > 0)
+        printf("running loss      %.6g, the mean that a spike is told by, of %" PRIu64 " steps\n", state->loss_mean,
+               state->loss_count);
+}
+
 static void print_summary(const struct ckpt *ckpt)
 {
     const struct ckpt_state *state = ckpt_state(ckpt);
@@ -75,8 +87,9 @@ static void print_summary(const struct ckpt *ckpt)
     printf("%s\n", ckpt_path(ckpt));
     printf("step              %" PRIu64 "\n", state->step);
     printf("consumed samples  %" PRIu64 "\n", state->consumed_samples);
-    printf("skipped steps     %" PRIu64 "\n", state->skipped_steps);
-    printf("loss scale        %g\n", state->loss_scale);
+    printf("skipped steps     %" PRIu64 ", the last %" PRIu64 " in a row\n", state->skipped_steps,
+           state->skipped_in_a_row);
+    print_loss(state);
     printf("seed              %" PRIu64 "\n", state->seed);
     printf("written           %s on %s, by muster %s, attempt %s\n", when, origin.host, origin.version, origin.attempt);
     printf("written by        %s\n", mesh);
@@ -121,12 +134,13 @@ static int show_json(const struct ckpt *ckpt)
     return tool_print_json(object);
 }
 
-int tool_show(const char *path, const struct options *options)
+int tool_show(char **paths, int count, const struct options *options)
 {
     struct error err;
-    struct ckpt *ckpt = tool_open(path, &err);
+    struct ckpt *ckpt = tool_open(paths[0], &err);
     int code = CODE_OK;
 
+    (void)count;
     if (!ckpt)
         return error_report(&err);
     if (options->json) {

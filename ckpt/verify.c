@@ -2,15 +2,13 @@
 #include "config.h"
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/workers.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define MAX_THREADS 256
 
 struct verify {
     const struct ckpt *ckpt;
@@ -102,31 +100,16 @@ static void *verify_blocks(void *arg)
     return NULL;
 }
 
-/* The caller's thread is one of them; if the system gives fewer than were asked for, fewer do the work. */
-static void run(struct verify *verify, int threads)
-{
-    pthread_t others[MAX_THREADS];
-    sigset_t all, before;
-    int started = 0;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < threads - 1 && pthread_create(&others[started], NULL, verify_blocks, verify) == 0)
-        started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    verify_blocks(verify);
-    while (started > 0)
-        pthread_join(others[--started], NULL);
-}
-
 int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, uint64_t total, void *arg), void *arg,
                 struct error *err)
 {
     struct verify verify = {.ckpt = ckpt, .progress = progress, .arg = arg, .lock = PTHREAD_MUTEX_INITIALIZER};
 
+    if (checkpoint_check_all(ckpt, err) < 0) /* a shard without data would not be touched below */
+        return -1;
     for (int i = 0; i < ckpt->manifest->shards; i++)
         verify.total += ckpt->manifest->shard[i].layout.data_bytes;
-    run(&verify, threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads);
+    workers_run(threads < 1 ? 1 : threads, verify_blocks, &verify);
     if (verify.failed && err)
         *err = verify.error;
     return verify.failed ? -1 : 0;

@@ -14,15 +14,48 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define STREAM_ELEMENTS ((uint64_t)8 << 20) /* 32 MiB */
+
+static int put_pieces(struct block_writer *writer, const struct ckpt_save *save, size_t kind, struct error *err)
+{
+    for (size_t p = 0; p < save->npieces; p++)
+        if (save->pieces[p].count > 0 &&
+            block_writer_put(writer, save->sources[p * save->nkinds + kind], save->pieces[p].count * 4, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* The same out of save->source, by way of a buffer large enough that small pieces are asked for many at a time. */
+static int put_stream(struct block_writer *writer, const struct ckpt_save *save, size_t kind, uint64_t elements,
+                      struct error *err)
+{
+    uint64_t most = elements < STREAM_ELEMENTS ? elements : STREAM_ELEMENTS;
+    float *buffer = malloc(most * sizeof *buffer + 1);
+    int result = 0;
+
+    if (!buffer)
+        return error_errno(err, CODE_IO, "a buffer of %zu bytes", (size_t)most * sizeof *buffer);
+    for (uint64_t first = 0; first < elements && result == 0; first += most) {
+        uint64_t count = elements - first < most ? elements - first : most;
+
+        result = save->source(save->source_arg, kind, first, count, buffer, err);
+        if (result == 0)
+            result = block_writer_put(writer, buffer, count * sizeof *buffer, err);
+    }
+    free(buffer);
+    return result;
+}
+
 /* Each kind's segment: its pieces, one after the other, and zeros up to where the next segment starts. */
 static int put_data(struct block_writer *writer, const struct ckpt_save *save, const struct layout *layout,
                     struct error *err)
 {
     for (size_t k = 0; k < save->nkinds; k++) {
-        for (size_t p = 0; p < save->npieces; p++)
-            if (save->pieces[p].count > 0 &&
-                block_writer_put(writer, save->sources[p * save->nkinds + k], save->pieces[p].count * 4, err) < 0)
-                return -1;
+        int result =
+            save->sources ? put_pieces(writer, save, k, err) : put_stream(writer, save, k, layout->elements, err);
+
+        if (result < 0)
+            return -1;
         if (k + 1 < save->nkinds && block_writer_put(writer, NULL, layout->stride - layout->elements * 4, err) < 0)
             return -1;
     }

@@ -8,7 +8,7 @@
 #include "common/job.h"
 #include "common/mesh.h"
 #include "trainer/model/model.h"
-#include "trainer/model/units.h"
+#include "ckpt/units.h"
 #include "trainer/parallel/pipeline.h"
 #include "trainer/parallel/zero.h"
 

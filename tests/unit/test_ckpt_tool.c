@@ -173,6 +173,106 @@ static void verify_and_diff(void **state)
     assert_int_equal(run("muster verify a 2>&1"), 65);
 }
 
+static void verify_and_diff_in_json(void **state)
+{
+    json_t *json;
+
+    (void)state;
+    assert_int_equal(
+        run("rm -rf j; cp -r b j; cp -r b/step-00000010 j/step-00000020; muster verify --all --json j 2>&1"), 0);
+    json = json_loads(output, 0, NULL);
+    assert_int_equal(json_array_size(json), 2);
+    assert_true(json_is_true(json_object_get(json_array_get(json, 0), "whole")));
+    assert_true(json_integer_value(json_object_get(json_array_get(json, 1), "bytes")) > 4096);
+    json_decref(json);
+    assert_int_equal(
+        run("printf X | dd of=j/step-00000010/shard-00003-of-00004.safetensors bs=1 seek=4099 conv=notrunc "
+            "2>/dev/null; muster verify --json j/step-00000010 2>/dev/null"),
+        65);
+    json = json_loads(output, 0, NULL);
+    assert_true(json_is_false(json_object_get(json_array_get(json, 0), "whole")));
+    assert_non_null(strstr(json_string_value(json_object_get(json_array_get(json, 0), "broken")), "checksum mismatch"));
+    json_decref(json);
+    assert_int_equal(run("muster diff --json a/step-00000010 b"), 0);
+    assert_string_equal(output, "[]\n");
+    assert_int_equal(run("muster diff --json a b"), 1);
+    json = json_loads(output, 0, NULL);
+    assert_int_equal(json_array_size(json), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json, 0), "kind")), "step");
+    json_decref(json);
+}
+
+/* `r` holds steps 10, 20, 30, 40 and 50, of which 40 is broken. */
+static void make_five(void)
+{
+    assert_int_equal(run("rm -rf r; mkdir r; for n in 10 20 30 40 50; do cp -r b/step-00000010 r/step-000000$n; done; "
+                         "rm r/step-00000040/shard-00001-of-00004.safetensors"),
+                     0);
+}
+
+static void left_are(const char *steps)
+{
+    assert_int_equal(run("cd r && echo step-*"), 0);
+    assert_string_equal(output, steps);
+}
+
+static void pruning(void **state)
+{
+    (void)state;
+    make_five();
+    assert_int_equal(run("muster prune r 2>&1"), 64);
+    says("--keep 2");
+    assert_int_equal(run("muster prune --keep 0 r 2>&1"), 64);
+    assert_int_equal(run("muster prune --keep 2 --keep-every 20 r"), 0);
+    assert_string_equal(output, "r: removed step 10\n");
+    left_are("step-00000020 step-00000030 step-00000040 step-00000050\n");
+    assert_int_equal(run("muster prune --keep 2 r"), 0);
+    left_are("step-00000030 step-00000040 step-00000050\n");
+    assert_int_equal(run("muster prune --keep 1 r; ls -A r/.trash"), 0);
+    assert_string_equal(output, "r: removed step 40\nr: removed step 30\n"); /* and nothing is left in .trash */
+    assert_int_equal(run("muster prune --keep 1 nowhere 2>&1"), 65);
+}
+
+static void removing(void **state)
+{
+    (void)state;
+    make_five();
+    assert_int_equal(
+        run("muster rm r/step-00000010 r/step-00000020/ r/step-00000040 && cd r && muster rm step-00000030"), 0);
+    left_are("step-00000050\n");
+    assert_int_equal(run("muster rm r/step-00000050 2>&1"), 64);
+    says("is the last whole checkpoint");
+    assert_int_equal(run("cp -r r/step-00000050 r/step-00000060; rm r/step-00000060/manifest.json; "
+                         "muster rm r/step-00000050 2>&1"),
+                     64); /* the other one is broken */
+    assert_int_equal(run("muster rm r/step-00000060"), 0);
+    assert_int_equal(run("muster rm r/step-00000070 2>&1"), 65);
+    assert_int_equal(run("touch r/keep; muster rm r/keep 2>&1; muster rm r/.. 2>&1; muster rm --force r 2>&1"), 64);
+    assert_int_equal(run("test -e r/keep"), 0);
+    assert_int_equal(run("ln -s ../b/step-00000010 r/step-00000080 && muster rm --force r/step-00000080 && "
+                         "muster verify b/step-00000010"),
+                     0); /* the link goes, not what it points to */
+    assert_int_equal(run("muster rm --force r/step-00000050"), 0);
+    left_are("step-*\n");
+}
+
+static void conversions_say_what_they_need(void **state)
+{
+    (void)state;
+    assert_int_equal(run("muster reshard b c 2>&1"), 64);
+    says("--to dp=4");
+    assert_int_equal(run("muster reshard --to dp=4,tp b c 2>&1"), 64);
+    assert_int_equal(run("muster reshard --to dp=0 b c 2>&1"), 64);
+    assert_int_equal(run("muster reshard --to dp=2 b c 2>&1"), 65);
+    says("no GPT or BERT"); /* the toy world's tensors are nobody's */
+    assert_int_equal(run("muster export b c 2>&1"), 64);
+    says("--format hf");
+    assert_int_equal(run("muster export --format hf --dtype int8 b c 2>&1"), 64);
+    assert_int_equal(run("muster export --format hf --shard-size 5parsecs b c 2>&1"), 64);
+    assert_int_equal(run("muster import --format hf nowhere c 2>&1"), 65);
+    assert_int_equal(run("test -e c"), 1);
+}
+
 /* Names, shapes and data of a shard by Python's `safetensors`, or by an independent parser where that is not installed.
  */
 static void python_reads_a_shard(void **state)
@@ -214,6 +314,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_and_usage),
         cmocka_unit_test(list_and_show),
+        cmocka_unit_test(verify_and_diff_in_json),
+        cmocka_unit_test(pruning),
+        cmocka_unit_test(removing),
+        cmocka_unit_test(conversions_say_what_they_need),
         cmocka_unit_test(verify_and_diff),
         cmocka_unit_test(python_reads_a_shard),
     };

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "trainer/parallel/partition.h"
+#include "common/partition.h"
 
 #define PARTS 16
 

@@ -10,8 +10,8 @@
 
 #include "common/mesh.h"
 #include "common/philox.h"
-#include "trainer/model/units.h"
-#include "trainer/parallel/partition.h"
+#include "ckpt/units.h"
+#include "common/partition.h"
 
 enum { SHAPES = 30, SEED = 42 };
 

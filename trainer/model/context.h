@@ -10,7 +10,7 @@
 
 #include "common/job.h"
 #include "kernels/kernels.h"
-#include "trainer/model/units.h"
+#include "ckpt/units.h"
 #include "trainer/parallel/tensor.h"
 
 struct context {

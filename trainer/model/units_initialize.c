@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "common/philox.h"
-#include "trainer/model/units.h"
+#include "ckpt/units.h"
 
 enum { CHUNK = 65536 }; /* elements a thread takes at a time */
 

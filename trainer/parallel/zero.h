@@ -33,7 +33,7 @@
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
 #include "trainer/footprint.h"
-#include "trainer/model/units.h"
+#include "ckpt/units.h"
 
 struct zero;
 

@@ -24,9 +24,9 @@ static bool needs_open(const struct zero_config *c)
 
 struct zero_sizes zero_sizes_of(const struct unit *unit, bool is_block, const struct zero_config *c)
 {
-    struct zero_sizes s = {.shard_count = unit->count / (size_t)c->dp};
+    struct zero_sizes s = {0};
 
-    s.shard_first = s.shard_count * (size_t)c->dp_rank;
+    s.shard_count = unit_shard(unit, c->dp, c->dp_rank, &s.shard_first);
     s.state_first = c->stage == 0 ? 0 : s.shard_first;
     s.state_count = c->stage == 0 ? unit->count : s.shard_count;
     s.param = c->stage == 3 ? s.shard_count : unit->count;

@@ -1,4 +1,4 @@
-#include "trainer/parallel/partition.h"
+#include "common/partition.h"
 
 static uint64_t layer_work(const struct model_shape *m)
 {

@@ -11,8 +11,8 @@
  * of its own because it is tied to the projection of the head: with several stages, the first and the last both hold
  * it.
  */
-#ifndef MUSTER_TRAINER_MODEL_UNITS_H
-#define MUSTER_TRAINER_MODEL_UNITS_H
+#ifndef MUSTER_CKPT_UNITS_H
+#define MUSTER_CKPT_UNITS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -114,6 +114,9 @@ size_t units_largest_block(const struct units *units);
 /* How many of elements [first, first + count) of a unit are of this tensor; *begin is the tensor's own number of the
  * first of them. */
 size_t unit_tensor_overlap(const struct unit_tensor *tensor, size_t first, size_t count, size_t *begin);
+
+/* A data-parallel rank's part of a unit's flat buffer: where it begins, and its elements. */
+size_t unit_shard(const struct unit *unit, int dp, int dp_rank, size_t *first);
 
 /*
  * What of the logical tensors lies in elements [first, first + count) of a unit's flat buffer, as checkpoint pieces.

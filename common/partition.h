@@ -14,8 +14,8 @@
  * micro-batches' activations. So the first part may have a layer less than the others, and the last, with the head,
  * several less. Parts may have no layers, the first and last among them.
  */
-#ifndef MUSTER_TRAINER_PARALLEL_PARTITION_H
-#define MUSTER_TRAINER_PARALLEL_PARTITION_H
+#ifndef MUSTER_COMMON_PARTITION_H
+#define MUSTER_COMMON_PARTITION_H
 
 #include <stdint.h>
 

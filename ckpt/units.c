@@ -1,4 +1,4 @@
-#include "trainer/model/units.h"
+#include "ckpt/units.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -233,6 +233,14 @@ size_t unit_tensor_overlap(const struct unit_tensor *tensor, size_t first, size_
 
     *begin = low - tensor->offset;
     return high > low ? high - low : 0;
+}
+
+size_t unit_shard(const struct unit *unit, int dp, int dp_rank, size_t *first)
+{
+    size_t count = unit->count / (size_t)dp;
+
+    *first = count * (size_t)dp_rank;
+    return count;
 }
 
 size_t units_pieces(const struct units *units, int unit, size_t first, size_t count, bool saving,

@@ -1,0 +1,73 @@
+/*
+ * hf.h - checkpoints to and from the files of Hugging Face's GPT-2: model.safetensors, or model-00001-of-0000N with an
+ * index, and config.json. https://huggingface.co/docs/transformers/model_doc/gpt2
+ *
+ * Their names are ours behind "transformer."; their attn.c_attn is our [d, 3, d] seen as [d, 3d], Q | K | V. The head
+ * is tied to wte and has no tensor of its own.
+ */
+#ifndef MUSTER_CKPT_HF_H
+#define MUSTER_CKPT_HF_H
+
+#include <jansson.h>
+
+#include "ckpt/ckpt.h"
+#include "common/job.h"
+#include "common/mesh.h"
+
+#define HF_PREFIX  "transformer."
+#define HF_CONFIG  "config.json"
+#define HF_MODEL   "model.safetensors"
+#define HF_INDEX   "model.safetensors.index.json"
+#define HF_EPSILON 1e-5 /* of their norms, and ours */
+
+struct hf_export {
+    enum dtype dtype;
+    uint64_t shard_bytes; /* of a file's data, at most, but for a tensor that alone is larger */
+    int heads;            /* 0: as the checkpoint's job file says */
+    void (*progress)(uint64_t done, uint64_t total, void *arg);
+    void *arg;
+};
+
+/*
+ * Write `param` of a GPT into dir, which is made, and must be empty: a file that stayed from another export could be
+ * taken for part of this one. What is too large for bf16 or fp16 becomes infinite, as in their own conversion. Memory:
+ * 32 MiB and the reader's.
+ */
+int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, struct error *err);
+
+struct hf_import {
+    struct mesh mesh; /* of the shards; any may load any */
+    int chunks, zero;
+    int heads; /* 0: as config.json says */
+    void (*progress)(uint64_t done, uint64_t total, void *arg);
+    void *arg;
+};
+
+/*
+ * Make a checkpoint of step 0 in `dir` of a model at `path`: a directory with model.safetensors or an index, or one
+ * file. fp32, fp16 and bf16 are taken, and tensors with or without the prefix; attn.bias and attn.masked_bias are
+ * masks, and lm_head.weight a copy, and left out. exp_avg and exp_avg_sq are 0. The model is described in *shape. What
+ * config.json says must be what a GPT of ours computes. Names in an index are plain names in its own directory, and no
+ * link is followed.
+ */
+int hf_import(const char *path, const char *dir, const struct hf_import *how, struct model_shape *shape,
+              struct error *err);
+
+/* ---- within hf_*.c ---- */
+
+/* The model group of a job file, "model = { layers = 12; ... };", as text. */
+void hf_model_text(char *text, size_t size, const struct model_shape *shape);
+
+/* config.json of a model; `job` may be NULL. */
+json_t *hf_config(const struct model_shape *shape, const struct job *job, enum dtype dtype);
+
+/* Whether config.json describes a model of ours, and how many heads it has. */
+int hf_check_config(json_t *config, const struct model_shape *shape, int *heads, struct error *err);
+
+/* The shape in their files: at most two dimensions. Returns how many. */
+int hf_shape(const struct ckpt_tensor *tensor, uint64_t shape[2]);
+
+/* Their name and shape as our tensor; false for one that is left out. */
+bool hf_tensor(const char *name, int ndim, const uint64_t *shape, struct ckpt_tensor *tensor);
+
+#endif

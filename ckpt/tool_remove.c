@@ -1,0 +1,82 @@
+/* tool_remove.c - "muster-ckpt prune" and "muster-ckpt rm". */
+#include "config.h"
+
+#include "ckpt/layout.h"
+#include "ckpt/tool.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_listed(uint64_t step, const uint64_t *steps, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (steps[i] == step)
+            return true;
+    return false;
+}
+
+int tool_prune(char **paths, int count, const struct options *options)
+{
+    uint64_t *before = NULL, *after = NULL;
+    size_t nbefore = 0, nafter = 0;
+    struct error err;
+    int code = CODE_OK;
+
+    (void)count;
+    if (options->keep < 1) {
+        error_set(&err, CODE_USAGE, "prune: how many of the newest are to stay? Say --keep 2");
+        return error_report(&err);
+    }
+    if (tool_check_directory(paths[0], &err) < 0 || ckpt_list(paths[0], &before, &nbefore, &err) < 0 ||
+        ckpt_prune(paths[0], options->keep, (uint64_t)options->keep_every, &err) < 0 ||
+        ckpt_list(paths[0], &after, &nafter, &err) < 0)
+        code = error_report(&err);
+    for (size_t i = 0; i < nbefore && code == CODE_OK; i++)
+        if (!is_listed(before[i], after, nafter))
+            printf("%s: removed step %" PRIu64 "\n", paths[0], before[i]);
+    free(before);
+    free(after);
+    return code;
+}
+
+/* "dir/step-00000100/" as "dir" and 100. CODE_USAGE if it is no such path. */
+static int split_step(const char *path, char *dir, size_t size, uint64_t *step, struct error *err)
+{
+    size_t length = strlen(path);
+    char *slash;
+
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (length >= size)
+        return error_set(err, CODE_USAGE, "%.100s...: too long", path);
+    snprintf(dir, size, "%.*s", (int)length, path);
+    slash = strrchr(dir, '/');
+    if (!layout_parse_step(slash ? slash + 1 : dir, step))
+        return error_set(err, CODE_USAGE, "%s: no checkpoint's name; must be like .../step-00000100", path);
+    if (!slash)
+        snprintf(dir, size, ".");
+    else
+        slash[slash == dir] = '\0'; /* "/step-1" is in "/" */
+    return 0;
+}
+
+int tool_rm(char **paths, int count, const struct options *options)
+{
+    int code = CODE_OK;
+
+    for (int i = 0; i < count; i++) {
+        char dir[4096];
+        uint64_t step;
+        struct error err;
+
+        if (split_step(paths[i], dir, sizeof dir, &step, &err) < 0 ||
+            ckpt_remove(dir, step, options->force, &err) < 0) {
+            int one = error_report(&err);
+
+            code = code == CODE_OK ? one : code;
+        }
+    }
+    return code;
+}

@@ -1,0 +1,250 @@
+/* Checkpoints of one mesh read by the ranks of another, and written anew for it: every bit, and in bounded memory. */
+#include "ckpt/mesh_pieces.h"
+#include "tests/unit/test_ckpt_model.h"
+#include "tests/unit/test_ckpt_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define ALL_PAIRS   200
+#define FEW_PAIRS   25
+#define RESHARD_KIB (300L << 10)
+
+/* What a rank reads: the pieces that it saves (ZeRO 1 to 3), or all that it holds (ZeRO 0). malloc'ed. */
+static size_t rank_reads(const struct model_shape *shape, const struct mesh *mesh, int chunks, int rank, bool all,
+                         struct ckpt_piece **pieces)
+{
+    struct mesh wide = *mesh;
+    size_t count;
+    struct error err;
+
+    /* Without its share of dp, a rank saves all that tp and pp give it. */
+    if (all) {
+        rank = mesh_place(mesh, rank).pp * mesh->tp + mesh_place(mesh, rank).tp;
+        wide.dp = 1;
+    }
+    if (mesh_pieces(shape, &wide, chunks, rank, pieces, &count, &err) < 0)
+        fail_msg("%s", err.text);
+    return count;
+}
+
+static void rank_expects(struct ckpt *ckpt, const struct units *units, const struct ckpt_piece *pieces, size_t count)
+{
+    void **targets = calloc(count * MODEL_KINDS + 1, sizeof *targets);
+    struct error err;
+
+    assert_non_null(targets);
+    for (size_t i = 0; i < count * MODEL_KINDS; i++)
+        assert_non_null(targets[i] = malloc(pieces[i / MODEL_KINDS].count * sizeof(float))); /* exactly */
+    if (ckpt_read(ckpt, units->tensors, units->ntensors, model_kinds, MODEL_KINDS, pieces, count, targets, &err) < 0)
+        fail_msg("%s", err.text);
+    for (size_t i = 0; i < count * MODEL_KINDS; i++) {
+        assert_true(model_is_right(units, &pieces[i / MODEL_KINDS], i % MODEL_KINDS, targets[i]));
+        free(targets[i]);
+    }
+    free(targets);
+}
+
+/* Every rank of the mesh loads, each with a checkpoint of its own opened. */
+static void loads_on(const char *path, const struct model_shape *shape, const struct mesh *mesh, int chunks)
+{
+    struct units *units = model_units(shape);
+
+    for (int rank = 0; rank < mesh_world(mesh); rank++) {
+        struct error err;
+        struct ckpt *ckpt = ckpt_open_lazily(path, &err);
+        struct ckpt_piece *pieces;
+        size_t count = rank_reads(shape, mesh, chunks, rank, rank % 3 == 0, &pieces);
+
+        if (!ckpt)
+            fail_msg("%s", err.text);
+        rank_expects(ckpt, units, pieces, count);
+        free(pieces);
+        ckpt_close(ckpt);
+    }
+    units_destroy(units);
+}
+
+/* The two have the same shards with the same bytes of tensors. */
+static void same_shards(const char *a, const char *b, int shards)
+{
+    for (int i = 0; i < shards; i++) {
+        char one[512], two[512];
+        size_t none, nbytes;
+        char *x, *y;
+
+        snprintf(one, sizeof one, "%s/step-00000005/shard-%05d-of-%05d.safetensors", a, i, shards);
+        snprintf(two, sizeof two, "%s/step-00000005/shard-%05d-of-%05d.safetensors", b, i, shards);
+        x = slurp(one, &none);
+        y = slurp(two, &nbytes);
+        assert_int_equal(none, nbytes);
+        assert_memory_equal(x, y, nbytes);
+        free(x);
+        free(y);
+    }
+}
+
+static void any_mesh_becomes_any_other(void **state)
+{
+    const int pairs = getenv("MUSTER_CHECK_FULL") ? ALL_PAIRS : FEW_PAIRS;
+    uint64_t random = 2024;
+
+    (void)state;
+    for (int pair = 0; pair < pairs; pair++) {
+        struct model_shape shape = draw_model(&random);
+        int from_chunks, to_chunks;
+        struct mesh from = draw_mesh(&random, &from_chunks), to = draw_mesh(&random, &to_chunks);
+        char dir[256], a[512], b[512], c[512], path[600];
+        struct ckpt *source;
+        struct error err;
+
+        scratch_create(dir, scratch_fast());
+        model_write(&shape, &from, from_chunks, join(a, dir, "a"));
+        model_write(&shape, &to, to_chunks, join(c, dir, "c"));
+        ckpt_step_path(path, sizeof path, a, 5);
+        loads_on(path, &shape, &to, to_chunks);
+
+        source = ckpt_open(path, &err);
+        assert_non_null(source);
+        if (ckpt_reshard(source, join(b, dir, "b"), &to, to_chunks, 2, NULL, NULL, &err) < 0)
+            fail_msg("%s", err.text);
+        ckpt_close(source);
+        assert_true(model_matches(&shape, b, 5, NULL, false));
+        same_shards(b, c, mesh_world(&to)); /* what a save on that mesh would have written */
+        scratch_destroy(dir);
+    }
+}
+
+static void state_and_chunks_are_kept(void **state)
+{
+    struct model_shape shape = {.layers = 5, .hidden = 12, .heads = 2, .seq_length = 8, .vocab = 20};
+    const struct mesh from = {1, 1, 2}, to = {2, 2, 2};
+    char dir[256], a[512], b[512], c[512], path[600];
+    struct ckpt *source, *made;
+    struct error err;
+
+    (void)state;
+    scratch_create(dir, scratch_fast());
+    model_write(&shape, &from, 2, join(a, dir, "a"));
+    model_write(&shape, &to, 2, join(c, dir, "c"));
+    ckpt_step_path(path, sizeof path, a, 5);
+    source = ckpt_open(path, &err);
+    assert_non_null(source);
+    assert_int_equal(ckpt_reshard(source, join(b, dir, "b"), &to, 0, 3, NULL, NULL, &err), 0);
+    same_shards(b, c, 8); /* the job file says chunks = 2 */
+    ckpt_step_path(path, sizeof path, b, 5);
+    made = ckpt_open(path, &err);
+    assert_non_null(made);
+    assert_string_equal(ckpt_job_text(made), ckpt_job_text(source));
+    assert_int_equal(ckpt_state(made)->consumed_samples, 40);
+    assert_int_equal(ckpt_state(made)->seed, 9);
+    assert_int_equal(ckpt_state(made)->dp * 100 + ckpt_state(made)->tp * 10 + ckpt_state(made)->zero, 223);
+
+    /* It is there now; and what cannot be is said. */
+    assert_int_equal(ckpt_reshard(source, b, &to, 0, 3, NULL, NULL, &err), -1);
+    assert_int_equal(err.code, CODE_USAGE);
+    assert_non_null(strstr(err.text, "has step 5 already"));
+    assert_int_equal(ckpt_reshard(source, join(b, dir, "d"), &(struct mesh){1, 4, 1}, 0, 0, NULL, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "tp = 4 does not divide the model's 2 heads"));
+    ckpt_close(made);
+    ckpt_close(source);
+    scratch_destroy(dir);
+}
+
+/* A shard that is damaged fails the whole of it, and leaves nothing that looks like a checkpoint. */
+static void a_broken_source_makes_nothing(void **state)
+{
+    struct model_shape shape = {.layers = 2, .hidden = 24, .heads = 2, .seq_length = 8, .vocab = 300};
+    const struct mesh from = {2, 1, 1}, to = {3, 1, 1};
+    char dir[256], a[512], b[512], path[600], shard[700], *data;
+    struct ckpt *source;
+    struct error err;
+    uint64_t *steps;
+    size_t bytes, count;
+
+    (void)state;
+    scratch_create(dir, scratch_fast());
+    model_write(&shape, &from, 1, join(a, dir, "a"));
+    ckpt_step_path(path, sizeof path, a, 5);
+    source = ckpt_open_lazily(path, &err);
+    assert_non_null(source);
+    snprintf(shard, sizeof shard, "%s/shard-00001-of-00002.safetensors", path);
+    data = slurp(shard, &bytes);
+    data[bytes - 5] ^= 4;
+    spew(shard, data, bytes);
+    free(data);
+    assert_int_equal(ckpt_reshard(source, join(b, dir, "b"), &to, 0, 0, NULL, NULL, &err), -1);
+    assert_int_equal(err.code, CODE_DATA);
+    assert_non_null(strstr(err.text, "shard-00001-of-00002.safetensors: checksum mismatch"));
+    assert_int_equal(ckpt_list(b, &steps, &count, &err), 0);
+    assert_int_equal(count, 0);
+    free(steps);
+    assert_int_equal(ckpt_recover(b, &err), 0);
+
+    /* Cut short after it was opened: seen when it is touched. */
+    assert_int_equal(truncate(shard, (off_t)bytes - 4096), 0);
+    assert_int_equal(ckpt_reshard(source, b, &to, 0, 0, NULL, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "truncated"));
+    ckpt_close(source);
+    source = ckpt_open_lazily(path, &err);
+    assert_non_null(source);
+    assert_int_equal(ckpt_verify(source, 2, NULL, NULL, &err), -1);
+    assert_int_equal(err.code, CODE_DATA);
+    ckpt_close(source);
+    assert_null(ckpt_open(path, &err));
+    scratch_destroy(dir);
+}
+
+/* 730 MB of state through the program, which must not hold it. */
+static void memory_is_bounded(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    (void)state;
+    skip(); /* its shadow is counted too */
+#else
+    const struct model_shape shape = {.layers = 12, .hidden = 512, .heads = 8, .seq_length = 1024, .vocab = 50257};
+    const char *build = getenv("top_builddir");
+    char dir[256], a[512], b[512], tool[512];
+    struct rusage used;
+    int status;
+    pid_t child;
+
+    (void)state;
+    snprintf(tool, sizeof tool, "%s/muster-ckpt", build ? build : ".");
+    scratch_create(dir, NULL);
+    model_write(&shape, &(struct mesh){2, 2, 1}, 1, join(a, dir, "a"));
+    join(b, dir, "b");
+    child = fork();
+    if (child == 0) {
+        if (freopen("/dev/null", "w", stdout))
+            execl(tool, tool, "reshard", "-q", "--to", "dp=3,tp=4", a, b, (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(wait4(child, &status, 0, &used), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    if (used.ru_maxrss > RESHARD_KIB)
+        fail_msg("%ld KiB resident to reshard, at most %ld are allowed", used.ru_maxrss, RESHARD_KIB);
+    scratch_destroy(dir);
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_mesh_becomes_any_other),
+        cmocka_unit_test(state_and_chunks_are_kept),
+        cmocka_unit_test(a_broken_source_makes_nothing),
+        cmocka_unit_test(memory_is_bounded),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
