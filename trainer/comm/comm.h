@@ -29,7 +29,8 @@ struct comm_request;
  * All ranks that the launcher started: MPI when a PMI environment says that there are several, otherwise one rank
  * alone. Fails with CODE_USAGE when Slurm started several tasks without PMI2 (each would believe itself alone). Call
  * once, before threads; comm_world_finish after everything else, on every way out but a crash. After comm_world_fail it
- * does not end the library, which might wait for operations that nobody will end.
+ * does not end the library, which might wait for operations that nobody will end; but where all ranks have failed it
+ * waits until all are here, so that a launcher kills none of them before it has said why.
  */
 struct comm *comm_world_create(struct error *err);
 void comm_world_finish(struct comm *world);

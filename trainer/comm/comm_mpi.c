@@ -297,7 +297,9 @@ static void mpi_destroy(struct comm *comm)
 
 static void mpi_finish(struct comm *comm)
 {
-    if (!comm_mpi_failing()) {
+    if (comm_mpi_failing()) {
+        comm_mpi_failure_leave();
+    } else {
         comm_mpi_failure_end();
         MPI_Finalize();
     }
