@@ -73,7 +73,7 @@ static void say_skipped_checkpoint(const char *why)
         printf("skipped a checkpoint: %s\n", why);
 }
 
-/* From checkpoint.dir, else from checkpoint.load, else from initial weights. */
+/* From checkpoint.dir, else from checkpoint.load, else, where neither is to have any, from initial weights. */
 static int restore_or_initialize(struct run *run, struct error *err)
 {
     const char *const dirs[] = {run->job->checkpoint.dir, run->job->checkpoint.load};
@@ -94,6 +94,13 @@ static int restore_or_initialize(struct run *run, struct error *err)
                 e->consumed_samples);
         return 0;
     }
+    /* Whoever names a directory to start from does not want a run that starts from nothing. */
+    if (dirs[1][0])
+        return error_set(
+            err, CODE_CONFIG,
+            "checkpoint.load = \"%s\", but there is no checkpoint in that directory: correct it, or leave it "
+            "out to start from initial weights",
+            dirs[1]);
     if (engine_initialize(e, err) < 0)
         return -1;
     run_say(run, "starting from initial weights, seed %" PRIu64, run->job->batch.seed);

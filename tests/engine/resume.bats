@@ -132,3 +132,15 @@ stopped_with_75() {
     [ "$status" -eq 78 ]
     [[ $output == *"256 x 32"*"256 x 64"* ]]
 }
+
+@test "a directory to start from that has no checkpoint is refused with 78: nothing starts anew" {
+    run ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 --set checkpoint.load="$DIR/misspelt"
+    echo "$output"
+    [ "$status" -eq 78 ]
+    [[ $output == *'checkpoint.load = "'"$DIR/misspelt"'"'* ]]
+    [ ! -e "$DIR/ckpt/step-00000010" ]
+    # A run that has begun needs it no longer.
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 >/dev/null
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 --set checkpoint.load="$DIR/misspelt" >"$DIR/log"
+    grep -q 'at step 10' "$DIR/log"
+}
