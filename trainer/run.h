@@ -38,6 +38,12 @@ double run_seconds(void);
 
 /* ---- run_start.c: all collective, -1 with *err on all ranks alike ---- */
 
+/*
+ * Fails with CODE_CONFIG, naming the rank, when ranks read different job files. To be called first: ranks with unlike
+ * jobs would call different operations, or split the world into groups that do not match, and wait for each other.
+ */
+int run_compare_jobs(const struct run *run, struct error *err);
+
 /* Check what can be checked, create the engine, restore or initialize it, open the metrics. */
 int run_start(struct run *run, struct error *err);
 

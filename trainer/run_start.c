@@ -2,10 +2,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "config.h"
+#include "common/crc32c.h"
 #include "trainer/footprint.h"
 #include "trainer/report/recorder.h"
 #include "trainer/run.h"
@@ -152,6 +154,19 @@ static int probe_checkpoint_dir(struct run *run, struct error *err)
     bool look = run->leader && run->job->checkpoint.dir[0];
 
     return comm_agree(run->world, look ? ckpt_probe(run->job->checkpoint.dir, err) : 0, err);
+}
+
+int run_compare_jobs(const struct run *run, struct error *err)
+{
+    uint32_t ours = crc32c(0, run->job->text, strlen(run->job->text)), leaders = ours;
+    int result = 0;
+
+    if (comm_broadcast(run->world, &leaders, sizeof leaders, 0, err) < 0)
+        return -1;
+    if (ours != leaders)
+        result = error_set(err, CODE_CONFIG, "rank %d reads another job file than rank 0: is the directory shared?",
+                           comm_rank(run->world));
+    return comm_agree(run->world, result, err);
 }
 
 int run_start(struct run *run, struct error *err)

@@ -183,7 +183,9 @@ int train(const struct job *job, struct comm *world, struct error *err)
     int result;
 
     run.terminal = run.leader && isatty(STDOUT_FILENO);
-    result = run_watch_start(&run, err) < 0 || run_start(&run, err) < 0 ? -1 : loop(&run, err);
+    result = run_compare_jobs(&run, err) < 0 || run_watch_start(&run, err) < 0 || run_start(&run, err) < 0
+                 ? -1
+                 : loop(&run, err);
     run_watch_ending(&run);
     if (result >= 0)
         run_say(&run, "%s at step %" PRIu64, result == CODE_OK ? "done" : "stopped", run.engine->step);

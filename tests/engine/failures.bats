@@ -32,6 +32,15 @@ said() {
     said 78 "rank 1 reads another job file than rank 0"
 }
 
+@test "ranks with different job files, of which one does not fit the world" {
+    sed 's/zero = 1;/zero = 1; pp = 3;/' "$DIR/job.cfg" >"$DIR/other.cfg"
+    run unlike "$DIR/job.cfg" "$DIR/other.cfg"
+    said 78 "rank 1 reads another job file than rank 0"
+    sed 's/report = {/report = { hang_seconds = 0.0;/' "$DIR/job.cfg" >"$DIR/other.cfg"
+    run unlike "$DIR/job.cfg" "$DIR/other.cfg"
+    said 78 "rank 1 reads another job file than rank 0"
+}
+
 @test "ranks with different data" {
     mkdir "$DIR/a" "$DIR/b"
     cp "$DIR"/train.* "$DIR/a/"
