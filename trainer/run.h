@@ -1,6 +1,6 @@
 /*
- * run.h - what train.c and its helpers share: run_start.c, everything before the first step, run_watch.c, who
- * watches over it, and run_log.c, what a run says while it goes. Private to these files.
+ * run.h - what train.c and its helpers share: run_start.c, everything before the first step, with run_memory.c,
+ * run_watch.c, who watches over it, and run_log.c, what a run says while it goes. Private to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
 #define MUSTER_TRAINER_RUN_H
@@ -46,6 +46,12 @@ int run_compare_jobs(const struct run *run, struct error *err);
 
 /* Check what can be checked, create the engine, restore or initialize it, open the metrics. */
 int run_start(struct run *run, struct error *err);
+
+/*
+ * run_memory.c. Fails with CODE_CONFIG where the ranks of a host would hold more than its memory, or the job does not
+ * fit the mesh. An operating system that grants more than it has ends processes later, and often the wrong ones.
+ */
+int run_check_memory(const struct run *run, struct error *err);
 
 /* ---- run_watch.c ---- */
 

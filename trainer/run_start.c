@@ -171,7 +171,7 @@ int run_compare_jobs(const struct run *run, struct error *err)
 
 int run_start(struct run *run, struct error *err)
 {
-    if (refuse_kill_file(run->job, err) < 0)
+    if (refuse_kill_file(run->job, err) < 0 || run_check_memory(run, err) < 0)
         return -1;
     run->engine = engine_create(run->job, run->world, err);
     if (!run->engine || engine_compare_ranks(run->engine, err) < 0 || probe_checkpoint_dir(run, err) < 0 ||

@@ -120,3 +120,10 @@ said() {
     run muster-train "$DIR/job.cfg" --set report.eval_every=10 --set report.eval_batches=1000
     said 78 "report.eval_batches = 1000"
 }
+
+@test "ranks that together want more memory than the host has are refused before they take it" {
+    ulimit -v 16000000 # should they take it all the same
+    run ranks 2 muster-train "$DIR/job.cfg" --set model.layers=4096 --set model.hidden=4096
+    said 78 "2 ranks on "
+    [[ $output == *"--plan"* ]]
+}
