@@ -50,9 +50,8 @@ int run_check_memory(const struct run *run, struct error *err)
         return error_set(err, CODE_IO, "out of memory");
     result = predict(run, &mib[rank], err);
     if (comm_agree(run->world, result, err) < 0 || comm_all_gather(run->world, DTYPE_F32, mib, 1, err) < 0)
-        result = -1;
-    else
-        result = comm_agree(run->world, compare(run, mib, err), err);
+        return -1; /* mib may still be written to */
+    result = comm_agree(run->world, compare(run, mib, err), err);
     free(mib);
     return result;
 }

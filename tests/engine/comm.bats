@@ -40,9 +40,3 @@ setup() {
     [ "$status" -eq 64 ]
     [[ $output == *"srun --mpi=pmi2"* ]]
 }
-
-@test "ranks that fail together wait for the one that says why" {
-    run ranks 3 "$BUILD/tests/engine/comm_ranks" fail
-    [ "$status" -eq 78 ]
-    [[ $output == *"comm_ranks: all fail"* ]]
-}

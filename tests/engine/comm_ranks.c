@@ -1,13 +1,11 @@
 /*
  * comm_ranks.c - started on several ranks by comm.bats: every operation of comm.h against what arithmetic says. When
- * all is well rank 0 prints how many agree; otherwise a rank says what it saw, and all exit 70. With "fail" all ranks
- * fail, and rank 0 says so.
+ * all is well rank 0 prints how many agree; otherwise a rank says what it saw, and all exit 70.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/philox.h"
 #include "trainer/comm/comm.h"
@@ -199,20 +197,7 @@ static void test_interruption(void)
     CHECK(comm_world_fail(world, &err));
 }
 
-/* All fail alike. Rank 0, which is to say why, takes its time; a launcher ends all ranks when the first one ends. */
-static int fail_together(void)
-{
-    error_set(&err, CODE_CONFIG, "all fail");
-    CHECK(comm_world_fail(world, &err));
-    if (rank == 0) {
-        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
-        error_report(&err);
-    }
-    comm_world_finish(world);
-    return CODE_CONFIG;
-}
-
-int main(int argc, char **argv)
+int main(void)
 {
     static const size_t counts[] = {1, 16, 1000, 100003};
 
@@ -221,8 +206,6 @@ int main(int argc, char **argv)
         return error_report(&err);
     rank = comm_rank(world);
     size = comm_size(world);
-    if (argc > 1 && strcmp(argv[1], "fail") == 0)
-        return fail_together();
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         test_reduce_scatter(counts[i], (int)i);
     test_overlap();

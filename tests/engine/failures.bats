@@ -41,6 +41,15 @@ said() {
     said 78 "rank 1 reads another job file than rank 0"
 }
 
+@test "what befalls all ranks at once is said every time" {
+    # The code may be that of a rank which mpiexec killed because another had ended.
+    for _ in $(seq 15); do
+        run ranks 4 muster-train "$DIR/job.cfg" --set batch.global_batch=3 --set batch.micro_batch=1
+        said "$status" "batch.global_batch = 3"
+        [ "$status" -ne 0 ]
+    done
+}
+
 @test "ranks with different data" {
     mkdir "$DIR/a" "$DIR/b"
     cp "$DIR"/train.* "$DIR/a/"

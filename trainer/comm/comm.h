@@ -29,8 +29,7 @@ struct comm_request;
  * All ranks that the launcher started: MPI when a PMI environment says that there are several, otherwise one rank
  * alone. Fails with CODE_USAGE when Slurm started several tasks without PMI2 (each would believe itself alone). Call
  * once, before threads; comm_world_finish after everything else, on every way out but a crash. After comm_world_fail it
- * does not end the library, which might wait for operations that nobody will end; but where all ranks have failed it
- * waits until all are here, so that a launcher kills none of them before it has said why.
+ * does not end the library, which might wait for operations that nobody will end.
  */
 struct comm *comm_world_create(struct error *err);
 void comm_world_finish(struct comm *world);
@@ -103,7 +102,10 @@ struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, 
 struct comm_request *comm_start_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err);
 struct comm_request *comm_start_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err);
 
-/* Ends and frees the request; NULL means there is nothing to wait for. A lost peer is CODE_PEER. */
+/*
+ * Ends and frees the request; NULL means there is nothing to wait for. A lost peer is CODE_PEER. When it fails, the
+ * operation is still under way: its buffers must stay until comm_world_fail has returned.
+ */
 int comm_wait(struct comm_request *request, struct error *err);
 
 int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,

@@ -297,9 +297,7 @@ static void mpi_destroy(struct comm *comm)
 
 static void mpi_finish(struct comm *comm)
 {
-    if (comm_mpi_failing()) {
-        comm_mpi_failure_leave();
-    } else {
+    if (!comm_mpi_failing()) {
         comm_mpi_failure_end();
         MPI_Finalize();
     }

@@ -28,10 +28,4 @@ bool comm_mpi_told_of_failure(struct error *err);
 
 bool comm_mpi_fail(struct comm *world, const struct error *err); /* comm_world_fail */
 
-/*
- * The last thing of a world that failed together: a launcher that sees one rank end kills the others, and the one that
- * is to say why may be among them. So all wait for it, a moment.
- */
-void comm_mpi_failure_leave(void);
-
 #endif

@@ -7,7 +7,6 @@
 enum {
     TAG_FAILURE = 3,
     FAIL_SECONDS = 10, /* a rank between two waits computes: it hears of a failure after that */
-    LEAVE_SECONDS = 3,
 };
 
 /* What a failing rank tells the others goes through a communicator of its own, apart from all other traffic. */
@@ -17,7 +16,6 @@ static struct {
     struct error error;
     bool answered; /* mpi_fail has waited, and `all` is its answer */
     bool all;
-    bool met; /* all ranks were in mpi_fail at the same time, and can meet again */
 } failing;
 
 /* Requeuing mends a lost peer, not a bug or an empty memory. */
@@ -104,25 +102,12 @@ static void tell_all(struct comm *comm, const struct error *err)
             MPI_Request_free(&request);
 }
 
-/* Whether all ranks come to this call within so many seconds. */
-static bool meet(double seconds)
+bool comm_mpi_fail(struct comm *comm, const struct error *err)
 {
-    double deadline = MPI_Wtime() + seconds;
+    double deadline = MPI_Wtime() + FAIL_SECONDS;
     MPI_Request request;
     int done = 0;
 
-    if (MPI_Ibarrier(failing.handle, &request) != MPI_SUCCESS)
-        return false;
-    while (!done && MPI_Wtime() < deadline) {
-        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            return false;
-        sched_yield();
-    }
-    return done;
-}
-
-bool comm_mpi_fail(struct comm *comm, const struct error *err)
-{
     if (failing.answered)
         return failing.all;
     failing.answered = true;
@@ -132,12 +117,13 @@ bool comm_mpi_fail(struct comm *comm, const struct error *err)
     }
     if (!failing.known)
         tell_all(comm, err);
-    failing.all = failing.met = meet(FAIL_SECONDS);
+    if (MPI_Ibarrier(failing.handle, &request) != MPI_SUCCESS)
+        return false;
+    while (!done && MPI_Wtime() < deadline) {
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return false;
+        sched_yield();
+    }
+    failing.all = done;
     return failing.all;
-}
-
-void comm_mpi_failure_leave(void)
-{
-    if (failing.met)
-        meet(LEAVE_SECONDS);
 }
