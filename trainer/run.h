@@ -21,6 +21,7 @@ struct run {
     bool leader, terminal;
     double peak_flops;     /* of all ranks together */
     uint64_t saved_step;   /* UINT64_MAX: none yet */
+    bool save_due;         /* the step to save at has come */
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
     int global_batch; /* of the last step */

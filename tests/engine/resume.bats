@@ -144,3 +144,14 @@ stopped_with_75() {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 --set checkpoint.load="$DIR/misspelt" >"$DIR/log"
     grep -q 'at step 10' "$DIR/log"
 }
+
+@test "checkpoints of a run that went bad do not replace those from before" {
+    run ranks 2 muster-train "$DIR/job.cfg" --set optimizer.lr=1000 --set optimizer.clip=0 --set optimizer.warmup_steps=0 \
+        --set checkpoint.every=1 --set checkpoint.keep=2
+    echo "$output"
+    [ "$status" -eq 65 ]
+    first=$(sed -n '/"skipped":1/{s/.*"step":\([0-9]*\).*/\1/p;q}' "$DIR/metrics.jsonl")
+    [ "$first" -gt 1 ]
+    [[ $output == *"the last good checkpoint is step $((first - 1)) in"* ]]
+    [ ! -e "$DIR/ckpt/$(printf 'step-%08d' "$first")" ]
+}
