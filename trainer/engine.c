@@ -2,9 +2,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include "common/crc32c.h"
 
 /* A validation that went round would count samples twice. */
 static int check_validation(const struct engine *e, struct error *err)
@@ -149,21 +146,16 @@ int engine_initialize(struct engine *e, struct error *err)
 int engine_compare_ranks(struct engine *e, struct error *err)
 {
     struct {
-        uint32_t job;
         uint64_t train, valid;
     } ours = {0}, leaders;
     int rank = comm_rank(e->world), result = 0;
 
-    ours.job = crc32c(0, e->job->text, strlen(e->job->text));
     ours.train = samples_per_epoch(e->train);
     ours.valid = e->valid ? samples_per_epoch(e->valid) : 0;
     leaders = ours;
     if (comm_broadcast(e->world, &leaders, sizeof leaders, 0, err) < 0)
         return -1;
-    if (ours.job != leaders.job)
-        result =
-            error_set(err, CODE_CONFIG, "rank %d reads another job file than rank 0: is the directory shared?", rank);
-    else if (ours.train != leaders.train || ours.valid != leaders.valid)
+    if (ours.train != leaders.train || ours.valid != leaders.valid)
         result =
             error_set(err, CODE_DATA, "rank %d reads other data than rank 0: is %s shared?", rank, e->job->data.train);
     return comm_agree(e->world, result, err);

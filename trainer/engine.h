@@ -76,7 +76,7 @@ int engine_step(struct engine *engine, struct step_result *result, struct error 
 /* Mean loss over the global batch `batch` (from 0) of the validation data, which is taken in its order. Collective. */
 int engine_evaluate(struct engine *engine, int batch, double *loss, struct error *err);
 
-/* Fails with CODE_CONFIG or CODE_DATA, naming the rank, when ranks read different job files or data. Collective. */
+/* Fails with CODE_DATA, naming the rank, when ranks read different data. Collective. */
 int engine_compare_ranks(struct engine *engine, struct error *err);
 
 /* This rank's part of a save of the present state: a shard of its own, and the name of this try, alike on all ranks. */

@@ -96,14 +96,6 @@ static int parse_options(struct options *o, int argc, char **argv)
     return -1;
 }
 
-/* What befell all ranks, rank 0 says for all; who failed alone has told the others why, and they say the same. */
-static int give_up(struct comm *world, const struct error *err)
-{
-    if (!comm_world_fail(world, err) || comm_rank(world) == 0)
-        return error_report(err);
-    return (int)err->code;
-}
-
 /* The job file is read when the ranks know each other: then one that cannot read it is not waited for. */
 static int run(const struct options *options)
 {
@@ -122,12 +114,12 @@ static int run(const struct options *options)
     result = comm_agree(world, loaded ? 0 : -1, &err);
     if (result == 0)
         result = train(&job, world, &err);
+    else
+        train_fail(world, &err);
     if (loaded)
         job_destroy(&job);
-    if (result < 0)
-        result = give_up(world, &err);
     comm_world_finish(world);
-    return result;
+    return result < 0 ? (int)err.code : result;
 }
 
 static int check(const struct options *options)

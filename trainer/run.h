@@ -1,6 +1,7 @@
 /*
- * run.h - what train.c and its helpers share: run_start.c, everything before the first step, run_watch.c, who
- * watches over it, run_save.c, its checkpoints, and run_log.c, what a run says while it goes. Private to these files.
+ * run.h - what train.c and its helpers share: run_start.c, everything before the first step, with run_memory.c,
+ * run_watch.c, who watches over it, run_save.c, its checkpoints, and run_log.c, what a run says while it goes. Private
+ * to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
 #define MUSTER_TRAINER_RUN_H
@@ -23,6 +24,7 @@ struct run {
     struct saver *saver;
     uint64_t loaded_step;  /* of the checkpoint in checkpoint.dir that it began with; UINT64_MAX: none */
     uint64_t saved_step;   /* the last that was saved or staged, or loaded; UINT64_MAX: none */
+    bool save_due;         /* the step to save at has come */
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
     int global_batch; /* of the last step */
@@ -40,8 +42,20 @@ double run_seconds(void);
 
 /* ---- run_start.c: all collective, -1 with *err on all ranks alike ---- */
 
+/*
+ * Fails with CODE_CONFIG, naming the rank, when ranks read different job files. To be called first: ranks with unlike
+ * jobs would call different operations, or split the world into groups that do not match, and wait for each other.
+ */
+int run_compare_jobs(const struct run *run, struct error *err);
+
 /* Check what can be checked, create the engine, restore or initialize it, open the metrics. */
 int run_start(struct run *run, struct error *err);
+
+/*
+ * run_memory.c. Fails with CODE_CONFIG where the ranks of a host would hold more than its memory, or the job does not
+ * fit the mesh. An operating system that grants more than it has ends processes later, and often the wrong ones.
+ */
+int run_check_memory(const struct run *run, struct error *err);
 
 /* ---- run_watch.c ---- */
 

@@ -43,12 +43,21 @@ static int save(struct run *run, struct error *err)
     return 0;
 }
 
-static bool is_due(const struct run *run)
+/*
+ * While steps are skipped a save is put off: what makes them bad may be the parameters, and checkpoints of those would
+ * soon have replaced all that are good.
+ */
+static bool is_due(struct run *run)
 {
     long every = run->job->checkpoint.every;
     bool last = run->engine->step == (uint64_t)run->job->batch.steps; /* saved at the end anyway */
 
-    return every > 0 && !last && run->engine->step % (uint64_t)every == 0;
+    if (every > 0 && run->engine->step % (uint64_t)every == 0)
+        run->save_due = true;
+    if (!run->save_due || last || run->engine->skipped_in_a_row > 0)
+        return false;
+    run->save_due = false;
+    return true;
 }
 
 /* A failed save is reported and training goes on: earlier checkpoints stand, and the next save tries again. */

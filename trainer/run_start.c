@@ -2,10 +2,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "config.h"
+#include "common/crc32c.h"
 #include "trainer/footprint.h"
 #include "trainer/report/recorder.h"
 #include "trainer/run.h"
@@ -73,7 +75,7 @@ static void say_skipped_checkpoint(const char *why)
         printf("skipped a checkpoint: %s\n", why);
 }
 
-/* From checkpoint.dir, else from checkpoint.load, else from initial weights. */
+/* From checkpoint.dir, else from checkpoint.load, else, where neither is to have any, from initial weights. */
 static int restore_or_initialize(struct run *run, struct error *err)
 {
     const char *const dirs[] = {run->job->checkpoint.dir, run->job->checkpoint.load};
@@ -94,6 +96,13 @@ static int restore_or_initialize(struct run *run, struct error *err)
                 e->consumed_samples);
         return 0;
     }
+    /* Whoever names a directory to start from does not want a run that starts from nothing. */
+    if (dirs[1][0])
+        return error_set(
+            err, CODE_CONFIG,
+            "checkpoint.load = \"%s\", but there is no checkpoint in that directory: correct it, or leave it "
+            "out to start from initial weights",
+            dirs[1]);
     if (engine_initialize(e, err) < 0)
         return -1;
     run_say(run, "starting from initial weights, seed %" PRIu64, run->job->batch.seed);
@@ -147,9 +156,22 @@ static int probe_checkpoint_dir(struct run *run, struct error *err)
     return comm_agree(run->world, look ? ckpt_probe(run->job->checkpoint.dir, err) : 0, err);
 }
 
+int run_compare_jobs(const struct run *run, struct error *err)
+{
+    uint32_t ours = crc32c(0, run->job->text, strlen(run->job->text)), leaders = ours;
+    int result = 0;
+
+    if (comm_broadcast(run->world, &leaders, sizeof leaders, 0, err) < 0)
+        return -1;
+    if (ours != leaders)
+        result = error_set(err, CODE_CONFIG, "rank %d reads another job file than rank 0: is the directory shared?",
+                           comm_rank(run->world));
+    return comm_agree(run->world, result, err);
+}
+
 int run_start(struct run *run, struct error *err)
 {
-    if (refuse_kill_file(run->job, err) < 0)
+    if (refuse_kill_file(run->job, err) < 0 || run_check_memory(run, err) < 0)
         return -1;
     run->engine = engine_create(run->job, run->world, err);
     if (!run->engine || engine_compare_ranks(run->engine, err) < 0 || probe_checkpoint_dir(run, err) < 0 ||

@@ -181,10 +181,12 @@ int run_stragglers(struct run *run, double own_seconds, int stage, struct error 
         comm_purpose(run->world, "step times", NULL);
         result = comm_all_gather(run->world, DTYPE_F32, gathered, 2, err);
     }
-    if (result == 0 && run->leader)
+    if (result < 0)
+        return -1; /* gathered may still be written to */
+    if (run->leader)
         name_stragglers(run, gathered);
     free(gathered);
-    return result;
+    return 0;
 }
 
 void run_watch_ending(struct run *run)

@@ -134,18 +134,31 @@ static int loop(struct run *run, struct error *err)
     return run_save_last(run, err) < 0 || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
 }
 
+/* Rank 0 first: when all have met, one may end at once, and a launcher that sees it end kills the others. */
+void train_fail(struct comm *world, const struct error *err)
+{
+    bool leader = comm_rank(world) == 0;
+
+    if (leader)
+        error_report(err);
+    if (!comm_world_fail(world, err) && !leader)
+        error_report(err);
+}
+
 int train(const struct job *job, struct comm *world, struct error *err)
 {
     struct run run = {.job = job, .world = world, .leader = comm_rank(world) == 0};
     int result;
 
     run.terminal = run.leader && isatty(STDOUT_FILENO);
-    result = run_watch_start(&run, err) < 0 || run_start(&run, err) < 0 ? -1 : loop(&run, err);
+    result = run_compare_jobs(&run, err) < 0 || run_watch_start(&run, err) < 0 || run_start(&run, err) < 0
+                 ? -1
+                 : loop(&run, err);
     run_watch_ending(&run);
     if (result >= 0)
         run_say(&run, "%s at step %" PRIu64, result == CODE_OK ? "done" : "stopped", run.engine->step);
     else
-        comm_world_fail(world, err); /* before anything is freed that the other ranks, or MPI, may still use */
+        train_fail(world, err); /* before anything is freed that the other ranks, or MPI, may still use */
     metrics_close(run.metrics);
     run_save_stop(&run);
     engine_destroy(run.engine);

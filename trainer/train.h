@@ -5,7 +5,16 @@
 #include "common/job.h"
 #include "trainer/comm/comm.h"
 
-/* CODE_OK when batch.steps are done, CODE_STOPPED when stopped and saved; -1 with *err otherwise. Collective. */
+/*
+ * CODE_OK when batch.steps are done, CODE_STOPPED when stopped and saved; -1 with *err otherwise, after train_fail.
+ * Collective.
+ */
 int train(const struct job *job, struct comm *world, struct error *err);
+
+/*
+ * This rank has failed: tell the others (comm_world_fail), and the user. What befell all ranks rank 0 says for all; who
+ * failed alone has told the others why, and they say the same.
+ */
+void train_fail(struct comm *world, const struct error *err);
 
 #endif

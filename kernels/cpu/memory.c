@@ -70,7 +70,7 @@ void cpu_copy(struct device *dev, void *y, const void *x, size_t bytes)
 {
     int parts = bytes < PARALLEL_BYTES ? 1 : dev->threads;
 
-    if (dev->failed)
+    if (dev->failed || bytes == 0) /* of nothing, the address may be NULL */
         return;
 #pragma omp parallel for num_threads(parts) schedule(static)
     for (int i = 0; i < parts; i++) {
@@ -84,7 +84,7 @@ void cpu_zero(struct device *dev, void *y, size_t bytes)
 {
     int parts = bytes < PARALLEL_BYTES ? 1 : dev->threads;
 
-    if (dev->failed)
+    if (dev->failed || bytes == 0) /* of nothing, the address may be NULL */
         return;
 #pragma omp parallel for num_threads(parts) schedule(static)
     for (int i = 0; i < parts; i++) {

@@ -32,6 +32,24 @@ said() {
     said 78 "rank 1 reads another job file than rank 0"
 }
 
+@test "ranks with different job files, of which one does not fit the world" {
+    sed 's/zero = 1;/zero = 1; pp = 3;/' "$DIR/job.cfg" >"$DIR/other.cfg"
+    run unlike "$DIR/job.cfg" "$DIR/other.cfg"
+    said 78 "rank 1 reads another job file than rank 0"
+    sed 's/report = {/report = { hang_seconds = 0.0;/' "$DIR/job.cfg" >"$DIR/other.cfg"
+    run unlike "$DIR/job.cfg" "$DIR/other.cfg"
+    said 78 "rank 1 reads another job file than rank 0"
+}
+
+@test "what befalls all ranks at once is said every time" {
+    # The code may be that of a rank which mpiexec killed because another had ended.
+    for _ in $(seq 15); do
+        run ranks 4 muster-train "$DIR/job.cfg" --set batch.global_batch=3 --set batch.micro_batch=1
+        said "$status" "batch.global_batch = 3"
+        [ "$status" -ne 0 ]
+    done
+}
+
 @test "ranks with different data" {
     mkdir "$DIR/a" "$DIR/b"
     cp "$DIR"/train.* "$DIR/a/"
@@ -110,4 +128,11 @@ said() {
 @test "a validation that would count samples twice is refused" {
     run muster-train "$DIR/job.cfg" --set report.eval_every=10 --set report.eval_batches=1000
     said 78 "report.eval_batches = 1000"
+}
+
+@test "ranks that together want more memory than the host has are refused before they take it" {
+    ulimit -v 16000000 # should they take it all the same
+    run ranks 2 muster-train "$DIR/job.cfg" --set model.layers=4096 --set model.hidden=4096
+    said 78 "2 ranks on "
+    [[ $output == *"--plan"* ]]
 }

@@ -132,3 +132,26 @@ stopped_with_75() {
     [ "$status" -eq 78 ]
     [[ $output == *"256 x 32"*"256 x 64"* ]]
 }
+
+@test "a directory to start from that has no checkpoint is refused with 78: nothing starts anew" {
+    run ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 --set checkpoint.load="$DIR/misspelt"
+    echo "$output"
+    [ "$status" -eq 78 ]
+    [[ $output == *'checkpoint.load = "'"$DIR/misspelt"'"'* ]]
+    [ ! -e "$DIR/ckpt/step-00000010" ]
+    # A run that has begun needs it no longer.
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 >/dev/null
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 --set checkpoint.load="$DIR/misspelt" >"$DIR/log"
+    grep -q 'at step 10' "$DIR/log"
+}
+
+@test "checkpoints of a run that went bad do not replace those from before" {
+    run ranks 2 muster-train "$DIR/job.cfg" --set optimizer.lr=1000 --set optimizer.clip=0 --set optimizer.warmup_steps=0 \
+        --set checkpoint.every=1 --set checkpoint.keep=2
+    echo "$output"
+    [ "$status" -eq 65 ]
+    first=$(sed -n '/"skipped":1/{s/.*"step":\([0-9]*\).*/\1/p;q}' "$DIR/metrics.jsonl")
+    [ "$first" -gt 1 ]
+    [[ $output == *"the last good checkpoint is step $((first - 1)) in"* ]]
+    [ ! -e "$DIR/ckpt/$(printf 'step-%08d' "$first")" ]
+}

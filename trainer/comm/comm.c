@@ -94,10 +94,8 @@ struct comm *comm_split(struct comm *parent, int color, int key, struct error *e
     recorder_wait(&op);
     comm = parent->ops->split(parent, color, key, err);
     recorder_leave(&op);
-    if (comm && comm->size > 1 && learn_members(comm, comm_world_rank(parent, parent->rank), err) < 0) {
-        comm_destroy(comm);
-        return NULL;
-    }
+    if (comm && comm->size > 1 && learn_members(comm, comm_world_rank(parent, parent->rank), err) < 0)
+        return NULL; /* and is not destroyed: see wait_started */
     return comm;
 }
 
@@ -185,7 +183,11 @@ int comm_wait(struct comm_request *request, struct error *err)
     return result;
 }
 
-/* A start that failed gave NULL and has filled err. */
+/*
+ * A start that failed gave NULL and has filled err. After a wait that failed the operation is still under way, and the
+ * library may move its data whenever it is called again, to tell the others for one thing: whatever such an operation
+ * reads or writes is never freed, and is no caller's stack.
+ */
 static int wait_started(struct comm_request *request, struct error *err)
 {
     return request ? comm_wait(request, err) : -1;
@@ -216,7 +218,7 @@ int comm_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t co
         comm_tree_sum(dtype, buffer, parts, comm->size, count);
 out:
     free(parts);
-    if (!scratch)
+    if (!scratch && result == 0)
         free(all);
     return result;
 }
@@ -228,9 +230,23 @@ int comm_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t co
 
 int comm_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err)
 {
-    struct record_op op = comm_enter(comm, RECORD_BROADCAST, -1);
+    struct record_op op;
+    char *copy;
+    int result;
 
-    return wait_started(comm_entered(comm->ops->start_broadcast(comm, buffer, bytes, root, err), &op), err);
+    if (comm->size == 1)
+        return 0;
+    copy = malloc(bytes + 1);
+    if (!copy)
+        return error_set(err, CODE_IO, "out of memory for a broadcast of %zu bytes", bytes);
+    memcpy(copy, buffer, bytes);
+    op = comm_enter(comm, RECORD_BROADCAST, -1);
+    result = wait_started(comm_entered(comm->ops->start_broadcast(comm, copy, bytes, root, err), &op), err);
+    if (result == 0) {
+        memcpy(buffer, copy, bytes);
+        free(copy);
+    }
+    return result;
 }
 
 int comm_barrier(struct comm *comm, struct error *err)
@@ -251,11 +267,7 @@ static double *gather_f64(struct comm *comm, enum record_kind kind, const double
         return NULL;
     }
     memcpy(all + (size_t)comm->rank * count, values, count * sizeof *all);
-    if (wait_started(start_all_gather(comm, kind, all, count * sizeof *all, err), err) < 0) {
-        free(all);
-        return NULL;
-    }
-    return all;
+    return wait_started(start_all_gather(comm, kind, all, count * sizeof *all, err), err) < 0 ? NULL : all;
 }
 
 static int sum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err)

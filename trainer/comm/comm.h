@@ -102,7 +102,10 @@ struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, 
 struct comm_request *comm_start_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err);
 struct comm_request *comm_start_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err);
 
-/* Ends and frees the request; NULL means there is nothing to wait for. A lost peer is CODE_PEER. */
+/*
+ * Ends and frees the request; NULL means there is nothing to wait for. A lost peer is CODE_PEER. When it fails, the
+ * operation is still under way: its buffers must stay until comm_world_fail has returned.
+ */
 int comm_wait(struct comm_request *request, struct error *err);
 
 int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,

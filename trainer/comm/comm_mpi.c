@@ -5,6 +5,7 @@
  * the tree's order. That moves (p-1)/p of the buffer in each direction, as a ring does, in one round instead of p-1,
  * and the order of the sum is ours. Everything is non-blocking underneath; MPI makes progress while someone waits.
  */
+#include <limits.h>
 #include <mpi.h>
 #include <sched.h>
 #include <stdio.h>
@@ -142,20 +143,22 @@ static struct comm_request *mpi_all_gather(struct comm *comm, void *buffer, size
 {
     struct mpi_request *request = request_create(comm, 1, err);
     MPI_Datatype chunk;
-    int code;
+    int code, unit = 4096;
 
     if (!request)
         return NULL;
-    /* A contiguous type of 64 bytes or 1 lets an int count what a size_t cannot. */
-    if (bytes % 64 == 0 && bytes > 0) {
-        MPI_Type_contiguous(64, MPI_BYTE, &chunk);
-        bytes /= 64;
-    } else {
-        MPI_Type_contiguous(1, MPI_BYTE, &chunk);
+    /* A contiguous type of as many bytes as divide them lets an int count what a size_t cannot. */
+    while (bytes % (size_t)unit != 0)
+        unit /= 2;
+    if (bytes / (size_t)unit > INT_MAX) {
+        request_free(request);
+        error_set(err, CODE_INTERNAL, "comm: an all-gather of %zu bytes a rank is more than MPI can count", bytes);
+        return NULL;
     }
+    MPI_Type_contiguous(unit, MPI_BYTE, &chunk);
     MPI_Type_commit(&chunk);
-    code = MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buffer, (int)bytes, chunk, as_mpi(comm)->handle,
-                          &request->pending[request->npending++]);
+    code = MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buffer, (int)(bytes / (size_t)unit), chunk,
+                          as_mpi(comm)->handle, &request->pending[request->npending++]);
     MPI_Type_free(&chunk);
     return code == MPI_SUCCESS ? &request->base : failed(request, "all-gather", code, err);
 }

@@ -100,7 +100,8 @@ static int create_shared(struct zero *zero, struct error *err)
             alloc(zero, MEMORY_DEVICE, &slot->incoming, incoming, err) < 0)
             return -1;
     }
-    if (zero->config.tied && zero->config.training && alloc(zero, MEMORY_DEVICE, &zero->tie, 2 * TIE_ELEMENTS * sizeof(float), err) < 0)
+    if (zero->config.tied && zero->config.training &&
+        alloc(zero, MEMORY_DEVICE, &zero->tie, 2 * TIE_ELEMENTS * sizeof(float), err) < 0)
         return -1;
     return alloc(zero, MEMORY_HOST, &zero->staging, s->staging * dtype_size(zero->config.compute), err);
 }
@@ -190,7 +191,8 @@ int zero_initialize(struct zero *zero, uint64_t seed, struct error *err)
     for (int i = 0; i < zero->units->nunits; i++) {
         struct zero_unit *u = &zero->state[i];
 
-        units_initialize(zero->units, i, seed, u->size.state_first, u->size.state_count, u->master);
+        if (u->size.state_count)
+            units_initialize(zero->units, i, seed, u->size.state_first, u->size.state_count, u->master);
     }
     return zero_publish(zero, err);
 }

@@ -9,10 +9,12 @@ void zero_micro_batch(struct zero *zero, bool first, bool last)
 
 /* ---- buckets under way ---- */
 
-static void close_open(struct zero *zero, const struct zero_unit *u)
+/* By the buffer, not by the unit: a block that follows itself has two open, and of the later one nothing is sent yet.
+ */
+static void close_open(struct zero *zero, const float *buffer)
 {
     for (int i = 0; i < BLOCK_SLOTS; i++)
-        if (zero->open[i].unit == u)
+        if (zero->open[i].buffer == buffer)
             zero->open[i].unit = NULL;
 }
 
@@ -43,7 +45,7 @@ static void finish_slot(struct zero *zero, struct reduce_slot *slot)
     else
         fold(zero, slot);
     if (slot->closes)
-        close_open(zero, slot->unit);
+        close_open(zero, slot->closes);
     slot->unit = NULL;
     slot->request = NULL;
 }
@@ -67,7 +69,7 @@ static void start_bucket(struct zero *zero, struct zero_unit *u, const float *se
     slot->first = first;
     slot->count = left < zero->shared.bucket ? left : zero->shared.bucket;
     slot->overwrite = zero->first || !zero->config.reduce_every;
-    slot->closes = first + slot->count == u->size.shard_count;
+    slot->closes = first + slot->count == u->size.shard_count ? send : NULL;
     if (slot->wire) {
         for (int rank = 0; rank < zero->config.dp; rank++)
             zero->k->cast(zero->dev, zero->config.wire,
@@ -148,7 +150,7 @@ void zero_grad_ready(struct zero *zero, int unit)
     }
     if (u->given != u->grad) {
         zero->k->accumulate(zero->dev, u->grad, DTYPE_F32, u->given, u->unit->count);
-        close_open(zero, u);
+        close_open(zero, u->given);
     }
     if (!zero->last)
         return;

@@ -68,8 +68,8 @@ struct reduce_slot {
     void *scratch;
     struct zero_unit *unit; /* NULL: free */
     size_t first, count;
-    bool overwrite; /* it begins the sums of a step, rather than adding to them */
-    bool closes;    /* it is the unit's last: the buffer of open gradients is free after it */
+    bool overwrite;      /* it begins the sums of a step, rather than adding to them */
+    const float *closes; /* of the unit's last bucket: these gradients were sent, and are open no longer; else NULL */
     struct comm_request *request;
 };
 

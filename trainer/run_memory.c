@@ -1,0 +1,57 @@
+/* run_memory.c - whether a run's ranks fit into the memory of their hosts, before any of it is taken. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/footprint.h"
+#include "trainer/run.h"
+
+#define MIB 0x1p20
+
+/* What this rank will hold at least, in MiB. */
+static int predict(const struct run *run, float *mib, struct error *err)
+{
+    struct footprint bytes;
+    struct mesh mesh;
+
+    if (mesh_fit(&mesh, comm_size(run->world), run->job->parallel.tp, run->job->parallel.pp, err) < 0 ||
+        footprint_predict(run->job, &mesh, comm_rank(run->world), 1, false, &bytes, err) < 0)
+        return -1;
+    *mib = (float)((double)(footprint_device(&bytes) + footprint_host(&bytes)) / MIB);
+    return 0;
+}
+
+/* On a CPU both memories are the host's, and all its ranks share it. */
+static int compare(const struct run *run, const float *mib, struct error *err)
+{
+    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / MIB, wanted = 0;
+    const char *host = run->hosts[comm_rank(run->world)].host;
+    int ranks = 0;
+
+    for (int rank = 0; rank < comm_size(run->world); rank++)
+        if (strcmp(run->hosts[rank].host, host) == 0) {
+            wanted += mib[rank];
+            ranks++;
+        }
+    if (wanted <= machine)
+        return 0;
+    return error_set(err, CODE_CONFIG,
+                     "%d rank%s on %s would hold %.1f GiB, and it has %.1f GiB: start more nodes, or look at "
+                     "muster-train --plan for what takes so much",
+                     ranks, ranks == 1 ? "" : "s", host, wanted / 1024, machine / 1024);
+}
+
+int run_check_memory(const struct run *run, struct error *err)
+{
+    int rank = comm_rank(run->world), result;
+    float *mib = calloc((size_t)comm_size(run->world), sizeof *mib);
+
+    if (!mib)
+        return error_set(err, CODE_IO, "out of memory");
+    result = predict(run, &mib[rank], err);
+    if (comm_agree(run->world, result, err) < 0 || comm_all_gather(run->world, DTYPE_F32, mib, 1, err) < 0)
+        return -1; /* mib may still be written to */
+    result = comm_agree(run->world, compare(run, mib, err), err);
+    free(mib);
+    return result;
+}
