@@ -61,7 +61,8 @@ static int load_one(struct engine *e, const char *dir, uint64_t step, struct err
     int result;
 
     ckpt_step_path(path, sizeof path, dir, step);
-    ckpt = ckpt_open(path, err);
+    /* One rank looks at every shard; the others at those that they read. */
+    ckpt = comm_rank(e->world) == 0 ? ckpt_open(path, err) : ckpt_open_lazily(path, err);
     if (!ckpt)
         return -1;
     result = same_model(e, ckpt, err) < 0 || read_tensors(e, ckpt, err) < 0 ? -1 : 0;
