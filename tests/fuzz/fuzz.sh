@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# fuzz.sh - libFuzzer on every parser of files that others give us: each for a minute, two at a time, memory errors, leaks
-# and undefined behaviour counting as findings.
+# fuzz.sh - libFuzzer on every parser of files that others give us: each for a minute, two at a time. Memory errors,
+# leaks and undefined behaviour are findings.
 #
 #   tests/fuzz/fuzz.sh [NAME]...     safetensors manifest job indexed; none named: all of them
 #     MUSTER_FUZZ_SECONDS=N       (60; 600 with MUSTER_CHECK_FULL)
@@ -17,7 +17,7 @@ seconds=${MUSTER_FUZZ_SECONDS:-$seconds}
 out=$BUILD/fuzz
 clang=$(command -v clang-14 || command -v clang) || { echo "1..0 # SKIP clang is not installed"; exit 0; }
 sanitizers=-fsanitize=fuzzer,address,undefined
-echo 'int LLVMFuzzerTestOneInput(const char *d, long n); int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
+echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
     "$clang" $sanitizers -x c - -o /dev/null 2>/dev/null ||
     { echo "1..0 # SKIP clang has no libFuzzer (libclang-rt-14-dev)"; exit 0; }
 
@@ -50,7 +50,8 @@ make_seeds() {
     for part in "$dir"/made/ckpt/step-00000010/*.safetensors; do
         head -c 4096 "$part" >"$dir/safetensors/$(basename "$part")"
     done
-    printf '\x58\0\0\0\0\0\0\0%-88s%s' '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"__metadata__":{"format":"pt"}}' 01234567 \
+    printf '\x58\0\0\0\0\0\0\0%-88s%s' \
+        '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"__metadata__":{"format":"pt"}}' 01234567 \
         >"$dir/safetensors/whole"
     printf '\x02\0\0\0\0\0\0\0{}' >"$dir/safetensors/empty"
     cp "$TOP"/etc/*.cfg "$dir/job"
@@ -65,7 +66,8 @@ make_seeds() {
 
 dictionary() {
     case $1 in
-    job) "$BUILD/muster-train" --keys 2>/dev/null | awk '{ n = split($1, p, "."); print "\"" p[n] "\""; print "\"" $1 "\"" }' | sort -u ;;
+    job) "$BUILD/muster-train" --keys 2>/dev/null |
+        awk '{ n = split($1, p, "."); print "\"" p[n] "\""; print "\"" $1 "\"" }' | sort -u ;;
     manifest) printf '"%s"\n' '\"tensors\":' '\"files\":' '\"pieces\":' '\"block_crc32c\":' '\"shards\":' '\"state\":' '[0,0,1]' ;;
     safetensors) printf '"%s"\n' '\"dtype\":' '\"F32\"' '\"BF16\"' '\"shape\":' '\"data_offsets\":' '__metadata__' '[0,0]' ;;
     indexed) printf '"%s"\n' 'MMIDIDX\x00\x00' '\x01\x00\x00\x00\x00\x00\x00\x00' ;;
@@ -78,7 +80,7 @@ run_one() {
     rm -rf "$corpus" "$out/$name.findings"
     mkdir -p "$corpus" "$out/$name.findings"
     dictionary "$name" >"$out/$name.dict"
-    if "$out/$name" -max_total_time="$seconds" -max_len=8192 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
+    if "$out/$name" -max_total_time="$seconds" -max_len=8192 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
         -dict="$out/$name.dict" -artifact_prefix="$out/$name.findings/" "$corpus" "$out/seeds/$name" \
         >"$out/$name.log" 2>&1; then
         runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$out/$name.log")
