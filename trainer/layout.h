@@ -5,10 +5,10 @@
 #ifndef MUSTER_TRAINER_LAYOUT_H
 #define MUSTER_TRAINER_LAYOUT_H
 
+#include "ckpt/units.h"
 #include "common/job.h"
 #include "common/mesh.h"
 #include "trainer/model/model.h"
-#include "ckpt/units.h"
 #include "trainer/parallel/pipeline.h"
 #include "trainer/parallel/zero.h"
 

@@ -8,9 +8,9 @@
 #ifndef MUSTER_TRAINER_MODEL_CONTEXT_H
 #define MUSTER_TRAINER_MODEL_CONTEXT_H
 
+#include "ckpt/units.h"
 #include "common/job.h"
 #include "kernels/kernels.h"
-#include "ckpt/units.h"
 #include "trainer/parallel/tensor.h"
 
 struct context {

@@ -30,10 +30,10 @@
 #ifndef MUSTER_TRAINER_PARALLEL_ZERO_H
 #define MUSTER_TRAINER_PARALLEL_ZERO_H
 
+#include "ckpt/units.h"
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
 #include "trainer/footprint.h"
-#include "ckpt/units.h"
 
 struct zero;
 
