@@ -99,6 +99,9 @@ int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, s
  */
 int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err);
 
+/* Whether ckpt_stage_shard of that shard would not have to wait for the drain. */
+bool ckpt_stage_ready(const struct ckpt_stage *stage, int shard, int shards);
+
 /* How long the last ckpt_stage_shard waited for the drain, and then copied, in seconds. */
 void ckpt_stage_times(const struct ckpt_stage *stage, double *waited, double *copied);
 

@@ -192,6 +192,20 @@ static int open_free(struct ckpt_stage *stage, struct directory *free_files, str
     return directory_open(free_files, &stage->directory, STAGE_FREE, err);
 }
 
+bool ckpt_stage_ready(const struct ckpt_stage *stage, int shard, int shards)
+{
+    char name[LAYOUT_NAME_SIZE];
+    struct search search = {.stem = name};
+    struct directory free_files;
+
+    layout_shard_name(name, shard, shards);
+    if (directory_open(&free_files, &stage->directory, STAGE_FREE, NULL) == 0) {
+        directory_each(&free_files, match, &search, NULL);
+        directory_close(&free_files);
+    }
+    return search.count > 0 || count_staged(stage, NULL, name) < stage->config.staged;
+}
+
 int slot_reserve(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes, struct error *err)
 {
     char name[LAYOUT_NAME_SIZE];

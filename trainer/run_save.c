@@ -54,17 +54,34 @@ static bool is_due(struct run *run)
 
     if (every > 0 && run->engine->step % (uint64_t)every == 0)
         run->save_due = true;
-    if (!run->save_due || last || run->engine->skipped_in_a_row > 0)
-        return false;
-    run->save_due = false;
-    return true;
+    return run->save_due && !last && run->engine->skipped_in_a_row == 0;
+}
+
+/* A save for which there is no room yet is put off too, rather than that training waits for the drain. */
+static int has_room(struct run *run, bool *ready, struct error *err)
+{
+    if (saver_ready(run->saver, ready, err) < 0)
+        return -1;
+    if (!*ready && !run->save_waits)
+        run_say(run, "the checkpoint due at step %" PRIu64 " waits until an earlier one is drained", run->engine->step);
+    run->save_waits = !*ready;
+    return 0;
 }
 
 /* A failed save is reported and training goes on: earlier checkpoints stand, and the next save tries again. */
 int run_save_on_the_way(struct run *run, struct error *err)
 {
+    bool ready;
+
     saver_poll(run->saver);
-    if (!is_due(run) || save(run, err) == 0)
+    if (!is_due(run))
+        return 0;
+    if (has_room(run, &ready, err) < 0)
+        return -1;
+    if (!ready)
+        return 0;
+    run->save_due = false;
+    if (save(run, err) == 0)
         return 0;
     if (err->code != CODE_IO && err->code != CODE_DATA)
         return -1;

@@ -264,6 +264,17 @@ static int stage(struct saver *s, const struct ckpt_save *save, struct error *er
     return worst == 1 ? 1 : -1;
 }
 
+int saver_ready(struct saver *s, bool *ready, struct error *err)
+{
+    double full = s->stage && !ckpt_stage_ready(s->stage, comm_rank(s->world), comm_size(s->world));
+
+    comm_purpose(s->world, "room", "for a checkpoint");
+    if (comm_max_f64(s->world, &full, 1, err) < 0)
+        return -1;
+    *ready = full == 0;
+    return 0;
+}
+
 int saver_save(struct saver *s, struct error *err)
 {
     struct engine_part part;

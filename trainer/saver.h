@@ -23,6 +23,10 @@ typedef void saver_say(void *arg, const char *line);
 struct saver *saver_create(struct engine *engine, const char *hosts, size_t stride, saver_say *say, void *arg,
                            struct error *err);
 
+/* Whether saver_save would only copy: *ready, alike on all ranks. Else earlier saves fill the stage, still to be
+ * drained. */
+int saver_ready(struct saver *saver, bool *ready, struct error *err);
+
 /* Returns as soon as training can go on. */
 int saver_save(struct saver *saver, struct error *err);
 
