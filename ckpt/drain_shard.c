@@ -236,8 +236,12 @@ int drain_shard(struct drain *drain, const struct directory *from, int shard, st
     struct staged staged;
     int result = open_staged(&staged, drain, from, shard, err);
 
-    if (result == 0)
+    if (result == 0) {
         result = write_both(drain, &staged, shard, err);
+        /* Another drained it too and has committed; what we were writing was tidied away under our hands. */
+        if (result == -1 && check_place(drain, NULL) == 1)
+            result = 0;
+    }
     close_staged(&staged);
     return result == 0 ? release(drain, from, shard, err) : result;
 }

@@ -170,13 +170,16 @@ static int take(struct ckpt_stage *stage, const struct directory *free_files, co
                 uint64_t bytes, struct slot *slot, struct error *err)
 {
     struct search search = {.stem = shard};
+    int staged;
 
     unmap_removed(stage);
+    /* Counted first: a file that is given back meanwhile is then counted twice, and never missed. */
+    staged = count_staged(stage, within, shard);
     if (directory_each(free_files, match, &search, err) < 0)
         return 1;
     if (search.count > 0)
         return use_file(stage, free_files, search.name, bytes, slot, err);
-    if (count_staged(stage, within, shard) >= stage->config.staged) {
+    if (staged >= stage->config.staged) {
         error_set(err, CODE_IO, "%s: %d saves are staged and none is drained yet", stage->directory.path,
                   stage->config.staged);
         errno = EAGAIN;
@@ -212,14 +215,15 @@ int slot_reserve(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes
     struct search search = {.stem = name};
     struct directory free_files;
     struct slot slot;
-    int result = 0;
+    int result = 0, staged;
 
     layout_shard_name(name, shard, shards);
     if (open_free(stage, &free_files, err) < 0)
         return 1;
+    staged = count_staged(stage, NULL, name);
     if (directory_each(&free_files, match, &search, err) < 0)
         result = 1;
-    for (int n = search.count + count_staged(stage, NULL, name); n < stage->config.staged && result == 0; n++)
+    for (int n = search.count + staged; n < stage->config.staged && result == 0; n++)
         result = make_file(stage, &free_files, name, bytes, &slot, err);
     directory_close(&free_files);
     return result;

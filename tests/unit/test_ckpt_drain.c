@@ -396,6 +396,36 @@ static void a_slow_target(void **state)
     teardown(&node);
 }
 
+/* keep = 3 and keep_every = 4: the newest three and the multiples of four stay. */
+static void some_are_kept_for_good(void **state)
+{
+    static const uint64_t kept[] = {10, 9, 8, 4};
+    struct ckpt_stage_config config = {.job = "1", .local = 1, .keep = 3, .keep_every = 4};
+    struct world world;
+    struct node node;
+    struct error err;
+    uint64_t *steps;
+    size_t count;
+
+    (void)state;
+    setup(&node, &world, 1, false);
+    config.root = node.root;
+    node.stage = ckpt_stage_open(&config, &err);
+    assert_non_null(node.stage);
+    for (uint64_t step = 1; step <= 10; step++) {
+        node_stage(&node, step, "a");
+        assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
+    }
+    assert_int_equal(ckpt_list(node.target, &steps, &count, &err), 0);
+    assert_int_equal(count, 4);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(steps[i], kept[i]);
+        world_expect(&world, node.topology, node.target, steps[i]);
+    }
+    free(steps);
+    teardown(&node);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +434,7 @@ int main(void)
         cmocka_unit_test(one_node_cannot_write),  cmocka_unit_test(the_disk_is_full),
         cmocka_unit_test(the_directory_vanishes), cmocka_unit_test(others_never_come),
         cmocka_unit_test(a_bit_flips_in_memory),  cmocka_unit_test(a_slow_target),
+        cmocka_unit_test(some_are_kept_for_good),
     };
 
     return cmocka_run_group_tests_name("ckpt_drain", tests, NULL, NULL);
