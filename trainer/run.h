@@ -78,6 +78,9 @@ void run_watch_stop(struct run *run);
 /* Collective, before a checkpoint is looked for: one may still lie in the nodes' memory. */
 int run_save_start(struct run *run, struct error *err);
 
+/* Once there is a state to save, collective. */
+int run_save_reserve(struct run *run, struct error *err);
+
 /* After each step, collective: saves if one is due, and says what became of earlier saves. */
 int run_save_on_the_way(struct run *run, struct error *err);
 

@@ -17,6 +17,13 @@ int run_save_start(struct run *run, struct error *err)
     return run->saver ? 0 : -1;
 }
 
+/* A run that saves once, at its end, need not hold the memory from the start. */
+int run_save_reserve(struct run *run, struct error *err)
+{
+    recorder_phase("reserving memory for checkpoints");
+    return run->job->checkpoint.every > 0 ? saver_reserve(run->saver, err) : 0;
+}
+
 uint64_t run_last_saved(const struct run *run)
 {
     uint64_t committed = saver_committed(run->saver);

@@ -264,6 +264,29 @@ static int stage(struct saver *s, const struct ckpt_save *save, struct error *er
     return worst == 1 ? 1 : -1;
 }
 
+int saver_reserve(struct saver *s, struct error *err)
+{
+    struct engine_part part;
+    int result;
+
+    if (!s->stage)
+        return 0;
+    result = engine_part_create(s->engine, &part, err);
+    if (result < 0) {
+        engine_part_destroy(&part);
+        return -1;
+    }
+    result = ckpt_stage_reserve(s->stage, &part.save, err);
+    engine_part_destroy(&part);
+    if (comm_agree(s->world, result == 0 ? 0 : -1, err) == 0)
+        return 0;
+    if (err->code == CODE_PEER)
+        return -1;
+    say_straight(s, err);
+    forget_stage(s);
+    return 0;
+}
+
 int saver_ready(struct saver *s, bool *ready, struct error *err)
 {
     double full = s->stage && !ckpt_stage_ready(s->stage, comm_rank(s->world), comm_size(s->world));

@@ -23,6 +23,9 @@ typedef void saver_say(void *arg, const char *line);
 struct saver *saver_create(struct engine *engine, const char *hosts, size_t stride, saver_say *say, void *arg,
                            struct error *err);
 
+/* Take the memory that saves will be staged in now, so that the first one is no slower and none finds it gone. */
+int saver_reserve(struct saver *saver, struct error *err);
+
 /* Whether saver_save would only copy: *ready, alike on all ranks. Else earlier saves fill the stage, still to be
  * drained. */
 int saver_ready(struct saver *saver, bool *ready, struct error *err);

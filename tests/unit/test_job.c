@@ -179,6 +179,8 @@ static const struct {
     {"optimizer.min_lr", "1e-6", {0}},
     {"optimizer.cooldown_steps", "64", {"optimizer.schedule=wsd", "optimizer.cooldown_steps=1"}},
     {"precision.reduce", "compute", {"precision.compute=bf16"}},
+    {"checkpoint.staged", "4", {0}},
+    {"checkpoint.partner", "true", {0}},
     {"report.eval_every", "64", {"data.valid=v"}},
 };
 

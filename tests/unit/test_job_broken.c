@@ -95,6 +95,8 @@ void every_broken_override_has_its_message(void **state)
         {"batch.steps=1; x = 2", "batch.steps is 1; x = 2; it must be an integer"},
         {"batch.steps=0", "batch.steps = 0; at least 1"},
         {"batch.steps=99999999999999999999", "the integer 99999999999999999999 is too large; at most 18 digits"},
+        {"checkpoint.partner=1", "checkpoint.partner is an integer; it must be true or false"},
+        {"checkpoint.partner=yes", "checkpoint.partner is yes; it must be true or false"},
         {"optimizer.lr=nan", "optimizer.lr is nan; it must be a number"},
         {"optimizer.schedule=step",
          "optimizer.schedule = \"step\"; one of \"cosine\", \"linear\", \"constant\", \"wsd\""},
