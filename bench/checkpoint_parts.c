@@ -1,21 +1,24 @@
 /*
  * checkpoint_parts.c - the parts of a checkpoint's life, one a run, timed: what bench/checkpoint makes its table of.
  *
+ *   bench/checkpoint_parts bytes BYTES                    of the smallest GPT with as many bytes of state
  *   bench/checkpoint_parts memcpy BYTES THREADS           copy so many bytes of memory that has been touched
  *   bench/checkpoint_parts save BYTES RANKS DIR STEP      ckpt_write_shard of every rank at once, and the commit
  *   bench/checkpoint_parts stage BYTES RANKS DIR STEP ROOT  ckpt_stage_shard of every rank at once, room reserved
- * before bench/checkpoint_parts load BYTES RANKS DIR STEP      ckpt_read of every rank at once, into another topology
+ *                                                           before
+ *   bench/checkpoint_parts load BYTES RANKS DIR STEP      ckpt_read of every rank at once, into another topology
  *   bench/checkpoint_parts run COMMAND...                 any program; its peak resident memory too
  *
  * Prints the seconds, and of `run` then the KiB. Ranks are threads, those that stage are processes, which copy with one
  * thread each. The state is that of a GPT, 12 bytes a parameter,
- * in matrices 4096 wide: the writers share each matrix out in runs, as ZeRO does over data-parallel ranks; the readers
- * in columns, as tensor parallelism does with the matrices that it splits by row, and check what they have read.
+ * written as RANKS data-parallel ranks do and read as RANKS tensor-parallel ranks do, who check what they have read.
  */
 #include "config.h"
 
+#include "ckpt/mesh_pieces.h"
 #include "ckpt/stage.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WIDTH = 4096, ROWS = 1024, KINDS = 3, MAX_RANKS = 64, MAX_TENSORS = 4096 };
+enum { KINDS = 3, MAX_RANKS = 64 };
 
 static const char *const kinds[KINDS] = {"param", "exp_avg", "exp_avg_sq"};
 
@@ -34,10 +37,11 @@ struct rank {
     int index, ranks;
     const char *dir;
     uint64_t step;
-    size_t ntensors;
-    const struct ckpt_tensor *tensors;
-    struct ckpt_piece *pieces; /* [ntensors] */
-    float **data;              /* [ntensors * KINDS] */
+    struct mesh mesh;
+    const struct units *units;
+    struct ckpt_piece *pieces;
+    size_t npieces;
+    float **data; /* [npieces * KINDS] */
     struct error err;
     int result;
 };
@@ -92,61 +96,100 @@ static double on_threads(struct rank *ranks, int count, void *(*each)(void *))
 
 /* ---- the state --------------------------------------------------------------------------------------------------- */
 
-static struct ckpt_tensor *make_tensors(uint64_t bytes, size_t *count)
+/* A GPT of that many bytes of state, more or less. */
+static struct model_shape model_of(uint64_t bytes)
 {
-    struct ckpt_tensor *tensors;
+    struct model_shape shape = {.hidden = 2048, .heads = 16, .seq_length = 1024, .vocab = 16384, .layers = 1};
 
-    *count = bytes / ((uint64_t)WIDTH * ROWS * 4 * KINDS);
-    *count = *count < 1 ? 1 : *count > MAX_TENSORS ? MAX_TENSORS : *count;
-    tensors = need(*count, sizeof *tensors);
-    for (size_t t = 0; t < *count; t++) {
-        snprintf(tensors[t].name, sizeof tensors[t].name, "h.%zu.weight", t);
-        tensors[t].ndim = 2;
-        tensors[t].shape[0] = ROWS;
-        tensors[t].shape[1] = WIDTH;
+    while (shape.layers < 4096 && model_parameters(&shape) * 4 * KINDS < bytes)
+        shape.layers++;
+    return shape;
+}
+
+static uint64_t bytes_of(uint64_t bytes)
+{
+    struct model_shape shape = model_of(bytes);
+
+    return model_parameters(&shape) * 4 * KINDS;
+}
+
+/* What a value is made of: where the piece's element `i` lies in the whole tensor, and how many follow it there. */
+static uint64_t place_of(const struct ckpt_tensor *tensor, const struct ckpt_piece *piece, uint64_t i, uint64_t *run)
+{
+    uint64_t at = piece->first + i, width = piece->shape[tensor->ndim - 1], place = 0, scale = 1;
+
+    *run = width - at % width < piece->count - i ? width - at % width : piece->count - i;
+    for (int d = tensor->ndim - 1; d >= 0; d--) {
+        place += (piece->start[d] + at % piece->shape[d]) * scale;
+        scale *= tensor->shape[d];
+        at /= piece->shape[d];
     }
-    return tensors;
+    return place;
 }
 
-static struct ckpt_piece run_of(size_t tensor, int rank, int ranks)
+/* Calls `each` for all of a rank's elements, a run that is contiguous in the tensor at a time. */
+static void for_each_run(struct rank *rank,
+                         void (*each)(float *data, size_t tensor, size_t kind, uint64_t place, uint64_t count))
 {
-    uint64_t all = (uint64_t)ROWS * WIDTH, first = all * (unsigned)rank / (unsigned)ranks;
+    for (size_t p = 0; p < rank->npieces; p++)
+        for (size_t k = 0; k < KINDS; k++)
+            for (uint64_t i = 0, run; i < rank->pieces[p].count; i += run) {
+                uint32_t t = rank->pieces[p].tensor;
+                uint64_t place = place_of(&rank->units->tensors[t], &rank->pieces[p], i, &run);
 
-    return (struct ckpt_piece){.tensor = (uint32_t)tensor,
-                               .shape = {ROWS, WIDTH},
-                               .first = first,
-                               .count = all * (unsigned)(rank + 1) / (unsigned)ranks - first};
-}
-
-static struct ckpt_piece columns_of(size_t tensor, int rank, int ranks)
-{
-    uint64_t start = (uint64_t)WIDTH * (unsigned)rank / (unsigned)ranks;
-    uint64_t width = (uint64_t)WIDTH * (unsigned)(rank + 1) / (unsigned)ranks - start;
-
-    return (struct ckpt_piece){
-        .tensor = (uint32_t)tensor, .start = {0, start}, .shape = {ROWS, width}, .count = ROWS * width};
-}
-
-static void make_ranks(struct rank *ranks, int count, uint64_t bytes, bool columns, char **where)
-{
-    size_t ntensors;
-    const struct ckpt_tensor *tensors = make_tensors(bytes, &ntensors);
-
-    for (int r = 0; r < count; r++) {
-        ranks[r] = (struct rank){r, count, where[0], strtoull(where[1], NULL, 10), ntensors, tensors, 0, 0, {0}, 0};
-        ranks[r].pieces = need(ntensors, sizeof *ranks[r].pieces);
-        ranks[r].data = need(ntensors * KINDS, sizeof *ranks[r].data);
-        for (size_t t = 0; t < ntensors; t++) {
-            struct ckpt_piece *piece = &ranks[r].pieces[t];
-
-            *piece = columns ? columns_of(t, r, count) : run_of(t, r, count);
-            for (size_t k = 0; k < KINDS; k++) {
-                float *data = ranks[r].data[t * KINDS + k] = need(piece->count, sizeof *data);
-
-                for (uint64_t i = 0; i < piece->count; i++) /* and so every page is there before the clock starts */
-                    data[i] = columns ? -1 : value(t, k, piece->first + i);
+                each(rank->data[p * KINDS + k] + i, t, k, place, run);
             }
+}
+
+static void fill(float *data, size_t tensor, size_t kind, uint64_t place, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        data[i] = value(tensor, kind, place + i);
+}
+
+static void wipe(float *data, size_t tensor, size_t kind, uint64_t place, uint64_t count)
+{
+    (void)tensor, (void)kind, (void)place;
+    for (uint64_t i = 0; i < count; i++)
+        data[i] = -1;
+}
+
+static void check(float *data, size_t tensor, size_t kind, uint64_t place, uint64_t count)
+{
+    struct error err;
+
+    for (uint64_t i = 0; i < count; i++)
+        if (data[i] != value(tensor, kind, place + i)) {
+            error_set(&err, CODE_DATA, "wrong values in tensor %zu", tensor);
+            die(&err);
         }
+}
+
+/* What each rank of a mesh has; every page is there before the clock starts. */
+static void make_ranks(struct rank *ranks, int count, uint64_t bytes, bool reader, char **where)
+{
+    struct model_shape shape = model_of(bytes);
+    struct mesh mesh = {.dp = reader ? 1 : count, .tp = reader ? count : 1, .pp = 1};
+    struct units_place place = {.dp = mesh.dp, .tp = mesh.tp, .first_stage = true, .last_stage = true};
+    struct units *units = units_create(&shape, 0.02, &place, &ranks->err);
+
+    if (!units)
+        die(&ranks->err);
+    for (int r = 0; r < count; r++) {
+        struct rank *rank = &ranks[r];
+
+        *rank = (struct rank){.index = r,
+                              .ranks = count,
+                              .dir = where[0],
+                              .step = strtoull(where[1], NULL, 10),
+                              .mesh = mesh,
+                              .units = units};
+        if (mesh_pieces(&shape, &mesh, 1, r, &rank->pieces, &rank->npieces, &rank->err) < 0)
+            die(&rank->err);
+        rank->data = need(rank->npieces * KINDS, sizeof *rank->data);
+        for (size_t p = 0; p < rank->npieces * KINDS; p++)
+            rank->data[p] = need(rank->pieces[p / KINDS].count + 1, sizeof(float));
+        for_each_run(rank, reader ? wipe : fill);
     }
 }
 
@@ -158,14 +201,14 @@ static struct ckpt_save save_of(const struct rank *rank)
         .dir = rank->dir,
         .shard = rank->index,
         .shards = rank->ranks,
-        .tensors = rank->tensors,
-        .ntensors = rank->ntensors,
+        .tensors = rank->units->tensors,
+        .ntensors = rank->units->ntensors,
         .kinds = kinds,
         .nkinds = KINDS,
         .pieces = rank->pieces,
-        .npieces = rank->ntensors,
+        .npieces = rank->npieces,
         .sources = (const void *const *)rank->data,
-        .state = {.step = rank->step, .loss_scale = 1, .dp = rank->ranks, .tp = 1, .pp = 1, .zero = 1},
+        .state = {.step = rank->step, .loss_scale = 1, .dp = rank->mesh.dp, .tp = rank->mesh.tp, .pp = 1, .zero = 1},
         .attempt = "bench"};
 }
 
@@ -207,28 +250,11 @@ static void *load_rank(void *arg)
 
     ckpt_step_path(path, sizeof path, rank->dir, rank->step);
     ckpt = ckpt_open(path, &rank->err);
-    rank->result = ckpt ? ckpt_read(ckpt, rank->tensors, rank->ntensors, kinds, KINDS, rank->pieces, rank->ntensors,
-                                    (void *const *)rank->data, &rank->err)
+    rank->result = ckpt ? ckpt_read(ckpt, rank->units->tensors, rank->units->ntensors, kinds, KINDS, rank->pieces,
+                                    rank->npieces, (void *const *)rank->data, &rank->err)
                         : -1;
     ckpt_close(ckpt);
     return NULL;
-}
-
-static void check_rank(const struct rank *rank)
-{
-    struct error err;
-
-    for (size_t t = 0; t < rank->ntensors; t++)
-        for (size_t k = 0; k < KINDS; k++)
-            for (uint64_t i = 0; i < rank->pieces[t].count; i++) {
-                uint64_t width = rank->pieces[t].shape[1];
-                uint64_t place = i / width * WIDTH + rank->pieces[t].start[1] + i % width;
-
-                if (rank->data[t * KINDS + k][i] != value(t, k, place)) {
-                    error_set(&err, CODE_DATA, "rank %d: wrong values in tensor %zu", rank->index, t);
-                    die(&err);
-                }
-            }
 }
 
 static double bench_save(uint64_t bytes, int count, char **where)
@@ -273,7 +299,7 @@ static double bench_load(uint64_t bytes, int count, char **where)
     make_ranks(ranks, count, bytes, true, where);
     seconds = on_threads(ranks, count, load_rank);
     for (int r = 0; r < count; r++)
-        check_rank(&ranks[r]);
+        for_each_run(&ranks[r], check);
     return seconds;
 }
 
@@ -343,7 +369,9 @@ int main(int argc, char **argv)
 
     if (argc > 2 && strcmp(argv[1], "run") == 0)
         return bench_run(argv + 2);
-    if (bytes > 0 && count >= 1 && count <= MAX_RANKS && argc == 4 && strcmp(argv[1], "memcpy") == 0)
+    if (bytes > 0 && argc == 3 && strcmp(argv[1], "bytes") == 0)
+        printf("%" PRIu64 "\n", bytes_of(bytes));
+    else if (bytes > 0 && count >= 1 && count <= MAX_RANKS && argc == 4 && strcmp(argv[1], "memcpy") == 0)
         printf("%.6f\n", bench_memcpy(bytes, count));
     else if (bytes > 0 && count >= 1 && count <= MAX_RANKS && argc == 6 && strcmp(argv[1], "save") == 0)
         printf("%.6f\n", bench_save(bytes, count, argv + 4));
