@@ -8,6 +8,7 @@
  *                                                           before
  *   bench/checkpoint_parts load BYTES RANKS DIR STEP      ckpt_read of every rank at once, into another topology
  *   bench/checkpoint_parts run COMMAND...                 any program; its peak resident memory too
+ *   bench/checkpoint_parts until PATH COMMAND...          any program, until PATH is there
  *
  * Prints the seconds, and of `run` then the KiB. Ranks are threads, those that stage are processes, which copy with one
  * thread each. The state is that of a GPT, 12 bytes a parameter,
@@ -361,6 +362,28 @@ static int bench_run(char **argv)
     return 0;
 }
 
+/* What comes after PATH is there, as the freeing of memory, is not counted. */
+static int bench_until(const char *path, char **argv)
+{
+    double start = now(), found = 0;
+    pid_t child = fork();
+    int status = 1;
+
+    if (child == 0) {
+        execvp(argv[0], argv);
+        _exit(127);
+    }
+    while (child > 0 && waitpid(child, &status, WNOHANG) == 0) {
+        if (found == 0 && access(path, F_OK) == 0)
+            found = now();
+        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+    }
+    if (status != 0 || found == 0)
+        return 1;
+    printf("%.6f\n", found - start);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct error err;
@@ -369,6 +392,8 @@ int main(int argc, char **argv)
 
     if (argc > 2 && strcmp(argv[1], "run") == 0)
         return bench_run(argv + 2);
+    if (argc > 3 && strcmp(argv[1], "until") == 0)
+        return bench_until(argv[2], argv + 3);
     if (bytes > 0 && argc == 3 && strcmp(argv[1], "bytes") == 0)
         printf("%" PRIu64 "\n", bytes_of(bytes));
     else if (bytes > 0 && count >= 1 && count <= MAX_RANKS && argc == 4 && strcmp(argv[1], "memcpy") == 0)

@@ -8,12 +8,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
-#define SOURCE_CACHED ((size_t)16 << 10) /* fits a first-level cache beside what else is there */
-#define MAX_THREADS   64
+#define MAX_THREADS 64
 
 struct segment *stage_segments(const struct ckpt_save *save, const struct layout *layout, size_t *count)
 {
@@ -39,53 +35,10 @@ struct segment *stage_segments(const struct ckpt_save *save, const struct layout
     return segments;
 }
 
-/*
- * memcpy with stores that do not read their target's lines into the cache. While they are on their way, the run of the
- * source that comes next is fetched: memory would be idle during its checksum otherwise. (To fetch beyond its end is
- * harmless.)
- */
-static void store(unsigned char *to, const unsigned char *from, size_t bytes)
+static uint32_t zeros(unsigned char *to, size_t bytes, uint32_t crc)
 {
-#ifdef __SSE2__
-    size_t head = -(uintptr_t)to & 15;
-
-    if (bytes >= 64 + head) {
-        memcpy(to, from, head);
-        to += head;
-        from += head;
-        bytes -= head;
-        for (; bytes >= 64; bytes -= 64, to += 64, from += 64) {
-            _mm_prefetch((const char *)from + SOURCE_CACHED, _MM_HINT_T0);
-            __m128i a = _mm_loadu_si128((const __m128i *)from), b = _mm_loadu_si128((const __m128i *)(from + 16));
-            __m128i c = _mm_loadu_si128((const __m128i *)(from + 32)),
-                    d = _mm_loadu_si128((const __m128i *)(from + 48));
-
-            _mm_stream_si128((__m128i *)to, a);
-            _mm_stream_si128((__m128i *)(to + 16), b);
-            _mm_stream_si128((__m128i *)(to + 32), c);
-            _mm_stream_si128((__m128i *)(to + 48), d);
-        }
-    }
-#endif
-    memcpy(to, from, bytes);
-}
-
-static uint32_t copy_run(unsigned char *to, const unsigned char *from, size_t bytes, uint32_t crc)
-{
-    static const unsigned char zeros[LAYOUT_ALIGN];
-
-    while (bytes > 0) {
-        size_t most = from ? SOURCE_CACHED : sizeof zeros, run = bytes < most ? bytes : most;
-        const unsigned char *source = from ? from : zeros;
-
-        crc = crc32c(crc, source, run);
-        store(to, source, run);
-        to += run;
-        bytes -= run;
-        if (from)
-            from += run;
-    }
-    return crc;
+    memset(to, 0, bytes);
+    return crc32c(crc, to, bytes);
 }
 
 struct copy {
@@ -122,8 +75,8 @@ static void copy_block(const struct copy *copy, uint64_t block)
         uint64_t stop = copy->segments[s + 1].offset < end ? copy->segments[s + 1].offset : end;
         const unsigned char *source = copy->segments[s].source;
 
-        crc =
-            copy_run(copy->to + at, source ? source + (at - copy->segments[s].offset) : NULL, (size_t)(stop - at), crc);
+        crc = source ? crc32c_copy(crc, copy->to + at, source + (at - copy->segments[s].offset), (size_t)(stop - at))
+                     : zeros(copy->to + at, (size_t)(stop - at), crc);
         at = stop;
     }
     copy->crcs[block] = crc;
@@ -136,9 +89,6 @@ static void *copy_blocks(void *arg)
 
     while ((block = atomic_fetch_add(&copy->next, 1)) < copy->layout->blocks)
         copy_block(copy, block);
-#ifdef __SSE2__
-    _mm_sfence();
-#endif
     return NULL;
 }
 
