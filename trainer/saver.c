@@ -13,7 +13,8 @@
 #include "trainer/partner.h"
 
 enum {
-    MOST_RESTARTS = 5, /* of muster-ckptd, before saves go straight */
+    MOST_RESTARTS = 5, /* of muster-ckptd, each after less than LONG_LIVED seconds */
+    LONG_LIVED = 10,
     JOIN_SECONDS = 10,
     LINE_SIZE = 1024,
     NAME_SIZE = 160, /* of the stage */
@@ -29,7 +30,8 @@ struct saver {
     struct ckpt_stage *stage; /* NULL: saves go straight */
     struct ckptd ckptd;       /* of the first rank of each node */
     int restarts;
-    bool said; /* that staging is not possible */
+    double restarted; /* when it was last */
+    bool said;        /* that staging is not possible */
     bool first;
     uint64_t staged, committed; /* steps; UINT64_MAX: none */
     double waited;              /* that training stood still for the last staged save, in seconds */
@@ -68,14 +70,25 @@ static void say_straight(struct saver *s, const struct error *why)
 
 /* ---- the drain ---- */
 
-/* A drainer that was killed costs nothing but a new one. */
+/* Also by another than ours: one that outlived an earlier run has the stage until it is through with that run's. */
+static bool is_tended(struct saver *s)
+{
+    return (s->ckptd.pid != 0 && !ckptd_ended(&s->ckptd)) || ckpt_stage_is_drained(s->stage);
+}
+
+/* A drainer that was killed costs nothing but a new one; one that ends again and again is left alone. */
 static void tend(struct saver *s)
 {
     struct error err;
 
-    if (!s->stage || !s->first || !ckptd_ended(&s->ckptd) || s->restarts == MOST_RESTARTS)
+    if (!s->stage || !s->first || is_tended(s))
+        return;
+    if (seconds() - s->restarted > LONG_LIVED)
+        s->restarts = 0;
+    if (s->restarts == MOST_RESTARTS)
         return;
     s->restarts++;
+    s->restarted = seconds();
     if (ckptd_start(&s->ckptd, ckpt_stage_directory(s->stage), s->job->checkpoint.drain_mib, &err) == 0)
         say(s, "muster-ckptd had ended and was started anew");
     else
@@ -123,20 +136,19 @@ static int wait_for_drain(struct saver *s, struct error *err)
 
     for (;;) {
         double state = DONE;
-        struct error why = {0};
-        int result = s->first ? ckpt_stage_wait(s->stage, 0.05, &why) : 0;
+        struct error ignored;
+        int result = s->first ? ckpt_stage_wait(s->stage, 0.05, &ignored) : 0;
 
         saver_poll(s);
         if (result != 0)
-            state = result > 0 || s->restarts < MOST_RESTARTS ? DRAINING : NOBODY;
+            state = is_tended(s) || s->restarts < MOST_RESTARTS ? DRAINING : NOBODY;
         if (comm_max_f64(s->world, &state, 1, err) < 0)
             return -1;
         if (state == DONE)
             break;
-        if (state == NOBODY) {
-            *err = why;
-            return comm_agree(s->world, result < 0 ? -1 : 0, err);
-        }
+        if (state == NOBODY)
+            return error_set(err, CODE_IO, "muster-ckptd ended %d times on a node: nobody drains what is staged there",
+                             MOST_RESTARTS);
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
     saver_poll(s);
@@ -226,14 +238,12 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
     if (comm_agree(s->world, s->nodes ? 0 : -1, err) < 0)
         goto fail;
     s->first = nodes_local(s->nodes, rank) == 0;
-    if (open_stage(s, hosts + (size_t)rank * stride, err) < 0) {
-        if (err->code == CODE_PEER)
-            goto fail;
-        say_straight(s, err);
-        forget_stage(s);
-    } else if (wait_for_drain(s, err) < 0) {
+    if (open_stage(s, hosts + (size_t)rank * stride, err) == 0 && wait_for_drain(s, err) == 0)
+        return s;
+    if (err->code == CODE_PEER)
         goto fail;
-    }
+    say_straight(s, err);
+    forget_stage(s);
     return s;
 fail:
     saver_destroy(s);
