@@ -13,12 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_NS    20000000
-#define TELL_EVERY 0.2
-#define SIGN_EVERY 0.5
-#define ALONE_AFTER                                                                                                    \
-    60.0 /* without anyone who may stage, as when the trainer was killed and nobody closed the stage                   \
-          */
+#define LOOK_NS     20000000
+#define TELL_EVERY  0.2
+#define SIGN_EVERY  0.5
+#define ALONE_AFTER 60.0 /* without anyone who may stage: the trainer was killed, and nobody closed the stage */
 
 bool drainer_must_stop(const struct drainer *drainer)
 {

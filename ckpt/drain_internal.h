@@ -68,7 +68,8 @@ int drain_pace(struct drain *drain, uint64_t bytes, struct error *err);
  */
 int drain_open_target(struct drain *drain, struct error *err);
 
-/* Copy one complete staged shard that lies in `from`, and its part, and make both durable. 0, DRAIN_INTERRUPTED or -1.
+/*
+ * Copy one complete staged shard that lies in `from`, and its part, and make both durable. 0, DRAIN_INTERRUPTED or -1.
  */
 int drain_shard(struct drain *drain, const struct directory *from, int shard, struct error *err);
 

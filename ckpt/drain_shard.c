@@ -216,7 +216,8 @@ static int write_both(struct drain *drain, const struct staged *staged, int shar
     return result < 0 ? -1 : 0;
 }
 
-/* Durable in the target: remember that, and give the memory back. A mark without its data is harmless, so it is first.
+/*
+ * Durable in the target: remember that, and give the memory back. A mark without its data is harmless, so it is first.
  */
 static int release(struct drain *drain, const struct directory *from, int shard, struct error *err)
 {

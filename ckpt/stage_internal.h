@@ -57,7 +57,8 @@ int slot_take(struct ckpt_stage *stage, const char *within, int shard, int shard
 /* Make files until the shard has `staged`, in use or not. 0, or 1 when there is no room. */
 int slot_reserve(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes, struct error *err);
 
-/* Whether the stage's file system, and memory if it lies there, have room for so many bytes more. 0, or 1 and ENOSPC.
+/*
+ * Whether the stage's file system, and memory if it lies there, have room for so many bytes more. 0, or 1 and ENOSPC.
  */
 int stage_room(const struct directory *stage, uint64_t bytes, struct error *err);
 

@@ -1,4 +1,5 @@
-/* ckpt_stage_world.h - the toy models of test_ckpt_world.h, staged and drained. One process plays all ranks of a node.
+/*
+ * ckpt_stage_world.h - the toy models of test_ckpt_world.h, staged and drained. One process plays all ranks of a node.
  */
 #ifndef MUSTER_TESTS_CKPT_STAGE_WORLD_H
 #define MUSTER_TESTS_CKPT_STAGE_WORLD_H

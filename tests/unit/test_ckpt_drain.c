@@ -174,7 +174,8 @@ static bool has_left(const char *target, const char *suffix)
     return system(command) == 0;
 }
 
-/* Files above 1 MB cannot be written: EFBIG on the way, as a quota's EDQUOT. Two nodes: the other one gives up as well.
+/*
+ * Files above 1 MB cannot be written: EFBIG on the way, as a quota's EDQUOT. Two nodes: the other one gives up as well.
  */
 static void one_node_cannot_write(void **state)
 {
@@ -355,7 +356,8 @@ static void a_bit_flips_in_memory(void **state)
     teardown(&node);
 }
 
-/* 24 saves in a row, the drain slowed: never more than two generations in memory, every checkpoint that is kept whole.
+/*
+ * 24 saves in a row, the drain slowed: never more than two generations in memory, every checkpoint that is kept whole.
  */
 static void a_slow_target(void **state)
 {
