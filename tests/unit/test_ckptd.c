@@ -181,6 +181,30 @@ static void stopped_and_killed(void **state)
     teardown(&node);
 }
 
+/* What this node had is drained and another node's shard is missing: said to be so without the drainer's own word. */
+static void drained_without_a_status(void **state)
+{
+    struct world world;
+    struct node node;
+    char file[512];
+    const char *stage;
+
+    (void)state;
+    setup(&node, &world, 2, false);
+    ckpt_stage_destroy(node.stage);
+    node.stride = 2;
+    node_open(&node, "1", 2, false);
+    stage = ckpt_stage_directory(node.stage);
+    node_stage(&node, 30, "a");
+    assert_int_equal(run("muster-ckptd", "-q --once --seconds 0.5 %s", stage), 75);
+    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
+    assert_non_null(strstr(output, " drained "));
+    assert_int_equal(unlink(join(file, stage, "status.json")), 0);
+    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
+    assert_non_null(strstr(output, " drained "));
+    teardown(&node);
+}
+
 /* All of the job's processes were killed: what is whole is committed, the rest dropped, the stage removed. */
 static void the_epilog(void **state)
 {
@@ -210,7 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(command_lines),      cmocka_unit_test(once),       cmocka_unit_test(a_target_that_is_none),
-        cmocka_unit_test(stopped_and_killed), cmocka_unit_test(the_epilog),
+        cmocka_unit_test(stopped_and_killed), cmocka_unit_test(the_epilog), cmocka_unit_test(drained_without_a_status),
     };
 
     return cmocka_run_group_tests_name("ckptd", tests, NULL, NULL);
