@@ -76,6 +76,13 @@ stopped_with_75() {
     grep -q 'limit of 0.02 minutes' "$DIR/log"
 }
 
+@test "a save is staged whatever the node is called, and however many jobs there were" {
+    name=gke-training-cluster-gpu-pool-a3-highgpu-8g-0123456789abcdef
+    SLURM_JOB_ID=4294967295 SLURMD_NODENAME=$name ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 >"$DIR/log"
+    cat "$DIR/log"
+    grep -q 'checkpoint of step 10 saved in .*, of which training waited' "$DIR/log"
+}
+
 @test "saved by 4 ranks, loaded and saved again by 1, 2, 3 and 8: no bit differs" {
     ranks 4 muster-train "$DIR/job.cfg" --set batch.steps=10 >/dev/null
     for n in 1 2 3 8; do
