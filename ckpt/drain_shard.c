@@ -72,7 +72,7 @@ static int open_staged(struct staged *staged, const struct drain *drain, const s
     if (!staged->part)
         return error_prefix(err, "%s/%s", from->path, name);
     if (staged->part->state.step != target->step || strcmp(staged->part->attempt, target->attempt) != 0)
-        return error_set(err, CODE_DATA, "%s/%s: is of step %" PRIu64 ", attempt %s", from->path, name,
+        return error_set(err, CODE_DATA, "%s/%s: is of step %" PRIu64 ", attempt \"%s\"", from->path, name,
                          staged->part->state.step, staged->part->attempt);
     layout_shard_name(name, shard, target->shards);
     staged->fd = file_open(from, name, false, &bytes, err);

@@ -31,7 +31,7 @@ int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, 
                          CKPT_ATTEMPT_SIZE - 1);
     if (snprintf(path, size, "%s/muster-%u-%s", root && *root ? root : "/dev/shm", (unsigned)geteuid(), job) >=
         (int)size)
-        return error_set(err, CODE_USAGE, "%.100s...: is too long for a staging directory", root);
+        return error_set(err, CODE_USAGE, "%.100s...: is too long for a staging directory", path);
     return 0;
 }
 

@@ -62,6 +62,12 @@ int slot_reserve(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes
  */
 int stage_room(const struct directory *stage, uint64_t bytes, struct error *err);
 
+/*
+ * For who waits until something is drained, of `saves` that are staged: -1 with CODE_IO when nobody has drained for 5
+ * seconds. *alive is when somebody did, by stage_clock; at first, when the waiting began.
+ */
+int stage_check_drainer(struct ckpt_stage *stage, size_t saves, double *alive, struct error *err);
+
 /* The target that this save has, in *target. */
 int stage_target(const struct ckpt_stage *stage, const struct ckpt_save *save, struct target *target,
                  struct error *err);

@@ -14,8 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEAD_SECONDS 5
-#define POLL_NS      2000000
+#define POLL_NS 2000000
 
 /* The drainer has another working directory than we. */
 static int absolute(char *path, size_t size, const char *dir, struct error *err)
@@ -55,17 +54,12 @@ static int take_slot(struct ckpt_stage *stage, const struct ckpt_save *save, uin
 
     for (;;) {
         int result = slot_take(stage, NULL, save->shard, save->shards, bytes, slot, err);
-        double now = stage_clock();
 
-        stage->waited = now - start;
+        stage->waited = stage_clock() - start;
         if (result <= 0 || errno != EAGAIN)
             return result;
-        if (ckpt_stage_is_drained(stage))
-            alive = now;
-        else if (now - alive > DEAD_SECONDS)
-            return error_set(err, CODE_IO, "%s: %d saves are staged and nobody drains them: is muster-ckptd running?",
-                             stage->directory.path, stage->config.staged),
-                   1;
+        if (stage_check_drainer(stage, (size_t)stage->config.staged, &alive, err) < 0)
+            return 1;
         nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     }
 }
