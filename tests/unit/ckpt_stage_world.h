@@ -19,6 +19,13 @@ struct node {
     int first, stride;
 };
 
+/*
+ * A toy model, a topology of so many shards, all of which are the node's, and empty directories; *seed moves on. To be
+ * opened, and destroyed, by the caller.
+ */
+void node_create(struct node *node, struct world *world, uint64_t *seed, int shards, bool large);
+void node_destroy(struct node *node);
+
 /* Opens the stage `job` in node->root. */
 void node_open(struct node *node, const char *job, int staged, bool adopt);
 
