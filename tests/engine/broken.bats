@@ -28,6 +28,16 @@ refused() {
     [ "$count" -ge 30 ]
 }
 
+@test "the scripts say how they are used, from whatever directory" {
+    cd "$TOP/etc"
+    for script in check setup quickstart bench/cpu bench/checkpoint; do
+        run "../$script" --help
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ $output == "${script##*/} - "*"$script"* ]]
+    done
+}
+
 @test "a job file that is not there, a bad --set, a bad option" {
     tiny_job "$DIR/tiny"
     refused 78 "$DIR/nothing.cfg" muster-train "$DIR/nothing.cfg"
