@@ -1,4 +1,5 @@
-# Broken input, through the programs, as a user meets it: one line that says what and where, the right exit code, no crash.
+# Broken input, through the programs, as a user meets it: one line that says what and where, the right exit code, no
+# crash.
 load ../helpers
 
 setup() {
