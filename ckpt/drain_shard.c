@@ -232,7 +232,7 @@ static int release(struct drain *drain, const struct directory *from, int shard,
     return stage_recycle(&drain->drainer->stage, from, name, err);
 }
 
-int drain_shard(struct drain *drain, const struct directory *from, int shard, struct error *err)
+static int drain_one(struct drain *drain, const struct directory *from, int shard, struct error *err)
 {
     struct staged staged;
     int result = open_staged(&staged, drain, from, shard, err);
@@ -287,7 +287,7 @@ static void *drain_queue(void *arg)
         pthread_mutex_unlock(&drainer->mutex);
         if (shard < 0)
             return NULL;
-        result = drain_shard(queue->drain, queue->from, shard, &err);
+        result = drain_one(queue->drain, queue->from, shard, &err);
         pthread_mutex_lock(&drainer->mutex);
         /* A failure counts more than the interruption that it caused elsewhere. */
         if (result != 0 && queue->result != -1) {

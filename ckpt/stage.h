@@ -102,9 +102,6 @@ int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, str
 /* Whether ckpt_stage_shard of that shard would not have to wait for the drain. */
 bool ckpt_stage_ready(const struct ckpt_stage *stage, int shard, int shards);
 
-/* How long the last ckpt_stage_shard waited for the drain, and then copied, in seconds. */
-void ckpt_stage_times(const struct ckpt_stage *stage, double *waited, double *copied);
-
 /*
  * The save has failed on some rank: the drainer forgets the generation and takes back what is in the target. One rank a
  * node suffices. A generation that is not there is fine.

@@ -98,7 +98,7 @@ static int target_parse(struct target *target, json_t *json, struct error *err)
     return 0;
 }
 
-int target_read(struct target *target, const struct directory *generation, struct error *err)
+static int target_read(struct target *target, const struct directory *generation, struct error *err)
 {
     json_error_t where;
     json_t *json;
@@ -106,11 +106,6 @@ int target_read(struct target *target, const struct directory *generation, struc
     char *text;
     int result;
 
-    if (!stage_has(generation, STAGE_TARGET)) {
-        error_set(err, CODE_DATA, "%s/" STAGE_TARGET ": is not there", generation->path);
-        errno = ENOENT;
-        return -1;
-    }
     text = file_read(generation, STAGE_TARGET, STAGE_MAX_TARGET, &bytes, err);
     if (!text)
         return -1;
@@ -120,7 +115,6 @@ int target_read(struct target *target, const struct directory *generation, struc
         error_prefix(err, "%s/" STAGE_TARGET, generation->path);
     json_decref(json);
     free(text);
-    errno = 0;
     return result;
 }
 

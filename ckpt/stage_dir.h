@@ -40,9 +40,6 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
 int generation_make(struct directory *generation, const struct directory *stage, const struct target *target,
                     struct error *err);
 
-/* CODE_DATA when it is broken; ENOENT is left in errno when it is not there yet. */
-int target_read(struct target *target, const struct directory *generation, struct error *err);
-
 /* All generations, oldest first, malloc'ed. Those without a readable target.json have started = 0. */
 struct generation {
     struct target target;

@@ -33,7 +33,6 @@ struct ckpt_stage {
     const struct mapping *last;
     char *last_part;
     size_t last_part_bytes;
-    double waited, copied;
 
     /* What is being received. */
     struct slot borrowed;
