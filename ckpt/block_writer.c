@@ -46,7 +46,8 @@ static bool drop_direct(int fd)
     return flags >= 0 && (flags & O_DIRECT) && fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
 }
 
-/* Returns 0 or an errno. Where the filesystem took O_DIRECT at open but not now, or wrote an odd length, go on without.
+/*
+ * Returns 0 or an errno. Where the filesystem took O_DIRECT at open but not now, or wrote an odd length, go on without.
  */
 static int write_at(int fd, const unsigned char *data, size_t bytes, uint64_t offset)
 {

@@ -22,10 +22,7 @@ const struct ckpt_tensor *checkpoint_find(const struct ckpt *ckpt, const char *n
 /* The index of that kind, or -1. */
 int checkpoint_find_kind(const struct ckpt *ckpt, const char *kind);
 
-/* The size and header of a shard against the manifest, unless that has been done. Any thread may. */
-int checkpoint_check_shard(const struct ckpt *ckpt, int shard, struct error *err);
-
-/* The same of all shards. */
+/* The sizes and headers of all shards against the manifest, of those that have not been looked at yet. */
 int checkpoint_check_all(const struct ckpt *ckpt, struct error *err);
 
 /*

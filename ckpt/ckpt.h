@@ -86,7 +86,7 @@ struct ckpt_save {
     struct ckpt_state state;
     const char *job_text; /* the job file; may be NULL */
     const char *attempt;  /* the same on every rank of a save, and new for every try: "4711.0.1" for the first save of
-                             job  4711 before it was requeued. 1 to 64 letters, digits, '.', '_' and '-' */
+                             job 4711 before it was requeued. 1 to 64 letters, digits, '.', '_' and '-' */
 };
 
 /*
@@ -102,10 +102,10 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 /*
  * If every shard of that attempt at step N is complete, and they agree with each other and hold every element of every
  * tensor once, write manifest.json, fsync, rename the directory to its final name and fsync the parent, and only then
- * remove the parts. An attempt with a manifest.json needs no parts. Any process may
- * call it at any time, and several at once. Returns 1 when step N is committed (now or before), 0 when shards are still
- * missing (or, on a network filesystem, not visible yet: ask again), -1 on failure. What is committed may be of another
- * attempt, of another run even: ckpt_check_committed tells.
+ * remove the parts. An attempt with a manifest.json needs no parts. Any process may call it at any time, and several at
+ * once. Returns 1 when step N is committed (now or before), 0 when shards are still missing (or, on a network
+ * filesystem, not visible yet: ask again), -1 on failure. What is committed may be of another attempt, of another run
+ * even: ckpt_check_committed tells.
  */
 int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
@@ -201,8 +201,7 @@ int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntens
 int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, uint64_t total, void *arg), void *arg,
                 struct error *err);
 
-/* ---- directories --------------------------------------------------------------------------------------------------
- */
+/* ---- directories ------------------------------------------------------------------------------------------------- */
 
 /* Steps of the committed checkpoints in dir, newest first; *steps is malloc'ed. A dir that does not exist has none. */
 int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *err);

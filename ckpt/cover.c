@@ -159,7 +159,8 @@ out:
     return result;
 }
 
-/* That no piece of the tensor overlaps another, and that together they are as many elements as it has: so, all of them.
+/*
+ * That no piece of the tensor overlaps another, and that together they are as many elements as it has: so, all of them.
  */
 static int check_tensor(struct cover *cover, size_t t, struct error *err)
 {

@@ -133,7 +133,7 @@ int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, stru
         snprintf(aside, sizeof aside, "%s.broken-%d", name, k);
     }
     if (result < 0)
-        error_errno(err, CODE_IO, "%s/%s: cannot be renamed to %s", dir, name, aside);
+        error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", dir, name, aside);
     else if (path)
         snprintf(path, size, "%s/%s", dir, aside);
     directory_close(&directory);

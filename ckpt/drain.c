@@ -13,14 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_NS    20000000
-#define TELL_EVERY 0.2
-#define SIGN_EVERY 0.5
-#define ALONE_AFTER                                                                                                    \
-    60.0 /* without anyone who may stage, as when the trainer was killed and nobody closed the stage                   \
-          */
+#define LOOK_NS     20000000
+#define TELL_EVERY  0.2
+#define SIGN_EVERY  0.5
+#define ALONE_AFTER 60.0 /* without anyone who may stage: the trainer was killed, and nobody closed the stage */
 
-bool drainer_must_stop(const struct drainer *drainer)
+static bool must_stop(const struct drainer *drainer)
 {
     return (drainer->options.stop && *drainer->options.stop) ||
            (drainer->deadline > 0 && stage_clock() >= drainer->deadline);
@@ -73,12 +71,12 @@ int drain_pace(struct drain *drain, uint64_t bytes, struct error *err)
         drain->entry->rate =
             (double)(drain->entry->bytes_done - drain->waiting->drained) / (now - drain->waiting->began);
     pthread_mutex_unlock(&drainer->mutex);
-    for (; !abort && now < at && !drainer_must_stop(drainer); now = stage_clock()) {
+    for (; !abort && now < at && !must_stop(drainer); now = stage_clock()) {
         double wait = at - now < 0.1 ? at - now : 0.1;
 
         nanosleep(&(struct timespec){.tv_nsec = (long)(wait * 1e9)}, NULL);
     }
-    if (abort || drainer_must_stop(drainer))
+    if (abort || must_stop(drainer))
         return DRAIN_INTERRUPTED;
     drainer_tell(drainer, false);
     return sign ? drain_check_given_up(drain, err) : 0;
@@ -95,7 +93,7 @@ static int look_at_all(struct drainer *drainer, struct error *err)
     if (generation_list(&drainer->stage, &generations, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++)
-        left += drainer_must_stop(drainer) ? 1 : drain_generation(drainer, &generations[i]);
+        left += must_stop(drainer) ? 1 : drain_generation(drainer, &generations[i]);
     free(generations);
     if (count > 0)
         drainer_tell(drainer, false);
@@ -155,7 +153,7 @@ static int loop(struct drainer *drainer, struct error *err)
         }
         if (is_gone(drainer))
             return CKPT_DRAIN_DONE;
-        if (drainer_must_stop(drainer)) {
+        if (must_stop(drainer)) {
             drainer_tell(drainer, true);
             return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : CKPT_DRAIN_DONE;
         }

@@ -106,8 +106,8 @@ static int read_any(const char *name, void *arg)
     size_t bytes;
     char *text;
 
-    if (sscanf(name, "shard-%5d-of-%5d.", &shard, &shards) != 2 || shards != any->shards ||
-        (!strstr(name, ".json") && !strstr(name, ".drained")))
+    if ((!layout_parse_part(name, &shard, &shards) && !stage_parse_drained(name, &shard, &shards)) ||
+        shards != any->shards)
         return 0;
     text = file_read(any->directory, name, MANIFEST_MAX_BYTES, &bytes, NULL);
     if (text)
@@ -245,9 +245,9 @@ struct recycling {
 static int recycle_one(const char *name, void *arg)
 {
     struct recycling *recycling = arg;
-    size_t length = strlen(name);
+    int shard, shards;
 
-    if (length > 12 && strcmp(name + length - 12, ".safetensors") == 0)
+    if (layout_parse_shard(name, &shard, &shards))
         stage_recycle(recycling->stage, recycling->from, name, NULL);
     return 0;
 }

@@ -5,11 +5,9 @@
 #include "ckpt/drain_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* The oldest of those that ended makes room; there are fewer than STATUS_ENDED others. */
 static void forget_oldest(struct status *status)
@@ -49,39 +47,18 @@ static struct status_generation *entry_of(struct drainer *drainer, const struct 
     return entry;
 }
 
-struct sizes {
-    const struct directory *directory;
-    uint64_t bytes;
-};
-
-static int add_size(const char *name, void *arg)
-{
-    struct sizes *sizes = arg;
-    size_t length = strlen(name);
-    struct stat info;
-
-    if (length > 12 && strcmp(name + length - 12, ".safetensors") == 0 &&
-        fstatat(sizes->directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
-        sizes->bytes += (uint64_t)info.st_size;
-    return 0;
-}
-
 /* How far it is, before and after copying. */
 static void account(struct drain *drain, const struct contents *contents)
 {
-    struct sizes sizes = {&drain->source, 0};
     struct waiting *waiting = drain->waiting;
 
-    directory_each(&drain->source, add_size, &sizes, NULL);
     pthread_mutex_lock(&drain->drainer->mutex);
     /* Shards that are here no more, and were, are drained: by us, or by whoever was killed. */
-    if (drain->entry->bytes_total > sizes.bytes && contents->drained > 0)
-        waiting->drained = drain->entry->bytes_total - sizes.bytes;
+    if (drain->entry->bytes_total > contents->bytes && contents->drained > 0)
+        waiting->drained = drain->entry->bytes_total - contents->bytes;
     drain->entry->bytes_done = waiting->drained;
-    drain->entry->bytes_total = waiting->drained + sizes.bytes;
-    drain->entry->state = contents->staged + contents->drained < drain->generation->target.local ? STATUS_STAGING
-                          : contents->staged > 0                                                 ? STATUS_STAGED
-                                                                                                 : STATUS_DRAINED;
+    drain->entry->bytes_total = waiting->drained + contents->bytes;
+    drain->entry->state = status_of(contents, drain->generation->target.local);
     pthread_mutex_unlock(&drain->drainer->mutex);
 }
 

@@ -50,7 +50,6 @@ struct drain {
     bool abort; /* under the mutex: a thread has failed, the others stop */
 };
 
-bool drainer_must_stop(const struct drainer *drainer);
 void drainer_log(const struct drainer *drainer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Write status.json; unless `now`, only if that was not done in the last fifth of a second. Takes the mutex. */
@@ -68,11 +67,10 @@ int drain_pace(struct drain *drain, uint64_t bytes, struct error *err);
  */
 int drain_open_target(struct drain *drain, struct error *err);
 
-/* Copy one complete staged shard that lies in `from`, and its part, and make both durable. 0, DRAIN_INTERRUPTED or -1.
+/*
+ * Copy all complete staged shards that lie in `from`, and their parts, some at the same time, and make them durable. 0,
+ * DRAIN_INTERRUPTED or -1.
  */
-int drain_shard(struct drain *drain, const struct directory *from, int shard, struct error *err);
-
-/* All complete shards of a directory of the generation, some at the same time. 0, DRAIN_INTERRUPTED or -1. */
 int drain_shards(struct drain *drain, const struct directory *from, struct error *err);
 
 /* Whether the attempt was given up by someone, as the error. */

@@ -72,7 +72,7 @@ static int open_staged(struct staged *staged, const struct drain *drain, const s
     if (!staged->part)
         return error_prefix(err, "%s/%s", from->path, name);
     if (staged->part->state.step != target->step || strcmp(staged->part->attempt, target->attempt) != 0)
-        return error_set(err, CODE_DATA, "%s/%s: is of step %" PRIu64 ", attempt %s", from->path, name,
+        return error_set(err, CODE_DATA, "%s/%s: is of step %" PRIu64 ", attempt \"%s\"", from->path, name,
                          staged->part->state.step, staged->part->attempt);
     layout_shard_name(name, shard, target->shards);
     staged->fd = file_open(from, name, false, &bytes, err);
@@ -216,7 +216,8 @@ static int write_both(struct drain *drain, const struct staged *staged, int shar
     return result < 0 ? -1 : 0;
 }
 
-/* Durable in the target: remember that, and give the memory back. A mark without its data is harmless, so it is first.
+/*
+ * Durable in the target: remember that, and give the memory back. A mark without its data is harmless, so it is first.
  */
 static int release(struct drain *drain, const struct directory *from, int shard, struct error *err)
 {
@@ -231,7 +232,7 @@ static int release(struct drain *drain, const struct directory *from, int shard,
     return stage_recycle(&drain->drainer->stage, from, name, err);
 }
 
-int drain_shard(struct drain *drain, const struct directory *from, int shard, struct error *err)
+static int drain_one(struct drain *drain, const struct directory *from, int shard, struct error *err)
 {
     struct staged staged;
     int result = open_staged(&staged, drain, from, shard, err);
@@ -286,7 +287,7 @@ static void *drain_queue(void *arg)
         pthread_mutex_unlock(&drainer->mutex);
         if (shard < 0)
             return NULL;
-        result = drain_shard(queue->drain, queue->from, shard, &err);
+        result = drain_one(queue->drain, queue->from, shard, &err);
         pthread_mutex_lock(&drainer->mutex);
         /* A failure counts more than the interruption that it caused elsewhere. */
         if (result != 0 && queue->result != -1) {

@@ -43,6 +43,16 @@ void layout_part_name(char name[LAYOUT_NAME_SIZE], int shard, int shards)
 
 /* The parsers below read the numbers, write the name anew and compare: what we would not write, we do not read. */
 
+bool layout_parse_shard(const char *name, int *shard, int *shards)
+{
+    char again[LAYOUT_NAME_SIZE];
+
+    if (sscanf(name, "shard-%5d-of-%5d.safetensors", shard, shards) != 2 || *shard < 0 || *shards <= *shard)
+        return false;
+    layout_shard_name(again, *shard, *shards);
+    return strcmp(name, again) == 0;
+}
+
 bool layout_parse_part(const char *name, int *shard, int *shards)
 {
     char again[LAYOUT_NAME_SIZE];

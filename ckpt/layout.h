@@ -34,7 +34,8 @@ size_t layout_block_bytes(const struct layout *layout, uint64_t block);
 void layout_shard_name(char name[LAYOUT_NAME_SIZE], int shard, int shards);
 void layout_part_name(char name[LAYOUT_NAME_SIZE], int shard, int shards);
 
-/* Whether the name is that of a part, and of which. */
+/* Whether the name is one of these, and of which shard. */
+bool layout_parse_shard(const char *name, int *shard, int *shards);
 bool layout_parse_part(const char *name, int *shard, int *shards);
 
 /* Whether it is a shard's or a part's temporary name (file_temporary_name). */

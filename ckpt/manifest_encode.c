@@ -1,6 +1,7 @@
 /* manifest_encode.c - a manifest as JSON. What the members mean is in muster-checkpoint(5). */
 #include "config.h"
 
+#include "ckpt/json_text.h"
 #include "ckpt/manifest_json.h"
 #include "common/crc32c.h"
 
@@ -25,23 +26,6 @@ static json_t *encode_state(const struct ckpt_state *state)
                      state->loss_scale_good_steps, "loss_scale_hysteresis", state->loss_scale_hysteresis, "loss_mean",
                      state->loss_mean, "loss_count", (json_int_t)state->loss_count, "dp", state->dp, "tp", state->tp,
                      "pp", state->pp, "zero", state->zero);
-}
-
-/* A job file may hold bytes that are not UTF-8, in a comment say. That must not cost the checkpoint. */
-static json_t *encode_text(const char *text)
-{
-    json_t *json = json_string(text);
-    char *copy;
-
-    if (json)
-        return json;
-    copy = strdup(text);
-    for (char *at = copy; at && *at; at++)
-        if ((unsigned char)*at >= 0x80)
-            *at = '?';
-    json = copy ? json_string(copy) : NULL;
-    free(copy);
-    return json;
 }
 
 static json_t *encode_numbers(const uint64_t *numbers, int count)
@@ -154,7 +138,7 @@ static json_t *encode(const struct manifest *manifest)
     return json_pack("{s:s, s:s, s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o}", "crc32c", "00000000", "format",
                      manifest->part < 0 ? MANIFEST_FORMAT : MANIFEST_PART_FORMAT, "version", MANIFEST_VERSION, "muster",
                      manifest->version, "attempt", manifest->attempt, "state", encode_state(&manifest->state), "job",
-                     encode_text(manifest->job_text), "kinds", encode_kinds(manifest), "tensors",
+                     json_text(manifest->job_text), "kinds", encode_kinds(manifest), "tensors",
                      encode_tensors(manifest), "shards", manifest->shards, "files", files);
 }
 

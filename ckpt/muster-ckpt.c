@@ -20,20 +20,20 @@ static const char help[] =
     "      --job       the job file it was written by, and nothing else\n"
     "  verify PATH     read every byte and check it; of a directory, the newest\n"
     "      --all       every checkpoint of the directory\n"
-    "  -j, --threads=N (twice as many as there are processors, 4 to 16)\n"
-    "  status [STAGE]...  what is staged on this node and how far its drain is\n"
+    "      -j, --threads=N   twice as many as there are processors, 4 to 16\n"
     "  diff A B        compare all tensors bit by bit, whatever topologies wrote them\n"
+    "  status [STAGE]...   what is staged on this node, and how far its drain is\n"
     "      --json      of these five: as JSON\n"
     "\n"
-    "  reshard SRC DIR write SRC anew into the directory DIR, in the shards of another mesh\n"
+    "  reshard SRC DIR   write SRC anew into the directory DIR, in the shards of another mesh\n"
     "      --to=MESH   dp=4,tp=2,pp=1,zero=1,chunks=1; what is not named is 1\n"
     "  export SRC DIR  write DIR as Hugging Face's GPT2LMHeadModel.from_pretrained reads it\n"
-    "      --format=hf --dtype=fp32|bf16|fp16  --shard-size=5GB  --heads=N if the checkpoint has no job file\n"
+    "      --format=hf --dtype=fp32|bf16|fp16 --shard-size=5GB --heads=N (if the checkpoint has no job file)\n"
     "  import SRC DIR  make a checkpoint of step 0 in DIR of Hugging Face's GPT-2 in SRC, a directory or a file\n"
-    "      --format=hf --to=MESH  --heads=N if there is no config.json\n"
+    "      --format=hf --to=MESH --heads=N (if there is no config.json)\n"
     "  prune DIR       remove all but the newest whole checkpoints\n"
     "      --keep=N    so many stay\n"
-    "      --keep-every=M  and so do steps that are multiples of M\n"
+    "      --keep-every=M   and so do steps that are multiples of M\n"
     "  rm STEP_DIR...  remove these, but not the last whole one of a directory\n"
     "      --force     that too\n"
     "\n"
@@ -55,11 +55,11 @@ static const struct command {
     {"verify", 1, 1, tool_verify},
 };
 
-static int usage(const char *format, const char *what)
+static int usage(const char *wrong, const char *what)
 {
     struct error err;
 
-    error_set(&err, CODE_USAGE, "%s%s (see muster-ckpt --help)", format, what);
+    error_set(&err, CODE_USAGE, "%s%s (see muster-ckpt --help)", wrong, what);
     return error_report(&err);
 }
 

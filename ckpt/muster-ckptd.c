@@ -14,12 +14,12 @@
 #include <unistd.h>
 
 static const char help[] =
-    "Usage: muster-ckptd [OPTION]... STAGE_DIR\n"
+    "Usage: muster-ckptd [OPTION]... STAGE\n"
     "Copy what a training has staged in this node's memory to its checkpoint directory, and commit it.\n"
     "\n"
     "      --once         end when nothing is left, not only when the stage is closed\n"
     "      --seconds=N    end after N seconds, whatever is left\n"
-    "      --cap=N        write at most N MiB a second\n"
+    "      --cap=MIB      write at most so many MiB a second\n"
     "      --child        serve the process that started it: go on through signals that end a job, until the stage is\n"
     "                     closed or that process is gone; then as --once\n"
     "      --partner      also drain copies of other nodes' shards\n"
@@ -30,7 +30,8 @@ static const char help[] =
     "      --version      the version\n"
     "\n"
     "One runs for a stage; a second one ends at once with 0. Killed at any moment, a new one goes on.\n"
-    "Ends with 0 when all is committed; 74 when a save failed; 75 when it was stopped with something left.\n";
+    "Ends with 0 when all is committed; 74 when a save failed; 75 when it was stopped with something left; 64 for a\n"
+    "wrong command line. See muster-ckptd(8).\n";
 
 static volatile sig_atomic_t stop;
 static volatile sig_atomic_t orphaned; /* with --child: who started it is gone */
@@ -47,11 +48,11 @@ static void on_orphaned(int number)
     orphaned = 1;
 }
 
-static int usage(const char *format, const char *what)
+static int usage(const char *wrong, const char *what)
 {
     struct error err;
 
-    error_set(&err, CODE_USAGE, "%s%s (see muster-ckptd --help)", format, what);
+    error_set(&err, CODE_USAGE, "%s%s (see muster-ckptd --help)", wrong, what);
     return error_report(&err);
 }
 
@@ -112,9 +113,40 @@ static int serve_parent(const char *stage, struct ckpt_drain_options *options)
     return drain(stage, options);
 }
 
-int main(int argc, char **argv)
+enum { OPT_ONCE = 256, OPT_SECONDS, OPT_CAP, OPT_PARTNER, OPT_IDLE, OPT_CHILD, OPT_HELP, OPT_VERSION };
+
+/* What the command line says. */
+struct words {
+    struct ckpt_drain_options options;
+    bool quiet, child;
+};
+
+/* An option with a number. Returns 0, or the exit code. */
+static int set_number(struct ckpt_drain_options *options, int option, const char *text)
 {
-    enum { OPT_ONCE = 256, OPT_SECONDS, OPT_CAP, OPT_PARTNER, OPT_IDLE, OPT_CHILD, OPT_HELP, OPT_VERSION };
+    double value;
+
+    switch (option) {
+    case OPT_SECONDS:
+        return parse_number(text, 1e9, &options->seconds) < 0 ? usage("--seconds must be above 0, not ", text) : 0;
+    case OPT_IDLE:
+        return parse_number(text, 1e9, &options->idle) < 0 ? usage("--idle must be seconds above 0, not ", text) : 0;
+    case OPT_CAP:
+        if (parse_number(text, 1e9, &value) < 0)
+            return usage("--cap must be MiB a second, above 0, not ", text);
+        options->cap = (uint64_t)ceil(value * 1048576);
+        return 0;
+    default:
+        if (parse_number(text, 16, &value) < 0 || value != floor(value))
+            return usage("--threads must be 1 to 16, not ", text);
+        options->threads = (int)value;
+        return 0;
+    }
+}
+
+/* -1: go on; otherwise the exit code. */
+static int parse_options(struct words *words, int argc, char **argv)
+{
     static const struct option table[] = {
         {"once", no_argument, NULL, OPT_ONCE},
         {"seconds", required_argument, NULL, OPT_SECONDS},
@@ -128,61 +160,45 @@ int main(int argc, char **argv)
         {"version", no_argument, NULL, OPT_VERSION},
         {NULL, 0, NULL, 0},
     };
-    static bool quiet;
-    struct ckpt_drain_options options = {.stop = &stop, .log = log_line, .log_arg = &quiet};
-    struct sigaction action = {.sa_handler = on_signal};
-    bool child = false;
-    double value;
-    int option;
+    int option, code;
 
-    while ((option = getopt_long(argc, argv, "qj:", table, NULL)) != -1)
-        switch (option) {
-        case OPT_ONCE:
-            options.once = true;
-            break;
-        case OPT_SECONDS:
-            if (parse_number(optarg, 1e9, &options.seconds) < 0)
-                return usage("--seconds must be a number above 0, not ", optarg);
-            break;
-        case OPT_CAP:
-            if (parse_number(optarg, 1e9, &value) < 0)
-                return usage("--cap must be MiB a second, above 0, not ", optarg);
-            options.cap = (uint64_t)ceil(value * 1048576);
-            break;
-        case OPT_PARTNER:
-            options.partner = true;
-            break;
-        case OPT_IDLE:
-            if (parse_number(optarg, 1e9, &options.idle) < 0)
-                return usage("--idle must be a number above 0, not ", optarg);
-            break;
-        case OPT_CHILD:
-            child = true;
-            break;
-        case 'j':
-            if (parse_number(optarg, 16, &value) < 0 || value != floor(value))
-                return usage("--threads must be 1 to 16, not ", optarg);
-            options.threads = (int)value;
-            break;
-        case 'q':
-            quiet = true;
-            break;
-        case OPT_HELP:
+    while ((option = getopt_long(argc, argv, "qj:", table, NULL)) != -1) {
+        if (option == OPT_ONCE) {
+            words->options.once = true;
+        } else if (option == OPT_PARTNER) {
+            words->options.partner = true;
+        } else if (option == OPT_CHILD) {
+            words->child = true;
+        } else if (option == 'q') {
+            words->quiet = true;
+        } else if (option == OPT_HELP) {
             fputs(help, stdout);
             return 0;
-        case OPT_VERSION:
+        } else if (option == OPT_VERSION) {
             puts("muster-ckptd " PACKAGE_VERSION);
             return 0;
-        default:
+        } else if (option == '?') {
             return CODE_USAGE; /* getopt has said what is wrong */
+        } else if ((code = set_number(&words->options, option, optarg)) != 0) {
+            return code;
         }
-    if (optind + 1 != argc)
-        return usage("one staging directory is needed", "");
+    }
+    return optind + 1 == argc ? -1 : usage("one staging directory is needed", "");
+}
+
+int main(int argc, char **argv)
+{
+    struct words words = {.options = {.stop = &stop, .log = log_line, .log_arg = &words.quiet}};
+    struct sigaction action = {.sa_handler = on_signal};
+    int code = parse_options(&words, argc, argv);
+
+    if (code >= 0)
+        return code;
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
-    if (child)
-        return serve_parent(argv[optind], &options);
+    if (words.child)
+        return serve_parent(argv[optind], &words.options);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    return drain(argv[optind], &options);
+    return drain(argv[optind], &words.options);
 }

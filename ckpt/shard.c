@@ -79,7 +79,8 @@ out:
     return result;
 }
 
-int checkpoint_check_shard(const struct ckpt *ckpt, int shard, struct error *err)
+/* Any thread may. */
+static int check_shard(const struct ckpt *ckpt, int shard, struct error *err)
 {
     int fd, result;
 
@@ -98,12 +99,12 @@ int checkpoint_check_shard(const struct ckpt *ckpt, int shard, struct error *err
 int checkpoint_check_all(const struct ckpt *ckpt, struct error *err)
 {
     for (int i = 0; i < ckpt->manifest->shards; i++)
-        if (checkpoint_check_shard(ckpt, i, err) < 0)
+        if (check_shard(ckpt, i, err) < 0)
             return -1;
     return 0;
 }
 
 int checkpoint_open_shard(const struct ckpt *ckpt, int shard, bool direct, struct error *err)
 {
-    return checkpoint_check_shard(ckpt, shard, err) < 0 ? -1 : open_file(ckpt, shard, direct, err);
+    return check_shard(ckpt, shard, err) < 0 ? -1 : open_file(ckpt, shard, direct, err);
 }

@@ -199,6 +199,18 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, stru
     return 1;
 }
 
+int stage_check_drainer(struct ckpt_stage *stage, size_t saves, double *alive, struct error *err)
+{
+    double now = stage_clock();
+
+    if (ckpt_stage_is_drained(stage))
+        *alive = now;
+    else if (now - *alive > DEAD_SECONDS)
+        return error_set(err, CODE_IO, "%s: %zu saves are staged and nobody drains them: is muster-ckptd running?",
+                         stage->directory.path, saves);
+    return 0;
+}
+
 int ckpt_stage_wait(struct ckpt_stage *stage, double seconds, struct error *err)
 {
     double start = stage_clock(), alive = start;
@@ -206,19 +218,15 @@ int ckpt_stage_wait(struct ckpt_stage *stage, double seconds, struct error *err)
     for (;;) {
         struct attempt *attempts;
         size_t count;
-        double now = stage_clock();
 
         if (attempt_list(&stage->directory, &attempts, &count, err) < 0)
             return -1;
         free(attempts);
         if (count == 0)
             return 0;
-        if (ckpt_stage_is_drained(stage))
-            alive = now;
-        else if (now - alive > DEAD_SECONDS)
-            return error_set(err, CODE_IO, "%s: %zu saves are staged and nobody drains them: is muster-ckptd running?",
-                             stage->directory.path, count);
-        if (now - start > seconds)
+        if (stage_check_drainer(stage, count, &alive, err) < 0)
+            return -1;
+        if (stage_clock() - start > seconds)
             return 1;
         nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     }

@@ -6,7 +6,7 @@
  * directory (drain.h, run by muster-ckptd(8), or by whoever outlived the job); and *commit* (ckpt_commit). Nobody
  * talks to anybody: what lies in the directories is the state.
  *
- *   <root>/muster-<uid>-<jobid>/             the stage: 0700, ours; one a node and job, shared by the job's ranks there
+ *   <root>/muster-<uid>-<job>/               the stage: 0700, ours; one a node and job, shared by the job's ranks there
  *     users                                  held, shared, by every process that may stage
  *     lock                                   held (F_OFD_SETLK) by the one process that drains
  *     closed                                 no more will be staged: drain what there is, remove the stage, end
@@ -53,7 +53,8 @@ struct ckpt_stage;
 
 struct ckpt_stage_config {
     const char *root; /* NULL: /dev/shm. A directory of this node: a RAM disk, or an NVMe disk */
-    const char *job;  /* NULL: $SLURM_JOB_ID, else "pid" and this process's session. Letters, digits, '.', '_', '-' */
+    const char *job;  /* NULL: $SLURM_JOB_ID, else "pid" and this process's session. 1 to 64 letters, digits, '.', '_'
+                         and '-'; the trainer's is "JOBID.NODE.CHECKSUM", the last of the checkpoint directory */
     int local;        /* shards of each save that this node stages; at least 1 */
     int staged;       /* generations a rank may have in memory at once; 0: 2 */
     int threads;      /* that copy; 0: 2 */
@@ -101,9 +102,6 @@ int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, str
 
 /* Whether ckpt_stage_shard of that shard would not have to wait for the drain. */
 bool ckpt_stage_ready(const struct ckpt_stage *stage, int shard, int shards);
-
-/* How long the last ckpt_stage_shard waited for the drain, and then copied, in seconds. */
-void ckpt_stage_times(const struct ckpt_stage *stage, double *waited, double *copied);
 
 /*
  * The save has failed on some rank: the drainer forgets the generation and takes back what is in the target. One rank a

@@ -31,7 +31,7 @@ int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, 
                          CKPT_ATTEMPT_SIZE - 1);
     if (snprintf(path, size, "%s/muster-%u-%s", root && *root ? root : "/dev/shm", (unsigned)geteuid(), job) >=
         (int)size)
-        return error_set(err, CODE_USAGE, "%.100s...: is too long for a staging directory", root);
+        return error_set(err, CODE_USAGE, "%.100s...: is too long for a staging directory", path);
     return 0;
 }
 
@@ -98,7 +98,7 @@ static int target_parse(struct target *target, json_t *json, struct error *err)
     return 0;
 }
 
-int target_read(struct target *target, const struct directory *generation, struct error *err)
+static int target_read(struct target *target, const struct directory *generation, struct error *err)
 {
     json_error_t where;
     json_t *json;
@@ -106,11 +106,6 @@ int target_read(struct target *target, const struct directory *generation, struc
     char *text;
     int result;
 
-    if (!stage_has(generation, STAGE_TARGET)) {
-        error_set(err, CODE_DATA, "%s/" STAGE_TARGET ": is not there", generation->path);
-        errno = ENOENT;
-        return -1;
-    }
     text = file_read(generation, STAGE_TARGET, STAGE_MAX_TARGET, &bytes, err);
     if (!text)
         return -1;
@@ -120,7 +115,6 @@ int target_read(struct target *target, const struct directory *generation, struc
         error_prefix(err, "%s/" STAGE_TARGET, generation->path);
     json_decref(json);
     free(text);
-    errno = 0;
     return result;
 }
 
@@ -181,23 +175,43 @@ void stage_drained_name(char name[LAYOUT_NAME_SIZE], int shard, int shards)
     snprintf(name, LAYOUT_NAME_SIZE, "shard-%05d-of-%05d.drained", shard, shards);
 }
 
+bool stage_parse_drained(const char *name, int *shard, int *shards)
+{
+    char again[LAYOUT_NAME_SIZE];
+
+    if (sscanf(name, "shard-%5d-of-%5d.drained", shard, shards) != 2)
+        return false;
+    stage_drained_name(again, *shard, *shards);
+    return strcmp(name, again) == 0;
+}
+
+struct look {
+    const struct directory *directory;
+    struct contents *contents;
+};
+
 static int look_at(const char *name, void *arg)
 {
-    struct contents *contents = arg;
-    size_t length = strlen(name);
+    const struct look *look = arg;
+    struct stat info;
     int shard, shards;
 
     if (layout_parse_part(name, &shard, &shards))
-        contents->staged++;
-    else if (length > 8 && strcmp(name + length - 8, ".drained") == 0)
-        contents->drained++;
+        look->contents->staged++;
+    else if (stage_parse_drained(name, &shard, &shards))
+        look->contents->drained++;
+    else if (layout_parse_shard(name, &shard, &shards) &&
+             fstatat(look->directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
+        look->contents->bytes += (uint64_t)info.st_size;
     return 0;
 }
 
 void generation_contents(const struct directory *generation, struct contents *contents)
 {
+    struct look look = {generation, contents};
+
     memset(contents, 0, sizeof *contents);
-    directory_each(generation, look_at, contents, NULL);
+    directory_each(generation, look_at, &look, NULL);
 }
 
 bool stage_has(const struct directory *directory, const char *mark)

@@ -40,9 +40,6 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
 int generation_make(struct directory *generation, const struct directory *stage, const struct target *target,
                     struct error *err);
 
-/* CODE_DATA when it is broken; ENOENT is left in errno when it is not there yet. */
-int target_read(struct target *target, const struct directory *generation, struct error *err);
-
 /* All generations, oldest first, malloc'ed. Those without a readable target.json have started = 0. */
 struct generation {
     struct target target;
@@ -52,13 +49,15 @@ int generation_list(const struct directory *stage, struct generation **generatio
 
 /* What a generation's own directory, or that of its partner's copies, holds. */
 struct contents {
-    int staged;  /* parts: complete shards whose data is here */
-    int drained; /* shards that are in the target */
+    int staged;     /* parts: complete shards whose data is here */
+    int drained;    /* shards that are in the target */
+    uint64_t bytes; /* of the data files that are here, complete or not */
 };
 void generation_contents(const struct directory *generation, struct contents *contents);
 
-/* "shard-00002-of-00004.drained" */
+/* "shard-00002-of-00004.drained", and whether a name is such a one. */
 void stage_drained_name(char name[LAYOUT_NAME_SIZE], int shard, int shards);
+bool stage_parse_drained(const char *name, int *shard, int *shards);
 
 /* Files that mark something. A mark that cannot be set is an error only where it is looked at. */
 bool stage_has(const struct directory *directory, const char *mark);

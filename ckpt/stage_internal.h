@@ -33,7 +33,6 @@ struct ckpt_stage {
     const struct mapping *last;
     char *last_part;
     size_t last_part_bytes;
-    double waited, copied;
 
     /* What is being received. */
     struct slot borrowed;
@@ -57,9 +56,16 @@ int slot_take(struct ckpt_stage *stage, const char *within, int shard, int shard
 /* Make files until the shard has `staged`, in use or not. 0, or 1 when there is no room. */
 int slot_reserve(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes, struct error *err);
 
-/* Whether the stage's file system, and memory if it lies there, have room for so many bytes more. 0, or 1 and ENOSPC.
+/*
+ * Whether the stage's file system, and memory if it lies there, have room for so many bytes more. 0, or 1 and ENOSPC.
  */
 int stage_room(const struct directory *stage, uint64_t bytes, struct error *err);
+
+/*
+ * For who waits until something is drained, of `saves` that are staged: -1 with CODE_IO when nobody has drained for 5
+ * seconds. *alive is when somebody did, by stage_clock; at first, when the waiting began.
+ */
+int stage_check_drainer(struct ckpt_stage *stage, size_t saves, double *alive, struct error *err);
 
 /* The target that this save has, in *target. */
 int stage_target(const struct ckpt_stage *stage, const struct ckpt_save *save, struct target *target,

@@ -82,7 +82,7 @@ int ckpt_stage_keep(struct ckpt_stage *stage, const char *part, size_t part_byte
     if (!described)
         return error_prefix(err, "a partner's part");
     if (described->state.step != target->step || strcmp(described->attempt, target->attempt) != 0)
-        error_set(err, CODE_DATA, "a partner's part: is of step %" PRIu64 ", attempt %s", described->state.step,
+        error_set(err, CODE_DATA, "a partner's part: is of step %" PRIu64 ", attempt \"%s\"", described->state.step,
                   described->attempt);
     else if (check(stage->borrowed.mapping, described->shard, err) == 0 &&
              generation_make(&generation, &stage->directory, target, err) == 0) {

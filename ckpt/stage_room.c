@@ -44,7 +44,8 @@ static uint64_t group_room(const char *group)
     return most > used ? most - used : 0;
 }
 
-/* The job's own control group and all above it: pages of a RAM disk count for whoever touched them first, which is us.
+/*
+ * The job's own control group and all above it: pages of a RAM disk count for whoever touched them first, which is us.
  */
 static uint64_t groups_room(void)
 {

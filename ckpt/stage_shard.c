@@ -14,8 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEAD_SECONDS 5
-#define POLL_NS      2000000
+#define POLL_NS 2000000
 
 /* The drainer has another working directory than we. */
 static int absolute(char *path, size_t size, const char *dir, struct error *err)
@@ -51,21 +50,15 @@ int stage_target(const struct ckpt_stage *stage, const struct ckpt_save *save, s
 static int take_slot(struct ckpt_stage *stage, const struct ckpt_save *save, uint64_t bytes, struct slot *slot,
                      struct error *err)
 {
-    double start = stage_clock(), alive = start;
+    double alive = stage_clock();
 
     for (;;) {
         int result = slot_take(stage, NULL, save->shard, save->shards, bytes, slot, err);
-        double now = stage_clock();
 
-        stage->waited = now - start;
         if (result <= 0 || errno != EAGAIN)
             return result;
-        if (ckpt_stage_is_drained(stage))
-            alive = now;
-        else if (now - alive > DEAD_SECONDS)
-            return error_set(err, CODE_IO, "%s: %d saves are staged and nobody drains them: is muster-ckptd running?",
-                             stage->directory.path, stage->config.staged),
-                   1;
+        if (stage_check_drainer(stage, (size_t)stage->config.staged, &alive, err) < 0)
+            return 1;
         nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     }
 }
@@ -129,18 +122,15 @@ static int stage_part(struct ckpt_stage *stage, const struct ckpt_save *save, st
     size_t bytes;
     char *text;
     int result = stage_target(stage, save, &target, err);
-    double start;
 
     if (result == 0)
         result = take_slot(stage, save, manifest_shard_bytes(part->shard), &slot, err);
     if (result != 0)
         return result;
-    start = stage_clock();
     target.started = stage_time();
     if (fill(stage, save, part, header, slot.mapping->data, err) < 0 || !(text = manifest_encode(part, &bytes, err)))
         return -1;
     result = publish(stage, save, &target, &slot, text, bytes, err);
-    stage->copied = stage_clock() - start;
     if (result != 0) {
         free(text);
         return result;
@@ -174,7 +164,6 @@ int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, str
 
     if (!part)
         return -1;
-    stage->waited = stage->copied = 0;
     result = stage_part(stage, save, part, header, err);
     free(header);
     manifest_destroy(part);
@@ -193,10 +182,4 @@ int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, s
     free(header);
     manifest_destroy(part);
     return result;
-}
-
-void ckpt_stage_times(const struct ckpt_stage *stage, double *waited, double *copied)
-{
-    *waited = stage->waited;
-    *copied = stage->copied;
 }

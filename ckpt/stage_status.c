@@ -1,14 +1,11 @@
 #include "config.h"
 
 #include "ckpt/json_get.h"
+#include "ckpt/json_text.h"
 #include "ckpt/stage_status.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define MAX_STATUS ((size_t)1 << 20)
 
@@ -19,27 +16,19 @@ const char *status_state_name(enum status_state state)
     return states[state];
 }
 
-/* A reason may quote a path that is not UTF-8. */
-static json_t *text_json(const char *text)
+enum status_state status_of(const struct contents *contents, int local)
 {
-    json_t *json = json_string(text);
-    char *copy = json ? NULL : strdup(text);
-
-    for (char *at = copy; at && *at; at++)
-        if ((unsigned char)*at >= 0x80)
-            *at = '?';
-    if (copy)
-        json = json_string(copy);
-    free(copy);
-    return json;
+    if (contents->staged + contents->drained < local)
+        return STATUS_STAGING;
+    return contents->staged > 0 ? STATUS_STAGED : STATUS_DRAINED;
 }
 
 static json_t *encode(const struct status_generation *g)
 {
     return json_pack("{s:I, s:s, s:o, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:o}", "step", (json_int_t)g->step, "attempt",
-                     g->attempt, "dir", text_json(g->dir), "state", states[g->state], "bytes_done",
+                     g->attempt, "dir", json_text(g->dir), "state", states[g->state], "bytes_done",
                      (json_int_t)g->bytes_done, "bytes_total", (json_int_t)g->bytes_total, "rate", g->rate, "started",
-                     g->started, "ended", g->ended, "serial", (json_int_t)g->serial, "reason", text_json(g->reason));
+                     g->started, "ended", g->ended, "serial", (json_int_t)g->serial, "reason", json_text(g->reason));
 }
 
 int status_write(const struct status *status, const struct directory *stage, struct error *err)
@@ -143,42 +132,23 @@ uint64_t status_serial(const struct status *status)
     return greatest;
 }
 
-struct sizes {
-    const struct directory *directory;
-    uint64_t bytes;
-};
-
-static int add_size(const char *name, void *arg)
-{
-    struct sizes *sizes = arg;
-    size_t length = strlen(name);
-    struct stat info;
-
-    if (length > 12 && strcmp(name + length - 12, ".safetensors") == 0 &&
-        fstatat(sizes->directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
-        sizes->bytes += (uint64_t)info.st_size;
-    return 0;
-}
-
 /* What the drainer has not come to. */
 static void add_staged(struct status *status, const struct directory *stage, const struct generation *generation)
 {
     struct status_generation *to = &status->generations[status->count];
     struct contents contents;
     struct directory directory;
-    struct sizes sizes = {&directory, 0};
 
     if (directory_open(&directory, stage, generation->name, NULL) < 0)
         return;
     generation_contents(&directory, &contents);
-    directory_each(&directory, add_size, &sizes, NULL);
     directory_close(&directory);
     memset(to, 0, sizeof *to);
     to->step = generation->target.step;
     memcpy(to->attempt, generation->target.attempt, sizeof to->attempt);
     memcpy(to->dir, generation->target.dir, sizeof to->dir);
-    to->state = contents.staged < generation->target.local ? STATUS_STAGING : STATUS_STAGED;
-    to->bytes_total = sizes.bytes;
+    to->state = status_of(&contents, generation->target.local);
+    to->bytes_total = contents.bytes;
     to->started = generation->target.started;
     status->count++;
 }

@@ -49,6 +49,9 @@ struct status {
 };
 
 const char *status_state_name(enum status_state state);
+
+/* What the directory of a generation says by itself of its state, when the node has so many shards of it. */
+enum status_state status_of(const struct contents *contents, int local);
 static inline bool status_has_ended(enum status_state state)
 {
     return state >= STATUS_COMMITTED;

@@ -71,9 +71,6 @@ int tool_check_directory(const char *path, struct error *err);
 /* Whether a checkpoint that was listed is there no more: a training prunes while we look. */
 bool tool_is_gone(const char *path);
 
-/* A JSON string, with '?' for what is not ASCII in a text that is not UTF-8. */
-json_t *tool_json_text(const char *text);
-
 /* "1.5 GiB", "512 B" */
 void tool_format_bytes(char *text, size_t size, uint64_t bytes);
 

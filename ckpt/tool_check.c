@@ -1,6 +1,7 @@
 /* tool_check.c - "muster-ckpt verify" and "muster-ckpt diff". */
 #include "config.h"
 
+#include "ckpt/json_text.h"
 #include "ckpt/tool.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 static int removed(const char *path, json_t *array)
 {
     if (array)
-        json_array_append_new(array, json_pack("{s:o, s:b}", "path", tool_json_text(path), "removed", 1));
+        json_array_append_new(array, json_pack("{s:o, s:b}", "path", json_text(path), "removed", 1));
     else
         printf("%s: removed meanwhile\n", path);
     return CODE_OK;
@@ -21,8 +22,8 @@ static int removed(const char *path, json_t *array)
 static int broken(const char *path, const struct error *err, json_t *array)
 {
     if (array)
-        json_array_append_new(array, json_pack("{s:o, s:b, s:o}", "path", tool_json_text(path), "whole", 0, "broken",
-                                               tool_json_text(err->text)));
+        json_array_append_new(
+            array, json_pack("{s:o, s:b, s:o}", "path", json_text(path), "whole", 0, "broken", json_text(err->text)));
     return error_report(err);
 }
 
@@ -32,8 +33,8 @@ static int whole(const struct ckpt *ckpt, double seconds, json_t *array)
 
     tool_format_rate(rate, sizeof rate, ckpt_bytes(ckpt), seconds);
     if (array)
-        json_array_append_new(array, json_pack("{s:o, s:b, s:I, s:f}", "path", tool_json_text(ckpt_path(ckpt)), "whole",
-                                               1, "bytes", (json_int_t)ckpt_bytes(ckpt), "seconds", seconds));
+        json_array_append_new(array, json_pack("{s:o, s:b, s:I, s:f}", "path", json_text(ckpt_path(ckpt)), "whole", 1,
+                                               "bytes", (json_int_t)ckpt_bytes(ckpt), "seconds", seconds));
     else
         printf("%s: whole, %s\n", ckpt_path(ckpt), rate);
     return CODE_OK;

@@ -1,6 +1,7 @@
 /* tool_list.c - "muster-ckpt list", and how sizes, times and meshes are written. */
 #include "config.h"
 
+#include "ckpt/json_text.h"
 #include "ckpt/tool.h"
 
 #include <errno.h>
@@ -26,20 +27,6 @@ int tool_check_directory(const char *path, struct error *err)
 bool tool_is_gone(const char *path)
 {
     return access(path, F_OK) < 0 && errno == ENOENT;
-}
-
-json_t *tool_json_text(const char *text)
-{
-    json_t *json = json_string(text);
-    char *copy = json ? NULL : strdup(text);
-
-    for (char *at = copy; at && *at; at++)
-        if ((unsigned char)*at >= 0x80)
-            *at = '?';
-    if (copy)
-        json = json_string(copy);
-    free(copy);
-    return json;
 }
 
 void tool_format_bytes(char *text, size_t size, uint64_t bytes)
@@ -78,7 +65,7 @@ json_t *tool_summary_json(const struct ckpt *ckpt)
     snprintf(seed, sizeof seed, "%" PRIu64, state->seed); /* a string: it may not fit a JSON reader's integers */
     return json_pack(
         "{s:o, s:I, s:I, s:s, s:I, s:I, s:f, s:i, s:i, s:f, s:I, s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:s, s:s, s:I}",
-        "path", tool_json_text(ckpt_path(ckpt)), "step", (json_int_t)state->step, "consumed_samples",
+        "path", json_text(ckpt_path(ckpt)), "step", (json_int_t)state->step, "consumed_samples",
         (json_int_t)state->consumed_samples, "seed", seed, "skipped_steps", (json_int_t)state->skipped_steps,
         "skipped_in_a_row", (json_int_t)state->skipped_in_a_row, "loss_scale", state->loss_scale,
         "loss_scale_good_steps", state->loss_scale_good_steps, "loss_scale_hysteresis", state->loss_scale_hysteresis,
@@ -138,9 +125,8 @@ static void list_one(const char *dir, uint64_t step, json_t *array)
     else if (ckpt)
         json_array_append_new(array, tool_summary_json(ckpt));
     else
-        json_array_append_new(array,
-                              json_pack("{s:o, s:I, s:o}", "path", tool_json_text(path), "step", (json_int_t)step,
-                                        gone ? "removed" : "broken", gone ? json_true() : tool_json_text(err.text)));
+        json_array_append_new(array, json_pack("{s:o, s:I, s:o}", "path", json_text(path), "step", (json_int_t)step,
+                                               gone ? "removed" : "broken", gone ? json_true() : json_text(err.text)));
     ckpt_close(ckpt);
 }
 

@@ -50,7 +50,7 @@ static int split_step(const char *path, char *dir, size_t size, uint64_t *step, 
     while (length > 1 && path[length - 1] == '/')
         length--;
     if (length >= size)
-        return error_set(err, CODE_USAGE, "%.100s...: too long", path);
+        return error_set(err, CODE_USAGE, "%.100s...: is too long for a checkpoint's path", path);
     snprintf(dir, size, "%.*s", (int)length, path);
     slash = strrchr(dir, '/');
     if (!layout_parse_step(slash ? slash + 1 : dir, step))

@@ -1,6 +1,7 @@
 /* tool_status.c - "muster-ckpt status": what is staged on this node, and how far its drain is. */
 #include "config.h"
 
+#include "ckpt/json_text.h"
 #include "ckpt/stage_status.h"
 #include "ckpt/tool.h"
 
@@ -17,9 +18,9 @@
 static json_t *generation_json(const struct status_generation *g)
 {
     return json_pack("{s:I, s:s, s:o, s:s, s:I, s:I, s:f, s:f, s:f, s:o}", "step", (json_int_t)g->step, "attempt",
-                     g->attempt, "dir", tool_json_text(g->dir), "state", status_state_name(g->state), "bytes_done",
+                     g->attempt, "dir", json_text(g->dir), "state", status_state_name(g->state), "bytes_done",
                      (json_int_t)g->bytes_done, "bytes_total", (json_int_t)g->bytes_total, "rate", g->rate, "started",
-                     g->started, "ended", g->ended, "reason", tool_json_text(g->reason));
+                     g->started, "ended", g->ended, "reason", json_text(g->reason));
 }
 
 static json_t *stage_json(const struct directory *stage, const struct status *status, bool drained)
@@ -28,7 +29,7 @@ static json_t *stage_json(const struct directory *stage, const struct status *st
 
     for (size_t i = 0; i < status->count; i++)
         json_array_append_new(generations, generation_json(&status->generations[i]));
-    return json_pack("{s:o, s:b, s:i, s:s, s:f, s:o}", "stage", tool_json_text(stage->path), "drained", drained, "pid",
+    return json_pack("{s:o, s:b, s:i, s:s, s:f, s:o}", "stage", json_text(stage->path), "drained", drained, "pid",
                      status->pid, "host", status->host, "updated", status->updated, "generations", generations);
 }
 

@@ -126,7 +126,4 @@ size_t unit_shard(const struct unit *unit, int dp, int dp_rank, size_t *first);
 size_t units_pieces(const struct units *units, int unit, size_t first, size_t count, bool saving,
                     struct ckpt_piece *pieces, size_t *offsets);
 
-/* Initial values of elements [first, first + count) of a unit, whatever the topology; padding is zero. */
-void units_initialize(const struct units *units, int unit, uint64_t seed, size_t first, size_t count, float *out);
-
 #endif

@@ -14,8 +14,8 @@
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
 
 /*
- * The same while the data is copied, in one pass at about the speed of memcpy, for runs much larger than the caches: the
- * copy goes past these where the processor can do that.
+ * The same while the data is copied, in one pass at about the speed of memcpy, for runs much larger than the caches:
+ * the copy goes past these where the processor can do that.
  */
 uint32_t crc32c_copy(uint32_t crc, void *to, const void *from, size_t bytes);
 

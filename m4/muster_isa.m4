@@ -1,4 +1,5 @@
-# The instruction sets that kernels/cpu is compiled for, beside the compiler's default. One is chosen when a program starts.
+# The instruction sets that kernels/cpu is compiled for, beside the compiler's default. One is chosen when a program
+# starts.
 AC_DEFUN([MUSTER_ISA], [
   AC_CACHE_CHECK([whether the compiler has x86-64-v3 and x86-64-v4], [muster_cv_isa_x86], [
     muster_save_CFLAGS="$CFLAGS"

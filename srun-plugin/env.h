@@ -39,7 +39,8 @@ struct env_entry {
     const char *why; /* where muster's value comes from, for the report */
 };
 
-/* Copies the value of a variable of the task's environment, cut where it does not fit; false only when it is not set.
+/*
+ * Copies the value of a variable of the task's environment, cut where it does not fit; false only when it is not set.
  */
 typedef bool env_lookup(const char *name, char *value, size_t size, void *arg);
 

@@ -46,7 +46,7 @@ static int seconds_left(const struct run *run)
     return (int)(run->deadline.tv_sec - now.tv_sec);
 }
 
-/* "muster-<uid>-<job>", and after it nothing or ".NODE". */
+/* "muster-<uid>-<job>", and after it nothing or ".NODE.CHECKSUM" (trainer/saver.c). */
 static bool is_of_job(const struct epilog *epilog, const char *name)
 {
     char wanted[64];

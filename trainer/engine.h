@@ -90,9 +90,9 @@ int engine_part_create(struct engine *engine, struct engine_part *part, struct e
 void engine_part_destroy(struct engine_part *part);
 
 /*
- * Write a checkpoint of the state after `step` steps and commit it before returning; saver.h does
- * it behind the training. Collective; every rank gets the same result. On failure nothing is lost: earlier checkpoints
- * stand, and training can go on.
+ * Write a checkpoint of the state after `step` steps and commit it before returning; saver.h does it behind training's
+ * back. Collective; every rank gets the same result. On failure nothing is lost: earlier checkpoints stand, and
+ * training can go on.
  */
 int engine_save(struct engine *engine, struct error *err);
 

@@ -99,7 +99,8 @@ void run_say(const struct run *run, const char *format, ...) __attribute__((form
 /* What there is to say of the step that was just done. */
 struct metrics_step run_measure(const struct run *run, const struct step_result *result, double step_seconds);
 
-/* At the end, collective: the memory that was foretold beside what it came to, of rank 0 and of the rank farthest off.
+/*
+ * At the end, collective: the memory that was foretold beside what it came to, of rank 0 and of the rank farthest off.
  */
 int run_report_memory(const struct run *run, struct error *err);
 

@@ -17,7 +17,7 @@ enum {
     LONG_LIVED = 10,
     JOIN_SECONDS = 10,
     LINE_SIZE = 1024,
-    NAME_SIZE = 160, /* of the stage */
+    NAME_SIZE = CKPT_ATTEMPT_SIZE, /* of the stage; what ckpt_stage_open takes */
 };
 
 struct saver {
@@ -160,7 +160,7 @@ static int wait_for_drain(struct saver *s, struct error *err)
 /*
  * "JOB.HOST.CHECKSUM": a job that comes back must find what it staged. Under Slurm it keeps its number, which the
  * epilog looks for too. The checksum is of the checkpoint directory, for runs without Slurm, and for several in one
- * job. The node is part of it because tests run several nodes on one machine.
+ * job. The node, or what fits of its name, is part of it because tests run several nodes on one machine.
  */
 static int stage_name(struct saver *s, const char *host, char name[static NAME_SIZE], struct error *err)
 {
@@ -172,7 +172,7 @@ static int stage_name(struct saver *s, const char *host, char name[static NAME_S
         where = crc32c(0, path, strlen(path));
     if (comm_broadcast(s->world, &where, sizeof where, 0, err) < 0)
         return -1;
-    snprintf(name, NAME_SIZE, "%.32s.%.60s.%08x", job && job[0] ? job : "run", host, (unsigned)where);
+    snprintf(name, NAME_SIZE, "%.10s.%.44s.%08x", job && job[0] ? job : "run", host, (unsigned)where);
     return 0;
 }
 

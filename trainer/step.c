@@ -6,7 +6,8 @@
 #include "trainer/optim/lr.h"
 #include "trainer/report/recorder.h"
 
-/* This rank's samples of a global batch, as the pipeline takes them, and what the whole batch's losses are means over.
+/*
+ * This rank's samples of a global batch, as the pipeline takes them, and what the whole batch's losses are means over.
  */
 struct work {
     int micro_batches;

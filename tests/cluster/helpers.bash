@@ -6,8 +6,8 @@ SANDBOX=$TOP/tests/cluster/sandbox
 PLUGIN=$BUILD/srun-plugin/.libs/spank_muster.so
 PATH=$PATH:/usr/sbin:/sbin
 
-# Why a file's tests cannot run here; prints nothing when they can. bats cannot skip in setup_file: that keeps the answer
-# in WHY_NOT, and every test's setup looks at it.
+# Why a file's tests cannot run here; prints nothing when they can. bats cannot skip in setup_file: that keeps the
+# answer in WHY_NOT, and every test's setup looks at it.
 why_no_slurm() {
     local program
     for program in slurmctld slurmd srun sbatch; do

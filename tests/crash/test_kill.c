@@ -167,7 +167,8 @@ struct tally {
     long kills, missed, promised, adopted;
 };
 
-/* Whoever comes after drains what is staged: a save that every rank had staged is then committed, whoever was killed.
+/*
+ * Whoever comes after drains what is staged: a save that every rank had staged is then committed, whoever was killed.
  */
 static uint64_t drain_after(const struct story *story, const struct place *place, const char *said, struct tally *tally)
 {

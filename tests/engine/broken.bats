@@ -1,4 +1,5 @@
-# Broken input, through the programs, as a user meets it: one line that says what and where, the right exit code, no crash.
+# Broken input, through the programs, as a user meets it: one line that says what and where, the right exit code, no
+# crash.
 load ../helpers
 
 setup() {
@@ -26,6 +27,16 @@ refused() {
     done
     echo "$count job files"
     [ "$count" -ge 30 ]
+}
+
+@test "the scripts say how they are used, from whatever directory" {
+    cd "$TOP/etc"
+    for script in check setup quickstart bench/cpu bench/checkpoint; do
+        run "../$script" --help
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ $output == "${script##*/} - "*"$script"* ]]
+    done
 }
 
 @test "a job file that is not there, a bad --set, a bad option" {

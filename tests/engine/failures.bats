@@ -1,4 +1,5 @@
-# When something fails on one rank alone, or cannot be written: nobody hangs, the true reason is said once, nothing is lost.
+# When something fails on one rank alone, or cannot be written: nobody hangs, the true reason is said once, nothing is
+# lost.
 load ../helpers
 
 setup() {

@@ -30,7 +30,8 @@ struct device *make_device(const char *isa, int threads);
 void finish_buffers(struct device *dev);
 void finish_device(struct device *dev);
 
-/* In the device's memory. Normal deviates; NaN (outputs start so, to show that they are written); or NaN beside zeros.
+/*
+ * In the device's memory. Normal deviates; NaN (outputs start so, to show that they are written); or NaN beside zeros.
  */
 float *random_floats(struct device *dev, size_t count, const char *name);
 float *poisoned_floats(struct device *dev, size_t count);

@@ -14,6 +14,23 @@
 
 #include <cmocka.h>
 
+void node_create(struct node *node, struct world *world, uint64_t *seed, int shards, bool large)
+{
+    world_create(world, seed, large);
+    *node = (struct node){.world = world, .topology = topology_create(world, shards, seed), .stride = 1};
+    topology_fill(node->topology, world);
+    scratch_create(node->root, scratch_fast());
+    scratch_create(node->target, scratch_fast());
+}
+
+void node_destroy(struct node *node)
+{
+    ckpt_stage_destroy(node->stage);
+    topology_destroy(node->topology, node->world);
+    scratch_destroy(node->root);
+    scratch_destroy(node->target);
+}
+
 static int count_local(const struct node *node)
 {
     int local = 0;

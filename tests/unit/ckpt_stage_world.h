@@ -1,4 +1,5 @@
-/* ckpt_stage_world.h - the toy models of test_ckpt_world.h, staged and drained. One process plays all ranks of a node.
+/*
+ * ckpt_stage_world.h - the toy models of test_ckpt_world.h, staged and drained. One process plays all ranks of a node.
  */
 #ifndef MUSTER_TESTS_CKPT_STAGE_WORLD_H
 #define MUSTER_TESTS_CKPT_STAGE_WORLD_H
@@ -17,6 +18,13 @@ struct node {
     struct topology *topology;
     int first, stride;
 };
+
+/*
+ * A toy model, a topology of so many shards, all of which are the node's, and empty directories; *seed moves on. To be
+ * opened, and destroyed, by the caller.
+ */
+void node_create(struct node *node, struct world *world, uint64_t *seed, int shards, bool large);
+void node_destroy(struct node *node);
 
 /* Opens the stage `job` in node->root. */
 void node_open(struct node *node, const char *job, int staged, bool adopt);

@@ -16,7 +16,8 @@
 #define SHARD0 "shard-00000-of-00002.safetensors"
 #define SHARD1 "shard-00001-of-00002.safetensors"
 
-/* Two tensors, two shards, one of them cut in two: [6,4] rows 0-2 and 3-5, and [10]. Small enough to read with the eye.
+/*
+ * Two tensors, two shards, one of them cut in two: [6,4] rows 0-2 and 3-5, and [10]. Small enough to read with the eye.
  */
 static const struct ckpt_tensor tensors[] = {
     {.name = "w", .ndim = 2, .shape = {6, 4}},

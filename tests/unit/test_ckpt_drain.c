@@ -21,23 +21,6 @@
 
 static uint64_t seed = 4711;
 
-static void setup(struct node *node, struct world *world, int shards, bool large)
-{
-    world_create(world, &seed, large);
-    *node = (struct node){.world = world, .topology = topology_create(world, shards, &seed), .stride = 1};
-    topology_fill(node->topology, world);
-    scratch_create(node->root, scratch_fast());
-    scratch_create(node->target, scratch_fast());
-}
-
-static void teardown(struct node *node)
-{
-    ckpt_stage_destroy(node->stage);
-    topology_destroy(node->topology, node->world);
-    scratch_destroy(node->root);
-    scratch_destroy(node->target);
-}
-
 static void expect_committed(struct node *node)
 {
     struct ckpt_stage_news news = node_news(node);
@@ -76,7 +59,7 @@ static void killed_at_any_moment(void **state)
     int kills = 0, hit = 0;
 
     (void)state;
-    setup(&node, &world, 3, true);
+    node_create(&node, &world, &seed, 3, true);
     node_open(&node, "1", 2, false);
     for (uint64_t step = 1; kills < 50; step++) {
         node_stage(&node, step, "a");
@@ -93,7 +76,7 @@ static void killed_at_any_moment(void **state)
         expect_tidy(node.target, step, 3);
     }
     assert_true(hit >= 10); /* else they were killed before or after their work, and nothing was looked at */
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* TERM's way: what was begun is dropped, the rest resumes. */
@@ -106,13 +89,13 @@ static void stops_when_asked(void **state)
     struct error err;
 
     (void)state;
-    setup(&node, &world, 2, false);
+    node_create(&node, &world, &seed, 2, false);
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
     assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), &options, NULL, &err), CKPT_DRAIN_LEFT);
     assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 1);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* One process a stage. */
@@ -125,7 +108,7 @@ static void a_second_one_is_told(void **state)
     pid_t child;
 
     (void)state;
-    setup(&node, &world, 1, false);
+    node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 2, false);
     child = node_start_drain(&node, &options);
     while (!ckpt_stage_is_drained(node.stage))
@@ -133,7 +116,7 @@ static void a_second_one_is_told(void **state)
     assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), &options, NULL, &err), CKPT_DRAIN_BUSY);
     child_kill(child);
     assert_false(ckpt_stage_is_drained(node.stage));
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* Two nodes have the same shards (as a partner's copy is) and drain them at the same time, many times. */
@@ -144,7 +127,7 @@ static void two_drain_the_same(void **state)
     struct node node, other;
 
     (void)state;
-    setup(&node, &world, 3, true);
+    node_create(&node, &world, &seed, 3, true);
     other = node;
     node_open(&node, "1", 2, false);
     node_open(&other, "2", 2, false);
@@ -163,7 +146,7 @@ static void two_drain_the_same(void **state)
         expect_tidy(node.target, step, 3);
     }
     ckpt_stage_destroy(other.stage);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 static bool has_left(const char *target, const char *suffix)
@@ -174,7 +157,8 @@ static bool has_left(const char *target, const char *suffix)
     return system(command) == 0;
 }
 
-/* Files above 1 MB cannot be written: EFBIG on the way, as a quota's EDQUOT. Two nodes: the other one gives up as well.
+/*
+ * Files above 1 MB cannot be written: EFBIG on the way, as a quota's EDQUOT. Two nodes: the other one gives up as well.
  */
 static void one_node_cannot_write(void **state)
 {
@@ -187,7 +171,7 @@ static void one_node_cannot_write(void **state)
 
     (void)state;
     signal(SIGXFSZ, SIG_IGN);
-    setup(&node, &world, 2, true);
+    node_create(&node, &world, &seed, 2, true);
     other = node;
     node.stride = other.stride = 2;
     other.first = 1;
@@ -223,7 +207,7 @@ static void one_node_cannot_write(void **state)
     world_expect(&world, node.topology, node.target, 2);
     assert_false(has_left(node.target, ".abandoned"));
     ckpt_stage_destroy(other.stage);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* A real full disk: a RAM disk of 2 MB in a mount namespace of the drainer's own. */
@@ -235,7 +219,7 @@ static void the_disk_is_full(void **state)
     int status;
 
     (void)state;
-    setup(&node, &world, 2, true);
+    node_create(&node, &world, &seed, 2, true);
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -262,12 +246,12 @@ static void the_disk_is_full(void **state)
     }
     status = child_wait(child);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-        teardown(&node);
+        node_destroy(&node);
         print_message("# this user may not mount a file system\n");
         skip();
     }
     assert_int_equal(status, 0);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 static void remove_tree(const char *path)
@@ -289,7 +273,7 @@ static void the_directory_vanishes(void **state)
     pid_t child;
 
     (void)state;
-    setup(&node, &world, 2, true);
+    node_create(&node, &world, &seed, 2, true);
     snprintf(inside, sizeof inside, "%s/deeper", node.target);
     strcpy(node.target, inside);
     node_open(&node, "1", 2, false);
@@ -309,7 +293,7 @@ static void the_directory_vanishes(void **state)
     world_expect(&world, node.topology, node.target, 2);
     scratch_destroy(node.target);
     *strrchr(node.target, '/') = '\0';
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* Other nodes' shards never come: not for ever. */
@@ -322,7 +306,7 @@ static void others_never_come(void **state)
     int failed;
 
     (void)state;
-    setup(&node, &world, 2, false);
+    node_create(&node, &world, &seed, 2, false);
     node.stride = 2;
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
@@ -330,7 +314,7 @@ static void others_never_come(void **state)
     assert_int_equal(failed, 1);
     assert_non_null(strstr(node_news(&node).reason, "other nodes' shards are missing"));
     assert_false(has_left(node.target, ".partial"));
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* A staged byte changes in memory before it is drained: it never gets into a checkpoint. */
@@ -343,7 +327,7 @@ static void a_bit_flips_in_memory(void **state)
     int failed;
 
     (void)state;
-    setup(&node, &world, 1, true);
+    node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
     assert_int_equal(ckpt_stage_lend(node.stage, &staged, &err), 0);
@@ -352,10 +336,11 @@ static void a_bit_flips_in_memory(void **state)
     assert_int_equal(failed, 1);
     assert_non_null(strstr(node_news(&node).reason, "changed since"));
     assert_false(has_left(node.target, ".partial"));
-    teardown(&node);
+    node_destroy(&node);
 }
 
-/* 24 saves in a row, the drain slowed: never more than two generations in memory, every checkpoint that is kept whole.
+/*
+ * 24 saves in a row, the drain slowed: never more than two generations in memory, every checkpoint that is kept whole.
  */
 static void a_slow_target(void **state)
 {
@@ -369,7 +354,7 @@ static void a_slow_target(void **state)
     pid_t child;
 
     (void)state;
-    setup(&node, &world, 1, true);
+    node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     child = node_start_drain(&node, &options);
     for (uint64_t step = 1; step <= 24; step++) {
@@ -393,7 +378,7 @@ static void a_slow_target(void **state)
     for (size_t i = 0; i < count; i++)
         world_expect(&world, node.topology, node.target, steps[i]);
     free(steps);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* keep = 3 and keep_every = 4: the newest three and the multiples of four stay. */
@@ -408,7 +393,7 @@ static void some_are_kept_for_good(void **state)
     size_t count;
 
     (void)state;
-    setup(&node, &world, 1, false);
+    node_create(&node, &world, &seed, 1, false);
     config.root = node.root;
     node.stage = ckpt_stage_open(&config, &err);
     assert_non_null(node.stage);
@@ -423,7 +408,7 @@ static void some_are_kept_for_good(void **state)
         world_expect(&world, node.topology, node.target, steps[i]);
     }
     free(steps);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 int main(void)

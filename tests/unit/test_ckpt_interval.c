@@ -170,6 +170,11 @@ static void names_are_read_as_they_are_written(void **state)
     assert_false(layout_parse_part("shard-00004-of-00004.json", &shard, &shards));
     assert_false(layout_parse_part("shard-2-of-4.json", &shard, &shards));
     assert_false(layout_parse_part("shard-00002-of-00004.json.tmp", &shard, &shards));
+    assert_true(layout_parse_shard("shard-00002-of-00004.safetensors", &shard, &shards));
+    assert_int_equal(shard, 2);
+    assert_int_equal(shards, 4);
+    assert_false(layout_parse_shard("shard-00002-of-00004.json", &shard, &shards));
+    assert_false(layout_parse_shard("shard-00002-of-00004.safetensors.1.tmp", &shard, &shards));
     assert_false(layout_attempt_is_valid("../x"));
     assert_false(layout_attempt_is_valid(""));
     assert_false(layout_attempt_is_valid(NULL));

@@ -19,23 +19,6 @@
 
 static uint64_t seed = 77;
 
-static void setup(struct node *node, struct world *world, int shards, bool large)
-{
-    world_create(world, &seed, large);
-    *node = (struct node){.world = world, .topology = topology_create(world, shards, &seed), .stride = 1};
-    topology_fill(node->topology, world);
-    scratch_create(node->root, scratch_fast());
-    scratch_create(node->target, scratch_fast());
-}
-
-static void teardown(struct node *node)
-{
-    ckpt_stage_destroy(node->stage);
-    topology_destroy(node->topology, node->world);
-    scratch_destroy(node->root);
-    scratch_destroy(node->target);
-}
-
 /* Bit for bit the files of ckpt_write_shard, for many toy models, with empty pieces, empty ranks and several blocks. */
 static void drained_is_what_would_be_written(void **state)
 {
@@ -47,7 +30,7 @@ static void drained_is_what_would_be_written(void **state)
         char straight[256];
         int failed;
 
-        setup(&node, &world, 1 + round % 5, round % 4 == 0);
+        node_create(&node, &world, &seed, 1 + round % 5, round % 4 == 0);
         node_open(&node, "1", 2, false);
         node_stage(&node, 10, "a.1");
         assert_int_equal(node_drain(&node, &failed), CKPT_DRAIN_DONE);
@@ -71,7 +54,7 @@ static void drained_is_what_would_be_written(void **state)
         world_expect(&world, node.topology, node.target, 10);
         assert_int_equal(ckpt_commit(node.target, 10, "a.1", &err), 1);
         scratch_destroy(straight);
-        teardown(&node);
+        node_destroy(&node);
     }
 }
 
@@ -95,7 +78,7 @@ static void memory_is_used_again(void **state)
     int failed;
 
     (void)state;
-    setup(&node, &world, 1, true);
+    node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     save = world_save(&world, node.topology, 0, node.target, 1, "x");
     assert_int_equal(ckpt_stage_reserve(node.stage, &save, &err), 0);
@@ -123,7 +106,7 @@ static void memory_is_used_again(void **state)
         assert_int_equal(failed, 0);
         world_expect(&world, node.topology, node.target, step);
     }
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* A file size limit stands for memory that is full: the reservation fails, and nothing is left half made. */
@@ -137,7 +120,7 @@ static void no_room(void **state)
 
     (void)state;
     signal(SIGXFSZ, SIG_IGN);
-    setup(&node, &world, 1, true);
+    node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small.rlim_max = before.rlim_max;
@@ -151,7 +134,7 @@ static void no_room(void **state)
     node_stage(&node, 2, "y");
     assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 2);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* Nobody drains: the third save is told so, and can be written straight. */
@@ -163,7 +146,7 @@ static void nobody_drains(void **state)
     struct error err;
 
     (void)state;
-    setup(&node, &world, 1, false);
+    node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
     node_stage(&node, 2, "b");
@@ -175,7 +158,7 @@ static void nobody_drains(void **state)
     assert_int_equal(ckpt_stage_wait(node.stage, 60, &err), 0);
     world_expect(&world, node.topology, node.target, 1);
     world_expect(&world, node.topology, node.target, 2);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 static void refuse(struct node *node, const char *job)
@@ -200,7 +183,7 @@ static void others_directories_are_refused(void **state)
     char path[512], elsewhere[512];
 
     (void)state;
-    setup(&node, &world, 1, false);
+    node_create(&node, &world, &seed, 1, false);
     assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "link", &err), 0);
     snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", node.root);
     assert_int_equal(mkdir(elsewhere, 0700), 0);
@@ -219,7 +202,7 @@ static void others_directories_are_refused(void **state)
     assert_null(ckpt_stage_open(&config, &err));
     assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "../up", &err), -1);
     assert_int_equal(err.code, CODE_USAGE);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* An earlier life of the job left one generation whole and one in halves: the first is committed, the second goes. */
@@ -234,7 +217,7 @@ static void a_restarted_job_adopts(void **state)
     char sign[512];
 
     (void)state;
-    setup(&node, &world, 3, false);
+    node_create(&node, &world, &seed, 3, false);
     node_open(&node, "1", 2, false);
     node_stage(&node, 5, "old.1");
     save = world_save(&world, node.topology, 1, node.target, 6, "old.2");
@@ -253,7 +236,7 @@ static void a_restarted_job_adopts(void **state)
     assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 6);
     assert_int_equal(access(sign, F_OK), -1);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* The service ends with the stage: closed and drained, nothing of it is left. */
@@ -267,7 +250,7 @@ static void closed_is_removed(void **state)
     pid_t child;
 
     (void)state;
-    setup(&node, &world, 3, false);
+    node_create(&node, &world, &seed, 3, false);
     node_open(&node, "1", 2, false);
     snprintf(path, sizeof path, "%s", ckpt_stage_directory(node.stage));
     node_stage(&node, 5, "a");
@@ -280,7 +263,7 @@ static void closed_is_removed(void **state)
     child_wait(child);
     assert_int_equal(access(path, F_OK), -1);
     world_expect(&world, node.topology, node.target, 5);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 /* Node 1 is lost; node 0 has a copy of its shards, and commits. A flipped bit on the way is refused. */
@@ -295,7 +278,7 @@ static void a_partners_copy_is_drained(void **state)
     int failed;
 
     (void)state;
-    setup(&node, &world, 2, true);
+    node_create(&node, &world, &seed, 2, true);
     node.stride = 2;
     lost = node;
     lost.first = 1;
@@ -323,7 +306,7 @@ static void a_partners_copy_is_drained(void **state)
     }
     assert_int_equal(failed, 0);
     world_expect(&world, node.topology, node.target, 7);
-    teardown(&node);
+    node_destroy(&node);
 }
 
 int main(void)

@@ -273,7 +273,8 @@ static void conversions_say_what_they_need(void **state)
     assert_int_equal(run("test -e c"), 1);
 }
 
-/* Names, shapes and data of a shard by Python's `safetensors`, or by an independent parser where that is not installed.
+/*
+ * Names, shapes and data of a shard by Python's `safetensors`, or by an independent parser where that is not installed.
  */
 static void python_reads_a_shard(void **state)
 {

@@ -8,10 +8,11 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/mesh.h"
-#include "common/philox.h"
 #include "ckpt/units.h"
+#include "common/mesh.h"
 #include "common/partition.h"
+#include "common/philox.h"
+#include "trainer/model/units_initialize.h"
 
 enum { SHAPES = 30, SEED = 42 };
 

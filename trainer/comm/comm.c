@@ -133,11 +133,6 @@ struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dty
     return comm_entered(comm->ops->start_reduce_scatter(comm, dtype, recv, send, count, stride, scratch, err), &op);
 }
 
-size_t comm_scratch_bytes(const struct comm *comm, enum dtype dtype, size_t count)
-{
-    return comm->size > 1 ? (size_t)comm->size * count * dtype_size(dtype) : 0;
-}
-
 static struct comm_request *start_all_gather(struct comm *comm, enum record_kind kind, void *buffer, size_t bytes,
                                              struct error *err)
 {

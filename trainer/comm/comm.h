@@ -86,13 +86,10 @@ void comm_explain_with(void (*explain)(struct error *err, void *arg), void *arg)
 /*
  * recv[count] = sum over ranks of their send[rank * stride ... + count); send is left as it is. recv may be that part
  * of send which is this rank's. 16-bit types are summed in fp32 and rounded once. scratch has room for
- * comm_scratch_bytes; NULL takes it from the heap for the time of the operation.
+ * the group's size * count elements; NULL takes it from the heap for the time of the operation.
  */
 struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
                                                size_t count, size_t stride, void *scratch, struct error *err);
-
-/* What a reduce-scatter, or an all-reduce, of so many elements a rank wants for itself. */
-size_t comm_scratch_bytes(const struct comm *comm, enum dtype dtype, size_t count);
 
 /* Each rank's buffer[rank * count .. + count) is spread to all: buffer has size * count elements. */
 struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count,
@@ -118,7 +115,8 @@ int comm_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t co
 int comm_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err);
 int comm_barrier(struct comm *comm, struct error *err);
 
-/* For a handful of scalars: every rank gets the tree sum, or the greatest, of each. NaN wins over every number in max.
+/*
+ * For a handful of scalars: every rank gets the tree sum, or the greatest, of each. NaN wins over every number in max.
  */
 int comm_sum_f64(struct comm *comm, double *values, size_t count, struct error *err);
 int comm_max_f64(struct comm *comm, double *values, size_t count, struct error *err);

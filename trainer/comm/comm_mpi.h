@@ -22,7 +22,8 @@ void comm_mpi_failure_end(void);
 
 bool comm_mpi_failing(void); /* this rank has told, or was told */
 
-/* Whether some rank has failed; then *err is its error, now and at every later wait. Cheap enough to ask while waiting.
+/*
+ * Whether some rank has failed; then *err is its error, now and at every later wait. Cheap enough to ask while waiting.
  */
 bool comm_mpi_told_of_failure(struct error *err);
 

@@ -13,8 +13,6 @@
 
 #include "trainer/data/draws.h"
 
-#define MASK_LONGEST 3
-
 struct mask_span {
     int first, length;
 };

@@ -37,7 +37,8 @@ static void note_signal(int number)
     stop_signal = number;
 }
 
-/* Ctrl-C must not leave temporary files: the conversion ends by itself, then the signal does what it would have done.
+/*
+ * Ctrl-C must not leave temporary files: the conversion ends by itself, then the signal does what it would have done.
  */
 static void catch_signals(void)
 {

@@ -45,7 +45,8 @@ struct dropout context_dropout(const struct context *c, const struct micro_batch
 const void *context_weight(const struct context *c, const struct unit *unit, const void *param, int tensor);
 float *context_gradient(const struct unit *unit, float *grad, int tensor);
 
-/* y[rows, out] = x[rows, in] W[in, out] (+ bias, where not NULL); gelu of it where aux is given, which keeps the sum.
+/*
+ * y[rows, out] = x[rows, in] W[in, out] (+ bias, where not NULL); gelu of it where aux is given, which keeps the sum.
  */
 void linear_forward(const struct context *c, void *y, const void *x, const void *w, const void *bias, void *aux,
                     int rows, int in, int out);

@@ -1,8 +1,9 @@
-/* units_initialize.c - initial weights, the same in every topology: each element is keyed by its logical place. */
+/* units_initialize.c - each element is keyed by its place in the logical tensor. */
+#include "trainer/model/units_initialize.h"
+
 #include <string.h>
 
 #include "common/philox.h"
-#include "ckpt/units.h"
 
 enum { CHUNK = 65536 }; /* elements a thread takes at a time */
 

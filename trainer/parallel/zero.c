@@ -1,6 +1,7 @@
 /* zero.c - creating and destroying; what the stages do is in zero_params.c, zero_grads.c and zero_step.c. */
 #include <stdlib.h>
 
+#include "trainer/model/units_initialize.h"
 #include "trainer/parallel/zero_impl.h"
 
 const char *const zero_kinds[ZERO_KINDS] = {"param", "exp_avg", "exp_avg_sq"};

@@ -84,8 +84,7 @@ float *zero_grad_begin(struct zero *zero, int unit);
 void zero_grad_ready(struct zero *zero, int unit);
 int zero_status(struct zero *zero, struct error *err);
 
-/* ---- around a step ------------------------------------------------------------------------------------------------
- */
+/* ---- around a step ----------------------------------------------------------------------------------------------- */
 
 /* Before each micro-batch's backward pass: whether it is the first, and the last, of the step. */
 void zero_micro_batch(struct zero *zero, bool first, bool last);
@@ -105,8 +104,7 @@ struct zero_step {
 
 int zero_step(struct zero *zero, const struct zero_step *step, struct error *err);
 
-/* ---- for checkpoints and tests -------------------------------------------------------------------------------------
- */
+/* ---- for checkpoints and tests ----------------------------------------------------------------------------------- */
 
 enum { ZERO_KINDS = 3 };
 extern const char *const zero_kinds[ZERO_KINDS]; /* "param", "exp_avg", "exp_avg_sq" */

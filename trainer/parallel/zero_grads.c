@@ -9,7 +9,8 @@ void zero_micro_batch(struct zero *zero, bool first, bool last)
 
 /* ---- buckets under way ---- */
 
-/* By the buffer, not by the unit: a block that follows itself has two open, and of the later one nothing is sent yet.
+/*
+ * By the buffer, not by the unit: a block that follows itself has two open, and of the later one nothing is sent yet.
  */
 static void close_open(struct zero *zero, const float *buffer)
 {

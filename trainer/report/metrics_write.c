@@ -126,7 +126,8 @@ struct metrics_writer *metrics_open(const char *path, long resume_step, struct e
         error_errno(err, CODE_IO, "cannot open metrics %s", path);
         goto fail;
     }
-    /* The name behind symbolic links, so that the rename replaces the file in the scratch directory and not the link.
+    /*
+     * The name behind symbolic links, so that the rename replaces the file in the scratch directory and not the link.
      */
     if (!realpath(path, writer->path)) {
         error_errno(err, CODE_IO, "cannot resolve metrics %s", path);

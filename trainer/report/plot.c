@@ -182,7 +182,8 @@ static void path_to(struct svg_path *path, const struct frame *frame, const stru
     svg_path_to(path, frame_x(frame, (double)step->step), frame_y(frame, step->loss));
 }
 
-/* One past the last of the steps from i on that share a pixel's column and go on forwards; none of them lacks a loss.
+/*
+ * One past the last of the steps from i on that share a pixel's column and go on forwards; none of them lacks a loss.
  */
 static size_t column_end(const struct frame *frame, const struct metrics_step *steps, size_t i, size_t count)
 {

@@ -4,7 +4,8 @@
  * (comm_purpose), and what it does between them (recorder_phase).
  *
  * One recorder a process, used by the thread that communicates. Without one every function does nothing, so that tools
- * and tests need none. An operation costs some 110 ns in all: three readings of the clock and a few cache lines; no system calls.
+ * and tests need none. An operation costs some 110 ns in all: three readings of the clock and a few cache lines; no
+ * system calls.
  */
 #ifndef MUSTER_TRAINER_REPORT_RECORDER_H
 #define MUSTER_TRAINER_REPORT_RECORDER_H

@@ -59,7 +59,8 @@ struct key_tile {
     bool diagonal; /* queries [lane, lane + DIAGONAL_KEYS) see some of them */
 };
 
-/* The tile that begins at key `first`, for the tile of queries [query, query + queries). count is 0 when there is none.
+/*
+ * The tile that begins at key `first`, for the tile of queries [query, query + queries). count is 0 when there is none.
  */
 struct key_tile ISA(attention_key_tile)(const struct head *head, int query, int queries, int first);
 

@@ -178,7 +178,8 @@ void ISA(attention_forward)(struct device *dev, const struct attention *op)
     scratch = cpu_scratch_parts(dev, dev->threads, workspace_attention_forward_floats(padded), &stride);
     if (!scratch)
         return;
-        /* Tiles do not depend on each other, so any thread may take any; the longest (the last, when causal) go first.
+        /*
+         * Tiles do not depend on each other, so any thread may take any; the longest (the last, when causal) go first.
          */
 #pragma omp parallel for num_threads(dev->threads) schedule(dynamic)
     for (int i = 0; i < pairs * tiles; i++)
