@@ -88,6 +88,9 @@ int run_save_on_the_way(struct run *run, struct error *err);
 int run_save_last(struct run *run, struct error *err);
 void run_save_stop(struct run *run);
 
+/* Before a run gives up, collective: what is staged arrives first, so that run_last_saved is the last there will be. */
+int run_save_settle(struct run *run, struct error *err);
+
 /* The newest step that is known on rank 0 to be in checkpoint.dir for good; UINT64_MAX for none. */
 uint64_t run_last_saved(const struct run *run);
 

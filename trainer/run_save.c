@@ -108,6 +108,16 @@ int run_save_last(struct run *run, struct error *err)
     return result < 0 ? error_prefix(err, "checkpoint of step %" PRIu64 " failed", run->engine->step) : 0;
 }
 
+int run_save_settle(struct run *run, struct error *err)
+{
+    int result;
+
+    recorder_phase("draining the last checkpoint");
+    result = saver_settle(run->saver, err);
+    recorder_phase(NULL);
+    return result;
+}
+
 void run_save_stop(struct run *run)
 {
     saver_destroy(run->saver);

@@ -355,6 +355,11 @@ static int save_again(struct saver *s, struct error *err)
     return 0;
 }
 
+int saver_settle(struct saver *s, struct error *err)
+{
+    return s && s->stage ? wait_for_drain(s, err) : 0;
+}
+
 int saver_finish(struct saver *s, struct error *err)
 {
     struct error ignored;

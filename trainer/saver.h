@@ -39,7 +39,10 @@ void saver_poll(struct saver *saver);
 /* The newest step that is known on rank 0 to be committed; UINT64_MAX for none. */
 uint64_t saver_committed(const struct saver *saver);
 
-/* Wait until all is drained, and save once more, straight, if the last save failed. Then the stage is closed. */
+/* Wait until all is drained. */
+int saver_settle(struct saver *saver, struct error *err);
+
+/* The same, and save once more, straight, if the last save failed. Then the stage is closed. */
 int saver_finish(struct saver *saver, struct error *err);
 
 /* What is not drained stays for muster-ckptd, the epilog or the job's next life. */

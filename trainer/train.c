@@ -61,6 +61,8 @@ static int check_skipped(struct run *run, const struct step_result *result, stru
                 result->loss, e->spike.mean);
     if (result->skip == SKIP_NONE || e->skipped_in_a_row < (uint64_t)run->job->optimizer.most_skipped)
         return 0;
+    if (run_save_settle(run, err) < 0 && err->code == CODE_PEER)
+        return -1;
     if (run_last_saved(run) != UINT64_MAX)
         snprintf(last_good, sizeof last_good, "the last good checkpoint is step %" PRIu64 " in %s", run_last_saved(run),
                  run->job->checkpoint.dir);
