@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORT_FIRST 10000u
-#define PORT_COUNT 10000u
+#include "srun-plugin/port.h"
 
 struct plan {
     struct env_entry *entries;
@@ -16,12 +15,6 @@ struct plan {
     void *arg;
     char before[ENV_VALUE_SIZE]; /* MUSTER_SET of an outer srun --muster, with a blank at both ends */
 };
-
-unsigned env_master_port(uint32_t job_id, uint32_t step_id)
-{
-    /* Steps of a job are neighbours, and so are jobs: 127 ports a job keep both apart until a job has run 127 steps. */
-    return PORT_FIRST + (unsigned)((job_id * UINT64_C(127) + step_id) % PORT_COUNT);
-}
 
 /* True when `before` says that muster itself gave the variable the value that it has now. */
 static bool set_before(const struct plan *plan, const char *name, const char *value)
@@ -119,7 +112,8 @@ size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct e
     add(&plan, "NODE_RANK", "the node's place in the step", "%" PRIu32, task->node);
     if (task->head)
         add(&plan, "MASTER_ADDR", "the node of rank 0", "%s", task->head);
-    add(&plan, "MASTER_PORT", "from the job and step id", "%u", env_master_port(task->job_id, task->step_id));
+    add(&plan, "MASTER_PORT", task->port ? "free when srun looked" : "from the job and step id", "%u",
+        task->port ? task->port : port_of_step(task->job_id, task->step_id, 0));
     add_threads(&plan, task);
     add(&plan, "MUSTER_NODES", "nodes of the step", "%" PRIu32, task->nodes);
     add(&plan, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);
