@@ -47,6 +47,7 @@ typedef bool fabric_has_file(const char *name, void *arg);
 /* What profiles can recognise. Strings are borrowed. */
 struct fabric_facts {
     unsigned nodes;         /* of the step */
+    unsigned job_nodes;     /* of the job, in all its components */
     unsigned gpus;          /* of the step on this node; 0 for none */
     const char *vendor;     /* of the GPUs: "nvidia", "amd", "intel"; NULL without */
     const char *cluster;    /* SLURM_CLUSTER_NAME; NULL if not known */
@@ -113,7 +114,8 @@ int fabric_conf_parse(struct fabric_givens *givens, const char *text, const char
 
 /*
  * What NCCL will read: `conf_file` (NCCL_CONF_FILE; NULL or "" if not set), or else `home`/.nccl.conf, and after it
- * /etc/nccl.conf. Files that cannot be read are passed over, as NCCL does.
+ * /etc/nccl.conf. Files that cannot be read are passed over, as NCCL does. Never to be called as root: the paths are
+ * the user's.
  */
 int fabric_conf_read(struct fabric_givens *givens, const char *conf_file, const char *home, struct error *err);
 

@@ -68,7 +68,9 @@ static bool part_holds(const config_setting_t *part, const struct fabric_facts *
         return has_name(part, facts->cluster);
     if (strcmp(key, "least_nodes") == 0)
         return (long long)facts->nodes >= config_setting_get_int64(part);
-    return (long long)facts->nodes <= config_setting_get_int64(part); /* most_nodes */
+    if (strcmp(key, "most_nodes") == 0)
+        return (long long)facts->nodes <= config_setting_get_int64(part);
+    return (long long)facts->job_nodes <= config_setting_get_int64(part); /* most_job_nodes */
 }
 
 bool fabric_holds(const config_setting_t *condition, const struct fabric_facts *facts)

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/philox.h"
 #include "srun-plugin/fabric.h"
 
 /* libconfig 1.5 loses a string that a syntax error follows; it is not ours to free. LeakSanitizer asks for this. */
@@ -138,12 +139,75 @@ static void a_directory_that_is_not_there_has_no_profiles(void **state)
     fabric_destroy(fabric);
 }
 
+/* ---- mutations --------------------------------------------------------------------------------------------------- */
+
+static uint32_t draw(uint64_t *counter, uint32_t below)
+{
+    return philox_u32((struct philox_stream){.seed = 20260402}, (*counter)++) % below;
+}
+
+/* Replaces a run of bytes, or drops it. */
+static void mutate(char *text, uint64_t *counter)
+{
+    static const char bytes[] = "=;{}[]()\"#/*\\\n.,-L0123456789@ abz$\x80\xff";
+    size_t length = strlen(text), at = draw(counter, (uint32_t)length), run = 1 + draw(counter, 6);
+
+    run = run < length - at ? run : length - at;
+    if (draw(counter, 2))
+        memmove(text + at, text + at + run, length - at - run + 1);
+    else
+        for (size_t i = 0; i < run; i++)
+            text[at + i] = bytes[draw(counter, sizeof bytes - 1)];
+}
+
+/* Whatever the text: accepted, and then planned with, or refused with a line. With --enable-sanitizers it means most.
+ */
+static void mutations_never_crash(void **state)
+{
+    static const struct fabric_nic nic = {"roce", "mlx5_core", "mlx5_0", "eth0", 1, 3, 100, true};
+    static const struct fabric_facts facts = {.nodes = 2, .gpus = 1, .nics = &nic, .nic_count = 1};
+    static const struct fabric_inputs inputs;
+    static char original[8192], text[8192];
+    char path[1024];
+    uint64_t counter = 0;
+    int accepted = 0, refused = 0;
+    FILE *file;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/etc/fabric/roce.cfg", getenv("top_srcdir"));
+    file = fopen(path, "r");
+    assert_non_null(file);
+    assert_in_range(fread(original, 1, sizeof original - 1, file), 1000, sizeof original - 2);
+    fclose(file);
+    for (int round = 0; round < 2000; round++) {
+        struct fabric *fabric = fabric_create(NULL);
+        struct error err = {0};
+
+        strcpy(text, original);
+        for (uint32_t i = 0, count = 1 + draw(&counter, 4); i < count; i++)
+            mutate(text, &counter);
+        if (fabric_add_text(fabric, FABRIC_SITE, text, "mutant.cfg", &err) == 0) {
+            fabric_plan_destroy(fabric_plan_create(fabric, &facts, &inputs, NULL));
+            accepted++;
+        } else {
+            assert_int_equal(err.code, CODE_CONFIG);
+            assert_int_equal(strncmp(err.text, "mutant.cfg:", 11), 0);
+            assert_null(strchr(err.text, '\n'));
+            refused++;
+        }
+        fabric_destroy(fabric);
+    }
+    assert_in_range(accepted, 100, 2000);
+    assert_in_range(refused, 100, 2000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_broken_profile_has_its_message),
         cmocka_unit_test(a_broken_profile_is_skipped_and_told),
         cmocka_unit_test(a_directory_that_is_not_there_has_no_profiles),
+        cmocka_unit_test(mutations_never_crash),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
