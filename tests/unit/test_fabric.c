@@ -117,6 +117,62 @@ static void finds_libraries_where_the_loader_looks(void **state)
     assert_false(fabric_find_file("/no/such/file", path));
 }
 
+/* ---- the manual -------------------------------------------------------------------------------------------------- */
+
+static char *read_manual(void)
+{
+    static char text[32768];
+    char path[1024];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/doc/muster-fabric.5.scd", getenv("top_srcdir"));
+    file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+/* The words behind "it has " or "there are " of the error that a profile gets; each must be in bold in the manual. */
+static int expect_words(const char *profile, const char *before, const char *manual)
+{
+    struct fabric *fabric = fabric_create(NULL);
+    struct error err;
+    char *words, *word, *rest = NULL, bold[128];
+    int count = 0;
+
+    assert_int_equal(fabric_add_text(fabric, FABRIC_SITE, profile, "p.cfg", &err), -1);
+    words = strstr(err.text, before);
+    assert_non_null(words);
+    for (word = strtok_r(words + strlen(before), ", ", &rest); word; word = strtok_r(NULL, ", ", &rest), count++) {
+        snprintf(bold, sizeof bold, "*%s*", word);
+        if (!strstr(manual, bold))
+            fail_msg("muster-fabric(5) does not have %s", bold);
+    }
+    fabric_destroy(fabric);
+    return count;
+}
+
+static void the_manual_has_every_key(void **state)
+{
+    const char *manual = read_manual();
+    char bold[64];
+
+    (void)state;
+    assert_int_equal(expect_words("x = 1;", "it has ", manual), 7);
+    assert_int_equal(expect_words("name = \"p\"; match = { x = 1; };", "it has ", manual), 11);
+    assert_int_equal(expect_words("name = \"p\"; match = { }; set = ( { x = 1; } );", "it has ", manual), 5);
+    assert_int_equal(expect_words("name = \"p\"; match = { }; warn = ( { x = 1; } );", "it has ", manual), 2);
+    assert_int_equal(expect_words("name = \"p\"; match = { }; set = ( { name = \"X\"; value = \"${x}\"; why = \"w\"; "
+                                  "source = \"s\"; } );",
+                                  "there are ", manual),
+                     6);
+    for (size_t i = 0; i < SHIPPED; i++) {
+        snprintf(bold, sizeof bold, "\n*%s*\n", machines_shipped[i]);
+        assert_non_null(strstr(manual, bold));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +180,7 @@ int main(void)
         cmocka_unit_test(each_profile_matches_its_machines_and_no_others),
         cmocka_unit_test(reads_nccl_conf_as_nccl_does),
         cmocka_unit_test(finds_libraries_where_the_loader_looks),
+        cmocka_unit_test(the_manual_has_every_key),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
