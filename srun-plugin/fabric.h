@@ -29,14 +29,13 @@
 
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
 
-/* One port of a network card. Strings are borrowed. */
+/* One port of a network card. Strings are borrowed. A `kind` of another name (a bridge's) is no profile's. */
 struct fabric_nic {
     const char *kind;      /* "infiniband", "roce", "slingshot", "efa" or "ethernet" */
     const char *driver;    /* "mlx5_core", "cxi_ss1", "efa", "ena", ...; NULL if not known */
-    const char *device;    /* of RDMA: "mlx5_0"; NULL for none */
-    const char *interface; /* "ib0", "hsn0", "eth0"; NULL for none */
-    int port;              /* of `device`, from 1 */
-    int gid_index;         /* of `port`'s RoCE v2 GID that holds an IPv4 address; -1 for none, or not known */
+    const char *hca;       /* of RDMA, as NCCL_IB_HCA wants it: "mlx5_0:1"; NULL or "" for none */
+    const char *interface; /* "ib0", "hsn0", "eth0"; NULL or "" for none */
+    int gid_index;         /* of its RoCE v2 GID that holds an IPv4 address (gid.h); -1 for none, or not known */
     double gbps;           /* 0 if not known */
     bool live;             /* the link is up; profiles see no others */
 };

@@ -83,12 +83,17 @@ bool fabric_holds(const config_setting_t *condition, const struct fabric_facts *
 
 /* ---- placeholders ------------------------------------------------------------------------------------------------ */
 
+static bool is_given(const char *name)
+{
+    return name && name[0];
+}
+
 /* Whether a profile is about this port, regardless of its speed. A profile that names no kinds is about all RDMA. */
 static bool concerns(const config_setting_t *match, const struct fabric_nic *nic)
 {
     const config_setting_t *kinds = config_setting_get_member(match, "nics");
 
-    return nic->live && (kinds ? has_name(kinds, nic->kind) : nic->device != NULL);
+    return nic->live && (kinds ? has_name(kinds, nic->kind) : is_given(nic->hca));
 }
 
 /*
@@ -112,9 +117,9 @@ static bool write_hca_list(FILE *out, const config_setting_t *match, const struc
     for (size_t i = 0; i < facts->nic_count; i++) {
         const struct fabric_nic *nic = &facts->nics[i];
 
-        if (!nic->device || !chosen(match, facts, nic))
+        if (!is_given(nic->hca) || !chosen(match, facts, nic))
             continue;
-        fprintf(out, "%s%s:%d", any ? "," : "", nic->device, nic->port);
+        fprintf(out, "%s%s", any ? "," : "", nic->hca);
         any = true;
     }
     return any;
@@ -127,7 +132,7 @@ static bool write_nic_interfaces(FILE *out, const config_setting_t *match, const
     for (size_t i = 0; i < facts->nic_count; i++) {
         const struct fabric_nic *nic = &facts->nics[i];
 
-        if (!nic->interface || !chosen(match, facts, nic))
+        if (!is_given(nic->interface) || !chosen(match, facts, nic))
             continue;
         fprintf(out, "%s%s", any ? "," : "", nic->interface);
         any = true;
@@ -143,7 +148,7 @@ static bool write_gid_index(FILE *out, const config_setting_t *match, const stru
     for (size_t i = 0; i < facts->nic_count; i++) {
         const struct fabric_nic *nic = &facts->nics[i];
 
-        if (!nic->device || !chosen(match, facts, nic))
+        if (!is_given(nic->hca) || !chosen(match, facts, nic))
             continue;
         if (nic->gid_index < 0 || (index >= 0 && nic->gid_index != index))
             return false;
@@ -156,7 +161,7 @@ static bool write_gid_index(FILE *out, const config_setting_t *match, const stru
 static bool write_socket_ifname(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
 {
     (void)match;
-    return facts->interface && fputs(facts->interface, out) >= 0;
+    return is_given(facts->interface) && fputs(facts->interface, out) >= 0;
 }
 
 static bool write_local_rank(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)

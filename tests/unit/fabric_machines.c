@@ -13,38 +13,35 @@
 
 #define IB(n, rate)                                                                                                    \
     {                                                                                                                  \
-        "infiniband", "mlx5_core", "mlx5_" #n, "ib" #n, 1, -1, rate, true                                              \
+        "infiniband", "mlx5_core", "mlx5_" #n ":1", "ib" #n, -1, rate, true                                            \
     }
 #define ROCE(n, g, rate)                                                                                               \
     {                                                                                                                  \
-        "roce", "mlx5_core", "mlx5_" #n, "eth" #n, 1, g, rate, true                                                    \
+        "roce", "mlx5_core", "mlx5_" #n ":1", "eth" #n, g, rate, true                                                  \
     }
 #define CXI(n)                                                                                                         \
     {                                                                                                                  \
-        "slingshot", "cxi_ss1", "cxi" #n, "hsn" #n, 1, -1, 200, true                                                   \
+        "slingshot", "cxi_ss1", "cxi" #n, "hsn" #n, -1, 200, true                                                      \
     }
 #define EFA(n)                                                                                                         \
     {                                                                                                                  \
-        "efa", "efa", "rdmap" #n "s0", NULL, 1, -1, 100, true                                                          \
+        "efa", "efa", "rdmap" #n "s0", "", -1, 100, true                                                               \
     }
 #define ETH(name, rate)                                                                                                \
     {                                                                                                                  \
-        "ethernet", "ixgbe", NULL, name, 0, -1, rate, true                                                             \
+        "ethernet", "ixgbe", NULL, name, -1, rate, true                                                                \
     }
 
 static const struct fabric_nic a100_nics[] = {ETH("eno1", 1), IB(0, 200), IB(1, 200), IB(2, 200), IB(3, 200)};
 /* A storage port of 100 Gb/s, one whose cable is out, and a management port that could do RoCE. */
-static const struct fabric_nic h100_nics[] = {IB(0, 400),
-                                              IB(1, 400),
-                                              IB(2, 100),
-                                              {"infiniband", "mlx5_core", "mlx5_3", "ib3", 1, -1, 400, false},
-                                              ROCE(4, 3, 25)};
+static const struct fabric_nic h100_nics[] = {
+    IB(0, 400), IB(1, 400), IB(2, 100), {"infiniband", "mlx5_core", "mlx5_3:1", "ib3", -1, 400, false}, ROCE(4, 3, 25)};
 static const struct fabric_nic roce_nics[] = {ROCE(0, 3, 400), ROCE(1, 3, 400), ETH("bond0", 25)};
 static const struct fabric_nic cxi_nics[] = {ETH("nmn0", 1), CXI(0), CXI(1), CXI(2), CXI(3)};
 static const struct fabric_nic efa_nics[] = {ETH("enp71s0", 100), EFA(0), EFA(1)};
-static const struct fabric_nic eth_nics[] = {ETH("eth0", 10), ETH("docker0", 0)};
+static const struct fabric_nic eth_nics[] = {ETH("eth0", 10), {"virtual", "bridge", "", "docker0", -1, 0, true}};
 static const struct fabric_nic dead_nics[] = {ETH("eth0", 10),
-                                              {"infiniband", "mlx5_core", "mlx5_0", "ib0", 1, -1, 200, false}};
+                                              {"infiniband", "mlx5_core", "mlx5_0:1", "ib0", -1, 200, false}};
 
 static bool no_files(const char *name, void *arg)
 {

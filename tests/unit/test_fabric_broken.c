@@ -164,7 +164,7 @@ static void mutate(char *text, uint64_t *counter)
  */
 static void mutations_never_crash(void **state)
 {
-    static const struct fabric_nic nic = {"roce", "mlx5_core", "mlx5_0", "eth0", 1, 3, 100, true};
+    static const struct fabric_nic nic = {"roce", "mlx5_core", "mlx5_0:1", "eth0", 3, 100, true};
     static const struct fabric_facts facts = {.nodes = 2, .gpus = 1, .nics = &nic, .nic_count = 1};
     static const struct fabric_inputs inputs;
     static char original[8192], text[8192];

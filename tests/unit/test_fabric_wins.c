@@ -216,8 +216,8 @@ static void a_site_replaces_a_shipped_one_by_its_name(void **state)
 
 static void what_is_not_known_is_left_out_and_told(void **state)
 {
-    static const struct fabric_nic mixed[] = {{"roce", "mlx5_core", "mlx5_0", "eth0", 1, 3, 100, true},
-                                              {"roce", "mlx5_core", "mlx5_1", "eth1", 1, 5, 100, true}};
+    static const struct fabric_nic mixed[] = {{"roce", "mlx5_core", "mlx5_0:1", "eth0", 3, 100, true},
+                                              {"roce", "mlx5_core", "mlx5_1:1", "eth1", 5, 100, true}};
     static const struct fabric_facts facts = {.nodes = 2, .job_nodes = 8, .local_rank = 3, NICS(mixed)};
     struct fabric *fabric = fabric_create(NULL);
     struct fabric_plan *plan;
