@@ -78,6 +78,9 @@ static void says_why_there_is_no_way(void **state)
     }
 }
 
+/* A label of more than 63 letters: no name server is asked, which in some networks answers to anything. */
+#define NO_NAME "no-such-node-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+
 static void asks_this_kernel(void **state)
 {
     struct route_address way;
@@ -87,8 +90,8 @@ static void asks_this_kernel(void **state)
     assert_int_equal(route_to("127.0.0.1", &way, &err), 0);
     assert_string_equal(way.interface, "lo");
     assert_string_equal(way.address, "127.0.0.1");
-    assert_int_equal(route_to("no-such-node.invalid", &way, &err), -1);
-    assert_memory_equal(err.text, "no-such-node.invalid does not resolve: ", 39);
+    assert_int_equal(route_to(NO_NAME, &way, &err), -1);
+    assert_memory_equal(err.text, NO_NAME " does not resolve: ", sizeof NO_NAME " does not resolve: " - 1);
 }
 
 /* The kernel and the replay of its own table agree on an address of documentation, if there is a way at all. */
@@ -146,7 +149,7 @@ static void resolves_a_name(void **state)
     assert_in_range(count, 1, 8);
     for (int i = 0; i < count; i++)
         assert_true(route_is_loopback(addresses[i]));
-    assert_int_equal(route_resolve("no-such-node.invalid", addresses, 8, &err), -1);
+    assert_int_equal(route_resolve(NO_NAME, addresses, 8, &err), -1);
     assert_int_equal(err.code, CODE_IO);
 }
 
