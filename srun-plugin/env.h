@@ -50,4 +50,11 @@ typedef bool env_lookup(const char *name, char *value, size_t size, void *arg);
  */
 size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_entry *entries);
 
+/* True when `record`, a value of MUSTER_SET, says that muster itself gave the variable this value. */
+bool env_was_set(const char *record, const char *name, const char *value);
+
+/* Adds a variable to a record of `size` bytes, which begins as "". One that does not fit is left out: it is the user's
+ * then. */
+void env_record(char *record, size_t size, const char *name, const char *value);
+
 #endif

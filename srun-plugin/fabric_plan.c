@@ -108,6 +108,15 @@ static void want(struct planner *p, enum fabric_origin origin, const char *name,
         add_variable(p, (struct fabric_variable){strdup(name), strdup(value), origin, strdup(source), strdup(why)});
 }
 
+/* Whether somebody who wins over profiles has a say already. */
+static bool is_taken(const struct planner *p, const char *name)
+{
+    char own[ENV_VALUE_SIZE];
+
+    return is_decided(p, name) || find(p->inputs->conf, name) ||
+           (p->inputs->user && p->inputs->user(name, own, sizeof own, p->inputs->user_arg));
+}
+
 static void want_givens(struct planner *p, enum fabric_origin origin, const struct fabric_givens *givens,
                         const char *why)
 {
@@ -125,15 +134,15 @@ static void want_setting(struct planner *p, const struct fabric_profile *profile
     if (value && source)
         want(p, profile->layer == FABRIC_SITE ? FABRIC_FROM_SITE : FABRIC_FROM_SHIPPED, name, value, source,
              fabric_string(setting, "why"));
-    else if (missing && source)
-        add_note(p, print(p, "%s: %s is left out: %s is not known here", source, name, missing));
-    else
+    else if (!missing || !source)
         p->no_memory = true;
+    else if (!is_taken(p, name))
+        add_note(p, print(p, "%s: %s is left out: %s is not known here", source, name, missing));
     free(source);
     free(value);
 }
 
-/* A profile that this one leaves has no say: such a name is held back, here with those of the profiles before. */
+/* What one of the profiles before has left is not for those behind it. */
 static bool is_left(const struct fabric_profile *const *before, size_t count, const char *name)
 {
     for (size_t i = 0; i < count; i++)

@@ -216,6 +216,8 @@ static void a_site_replaces_a_shipped_one_by_its_name(void **state)
 
 static void what_is_not_known_is_left_out_and_told(void **state)
 {
+    const char *environment[] = {"NCCL_IB_GID_INDEX=1", "OMP_PLACES=", NULL};
+    const struct fabric_inputs inputs = {.user = machines_look_up, .user_arg = environment};
     static const struct fabric_nic mixed[] = {{"roce", "mlx5_core", "mlx5_0:1", "eth0", 3, 100, true},
                                               {"roce", "mlx5_core", "mlx5_1:1", "eth1", 5, 100, true}};
     static const struct fabric_facts facts = {.nodes = 2, .job_nodes = 8, .local_rank = 3, NICS(mixed)};
@@ -230,6 +232,9 @@ static void what_is_not_known_is_left_out_and_told(void **state)
                  "site.cfg");
     machines_add(fabric, FABRIC_SHIPPED, "name = \"ours\"; match = { }; set = ( " SET("OMP_PLACES", "cores") " );",
                  "ours.cfg");
+    plan = machines_plan(fabric, &facts, &inputs);
+    assert_int_equal(plan->note_count, 0); /* the user has said it */
+    fabric_plan_destroy(plan);
     plan = machines_plan(fabric, &facts, NULL);
     assert_int_equal(plan->note_count, 2);
     assert_string_equal(plan->notes[0], "site.cfg:3: NCCL_IB_GID_INDEX is left out: gid_index is not known here");

@@ -132,6 +132,30 @@ static void takes_back_what_an_outer_srun_set(void **state)
     expect(count, "NODE_RANK", "1", ENV_USER);
 }
 
+static void a_record_keeps_what_is_similar_apart(void **state)
+{
+    char record[64] = "", small[12] = "";
+
+    (void)state;
+    env_record(record, sizeof record, "NCCL_NET", "AWS Libfabric");
+    env_record(record, sizeof record, "X", "100% RANK=3");
+    env_record(record, sizeof record, "E", "");
+    assert_string_equal(record, "NCCL_NET=AWS%20Libfabric X=100%25%20RANK=3 E=");
+    assert_true(env_was_set(record, "NCCL_NET", "AWS Libfabric"));
+    assert_true(env_was_set(record, "X", "100% RANK=3"));
+    assert_true(env_was_set(record, "E", ""));
+    assert_false(env_was_set(record, "NCCL_NET", "AWS"));
+    assert_false(env_was_set(record, "NCCL_NET", ""));
+    assert_false(env_was_set(record, "NET", "AWS Libfabric"));
+    assert_false(env_was_set(record, "RANK", "3"));
+    assert_false(env_was_set(record, "E", "x"));
+    assert_false(env_was_set("", "E", ""));
+    env_record(small, sizeof small, "RANK", "1");
+    env_record(small, sizeof small, "RANKS", "1"); /* not half of it */
+    env_record(small, sizeof small, "N", "1");
+    assert_string_equal(small, "RANK=1 N=1");
+}
+
 static void an_inner_plan_undoes_all_of_an_outer_one(void **state)
 {
     static char words[ENV_MAX][ENV_VALUE_SIZE + 64];
@@ -274,6 +298,7 @@ int main(void)
         cmocka_unit_test(keeps_what_the_user_set),
         cmocka_unit_test(keeps_what_is_too_long_to_copy),
         cmocka_unit_test(takes_back_what_an_outer_srun_set),
+        cmocka_unit_test(a_record_keeps_what_is_similar_apart),
         cmocka_unit_test(an_inner_plan_undoes_all_of_an_outer_one),
         cmocka_unit_test(threads_are_what_the_step_gives),
         cmocka_unit_test(counts_restarts),
