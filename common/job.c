@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/job_check.h"
+#include "common/job_environment.h"
 #include "common/job_keys.h"
 #include "common/job_reader.h"
 #include "common/job_text.h"
@@ -213,11 +214,13 @@ static int store_group(struct job_reader *r, const config_setting_t *group, cons
         index = job_key_find(path);
         if (index >= 0)
             status = store(r, index, at, setting);
-        else if (!job_key_is_group(path))
+        else if (!job_key_is_group(path) && strcmp(path, "environment") != 0)
             status = fail_unknown(r, at, path);
         else if (!config_setting_is_group(setting))
             status =
                 job_reader_fail(r, at, "%s is %s; it must be a group: %s = { ... };", path, kind_of(setting), path);
+        else if (strcmp(path, "environment") == 0)
+            status = job_environment_check(r, setting);
         else
             status = store_group(r, setting, path);
         if (status < 0)

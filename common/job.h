@@ -146,6 +146,13 @@ void job_destroy(struct job *job);
 void job_each_key(void (*visit)(const char *path, const char *type, const char *fallback, const char *help, void *arg),
                   void *arg);
 
+/*
+ * Visit every variable of the group "environment", which `srun --muster` sets in every rank unless the user has. `line`
+ * is that of the file. -1 for want of memory only.
+ */
+int job_each_variable(const struct job *job, void (*visit)(const char *name, const char *value, int line, void *arg),
+                      void *arg, struct error *err);
+
 /* Sizes of a named preset; -1 with CODE_CONFIG and the list of names when there is none such. */
 int model_preset(struct model_shape *shape, const char *name, struct error *err);
 

@@ -6,30 +6,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORT_FIRST 10000u
-#define PORT_COUNT 10000u
+#include "srun-plugin/port.h"
 
 struct plan {
     struct env_entry *entries;
     size_t count;
     env_lookup *lookup;
     void *arg;
-    char before[ENV_VALUE_SIZE]; /* MUSTER_SET of an outer srun --muster, with a blank at both ends */
+    char before[ENV_VALUE_SIZE]; /* MUSTER_SET of an outer srun --muster */
 };
 
-unsigned env_master_port(uint32_t job_id, uint32_t step_id)
+/* "NAME=value" with the value's blanks as %20, since words of a record end there; false where it does not fit. */
+static bool write_word(char *word, size_t size, const char *name, const char *value)
 {
-    /* Steps of a job are neighbours, and so are jobs: 127 ports a job keep both apart until a job has run 127 steps. */
-    return PORT_FIRST + (unsigned)((job_id * UINT64_C(127) + step_id) % PORT_COUNT);
+    size_t used = (size_t)snprintf(word, size, "%s=", name);
+
+    for (; *value && used + 4 < size; value++)
+        used += (size_t)snprintf(word + used, size - used, *value == ' ' || *value == '%' ? "%%%02X" : "%c", *value);
+    return !*value && used < size;
 }
 
-/* True when `before` says that muster itself gave the variable the value that it has now. */
-static bool set_before(const struct plan *plan, const char *name, const char *value)
+bool env_was_set(const char *record, const char *name, const char *value)
 {
-    char word[ENV_VALUE_SIZE + 64];
+    char word[ENV_VALUE_SIZE];
+    size_t length;
 
-    snprintf(word, sizeof word, " %s=%s ", name, value);
-    return strstr(plan->before, word) != NULL;
+    if (!write_word(word, sizeof word, name, value))
+        return false;
+    length = strlen(word);
+    for (const char *at = strstr(record, word); at; at = strstr(at + 1, word))
+        if ((at == record || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+            return true;
+    return false;
+}
+
+void env_record(char *record, size_t size, const char *name, const char *value)
+{
+    char word[ENV_VALUE_SIZE];
+    size_t used = strlen(record);
+
+    if (write_word(word, sizeof word, name, value) && used + 1 + strlen(word) < size)
+        snprintf(record + used, size - used, "%s%s", used ? " " : "", word);
 }
 
 static void add(struct plan *plan, const char *name, const char *why, const char *format, ...)
@@ -43,7 +60,8 @@ static void add(struct plan *plan, const char *name, const char *why, const char
     entry->name = name;
     entry->why = why;
     entry->source = ENV_USER;
-    if (plan->lookup(name, entry->value, sizeof entry->value, plan->arg) && !set_before(plan, name, entry->value))
+    if (plan->lookup(name, entry->value, sizeof entry->value, plan->arg) &&
+        !env_was_set(plan->before, name, entry->value))
         return;
     entry->source = ENV_MUSTER;
     va_start(args, format);
@@ -91,16 +109,14 @@ static void add_restart_count(struct plan *plan)
 static void add_record(struct plan *plan)
 {
     struct env_entry *record = &plan->entries[plan->count];
-    size_t used = 0;
 
     *record =
         (struct env_entry){.name = "MUSTER_SET", .source = ENV_MUSTER, .why = "what muster set, for an inner srun"};
     for (size_t i = 0; i < plan->count; i++) {
         const struct env_entry *entry = &plan->entries[i];
 
-        if (entry->source == ENV_MUSTER && strcmp(entry->name, "MUSTER_JOB") != 0 && used < sizeof record->value)
-            used += (size_t)snprintf(record->value + used, sizeof record->value - used, "%s%s=%s", used ? " " : "",
-                                     entry->name, entry->value);
+        if (entry->source == ENV_MUSTER && strcmp(entry->name, "MUSTER_JOB") != 0)
+            env_record(record->value, sizeof record->value, entry->name, entry->value);
     }
     plan->count++;
 }
@@ -108,10 +124,9 @@ static void add_record(struct plan *plan)
 size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_entry *entries)
 {
     struct plan plan = {.entries = entries, .lookup = lookup, .arg = arg};
-    char before[ENV_VALUE_SIZE - 2];
 
-    if (lookup("MUSTER_SET", before, sizeof before, arg))
-        snprintf(plan.before, sizeof plan.before, " %s ", before);
+    if (!lookup("MUSTER_SET", plan.before, sizeof plan.before, arg))
+        plan.before[0] = '\0';
     add(&plan, "RANK", "its place in the step", "%" PRIu32, task->rank);
     add(&plan, "WORLD_SIZE", "ranks of the step", "%" PRIu32, task->ranks);
     add(&plan, "LOCAL_RANK", "its place on the node", "%" PRIu32, task->local_rank);
@@ -119,7 +134,8 @@ size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct e
     add(&plan, "NODE_RANK", "the node's place in the step", "%" PRIu32, task->node);
     if (task->head)
         add(&plan, "MASTER_ADDR", "the node of rank 0", "%s", task->head);
-    add(&plan, "MASTER_PORT", "from the job and step id", "%u", env_master_port(task->job_id, task->step_id));
+    add(&plan, "MASTER_PORT", task->port ? "free when srun looked" : "from the job and step id", "%u",
+        task->port ? task->port : port_of_step(task->job_id, task->step_id, 0));
     add_threads(&plan, task);
     add(&plan, "MUSTER_NODES", "nodes of the step", "%" PRIu32, task->nodes);
     add(&plan, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);

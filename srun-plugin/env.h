@@ -28,6 +28,7 @@ struct task {
     uint32_t bound_cpus;  /* CPUs that this task may run on */
     const char *head;     /* where the other nodes reach rank 0's node; NULL if not known */
     const char *job_file; /* absolute path of the job file; NULL for none */
+    unsigned port;        /* MASTER_PORT that srun found free on rank 0's node (port_choose); 0 if it could not look */
 };
 
 enum env_source { ENV_USER, ENV_MUSTER };
@@ -50,11 +51,11 @@ typedef bool env_lookup(const char *name, char *value, size_t size, void *arg);
  */
 size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_entry *entries);
 
-/*
- * A port that concurrent steps seldom share, outside the ephemeral range: 10000 .. 19999, from job and step id. Two
- * steps of one job do where their ids are 10000 apart; step s + 127 of a job and step s of the next one do; and jobs
- * whose ids are 10000 apart do. It matters only where rank 0 of both is on the same node.
- */
-unsigned env_master_port(uint32_t job_id, uint32_t step_id);
+/* True when `record`, a value of MUSTER_SET, says that muster itself gave the variable this value. */
+bool env_was_set(const char *record, const char *name, const char *value);
+
+/* Adds a variable to a record of `size` bytes, which begins as "". One that does not fit is left out: it is the user's
+ * then. */
+void env_record(char *record, size_t size, const char *name, const char *value);
 
 #endif

@@ -36,7 +36,7 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$(cut -d' ' -f6- ranks | sort -u | wc -l)" -eq 1 ]
     read -r address port threads nodes job restarts file < <(cut -d' ' -f6- ranks)
     [ "$address" = 127.0.0.1 ] # NodeAddr: the nodes' names, n1 and so on, do not resolve here
-    [ "$port" -ge 10000 ] && [ "$port" -lt 20000 ]
+    [ "$port" -ge 10000 ] && [ "$port" -lt 29391 ]
     [ "$threads $nodes $restarts" = "1 2 0" ]
     [ "$job" -gt 0 ]
     [ "$file" = "$BATS_TEST_TMPDIR/good.cfg" ]

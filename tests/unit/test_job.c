@@ -324,6 +324,37 @@ static void the_manual_has_every_key_type_and_default(void **state)
     assert_int_equal(manual.missing, 0);
 }
 
+static void note_variable(const char *name, const char *value, int line, void *arg)
+{
+    char *text = arg;
+    size_t used = strlen(text);
+
+    snprintf(text + used, 256 - used, "%d: %s=%s\n", line, name, value);
+}
+
+static void the_environment_has_no_keys_of_its_own(void **state)
+{
+    static const char text[] = "model = { preset = \"gpt-tiny\"; };\n"
+                               "environment = {\n"
+                               "    NCCL_DEBUG = \"INFO\";\n"
+                               "    NCCL_NET = \"AWS Libfabric\"; NCCL_EMPTY = \"\";\n"
+                               "};\n"
+                               "data = { train = \"corpus\"; };\n";
+    char found[256] = "";
+    struct job job;
+
+    (void)state;
+    parse(&job, text, NULL, 0);
+    assert_int_equal(job_each_variable(&job, note_variable, found, NULL), 0);
+    assert_string_equal(found, "3: NCCL_DEBUG=INFO\n4: NCCL_NET=AWS Libfabric\n4: NCCL_EMPTY=\n");
+    job_destroy(&job);
+    found[0] = '\0';
+    parse(&job, least, NULL, 0);
+    assert_int_equal(job_each_variable(&job, note_variable, found, NULL), 0);
+    assert_string_equal(found, "");
+    job_destroy(&job);
+}
+
 static void destroying_nothing_is_harmless(void **state)
 {
     struct job job = {0};
@@ -349,6 +380,7 @@ int main(void)
         cmocka_unit_test(unreadable_files_are_named),
         cmocka_unit_test(mutations_never_crash),
         cmocka_unit_test(the_manual_has_every_key_type_and_default),
+        cmocka_unit_test(the_environment_has_no_keys_of_its_own),
         cmocka_unit_test(destroying_nothing_is_harmless),
     };
 

@@ -77,7 +77,7 @@ static void sets_everything_in_an_empty_environment(void **state)
     expect(count, "LOCAL_WORLD_SIZE", "4", ENV_MUSTER);
     expect(count, "NODE_RANK", "1", ENV_MUSTER);
     expect(count, "MASTER_ADDR", "n1", ENV_MUSTER);
-    expect(count, "MASTER_PORT", "15337", ENV_MUSTER); /* 10000 + 42 * 127 + 3 */
+    expect(count, "MASTER_PORT", "14705", ENV_MUSTER); /* port.h */
     expect(count, "OMP_NUM_THREADS", "8", ENV_MUSTER);
     expect(count, "MUSTER_NODES", "2", ENV_MUSTER);
     expect(count, "MUSTER_JOB_ID", "42", ENV_MUSTER);
@@ -130,6 +130,30 @@ static void takes_back_what_an_outer_srun_set(void **state)
     expect(count, "RANK", "7", ENV_MUSTER);
     expect(count, "WORLD_SIZE", "3", ENV_USER);
     expect(count, "NODE_RANK", "1", ENV_USER);
+}
+
+static void a_record_keeps_what_is_similar_apart(void **state)
+{
+    char record[64] = "", small[12] = "";
+
+    (void)state;
+    env_record(record, sizeof record, "NCCL_NET", "AWS Libfabric");
+    env_record(record, sizeof record, "X", "100% RANK=3");
+    env_record(record, sizeof record, "E", "");
+    assert_string_equal(record, "NCCL_NET=AWS%20Libfabric X=100%25%20RANK=3 E=");
+    assert_true(env_was_set(record, "NCCL_NET", "AWS Libfabric"));
+    assert_true(env_was_set(record, "X", "100% RANK=3"));
+    assert_true(env_was_set(record, "E", ""));
+    assert_false(env_was_set(record, "NCCL_NET", "AWS"));
+    assert_false(env_was_set(record, "NCCL_NET", ""));
+    assert_false(env_was_set(record, "NET", "AWS Libfabric"));
+    assert_false(env_was_set(record, "RANK", "3"));
+    assert_false(env_was_set(record, "E", "x"));
+    assert_false(env_was_set("", "E", ""));
+    env_record(small, sizeof small, "RANK", "1");
+    env_record(small, sizeof small, "RANKS", "1"); /* not half of it */
+    env_record(small, sizeof small, "N", "1");
+    assert_string_equal(small, "RANK=1 N=1");
 }
 
 static void an_inner_plan_undoes_all_of_an_outer_one(void **state)
@@ -198,22 +222,15 @@ static void counts_restarts(void **state)
     expect(count, "MUSTER_RESTART_COUNT", "2", ENV_MUSTER);
 }
 
-static void ports_of_concurrent_steps_mostly_differ(void **state)
+static void takes_the_port_that_srun_found(void **state)
 {
-    (void)state;
-    for (uint32_t step = 0; step < 127; step++)
-        for (uint32_t job = 1; job < 20; job++) {
-            unsigned port = env_master_port(job, step);
+    struct task probed = task;
+    size_t count;
 
-            assert_in_range(port, 10000, 19999);
-            assert_int_not_equal(port, env_master_port(job, step + 1));
-            assert_int_not_equal(port, env_master_port(job + 1, step));
-        }
-    assert_in_range(env_master_port(UINT32_MAX, UINT32_MAX), 10000, 19999);
-    /* What the manual says of those that do not. */
-    assert_int_equal(env_master_port(42, 130), env_master_port(43, 3));
-    assert_int_equal(env_master_port(42, 3), env_master_port(10042, 3));
-    assert_int_equal(env_master_port(42, 3), env_master_port(42, 10003));
+    (void)state;
+    probed.port = 12345;
+    count = plan(&probed, (const char *[]){NULL});
+    expect(count, "MASTER_PORT", "12345", ENV_MUSTER);
 }
 
 static void writes_runs_of_ranks(void **state)
@@ -281,10 +298,11 @@ int main(void)
         cmocka_unit_test(keeps_what_the_user_set),
         cmocka_unit_test(keeps_what_is_too_long_to_copy),
         cmocka_unit_test(takes_back_what_an_outer_srun_set),
+        cmocka_unit_test(a_record_keeps_what_is_similar_apart),
         cmocka_unit_test(an_inner_plan_undoes_all_of_an_outer_one),
         cmocka_unit_test(threads_are_what_the_step_gives),
         cmocka_unit_test(counts_restarts),
-        cmocka_unit_test(ports_of_concurrent_steps_mostly_differ),
+        cmocka_unit_test(takes_the_port_that_srun_found),
         cmocka_unit_test(writes_runs_of_ranks),
         cmocka_unit_test(reports_the_layout),
         cmocka_unit_test(reports_every_variable_in_columns),

@@ -1,0 +1,280 @@
+/*
+ * The variables of a plan. What wins is asked first: whoever first has a say on a variable has the last word, so that
+ * nothing is ever overwritten.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "srun-plugin/fabric_profile.h"
+
+struct planner {
+    struct fabric_plan *plan;
+    const struct fabric_facts *facts;
+    const struct fabric_inputs *inputs;
+    bool no_memory;
+};
+
+/* ---- what the plan holds ----------------------------------------------------------------------------------------- */
+
+static char *print(struct planner *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static char *print(struct planner *p, const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0)
+        text = NULL;
+    va_end(args);
+    p->no_memory |= !text;
+    return text;
+}
+
+/* Takes the text. */
+static void add_note(struct planner *p, char *text)
+{
+    char **notes = realloc(p->plan->notes, (p->plan->note_count + 1) * sizeof(char *));
+
+    if (notes) {
+        p->plan->notes = notes;
+        if (text)
+            notes[p->plan->note_count++] = text;
+    } else {
+        free(text);
+        p->no_memory = true;
+    }
+}
+
+static bool is_decided(const struct planner *p, const char *name)
+{
+    for (size_t i = 0; i < p->plan->count; i++)
+        if (strcmp(p->plan->variables[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static void free_variable(struct fabric_variable *variable)
+{
+    free(variable->name);
+    free(variable->value);
+    free(variable->source);
+    free(variable->why);
+}
+
+/* Takes the strings. */
+static void add_variable(struct planner *p, struct fabric_variable variable)
+{
+    struct fabric_variable *larger = realloc(p->plan->variables, (p->plan->count + 1) * sizeof *larger);
+
+    if (larger)
+        p->plan->variables = larger;
+    if (larger && variable.name && variable.value && variable.source && variable.why) {
+        larger[p->plan->count++] = variable;
+        return;
+    }
+    p->no_memory = true;
+    free_variable(&variable);
+}
+
+/* ---- who has a say ----------------------------------------------------------------------------------------------- */
+
+static const struct fabric_given *find(const struct fabric_givens *givens, const char *name)
+{
+    for (size_t i = 0; givens && i < givens->count; i++)
+        if (strcmp(givens->items[i].name, name) == 0)
+            return &givens->items[i];
+    return NULL;
+}
+
+/* What somebody behind the user wants, unless the variable is decided. `source` and `value` stay the caller's. */
+static void want(struct planner *p, enum fabric_origin origin, const char *name, const char *value, const char *source,
+                 const char *why)
+{
+    const struct fabric_given *conf = find(p->inputs->conf, name);
+    char own[ENV_VALUE_SIZE];
+
+    if (is_decided(p, name))
+        return;
+    if (p->inputs->user && p->inputs->user(name, own, sizeof own, p->inputs->user_arg))
+        add_variable(p, (struct fabric_variable){strdup(name), strdup(own), FABRIC_FROM_USER, strdup("user"),
+                                                 print(p, "%s would have %s", source, value)});
+    else if (conf && origin > FABRIC_FROM_CONF)
+        add_variable(p, (struct fabric_variable){strdup(name), strdup(conf->value), FABRIC_FROM_CONF,
+                                                 strdup(conf->source), print(p, "%s would have %s", source, value)});
+    else
+        add_variable(p, (struct fabric_variable){strdup(name), strdup(value), origin, strdup(source), strdup(why)});
+}
+
+/* Whether somebody who wins over profiles has a say already. */
+static bool is_taken(const struct planner *p, const char *name)
+{
+    char own[ENV_VALUE_SIZE];
+
+    return is_decided(p, name) || find(p->inputs->conf, name) ||
+           (p->inputs->user && p->inputs->user(name, own, sizeof own, p->inputs->user_arg));
+}
+
+static void want_givens(struct planner *p, enum fabric_origin origin, const struct fabric_givens *givens,
+                        const char *why)
+{
+    for (size_t i = 0; givens && i < givens->count; i++)
+        want(p, origin, givens->items[i].name, givens->items[i].value, givens->items[i].source, why);
+}
+
+static void want_setting(struct planner *p, const struct fabric_profile *profile, const config_setting_t *setting)
+{
+    const char *name = fabric_string(setting, "name"), *missing;
+    unsigned line = config_setting_source_line(setting);
+    char *value = fabric_render(fabric_string(setting, "value"), profile->match, p->facts, &missing);
+    char *source = print(p, "%s:%u", profile->file, line);
+
+    if (value && source)
+        want(p, profile->layer == FABRIC_SITE ? FABRIC_FROM_SITE : FABRIC_FROM_SHIPPED, name, value, source,
+             fabric_string(setting, "why"));
+    else if (!missing || !source)
+        p->no_memory = true;
+    else if (!is_taken(p, name))
+        add_note(p, print(p, "%s: %s is left out: %s is not known here", source, name, missing));
+    free(source);
+    free(value);
+}
+
+/* What one of the profiles before has left is not for those behind it. */
+static bool is_left(const struct fabric_profile *const *before, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        for (int j = 0; before[i]->leave && j < config_setting_length(before[i]->leave); j++)
+            if (strcmp(config_setting_get_string_elem(before[i]->leave, j), name) == 0)
+                return true;
+    return false;
+}
+
+static void apply(struct planner *p, const struct fabric_profile *const *profiles, size_t index)
+{
+    const struct fabric_profile *profile = profiles[index];
+
+    for (int i = 0; profile->set && i < config_setting_length(profile->set); i++) {
+        const config_setting_t *setting = config_setting_get_elem(profile->set, (unsigned)i);
+
+        if (fabric_holds(config_setting_get_member(setting, "when"), p->facts) &&
+            !is_left(profiles, index, fabric_string(setting, "name")))
+            want_setting(p, profile, setting);
+    }
+    for (int i = 0; profile->warn && i < config_setting_length(profile->warn); i++) {
+        const config_setting_t *warning = config_setting_get_elem(profile->warn, (unsigned)i);
+
+        if (fabric_holds(config_setting_get_member(warning, "when"), p->facts))
+            add_note(p, print(p, "%s:%u: %s", profile->file, config_setting_source_line(warning),
+                              fabric_string(warning, "text")));
+    }
+}
+
+/* ---- which profiles ---------------------------------------------------------------------------------------------- */
+
+/* The site's before the shipped ones, then the highest priority, then by name. */
+static int by_rank(const void *a, const void *b)
+{
+    const struct fabric_profile *one = *(const struct fabric_profile *const *)a;
+    const struct fabric_profile *other = *(const struct fabric_profile *const *)b;
+
+    if (one->layer != other->layer)
+        return one->layer == FABRIC_SITE ? -1 : 1;
+    if (one->priority != other->priority)
+        return one->priority > other->priority ? -1 : 1;
+    return strcmp(one->name, other->name);
+}
+
+static bool is_replaced(const struct fabric *fabric, const struct fabric_profile *profile)
+{
+    for (size_t i = 0; i < fabric->count; i++)
+        if (fabric->profiles[i]->layer == FABRIC_SITE && strcmp(fabric->profiles[i]->name, profile->name) == 0)
+            return true;
+    return false;
+}
+
+/* All of the site's that match, and the first of the shipped ones, unless the site has replaced it. */
+static size_t choose(const struct fabric *fabric, const struct fabric_facts *facts,
+                     const struct fabric_profile **chosen)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < fabric->count; i++) {
+        const struct fabric_profile *profile = fabric->profiles[i];
+
+        if (fabric_holds(profile->match, facts) && (profile->layer == FABRIC_SITE || !is_replaced(fabric, profile)))
+            chosen[count++] = profile;
+    }
+    qsort(chosen, count, sizeof *chosen, by_rank);
+    for (size_t i = 0; i < count; i++)
+        if (chosen[i]->layer == FABRIC_SHIPPED)
+            return i + 1;
+    return count;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct fabric_variable *)a)->name, ((const struct fabric_variable *)b)->name);
+}
+
+static void apply_all(struct planner *p, const struct fabric *fabric, const struct fabric_profile **chosen)
+{
+    size_t count = choose(fabric, p->facts, chosen);
+
+    for (size_t i = 0; i < count; i++) {
+        char *names = print(p, "%s%s%s", p->plan->profile, i ? ", " : "", chosen[i]->name);
+
+        if (names) {
+            free(p->plan->profile);
+            p->plan->profile = names;
+        }
+        apply(p, chosen, i);
+    }
+}
+
+struct fabric_plan *fabric_plan_create(const struct fabric *fabric, const struct fabric_facts *facts,
+                                       const struct fabric_inputs *inputs, struct error *err)
+{
+    const struct fabric_profile **chosen = calloc(fabric->count + 1, sizeof(const struct fabric_profile *));
+    struct fabric_plan *plan = calloc(1, sizeof *plan);
+    struct planner planner = {.plan = plan, .facts = facts, .inputs = inputs};
+
+    if (!chosen || !plan || !(plan->profile = strdup("")))
+        goto fail;
+    want_givens(&planner, FABRIC_FROM_JOB, inputs->job, "the job file says so");
+    apply_all(&planner, fabric, chosen);
+    want_givens(&planner, FABRIC_FROM_CONF, inputs->conf, "");
+    if (planner.no_memory)
+        goto fail;
+    if (plan->count > 0)
+        qsort(plan->variables, plan->count, sizeof *plan->variables, by_name);
+    free(chosen);
+    return plan;
+
+fail:
+    error_set(err, CODE_IO, "no memory for the fabric's variables");
+    free(chosen);
+    fabric_plan_destroy(plan);
+    return NULL;
+}
+
+void fabric_plan_destroy(struct fabric_plan *plan)
+{
+    if (!plan)
+        return;
+    for (size_t i = 0; i < plan->count; i++)
+        free_variable(&plan->variables[i]);
+    for (size_t i = 0; i < plan->note_count; i++)
+        free(plan->notes[i]);
+    free(plan->variables);
+    free(plan->notes);
+    free(plan->profile);
+    free(plan);
+}
+
+bool fabric_sets(const struct fabric_variable *variable)
+{
+    return variable->origin != FABRIC_FROM_USER && variable->origin != FABRIC_FROM_CONF;
+}

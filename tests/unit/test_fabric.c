@@ -1,0 +1,187 @@
+/* What the shipped profiles set on which machine, and what is read beside them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/fabric_machines.h"
+
+/* ---- the shipped profiles ---------------------------------------------------------------------------------------- */
+
+static void each_machine_gets_its_variables(void **state)
+{
+    struct fabric *fabric = machines_load_shipped();
+
+    (void)state;
+    for (size_t i = 0; i < MACHINES; i++) {
+        struct fabric_plan *plan = machines_plan(fabric, &machines[i].facts, NULL);
+        char text[4096] = "";
+
+        for (size_t v = 0; v < plan->count; v++) {
+            size_t used = strlen(text);
+
+            assert_true(fabric_sets(&plan->variables[v]));
+            snprintf(text + used, sizeof text - used, "%s=%s\n", plan->variables[v].name, plan->variables[v].value);
+        }
+        if (strcmp(plan->profile, machines[i].chosen) != 0 || strcmp(text, machines[i].variables) != 0)
+            fail_msg("%s: %s\n%s", machines[i].name, plan->profile, text);
+        assert_int_equal(plan->note_count, machines[i].notes);
+        fabric_plan_destroy(plan);
+    }
+    fabric_destroy(fabric);
+}
+
+static char *read_shipped(const char *name)
+{
+    static char text[65536];
+    char path[1024];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/etc/fabric/%s.cfg", getenv("top_srcdir"), name);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+/* Whether a list of words has the word, "slingshot" not being in "slingshot-cscs". */
+static bool lists(const char *words, const char *word)
+{
+    char padded[256], wanted[64];
+
+    snprintf(padded, sizeof padded, " %s ", words);
+    snprintf(wanted, sizeof wanted, " %s ", word);
+    return strstr(padded, wanted) != NULL;
+}
+
+static void each_profile_matches_its_machines_and_no_others(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < SHIPPED; p++) {
+        struct fabric *fabric = fabric_create(NULL);
+        int matched = 0;
+
+        machines_add(fabric, FABRIC_SHIPPED, read_shipped(machines_shipped[p]), machines_shipped[p]);
+        for (size_t i = 0; i < MACHINES; i++) {
+            struct fabric_plan *plan = machines_plan(fabric, &machines[i].facts, NULL);
+
+            if ((plan->profile[0] != '\0') != lists(machines[i].matches, machines_shipped[p]))
+                fail_msg("%s on %s: \"%s\"", machines_shipped[p], machines[i].name, plan->profile);
+            matched += strcmp(machines[i].chosen, machines_shipped[p]) == 0;
+            fabric_plan_destroy(plan);
+        }
+        assert_in_range(matched, 1, MACHINES);
+        fabric_destroy(fabric);
+    }
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static void reads_nccl_conf_as_nccl_does(void **state)
+{
+    struct fabric_givens conf = {0};
+
+    (void)state;
+    assert_int_equal(fabric_conf_parse(&conf,
+                                       "# NCCL_A=0\nNCCL_DEBUG=WARN\nNCCL_SOCKET_IFNAME==ens1f0\n\n NCCL_B=1\nNCCL_C\n"
+                                       "NCCL_D = 1\n9X=1\nNCCL_DEBUG=INFO\nNCCL_E=\nNCCL_F=a b ",
+                                       "nccl.conf", NULL),
+                     0);
+    assert_int_equal(conf.count, 4);
+    assert_string_equal(conf.items[0].value, "WARN"); /* the first counts */
+    assert_string_equal(conf.items[1].value, "=ens1f0");
+    assert_string_equal(conf.items[2].name, "NCCL_E");
+    assert_string_equal(conf.items[2].value, "");
+    assert_string_equal(conf.items[3].value, "a b ");
+    fabric_givens_clear(&conf);
+    assert_int_equal(conf.count, 0);
+}
+
+static void finds_libraries_where_the_loader_looks(void **state)
+{
+    char path[1024];
+
+    (void)state;
+    snprintf(path, sizeof path, "/nowhere::%s/etc/fabric:/", getenv("top_srcdir"));
+    assert_true(fabric_find_file("tcp.cfg", path));
+    assert_false(fabric_find_file("no-such.cfg", path));
+    assert_false(fabric_find_file("tcp.cfg", NULL));
+    assert_true(fabric_find_file("/proc/self/status", NULL));
+    assert_false(fabric_find_file("/no/such/file", path));
+}
+
+/* ---- the manual -------------------------------------------------------------------------------------------------- */
+
+static char *read_manual(void)
+{
+    static char text[32768];
+    char path[1024];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/doc/muster-fabric.5.scd", getenv("top_srcdir"));
+    file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+/* The words behind "it has " or "there are " of the error that a profile gets; each must be in bold in the manual. */
+static int expect_words(const char *profile, const char *before, const char *manual)
+{
+    struct fabric *fabric = fabric_create(NULL);
+    struct error err;
+    char *words, *word, *rest = NULL, bold[128];
+    int count = 0;
+
+    assert_int_equal(fabric_add_text(fabric, FABRIC_SITE, profile, "p.cfg", &err), -1);
+    words = strstr(err.text, before);
+    assert_non_null(words);
+    for (word = strtok_r(words + strlen(before), ", ", &rest); word; word = strtok_r(NULL, ", ", &rest), count++) {
+        snprintf(bold, sizeof bold, "*%s*", word);
+        if (!strstr(manual, bold))
+            fail_msg("muster-fabric(5) does not have %s", bold);
+    }
+    fabric_destroy(fabric);
+    return count;
+}
+
+static void the_manual_has_every_key(void **state)
+{
+    const char *manual = read_manual();
+    char bold[64];
+
+    (void)state;
+    assert_int_equal(expect_words("x = 1;", "it has ", manual), 7);
+    assert_int_equal(expect_words("name = \"p\"; match = { x = 1; };", "it has ", manual), 11);
+    assert_int_equal(expect_words("name = \"p\"; match = { }; set = ( { x = 1; } );", "it has ", manual), 5);
+    assert_int_equal(expect_words("name = \"p\"; match = { }; warn = ( { x = 1; } );", "it has ", manual), 2);
+    assert_int_equal(expect_words("name = \"p\"; match = { }; set = ( { name = \"X\"; value = \"${x}\"; why = \"w\"; "
+                                  "source = \"s\"; } );",
+                                  "there are ", manual),
+                     6);
+    for (size_t i = 0; i < SHIPPED; i++) {
+        snprintf(bold, sizeof bold, "\n*%s*\n", machines_shipped[i]);
+        assert_non_null(strstr(manual, bold));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_machine_gets_its_variables),
+        cmocka_unit_test(each_profile_matches_its_machines_and_no_others),
+        cmocka_unit_test(reads_nccl_conf_as_nccl_does),
+        cmocka_unit_test(finds_libraries_where_the_loader_looks),
+        cmocka_unit_test(the_manual_has_every_key),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

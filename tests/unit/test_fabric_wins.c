@@ -1,0 +1,283 @@
+/* Who wins: the user, the job file, nccl.conf, the site, the shipped profile; and that what the user set stays. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/philox.h"
+#include "tests/unit/fabric_machines.h"
+
+/* ---- who wins ---------------------------------------------------------------------------------------------------- */
+
+/* All 32 cases of who has a say on one variable. */
+static void the_first_who_has_a_say_wins(void **state)
+{
+    static const char *const sources[] = {"user", "gpt.cfg:7", "nccl.conf", "site.cfg:1", "ours.cfg:1"};
+    static const char *const values[] = {"u", "j", "c", "s", "o"};
+    static const char profile[] =
+        "name = \"p%d\"; match = { }; set = ( { name = \"NCCL_X\"; value = \"%s\"; why = \"w\"; "
+        "source = \"d\"; } );\n";
+    static const struct fabric_facts facts;
+
+    (void)state;
+    for (unsigned who = 0; who < 32; who++) {
+        struct fabric *fabric = fabric_create(NULL);
+        struct fabric_givens job = {0}, conf = {0};
+        const char *environment[] = {who & 1 ? "NCCL_X=u" : NULL, NULL};
+        struct fabric_inputs inputs = {.user = machines_look_up, .user_arg = environment, .job = &job, .conf = &conf};
+        struct fabric_plan *plan;
+        char text[512];
+        int first = who ? __builtin_ctz(who) : -1;
+
+        if (who & 2)
+            assert_int_equal(fabric_givens_add(&job, "NCCL_X", "j", sources[1], NULL), 0);
+        if (who & 4)
+            assert_int_equal(fabric_conf_parse(&conf, "NCCL_X=c\n", sources[2], NULL), 0);
+        for (int layer = 3; layer < 5; layer++) {
+            snprintf(text, sizeof text, profile, layer, values[layer]);
+            if (who & 1u << layer)
+                machines_add(fabric, layer == 3 ? FABRIC_SITE : FABRIC_SHIPPED, text,
+                             layer == 3 ? "site.cfg" : "ours.cfg");
+        }
+        plan = machines_plan(fabric, &facts, &inputs);
+        /* What only the user has a say on is none of the plan's business. */
+        if (who == 1)
+            first = -1;
+        assert_int_equal(plan->count, first >= 0);
+        machines_expect(plan, "NCCL_X", first >= 0 ? values[first] : NULL, first >= 0 ? sources[first] : NULL);
+        if (first >= 0)
+            assert_int_equal(fabric_sets(machines_find(plan, "NCCL_X")), first == 1 || first > 2);
+        fabric_plan_destroy(plan);
+        fabric_givens_clear(&job);
+        fabric_givens_clear(&conf);
+        fabric_destroy(fabric);
+    }
+}
+
+static uint32_t draw(uint64_t *counter, uint32_t below)
+{
+    return philox_u32((struct philox_stream){.seed = 20260401}, (*counter)++) % below;
+}
+
+static char names[64][64];
+static size_t name_count;
+
+/* Every variable that a shipped profile sets on any of the machines. */
+static void collect_names(const struct fabric *fabric)
+{
+    name_count = 0;
+    for (size_t i = 0; i < MACHINES; i++) {
+        struct fabric_plan *plan = machines_plan(fabric, &machines[i].facts, NULL);
+
+        for (size_t v = 0; v < plan->count; v++) {
+            size_t n = 0;
+
+            while (n < name_count && strcmp(names[n], plan->variables[v].name) != 0)
+                n++;
+            if (n == name_count)
+                snprintf(names[name_count++], sizeof names[0], "%s", plan->variables[v].name);
+        }
+        fabric_plan_destroy(plan);
+    }
+    assert_in_range(name_count, 20, 63);
+}
+
+static void make_environment(char *environment[], uint64_t *counter)
+{
+    static const char *const values[] = {"", "0", "1", "^docker,lo", "=eth9", "x=y", "AWS Libfabric", "\xff\n$(true)"};
+    size_t used = 0;
+
+    for (size_t n = 0; n < name_count; n++)
+        if (draw(counter, 3) == 0 && asprintf(&environment[used++], "%s=%s", names[n], values[draw(counter, 8)]) < 0)
+            fail();
+    environment[used] = NULL;
+}
+
+/* Whatever the machine, the job file and nccl.conf: what the user set stays, in the plan as in the environment. */
+static void nothing_that_the_user_set_is_changed(void **state)
+{
+    struct fabric *fabric = machines_load_shipped();
+    uint64_t counter = 0;
+    int kept = 0, set = 0;
+
+    (void)state;
+    collect_names(fabric);
+    for (int round = 0; round < 1000; round++) {
+        const struct machine *machine = &machines[draw(&counter, MACHINES)];
+        char *environment[64];
+        struct fabric_givens job = {0}, conf = {0};
+        struct fabric_inputs inputs = {.user = machines_look_up, .user_arg = environment, .job = &job, .conf = &conf};
+        struct fabric_plan *plan;
+
+        make_environment(environment, &counter);
+        for (int i = 0; i < 4; i++) {
+            fabric_givens_add(&job, names[draw(&counter, (uint32_t)name_count)], "job", "gpt.cfg:7", NULL);
+            fabric_givens_add(&conf, names[draw(&counter, (uint32_t)name_count)], "conf", "nccl.conf", NULL);
+        }
+        plan = machines_plan(fabric, &machine->facts, &inputs);
+        for (size_t v = 0; v < plan->count; v++) {
+            const struct fabric_variable *variable = &plan->variables[v];
+            char value[ENV_VALUE_SIZE];
+            bool users = machines_look_up(variable->name, value, sizeof value, environment);
+
+            assert_int_equal(variable->origin == FABRIC_FROM_USER, users);
+            if (v > 0)
+                assert_true(strcmp(plan->variables[v - 1].name, variable->name) < 0); /* each once */
+            set += fabric_sets(variable);
+            if (!users)
+                continue;
+            assert_false(fabric_sets(variable));
+            assert_string_equal(variable->value, value);
+            kept++;
+        }
+        fabric_plan_destroy(plan);
+        fabric_givens_clear(&job);
+        fabric_givens_clear(&conf);
+        for (size_t i = 0; environment[i]; i++)
+            free(environment[i]);
+    }
+    assert_in_range(kept, 1000, 100000);
+    assert_in_range(set, 1000, 100000);
+    fabric_destroy(fabric);
+}
+
+static void the_report_says_what_muster_would_have_set(void **state)
+{
+    struct fabric *fabric = machines_load_shipped();
+    const char *environment[] = {"NCCL_SOCKET_IFNAME=^docker", NULL};
+    struct fabric_inputs inputs = {.user = machines_look_up, .user_arg = environment};
+    struct fabric_plan *plan = machines_plan(fabric, &machines[0].facts, &inputs);
+    const struct fabric_variable *variable = machines_find(plan, "NCCL_SOCKET_IFNAME");
+
+    (void)state;
+    assert_non_null(strstr(variable->why, "etc/fabric/infiniband.cfg:"));
+    assert_non_null(strstr(variable->why, " would have =eno1"));
+    variable = machines_find(plan, "NCCL_IB_HCA");
+    assert_non_null(strstr(variable->source, "etc/fabric/infiniband.cfg:"));
+    assert_non_null(strstr(variable->why, "the fastest only"));
+    fabric_plan_destroy(plan);
+    fabric_destroy(fabric);
+}
+
+/* ---- the site's directory ---------------------------------------------------------------------------------------- */
+
+#define SET(name, value) "{ name = \"" name "\"; value = \"" value "\"; why = \"w\"; source = \"d\"; }"
+
+static void a_site_lays_its_own_over_the_shipped_one(void **state)
+{
+    struct fabric *fabric = machines_load_shipped();
+    struct fabric_plan *plan;
+
+    (void)state;
+    machines_add(fabric, FABRIC_SITE,
+                 "name = \"low\"; priority = 10; match = { };\n"
+                 "set = ( " SET("NCCL_A", "low") ", " SET("NCCL_B", "low") ", " SET("NCCL_IB_TC", "low") " );\n",
+                 "low.cfg");
+    machines_add(fabric, FABRIC_SITE,
+                 "name = \"high\"; priority = 20; match = { nics = [ \"infiniband\" ]; };\n"
+                 "set = ( " SET("NCCL_A", "high") ",\n" SET("NCCL_SOCKET_IFNAME",
+                                                            "=ib0") " );\n"
+                                                                    "leave = [ \"NCCL_IB_HCA\", \"NCCL_B\" ];\n",
+                 "high.cfg");
+    plan = machines_plan(fabric, &machines[0].facts, NULL);
+    assert_string_equal(plan->profile, "high, low, infiniband");
+    machines_expect(plan, "NCCL_A", "high", "high.cfg:2");
+    machines_expect(plan, "NCCL_B", NULL, NULL); /* left, though a profile behind it sets it */
+    machines_expect(plan, "NCCL_IB_TC", "low", "low.cfg:2");
+    machines_expect(plan, "NCCL_SOCKET_IFNAME", "=ib0", "high.cfg:3");
+    machines_expect(plan, "NCCL_IB_HCA", NULL, NULL);
+    assert_int_equal(machines_find(plan, "GLOO_SOCKET_IFNAME")->origin, FABRIC_FROM_SHIPPED);
+    fabric_plan_destroy(plan);
+    fabric_destroy(fabric);
+}
+
+static void a_site_replaces_a_shipped_one_by_its_name(void **state)
+{
+    struct fabric *fabric = machines_load_shipped();
+    struct fabric_plan *plan;
+
+    (void)state;
+    /* Also where it does not match: whatever is known as infiniband is the site's. */
+    machines_add(fabric, FABRIC_SITE,
+                 "name = \"infiniband\"; match = { least_nodes = 100; }; set = ( " SET("NCCL_A", "1") " );",
+                 "site.cfg");
+    plan = machines_plan(fabric, &machines[0].facts, NULL);
+    assert_string_equal(plan->profile, "");
+    assert_int_equal(plan->count, 0);
+    fabric_plan_destroy(plan);
+    fabric_destroy(fabric);
+}
+
+static void what_is_not_known_is_left_out_and_told(void **state)
+{
+    const char *environment[] = {"NCCL_IB_GID_INDEX=1", "OMP_PLACES=", NULL};
+    const struct fabric_inputs inputs = {.user = machines_look_up, .user_arg = environment};
+    static const struct fabric_nic mixed[] = {{"roce", "mlx5_core", "mlx5_0:1", "eth0", 3, 100, true},
+                                              {"roce", "mlx5_core", "mlx5_1:1", "eth1", 5, 100, true}};
+    static const struct fabric_facts facts = {.nodes = 2, .job_nodes = 8, .local_rank = 3, NICS(mixed)};
+    struct fabric *fabric = fabric_create(NULL);
+    struct fabric_plan *plan;
+
+    (void)state;
+    machines_add(fabric, FABRIC_SITE,
+                 "name = \"site\"; match = { nics = [ \"roce\" ]; };\n"
+                 "set = (\n" SET("NCCL_IB_GID_INDEX", "${gid_index}") ",\n" SET("OMP_PLACES", "${cores}") ",\n" SET(
+                     "X_RANK", "$${local_rank}$") " );\n",
+                 "site.cfg");
+    machines_add(fabric, FABRIC_SHIPPED, "name = \"ours\"; match = { }; set = ( " SET("OMP_PLACES", "cores") " );",
+                 "ours.cfg");
+    plan = machines_plan(fabric, &facts, &inputs);
+    assert_int_equal(plan->note_count, 0); /* the user has said it */
+    fabric_plan_destroy(plan);
+    plan = machines_plan(fabric, &facts, NULL);
+    assert_int_equal(plan->note_count, 2);
+    assert_string_equal(plan->notes[0], "site.cfg:3: NCCL_IB_GID_INDEX is left out: gid_index is not known here");
+    assert_string_equal(plan->notes[1], "site.cfg:4: OMP_PLACES is left out: cores is not known here");
+    machines_expect(plan, "NCCL_IB_GID_INDEX", NULL, NULL); /* the ports differ, and NCCL takes one for all */
+    machines_expect(plan, "OMP_PLACES", "cores", "ours.cfg:1");
+    machines_expect(plan, "X_RANK", "$3$", "site.cfg:5");
+    fabric_plan_destroy(plan);
+    fabric_destroy(fabric);
+}
+
+static void the_first_setting_whose_condition_holds_counts(void **state)
+{
+    static const struct fabric_facts amd = {.vendor = "amd"}, nvidia = {.vendor = "nvidia"};
+    struct fabric *fabric = fabric_create(NULL);
+    struct fabric_plan *plan;
+
+    (void)state;
+    machines_add(
+        fabric, FABRIC_SHIPPED,
+        "name = \"p\"; match = { }; set = (\n{ name = \"X\"; value = \"a\"; why = \"w\"; source = \"d\"; when = "
+        "{ vendors = [ \"amd\" ]; }; },\n" SET("X", "b") " );\n",
+        "p.cfg");
+    plan = machines_plan(fabric, &amd, NULL);
+    machines_expect(plan, "X", "a", "p.cfg:2");
+    fabric_plan_destroy(plan);
+    plan = machines_plan(fabric, &nvidia, NULL);
+    machines_expect(plan, "X", "b", "p.cfg:3");
+    fabric_plan_destroy(plan);
+    fabric_destroy(fabric);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_who_has_a_say_wins),
+        cmocka_unit_test(nothing_that_the_user_set_is_changed),
+        cmocka_unit_test(the_report_says_what_muster_would_have_set),
+        cmocka_unit_test(a_site_lays_its_own_over_the_shipped_one),
+        cmocka_unit_test(a_site_replaces_a_shipped_one_by_its_name),
+        cmocka_unit_test(what_is_not_known_is_left_out_and_told),
+        cmocka_unit_test(the_first_setting_whose_condition_holds_counts),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
