@@ -15,7 +15,8 @@ struct placing {
     int *order, *trial; /* [world] best so far, and the one that is weighed */
     int *leaf;          /* [cells] */
     bool any;
-    struct place_report report; /* of order */
+    struct place_report report;        /* of order */
+    uint64_t groups[PLACE_LEVELS + 1]; /* edges of its tp groups at each depth */
 };
 
 static int check(const struct cluster *cluster, const struct mesh *mesh, const uint64_t *bytes, const int *slots,
@@ -60,21 +61,26 @@ static int count_splits(const struct mesh *mesh, const int *order)
     return splits;
 }
 
-/* Keeps placing->trial if it is the best so far. */
-static bool weigh(struct placing *placing)
+/*
+ * Keeps placing->trial if it is the best so far. tp's edges come before all others: else a group that must be divided
+ * would be torn across the top for the sake of dp.
+ */
+static void weigh(struct placing *placing)
 {
+    const uint64_t tp_only[PLACE_AXES] = {[PLACE_TP] = 1};
     struct place_report report = {.split_groups = count_splits(placing->mesh, placing->trial)};
-    const struct place_report *best = &placing->report;
+    int levels = placing->cluster->levels, worse;
+    uint64_t groups[PLACE_LEVELS + 1];
 
+    place_traffic(placing->cluster, placing->mesh, tp_only, placing->trial, groups);
     place_traffic(placing->cluster, placing->mesh, placing->bytes, placing->trial, report.traffic);
-    if (placing->any && (report.split_groups > best->split_groups ||
-                         (report.split_groups == best->split_groups &&
-                          place_compare(report.traffic, best->traffic, placing->cluster->levels) >= 0)))
-        return false;
+    worse = placing->any ? place_compare(groups, placing->groups, levels) : -1;
+    if (worse > 0 || (worse == 0 && place_compare(report.traffic, placing->report.traffic, levels) >= 0))
+        return;
     memcpy(placing->order, placing->trial, (size_t)mesh_world(placing->mesh) * sizeof *placing->order);
+    memcpy(placing->groups, groups, sizeof groups);
     placing->report = report;
     placing->any = true;
-    return true;
 }
 
 static void seat_ranks(struct placing *placing)

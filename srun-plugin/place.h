@@ -18,8 +18,8 @@
  * Which of two orders is better is therefore decided at the top: less traffic[0]; among equals less traffic[1]; and so
  * on. A byte saved further up is worth any number of bytes below.
  *
- * The one rule above that: a tp group stays within a node as long as there are nodes with room for all groups. Groups
- * for which there is no such room get the fewest nodes, beneath the lowest switch that has room for them.
+ * The one rule above that: tp comes first. A group stays within a node as long as there are nodes with room for all
+ * groups. Groups for which there is no such room get few nodes, beneath the lowest switch that has room for them.
  */
 #ifndef MUSTER_SRUN_PLUGIN_PLACE_H
 #define MUSTER_SRUN_PLUGIN_PLACE_H
@@ -49,8 +49,8 @@ struct place_report {
  * CODE_CONFIG. A node's ranks fill its slots in ascending order, so a rank's local index is the number of smaller ranks
  * on its node.
  *
- * Never worse than Slurm's own order (place_in_order over the nodes as they come), unless that order leaves tp groups
- * divided which need not be. Deterministic: srun may ask on every start. Small cases are weighed exhaustively and said
+ * Never worse than Slurm's own order (place_in_order over the nodes as they come), unless that order takes tp groups
+ * further apart. Deterministic: srun may ask on every start. Small cases are weighed exhaustively and said
  * to be exact; else the grid of dp x pp groups is divided from the top switch down, each switch among those beneath it,
  * along rows, columns or tiles, whichever cuts least.
  */

@@ -3,9 +3,10 @@
 
 #include "srun-plugin/place_impl.h"
 
-#define WIDTHS        12
-#define SORT_CHILDREN 256 /* more children than this are taken in two orders instead of three: the third is quadratic  \
-                           */
+#define WIDTHS 12
+#define SORT_CHILDREN                                                                                                  \
+    256 /* more children than this are taken in two orders instead of three: the third is quadratic                    \
+         */
 
 /*
  * A way to walk over the grid. Panels of `width` columns (or, transposed, rows), each from top to bottom line by line;
