@@ -3,7 +3,7 @@
 
 #include "srun-plugin/place_impl.h"
 
-#define BUDGET   (1L << 18) /* steps: some milliseconds */
+#define BUDGET   (1L << 16) /* steps: a millisecond or two */
 #define VERTICES 64
 #define CELLS    64
 
