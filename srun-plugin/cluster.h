@@ -8,9 +8,10 @@
  *     SwitchName=spine Switches=leaf[1-8]      a switch of switches
  *     BlockName=b1     Nodes=n[1-18]           topology/block: a block is a switch beneath the root
  *
- * Keys are as in Slurm, case does not matter; LinkSpeed and BlockSizes are passed over; "#" begins a comment and a
- * backslash at the end of a line continues it. A file may name more nodes and switches than were allocated: what has no
- * allocated node beneath it is left out.
+ * Keys are as in Slurm, case does not matter; "#" begins a comment and a backslash at the end of a line continues it.
+ * What `scontrol show topology` prints is understood as well: Level, LinkSpeed, BlockIndex, BlockSize(s) and lines of
+ * AggregatedBlock are passed over, and so are the Nodes of a switch that has Switches: they are those beneath it.
+ * A text may name more nodes and switches than were allocated: what has no allocated node beneath it is left out.
  *
  * The root is switch 0. It is the one switch that stands above all others, or, where there are several such or none, a
  * switch without a name that joins them. Nodes that no switch names hang beneath the root.

@@ -70,7 +70,7 @@ static int set_name(struct topology_record *record, const struct word *word, str
 
 static int set_word(struct topology_record *record, const struct word *word, struct error *err)
 {
-    static const char *const passed_over[] = {"LinkSpeed", "BlockSizes"};
+    static const char *const passed_over[] = {"LinkSpeed", "Level", "BlockIndex", "BlockSize", "BlockSizes"};
 
     if (strcasecmp(word->key, "SwitchName") == 0 || strcasecmp(word->key, "BlockName") == 0)
         return set_name(record, word, err);
@@ -81,6 +81,10 @@ static int set_word(struct topology_record *record, const struct word *word, str
     for (size_t i = 0; i < sizeof passed_over / sizeof *passed_over; i++)
         if (strcasecmp(word->key, passed_over[i]) == 0)
             return 0;
+    if (strcasecmp(word->key, "AggregatedBlock") == 0) {
+        record->aggregated = 1;
+        return 0;
+    }
     return error_set(err, CODE_DATA, "%.40s= is unknown; SwitchName=, BlockName=, Nodes= and Switches= are expected",
                      word->key);
 }
@@ -95,7 +99,11 @@ static int read_line(char *line, struct topology_record *record, struct error *e
             return -1;
     if (found < 0)
         return -1;
-    if (!record->name && (record->nodes || record->switches))
+    if (record->switches) { /* as Slurm prints it: all nodes beneath, which its switches name too */
+        hostlist_destroy(record->nodes);
+        record->nodes = NULL;
+    }
+    if (!record->name && !record->aggregated && (record->nodes || record->switches))
         return error_set(err, CODE_DATA, "has no SwitchName= or BlockName=");
     return 0;
 }

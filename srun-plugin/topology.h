@@ -9,6 +9,7 @@
 
 struct topology_record {
     char *name;                        /* of the switch or block */
+    int aggregated;                    /* while it is read: several blocks that Slurm counts as a larger one */
     struct hostlist *nodes, *switches; /* NULL for none */
     int line;                          /* of the text, from 1 */
 };

@@ -158,6 +158,25 @@ static void unnamed_nodes_and_several_tops_hang_beneath_the_root(void **state)
     cluster_destroy(cluster);
 }
 
+static void what_scontrol_prints_is_understood(void **state)
+{
+    struct cluster *cluster = make_good("n[1,3]", "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[1-2]\n"
+                                                  "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[3-4]\n"
+                                                  "SwitchName=s2 Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=s[0-1]\n");
+
+    (void)state;
+    assert_string_equal(cluster->switches[0].name, "s2");
+    expect_path(cluster, 0, "s0");
+    expect_path(cluster, 1, "s1");
+    cluster_destroy(cluster);
+    cluster = make_good("n[1,3]", "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\n"
+                                  "BlockName=b2 BlockIndex=1 Nodes=n[3-4] BlockSize=2\n"
+                                  "AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-4] BlockSize=4\n");
+    assert_string_equal(cluster->switches[0].name, "");
+    expect_path(cluster, 1, "b2");
+    cluster_destroy(cluster);
+}
+
 static void broken_topologies_are_refused_with_their_line(void **state)
 {
     static const struct {
@@ -201,6 +220,7 @@ int main(void)
         cmocka_unit_test(a_name_too_long_is_refused),
         cmocka_unit_test(a_tree_is_read),
         cmocka_unit_test(unnamed_nodes_and_several_tops_hang_beneath_the_root),
+        cmocka_unit_test(what_scontrol_prints_is_understood),
         cmocka_unit_test(broken_topologies_are_refused_with_their_line),
     };
 
