@@ -17,6 +17,7 @@ struct draft {
     const char *where;
     struct named *sorted; /* [node_count] to look nodes up */
     int *parent, *nodes;  /* [records] */
+    int *by_line;         /* [records] in the order of the text */
     int *number;          /* [records] in the finished tree; -1 for what is left out */
 };
 
@@ -128,6 +129,13 @@ static int add_switch(struct cluster *cluster, const char *name, int parent, int
     return made->name ? cluster->switch_count++ : -1;
 }
 
+static int by_line(const void *a, const void *b, void *records)
+{
+    const struct topology_record *all = records;
+
+    return all[*(const int *)a].line < all[*(const int *)b].line ? -1 : 1;
+}
+
 /* Level by level, so that parents come before children. */
 static int add_switches(struct draft *draft, struct cluster *cluster, struct error *err)
 {
@@ -139,12 +147,15 @@ static int add_switches(struct draft *draft, struct cluster *cluster, struct err
         return error_errno(err, CODE_IO, "no memory for a tree of switches");
     if (root >= 0)
         draft->number[root] = 0;
+    for (int i = 0; i < draft->topology->count; i++)
+        draft->by_line[i] = i;
+    qsort_r(draft->by_line, (size_t)draft->topology->count, sizeof *draft->by_line, by_line, draft->topology->records);
     do {
         int before = cluster->switch_count;
 
         added = 0;
-        for (int i = 0; i < draft->topology->count; i++) {
-            int above = draft->parent[i] < 0 ? 0 : draft->number[draft->parent[i]];
+        for (int j = 0; j < draft->topology->count; j++) {
+            int i = draft->by_line[j], above = draft->parent[i] < 0 ? 0 : draft->number[draft->parent[i]];
 
             if (draft->number[i] >= 0 || !draft->nodes[i] || above < 0 || above >= before)
                 continue;
@@ -178,13 +189,14 @@ static int fill_paths(struct cluster *cluster, struct error *err)
 static int build(struct cluster *cluster, const struct topology *topology, const char *where, struct error *err)
 {
     size_t records = (size_t)topology->count + 1;
-    int *numbers = calloc(3 * records, sizeof *numbers), rc = -1;
+    int *numbers = calloc(4 * records, sizeof *numbers), rc = -1;
     struct draft draft = {.topology = topology,
                           .where = where,
                           .sorted = calloc((size_t)cluster->node_count, sizeof *draft.sorted),
                           .parent = numbers,
                           .nodes = numbers + records,
-                          .number = numbers + 2 * records};
+                          .number = numbers + 2 * records,
+                          .by_line = numbers + 3 * records};
 
     if (!numbers || !draft.sorted)
         error_errno(err, CODE_IO, "no memory for a tree of switches");

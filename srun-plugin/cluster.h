@@ -38,7 +38,7 @@ struct cluster {
     char **nodes; /* in the order of the allocation, which is Slurm's */
     int *above;   /* [node_count] the switch that a node hangs beneath */
     int node_count;
-    struct cluster_switch *switches; /* parents before children */
+    struct cluster_switch *switches; /* parents before children, brothers as in the text */
     int switch_count;
     int levels;
     int *path; /* [node_count][levels] the switch at each depth above a node; -1 below the last */

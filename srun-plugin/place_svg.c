@@ -129,11 +129,24 @@ static double nodes_left(const struct drawing *drawing)
     return LEFT + drawing->placement->cluster->levels * COLUMN;
 }
 
+static int count_nodes(const struct cluster *cluster, int at)
+{
+    int count = 0;
+
+    for (int node = 0; node < cluster->node_count; node++)
+        count += cluster->above[node] == at;
+    return count;
+}
+
 /* The nodes right beneath a switch, in lines; returns the height they take. */
 static double draw_nodes(const struct drawing *drawing, int at, double y)
 {
     const struct cluster *cluster = drawing->placement->cluster;
-    int count = 0, lines;
+    double line = drawing->box_high + drawing->gap, least = SWITCH_HIGH + drawing->gap;
+    int count = 0, lines = (count_nodes(cluster, at) + drawing->boxes - 1) / drawing->boxes;
+
+    if (lines && lines * line < least) /* a line lower than its switch stands in its middle */
+        y += (least - lines * line) / 2;
 
     for (int node = 0; node < cluster->node_count; node++) {
         double x = nodes_left(drawing) + count % drawing->boxes * (drawing->box_width + drawing->gap);
@@ -141,11 +154,10 @@ static double draw_nodes(const struct drawing *drawing, int at, double y)
         if (cluster->above[node] != at)
             continue;
         if (drawing->out)
-            draw_node(drawing, node, x, y + count / drawing->boxes * (drawing->box_high + drawing->gap));
+            draw_node(drawing, node, x, y + count / drawing->boxes * line);
         count++;
     }
-    lines = (count + drawing->boxes - 1) / drawing->boxes;
-    return lines * (drawing->box_high + drawing->gap);
+    return lines && lines * line < least ? least : lines * line;
 }
 
 /* ---- the tree ---- */
@@ -184,8 +196,8 @@ static double draw_tree(const struct drawing *drawing, int at, double top)
     for (int child = at + 1; child < cluster->switch_count; child++)
         if (cluster->switches[child].parent == at)
             high += draw_tree(drawing, child, top + high);
-    if (own == high)
-        high = own = high < SWITCH_HIGH + 8 ? SWITCH_HIGH + 8 : high + 8;
+    if (own == high) /* a leaf: some room before the next */
+        high = own = high + 8;
     middle = top + (high - 8) / 2;
     if (!drawing->out)
         return high;
@@ -234,10 +246,8 @@ static int widest_line(const struct cluster *cluster, int most)
     int widest = 1;
 
     for (int at = 0; at < cluster->switch_count; at++) {
-        int count = 0;
+        int count = count_nodes(cluster, at);
 
-        for (int node = 0; node < cluster->node_count; node++)
-            count += cluster->above[node] == at;
         widest = count > widest ? count : widest;
     }
     return widest < most ? widest : most;
