@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "srun-plugin/place.h"
+#include "srun-plugin/place_bytes.h"
 
 #define RANKS 64
 
@@ -183,6 +183,37 @@ static void what_cannot_be_placed_is_refused(void **state)
                                  (int[]){4, 1}, order, NULL, &err),
                      -1);
     cluster_destroy(cluster);
+}
+
+/* ---- what a job sends ---- */
+
+static void the_bytes_of_a_job_are_those_of_the_formulas(void **state)
+{
+    struct job job = {
+        .model = {.layers = 8, .hidden = 64, .heads = 4, .seq_length = 32, .vocab = 256, .kind = MODEL_GPT},
+        .batch = {.global_batch = 64, .micro_batch = 2},
+        .parallel = {.tp = 2, .pp = 2, .chunks = 1},
+        .precision = {.compute = DTYPE_BF16, .reduce = DTYPE_F32},
+    };
+    const struct mesh mesh = {.dp = 4, .tp = 2, .pp = 2}, alone = {.dp = 1, .tp = 1, .pp = 1};
+    const uint64_t activations = 64 / 4 * 32 * 64 * 2; /* of a replica's samples, at one place in the model */
+    const uint64_t parameters = model_parameters(&job.model) / 4;
+    uint64_t bytes[PLACE_AXES];
+
+    (void)state;
+    place_bytes(&job, &mesh, bytes);
+    assert_in_range(bytes[PLACE_DP], parameters * 3 / 4 * 6 - 8, parameters * 3 / 4 * 6 + 8);
+    assert_int_equal(bytes[PLACE_PP], 2 * activations / 2);
+    assert_int_equal(bytes[PLACE_TP], 2 * 2 * 4 * activations); /* passes, all-reduces, layers; 2 (tp - 1) / tp is 1 */
+    job.parallel.chunks = 2;
+    job.parallel.zero = 3;
+    job.parallel.recompute = RECOMPUTE_FULL;
+    place_bytes(&job, &mesh, bytes);
+    assert_in_range(bytes[PLACE_DP], parameters * 3 / 4 * 8 - 8, parameters * 3 / 4 * 8 + 8);
+    assert_int_equal(bytes[PLACE_PP], 4 * activations / 2);
+    assert_int_equal(bytes[PLACE_TP], 3 * 2 * 4 * activations);
+    place_bytes(&job, &alone, bytes);
+    assert_int_equal(bytes[PLACE_DP] + bytes[PLACE_PP] + bytes[PLACE_TP], 0);
 }
 
 /* ---- against brute force ---- */
@@ -367,6 +398,7 @@ int main(void)
         cmocka_unit_test(tensor_groups_stay_whole_where_they_can),
         cmocka_unit_test(a_group_larger_than_a_node_gets_few_nodes_beneath_one_switch),
         cmocka_unit_test(what_cannot_be_placed_is_refused),
+        cmocka_unit_test(the_bytes_of_a_job_are_those_of_the_formulas),
         cmocka_unit_test(every_tree_of_up_to_seven_nodes_is_placed_as_well_as_by_brute_force),
         cmocka_unit_test(uneven_nodes_are_placed_as_well_as_by_brute_force),
     };

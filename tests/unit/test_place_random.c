@@ -39,6 +39,7 @@ struct simulated {
     int nodes;     /* allocated */
     int widths[4]; /* children of a switch, from the top down; the last is nodes */
     int levels;
+    bool blocks; /* two levels, as topology/block has them: no switch above is named */
 };
 
 static void shuffle(int *numbers, int count)
@@ -56,12 +57,12 @@ static void write_switches(FILE *out, const struct simulated *sim, const int *nu
     int leaf = sim->widths[sim->levels - 1], below = machines / leaf;
 
     for (int i = 0; i < below; i++) {
-        fprintf(out, "SwitchName=s0x%d Nodes=", i);
+        fprintf(out, sim->blocks ? "BlockName=s0x%d Nodes=" : "SwitchName=s0x%d Nodes=", i);
         for (int j = 0; j < leaf; j++)
             fprintf(out, "%sn%d", j ? "," : "", numbers[i * leaf + j]);
         fprintf(out, "\n");
     }
-    for (int level = sim->levels - 2; level >= 0; level--) {
+    for (int level = sim->levels - 2; level >= 0 && !sim->blocks; level--) {
         int width = sim->widths[level], here = below / width, tier = sim->levels - 1 - level;
 
         for (int i = 0; i < here; i++)
@@ -108,6 +109,7 @@ static void simulate(struct simulated *sim, bool scattered, int most, int share)
         sim->widths[i] = between(2, limit < widest ? limit : widest);
         machines *= sim->widths[i];
     }
+    sim->blocks = sim->levels == 2 && between(0, 1);
     build(sim, scattered, machines, share);
 }
 
