@@ -1,6 +1,8 @@
 /*
  * muster_topo.c - the program muster-topo: what srun --muster would do, on a laptop, without a cluster.
  */
+#include "config.h"
+
 #include "srun-plugin/muster_topo.h"
 
 #include <stdio.h>
@@ -32,6 +34,8 @@ int main(int argc, char **argv)
         print_help(stdout);
         return fflush(stdout) == 0 ? CODE_OK : CODE_IO;
     }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0)
+        return puts("muster-topo " PACKAGE_VERSION) >= 0 && fflush(stdout) == 0 ? CODE_OK : CODE_IO;
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].word) == 0) {
             if (commands[i].run(argc - 1, argv + 1, &err) < 0)

@@ -42,6 +42,8 @@ static int check(const struct cluster *cluster, const struct mesh *mesh, const u
             return error_set(err, CODE_CONFIG, "node %s has %d slots", cluster->nodes[node], slots[node]);
         all += slots[node];
     }
+    if (all > PLACE_SLOTS)
+        return error_set(err, CODE_CONFIG, "%ld slots are more than can be placed on: %d", all, PLACE_SLOTS);
     if (all < mesh_world(mesh))
         return error_set(err, CODE_CONFIG, "%d ranks do not go into the %ld slots of %d nodes", mesh_world(mesh), all,
                          cluster->node_count);

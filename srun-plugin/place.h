@@ -35,6 +35,7 @@ enum place_axis { PLACE_DP, PLACE_PP, PLACE_TP, PLACE_AXES };
 
 #define PLACE_LEVELS 16                  /* of switches, at most; Slurm knows trees of 2 to 4 */
 #define PLACE_RANKS  (1 << 20)           /* in a mesh, at most */
+#define PLACE_SLOTS  (1 << 24)           /* of all nodes together, at most */
 #define PLACE_BYTES  (UINT64_C(1) << 40) /* along one edge, at most: so no sum overflows */
 
 struct place_report {

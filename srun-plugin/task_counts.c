@@ -1,6 +1,7 @@
 #include "srun-plugin/task_counts.h"
 
 #include <ctype.h>
+#include <limits.h>
 
 #define MOST 65535 /* as many tasks as Slurm starts on a node */
 
@@ -36,7 +37,8 @@ static int read_counts(const char **text, int *count)
 int task_counts(const char *text, int *counts, int nodes, int *all, struct error *err)
 {
     const char *at = text;
-    int filled = 0, sum = 0, count, times;
+    int filled = 0, count, times;
+    long sum = 0;
 
     do {
         times = read_counts(&at, &count);
@@ -52,7 +54,9 @@ int task_counts(const char *text, int *counts, int nodes, int *all, struct error
     } while (*at++ == ',');
     if (filled != nodes)
         return error_set(err, CODE_DATA, "ranks by node: \"%.60s\" is not for %d nodes", text, nodes);
+    if (sum > INT_MAX)
+        return error_set(err, CODE_DATA, "ranks by node: \"%.60s\" are %ld on %d nodes", text, sum, nodes);
     if (all)
-        *all = sum;
+        *all = (int)sum;
     return 0;
 }

@@ -155,6 +155,8 @@ static void what_is_wrong_is_said(void **state)
         {"place --nodes n1 --slots 8,8", "is not for 1 nodes", 65},
         {"place --nodes n1 --slots '8(x'", "must be numbers such as", 65},
         {"place --nodes n1 --slots 99999", "must be numbers such as", 65},
+        {"place --nodes 'n[1-99999]' --slots 65535", "6553434465 on 99999 nodes", 65},
+        {"place --nodes 'n[1-9999]' --slots 65535 --mesh dp=1", "slots are more than can be placed on", 78},
         {"place --nodes n1 --mesh dp=9", "dp 9, tp 1, pp 1 does not go into 8 slots", 78},
         {"place --nodes n1 --mesh tp=3", "8 ranks cannot be laid out", 78},
         {"place --nodes n1 --mesh tp=0", "", 78},
@@ -178,6 +180,7 @@ static void what_is_wrong_is_said(void **state)
             fail_msg("%s: \"%s\" does not say \"%s\"", wrong[i].arguments, text, wrong[i].says);
     }
     assert_int_equal(stat("/dev/full", &found), 0); /* what was there before is left there */
+    assert_non_null(strstr(run("--version", 0), "muster-topo "));
     assert_non_null(strstr(run("--help", 0), "usage: muster-topo place"));
 }
 
