@@ -2,14 +2,14 @@
 # fuzz.sh - libFuzzer on every parser of files that others give us: each for a minute, two at a time. Memory errors,
 # leaks and undefined behaviour are findings.
 #
-#   tests/fuzz/fuzz.sh [NAME]...     safetensors manifest job indexed; none named: all of them
+#   tests/fuzz/fuzz.sh [NAME]...     safetensors manifest job indexed topology; none named: all of them
 #     MUSTER_FUZZ_SECONDS=N       (60; 600 with MUSTER_CHECK_FULL)
 #
 # Builds with clang into build/fuzz/, only the sources that are needed. Seeds are what our own programs write. An input
 # that is a finding stays in build/fuzz/NAME.findings/, and build/fuzz/NAME FILE runs it again.
 . "$(dirname "$0")/../helpers.bash"
 
-all=(safetensors manifest job indexed)
+all=(safetensors manifest job indexed topology)
 [ $# -eq 0 ] || all=("$@")
 seconds=60
 [ -z "${MUSTER_CHECK_FULL-}" ] || seconds=600
@@ -28,6 +28,8 @@ sources_manifest=("${json[@]}" ckpt/cover.c ckpt/interval.c ckpt/json_get.c ckpt
 sources_job=(common/error.c common/job.c common/job_advice.c common/job_check.c common/job_keys.c common/job_text.c
     common/model_shape.c)
 sources_indexed=(common/error.c trainer/data/indexed.c)
+sources_topology=(common/error.c common/rank_map.c srun-plugin/cluster.c srun-plugin/hostlist.c srun-plugin/task_counts.c
+    srun-plugin/topology.c)
 
 build() {
     local -n sources=sources_$1
@@ -40,7 +42,7 @@ build() {
 make_seeds() {
     local dir=$out/seeds part
     rm -rf "$dir"
-    mkdir -p "$dir"/{safetensors,manifest,job,indexed,made}
+    mkdir -p "$dir"/{safetensors,manifest,job,indexed,topology,made}
     "$BUILD/tests/crash/saver" --seed 7 "$dir/made/ckpt" 10 >/dev/null
     "$BUILD/tests/crash/saver" --seed 9 --shards 3 --absent --attempt x "$dir/made/ckpt" 20 >/dev/null
     cp "$dir"/made/ckpt/step-00000010/manifest.json "$dir/manifest/whole"
@@ -57,6 +59,11 @@ make_seeds() {
     cp "$TOP"/etc/*.cfg "$dir/job"
     for part in "$TOP"/tests/unit/broken_jobs/*.cfg; do cp "$part" "$dir/job/broken-$(basename "$part")"; done
     printf 'model = "gpt-tiny"; data = { train = "t"; };\001batch.steps=7' >"$dir/job/set"
+    printf 'n[1-4,7],m[08-11]\001SwitchName=a Nodes=n[1-4] # x\nSwitchName=b Nodes=m[08-11]\nSwitchName=c \\\nSwitches=a,b\n' \
+        >"$dir/topology/tree"
+    printf 'n[1-8]\001BlockName=a BlockIndex=0 Nodes=n[1-4] BlockSize=4\nBlockName=b Nodes=n[5-8]\n' >"$dir/topology/blocks"
+    printf '0-6:2,1-3:2,5,7' >"$dir/topology/map"
+    printf '8(x3),4' >"$dir/topology/counts"
     english "$dir/made/english"
     head -n 12 "$dir/made/english" >"$dir/made/text"
     muster-data "$dir/made/text" --out "$dir/made/gpt" >/dev/null
@@ -70,6 +77,7 @@ dictionary() {
         awk '{ n = split($1, p, "."); print "\"" p[n] "\""; print "\"" $1 "\"" }' | sort -u ;;
     manifest) printf '"%s"\n' '\"tensors\":' '\"files\":' '\"pieces\":' '\"block_crc32c\":' '\"shards\":' '\"state\":' '[0,0,1]' ;;
     safetensors) printf '"%s"\n' '\"dtype\":' '\"F32\"' '\"BF16\"' '\"shape\":' '\"data_offsets\":' '__metadata__' '[0,0]' ;;
+    topology) printf '"%s"\n' 'SwitchName=' 'BlockName=' ' Nodes=' ' Switches=' 'AggregatedBlock=' '\x01' '[1-4]' '(x3)' ;;
     indexed) printf '"%s"\n' 'MMIDIDX\x00\x00' '\x01\x00\x00\x00\x00\x00\x00\x00' ;;
     esac
 }

@@ -5,7 +5,7 @@
 #include "trainer/report/axis.h"
 #include "trainer/report/marks.h"
 #include "trainer/report/plot.h"
-#include "trainer/report/svg.h"
+#include "common/svg.h"
 #include "trainer/report/text_chart.h"
 
 /* ---- axes ---- */

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "trainer/report/plot.h"
-#include "trainer/report/svg.h"
+#include "common/svg.h"
 
 #define MARKS_FONT 11.0 /* pixels */
 enum { MARKS_ROWS = 5 };

@@ -7,7 +7,7 @@
 
 #include "trainer/report/axis.h"
 #include "trainer/report/marks.h"
-#include "trainer/report/svg.h"
+#include "common/svg.h"
 #include "trainer/report/units.h"
 
 /* Pixels. */

@@ -4,8 +4,8 @@
  * Coordinates are pixels from the top left. A style is a string of SVG attributes (`stroke="#333" stroke-width="1"`)
  * and is trusted; text is not: whatever it holds, the document stays well-formed.
  */
-#ifndef MUSTER_TRAINER_REPORT_SVG_H
-#define MUSTER_TRAINER_REPORT_SVG_H
+#ifndef MUSTER_COMMON_SVG_H
+#define MUSTER_COMMON_SVG_H
 
 #include <stddef.h>
 #include <stdio.h>

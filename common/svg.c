@@ -1,4 +1,4 @@
-#include "trainer/report/svg.h"
+#include "common/svg.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -1,0 +1,25 @@
+/*
+ * place_apply.h - an order of place.h in the words of Slurm, or of the trainer. Pure.
+ *
+ * Before launch: the text of a host file, for SLURM_HOSTFILE with SLURM_DISTRIBUTION=arbitrary: Slurm then gives rank i
+ * to the host in line i, and the order is Slurm's own. After: a map for MUSTER_RANK_MAP (common/rank_map.h); Slurm's
+ * ranks stay as they are.
+ */
+#ifndef MUSTER_SRUN_PLUGIN_PLACE_APPLY_H
+#define MUSTER_SRUN_PLUGIN_PLACE_APPLY_H
+
+#include "common/error.h"
+#include "srun-plugin/cluster.h"
+
+/* A line with a host for each rank; to be freed. NULL and CODE_IO without memory. */
+char *place_hostfile(const struct cluster *cluster, const int *order, int world, struct error *err);
+
+/*
+ * map[slurm_rank] = the rank of the mesh that it plays, when order[] is to hold and slurm_nodes[slurm_rank] is the node
+ * that Slurm gave it. The n-th of Slurm's ranks on a node plays the n-th of the mesh's: local ranks agree. CODE_CONFIG
+ * if the two do not give every node the same number of ranks: place_ranks must have got Slurm's counts as slots.
+ */
+int place_rank_map(const struct cluster *cluster, const int *order, const int *slurm_nodes, int world, int *map,
+                   struct error *err);
+
+#endif
