@@ -18,7 +18,8 @@ struct node_tree {
 
 /*
  * Only what we ask for: without caches and OS devices hwloc opens far fewer files, and none of its plugins (NVML, CUDA,
- * OpenCL) is loaded, which could take seconds and start GPUs.
+ * OpenCL) is loaded, which could take seconds and start GPUs. Groups are what PCI devices hang at where a socket has
+ * several NUMA nodes.
  */
 static int choose(hwloc_topology_t topology)
 {
@@ -31,6 +32,8 @@ static int choose(hwloc_topology_t topology)
         if (hwloc_topology_set_type_filter(topology, wanted[i],
                                            i < 2 ? HWLOC_TYPE_FILTER_KEEP_ALL : HWLOC_TYPE_FILTER_KEEP_IMPORTANT) < 0)
             return -1;
+    if (hwloc_topology_set_type_filter(topology, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE) < 0)
+        return -1;
     return hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
 }
 
@@ -230,6 +233,8 @@ int node_find_numa(const struct node *node, struct node_tree *tree, const char *
 {
     hwloc_obj_t device = find_device(tree, pci);
 
+    if (node->numa_count == 1) /* a device that is on no PCI bus has a place, too */
+        return 0;
     return device ? numa_of_device(node, tree, device) : -1;
 }
 
