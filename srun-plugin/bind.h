@@ -1,16 +1,22 @@
 /*
  * bind.h - which GPU, NICs, cores and memory each rank of a node gets: a pure function of what the node is.
  *
- * - GPU: local rank r gets the r-th usable GPU, which is what every trainer expects of LOCAL_RANK. With more ranks than
- *   GPUs, rank r gets GPU r modulo their number.
- * - NICs: of the fabric's kind (node_fabric) and up, those nearest to the GPU. GPUs with the same nearest NICs share
- * them out: NIC j goes to the (j modulo GPUs)-th of them, and where there are fewer NICs than GPUs, GPU i gets NIC i
- * modulo NICs. Ranks on one GPU get the same. A rank without GPU takes the NIC nearest to its cores.
- * - Cores: the ranks whose GPUs are on one NUMA node share its cores, those that Slurm gave, in contiguous runs whose
- *   lengths differ by at most one. A rank whose GPU says nothing of its place, or has no core beside it, gets a share
- * of what nobody else took, else of everything. CPU nodes: all cores, in NUMA order, in contiguous runs; where the
- * ranks are a multiple of the NUMA nodes (or the NUMA nodes of the ranks), no run crosses a border.
- * - Memory: the NUMA nodes of the rank's cores.
+ * GPU: local rank r gets the r-th usable GPU, which is what every trainer expects of LOCAL_RANK. With more ranks than
+ * GPUs, rank r gets GPU r modulo their number.
+ *
+ * NICs: of the fabric's kind (node_fabric), up, and of at least half the rate of the fastest: those nearest to the GPU.
+ * GPUs with the same nearest NICs share them out: NIC j goes to the (j modulo GPUs)-th of them, and where there are
+ * fewer NICs than GPUs, GPU i gets NIC i modulo NICs. A GPU that has none beneath its switch while its neighbours have
+ * (a dead port) joins one that is in use, not an idle one, which may be of another network. Ranks on one GPU get the
+ * same. For a rank without GPU, its cores count.
+ *
+ * Cores: the ranks whose GPUs are on one NUMA node share its cores, those that Slurm gave, in contiguous runs whose
+ * lengths differ by at most one. A rank whose GPU says nothing of its place, or has no core beside it, gets a share of
+ * what nobody else took, else of everything. CPU nodes: all cores, in NUMA order, in contiguous runs; where the ranks
+ * are a multiple of the NUMA nodes (or the NUMA nodes of the ranks), no run crosses a border, unless Slurm gave more
+ * than twice as many cores of one NUMA node as of another.
+ *
+ * Memory: the NUMA nodes of the rank's cores.
  *
  * A binding that the user asked Slurm for stands: then cpus and threads tell what it is, and notes where it is far from
  * the GPU.
@@ -22,8 +28,8 @@
 
 struct bind_request {
     unsigned local_ranks; /* at least 1 */
-    const struct cpus
-        *given; /* [local_ranks] what the user's own binding left to each rank; NULL when Slurm does not bind */
+    /* [local_ranks] what the user's own binding left to each; NULL when Slurm does not bind. */
+    const struct cpus *given;
 };
 
 struct bind_rank {

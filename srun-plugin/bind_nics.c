@@ -93,6 +93,71 @@ static int share_out(const struct node *node, struct bind_rank *rank, const bool
     return 0;
 }
 
+/* Ranks that have this NIC already; 0 while none of them has it as its own, beneath one switch with its GPU. */
+static size_t users(const struct bind_plan *plan, size_t nic)
+{
+    size_t count = 0;
+    bool owned = false;
+
+    for (size_t i = 0; i < plan->count; i++)
+        for (size_t j = 0; j < plan->ranks[i].nic_count; j++)
+            if (plan->ranks[i].nics[j] == nic) {
+                count++;
+                owned = owned || plan->ranks[i].path == PATH_SWITCH;
+            }
+    return owned ? count : 0;
+}
+
+/*
+ * A GPU without a NIC of its own joins the least busy of its neighbours' rather than one that nobody has: what the
+ * others have is of the right network, the idle one may be the storage's. node->nic_count when no neighbour has one.
+ */
+static size_t find_neighbours(const struct node *node, const struct bind_plan *plan, size_t rank, const bool *nearest)
+{
+    size_t best = node->nic_count, fewest = SIZE_MAX;
+
+    for (size_t i = 0; i < rank; i++) /* ranks on one GPU get the same */
+        if (plan->ranks[rank].gpu >= 0 && plan->ranks[i].gpu == plan->ranks[rank].gpu && plan->ranks[i].nic_count == 1)
+            return plan->ranks[i].nics[0];
+    for (size_t i = 0; i < node->nic_count; i++) {
+        size_t count = nearest[i] ? users(plan, i) : 0;
+
+        if (count > 0 && count < fewest) {
+            best = i;
+            fewest = count;
+        }
+    }
+    return best;
+}
+
+static int join_neighbour(struct bind_rank *rank, size_t nic)
+{
+    if (!(rank->nics = calloc(1, sizeof *rank->nics)))
+        return -1;
+    rank->nics[rank->nic_count++] = nic;
+    return 0;
+}
+
+/* First those with NICs of their own, then the others. */
+static int give_nics(const struct node *node, struct bind_plan *plan, const bool *nearest, bool own)
+{
+    int status = 0;
+
+    for (size_t i = 0; i < plan->count && status == 0; i++) {
+        const bool *row = nearest + i * node->nic_count;
+        size_t seat, seats, neighbours = own ? node->nic_count : find_neighbours(node, plan, i, row);
+
+        if ((plan->ranks[i].path == PATH_SWITCH) != own)
+            continue;
+        find_seat(node, plan, nearest, i, &seat, &seats);
+        if (neighbours < node->nic_count)
+            status = join_neighbour(&plan->ranks[i], neighbours);
+        else
+            status = share_out(node, &plan->ranks[i], row, seat, seats);
+    }
+    return status;
+}
+
 static void tell_far(const struct node *node, struct bind_plan *plan)
 {
     size_t far = 0;
@@ -114,12 +179,8 @@ int bind_nics(const struct node *node, struct bind_plan *plan)
         for (size_t i = 0; i < plan->count; i++)
             find_nearest(node, &plan->ranks[i], fabric, nearest + i * node->nic_count);
     }
-    for (size_t i = 0; i < plan->count && status == 0; i++) {
-        size_t seat, seats;
-
-        find_seat(node, plan, nearest, i, &seat, &seats);
-        status = share_out(node, &plan->ranks[i], nearest + i * node->nic_count, seat, seats);
-    }
+    if (status == 0 && (give_nics(node, plan, nearest, true) < 0 || give_nics(node, plan, nearest, false) < 0))
+        status = -1;
     if (status == 0)
         tell_far(node, plan);
     free(nearest);

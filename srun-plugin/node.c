@@ -45,6 +45,8 @@ static void read_title(struct node *node, const char *root)
         sysfs_line(root, vendor, sizeof vendor, "sys/class/dmi/id/sys_vendor");
     else
         sysfs_line(root, product, sizeof product, "sys/firmware/devicetree/base/model");
+    if (strncmp(product, vendor, strlen(vendor)) == 0) /* "HPE" "HPE Cray EX235a" */
+        vendor[0] = '\0';
     snprintf(node->title, sizeof node->title, "%s%s%s", vendor, vendor[0] ? " " : "", product);
 }
 
@@ -89,6 +91,21 @@ static void read_allowed(struct node *node, const char *root)
     }
 }
 
+/* A bond is at the NUMA node of its ports, if that is one. */
+static void place_bonds(struct node *node)
+{
+    for (size_t i = 0; i < node->nic_count; i++) {
+        struct node_nic *bond = &node->nics[i];
+        int numa = -1;
+
+        for (size_t j = 0; j < node->nic_count; j++)
+            if (bond->netdev[0] && strcmp(node->nics[j].bond, bond->netdev) == 0)
+                numa = numa == -1 || numa == node->nics[j].numa ? node->nics[j].numa : -2;
+        if (bond->numa < 0 && numa >= 0)
+            bond->numa = numa;
+    }
+}
+
 static int read_nics(struct node *node, struct node_tree *tree, const char *root)
 {
     if (node_read_rdma(node, root) < 0 || node_read_netdevs(node, root) < 0)
@@ -98,6 +115,7 @@ static int read_nics(struct node *node, struct node_tree *tree, const char *root
         return 0;
     for (size_t i = 0; i < node->nic_count; i++)
         node->nics[i].numa = node_find_numa(node, tree, node->nics[i].pci);
+    place_bonds(node);
     node->paths = calloc(node->gpu_count * node->nic_count + 1, sizeof *node->paths);
     if (!node->paths)
         return -1;

@@ -45,8 +45,7 @@ static int load(struct node_tree *tree, const char *xml, struct error *err)
         hwloc_topology_load(tree->topology) < 0) {
         hwloc_topology_destroy(tree->topology);
         if (xml)
-            return error_set(err, CODE_DATA, "%s: no topology that hwloc %x can read; lstopo --of xml writes one", xml,
-                             hwloc_get_api_version() >> 8);
+            return error_set(err, CODE_DATA, "%s: no topology that hwloc can read; lstopo --of xml writes one", xml);
         return error_errno(err, CODE_IO, "hwloc cannot look at this machine");
     }
     return 0;
@@ -59,7 +58,7 @@ int node_tree_open(struct node *node, struct node_tree **tree, const char *root,
     *tree = NULL;
     if (!xml && !sysfs_is_live(root)) {
         if (!sysfs_exists(root, "machine.xml")) {
-            node_problem(node, "%s has no machine.xml: nothing is known of cores, memory and GPUs", root);
+            node_problem(node, "the snapshot has no machine.xml: nothing is known of cores, memory and GPUs");
             return 0;
         }
         snprintf(beneath, sizeof beneath, "%s/machine.xml", root);
@@ -238,13 +237,23 @@ int node_find_numa(const struct node *node, struct node_tree *tree, const char *
     return device ? numa_of_device(node, tree, device) : -1;
 }
 
+/* Not hwloc_get_common_ancestor_obj, which compares depths, and those of bridges say nothing. */
+static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
+{
+    for (; a; a = a->parent)
+        for (hwloc_obj_t above = b; above; above = above->parent)
+            if (a == above)
+                return a;
+    return NULL;
+}
+
 enum node_path node_find_path(const struct node *node, struct node_tree *tree, size_t gpu, size_t nic)
 {
     hwloc_obj_t a = find_device(tree, node->gpus[gpu].address), b = find_device(tree, node->nics[nic].pci), common;
     int near = node->gpus[gpu].numa, far = node->nics[nic].numa;
 
     if (a && b) {
-        common = hwloc_get_common_ancestor_obj(tree->topology, a, b);
+        common = common_ancestor(a, b); /* the machine at least */
         if (common->type == HWLOC_OBJ_BRIDGE)
             return common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI ? PATH_SWITCH : PATH_HOST;
         if (common->type == HWLOC_OBJ_PCI_DEVICE)

@@ -12,12 +12,13 @@
 #define TYPE_ETHERNET   1
 #define TYPE_INFINIBAND 32
 
+/* "unknown" is what drivers say that do not watch their link: loopback, tunnels, some virtual machines. */
 static bool read_up(const char *root, const char *name)
 {
     char state[32] = "";
 
     sysfs_line(root, state, sizeof state, "sys/class/net/%s/operstate", name);
-    return strcmp(state, "up") == 0;
+    return strcmp(state, "up") == 0 || strcmp(state, "unknown") == 0;
 }
 
 /* sysfs tells Mbit/s, -1 where there is no link; virtual machines often tell nothing. */

@@ -85,24 +85,23 @@ int node_read_rdma(struct node *node, const char *root)
     return status;
 }
 
-/* The file names the port's own trouble ("2: Polling": nothing at the other end; "3: Disabled": an administrator). */
+/* "2: Polling": nothing at the other end. "3: Disabled" is an administrator's wish, and no trouble. */
 static void tell_dead(struct node *node, const char *root, const struct node_nic *nic)
 {
     char device[NODE_NAME_SIZE], state[32] = "unknown", physical[32] = "unknown", *port;
 
     snprintf(device, sizeof device, "%s", nic->hca);
-    if ((port = strchr(device, ':'))) {
+    if ((port = strchr(device, ':')))
         *port++ = '\0';
-        sysfs_line(root, state, sizeof state, PORT "state", device, port);
-        sysfs_line(root, physical, sizeof physical, PORT "phys_state", device, port);
-        node_problem(
-            node,
-            "%s port %s is not active (state %s, physical %s): look at its cable and its switch port, or, if it "
-            "is not in use, leave it out",
-            nic_kind_name(nic->kind), nic->hca, state, physical);
-    } else {
-        node_problem(node, "%s device %s is not up", nic_kind_name(nic->kind), nic->hca);
-    }
+    sysfs_line(root, state, sizeof state, PORT "state", device, port ? port : "1");
+    sysfs_line(root, physical, sizeof physical, PORT "phys_state", device, port ? port : "1");
+    if (nic->kind == NIC_SLINGSHOT)
+        node_problem(node, "%s device %s is not up: interface %s", nic_kind_name(nic->kind), nic->hca,
+                     nic->netdev[0] ? nic->netdev : "is missing");
+    else if (!strstr(physical, "Disabled"))
+        node_problem(node,
+                     "%s port %s is not active (state %s, physical state %s): look at its cable and its switch port",
+                     nic_kind_name(nic->kind), nic->hca, state, physical);
 }
 
 static bool same_model(const char *root, const struct node_nic *a, const struct node_nic *b)

@@ -86,16 +86,20 @@ static void report_gpus(const struct node *node, const struct output *out)
 static void report_nics(const struct node *node, const struct output *out)
 {
     say(out, "%s", "");
-    say(out, "nic              kind        numa  link  Gbit/s  interface   address");
+    say(out, "nic              kind        numa  link  Gbit/s  interface     address");
     for (size_t i = 0; i < node->nic_count; i++) {
         const struct node_nic *nic = &node->nics[i];
-        char numa[16], rate[16];
+        char numa[16], rate[16], bond[NODE_NAME_SIZE + 4] = "";
 
         snprintf(rate, sizeof rate, "%u", nic->rate);
-        say(out, "%-15s  %-10s  %4s  %-4s  %6s  %-10s  %s%s%s%s", node_nic_name(nic), nic_kind_name(nic->kind),
+        if (nic->bond[0])
+            snprintf(bond, sizeof bond, "%sin %s", nic->inet[0] ? " " : "", nic->bond);
+        say(out, "%-15s  %-10s  %4s  %-4s  %6s  %-12s  %s%s%s", node_nic_name(nic), nic_kind_name(nic->kind),
             nic->kind == NIC_VIRTUAL ? "-" : numa_name(node, nic->numa, numa, sizeof numa), nic->up ? "up" : "down",
-            nic->rate ? rate : "?", nic->netdev[0] ? nic->netdev : "-", nic->inet,
-            nic->default_route ? " (default)" : "", nic->bond[0] ? " in " : "", nic->bond);
+            !nic->up    ? "-"
+            : nic->rate ? rate
+                        : "?",
+            nic->netdev[0] ? nic->netdev : "-", nic->inet, nic->default_route ? " (default)" : "", bond);
     }
 }
 
