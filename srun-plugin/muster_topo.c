@@ -1,37 +1,47 @@
-/* muster-topo - what a node or a cluster is made of, and where ranks go on it. */
+/*
+ * muster_topo.c - the program muster-topo: what srun --muster would do, on a laptop, without a cluster.
+ */
+#include "srun-plugin/muster_topo.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "common/error.h"
-#include "srun-plugin/topo.h"
-
-static const struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *usage;
+static const struct {
+    const char *word, *usage;
+    int (*run)(int argc, char **argv, struct error *err);
 } commands[] = {
-    {"node", topo_node, "node [--xml FILE] [--ranks N] [--json] [DIR]"},
-    {"save", topo_save, "save DIR"},
+    {"node", "node [--xml FILE] [--ranks N] [--json] [DIR]", topo_node},
+    {"save", "save DIR", topo_save},
 };
 
-#define COMMANDS (sizeof commands / sizeof *commands)
-
-static void print_usage(FILE *out)
+static void print_help(FILE *out)
 {
-    for (size_t i = 0; i < COMMANDS; i++)
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         fprintf(out, "%s muster-topo %s\n", i ? "      " : "usage:", commands[i].usage);
-    fprintf(out, "muster-topo(1) says more.\n");
+    fprintf(out, "\nSee muster-topo(1).\n");
 }
 
 int main(int argc, char **argv)
 {
-    for (size_t i = 0; argc > 1 && i < COMMANDS; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        print_usage(stdout);
-        return CODE_OK;
+    struct error err = {0};
+
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        print_help(stdout);
+        return fflush(stdout) == 0 ? CODE_OK : CODE_IO;
     }
-    print_usage(stderr);
+    for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(argv[1], commands[i].word) == 0) {
+            if (commands[i].run(argc - 1, argv + 1, &err) < 0)
+                return error_report(&err);
+            if (fflush(stdout) != 0 || ferror(stdout)) {
+                error_errno(&err, CODE_IO, "cannot write to standard output");
+                return error_report(&err);
+            }
+            return CODE_OK;
+        }
+    if (argc > 1)
+        fprintf(stderr, "muster-topo: there is no \"%s\"\n", argv[1]);
+    print_help(stderr);
     return CODE_USAGE;
 }

@@ -10,7 +10,8 @@
  *     struct node *dgx = node_read("tests/fixtures/dgx", NULL, &err);  // a saved one
  *
  * A live read opens some hundred small files of sysfs and takes tens of milliseconds, most of them hwloc's: once a
- * node, never once a rank. Nothing is executed and no device is opened for more than the question whether it may be.
+ * node, never once a rank. Nothing is executed and no device is opened. hwloc heeds variables of its own
+ * (HWLOC_XMLFILE, HWLOC_COMPONENTS, ...): as root, read only in an environment that no user chose.
  *
  * Not seen: NVLink and xGMI (they are in no file; libnvidia-ml would have to be asked), MIG slices, GPUs that the PCI
  * bus does not show at all: what a node should have is for the one who knows it to compare (--muster-preflight).
@@ -50,7 +51,7 @@ enum gpu_state {
     GPU_USABLE,
     GPU_NO_DRIVER, /* on the PCI bus, but no driver holds it, or one that computes nothing (vfio-pci, nouveau) */
     GPU_LOST,      /* NVIDIA's driver holds it but does not list it: it fell off the bus, or its start failed */
-    GPU_HIDDEN,    /* this process may not open its device file: a cgroup hides it */
+    GPU_HIDDEN,    /* this process may not open its device file: a cgroup hides it, seldom its permissions */
 };
 
 struct node_gpu {

@@ -84,11 +84,12 @@ static void tell_hidden(struct node *node)
     for (size_t i = 0; i < node->gpu_count; i++)
         hidden += node->gpus[i].state == GPU_HIDDEN;
     if (hidden)
-        node_problem(node,
-                     "%zu of %zu GPUs are hidden from this process by its cgroup: the job did not ask for them, or "
-                     "--gpus-per-task or --gpu-bind gives each rank its own only; --gpus-per-node with "
-                     "--gpu-bind=none shows all of the job's GPUs to every rank",
-                     hidden, node->gpu_count);
+        node_problem(
+            node,
+            "%zu of %zu GPUs may not be opened by this process. If its cgroup hides them, the job did not ask for "
+            "them, or --gpus-per-task or --gpu-bind gives each rank its own only; --gpus-per-node with "
+            "--gpu-bind=none shows all of the job's GPUs to every rank",
+            hidden, node->gpu_count);
 }
 
 void node_read_gpu_states(struct node *node, const char *root)

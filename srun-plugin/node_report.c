@@ -42,11 +42,11 @@ static const char *numa_name(const struct node *node, int numa, char *text, size
 
 static void report_machine(const struct node *node, const struct output *out)
 {
-    char total[32], shm[32], list[64];
+    char total[32], shm[32], room[32], list[64];
 
     say(out, "machine  %s", node->title[0] ? node->title : "(its firmware does not say)");
-    say(out, "memory   %s, /dev/shm %s", bytes(node->memory_total, total, sizeof total),
-        bytes(node->shm_size, shm, sizeof shm));
+    say(out, "memory   %s, /dev/shm %s, of which %s are free", bytes(node->memory_total, total, sizeof total),
+        bytes(node->shm_size, shm, sizeof shm), bytes(node->shm_free, room, sizeof room));
     if (node->has_hwloc)
         say(out, "cores    %zu, CPUs %s", node->core_count, cpus_format(&node->cpus, list, sizeof list));
     if (!cpus_equal(&node->cpus, &node->allowed))

@@ -1,5 +1,5 @@
 /* muster-topo node, muster-topo save. */
-#include "srun-plugin/topo.h"
+#include "srun-plugin/muster_topo.h"
 
 #include <getopt.h>
 #include <stdbool.h>
@@ -37,13 +37,15 @@ static int read_options(int argc, char **argv, struct options *options, struct e
     int option;
 
     *options = (struct options){.root = "/"};
+    opterr = 0;
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
         if (option == 'j')
             options->json = true;
         else if (option == 'x')
             options->xml = optarg;
         else if (option != 'r')
-            return error_set(err, CODE_USAGE, "node: muster-topo(1) lists the options");
+            return error_set(err, CODE_USAGE, "node: %s: unknown, or its value is missing; see muster-topo(1)",
+                             argv[optind - 1]);
         else if (read_ranks(optarg, &options->ranks, err) < 0)
             return -1;
     }
@@ -80,41 +82,40 @@ static int print_json(const struct node *node, const struct bind_plan *plan, str
     return 0;
 }
 
-int topo_node(int argc, char **argv)
+static void print_text(const struct node *node, const struct bind_plan *plan)
+{
+    node_report(node, print_line, NULL);
+    putchar('\n');
+    bind_report(node, plan, print_line, NULL);
+}
+
+int topo_node(int argc, char **argv, struct error *err)
 {
     struct options options;
+    struct bind_request request = {0};
     struct node *node = NULL;
     struct bind_plan *plan = NULL;
-    struct error err;
-    int code = CODE_OK;
+    int status = -1;
 
-    if (read_options(argc, argv, &options, &err) < 0 || !(node = node_read(options.root, options.xml, &err)))
-        goto fail;
-    plan =
-        bind_plan_create(node, &(struct bind_request){options.ranks ? options.ranks : default_ranks(node), NULL}, &err);
-    if (!plan || (options.json && print_json(node, plan, &err) < 0))
-        goto fail;
-    if (!options.json) {
-        node_report(node, print_line, NULL);
-        putchar('\n');
-        bind_report(node, plan, print_line, NULL);
-    }
-    goto done;
-fail:
-    code = error_report(&err);
+    if (read_options(argc, argv, &options, err) < 0 || !(node = node_read(options.root, options.xml, err)))
+        goto done;
+    request.local_ranks = options.ranks ? options.ranks : default_ranks(node);
+    if (!(plan = bind_plan_create(node, &request, err)))
+        goto done;
+    if (!options.json)
+        print_text(node, plan);
+    else if (print_json(node, plan, err) < 0)
+        goto done;
+    status = 0;
 done:
     bind_plan_destroy(plan);
     node_destroy(node);
-    return code;
+    return status;
 }
 
-int topo_save(int argc, char **argv)
+int topo_save(int argc, char **argv, struct error *err)
 {
-    struct error err;
-
-    if (argc != 2 || argv[1][0] == '-') {
-        error_set(&err, CODE_USAGE, "save: one directory is wanted, which is new or empty");
-        return error_report(&err);
-    }
-    return snapshot_save("/", argv[1], &err) < 0 ? error_report(&err) : CODE_OK;
+    if (argc != 2 || argv[1][0] == '-')
+        return error_set(err, CODE_USAGE, "save: one directory is wanted, which is new or empty");
+    return snapshot_save("/", argv[1], err);
 }

@@ -1,0 +1,13 @@
+/*
+ * muster_topo.h - the words of muster-topo's command line. Each gets the arguments that follow its word, with argv[0]
+ * being the word itself, prints to standard output, and returns 0, or -1 with *err.
+ */
+#ifndef MUSTER_SRUN_PLUGIN_MUSTER_TOPO_H
+#define MUSTER_SRUN_PLUGIN_MUSTER_TOPO_H
+
+#include "common/error.h"
+
+int topo_node(int argc, char **argv, struct error *err);
+int topo_save(int argc, char **argv, struct error *err);
+
+#endif
