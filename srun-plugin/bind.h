@@ -53,6 +53,11 @@ struct bind_plan {
 
 /* NULL and *err for 0 ranks (CODE_USAGE) or no memory. */
 struct bind_plan *bind_plan_create(const struct node *node, const struct bind_request *request, struct error *err);
+
+/* Does a rank talk through that NIC? Those that none uses (the storage's) are no part of the fabric: not for
+ * NCCL_IB_HCA. */
+bool bind_plan_uses(const struct bind_plan *plan, size_t nic);
+
 void bind_plan_destroy(struct bind_plan *plan);
 
 #endif

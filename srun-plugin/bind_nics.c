@@ -158,6 +158,15 @@ static int give_nics(const struct node *node, struct bind_plan *plan, const bool
     return status;
 }
 
+bool bind_plan_uses(const struct bind_plan *plan, size_t nic)
+{
+    for (size_t i = 0; i < plan->count; i++)
+        for (size_t j = 0; j < plan->ranks[i].nic_count; j++)
+            if (plan->ranks[i].nics[j] == nic)
+                return true;
+    return false;
+}
+
 static void tell_far(const struct node *node, struct bind_plan *plan)
 {
     size_t far = 0;

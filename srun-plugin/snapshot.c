@@ -14,30 +14,36 @@
 struct pattern {
     const char *path;
     const char *lines[4]; /* only lines that begin so; none: all */
+    const char *empty;    /* a text that begins so says nothing, and is not saved; NULL: all are */
 };
 
-/* What node_read reads, beside the PCI devices of GPUs and NICs. */
+/* A port has up to 256 GIDs, most of them not in use. */
+#define NO_GID "0000:0000:0000:0000:0000:0000:0000:0000"
+
+/* What node_read and gid_index read, beside the PCI devices of GPUs and NICs. */
 static const struct pattern patterns[] = {
-    {"proc/driver/nvidia/gpus/*/information", {"Model:", "Device Minor:"}},
-    {"proc/meminfo", {"MemTotal:", "MemAvailable:"}},
-    {"proc/net/route", {NULL}},
-    {"proc/self/status", {"Cpus_allowed_list:"}},
-    {"sys/class/cxi/*/device/uevent", {"DRIVER=", "PCI_"}},
-    {"sys/class/dmi/id/product_name", {NULL}},
-    {"sys/class/dmi/id/sys_vendor", {NULL}},
-    {"sys/class/infiniband/*/device/uevent", {"DRIVER=", "PCI_"}},
-    {"sys/class/infiniband/*/ports/*/link_layer", {NULL}},
-    {"sys/class/infiniband/*/ports/*/phys_state", {NULL}},
-    {"sys/class/infiniband/*/ports/*/rate", {NULL}},
-    {"sys/class/infiniband/*/ports/*/state", {NULL}},
-    {"sys/class/net/*/bonding/slaves", {NULL}},
-    {"sys/class/net/*/dev_port", {NULL}},
-    {"sys/class/net/*/device/uevent", {"DRIVER=", "PCI_"}},
-    {"sys/class/net/*/operstate", {NULL}},
-    {"sys/class/net/*/speed", {NULL}},
-    {"sys/class/net/*/type", {NULL}},
-    {"sys/class/net/*/uevent", {"DEVTYPE="}},
-    {"sys/firmware/devicetree/base/model", {NULL}},
+    {"proc/driver/nvidia/gpus/*/information", {"Model:", "Device Minor:"}, NULL},
+    {"proc/meminfo", {"MemTotal:", "MemAvailable:"}, NULL},
+    {"proc/net/route", {NULL}, NULL},
+    {"proc/self/status", {"Cpus_allowed_list:"}, NULL},
+    {"sys/class/cxi/*/device/uevent", {"DRIVER=", "PCI_"}, NULL},
+    {"sys/class/dmi/id/product_name", {NULL}, NULL},
+    {"sys/class/dmi/id/sys_vendor", {NULL}, NULL},
+    {"sys/class/infiniband/*/device/uevent", {"DRIVER=", "PCI_"}, NULL},
+    {"sys/class/infiniband/*/ports/*/gid_attrs/types/*", {NULL}, NULL},
+    {"sys/class/infiniband/*/ports/*/gids/*", {NULL}, NO_GID},
+    {"sys/class/infiniband/*/ports/*/link_layer", {NULL}, NULL},
+    {"sys/class/infiniband/*/ports/*/phys_state", {NULL}, NULL},
+    {"sys/class/infiniband/*/ports/*/rate", {NULL}, NULL},
+    {"sys/class/infiniband/*/ports/*/state", {NULL}, NULL},
+    {"sys/class/net/*/bonding/slaves", {NULL}, NULL},
+    {"sys/class/net/*/dev_port", {NULL}, NULL},
+    {"sys/class/net/*/device/uevent", {"DRIVER=", "PCI_"}, NULL},
+    {"sys/class/net/*/operstate", {NULL}, NULL},
+    {"sys/class/net/*/speed", {NULL}, NULL},
+    {"sys/class/net/*/type", {NULL}, NULL},
+    {"sys/class/net/*/uevent", {"DEVTYPE="}, NULL},
+    {"sys/firmware/devicetree/base/model", {NULL}, NULL},
 };
 
 /* The directories above dir/path. */
@@ -108,7 +114,7 @@ static int save_file(const char *root, const char *dir, const char *path, const 
     char *text = sysfs_text(root, path);
     int status = 0;
 
-    if (text) {
+    if (text && !(pattern->empty && strncmp(text, pattern->empty, strlen(pattern->empty)) == 0)) {
         keep_lines(pattern, text);
         status = write_text(dir, path, text, err);
     }
@@ -134,7 +140,7 @@ static int save_pattern(const char *root, const char *dir, const struct pattern 
 
 static int save_pci(const char *root, const char *dir, const char *address, struct error *err)
 {
-    static const struct pattern uevent = {"", {"DRIVER=", "PCI_"}}, all = {"", {NULL}};
+    static const struct pattern uevent = {"", {"DRIVER=", "PCI_"}, NULL}, all = {"", {NULL}, NULL};
     char path[128], **drm;
     int status = 0;
 
@@ -166,7 +172,7 @@ static int save_devices(const struct node *node, const char *root, const char *d
 static int save_texts(const char *root, const char *dir, struct error *err)
 {
     static const char *const names[] = {"addresses", "devices", "shm"};
-    static const struct pattern all = {"", {NULL}};
+    static const struct pattern all = {"", {NULL}, NULL};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (save_file(root, dir, names[i], &all, err) < 0)

@@ -3,8 +3,8 @@
  *
  * DIR/machine.xml is hwloc's export; beside it lie the files of sysfs and procfs under their own paths, as plain files,
  * and the three texts of sysfs.h. Of files that tell more than we read (status, meminfo, the driver's list of GPUs)
- * only the lines that we read are kept; hardware addresses and UUIDs of GPUs are not. machine.xml names the host, and
- * root's own names serial numbers too; IP addresses are kept.
+ * only the lines that we read are kept; UUIDs of GPUs are not, and hardware addresses only where a GID holds one.
+ * machine.xml names the host, and root's own names serial numbers too; IP addresses are kept.
  */
 #ifndef MUSTER_SRUN_PLUGIN_SNAPSHOT_H
 #define MUSTER_SRUN_PLUGIN_SNAPSHOT_H

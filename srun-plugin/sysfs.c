@@ -146,6 +146,10 @@ static char *whole(const char *path)
         used = fread(text, 1, TEXT_MAX, file);
         text[used] = '\0';
     }
+    if (ferror(file)) { /* sysfs opens what it then refuses to tell: the speed of a port that is down */
+        free(text);
+        text = NULL;
+    }
     fclose(file);
     return text;
 }

@@ -263,6 +263,24 @@ static void test_dgx_nics(void **state)
     expect_nics("dgx-h100-dead-port", 8, dead); /* not mlx5_1, the storage's */
 }
 
+/* What NCCL_IB_HCA should hold: not the storage's ports, nor those that are down. */
+static void test_uses(void **state)
+{
+    struct node *node;
+    struct bind_plan *plan = plan_of("dgx-h100", 8, &node);
+    size_t used = 0;
+
+    (void)state;
+    for (size_t i = 0; i < node->nic_count; i++) {
+        used += bind_plan_uses(plan, i);
+        if (strcmp(node->nics[i].hca, "mlx5_1:1") == 0 || !node->nics[i].up)
+            assert_false(bind_plan_uses(plan, i));
+    }
+    assert_int_equal(used, 8);
+    bind_plan_destroy(plan);
+    node_destroy(node);
+}
+
 static void test_more_ranks_than_cores(void **state)
 {
     struct node *node;
@@ -307,8 +325,13 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_promises), cmocka_unit_test(test_given),    cmocka_unit_test(test_lumi_masks),
-        cmocka_unit_test(test_dgx_nics), cmocka_unit_test(test_no_ranks), cmocka_unit_test(test_more_ranks_than_cores),
+        cmocka_unit_test(test_promises),
+        cmocka_unit_test(test_given),
+        cmocka_unit_test(test_lumi_masks),
+        cmocka_unit_test(test_dgx_nics),
+        cmocka_unit_test(test_uses),
+        cmocka_unit_test(test_no_ranks),
+        cmocka_unit_test(test_more_ranks_than_cores),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -87,6 +87,22 @@ static void test_save(void **state)
     }
 }
 
+/* gid_index reads the GIDs of RoCE ports: those in use are saved, the others not. */
+static void test_save_gids(void **state)
+{
+    static const char port[] = "sys/class/infiniband/mlx5_0/ports/1";
+    char saved[PATH_MAX], line[64];
+
+    (void)state;
+    snprintf(saved, sizeof saved, "%s", machines_snapshot("hgx-roce-saved"));
+    assert_true(sysfs_line(saved, line, sizeof line, "%s/gids/3", port));
+    assert_string_equal(line, "0000:0000:0000:0000:0000:ffff:0a0a:0001");
+    assert_true(sysfs_line(saved, line, sizeof line, "%s/gid_attrs/types/3", port));
+    assert_string_equal(line, "RoCE v2");
+    assert_true(sysfs_exists(machines_snapshot("hgx-roce"), "%s/gids/4", port));
+    assert_false(sysfs_exists(saved, "%s/gids/4", port));
+}
+
 /* Memory that is free changes while we look, so only what stays is compared. */
 static void test_live(void **state)
 {
@@ -203,8 +219,8 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_machines),   cmocka_unit_test(test_save),         cmocka_unit_test(test_live),
-        cmocka_unit_test(test_broken_xml), cmocka_unit_test(test_broken_files),
+        cmocka_unit_test(test_machines), cmocka_unit_test(test_save),       cmocka_unit_test(test_save_gids),
+        cmocka_unit_test(test_live),     cmocka_unit_test(test_broken_xml), cmocka_unit_test(test_broken_files),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
