@@ -4,6 +4,8 @@ AC_DEFUN([MUSTER_SUMMARY], [
   AS_IF([test "x$have_mpi" = xyes], [s_mpi="MPICH over PMI2"], [s_mpi="none: muster-train runs on one process only (install libmpich-dev)"])
   AS_IF([test "x$have_slurm" = xyes], [s_slurm="for Slurm $slurm_version"],
         [s_slurm="not built: srun --muster will not work (install libslurm-dev slurm-wlm-basic-plugins-dev)"])
+  AS_IF([test "x$have_hwloc" = xyes], [s_node="hwloc"],
+        [s_node="NICs only: nothing is known of cores, memory and GPUs (install libhwloc-dev)"])
   AS_IF([test "x$muster_cv_isa_x86" = xyes], [s_isa="baseline, x86-64-v3, x86-64-v4; chosen at run time"], [s_isa="baseline only"])
   AS_IF([test "x$have_cmocka" = xyes], [s_test="cmocka"], [s_test="none: make check has nothing to run (install libcmocka-dev)"])
   AS_IF([test "x$SCDOC" != x], [s_man="scdoc"], [s_man="not built (install scdoc)"])
@@ -13,6 +15,7 @@ muster $PACKAGE_VERSION
   vector kernels    $s_isa
   CPU collectives   $s_mpi
   SPANK plugin      $s_slurm
+  node topology     $s_node
   GPU               none: this version has no CUDA kernels yet
   C tests           $s_test
   man pages         $s_man

@@ -13,6 +13,8 @@ static const struct {
     const char *word, *usage;
     int (*run)(int argc, char **argv, struct error *err);
 } commands[] = {
+    {"node", "node [--xml FILE] [--ranks N] [--json] [DIR]", topo_node},
+    {"save", "save DIR", topo_save},
     {"place",
      "place --nodes LIST [--topology FILE] [--slots COUNTS] [--mesh dp=N,tp=N,pp=N] [--job FILE]\n"
      "                         [--bytes dp=N,tp=N,pp=N] [--svg FILE] [--hostfile FILE]",

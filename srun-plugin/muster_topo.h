@@ -8,5 +8,7 @@
 #include "common/error.h"
 
 int topo_place(int argc, char **argv, struct error *err);
+int topo_node(int argc, char **argv, struct error *err);
+int topo_save(int argc, char **argv, struct error *err);
 
 #endif

@@ -1,0 +1,243 @@
+#include "srun-plugin/node.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "srun-plugin/node_impl.h"
+#include "srun-plugin/sysfs.h"
+
+/* The size of /dev/shm in a container that nobody gave more. */
+#define SHM_OF_CONTAINERS (UINT64_C(64) << 20)
+
+void *node_grow(void *array_pointer, size_t *count, size_t size)
+{
+    void **array = array_pointer, *grown = reallocarray(*array, *count + 1, size);
+
+    if (!grown)
+        return NULL;
+    *array = grown;
+    return memset((char *)grown + (*count)++ * size, 0, size);
+}
+
+void node_problem(struct node *node, const char *format, ...)
+{
+    char **slot, *line = NULL;
+    va_list arguments;
+
+    va_start(arguments, format);
+    if (vasprintf(&line, format, arguments) < 0)
+        line = NULL;
+    va_end(arguments);
+    if (line && (slot = node_grow(&node->problems, &node->problem_count, sizeof *slot)))
+        *slot = line;
+    else
+        free(line);
+}
+
+static void read_title(struct node *node, const char *root)
+{
+    char vendor[64] = "", product[64] = "";
+
+    if (sysfs_line(root, product, sizeof product, "sys/class/dmi/id/product_name"))
+        sysfs_line(root, vendor, sizeof vendor, "sys/class/dmi/id/sys_vendor");
+    else
+        sysfs_line(root, product, sizeof product, "sys/firmware/devicetree/base/model");
+    if (strncmp(product, vendor, strlen(vendor)) == 0) /* "HPE" "HPE Cray EX235a" */
+        vendor[0] = '\0';
+    snprintf(node->title, sizeof node->title, "%s%s%s", vendor, vendor[0] ? " " : "", product);
+}
+
+static uint64_t kilobytes(const char *root, const char *key)
+{
+    char value[64];
+
+    return sysfs_field(root, key, value, sizeof value, "proc/meminfo") ? strtoull(value, NULL, 10) << 10 : 0;
+}
+
+static void read_memory(struct node *node, const char *root)
+{
+    unsigned long long size, available;
+    char *shm = sysfs_text(root, "shm");
+
+    if (shm && sscanf(shm, "%llu %llu", &size, &available) == 2) {
+        node->shm_size = size;
+        node->shm_free = available;
+        if (size <= SHM_OF_CONTAINERS)
+            node_problem(node,
+                         "/dev/shm holds %llu MiB: too little for NCCL and for staging checkpoints; give the "
+                         "container more (--shm-size, --ipc=host)",
+                         size >> 20);
+    }
+    free(shm);
+    node->memory_total = kilobytes(root, "MemTotal:");
+    node->memory_free = kilobytes(root, "MemAvailable:");
+}
+
+/* hwloc's XML is of the process that saved it; status tells of the one that asks. */
+static void read_allowed(struct node *node, const char *root)
+{
+    struct cpus allowed;
+    char list[1024];
+
+    if (sysfs_field(root, "Cpus_allowed_list:", list, sizeof list, "proc/self/status") &&
+        cpus_parse(&allowed, list, NULL) == 0 && cpus_count(&allowed) > 0) {
+        if (node->core_count)
+            cpus_and(&node->allowed, &allowed);
+        else
+            node->allowed = allowed;
+    }
+}
+
+/* A bond is at the NUMA node of its ports, if that is one. */
+static void place_bonds(struct node *node)
+{
+    for (size_t i = 0; i < node->nic_count; i++) {
+        struct node_nic *bond = &node->nics[i];
+        int numa = -1;
+
+        for (size_t j = 0; j < node->nic_count; j++)
+            if (bond->netdev[0] && strcmp(node->nics[j].bond, bond->netdev) == 0)
+                numa = numa == -1 || numa == node->nics[j].numa ? node->nics[j].numa : -2;
+        if (bond->numa < 0 && numa >= 0)
+            bond->numa = numa;
+    }
+}
+
+static int read_nics(struct node *node, struct node_tree *tree, const char *root)
+{
+    if (node_read_rdma(node, root) < 0 || node_read_netdevs(node, root) < 0)
+        return -1;
+    node_read_addresses(node, root);
+    if (!tree)
+        return 0;
+    for (size_t i = 0; i < node->nic_count; i++)
+        node->nics[i].numa = node_find_numa(node, tree, node->nics[i].pci);
+    place_bonds(node);
+    node->paths = calloc(node->gpu_count * node->nic_count + 1, sizeof *node->paths);
+    if (!node->paths)
+        return -1;
+    for (size_t i = 0; i < node->gpu_count; i++)
+        for (size_t j = 0; j < node->nic_count; j++)
+            node->paths[i * node->nic_count + j] = node_find_path(node, tree, i, j);
+    return 0;
+}
+
+static void check_places(struct node *node)
+{
+    size_t lost = 0;
+
+    for (size_t i = 0; i < node->gpu_count; i++)
+        lost += node->gpus[i].numa < 0;
+    if (lost)
+        node_problem(node,
+                     "%zu of %zu GPUs do not say which NUMA node they are at: the firmware or the hypervisor hides it, "
+                     "and ranks cannot be bound beside them",
+                     lost, node->gpu_count);
+}
+
+struct node *node_read(const char *root, const char *xml, struct error *err)
+{
+    struct node *node = NULL;
+    struct node_tree *tree = NULL;
+
+    if (access(root, R_OK | X_OK) < 0) {
+        error_errno(err, CODE_IO, "%s: no directory of a snapshot", root);
+        return NULL;
+    }
+    if (!(node = calloc(1, sizeof *node)))
+        goto no_memory;
+    if (node_tree_open(node, &tree, root, xml, err) < 0)
+        goto fail;
+    if (tree && (node_read_cores(node, tree) < 0 || node_read_gpus(node, tree) < 0))
+        goto no_memory;
+    read_title(node, root);
+    read_memory(node, root);
+    read_allowed(node, root);
+    node_read_gpu_states(node, root);
+    if (read_nics(node, tree, root) < 0)
+        goto no_memory;
+    check_places(node);
+    node_check_nics(node, root);
+    node_tree_close(tree);
+    return node;
+no_memory:
+    error_set(err, CODE_IO, "no memory to look at the node");
+fail:
+    node_tree_close(tree);
+    node_destroy(node);
+    return NULL;
+}
+
+void node_destroy(struct node *node)
+{
+    if (!node)
+        return;
+    for (size_t i = 0; i < node->problem_count; i++)
+        free(node->problems[i]);
+    free(node->problems);
+    free(node->numas);
+    free(node->cores);
+    free(node->gpus);
+    free(node->nics);
+    free(node->paths);
+    free(node);
+}
+
+size_t node_usable_gpus(const struct node *node, size_t *indices)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < node->gpu_count; i++)
+        if (node->gpus[i].state == GPU_USABLE) {
+            if (indices)
+                indices[count] = i;
+            count++;
+        }
+    return count;
+}
+
+bool node_nic_usable(const struct node_nic *nic)
+{
+    if (nic->kind == NIC_VIRTUAL || !nic->up)
+        return false;
+    return nic->kind != NIC_ETHERNET || (nic->inet[0] && !nic->bond[0]);
+}
+
+enum nic_kind node_fabric(const struct node *node)
+{
+    enum nic_kind best = NIC_VIRTUAL;
+
+    for (size_t i = 0; i < node->nic_count; i++)
+        if (node_nic_usable(&node->nics[i]) && node->nics[i].kind < best)
+            best = node->nics[i].kind;
+    return best;
+}
+
+const char *nic_kind_name(enum nic_kind kind)
+{
+    static const char *const names[NIC_KINDS] = {"infiniband", "roce", "slingshot", "efa", "ethernet", "virtual"};
+
+    return names[kind];
+}
+
+const char *node_path_name(enum node_path path)
+{
+    static const char *const names[] = {"switch", "host", "numa", "package", "system"};
+
+    return names[path];
+}
+
+const char *gpu_state_name(enum gpu_state state)
+{
+    static const char *const names[] = {"ok", "no driver", "lost", "hidden"};
+
+    return names[state];
+}
+
+const char *node_nic_name(const struct node_nic *nic)
+{
+    return nic->hca[0] ? nic->hca : nic->netdev;
+}

@@ -1,0 +1,38 @@
+/*
+ * node_impl.h - the parts of node_read, for node*.c only. Each fills its part of node and returns 0, or -1 when memory
+ * is short (node_error says so).
+ */
+#ifndef MUSTER_SRUN_PLUGIN_NODE_IMPL_H
+#define MUSTER_SRUN_PLUGIN_NODE_IMPL_H
+
+#include "srun-plugin/node.h"
+
+/* Room for one more element behind *count of them; NULL when memory is short. The new one is zeroed, and counted. */
+void *node_grow(void *array_pointer, size_t *count, size_t size);
+
+/* Adds a line to problems; lost when memory is short. */
+void node_problem(struct node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The machine as hwloc sees it, NULL without hwloc. Opened once; the parts below ask it. */
+struct node_tree;
+
+/* -1 and *err when xml is none. Without hwloc, *tree is NULL and a problem says so. */
+int node_tree_open(struct node *node, struct node_tree **tree, const char *root, const char *xml, struct error *err);
+void node_tree_close(struct node_tree *tree);
+
+/* Writes it as XML. -1 and *err when path cannot be written. */
+int node_tree_save(const struct node_tree *tree, const char *path, struct error *err);
+
+int node_read_cores(struct node *node, struct node_tree *tree);
+int node_read_gpus(struct node *node, struct node_tree *tree); /* address, ids and NUMA node */
+int node_find_numa(const struct node *node, struct node_tree *tree, const char *pci);
+enum node_path node_find_path(const struct node *node, struct node_tree *tree, size_t gpu, size_t nic);
+
+/* From sysfs. */
+void node_read_gpu_states(struct node *node, const char *root); /* after node_read_gpus */
+int node_read_rdma(struct node *node, const char *root);
+int node_read_netdevs(struct node *node, const char *root); /* after node_read_rdma */
+void node_read_addresses(struct node *node, const char *root);
+void node_check_nics(struct node *node, const char *root);
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * sysfs.h - small files of sysfs and procfs beneath a root: "/" for this machine, or the directory of a snapshot.
+ *
+ * Paths are printf formats, without a leading slash: sysfs_line(root, state, sizeof state,
+ * "sys/class/net/%s/operstate", name). What is absent or unreadable is not known, which is false or an empty list,
+ * never an error.
+ *
+ * Three facts that no file tells have one in a snapshot, and are asked of the system when root is "/":
+ *
+ *     addresses  "ib0 10.1.2.3/16": a line for each address of each interface (getifaddrs)
+ *     shm        "540000000000 539000000000": bytes of /dev/shm, and bytes that are free (statvfs)
+ *     devices    "/dev/nvidia0 ok" or "/dev/nvidia0 denied": may this process open it (access)
+ */
+#ifndef MUSTER_SRUN_PLUGIN_SYSFS_H
+#define MUSTER_SRUN_PLUGIN_SYSFS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The first line, without newline and trailing blanks. */
+bool sysfs_line(const char *root, char *line, size_t size, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* What follows `key` on the line that begins with it, without blanks around it: "DRIVER=", "MemTotal:", "Model:". */
+bool sysfs_field(const char *root, const char *key, char *value, size_t size, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* The names in a directory, sorted as a person counts (mlx5_2 before mlx5_10), ended by NULL; the caller frees it with
+ * sysfs_list_free. NULL when there is none, or no memory. */
+char **sysfs_list(const char *root, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sysfs_list_free(char **names);
+
+bool sysfs_exists(const char *root, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The whole text of one file of at most 1 MiB, or of "addresses", "shm" or "devices"; the caller frees it. NULL if
+ * absent. */
+char *sysfs_text(const char *root, const char *path);
+
+bool sysfs_is_live(const char *root);
+
+#endif

@@ -1,0 +1,78 @@
+#include "tests/unit/machines.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "srun-plugin/sysfs.h"
+
+static char base[] = "/tmp/muster-machines-XXXXXX";
+static char **names;
+
+static const char *fixtures(void)
+{
+    static char path[PATH_MAX];
+    const char *top = getenv("top_srcdir");
+
+    snprintf(path, sizeof path, "%s/tests/fixtures", top ? top : "..");
+    return path;
+}
+
+void machines_make(void)
+{
+    char command[3 * PATH_MAX];
+
+    assert_non_null(mkdtemp(base));
+    names = sysfs_list(fixtures(), "machines");
+    assert_non_null(names);
+    for (char **name = names; *name; name++) {
+        snprintf(command, sizeof command, "python3 '%s/make-machines' '%s/machines/%s/machine' '%s/%s'", fixtures(),
+                 fixtures(), *name, base, *name);
+        if (system(command) != 0)
+            fail_msg("%s", command);
+    }
+}
+
+void machines_remove(void)
+{
+    char command[PATH_MAX];
+
+    snprintf(command, sizeof command, "rm -rf '%s'", base);
+    assert_int_equal(system(command), 0);
+    sysfs_list_free(names);
+}
+
+char **machines_names(void)
+{
+    return names;
+}
+
+const char *machines_snapshot(const char *name)
+{
+    static char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/%s", base, name);
+    return path;
+}
+
+const char *machines_scratch(const char *name)
+{
+    static char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/%s", base, name);
+    return path;
+}
+
+char *machines_file(const char *name, const char *file)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "machines/%s/%s", name, file);
+    return sysfs_text(fixtures(), path);
+}

@@ -1,0 +1,338 @@
+/* The binding of ranks: promises that hold on every node, and bindings that sites publish. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "srun-plugin/bind.h"
+#include "tests/unit/machines.h"
+
+static unsigned pick(unsigned below)
+{
+    return (unsigned)rand() % below;
+}
+
+/* A node that no factory builds: any numbers of everything anywhere, and any cores taken away by Slurm. */
+static struct node *random_node(void)
+{
+    struct node *node = calloc(1, sizeof *node);
+    unsigned cores = 1 + pick(12), threads = 1 + pick(2), cpu = 0;
+
+    assert_non_null(node);
+    node->has_hwloc = true;
+    node->numa_count = 1 + pick(8);
+    node->core_count = node->numa_count * cores;
+    node->gpu_count = pick(10);
+    node->nic_count = pick(10);
+    node->numas = calloc(node->numa_count, sizeof *node->numas);
+    node->cores = calloc(node->core_count, sizeof *node->cores);
+    node->gpus = calloc(node->gpu_count + 1, sizeof *node->gpus);
+    node->nics = calloc(node->nic_count + 1, sizeof *node->nics);
+    node->paths = calloc(node->gpu_count * node->nic_count + 1, sizeof *node->paths);
+    for (size_t i = 0; i < node->core_count; i++) {
+        node->cores[i].numa = (int)(i / cores);
+        node->numas[i / cores].os_index = (unsigned)(i / cores);
+        node->numas[i / cores].package = (int)(i / cores / 2);
+        for (unsigned thread = 0; thread < threads; thread++, cpu++) {
+            cpus_add(&node->cores[i].cpus, cpu);
+            cpus_add(&node->numas[i / cores].cpus, cpu);
+            cpus_add(&node->cpus, cpu);
+            if (pick(4) || cpu == 0)
+                cpus_add(&node->allowed, cpu);
+        }
+    }
+    for (size_t i = 0; i < node->gpu_count; i++) {
+        node->gpus[i].numa = (int)pick((unsigned)node->numa_count + 1) - 1;
+        node->gpus[i].state = pick(5) ? GPU_USABLE : GPU_HIDDEN;
+    }
+    for (size_t i = 0; i < node->nic_count; i++) {
+        struct node_nic *nic = &node->nics[i];
+
+        nic->kind = (enum nic_kind)pick(NIC_KINDS);
+        nic->up = pick(4) > 0;
+        nic->rate = 25u << pick(5);
+        nic->numa = (int)pick((unsigned)node->numa_count + 1) - 1;
+        snprintf(nic->inet, sizeof nic->inet, "%s", pick(2) ? "10.0.0.1/8" : "");
+        for (size_t j = 0; j < node->gpu_count; j++)
+            node->paths[j * node->nic_count + i] = (enum node_path)pick(PATH_SYSTEM + 1);
+    }
+    return node;
+}
+
+static unsigned allowed_cores(const struct node *node, int numa)
+{
+    unsigned count = 0;
+
+    for (size_t i = 0; i < node->core_count; i++)
+        count += (numa < 0 || node->cores[i].numa == numa) && cpus_intersect(&node->cores[i].cpus, &node->allowed);
+    return count;
+}
+
+/* The NUMA node of the rank's GPU, if it can be bound there: it says where it is, and a core is left there. */
+static int home(const struct node *node, const struct bind_rank *rank)
+{
+    int numa = rank->gpu >= 0 ? node->gpus[rank->gpu].numa : -1;
+
+    return numa >= 0 && allowed_cores(node, numa) > 0 ? numa : -1;
+}
+
+static unsigned at_home(const struct node *node, const struct bind_plan *plan, int numa)
+{
+    unsigned count = 0;
+
+    for (size_t i = 0; i < plan->count; i++)
+        count += home(node, &plan->ranks[i]) == numa;
+    return count;
+}
+
+static void check_cores(const struct node *node, const struct bind_plan *plan)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bind_rank *rank = &plan->ranks[i];
+        struct cpus both = rank->cpus;
+        int numa = home(node, rank);
+
+        cpus_and(&both, &node->allowed);
+        assert_true(cpus_equal(&both, &rank->cpus));
+        assert_true(cpus_count(&rank->cpus) > 0 && rank->threads > 0);
+        if (numa >= 0) {
+            cpus_and(&both, &node->numas[numa].cpus);
+            assert_true(cpus_equal(&both, &rank->cpus));
+            assert_int_equal(rank->shares_cores, allowed_cores(node, numa) < at_home(node, plan, numa));
+        }
+        for (size_t j = 0; j < i; j++) {
+            const struct bind_rank *other = &plan->ranks[j];
+            unsigned more = rank->threads > other->threads ? rank->threads : other->threads;
+
+            if (numa >= 0 && home(node, other) == numa)
+                assert_true(more - rank->threads <= 1 && more - other->threads <= 1);
+            /* Two ranks on one core only where the cores did not suffice, or where nothing was left beside the GPUs. */
+            if (cpus_intersect(&rank->cpus, &other->cpus))
+                assert_true(rank->shares_cores || other->shares_cores || (numa < 0) != (home(node, other) < 0) ||
+                            allowed_cores(node, -1) < plan->count);
+        }
+    }
+}
+
+static void check_nics(const struct node *node, const struct bind_plan *plan)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bind_rank *rank = &plan->ranks[i];
+
+        assert_int_equal(rank->nic_count > 0, node_fabric(node) != NIC_VIRTUAL);
+        for (size_t j = 0; j < rank->nic_count; j++) {
+            const struct node_nic *nic = &node->nics[rank->nics[j]];
+
+            assert_true(node_nic_usable(nic));
+            assert_int_equal(nic->kind, node_fabric(node));
+            if (rank->gpu >= 0)
+                assert_int_equal(node->paths[(size_t)rank->gpu * node->nic_count + rank->nics[j]], rank->path);
+        }
+        for (size_t j = 0; j < node->nic_count; j++) {
+            bool slow = false;
+
+            for (size_t k = 0; k < node->nic_count; k++)
+                slow = slow || (node_nic_usable(&node->nics[k]) && node->nics[k].kind == node_fabric(node) &&
+                                node->nics[k].rate > 2 * node->nics[j].rate);
+            if (rank->gpu >= 0 && node_nic_usable(&node->nics[j]) && node->nics[j].kind == node_fabric(node) && !slow)
+                assert_true(node->paths[(size_t)rank->gpu * node->nic_count + j] >= rank->path);
+        }
+        for (size_t j = 0; j < i; j++)
+            if (rank->gpu >= 0 && plan->ranks[j].gpu == rank->gpu) {
+                assert_int_equal(rank->nic_count, plan->ranks[j].nic_count);
+                assert_memory_equal(rank->nics, plan->ranks[j].nics, rank->nic_count * sizeof *rank->nics);
+            }
+    }
+}
+
+static void check_gpus(const struct node *node, const struct bind_plan *plan)
+{
+    size_t indices[16], count = node_usable_gpus(node, indices);
+
+    for (size_t i = 0; i < plan->count; i++)
+        assert_int_equal(plan->ranks[i].gpu, count ? (int)indices[i % count] : -1);
+}
+
+static void test_promises(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 2000; seed++) {
+        struct error err = {0};
+        struct node *node;
+        struct bind_plan *plan;
+
+        srand(seed);
+        node = random_node();
+        plan = bind_plan_create(node, &(struct bind_request){1 + pick(12), NULL}, &err);
+        if (!plan)
+            fail_msg("seed %u: %s", seed, err.text);
+        check_gpus(node, plan);
+        check_cores(node, plan);
+        check_nics(node, plan);
+        bind_plan_destroy(plan);
+        node_destroy(node);
+    }
+}
+
+/* What the user asked Slurm for stands, whatever it is. */
+static void test_given(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 300; seed++) {
+        struct cpus given[12] = {{{0}}};
+        struct bind_request request = {.given = given};
+        struct node *node;
+        struct bind_plan *plan;
+
+        srand(seed);
+        node = random_node();
+        request.local_ranks = 1 + pick(12);
+        for (unsigned i = 0; i < request.local_ranks; i++)
+            for (unsigned j = 0; j <= pick(5); j++)
+                cpus_add(&given[i], pick(200));
+        plan = bind_plan_create(node, &request, NULL);
+        assert_non_null(plan);
+        assert_true(plan->by_user);
+        for (unsigned i = 0; i < request.local_ranks; i++)
+            assert_true(cpus_equal(&plan->ranks[i].cpus, &given[i]));
+        bind_plan_destroy(plan);
+        node_destroy(node);
+    }
+}
+
+static struct bind_plan *plan_of(const char *machine, unsigned ranks, struct node **node)
+{
+    struct bind_plan *plan;
+
+    *node = node_read(machines_snapshot(machine), NULL, NULL);
+    assert_non_null(*node);
+    plan = bind_plan_create(*node, &(struct bind_request){ranks, NULL}, NULL);
+    assert_non_null(plan);
+    return plan;
+}
+
+/* The eight masks that LUMI's documentation has its users write by hand ("Distribution and binding", mask_cpu). */
+static void test_lumi_masks(void **state)
+{
+    static const uint64_t masks[] = {0x7e000000000000, 0x7e00000000000000, 0x7e0000,      0x7e000000, 0x7e,
+                                     0x7e00,           0x7e00000000,       0x7e0000000000};
+    struct node *node;
+    struct bind_plan *plan = plan_of("ex-mi250x", 8, &node);
+
+    (void)state;
+    for (size_t i = 0; i < 8; i++) {
+        /* LUMI leaves out one core more of each L3 than low-noise mode does. */
+        assert_int_equal(masks[i] & ~plan->ranks[i].cpus.word[0], 0);
+        assert_int_equal(plan->ranks[i].threads, 7);
+    }
+    bind_plan_destroy(plan);
+    node_destroy(node);
+}
+
+static void expect_nics(const char *machine, unsigned ranks, const char *const *expected)
+{
+    struct node *node;
+    struct bind_plan *plan = plan_of(machine, ranks, &node);
+
+    for (unsigned i = 0; i < ranks; i++) {
+        assert_int_equal(plan->ranks[i].nic_count, 1);
+        assert_string_equal(node->nics[plan->ranks[i].nics[0]].hca, expected[i]);
+    }
+    bind_plan_destroy(plan);
+    node_destroy(node);
+}
+
+/* The HCAs that sites list for these by hand: NCCL_IB_HCA=mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11. */
+static void test_dgx_nics(void **state)
+{
+    static const char *const h100[] = {"mlx5_0:1", "mlx5_3:1", "mlx5_4:1",  "mlx5_5:1",
+                                       "mlx5_6:1", "mlx5_9:1", "mlx5_10:1", "mlx5_11:1"};
+    static const char *const a100[] = {"mlx5_0:1", "mlx5_1:1", "mlx5_2:1", "mlx5_3:1",
+                                       "mlx5_6:1", "mlx5_7:1", "mlx5_8:1", "mlx5_9:1"};
+    static const char *const dead[] = {"mlx5_0:1", "mlx5_3:1", "mlx5_4:1",  "mlx5_0:1",
+                                       "mlx5_6:1", "mlx5_9:1", "mlx5_10:1", "mlx5_11:1"};
+
+    (void)state;
+    expect_nics("dgx-h100", 8, h100);
+    expect_nics("dgx-a100", 8, a100);
+    expect_nics("dgx-h100-dead-port", 8, dead); /* not mlx5_1, the storage's */
+}
+
+/* What NCCL_IB_HCA should hold: not the storage's ports, nor those that are down. */
+static void test_uses(void **state)
+{
+    struct node *node;
+    struct bind_plan *plan = plan_of("dgx-h100", 8, &node);
+    size_t used = 0;
+
+    (void)state;
+    for (size_t i = 0; i < node->nic_count; i++) {
+        used += bind_plan_uses(plan, i);
+        if (strcmp(node->nics[i].hca, "mlx5_1:1") == 0 || !node->nics[i].up)
+            assert_false(bind_plan_uses(plan, i));
+    }
+    assert_int_equal(used, 8);
+    bind_plan_destroy(plan);
+    node_destroy(node);
+}
+
+static void test_more_ranks_than_cores(void **state)
+{
+    struct node *node;
+    struct bind_plan *plan = plan_of("laptop", 20, &node);
+
+    (void)state;
+    for (size_t i = 0; i < 20; i++) {
+        assert_true(plan->ranks[i].shares_cores);
+        assert_int_equal(plan->ranks[i].threads, 1);
+    }
+    assert_int_equal(plan->note_count, 1);
+    bind_plan_destroy(plan);
+    node_destroy(node);
+}
+
+static void test_no_ranks(void **state)
+{
+    struct node node = {0};
+    struct error err;
+
+    (void)state;
+    assert_null(bind_plan_create(&node, &(struct bind_request){0, NULL}, &err));
+    assert_int_equal(err.code, CODE_USAGE);
+    bind_plan_destroy(NULL);
+    node_destroy(NULL);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    machines_make();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    machines_remove();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_promises),
+        cmocka_unit_test(test_given),
+        cmocka_unit_test(test_lumi_masks),
+        cmocka_unit_test(test_dgx_nics),
+        cmocka_unit_test(test_uses),
+        cmocka_unit_test(test_no_ranks),
+        cmocka_unit_test(test_more_ranks_than_cores),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

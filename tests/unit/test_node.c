@@ -1,0 +1,227 @@
+/*
+ * Replayed machines: what is seen of each and how eight ranks or so are bound on it is expected.txt beside its
+ * description. To renew one after a wanted change, look at the difference first:
+ *
+ *     tests/fixtures/make-machines tests/fixtures/machines/NAME/machine DIR && muster-topo node DIR
+ */
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "srun-plugin/node_report.h"
+#include "srun-plugin/snapshot.h"
+#include "srun-plugin/sysfs.h"
+#include "tests/unit/machines.h"
+
+static void print_line(const char *line, void *arg)
+{
+    fprintf(arg, "%s\n", line);
+}
+
+/* What `muster-topo node ROOT` prints; the caller frees it. */
+static char *describe(const char *root)
+{
+    struct error err = {0};
+    struct node *node = node_read(root, NULL, &err);
+    struct bind_plan *plan;
+    size_t size, ranks;
+    char *text = NULL;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!node)
+        fail_msg("%s: %s", root, err.text);
+    ranks = node_usable_gpus(node, NULL) ? node_usable_gpus(node, NULL) : node->numa_count;
+    plan = bind_plan_create(node, &(struct bind_request){ranks ? (unsigned)ranks : 1, NULL}, &err);
+    assert_non_null(plan);
+    node_report(node, print_line, out);
+    print_line("", out);
+    bind_report(node, plan, print_line, out);
+    fclose(out);
+    bind_plan_destroy(plan);
+    node_destroy(node);
+    return text;
+}
+
+static void test_machines(void **state)
+{
+    size_t count = 0;
+
+    (void)state;
+    for (char **name = machines_names(); *name; name++, count++) {
+        char *text = describe(machines_snapshot(*name)), *expected = machines_file(*name, "expected.txt");
+
+        if (!expected)
+            fail_msg("%s has no expected.txt", *name);
+        if (strcmp(text, expected) != 0)
+            fail_msg("%s is now\n%s", *name, text);
+        free(expected);
+        free(text);
+    }
+    assert_in_range(count, 14, 1000);
+}
+
+/* A snapshot of a snapshot says the same, and so does one of this machine. */
+static void test_save(void **state)
+{
+    (void)state;
+    for (char **name = machines_names(); *name; name++) {
+        char saved[PATH_MAX], *before = describe(machines_snapshot(*name)), *after;
+        struct error err;
+
+        snprintf(saved, sizeof saved, "%s-saved", machines_snapshot(*name));
+        if (snapshot_save(machines_snapshot(*name), saved, &err) < 0)
+            fail_msg("%s: %s", *name, err.text);
+        after = describe(saved);
+        assert_string_equal(after, before);
+        assert_int_equal(snapshot_save("/", saved, &err), -1); /* not empty */
+        assert_non_null(strstr(err.text, "something already"));
+        free(before);
+        free(after);
+    }
+}
+
+/* gid_index reads the GIDs of RoCE ports: those in use are saved, the others not. */
+static void test_save_gids(void **state)
+{
+    static const char port[] = "sys/class/infiniband/mlx5_0/ports/1";
+    char saved[PATH_MAX], line[64];
+
+    (void)state;
+    snprintf(saved, sizeof saved, "%s", machines_snapshot("hgx-roce-saved"));
+    assert_true(sysfs_line(saved, line, sizeof line, "%s/gids/3", port));
+    assert_string_equal(line, "0000:0000:0000:0000:0000:ffff:0a0a:0001");
+    assert_true(sysfs_line(saved, line, sizeof line, "%s/gid_attrs/types/3", port));
+    assert_string_equal(line, "RoCE v2");
+    assert_true(sysfs_exists(machines_snapshot("hgx-roce"), "%s/gids/4", port));
+    assert_false(sysfs_exists(saved, "%s/gids/4", port));
+}
+
+/* Memory that is free changes while we look, so only what stays is compared. */
+static void test_live(void **state)
+{
+    struct error err = {0};
+    const char *saved = machines_scratch("live");
+    struct node *live = node_read("/", NULL, &err), *replayed;
+
+    (void)state;
+    if (!live)
+        fail_msg("%s", err.text);
+    assert_true(live->has_hwloc);
+    assert_in_range(live->core_count, 1, CPUS_MAX);
+    assert_in_range(cpus_count(&live->allowed), 1, CPUS_MAX);
+    assert_in_range(live->memory_total, 1 << 20, UINT64_MAX);
+    if (snapshot_save("/", saved, &err) < 0 || !(replayed = node_read(saved, NULL, &err)))
+        fail_msg("%s", err.text);
+    assert_int_equal(replayed->core_count, live->core_count);
+    assert_int_equal(replayed->gpu_count, live->gpu_count);
+    assert_int_equal(replayed->nic_count, live->nic_count);
+    assert_true(cpus_equal(&replayed->allowed, &live->allowed));
+    assert_true(cpus_equal(&replayed->cpus, &live->cpus));
+    node_destroy(live);
+    node_destroy(replayed);
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *out = fopen(path, "w");
+
+    assert_non_null(out);
+    fputs(text, out);
+    assert_int_equal(fclose(out), 0);
+}
+
+static void test_broken_xml(void **state)
+{
+    static const char *const texts[] = {"", "no XML\n", "<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n",
+                                        "<a/>"};
+    struct error err;
+    char path[PATH_MAX];
+
+    (void)state;
+    assert_null(node_read("/nowhere", NULL, &err));
+    assert_int_equal(err.code, CODE_IO);
+    assert_null(node_read("/", "/nowhere.xml", &err));
+    assert_int_equal(err.code, CODE_IO);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        snprintf(path, sizeof path, "%s", machines_scratch("broken.xml"));
+        put(path, texts[i]);
+        assert_null(node_read("/", path, &err));
+        assert_int_equal(err.code, CODE_DATA);
+        assert_non_null(strstr(err.text, path));
+    }
+}
+
+/* Fills names with the files beneath a snapshot; `find` is everywhere that a shell is. */
+static size_t list_files(const char *dir, char (*names)[256], size_t max)
+{
+    char command[PATH_MAX + 64];
+    size_t count = 0;
+    FILE *in;
+
+    snprintf(command, sizeof command, "cd '%s' && find . -type f ! -name machine.xml", dir);
+    assert_non_null(in = popen(command, "r"));
+    while (count < max && fgets(names[count], 256, in)) {
+        names[count][strcspn(names[count], "\n")] = '\0';
+        count++;
+    }
+    pclose(in);
+    return count;
+}
+
+/* A file that holds anything else than we know is a fact that is not known: a node is read all the same. */
+static void test_broken_files(void **state)
+{
+    static char names[1024][256], garbage[6000];
+    char dir[PATH_MAX];
+    size_t count;
+
+    (void)state;
+    memset(garbage, 0xfe, sizeof garbage - 1);
+    snprintf(dir, sizeof dir, "%s", machines_snapshot("hgx-roce-saved"));
+    count = list_files(dir, names, 1024);
+    assert_in_range(count, 50, 1023);
+    for (size_t i = 0; i < count; i++) {
+        static const char *const texts[] = {"", garbage, "-1\n", "4294967296 99999999999999999999 x\n"};
+        char path[PATH_MAX + 300], *text = sysfs_text(dir, names[i]);
+
+        assert_non_null(text);
+        snprintf(path, sizeof path, "%s/%.255s", dir, names[i]);
+        for (size_t j = 0; j < sizeof texts / sizeof *texts; j++) {
+            put(path, texts[j]);
+            free(describe(dir));
+        }
+        put(path, text);
+        free(text);
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    machines_make();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    machines_remove();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_machines), cmocka_unit_test(test_save),       cmocka_unit_test(test_save_gids),
+        cmocka_unit_test(test_live),     cmocka_unit_test(test_broken_xml), cmocka_unit_test(test_broken_files),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
