@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "srun-plugin/machine_cache.h"
 #include "srun-plugin/node_impl.h"
 #include "srun-plugin/sysfs.h"
 
@@ -76,7 +77,7 @@ static void read_memory(struct node *node, const char *root)
     node->memory_free = kilobytes(root, "MemAvailable:");
 }
 
-/* hwloc's XML is of the process that saved it; status tells of the one that asks. */
+/* hwloc's XML is of the process that saved it (slurmd may have cores of its own); status tells of the one that asks. */
 static void read_allowed(struct node *node, const char *root)
 {
     struct cpus allowed;
@@ -85,9 +86,8 @@ static void read_allowed(struct node *node, const char *root)
     if (sysfs_field(root, "Cpus_allowed_list:", list, sizeof list, "proc/self/status") &&
         cpus_parse(&allowed, list, NULL) == 0 && cpus_count(&allowed) > 0) {
         if (node->core_count)
-            cpus_and(&node->allowed, &allowed);
-        else
-            node->allowed = allowed;
+            cpus_and(&allowed, &node->cpus);
+        node->allowed = allowed;
     }
 }
 
@@ -138,6 +138,16 @@ static void check_places(struct node *node)
                      lost, node->gpu_count);
 }
 
+/* What slurmd saw is read in a tenth of the time that a look takes. */
+static int open_tree(struct node *node, struct node_tree **tree, const char *root, const char *xml, struct error *err)
+{
+    char *cached = !xml && sysfs_is_live(root) ? machine_cache_read(MACHINE_CACHE_DIR) : NULL;
+    int status = cached ? node_tree_parse(node, tree, cached) : -1;
+
+    free(cached);
+    return status == 0 ? 0 : node_tree_open(node, tree, root, xml, err);
+}
+
 struct node *node_read(const char *root, const char *xml, struct error *err)
 {
     struct node *node = NULL;
@@ -149,7 +159,7 @@ struct node *node_read(const char *root, const char *xml, struct error *err)
     }
     if (!(node = calloc(1, sizeof *node)))
         goto no_memory;
-    if (node_tree_open(node, &tree, root, xml, err) < 0)
+    if (open_tree(node, &tree, root, xml, err) < 0)
         goto fail;
     if (tree && (node_read_cores(node, tree) < 0 || node_read_gpus(node, tree) < 0))
         goto no_memory;
@@ -171,10 +181,8 @@ fail:
     return NULL;
 }
 
-void node_destroy(struct node *node)
+void node_clear(struct node *node)
 {
-    if (!node)
-        return;
     for (size_t i = 0; i < node->problem_count; i++)
         free(node->problems[i]);
     free(node->problems);
@@ -183,6 +191,12 @@ void node_destroy(struct node *node)
     free(node->gpus);
     free(node->nics);
     free(node->paths);
+}
+
+void node_destroy(struct node *node)
+{
+    if (node)
+        node_clear(node);
     free(node);
 }
 

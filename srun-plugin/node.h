@@ -9,8 +9,9 @@
  *     struct node *node = node_read("/", NULL, &err);                  // this machine
  *     struct node *dgx = node_read("tests/fixtures/dgx", NULL, &err);  // a saved one
  *
- * A live read opens some hundred small files of sysfs and takes tens of milliseconds, most of them hwloc's: once a
- * node, never once a rank. Nothing is executed and no device is opened. hwloc heeds variables of its own
+ * A live read opens some hundred small files of sysfs, in about a millisecond; where slurmd did not leave what hwloc
+ * sees (machine_cache.h), hwloc looks itself, in tens of them. Once a node, never once a rank. Nothing is executed and
+ * no device is opened. hwloc heeds variables of its own
  * (HWLOC_XMLFILE, HWLOC_COMPONENTS, ...): as root, read only in an environment that no user chose.
  *
  * Not seen: NVLink and xGMI (they are in no file; libnvidia-ml would have to be asked), MIG slices, GPUs that the PCI
@@ -112,8 +113,9 @@ struct node {
 
 /*
  * Reads the machine whose sysfs and procfs lie beneath `root` ("/" for this one). `xml`: hwloc's export of it; NULL is
- * root/machine.xml if there is one, else, for "/" only, hwloc looks itself. NULL and *err (CODE_DATA) when the XML is
- * none; (CODE_IO) when root cannot be read. A file of sysfs that is absent is a fact that is not known, never an error.
+ * root/machine.xml if there is one, and for "/" slurmd's, or else hwloc looks itself. NULL and *err (CODE_DATA) when
+ * the XML is none; (CODE_IO) when root cannot be read. A file of sysfs that is absent is a fact that is not known,
+ * never an error.
  */
 struct node *node_read(const char *root, const char *xml, struct error *err);
 void node_destroy(struct node *node);
