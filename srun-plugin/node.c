@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "srun-plugin/gid.h"
 #include "srun-plugin/machine_cache.h"
 #include "srun-plugin/node_impl.h"
 #include "srun-plugin/sysfs.h"
@@ -106,11 +107,21 @@ static void place_bonds(struct node *node)
     }
 }
 
+static void read_gids(struct node *node, const char *root)
+{
+    for (size_t i = 0; i < node->nic_count; i++) {
+        struct node_nic *nic = &node->nics[i];
+
+        nic->gid_index = nic->kind == NIC_ROCE && nic->up ? gid_index(root, nic->hca) : -1;
+    }
+}
+
 static int read_nics(struct node *node, struct node_tree *tree, const char *root)
 {
     if (node_read_rdma(node, root) < 0 || node_read_netdevs(node, root) < 0)
         return -1;
     node_read_addresses(node, root);
+    read_gids(node, root);
     if (!tree)
         return 0;
     for (size_t i = 0; i < node->nic_count; i++)
@@ -179,6 +190,12 @@ fail:
     node_tree_close(tree);
     node_destroy(node);
     return NULL;
+}
+
+void node_read_own(struct node *node, const char *root)
+{
+    read_allowed(node, root);
+    node_read_hidden(node, root);
 }
 
 void node_clear(struct node *node)

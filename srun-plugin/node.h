@@ -85,6 +85,7 @@ struct node_nic {
     char pci[16];                /* address; "" for one that is no device of its own */
     char driver[32];
     int numa;           /* index into node->numas; -1 if not known */
+    int gid_index;      /* of a RoCE port that is up: its GID that routes (gid.h); -1 for none */
     bool up;            /* traffic can flow now */
     unsigned rate;      /* Gbit/s; 0 if not known */
     char inet[48];      /* first IPv4 address with its prefix, "10.1.2.3/16", else the first global IPv6; "" if none */
@@ -119,6 +120,12 @@ struct node {
  */
 struct node *node_read(const char *root, const char *xml, struct error *err);
 void node_destroy(struct node *node);
+
+/*
+ * Asks again what differs between the processes of a node: `allowed`, and which GPUs may be opened. For a process that
+ * got the node from the one that forked it, and has a cgroup or a binding of its own since. No problem is added.
+ */
+void node_read_own(struct node *node, const char *root);
 
 /* GPUs that a rank can use, in order; returns how many. `indices` holds node->gpu_count, or is NULL. */
 size_t node_usable_gpus(const struct node *node, size_t *indices);

@@ -115,3 +115,16 @@ void node_read_gpu_states(struct node *node, const char *root)
     tell_hidden(node);
     free(devices);
 }
+
+void node_read_hidden(struct node *node, const char *root)
+{
+    char *devices = sysfs_text(root, "devices");
+
+    for (size_t i = 0; i < node->gpu_count; i++) {
+        struct node_gpu *gpu = &node->gpus[i];
+
+        if (gpu->state == GPU_USABLE || gpu->state == GPU_HIDDEN)
+            gpu->state = may_open(devices, gpu) ? GPU_USABLE : GPU_HIDDEN;
+    }
+    free(devices);
+}
