@@ -26,17 +26,21 @@ void bind_note(struct bind_plan *plan, const char *format, ...)
     plan->notes[plan->note_count++] = line;
 }
 
-static int choose_gpus(const struct node *node, struct bind_plan *plan)
+static int choose_gpus(const struct node *node, const struct bind_request *request, struct bind_plan *plan)
 {
     size_t *usable = calloc(node->gpu_count + 1, sizeof *usable), count;
+    const size_t *gpus = request->gpus ? request->gpus : usable;
 
     if (!usable)
         return -1;
-    count = node_usable_gpus(node, usable);
+    count = request->gpus ? request->gpu_count : node_usable_gpus(node, usable);
+    plan->gpu_count = count;
     for (size_t i = 0; i < plan->count; i++)
-        plan->ranks[i].gpu = count ? (int)usable[i % count] : -1;
+        plan->ranks[i].gpu = count ? (int)gpus[i % count] : -1;
     if (count && plan->count > count)
         bind_note(plan, "%zu ranks share %zu GPUs; NCCL refuses two ranks of one group on one GPU", plan->count, count);
+    else if (plan->count == 1 && count > 1)
+        bind_note(plan, "1 rank has %zu GPUs, and all cores, for the processes that it starts", count);
     else if (plan->count < count)
         bind_note(plan, "%zu of %zu GPUs have no rank", count - plan->count, count);
     free(usable);
@@ -90,7 +94,7 @@ struct bind_plan *bind_plan_create(const struct node *node, const struct bind_re
         goto fail;
     plan->count = request->local_ranks;
     plan->by_user = request->given != NULL;
-    if (!(plan->ranks = calloc(plan->count, sizeof *plan->ranks)) || choose_gpus(node, plan) < 0)
+    if (!(plan->ranks = calloc(plan->count, sizeof *plan->ranks)) || choose_gpus(node, request, plan) < 0)
         goto fail;
     if (plan->by_user)
         report_given(node, request, plan);

@@ -1,8 +1,8 @@
 /*
  * bind.h - which GPU, NICs, cores and memory each rank of a node gets: a pure function of what the node is.
  *
- * GPU: local rank r gets the r-th usable GPU, which is what every trainer expects of LOCAL_RANK. With more ranks than
- * GPUs, rank r gets GPU r modulo their number.
+ * GPU: local rank r gets the r-th GPU that the ranks see, which is what every trainer expects of LOCAL_RANK. With more
+ * ranks than GPUs, rank r gets GPU r modulo their number.
  *
  * NICs: of the fabric's kind (node_fabric), up, and of at least half the rate of the fastest: those nearest to the GPU.
  * GPUs with the same nearest NICs share them out: NIC j goes to the (j modulo GPUs)-th of them, and where there are
@@ -12,7 +12,8 @@
  *
  * Cores: the ranks whose GPUs are on one NUMA node share its cores, those that Slurm gave, in contiguous runs whose
  * lengths differ by at most one. A rank whose GPU says nothing of its place, or has no core beside it, gets a share of
- * what nobody else took, else of everything. CPU nodes: all cores, in NUMA order, in contiguous runs; where the ranks
+ * what nobody else took, else of everything. One rank alone that sees several GPUs will start a process for each
+ * (torchrun) and gets all cores. CPU nodes: all cores, in NUMA order, in contiguous runs; where the ranks
  * are a multiple of the NUMA nodes (or the NUMA nodes of the ranks), no run crosses a border, unless Slurm gave more
  * than twice as many cores of one NUMA node as of another.
  *
@@ -30,6 +31,9 @@ struct bind_request {
     unsigned local_ranks; /* at least 1 */
     /* [local_ranks] what the user's own binding left to each; NULL when Slurm does not bind. */
     const struct cpus *given;
+    const size_t
+        *gpus; /* [gpu_count] those that the ranks see, in their order (visible.h); NULL: all that are usable */
+    size_t gpu_count;
 };
 
 struct bind_rank {
@@ -46,8 +50,9 @@ struct bind_rank {
 struct bind_plan {
     struct bind_rank *ranks; /* [count] */
     size_t count;
-    bool by_user; /* Slurm binds already: apply nothing */
-    char **notes; /* a line each: what is not as good as it could be */
+    size_t gpu_count; /* that the ranks see */
+    bool by_user;     /* Slurm binds already: apply nothing */
+    char **notes;     /* a line each: what is not as good as it could be */
     size_t note_count;
 };
 

@@ -172,7 +172,9 @@ int bind_cores(const struct node *node, struct bind_plan *plan)
     sharing.taken = calloc(node->core_count + 1, sizeof *sharing.taken);
     sharing.seated = calloc(plan->count, sizeof *sharing.seated);
     if (sharing.cores && sharing.ranks && sharing.taken && sharing.seated) {
-        if (any_gpu_has_a_place(&sharing)) {
+        bool is_launcher = plan->count == 1 && plan->gpu_count > 1;
+
+        if (!is_launcher && any_gpu_has_a_place(&sharing)) {
             share_beside_gpus(&sharing);
             share_rest(&sharing);
         } else {

@@ -97,8 +97,8 @@ static bool concerns(const config_setting_t *match, const struct fabric_nic *nic
 }
 
 /*
- * Slower ports of the same kind are those of the management or storage network: with one of them among the rails, all
- * go at its pace.
+ * Much slower ports of the same kind are those of the management or storage network: with one of them among the rails,
+ * all go at its pace. One of half the rate is a link of the fabric that trained badly (bind.h takes it, too).
  */
 static bool chosen(const config_setting_t *match, const struct fabric_facts *facts, const struct fabric_nic *nic)
 {
@@ -107,7 +107,7 @@ static bool chosen(const config_setting_t *match, const struct fabric_facts *fac
     for (size_t i = 0; i < facts->nic_count; i++)
         if (concerns(match, &facts->nics[i]) && facts->nics[i].gbps > most)
             most = facts->nics[i].gbps;
-    return concerns(match, nic) && nic->gbps >= most;
+    return concerns(match, nic) && 2 * nic->gbps >= most;
 }
 
 static bool write_hca_list(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)

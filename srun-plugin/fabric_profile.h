@@ -41,8 +41,8 @@ bool fabric_holds(const config_setting_t *condition, const struct fabric_facts *
 
 /*
  * `value` with its placeholders filled in, to be freed. hca_list, nic_interfaces and gid_index are of the ports that
- * `match` is about: live, of its `nics`, and of these the fastest. NULL where one is not known, *missing then being its
- * name in a static string, or for want of memory, *missing being NULL.
+ * `match` is about: live, of its `nics`, and of these the fast ones (at least half of the fastest's rate). NULL where
+ * one is not known, *missing then being its name in a static string, or for want of memory, *missing being NULL.
  */
 char *fabric_render(const char *value, const config_setting_t *match, const struct fabric_facts *facts,
                     const char **missing);

@@ -9,8 +9,9 @@
  *     struct node *node = node_read("/", NULL, &err);                  // this machine
  *     struct node *dgx = node_read("tests/fixtures/dgx", NULL, &err);  // a saved one
  *
- * A live read opens some hundred small files of sysfs and takes tens of milliseconds, most of them hwloc's: once a
- * node, never once a rank. Nothing is executed and no device is opened. hwloc heeds variables of its own
+ * A live read opens some hundred small files of sysfs, in about a millisecond; where slurmd did not leave what hwloc
+ * sees (machine_cache.h), hwloc looks itself, in tens of them. Once a node, never once a rank. Nothing is executed and
+ * no device is opened. hwloc heeds variables of its own
  * (HWLOC_XMLFILE, HWLOC_COMPONENTS, ...): as root, read only in an environment that no user chose.
  *
  * Not seen: NVLink and xGMI (they are in no file; libnvidia-ml would have to be asked), MIG slices, GPUs that the PCI
@@ -84,6 +85,7 @@ struct node_nic {
     char pci[16];                /* address; "" for one that is no device of its own */
     char driver[32];
     int numa;           /* index into node->numas; -1 if not known */
+    int gid_index;      /* of a RoCE port that is up: its GID that routes (gid.h); -1 for none */
     bool up;            /* traffic can flow now */
     unsigned rate;      /* Gbit/s; 0 if not known */
     char inet[48];      /* first IPv4 address with its prefix, "10.1.2.3/16", else the first global IPv6; "" if none */
@@ -112,11 +114,18 @@ struct node {
 
 /*
  * Reads the machine whose sysfs and procfs lie beneath `root` ("/" for this one). `xml`: hwloc's export of it; NULL is
- * root/machine.xml if there is one, else, for "/" only, hwloc looks itself. NULL and *err (CODE_DATA) when the XML is
- * none; (CODE_IO) when root cannot be read. A file of sysfs that is absent is a fact that is not known, never an error.
+ * root/machine.xml if there is one, and for "/" slurmd's, or else hwloc looks itself. NULL and *err (CODE_DATA) when
+ * the XML is none; (CODE_IO) when root cannot be read. A file of sysfs that is absent is a fact that is not known,
+ * never an error.
  */
 struct node *node_read(const char *root, const char *xml, struct error *err);
 void node_destroy(struct node *node);
+
+/*
+ * Asks again what differs between the processes of a node: `allowed`, and which GPUs may be opened. For a process that
+ * got the node from the one that forked it, and has a cgroup or a binding of its own since. No problem is added.
+ */
+void node_read_own(struct node *node, const char *root);
 
 /* GPUs that a rank can use, in order; returns how many. `indices` holds node->gpu_count, or is NULL. */
 size_t node_usable_gpus(const struct node *node, size_t *indices);

@@ -60,7 +60,10 @@ static void judge(struct node *node, struct node_gpu *gpu, const char *root, con
     char uevent[8];
     bool seen = sysfs_field(root, "PCI_ID=", uevent, sizeof uevent, "sys/bus/pci/devices/%s/uevent", gpu->address);
 
-    if (seen && !computing_driver(gpu->driver)) {
+    if (!seen && sysfs_is_live(root)) {
+        gpu->state = GPU_LOST;
+        node_problem(node, "GPU %s: it was on the PCI bus when slurmd started, and is there no more", gpu->address);
+    } else if (seen && !computing_driver(gpu->driver)) {
         gpu->state = GPU_NO_DRIVER;
         node_problem(node, "GPU %s: %s%s; it computes nothing until %s holds it", gpu->address,
                      gpu->driver[0] ? "held by the driver " : "no driver holds it", gpu->driver,
@@ -110,5 +113,18 @@ void node_read_gpu_states(struct node *node, const char *root)
         judge(node, gpu, root, devices);
     }
     tell_hidden(node);
+    free(devices);
+}
+
+void node_read_hidden(struct node *node, const char *root)
+{
+    char *devices = sysfs_text(root, "devices");
+
+    for (size_t i = 0; i < node->gpu_count; i++) {
+        struct node_gpu *gpu = &node->gpus[i];
+
+        if (gpu->state == GPU_USABLE || gpu->state == GPU_HIDDEN)
+            gpu->state = may_open(devices, gpu) ? GPU_USABLE : GPU_HIDDEN;
+    }
     free(devices);
 }

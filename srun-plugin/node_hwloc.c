@@ -37,23 +37,63 @@ static int choose(hwloc_topology_t topology)
     return hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
 }
 
-static int load(struct node_tree *tree, const char *xml, struct error *err)
+/*
+ * hwloc's own component for x86 binds this thread to each CPU in turn to ask it for its identity, which only tells what
+ * Linux has told already.
+ */
+static int start(struct node_tree **tree)
 {
-    if (hwloc_topology_init(&tree->topology) < 0)
-        return error_errno(err, CODE_IO, "hwloc cannot start");
-    if (choose(tree->topology) < 0 || (xml && hwloc_topology_set_xml(tree->topology, xml) < 0) ||
-        hwloc_topology_load(tree->topology) < 0) {
-        hwloc_topology_destroy(tree->topology);
-        if (xml)
-            return error_set(err, CODE_DATA, "%s: no topology that hwloc can read; lstopo --of xml writes one", xml);
-        return error_errno(err, CODE_IO, "hwloc cannot look at this machine");
+    if (!(*tree = calloc(1, sizeof **tree)))
+        return -1;
+    if (hwloc_topology_init(&(*tree)->topology) < 0) {
+        free(*tree);
+        *tree = NULL;
+        return -1;
     }
-    return 0;
+    hwloc_topology_set_components((*tree)->topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+    return choose((*tree)->topology);
+}
+
+/*
+ * Reading the configuration space of a PCI device is what costs most of a look, in a virtual machine a millisecond
+ * each. With one NUMA node and no GPU there is nothing that the tree could tell.
+ */
+static bool needs_pci(void)
+{
+    char nodes[64] = "", class[16] = "", **devices = sysfs_list("/", "sys/bus/pci/devices");
+    bool found = !sysfs_line("/", nodes, sizeof nodes, "sys/devices/system/node/online") || strcmp(nodes, "0") != 0;
+
+    for (char **device = devices; device && *device && !found; device++)
+        found = sysfs_line("/", class, sizeof class, "sys/bus/pci/devices/%s/class", *device) &&
+                (strncmp(class, "0x03", 4) == 0 || strncmp(class, "0x12", 4) == 0);
+    sysfs_list_free(devices);
+    return found;
+}
+
+static int finish(struct node *node, struct node_tree **tree, int status)
+{
+    if (status == 0 && (status = hwloc_topology_load((*tree)->topology)) == 0) {
+        node->has_hwloc = true;
+        return 0;
+    }
+    node_tree_close(*tree);
+    *tree = NULL;
+    return -1;
+}
+
+int node_tree_parse(struct node *node, struct node_tree **tree, const char *text)
+{
+    int status = start(tree);
+
+    if (status == 0)
+        status = hwloc_topology_set_xmlbuffer((*tree)->topology, text, (int)strlen(text) + 1);
+    return finish(node, tree, status);
 }
 
 int node_tree_open(struct node *node, struct node_tree **tree, const char *root, const char *xml, struct error *err)
 {
     char beneath[PATH_MAX];
+    int status;
 
     *tree = NULL;
     if (!xml && !sysfs_is_live(root)) {
@@ -66,15 +106,16 @@ int node_tree_open(struct node *node, struct node_tree **tree, const char *root,
     }
     if (xml && access(xml, R_OK) < 0)
         return error_errno(err, CODE_IO, "%s", xml);
-    if (!(*tree = calloc(1, sizeof **tree)))
-        return error_errno(err, CODE_IO, "no memory for a topology");
-    if (load(*tree, xml, err) < 0) {
-        free(*tree);
-        *tree = NULL;
-        return -1;
-    }
-    node->has_hwloc = true;
-    return 0;
+    status = start(tree);
+    if (status == 0 && xml)
+        status = hwloc_topology_set_xml((*tree)->topology, xml);
+    else if (status == 0 && !needs_pci())
+        hwloc_topology_set_components((*tree)->topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "linux:pci");
+    if (finish(node, tree, status) == 0)
+        return 0;
+    if (xml)
+        return error_set(err, CODE_DATA, "%s: no topology that hwloc can read; lstopo --of xml writes one", xml);
+    return error_errno(err, CODE_IO, "hwloc cannot look at this machine");
 }
 
 void node_tree_close(struct node_tree *tree)
@@ -89,6 +130,23 @@ int node_tree_save(const struct node_tree *tree, const char *path, struct error 
     if (hwloc_topology_export_xml(tree->topology, path, 0) < 0)
         return error_errno(err, CODE_IO, "%s cannot be written", path);
     return 0;
+}
+
+char *node_tree_text(struct node_tree *tree, size_t *size)
+{
+    hwloc_obj_t machine = hwloc_get_root_obj(tree->topology);
+    char *text, *own;
+    int length;
+
+    for (unsigned i = 0; i < machine->infos_count; i++)
+        if (strncmp(machine->infos[i].name, "DMI", 3) == 0)
+            machine->infos[i].value[0] = '\0';
+    if (hwloc_topology_export_xmlbuffer(tree->topology, &text, &length, 0) < 0)
+        return NULL;
+    own = strdup(text);
+    *size = strlen(text);
+    hwloc_free_xmlbuffer(tree->topology, text);
+    return own;
 }
 
 static void copy(struct cpus *set, hwloc_const_bitmap_t from)

@@ -10,18 +10,31 @@
 /* Room for one more element behind *count of them; NULL when memory is short. The new one is zeroed, and counted. */
 void *node_grow(void *array_pointer, size_t *count, size_t size);
 
+/* Frees what node holds, not node itself. */
+void node_clear(struct node *node);
+
 /* Adds a line to problems; lost when memory is short. */
 void node_problem(struct node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The machine as hwloc sees it, NULL without hwloc. Opened once; the parts below ask it. */
 struct node_tree;
 
-/* -1 and *err when xml is none. Without hwloc, *tree is NULL and a problem says so. */
+/*
+ * From a file of XML, or for "/" by looking. -1 and *err when xml is none. Without hwloc, *tree is NULL and a problem
+ * says so.
+ */
 int node_tree_open(struct node *node, struct node_tree **tree, const char *root, const char *xml, struct error *err);
+
+/* From XML in memory. -1 when it is none. */
+int node_tree_parse(struct node *node, struct node_tree **tree, const char *text);
 void node_tree_close(struct node_tree *tree);
 
 /* Writes it as XML. -1 and *err when path cannot be written. */
 int node_tree_save(const struct node_tree *tree, const char *path, struct error *err);
+
+/* The same into memory, which the caller frees, without what the firmware calls the machine (serial numbers). NULL when
+ * memory is short. */
+char *node_tree_text(struct node_tree *tree, size_t *size);
 
 int node_read_cores(struct node *node, struct node_tree *tree);
 int node_read_gpus(struct node *node, struct node_tree *tree); /* address, ids and NUMA node */
@@ -30,6 +43,7 @@ enum node_path node_find_path(const struct node *node, struct node_tree *tree, s
 
 /* From sysfs. */
 void node_read_gpu_states(struct node *node, const char *root); /* after node_read_gpus */
+void node_read_hidden(struct node *node, const char *root);     /* of those that are usable or hidden, which */
 int node_read_rdma(struct node *node, const char *root);
 int node_read_netdevs(struct node *node, const char *root); /* after node_read_rdma */
 void node_read_addresses(struct node *node, const char *root);

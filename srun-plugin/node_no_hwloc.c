@@ -10,6 +10,13 @@ int node_tree_open(struct node *node, struct node_tree **tree, const char *root,
     return 0;
 }
 
+int node_tree_parse(struct node *node, struct node_tree **tree, const char *text)
+{
+    (void)node, (void)text;
+    *tree = NULL;
+    return -1;
+}
+
 void node_tree_close(struct node_tree *tree)
 {
     (void)tree;
@@ -19,6 +26,12 @@ int node_tree_save(const struct node_tree *tree, const char *path, struct error 
 {
     (void)tree;
     return error_set(err, CODE_USAGE, "%s cannot be written: built without hwloc", path);
+}
+
+char *node_tree_text(struct node_tree *tree, size_t *size)
+{
+    (void)tree, (void)size;
+    return NULL;
 }
 
 int node_read_cores(struct node *node, struct node_tree *tree)

@@ -73,10 +73,16 @@ static unsigned allowed_cores(const struct node *node, int numa)
     return count;
 }
 
-/* The NUMA node of the rank's GPU, if it can be bound there: it says where it is, and a core is left there. */
-static int home(const struct node *node, const struct bind_rank *rank)
+/* One rank that is to start a process for each of several GPUs. */
+static bool is_launcher(const struct bind_plan *plan)
 {
-    int numa = rank->gpu >= 0 ? node->gpus[rank->gpu].numa : -1;
+    return plan->count == 1 && plan->gpu_count > 1;
+}
+
+/* The NUMA node of the rank's GPU, if it can be bound there: it says where it is, and a core is left there. */
+static int home(const struct node *node, const struct bind_plan *plan, const struct bind_rank *rank)
+{
+    int numa = rank->gpu >= 0 && !is_launcher(plan) ? node->gpus[rank->gpu].numa : -1;
 
     return numa >= 0 && allowed_cores(node, numa) > 0 ? numa : -1;
 }
@@ -86,7 +92,7 @@ static unsigned at_home(const struct node *node, const struct bind_plan *plan, i
     unsigned count = 0;
 
     for (size_t i = 0; i < plan->count; i++)
-        count += home(node, &plan->ranks[i]) == numa;
+        count += home(node, plan, &plan->ranks[i]) == numa;
     return count;
 }
 
@@ -95,11 +101,13 @@ static void check_cores(const struct node *node, const struct bind_plan *plan)
     for (size_t i = 0; i < plan->count; i++) {
         const struct bind_rank *rank = &plan->ranks[i];
         struct cpus both = rank->cpus;
-        int numa = home(node, rank);
+        int numa = home(node, plan, rank);
 
         cpus_and(&both, &node->allowed);
         assert_true(cpus_equal(&both, &rank->cpus));
         assert_true(cpus_count(&rank->cpus) > 0 && rank->threads > 0);
+        if (is_launcher(plan))
+            assert_true(cpus_equal(&rank->cpus, &node->allowed));
         if (numa >= 0) {
             cpus_and(&both, &node->numas[numa].cpus);
             assert_true(cpus_equal(&both, &rank->cpus));
@@ -109,11 +117,11 @@ static void check_cores(const struct node *node, const struct bind_plan *plan)
             const struct bind_rank *other = &plan->ranks[j];
             unsigned more = rank->threads > other->threads ? rank->threads : other->threads;
 
-            if (numa >= 0 && home(node, other) == numa)
+            if (numa >= 0 && home(node, plan, other) == numa)
                 assert_true(more - rank->threads <= 1 && more - other->threads <= 1);
             /* Two ranks on one core only where the cores did not suffice, or where nothing was left beside the GPUs. */
             if (cpus_intersect(&rank->cpus, &other->cpus))
-                assert_true(rank->shares_cores || other->shares_cores || (numa < 0) != (home(node, other) < 0) ||
+                assert_true(rank->shares_cores || other->shares_cores || (numa < 0) != (home(node, plan, other) < 0) ||
                             allowed_cores(node, -1) < plan->count);
         }
     }
@@ -168,7 +176,7 @@ static void test_promises(void **state)
 
         srand(seed);
         node = random_node();
-        plan = bind_plan_create(node, &(struct bind_request){1 + pick(12), NULL}, &err);
+        plan = bind_plan_create(node, &(struct bind_request){.local_ranks = 1 + pick(12)}, &err);
         if (!plan)
             fail_msg("seed %u: %s", seed, err.text);
         check_gpus(node, plan);
@@ -211,7 +219,7 @@ static struct bind_plan *plan_of(const char *machine, unsigned ranks, struct nod
 
     *node = node_read(machines_snapshot(machine), NULL, NULL);
     assert_non_null(*node);
-    plan = bind_plan_create(*node, &(struct bind_request){ranks, NULL}, NULL);
+    plan = bind_plan_create(*node, &(struct bind_request){.local_ranks = ranks}, NULL);
     assert_non_null(plan);
     return plan;
 }
@@ -302,7 +310,7 @@ static void test_no_ranks(void **state)
     struct error err;
 
     (void)state;
-    assert_null(bind_plan_create(&node, &(struct bind_request){0, NULL}, &err));
+    assert_null(bind_plan_create(&node, &(struct bind_request){0}, &err));
     assert_int_equal(err.code, CODE_USAGE);
     bind_plan_destroy(NULL);
     node_destroy(NULL);

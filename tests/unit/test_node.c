@@ -38,7 +38,7 @@ static char *describe(const char *root)
     if (!node)
         fail_msg("%s: %s", root, err.text);
     ranks = node_usable_gpus(node, NULL) ? node_usable_gpus(node, NULL) : node->numa_count;
-    plan = bind_plan_create(node, &(struct bind_request){ranks ? (unsigned)ranks : 1, NULL}, &err);
+    plan = bind_plan_create(node, &(struct bind_request){.local_ranks = ranks ? (unsigned)ranks : 1}, &err);
     assert_non_null(plan);
     node_report(node, print_line, out);
     print_line("", out);
