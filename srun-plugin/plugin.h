@@ -22,7 +22,8 @@ struct site {
     const char *stage, *ckptd; /* the epilog's: epilog.h */
     int epilog_seconds;
     const char *topology; /* a file with the switches (cluster.h); NULL asks slurmctld */
-    const char *fabric;   /* the directory of the site's own profiles */
+    const char *profiles; /* the directory of the fabric profiles that muster ships */
+    const char *fabric;   /* and that of the site's own */
 };
 
 extern struct wish wish;

@@ -7,7 +7,7 @@
 
 #include "srun-plugin/json_text.h"
 
-#define LINE_SIZE 1024
+#define LINE_SIZE 1000 /* Slurm breaks longer ones, and other tasks' lines come in between */
 
 char *report_ranks(const uint32_t *ranks, size_t count, char *text, size_t size)
 {
@@ -34,7 +34,7 @@ char *report_ranks(const uint32_t *ranks, size_t count, char *text, size_t size)
 
 struct row {
     const char *name, *value;
-    char source[512];
+    char source[320];
 };
 
 static struct row row_of_entry(const struct env_entry *entry)
@@ -65,7 +65,8 @@ static size_t list_rows(const struct rank_plan *plan, struct row *rows)
     size_t count = 0;
 
     for (size_t i = 0; i < plan->count; i++)
-        rows[count++] = row_of_entry(&plan->entries[i]);
+        if (strcmp(plan->entries[i].name, "MUSTER_SET") != 0) /* which says again what all the others say */
+            rows[count++] = row_of_entry(&plan->entries[i]);
     for (size_t i = 0; plan->fabric && i < plan->fabric->count; i++)
         rows[count++] = row_of_fabric(&plan->fabric->variables[i]);
     return count;
@@ -85,8 +86,7 @@ static void print_notes(const struct rank_plan *plan, report_print *print)
 
     if (!plan->fabric)
         return;
-    snprintf(line, sizeof line, "  fabric profile: %s",
-             plan->fabric->profiles[0] ? plan->fabric->profiles : "none fits");
+    snprintf(line, sizeof line, "  fabric profile: %s", plan->fabric->profile[0] ? plan->fabric->profile : "none fits");
     print(line);
     for (size_t i = 0; i < plan->fabric->note_count; i++) {
         snprintf(line, sizeof line, "  note: %s", plan->fabric->notes[i]);
@@ -121,28 +121,34 @@ void report_variables(const struct rank_plan *plan, report_print *print)
     free(rows);
 }
 
+static void write_variable(const struct rank_plan *plan, const struct row *row, FILE *out)
+{
+    char value[601];
+
+    snprintf(value, sizeof value, "%s", row->value);
+    fprintf(out, "{\"muster\":\"variable\",\"rank\":%" PRIu32, plan->task.rank);
+    json_string_member(out, "name", row->name);
+    json_string_member(out, "value", value);
+    if (strlen(row->value) >= sizeof value)
+        fputs(",\"cut\":true", out);
+    json_string_member(out, "source", row->source);
+    fputc('}', out);
+}
+
 void report_variables_json(const struct rank_plan *plan, report_print *print)
 {
-    char *text = NULL;
     size_t count, size;
     struct row *rows = make_rows(plan, &count);
-    FILE *out = open_memstream(&text, &size);
 
-    if (out && rows) {
-        fprintf(out, "{\"muster\":\"environment\",\"rank\":%" PRIu32, plan->task.rank);
-        json_string_member(out, "profile", plan->fabric && plan->fabric->profiles[0] ? plan->fabric->profiles : NULL);
-        fputs(",\"variables\":[", out);
-        for (size_t i = 0; i < count; i++) {
-            fprintf(out, "%s{\"name\":", i ? "," : "");
-            json_quote(out, rows[i].name);
-            json_string_member(out, "value", rows[i].value);
-            json_string_member(out, "source", rows[i].source);
-            fputc('}', out);
-        }
-        fputs("]}", out);
+    for (size_t i = 0; i < count; i++) {
+        char *text = NULL;
+        FILE *out = open_memstream(&text, &size);
+
+        if (out)
+            write_variable(plan, &rows[i], out);
+        if (out && fclose(out) == 0)
+            print(text);
+        free(text);
     }
-    if (out && fclose(out) == 0 && rows)
-        print(text);
-    free(text);
     free(rows);
 }

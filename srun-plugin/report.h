@@ -15,7 +15,7 @@ typedef void report_print(const char *line);
 /* Every variable of a rank, with its value and where it comes from, and what the fabric's profiles have to say. */
 void report_variables(const struct rank_plan *plan, report_print *print);
 
-/* The same as one line of JSON. */
+/* The same as a line of JSON each, of less than 1,000 bytes but where a value is full of control characters. */
 void report_variables_json(const struct rank_plan *plan, report_print *print);
 
 /* "0-3,8,10-11" into text. What does not fit ends in "...". Returns text. */

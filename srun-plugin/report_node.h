@@ -1,6 +1,6 @@
 /*
- * report_node.h - a node's part of --muster-report: its GPUs and NICs, and what each of its ranks got. A node tells all
- * of it in one piece, so that what several nodes say is not mixed up. Pure but for `print`.
+ * report_node.h - a node's part of --muster-report: its GPUs and NICs, and what each of its ranks got. Each line names
+ * the node, since those of several nodes come mixed. Pure but for `print`.
  */
 #ifndef MUSTER_SRUN_PLUGIN_REPORT_NODE_H
 #define MUSTER_SRUN_PLUGIN_REPORT_NODE_H
@@ -14,6 +14,7 @@
 
 struct report_node {
     const char *name;
+    const char *ranks;       /* of the step that are here: "0,1,4" (SLURM_GTIDS); NULL if not known */
     const struct node *node; /* NULL where it could not be read */
     const struct rank_plan *plan;
     bool json;

@@ -8,7 +8,8 @@
  *   slurmstepd  user_init      looks at the node, and at the fabric profiles: once, for all its ranks (spank_step.c)
  *             task_init        binds one rank and sets its variables, as the user, after Slurm bound it to its CPUs
  *   sbatch, salloc             pass the options on; warn of a broken job file
- *   slurmd    job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
+ *   slurmd    init             keeps what hwloc sees of the machine (machine_cache.h)
+ *             job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
  *
  * Manners: without --muster nothing happens. Every callback returns 0, whatever went wrong, since Slurm drains a node
  * whose plugin fails in init or user_init; and nothing of a user's is opened as root. See spank(8) and
@@ -22,6 +23,7 @@
 #include <slurm/spank.h>
 
 #include "srun-plugin/epilog.h"
+#include "srun-plugin/machine_cache.h"
 #include "srun-plugin/plugin.h"
 
 SPANK_PLUGIN(spank_muster, 1)
@@ -34,7 +36,8 @@ int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE; /* a plugin that cannot 
 enum option_value { OPTION_JOB, OPTION_REPORT };
 
 struct wish wish;
-struct site site = {.stage = "/dev/shm", .ckptd = CKPTD_PATH, .epilog_seconds = 300, .fabric = FABRIC_SITE_DIR};
+struct site site = {
+    .stage = "/dev/shm", .ckptd = CKPTD_PATH, .epilog_seconds = 300, .profiles = FABRIC_DIR, .fabric = FABRIC_SITE_DIR};
 
 void plugin_print(const char *line)
 {
@@ -77,8 +80,11 @@ static void read_site(int argc, char *argv[])
     static const struct word {
         const char *name;
         const char **value;
-    } words[] = {
-        {"stage=", &site.stage}, {"ckptd=", &site.ckptd}, {"topology=", &site.topology}, {"fabric=", &site.fabric}};
+    } words[] = {{"stage=", &site.stage},
+                 {"ckptd=", &site.ckptd},
+                 {"topology=", &site.topology},
+                 {"profiles=", &site.profiles},
+                 {"fabric=", &site.fabric}};
     const size_t count = sizeof words / sizeof words[0];
 
     for (int i = 0; i < argc; i++) {
@@ -91,18 +97,29 @@ static void read_site(int argc, char *argv[])
         else if (strncmp(argv[i], "epilog_seconds=", 15) == 0)
             site.epilog_seconds = atoi(argv[i] + 15);
         else
-            slurm_error("muster: plugstack.conf: what is %s? there are stage=, ckptd=, epilog_seconds=, topology= and "
-                        "fabric=",
+            slurm_error("muster: plugstack.conf: what is %s? there are stage=, ckptd=, epilog_seconds=, topology=, "
+                        "profiles= and fabric=",
                         argv[i]);
     }
 }
 
 /* ---- callbacks --------------------------------------------------------------------------------------------------- */
 
+/* When slurmd starts: so that no srun has to wait until hwloc has looked at a large machine. */
+static void keep_machine(void)
+{
+    struct error err;
+
+    if (machine_cache_write(MACHINE_CACHE_DIR, &err) < 0)
+        slurm_info("muster: each srun --muster looks at this machine anew: %s", err.text);
+}
+
 int slurm_spank_init(spank_t spank, int argc, char *argv[])
 {
     spank_context_t context = spank_context();
 
+    if (context == S_CTX_SLURMD)
+        keep_machine();
     if (context != S_CTX_LOCAL && context != S_CTX_REMOTE && context != S_CTX_ALLOCATOR)
         return 0;
     read_site(argc, argv);

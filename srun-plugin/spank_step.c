@@ -91,7 +91,7 @@ static void keep_silent(const char *line)
 void step_look(spank_t spank)
 {
     uint32_t node = item(spank, S_JOB_NODEID);
-    struct look_ask ask = {.handoff = &handoff, .shipped = FABRIC_DIR, .site = site.fabric};
+    struct look_ask ask = {.handoff = &handoff, .shipped = site.profiles, .site = site.fabric};
 
     if (!has_ranks(spank))
         return;
@@ -165,7 +165,7 @@ static void read_job_variables(const char *file, struct fabric_givens *givens)
 
     if (!file || job_load(&job, file, NULL, 0, &variables.err) < 0)
         return;
-    job_each_variable(&job, add_job_variable, &variables);
+    job_each_variable(&job, add_job_variable, &variables, &variables.err);
     job_destroy(&job);
     *givens = variables.givens;
 }
@@ -206,9 +206,10 @@ static void apply(spank_t spank, const struct rank_plan *plan)
 
 static void report(spank_t spank, const struct rank_plan *plan)
 {
-    char name[256];
+    char name[256], ranks[ENV_VALUE_SIZE];
     const struct report_node node = {
         .name = look_up("SLURMD_NODENAME", name, sizeof name, spank) ? name : "this node",
+        .ranks = look_up("SLURM_GTIDS", ranks, sizeof ranks, spank) ? ranks : NULL,
         .node = look.node,
         .plan = plan,
         .json = wish.json,
