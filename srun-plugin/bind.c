@@ -79,6 +79,8 @@ static void count_threads(const struct node *node, const struct bind_plan *plan,
     }
     if (!cores)
         cores = plan->by_user ? cpus_count(&rank->cpus) : cpus_count(&node->allowed) / (unsigned)plan->count;
+    if (plan->count == 1 && plan->gpu_count > 1)
+        cores /= (unsigned)plan->gpu_count;
     rank->threads = cores ? cores : 1;
 }
 

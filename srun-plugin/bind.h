@@ -43,7 +43,8 @@ struct bind_rank {
     enum node_path path; /* to them, from the GPU, else from its cores; PATH_SYSTEM without a NIC */
     struct cpus cpus;    /* where it may run; empty when nothing is known of cores */
     struct cpus mems;    /* kernel's numbers of the NUMA nodes of those cores */
-    unsigned threads;    /* cores that it really has, at least 1: what OMP_NUM_THREADS should say */
+    unsigned threads;    /* cores that it really has, at least 1: what OMP_NUM_THREADS should say; of one rank that
+                          * sees several GPUs, each process's share */
     bool shares_cores;   /* more ranks than cores: others run on the same */
 };
 

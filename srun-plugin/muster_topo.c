@@ -13,7 +13,10 @@ static const struct {
     const char *word, *usage;
     int (*run)(int argc, char **argv, struct error *err);
 } commands[] = {
-    {"node", "node [--xml FILE] [--ranks N] [--json] [DIR]", topo_node},
+    {"node",
+     "node [--xml FILE] [--ranks N] [--json] [--environment [--nodes N] [--cluster NAME] [--interface NAME]\n"
+     "                        [--profiles DIR] [--site DIR]] [DIR]",
+     topo_node},
     {"save", "save DIR", topo_save},
     {"place",
      "place --nodes LIST [--topology FILE] [--slots COUNTS] [--mesh dp=N,tp=N,pp=N] [--job FILE]\n"

@@ -191,7 +191,7 @@ static void one_rank_with_many_gpus_has_all_cores(void **state)
 
     (void)state;
     assert_true(cpus_equal(&plan->ranks[0].cpus, &node->allowed));
-    assert_int_equal(plan->ranks[0].threads, 128);
+    assert_int_equal(plan->ranks[0].threads, 16);
     assert_int_equal(plan->note_count, 1);
     bind_plan_destroy(plan);
     plan = bind_plan_create(node, &(struct bind_request){.local_ranks = 1, .gpus = second, .gpu_count = 1}, NULL);

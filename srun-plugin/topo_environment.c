@@ -1,0 +1,314 @@
+#include "srun-plugin/topo_environment.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "srun-plugin/env.h"
+#include "srun-plugin/fabric.h"
+#include "srun-plugin/node_facts.h"
+#include "srun-plugin/sysfs.h"
+#include "srun-plugin/visible.h"
+
+struct rank {
+    struct env_entry entries[ENV_MAX];
+    size_t count;
+    struct fabric_plan *fabric;
+};
+
+struct environment {
+    const struct node *node;
+    const struct bind_plan *plan;
+    struct environment_request request;
+    struct fabric *fabric;
+    struct fabric_givens conf;
+    struct rank *ranks; /* [plan->count] */
+    char **notes;       /* of profiles that are broken */
+    size_t note_count;
+};
+
+/* A variable of a rank, whoever sets it. */
+struct variable {
+    const char *name, *value, *source, *why;
+    bool set;
+};
+
+static bool look_up(const char *name, char *value, size_t size, void *arg)
+{
+    const struct environment *environment = arg;
+    const char *own = sysfs_is_live(environment->request.root) ? getenv(name) : NULL;
+
+    return own && snprintf(value, size, "%s", own) >= 0;
+}
+
+static bool has_file(const char *name, void *arg)
+{
+    static const char *const usual[] = {"usr/local/lib", "usr/local/lib64", "usr/lib64", "usr/lib"};
+    const struct environment *environment = arg;
+    const char *root = environment->request.root;
+
+    if (sysfs_is_live(root))
+        return fabric_find_file(name, getenv("LD_LIBRARY_PATH"));
+    if (name[0] == '/')
+        return sysfs_exists(root, "%s", name + 1);
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (sysfs_exists(root, "%s/%s", usual[i], name))
+            return true;
+    return false;
+}
+
+static void complain(const struct error *err, void *arg)
+{
+    struct environment *environment = arg;
+    char **notes = reallocarray(environment->notes, environment->note_count + 1, sizeof *notes);
+
+    if (!notes)
+        return;
+    environment->notes = notes;
+    if ((notes[environment->note_count] = strdup(err->text)))
+        environment->note_count++;
+}
+
+static int read_conf(struct environment *environment, struct error *err)
+{
+    char *text;
+    int status;
+
+    if (sysfs_is_live(environment->request.root))
+        return fabric_conf_read(&environment->conf, getenv("NCCL_CONF_FILE"), getenv("HOME"), err);
+    if (!(text = sysfs_text(environment->request.root, "etc/nccl.conf")))
+        return 0;
+    status = fabric_conf_parse(&environment->conf, text, "/etc/nccl.conf", err);
+    free(text);
+    return status;
+}
+
+static const char *default_interface(const struct node *node)
+{
+    for (size_t i = 0; i < node->nic_count; i++)
+        if (node->nics[i].default_route)
+            return node->nics[i].netdev;
+    return NULL;
+}
+
+/* Neither is known before there is a job. */
+static void hide_job(struct env_entry *entries, size_t count)
+{
+    static const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "MUSTER_JOB_ID"};
+
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < sizeof names / sizeof *names; j++)
+            if (entries[i].source == ENV_MUSTER && strcmp(entries[i].name, names[j]) == 0)
+                snprintf(entries[i].value, sizeof entries[i].value, "(the job's)");
+}
+
+static void plan_env(struct environment *environment, size_t index)
+{
+    const struct bind_plan *plan = environment->plan;
+    struct rank *rank = &environment->ranks[index];
+    struct task task = {.nodes = environment->request.nodes,
+                        .ranks = environment->request.nodes * (uint32_t)plan->count,
+                        .rank = (uint32_t)index,
+                        .local_ranks = (uint32_t)plan->count,
+                        .local_rank = (uint32_t)index,
+                        .node_cpus = plan->ranks[index].threads * (uint32_t)plan->count,
+                        .bound_cpus = plan->ranks[index].threads,
+                        .head = "?"};
+
+    rank->count = env_plan(&task, look_up, environment, rank->entries);
+    if (rank->count > 0 && strcmp(rank->entries[rank->count - 1].name, "MUSTER_SET") == 0)
+        rank->count--; /* our own book-keeping */
+    hide_job(rank->entries, rank->count);
+}
+
+static int plan_fabric(struct environment *environment, size_t index, struct error *err)
+{
+    const struct environment_request *request = &environment->request;
+    const struct bind_plan *plan = environment->plan;
+    struct fabric_inputs inputs = {.user = look_up, .user_arg = environment, .conf = &environment->conf};
+    size_t gpus[VISIBLE_MOST], count = visible_gpus(environment->node, &(struct visible){0}, gpus);
+    struct node_facts_request wanted = {.nodes = request->nodes,
+                                        .job_nodes = request->nodes,
+                                        .local_ranks = (unsigned)plan->count,
+                                        .local_rank = (unsigned)index,
+                                        .cores = plan->ranks[index].threads,
+                                        .gpus = gpus,
+                                        .gpu_count = count,
+                                        .cluster = request->cluster,
+                                        .files = has_file,
+                                        .files_arg = environment};
+    struct fabric_facts facts;
+
+    wanted.interface = request->interface ? request->interface : default_interface(environment->node);
+    if (node_facts(environment->node, &wanted, &facts, err) < 0)
+        return -1;
+    environment->ranks[index].fabric = fabric_plan_create(environment->fabric, &facts, &inputs, err);
+    node_facts_clear(&facts);
+    return environment->ranks[index].fabric ? 0 : -1;
+}
+
+struct environment *environment_create(const struct node *node, const struct bind_plan *plan,
+                                       const struct environment_request *request, struct error *err)
+{
+    struct environment *environment = calloc(1, sizeof *environment);
+
+    if (!environment || !(environment->ranks = calloc(plan->count, sizeof *environment->ranks))) {
+        error_set(err, CODE_IO, "no memory for an environment");
+        goto fail;
+    }
+    environment->node = node;
+    environment->plan = plan;
+    environment->request = *request;
+    if (!(environment->fabric = fabric_create(err)) || read_conf(environment, err) < 0)
+        goto fail;
+    fabric_add_directory(environment->fabric, FABRIC_SHIPPED, request->profiles, complain, environment);
+    if (request->site)
+        fabric_add_directory(environment->fabric, FABRIC_SITE, request->site, complain, environment);
+    for (size_t i = 0; i < plan->count; i++) {
+        plan_env(environment, i);
+        if (plan_fabric(environment, i, err) < 0)
+            goto fail;
+    }
+    return environment;
+
+fail:
+    environment_destroy(environment);
+    return NULL;
+}
+
+void environment_destroy(struct environment *environment)
+{
+    if (!environment)
+        return;
+    for (size_t i = 0; environment->ranks && i < environment->plan->count; i++)
+        fabric_plan_destroy(environment->ranks[i].fabric);
+    for (size_t i = 0; i < environment->note_count; i++)
+        free(environment->notes[i]);
+    fabric_givens_clear(&environment->conf);
+    fabric_destroy(environment->fabric);
+    free(environment->notes);
+    free(environment->ranks);
+    free(environment);
+}
+
+/* ---- what is shown ----------------------------------------------------------------------------------------------- */
+
+static size_t variable_count(const struct rank *rank)
+{
+    return rank->count + rank->fabric->count;
+}
+
+static struct variable variable(const struct rank *rank, size_t index)
+{
+    const struct env_entry *entry = &rank->entries[index];
+    const struct fabric_variable *of_fabric;
+
+    if (index < rank->count)
+        return (struct variable){entry->name, entry->value, entry->source == ENV_USER ? "user" : "muster", entry->why,
+                                 entry->source == ENV_MUSTER};
+    of_fabric = &rank->fabric->variables[index - rank->count];
+    return (struct variable){of_fabric->name, of_fabric->value, of_fabric->source, of_fabric->why,
+                             fabric_sets(of_fabric)};
+}
+
+static const struct variable *find(const struct rank *rank, const char *name, struct variable *found)
+{
+    for (size_t i = 0; i < variable_count(rank); i++) {
+        *found = variable(rank, i);
+        if (strcmp(found->name, name) == 0)
+            return found;
+    }
+    return NULL;
+}
+
+/* The value of all ranks, or each rank's, "0 1 2 3"; to be freed. */
+static char *values(const struct environment *environment, const struct variable *first)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    bool differ = false;
+
+    if (!out)
+        return NULL;
+    for (size_t i = 0; i < environment->plan->count; i++) {
+        struct variable other;
+        const char *value = find(&environment->ranks[i], first->name, &other) ? other.value : "-";
+
+        differ = differ || strcmp(value, first->value) != 0;
+        fprintf(out, "%s%s", i ? " " : "", value);
+    }
+    fclose(out);
+    if (differ || !text)
+        return text;
+    free(text);
+    return strdup(first->value);
+}
+
+/* "infiniband.cfg:21" of "/usr/share/muster/fabric/infiniband.cfg:21", in what the table says of a profile's file. */
+static const char *without_directory(const struct environment *environment, const char *text)
+{
+    const char *const directories[] = {environment->request.profiles, environment->request.site};
+
+    for (size_t i = 0; i < 2; i++) {
+        size_t length = directories[i] ? strlen(directories[i]) : 0;
+
+        if (length && strncmp(text, directories[i], length) == 0 && text[length] == '/')
+            return text + length + 1;
+    }
+    return text;
+}
+
+void environment_print(const struct environment *environment)
+{
+    const struct rank *first = &environment->ranks[0];
+    const struct fabric_plan *fabric = first->fabric;
+
+    printf("environment of %zu rank%s on each of %u node%s, %s%s\n", environment->plan->count,
+           environment->plan->count == 1 ? "" : "s", environment->request.nodes,
+           environment->request.nodes == 1 ? "" : "s", fabric->profile[0] ? "profile " : "no profile matches",
+           fabric->profile);
+    printf("%-28s  %-28s  %-20s  why\n", "variable", "value", "source");
+    for (size_t i = 0; i < variable_count(first); i++) {
+        struct variable shown = variable(first, i);
+        char *value = values(environment, &shown);
+
+        printf("%-28s  %-28s  %-20s  %s\n", shown.name, value ? value : shown.value,
+               without_directory(environment, shown.source), without_directory(environment, shown.why));
+        free(value);
+    }
+    if (environment->note_count + fabric->note_count)
+        putchar('\n');
+    for (size_t i = 0; i < environment->note_count; i++)
+        printf("note: %s\n", without_directory(environment, environment->notes[i]));
+    for (size_t i = 0; i < fabric->note_count; i++)
+        printf("note: %s\n", without_directory(environment, fabric->notes[i]));
+}
+
+static json_t *rank_json(const struct rank *rank)
+{
+    json_t *object = json_object();
+
+    for (size_t i = 0; i < variable_count(rank); i++) {
+        struct variable v = variable(rank, i);
+
+        json_object_set_new(
+            object, v.name,
+            json_pack("{s:s, s:s, s:s, s:b}", "value", v.value, "source", v.source, "why", v.why, "set", (int)v.set));
+    }
+    return object;
+}
+
+json_t *environment_json(const struct environment *environment)
+{
+    const struct fabric_plan *fabric = environment->ranks[0].fabric;
+    json_t *ranks = json_array(), *notes = json_array();
+
+    for (size_t i = 0; i < environment->note_count; i++)
+        json_array_append_new(notes, json_string(environment->notes[i]));
+    for (size_t i = 0; i < fabric->note_count; i++)
+        json_array_append_new(notes, json_string(fabric->notes[i]));
+    for (size_t i = 0; i < environment->plan->count; i++)
+        json_array_append_new(ranks, rank_json(&environment->ranks[i]));
+    return json_pack("{s:s, s:o, s:o}", "profile", fabric->profile, "notes", notes, "ranks", ranks);
+}

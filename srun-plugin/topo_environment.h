@@ -1,0 +1,37 @@
+/*
+ * topo_environment.h - what `srun --muster` would set for the ranks of a node, live or replayed: env.h and the fabric
+ * profiles put together, for muster-topo.
+ *
+ * What only a job has is not made up: MASTER_ADDR, MASTER_PORT and MUSTER_JOB_ID are "(the job's)". Of a replayed node
+ * there is no user's environment; libraries and nccl.conf are looked for beneath its root.
+ */
+#ifndef MUSTER_SRUN_PLUGIN_TOPO_ENVIRONMENT_H
+#define MUSTER_SRUN_PLUGIN_TOPO_ENVIRONMENT_H
+
+#include <jansson.h>
+
+#include "srun-plugin/bind.h"
+
+struct environment_request {
+    const char *root;      /* of node_read */
+    unsigned nodes;        /* of the job, and of the step, which has all of them; this node is the first */
+    const char *cluster;   /* its name; NULL if not known */
+    const char *interface; /* that routes to the other nodes; NULL: that of the default route */
+    const char *profiles;  /* directory of the shipped profiles */
+    const char *site;      /* directory of the site's; NULL for none */
+};
+
+struct environment; /* of all ranks of the node */
+
+/* `plan` is of those ranks; it and node are borrowed. Broken profiles become notes. NULL and *err. */
+struct environment *environment_create(const struct node *node, const struct bind_plan *plan,
+                                       const struct environment_request *request, struct error *err);
+void environment_destroy(struct environment *environment);
+
+/* A table to standard output: a line a variable, with the values of all ranks where they differ. */
+void environment_print(const struct environment *environment);
+
+/* {"profile", "notes", "ranks": [{NAME: {"value", "source", "why", "set"}}]}; NULL when memory is short. */
+json_t *environment_json(const struct environment *environment);
+
+#endif
