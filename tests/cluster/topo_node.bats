@@ -33,6 +33,44 @@ PYTHON
     [ "${lines[8]}" = "7 ['cxi3'] 41-47 2 7" ]
 }
 
+@test "--environment --json has each rank's variables with value and source" {
+    snapshot hgx-roce
+    muster-topo node --json --environment --nodes 2 --profiles "$TOP/etc/fabric" "$BATS_TEST_TMPDIR/hgx-roce" \
+        >"$BATS_TEST_TMPDIR/json"
+    run python3 - "$BATS_TEST_TMPDIR/json" <<'PYTHON'
+import json, os, sys
+environment = json.load(open(sys.argv[1]))["environment"]
+print(environment["profile"], environment["notes"], len(environment["ranks"]))
+for name in ("LOCAL_RANK", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME"):
+    variable = environment["ranks"][7][name]
+    print(name, variable["value"], os.path.basename(variable["source"]).split(":")[0], variable["set"], bool(variable["why"]))
+PYTHON
+    echo "$output"
+    [ "${lines[0]}" = "roce [] 8" ]
+    [ "${lines[1]}" = "LOCAL_RANK 7 muster True True" ]
+    [ "${lines[2]}" = "NCCL_IB_GID_INDEX 3 roce.cfg True True" ]
+    [ "${lines[3]}" = "NCCL_SOCKET_IFNAME =bond0 roce.cfg True True" ]
+}
+
+@test "--environment here: what the user and a site have set" {
+    mkdir "$BATS_TEST_TMPDIR/site"
+    cat >"$BATS_TEST_TMPDIR/site/ours.cfg" <<'PROFILE'
+name = "ours";
+match = { };
+set = (
+    { name = "NCCL_IB_TC"; value = "106"; why = "our switches"; source = "our handbook"; },
+    { name = "NCCL_IB_SL"; value = "3"; why = "our switches"; source = "our handbook"; }
+);
+PROFILE
+    echo 'name = 5;' >"$BATS_TEST_TMPDIR/site/broken.cfg"
+    NCCL_IB_SL=1 run muster-topo node --environment --profiles "$TOP/etc/fabric" --site "$BATS_TEST_TMPDIR/site" /
+    echo "$output"
+    [ "$status" -eq 0 ]
+    grep -q '^NCCL_IB_TC  *106  *ours.cfg:4  *our switches$' <<<"$output"
+    grep -q '^NCCL_IB_SL  *1  *user  *ours.cfg:5 would have 3$' <<<"$output"
+    grep -q '^note: broken.cfg:1: ' <<<"$output"
+}
+
 @test "hwloc's own tools read what make-machines writes" {
     need lstopo-no-graphics
     for machine in "$TOP"/tests/fixtures/machines/*/; do
@@ -58,6 +96,9 @@ PYTHON
 @test "wrong usage and bad files are told" {
     run muster-topo node --ranks=0
     [ "$status" -eq 64 ]
+    run muster-topo node --environment --nodes=0
+    [ "$status" -eq 64 ]
+    [[ $output == *--nodes=0* ]]
     run muster-topo node --nonsense
     [ "$status" -eq 64 ]
     [[ $output == *--nonsense* ]]
