@@ -84,6 +84,10 @@ static void add_threads(struct plan *plan, const struct task *task)
     bool asked_for_one = !task->cpus_inherited && plan->lookup("SLURM_CPUS_PER_TASK", asked, sizeof asked, plan->arg) &&
                          strcmp(asked, "1") == 0;
 
+    if (task->bound_cores) {
+        threads = task->bound_cores;
+        why = "the cores that the rank is bound to";
+    }
     if (task->cpus_per_task > 1 || asked_for_one) {
         threads = task->cpus_per_task ? task->cpus_per_task : 1;
         why = "srun --cpus-per-task";
@@ -105,9 +109,17 @@ static void add_restart_count(struct plan *plan)
     add(plan, "MUSTER_RESTART_COUNT", "times the job was requeued", "%s", count);
 }
 
-/* What this plan sets, as the next srun's `before`. MUSTER_JOB is left out: srun always sets it itself. */
-static void add_record(struct plan *plan)
+/* Else CUDA counts the fastest GPU first, and LOCAL_RANK is another than the one whose cores and NIC the rank got. */
+static void add_gpu_order(struct plan *plan, const struct task *task)
 {
+    if (task->sees_nvidia)
+        add(plan, "CUDA_DEVICE_ORDER", "LOCAL_RANK then counts GPUs as the report does", "PCI_BUS_ID");
+}
+
+/* What this plan sets, as the next srun's `before`. MUSTER_JOB is left out: srun always sets it itself. */
+static void add_record(struct plan *plan, bool mapped)
+{
+    char map[ENV_MAP_WORD];
     struct env_entry *record = &plan->entries[plan->count];
 
     *record =
@@ -118,6 +130,8 @@ static void add_record(struct plan *plan)
         if (entry->source == ENV_MUSTER && strcmp(entry->name, "MUSTER_JOB") != 0)
             env_record(record->value, sizeof record->value, entry->name, entry->value);
     }
+    if (mapped && plan->lookup("MUSTER_RANK_MAP", map, sizeof map, plan->arg))
+        env_record(record->value, sizeof record->value, "MUSTER_RANK_MAP", map);
     plan->count++;
 }
 
@@ -140,6 +154,7 @@ size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct e
     add(&plan, "MUSTER_NODES", "nodes of the step", "%" PRIu32, task->nodes);
     add(&plan, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);
     add_restart_count(&plan);
+    add_gpu_order(&plan, task);
     if (task->job_file) {
         struct env_entry *entry = &entries[plan.count++];
 
@@ -147,6 +162,6 @@ size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct e
             (struct env_entry){.name = "MUSTER_JOB", .source = ENV_MUSTER, .why = "the job file that srun checked"};
         snprintf(entry->value, sizeof entry->value, "%s", task->job_file);
     }
-    add_record(&plan);
+    add_record(&plan, task->mapped);
     return plan.count;
 }

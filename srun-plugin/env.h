@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define ENV_VALUE_SIZE 4096
-#define ENV_MAX        16
+#define ENV_MAX        18
 
 /* What Slurm says of one task. Strings are borrowed. */
 struct task {
@@ -25,11 +25,16 @@ struct task {
     uint32_t cpus_per_task;           /* srun's, which is 1 when nobody gave it one; 0 if not known */
     bool cpus_inherited;  /* SLURM_CPUS_PER_TASK is from around srun: sbatch's or salloc's wish, not srun's */
     uint32_t node_cpus;   /* CPUs that the step has on this node */
-    uint32_t bound_cpus;  /* CPUs that this task may run on */
+    uint32_t bound_cpus;  /* CPUs that this task may run on; 0 if not known */
+    uint32_t bound_cores; /* cores that muster bound it to; 0 where it did not */
+    bool sees_nvidia;     /* the GPUs that it sees are NVIDIA's */
+    bool mapped;          /* srun has set MUSTER_RANK_MAP */
     const char *head;     /* where the other nodes reach rank 0's node; NULL if not known */
     const char *job_file; /* absolute path of the job file; NULL for none */
     unsigned port;        /* MASTER_PORT that srun found free on rank 0's node (port_choose); 0 if it could not look */
 };
+
+#define ENV_MAP_WORD 64 /* MUSTER_RANK_MAP may be longer than all else: it is recorded by its beginning */
 
 enum env_source { ENV_USER, ENV_MUSTER };
 

@@ -55,12 +55,12 @@ out_of_memory:
 }
 
 /* Rank 0 need not be on the first node: a host file, or --distribution=arbitrary, may put it anywhere. */
-static const char *node_of_rank_0(const struct layout *layout)
+const struct layout_node *layout_node_of_rank_0(const struct layout *layout)
 {
     for (size_t i = 0; i < layout->count; i++)
         if (layout->nodes[i].count && layout->nodes[i].ranks[0] == 0)
-            return layout->nodes[i].name;
-    return layout->nodes[0].name;
+            return &layout->nodes[i];
+    return &layout->nodes[0];
 }
 
 struct layout *layout_create(uint32_t job_id, uint32_t step_id, struct error *err)
@@ -78,7 +78,7 @@ struct layout *layout_create(uint32_t job_id, uint32_t step_id, struct error *er
     layout->step_id = step_id;
     if (copy_nodes(layout, answer, err) < 0)
         goto fail;
-    snprintf(layout->head, sizeof layout->head, "%s", node_of_rank_0(layout));
+    snprintf(layout->head, sizeof layout->head, "%s", layout_node_of_rank_0(layout)->name);
     slurm_job_step_layout_free(answer);
     return layout;
 fail:
@@ -92,23 +92,48 @@ fail:
  * The address in slurm.conf is the one that Slurm's own daemons use between nodes, so the ranks reach it too. A name
  * resolved here would not do: on many systems a host resolves its own name to 127.0.1.1.
  */
-int layout_find_head(struct layout *layout, struct error *err)
+static int find_address(const char *node, char *address, size_t size, bool *cpus_are_cores, struct error *err)
 {
     node_info_msg_t *answer = NULL;
     char name[LAYOUT_NAME_SIZE];
     int failed, why;
 
-    snprintf(name, sizeof name, "%s", node_of_rank_0(layout));
+    snprintf(name, sizeof name, "%s", node);
     failed = slurm_load_node_single(&answer, name, SHOW_ALL);
     why = errno;
     if (!failed && answer->record_count > 0 && answer->node_array[0].node_addr)
-        snprintf(layout->head, sizeof layout->head, "%s", answer->node_array[0].node_addr);
+        snprintf(address, size, "%s", answer->node_array[0].node_addr);
     else if (failed)
         error_set(err, CODE_INTERNAL, "slurmctld does not tell the address of node %s: %s", name, slurm_strerror(why));
     else
         failed = error_set(err, CODE_INTERNAL, "slurmctld knows no address of node %s", name);
+    if (!failed && answer->record_count > 0 && cpus_are_cores) {
+        const node_info_t *info = &answer->node_array[0];
+
+        *cpus_are_cores = info->threads > 1 && info->cpus == (uint32_t)info->sockets * info->cores;
+    }
     slurm_free_node_info_msg(answer);
     return failed ? -1 : 0;
+}
+
+int layout_find_head(struct layout *layout, struct error *err)
+{
+    return find_address(layout_node_of_rank_0(layout)->name, layout->head, sizeof layout->head, &layout->cpus_are_cores,
+                        err);
+}
+
+void layout_find_peer(const struct layout *layout, char *address, size_t size)
+{
+    const struct layout_node *head = layout_node_of_rank_0(layout), *peer = &layout->nodes[0];
+    struct error ignored;
+
+    address[0] = '\0';
+    if (layout->count < 2)
+        return;
+    if (peer == head)
+        peer++;
+    if (find_address(peer->name, address, size, NULL, &ignored) < 0)
+        snprintf(address, size, "%s", peer->name);
 }
 
 void layout_destroy(struct layout *layout)

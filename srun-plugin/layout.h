@@ -7,6 +7,7 @@
 #ifndef MUSTER_SRUN_PLUGIN_LAYOUT_H
 #define MUSTER_SRUN_PLUGIN_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +26,7 @@ struct layout {
     struct layout_node *nodes; /* in the step's order */
     size_t count;
     char head[LAYOUT_NAME_SIZE]; /* where rank 0's node is reached: its name, until layout_find_head */
+    bool cpus_are_cores;         /* Slurm counts its cores as CPUs, not their hardware threads; false likewise */
 };
 
 /* NULL and *err when slurmctld does not answer or does not know the step. */
@@ -35,6 +37,11 @@ struct layout *layout_create(uint32_t job_id, uint32_t step_id, struct error *er
  * tell it (PrivateData=nodes): head stays the node's name.
  */
 int layout_find_head(struct layout *layout, struct error *err);
+
+/* The same of a node that is not rank 0's, into address; "" where there is none, or it is not known. */
+void layout_find_peer(const struct layout *layout, char *address, size_t size);
+
+const struct layout_node *layout_node_of_rank_0(const struct layout *layout);
 
 void layout_destroy(struct layout *layout);
 

@@ -59,3 +59,30 @@ out:
     free(room);
     return rc;
 }
+
+/* order with dp's rings turned by `turn`, and the stages in the other order where `back`. */
+static void rename_ranks(const struct mesh *mesh, const int *order, int turn, bool back, int *room)
+{
+    for (int rank = 0; rank < mesh_world(mesh); rank++) {
+        struct mesh_place place = mesh_place(mesh, rank);
+
+        place.dp = (place.dp + turn) % mesh->dp;
+        place.pp = back ? mesh->pp - 1 - place.pp : place.pp;
+        room[rank] = order[mesh_rank(mesh, place)];
+    }
+}
+
+bool place_keep_first(const struct mesh *mesh, int *order, int *room)
+{
+    for (int back = 0; back < 2; back++)
+        for (int turn = 0; turn < mesh->dp; turn++) {
+            const struct mesh_place first = {.dp = turn, .pp = back ? mesh->pp - 1 : 0};
+
+            if (order[mesh_rank(mesh, first)] != 0)
+                continue;
+            rename_ranks(mesh, order, turn, back, room);
+            memcpy(order, room, (size_t)mesh_world(mesh) * sizeof *order);
+            return true;
+        }
+    return false;
+}

@@ -8,7 +8,10 @@
 #ifndef MUSTER_SRUN_PLUGIN_PLACE_APPLY_H
 #define MUSTER_SRUN_PLUGIN_PLACE_APPLY_H
 
+#include <stdbool.h>
+
 #include "common/error.h"
+#include "common/mesh.h"
 #include "srun-plugin/cluster.h"
 
 /* A line with a host for each rank; to be freed. NULL and CODE_IO without memory. */
@@ -21,5 +24,12 @@ char *place_hostfile(const struct cluster *cluster, const int *order, int world,
  */
 int place_rank_map(const struct cluster *cluster, const int *order, const int *slurm_nodes, int world, int *map,
                    struct error *err);
+
+/*
+ * Renames the ranks of order[world] so that rank 0 is on node 0, if that costs nothing: rings of dp are turned, a
+ * pipeline is turned round, tp groups stay as they are, and the traffic of place_traffic is the same. `room` holds as
+ * many. Returns whether rank 0 is on node 0 now.
+ */
+bool place_keep_first(const struct mesh *mesh, int *order, int *room);
 
 #endif

@@ -2,9 +2,12 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define LINE_SIZE 1024
+#include "srun-plugin/json_text.h"
+
+#define LINE_SIZE 1000 /* Slurm breaks longer ones, and other tasks' lines come in between */
 
 char *report_ranks(const uint32_t *ranks, size_t count, char *text, size_t size)
 {
@@ -29,56 +32,123 @@ char *report_ranks(const uint32_t *ranks, size_t count, char *text, size_t size)
     return text;
 }
 
-static int max(int a, size_t b)
+struct row {
+    const char *name, *value;
+    char source[320];
+};
+
+static struct row row_of_entry(const struct env_entry *entry)
 {
-    return (int)b > a ? (int)b : a;
+    struct row row = {.name = entry->name, .value = entry->value};
+
+    if (entry->source == ENV_USER)
+        snprintf(row.source, sizeof row.source, "user");
+    else
+        snprintf(row.source, sizeof row.source, "muster: %s", entry->why);
+    return row;
 }
 
-void report_layout(const struct layout *layout, report_print *print)
+static struct row row_of_fabric(const struct fabric_variable *variable)
 {
-    char line[LINE_SIZE], ranks[512];
-    int width = (int)strlen("node");
+    struct row row = {.name = variable->name, .value = variable->value};
 
-    snprintf(line, sizeof line,
-             "muster: job %" PRIu32 " step %" PRIu32 ": %" PRIu32 " rank%s on %zu node%s, rank 0 at %s", layout->job_id,
-             layout->step_id, layout->ranks, layout->ranks == 1 ? "" : "s", layout->count,
-             layout->count == 1 ? "" : "s", layout->head);
-    print(line);
-    for (size_t i = 0; i < layout->count; i++)
-        width = max(width, strlen(layout->nodes[i].name));
-    snprintf(line, sizeof line, "  %-*s  ranks", width, "node");
-    print(line);
-    for (size_t i = 0; i < layout->count; i++) {
-        const struct layout_node *node = &layout->nodes[i];
+    if (variable->why && variable->why[0])
+        snprintf(row.source, sizeof row.source, "%s: %s", variable->source, variable->why);
+    else
+        snprintf(row.source, sizeof row.source, "%s", variable->source);
+    return row;
+}
 
-        snprintf(line, sizeof line, "  %-*s  %s", width, node->name,
-                 report_ranks(node->ranks, node->count, ranks, sizeof ranks));
+/* muster's own first, then the fabric's. rows has room for all of them. */
+static size_t list_rows(const struct rank_plan *plan, struct row *rows)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < plan->count; i++)
+        if (strcmp(plan->entries[i].name, "MUSTER_SET") != 0) /* which says again what all the others say */
+            rows[count++] = row_of_entry(&plan->entries[i]);
+    for (size_t i = 0; plan->fabric && i < plan->fabric->count; i++)
+        rows[count++] = row_of_fabric(&plan->fabric->variables[i]);
+    return count;
+}
+
+static struct row *make_rows(const struct rank_plan *plan, size_t *count)
+{
+    struct row *rows = calloc(plan->count + (plan->fabric ? plan->fabric->count : 0) + 1, sizeof *rows);
+
+    *count = rows ? list_rows(plan, rows) : 0;
+    return rows;
+}
+
+static void print_notes(const struct rank_plan *plan, report_print *print)
+{
+    char line[LINE_SIZE];
+
+    if (!plan->fabric)
+        return;
+    snprintf(line, sizeof line, "  fabric profile: %s", plan->fabric->profile[0] ? plan->fabric->profile : "none fits");
+    print(line);
+    for (size_t i = 0; i < plan->fabric->note_count; i++) {
+        snprintf(line, sizeof line, "  note: %s", plan->fabric->notes[i]);
         print(line);
     }
 }
 
-void report_env(const struct task *task, const struct env_entry *entries, size_t count, report_print *print)
+void report_variables(const struct rank_plan *plan, report_print *print)
 {
     char line[LINE_SIZE];
     int name = (int)strlen("variable"), value = (int)strlen("value");
+    size_t count;
+    struct row *rows = make_rows(plan, &count);
 
     for (size_t i = 0; i < count; i++) {
-        name = max(name, strlen(entries[i].name));
-        if (strlen(entries[i].value) <= 32) /* one long path must not push every other line's last column away */
-            value = max(value, strlen(entries[i].value));
+        int length = (int)strlen(rows[i].name);
+
+        name = length > name ? length : name;
+        length = (int)strlen(rows[i].value);
+        if (length <= 32) /* one long path must not push every other line's last column away */
+            value = length > value ? length : value;
     }
-    snprintf(line, sizeof line, "muster: the environment of rank %" PRIu32, task->rank);
+    snprintf(line, sizeof line, "muster: the environment of rank %" PRIu32, plan->task.rank);
     print(line);
+    print_notes(plan, print);
     snprintf(line, sizeof line, "  %-*s  %-*s  source", name, "variable", value, "value");
     print(line);
     for (size_t i = 0; i < count; i++) {
-        const struct env_entry *entry = &entries[i];
-
-        if (entry->source == ENV_USER)
-            snprintf(line, sizeof line, "  %-*s  %-*.600s  user", name, entry->name, value, entry->value);
-        else
-            snprintf(line, sizeof line, "  %-*s  %-*.600s  muster: %s", name, entry->name, value, entry->value,
-                     entry->why);
+        snprintf(line, sizeof line, "  %-*s  %-*.400s  %s", name, rows[i].name, value, rows[i].value, rows[i].source);
         print(line);
     }
+    free(rows);
+}
+
+static void write_variable(const struct rank_plan *plan, const struct row *row, FILE *out)
+{
+    char value[601];
+
+    snprintf(value, sizeof value, "%s", row->value);
+    fprintf(out, "{\"muster\":\"variable\",\"rank\":%" PRIu32, plan->task.rank);
+    json_string_member(out, "name", row->name);
+    json_string_member(out, "value", value);
+    if (strlen(row->value) >= sizeof value)
+        fputs(",\"cut\":true", out);
+    json_string_member(out, "source", row->source);
+    fputc('}', out);
+}
+
+void report_variables_json(const struct rank_plan *plan, report_print *print)
+{
+    size_t count, size;
+    struct row *rows = make_rows(plan, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        char *text = NULL;
+        FILE *out = open_memstream(&text, &size);
+
+        if (out)
+            write_variable(plan, &rows[i], out);
+        if (out && fclose(out) == 0)
+            print(text);
+        free(text);
+    }
+    free(rows);
 }

@@ -1,4 +1,4 @@
-/* What a rank gets in its environment, and how --muster-report shows it: pure functions, no Slurm needed. */
+/* What a rank gets in its environment: pure functions, no Slurm needed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -245,51 +245,6 @@ static void writes_runs_of_ranks(void **state)
     assert_string_equal(report_ranks(ranks, 7, small, sizeof small), "0-3,8...");
 }
 
-static char printed[32][1024];
-static size_t lines;
-
-static void keep_line(const char *line)
-{
-    snprintf(printed[lines++], sizeof printed[0], "%s", line);
-}
-
-static void reports_the_layout(void **state)
-{
-    uint32_t first[] = {0, 2}, second[] = {1, 3};
-    struct layout_node nodes[] = {{.name = "n1", .ranks = first, .count = 2},
-                                  {.name = "n12", .ranks = second, .count = 2}};
-    struct layout layout = {.job_id = 42, .step_id = 3, .ranks = 4, .nodes = nodes, .count = 2, .head = "10.0.0.1"};
-
-    (void)state;
-    lines = 0;
-    report_layout(&layout, keep_line);
-    assert_int_equal(lines, 4);
-    assert_string_equal(printed[0], "muster: job 42 step 3: 4 ranks on 2 nodes, rank 0 at 10.0.0.1");
-    assert_string_equal(printed[1], "  node  ranks");
-    assert_string_equal(printed[2], "  n1    0,2");
-    assert_string_equal(printed[3], "  n12   1,3");
-}
-
-static void reports_every_variable_in_columns(void **state)
-{
-    const char *environment[] = {"MASTER_PORT=29500", NULL};
-    size_t count = plan(&task, environment);
-    size_t column;
-
-    (void)state;
-    lines = 0;
-    report_env(&task, entries, count, keep_line);
-    assert_int_equal(lines, count + 2);
-    assert_string_equal(printed[0], "muster: the environment of rank 7");
-    column = (size_t)(strstr(printed[1], "source") - printed[1]);
-    for (size_t i = 0; i < count; i++) {
-        assert_memory_equal(printed[i + 2] + 2, entries[i].name, strlen(entries[i].name));
-        assert_non_null(strstr(printed[i + 2], entries[i].value));
-        if (strlen(entries[i].value) <= 32)
-            assert_memory_equal(printed[i + 2] + column, entries[i].source == ENV_USER ? "user" : "must", 4);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,8 +259,6 @@ int main(void)
         cmocka_unit_test(counts_restarts),
         cmocka_unit_test(takes_the_port_that_srun_found),
         cmocka_unit_test(writes_runs_of_ranks),
-        cmocka_unit_test(reports_the_layout),
-        cmocka_unit_test(reports_every_variable_in_columns),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/rank_map.h"
 #include "trainer/comm/comm_mpi.h"
 
 enum {
@@ -275,7 +276,8 @@ static struct comm *wrap(MPI_Comm handle, bool world, struct error *err)
     for (char *at = version; *at; at++)
         if (*at == '\t')
             *at = ' ';
-    snprintf(comm->base.text, sizeof comm->base.text, "%d ranks, %.70s", comm->base.size, version);
+    snprintf(comm->base.text, sizeof comm->base.text, "%d ranks%s, %.50s", comm->base.size,
+             handle != MPI_COMM_WORLD && world ? " in the order of MUSTER_RANK_MAP" : "", version);
     return &comm->base;
 }
 
@@ -320,8 +322,35 @@ static const struct comm_ops mpi_ops = {
     .fail = comm_mpi_fail,
 };
 
+/*
+ * MUSTER_RANK_MAP (common/rank_map.h): srun --muster wants the mesh in another order than Slurm's, for the sake of the
+ * switches. From here on a rank is what that says; nobody else in the trainer knows of Slurm's.
+ */
+static int order_ranks(MPI_Comm *handle, struct error *err)
+{
+    const char *text = getenv("MUSTER_RANK_MAP");
+    struct error why;
+    int rank, size, code, *map;
+
+    if (!text || !text[0])
+        return 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    map = calloc((size_t)size, sizeof *map);
+    if (!map)
+        return error_set(err, CODE_IO, "out of memory for the order of %d ranks", size);
+    if (rank_map_parse(text, size, map, &why) < 0) {
+        free(map);
+        return error_set(err, CODE_USAGE, "MUSTER_RANK_MAP: %s; unset it, or let srun --muster set it", why.text);
+    }
+    code = MPI_Comm_split(MPI_COMM_WORLD, 0, map[rank], handle);
+    free(map);
+    return code == MPI_SUCCESS ? 0 : error_set(err, CODE_PEER, "MPI did not order its ranks (code %d)", code);
+}
+
 struct comm *comm_mpi_create(struct error *err)
 {
+    MPI_Comm handle = MPI_COMM_WORLD;
     struct comm *world;
     int provided, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 
@@ -329,7 +358,11 @@ struct comm *comm_mpi_create(struct error *err)
         error_set(err, CODE_USAGE, "MPI did not start (code %d): start with srun --mpi=pmi2 or mpiexec", code);
         return NULL;
     }
-    world = wrap(MPI_COMM_WORLD, true, err);
+    if (order_ranks(&handle, err) < 0) {
+        MPI_Finalize(); /* all ranks have the same map, and fail alike */
+        return NULL;
+    }
+    world = wrap(handle, true, err);
     if (world && comm_mpi_failure_begin(world, err) < 0)
         return NULL;
     return world;

@@ -51,7 +51,7 @@ int comm_mpi_error(struct error *err, const struct comm *comm, const char *what,
 
 int comm_mpi_failure_begin(struct comm *world, struct error *err)
 {
-    int code = MPI_Comm_dup(MPI_COMM_WORLD, &failing.handle);
+    int code = MPI_Comm_dup(((struct comm_mpi *)world)->handle, &failing.handle);
 
     if (code != MPI_SUCCESS)
         return comm_mpi_error(err, world, "start", code);

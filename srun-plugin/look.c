@@ -1,0 +1,64 @@
+#include "srun-plugin/look.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LINE_SIZE (sizeof((struct error *)0)->text + 64)
+#define ADDRESSES 8
+
+static void complain_of(const struct look_ask *ask, const struct error *err)
+{
+    char line[LINE_SIZE];
+
+    snprintf(line, sizeof line, "muster: warning: %s", err->text);
+    ask->complain(line);
+}
+
+static void profile_is_broken(const struct error *err, void *arg)
+{
+    complain_of(arg, err);
+}
+
+/* The way to another node of the step: from rank 0's to the peer, from the others to rank 0's. */
+static void find_way(const struct look_ask *ask, struct look *look)
+{
+    const char *other = ask->head_is_here ? ask->handoff->peer : ask->handoff->head;
+    struct error err;
+
+    if (other[0] && route_to(other, &look->way, &err) < 0) {
+        look->way = (struct route_address){0};
+        complain_of(ask, &err);
+    }
+}
+
+/* Where rank 0's node calls itself 127.0.1.1, its ranks must not listen there. */
+static void find_head(const struct look_ask *ask, struct look *look)
+{
+    char addresses[ADDRESSES][INET6_ADDRSTRLEN];
+    const char *head = ask->handoff->head;
+    struct error ignored;
+    int count;
+
+    if (head[0] && ask->head_is_here && look->way.address[0]) {
+        count = route_resolve(head, addresses, ADDRESSES, &ignored);
+        if (count > 0)
+            head = route_head(head, addresses, (size_t)count, look->way.address);
+    }
+    snprintf(look->head, sizeof look->head, "%s", head);
+}
+
+void look_around(const struct look_ask *ask, struct look *look)
+{
+    struct error err;
+
+    *look = (struct look){.node = node_read("/", NULL, &err)};
+    if (!look->node)
+        complain_of(ask, &err);
+    look->fabric = fabric_create(&err);
+    if (look->fabric) {
+        fabric_add_directory(look->fabric, FABRIC_SHIPPED, ask->shipped, profile_is_broken, (void *)(uintptr_t)ask);
+        fabric_add_directory(look->fabric, FABRIC_SITE, ask->site, profile_is_broken, (void *)(uintptr_t)ask);
+    }
+    find_way(ask, look);
+    find_head(ask, look);
+}

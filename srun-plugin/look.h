@@ -1,0 +1,29 @@
+/*
+ * look.h - what the ranks of a node need to know of it, found out once for all of them in slurmstepd, before the tasks
+ * are forked. Nothing here fails: what could not be found out is absent, and a line says so.
+ */
+#ifndef MUSTER_SRUN_PLUGIN_LOOK_H
+#define MUSTER_SRUN_PLUGIN_LOOK_H
+
+#include "srun-plugin/fabric.h"
+#include "srun-plugin/handoff.h"
+#include "srun-plugin/node.h"
+#include "srun-plugin/route.h"
+
+struct look {
+    struct node *node;               /* NULL where it could not be read */
+    struct fabric *fabric;           /* NULL without memory only */
+    struct route_address way;        /* to the other nodes of the step; "" where there is none */
+    char head[HANDOFF_ADDRESS_SIZE]; /* by what this node's ranks reach rank 0's; "" if not known */
+};
+
+struct look_ask {
+    const struct handoff *handoff;
+    bool head_is_here;          /* this node is rank 0's */
+    const char *shipped, *site; /* directories of fabric profiles */
+    void (*complain)(const char *line);
+};
+
+void look_around(const struct look_ask *ask, struct look *look);
+
+#endif

@@ -1,0 +1,273 @@
+/*
+ * spank_step.c - what the plugin does in slurmstepd (plugin.h says when). It reads the node once, before the tasks are
+ * forked; each task then plans for its own rank (rank_plan.h) and applies that to itself, as the user.
+ */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+#include "common/error.h"
+#include "common/job.h"
+#include "srun-plugin/layout.h"
+#include "srun-plugin/plugin.h"
+#include "srun-plugin/rank_plan.h"
+#include "srun-plugin/report.h"
+#include "srun-plugin/report_node.h"
+
+/* Found by step_look; the tasks have a copy, as forks of slurmstepd. */
+static struct look look;
+static struct handoff handoff;
+
+/* ---- what Slurm says --------------------------------------------------------------------------------------------- */
+
+/* A value that does not fit is cut, and is set all the same. */
+static bool look_up(const char *name, char *value, size_t size, void *arg)
+{
+    spank_err_t rc = spank_getenv((spank_t)arg, name, value, (int)size);
+
+    return rc == ESPANK_SUCCESS || rc == ESPANK_NOSPACE;
+}
+
+/* The whole of a value, however long, to be freed; NULL when it is not set. */
+static char *look_up_whole(spank_t spank, const char *name)
+{
+    spank_err_t rc = ESPANK_NOSPACE;
+    char *value = NULL;
+
+    for (int size = ENV_VALUE_SIZE; rc == ESPANK_NOSPACE && size < INT_MAX / 2; size *= 2) {
+        free(value);
+        value = malloc((size_t)size);
+        if (!value)
+            return NULL;
+        rc = spank_getenv(spank, name, value, size);
+    }
+    if (rc == ESPANK_SUCCESS)
+        return value;
+    free(value);
+    return NULL;
+}
+
+/* Items that this Slurm does not have stay 0. */
+static uint32_t item(spank_t spank, spank_item_t which)
+{
+    uint32_t value = 0;
+
+    return spank_get_item(spank, which, &value) == ESPANK_SUCCESS ? value : 0;
+}
+
+/* Batch scripts, salloc's interactive steps and the external step have no ranks. */
+static bool has_ranks(spank_t spank)
+{
+    return item(spank, S_JOB_STEPID) < SLURM_MAX_NORMAL_STEP_ID;
+}
+
+/* ---- once a node ------------------------------------------------------------------------------------------------- */
+
+/* With srun --export=NONE nothing came from there: the first node's name is the best that is known. */
+static void find_handoff(spank_t spank)
+{
+    char *text = look_up_whole(spank, "MUSTER_STEP"), *nodes;
+
+    handoff_read(text, &handoff);
+    free(text);
+    if (handoff.head[0])
+        return;
+    nodes = look_up_whole(spank, "SLURM_STEP_NODELIST"); /* of a large step, longer than any fixed size */
+    if (nodes && layout_first_name(nodes, handoff.head, sizeof handoff.head) < 0)
+        handoff.head[0] = '\0';
+    free(nodes);
+}
+
+static void keep_silent(const char *line)
+{
+    (void)line;
+}
+
+void step_look(spank_t spank)
+{
+    uint32_t node = item(spank, S_JOB_NODEID);
+    struct look_ask ask = {.handoff = &handoff, .shipped = site.profiles, .site = site.fabric};
+
+    if (!has_ranks(spank))
+        return;
+    find_handoff(spank);
+    ask.head_is_here = node == handoff.head_node;
+    ask.complain = node == 0 ? plugin_print : keep_silent; /* what the site did wrong is wrong on every node */
+    look_around(&ask, &look);
+}
+
+/* ---- each task --------------------------------------------------------------------------------------------------- */
+
+static struct task describe_task(spank_t spank)
+{
+    uint16_t node_cpus = 0;
+
+    spank_get_item(spank, S_JOB_NCPUS, &node_cpus);
+    return (struct task){
+        .job_id = item(spank, S_JOB_ID),
+        .step_id = item(spank, S_JOB_STEPID),
+        .nodes = item(spank, S_JOB_NNODES),
+        .node = item(spank, S_JOB_NODEID),
+        .ranks = item(spank, S_JOB_TOTAL_TASK_COUNT),
+        .rank = item(spank, S_TASK_GLOBAL_ID),
+        .local_ranks = item(spank, S_JOB_LOCAL_TASK_COUNT),
+        .local_rank = item(spank, S_TASK_ID),
+        .cpus_per_task = item(spank, S_STEP_CPUS_PER_TASK),
+        .cpus_inherited = handoff.cpus_inherited,
+        .node_cpus = node_cpus,
+        .head = look.head[0] ? look.head : NULL,
+        .port = handoff.port,
+        .mapped = handoff.mapped,
+    };
+}
+
+/* The job file that srun checked; path is PATH_MAX. */
+static const char *find_job_file(spank_t spank, char *path)
+{
+    char *outer = look_up_whole(spank, "MUSTER_JOB");
+    const char *file = NULL;
+
+    if (outer && strlen(outer) < PATH_MAX)
+        file = strcpy(path, outer);
+    else if (!outer && wish.file[0] && realpath(wish.file, path))
+        file = path;
+    free(outer);
+    return file;
+}
+
+struct job_variables {
+    struct fabric_givens givens;
+    const char *file;
+    struct error err;
+    int rc;
+};
+
+static void add_job_variable(const char *name, const char *value, int line, void *arg)
+{
+    struct job_variables *variables = arg;
+    const char *slash = strrchr(variables->file, '/');
+    char source[PATH_MAX + 32];
+
+    snprintf(source, sizeof source, "%s:%d", slash ? slash + 1 : variables->file, line);
+    variables->rc |= fabric_givens_add(&variables->givens, name, value, source, &variables->err);
+}
+
+/* srun has said what is wrong with the file, if anything is. */
+static void read_job_variables(const char *file, struct fabric_givens *givens)
+{
+    struct job_variables variables = {.file = file};
+    struct job job;
+
+    if (!file || job_load(&job, file, NULL, 0, &variables.err) < 0)
+        return;
+    job_each_variable(&job, add_job_variable, &variables, &variables.err);
+    job_destroy(&job);
+    *givens = variables.givens;
+}
+
+static void read_nccl_conf(spank_t spank, struct fabric_givens *givens)
+{
+    char file[PATH_MAX], home[PATH_MAX];
+    struct error ignored;
+
+    fabric_conf_read(givens, look_up("NCCL_CONF_FILE", file, sizeof file, spank) ? file : NULL,
+                     look_up("HOME", home, sizeof home, spank) ? home : NULL, &ignored);
+}
+
+static void set_variable(spank_t spank, uint32_t rank, const char *name, const char *value)
+{
+    if (spank_setenv(spank, name, value, 1) != ESPANK_SUCCESS)
+        slurm_spank_log("muster: warning: rank %" PRIu32 ": Slurm did not set %s", rank, name);
+}
+
+static void apply(spank_t spank, const struct rank_plan *plan)
+{
+    uint32_t rank = plan->task.rank;
+
+    if (plan->binds && affinity_set(&plan->bind->ranks[plan->row].cpus) < 0)
+        slurm_spank_log("muster: warning: rank %" PRIu32 ": the kernel did not bind it: %m", rank);
+    for (size_t i = 0; i < plan->count; i++)
+        if (plan->entries[i].source == ENV_MUSTER)
+            set_variable(spank, rank, plan->entries[i].name, plan->entries[i].value);
+    for (size_t i = 0; plan->fabric && i < plan->fabric->count; i++)
+        if (fabric_sets(&plan->fabric->variables[i]))
+            set_variable(spank, rank, plan->fabric->variables[i].name, plan->fabric->variables[i].value);
+    spank_unsetenv(spank, "MUSTER_STEP"); /* has arrived; an srun inside this step writes its own */
+    if (handoff.ordered) {
+        spank_unsetenv(spank, "SLURM_HOSTFILE");
+        spank_unsetenv(spank, "SLURM_DISTRIBUTION");
+    }
+}
+
+static void report(spank_t spank, const struct rank_plan *plan)
+{
+    char name[256], ranks[ENV_VALUE_SIZE];
+    const struct report_node node = {
+        .name = look_up("SLURMD_NODENAME", name, sizeof name, spank) ? name : "this node",
+        .ranks = look_up("SLURM_GTIDS", ranks, sizeof ranks, spank) ? ranks : NULL,
+        .node = look.node,
+        .plan = plan,
+        .json = wish.json,
+    };
+
+    if (plan->task.rank == 0 && plan->isolation != ISOLATION_NONE)
+        plugin_print(plan->isolation_line);
+    if (!wish.report)
+        return;
+    if (plan->task.local_rank == 0 && report_node_is_due(&node))
+        report_node(&node, plugin_print);
+    if (plan->task.rank == 0 && wish.json)
+        report_variables_json(plan, plugin_print);
+    else if (plan->task.rank == 0)
+        report_variables(plan, plugin_print);
+}
+
+void step_task(spank_t spank)
+{
+    struct fabric_givens job = {0}, conf = {0};
+    char job_file[PATH_MAX], library_path[ENV_VALUE_SIZE];
+    struct rank_plan *plan;
+    struct rank_ask ask;
+    struct error err;
+
+    if (!has_ranks(spank))
+        return;
+    ask = (struct rank_ask){.task = describe_task(spank),
+                            .look = &look,
+                            .user_binds = handoff.user_binds,
+                            .may_bind = handoff.here,
+                            .cpus_are_cores = handoff.cpus_are_cores,
+                            .job = &job,
+                            .conf = &conf,
+                            .files = fabric_find_file,
+                            .environment = look_up,
+                            .environment_arg = spank};
+    ask.job_nodes = ask.task.nodes;
+    ask.task.job_file = find_job_file(spank, job_file);
+    if (look_up("LD_LIBRARY_PATH", library_path, sizeof library_path, spank))
+        ask.files_arg = library_path;
+    ask.affinity_known = affinity_read(&ask.affinity) == 0;
+    if (look.node) {
+        node_read_own(look.node, "/");
+        if (ask.affinity_known)
+            look.node->allowed = ask.affinity.all;
+    }
+    read_job_variables(ask.task.job_file, &job);
+    read_nccl_conf(spank, &conf);
+    plan = rank_plan_create(&ask, &err);
+    if (plan) {
+        apply(spank, plan);
+        report(spank, plan);
+    } else {
+        slurm_spank_log("muster: warning: rank %" PRIu32 ": %s; it has no variables of muster's", ask.task.rank,
+                        err.text);
+    }
+    rank_plan_destroy(plan);
+    fabric_givens_clear(&job);
+    fabric_givens_clear(&conf);
+}

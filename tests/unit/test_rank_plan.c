@@ -1,0 +1,260 @@
+/* What one rank of a replayed machine gets: its CPUs, its GPU, its variables; and when muster keeps its hands off. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "srun-plugin/rank_plan.h"
+#include "srun-plugin/report.h"
+#include "srun-plugin/report_node.h"
+#include "tests/unit/machines.h"
+
+static struct look look;
+
+/* An environment: "NAME=value" strings, ended by NULL. */
+static bool look_up(const char *name, char *value, size_t size, void *arg)
+{
+    size_t length = strlen(name);
+
+    for (const char *const *word = arg; *word; word++)
+        if (strncmp(*word, name, length) == 0 && (*word)[length] == '=')
+            return snprintf(value, size, "%s", *word + length + 1) >= 0;
+    return false;
+}
+
+static const char *const nothing[] = {NULL};
+
+/* Rank 8 + local_rank, the second of two such machines with eight ranks each, its CPUs all the step's. */
+static struct rank_ask ask_on(const char *machine, unsigned local_rank)
+{
+    struct error err;
+    struct rank_ask ask = {
+        .task = {.job_id = 42,
+                 .nodes = 2,
+                 .node = 1,
+                 .ranks = 16,
+                 .rank = 8 + local_rank,
+                 .local_ranks = 8,
+                 .local_rank = local_rank,
+                 .cpus_per_task = 1,
+                 .head = "n1"},
+        .look = &look,
+        .affinity_known = true,
+        .may_bind = true,
+        .job_nodes = 2,
+        .environment = look_up,
+        .environment_arg = (void *)(uintptr_t)nothing,
+    };
+
+    node_destroy(look.node);
+    look.node = node_read(machines_snapshot(machine), NULL, &err);
+    if (!look.node)
+        fail_msg("%s", err.text);
+    if (!look.fabric) {
+        look.fabric = fabric_create(&err);
+        assert_true(fabric_add_directory(look.fabric, FABRIC_SHIPPED, FABRIC_SOURCE, NULL, NULL) >= 7);
+    }
+    ask.affinity.own = ask.affinity.all = look.node->allowed = look.node->cpus;
+    ask.task.node_cpus = cpus_count(&look.node->cpus);
+    return ask;
+}
+
+static struct rank_plan *make_plan(const struct rank_ask *ask)
+{
+    struct error err;
+    struct rank_plan *plan = rank_plan_create(ask, &err);
+
+    if (!plan)
+        fail_msg("%s", err.text);
+    return plan;
+}
+
+static const char *entry(const struct rank_plan *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->count; i++)
+        if (strcmp(plan->entries[i].name, name) == 0)
+            return plan->entries[i].value;
+    return NULL;
+}
+
+static void a_rank_runs_beside_its_gpu(void **state)
+{
+    (void)state;
+    for (unsigned local = 0; local < 8; local++) {
+        struct rank_ask ask = ask_on("dgx-a100", local);
+        struct rank_plan *plan = make_plan(&ask);
+        const struct bind_rank *rank = &plan->bind->ranks[plan->row];
+        const struct node_gpu *gpu = &look.node->gpus[rank->gpu];
+
+        assert_true(plan->binds);
+        assert_null(plan->unbound);
+        assert_int_equal(rank->gpu, local);
+        assert_true(cpus_has(&rank->mems, look.node->numas[gpu->numa].os_index));
+        assert_int_equal(atoi(entry(plan, "OMP_NUM_THREADS")), rank->threads);
+        assert_string_equal(entry(plan, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
+        assert_int_equal(plan->isolation, ISOLATION_NONE);
+        assert_string_equal(plan->fabric->profile, "infiniband");
+        assert_non_null(strstr(entry(plan, "MUSTER_SET"), "NCCL_IB_HCA=")); /* for an srun inside the step */
+        rank_plan_destroy(plan);
+    }
+}
+
+static void expect_unbound(struct rank_ask *ask, const char *why)
+{
+    struct rank_plan *plan = make_plan(ask);
+
+    assert_false(plan->binds);
+    assert_non_null(plan->unbound);
+    assert_non_null(strstr(plan->unbound, why));
+    assert_true(cpus_equal(&plan->bind->ranks[plan->row].cpus, &ask->affinity.own));
+    rank_plan_destroy(plan);
+}
+
+static void muster_binds_only_where_it_may(void **state)
+{
+    struct rank_ask ask = ask_on("dgx-a100", 2);
+    struct cpus few = {0};
+
+    (void)state;
+    for (unsigned cpu = 10; cpu < 14; cpu++)
+        cpus_add(&few, cpu);
+    ask.affinity.own = few;
+    ask.user_binds = true;
+    expect_unbound(&ask, "the user asked");
+    ask.user_binds = false;
+    ask.may_bind = false;
+    expect_unbound(&ask, "--export=NONE");
+    ask.may_bind = true;
+    ask.task.node_cpus /= 2; /* other jobs' CPUs are among those that the kernel would give */
+    expect_unbound(&ask, "no cgroup");
+    ask.cpus_are_cores = true; /* two hardware threads a core, of which Slurm counts one: the node is the step's */
+    ask.affinity.own = ask.affinity.all;
+    struct rank_plan *plan = make_plan(&ask);
+    assert_true(plan->binds);
+    rank_plan_destroy(plan);
+}
+
+static void threads_that_the_user_asked_for_stay(void **state)
+{
+    struct rank_ask ask = ask_on("dgx-a100", 0);
+    struct rank_plan *plan;
+
+    (void)state;
+    ask.task.cpus_per_task = 4;
+    plan = make_plan(&ask);
+    assert_string_equal(entry(plan, "OMP_NUM_THREADS"), "4");
+    rank_plan_destroy(plan);
+}
+
+/* --gpus-per-task: each rank sees one GPU, numbered 0 or by itself, and the neighbours' cores are not its own. */
+static void a_rank_alone_with_its_gpu_is_told(void **state)
+{
+    const char *masked[] = {"CUDA_VISIBLE_DEVICES=5", "SLURM_GPUS_ON_NODE=8", "SLURM_GPUS_PER_TASK=1", NULL};
+    struct rank_ask ask = ask_on("dgx-a100", 5);
+    struct rank_plan *plan;
+
+    (void)state;
+    ask.environment_arg = masked;
+    plan = make_plan(&ask);
+    assert_int_equal(plan->isolation, ISOLATION_MASKED);
+    assert_non_null(strstr(plan->isolation_line, "--gpus-per-task"));
+    assert_int_equal(plan->row, 5);
+    assert_int_equal(plan->bind->ranks[5].gpu, 5);
+    assert_true(plan->bind->ranks[5].threads > 4);
+    rank_plan_destroy(plan);
+}
+
+static void without_a_node_there_are_variables_still(void **state)
+{
+    struct rank_ask ask = ask_on("dgx-a100", 1);
+    struct rank_plan *plan;
+
+    (void)state;
+    node_destroy(look.node);
+    look.node = NULL;
+    plan = make_plan(&ask);
+    assert_null(plan->bind);
+    assert_null(plan->fabric);
+    assert_false(plan->binds);
+    assert_string_equal(entry(plan, "RANK"), "9");
+    rank_plan_destroy(plan);
+}
+
+static char printed[64][1024];
+static size_t lines;
+
+static void keep_line(const char *line)
+{
+    if (lines < 64)
+        snprintf(printed[lines++], sizeof printed[0], "%s", line);
+}
+
+static size_t lines_with(const char *text)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < lines; i++)
+        count += strstr(printed[i], text) != NULL;
+    return count;
+}
+
+static void the_report_has_every_variable_and_rank(void **state)
+{
+    const char *environment[] = {"MASTER_PORT=29500", "NCCL_DEBUG=WARN", NULL};
+    struct rank_ask ask = ask_on("dgx-a100", 0);
+    struct report_node report = {.name = "n2", .ranks = "8,9,10,11,12,13,14,15", .node = look.node};
+    struct rank_plan *plan;
+
+    (void)state;
+    ask.environment_arg = environment;
+    report.plan = plan = make_plan(&ask);
+    lines = 0;
+    report_variables(plan, keep_line);
+    assert_string_equal(printed[0], "muster: the environment of rank 8");
+    for (size_t i = 0; i < plan->count; i++)
+        assert_int_equal(lines_with(plan->entries[i].name) >= 1, strcmp(plan->entries[i].name, "MUSTER_SET") != 0);
+    for (size_t i = 0; i < plan->fabric->count; i++)
+        assert_true(lines_with(plan->fabric->variables[i].name) >= 1);
+    assert_int_equal(lines_with("29500"), 1);
+    lines = 0;
+    report_node(&report, keep_line);
+    assert_int_equal(lines, 1 + 1 + 8); /* not rank 0's node, and nothing amiss: a heading, the table's, the ranks */
+    for (size_t i = 1; i < lines; i++)
+        assert_memory_equal(printed[i], "  n2: ", 6);
+    rank_plan_destroy(plan);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    machines_make();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    node_destroy(look.node);
+    fabric_destroy(look.fabric);
+    machines_remove();
+    return 0;
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_runs_beside_its_gpu),
+        cmocka_unit_test(muster_binds_only_where_it_may),
+        cmocka_unit_test(threads_that_the_user_asked_for_stay),
+        cmocka_unit_test(a_rank_alone_with_its_gpu_is_told),
+        cmocka_unit_test(without_a_node_there_are_variables_still),
+        cmocka_unit_test(the_report_has_every_variable_and_rank),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

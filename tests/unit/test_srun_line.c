@@ -1,0 +1,143 @@
+/* What the words of an srun say: only what is understood whole may lead to another order of the ranks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "srun-plugin/srun_line.h"
+
+#define MOST 32
+
+/* "srun -n 4 a.out" as words; the text must stay. */
+static struct srun_line read_line(char *text)
+{
+    char *words[MOST], *rest = NULL;
+    struct srun_line line;
+    size_t count = 0;
+
+    for (char *word = strtok_r(text, " ", &rest); word && count < MOST; word = strtok_r(NULL, " ", &rest))
+        words[count++] = word;
+    srun_line_read(words, count, &line);
+    return line;
+}
+
+#define READ(text) read_line((char[]){text})
+
+static void the_program_ends_the_options(void **state)
+{
+    struct srun_line line = READ("srun -N2 -n 4 --muster=gpt.cfg -lu muster-train --nodes=9 -m cyclic");
+
+    (void)state;
+    assert_true(line.known);
+    assert_true(line.muster);
+    assert_string_equal(line.file, "gpt.cfg");
+    assert_string_equal(line.nodes, "2");
+    assert_string_equal(line.tasks, "4");
+    assert_null(line.tasks_a_node);
+    assert_false(line.places);
+    assert_int_equal(line.program, 6);
+}
+
+static void values_stand_in_the_same_word_or_in_the_next(void **state)
+{
+    struct srun_line line = READ("srun --ntasks 8 --ntasks-per-node=2 --nodes 4 -J name -K1 -K --exclusive -- -N");
+
+    (void)state;
+    assert_true(line.known);
+    assert_false(line.muster);
+    assert_string_equal(line.tasks, "8");
+    assert_string_equal(line.tasks_a_node, "2");
+    assert_string_equal(line.nodes, "4");
+    assert_int_equal(line.program, 12);
+    line = READ("srun -lN3 -vvn6 prog");
+    assert_true(line.known);
+    assert_string_equal(line.nodes, "3");
+    assert_string_equal(line.tasks, "6");
+    assert_int_equal(line.program, 3);
+    line = READ("srun -n 2 -n 4 prog");
+    assert_string_equal(line.tasks, "4");
+}
+
+static void what_places_or_binds_is_seen(void **state)
+{
+    static const char *const placing[] = {"-m cyclic",
+                                          "--distribution=block",
+                                          "-w n1",
+                                          "-wn1",
+                                          "--nodelist n1",
+                                          "-x n3",
+                                          "-r 1",
+                                          "--relative=1",
+                                          "--multi-prog",
+                                          "--ntasks-per-socket=1",
+                                          "-Z",
+                                          "--het-group=0"};
+    char text[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof placing / sizeof placing[0]; i++) {
+        struct srun_line line;
+
+        snprintf(text, sizeof text, "srun --muster %s prog", placing[i]);
+        line = read_line(text);
+        if (!line.known || !line.places || !line.muster)
+            fail_msg("%s is not seen to place", placing[i]);
+    }
+    assert_true(READ("srun --cpu-bind=cores p").binds);
+    assert_true(READ("srun --hint nomultithread p").binds);
+    assert_true(READ("srun -B 2:4 p").binds);
+    assert_false(READ("srun -c4 --mem-bind=local p").binds);
+}
+
+/* They may take a value, which looks like a program, or decide about nodes. */
+static void what_is_not_known_is_said_to_be(void **state)
+{
+    static const char *const lines[] = {"srun --new-option 4 -N2 --muster p", "srun --ntas=4 --muster p",
+                                        "srun -j p --muster", "srun --label=3 --muster p", "srun --muster -n"};
+    char text[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        struct srun_line line;
+
+        snprintf(text, sizeof text, "%s", lines[i]);
+        line = read_line(text);
+        if (line.known)
+            fail_msg("%s is not known", lines[i]);
+        if (!line.muster)
+            fail_msg("%s has --muster", lines[i]);
+    }
+    assert_true(READ("srun --new 4 --cpu-bind=none --muster-report p").binds);
+}
+
+static void a_line_may_be_empty(void **state)
+{
+    struct srun_line line = READ("srun");
+
+    (void)state;
+    assert_true(line.known);
+    assert_int_equal(line.program, 1);
+    srun_line_read(NULL, 0, &line);
+    assert_false(line.muster);
+    line = READ("srun --muster - x"); /* "-" is a program's name, not an option */
+    assert_int_equal(line.program, 2);
+    line = READ("srun --muster= --muster-preflight=exclude p");
+    assert_true(line.known && line.muster);
+    assert_null(line.file);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_program_ends_the_options), cmocka_unit_test(values_stand_in_the_same_word_or_in_the_next),
+        cmocka_unit_test(what_places_or_binds_is_seen), cmocka_unit_test(what_is_not_known_is_said_to_be),
+        cmocka_unit_test(a_line_may_be_empty),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
