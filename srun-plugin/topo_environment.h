@@ -1,6 +1,6 @@
 /*
- * topo_environment.h - what `srun --muster` would set for the ranks of a node, live or replayed: env.h and the fabric
- * profiles put together, for muster-topo.
+ * topo_environment.h - what `srun --muster` would set for the ranks of a node, live or replayed: rank_plan.h for each
+ * of them, for muster-topo.
  *
  * What only a job has is not made up: MASTER_ADDR, MASTER_PORT and MUSTER_JOB_ID are "(the job's)". Of a replayed node
  * there is no user's environment; libraries and nccl.conf are looked for beneath its root.
@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "srun-plugin/bind.h"
+#include "srun-plugin/node.h"
 
 struct environment_request {
     const char *root;      /* of node_read */
@@ -23,8 +23,8 @@ struct environment_request {
 
 struct environment; /* of all ranks of the node */
 
-/* `plan` is of those ranks; it and node are borrowed. Broken profiles become notes. NULL and *err. */
-struct environment *environment_create(const struct node *node, const struct bind_plan *plan,
+/* `node` is borrowed, local_ranks at least 1. Broken profiles become notes. NULL and *err. */
+struct environment *environment_create(struct node *node, unsigned local_ranks,
                                        const struct environment_request *request, struct error *err);
 void environment_destroy(struct environment *environment);
 

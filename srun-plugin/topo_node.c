@@ -148,7 +148,7 @@ int topo_node(int argc, char **argv, struct error *err)
     request.local_ranks = options.ranks ? options.ranks : default_ranks(node);
     if (!(plan = bind_plan_create(node, &request, err)))
         goto done;
-    if (options.environment && !(environment = environment_create(node, plan, &options.wanted, err)))
+    if (options.environment && !(environment = environment_create(node, request.local_ranks, &options.wanted, err)))
         goto done;
     if (!options.json)
         print_text(node, plan, environment);
