@@ -1,6 +1,6 @@
 /*
- * Nothing that the user set is changed: the whole chain of env_plan and fabric profiles, on replayed machines, with
- * random environments, job files, nccl.conf and site profiles, and then once more for an srun inside of that step.
+ * Nothing that the user set is changed: rank_plan, the whole of what decides, on replayed machines, with random
+ * environments, bindings, job files, nccl.conf and site profiles, and then once more for an srun inside of that step.
  */
 #include <glob.h>
 #include <limits.h>
@@ -15,10 +15,7 @@
 #include <cmocka.h>
 
 #include "common/job.h"
-#include "srun-plugin/env.h"
-#include "srun-plugin/fabric.h"
-#include "srun-plugin/node_facts.h"
-#include "srun-plugin/visible.h"
+#include "srun-plugin/rank_plan.h"
 #include "tests/unit/machines.h"
 
 #define ROUNDS    1000
@@ -82,16 +79,6 @@ static bool look_up(const char *name, char *value, size_t size, void *arg)
     return found && snprintf(value, size, "%s", found) >= 0;
 }
 
-/* What the user set, and not an outer srun. */
-static bool look_up_users(const char *name, char *value, size_t size, void *arg)
-{
-    const char *found = get(arg, name), *record = get(arg, "MUSTER_SET");
-
-    if (!found || (record && env_was_set(record, name, found)))
-        return false;
-    return snprintf(value, size, "%s", found) >= 0;
-}
-
 /* ---- what srun finds --------------------------------------------------------------------------------------------- */
 
 static unsigned pick(unsigned below)
@@ -100,11 +87,8 @@ static unsigned pick(unsigned below)
 }
 
 struct scene {
-    struct task task;
-    struct node_facts_request request;
-    size_t gpus[VISIBLE_MOST];
-    const struct node *node;
-    struct fabric *fabric;
+    struct rank_ask ask;
+    struct look look;
     struct fabric_givens job, conf;
 };
 
@@ -166,9 +150,9 @@ static void make_fabric(struct scene *scene)
     const char *name;
     struct error err = {0};
 
-    assert_non_null(scene->fabric = fabric_create(&err));
+    assert_non_null(scene->look.fabric = fabric_create(&err));
     snprintf(path, sizeof path, "%s/etc/fabric", getenv("top_srcdir"));
-    assert_in_range(fabric_add_directory(scene->fabric, FABRIC_SHIPPED, path, complain, NULL), 8, 100);
+    assert_in_range(fabric_add_directory(scene->look.fabric, FABRIC_SHIPPED, path, complain, NULL), 8, 100);
     name = names[pick((unsigned)name_count)];
     if (!is_for_files(name))
         return;
@@ -176,42 +160,61 @@ static void make_fabric(struct scene *scene)
              "name = \"site\"; match = { }; set = ( { name = \"%s\"; value = \"site\"; why = \"w\"; "
              "source = \"s\"; } );\n",
              name);
-    if (fabric_add_text(scene->fabric, FABRIC_SITE, text, "site.cfg", &err) < 0)
+    if (fabric_add_text(scene->look.fabric, FABRIC_SITE, text, "site.cfg", &err) < 0)
         fail_msg("%s", err.text);
+}
+
+static struct cpus some_of(const struct cpus *all)
+{
+    struct cpus some = {0};
+
+    for (int cpu = cpus_next(all, 0); cpu >= 0; cpu = cpus_next(all, (unsigned)cpu + 1))
+        if (pick(3))
+            cpus_add(&some, (unsigned)cpu);
+    return some;
+}
+
+static struct task make_task(uint32_t step_nodes, uint32_t local)
+{
+    return (struct task){.job_id = pick(100000),
+                         .step_id = pick(9),
+                         .nodes = step_nodes,
+                         .ranks = step_nodes * local,
+                         .rank = pick(step_nodes * local),
+                         .local_ranks = local,
+                         .local_rank = pick(local),
+                         .cpus_per_task = pick(4),
+                         .cpus_inherited = pick(2),
+                         .node_cpus = pick(300),
+                         .mapped = pick(2),
+                         .head = pick(4) ? "n1" : NULL,
+                         .job_file = pick(2) ? "/home/me/gpt.cfg" : NULL};
 }
 
 static void make_scene(struct scene *scene)
 {
-    static const char *const clusters[] = {NULL, "lumi", "perlmutter"};
     static unsigned salt;
-    uint32_t local = 1 + pick(8), step_nodes = 1 + pick(3);
+    uint32_t step_nodes = 1 + pick(3);
 
-    *scene = (struct scene){.node = nodes[pick((unsigned)node_count)]};
     salt = pick(3);
-    scene->task = (struct task){.job_id = pick(100000),
-                                .step_id = pick(9),
-                                .nodes = step_nodes,
-                                .ranks = step_nodes * local,
-                                .rank = pick(step_nodes * local),
-                                .local_ranks = local,
-                                .local_rank = pick(local),
-                                .cpus_per_task = pick(4),
-                                .node_cpus = pick(64),
-                                .bound_cpus = pick(16),
-                                .head = pick(4) ? "n1" : NULL,
-                                .job_file = pick(2) ? "/home/me/gpt.cfg" : NULL};
-    scene->request = (struct node_facts_request){.nodes = step_nodes,
-                                                 .job_nodes = step_nodes + pick(2),
-                                                 .local_ranks = local,
-                                                 .cores = pick(9),
-                                                 .gpus = scene->gpus,
-                                                 .cluster = clusters[pick(3)],
-                                                 .interface = pick(4) ? "eth0" : NULL,
-                                                 .files = some_files,
-                                                 .files_arg = &salt};
-    scene->request.gpu_count = visible_gpus(scene->node, &(struct visible){0}, scene->gpus);
+    *scene = (struct scene){.look.node = nodes[pick((unsigned)node_count)]};
+    snprintf(scene->look.way.interface, sizeof scene->look.way.interface, "%s", pick(4) ? "eth0" : "");
+    scene->ask = (struct rank_ask){.task = make_task(step_nodes, 1 + pick(8)),
+                                   .look = &scene->look,
+                                   .affinity_known = pick(4),
+                                   .user_binds = pick(2),
+                                   .may_bind = pick(4),
+                                   .cpus_are_cores = pick(2),
+                                   .job_nodes = step_nodes + pick(2),
+                                   .job = &scene->job,
+                                   .conf = &scene->conf,
+                                   .files = some_files,
+                                   .files_arg = &salt,
+                                   .environment = look_up};
+    scene->ask.affinity.all = scene->look.node->allowed;
+    scene->ask.affinity.own = some_of(&scene->ask.affinity.all);
     make_fabric(scene);
-    if (scene->task.job_file)
+    if (scene->ask.task.job_file)
         make_job(&scene->job);
     for (unsigned i = pick(4); i > 0; i--)
         fabric_givens_add(&scene->conf, names[pick((unsigned)name_count)], "conf", "nccl.conf", NULL);
@@ -219,44 +222,33 @@ static void make_scene(struct scene *scene)
 
 static void clear_scene(struct scene *scene)
 {
-    fabric_destroy(scene->fabric);
+    fabric_destroy(scene->look.fabric);
     fabric_givens_clear(&scene->job);
     fabric_givens_clear(&scene->conf);
 }
 
 /* ---- the chain --------------------------------------------------------------------------------------------------- */
 
-/* What a rank does with both plans: the second one is made from the environment as it was. */
-static void apply(const struct scene *scene, struct environment *environment)
+static void apply(struct scene *scene, struct environment *environment)
 {
-    static struct env_entry entries[ENV_MAX];
-    struct fabric_inputs inputs = {
-        .user = look_up_users, .user_arg = environment, .job = &scene->job, .conf = &scene->conf};
-    size_t count = env_plan(&scene->task, look_up, environment, entries);
-    char record[ENV_VALUE_SIZE] = "";
-    struct fabric_facts facts;
-    struct fabric_plan *plan;
+    struct rank_plan *plan;
     struct error err = {0};
 
-    if (node_facts(scene->node, &scene->request, &facts, &err) < 0 ||
-        !(plan = fabric_plan_create(scene->fabric, &facts, &inputs, &err)))
+    scene->ask.environment_arg = environment;
+    if (!(plan = rank_plan_create(&scene->ask, &err)))
         fail_msg("%s", err.text);
-    for (size_t i = 0; i < count; i++) {
-        if (entries[i].source == ENV_MUSTER)
-            put(environment, entries[i].name, entries[i].value);
-        set += entries[i].source == ENV_MUSTER;
-    }
-    snprintf(record, sizeof record, "%s", get(environment, "MUSTER_SET"));
+    assert_non_null(plan->fabric);
     for (size_t i = 0; i < plan->count; i++) {
-        if (!fabric_sets(&plan->variables[i]))
-            continue;
-        put(environment, plan->variables[i].name, plan->variables[i].value);
-        env_record(record, sizeof record, plan->variables[i].name, plan->variables[i].value);
-        set++;
+        if (plan->entries[i].source == ENV_MUSTER)
+            put(environment, plan->entries[i].name, plan->entries[i].value);
+        set += plan->entries[i].source == ENV_MUSTER;
     }
-    put(environment, "MUSTER_SET", record);
-    fabric_plan_destroy(plan);
-    node_facts_clear(&facts);
+    for (size_t i = 0; i < plan->fabric->count; i++)
+        if (fabric_sets(&plan->fabric->variables[i])) {
+            put(environment, plan->fabric->variables[i].name, plan->fabric->variables[i].value);
+            set++;
+        }
+    rank_plan_destroy(plan);
 }
 
 /* MUSTER_JOB is srun's word to muster-train and MUSTER_SET our own record: nobody else's to set. */
@@ -323,7 +315,7 @@ static void nothing_that_the_user_set_is_changed(void **state)
         apply(&inner, &now); /* srun --muster within the step */
         check(&user, &now, &inner);
         if (!get(&user, "RANK")) {
-            assert_int_equal(atoi(get(&now, "RANK")), inner.task.rank);
+            assert_int_equal(atoi(get(&now, "RANK")), inner.ask.task.rank);
             replaced++;
         }
         clear_scene(&outer);
@@ -355,15 +347,18 @@ static void collect_profile(const char *path)
 static void collect_names(void)
 {
     static struct env_entry entries[ENV_MAX];
-    const struct task task = {.ranks = 1, .head = "n1", .job_file = "/j"};
+    const struct task task = {.ranks = 1, .head = "n1", .job_file = "/j", .mapped = true, .sees_nvidia = true};
+    static const char *const slurms[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_CPUS_PER_TASK",
+                                         "SLURM_GPU_BIND",       "SLURM_GPUS_ON_NODE",   "SLURM_GPUS_PER_TASK",
+                                         "SLURM_CLUSTER_NAME",   "SLURM_RESTART_COUNT",  "MUSTER_RANK_MAP"};
     struct environment empty = {0};
     char pattern[PATH_MAX];
     size_t count, of_env;
     glob_t found;
 
     index_of("MUSTER_SET");
-    index_of("SLURM_CPUS_PER_TASK");
-    index_of("SLURM_RESTART_COUNT");
+    for (size_t i = 0; i < sizeof slurms / sizeof *slurms; i++)
+        index_of(slurms[i]);
     count = env_plan(&task, look_up, &empty, entries);
     for (size_t i = 0; i < count; i++)
         index_of(entries[i].name);
