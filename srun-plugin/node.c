@@ -149,20 +149,21 @@ static void check_places(struct node *node)
                      lost, node->gpu_count);
 }
 
-/* What slurmd saw is read in a tenth of the time that a look takes. */
-static int open_tree(struct node *node, struct node_tree **tree, const char *root, const char *xml, struct error *err)
+/* What slurmd saw is read in a tenth of the time that a look takes. False where it left nothing that can be read. */
+static bool open_cached(struct node *node, struct node_tree **tree)
 {
-    char *cached = !xml && sysfs_is_live(root) ? machine_cache_read(MACHINE_CACHE_DIR) : NULL;
-    int status = cached ? node_tree_parse(node, tree, cached) : -1;
+    char *text = machine_cache_read(MACHINE_CACHE_DIR);
+    bool opened = text && node_tree_parse(node, tree, text) == 0;
 
-    free(cached);
-    return status == 0 ? 0 : node_tree_open(node, tree, root, xml, err);
+    free(text);
+    return opened;
 }
 
 struct node *node_read(const char *root, const char *xml, struct error *err)
 {
     struct node *node = NULL;
     struct node_tree *tree = NULL;
+    bool cached;
 
     if (access(root, R_OK | X_OK) < 0) {
         error_errno(err, CODE_IO, "%s: no directory of a snapshot", root);
@@ -170,7 +171,8 @@ struct node *node_read(const char *root, const char *xml, struct error *err)
     }
     if (!(node = calloc(1, sizeof *node)))
         goto no_memory;
-    if (open_tree(node, &tree, root, xml, err) < 0)
+    cached = !xml && sysfs_is_live(root) && open_cached(node, &tree);
+    if (!cached && node_tree_open(node, &tree, root, xml, err) < 0)
         goto fail;
     if (tree && (node_read_cores(node, tree) < 0 || node_read_gpus(node, tree) < 0))
         goto no_memory;
@@ -178,6 +180,8 @@ struct node *node_read(const char *root, const char *xml, struct error *err)
     read_memory(node, root);
     read_allowed(node, root);
     node_read_gpu_states(node, root);
+    if (cached)
+        node_check_gone(node);
     if (read_nics(node, tree, root) < 0)
         goto no_memory;
     check_places(node);

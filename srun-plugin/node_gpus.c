@@ -60,10 +60,7 @@ static void judge(struct node *node, struct node_gpu *gpu, const char *root, con
     char uevent[8];
     bool seen = sysfs_field(root, "PCI_ID=", uevent, sizeof uevent, "sys/bus/pci/devices/%s/uevent", gpu->address);
 
-    if (!seen && sysfs_is_live(root)) {
-        gpu->state = GPU_LOST;
-        node_problem(node, "GPU %s: it was on the PCI bus when slurmd started, and is there no more", gpu->address);
-    } else if (seen && !computing_driver(gpu->driver)) {
+    if (seen && !computing_driver(gpu->driver)) {
         gpu->state = GPU_NO_DRIVER;
         node_problem(node, "GPU %s: %s%s; it computes nothing until %s holds it", gpu->address,
                      gpu->driver[0] ? "held by the driver " : "no driver holds it", gpu->driver,
@@ -77,6 +74,18 @@ static void judge(struct node *node, struct node_gpu *gpu, const char *root, con
                      gpu->address);
     } else if (!may_open(devices, gpu)) {
         gpu->state = GPU_HIDDEN;
+    }
+}
+
+void node_check_gone(struct node *node)
+{
+    for (size_t i = 0; i < node->gpu_count; i++) {
+        struct node_gpu *gpu = &node->gpus[i];
+
+        if (sysfs_exists("/", "sys/bus/pci/devices/%s", gpu->address))
+            continue;
+        gpu->state = GPU_LOST;
+        node_problem(node, "GPU %s: it was on the PCI bus when slurmd started, and is there no more", gpu->address);
     }
 }
 

@@ -44,6 +44,7 @@ enum node_path node_find_path(const struct node *node, struct node_tree *tree, s
 /* From sysfs. */
 void node_read_gpu_states(struct node *node, const char *root); /* after node_read_gpus */
 void node_read_hidden(struct node *node, const char *root);     /* of those that are usable or hidden, which */
+void node_check_gone(struct node *node); /* after both: which GPUs of an older look are there no more */
 int node_read_rdma(struct node *node, const char *root);
 int node_read_netdevs(struct node *node, const char *root); /* after node_read_rdma */
 void node_read_addresses(struct node *node, const char *root);

@@ -114,6 +114,21 @@ static void nobody_else_may_write_it(void **state)
     free(text);
 }
 
+/* GPUs are drained and unplugged while a machine runs. */
+static void a_gpu_that_is_gone_is_told(void **state)
+{
+    struct node_gpu gpu = {.address = "ffff:ff:1f.7", .numa = -1};
+    struct node node = {.gpus = &gpu, .gpu_count = 1};
+
+    (void)state;
+    node_check_gone(&node);
+    assert_int_equal(gpu.state, GPU_LOST);
+    assert_int_equal(node.problem_count, 1);
+    assert_non_null(strstr(node.problems[0], "ffff:ff:1f.7"));
+    node.gpus = NULL;
+    node_clear(&node);
+}
+
 /* A link that another user laid there, a file that was cut short, and one of another boot. */
 static void what_is_no_cache_is_not_read(void **state)
 {
@@ -139,9 +154,8 @@ static void what_is_no_cache_is_not_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_says_what_a_look_says),
-        cmocka_unit_test(it_tells_no_serial_numbers),
-        cmocka_unit_test(nobody_else_may_write_it),
+        cmocka_unit_test(it_says_what_a_look_says),     cmocka_unit_test(it_tells_no_serial_numbers),
+        cmocka_unit_test(nobody_else_may_write_it),     cmocka_unit_test(a_gpu_that_is_gone_is_told),
         cmocka_unit_test(what_is_no_cache_is_not_read),
     };
 

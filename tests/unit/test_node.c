@@ -128,6 +128,24 @@ static void test_live(void **state)
     node_destroy(replayed);
 }
 
+/* Another machine's XML, as of `lstopo --of xml`: its GPUs are there, though this one's sysfs has none of them. */
+static void test_foreign_xml(void **state)
+{
+    struct error err = {0};
+    char path[PATH_MAX];
+    struct node *node;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/machine.xml", machines_snapshot("dgx-a100"));
+    if (!(node = node_read("/", path, &err)))
+        fail_msg("%s", err.text);
+    assert_int_equal(node->core_count, 128);
+    assert_int_equal(node->gpu_count, 8);
+    for (size_t i = 0; i < node->gpu_count; i++)
+        assert_int_not_equal(node->gpus[i].state, GPU_LOST);
+    node_destroy(node);
+}
+
 static void put(const char *path, const char *text)
 {
     FILE *out = fopen(path, "w");
@@ -219,8 +237,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_machines), cmocka_unit_test(test_save),       cmocka_unit_test(test_save_gids),
-        cmocka_unit_test(test_live),     cmocka_unit_test(test_broken_xml), cmocka_unit_test(test_broken_files),
+        cmocka_unit_test(test_machines),     cmocka_unit_test(test_save),        cmocka_unit_test(test_save_gids),
+        cmocka_unit_test(test_live),         cmocka_unit_test(test_foreign_xml), cmocka_unit_test(test_broken_xml),
+        cmocka_unit_test(test_broken_files),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
