@@ -4,26 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "srun-plugin/env.h"
-#include "srun-plugin/fabric.h"
-#include "srun-plugin/node_facts.h"
+#include "srun-plugin/rank_plan.h"
 #include "srun-plugin/sysfs.h"
-#include "srun-plugin/visible.h"
-
-struct rank {
-    struct env_entry entries[ENV_MAX];
-    size_t count;
-    struct fabric_plan *fabric;
-};
 
 struct environment {
     const struct node *node;
     const struct bind_plan *plan;
     struct environment_request request;
-    struct fabric *fabric;
+    struct look look;
     struct fabric_givens conf;
-    struct rank *ranks; /* [plan->count] */
-    char **notes;       /* of profiles that are broken */
+    struct rank_plan **ranks; /* [plan->count] */
+    char **notes;             /* of profiles that are broken */
     size_t note_count;
 };
 
@@ -38,6 +29,8 @@ static bool look_up(const char *name, char *value, size_t size, void *arg)
     const struct environment *environment = arg;
     const char *own = sysfs_is_live(environment->request.root) ? getenv(name) : NULL;
 
+    if (environment->request.cluster && strcmp(name, "SLURM_CLUSTER_NAME") == 0)
+        own = environment->request.cluster;
     return own && snprintf(value, size, "%s", own) >= 0;
 }
 
@@ -92,59 +85,63 @@ static const char *default_interface(const struct node *node)
 }
 
 /* Neither is known before there is a job. */
-static void hide_job(struct env_entry *entries, size_t count)
+static void hide_job(struct rank_plan *plan)
 {
     static const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "MUSTER_JOB_ID"};
 
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < plan->count; i++)
         for (size_t j = 0; j < sizeof names / sizeof *names; j++)
-            if (entries[i].source == ENV_MUSTER && strcmp(entries[i].name, names[j]) == 0)
-                snprintf(entries[i].value, sizeof entries[i].value, "(the job's)");
+            if (plan->entries[i].source == ENV_MUSTER && strcmp(plan->entries[i].name, names[j]) == 0)
+                snprintf(plan->entries[i].value, sizeof plan->entries[i].value, "(the job's)");
+    if (plan->count > 0 && strcmp(plan->entries[plan->count - 1].name, "MUSTER_SET") == 0)
+        plan->count--; /* our own book-keeping */
 }
 
-static void plan_env(struct environment *environment, size_t index)
-{
-    const struct bind_plan *plan = environment->plan;
-    struct rank *rank = &environment->ranks[index];
-    struct task task = {.nodes = environment->request.nodes,
-                        .ranks = environment->request.nodes * (uint32_t)plan->count,
-                        .rank = (uint32_t)index,
-                        .local_ranks = (uint32_t)plan->count,
-                        .local_rank = (uint32_t)index,
-                        .node_cpus = plan->ranks[index].threads * (uint32_t)plan->count,
-                        .bound_cpus = plan->ranks[index].threads,
-                        .head = "?"};
-
-    rank->count = env_plan(&task, look_up, environment, rank->entries);
-    if (rank->count > 0 && strcmp(rank->entries[rank->count - 1].name, "MUSTER_SET") == 0)
-        rank->count--; /* our own book-keeping */
-    hide_job(rank->entries, rank->count);
-}
-
-static int plan_fabric(struct environment *environment, size_t index, struct error *err)
+/* As in a step that has all CPUs of the node that this process may use. */
+static struct rank_plan *plan_rank(struct environment *environment, size_t index, struct error *err)
 {
     const struct environment_request *request = &environment->request;
-    const struct bind_plan *plan = environment->plan;
-    struct fabric_inputs inputs = {.user = look_up, .user_arg = environment, .conf = &environment->conf};
-    size_t gpus[VISIBLE_MOST], count = visible_gpus(environment->node, &(struct visible){0}, gpus);
-    struct node_facts_request wanted = {.nodes = request->nodes,
-                                        .job_nodes = request->nodes,
-                                        .local_ranks = (unsigned)plan->count,
-                                        .local_rank = (unsigned)index,
-                                        .cores = plan->ranks[index].threads,
-                                        .gpus = gpus,
-                                        .gpu_count = count,
-                                        .cluster = request->cluster,
-                                        .files = has_file,
-                                        .files_arg = environment};
-    struct fabric_facts facts;
+    uint32_t ranks = (uint32_t)environment->plan->count;
+    struct rank_ask ask = {
+        .task = {.nodes = request->nodes,
+                 .ranks = request->nodes * ranks,
+                 .rank = (uint32_t)index,
+                 .local_ranks = ranks,
+                 .local_rank = (uint32_t)index,
+                 .node_cpus = cpus_count(&environment->node->allowed),
+                 .head = "?"},
+        .look = &environment->look,
+        .affinity = {.own = environment->node->allowed, .all = environment->node->allowed},
+        .affinity_known = true,
+        .may_bind = true,
+        .job_nodes = request->nodes,
+        .conf = &environment->conf,
+        .files = has_file,
+        .files_arg = environment,
+        .environment = look_up,
+        .environment_arg = environment,
+    };
+    struct rank_plan *plan = rank_plan_create(&ask, err);
 
-    wanted.interface = request->interface ? request->interface : default_interface(environment->node);
-    if (node_facts(environment->node, &wanted, &facts, err) < 0)
+    if (plan)
+        hide_job(plan);
+    return plan;
+}
+
+static int look_for(struct environment *environment, struct error *err)
+{
+    const struct environment_request *request = &environment->request;
+    const char *interface = request->interface ? request->interface : default_interface(environment->node);
+
+    environment->look.node = (struct node *)(uintptr_t)environment->node; /* rank_plan_create only reads it */
+    environment->look.fabric = fabric_create(err);
+    if (!environment->look.fabric)
         return -1;
-    environment->ranks[index].fabric = fabric_plan_create(environment->fabric, &facts, &inputs, err);
-    node_facts_clear(&facts);
-    return environment->ranks[index].fabric ? 0 : -1;
+    fabric_add_directory(environment->look.fabric, FABRIC_SHIPPED, request->profiles, complain, environment);
+    if (request->site)
+        fabric_add_directory(environment->look.fabric, FABRIC_SITE, request->site, complain, environment);
+    snprintf(environment->look.way.interface, sizeof environment->look.way.interface, "%.15s", interface ? interface : "");
+    return read_conf(environment, err);
 }
 
 struct environment *environment_create(const struct node *node, const struct bind_plan *plan,
@@ -159,16 +156,11 @@ struct environment *environment_create(const struct node *node, const struct bin
     environment->node = node;
     environment->plan = plan;
     environment->request = *request;
-    if (!(environment->fabric = fabric_create(err)) || read_conf(environment, err) < 0)
+    if (look_for(environment, err) < 0)
         goto fail;
-    fabric_add_directory(environment->fabric, FABRIC_SHIPPED, request->profiles, complain, environment);
-    if (request->site)
-        fabric_add_directory(environment->fabric, FABRIC_SITE, request->site, complain, environment);
-    for (size_t i = 0; i < plan->count; i++) {
-        plan_env(environment, i);
-        if (plan_fabric(environment, i, err) < 0)
+    for (size_t i = 0; i < plan->count; i++)
+        if (!(environment->ranks[i] = plan_rank(environment, i, err)))
             goto fail;
-    }
     return environment;
 
 fail:
@@ -181,11 +173,11 @@ void environment_destroy(struct environment *environment)
     if (!environment)
         return;
     for (size_t i = 0; environment->ranks && i < environment->plan->count; i++)
-        fabric_plan_destroy(environment->ranks[i].fabric);
+        rank_plan_destroy(environment->ranks[i]);
     for (size_t i = 0; i < environment->note_count; i++)
         free(environment->notes[i]);
     fabric_givens_clear(&environment->conf);
-    fabric_destroy(environment->fabric);
+    fabric_destroy(environment->look.fabric);
     free(environment->notes);
     free(environment->ranks);
     free(environment);
@@ -193,12 +185,12 @@ void environment_destroy(struct environment *environment)
 
 /* ---- what is shown ----------------------------------------------------------------------------------------------- */
 
-static size_t variable_count(const struct rank *rank)
+static size_t variable_count(const struct rank_plan *rank)
 {
     return rank->count + rank->fabric->count;
 }
 
-static struct variable variable(const struct rank *rank, size_t index)
+static struct variable variable(const struct rank_plan *rank, size_t index)
 {
     const struct env_entry *entry = &rank->entries[index];
     const struct fabric_variable *of_fabric;
@@ -211,7 +203,7 @@ static struct variable variable(const struct rank *rank, size_t index)
                              fabric_sets(of_fabric)};
 }
 
-static const struct variable *find(const struct rank *rank, const char *name, struct variable *found)
+static const struct variable *find(const struct rank_plan *rank, const char *name, struct variable *found)
 {
     for (size_t i = 0; i < variable_count(rank); i++) {
         *found = variable(rank, i);
@@ -233,7 +225,7 @@ static char *values(const struct environment *environment, const struct variable
         return NULL;
     for (size_t i = 0; i < environment->plan->count; i++) {
         struct variable other;
-        const char *value = find(&environment->ranks[i], first->name, &other) ? other.value : "-";
+        const char *value = find(environment->ranks[i], first->name, &other) ? other.value : "-";
 
         differ = differ || strcmp(value, first->value) != 0;
         fprintf(out, "%s%s", i ? " " : "", value);
@@ -261,7 +253,7 @@ static const char *without_directory(const struct environment *environment, cons
 
 void environment_print(const struct environment *environment)
 {
-    const struct rank *first = &environment->ranks[0];
+    const struct rank_plan *first = environment->ranks[0];
     const struct fabric_plan *fabric = first->fabric;
 
     printf("environment of %zu rank%s on each of %u node%s, %s%s\n", environment->plan->count,
@@ -285,7 +277,7 @@ void environment_print(const struct environment *environment)
         printf("note: %s\n", without_directory(environment, fabric->notes[i]));
 }
 
-static json_t *rank_json(const struct rank *rank)
+static json_t *rank_json(const struct rank_plan *rank)
 {
     json_t *object = json_object();
 
@@ -301,7 +293,7 @@ static json_t *rank_json(const struct rank *rank)
 
 json_t *environment_json(const struct environment *environment)
 {
-    const struct fabric_plan *fabric = environment->ranks[0].fabric;
+    const struct fabric_plan *fabric = environment->ranks[0]->fabric;
     json_t *ranks = json_array(), *notes = json_array();
 
     for (size_t i = 0; i < environment->note_count; i++)
@@ -309,6 +301,6 @@ json_t *environment_json(const struct environment *environment)
     for (size_t i = 0; i < fabric->note_count; i++)
         json_array_append_new(notes, json_string(fabric->notes[i]));
     for (size_t i = 0; i < environment->plan->count; i++)
-        json_array_append_new(ranks, rank_json(&environment->ranks[i]));
+        json_array_append_new(ranks, rank_json(environment->ranks[i]));
     return json_pack("{s:s, s:o, s:o}", "profile", fabric->profile, "notes", notes, "ranks", ranks);
 }
