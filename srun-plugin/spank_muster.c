@@ -46,20 +46,26 @@ void plugin_print(const char *line)
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
+/* "(null)" is how sbatch and salloc write an option without a value into the environment of the job. */
+static bool is_given(const char *argument)
+{
+    return argument && argument[0] && strcmp(argument, "(null)") != 0;
+}
+
 /* May come several times: from the environment of the batch job, from the command line, twice in slurmstepd. */
 static int on_option(int value, const char *argument, int remote)
 {
-    if (!remote && value == OPTION_REPORT && argument && argument[0] && strcmp(argument, "json") != 0) {
+    if (!remote && value == OPTION_REPORT && is_given(argument) && strcmp(argument, "json") != 0) {
         slurm_spank_log("muster: --muster-report=%s is none: it is --muster-report, or --muster-report=json", argument);
         return -1;
     }
     wish.on = true;
     if (value == OPTION_REPORT) {
         wish.report = true;
-        wish.json = argument && argument[0];
+        wish.json = is_given(argument);
     }
     /* `srun --muster` inside a job of `sbatch --muster=FILE` says nothing against FILE. */
-    else if (argument && argument[0])
+    else if (is_given(argument))
         snprintf(wish.file, sizeof wish.file, "%s", argument);
     return 0;
 }

@@ -1,9 +1,9 @@
 #include "srun-plugin/srun_order.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <slurm/slurm.h>
@@ -25,8 +25,8 @@ static struct {
     bool user_places;    /* the user said which node gets which rank, or may have */
     struct order *order; /* what the host file says; else what the map leads to; NULL where Slurm's order stays */
     bool by_hostfile, by_map;
-    char hostfile[PATH_MAX]; /* "" when there is none any more */
-} state;
+    int hostfile; /* its descriptor; -1 for none */
+} state = {.hostfile = -1};
 
 /* ---- what srun has at hand --------------------------------------------------------------------------------------- */
 
@@ -105,27 +105,22 @@ static bool any_set(const char *const *names)
     return false;
 }
 
+/*
+ * In memory: srun may end before anything of ours is called again (a bad option, a signal), and would leave a file
+ * behind. It reads the list in this same process, before it starts any other.
+ */
 static bool write_hostfile(const struct order *order)
 {
-    const char *directory = getenv("TMPDIR");
     struct error err;
     char *text = place_hostfile(order->cluster, order->nodes, mesh_world(&order->mesh), &err);
-    int fd = -1;
-    bool written = false;
+    int fd = text ? memfd_create("muster-hosts", MFD_CLOEXEC) : -1;
 
-    snprintf(state.hostfile, sizeof state.hostfile, "%s/muster-hosts-XXXXXX", directory ? directory : "/tmp");
-    if (text)
-        fd = mkstemp(state.hostfile);
-    if (fd >= 0) {
-        written = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text))
+        state.hostfile = fd;
+    else if (fd >= 0)
         close(fd);
-        if (!written)
-            unlink(state.hostfile);
-    }
-    if (!written)
-        state.hostfile[0] = '\0';
     free(text);
-    return written;
+    return state.hostfile >= 0;
 }
 
 bool srun_order_begin(const struct srun_line *line, const char *job_file, bool head_is_users, const char *topology)
@@ -138,7 +133,7 @@ bool srun_order_begin(const struct srun_line *line, const char *job_file, bool h
                                           "SLURM_NTASKS_PER_GPU",
                                           NULL};
     const char *nodes = getenv("SLURM_JOB_NODELIST"), *count = getenv("SLURM_JOB_NUM_NODES");
-    char counts[COUNTS_SIZE];
+    char counts[COUNTS_SIZE], path[64];
     struct error err;
 
     state.user_places = line->places || any_set(placing);
@@ -152,16 +147,17 @@ bool srun_order_begin(const struct srun_line *line, const char *job_file, bool h
     if (!state.order || state.order->as_slurm || (head_is_users && state.order->nodes[0] != 0) ||
         !write_hostfile(state.order))
         return false;
-    setenv("SLURM_HOSTFILE", state.hostfile, 1);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", state.hostfile);
+    setenv("SLURM_HOSTFILE", path, 1);
     setenv("SLURM_DISTRIBUTION", "arbitrary", 1);
     return state.by_hostfile = true;
 }
 
 void srun_order_clean(void)
 {
-    if (state.hostfile[0])
-        unlink(state.hostfile);
-    state.hostfile[0] = '\0';
+    if (state.hostfile >= 0)
+        close(state.hostfile);
+    state.hostfile = -1;
     if (!state.by_hostfile)
         return;
     unsetenv("SLURM_HOSTFILE");

@@ -19,7 +19,7 @@
  */
 bool srun_order_begin(const struct srun_line *line, const char *job_file, bool head_is_users, const char *topology);
 
-/* The step is there: removes the host file, and the variables that named it. */
+/* The step is there: drops the host file, which was in memory, and the variables that named it. */
 void srun_order_clean(void);
 
 /*

@@ -5,6 +5,7 @@ load helpers
 setup() {
     skip_if "$(why_no_plugin)"
     need nm
+    cd "$BATS_TEST_TMPDIR" || return
 }
 
 @test "only SPANK's symbols are exported" {
@@ -12,7 +13,7 @@ setup() {
     exported=$(cut -d' ' -f1 <<<"$output" | sort | tr '\n' ' ')
     echo "$exported"
     [ "$exported" = "plugin_name plugin_type plugin_version slurm_spank_init slurm_spank_init_post_opt \
-slurm_spank_job_epilog slurm_spank_local_user_init slurm_spank_task_init spank_plugin_version " ]
+slurm_spank_job_epilog slurm_spank_local_user_init slurm_spank_task_init slurm_spank_user_init spank_plugin_version " ]
 }
 
 @test "every undefined symbol is on the list of what may be there" {
@@ -25,10 +26,24 @@ slurm_spank_job_epilog slurm_spank_local_user_init slurm_spank_task_init spank_p
     [ -z "$unknown" ]
 }
 
-@test "it links no more than libconfig and the C library" {
+@test "it links no more than libconfig, hwloc and the C library" {
     run objdump -p "$PLUGIN"
     [ "$status" -eq 0 ]
-    needed=$(awk '$1 == "NEEDED" {print $2}' <<<"$output" | grep -vE '^lib(c|m|config)\.so\.|^ld-linux' || true)
+    needed=$(awk '$1 == "NEEDED" {print $2}' <<<"$output" | grep -vE '^lib(c|m|config|hwloc)\.so\.|^ld-linux' || true)
     echo "also needs: $needed"
     [ -z "$needed" ]
+}
+
+@test "it compiles against the installed headers of Slurm, and an API that has changed is noticed" {
+    run "$TOP/tests/slurm-headers" /usr/include
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output =~ ^Slurm\ [0-9.]+:\ [6-9]\ files\ compiled$ ]]
+    mkdir -p changed/slurm
+    cp /usr/include/slurm/*.h changed/slurm
+    sed -i 's/slurm_load_node_single/slurm_load_one_node/' changed/slurm/slurm.h
+    run "$TOP/tests/slurm-headers" changed
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ ${lines[-1]} == *"; not: layout.c" ]]
 }

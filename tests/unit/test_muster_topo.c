@@ -144,7 +144,7 @@ static void what_is_wrong_is_said(void **state)
         const char *arguments, *says;
         int code;
     } wrong[] = {
-        {"", " muster-topo place", 64},
+        {"", "muster-topo place", 64},
         {"plaice", "there is no \"plaice\"", 64},
         {"place", "--nodes is needed", 64},
         {"place --nodes", "unknown or lacks its value", 64},
@@ -181,7 +181,7 @@ static void what_is_wrong_is_said(void **state)
     }
     assert_int_equal(stat("/dev/full", &found), 0); /* what was there before is left there */
     assert_non_null(strstr(run("--version", 0), "muster-topo "));
-    assert_non_null(strstr(run("--help", 0), " muster-topo place"));
+    assert_non_null(strstr(run("--help", 0), "muster-topo place"));
 }
 
 int main(void)
