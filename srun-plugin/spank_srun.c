@@ -3,6 +3,7 @@
  * environment, which the tasks inherit, and short calls to slurmctld: one for the switches, one for the layout, one or
  * two for addresses, whatever the number of ranks.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,9 @@
 #include "srun-plugin/route.h"
 #include "srun-plugin/srun_line.h"
 #include "srun-plugin/srun_order.h"
+
+/* Why srun's own words could not be read; 0 where they were. */
+static int wordless;
 
 /* What is wrong with the job file of an srun that may be an interactive step's; "" where nothing is. */
 static struct error held_back;
@@ -94,11 +98,17 @@ void srun_begin(void)
 {
     struct srun_line line = {0};
     size_t count;
-    char **words = read_words(&count);
+    char **words;
 
+    errno = 0;
+    words = read_words(&count);
     if (words)
         srun_line_read(words, count, &line);
-    if (asked_for(&line)) {
+    else
+        wordless = errno ? errno : ENODATA;
+    line.places |= !words; /* he may have asked for anything */
+    line.binds |= !words;
+    if (!words || asked_for(&line)) {
         handoff.user_binds = line.binds || getenv("SLURM_CPU_BIND") || getenv("SLURM_HINT");
         if (srun_order_begin(&line, job_file(&line), is_users("MASTER_ADDR"), site.topology))
             handoff.ordered = true;
@@ -211,6 +221,10 @@ void srun_check(void)
     const char *outer = getenv("MUSTER_JOB");
     struct error err;
 
+    if (wordless)
+        slurm_spank_log("muster: warning: cannot read what srun was asked for: %s; the ranks are neither ordered nor "
+                        "bound",
+                        strerror(wordless));
     hide_outer_cpus();
     if (!wish.file[0] && outer)
         snprintf(wish.file, sizeof wish.file, "%s", outer);

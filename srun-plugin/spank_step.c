@@ -157,14 +157,19 @@ static void add_job_variable(const char *name, const char *value, int line, void
     variables->rc |= fabric_givens_add(&variables->givens, name, value, source, &variables->err);
 }
 
-/* srun has said what is wrong with the file, if anything is. */
-static void read_job_variables(const char *file, struct fabric_givens *givens)
+/* srun could read the file; a node may not see it, or see another. */
+static void read_job_variables(const char *file, uint32_t rank, struct fabric_givens *givens)
 {
     struct job_variables variables = {.file = file};
     struct job job;
 
-    if (!file || job_load(&job, file, NULL, 0, &variables.err) < 0)
+    if (!file)
         return;
+    if (job_load(&job, file, NULL, 0, &variables.err) < 0) {
+        if (rank == 0)
+            slurm_spank_log("muster: warning: %s; the ranks lack its variables", variables.err.text);
+        return;
+    }
     job_each_variable(&job, add_job_variable, &variables, &variables.err);
     job_destroy(&job);
     *givens = variables.givens;
@@ -257,7 +262,7 @@ void step_task(spank_t spank)
         if (ask.affinity_known)
             look.node->allowed = ask.affinity.all;
     }
-    read_job_variables(ask.task.job_file, &job);
+    read_job_variables(ask.task.job_file, ask.task.rank, &job);
     read_nccl_conf(spank, &conf);
     plan = rank_plan_create(&ask, &err);
     if (plan) {

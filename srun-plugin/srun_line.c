@@ -182,6 +182,20 @@ static size_t read_name(char *const *words, size_t left, struct srun_line *line)
     return !equals && option->arity == VALUE ? 2 : 1;
 }
 
+/* Abbreviations count, and so may words of the program's: to take too much for the user's wish is harmless. */
+static bool may_mean(const char *word, enum meaning meaning)
+{
+    const bool name = word[0] == '-' && word[1] == '-' && word[2];
+
+    if (word[0] != '-' || !word[1])
+        return false;
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (options[i].meaning == meaning &&
+            (name ? strncmp(options[i].name, word + 2, strcspn(word + 2, "=")) == 0 : options[i].letter == word[1]))
+            return true;
+    return false;
+}
+
 void srun_line_read(char *const *words, size_t count, struct srun_line *line)
 {
     size_t at = 1, taken = 1;
@@ -196,9 +210,10 @@ void srun_line_read(char *const *words, size_t count, struct srun_line *line)
     if (at < count && strcmp(words[at], "--") == 0)
         at++;
     line->program = at;
-    /* Behind an option that is not known anything may follow: these two must not be missed. */
+    /* From an option that is not known on, anything may follow: these must not be missed. */
     for (; !taken && at < count; at++) {
         line->muster |= strncmp(words[at], "--muster", 8) == 0;
-        line->binds |= strncmp(words[at], "--cpu-bind", 10) == 0;
+        line->places |= may_mean(words[at], PLACES);
+        line->binds |= may_mean(words[at], BINDS);
     }
 }

@@ -3,7 +3,8 @@
  *
  * slurm_spank_init comes before srun has read its options, and is the only moment at which a host file can still order
  * the ranks. So the plugin reads them there itself, with care: an option that it does not know may take a value, decide
- * about nodes, or both, and then `known` is false and the ranks stay where Slurm puts them.
+ * about nodes, or both, and then `known` is false and the ranks stay where Slurm puts them; `places` and `binds` are
+ * then true for any word behind it that may be, or abbreviate, an option that does so.
  */
 #ifndef MUSTER_SRUN_PLUGIN_SRUN_LINE_H
 #define MUSTER_SRUN_PLUGIN_SRUN_LINE_H

@@ -1,0 +1,185 @@
+#!/usr/bin/env bats
+# Which node each rank gets, on 8 nodes under 3 switches whose order is not that of the nodes' names; who decides it;
+# and that nothing of it is left behind.
+load helpers
+
+setup_file() {
+    WHY_NOT=$(why_not)
+    export WHY_NOT
+    [ -z "$WHY_NOT" ] || return 0
+    sandbox_up 8 --switches 3 --plugin "$PLUGIN"
+    # As on a machine that others use too: who asks for nodes gets what is free, a few beneath each switch.
+    printf 'SwitchName=%s\n' 's1 Nodes=n[1,4,7]' 's2 Nodes=n[2,5,8]' 's3 Nodes=n[3,6]' 's0 Switches=s[1-3]' \
+        >"$SANDBOX_DIR/etc/topology.conf"
+    scontrol reconfigure
+    tiny_job "$BATS_FILE_TMPDIR"
+    sed -i 's/parallel = .*/parallel = { zero = 1; pp = 2; };/; s/micro_batch = 4; steps = 50/micro_batch = 1; steps = 6/' \
+        "$BATS_FILE_TMPDIR/job.cfg"
+}
+
+teardown_file() {
+    sandbox_down
+}
+
+setup() {
+    skip_if "$WHY_NOT"
+    cd "$BATS_TEST_TMPDIR" || return
+    unset OMP_NUM_THREADS
+    JOB_FILE=$BATS_FILE_TMPDIR/job.cfg
+    scontrol show topology >switches
+}
+
+# expect ARGUMENT...: into the file `hosts`, where muster-topo puts the ranks, a line a rank
+expect() {
+    muster-topo place --topology switches "$@" --hostfile hosts >topo.out || { cat topo.out; return 1; }
+}
+
+where='echo "$SLURM_PROCID $SLURMD_NODENAME"'
+
+# landed FILE: the same of an srun whose ranks printed $where
+landed() {
+    sort -n "$1" | cut -d' ' -f2
+}
+
+# allocated OPTIONS COMMAND: in an allocation
+allocated() {
+    local options=$1
+    shift
+    # shellcheck disable=SC2086 # several options
+    timeout -k 5 60 salloc -Q $options sh -c "$*"
+}
+
+@test "in an allocation the ranks land where muster-topo says: the nodes in a row, switch by switch" {
+    expect --nodes 'n[1-8]' --slots 1 --mesh dp=8 --bytes dp=1
+    [ "$(tr '\n' ' ' <hosts)" != "n1 n2 n3 n4 n5 n6 n7 n8 " ]
+    allocated -N8 "srun --muster -n8 sh -c '$where'" >out
+    cat out
+    diff hosts <(landed out)
+    # Also out of a batch script, for each step of it, and without -n.
+    printf '#!/bin/sh\n#SBATCH -N8 -o batch --muster\nfor i in 1 2; do srun sh -c '\''echo "$SLURM_PROCID $SLURMD_NODENAME"'\''; done' \
+        >script
+    timeout 60 sbatch -W script
+    cat batch
+    sed p hosts | sort >twice
+    diff twice <(cut -d' ' -f2 batch | sort)
+    [ "$(sort -u batch | wc -l)" -eq 8 ]
+    timeout 60 sbatch -W -N2 -o report --muster-report --wrap 'srun -n2 true'
+    cat report
+    grep -q '^muster: the environment of rank 0$' report
+}
+
+@test "the job file's mesh decides, two ranks a node" {
+    expect --nodes 'n[1-8]' --slots 2 --job "$JOB_FILE"
+    [ "$(uniq hosts | tr '\n' ' ')" != "n1 n2 n3 n4 n5 n6 n7 n8 " ]
+    allocated -N8 "srun --muster=$JOB_FILE -n16 --ntasks-per-node=2 sh -c '$where'" >out
+    cat out
+    diff hosts <(landed out)
+}
+
+@test "ragged counts: as many ranks a node as Slurm gave it" {
+    allocated "-N5 -n8 -w n[1-5]" "echo \$SLURM_TASKS_PER_NODE >counts; srun --muster sh -c '$where'" >out
+    cat counts out
+    expect --nodes 'n[1-5]' --slots "$(cat counts)" --mesh dp=8 --bytes dp=1
+    diff hosts <(landed out)
+    [ "$(sort -u hosts | wc -l)" -eq 5 ]
+}
+
+# Of a mesh's ranks, the one that each of Slurm's plays: text of rank_map.h, a line a rank
+expand_map() {
+    tr ',' '\n' <<<"$1" | awk -F'[-:]' '{for (i = $1; i <= (NF > 1 ? $2 : $1); i += NF > 2 ? $3 : 1) print i}'
+}
+
+@test "outside an allocation Slurm's order stays, and the map says which rank of the mesh each one plays" {
+    expect --nodes 'n[1-8]' --slots 1 --job "$JOB_FILE"
+    step --muster="$JOB_FILE" -N8 -n8 sh -c 'echo "$SLURM_PROCID $SLURMD_NODENAME $MUSTER_RANK_MAP $RANK"' >out
+    cat out
+    [ "$(landed out | tr '\n' ' ')" = "n1 n2 n3 n4 n5 n6 n7 n8 " ]
+    awk '$1 != $4 {bad = 1} END {exit bad}' out # RANK is no lie either
+    [ "$(cut -d' ' -f3 out | sort -u | wc -l)" -eq 1 ]
+    expand_map "$(head -n 1 out | cut -d' ' -f3)" >map
+    [ "$(sort -nu map | wc -l)" -eq 8 ]
+    while read -r procid node _; do
+        mesh_rank=$(sed -n "$((procid + 1))p" map)
+        [ "$(sed -n "$((mesh_rank + 1))p" hosts)" = "$node" ] || { echo "mesh rank $mesh_rank on $node"; return 1; }
+    done <out
+}
+
+# train OPTION...: the losses of the job on 8 nodes
+train() {
+    rm -f "$BATS_FILE_TMPDIR/metrics.jsonl"
+    step -N8 -n8 "$@" muster-train "$JOB_FILE" >train.out 2>&1 || { cat train.out; return 1; }
+    grep -o '"loss":[^,}]*' "$BATS_FILE_TMPDIR/metrics.jsonl"
+}
+
+@test "muster-train takes its place from the map, says so, and learns the same" {
+    export OMP_NUM_THREADS=1 # eight ranks share this machine's cores
+    train >without
+    ! grep -q MUSTER_RANK_MAP train.out
+    train --muster="$JOB_FILE" >with
+    cat train.out
+    grep -q 'in the order of MUSTER_RANK_MAP' train.out
+    [ "$(wc -l <without)" -ge 6 ]
+    diff without with
+}
+
+@test "what the user says of nodes and ranks stays" {
+    local option
+    for option in "-m block" "--distribution=cyclic" "-w n[1-8]" "-r0" "-x n9"; do
+        # shellcheck disable=SC2086 # an option and its value
+        allocated -N8 "srun --muster=$JOB_FILE -n8 $option sh -c '$where \${MUSTER_RANK_MAP-none}'" >out 2>err || true
+        cat out err
+        [ "$option" = "-x n9" ] || [ "$(landed out | tr '\n' ' ')" = "n1 n2 n3 n4 n5 n6 n7 n8 " ]
+        ! grep -qv ' none$' out
+    done
+    printf 'n8\nn7\nn6\nn5\nn4\nn3\nn2\nn1\n' >mine
+    allocated -N8 "SLURM_HOSTFILE=$PWD/mine srun --distribution=arbitrary --muster -n8 sh -c '$where'" >out
+    diff mine <(landed out)
+    allocated -N8 "export SLURM_HOSTFILE=$PWD/mine SLURM_DISTRIBUTION=arbitrary; srun --muster -n8 sh -c '
+        echo \"\$SLURM_PROCID \$SLURMD_NODENAME \$SLURM_HOSTFILE \$SLURM_DISTRIBUTION\"'" >out
+    cat out
+    diff mine <(landed out)
+    [ "$(cut -d' ' -f3- out | sort -u)" = "$PWD/mine arbitrary" ]
+    allocated -N8 "SLURM_DISTRIBUTION=block srun --muster -n8 sh -c '$where'" >out
+    [ "$(landed out | tr '\n' ' ')" = "n1 n2 n3 n4 n5 n6 n7 n8 " ]
+}
+
+@test "a MASTER_ADDR of the user's keeps rank 0 on the first node" {
+    allocated -N8 "MASTER_ADDR=n1 srun --muster=$JOB_FILE -n8 sh -c '$where \$MASTER_ADDR'" >out
+    cat out
+    [ "$(landed out | head -n 1)" = n1 ]
+    [ "$(cut -d' ' -f3 out | sort -u)" = n1 ]
+}
+
+@test "an srun inside a step has its own order, and one inside a reordered step is not led by that one's" {
+    allocated -N8 "srun --muster -n8 sh -c '[ \$SLURM_PROCID != 3 ] || srun --overlap --muster -N8 -n8 sh -c \
+        \"echo \\\$SLURM_PROCID \\\$SLURMD_NODENAME \\\${MUSTER_RANK_MAP-none}\"'" >out
+    cat out
+    [ "$(wc -l <out)" -eq 8 ]
+    [ "$(landed out | tr '\n' ' ')" = "n1 n2 n3 n4 n5 n6 n7 n8 " ]
+    ! grep -qv ' none$' out
+}
+
+@test "nothing is left: no file, no variable of the way there; and a user's reach the ranks" {
+    mkdir tmp
+    export TMPDIR=$PWD/tmp
+    allocated -N8 "srun --muster -n8 env; srun --muster -n8 -t nonsense true; srun --muster -n8 /no/such/program" >out 2>err ||
+        true
+    cat err
+    [ "$(grep -c '^WORLD_SIZE=8$' out)" -eq 8 ]
+    ! grep -E '^(SLURM_HOSTFILE|SLURM_DISTRIBUTION|SLURM_ARBITRARY_NODELIST|MUSTER_STEP|MUSTER_CPUS_INHERITED|MUSTER_HEAD)=' out
+    grep -q 'Invalid --time' err
+    grep -q 'no/such/program' err
+    [ -z "$(ls tmp)" ]
+    SLURM_DISTRIBUTION=block step --muster -N2 -n2 env >out
+    [ "$(grep -c '^SLURM_DISTRIBUTION=block$' out)" -eq 2 ]
+}
+
+@test "where TMPDIR is no directory and cannot be written, the order is the same" {
+    expect --nodes 'n[1-8]' --slots 1 --mesh dp=8 --bytes dp=1
+    TMPDIR=/proc/nowhere allocated -N8 "srun --muster -n8 sh -c '$where'" >out
+    diff hosts <(landed out)
+}
+
+@test "the nodes are all idle after all this" {
+    eventually 20 all_idle
+}
