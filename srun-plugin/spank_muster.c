@@ -29,6 +29,7 @@
 #include "srun-plugin/env.h"
 #include "srun-plugin/epilog.h"
 #include "srun-plugin/layout.h"
+#include "srun-plugin/preflight/option.h"
 #include "srun-plugin/report.h"
 
 SPANK_PLUGIN(spank_muster, 1)
@@ -38,12 +39,13 @@ extern int slurm_spank_init_failure_mode;
 int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE; /* a plugin that cannot start costs the job, not the node */
 #endif
 
-enum option_value { OPTION_JOB, OPTION_REPORT };
+enum option_value { OPTION_JOB, OPTION_REPORT, OPTION_PREFLIGHT };
 
 /* What the user asked for. Slurm forks the tasks from the process that filled this in, so they see it too. */
 static struct {
     bool on, report;
     char file[PATH_MAX]; /* --muster=FILE, as given; "" for none */
+    struct preflight_wish preflight;
 } wish;
 
 /* What is wrong with the job file of an srun that may be an interactive step's; "" where nothing is. */
@@ -53,7 +55,14 @@ static struct error held_back;
 static int on_option(int value, const char *argument, int remote)
 {
     (void)remote;
+    if (value == OPTION_PREFLIGHT && preflight_option(&wish.preflight, argument) < 0) {
+        slurm_spank_log("muster: --muster-preflight=%s: there is --muster-preflight and --muster-preflight=exclude",
+                        argument);
+        return -1;
+    }
     wish.on = true;
+    if (value == OPTION_PREFLIGHT)
+        return 0;
     if (value == OPTION_REPORT)
         wish.report = true;
     /* `srun --muster` inside a job of `sbatch --muster=FILE` says nothing against FILE. */
@@ -69,6 +78,10 @@ static struct spank_option options[] = {
     {(char *)"muster-report", NULL,
      (char *)"the same, and print the ranks, every variable, and where its value comes from", 0, OPTION_REPORT,
      on_option},
+    {(char *)"muster-preflight", (char *)"[exclude]",
+     (char *)"the same, and check all nodes before any task starts; end with 76 where one is bad, and with =exclude "
+             "requeue the job without it",
+     2, OPTION_PREFLIGHT, on_option},
 };
 
 static void print_line(const char *line)
@@ -193,8 +206,10 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
     (void)argv;
     if (!wish.on || (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR))
         return 0;
-    if (context == S_CTX_LOCAL)
+    if (context == S_CTX_LOCAL) {
         hide_outer_cpus();
+        preflight_look_around(&wish.preflight);
+    }
     if (!wish.file[0] && outer)
         snprintf(wish.file, sizeof wish.file, "%s", outer);
     if (!wish.file[0])
@@ -213,14 +228,21 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
+/* Of plugstack.conf; the other words are read in job_epilog. */
+static const char *preflight_program(int argc, char *argv[])
+{
+    for (int i = 0; i < argc; i++)
+        if (strncmp(argv[i], "preflight=", 10) == 0)
+            return argv[i] + 10;
+    return PREFLIGHT_PATH;
+}
+
 int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
 {
     uint32_t job_id, step_id;
     struct layout *layout;
     struct error err;
 
-    (void)argc;
-    (void)argv;
     if (!wish.on)
         return 0;
     show_outer_cpus();
@@ -247,6 +269,9 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
     setenv("MUSTER_HEAD", layout->head, 1);
     if (wish.report)
         report_layout(layout, print_line);
+    wish.preflight.program = preflight_program(argc, argv);
+    wish.preflight.job_file = wish.file;
+    preflight_option_run(&wish.preflight, layout, print_line);
     layout_destroy(layout);
     return 0;
 }
@@ -373,8 +398,9 @@ static void read_site(struct epilog *epilog, int argc, char *argv[])
             epilog->ckptd = argv[i] + 6;
         else if (strncmp(argv[i], "epilog_seconds=", 15) == 0)
             epilog->seconds = atoi(argv[i] + 15);
-        else
-            slurm_error("muster: plugstack.conf: what is %s? there are stage=, ckptd= and epilog_seconds=", argv[i]);
+        else if (strncmp(argv[i], "preflight=", 10) != 0)
+            slurm_error("muster: plugstack.conf: what is %s? there are stage=, ckptd=, epilog_seconds= and preflight=",
+                        argv[i]);
     }
 }
 

@@ -59,6 +59,31 @@ static void judge_alone(struct verdict *verdict, const struct record *records, d
     }
 }
 
+static bool has_oddity(const struct record *record, const char *text)
+{
+    for (size_t k = 0; k < record->oddity_count; k++)
+        if (strcmp(record->oddities[k], text) == 0)
+            return true;
+    return false;
+}
+
+/* Once for all nodes that say the same: by the first of them. */
+static void note_oddity(struct verdict *verdict, const struct record *records, size_t node, const char *text)
+{
+    size_t nodes = 0;
+
+    for (size_t i = 0; i < verdict->count; i++)
+        if (has_oddity(&records[i], text)) {
+            if (i < node)
+                return;
+            nodes++;
+        }
+    if (nodes == 1)
+        add_note(verdict, "%s: %s", records[node].name, text);
+    else
+        add_note(verdict, "%zu of %zu nodes: %s", nodes, verdict->count, text);
+}
+
 static void judge_oddities(struct verdict *verdict, const struct record *records)
 {
     for (size_t i = 0; i < verdict->count; i++) {
@@ -73,7 +98,7 @@ static void judge_oddities(struct verdict *verdict, const struct record *records
             if (others && 2 * fewer >= others)
                 verdict_blame(verdict, i, "%s", records[i].oddities[k]);
             else
-                add_note(verdict, "%s: %s", records[i].name, records[i].oddities[k]);
+                note_oddity(verdict, records, i, records[i].oddities[k]);
     }
 }
 
