@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
@@ -340,6 +341,20 @@ static void find_strings(spank_t spank, struct task *task, char *head, char *job
     free(outer_file);
 }
 
+/* The srun of this step found a bad node (preflight/option.h): no program is to start. */
+static void heed_preflight(spank_t spank)
+{
+    char refused[64] = "";
+    int code;
+
+    if (!look_up(PREFLIGHT_REFUSED, refused, sizeof refused, spank))
+        return;
+    code = preflight_refusal(refused, item(spank, S_JOB_ID), item(spank, S_JOB_STEPID));
+    if (code)
+        _exit(code);
+    spank_unsetenv(spank, PREFLIGHT_REFUSED);
+}
+
 static void set_variables(spank_t spank, const struct task *task)
 {
     static struct env_entry entries[ENV_MAX]; /* 64 KiB, in a process that is about to exec */
@@ -364,6 +379,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
     /* Batch scripts, salloc's interactive steps and the external step have no ranks. */
     if (!wish.on || item(spank, S_JOB_STEPID) >= SLURM_MAX_NORMAL_STEP_ID)
         return 0;
+    heed_preflight(spank);
     spank_get_item(spank, S_JOB_NCPUS, &node_cpus);
     task = (struct task){
         .job_id = item(spank, S_JOB_ID),

@@ -83,11 +83,12 @@ static int own_address(const char *name, struct route_address *way, struct error
     const char *launch = getenv("SLURM_LAUNCH_NODE_IPADDR");
     char other[RECORD_NAME_SIZE];
 
+    error_set(err, CODE_IO, "SLURM_STEP_NODELIST and SLURM_LAUNCH_NODE_IPADDR do not tell of one");
     if (other_node(name, other, sizeof other) && route_to(other, way, err) == 0)
         return 0;
     if (launch && route_to(launch, way, err) == 0)
         return 0;
-    return error_set(err, CODE_IO, "no way to another node of the step is known: its name does not resolve");
+    return error_prefix(err, "no way to another node is known: ");
 }
 
 static int open_listener(const char *address, unsigned *port, struct error *err)
@@ -271,18 +272,18 @@ static int look_up_peer(struct pmi2 *pmi, int rank, struct peer *peer, double de
     return 0;
 }
 
+/* A node without an address says so itself; what is left of the talks is held all the same. */
 static void talk(const struct peer *next, struct listener *listener)
 {
+    bool listening = false;
     pthread_t thread;
-    bool listening;
 
-    if (strcmp(next->address, "-") == 0 || listener->fd < 0) {
-        /* The one without an address is to blame, and says so itself. */
-        say("to", "%s untried one of the two has no address", next->name);
-        return;
-    }
-    listening = pthread_create(&thread, NULL, listen_to_neighbour, listener) == 0;
-    talk_to(next, listener->rank, listener->deadline);
+    if (listener->fd >= 0)
+        listening = pthread_create(&thread, NULL, listen_to_neighbour, listener) == 0;
+    if (strcmp(next->address, "-") == 0)
+        say("to", "%s untried it has no address", next->name);
+    else
+        talk_to(next, listener->rank, listener->deadline);
     if (listening)
         pthread_join(thread, NULL);
 }

@@ -1,9 +1,11 @@
 #include "srun-plugin/preflight/option.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/job.h"
 #include "srun-plugin/preflight/replace.h"
@@ -19,8 +21,8 @@ int preflight_option(struct preflight_wish *wish, const char *argument)
     return 0;
 }
 
-/* srun --jobid, and what it may be shortened to. */
-static bool names_a_job(void)
+/* Of srun's command line, and of the user's program, where it does no harm; false where there is none. */
+static bool look_for(bool (*is_it)(const char *word))
 {
     FILE *file = fopen("/proc/self/cmdline", "r");
     bool found = false;
@@ -28,16 +30,46 @@ static bool names_a_job(void)
     size_t size = 0;
 
     while (file && !found && getdelim(&word, &size, '\0', file) > 0)
-        found = strncmp(word, "--jobi", 6) == 0;
+        found = is_it(word);
     free(word);
     if (file)
         fclose(file);
     return found;
 }
 
+/* --jobid, and what it may be shortened to. */
+static bool names_a_job(const char *word)
+{
+    return strncmp(word, "--jobi", 6) == 0;
+}
+
+static bool exports_all(const char *list)
+{
+    return strncasecmp(list, "ALL", 3) == 0;
+}
+
+/* "--export=NONE", "--export=PATH", and "--export NONE", of which the worst is believed. */
+static bool keeps_environment(const char *word)
+{
+    return strncmp(word, "--export", 8) == 0 && !(word[8] == '=' && exports_all(word + 9));
+}
+
 void preflight_look_around(struct preflight_wish *wish)
 {
-    wish->own_job = !getenv("SLURM_JOB_ID") && !getenv("SLURM_JOBID") && !names_a_job();
+    const char *export = getenv("SLURM_EXPORT_ENV");
+
+    wish->own_job = !getenv("SLURM_JOB_ID") && !getenv("SLURM_JOBID") && !look_for(names_a_job);
+    wish->exports = !(export && export[0] && !exports_all(export)) && !look_for(keeps_environment);
+}
+
+int preflight_refusal(const char *value, uint32_t job_id, uint32_t step_id)
+{
+    unsigned long job, step;
+    int code;
+
+    if (sscanf(value, "%lu.%lu %d", &job, &step, &code) != 3 || job != job_id || step != step_id)
+        return 0;
+    return code;
 }
 
 static void say(void (*log)(const char *line), const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -70,7 +102,8 @@ static int ask(const struct preflight_wish *wish, const struct layout *layout, v
     return status;
 }
 
-static void replace(const struct layout *layout, const char *bad, void (*log)(const char *line))
+/* True when the job goes back to the queue. */
+static bool replace(const struct layout *layout, const char *bad, void (*log)(const char *line))
 {
     struct error err = {0};
     bool requeued;
@@ -79,33 +112,53 @@ static void replace(const struct layout *layout, const char *bad, void (*log)(co
         say(log, "job %u goes back to the queue, and will not get %s again", (unsigned)layout->job_id, bad);
     else
         say(log, "%s: %s", requeued ? "requeued, but with the same nodes" : "not requeued", err.text);
+    return requeued;
 }
 
-void preflight_option_run(const struct preflight_wish *wish, const struct layout *layout, void (*log)(const char *line))
+static void end_job(const struct layout *layout, void (*log)(const char *line), int code)
+{
+    struct error err = {0};
+
+    if (replace_end_job(layout->job_id, &err) < 0)
+        say(log, "warning: %s", err.text);
+    exit(code);
+}
+
+static int refuse(const struct preflight_wish *wish, const struct layout *layout, void (*log)(const char *line),
+                  int code)
+{
+    char value[64];
+
+    if (!wish->exports) {
+        say(log, "the step holds its CPUs until the job ends: without --export=ALL it cannot be ended");
+        exit(code);
+    }
+    snprintf(value, sizeof value, "%u.%u %d", (unsigned)layout->job_id, (unsigned)layout->step_id, code);
+    setenv(PREFLIGHT_REFUSED, value, 1);
+    return code;
+}
+
+int preflight_option_run(const struct preflight_wish *wish, const struct layout *layout, void (*log)(const char *line))
 {
     struct verdict *verdict = NULL;
     struct error err = {0};
+    int code = 0;
     char *bad;
-    int code;
 
     if (!wish->on)
-        return;
+        return 0;
     if (ask(wish, layout, log, &verdict, &err) < 0) {
         say(log, "warning: the nodes were not checked: %s", err.text);
-        return;
+        return 0;
     }
-    if (!verdict->bad) {
-        verdict_destroy(verdict);
-        return;
-    }
-    code = verdict->everywhere ? CODE_IO : CODE_PEER;
+    if (verdict->bad)
+        code = verdict->everywhere ? CODE_IO : CODE_PEER;
     bad = preflight_bad_names(layout, verdict);
-    if ((wish->own_job ? replace_end_job(layout->job_id, &err)
-                       : replace_end_step(layout->job_id, layout->step_id, &err)) < 0)
-        say(log, "warning: %s", err.text);
-    if (wish->exclude && bad && !verdict->everywhere)
-        replace(layout, bad, log);
-    free(bad);
     verdict_destroy(verdict);
-    exit(code);
+    if (code == CODE_PEER && wish->exclude && bad && replace(layout, bad, log))
+        exit(code);
+    free(bad);
+    if (code && wish->own_job)
+        end_job(layout, log, code);
+    return code ? refuse(wish, layout, log, code) : 0;
 }

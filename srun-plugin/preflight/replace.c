@@ -17,11 +17,6 @@ static int refused(struct error *err, const char *what)
     return error_set(err, CODE_INTERNAL, "%s: %s", what, slurm_strerror(errno));
 }
 
-int replace_end_step(uint32_t job_id, uint32_t step_id, struct error *err)
-{
-    return slurm_terminate_job_step(job_id, step_id) == SLURM_SUCCESS ? 0 : refused(err, "the step cannot be ended");
-}
-
 int replace_end_job(uint32_t job_id, struct error *err)
 {
     return slurm_complete_job(job_id, CODE_PEER << 8) == SLURM_SUCCESS ? 0 : refused(err, "the job cannot be ended");

@@ -1,6 +1,5 @@
 /*
- * replace.h - after bad nodes were found, in srun: ends the step that no task was started in, and gives the job back
- * to the queue to come again on others.
+ * replace.h - after bad nodes were found, in srun: gives the job back to the queue to come again on others.
  *
  * A job is a script's (sbatch) or a user's who sits before it (salloc, srun): only the former can be requeued. And
  * slurmctld takes an exclude list for pending jobs only, while the end of the run, that the requeue begins, is the end
@@ -15,10 +14,7 @@
 
 #include "common/error.h"
 
-/* Its CPUs are free again when this returns. -1 and *err where slurmctld says no. */
-int replace_end_step(uint32_t job_id, uint32_t step_id, struct error *err);
-
-/* Of a job that this very srun has allocated: all of it. */
+/* Ends a job that this very srun has allocated. -1 and *err where slurmctld says no. */
 int replace_end_job(uint32_t job_id, struct error *err);
 
 /*

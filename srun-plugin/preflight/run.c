@@ -117,7 +117,6 @@ static void build(struct command *command, const struct preflight *preflight, in
     add(command, "--cpus-per-task=1");
     add(command, "--mem=0");
     add(command, "--mpi=pmi2");
-    add(command, "--cpu-bind=none");
     add(command, "--kill-on-bad-exit=0");
     add(command, "--wait=0");
     add(command, "--quiet");
