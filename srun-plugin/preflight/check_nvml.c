@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #include "srun-plugin/preflight/say.h"
 
@@ -79,13 +80,13 @@ void check_nvml(void)
         return;
     if (find_all(library, &nvml)) {
         rc = nvml.init();
-        /* Drivers' libraries lie on login nodes without a GPU too; whether one is missed, others know. */
+        /* The library also lies on nodes without a GPU, where no driver is loaded. */
         if (rc == NVML_SUCCESS) {
             if (nvml.count(&count) == NVML_SUCCESS)
                 for (unsigned i = 0; i < count; i++)
                     check_device(&nvml, i);
             nvml.shutdown();
-        } else {
+        } else if (access("/proc/driver/nvidia", F_OK) == 0) {
             say("oddity", "NVIDIA's driver does not answer: %s", nvml.explain(rc));
         }
     }

@@ -19,7 +19,7 @@ struct inbox {
     size_t count;
     char buffer[BUFFER]; /* what came of a line that is not whole */
     size_t held;
-    char other[3][512]; /* the first lines that are not muster-preflight's: srun's own */
+    char other[4][512]; /* the first lines that are not muster-preflight's: srun's own */
     size_t others;
 };
 
@@ -167,8 +167,8 @@ static bool all_ended(const struct inbox *inbox)
     return true;
 }
 
-/* Until all nodes have said all, or the child has ended, or time is over. */
-static void listen_to(struct inbox *inbox, int fd, double deadline)
+/* Until all nodes have said all, or the child has ended, or time is over, which is true. */
+static bool listen_to(struct inbox *inbox, int fd, double deadline)
 {
     while (!all_ended(inbox)) {
         double left = deadline - now_of(CLOCK_MONOTONIC);
@@ -176,15 +176,16 @@ static void listen_to(struct inbox *inbox, int fd, double deadline)
         ssize_t got;
 
         if (left <= 0)
-            return;
+            return true;
         if (poll(&poll_fd, 1, (int)(left * 1000) + 1) <= 0)
             continue;
         got = read(fd, inbox->buffer + inbox->held, BUFFER - 1 - inbox->held);
         if (got == 0 || (got < 0 && errno != EINTR))
-            return;
+            return false;
         inbox->held += got > 0 ? (size_t)got : 0;
         take_lines(inbox);
     }
+    return false;
 }
 
 static struct inbox *inbox_create(const struct layout *layout)
@@ -228,6 +229,12 @@ char *preflight_bad_names(const struct layout *layout, const struct verdict *ver
     return names;
 }
 
+static void tell_others(const struct preflight *preflight, const struct inbox *inbox)
+{
+    for (size_t i = 0; i < inbox->others; i++)
+        say(preflight, "%s", inbox->other[i]);
+}
+
 static void tell(const struct preflight *preflight, const struct verdict *verdict, const struct inbox *inbox,
                  double took)
 {
@@ -236,8 +243,8 @@ static void tell(const struct preflight *preflight, const struct verdict *verdic
 
     for (size_t i = 0; i < verdict->note_count && i < NOTES; i++)
         say(preflight, "note: %s", verdict->notes[i]);
-    for (size_t i = 0; verdict->bad && i < inbox->others; i++)
-        say(preflight, "%s", inbox->other[i]);
+    if (verdict->bad)
+        tell_others(preflight, inbox);
     if (verdict->everywhere)
         say(preflight, "all %zu nodes: %s", count, verdict->reasons[0]);
     for (size_t i = 0; !verdict->everywhere && i < count; i++)
@@ -267,6 +274,7 @@ int preflight_run(const struct preflight *preflight, struct verdict **verdict, s
     struct inbox *inbox = inbox_create(preflight->layout);
     struct command command;
     struct child child;
+    bool late;
 
     *verdict = NULL;
     build(&command, preflight, seconds - SPARE);
@@ -276,10 +284,12 @@ int preflight_run(const struct preflight *preflight, struct verdict **verdict, s
     }
     if (child_start(&child, command.argv, err) < 0)
         goto done;
-    listen_to(inbox, child.fd, begun + seconds);
+    late = listen_to(inbox, child.fd, begun + seconds);
     child_end(&child);
-    if (nobody_began(inbox)) {
-        error_set(err, CODE_IO, "no node answered%s%s", inbox->others ? "; srun said: " : "", inbox->other[0]);
+    /* That srun ended at once is its own fault, or the program's; nodes that hang are the nodes'. */
+    if (!late && nobody_began(inbox)) {
+        tell_others(preflight, inbox);
+        error_set(err, CODE_IO, "no node answered: %s did not run there", preflight->program);
         goto done;
     }
     *verdict = verdict_create(inbox->records, inbox->count, now_of(CLOCK_MONOTONIC) - begun);

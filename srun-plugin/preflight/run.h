@@ -23,7 +23,8 @@ struct preflight {
 
 /*
  * Logs a line a bad node, and one at the end. 0 and *verdict when the nodes were asked, to be destroyed by the caller;
- * -1 and *err (CODE_IO) when no srun could be started or no node answered for a reason that is no node's.
+ * -1 and *err (CODE_IO) when no srun could be started, or it ended before any node had said a word: then it is not the
+ * nodes. When all of them are silent until time is over, they are all bad.
  */
 int preflight_run(const struct preflight *preflight, struct verdict **verdict, struct error *err);
 
