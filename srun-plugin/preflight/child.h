@@ -15,12 +15,12 @@ struct child {
 };
 
 /*
- * Starts this very srun again (/proc/self/exe) with these arguments, ended by NULL. Its environment is ours, without
+ * Starts this very program, srun, again (/proc/self/exe) with these arguments, ended by NULL. Its environment is ours, without
  * what Slurm's and muster's outer commands put there: an srun reads SLURM_* as options. Its standard input is empty.
  */
 int child_start(struct child *child, char *const *argv, struct error *err);
 
-/* What of our environment the child gets; for tests. */
+/* Whether the child gets an entry "NAME=VALUE" of our environment. */
 bool child_inherits(const char *entry);
 
 /* Ends it and what it started, within some seconds, if it has not ended; closes fd. */
