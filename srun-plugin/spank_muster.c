@@ -3,7 +3,9 @@
  *
  *   srun      init_post_opt    checks the job file; a broken one ends srun with 78 before anything was launched, but
  *                              not the srun that salloc starts for an interactive step: its end would be the job's
- *             local_user_init  asks slurmctld for the layout; MUSTER_HEAD takes rank 0's address to slurmstepd
+ *             local_user_init  asks slurmctld for the layout; MUSTER_HEAD takes rank 0's address to slurmstepd;
+ *                              --muster-preflight checks the nodes
+ *             exit             ends with 76 where it found a bad one
  *   slurmstepd  task_init      sets the variables of one rank, as the user, after Slurm bound it to its CPUs
  *   sbatch, salloc             pass the options on; warn of a broken job file
  *   slurmd    job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
@@ -229,6 +231,9 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
+/* What srun shall end with, since preflight found a bad node; 0 where it did not. */
+static int refused;
+
 /* Of plugstack.conf; the other words are read in job_epilog. */
 static const char *preflight_program(int argc, char *argv[])
 {
@@ -272,9 +277,21 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
         report_layout(layout, print_line);
     wish.preflight.program = preflight_program(argc, argv);
     wish.preflight.job_file = wish.file;
-    preflight_option_run(&wish.preflight, layout, print_line);
+    refused = preflight_option_run(&wish.preflight, layout, print_line);
     layout_destroy(layout);
     return 0;
+}
+
+/* The last of srun. On a dead node not even a task that ends at once can be started, and srun has a code of its own. */
+int slurm_spank_exit(spank_t spank, int argc, char *argv[])
+{
+    (void)spank;
+    (void)argc;
+    (void)argv;
+    if (!refused || spank_context() != S_CTX_LOCAL)
+        return 0;
+    fflush(NULL);
+    _exit(refused);
 }
 
 /* ---- slurmstepd -------------------------------------------------------------------------------------------------- */
@@ -344,12 +361,12 @@ static void find_strings(spank_t spank, struct task *task, char *head, char *job
 /* The srun of this step found a bad node (preflight/option.h): no program is to start. */
 static void heed_preflight(spank_t spank)
 {
-    char refused[64] = "";
+    char text[64] = "";
     int code;
 
-    if (!look_up(PREFLIGHT_REFUSED, refused, sizeof refused, spank))
+    if (!look_up(PREFLIGHT_REFUSED, text, sizeof text, spank))
         return;
-    code = preflight_refusal(refused, item(spank, S_JOB_ID), item(spank, S_JOB_STEPID));
+    code = preflight_refusal(text, item(spank, S_JOB_ID), item(spank, S_JOB_STEPID));
     if (code)
         _exit(code);
     spank_unsetenv(spank, PREFLIGHT_REFUSED);

@@ -15,8 +15,9 @@ struct child {
 };
 
 /*
- * Starts this very program, srun, again (/proc/self/exe) with these arguments, ended by NULL. Its environment is ours, without
- * what Slurm's and muster's outer commands put there: an srun reads SLURM_* as options. Its standard input is empty.
+ * Starts this very program, srun, again (/proc/self/exe) with these arguments, ended by NULL. Its environment is ours,
+ * without what Slurm's and muster's outer commands put there: an srun reads SLURM_* as options. Its standard input is
+ * empty.
  */
 int child_start(struct child *child, char *const *argv, struct error *err);
 

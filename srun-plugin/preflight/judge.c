@@ -47,16 +47,24 @@ static void add_note(struct verdict *verdict, const char *format, ...)
 
 static void judge_alone(struct verdict *verdict, const struct record *records, double seconds)
 {
+    size_t interrupted = 0;
+
     for (size_t i = 0; i < verdict->count; i++) {
         const struct record *record = &records[i];
 
         for (size_t k = 0; k < record->problem_count; k++)
             verdict_blame(verdict, i, "%s", record->problems[k]);
-        if (!record->begun)
+        if (record->ended || record->unstarted)
+            continue;
+        if (record->interrupted)
+            interrupted++;
+        else if (!record->begun)
             verdict_blame(verdict, i, "silent: it said nothing in %.0f s", seconds);
-        else if (!record->ended)
+        else
             verdict_blame(verdict, i, "silent: it began, but did not finish in %.0f s", seconds);
     }
+    if (interrupted)
+        add_note(verdict, "%zu of %zu nodes were not heard out: srun gave up", interrupted, verdict->count);
 }
 
 static bool has_oddity(const struct record *record, const char *text)

@@ -2,7 +2,8 @@
  * judge.h - of what the nodes of a step said, which of them are bad, and why. Pure.
  *
  * Bad is a node that
- *   - did not answer, or did not finish, in time;
+ *   - did not answer, or did not finish, in time, or srun could not start a task there. Then srun ends the others too,
+ *     and they are not blamed for what they could not say;
  *   - has a problem of its own;
  *   - has more oddities than at least half of the others: a dead port is odd on one node, and the site's way on all;
  *   - has another version of something, or other GPUs, than more than half of those that answered. Without such a

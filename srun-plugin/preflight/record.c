@@ -105,3 +105,27 @@ bool record_take(struct record *records, size_t count, const char *line, double 
         }
     return false;
 }
+
+bool record_take_srun(struct record *records, size_t count, const char *line)
+{
+    static const char words[] = " failed on node ";
+    const char *launch = strstr(line, "Task launch for "), *node = launch ? strstr(launch, words) : NULL;
+    char name[RECORD_NAME_SIZE], text[RECORD_LINE_SIZE];
+    bool found = false;
+    int used = 0;
+
+    if (!node || sscanf(node + strlen(words), "%255[^: ]: %n", name, &used) < 1 || !used)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        struct record *record = &records[i];
+
+        if (strcmp(record->name, name) == 0) {
+            snprintf(text, sizeof text, "srun cannot start a task there: %s", node + strlen(words) + used);
+            add_text(record->problems, &record->problem_count, text);
+            record->unstarted = found = true;
+        }
+    }
+    for (size_t i = 0; found && i < count; i++)
+        records[i].interrupted = true;
+    return found;
+}

@@ -42,6 +42,8 @@ struct fact {
 struct record {
     char name[RECORD_NAME_SIZE];
     bool begun, ended;
+    bool unstarted;   /* srun could not start muster-preflight there; its problem says why */
+    bool interrupted; /* it was ended before it had said all, for no fault of its own */
     bool has_clock;
     double ahead;         /* seconds that its clock is ahead of the reader's */
     int gpus, given_gpus; /* -1 where it did not say */
@@ -55,6 +57,13 @@ struct record {
 /* Nothing is known but the name. */
 void record_start(struct record *record, const char *name);
 void record_clear(struct record *record);
+
+/*
+ * srun's own word for a node that it cannot start a task on: "srun: error: Task launch for StepId=7.0 failed on node
+ * n3: Communication connection failure". srun then gives the others up too: those that have not ended are interrupted.
+ * False for another line.
+ */
+bool record_take_srun(struct record *records, size_t count, const char *line);
 
 /*
  * Takes one line, without newline, that was read when the reader's clock showed `now` (seconds). False for a line that

@@ -137,7 +137,8 @@ static void command_free(struct command *command)
 
 static void take_line(struct inbox *inbox, const char *line)
 {
-    if (record_take(inbox->records, inbox->count, line, now_of(CLOCK_REALTIME)) || !line[0])
+    if (record_take(inbox->records, inbox->count, line, now_of(CLOCK_REALTIME)) || !line[0] ||
+        record_take_srun(inbox->records, inbox->count, line))
         return;
     if (inbox->others < sizeof inbox->other / sizeof *inbox->other)
         snprintf(inbox->other[inbox->others++], sizeof *inbox->other, "%.*s", (int)sizeof *inbox->other - 1, line);
@@ -262,7 +263,7 @@ static void tell(const struct preflight *preflight, const struct verdict *verdic
 static bool nobody_began(const struct inbox *inbox)
 {
     for (size_t i = 0; i < inbox->count; i++)
-        if (inbox->records[i].begun)
+        if (inbox->records[i].begun || inbox->records[i].unstarted)
             return false;
     return true;
 }

@@ -209,6 +209,21 @@ SH
     [ "$(grep -cx next <<<"$output")" -eq 6 ]
 }
 
+@test "a dead node, that Slurm has not missed yet" {
+    cat >script <<SH
+"$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+srun -N3 --ntasks-per-node=1 --muster-preflight touch started
+echo "code \$?"
+SH
+    run timeout 100 salloc -Q -N3 sh script
+    "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
+    echo "$output"
+    none_started
+    grep -qx 'code 76' <<<"$output"
+    grep -q '^muster: preflight: n2 is bad: srun cannot start a task there: ' <<<"$output"
+    grep -q '^muster: preflight: 2 of 3 nodes are good; n2 is not ' <<<"$output"
+}
+
 @test "with --export=NONE no task starts either" {
     faulty n2 "export MUSTER_PREFLIGHT_ROOT=/nonexistent"
     preflight --export=NONE

@@ -192,6 +192,29 @@ static void test_silent(void **state)
     BAD("did not finish", 1);
 }
 
+/* A dead node: srun names it, and ends those that were still at it. */
+static void test_unstarted(void **state)
+{
+    struct verdict *verdict;
+
+    (void)state;
+    step_of_good_nodes(4);
+    records[0].ended = records[1].ended = false;
+    records[2].ended = records[2].begun = false;
+    assert_false(record_take_srun(records, 4, "srun: error: Application launch failed: Communication failure"));
+    assert_false(record_take_srun(records, 4, "srun: error: Task launch for StepId=7.0 failed on node n9: timeout"));
+    assert_false(record_take_srun(records, 4, "srun: error: Task launch for StepId=7.0 failed on node n2"));
+    assert_int_equal(records[2].problem_count, 0);
+    assert_true(record_take_srun(
+        records, 4, "srun: error: Task launch for StepId=7.0 failed on node n2: Communication connection failure"));
+    verdict = judge();
+    assert_int_equal(verdict->bad, 1);
+    assert_string_equal(verdict->reasons[2], "srun cannot start a task there: Communication connection failure");
+    assert_string_equal(verdict->notes[0], "2 of 4 nodes were not heard out: srun gave up");
+    verdict_destroy(verdict);
+    clear();
+}
+
 static void test_problem(void **state)
 {
     (void)state;
@@ -437,12 +460,19 @@ static void test_random(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),    cmocka_unit_test(test_too_many_lines),
-        cmocka_unit_test(test_good),     cmocka_unit_test(test_silent),
-        cmocka_unit_test(test_problem),  cmocka_unit_test(test_everywhere),
-        cmocka_unit_test(test_oddities), cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_clocks),   cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_random),   cmocka_unit_test(test_pairs_with_bad_nodes),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_too_many_lines),
+        cmocka_unit_test(test_good),
+        cmocka_unit_test(test_unstarted),
+        cmocka_unit_test(test_silent),
+        cmocka_unit_test(test_problem),
+        cmocka_unit_test(test_everywhere),
+        cmocka_unit_test(test_oddities),
+        cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_clocks),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_pairs_with_bad_nodes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
