@@ -211,7 +211,8 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
         return 0;
     if (context == S_CTX_LOCAL) {
         hide_outer_cpus();
-        preflight_look_around(&wish.preflight);
+        if (wish.preflight.on)
+            preflight_look_around(&wish.preflight);
     }
     if (!wish.file[0] && outer)
         snprintf(wish.file, sizeof wish.file, "%s", outer);
