@@ -11,19 +11,23 @@
 
 #include <slurm/spank.h>
 
+#include "srun-plugin/preflight/option.h"
+
 /* What the user asked for. Slurm forks the tasks from the process that filled this in, so they see it too. */
 struct wish {
     bool on, report, json;
     char file[PATH_MAX]; /* --muster=FILE, as given; "" for none */
+    struct preflight_wish preflight;
 };
 
 /* What the site says in plugstack.conf, behind the plugin's name. Strings are Slurm's, and stay. */
 struct site {
     const char *stage, *ckptd; /* the epilog's: epilog.h */
     int epilog_seconds;
-    const char *topology; /* a file with the switches (cluster.h); NULL asks slurmctld */
-    const char *profiles; /* the directory of the fabric profiles that muster ships */
-    const char *fabric;   /* and that of the site's own */
+    const char *topology;  /* a file with the switches (cluster.h); NULL asks slurmctld */
+    const char *profiles;  /* the directory of the fabric profiles that muster ships */
+    const char *fabric;    /* and that of the site's own */
+    const char *preflight; /* the program muster-preflight of the nodes */
 };
 
 extern struct wish wish;
@@ -43,6 +47,9 @@ void sbatch_check(void);
 
 /* The step exists, nothing runs yet. */
 void srun_step(spank_t spank);
+
+/* srun ends, if with an exit code of muster's then here. */
+void srun_end(void);
 
 /* ---- spank_step.c ------------------------------------------------------------------------------------------------ */
 

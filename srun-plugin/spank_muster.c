@@ -5,6 +5,7 @@
  *             init_post_opt    checks the job file; a broken one ends srun with 78 before anything was launched, but
  *                              not the srun that salloc starts for an interactive step: its end would be the job's
  *             local_user_init  asks slurmctld for the layout; MUSTER_STEP takes rank 0's address to slurmstepd
+ *             exit             ends with 76 where --muster-preflight found a bad node
  *   slurmstepd  user_init      looks at the node, and at the fabric profiles: once, for all its ranks (spank_step.c)
  *             task_init        binds one rank and sets its variables, as the user, after Slurm bound it to its CPUs
  *   sbatch, salloc             pass the options on; warn of a broken job file
@@ -33,11 +34,15 @@ extern int slurm_spank_init_failure_mode;
 int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE; /* a plugin that cannot start costs the job, not the node */
 #endif
 
-enum option_value { OPTION_JOB, OPTION_REPORT };
+enum option_value { OPTION_JOB, OPTION_REPORT, OPTION_PREFLIGHT };
 
 struct wish wish;
-struct site site = {
-    .stage = "/dev/shm", .ckptd = CKPTD_PATH, .epilog_seconds = 300, .profiles = FABRIC_DIR, .fabric = FABRIC_SITE_DIR};
+struct site site = {.stage = "/dev/shm",
+                    .ckptd = CKPTD_PATH,
+                    .epilog_seconds = 300,
+                    .profiles = FABRIC_DIR,
+                    .fabric = FABRIC_SITE_DIR,
+                    .preflight = PREFLIGHT_PATH};
 
 void plugin_print(const char *line)
 {
@@ -59,7 +64,14 @@ static int on_option(int value, const char *argument, int remote)
         slurm_spank_log("muster: --muster-report=%s is none: it is --muster-report, or --muster-report=json", argument);
         return -1;
     }
+    if (value == OPTION_PREFLIGHT && preflight_option(&wish.preflight, is_given(argument) ? argument : NULL) < 0) {
+        slurm_spank_log(
+            "muster: --muster-preflight=%s is none: it is --muster-preflight, or --muster-preflight=exclude", argument);
+        return remote ? 0 : -1;
+    }
     wish.on = true;
+    if (value == OPTION_PREFLIGHT)
+        return 0;
     if (value == OPTION_REPORT) {
         wish.report = true;
         wish.json = is_given(argument);
@@ -78,6 +90,10 @@ static struct spank_option options[] = {
     {(char *)"muster-report", (char *)"[json]",
      (char *)"the same, and print nodes, ranks, every variable, and where its value comes from", 2, OPTION_REPORT,
      on_option},
+    {(char *)"muster-preflight", (char *)"[exclude]",
+     (char *)"the same, and check all nodes before any task starts; end with 76 where one is bad, and with =exclude "
+             "requeue the job without it",
+     2, OPTION_PREFLIGHT, on_option},
 };
 
 /* The words after the plugin's name in plugstack.conf. */
@@ -86,11 +102,8 @@ static void read_site(int argc, char *argv[])
     static const struct word {
         const char *name;
         const char **value;
-    } words[] = {{"stage=", &site.stage},
-                 {"ckptd=", &site.ckptd},
-                 {"topology=", &site.topology},
-                 {"profiles=", &site.profiles},
-                 {"fabric=", &site.fabric}};
+    } words[] = {{"stage=", &site.stage},       {"ckptd=", &site.ckptd},   {"topology=", &site.topology},
+                 {"profiles=", &site.profiles}, {"fabric=", &site.fabric}, {"preflight=", &site.preflight}};
     const size_t count = sizeof words / sizeof words[0];
 
     for (int i = 0; i < argc; i++) {
@@ -104,7 +117,7 @@ static void read_site(int argc, char *argv[])
             site.epilog_seconds = atoi(argv[i] + 15);
         else
             slurm_error("muster: plugstack.conf: what is %s? there are stage=, ckptd=, epilog_seconds=, topology=, "
-                        "profiles= and fabric=",
+                        "profiles=, fabric= and preflight=",
                         argv[i]);
     }
 }
@@ -173,6 +186,17 @@ int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
     (void)argv;
     if (wish.on)
         step_task(spank);
+    return 0;
+}
+
+/* The last of srun. */
+int slurm_spank_exit(spank_t spank, int argc, char *argv[])
+{
+    (void)spank;
+    (void)argc;
+    (void)argv;
+    if (wish.on && spank_context() == S_CTX_LOCAL)
+        srun_end();
     return 0;
 }
 

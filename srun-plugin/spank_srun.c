@@ -226,6 +226,8 @@ void srun_check(void)
                         "bound",
                         strerror(wordless));
     hide_outer_cpus();
+    if (wish.preflight.on)
+        preflight_look_around(&wish.preflight);
     if (!wish.file[0] && outer)
         snprintf(wish.file, sizeof wish.file, "%s", outer);
     if (!wish.file[0] || (check_job_file(&err) == 0 && pass_job_file_on(&err) == 0))
@@ -268,6 +270,9 @@ static void hand_over(void)
     setenv("MUSTER_STEP", handoff_text(&handoff, text), 1);
 }
 
+/* What srun shall end with, since preflight found a bad node; 0 where it did not. */
+static int refused;
+
 static void lay_out(uint32_t job_id, uint32_t step_id)
 {
     struct error err;
@@ -282,7 +287,20 @@ static void lay_out(uint32_t job_id, uint32_t step_id)
     handoff.mapped = srun_order_step(layout, wish.file[0] ? wish.file : NULL, site.topology);
     if (wish.report)
         srun_order_report(layout, wish.file[0] ? wish.file : NULL, site.topology, wish.json, plugin_print);
+    hand_over(); /* preflight may end this process, or let the step be launched only to end it */
+    wish.preflight.program = site.preflight;
+    wish.preflight.job_file = wish.file;
+    refused = preflight_option_run(&wish.preflight, layout, plugin_print);
     layout_destroy(layout);
+}
+
+/* On a dead node not even a task that ends at once can be started, and srun has a code of its own. */
+void srun_end(void)
+{
+    if (!refused)
+        return;
+    fflush(NULL);
+    _exit(refused);
 }
 
 void srun_step(spank_t spank)
@@ -303,7 +321,7 @@ void srun_step(spank_t spank)
         refuse_job_file(&held_back);
     if (held_back.text[0])
         warn_of_job_file(&held_back);
+    hand_over();
     if (step_id < SLURM_MAX_NORMAL_STEP_ID) /* else it has no ranks */
         lay_out(job_id, step_id);
-    hand_over();
 }

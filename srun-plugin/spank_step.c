@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
@@ -232,6 +233,20 @@ static void report(spank_t spank, const struct rank_plan *plan)
         report_variables(plan, plugin_print);
 }
 
+/* The srun of this step found a bad node (preflight/option.h): no program is to start. */
+static void heed_preflight(spank_t spank)
+{
+    char text[64] = "";
+    int code;
+
+    if (!look_up(PREFLIGHT_REFUSED, text, sizeof text, spank))
+        return;
+    code = preflight_refusal(text, item(spank, S_JOB_ID), item(spank, S_JOB_STEPID));
+    if (code)
+        _exit(code);
+    spank_unsetenv(spank, PREFLIGHT_REFUSED);
+}
+
 void step_task(spank_t spank)
 {
     struct fabric_givens job = {0}, conf = {0};
@@ -242,6 +257,7 @@ void step_task(spank_t spank)
 
     if (!has_ranks(spank))
         return;
+    heed_preflight(spank);
     ask = (struct rank_ask){.task = describe_task(spank),
                             .look = &look,
                             .user_binds = handoff.user_binds,

@@ -12,7 +12,7 @@ setup() {
     run nm -D --defined-only --format=posix "$PLUGIN"
     exported=$(cut -d' ' -f1 <<<"$output" | sort | tr '\n' ' ')
     echo "$exported"
-    [ "$exported" = "plugin_name plugin_type plugin_version slurm_spank_init slurm_spank_init_post_opt \
+    [ "$exported" = "plugin_name plugin_type plugin_version slurm_spank_exit slurm_spank_init slurm_spank_init_post_opt \
 slurm_spank_job_epilog slurm_spank_local_user_init slurm_spank_task_init slurm_spank_user_init spank_plugin_version " ]
 }
 

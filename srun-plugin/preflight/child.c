@@ -1,0 +1,113 @@
+#include "srun-plugin/preflight/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static bool begins(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+bool child_inherits(const char *entry)
+{
+    static const char *const kept[] = {
+        "SLURM_CONF=", "SLURM_CONF_SERVER=", "SLURM_JWT=", "SLURM_WORKING_CLUSTER=", "MUSTER_PREFLIGHT_ROOT="};
+    static const char *const dropped[] = {"SLURM", "_SLURM", "SBATCH_", "SALLOC_", "SRUN_", "SPANK_", "PMI", "MUSTER_"};
+
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (begins(entry, kept[i]))
+            return true;
+    for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++)
+        if (begins(entry, dropped[i]))
+            return false;
+    return true;
+}
+
+static char **environment(void)
+{
+    size_t count = 0, kept = 0;
+    char **entries;
+
+    while (environ[count])
+        count++;
+    entries = calloc(count + 1, sizeof *entries);
+    for (size_t i = 0; entries && i < count; i++)
+        if (child_inherits(environ[i]))
+            entries[kept++] = environ[i];
+    return entries;
+}
+
+/* After the fork in a process of threads: system calls only. */
+static void become(int out, char *const *argv, char *const *entries)
+{
+    sigset_t none;
+    int null = open("/dev/null", O_RDONLY);
+
+    /* Its own group, so that ^C is for the outer srun to decide; and it does not outlive that. */
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0)
+        _exit(126);
+    close_range(STDERR_FILENO + 1, ~0u, 0);
+    execve("/proc/self/exe", argv, entries);
+    _exit(127);
+}
+
+int child_start(struct child *child, char *const *argv, struct error *err)
+{
+    char **entries = environment();
+    int ends[2];
+
+    if (!entries || pipe2(ends, O_CLOEXEC) < 0) {
+        free(entries);
+        return error_errno(err, CODE_IO, "no pipe to an srun of our own");
+    }
+    child->pid = fork();
+    if (child->pid == 0)
+        become(ends[1], argv, entries);
+    free(entries);
+    close(ends[1]);
+    if (child->pid < 0) {
+        close(ends[0]);
+        return error_errno(err, CODE_IO, "cannot start an srun of our own");
+    }
+    child->fd = ends[0];
+    return 0;
+}
+
+/* True when it has ended, within `seconds`. */
+static bool wait_for(pid_t pid, double seconds)
+{
+    const struct timespec nap = {.tv_nsec = 5000000};
+
+    for (int i = 0; i <= seconds * 200; i++) {
+        pid_t rc = waitpid(pid, NULL, WNOHANG);
+
+        if (rc == pid || (rc < 0 && errno == ECHILD))
+            return true;
+        nanosleep(&nap, NULL);
+    }
+    return false;
+}
+
+void child_end(struct child *child)
+{
+    /* TERM makes srun kill its tasks at once and complete its step; a stopped task too. */
+    if (!wait_for(child->pid, 1)) {
+        kill(child->pid, SIGTERM);
+        if (!wait_for(child->pid, 5)) {
+            kill(child->pid, SIGKILL);
+            wait_for(child->pid, 5);
+        }
+    }
+    close(child->fd);
+}

@@ -1,0 +1,110 @@
+#include "srun-plugin/preflight/replace.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+enum { TRIES = 20 }; /* at a quarter of a second: the requeue has to arrive in slurmctld's tables */
+
+static int refused(struct error *err, const char *what)
+{
+    return error_set(err, CODE_INTERNAL, "%s: %s", what, slurm_strerror(errno));
+}
+
+int replace_end_job(uint32_t job_id, struct error *err)
+{
+    return slurm_complete_job(job_id, CODE_PEER << 8) == SLURM_SUCCESS ? 0 : refused(err, "the job cannot be ended");
+}
+
+static int load_job(job_info_msg_t **answer, uint32_t job_id)
+{
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+    slurm_step_id_t id = SLURM_STEP_ID_INIT;
+
+    id.job_id = job_id;
+    return slurm_load_job(answer, &id, SHOW_ALL);
+#else
+    return slurm_load_job(answer, job_id, SHOW_ALL);
+#endif
+}
+
+/* What the job excludes by now, and `bad`; the caller frees it. NULL and *err where it cannot be requeued. */
+static char *exclusion(uint32_t job_id, const char *bad, struct error *err)
+{
+    job_info_msg_t *answer = NULL;
+    const slurm_job_info_t *job;
+    char *list = NULL;
+
+    if (load_job(&answer, job_id) != SLURM_SUCCESS || answer->record_count < 1) {
+        refused(err, "slurmctld does not tell of the job");
+        slurm_free_job_info_msg(answer);
+        return NULL;
+    }
+    job = &answer->job_array[0];
+    if (!job->batch_flag)
+        error_set(err, CODE_USAGE, "only a job of sbatch can be requeued; give --exclude=%s to the next one", bad);
+    else if (!job->requeue)
+        error_set(err, CODE_USAGE, "the job may not be requeued (sbatch --requeue); --exclude=%s by hand", bad);
+    else if (asprintf(&list, "%s%s%s", job->exc_nodes ? job->exc_nodes : "",
+                      job->exc_nodes && job->exc_nodes[0] ? "," : "", bad) < 0) {
+        error_set(err, CODE_IO, "no memory for a list of nodes");
+        list = NULL;
+    }
+    slurm_free_job_info_msg(answer);
+    return list;
+}
+
+/* The requeue's own signals would end us between its two halves. */
+static void block_signals(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGCONT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+static int exclude(uint32_t job_id, char *list, struct error *err)
+{
+    const struct timespec nap = {.tv_nsec = 250000000};
+    job_desc_msg_t change;
+
+    for (int i = 0; i < TRIES; i++) {
+        slurm_init_job_desc_msg(&change);
+        change.job_id = job_id;
+        change.exc_nodes = list;
+        if (slurm_update_job(&change) == SLURM_SUCCESS)
+            return 0;
+        nanosleep(&nap, NULL);
+    }
+    return refused(err, "slurmctld does not exclude them");
+}
+
+int replace_nodes(uint32_t job_id, const char *bad, bool *requeued, struct error *err)
+{
+    char *list = exclusion(job_id, bad, err);
+    int status = -1;
+
+    *requeued = false;
+    if (!list)
+        return -1;
+    block_signals();
+    if (slurm_requeue(job_id, 0) != SLURM_SUCCESS) {
+        refused(err, "slurmctld does not requeue the job");
+    } else {
+        *requeued = true;
+        status = exclude(job_id, list, err);
+    }
+    free(list);
+    return status;
+}

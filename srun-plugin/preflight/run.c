@@ -1,0 +1,307 @@
+#include "srun-plugin/preflight/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "srun-plugin/preflight/child.h"
+
+enum { SECONDS = 20, NODES_A_SECOND = 64, SPARE = 4, BUFFER = 64 * 1024, NOTES = 8, BYTES_A_PARAMETER = 12 };
+
+struct inbox {
+    struct record *records;
+    size_t count;
+    char buffer[BUFFER]; /* what came of a line that is not whole */
+    size_t held;
+    char other[4][512]; /* the first lines that are not muster-preflight's: srun's own */
+    size_t others;
+};
+
+static void say(const struct preflight *preflight, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(const struct preflight *preflight, const char *format, ...)
+{
+    char line[3 * RECORD_LINE_SIZE];
+    int length = snprintf(line, sizeof line, "muster: preflight: ");
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line + length, sizeof line - (size_t)length, format, args);
+    va_end(args);
+    preflight->log(line);
+}
+
+static double now_of(clockid_t clock)
+{
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- the command line -------------------------------------------------------------------------------------------- */
+
+enum { ARGUMENTS = 32, ARGUMENT_SIZE = 64 + JOB_PATH_SIZE };
+
+struct command {
+    char *argv[ARGUMENTS + 1];
+    size_t count;
+    bool failed;
+};
+
+static void add(struct command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(struct command *command, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    if (command->count == ARGUMENTS || vasprintf(&command->argv[command->count], format, args) < 0)
+        command->failed = true;
+    else
+        command->argv[++command->count] = NULL;
+    va_end(args);
+}
+
+static char *all_names(const struct layout *layout)
+{
+    size_t size = 1;
+    char *names, *end;
+
+    for (size_t i = 0; i < layout->count; i++)
+        size += strlen(layout->nodes[i].name) + 1;
+    names = malloc(size);
+    end = names;
+    for (size_t i = 0; names && i < layout->count; i++)
+        end += sprintf(end, "%s%s", i ? "," : "", layout->nodes[i].name);
+    return names;
+}
+
+/* What is saved of a parameter: master weight, exp_avg and exp_avg_sq, in fp32. */
+static void add_job(struct command *command, const struct job *job, size_t nodes)
+{
+    uint64_t bytes = model_parameters(&job->model) * BYTES_A_PARAMETER;
+
+    if (job->checkpoint.dir[0]) {
+        add(command, "--checkpoint=%s", job->checkpoint.dir);
+        add(command, "--checkpoint-bytes=%" PRIu64, bytes);
+    }
+    if (job->checkpoint.dir[0] && job->checkpoint.stage[0]) {
+        add(command, "--stage=%s", job->checkpoint.stage);
+        add(command, "--stage-bytes=%" PRIu64,
+            bytes / nodes * (uint64_t)(job->checkpoint.staged > 0 ? job->checkpoint.staged : 1) *
+                (job->checkpoint.partner ? 2 : 1));
+    }
+}
+
+static void build(struct command *command, const struct preflight *preflight, int seconds)
+{
+    const struct layout *layout = preflight->layout;
+    char *names = all_names(layout);
+
+    *command = (struct command){.failed = !names};
+    add(command, "srun");
+    add(command, "--jobid=%" PRIu32, layout->job_id);
+    add(command, "--job-name=muster-preflight");
+    add(command, "--overlap");
+    add(command, "--nodes=%zu", layout->count);
+    add(command, "--nodelist=%s", names ? names : "");
+    add(command, "--ntasks=%zu", layout->count);
+    add(command, "--ntasks-per-node=1");
+    add(command, "--cpus-per-task=1");
+    add(command, "--mem=0");
+    add(command, "--mpi=pmi2");
+    add(command, "--kill-on-bad-exit=0");
+    add(command, "--wait=0");
+    add(command, "--quiet");
+    add(command, "%s", preflight->program);
+    add(command, "--seconds=%d", seconds);
+    if (preflight->job)
+        add_job(command, preflight->job, layout->count);
+    free(names);
+}
+
+static void command_free(struct command *command)
+{
+    for (size_t i = 0; i < command->count; i++)
+        free(command->argv[i]);
+}
+
+/* ---- what comes back --------------------------------------------------------------------------------------------- */
+
+static void take_line(struct inbox *inbox, const char *line)
+{
+    if (record_take(inbox->records, inbox->count, line, now_of(CLOCK_REALTIME)) || !line[0] ||
+        record_take_srun(inbox->records, inbox->count, line))
+        return;
+    if (inbox->others < sizeof inbox->other / sizeof *inbox->other)
+        snprintf(inbox->other[inbox->others++], sizeof *inbox->other, "%.*s", (int)sizeof *inbox->other - 1, line);
+}
+
+static void take_lines(struct inbox *inbox)
+{
+    char *begin = inbox->buffer, *end;
+
+    inbox->buffer[inbox->held] = '\0';
+    while ((end = strchr(begin, '\n'))) {
+        *end = '\0';
+        take_line(inbox, begin);
+        begin = end + 1;
+    }
+    inbox->held -= (size_t)(begin - inbox->buffer);
+    if (inbox->held == BUFFER - 1) /* a line of 64 KiB is none of ours */
+        inbox->held = 0;
+    memmove(inbox->buffer, begin, inbox->held);
+}
+
+static bool all_ended(const struct inbox *inbox)
+{
+    for (size_t i = 0; i < inbox->count; i++)
+        if (!inbox->records[i].ended)
+            return false;
+    return true;
+}
+
+/* Until all nodes have said all, or the child has ended, or time is over, which is true. */
+static bool listen_to(struct inbox *inbox, int fd, double deadline)
+{
+    while (!all_ended(inbox)) {
+        double left = deadline - now_of(CLOCK_MONOTONIC);
+        struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+        ssize_t got;
+
+        if (left <= 0)
+            return true;
+        if (poll(&poll_fd, 1, (int)(left * 1000) + 1) <= 0)
+            continue;
+        got = read(fd, inbox->buffer + inbox->held, BUFFER - 1 - inbox->held);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return false;
+        inbox->held += got > 0 ? (size_t)got : 0;
+        take_lines(inbox);
+    }
+    return false;
+}
+
+static struct inbox *inbox_create(const struct layout *layout)
+{
+    struct inbox *inbox = calloc(1, sizeof *inbox);
+
+    if (!inbox || !(inbox->records = calloc(layout->count, sizeof *inbox->records))) {
+        free(inbox);
+        return NULL;
+    }
+    inbox->count = layout->count;
+    for (size_t i = 0; i < layout->count; i++)
+        record_start(&inbox->records[i], layout->nodes[i].name);
+    return inbox;
+}
+
+static void inbox_destroy(struct inbox *inbox)
+{
+    if (!inbox)
+        return;
+    for (size_t i = 0; i < inbox->count; i++)
+        record_clear(&inbox->records[i]);
+    free(inbox->records);
+    free(inbox);
+}
+
+/* ---- what is said of it ------------------------------------------------------------------------------------------ */
+
+char *preflight_bad_names(const struct layout *layout, const struct verdict *verdict)
+{
+    struct layout bad = {.nodes = calloc(layout->count, sizeof *bad.nodes)};
+    char *names;
+
+    if (!bad.nodes)
+        return NULL;
+    for (size_t i = 0; i < layout->count; i++)
+        if (verdict->reasons[i])
+            bad.nodes[bad.count++] = layout->nodes[i];
+    names = all_names(&bad);
+    free(bad.nodes);
+    return names;
+}
+
+static void tell_others(const struct preflight *preflight, const struct inbox *inbox)
+{
+    for (size_t i = 0; i < inbox->others; i++)
+        say(preflight, "%s", inbox->other[i]);
+}
+
+static void tell(const struct preflight *preflight, const struct verdict *verdict, const struct inbox *inbox,
+                 double took)
+{
+    size_t count = verdict->count;
+    char *names = preflight_bad_names(preflight->layout, verdict);
+
+    for (size_t i = 0; i < verdict->note_count && i < NOTES; i++)
+        say(preflight, "note: %s", verdict->notes[i]);
+    if (verdict->bad)
+        tell_others(preflight, inbox);
+    if (verdict->everywhere)
+        say(preflight, "all %zu nodes: %s", count, verdict->reasons[0]);
+    for (size_t i = 0; !verdict->everywhere && i < count; i++)
+        if (verdict->reasons[i])
+            say(preflight, "%s is bad: %s", preflight->layout->nodes[i].name, verdict->reasons[i]);
+    if (!verdict->bad)
+        say(preflight, "%s%zu node%s good (%.1f s)", count > 1 ? "all " : "the ", count, count > 1 ? "s are" : " is",
+            took);
+    else if (!verdict->everywhere)
+        say(preflight, "%zu of %zu nodes are good; %s %s not (%.1f s); no task was started", count - verdict->bad,
+            count, names ? names : "the others", verdict->bad > 1 ? "are" : "is", took);
+    free(names);
+}
+
+static bool nobody_began(const struct inbox *inbox)
+{
+    for (size_t i = 0; i < inbox->count; i++)
+        if (inbox->records[i].begun || inbox->records[i].unstarted)
+            return false;
+    return true;
+}
+
+int preflight_run(const struct preflight *preflight, struct verdict **verdict, struct error *err)
+{
+    int seconds = SECONDS + (int)(preflight->layout->count / NODES_A_SECOND), status = -1;
+    double begun = now_of(CLOCK_MONOTONIC);
+    struct inbox *inbox = inbox_create(preflight->layout);
+    struct command command;
+    struct child child;
+    bool late;
+
+    *verdict = NULL;
+    build(&command, preflight, seconds - SPARE);
+    if (!inbox || command.failed) {
+        error_set(err, CODE_IO, "no memory to ask %zu nodes", preflight->layout->count);
+        goto done;
+    }
+    if (child_start(&child, command.argv, err) < 0)
+        goto done;
+    late = listen_to(inbox, child.fd, begun + seconds);
+    child_end(&child);
+    /* That srun ended at once is its own fault, or the program's; nodes that hang are the nodes'. */
+    if (!late && nobody_began(inbox)) {
+        tell_others(preflight, inbox);
+        error_set(err, CODE_IO, "no node answered: %s did not run there", preflight->program);
+        goto done;
+    }
+    *verdict = verdict_create(inbox->records, inbox->count, now_of(CLOCK_MONOTONIC) - begun);
+    if (!*verdict) {
+        error_set(err, CODE_IO, "no memory to judge %zu nodes", inbox->count);
+        goto done;
+    }
+    tell(preflight, *verdict, inbox, now_of(CLOCK_MONOTONIC) - begun);
+    status = 0;
+done:
+    command_free(&command);
+    inbox_destroy(inbox);
+    return status;
+}

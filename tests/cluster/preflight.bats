@@ -1,0 +1,277 @@
+#!/usr/bin/env bats
+# srun --muster-preflight: real faults on one node of a step, each found before any task starts. In the place of
+# muster-preflight stands a script that gives the nodes named in FAULTY the fault in FAULT, and becomes the program.
+load helpers
+
+setup_file() {
+    WHY_NOT=$(why_not)
+    export WHY_NOT
+    [ -z "$WHY_NOT" ] || return 0
+    mkdir "$BATS_FILE_TMPDIR/bin"
+    export FAULT=$BATS_FILE_TMPDIR/fault PROGRAM=$BUILD/muster-preflight
+    cat >"$BATS_FILE_TMPDIR/bin/muster-preflight" <<SH
+#!/bin/sh
+[ ! -f "$FAULT.\$SLURMD_NODENAME" ] || . "$FAULT.\$SLURMD_NODENAME"
+exec "$PROGRAM" "\$@"
+SH
+    chmod +x "$BATS_FILE_TMPDIR/bin/muster-preflight"
+    PATH=$BATS_FILE_TMPDIR/bin:$PATH sandbox_up 4 --plugin "$PLUGIN"
+}
+
+teardown_file() {
+    [ -n "$WHY_NOT" ] || sandbox_down
+}
+
+setup() {
+    skip_if "$WHY_NOT"
+    cd "$BATS_TEST_TMPDIR" || return
+    cat >job.cfg <<CFG
+model = { preset = "gpt-tiny"; };
+data = { train = "train"; };
+checkpoint = { dir = "$PWD/checkpoints"; };
+CFG
+}
+
+teardown() {
+    [ -z "$WHY_NOT" ] || return 0
+    rm -f "$FAULT".*
+    eventually 30 all_idle
+}
+
+# faulty NODE COMMAND: what the node's muster-preflight does before it begins.
+faulty() {
+    echo "$2" >"$FAULT.$1"
+}
+
+# snapshot MACHINE: a directory that a machine replayed from tests/fixtures lies in.
+snapshot() {
+    "$TOP/tests/fixtures/make-machines" "$TOP/tests/fixtures/machines/$1/machine" "$PWD/$1" >/dev/null
+    echo "$PWD/$1"
+}
+
+# preflight ARGUMENT...: a step of three nodes, whose program leaves a file for each of its tasks.
+preflight() {
+    run step -N3 --ntasks-per-node=1 --muster-preflight "$@" sh -c "touch $PWD/started.\$SLURMD_NODENAME"
+    echo "$output"
+}
+
+none_started() {
+    ! compgen -G 'started*'
+}
+
+# What every step with a bad node has in common; n2 is it.
+n2_is_bad() {
+    [ "$status" -eq 76 ]
+    [ "$(grep -c '^muster: preflight: n[0-9]* is bad: ' <<<"$output")" -eq 1 ]
+    grep -q '^muster: preflight: 2 of 3 nodes are good; n2 is not ([0-9.]* s); no task was started$' <<<"$output"
+    none_started
+}
+
+@test "good nodes pass with one line, and then the tasks run" {
+    preflight --muster=job.cfg
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ $output =~ ^muster:\ preflight:\ all\ 3\ nodes\ are\ good\ \([0-9.]+\ s\)$ ]]
+    [ "$(compgen -G 'started.*' | wc -l)" -eq 3 ]
+    [ ! -e checkpoints ] # looked at, and not left
+    [ -z "$(compgen -G '.muster-preflight*')" ]
+}
+
+@test "the program itself: each node talks to both neighbours" {
+    run step -N3 --ntasks-per-node=1 --mpi=pmi2 "$PROGRAM"
+    echo "$output"
+    for i in 1 2 3; do
+        [ "$(grep -cE "^preflight n$i to n[0-9] ok [0-9.]+ [0-9.]+$" <<<"$output")" -eq 1 ]
+        [ "$(grep -cE "^preflight n$i from n[0-9] ok" <<<"$output")" -eq 1 ]
+        [ "$(grep -cE "^preflight n$i end " <<<"$output")" -eq 1 ]
+    done
+}
+
+@test "without Slurm it ends by itself, and says why nobody was talked to" {
+    run env -u PMI_FD -u SLURM_JOB_ID timeout 10 "$PROGRAM"
+    [ "$status" -eq 0 ]
+    grep -q ' to - untried PMI2 is not there' <<<"$output"
+    run "$PROGRAM" --no-such
+    [ "$status" -eq 64 ]
+}
+
+@test "a node whose checkpoint directory is on a full file system" {
+    unshare --mount true 2>/dev/null || skip "no new mount namespace for this user"
+    mkdir checkpoints
+    faulty n2 "exec unshare --mount sh -c 'mount -t tmpfs -o size=16k tmpfs $PWD/checkpoints; exec $PROGRAM \"\$@\"' - \"\$@\""
+    preflight --muster=job.cfg
+    n2_is_bad
+    grep -q "n2 is bad: checkpoints cannot be written to $PWD/checkpoints: No space left on device" <<<"$output"
+}
+
+@test "a node that mounts the checkpoint directory read-only, and one that has too little room" {
+    unshare --mount true 2>/dev/null || skip "no new mount namespace for this user"
+    mkdir checkpoints
+    faulty n2 "exec unshare --mount sh -c 'mount -t tmpfs -o ro tmpfs $PWD/checkpoints; exec $PROGRAM \"\$@\"' - \"\$@\""
+    preflight --muster=job.cfg
+    n2_is_bad
+    grep -q "checkpoints: Read-only file system" <<<"$output"
+    faulty n2 "exec unshare --mount sh -c 'mount -t tmpfs -o size=1M tmpfs $PWD/checkpoints; exec $PROGRAM \"\$@\"' - \"\$@\""
+    preflight --muster=job.cfg
+    n2_is_bad
+    grep -qE "$PWD/checkpoints has 0.0 GiB free, and [0-9.]+ GiB are wanted" <<<"$output"
+}
+
+@test "a directory that no node can write to is not the nodes' fault: 74" {
+    sed -i 's|dir = .*;|dir = "/proc/checkpoints"; };|' job.cfg
+    preflight --muster=job.cfg
+    [ "$status" -eq 74 ]
+    grep -q '^muster: preflight: all 3 nodes: checkpoints cannot be written to /proc: ' <<<"$output"
+    none_started
+}
+
+@test "a node that the network does not reach" {
+    unshare --net true 2>/dev/null || skip "no new network namespace for this user"
+    faulty n2 "exec unshare --net $PROGRAM \"\$@\""
+    preflight
+    n2_is_bad
+    grep -q 'n2 is bad: its neighbours cannot reach it: ' <<<"$output"
+}
+
+@test "a node that listens, but where nobody comes through" {
+    unshare --net true 2>/dev/null || skip "no new network namespace for this user"
+    need ip
+    faulty n2 "exec unshare --net sh -c 'ip link set lo up; exec $PROGRAM \"\$@\"' - \"\$@\""
+    preflight
+    n2_is_bad
+    grep -q 'n2 is bad: it cannot talk to either neighbour: with n1 connect: 127.0.0.1 port [0-9]*: Connection refused' \
+        <<<"$output"
+}
+
+@test "a node that hangs is named as silent, in time, and nothing of it stays" {
+    faulty n2 'kill -STOP $$'
+    preflight
+    n2_is_bad
+    grep -qE 'n2 is bad: silent: it said nothing in 2[0-9] s' <<<"$output"
+    # Nothing stopped is left behind.
+    left() { grep -lzx "SLURM_CONF=$SLURM_CONF" /proc/[0-9]*/environ 2>/dev/null | xargs -r -n1 dirname |
+        xargs -r -I{} grep -l '^State:.*stopped' {}/status; }
+    gone() { [ -z "$(left)" ]; }
+    eventually 10 gone
+}
+
+@test "nodes that all hang are all named, and no task starts: 74" {
+    for i in 1 2 3; do faulty "n$i" 'kill -STOP $$'; done
+    preflight
+    [ "$status" -eq 74 ]
+    grep -qE '^muster: preflight: all 3 nodes: silent: it said nothing in 2[0-9] s$' <<<"$output"
+    none_started
+}
+
+@test "another NCCL than the others'" {
+    for i in 1 2 3; do
+        mkdir -p "lib$i"
+        : >"lib$i/libnccl.so.2.$((i == 2 ? 18 : 21)).5"
+        ln -s "libnccl.so.2.$((i == 2 ? 18 : 21)).5" "lib$i/libnccl.so.2"
+        faulty "n$i" "export LD_LIBRARY_PATH=$PWD/lib$i"
+    done
+    preflight
+    n2_is_bad
+    grep -q 'NCCL: libnccl.so.2.18.5 (0 bytes), and libnccl.so.2.21.5 (0 bytes) on 2 of 3 nodes' <<<"$output"
+}
+
+@test "a lost GPU, a dead port: machines replayed from tests/fixtures" {
+    grep -q '^HWLOC_LIBS = -l' "$BUILD/Makefile" || skip "built without hwloc"
+    local good lost dead
+    good=$(snapshot dgx-h100) dead=$(snapshot dgx-h100-dead-port)
+    for i in 1 2 3; do faulty "n$i" "export MUSTER_PREFLIGHT_ROOT=$good"; done
+    preflight
+    [ "$status" -eq 0 ]
+    rm started.*
+    faulty n2 "export MUSTER_PREFLIGHT_ROOT=$dead"
+    preflight
+    n2_is_bad
+    grep -q 'n2 is bad: infiniband port .* is not active' <<<"${output,,}"
+    good=$(snapshot dgx-a100) lost=$(snapshot dgx-a100-gpu-lost)
+    for i in 1 2 3; do faulty "n$i" "export MUSTER_PREFLIGHT_ROOT=$good SLURM_GPUS_ON_NODE=8"; done
+    faulty n2 "export MUSTER_PREFLIGHT_ROOT=$lost SLURM_GPUS_ON_NODE=8"
+    preflight
+    n2_is_bad
+    grep -q 'Slurm gave 8 GPUs, and 6 are usable' <<<"$output"
+}
+
+@test "the bad step's CPUs are free again, and the job goes on" {
+    faulty n2 "export MUSTER_PREFLIGHT_ROOT=/nonexistent"
+    cat >script <<'SH'
+srun -N3 --ntasks-per-node=1 --muster-preflight touch started
+echo "code $?"
+timeout 20 srun --exclusive -N3 -n6 echo next
+SH
+    run timeout 60 salloc -Q -N3 sh script
+    echo "$output"
+    [ ! -e started ]
+    grep -qx 'code 76' <<<"$output"
+    [ "$(grep -cx next <<<"$output")" -eq 6 ]
+}
+
+@test "a dead node, that Slurm has not missed yet" {
+    cat >script <<SH
+"$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+srun -N3 --ntasks-per-node=1 --muster-preflight touch started
+echo "code \$?"
+SH
+    run timeout 100 salloc -Q -N3 sh script
+    "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
+    echo "$output"
+    none_started
+    grep -qx 'code 76' <<<"$output"
+    grep -q '^muster: preflight: n2 is bad: srun cannot start a task there: ' <<<"$output"
+    grep -q '^muster: preflight: 2 of 3 nodes are good; n2 is not ' <<<"$output"
+}
+
+@test "with --export=NONE no task starts either" {
+    faulty n2 "export MUSTER_PREFLIGHT_ROOT=/nonexistent"
+    preflight --export=NONE
+    [ "$status" -eq 76 ]
+    none_started
+}
+
+@test "=exclude: the job is requeued and runs on the other nodes" {
+    faulty n2 "export MUSTER_PREFLIGHT_ROOT=/nonexistent"
+    cat >script <<'SH'
+#!/bin/sh
+#SBATCH -N3 --requeue --open-mode=append --output=out
+echo "run ${SLURM_RESTART_COUNT:-0}"
+srun --ntasks-per-node=1 --muster-preflight=exclude sh -c 'echo "up $SLURMD_NODENAME"'
+SH
+    job=$(sbatch --parsable script)
+    eventually 45 grep -q '^up n4' out
+    eventually 20 all_idle
+    cat out
+    [ "$(grep -c '^up ' out)" -eq 3 ]
+    [ "$(grep -c '^up n2' out)" -eq 0 ]
+    grep -qx "muster: preflight: job $job goes back to the queue, and will not get n2 again" out
+    [ "$(sort -u <(grep '^run' out) | tr '\n' ' ')" = "run 0 run 1 " ]
+}
+
+@test "=exclude says why a job cannot be requeued" {
+    faulty n2 "export MUSTER_PREFLIGHT_ROOT=/nonexistent"
+    run timeout 60 salloc -Q -N3 srun --ntasks-per-node=1 --muster-preflight=exclude true
+    echo "$output"
+    [ "$status" -eq 76 ]
+    grep -q 'not requeued: only a job of sbatch can be requeued; give --exclude=n2 ' <<<"$output"
+    timeout 60 sbatch -W --no-requeue -N3 -o out --wrap 'srun --ntasks-per-node=1 --muster-preflight=exclude true' || true
+    cat out
+    grep -q 'not requeued: the job may not be requeued' out
+}
+
+@test "a program that is not there is a warning, and a wrong argument is refused" {
+    sed "s| preflight=[^ ]*| preflight=/nonexistent|" "$SANDBOX_DIR/etc/plugstack.conf" >plugstack.conf
+    sed "s|^PlugStackConfig=.*|PlugStackConfig=$PWD/plugstack.conf|" "$SLURM_CONF" >slurm.conf
+    SLURM_CONF=$PWD/slurm.conf run step -N3 --ntasks-per-node=1 --muster-preflight echo up
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -cx up <<<"$output")" -eq 3 ]
+    grep -q '^muster: preflight: slurmstepd.*: error: execve(): /nonexistent: No such file' <<<"$output"
+    grep -qx 'muster: preflight: warning: the nodes were not checked: no node answered: /nonexistent did not run there' \
+        <<<"$output"
+    run step -N1 --muster-preflight=nonsense true
+    echo "$output"
+    [ "$status" -ne 0 ]
+    grep -q 'there is --muster-preflight and --muster-preflight=exclude' <<<"$output"
+}
