@@ -273,5 +273,5 @@ SH
     run step -N1 --muster-preflight=nonsense true
     echo "$output"
     [ "$status" -ne 0 ]
-    grep -q 'there is --muster-preflight and --muster-preflight=exclude' <<<"$output"
+    grep -q 'it is --muster-preflight, or --muster-preflight=exclude' <<<"$output"
 }
