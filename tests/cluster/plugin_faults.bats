@@ -9,6 +9,9 @@ setup_file() {
     [ -z "$WHY_NOT" ] || return 0
     sandbox_up 3 --plugin "$PLUGIN"
     cp "$SANDBOX_DIR/etc/plugstack.conf" "$BATS_FILE_TMPDIR/plugstack"
+    # What asks for more than there is shall be refused, not wait for it.
+    sed -i 's/^PlugStackConfig/EnforcePartLimits=ALL\n&/' "$SANDBOX_DIR/etc/slurm.conf"
+    scontrol reconfigure
     # Two files: Slurm loads no path twice.
     ! command -v gcc >/dev/null || gcc -std=gnu17 -O1 -shared -fPIC -o "$BATS_FILE_TMPDIR/spank_fault.so" \
         "$TOP/tests/cluster/spank_fault.c"
