@@ -13,9 +13,9 @@ setup_file() {
     sed -i 's/^PlugStackConfig/EnforcePartLimits=ALL\n&/' "$SANDBOX_DIR/etc/slurm.conf"
     scontrol reconfigure
     # Two files: Slurm loads no path twice.
-    ! command -v gcc >/dev/null || gcc -std=gnu17 -O1 -shared -fPIC -o "$BATS_FILE_TMPDIR/spank_fault.so" \
-        "$TOP/tests/cluster/spank_fault.c"
-    [ ! -f "$BATS_FILE_TMPDIR/spank_fault.so" ] || cp "$BATS_FILE_TMPDIR"/spank_{fault,mend}.so
+    command -v gcc >/dev/null || return 0
+    gcc -std=gnu17 -O1 -shared -fPIC -o "$BATS_FILE_TMPDIR/spank_fault.so" "$TOP/tests/cluster/spank_fault.c"
+    cp "$BATS_FILE_TMPDIR"/spank_{fault,mend}.so
 }
 
 teardown_file() {
@@ -83,13 +83,14 @@ pick() {
         printf '%d: %s: %d\n' "$i" "$(printf '%.80q ' "${words[@]}")" "$status"
         head -c 2000 out
         case $status in 124 | 13[0-9]) return 1 ;; esac # out of time, or by a signal
-        ! grep -iE 'segmentation|aborted|core dumped' out
+        no_line -iE 'segmentation|aborted|core dumped' out
         [ "$status" -eq 0 ] || [ -s out ]
         [ "$status" -ne 78 ] || grep -q '^muster: ' out
         case ${words[0]} in
         --muster=missing.cfg | --muster=bad.cfg)
             # srun's own complaint may come first.
-            [ "$status" -ne 0 ] && grep -qE '^(muster: (missing|bad|cannot)|srun: )' out
+            [ "$status" -ne 0 ]
+            grep -qE '^(muster: (missing|bad|cannot)|srun: )' out
             ;;
         --muster-report=xml) grep -q '^muster: --muster-report=xml is none' out ;;
         esac
@@ -129,7 +130,7 @@ pick() {
         echo "$word:" | head -c 100
         cat out err
         [ "$(sort out | tr '\n' ';')" = "rank 0 of 2;rank 1 of 2;" ]
-        ! grep -vE 'muster: |spank: ' err # Slurm itself cuts lines that are too long
+        no_line -vE 'muster: |spank: ' err # Slurm itself cuts lines that are too long
     done
     for word in topology=/no/such/file profiles=/no/such/directory "fabric=$PWD/noise" "topology=$PWD/noise"; do
         echo "required $PLUGIN $word" >"$SANDBOX_DIR/etc/plugstack.conf"
@@ -172,11 +173,11 @@ judge() {
     if [ -n "$reason" ]; then
         grep -qE "$reason" "$2"
     else
-        ! grep 'muster: ' "$2"
+        no_line 'muster: ' "$2"
     fi
     case $1 in
     # Before anything is launched srun is refused.
-    init_post_opt=no_files | init_post_opt=no_memory | task_init=no_heap) ! grep -q '^rank' "$2" ;;
+    init_post_opt=no_files | init_post_opt=no_memory | task_init=no_heap) no_line '^rank' "$2" ;;
     *) [ "$(grep '^rank' "$2" | sort | tr '\n' ';')" = "rank 0 of 2;rank 1 of 2;" ] ;;
     esac
 }
