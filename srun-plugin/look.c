@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LINE_SIZE (sizeof((struct error *)0)->text + 64)
 #define ADDRESSES 8
@@ -54,6 +55,10 @@ void look_around(const struct look_ask *ask, struct look *look)
     *look = (struct look){.node = node_read("/", NULL, &err)};
     if (!look->node)
         complain_of(ask, &err);
+    if (access(ask->shipped, F_OK) < 0) { /* a site need not have a directory of its own, but muster has one */
+        error_errno(&err, CODE_IO, "no fabric profiles in %s", ask->shipped);
+        complain_of(ask, &err);
+    }
     look->fabric = fabric_create(&err);
     if (look->fabric) {
         fabric_add_directory(look->fabric, FABRIC_SHIPPED, ask->shipped, profile_is_broken, (void *)(uintptr_t)ask);

@@ -106,7 +106,7 @@ static void tell_hidden(struct node *node)
 
 void node_read_gpu_states(struct node *node, const char *root)
 {
-    char *devices = sysfs_text(root, "devices");
+    char *devices = node->gpu_count ? sysfs_text(root, "devices") : NULL;
 
     for (size_t i = 0; i < node->gpu_count; i++) {
         struct node_gpu *gpu = &node->gpus[i];
@@ -127,7 +127,7 @@ void node_read_gpu_states(struct node *node, const char *root)
 
 void node_read_hidden(struct node *node, const char *root)
 {
-    char *devices = sysfs_text(root, "devices");
+    char *devices = node->gpu_count ? sysfs_text(root, "devices") : NULL;
 
     for (size_t i = 0; i < node->gpu_count; i++) {
         struct node_gpu *gpu = &node->gpus[i];

@@ -40,14 +40,17 @@ static long read_number(const char *root, const char *name, const char *file)
 /* The port of the same PCI device: of an adapter with several ports on one device, the one with that number. */
 static struct node_nic *port_of(struct node *node, const char *root, const char *name, const char *pci)
 {
-    long port = read_number(root, name, "dev_port") + 1;
     struct node_nic *found = NULL;
+    long port;
 
+    if (!pci[0] || !node->nic_count)
+        return NULL;
+    port = read_number(root, name, "dev_port") + 1;
     for (size_t i = 0; i < node->nic_count; i++) {
         struct node_nic *nic = &node->nics[i];
         const char *colon = strchr(nic->hca, ':');
 
-        if (!nic->hca[0] || !pci[0] || strcmp(nic->pci, pci) != 0 || nic->netdev[0])
+        if (!nic->hca[0] || strcmp(nic->pci, pci) != 0 || nic->netdev[0])
             continue;
         if (!found || (colon && strtol(colon + 1, NULL, 10) == port))
             found = nic;
@@ -71,14 +74,16 @@ static int read_netdev(struct node *node, const char *root, const char *name)
     struct node_nic *nic;
     bool is_device = sysfs_exists(root, "sys/class/net/%s/device/uevent", name);
 
-    sysfs_field(root, "PCI_SLOT_NAME=", pci, sizeof pci, "sys/class/net/%s/device/uevent", name);
+    if (is_device)
+        sysfs_field(root, "PCI_SLOT_NAME=", pci, sizeof pci, "sys/class/net/%s/device/uevent", name);
     if (!(nic = port_of(node, root, name, pci))) {
         if (!(nic = node_grow(&node->nics, &node->nic_count, sizeof *nic)))
             return -1;
         nic->numa = -1;
         nic->kind = kind_of(root, name, is_device);
         snprintf(nic->pci, sizeof nic->pci, "%s", pci);
-        sysfs_field(root, "DRIVER=", nic->driver, sizeof nic->driver, "sys/class/net/%s/device/uevent", name);
+        if (is_device)
+            sysfs_field(root, "DRIVER=", nic->driver, sizeof nic->driver, "sys/class/net/%s/device/uevent", name);
     }
     snprintf(nic->netdev, sizeof nic->netdev, "%s", name);
     if (!nic->hca[0] || nic->kind == NIC_SLINGSHOT)

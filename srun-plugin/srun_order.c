@@ -144,6 +144,8 @@ bool srun_order_begin(const struct srun_line *line, const char *job_file, bool h
                      getenv("SLURM_TASKS_PER_NODE"), counts, sizeof counts) < 0)
         return false;
     state.order = make_order(nodes, counts, job_file, topology, &err);
+    if (!state.order && !(job_file && job_file[0])) /* else srun_order_step tries again, and tells */
+        slurm_spank_log("muster: warning: %s; the ranks stay as Slurm has them", err.text);
     if (!state.order || state.order->as_slurm || (head_is_users && state.order->nodes[0] != 0) ||
         !write_hostfile(state.order))
         return false;

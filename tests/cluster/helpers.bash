@@ -62,6 +62,11 @@ step() {
     timeout -k 5 60 srun "$@"
 }
 
+# no_line GREP-ARGUMENT...: none matches; those that do are printed. bats does not see a plain `! grep` fail.
+no_line() {
+    ! grep "$@"
+}
+
 all_idle() {
     ! sinfo -h -N -o %T | grep -qv '^idle$'
 }

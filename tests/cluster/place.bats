@@ -114,7 +114,7 @@ train() {
 @test "muster-train takes its place from the map, says so, and learns the same" {
     export OMP_NUM_THREADS=1 # eight ranks share this machine's cores
     train >without
-    ! grep -q MUSTER_RANK_MAP train.out
+    no_line MUSTER_RANK_MAP train.out
     train --muster="$JOB_FILE" >with
     cat train.out
     grep -q 'in the order of MUSTER_RANK_MAP' train.out
@@ -129,7 +129,7 @@ train() {
         allocated -N8 "srun --muster=$JOB_FILE -n8 $option sh -c '$where \${MUSTER_RANK_MAP-none}'" >out 2>err || true
         cat out err
         [ "$option" = "-x n9" ] || [ "$(landed out | tr '\n' ' ')" = "n1 n2 n3 n4 n5 n6 n7 n8 " ]
-        ! grep -qv ' none$' out
+        no_line -v ' none$' out
     done
     printf 'n8\nn7\nn6\nn5\nn4\nn3\nn2\nn1\n' >mine
     allocated -N8 "SLURM_HOSTFILE=$PWD/mine srun --distribution=arbitrary --muster -n8 sh -c '$where'" >out
@@ -156,7 +156,7 @@ train() {
     cat out
     [ "$(wc -l <out)" -eq 8 ]
     [ "$(landed out | tr '\n' ' ')" = "n1 n2 n3 n4 n5 n6 n7 n8 " ]
-    ! grep -qv ' none$' out
+    no_line -v ' none$' out
 }
 
 @test "nothing is left: no file, no variable of the way there; and a user's reach the ranks" {
@@ -166,7 +166,7 @@ train() {
         true
     cat err
     [ "$(grep -c '^WORLD_SIZE=8$' out)" -eq 8 ]
-    ! grep -E '^(SLURM_HOSTFILE|SLURM_DISTRIBUTION|SLURM_ARBITRARY_NODELIST|MUSTER_STEP|MUSTER_CPUS_INHERITED|MUSTER_HEAD)=' out
+    no_line -E '^(SLURM_HOSTFILE|SLURM_DISTRIBUTION|SLURM_ARBITRARY_NODELIST|MUSTER_STEP|MUSTER_CPUS_INHERITED|MUSTER_HEAD)=' out
     grep -q 'Invalid --time' err
     grep -q 'no/such/program' err
     [ -z "$(ls tmp)" ]

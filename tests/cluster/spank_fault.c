@@ -22,6 +22,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <slurm/slurm.h>
 #include <slurm/spank.h>
 
 SPANK_PLUGIN(spank_fault, 1)
@@ -81,6 +82,11 @@ static void set_garbage(spank_t spank)
     static char value[100000];
     static const char pattern[] = "[,%s%n=\n\t head=\377 port=-1 n[1-99999999] 0-99999999:0 (x9) ";
 
+    uint32_t step = 0;
+
+    if (spank_context() == S_CTX_REMOTE && spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
+        step >= SLURM_MAX_NORMAL_STEP_ID)
+        return; /* a batch script's: the sruns in it would stumble over the garbage, and not the plugin */
     for (size_t i = 0; i + 1 < sizeof value; i++)
         value[i] = pattern[i % (sizeof pattern - 1)];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
