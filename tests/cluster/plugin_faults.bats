@@ -47,10 +47,12 @@ teardown() {
 ours=(--muster --muster=good.cfg --muster=bad.cfg --muster=missing.cfg --muster=/ --muster= --muster-report
     --muster-report=json --muster-report=xml --muster-preflight --muster-preflight=no)
 theirs=(-n2 -n3 -N2 -N1-3 -N9 --nodes=2 --ntasks-per-node=2 -c2 -c9 --cpus-per-task=1 -mcyclic
-    --distribution=block:cyclic "--dist=plane=2" --distribution=arbitrary -wn1 '--nodelist=n[1-2]' -xn3 -r1 --cpu-bind=cores --cpu-bind=mask_cpu:3
+    --distribution=block:cyclic "--dist=plane=2" --distribution=arbitrary -wn1 '--nodelist=n[1-2]' -xn3 -r1
+    --cpu-bind=cores --cpu-bind=mask_cpu:3
     --hint=nomultithread --export=ALL --export=NONE --export=ALL,RANK=7 --mem=10 -t1 --overlap --exclusive -l -u -K -O
     --mpi=pmi2 --mpi=none --chdir=/ -D/tmp --gres=gpu:1 --gpus-per-task=1 --gpu-bind=none --multi-prog
-    --open-mode=append -Jname --comment=x -Q --threads-per-core=1 --signal=USR1@10 -purgent --input=none --propagate=NONE --het-group=0)
+    --open-mode=append -Jname --comment=x -Q --threads-per-core=1 --signal=USR1@10 -purgent
+    --input=none --propagate=NONE --het-group=0)
 
 # Into the variable `word`: one of the arguments, every second one mangled.
 pick() {
