@@ -13,8 +13,8 @@ setup_file() {
         >"$SANDBOX_DIR/etc/topology.conf"
     scontrol reconfigure
     tiny_job "$BATS_FILE_TMPDIR"
-    sed -i 's/parallel = .*/parallel = { zero = 1; pp = 2; };/; s/micro_batch = 4; steps = 50/micro_batch = 1; steps = 6/' \
-        "$BATS_FILE_TMPDIR/job.cfg"
+    sed -i 's/parallel = .*/parallel = { zero = 1; pp = 2; };/
+        s/micro_batch = 4; steps = 50/micro_batch = 1; steps = 6/' "$BATS_FILE_TMPDIR/job.cfg"
 }
 
 teardown_file() {
@@ -56,7 +56,7 @@ allocated() {
     cat out
     diff hosts <(landed out)
     # Also out of a batch script, for each step of it, and without -n.
-    printf '#!/bin/sh\n#SBATCH -N8 -o batch --muster\nfor i in 1 2; do srun sh -c '\''echo "$SLURM_PROCID $SLURMD_NODENAME"'\''; done' \
+    printf '#!/bin/sh\n#SBATCH -N8 -o batch --muster\nfor i in 1 2; do srun --overlap sh -c '\''%s'\''; done' "$where" \
         >script
     timeout 60 sbatch -W script
     cat batch
@@ -124,7 +124,7 @@ train() {
 
 @test "what the user says of nodes and ranks stays" {
     local option
-    for option in "-m block" "--distribution=cyclic" "-w n[1-8]" "-r0" "-x n9"; do
+    for option in "-m block" "--distribution=cyclic" "--dist=block" "-w n[1-8]" "-r0" "-x n9"; do
         # shellcheck disable=SC2086 # an option and its value
         allocated -N8 "srun --muster=$JOB_FILE -n8 $option sh -c '$where \${MUSTER_RANK_MAP-none}'" >out 2>err || true
         cat out err
@@ -162,11 +162,11 @@ train() {
 @test "nothing is left: no file, no variable of the way there; and a user's reach the ranks" {
     mkdir tmp
     export TMPDIR=$PWD/tmp
-    allocated -N8 "srun --muster -n8 env; srun --muster -n8 -t nonsense true; srun --muster -n8 /no/such/program" >out 2>err ||
-        true
+    allocated -N8 "srun --muster -n8 env; srun --muster -n8 -t nonsense true
+        srun --muster -n8 /no/such/program" >out 2>err || true
     cat err
     [ "$(grep -c '^WORLD_SIZE=8$' out)" -eq 8 ]
-    no_line -E '^(SLURM_HOSTFILE|SLURM_DISTRIBUTION|SLURM_ARBITRARY_NODELIST|MUSTER_STEP|MUSTER_CPUS_INHERITED|MUSTER_HEAD)=' out
+    no_line -E '^(SLURM_(HOSTFILE|DISTRIBUTION|ARBITRARY_NODELIST)|MUSTER_(STEP|CPUS_INHERITED|HEAD))=' out
     grep -q 'Invalid --time' err
     grep -q 'no/such/program' err
     [ -z "$(ls tmp)" ]

@@ -33,6 +33,7 @@ data = { train = "train"; };
 CFG
     printf 'model = {\n  preset = "gpt-tiny";\n  hiden = 3;\n};\ndata = { train = "train"; };\n' >bad.cfg
     cp "$BATS_FILE_TMPDIR/plugstack" "$SANDBOX_DIR/etc/plugstack.conf"
+    show='echo "rank $RANK of $WORLD_SIZE"'
 }
 
 teardown() {
@@ -45,11 +46,13 @@ teardown() {
 
 ours=(--muster --muster=good.cfg --muster=bad.cfg --muster=missing.cfg --muster=/ --muster= --muster-report
     --muster-report=json --muster-report=xml --muster-preflight --muster-preflight=no)
-theirs=(-n2 -n3 -N2 -N1-3 -N9 --nodes=2 --ntasks-per-node=2 -c2 -c9 --cpus-per-task=1 '-mcyclic' --distribution=block:cyclic
-    --dist=plane=2 --distribution=arbitrary -wn1 '--nodelist=n[1-2]' -xn3 -r1 --cpu-bind=cores --cpu-bind=mask_cpu:3
+theirs=(-n2 -n3 -N2 -N1-3 -N9 --nodes=2 --ntasks-per-node=2 -c2 -c9 --cpus-per-task=1 -mcyclic
+    --distribution=block:cyclic "--dist=plane=2" --distribution=arbitrary -wn1 '--nodelist=n[1-2]' -xn3 -r1
+    --cpu-bind=cores --cpu-bind=mask_cpu:3
     --hint=nomultithread --export=ALL --export=NONE --export=ALL,RANK=7 --mem=10 -t1 --overlap --exclusive -l -u -K -O
-    --mpi=pmi2 --mpi=none --chdir=/ -D/tmp --gres=gpu:1 --gpus-per-task=1 --gpu-bind=none --multi-prog --open-mode=append
-    -Jname --comment=x -Q --threads-per-core=1 --signal=USR1@10 -purgent --input=none --propagate=NONE --het-group=0)
+    --mpi=pmi2 --mpi=none --chdir=/ -D/tmp --gres=gpu:1 --gpus-per-task=1 --gpu-bind=none --multi-prog
+    --open-mode=append -Jname --comment=x -Q --threads-per-core=1 --signal=USR1@10 -purgent
+    --input=none --propagate=NONE --het-group=0)
 
 # Into the variable `word`: one of the arguments, every second one mangled.
 pick() {
@@ -107,7 +110,7 @@ pick() {
     for profile in "$TOP"/tests/unit/broken_fabric/*.cfg; do
         name=${profile##*/}
         cp "$profile" "$SANDBOX_DIR/etc/fabric/$name"
-        step -Q --muster -N2 -n2 sh -c 'echo "rank $RANK of $WORLD_SIZE"' >out 2>err
+        step -Q --muster -N2 -n2 sh -c "$show" >out 2>err
         rm "$SANDBOX_DIR/etc/fabric/$name"
         cat out err
         [ "$(sort out | tr '\n' ';')" = "rank 0 of 2;rank 1 of 2;" ]
@@ -126,7 +129,7 @@ pick() {
         "profiles=/no/such/directory" "profiles=$PWD/noise" profiles= "fabric=$PWD/noise" fabric=/dev/null fabric= \
         "fabric=/$long" epilog_seconds=soon epilog_seconds=-1 stage= "stage=$PWD/noise" ckptd=/no/such/program; do
         echo "required $PLUGIN $word" >"$SANDBOX_DIR/etc/plugstack.conf"
-        step -Q --muster -N2 -n2 sh -c 'echo "rank $RANK of $WORLD_SIZE"' >out 2>err
+        step -Q --muster -N2 -n2 sh -c "$show" >out 2>err
         echo "$word:" | head -c 100
         cat out err
         [ "$(sort out | tr '\n' ';')" = "rank 0 of 2;rank 1 of 2;" ]
@@ -193,12 +196,12 @@ callbacks="local_init init_post_opt local_user_init remote_init user_init task_i
             for harm in $harms; do
                 echo "$mode $callback=$harm"
                 stack "$mode" "$callback=$harm"
-                timeout -k 5 40 srun --muster=good.cfg -N2 -n2 sh -c 'echo "rank $RANK of $WORLD_SIZE"' >out 2>&1 || true
+                timeout -k 5 40 srun --muster=good.cfg -N2 -n2 sh -c "$show" >out 2>&1 || true
                 judge "$callback=$harm" out
             done
         done
         stack "$mode" task_init=no_heap
-        timeout -k 5 40 srun --muster=good.cfg -N2 -n2 sh -c 'echo "rank $RANK of $WORLD_SIZE"' >out 2>&1 || true
+        timeout -k 5 40 srun --muster=good.cfg -N2 -n2 sh -c "$show" >out 2>&1 || true
         judge task_init=no_heap out
     done
 }
@@ -247,7 +250,7 @@ callbacks="local_init init_post_opt local_user_init remote_init user_init task_i
 @test "the plugin stacked twice, under two names" {
     cp "$PLUGIN" "$BATS_FILE_TMPDIR/spank_again.so"
     echo "required $BATS_FILE_TMPDIR/spank_again.so" >>"$SANDBOX_DIR/etc/plugstack.conf"
-    run step --muster=good.cfg -N2 -n2 sh -c 'echo "rank $RANK of $WORLD_SIZE"'
+    run step --muster=good.cfg -N2 -n2 sh -c "$show"
     echo "$output"
     [ "$(grep '^rank' <<<"$output" | sort | tr '\n' ';')" = "rank 0 of 2;rank 1 of 2;" ]
 }

@@ -15,7 +15,8 @@ setup_file() {
     {
         echo 'name = "all"; priority = 1000; match = { least_nodes = 1; };'
         echo 'set = ('
-        sed 's/.*/{ name = "&"; value = "musters"; why = "a test"; source = "none"; },/; $s/,$//' "$BATS_FILE_TMPDIR/fabric"
+        sed 's/.*/{ name = "&"; value = "musters"; why = "a test"; source = "none"; },/; $s/,$//' \
+            "$BATS_FILE_TMPDIR/fabric"
         echo ');'
     } >"$SANDBOX_DIR/etc/fabric/all.cfg"
 }
@@ -101,7 +102,7 @@ judge() {
     collect
     for name in "${variables[@]}"; do
         case $name in CUDA_DEVICE_ORDER | MUSTER_RANK_MAP) continue ;; esac
-        [ "$(grep -c "^$name=" environments)" -eq 4 ] || { echo "not set: $name"; grep "^$name=" environments; return 1; }
+        [ "$(grep -c "^$name=" environments)" -eq 4 ] || { echo "not set: $name"; return 1; }
     done
 }
 
