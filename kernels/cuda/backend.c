@@ -94,6 +94,8 @@ static int cuda_open(struct device *dev, int threads, struct error *err)
     cuda->memory = cuda_memory_open(dev, err);
     if (!cuda->memory)
         return -1;
+    if (cuda_matmul_open(dev, err) < 0)
+        return -1;
     dev->kernels = cuda_operations();
     return 0;
 }
@@ -116,6 +118,7 @@ static void cuda_close(struct device *dev)
         return;
     if (cuda->stream)
         CUDA_OK(dev, cudaStreamSynchronize(cuda->stream));
+    cuda_matmul_close(dev);
     if (cuda->memory)
         cuda_trim(dev);
     cuda_memory_close(dev, cuda->memory);

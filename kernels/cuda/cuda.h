@@ -55,6 +55,10 @@ void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes);
 bool cuda_ok(struct device *dev, int status, const char *doing);
 #define CUDA_OK(dev, call) cuda_ok(dev, (int)(call), #call)
 
+/* matmul.c: what products need between calls. Closing also what was half opened. */
+int cuda_matmul_open(struct device *dev, struct error *err);
+void cuda_matmul_close(struct device *dev);
+
 /* memory.c: see there for where the memory comes from. Freeing does not wait: on this stream what follows comes after.
  */
 struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err);
