@@ -14,6 +14,5 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-MISSING(matmul, const struct matmul *op)
 MISSING(attention_forward, const struct attention *op)
 MISSING(attention_backward, const struct attention_backward *op)
