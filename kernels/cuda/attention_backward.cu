@@ -18,14 +18,14 @@
 
 #define LOG2_E 1.44269504088896340736f
 
-template <int D> struct queries_shape {
-    static constexpr int M = 2, queries = 16 * M * ATTENTION_WARPS, keys = 32;
+template <int D, bool DROPS> struct queries_shape {
+    static constexpr int M = 2, queries = 16 * M * ATTENTION_WARPS, keys = DROPS && D > 96 ? 16 : 32;
     static constexpr size_t shared = sizeof(uint16_t) * tile_stride<D> * (2 * queries + 4 * keys);
 };
 
 /* Two sums a row want twice the registers: only the smallest heads leave room for two row tiles a warp. */
 template <int D> struct keys_shape {
-    static constexpr int M = D > 64 ? 1 : 2, keys = 16 * M * ATTENTION_WARPS, queries = 32;
+    static constexpr int M = D > 64 ? 1 : 2, keys = 16 * M * ATTENTION_WARPS, queries = D > 64 ? 32 : 16;
     static constexpr size_t shared = sizeof(uint16_t) * tile_stride<D> * (2 * keys + 4 * queries) +
                                      sizeof(float) * 4 * queries;
 };
@@ -93,7 +93,7 @@ static __device__ inline void gradients_of_queries(float s[M][N / 8][4], float d
 template <enum dtype T, int D, bool DROPS>
 static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_queries(struct attention_call call)
 {
-    using shape = queries_shape<D>;
+    using shape = queries_shape<D, DROPS>;
     constexpr int M = shape::M, N = shape::keys, own = shape::queries * tile_stride<D>, passing = N * tile_stride<D>;
     int tiles = (call.seq + shape::queries - 1) / shape::queries;
     struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
@@ -225,13 +225,15 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_k
 template <enum dtype T, int D, bool DROPS>
 static void launch(struct device *dev, const struct attention_call *call)
 {
-    int query_tiles = (call->seq + queries_shape<D>::queries - 1) / queries_shape<D>::queries;
-    int key_tiles = (call->seq + keys_shape<D>::keys - 1) / keys_shape<D>::keys;
+    using queries = queries_shape<D, DROPS>;
+    using keys = keys_shape<D>;
+    int query_tiles = (call->seq + queries::queries - 1) / queries::queries;
+    int key_tiles = (call->seq + keys::keys - 1) / keys::keys;
 
     LAUNCH(dev, (attention_backward_queries<T, D, DROPS>), dim3((unsigned)(query_tiles * call->pairs)),
-           dim3(ATTENTION_THREADS), queries_shape<D>::shared, *call);
+           dim3(ATTENTION_THREADS), queries::shared, *call);
     LAUNCH(dev, (attention_backward_keys<T, D, DROPS>), dim3((unsigned)(key_tiles * call->pairs)),
-           dim3(ATTENTION_THREADS), keys_shape<D>::shared, *call);
+           dim3(ATTENTION_THREADS), keys::shared, *call);
 }
 
 template <enum dtype T, int D> static void launch_size(struct device *dev, const struct attention_call *call)

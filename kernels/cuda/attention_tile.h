@@ -67,7 +67,8 @@ static __device__ inline void tile_copy(uint16_t *tile, const uint16_t *from, pt
 {
     constexpr int chunks = D / 8;
 
-#pragma unroll
+    /* Unrolled, the addresses of all rounds would take registers from the sums. */
+#pragma unroll 1
     for (int i = (int)threadIdx.x; i < ROWS * chunks; i += ATTENTION_THREADS) {
         int row = i / chunks, chunk = i % chunks;
         bool valid = first + row < limit;

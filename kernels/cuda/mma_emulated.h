@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/dtype.h"
+#include "common/half.h"
 #include "kernels/cuda/language.h"
 #include "tests/cuda/emulator.h"
 
@@ -60,55 +61,16 @@ static inline struct mma_warp mma_exchange(const struct mma_lane *mine, const ch
     return {emulator_exchange(mine, sizeof *mine, {operation, __FILE__, __LINE__})};
 }
 
-static inline float mma_half_value(uint16_t bits)
-{
-    int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-    float size = exponent == 31 ? (mantissa ? NAN : INFINITY)
-                                : ldexpf((float)(exponent ? mantissa + 1024 : mantissa), (exponent ? exponent : 1) - 25);
-
-    return bits >> 15 ? -size : size;
-}
-
-static inline uint16_t mma_half_bits(float x)
-{
-    uint16_t sign = signbit(x) ? 0x8000 : 0;
-    float size = fabsf(x);
-    int exponent;
-
-    if (isnan(x))
-        return 0x7fff;
-    if (size >= 65520)
-        return sign | 0x7c00;
-    exponent = size < 0x1p-14f ? -14 : ilogbf(size);
-    return (uint16_t)(sign | (((exponent + 14) << 10) + (int)nearbyintf(ldexpf(size, 10 - exponent))));
-}
-
 template <enum dtype T> static inline float mma_low(uint32_t packed)
 {
-    uint32_t bits = packed << 16;
-    float x;
-
-    if (T == DTYPE_F16)
-        return mma_half_value((uint16_t)packed);
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-template <enum dtype T> static inline uint32_t mma_bits(float x)
-{
-    uint32_t bits;
-
-    if (T == DTYPE_F16)
-        return mma_half_bits(x);
-    if (isnan(x))
-        return 0x7fff;
-    memcpy(&bits, &x, sizeof bits);
-    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return T == DTYPE_BF16 ? bf16_to_float((uint16_t)packed) : f16_to_float((uint16_t)packed);
 }
 
 template <enum dtype T> static inline uint32_t mma_pack(float low, float high)
 {
-    return mma_bits<T>(high) << 16 | mma_bits<T>(low);
+    if (T == DTYPE_BF16)
+        return (uint32_t)bf16_of_float(high) << 16 | bf16_of_float(low);
+    return (uint32_t)f16_of_float(high) << 16 | f16_of_float(low);
 }
 
 static inline float mma_exp2(float x)
