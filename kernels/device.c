@@ -40,23 +40,12 @@ static const struct backend *find_backend(const char *kind, int *index)
 #define KINDS "this build of muster has only \"cpu\""
 #endif
 
-struct device *device_create(const char *kind, int threads, struct error *err)
+struct device *device_open(const struct backend *backend, int index, int threads, struct error *err)
 {
-    int index = 0;
-    const struct backend *backend = find_backend(kind, &index);
-    struct device *dev;
+    struct device *dev = calloc(1, sizeof *dev);
 
-    if (!backend) {
-        error_set(err, CODE_CONFIG, "device \"%s\": " KINDS, kind);
-        return NULL;
-    }
-    if (threads < 0) {
-        error_set(err, CODE_CONFIG, "device \"%s\": %d threads; give 1 or more, or 0 for all", kind, threads);
-        return NULL;
-    }
-    dev = calloc(1, sizeof *dev);
     if (!dev) {
-        error_errno(err, CODE_IO, "device \"%s\"", kind);
+        error_errno(err, CODE_IO, "device \"%s\"", backend->kind);
         return NULL;
     }
     dev->backend = backend;
@@ -67,6 +56,22 @@ struct device *device_create(const char *kind, int threads, struct error *err)
         return NULL;
     }
     return dev;
+}
+
+struct device *device_create(const char *kind, int threads, struct error *err)
+{
+    int index = 0;
+    const struct backend *backend = find_backend(kind, &index);
+
+    if (!backend) {
+        error_set(err, CODE_CONFIG, "device \"%s\": " KINDS, kind);
+        return NULL;
+    }
+    if (threads < 0) {
+        error_set(err, CODE_CONFIG, "device \"%s\": %d threads; give 1 or more, or 0 for all", kind, threads);
+        return NULL;
+    }
+    return device_open(backend, index, threads, err);
 }
 
 void device_destroy(struct device *dev)

@@ -42,6 +42,9 @@ struct device {
     size_t bytes_used[2], bytes_peak[2]; /* by enum memory */
 };
 
+/* device_create of a backend that need not be in its list: tests have one of their own. */
+struct device *device_open(const struct backend *backend, int index, int threads, struct error *err);
+
 /* The first failure sticks; what follows it is most often its consequence. */
 void device_fail(struct device *dev, enum exit_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -118,7 +118,7 @@ static void cuda_close(struct device *dev)
         CUDA_OK(dev, cudaStreamSynchronize(cuda->stream));
     if (cuda->memory)
         cuda_trim(dev);
-    cuda_memory_close(cuda->memory);
+    cuda_memory_close(dev, cuda->memory);
     if (cuda->page)
         CUDA_OK(dev, cudaFreeHost(cuda->page));
     if (cuda->copy_stream)

@@ -55,9 +55,10 @@ void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes);
 bool cuda_ok(struct device *dev, int status, const char *doing);
 #define CUDA_OK(dev, call) cuda_ok(dev, (int)(call), #call)
 
-/* memory.c: see there for where the memory comes from. */
+/* memory.c: see there for where the memory comes from. Freeing does not wait: on this stream what follows comes after.
+ */
 struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err);
-void cuda_memory_close(struct cuda_memory *memory);
+void cuda_memory_close(struct device *dev, struct cuda_memory *memory);
 void *cuda_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err);
 size_t cuda_free(struct device *dev, enum memory space, void *pointer);
 

@@ -194,15 +194,9 @@ static inline float rsqrtf(float x)
     return 1.0f / sqrtf(x);
 }
 
-static inline float __expf(float x)
-{
-    return expf(x);
-}
-
-static inline float __logf(float x)
-{
-    return logf(x);
-}
+/* Macros, because the C library has declarations of these names. */
+#define __expf(x) expf(x)
+#define __logf(x) logf(x)
 
 static inline float __fdividef(float x, float y)
 {

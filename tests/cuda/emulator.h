@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tests/cuda/emulator_seed.h"
+
 struct uint3 {
     unsigned x, y, z;
 };
@@ -60,9 +62,6 @@ struct emulator_launch {
 
 /* Runs the kernel to its end. false: it cannot go on, and why[size] says so in one line. */
 bool emulator_run(const struct emulator_launch *launch, char *why, size_t size);
-
-/* 0 (as it is at first, unless the environment's MUSTER_EMULATOR_SEED says otherwise): ascending order. */
-void emulator_seed(uint64_t seed);
 
 /* ---- for the thread that runs ------------------------------------------------------------------------------------ */
 
