@@ -26,8 +26,8 @@ template <int D, bool DROPS> struct queries_shape {
 /* Two sums a row want twice the registers: only the smallest heads leave room for two row tiles a warp. */
 template <int D> struct keys_shape {
     static constexpr int M = D > 64 ? 1 : 2, keys = 16 * M * ATTENTION_WARPS, queries = D > 64 ? 32 : 16;
-    static constexpr size_t shared = sizeof(uint16_t) * tile_stride<D> * (2 * keys + 4 * queries) +
-                                     sizeof(float) * 4 * queries;
+    static constexpr size_t shared =
+        sizeof(uint16_t) * tile_stride<D> * (2 * keys + 4 * queries) + sizeof(float) * 4 * queries;
 };
 
 /* s, a score, becomes what is left of its probability, and dp, the gradient of that, the score's. kept: z. */
@@ -53,7 +53,8 @@ static __device__ inline void query_statistics(float lse[M][2], float delta[M][2
         float sum = 0;
 
         for (int chunk = t; chunk < D / 8 && row < call.seq; chunk += 4) {
-            struct attention_chunk x = *(const struct attention_chunk *)(out + (ptrdiff_t)row * head.hidden + chunk * 8);
+            struct attention_chunk x =
+                *(const struct attention_chunk *)(out + (ptrdiff_t)row * head.hidden + chunk * 8);
             struct attention_chunk y = *(const struct attention_chunk *)(dout + tile_row * tile_stride<D> + chunk * 8);
 
 #pragma unroll
@@ -81,11 +82,15 @@ static __device__ inline void gradients_of_queries(float s[M][N / 8][4], float d
             struct dropout_square square = {};
 
             if constexpr (DROPS)
-                square = dropout_square_at<false>(call, element + (uint64_t)(m * 16) * (uint64_t)call.seq + (uint64_t)n);
+                square =
+                    dropout_square_at<false>(call, element + (uint64_t)(m * 16) * (uint64_t)call.seq + (uint64_t)n);
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 score_gradient(&s[m][n / 8 + i / 4][i % 4], &dp[m][n / 8 + i / 4][i % 4], lse[m][i % 4 / 2],
-                               delta[m][i % 4 / 2], !DROPS ? 1 : dropout_keeps<false>(square, i) ? call.kept : 0,
+                               delta[m][i % 4 / 2],
+                               !DROPS                            ? 1
+                               : dropout_keeps<false>(square, i) ? call.kept
+                                                                 : 0,
                                call.scale_two);
         }
 }
@@ -139,8 +144,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_q
 /* lse and delta are those of the passing queries. */
 template <int M, int N, bool DROPS>
 static __device__ inline void gradients_of_keys(float s[M][N / 8][4], float dp[M][N / 8][4], const float *lse,
-                                                const float *delta, const struct attention_call &call,
-                                                uint64_t element)
+                                                const float *delta, const struct attention_call &call, uint64_t element)
 {
     int t = (int)threadIdx.x % 4;
 
@@ -157,7 +161,10 @@ static __device__ inline void gradients_of_keys(float s[M][N / 8][4], float dp[M
                 int query = n + i / 4 * 8 + t * 2 + i % 2;
 
                 score_gradient(&s[m][n / 8 + i / 4][i % 4], &dp[m][n / 8 + i / 4][i % 4], lse[query] * LOG2_E,
-                               delta[query], !DROPS ? 1 : dropout_keeps<true>(square, i) ? call.kept : 0,
+                               delta[query],
+                               !DROPS                           ? 1
+                               : dropout_keeps<true>(square, i) ? call.kept
+                                                                : 0,
                                call.scale_two);
             }
         }
@@ -222,8 +229,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_k
                         factor);
 }
 
-template <enum dtype T, int D, bool DROPS>
-static void launch(struct device *dev, const struct attention_call *call)
+template <enum dtype T, int D, bool DROPS> static void launch(struct device *dev, const struct attention_call *call)
 {
     using queries = queries_shape<D, DROPS>;
     using keys = keys_shape<D>;

@@ -92,8 +92,7 @@ static __device__ inline void finish_rows(const struct attention_call &call, con
 
             factor[m][half] = whole > 0 ? call.kept / whole : 0;
             if (lane % 4 == 0 && row < call.seq)
-                call.lse[head.row_at + (size_t)row] =
-                    whole > 0 ? most[m][half] * call.scale + logf(whole) : -INFINITY;
+                call.lse[head.row_at + (size_t)row] = whole > 0 ? most[m][half] * call.scale + logf(whole) : -INFINITY;
         }
     tile_write<T, D, M>((uint16_t *)call.out + head.out_at, head.hidden, query, call.seq, staging, o, factor);
 }
@@ -144,8 +143,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_forward_ti
     finish_rows<T, D, M>(call, head, query, q + warp_row * tile_stride<D>, o, most, sum);
 }
 
-template <enum dtype T, int D, bool DROPS>
-static void launch(struct device *dev, const struct attention_call *call)
+template <enum dtype T, int D, bool DROPS> static void launch(struct device *dev, const struct attention_call *call)
 {
     using shape = forward_shape<D, DROPS>;
     int tiles = (call->seq + shape::queries - 1) / shape::queries;

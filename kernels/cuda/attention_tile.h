@@ -57,11 +57,13 @@ static __device__ inline struct attention_head attention_head_of(const struct at
     x.q = (const uint16_t *)call.qkv + x.at;
     x.row_at = (size_t)pair * (size_t)call.seq;
     x.keys = call.lengths ? min(max((int)call.lengths[sample], 0), call.seq) : call.seq;
-    x.element = call.element + (uint64_t)sample * call.stride + (uint64_t)head * (uint64_t)call.seq * (uint64_t)call.seq;
+    x.element =
+        call.element + (uint64_t)sample * call.stride + (uint64_t)head * (uint64_t)call.seq * (uint64_t)call.seq;
     return x;
 }
 
-/* Starts copying rows [first, first + ROWS) of D elements, `stride` apart, to `tile`; those from `limit` on become 0. */
+/* Starts copying rows [first, first + ROWS) of D elements, `stride` apart, to `tile`; those from `limit` on become 0.
+ */
 template <int D, int ROWS>
 static __device__ inline void tile_copy(uint16_t *tile, const uint16_t *from, ptrdiff_t stride, int first, int limit)
 {
@@ -79,8 +81,7 @@ static __device__ inline void tile_copy(uint16_t *tile, const uint16_t *from, pt
 }
 
 /* The same for one float a row. */
-template <int ROWS>
-static __device__ inline void floats_copy(float *to, const float *from, int first, int limit)
+template <int ROWS> static __device__ inline void floats_copy(float *to, const float *from, int first, int limit)
 {
     for (int i = (int)threadIdx.x; i < ROWS; i += ATTENTION_THREADS)
         cp_async<4>(to + i, from + (first + i < limit ? first + i : 0), first + i < limit);

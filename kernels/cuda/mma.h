@@ -3,8 +3,8 @@
  * operands, and copies into shared memory that go on by themselves.
  *
  * A "fragment" is a warp's matrix, spread over its lanes' registers as the PTX ISA says under "Matrix fragments for
- * mma.m16n8k16" and "ldmatrix". With group = lane / 4 and t = lane % 4, and two 16-bit elements a register, the one with
- * the lower index in the low half:
+ * mma.m16n8k16" and "ldmatrix". With group = lane / 4 and t = lane % 4, and two 16-bit elements a register, the one
+ * with the lower index in the low half:
  *
  *   A [16 rows, 16 k]   a[0]: row group,      k 2t, 2t + 1        a[2]: row group,      k 2t + 8, 2t + 9
  *                       a[1]: row group + 8,  k 2t, 2t + 1        a[3]: row group + 8,  k 2t + 8, 2t + 9
@@ -35,14 +35,14 @@ template <enum dtype T> static __device__ inline void mma_16816(float c[4], cons
 {
     if constexpr (T == DTYPE_BF16)
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                     "{%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+            "{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
     else
         asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                     "{%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+            "{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 static __device__ inline uint32_t mma_shared_address(const void *shared)

@@ -2,8 +2,8 @@
  * mma_emulated.h - the functions of mma.h in plain C++, for the emulator: one fiber a GPU thread, and blocks one after
  * the other. Written from the PTX ISA's fragment layouts alone, not from what the kernels make of them.
  *
- * A copy of cp_async is made as late as the rules allow, when it is waited for: a kernel that reads too early finds what
- * was there before.
+ * A copy of cp_async is made as late as the rules allow, when it is waited for: a kernel that reads too early finds
+ * what was there before.
  */
 #ifndef MUSTER_KERNELS_CUDA_MMA_EMULATED_H
 #define MUSTER_KERNELS_CUDA_MMA_EMULATED_H
