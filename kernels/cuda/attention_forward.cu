@@ -19,7 +19,7 @@
  * queries; and fewer keys at once where dropout's bits need room. */
 template <int D, bool DROPS> struct forward_shape {
     static constexpr int M = 2, queries = 16 * M * ATTENTION_WARPS;
-    static constexpr int keys = DROPS ? 32 : D > 96 ? 48 : 64;
+    static constexpr int keys = DROPS ? (D > 96 ? 16 : 32) : D > 96 ? 48 : 64;
     static constexpr size_t shared = sizeof(uint16_t) * tile_stride<D> * (queries + 4 * keys);
 };
 
