@@ -18,6 +18,7 @@
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
 #include "trainer/data/batch.h"
+#include "trainer/feed.h"
 #include "trainer/layout.h"
 #include "trainer/optim/loss_scale.h"
 #include "trainer/optim/spike.h"
@@ -37,6 +38,7 @@ struct engine {
     struct pipeline *pipeline;
     struct samples *train, *valid; /* valid may be NULL */
     struct batch *batch;           /* this rank's samples of a step, and an empty one */
+    struct feed *feed;
     struct micro_batch *micro_batches;
 
     /* progress: what a checkpoint keeps */

@@ -15,6 +15,8 @@
 #include "ckpt/ckpt.h"
 #include "common/job.h"
 #include "common/philox.h"
+#include "trainer/choose_device.h"
+#include "trainer/feed.h"
 #include "trainer/layout.h"
 
 static const char usage[] =
@@ -41,6 +43,7 @@ struct generator {
     struct tensor tensor;
     struct zero *zero;
     struct model *model;
+    struct feed *feed;
     int32_t *tokens; /* [seq_length] */
     int length;
     float *logits; /* [vocab] */
@@ -88,6 +91,8 @@ static int read_parameters(struct generator *g, struct ckpt *ckpt, struct error 
             targets[n++] = zero_master(g->zero, unit) + offsets[i];
     }
     result = ckpt_read(ckpt, units->tensors, units->ntensors, kinds, 1, pieces, n, targets, err);
+    if (result == 0)
+        result = zero_loaded(g->zero, err);
 out:
     free(pieces);
     free(targets);
@@ -103,9 +108,9 @@ static int create_model(struct generator *g, struct error *err)
     g->job.batch.micro_batch = 1;
     g->job.precision.compute = DTYPE_F32;
     g->job.parallel.offload = OFFLOAD_NONE;
-    g->layout = layout_create(&g->job, &mesh, 0, false, err);
-    g->dev = g->layout ? device_create("cpu", 0, err) : NULL;
-    g->self = g->dev ? comm_alone_create(err) : NULL;
+    g->dev = choose_device(g->job.device, err);
+    g->layout = g->dev ? layout_create(&g->job, &mesh, 0, false, !device_is_host(g->dev), err) : NULL;
+    g->self = g->layout ? comm_alone_create(err) : NULL;
     if (!g->self || tensor_create(&g->tensor, g->dev, g->self, DTYPE_F32, 0, 0, 0, err) < 0)
         return -1;
     g->context = g->layout->context;
@@ -115,7 +120,8 @@ static int create_model(struct generator *g, struct error *err)
     g->zero =
         zero_create(g->dev, &(struct zero_comms){g->self, NULL, g->self}, g->layout->units, &g->layout->zero, err);
     g->model = g->zero ? model_create(&g->context, g->layout->units, g->zero, &g->layout->model, err) : NULL;
-    return g->model ? 0 : -1;
+    g->feed = g->model ? feed_create(g->dev, &g->job.model, 1, err) : NULL;
+    return g->feed ? 0 : -1;
 }
 
 static int load(struct generator *g, const char *path, struct error *err)
@@ -153,6 +159,7 @@ out:
 
 static void unload(struct generator *g)
 {
+    feed_destroy(g->feed);
     model_destroy(g->model);
     zero_destroy(g->zero);
     tensor_destroy(&g->tensor);
@@ -210,7 +217,8 @@ static int sample(const float *logits, int vocab, double temperature, double uni
 static int generate(struct generator *g, const struct options *o, struct error *err)
 {
     struct philox_stream stream = {.seed = o->seed, .site = philox_site("generate")};
-    struct micro_batch mb = {.samples = 1, .tokens = g->tokens};
+    struct batch batch = {.samples = 1, .most = 1, .seq_length = g->job.model.seq_length, .tokens = g->tokens};
+    struct micro_batch mb = {.samples = 1};
 
     for (const char *at = o->prompt; *at; at++)
         append(g, (unsigned char)*at % g->job.model.vocab);
@@ -218,6 +226,8 @@ static int generate(struct generator *g, const struct options *o, struct error *
     for (long i = 0; i < o->tokens; i++) {
         int token;
 
+        batch.targets = batch.tokens; /* nobody looks at them */
+        mb.tokens = feed_batch(g->feed, &batch)->tokens;
         model_forward(g->model, 0, 0, &mb);
         model_logits(g->model, &mb, 0, g->length - 1, g->logits);
         if (device_status(g->dev, err) < 0)

@@ -6,7 +6,7 @@
 
 #include "config.h"
 #include "common/job.h"
-#include "kernels/kernels.h"
+#include "trainer/choose_device.h"
 #include "trainer/comm/comm.h"
 #include "trainer/footprint.h"
 #include "trainer/stop.h"
@@ -141,15 +141,17 @@ static int plan(const struct options *options)
     struct job job;
     struct mesh mesh;
     struct device *dev;
+    struct device_traits traits;
     char text[FOOTPRINT_TABLE_SIZE];
     int result = -1;
 
     if (job_load(&job, options->job_path, options->set, options->nset, &err) < 0)
         return error_report(&err);
-    dev = device_create("cpu", 0, &err);
+    dev = choose_device(job.device, &err);
+    if (dev)
+        traits = device_traits(dev, job.precision.compute);
     if (dev && mesh_fit(&mesh, options->plan, job.parallel.tp, job.parallel.pp, &err) == 0)
-        result =
-            footprint_table(text, &job, &mesh, device_threads(dev), device_widens(dev, job.precision.compute), &err);
+        result = footprint_table(text, &job, &mesh, &traits, &err);
     if (result >= 0)
         printf("%d ranks: dp %d x tp %d x pp %d, ZeRO-%d\n%s\n", options->plan, mesh.dp, mesh.tp, mesh.pp,
                job.parallel.zero, text);

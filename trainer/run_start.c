@@ -30,11 +30,11 @@ static void describe_mesh(const struct run *run)
 static void describe_memory(const struct run *run)
 {
     const struct engine *e = run->engine;
+    struct device_traits device = device_traits(e->dev, run->job->precision.compute);
     char text[FOOTPRINT_TABLE_SIZE];
     struct error err;
 
-    if (run->leader && footprint_table(text, run->job, &e->mesh, device_threads(e->dev),
-                                       device_widens(e->dev, run->job->precision.compute), &err) > 0)
+    if (run->leader && footprint_table(text, run->job, &e->mesh, &device, &err) > 0)
         run_say(run, "%s", text);
 }
 

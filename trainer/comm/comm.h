@@ -21,6 +21,7 @@
 
 #include "common/dtype.h"
 #include "common/error.h"
+#include "kernels/kernels.h"
 
 struct comm;
 struct comm_request;
@@ -55,6 +56,21 @@ int comm_agree(struct comm *comm, int result, struct error *err);
 /* The ranks with the same color, in the order of key; collective over parent. */
 struct comm *comm_split(struct comm *parent, int color, int key, struct error *err);
 void comm_destroy(struct comm *comm);
+
+/*
+ * The same group for the memory of a device, where that is no host memory (device_is_host). It takes comm over, and is
+ * comm itself on a CPU and in a group of one. Not collective. dev is borrowed, and must outlive it.
+ *
+ * - What is reduced, gathered, sent and received is MEMORY_DEVICE of dev, and so is scratch. Broadcasts, the forms for
+ *   scalars, agreements and barriers take host memory.
+ * - An operation begins when what was enqueued to the device before its start is done, and what is enqueued after
+ *   comm_wait has returned comes after it: nobody need wait for the device. (On a CPU operations are done when they
+ *   return.) For the host to look at results, device_wait.
+ */
+struct comm *comm_on_device(struct comm *comm, struct device *dev, struct error *err);
+
+/* For host memory: comm itself, or what comm_on_device has taken over. Borrowed. */
+struct comm *comm_host(struct comm *comm);
 
 int comm_rank(const struct comm *comm);
 int comm_size(const struct comm *comm);
