@@ -47,6 +47,9 @@ struct engine {
     struct loss_scale loss_scale;
     struct spike spike;
     uint64_t loaded_seed; /* of the checkpoint that was loaded */
+
+    struct ckpt_state captured; /* what engine_capture was called at */
+    bool is_captured;
 };
 
 /* Why a step left the parameters as they were. */
@@ -81,7 +84,15 @@ int engine_evaluate(struct engine *engine, int batch, double *loss, struct error
 /* Fails with CODE_DATA, naming the rank, when ranks read different data. Collective. */
 int engine_compare_ranks(struct engine *engine, struct error *err);
 
-/* This rank's part of a save of the present state: a shard of its own, and the name of this try, alike on all ranks. */
+/*
+ * Begin a save of the present state whose copy to the host goes on beside the next step, on a device from which it must
+ * be copied: the next engine_part_create is then of this state, and not of the one there will be. The step after the
+ * next waits for nothing more. False where there is nothing to gain, and nothing was begun.
+ */
+bool engine_capture(struct engine *engine);
+
+/* This rank's part of a save of the present state, or of what was captured: a shard of its own, and the name of this
+ * try, alike on all ranks. */
 struct engine_part {
     struct ckpt_save save; /* borrows from the engine and from this struct, which is not to be moved */
     char attempt[CKPT_ATTEMPT_SIZE];

@@ -10,7 +10,6 @@ struct feed {
     bool far, pairs;
     size_t seq, most;
     char *host, *device;
-    uint64_t ticket;
     struct batch there; /* as the device sees it */
 };
 
@@ -70,7 +69,7 @@ void feed_destroy(struct feed *feed)
 {
     if (!feed)
         return;
-    device_transfer_wait(feed->dev, feed->ticket);
+    device_wait(feed->dev);
     device_free(feed->dev, MEMORY_HOST, feed->host);
     device_free(feed->dev, MEMORY_DEVICE, feed->device);
     free(feed);
@@ -85,7 +84,7 @@ const struct batch *feed_batch(struct feed *feed, const struct batch *batch)
 
     if (!feed->far)
         return batch;
-    device_transfer_wait(feed->dev, feed->ticket); /* the last batch has left the host's copy */
+    device_wait(feed->dev); /* the last batch has left the host's copy */
     feed->there = *batch;
     count_elements(elements, (size_t)batch->samples, feed->seq, feed->pairs);
     for (int i = 0; i < ARRAYS; i++) {
@@ -96,7 +95,7 @@ const struct batch *feed_batch(struct feed *feed, const struct batch *batch)
         *there[i] = bytes ? (int32_t *)(feed->device + at) : NULL;
         at += bytes;
     }
-    feed->ticket = device_transfer(feed->dev, feed->device, feed->host, at);
-    device_transfer_join(feed->dev, feed->ticket);
+    /* In the queue: a transfer would come after a capture that is to go on beside the operations. */
+    device_kernels(feed->dev)->copy(feed->dev, feed->device, feed->host, at);
     return &feed->there;
 }

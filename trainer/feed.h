@@ -1,6 +1,6 @@
 /*
  * feed.h - a step's samples on their way to the device. On a CPU they are where they are; for a device whose memory is
- * no host memory they are copied beside its operations, by way of host memory that it can read.
+ * no host memory they are copied there, by way of host memory that it can read.
  */
 #ifndef MUSTER_TRAINER_FEED_H
 #define MUSTER_TRAINER_FEED_H

@@ -34,7 +34,9 @@ same() {
     grep -q 'on cpu-far: ' "$DIR/far.log"
     grep '^memory of rank 0: ' "$DIR/far.log"
     grep -q 'the rank farthest off is off by 0\.0%' "$DIR/far.log"
-    awk '/^memory of rank 0: / { sub(".*; host ", ""); good = $1 == $3 } END { exit !good }' "$DIR/far.log"
+    # what goes between ranks by way of the host is not foretold
+    awk -v n="$1" '/^memory of rank 0: / { sub(".*; host ", ""); good = n == 1 ? $1 == $3 : $1 <= $3 } END { exit !good }' \
+        "$DIR/far.log"
 }
 
 @test "one rank" { same 1; }
@@ -81,11 +83,16 @@ bert() {
     muster-ckpt diff "$DIR/whole/step-00000006" "$DIR/parts/step-00000006"
 }
 
-@test "a save that is staged" {
+# The copy of the state goes on beside the next step, which must not change what is copied.
+@test "saves on the way are of their own step, straight and staged" {
+    local how step
     mkdir -p "$DIR/stage"
-    train cpu direct 2
-    train cpu-far staged 2 "checkpoint.stage=$DIR/stage" checkpoint.every=2
-    muster-ckpt diff "$DIR/direct/step-00000006" "$DIR/staged/step-00000006"
+    train cpu direct 2 checkpoint.every=1 checkpoint.keep=0
+    for how in "" "$DIR/stage"; do
+        rm -rf "$DIR/behind"
+        train cpu-far behind 2 "checkpoint.stage=$how" checkpoint.every=1 checkpoint.keep=0 checkpoint.staged=16
+        for step in 1 2 3 4 5 6; do muster-ckpt diff "$DIR"/{direct,behind}/step-0000000$step; done
+    done
 }
 
 @test "text from a checkpoint is the same" {
