@@ -1,44 +1,78 @@
+#include "config.h"
 #include "kernels/device.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct backend *const backends[] = {&backend_cpu, &backend_far};
+static const struct backend *const backends[] = {
+    &backend_cpu,
+    &backend_far,
+#ifdef HAVE_CUDA
+    &backend_cuda,
+#endif
+};
 
-static const struct backend *find_backend(const char *kind)
+/* "kind" or "kind:index" */
+static const struct backend *find_backend(const char *kind, int *index)
 {
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
-        if (strcmp(backends[i]->kind, kind) == 0)
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+        size_t length = strlen(backends[i]->kind);
+        char *end = NULL;
+        long number;
+
+        if (strncmp(backends[i]->kind, kind, length) != 0)
+            continue;
+        if (kind[length] == '\0')
             return backends[i];
+        number = kind[length] == ':' ? strtol(kind + length + 1, &end, 10) : -1;
+        if (number < 0 || number > INT_MAX || end == kind + length + 1 || *end)
+            continue;
+        *index = (int)number;
+        return backends[i];
+    }
     return NULL;
 }
 
-struct device *device_create(const char *kind, int threads, struct error *err)
-{
-    const struct backend *backend = find_backend(kind);
-    struct device *dev;
+#ifdef HAVE_CUDA
+#define KINDS "there are \"cpu\", \"cuda\" and \"cuda:N\""
+#else
+#define KINDS "this build of muster has only \"cpu\""
+#endif
 
-    if (!backend) {
-        error_set(err, CODE_CONFIG, "device \"%s\": this build of muster has only \"cpu\"", kind);
-        return NULL;
-    }
-    if (threads < 0) {
-        error_set(err, CODE_CONFIG, "device \"%s\": %d threads; give 1 or more, or 0 for all", kind, threads);
-        return NULL;
-    }
-    dev = calloc(1, sizeof *dev);
+struct device *device_open(const struct backend *backend, int index, int threads, struct error *err)
+{
+    struct device *dev = calloc(1, sizeof *dev);
+
     if (!dev) {
-        error_errno(err, CODE_IO, "device \"%s\"", kind);
+        error_errno(err, CODE_IO, "device \"%s\"", backend->kind);
         return NULL;
     }
     dev->backend = backend;
+    dev->index = index;
     if (backend->open(dev, threads, err) < 0) {
         backend->close(dev);
         free(dev);
         return NULL;
     }
     return dev;
+}
+
+struct device *device_create(const char *kind, int threads, struct error *err)
+{
+    int index = 0;
+    const struct backend *backend = find_backend(kind, &index);
+
+    if (!backend) {
+        error_set(err, CODE_CONFIG, "device \"%s\": " KINDS, kind);
+        return NULL;
+    }
+    if (threads < 0) {
+        error_set(err, CODE_CONFIG, "device \"%s\": %d threads; give 1 or more, or 0 for all", kind, threads);
+        return NULL;
+    }
+    return device_open(backend, index, threads, err);
 }
 
 void device_destroy(struct device *dev)
@@ -71,6 +105,8 @@ void device_wait(struct device *dev)
 
 int device_status(struct device *dev, struct error *err)
 {
+    if (!dev->failed && dev->backend->poll)
+        dev->backend->poll(dev);
     if (!dev->failed)
         return 0;
     return error_set(err, dev->failure.code, "%s", dev->failure.text);

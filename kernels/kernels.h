@@ -1,6 +1,6 @@
 /*
- * kernels.h - arithmetic on one device. The one interface between the model and the hardware; kernels/cpu implements
- * it, a GPU will. Knows nothing of ranks, layers or files.
+ * kernels.h - arithmetic on one device. The one interface between the model and the hardware; kernels/cpu and
+ * kernels/cuda implement it. Knows nothing of ranks, layers or files.
  *
  * Every tensor is row-major and contiguous, and lies in memory of the device that works on it (device_alloc). "rows"
  * are tokens of a micro-batch: row = sample * seq + position. Operations are enqueued in program order and may return
@@ -32,14 +32,20 @@
 #include "common/error.h"
 #include "common/philox.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct device;
 struct kernels;
 
 /* ---- the device ------------------------------------------------------------------------------------------------- */
 
 /*
- * kind: "cpu"; or "cpu-far", the same arithmetic with the manners of a GPU, for tests of the code that calls it: its
- * MEMORY_DEVICE faults when the host touches it, and what is enqueued is done as late as is allowed. threads: 0 takes
+ * kind: "cpu", "cuda" or "cuda:N" (N: this process's number on its node; it gets GPU N modulo those it can see). A
+ * build without CUDA has no "cuda"; a node without a driver or a GPU is an error that says so. "cpu-far" is the CPU's
+ * arithmetic with the manners of a GPU, for tests of the code that calls it: its MEMORY_DEVICE faults when the host
+ * touches it, and what is enqueued is done as late as is allowed. threads: 0 takes
  * OMP_NUM_THREADS or the cores that this process may use. The environment's MUSTER_ISA=baseline|avx2|avx512 takes a
  * lesser instruction set than the processor has, for tests.
  */
@@ -354,5 +360,9 @@ struct kernels {
      */
     void (*sum_of_squares)(struct device *, double *result, const float *x, size_t count);
 };
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -14,6 +14,10 @@
 
 #include "kernels/kernels.h"
 
+/* The environment's MUSTER_TEST_DEVICE, which all tests then run on instead of CPU devices; NULL if there is none. Its
+ * memory is such that the host reads and writes it as its own: "cuda-emulated". */
+const char *other_device(void);
+
 /*
  * Calls check once for each instruction set of this processor, with 1 and with 2 threads. The device must have no
  * failure afterwards, and no buffer may have been written beyond its ends; then the buffers are freed.
