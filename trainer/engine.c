@@ -41,14 +41,14 @@ static int open_data(struct engine *e, struct error *err)
     return e->micro_batches ? 0 : error_set(err, CODE_IO, "out of memory for %ld samples", most);
 }
 
-static struct comm *split(struct engine *e, const char *label, int color, int key, struct error *err)
+static struct comm *split(struct engine *e, const char *label, enum comm_use use, int color, int key, struct error *err)
 {
     struct comm *comm = comm_split(e->world, color, key, err);
 
     if (!comm)
         return NULL;
     comm_label(comm, label);
-    return comm_on_device(comm, e->dev, err);
+    return comm_on_device(e->fabric, comm, use, color, key, err);
 }
 
 /* A group for every axis of the mesh; the pipeline has one for each direction, and one for the tied embedding. */
@@ -60,12 +60,16 @@ static int split_world(struct engine *e, struct error *err)
     bool tied = e->layout->zero.tied;
 
     comm_label(e->world, "world");
-    e->tp = split(e, "tp", at->pp * mesh->dp + at->dp, at->tp, err);
-    e->dp = e->tp ? split(e, "dp", at->pp * mesh->tp + at->tp, at->dp, err) : NULL;
-    e->up = e->dp ? split(e, "pp up", column, at->pp, err) : NULL;
-    e->down = e->up ? split(e, "pp down", column, at->pp, err) : NULL;
+    e->fabric = comm_fabric_create(e->world, e->dev, err);
+    if (!e->fabric)
+        return -1;
+    e->tp = split(e, "tp", COMM_COLLECTIVES, at->pp * mesh->dp + at->dp, at->tp, err);
+    e->dp = e->tp ? split(e, "dp", COMM_COLLECTIVES, at->pp * mesh->tp + at->tp, at->dp, err) : NULL;
+    e->up = e->dp ? split(e, "pp up", COMM_MESSAGES, column, at->pp, err) : NULL;
+    e->down = e->up ? split(e, "pp down", COMM_MESSAGES, column, at->pp, err) : NULL;
     /* Ranks without a second embedding share a group that they do not use. */
-    e->tie = e->down ? split(e, "tied embedding", tied ? column : mesh->dp * mesh->tp, at->pp, err) : NULL;
+    e->tie =
+        e->down ? split(e, "tied embedding", COMM_COLLECTIVES, tied ? column : mesh->dp * mesh->tp, at->pp, err) : NULL;
     return e->tie ? 0 : -1;
 }
 
@@ -148,6 +152,7 @@ void engine_destroy(struct engine *e)
     comm_destroy(e->up);
     comm_destroy(e->down);
     comm_destroy(e->tie);
+    comm_fabric_destroy(e->fabric);
     device_destroy(e->dev);
     free(e->micro_batches);
     free(e);

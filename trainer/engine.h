@@ -26,6 +26,7 @@
 struct engine {
     const struct job *job; /* borrowed */
     struct comm *world;    /* borrowed */
+    struct comm_fabric *fabric;
     struct comm *dp, *tp, *up, *down, *tie;
     struct mesh mesh;
     struct mesh_place place;

@@ -16,6 +16,9 @@ int comm_device_init(struct comm *comm, const struct comm_ops *ops, struct comm 
 struct comm *comm_device_split(struct comm *comm, int color, int key, struct error *err);
 struct comm_request *comm_device_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err);
 
+/* Whether no two of `count` names, of so many bytes each, are the same. Pure. */
+bool comm_names_differ(const unsigned char *names, size_t bytes, int count);
+
 struct comm *comm_staged_create(struct comm *host, struct device *dev, struct error *err);
 
 #endif

@@ -19,6 +19,7 @@ struct comm_ops {
     int (*wait)(struct comm_request *, struct error *err);
     void (*finish)(struct comm *);                     /* of the world: end the library */
     bool (*fail)(struct comm *, const struct error *); /* NULL where there is nobody to tell */
+    bool (*told)(struct error *);                      /* whether a rank has failed, while waiting; NULL likewise */
 };
 
 struct comm {

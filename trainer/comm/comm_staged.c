@@ -244,6 +244,8 @@ struct comm *comm_staged_create(struct comm *host, struct device *dev, struct er
     struct staged *s = calloc(1, sizeof *s);
 
     if (!s || comm_device_init(&s->base, &staged_ops, host, err) < 0) {
+        error_set(err, CODE_IO, "out of memory for a group of %d ranks", host->size);
+        comm_destroy(host);
         free(s);
         return NULL;
     }
