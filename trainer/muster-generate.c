@@ -20,18 +20,19 @@
 #include "trainer/layout.h"
 
 static const char usage[] =
-    "usage: muster-generate [--prompt TEXT] [--tokens N] [--temperature T] [--seed S] CHECKPOINT\n"
+    "usage: muster-generate [--prompt TEXT] [--tokens N] [--temperature T] [--seed S] [--device D] CHECKPOINT\n"
     "\n"
     "Prints the prompt and N (200) bytes that the model goes on with. CHECKPOINT is a step-N directory, or the "
     "directory\n"
     "that holds them: then the newest that can be read. Temperature 0 takes the likeliest byte each time; the default\n"
-    "is 0.8. The same seed gives the same text.\n";
+    "is 0.8. The same seed gives the same text. D is auto (a GPU where there is one), cpu or cuda.\n";
 
 struct options {
     const char *path, *prompt;
     long tokens;
     double temperature;
     uint64_t seed;
+    enum device_choice device;
 };
 
 struct generator {
@@ -100,7 +101,7 @@ out:
 }
 
 /* The model on one rank in fp32, whatever it was trained on. */
-static int create_model(struct generator *g, struct error *err)
+static int create_model(struct generator *g, enum device_choice device, struct error *err)
 {
     const struct mesh mesh = {.dp = 1, .tp = 1, .pp = 1};
 
@@ -108,7 +109,7 @@ static int create_model(struct generator *g, struct error *err)
     g->job.batch.micro_batch = 1;
     g->job.precision.compute = DTYPE_F32;
     g->job.parallel.offload = OFFLOAD_NONE;
-    g->dev = choose_device(g->job.device, err);
+    g->dev = choose_device(device, err);
     g->layout = g->dev ? layout_create(&g->job, &mesh, 0, false, !device_is_host(g->dev), err) : NULL;
     g->self = g->layout ? comm_alone_create(err) : NULL;
     if (!g->self || tensor_create(&g->tensor, g->dev, g->self, DTYPE_F32, 0, 0, 0, err) < 0)
@@ -124,9 +125,9 @@ static int create_model(struct generator *g, struct error *err)
     return g->feed ? 0 : -1;
 }
 
-static int load(struct generator *g, const char *path, struct error *err)
+static int load(struct generator *g, const struct options *o, struct error *err)
 {
-    struct ckpt *ckpt = open_checkpoint(path, err);
+    struct ckpt *ckpt = open_checkpoint(o->path, err);
     const struct model_shape *shape = &g->job.model;
     int result = -1;
 
@@ -143,7 +144,7 @@ static int load(struct generator *g, const char *path, struct error *err)
                   ckpt_path(ckpt), shape->vocab);
         goto out;
     }
-    if (create_model(g, err) < 0)
+    if (create_model(g, o->device, err) < 0)
         goto out;
     g->tokens = calloc((size_t)shape->seq_length, sizeof *g->tokens);
     g->logits = calloc((size_t)shape->vocab, sizeof *g->logits);
@@ -257,6 +258,18 @@ static bool parse_number(const char *text, double least, double *value)
     return end != text && !*end && isfinite(*value) && *value >= least;
 }
 
+static bool parse_device(const char *text, enum device_choice *device)
+{
+    static const char *const names[] = {[DEVICE_AUTO] = "auto", [DEVICE_CPU] = "cpu", [DEVICE_CUDA] = "cuda"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *device = (enum device_choice)i;
+            return true;
+        }
+    return false;
+}
+
 /* -1: go on; otherwise the exit code. */
 static int parse_options(struct options *o, int argc, char **argv)
 {
@@ -265,6 +278,7 @@ static int parse_options(struct options *o, int argc, char **argv)
         {"tokens", required_argument, NULL, 'n'},
         {"temperature", required_argument, NULL, 't'},
         {"seed", required_argument, NULL, 's'},
+        {"device", required_argument, NULL, 'd'},
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
         {0},
@@ -289,6 +303,10 @@ static int parse_options(struct options *o, int argc, char **argv)
                 o->seed = (uint64_t)number;
             else
                 o->temperature = number;
+            break;
+        case 'd':
+            if (!parse_device(optarg, &o->device))
+                return bad_usage("a device is auto, cpu or cuda, and not ", optarg);
             break;
         case 'V':
             puts("muster-generate " VERSION);
@@ -319,7 +337,7 @@ int main(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    code = load(&generator, options.path, &err) < 0 || generate(&generator, &options, &err) < 0 ? error_report(&err)
+    code = load(&generator, &options, &err) < 0 || generate(&generator, &options, &err) < 0 ? error_report(&err)
                                                                                                 : CODE_OK;
     unload(&generator);
     return code;
