@@ -3,6 +3,9 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
+
+enum { END_SECONDS = 5 };
 
 struct nccl_root {
     struct comm *world;
@@ -118,15 +121,30 @@ struct device *nccl_root_device(const struct nccl_root *root)
     return root->dev;
 }
 
-/* Ends its operations, and waits for the others to have ended theirs. */
-static void end(struct nccl_root *root, struct nccl_member *member)
+static double seconds(void)
 {
-    struct error ignored; /* it is no longer needed, whatever it says */
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Waits for the others to have ended their operations too, but not for long: this rank may be the one that fails. */
+static void end(struct nccl_member *member)
+{
+    double until = seconds() + END_SECONDS;
+    ncclResult_t status;
 
     if (!member->handle)
         return;
-    if (nccl_settle(root, member->handle, api.ncclCommFinalize(member->handle), "its end", &ignored) == 0)
-        (void)api.ncclCommDestroy(member->handle);
+    status = api.ncclCommFinalize(member->handle);
+    while (status == ncclInProgress && seconds() < until) {
+        sched_yield();
+        if (api.ncclCommGetAsyncError(member->handle, &status) != ncclSuccess)
+            status = ncclInternalError;
+    }
+    if (status != ncclSuccess || api.ncclCommDestroy(member->handle) != ncclSuccess)
+        abort_one(member);
     member->handle = NULL;
 }
 
@@ -151,7 +169,7 @@ int nccl_root_split(struct nccl_root *root, bool join, int color, int key, struc
 
 void nccl_root_leave(struct nccl_root *root, struct nccl_member *member)
 {
-    end(root, member);
+    end(member);
     for (struct nccl_member **at = &root->members; *at; at = &(*at)->next)
         if (*at == member) {
             *at = member->next;
@@ -188,6 +206,6 @@ void comm_nccl_root_destroy(struct nccl_root *root)
 {
     if (!root)
         return;
-    end(root, &root->all);
+    end(&root->all);
     free(root);
 }
