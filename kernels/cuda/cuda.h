@@ -29,6 +29,7 @@ struct cuda {
     size_t shared_limit;             /* bytes of shared memory that a block may ask for; emulated: the same */
     struct CUstream_st *stream;      /* of operations; emulated: NULL */
     struct CUstream_st *copy_stream; /* of transfers beside them; emulated: NULL */
+    bool waits;                      /* MUSTER_CUDA_WAIT=1: for each operation, so that what fails is named */
     void *page;                      /* pinned: where cuda_fetch puts what it fetches */
 
     struct cuda_memory *memory;

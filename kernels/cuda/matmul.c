@@ -11,7 +11,7 @@
 bool matmul_ok(struct device *dev, cublasStatus_t status, const char *doing)
 {
     if (status == CUBLAS_STATUS_SUCCESS)
-        return true;
+        return cuda_ok(dev, 0, doing);
     device_fail(dev, CODE_INTERNAL, "cuda: %s: %s", doing, device_cuda(dev)->matmul->lt.cublasLtGetStatusName(status));
     return false;
 }

@@ -13,6 +13,13 @@
 #define cuda_dropout_backward      emulated_dropout_backward
 #define cuda_attention_forward     emulated_attention_forward
 #define cuda_attention_backward    emulated_attention_backward
+#define attention_call_forward     emulated_attention_call_forward
+#define attention_call_backward    emulated_attention_call_backward
+#define attention_fits_tiles       emulated_attention_fits_tiles
+#define attention_tiled_forward    emulated_attention_tiled_forward
+#define attention_tiled_backward   emulated_attention_tiled_backward
+#define attention_plain_forward    emulated_attention_plain_forward
+#define attention_plain_backward   emulated_attention_plain_backward
 #define cuda_embedding_forward     emulated_embedding_forward
 #define cuda_embedding_backward    emulated_embedding_backward
 #define cuda_positions_forward     emulated_positions_forward
@@ -30,7 +37,11 @@
 #define cuda_cast                  emulated_cast
 #define cuda_zero                  emulated_zero
 #define cuda_sum_of_squares        emulated_sum_of_squares
+#define cuda_column_sums           emulated_column_sums
+#define cuda_add_partial_sums      emulated_add_partial_sums
 #define cuda_operations            emulated_operations
+#define cuda_epilogue              emulated_epilogue
+#define cuda_checksum              emulated_checksum
 #define cuda_workspace             emulated_workspace
 #define cuda_fetch                 emulated_fetch
 #define cuda_ok                    emulated_ok

@@ -61,6 +61,13 @@ struct device *make_device(const char *isa, int threads)
     return dev;
 }
 
+uint64_t test_seed(void)
+{
+    const char *text = getenv("MUSTER_TEST_SEED");
+
+    return text && *text ? strtoull(text, NULL, 10) : 20240607;
+}
+
 static bool poisoned(const unsigned char *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++)
