@@ -204,23 +204,27 @@ static struct comm_request *nccl_recv(struct comm *comm, void *buffer, size_t by
 
 /* ---- groups ---- */
 
-/* Calls whose failure changes nothing: the run is over with this group. */
+/* Where a GPU's part cannot be given back, nothing more is begun there. */
 static void nccl_destroy(struct comm *comm)
 {
     struct comm_nccl *c = as_nccl(comm);
+    struct error err;
+    int result = 0;
 
     nccl_root_leave(c->root, &c->member);
     while (c->free) {
         struct nccl_request *next = c->free->next;
 
-        (void)cudaEventDestroy(c->free->done);
+        result |= cuda_error(&err, cudaEventDestroy(c->free->done), "cudaEventDestroy");
         free(c->free);
         c->free = next;
     }
     if (c->computed)
-        (void)cudaEventDestroy(c->computed);
+        result |= cuda_error(&err, cudaEventDestroy(c->computed), "cudaEventDestroy");
     if (c->stream)
-        (void)cudaStreamDestroy(c->stream);
+        result |= cuda_error(&err, cudaStreamDestroy(c->stream), "cudaStreamDestroy");
+    if (result < 0)
+        nccl_root_abort(c->root, &err);
     comm_destroy(comm->host);
     free(c);
 }

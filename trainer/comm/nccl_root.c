@@ -48,22 +48,27 @@ void comm_nccl_version(char *text, size_t size)
 
 /* ---- failures ---- */
 
-static void abort_one(struct nccl_member *member)
+static bool abort_one(struct nccl_member *member)
 {
-    if (member->handle)
-        (void)api.ncclCommAbort(member->handle); /* there is nothing left to try */
+    bool aborted = !member->handle || api.ncclCommAbort(member->handle) == ncclSuccess;
+
     member->handle = NULL;
+    return aborted;
 }
 
 void nccl_root_abort(struct nccl_root *root, const struct error *err)
 {
+    bool clean = true;
+
     if (root->aborted)
         return;
     root->aborted = true;
     root->why = *err;
     for (struct nccl_member *member = root->members; member; member = member->next)
-        abort_one(member);
-    abort_one(&root->all);
+        clean &= abort_one(member);
+    clean &= abort_one(&root->all);
+    if (!clean)
+        error_prefix(&root->why, "NCCL could not be aborted, after");
 }
 
 int nccl_root_usable(const struct nccl_root *root, struct error *err)
@@ -130,7 +135,7 @@ static double seconds(void)
 }
 
 /* Waits for the others to have ended their operations too, but not for long: this rank may be the one that fails. */
-static void end(struct nccl_member *member)
+static void end(struct nccl_root *root, struct nccl_member *member)
 {
     double until = seconds() + END_SECONDS;
     ncclResult_t status;
@@ -143,8 +148,10 @@ static void end(struct nccl_member *member)
         if (api.ncclCommGetAsyncError(member->handle, &status) != ncclSuccess)
             status = ncclInternalError;
     }
-    if (status != ncclSuccess || api.ncclCommDestroy(member->handle) != ncclSuccess)
-        abort_one(member);
+    if ((status != ncclSuccess || api.ncclCommDestroy(member->handle) != ncclSuccess) && !abort_one(member)) {
+        root->aborted = true;
+        error_set(&root->why, CODE_INTERNAL, "NCCL: a communicator could be neither ended nor aborted");
+    }
     member->handle = NULL;
 }
 
@@ -169,7 +176,7 @@ int nccl_root_split(struct nccl_root *root, bool join, int color, int key, struc
 
 void nccl_root_leave(struct nccl_root *root, struct nccl_member *member)
 {
-    end(member);
+    end(root, member);
     for (struct nccl_member **at = &root->members; *at; at = &(*at)->next)
         if (*at == member) {
             *at = member->next;
@@ -206,6 +213,6 @@ void comm_nccl_root_destroy(struct nccl_root *root)
 {
     if (!root)
         return;
-    end(&root->all);
+    end(root, &root->all);
     free(root);
 }
