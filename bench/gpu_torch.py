@@ -1,4 +1,4 @@
-"""GPT-2 in PyTorch on one GPU, for bench/gpu: the fastest plain setup (torch.compile, SDPA, fused AdamW, bf16 autocast).
+"""GPT-2 in PyTorch on one GPU, for bench/gpu: the fastest plain setup (torch.compile, SDPA, fused AdamW, autocast).
 
     gpu_torch.py train LAYERS HIDDEN HEADS VOCAB BATCH SEQ STEPS
     gpu_torch.py ceilings

@@ -337,8 +337,8 @@ int main(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    code = load(&generator, &options, &err) < 0 || generate(&generator, &options, &err) < 0 ? error_report(&err)
-                                                                                                : CODE_OK;
+    code =
+        load(&generator, &options, &err) < 0 || generate(&generator, &options, &err) < 0 ? error_report(&err) : CODE_OK;
     unload(&generator);
     return code;
 }

@@ -6,7 +6,8 @@ setup_file() {
     export DIR=$BATS_FILE_TMPDIR
     load ../helpers
     tiny_job "$DIR"
-    muster-data "$DIR/text" --sentences --out "$DIR/sentences" --valid-out "$DIR/sentences-valid" --valid-percent 10 >/dev/null
+    muster-data "$DIR/text" --sentences --out "$DIR/sentences" --valid-out "$DIR/sentences-valid" \
+        --valid-percent 10 >/dev/null
 }
 
 setup() {
@@ -17,8 +18,8 @@ setup() {
 train() {
     local device=$1 name=$2 n=$3 sets=() key
     shift 3
-    for key in batch.steps=6 report.eval_every=3 report.eval_batches=1 checkpoint.stage= "report.metrics=$DIR/$name.jsonl" \
-        "checkpoint.dir=$DIR/$name" "$@"; do sets+=(--set "$key"); done
+    for key in batch.steps=6 report.eval_every=3 report.eval_batches=1 checkpoint.stage= \
+        "report.metrics=$DIR/$name.jsonl" "checkpoint.dir=$DIR/$name" "$@"; do sets+=(--set "$key"); done
     MUSTER_TEST_DEVICE=$device ranks "$n" muster-train "$DIR/job.cfg" "${sets[@]}" >"$DIR/$name.log" 2>&1 ||
         { cat "$DIR/$name.log"; return 1; }
 }
@@ -36,8 +37,8 @@ same() {
     grep '^memory of rank 0: ' "$DIR/far.log"
     grep -q 'the rank farthest off is off by 0\.0%' "$DIR/far.log"
     # what goes between ranks by way of the host is not foretold
-    awk -v n="$1" '/^memory of rank 0: / { sub(".*; host ", ""); good = n == 1 ? $1 == $3 : $1 <= $3 } END { exit !good }' \
-        "$DIR/far.log"
+    awk -v n="$1" '/^memory of rank 0: / { sub(".*; host ", ""); good = n == 1 ? $1 == $3 : $1 <= $3 }
+        END { exit !good }' "$DIR/far.log"
 }
 
 @test "one rank" { same 1; }
