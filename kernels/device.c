@@ -8,6 +8,7 @@
 
 static const struct backend *const backends[] = {
     &backend_cpu,
+    &backend_far,
 #ifdef HAVE_CUDA
     &backend_cuda,
 #endif
@@ -166,6 +167,39 @@ size_t device_workspace_bytes(const struct device *dev)
 bool device_widens(const struct device *dev, enum dtype dtype)
 {
     return dev->backend->widens(dev, dtype);
+}
+
+bool device_is_host(const struct device *dev)
+{
+    return !dev->backend->far;
+}
+
+struct device_traits device_traits(const struct device *dev, enum dtype dtype)
+{
+    return (struct device_traits){
+        .threads = dev->threads, .widens = device_widens(dev, dtype), .is_host = device_is_host(dev)};
+}
+
+uint64_t device_transfer(struct device *dev, void *y, const void *x, size_t bytes)
+{
+    if (dev->backend->transfer)
+        return dev->backend->transfer(dev, y, x, bytes);
+    dev->kernels.copy(dev, y, x, bytes);
+    return 1; /* of the queue there is but one end */
+}
+
+void device_transfer_join(struct device *dev, uint64_t ticket)
+{
+    if (ticket && dev->backend->transfer)
+        dev->backend->transfer_join(dev, ticket);
+}
+
+void device_transfer_wait(struct device *dev, uint64_t ticket)
+{
+    if (ticket && dev->backend->transfer)
+        dev->backend->transfer_wait(dev, ticket);
+    else if (ticket)
+        device_wait(dev);
 }
 
 size_t device_bytes_peak(const struct device *dev, enum memory space)

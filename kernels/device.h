@@ -24,9 +24,14 @@ struct backend {
     size_t (*workspace)(const struct device *dev);
     void (*trim)(struct device *dev); /* frees the workspace */
     bool (*widens)(const struct device *dev, enum dtype dtype);
+    bool far; /* MEMORY_DEVICE is no host memory */
+    /* device_transfer and what goes with it; NULL: copies are made in the queue, which is waited for. */
+    uint64_t (*transfer)(struct device *dev, void *y, const void *x, size_t bytes);
+    void (*transfer_join)(struct device *dev, uint64_t ticket);
+    void (*transfer_wait)(struct device *dev, uint64_t ticket);
 };
 
-extern const struct backend backend_cpu, backend_cuda;
+extern const struct backend backend_cpu, backend_far, backend_cuda;
 
 struct device {
     const struct backend *backend;

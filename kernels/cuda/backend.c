@@ -103,7 +103,7 @@ static int cuda_open(struct device *dev, int threads, struct error *err)
         OPENED(cudaHostAlloc(&cuda->page, PAGE, cudaHostAllocDefault), err) < 0)
         return -1;
     cuda->memory = cuda_memory_open(dev, err);
-    if (!cuda->memory)
+    if (!cuda->memory || cuda_transfers_open(dev, err) < 0)
         return -1;
     if (cuda_matmul_open(dev, err) < 0)
         return -1;
@@ -131,12 +131,15 @@ static void cuda_close(struct device *dev)
     cuda->waits = false;
     if (cuda->stream)
         CUDA_OK(dev, cudaStreamSynchronize(cuda->stream));
+    if (cuda->copy_stream)
+        CUDA_OK(dev, cudaStreamSynchronize(cuda->copy_stream));
     cuda_matmul_close(dev);
     if (cuda->memory)
         cuda_trim(dev);
     cuda_memory_close(dev, cuda->memory);
     if (cuda->page)
         CUDA_OK(dev, cudaFreeHost(cuda->page));
+    cuda_transfers_close(dev);
     if (cuda->copy_stream)
         CUDA_OK(dev, cudaStreamDestroy(cuda->copy_stream));
     if (cuda->stream)
@@ -226,4 +229,8 @@ const struct backend backend_cuda = {
     .workspace = workspace_bytes,
     .trim = cuda_trim,
     .widens = widens,
+    .far = true,
+    .transfer = cuda_transfer,
+    .transfer_join = cuda_transfer_join,
+    .transfer_wait = cuda_transfer_wait,
 };

@@ -17,9 +17,10 @@
 extern "C" {
 #endif
 
-struct CUstream_st; /* a cudaStream_t is a pointer to it */
-struct cuda_memory; /* memory.c */
-struct cuda_matmul; /* matmul.c */
+struct CUstream_st;    /* a cudaStream_t is a pointer to it */
+struct cuda_memory;    /* memory.c */
+struct cuda_matmul;    /* matmul.c */
+struct cuda_transfers; /* transfer.c */
 
 struct cuda {
     int ordinal;                     /* of the GPU, among those visible to this process */
@@ -33,6 +34,7 @@ struct cuda {
 
     struct cuda_memory *memory;
     struct cuda_matmul *matmul;
+    struct cuda_transfers *transfers;
     void *workspace;
     size_t workspace_bytes;
 };
@@ -66,6 +68,13 @@ struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err);
 void cuda_memory_close(struct device *dev, struct cuda_memory *memory);
 void *cuda_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err);
 size_t cuda_free(struct device *dev, enum memory space, void *pointer);
+
+/* transfer.c: device_transfer, on the copy stream */
+int cuda_transfers_open(struct device *dev, struct error *err);
+void cuda_transfers_close(struct device *dev);
+uint64_t cuda_transfer(struct device *dev, void *y, const void *x, size_t bytes);
+void cuda_transfer_join(struct device *dev, uint64_t ticket);
+void cuda_transfer_wait(struct device *dev, uint64_t ticket);
 
 #ifdef __cplusplus
 }

@@ -318,6 +318,7 @@ static const struct comm_ops mpi_ops = {
     .wait = mpi_wait,
     .finish = mpi_finish,
     .fail = comm_mpi_fail,
+    .told = comm_mpi_told_of_failure,
 };
 
 struct comm *comm_mpi_create(struct error *err)
