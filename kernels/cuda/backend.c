@@ -12,6 +12,10 @@
 
 bool cuda_ok(struct device *dev, int status, const char *doing)
 {
+    struct cuda *cuda = device_cuda(dev);
+
+    if (status == cudaSuccess && cuda->waits)
+        status = cudaStreamSynchronize(cuda->stream);
     if (status == cudaSuccess)
         return true;
     device_fail(dev, CODE_INTERNAL, "cuda: %s: %s (%s)", doing, cudaGetErrorString((cudaError_t)status),
@@ -77,6 +81,13 @@ static int find_gpu(struct device *dev, struct cuda *cuda, struct error *err)
     return 0;
 }
 
+static bool environment_is(const char *name, const char *value)
+{
+    const char *text = getenv(name);
+
+    return text && strcmp(text, value) == 0;
+}
+
 static int cuda_open(struct device *dev, int threads, struct error *err)
 {
     struct cuda *cuda = calloc(1, sizeof *cuda);
@@ -94,6 +105,9 @@ static int cuda_open(struct device *dev, int threads, struct error *err)
     cuda->memory = cuda_memory_open(dev, err);
     if (!cuda->memory)
         return -1;
+    if (cuda_matmul_open(dev, err) < 0)
+        return -1;
+    cuda->waits = environment_is("MUSTER_CUDA_WAIT", "1");
     dev->kernels = cuda_operations();
     return 0;
 }
@@ -114,8 +128,10 @@ static void cuda_close(struct device *dev)
 
     if (!cuda)
         return;
+    cuda->waits = false;
     if (cuda->stream)
         CUDA_OK(dev, cudaStreamSynchronize(cuda->stream));
+    cuda_matmul_close(dev);
     if (cuda->memory)
         cuda_trim(dev);
     cuda_memory_close(dev, cuda->memory);

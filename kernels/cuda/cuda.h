@@ -28,6 +28,7 @@ struct cuda {
     size_t shared_limit;             /* bytes of shared memory that a block may ask for; emulated: the same */
     struct CUstream_st *stream;      /* of operations; emulated: NULL */
     struct CUstream_st *copy_stream; /* of transfers beside them; emulated: NULL */
+    bool waits;                      /* MUSTER_CUDA_WAIT=1: for each operation, so that what fails is named */
     void *page;                      /* pinned: where cuda_fetch puts what it fetches */
 
     struct cuda_memory *memory;
@@ -54,6 +55,10 @@ void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes);
  * asynchronous failure of an earlier kernel shows wherever the next call is. */
 bool cuda_ok(struct device *dev, int status, const char *doing);
 #define CUDA_OK(dev, call) cuda_ok(dev, (int)(call), #call)
+
+/* matmul.c: what products need between calls. Closing also what was half opened. */
+int cuda_matmul_open(struct device *dev, struct error *err);
+void cuda_matmul_close(struct device *dev);
 
 /* memory.c: see there for where the memory comes from. Freeing does not wait: on this stream what follows comes after.
  */

@@ -15,7 +15,8 @@
  * not asked again once the most that a run holds has been held.
  *
  * A tool that watches each allocation's ends (compute-sanitizer) sees nothing of an arena. For it,
- * MUSTER_CUDA_MEMORY=separate makes every piece an allocation of its own.
+ * MUSTER_CUDA_MEMORY=separate makes every piece an allocation of its own. With MUSTER_CUDA_MEMORY=pinned these are host
+ * memory that the GPU reads over the bus: for tests, which look into what a device works on as if it were a CPU's.
  */
 
 #define CHUNK ((size_t)64 << 20) /* by how much physical memory grows: mapping takes the driver's time */
@@ -45,7 +46,7 @@ struct cuda_memory {
 
     struct piece *separate; /* with MUSTER_CUDA_MEMORY=separate, instead of all that */
     size_t count, room;
-    bool is_separate;
+    bool is_separate, is_pinned;
 };
 
 /* A host allocation begins with this, and the caller's bytes follow, 64-byte aligned. */
@@ -115,9 +116,10 @@ struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err)
         return NULL;
     }
     memory->stream = device_cuda(dev)->stream;
-    memory->is_separate = choice && strcmp(choice, "separate") == 0;
+    memory->is_pinned = choice && strcmp(choice, "pinned") == 0;
+    memory->is_separate = memory->is_pinned || (choice && strcmp(choice, "separate") == 0);
     if (choice && *choice && !memory->is_separate && strcmp(choice, "arena") != 0) {
-        error_set(err, CODE_CONFIG, "MUSTER_CUDA_MEMORY=%s: there are \"arena\" and \"separate\"", choice);
+        error_set(err, CODE_CONFIG, "MUSTER_CUDA_MEMORY=%s: there are \"arena\", \"separate\" and \"pinned\"", choice);
         goto fail;
     }
     if (!memory->is_separate && reserve(memory, device_cuda(dev)->ordinal, err) < 0)
@@ -127,6 +129,14 @@ struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err)
 fail:
     cuda_memory_close(dev, memory);
     return NULL;
+}
+
+static void free_piece(struct device *dev, const struct cuda_memory *memory, void *at)
+{
+    if (memory->is_pinned)
+        CUDA_OK(dev, cudaFreeHost(at));
+    else
+        CUDA_OK(dev, cudaFree(at));
 }
 
 void cuda_memory_close(struct device *dev, struct cuda_memory *memory)
@@ -141,7 +151,7 @@ void cuda_memory_close(struct device *dev, struct cuda_memory *memory)
          driver_ok(memory->driver.cuMemAddressFree(memory->base, memory->reserved), "cuMemAddressFree", &err) < 0))
         device_fail(dev, err.code, "%s", err.text);
     for (size_t i = 0; i < memory->count; i++)
-        CUDA_OK(dev, cudaFree(memory->separate[i].at));
+        free_piece(dev, memory, memory->separate[i].at);
     arena_destroy(memory->arena);
     free(memory->separate);
     free(memory);
@@ -153,11 +163,11 @@ static int no_memory(size_t bytes, size_t held, const char *why, struct error *e
 
     if (cudaMemGetInfo(&unused, &total) != cudaSuccess)
         unused = total = 0;
-    return error_set(
-        err, CODE_IO,
-        "%.1f MiB of device memory wanted: this process holds %.1f MiB, and of the GPU's %.1f MiB %.1f MiB "
-        "are free (%s)",
-        (double)bytes / 0x1p20, (double)held / 0x1p20, (double)total / 0x1p20, (double)unused / 0x1p20, why);
+    return error_set(err, CODE_IO,
+                     "%.1f MiB of device memory: this process holds %.1f MiB, and of the GPU's %.1f MiB %.1f MiB "
+                     "are free (%s)",
+                     (double)bytes / 0x1p20, (double)held / 0x1p20, (double)total / 0x1p20, (double)unused / 0x1p20,
+                     why);
 }
 
 /* Puts memory behind addresses up to `end`. */
@@ -217,7 +227,10 @@ static void *separately(struct cuda_memory *memory, size_t bytes, struct error *
         memory->separate = grown;
         memory->room = 2 * memory->room + 16;
     }
-    status = cudaMalloc(&piece.at, bytes ? bytes : 1);
+    if (memory->is_pinned)
+        status = cudaHostAlloc(&piece.at, bytes ? bytes : 1, cudaHostAllocDefault);
+    else
+        status = cudaMalloc(&piece.at, bytes ? bytes : 1);
     if (status != cudaSuccess) {
         no_memory(bytes, 0, cudaGetErrorString(status), err);
         return NULL;
@@ -243,8 +256,8 @@ static void *host_memory(size_t bytes, struct error *err)
     cudaError_t status = cudaHostAlloc((void **)&header, sizeof *header + bytes, cudaHostAllocPortable);
 
     if (status != cudaSuccess) {
-        error_set(err, CODE_IO, "%.1f MiB of pinned host memory: %s; ulimit -l and the job's memory limit both count",
-                  (double)bytes / 0x1p20, cudaGetErrorString(status));
+        error_set(err, CODE_IO, "%.1f GiB of host memory, pinned: %s; ulimit -l and the job's memory limit both count",
+                  (double)bytes / 0x1p30, cudaGetErrorString(status));
         return NULL;
     }
     header->bytes = bytes;
@@ -263,7 +276,7 @@ static size_t free_separate(struct device *dev, struct cuda_memory *memory, void
             size_t bytes = memory->separate[i].bytes;
 
             memory->separate[i] = memory->separate[--memory->count];
-            CUDA_OK(dev, cudaFree(pointer));
+            free_piece(dev, memory, pointer);
             return bytes;
         }
     device_fail(dev, CODE_INTERNAL, "cuda: %p is freed, but was not allocated here", pointer);

@@ -14,7 +14,6 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-MISSING(matmul, const struct matmul *op)
 MISSING(bias_backward, enum dtype dtype, float *db, const void *dy, int rows, int n, bool accumulate)
 MISSING(layernorm_forward, const struct layernorm *op)
 MISSING(layernorm_backward, const struct layernorm_backward *op)

@@ -38,6 +38,8 @@
 #define cuda_zero                  emulated_zero
 #define cuda_sum_of_squares        emulated_sum_of_squares
 #define cuda_operations            emulated_operations
+#define cuda_epilogue              emulated_epilogue
+#define cuda_checksum              emulated_checksum
 #define cuda_workspace             emulated_workspace
 #define cuda_fetch                 emulated_fetch
 #define cuda_ok                    emulated_ok
