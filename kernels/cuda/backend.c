@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda.h"
 
 #include <cuda_runtime_api.h>
@@ -132,6 +133,9 @@ static void cuda_close(struct device *dev)
     if (cuda->stream)
         CUDA_OK(dev, cudaStreamSynchronize(cuda->stream));
     cuda_matmul_close(dev);
+#ifdef HAVE_CUDNN
+    attention_cudnn_close(device_cuda(dev)->attention);
+#endif
     if (cuda->memory)
         cuda_trim(dev);
     cuda_memory_close(dev, cuda->memory);

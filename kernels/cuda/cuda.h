@@ -17,9 +17,10 @@
 extern "C" {
 #endif
 
-struct CUstream_st; /* a cudaStream_t is a pointer to it */
-struct cuda_memory; /* memory.c */
-struct cuda_matmul; /* matmul.c */
+struct CUstream_st;     /* a cudaStream_t is a pointer to it */
+struct cuda_memory;     /* memory.c */
+struct cuda_matmul;     /* matmul.c */
+struct attention_cudnn; /* attention_cudnn.c */
 
 struct cuda {
     int ordinal;                     /* of the GPU, among those visible to this process */
@@ -33,6 +34,7 @@ struct cuda {
 
     struct cuda_memory *memory;
     struct cuda_matmul *matmul;
+    struct attention_cudnn *attention; /* NULL until cuDNN is first asked */
     void *workspace;
     size_t workspace_bytes;
 };
