@@ -1,3 +1,5 @@
+#include "config.h"
+
 #include "kernels/cuda/attention.h"
 
 #include <limits.h>

@@ -85,8 +85,8 @@ static inline bool attention_cudnn_backward(struct device *dev, const struct att
 }
 #endif
 
-struct attention_cudnn; /* plans, kept with the device; NULL until the first */
-void attention_cudnn_close(struct attention_cudnn *attention);
+/* Gives back the plans that are kept with the device. */
+void attention_cudnn_close(struct device *dev);
 
 #ifdef __cplusplus
 }

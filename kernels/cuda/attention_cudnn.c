@@ -32,19 +32,28 @@ struct attention_cudnn {
     struct entry *entries;
 };
 
-void attention_cudnn_close(struct attention_cudnn *attention)
+void attention_cudnn_close(struct device *dev)
 {
+    struct attention_cudnn *attention = device_cuda(dev)->attention;
+    struct error err = {0};
+    cudnnStatus_t status;
+
     if (!attention)
         return;
     for (struct entry *entry = attention->entries, *next; entry; entry = next) {
         next = entry->next;
         cudnn_plan_destroy(entry->plan);
-        cudnn_graph_destroy(entry->graph);
+        if (cudnn_graph_destroy(entry->graph, &err) < 0)
+            device_fail(dev, err.code, "%s", err.text);
         free(entry);
     }
-    if (attention->handle)
-        (void)attention->cudnn.cudnnDestroy(attention->handle);
+    if (attention->handle) {
+        status = attention->cudnn.cudnnDestroy(attention->handle);
+        if (status != CUDNN_STATUS_SUCCESS)
+            device_fail(dev, CODE_INTERNAL, "cudnnDestroy: %s", attention->cudnn.cudnnGetErrorString(status));
+    }
     free(attention);
+    device_cuda(dev)->attention = NULL;
 }
 
 static bool wanted(struct device *dev, bool *ordered)

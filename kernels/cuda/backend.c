@@ -1,3 +1,5 @@
+#include "config.h"
+
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda.h"
 
@@ -134,7 +136,7 @@ static void cuda_close(struct device *dev)
         CUDA_OK(dev, cudaStreamSynchronize(cuda->stream));
     cuda_matmul_close(dev);
 #ifdef HAVE_CUDNN
-    attention_cudnn_close(device_cuda(dev)->attention);
+    attention_cudnn_close(dev);
 #endif
     if (cuda->memory)
         cuda_trim(dev);

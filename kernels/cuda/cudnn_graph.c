@@ -44,13 +44,24 @@ struct cudnn_graph *cudnn_graph_create(const struct cudnn *cudnn)
     return graph;
 }
 
-void cudnn_graph_destroy(struct cudnn_graph *graph)
+int cudnn_graph_destroy(struct cudnn_graph *graph, struct error *err)
 {
+    cudnnStatus_t first = CUDNN_STATUS_SUCCESS;
+    const struct cudnn *cudnn;
+
     if (!graph)
-        return;
-    for (int i = graph->descriptor_count; i-- > 0;)
-        (void)graph->cudnn->cudnnBackendDestroyDescriptor(graph->descriptors[i]);
+        return 0;
+    cudnn = graph->cudnn;
+    for (int i = graph->descriptor_count; i-- > 0;) {
+        cudnnStatus_t status = cudnn->cudnnBackendDestroyDescriptor(graph->descriptors[i]);
+
+        if (first == CUDNN_STATUS_SUCCESS)
+            first = status;
+    }
     free(graph);
+    if (first != CUDNN_STATUS_SUCCESS)
+        return error_set(err, CODE_INTERNAL, "cuDNN: destroy a graph: %s", cudnn->cudnnGetErrorString(first));
+    return 0;
 }
 
 static bool ok(struct cudnn_graph *graph, cudnnStatus_t status, const char *doing)
@@ -287,6 +298,7 @@ struct cudnn_plan *cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu_t
 {
     struct cudnn_plan *plan = calloc(1, sizeof *plan);
     cudnn_descriptor gpu = describe_gpu(graph, gpu_text), operations;
+    struct error why = {0};
 
     if (!plan) {
         error_errno(err, CODE_IO, "a plan for cuDNN");
@@ -297,11 +309,13 @@ struct cudnn_plan *cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu_t
     set(graph, operations, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, graph->operation_count,
         graph->operations);
     finalize(graph, operations, "a graph");
-    error_set(err, CODE_CONFIG, "cuDNN proposes no%s plan", deterministic ? " deterministic" : "");
-    if (try_proposals(plan, operations, gpu, CUDNN_HEUR_MODE_A, deterministic, err))
+    if (try_proposals(plan, operations, gpu, CUDNN_HEUR_MODE_A, deterministic, &why))
         return plan;
     if (graph->failed)
-        *err = graph->failure;
+        why = graph->failure;
+    else if (!why.code)
+        error_set(&why, CODE_CONFIG, "cuDNN proposes no%s plan", deterministic ? " deterministic" : "");
+    error_set(err, why.code, "%s", why.text);
     free(plan);
     return NULL;
 }
@@ -322,6 +336,7 @@ int cudnn_plan_run(const struct cudnn_plan *plan, cudnnHandle_t handle, int coun
     const struct cudnn *cudnn = plan->graph->cudnn;
     cudnn_descriptor pack;
     cudnnStatus_t status = cudnn->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
+    cudnnStatus_t given_back;
 
     if (status != CUDNN_STATUS_SUCCESS)
         return error_set(err, CODE_INTERNAL, "cuDNN: a pack of addresses: %s", cudnn->cudnnGetErrorString(status));
@@ -336,7 +351,9 @@ int cudnn_plan_run(const struct cudnn_plan *plan, cudnnHandle_t handle, int coun
         status = cudnn->cudnnBackendFinalize(pack);
     if (status == CUDNN_STATUS_SUCCESS)
         status = cudnn->cudnnBackendExecute(handle, plan->plan, pack);
-    (void)cudnn->cudnnBackendDestroyDescriptor(pack);
+    given_back = cudnn->cudnnBackendDestroyDescriptor(pack);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = given_back;
     if (status != CUDNN_STATUS_SUCCESS)
         return error_set(err, CODE_INTERNAL, "cuDNN: attention: %s", cudnn->cudnnGetErrorString(status));
     return 0;

@@ -38,7 +38,8 @@ typedef cudnnBackendDescriptor_t cudnn_descriptor;
 struct cudnn_graph;
 
 struct cudnn_graph *cudnn_graph_create(const struct cudnn *cudnn);
-void cudnn_graph_destroy(struct cudnn_graph *graph);
+/* Gives everything back, whatever cuDNN says; -1 with the first that it says is wrong. */
+int cudnn_graph_destroy(struct cudnn_graph *graph, struct error *err);
 
 /*
  * A tensor of four dimensions; strides in elements. id: by which plans are given its address when they run, positive;

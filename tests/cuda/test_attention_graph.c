@@ -66,7 +66,7 @@ static bool recognised(enum pass pass, const struct attention_call *call)
         printf("# head size %d: %s\n", call->head_size, err.text);
     assert_true(plan || err.code);
     cudnn_plan_destroy(plan);
-    cudnn_graph_destroy(graph);
+    assert_int_equal(cudnn_graph_destroy(graph, &err), 0);
     return plan || refused;
 }
 
