@@ -1,6 +1,6 @@
 /*
  * operations.h - what kernels/cuda offers: each operation of kernels.h, which says what it does, under its name there.
- * One .cu file an operation or a pair. backend.c makes a struct kernels of them; missing.c has those that are not yet.
+ * One .cu file an operation or a pair. operations.c makes a struct kernels of them.
  */
 #ifndef MUSTER_KERNELS_CUDA_OPERATIONS_H
 #define MUSTER_KERNELS_CUDA_OPERATIONS_H

@@ -1,12 +1,13 @@
 /*
- * reduce.h - sums and maxima over a warp, or over several: always in the same order, whatever the order of threads.
+ * reduce.h - sums over a warp, or over the warps that share a row: always in the same order, whatever the order in
+ * which threads run.
  */
 #ifndef MUSTER_KERNELS_CUDA_REDUCE_H
 #define MUSTER_KERNELS_CUDA_REDUCE_H
 
 #include "kernels/cuda/language.h"
 
-/* Every lane gets the sum: by halves, so that all lanes add in an order that commutes to the same bits. */
+/* Every lane gets the sum: by halves, so that all lanes add the same pairs. */
 static inline __device__ float warp_sum(float x)
 {
 #pragma unroll
@@ -16,23 +17,28 @@ static inline __device__ float warp_sum(float x)
 }
 
 /*
- * The sum over the `warps` warps that call, all of a block, for every thread of them; scratch [warps] is shared memory
- * that nobody else uses between this call's two barriers. With one warp a shuffle is all, and scratch is not looked at.
+ * Two sums at once, over `warps` warps: over the caller's own if that is 1, and else over all of the block, which must
+ * have that many and all call. Every thread gets them. scratch [warps] is shared memory for nothing else.
  */
-static inline __device__ float block_sum(float x, float *scratch, int warps)
+static inline __device__ float2 row_sums(float2 x, float2 *scratch, int warps)
 {
-    float total = 0;
+    float2 total = make_float2(0, 0);
 
-    x = warp_sum(x);
+    x = make_float2(warp_sum(x.x), warp_sum(x.y));
     if (warps == 1)
         return x;
-    __syncthreads(); /* who still reads what an earlier call left */
+    __syncthreads(); /* some may still read what the call before left */
     if (threadIdx.x % WARP == 0)
         scratch[threadIdx.x / WARP] = x;
     __syncthreads();
     for (int i = 0; i < warps; i++)
-        total += scratch[i];
+        total = make_float2(total.x + scratch[i].x, total.y + scratch[i].y);
     return total;
+}
+
+static inline __device__ float row_sum(float x, float2 *scratch, int warps)
+{
+    return row_sums(make_float2(x, 0), scratch, warps).x;
 }
 
 #endif

@@ -37,6 +37,8 @@
 #define cuda_cast                  emulated_cast
 #define cuda_zero                  emulated_zero
 #define cuda_sum_of_squares        emulated_sum_of_squares
+#define cuda_column_sums           emulated_column_sums
+#define cuda_add_partial_sums      emulated_add_partial_sums
 #define cuda_operations            emulated_operations
 #define cuda_epilogue              emulated_epilogue
 #define cuda_checksum              emulated_checksum
