@@ -1,3 +1,5 @@
+#include "config.h"
+
 #include "kernels/cuda/attention.h"
 
 #include <limits.h>
@@ -90,6 +92,8 @@ void cuda_attention_forward(struct device *dev, const struct attention *op)
 
     if (!attention_ready(dev, &call, "attention_forward"))
         return;
+    if (attention_cudnn_forward(dev, &call))
+        return;
     if (attention_fits_tiles(&call))
         attention_tiled_forward(dev, &call);
     else
@@ -101,6 +105,8 @@ void cuda_attention_backward(struct device *dev, const struct attention_backward
     struct attention_call call = attention_call_backward(op);
 
     if (!attention_ready(dev, &call, "attention_backward"))
+        return;
+    if (attention_cudnn_backward(dev, &call))
         return;
     call.delta = cuda_workspace(dev, (size_t)call.pairs * (size_t)call.seq * sizeof *call.delta);
     if (!call.delta)

@@ -5,7 +5,8 @@
  *   - tiled (attention_forward.cu, attention_backward.cu): FlashAttention-2 (arXiv 2307.08691) on the tensor cores, for
  *     16-bit types and head sizes 64, 80, 96 and 128; attention_tile.h says how;
  *   - plain (attention_plain.cu): all else up to a head size of 256; fp32 arithmetic, right rather than fast;
- *   - cuDNN's, where muster was configured with it (attention_cudnn.c).
+ *   - cuDNN's, where muster was configured with it and the environment's MUSTER_ATTENTION asks for it:
+ * attention_cudnn.c.
  *
  * No kernel adds floats atomically: each element of a gradient is summed by one thread, in the order of the rows. For
  * this the backward pass is two kernels, one that owns queries (dq) and one that owns keys (dk, dv), which both compute
@@ -57,6 +58,35 @@ void attention_tiled_forward(struct device *dev, const struct attention_call *ca
 void attention_tiled_backward(struct device *dev, const struct attention_call *call);
 void attention_plain_forward(struct device *dev, const struct attention_call *call);
 void attention_plain_backward(struct device *dev, const struct attention_call *call);
+
+/*
+ * cuDNN's fused kernels, for 16-bit types without dropout (its bits are not kernels.h's) and without lengths. The
+ * environment's MUSTER_ATTENTION says when: "own", which is the default as long as nobody has measured the two, never;
+ * "cudnn" wherever they can, with the same bits each time, for which the backward pass takes batch x heads x seq x seq
+ * 16-bit numbers of workspace; "cudnn-unordered" without that workspace, and with a dq whose last bits differ from run
+ * to run. false: it is not for them, or cuDNN is not there or has no plan; then the others do it.
+ */
+#if defined(HAVE_CUDNN) && !defined(MUSTER_CUDA_EMULATED)
+bool attention_cudnn_forward(struct device *dev, const struct attention_call *call);
+bool attention_cudnn_backward(struct device *dev, const struct attention_call *call);
+#else
+static inline bool attention_cudnn_forward(struct device *dev, const struct attention_call *call)
+{
+    (void)dev;
+    (void)call;
+    return false;
+}
+
+static inline bool attention_cudnn_backward(struct device *dev, const struct attention_call *call)
+{
+    (void)dev;
+    (void)call;
+    return false;
+}
+#endif
+
+/* Gives back the plans that are kept with the device. */
+void attention_cudnn_close(struct device *dev);
 
 #ifdef __cplusplus
 }

@@ -1,3 +1,6 @@
+#include "config.h"
+
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda.h"
 
 #include <cuda_runtime_api.h>
@@ -134,6 +137,9 @@ static void cuda_close(struct device *dev)
     if (cuda->copy_stream)
         CUDA_OK(dev, cudaStreamSynchronize(cuda->copy_stream));
     cuda_matmul_close(dev);
+#ifdef HAVE_CUDNN
+    attention_cudnn_close(dev);
+#endif
     if (cuda->memory)
         cuda_trim(dev);
     cuda_memory_close(dev, cuda->memory);

@@ -21,6 +21,7 @@ struct CUstream_st;    /* a cudaStream_t is a pointer to it */
 struct cuda_memory;    /* memory.c */
 struct cuda_matmul;    /* matmul.c */
 struct cuda_transfers; /* transfer.c */
+struct attention_cudnn; /* attention_cudnn.c */
 
 struct cuda {
     int ordinal;                     /* of the GPU, among those visible to this process */
@@ -35,6 +36,7 @@ struct cuda {
     struct cuda_memory *memory;
     struct cuda_matmul *matmul;
     struct cuda_transfers *transfers;
+    struct attention_cudnn *attention; /* NULL until cuDNN is first asked */
     void *workspace;
     size_t workspace_bytes;
 };

@@ -12,7 +12,8 @@ import sys
 CALL = re.compile(r"\b(?:cuda|cublasLt|cudnn|nccl|cu)[A-Z]\w*\s*\(")
 # These return no status.
 NO_STATUS = {"cudaGetErrorString", "cudaGetErrorName", "cublasLtGetStatusName", "cublasLtGetVersion",
-             "ncclGetErrorString", "ncclGetLastError", "cudnnGetErrorString", "cudnnGetVersion"}
+             "ncclGetErrorString", "ncclGetLastError", "cudnnGetErrorString",
+             "cudnnGetLastErrorString", "cudnnGetVersion"}
 # The words before a call that make it an operand. A "(", "," or operator does too; nothing else does.
 OPERAND_WORDS = {"return", "case"}
 
