@@ -216,30 +216,58 @@ static bool explain_stuck(char *why, size_t size)
                    threads[a].site.line, b, threads[b].site.operation, threads[b].site.file, threads[b].site.line);
 }
 
-static bool run_block(struct uint3 block, char *why, size_t size)
+struct pass {
+    int returned;    /* threads that have */
+    bool ran, ready; /* whether some did something, and whether some still could */
+};
+
+/* Each thread that can run does, once; but for those of the warps that are held back, a bit each. */
+static struct pass run_threads(int count, uint32_t held)
 {
     static unsigned order[MOST_THREADS];
+    struct pass pass = {};
+
+    shuffle(order, (unsigned)count);
+    for (int i = 0; i < count; i++) {
+        now = &threads[order[i]];
+        emulator_here = &now->place;
+        if (now->state == READY && !(held >> (now->index / EMULATOR_LANES) & 1)) {
+            fiber_resume(now->fiber);
+            pass.ran = true;
+        }
+        pass.ready = pass.ready || now->state == READY;
+        pass.returned += now->state == RETURNED;
+    }
+    return pass;
+}
+
+static uint32_t random_warps(void)
+{
+    return seed ? random_below(0x7fffffff) : 0;
+}
+
+/* In random order, after each barrier some warps stand still until the others can do no more without them. */
+static bool run_block(struct uint3 block, char *why, size_t size)
+{
     int count = thread_count();
+    uint32_t held = random_warps();
 
     start_block(block);
     for (;;) {
-        int returned = 0;
+        struct pass pass = run_threads(count, held);
 
-        shuffle(order, (unsigned)count);
-        for (int i = 0; i < count; i++) {
-            now = &threads[order[i]];
-            emulator_here = &now->place;
-            if (now->state == READY)
-                fiber_resume(now->fiber);
-            returned += now->state == RETURNED;
-        }
-        if (returned == count)
+        if (pass.returned == count)
             return true;
-        if (release_warps())
+        if (release_warps() || pass.ran)
             continue;
+        if (pass.ready) {
+            held = 0;
+            continue;
+        }
         if (!together(0, count, AT_BARRIER))
             return explain_stuck(why, size);
         release(0, count);
+        held = random_warps();
     }
 }
 

@@ -6,8 +6,8 @@
  * A thread runs until it waits: at __syncthreads for its block, at a shuffle, vote or __syncwarp for the 31 others of
  * its warp, all of which must come to the same place of the source. Where they do not, or where a thread has returned
  * that others wait for, the launch fails with one line that names kernel, block, threads and places. Nothing else
- * orders threads, and in random order (emulator_seed) threads and blocks go in another order each time: where a barrier
- * is missing, some seed makes the result wrong.
+ * orders threads, and in random order (emulator_seed) threads and blocks go in another order each time, and some warps
+ * run as far ahead of the others as barriers let them: where one is missing, some seed makes the result wrong.
  *
  * Stricter than a GPU: every thread of a block must reach each __syncthreads, and warps are whole. Less strict: memory
  * is consistent at once, so a missing __threadfence does not show; a thread that waits in a loop for another hangs.
