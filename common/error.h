@@ -14,6 +14,10 @@
 
 #include <stdarg.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Exit codes (sysexits). What requeuing cannot mend must not be STOPPED or PEER. */
 enum exit_code {
     CODE_OK = 0,
@@ -42,5 +46,9 @@ int error_prefix(struct error *err, const char *format, ...) __attribute__((form
 
 /* For mains only: prints "program: text" to stderr and returns the code (INTERNAL if nobody set one). */
 int error_report(const struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -20,6 +20,7 @@ enum model_kind { MODEL_GPT, MODEL_BERT };
 enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT, LR_WSD };
 enum reduce_when { REDUCE_AUTO, REDUCE_STEP, REDUCE_MICRO_BATCH };
 enum offload { OFFLOAD_NONE, OFFLOAD_OPTIMIZER };
+enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 
 /* Sizes of a GPT-2, or of a BERT. A preset fills them; keys given beside the preset override it. */
@@ -41,6 +42,8 @@ struct job {
         double hidden;    /* "model.dropout": of embeddings and of what a block adds to the residual stream */
         double attention; /* "model.attention_dropout": of attention's probabilities */
     } dropout;
+
+    enum device_choice device; /* where a rank computes */
 
     struct {
         int tp, pp;               /* dp is what the allocation gives: ranks / (tp * pp) */

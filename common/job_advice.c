@@ -107,6 +107,6 @@ void job_key_advice(const char *path, char *advice, size_t size)
         snprintf(advice, size, "'%s' has: %s", parent, list);
     } else {
         list_names("", 0, list, sizeof list);
-        snprintf(advice, size, "the groups are: %s", list);
+        snprintf(advice, size, "there are: %s", list);
     }
 }

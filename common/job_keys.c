@@ -18,6 +18,7 @@
 
 /* In the order of the enums. */
 static const char *const kinds[] = {"gpt", "bert", NULL};
+static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const reduces[] = {"auto", "step", "micro_batch", NULL};
 static const char *const offloads[] = {"none", "optimizer", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", NULL};
@@ -45,6 +46,9 @@ const struct job_key job_keys[] = {
      .help = "probability of dropout of attention's probabilities"},
     {"model.init_std", JOB_KEY_NUMBER, FIELD(init_std), RANGE(DBL_MIN, 1), .rule = "more than 0 and at most 1",
      .fallback = "0.02", .help = "standard deviation of initial weights"},
+
+    {"device", JOB_KEY_CHOICE, FIELD(device), .choices = devices, .fallback = "\"auto\"",
+     .help = "where a rank computes: a GPU, or the CPU"},
 
     {"parallel.tp", JOB_KEY_INT, FIELD(parallel.tp), RANGE(1, 1024), .fallback = "1",
      .help = "ranks that share each layer's matrices"},

@@ -11,14 +11,44 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct philox_stream {
     uint64_t seed;
     uint32_t site; /* what the numbers are for: philox_site("h.3.attn.c_attn.weight") */
     uint32_t step; /* training step, or 0 for initial weights */
 };
 
-/* The raw block function: 128 bits of counter and 64 of key to 128 random bits. */
-void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+#ifdef __CUDACC__
+#define PHILOX_INLINE static __host__ __device__ inline
+#else
+#define PHILOX_INLINE static inline
+#endif
+
+/* The raw block function: 128 bits of counter and 64 of key to 128 random bits. Here, so that GPUs run the same. */
+PHILOX_INLINE void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0;
+        uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
+
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
 
 /* A site's number: FNV-1a of its name. */
 uint32_t philox_site(const char *name);
@@ -30,5 +60,9 @@ double philox_uniform(struct philox_stream stream, uint64_t index);
 /* Elements [first, first + count) of the stream as normal deviates (Box and Muller, from pairs of uniforms). */
 void philox_normal(float *out, size_t count, struct philox_stream stream, uint64_t first, double mean,
                    double deviation);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

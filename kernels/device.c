@@ -1,44 +1,78 @@
+#include "config.h"
 #include "kernels/device.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct backend *const backends[] = {&backend_cpu};
+static const struct backend *const backends[] = {
+    &backend_cpu,
+    &backend_far,
+#ifdef HAVE_CUDA
+    &backend_cuda,
+#endif
+};
 
-static const struct backend *find_backend(const char *kind)
+/* "kind" or "kind:index" */
+static const struct backend *find_backend(const char *kind, int *index)
 {
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
-        if (strcmp(backends[i]->kind, kind) == 0)
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+        size_t length = strlen(backends[i]->kind);
+        char *end = NULL;
+        long number;
+
+        if (strncmp(backends[i]->kind, kind, length) != 0)
+            continue;
+        if (kind[length] == '\0')
             return backends[i];
+        number = kind[length] == ':' ? strtol(kind + length + 1, &end, 10) : -1;
+        if (number < 0 || number > INT_MAX || end == kind + length + 1 || *end)
+            continue;
+        *index = (int)number;
+        return backends[i];
+    }
     return NULL;
 }
 
-struct device *device_create(const char *kind, int threads, struct error *err)
-{
-    const struct backend *backend = find_backend(kind);
-    struct device *dev;
+#ifdef HAVE_CUDA
+#define KINDS "there are \"cpu\", \"cuda\" and \"cuda:N\""
+#else
+#define KINDS "this build of muster has only \"cpu\""
+#endif
 
-    if (!backend) {
-        error_set(err, CODE_CONFIG, "device \"%s\": this build of muster has only \"cpu\"", kind);
-        return NULL;
-    }
-    if (threads < 0) {
-        error_set(err, CODE_CONFIG, "device \"%s\": %d threads; give 1 or more, or 0 for all", kind, threads);
-        return NULL;
-    }
-    dev = calloc(1, sizeof *dev);
+struct device *device_open(const struct backend *backend, int index, int threads, struct error *err)
+{
+    struct device *dev = calloc(1, sizeof *dev);
+
     if (!dev) {
-        error_errno(err, CODE_IO, "device \"%s\"", kind);
+        error_errno(err, CODE_IO, "device \"%s\"", backend->kind);
         return NULL;
     }
     dev->backend = backend;
+    dev->index = index;
     if (backend->open(dev, threads, err) < 0) {
         backend->close(dev);
         free(dev);
         return NULL;
     }
     return dev;
+}
+
+struct device *device_create(const char *kind, int threads, struct error *err)
+{
+    int index = 0;
+    const struct backend *backend = find_backend(kind, &index);
+
+    if (!backend) {
+        error_set(err, CODE_CONFIG, "device \"%s\": " KINDS, kind);
+        return NULL;
+    }
+    if (threads < 0) {
+        error_set(err, CODE_CONFIG, "device \"%s\": %d threads; give 1 or more, or 0 for all", kind, threads);
+        return NULL;
+    }
+    return device_open(backend, index, threads, err);
 }
 
 void device_destroy(struct device *dev)
@@ -71,6 +105,8 @@ void device_wait(struct device *dev)
 
 int device_status(struct device *dev, struct error *err)
 {
+    if (!dev->failed && dev->backend->poll)
+        dev->backend->poll(dev);
     if (!dev->failed)
         return 0;
     return error_set(err, dev->failure.code, "%s", dev->failure.text);
@@ -131,6 +167,39 @@ size_t device_workspace_bytes(const struct device *dev)
 bool device_widens(const struct device *dev, enum dtype dtype)
 {
     return dev->backend->widens(dev, dtype);
+}
+
+bool device_is_host(const struct device *dev)
+{
+    return !dev->backend->far;
+}
+
+struct device_traits device_traits(const struct device *dev, enum dtype dtype)
+{
+    return (struct device_traits){
+        .threads = dev->threads, .widens = device_widens(dev, dtype), .is_host = device_is_host(dev)};
+}
+
+uint64_t device_transfer(struct device *dev, void *y, const void *x, size_t bytes)
+{
+    if (dev->backend->transfer)
+        return dev->backend->transfer(dev, y, x, bytes);
+    dev->kernels.copy(dev, y, x, bytes);
+    return 1; /* of the queue there is but one end */
+}
+
+void device_transfer_join(struct device *dev, uint64_t ticket)
+{
+    if (ticket && dev->backend->transfer)
+        dev->backend->transfer_join(dev, ticket);
+}
+
+void device_transfer_wait(struct device *dev, uint64_t ticket)
+{
+    if (ticket && dev->backend->transfer)
+        dev->backend->transfer_wait(dev, ticket);
+    else if (ticket)
+        device_wait(dev);
 }
 
 size_t device_bytes_peak(const struct device *dev, enum memory space)

@@ -1,32 +1,43 @@
 /*
  * device.h - what every kind of device has in common; internal to kernels/.
  *
- * device.c holds the part that does not depend on the hardware: the sticky error and the count of bytes. A backend (cpu
- * today) fills in `kernels` and `state` when it is opened.
+ * device.c holds the part that does not depend on the hardware: the sticky error and the count of bytes. A backend
+ * (cpu, cuda) fills in `kernels` and `state` when it is opened.
  */
 #ifndef MUSTER_KERNELS_DEVICE_H
 #define MUSTER_KERNELS_DEVICE_H
 
 #include "kernels/kernels.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct backend {
     const char *kind; /* what device_create is asked for */
     int (*open)(struct device *dev, int threads, struct error *err);
     void (*close)(struct device *dev);
     void (*wait)(struct device *dev);
+    void (*poll)(struct device *dev); /* fails the device for what has failed meanwhile, without waiting; may be NULL */
     void *(*alloc)(struct device *dev, enum memory space, size_t bytes, struct error *err);
     size_t (*free)(struct device *dev, enum memory space, void *pointer); /* the bytes that alloc was asked for */
     size_t (*workspace)(const struct device *dev);
     void (*trim)(struct device *dev); /* frees the workspace */
     bool (*widens)(const struct device *dev, enum dtype dtype);
+    bool far; /* MEMORY_DEVICE is no host memory */
+    /* device_transfer and what goes with it; NULL: copies are made in the queue, which is waited for. */
+    uint64_t (*transfer)(struct device *dev, void *y, const void *x, size_t bytes);
+    void (*transfer_join)(struct device *dev, uint64_t ticket);
+    void (*transfer_wait)(struct device *dev, uint64_t ticket);
 };
 
-extern const struct backend backend_cpu;
+extern const struct backend backend_cpu, backend_far, backend_cuda;
 
 struct device {
     const struct backend *backend;
-    void *state; /* the backend's own: struct cpu for "cpu" */
+    void *state; /* the backend's own: struct cpu for "cpu", struct cuda for "cuda" */
     struct kernels kernels;
+    int index; /* the N of "kind:N", or 0 */
     int threads;
     char description[128];
 
@@ -36,6 +47,9 @@ struct device {
     size_t bytes_used[2], bytes_peak[2]; /* by enum memory */
 };
 
+/* device_create of a backend that need not be in its list: tests have one of their own. */
+struct device *device_open(const struct backend *backend, int index, int threads, struct error *err);
+
 /* The first failure sticks; what follows it is most often its consequence. */
 void device_fail(struct device *dev, enum exit_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -43,5 +57,9 @@ void device_fail(struct device *dev, enum exit_code code, const char *format, ..
 /* Every operation asks this first: false when the device has failed before, or (and then it fails now) when the type
  * that `name` is asked for is none. */
 bool device_ready(struct device *dev, enum dtype dtype, const char *name);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

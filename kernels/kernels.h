@@ -1,6 +1,6 @@
 /*
- * kernels.h - arithmetic on one device. The one interface between the model and the hardware; kernels/cpu implements
- * it, a GPU will. Knows nothing of ranks, layers or files.
+ * kernels.h - arithmetic on one device. The one interface between the model and the hardware; kernels/cpu and
+ * kernels/cuda implement it. Knows nothing of ranks, layers or files.
  *
  * Every tensor is row-major and contiguous, and lies in memory of the device that works on it (device_alloc). "rows"
  * are tokens of a micro-batch: row = sample * seq + position. Operations are enqueued in program order and may return
@@ -32,14 +32,22 @@
 #include "common/error.h"
 #include "common/philox.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct device;
 struct kernels;
 
 /* ---- the device ------------------------------------------------------------------------------------------------- */
 
 /*
- * kind: "cpu". threads: 0 takes OMP_NUM_THREADS or the cores that this process may use. The environment's
- * MUSTER_ISA=baseline|avx2|avx512 takes a lesser instruction set than the processor has, for tests.
+ * kind: "cpu", "cuda" or "cuda:N" (N: this process's number on its node; it gets GPU N modulo those it can see). A
+ * build without CUDA has no "cuda"; a node without a driver or a GPU is an error that says so. "cpu-far" is the CPU's
+ * arithmetic with the manners of a GPU, for tests of the code that calls it: its MEMORY_DEVICE faults when the host
+ * touches it, and what is enqueued is done as late as is allowed. threads: 0 takes
+ * OMP_NUM_THREADS or the cores that this process may use. The environment's MUSTER_ISA=baseline|avx2|avx512 takes a
+ * lesser instruction set than the processor has, for tests.
  */
 struct device *device_create(const char *kind, int threads, struct error *err);
 void device_destroy(struct device *dev);
@@ -90,6 +98,38 @@ size_t kernels_workspace_bytes(const struct workspace *sizes);
 
 /* Whether products of that type are made by widening to fp32: slower than fp32's own. */
 bool device_widens(const struct device *dev, enum dtype dtype);
+
+/*
+ * Whether MEMORY_DEVICE is host memory: then the host may read and write it, and operations take any address. Where it
+ * is not, as on a GPU, all operands are MEMORY_DEVICE of this device, but for copy and device_transfer, either side of
+ * which may be MEMORY_HOST of this device (and no other host memory). The host looks at what was copied to it only
+ * after device_wait, and leaves alone what is being copied from it until then.
+ */
+bool device_is_host(const struct device *dev);
+
+/* What footprints are foretold by. */
+struct device_traits {
+    int threads;  /* of a CPU's operations */
+    bool widens;  /* the type of the forward pass */
+    bool is_host; /* device_is_host */
+};
+
+struct device_traits device_traits(const struct device *dev, enum dtype dtype);
+
+/*
+ * A copy that goes on beside the queue of operations. It begins when what was enqueued before it is done, in the order
+ * of the transfers, and nothing waits for it unless told to: device_wait does not. Until it has ended, what it reads
+ * must not be written, nor what it writes be read or written.
+ *
+ *     uint64_t ticket = device_transfer(dev, to, from, bytes);
+ *     device_transfer_join(dev, ticket);    operations enqueued from now on come after it
+ *     device_transfer_wait(dev, ticket);    the host waits for it, and all before it
+ *
+ * Tickets grow; 0 is that of no transfer, for which nobody waits.
+ */
+uint64_t device_transfer(struct device *dev, void *y, const void *x, size_t bytes);
+void device_transfer_join(struct device *dev, uint64_t ticket);
+void device_transfer_wait(struct device *dev, uint64_t ticket);
 
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 
@@ -320,5 +360,9 @@ struct kernels {
      */
     void (*sum_of_squares)(struct device *, double *result, const float *x, size_t count);
 };
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

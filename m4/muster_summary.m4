@@ -8,6 +8,7 @@ AC_DEFUN([MUSTER_SUMMARY], [
         [s_node="NICs only: nothing is known of cores, memory and GPUs (install libhwloc-dev)"])
   AS_IF([test "x$muster_cv_isa_x86" = xyes], [s_isa="baseline, x86-64-v3, x86-64-v4; chosen at run time"], [s_isa="baseline only"])
   AS_IF([test "x$have_cmocka" = xyes], [s_test="cmocka"], [s_test="none: make check has nothing to run (install libcmocka-dev)"])
+  AS_IF([test "x$have_cuda" = xyes], [s_gpu="CUDA of $CUDA_ROOT; NCCL $have_nccl, cuDNN $have_cudnn"], [s_gpu="none: $cuda_missing"])
   AS_IF([test "x$SCDOC" != x], [s_man="scdoc"], [s_man="not built (install scdoc)"])
   AS_ECHO(["
 muster $PACKAGE_VERSION
@@ -16,7 +17,7 @@ muster $PACKAGE_VERSION
   CPU collectives   $s_mpi
   SPANK plugin      $s_slurm
   node topology     $s_node
-  GPU               none: this version has no CUDA kernels yet
+  GPU               $s_gpu
   C tests           $s_test
   man pages         $s_man
   sanitizers        $enable_sanitizers

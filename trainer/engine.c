@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "trainer/choose_device.h"
+
 /* A validation that went round would count samples twice. */
 static int check_validation(const struct engine *e, struct error *err)
 {
@@ -21,7 +23,7 @@ static int check_validation(const struct engine *e, struct error *err)
 static int open_data(struct engine *e, struct error *err)
 {
     const struct job *job = e->job;
-    long most = (job->batch.global_batch + e->mesh.dp - 1) / e->mesh.dp + 1;
+    long most = layout_most_samples(job, &e->mesh);
 
     e->train = samples_create_train(job, err);
     if (!e->train)
@@ -32,19 +34,21 @@ static int open_data(struct engine *e, struct error *err)
             return -1;
     }
     e->batch = batch_create(&job->model, most, err);
+    e->feed = feed_create(e->dev, &job->model, most, err);
     e->micro_batches = calloc((size_t)e->layout->most_micro_batches, sizeof *e->micro_batches);
-    if (!e->batch)
+    if (!e->batch || !e->feed)
         return -1;
     return e->micro_batches ? 0 : error_set(err, CODE_IO, "out of memory for %ld samples", most);
 }
 
-static struct comm *split(struct engine *e, const char *label, int color, int key, struct error *err)
+static struct comm *split(struct engine *e, const char *label, enum comm_use use, int color, int key, struct error *err)
 {
     struct comm *comm = comm_split(e->world, color, key, err);
 
-    if (comm)
-        comm_label(comm, label);
-    return comm;
+    if (!comm)
+        return NULL;
+    comm_label(comm, label);
+    return comm_on_device(e->fabric, comm, use, color, key, err);
 }
 
 /* A group for every axis of the mesh; the pipeline has one for each direction, and one for the tied embedding. */
@@ -56,12 +60,16 @@ static int split_world(struct engine *e, struct error *err)
     bool tied = e->layout->zero.tied;
 
     comm_label(e->world, "world");
-    e->tp = split(e, "tp", at->pp * mesh->dp + at->dp, at->tp, err);
-    e->dp = e->tp ? split(e, "dp", at->pp * mesh->tp + at->tp, at->dp, err) : NULL;
-    e->up = e->dp ? split(e, "pp up", column, at->pp, err) : NULL;
-    e->down = e->up ? split(e, "pp down", column, at->pp, err) : NULL;
+    e->fabric = comm_fabric_create(e->world, e->dev, err);
+    if (!e->fabric)
+        return -1;
+    e->tp = split(e, "tp", COMM_COLLECTIVES, at->pp * mesh->dp + at->dp, at->tp, err);
+    e->dp = e->tp ? split(e, "dp", COMM_COLLECTIVES, at->pp * mesh->tp + at->tp, at->dp, err) : NULL;
+    e->up = e->dp ? split(e, "pp up", COMM_MESSAGES, column, at->pp, err) : NULL;
+    e->down = e->up ? split(e, "pp down", COMM_MESSAGES, column, at->pp, err) : NULL;
     /* Ranks without a second embedding share a group that they do not use. */
-    e->tie = e->down ? split(e, "tied embedding", tied ? column : mesh->dp * mesh->tp, at->pp, err) : NULL;
+    e->tie =
+        e->down ? split(e, "tied embedding", COMM_COLLECTIVES, tied ? column : mesh->dp * mesh->tp, at->pp, err) : NULL;
     return e->tie ? 0 : -1;
 }
 
@@ -71,9 +79,8 @@ static int create_model(struct engine *e, struct error *err)
     struct zero_comms comms = {.dp = e->dp, .tie = l->zero.tied ? e->tie : NULL, .world = e->world};
     int rows = l->model.max_samples * e->job->model.seq_length;
 
-    e->dev = device_create("cpu", 0, err);
-    if (!e->dev || tensor_create(&e->tensor, e->dev, e->tp, l->context.dtype, rows, e->job->model.hidden,
-                                 l->tensor_gradients, err) < 0)
+    if (tensor_create(&e->tensor, e->dev, e->tp, l->context.dtype, rows, e->job->model.hidden, l->tensor_gradients,
+                      err) < 0)
         return -1;
     e->context = l->context;
     e->context.dev = e->dev;
@@ -83,6 +90,24 @@ static int create_model(struct engine *e, struct error *err)
     e->model = e->zero ? model_create(&e->context, l->units, e->zero, &l->model, err) : NULL;
     e->pipeline = e->model ? pipeline_create(e->dev, e->up, e->down, e->model, e->zero, &l->pipeline, err) : NULL;
     return e->pipeline ? 0 : -1;
+}
+
+/* On one kind of device all ranks compute alike, and find each other's memory; "auto" may have found two. */
+static int open_device(struct engine *e, struct error *err)
+{
+    double kinds[2] = {0};
+    int result;
+
+    e->dev = choose_device(e->job->device, err);
+    result = e->dev ? 0 : -1;
+    kinds[result == 0 && device_is_host(e->dev)] = 1;
+    if (comm_agree(e->world, result, err) < 0 || comm_max_f64(e->world, kinds, 2, err) < 0)
+        return -1;
+    if (kinds[0] > 0 && kinds[1] > 0)
+        return error_set(err, CODE_CONFIG,
+                         "some ranks found a GPU and others did not: start on nodes of one kind, or set device = "
+                         "\"cpu\"");
+    return 0;
 }
 
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err)
@@ -98,7 +123,9 @@ struct engine *engine_create(const struct job *job, struct comm *world, struct e
     if (mesh_fit(&e->mesh, comm_size(world), job->parallel.tp, job->parallel.pp, err) < 0)
         goto fail;
     e->place = mesh_place(&e->mesh, comm_rank(world));
-    e->layout = layout_create(job, &e->mesh, comm_rank(world), true, err);
+    if (open_device(e, err) < 0)
+        goto fail;
+    e->layout = layout_create(job, &e->mesh, comm_rank(world), true, !device_is_host(e->dev), err);
     if (!e->layout || split_world(e, err) < 0 || open_data(e, err) < 0 || create_model(e, err) < 0)
         goto fail;
     return e;
@@ -115,7 +142,7 @@ void engine_destroy(struct engine *e)
     model_destroy(e->model);
     zero_destroy(e->zero);
     tensor_destroy(&e->tensor);
-    device_destroy(e->dev);
+    feed_destroy(e->feed);
     layout_destroy(e->layout);
     samples_destroy(e->train);
     samples_destroy(e->valid);
@@ -125,14 +152,17 @@ void engine_destroy(struct engine *e)
     comm_destroy(e->up);
     comm_destroy(e->down);
     comm_destroy(e->tie);
+    comm_fabric_destroy(e->fabric);
+    device_destroy(e->dev);
     free(e->micro_batches);
     free(e);
 }
 
 int engine_predict_memory(const struct engine *e, int rank, struct footprint *bytes, struct error *err)
 {
-    return footprint_predict(e->job, &e->mesh, rank, device_threads(e->dev),
-                             device_widens(e->dev, e->job->precision.compute), bytes, err);
+    struct device_traits device = device_traits(e->dev, e->job->precision.compute);
+
+    return footprint_predict(e->job, &e->mesh, rank, &device, bytes, err);
 }
 
 int engine_initialize(struct engine *e, struct error *err)

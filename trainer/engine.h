@@ -18,6 +18,7 @@
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
 #include "trainer/data/batch.h"
+#include "trainer/feed.h"
 #include "trainer/layout.h"
 #include "trainer/optim/loss_scale.h"
 #include "trainer/optim/spike.h"
@@ -25,6 +26,7 @@
 struct engine {
     const struct job *job; /* borrowed */
     struct comm *world;    /* borrowed */
+    struct comm_fabric *fabric;
     struct comm *dp, *tp, *up, *down, *tie;
     struct mesh mesh;
     struct mesh_place place;
@@ -37,6 +39,7 @@ struct engine {
     struct pipeline *pipeline;
     struct samples *train, *valid; /* valid may be NULL */
     struct batch *batch;           /* this rank's samples of a step, and an empty one */
+    struct feed *feed;
     struct micro_batch *micro_batches;
 
     /* progress: what a checkpoint keeps */
@@ -45,6 +48,9 @@ struct engine {
     struct loss_scale loss_scale;
     struct spike spike;
     uint64_t loaded_seed; /* of the checkpoint that was loaded */
+
+    struct ckpt_state captured; /* what engine_capture was called at */
+    bool is_captured;
 };
 
 /* Why a step left the parameters as they were. */
@@ -79,7 +85,15 @@ int engine_evaluate(struct engine *engine, int batch, double *loss, struct error
 /* Fails with CODE_DATA, naming the rank, when ranks read different data. Collective. */
 int engine_compare_ranks(struct engine *engine, struct error *err);
 
-/* This rank's part of a save of the present state: a shard of its own, and the name of this try, alike on all ranks. */
+/*
+ * Begin a save of the present state whose copy to the host goes on beside the next step, on a device from which it must
+ * be copied: the next engine_part_create is then of this state, and not of the one there will be. The step after the
+ * next waits for nothing more. False where there is nothing to gain, and nothing was begun.
+ */
+bool engine_capture(struct engine *engine);
+
+/* This rank's part of a save of the present state, or of what was captured: a shard of its own, and the name of this
+ * try, alike on all ranks. */
 struct engine_part {
     struct ckpt_save save; /* borrows from the engine and from this struct, which is not to be moved */
     char attempt[CKPT_ATTEMPT_SIZE];

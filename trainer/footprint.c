@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "trainer/feed.h"
 #include "trainer/layout.h"
 
 size_t footprint_device(const struct footprint *b)
@@ -12,7 +13,7 @@ size_t footprint_device(const struct footprint *b)
 
 size_t footprint_host(const struct footprint *b)
 {
-    return b->host_optimizer;
+    return b->host_optimizer + b->host_staging;
 }
 
 static int larger(int a, int b)
@@ -21,15 +22,15 @@ static int larger(int a, int b)
 }
 
 /* What the kernels hold for themselves: the most that any operation of the model asks for. */
-static size_t workspace(const struct job *job, const struct layout *l, int threads, bool widens)
+static size_t workspace(const struct job *job, const struct layout *l, const struct device_traits *device)
 {
     const struct model_shape *m = &job->model;
     int tp = l->context.tp_size, wide = 4 * m->hidden / tp;
     bool bert_head = m->kind == MODEL_BERT && l->units->units[units_head(l->units)].here;
     struct workspace sizes = {
-        .threads = threads,
+        .threads = device->threads,
         .dtype = l->context.dtype,
-        .widens = widens,
+        .widens = device->widens,
         .backward = true,
         .rows = l->model.max_samples * m->seq_length,
         .norm_cols = m->hidden,
@@ -42,10 +43,10 @@ static size_t workspace(const struct job *job, const struct layout *l, int threa
     return kernels_workspace_bytes(&sizes);
 }
 
-int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, int threads, bool widens,
+int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
                       struct footprint *bytes, struct error *err)
 {
-    struct layout *l = layout_create(job, mesh, rank, true, err);
+    struct layout *l = layout_create(job, mesh, rank, true, !device->is_host, err);
 
     *bytes = (struct footprint){0};
     if (!l)
@@ -54,7 +55,9 @@ int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, 
     model_footprint(&l->context, l->units, &l->model, bytes);
     tensor_footprint(mesh->tp, l->context.dtype, l->model.max_samples * job->model.seq_length, job->model.hidden,
                      l->tensor_gradients, bytes);
-    bytes->workspace += workspace(job, l, threads, widens);
+    bytes->workspace += workspace(job, l, device);
+    if (!device->is_host)
+        feed_footprint(&job->model, layout_most_samples(job, mesh), bytes);
     layout_destroy(l);
     return 0;
 }
@@ -65,14 +68,15 @@ enum { COLUMNS = 6 }; /* stages shown: the first ones and the last */
 
 static size_t field(const struct footprint *b, int row)
 {
-    const size_t fields[] = {b->parameters, b->gradients,     b->optimizer,        b->activations,
-                             b->workspace,  b->communication, footprint_device(b), footprint_host(b)};
+    const size_t fields[] = {b->parameters,    b->gradients,        b->optimizer,      b->activations, b->workspace,
+                             b->communication, footprint_device(b), b->host_optimizer, b->host_staging};
 
     return fields[row];
 }
 
-static const char *const rows[] = {"parameters", "gradients",     "optimizer",         "activations",
-                                   "workspace",  "communication", "in all, on device", "optimizer, on host"};
+static const char *const rows[] = {"parameters",        "gradients",          "optimizer",
+                                   "activations",       "workspace",          "communication",
+                                   "in all, on device", "optimizer, on host", "staging, on host"};
 
 static void append(char *text, size_t *used, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
@@ -89,8 +93,8 @@ static void append(char *text, size_t *used, const char *format, ...)
         *used = FOOTPRINT_TABLE_SIZE - 1;
 }
 
-int footprint_table(char text[static FOOTPRINT_TABLE_SIZE], const struct job *job, const struct mesh *mesh, int threads,
-                    bool widens, struct error *err)
+int footprint_table(char text[static FOOTPRINT_TABLE_SIZE], const struct job *job, const struct mesh *mesh,
+                    const struct device_traits *device, struct error *err)
 {
     int columns = mesh->pp < COLUMNS ? mesh->pp : COLUMNS;
     struct footprint bytes[COLUMNS];
@@ -100,13 +104,12 @@ int footprint_table(char text[static FOOTPRINT_TABLE_SIZE], const struct job *jo
     for (int i = 0; i < columns; i++) {
         int stage = i + 1 == columns ? mesh->pp - 1 : i;
 
-        if (footprint_predict(job, mesh, mesh_rank(mesh, (struct mesh_place){.pp = stage}), threads, widens, &bytes[i],
-                              err) < 0)
+        if (footprint_predict(job, mesh, mesh_rank(mesh, (struct mesh_place){.pp = stage}), device, &bytes[i], err) < 0)
             return -1;
         if (mesh->pp > 1)
             append(text, &used, "    stage %2d", stage);
     }
-    for (int row = 0; row < (int)(sizeof rows / sizeof *rows); row++) {
+    for (int row = 0; row < (int)(sizeof rows / sizeof *rows) - device->is_host; row++) {
         append(text, &used, "\n  %-20s", rows[row]);
         for (int i = 0; i < columns; i++)
             append(text, &used, " %11.1f", (double)field(&bytes[i], row) / (1 << 20));

@@ -10,6 +10,7 @@
 
 #include "common/job.h"
 #include "common/mesh.h"
+#include "kernels/kernels.h"
 
 /* On the device, but for the fields that say host. */
 struct footprint {
@@ -20,14 +21,15 @@ struct footprint {
     size_t workspace;     /* what one layer needs at a time; logits; scratch of the kernels */
     size_t communication; /* gathered units, buckets under way, what stages send and receive */
     size_t host_optimizer;
+    size_t host_staging; /* on its way to a device whose memory is no host memory, or from it; but for what
+                            comm_staged.c takes when ranks share a GPU */
 };
 
 size_t footprint_device(const struct footprint *bytes);
 size_t footprint_host(const struct footprint *bytes);
 
-/* What rank `rank` of this mesh will hold, where operations run with so many threads (on a CPU) and widen the type of
- * the forward pass or not (device_widens). -1 with CODE_CONFIG where the job does not fit the mesh. */
-int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, int threads, bool widens,
+/* What rank `rank` of this mesh will hold on such a device. -1 with CODE_CONFIG where the job does not fit the mesh. */
+int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
                       struct footprint *bytes, struct error *err);
 
 /*
@@ -36,7 +38,7 @@ int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, 
  */
 enum { FOOTPRINT_TABLE_SIZE = 2048 };
 
-int footprint_table(char text[static FOOTPRINT_TABLE_SIZE], const struct job *job, const struct mesh *mesh, int threads,
-                    bool widens, struct error *err);
+int footprint_table(char text[static FOOTPRINT_TABLE_SIZE], const struct job *job, const struct mesh *mesh,
+                    const struct device_traits *device, struct error *err);
 
 #endif

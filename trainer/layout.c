@@ -17,6 +17,11 @@ struct share layout_share(const struct job *job, const struct mesh *mesh, int dp
     return share;
 }
 
+long layout_most_samples(const struct job *job, const struct mesh *mesh)
+{
+    return (job->batch.global_batch + mesh->dp - 1) / mesh->dp + 1;
+}
+
 static int check(const struct job *job, const struct mesh *mesh, struct error *err)
 {
     int smallest = job->batch.rampup_start ? job->batch.rampup_start : job->batch.global_batch;
@@ -119,7 +124,8 @@ static void configure(struct layout *l, const struct job *job, const struct mesh
     };
 }
 
-struct layout *layout_create(const struct job *job, const struct mesh *mesh, int rank, bool training, struct error *err)
+struct layout *layout_create(const struct job *job, const struct mesh *mesh, int rank, bool training, bool far,
+                             struct error *err)
 {
     struct layout *l = calloc(1, sizeof *l);
     bool *here = calloc((size_t)job->model.layers + 1, sizeof *here);
@@ -136,6 +142,8 @@ struct layout *layout_create(const struct job *job, const struct mesh *mesh, int
         goto fail;
     configure(l, job, mesh);
     l->model.training = l->zero.training = training;
+    l->context.far = l->zero.far = far;
+    l->zero.mirror = !training || job->checkpoint.dir[0] || job->checkpoint.load[0];
     free(here);
     return l;
 fail:

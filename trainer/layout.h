@@ -23,9 +23,9 @@ struct layout {
     size_t tensor_gradients; /* most elements that are summed over tp */
 };
 
-/* training: false is for a forward pass alone, of one rank. NULL with CODE_CONFIG where the job does not fit the mesh,
- * or there is no memory. The job must outlive it. */
-struct layout *layout_create(const struct job *job, const struct mesh *mesh, int rank, bool training,
+/* training: false is for a forward pass alone, of one rank. far: the device's memory is no host memory. NULL with
+ * CODE_CONFIG where the job does not fit the mesh, or there is no memory. The job must outlive it. */
+struct layout *layout_create(const struct job *job, const struct mesh *mesh, int rank, bool training, bool far,
                              struct error *err);
 void layout_destroy(struct layout *layout);
 
@@ -40,5 +40,8 @@ struct share {
 };
 
 struct share layout_share(const struct job *job, const struct mesh *mesh, int dp_rank, int size);
+
+/* Samples that a rank holds of a step at most: its largest share, and one more that is empty. */
+long layout_most_samples(const struct job *job, const struct mesh *mesh);
 
 #endif

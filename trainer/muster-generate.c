@@ -15,21 +15,24 @@
 #include "ckpt/ckpt.h"
 #include "common/job.h"
 #include "common/philox.h"
+#include "trainer/choose_device.h"
+#include "trainer/feed.h"
 #include "trainer/layout.h"
 
 static const char usage[] =
-    "usage: muster-generate [--prompt TEXT] [--tokens N] [--temperature T] [--seed S] CHECKPOINT\n"
+    "usage: muster-generate [--prompt TEXT] [--tokens N] [--temperature T] [--seed S] [--device D] CHECKPOINT\n"
     "\n"
     "Prints the prompt and N (200) bytes that the model goes on with. CHECKPOINT is a step-N directory, or the "
     "directory\n"
     "that holds them: then the newest that can be read. Temperature 0 takes the likeliest byte each time; the default\n"
-    "is 0.8. The same seed gives the same text.\n";
+    "is 0.8. The same seed gives the same text. D is auto (a GPU where there is one), cpu or cuda.\n";
 
 struct options {
     const char *path, *prompt;
     long tokens;
     double temperature;
     uint64_t seed;
+    enum device_choice device;
 };
 
 struct generator {
@@ -41,6 +44,7 @@ struct generator {
     struct tensor tensor;
     struct zero *zero;
     struct model *model;
+    struct feed *feed;
     int32_t *tokens; /* [seq_length] */
     int length;
     float *logits; /* [vocab] */
@@ -88,6 +92,8 @@ static int read_parameters(struct generator *g, struct ckpt *ckpt, struct error 
             targets[n++] = zero_master(g->zero, unit) + offsets[i];
     }
     result = ckpt_read(ckpt, units->tensors, units->ntensors, kinds, 1, pieces, n, targets, err);
+    if (result == 0)
+        result = zero_loaded(g->zero, err);
 out:
     free(pieces);
     free(targets);
@@ -95,7 +101,7 @@ out:
 }
 
 /* The model on one rank in fp32, whatever it was trained on. */
-static int create_model(struct generator *g, struct error *err)
+static int create_model(struct generator *g, enum device_choice device, struct error *err)
 {
     const struct mesh mesh = {.dp = 1, .tp = 1, .pp = 1};
 
@@ -103,9 +109,9 @@ static int create_model(struct generator *g, struct error *err)
     g->job.batch.micro_batch = 1;
     g->job.precision.compute = DTYPE_F32;
     g->job.parallel.offload = OFFLOAD_NONE;
-    g->layout = layout_create(&g->job, &mesh, 0, false, err);
-    g->dev = g->layout ? device_create("cpu", 0, err) : NULL;
-    g->self = g->dev ? comm_alone_create(err) : NULL;
+    g->dev = choose_device(device, err);
+    g->layout = g->dev ? layout_create(&g->job, &mesh, 0, false, !device_is_host(g->dev), err) : NULL;
+    g->self = g->layout ? comm_alone_create(err) : NULL;
     if (!g->self || tensor_create(&g->tensor, g->dev, g->self, DTYPE_F32, 0, 0, 0, err) < 0)
         return -1;
     g->context = g->layout->context;
@@ -115,12 +121,13 @@ static int create_model(struct generator *g, struct error *err)
     g->zero =
         zero_create(g->dev, &(struct zero_comms){g->self, NULL, g->self}, g->layout->units, &g->layout->zero, err);
     g->model = g->zero ? model_create(&g->context, g->layout->units, g->zero, &g->layout->model, err) : NULL;
-    return g->model ? 0 : -1;
+    g->feed = g->model ? feed_create(g->dev, &g->job.model, 1, err) : NULL;
+    return g->feed ? 0 : -1;
 }
 
-static int load(struct generator *g, const char *path, struct error *err)
+static int load(struct generator *g, const struct options *o, struct error *err)
 {
-    struct ckpt *ckpt = open_checkpoint(path, err);
+    struct ckpt *ckpt = open_checkpoint(o->path, err);
     const struct model_shape *shape = &g->job.model;
     int result = -1;
 
@@ -137,7 +144,7 @@ static int load(struct generator *g, const char *path, struct error *err)
                   ckpt_path(ckpt), shape->vocab);
         goto out;
     }
-    if (create_model(g, err) < 0)
+    if (create_model(g, o->device, err) < 0)
         goto out;
     g->tokens = calloc((size_t)shape->seq_length, sizeof *g->tokens);
     g->logits = calloc((size_t)shape->vocab, sizeof *g->logits);
@@ -153,6 +160,7 @@ out:
 
 static void unload(struct generator *g)
 {
+    feed_destroy(g->feed);
     model_destroy(g->model);
     zero_destroy(g->zero);
     tensor_destroy(&g->tensor);
@@ -210,7 +218,8 @@ static int sample(const float *logits, int vocab, double temperature, double uni
 static int generate(struct generator *g, const struct options *o, struct error *err)
 {
     struct philox_stream stream = {.seed = o->seed, .site = philox_site("generate")};
-    struct micro_batch mb = {.samples = 1, .tokens = g->tokens};
+    struct batch batch = {.samples = 1, .most = 1, .seq_length = g->job.model.seq_length, .tokens = g->tokens};
+    struct micro_batch mb = {.samples = 1};
 
     for (const char *at = o->prompt; *at; at++)
         append(g, (unsigned char)*at % g->job.model.vocab);
@@ -218,6 +227,8 @@ static int generate(struct generator *g, const struct options *o, struct error *
     for (long i = 0; i < o->tokens; i++) {
         int token;
 
+        batch.targets = batch.tokens; /* nobody looks at them */
+        mb.tokens = feed_batch(g->feed, &batch)->tokens;
         model_forward(g->model, 0, 0, &mb);
         model_logits(g->model, &mb, 0, g->length - 1, g->logits);
         if (device_status(g->dev, err) < 0)
@@ -247,6 +258,18 @@ static bool parse_number(const char *text, double least, double *value)
     return end != text && !*end && isfinite(*value) && *value >= least;
 }
 
+static bool parse_device(const char *text, enum device_choice *device)
+{
+    static const char *const names[] = {[DEVICE_AUTO] = "auto", [DEVICE_CPU] = "cpu", [DEVICE_CUDA] = "cuda"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *device = (enum device_choice)i;
+            return true;
+        }
+    return false;
+}
+
 /* -1: go on; otherwise the exit code. */
 static int parse_options(struct options *o, int argc, char **argv)
 {
@@ -255,6 +278,7 @@ static int parse_options(struct options *o, int argc, char **argv)
         {"tokens", required_argument, NULL, 'n'},
         {"temperature", required_argument, NULL, 't'},
         {"seed", required_argument, NULL, 's'},
+        {"device", required_argument, NULL, 'd'},
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
         {0},
@@ -279,6 +303,10 @@ static int parse_options(struct options *o, int argc, char **argv)
                 o->seed = (uint64_t)number;
             else
                 o->temperature = number;
+            break;
+        case 'd':
+            if (!parse_device(optarg, &o->device))
+                return bad_usage("a device is auto, cpu or cuda, and not ", optarg);
             break;
         case 'V':
             puts("muster-generate " VERSION);
@@ -309,8 +337,8 @@ int main(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    code = load(&generator, options.path, &err) < 0 || generate(&generator, &options, &err) < 0 ? error_report(&err)
-                                                                                                : CODE_OK;
+    code =
+        load(&generator, &options, &err) < 0 || generate(&generator, &options, &err) < 0 ? error_report(&err) : CODE_OK;
     unload(&generator);
     return code;
 }

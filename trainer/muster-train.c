@@ -6,7 +6,7 @@
 
 #include "config.h"
 #include "common/job.h"
-#include "kernels/kernels.h"
+#include "trainer/choose_device.h"
 #include "trainer/comm/comm.h"
 #include "trainer/footprint.h"
 #include "trainer/stop.h"
@@ -134,26 +134,40 @@ static int check(const struct options *options)
     return CODE_OK;
 }
 
+/* A run on GPUs is planned where there may be none. */
+static int traits_of(const struct job *job, struct device_traits *traits, struct error *err)
+{
+    struct device *dev;
+
+    *traits = (struct device_traits){.threads = 1};
+    if (job->device == DEVICE_CUDA)
+        return 0;
+    dev = choose_device(job->device, err);
+    if (!dev)
+        return -1;
+    *traits = device_traits(dev, job->precision.compute);
+    device_destroy(dev);
+    return 0;
+}
+
 /* What a run on so many ranks would be, without one of them. */
 static int plan(const struct options *options)
 {
     struct error err = {0};
     struct job job;
     struct mesh mesh;
-    struct device *dev;
+    struct device_traits device;
     char text[FOOTPRINT_TABLE_SIZE];
     int result = -1;
 
     if (job_load(&job, options->job_path, options->set, options->nset, &err) < 0)
         return error_report(&err);
-    dev = device_create("cpu", 0, &err);
-    if (dev && mesh_fit(&mesh, options->plan, job.parallel.tp, job.parallel.pp, &err) == 0)
-        result =
-            footprint_table(text, &job, &mesh, device_threads(dev), device_widens(dev, job.precision.compute), &err);
+    if (traits_of(&job, &device, &err) == 0 &&
+        mesh_fit(&mesh, options->plan, job.parallel.tp, job.parallel.pp, &err) == 0)
+        result = footprint_table(text, &job, &mesh, &device, &err);
     if (result >= 0)
         printf("%d ranks: dp %d x tp %d x pp %d, ZeRO-%d\n%s\n", options->plan, mesh.dp, mesh.tp, mesh.pp,
                job.parallel.zero, text);
-    device_destroy(dev);
     job_destroy(&job);
     return result >= 0 ? CODE_OK : error_report(&err);
 }

@@ -3,21 +3,24 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "trainer/choose_device.h"
 #include "trainer/footprint.h"
 #include "trainer/run.h"
 
 #define MIB 0x1p20
 
-/* What this rank will hold at least, in MiB. */
+/* What this rank will hold at least of its host's memory, in MiB. */
 static int predict(const struct run *run, float *mib, struct error *err)
 {
+    struct device_traits device = {.threads = 1};
     struct footprint bytes;
     struct mesh mesh;
 
-    if (mesh_fit(&mesh, comm_size(run->world), run->job->parallel.tp, run->job->parallel.pp, err) < 0 ||
-        footprint_predict(run->job, &mesh, comm_rank(run->world), 1, false, &bytes, err) < 0)
+    if (choose_is_host(run->job->device, &device.is_host, err) < 0 ||
+        mesh_fit(&mesh, comm_size(run->world), run->job->parallel.tp, run->job->parallel.pp, err) < 0 ||
+        footprint_predict(run->job, &mesh, comm_rank(run->world), &device, &bytes, err) < 0)
         return -1;
-    *mib = (float)((double)(footprint_device(&bytes) + footprint_host(&bytes)) / MIB);
+    *mib = (float)((double)((device.is_host ? footprint_device(&bytes) : 0) + footprint_host(&bytes)) / MIB);
     return 0;
 }
 

@@ -34,10 +34,12 @@ uint64_t run_last_saved(const struct run *run)
 /* *err tells the caller why, should this checkpoint have been needed. */
 static int save(struct run *run, struct error *err)
 {
+    uint64_t step = run->save_captured ? run->engine->captured.step : run->engine->step;
     struct error sync_error;
     int result;
 
-    if (!run->job->checkpoint.dir[0] || run->saved_step == run->engine->step)
+    run->save_captured = false;
+    if (!run->job->checkpoint.dir[0] || run->saved_step == step)
         return 0;
     if (run->metrics && metrics_sync(run->metrics, &sync_error) < 0)
         run_say(run, "metrics may lack steps up to this checkpoint: %s", sync_error.text);
@@ -45,8 +47,8 @@ static int save(struct run *run, struct error *err)
     result = saver_save(run->saver, err);
     recorder_phase(NULL);
     if (result < 0)
-        return error_prefix(err, "checkpoint of step %" PRIu64 " failed", run->engine->step);
-    run->saved_step = run->engine->step;
+        return error_prefix(err, "checkpoint of step %" PRIu64 " failed", step);
+    run->saved_step = saver_saved(run->saver);
     return 0;
 }
 
@@ -76,18 +78,8 @@ static int has_room(struct run *run, bool *ready, struct error *err)
 }
 
 /* A failed save is reported and training goes on: earlier checkpoints stand, and the next save tries again. */
-int run_save_on_the_way(struct run *run, struct error *err)
+static int save_or_say(struct run *run, struct error *err)
 {
-    bool ready;
-
-    saver_poll(run->saver);
-    if (!is_due(run))
-        return 0;
-    if (has_room(run, &ready, err) < 0)
-        return -1;
-    if (!ready)
-        return 0;
-    run->save_due = false;
     if (save(run, err) == 0)
         return 0;
     if (err->code != CODE_IO && err->code != CODE_DATA)
@@ -96,11 +88,29 @@ int run_save_on_the_way(struct run *run, struct error *err)
     return 0;
 }
 
+int run_save_on_the_way(struct run *run, struct error *err)
+{
+    bool ready;
+
+    saver_poll(run->saver);
+    if (run->save_captured && save_or_say(run, err) < 0) /* of the step before, whose copy this one hid */
+        return -1;
+    if (!is_due(run))
+        return 0;
+    if (has_room(run, &ready, err) < 0)
+        return -1;
+    if (!ready)
+        return 0;
+    run->save_due = false;
+    run->save_captured = engine_capture(run->engine);
+    return run->save_captured ? 0 : save_or_say(run, err);
+}
+
 int run_save_last(struct run *run, struct error *err)
 {
     int result;
 
-    if (save(run, err) < 0)
+    if ((run->save_captured && save_or_say(run, err) < 0) || save(run, err) < 0)
         return -1;
     recorder_phase("draining the last checkpoint");
     result = saver_finish(run->saver, err);

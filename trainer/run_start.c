@@ -25,16 +25,18 @@ static void describe_mesh(const struct run *run)
     run_say(run, "mesh: dp %d x tp %d x pp %d%s, ZeRO-%d%s, %s%s, %s", e->mesh.dp, e->mesh.tp, e->mesh.pp, chunks,
             job->parallel.zero, job->parallel.offload ? ", optimizer offloaded" : "", types[job->precision.compute],
             recompute[job->parallel.recompute], comm_describe(run->world));
+    if (comm_fabric_describe(e->fabric)[0])
+        run_say(run, "devices exchange by %s", comm_fabric_describe(e->fabric));
 }
 
 static void describe_memory(const struct run *run)
 {
     const struct engine *e = run->engine;
+    struct device_traits device = device_traits(e->dev, run->job->precision.compute);
     char text[FOOTPRINT_TABLE_SIZE];
     struct error err;
 
-    if (run->leader && footprint_table(text, run->job, &e->mesh, device_threads(e->dev),
-                                       device_widens(e->dev, run->job->precision.compute), &err) > 0)
+    if (run->leader && footprint_table(text, run->job, &e->mesh, &device, &err) > 0)
         run_say(run, "%s", text);
 }
 

@@ -22,6 +22,24 @@ static int attempt_name(struct engine *e, char *name, size_t size, struct error 
     return comm_broadcast(e->world, name, size, 0, err);
 }
 
+static struct ckpt_state state_of(const struct engine *e)
+{
+    return (struct ckpt_state){.step = e->step,
+                               .consumed_samples = e->consumed_samples,
+                               .seed = e->job->batch.seed,
+                               .skipped_steps = e->skipped_steps,
+                               .skipped_in_a_row = e->skipped_in_a_row,
+                               .loss_scale = e->loss_scale.scale,
+                               .loss_scale_good_steps = e->loss_scale.good_steps,
+                               .loss_scale_hysteresis = e->loss_scale.hysteresis_left,
+                               .loss_mean = e->spike.mean,
+                               .loss_count = e->spike.count,
+                               .dp = e->mesh.dp,
+                               .tp = e->mesh.tp,
+                               .pp = e->mesh.pp,
+                               .zero = e->job->parallel.zero};
+}
+
 /* This rank's save, but for its pieces. */
 static struct ckpt_save describe(const struct engine *e, const char *attempt)
 {
@@ -35,21 +53,15 @@ static struct ckpt_save describe(const struct engine *e, const char *attempt)
         .kinds = zero_kinds,
         .nkinds = ZERO_KINDS,
         .job_text = e->job->text,
-        .state = {.step = e->step,
-                  .consumed_samples = e->consumed_samples,
-                  .seed = e->job->batch.seed,
-                  .skipped_steps = e->skipped_steps,
-                  .skipped_in_a_row = e->skipped_in_a_row,
-                  .loss_scale = e->loss_scale.scale,
-                  .loss_scale_good_steps = e->loss_scale.good_steps,
-                  .loss_scale_hysteresis = e->loss_scale.hysteresis_left,
-                  .loss_mean = e->spike.mean,
-                  .loss_count = e->spike.count,
-                  .dp = e->mesh.dp,
-                  .tp = e->mesh.tp,
-                  .pp = e->mesh.pp,
-                  .zero = e->job->parallel.zero},
+        .state = e->is_captured ? e->captured : state_of(e),
     };
+}
+
+bool engine_capture(struct engine *e)
+{
+    e->captured = state_of(e);
+    e->is_captured = zero_capture(e->zero);
+    return e->is_captured;
 }
 
 int engine_part_create(struct engine *e, struct engine_part *part, struct error *err)
@@ -59,6 +71,7 @@ int engine_part_create(struct engine *e, struct engine_part *part, struct error 
     int result;
 
     *part = (struct engine_part){.save = describe(e, part->attempt)};
+    e->is_captured = false;
     device_wait(e->dev);
     result = zero_pieces(e->zero, true, &pieces, &addresses, &part->save.npieces, err);
     part->save.pieces = result < 0 ? NULL : pieces;

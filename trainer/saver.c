@@ -33,8 +33,8 @@ struct saver {
     double restarted; /* when it was last */
     bool said;        /* that staging is not possible */
     bool first;
-    uint64_t staged, committed; /* steps; UINT64_MAX: none */
-    double waited;              /* that training stood still for the last staged save, in seconds */
+    uint64_t saved, staged, committed; /* steps; UINT64_MAX: none */
+    double waited;                     /* that training stood still for the last staged save, in seconds */
 };
 
 static void say(struct saver *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -230,6 +230,7 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
                         .world = engine->world,
                         .say = say_line,
                         .arg = arg,
+                        .saved = UINT64_MAX,
                         .staged = UINT64_MAX,
                         .committed = UINT64_MAX};
     if (!s->job->checkpoint.dir[0] || !s->job->checkpoint.stage[0])
@@ -308,30 +309,43 @@ int saver_ready(struct saver *s, bool *ready, struct error *err)
     return 0;
 }
 
-int saver_save(struct saver *s, struct error *err)
+/* 0: staged; 1: not possible, *err says why; -1. */
+static int save_staged(struct saver *s, struct error *err)
 {
     struct engine_part part;
+    int result = engine_part_create(s->engine, &part, err) < 0 ? -1 : stage(s, &part.save, err);
+
+    if (result == 0)
+        s->saved = s->staged = part.save.state.step;
+    engine_part_destroy(&part);
+    return result;
+}
+
+int saver_save(struct saver *s, struct error *err)
+{
     double started = seconds();
-    int result;
+    uint64_t step;
 
     if (s->stage) {
-        result = engine_part_create(s->engine, &part, err) < 0 ? -1 : stage(s, &part.save, err);
-        engine_part_destroy(&part);
-        if (result < 0)
-            return -1;
-        if (result == 0) {
-            s->staged = s->engine->step;
-            s->waited = seconds() - started;
-            return 0;
-        }
-        say_straight(s, err);
+        int result = save_staged(s, err);
+
+        s->waited = seconds() - started;
+        if (result <= 0)
+            return result;
+        say_straight(s, err); /* and what was captured is gone: this is the present state */
     }
+    step = s->engine->is_captured ? s->engine->captured.step : s->engine->step;
     if (engine_save(s->engine, err) < 0)
         return -1;
-    s->committed = s->engine->step;
+    s->saved = s->committed = step;
     s->staged = UINT64_MAX;
-    say(s, "checkpoint of step %" PRIu64 " saved in %.2f s", s->engine->step, seconds() - started);
+    say(s, "checkpoint of step %" PRIu64 " saved in %.2f s", step, seconds() - started);
     return 0;
+}
+
+uint64_t saver_saved(const struct saver *s)
+{
+    return s->saved;
 }
 
 uint64_t saver_committed(const struct saver *s)

@@ -30,8 +30,11 @@ int saver_reserve(struct saver *saver, struct error *err);
  * drained. */
 int saver_ready(struct saver *saver, bool *ready, struct error *err);
 
-/* Returns as soon as training can go on. */
+/* Of the present state, or of what engine_capture began with. Returns as soon as training can go on. */
 int saver_save(struct saver *saver, struct error *err);
+
+/* The step of the last saver_save that succeeded; UINT64_MAX for none. */
+uint64_t saver_saved(const struct saver *saver);
 
 /* After each step, on every rank: says what became of earlier saves, and starts anew a muster-ckptd that was killed. */
 void saver_poll(struct saver *saver);

@@ -37,21 +37,23 @@ static int read_batch(struct engine *e, const struct samples *samples, uint64_t 
 {
     struct share share = layout_share(e->job, &e->mesh, e->place.dp, size);
     long micro = e->job->batch.micro_batch;
+    const struct batch *batch;
 
     first += (uint64_t)share.first;
     recorder_phase("reading data");
     if (batch_read(e->batch, samples, first, share.count, err) < 0)
         return -1;
     recorder_phase(NULL);
+    if ((share.micro_batches - 1) * micro >= share.count)
+        batch_fill_empty(e->batch, share.count);
+    batch = feed_batch(e->feed, e->batch);
     for (int i = 0; i < share.micro_batches; i++) {
         long begin = i * micro, left = share.count - begin;
 
-        if (left <= 0) {
-            batch_fill_empty(e->batch, share.count);
-            e->micro_batches[i] = cut(e->batch, share.count, 1, first, training);
-        } else {
-            e->micro_batches[i] = cut(e->batch, begin, left < micro ? left : micro, first, training);
-        }
+        if (left <= 0)
+            e->micro_batches[i] = cut(batch, share.count, 1, first, training);
+        else
+            e->micro_batches[i] = cut(batch, begin, left < micro ? left : micro, first, training);
     }
     work->micro_batches = share.micro_batches;
     work->samples = size;

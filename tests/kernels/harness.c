@@ -1,3 +1,4 @@
+#include "config.h"
 #include "tests/kernels/harness.h"
 
 #include <math.h>
@@ -6,6 +7,9 @@
 #include <string.h>
 
 #include "common/philox.h"
+#ifdef HAVE_EMULATED_CUDA
+#include "tests/cuda/emulated_device.h"
+#endif
 
 #define FENCE       64   /* bytes on each side of a buffer */
 #define POISON      0xff /* each byte: NaN in every type */
@@ -17,11 +21,37 @@ static struct {
 } buffers[MAX_BUFFERS];
 static int buffer_count;
 
+const char *other_device(void)
+{
+    return getenv("MUSTER_TEST_DEVICE");
+}
+
+/* There is one of it, whatever the instruction set and the threads. */
+static struct device *make_other_device(const char *isa, int threads)
+{
+    struct error err = {0};
+    struct device *dev = NULL;
+
+    if (strcmp(isa, "baseline") != 0)
+        return NULL;
+#ifdef HAVE_EMULATED_CUDA
+    if (strcmp(other_device(), "cuda-emulated") == 0)
+        dev = device_open(&backend_cuda_emulated, 0, threads, &err);
+    else
+#endif
+        dev = device_create(other_device(), threads, &err);
+    if (!dev)
+        fail_msg("MUSTER_TEST_DEVICE: %s", err.text);
+    return dev;
+}
+
 struct device *make_device(const char *isa, int threads)
 {
     struct error err = {0};
     struct device *dev;
 
+    if (other_device())
+        return make_other_device(isa, threads);
     setenv("MUSTER_ISA", isa, 1);
     dev = device_create("cpu", threads, &err);
     if (!dev && err.code == CODE_CONFIG && strcmp(isa, "baseline") != 0)
@@ -29,6 +59,13 @@ struct device *make_device(const char *isa, int threads)
     else if (!dev)
         fail_msg("device_create: %s", err.text);
     return dev;
+}
+
+uint64_t test_seed(void)
+{
+    const char *text = getenv("MUSTER_TEST_SEED");
+
+    return text && *text ? strtoull(text, NULL, 10) : 20240607;
 }
 
 static bool poisoned(const unsigned char *bytes, size_t count)
@@ -81,6 +118,13 @@ void each_device(void (*check)(struct device *dev))
 {
     static const char *const isas[] = {"baseline", "avx2", "avx512"};
 
+    if (other_device()) {
+        struct device *dev = make_device("baseline", 1);
+
+        check(dev);
+        finish_device(dev);
+        return;
+    }
     for (int i = 0; i < 3; i++)
         for (int threads = 1; threads <= 2; threads++) {
             struct device *dev = make_device(isas[i], threads);

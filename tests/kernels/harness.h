@@ -14,6 +14,10 @@
 
 #include "kernels/kernels.h"
 
+/* The environment's MUSTER_TEST_DEVICE, which all tests then run on instead of CPU devices; NULL if there is none. Its
+ * memory is such that the host reads and writes it as its own: "cuda-emulated". */
+const char *other_device(void);
+
 /*
  * Calls check once for each instruction set of this processor, with 1 and with 2 threads. The device must have no
  * failure afterwards, and no buffer may have been written beyond its ends; then the buffers are freed.
@@ -63,7 +67,9 @@ struct tensor tensor_from(struct tensor t, size_t first); /* without its first e
 bool dropout_keeps(const struct dropout *dropout, uint64_t i);
 double dropout_factor(const struct dropout *dropout);
 
-#define SEED 20240607 /* of random numbers */
+/* Of random numbers: the environment's MUSTER_TEST_SEED, for inputs that no run has had before, or always the same. */
+uint64_t test_seed(void);
+#define SEED test_seed()
 
 double root_mean_square(const double *x, size_t count);
 

@@ -260,18 +260,30 @@ static struct plain make_plain(enum dtype dtype, struct shape s, const struct ma
     return x;
 }
 
+/*
+ * What may be wrong beyond the last rounding. A GPU's 16-bit products also round probabilities and their gradients, so
+ * an element is wrong by a few roundings of the largest rows; tests/cuda/test_attention.c, row by row, is stricter.
+ */
+static double bound(enum dtype dtype, double fp32)
+{
+    static const double rounded[] = {[DTYPE_BF16] = 0.1, [DTYPE_F16] = 1.5e-2};
+    const char *kind = getenv("MUSTER_TEST_DEVICE");
+
+    return dtype == DTYPE_F32 || !kind || strcmp(kind, "cpu") == 0 ? fp32 : rounded[dtype];
+}
+
 static void compare(struct device *dev, enum dtype dtype, const struct plain *x, double *const out[2])
 {
     struct call c = make_call(dev, dtype, x->s, x->how.spread);
     double scale = x->how.spread * x->how.spread;
 
     run_forward(dev, x->s, &x->how, &c);
-    expect_rounded("out", c.out, out[0], c.out.count, 1e-5 * scale);
+    expect_rounded("out", c.out, out[0], c.out.count, bound(dtype, 1e-5) * scale);
     compare_lse(x, c.lse);
     for (size_t i = 0; i < c.out.count && dtype != DTYPE_F32; i++)
         tensor_set(c.out, i, out[1][i]);
     run_backward(dev, x->s, &x->how, &c);
-    expect_rounded("dqkv", c.dqkv, x->dqkv, c.dqkv.count, 2e-5 * scale);
+    expect_rounded("dqkv", c.dqkv, x->dqkv, c.dqkv.count, bound(dtype, 2e-5) * scale);
     if (x->s.seq <= 5 && x->how.spread == 1 && dtype == DTYPE_F32)
         compare_differences(x, c.dqkv);
 }

@@ -118,6 +118,32 @@ static void test_wrong_devices(void **state)
     device_destroy(NULL);
 }
 
+/* Where there is no GPU, or no CUDA in the build, it is said; and a number must be one. */
+static void test_numbered_devices(void **state)
+{
+    static const char *const wrong[] = {"cpu:", "cpu:x", "cpu:-1", "cpu:1x", "cuda:x", "cpu:99999999999"};
+    struct error err = {0};
+    struct device *dev;
+
+    (void)state;
+    unsetenv("MUSTER_ISA");
+    for (int i = 0; i < 6; i++) {
+        assert_null(device_create(wrong[i], 1, &err));
+        assert_int_equal(err.code, CODE_CONFIG);
+        assert_non_null(strstr(err.text, wrong[i]));
+    }
+    dev = device_create("cpu:3", 1, &err);
+    assert_non_null(dev);
+    device_destroy(dev);
+    dev = device_create("cuda:1", 0, &err);
+    if (!dev) {
+        assert_int_equal(err.code, CODE_CONFIG);
+        assert_non_null(strstr(err.text, "device \"cuda"));
+        assert_null(strchr(err.text, '\n'));
+    }
+    device_destroy(dev);
+}
+
 static void test_threads(void **state)
 {
     struct error err = {0};
@@ -259,9 +285,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory),         cmocka_unit_test(test_more_memory_than_there_is),
         cmocka_unit_test(test_failure_sticks), cmocka_unit_test(test_wrong_products),
-        cmocka_unit_test(test_wrong_devices),  cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_plain),          cmocka_unit_test(test_measure_peak),
-        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_wrong_devices),  cmocka_unit_test(test_numbered_devices),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_measure_peak),   cmocka_unit_test(test_workspace),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

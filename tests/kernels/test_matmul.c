@@ -1,6 +1,8 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
@@ -85,6 +87,17 @@ static void by_device(struct device *dev, const struct matmul *op)
     device_kernels(dev)->matmul(dev, op);
 }
 
+/* In 16 bits a GPU's library makes gelu of the sum before it is rounded, and by a tanh that is just exact enough. */
+static double tolerance_of(const struct matmul *op)
+{
+    bool gelu = op->epilogue == EPILOGUE_BIAS_GELU || op->epilogue == EPILOGUE_DGELU;
+    bool library = other_device() && strcmp(other_device(), "cuda") == 0;
+
+    if (!gelu || !library || op->dtype == DTYPE_F32)
+        return 2e-5;
+    return op->dtype == DTYPE_BF16 ? 1e-2 : 2e-3;
+}
+
 static void check_on(struct device *dev, multiply *run, const struct matmul *shape, int gap)
 {
     struct matmul op = *shape, given;
@@ -107,7 +120,7 @@ static void check_on(struct device *dev, multiply *run, const struct matmul *sha
     for (int row = 0; row < op.m; row++) {
         struct tensor c = tensor_from(x.c, (size_t)row * op.ldc);
 
-        expect_rounded("c", c, x.want + (size_t)row * op.n, op.n, 2e-5);
+        expect_rounded("c", c, x.want + (size_t)row * op.n, op.n, tolerance_of(&op));
         expect_tensor_untouched("between the rows of c", tensor_from(c, op.n), gap);
     }
     if (op.epilogue == EPILOGUE_BIAS_GELU)
@@ -202,6 +215,10 @@ static void test_widened(void **state)
     struct device *dev;
 
     (void)state;
+    if (other_device()) {
+        printf("# a way of CPUs\n");
+        skip();
+    }
     each_device_and_type(check_widened);
     dev = make_device("avx512", 2);
     if (!dev)

@@ -133,18 +133,12 @@ struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dty
     return comm_entered(comm->ops->start_reduce_scatter(comm, dtype, recv, send, count, stride, scratch, err), &op);
 }
 
-static struct comm_request *start_all_gather(struct comm *comm, enum record_kind kind, void *buffer, size_t bytes,
-                                             struct error *err)
-{
-    struct record_op op = comm_enter(comm, kind, -1);
-
-    return comm_entered(comm->ops->start_all_gather(comm, buffer, bytes, err), &op);
-}
-
 struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count,
                                            struct error *err)
 {
-    return start_all_gather(comm, RECORD_ALL_GATHER, buffer, count * dtype_size(dtype), err);
+    struct record_op op = comm_enter(comm, RECORD_ALL_GATHER, -1);
+
+    return comm_entered(comm->ops->start_all_gather(comm, buffer, count * dtype_size(dtype), err), &op);
 }
 
 struct comm_request *comm_start_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err)
@@ -159,6 +153,16 @@ struct comm_request *comm_start_recv(struct comm *comm, void *buffer, size_t byt
     struct record_op op = comm_enter(comm, RECORD_RECEIVE, peer);
 
     return comm_entered(comm->ops->start_recv(comm, buffer, bytes, peer, err), &op);
+}
+
+/* The same of host memory, whatever comm is for. */
+static struct comm_request *start_host_gather(struct comm *comm, enum record_kind kind, void *buffer, size_t bytes,
+                                              struct error *err)
+{
+    struct comm *host = comm_host(comm);
+    struct record_op op = comm_enter(comm, kind, -1);
+
+    return comm_entered(host->ops->start_all_gather(host, buffer, bytes, err), &op);
 }
 
 int comm_wait(struct comm_request *request, struct error *err)
@@ -194,7 +198,8 @@ int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const v
     return wait_started(comm_start_reduce_scatter(comm, dtype, recv, send, count, count, NULL, err), err);
 }
 
-int comm_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch, struct error *err)
+int comm_all_reduce_on_host(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
+                            struct error *err)
 {
     size_t bytes = count * dtype_size(dtype);
     char *all = scratch ? scratch : malloc((size_t)comm->size * bytes + 1);
@@ -208,7 +213,7 @@ int comm_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t co
     for (int rank = 0; rank < comm->size; rank++)
         parts[rank] = all + (size_t)rank * bytes;
     memcpy(all + (size_t)comm->rank * bytes, buffer, bytes);
-    result = comm->size == 1 ? 0 : wait_started(start_all_gather(comm, RECORD_ALL_REDUCE, all, bytes, err), err);
+    result = comm->size == 1 ? 0 : wait_started(start_host_gather(comm, RECORD_ALL_REDUCE, all, bytes, err), err);
     if (result == 0)
         comm_tree_sum(dtype, buffer, parts, comm->size, count);
 out:
@@ -216,6 +221,13 @@ out:
     if (!scratch && result == 0)
         free(all);
     return result;
+}
+
+int comm_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch, struct error *err)
+{
+    if (comm->ops->all_reduce)
+        return comm->ops->all_reduce(comm, dtype, buffer, count, scratch, err);
+    return comm_all_reduce_on_host(comm, dtype, buffer, count, scratch, err);
 }
 
 int comm_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count, struct error *err)
@@ -262,7 +274,7 @@ static double *gather_f64(struct comm *comm, enum record_kind kind, const double
         return NULL;
     }
     memcpy(all + (size_t)comm->rank * count, values, count * sizeof *all);
-    return wait_started(start_all_gather(comm, kind, all, count * sizeof *all, err), err) < 0 ? NULL : all;
+    return wait_started(start_host_gather(comm, kind, all, count * sizeof *all, err), err) < 0 ? NULL : all;
 }
 
 static int sum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err)

@@ -1,6 +1,7 @@
 /*
  * comm.h - groups of ranks and what they do together. Every axis of the mesh (dp, tp, pp) is one struct comm, and so is
- * the world. Implementations: self (one rank, no library), mpi (CPU nodes; MPICH over PMI2).
+ * the world. Implementations: self (one rank, no library), mpi (MPICH over PMI2); and, for buffers on a GPU, staged (by
+ * way of the host) and nccl.
  *
  * Every rank of a group must call the same operations in the same order. Operations begin with a start function and end
  * with comm_wait; between the two the buffers belong to the operation. Several may be under way at once. The blocking
@@ -21,6 +22,7 @@
 
 #include "common/dtype.h"
 #include "common/error.h"
+#include "kernels/kernels.h"
 
 struct comm;
 struct comm_request;
@@ -55,6 +57,40 @@ int comm_agree(struct comm *comm, int result, struct error *err);
 /* The ranks with the same color, in the order of key; collective over parent. */
 struct comm *comm_split(struct comm *parent, int color, int key, struct error *err);
 void comm_destroy(struct comm *comm);
+
+/*
+ * How the ranks' devices reach each other: by NCCL where each rank has a GPU of its own and NCCL can be opened on all
+ * of them, else by way of host memory; on a CPU, and with one rank, there is nothing to it. Collective. What is passed
+ * is borrowed, and must outlive it, as it must outlive the groups made by it.
+ */
+struct comm_fabric;
+
+struct comm_fabric *comm_fabric_create(struct comm *world, struct device *dev, struct error *err);
+void comm_fabric_destroy(struct comm_fabric *fabric);
+
+/* "NCCL 2.27.7", "host memory, because ranks share a GPU"; "" where no device needs any. */
+const char *comm_fabric_describe(const struct comm_fabric *fabric);
+
+/*
+ * A group that was split off the world, by this color and key, for the memory of the fabric's device, where that is no
+ * host memory (device_is_host). It takes comm over, also when it fails, and is comm itself on a CPU and in a group of
+ * one. Collective over the world.
+ *
+ * - What is reduced, gathered, sent and received is MEMORY_DEVICE, and so is scratch. Broadcasts, the forms for
+ * scalars, agreements and barriers take host memory.
+ * - An operation begins when what was enqueued to the device before its start is done, and what is enqueued after
+ *   comm_wait has returned comes after it: nobody need wait for the device. (On a CPU operations are done when they
+ *   return.) For the host to look at results, device_wait.
+ * - A group is for collectives or for messages, sends and receives. Sums of NCCL's are in its own order: the same bits
+ *   from run to run, but not those of the tree, and 16-bit types are not summed in fp32.
+ */
+enum comm_use { COMM_COLLECTIVES, COMM_MESSAGES };
+
+struct comm *comm_on_device(struct comm_fabric *fabric, struct comm *comm, enum comm_use use, int color, int key,
+                            struct error *err);
+
+/* For host memory: comm itself, or what comm_on_device has taken over. Borrowed. */
+struct comm *comm_host(struct comm *comm);
 
 int comm_rank(const struct comm *comm);
 int comm_size(const struct comm *comm);

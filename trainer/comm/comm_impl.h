@@ -14,13 +14,17 @@ struct comm_ops {
     struct comm_request *(*start_broadcast)(struct comm *, void *buffer, size_t bytes, int root, struct error *err);
     struct comm_request *(*start_send)(struct comm *, const void *buffer, size_t bytes, int peer, struct error *err);
     struct comm_request *(*start_recv)(struct comm *, void *buffer, size_t bytes, int peer, struct error *err);
+    /* comm_all_reduce; NULL: an all-gather, and every rank adds */
+    int (*all_reduce)(struct comm *, enum dtype, void *buffer, size_t count, void *scratch, struct error *err);
     int (*wait)(struct comm_request *, struct error *err);
     void (*finish)(struct comm *);                     /* of the world: end the library */
     bool (*fail)(struct comm *, const struct error *); /* NULL where there is nobody to tell */
+    bool (*told)(struct error *);                      /* whether a rank has failed, while waiting; NULL likewise */
 };
 
 struct comm {
     const struct comm_ops *ops;
+    struct comm *host; /* of a communicator for a device's memory (comm_device.h): owned; else NULL */
     int rank, size;
     char text[96];
 
@@ -37,6 +41,10 @@ struct comm_request {
 };
 
 struct comm *comm_mpi_create(struct error *err);
+
+/* comm_all_reduce of host memory, whatever comm is for; recorded as comm's. */
+int comm_all_reduce_on_host(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
+                            struct error *err);
 
 /* ---- comm_record.c ----
  * comm_enter before an operation, for it may be the library's start that never ends; comm_entered when that has

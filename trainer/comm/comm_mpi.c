@@ -320,6 +320,7 @@ static const struct comm_ops mpi_ops = {
     .wait = mpi_wait,
     .finish = mpi_finish,
     .fail = comm_mpi_fail,
+    .told = comm_mpi_told_of_failure,
 };
 
 /*

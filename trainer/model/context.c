@@ -79,6 +79,14 @@ void linear_backward_weight(const struct context *c, float *dw, float *dbias, co
         c->k->bias_backward(c->dev, c->dtype, dbias, dy, rows, out, false);
 }
 
+const float *context_read(const struct context *c, float *host, const float *at, size_t count)
+{
+    if (c->far)
+        c->k->copy(c->dev, host, at, count * sizeof *host);
+    device_wait(c->dev);
+    return c->far ? host : at;
+}
+
 void *carve(struct carver *carver, size_t bytes)
 {
     void *at = carver->base ? carver->base + carver->used : NULL;

@@ -24,9 +24,11 @@ struct context {
     uint64_t seed;
     enum recompute recompute;
     int recompute_layers; /* the first so many of a stage; 0 is all */
+    bool far;             /* the device's memory is no host memory (device_is_host) */
 };
 
-/* One micro-batch. Arrays are in host memory, borrowed for the call; types, lengths and order are BERT's. */
+/* One micro-batch. Arrays are in the device's memory (feed.h), borrowed for the call; types, lengths and order are
+ * BERT's. */
 struct micro_batch {
     int samples;
     uint64_t first_sample;                   /* its global number: the key of dropout. The others follow it */
@@ -58,6 +60,12 @@ void linear_backward_input(const struct context *c, void *dx, const void *dy, co
 /* dW[in, out] = x^T dy; dbias = column sums of dy, where not NULL. */
 void linear_backward_weight(const struct context *c, float *dw, float *dbias, const void *dy, const void *x, int rows,
                             int in, int out);
+
+/*
+ * What the device has computed, for the host: waits for it. Where its memory is no host memory, by way of `host`, which
+ * has room for `count`.
+ */
+const float *context_read(const struct context *c, float *host, const float *at, size_t count);
 
 /*
  * Hands out pieces of a buffer, each on its own cache line; with base NULL it only counts. Sizes in bytes.

@@ -6,19 +6,19 @@ static bool is_bert(const struct head *h)
 }
 
 void head_carve(struct head *h, const struct context *c, const struct units *units, int max_samples,
-                struct carver *carver)
+                struct carver *carver, struct carver *host)
 {
     size_t local = (size_t)context_local_rows(c, max_samples);
     size_t bytes = local * (size_t)c->shape->hidden * dtype_size(c->dtype);
 
     *h = (struct head){.c = c, .unit = &units->units[units_head(units)]};
-    vocabulary_carve(&h->vocabulary, c, units, max_samples, carver);
+    vocabulary_carve(&h->vocabulary, c, units, max_samples, carver, host);
     h->h = carve(carver, bytes);
     h->mean = carve(carver, local * sizeof(float));
     h->rstd = carve(carver, local * sizeof(float));
     if (!is_bert(h))
         return;
-    head_order_carve(&h->order, c, h->unit, max_samples, carver);
+    head_order_carve(&h->order, c, h->unit, max_samples, carver, host);
     h->pre = carve(carver, bytes);
     h->act = carve(carver, bytes);
     h->y = carve(carver, bytes);

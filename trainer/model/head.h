@@ -35,8 +35,9 @@ struct loss_scales {
     double tokens, order;
 };
 
+/* host: of host memory, from which nothing is cut but for a far device. */
 void head_carve(struct head *h, const struct context *c, const struct units *units, int max_samples,
-                struct carver *carver);
+                struct carver *carver, struct carver *host);
 
 /* x [Rl, d] is the last block's output; param and wte are the head's and the tied embedding's. */
 struct losses head_loss(struct head *h, const void *param, const void *wte, const void *x,

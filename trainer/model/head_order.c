@@ -1,7 +1,7 @@
 #include "trainer/model/head_order.h"
 
 void head_order_carve(struct head_order *o, const struct context *c, const struct unit *unit, int max_samples,
-                      struct carver *carver)
+                      struct carver *carver, struct carver *host)
 {
     size_t samples = (size_t)max_samples, row = (size_t)c->shape->hidden * dtype_size(c->dtype);
 
@@ -15,6 +15,7 @@ void head_order_carve(struct head_order *o, const struct context *c, const struc
     o->sum = carve(carver, samples * sizeof(float));
     o->target = carve(carver, samples * sizeof(float));
     o->loss = carve(carver, samples * sizeof(float));
+    o->host = c->far ? carve(host, samples * sizeof(float)) : NULL;
 }
 
 static const void *weight(const struct head_order *o, const void *param, int tensor)
@@ -40,7 +41,7 @@ static int take_first_rows(struct head_order *o, const void *h, const struct mic
     for (int i = 0; i < mb->samples; i++)
         if (is_ours(c, mb, i, &row)) {
             c->k->copy(c->dev, (char *)o->first + (size_t)n * bytes, (const char *)h + (size_t)row * bytes, bytes);
-            o->targets[n++] = mb->order[i];
+            c->k->copy(c->dev, &o->targets[n++], &mb->order[i], sizeof *o->targets);
         }
     return n;
 }
@@ -68,6 +69,7 @@ static double forward(struct head_order *o, const void *param, int n, double sca
     const struct context *c = o->c;
     int d = c->shape->hidden;
     struct cross_entropy ce = cross_entropy_of(o, n, scale);
+    const float *loss;
     double total = 0;
 
     if (n == 0)
@@ -79,9 +81,9 @@ static double forward(struct head_order *o, const void *param, int n, double sca
                    NULL, n, d, 2);
     c->k->cross_entropy_stats(c->dev, &ce);
     c->k->cross_entropy_finish(c->dev, &ce);
-    device_wait(c->dev);
+    loss = context_read(c, o->host, o->loss, (size_t)n);
     for (int i = 0; i < n; i++)
-        total += o->loss[i];
+        total += loss[i];
     return total;
 }
 

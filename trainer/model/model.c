@@ -6,21 +6,22 @@
 
 static int allocate(struct model *m, struct error *err)
 {
-    struct carver kept = {0}, shared = {0}, workspace = {0};
+    struct model_carvers counted = {0}, carvers;
     struct device *dev = m->c->dev;
 
     if (model_create_lists(m, err) < 0)
         return -1;
-    model_carve(m, &kept, &shared, &workspace);
-    m->kept = device_alloc(dev, MEMORY_DEVICE, kept.used, err);
-    m->shared = m->kept && shared.used ? device_alloc(dev, MEMORY_DEVICE, shared.used, err) : m->kept;
-    m->workspace = m->shared ? device_alloc(dev, MEMORY_DEVICE, workspace.used, err) : NULL;
-    if (!m->workspace)
+    model_carve(m, &counted);
+    m->kept = device_alloc(dev, MEMORY_DEVICE, counted.kept.used, err);
+    m->shared = m->kept && counted.shared.used ? device_alloc(dev, MEMORY_DEVICE, counted.shared.used, err) : m->kept;
+    m->workspace = m->shared ? device_alloc(dev, MEMORY_DEVICE, counted.workspace.used, err) : NULL;
+    if (m->workspace && counted.host.used)
+        m->host = device_alloc(dev, MEMORY_HOST, counted.host.used, err);
+    if (!m->workspace || (counted.host.used && !m->host))
         return error_prefix(err, "activations of %d layers", m->c->shape->layers);
-    kept = (struct carver){.base = m->kept};
-    shared = (struct carver){.base = m->shared};
-    workspace = (struct carver){.base = m->workspace};
-    model_carve(m, &kept, &shared, &workspace);
+    carvers = (struct model_carvers){
+        .kept.base = m->kept, .shared.base = m->shared, .workspace.base = m->workspace, .host.base = m->host};
+    model_carve(m, &carvers);
     return 0;
 }
 
@@ -51,6 +52,7 @@ void model_destroy(struct model *m)
         device_free(m->c->dev, MEMORY_DEVICE, m->shared);
     device_free(m->c->dev, MEMORY_DEVICE, m->kept);
     device_free(m->c->dev, MEMORY_DEVICE, m->workspace);
+    device_free(m->c->dev, MEMORY_HOST, m->host);
     model_destroy_lists(m);
     free(m);
 }

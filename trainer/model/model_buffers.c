@@ -105,14 +105,15 @@ static void carve_chunk(const struct model *m, struct chunk *chunk, struct carve
     }
 }
 
-void model_carve(struct model *m, struct carver *kept, struct carver *shared, struct carver *workspace)
+void model_carve(struct model *m, struct model_carvers *from)
 {
+    struct carver *workspace = &from->workspace;
     int gradients = !m->config.training ? 0 : m->config.pipelined ? MODEL_GRADIENTS : 1;
 
     for (int i = 0; i < m->config.chunks; i++) {
-        carve_chunk(m, &m->chunks[i], kept, shared);
+        carve_chunk(m, &m->chunks[i], &from->kept, &from->shared);
         if (m->chunks[i].is.heads)
-            head_carve(&m->head, m->c, m->units, m->config.max_samples, workspace);
+            head_carve(&m->head, m->c, m->units, m->config.max_samples, workspace, &from->host);
     }
     block_scratch_carve(&m->scratch, m->c, m->config.max_samples, workspace);
     for (int i = 0; i < MODEL_GRADIENTS; i++)
@@ -123,12 +124,13 @@ void model_footprint(const struct context *context, const struct units *units, c
                      struct footprint *bytes)
 {
     struct model m = {.c = context, .units = units, .config = *config};
-    struct carver kept = {0}, shared = {0}, workspace = {0};
+    struct model_carvers carvers = {0};
     struct error err;
 
     if (model_create_lists(&m, &err) == 0)
-        model_carve(&m, &kept, &shared, &workspace);
+        model_carve(&m, &carvers);
     model_destroy_lists(&m);
-    bytes->activations += kept.used;
-    bytes->workspace += shared.used + workspace.used;
+    bytes->activations += carvers.kept.used;
+    bytes->workspace += carvers.shared.used + carvers.workspace.used;
+    bytes->host_staging += carvers.host.used;
 }

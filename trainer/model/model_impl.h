@@ -23,13 +23,18 @@ struct model {
     struct head head;
     void *gradients[MODEL_GRADIENTS];
     char *kept, *shared, *workspace; /* what all of these are cut from */
+    char *host;                      /* and what the host reads; NULL but on a far device */
+};
+
+struct model_carvers {
+    struct carver kept, shared, workspace, host;
 };
 
 /*
- * Cut everything from three buffers: `kept` holds what lives from forward to backward, `shared` what is recomputed,
- * `workspace` what is used at once. With NULL bases it only counts.
+ * Cut everything from four buffers: `kept` holds what lives from forward to backward, `shared` what is recomputed,
+ * `workspace` what is used at once, and `host` lies in host memory. With NULL bases it only counts.
  */
-void model_carve(struct model *m, struct carver *kept, struct carver *shared, struct carver *workspace);
+void model_carve(struct model *m, struct model_carvers *from);
 
 /* The lists that model_carve fills; -1 when out of memory. */
 int model_create_lists(struct model *m, struct error *err);

@@ -1,5 +1,7 @@
 #include "trainer/model/vocabulary.h"
 
+#include <string.h>
+
 static int chunk_rows(const struct context *c, int samples)
 {
     int rows = context_rows(c, samples);
@@ -8,10 +10,11 @@ static int chunk_rows(const struct context *c, int samples)
 }
 
 void vocabulary_carve(struct vocabulary *v, const struct context *c, const struct units *units, int max_samples,
-                      struct carver *carver)
+                      struct carver *carver, struct carver *host)
 {
     size_t rows = (size_t)context_rows(c, max_samples), chunk = (size_t)chunk_rows(c, max_samples);
     size_t d = (size_t)c->shape->hidden, element = dtype_size(c->dtype), tp = (size_t)c->tp_size;
+    size_t vocab = (size_t)c->shape->vocab;
 
     *v = (struct vocabulary){.c = c, .units = units};
     v->logits = carve(carver, chunk * (size_t)units->vocab_padded * element);
@@ -21,6 +24,10 @@ void vocabulary_carve(struct vocabulary *v, const struct context *c, const struc
     v->sum = carve(carver, rows * sizeof(float));
     v->target = carve(carver, rows * sizeof(float));
     v->loss = carve(carver, rows * sizeof(float));
+    if (!c->far)
+        return;
+    v->wide = carve(carver, vocab * sizeof(float));
+    v->host = carve(host, (rows > vocab ? rows : vocab) * sizeof(float));
 }
 
 static void chunk_logits(struct vocabulary *v, const void *wte, const void *bias, const void *y, int first, int rows)
@@ -109,11 +116,11 @@ static void chunk_backward(struct vocabulary *v, const void *wte, float *wte_gra
 
 static double total_loss(struct vocabulary *v, int rows)
 {
+    const float *loss = context_read(v->c, v->host, v->loss, (size_t)rows);
     double total = 0;
 
-    device_wait(v->c->dev);
     for (int i = 0; i < rows; i++)
-        total += v->loss[i];
+        total += loss[i];
     return total;
 }
 
@@ -163,8 +170,12 @@ double vocabulary_loss_backward(struct vocabulary *v, const void *wte, const voi
 void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, const void *y, int row, float *out)
 {
     const struct context *c = v->c;
+    size_t vocab = (size_t)c->shape->vocab;
+    float *wide = c->far ? v->wide : out;
 
     chunk_logits(v, wte, bias, y, row, 1);
-    c->k->cast(c->dev, DTYPE_F32, out, c->dtype, v->logits, (size_t)c->shape->vocab);
-    device_wait(c->dev);
+    c->k->cast(c->dev, DTYPE_F32, wide, c->dtype, v->logits, vocab);
+    wide = (float *)context_read(c, v->host, wide, vocab);
+    if (wide != out)
+        memcpy(out, wide, vocab * sizeof *out);
 }

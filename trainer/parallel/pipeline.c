@@ -144,7 +144,6 @@ static void send_up(struct pipeline *p, const struct schedule_entry *entry)
 
     if (heads(p, entry->chunk))
         return;
-    device_wait(p->dev);
     comm_purpose(p->up, "activations", "");
     *sent = comm_start_send(p->up, model_output(p->model, entry->chunk, entry->micro_batch),
                             bytes_of(p, entry->micro_batch), above(p), &err);
@@ -158,7 +157,6 @@ static void send_down(struct pipeline *p, const struct schedule_entry *entry, in
 
     if (embeds(p, entry->chunk))
         return;
-    device_wait(p->dev);
     comm_purpose(p->down, "gradients of activations", "");
     p->sent_down[index] =
         comm_start_send(p->down, model_gradient(p->model, index), bytes_of(p, entry->micro_batch), below(p), &err);

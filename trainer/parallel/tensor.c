@@ -75,7 +75,6 @@ void tensor_gather(struct tensor *tp, const void *local, void *full, int rows, i
     if (tp->size == 1)
         return;
     device_kernels(tp->dev)->copy(tp->dev, (char *)full + (size_t)tp->rank * bytes, local, bytes);
-    device_wait(tp->dev);
     comm_purpose(tp->comm, what, "rows");
     started(tp, comm_start_all_gather(tp->comm, tp->dtype, full, count, &err), &err);
 }
@@ -95,7 +94,6 @@ void tensor_reduce(struct tensor *tp, void *local, const void *full, int rows, i
 
     if (tp->size == 1)
         return;
-    device_wait(tp->dev);
     comm_purpose(tp->comm, what, "partial sums");
     started(tp, comm_start_reduce_scatter(tp->comm, tp->dtype, local, full, count, count, tp->scratch, &err), &err);
 }
@@ -114,7 +112,6 @@ void tensor_share(struct tensor *tp, float *parts, size_t count, const char *wha
 
     if (tp->size == 1)
         return;
-    device_wait(tp->dev);
     comm_purpose(tp->comm, what, "statistics");
     if (comm_all_gather(tp->comm, DTYPE_F32, parts, count, &err) < 0)
         fail(tp, &err);
@@ -126,7 +123,6 @@ void tensor_sum(struct tensor *tp, float *gradients, size_t count, const char *w
 
     if (tp->size == 1 || !count)
         return;
-    device_wait(tp->dev);
     comm_purpose(tp->comm, what, "shared gradients");
     if (comm_all_reduce(tp->comm, DTYPE_F32, gradients, count, tp->scratch, &err) < 0)
         fail(tp, &err);

@@ -27,6 +27,14 @@ bool zero_is_block(const struct units *units, int unit)
     return unit >= UNIT_BLOCK0 && unit < units_head(units);
 }
 
+static void clear(struct zero *zero, enum memory space, void *at, size_t bytes)
+{
+    if (space == MEMORY_HOST)
+        zero->on_host->zero(zero->host, at, bytes);
+    else
+        zero->k->zero(zero->dev, at, bytes);
+}
+
 /* Zeroed: nobody writes the padding between tensors, and norms run over it. NULL for none is no failure. */
 static int alloc(struct zero *zero, enum memory space, void *pointer, size_t bytes, struct error *err)
 {
@@ -37,7 +45,15 @@ static int alloc(struct zero *zero, enum memory space, void *pointer, size_t byt
     *at = device_alloc(zero->dev, space, bytes, err);
     if (!*at)
         return -1;
-    zero->k->zero(zero->dev, *at, bytes);
+    clear(zero, space, *at, bytes);
+    return 0;
+}
+
+static int create_mirror(struct zero *zero, struct zero_unit *u, struct error *err)
+{
+    for (int kind = 0; kind < (zero->config.training ? ZERO_KINDS : 1); kind++)
+        if (alloc(zero, MEMORY_HOST, &u->mirror[kind], u->size.mirror * sizeof(float), err) < 0)
+            return -1;
     return 0;
 }
 
@@ -56,7 +72,7 @@ static int unit_create(struct zero *zero, int index, struct error *err)
         alloc(zero, MEMORY_HOST, &u->host_grad, s->host_grad * sizeof(float), err) < 0 ||
         alloc(zero, space, &u->master, s->master * sizeof(float), err) < 0 ||
         alloc(zero, space, &u->exp_avg, s->moment * sizeof(float), err) < 0 ||
-        alloc(zero, space, &u->exp_avg_sq, s->moment * sizeof(float), err) < 0)
+        alloc(zero, space, &u->exp_avg_sq, s->moment * sizeof(float), err) < 0 || create_mirror(zero, u, err) < 0)
         return error_prefix(err, "%s", u->unit->name);
     if (!u->master)
         u->master = (float *)u->param + (s->state_first - zero_param_first(zero, u));
@@ -84,10 +100,17 @@ static int create_gathers(struct zero *zero, struct error *err)
     return 0;
 }
 
+/* Where the tied embedding's gradients are exchanged from. */
+static enum memory zero_tie_space(const struct zero *zero)
+{
+    return zero->config.far && zero_sums_on_host(&zero->config) ? MEMORY_HOST : MEMORY_DEVICE;
+}
+
 static int create_shared(struct zero *zero, struct error *err)
 {
     const struct zero_shared_sizes *s = &zero->shared;
     size_t all = s->bucket * (size_t)zero->config.dp * dtype_size(zero->config.wire);
+    enum memory tie = zero_tie_space(zero);
 
     for (int i = 0; i < s->open_slots; i++)
         if (alloc(zero, MEMORY_DEVICE, &zero->open[i].buffer, s->block_open * sizeof(float), err) < 0)
@@ -98,13 +121,15 @@ static int create_shared(struct zero *zero, struct error *err)
 
         if (alloc(zero, MEMORY_DEVICE, &slot->scratch, all, err) < 0 ||
             alloc(zero, MEMORY_DEVICE, &slot->wire, s->wire ? all : 0, err) < 0 ||
-            alloc(zero, MEMORY_DEVICE, &slot->incoming, incoming, err) < 0)
+            alloc(zero, MEMORY_DEVICE, &slot->incoming, incoming, err) < 0 ||
+            alloc(zero, MEMORY_HOST, &slot->bounce, s->bounce ? incoming : 0, err) < 0)
             return -1;
     }
     if (zero->config.tied && zero->config.training &&
-        alloc(zero, MEMORY_DEVICE, &zero->tie, 2 * TIE_ELEMENTS * sizeof(float), err) < 0)
+        alloc(zero, tie, &zero->tie, 2 * TIE_ELEMENTS * sizeof(float), err) < 0)
         return -1;
-    return alloc(zero, MEMORY_HOST, &zero->staging, s->staging * dtype_size(zero->config.compute), err);
+    return alloc(zero, MEMORY_HOST, &zero->staging, (size_t)s->staging_halves * STAGING_ELEMENTS * s->staging_element,
+                 err);
 }
 
 struct zero *zero_create(struct device *dev, const struct zero_comms *comms, const struct units *units,
@@ -126,6 +151,10 @@ struct zero *zero_create(struct device *dev, const struct zero_comms *comms, con
         error_set(err, CODE_IO, "out of memory for %d units", units->nunits);
         goto fail;
     }
+    zero->host = device_is_host(dev) ? dev : device_create("cpu", 0, err);
+    if (!zero->host)
+        goto fail;
+    zero->on_host = device_kernels(zero->host);
     for (int i = 0; i < units->nunits; i++)
         if (unit_create(zero, i, err) < 0)
             goto fail;
@@ -149,6 +178,8 @@ static void unit_destroy(struct zero *zero, struct zero_unit *u)
     device_free(zero->dev, MEMORY_HOST, u->host_grad);
     device_free(zero->dev, space, u->exp_avg);
     device_free(zero->dev, space, u->exp_avg_sq);
+    for (int kind = 0; kind < ZERO_KINDS; kind++)
+        device_free(zero->dev, MEMORY_HOST, u->mirror[kind]);
 }
 
 void zero_destroy(struct zero *zero)
@@ -165,9 +196,12 @@ void zero_destroy(struct zero *zero)
         device_free(zero->dev, MEMORY_DEVICE, zero->reduce[i].scratch);
         device_free(zero->dev, MEMORY_DEVICE, zero->reduce[i].wire);
         device_free(zero->dev, MEMORY_DEVICE, zero->reduce[i].incoming);
+        device_free(zero->dev, MEMORY_HOST, zero->reduce[i].bounce);
     }
-    device_free(zero->dev, MEMORY_DEVICE, zero->tie);
+    device_free(zero->dev, zero_tie_space(zero), zero->tie);
     device_free(zero->dev, MEMORY_HOST, zero->staging);
+    if (zero->host != zero->dev)
+        device_destroy(zero->host);
     free(zero->gathers);
     free(zero->gathering);
     free(zero->state);
@@ -176,23 +210,32 @@ void zero_destroy(struct zero *zero)
 
 void zero_clear(struct zero *zero)
 {
+    enum memory space = zero_state_space(zero);
+
     for (int i = 0; i < zero->units->nunits; i++) {
         struct zero_unit *u = &zero->state[i];
 
-        zero->k->zero(zero->dev, u->param, u->size.param * dtype_size(zero->config.compute));
-        zero->k->zero(zero->dev, u->master, u->size.state_count * sizeof(float));
-        zero->k->zero(zero->dev, u->exp_avg, u->size.moment * sizeof(float));
-        zero->k->zero(zero->dev, u->exp_avg_sq, u->size.moment * sizeof(float));
+        clear(zero, MEMORY_DEVICE, u->param, u->size.param * dtype_size(zero->config.compute));
+        clear(zero, space, u->master, u->size.state_count * sizeof(float));
+        clear(zero, space, u->exp_avg, u->size.moment * sizeof(float));
+        clear(zero, space, u->exp_avg_sq, u->size.moment * sizeof(float));
+        for (int kind = 0; kind < ZERO_KINDS; kind++)
+            if (u->mirror[kind])
+                clear(zero, MEMORY_HOST, u->mirror[kind], u->size.mirror * sizeof(float));
     }
 }
 
 int zero_initialize(struct zero *zero, uint64_t seed, struct error *err)
 {
+    bool far = zero->config.far && !zero->config.offload;
+
     zero_clear(zero);
     for (int i = 0; i < zero->units->nunits; i++) {
         struct zero_unit *u = &zero->state[i];
 
-        if (u->size.state_count)
+        if (far)
+            zero_initialize_far(zero, i, seed);
+        else if (u->size.state_count)
             units_initialize(zero->units, i, seed, u->size.state_first, u->size.state_count, u->master);
     }
     return zero_publish(zero, err);

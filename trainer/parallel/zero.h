@@ -14,7 +14,8 @@
  *
  * Parameters are held in the type of the forward pass. The master copy is apart where that is 16 bits, or where the
  * optimizer is offloaded: then master, moments and the reduced gradients lie in host memory and the step runs there, a
- * bucket at a time (ZeRO-Offload, arXiv 2101.06840).
+ * bucket at a time (ZeRO-Offload, arXiv 2101.06840). Gradients go to the host beside the backward pass of what is still
+ * to come, and new parameters to the device beside the step of the next bucket.
  *
  * The model's code brackets every use of a unit:
  *
@@ -47,6 +48,8 @@ struct zero_config {
     bool many_micro_batches; /* some step may have more than one */
     bool tied;               /* the token embedding is held by another stage too */
     bool training;           /* false: parameters only, for the forward pass */
+    bool far;                /* the device's memory is no host memory (device_is_host) */
+    bool mirror;             /* far: zero_pieces will be asked for, which takes host memory for all that it shows */
 };
 
 /* comms: dp, of config->dp ranks; tie, the first and the last stage's ranks with the same dp and tp place, or NULL
@@ -113,12 +116,25 @@ extern const char *const zero_kinds[ZERO_KINDS]; /* "param", "exp_avg", "exp_avg
  * This rank's part as checkpoint pieces, with the address of each kind of each piece: [npieces * ZERO_KINDS], kind
  * fastest. For saving, every element belongs to exactly one rank. For loading, a rank wants all the state that it
  * holds, and zero_loaded makes and spreads the parameters. Both arrays are malloc'ed.
+ *
+ * Addresses are of host memory. State that lies on a device is shown as it was when it was captured: by zero_capture,
+ * or else now.
  */
 int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void ***addresses, size_t *npieces,
                 struct error *err);
 int zero_loaded(struct zero *zero, struct error *err);
 
-/* The fp32 master parameters of a unit, from its element zero_state_first on: for tools that hold all of it. */
+/*
+ * Begin to copy the state for the next zero_pieces, which waits for it. Forward and backward passes go on beside that,
+ * and the next zero_step waits for it, on the device. False where the state is on the host already: then nothing is
+ * captured, and zero_pieces shows what is there.
+ */
+bool zero_capture(struct zero *zero);
+
+/*
+ * The fp32 master parameters of a unit, from its element zero_state_first on: for tools that hold all of it. On a far
+ * device it is where zero_loaded takes them from.
+ */
 float *zero_master(struct zero *zero, int unit);
 
 /* The reduced gradient of a unit after zero_finish_gradients: whole in stage 0; else NULL. */

@@ -19,20 +19,33 @@ static void close_open(struct zero *zero, const float *buffer)
             zero->open[i].unit = NULL;
 }
 
+/* Gradients whose sum is whole, on to the host under the backward pass of what is still to come. */
+static void land(struct zero *zero, float *host, const float *grad, size_t count)
+{
+    zero->landed = device_transfer(zero->dev, host, grad, count * sizeof *host);
+}
+
 /* What arrived goes to the step's sums of this rank's shard. */
 static void fold(struct zero *zero, const struct reduce_slot *slot)
 {
     float *sums = zero_shard_grad(zero, slot->unit) + slot->first;
     float *in_place = slot->unit->grad + slot->unit->size.shard_first + slot->first;
+    struct device *dev = slot->bounce ? zero->host : zero->dev;
+    const struct kernels *k = slot->bounce ? zero->on_host : zero->k;
+    const void *incoming = slot->bounce ? slot->bounce : slot->incoming;
 
     if (!slot->incoming) {
-        if (sums != in_place) /* offload: on to the host, under the backward pass of what is still to come */
-            zero->k->copy(zero->dev, sums, in_place, slot->count * sizeof *sums);
-    } else if (slot->overwrite) {
-        zero->k->cast(zero->dev, DTYPE_F32, sums, zero->config.wire, slot->incoming, slot->count);
-    } else {
-        zero->k->accumulate(zero->dev, sums, zero->config.wire, slot->incoming, slot->count);
+        if (sums != in_place)
+            land(zero, sums, in_place, slot->count);
+        return;
     }
+    if (slot->bounce)
+        device_transfer_wait(zero->dev, device_transfer(zero->dev, slot->bounce, slot->incoming,
+                                                        slot->count * dtype_size(zero->config.wire)));
+    if (slot->overwrite)
+        k->cast(dev, DTYPE_F32, sums, zero->config.wire, incoming, slot->count);
+    else
+        k->accumulate(dev, sums, zero->config.wire, incoming, slot->count);
 }
 
 static void finish_slot(struct zero *zero, struct reduce_slot *slot)
@@ -80,7 +93,6 @@ static void start_bucket(struct zero *zero, struct zero_unit *u, const float *se
         stride = slot->count;
     }
     to = slot->incoming ? (void *)slot->incoming : (void *)(u->grad + u->size.shard_first + first);
-    device_wait(zero->dev); /* what is sent must have been computed */
     comm_purpose(zero->comms.dp, u->unit->name, "gradients");
     slot->request = comm_start_reduce_scatter(zero->comms.dp, zero->config.wire, to, from, slot->count, stride,
                                               slot->scratch, &err);
@@ -158,7 +170,7 @@ void zero_grad_ready(struct zero *zero, int unit)
     if (zero->config.dp > 1)
         start_reduce(zero, u, u->grad);
     else if (u->host_grad && !is_tied(zero, u))
-        zero->k->copy(zero->dev, u->host_grad, u->grad, u->unit->count * sizeof(float));
+        land(zero, u->host_grad, u->grad, u->unit->count);
 }
 
 /* ---- around a step ---- */
@@ -168,17 +180,22 @@ static void sum_tied(struct zero *zero)
 {
     struct zero_unit *u = &zero->state[UNIT_WTE];
     float *grad = zero_shard_grad(zero, u);
+    bool on_host = zero_sums_on_host(&zero->config);
+    struct comm *tie = zero->comms.tie;
     struct error err;
 
     if (!zero->config.tied)
         return;
-    device_wait(zero->dev);
+    if (on_host) {
+        device_transfer_wait(zero->dev, zero->landed);
+        tie = comm_host(tie);
+    }
     for (size_t first = 0; first < u->size.shard_count; first += TIE_ELEMENTS) {
         size_t left = u->size.shard_count - first;
 
-        comm_purpose(zero->comms.tie, u->unit->name, "gradients");
-        if (comm_all_reduce(zero->comms.tie, DTYPE_F32, grad + first, left < TIE_ELEMENTS ? left : TIE_ELEMENTS,
-                            zero->tie, &err) < 0)
+        comm_purpose(tie, u->unit->name, "gradients");
+        if (comm_all_reduce(tie, DTYPE_F32, grad + first, left < TIE_ELEMENTS ? left : TIE_ELEMENTS, zero->tie, &err) <
+            0)
             zero_fail(zero, &err);
     }
 }
@@ -196,7 +213,7 @@ static void spread_whole(struct zero *zero)
             comm_all_gather(zero->comms.dp, DTYPE_F32, u->grad, u->size.shard_count, &err) < 0)
             zero_fail(zero, &err);
         if (u->host_grad && (zero->config.dp > 1 || is_tied(zero, u)))
-            zero->k->copy(zero->dev, u->host_grad, u->grad, u->unit->count * sizeof(float));
+            land(zero, u->host_grad, u->grad, u->unit->count);
     }
 }
 
@@ -206,11 +223,16 @@ int zero_finish_gradients(struct zero *zero, struct error *err)
         finish_oldest(zero);
     sum_tied(zero);
     spread_whole(zero);
+    device_transfer_wait(zero->dev, zero->landed); /* the host steps with them, and the device makes new ones */
+    zero->landed = 0;
     return zero_status(zero, err);
 }
 
 int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err)
 {
+    bool on_host = zero_sums_on_host(&zero->config);
+    struct device *dev = on_host ? zero->host : zero->dev;
+    const struct kernels *k = on_host ? zero->on_host : zero->k;
     double total = 0;
 
     /* Each rank's shard only, in every stage, so that the stages round alike. */
@@ -225,7 +247,7 @@ int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err)
             skip = u->unit->replicated - u->size.shard_first;
         if (skip >= u->size.shard_count)
             continue;
-        zero->k->sum_of_squares(zero->dev, &sum, zero_shard_grad(zero, u) + skip, u->size.shard_count - skip);
+        k->sum_of_squares(dev, &sum, zero_shard_grad(zero, u) + skip, u->size.shard_count - skip);
         total += sum;
     }
     *result = total;

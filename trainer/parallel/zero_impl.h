@@ -9,7 +9,7 @@ enum {
     REDUCE_SLOTS = 2,           /* buckets of gradients under way at once */
     BUCKET_ELEMENTS = 8 << 20,  /* of all ranks together in one reduce-scatter */
     LEAST_BUCKET = 1 << 16,     /* of one rank */
-    STAGING_ELEMENTS = 1 << 20, /* offload: parameters that go back to the device at a time */
+    STAGING_ELEMENTS = 1 << 20, /* what goes from the host to the device at a time */
     TIE_ELEMENTS = 1 << 16,     /* of the tied embedding's gradient exchanged at a time */
 };
 
@@ -24,6 +24,7 @@ struct zero_sizes {
     size_t host_grad;                /* and on the host */
     size_t open;                     /* gradients of the micro-batch, where the unit has a buffer of its own for them */
     size_t gathered;                 /* the same for gathered parameters */
+    size_t mirror;                   /* each kind of state that zero_pieces shows, on the host */
 };
 
 /* And for all units together. */
@@ -32,7 +33,9 @@ struct zero_shared_sizes {
     int open_slots, gather_slots;      /* how many of them there are */
     size_t bucket;                     /* elements of one rank in a reduce-scatter; 0 with one rank */
     bool wire, incoming;               /* whether the reduce slots have these buffers */
-    size_t staging;                    /* offload: elements of each of two */
+    int staging_halves;                /* of STAGING_ELEMENTS each: one is on its way while the other is filled */
+    size_t staging_element;            /* bytes */
+    bool bounce;                       /* whether the reduce slots have this buffer */
 };
 
 /* The configuration as it works out: with one dp rank nothing is sharded or reduced. */
@@ -50,6 +53,7 @@ struct zero_unit {
     float *host_grad; /* [state_count] */
     float *open;      /* its own buffer of a micro-batch's gradients; blocks share */
     float *given;     /* what zero_grad_begin gave out */
+    float *mirror[ZERO_KINDS];
 };
 
 /* A place for a gathered unit. */
@@ -65,6 +69,7 @@ struct gather_slot {
 struct reduce_slot {
     char *wire;     /* [dp][bucket] 16-bit, or NULL: sent from where the gradients are */
     char *incoming; /* [bucket] of the wire's type; NULL: received in place */
+    char *bounce;   /* [bucket] of it on the host, where the sums are and the device is far */
     void *scratch;
     struct zero_unit *unit; /* NULL: free */
     size_t first, count;
@@ -79,8 +84,8 @@ struct open_slot {
 };
 
 struct zero {
-    struct device *dev;
-    const struct kernels *k;
+    struct device *dev, *host; /* host: a CPU for what lies in host memory; dev itself where that is one */
+    const struct kernels *k, *on_host;
     struct zero_comms comms;
     const struct units *units;
     struct zero_config config; /* effective */
@@ -98,8 +103,12 @@ struct zero {
     size_t plan_count, plan_at;
     uint64_t clock;
 
-    char *staging;                   /* offload */
-    float *tie;                      /* [2][TIE_ELEMENTS] */
+    char *staging;                   /* [halves][STAGING_ELEMENTS] in host memory */
+    uint64_t staged[2];              /* the transfer that each half is in; 0: none */
+    int half;                        /* to be filled next */
+    uint64_t landed;                 /* the last transfer of gradients to the host */
+    uint64_t captured;               /* the last of zero_capture; 0: nothing is captured */
+    float *tie;                      /* [2][TIE_ELEMENTS], where the sums are */
     struct comm_request **gathering; /* [nunits], after a step */
 
     bool failed;
@@ -112,6 +121,12 @@ bool zero_is_block(const struct units *units, int unit);
 static inline enum memory zero_state_space(const struct zero *zero)
 {
     return zero->config.offload ? MEMORY_HOST : MEMORY_DEVICE;
+}
+
+/* Whether this rank's shard of the gradients is summed in host memory. */
+static inline bool zero_sums_on_host(const struct zero_config *effective)
+{
+    return effective->offload && effective->stage > 0;
 }
 
 /* The element of the unit at which u->grad begins. */
@@ -138,6 +153,14 @@ static inline size_t zero_param_first(const struct zero *zero, const struct zero
 {
     return zero->config.stage == 3 ? u->size.shard_first : 0;
 }
+
+/* zero_staging.c: host memory on its way to the device, and back. On a CPU all of it is a copy. */
+char *zero_staging(struct zero *zero); /* a half that is free, for STAGING_ELEMENTS of staging_element bytes */
+void zero_send_staged(struct zero *zero, void *to, size_t bytes); /* that half is filled, and goes there */
+void zero_staging_join(struct zero *zero); /* operations enqueued from now on come after what was sent */
+void zero_initialize_far(struct zero *zero, int unit, uint64_t seed);
+void zero_show(struct zero *zero);        /* the mirrors are what was captured, or else what the state is now */
+void zero_take_mirror(struct zero *zero); /* the state becomes what the mirrors are */
 
 /* zero_params.c */
 int zero_publish(struct zero *zero, struct error *err); /* parameters from the master copy, spread to all ranks */

@@ -57,7 +57,6 @@ static struct gather_slot *start_gather(struct zero *zero, int unit)
     slot->unit = unit;
     zero->k->copy(zero->dev, element(zero, slot->buffer, u->size.shard_first), u->param,
                   u->size.shard_count * dtype_size(zero->config.compute));
-    device_wait(zero->dev); /* what is sent must have been computed */
     comm_purpose(zero->comms.dp, u->unit->name, "parameters");
     slot->request =
         comm_start_all_gather(zero->comms.dp, zero->config.compute, slot->buffer, u->size.shard_count, &err);
@@ -133,7 +132,6 @@ int zero_start_spread(struct zero *zero, int unit, struct error *err)
 
     if (zero->config.stage == 0 || zero->config.stage == 3 || !u->unit->count)
         return 0;
-    device_wait(zero->dev);
     comm_purpose(zero->comms.dp, u->unit->name, "parameters");
     zero->gathering[unit] =
         comm_start_all_gather(zero->comms.dp, zero->config.compute, u->param, u->size.shard_count, err);
@@ -152,16 +150,32 @@ int zero_finish_spread(struct zero *zero, struct error *err)
     return result;
 }
 
+/* Parameters from their master copy. */
+static void publish_unit(struct zero *zero, const struct zero_unit *u)
+{
+    enum dtype compute = zero->config.compute;
+    char *param = element(zero, u->param, u->size.state_first - zero_param_first(zero, u));
+
+    if (!u->size.master)
+        return;
+    if (!zero->config.far || !zero->config.offload) {
+        zero->k->cast(zero->dev, compute, param, DTYPE_F32, u->master, u->size.state_count);
+        return;
+    }
+    for (size_t low = 0; low < u->size.state_count; low += STAGING_ELEMENTS) {
+        size_t left = u->size.state_count - low, count = left < STAGING_ELEMENTS ? left : STAGING_ELEMENTS;
+
+        zero->on_host->cast(zero->host, compute, zero_staging(zero), DTYPE_F32, u->master + low, count);
+        zero_send_staged(zero, element(zero, param, low), count * dtype_size(compute));
+    }
+    zero_staging_join(zero);
+}
+
 int zero_publish(struct zero *zero, struct error *err)
 {
     zero_forget_gathered(zero);
     for (int i = 0; i < zero->units->nunits; i++) {
-        struct zero_unit *u = &zero->state[i];
-
-        if (u->size.master)
-            zero->k->cast(zero->dev, zero->config.compute,
-                          element(zero, u->param, u->size.state_first - zero_param_first(zero, u)), DTYPE_F32,
-                          u->master, u->size.state_count);
+        publish_unit(zero, &zero->state[i]);
         if (zero_start_spread(zero, i, err) < 0)
             return -1;
     }

@@ -9,6 +9,10 @@ int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void
     size_t most = (size_t)zero->units->nunits * UNIT_MAX_TENSORS, n = 0;
     size_t offsets[UNIT_MAX_TENSORS];
 
+    if (zero->config.far && !zero->config.offload && !zero->config.mirror)
+        return error_set(err, CODE_INTERNAL, "zero: no host memory was set aside for checkpoints");
+    if (saving && zero->config.far && !zero->config.offload)
+        zero_show(zero);
     *pieces = calloc(most, sizeof **pieces);
     *addresses = calloc(most * ZERO_KINDS, sizeof **addresses);
     if (!*pieces || !*addresses) {
@@ -26,9 +30,9 @@ int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void
             size_t at = offsets[j] - u->size.state_first;
             void **address = *addresses + n * ZERO_KINDS;
 
-            address[0] = u->master + at;
-            address[1] = u->exp_avg + at;
-            address[2] = u->exp_avg_sq + at;
+            address[0] = (u->size.mirror ? u->mirror[0] : u->master) + at;
+            address[1] = (u->size.mirror ? u->mirror[1] : u->exp_avg) + at;
+            address[2] = (u->size.mirror ? u->mirror[2] : u->exp_avg_sq) + at;
         }
     }
     *npieces = n;
@@ -37,10 +41,14 @@ int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void
 
 int zero_loaded(struct zero *zero, struct error *err)
 {
+    if (zero->config.far && !zero->config.offload)
+        zero_take_mirror(zero);
     return zero_publish(zero, err);
 }
 
 float *zero_master(struct zero *zero, int unit)
 {
-    return zero->state[unit].master;
+    struct zero_unit *u = &zero->state[unit];
+
+    return u->size.mirror ? u->mirror[0] : u->master;
 }

@@ -14,16 +14,20 @@ static void step_range(struct zero *zero, const struct zero_unit *u, struct adam
     adamw->grad = zero_state_grad(zero, u) + at;
     adamw->exp_avg = u->exp_avg + at;
     adamw->exp_avg_sq = u->exp_avg_sq + at;
-    adamw->copy = zero->config.offload ? zero->staging : u->size.master ? param : NULL;
     adamw->copy_dtype = zero->config.compute;
-    zero->k->adamw(zero->dev, adamw);
-    if (zero->config.offload)
-        zero->k->copy(zero->dev, param, zero->staging, adamw->count * element);
+    if (!zero->config.offload) {
+        adamw->copy = u->size.master ? param : NULL;
+        zero->k->adamw(zero->dev, adamw);
+        return;
+    }
+    adamw->copy = zero_staging(zero);
+    zero->on_host->adamw(zero->host, adamw);
+    zero_send_staged(zero, param, adamw->count * element);
 }
 
 static void step_unit(struct zero *zero, const struct zero_unit *u, const struct zero_step *step)
 {
-    size_t most = zero->config.offload ? zero->shared.staging : SIZE_MAX;
+    size_t most = zero->config.offload ? STAGING_ELEMENTS : SIZE_MAX;
     struct adamw adamw = {
         .grad_scale = (float)step->grad_scale,
         .lr = (float)step->lr,
@@ -48,15 +52,20 @@ static void step_unit(struct zero *zero, const struct zero_unit *u, const struct
             left -= count;
         }
     }
+    if (zero->config.offload)
+        zero_staging_join(zero);
 }
 
 int zero_step(struct zero *zero, const struct zero_step *step, struct error *err)
 {
     zero_forget_gathered(zero);
+    device_transfer_join(zero->dev, zero->captured); /* what is being captured is about to change */
     for (int i = 0; i < zero->units->nunits; i++) {
         step_unit(zero, &zero->state[i], step);
         if (zero_start_spread(zero, i, err) < 0)
             return -1;
     }
-    return zero_finish_spread(zero, err) < 0 ? -1 : zero_status(zero, err);
+    if (zero_finish_spread(zero, err) < 0 || zero_status(zero, err) < 0)
+        return -1;
+    return zero->host == zero->dev ? 0 : device_status(zero->host, err);
 }

@@ -1,0 +1,183 @@
+/*
+ * attention_forward.cu - FlashAttention-2's forward pass (arXiv 2307.08691, algorithm 1) on the tensor cores.
+ *
+ * A block has a tile of queries; tiles of keys and values pass by. Scores are kept in units of log2: with x = q k^T,
+ * scale_two = log2(e) / sqrt(d), and the running maximum m and sum l of each query,
+ *
+ *   m' = max(m, x)   p = 2^(scale_two (x - m'))   f = 2^(scale_two (m - m'))   l' = f l + sum p   o' = f o + p v
+ *
+ * and at the end out = o / l, lse = m / sqrt(d) + log(l). Key 0 is seen by every query that sees any, and is in the
+ * first tile: so m is finite from then on.
+ */
+#include <math.h>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/cuda.h"
+
+/* As much as registers allow: two row tiles a warp, because each key that comes from shared memory then serves 32
+ * queries; and fewer keys at once where dropout's bits need room. */
+template <int D, bool DROPS> struct forward_shape {
+    static constexpr int M = 2, queries = 16 * M * ATTENTION_WARPS;
+    static constexpr int keys = DROPS ? (D > 96 ? 16 : 32) : D > 96 ? 48 : 64;
+    static constexpr size_t shared = sizeof(uint16_t) * tile_stride<D> * (queries + 4 * keys);
+};
+
+static __device__ inline float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+
+/* One row of a lane: s becomes p, o and sum are rescaled; sum is of this lane's columns alone until the end. */
+template <int D, int N>
+static __device__ inline void softmax_row(float s[N / 8][4], float o[D / 8][4], float *most, float *sum, int half,
+                                          float scale)
+{
+    float top = *most, shrink, base;
+
+#pragma unroll
+    for (int n = 0; n < N / 8; n++)
+        top = fmaxf(top, fmaxf(s[n][half * 2], s[n][half * 2 + 1]));
+    top = quad_max(top);
+    base = top * scale;
+    shrink = mma_exp2(*most * scale - base);
+    *most = top;
+    *sum *= shrink;
+#pragma unroll
+    for (int n = 0; n < D / 8; n++) {
+        o[n][half * 2] *= shrink;
+        o[n][half * 2 + 1] *= shrink;
+    }
+#pragma unroll
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+        for (int i = half * 2; i < half * 2 + 2; i++) {
+            s[n][i] = mma_exp2(s[n][i] * scale - base);
+            *sum += s[n][i];
+        }
+}
+
+template <int M, int N>
+static __device__ inline void drop_scores(float p[M][N / 8][4], const struct attention_call &call, uint64_t element)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n += 16) {
+            struct dropout_square square =
+                dropout_square_at<false>(call, element + (uint64_t)(m * 16) * (uint64_t)call.seq + (uint64_t)n);
+
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                p[m][n / 8 + i / 4][i % 4] = dropout_keeps<false>(square, i) ? p[m][n / 8 + i / 4][i % 4] : 0;
+        }
+}
+
+/* The block's last act: o and the statistics of its rows. */
+template <enum dtype T, int D, int M>
+static __device__ inline void finish_rows(const struct attention_call &call, const struct attention_head &head,
+                                          int query, uint16_t *staging, const float o[M][D / 8][4],
+                                          const float most[M][2], const float sum[M][2])
+{
+    int lane = (int)threadIdx.x % 32;
+    float factor[M][2];
+
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float whole = quad_sum(sum[m][half]);
+            int row = query + m * 16 + half * 8 + lane / 4;
+
+            factor[m][half] = whole > 0 ? call.kept / whole : 0;
+            if (lane % 4 == 0 && row < call.seq)
+                call.lse[head.row_at + (size_t)row] = whole > 0 ? most[m][half] * call.scale + logf(whole) : -INFINITY;
+        }
+    tile_write<T, D, M>((uint16_t *)call.out + head.out_at, head.hidden, query, call.seq, staging, o, factor);
+}
+
+template <enum dtype T, int D, bool DROPS>
+static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_forward_tiles(struct attention_call call)
+{
+    using shape = forward_shape<D, DROPS>;
+    constexpr int M = shape::M, N = shape::keys, passing = N * tile_stride<D>;
+    int tiles = (call.seq + shape::queries - 1) / shape::queries;
+    struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
+    /* The last queries see most keys: they begin first. */
+    int block_query = (tiles - 1 - (int)blockIdx.x % tiles) * shape::queries;
+    int warp_row = (int)threadIdx.x / 32 * 16 * M, query = block_query + warp_row;
+    int end = call.causal ? min(head.keys, block_query + shape::queries) : head.keys;
+    float s[M][N / 8][4], o[M][D / 8][4] = {}, most[M][2], sum[M][2] = {};
+    DYNAMIC_SHARED(uint16_t, shared);
+    uint16_t *q = shared, *k = q + shape::queries * tile_stride<D>, *v = k + 2 * passing;
+
+    for (int m = 0; m < M; m++)
+        most[m][0] = most[m][1] = -INFINITY;
+    tile_copy<D, shape::queries>(q, head.q, head.stride, block_query, call.seq);
+    tile_copy<D, N>(k, head.q + head.hidden, head.stride, 0, head.keys);
+    tile_copy<D, N>(v, head.q + 2 * head.hidden, head.stride, 0, head.keys);
+    cp_async_commit();
+    for (int first = 0, stage = 0; first < end; first += N, stage ^= 1) {
+        cp_async_wait<0>();
+        __syncthreads();
+        if (first + N < end) {
+            tile_copy<D, N>(k + (stage ^ 1) * passing, head.q + head.hidden, head.stride, first + N, head.keys);
+            tile_copy<D, N>(v + (stage ^ 1) * passing, head.q + 2 * head.hidden, head.stride, first + N, head.keys);
+            cp_async_commit();
+        }
+        tile_scores<T, D, M, N>(s, q + warp_row * tile_stride<D>, k + stage * passing);
+        if (first + N > head.keys || (call.causal && first + N > query + 1))
+            mask_scores<false, M, N>(s, query, first, head.keys, call.causal);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                softmax_row<D, N>(s[m], o[m], &most[m][half], &sum[m][half], half, call.scale_two);
+        if constexpr (DROPS)
+            drop_scores<M, N>(s, call, head.element + (uint64_t)query * (uint64_t)call.seq + (uint64_t)first);
+        tile_gather<T, D, M, N>(o, s, v + stage * passing);
+    }
+    cp_async_wait<0>();
+    __syncthreads();
+    finish_rows<T, D, M>(call, head, query, q + warp_row * tile_stride<D>, o, most, sum);
+}
+
+template <enum dtype T, int D, bool DROPS> static void launch(struct device *dev, const struct attention_call *call)
+{
+    using shape = forward_shape<D, DROPS>;
+    int tiles = (call->seq + shape::queries - 1) / shape::queries;
+
+    LAUNCH(dev, (attention_forward_tiles<T, D, DROPS>), dim3((unsigned)(tiles * call->pairs)), dim3(ATTENTION_THREADS),
+           shape::shared, *call);
+}
+
+template <enum dtype T, int D> static void launch_size(struct device *dev, const struct attention_call *call)
+{
+    if (call->drops)
+        launch<T, D, true>(dev, call);
+    else
+        launch<T, D, false>(dev, call);
+}
+
+template <enum dtype T> static void launch_type(struct device *dev, const struct attention_call *call)
+{
+    switch (call->head_size) {
+    case 64:
+        return launch_size<T, 64>(dev, call);
+    case 80:
+        return launch_size<T, 80>(dev, call);
+    case 96:
+        return launch_size<T, 96>(dev, call);
+    case 128:
+        return launch_size<T, 128>(dev, call);
+    }
+}
+
+void attention_tiled_forward(struct device *dev, const struct attention_call *call)
+{
+    if (call->dtype == DTYPE_BF16)
+        launch_type<DTYPE_BF16>(dev, call);
+    else
+        launch_type<DTYPE_F16>(dev, call);
+}

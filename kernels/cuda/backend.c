@@ -1,0 +1,242 @@
+#include "config.h"
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/operations.h"
+
+#define PAGE            4096
+#define FIRST_WORKSPACE ((size_t)32 << 20) /* what cuBLASLt likes to have on these GPUs; few operations want more */
+
+bool cuda_ok(struct device *dev, int status, const char *doing)
+{
+    struct cuda *cuda = device_cuda(dev);
+
+    if (status == cudaSuccess && cuda->waits)
+        status = cudaStreamSynchronize(cuda->stream);
+    if (status == cudaSuccess)
+        return true;
+    device_fail(dev, CODE_INTERNAL, "cuda: %s: %s (%s)", doing, cudaGetErrorString((cudaError_t)status),
+                cudaGetErrorName((cudaError_t)status));
+    return false;
+}
+
+/* The same before there is a device to fail. */
+static int opened(cudaError_t status, const char *doing, struct error *err)
+{
+    if (status == cudaSuccess)
+        return 0;
+    return error_set(err, CODE_INTERNAL, "cuda: %s: %s (%s)", doing, cudaGetErrorString(status),
+                     cudaGetErrorName(status));
+}
+#define OPENED(call, err) opened(call, #call, err)
+
+static int count_gpus(int *count, struct error *err)
+{
+    cudaError_t status = cudaGetDeviceCount(count);
+    int driver = 0, runtime = 0;
+
+    if (status == cudaSuccess && *count > 0)
+        return 0;
+    if (status == cudaErrorNoDevice || status == cudaSuccess)
+        return error_set(
+            err, CODE_CONFIG,
+            "device \"cuda\": this node shows this process no GPU; ask Slurm for one (--gpus-per-node), look "
+            "at CUDA_VISIBLE_DEVICES, or take device \"cpu\"");
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || cudaRuntimeGetVersion(&runtime) != cudaSuccess)
+        driver = 0;
+    if (status == cudaErrorInsufficientDriver && driver == 0)
+        return error_set(err, CODE_CONFIG,
+                         "device \"cuda\": no NVIDIA driver (libcuda.so.1) on this node; run on a node with a GPU, or "
+                         "take device \"cpu\"");
+    if (status == cudaErrorInsufficientDriver)
+        return error_set(
+            err, CODE_CONFIG,
+            "device \"cuda\": this node's driver is for CUDA %d.%d, this build needs %d.%d; a newer driver "
+            "is needed, or a build with an older nvcc",
+            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    return OPENED(status, err);
+}
+
+static int find_gpu(struct device *dev, struct cuda *cuda, struct error *err)
+{
+    struct cudaDeviceProp gpu;
+    int count = 0;
+
+    if (count_gpus(&count, err) < 0)
+        return -1;
+    cuda->ordinal = dev->index % count;
+    if (OPENED(cudaSetDevice(cuda->ordinal), err) < 0 || OPENED(cudaGetDeviceProperties(&gpu, cuda->ordinal), err) < 0)
+        return -1;
+    cuda->capability = 10 * gpu.major + gpu.minor;
+    cuda->sms = gpu.multiProcessorCount;
+    cuda->shared_limit = gpu.sharedMemPerBlockOptin;
+    if (cuda->capability < 80)
+        return error_set(err, CODE_CONFIG, "device \"cuda\": %s is of compute capability %d.%d; 8.0 or more is needed",
+                         gpu.name, gpu.major, gpu.minor);
+    snprintf(dev->description, sizeof dev->description, "cuda, %.60s, %d SMs, %.0f GiB, GPU %d of %d", gpu.name,
+             cuda->sms, (double)gpu.totalGlobalMem / 0x1p30, cuda->ordinal, count);
+    return 0;
+}
+
+static bool environment_is(const char *name, const char *value)
+{
+    const char *text = getenv(name);
+
+    return text && strcmp(text, value) == 0;
+}
+
+static int cuda_open(struct device *dev, int threads, struct error *err)
+{
+    struct cuda *cuda = calloc(1, sizeof *cuda);
+
+    dev->state = cuda;
+    if (!cuda)
+        return error_errno(err, CODE_IO, "cuda device");
+    dev->threads = threads ? threads : 1;
+    if (find_gpu(dev, cuda, err) < 0)
+        return -1;
+    if (OPENED(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), err) < 0 ||
+        OPENED(cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking), err) < 0 ||
+        OPENED(cudaHostAlloc(&cuda->page, PAGE, cudaHostAllocDefault), err) < 0)
+        return -1;
+    cuda->memory = cuda_memory_open(dev, err);
+    if (!cuda->memory || cuda_transfers_open(dev, err) < 0)
+        return -1;
+    if (cuda_matmul_open(dev, err) < 0)
+        return -1;
+    cuda->waits = environment_is("MUSTER_CUDA_WAIT", "1");
+    dev->kernels = cuda_operations();
+    return 0;
+}
+
+static void cuda_trim(struct device *dev)
+{
+    struct cuda *cuda = device_cuda(dev);
+
+    device_free(dev, MEMORY_DEVICE, cuda->workspace);
+    cuda->workspace = NULL;
+    cuda->workspace_bytes = 0;
+}
+
+/* A process whose GPU has failed cannot mend it here: whatever the calls say, the rest is given back too. */
+static void cuda_close(struct device *dev)
+{
+    struct cuda *cuda = device_cuda(dev);
+
+    if (!cuda)
+        return;
+    cuda->waits = false;
+    if (cuda->stream)
+        CUDA_OK(dev, cudaStreamSynchronize(cuda->stream));
+    if (cuda->copy_stream)
+        CUDA_OK(dev, cudaStreamSynchronize(cuda->copy_stream));
+    cuda_matmul_close(dev);
+#ifdef HAVE_CUDNN
+    attention_cudnn_close(dev);
+#endif
+    if (cuda->memory)
+        cuda_trim(dev);
+    cuda_memory_close(dev, cuda->memory);
+    if (cuda->page)
+        CUDA_OK(dev, cudaFreeHost(cuda->page));
+    cuda_transfers_close(dev);
+    if (cuda->copy_stream)
+        CUDA_OK(dev, cudaStreamDestroy(cuda->copy_stream));
+    if (cuda->stream)
+        CUDA_OK(dev, cudaStreamDestroy(cuda->stream));
+    free(cuda);
+}
+
+static void cuda_wait(struct device *dev)
+{
+    CUDA_OK(dev, cudaStreamSynchronize(device_cuda(dev)->stream));
+}
+
+/* What failed asynchronously and has been noticed since; it does not wait. */
+static void cuda_poll(struct device *dev)
+{
+    cudaError_t status = cudaStreamQuery(device_cuda(dev)->stream);
+
+    if (status != cudaErrorNotReady)
+        cuda_ok(dev, (int)status, "an operation");
+}
+
+void *cuda_workspace(struct device *dev, size_t bytes)
+{
+    struct cuda *cuda = device_cuda(dev);
+    size_t wanted = bytes > FIRST_WORKSPACE ? bytes : FIRST_WORKSPACE;
+    struct error err = {0};
+
+    if (dev->failed)
+        return NULL;
+    if (bytes <= cuda->workspace_bytes)
+        return cuda->workspace;
+    cuda_trim(dev);
+    cuda->workspace = device_alloc(dev, MEMORY_DEVICE, wanted, &err);
+    cuda->workspace_bytes = cuda->workspace ? wanted : 0;
+    if (!cuda->workspace)
+        device_fail(dev, err.code, "cuda: working space: %s", err.text);
+    return cuda->workspace;
+}
+
+static size_t workspace_bytes(const struct device *dev)
+{
+    return device_cuda(dev)->workspace_bytes;
+}
+
+static bool widens(const struct device *dev, enum dtype dtype)
+{
+    (void)dev;
+    (void)dtype;
+    return false;
+}
+
+void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes)
+{
+    struct cuda *cuda = device_cuda(dev);
+
+    if (dev->failed)
+        return;
+    if (bytes > PAGE) {
+        device_fail(dev, CODE_INTERNAL, "cuda: cuda_fetch of %zu bytes; at most %d", bytes, PAGE);
+        return;
+    }
+    if (CUDA_OK(dev, cudaMemcpyAsync(cuda->page, from, bytes, cudaMemcpyDeviceToHost, cuda->stream)) &&
+        CUDA_OK(dev, cudaStreamSynchronize(cuda->stream)))
+        memcpy(to, cuda->page, bytes);
+}
+
+void cuda_copy(struct device *dev, void *y, const void *x, size_t bytes)
+{
+    if (!dev->failed && bytes > 0)
+        CUDA_OK(dev, cudaMemcpyAsync(y, x, bytes, cudaMemcpyDefault, device_cuda(dev)->stream));
+}
+
+void cuda_zero(struct device *dev, void *y, size_t bytes)
+{
+    if (!dev->failed && bytes > 0)
+        CUDA_OK(dev, cudaMemsetAsync(y, 0, bytes, device_cuda(dev)->stream));
+}
+
+const struct backend backend_cuda = {
+    .kind = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .wait = cuda_wait,
+    .poll = cuda_poll,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .workspace = workspace_bytes,
+    .trim = cuda_trim,
+    .widens = widens,
+    .far = true,
+    .transfer = cuda_transfer,
+    .transfer_join = cuda_transfer_join,
+    .transfer_wait = cuda_transfer_wait,
+};

@@ -1,0 +1,166 @@
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/pack.h"
+
+/*
+ * Softmax's statistics and the gradient of its loss, a block a row. The statistics are made in one pass (the online
+ * normaliser of Milakov and Gimelshein, arXiv 1805.02867):
+ *   max' = maximum of max and x;  sum' = sum * exp(max - max') + exp(x - max')
+ */
+#define THREADS 256
+#define WARPS   (THREADS / WARP)
+
+#define LOG2_E 1.44269504088896340736f
+
+/* exp(x - max). With max minus infinity, x is that too, or NaN: 0 or NaN. */
+static inline __device__ float power(float x, float max)
+{
+    return exp2f((x - (max == -INFINITY ? 0.0f : max)) * LOG2_E);
+}
+
+struct stats {
+    float max, sum;
+};
+
+static inline __device__ struct stats stats_of_both(struct stats a, struct stats b)
+{
+    float high = a.max > b.max ? a.max : b.max;
+
+    return {high, a.sum * power(a.max, high) + b.sum * power(b.max, high)};
+}
+
+static inline __device__ void stats_add(struct stats &s, const struct pack &x, int n)
+{
+    float high = s.max;
+
+#pragma unroll
+    for (int j = 0; j < PACK; j++)
+        high = j < n && x.v[j] > high ? x.v[j] : high;
+    s.sum *= power(s.max, high);
+    s.max = high;
+#pragma unroll
+    for (int j = 0; j < PACK; j++)
+        s.sum += j < n ? power(x.v[j], high) : 0.0f;
+}
+
+/* Of the block, for thread 0. */
+static inline __device__ struct stats block_stats(struct stats s)
+{
+    __shared__ float max_of[WARPS], sum_of[WARPS];
+
+#pragma unroll
+    for (int bits = WARP / 2; bits > 0; bits /= 2)
+        s = stats_of_both(s, {__shfl_xor_sync(FULL_WARP, s.max, bits), __shfl_xor_sync(FULL_WARP, s.sum, bits)});
+    if (threadIdx.x % WARP == 0) {
+        max_of[threadIdx.x / WARP] = s.max;
+        sum_of[threadIdx.x / WARP] = s.sum;
+    }
+    __syncthreads();
+    s = {max_of[0], sum_of[0]};
+    for (int i = 1; i < WARPS; i++)
+        s = stats_of_both(s, {max_of[i], sum_of[i]});
+    return s;
+}
+
+/* The target's column in this slice of the vocabulary, or -1. */
+static inline __device__ int target_column(const struct cross_entropy &op, size_t row)
+{
+    int64_t column = static_cast<int64_t>(op.targets[row]) - op.vocab_first;
+
+    return column >= 0 && column < op.vocab ? static_cast<int>(column) : -1;
+}
+
+template <class T> static __global__ void __launch_bounds__(THREADS) cross_entropy_stats(struct cross_entropy op)
+{
+    size_t row = blockIdx.x;
+    const T *x = static_cast<const T *>(op.logits) + row * static_cast<size_t>(op.stride);
+    struct stats s = {-INFINITY, 0};
+
+#pragma unroll 2
+    for (int col = static_cast<int>(threadIdx.x) * PACK; col < op.vocab; col += THREADS * PACK) {
+        int n = min(op.vocab - col, PACK);
+
+        stats_add(s, pack_load(x + col, n), n);
+    }
+    s = block_stats(s);
+    if (threadIdx.x == 0) {
+        int column = target_column(op, row);
+
+        op.max[row] = s.max;
+        op.sum[row] = s.sum;
+        op.target[row] = column >= 0 ? widen(x[column]) : 0.0f;
+    }
+}
+
+void cuda_cross_entropy_stats(struct device *dev, const struct cross_entropy *op)
+{
+    if (device_ready(dev, op->dtype, "cross_entropy_stats") && op->rows > 0)
+        WITH_TYPE(op->dtype, T, LAUNCH(dev, cross_entropy_stats<T>, static_cast<unsigned>(op->rows), THREADS, 0, *op));
+}
+
+/*
+ * loss = log(sum) + max - target;  logits <- (exp(x - max) / sum - onehot) * scale, over the logits. The target's
+ * gradient is close to 0 where the model is sure: the difference is made before it is rounded.
+ */
+template <class T> static __global__ void __launch_bounds__(THREADS) cross_entropy_finish(struct cross_entropy op)
+{
+    size_t row = blockIdx.x;
+    T *x = static_cast<T *>(op.logits) + row * static_cast<size_t>(op.stride);
+    bool counts = op.targets[row] >= 0;
+    int used = counts ? op.vocab : 0, column = target_column(op, row);
+    float max = op.max[row], factor = op.scale / op.sum[row];
+
+#pragma unroll 2
+    for (int col = static_cast<int>(threadIdx.x) * PACK; col < op.stride; col += THREADS * PACK) {
+        struct pack p = {};
+
+        if (col < used)
+            p = pack_load(x + col, min(used - col, PACK));
+#pragma unroll
+        for (int j = 0; j < PACK; j++) {
+            p.v[j] = col + j < used ? power(p.v[j], max) * factor : 0.0f;
+            p.v[j] -= col + j == column ? op.scale : 0.0f;
+        }
+        pack_store(x + col, p, min(op.stride - col, PACK));
+    }
+    if (threadIdx.x == 0)
+        op.loss[row] = counts ? logf(op.sum[row]) + max - op.target[row] : 0.0f;
+}
+
+void cuda_cross_entropy_finish(struct device *dev, const struct cross_entropy *op)
+{
+    if (device_ready(dev, op->dtype, "cross_entropy_finish") && op->rows > 0)
+        WITH_TYPE(op->dtype, T, LAUNCH(dev, cross_entropy_finish<T>, static_cast<unsigned>(op->rows), THREADS, 0, *op));
+}
+
+/* A thread a row. A part without columns has a maximum of minus infinity, and nothing to add. A NaN must show. */
+static __global__ void __launch_bounds__(THREADS) cross_entropy_combine(struct cross_entropy_combine op)
+{
+    size_t row = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x, rows = static_cast<size_t>(op.rows);
+    float max = -INFINITY, sum = 0, target = 0;
+
+    if (row >= rows)
+        return;
+    for (int part = 0; part < op.parts; part++) {
+        float here = op.stats[static_cast<size_t>(part) * 3 * rows + row];
+
+        max = here > max || here != here ? here : max;
+    }
+    for (int part = 0; part < op.parts; part++) {
+        const float *stats = op.stats + static_cast<size_t>(part) * 3 * rows + row;
+
+        if (stats[0] != -INFINITY)
+            sum += stats[rows] * expf(stats[0] - max);
+        target += stats[2 * rows];
+    }
+    op.max[row] = max;
+    op.sum[row] = sum;
+    op.target[row] = target;
+}
+
+void cuda_cross_entropy_combine(struct device *dev, const struct cross_entropy_combine *op)
+{
+    unsigned blocks = static_cast<unsigned>((op->rows + THREADS - 1) / THREADS);
+
+    if (device_ready(dev, DTYPE_F32, "cross_entropy_combine") && op->rows > 0)
+        LAUNCH(dev, cross_entropy_combine, blocks, THREADS, 0, *op);
+}

@@ -1,0 +1,85 @@
+/*
+ * cuda.h - the CUDA backend's insides; internal to kernels/cuda.
+ *
+ * Operations are enqueued on one stream in program order, so memory that one operation is done with serves the next
+ * without waiting. Whoever works on another stream (copies for offload and staging, NCCL) orders the two by events, and
+ * frees nothing that the other still uses. No operation allocates once it has met its largest operands.
+ *
+ * Needs no header of CUDA, so that the same operations also compile as plain C++ (-DMUSTER_CUDA_EMULATED), where
+ * another file opens the device: what it must fill in of `struct cuda` says so.
+ */
+#ifndef MUSTER_KERNELS_CUDA_CUDA_H
+#define MUSTER_KERNELS_CUDA_CUDA_H
+
+#include "kernels/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;    /* a cudaStream_t is a pointer to it */
+struct cuda_memory;    /* memory.c */
+struct cuda_matmul;    /* matmul.c */
+struct cuda_transfers; /* transfer.c */
+struct attention_cudnn; /* attention_cudnn.c */
+
+struct cuda {
+    int ordinal;                     /* of the GPU, among those visible to this process */
+    int capability;                  /* 80 for sm_80, 90 for sm_90; emulated: 80 */
+    int sms;                         /* streaming multiprocessors; emulated: as many blocks as it likes to see */
+    size_t shared_limit;             /* bytes of shared memory that a block may ask for; emulated: the same */
+    struct CUstream_st *stream;      /* of operations; emulated: NULL */
+    struct CUstream_st *copy_stream; /* of transfers beside them; emulated: NULL */
+    bool waits;                      /* MUSTER_CUDA_WAIT=1: for each operation, so that what fails is named */
+    void *page;                      /* pinned: where cuda_fetch puts what it fetches */
+
+    struct cuda_memory *memory;
+    struct cuda_matmul *matmul;
+    struct cuda_transfers *transfers;
+    struct attention_cudnn *attention; /* NULL until cuDNN is first asked */
+    void *workspace;
+    size_t workspace_bytes;
+};
+
+static inline struct cuda *device_cuda(const struct device *dev)
+{
+    return (struct cuda *)dev->state;
+}
+
+/*
+ * Scratch for the kernels of one operation, 256-byte aligned, at least `bytes`; the next operation may write over it.
+ * NULL: the device has failed. An operation that calls other operations asks after they are done with theirs.
+ */
+void *cuda_workspace(struct device *dev, size_t bytes);
+
+/* Waits for the stream, and copies at most 4096 bytes to the host: for the few results that operations return. */
+void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes);
+
+/* Whether a call of CUDA's run-time library succeeded; if not, the device fails with what was being done and why. An
+ * asynchronous failure of an earlier kernel shows wherever the next call is. */
+bool cuda_ok(struct device *dev, int status, const char *doing);
+#define CUDA_OK(dev, call) cuda_ok(dev, (int)(call), #call)
+
+/* matmul.c: what products need between calls. Closing also what was half opened. */
+int cuda_matmul_open(struct device *dev, struct error *err);
+void cuda_matmul_close(struct device *dev);
+
+/* memory.c: see there for where the memory comes from. Freeing does not wait: on this stream what follows comes after.
+ */
+struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err);
+void cuda_memory_close(struct device *dev, struct cuda_memory *memory);
+void *cuda_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err);
+size_t cuda_free(struct device *dev, enum memory space, void *pointer);
+
+/* transfer.c: device_transfer, on the copy stream */
+int cuda_transfers_open(struct device *dev, struct error *err);
+void cuda_transfers_close(struct device *dev);
+uint64_t cuda_transfer(struct device *dev, void *y, const void *x, size_t bytes);
+void cuda_transfer_join(struct device *dev, uint64_t ticket);
+void cuda_transfer_wait(struct device *dev, uint64_t ticket);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * language.h - CUDA C++ for the sources of this folder. Under nvcc it is CUDA's own headers. With MUSTER_CUDA_EMULATED
+ * the same names are plain C++ for the CPU, where tests/cuda/emulator.h runs one fiber a GPU thread; so that kernels
+ * can be tested where there is no GPU. What a kernel may use is what both have.
+ *
+ * Everywhere: shuffles and votes are of the whole warp (FULL_WARP), and blocks are of whole warps.
+ *
+ *     DYNAMIC_SHARED(float, tile);                       // the block's dynamic shared memory, 128-byte aligned
+ *     LAUNCH(dev, (scale<float, 4>), blocks, 256, shared_bytes, x, count);
+ *
+ * LAUNCH enqueues a kernel on the device's stream, allows it the shared memory it asks for, and fails the device with
+ * the kernel's name if it cannot be launched. On a device that has failed it does nothing. A grid must not be empty.
+ */
+#ifndef MUSTER_KERNELS_CUDA_LANGUAGE_H
+#define MUSTER_KERNELS_CUDA_LANGUAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cuda/cuda.h"
+
+#define FULL_WARP 0xffffffffu
+#define WARP      32
+
+#ifdef MUSTER_CUDA_EMULATED
+#include "tests/cuda/emulated_language.h"
+#else
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#define DYNAMIC_SHARED(type, name)                                                                                     \
+    extern __shared__ __align__(128) unsigned char dynamic_shared_bytes[];                                             \
+    type *name = reinterpret_cast<type *>(dynamic_shared_bytes)
+
+#define LAUNCH(dev, kernel, grid, block, shared_bytes, ...)                                                            \
+    do {                                                                                                               \
+        if (launch_ready(dev, reinterpret_cast<const void *>(kernel), shared_bytes, #kernel)) {                        \
+            (kernel)<<<grid, block, shared_bytes, device_cuda(dev)->stream>>>(__VA_ARGS__);                            \
+            cuda_ok(dev, static_cast<int>(cudaGetLastError()), #kernel);                                               \
+        }                                                                                                              \
+    } while (0)
+
+/* More than 48 KiB must be asked for. It is once a launch, which costs less than to remember for each kernel. */
+static inline bool launch_ready(struct device *dev, const void *kernel, size_t shared_bytes, const char *name)
+{
+    if (dev->failed)
+        return false;
+    if (shared_bytes <= (static_cast<size_t>(48) << 10))
+        return true;
+    return cuda_ok(dev,
+                   static_cast<int>(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                         static_cast<int>(shared_bytes))),
+                   name);
+}
+
+#endif
+#endif

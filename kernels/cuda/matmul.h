@@ -1,0 +1,60 @@
+/*
+ * matmul.h - products through cuBLASLt; internal to kernels/cuda.
+ *
+ * What cuBLASLt is asked is in product.h. Which of its algorithms makes a product is found out once a shape: of the
+ * eight that its heuristic ranks first, the fastest, measured on the first operands of that shape, among those that
+ * give the same bits as the very first. So the choice, which depends on what else the machine did, never shows in a
+ * result: a resumed run, or another rank, may choose differently and computes the same. Algorithms that add partial
+ * sums in the output's type, or in place, are never taken; those that split k add in fp32, in a fixed order.
+ *
+ * Not measured, so the first: where the operands are mostly zero and could not tell algorithms apart (the next product
+ * of that shape tries again); accumulating products of more than 128 MiB, for which there is no place to try; and all,
+ * with the environment's MUSTER_MATMUL=first. fp32 is true fp32, unless MUSTER_TF32=1.
+ */
+#ifndef MUSTER_KERNELS_CUDA_MATMUL_H
+#define MUSTER_KERNELS_CUDA_MATMUL_H
+
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/product.h"
+
+#define MATMUL_WORKSPACE  ((size_t)32 << 20) /* what cuBLASLt may use */
+#define MATMUL_CANDIDATES 8
+
+/* All about products of one shape. */
+struct matmul_choice {
+    cublasLtMatmulDesc_t call;
+    cublasLtMatrixLayout_t first, second, d;
+    cublasLtMatmulAlgo_t candidates[MATMUL_CANDIDATES];
+    int count, chosen;
+    bool measured;
+};
+
+struct cuda_matmul {
+    struct cublaslt lt;
+    cublasLtHandle_t handle;
+    struct cache *choices; /* of struct matmul_choice by struct product */
+    struct CUevent_st *start, *stop;
+    bool tf32, measures;
+};
+
+/* Where one product's operands lie. d is where it goes, and what beta adds is at `add`. */
+struct matmul_operands {
+    const void *first, *second, *add;
+    void *d, *workspace;
+};
+
+/* Enqueues the product by that candidate. Returns cuBLASLt's status. */
+cublasStatus_t matmul_run(struct device *dev, const struct matmul_choice *choice, const struct product *product,
+                          const struct matmul_operands *at, int candidate);
+
+/* matmul_measure.c: sets choice->chosen, if these operands are fit for it. Writes d, which must be allowed, or else
+ * elsewhere. The workspace may be another afterwards. */
+void matmul_measure(struct device *dev, struct matmul_choice *choice, const struct product *product,
+                    const struct matmul_operands *at);
+
+/* Whether a call of cuBLASLt succeeded; if not, the device fails. */
+bool matmul_ok(struct device *dev, cublasStatus_t status, const char *doing);
+#define LT_OK(dev, call) matmul_ok(dev, call, #call)
+
+#endif

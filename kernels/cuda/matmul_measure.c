@@ -1,0 +1,106 @@
+#include "kernels/cuda/matmul.h"
+
+#include <cuda_runtime_api.h>
+#include <string.h>
+
+#include "kernels/cuda/epilogue.h"
+
+#define REPEATS     3
+#define MOST_BESIDE ((size_t)128 << 20) /* of memory taken only to try an accumulating product in */
+
+struct sums {
+    unsigned long long of[3];
+};
+
+static struct sums sums_of(struct device *dev, const struct product *product, const void *d, void *space)
+{
+    size_t words = dtype_size(product->d.dtype) / 2;
+    struct sums sums = {{0}};
+
+    cuda_checksum(dev, space, d, (size_t)product->d.cols, (size_t)product->d.rows * words,
+                  (size_t)product->d.ld * words);
+    cuda_fetch(dev, sums.of, space, sizeof sums.of);
+    return sums;
+}
+
+/* Of a few runs after the first; negative if this candidate does not run at all. */
+static float milliseconds(struct device *dev, const struct matmul_choice *choice, const struct product *product,
+                          const struct matmul_operands *at, int candidate)
+{
+    struct cuda_matmul *matmul = device_cuda(dev)->matmul;
+    struct CUstream_st *stream = device_cuda(dev)->stream;
+    float time = 0;
+
+    if (!CUDA_OK(dev, cudaEventRecord(matmul->start, stream)))
+        return -1;
+    for (int i = 0; i < REPEATS; i++)
+        if (!LT_OK(dev, matmul_run(dev, choice, product, at, candidate)))
+            return -1;
+    if (!CUDA_OK(dev, cudaEventRecord(matmul->stop, stream)) || !CUDA_OK(dev, cudaEventSynchronize(matmul->stop)) ||
+        !CUDA_OK(dev, cudaEventElapsedTime(&time, matmul->start, matmul->stop)))
+        return -1;
+    return time;
+}
+
+/* Mostly zeros, as gradients are before anything was learned, are the same by any algorithm. */
+static bool telling(const struct product *product, const struct sums *sums)
+{
+    return sums->of[2] > (unsigned long long)product->d.rows * (unsigned long long)product->d.cols / 2;
+}
+
+static void measure(struct device *dev, struct matmul_choice *choice, const struct product *product,
+                    const struct matmul_operands *at, void *space)
+{
+    struct sums first = {{0}};
+    float best = -1;
+
+    for (int i = 0; i < choice->count && !dev->failed; i++) {
+        struct sums sums;
+        float time;
+
+        /* A candidate may turn out not to run; but the first is what there is without measuring. */
+        if (matmul_run(dev, choice, product, at, i) != CUBLAS_STATUS_SUCCESS && i > 0)
+            continue;
+        sums = sums_of(dev, product, at->d, space);
+        if (i == 0)
+            first = sums;
+        if (!telling(product, &first))
+            return;
+        if (memcmp(&sums, &first, sizeof sums) != 0)
+            continue;
+        time = milliseconds(dev, choice, product, at, i);
+        if (time >= 0 && (best < 0 || time < best)) {
+            best = time;
+            choice->chosen = i;
+        }
+    }
+    choice->measured = true;
+}
+
+void matmul_measure(struct device *dev, struct matmul_choice *choice, const struct product *product,
+                    const struct matmul_operands *at)
+{
+    size_t beside = product_scratch(product);
+    struct matmul_operands trial = *at;
+    char *workspace;
+
+    if (choice->count == 1 ||
+        (product->accumulate &&
+         (size_t)product->d.ld * (size_t)product->d.cols * dtype_size(product->d.dtype) > MOST_BESIDE)) {
+        choice->measured = true;
+        return;
+    }
+    if (product->accumulate)
+        beside = (size_t)product->d.ld * (size_t)product->d.cols * dtype_size(product->d.dtype);
+    beside = (beside + 255) / 256 * 256;
+    workspace = cuda_workspace(dev, MATMUL_WORKSPACE + beside + sizeof(struct sums));
+    if (!workspace)
+        return;
+    trial.workspace = workspace;
+    if (beside)
+        trial.d = workspace + MATMUL_WORKSPACE;
+    if (!product->accumulate)
+        trial.add = trial.d;
+    measure(dev, choice, product, &trial, workspace + MATMUL_WORKSPACE + beside);
+    dev->backend->trim(dev); /* operations need not so much again */
+}

@@ -1,0 +1,300 @@
+#include "kernels/cuda/cuda.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/arena.h"
+
+/*
+ * Device memory is one range of addresses as large as the GPU's memory, of which an arena gives parts; physical memory
+ * is put behind it from the front as the arena grows, and stays. So nothing has to be known beforehand, several
+ * processes share a GPU, and memory that was freed is never too scattered to be asked for whole: the driver is
+ * not asked again once the most that a run holds has been held.
+ *
+ * A tool that watches each allocation's ends (compute-sanitizer) sees nothing of an arena. For it,
+ * MUSTER_CUDA_MEMORY=separate makes every piece an allocation of its own. With MUSTER_CUDA_MEMORY=pinned these are host
+ * memory that the GPU reads over the bus: for tests, which look into what a device works on as if it were a CPU's.
+ */
+
+#define CHUNK ((size_t)64 << 20) /* by how much physical memory grows: mapping takes the driver's time */
+
+/* The driver's functions for that; the run-time library has none. */
+#define DRIVER_FUNCTIONS(f)                                                                                            \
+    f(cuMemAddressReserve) f(cuMemAddressFree) f(cuMemCreate) f(cuMemRelease) f(cuMemMap) f(cuMemUnmap)                \
+        f(cuMemSetAccess) f(cuMemGetAllocationGranularity)
+
+#define MEMBER(name) __typeof__(&(name)) name;
+struct driver {
+    DRIVER_FUNCTIONS(MEMBER)
+};
+
+struct piece {
+    void *at;
+    size_t bytes;
+};
+
+struct cuda_memory {
+    struct driver driver;
+    struct CUstream_st *stream;
+    CUmemAllocationProp kind;
+    CUdeviceptr base;
+    size_t reserved, mapped;
+    struct arena *arena;
+
+    struct piece *separate; /* with MUSTER_CUDA_MEMORY=separate, instead of all that */
+    size_t count, room;
+    bool is_separate, is_pinned;
+};
+
+/* A host allocation begins with this, and the caller's bytes follow, 64-byte aligned. */
+struct header {
+    size_t bytes;
+} __attribute__((aligned(64)));
+
+static int driver_function(const char *name, void **function, struct error *err)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    cudaError_t status = cudaGetDriverEntryPointByVersion(name, function, 12000, cudaEnableDefault, &found);
+
+    if (status == cudaSuccess && found == cudaDriverEntryPointSuccess)
+        return 0;
+    return error_set(err, CODE_CONFIG, "cuda: the driver has no %s (%s); it must be that of CUDA 12.0 or newer", name,
+                     cudaGetErrorName(status));
+}
+
+static int driver_open(struct driver *driver, struct error *err)
+{
+#define LOAD(name)                                                                                                     \
+    if (driver_function(#name, (void **)&driver->name, err) < 0)                                                       \
+        return -1;
+    DRIVER_FUNCTIONS(LOAD)
+    return 0;
+}
+
+static int driver_ok(CUresult status, const char *doing, struct error *err)
+{
+    return status == CUDA_SUCCESS ? 0 : error_set(err, CODE_IO, "cuda: %s: error %d", doing, (int)status);
+}
+
+static int reserve(struct cuda_memory *memory, int ordinal, struct error *err)
+{
+    size_t unused, total, grain;
+    cudaError_t status = cudaMemGetInfo(&unused, &total);
+
+    if (status != cudaSuccess)
+        return error_set(err, CODE_INTERNAL, "cuda: cudaMemGetInfo: %s", cudaGetErrorString(status));
+    memory->kind = (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal},
+    };
+    if (driver_open(&memory->driver, err) < 0 ||
+        driver_ok(
+            memory->driver.cuMemGetAllocationGranularity(&grain, &memory->kind, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+            "cuMemGetAllocationGranularity", err) < 0)
+        return -1;
+    if (CHUNK % grain)
+        return error_set(err, CODE_INTERNAL, "cuda: memory comes in pieces of %zu bytes, of which %zu is no multiple",
+                         grain, CHUNK);
+    memory->reserved = (total + CHUNK - 1) / CHUNK * CHUNK;
+    if (driver_ok(memory->driver.cuMemAddressReserve(&memory->base, memory->reserved, 0, 0, 0), "cuMemAddressReserve",
+                  err) < 0)
+        return -1;
+    memory->arena = arena_create(memory->reserved, err);
+    return memory->arena ? 0 : -1;
+}
+
+struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err)
+{
+    const char *choice = getenv("MUSTER_CUDA_MEMORY");
+    struct cuda_memory *memory = calloc(1, sizeof *memory);
+
+    if (!memory) {
+        error_errno(err, CODE_IO, "cuda device");
+        return NULL;
+    }
+    memory->stream = device_cuda(dev)->stream;
+    memory->is_pinned = choice && strcmp(choice, "pinned") == 0;
+    memory->is_separate = memory->is_pinned || (choice && strcmp(choice, "separate") == 0);
+    if (choice && *choice && !memory->is_separate && strcmp(choice, "arena") != 0) {
+        error_set(err, CODE_CONFIG, "MUSTER_CUDA_MEMORY=%s: there are \"arena\", \"separate\" and \"pinned\"", choice);
+        goto fail;
+    }
+    if (!memory->is_separate && reserve(memory, device_cuda(dev)->ordinal, err) < 0)
+        goto fail;
+    return memory;
+
+fail:
+    cuda_memory_close(dev, memory);
+    return NULL;
+}
+
+static void free_piece(struct device *dev, const struct cuda_memory *memory, void *at)
+{
+    if (memory->is_pinned)
+        CUDA_OK(dev, cudaFreeHost(at));
+    else
+        CUDA_OK(dev, cudaFree(at));
+}
+
+void cuda_memory_close(struct device *dev, struct cuda_memory *memory)
+{
+    struct error err = {0};
+
+    if (!memory)
+        return;
+    if ((memory->mapped &&
+         driver_ok(memory->driver.cuMemUnmap(memory->base, memory->mapped), "cuMemUnmap", &err) < 0) ||
+        (memory->base &&
+         driver_ok(memory->driver.cuMemAddressFree(memory->base, memory->reserved), "cuMemAddressFree", &err) < 0))
+        device_fail(dev, err.code, "%s", err.text);
+    for (size_t i = 0; i < memory->count; i++)
+        free_piece(dev, memory, memory->separate[i].at);
+    arena_destroy(memory->arena);
+    free(memory->separate);
+    free(memory);
+}
+
+static int no_memory(size_t bytes, size_t held, const char *why, struct error *err)
+{
+    size_t unused = 0, total = 0;
+
+    if (cudaMemGetInfo(&unused, &total) != cudaSuccess)
+        unused = total = 0;
+    return error_set(err, CODE_IO,
+                     "%.1f MiB of device memory: this process holds %.1f MiB, and of the GPU's %.1f MiB %.1f MiB "
+                     "are free (%s)",
+                     (double)bytes / 0x1p20, (double)held / 0x1p20, (double)total / 0x1p20, (double)unused / 0x1p20,
+                     why);
+}
+
+/* Puts memory behind addresses up to `end`. */
+static int map(struct cuda_memory *memory, size_t end, struct error *err)
+{
+    const struct driver *driver = &memory->driver;
+    CUmemAccessDesc access = {.location = memory->kind.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at = memory->base + memory->mapped;
+    size_t bytes;
+
+    if (end <= memory->mapped)
+        return 0;
+    bytes = (end - memory->mapped + CHUNK - 1) / CHUNK * CHUNK;
+    if (driver_ok(driver->cuMemCreate(&handle, bytes, &memory->kind, 0), "cuMemCreate", err) < 0)
+        return -1;
+    if (driver_ok(driver->cuMemMap(at, bytes, 0, handle, 0), "cuMemMap", err) < 0) {
+        driver_ok(driver->cuMemRelease(handle), "cuMemRelease", NULL);
+        return -1;
+    }
+    memory->mapped += bytes;
+    /* Mapped memory lives on until it is unmapped. */
+    if (driver_ok(driver->cuMemRelease(handle), "cuMemRelease", err) < 0)
+        return -1;
+    return driver_ok(driver->cuMemSetAccess(at, bytes, &access, 1), "cuMemSetAccess", err);
+}
+
+static void *from_arena(struct cuda_memory *memory, size_t bytes, struct error *err)
+{
+    struct error why = {0};
+    size_t offset, ignored;
+
+    if (arena_alloc(memory->arena, bytes, &offset, &why) < 0) {
+        no_memory(bytes, memory->mapped, why.text, err);
+        return NULL;
+    }
+    if (map(memory, arena_extent(memory->arena), &why) < 0) {
+        arena_free(memory->arena, offset, &ignored);
+        no_memory(bytes, memory->mapped, why.text, err);
+        return NULL;
+    }
+    return (void *)(uintptr_t)(memory->base + offset);
+}
+
+static void *separately(struct cuda_memory *memory, size_t bytes, struct error *err)
+{
+    struct piece piece = {.bytes = bytes};
+    cudaError_t status;
+
+    if (memory->count == memory->room) {
+        struct piece *grown = realloc(memory->separate, (2 * memory->room + 16) * sizeof *grown);
+
+        if (!grown) {
+            error_errno(err, CODE_IO, "cuda device");
+            return NULL;
+        }
+        memory->separate = grown;
+        memory->room = 2 * memory->room + 16;
+    }
+    if (memory->is_pinned)
+        status = cudaHostAlloc(&piece.at, bytes ? bytes : 1, cudaHostAllocDefault);
+    else
+        status = cudaMalloc(&piece.at, bytes ? bytes : 1);
+    if (status != cudaSuccess) {
+        no_memory(bytes, 0, cudaGetErrorString(status), err);
+        return NULL;
+    }
+    memory->separate[memory->count++] = piece;
+    return piece.at;
+}
+
+/* As on a CPU the memory is zero, and that before any stream sees it; pieces are not taken inside a step. */
+static void *device_memory(struct device *dev, size_t bytes, struct error *err)
+{
+    struct cuda_memory *memory = device_cuda(dev)->memory;
+    void *at = memory->is_separate ? separately(memory, bytes, err) : from_arena(memory, bytes, err);
+
+    if (at && bytes > 0 && CUDA_OK(dev, cudaMemsetAsync(at, 0, bytes, memory->stream)))
+        CUDA_OK(dev, cudaStreamSynchronize(memory->stream));
+    return at;
+}
+
+static void *host_memory(size_t bytes, struct error *err)
+{
+    struct header *header = NULL;
+    cudaError_t status = cudaHostAlloc((void **)&header, sizeof *header + bytes, cudaHostAllocPortable);
+
+    if (status != cudaSuccess) {
+        error_set(err, CODE_IO, "%.1f GiB of host memory, pinned: %s; ulimit -l and the job's memory limit both count",
+                  (double)bytes / 0x1p30, cudaGetErrorString(status));
+        return NULL;
+    }
+    header->bytes = bytes;
+    return header + 1;
+}
+
+void *cuda_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err)
+{
+    return space == MEMORY_HOST ? host_memory(bytes, err) : device_memory(dev, bytes, err);
+}
+
+static size_t free_separate(struct device *dev, struct cuda_memory *memory, void *pointer)
+{
+    for (size_t i = 0; i < memory->count; i++)
+        if (memory->separate[i].at == pointer) {
+            size_t bytes = memory->separate[i].bytes;
+
+            memory->separate[i] = memory->separate[--memory->count];
+            free_piece(dev, memory, pointer);
+            return bytes;
+        }
+    device_fail(dev, CODE_INTERNAL, "cuda: %p is freed, but was not allocated here", pointer);
+    return 0;
+}
+
+size_t cuda_free(struct device *dev, enum memory space, void *pointer)
+{
+    struct cuda_memory *memory = device_cuda(dev)->memory;
+    size_t bytes = 0;
+
+    if (space == MEMORY_HOST) {
+        bytes = ((struct header *)pointer - 1)->bytes;
+        CUDA_OK(dev, cudaFreeHost((struct header *)pointer - 1));
+    } else if (memory->is_separate) {
+        bytes = free_separate(dev, memory, pointer);
+    } else if (!arena_free(memory->arena, (uintptr_t)pointer - (uintptr_t)memory->base, &bytes)) {
+        device_fail(dev, CODE_INTERNAL, "cuda: %p is freed, but was not allocated here", pointer);
+    }
+    return bytes;
+}

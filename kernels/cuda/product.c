@@ -1,0 +1,113 @@
+#include "kernels/cuda/product.h"
+
+#include <string.h>
+
+#include "kernels/device.h"
+
+#define VECTOR 16 /* bytes that cuBLASLt's kernels like to read at once */
+
+static bool is_gelu(enum epilogue epilogue)
+{
+    return epilogue == EPILOGUE_BIAS_GELU || epilogue == EPILOGUE_DGELU;
+}
+
+static bool has_bias(enum epilogue epilogue)
+{
+    return epilogue == EPILOGUE_BIAS || epilogue == EPILOGUE_BIAS_GELU;
+}
+
+static int alignment(const void *at, size_t stride)
+{
+    uintptr_t both = (uintptr_t)at | (uintptr_t)stride | VECTOR;
+
+    return (int)(both & (~both + 1));
+}
+
+static bool fusable(const struct matmul *op)
+{
+    size_t size = dtype_size(op->dtype);
+
+    if (op->epilogue == EPILOGUE_NONE)
+        return true;
+    if (op->c_fp32 && op->dtype != DTYPE_F32)
+        return false;
+    if (has_bias(op->epilogue) && alignment(op->bias, VECTOR) < VECTOR)
+        return false;
+    if (!is_gelu(op->epilogue))
+        return true;
+    return op->dtype != DTYPE_F32 && !op->accumulate && alignment(op->aux, (size_t)op->n * size) == VECTOR;
+}
+
+/* What is stored row-major [rows, ...] with row stride ld, of which `cols` are used. */
+static struct product_matrix stored(const void *at, int rows, int cols, int ld, enum dtype dtype)
+{
+    return (struct product_matrix){
+        .rows = cols,
+        .cols = rows,
+        .ld = ld,
+        .dtype = dtype,
+        .alignment = alignment(at, (size_t)ld * dtype_size(dtype)),
+    };
+}
+
+void product_of_matmul(struct product *product, const struct matmul *op, int fuse)
+{
+    memset(product, 0, sizeof *product);
+    product->m = op->n;
+    product->n = op->m;
+    product->k = op->k;
+    product->transpose_first = op->transpose_b;
+    product->transpose_second = op->transpose_a;
+    product->first = op->transpose_b ? stored(op->b, op->n, op->k, op->ldb, op->dtype)
+                                     : stored(op->b, op->k, op->n, op->ldb, op->dtype);
+    product->second = op->transpose_a ? stored(op->a, op->k, op->m, op->lda, op->dtype)
+                                      : stored(op->a, op->m, op->k, op->lda, op->dtype);
+    product->unfused = op->epilogue != EPILOGUE_NONE && !(fuse && fusable(op));
+    if (product->unfused) {
+        product->d = stored(NULL, op->m, op->n, op->n, DTYPE_F32);
+        return;
+    }
+    product->d = stored(op->c, op->m, op->n, op->ldc, op->c_fp32 ? DTYPE_F32 : op->dtype);
+    product->accumulate = op->accumulate;
+    product->epilogue = op->epilogue;
+    if (op->epilogue != EPILOGUE_NONE)
+        product->dtype_bias = op->dtype;
+    if (is_gelu(op->epilogue))
+        product->ld_aux = op->n;
+}
+
+size_t product_scratch(const struct product *product)
+{
+    return product->unfused ? (size_t)product->m * (size_t)product->n * sizeof(float) : 0;
+}
+
+struct matmul matmul_with_strides(const struct matmul *op)
+{
+    struct matmul full = *op;
+
+    if (!full.lda)
+        full.lda = op->transpose_a ? op->m : op->k;
+    if (!full.ldb)
+        full.ldb = op->transpose_b ? op->k : op->n;
+    if (!full.ldc)
+        full.ldc = op->n;
+    return full;
+}
+
+bool matmul_valid(struct device *dev, const struct matmul *op)
+{
+    bool no_aux = is_gelu(op->epilogue) && !op->aux, no_bias = has_bias(op->epilogue) && !op->bias;
+
+    if (op->m < 0 || op->n < 0 || op->k < 1)
+        device_fail(dev, CODE_INTERNAL,
+                    "cuda: matmul: m = %d, n = %d, k = %d; m and n must not be negative, k must be 1 or more", op->m,
+                    op->n, op->k);
+    else if (op->lda < (op->transpose_a ? op->m : op->k) || op->ldb < (op->transpose_b ? op->k : op->n) ||
+             op->ldc < op->n)
+        device_fail(dev, CODE_INTERNAL,
+                    "cuda: matmul: lda = %d, ldb = %d, ldc = %d are too small for m = %d, n = %d, k = %d", op->lda,
+                    op->ldb, op->ldc, op->m, op->n, op->k);
+    else if (no_bias || no_aux)
+        device_fail(dev, CODE_INTERNAL, "cuda: matmul: the epilogue needs %s, which is NULL", no_bias ? "bias" : "aux");
+    return !dev->failed;
+}

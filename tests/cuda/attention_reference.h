@@ -1,0 +1,26 @@
+/*
+ * attention_reference.h - attention in its textbook form, in float64, whole seq x seq matrices a head: what the GPU's
+ * kernels are held to.
+ */
+#ifndef MUSTER_TESTS_CUDA_ATTENTION_REFERENCE_H
+#define MUSTER_TESTS_CUDA_ATTENTION_REFERENCE_H
+
+#include "kernels/kernels.h"
+
+struct attention_case {
+    int batch, seq, heads, head_size;
+    bool causal;
+    const int32_t *lengths;
+    struct dropout dropout;
+    uint64_t dropout_stride;
+};
+
+/*
+ * Arrays as in kernels.h's struct attention_backward. out and lse are written from qkv; dqkv from qkv, dout and
+ * `out_given`, the out that the backward pass is given (rounded, say).
+ */
+void attention_reference_forward(const struct attention_case *x, const double *qkv, double *out, double *lse);
+void attention_reference_backward(const struct attention_case *x, const double *qkv, const double *out_given,
+                                  const double *dout, double *dqkv);
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * emulated_names.h - what the emulated kernels and their device are called, so that one program may have them beside
+ * those of a GPU. Included before all else, by the compiler's -include.
+ */
+#ifndef MUSTER_TESTS_CUDA_EMULATED_NAMES_H
+#define MUSTER_TESTS_CUDA_EMULATED_NAMES_H
+
+#define cuda_matmul                emulated_matmul
+#define cuda_bias_backward         emulated_bias_backward
+#define cuda_layernorm_forward     emulated_layernorm_forward
+#define cuda_layernorm_backward    emulated_layernorm_backward
+#define cuda_residual              emulated_residual
+#define cuda_dropout_backward      emulated_dropout_backward
+#define cuda_attention_forward     emulated_attention_forward
+#define cuda_attention_backward    emulated_attention_backward
+#define attention_call_forward     emulated_attention_call_forward
+#define attention_call_backward    emulated_attention_call_backward
+#define attention_fits_tiles       emulated_attention_fits_tiles
+#define attention_tiled_forward    emulated_attention_tiled_forward
+#define attention_tiled_backward   emulated_attention_tiled_backward
+#define attention_plain_forward    emulated_attention_plain_forward
+#define attention_plain_backward   emulated_attention_plain_backward
+#define cuda_embedding_forward     emulated_embedding_forward
+#define cuda_embedding_backward    emulated_embedding_backward
+#define cuda_positions_forward     emulated_positions_forward
+#define cuda_positions_backward    emulated_positions_backward
+#define cuda_cross_entropy_stats   emulated_cross_entropy_stats
+#define cuda_cross_entropy_combine emulated_cross_entropy_combine
+#define cuda_cross_entropy_finish  emulated_cross_entropy_finish
+#define cuda_adamw                 emulated_adamw
+#define cuda_gelu_backward         emulated_gelu_backward
+#define cuda_tanh_forward          emulated_tanh_forward
+#define cuda_tanh_backward         emulated_tanh_backward
+#define cuda_copy                  emulated_copy
+#define cuda_add                   emulated_add
+#define cuda_accumulate            emulated_accumulate
+#define cuda_cast                  emulated_cast
+#define cuda_zero                  emulated_zero
+#define cuda_sum_of_squares        emulated_sum_of_squares
+#define cuda_column_sums           emulated_column_sums
+#define cuda_add_partial_sums      emulated_add_partial_sums
+#define cuda_operations            emulated_operations
+#define cuda_epilogue              emulated_epilogue
+#define cuda_checksum              emulated_checksum
+#define cuda_workspace             emulated_workspace
+#define cuda_fetch                 emulated_fetch
+#define cuda_ok                    emulated_ok
+
+#endif

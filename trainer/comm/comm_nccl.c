@@ -1,0 +1,280 @@
+#include "trainer/comm/comm_nccl.h"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/library.h"
+#include "kernels/cuda/streams.h"
+#include "trainer/comm/nccl_root.h"
+
+struct nccl_request {
+    struct comm_request base;
+    cudaEvent_t done;
+    struct nccl_request *next; /* in the list of those that are free */
+};
+
+struct comm_nccl {
+    struct comm base;
+    struct nccl_root *root;
+    struct nccl_member member;
+    cudaStream_t stream, compute;
+    cudaEvent_t computed; /* what was enqueued to the device before an operation */
+    struct nccl_request *free;
+};
+
+static struct comm_nccl *as_nccl(struct comm *comm)
+{
+    return (struct comm_nccl *)comm;
+}
+
+static int cuda_error(struct error *err, cudaError_t status, const char *what)
+{
+    if (status == cudaSuccess)
+        return 0;
+    return error_set(err, CODE_INTERNAL, "NCCL: %s: %s", what, cudaGetErrorString(status));
+}
+
+static ncclDataType_t type_of(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 ? ncclFloat32 : dtype == DTYPE_BF16 ? ncclBfloat16 : ncclFloat16;
+}
+
+/* ---- requests ---- */
+
+static struct nccl_request *take(struct comm_nccl *c, struct error *err)
+{
+    struct nccl_request *request = c->free;
+
+    if (request) {
+        c->free = request->next;
+        return request;
+    }
+    request = calloc(1, sizeof *request);
+    if (!request) {
+        error_set(err, CODE_IO, "out of memory for a collective of %d ranks", c->base.size);
+        return NULL;
+    }
+    request->base.comm = &c->base;
+    if (cuda_error(err, cudaEventCreateWithFlags(&request->done, cudaEventDisableTiming), "an event") == 0)
+        return request;
+    free(request);
+    return NULL;
+}
+
+static void give_back(struct comm_nccl *c, struct nccl_request *request)
+{
+    request->next = c->free;
+    c->free = request;
+}
+
+/* Before NCCL is called: on the stream comes what the device has still to compute. */
+static struct nccl_request *begin(struct comm *comm, struct error *err)
+{
+    struct comm_nccl *c = as_nccl(comm);
+    struct nccl_request *request = nccl_root_usable(c->root, err) < 0 ? NULL : take(c, err);
+
+    if (!request)
+        return NULL;
+    if (cuda_error(err, cudaEventRecord(c->computed, c->compute), "cudaEventRecord") == 0 &&
+        cuda_error(err, cudaStreamWaitEvent(c->stream, c->computed, 0), "cudaStreamWaitEvent") == 0)
+        return request;
+    give_back(c, request);
+    return NULL;
+}
+
+/* After: `status` is what NCCL has returned. */
+static struct comm_request *begun(struct nccl_request *request, ncclResult_t status, const char *what,
+                                  struct error *err)
+{
+    struct comm_nccl *c = as_nccl(request->base.comm);
+
+    if (nccl_settle(c->root, c->member.handle, status, what, err) == 0 &&
+        cuda_error(err, cudaEventRecord(request->done, c->stream), "cudaEventRecord") == 0)
+        return &request->base;
+    return NULL; /* the request is lost: what the stream still does with it nobody knows */
+}
+
+static int nccl_wait(struct comm_request *base, struct error *err)
+{
+    struct nccl_request *request = (struct nccl_request *)base;
+    struct comm_nccl *c = as_nccl(base->comm);
+    cudaError_t status;
+    unsigned polls = 0;
+
+    while ((status = cudaEventQuery(request->done)) == cudaErrorNotReady) {
+        if (++polls % 16 == 0)
+            sched_yield();
+        if (polls % 256 == 0 && nccl_look(c->root, c->member.handle, err) < 0)
+            return -1;
+    }
+    if (cuda_error(err, status, "a collective") < 0) {
+        nccl_root_abort(c->root, err);
+        return -1;
+    }
+    give_back(c, request);
+    return 0;
+}
+
+/* ---- operations ---- */
+
+/* NCCL wants the parts side by side. */
+static const void *side_by_side(struct comm_nccl *c, const void *send, size_t bytes, size_t stride, void *scratch,
+                                struct error *err)
+{
+    if (bytes == stride)
+        return send;
+    if (!scratch) {
+        error_set(err, CODE_INTERNAL, "NCCL: a reduce-scatter of parts that lie apart has no scratch");
+        return NULL;
+    }
+    return cuda_error(err,
+                      cudaMemcpy2DAsync(scratch, bytes, send, stride, bytes, (size_t)c->base.size,
+                                        cudaMemcpyDeviceToDevice, c->stream),
+                      "cudaMemcpy2DAsync") < 0
+               ? NULL
+               : scratch;
+}
+
+static struct comm_request *nccl_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
+                                                size_t count, size_t stride, void *scratch, struct error *err)
+{
+    struct comm_nccl *c = as_nccl(comm);
+    size_t element = dtype_size(dtype);
+    struct nccl_request *request = begin(comm, err);
+    const void *from = request ? side_by_side(c, send, count * element, stride * element, scratch, err) : NULL;
+
+    if (!from)
+        return NULL;
+    return begun(request,
+                 nccl_api()->ncclReduceScatter(from, recv, count, type_of(dtype), ncclSum, c->member.handle, c->stream),
+                 "reduce-scatter", err);
+}
+
+static struct comm_request *nccl_all_gather(struct comm *comm, void *buffer, size_t bytes, struct error *err)
+{
+    struct comm_nccl *c = as_nccl(comm);
+    const char *own = (const char *)buffer + (size_t)comm->rank * bytes;
+    struct nccl_request *request = begin(comm, err);
+
+    if (!request)
+        return NULL;
+    return begun(request, nccl_api()->ncclAllGather(own, buffer, bytes, ncclUint8, c->member.handle, c->stream),
+                 "all-gather", err);
+}
+
+static int nccl_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
+                           struct error *err)
+{
+    struct comm_nccl *c = as_nccl(comm);
+    struct record_op op = comm_enter(comm, RECORD_ALL_REDUCE, -1);
+    struct nccl_request *request = begin(comm, err);
+    struct comm_request *started = NULL;
+
+    (void)scratch;
+    if (request)
+        started = begun(
+            request,
+            nccl_api()->ncclAllReduce(buffer, buffer, count, type_of(dtype), ncclSum, c->member.handle, c->stream),
+            "all-reduce", err);
+    started = comm_entered(started, &op);
+    return started ? comm_wait(started, err) : -1;
+}
+
+static struct comm_request *no_messages(struct error *err)
+{
+    error_set(err, CODE_INTERNAL, "NCCL: this group is for collectives and not for messages");
+    return NULL;
+}
+
+static struct comm_request *nccl_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err)
+{
+    (void)comm, (void)buffer, (void)bytes, (void)peer;
+    return no_messages(err);
+}
+
+static struct comm_request *nccl_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err)
+{
+    (void)comm, (void)buffer, (void)bytes, (void)peer;
+    return no_messages(err);
+}
+
+/* ---- groups ---- */
+
+/* Where a GPU's part cannot be given back, nothing more is begun there. */
+static void nccl_destroy(struct comm *comm)
+{
+    struct comm_nccl *c = as_nccl(comm);
+    struct error err;
+    int result = 0;
+
+    nccl_root_leave(c->root, &c->member);
+    while (c->free) {
+        struct nccl_request *next = c->free->next;
+
+        result |= cuda_error(&err, cudaEventDestroy(c->free->done), "cudaEventDestroy");
+        free(c->free);
+        c->free = next;
+    }
+    if (c->computed)
+        result |= cuda_error(&err, cudaEventDestroy(c->computed), "cudaEventDestroy");
+    if (c->stream)
+        result |= cuda_error(&err, cudaStreamDestroy(c->stream), "cudaStreamDestroy");
+    if (result < 0)
+        nccl_root_abort(c->root, &err);
+    comm_destroy(comm->host);
+    free(c);
+}
+
+static const struct comm_ops nccl_ops = {
+    .split = comm_device_split,
+    .destroy = nccl_destroy,
+    .start_reduce_scatter = nccl_reduce_scatter,
+    .start_all_gather = nccl_all_gather,
+    .start_broadcast = comm_device_broadcast,
+    .start_send = nccl_send,
+    .start_recv = nccl_recv,
+    .all_reduce = nccl_all_reduce,
+    .wait = nccl_wait,
+};
+
+/* Of a higher priority than the operations, which are enqueued far ahead and would keep all of the GPU. */
+static int create_stream(struct comm_nccl *c, struct device *dev, struct error *err)
+{
+    int least, greatest;
+
+    c->compute = device_stream(dev);
+    if (cuda_error(err, cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities") < 0 ||
+        cuda_error(err, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, greatest), "a stream") < 0)
+        return -1;
+    return cuda_error(err, cudaEventCreateWithFlags(&c->computed, cudaEventDisableTiming), "an event");
+}
+
+struct comm *comm_nccl_create(struct nccl_root *root, struct comm *host, int color, int key, struct error *err)
+{
+    struct comm_nccl *c = calloc(1, sizeof *c);
+
+    if (!c || comm_device_init(&c->base, &nccl_ops, host, err) < 0) {
+        free(c);
+        error_set(err, CODE_IO, "out of memory for a group of %d ranks", host->size);
+        comm_destroy(host);
+        return NULL;
+    }
+    c->root = root;
+    if (nccl_root_split(root, host->size > 1, color, key, &c->member, err) < 0)
+        goto fail;
+    if (host->size > 1 && create_stream(c, nccl_root_device(root), err) == 0)
+        return &c->base;
+    if (host->size > 1)
+        goto fail;
+    nccl_root_leave(root, &c->member);
+    free(c->base.members);
+    free(c);
+    return host;
+fail:
+    comm_destroy(&c->base); /* and host with it */
+    return NULL;
+}

@@ -1,0 +1,218 @@
+#include "trainer/comm/nccl_root.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { END_SECONDS = 5 };
+
+struct nccl_root {
+    struct comm *world;
+    struct device *dev;
+    struct nccl_member all;
+    struct nccl_member *members;
+    bool aborted;
+    struct error why;
+};
+
+static struct nccl_api api;
+
+static const struct library library = {
+    .name = "NCCL",
+    .variable = "MUSTER_NCCL",
+    .sonames = {"libnccl.so.2"},
+    .version = "2.18",
+};
+
+const struct nccl_api *nccl_api(void)
+{
+    return &api;
+}
+
+int comm_nccl_load(struct error *err)
+{
+    static const char *const names[] = {NCCL_FUNCTIONS(LIBRARY_NAME)};
+
+    return library_load(&library, names, sizeof names / sizeof *names, &api, err);
+}
+
+void comm_nccl_version(char *text, size_t size)
+{
+    int version = 0;
+
+    if (api.ncclGetVersion(&version) != ncclSuccess)
+        version = 0;
+    snprintf(text, size, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+}
+
+/* ---- failures ---- */
+
+static bool abort_one(struct nccl_member *member)
+{
+    bool aborted = !member->handle || api.ncclCommAbort(member->handle) == ncclSuccess;
+
+    member->handle = NULL;
+    return aborted;
+}
+
+void nccl_root_abort(struct nccl_root *root, const struct error *err)
+{
+    bool clean = true;
+
+    if (root->aborted)
+        return;
+    root->aborted = true;
+    root->why = *err;
+    for (struct nccl_member *member = root->members; member; member = member->next)
+        clean &= abort_one(member);
+    clean &= abort_one(&root->all);
+    if (!clean)
+        error_prefix(&root->why, "NCCL could not be aborted, after");
+}
+
+int nccl_root_usable(const struct nccl_root *root, struct error *err)
+{
+    if (!root->aborted)
+        return 0;
+    *err = root->why;
+    return -1;
+}
+
+static int fail(struct nccl_root *root, ncclResult_t status, const char *what, struct error *err)
+{
+    bool lost = status == ncclRemoteError || status == ncclSystemError;
+
+    error_set(err, lost ? CODE_PEER : CODE_INTERNAL, "NCCL: %s: %s", what, api.ncclGetErrorString(status));
+    nccl_root_abort(root, err);
+    return -1;
+}
+
+int nccl_look(struct nccl_root *root, ncclComm_t handle, struct error *err)
+{
+    ncclResult_t status = ncclSuccess, asked;
+
+    if (nccl_root_usable(root, err) < 0)
+        return -1;
+    if (comm_interrupted(err) || (root->world->ops->told && root->world->ops->told(err))) {
+        nccl_root_abort(root, err);
+        return -1;
+    }
+    asked = handle ? api.ncclCommGetAsyncError(handle, &status) : ncclSuccess;
+    if (asked != ncclSuccess)
+        status = asked;
+    return status == ncclSuccess || status == ncclInProgress ? 0 : fail(root, status, "another rank", err);
+}
+
+int nccl_settle(struct nccl_root *root, ncclComm_t handle, ncclResult_t status, const char *what, struct error *err)
+{
+    ncclResult_t asked;
+
+    while (status == ncclInProgress) {
+        sched_yield();
+        if (nccl_look(root, NULL, err) < 0)
+            return -1;
+        asked = api.ncclCommGetAsyncError(handle, &status);
+        if (asked != ncclSuccess)
+            status = asked;
+    }
+    return status == ncclSuccess ? 0 : fail(root, status, what, err);
+}
+
+/* ---- the communicators ---- */
+
+struct device *nccl_root_device(const struct nccl_root *root)
+{
+    return root->dev;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Waits for the others to have ended their operations too, but not for long: this rank may be the one that fails. */
+static void end(struct nccl_root *root, struct nccl_member *member)
+{
+    double until = seconds() + END_SECONDS;
+    ncclResult_t status;
+
+    if (!member->handle)
+        return;
+    status = api.ncclCommFinalize(member->handle);
+    while (status == ncclInProgress && seconds() < until) {
+        sched_yield();
+        if (api.ncclCommGetAsyncError(member->handle, &status) != ncclSuccess)
+            status = ncclInternalError;
+    }
+    if ((status != ncclSuccess || api.ncclCommDestroy(member->handle) != ncclSuccess) && !abort_one(member)) {
+        root->aborted = true;
+        error_set(&root->why, CODE_INTERNAL, "NCCL: a communicator could be neither ended nor aborted");
+    }
+    member->handle = NULL;
+}
+
+int nccl_root_split(struct nccl_root *root, bool join, int color, int key, struct nccl_member *member,
+                    struct error *err)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclResult_t status;
+
+    if (nccl_root_usable(root, err) < 0)
+        return -1;
+    config.blocking = 0;
+    config.splitShare = 1;
+    status = api.ncclCommSplit(root->all.handle, join ? color : NCCL_SPLIT_NOCOLOR, key, &member->handle, &config);
+    if (nccl_settle(root, root->all.handle, status, "ncclCommSplit", err) < 0)
+        return -1;
+    member->next = root->members;
+    root->members = member;
+    /* The parent may be done with the split before the child is with its start. */
+    return join ? nccl_settle(root, member->handle, ncclInProgress, "ncclCommSplit", err) : 0;
+}
+
+void nccl_root_leave(struct nccl_root *root, struct nccl_member *member)
+{
+    end(root, member);
+    for (struct nccl_member **at = &root->members; *at; at = &(*at)->next)
+        if (*at == member) {
+            *at = member->next;
+            return;
+        }
+}
+
+struct nccl_root *comm_nccl_root_create(struct comm *world, struct device *dev, struct error *err)
+{
+    struct nccl_root *root = calloc(1, sizeof *root);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id = {{0}};
+    ncclResult_t status = ncclSuccess;
+    int result = root ? 0 : error_set(err, CODE_IO, "out of memory");
+
+    config.blocking = 0;
+    if (result == 0 && world->rank == 0)
+        status = api.ncclGetUniqueId(&id);
+    if (status != ncclSuccess)
+        result = error_set(err, CODE_INTERNAL, "NCCL: its unique id: %s", api.ncclGetErrorString(status));
+    if (comm_agree(world, result, err) < 0 || comm_broadcast(world, &id, sizeof id, 0, err) < 0)
+        goto fail;
+    root->world = world;
+    root->dev = dev;
+    status = api.ncclCommInitRankConfig(&root->all.handle, world->size, id, world->rank, &config);
+    if (nccl_settle(root, root->all.handle, status, "its start", err) == 0)
+        return root;
+fail:
+    free(root);
+    return NULL;
+}
+
+void comm_nccl_root_destroy(struct nccl_root *root)
+{
+    if (!root)
+        return;
+    end(root, &root->all);
+    free(root);
+}
