@@ -51,7 +51,7 @@ snapshot() {
 
 # preflight ARGUMENT...: a step of three nodes, whose program leaves a file for each of its tasks.
 preflight() {
-    run step -N3 --ntasks-per-node=1 --muster-preflight "$@" sh -c "touch $PWD/started.\$SLURMD_NODENAME"
+    run step -N3 -w 'n[1-3]' --ntasks-per-node=1 --muster-preflight "$@" sh -c "touch $PWD/started.\$SLURMD_NODENAME"
     echo "$output"
 }
 
@@ -202,7 +202,7 @@ srun -N3 --ntasks-per-node=1 --muster-preflight touch started
 echo "code $?"
 timeout 20 srun --exclusive -N3 -n6 echo next
 SH
-    run timeout 60 salloc -Q -N3 sh script
+    run timeout 60 salloc -Q -N3 -w 'n[1-3]' sh script
     echo "$output"
     [ ! -e started ]
     grep -qx 'code 76' <<<"$output"
@@ -215,7 +215,7 @@ SH
 srun -N3 --ntasks-per-node=1 --muster-preflight touch started
 echo "code \$?"
 SH
-    run timeout 100 salloc -Q -N3 sh script
+    run timeout 100 salloc -Q -N3 -w 'n[1-3]' sh script
     "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
     echo "$output"
     none_started
@@ -251,7 +251,7 @@ SH
 
 @test "=exclude says why a job cannot be requeued" {
     faulty n2 "export MUSTER_PREFLIGHT_ROOT=/nonexistent"
-    run timeout 60 salloc -Q -N3 srun --ntasks-per-node=1 --muster-preflight=exclude true
+    run timeout 60 salloc -Q -N3 -w 'n[1-3]' srun --ntasks-per-node=1 --muster-preflight=exclude true
     echo "$output"
     [ "$status" -eq 76 ]
     grep -q 'not requeued: only a job of sbatch can be requeued; give --exclude=n2 ' <<<"$output"
