@@ -98,6 +98,11 @@ int device_threads(const struct device *dev)
     return dev->threads;
 }
 
+void device_allow_tf32(struct device *dev, bool allow)
+{
+    dev->tf32 = allow;
+}
+
 void device_wait(struct device *dev)
 {
     dev->backend->wait(dev);

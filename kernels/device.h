@@ -39,6 +39,7 @@ struct device {
     struct kernels kernels;
     int index; /* the N of "kind:N", or 0 */
     int threads;
+    bool tf32; /* device_allow_tf32 */
     char description[128];
 
     bool failed;

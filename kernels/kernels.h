@@ -61,6 +61,10 @@ int device_threads(const struct device *dev);
 int device_status(struct device *dev, struct error *err);
 void device_wait(struct device *dev);
 
+/* Whether products in fp32 may round their factors to TF32's 10 bits, where the device is faster so: a GPU. They do not
+ * unless this is called, before the first product. */
+void device_allow_tf32(struct device *dev, bool allow);
+
 /* The device's measured rate on a large product of that type, in FLOP/s: the denominator of MFU where no peak is
  * configured. */
 double device_measure_peak(struct device *dev, enum dtype dtype);

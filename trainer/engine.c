@@ -99,6 +99,8 @@ static int open_device(struct engine *e, struct error *err)
     int result;
 
     e->dev = choose_device(e->job->device, err);
+    if (e->dev)
+        device_allow_tf32(e->dev, e->job->precision.tf32);
     result = e->dev ? 0 : -1;
     kinds[result == 0 && device_is_host(e->dev)] = 1;
     if (comm_agree(e->world, result, err) < 0 || comm_max_f64(e->world, kinds, 2, err) < 0)

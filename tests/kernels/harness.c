@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/philox.h"
+#include "tests/kernels/mirror.h"
 #ifdef HAVE_EMULATED_CUDA
 #include "tests/cuda/emulated_device.h"
 #endif
@@ -40,6 +41,8 @@ static struct device *make_other_device(const char *isa, int threads)
     else
 #endif
         dev = device_create(other_device(), threads, &err);
+    if (dev && !device_is_host(dev))
+        dev = mirror_create(dev, &err);
     if (!dev)
         fail_msg("MUSTER_TEST_DEVICE: %s", err.text);
     return dev;
@@ -111,6 +114,12 @@ void finish_buffers(struct device *dev)
 void finish_device(struct device *dev)
 {
     finish_buffers(dev);
+    device_destroy(dev);
+}
+
+void abandon_device(struct device *dev)
+{
+    free_buffers(dev);
     device_destroy(dev);
 }
 

@@ -189,6 +189,16 @@ static struct call make_call(struct device *dev, enum dtype dtype, struct shape 
     return c;
 }
 
+/* The lengths of `how` in the device's memory; NULL if there are none. */
+static const int32_t *lengths_of(struct device *dev, struct shape s, const struct manner *how)
+{
+    int32_t *lengths = how->lengths ? int_buffer(dev, (size_t)s.batch) : NULL;
+
+    if (lengths)
+        memcpy(lengths, how->lengths, (size_t)s.batch * sizeof *lengths);
+    return lengths;
+}
+
 static void run_forward(struct device *dev, struct shape s, const struct manner *how, const struct call *c)
 {
     device_kernels(dev)->attention_forward(dev, &(struct attention){.batch = s.batch,
@@ -198,7 +208,7 @@ static void run_forward(struct device *dev, struct shape s, const struct manner 
                                                                     .causal = how->causal,
                                                                     .dtype = c->qkv.dtype,
                                                                     .qkv = c->qkv.at,
-                                                                    .lengths = how->lengths,
+                                                                    .lengths = lengths_of(dev, s, how),
                                                                     .dropout = how->dropout,
                                                                     .dropout_stride = how->stride,
                                                                     .out = c->out.at,
@@ -217,7 +227,7 @@ static void run_backward(struct device *dev, struct shape s, const struct manner
                                                                               .out = c->out.at,
                                                                               .dout = c->dout.at,
                                                                               .lse = c->lse,
-                                                                              .lengths = how->lengths,
+                                                                              .lengths = lengths_of(dev, s, how),
                                                                               .dropout = how->dropout,
                                                                               .dropout_stride = how->stride,
                                                                               .dqkv = c->dqkv.at});
@@ -260,18 +270,26 @@ static struct plain make_plain(enum dtype dtype, struct shape s, const struct ma
     return x;
 }
 
+/* Tensor cores multiply 16-bit factors, so a GPU rounds probabilities and their gradients to the type on the way. */
+static double tolerance_of(enum dtype dtype)
+{
+    if (!other_device() || dtype == DTYPE_F32)
+        return 1e-5;
+    return dtype == DTYPE_BF16 ? 1e-2 : 2e-3;
+}
+
 static void compare(struct device *dev, enum dtype dtype, const struct plain *x, double *const out[2])
 {
     struct call c = make_call(dev, dtype, x->s, x->how.spread);
-    double scale = x->how.spread * x->how.spread;
+    double bound = tolerance_of(dtype) * x->how.spread * x->how.spread;
 
     run_forward(dev, x->s, &x->how, &c);
-    expect_rounded("out", c.out, out[0], c.out.count, 1e-5 * scale);
+    expect_rounded("out", c.out, out[0], c.out.count, bound);
     compare_lse(x, c.lse);
     for (size_t i = 0; i < c.out.count && dtype != DTYPE_F32; i++)
         tensor_set(c.out, i, out[1][i]);
     run_backward(dev, x->s, &x->how, &c);
-    expect_rounded("dqkv", c.dqkv, x->dqkv, c.dqkv.count, 2e-5 * scale);
+    expect_rounded("dqkv", c.dqkv, x->dqkv, c.dqkv.count, 2 * bound);
     if (x->s.seq <= 5 && x->how.spread == 1 && dtype == DTYPE_F32)
         compare_differences(x, c.dqkv);
 }
