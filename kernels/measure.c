@@ -86,6 +86,8 @@ double device_measure_peak(struct device *dev, enum dtype dtype)
     device_free(dev, MEMORY_DEVICE, b);
     device_free(dev, MEMORY_DEVICE, c);
     dev->backend->trim(dev);
+    if (dev->reserved && device_reserve_workspace(dev, dev->reserved, &err) < 0)
+        device_fail(dev, err.code, "after measuring the device's rate: %s", err.text);
     for (int space = 0; space < 2; space++) /* the measure is not part of what the caller runs */
         dev->bytes_peak[space] = peak[space];
     return rate;

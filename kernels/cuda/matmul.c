@@ -233,7 +233,7 @@ cublasStatus_t matmul_run(struct device *dev, const struct matmul_choice *choice
 static bool place(struct device *dev, struct matmul_operands *at, const struct product *product,
                   const struct matmul *op)
 {
-    at->workspace = cuda_workspace(dev, MATMUL_WORKSPACE + product_scratch(product));
+    at->workspace = cuda_workspace(dev, workspace_matmul(product_scratch(product)));
     at->first = op->b;
     at->second = op->a;
     at->d = product->unfused && at->workspace ? (char *)at->workspace + MATMUL_WORKSPACE : op->c;

@@ -17,8 +17,8 @@
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/workspace.h"
 
-#define MATMUL_WORKSPACE  ((size_t)32 << 20) /* what cuBLASLt may use */
 #define MATMUL_CANDIDATES 8
 
 /* All about products of one shape. */
