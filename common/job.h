@@ -89,6 +89,7 @@ struct job {
     struct {
         enum dtype compute;        /* of activations, and of the parameters that products are made with */
         enum dtype reduce;         /* in which gradients are summed between ranks: fp32, or the same as compute */
+        bool tf32;                 /* GPUs may make fp32 products in TF32 */
         double loss_scale;         /* constant; 0 is dynamic with fp16, and none (1) otherwise */
         double loss_scale_start;   /* of the dynamic scale, as the next three */
         double loss_scale_min;     /* it never falls below this */

@@ -128,6 +128,8 @@ const struct job_key job_keys[] = {
      .help = "type of activations and matrix products"},
     {"precision.reduce", JOB_KEY_CHOICE, FIELD(precision.reduce), .choices = reduce_types, .fallback = "\"fp32\"",
      .help = "type in which gradients are summed between ranks"},
+    {"precision.tf32", JOB_KEY_BOOL, FIELD(precision.tf32), .fallback = "false",
+     .help = "GPUs may round the factors of fp32 products to TF32"},
     {"precision.loss_scale", JOB_KEY_NUMBER, FIELD(precision.loss_scale), RANGE(0, LARGE), .fallback = "0.0",
      .help = "constant factor of the loss; 0 is dynamic with fp16 and none otherwise"},
     {"precision.loss_scale_start", JOB_KEY_NUMBER, FIELD(precision.loss_scale_start), RANGE(DBL_MIN, LARGE),

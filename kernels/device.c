@@ -98,6 +98,11 @@ int device_threads(const struct device *dev)
     return dev->threads;
 }
 
+void device_allow_tf32(struct device *dev, bool allow)
+{
+    dev->tf32 = allow;
+}
+
 void device_wait(struct device *dev)
 {
     dev->backend->wait(dev);
@@ -142,6 +147,7 @@ void *device_alloc(struct device *dev, enum memory space, size_t bytes, struct e
 
     if (!pointer)
         return NULL;
+    dev->allocations++;
     dev->bytes_used[space] += bytes;
     if (dev->bytes_peak[space] < dev->bytes_used[space])
         dev->bytes_peak[space] = dev->bytes_used[space];
@@ -157,6 +163,19 @@ void device_free(struct device *dev, enum memory space, void *pointer)
 size_t device_bytes_used(const struct device *dev, enum memory space)
 {
     return dev->bytes_used[space];
+}
+
+size_t device_allocations(const struct device *dev)
+{
+    return dev->allocations;
+}
+
+int device_reserve_workspace(struct device *dev, size_t bytes, struct error *err)
+{
+    if (!dev->backend->reserve)
+        return 0;
+    dev->reserved = bytes;
+    return dev->backend->reserve(dev, bytes, err);
 }
 
 size_t device_workspace_bytes(const struct device *dev)
@@ -177,7 +196,11 @@ bool device_is_host(const struct device *dev)
 struct device_traits device_traits(const struct device *dev, enum dtype dtype)
 {
     return (struct device_traits){
-        .threads = dev->threads, .widens = device_widens(dev, dtype), .is_host = device_is_host(dev)};
+        .threads = dev->threads,
+        .widens = device_widens(dev, dtype),
+        .is_host = device_is_host(dev),
+        .gpu = dev->backend->gpu,
+    };
 }
 
 uint64_t device_transfer(struct device *dev, void *y, const void *x, size_t bytes)

@@ -22,9 +22,11 @@ struct backend {
     void *(*alloc)(struct device *dev, enum memory space, size_t bytes, struct error *err);
     size_t (*free)(struct device *dev, enum memory space, void *pointer); /* the bytes that alloc was asked for */
     size_t (*workspace)(const struct device *dev);
-    void (*trim)(struct device *dev); /* frees the workspace */
+    void (*trim)(struct device *dev);                                    /* frees the workspace */
+    int (*reserve)(struct device *dev, size_t bytes, struct error *err); /* takes it; NULL: it comes as it is wanted */
     bool (*widens)(const struct device *dev, enum dtype dtype);
     bool far; /* MEMORY_DEVICE is no host memory */
+    bool gpu; /* the operations are kernels/cuda's */
     /* device_transfer and what goes with it; NULL: copies are made in the queue, which is waited for. */
     uint64_t (*transfer)(struct device *dev, void *y, const void *x, size_t bytes);
     void (*transfer_join)(struct device *dev, uint64_t ticket);
@@ -39,11 +41,14 @@ struct device {
     struct kernels kernels;
     int index; /* the N of "kind:N", or 0 */
     int threads;
+    bool tf32; /* device_allow_tf32 */
     char description[128];
 
     bool failed;
     struct error failure;
 
+    size_t allocations;
+    size_t reserved;                     /* by device_reserve_workspace */
     size_t bytes_used[2], bytes_peak[2]; /* by enum memory */
 };
 

@@ -61,6 +61,10 @@ int device_threads(const struct device *dev);
 int device_status(struct device *dev, struct error *err);
 void device_wait(struct device *dev);
 
+/* Whether products in fp32 may round their factors to TF32's 10 bits, where the device is faster so: a GPU. They do not
+ * unless this is called, before the first product. */
+void device_allow_tf32(struct device *dev, bool allow);
+
 /* The device's measured rate on a large product of that type, in FLOP/s: the denominator of MFU where no peak is
  * configured. */
 double device_measure_peak(struct device *dev, enum dtype dtype);
@@ -78,11 +82,15 @@ size_t device_bytes_peak(const struct device *dev, enum memory space);
 size_t device_workspace_bytes(const struct device *dev);
 
 /*
- * The same, foretold: what operations of these sizes will hold on a CPU. A pure function; for a planner, which has no
- * device, as for the engine. The one thing it cannot know is how much of its own share the product's library asks for:
- * that share is allocated whole at the first product, and has been enough for every shape that was tried.
+ * The same, foretold: what operations of these sizes will hold. A pure function; for a planner, which has no device, as
+ * for the engine. What it cannot know:
+ *  - on a CPU, how much of its own share the product's library asks for: that share is allocated whole at the first
+ *    product, and has been enough for every shape that was tried;
+ *  - on a GPU, whether cuBLASLt has an algorithm for an epilogue at these sizes (else the product takes rows * n floats
+ *    of scratch), and what cuDNN's attention takes, which is not used unless the environment asks for it.
  */
 struct workspace {
+    bool gpu; /* device_traits; the next three but dtype are then not looked at */
     int threads;
     enum dtype dtype;
     bool widens;        /* device_widens(dev, dtype) */
@@ -92,9 +100,18 @@ struct workspace {
     int bias_cols;      /* most columns that bias_backward meets */
     int gelu_cols;      /* n of the product with EPILOGUE_DGELU */
     int seq, head_size; /* of attention */
+    int heads;          /* of attention; this and the rest for a GPU alone */
+    size_t accumulated; /* elements of the largest product with accumulate */
+    size_t squares;     /* most elements that sum_of_squares is given */
 };
 
 size_t kernels_workspace_bytes(const struct workspace *sizes);
+
+/* Takes so much at once, where a device would otherwise stop to take it when an operation first wants it: a GPU. */
+int device_reserve_workspace(struct device *dev, size_t bytes, struct error *err);
+
+/* How often device_alloc has been called, for workspace too: the same before and after a step, but for the first. */
+size_t device_allocations(const struct device *dev);
 
 /* Whether products of that type are made by widening to fp32: slower than fp32's own. */
 bool device_widens(const struct device *dev, enum dtype dtype);
@@ -112,6 +129,7 @@ struct device_traits {
     int threads;  /* of a CPU's operations */
     bool widens;  /* the type of the forward pass */
     bool is_host; /* device_is_host */
+    bool gpu;     /* a GPU, or a device with a GPU's operations */
 };
 
 struct device_traits device_traits(const struct device *dev, enum dtype dtype);

@@ -1,5 +1,6 @@
 #include "config.h"
 #include "kernels/cpu/workspace.h"
+#include "kernels/cuda/workspace.h"
 #include "kernels/kernels.h"
 
 static size_t larger(size_t a, size_t b)
@@ -33,8 +34,11 @@ static size_t matmul(const struct workspace *w)
 /* Operations share one piece of memory, as large as the hungriest needs; the product's library has its own. */
 size_t kernels_workspace_bytes(const struct workspace *w)
 {
-    size_t bytes = larger(attention(w), matmul(w));
+    size_t bytes;
 
+    if (w->gpu)
+        return cuda_workspace_bytes(w);
+    bytes = larger(attention(w), matmul(w));
     if (w->backward) {
         bytes = larger(bytes, workspace_row_sums(w->rows, 2 * (size_t)w->norm_cols));
         bytes = larger(bytes, workspace_row_sums(w->rows, (size_t)w->bias_cols));

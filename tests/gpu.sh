@@ -1,78 +1,123 @@
 #!/usr/bin/env bash
-# gpu.sh - every kernel test on this machine's GPU, and then again under compute-sanitizer: for `./check gpu`, and by
-# itself out of a bundle (etc/bundle).
+# gpu.sh - what needs a GPU to be shown, in stages: for `./check gpu`, and by itself out of a bundle (etc/bundle).
 #
-#   tests/gpu.sh [--quick] [BUILD]
-#     --quick  without compute-sanitizer
-#     BUILD    where the programs are: a build tree or an unpacked bundle; the directory above this one if not given
+#   tests/gpu.sh [--log FILE] [STAGE]... [BUILD]
+#     quick      products, operations of each kind, one training step: whether anything works at all
+#     kernels    tests/kernels on the GPU's own memory
+#     engine     training on the GPU: losses against the CPU's, meshes of up to 4 ranks on the one GPU, resume, saves
+#     pytorch    200 steps in bf16 against PyTorch's
+#     sanitizer  tests/kernels under compute-sanitizer
+#   (none named: kernels engine pytorch sanitizer, in this order)
+#     BUILD      where the programs are: a build tree or an unpacked bundle; the directory above this one if not given
+#     --log      everything that was said, appended to FILE (BUILD/gpu.log)
 #
-# Inputs are fresh in every run (MUSTER_TEST_SEED repeats one); outputs are NaN before. Ends with one line that counts.
-# Exit codes: 0 all passed; 1 not; 77 there is no GPU here.
+# Each stage has a bound on its time, and goes on after a failure; what there was no time for has failed. Inputs are fresh
+# in every run (MUSTER_TEST_SEED repeats one). MUSTER_TEST_DEVICE names another device in place of "cuda", to try the
+# stages where there is no GPU; MUSTER_GPU_SECONDS, another bound. Ends with one line that counts.
+# Exit codes: 0 all passed; 1 not; 64 usage; 77 there is no GPU here.
 set -uo pipefail
-quick=no
-[ "${1:-}" != --quick ] || { quick=yes; shift; }
 tests=$(cd "$(dirname "$0")" && pwd)
-build=$(cd "${1:-$tests/..}" && pwd) || exit 64
+all=(kernels engine pytorch sanitizer)
+stages=() build=$tests/.. log=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --log) log=${2:?--log wants a file}; shift ;;
+    quick | kernels | engine | pytorch | sanitizer) stages+=("$1") ;;
+    -*) echo "gpu: what is $1? --help shows how" >&2; exit 64 ;;
+    *) build=$1 ;;
+    esac
+    shift
+done
+build=$(cd "$build" && pwd) || exit 64
+[ ${#stages[@]} -gt 0 ] || stages=("${all[@]}")
+: "${log:=$build/gpu.log}"
 
-gpu=$("$build/tests/cuda/describe")
-case $? in
-0) ;;
-77) echo "gpu: $gpu"; exit 77 ;;
-*) echo "gpu: $gpu"; exit 1 ;;
-esac
-: "${MUSTER_TEST_SEED:=$(date +%s)}"
-# The tests look into what the device works on, so it must be memory that both can read; and each operation is waited
-# for, so that they look after it is done and what fails is named.
-export MUSTER_TEST_SEED MUSTER_TEST_DEVICE=cuda MUSTER_CUDA_MEMORY=pinned MUSTER_CUDA_WAIT=1
-export CMOCKA_MESSAGE_OUTPUT=TAP OMP_WAIT_POLICY=passive
-echo "gpu: $gpu; MUSTER_TEST_SEED=$MUSTER_TEST_SEED"
+if [ "${MUSTER_TEST_DEVICE:-cuda}" = cuda ]; then
+    gpu=$("$build/tests/cuda/describe")
+    case $? in
+    0) ;;
+    77) echo "gpu: $gpu"; exit 77 ;;
+    *) echo "gpu: $gpu"; exit 1 ;;
+    esac
+else
+    gpu="$MUSTER_TEST_DEVICE, in place of a GPU"
+fi
+: "${MUSTER_TEST_SEED:=$(date +%s)}" "${MUSTER_TEST_DEVICE:=cuda}"
+export MUSTER_TEST_SEED MUSTER_TEST_DEVICE CMOCKA_MESSAGE_OUTPUT=TAP OMP_WAIT_POLICY=passive
+# Each operation is waited for, so that what fails is named.
+export MUSTER_CUDA_WAIT=1
 
 passed=0 failed=0 skipped=0
 
+say() { echo "$*"; echo "$*" >>"$log"; }
+fail() { failed=$((failed + 1)); say "FAILED   $*"; }
+
 # run LABEL COMMAND...: counts its TAP lines; fewer than it planned, or a bad end without a failure, is one.
 run() {
-    local label=$1 line plan='' seen=0 code=0 bad=0
+    local label=$stage/$1 line plan='' seen=0 code=0 bad=0 left=$((deadline - SECONDS))
     shift
+    [ $left -gt 0 ] || { fail "$label: not begun, the stage's time is over"; return; }
+    echo "==== $label: $*" >>"$log"
     while IFS= read -r line; do
+        echo "$line" >>"$log"
         case $line in
         'not ok '*'# SKIP'* | 'ok '*'# SKIP'*) skipped=$((skipped + 1)) seen=$((seen + 1)); echo "skipped  $label: $line" ;;
         'ok '*) passed=$((passed + 1)) seen=$((seen + 1)) ;;
         'not ok '*) failed=$((failed + 1)) seen=$((seen + 1)) bad=1; echo "FAILED   $label: $line" ;;
         1..[0-9]*) plan=${line#1..} plan=${plan%% *} ;;
         'exit '*) code=${line#exit } ;;
-        '#'*) echo "         $label: $line" ;;
-        '========='*) echo "         $label: $line" ;;
+        '#'* | '========='*) echo "         $label: $line" ;;
         esac
-    done < <(timeout -k 10 900 "$@" 2>&1; echo "exit $?")
+    done < <(timeout -k 10 "$left" "$@" 2>&1; echo "exit $?")
     if [ "$seen" != "${plan:-none}" ] || { [ "$code" != 0 ] && [ $bad = 0 ]; }; then
-        failed=$((failed + 1))
-        echo "FAILED   $label: ended with $code after $seen of ${plan:-?} tests"
+        fail "$label: ended with $code after $seen of ${plan:-?} tests"
     fi
 }
 
-sanitizer=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v compute-sanitizer) || sanitizer=''
-programs=()
-for program in "$build"/tests/kernels/test_*; do
-    case $program in *.log | *.trs | *.o | *.c) continue ;; esac
-    [ -x "$program" ] && programs+=("$program")
-done
-[ ${#programs[@]} -gt 0 ] || { echo "gpu: no test programs in $build/tests/kernels" >&2; exit 64; }
-
-for program in "${programs[@]}"; do
-    run "$(basename "$program")" "$program"
-done
-if [ $quick = yes ]; then
-    echo "gpu: compute-sanitizer not wanted"
-elif [ -z "$sanitizer" ]; then
-    failed=$((failed + 1))
-    echo "FAILED   compute-sanitizer is not here; --quick goes without"
-else
-    for tool in memcheck racecheck synccheck; do
-        for program in "${programs[@]}"; do
-            run "$tool $(basename "$program")" "$sanitizer" --tool $tool --error-exitcode 99 --target-processes all \
-                "$program"
-        done
+# kernels NAME...: these programs of tests/kernels, or all
+kernels() {
+    local program any=no
+    for program in "$build"/tests/kernels/test_*; do
+        case $program in *.*) continue ;; esac
+        [ -x "$program" ] && [ -f "$program" ] || continue
+        any=yes
+        [ $# -eq 0 ] || [[ " $* " == *" ${program##*/test_} "* ]] || continue
+        run "$(basename "$program")" "${under[@]}" "$program"
     done
-fi
-echo "$passed passed, $failed failed, $skipped skipped on $gpu"
+    [ $any = yes ] || fail "$stage: no test programs in $build/tests/kernels"
+}
+
+sanitizer() {
+    local sanitizer tool
+    sanitizer=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v compute-sanitizer) ||
+        { fail "$stage: compute-sanitizer is not here"; return; }
+    # It sees nothing of an arena: every buffer is an allocation of its own, which host and GPU both read.
+    export MUSTER_CUDA_MEMORY=pinned
+    for tool in memcheck racecheck synccheck; do
+        under=("$sanitizer" --tool $tool --error-exitcode 99 --target-processes all)
+        say "         $stage: $tool"
+        kernels
+    done
+    under=()
+    unset MUSTER_CUDA_MEMORY
+}
+
+say "gpu: $gpu; MUSTER_TEST_SEED=$MUSTER_TEST_SEED; $(date -u +%FT%TZ)"
+for stage in "${stages[@]}"; do
+    begun=$SECONDS under=()
+    case $stage in quick) bound=120 ;; pytorch) bound=300 ;; kernels | engine) bound=420 ;; sanitizer) bound=540 ;; esac
+    deadline=$((SECONDS + ${MUSTER_GPU_SECONDS:-$bound}))
+    case $stage in
+    quick)
+        kernels device matmul pointwise layernorm embedding cross_entropy dropout optimizer
+        run training bash "$tests/gpu_engine.sh" "$build" one ;;
+    kernels) kernels ;;
+    engine) run training bash "$tests/gpu_engine.sh" "$build" all ;;
+    pytorch) run training bash "$tests/gpu_pytorch.sh" "$build" ;;
+    sanitizer) sanitizer ;;
+    esac
+    say "         $stage took $((SECONDS - begun)) s"
+done
+say "$passed passed, $failed failed, $skipped skipped on $gpu; the log is $log"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

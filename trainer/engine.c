@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "trainer/choose_device.h"
+#include "trainer/footprint.h"
 
 /* A validation that went round would count samples twice. */
 static int check_validation(const struct engine *e, struct error *err)
@@ -73,12 +74,22 @@ static int split_world(struct engine *e, struct error *err)
     return e->tie ? 0 : -1;
 }
 
+/* Now and not in the first step, where it would come to lie behind all that is there by then. */
+static int reserve_workspace(struct engine *e, struct error *err)
+{
+    struct device_traits device = device_traits(e->dev, e->job->precision.compute);
+
+    return device_reserve_workspace(e->dev, footprint_workspace(e->job, e->layout, &device), err);
+}
+
 static int create_model(struct engine *e, struct error *err)
 {
     struct layout *l = e->layout;
     struct zero_comms comms = {.dp = e->dp, .tie = l->zero.tied ? e->tie : NULL, .world = e->world};
     int rows = l->model.max_samples * e->job->model.seq_length;
 
+    if (reserve_workspace(e, err) < 0)
+        return -1;
     if (tensor_create(&e->tensor, e->dev, e->tp, l->context.dtype, rows, e->job->model.hidden, l->tensor_gradients,
                       err) < 0)
         return -1;
@@ -99,6 +110,8 @@ static int open_device(struct engine *e, struct error *err)
     int result;
 
     e->dev = choose_device(e->job->device, err);
+    if (e->dev)
+        device_allow_tf32(e->dev, e->job->precision.tf32);
     result = e->dev ? 0 : -1;
     kinds[result == 0 && device_is_host(e->dev)] = 1;
     if (comm_agree(e->world, result, err) < 0 || comm_max_f64(e->world, kinds, 2, err) < 0)

@@ -5,6 +5,7 @@
 
 #include "trainer/feed.h"
 #include "trainer/layout.h"
+#include "trainer/model/vocabulary.h"
 
 size_t footprint_device(const struct footprint *b)
 {
@@ -21,25 +22,31 @@ static int larger(int a, int b)
     return a > b ? a : b;
 }
 
-/* What the kernels hold for themselves: the most that any operation of the model asks for. */
-static size_t workspace(const struct job *job, const struct layout *l, const struct device_traits *device)
+size_t footprint_workspace(const struct job *job, const struct layout *l, const struct device_traits *device)
 {
     const struct model_shape *m = &job->model;
     int tp = l->context.tp_size, wide = 4 * m->hidden / tp;
-    bool bert_head = m->kind == MODEL_BERT && l->units->units[units_head(l->units)].here;
+    int rows = l->model.max_samples * m->seq_length;
+    bool head = l->units->units[units_head(l->units)].here, bert_head = m->kind == MODEL_BERT && head;
     struct workspace sizes = {
+        .gpu = device->gpu,
         .threads = device->threads,
         .dtype = l->context.dtype,
         .widens = device->widens,
         .backward = true,
-        .rows = l->model.max_samples * m->seq_length,
+        .rows = rows,
         .norm_cols = m->hidden,
         .bias_cols = larger(m->hidden, larger(wide, bert_head ? l->units->vocab_padded : 0)),
         .gelu_cols = wide,
         .seq = m->seq_length,
         .head_size = m->hidden / m->heads,
+        .heads = m->heads / tp,
+        .accumulated = head && rows > VOCABULARY_CHUNK ? (size_t)l->units->vocab_padded * (size_t)m->hidden : 0,
     };
 
+    for (int i = 0; i < l->units->nunits; i++)
+        if (l->units->units[i].count > sizes.squares)
+            sizes.squares = l->units->units[i].count;
     return kernels_workspace_bytes(&sizes);
 }
 
@@ -55,7 +62,7 @@ int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, 
     model_footprint(&l->context, l->units, &l->model, bytes);
     tensor_footprint(mesh->tp, l->context.dtype, l->model.max_samples * job->model.seq_length, job->model.hidden,
                      l->tensor_gradients, bytes);
-    bytes->workspace += workspace(job, l, device);
+    bytes->workspace += footprint_workspace(job, l, device);
     if (!device->is_host)
         feed_footprint(&job->model, layout_most_samples(job, mesh), bytes);
     layout_destroy(l);

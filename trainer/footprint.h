@@ -32,6 +32,10 @@ size_t footprint_host(const struct footprint *bytes);
 int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
                       struct footprint *bytes, struct error *err);
 
+/* Of `workspace`, what the kernels hold for themselves: the most that any operation of the model asks for. */
+struct layout;
+size_t footprint_workspace(const struct job *job, const struct layout *layout, const struct device_traits *device);
+
 /*
  * The table for people, "memory a rank, in MiB": a row a kind, a column a pipeline stage; tp and dp ranks of a stage
  * hold the same. Stages in the middle are left out where there are many. Rows end in newlines.

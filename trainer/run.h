@@ -29,7 +29,8 @@ struct run {
     bool save_waits;       /* for earlier saves to be drained, and that was said */
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
-    int global_batch; /* of the last step */
+    int global_batch;   /* of the last step */
+    size_t allocations; /* of the device, in all steps but the first: there should be none */
     /* since ranks were last looked at for stragglers */
     long watched_steps;
     double own_seconds; /* of this rank's steps, without the time that it waited for others */

@@ -155,6 +155,7 @@ int run_report_memory(const struct run *run, struct error *err)
             "rank farthest off is off by %.1f%%",
             foretold * mib, peak * mib, (double)footprint_host(&bytes) * mib,
             (double)device_bytes_peak(e->dev, MEMORY_HOST) * mib, resident_bytes() * mib, 100.0 * off);
+    run_say(run, "allocations in steps after the first, rank 0: %zu", run->allocations);
     return 0;
 }
 

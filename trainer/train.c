@@ -94,10 +94,13 @@ static int one_step(struct run *run, struct error *err)
     struct step_result result;
     struct metrics_step m;
     double started = run_seconds(), waited = recorder_waited_seconds();
+    size_t allocations = device_allocations(run->engine->dev);
 
     recorder_step((int64_t)run->engine->step + 1, 0);
     if (engine_step(run->engine, &result, err) < 0)
         return -1;
+    if (run->global_batch > 0) /* in the first step operations take their working memory */
+        run->allocations += device_allocations(run->engine->dev) - allocations;
     run->global_batch = result.global_batch;
     m = run_measure(run, &result, run_seconds() - started);
     run_report(run, &m);

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/workspace.h"
 #include "kernels/device.h"
 
 struct attention_call attention_call_forward(const struct attention *op)
@@ -108,7 +109,8 @@ void cuda_attention_backward(struct device *dev, const struct attention_backward
         return;
     if (attention_cudnn_backward(dev, &call))
         return;
-    call.delta = cuda_workspace(dev, (size_t)call.pairs * (size_t)call.seq * sizeof *call.delta);
+    call.delta =
+        cuda_workspace(dev, workspace_attention_backward((size_t)op->batch * (size_t)call.seq, (size_t)call.heads));
     if (!call.delta)
         return;
     if (attention_fits_tiles(&call))

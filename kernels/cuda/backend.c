@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/workspace.h"
 
-#define PAGE            4096
-#define FIRST_WORKSPACE ((size_t)32 << 20) /* what cuBLASLt likes to have on these GPUs; few operations want more */
+#define PAGE 4096
 
 bool cuda_ok(struct device *dev, int status, const char *doing)
 {
@@ -167,22 +167,29 @@ static void cuda_poll(struct device *dev)
         cuda_ok(dev, (int)status, "an operation");
 }
 
-void *cuda_workspace(struct device *dev, size_t bytes)
+static int cuda_reserve(struct device *dev, size_t bytes, struct error *err)
 {
     struct cuda *cuda = device_cuda(dev);
-    size_t wanted = bytes > FIRST_WORKSPACE ? bytes : FIRST_WORKSPACE;
+
+    if (bytes <= cuda->workspace_bytes)
+        return 0;
+    cuda_trim(dev);
+    cuda->workspace = device_alloc(dev, MEMORY_DEVICE, bytes, err);
+    cuda->workspace_bytes = cuda->workspace ? bytes : 0;
+    return cuda->workspace ? 0 : -1;
+}
+
+/* Nothing at first is less than what a product wants: most often there is but one allocation. */
+void *cuda_workspace(struct device *dev, size_t bytes)
+{
+    size_t least = workspace_matmul(0);
     struct error err = {0};
 
     if (dev->failed)
         return NULL;
-    if (bytes <= cuda->workspace_bytes)
-        return cuda->workspace;
-    cuda_trim(dev);
-    cuda->workspace = device_alloc(dev, MEMORY_DEVICE, wanted, &err);
-    cuda->workspace_bytes = cuda->workspace ? wanted : 0;
-    if (!cuda->workspace)
+    if (cuda_reserve(dev, bytes > least ? bytes : least, &err) < 0)
         device_fail(dev, err.code, "cuda: working space: %s", err.text);
-    return cuda->workspace;
+    return device_cuda(dev)->workspace;
 }
 
 static size_t workspace_bytes(const struct device *dev)
@@ -234,8 +241,10 @@ const struct backend backend_cuda = {
     .free = cuda_free,
     .workspace = workspace_bytes,
     .trim = cuda_trim,
+    .reserve = cuda_reserve,
     .widens = widens,
     .far = true,
+    .gpu = true,
     .transfer = cuda_transfer,
     .transfer_join = cuda_transfer_join,
     .transfer_wait = cuda_transfer_wait,

@@ -2,11 +2,12 @@
 
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/pack.h"
+#include "kernels/cuda/workspace.h"
 
-#define WARPS  8             /* of a block, which take its rows in turn */
-#define STRIP  (WARP * PACK) /* columns of a block */
-#define BLOCKS 528           /* about as many in all as a large GPU runs at once */
-#define LEAST  (WARPS * 4)   /* rows of a block */
+#define WARPS 8             /* of a block, which take its rows in turn */
+#define STRIP (WARP * PACK) /* columns of a block */
+
+static_assert(STRIP == COLUMN_STRIP && COLUMN_LEAST == WARPS * 4, "as it is foretold");
 
 /* Adds the pack to the sums of its kind. Both are touched either way: registers cannot be chosen between. */
 template <int KINDS> static inline __device__ void add_kind(struct pack sums[KINDS], const struct pack &x, int kind)
@@ -100,28 +101,27 @@ void cuda_column_sums(struct device *dev, enum dtype dtype, float *sums, const v
                       int n, bool accumulate)
 {
     int strips = (n + STRIP - 1) / STRIP, kinds = types ? 2 : 1, width = kinds * n;
-    int blocks = min((BLOCKS + strips - 1) / max(strips, 1), (rows + LEAST - 1) / LEAST), each;
+    struct column_blocks blocks;
     float *partial;
 
     if (rows == 0 && !accumulate)
         cuda_zero(dev, sums, static_cast<size_t>(width) * sizeof(float));
     if (rows == 0 || n == 0)
         return;
-    each = (rows + blocks - 1) / blocks;
-    blocks = (rows + each - 1) / each;
-    partial = static_cast<float *>(cuda_workspace(dev, static_cast<size_t>(blocks) * width * sizeof(float)));
+    blocks = column_blocks(rows, n);
+    partial = static_cast<float *>(cuda_workspace(dev, workspace_column_sums(rows, n, kinds)));
     if (!partial)
         return;
-    dim3 grid(static_cast<unsigned>(strips), static_cast<unsigned>(blocks));
+    dim3 grid(static_cast<unsigned>(strips), static_cast<unsigned>(blocks.count));
     if (types)
         WITH_TYPE(dtype, T,
                   LAUNCH(dev, (sum_rows<T, 2>), grid, WARPS * WARP, 0, partial, static_cast<const T *>(x), types, rows,
-                         n, each));
+                         n, blocks.rows));
     else
         WITH_TYPE(dtype, T,
                   LAUNCH(dev, (sum_rows<T, 1>), grid, WARPS * WARP, 0, partial, static_cast<const T *>(x), types, rows,
-                         n, each));
-    cuda_add_partial_sums(dev, sums, partial, blocks, static_cast<size_t>(width), width, accumulate);
+                         n, blocks.rows));
+    cuda_add_partial_sums(dev, sums, partial, blocks.count, static_cast<size_t>(width), width, accumulate);
 }
 
 void cuda_bias_backward(struct device *dev, enum dtype dtype, float *db, const void *dy, int rows, int n,

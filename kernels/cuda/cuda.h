@@ -17,10 +17,10 @@
 extern "C" {
 #endif
 
-struct CUstream_st;    /* a cudaStream_t is a pointer to it */
-struct cuda_memory;    /* memory.c */
-struct cuda_matmul;    /* matmul.c */
-struct cuda_transfers; /* transfer.c */
+struct CUstream_st;     /* a cudaStream_t is a pointer to it */
+struct cuda_memory;     /* memory.c */
+struct cuda_matmul;     /* matmul.c */
+struct cuda_transfers;  /* transfer.c */
 struct attention_cudnn; /* attention_cudnn.c */
 
 struct cuda {

@@ -1,5 +1,6 @@
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/pack.h"
+#include "kernels/cuda/workspace.h"
 
 /*
  * dwte[token - vocab_first, :] += x[r,:], without atomics and always in the same order. Tokens are few and rows of one
@@ -11,7 +12,7 @@
  *             continues a run from before goes to head[chunk], the beginning of a run that goes on after to
  * tail[chunk]. add_cut   whoever has the beginning of a run that goes on adds the tail and the heads that follow.
  */
-#define CHUNK   32
+#define CHUNK   EMBEDDING_CHUNK
 #define THREADS 128 /* a pack of columns each */
 #define RANKERS 256
 
@@ -121,7 +122,7 @@ void cuda_embedding_backward(struct device *dev, const struct embedding *op)
 
     if (!device_ready(dev, op->dtype, "embedding_backward") || op->rows == 0 || op->cols == 0 || op->vocab == 0)
         return;
-    at = static_cast<float *>(cuda_workspace(dev, 2 * sums * sizeof(float) + 2 * rows * sizeof(int)));
+    at = static_cast<float *>(cuda_workspace(dev, workspace_embedding_backward(rows, cols)));
     if (!at)
         return;
     sorted.head = at;

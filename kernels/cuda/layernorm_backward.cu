@@ -2,6 +2,7 @@
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/workspace.h"
 
 /*
  * With xhat = (s - mean) * rstd and g = dy * gamma, of each row:
@@ -12,9 +13,9 @@
  * row takes more than NARROW warps, which leaves too few of these to each thread, in shared memory. A second kernel
  * adds the blocks' parts in order. Each row is read once and written once.
  */
-#define NARROW 8   /* warps */
-#define BLOCKS 264 /* at most: the same on every GPU, so that sums are too */
-#define LEAST  4   /* rows that a warp, or a block of several, should have */
+#define NARROW 8 /* warps */
+
+static_assert(NORM_ROW_WARPS == ROW_WARPS && NORM_WARP_LIMIT == MOST_PACKS * WARP * PACK, "as it is foretold");
 
 struct row_gradient {
     struct pack dy, xhat;
@@ -178,9 +179,7 @@ static void launch(struct device *dev, const struct layernorm_backward *op, floa
 
 void cuda_layernorm_backward(struct device *dev, const struct layernorm_backward *op)
 {
-    struct row_shape shape = row_shape(op->cols);
-    int each = LEAST * rows_of_block(shape.warps),
-        blocks = min((op->rows + each - 1) / each, shape.warps == 1 ? BLOCKS : 2 * BLOCKS);
+    int blocks = norm_blocks(op->rows, op->cols);
     size_t cols = static_cast<size_t>(op->cols);
     float *partial;
 
@@ -191,7 +190,7 @@ void cuda_layernorm_backward(struct device *dev, const struct layernorm_backward
         cuda_zero(dev, op->dbeta, cols * sizeof(float));
         return;
     }
-    partial = static_cast<float *>(cuda_workspace(dev, static_cast<size_t>(blocks) * 2 * cols * sizeof(float)));
+    partial = static_cast<float *>(cuda_workspace(dev, workspace_layernorm_backward(op->rows, op->cols)));
     if (!partial)
         return;
     WITH_TYPE(op->dtype, T, launch<T>(dev, op, partial, blocks));

@@ -31,7 +31,6 @@ int cuda_matmul_open(struct device *dev, struct error *err)
     device_cuda(dev)->matmul = matmul;
     if (!matmul)
         return error_errno(err, CODE_IO, "cuda device");
-    matmul->tf32 = environment_is("MUSTER_TF32", "1");
     matmul->measures = !environment_is("MUSTER_MATMUL", "first");
     matmul->choices = cache_create(sizeof(struct product), sizeof(struct matmul_choice), err);
     if (!matmul->choices || cublaslt_load(&matmul->lt, err) < 0)
@@ -110,7 +109,7 @@ static bool describe_call(struct device *dev, struct matmul_choice *choice, cons
         [EPILOGUE_DGELU] = CUBLASLT_EPILOGUE_DGELU,
     };
     const struct cuda_matmul *matmul = device_cuda(dev)->matmul;
-    bool tf32 = matmul->tf32 && product->first.dtype == DTYPE_F32;
+    bool tf32 = dev->tf32 && product->first.dtype == DTYPE_F32;
     cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     cublasOperation_t first = product->transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t second = product->transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -234,7 +233,7 @@ cublasStatus_t matmul_run(struct device *dev, const struct matmul_choice *choice
 static bool place(struct device *dev, struct matmul_operands *at, const struct product *product,
                   const struct matmul *op)
 {
-    at->workspace = cuda_workspace(dev, MATMUL_WORKSPACE + product_scratch(product));
+    at->workspace = cuda_workspace(dev, workspace_matmul(product_scratch(product)));
     at->first = op->b;
     at->second = op->a;
     at->d = product->unfused && at->workspace ? (char *)at->workspace + MATMUL_WORKSPACE : op->c;

@@ -9,7 +9,7 @@
  *
  * Not measured, so the first: where the operands are mostly zero and could not tell algorithms apart (the next product
  * of that shape tries again); accumulating products of more than 128 MiB, for which there is no place to try; and all,
- * with the environment's MUSTER_MATMUL=first. fp32 is true fp32, unless MUSTER_TF32=1.
+ * with the environment's MUSTER_MATMUL=first. fp32 is true fp32, unless device_allow_tf32.
  */
 #ifndef MUSTER_KERNELS_CUDA_MATMUL_H
 #define MUSTER_KERNELS_CUDA_MATMUL_H
@@ -17,8 +17,8 @@
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/workspace.h"
 
-#define MATMUL_WORKSPACE  ((size_t)32 << 20) /* what cuBLASLt may use */
 #define MATMUL_CANDIDATES 8
 
 /* All about products of one shape. */
@@ -35,7 +35,7 @@ struct cuda_matmul {
     cublasLtHandle_t handle;
     struct cache *choices; /* of struct matmul_choice by struct product */
     struct CUevent_st *start, *stop;
-    bool tf32, measures;
+    bool measures;
 };
 
 /* Where one product's operands lie. d is where it goes, and what beta adds is at `add`. */

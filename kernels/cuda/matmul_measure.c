@@ -5,8 +5,7 @@
 
 #include "kernels/cuda/epilogue.h"
 
-#define REPEATS     3
-#define MOST_BESIDE ((size_t)128 << 20) /* of memory taken only to try an accumulating product in */
+#define REPEATS 3
 
 struct sums {
     unsigned long long of[3];
@@ -84,16 +83,17 @@ void matmul_measure(struct device *dev, struct matmul_choice *choice, const stru
     struct matmul_operands trial = *at;
     char *workspace;
 
+    _Static_assert(sizeof(struct sums) <= MATMUL_SUMS, "room for the checksum");
     if (choice->count == 1 ||
         (product->accumulate &&
-         (size_t)product->d.ld * (size_t)product->d.cols * dtype_size(product->d.dtype) > MOST_BESIDE)) {
+         (size_t)product->d.ld * (size_t)product->d.cols * dtype_size(product->d.dtype) > MATMUL_MOST_BESIDE)) {
         choice->measured = true;
         return;
     }
     if (product->accumulate)
         beside = (size_t)product->d.ld * (size_t)product->d.cols * dtype_size(product->d.dtype);
     beside = (beside + 255) / 256 * 256;
-    workspace = cuda_workspace(dev, MATMUL_WORKSPACE + beside + sizeof(struct sums));
+    workspace = cuda_workspace(dev, workspace_matmul(beside));
     if (!workspace)
         return;
     trial.workspace = workspace;
@@ -102,5 +102,4 @@ void matmul_measure(struct device *dev, struct matmul_choice *choice, const stru
     if (!product->accumulate)
         trial.add = trial.d;
     measure(dev, choice, product, &trial, workspace + MATMUL_WORKSPACE + beside);
-    dev->backend->trim(dev); /* operations need not so much again */
 }

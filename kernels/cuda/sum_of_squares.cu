@@ -1,5 +1,6 @@
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/pack.h"
+#include "kernels/cuda/workspace.h"
 
 /*
  * The same sum as the CPU's, bit for bit. In a block of 4096, element i goes to partial sum i % 16 while 16 are left;
@@ -8,7 +9,7 @@
  *
  * A block is four threads' work, of four partial sums each: every load is 16 bytes of the 64 that the four take.
  */
-#define BLOCK   4096
+#define BLOCK   SQUARES_BLOCK
 #define SUMS    16
 #define TEAM    4 /* threads for a block */
 #define THREADS 128
@@ -95,7 +96,7 @@ void cuda_sum_of_squares(struct device *dev, double *result, const float *x, siz
     *result = 0;
     if (!device_ready(dev, DTYPE_F32, "sum_of_squares") || count == 0)
         return;
-    sums = static_cast<double *>(cuda_workspace(dev, (blocks + 1) * sizeof(double)));
+    sums = static_cast<double *>(cuda_workspace(dev, workspace_sum_of_squares(count)));
     if (!sums)
         return;
     LAUNCH(dev, block_squares, static_cast<unsigned>((blocks + teams - 1) / teams), THREADS, 0, sums + 1, x, count);

@@ -63,6 +63,9 @@ struct far {
     struct far_transfer *transfers; /* number i has ticket first + i */
     size_t ntransfers, most_transfers;
     uint64_t first_ticket;
+    /* What is done whenever the queue is run, before and after; and then an operation is not put off. For
+     * tests/kernels/mirror.h, whose `near` is any device; NULL otherwise. */
+    void (*before)(struct device *dev), (*after)(struct device *dev);
 };
 
 static inline struct far *device_far(struct device *dev)

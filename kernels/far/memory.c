@@ -41,8 +41,9 @@ void *far_alloc(struct device *dev, enum memory space, size_t bytes, struct erro
     struct header *header = (struct header *)(far->range[range == FAR_HOST ? FAR_HOST : FAR_BEHIND] + at);
 
     if (bytes > RANGE || room > RANGE - at) {
-        error_set(err, CODE_IO, "%.1f GiB wanted of the cpu-far device, which has %.1f GiB of addresses left",
-                  (double)bytes / 0x1p30, (double)(RANGE - at) / 0x1p30);
+        error_set(err, CODE_IO,
+                  "%.1f GiB of %s memory wanted of the cpu-far device, which has %.1f GiB of addresses left",
+                  (double)bytes / 0x1p30, space == MEMORY_HOST ? "host" : "device", (double)(RANGE - at) / 0x1p30);
         return NULL;
     }
     far->used[range] += room;

@@ -41,6 +41,8 @@ void far_enqueue(struct device *dev, const struct far_entry *entry)
     far->entries = room(dev, far->entries, far->nentries, &far->most_entries, sizeof *far->entries);
     if (!dev->failed)
         far->entries[far->nentries++] = *entry;
+    if (far->before)
+        far_wait(dev);
 }
 
 /* Transfers up to this ticket are done; they keep their order. */
@@ -64,6 +66,8 @@ void far_wait(struct device *dev)
     struct far *far = device_far(dev);
     struct error err;
 
+    if (far->before && !dev->failed)
+        far->before(dev);
     for (size_t i = 0; i < far->nentries && !dev->failed; i++) {
         const struct far_entry *entry = &far->entries[i];
 
@@ -75,6 +79,11 @@ void far_wait(struct device *dev)
             device_fail(dev, err.code, "%s", err.text);
     }
     far->nentries = 0;
+    if (far->after && !dev->failed) {
+        far->after(dev);
+        if (device_status(far->near, &err) < 0)
+            device_fail(dev, err.code, "%s", err.text);
+    }
     count_workspace(dev);
 }
 

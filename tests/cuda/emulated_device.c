@@ -104,6 +104,7 @@ const struct backend backend_cuda_emulated = {
     .workspace = emulated_workspace_bytes,
     .trim = emulated_trim,
     .widens = emulated_widens,
+    .gpu = true,
 };
 
 /* ---- what kernels/cuda asks of its device ------------------------------------------------------------------------ */

@@ -36,6 +36,7 @@ same() {
     [ "$1" = 1 ] || grep -q 'devices exchange by host memory' "$DIR/far.log"
     grep '^memory of rank 0: ' "$DIR/far.log"
     grep -q 'the rank farthest off is off by 0\.0%' "$DIR/far.log"
+    grep 'allocations in steps after the first, rank 0: 0$' "$DIR/far.log"
     # what goes between ranks by way of the host is not foretold
     awk -v n="$1" '/^memory of rank 0: / { sub(".*; host ", ""); good = n == 1 ? $1 == $3 : $1 <= $3 }
         END { exit !good }' "$DIR/far.log"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/philox.h"
+#include "tests/kernels/mirror.h"
 #ifdef HAVE_EMULATED_CUDA
 #include "tests/cuda/emulated_device.h"
 #endif
@@ -26,6 +27,14 @@ const char *other_device(void)
     return getenv("MUSTER_TEST_DEVICE");
 }
 
+/* Under compute-sanitizer every buffer is to be an allocation of its own; of those the host can look into this kind. */
+static bool is_pinned(void)
+{
+    const char *memory = getenv("MUSTER_CUDA_MEMORY");
+
+    return memory && strcmp(memory, "pinned") == 0;
+}
+
 /* There is one of it, whatever the instruction set and the threads. */
 static struct device *make_other_device(const char *isa, int threads)
 {
@@ -40,6 +49,8 @@ static struct device *make_other_device(const char *isa, int threads)
     else
 #endif
         dev = device_create(other_device(), threads, &err);
+    if (dev && !device_is_host(dev) && !is_pinned())
+        dev = mirror_create(dev, &err);
     if (!dev)
         fail_msg("MUSTER_TEST_DEVICE: %s", err.text);
     return dev;
@@ -111,6 +122,12 @@ void finish_buffers(struct device *dev)
 void finish_device(struct device *dev)
 {
     finish_buffers(dev);
+    device_destroy(dev);
+}
+
+void abandon_device(struct device *dev)
+{
+    free_buffers(dev);
     device_destroy(dev);
 }
 

@@ -14,8 +14,8 @@
 
 #include "kernels/kernels.h"
 
-/* The environment's MUSTER_TEST_DEVICE, which all tests then run on instead of CPU devices; NULL if there is none. Its
- * memory is such that the host reads and writes it as its own: "cuda-emulated". */
+/* The environment's MUSTER_TEST_DEVICE, which all tests then run on instead of CPU devices; NULL if there is none.
+ * Where the host cannot touch its memory ("cuda", "cpu-far"), the tests are given a mirror of it (mirror.h). */
 const char *other_device(void);
 
 /*
@@ -33,6 +33,9 @@ struct device *make_device(const char *isa, int threads);
 /* Checks what each_device promises, and frees the buffers; and the device. */
 void finish_buffers(struct device *dev);
 void finish_device(struct device *dev);
+
+/* Of a device that has failed, as it should: frees the buffers and the device, and looks at nothing. */
+void abandon_device(struct device *dev);
 
 /*
  * In the device's memory. Normal deviates; NaN (outputs start so, to show that they are written); or NaN beside zeros.

@@ -189,6 +189,16 @@ static struct call make_call(struct device *dev, enum dtype dtype, struct shape 
     return c;
 }
 
+/* The lengths of `how` in the device's memory; NULL if there are none. */
+static const int32_t *lengths_of(struct device *dev, struct shape s, const struct manner *how)
+{
+    int32_t *lengths = how->lengths ? int_buffer(dev, (size_t)s.batch) : NULL;
+
+    if (lengths)
+        memcpy(lengths, how->lengths, (size_t)s.batch * sizeof *lengths);
+    return lengths;
+}
+
 static void run_forward(struct device *dev, struct shape s, const struct manner *how, const struct call *c)
 {
     device_kernels(dev)->attention_forward(dev, &(struct attention){.batch = s.batch,
@@ -198,7 +208,7 @@ static void run_forward(struct device *dev, struct shape s, const struct manner 
                                                                     .causal = how->causal,
                                                                     .dtype = c->qkv.dtype,
                                                                     .qkv = c->qkv.at,
-                                                                    .lengths = how->lengths,
+                                                                    .lengths = lengths_of(dev, s, how),
                                                                     .dropout = how->dropout,
                                                                     .dropout_stride = how->stride,
                                                                     .out = c->out.at,
@@ -217,7 +227,7 @@ static void run_backward(struct device *dev, struct shape s, const struct manner
                                                                               .out = c->out.at,
                                                                               .dout = c->dout.at,
                                                                               .lse = c->lse,
-                                                                              .lengths = how->lengths,
+                                                                              .lengths = lengths_of(dev, s, how),
                                                                               .dropout = how->dropout,
                                                                               .dropout_stride = how->stride,
                                                                               .dqkv = c->dqkv.at});

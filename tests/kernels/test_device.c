@@ -56,37 +56,36 @@ static void test_failure_sticks(void **state)
 {
     struct device *dev = make_device("baseline", 1);
     struct error err = {0};
-    float x[4] = {1, 2, 3, 4}, y[4] = {0};
+    float *x = random_floats(dev, 4, "x"), *y = poisoned_floats(dev, 4);
 
     (void)state;
     assert_int_equal(device_status(dev, &err), 0);
     device_kernels(dev)->add(dev, (enum dtype)7, y, x, 4);
     device_kernels(dev)->add(dev, (enum dtype)8, y, x, 4);
     device_kernels(dev)->add(dev, DTYPE_F32, y, x, 4);
-    device_kernels(dev)->copy(dev, y, x, sizeof x);
+    device_kernels(dev)->copy(dev, y, x, 4 * sizeof *x);
     device_kernels(dev)->matmul(dev, &(struct matmul){.m = 2, .n = 2, .k = 2, .a = x, .b = x, .c = y});
-    for (int i = 0; i < 4; i++)
-        assert_true(y[i] == 0);
+    expect_untouched("y", y, 4);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(device_status(dev, &err), -1);
         assert_int_equal(err.code, CODE_INTERNAL);
-        assert_string_equal(err.text, "cpu: add: 7 is no dtype");
+        assert_non_null(strstr(err.text, ": add: 7 is no dtype"));
     }
-    device_destroy(dev);
+    abandon_device(dev);
 }
 
 static void expect_refused(struct matmul op, const char *reason)
 {
     struct device *dev = make_device("baseline", 1);
     struct error err = {0};
-    float x[16] = {0};
+    void *x = random_floats(dev, 16, "x");
 
     op.a = op.b = x;
     op.c = x;
     device_kernels(dev)->matmul(dev, &op);
     assert_int_equal(device_status(dev, &err), -1);
     assert_non_null(strstr(err.text, reason));
-    device_destroy(dev);
+    abandon_device(dev);
 }
 
 static void test_wrong_products(void **state)

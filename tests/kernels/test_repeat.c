@@ -98,7 +98,7 @@ static void do_layernorm(struct device *dev, int shift, struct run *run)
 
 static void do_cross_entropy(struct device *dev, int shift, struct run *run)
 {
-    int32_t targets[ROWS];
+    int32_t *targets = int_buffer(dev, ROWS);
     struct cross_entropy op = {.rows = ROWS,
                                .vocab = D - 1,
                                .stride = D,
@@ -119,7 +119,7 @@ static void do_cross_entropy(struct device *dev, int shift, struct run *run)
 
 static void do_embedding_backward(struct device *dev, int shift, struct run *run)
 {
-    int32_t tokens[ROWS];
+    int32_t *tokens = int_buffer(dev, ROWS);
 
     for (int row = 0; row < ROWS; row++)
         tokens[row] = row % 7;

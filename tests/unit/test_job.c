@@ -181,6 +181,7 @@ static const struct {
     {"precision.reduce", "compute", {"precision.compute=bf16"}},
     {"checkpoint.staged", "4", {0}},
     {"checkpoint.partner", "true", {0}},
+    {"precision.tf32", "true", {0}},
     {"report.eval_every", "64", {"data.valid=v"}},
 };
 

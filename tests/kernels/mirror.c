@@ -1,0 +1,165 @@
+#include "tests/kernels/mirror.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels/far/far.h"
+
+#define RANGE    ((size_t)96 << 20) /* bytes of each memory space; the tests hold less at a time */
+#define BOUNDARY ((size_t)256)      /* between allocations, as CUDA keeps it */
+
+/* Lies before what is given out. */
+struct header {
+    size_t bytes;
+} __attribute__((aligned(64)));
+
+struct mirror {
+    struct far far; /* its operations, with other memory; first, because they look for it there */
+    int held[2];    /* allocations, by enum memory */
+};
+
+static struct mirror *mirror_of(struct device *dev)
+{
+    return dev->state;
+}
+
+static enum far_range range_of(enum memory space)
+{
+    return space == MEMORY_HOST ? FAR_HOST : FAR_DEVICE;
+}
+
+static void bring(struct device *dev)
+{
+    struct far *far = device_far(dev);
+
+    far->near->kernels.copy(far->near, far->range[FAR_BEHIND], far->range[FAR_DEVICE], far->used[FAR_DEVICE]);
+}
+
+static void fetch(struct device *dev)
+{
+    struct far *far = device_far(dev);
+
+    far->near->kernels.copy(far->near, far->range[FAR_DEVICE], far->range[FAR_BEHIND], far->used[FAR_DEVICE]);
+    device_wait(far->near);
+}
+
+static void *mirror_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err)
+{
+    struct mirror *mirror = mirror_of(dev);
+    struct far *far = &mirror->far;
+    enum far_range range = range_of(space);
+    size_t at = far->used[range], room;
+    struct header *header;
+
+    if (bytes > RANGE) { /* what the device behind says of so much */
+        void *large = device_alloc(far->near, space, bytes, err);
+
+        if (large)
+            error_set(err, CODE_INTERNAL, "a mirror has %zu bytes, and %zu are wanted", RANGE, bytes);
+        device_free(far->near, space, large);
+        return NULL;
+    }
+    room = (sizeof *header + bytes + BOUNDARY - 1) / BOUNDARY * BOUNDARY;
+    if (room > RANGE - at) {
+        error_set(err, CODE_INTERNAL, "a mirror has %zu bytes, of which %zu are used, and %zu are wanted", RANGE, at,
+                  bytes);
+        return NULL;
+    }
+    header = (struct header *)(far->range[range] + at);
+    header->bytes = bytes;
+    far->used[range] += room;
+    mirror->held[space]++;
+    return header + 1;
+}
+
+/* Memory is used again once all is free, which tests do between their cases. */
+static size_t mirror_free(struct device *dev, enum memory space, void *pointer)
+{
+    struct mirror *mirror = mirror_of(dev);
+
+    if (--mirror->held[space] == 0)
+        mirror->far.used[range_of(space)] = 0;
+    return ((struct header *)pointer - 1)->bytes;
+}
+
+static size_t mirror_workspace(const struct device *dev)
+{
+    return ((const struct far *)dev->state)->workspace;
+}
+
+static void mirror_trim(struct device *dev)
+{
+    struct far *far = device_far(dev);
+
+    far->near->backend->trim(far->near);
+    far_wait(dev); /* which counts anew */
+}
+
+static bool mirror_widens(const struct device *dev, enum dtype dtype)
+{
+    return device_widens(((const struct far *)dev->state)->near, dtype);
+}
+
+static int mirror_open(struct device *dev, int threads, struct error *err)
+{
+    struct mirror *mirror = calloc(1, sizeof *mirror);
+
+    (void)threads;
+    dev->state = mirror;
+    if (!mirror)
+        return error_errno(err, CODE_IO, "mirror");
+    mirror->far.first_ticket = 1;
+    mirror->far.before = bring;
+    mirror->far.after = fetch;
+    dev->kernels = far_kernels;
+    return 0;
+}
+
+static void mirror_close(struct device *dev)
+{
+    struct far *far = device_far(dev);
+
+    if (far && far->near) {
+        device_free(far->near, MEMORY_HOST, far->range[FAR_DEVICE]);
+        device_free(far->near, MEMORY_HOST, far->range[FAR_HOST]);
+        device_free(far->near, MEMORY_DEVICE, far->range[FAR_BEHIND]);
+        device_destroy(far->near);
+    }
+    if (far)
+        free(far->entries);
+    free(far);
+}
+
+static const struct backend backend_mirror = {
+    .kind = "mirror",
+    .open = mirror_open,
+    .close = mirror_close,
+    .wait = far_wait,
+    .alloc = mirror_alloc,
+    .free = mirror_free,
+    .workspace = mirror_workspace,
+    .trim = mirror_trim,
+    .widens = mirror_widens,
+};
+
+struct device *mirror_create(struct device *behind, struct error *err)
+{
+    struct device *dev = device_open(&backend_mirror, 0, 0, err);
+    struct far *far;
+
+    if (!dev) {
+        device_destroy(behind);
+        return NULL;
+    }
+    far = device_far(dev);
+    far->near = behind;
+    dev->threads = behind->threads;
+    snprintf(dev->description, sizeof dev->description, "mirror of %.110s", device_describe(behind));
+    far->range[FAR_DEVICE] = device_alloc(behind, MEMORY_HOST, RANGE, err);
+    far->range[FAR_HOST] = far->range[FAR_DEVICE] ? device_alloc(behind, MEMORY_HOST, RANGE, err) : NULL;
+    far->range[FAR_BEHIND] = far->range[FAR_HOST] ? device_alloc(behind, MEMORY_DEVICE, RANGE, err) : NULL;
+    if (far->range[FAR_BEHIND])
+        return dev;
+    device_destroy(dev);
+    return NULL;
+}
