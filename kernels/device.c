@@ -1,5 +1,6 @@
 #include "config.h"
 #include "kernels/device.h"
+#include "kernels/profile.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -51,7 +52,7 @@ struct device *device_open(const struct backend *backend, int index, int threads
     }
     dev->backend = backend;
     dev->index = index;
-    if (backend->open(dev, threads, err) < 0) {
+    if (backend->open(dev, threads, err) < 0 || profile_open(dev, err) < 0) {
         backend->close(dev);
         free(dev);
         return NULL;
@@ -80,6 +81,7 @@ void device_destroy(struct device *dev)
     if (!dev)
         return;
     dev->backend->close(dev);
+    profile_close(dev);
     free(dev);
 }
 

@@ -29,6 +29,10 @@ struct backend {
     uint64_t (*transfer)(struct device *dev, void *y, const void *x, size_t bytes);
     void (*transfer_join)(struct device *dev, uint64_t ticket);
     void (*transfer_wait)(struct device *dev, uint64_t ticket);
+    /* profile.h: mark number `which`, when the queue comes to it; seconds between two, waiting for them. NULL: the
+     * host's clock does. */
+    void (*mark)(struct device *dev, int which);
+    double (*between)(struct device *dev, int first, int second);
 };
 
 extern const struct backend backend_cpu, backend_far, backend_cuda;
@@ -40,6 +44,8 @@ struct device {
     int index; /* the N of "kind:N", or 0 */
     int threads;
     char description[128];
+
+    struct profile *profile; /* profile.h; NULL: nothing is measured */
 
     bool failed;
     struct error failure;

@@ -65,6 +65,23 @@ void device_wait(struct device *dev);
  * configured. */
 double device_measure_peak(struct device *dev, enum dtype dtype);
 
+/*
+ * Where the time goes, in a process with MUSTER_PROFILE=1 in its environment; without it, nothing is measured and there
+ * are no rows. A row is a kind of operation, or of product one shape ("matmul MxNxK", whether a and b are transposed,
+ * its epilogue): flops and bytes are what all calls had to compute and to move. Gaps between operations, transfers and
+ * communication are in no row. device_profile waits, and copies at most `most` rows, those that took longest first.
+ */
+enum { DEVICE_TIME_NAME = 56 };
+
+struct device_time {
+    char name[DEVICE_TIME_NAME];
+    uint64_t calls;
+    double seconds, flops, bytes;
+};
+
+size_t device_profile(struct device *dev, struct device_time *rows, size_t most);
+void device_profile_reset(struct device *dev);
+
 /* Two memory spaces. On a CPU both are host memory, counted apart. 64-byte aligned and touched, so that the pages
  * exist. What operations need for themselves between calls comes from device_alloc too, and is counted. */
 enum memory { MEMORY_DEVICE, MEMORY_HOST };

@@ -146,6 +146,7 @@ static void cuda_close(struct device *dev)
     if (cuda->page)
         CUDA_OK(dev, cudaFreeHost(cuda->page));
     cuda_transfers_close(dev);
+    cuda_marks_close(dev);
     if (cuda->copy_stream)
         CUDA_OK(dev, cudaStreamDestroy(cuda->copy_stream));
     if (cuda->stream)
@@ -239,4 +240,6 @@ const struct backend backend_cuda = {
     .transfer = cuda_transfer,
     .transfer_join = cuda_transfer_join,
     .transfer_wait = cuda_transfer_wait,
+    .mark = cuda_mark,
+    .between = cuda_between,
 };
