@@ -42,6 +42,19 @@ static const struct backend *find_backend(const char *kind, int *index)
 #define KINDS "this build of muster has only \"cpu\""
 #endif
 
+/* Also MUSTER_PRODUCT_ROWS, where it is a number. */
+static void set_product_rows(struct device *dev)
+{
+    const char *text = getenv("MUSTER_PRODUCT_ROWS");
+    char *end = NULL;
+    long rows = text ? strtol(text, &end, 10) : 0;
+
+    if (dev->product_rows == 0)
+        dev->product_rows = PRODUCT_ROWS_CPU;
+    if (rows >= 1 && rows <= INT_MAX && end != text && !*end)
+        dev->product_rows = (int)rows;
+}
+
 struct device *device_open(const struct backend *backend, int index, int threads, struct error *err)
 {
     struct device *dev = calloc(1, sizeof *dev);
@@ -57,6 +70,7 @@ struct device *device_open(const struct backend *backend, int index, int threads
         free(dev);
         return NULL;
     }
+    set_product_rows(dev);
     return dev;
 }
 
@@ -178,8 +192,10 @@ bool device_is_host(const struct device *dev)
 
 struct device_traits device_traits(const struct device *dev, enum dtype dtype)
 {
-    return (struct device_traits){
-        .threads = dev->threads, .widens = device_widens(dev, dtype), .is_host = device_is_host(dev)};
+    return (struct device_traits){.threads = dev->threads,
+                                  .widens = device_widens(dev, dtype),
+                                  .is_host = device_is_host(dev),
+                                  .product_rows = dev->product_rows};
 }
 
 uint64_t device_transfer(struct device *dev, void *y, const void *x, size_t bytes)

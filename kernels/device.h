@@ -43,6 +43,7 @@ struct device {
     struct kernels kernels;
     int index; /* the N of "kind:N", or 0 */
     int threads;
+    int product_rows; /* kernels.h; a backend may set it when it opens */
     char description[128];
 
     struct profile *profile; /* profile.h; NULL: nothing is measured */

@@ -124,11 +124,19 @@ bool device_widens(const struct device *dev, enum dtype dtype);
  */
 bool device_is_host(const struct device *dev);
 
+/*
+ * Large products whose results are used up at once are made some rows at a time. On a CPU few, so that they stay in its
+ * caches; a GPU wants many at once, and what is summed over the parts goes through memory for each of them. The
+ * environment's MUSTER_PRODUCT_ROWS is taken instead, to compare: results differ in their last bits.
+ */
+enum { PRODUCT_ROWS_CPU = 512, PRODUCT_ROWS_GPU = 4096 };
+
 /* What footprints are foretold by. */
 struct device_traits {
-    int threads;  /* of a CPU's operations */
-    bool widens;  /* the type of the forward pass */
-    bool is_host; /* device_is_host */
+    int threads;      /* of a CPU's operations */
+    bool widens;      /* the type of the forward pass */
+    bool is_host;     /* device_is_host */
+    int product_rows; /* as above; 0: a CPU's */
 };
 
 struct device_traits device_traits(const struct device *dev, enum dtype dtype);
@@ -160,6 +168,9 @@ void device_transfer_wait(struct device *dev, uint64_t ticket);
  *   BIAS_GELU  aux[m,n] = ab + bias, c = gelu(aux)           (aux is kept for the backward pass)
  *   DGELU      c = ab * gelu'(aux)
  * gelu is the tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+ *
+ * sums [n], fp32, where not NULL: overwritten with the column sums of b, as bias_backward makes them of a [k,n]; with
+ * a weight's gradient x^T dy it is that of its bias. Then there is no epilogue, b is packed, and not transposed.
  */
 enum epilogue { EPILOGUE_NONE, EPILOGUE_BIAS, EPILOGUE_BIAS_GELU, EPILOGUE_DGELU };
 
@@ -172,6 +183,7 @@ struct matmul {
     bool c_fp32;      /* c, and what accumulate adds to, is fp32 instead: gradients of weights */
     const void *a, *b, *bias;
     void *aux, *c;
+    float *sums;
 };
 
 /*

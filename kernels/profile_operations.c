@@ -26,8 +26,9 @@ static void matmul(struct device *dev, const struct matmul *op)
                    (op->epilogue >= EPILOGUE_BIAS_GELU ? c * e : 0);
     char name[DEVICE_TIME_NAME];
 
-    snprintf(name, sizeof name, "matmul %dx%dx%d %c%c%s%s", op->m, op->n, op->k, op->transpose_a ? 't' : 'n',
-             op->transpose_b ? 't' : 'n', op->accumulate ? " +=" : "", epilogues[op->epilogue]);
+    snprintf(name, sizeof name, "matmul %dx%dx%d %c%c%s%s%s", op->m, op->n, op->k, op->transpose_a ? 't' : 'n',
+             op->transpose_b ? 't' : 'n', op->accumulate ? " +=" : "", epilogues[op->epilogue],
+             op->sums ? " sums" : "");
     profile_begin(dev, name, 2.0 * c * op->k, bytes);
     profile_inner(dev)->matmul(dev, op);
     profile_end(dev);

@@ -46,7 +46,7 @@ static size_t workspace(const struct job *job, const struct layout *l, const str
 int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
                       struct footprint *bytes, struct error *err)
 {
-    struct layout *l = layout_create(job, mesh, rank, true, !device->is_host, err);
+    struct layout *l = layout_create(job, mesh, rank, true, device, err);
 
     *bytes = (struct footprint){0};
     if (!l)

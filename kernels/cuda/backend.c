@@ -111,6 +111,7 @@ static int cuda_open(struct device *dev, int threads, struct error *err)
     if (cuda_matmul_open(dev, err) < 0)
         return -1;
     cuda->waits = environment_is("MUSTER_CUDA_WAIT", "1");
+    dev->product_rows = PRODUCT_ROWS_GPU;
     dev->kernels = cuda_operations();
     return 0;
 }

@@ -32,7 +32,8 @@ static void translate(struct device *dev, const char *name, void *op, const size
         far_enqueue(dev, &entry);                                                                                      \
     }
 
-OPERATION(matmul, matmul, AT(matmul, a), AT(matmul, b), AT(matmul, bias), AT(matmul, aux), AT(matmul, c))
+OPERATION(matmul, matmul, AT(matmul, a), AT(matmul, b), AT(matmul, bias), AT(matmul, aux), AT(matmul, c),
+          AT(matmul, sums))
 
 OPERATION(layernorm_forward, layernorm, AT(layernorm, x), AT(layernorm, residual), AT(layernorm, bias),
           AT(layernorm, gamma), AT(layernorm, beta), AT(layernorm, sum), AT(layernorm, y), AT(layernorm, mean),
