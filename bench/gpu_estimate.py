@@ -12,7 +12,8 @@ N parameters:
     rows                     28 arrays [R, d] of 16-bit numbers a layer, each read or written once: LayerNorm 2 + 4
                              forward and 4 + 4 backward, residual 3, sums for biases' gradients 1 + 4 + 1 + 3, rowsum of
                              dout * out 2
-    logits                   3 arrays [R, V]: statistics read them, the gradient reads and writes them
+    logits                   2 arrays [R, V]: read for the statistics, overwritten by the gradient; a row is still in
+                             the L2 cache when its gradient reads it
     optimizer                30 bytes a parameter for AdamW, 4 for the norm: once a step
     micro-batches after the first: 12 bytes a parameter, to add their gradients to the step's
     launches                 31 a layer and micro-batch forward and backward: 4 us each on the host, which is ahead of
@@ -58,7 +59,7 @@ def seconds(model, seq, tokens, micro_batches, chunk=CHUNK):
         "projection": 2 * head + weight,
         "attention": 2 * product / FORWARD + 7 * product / BACKWARD,
         "rows": 28 * 2 * tokens * d * layers / stream,
-        "logits": 3 * 2 * tokens * vocab / stream,
+        "logits": 2 * 2 * tokens * vocab / stream,
         "optimizer": 34 * n / stream,
         "adding micro-batches": 12 * n * (micro_batches - 1) / stream,
         "waits": (micro_batches + layers + 3) * WAIT,

@@ -306,6 +306,7 @@ struct positions {
  * (maximum of max; then, with each sum rescaled by exp(max - global max), the sums of sum and target):
  *   stats:  max[r], sum[r] = sum_j exp(logits[r,j] - max[r]), target[r] = logits[r, target] or 0 if not in this slice
  *   finish: loss[r] = log(sum) + max - target;  logits <- (softmax - onehot) * scale, overwritten in place
+ * Where the slice is the whole vocabulary, cross_entropy is both passes: a GPU then finds the row still in its cache.
  * Rows whose target is negative have loss 0 and gradient 0. Columns from `vocab` to `stride` are padding: they do not
  * count, and their gradient is 0. A slice may be empty (vocab 0): its max is minus infinity, its sum and target are 0.
  */
@@ -365,6 +366,7 @@ struct kernels {
     void (*embedding_backward)(struct device *, const struct embedding *);
     void (*positions_forward)(struct device *, const struct positions *);
     void (*positions_backward)(struct device *, const struct positions *);
+    void (*cross_entropy)(struct device *, const struct cross_entropy *);
     void (*cross_entropy_stats)(struct device *, const struct cross_entropy *);
     void (*cross_entropy_combine)(struct device *, const struct cross_entropy_combine *);
     void (*cross_entropy_finish)(struct device *, const struct cross_entropy *);

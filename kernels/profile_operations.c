@@ -94,6 +94,13 @@ static void attention_backward(struct device *dev, const struct attention_backwa
     profile_end(dev);
 }
 
+static void cross_entropy(struct device *dev, const struct cross_entropy *op)
+{
+    profile_begin(dev, "cross_entropy", 0, 2 * size_of(op->dtype) * elements(op->rows, op->stride));
+    profile_inner(dev)->cross_entropy(dev, op);
+    profile_end(dev);
+}
+
 static void cross_entropy_stats(struct device *dev, const struct cross_entropy *op)
 {
     profile_begin(dev, "cross_entropy_stats", 0, size_of(op->dtype) * elements(op->rows, op->stride));
@@ -200,6 +207,7 @@ struct kernels profile_operations(void)
         .embedding_backward = embedding_backward,
         .positions_forward = positions_forward,
         .positions_backward = positions_backward,
+        .cross_entropy = cross_entropy,
         .cross_entropy_stats = cross_entropy_stats,
         .cross_entropy_combine = cross_entropy_combine,
         .cross_entropy_finish = cross_entropy_finish,

@@ -66,6 +66,7 @@ OPERATION(positions_backward, positions, POSITIONS)
 #define CROSS_ENTROPY                                                                                                  \
     AT(cross_entropy, targets), AT(cross_entropy, logits), AT(cross_entropy, max), AT(cross_entropy, sum),             \
         AT(cross_entropy, target), AT(cross_entropy, loss)
+OPERATION(cross_entropy, cross_entropy, CROSS_ENTROPY)
 OPERATION(cross_entropy_stats, cross_entropy, CROSS_ENTROPY)
 OPERATION(cross_entropy_finish, cross_entropy, CROSS_ENTROPY)
 
@@ -248,6 +249,7 @@ const struct kernels far_kernels = {
     .embedding_backward = far_embedding_backward,
     .positions_forward = far_positions_forward,
     .positions_backward = far_positions_backward,
+    .cross_entropy = far_cross_entropy,
     .cross_entropy_stats = far_cross_entropy_stats,
     .cross_entropy_combine = far_cross_entropy_combine,
     .cross_entropy_finish = far_cross_entropy_finish,

@@ -54,8 +54,6 @@ static void combine(struct vocabulary *v, int first, int rows)
     float *own = v->stats + (size_t)c->tp->rank * 3 * (size_t)rows;
     const float *parts[] = {v->max, v->sum, v->target};
 
-    if (c->tp->size == 1)
-        return;
     for (int i = 0; i < 3; i++)
         c->k->copy(c->dev, own + (size_t)i * (size_t)rows, parts[i] + first, (size_t)rows * sizeof(float));
     tensor_share(c->tp, v->stats, (size_t)rows * 3, "logits");
@@ -85,6 +83,10 @@ static void chunk_loss(struct vocabulary *v, const int32_t *targets, int first, 
         .loss = v->loss + first,
     };
 
+    if (c->tp->size == 1) {
+        c->k->cross_entropy(c->dev, &ce);
+        return;
+    }
     c->k->cross_entropy_stats(c->dev, &ce);
     combine(v, first, rows);
     c->k->cross_entropy_finish(c->dev, &ce);
