@@ -1,16 +1,20 @@
 """GPT-2 in PyTorch on one GPU, for bench/gpu: the fastest plain setup (torch.compile, SDPA, fused AdamW, autocast).
 
-    gpu_torch.py train LAYERS HIDDEN HEADS VOCAB BATCH SEQ STEPS
+    gpu_torch.py train LAYERS HIDDEN HEADS VOCAB BATCH MICRO_BATCH SEQ STEPS
     gpu_torch.py ceilings
 
-train prints "tokens/s PEAK_MIB", by the fastest of STEPS steps after five to warm up. Parameters are fp32 and products
-bf16, as ours are. ceilings prints "TFLOP/s GB/s": the best bf16 matrix product by cuBLAS of several sizes, and a copy
-within the device, counting what is read and what is written.
+train prints "tokens/s PEAK_MIB MICRO_BATCH" last, by the fastest of STEPS steps after three to warm up. Where
+MICRO_BATCH samples do not fit, it halves them until they do. Parameters are fp32 and products bf16, as ours are; tokens
+are drawn from all of the vocabulary.
+
+ceilings prints, by cuBLAS and copies, best of several runs: "product MxNxK TFLOP/s" in bf16 of large squares and of the
+models' own shapes, "copy GB/s" within the device, counting what is read and what is written, and "to-host GB/s" and
+"to-device GB/s" of pinned memory.
 """
 import sys
 import time
 
-WARM_UP = 5
+WARM_UP = 3
 
 
 def build(layers, d, heads, vocab, seq):
@@ -40,37 +44,74 @@ def build(layers, d, heads, vocab, seq):
             self.wte, self.wpe = nn.Embedding(padded, d), nn.Embedding(seq, d)
             self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
             self.ln_f = nn.LayerNorm(d)
+            self.apply(self.init)
+
+        @staticmethod
+        def init(module):
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
 
         def forward(self, tokens, targets):
             x = self.ln_f(self.blocks(self.wte(tokens) + self.wpe.weight))
             logits = F.linear(x, self.wte.weight)
             return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
-    return torch.compile(Gpt().cuda())
+    with torch.device("cuda"):
+        return torch.compile(Gpt())
 
 
-def train(layers, d, heads, vocab, batch, seq, steps):
+def step(model, optimizer, parts):
+    import torch
+
+    for tokens in parts:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(tokens[:, :-1], tokens[:, 1:]) / len(parts)
+        loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def train(layers, d, heads, vocab, batch, micro, seq, steps):
     import torch
 
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     model = build(layers, d, heads, vocab, seq)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    tokens = torch.randint(0, 256, (batch, seq + 1), device="cuda")
+    parts = torch.randint(0, vocab, (batch, seq + 1), device="cuda").split(micro)
     best = float("inf")
-    for step in range(steps + WARM_UP):
+    for i in range(steps + WARM_UP):
         torch.cuda.synchronize()
         started = time.perf_counter()
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = model(tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        step(model, optimizer, parts)
         torch.cuda.synchronize()
-        if step >= WARM_UP:
-            best = min(best, time.perf_counter() - started)
-    print(f"{batch * seq / best:.1f} {torch.cuda.max_memory_allocated() / 2**20:.0f}")
+        elapsed = time.perf_counter() - started
+        print(f"step {i} {elapsed:.4f} s", flush=True)
+        if i >= WARM_UP:
+            best = min(best, elapsed)
+    print(f"{batch * seq / best:.1f} {torch.cuda.max_memory_allocated() / 2**20:.0f} {micro}")
+
+
+def train_what_fits(layers, d, heads, vocab, batch, micro, seq, steps):
+    import gc
+
+    import torch
+
+    while True:
+        try:
+            return train(layers, d, heads, vocab, batch, micro, seq, steps)
+        except torch.cuda.OutOfMemoryError:
+            if micro == 1:
+                raise
+        micro //= 2
+        print(f"out of memory; {micro} samples at a time", flush=True)
+        torch._dynamo.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
 def fastest(run, repeats=20):
@@ -88,21 +129,31 @@ def fastest(run, repeats=20):
     return best
 
 
+PRODUCTS = [(n, n, n) for n in (4096, 8192, 12288)] + [
+    (16384, 6144, 1536), (16384, 1536, 6144), (16384, 4608, 1536), (16384, 8192, 2048), (16384, 3072, 768),
+    (4096, 50304, 1536), (1536, 6144, 16384)]
+
+
 def ceilings():
     import torch
 
-    rate = 0.0
-    for n in (4096, 8192, 12288):
-        a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-        rate = max(rate, 2 * n**3 / fastest(lambda a=a, b=b: a @ b))
+    for m, n, k in PRODUCTS:
+        a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+        b = torch.randn(k, n, device="cuda", dtype=torch.bfloat16)
+        c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        rate = 2 * m * n * k / fastest(lambda a=a, b=b, c=c: torch.mm(a, b, out=c))
+        print(f"product {m}x{n}x{k} {rate * 1e-12:.1f}", flush=True)
     x = torch.zeros(1 << 30, dtype=torch.uint8, device="cuda")
     y = torch.empty_like(x)
-    print(f"{rate * 1e-12:.1f} {2 * x.numel() / fastest(lambda: y.copy_(x)) * 1e-9:.0f}")
+    host = torch.zeros(1 << 30, dtype=torch.uint8, pin_memory=True)
+    print(f"copy {2 * x.numel() / fastest(lambda: y.copy_(x)) * 1e-9:.0f}")
+    print(f"to-host {x.numel() / fastest(lambda: host.copy_(x, non_blocking=True), 5) * 1e-9:.1f}")
+    print(f"to-device {x.numel() / fastest(lambda: x.copy_(host, non_blocking=True), 5) * 1e-9:.1f}")
 
 
 def main():
-    if len(sys.argv) == 9 and sys.argv[1] == "train":
-        train(*(int(a) for a in sys.argv[2:]))
+    if len(sys.argv) == 10 and sys.argv[1] == "train":
+        train_what_fits(*(int(a) for a in sys.argv[2:]))
     elif sys.argv[1:] == ["ceilings"]:
         ceilings()
     else:

@@ -9,6 +9,9 @@
  * OMP_NUM_THREADS's. The product's rate is measured before and after every step by all ranks at once and the best
  * counts, so the ratio errs against us when the machine is busy. Tokens are random bytes, whatever the vocabulary: no
  * cost depends on them.
+ *
+ * With MUSTER_PROFILE=1 in the environment it says at the end where the device's time went (kernels.h), and measures
+ * the product only once. Marks around each operation cost a little: what is to be quoted is measured without.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -23,7 +26,7 @@
 #include "trainer/data/indexed_writer.h"
 #include "trainer/engine.h"
 
-enum { MOST_SETS = 32, SAMPLES = 64 };
+enum { MOST_SETS = 32, SAMPLES = 64, PROFILE_LINES = 128 };
 
 struct options {
     int steps, batch, seq;
@@ -39,6 +42,7 @@ struct bench {
     struct engine *engine;
     char dir[64];
     double best_product, total_seconds, best_seconds;
+    bool profiled;
 };
 
 static double seconds(void)
@@ -131,7 +135,7 @@ static int timed_step(struct bench *b, struct step_result *result, double *elaps
 {
     double started;
 
-    if (measure_product(b, err) < 0 || comm_barrier(b->world, err) < 0)
+    if ((!b->profiled && measure_product(b, err) < 0) || comm_barrier(b->world, err) < 0)
         return -1;
     started = seconds();
     if (engine_step(b->engine, result, err) < 0)
@@ -140,7 +144,7 @@ static int timed_step(struct bench *b, struct step_result *result, double *elaps
     if (comm_barrier(b->world, err) < 0)
         return -1;
     *elapsed = seconds() - started;
-    return measure_product(b, err);
+    return b->profiled ? 0 : measure_product(b, err);
 }
 
 static void print_head(const struct bench *b, double flops)
@@ -166,6 +170,32 @@ static void print_end(const struct bench *b, double flops)
            (double)device_bytes_peak(b->engine->dev, MEMORY_HOST) / (1 << 30));
 }
 
+/* Of the steps' time: gaps between operations, transfers and communication are the rest. */
+static void print_profile(const struct bench *b)
+{
+    struct device_time rows[PROFILE_LINES];
+    size_t count = device_profile(b->engine->dev, rows, PROFILE_LINES);
+    double sum = 0;
+
+    if (!b->profiled)
+        return;
+    printf("\n%-44s %8s %10s %7s %9s %9s\n", "operation", "calls", "ms a step", "share", "TFLOP/s", "GB/s");
+    for (size_t i = 0; i < count; i++) {
+        const struct device_time *r = &rows[i];
+
+        sum += r->seconds;
+        printf("%-44s %8.1f %10.3f %6.1f%%", r->name, (double)r->calls / b->options.steps,
+               1e3 * r->seconds / b->options.steps, 100 * r->seconds / b->total_seconds);
+        if (r->flops > 0 && r->seconds > 0)
+            printf(" %9.1f", r->flops / r->seconds * 1e-12);
+        else
+            printf(" %9s", "");
+        printf(" %9.0f\n", r->seconds > 0 ? r->bytes / r->seconds * 1e-9 : 0);
+    }
+    printf("%-44s %8s %10.3f %6.1f%%\n", "no operation", "", 1e3 * (b->total_seconds - sum) / b->options.steps,
+           100 * (1 - sum / b->total_seconds));
+}
+
 static int run(struct bench *b, struct error *err)
 {
     double tokens = (double)b->job.batch.global_batch * b->job.model.seq_length;
@@ -184,14 +214,21 @@ static int run(struct bench *b, struct error *err)
             printf("%5s %9.3f %10.1f %12.1f %10.4f\n", step ? "" : "warm", elapsed, tokens / elapsed,
                    flops / elapsed * 1e-9, result.loss);
         fflush(stdout);
-        if (step == 0)
+        if (step == 0) {
+            struct device_time row;
+
+            b->profiled = device_profile(b->engine->dev, &row, 1) > 0;
+            device_profile_reset(b->engine->dev);
             continue;
+        }
         b->total_seconds += elapsed;
         if (b->best_seconds == 0 || elapsed < b->best_seconds)
             b->best_seconds = elapsed;
     }
-    if (leader)
+    if (leader) {
         print_end(b, flops);
+        print_profile(b);
+    }
     return 0;
 }
 

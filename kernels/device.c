@@ -1,5 +1,6 @@
 #include "config.h"
 #include "kernels/device.h"
+#include "kernels/profile.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -41,6 +42,19 @@ static const struct backend *find_backend(const char *kind, int *index)
 #define KINDS "this build of muster has only \"cpu\""
 #endif
 
+/* Also MUSTER_PRODUCT_ROWS, where it is a number. */
+static void set_product_rows(struct device *dev)
+{
+    const char *text = getenv("MUSTER_PRODUCT_ROWS");
+    char *end = NULL;
+    long rows = text ? strtol(text, &end, 10) : 0;
+
+    if (dev->product_rows == 0)
+        dev->product_rows = PRODUCT_ROWS_CPU;
+    if (rows >= 1 && rows <= INT_MAX && end != text && !*end)
+        dev->product_rows = (int)rows;
+}
+
 struct device *device_open(const struct backend *backend, int index, int threads, struct error *err)
 {
     struct device *dev = calloc(1, sizeof *dev);
@@ -51,11 +65,12 @@ struct device *device_open(const struct backend *backend, int index, int threads
     }
     dev->backend = backend;
     dev->index = index;
-    if (backend->open(dev, threads, err) < 0) {
+    if (backend->open(dev, threads, err) < 0 || profile_open(dev, err) < 0) {
         backend->close(dev);
         free(dev);
         return NULL;
     }
+    set_product_rows(dev);
     return dev;
 }
 
@@ -80,6 +95,7 @@ void device_destroy(struct device *dev)
     if (!dev)
         return;
     dev->backend->close(dev);
+    profile_close(dev);
     free(dev);
 }
 
@@ -200,6 +216,7 @@ struct device_traits device_traits(const struct device *dev, enum dtype dtype)
         .widens = device_widens(dev, dtype),
         .is_host = device_is_host(dev),
         .gpu = dev->backend->gpu,
+        .product_rows = dev->product_rows,
     };
 }
 

@@ -31,6 +31,10 @@ struct backend {
     uint64_t (*transfer)(struct device *dev, void *y, const void *x, size_t bytes);
     void (*transfer_join)(struct device *dev, uint64_t ticket);
     void (*transfer_wait)(struct device *dev, uint64_t ticket);
+    /* profile.h: mark number `which`, when the queue comes to it; seconds between two, waiting for them. NULL: the
+     * host's clock does. */
+    void (*mark)(struct device *dev, int which);
+    double (*between)(struct device *dev, int first, int second);
 };
 
 extern const struct backend backend_cpu, backend_far, backend_cuda;
@@ -41,8 +45,11 @@ struct device {
     struct kernels kernels;
     int index; /* the N of "kind:N", or 0 */
     int threads;
-    bool tf32; /* device_allow_tf32 */
+    bool tf32;        /* device_allow_tf32 */
+    int product_rows; /* kernels.h; a backend may set it when it opens */
     char description[128];
+
+    struct profile *profile; /* profile.h; NULL: nothing is measured */
 
     bool failed;
     struct error failure;

@@ -69,6 +69,23 @@ void device_allow_tf32(struct device *dev, bool allow);
  * configured. */
 double device_measure_peak(struct device *dev, enum dtype dtype);
 
+/*
+ * Where the time goes, in a process with MUSTER_PROFILE=1 in its environment; without it, nothing is measured and there
+ * are no rows. A row is a kind of operation, or of product one shape ("matmul MxNxK", whether a and b are transposed,
+ * its epilogue): flops and bytes are what all calls had to compute and to move. Gaps between operations, transfers and
+ * communication are in no row. device_profile waits, and copies at most `most` rows, those that took longest first.
+ */
+enum { DEVICE_TIME_NAME = 56 };
+
+struct device_time {
+    char name[DEVICE_TIME_NAME];
+    uint64_t calls;
+    double seconds, flops, bytes;
+};
+
+size_t device_profile(struct device *dev, struct device_time *rows, size_t most);
+void device_profile_reset(struct device *dev);
+
 /* Two memory spaces. On a CPU both are host memory, counted apart. 64-byte aligned and touched, so that the pages
  * exist. What operations need for themselves between calls comes from device_alloc too, and is counted. */
 enum memory { MEMORY_DEVICE, MEMORY_HOST };
@@ -124,12 +141,20 @@ bool device_widens(const struct device *dev, enum dtype dtype);
  */
 bool device_is_host(const struct device *dev);
 
+/*
+ * Large products whose results are used up at once are made some rows at a time. On a CPU few, so that they stay in its
+ * caches; a GPU wants many at once, and what is summed over the parts goes through memory for each of them. The
+ * environment's MUSTER_PRODUCT_ROWS is taken instead, to compare: results differ in their last bits.
+ */
+enum { PRODUCT_ROWS_CPU = 512, PRODUCT_ROWS_GPU = 4096 };
+
 /* What footprints are foretold by. */
 struct device_traits {
-    int threads;  /* of a CPU's operations */
-    bool widens;  /* the type of the forward pass */
-    bool is_host; /* device_is_host */
-    bool gpu;     /* a GPU, or a device with a GPU's operations */
+    int threads;      /* of a CPU's operations */
+    bool widens;      /* the type of the forward pass */
+    bool is_host;     /* device_is_host */
+    bool gpu;         /* a GPU, or a device with a GPU's operations */
+    int product_rows; /* as above; 0: a CPU's */
 };
 
 struct device_traits device_traits(const struct device *dev, enum dtype dtype);
@@ -161,6 +186,9 @@ void device_transfer_wait(struct device *dev, uint64_t ticket);
  *   BIAS_GELU  aux[m,n] = ab + bias, c = gelu(aux)           (aux is kept for the backward pass)
  *   DGELU      c = ab * gelu'(aux)
  * gelu is the tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+ *
+ * sums [n], fp32, where not NULL: overwritten with the column sums of b, as bias_backward makes them of a [k,n]; with
+ * a weight's gradient x^T dy it is that of its bias. Then there is no epilogue, b is packed, and not transposed.
  */
 enum epilogue { EPILOGUE_NONE, EPILOGUE_BIAS, EPILOGUE_BIAS_GELU, EPILOGUE_DGELU };
 
@@ -173,6 +201,7 @@ struct matmul {
     bool c_fp32;      /* c, and what accumulate adds to, is fp32 instead: gradients of weights */
     const void *a, *b, *bias;
     void *aux, *c;
+    float *sums;
 };
 
 /*
@@ -295,6 +324,7 @@ struct positions {
  * (maximum of max; then, with each sum rescaled by exp(max - global max), the sums of sum and target):
  *   stats:  max[r], sum[r] = sum_j exp(logits[r,j] - max[r]), target[r] = logits[r, target] or 0 if not in this slice
  *   finish: loss[r] = log(sum) + max - target;  logits <- (softmax - onehot) * scale, overwritten in place
+ * Where the slice is the whole vocabulary, cross_entropy is both passes: a GPU then finds the row still in its cache.
  * Rows whose target is negative have loss 0 and gradient 0. Columns from `vocab` to `stride` are padding: they do not
  * count, and their gradient is 0. A slice may be empty (vocab 0): its max is minus infinity, its sum and target are 0.
  */
@@ -354,6 +384,7 @@ struct kernels {
     void (*embedding_backward)(struct device *, const struct embedding *);
     void (*positions_forward)(struct device *, const struct positions *);
     void (*positions_backward)(struct device *, const struct positions *);
+    void (*cross_entropy)(struct device *, const struct cross_entropy *);
     void (*cross_entropy_stats)(struct device *, const struct cross_entropy *);
     void (*cross_entropy_combine)(struct device *, const struct cross_entropy_combine *);
     void (*cross_entropy_finish)(struct device *, const struct cross_entropy *);

@@ -126,6 +126,7 @@ static int open_device(struct engine *e, struct error *err)
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err)
 {
     struct engine *e = calloc(1, sizeof *e);
+    struct device_traits device;
 
     if (!e) {
         error_set(err, CODE_IO, "out of memory");
@@ -138,7 +139,8 @@ struct engine *engine_create(const struct job *job, struct comm *world, struct e
     e->place = mesh_place(&e->mesh, comm_rank(world));
     if (open_device(e, err) < 0)
         goto fail;
-    e->layout = layout_create(job, &e->mesh, comm_rank(world), true, !device_is_host(e->dev), err);
+    device = device_traits(e->dev, job->precision.compute);
+    e->layout = layout_create(job, &e->mesh, comm_rank(world), true, &device, err);
     if (!e->layout || split_world(e, err) < 0 || open_data(e, err) < 0 || create_model(e, err) < 0)
         goto fail;
     return e;

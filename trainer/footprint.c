@@ -41,7 +41,7 @@ size_t footprint_workspace(const struct job *job, const struct layout *l, const 
         .seq = m->seq_length,
         .head_size = m->hidden / m->heads,
         .heads = m->heads / tp,
-        .accumulated = head && rows > VOCABULARY_CHUNK ? (size_t)l->units->vocab_padded * (size_t)m->hidden : 0,
+        .accumulated = head && rows > l->context.product_rows ? (size_t)l->units->vocab_padded * (size_t)m->hidden : 0,
     };
 
     for (int i = 0; i < l->units->nunits; i++)
@@ -53,7 +53,7 @@ size_t footprint_workspace(const struct job *job, const struct layout *l, const 
 int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
                       struct footprint *bytes, struct error *err)
 {
-    struct layout *l = layout_create(job, mesh, rank, true, !device->is_host, err);
+    struct layout *l = layout_create(job, mesh, rank, true, device, err);
 
     *bytes = (struct footprint){0};
     if (!l)

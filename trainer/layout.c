@@ -124,8 +124,8 @@ static void configure(struct layout *l, const struct job *job, const struct mesh
     };
 }
 
-struct layout *layout_create(const struct job *job, const struct mesh *mesh, int rank, bool training, bool far,
-                             struct error *err)
+struct layout *layout_create(const struct job *job, const struct mesh *mesh, int rank, bool training,
+                             const struct device_traits *device, struct error *err)
 {
     struct layout *l = calloc(1, sizeof *l);
     bool *here = calloc((size_t)job->model.layers + 1, sizeof *here);
@@ -142,7 +142,8 @@ struct layout *layout_create(const struct job *job, const struct mesh *mesh, int
         goto fail;
     configure(l, job, mesh);
     l->model.training = l->zero.training = training;
-    l->context.far = l->zero.far = far;
+    l->context.far = l->zero.far = !device->is_host;
+    l->context.product_rows = device->product_rows ? device->product_rows : PRODUCT_ROWS_CPU;
     l->zero.mirror = !training || job->checkpoint.dir[0] || job->checkpoint.load[0];
     free(here);
     return l;

@@ -23,10 +23,10 @@ struct layout {
     size_t tensor_gradients; /* most elements that are summed over tp */
 };
 
-/* training: false is for a forward pass alone, of one rank. far: the device's memory is no host memory. NULL with
- * CODE_CONFIG where the job does not fit the mesh, or there is no memory. The job must outlive it. */
-struct layout *layout_create(const struct job *job, const struct mesh *mesh, int rank, bool training, bool far,
-                             struct error *err);
+/* training: false is for a forward pass alone, of one rank. NULL with CODE_CONFIG where the job does not fit the mesh,
+ * or there is no memory. The job must outlive it. */
+struct layout *layout_create(const struct job *job, const struct mesh *mesh, int rank, bool training,
+                             const struct device_traits *device, struct error *err);
 void layout_destroy(struct layout *layout);
 
 /*

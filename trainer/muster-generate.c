@@ -104,13 +104,17 @@ out:
 static int create_model(struct generator *g, enum device_choice device, struct error *err)
 {
     const struct mesh mesh = {.dp = 1, .tp = 1, .pp = 1};
+    struct device_traits traits;
 
     g->job.parallel.tp = g->job.parallel.pp = g->job.parallel.chunks = 1;
     g->job.batch.micro_batch = 1;
     g->job.precision.compute = DTYPE_F32;
     g->job.parallel.offload = OFFLOAD_NONE;
     g->dev = choose_device(device, err);
-    g->layout = g->dev ? layout_create(&g->job, &mesh, 0, false, !device_is_host(g->dev), err) : NULL;
+    if (!g->dev)
+        return -1;
+    traits = device_traits(g->dev, DTYPE_F32);
+    g->layout = layout_create(&g->job, &mesh, 0, false, &traits, err);
     g->self = g->layout ? comm_alone_create(err) : NULL;
     if (!g->self || tensor_create(&g->tensor, g->dev, g->self, DTYPE_F32, 0, 0, 0, err) < 0)
         return -1;

@@ -139,7 +139,7 @@ static int traits_of(const struct job *job, struct device_traits *traits, struct
 {
     struct device *dev;
 
-    *traits = (struct device_traits){.threads = 1, .gpu = true};
+    *traits = (struct device_traits){.threads = 1, .gpu = true, .product_rows = PRODUCT_ROWS_GPU};
     if (job->device == DEVICE_CUDA)
         return 0;
     dev = choose_device(job->device, err);

@@ -31,6 +31,8 @@ static bool valid(struct device *dev, const struct matmul *op)
     else if ((needs_bias && !op->bias) || (needs_aux && !op->aux))
         device_fail(dev, CODE_INTERNAL, "cpu: matmul: the epilogue needs %s, which is NULL",
                     needs_bias && !op->bias ? "bias" : "aux");
+    else if (op->sums && (op->epilogue != EPILOGUE_NONE || op->transpose_b || op->ldb != op->n))
+        device_fail(dev, CODE_INTERNAL, "cpu: matmul: column sums are of a packed b, and go with no epilogue");
     else
         return true;
     return false;
@@ -94,6 +96,8 @@ void cpu_matmul(struct device *dev, const struct matmul *given)
 
     if (!device_ready(dev, op.dtype, "matmul") || !valid(dev, &op) || op.m == 0 || op.n == 0)
         return;
+    if (op.sums)
+        device_cpu(dev)->vector->op.bias_backward(dev, op.dtype, op.sums, op.b, op.k, op.n, false);
     if (op.epilogue == EPILOGUE_NONE || op.epilogue == EPILOGUE_DGELU)
         op.bias = NULL;
     if (!product_native(device_cpu(dev)->library, op.dtype)) {

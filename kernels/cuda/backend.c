@@ -111,6 +111,7 @@ static int cuda_open(struct device *dev, int threads, struct error *err)
     if (cuda_matmul_open(dev, err) < 0)
         return -1;
     cuda->waits = environment_is("MUSTER_CUDA_WAIT", "1");
+    dev->product_rows = PRODUCT_ROWS_GPU;
     dev->kernels = cuda_operations();
     return 0;
 }
@@ -146,6 +147,7 @@ static void cuda_close(struct device *dev)
     if (cuda->page)
         CUDA_OK(dev, cudaFreeHost(cuda->page));
     cuda_transfers_close(dev);
+    cuda_marks_close(dev);
     if (cuda->copy_stream)
         CUDA_OK(dev, cudaStreamDestroy(cuda->copy_stream));
     if (cuda->stream)
@@ -248,4 +250,6 @@ const struct backend backend_cuda = {
     .transfer = cuda_transfer,
     .transfer_join = cuda_transfer_join,
     .transfer_wait = cuda_transfer_wait,
+    .mark = cuda_mark,
+    .between = cuda_between,
 };

@@ -7,7 +7,7 @@
  *   max' = maximum of max and x;  sum' = sum * exp(max - max') + exp(x - max')
  */
 #define THREADS 256
-#define WARPS   (THREADS / WARP)
+#define BOTH    1024 /* for both passes: so few blocks at a time that their rows stay in the L2 cache until the second */
 
 #define LOG2_E 1.44269504088896340736f
 
@@ -42,10 +42,10 @@ static inline __device__ void stats_add(struct stats &s, const struct pack &x, i
         s.sum += j < n ? power(x.v[j], high) : 0.0f;
 }
 
-/* Of the block, for thread 0. */
-static inline __device__ struct stats block_stats(struct stats s)
+/* Of the block, for each of its threads. */
+template <int BLOCK> static inline __device__ struct stats block_stats(struct stats s)
 {
-    __shared__ float max_of[WARPS], sum_of[WARPS];
+    __shared__ float max_of[BLOCK / WARP], sum_of[BLOCK / WARP];
 
 #pragma unroll
     for (int bits = WARP / 2; bits > 0; bits /= 2)
@@ -56,7 +56,7 @@ static inline __device__ struct stats block_stats(struct stats s)
     }
     __syncthreads();
     s = {max_of[0], sum_of[0]};
-    for (int i = 1; i < WARPS; i++)
+    for (int i = 1; i < BLOCK / WARP; i++)
         s = stats_of_both(s, {max_of[i], sum_of[i]});
     return s;
 }
@@ -69,19 +69,26 @@ static inline __device__ int target_column(const struct cross_entropy &op, size_
     return column >= 0 && column < op.vocab ? static_cast<int>(column) : -1;
 }
 
-template <class T> static __global__ void __launch_bounds__(THREADS) cross_entropy_stats(struct cross_entropy op)
+template <class T, int BLOCK>
+static inline __device__ struct stats row_stats(const struct cross_entropy &op, const T *x)
 {
-    size_t row = blockIdx.x;
-    const T *x = static_cast<const T *>(op.logits) + row * static_cast<size_t>(op.stride);
     struct stats s = {-INFINITY, 0};
 
 #pragma unroll 2
-    for (int col = static_cast<int>(threadIdx.x) * PACK; col < op.vocab; col += THREADS * PACK) {
+    for (int col = static_cast<int>(threadIdx.x) * PACK; col < op.vocab; col += BLOCK * PACK) {
         int n = min(op.vocab - col, PACK);
 
         stats_add(s, pack_load(x + col, n), n);
     }
-    s = block_stats(s);
+    return block_stats<BLOCK>(s);
+}
+
+template <class T> static __global__ void __launch_bounds__(THREADS) cross_entropy_stats(struct cross_entropy op)
+{
+    size_t row = blockIdx.x;
+    const T *x = static_cast<const T *>(op.logits) + row * static_cast<size_t>(op.stride);
+    struct stats s = row_stats<T, THREADS>(op, x);
+
     if (threadIdx.x == 0) {
         int column = target_column(op, row);
 
@@ -101,35 +108,65 @@ void cuda_cross_entropy_stats(struct device *dev, const struct cross_entropy *op
  * loss = log(sum) + max - target;  logits <- (exp(x - max) / sum - onehot) * scale, over the logits. The target's
  * gradient is close to 0 where the model is sure: the difference is made before it is rounded.
  */
-template <class T> static __global__ void __launch_bounds__(THREADS) cross_entropy_finish(struct cross_entropy op)
+template <class T, int BLOCK>
+static inline __device__ void row_finish(const struct cross_entropy &op, T *x, size_t row, struct stats s, float target)
 {
-    size_t row = blockIdx.x;
-    T *x = static_cast<T *>(op.logits) + row * static_cast<size_t>(op.stride);
     bool counts = op.targets[row] >= 0;
     int used = counts ? op.vocab : 0, column = target_column(op, row);
-    float max = op.max[row], factor = op.scale / op.sum[row];
+    float factor = op.scale / s.sum;
 
 #pragma unroll 2
-    for (int col = static_cast<int>(threadIdx.x) * PACK; col < op.stride; col += THREADS * PACK) {
+    for (int col = static_cast<int>(threadIdx.x) * PACK; col < op.stride; col += BLOCK * PACK) {
         struct pack p = {};
 
         if (col < used)
             p = pack_load(x + col, min(used - col, PACK));
 #pragma unroll
         for (int j = 0; j < PACK; j++) {
-            p.v[j] = col + j < used ? power(p.v[j], max) * factor : 0.0f;
+            p.v[j] = col + j < used ? power(p.v[j], s.max) * factor : 0.0f;
             p.v[j] -= col + j == column ? op.scale : 0.0f;
         }
         pack_store(x + col, p, min(op.stride - col, PACK));
     }
     if (threadIdx.x == 0)
-        op.loss[row] = counts ? logf(op.sum[row]) + max - op.target[row] : 0.0f;
+        op.loss[row] = counts ? logf(s.sum) + s.max - target : 0.0f;
+}
+
+template <class T> static __global__ void __launch_bounds__(THREADS) cross_entropy_finish(struct cross_entropy op)
+{
+    size_t row = blockIdx.x;
+    T *x = static_cast<T *>(op.logits) + row * static_cast<size_t>(op.stride);
+
+    row_finish<T, THREADS>(op, x, row, {op.max[row], op.sum[row]}, op.target[row]);
 }
 
 void cuda_cross_entropy_finish(struct device *dev, const struct cross_entropy *op)
 {
     if (device_ready(dev, op->dtype, "cross_entropy_finish") && op->rows > 0)
         WITH_TYPE(op->dtype, T, LAUNCH(dev, cross_entropy_finish<T>, static_cast<unsigned>(op->rows), THREADS, 0, *op));
+}
+
+template <class T> static __global__ void __launch_bounds__(BOTH) cross_entropy_both(struct cross_entropy op)
+{
+    size_t row = blockIdx.x;
+    T *x = static_cast<T *>(op.logits) + row * static_cast<size_t>(op.stride);
+    struct stats s = row_stats<T, BOTH>(op, x);
+    int column = target_column(op, row);
+    float target = threadIdx.x == 0 && column >= 0 ? widen(x[column]) : 0.0f;
+
+    if (threadIdx.x == 0) {
+        op.max[row] = s.max;
+        op.sum[row] = s.sum;
+        op.target[row] = target;
+    }
+    __syncthreads(); /* the target is read; now it may be overwritten */
+    row_finish<T, BOTH>(op, x, row, s, target);
+}
+
+void cuda_cross_entropy(struct device *dev, const struct cross_entropy *op)
+{
+    if (device_ready(dev, op->dtype, "cross_entropy") && op->rows > 0)
+        WITH_TYPE(op->dtype, T, LAUNCH(dev, cross_entropy_both<T>, static_cast<unsigned>(op->rows), BOTH, 0, *op));
 }
 
 /* A thread a row. A part without columns has a maximum of minus infinity, and nothing to add. A NaN must show. */

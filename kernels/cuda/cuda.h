@@ -22,6 +22,7 @@ struct cuda_memory;     /* memory.c */
 struct cuda_matmul;     /* matmul.c */
 struct cuda_transfers;  /* transfer.c */
 struct attention_cudnn; /* attention_cudnn.c */
+struct cuda_marks;      /* marks.c */
 
 struct cuda {
     int ordinal;                     /* of the GPU, among those visible to this process */
@@ -37,6 +38,7 @@ struct cuda {
     struct cuda_matmul *matmul;
     struct cuda_transfers *transfers;
     struct attention_cudnn *attention; /* NULL until cuDNN is first asked */
+    struct cuda_marks *marks;          /* NULL until the first */
     void *workspace;
     size_t workspace_bytes;
 };
@@ -77,6 +79,11 @@ void cuda_transfers_close(struct device *dev);
 uint64_t cuda_transfer(struct device *dev, void *y, const void *x, size_t bytes);
 void cuda_transfer_join(struct device *dev, uint64_t ticket);
 void cuda_transfer_wait(struct device *dev, uint64_t ticket);
+
+/* marks.c: of kernels/profile.h, on the stream of operations */
+void cuda_mark(struct device *dev, int which);
+double cuda_between(struct device *dev, int first, int second);
+void cuda_marks_close(struct device *dev);
 
 #ifdef __cplusplus
 }

@@ -32,6 +32,8 @@ int cuda_matmul_open(struct device *dev, struct error *err)
     if (!matmul)
         return error_errno(err, CODE_IO, "cuda device");
     matmul->measures = !environment_is("MUSTER_MATMUL", "first");
+    matmul->any = environment_is("MUSTER_MATMUL", "any");
+    matmul->fuses_sums = environment_is("MUSTER_MATMUL_SUMS", "fused");
     matmul->choices = cache_create(sizeof(struct product), sizeof(struct matmul_choice), err);
     if (!matmul->choices || cublaslt_load(&matmul->lt, err) < 0)
         return -1;
@@ -97,6 +99,7 @@ static bool set_operands(struct device *dev, struct matmul_choice *choice, const
     bool bias = product->epilogue == EPILOGUE_BIAS || product->epilogue == EPILOGUE_BIAS_GELU;
 
     return (!bias || set(dev, choice, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->bias, sizeof op->bias)) &&
+           (!product->sums || set(dev, choice, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->sums, sizeof op->sums)) &&
            (!product->ld_aux || set(dev, choice, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &op->aux, sizeof op->aux));
 }
 
@@ -113,13 +116,15 @@ static bool describe_call(struct device *dev, struct matmul_choice *choice, cons
     cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     cublasOperation_t first = product->transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t second = product->transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtEpilogue_t epilogue = epilogues[product->epilogue];
+    cublasLtEpilogue_t epilogue = product->sums ? CUBLASLT_EPILOGUE_BGRADA : epilogues[product->epilogue];
+    cudaDataType sums = CUDA_R_32F;
     int64_t ld_aux = product->ld_aux;
 
     return LT_OK(dev, matmul->lt.cublasLtMatmulDescCreate(&choice->call, compute, CUDA_R_32F)) &&
            set(dev, choice, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first) &&
            set(dev, choice, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second) &&
            set(dev, choice, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
+           (!product->sums || set(dev, choice, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &sums, sizeof sums)) &&
            (!ld_aux || set(dev, choice, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld_aux, sizeof ld_aux));
 }
 
@@ -208,7 +213,7 @@ static struct matmul_choice *choose(struct device *dev, struct product *product,
 
     product_of_matmul(product, op, 1);
     choice = choice_for(dev, product, op);
-    if (choice && choice->count == 0 && product->epilogue != EPILOGUE_NONE) {
+    if (choice && choice->count == 0 && (product->epilogue != EPILOGUE_NONE || product->sums)) {
         product_of_matmul(product, op, 0);
         choice = choice_for(dev, product, op);
     }
@@ -243,13 +248,15 @@ static bool place(struct device *dev, struct matmul_operands *at, const struct p
 
 void cuda_matmul(struct device *dev, const struct matmul *given)
 {
-    struct matmul op = matmul_with_strides(given);
+    struct matmul op = matmul_with_strides(given), asked = op;
     struct matmul_choice *choice;
     struct matmul_operands at;
     struct product product;
 
     if (!device_ready(dev, op.dtype, "matmul") || !matmul_valid(dev, &op) || op.m == 0 || op.n == 0)
         return;
+    if (!device_cuda(dev)->matmul->fuses_sums)
+        op.sums = NULL;
     choice = choose(dev, &product, &op);
     if (!choice || !place(dev, &at, &product, &op))
         return;
@@ -261,4 +268,6 @@ void cuda_matmul(struct device *dev, const struct matmul *given)
     }
     if (LT_OK(dev, matmul_run(dev, choice, &product, &at, choice->chosen)) && product.unfused)
         cuda_epilogue(dev, &op, at.d);
+    if (asked.sums && !product.sums)
+        cuda_bias_backward(dev, op.dtype, asked.sums, op.b, op.k, op.n, false);
 }

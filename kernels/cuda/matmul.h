@@ -9,7 +9,11 @@
  *
  * Not measured, so the first: where the operands are mostly zero and could not tell algorithms apart (the next product
  * of that shape tries again); accumulating products of more than 128 MiB, for which there is no place to try; and all,
- * with the environment's MUSTER_MATMUL=first. fp32 is true fp32, unless device_allow_tf32.
+ * with the environment's MUSTER_MATMUL=first. With MUSTER_MATMUL=any the fastest is taken whatever its bits, to see
+ * what the promise above costs. fp32 is true fp32, unless device_allow_tf32.
+ *
+ * Column sums are made by a kernel of our own; with MUSTER_MATMUL_SUMS=fused by cuBLASLt with the product (its epilogue
+ * BGRADA), which reads b once less. That is off because nobody has run it yet.
  */
 #ifndef MUSTER_KERNELS_CUDA_MATMUL_H
 #define MUSTER_KERNELS_CUDA_MATMUL_H
@@ -35,7 +39,7 @@ struct cuda_matmul {
     cublasLtHandle_t handle;
     struct cache *choices; /* of struct matmul_choice by struct product */
     struct CUevent_st *start, *stop;
-    bool measures;
+    bool measures, any, fuses_sums;
 };
 
 /* Where one product's operands lie. d is where it goes, and what beta adds is at `add`. */

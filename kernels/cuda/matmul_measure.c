@@ -65,7 +65,7 @@ static void measure(struct device *dev, struct matmul_choice *choice, const stru
             first = sums;
         if (!telling(product, &first))
             return;
-        if (memcmp(&sums, &first, sizeof sums) != 0)
+        if (memcmp(&sums, &first, sizeof sums) != 0 && !device_cuda(dev)->matmul->any)
             continue;
         time = milliseconds(dev, choice, product, at, i);
         if (time >= 0 && (best < 0 || time < best)) {

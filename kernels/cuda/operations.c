@@ -15,6 +15,7 @@ struct kernels cuda_operations(void)
         .embedding_backward = cuda_embedding_backward,
         .positions_forward = cuda_positions_forward,
         .positions_backward = cuda_positions_backward,
+        .cross_entropy = cuda_cross_entropy,
         .cross_entropy_stats = cuda_cross_entropy_stats,
         .cross_entropy_combine = cuda_cross_entropy_combine,
         .cross_entropy_finish = cuda_cross_entropy_finish,

@@ -25,6 +25,7 @@ void cuda_embedding_forward(struct device *dev, const struct embedding *op);
 void cuda_embedding_backward(struct device *dev, const struct embedding *op);
 void cuda_positions_forward(struct device *dev, const struct positions *op);
 void cuda_positions_backward(struct device *dev, const struct positions *op);
+void cuda_cross_entropy(struct device *dev, const struct cross_entropy *op);
 void cuda_cross_entropy_stats(struct device *dev, const struct cross_entropy *op);
 void cuda_cross_entropy_combine(struct device *dev, const struct cross_entropy_combine *op);
 void cuda_cross_entropy_finish(struct device *dev, const struct cross_entropy *op);

@@ -70,6 +70,7 @@ void product_of_matmul(struct product *product, const struct matmul *op, int fus
     product->d = stored(op->c, op->m, op->n, op->ldc, op->c_fp32 ? DTYPE_F32 : op->dtype);
     product->accumulate = op->accumulate;
     product->epilogue = op->epilogue;
+    product->sums = fuse && op->sums;
     if (op->epilogue != EPILOGUE_NONE)
         product->dtype_bias = op->dtype;
     if (is_gelu(op->epilogue))
@@ -109,5 +110,7 @@ bool matmul_valid(struct device *dev, const struct matmul *op)
                     op->ldb, op->ldc, op->m, op->n, op->k);
     else if (no_bias || no_aux)
         device_fail(dev, CODE_INTERNAL, "cuda: matmul: the epilogue needs %s, which is NULL", no_bias ? "bias" : "aux");
+    else if (op->sums && (op->epilogue != EPILOGUE_NONE || op->transpose_b || op->ldb != op->n))
+        device_fail(dev, CODE_INTERNAL, "cuda: matmul: column sums are of a packed b, and go with no epilogue");
     return !dev->failed;
 }

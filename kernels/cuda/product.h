@@ -34,12 +34,13 @@ struct product {
     enum epilogue epilogue; /* what cuBLASLt does */
     int ld_aux;             /* of BIAS_GELU and DGELU */
     enum dtype dtype_bias;  /* of bias and aux */
+    int sums;               /* cuBLASLt also sums `first` over k, as the gradient of a bias */
 
     int unfused; /* d is scratch, packed fp32 [op->m, op->n], and the whole epilogue is still to be done */
 };
 
-/* The strides of `op` must be given. fuse: 0 leaves no epilogue to cuBLASLt, for shapes where it turns out to have
- * none. */
+/* The strides of `op` must be given. fuse: 0 leaves no epilogue and no sums to cuBLASLt, for shapes where it turns out
+ * to have none. */
 void product_of_matmul(struct product *product, const struct matmul *op, int fuse);
 
 /* The bytes of scratch that d needs; 0 if it is c. */

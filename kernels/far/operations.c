@@ -32,7 +32,8 @@ static void translate(struct device *dev, const char *name, void *op, const size
         far_enqueue(dev, &entry);                                                                                      \
     }
 
-OPERATION(matmul, matmul, AT(matmul, a), AT(matmul, b), AT(matmul, bias), AT(matmul, aux), AT(matmul, c))
+OPERATION(matmul, matmul, AT(matmul, a), AT(matmul, b), AT(matmul, bias), AT(matmul, aux), AT(matmul, c),
+          AT(matmul, sums))
 
 OPERATION(layernorm_forward, layernorm, AT(layernorm, x), AT(layernorm, residual), AT(layernorm, bias),
           AT(layernorm, gamma), AT(layernorm, beta), AT(layernorm, sum), AT(layernorm, y), AT(layernorm, mean),
@@ -65,6 +66,7 @@ OPERATION(positions_backward, positions, POSITIONS)
 #define CROSS_ENTROPY                                                                                                  \
     AT(cross_entropy, targets), AT(cross_entropy, logits), AT(cross_entropy, max), AT(cross_entropy, sum),             \
         AT(cross_entropy, target), AT(cross_entropy, loss)
+OPERATION(cross_entropy, cross_entropy, CROSS_ENTROPY)
 OPERATION(cross_entropy_stats, cross_entropy, CROSS_ENTROPY)
 OPERATION(cross_entropy_finish, cross_entropy, CROSS_ENTROPY)
 
@@ -247,6 +249,7 @@ const struct kernels far_kernels = {
     .embedding_backward = far_embedding_backward,
     .positions_forward = far_positions_forward,
     .positions_backward = far_positions_backward,
+    .cross_entropy = far_cross_entropy,
     .cross_entropy_stats = far_cross_entropy_stats,
     .cross_entropy_combine = far_cross_entropy_combine,
     .cross_entropy_finish = far_cross_entropy_finish,

@@ -41,4 +41,6 @@ void cuda_matmul(struct device *dev, const struct matmul *given)
     for (size_t i = 0; i < m * n; i++)
         product[i] = element(&op, i / n, i % n);
     cuda_epilogue(dev, &op, product);
+    if (op.sums)
+        cuda_bias_backward(dev, op.dtype, op.sums, op.b, op.k, op.n, false);
 }

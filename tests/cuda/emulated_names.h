@@ -26,6 +26,7 @@
 #define cuda_positions_backward    emulated_positions_backward
 #define cuda_cross_entropy_stats   emulated_cross_entropy_stats
 #define cuda_cross_entropy_combine emulated_cross_entropy_combine
+#define cuda_cross_entropy         emulated_cross_entropy
 #define cuda_cross_entropy_finish  emulated_cross_entropy_finish
 #define cuda_adamw                 emulated_adamw
 #define cuda_gelu_backward         emulated_gelu_backward

@@ -130,7 +130,7 @@ static void check_stats(const struct plain *p, struct row_buffers r)
     }
 }
 
-static void check_shape(struct device *dev, enum dtype dtype, struct shape s, double spread)
+static void check_way(struct device *dev, enum dtype dtype, struct shape s, double spread, bool at_once)
 {
     struct tensor logits = make_logits(dev, dtype, s, spread);
     int32_t *targets = make_targets(dev, s);
@@ -138,9 +138,14 @@ static void check_shape(struct device *dev, enum dtype dtype, struct shape s, do
     struct cross_entropy op = make_op(s, targets, logits, r);
     struct plain p = make_plain(dev, s, targets, logits);
 
-    device_kernels(dev)->cross_entropy_stats(dev, &op);
-    check_stats(&p, r);
-    device_kernels(dev)->cross_entropy_finish(dev, &op);
+    if (at_once) {
+        device_kernels(dev)->cross_entropy(dev, &op);
+        check_stats(&p, r);
+    } else {
+        device_kernels(dev)->cross_entropy_stats(dev, &op);
+        check_stats(&p, r);
+        device_kernels(dev)->cross_entropy_finish(dev, &op);
+    }
     for (int row = 0; row < s.rows; row++)
         if (!(fabs(r.loss[row] - p.loss[row]) <= 1e-5 * (1 + fabs(p.loss[row]) + spread)))
             fail_msg("loss[%d] is %.9g, should be %.9g", row, r.loss[row], p.loss[row]);
@@ -149,6 +154,12 @@ static void check_shape(struct device *dev, enum dtype dtype, struct shape s, do
     if (s.rows * s.vocab <= 140 && s.vocab > 1 && spread == 1)
         compare_differences(&p, logits);
     finish_buffers(dev);
+}
+
+static void check_shape(struct device *dev, enum dtype dtype, struct shape s, double spread)
+{
+    check_way(dev, dtype, s, spread, false);
+    check_way(dev, dtype, s, spread, true);
 }
 
 static void check_against_float64(struct device *dev, enum dtype dtype)

@@ -177,6 +177,45 @@ static void test_none(void **state)
     check_epilogue(EPILOGUE_NONE);
 }
 
+/* Beside the product of a weight's gradient, the column sums of b. */
+static void check_sums(struct device *dev, enum dtype dtype)
+{
+    for (int i = 0; i < 4; i++) {
+        struct matmul op = {
+            .m = 24, .n = i & 1 ? 40 : 33, .k = 70, .transpose_a = true, .dtype = dtype, .c_fp32 = true};
+        struct matmul plain;
+        struct tensor a = random_tensor(dev, dtype, (size_t)op.k * op.m, "a");
+        struct tensor b = random_tensor(dev, dtype, (size_t)op.k * op.n, "b");
+        struct tensor c = poisoned_tensor(dev, DTYPE_F32, (size_t)op.m * op.n);
+        struct tensor alone = poisoned_tensor(dev, DTYPE_F32, (size_t)op.m * op.n);
+        struct tensor sums = poisoned_tensor(dev, DTYPE_F32, op.n);
+        double *want = reference(dev, op.n);
+
+        op.a = a.at;
+        op.b = b.at;
+        op.c = c.at;
+        op.sums = sums.at;
+        plain = op;
+        plain.c = alone.at;
+        plain.sums = NULL;
+        device_kernels(dev)->matmul(dev, &op);
+        device_kernels(dev)->matmul(dev, &plain);
+        for (int row = 0; row < op.k; row++)
+            for (int col = 0; col < op.n; col++)
+                want[col] += tensor_get(b, (size_t)row * op.n + col);
+        expect_rounded("sums", sums, want, op.n, 2e-5);
+        for (size_t j = 0; j < c.count; j++)
+            assert_true(tensor_get(c, j) == tensor_get(alone, j));
+        finish_buffers(dev);
+    }
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    each_device_and_type(check_sums);
+}
+
 static void test_bias(void **state)
 {
     (void)state;
@@ -297,9 +336,9 @@ static void test_many_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),        cmocka_unit_test(test_bias),    cmocka_unit_test(test_bias_gelu),
-        cmocka_unit_test(test_dgelu),       cmocka_unit_test(test_widened), cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_many_shapes),
+        cmocka_unit_test(test_none),      cmocka_unit_test(test_sums),        cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_bias_gelu), cmocka_unit_test(test_dgelu),       cmocka_unit_test(test_widened),
+        cmocka_unit_test(test_extremes),  cmocka_unit_test(test_many_shapes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,8 @@
 #include "trainer/parallel/zero_impl.h"
 
 /* Over the dp ranks every sample once and in order, and as many micro-batches on each. */
+static const struct device_traits on_cpu = {.threads = 1, .is_host = true};
+
 static void shares_are_the_batch(void **state)
 {
     struct job job;
@@ -70,7 +72,7 @@ static void stages_have_all_layers_once(void **state)
                 job.parallel.chunks = chunks;
                 for (int stage = 0; stage < pp; stage++) {
                     int rank = mesh_rank(&mesh, (struct mesh_place){.dp = 1, .tp = 1, .pp = stage});
-                    struct layout *l = layout_create(&job, &mesh, rank, true, false, &err);
+                    struct layout *l = layout_create(&job, &mesh, rank, true, &on_cpu, &err);
 
                     assert_non_null(l);
                     assert_int_equal(l->model.chunks, chunks);
@@ -98,12 +100,12 @@ static void too_few_samples_are_refused(void **state)
     struct job job = tiny_job();
     struct mesh most = {12, 1, 1}, more = {13, 1, 1};
     struct error err;
-    struct layout *l = layout_create(&job, &most, 11, true, false, &err);
+    struct layout *l = layout_create(&job, &most, 11, true, &on_cpu, &err);
 
     (void)state;
     assert_non_null(l);
     layout_destroy(l);
-    assert_null(layout_create(&job, &more, 0, true, false, &err));
+    assert_null(layout_create(&job, &more, 0, true, &on_cpu, &err));
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "batch.global_batch = 12"));
     job_destroy(&job);
@@ -165,7 +167,7 @@ static void alone_nothing_is_sharded(void **state)
         assert_int_equal(s.moment, COUNT);
         assert_int_equal(s.gathered, 0);
         job.parallel.zero = stage;
-        l = layout_create(&job, &alone, 0, true, false, &err);
+        l = layout_create(&job, &alone, 0, true, &on_cpu, &err);
         assert_non_null(l);
         zero_footprint(l->units, &l->zero, &bytes);
         assert_int_equal(bytes.communication, 0);
@@ -190,7 +192,7 @@ static void more_sharding_is_less_memory(void **state)
         struct layout *l;
 
         job.parallel.zero = stage;
-        l = layout_create(&job, &mesh, 5, true, false, &err);
+        l = layout_create(&job, &mesh, 5, true, &on_cpu, &err);
         assert_non_null(l);
         zero_footprint(l->units, &l->zero, &bytes);
         assert_true(bytes.parameters <= before.parameters && bytes.gradients <= before.gradients &&

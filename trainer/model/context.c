@@ -74,9 +74,8 @@ void linear_backward_weight(const struct context *c, float *dw, float *dbias, co
                                           .c_fp32 = true,
                                           .a = x,
                                           .b = dy,
-                                          .c = dw});
-    if (dbias)
-        c->k->bias_backward(c->dev, c->dtype, dbias, dy, rows, out, false);
+                                          .c = dw,
+                                          .sums = dbias});
 }
 
 const float *context_read(const struct context *c, float *host, const float *at, size_t count)

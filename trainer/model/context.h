@@ -24,6 +24,7 @@ struct context {
     uint64_t seed;
     enum recompute recompute;
     int recompute_layers; /* the first so many of a stage; 0 is all */
+    int product_rows;     /* struct device_traits */
     bool far;             /* the device's memory is no host memory (device_is_host) */
 };
 

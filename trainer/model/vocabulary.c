@@ -6,7 +6,7 @@ static int chunk_rows(const struct context *c, int samples)
 {
     int rows = context_rows(c, samples);
 
-    return rows < VOCABULARY_CHUNK ? rows : VOCABULARY_CHUNK;
+    return rows < c->product_rows ? rows : c->product_rows;
 }
 
 void vocabulary_carve(struct vocabulary *v, const struct context *c, const struct units *units, int max_samples,
@@ -54,8 +54,6 @@ static void combine(struct vocabulary *v, int first, int rows)
     float *own = v->stats + (size_t)c->tp->rank * 3 * (size_t)rows;
     const float *parts[] = {v->max, v->sum, v->target};
 
-    if (c->tp->size == 1)
-        return;
     for (int i = 0; i < 3; i++)
         c->k->copy(c->dev, own + (size_t)i * (size_t)rows, parts[i] + first, (size_t)rows * sizeof(float));
     tensor_share(c->tp, v->stats, (size_t)rows * 3, "logits");
@@ -85,6 +83,10 @@ static void chunk_loss(struct vocabulary *v, const int32_t *targets, int first, 
         .loss = v->loss + first,
     };
 
+    if (c->tp->size == 1) {
+        c->k->cross_entropy(c->dev, &ce);
+        return;
+    }
     c->k->cross_entropy_stats(c->dev, &ce);
     combine(v, first, rows);
     c->k->cross_entropy_finish(c->dev, &ce);
@@ -136,11 +138,11 @@ static void *all_rows(struct vocabulary *v, const void *y, int rows)
 double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, const void *y,
                        const struct micro_batch *mb)
 {
-    int all = context_rows(v->c, mb->samples);
+    int all = context_rows(v->c, mb->samples), most = v->c->product_rows;
     const void *full = all_rows(v, y, all);
 
-    for (int first = 0; first < all; first += VOCABULARY_CHUNK) {
-        int rows = all - first < VOCABULARY_CHUNK ? all - first : VOCABULARY_CHUNK;
+    for (int first = 0; first < all; first += most) {
+        int rows = all - first < most ? all - first : most;
 
         chunk_logits(v, wte, bias, full, first, rows);
         chunk_loss(v, mb->targets, first, rows, 0);
@@ -152,11 +154,11 @@ double vocabulary_loss_backward(struct vocabulary *v, const void *wte, const voi
                                 float *bias_grad, void *y, const struct micro_batch *mb, double scale)
 {
     const struct context *c = v->c;
-    int all = context_rows(c, mb->samples);
+    int all = context_rows(c, mb->samples), most = c->product_rows;
     void *full = all_rows(v, y, all);
 
-    for (int first = 0; first < all; first += VOCABULARY_CHUNK) {
-        int rows = all - first < VOCABULARY_CHUNK ? all - first : VOCABULARY_CHUNK;
+    for (int first = 0; first < all; first += most) {
+        int rows = all - first < most ? all - first : most;
 
         chunk_logits(v, wte, bias, full, first, rows);
         chunk_loss(v, mb->targets, first, rows, scale);

@@ -1,7 +1,8 @@
 /*
  * vocabulary.h - the projection to the vocabulary, tied to the token embedding, and its cross-entropy (Megatron-LM,
  * arXiv 1909.08053): each tp rank has the logits of its slice, and only three numbers a row are exchanged. Logits are
- * made, used and overwritten a chunk of rows at a time, so they never take more than VOCABULARY_CHUNK * slice.
+ * made, used and overwritten a chunk of rows at a time, so they never take more than chunk * slice; a chunk is what the
+ * device likes (kernels.h, product_rows).
  *
  *     logits = y wte^T (+ bias)     loss[r] = logsumexp(logits[r]) - logits[r, target[r]], 0 where target < 0
  */
@@ -9,8 +10,6 @@
 #define MUSTER_TRAINER_MODEL_VOCABULARY_H
 
 #include "trainer/model/context.h"
-
-enum { VOCABULARY_CHUNK = 512 };
 
 struct vocabulary {
     const struct context *c;

@@ -118,6 +118,12 @@ void ISA(cross_entropy_finish)(struct device *dev, const struct cross_entropy *o
         WITH_DTYPE(op->dtype, T, finish_row(T, op, row));
 }
 
+void ISA(cross_entropy)(struct device *dev, const struct cross_entropy *op)
+{
+    ISA(cross_entropy_stats)(dev, op);
+    ISA(cross_entropy_finish)(dev, op);
+}
+
 /* A part without columns has a maximum of minus infinity, which exp would turn into NaN if all parts were so. */
 static void combine_row(const struct cross_entropy_combine *op, size_t row)
 {

@@ -18,6 +18,7 @@ const struct vector_kernels ISA(vector_kernels) = {
             .embedding_backward = ISA(embedding_backward),
             .positions_forward = ISA(positions_forward),
             .positions_backward = ISA(positions_backward),
+            .cross_entropy = ISA(cross_entropy),
             .cross_entropy_stats = ISA(cross_entropy_stats),
             .cross_entropy_combine = ISA(cross_entropy_combine),
             .cross_entropy_finish = ISA(cross_entropy_finish),

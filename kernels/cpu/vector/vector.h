@@ -57,6 +57,7 @@ void ISA(positions_backward)(struct device *dev, const struct positions *op);
 /* cross_entropy.c */
 void ISA(cross_entropy_stats)(struct device *dev, const struct cross_entropy *op);
 void ISA(cross_entropy_combine)(struct device *dev, const struct cross_entropy_combine *op);
+void ISA(cross_entropy)(struct device *dev, const struct cross_entropy *op);
 void ISA(cross_entropy_finish)(struct device *dev, const struct cross_entropy *op);
 
 /* attention_forward.c, attention_backward.c */

@@ -1,0 +1,148 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/profile.h"
+#include "tests/kernels/harness.h"
+
+/* MUSTER_PROFILE counts what was asked for, under its name, and changes no result. */
+
+enum { M = 24, N = 40, K = 16, MOST = 2 * PROFILE_ROWS };
+
+static struct device *profiled_device(void)
+{
+    struct error err = {0};
+    struct device *dev;
+
+    setenv("MUSTER_PROFILE", "1", 1);
+    dev = device_create("cpu", 1, &err);
+    unsetenv("MUSTER_PROFILE");
+    if (!dev)
+        fail_msg("%s", err.text);
+    return dev;
+}
+
+static const struct device_time *row_named(const struct device_time *rows, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+static void test_counts(void **state)
+{
+    static float a[M * K], b[K * N], c[M * N];
+    struct device *dev = profiled_device();
+    const struct kernels *k = device_kernels(dev);
+    struct device_time rows[MOST];
+    const struct device_time *product, *zero;
+    struct error err = {0};
+    size_t count;
+
+    (void)state;
+    for (int i = 0; i < M * K; i++)
+        a[i] = 1;
+    for (int i = 0; i < K * N; i++)
+        b[i] = 2;
+    /* more than there are marks, so that they are read on the way */
+    for (int i = 0; i < PROFILE_PAIRS + 5; i++)
+        k->matmul(dev, &(struct matmul){.m = M, .n = N, .k = K, .dtype = DTYPE_F32, .a = a, .b = b, .c = c});
+    assert_true(c[0] == 2 * K && c[M * N - 1] == 2 * K);
+    k->zero(dev, c, sizeof c);
+    assert_true(c[0] == 0 && c[M * N - 1] == 0);
+    count = device_profile(dev, rows, MOST);
+    assert_int_equal(count, 2);
+    product = row_named(rows, count, "matmul 24x40x16 nn");
+    zero = row_named(rows, count, "zero");
+    assert_non_null(product);
+    assert_non_null(zero);
+    assert_int_equal(product->calls, PROFILE_PAIRS + 5);
+    assert_int_equal(zero->calls, 1);
+    assert_true(product->flops == (PROFILE_PAIRS + 5) * 2.0 * M * N * K);
+    assert_true(product->bytes == (PROFILE_PAIRS + 5) * 4.0 * (M * K + K * N + M * N));
+    assert_true(zero->bytes == sizeof c && zero->flops == 0);
+    assert_true(product->seconds > 0 && zero->seconds >= 0);
+    assert_true(rows[0].seconds >= rows[1].seconds);
+    assert_int_equal(device_profile(dev, rows, 1), 1);
+    device_profile_reset(dev);
+    assert_int_equal(device_profile(dev, rows, MOST), 0);
+    assert_int_equal(device_status(dev, &err), 0);
+    device_destroy(dev);
+}
+
+/* What no longer fits is counted all the same. */
+static void test_many_kinds(void **state)
+{
+    struct device *dev = profiled_device();
+    struct device_time rows[MOST];
+    const struct device_time *others;
+    uint64_t calls = 0;
+    size_t count;
+
+    (void)state;
+    for (int i = 0; i < MOST; i++) {
+        char name[DEVICE_TIME_NAME];
+
+        snprintf(name, sizeof name, "kind %d", i);
+        profile_begin(dev, name, 1, 0);
+        profile_end(dev);
+    }
+    count = device_profile(dev, rows, MOST);
+    assert_int_equal(count, PROFILE_ROWS);
+    for (size_t i = 0; i < count; i++)
+        calls += rows[i].calls;
+    assert_int_equal(calls, MOST);
+    others = row_named(rows, count, "others");
+    assert_non_null(others);
+    assert_int_equal(others->calls, MOST - (PROFILE_ROWS - 1));
+    device_destroy(dev);
+}
+
+static void test_every_operation_has_marks(void **state)
+{
+    struct device *dev = profiled_device();
+    struct kernels marked = profile_operations();
+    void *const *operations = (void *const *)(const void *)&marked;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof marked / sizeof *operations; i++)
+        assert_non_null(operations[i]);
+    assert_memory_equal(device_kernels(dev), &marked, sizeof marked);
+    assert_memory_not_equal(profile_inner(dev), &marked, sizeof marked);
+    device_destroy(dev);
+}
+
+static void test_off(void **state)
+{
+    struct error err = {0};
+    struct device *dev = device_create("cpu", 1, &err);
+    struct kernels marked = profile_operations();
+    struct device_time row;
+    float x = 1;
+
+    (void)state;
+    assert_non_null(dev);
+    assert_memory_not_equal(device_kernels(dev), &marked, sizeof marked);
+    device_kernels(dev)->zero(dev, &x, sizeof x);
+    assert_int_equal(device_profile(dev, &row, 1), 0);
+    device_profile_reset(dev);
+    device_destroy(dev);
+    setenv("MUSTER_PROFILE", "1", 1);
+    assert_null(device_create("cpu-far", 1, &err)); /* its operations are late, and it has no marks */
+    unsetenv("MUSTER_PROFILE");
+    assert_int_equal(err.code, CODE_CONFIG);
+    assert_non_null(strstr(err.text, "cpu-far"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_many_kinds),
+        cmocka_unit_test(test_every_operation_has_marks),
+        cmocka_unit_test(test_off),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
