@@ -194,6 +194,34 @@ static inline float rsqrtf(float x)
     return 1.0f / sqrtf(x);
 }
 
+/* Each rounded by itself: what passes through memory is not fused with what follows. */
+static inline float __fmul_rn(float x, float y)
+{
+    volatile float product = x * y;
+
+    return product;
+}
+
+static inline float __fadd_rn(float x, float y)
+{
+    return x + y;
+}
+
+static inline float __fsub_rn(float x, float y)
+{
+    return x - y;
+}
+
+static inline float __fdiv_rn(float x, float y)
+{
+    return x / y;
+}
+
+static inline float __fsqrt_rn(float x)
+{
+    return sqrtf(x);
+}
+
 /* Macros, because the C library has declarations of these names. */
 #define __expf(x) expf(x)
 #define __logf(x) logf(x)
