@@ -42,6 +42,8 @@ static inline void emulated_launch(struct device *dev, const char *name, struct 
         name, grid, block, shared_bytes, [](const void *arg) { (*static_cast<const Body *>(arg))(); }, &body};
     char why[512];
 
+    if (!dev->failed && shared_bytes > device_cuda(dev)->shared_limit)
+        device_fail(dev, CODE_INTERNAL, "cuda-emulated: %s: %zu bytes of shared memory", name, shared_bytes);
     if (!dev->failed && !emulator_run(&launch, why, sizeof why))
         device_fail(dev, CODE_INTERNAL, "cuda-emulated: %s", why);
 }
