@@ -11,7 +11,7 @@
 #     BUILD      where the programs are: a build tree or an unpacked bundle; the directory above this one if not given
 #     --log      everything that was said, appended to FILE (BUILD/gpu.log)
 #
-# Each stage has a bound on its time, and goes on after a failure; what there was no time for has failed. Inputs are fresh
+# Each stage has a bound on its time, and so has each program; what there was no time for has failed. Inputs are fresh
 # in every run (MUSTER_TEST_SEED repeats one). MUSTER_TEST_DEVICE names another device in place of "cuda", to try the
 # stages where there is no GPU; MUSTER_GPU_SECONDS, another bound. Ends with one line that counts.
 # Exit codes: 0 all passed; 1 not; 64 usage; 77 there is no GPU here.
@@ -57,6 +57,7 @@ fail() { failed=$((failed + 1)); say "FAILED   $*"; }
 run() {
     local label=$stage/$1 line plan='' seen=0 code=0 bad=0 left=$((deadline - SECONDS))
     shift
+    [ $left -le "$each" ] || left=$each
     [ $left -gt 0 ] || { fail "$label: not begun, the stage's time is over"; return; }
     echo "==== $label: $*" >>"$log"
     while IFS= read -r line; do
@@ -105,17 +106,18 @@ sanitizer() {
 
 say "gpu: $gpu; MUSTER_TEST_SEED=$MUSTER_TEST_SEED; $(date -u +%FT%TZ)"
 for stage in "${stages[@]}"; do
-    begun=$SECONDS under=()
+    begun=$SECONDS under=() each=9999
     case $stage in quick) bound=120 ;; pytorch) bound=300 ;; kernels | engine) bound=420 ;; sanitizer) bound=540 ;; esac
     deadline=$((SECONDS + ${MUSTER_GPU_SECONDS:-$bound}))
     case $stage in
     quick)
+        each=60
         kernels device matmul pointwise layernorm embedding cross_entropy dropout optimizer
         run training bash "$tests/gpu_engine.sh" "$build" one ;;
-    kernels) kernels ;;
+    kernels) each=150; kernels ;;
     engine) run training bash "$tests/gpu_engine.sh" "$build" all ;;
     pytorch) run training bash "$tests/gpu_pytorch.sh" "$build" ;;
-    sanitizer) sanitizer ;;
+    sanitizer) each=120; sanitizer ;;
     esac
     say "         $stage took $((SECONDS - begun)) s"
 done

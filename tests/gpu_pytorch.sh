@@ -10,6 +10,7 @@ set -uo pipefail
 build=$1 steps=${2:-200}
 tests=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
+"$python" -c 'import torch' 2>/dev/null || [ -n "${PYTHON:-}" ] || python=/usr/bin/python3
 PATH=$build:$PATH
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} MUSTER_TEST_DEVICE=${MUSTER_TEST_DEVICE:-cuda}
 DIR=$(mktemp -d "${TMPDIR:-/tmp}/muster-gpu.XXXXXX")

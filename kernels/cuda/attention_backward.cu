@@ -236,6 +236,9 @@ template <enum dtype T, int D, bool DROPS> static void launch(struct device *dev
     int query_tiles = (call->seq + queries::queries - 1) / queries::queries;
     int key_tiles = (call->seq + keys::keys - 1) / keys::keys;
 
+    /* GPUs of compute capability 8.6 and 8.9 have less than those of 8.0 and 9.0. */
+    if ((queries::shared > keys::shared ? queries::shared : keys::shared) > device_cuda(dev)->shared_limit)
+        return attention_plain_backward(dev, call);
     LAUNCH(dev, (attention_backward_queries<T, D, DROPS>), dim3((unsigned)(query_tiles * call->pairs)),
            dim3(ATTENTION_THREADS), queries::shared, *call);
     LAUNCH(dev, (attention_backward_keys<T, D, DROPS>), dim3((unsigned)(key_tiles * call->pairs)),

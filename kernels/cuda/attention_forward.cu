@@ -148,6 +148,9 @@ template <enum dtype T, int D, bool DROPS> static void launch(struct device *dev
     using shape = forward_shape<D, DROPS>;
     int tiles = (call->seq + shape::queries - 1) / shape::queries;
 
+    /* GPUs of compute capability 8.6 and 8.9 have less than those of 8.0 and 9.0. */
+    if (shape::shared > device_cuda(dev)->shared_limit)
+        return attention_plain_forward(dev, call);
     LAUNCH(dev, (attention_forward_tiles<T, D, DROPS>), dim3((unsigned)(tiles * call->pairs)), dim3(ATTENTION_THREADS),
            shape::shared, *call);
 }

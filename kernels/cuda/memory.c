@@ -188,11 +188,14 @@ static int map(struct cuda_memory *memory, size_t end, struct error *err)
         driver_ok(driver->cuMemRelease(handle), "cuMemRelease", NULL);
         return -1;
     }
-    memory->mapped += bytes;
     /* Mapped memory lives on until it is unmapped. */
-    if (driver_ok(driver->cuMemRelease(handle), "cuMemRelease", err) < 0)
+    if (driver_ok(driver->cuMemRelease(handle), "cuMemRelease", err) < 0 ||
+        driver_ok(driver->cuMemSetAccess(at, bytes, &access, 1), "cuMemSetAccess", err) < 0) {
+        driver_ok(driver->cuMemUnmap(at, bytes), "cuMemUnmap", NULL);
         return -1;
-    return driver_ok(driver->cuMemSetAccess(at, bytes, &access, 1), "cuMemSetAccess", err);
+    }
+    memory->mapped += bytes;
+    return 0;
 }
 
 static void *from_arena(struct cuda_memory *memory, size_t bytes, struct error *err)

@@ -42,6 +42,8 @@ static inline void emulated_launch(struct device *dev, const char *name, struct 
         name, grid, block, shared_bytes, [](const void *arg) { (*static_cast<const Body *>(arg))(); }, &body};
     char why[512];
 
+    if (!dev->failed && shared_bytes > device_cuda(dev)->shared_limit)
+        device_fail(dev, CODE_INTERNAL, "cuda-emulated: %s: %zu bytes of shared memory", name, shared_bytes);
     if (!dev->failed && !emulator_run(&launch, why, sizeof why))
         device_fail(dev, CODE_INTERNAL, "cuda-emulated: %s", why);
 }
@@ -192,6 +194,34 @@ static inline float __int_as_float(int bits)
 static inline float rsqrtf(float x)
 {
     return 1.0f / sqrtf(x);
+}
+
+/* Each rounded by itself: what passes through memory is not fused with what follows. */
+static inline float __fmul_rn(float x, float y)
+{
+    volatile float product = x * y;
+
+    return product;
+}
+
+static inline float __fadd_rn(float x, float y)
+{
+    return x + y;
+}
+
+static inline float __fsub_rn(float x, float y)
+{
+    return x - y;
+}
+
+static inline float __fdiv_rn(float x, float y)
+{
+    return x / y;
+}
+
+static inline float __fsqrt_rn(float x)
+{
+    return sqrtf(x);
 }
 
 /* Macros, because the C library has declarations of these names. */

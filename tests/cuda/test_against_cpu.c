@@ -1,5 +1,6 @@
 #include "tests/kernels/harness.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "tests/cuda/emulated_device.h"
@@ -250,6 +251,59 @@ static void test_squares(void **state)
     close_devices();
 }
 
+/* A few steps, each with another gradient; returns param, exp_avg, exp_avg_sq and the copy, one after the other. */
+static float *run_adamw(struct device *dev, size_t count, enum dtype copy)
+{
+    float *state = poisoned_floats(cpu, 4 * count), *grad = random_floats(cpu, count, "gradient");
+    const float *first = random_floats(cpu, count, "param");
+
+    memset(state, 0, 4 * count * sizeof *state);
+    memcpy(state, first, count * sizeof *state);
+    for (int step = 1; step <= 5; step++) {
+        for (size_t i = 0; i < count; i++)
+            grad[i] = -grad[i] * (0.3f + (float)(i % 7));
+        device_kernels(dev)->adamw(dev, &(struct adamw){.count = count,
+                                                        .param = state,
+                                                        .exp_avg = state + count,
+                                                        .exp_avg_sq = state + 2 * count,
+                                                        .grad = grad,
+                                                        .copy = state + 3 * count,
+                                                        .copy_dtype = copy,
+                                                        .grad_scale = 0.37f,
+                                                        .lr = 1e-2f,
+                                                        .beta1 = 0.9f,
+                                                        .beta2 = 0.95f,
+                                                        .eps = 1e-8f,
+                                                        .weight_decay = 0.1f,
+                                                        .bias1 = 1 - powf(0.9f, (float)step),
+                                                        .bias2 = 1 - powf(0.95f, (float)step)});
+    }
+    return state;
+}
+
+/* To the last bit, by whatever instructions: an optimizer may be offloaded or not. */
+static void test_adamw(void **state)
+{
+    static const char *const isas[] = {"baseline", "avx2", "avx512"};
+    const size_t count = 5003;
+
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        struct device *host = make_device(isas[i / 3], 1);
+        float *want;
+
+        if (!host)
+            continue;
+        open_devices();
+        want = run_adamw(host, count, (enum dtype)(i % 3));
+        expect_same(isas[i / 3], run_adamw(gpu, count, (enum dtype)(i % 3)), want, 4 * count * sizeof *want);
+        assert_true(want[0] != 0 && want[count] != 0 && want[2 * count] > 0);
+        finish_buffers(cpu);
+        close_devices();
+        device_destroy(host);
+    }
+}
+
 static void run_loss(struct device *dev, struct cross_entropy op, struct tensor logits, float *stats)
 {
     size_t rows = (size_t)op.rows;
@@ -312,6 +366,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm_widths), cmocka_unit_test(test_row_too_wide), cmocka_unit_test(test_columns),
         cmocka_unit_test(test_embedding),   cmocka_unit_test(test_squares),      cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_adamw),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/cuda.h"
 #include "tests/cuda/attention_reference.h"
 #include "tests/cuda/emulated_device.h"
 #include "tests/cuda/emulator_seed.h"
@@ -39,6 +40,9 @@ static void expect_rows(const char *name, struct tensor got, const double *want,
 static const struct dropout odd_dropout = {0.2, {11, 22, 33}, 1000003};
 static const struct dropout even_dropout = {0.3, {5, 6, 7}, 1 << 20};
 
+/* Of the devices that follow; 0: as emulated_device.c has it. */
+static size_t shared_limit;
+
 static struct device *open_device(void)
 {
     struct error err = {0};
@@ -46,6 +50,8 @@ static struct device *open_device(void)
 
     if (!dev)
         fail_msg("device_open: %s", err.text);
+    if (shared_limit)
+        device_cuda(dev)->shared_limit = shared_limit;
     return dev;
 }
 
@@ -209,6 +215,18 @@ static void test_plain(void **state)
         }
 }
 
+/* A block of compute capability 8.6 and 8.9 has 99 KiB: where that is too little for the tiles, something else
+ * computes. */
+static void test_little_shared_memory(void **state)
+{
+    (void)state;
+    shared_limit = 99 << 10;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        check_case(DTYPE_BF16,
+                   &(struct attention_case){.batch = 1, .seq = 72, .heads = 1, .head_size = sizes[i], .causal = true});
+    shared_limit = 0;
+}
+
 /* The CPU's kernels, on the same numbers; the backward pass of both is given the CPU's out. */
 static void check_cpu(enum dtype dtype, const struct attention_case *x)
 {
@@ -291,7 +309,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole), cmocka_unit_test(test_causal),  cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_short), cmocka_unit_test(test_dropout), cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_cpu),   cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_cpu),   cmocka_unit_test(test_orders),  cmocka_unit_test(test_little_shared_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,8 @@
 
 #include "kernels/far/far.h"
 
-#define RANGE    ((size_t)96 << 20) /* bytes of each memory space; the tests hold less at a time */
+#define RANGE    ((size_t)8 << 20)  /* bytes of each memory space: most tests hold less at a time */
+#define MOST     ((size_t)96 << 20) /* for those that begin with something larger */
 #define BOUNDARY ((size_t)256)      /* between allocations, as CUDA keeps it */
 
 /* Lies before what is given out. */
@@ -16,6 +17,7 @@ struct header {
 struct mirror {
     struct far far; /* its operations, with other memory; first, because they look for it there */
     int held[2];    /* allocations, by enum memory */
+    size_t size[2]; /* of the ranges */
 };
 
 static struct mirror *mirror_of(struct device *dev)
@@ -43,6 +45,38 @@ static void fetch(struct device *dev)
     device_wait(far->near);
 }
 
+static void free_ranges(struct mirror *mirror, enum memory space)
+{
+    struct far *far = &mirror->far;
+    enum far_range range = range_of(space);
+
+    device_free(far->near, MEMORY_HOST, far->range[range]);
+    far->range[range] = NULL;
+    if (space == MEMORY_DEVICE) {
+        device_free(far->near, MEMORY_DEVICE, far->range[FAR_BEHIND]);
+        far->range[FAR_BEHIND] = NULL;
+    }
+    mirror->size[space] = 0;
+}
+
+/* In place of what there is, which nothing lies in. */
+static int make_ranges(struct mirror *mirror, enum memory space, size_t size, struct error *err)
+{
+    struct far *far = &mirror->far;
+    enum far_range range = range_of(space);
+
+    free_ranges(mirror, space);
+    far->range[range] = device_alloc(far->near, MEMORY_HOST, size, err);
+    if (!far->range[range])
+        return -1;
+    if (space == MEMORY_DEVICE)
+        far->range[FAR_BEHIND] = device_alloc(far->near, MEMORY_DEVICE, size, err);
+    if (space == MEMORY_DEVICE && !far->range[FAR_BEHIND])
+        return -1;
+    mirror->size[space] = size;
+    return 0;
+}
+
 static void *mirror_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err)
 {
     struct mirror *mirror = mirror_of(dev);
@@ -51,18 +85,20 @@ static void *mirror_alloc(struct device *dev, enum memory space, size_t bytes, s
     size_t at = far->used[range], room;
     struct header *header;
 
-    if (bytes > RANGE) { /* what the device behind says of so much */
+    if (bytes > MOST) { /* what the device behind says of so much */
         void *large = device_alloc(far->near, space, bytes, err);
 
         if (large)
-            error_set(err, CODE_INTERNAL, "a mirror has %zu bytes, and %zu are wanted", RANGE, bytes);
+            error_set(err, CODE_INTERNAL, "a mirror has %zu bytes, and %zu are wanted", MOST, bytes);
         device_free(far->near, space, large);
         return NULL;
     }
     room = (sizeof *header + bytes + BOUNDARY - 1) / BOUNDARY * BOUNDARY;
-    if (room > RANGE - at) {
-        error_set(err, CODE_INTERNAL, "a mirror has %zu bytes, of which %zu are used, and %zu are wanted", RANGE, at,
-                  bytes);
+    if (mirror->held[space] == 0 && room > mirror->size[space] && make_ranges(mirror, space, MOST, err) < 0)
+        return NULL;
+    if (room > mirror->size[space] - at) {
+        error_set(err, CODE_INTERNAL, "a mirror has %zu bytes, of which %zu are used, and %zu are wanted",
+                  mirror->size[space], at, bytes);
         return NULL;
     }
     header = (struct header *)(far->range[range] + at);
@@ -117,17 +153,16 @@ static int mirror_open(struct device *dev, int threads, struct error *err)
 
 static void mirror_close(struct device *dev)
 {
-    struct far *far = device_far(dev);
+    struct mirror *mirror = mirror_of(dev);
 
-    if (far && far->near) {
-        device_free(far->near, MEMORY_HOST, far->range[FAR_DEVICE]);
-        device_free(far->near, MEMORY_HOST, far->range[FAR_HOST]);
-        device_free(far->near, MEMORY_DEVICE, far->range[FAR_BEHIND]);
-        device_destroy(far->near);
+    if (mirror && mirror->far.near) {
+        free_ranges(mirror, MEMORY_DEVICE);
+        free_ranges(mirror, MEMORY_HOST);
+        device_destroy(mirror->far.near);
     }
-    if (far)
-        free(far->entries);
-    free(far);
+    if (mirror)
+        free(mirror->far.entries);
+    free(mirror);
 }
 
 static const struct backend backend_mirror = {
@@ -155,10 +190,8 @@ struct device *mirror_create(struct device *behind, struct error *err)
     far->near = behind;
     dev->threads = behind->threads;
     snprintf(dev->description, sizeof dev->description, "mirror of %.110s", device_describe(behind));
-    far->range[FAR_DEVICE] = device_alloc(behind, MEMORY_HOST, RANGE, err);
-    far->range[FAR_HOST] = far->range[FAR_DEVICE] ? device_alloc(behind, MEMORY_HOST, RANGE, err) : NULL;
-    far->range[FAR_BEHIND] = far->range[FAR_HOST] ? device_alloc(behind, MEMORY_DEVICE, RANGE, err) : NULL;
-    if (far->range[FAR_BEHIND])
+    if (make_ranges(mirror_of(dev), MEMORY_DEVICE, RANGE, err) == 0 &&
+        make_ranges(mirror_of(dev), MEMORY_HOST, RANGE, err) == 0)
         return dev;
     device_destroy(dev);
     return NULL;

@@ -8,6 +8,23 @@ struct adamw_range {
     const float *grad;
 };
 
+/*
+ * x rounded, where a compiler would rather make one operation of the product x and the sum that follows. With every
+ * operation rounded by itself the step gives the same bits on every processor and, as kernels/cuda/adamw.cu does the
+ * same, on a GPU: so an offloaded optimizer is the optimizer that is not.
+ */
+INLINE vec apart(vec x)
+{
+#if defined(__x86_64__)
+    __asm__("" : "+v"(x));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(x));
+#else
+    __asm__("" : "+m"(x));
+#endif
+    return x;
+}
+
 /* Never inlined: the whole vectors and the odd elements at the end go through the very same instructions, so that an
  * element's result does not depend on where it lies. */
 __attribute__((noinline)) static void adamw_vectors(const struct adamw *op, struct adamw_range r, size_t count)
@@ -16,14 +33,14 @@ __attribute__((noinline)) static void adamw_vectors(const struct adamw *op, stru
 
     for (size_t i = 0; i < count; i += LANES) {
         vec g = vec_load(r.grad + i) * op->grad_scale;
-        vec m = op->beta1 * vec_load(r.exp_avg + i) + (1.0f - op->beta1) * g;
-        vec v = op->beta2 * vec_load(r.exp_avg_sq + i) + (1.0f - op->beta2) * (g * g);
+        vec m = apart(op->beta1 * vec_load(r.exp_avg + i)) + apart((1.0f - op->beta1) * g);
+        vec v = apart(op->beta2 * vec_load(r.exp_avg_sq + i)) + apart((1.0f - op->beta2) * (g * g));
         vec p = vec_load(r.param + i);
         vec step = m * inverse1 / (vec_sqrt(v * inverse2) + op->eps);
 
         vec_store(r.exp_avg + i, m);
         vec_store(r.exp_avg_sq + i, v);
-        vec_store(r.param + i, p - op->lr * (step + op->weight_decay * p));
+        vec_store(r.param + i, p - apart(op->lr * (step + apart(op->weight_decay * p))));
     }
 }
 
