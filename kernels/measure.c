@@ -2,7 +2,10 @@
 
 #include <time.h>
 
-#define SIDE            2048 /* of the square product that is timed: large enough to hide every overhead */
+/* Of the square product that is timed: large enough to hide every overhead. */
+#define SIDE     2048
+#define SIDE_GPU 4096
+
 #define MEASURE_SECONDS 0.3
 #define MEASURE_REPEATS 2 /* at least, after one to warm up */
 
@@ -42,7 +45,8 @@ static double best_time(struct device *dev, const struct matmul *product)
 
 double device_measure_peak(struct device *dev, enum dtype dtype)
 {
-    size_t bytes = (size_t)SIDE * SIDE * dtype_size(dtype);
+    int side = dev->product_rows >= PRODUCT_ROWS_GPU ? SIDE_GPU : SIDE;
+    size_t bytes = (size_t)side * (size_t)side * dtype_size(dtype);
     size_t peak = dev->bytes_peak[MEMORY_DEVICE];
     struct error err = {0};
     double rate = 0;
@@ -52,11 +56,11 @@ double device_measure_peak(struct device *dev, enum dtype dtype)
     b = a ? device_alloc(dev, MEMORY_DEVICE, bytes, &err) : NULL;
     c = b ? device_alloc(dev, MEMORY_DEVICE, bytes, &err) : NULL;
     if (c) {
-        struct matmul product = {.m = SIDE, .n = SIDE, .k = SIDE, .dtype = dtype, .a = a, .b = b, .c = c};
+        struct matmul product = {.m = side, .n = side, .k = side, .dtype = dtype, .a = a, .b = b, .c = c};
 
         dev->kernels.zero(dev, a, bytes);
         dev->kernels.zero(dev, b, bytes);
-        rate = 2.0 * SIDE * SIDE * SIDE / best_time(dev, &product);
+        rate = 2.0 * side * side * side / best_time(dev, &product);
     } else {
         device_fail(dev, err.code, "measuring the device's rate: %s", err.text);
     }
