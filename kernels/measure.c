@@ -2,7 +2,8 @@
 
 #include <time.h>
 
-#define SIDE            2048 /* of the square product that is timed */
+#define SIDE            2048 /* of the square product that is timed; */
+#define SIDE_GPU        4096 /* a GPU needs a larger one to be busy */
 #define LEAST_SECONDS   0.01 /* that go by until the device is waited for: long enough to hide that */
 #define MEASURE_SECONDS 0.3
 #define MEASURE_REPEATS 2 /* at least, after one to warm up */
@@ -48,9 +49,9 @@ static double best_time(struct device *dev, const struct matmul *product)
 }
 
 /* Normal deviates: a product of zeros takes less power, and so runs at a higher clock than any other. */
-static int fill(struct device *dev, enum dtype dtype, void *a, void *b, float *wide, struct error *err)
+static int fill(struct device *dev, enum dtype dtype, int side, void *a, void *b, float *wide, struct error *err)
 {
-    size_t count = (size_t)SIDE * SIDE, bytes = count * sizeof(float);
+    size_t count = (size_t)side * (size_t)side, bytes = count * sizeof(float);
     float *x = device_alloc(dev, MEMORY_HOST, bytes, err);
 
     if (!x)
@@ -66,7 +67,8 @@ static int fill(struct device *dev, enum dtype dtype, void *a, void *b, float *w
 
 double device_measure_peak(struct device *dev, enum dtype dtype)
 {
-    size_t bytes = (size_t)SIDE * SIDE * dtype_size(dtype);
+    int side = dev->product_rows >= PRODUCT_ROWS_GPU ? SIDE_GPU : SIDE;
+    size_t count = (size_t)side * (size_t)side, bytes = count * dtype_size(dtype);
     size_t peak[2] = {dev->bytes_peak[MEMORY_DEVICE], dev->bytes_peak[MEMORY_HOST]};
     struct error err = {0};
     double rate = 0;
@@ -74,11 +76,11 @@ double device_measure_peak(struct device *dev, enum dtype dtype)
 
     a = device_alloc(dev, MEMORY_DEVICE, bytes, &err);
     b = a ? device_alloc(dev, MEMORY_DEVICE, bytes, &err) : NULL;
-    c = b ? device_alloc(dev, MEMORY_DEVICE, (size_t)SIDE * SIDE * sizeof(float), &err) : NULL;
-    if (c && fill(dev, dtype, a, b, c, &err) == 0) {
-        struct matmul product = {.m = SIDE, .n = SIDE, .k = SIDE, .dtype = dtype, .a = a, .b = b, .c = c};
+    c = b ? device_alloc(dev, MEMORY_DEVICE, count * sizeof(float), &err) : NULL;
+    if (c && fill(dev, dtype, side, a, b, c, &err) == 0) {
+        struct matmul product = {.m = side, .n = side, .k = side, .dtype = dtype, .a = a, .b = b, .c = c};
 
-        rate = 2.0 * SIDE * SIDE * SIDE / best_time(dev, &product);
+        rate = 2.0 * side * side * side / best_time(dev, &product);
     } else {
         device_fail(dev, err.code, "measuring the device's rate: %s", err.text);
     }

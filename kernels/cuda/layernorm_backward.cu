@@ -17,20 +17,24 @@
 
 static_assert(NORM_ROW_WARPS == ROW_WARPS && NORM_WARP_LIMIT == MOST_PACKS * WARP * PACK, "as it is foretold");
 
+/* around: what flows around the norm. It is needed last and loaded EARLY, so that a block's few warps wait for memory
+ * once a row; but not where registers are short. */
 struct row_gradient {
-    struct pack dy, xhat;
+    struct pack dy, xhat, around;
 };
 
 /* Of the columns from col on: also g and g * xhat, added to sums. */
-template <class T>
+template <class T, bool EARLY>
 static inline __device__ struct row_gradient row_load(const struct layernorm_backward &op, size_t at, int col,
                                                       float mean, float rstd, float2 &sums)
 {
     int n = min(op.cols - col, PACK);
-    struct row_gradient r = {pack_load(static_cast<const T *>(op.dy) + at, n),
-                             pack_load(static_cast<const T *>(op.sum) + at, n)};
+    struct row_gradient r = {
+        pack_load(static_cast<const T *>(op.dy) + at, n), pack_load(static_cast<const T *>(op.sum) + at, n), {}};
     struct pack gamma = pack_load(static_cast<const T *>(op.gamma) + col, n);
 
+    if (EARLY && op.dresidual)
+        r.around = pack_load(static_cast<const T *>(op.dresidual) + at, n);
 #pragma unroll
     for (int j = 0; j < PACK; j++) {
         float g = r.dy.v[j] * gamma.v[j]; /* 0 beyond the row's end */
@@ -42,14 +46,14 @@ static inline __device__ struct row_gradient row_load(const struct layernorm_bac
     return r;
 }
 
-template <class T>
+template <class T, bool EARLY>
 static inline __device__ void row_store(const struct layernorm_backward &op, const struct row_gradient &r, size_t at,
                                         int col, float2 means, float rstd)
 {
     int n = min(op.cols - col, PACK);
-    struct pack gamma = pack_load(static_cast<const T *>(op.gamma) + col, n), dx = {};
+    struct pack gamma = pack_load(static_cast<const T *>(op.gamma) + col, n), dx = r.around;
 
-    if (op.dresidual)
+    if (!EARLY && op.dresidual)
         dx = pack_load(static_cast<const T *>(op.dresidual) + at, n);
 #pragma unroll
     for (int j = 0; j < PACK; j++)
@@ -139,7 +143,7 @@ static __global__ void __launch_bounds__(WIDE ? ROW_THREADS : NARROW *WARP)
 
             if (col >= cols)
                 continue;
-            r[p] = row_load<T>(op, at + col, col, mean, rstd, sums);
+            r[p] = row_load<T, !WIDE>(op, at + col, col, mean, rstd, sums);
             if constexpr (WIDE)
                 add_wide(shared, r[p], cols, col);
             else
@@ -150,7 +154,7 @@ static __global__ void __launch_bounds__(WIDE ? ROW_THREADS : NARROW *WARP)
 #pragma unroll
         for (int p = 0; p < PACKS; p++)
             if (row_column(p, warps) < cols)
-                row_store<T>(op, r[p], at + row_column(p, warps), row_column(p, warps), sums, rstd);
+                row_store<T, !WIDE>(op, r[p], at + row_column(p, warps), row_column(p, warps), sums, rstd);
     }
     if constexpr (WIDE) {
         wide_sums<PACKS>(part, shared, cols, warps);
