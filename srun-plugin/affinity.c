@@ -10,7 +10,7 @@ static void from_mask(struct cpus *cpus, const cpu_set_t *mask, size_t size)
             cpus_add(cpus, cpu);
 }
 
-static int get(struct cpus *cpus)
+int affinity_get(struct cpus *cpus)
 {
     size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
     cpu_set_t *mask = CPU_ALLOC(CPUS_MAX);
@@ -42,13 +42,13 @@ int affinity_read(struct affinity *affinity)
 {
     struct cpus every = {0};
 
-    if (get(&affinity->own) < 0)
+    if (affinity_get(&affinity->own) < 0)
         return -1;
     for (unsigned cpu = 0; cpu < CPUS_MAX; cpu++)
         cpus_add(&every, cpu);
     affinity->all = affinity->own;
     if (affinity_set(&every) == 0)
-        get(&affinity->all);
+        affinity_get(&affinity->all);
     affinity_set(&affinity->own);
     return 0;
 }

@@ -21,7 +21,7 @@ static bool read_up(const char *root, const char *name)
     return strcmp(state, "up") == 0 || strcmp(state, "unknown") == 0;
 }
 
-/* sysfs tells Mbit/s, -1 where there is no link; virtual machines often tell nothing. */
+/* sysfs tells Mbit/s, asking the driver; -1 where there is no link; virtual machines often tell nothing. */
 static unsigned read_rate(const char *root, const char *name)
 {
     char speed[32];
@@ -88,7 +88,7 @@ static int read_netdev(struct node *node, const char *root, const char *name)
     snprintf(nic->netdev, sizeof nic->netdev, "%s", name);
     if (!nic->hca[0] || nic->kind == NIC_SLINGSHOT)
         nic->up = read_up(root, name);
-    if (nic->rate == 0)
+    if (nic->rate == 0 && nic->kind != NIC_VIRTUAL)
         nic->rate = read_rate(root, name);
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +13,8 @@
 
 #include "srun-plugin/sysfs_live.h"
 
-#define TEXT_MAX (1 << 20)
+#define TEXT_MAX  (1 << 20)
+#define LINES_MAX (1 << 12) /* in files of which a line is wanted */
 
 bool sysfs_is_live(const char *root)
 {
@@ -43,22 +45,36 @@ static char *trim(char *text)
     return text;
 }
 
+/* At most size bytes of a file. Without stdio, whose buffers and questions cost more than sysfs's answers. -1: none. */
+static ssize_t slurp(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    ssize_t got = fd < 0 ? -1 : 1;
+
+    while (got > 0 && used < size && (got = read(fd, text + used, size - used)) > 0)
+        used += (size_t)got;
+    if (fd >= 0)
+        close(fd);
+    return got < 0 ? -1
+                   : (ssize_t)used; /* sysfs opens what it then refuses to tell: the speed of a port that is down */
+}
+
 /* The rest of the first line that begins with key, which may be "". */
 static bool find(const char *path, const char *key, char *value, size_t size)
 {
-    char line[1024];
-    bool found = false;
-    FILE *file = fopen(path, "re");
+    char text[LINES_MAX + 1], *rest = text, *line;
+    ssize_t used = slurp(path, text, LINES_MAX);
 
-    if (!file)
+    if (used <= 0)
         return false;
-    while (!found && fgets(line, sizeof line, file))
+    text[used] = '\0';
+    while ((line = strsep(&rest, "\n")))
         if (strncmp(line, key, strlen(key)) == 0) {
             snprintf(value, size, "%s", trim(line + strlen(key)));
-            found = true;
+            return true;
         }
-    fclose(file);
-    return found;
+    return false;
 }
 
 bool sysfs_line(const char *root, char *line, size_t size, const char *format, ...)
@@ -134,24 +150,26 @@ void sysfs_list_free(char **names)
     free(names);
 }
 
+/* Most are of a few lines: a second, longer look is for the others. */
 static char *whole(const char *path)
 {
-    FILE *file = fopen(path, "re");
-    char *text = NULL;
-    size_t used;
+    char *text = NULL, *larger;
+    ssize_t used = -1;
 
-    if (!file)
-        return NULL;
-    if ((text = malloc(TEXT_MAX + 1))) {
-        used = fread(text, 1, TEXT_MAX, file);
+    for (size_t size = LINES_MAX; size <= TEXT_MAX; size *= 16) {
+        if (!(larger = realloc(text, size + 1)))
+            break;
+        text = larger;
+        used = slurp(path, text, size);
+        if (used < (ssize_t)size)
+            break;
+    }
+    if (used >= 0) {
         text[used] = '\0';
+        return text;
     }
-    if (ferror(file)) { /* sysfs opens what it then refuses to tell: the speed of a port that is down */
-        free(text);
-        text = NULL;
-    }
-    fclose(file);
-    return text;
+    free(text);
+    return NULL;
 }
 
 char *sysfs_text(const char *root, const char *path)

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The first line, without newline and trailing blanks. */
+/* The first line of a file, without newline and trailing blanks. */
 bool sysfs_line(const char *root, char *line, size_t size, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
