@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "srun-plugin/fabric_profile.h"
+#include "srun-plugin/fabric_skim.h"
 
 #define FILE_SIZE_MAX ((size_t)1 << 18)
 
@@ -61,19 +63,36 @@ int fabric_add_text(struct fabric *fabric, enum fabric_layer layer, const char *
 
 /* ---- directories ------------------------------------------------------------------------------------------------- */
 
+void fabric_expect(struct fabric *fabric, const char *const *kinds, size_t count)
+{
+    fabric->kinds = kinds;
+    fabric->kind_count = count;
+}
+
+/* One byte more than the file has, as far as can be said before it is read. */
+static size_t room_for(FILE *file)
+{
+    struct stat status;
+
+    if (fstat(fileno(file), &status) < 0 || !S_ISREG(status.st_mode) || (size_t)status.st_size > FILE_SIZE_MAX ||
+        status.st_size == 0) /* procfs says 0 */
+        return FILE_SIZE_MAX + 1;
+    return (size_t)status.st_size + 1;
+}
+
 /* The text of a file, to be freed; NULL and *err. */
 static char *read_text(const char *path, struct error *err)
 {
     FILE *file = fopen(path, "re");
-    char *text = file ? malloc(FILE_SIZE_MAX + 2) : NULL;
-    size_t size;
+    size_t room = file ? room_for(file) : 0, size;
+    char *text = file ? malloc(room + 1) : NULL;
 
     if (!file || !text) {
         error_errno(err, file ? CODE_IO : CODE_CONFIG, "%s", path);
         goto fail;
     }
     errno = 0;
-    size = fread(text, 1, FILE_SIZE_MAX + 1, file);
+    size = fread(text, 1, room, file);
     if (ferror(file)) {
         error_errno(err, CODE_CONFIG, "%s", path);
         goto fail;
@@ -101,6 +120,7 @@ static int is_profile(const struct dirent *entry)
     return entry->d_name[0] != '.' && length > 4 && strcmp(entry->d_name + length - 4, ".cfg") == 0;
 }
 
+/* 1 where it is passed over. */
 static int add_file(struct fabric *fabric, enum fabric_layer layer, const char *directory, const char *name,
                     struct error *err)
 {
@@ -111,7 +131,9 @@ static int add_file(struct fabric *fabric, enum fabric_layer layer, const char *
     if ((size_t)snprintf(path, sizeof path, "%s/%s", directory, name) >= sizeof path)
         return error_set(err, CODE_CONFIG, "%.300s: the path is too long", name);
     text = read_text(path, err);
-    if (text)
+    if (text && layer == FABRIC_SHIPPED && fabric->kinds && !fabric_may_match(text, fabric->kinds, fabric->kind_count))
+        status = 1;
+    else if (text)
         status = fabric_add_text(fabric, layer, text, path, err);
     free(text);
     return status;
@@ -129,10 +151,11 @@ int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const c
         complain(&err, arg);
     }
     for (int i = 0; i < found; i++) {
-        if (add_file(fabric, layer, path, entries[i]->d_name, &err) == 0)
-            added++;
-        else
+        int status = add_file(fabric, layer, path, entries[i]->d_name, &err);
+
+        if (status < 0)
             complain(&err, arg);
+        added += status == 0;
         free(entries[i]);
     }
     free(entries);

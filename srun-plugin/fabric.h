@@ -78,6 +78,12 @@ void fabric_destroy(struct fabric *fabric);
 int fabric_add_text(struct fabric *fabric, enum fabric_layer layer, const char *text, const char *file,
                     struct error *err);
 
+/*
+ * These kinds of ports are all that the facts will have: fabric_add_directory then passes over shipped profiles that
+ * ask for others, unread. The strings are borrowed until the last directory is added.
+ */
+void fabric_expect(struct fabric *fabric, const char *const *kinds, size_t count);
+
 typedef void fabric_complain(const struct error *err, void *arg);
 
 /*

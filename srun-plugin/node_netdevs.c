@@ -64,8 +64,10 @@ static enum nic_kind kind_of(const char *root, const char *name, bool is_device)
 
     if (read_number(root, name, "type") != TYPE_ETHERNET)
         return NIC_VIRTUAL;
+    if (is_device)
+        return NIC_ETHERNET;
     sysfs_field(root, "DEVTYPE=", type, sizeof type, "sys/class/net/%s/uevent", name);
-    return is_device || strcmp(type, "bond") == 0 || strcmp(type, "vlan") == 0 ? NIC_ETHERNET : NIC_VIRTUAL;
+    return strcmp(type, "bond") == 0 || strcmp(type, "vlan") == 0 ? NIC_ETHERNET : NIC_VIRTUAL;
 }
 
 static int read_netdev(struct node *node, const char *root, const char *name)

@@ -45,15 +45,20 @@ static char *trim(char *text)
     return text;
 }
 
-/* At most size bytes of a file. Without stdio, whose buffers and questions cost more than sysfs's answers. -1: none. */
-static ssize_t slurp(const char *path, char *text, size_t size)
+/*
+ * At most size bytes of a file; of a short one all comes with the first read, and `once` asks for no other. Without
+ * stdio, whose buffers and questions cost more than sysfs's answers. -1: none.
+ */
+static ssize_t slurp(const char *path, char *text, size_t size, bool once)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t used = 0;
     ssize_t got = fd < 0 ? -1 : 1;
 
-    while (got > 0 && used < size && (got = read(fd, text + used, size - used)) > 0)
+    while (got > 0 && used < size && (got = read(fd, text + used, size - used)) > 0 && !once)
         used += (size_t)got;
+    if (once && got > 0)
+        used = (size_t)got;
     if (fd >= 0)
         close(fd);
     return got < 0 ? -1
@@ -64,7 +69,7 @@ static ssize_t slurp(const char *path, char *text, size_t size)
 static bool find(const char *path, const char *key, char *value, size_t size)
 {
     char text[LINES_MAX + 1], *rest = text, *line;
-    ssize_t used = slurp(path, text, LINES_MAX);
+    ssize_t used = slurp(path, text, LINES_MAX, true);
 
     if (used <= 0)
         return false;
@@ -160,7 +165,7 @@ static char *whole(const char *path)
         if (!(larger = realloc(text, size + 1)))
             break;
         text = larger;
-        used = slurp(path, text, size);
+        used = slurp(path, text, size, false);
         if (used < (ssize_t)size)
             break;
     }

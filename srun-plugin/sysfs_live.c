@@ -4,7 +4,6 @@
 #include <glob.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,18 +32,18 @@ static unsigned prefix_of(const struct sockaddr *mask)
 
 static void print_address(FILE *out, const struct ifaddrs *item)
 {
-    char host[NI_MAXHOST];
-    socklen_t size;
+    char host[INET6_ADDRSTRLEN];
+    const void *bytes;
 
     if (!item->ifa_addr || !item->ifa_netmask)
         return;
     if (item->ifa_addr->sa_family == AF_INET)
-        size = sizeof(struct sockaddr_in);
+        bytes = &((const struct sockaddr_in *)item->ifa_addr)->sin_addr;
     else if (item->ifa_addr->sa_family == AF_INET6)
-        size = sizeof(struct sockaddr_in6);
+        bytes = &((const struct sockaddr_in6 *)item->ifa_addr)->sin6_addr;
     else
         return;
-    if (getnameinfo(item->ifa_addr, size, host, sizeof host, NULL, 0, NI_NUMERICHOST) == 0)
+    if (inet_ntop(item->ifa_addr->sa_family, bytes, host, sizeof host))
         fprintf(out, "%s %s/%u\n", item->ifa_name, host, prefix_of(item->ifa_netmask));
 }
 
