@@ -33,16 +33,16 @@ static bool join(char *path, const char *root, const char *format, va_list argum
     return wrote >= 0 && (size_t)wrote < PATH_MAX - used;
 }
 
-static char *trim(char *text)
+/* A line without the blanks around it. */
+static void copy_trimmed(char *value, size_t size, const char *line)
 {
-    char *end;
+    size_t length = strcspn(line, "\n");
 
-    while (isspace((unsigned char)*text))
-        text++;
-    for (end = text + strlen(text); end > text && isspace((unsigned char)end[-1]); end--)
-        ;
-    *end = '\0';
-    return text;
+    for (; length > 0 && isspace((unsigned char)*line); length--)
+        line++;
+    while (length > 0 && isspace((unsigned char)line[length - 1]))
+        length--;
+    snprintf(value, size, "%.*s", (int)length, line);
 }
 
 /*
@@ -65,21 +65,28 @@ static ssize_t slurp(const char *path, char *text, size_t size, bool once)
                    : (ssize_t)used; /* sysfs opens what it then refuses to tell: the speed of a port that is down */
 }
 
-/* The rest of the first line that begins with key, which may be "". */
+/* The rest of the first line that begins with key, which may be "", into value; text stays whole. */
+static bool find_line(const char *text, const struct sysfs_key *wanted)
+{
+    size_t length = strlen(wanted->key);
+
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
+        if (strncmp(text, wanted->key, length) == 0) {
+            copy_trimmed(wanted->value, wanted->size, text + length);
+            return true;
+        }
+    return false;
+}
+
 static bool find(const char *path, const char *key, char *value, size_t size)
 {
-    char text[LINES_MAX + 1], *rest = text, *line;
+    char text[LINES_MAX + 1];
     ssize_t used = slurp(path, text, LINES_MAX, true);
 
     if (used <= 0)
         return false;
     text[used] = '\0';
-    while ((line = strsep(&rest, "\n")))
-        if (strncmp(line, key, strlen(key)) == 0) {
-            snprintf(value, size, "%s", trim(line + strlen(key)));
-            return true;
-        }
-    return false;
+    return find_line(text, &(struct sysfs_key){key, value, size});
 }
 
 bool sysfs_line(const char *root, char *line, size_t size, const char *format, ...)
@@ -104,6 +111,25 @@ bool sysfs_field(const char *root, const char *key, char *value, size_t size, co
     fits = join(path, root, format, arguments);
     va_end(arguments);
     return fits && find(path, key, value, size);
+}
+
+bool sysfs_fields(const char *root, const struct sysfs_key *keys, size_t count, const char *format, ...)
+{
+    char path[PATH_MAX], text[LINES_MAX + 1];
+    va_list arguments;
+    ssize_t used;
+    bool fits;
+
+    va_start(arguments, format);
+    fits = join(path, root, format, arguments);
+    va_end(arguments);
+    used = fits ? slurp(path, text, LINES_MAX, true) : -1;
+    if (used < 0)
+        return false;
+    text[used] = '\0';
+    for (size_t i = 0; i < count; i++)
+        find_line(text, &keys[i]);
+    return true;
 }
 
 bool sysfs_exists(const char *root, const char *format, ...)

@@ -25,6 +25,16 @@ bool sysfs_line(const char *root, char *line, size_t size, const char *format, .
 bool sysfs_field(const char *root, const char *key, char *value, size_t size, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Several fields of one file, of which those that are not there stay as they are. False where there is no file. */
+struct sysfs_key {
+    const char *key;
+    char *value;
+    size_t size;
+};
+
+bool sysfs_fields(const char *root, const struct sysfs_key *keys, size_t count, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /* The names in a directory, sorted as a person counts (mlx5_2 before mlx5_10), ended by NULL; the caller frees it with
  * sysfs_list_free. NULL when there is none, or no memory. */
 char **sysfs_list(const char *root, const char *format, ...) __attribute__((format(printf, 2, 3)));
