@@ -2,6 +2,8 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,31 +71,24 @@ void fabric_expect(struct fabric *fabric, const char *const *kinds, size_t count
     fabric->kind_count = count;
 }
 
-/* One byte more than the file has, as far as can be said before it is read. */
-static size_t room_for(FILE *file)
-{
-    struct stat status;
-
-    if (fstat(fileno(file), &status) < 0 || !S_ISREG(status.st_mode) || (size_t)status.st_size > FILE_SIZE_MAX ||
-        status.st_size == 0) /* procfs says 0 */
-        return FILE_SIZE_MAX + 1;
-    return (size_t)status.st_size + 1;
-}
-
 /* The text of a file, to be freed; NULL and *err. */
 static char *read_text(const char *path, struct error *err)
 {
-    FILE *file = fopen(path, "re");
-    size_t room = file ? room_for(file) : 0, size;
-    char *text = file ? malloc(room + 1) : NULL;
+    struct stat status = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool known = fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0;
+    size_t room = known && (size_t)status.st_size < FILE_SIZE_MAX ? (size_t)status.st_size + 1 : FILE_SIZE_MAX + 1;
+    size_t size = 0;
+    ssize_t got = 1;
+    char *text = malloc(room + 1);
 
-    if (!file || !text) {
-        error_errno(err, file ? CODE_IO : CODE_CONFIG, "%s", path);
+    if (fd < 0 || !text) {
+        error_errno(err, fd < 0 ? CODE_CONFIG : CODE_IO, "%s", path);
         goto fail;
     }
-    errno = 0;
-    size = fread(text, 1, room, file);
-    if (ferror(file)) {
+    while (got > 0 && size < room && (got = read(fd, text + size, room - size)) > 0)
+        size += (size_t)got;
+    if (got < 0) {
         error_errno(err, CODE_CONFIG, "%s", path);
         goto fail;
     }
@@ -103,12 +98,12 @@ static char *read_text(const char *path, struct error *err)
                   size > FILE_SIZE_MAX ? "more than 262144 bytes" : "a zero byte");
         goto fail;
     }
-    fclose(file);
+    close(fd);
     return text;
 
 fail:
-    if (file)
-        fclose(file);
+    if (fd >= 0)
+        close(fd);
     free(text);
     return NULL;
 }

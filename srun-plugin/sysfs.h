@@ -7,7 +7,7 @@
  *
  * Three facts that no file tells have one in a snapshot, and are asked of the system when root is "/":
  *
- *     addresses  "ib0 10.1.2.3/16": a line for each address of each interface (getifaddrs)
+ *     addresses  "ib0 10.1.2.3/16": a line for each address of each interface
  *     shm        "540000000000 539000000000": bytes of /dev/shm, and bytes that are free (statvfs)
  *     devices    "/dev/nvidia0 ok" or "/dev/nvidia0 denied": may this process open it (access)
  */
