@@ -65,10 +65,9 @@ int fabric_add_text(struct fabric *fabric, enum fabric_layer layer, const char *
 
 /* ---- directories ------------------------------------------------------------------------------------------------- */
 
-void fabric_expect(struct fabric *fabric, const char *const *kinds, size_t count)
+void fabric_expect(struct fabric *fabric, const struct fabric_expected *expected)
 {
-    fabric->kinds = kinds;
-    fabric->kind_count = count;
+    fabric->expected = expected;
 }
 
 /* The text of a file, to be freed; NULL and *err. */
@@ -126,7 +125,7 @@ static int add_file(struct fabric *fabric, enum fabric_layer layer, const char *
     if ((size_t)snprintf(path, sizeof path, "%s/%s", directory, name) >= sizeof path)
         return error_set(err, CODE_CONFIG, "%.300s: the path is too long", name);
     text = read_text(path, err);
-    if (text && layer == FABRIC_SHIPPED && fabric->kinds && !fabric_may_match(text, fabric->kinds, fabric->kind_count))
+    if (text && layer == FABRIC_SHIPPED && fabric->expected && !fabric_may_match(text, fabric->expected))
         status = 1;
     else if (text)
         status = fabric_add_text(fabric, layer, text, path, err);

@@ -79,10 +79,16 @@ int fabric_add_text(struct fabric *fabric, enum fabric_layer layer, const char *
                     struct error *err);
 
 /*
- * These kinds of ports are all that the facts will have: fabric_add_directory then passes over shipped profiles that
- * ask for others, unread. The strings are borrowed until the last directory is added.
+ * What the facts can have at most: fabric_add_directory then passes over shipped profiles that ask for more. It is
+ * borrowed until the last directory is added; NULL: anything can come.
  */
-void fabric_expect(struct fabric *fabric, const char *const *kinds, size_t count);
+struct fabric_expected {
+    const char *const *kinds; /* of ports */
+    size_t kind_count;
+    bool gpus;
+};
+
+void fabric_expect(struct fabric *fabric, const struct fabric_expected *expected);
 
 typedef void fabric_complain(const struct error *err, void *arg);
 

@@ -26,8 +26,7 @@ struct fabric_profile {
 struct fabric {
     struct fabric_profile **profiles;
     size_t count;
-    const char *const *kinds; /* of ports that there can be; NULL: of all */
-    size_t kind_count;
+    const struct fabric_expected *expected; /* NULL: anything */
 };
 
 /* NULL with CODE_CONFIG and the line, or CODE_IO for memory. */

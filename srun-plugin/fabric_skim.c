@@ -53,8 +53,8 @@ static bool is(struct token token, const char *text)
     return token.length == strlen(text) && memcmp(token.at, text, token.length) == 0;
 }
 
-/* Behind `name = open`, where a setting of that name begins at *at; else *at stays. */
-static bool enters(const char **at, struct token name, const char *wanted, const char *open)
+/* Behind `wanted = value`, where name is wanted and that comes at *at; else *at stays. */
+static bool enters(const char **at, struct token name, const char *wanted, const char *value)
 {
     const char *ahead = *at;
     struct token sign;
@@ -62,7 +62,7 @@ static bool enters(const char **at, struct token name, const char *wanted, const
     if (!is(name, wanted))
         return false;
     sign = next(&ahead);
-    if ((!is(sign, "=") && !is(sign, ":")) || !is(next(&ahead), open))
+    if ((!is(sign, "=") && !is(sign, ":")) || !is(next(&ahead), value))
         return false;
     *at = ahead;
     return true;
@@ -76,41 +76,53 @@ static bool is_one_of(struct token string, const char *const *kinds, size_t coun
     return false;
 }
 
-/* True also for what is not "kind", "kind" ]. */
-static bool names_one(const char *at, const char *const *kinds, size_t count)
+/* Of "kind", "kind" ] at *at; true also for what is no such list. */
+static bool names_one(const char **at, const struct fabric_expected *expected)
 {
-    for (;;) {
-        struct token string = next(&at), behind = next(&at);
+    bool found = false;
 
-        if (string.length < 2 || *string.at != '"' || memchr(string.at, '\\', string.length) ||
-            is_one_of(string, kinds, count))
+    for (;;) {
+        struct token string = next(at), behind = next(at);
+
+        if (string.length < 2 || *string.at != '"' || memchr(string.at, '\\', string.length))
             return true;
-        if (is(behind, "]"))
-            return false;
+        found = found || is_one_of(string, expected->kinds, expected->kind_count);
         if (!is(behind, ","))
-            return true;
+            return found || !is(behind, "]");
     }
 }
 
-bool fabric_may_match(const char *text, const char *const *kinds, size_t count)
+/* Behind the { of match. */
+static bool may_hold(const char *text, const struct fabric_expected *expected)
 {
-    int depth = 0;
-    bool in_match = false;
+    int depth = 1;
 
-    for (struct token token = next(&text); token.length; token = next(&text)) {
-        if (depth == 0 && enters(&text, token, "match", "{")) {
-            in_match = true;
-            depth = 1;
-        } else if (in_match && depth == 1 && enters(&text, token, "nics", "[")) {
-            return names_one(text, kinds, count);
+    for (struct token token = next(&text); token.length && depth > 0; token = next(&text)) {
+        if (depth == 1 && !expected->gpus && enters(&text, token, "gpus", "true"))
+            return false;
+        if (depth == 1 && enters(&text, token, "nics", "[")) {
+            if (!names_one(&text, expected))
+                return false;
         } else if (strchr("{[(", *token.at)) {
             depth++;
         } else if (strchr("}])", *token.at)) {
-            in_match = in_match && depth > 1;
             depth--;
-        } else if (*token.at == '@') {
-            return true;
         }
+    }
+    return true;
+}
+
+bool fabric_may_match(const char *text, const struct fabric_expected *expected)
+{
+    int depth = 0;
+
+    for (struct token token = next(&text); token.length && *token.at != '@'; token = next(&text)) {
+        if (depth == 0 && enters(&text, token, "match", "{"))
+            return may_hold(text, expected);
+        if (strchr("{[(", *token.at))
+            depth++;
+        else if (strchr("}])", *token.at))
+            depth--;
     }
     return true;
 }

@@ -2,13 +2,13 @@
 #ifndef MUSTER_SRUN_PLUGIN_FABRIC_SKIM_H
 #define MUSTER_SRUN_PLUGIN_FABRIC_SKIM_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "srun-plugin/fabric.h"
 
 /*
- * False where the profile's match has nics = [ ... ] and names none of these kinds: it cannot match then, whatever else
- * it says. True for all others, those that only libconfig can make sense of too. Pure.
+ * False where the profile's match has nics = [ ... ] and names none of the kinds that are expected, or gpus = true
+ * where none are: it cannot match then, whatever else it says. True for all others, those that only libconfig can make
+ * sense of too. Pure.
  */
-bool fabric_may_match(const char *text, const char *const *kinds, size_t count);
+bool fabric_may_match(const char *text, const struct fabric_expected *expected);
 
 #endif

@@ -65,13 +65,17 @@ static size_t list_kinds(const struct node *node, const char *kinds[NIC_KINDS])
 static void add_profiles(const struct look_ask *ask, struct look *look)
 {
     const char *kinds[NIC_KINDS];
+    struct fabric_expected expected = {.kinds = kinds};
     void *arg = (void *)(uintptr_t)ask;
 
-    if (look->node)
-        fabric_expect(look->fabric, kinds, list_kinds(look->node, kinds));
+    if (look->node) {
+        expected.kind_count = list_kinds(look->node, kinds);
+        expected.gpus = look->node->gpu_count > 0;
+        fabric_expect(look->fabric, &expected);
+    }
     fabric_add_directory(look->fabric, FABRIC_SHIPPED, ask->shipped, profile_is_broken, arg);
     fabric_add_directory(look->fabric, FABRIC_SITE, ask->site, profile_is_broken, arg);
-    fabric_expect(look->fabric, NULL, 0);
+    fabric_expect(look->fabric, NULL);
 }
 
 void look_around(const struct look_ask *ask, struct look *look)

@@ -41,16 +41,19 @@ static void each_machine_gets_its_variables(void **state)
 static int load_for(const struct machine *machine, struct fabric **fabric)
 {
     const char *kinds[16];
+    struct fabric_expected expected = {.kinds = kinds, .gpus = machine->facts.gpus > 0};
     char path[1024];
-    size_t count = 0;
+    int added;
     struct error err;
 
-    for (size_t i = 0; i < machine->facts.nic_count && count < 16; i++)
-        kinds[count++] = machine->facts.nics[i].kind;
+    for (size_t i = 0; i < machine->facts.nic_count && i < 16; i++)
+        kinds[expected.kind_count++] = machine->facts.nics[i].kind;
     snprintf(path, sizeof path, "%s/etc/fabric", getenv("top_srcdir"));
     assert_non_null(*fabric = fabric_create(&err));
-    fabric_expect(*fabric, kinds, count);
-    return fabric_add_directory(*fabric, FABRIC_SHIPPED, path, NULL, NULL);
+    fabric_expect(*fabric, &expected);
+    added = fabric_add_directory(*fabric, FABRIC_SHIPPED, path, NULL, NULL);
+    fabric_expect(*fabric, NULL);
+    return added;
 }
 
 /* The profiles that were passed over would have set nothing. */
@@ -78,7 +81,7 @@ static void what_is_not_expected_is_not_read(void **state)
         fabric_plan_destroy(whole);
         fabric_destroy(some);
     }
-    assert_int_equal(fewest, 3); /* of Ethernet alone: cpu-mpi, single-node, tcp */
+    assert_int_equal(fewest, 2); /* of Ethernet and no GPUs: cpu-mpi, single-node */
     fabric_destroy(all);
 }
 
@@ -113,12 +116,18 @@ static void only_what_cannot_match_is_passed_over(void **state)
         {"", true},
     };
     static const char *const kinds[] = {"ethernet", "efa"};
+    static const struct fabric_expected some = {kinds, 2, true}, no_gpus = {kinds, 2, false},
+                                        nothing = {kinds, 0, false};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (fabric_may_match(cases[i].text, kinds, 2) != cases[i].may)
+        if (fabric_may_match(cases[i].text, &some) != cases[i].may)
             fail_msg("%s", cases[i].text);
-    assert_false(fabric_may_match("match = { nics = [ \"efa\" ]; };", kinds, 0));
+    assert_false(fabric_may_match("match = { nics = [ \"efa\" ]; };", &nothing));
+    assert_false(fabric_may_match("match = { nics = [ \"efa\" ]; gpus = true; };", &no_gpus));
+    assert_true(fabric_may_match("match = { nics = [ \"efa\" ]; gpus = true; };", &some));
+    assert_true(fabric_may_match("match = { nics = [ \"efa\" ]; gpus = false; };", &no_gpus));
+    assert_true(fabric_may_match("match = { when = { gpus = true; }; }; gpus = true;", &no_gpus));
 }
 
 static char *read_shipped(const char *name)
