@@ -32,7 +32,10 @@ char *machine_look(const char *xml, struct error *err)
     look_function *look;
 
     if (!symbol) {
-        error_set(err, CODE_INTERNAL, "nothing is known of cores, memory and GPUs: %.300s", dlerror());
+        error_set(
+            err, CODE_INTERNAL,
+            "nothing is known of cores, memory and GPUs: muster_hwloc.so beside the plugin does not load, and %.300s",
+            dlerror());
         return NULL;
     }
     memcpy(&look, &symbol, sizeof look); /* C knows no other way from a data pointer to a function */
