@@ -1,54 +1,32 @@
 #include "srun-plugin/affinity.h"
 
 #include <sched.h>
+#include <string.h>
 
-static void from_mask(struct cpus *cpus, const cpu_set_t *mask, size_t size)
+/* The kernel's masks are arrays of long, and those of struct cpus are the same. */
+_Static_assert(sizeof(long) == sizeof(uint64_t), "a mask of CPUs has words of 64 bits");
+
+int affinity_get(struct cpus *cpus)
 {
     *cpus = (struct cpus){0};
-    for (unsigned cpu = 0; cpu < CPUS_MAX; cpu++)
-        if (CPU_ISSET_S(cpu, size, mask))
-            cpus_add(cpus, cpu);
-}
-
-static int get(struct cpus *cpus)
-{
-    size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
-    cpu_set_t *mask = CPU_ALLOC(CPUS_MAX);
-    int rc = mask ? sched_getaffinity(0, size, mask) : -1;
-
-    if (rc == 0)
-        from_mask(cpus, mask, size);
-    CPU_FREE(mask);
-    return rc;
+    return sched_getaffinity(0, sizeof *cpus, (cpu_set_t *)cpus) < 0 ? -1 : 0;
 }
 
 int affinity_set(const struct cpus *cpus)
 {
-    size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
-    cpu_set_t *mask = CPU_ALLOC(CPUS_MAX);
-    int rc = -1;
-
-    if (mask) {
-        CPU_ZERO_S(size, mask);
-        for (int cpu = cpus_next(cpus, 0); cpu >= 0; cpu = cpus_next(cpus, (unsigned)cpu + 1))
-            CPU_SET_S((size_t)cpu, size, mask);
-        rc = sched_setaffinity(0, size, mask);
-    }
-    CPU_FREE(mask);
-    return rc;
+    return sched_setaffinity(0, sizeof *cpus, (const cpu_set_t *)cpus);
 }
 
 int affinity_read(struct affinity *affinity)
 {
-    struct cpus every = {0};
+    struct cpus every;
 
-    if (get(&affinity->own) < 0)
+    if (affinity_get(&affinity->own) < 0)
         return -1;
-    for (unsigned cpu = 0; cpu < CPUS_MAX; cpu++)
-        cpus_add(&every, cpu);
+    memset(&every, 0xff, sizeof every);
     affinity->all = affinity->own;
     if (affinity_set(&every) == 0)
-        get(&affinity->all);
+        affinity_get(&affinity->all);
     affinity_set(&affinity->own);
     return 0;
 }

@@ -14,6 +14,9 @@ struct affinity {
     struct cpus all; /* all that the kernel lets this process run on, past its present binding: its cpuset */
 };
 
+/* The CPUs that this process may run on. -1 where the kernel says nothing. */
+int affinity_get(struct cpus *own);
+
 /* Widens this process to its cpuset to see what that is, and narrows it again. -1 where the kernel says nothing. */
 int affinity_read(struct affinity *affinity);
 

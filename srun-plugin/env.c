@@ -22,7 +22,12 @@ static bool write_word(char *word, size_t size, const char *name, const char *va
     size_t used = (size_t)snprintf(word, size, "%s=", name);
 
     for (; *value && used + 4 < size; value++)
-        used += (size_t)snprintf(word + used, size - used, *value == ' ' || *value == '%' ? "%%%02X" : "%c", *value);
+        if (*value == ' ' || *value == '%')
+            used += (size_t)snprintf(word + used, size - used, "%%%02X", *value);
+        else
+            word[used++] = *value;
+    if (used < size)
+        word[used] = '\0';
     return !*value && used < size;
 }
 

@@ -2,12 +2,16 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "srun-plugin/fabric_profile.h"
+#include "srun-plugin/fabric_skim.h"
 
 #define FILE_SIZE_MAX ((size_t)1 << 18)
 
@@ -61,20 +65,29 @@ int fabric_add_text(struct fabric *fabric, enum fabric_layer layer, const char *
 
 /* ---- directories ------------------------------------------------------------------------------------------------- */
 
+void fabric_expect(struct fabric *fabric, const struct fabric_expected *expected)
+{
+    fabric->expected = expected;
+}
+
 /* The text of a file, to be freed; NULL and *err. */
 static char *read_text(const char *path, struct error *err)
 {
-    FILE *file = fopen(path, "re");
-    char *text = file ? malloc(FILE_SIZE_MAX + 2) : NULL;
-    size_t size;
+    struct stat status = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool known = fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0;
+    size_t room = known && (size_t)status.st_size < FILE_SIZE_MAX ? (size_t)status.st_size + 1 : FILE_SIZE_MAX + 1;
+    size_t size = 0;
+    ssize_t got = 1;
+    char *text = malloc(room + 1);
 
-    if (!file || !text) {
-        error_errno(err, file ? CODE_IO : CODE_CONFIG, "%s", path);
+    if (fd < 0 || !text) {
+        error_errno(err, fd < 0 ? CODE_CONFIG : CODE_IO, "%s", path);
         goto fail;
     }
-    errno = 0;
-    size = fread(text, 1, FILE_SIZE_MAX + 1, file);
-    if (ferror(file)) {
+    while (got > 0 && size < room && (got = read(fd, text + size, room - size)) > 0)
+        size += (size_t)got;
+    if (got < 0) {
         error_errno(err, CODE_CONFIG, "%s", path);
         goto fail;
     }
@@ -84,12 +97,12 @@ static char *read_text(const char *path, struct error *err)
                   size > FILE_SIZE_MAX ? "more than 262144 bytes" : "a zero byte");
         goto fail;
     }
-    fclose(file);
+    close(fd);
     return text;
 
 fail:
-    if (file)
-        fclose(file);
+    if (fd >= 0)
+        close(fd);
     free(text);
     return NULL;
 }
@@ -101,6 +114,7 @@ static int is_profile(const struct dirent *entry)
     return entry->d_name[0] != '.' && length > 4 && strcmp(entry->d_name + length - 4, ".cfg") == 0;
 }
 
+/* 1 where it is passed over. */
 static int add_file(struct fabric *fabric, enum fabric_layer layer, const char *directory, const char *name,
                     struct error *err)
 {
@@ -111,7 +125,9 @@ static int add_file(struct fabric *fabric, enum fabric_layer layer, const char *
     if ((size_t)snprintf(path, sizeof path, "%s/%s", directory, name) >= sizeof path)
         return error_set(err, CODE_CONFIG, "%.300s: the path is too long", name);
     text = read_text(path, err);
-    if (text)
+    if (text && layer == FABRIC_SHIPPED && fabric->expected && !fabric_may_match(text, fabric->expected))
+        status = 1;
+    else if (text)
         status = fabric_add_text(fabric, layer, text, path, err);
     free(text);
     return status;
@@ -129,10 +145,11 @@ int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const c
         complain(&err, arg);
     }
     for (int i = 0; i < found; i++) {
-        if (add_file(fabric, layer, path, entries[i]->d_name, &err) == 0)
-            added++;
-        else
+        int status = add_file(fabric, layer, path, entries[i]->d_name, &err);
+
+        if (status < 0)
             complain(&err, arg);
+        added += status == 0;
         free(entries[i]);
     }
     free(entries);

@@ -78,6 +78,18 @@ void fabric_destroy(struct fabric *fabric);
 int fabric_add_text(struct fabric *fabric, enum fabric_layer layer, const char *text, const char *file,
                     struct error *err);
 
+/*
+ * What the facts can have at most: fabric_add_directory then passes over shipped profiles that ask for more. It is
+ * borrowed until the last directory is added; NULL: anything can come.
+ */
+struct fabric_expected {
+    const char *const *kinds; /* of ports */
+    size_t kind_count;
+    bool gpus;
+};
+
+void fabric_expect(struct fabric *fabric, const struct fabric_expected *expected);
+
 typedef void fabric_complain(const struct error *err, void *arg);
 
 /*

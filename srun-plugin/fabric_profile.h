@@ -26,6 +26,7 @@ struct fabric_profile {
 struct fabric {
     struct fabric_profile **profiles;
     size_t count;
+    const struct fabric_expected *expected; /* NULL: anything */
 };
 
 /* NULL with CODE_CONFIG and the line, or CODE_IO for memory. */

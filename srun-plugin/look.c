@@ -48,6 +48,36 @@ static void find_head(const struct look_ask *ask, struct look *look)
     snprintf(look->head, sizeof look->head, "%s", head);
 }
 
+/* Kinds of ports of the node, up or not; returns how many. */
+static size_t list_kinds(const struct node *node, const char *kinds[NIC_KINDS])
+{
+    bool seen[NIC_KINDS] = {false};
+    size_t count = 0;
+
+    for (size_t i = 0; i < node->nic_count; i++)
+        seen[node->nics[i].kind] = true;
+    for (int kind = 0; kind < NIC_KINDS; kind++)
+        if (seen[kind])
+            kinds[count++] = nic_kind_name((enum nic_kind)kind);
+    return count;
+}
+
+static void add_profiles(const struct look_ask *ask, struct look *look)
+{
+    const char *kinds[NIC_KINDS];
+    struct fabric_expected expected = {.kinds = kinds};
+    void *arg = (void *)(uintptr_t)ask;
+
+    if (look->node) {
+        expected.kind_count = list_kinds(look->node, kinds);
+        expected.gpus = look->node->gpu_count > 0;
+        fabric_expect(look->fabric, &expected);
+    }
+    fabric_add_directory(look->fabric, FABRIC_SHIPPED, ask->shipped, profile_is_broken, arg);
+    fabric_add_directory(look->fabric, FABRIC_SITE, ask->site, profile_is_broken, arg);
+    fabric_expect(look->fabric, NULL);
+}
+
 void look_around(const struct look_ask *ask, struct look *look)
 {
     struct error err;
@@ -60,10 +90,8 @@ void look_around(const struct look_ask *ask, struct look *look)
         complain_of(ask, &err);
     }
     look->fabric = fabric_create(&err);
-    if (look->fabric) {
-        fabric_add_directory(look->fabric, FABRIC_SHIPPED, ask->shipped, profile_is_broken, (void *)(uintptr_t)ask);
-        fabric_add_directory(look->fabric, FABRIC_SITE, ask->site, profile_is_broken, (void *)(uintptr_t)ask);
-    }
+    if (look->fabric)
+        add_profiles(ask, look);
     find_way(ask, look);
     find_head(ask, look);
 }

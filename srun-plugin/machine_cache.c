@@ -6,26 +6,27 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "srun-plugin/node_impl.h"
+#include "srun-plugin/machine.h"
 #include "srun-plugin/sysfs.h"
 
-#define XML_MAX (16 << 20)
+#define TEXT_MAX (4 << 20)
 
 static bool is_trusted(const struct stat *status)
 {
     return (status->st_uid == 0 || status->st_uid == geteuid()) && (status->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* machine-BOOT_ID.xml; false where the kernel has no such number. */
+/* machine-BOOT_ID; false where the kernel has no such number. */
 static bool name_of_boot(char *name, size_t size)
 {
     char boot[64];
 
     return sysfs_line("/", boot, sizeof boot, "proc/sys/kernel/random/boot_id") &&
-           snprintf(name, size, "machine-%s.xml", boot) < (int)size;
+           snprintf(name, size, "machine-%s", boot) < (int)size;
 }
 
 /* A descriptor of dir, which nobody else may change; -1 and errno. */
@@ -71,30 +72,21 @@ static int replace(int dir_fd, const char *name, const char *text, size_t size)
 
 int machine_cache_write(const char *dir, struct error *err)
 {
-    struct node scratch = {0};
-    struct node_tree *tree = NULL;
     char name[128], *text = NULL;
-    size_t size;
     int fd = -1, status = -1;
 
     if (!name_of_boot(name, sizeof name))
         return error_set(err, CODE_IO, "%s: the kernel has no boot_id to name a file by", dir);
     if ((mkdir(dir, 0755) < 0 && errno != EEXIST) || (fd = open_dir(dir)) < 0)
         return error_errno(err, CODE_IO, "%s cannot hold what hwloc sees", dir);
-    if (node_tree_open(&scratch, &tree, "/", NULL, err) < 0)
+    if (!(text = machine_look(NULL, err)))
         goto done;
-    if (!tree || !(text = node_tree_text(tree, &size))) {
-        error_set(err, CODE_IO, "%s: hwloc writes no XML", dir);
-        goto done;
-    }
-    if (replace(fd, name, text, size) < 0)
+    if (replace(fd, name, text, strlen(text)) < 0)
         error_errno(err, CODE_IO, "%s/%s", dir, name);
     else
         status = 0;
 done:
     free(text);
-    node_tree_close(tree);
-    node_clear(&scratch);
     close(fd);
     return status;
 }
@@ -123,7 +115,7 @@ char *machine_cache_read(const char *dir)
     if (dir_fd >= 0 && name_of_boot(name, sizeof name))
         fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && is_trusted(&status) &&
-        status.st_size <= XML_MAX)
+        status.st_size <= TEXT_MAX)
         text = read_all(fd, (size_t)status.st_size);
     if (fd >= 0)
         close(fd);

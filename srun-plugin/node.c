@@ -1,12 +1,15 @@
 #include "srun-plugin/node.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "srun-plugin/affinity.h"
 #include "srun-plugin/gid.h"
+#include "srun-plugin/machine.h"
 #include "srun-plugin/machine_cache.h"
 #include "srun-plugin/node_impl.h"
 #include "srun-plugin/sysfs.h"
@@ -52,17 +55,17 @@ static void read_title(struct node *node, const char *root)
     snprintf(node->title, sizeof node->title, "%s%s%s", vendor, vendor[0] ? " " : "", product);
 }
 
-static uint64_t kilobytes(const char *root, const char *key)
+static uint64_t kilobytes(const char *meminfo, const char *key)
 {
-    char value[64];
+    const char *line = meminfo ? strstr(meminfo, key) : NULL;
 
-    return sysfs_field(root, key, value, sizeof value, "proc/meminfo") ? strtoull(value, NULL, 10) << 10 : 0;
+    return line ? strtoull(line + strlen(key), NULL, 10) << 10 : 0;
 }
 
 static void read_memory(struct node *node, const char *root)
 {
     unsigned long long size, available;
-    char *shm = sysfs_text(root, "shm");
+    char *shm = sysfs_text(root, "shm"), *meminfo = sysfs_text(root, "proc/meminfo");
 
     if (shm && sscanf(shm, "%llu %llu", &size, &available) == 2) {
         node->shm_size = size;
@@ -74,18 +77,28 @@ static void read_memory(struct node *node, const char *root)
                          size >> 20);
     }
     free(shm);
-    node->memory_total = kilobytes(root, "MemTotal:");
-    node->memory_free = kilobytes(root, "MemAvailable:");
+    node->memory_total = kilobytes(meminfo, "MemTotal:");
+    node->memory_free = kilobytes(meminfo, "MemAvailable:");
+    free(meminfo);
 }
 
-/* hwloc's XML is of the process that saved it (slurmd may have cores of its own); status tells of the one that asks. */
+/* What proc/self/status says of CPUs; of this process the kernel says it without a file. */
+static bool find_allowed(struct cpus *allowed, const char *root)
+{
+    char list[1024];
+
+    if (sysfs_is_live(root))
+        return affinity_get(allowed) == 0;
+    return sysfs_field(root, "Cpus_allowed_list:", list, sizeof list, "proc/self/status") &&
+           cpus_parse(allowed, list, NULL) == 0;
+}
+
+/* A machine's text is of the process that looked (slurmd may have cores of its own), not of the one that asks. */
 static void read_allowed(struct node *node, const char *root)
 {
     struct cpus allowed;
-    char list[1024];
 
-    if (sysfs_field(root, "Cpus_allowed_list:", list, sizeof list, "proc/self/status") &&
-        cpus_parse(&allowed, list, NULL) == 0 && cpus_count(&allowed) > 0) {
+    if (find_allowed(&allowed, root) && cpus_count(&allowed) > 0) {
         if (node->core_count)
             cpus_and(&allowed, &node->cpus);
         node->allowed = allowed;
@@ -149,14 +162,51 @@ static void check_places(struct node *node)
                      lost, node->gpu_count);
 }
 
-/* What slurmd saw is read in a tenth of the time that a look takes. False where it left nothing that can be read. */
-static bool open_cached(struct node *node, struct node_tree **tree)
+/* What slurmd saw is read in a hundredth of the time that a look takes. False where it left nothing that can be read.
+ */
+static bool read_cached(struct node *node, struct node_tree **tree)
 {
     char *text = machine_cache_read(MACHINE_CACHE_DIR);
-    bool opened = text && node_tree_parse(node, tree, text) == 0;
+    bool read = text && node_tree_read(node, tree, text) == 0;
 
     free(text);
-    return opened;
+    return read;
+}
+
+/* Whether hwloc is asked for this root; `beneath` is what it reads, "" for the machine itself. */
+static bool find_xml(struct node *node, const char *root, const char *xml, char *beneath)
+{
+    beneath[0] = '\0';
+    if (xml)
+        snprintf(beneath, PATH_MAX, "%s", xml);
+    else if (sysfs_is_live(root))
+        return true;
+    else if (sysfs_exists(root, "machine.xml"))
+        snprintf(beneath, PATH_MAX, "%s/machine.xml", root);
+    else
+        node_problem(node, "the snapshot has no machine.xml: nothing is known of cores, memory and GPUs");
+    return beneath[0];
+}
+
+/* Where there is no hwloc, *tree is NULL and a problem says so. */
+static int look(struct node *node, struct node_tree **tree, const char *root, const char *given, struct error *err)
+{
+    struct error why = {.code = CODE_OK};
+    char xml[PATH_MAX], *text;
+    int rc;
+
+    if (!find_xml(node, root, given, xml))
+        return 0;
+    text = machine_look(xml[0] ? xml : NULL, &why);
+    if (!text && why.code == CODE_INTERNAL) {
+        node_problem(node, "%s", why.text);
+        return 0;
+    }
+    if (!text)
+        return error_set(err, why.code, "%s", why.text);
+    rc = node_tree_read(node, tree, text);
+    free(text);
+    return rc < 0 ? error_set(err, CODE_DATA, "%s: no machine with cores", xml[0] ? xml : root) : 0;
 }
 
 struct node *node_read(const char *root, const char *xml, struct error *err)
@@ -171,11 +221,9 @@ struct node *node_read(const char *root, const char *xml, struct error *err)
     }
     if (!(node = calloc(1, sizeof *node)))
         goto no_memory;
-    cached = !xml && sysfs_is_live(root) && open_cached(node, &tree);
-    if (!cached && node_tree_open(node, &tree, root, xml, err) < 0)
+    cached = !xml && sysfs_is_live(root) && read_cached(node, &tree);
+    if (!cached && look(node, &tree, root, xml, err) < 0)
         goto fail;
-    if (tree && (node_read_cores(node, tree) < 0 || node_read_gpus(node, tree) < 0))
-        goto no_memory;
     read_title(node, root);
     read_memory(node, root);
     read_allowed(node, root);

@@ -9,10 +9,10 @@
  *     struct node *node = node_read("/", NULL, &err);                  // this machine
  *     struct node *dgx = node_read("tests/fixtures/dgx", NULL, &err);  // a saved one
  *
- * A live read opens some hundred small files of sysfs, in about a millisecond; where slurmd did not leave what hwloc
- * sees (machine_cache.h), hwloc looks itself, in tens of them. Once a node, never once a rank. Nothing is executed and
- * no device is opened. hwloc heeds variables of its own
- * (HWLOC_XMLFILE, HWLOC_COMPONENTS, ...): as root, read only in an environment that no user chose.
+ * A live read opens some dozens of small files of sysfs, in a fraction of a millisecond; where slurmd did not leave
+ * what hwloc sees (machine_cache.h), hwloc looks itself, in tens of milliseconds. Once a node, never once a rank.
+ * Nothing is executed and no device is opened. hwloc heeds variables of its own (HWLOC_XMLFILE, HWLOC_COMPONENTS, ...):
+ * as root, read only in an environment that no user chose.
  *
  * Not seen: NVLink and xGMI (they are in no file; libnvidia-ml would have to be asked), MIG slices, GPUs that the PCI
  * bus does not show at all: what a node should have is for the one who knows it to compare (--muster-preflight).

@@ -16,33 +16,21 @@ void node_clear(struct node *node);
 /* Adds a line to problems; lost when memory is short. */
 void node_problem(struct node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The machine as hwloc sees it, NULL without hwloc. Opened once; the parts below ask it. */
+/* The PCI devices of a machine and the bridges above them. */
 struct node_tree;
 
 /*
- * From a file of XML, or for "/" by looking. -1 and *err when xml is none. Without hwloc, *tree is NULL and a problem
- * says so.
+ * Fills in cores, memory, CPUs and GPUs (address, ids and NUMA node) of a machine's text (machine.h), which is cut up.
+ * -1 when it is none, and node is as before.
  */
-int node_tree_open(struct node *node, struct node_tree **tree, const char *root, const char *xml, struct error *err);
-
-/* From XML in memory. -1 when it is none. */
-int node_tree_parse(struct node *node, struct node_tree **tree, const char *text);
+int node_tree_read(struct node *node, struct node_tree **tree, char *text);
 void node_tree_close(struct node_tree *tree);
 
-/* Writes it as XML. -1 and *err when path cannot be written. */
-int node_tree_save(const struct node_tree *tree, const char *path, struct error *err);
-
-/* The same into memory, which the caller frees, without what the firmware calls the machine (serial numbers). NULL when
- * memory is short. */
-char *node_tree_text(struct node_tree *tree, size_t *size);
-
-int node_read_cores(struct node *node, struct node_tree *tree);
-int node_read_gpus(struct node *node, struct node_tree *tree); /* address, ids and NUMA node */
-int node_find_numa(const struct node *node, struct node_tree *tree, const char *pci);
-enum node_path node_find_path(const struct node *node, struct node_tree *tree, size_t gpu, size_t nic);
+int node_find_numa(const struct node *node, const struct node_tree *tree, const char *pci);
+enum node_path node_find_path(const struct node *node, const struct node_tree *tree, size_t gpu, size_t nic);
 
 /* From sysfs. */
-void node_read_gpu_states(struct node *node, const char *root); /* after node_read_gpus */
+void node_read_gpu_states(struct node *node, const char *root); /* after node_tree_read */
 void node_read_hidden(struct node *node, const char *root);     /* of those that are usable or hidden, which */
 void node_check_gone(struct node *node); /* after both: which GPUs of an older look are there no more */
 int node_read_rdma(struct node *node, const char *root);

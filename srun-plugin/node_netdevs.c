@@ -21,7 +21,7 @@ static bool read_up(const char *root, const char *name)
     return strcmp(state, "up") == 0 || strcmp(state, "unknown") == 0;
 }
 
-/* sysfs tells Mbit/s, -1 where there is no link; virtual machines often tell nothing. */
+/* sysfs tells Mbit/s, asking the driver; -1 where there is no link; virtual machines often tell nothing. */
 static unsigned read_rate(const char *root, const char *name)
 {
     char speed[32];
@@ -58,37 +58,37 @@ static struct node_nic *port_of(struct node *node, const char *root, const char 
     return found;
 }
 
-static enum nic_kind kind_of(const char *root, const char *name, bool is_device)
+/* `type` is the kernel's word for what is no device: "bond", "vlan", "bridge"; "" for many. */
+static enum nic_kind kind_of(const char *root, const char *name, bool is_device, const char *type)
 {
-    char type[32] = "";
-
-    if (read_number(root, name, "type") != TYPE_ETHERNET)
+    if (!is_device && strcmp(type, "bond") != 0 && strcmp(type, "vlan") != 0)
         return NIC_VIRTUAL;
-    sysfs_field(root, "DEVTYPE=", type, sizeof type, "sys/class/net/%s/uevent", name);
-    return is_device || strcmp(type, "bond") == 0 || strcmp(type, "vlan") == 0 ? NIC_ETHERNET : NIC_VIRTUAL;
+    return read_number(root, name, "type") == TYPE_ETHERNET ? NIC_ETHERNET : NIC_VIRTUAL;
 }
 
-static int read_netdev(struct node *node, const char *root, const char *name)
+/* *is_bond: its ports are to be asked for. */
+static int read_netdev(struct node *node, const char *root, const char *name, bool *is_bond)
 {
-    char pci[16] = "";
+    char pci[16] = "", driver[32] = "", type[32] = "";
     struct node_nic *nic;
-    bool is_device = sysfs_exists(root, "sys/class/net/%s/device/uevent", name);
+    const struct sysfs_key keys[] = {{"PCI_SLOT_NAME=", pci, sizeof pci}, {"DRIVER=", driver, sizeof driver}};
+    bool is_device = sysfs_fields(root, keys, 2, "sys/class/net/%s/device/uevent", name);
 
-    if (is_device)
-        sysfs_field(root, "PCI_SLOT_NAME=", pci, sizeof pci, "sys/class/net/%s/device/uevent", name);
+    if (!is_device)
+        sysfs_field(root, "DEVTYPE=", type, sizeof type, "sys/class/net/%s/uevent", name);
+    *is_bond = strcmp(type, "bond") == 0;
     if (!(nic = port_of(node, root, name, pci))) {
         if (!(nic = node_grow(&node->nics, &node->nic_count, sizeof *nic)))
             return -1;
         nic->numa = -1;
-        nic->kind = kind_of(root, name, is_device);
+        nic->kind = kind_of(root, name, is_device, type);
         snprintf(nic->pci, sizeof nic->pci, "%s", pci);
-        if (is_device)
-            sysfs_field(root, "DRIVER=", nic->driver, sizeof nic->driver, "sys/class/net/%s/device/uevent", name);
+        memcpy(nic->driver, driver, sizeof driver);
     }
     snprintf(nic->netdev, sizeof nic->netdev, "%s", name);
     if (!nic->hca[0] || nic->kind == NIC_SLINGSHOT)
         nic->up = read_up(root, name);
-    if (nic->rate == 0)
+    if (nic->rate == 0 && nic->kind != NIC_VIRTUAL)
         nic->rate = read_rate(root, name);
     return 0;
 }
@@ -126,13 +126,22 @@ static int by_kind(const void *a, const void *b)
 
 int node_read_netdevs(struct node *node, const char *root)
 {
-    char **names = sysfs_list(root, "sys/class/net");
+    char **names = sysfs_list(root, "sys/class/net"), **bonds = names;
     int status = 0;
 
-    for (char **name = names; name && *name && status == 0; name++)
-        status = read_netdev(node, root, *name);
-    for (char **name = names; name && *name && status == 0; name++)
-        read_slaves(node, root, *name);
+    for (char **name = names; name && *name && status == 0; name++) {
+        bool is_bond = false;
+
+        status = read_netdev(node, root, *name, &is_bond);
+        if (is_bond) { /* kept at the front, for when all their ports are known */
+            char *bond = *name;
+
+            *name = *bonds;
+            *bonds++ = bond;
+        }
+    }
+    for (char **bond = names; bond < bonds && status == 0; bond++)
+        read_slaves(node, root, *bond);
     sysfs_list_free(names);
     if (node->nic_count)
         qsort(node->nics, node->nic_count, sizeof *node->nics, by_kind);

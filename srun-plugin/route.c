@@ -2,13 +2,15 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "srun-plugin/sysfs.h"
 
 #define PORT_DISCARD "9" /* never sent to */
 
@@ -46,17 +48,13 @@ static int own_address(const struct addrinfo *peer, char *text, size_t size)
 
 static int find_interface(struct route_address *way, struct error *err)
 {
-    struct ifaddrs *list;
-    char address[INET6_ADDRSTRLEN];
+    char *list = sysfs_text("/", "addresses"), *rest = list, *line, name[IF_NAMESIZE], address[INET6_ADDRSTRLEN];
 
     way->interface[0] = '\0';
-    if (getifaddrs(&list) < 0)
-        return error_errno(err, CODE_IO, "cannot list the network interfaces");
-    for (const struct ifaddrs *i = list; i && !way->interface[0]; i = i->ifa_next)
-        if (i->ifa_addr && print_address(i->ifa_addr, address, sizeof address) == 0 &&
-            strcmp(address, way->address) == 0)
-            snprintf(way->interface, sizeof way->interface, "%s", i->ifa_name);
-    freeifaddrs(list);
+    while (rest && !way->interface[0] && (line = strsep(&rest, "\n")))
+        if (sscanf(line, "%15s %45[^/]", name, address) == 2 && strcmp(address, way->address) == 0)
+            snprintf(way->interface, sizeof way->interface, "%s", name);
+    free(list);
     if (!way->interface[0])
         return error_set(err, CODE_IO, "no interface has the address %s", way->address);
     return 0;

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "srun-plugin/node_impl.h"
+#include "srun-plugin/machine.h"
+#include "srun-plugin/node.h"
 #include "srun-plugin/sysfs.h"
 
 struct pattern {
@@ -200,14 +201,14 @@ static int make_empty(const char *dir, struct error *err)
 int snapshot_save(const char *root, const char *dir, struct error *err)
 {
     struct node *node = node_read(root, NULL, err);
-    struct node_tree *tree = NULL;
-    char xml[PATH_MAX];
+    char from[PATH_MAX], to[PATH_MAX];
     int status = -1;
 
-    if (!node || make_empty(dir, err) < 0 || node_tree_open(node, &tree, root, NULL, err) < 0)
+    if (!node || make_empty(dir, err) < 0)
         goto done;
-    snprintf(xml, sizeof xml, "%s/machine.xml", dir);
-    if (tree && node_tree_save(tree, xml, err) < 0)
+    snprintf(from, sizeof from, "%s/machine.xml", root);
+    snprintf(to, sizeof to, "%s/machine.xml", dir);
+    if (node->has_hwloc && machine_save(sysfs_is_live(root) ? NULL : from, to, err) < 0)
         goto done;
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
         if (save_pattern(root, dir, &patterns[i], err) < 0)
@@ -216,7 +217,6 @@ int snapshot_save(const char *root, const char *dir, struct error *err)
         goto done;
     status = 0;
 done:
-    node_tree_close(tree);
     node_destroy(node);
     return status;
 }

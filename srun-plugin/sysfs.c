@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +13,8 @@
 
 #include "srun-plugin/sysfs_live.h"
 
-#define TEXT_MAX (1 << 20)
+#define TEXT_MAX  (1 << 20)
+#define LINES_MAX (1 << 12) /* in files of which a line is wanted */
 
 bool sysfs_is_live(const char *root)
 {
@@ -31,34 +33,60 @@ static bool join(char *path, const char *root, const char *format, va_list argum
     return wrote >= 0 && (size_t)wrote < PATH_MAX - used;
 }
 
-static char *trim(char *text)
+/* A line without the blanks around it. */
+static void copy_trimmed(char *value, size_t size, const char *line)
 {
-    char *end;
+    size_t length = strcspn(line, "\n");
 
-    while (isspace((unsigned char)*text))
-        text++;
-    for (end = text + strlen(text); end > text && isspace((unsigned char)end[-1]); end--)
-        ;
-    *end = '\0';
-    return text;
+    for (; length > 0 && isspace((unsigned char)*line); length--)
+        line++;
+    while (length > 0 && isspace((unsigned char)line[length - 1]))
+        length--;
+    snprintf(value, size, "%.*s", (int)length, line);
 }
 
-/* The rest of the first line that begins with key, which may be "". */
+/*
+ * At most size bytes of a file; of a short one all comes with the first read, and `once` asks for no other. Without
+ * stdio, whose buffers and questions cost more than sysfs's answers. -1: none.
+ */
+static ssize_t slurp(const char *path, char *text, size_t size, bool once)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    ssize_t got = fd < 0 ? -1 : 1;
+
+    while (got > 0 && used < size && (got = read(fd, text + used, size - used)) > 0 && !once)
+        used += (size_t)got;
+    if (once && got > 0)
+        used = (size_t)got;
+    if (fd >= 0)
+        close(fd);
+    return got < 0 ? -1
+                   : (ssize_t)used; /* sysfs opens what it then refuses to tell: the speed of a port that is down */
+}
+
+/* The rest of the first line that begins with key, which may be "", into value; text stays whole. */
+static bool find_line(const char *text, const struct sysfs_key *wanted)
+{
+    size_t length = strlen(wanted->key);
+
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
+        if (strncmp(text, wanted->key, length) == 0) {
+            copy_trimmed(wanted->value, wanted->size, text + length);
+            return true;
+        }
+    return false;
+}
+
 static bool find(const char *path, const char *key, char *value, size_t size)
 {
-    char line[1024];
-    bool found = false;
-    FILE *file = fopen(path, "re");
+    char text[LINES_MAX + 1];
+    ssize_t used = slurp(path, text, LINES_MAX, true);
 
-    if (!file)
+    if (used <= 0)
         return false;
-    while (!found && fgets(line, sizeof line, file))
-        if (strncmp(line, key, strlen(key)) == 0) {
-            snprintf(value, size, "%s", trim(line + strlen(key)));
-            found = true;
-        }
-    fclose(file);
-    return found;
+    text[used] = '\0';
+    return find_line(text, &(struct sysfs_key){key, value, size});
 }
 
 bool sysfs_line(const char *root, char *line, size_t size, const char *format, ...)
@@ -83,6 +111,25 @@ bool sysfs_field(const char *root, const char *key, char *value, size_t size, co
     fits = join(path, root, format, arguments);
     va_end(arguments);
     return fits && find(path, key, value, size);
+}
+
+bool sysfs_fields(const char *root, const struct sysfs_key *keys, size_t count, const char *format, ...)
+{
+    char path[PATH_MAX], text[LINES_MAX + 1];
+    va_list arguments;
+    ssize_t used;
+    bool fits;
+
+    va_start(arguments, format);
+    fits = join(path, root, format, arguments);
+    va_end(arguments);
+    used = fits ? slurp(path, text, LINES_MAX, true) : -1;
+    if (used < 0)
+        return false;
+    text[used] = '\0';
+    for (size_t i = 0; i < count; i++)
+        find_line(text, &keys[i]);
+    return true;
 }
 
 bool sysfs_exists(const char *root, const char *format, ...)
@@ -134,24 +181,26 @@ void sysfs_list_free(char **names)
     free(names);
 }
 
+/* Most are of a few lines: a second, longer look is for the others. */
 static char *whole(const char *path)
 {
-    FILE *file = fopen(path, "re");
-    char *text = NULL;
-    size_t used;
+    char *text = NULL, *larger;
+    ssize_t used = -1;
 
-    if (!file)
-        return NULL;
-    if ((text = malloc(TEXT_MAX + 1))) {
-        used = fread(text, 1, TEXT_MAX, file);
+    for (size_t size = LINES_MAX; size <= TEXT_MAX; size *= 16) {
+        if (!(larger = realloc(text, size + 1)))
+            break;
+        text = larger;
+        used = slurp(path, text, size, false);
+        if (used < (ssize_t)size)
+            break;
+    }
+    if (used >= 0) {
         text[used] = '\0';
+        return text;
     }
-    if (ferror(file)) { /* sysfs opens what it then refuses to tell: the speed of a port that is down */
-        free(text);
-        text = NULL;
-    }
-    fclose(file);
-    return text;
+    free(text);
+    return NULL;
 }
 
 char *sysfs_text(const char *root, const char *path)

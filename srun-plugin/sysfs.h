@@ -7,7 +7,7 @@
  *
  * Three facts that no file tells have one in a snapshot, and are asked of the system when root is "/":
  *
- *     addresses  "ib0 10.1.2.3/16": a line for each address of each interface (getifaddrs)
+ *     addresses  "ib0 10.1.2.3/16": a line for each address of each interface
  *     shm        "540000000000 539000000000": bytes of /dev/shm, and bytes that are free (statvfs)
  *     devices    "/dev/nvidia0 ok" or "/dev/nvidia0 denied": may this process open it (access)
  */
@@ -17,13 +17,23 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The first line, without newline and trailing blanks. */
+/* The first line of a file, without newline and trailing blanks. */
 bool sysfs_line(const char *root, char *line, size_t size, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* What follows `key` on the line that begins with it, without blanks around it: "DRIVER=", "MemTotal:", "Model:". */
 bool sysfs_field(const char *root, const char *key, char *value, size_t size, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+
+/* Several fields of one file, of which those that are not there stay as they are. False where there is no file. */
+struct sysfs_key {
+    const char *key;
+    char *value;
+    size_t size;
+};
+
+bool sysfs_fields(const char *root, const struct sysfs_key *keys, size_t count, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* The names in a directory, sorted as a person counts (mlx5_2 before mlx5_10), ended by NULL; the caller frees it with
  * sysfs_list_free. NULL when there is none, or no memory. */

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "srun-plugin/machine.h"
 #include "srun-plugin/machine_cache.h"
 #include "srun-plugin/node_impl.h"
 #include "srun-plugin/sysfs.h"
@@ -25,7 +26,7 @@ static int set_up(void **state)
     if (!mkdtemp(base) || !sysfs_line("/", boot, sizeof boot, "proc/sys/kernel/random/boot_id"))
         return -1;
     snprintf(dir, sizeof dir, "%s/muster", base);
-    snprintf(file, sizeof file, "%s/machine-%s.xml", dir, boot);
+    snprintf(file, sizeof file, "%s/machine-%s", dir, boot);
     return 0;
 }
 
@@ -45,50 +46,62 @@ static void write_now(void)
         fail_msg("%s", err.text);
 }
 
+static void same_numas(const struct node *a, const struct node *b)
+{
+    assert_int_equal(a->numa_count, b->numa_count);
+    for (size_t i = 0; i < a->numa_count; i++) {
+        assert_int_equal(a->numas[i].os_index, b->numas[i].os_index);
+        assert_int_equal(a->numas[i].package, b->numas[i].package);
+        assert_true(a->numas[i].memory == b->numas[i].memory);
+        assert_true(cpus_equal(&a->numas[i].cpus, &b->numas[i].cpus));
+    }
+}
+
 static void it_says_what_a_look_says(void **state)
 {
     struct node looked = {0}, cached = {0};
     struct node_tree *look = NULL, *cache = NULL;
     struct error err = {0};
-    char *text;
+    char *now, *kept;
 
     (void)state;
     write_now();
     write_now(); /* slurmd starts again */
-    assert_non_null(text = machine_cache_read(dir));
-    assert_int_equal(node_tree_open(&looked, &look, "/", NULL, &err), 0);
-    assert_int_equal(node_tree_parse(&cached, &cache, text), 0);
-    assert_int_equal(node_read_cores(&looked, look) | node_read_gpus(&looked, look), 0);
-    assert_int_equal(node_read_cores(&cached, cache) | node_read_gpus(&cached, cache), 0);
+    assert_non_null(kept = machine_cache_read(dir));
+    assert_non_null(now = machine_look(NULL, &err));
+    assert_string_equal(kept, now);
+    assert_int_equal(node_tree_read(&looked, &look, now), 0);
+    assert_int_equal(node_tree_read(&cached, &cache, kept), 0);
     assert_in_range(looked.core_count, 1, CPUS_MAX);
     assert_int_equal(cached.core_count, looked.core_count);
     assert_memory_equal(cached.cores, looked.cores, looked.core_count * sizeof *looked.cores);
-    assert_int_equal(cached.numa_count, looked.numa_count);
-    for (size_t i = 0; i < looked.numa_count; i++) {
-        assert_int_equal(cached.numas[i].package, looked.numas[i].package);
-        assert_true(cached.numas[i].memory == looked.numas[i].memory);
-        assert_true(cpus_equal(&cached.numas[i].cpus, &looked.numas[i].cpus));
-    }
+    same_numas(&cached, &looked);
     assert_int_equal(cached.gpu_count, looked.gpu_count);
     assert_true(cpus_equal(&cached.cpus, &looked.cpus));
-    free(text);
+    assert_int_equal(cpus_count(&cached.cpus), sysconf(_SC_NPROCESSORS_CONF));
+    free(now);
+    free(kept);
     node_tree_close(look);
     node_tree_close(cache);
     node_clear(&looked);
     node_clear(&cached);
 }
 
-/* DMIProductSerial and its like are root's to read; everybody reads the file. */
-static void it_tells_no_serial_numbers(void **state)
+/* A hypervisor's and a host's names, and DMIProductSerial, which is root's to read; everybody reads the file. */
+static void it_tells_no_names(void **state)
 {
-    char *text, *at;
+    char *text, *line, *rest;
     struct stat status;
 
     (void)state;
     write_now();
     assert_non_null(text = machine_cache_read(dir));
-    for (at = text; (at = strstr(at, "name=\"DMI")); at++)
-        assert_memory_equal(strstr(at, "value="), "value=\"\"", 8);
+    for (rest = text; (line = strsep(&rest, "\n")) && line[0];)
+        if (strcmp(line, MACHINE_FORM) != 0 && strcmp(line, "end") != 0) {
+            size_t word = strcspn(line, " "), values = strspn(line + word, " 0123456789abcdef,:.-");
+
+            assert_true(line[word + values] == '\0' || strncmp(line, "bridge ", 7) == 0);
+        }
     assert_int_equal(stat(file, &status), 0);
     assert_int_equal(status.st_mode & 07777, 0644);
     free(text);
@@ -142,7 +155,8 @@ static void what_is_no_cache_is_not_read(void **state)
     assert_int_equal(truncate(file, (off_t)strlen(text) / 2), 0);
     free(text);
     assert_non_null(text = machine_cache_read(dir));
-    assert_int_equal(node_tree_parse(&node, &tree, text), -1);
+    assert_int_equal(node_tree_read(&node, &tree, text), -1);
+    assert_null(tree);
     free(text);
     assert_int_equal(unlink(file), 0);
     assert_null(machine_cache_read(dir));
@@ -151,12 +165,59 @@ static void what_is_no_cache_is_not_read(void **state)
     assert_null(machine_cache_read("/nowhere"));
 }
 
+/* Each line that cannot be right makes a text none, and leaves nothing of those before it. */
+static void a_broken_text_is_none(void **state)
+{
+#define BEGIN MACHINE_FORM "\nallowed 0-1\ncpus 0-1\nnuma 0 0 1000 0-1\ncore 0\ncore 1\n"
+    static const char *const broken[] = {
+        "",
+        "\n",
+        "muster-machine 2\ncore 0\nend\n",
+        MACHINE_FORM "\nend\n",
+        BEGIN,
+        BEGIN "en",
+        BEGIN "core x\nend\n",
+        BEGIN "core 0-\nend\n",
+        BEGIN "core 4096\nend\n",
+        BEGIN "numa 0 0\nend\n",
+        BEGIN "numa 0 0 1000\nend\n",
+        BEGIN "cores 0\nend\n",
+        BEGIN "\nend\n",
+        BEGIN "bridge 0 host\nend\n",
+        BEGIN "bridge -2 host\nend\n",
+        BEGIN "bridge -1 isa\nend\n",
+        BEGIN "bridge -1 host\ndevice 1 0 0302 10de:20b0 0000:07:00.0\nend\n",
+        BEGIN "bridge -1 host\ndevice 0 1 0302 10de:20b0 0000:07:00.0\nend\n",
+        BEGIN "bridge -1 host\ndevice 0 0 0302 10de:20b0\nend\n",
+    };
+    static const char good[] = BEGIN "bridge -1 host\ndevice 0 0 0302 10de:20b0 0000:07:00.0\nend\n";
+    struct node node = {0};
+    struct node_tree *tree;
+    char text[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        snprintf(text, sizeof text, "%s", broken[i]);
+        if (node_tree_read(&node, &tree, text) == 0)
+            fail_msg("number %zu is one: %s", i, broken[i]);
+        assert_null(tree);
+        assert_int_equal(node.core_count + node.numa_count + node.gpu_count + cpus_count(&node.cpus), 0);
+    }
+    snprintf(text, sizeof text, "%s", good);
+    assert_int_equal(node_tree_read(&node, &tree, text), 0);
+    assert_int_equal(node.gpu_count, 1);
+    assert_string_equal(node.gpus[0].address, "0000:07:00.0");
+    assert_int_equal(node_find_numa(&node, tree, "0000:07:00.0"), 0);
+    node_tree_close(tree);
+    node_clear(&node);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_says_what_a_look_says),     cmocka_unit_test(it_tells_no_serial_numbers),
+        cmocka_unit_test(it_says_what_a_look_says),     cmocka_unit_test(it_tells_no_names),
         cmocka_unit_test(nobody_else_may_write_it),     cmocka_unit_test(a_gpu_that_is_gone_is_told),
-        cmocka_unit_test(what_is_no_cache_is_not_read),
+        cmocka_unit_test(what_is_no_cache_is_not_read), cmocka_unit_test(a_broken_text_is_none),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -4,6 +4,8 @@
  *
  *     tests/fixtures/make-machines tests/fixtures/machines/NAME/machine DIR && muster-topo node DIR
  */
+#include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -128,6 +130,58 @@ static void test_live(void **state)
     node_destroy(replayed);
 }
 
+/* One line of `addresses`, as getifaddrs has it; false for what is no IP address. */
+static bool line_of(const struct ifaddrs *item, char *line, size_t size)
+{
+    char host[INET6_ADDRSTRLEN];
+    const uint8_t *mask;
+    const void *bytes;
+    unsigned bits = 0, length;
+
+    if (!item->ifa_addr || !item->ifa_netmask)
+        return false;
+    if (item->ifa_addr->sa_family == AF_INET) {
+        bytes = &((const struct sockaddr_in *)(const void *)item->ifa_addr)->sin_addr;
+        mask = (const uint8_t *)&((const struct sockaddr_in *)(const void *)item->ifa_netmask)->sin_addr;
+        length = 4;
+    } else if (item->ifa_addr->sa_family == AF_INET6) {
+        bytes = &((const struct sockaddr_in6 *)(const void *)item->ifa_addr)->sin6_addr;
+        mask = (const uint8_t *)&((const struct sockaddr_in6 *)(const void *)item->ifa_netmask)->sin6_addr;
+        length = 16;
+    } else {
+        return false;
+    }
+    for (unsigned i = 0; i < length; i++)
+        bits += (unsigned)__builtin_popcount(mask[i]);
+    snprintf(line, size, "%s %s/%u\n", item->ifa_name, inet_ntop(item->ifa_addr->sa_family, bytes, host, sizeof host),
+             bits);
+    return true;
+}
+
+static void test_addresses(void **state)
+{
+    char *text = sysfs_text("/", "addresses"), line[128];
+    struct ifaddrs *all;
+    size_t lines = 0;
+
+    (void)state;
+    assert_non_null(text);
+    assert_int_equal(getifaddrs(&all), 0);
+    for (const struct ifaddrs *item = all; item; item = item->ifa_next)
+        if (line_of(item, line, sizeof line)) {
+            const char *at = strstr(text, line);
+
+            if (!at || (at != text && at[-1] != '\n'))
+                fail_msg("no %s in %s", line, text);
+            lines++;
+        }
+    for (const char *at = text; (at = strchr(at, '\n')); at++)
+        lines--;
+    assert_int_equal(lines, 0);
+    freeifaddrs(all);
+    free(text);
+}
+
 /* Another machine's XML, as of `lstopo --of xml`: its GPUs are there, though this one's sysfs has none of them. */
 static void test_foreign_xml(void **state)
 {
@@ -237,9 +291,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_machines),     cmocka_unit_test(test_save),        cmocka_unit_test(test_save_gids),
-        cmocka_unit_test(test_live),         cmocka_unit_test(test_foreign_xml), cmocka_unit_test(test_broken_xml),
-        cmocka_unit_test(test_broken_files),
+        cmocka_unit_test(test_machines),   cmocka_unit_test(test_save),         cmocka_unit_test(test_save_gids),
+        cmocka_unit_test(test_live),       cmocka_unit_test(test_addresses),    cmocka_unit_test(test_foreign_xml),
+        cmocka_unit_test(test_broken_xml), cmocka_unit_test(test_broken_files),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
