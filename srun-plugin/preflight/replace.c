@@ -12,6 +12,58 @@
 
 enum { TRIES = 20 }; /* at a quarter of a second: the requeue has to arrive in slurmctld's tables */
 
+/*
+ * Slurm's calls name a job by its number until 25.05, some of them by a step's id from 25.11 on, and all from 26.05
+ * on.
+ */
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+static slurm_step_id_t name_job(uint32_t job_id)
+{
+    slurm_step_id_t id = SLURM_STEP_ID_INITIALIZER;
+
+    id.job_id = job_id;
+    return id;
+}
+#endif
+
+static int complete_job(uint32_t job_id, uint32_t code)
+{
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+    slurm_step_id_t id = name_job(job_id);
+
+    return slurm_complete_job(&id, code);
+#else
+    return slurm_complete_job(job_id, code);
+#endif
+}
+
+static void address(job_desc_msg_t *change, uint32_t job_id)
+{
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+    change->step_id = name_job(job_id);
+#else
+    change->job_id = job_id;
+#endif
+}
+
+static int load_job(job_info_msg_t **answer, uint32_t job_id)
+{
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+    return slurm_load_job(answer, name_job(job_id), SHOW_ALL);
+#else
+    return slurm_load_job(answer, job_id, SHOW_ALL);
+#endif
+}
+
+static int requeue(uint32_t job_id)
+{
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+    return slurm_requeue(name_job(job_id), 0);
+#else
+    return slurm_requeue(job_id, 0);
+#endif
+}
+
 static int refused(struct error *err, const char *what)
 {
     return error_set(err, CODE_INTERNAL, "%s: %s", what, slurm_strerror(errno));
@@ -19,19 +71,7 @@ static int refused(struct error *err, const char *what)
 
 int replace_end_job(uint32_t job_id, struct error *err)
 {
-    return slurm_complete_job(job_id, CODE_PEER << 8) == SLURM_SUCCESS ? 0 : refused(err, "the job cannot be ended");
-}
-
-static int load_job(job_info_msg_t **answer, uint32_t job_id)
-{
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
-    slurm_step_id_t id = SLURM_STEP_ID_INIT;
-
-    id.job_id = job_id;
-    return slurm_load_job(answer, &id, SHOW_ALL);
-#else
-    return slurm_load_job(answer, job_id, SHOW_ALL);
-#endif
+    return complete_job(job_id, CODE_PEER << 8) == SLURM_SUCCESS ? 0 : refused(err, "the job cannot be ended");
 }
 
 /* What the job excludes by now, and `bad`; the caller frees it. NULL and *err where it cannot be requeued. */
@@ -81,7 +121,7 @@ static int exclude(uint32_t job_id, char *list, struct error *err)
 
     for (int i = 0; i < TRIES; i++) {
         slurm_init_job_desc_msg(&change);
-        change.job_id = job_id;
+        address(&change, job_id);
         change.exc_nodes = list;
         if (slurm_update_job(&change) == SLURM_SUCCESS)
             return 0;
@@ -99,7 +139,7 @@ int replace_nodes(uint32_t job_id, const char *bad, bool *requeued, struct error
     if (!list)
         return -1;
     block_signals();
-    if (slurm_requeue(job_id, 0) != SLURM_SUCCESS) {
+    if (requeue(job_id) != SLURM_SUCCESS) {
         refused(err, "slurmctld does not requeue the job");
     } else {
         *requeued = true;
