@@ -84,14 +84,19 @@ static void add_threads(struct plan *plan, const struct task *task)
 {
     uint32_t share = task->local_ranks ? task->node_cpus / task->local_ranks : 0;
     uint32_t threads = share ? share : 1;
-    const char *why = "the step's CPUs on the node / its ranks there";
+    /* The wish that got lost is not repeated: what the rank really has is set, and the report says so. */
+    const char *why =
+        task->cpus_inherited
+            ? "the step's CPUs on the node / its ranks there: sbatch's --cpus-per-task does not reach srun"
+            : "the step's CPUs on the node / its ranks there";
     char asked[32];
     bool asked_for_one = !task->cpus_inherited && plan->lookup("SLURM_CPUS_PER_TASK", asked, sizeof asked, plan->arg) &&
                          strcmp(asked, "1") == 0;
 
     if (task->bound_cores) {
         threads = task->bound_cores;
-        why = "the cores that the rank is bound to";
+        why = task->cpus_inherited ? "the cores that the rank is bound to: sbatch's --cpus-per-task does not reach srun"
+                                   : "the cores that the rank is bound to";
     }
     if (task->cpus_per_task > 1 || asked_for_one) {
         threads = task->cpus_per_task ? task->cpus_per_task : 1;

@@ -211,6 +211,8 @@ static void threads_are_what_the_step_gives(void **state)
         t.cpus_inherited = cases[i].inherited;
         count = plan(&t, (const char *[]){cases[i].asked, NULL});
         expect(count, "OMP_NUM_THREADS", cases[i].threads, ENV_MUSTER);
+        assert_int_equal(strstr(entry(count, "OMP_NUM_THREADS")->why, "does not reach srun") != NULL,
+                         cases[i].inherited && cases[i].cpus_per_task == 1);
     }
 }
 
