@@ -1,6 +1,6 @@
 /*
- * handoff.h - what srun tells the nodes of a step in the variable MUSTER_STEP, which no task sees: words "key=value".
- * Pure.
+ * handoff.h - what srun tells the nodes of a step in the variable SLURM_MUSTER_STEP, which no task sees: words
+ * "key=value". Slurm lets variables of that beginning pass even with srun --export=NONE. Pure.
  */
 #ifndef MUSTER_SRUN_PLUGIN_HANDOFF_H
 #define MUSTER_SRUN_PLUGIN_HANDOFF_H
@@ -8,11 +8,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define HANDOFF_NAME         "SLURM_MUSTER_STEP"
 #define HANDOFF_ADDRESS_SIZE 256
 #define HANDOFF_SIZE         1024
 
 struct handoff {
-    bool here;                       /* MUSTER_STEP was there: srun --export=NONE keeps it away */
+    bool here;                       /* it was there; in a heterogeneous step only one component has it */
     char head[HANDOFF_ADDRESS_SIZE]; /* where rank 0's node is reached; "" if not known, likewise below */
     char peer[HANDOFF_ADDRESS_SIZE]; /* and another node of the step; "" where there is none */
     unsigned head_node;              /* rank 0's, by its place in the step */

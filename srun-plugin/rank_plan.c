@@ -78,13 +78,16 @@ static int make_bind_plan(struct making *making, const struct cpus *given, const
 }
 
 /*
- * Where each rank sees a GPU of its own, the others' are not known here. They are as a rule the step's in turn: then
- * this rank's row is that of its GPU.
+ * Where each rank sees a GPU of its own, the others' are not known here. They are as a rule the node's in turn: then
+ * this rank's row is that of its GPU. Where a cgroup hides the others' altogether, the ranks share the cores beside the
+ * GPU of each by their numbers: too few for each, but no two on the same.
  */
 static int bind_isolated(struct making *making, const struct cpus *given, struct error *err)
 {
     struct rank_plan *plan = making->plan;
 
+    if (node_usable_gpus(making->ask->look->node, NULL) < making->ask->task.local_ranks)
+        return make_bind_plan(making, given, making->gpus, making->gpu_count, err);
     if (make_bind_plan(making, given, NULL, 0, err) < 0)
         return -1;
     for (size_t r = 0; r < plan->bind->count; r++)

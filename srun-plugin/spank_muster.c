@@ -4,7 +4,7 @@
  *   srun      init             orders the ranks by a host file, where that is muster's to decide (spank_srun.c)
  *             init_post_opt    checks the job file; a broken one ends srun with 78 before anything was launched, but
  *                              not the srun that salloc starts for an interactive step: its end would be the job's
- *             local_user_init  asks slurmctld for the layout; MUSTER_STEP takes rank 0's address to slurmstepd
+ *             local_user_init  asks slurmctld for the layout; SLURM_MUSTER_STEP takes rank 0's address to slurmstepd
  *             exit             ends with 76 where --muster-preflight found a bad node
  *   slurmstepd  user_init      looks at the node, and at the fabric profiles: once, for all its ranks (spank_step.c)
  *             task_init        binds one rank and sets its variables, as the user, after Slurm bound it to its CPUs

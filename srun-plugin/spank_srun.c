@@ -109,7 +109,8 @@ void srun_begin(void)
     line.places |= !words; /* he may have asked for anything */
     line.binds |= !words;
     if (!words || asked_for(&line)) {
-        handoff.user_binds = line.binds || getenv("SLURM_CPU_BIND") || getenv("SLURM_HINT");
+        handoff.user_binds =
+            line.binds || getenv("SLURM_CPU_BIND") || getenv("SLURM_HINT") || getenv("SLURM_THREADS_PER_CORE");
         if (srun_order_begin(&line, job_file(&line), is_users("MASTER_ADDR"), site.topology))
             handoff.ordered = true;
     }
@@ -267,7 +268,7 @@ static void hand_over(void)
 {
     char text[HANDOFF_SIZE];
 
-    setenv("MUSTER_STEP", handoff_text(&handoff, text), 1);
+    setenv(HANDOFF_NAME, handoff_text(&handoff, text), 1);
 }
 
 /* What srun shall end with, since preflight found a bad node; 0 where it did not. */
@@ -290,7 +291,10 @@ static void lay_out(uint32_t job_id, uint32_t step_id)
     hand_over(); /* preflight may end this process, or let the step be launched only to end it */
     wish.preflight.program = site.preflight;
     wish.preflight.job_file = wish.file;
-    refused = preflight_option_run(&wish.preflight, layout, plugin_print);
+    if (wish.preflight.on && getenv("SLURM_HET_SIZE"))
+        slurm_spank_log("muster: preflight: warning: the nodes were not checked: the step is heterogeneous");
+    else
+        refused = preflight_option_run(&wish.preflight, layout, plugin_print);
     layout_destroy(layout);
 }
 
@@ -321,7 +325,8 @@ void srun_step(spank_t spank)
         refuse_job_file(&held_back);
     if (held_back.text[0])
         warn_of_job_file(&held_back);
+    if (step_id >= SLURM_MAX_NORMAL_STEP_ID)
+        return; /* it has no ranks */
     hand_over();
-    if (step_id < SLURM_MAX_NORMAL_STEP_ID) /* else it has no ranks */
-        lay_out(job_id, step_id);
+    lay_out(job_id, step_id);
 }

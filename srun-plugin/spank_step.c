@@ -69,15 +69,22 @@ static bool has_ranks(spank_t spank)
 
 /* ---- once a node ------------------------------------------------------------------------------------------------- */
 
-/* With srun --export=NONE nothing came from there: the first node's name is the best that is known. */
+/* Where srun could tell nothing, the first node's name is the best that is known. */
 static void find_handoff(spank_t spank)
 {
-    char *text = look_up_whole(spank, "MUSTER_STEP"), *nodes;
+    char *text = look_up_whole(spank, HANDOFF_NAME), *nodes, components[32];
 
     handoff_read(text, &handoff);
     free(text);
     if (handoff.head[0])
         return;
+    /* Of a heterogeneous step Slurm lets srun speak to one component, and names the nodes of all in the list. */
+    if (look_up("SLURM_HET_SIZE", components, sizeof components, spank)) {
+        if (item(spank, S_JOB_NODEID) == 0)
+            plugin_print(
+                "muster: warning: this component of a heterogeneous step has no MASTER_ADDR, and is not bound");
+        return;
+    }
     nodes = look_up_whole(spank, "SLURM_STEP_NODELIST"); /* of a large step, longer than any fixed size */
     if (nodes && layout_first_name(nodes, handoff.head, sizeof handoff.head) < 0)
         handoff.head[0] = '\0';
@@ -191,6 +198,17 @@ static void set_variable(spank_t spank, uint32_t rank, const char *name, const c
         slurm_spank_log("muster: warning: rank %" PRIu32 ": Slurm did not set %s", rank, name);
 }
 
+/* srun cannot take it back from the tasks of its step, whose environment Slurm has copied by then. */
+static void forget_outer_map(spank_t spank)
+{
+    static char record[ENV_VALUE_SIZE];
+    char word[ENV_MAP_WORD];
+
+    if (!handoff.mapped && look_up("MUSTER_RANK_MAP", word, sizeof word, spank) &&
+        look_up("MUSTER_SET", record, sizeof record, spank) && env_was_set(record, "MUSTER_RANK_MAP", word))
+        spank_unsetenv(spank, "MUSTER_RANK_MAP");
+}
+
 static void apply(spank_t spank, const struct rank_plan *plan)
 {
     uint32_t rank = plan->task.rank;
@@ -203,7 +221,7 @@ static void apply(spank_t spank, const struct rank_plan *plan)
     for (size_t i = 0; plan->fabric && i < plan->fabric->count; i++)
         if (fabric_sets(&plan->fabric->variables[i]))
             set_variable(spank, rank, plan->fabric->variables[i].name, plan->fabric->variables[i].value);
-    spank_unsetenv(spank, "MUSTER_STEP"); /* has arrived; an srun inside this step writes its own */
+    spank_unsetenv(spank, HANDOFF_NAME); /* has arrived; an srun inside this step writes its own */
     if (handoff.ordered) {
         spank_unsetenv(spank, "SLURM_HOSTFILE");
         spank_unsetenv(spank, "SLURM_DISTRIBUTION");
@@ -258,6 +276,7 @@ void step_task(spank_t spank)
     if (!has_ranks(spank))
         return;
     heed_preflight(spank);
+    forget_outer_map(spank);
     ask = (struct rank_ask){.task = describe_task(spank),
                             .look = &look,
                             .user_binds = handoff.user_binds,

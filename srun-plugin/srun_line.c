@@ -86,7 +86,8 @@ static const struct option {
     {"propagate", 0, MAYBE, HARMLESS},
     {"pty", 0, MAYBE, HARMLESS},
     {"quiet", 'Q', FLAG, HARMLESS},
-    {"quit-on-interrupt", 'q', FLAG, HARMLESS},
+    {"qos", 'q', VALUE, HARMLESS},
+    {"quit-on-interrupt", 0, FLAG, HARMLESS},
     {"signal", 0, VALUE, HARMLESS},
     {"slurmd-debug", 0, VALUE, HARMLESS},
     {"task-epilog", 0, VALUE, HARMLESS},
@@ -210,6 +211,9 @@ void srun_line_read(char *const *words, size_t count, struct srun_line *line)
     if (at < count && strcmp(words[at], "--") == 0)
         at++;
     line->program = at;
+    /* "srun a : b": its parts have nodes of their own, and options of their own behind the colon. */
+    for (size_t i = at; i < count; i++)
+        line->places |= strcmp(words[i], ":") == 0;
     /* From an option that is not known on, anything may follow: these must not be missed. */
     for (; !taken && at < count; at++) {
         line->muster |= strncmp(words[at], "--muster", 8) == 0;

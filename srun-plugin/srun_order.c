@@ -125,13 +125,11 @@ static bool write_hostfile(const struct order *order)
 
 bool srun_order_begin(const struct srun_line *line, const char *job_file, bool head_is_users, const char *topology)
 {
-    static const char *const placing[] = {"SLURM_DISTRIBUTION",
-                                          "SLURM_HOSTFILE",
-                                          "SLURM_HET_SIZE",
-                                          "SLURM_RELATIVE",
-                                          "SLURM_NTASKS_PER_CORE",
-                                          "SLURM_NTASKS_PER_GPU",
-                                          NULL};
+    static const char *const placing[] = {"SLURM_DISTRIBUTION",      "SLURM_HOSTFILE",
+                                          "SLURM_HET_SIZE",          "SLURM_RELATIVE",
+                                          "SLURM_NTASKS_PER_CORE",   "SLURM_NTASKS_PER_GPU",
+                                          "SLURM_NTASKS_PER_SOCKET", "SLURM_SPREAD_JOB",
+                                          "SLURM_SRUN_MULTI",        NULL};
     const char *nodes = getenv("SLURM_JOB_NODELIST"), *count = getenv("SLURM_JOB_NUM_NODES");
     char counts[COUNTS_SIZE], path[64];
     struct error err;

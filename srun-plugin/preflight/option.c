@@ -43,23 +43,9 @@ static bool names_a_job(const char *word)
     return strncmp(word, "--jobi", 6) == 0;
 }
 
-static bool exports_all(const char *list)
-{
-    return strncasecmp(list, "ALL", 3) == 0;
-}
-
-/* "--export=NONE", "--export=PATH", and "--export NONE", of which the worst is believed. */
-static bool keeps_environment(const char *word)
-{
-    return strncmp(word, "--export", 8) == 0 && !(word[8] == '=' && exports_all(word + 9));
-}
-
 void preflight_look_around(struct preflight_wish *wish)
 {
-    const char *export = getenv("SLURM_EXPORT_ENV");
-
     wish->own_job = !getenv("SLURM_JOB_ID") && !getenv("SLURM_JOBID") && !look_for(names_a_job);
-    wish->exports = !(export && export[0] && !exports_all(export)) && !look_for(keeps_environment);
 }
 
 int preflight_refusal(const char *value, uint32_t job_id, uint32_t step_id)
@@ -124,15 +110,10 @@ static void end_job(const struct layout *layout, void (*log)(const char *line), 
     exit(code);
 }
 
-static int refuse(const struct preflight_wish *wish, const struct layout *layout, void (*log)(const char *line),
-                  int code)
+static int refuse(const struct layout *layout, int code)
 {
     char value[64];
 
-    if (!wish->exports) {
-        say(log, "the step holds its CPUs until the job ends: without --export=ALL it cannot be ended");
-        exit(code);
-    }
     snprintf(value, sizeof value, "%u.%u %d", (unsigned)layout->job_id, (unsigned)layout->step_id, code);
     setenv(PREFLIGHT_REFUSED, value, 1);
     return code;
@@ -160,5 +141,5 @@ int preflight_option_run(const struct preflight_wish *wish, const struct layout 
     free(bad);
     if (code && wish->own_job)
         end_job(layout, log, code);
-    return code ? refuse(wish, layout, log, code) : 0;
+    return code ? refuse(layout, code) : 0;
 }

@@ -12,7 +12,6 @@
 struct preflight_wish {
     bool on, exclude;
     bool own_job;         /* srun allocates the job itself, and ends it when it ends */
-    bool exports;         /* srun's environment reaches the tasks */
     const char *program;  /* muster-preflight */
     const char *job_file; /* "" for none */
 };
@@ -30,12 +29,11 @@ void preflight_look_around(struct preflight_wish *wish);
  * No call of Slurm's API completes a step that was created and not launched: its CPUs are held until the job ends. So
  * where the job goes on without this step, the step is launched all the same, and its tasks end with that code before
  * they become the user's program: this returns, with PREFLIGHT_REFUSED in the environment for task_init to find
- * (preflight_refusal). Where the job ends with the step, or srun's environment does not reach the tasks, the process
- * ends here.
+ * (preflight_refusal). Where the job ends with the step, the process ends here.
  */
 int preflight_option_run(const struct preflight_wish *wish, const struct layout *layout, void (*log)(const char *line));
 
-#define PREFLIGHT_REFUSED "MUSTER_PREFLIGHT_REFUSED" /* "JOB.STEP CODE" */
+#define PREFLIGHT_REFUSED "SLURM_MUSTER_REFUSED" /* "JOB.STEP CODE" */
 
 /* What a task of this step shall end with, by the value of PREFLIGHT_REFUSED in its environment, "" for unset; 0 where
  * it shall run. A value of another step, whose srun this step's was started beneath, counts for nothing. */

@@ -104,6 +104,14 @@ expand_map() {
     done <out
 }
 
+@test "an srun inside a step with a map does not pass that map on" {
+    step --muster="$JOB_FILE" -N8 -n8 sh -c '[ -n "$MUSTER_RANK_MAP" ] || echo outer has none
+        [ $SLURM_PROCID != 0 ] || srun --overlap --muster -N2 -n2 sh -c "echo inner \${MUSTER_RANK_MAP-none}"' >out
+    cat out
+    [ "$(sort -u out)" = "inner none" ]
+    [ "$(wc -l <out)" -eq 2 ]
+}
+
 # train OPTION...: the losses of the job on 8 nodes
 train() {
     rm -f "$BATS_FILE_TMPDIR/metrics.jsonl"
@@ -166,7 +174,7 @@ train() {
         srun --muster -n8 /no/such/program" >out 2>err || true
     cat err
     [ "$(grep -c '^WORLD_SIZE=8$' out)" -eq 8 ]
-    no_line -E '^(SLURM_(HOSTFILE|DISTRIBUTION|ARBITRARY_NODELIST)|MUSTER_(STEP|CPUS_INHERITED|HEAD))=' out
+    no_line -E '^(SLURM_(HOSTFILE|DISTRIBUTION|ARBITRARY_NODELIST)|SLURM_MUSTER_.*|MUSTER_(CPUS_INHERITED|HEAD))=' out
     grep -q 'Invalid --time' err
     grep -q 'no/such/program' err
     [ -z "$(ls tmp)" ]

@@ -38,7 +38,7 @@ fabric_variables() {
     sed -n 's/^ *name = "\([A-Z][A-Z0-9_]*\)";.*/\1/p' "$TOP"/etc/fabric/*.cfg | sort -u
 }
 
-# What env.c sets; not MUSTER_JOB, MUSTER_SET and MUSTER_STEP, by which muster talks to itself, nor CUDA_DEVICE_ORDER,
+# What env.c sets; not MUSTER_JOB, MUSTER_SET and SLURM_MUSTER_STEP, by which muster talks to itself, nor CUDA_DEVICE_ORDER,
 # which it sets where there are GPUs; but that must stay as well.
 own_variables() {
     sed -n 's/.*add(\(&plan\|plan\), "\([A-Z_]*\)".*/\2/p' "$TOP/srun-plugin/env.c" | sort -u

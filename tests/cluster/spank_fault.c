@@ -74,7 +74,7 @@ static void set_limits(const char *harm, bool mend)
 
 static void set_garbage(spank_t spank)
 {
-    static const char *const names[] = {"MUSTER_STEP",           "MUSTER_SET",          "MUSTER_RANK_MAP",
+    static const char *const names[] = {"SLURM_MUSTER_STEP",     "MUSTER_SET",          "MUSTER_RANK_MAP",
                                         "MUSTER_CPUS_INHERITED", "SLURM_JOB_NODELIST",  "SLURM_JOB_NUM_NODES",
                                         "SLURM_TASKS_PER_NODE",  "SLURM_STEP_NODELIST", "SLURM_GTIDS",
                                         "SLURM_CLUSTER_NAME",    "SLURM_STEP_ID",       "CUDA_VISIBLE_DEVICES",

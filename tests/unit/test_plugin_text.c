@@ -1,4 +1,4 @@
-/* What the plugin writes for itself and for programs: MUSTER_STEP and JSON. */
+/* What the plugin writes for itself and for programs: SLURM_MUSTER_STEP and JSON. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

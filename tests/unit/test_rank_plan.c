@@ -169,6 +169,30 @@ static void a_rank_alone_with_its_gpu_is_told(void **state)
     rank_plan_destroy(plan);
 }
 
+/* The same with a cgroup that hides the others' files: ranks beside one NUMA node must not be put on the same cores. */
+static void ranks_whose_neighbours_are_hidden_share_no_core(void **state)
+{
+    const char *hidden[] = {"CUDA_VISIBLE_DEVICES=0", "SLURM_GPUS_ON_NODE=8", "SLURM_GPUS_PER_TASK=1", NULL};
+    struct cpus taken = {0};
+
+    (void)state;
+    for (unsigned local = 0; local < 8; local++) {
+        struct rank_ask ask = ask_on("dgx-a100", local);
+        struct rank_plan *plan;
+
+        for (unsigned gpu = 0; gpu < 8; gpu++)
+            look.node->gpus[gpu].state = gpu == local ? GPU_USABLE : GPU_HIDDEN;
+        ask.environment_arg = hidden;
+        plan = make_plan(&ask);
+        assert_int_equal(plan->isolation, ISOLATION_HIDDEN);
+        assert_int_equal(plan->bind->ranks[plan->row].gpu, local);
+        assert_true(plan->binds);
+        assert_false(cpus_intersect(&taken, &plan->bind->ranks[plan->row].cpus));
+        cpus_or(&taken, &plan->bind->ranks[plan->row].cpus);
+        rank_plan_destroy(plan);
+    }
+}
+
 static void without_a_node_there_are_variables_still(void **state)
 {
     struct rank_ask ask = ask_on("dgx-a100", 1);
@@ -252,6 +276,7 @@ int main(void)
         cmocka_unit_test(muster_binds_only_where_it_may),
         cmocka_unit_test(threads_that_the_user_asked_for_stay),
         cmocka_unit_test(a_rank_alone_with_its_gpu_is_told),
+        cmocka_unit_test(ranks_whose_neighbours_are_hidden_share_no_core),
         cmocka_unit_test(without_a_node_there_are_variables_still),
         cmocka_unit_test(the_report_has_every_variable_and_rank),
     };

@@ -94,6 +94,18 @@ static void what_places_or_binds_is_seen(void **state)
     assert_false(READ("srun -c4 --mem-bind=local p").binds);
 }
 
+static void a_second_component_has_nodes_of_its_own(void **state)
+{
+    struct srun_line line = READ("srun --muster -q high -N2 a : -N2 b");
+
+    (void)state;
+    assert_true(line.known);
+    assert_true(line.muster);
+    assert_true(line.places);
+    assert_string_equal(line.nodes, "2");
+    assert_false(READ("srun -q high a b:c").places);
+}
+
 /* They may take a value, which looks like a program, or decide about nodes. */
 static void what_is_not_known_is_said_to_be(void **state)
 {
@@ -134,8 +146,11 @@ static void a_line_may_be_empty(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_program_ends_the_options), cmocka_unit_test(values_stand_in_the_same_word_or_in_the_next),
-        cmocka_unit_test(what_places_or_binds_is_seen), cmocka_unit_test(what_is_not_known_is_said_to_be),
+        cmocka_unit_test(the_program_ends_the_options),
+        cmocka_unit_test(values_stand_in_the_same_word_or_in_the_next),
+        cmocka_unit_test(what_places_or_binds_is_seen),
+        cmocka_unit_test(a_second_component_has_nodes_of_its_own),
+        cmocka_unit_test(what_is_not_known_is_said_to_be),
         cmocka_unit_test(a_line_may_be_empty),
     };
 
