@@ -80,9 +80,10 @@ until_true() {
     background=$!
     staged() { [ "$(ls stage/*/step-00000010.*/shard-*.json 2>/dev/null | wc -l)" -eq 2 ]; }
     until_true staged
-    pkill -KILL -f "muster-ckptd .*$DIR/stage"
+    # The ranks first: they would start a muster-ckptd anew, which the next run would find at work.
     pkill -KILL -P "$(pgrep -P $background | head -n 1)" || true
     kill -KILL $background || true
+    pkill -KILL -f "muster-ckptd .*$DIR/stage"
     wait $background || true
     background=
     [ ! -e ckpt/step-00000010 ]
