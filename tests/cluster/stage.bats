@@ -76,7 +76,8 @@ completed() {
     eventually 90 committed
     eventually 60 restarted
     eventually 120 completed
-    grep -q "^resumed from .*ckpt at step 30 " "$OUT"
+    # From the last save that was staged: on a fast machine all steps are done before step 30's has drained.
+    grep -Eq "^resumed from .*ckpt at step (30|60) " "$OUT"
     grep -q '^done at step 60$' "$OUT"
     muster-ckpt verify ckpt
 }
