@@ -282,3 +282,21 @@ char *cluster_path_name(const struct cluster *cluster, int node, char *text, siz
     }
     return text;
 }
+
+char *cluster_read_text(const char *path, struct error *err)
+{
+    FILE *in = fopen(path, "re");
+    char *text = NULL;
+    size_t room = 0;
+
+    if (!in || (getdelim(&text, &room, '\0', in) < 0 && ferror(in))) {
+        error_errno(err, CODE_IO, "cannot read %s", path);
+        free(text);
+        text = NULL;
+    } else if (!text) {
+        text = strdup("");
+    }
+    if (in)
+        fclose(in);
+    return text;
+}

@@ -52,6 +52,9 @@ struct cluster {
 struct cluster *cluster_create(const struct hostlist *nodes, const char *text, const char *where, struct error *err);
 void cluster_destroy(struct cluster *cluster);
 
+/* The text of a file for cluster_create, to be freed. NULL and *err (CODE_IO), which names the file. */
+char *cluster_read_text(const char *path, struct error *err);
+
 /* The depth at which two nodes meet; `levels` when they are one. */
 int cluster_meet(const struct cluster *cluster, int a, int b);
 

@@ -30,24 +30,6 @@ static struct {
 
 /* ---- what srun has at hand --------------------------------------------------------------------------------------- */
 
-static char *read_file(const char *path, struct error *err)
-{
-    FILE *in = fopen(path, "re");
-    char *text = NULL;
-    size_t room = 0;
-
-    if (!in || (getdelim(&text, &room, '\0', in) < 0 && ferror(in))) {
-        error_errno(err, CODE_IO, "cannot read %s", path);
-        free(text);
-        text = NULL;
-    } else if (!text) {
-        text = strdup("");
-    }
-    if (in)
-        fclose(in);
-    return text;
-}
-
 /* Asked for once an srun. Without switches every node is as near as every other. */
 static void find_switches(const char *topology)
 {
@@ -57,7 +39,7 @@ static void find_switches(const char *topology)
         return;
     state.asked = true;
     state.where = topology ? topology : "slurmctld";
-    state.switches = topology ? read_file(topology, &err) : cluster_slurm_text(&err);
+    state.switches = topology ? cluster_read_text(topology, &err) : cluster_slurm_text(&err);
     if (!state.switches)
         slurm_spank_log("muster: warning: %s; the ranks are placed as if there were no switches", err.text);
 }

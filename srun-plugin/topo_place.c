@@ -101,29 +101,10 @@ static int read_axes(const char *text, uint64_t *values, const char *option, str
     return rc;
 }
 
-/* A file of a few MiB as text. */
-static char *read_file(const char *path, struct error *err)
-{
-    FILE *in = fopen(path, "re");
-    char *text = NULL;
-    size_t room = 0;
-
-    if (!in || (getdelim(&text, &room, '\0', in) < 0 && ferror(in))) {
-        error_errno(err, CODE_IO, "cannot read %s", path);
-        free(text);
-        text = NULL;
-    } else if (!text) {
-        text = strdup("");
-    }
-    if (in)
-        fclose(in);
-    return text;
-}
-
 static int make_cluster(const struct options *options, struct place *place, struct error *err)
 {
     struct hostlist *nodes = hostlist_create(options->nodes, err);
-    char *text = options->topology && nodes ? read_file(options->topology, err) : NULL;
+    char *text = options->topology && nodes ? cluster_read_text(options->topology, err) : NULL;
 
     if (nodes && (text || !options->topology))
         place->cluster = cluster_create(nodes, text, options->topology ? options->topology : "no file", err);
