@@ -9,8 +9,7 @@
 #include "srun-plugin/port.h"
 
 struct plan {
-    struct env_entry *entries;
-    size_t count;
+    struct env_set *set;
     env_lookup *lookup;
     void *arg;
     char before[ENV_VALUE_SIZE]; /* MUSTER_SET of an outer srun --muster */
@@ -57,21 +56,37 @@ void env_record(char *record, size_t size, const char *name, const char *value)
 static void add(struct plan *plan, const char *name, const char *why, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Into the set's text. Were that ever full, the rest of the values would be cut. */
+static const char *keep(struct env_set *set, const char *value)
+{
+    size_t room = sizeof set->text - set->used, length = strnlen(value, room - 1);
+    char *copy = &set->text[set->used];
+
+    memcpy(copy, value, length);
+    copy[length] = '\0';
+    set->used += length + 1 < room ? length + 1 : length;
+    return copy;
+}
+
+static void put(struct env_set *set, const char *name, enum env_source source, const char *value, const char *why)
+{
+    set->entries[set->count++] = (struct env_entry){name, keep(set, value), source, why};
+}
+
 static void add(struct plan *plan, const char *name, const char *why, const char *format, ...)
 {
-    struct env_entry *entry = &plan->entries[plan->count++];
+    char value[ENV_VALUE_SIZE];
     va_list args;
 
-    entry->name = name;
-    entry->why = why;
-    entry->source = ENV_USER;
-    if (plan->lookup(name, entry->value, sizeof entry->value, plan->arg) &&
-        !env_was_set(plan->before, name, entry->value))
+    if (plan->lookup(name, value, sizeof value, plan->arg) && !env_was_set(plan->before, name, value)) {
+        value[ENV_SHOWN] = '\0';
+        put(plan->set, name, ENV_USER, value, why);
         return;
-    entry->source = ENV_MUSTER;
+    }
     va_start(args, format);
-    vsnprintf(entry->value, sizeof entry->value, format, args);
+    vsnprintf(value, sizeof value, format, args);
     va_end(args);
+    put(plan->set, name, ENV_MUSTER, value, why);
 }
 
 /*
@@ -130,25 +145,26 @@ static void add_gpu_order(struct plan *plan, const struct task *task)
 static void add_record(struct plan *plan, bool mapped)
 {
     char map[ENV_MAP_WORD];
-    struct env_entry *record = &plan->entries[plan->count];
+    struct env_set *set = plan->set;
 
-    *record =
-        (struct env_entry){.name = "MUSTER_SET", .source = ENV_MUSTER, .why = "what muster set, for an inner srun"};
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct env_entry *entry = &plan->entries[i];
+    set->record[0] = '\0';
+    for (size_t i = 0; i < set->count; i++) {
+        const struct env_entry *entry = &set->entries[i];
 
         if (entry->source == ENV_MUSTER && strcmp(entry->name, "MUSTER_JOB") != 0)
-            env_record(record->value, sizeof record->value, entry->name, entry->value);
+            env_record(set->record, sizeof set->record, entry->name, entry->value);
     }
     if (mapped && plan->lookup("MUSTER_RANK_MAP", map, sizeof map, plan->arg))
-        env_record(record->value, sizeof record->value, "MUSTER_RANK_MAP", map);
-    plan->count++;
+        env_record(set->record, sizeof set->record, "MUSTER_RANK_MAP", map);
+    set->entries[set->count++] =
+        (struct env_entry){"MUSTER_SET", set->record, ENV_MUSTER, "what muster set, for an inner srun"};
 }
 
-size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_entry *entries)
+void env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_set *set)
 {
-    struct plan plan = {.entries = entries, .lookup = lookup, .arg = arg};
+    struct plan plan = {.set = set, .lookup = lookup, .arg = arg};
 
+    set->count = set->used = 0;
     if (!lookup("MUSTER_SET", plan.before, sizeof plan.before, arg))
         plan.before[0] = '\0';
     add(&plan, "RANK", "its place in the step", "%" PRIu32, task->rank);
@@ -165,13 +181,7 @@ size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct e
     add(&plan, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);
     add_restart_count(&plan);
     add_gpu_order(&plan, task);
-    if (task->job_file) {
-        struct env_entry *entry = &entries[plan.count++];
-
-        *entry =
-            (struct env_entry){.name = "MUSTER_JOB", .source = ENV_MUSTER, .why = "the job file that srun checked"};
-        snprintf(entry->value, sizeof entry->value, "%s", task->job_file);
-    }
+    if (task->job_file)
+        put(set, "MUSTER_JOB", ENV_MUSTER, task->job_file, "the job file that srun checked");
     add_record(&plan, task->mapped);
-    return plan.count;
 }

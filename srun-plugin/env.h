@@ -15,6 +15,7 @@
 
 #define ENV_VALUE_SIZE 4096
 #define ENV_MAX        18
+#define ENV_SHOWN      1024 /* bytes of a user's value that are kept to be shown */
 
 /* What Slurm says of one task. Strings are borrowed. */
 struct task {
@@ -40,9 +41,18 @@ enum env_source { ENV_USER, ENV_MUSTER };
 
 struct env_entry {
     const char *name;
-    char value[ENV_VALUE_SIZE]; /* of ENV_USER perhaps cut */
+    const char *value; /* in the set's text; of ENV_USER its beginning, ENV_SHOWN bytes at most */
     enum env_source source;
     const char *why; /* where muster's value comes from, for the report */
+};
+
+/* A task's variables. Every rank makes one: what is not used of it is never touched, nor need it be cleared. */
+struct env_set {
+    struct env_entry entries[ENV_MAX]; /* MUSTER_SET last, whose value is record */
+    size_t count;
+    size_t used; /* of text */
+    char record[ENV_VALUE_SIZE];
+    char text[ENV_MAX * (ENV_SHOWN + 1) + ENV_VALUE_SIZE];
 };
 
 /*
@@ -51,10 +61,10 @@ struct env_entry {
 typedef bool env_lookup(const char *name, char *value, size_t size, void *arg);
 
 /*
- * Fills entries[ENV_MAX] and returns how many there are. Those of ENV_MUSTER are to be set, overwriting; those of
- * ENV_USER are there for the report only. A variable whose value is not known (MASTER_ADDR without a head) is left out.
+ * Fills the set. Entries of ENV_MUSTER are to be set, overwriting; those of ENV_USER are there for the report only. A
+ * variable whose value is not known (MASTER_ADDR without a head) is left out.
  */
-size_t env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_entry *entries);
+void env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_set *set);
 
 /* True when `record`, a value of MUSTER_SET, says that muster itself gave the variable this value. */
 bool env_was_set(const char *record, const char *name, const char *value);

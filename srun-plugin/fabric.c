@@ -7,13 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "srun-plugin/fabric_profile.h"
 #include "srun-plugin/fabric_skim.h"
 
-#define FILE_SIZE_MAX ((size_t)1 << 18)
+#define TEXT_ROOM ((1 << 18) + 1)
 
 struct fabric *fabric_create(struct error *err)
 {
@@ -70,41 +69,38 @@ void fabric_expect(struct fabric *fabric, const struct fabric_expected *expected
     fabric->expected = expected;
 }
 
-/* The text of a file, to be freed; NULL and *err. */
-static char *read_text(const char *path, struct error *err)
+/* Of a file, fewer bytes than were asked for are its rest: it is not read once more only to be told so. */
+static ssize_t slurp(int directory, const char *name, char *text, size_t size)
 {
-    struct stat status = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool known = fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0;
-    size_t room = known && (size_t)status.st_size < FILE_SIZE_MAX ? (size_t)status.st_size + 1 : FILE_SIZE_MAX + 1;
-    size_t size = 0;
-    ssize_t got = 1;
-    char *text = malloc(room + 1);
+    int fd = openat(directory, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, size);
+    int saved = errno;
 
-    if (fd < 0 || !text) {
-        error_errno(err, fd < 0 ? CODE_CONFIG : CODE_IO, "%s", path);
-        goto fail;
-    }
-    while (got > 0 && size < room && (got = read(fd, text + size, room - size)) > 0)
-        size += (size_t)got;
-    if (got < 0) {
-        error_errno(err, CODE_CONFIG, "%s", path);
-        goto fail;
-    }
-    text[size] = '\0';
-    if (size > FILE_SIZE_MAX || strlen(text) != size) {
-        error_set(err, CODE_CONFIG, "%s: %s; this is no profile", path,
-                  size > FILE_SIZE_MAX ? "more than 262144 bytes" : "a zero byte");
-        goto fail;
-    }
-    close(fd);
-    return text;
-
-fail:
     if (fd >= 0)
         close(fd);
-    free(text);
-    return NULL;
+    errno = saved;
+    return got;
+}
+
+struct reading {
+    const char *path; /* of the directory */
+    int fd;           /* its */
+    char *text;       /* [TEXT_ROOM] for one file after the other: only what is read into is touched */
+};
+
+/* A file into the text; `path` is its. -1 and *err. */
+static int read_text(const struct reading *reading, const char *name, const char *path, struct error *err)
+{
+    ssize_t size = slurp(reading->fd, name, reading->text, TEXT_ROOM);
+
+    if (size < 0)
+        return error_errno(err, CODE_CONFIG, "%s", path);
+    if (size == TEXT_ROOM)
+        return error_set(err, CODE_CONFIG, "%s: more than %d bytes; this is no profile", path, TEXT_ROOM - 1);
+    reading->text[size] = '\0';
+    return strlen(reading->text) == (size_t)size
+               ? 0
+               : error_set(err, CODE_CONFIG, "%s: a zero byte; this is no profile", path);
 }
 
 static int is_profile(const struct dirent *entry)
@@ -115,37 +111,29 @@ static int is_profile(const struct dirent *entry)
 }
 
 /* 1 where it is passed over. */
-static int add_file(struct fabric *fabric, enum fabric_layer layer, const char *directory, const char *name,
+static int add_file(struct fabric *fabric, enum fabric_layer layer, const struct reading *reading, const char *name,
                     struct error *err)
 {
     char path[4096];
-    char *text;
-    int status = -1;
 
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", directory, name) >= sizeof path)
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", reading->path, name) >= sizeof path)
         return error_set(err, CODE_CONFIG, "%.300s: the path is too long", name);
-    text = read_text(path, err);
-    if (text && layer == FABRIC_SHIPPED && fabric->expected && !fabric_may_match(text, fabric->expected))
-        status = 1;
-    else if (text)
-        status = fabric_add_text(fabric, layer, text, path, err);
-    free(text);
-    return status;
+    if (read_text(reading, name, path, err) < 0)
+        return -1;
+    if (layer == FABRIC_SHIPPED && fabric->expected && !fabric_may_match(reading->text, fabric->expected))
+        return 1;
+    return fabric_add_text(fabric, layer, reading->text, path, err);
 }
 
-int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const char *path, fabric_complain *complain,
-                         void *arg)
+static int add_files(struct fabric *fabric, enum fabric_layer layer, const struct reading *reading,
+                     fabric_complain *complain, void *arg)
 {
     struct dirent **entries = NULL;
-    int found = scandir(path, &entries, is_profile, alphasort), added = 0;
+    int found = scandirat(reading->fd, ".", &entries, is_profile, alphasort), added = 0;
     struct error err;
 
-    if (found < 0 && errno != ENOENT) {
-        error_errno(&err, CODE_CONFIG, "%s", path);
-        complain(&err, arg);
-    }
     for (int i = 0; i < found; i++) {
-        int status = add_file(fabric, layer, path, entries[i]->d_name, &err);
+        int status = add_file(fabric, layer, reading, entries[i]->d_name, &err);
 
         if (status < 0)
             complain(&err, arg);
@@ -153,6 +141,25 @@ int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const c
         free(entries[i]);
     }
     free(entries);
+    return added;
+}
+
+int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const char *path, fabric_complain *complain,
+                         void *arg)
+{
+    struct reading reading = {.path = path, .fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    struct error err;
+    int added = 0;
+
+    if (reading.fd >= 0 && (reading.text = malloc(TEXT_ROOM))) {
+        added = add_files(fabric, layer, &reading, complain, arg);
+    } else if (reading.fd >= 0 || errno != ENOENT || layer == FABRIC_SHIPPED) {
+        error_errno(&err, CODE_CONFIG, layer == FABRIC_SHIPPED ? "no fabric profiles in %s" : "%s", path);
+        complain(&err, arg);
+    }
+    free(reading.text);
+    if (reading.fd >= 0)
+        close(reading.fd);
     return added;
 }
 

@@ -86,6 +86,8 @@ struct fabric_expected {
     const char *const *kinds; /* of ports */
     size_t kind_count;
     bool gpus;
+    unsigned nodes;     /* of the step; 0 if not known, nor the job's */
+    unsigned job_nodes; /* of the job */
 };
 
 void fabric_expect(struct fabric *fabric, const struct fabric_expected *expected);
@@ -93,8 +95,8 @@ void fabric_expect(struct fabric *fabric, const struct fabric_expected *expected
 typedef void fabric_complain(const struct error *err, void *arg);
 
 /*
- * Adds every *.cfg of a directory, by name. A broken profile is skipped and told to `complain`, one call each; a
- * directory that is not there has no profiles. Returns how many were added.
+ * Adds every *.cfg of a directory, by name. A broken profile is skipped and told to `complain`, one call each, and so
+ * is a directory of shipped ones that is not there: a site need not have one. Returns how many were added.
  */
 int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const char *path, fabric_complain *complain,
                          void *arg);

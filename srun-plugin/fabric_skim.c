@@ -1,5 +1,6 @@
 #include "srun-plugin/fabric_skim.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -92,6 +93,29 @@ static bool names_one(const char **at, const struct fabric_expected *expected)
     }
 }
 
+/* The number of `name = 4;` at *at, behind the name; -1 where it is none that is as plain as that. */
+static long number(const char *at)
+{
+    struct token sign = next(&at), digits = next(&at);
+
+    if ((!is(sign, "=") && !is(sign, ":")) || digits.length < 1 || digits.length > 9 || *digits.at == '0' ||
+        strspn(digits.at, "0123456789") != digits.length || !memchr(";,}", *next(&at).at, 3))
+        return -1;
+    return strtol(digits.at, NULL, 10);
+}
+
+/* Whether the nodes are too few, or too many, for what stands behind the name of a key. */
+static bool is_out_of_nodes(struct token key, const char *behind, const struct fabric_expected *expected)
+{
+    if (!expected->nodes)
+        return false;
+    if (is(key, "least_nodes"))
+        return number(behind) > (long)expected->nodes;
+    if (is(key, "most_nodes"))
+        return number(behind) >= 0 && number(behind) < (long)expected->nodes;
+    return is(key, "most_job_nodes") && number(behind) >= 0 && number(behind) < (long)expected->job_nodes;
+}
+
 /* Behind the { of match. */
 static bool may_hold(const char *text, const struct fabric_expected *expected)
 {
@@ -99,6 +123,8 @@ static bool may_hold(const char *text, const struct fabric_expected *expected)
 
     for (struct token token = next(&text); token.length && depth > 0; token = next(&text)) {
         if (depth == 1 && !expected->gpus && enters(&text, token, "gpus", "true"))
+            return false;
+        if (depth == 1 && is_out_of_nodes(token, text, expected))
             return false;
         if (depth == 1 && enters(&text, token, "nics", "[")) {
             if (!names_one(&text, expected))

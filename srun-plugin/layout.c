@@ -1,6 +1,8 @@
 #include "srun-plugin/layout.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +124,13 @@ int layout_find_head(struct layout *layout, struct error *err)
                         err);
 }
 
+static bool is_number(const char *address)
+{
+    unsigned char bytes[sizeof(struct in6_addr)];
+
+    return inet_pton(AF_INET, address, bytes) == 1 || inet_pton(AF_INET6, address, bytes) == 1;
+}
+
 void layout_find_peer(const struct layout *layout, char *address, size_t size)
 {
     const struct layout_node *head = layout_node_of_rank_0(layout), *peer = &layout->nodes[0];
@@ -132,7 +141,8 @@ void layout_find_peer(const struct layout *layout, char *address, size_t size)
         return;
     if (peer == head)
         peer++;
-    if (find_address(peer->name, address, size, NULL, &ignored) < 0)
+    if (strcmp(layout->head, head->name) == 0 || is_number(layout->head) ||
+        find_address(peer->name, address, size, NULL, &ignored) < 0)
         snprintf(address, size, "%s", peer->name);
 }
 

@@ -1,8 +1,8 @@
 /*
  * layout.h - what slurmctld knows of a step: its nodes, the ranks on each, and where rank 0's node is reached.
  *
- * A short RPC each for layout_create and layout_find_head. Ask once, in srun; a call in every task would be a call to
- * slurmctld for every rank.
+ * A short RPC each for layout_create and layout_find_head, and seldom one for layout_find_peer. Ask once, in srun; a
+ * call in every task would be a call to slurmctld for every rank.
  */
 #ifndef MUSTER_SRUN_PLUGIN_LAYOUT_H
 #define MUSTER_SRUN_PLUGIN_LAYOUT_H
@@ -38,7 +38,11 @@ struct layout *layout_create(uint32_t job_id, uint32_t step_id, struct error *er
  */
 int layout_find_head(struct layout *layout, struct error *err);
 
-/* The same of a node that is not rank 0's, into address; "" where there is none, or it is not known. */
+/*
+ * By what rank 0's node reaches another, after layout_find_head, into address; "" where there is none. A node's own
+ * name, mostly, and slurmctld is not asked: where rank 0's node is reached by its name, so are the others; where it is
+ * reached by a number, it finds its interface by that, and the other's name is for the case that it has none such.
+ */
 void layout_find_peer(const struct layout *layout, char *address, size_t size);
 
 const struct layout_node *layout_node_of_rank_0(const struct layout *layout);

@@ -20,13 +20,19 @@ static void profile_is_broken(const struct error *err, void *arg)
     complain_of(arg, err);
 }
 
-/* The way to another node of the step: from rank 0's to the peer, from the others to rank 0's. */
+/*
+ * The way to another node of the step. From rank 0's it is the interface by whose address the others reach that, where
+ * Slurm has an address for it and no name, and else the way to the peer; from the others it is that to rank 0's.
+ */
 static void find_way(const struct look_ask *ask, struct look *look)
 {
     const char *other = ask->head_is_here ? ask->handoff->peer : ask->handoff->head;
+    const char *addresses = look->node ? look->node->addresses : NULL;
     struct error err;
 
-    if (other[0] && route_to(other, &look->way, &err) < 0) {
+    if (!other[0] || (ask->head_is_here && route_is_own(ask->handoff->head, addresses, &look->way)))
+        return;
+    if (route_to(other, addresses, &look->way, &err) < 0) {
         look->way = (struct route_address){0};
         complain_of(ask, &err);
     }
@@ -65,7 +71,7 @@ static size_t list_kinds(const struct node *node, const char *kinds[NIC_KINDS])
 static void add_profiles(const struct look_ask *ask, struct look *look)
 {
     const char *kinds[NIC_KINDS];
-    struct fabric_expected expected = {.kinds = kinds};
+    struct fabric_expected expected = {.kinds = kinds, .nodes = ask->nodes, .job_nodes = ask->job_nodes};
     void *arg = (void *)(uintptr_t)ask;
 
     if (look->node) {
@@ -82,13 +88,11 @@ void look_around(const struct look_ask *ask, struct look *look)
 {
     struct error err;
 
-    *look = (struct look){.node = node_read("/", NULL, &err)};
+    *look = (struct look){.node = node_read_bare("/", NULL, &err)};
     if (!look->node)
         complain_of(ask, &err);
-    if (access(ask->shipped, F_OK) < 0) { /* a site need not have a directory of its own, but muster has one */
-        error_errno(&err, CODE_IO, "no fabric profiles in %s", ask->shipped);
-        complain_of(ask, &err);
-    }
+    else if (ask->describe)
+        node_describe(look->node, "/");
     look->fabric = fabric_create(&err);
     if (look->fabric)
         add_profiles(ask, look);

@@ -209,7 +209,7 @@ static int look(struct node *node, struct node_tree **tree, const char *root, co
     return rc < 0 ? error_set(err, CODE_DATA, "%s: no machine with cores", xml[0] ? xml : root) : 0;
 }
 
-struct node *node_read(const char *root, const char *xml, struct error *err)
+struct node *node_read_bare(const char *root, const char *xml, struct error *err)
 {
     struct node *node = NULL;
     struct node_tree *tree = NULL;
@@ -224,8 +224,6 @@ struct node *node_read(const char *root, const char *xml, struct error *err)
     cached = !xml && sysfs_is_live(root) && read_cached(node, &tree);
     if (!cached && look(node, &tree, root, xml, err) < 0)
         goto fail;
-    read_title(node, root);
-    read_memory(node, root);
     read_allowed(node, root);
     node_read_gpu_states(node, root);
     if (cached)
@@ -244,6 +242,22 @@ fail:
     return NULL;
 }
 
+void node_describe(struct node *node, const char *root)
+{
+    read_title(node, root);
+    read_memory(node, root);
+    node_describe_netdevs(node, root);
+}
+
+struct node *node_read(const char *root, const char *xml, struct error *err)
+{
+    struct node *node = node_read_bare(root, xml, err);
+
+    if (node)
+        node_describe(node, root);
+    return node;
+}
+
 void node_read_own(struct node *node, const char *root)
 {
     read_allowed(node, root);
@@ -260,6 +274,7 @@ void node_clear(struct node *node)
     free(node->gpus);
     free(node->nics);
     free(node->paths);
+    free(node->addresses);
 }
 
 void node_destroy(struct node *node)

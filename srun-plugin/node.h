@@ -86,10 +86,10 @@ struct node_nic {
     char driver[32];
     int numa;           /* index into node->numas; -1 if not known */
     int gid_index;      /* of a RoCE port that is up: its GID that routes (gid.h); -1 for none */
-    bool up;            /* traffic can flow now */
+    bool up;            /* traffic can flow now; of a virtual one by node_describe */
     unsigned rate;      /* Gbit/s; 0 if not known */
     char inet[48];      /* first IPv4 address with its prefix, "10.1.2.3/16", else the first global IPv6; "" if none */
-    bool default_route; /* IPv4's default route leads through it */
+    bool default_route; /* IPv4's default route leads through it; by node_describe */
 };
 
 struct node {
@@ -106,6 +106,7 @@ struct node {
     struct node_nic *nics; /* by kind, then by name */
     size_t nic_count;
     enum node_path *paths;              /* [gpu * nic_count + nic] */
+    char *addresses;                    /* of all its interfaces, a line "eth0 10.1.2.3/16" each; NULL if not known */
     uint64_t shm_size, shm_free;        /* bytes of /dev/shm; 0 if there is none */
     uint64_t memory_total, memory_free; /* MemTotal and MemAvailable, bytes */
     char **problems;                    /* one line each: what is missing or will be in the way, and what mends it */
@@ -120,6 +121,14 @@ struct node {
  */
 struct node *node_read(const char *root, const char *xml, struct error *err);
 void node_destroy(struct node *node);
+
+/*
+ * The same in two parts, for those who need no more than ranks do: node_describe adds what only somebody who reads of
+ * the node wants to know (title, memory_*, shm_*, default_route, whether virtual interfaces are up), and what is amiss
+ * with /dev/shm.
+ */
+struct node *node_read_bare(const char *root, const char *xml, struct error *err);
+void node_describe(struct node *node, const char *root);
 
 /*
  * Asks again what differs between the processes of a node: `allowed`, and which GPUs may be opened. For a process that

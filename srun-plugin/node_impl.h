@@ -36,6 +36,7 @@ void node_check_gone(struct node *node); /* after both: which GPUs of an older l
 int node_read_rdma(struct node *node, const char *root);
 int node_read_netdevs(struct node *node, const char *root); /* after node_read_rdma */
 void node_read_addresses(struct node *node, const char *root);
+void node_describe_netdevs(struct node *node, const char *root); /* that of node_describe */
 void node_check_nics(struct node *node, const char *root);
 
 #endif

@@ -72,9 +72,10 @@ static int read_netdev(struct node *node, const char *root, const char *name, bo
     char pci[16] = "", driver[32] = "", type[32] = "";
     struct node_nic *nic;
     const struct sysfs_key keys[] = {{"PCI_SLOT_NAME=", pci, sizeof pci}, {"DRIVER=", driver, sizeof driver}};
-    bool is_device = sysfs_fields(root, keys, 2, "sys/class/net/%s/device/uevent", name);
+    bool is_loopback = strcmp(name, "lo") == 0; /* nobody can give it another name, nor its own to another */
+    bool is_device = !is_loopback && sysfs_fields(root, keys, 2, "sys/class/net/%s/device/uevent", name);
 
-    if (!is_device)
+    if (!is_device && !is_loopback)
         sysfs_field(root, "DEVTYPE=", type, sizeof type, "sys/class/net/%s/uevent", name);
     *is_bond = strcmp(type, "bond") == 0;
     if (!(nic = port_of(node, root, name, pci))) {
@@ -86,7 +87,7 @@ static int read_netdev(struct node *node, const char *root, const char *name, bo
         memcpy(nic->driver, driver, sizeof driver);
     }
     snprintf(nic->netdev, sizeof nic->netdev, "%s", name);
-    if (!nic->hca[0] || nic->kind == NIC_SLINGSHOT)
+    if (nic->kind == NIC_SLINGSHOT || (!nic->hca[0] && nic->kind != NIC_VIRTUAL))
         nic->up = read_up(root, name);
     if (nic->rate == 0 && nic->kind != NIC_VIRTUAL)
         nic->rate = read_rate(root, name);
@@ -174,14 +175,22 @@ static void read_default_routes(struct node *node, const char *root)
 
 void node_read_addresses(struct node *node, const char *root)
 {
-    char *addresses = sysfs_text(root, "addresses"), *rest = addresses, *line, name[NODE_NAME_SIZE], address[48];
+    char name[NODE_NAME_SIZE], address[48];
 
-    while (rest && (line = strsep(&rest, "\n"))) {
+    node->addresses = sysfs_text(root, "addresses");
+    for (const char *line = node->addresses; line; line = strchr(line, '\n')) {
         struct node_nic *nic;
 
+        line += *line == '\n';
         if (sscanf(line, "%63s %47s", name, address) == 2 && (nic = find_netdev(node, name)))
             keep_address(nic, address);
     }
-    free(addresses);
+}
+
+void node_describe_netdevs(struct node *node, const char *root)
+{
+    for (size_t i = 0; i < node->nic_count; i++)
+        if (node->nics[i].kind == NIC_VIRTUAL)
+            node->nics[i].up = read_up(root, node->nics[i].netdev);
     read_default_routes(node, root);
 }

@@ -183,11 +183,10 @@ static int plan_fabric(struct making *making, struct error *err)
 /* MUSTER_SET, the last of the entries, tells an srun inside the step of the fabric's variables too. */
 static void record_fabric(struct rank_plan *plan)
 {
-    char *record = plan->entries[plan->count - 1].value;
-
     for (size_t i = 0; i < plan->fabric->count; i++)
         if (fabric_sets(&plan->fabric->variables[i]))
-            env_record(record, ENV_VALUE_SIZE, plan->fabric->variables[i].name, plan->fabric->variables[i].value);
+            env_record(plan->env->record, sizeof plan->env->record, plan->fabric->variables[i].name,
+                       plan->fabric->variables[i].value);
 }
 
 static int make(struct making *making, struct error *err)
@@ -197,8 +196,8 @@ static int make(struct making *making, struct error *err)
 
     if (!variable(making, "MUSTER_SET", making->record, sizeof making->record))
         making->record[0] = '\0';
-    plan->entries = calloc(ENV_MAX, sizeof *plan->entries);
-    if (!plan->entries)
+    plan->env = malloc(sizeof *plan->env);
+    if (!plan->env)
         return error_errno(err, CODE_IO, "no memory for the variables of a rank");
     if (ask->look->node) {
         see_gpus(making);
@@ -207,7 +206,7 @@ static int make(struct making *making, struct error *err)
         if (bind_rank(making, err) < 0 || (ask->look->fabric && plan_fabric(making, err) < 0))
             return -1;
     }
-    plan->count = env_plan(&plan->task, ask->environment, ask->environment_arg, plan->entries);
+    env_plan(&plan->task, ask->environment, ask->environment_arg, plan->env);
     if (plan->fabric)
         record_fabric(plan);
     return 0;
@@ -241,6 +240,6 @@ void rank_plan_destroy(struct rank_plan *plan)
         return;
     bind_plan_destroy(plan->bind);
     fabric_plan_destroy(plan->fabric);
-    free(plan->entries);
+    free(plan->env);
     free(plan);
 }

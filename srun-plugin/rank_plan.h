@@ -37,8 +37,7 @@ struct rank_plan {
     bool binds;                 /* its cpus are to be set */
     const char *unbound;        /* why not, where it could have been; NULL otherwise */
     struct fabric_plan *fabric; /* NULL without memory, or where the node is not known */
-    struct env_entry *entries;  /* [count] by env.h, MUSTER_SET last, which records the fabric's too */
-    size_t count;
+    struct env_set *env;        /* its MUSTER_SET records the fabric's variables too */
     enum isolation_state isolation;
     char isolation_line[ISOLATION_LINE_SIZE];
 };

@@ -64,9 +64,9 @@ static size_t list_rows(const struct rank_plan *plan, struct row *rows)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < plan->count; i++)
-        if (strcmp(plan->entries[i].name, "MUSTER_SET") != 0) /* which says again what all the others say */
-            rows[count++] = row_of_entry(&plan->entries[i]);
+    for (size_t i = 0; i < plan->env->count; i++)
+        if (strcmp(plan->env->entries[i].name, "MUSTER_SET") != 0) /* which says again what all the others say */
+            rows[count++] = row_of_entry(&plan->env->entries[i]);
     for (size_t i = 0; plan->fabric && i < plan->fabric->count; i++)
         rows[count++] = row_of_fabric(&plan->fabric->variables[i]);
     return count;
@@ -74,7 +74,7 @@ static size_t list_rows(const struct rank_plan *plan, struct row *rows)
 
 static struct row *make_rows(const struct rank_plan *plan, size_t *count)
 {
-    struct row *rows = calloc(plan->count + (plan->fabric ? plan->fabric->count : 0) + 1, sizeof *rows);
+    struct row *rows = calloc(plan->env->count + (plan->fabric ? plan->fabric->count : 0) + 1, sizeof *rows);
 
     *count = rows ? list_rows(plan, rows) : 0;
     return rows;

@@ -46,18 +46,20 @@ static int own_address(const struct addrinfo *peer, char *text, size_t size)
     return status;
 }
 
-static int find_interface(struct route_address *way, struct error *err)
+bool route_is_own(const char *own, const char *addresses, struct route_address *way)
 {
-    char *list = sysfs_text("/", "addresses"), *rest = list, *line, name[IF_NAMESIZE], address[INET6_ADDRSTRLEN];
+    char *asked = addresses ? NULL : sysfs_text("/", "addresses"), name[IF_NAMESIZE], address[INET6_ADDRSTRLEN];
 
     way->interface[0] = '\0';
-    while (rest && !way->interface[0] && (line = strsep(&rest, "\n")))
-        if (sscanf(line, "%15s %45[^/]", name, address) == 2 && strcmp(address, way->address) == 0)
+    for (const char *line = asked ? asked : addresses; line && !way->interface[0]; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (sscanf(line, "%15s %45[^/]", name, address) == 2 && strcmp(address, own) == 0) {
             snprintf(way->interface, sizeof way->interface, "%s", name);
-    free(list);
-    if (!way->interface[0])
-        return error_set(err, CODE_IO, "no interface has the address %s", way->address);
-    return 0;
+            snprintf(way->address, sizeof way->address, "%s", address);
+        }
+    }
+    free(asked);
+    return way->interface[0];
 }
 
 static int look_up(const char *host, struct addrinfo **list, struct error *err)
@@ -68,19 +70,22 @@ static int look_up(const char *host, struct addrinfo **list, struct error *err)
     return rc == 0 ? 0 : error_set(err, CODE_IO, "%s does not resolve: %s", host, gai_strerror(rc));
 }
 
-int route_to(const char *peer, struct route_address *way, struct error *err)
+int route_to(const char *peer, const char *addresses, struct route_address *way, struct error *err)
 {
+    char own[INET6_ADDRSTRLEN];
     struct addrinfo *list;
     int status = -1;
 
     if (look_up(peer, &list, err) < 0)
         return -1;
     for (const struct addrinfo *i = list; i && status < 0; i = i->ai_next)
-        status = own_address(i, way->address, sizeof way->address);
+        status = own_address(i, own, sizeof own);
     if (status < 0)
         error_errno(err, CODE_IO, "no route to %s", peer);
     freeaddrinfo(list);
-    return status < 0 ? -1 : find_interface(way, err);
+    if (status == 0 && !route_is_own(own, addresses, way))
+        status = error_set(err, CODE_IO, "no interface has the address %s", own);
+    return status;
 }
 
 int route_resolve(const char *host, char (*addresses)[INET6_ADDRSTRLEN], size_t most, struct error *err)

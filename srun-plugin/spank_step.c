@@ -61,6 +61,17 @@ static uint32_t item(spank_t spank, spank_item_t which)
     return spank_get_item(spank, which, &value) == ESPANK_SUCCESS ? value : 0;
 }
 
+/* SPANK knows the step's only. Of a heterogeneous job all that matters is that there are more. */
+static unsigned job_nodes(spank_t spank, unsigned step_nodes)
+{
+    char text[32];
+    unsigned nodes = look_up("SLURM_JOB_NUM_NODES", text, sizeof text, spank) ? (unsigned)strtoul(text, NULL, 10) : 0;
+
+    if (nodes < step_nodes)
+        nodes = step_nodes;
+    return look_up("SLURM_HET_SIZE", text, sizeof text, spank) ? nodes + 1 : nodes;
+}
+
 /* Batch scripts, salloc's interactive steps and the external step have no ranks. */
 static bool has_ranks(spank_t spank)
 {
@@ -99,11 +110,16 @@ static void keep_silent(const char *line)
 void step_look(spank_t spank)
 {
     uint32_t node = item(spank, S_JOB_NODEID);
-    struct look_ask ask = {.handoff = &handoff, .shipped = site.profiles, .site = site.fabric};
+    struct look_ask ask = {.handoff = &handoff,
+                           .describe = wish.report,
+                           .nodes = item(spank, S_JOB_NNODES),
+                           .shipped = site.profiles,
+                           .site = site.fabric};
 
     if (!has_ranks(spank))
         return;
     find_handoff(spank);
+    ask.job_nodes = job_nodes(spank, ask.nodes);
     ask.head_is_here = node == handoff.head_node;
     ask.complain = node == 0 ? plugin_print : keep_silent; /* what the site did wrong is wrong on every node */
     look_around(&ask, &look);
@@ -215,9 +231,9 @@ static void apply(spank_t spank, const struct rank_plan *plan)
 
     if (plan->binds && affinity_set(&plan->bind->ranks[plan->row].cpus) < 0)
         slurm_spank_log("muster: warning: rank %" PRIu32 ": the kernel did not bind it: %m", rank);
-    for (size_t i = 0; i < plan->count; i++)
-        if (plan->entries[i].source == ENV_MUSTER)
-            set_variable(spank, rank, plan->entries[i].name, plan->entries[i].value);
+    for (size_t i = 0; i < plan->env->count; i++)
+        if (plan->env->entries[i].source == ENV_MUSTER)
+            set_variable(spank, rank, plan->env->entries[i].name, plan->env->entries[i].value);
     for (size_t i = 0; plan->fabric && i < plan->fabric->count; i++)
         if (fabric_sets(&plan->fabric->variables[i]))
             set_variable(spank, rank, plan->fabric->variables[i].name, plan->fabric->variables[i].value);
@@ -287,7 +303,7 @@ void step_task(spank_t spank)
                             .files = fabric_find_file,
                             .environment = look_up,
                             .environment_arg = spank};
-    ask.job_nodes = ask.task.nodes;
+    ask.job_nodes = job_nodes(spank, ask.task.nodes);
     ask.task.job_file = find_job_file(spank, job_file);
     if (look_up("LD_LIBRARY_PATH", library_path, sizeof library_path, spank))
         ask.files_arg = library_path;

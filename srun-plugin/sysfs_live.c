@@ -1,6 +1,7 @@
 #include "srun-plugin/sysfs_live.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <glob.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -12,6 +13,8 @@
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "srun-plugin/sysfs.h"
 
 static unsigned bits_of(const struct sockaddr *mask)
 {
@@ -56,25 +59,31 @@ static void print_ipv4(FILE *out)
     free(list.ifc_buf);
 }
 
+/* 32 digits without colons. */
+static bool read_ipv6(const char *digits, struct in6_addr *address)
+{
+    for (size_t i = 0; i < sizeof *address; i++) {
+        const char pair[] = {digits[2 * i], digits[2 * i] ? digits[2 * i + 1] : '\0', '\0'};
+
+        if (!isxdigit((unsigned char)pair[0]) || !isxdigit((unsigned char)pair[1]))
+            return false;
+        address->s6_addr[i] = (unsigned char)strtoul(pair, NULL, 16);
+    }
+    return true;
+}
+
 /* "fe8000...01 02 40 20 80     eth0": address, index, prefix, scope, flags, name. */
 static void print_ipv6(FILE *out)
 {
-    char line[128], name[IFNAMSIZ], host[INET6_ADDRSTRLEN];
-    FILE *file = fopen("/proc/net/if_inet6", "re");
+    char name[IFNAMSIZ], host[INET6_ADDRSTRLEN], *text = sysfs_text("/", "proc/net/if_inet6"), *rest = text, *line;
+    struct in6_addr address;
     unsigned prefix;
 
-    while (file && fgets(line, sizeof line, file)) {
-        struct in6_addr address;
-
-        for (size_t i = 0; i < sizeof address; i++)
-            if (sscanf(line + 2 * i, "%2hhx", &address.s6_addr[i]) != 1)
-                address.s6_addr[i] = 0;
-        if (sscanf(line, "%*32x %*x %x %*x %*x %15s", &prefix, name) == 2 &&
+    while (rest && (line = strsep(&rest, "\n")))
+        if (read_ipv6(line, &address) && sscanf(line + 32, "%*x %x %*x %*x %15s", &prefix, name) == 2 &&
             inet_ntop(AF_INET6, &address, host, sizeof host))
             fprintf(out, "%s %s/%u\n", name, host, prefix);
-    }
-    if (file)
-        fclose(file);
+    free(text);
 }
 
 /* Not by getifaddrs, which has the kernel tell all it knows of every link first: 0.1 ms. */

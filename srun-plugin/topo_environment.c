@@ -84,14 +84,14 @@ static const char *default_interface(const struct node *node)
 }
 
 /* Neither is known before there is a job. */
-static void hide_job(struct env_entry *entries, size_t count)
+static void hide_job(struct env_set *set)
 {
     static const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "MUSTER_JOB_ID"};
 
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < set->count; i++)
         for (size_t j = 0; j < sizeof names / sizeof *names; j++)
-            if (entries[i].source == ENV_MUSTER && strcmp(entries[i].name, names[j]) == 0)
-                snprintf(entries[i].value, sizeof entries[i].value, "(the job's)");
+            if (set->entries[i].source == ENV_MUSTER && strcmp(set->entries[i].name, names[j]) == 0)
+                set->entries[i].value = "(the job's)";
 }
 
 /* The step has all CPUs that this process may run on, and nobody asked for another binding. */
@@ -123,8 +123,8 @@ static struct rank_plan *plan_rank(struct environment *environment, uint32_t ind
 
     if (!plan)
         return NULL;
-    plan->count--; /* MUSTER_SET: our own book-keeping */
-    hide_job(plan->entries, plan->count);
+    plan->env->count--; /* MUSTER_SET: our own book-keeping */
+    hide_job(plan->env);
     return plan;
 }
 
@@ -194,18 +194,18 @@ void environment_destroy(struct environment *environment)
 
 static size_t variable_count(const struct rank_plan *rank)
 {
-    return rank->count + rank->fabric->count;
+    return rank->env->count + rank->fabric->count;
 }
 
 static struct variable variable(const struct rank_plan *rank, size_t index)
 {
-    const struct env_entry *entry = &rank->entries[index];
+    const struct env_entry *entry = &rank->env->entries[index];
     const struct fabric_variable *of_fabric;
 
-    if (index < rank->count)
+    if (index < rank->env->count)
         return (struct variable){entry->name, entry->value, entry->source == ENV_USER ? "user" : "muster", entry->why,
                                  entry->source == ENV_MUSTER};
-    of_fabric = &rank->fabric->variables[index - rank->count];
+    of_fabric = &rank->fabric->variables[index - rank->env->count];
     return (struct variable){of_fabric->name, of_fabric->value, of_fabric->source, of_fabric->why,
                              fabric_sets(of_fabric)};
 }

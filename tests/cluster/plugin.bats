@@ -188,6 +188,12 @@ SH
     eventually 20 all_idle
 }
 
+@test "a step of one node is taken for a job of one node only where the job has no other" {
+    show='echo "${GLOO_SOCKET_IFNAME-unset}"'
+    [ "$(step -N1 -n1 --muster sh -c "$show")" = lo ]
+    [ "$(timeout 60 salloc -Q -N2 srun -N1 -n1 --muster sh -c "$show")" = unset ]
+}
+
 @test "with --export=NONE the ranks still have their variables, and what srun found out" {
     run step --export=NONE --muster=good.cfg -N2 --ntasks-per-node=1 "$(command -v env)"
     echo "$output"

@@ -116,8 +116,8 @@ static void only_what_cannot_match_is_passed_over(void **state)
         {"", true},
     };
     static const char *const kinds[] = {"ethernet", "efa"};
-    static const struct fabric_expected some = {kinds, 2, true}, no_gpus = {kinds, 2, false},
-                                        nothing = {kinds, 0, false};
+    static const struct fabric_expected some = {kinds, 2, true, 0, 0}, no_gpus = {kinds, 2, false, 0, 0},
+                                        nothing = {kinds, 0, false, 0, 0}, two_of_four = {kinds, 2, true, 2, 4};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -128,6 +128,15 @@ static void only_what_cannot_match_is_passed_over(void **state)
     assert_true(fabric_may_match("match = { nics = [ \"efa\" ]; gpus = true; };", &some));
     assert_true(fabric_may_match("match = { nics = [ \"efa\" ]; gpus = false; };", &no_gpus));
     assert_true(fabric_may_match("match = { when = { gpus = true; }; }; gpus = true;", &no_gpus));
+    assert_false(fabric_may_match("match = { least_nodes = 3; };", &two_of_four));
+    assert_true(fabric_may_match("match = { least_nodes = 2; };", &two_of_four));
+    assert_false(fabric_may_match("match = { gpus = true; most_nodes : 1; };", &two_of_four));
+    assert_true(fabric_may_match("match = { most_nodes = 2; most_job_nodes = 4; };", &two_of_four));
+    assert_false(fabric_may_match("match = { most_job_nodes = 3; };", &two_of_four));
+    assert_true(
+        fabric_may_match("match = { least_nodes = 0x3; most_nodes = 01; most_job_nodes = 1L; };", &two_of_four));
+    assert_true(fabric_may_match("match = { least_nodes = 3.5; most_nodes = ; most_job_nodes", &two_of_four));
+    assert_true(fabric_may_match("match = { least_nodes = 3; };", &some));
 }
 
 static char *read_shipped(const char *name)

@@ -22,14 +22,14 @@ static bool look_up(const char *name, char *value, size_t size, void *arg)
     return false;
 }
 
-static struct env_entry entries[ENV_MAX];
+static struct env_set set;
+static const struct env_entry *const entries = set.entries;
 
 static size_t plan(const struct task *task, const char **environment)
 {
-    size_t count = env_plan(task, look_up, environment, entries);
-
-    assert_in_range(count, 1, ENV_MAX);
-    return count;
+    env_plan(task, look_up, environment, &set);
+    assert_in_range(set.count, 1, ENV_MAX);
+    return set.count;
 }
 
 static const struct env_entry *entry(size_t count, const char *name)

@@ -76,9 +76,9 @@ static struct rank_plan *make_plan(const struct rank_ask *ask)
 
 static const char *entry(const struct rank_plan *plan, const char *name)
 {
-    for (size_t i = 0; i < plan->count; i++)
-        if (strcmp(plan->entries[i].name, name) == 0)
-            return plan->entries[i].value;
+    for (size_t i = 0; i < plan->env->count; i++)
+        if (strcmp(plan->env->entries[i].name, name) == 0)
+            return plan->env->entries[i].value;
     return NULL;
 }
 
@@ -240,8 +240,9 @@ static void the_report_has_every_variable_and_rank(void **state)
     lines = 0;
     report_variables(plan, keep_line);
     assert_string_equal(printed[0], "muster: the environment of rank 8");
-    for (size_t i = 0; i < plan->count; i++)
-        assert_int_equal(lines_with(plan->entries[i].name) >= 1, strcmp(plan->entries[i].name, "MUSTER_SET") != 0);
+    for (size_t i = 0; i < plan->env->count; i++)
+        assert_int_equal(lines_with(plan->env->entries[i].name) >= 1,
+                         strcmp(plan->env->entries[i].name, "MUSTER_SET") != 0);
     for (size_t i = 0; i < plan->fabric->count; i++)
         assert_true(lines_with(plan->fabric->variables[i].name) >= 1);
     assert_int_equal(lines_with("29500"), 1);

@@ -88,10 +88,10 @@ static void asks_this_kernel(void **state)
     struct error err;
 
     (void)state;
-    assert_int_equal(route_to("127.0.0.1", &way, &err), 0);
+    assert_int_equal(route_to("127.0.0.1", NULL, &way, &err), 0);
     assert_string_equal(way.interface, "lo");
     assert_string_equal(way.address, "127.0.0.1");
-    assert_int_equal(route_to(NO_NAME, &way, &err), -1);
+    assert_int_equal(route_to(NO_NAME, NULL, &way, &err), -1);
     assert_memory_equal(err.text, NO_NAME " does not resolve: ", sizeof NO_NAME " does not resolve: " - 1);
 }
 
@@ -104,7 +104,7 @@ static void the_replay_agrees_with_this_kernel(void **state)
     FILE *file = fopen("/proc/net/route", "r");
 
     (void)state;
-    if (!file || route_to("192.0.2.1", &way, &err) < 0)
+    if (!file || route_to("192.0.2.1", NULL, &way, &err) < 0)
         skip();
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);

@@ -238,10 +238,10 @@ static void apply(struct scene *scene, struct environment *environment)
     if (!(plan = rank_plan_create(&scene->ask, &err)))
         fail_msg("%s", err.text);
     assert_non_null(plan->fabric);
-    for (size_t i = 0; i < plan->count; i++) {
-        if (plan->entries[i].source == ENV_MUSTER)
-            put(environment, plan->entries[i].name, plan->entries[i].value);
-        set += plan->entries[i].source == ENV_MUSTER;
+    for (size_t i = 0; i < plan->env->count; i++) {
+        if (plan->env->entries[i].source == ENV_MUSTER)
+            put(environment, plan->env->entries[i].name, plan->env->entries[i].value);
+        set += plan->env->entries[i].source == ENV_MUSTER;
     }
     for (size_t i = 0; i < plan->fabric->count; i++)
         if (fabric_sets(&plan->fabric->variables[i])) {
@@ -346,22 +346,22 @@ static void collect_profile(const char *path)
 
 static void collect_names(void)
 {
-    static struct env_entry entries[ENV_MAX];
+    static struct env_set env;
     const struct task task = {.ranks = 1, .head = "n1", .job_file = "/j", .mapped = true, .sees_nvidia = true};
     static const char *const slurms[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_CPUS_PER_TASK",
                                          "SLURM_GPU_BIND",       "SLURM_GPUS_ON_NODE",   "SLURM_GPUS_PER_TASK",
                                          "SLURM_CLUSTER_NAME",   "SLURM_RESTART_COUNT",  "MUSTER_RANK_MAP"};
     struct environment empty = {0};
     char pattern[PATH_MAX];
-    size_t count, of_env;
+    size_t of_env;
     glob_t found;
 
     index_of("MUSTER_SET");
     for (size_t i = 0; i < sizeof slurms / sizeof *slurms; i++)
         index_of(slurms[i]);
-    count = env_plan(&task, look_up, &empty, entries);
-    for (size_t i = 0; i < count; i++)
-        index_of(entries[i].name);
+    env_plan(&task, look_up, &empty, &env);
+    for (size_t i = 0; i < env.count; i++)
+        index_of(env.entries[i].name);
     of_env = name_count;
     snprintf(pattern, sizeof pattern, "%s/etc/fabric/*.cfg", getenv("top_srcdir"));
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);
