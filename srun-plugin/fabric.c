@@ -12,7 +12,8 @@
 #include "srun-plugin/fabric_profile.h"
 #include "srun-plugin/fabric_skim.h"
 
-#define TEXT_ROOM ((1 << 18) + 1)
+#define TEXT_USUAL 8192 /* longer than any that muster ships */
+#define TEXT_MOST  (1 << 18)
 
 struct fabric *fabric_create(struct error *err)
 {
@@ -69,38 +70,60 @@ void fabric_expect(struct fabric *fabric, const struct fabric_expected *expected
     fabric->expected = expected;
 }
 
-/* Of a file, fewer bytes than were asked for are its rest: it is not read once more only to be told so. */
-static ssize_t slurp(int directory, const char *name, char *text, size_t size)
-{
-    int fd = openat(directory, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, text, size);
-    int saved = errno;
-
-    if (fd >= 0)
-        close(fd);
-    errno = saved;
-    return got;
-}
-
 struct reading {
     const char *path; /* of the directory */
     int fd;           /* its */
-    char *text;       /* [TEXT_ROOM] for one file after the other: only what is read into is touched */
+    char *text;       /* [room] for one file after the other */
+    size_t room;
 };
 
-/* A file into the text; `path` is its. -1 and *err. */
-static int read_text(const struct reading *reading, const char *name, const char *path, struct error *err)
+/* Room for a text four times as long, in which the old one stays; false at TEXT_MOST and without memory. */
+static bool widen(struct reading *reading)
 {
-    ssize_t size = slurp(reading->fd, name, reading->text, TEXT_ROOM);
+    size_t room = reading->room ? 4 * reading->room : TEXT_USUAL;
+    char *larger = reading->room <= TEXT_MOST ? realloc(reading->text, room) : NULL;
 
-    if (size < 0)
-        return error_errno(err, CODE_CONFIG, "%s", path);
-    if (size == TEXT_ROOM)
-        return error_set(err, CODE_CONFIG, "%s: more than %d bytes; this is no profile", path, TEXT_ROOM - 1);
-    reading->text[size] = '\0';
-    return strlen(reading->text) == (size_t)size
-               ? 0
-               : error_set(err, CODE_CONFIG, "%s: a zero byte; this is no profile", path);
+    if (larger) {
+        reading->text = larger;
+        reading->room = room;
+    }
+    return larger;
+}
+
+/* Fewer bytes than were asked for are a file's rest: it is not read once more only to be told so. */
+static ssize_t slurp(struct reading *reading, int fd)
+{
+    size_t used = 0;
+    ssize_t got;
+
+    do {
+        got = read(fd, reading->text + used, reading->room - used);
+        used += got > 0 ? (size_t)got : 0;
+    } while (used == reading->room && widen(reading));
+    return got < 0 ? -1 : (ssize_t)used;
+}
+
+/* A file into the text; `path` is its. -1 and *err. */
+static int read_text(struct reading *reading, const char *name, const char *path, struct error *err)
+{
+    int fd = openat(reading->fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC), status = -1;
+    ssize_t size = fd < 0 ? -1 : slurp(reading, fd);
+
+    if (size < 0) {
+        error_errno(err, CODE_CONFIG, "%s", path);
+    } else if ((size_t)size == reading->room && reading->room <= TEXT_MOST) {
+        error_set(err, CODE_IO, "no memory for %s", path);
+    } else if (size > TEXT_MOST || (size_t)size == reading->room) {
+        error_set(err, CODE_CONFIG, "%s: more than %d bytes; this is no profile", path, TEXT_MOST);
+    } else {
+        reading->text[size] = '\0';
+        status = strlen(reading->text) == (size_t)size ? 0 : -1;
+        if (status < 0)
+            error_set(err, CODE_CONFIG, "%s: a zero byte; this is no profile", path);
+    }
+    if (fd >= 0)
+        close(fd);
+    return status;
 }
 
 static int is_profile(const struct dirent *entry)
@@ -111,7 +134,7 @@ static int is_profile(const struct dirent *entry)
 }
 
 /* 1 where it is passed over. */
-static int add_file(struct fabric *fabric, enum fabric_layer layer, const struct reading *reading, const char *name,
+static int add_file(struct fabric *fabric, enum fabric_layer layer, struct reading *reading, const char *name,
                     struct error *err)
 {
     char path[4096];
@@ -125,8 +148,8 @@ static int add_file(struct fabric *fabric, enum fabric_layer layer, const struct
     return fabric_add_text(fabric, layer, reading->text, path, err);
 }
 
-static int add_files(struct fabric *fabric, enum fabric_layer layer, const struct reading *reading,
-                     fabric_complain *complain, void *arg)
+static int add_files(struct fabric *fabric, enum fabric_layer layer, struct reading *reading, fabric_complain *complain,
+                     void *arg)
 {
     struct dirent **entries = NULL;
     int found = scandirat(reading->fd, ".", &entries, is_profile, alphasort), added = 0;
@@ -151,7 +174,7 @@ int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const c
     struct error err;
     int added = 0;
 
-    if (reading.fd >= 0 && (reading.text = malloc(TEXT_ROOM))) {
+    if (reading.fd >= 0 && widen(&reading)) {
         added = add_files(fabric, layer, &reading, complain, arg);
     } else if (reading.fd >= 0 || errno != ENOENT || layer == FABRIC_SHIPPED) {
         error_errno(&err, CODE_CONFIG, layer == FABRIC_SHIPPED ? "no fabric profiles in %s" : "%s", path);

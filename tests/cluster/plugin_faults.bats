@@ -161,7 +161,7 @@ reason() {
     init_post_opt=no_files) echo 'cannot open the job file .*: Too many' ;;
     init_post_opt=no_memory) echo 'no memory to read ' ;;
     local_user_init=no_files) echo 'does not tell the layout of step' ;;
-    user_init=no_files) echo 'no route to .*: Too many' ;;
+    user_init=no_files) echo 'no fabric profiles in .*: Too many' ;;
     task_init=no_files) echo 'cannot open the job file .*; the ranks lack its variables' ;;
     task_init=no_heap) echo 'malloc failed' ;; # of Slurm itself
     esac
