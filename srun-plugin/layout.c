@@ -32,8 +32,9 @@ static int copy_nodes(struct layout *layout, const slurm_step_layout_t *answer, 
     int rc = -1;
 
     layout->ranks = answer->task_cnt;
+    layout->list = strdup(answer->node_list);
     layout->nodes = calloc(answer->node_cnt, sizeof *layout->nodes);
-    if (!hosts || !layout->nodes)
+    if (!hosts || !layout->list || !layout->nodes)
         goto out_of_memory;
     for (uint32_t i = 0; i < answer->node_cnt; i++) {
         struct layout_node *node = &layout->nodes[layout->count++];
@@ -153,5 +154,6 @@ void layout_destroy(struct layout *layout)
     for (size_t i = 0; i < layout->count; i++)
         free(layout->nodes[i].ranks);
     free(layout->nodes);
+    free(layout->list);
     free(layout);
 }

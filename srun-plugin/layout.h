@@ -25,6 +25,7 @@ struct layout {
     uint32_t job_id, step_id, ranks;
     struct layout_node *nodes; /* in the step's order */
     size_t count;
+    char *list;                  /* their names as Slurm writes them, "n[1-4,7]", which of many nodes stays short */
     char head[LAYOUT_NAME_SIZE]; /* where rank 0's node is reached: its name, until layout_find_head */
     bool cpus_are_cores;         /* Slurm counts its cores as CPUs, not their hardware threads; false likewise */
 };

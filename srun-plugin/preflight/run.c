@@ -103,15 +103,14 @@ static void add_job(struct command *command, const struct job *job, size_t nodes
 static void build(struct command *command, const struct preflight *preflight, int seconds)
 {
     const struct layout *layout = preflight->layout;
-    char *names = all_names(layout);
 
-    *command = (struct command){.failed = !names};
+    *command = (struct command){.failed = false};
     add(command, "srun");
     add(command, "--jobid=%" PRIu32, layout->job_id);
     add(command, "--job-name=muster-preflight");
     add(command, "--overlap");
     add(command, "--nodes=%zu", layout->count);
-    add(command, "--nodelist=%s", names ? names : "");
+    add(command, "--nodelist=%s", layout->list);
     add(command, "--ntasks=%zu", layout->count);
     add(command, "--ntasks-per-node=1");
     add(command, "--cpus-per-task=1");
@@ -124,7 +123,6 @@ static void build(struct command *command, const struct preflight *preflight, in
     add(command, "--seconds=%d", seconds);
     if (preflight->job)
         add_job(command, preflight->job, layout->count);
-    free(names);
 }
 
 static void command_free(struct command *command)
