@@ -2,15 +2,18 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int far_open(struct device *dev, int threads, struct error *err)
 {
+    const char *transfers = getenv("MUSTER_TEST_TRANSFERS");
     struct far *far = calloc(1, sizeof *far);
 
     dev->state = far;
     if (!far)
         return error_errno(err, CODE_IO, "cpu-far device");
     far->first_ticket = 1;
+    far->early = transfers && strcmp(transfers, "early") == 0;
     if (far_memory_open(far, err) < 0)
         return -1;
     far->near = device_create("cpu", threads, err);
