@@ -140,6 +140,17 @@ void comm_fabric_destroy(struct comm_fabric *f)
     free(f);
 }
 
+void comm_fabric_abandon(struct comm_fabric *f, const struct error *err)
+{
+    (void)err;
+#ifdef HAVE_NCCL
+    if (f)
+        comm_nccl_root_abandon(f->nccl, err);
+#else
+    (void)f;
+#endif
+}
+
 const char *comm_fabric_describe(const struct comm_fabric *f)
 {
     return f->text;

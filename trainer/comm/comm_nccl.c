@@ -115,6 +115,8 @@ static int nccl_wait(struct comm_request *base, struct error *err)
         nccl_root_abort(c->root, err);
         return -1;
     }
+    if (nccl_root_usable(c->root, err) < 0) /* then the event may say no more than that the kernel was made to end */
+        return -1;
     give_back(c, request);
     return 0;
 }

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { END_SECONDS = 5 };
+enum {
+    END_SECONDS = 5,
+    GROUPS_ABORT = 22200, /* the first version whose groups may be of aborts */
+};
 
 struct nccl_root {
     struct comm *world;
@@ -50,7 +53,8 @@ void comm_nccl_version(char *text, size_t size)
 
 static bool abort_one(struct nccl_member *member)
 {
-    bool aborted = !member->handle || api.ncclCommAbort(member->handle) == ncclSuccess;
+    ncclResult_t status = member->handle ? api.ncclCommAbort(member->handle) : ncclSuccess;
+    bool aborted = status == ncclSuccess || status == ncclInProgress;
 
     member->handle = NULL;
     return aborted;
@@ -58,15 +62,20 @@ static bool abort_one(struct nccl_member *member)
 
 void nccl_root_abort(struct nccl_root *root, const struct error *err)
 {
-    bool clean = true;
+    int version = 0;
+    bool clean = true, grouped;
 
     if (root->aborted)
         return;
     root->aborted = true;
     root->why = *err;
+    grouped =
+        api.ncclGetVersion(&version) == ncclSuccess && version >= GROUPS_ABORT && api.ncclGroupStart() == ncclSuccess;
     for (struct nccl_member *member = root->members; member; member = member->next)
         clean &= abort_one(member);
     clean &= abort_one(&root->all);
+    if (grouped)
+        clean &= api.ncclGroupEnd() == ncclSuccess;
     if (!clean)
         error_prefix(&root->why, "NCCL could not be aborted, after");
 }
@@ -164,7 +173,6 @@ int nccl_root_split(struct nccl_root *root, bool join, int color, int key, struc
     if (nccl_root_usable(root, err) < 0)
         return -1;
     config.blocking = 0;
-    config.splitShare = 1;
     status = api.ncclCommSplit(root->all.handle, join ? color : NCCL_SPLIT_NOCOLOR, key, &member->handle, &config);
     if (nccl_settle(root, root->all.handle, status, "ncclCommSplit", err) < 0)
         return -1;
@@ -207,6 +215,12 @@ struct nccl_root *comm_nccl_root_create(struct comm *world, struct device *dev, 
 fail:
     free(root);
     return NULL;
+}
+
+void comm_nccl_root_abandon(struct nccl_root *root, const struct error *err)
+{
+    if (root)
+        nccl_root_abort(root, err);
 }
 
 void comm_nccl_root_destroy(struct nccl_root *root)
