@@ -164,22 +164,40 @@ static void end(struct nccl_root *root, struct nccl_member *member)
     member->handle = NULL;
 }
 
+/* Ranks that cannot reach each other hang here: the watchdog is to see them wait. */
+static struct record_op enter(struct comm *world, const char *what)
+{
+    struct record_op op;
+
+    comm_purpose(world, "NCCL", what);
+    op = comm_enter(world, RECORD_SPLIT, -1);
+    recorder_wait(&op);
+    return op;
+}
+
 int nccl_root_split(struct nccl_root *root, bool join, int color, int key, struct nccl_member *member,
                     struct error *err)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    struct record_op op;
     ncclResult_t status;
+    int result;
 
     if (nccl_root_usable(root, err) < 0)
         return -1;
     config.blocking = 0;
+    op = enter(root->world, "groups");
     status = api.ncclCommSplit(root->all.handle, join ? color : NCCL_SPLIT_NOCOLOR, key, &member->handle, &config);
-    if (nccl_settle(root, root->all.handle, status, "ncclCommSplit", err) < 0)
-        return -1;
-    member->next = root->members;
-    root->members = member;
+    result = nccl_settle(root, root->all.handle, status, "ncclCommSplit", err);
+    if (result == 0) {
+        member->next = root->members;
+        root->members = member;
+    }
     /* The parent may be done with the split before the child is with its start. */
-    return join ? nccl_settle(root, member->handle, ncclInProgress, "ncclCommSplit", err) : 0;
+    if (result == 0 && join)
+        result = nccl_settle(root, member->handle, ncclInProgress, "ncclCommSplit", err);
+    recorder_leave(&op);
+    return result;
 }
 
 void nccl_root_leave(struct nccl_root *root, struct nccl_member *member)
@@ -198,6 +216,7 @@ struct nccl_root *comm_nccl_root_create(struct comm *world, struct device *dev, 
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id = {{0}};
     ncclResult_t status = ncclSuccess;
+    struct record_op op;
     int result = root ? 0 : error_set(err, CODE_IO, "out of memory");
 
     config.blocking = 0;
@@ -209,8 +228,11 @@ struct nccl_root *comm_nccl_root_create(struct comm *world, struct device *dev, 
         goto fail;
     root->world = world;
     root->dev = dev;
+    op = enter(world, "start");
     status = api.ncclCommInitRankConfig(&root->all.handle, world->size, id, world->rank, &config);
-    if (nccl_settle(root, root->all.handle, status, "its start", err) == 0)
+    result = nccl_settle(root, root->all.handle, status, "its start", err);
+    recorder_leave(&op);
+    if (result == 0)
         return root;
 fail:
     free(root);
