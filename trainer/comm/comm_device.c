@@ -167,7 +167,7 @@ struct comm *comm_on_device(struct comm_fabric *f, struct comm *comm, enum comm_
     (void)use, (void)color, (void)key;
 #ifdef HAVE_NCCL
     if (f->nccl && use == COMM_COLLECTIVES)
-        return comm_nccl_create(f->nccl, comm, color, key, err);
+        return comm_nccl_create(f->nccl, comm, 2, color, key, err);
 #endif
     if (device_is_host(f->dev) || comm->size == 1)
         return comm;

@@ -42,8 +42,9 @@ void comm_nccl_version(char *text, size_t size);
 
 /*
  * The group of host, which is taken over; color and key are those it was split by. Collective over the world: who is in
- * a group of one calls it too, and gets host back.
+ * a group of fewer ranks than `least` calls it too, and gets host back. That is 2, or 1 for tests with one GPU.
  */
-struct comm *comm_nccl_create(struct nccl_root *root, struct comm *host, int color, int key, struct error *err);
+struct comm *comm_nccl_create(struct nccl_root *root, struct comm *host, int least, int color, int key,
+                              struct error *err);
 
 #endif
