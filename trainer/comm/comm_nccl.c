@@ -111,6 +111,11 @@ static int nccl_wait(struct comm_request *base, struct error *err)
         if (polls % 256 == 0 && nccl_look(c->root, c->member.handle, err) < 0)
             return -1;
     }
+    if (status == cudaSuccess && polls > 0) { /* see cuda_poll */
+        status = cudaGetLastError();
+        if (status == cudaErrorNotReady)
+            status = cudaSuccess;
+    }
     if (cuda_error(err, status, "a collective") < 0) {
         nccl_root_abort(c->root, err);
         return -1;

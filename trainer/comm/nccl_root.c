@@ -116,11 +116,14 @@ int nccl_look(struct nccl_root *root, ncclComm_t handle, struct error *err)
 int nccl_settle(struct nccl_root *root, ncclComm_t handle, ncclResult_t status, const char *what, struct error *err)
 {
     ncclResult_t asked;
+    bool again = false;
 
-    while (status == ncclInProgress) {
-        sched_yield();
-        if (nccl_look(root, NULL, err) < 0)
+    while (status == ncclInProgress || (status == ncclSuccess && !again)) {
+        if (again)
+            sched_yield();
+        if (again && nccl_look(root, NULL, err) < 0)
             return -1;
+        again = true;
         asked = api.ncclCommGetAsyncError(handle, &status);
         if (asked != ncclSuccess)
             status = asked;

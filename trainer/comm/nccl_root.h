@@ -47,7 +47,11 @@ void nccl_root_abort(struct nccl_root *root, const struct error *err);
  * has given its verdict. */
 int nccl_look(struct nccl_root *root, ncclComm_t handle, struct error *err);
 
-/* What a call has returned that may still be in progress: waits until it is not. */
+/*
+ * What a call has returned whose work may still be in progress: waits until it is not. ncclSuccess does not say so: a
+ * split returns that at once, and sets its handle, as of 2.28, only when the parent is no longer in progress. So the
+ * communicator is asked in any case.
+ */
 int nccl_settle(struct nccl_root *root, ncclComm_t handle, ncclResult_t status, const char *what, struct error *err);
 
 #endif
