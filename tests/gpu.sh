@@ -4,8 +4,8 @@
 #   tests/gpu.sh [--log FILE] [STAGE]... [BUILD]
 #     quick      products, operations of each kind, one training step: whether anything works at all
 #     kernels    tests/kernels on the GPU's own memory
-#     engine     NCCL, a rank alone; training on the GPU: losses against the CPU's, meshes of up to 4 ranks on the one
-#                GPU, resume, saves
+#     engine     transfers; NCCL, a rank alone; training on the GPU: losses against the CPU's, meshes of up to 4 ranks
+#                on the one GPU, resume, saves
 #     pytorch    200 steps in bf16 against PyTorch's
 #     sanitizer  tests/kernels under compute-sanitizer
 #   (none named: kernels engine pytorch sanitizer, in this order)
@@ -118,6 +118,7 @@ for stage in "${stages[@]}"; do
         run training bash "$tests/gpu_engine.sh" "$build" one ;;
     kernels) each=150; kernels ;;
     engine)
+        kernels transfer # where nothing is waited for
         [ ! -e "$build/tests/cuda/test_nccl" ] || run nccl "$build/tests/cuda/test_nccl"
         run training bash "$tests/gpu_engine.sh" "$build" all ;;
     pytorch) run training bash "$tests/gpu_pytorch.sh" "$build" ;;
