@@ -31,6 +31,8 @@ static void far_close(struct device *dev)
 
     if (!far)
         return;
+    if (far->near)
+        far_transfer_wait(dev, UINT64_MAX); /* as a GPU does, with memory that was freed since, should there be such */
     device_destroy(far->near);
     far_memory_close(far);
     free(far->entries);
