@@ -4,7 +4,8 @@
 #   tests/gpu.sh [--log FILE] [STAGE]... [BUILD]
 #     quick      products, operations of each kind, one training step: whether anything works at all
 #     kernels    tests/kernels on the GPU's own memory
-#     engine     training on the GPU: losses against the CPU's, meshes of up to 4 ranks on the one GPU, resume, saves
+#     engine     transfers; NCCL, a rank alone; training on the GPU: losses against the CPU's, meshes of up to 4 ranks
+#                on the one GPU, resume, saves
 #     pytorch    200 steps in bf16 against PyTorch's
 #     sanitizer  tests/kernels under compute-sanitizer
 #   (none named: kernels engine pytorch sanitizer, in this order)
@@ -21,7 +22,7 @@ all=(kernels engine pytorch sanitizer)
 stages=() build=$tests/.. log=''
 while [ $# -gt 0 ]; do
     case $1 in
-    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --log) log=${2:?--log wants a file}; shift ;;
     quick | kernels | engine | pytorch | sanitizer) stages+=("$1") ;;
     -*) echo "gpu: what is $1? --help shows how" >&2; exit 64 ;;
@@ -45,8 +46,6 @@ else
 fi
 : "${MUSTER_TEST_SEED:=$(date +%s)}" "${MUSTER_TEST_DEVICE:=cuda}"
 export MUSTER_TEST_SEED MUSTER_TEST_DEVICE CMOCKA_MESSAGE_OUTPUT=TAP OMP_WAIT_POLICY=passive
-# Each operation is waited for, so that what fails is named.
-export MUSTER_CUDA_WAIT=1
 
 passed=0 failed=0 skipped=0
 
@@ -107,6 +106,9 @@ sanitizer() {
 say "gpu: $gpu; MUSTER_TEST_SEED=$MUSTER_TEST_SEED; $(date -u +%FT%TZ)"
 for stage in "${stages[@]}"; do
     begun=$SECONDS under=() each=9999
+    # Each operation is waited for, so that what fails is named; but then no two streams ever race, and training is to
+    # show whether they do.
+    case $stage in engine | pytorch) unset MUSTER_CUDA_WAIT ;; *) export MUSTER_CUDA_WAIT=1 ;; esac
     case $stage in quick) bound=120 ;; pytorch) bound=300 ;; kernels | engine) bound=420 ;; sanitizer) bound=540 ;; esac
     deadline=$((SECONDS + ${MUSTER_GPU_SECONDS:-$bound}))
     case $stage in
@@ -115,7 +117,10 @@ for stage in "${stages[@]}"; do
         kernels device matmul pointwise layernorm embedding cross_entropy dropout optimizer
         run training bash "$tests/gpu_engine.sh" "$build" one ;;
     kernels) each=150; kernels ;;
-    engine) run training bash "$tests/gpu_engine.sh" "$build" all ;;
+    engine)
+        kernels transfer # where nothing is waited for
+        [ ! -e "$build/tests/cuda/test_nccl" ] || run nccl "$build/tests/cuda/test_nccl"
+        run training bash "$tests/gpu_engine.sh" "$build" all ;;
     pytorch) run training bash "$tests/gpu_pytorch.sh" "$build" ;;
     sanitizer) each=120; sanitizer ;;
     esac

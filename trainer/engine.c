@@ -68,9 +68,10 @@ static int split_world(struct engine *e, struct error *err)
     e->dp = e->tp ? split(e, "dp", COMM_COLLECTIVES, at->pp * mesh->tp + at->tp, at->dp, err) : NULL;
     e->up = e->dp ? split(e, "pp up", COMM_MESSAGES, column, at->pp, err) : NULL;
     e->down = e->up ? split(e, "pp down", COMM_MESSAGES, column, at->pp, err) : NULL;
-    /* Ranks without a second embedding share a group that they do not use. */
-    e->tie =
-        e->down ? split(e, "tied embedding", COMM_COLLECTIVES, tied ? column : mesh->dp * mesh->tp, at->pp, err) : NULL;
+    /* Ranks without a second embedding are alone: NCCL would take memory for a group of all of them. */
+    e->tie = e->down ? split(e, "tied embedding", COMM_COLLECTIVES,
+                             tied ? column : mesh->dp * mesh->tp + comm_rank(e->world), at->pp, err)
+                     : NULL;
     return e->tie ? 0 : -1;
 }
 

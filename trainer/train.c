@@ -160,10 +160,12 @@ int train(const struct job *job, struct comm *world, struct error *err)
                  ? -1
                  : loop(&run, err);
     run_watch_ending(&run);
-    if (result >= 0)
+    if (result >= 0) {
         run_say(&run, "%s at step %" PRIu64, result == CODE_OK ? "done" : "stopped", run.engine->step);
-    else
+    } else {
         train_fail(world, err); /* before anything is freed that the other ranks, or MPI, may still use */
+        comm_fabric_abandon(run.engine ? run.engine->fabric : NULL, err);
+    }
     metrics_close(run.metrics);
     run_save_stop(&run);
     engine_destroy(run.engine);

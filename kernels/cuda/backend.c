@@ -165,6 +165,9 @@ static void cuda_poll(struct device *dev)
 {
     cudaError_t status = cudaStreamQuery(device_cuda(dev)->stream);
 
+    /* By CUDA's guide this is never kept as the last error. Were it, the next launch would be taken for failed. */
+    if (status == cudaErrorNotReady)
+        status = cudaGetLastError();
     if (status != cudaErrorNotReady)
         cuda_ok(dev, (int)status, "an operation");
 }

@@ -2,15 +2,18 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int far_open(struct device *dev, int threads, struct error *err)
 {
+    const char *transfers = getenv("MUSTER_TEST_TRANSFERS");
     struct far *far = calloc(1, sizeof *far);
 
     dev->state = far;
     if (!far)
         return error_errno(err, CODE_IO, "cpu-far device");
     far->first_ticket = 1;
+    far->early = transfers && strcmp(transfers, "early") == 0;
     if (far_memory_open(far, err) < 0)
         return -1;
     far->near = device_create("cpu", threads, err);
@@ -28,6 +31,8 @@ static void far_close(struct device *dev)
 
     if (!far)
         return;
+    if (far->near)
+        far_transfer_wait(dev, UINT64_MAX); /* as a GPU does, with memory that was freed since, should there be such */
     device_destroy(far->near);
     far_memory_close(far);
     free(far->entries);

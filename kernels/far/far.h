@@ -8,7 +8,9 @@
  *               as NaN, not as zeros. MEMORY_HOST has a range of its own, so that a copy can tell it from other memory.
  *   operands    Where an operation is given an address outside of these ranges, the device fails and names it.
  *   the queue   An operation is written down with its operands, and done when somebody waits. Transfers are done later
- *               yet: when they are joined or waited for. All of that a GPU may do too, though it seldom does.
+ *               yet: when they are joined or waited for. All of that a GPU may do too, though it seldom does. With
+ *               MUSTER_TEST_TRANSFERS=early in the environment they are done as early as is allowed instead, at once:
+ *               before what was started earlier, but elsewhere than in the queue (trainer/comm/comm_staged.c).
  */
 #ifndef MUSTER_KERNELS_FAR_FAR_H
 #define MUSTER_KERNELS_FAR_FAR_H
@@ -63,6 +65,7 @@ struct far {
     struct far_transfer *transfers; /* number i has ticket first + i */
     size_t ntransfers, most_transfers;
     uint64_t first_ticket;
+    bool early; /* MUSTER_TEST_TRANSFERS */
     /* What is done whenever the queue is run, before and after; and then an operation is not put off. For
      * tests/kernels/mirror.h, whose `near` is any device; NULL otherwise. */
     void (*before)(struct device *dev), (*after)(struct device *dev);

@@ -1,4 +1,7 @@
-/* memory.c - the ranges of far.h. Addresses are never given out twice, so that one that was freed faults for good. */
+/*
+ * memory.c - the ranges of far.h. Addresses are never given out twice, so that one that was freed faults for good, also
+ * when it is a transfer that still has it.
+ */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -61,7 +64,9 @@ size_t far_free(struct device *dev, enum memory space, void *pointer)
     size_t bytes = ((struct header *)(behind + at))->bytes;
 
     far_wait(dev);
-    madvise(behind + at, (sizeof(struct header) + bytes + BOUNDARY - 1) / BOUNDARY * BOUNDARY, MADV_DONTNEED);
+    if (mmap(behind + at, (sizeof(struct header) + bytes + BOUNDARY - 1) / BOUNDARY * BOUNDARY, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        device_fail(dev, CODE_INTERNAL, "cpu-far: memory cannot be taken back");
     return bytes;
 }
 

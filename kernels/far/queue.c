@@ -92,6 +92,7 @@ uint64_t far_transfer(struct device *dev, void *y, const void *x, size_t bytes)
     struct far *far = device_far(dev);
     struct far_transfer transfer = {
         .y = far_any_operand(dev, "transfer", y), .x = far_any_operand(dev, "transfer", x), .bytes = bytes};
+    uint64_t ticket;
 
     if (dev->failed)
         return 0;
@@ -99,7 +100,10 @@ uint64_t far_transfer(struct device *dev, void *y, const void *x, size_t bytes)
     if (dev->failed)
         return 0;
     far->transfers[far->ntransfers++] = transfer;
-    return far->first_ticket + far->ntransfers - 1;
+    ticket = far->first_ticket + far->ntransfers - 1;
+    if (far->early)
+        far_transfer_wait(dev, ticket);
+    return ticket;
 }
 
 void far_transfer_join(struct device *dev, uint64_t ticket)

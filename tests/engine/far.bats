@@ -1,4 +1,5 @@
-# A device whose memory the host cannot touch, and which does what it is told as late as is allowed (kernels/far/far.h):
+# A device whose memory the host cannot touch, and which does what it is told as late as is allowed (kernels/far/far.h,
+# and for collectives trainer/comm/comm_staged.c):
 # every run on it has the bits, the checkpoint and the foretold memory of the same run on the CPU.
 load ../helpers
 
@@ -24,10 +25,17 @@ train() {
         { cat "$DIR/$name.log"; return 1; }
 }
 
-# same RANKS SET...: the CPU and the far device compute the same
+# same RANKS SET...: the CPU and the far device compute the same, also where collectives are as late and transfers as
+# early as may be
 same() {
-    rm -rf "$DIR/near" "$DIR/far"
+    rm -rf "$DIR/near"
     train cpu near "$@"
+    far_is_near "$@"
+    MUSTER_TEST_COLLECTIVES=late MUSTER_TEST_TRANSFERS=early far_is_near "$@"
+}
+
+far_is_near() {
+    rm -rf "$DIR/far"
     train cpu-far far "$@"
     muster-report compare --tolerance 0 "$DIR/near.jsonl" "$DIR/far.jsonl"
     diff <(grep -o '"valid_loss":[^,}]*' "$DIR/near.jsonl") <(grep -o '"valid_loss":[^,}]*' "$DIR/far.jsonl")

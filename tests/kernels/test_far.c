@@ -123,6 +123,28 @@ static void test_transfers(void **state)
     device_transfer_wait(dev, 0);
 }
 
+/* Whoever frees what a transfer still has finds out, at the latest when the device is closed. */
+static void test_freed_too_early(void **state)
+{
+    float *far = take(MEMORY_DEVICE), *host = take(MEMORY_HOST);
+    int status;
+    pid_t pid;
+
+    (void)state;
+    device_transfer_wait(dev, device_transfer(dev, host, far, BYTES));
+    device_transfer(dev, host, far, BYTES);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        device_free(dev, MEMORY_HOST, host);
+        device_destroy(dev);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
 static void test_other_memory_is_refused(void **state)
 {
     float *far = take(MEMORY_DEVICE), *host = take(MEMORY_HOST), stack[1] = {0};
@@ -160,6 +182,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_host_cannot_touch, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_done_when_waited_for, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_transfers, open_device, close_device),
+        cmocka_unit_test_setup_teardown(test_freed_too_early, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_other_memory_is_refused, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_workspace_counts, open_device, close_device),
     };

@@ -68,6 +68,12 @@ struct comm_fabric;
 struct comm_fabric *comm_fabric_create(struct comm *world, struct device *dev, struct error *err);
 void comm_fabric_destroy(struct comm_fabric *fabric);
 
+/*
+ * After a failure, when comm_world_fail has returned: what devices still do together is ended without the other ranks,
+ * and every operation fails from now on. Else freeing memory might wait for them for ever. NULL is harmless.
+ */
+void comm_fabric_abandon(struct comm_fabric *fabric, const struct error *err);
+
 /* "NCCL 2.27.7", "host memory, because ranks share a GPU"; "" where no device needs any. */
 const char *comm_fabric_describe(const struct comm_fabric *fabric);
 

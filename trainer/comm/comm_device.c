@@ -140,6 +140,17 @@ void comm_fabric_destroy(struct comm_fabric *f)
     free(f);
 }
 
+void comm_fabric_abandon(struct comm_fabric *f, const struct error *err)
+{
+    (void)err;
+#ifdef HAVE_NCCL
+    if (f)
+        comm_nccl_root_abandon(f->nccl, err);
+#else
+    (void)f;
+#endif
+}
+
 const char *comm_fabric_describe(const struct comm_fabric *f)
 {
     return f->text;
@@ -156,7 +167,7 @@ struct comm *comm_on_device(struct comm_fabric *f, struct comm *comm, enum comm_
     (void)use, (void)color, (void)key;
 #ifdef HAVE_NCCL
     if (f->nccl && use == COMM_COLLECTIVES)
-        return comm_nccl_create(f->nccl, comm, color, key, err);
+        return comm_nccl_create(f->nccl, comm, 2, color, key, err);
 #endif
     if (device_is_host(f->dev) || comm->size == 1)
         return comm;

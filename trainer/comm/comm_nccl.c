@@ -111,10 +111,17 @@ static int nccl_wait(struct comm_request *base, struct error *err)
         if (polls % 256 == 0 && nccl_look(c->root, c->member.handle, err) < 0)
             return -1;
     }
+    if (status == cudaSuccess && polls > 0) { /* see cuda_poll */
+        status = cudaGetLastError();
+        if (status == cudaErrorNotReady)
+            status = cudaSuccess;
+    }
     if (cuda_error(err, status, "a collective") < 0) {
         nccl_root_abort(c->root, err);
         return -1;
     }
+    if (nccl_root_usable(c->root, err) < 0) /* then the event may say no more than that the kernel was made to end */
+        return -1;
     give_back(c, request);
     return 0;
 }
@@ -253,9 +260,11 @@ static int create_stream(struct comm_nccl *c, struct device *dev, struct error *
     return cuda_error(err, cudaEventCreateWithFlags(&c->computed, cudaEventDisableTiming), "an event");
 }
 
-struct comm *comm_nccl_create(struct nccl_root *root, struct comm *host, int color, int key, struct error *err)
+struct comm *comm_nccl_create(struct nccl_root *root, struct comm *host, int least, int color, int key,
+                              struct error *err)
 {
     struct comm_nccl *c = calloc(1, sizeof *c);
+    bool joins = host->size >= least;
 
     if (!c || comm_device_init(&c->base, &nccl_ops, host, err) < 0) {
         free(c);
@@ -264,11 +273,11 @@ struct comm *comm_nccl_create(struct nccl_root *root, struct comm *host, int col
         return NULL;
     }
     c->root = root;
-    if (nccl_root_split(root, host->size > 1, color, key, &c->member, err) < 0)
+    if (nccl_root_split(root, joins, color, key, &c->member, err) < 0)
         goto fail;
-    if (host->size > 1 && create_stream(c, nccl_root_device(root), err) == 0)
+    if (joins && create_stream(c, nccl_root_device(root), err) == 0)
         return &c->base;
-    if (host->size > 1)
+    if (joins)
         goto fail;
     nccl_root_leave(root, &c->member);
     free(c->base.members);

@@ -3,7 +3,9 @@
  *
  * NCCL is opened when a run begins (common/library.h). Its unique id goes to all ranks by a broadcast of the world for
  * host memory, and not by PMI2's key-value space: MPI, which is there wherever there are several ranks, has the one
- * connection to PMI2 that a process is given. All groups are split off one communicator and share its resources.
+ * connection to PMI2 that a process is given. All groups are split off one communicator; they do not share its
+ * resources (splitShare), for then NCCL runs the operations of all of them in one order, in which ranks would have to
+ * agree.
  *
  * Every communicator is non-blocking and has a stream of its own. A wait looks at the operation's event, and now and
  * then for NCCL's asynchronous errors, for a failure that another rank has told, and for the watchdog's verdict; on any
@@ -32,13 +34,17 @@ int comm_nccl_load(struct error *err);
 struct nccl_root *comm_nccl_root_create(struct comm *world, struct device *dev, struct error *err);
 void comm_nccl_root_destroy(struct nccl_root *root);
 
+/* comm_fabric_abandon's part */
+void comm_nccl_root_abandon(struct nccl_root *root, const struct error *err);
+
 /* "NCCL 2.27.7" */
 void comm_nccl_version(char *text, size_t size);
 
 /*
  * The group of host, which is taken over; color and key are those it was split by. Collective over the world: who is in
- * a group of one calls it too, and gets host back.
+ * a group of fewer ranks than `least` calls it too, and gets host back. That is 2, or 1 for tests with one GPU.
  */
-struct comm *comm_nccl_create(struct nccl_root *root, struct comm *host, int color, int key, struct error *err);
+struct comm *comm_nccl_create(struct nccl_root *root, struct comm *host, int least, int color, int key,
+                              struct error *err);
 
 #endif

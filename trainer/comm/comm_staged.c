@@ -5,6 +5,10 @@
  * A start copies what is sent to a host buffer and waits for the device; the wait copies what arrived back, in the
  * device's queue. A buffer goes back to the pool while that copy may still be enqueued: whoever takes it next waits for
  * the device before the network writes to it.
+ *
+ * With MUSTER_TEST_COLLECTIVES=late in the environment, for tests, a collective that is started only spoils what it is
+ * to write, and all of it is done by the wait: as late as NCCL may do it, after everything that was enqueued in
+ * between. Whoever touches an operation's buffers before its wait then gets other numbers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +26,7 @@ struct staged {
     struct device *dev;
     const struct kernels *k;
     struct buffer *free; /* those that no operation has */
+    bool late;           /* MUSTER_TEST_COLLECTIVES */
 };
 
 struct staged_request {
@@ -30,6 +35,12 @@ struct staged_request {
     struct buffer *buffer;
     void *to; /* where on the device the result goes; NULL for a send */
     size_t offset, bytes;
+
+    /* of a collective, until it has begun */
+    int (*begin)(struct staged_request *, struct error *err);
+    enum dtype dtype;
+    const char *send;
+    size_t count, stride;
 };
 
 static struct staged *as_staged(struct comm *comm)
@@ -115,11 +126,23 @@ static struct comm_request *begun(struct staged_request *request, struct comm_re
     return NULL;
 }
 
+/* A collective begins now, or, when it is to be late, with its wait. */
+static struct comm_request *begin_collective(struct staged_request *request, struct error *err)
+{
+    if (as_staged(request->base.comm)->late || request->begin(request, err) == 0)
+        return &request->base;
+    give_back(as_staged(request->base.comm), request->buffer);
+    free(request);
+    return NULL;
+}
+
 static int staged_wait(struct comm_request *base, struct error *err)
 {
     struct staged_request *request = (struct staged_request *)base;
     struct staged *s = as_staged(base->comm);
 
+    if (!request->inner && request->begin(request, err) < 0)
+        return -1;
     /* Left as it is when that fails: the network may still write to the buffer. */
     if (request->inner != &comm_done && request->inner->comm->ops->wait(request->inner, err) < 0)
         return -1;
@@ -132,25 +155,55 @@ static int staged_wait(struct comm_request *base, struct error *err)
 
 /* ---- operations ---- */
 
+static int begin_reduce_scatter(struct staged_request *request, struct error *err)
+{
+    struct comm *comm = request->base.comm;
+    struct staged *s = as_staged(comm);
+    char *parts = request->buffer->at, *sum = parts + request->offset;
+
+    for (int rank = 0; rank < comm->size; rank++)
+        s->k->copy(s->dev, parts + (size_t)rank * request->bytes,
+                   request->send + (size_t)rank * request->stride * dtype_size(request->dtype), request->bytes);
+    device_wait(s->dev);
+    request->inner = comm->host->ops->start_reduce_scatter(comm->host, request->dtype, sum, parts, request->count,
+                                                           request->count, NULL, err);
+    return request->inner ? 0 : -1;
+}
+
 static struct comm_request *staged_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
                                                   size_t count, size_t stride, void *scratch, struct error *err)
 {
     struct staged *s = as_staged(comm);
     size_t bytes = count * dtype_size(dtype), all = bytes * (size_t)comm->size;
+    const char *own = (const char *)send + (size_t)comm->rank * stride * dtype_size(dtype);
     struct staged_request *request = request_create(comm, all + bytes, err);
 
     (void)scratch; /* it is the device's */
     if (!request)
         return NULL;
-    for (int rank = 0; rank < comm->size; rank++)
-        s->k->copy(s->dev, request->buffer->at + (size_t)rank * bytes,
-                   (const char *)send + (size_t)rank * stride * dtype_size(dtype), bytes);
-    device_wait(s->dev);
+    request->begin = begin_reduce_scatter;
     request->to = recv;
     request->offset = all;
     request->bytes = bytes;
-    return begun(request, comm->host->ops->start_reduce_scatter(comm->host, dtype, request->buffer->at + all,
-                                                                request->buffer->at, count, count, NULL, err));
+    request->dtype = dtype;
+    request->send = send;
+    request->count = count;
+    request->stride = stride;
+    if (s->late && recv != own)
+        s->k->zero(s->dev, recv, bytes);
+    return begin_collective(request, err);
+}
+
+static int begin_all_gather(struct staged_request *request, struct error *err)
+{
+    struct comm *comm = request->base.comm;
+    struct staged *s = as_staged(comm);
+    size_t own = request->count * (size_t)comm->rank;
+
+    s->k->copy(s->dev, request->buffer->at + own, (const char *)request->to + own, request->count);
+    device_wait(s->dev);
+    request->inner = comm->host->ops->start_all_gather(comm->host, request->buffer->at, request->count, err);
+    return request->inner ? 0 : -1;
 }
 
 static struct comm_request *staged_all_gather(struct comm *comm, void *buffer, size_t bytes, struct error *err)
@@ -161,11 +214,15 @@ static struct comm_request *staged_all_gather(struct comm *comm, void *buffer, s
 
     if (!request)
         return NULL;
-    s->k->copy(s->dev, request->buffer->at + own, (const char *)buffer + own, bytes);
-    device_wait(s->dev);
+    request->begin = begin_all_gather;
     request->to = buffer;
     request->bytes = all;
-    return begun(request, comm->host->ops->start_all_gather(comm->host, request->buffer->at, bytes, err));
+    request->count = bytes;
+    if (s->late) {
+        s->k->zero(s->dev, buffer, own);
+        s->k->zero(s->dev, (char *)buffer + own + bytes, all - own - bytes);
+    }
+    return begin_collective(request, err);
 }
 
 static struct comm_request *staged_send(struct comm *comm, const void *buffer, size_t bytes, int peer,
@@ -241,6 +298,7 @@ static const struct comm_ops staged_ops = {
 
 struct comm *comm_staged_create(struct comm *host, struct device *dev, struct error *err)
 {
+    const char *late = getenv("MUSTER_TEST_COLLECTIVES");
     struct staged *s = calloc(1, sizeof *s);
 
     if (!s || comm_device_init(&s->base, &staged_ops, host, err) < 0) {
@@ -251,5 +309,6 @@ struct comm *comm_staged_create(struct comm *host, struct device *dev, struct er
     }
     s->dev = dev;
     s->k = device_kernels(dev);
+    s->late = late && strcmp(late, "late") == 0;
     return &s->base;
 }

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { END_SECONDS = 5 };
+enum {
+    END_SECONDS = 5,
+    GROUPS_ABORT = 22200, /* the first version whose groups may be of aborts */
+};
 
 struct nccl_root {
     struct comm *world;
@@ -50,7 +53,8 @@ void comm_nccl_version(char *text, size_t size)
 
 static bool abort_one(struct nccl_member *member)
 {
-    bool aborted = !member->handle || api.ncclCommAbort(member->handle) == ncclSuccess;
+    ncclResult_t status = member->handle ? api.ncclCommAbort(member->handle) : ncclSuccess;
+    bool aborted = status == ncclSuccess || status == ncclInProgress;
 
     member->handle = NULL;
     return aborted;
@@ -58,15 +62,20 @@ static bool abort_one(struct nccl_member *member)
 
 void nccl_root_abort(struct nccl_root *root, const struct error *err)
 {
-    bool clean = true;
+    int version = 0;
+    bool clean = true, grouped;
 
     if (root->aborted)
         return;
     root->aborted = true;
     root->why = *err;
+    grouped =
+        api.ncclGetVersion(&version) == ncclSuccess && version >= GROUPS_ABORT && api.ncclGroupStart() == ncclSuccess;
     for (struct nccl_member *member = root->members; member; member = member->next)
         clean &= abort_one(member);
     clean &= abort_one(&root->all);
+    if (grouped)
+        clean &= api.ncclGroupEnd() == ncclSuccess;
     if (!clean)
         error_prefix(&root->why, "NCCL could not be aborted, after");
 }
@@ -107,11 +116,14 @@ int nccl_look(struct nccl_root *root, ncclComm_t handle, struct error *err)
 int nccl_settle(struct nccl_root *root, ncclComm_t handle, ncclResult_t status, const char *what, struct error *err)
 {
     ncclResult_t asked;
+    bool again = false;
 
-    while (status == ncclInProgress) {
-        sched_yield();
-        if (nccl_look(root, NULL, err) < 0)
+    while (status == ncclInProgress || (status == ncclSuccess && !again)) {
+        if (again)
+            sched_yield();
+        if (again && nccl_look(root, NULL, err) < 0)
             return -1;
+        again = true;
         asked = api.ncclCommGetAsyncError(handle, &status);
         if (asked != ncclSuccess)
             status = asked;
@@ -155,23 +167,40 @@ static void end(struct nccl_root *root, struct nccl_member *member)
     member->handle = NULL;
 }
 
+/* Ranks that cannot reach each other hang here: the watchdog is to see them wait. */
+static struct record_op enter(struct comm *world, const char *what)
+{
+    struct record_op op;
+
+    comm_purpose(world, "NCCL", what);
+    op = comm_enter(world, RECORD_SPLIT, -1);
+    recorder_wait(&op);
+    return op;
+}
+
 int nccl_root_split(struct nccl_root *root, bool join, int color, int key, struct nccl_member *member,
                     struct error *err)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    struct record_op op;
     ncclResult_t status;
+    int result;
 
     if (nccl_root_usable(root, err) < 0)
         return -1;
     config.blocking = 0;
-    config.splitShare = 1;
+    op = enter(root->world, "groups");
     status = api.ncclCommSplit(root->all.handle, join ? color : NCCL_SPLIT_NOCOLOR, key, &member->handle, &config);
-    if (nccl_settle(root, root->all.handle, status, "ncclCommSplit", err) < 0)
-        return -1;
-    member->next = root->members;
-    root->members = member;
+    result = nccl_settle(root, root->all.handle, status, "ncclCommSplit", err);
+    if (result == 0) {
+        member->next = root->members;
+        root->members = member;
+    }
     /* The parent may be done with the split before the child is with its start. */
-    return join ? nccl_settle(root, member->handle, ncclInProgress, "ncclCommSplit", err) : 0;
+    if (result == 0 && join)
+        result = nccl_settle(root, member->handle, ncclInProgress, "ncclCommSplit", err);
+    recorder_leave(&op);
+    return result;
 }
 
 void nccl_root_leave(struct nccl_root *root, struct nccl_member *member)
@@ -190,6 +219,7 @@ struct nccl_root *comm_nccl_root_create(struct comm *world, struct device *dev, 
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id = {{0}};
     ncclResult_t status = ncclSuccess;
+    struct record_op op;
     int result = root ? 0 : error_set(err, CODE_IO, "out of memory");
 
     config.blocking = 0;
@@ -201,12 +231,21 @@ struct nccl_root *comm_nccl_root_create(struct comm *world, struct device *dev, 
         goto fail;
     root->world = world;
     root->dev = dev;
+    op = enter(world, "start");
     status = api.ncclCommInitRankConfig(&root->all.handle, world->size, id, world->rank, &config);
-    if (nccl_settle(root, root->all.handle, status, "its start", err) == 0)
+    result = nccl_settle(root, root->all.handle, status, "its start", err);
+    recorder_leave(&op);
+    if (result == 0)
         return root;
 fail:
     free(root);
     return NULL;
+}
+
+void comm_nccl_root_abandon(struct nccl_root *root, const struct error *err)
+{
+    if (root)
+        nccl_root_abort(root, err);
 }
 
 void comm_nccl_root_destroy(struct nccl_root *root)

@@ -11,9 +11,9 @@
 #include "trainer/comm/comm_nccl.h"
 
 #define NCCL_FUNCTIONS(f)                                                                                              \
-    f(ncclGetVersion) f(ncclGetUniqueId) f(ncclGetErrorString) f(ncclCommInitRankConfig) f(ncclCommSplit)              \
-        f(ncclCommFinalize) f(ncclCommDestroy) f(ncclCommAbort) f(ncclCommGetAsyncError) f(ncclAllGather)              \
-            f(ncclAllReduce) f(ncclReduceScatter)
+    f(ncclGetVersion) f(ncclGroupStart) f(ncclGroupEnd) f(ncclGetUniqueId) f(ncclGetErrorString)                       \
+        f(ncclCommInitRankConfig) f(ncclCommSplit) f(ncclCommFinalize) f(ncclCommDestroy) f(ncclCommAbort)             \
+            f(ncclCommGetAsyncError) f(ncclAllGather) f(ncclAllReduce) f(ncclReduceScatter)
 
 struct nccl_api {
     NCCL_FUNCTIONS(LIBRARY_MEMBER)
@@ -37,14 +37,21 @@ struct device *nccl_root_device(const struct nccl_root *root);
 /* -1 with the error for which everything was aborted. */
 int nccl_root_usable(const struct nccl_root *root, struct error *err);
 
-/* Ends whatever is under way in any communicator, on this rank; the first error counts. */
+/*
+ * Ends whatever is under way in any communicator, on this rank; the first error counts. All are told before the first
+ * is freed: to free one, CUDA waits for the whole GPU, where another's kernel may be waiting for a rank that is gone.
+ */
 void nccl_root_abort(struct nccl_root *root, const struct error *err);
 
 /* Whether all is well, while waiting: -1, everything being aborted, if NCCL or another rank has failed, or the watchdog
  * has given its verdict. */
 int nccl_look(struct nccl_root *root, ncclComm_t handle, struct error *err);
 
-/* What a call has returned that may still be in progress: waits until it is not. */
+/*
+ * What a call has returned whose work may still be in progress: waits until it is not. ncclSuccess does not say so: a
+ * split returns that at once, and sets its handle, as of 2.28, only when the parent is no longer in progress. So the
+ * communicator is asked in any case.
+ */
 int nccl_settle(struct nccl_root *root, ncclComm_t handle, ncclResult_t status, const char *what, struct error *err);
 
 #endif

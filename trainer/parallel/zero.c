@@ -186,6 +186,7 @@ void zero_destroy(struct zero *zero)
 {
     if (!zero)
         return;
+    device_transfer_wait(zero->dev, zero->captured); /* nothing else that transfers touch is on its way after a step */
     for (int i = 0; zero->state && i < zero->units->nunits; i++)
         unit_destroy(zero, &zero->state[i]);
     for (int i = 0; zero->gathers && i < zero->ngathers; i++)
