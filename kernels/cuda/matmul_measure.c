@@ -58,8 +58,10 @@ static void measure(struct device *dev, struct matmul_choice *choice, const stru
         float time;
 
         /* A candidate may turn out not to run; but the first is what there is without measuring. */
-        if (matmul_run(dev, choice, product, at, i) != CUBLAS_STATUS_SUCCESS && i > 0)
+        if (matmul_run(dev, choice, product, at, i) != CUBLAS_STATUS_SUCCESS && i > 0) {
+            (void)cudaGetLastError(); /* or the next kernel's launch would be blamed for it */
             continue;
+        }
         sums = sums_of(dev, product, at->d, space);
         if (i == 0)
             first = sums;
