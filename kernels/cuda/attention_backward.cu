@@ -22,6 +22,7 @@
 template <int D, bool DROPS> struct queries_shape {
     static constexpr int M = 2, queries = 16 * M * ATTENTION_WARPS, keys = DROPS && D > 96 ? 16 : 32;
     static constexpr size_t shared = sizeof(uint16_t) * tile_stride<D> * (2 * queries + 4 * keys);
+    static constexpr int blocks = DROPS || D > 64 ? 1 : ATTENTION_SMALL_BLOCKS;
 };
 
 /* Two sums a row want twice the registers: only the smallest heads leave room for two row tiles a warp. */
@@ -97,7 +98,8 @@ static __device__ inline void gradients_of_queries(float s[M][N / 8][4], float d
 }
 
 template <enum dtype T, int D, bool DROPS>
-static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_queries(struct attention_call call)
+static __global__ void __launch_bounds__(ATTENTION_THREADS, queries_shape<D, DROPS>::blocks)
+    attention_backward_queries(struct attention_call call)
 {
     using shape = queries_shape<D, DROPS>;
     constexpr int M = shape::M, N = shape::keys, own = shape::queries * tile_stride<D>, passing = N * tile_stride<D>;

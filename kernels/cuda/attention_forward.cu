@@ -22,8 +22,7 @@ template <int D, bool DROPS> struct forward_shape {
     static constexpr int M = 2, queries = 16 * M * ATTENTION_WARPS;
     static constexpr int keys = DROPS ? (D > 96 ? 16 : 32) : D > 96 ? 48 : 64;
     static constexpr size_t shared = sizeof(uint16_t) * tile_stride<D> * (queries + 4 * keys);
-    /* Whether a warp passes over what it does not see: the larger sizes have no register left to know it by. */
-    static constexpr bool skips = D < 96;
+    static constexpr int blocks = D > 64 ? 1 : ATTENTION_SMALL_BLOCKS;
 };
 
 static __device__ inline float quad_max(float x)
@@ -103,7 +102,8 @@ static __device__ inline void finish_rows(const struct attention_call &call, con
 }
 
 template <enum dtype T, int D, bool DROPS>
-static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_forward_tiles(struct attention_call call)
+static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DROPS>::blocks)
+    attention_forward_tiles(struct attention_call call)
 {
     using shape = forward_shape<D, DROPS>;
     constexpr int M = shape::M, N = shape::keys, passing = N * tile_stride<D>;
@@ -131,8 +131,6 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_forward_ti
             tile_copy<D, N>(v + (stage ^ 1) * passing, head.q + 2 * head.hidden, head.stride, first + N, head.keys);
             cp_async_commit();
         }
-        if (shape::skips && call.causal && first >= query + 16 * M)
-            continue; /* keys that none of the warp's queries sees, though the block's last ones do */
         tile_scores<T, D, M, N>(s, q + warp_row * tile_stride<D>, k + stage * passing);
         if (first + N > head.keys || (call.causal && first + N > query + 1))
             mask_scores<false, M, N>(s, query, first, head.keys, call.causal);
