@@ -19,7 +19,8 @@
  * processor, the operation widens its operands and gives the same kind of result, slower.
  *
  * Results are bitwise repeatable on the same device with the same shapes and the same number of threads, whatever the
- * addresses. No operation depends on what its output held before, unless `accumulate` says so.
+ * addresses; but a GPU's library may make a product otherwise where an operand is aligned otherwise, up to 16 bytes.
+ * No operation depends on what its output held before, unless `accumulate` says so.
  */
 #ifndef MUSTER_KERNELS_KERNELS_H
 #define MUSTER_KERNELS_KERNELS_H

@@ -1,42 +1,5 @@
 #include "kernels/cpu/cpu.h"
-
-/* kernels.h: 0 means packed. */
-static struct matmul with_strides(const struct matmul *op)
-{
-    struct matmul full = *op;
-
-    if (!full.lda)
-        full.lda = op->transpose_a ? op->m : op->k;
-    if (!full.ldb)
-        full.ldb = op->transpose_b ? op->k : op->n;
-    if (!full.ldc)
-        full.ldc = op->n;
-    return full;
-}
-
-static bool valid(struct device *dev, const struct matmul *op)
-{
-    bool needs_bias = op->epilogue == EPILOGUE_BIAS || op->epilogue == EPILOGUE_BIAS_GELU;
-    bool needs_aux = op->epilogue == EPILOGUE_BIAS_GELU || op->epilogue == EPILOGUE_DGELU;
-
-    if (op->m < 0 || op->n < 0 || op->k < 1)
-        device_fail(dev, CODE_INTERNAL,
-                    "cpu: matmul: m = %d, n = %d, k = %d; m and n must not be negative, k must be 1 or more", op->m,
-                    op->n, op->k);
-    else if (op->lda < (op->transpose_a ? op->m : op->k) || op->ldb < (op->transpose_b ? op->k : op->n) ||
-             op->ldc < op->n)
-        device_fail(dev, CODE_INTERNAL,
-                    "cpu: matmul: lda = %d, ldb = %d, ldc = %d are too small for m = %d, n = %d, k = %d", op->lda,
-                    op->ldb, op->ldc, op->m, op->n, op->k);
-    else if ((needs_bias && !op->bias) || (needs_aux && !op->aux))
-        device_fail(dev, CODE_INTERNAL, "cpu: matmul: the epilogue needs %s, which is NULL",
-                    needs_bias && !op->bias ? "bias" : "aux");
-    else if (op->sums && (op->epilogue != EPILOGUE_NONE || op->transpose_b || op->ldb != op->n))
-        device_fail(dev, CODE_INTERNAL, "cpu: matmul: column sums are of a packed b, and go with no epilogue");
-    else
-        return true;
-    return false;
-}
+#include "kernels/operands.h"
 
 static enum dtype type_of_c(const struct matmul *op)
 {
@@ -92,9 +55,9 @@ static void dgelu(struct device *dev, const struct matmul *panel)
 
 void cpu_matmul(struct device *dev, const struct matmul *given)
 {
-    struct matmul op = with_strides(given);
+    struct matmul op = matmul_with_strides(given);
 
-    if (!device_ready(dev, op.dtype, "matmul") || !valid(dev, &op) || op.m == 0 || op.n == 0)
+    if (!device_ready(dev, op.dtype, "matmul") || !matmul_valid(dev, &op) || op.m == 0 || op.n == 0)
         return;
     if (op.sums)
         device_cpu(dev)->vector->op.bias_backward(dev, op.dtype, op.sums, op.b, op.k, op.n, false);

@@ -66,13 +66,17 @@ static bool aligned(const void *pointer)
     return (uintptr_t)pointer % 16 == 0;
 }
 
+bool attention_aligned(const struct attention_call *call)
+{
+    return aligned(call->qkv) && aligned(call->out) && aligned(call->dout) && aligned(call->dqkv);
+}
+
 bool attention_fits_tiles(const struct attention_call *call)
 {
     bool size = call->head_size == 64 || call->head_size == 80 || call->head_size == 96 || call->head_size == 128;
     bool blocks = !call->drops || (call->seq % 8 == 0 && call->element % 8 == 0 && call->stride % 8 == 0);
 
-    return size && blocks && call->dtype != DTYPE_F32 && aligned(call->qkv) && aligned(call->out) &&
-           aligned(call->dout) && aligned(call->dqkv);
+    return size && blocks && call->dtype != DTYPE_F32 && attention_aligned(call);
 }
 
 static bool attention_ready(struct device *dev, const struct attention_call *call, const char *name)

@@ -50,6 +50,9 @@ struct attention_call {
 struct attention_call attention_call_forward(const struct attention *op);
 struct attention_call attention_call_backward(const struct attention_backward *op);
 
+/* Whether qkv, out and their gradients begin at 16 bytes, as every fused kernel wants. */
+bool attention_aligned(const struct attention_call *call);
+
 /* Whether the tiled kernels can do it: type, head size, 16-byte aligned operands, and dropout in whole blocks of 8. */
 bool attention_fits_tiles(const struct attention_call *call);
 

@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_choose.h"
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/cuda.h"
 
@@ -21,6 +22,7 @@
 template <int D, bool DROPS> struct queries_shape {
     static constexpr int M = 2, queries = 16 * M * ATTENTION_WARPS, keys = DROPS && D > 96 ? 16 : 32;
     static constexpr size_t shared = sizeof(uint16_t) * tile_stride<D> * (2 * queries + 4 * keys);
+    static constexpr int blocks = DROPS || D > 64 ? 1 : ATTENTION_SMALL_BLOCKS;
 };
 
 /* Two sums a row want twice the registers: only the smallest heads leave room for two row tiles a warp. */
@@ -96,7 +98,8 @@ static __device__ inline void gradients_of_queries(float s[M][N / 8][4], float d
 }
 
 template <enum dtype T, int D, bool DROPS>
-static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_queries(struct attention_call call)
+static __global__ void __launch_bounds__(ATTENTION_THREADS, queries_shape<D, DROPS>::blocks)
+    attention_backward_queries(struct attention_call call)
 {
     using shape = queries_shape<D, DROPS>;
     constexpr int M = shape::M, N = shape::keys, own = shape::queries * tile_stride<D>, passing = N * tile_stride<D>;
@@ -127,6 +130,8 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_q
             tile_copy<D, N>(v + (stage ^ 1) * passing, head.q + 2 * head.hidden, head.stride, first + N, head.keys);
             cp_async_commit();
         }
+        if (call.causal && first >= query + 16 * M)
+            continue; /* keys that none of the warp's queries sees, though the block's last ones do */
         tile_scores<T, D, M, N>(s, own_q, k + stage * passing);
         tile_scores<T, D, M, N>(dp, own_dout, v + stage * passing);
         if (first + N > head.keys || (call.causal && first + N > query + 1))
@@ -209,6 +214,8 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_k
         if (first + N < end)
             copy_queries<D, N>(call, head, first + N, q + next * passing, dout + next * passing, lse + next * N,
                                delta + next * N);
+        if (call.causal && first + N <= key)
+            continue; /* queries that see none of the warp's keys, though the block's first ones */
         tile_scores<T, D, M, N>(s, own_k, q + stage * passing);
         tile_scores<T, D, M, N>(dp, own_v, dout + stage * passing);
         if (key + 16 * M > head.keys || (call.causal && key + 16 * M > first + 1))
@@ -229,7 +236,12 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_k
                         factor);
 }
 
-template <enum dtype T, int D, bool DROPS> static void launch(struct device *dev, const struct attention_call *call)
+struct backward {
+    template <enum dtype T, int D, bool DROPS>
+    static void launch(struct device *dev, const struct attention_call *call);
+};
+
+template <enum dtype T, int D, bool DROPS> void backward::launch(struct device *dev, const struct attention_call *call)
 {
     using queries = queries_shape<D, DROPS>;
     using keys = keys_shape<D>;
@@ -245,32 +257,7 @@ template <enum dtype T, int D, bool DROPS> static void launch(struct device *dev
            dim3(ATTENTION_THREADS), keys::shared, *call);
 }
 
-template <enum dtype T, int D> static void launch_size(struct device *dev, const struct attention_call *call)
-{
-    if (call->drops)
-        launch<T, D, true>(dev, call);
-    else
-        launch<T, D, false>(dev, call);
-}
-
-template <enum dtype T> static void launch_type(struct device *dev, const struct attention_call *call)
-{
-    switch (call->head_size) {
-    case 64:
-        return launch_size<T, 64>(dev, call);
-    case 80:
-        return launch_size<T, 80>(dev, call);
-    case 96:
-        return launch_size<T, 96>(dev, call);
-    case 128:
-        return launch_size<T, 128>(dev, call);
-    }
-}
-
 void attention_tiled_backward(struct device *dev, const struct attention_call *call)
 {
-    if (call->dtype == DTYPE_BF16)
-        launch_type<DTYPE_BF16>(dev, call);
-    else
-        launch_type<DTYPE_F16>(dev, call);
+    attention_choose<backward>(dev, call);
 }

@@ -141,7 +141,8 @@ static const struct cudnn_plan *plan_for(struct device *dev, const struct attent
 {
     struct attention_cudnn *attention;
 
-    if (call->drops || call->lengths || call->dtype == DTYPE_F32)
+    /* A head that begins off 16 bytes is not what the graph's tensors promise. */
+    if (call->drops || call->lengths || call->dtype == DTYPE_F32 || call->head_size % 8 || !attention_aligned(call))
         return NULL;
     attention = attention_of(dev);
     return attention ? plan_of(attention, call, backward) : NULL;

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_choose.h"
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/cuda.h"
 
@@ -21,6 +22,7 @@ template <int D, bool DROPS> struct forward_shape {
     static constexpr int M = 2, queries = 16 * M * ATTENTION_WARPS;
     static constexpr int keys = DROPS ? (D > 96 ? 16 : 32) : D > 96 ? 48 : 64;
     static constexpr size_t shared = sizeof(uint16_t) * tile_stride<D> * (queries + 4 * keys);
+    static constexpr int blocks = D > 64 ? 1 : ATTENTION_SMALL_BLOCKS;
 };
 
 static __device__ inline float quad_max(float x)
@@ -41,7 +43,9 @@ static __device__ inline void softmax_row(float s[N / 8][4], float o[D / 8][4], 
         top = fmaxf(top, fmaxf(s[n][half * 2], s[n][half * 2 + 1]));
     top = quad_max(top);
     base = top * scale;
-    shrink = mma_exp2(*most * scale - base);
+    /* The difference first: it is 0 where the maximum stays, and the factor 1. A product fused with the subtraction of
+     * its own rounding would leave that rounding, once a tile. */
+    shrink = mma_exp2((*most - top) * scale);
     *most = top;
     *sum *= shrink;
 #pragma unroll
@@ -98,7 +102,8 @@ static __device__ inline void finish_rows(const struct attention_call &call, con
 }
 
 template <enum dtype T, int D, bool DROPS>
-static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_forward_tiles(struct attention_call call)
+static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DROPS>::blocks)
+    attention_forward_tiles(struct attention_call call)
 {
     using shape = forward_shape<D, DROPS>;
     constexpr int M = shape::M, N = shape::keys, passing = N * tile_stride<D>;
@@ -143,7 +148,12 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_forward_ti
     finish_rows<T, D, M>(call, head, query, q + warp_row * tile_stride<D>, o, most, sum);
 }
 
-template <enum dtype T, int D, bool DROPS> static void launch(struct device *dev, const struct attention_call *call)
+struct forward {
+    template <enum dtype T, int D, bool DROPS>
+    static void launch(struct device *dev, const struct attention_call *call);
+};
+
+template <enum dtype T, int D, bool DROPS> void forward::launch(struct device *dev, const struct attention_call *call)
 {
     using shape = forward_shape<D, DROPS>;
     int tiles = (call->seq + shape::queries - 1) / shape::queries;
@@ -155,32 +165,7 @@ template <enum dtype T, int D, bool DROPS> static void launch(struct device *dev
            shape::shared, *call);
 }
 
-template <enum dtype T, int D> static void launch_size(struct device *dev, const struct attention_call *call)
-{
-    if (call->drops)
-        launch<T, D, true>(dev, call);
-    else
-        launch<T, D, false>(dev, call);
-}
-
-template <enum dtype T> static void launch_type(struct device *dev, const struct attention_call *call)
-{
-    switch (call->head_size) {
-    case 64:
-        return launch_size<T, 64>(dev, call);
-    case 80:
-        return launch_size<T, 80>(dev, call);
-    case 96:
-        return launch_size<T, 96>(dev, call);
-    case 128:
-        return launch_size<T, 128>(dev, call);
-    }
-}
-
 void attention_tiled_forward(struct device *dev, const struct attention_call *call)
 {
-    if (call->dtype == DTYPE_BF16)
-        launch_type<DTYPE_BF16>(dev, call);
-    else
-        launch_type<DTYPE_F16>(dev, call);
+    attention_choose<forward>(dev, call);
 }

@@ -27,6 +27,14 @@
 #define ATTENTION_WARPS   4
 #define ATTENTION_THREADS (ATTENTION_WARPS * 32)
 
+/* Blocks that an SM is to have at the same time where heads are the smallest: three, if a thread takes not one register
+ * more than 168. Before sm_90 there is not enough shared memory for them. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define ATTENTION_SMALL_BLOCKS 3
+#else
+#define ATTENTION_SMALL_BLOCKS 1
+#endif
+
 /* Elements from a row to the next in shared memory. */
 template <int D> static constexpr int tile_stride = D + 8;
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/cudnn_graph.h"
 
+#include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -212,6 +213,8 @@ static cudnn_descriptor describe_gpu(struct cudnn_graph *graph, const char *gpu)
 
     if (gpu)
         set(graph, x, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(gpu), gpu);
+    else if (cudaGetDevice(&current) != cudaSuccess)
+        ok(graph, CUDNN_STATUS_NOT_INITIALIZED, "the current GPU");
     else
         set(graph, x, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &current);
     return finalize(graph, x, "the GPU's description");

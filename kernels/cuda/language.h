@@ -42,12 +42,13 @@
         }                                                                                                              \
     } while (0)
 
-/* More than 48 KiB must be asked for. It is once a launch, which costs less than to remember for each kernel. */
+/* More than 48 KiB must be asked for, and what the kernel declares as __shared__ counts too: it is below 8 KiB. It is
+ * once a launch, which costs less than to remember for each kernel. */
 static inline bool launch_ready(struct device *dev, const void *kernel, size_t shared_bytes, const char *name)
 {
     if (dev->failed)
         return false;
-    if (shared_bytes <= (static_cast<size_t>(48) << 10))
+    if (shared_bytes <= (static_cast<size_t>(40) << 10))
         return true;
     return cuda_ok(dev,
                    static_cast<int>(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

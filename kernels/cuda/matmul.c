@@ -175,8 +175,10 @@ static bool ask_heuristic(struct device *dev, struct matmul_choice *choice, cons
                                                            &count);
     if (!LT_OK(dev, matmul->lt.cublasLtMatmulPreferenceDestroy(preference)) || !ok)
         return false;
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED)
-        return true; /* no candidate */
+    /* No candidate. Which of the two it says of an epilogue that it does not know for these types and strides is not
+     * written down. */
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
+        return true;
     if (!matmul_ok(dev, status, "cublasLtMatmulAlgoGetHeuristic"))
         return false;
     for (int i = 0; i < count; i++)

@@ -7,10 +7,10 @@
  * result: a resumed run, or another rank, may choose differently and computes the same. Algorithms that add partial
  * sums in the output's type, or in place, are never taken; those that split k add in fp32, in a fixed order.
  *
- * Not measured, so the first: where the operands are mostly zero and could not tell algorithms apart (the next product
- * of that shape tries again); accumulating products of more than 128 MiB, for which there is no place to try; and all,
- * with the environment's MUSTER_MATMUL=first. With MUSTER_MATMUL=any the fastest is taken whatever its bits, to see
- * what the promise above costs. fp32 is true fp32, unless device_allow_tf32.
+ * Not measured, so the first: where the operands are mostly zero and could not tell algorithms apart (the next products
+ * of that shape try again, sixteen in all); accumulating products of more than 128 MiB, for which there is no place to
+ * try; and all, with the environment's MUSTER_MATMUL=first. With MUSTER_MATMUL=any the fastest is taken whatever its
+ * bits, to see what the promise above costs. fp32 is true fp32, unless device_allow_tf32.
  *
  * Column sums are made by a kernel of our own; with MUSTER_MATMUL_SUMS=fused by cuBLASLt with the product (its epilogue
  * BGRADA), which reads b once less. That is off because nobody has run it yet.
@@ -31,6 +31,7 @@ struct matmul_choice {
     cublasLtMatrixLayout_t first, second, d;
     cublasLtMatmulAlgo_t candidates[MATMUL_CANDIDATES];
     int count, chosen;
+    int untold; /* how often the operands could not tell them apart */
     bool measured;
 };
 

@@ -1,3 +1,4 @@
+#include "kernels/cuda/gelu.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/pack.h"
 
@@ -7,23 +8,9 @@
  *   z = f(x) or z = f(x, y)
  */
 struct gelu_slope {
-    /*
-     * dx = dy gelu'(x). With u = sqrt(2/pi) (x + 0.044715 x^3), e = exp(-2u) and s = 1 / (1 + e), so that 1 - s = e s
-     * without cancellation:
-     *   gelu'(x) = s + x s (1 - s) 2u',  2u' = sqrt(8/pi) (1 + 3 * 0.044715 x^2)
-     * which beyond |x| = 30 is 0 or 1. e stays finite, so that no infinity meets a zero; a NaN stays one.
-     */
     static __device__ float of(float dy, float x)
     {
-        const float linear = -2.30220819f; /* -2 sqrt(2/pi) log2(e) */
-        float e, s, slope;
-
-        x = x > 30.0f ? 30.0f : x < -30.0f ? -30.0f : x;
-        e = x * (linear + linear * 0.044715f * (x * x));
-        e = exp2f(e > 126.0f ? 126.0f : e);
-        s = 1.0f / (1.0f + e);
-        slope = 1.59576912f * (1.0f + 0.134145f * (x * x));
-        return dy * (s + x * s * (e * s) * slope);
+        return dy * gelu_slope_of(x);
     }
 };
 

@@ -37,9 +37,12 @@ void cuda_positions_forward(struct device *dev, const struct positions *op)
             LAUNCH(dev, positions_forward<T>, row_blocks(op->rows, 1), row_threads(1), 0, *op, mask_of(&op->dropout)));
 }
 
+#define STRIP (WARP * PACK) /* columns of a warp */
+
 /*
- * A warp a position: it masks the gradient's rows of that position, in place, and adds up what is stored. Every row has
- * one position, so each is read and written once.
+ * A warp a position and a strip of columns: it masks the gradient's rows of that position, in place, and adds up what
+ * is stored. Every row has one position, so each is read and written once. Positions alone, some hundreds, are too few
+ * warps to keep a GPU's memory busy.
  */
 template <class T>
 static __global__ void __launch_bounds__(ROW_WARPS *WARP) positions_backward(struct positions op, struct mask mask)
@@ -47,36 +50,35 @@ static __global__ void __launch_bounds__(ROW_WARPS *WARP) positions_backward(str
     size_t position = static_cast<size_t>(blockIdx.x) * ROW_WARPS + threadIdx.x / WARP;
     size_t cols = static_cast<size_t>(op.cols), seq = static_cast<size_t>(op.seq);
     size_t first = (position + seq - static_cast<size_t>(op.first_row) % seq) % seq; /* the first of its rows */
+    size_t col = static_cast<size_t>(blockIdx.y) * STRIP + threadIdx.x % WARP * PACK;
+    struct pack sum = {};
+    int n;
 
-    if (position >= seq)
+    if (position >= seq || col >= cols)
         return;
-    for (size_t col = threadIdx.x % WARP * PACK; col < cols; col += WARP * PACK) {
-        int n = pack_count(col, cols);
-        struct pack sum = {};
+    n = pack_count(col, cols);
+    for (size_t row = first; row < static_cast<size_t>(op.rows); row += seq) {
+        T *at = static_cast<T *>(op.x) + row * cols + col;
+        struct pack x = pack_load(at, n);
 
-        for (size_t row = first; row < static_cast<size_t>(op.rows); row += seq) {
-            T *at = static_cast<T *>(op.x) + row * cols + col;
-            struct pack x = pack_load(at, n);
-
-            mask_apply(mask, x, row * cols + col);
-            if (mask.threshold)
-                pack_store(at, x, n);
+        mask_apply(mask, x, row * cols + col);
+        if (mask.threshold)
+            pack_store(at, x, n);
 #pragma unroll
-            for (int j = 0; j < PACK; j++)
-                sum.v[j] += round_to<T>(x.v[j]);
-        }
-        if (op.dwpe)
-            pack_store(op.dwpe + position * cols + col, sum, n);
+        for (int j = 0; j < PACK; j++)
+            sum.v[j] += round_to<T>(x.v[j]);
     }
+    if (op.dwpe)
+        pack_store(op.dwpe + position * cols + col, sum, n);
 }
 
 void cuda_positions_backward(struct device *dev, const struct positions *op)
 {
+    dim3 grid(row_blocks(op->seq, 1), static_cast<unsigned>((op->cols + STRIP - 1) / STRIP));
+
     if (!device_ready(dev, op->dtype, "positions_backward"))
         return;
-    WITH_TYPE(
-        op->dtype, T,
-        LAUNCH(dev, positions_backward<T>, row_blocks(op->seq, 1), row_threads(1), 0, *op, mask_of(&op->dropout)));
+    WITH_TYPE(op->dtype, T, LAUNCH(dev, positions_backward<T>, grid, row_threads(1), 0, *op, mask_of(&op->dropout)));
     if (op->dwtt && op->rows == 0)
         cuda_zero(dev, op->dwtt, 2 * static_cast<size_t>(op->cols) * sizeof(float));
     else if (op->dwtt)

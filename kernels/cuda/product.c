@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "kernels/device.h"
-
 #define VECTOR 16 /* bytes that cuBLASLt's kernels like to read at once */
 
 static bool is_gelu(enum epilogue epilogue)
@@ -80,37 +78,4 @@ void product_of_matmul(struct product *product, const struct matmul *op, int fus
 size_t product_scratch(const struct product *product)
 {
     return product->unfused ? (size_t)product->m * (size_t)product->n * sizeof(float) : 0;
-}
-
-struct matmul matmul_with_strides(const struct matmul *op)
-{
-    struct matmul full = *op;
-
-    if (!full.lda)
-        full.lda = op->transpose_a ? op->m : op->k;
-    if (!full.ldb)
-        full.ldb = op->transpose_b ? op->k : op->n;
-    if (!full.ldc)
-        full.ldc = op->n;
-    return full;
-}
-
-bool matmul_valid(struct device *dev, const struct matmul *op)
-{
-    bool no_aux = is_gelu(op->epilogue) && !op->aux, no_bias = has_bias(op->epilogue) && !op->bias;
-
-    if (op->m < 0 || op->n < 0 || op->k < 1)
-        device_fail(dev, CODE_INTERNAL,
-                    "cuda: matmul: m = %d, n = %d, k = %d; m and n must not be negative, k must be 1 or more", op->m,
-                    op->n, op->k);
-    else if (op->lda < (op->transpose_a ? op->m : op->k) || op->ldb < (op->transpose_b ? op->k : op->n) ||
-             op->ldc < op->n)
-        device_fail(dev, CODE_INTERNAL,
-                    "cuda: matmul: lda = %d, ldb = %d, ldc = %d are too small for m = %d, n = %d, k = %d", op->lda,
-                    op->ldb, op->ldc, op->m, op->n, op->k);
-    else if (no_bias || no_aux)
-        device_fail(dev, CODE_INTERNAL, "cuda: matmul: the epilogue needs %s, which is NULL", no_bias ? "bias" : "aux");
-    else if (op->sums && (op->epilogue != EPILOGUE_NONE || op->transpose_b || op->ldb != op->n))
-        device_fail(dev, CODE_INTERNAL, "cuda: matmul: column sums are of a packed b, and go with no epilogue");
-    return !dev->failed;
 }

@@ -15,7 +15,7 @@
 #ifndef MUSTER_KERNELS_CUDA_PRODUCT_H
 #define MUSTER_KERNELS_CUDA_PRODUCT_H
 
-#include "kernels/kernels.h"
+#include "kernels/operands.h"
 
 /* As cuBLASLt's layout: column-major, columns ld elements apart, of one type. */
 struct product_matrix {
@@ -45,11 +45,5 @@ void product_of_matmul(struct product *product, const struct matmul *op, int fus
 
 /* The bytes of scratch that d needs; 0 if it is c. */
 size_t product_scratch(const struct product *product);
-
-/* kernels.h: a stride of 0 means packed. */
-struct matmul matmul_with_strides(const struct matmul *op);
-
-/* Fails the device with what is wrong; as the CPU's. */
-bool matmul_valid(struct device *dev, const struct matmul *op);
 
 #endif

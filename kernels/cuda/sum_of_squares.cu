@@ -67,14 +67,16 @@ static __global__ void __launch_bounds__(THREADS) block_squares(double *sums, co
         sums[block] = total;
 }
 
-/* One warp: loads together, and adds what the lanes have in their order. */
+/* One warp: loads together, and adds what the lanes have in their order, while the next are on their way. */
 static __global__ void total_squares(double *total, const double *sums, size_t blocks)
 {
-    double sum = 0;
+    double sum = 0, coming = threadIdx.x < blocks ? sums[threadIdx.x] : 0;
 
     for (size_t first = 0; first < blocks; first += WARP) {
-        size_t left = blocks - first;
-        double mine = threadIdx.x < left ? sums[first + threadIdx.x] : 0;
+        size_t left = blocks - first, after = first + WARP + threadIdx.x;
+        double mine = coming;
+
+        coming = after < blocks ? sums[after] : 0;
 
 #pragma unroll
         for (int lane = 0; lane < WARP; lane++) {

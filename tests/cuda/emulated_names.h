@@ -15,6 +15,7 @@
 #define cuda_attention_backward    emulated_attention_backward
 #define attention_call_forward     emulated_attention_call_forward
 #define attention_call_backward    emulated_attention_call_backward
+#define attention_aligned          emulated_attention_aligned
 #define attention_fits_tiles       emulated_attention_fits_tiles
 #define attention_tiled_forward    emulated_attention_tiled_forward
 #define attention_tiled_backward   emulated_attention_tiled_backward

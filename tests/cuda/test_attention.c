@@ -1,41 +1,12 @@
-#include "tests/kernels/harness.h"
+#include "tests/kernels/attention_case.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/cuda/cuda.h"
-#include "tests/cuda/attention_reference.h"
 #include "tests/cuda/emulated_device.h"
 #include "tests/cuda/emulator_seed.h"
 
-/*
- * The attention kernels for GPUs, emulated, against float64. Scores and sums are fp32 there, but probabilities and
- * their gradients are rounded to the type before the second product. So an element may be wrong by a few roundings of
- * what its row is made of (`each`), and the whole, in the Euclidean norm, by about one (`whole`).
- */
-static const struct {
-    double each, whole;
-} tolerance[] = {[DTYPE_F32] = {1e-4, 1e-6}, [DTYPE_BF16] = {1.6e-2, 4e-3}, [DTYPE_F16] = {2e-3, 5e-4}};
-
-/* Rows of `size` elements. Where a row's true values cancel to nothing, what is left is judged by the whole. */
-static void expect_rows(const char *name, struct tensor got, const double *want, int size)
-{
-    double error = 0, all = root_mean_square(want, got.count);
-
-    for (size_t i = 0; i < got.count; i++) {
-        double row = root_mean_square(want + i / (size_t)size * (size_t)size, (size_t)size);
-        double difference = tensor_get(got, i) - want[i];
-
-        if (!(fabs(difference) <= tolerance[got.dtype].each * (fabs(want[i]) + row + 0.1 * all)))
-            fail_msg("%s[%zu], of type %d, is %.9g, should be %.9g (rms %.3g, of its row %.3g)", name, i,
-                     (int)got.dtype, tensor_get(got, i), want[i], all, row);
-        error += difference * difference;
-    }
-    error = sqrt(error / (double)got.count);
-    if (error > tolerance[got.dtype].whole * all)
-        fail_msg("%s, of type %d, is wrong by %.3g of its norm", name, (int)got.dtype, error / all);
-}
+/* The attention kernels for GPUs, emulated, against float64. */
 
 static const struct dropout odd_dropout = {0.2, {11, 22, 33}, 1000003};
 static const struct dropout even_dropout = {0.3, {5, 6, 7}, 1 << 20};
@@ -55,91 +26,25 @@ static struct device *open_device(void)
     return dev;
 }
 
-/* The operands of one case, as both passes have them. */
-struct buffers {
-    struct tensor qkv, out, dout, dqkv;
-    float *lse;
-    int32_t *lengths;
-};
-
-static struct buffers make_buffers(struct device *dev, enum dtype dtype, const struct attention_case *x)
-{
-    size_t count = (size_t)x->batch * (size_t)x->seq * (size_t)x->heads * (size_t)x->head_size;
-    struct buffers b = {
-        .qkv = random_tensor(dev, dtype, 3 * count, "qkv"),
-        .out = poisoned_tensor(dev, dtype, count),
-        .dout = random_tensor(dev, dtype, count, "dout"),
-        .dqkv = poisoned_tensor(dev, dtype, 3 * count),
-        .lse = poisoned_floats(dev, (size_t)x->batch * (size_t)x->heads * (size_t)x->seq),
-    };
-
-    if (x->lengths) {
-        b.lengths = int_buffer(dev, (size_t)x->batch);
-        memcpy(b.lengths, x->lengths, (size_t)x->batch * sizeof *b.lengths);
-    }
-    return b;
-}
-
-static void run_forward(struct device *dev, const struct attention_case *x, const struct buffers *b)
-{
-    device_kernels(dev)->attention_forward(dev, &(struct attention){.batch = x->batch,
-                                                                    .seq = x->seq,
-                                                                    .heads = x->heads,
-                                                                    .head_size = x->head_size,
-                                                                    .causal = x->causal,
-                                                                    .dtype = b->qkv.dtype,
-                                                                    .qkv = b->qkv.at,
-                                                                    .lengths = b->lengths,
-                                                                    .dropout = x->dropout,
-                                                                    .dropout_stride = x->dropout_stride,
-                                                                    .out = b->out.at,
-                                                                    .lse = b->lse});
-}
-
-static void run_backward(struct device *dev, const struct attention_case *x, const struct buffers *b)
-{
-    device_kernels(dev)->attention_backward(dev, &(struct attention_backward){.batch = x->batch,
-                                                                              .seq = x->seq,
-                                                                              .heads = x->heads,
-                                                                              .head_size = x->head_size,
-                                                                              .causal = x->causal,
-                                                                              .dtype = b->qkv.dtype,
-                                                                              .qkv = b->qkv.at,
-                                                                              .out = b->out.at,
-                                                                              .dout = b->dout.at,
-                                                                              .lse = b->lse,
-                                                                              .lengths = b->lengths,
-                                                                              .dropout = x->dropout,
-                                                                              .dropout_stride = x->dropout_stride,
-                                                                              .dqkv = b->dqkv.at});
-}
-
-static void compare_lse(const float *got, const double *want, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!(got[i] == want[i] || fabs(got[i] - want[i]) <= 1e-5 * (1 + fabs(want[i]))))
-            fail_msg("lse[%zu] is %.9g, should be %.9g", i, got[i], want[i]);
-}
-
 static void check_case(enum dtype dtype, const struct attention_case *x)
 {
     struct device *dev = open_device();
-    struct buffers b = make_buffers(dev, dtype, x);
+    struct attention_buffers b = attention_make(dev, dtype, x, 1);
     size_t rows = (size_t)x->batch * (size_t)x->heads * (size_t)x->seq;
     double *qkv = tensor_values(dev, b.qkv), *dout = tensor_values(dev, b.dout);
     double *out = reference(dev, b.out.count), *lse = reference(dev, rows), *dqkv = reference(dev, b.dqkv.count);
     double *given;
 
-    run_forward(dev, x, &b);
+    attention_forward_on(dev, x, &b);
     assert_int_equal(device_status(dev, &(struct error){0}), 0);
     attention_reference_forward(x, qkv, out, lse);
-    expect_rows("out", b.out, out, x->head_size);
-    compare_lse(b.lse, lse, rows);
-    run_backward(dev, x, &b);
+    attention_expect_rows("out", b.out, out, x->head_size);
+    attention_expect_lse(b.lse, lse, rows, 1);
+    attention_backward_on(dev, x, &b);
     assert_int_equal(device_status(dev, &(struct error){0}), 0);
     given = tensor_values(dev, b.out);
     attention_reference_backward(x, qkv, given, dout, dqkv);
-    expect_rows("dqkv", b.dqkv, dqkv, x->head_size);
+    attention_expect_rows("dqkv", b.dqkv, dqkv, x->head_size);
     finish_device(dev);
 }
 
@@ -231,24 +136,24 @@ static void test_little_shared_memory(void **state)
 static void check_cpu(enum dtype dtype, const struct attention_case *x)
 {
     struct device *dev = make_device("baseline", 1);
-    struct buffers b = make_buffers(dev, dtype, x);
+    struct attention_buffers b = attention_make(dev, dtype, x, 1);
     double *out = malloc(b.out.count * sizeof *out), *dqkv = malloc(b.dqkv.count * sizeof *dqkv);
 
-    run_forward(dev, x, &b);
-    run_backward(dev, x, &b);
+    attention_forward_on(dev, x, &b);
+    attention_backward_on(dev, x, &b);
     for (size_t i = 0; i < b.out.count; i++)
         out[i] = tensor_get(b.out, i);
     for (size_t i = 0; i < b.dqkv.count; i++)
         dqkv[i] = tensor_get(b.dqkv, i);
     finish_device(dev);
     dev = open_device();
-    b = make_buffers(dev, dtype, x);
-    run_forward(dev, x, &b);
-    expect_rows("out", b.out, out, x->head_size);
+    b = attention_make(dev, dtype, x, 1);
+    attention_forward_on(dev, x, &b);
+    attention_expect_rows("out", b.out, out, x->head_size);
     for (size_t i = 0; i < b.out.count; i++)
         tensor_set(b.out, i, out[i]);
-    run_backward(dev, x, &b);
-    expect_rows("dqkv", b.dqkv, dqkv, x->head_size);
+    attention_backward_on(dev, x, &b);
+    attention_expect_rows("dqkv", b.dqkv, dqkv, x->head_size);
     finish_device(dev);
     free(out);
     free(dqkv);
@@ -274,18 +179,18 @@ static void test_cpu(void **state)
 static void check_orders(enum dtype dtype, const struct attention_case *x)
 {
     struct device *dev = open_device();
-    struct buffers first = make_buffers(dev, dtype, x);
+    struct attention_buffers first = attention_make(dev, dtype, x, 1);
 
-    run_forward(dev, x, &first);
-    run_backward(dev, x, &first);
+    attention_forward_on(dev, x, &first);
+    attention_backward_on(dev, x, &first);
     for (uint64_t seed = 1; seed <= 3; seed++) {
-        struct buffers again = first;
+        struct attention_buffers again = first;
 
         again.out = poisoned_tensor(dev, dtype, first.out.count);
         again.dqkv = poisoned_tensor(dev, dtype, first.dqkv.count);
         emulator_seed(seed);
-        run_forward(dev, x, &again);
-        run_backward(dev, x, &again);
+        attention_forward_on(dev, x, &again);
+        attention_backward_on(dev, x, &again);
         emulator_seed(0);
         expect_same("out", again.out.at, first.out.at, first.out.count * dtype_size(dtype));
         expect_same("dqkv", again.dqkv.at, first.dqkv.at, first.dqkv.count * dtype_size(dtype));

@@ -1,4 +1,4 @@
-#include "tests/kernels/harness.h"
+#include "tests/kernels/attention_case.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,215 +23,35 @@ struct manner {
     uint64_t stride;
 };
 
-struct plain {
-    struct shape s;
-    struct manner how;
-    double *qkv, *dout, *out, *lse, *dqkv;
-};
-
-static double *at(const struct plain *x, double *qkv, int batch, int row, int part, int head)
+static struct attention_case case_of(struct shape s, const struct manner *how)
 {
-    size_t hidden = (size_t)x->s.heads * x->s.head_size;
-
-    return qkv + ((size_t)batch * x->s.seq + row) * 3 * hidden + part * hidden + (size_t)head * x->s.head_size;
-}
-
-static size_t out_at(const struct plain *x, int batch, int row, int head)
-{
-    return (((size_t)batch * x->s.seq + row) * x->s.heads + head) * x->s.head_size;
-}
-
-static double dot(const double *x, const double *y, int n)
-{
-    double sum = 0;
-
-    for (int i = 0; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
-}
-
-static int keys_of(const struct plain *x, int batch, int row)
-{
-    int keys = x->how.lengths && x->how.lengths[batch] < x->s.seq ? x->how.lengths[batch] : x->s.seq;
-
-    return x->how.causal && row + 1 < keys ? row + 1 : keys;
-}
-
-/* p[keys] of one query; returns log-sum-exp. */
-static double probabilities(const struct plain *x, int batch, int head, int row, double *p)
-{
-    int keys = keys_of(x, batch, row), n = x->s.head_size;
-    double max = -INFINITY, sum = 0;
-
-    for (int j = 0; j < keys; j++) {
-        p[j] = dot(at(x, x->qkv, batch, row, 0, head), at(x, x->qkv, batch, j, 1, head), n) / sqrt(n);
-        max = fmax(max, p[j]);
-    }
-    for (int j = 0; j < keys; j++)
-        sum += p[j] = exp(p[j] - max);
-    for (int j = 0; j < keys; j++)
-        p[j] /= sum;
-    return keys ? max + log(sum) : -INFINITY;
-}
-
-/* What dropout multiplies the probability of a query and a key by. */
-static double mask(const struct plain *x, int batch, int head, int row, int key)
-{
-    const struct dropout *dropout = &x->how.dropout;
-    uint64_t element = dropout->first + (uint64_t)batch * x->how.stride +
-                       ((uint64_t)head * x->s.seq + (uint64_t)row) * x->s.seq + (uint64_t)key;
-
-    return dropout_keeps(dropout, element) ? dropout_factor(dropout) : 0;
-}
-
-static void forward(const struct plain *x)
-{
-    double *p = malloc(x->s.seq * sizeof *p);
-
-    for (int batch = 0; batch < x->s.batch; batch++)
-        for (int head = 0; head < x->s.heads; head++)
-            for (int row = 0; row < x->s.seq; row++) {
-                double *out = x->out + out_at(x, batch, row, head);
-
-                x->lse[((size_t)batch * x->s.heads + head) * x->s.seq + row] = probabilities(x, batch, head, row, p);
-                memset(out, 0, x->s.head_size * sizeof *out);
-                for (int j = 0; j < keys_of(x, batch, row); j++) {
-                    double left = p[j] * mask(x, batch, head, row, j);
-
-                    for (int d = 0; d < x->s.head_size; d++)
-                        out[d] += left * at(x, x->qkv, batch, j, 2, head)[d];
-                }
-            }
-    free(p);
-}
-
-static void backward_row(const struct plain *x, int batch, int head, int row, double *p)
-{
-    const double *dout = x->dout + out_at(x, batch, row, head), *out = x->out + out_at(x, batch, row, head);
-    int n = x->s.head_size;
-    double delta = dot(dout, out, n);
-
-    probabilities(x, batch, head, row, p);
-    for (int j = 0; j < keys_of(x, batch, row); j++) {
-        double factor = mask(x, batch, head, row, j);
-        double ds = p[j] * (dot(dout, at(x, x->qkv, batch, j, 2, head), n) * factor - delta) / sqrt(n);
-
-        for (int d = 0; d < n; d++) {
-            at(x, x->dqkv, batch, row, 0, head)[d] += ds * at(x, x->qkv, batch, j, 1, head)[d];
-            at(x, x->dqkv, batch, j, 1, head)[d] += ds * at(x, x->qkv, batch, row, 0, head)[d];
-            at(x, x->dqkv, batch, j, 2, head)[d] += p[j] * factor * dout[d];
-        }
-    }
-}
-
-static void backward(const struct plain *x)
-{
-    double *p = malloc(x->s.seq * sizeof *p);
-
-    for (int batch = 0; batch < x->s.batch; batch++)
-        for (int head = 0; head < x->s.heads; head++)
-            for (int row = 0; row < x->s.seq; row++)
-                backward_row(x, batch, head, row, p);
-    free(p);
-}
-
-static size_t out_count(struct shape s)
-{
-    return (size_t)s.batch * s.seq * s.heads * s.head_size;
-}
-
-static double loss(const void *arg)
-{
-    const struct plain *x = arg;
-
-    forward(x);
-    return dot(x->out, x->dout, (int)out_count(x->s));
-}
-
-/* A small shape's gradient, every element, by differences of the forward pass. */
-static void compare_differences(const struct plain *x, struct tensor dqkv)
-{
-    size_t count = 3 * out_count(x->s);
-    double *want = malloc(count * sizeof *want);
-
-    for (size_t i = 0; i < count; i++)
-        want[i] = slope(loss, x, &x->qkv[i]);
-    expect_rounded("dqkv by differences", dqkv, want, count, 2e-5);
-    free(want);
-}
-
-static void compare_lse(const struct plain *x, const float *lse)
-{
-    for (size_t i = 0; i < (size_t)x->s.batch * x->s.heads * x->s.seq; i++)
-        if (!(lse[i] == x->lse[i] || fabs(lse[i] - x->lse[i]) <= 1e-5 * (1 + fabs(x->lse[i]))))
-            fail_msg("lse[%zu] is %.9g, should be %.9g", i, lse[i], x->lse[i]);
-}
-
-/* The buffers of one call of each pass. */
-struct call {
-    struct tensor qkv, out, dout, dqkv;
-    float *lse;
-};
-
-static struct call make_call(struct device *dev, enum dtype dtype, struct shape s, double spread)
-{
-    size_t count = out_count(s);
-    struct call c = {
-        .qkv = random_tensor(dev, dtype, 3 * count, "qkv"),
-        .out = poisoned_tensor(dev, dtype, count),
-        .dout = random_tensor(dev, dtype, count, "dout"),
-        .dqkv = poisoned_tensor(dev, dtype, 3 * count),
-        .lse = poisoned_floats(dev, (size_t)s.batch * s.heads * s.seq),
+    return (struct attention_case){
+        .batch = s.batch,
+        .seq = s.seq,
+        .heads = s.heads,
+        .head_size = s.head_size,
+        .causal = how->causal,
+        .lengths = how->lengths,
+        .dropout = how->dropout,
+        .dropout_stride = how->stride,
     };
-
-    for (size_t i = 0; i < 3 * count; i++)
-        tensor_set(c.qkv, i, spread * tensor_get(c.qkv, i));
-    return c;
 }
 
-/* The lengths of `how` in the device's memory; NULL if there are none. */
-static const int32_t *lengths_of(struct device *dev, struct shape s, const struct manner *how)
+static size_t out_count(const struct attention_case *x)
 {
-    int32_t *lengths = how->lengths ? int_buffer(dev, (size_t)s.batch) : NULL;
-
-    if (lengths)
-        memcpy(lengths, how->lengths, (size_t)s.batch * sizeof *lengths);
-    return lengths;
+    return (size_t)x->batch * x->seq * x->heads * x->head_size;
 }
 
-static void run_forward(struct device *dev, struct shape s, const struct manner *how, const struct call *c)
+static size_t lse_count(const struct attention_case *x)
 {
-    device_kernels(dev)->attention_forward(dev, &(struct attention){.batch = s.batch,
-                                                                    .seq = s.seq,
-                                                                    .heads = s.heads,
-                                                                    .head_size = s.head_size,
-                                                                    .causal = how->causal,
-                                                                    .dtype = c->qkv.dtype,
-                                                                    .qkv = c->qkv.at,
-                                                                    .lengths = lengths_of(dev, s, how),
-                                                                    .dropout = how->dropout,
-                                                                    .dropout_stride = how->stride,
-                                                                    .out = c->out.at,
-                                                                    .lse = c->lse});
+    return (size_t)x->batch * x->heads * x->seq;
 }
 
-static void run_backward(struct device *dev, struct shape s, const struct manner *how, const struct call *c)
-{
-    device_kernels(dev)->attention_backward(dev, &(struct attention_backward){.batch = s.batch,
-                                                                              .seq = s.seq,
-                                                                              .heads = s.heads,
-                                                                              .head_size = s.head_size,
-                                                                              .causal = how->causal,
-                                                                              .dtype = c->qkv.dtype,
-                                                                              .qkv = c->qkv.at,
-                                                                              .out = c->out.at,
-                                                                              .dout = c->dout.at,
-                                                                              .lse = c->lse,
-                                                                              .lengths = lengths_of(dev, s, how),
-                                                                              .dropout = how->dropout,
-                                                                              .dropout_stride = how->stride,
-                                                                              .dqkv = c->dqkv.at});
-}
+/* What every device is held to. `given` is out as the backward pass is given it: rounded. */
+struct want {
+    struct attention_case x;
+    double *qkv, *dout, *out, *given, *lse, *dqkv;
+};
 
 static double *copy_of(struct tensor t)
 {
@@ -242,82 +62,105 @@ static double *copy_of(struct tensor t)
     return x;
 }
 
-/* Made once for all devices, since it takes longest. out[0] is the exact one, out[1] rounded: what the backward pass is
- * given. */
-static struct plain make_plain(enum dtype dtype, struct shape s, const struct manner *how, double *out[2])
+/* Made once for all devices, since it takes longest. */
+static struct want make_want(enum dtype dtype, const struct attention_case *x, double spread)
 {
     struct device *dev = make_device("baseline", 1);
-    struct call c = make_call(dev, dtype, s, how->spread);
-    size_t count = out_count(s);
-    struct plain x = {
-        .s = s,
-        .how = *how,
-        .qkv = copy_of(c.qkv),
-        .dout = copy_of(c.dout),
-        .out = calloc(count, sizeof *x.out),
-        .lse = calloc((size_t)s.batch * s.heads * s.seq, sizeof *x.lse),
-        .dqkv = calloc(3 * count, sizeof *x.dqkv),
+    struct attention_buffers b = attention_make(dev, dtype, x, spread);
+    size_t count = out_count(x);
+    struct want want = {
+        .x = *x,
+        .qkv = copy_of(b.qkv),
+        .dout = copy_of(b.dout),
+        .out = malloc(count * sizeof *want.out),
+        .given = malloc(count * sizeof *want.given),
+        .lse = malloc(lse_count(x) * sizeof *want.lse),
+        .dqkv = malloc(3 * count * sizeof *want.dqkv),
     };
 
     finish_device(dev);
-    forward(&x);
-    out[0] = x.out;
-    out[1] = malloc(count * sizeof *out[1]);
+    attention_reference_forward(x, want.qkv, want.out, want.lse);
     for (size_t i = 0; i < count; i++)
-        out[1][i] = dtype == DTYPE_F32 ? x.out[i] : rounded(dtype, x.out[i]);
-    x.out = out[1];
-    backward(&x);
-    return x;
+        want.given[i] = dtype == DTYPE_F32 ? want.out[i] : rounded(dtype, want.out[i]);
+    attention_reference_backward(x, want.qkv, want.given, want.dout, want.dqkv);
+    return want;
 }
 
-/*
- * What may be wrong beyond the last rounding. A GPU's 16-bit products also round probabilities and their gradients, so
- * an element is wrong by a few roundings of the largest rows; tests/cuda/test_attention.c, row by row, is stricter.
- */
-static double bound(enum dtype dtype, double fp32)
+static void free_want(struct want *want)
 {
-    static const double rounded[] = {[DTYPE_BF16] = 0.1, [DTYPE_F16] = 1.5e-2};
-    const char *kind = getenv("MUSTER_TEST_DEVICE");
-
-    return dtype == DTYPE_F32 || !kind || strcmp(kind, "cpu") == 0 ? fp32 : rounded[dtype];
+    free(want->qkv);
+    free(want->dout);
+    free(want->out);
+    free(want->given);
+    free(want->lse);
+    free(want->dqkv);
 }
 
-static void compare(struct device *dev, enum dtype dtype, const struct plain *x, double *const out[2])
+/* Overwrites `given`. */
+static double loss(const void *arg)
 {
-    struct call c = make_call(dev, dtype, x->s, x->how.spread);
-    double scale = x->how.spread * x->how.spread;
+    const struct want *want = arg;
+    double sum = 0;
 
-    run_forward(dev, x->s, &x->how, &c);
-    expect_rounded("out", c.out, out[0], c.out.count, bound(dtype, 1e-5) * scale);
-    compare_lse(x, c.lse);
-    for (size_t i = 0; i < c.out.count && dtype != DTYPE_F32; i++)
-        tensor_set(c.out, i, out[1][i]);
-    run_backward(dev, x->s, &x->how, &c);
-    expect_rounded("dqkv", c.dqkv, x->dqkv, c.dqkv.count, bound(dtype, 2e-5) * scale);
-    if (x->s.seq <= 5 && x->how.spread == 1 && dtype == DTYPE_F32)
-        compare_differences(x, c.dqkv);
+    attention_reference_forward(&want->x, want->qkv, want->given, want->lse);
+    for (size_t i = 0; i < out_count(&want->x); i++)
+        sum += want->given[i] * want->dout[i];
+    return sum;
+}
+
+/* A small shape's gradient, every element, by differences of the forward pass. */
+static void compare_differences(const struct want *want, struct tensor dqkv)
+{
+    double *slopes = malloc(dqkv.count * sizeof *slopes);
+
+    for (size_t i = 0; i < dqkv.count; i++)
+        slopes[i] = slope(loss, want, &want->qkv[i]);
+    expect_rounded("dqkv by differences", dqkv, slopes, dqkv.count, 2e-5);
+    free(slopes);
+}
+
+/* A CPU rounds nothing but the result; a GPU's 16-bit products, what they are made of too. */
+static void expect_result(const char *name, struct tensor got, const double *want, int size, double tolerance)
+{
+    bool gpu = other_device() && strncmp(other_device(), "cuda", 4) == 0;
+
+    if (gpu && got.dtype != DTYPE_F32)
+        attention_expect_rows(name, got, want, size);
+    else
+        expect_rounded(name, got, want, got.count, tolerance);
+}
+
+static void compare(struct device *dev, enum dtype dtype, const struct want *want, double spread)
+{
+    struct attention_buffers b = attention_make(dev, dtype, &want->x, spread);
+    double scale = spread * spread;
+
+    attention_forward_on(dev, &want->x, &b);
+    expect_result("out", b.out, want->out, want->x.head_size, 1e-5 * scale);
+    attention_expect_lse(b.lse, want->lse, lse_count(&want->x), fmax(scale, 1));
+    for (size_t i = 0; i < b.out.count && dtype != DTYPE_F32; i++)
+        tensor_set(b.out, i, want->given[i]);
+    attention_backward_on(dev, &want->x, &b);
+    expect_result("dqkv", b.dqkv, want->dqkv, want->x.head_size, 2e-5 * scale);
+    if (want->x.seq <= 5 && spread == 1 && dtype == DTYPE_F32)
+        compare_differences(want, b.dqkv);
 }
 
 static void check_shape(enum dtype dtype, struct shape s, const struct manner *how)
 {
     static const char *const isas[] = {"baseline", "avx2", "avx512"};
-    double *out[2];
-    struct plain x = make_plain(dtype, s, how, out);
+    struct attention_case x = case_of(s, how);
+    struct want want = make_want(dtype, &x, how->spread);
 
     for (int i = 0; i < 6; i++) {
         struct device *dev = make_device(isas[i / 2], 1 + i % 2);
 
         if (!dev)
             continue;
-        compare(dev, dtype, &x, out);
+        compare(dev, dtype, &want, how->spread);
         finish_device(dev);
     }
-    free(x.qkv);
-    free(x.dout);
-    free(x.lse);
-    free(x.dqkv);
-    free(out[0]);
-    free(out[1]);
+    free_want(&want);
 }
 
 static void check_everywhere(struct manner how)
@@ -367,6 +210,7 @@ static void test_large_scores(void **state)
 }
 
 static const struct dropout odd_dropout = {0.2, {11, 22, 33}, 1000003};
+static const struct dropout even_dropout = {0.3, {5, 6, 7}, 1 << 20};
 
 static void test_dropout(void **state)
 {
@@ -380,20 +224,41 @@ static void test_dropout(void **state)
 /* With scores all equal and V the unit matrix, out is the probabilities themselves: the mask, bit by bit. */
 static void check_mask(struct device *dev, enum dtype dtype)
 {
-    const struct shape s = {2, 139, 1, 139};
-    const struct manner how = {.dropout = odd_dropout, .stride = 999};
-    struct call c = make_call(dev, dtype, s, 0);
-    struct plain x = {.s = s, .how = how};
+    const int seq = 139;
+    const struct attention_case x = {
+        .batch = 2, .seq = seq, .heads = 1, .head_size = seq, .dropout = odd_dropout, .dropout_stride = 999};
+    struct attention_buffers b = attention_make(dev, dtype, &x, 0);
 
-    for (int batch = 0; batch < s.batch; batch++)
-        for (int row = 0; row < s.seq; row++)
-            tensor_set(c.qkv, ((size_t)(batch * s.seq + row) * 3 + 2) * s.head_size + row, 1);
-    run_forward(dev, s, &how, &c);
-    for (int batch = 0; batch < s.batch; batch++)
-        for (int row = 0; row < s.seq; row++)
-            for (int key = 0; key < s.seq; key++)
-                if ((tensor_get(c.out, out_at(&x, batch, row, 0) + key) != 0) != (mask(&x, batch, 0, row, key) != 0))
-                    fail_msg("sample %d, query %d, key %d: not as the mask says", batch, row, key);
+    for (int row = 0; row < 2 * seq; row++)
+        tensor_set(b.qkv, (size_t)(3 * row + 2) * seq + row % seq, 1);
+    attention_forward_on(dev, &x, &b);
+    for (int row = 0; row < 2 * seq; row++)
+        for (int key = 0; key < seq; key++) {
+            uint64_t element = odd_dropout.first + (uint64_t)(row / seq) * 999 + (uint64_t)(row % seq * seq + key);
+
+            if ((tensor_get(b.out, (size_t)row * seq + key) != 0) != dropout_keeps(&odd_dropout, element))
+                fail_msg("sample %d, query %d, key %d: not as the mask says", row / seq, row % seq, key);
+        }
+}
+
+/* What a GPU does on its tensor cores: each of their head sizes, several tiles of rows and a last one that is not full,
+ * and dropout that begins at a multiple of 8, as training has it. */
+static void test_tensor_cores(void **state)
+{
+    static const struct shape sizes[] = {{2, 328, 1, 64}, {1, 200, 2, 80}, {1, 136, 2, 96}, {1, 264, 1, 128}};
+    static const int32_t lengths[] = {131, 1000};
+    const struct manner manners[] = {
+        {.causal = true, .spread = 1},
+        {.causal = true, .spread = 1, .dropout = even_dropout, .stride = 8 * 55555},
+        {.lengths = lengths, .spread = 1, .dropout = even_dropout, .stride = 8 * 55555},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t j = 0; j < sizeof manners / sizeof *manners; j++) {
+            check_shape(DTYPE_BF16, sizes[i], &manners[j]);
+            check_shape(DTYPE_F16, sizes[i], &manners[j]);
+        }
 }
 
 static void test_mask(void **state)
@@ -415,19 +280,28 @@ static void copy_columns(struct tensor to, struct tensor from, int rows, int wid
 /* Two heads of five computed alone, as a tensor-parallel rank would: the same bits as when all are. */
 static void check_heads(struct device *dev, enum dtype dtype)
 {
-    const struct shape whole = {2, 75, 5, 16}, slice = {2, 75, 2, 16};
-    struct manner how = {.causal = true, .dropout = odd_dropout, .stride = 5 * 75 * 75};
-    struct call c = make_call(dev, dtype, whole, 1), d = make_call(dev, dtype, slice, 1);
-    struct tensor want = poisoned_tensor(dev, dtype, d.dqkv.count);
+    const struct attention_case whole = {.batch = 2,
+                                         .seq = 75,
+                                         .heads = 5,
+                                         .head_size = 16,
+                                         .causal = true,
+                                         .dropout = odd_dropout,
+                                         .dropout_stride = 5 * 75 * 75};
+    struct attention_case slice = whole;
+    struct attention_buffers c = attention_make(dev, dtype, &whole, 1), d;
     const int rows = 2 * 75, first = 3 * 16, count = 2 * 16;
+    struct tensor want;
 
+    slice.heads = 2;
+    slice.dropout.first += 3 * 75 * 75;
+    d = attention_make(dev, dtype, &slice, 1);
+    want = poisoned_tensor(dev, dtype, d.dqkv.count);
     copy_columns(d.qkv, c.qkv, rows * 3, 5 * 16, first, count);
     copy_columns(d.dout, c.dout, rows, 5 * 16, first, count);
-    run_forward(dev, whole, &how, &c);
-    run_backward(dev, whole, &how, &c);
-    how.dropout.first += 3 * 75 * 75;
-    run_forward(dev, slice, &how, &d);
-    run_backward(dev, slice, &how, &d);
+    attention_forward_on(dev, &whole, &c);
+    attention_backward_on(dev, &whole, &c);
+    attention_forward_on(dev, &slice, &d);
+    attention_backward_on(dev, &slice, &d);
     copy_columns(want, c.out, rows, 5 * 16, first, count);
     expect_same("out", d.out.at, want.at, d.out.count * dtype_size(dtype));
     copy_columns(want, c.dqkv, rows * 3, 5 * 16, first, count);
@@ -445,7 +319,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole),        cmocka_unit_test(test_causal),       cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_empty_sample), cmocka_unit_test(test_large_scores), cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_mask),         cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_tensor_cores), cmocka_unit_test(test_mask),         cmocka_unit_test(test_heads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,10 @@
-#include "tests/cuda/attention_reference.h"
+#include "tests/kernels/attention_reference.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/kernels/harness.h"
 
 static size_t qkv_at(const struct attention_case *x, int sample, int row, int part, int head)
 {
@@ -33,17 +35,12 @@ static double dot(const double *x, const double *y, int size)
     return sum;
 }
 
-/* By kernels.h's words: the (i % 8)th half of block i / 8. */
 static double factor_of(const struct attention_case *x, int sample, int head, int row, int key)
 {
-    const struct dropout *dropout = &x->dropout;
-    uint64_t seq = (uint64_t)x->seq, i = dropout->first + (uint64_t)sample * x->dropout_stride +
-                                         ((uint64_t)head * seq + (uint64_t)row) * seq + (uint64_t)key;
-    double threshold = floor(dropout->p * 65536 + 0.5);
+    uint64_t seq = (uint64_t)x->seq, element = x->dropout.first + (uint64_t)sample * x->dropout_stride +
+                                               ((uint64_t)head * seq + (uint64_t)row) * seq + (uint64_t)key;
 
-    if (dropout->p <= 0)
-        return 1;
-    return (philox_u32(dropout->stream, i / 2) >> i % 2 * 16 & 0xffff) >= threshold ? 65536 / (65536 - threshold) : 0;
+    return dropout_keeps(&x->dropout, element) ? dropout_factor(&x->dropout) : 0;
 }
 
 /* p[keys] of one query; returns the log-sum-exp. */

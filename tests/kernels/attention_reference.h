@@ -1,9 +1,9 @@
 /*
- * attention_reference.h - attention in its textbook form, in float64, whole seq x seq matrices a head: what the GPU's
- * kernels are held to.
+ * attention_reference.h - attention in its textbook form, in float64, whole seq x seq matrices a head: what every
+ * device's kernels are held to.
  */
-#ifndef MUSTER_TESTS_CUDA_ATTENTION_REFERENCE_H
-#define MUSTER_TESTS_CUDA_ATTENTION_REFERENCE_H
+#ifndef MUSTER_TESTS_KERNELS_ATTENTION_REFERENCE_H
+#define MUSTER_TESTS_KERNELS_ATTENTION_REFERENCE_H
 
 #include "kernels/kernels.h"
 
