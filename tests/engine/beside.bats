@@ -1,0 +1,156 @@
+# Saves of a device whose state is copied to the host first: a thread copies them into the stage beside training. The
+# crash tests' shim makes that copy wait, fail or kill.
+load ../helpers
+
+setup() {
+    need mpiexec.mpich
+    DIR=$(realpath "$BATS_TEST_TMPDIR")
+    mkdir -m 700 "$DIR/stage"
+    tiny_job "$DIR"
+    sed -i 's/steps = 50;/steps = 9;/; s/global_batch = 24/global_batch = 4/; s/micro_batch = 4/micro_batch = 2/' \
+        "$DIR/job.cfg"
+    echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 3; keep = 0; stage = \"$DIR/stage\"; };" >>"$DIR/job.cfg"
+    cd "$DIR" || return
+    export MUSTER_TEST_DEVICE=cpu-far
+    ranks 2 muster-train job.cfg --set checkpoint.stage= --set checkpoint.every=1 --set checkpoint.dir=straight \
+        --set report.metrics=straight.jsonl >straight.log
+    # of every rank, but not of the muster-ckptd that they start
+    export SHIM_ROOT=$DIR/stage SHIM_PROGRAM=muster-train SHIM_HIT=$DIR/hit SHIM_GO=$DIR/go
+    SHIM=$BUILD/tests/crash/.libs/libshim.so
+    [ -e "$SHIM" ]
+}
+
+teardown() {
+    touch "$DIR/go"
+    [ -z "${background:-}" ] || kill -KILL "$background" 2>/dev/null || true
+    pkill -KILL -f "muster-ckptd .*$DIR/stage" || true
+}
+
+# shimmed CALL:N:HOW COMMAND...
+shimmed() {
+    local fail=$1
+    shift
+    env SHIM_FAIL="$fail" LD_PRELOAD="$SHIM" "$@"
+}
+
+until_true() {
+    local tries
+    for ((tries = 0; tries < 600; tries++)); do
+        "$@" && return
+        sleep 0.05
+    done
+    echo "never: $*"
+    cat log
+    return 1
+}
+
+steps_done() { [ "$(wc -l <metrics.jsonl)" -ge "$1" ]; } 2>/dev/null
+
+# all_like_straight LEAST: every checkpoint has the bits of the same step of the run that saved straight.
+all_like_straight() {
+    local step n=0
+    for step in ckpt/step-????????; do
+        muster-ckpt verify "$step"
+        muster-ckpt diff "straight/${step##*/}" "$step"
+        n=$((n + 1))
+    done
+    [ "$n" -ge "$1" ]
+}
+
+# A copy takes its file in the stage by the third mkdir: the stage and its reserve are made by the first two.
+@test "training goes on beside a copy, and a capture waits for it: every save is of its own step" {
+    shimmed mkdir:3:WAIT mpiexec.mpich -n 2 muster-train job.cfg >log 2>&1 3>&- &
+    background=$!
+    until_true test -e hit
+    until_true steps_done 6 # the copy of step 3 began after step 4
+    [ ! -e ckpt/step-00000003 ]
+    [ -z "$(ls stage/*/step-* 2>/dev/null)" ]
+    touch go
+    wait $background
+    background=
+    [ "$(ls -d ckpt/step-* | wc -l)" -eq 3 ]
+    all_like_straight 3
+    [ -z "$(ls stage)" ]
+}
+
+@test "saves on successive steps" {
+    ranks 2 muster-train job.cfg --set checkpoint.every=1 --set checkpoint.staged=16 >log
+    all_like_straight 9
+}
+
+@test "stopped beside a copy: it is saved, and so is the last step" {
+    shimmed mkdir:3:WAIT mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.every=100 --set batch.steps=100000 \
+        --set optimizer.decay_steps=9 --set report.kill_file="$DIR/stop" >log 2>&1 3>&- &
+    background=$!
+    until_true test -e hit
+    touch stop
+    until_true grep -q '^stopping after step' log
+    [ ! -e ckpt/step-00000100 ]
+    touch go
+    wait $background || [ $? -eq 75 ]
+    background=
+    [ -e ckpt/step-00000100 ]
+    last=$(sed -n 's/^stopping after step \([0-9]*\):.*/\1/p' log)
+    [ -e "ckpt/$(printf 'step-%08d' "$last")" ]
+    muster-ckpt verify --all ckpt
+}
+
+@test "no room for the copy of one rank: all save straight, and earlier checkpoints stand" {
+    # Every rank moves two or three files a save: the fourth move is of the second save at the earliest.
+    timeout 60 mpiexec.mpich \
+        -n 1 muster-train job.cfg : \
+        -n 1 env LD_PRELOAD="$SHIM" SHIM_FAIL=rename:4:ENOSPC+ "$(command -v muster-train)" job.cfg >log 2>&1
+    cat log
+    [ -e hit ]
+    [ "$(grep -c '^checkpoints are written straight to ' log)" -eq 1 ]
+    grep -q '^done at step 9$' log
+    [ -e ckpt/step-00000003 ]
+    [ -e ckpt/step-00000009 ]
+    all_like_straight 3
+    [ -z "$(ls stage)" ]
+}
+
+# killed ROOT CALL:N:KILL: one rank dies there, in its second save; the next run begins with the first.
+killed() {
+    local status=0
+    rm -rf hit ckpt stage/* metrics.jsonl
+    SHIM_ROOT=$1 shimmed "$2" muster-train job.cfg >log 2>&1 3>&- || status=$?
+    cat log
+    [ "$status" -eq 137 ]
+    [ -e hit ]
+    MUSTER_TEST_DEVICE=cpu muster-train job.cfg >log
+    cat log
+    grep -q "^resumed from .* at step $3 " log
+    all_like_straight 3
+    [ -z "$(ls stage)" ]
+}
+
+@test "killed before the copy, within it and before each of its names: the save before is there" {
+    # as one rank, for the reference
+    rm -rf straight
+    muster-train job.cfg --set checkpoint.stage= --set checkpoint.every=1 --set checkpoint.dir=straight \
+        --set report.metrics=straight.jsonl >straight.log
+    killed "$DIR/metrics.jsonl" fsync:2:KILL 3 # captured, and not yet begun
+    killed "$DIR/stage" mkdir:5:KILL 3         # without its file
+    for call in 4 5 6; do killed "$DIR/stage" rename:$call:KILL 3; done
+}
+
+@test "a rank is lost beside the copies: the other ends, and no half of that save is taken for one" {
+    # $$ is the rank's, which becomes muster-train
+    # shellcheck disable=SC2016
+    shimmed mkdir:3:WAIT timeout 60 mpiexec.mpich -disable-auto-cleanup -n 2 \
+        sh -c 'echo $$ >"rank.$PMI_RANK"; exec muster-train job.cfg' >log 2>&1 3>&- &
+    background=$!
+    until_true test -e hit
+    until_true steps_done 6
+    kill -KILL "$(cat rank.1)"
+    touch go
+    wait $background && false || [ $? -ne 124 ]
+    background=
+    cat log
+    grep -q '^muster-train: .*rank 1' log
+    ranks 2 muster-train job.cfg >log
+    grep -q '^done at step 9$' log
+    all_like_straight 3
+    [ -z "$(ls stage)" ]
+}
