@@ -2,9 +2,9 @@
  * stage.h - where a save waits in this node's memory until it is on the parallel filesystem.
  *
  * A save has three parts: *stage*, one copy of a rank's state into files of this node, in their final format and
- * checksummed on the way, which is all that training waits for; *drain*, which copies these files to the checkpoint
- * directory (drain.h, run by muster-ckptd(8), or by whoever outlived the job); and *commit* (ckpt_commit). Nobody
- * talks to anybody: what lies in the directories is the state.
+ * checksummed on the way, which is the most that training waits for; *drain*, which copies these files to the
+ * checkpoint directory (drain.h, run by muster-ckptd(8), or by whoever outlived the job); and *commit* (ckpt_commit).
+ * Nobody talks to anybody: what lies in the directories is the state.
  *
  *   <root>/muster-<uid>-<job>/               the stage: 0700, ours; one a node and job, shared by the job's ranks there
  *     users                                  held, shared, by every process that may stage
