@@ -155,8 +155,9 @@ int ckpt_stage_lend(const struct ckpt_stage *stage, struct ckpt_staged *staged, 
  * Room for a copy of another node's shard: `bytes` to receive into, or NULL when there is none (err says why: this step
  * then has no copy). dir, shard, shards, state.step and attempt of *save are looked at. One at a time, finished by
  * ckpt_stage_keep, which checks every block against the part's checksums and makes the copy complete; a next call to
- * ckpt_stage_borrow without it takes the room back. A drainer copies partner's shards only when it is told to, and only
- * what the target lacks; they go when the step is committed or superseded.
+ * ckpt_stage_borrow without it takes the room back. This rank has staged its own shard of that save before: where the
+ * generation has ended since, nothing is kept, for nothing can be lost any more. A drainer copies partner's shards only
+ * when it is told to, and only what the target lacks; they go when the step is committed or superseded.
  */
 void *ckpt_stage_borrow(struct ckpt_stage *stage, const struct ckpt_save *save, uint64_t bytes, struct error *err);
 int ckpt_stage_keep(struct ckpt_stage *stage, const char *part, size_t part_bytes, struct error *err);
