@@ -96,10 +96,10 @@ all_like_straight() {
 }
 
 @test "no room for the copy of one rank: all save straight, and earlier checkpoints stand" {
-    # Every rank moves two or three files a save: the fourth move is of the second save at the earliest.
+    ranks 2 muster-train job.cfg --set batch.steps=3 --set optimizer.decay_steps=9 >log
     timeout 60 mpiexec.mpich \
         -n 1 muster-train job.cfg : \
-        -n 1 env LD_PRELOAD="$SHIM" SHIM_FAIL=rename:4:ENOSPC+ "$(command -v muster-train)" job.cfg >log 2>&1
+        -n 1 env LD_PRELOAD="$SHIM" SHIM_FAIL=rename:1:ENOSPC+ "$(command -v muster-train)" job.cfg >log 2>&1
     cat log
     [ -e hit ]
     [ "$(grep -c '^checkpoints are written straight to ' log)" -eq 1 ]
