@@ -193,11 +193,13 @@ int drain_generation(struct drainer *drainer, struct generation *generation)
     if (directory_open(&drain.source, &drainer->stage, generation->name, NULL) < 0)
         return errno == ENOENT ? 0 : 1;
     drain.waiting = drain_waiting(drainer, generation->name);
-    if (generation->target.started == 0) { /* its first rank is just making it, or died doing so */
-        if (!drainer->users)
+    if (generation->target.started == 0) { /* its first rank is just making it, or died doing so, or had no room */
+        bool over = !drainer->users || stage_has(&drain.source, STAGE_DROPPED);
+
+        if (over)
             drain_remove(&drain);
         directory_close(&drain.source);
-        return drainer->users ? 1 : 0;
+        return over ? 0 : 1;
     }
     pthread_mutex_lock(&drainer->mutex);
     drain.entry = entry_of(drainer, &generation->target);

@@ -2,9 +2,9 @@
  * stage.h - where a save waits in this node's memory until it is on the parallel filesystem.
  *
  * A save has three parts: *stage*, one copy of a rank's state into files of this node, in their final format and
- * checksummed on the way, which is all that training waits for; *drain*, which copies these files to the checkpoint
- * directory (drain.h, run by muster-ckptd(8), or by whoever outlived the job); and *commit* (ckpt_commit). Nobody
- * talks to anybody: what lies in the directories is the state.
+ * checksummed on the way, which is the most that training waits for; *drain*, which copies these files to the
+ * checkpoint directory (drain.h, run by muster-ckptd(8), or by whoever outlived the job); and *commit* (ckpt_commit).
+ * Nobody talks to anybody: what lies in the directories is the state.
  *
  *   <root>/muster-<uid>-<job>/               the stage: 0700, ours; one a node and job, shared by the job's ranks there
  *     users                                  held, shared, by every process that may stage
@@ -69,7 +69,8 @@ int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, 
 /*
  * Open the stage, making it if it is not there, and take back `closed`. NULL when it cannot be used: the root is not
  * there or read-only, or what has that name is not a directory of ours with mode 0700 (a link say). The caller then
- * saves with ckpt_write_shard and says so once. One a process; its functions are called from one thread at a time.
+ * saves with ckpt_write_shard and says so once. One a process; its functions are called from one thread at a time, but
+ * for ckpt_stage_directory and ckpt_stage_is_drained, which any thread may call.
  */
 struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err);
 const char *ckpt_stage_directory(const struct ckpt_stage *stage);
@@ -154,8 +155,9 @@ int ckpt_stage_lend(const struct ckpt_stage *stage, struct ckpt_staged *staged, 
  * Room for a copy of another node's shard: `bytes` to receive into, or NULL when there is none (err says why: this step
  * then has no copy). dir, shard, shards, state.step and attempt of *save are looked at. One at a time, finished by
  * ckpt_stage_keep, which checks every block against the part's checksums and makes the copy complete; a next call to
- * ckpt_stage_borrow without it takes the room back. A drainer copies partner's shards only when it is told to, and only
- * what the target lacks; they go when the step is committed or superseded.
+ * ckpt_stage_borrow without it takes the room back. This rank has staged its own shard of that save before: where the
+ * generation has ended since, nothing is kept, for nothing can be lost any more. A drainer copies partner's shards only
+ * when it is told to, and only what the target lacks; they go when the step is committed or superseded.
  */
 void *ckpt_stage_borrow(struct ckpt_stage *stage, const struct ckpt_save *save, uint64_t bytes, struct error *err);
 int ckpt_stage_keep(struct ckpt_stage *stage, const char *part, size_t part_bytes, struct error *err);

@@ -1,5 +1,5 @@
 /*
- * stage_copy.h - the one copy that training waits for: scattered sources to a shard's data, and its checksums.
+ * stage_copy.h - the one copy that training may wait for: scattered sources to a shard's data, and its checksums.
  *
  * Memory bandwidth is all that counts here. The state is read once and written once: a run of SOURCE_CACHED bytes is
  * checksummed, which brings it into the cache, and then stored from there past the cache, so that the target's lines

@@ -69,11 +69,25 @@ static int publish(struct ckpt_stage *stage, const struct directory *generation,
     return result;
 }
 
+/* Never makes the generation anew: nobody would stage our own shard in it, and the drainer would wait for that. */
+static int keep(struct ckpt_stage *stage, const char *part, size_t part_bytes, struct error *err)
+{
+    char name[LAYOUT_NAME_SIZE];
+    struct directory generation;
+    int result;
+
+    layout_partial_name(name, stage->borrowed_target.step, stage->borrowed_target.attempt);
+    if (directory_open(&generation, &stage->directory, name, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    result = publish(stage, &generation, part, part_bytes, err);
+    directory_close(&generation);
+    return result;
+}
+
 int ckpt_stage_keep(struct ckpt_stage *stage, const char *part, size_t part_bytes, struct error *err)
 {
     const struct target *target = &stage->borrowed_target;
     struct manifest *described;
-    struct directory generation;
     int result = -1;
 
     if (!stage->borrowed.mapping)
@@ -84,11 +98,8 @@ int ckpt_stage_keep(struct ckpt_stage *stage, const char *part, size_t part_byte
     if (described->state.step != target->step || strcmp(described->attempt, target->attempt) != 0)
         error_set(err, CODE_DATA, "a partner's part: is of step %" PRIu64 ", attempt \"%s\"", described->state.step,
                   described->attempt);
-    else if (check(stage->borrowed.mapping, described->shard, err) == 0 &&
-             generation_make(&generation, &stage->directory, target, err) == 0) {
-        result = publish(stage, &generation, part, part_bytes, err);
-        directory_close(&generation);
-    }
+    else if (check(stage->borrowed.mapping, described->shard, err) == 0)
+        result = keep(stage, part, part_bytes, err);
     stage->borrowed.mapping = NULL;
     manifest_destroy(described);
     return result;

@@ -31,8 +31,22 @@ uint64_t run_last_saved(const struct run *run)
     return committed != UINT64_MAX ? committed : run->loaded_step;
 }
 
-/* *err tells the caller why, should this checkpoint have been needed. */
-static int save(struct run *run, struct error *err)
+/* The copy beside training, if there is one and it is over on all ranks; with `wait`, when it is. */
+static int end(struct run *run, bool wait, struct error *err)
+{
+    int result;
+
+    if (!saver_is_busy(run->saver))
+        return 0;
+    recorder_phase("saving a checkpoint");
+    result = saver_end(run->saver, wait, err);
+    recorder_phase(NULL);
+    if (result > 0)
+        run->saved_step = saver_saved(run->saver);
+    return result < 0 ? -1 : 0;
+}
+
+static int begin(struct run *run, struct error *err)
 {
     uint64_t step = run->save_captured ? run->engine->captured.step : run->engine->step;
     struct error sync_error;
@@ -44,12 +58,17 @@ static int save(struct run *run, struct error *err)
     if (run->metrics && metrics_sync(run->metrics, &sync_error) < 0)
         run_say(run, "metrics may lack steps up to this checkpoint: %s", sync_error.text);
     recorder_phase("saving a checkpoint");
-    result = saver_save(run->saver, err);
+    result = saver_begin(run->saver, err);
     recorder_phase(NULL);
-    if (result < 0)
-        return error_prefix(err, "checkpoint of step %" PRIu64 " failed", step);
-    run->saved_step = saver_saved(run->saver);
-    return 0;
+    if (result == 0 && !saver_is_busy(run->saver)) /* straight */
+        run->saved_step = saver_saved(run->saver);
+    return result;
+}
+
+/* *err tells the caller why, should this checkpoint have been needed. */
+static int save(struct run *run, struct error *err)
+{
+    return begin(run, err) < 0 ? -1 : end(run, true, err);
 }
 
 /*
@@ -78,9 +97,9 @@ static int has_room(struct run *run, bool *ready, struct error *err)
 }
 
 /* A failed save is reported and training goes on: earlier checkpoints stand, and the next save tries again. */
-static int save_or_say(struct run *run, struct error *err)
+static int or_say(const struct run *run, int result, struct error *err)
 {
-    if (save(run, err) == 0)
+    if (result == 0)
         return 0;
     if (err->code != CODE_IO && err->code != CODE_DATA)
         return -1;
@@ -88,29 +107,44 @@ static int save_or_say(struct run *run, struct error *err)
     return 0;
 }
 
+/* What is under way, or captured and yet to be begun: at most one of the two. */
+static int save_rest(struct run *run, struct error *err)
+{
+    if (or_say(run, end(run, true, err), err) < 0)
+        return -1;
+    return run->save_captured ? or_say(run, save(run, err), err) : 0;
+}
+
 int run_save_on_the_way(struct run *run, struct error *err)
 {
     bool ready;
 
+    if (or_say(run, end(run, false, err), err) < 0)
+        return -1;
     saver_poll(run->saver);
-    if (run->save_captured && save_or_say(run, err) < 0) /* of the step before, whose copy this one hid */
+    if (run->save_captured &&
+        or_say(run, begin(run, err), err) < 0) /* of the step before, whose transfer this one hid */
         return -1;
     if (!is_due(run))
         return 0;
+    if (or_say(run, end(run, true, err), err) < 0) /* what it copies a capture would change */
+        return -1;
     if (has_room(run, &ready, err) < 0)
         return -1;
     if (!ready)
         return 0;
     run->save_due = false;
+    if (run->saved_step == run->engine->step) /* because what was captured before did not get through */
+        return 0;
     run->save_captured = engine_capture(run->engine);
-    return run->save_captured ? 0 : save_or_say(run, err);
+    return run->save_captured ? 0 : or_say(run, save(run, err), err);
 }
 
 int run_save_last(struct run *run, struct error *err)
 {
     int result;
 
-    if ((run->save_captured && save_or_say(run, err) < 0) || save(run, err) < 0)
+    if (save_rest(run, err) < 0 || save(run, err) < 0)
         return -1;
     recorder_phase("draining the last checkpoint");
     result = saver_finish(run->saver, err);
@@ -122,6 +156,8 @@ int run_save_settle(struct run *run, struct error *err)
 {
     int result;
 
+    if (save_rest(run, err) < 0)
+        return -1;
     recorder_phase("draining the last checkpoint");
     result = saver_settle(run->saver, err);
     recorder_phase(NULL);

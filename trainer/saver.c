@@ -6,40 +6,15 @@
 #include <string.h>
 #include <time.h>
 
-#include "ckpt/stage.h"
-#include "common/crc32c.h"
-#include "trainer/ckptd.h"
-#include "trainer/nodes.h"
 #include "trainer/partner.h"
+#include "trainer/saver_impl.h"
 
 enum {
-    MOST_RESTARTS = 5, /* of muster-ckptd, each after less than LONG_LIVED seconds */
-    LONG_LIVED = 10,
     JOIN_SECONDS = 10,
     LINE_SIZE = 1024,
-    NAME_SIZE = CKPT_ATTEMPT_SIZE, /* of the stage; what ckpt_stage_open takes */
 };
 
-struct saver {
-    struct engine *engine;
-    const struct job *job;
-    struct comm *world;
-    saver_say *say;
-    void *arg;
-    struct nodes *nodes;
-    struct ckpt_stage *stage; /* NULL: saves go straight */
-    struct ckptd ckptd;       /* of the first rank of each node */
-    int restarts;
-    double restarted; /* when it was last */
-    bool said;        /* that staging is not possible */
-    bool first;
-    uint64_t saved, staged, committed; /* steps; UINT64_MAX: none */
-    double waited;                     /* that training stood still for the last staged save, in seconds */
-};
-
-static void say(struct saver *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void say(struct saver *s, const char *format, ...)
+void saver_say_line(struct saver *s, const char *format, ...)
 {
     char line[LINE_SIZE];
     va_list args;
@@ -52,7 +27,15 @@ static void say(struct saver *s, const char *format, ...)
     s->say(s->arg, line);
 }
 
-static double seconds(void)
+/* Once: a log that repeats itself is not read. */
+void saver_say_straight(struct saver *s, const struct error *why)
+{
+    if (!s->said)
+        saver_say_line(s, "checkpoints are written straight to %s: %s", s->job->checkpoint.dir, why->text);
+    s->said = true;
+}
+
+double saver_seconds(void)
 {
     struct timespec now;
 
@@ -60,208 +43,14 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Once: a log that repeats itself is not read. */
-static void say_straight(struct saver *s, const struct error *why)
-{
-    if (!s->said)
-        say(s, "checkpoints are written straight to %s: %s", s->job->checkpoint.dir, why->text);
-    s->said = true;
-}
-
-/* ---- the drain ---- */
-
-/* Also by another than ours: one that outlived an earlier run has the stage until it is through with that run's. */
-static bool is_tended(struct saver *s)
-{
-    return (s->ckptd.pid != 0 && !ckptd_ended(&s->ckptd)) || ckpt_stage_is_drained(s->stage);
-}
-
-/* A drainer that was killed costs nothing but a new one; one that ends again and again is left alone. */
-static void tend(struct saver *s)
-{
-    struct error err;
-
-    if (!s->stage || !s->first || is_tended(s))
-        return;
-    if (seconds() - s->restarted > LONG_LIVED)
-        s->restarts = 0;
-    if (s->restarts == MOST_RESTARTS)
-        return;
-    s->restarts++;
-    s->restarted = seconds();
-    if (ckptd_start(&s->ckptd, ckpt_stage_directory(s->stage), s->job->checkpoint.drain_mib, &err) == 0)
-        say(s, "muster-ckptd had ended and was started anew");
-    else
-        say(s, "%s", err.text);
-}
-
-static void tell(struct saver *s, const struct ckpt_stage_news *news)
-{
-    bool last = news->step == s->staged;
-
-    switch (news->outcome) {
-    case CKPT_COMMITTED:
-        s->committed = news->step;
-        if (last)
-            say(s, "checkpoint of step %" PRIu64 " saved in %.2f s, of which training waited %.3f s", news->step,
-                news->seconds, s->waited);
-        else
-            say(s, "checkpoint of step %" PRIu64 " saved in %.2f s", news->step, news->seconds);
-        break;
-    case CKPT_SUPERSEDED:
-        say(s, "checkpoint of step %" PRIu64 " was overtaken by a newer one", news->step);
-        break;
-    case CKPT_FAILED:
-        say(s, "checkpoint of step %" PRIu64 " failed: %s; training goes on", news->step, news->reason);
-        break;
-    }
-}
-
-void saver_poll(struct saver *s)
-{
-    struct ckpt_stage_news news;
-    struct error err;
-
-    if (!s || !s->stage)
-        return;
-    tend(s);
-    while (comm_rank(s->world) == 0 && ckpt_stage_poll(s->stage, &news, &err) > 0)
-        tell(s, &news);
-}
-
-/* In short collectives, so that no watchdog takes a long drain for a hang. */
-static int wait_for_drain(struct saver *s, struct error *err)
-{
-    enum { DONE, DRAINING, NOBODY };
-
-    for (;;) {
-        double state = DONE;
-        struct error ignored;
-        int result = s->first ? ckpt_stage_wait(s->stage, 0.05, &ignored) : 0;
-
-        saver_poll(s);
-        if (result != 0)
-            state = is_tended(s) || s->restarts < MOST_RESTARTS ? DRAINING : NOBODY;
-        if (comm_max_f64(s->world, &state, 1, err) < 0)
-            return -1;
-        if (state == DONE)
-            break;
-        if (state == NOBODY)
-            return error_set(err, CODE_IO, "muster-ckptd ended %d times on a node: nobody drains what is staged there",
-                             MOST_RESTARTS);
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
-    saver_poll(s);
-    return 0;
-}
-
-/* ---- opening ---- */
-
-/*
- * "JOB.HOST.CHECKSUM": a job that comes back must find what it staged. Under Slurm it keeps its number, which the
- * epilog looks for too. The checksum is of the checkpoint directory, for runs without Slurm, and for several in one
- * job. The node, or what fits of its name, is part of it because tests run several nodes on one machine.
- */
-static int stage_name(struct saver *s, const char *host, char name[static NAME_SIZE], struct error *err)
-{
-    const char *job = getenv("SLURM_JOB_ID");
-    char path[4096];
-    uint32_t where = 0;
-
-    if (comm_rank(s->world) == 0 && realpath(s->job->checkpoint.dir, path))
-        where = crc32c(0, path, strlen(path));
-    if (comm_broadcast(s->world, &where, sizeof where, 0, err) < 0)
-        return -1;
-    snprintf(name, NAME_SIZE, "%.10s.%.44s.%08x", job && job[0] ? job : "run", host, (unsigned)where);
-    return 0;
-}
-
-/* The first rank of a node clears up, then its others come in. */
-static int open_stage(struct saver *s, const char *host, struct error *err)
-{
-    char name[NAME_SIZE];
-    struct ckpt_stage_config config = {
-        .root = s->job->checkpoint.stage,
-        .job = name,
-        .local = nodes_locals(s->nodes, nodes_of(s->nodes, comm_rank(s->world))),
-        .staged = s->job->checkpoint.staged,
-        .keep = s->job->checkpoint.keep,
-        .keep_every = (uint64_t)s->job->checkpoint.keep_every,
-        .adopt = s->first,
-    };
-    int result = 0;
-
-    if (stage_name(s, host, name, err) < 0)
-        return -1;
-    if (s->first) {
-        s->stage = ckpt_stage_open(&config, err);
-        result =
-            s->stage ? ckptd_start(&s->ckptd, ckpt_stage_directory(s->stage), s->job->checkpoint.drain_mib, err) : -1;
-    }
-    if (comm_agree(s->world, result, err) < 0)
-        return -1;
-    if (!s->first)
-        s->stage = ckpt_stage_open(&config, err);
-    return comm_agree(s->world, s->stage ? 0 : -1, err);
-}
-
-static void forget_stage(struct saver *s)
+/* This rank's copy has come out as `result`. 0: staged on every rank; 1: not possible, *err says why; -1. */
+static int share(struct saver *s, const struct ckpt_save *save, int result, struct error *err)
 {
     struct error ignored;
-
-    if (s->stage && s->first)
-        ckpt_stage_close(s->stage, &ignored);
-    ckpt_stage_destroy(s->stage);
-    s->stage = NULL;
-}
-
-struct saver *saver_create(struct engine *engine, const char *hosts, size_t stride, saver_say *say_line, void *arg,
-                           struct error *err)
-{
-    struct saver *s = calloc(1, sizeof *s);
-    int rank = comm_rank(engine->world);
-
-    if (comm_agree(engine->world, s ? 0 : error_set(err, CODE_IO, "out of memory for saving"), err) < 0) {
-        free(s);
-        return NULL;
-    }
-    *s = (struct saver){.engine = engine,
-                        .job = engine->job,
-                        .world = engine->world,
-                        .say = say_line,
-                        .arg = arg,
-                        .saved = UINT64_MAX,
-                        .staged = UINT64_MAX,
-                        .committed = UINT64_MAX};
-    if (!s->job->checkpoint.dir[0] || !s->job->checkpoint.stage[0])
-        return s;
-    s->nodes = nodes_create(hosts, stride, comm_size(s->world), err);
-    if (comm_agree(s->world, s->nodes ? 0 : -1, err) < 0)
-        goto fail;
-    s->first = nodes_local(s->nodes, rank) == 0;
-    if (open_stage(s, hosts + (size_t)rank * stride, err) == 0 && wait_for_drain(s, err) == 0)
-        return s;
-    if (err->code == CODE_PEER)
-        goto fail;
-    say_straight(s, err);
-    forget_stage(s);
-    return s;
-fail:
-    saver_destroy(s);
-    return NULL;
-}
-
-/* ---- saving ---- */
-
-/* 0: staged on every rank; 1: not possible, *err says why; -1. */
-static int stage(struct saver *s, const struct ckpt_save *save, struct error *err)
-{
-    struct error ignored;
-    double worst;
+    double worst = result < 0 ? 2 : result;
     bool kept;
-    int result = ckpt_stage_shard(s->stage, save, err);
 
-    worst = result < 0 ? 2 : result;
+    comm_purpose(s->world, "copies", "of a checkpoint");
     if (comm_max_f64(s->world, &worst, 1, err) < 0)
         return -1;
     if (worst == 0)
@@ -275,27 +64,30 @@ static int stage(struct saver *s, const struct ckpt_save *save, struct error *er
     return worst == 1 ? 1 : -1;
 }
 
-int saver_reserve(struct saver *s, struct error *err)
+static int begin_copy(struct saver *s, bool beside, struct error *err)
 {
-    struct engine_part part;
-    int result;
+    double started = saver_seconds();
+    int result = engine_part_create(s->engine, &s->copy.part, err);
 
-    if (!s->stage)
-        return 0;
-    result = engine_part_create(s->engine, &part, err);
-    if (result < 0) {
-        engine_part_destroy(&part);
-        return -1;
-    }
-    result = ckpt_stage_reserve(s->stage, &part.save, err);
-    engine_part_destroy(&part);
-    if (comm_agree(s->world, result == 0 ? 0 : -1, err) == 0)
-        return 0;
-    if (err->code == CODE_PEER)
-        return -1;
-    say_straight(s, err);
-    forget_stage(s);
-    return 0;
+    if (result == 0)
+        saver_copy_start(&s->copy, s->stage, beside);
+    else
+        engine_part_destroy(&s->copy.part);
+    s->waited = saver_seconds() - started;
+    return result;
+}
+
+/* What share says of it. */
+static int end_copy(struct saver *s, struct error *err)
+{
+    const struct ckpt_save *save = &s->copy.part.save;
+    int result = saver_copy_wait(&s->copy, err);
+
+    result = share(s, save, result, err);
+    if (result == 0)
+        s->saved = s->staged = save->state.step;
+    engine_part_destroy(&s->copy.part);
+    return result;
 }
 
 int saver_ready(struct saver *s, bool *ready, struct error *err)
@@ -309,38 +101,84 @@ int saver_ready(struct saver *s, bool *ready, struct error *err)
     return 0;
 }
 
-/* 0: staged; 1: not possible, *err says why; -1. */
-static int save_staged(struct saver *s, struct error *err)
+static int save_failed(uint64_t step, struct error *err)
 {
-    struct engine_part part;
-    int result = engine_part_create(s->engine, &part, err) < 0 ? -1 : stage(s, &part.save, err);
+    return error_prefix(err, "checkpoint of step %" PRIu64 " failed", step);
+}
 
-    if (result == 0)
-        s->saved = s->staged = part.save.state.step;
-    engine_part_destroy(&part);
-    return result;
+static uint64_t step_to_save(const struct saver *s)
+{
+    return s->engine->is_captured ? s->engine->captured.step : s->engine->step;
+}
+
+static int save_straight(struct saver *s, double started, struct error *err)
+{
+    uint64_t step = step_to_save(s);
+
+    if (engine_save(s->engine, err) < 0)
+        return save_failed(step, err);
+    s->saved = s->committed = step;
+    s->staged = UINT64_MAX;
+    saver_say_line(s, "checkpoint of step %" PRIu64 " saved in %.2f s", step, saver_seconds() - started);
+    return 0;
+}
+
+int saver_begin(struct saver *s, struct error *err)
+{
+    uint64_t step = step_to_save(s);
+
+    if (!s->stage)
+        return save_straight(s, saver_seconds(), err);
+    return begin_copy(s, s->engine->is_captured, err) < 0 ? save_failed(step, err) : 0;
+}
+
+bool saver_is_busy(const struct saver *s)
+{
+    return s && s->copy.under_way;
+}
+
+/* 1: on every rank. How long it takes to ask is time that training stands still, too. */
+static int copies_are_over(struct saver *s, struct error *err)
+{
+    double going_on = !saver_copy_is_over(&s->copy);
+
+    comm_purpose(s->world, "copies", "of a checkpoint");
+    if (comm_max_f64(s->world, &going_on, 1, err) < 0)
+        return -1;
+    return going_on == 0;
+}
+
+/* The copy of that step did not get into the stage: the present state goes straight, unless that may be a bad one. */
+static int save_instead(struct saver *s, uint64_t step, double started, struct error *err)
+{
+    saver_say_straight(s, err);
+    if (s->engine->step != step && s->engine->skipped_in_a_row > 0)
+        return save_failed(step, err);
+    return save_straight(s, started, err);
+}
+
+int saver_end(struct saver *s, bool wait, struct error *err)
+{
+    double started = saver_seconds();
+    uint64_t step = s->copy.part.save.state.step;
+    int result, over = 1;
+
+    if (!s->copy.under_way)
+        return 0;
+    if (!wait && (over = copies_are_over(s, err)) <= 0) {
+        s->waited += saver_seconds() - started;
+        return over;
+    }
+    result = end_copy(s, err);
+    s->waited += saver_seconds() - started;
+    if (result < 0)
+        return save_failed(step, err);
+    return result == 0 || save_instead(s, step, started, err) == 0 ? 1 : -1;
 }
 
 int saver_save(struct saver *s, struct error *err)
 {
-    double started = seconds();
-    uint64_t step;
-
-    if (s->stage) {
-        int result = save_staged(s, err);
-
-        s->waited = seconds() - started;
-        if (result <= 0)
-            return result;
-        say_straight(s, err); /* and what was captured is gone: this is the present state */
-    }
-    step = s->engine->is_captured ? s->engine->captured.step : s->engine->step;
-    if (engine_save(s->engine, err) < 0)
-        return -1;
-    s->saved = s->committed = step;
-    s->staged = UINT64_MAX;
-    say(s, "checkpoint of step %" PRIu64 " saved in %.2f s", step, seconds() - started);
-    return 0;
+    return saver_begin(s, err) < 0 || saver_end(s, true, err) < 0 ? -1 : 0;
 }
 
 uint64_t saver_saved(const struct saver *s)
@@ -365,13 +203,20 @@ static int save_again(struct saver *s, struct error *err)
     if (engine_save(s->engine, err) < 0)
         return -1;
     s->committed = s->engine->step;
-    say(s, "checkpoint of step %" PRIu64 " saved at the second try", s->engine->step);
+    saver_say_line(s, "checkpoint of step %" PRIu64 " saved at the second try", s->engine->step);
     return 0;
 }
 
 int saver_settle(struct saver *s, struct error *err)
 {
-    return s && s->stage ? wait_for_drain(s, err) : 0;
+    if (!s || !s->stage)
+        return 0;
+    if (saver_end(s, true, err) < 0) {
+        if (err->code == CODE_PEER)
+            return -1;
+        saver_say_line(s, "%s", err->text);
+    }
+    return saver_wait_for_drain(s, err);
 }
 
 int saver_finish(struct saver *s, struct error *err)
@@ -381,7 +226,7 @@ int saver_finish(struct saver *s, struct error *err)
 
     if (!s || !s->stage)
         return 0;
-    result = wait_for_drain(s, err);
+    result = saver_settle(s, err);
     if (result < 0 && err->code == CODE_PEER)
         return -1;
     result = save_again(s, err);
@@ -397,8 +242,14 @@ int saver_finish(struct saver *s, struct error *err)
 
 void saver_destroy(struct saver *s)
 {
+    struct error ignored;
+
     if (!s)
         return;
+    if (s->copy.under_way) { /* of a run that fails: it is complete, or nobody takes it for that */
+        saver_copy_wait(&s->copy, &ignored);
+        engine_part_destroy(&s->copy.part);
+    }
     ckpt_stage_destroy(s->stage);
     nodes_destroy(s->nodes);
     free(s);

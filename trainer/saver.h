@@ -1,9 +1,17 @@
 /*
- * saver.h - how a run's checkpoints come to be: staged in the memory of each node, which is all that training waits
- * for, and drained and committed behind it by a muster-ckptd(8) a node (ckpt/stage.h). Where staging is not possible a
- * save goes straight to the checkpoint directory, and the run is told so once.
+ * saver.h - how a run's checkpoints come to be: staged in the memory of each node, and drained and committed behind
+ * training by a muster-ckptd(8) a node (ckpt/stage.h). Where staging is not possible a save goes straight to the
+ * checkpoint directory, and the run is told so once.
  *
- * Everything is collective but saver_poll. Errors of a save are the caller's to judge: earlier checkpoints stand.
+ * Training waits for the copy into the stage, for it changes what is copied. Where the state was captured before
+ * (engine_capture), which is where it lies on a GPU, it goes on beside the copy:
+ *
+ *     step k ends       engine_capture: the transfer to the host begins
+ *     step k+1 ends     saver_begin: waits for what is left of the transfer; a thread begins to copy
+ *     step k+2 ... end  saver_end: whether all ranks' copies are over; if so, what comes after a copy is done
+ *
+ * Everything is collective but saver_poll, and what only asks. Errors of a save are the caller's to judge: earlier
+ * checkpoints stand.
  */
 #ifndef MUSTER_TRAINER_SAVER_H
 #define MUSTER_TRAINER_SAVER_H
@@ -30,10 +38,26 @@ int saver_reserve(struct saver *saver, struct error *err);
  * drained. */
 int saver_ready(struct saver *saver, bool *ready, struct error *err);
 
-/* Of the present state, or of what engine_capture began with. Returns as soon as training can go on. */
+/*
+ * Save what engine_capture began with, or else the present state. When it returns, the present state may change; but
+ * until saver_end nothing may be captured, saved or reserved.
+ */
+int saver_begin(struct saver *saver, struct error *err);
+
+/* Whether saver_end is still to be called: alike on all ranks. */
+bool saver_is_busy(const struct saver *saver);
+
+/*
+ * 1: the save that was begun is staged on every rank. 0: none was begun, or, unless `wait`, the copy of some rank is
+ * not over yet. Where there was no room it is the present state that was saved, straight, or none (-1) while steps are
+ * skipped.
+ */
+int saver_end(struct saver *saver, bool wait, struct error *err);
+
+/* Both at once, waiting. */
 int saver_save(struct saver *saver, struct error *err);
 
-/* The step of the last saver_save that succeeded; UINT64_MAX for none. */
+/* The step of the last save that succeeded; UINT64_MAX for none. */
 uint64_t saver_saved(const struct saver *saver);
 
 /* After each step, on every rank: says what became of earlier saves, and starts anew a muster-ckptd that was killed. */
@@ -42,7 +66,7 @@ void saver_poll(struct saver *saver);
 /* The newest step that is known on rank 0 to be committed; UINT64_MAX for none. */
 uint64_t saver_committed(const struct saver *saver);
 
-/* Wait until all is drained. */
+/* Wait until all is drained, what was begun included. */
 int saver_settle(struct saver *saver, struct error *err);
 
 /* The same, and save once more, straight, if the last save failed. Then the stage is closed. */

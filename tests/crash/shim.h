@@ -13,8 +13,11 @@
  *              it did. For the controls: tests that must then fail.
  *   SHIM_FAIL  CALL:N:HOW[+]: the process's N-th call of that name beneath the directory fails; with "+" all later ones
  *              too. CALL: open (to write), mkdir, write, fallocate, ftruncate, fsync, close, rename, unlink. HOW:
- * ENOSPC, EDQUOT, EIO; or "short": a write does half and says so. A close that fails has closed, as on Linux. SHIM_HIT
- * a file that is created when a call was made to fail
+ *              ENOSPC, EDQUOT, EIO; or "short": a write does half and says so; or KILL: the process is killed in its
+ *              stead; or WAIT: the call waits, and nothing with it but its thread, until the file SHIM_GO is there. A
+ *              close that fails has closed, as on Linux
+ *   SHIM_HIT   a file that is created when a call was made to fail, or to wait
+ *   SHIM_PROGRAM  do nothing in programs of other names, which a program may start
  *
  * A write to descriptor 1 is logged too: it is how a program tells what it has promised.
  */

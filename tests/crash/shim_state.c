@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Our own calls go past the wrappers, and past their counting. */
@@ -33,9 +35,11 @@ static void give_up(const char *what)
 
 static bool is_beneath(const char *path)
 {
-    const char *root = getenv("SHIM_ROOT");
+    const char *root = getenv("SHIM_ROOT"), *program = getenv("SHIM_PROGRAM");
     size_t length = root ? strlen(root) : 0;
 
+    if (program && strcmp(program, program_invocation_short_name) != 0)
+        return false;
     return length > 0 && strncmp(path, root, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
@@ -182,12 +186,15 @@ static void mark_hit(void)
         syscall(SYS_close, fd);
 }
 
+/* What is no error number. */
+enum { CUT = 0, KILL = -2, WAIT = -3 };
+
 static int error_number(const char *how)
 {
     static const struct {
         const char *name;
         int number;
-    } known[] = {{"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EIO", EIO}, {"short", 0}};
+    } known[] = {{"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EIO", EIO}, {"short", CUT}, {"KILL", KILL}, {"WAIT", WAIT}};
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(how, known[i].name) == 0)
@@ -219,20 +226,37 @@ static int fate(const char *call, bool count)
     return error_number(how);
 }
 
+static void wait_to_go_on(void)
+{
+    const char *path = getenv("SHIM_GO");
+
+    if (!path)
+        give_up("SHIM_FAIL: WAIT needs SHIM_GO");
+    while (syscall(SYS_faccessat, AT_FDCWD, path, F_OK) < 0)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
 bool shim_fails(const char *call)
 {
-    int number = fate(call, true);
+    int number = fate(call, true), saved = errno;
 
-    if (number <= 0)
+    if (number == -1 || number == CUT)
         return false;
     mark_hit();
+    if (number == KILL)
+        syscall(SYS_kill, getpid(), SIGKILL);
+    if (number == WAIT) {
+        wait_to_go_on();
+        errno = saved;
+        return false;
+    }
     errno = number;
     return true;
 }
 
 bool shim_cuts(void)
 {
-    if (fate("write", false) != 0)
+    if (fate("write", false) != CUT)
         return false;
     mark_hit();
     return true;

@@ -309,6 +309,46 @@ static void a_partners_copy_is_drained(void **state)
     node_destroy(&node);
 }
 
+/* The copy comes when all is committed: it is not kept, and nobody waits for what else would belong to it. */
+static void a_partners_copy_comes_too_late(void **state)
+{
+    struct world world;
+    struct node node, other;
+    struct ckpt_staged staged;
+    struct error err;
+    struct ckpt_save save;
+    unsigned char *room;
+
+    (void)state;
+    node_create(&node, &world, &seed, 2, false);
+    node.stride = 2;
+    other = node;
+    other.first = 1;
+    node_open(&node, "1", 2, false);
+    node_open(&other, "2", 2, false);
+    for (uint64_t step = 1; step <= 4; step++) {
+        node_stage(&node, step, "a");
+        node_stage(&other, step, "a");
+        assert_int_equal(ckpt_stage_lend(other.stage, &staged, &err), 0);
+        save = world_save(&world, node.topology, 1, node.target, step, "a");
+        room = ckpt_stage_borrow(node.stage, &save, staged.bytes, &err);
+        assert_non_null(room);
+        memcpy(room, staged.data, staged.bytes);
+        for (int turn = 0; turn < 2; turn++) { /* the first node has to wait for the second */
+            struct ckpt_drain_options options = {.once = true, .seconds = turn == 0 ? 0.1 : 60};
+
+            ckpt_drain(ckpt_stage_directory(node.stage), &options, NULL, &err);
+            ckpt_drain(ckpt_stage_directory(other.stage), &options, NULL, &err);
+        }
+        assert_int_equal(ckpt_stage_wait(node.stage, 0, &err), 0);
+        assert_int_equal(ckpt_stage_keep(node.stage, staged.part, staged.part_bytes, &err), 0);
+        assert_int_equal(ckpt_stage_wait(node.stage, 0, &err), 0);
+        world_expect(&world, node.topology, node.target, step);
+    }
+    ckpt_stage_destroy(other.stage);
+    node_destroy(&node);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +360,7 @@ int main(void)
         cmocka_unit_test(a_restarted_job_adopts),
         cmocka_unit_test(closed_is_removed),
         cmocka_unit_test(a_partners_copy_is_drained),
+        cmocka_unit_test(a_partners_copy_comes_too_late),
     };
 
     return cmocka_run_group_tests_name("ckpt_stage", tests, NULL, NULL);

@@ -1,0 +1,194 @@
+# Saves of a device whose state is copied to the host first: a thread copies them into the stage beside training. The
+# crash tests' shim makes that copy wait, fail or kill.
+load ../helpers
+
+setup() {
+    need mpiexec.mpich
+    DIR=$(realpath "$BATS_TEST_TMPDIR")
+    mkdir -m 700 "$DIR/stage"
+    tiny_job "$DIR"
+    sed -i 's/steps = 50;/steps = 9;/; s/global_batch = 24/global_batch = 4/; s/micro_batch = 4/micro_batch = 2/' \
+        "$DIR/job.cfg"
+    echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 3; keep = 0; stage = \"$DIR/stage\"; };" >>"$DIR/job.cfg"
+    cd "$DIR" || return
+    export MUSTER_TEST_DEVICE=cpu-far
+    ranks 2 muster-train job.cfg --set checkpoint.stage= --set checkpoint.every=1 --set checkpoint.dir=straight \
+        --set report.metrics=straight.jsonl >straight.log
+    # of every rank, but not of the muster-ckptd that they start
+    export SHIM_ROOT=$DIR/stage SHIM_PROGRAM=muster-train SHIM_HIT=$DIR/hit SHIM_GO=$DIR/go
+    SHIM=$BUILD/tests/crash/.libs/libshim.so
+    [ -e "$SHIM" ] || skip "the crash tests' shim is not built"
+}
+
+teardown() {
+    touch "$DIR/go"
+    [ -z "${background:-}" ] || kill -KILL "$background" 2>/dev/null || true
+    pkill -KILL -f "muster-ckptd .*$DIR/stage" || true
+}
+
+# shimmed CALL:N:HOW COMMAND...
+shimmed() {
+    local fail=$1
+    shift
+    env SHIM_FAIL="$fail" LD_PRELOAD="$SHIM" "$@"
+}
+
+until_true() {
+    local tries
+    for ((tries = 0; tries < 600; tries++)); do
+        "$@" && return
+        sleep 0.05
+    done
+    echo "never: $*"
+    cat log
+    return 1
+}
+
+steps_done() { [ "$(wc -l <metrics.jsonl)" -ge "$1" ]; } 2>/dev/null
+
+# all_like_straight LEAST: every checkpoint has the bits of the same step of the run that saved straight.
+all_like_straight() {
+    local step n=0
+    for step in ckpt/step-????????; do
+        muster-ckpt verify "$step"
+        muster-ckpt diff "straight/${step##*/}" "$step"
+        n=$((n + 1))
+    done
+    [ "$n" -ge "$1" ]
+}
+
+# A copy takes its file in the stage by the third mkdir: the stage and its reserve are made by the first two.
+@test "training goes on beside a copy, and a capture waits for it: every save is of its own step" {
+    shimmed mkdir:3:WAIT mpiexec.mpich -n 2 muster-train job.cfg >log 2>&1 3>&- &
+    background=$!
+    until_true test -e hit
+    until_true steps_done 6 # the copy of step 3 began after step 4
+    [ ! -e ckpt/step-00000003 ]
+    [ -z "$(ls stage/*/step-* 2>/dev/null)" ]
+    touch go
+    wait $background
+    background=
+    [ "$(ls -d ckpt/step-* | wc -l)" -eq 3 ]
+    all_like_straight 3
+    [ -z "$(ls stage)" ]
+}
+
+@test "saves on successive steps" {
+    ranks 2 muster-train job.cfg --set checkpoint.every=1 --set checkpoint.staged=16 >log
+    all_like_straight 9
+}
+
+@test "stopped beside a copy: it is saved, and so is the last step" {
+    shimmed mkdir:3:WAIT mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.every=100 --set batch.steps=100000 \
+        --set optimizer.decay_steps=9 --set report.kill_file="$DIR/stop" >log 2>&1 3>&- &
+    background=$!
+    until_true test -e hit
+    touch stop
+    until_true grep -q '^stopping after step' log
+    [ ! -e ckpt/step-00000100 ]
+    touch go
+    wait $background || [ $? -eq 75 ]
+    background=
+    [ -e ckpt/step-00000100 ]
+    last=$(sed -n 's/^stopping after step \([0-9]*\):.*/\1/p' log)
+    [ -e "ckpt/$(printf 'step-%08d' "$last")" ]
+    muster-ckpt verify --all ckpt
+}
+
+@test "no room for the copy of one rank: all save straight, and earlier checkpoints stand" {
+    ranks 2 muster-train job.cfg --set batch.steps=3 --set optimizer.decay_steps=9 >log
+    timeout 60 mpiexec.mpich \
+        -n 1 muster-train job.cfg : \
+        -n 1 env LD_PRELOAD="$SHIM" SHIM_FAIL=rename:1:ENOSPC+ "$(command -v muster-train)" job.cfg >log 2>&1
+    cat log
+    [ -e hit ]
+    [ "$(grep -c '^checkpoints are written straight to ' log)" -eq 1 ]
+    grep -q '^done at step 9$' log
+    [ -e ckpt/step-00000003 ]
+    [ -e ckpt/step-00000009 ]
+    all_like_straight 2 # and one of the step that the copy of step 6 was given up after, if that was not the last
+    [ -z "$(ls stage)" ]
+}
+
+# killed ROOT CALL:N:KILL: one rank dies there, in its second save; the next run begins with the first.
+killed() {
+    local status=0
+    rm -rf hit ckpt stage/* metrics.jsonl
+    SHIM_ROOT=$1 shimmed "$2" muster-train job.cfg >log 2>&1 3>&- || status=$?
+    cat log
+    [ "$status" -eq 137 ]
+    [ -e hit ]
+    MUSTER_TEST_DEVICE=cpu muster-train job.cfg >log
+    cat log
+    grep -q "^resumed from .* at step $3 " log
+    all_like_straight 3
+    [ -z "$(ls stage)" ]
+}
+
+@test "killed before the copy, within it and before each of its names: the save before is there" {
+    # as one rank, for the reference
+    rm -rf straight
+    muster-train job.cfg --set checkpoint.stage= --set checkpoint.every=1 --set checkpoint.dir=straight \
+        --set report.metrics=straight.jsonl >straight.log
+    killed "$DIR/metrics.jsonl" fsync:2:KILL 3 # captured, and not yet begun
+    killed "$DIR/stage" mkdir:5:KILL 3         # without its file
+    for call in 4 5 6; do killed "$DIR/stage" rename:$call:KILL 3; done
+}
+
+@test "a rank is lost beside the copies: the other ends, and no half of that save is taken for one" {
+    # mpiexec would kill the other rank when one has ended
+    cat >rank <<'SH'
+#!/bin/sh
+muster-train "$@" &
+echo $! >pid.$PMI_RANK
+wait $!
+echo $? >code.$PMI_RANK
+until [ -e code.0 ] && [ -e code.1 ]; do sleep 0.05; done
+sleep 0.3
+SH
+    chmod +x rank
+    shimmed mkdir:3:WAIT timeout 60 mpiexec.mpich -disable-auto-cleanup -n 2 ./rank job.cfg >log 2>&1 3>&- &
+    background=$!
+    until_true test -e hit
+    until_true steps_done 6
+    kill -KILL "$(cat pid.1)"
+    until_true test -e code.1
+    touch go
+    until_true test -e code.0
+    wait $background || true
+    background=
+    cat log
+    [ "$(cat code.0)" -eq 76 ]
+    ranks 2 muster-train job.cfg >log
+    grep -q '^done at step 9$' log
+    all_like_straight 3
+    [ -z "$(ls stage)" ]
+}
+
+# Then what is there by now may be bad, and no good checkpoint is to give way to it.
+@test "no room for a copy while steps are skipped: the present state is not saved in its place" {
+    local bad=(--set optimizer.lr=1000 --set optimizer.clip=0 --set optimizer.warmup_steps=0 --set batch.steps=50) first
+    run ranks 2 muster-train job.cfg "${bad[@]}" --set checkpoint.stage= --set checkpoint.every=50
+    [[ $output == *"the gradient was not finite in "*" steps in a row"* ]]
+    first=$(sed -n '/"skipped":1/{s/.*"step":\([0-9]*\).*/\1/p;q}' metrics.jsonl)
+    [ "$first" -gt 1 ]
+    rm -rf metrics.jsonl ckpt
+    SHIM_FAIL=rename:1:ENOSPC+ LD_PRELOAD=$SHIM run ranks 2 muster-train job.cfg "${bad[@]}" \
+        --set "checkpoint.every=$((first - 1))"
+    echo "$output"
+    [[ $output == *"the gradient was not finite in "*" steps in a row"* ]]
+    [ -e hit ]
+    [[ $output == *"checkpoint of step $((first - 1)) failed: "*"; training goes on"* ]]
+    [ -z "$(ls -d ckpt/step-* 2>/dev/null)" ]
+}
+
+# A small model's step takes longer than its drain: the partner's copy comes when the save is committed already.
+@test "partners exchange copies of what may be committed already" {
+    sed -i 's/global_batch = 4/global_batch = 48/; s/hidden = 32/hidden = 128/' job.cfg
+    timeout -k 5 100 mpiexec.mpich \
+        -n 1 -env SLURMD_NODENAME a muster-train job.cfg --set checkpoint.partner=true : \
+        -n 1 -env SLURMD_NODENAME b muster-train job.cfg --set checkpoint.partner=true >log 2>&1
+    [ "$(ls -d ckpt/step-* | wc -l)" -eq 3 ]
+    muster-ckpt verify --all ckpt
+    [ -z "$(ls stage)" ]
+}
