@@ -86,9 +86,10 @@ static void add_profiles(const struct look_ask *ask, struct look *look)
 
 void look_around(const struct look_ask *ask, struct look *look)
 {
+    bool ethernet = ask->describe || access(ask->site, F_OK) == 0; /* a site's profile may ask for anything */
     struct error err;
 
-    *look = (struct look){.node = node_read_bare("/", NULL, &err)};
+    *look = (struct look){.node = node_read_bare("/", NULL, ethernet, &err)};
     if (!look->node)
         complain_of(ask, &err);
     else if (ask->describe)

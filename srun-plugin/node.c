@@ -129,9 +129,11 @@ static void read_gids(struct node *node, const char *root)
     }
 }
 
-static int read_nics(struct node *node, struct node_tree *tree, const char *root)
+static int read_nics(struct node *node, struct node_tree *tree, const char *root, bool ethernet)
 {
-    if (node_read_rdma(node, root) < 0 || node_read_netdevs(node, root) < 0)
+    if (node_read_rdma(node, root) < 0)
+        return -1;
+    if ((ethernet || node->gpu_count || node->nic_count) && node_read_netdevs(node, root) < 0)
         return -1;
     node_read_addresses(node, root);
     read_gids(node, root);
@@ -209,7 +211,7 @@ static int look(struct node *node, struct node_tree **tree, const char *root, co
     return rc < 0 ? error_set(err, CODE_DATA, "%s: no machine with cores", xml[0] ? xml : root) : 0;
 }
 
-struct node *node_read_bare(const char *root, const char *xml, struct error *err)
+struct node *node_read_bare(const char *root, const char *xml, bool ethernet, struct error *err)
 {
     struct node *node = NULL;
     struct node_tree *tree = NULL;
@@ -228,7 +230,7 @@ struct node *node_read_bare(const char *root, const char *xml, struct error *err
     node_read_gpu_states(node, root);
     if (cached)
         node_check_gone(node);
-    if (read_nics(node, tree, root) < 0)
+    if (read_nics(node, tree, root, ethernet) < 0)
         goto no_memory;
     check_places(node);
     node_check_nics(node, root);
@@ -251,7 +253,7 @@ void node_describe(struct node *node, const char *root)
 
 struct node *node_read(const char *root, const char *xml, struct error *err)
 {
-    struct node *node = node_read_bare(root, xml, err);
+    struct node *node = node_read_bare(root, xml, true, err);
 
     if (node)
         node_describe(node, root);

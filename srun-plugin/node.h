@@ -125,9 +125,10 @@ void node_destroy(struct node *node);
 /*
  * The same in two parts, for those who need no more than ranks do: node_describe adds what only somebody who reads of
  * the node wants to know (title, memory_*, shm_*, default_route, whether virtual interfaces are up), and what is amiss
- * with /dev/shm.
+ * with /dev/shm. Without `ethernet`, a node that has neither GPUs nor RDMA is left without nics: no profile that muster
+ * ships asks for these there, and ranks are bound beside none.
  */
-struct node *node_read_bare(const char *root, const char *xml, struct error *err);
+struct node *node_read_bare(const char *root, const char *xml, bool ethernet, struct error *err);
 void node_describe(struct node *node, const char *root);
 
 /*

@@ -57,6 +57,17 @@ static int load_for(const struct machine *machine, struct fabric **fabric)
 }
 
 /* The profiles that were passed over would have set nothing. */
+static void assert_same(const struct fabric_plan *plan, const struct fabric_plan *whole)
+{
+    assert_string_equal(plan->profile, whole->profile);
+    assert_int_equal(plan->note_count, whole->note_count);
+    assert_int_equal(plan->count, whole->count);
+    for (size_t v = 0; v < plan->count; v++) {
+        assert_string_equal(plan->variables[v].name, whole->variables[v].name);
+        assert_string_equal(plan->variables[v].value, whole->variables[v].value);
+    }
+}
+
 static void what_is_not_expected_is_not_read(void **state)
 {
     struct fabric *all = machines_load_shipped();
@@ -69,19 +80,47 @@ static void what_is_not_expected_is_not_read(void **state)
         struct fabric_plan *plan = machines_plan(some, &machines[i].facts, NULL);
         struct fabric_plan *whole = machines_plan(all, &machines[i].facts, NULL);
 
-        assert_string_equal(plan->profile, whole->profile);
-        assert_int_equal(plan->note_count, whole->note_count);
-        assert_int_equal(plan->count, whole->count);
-        for (size_t v = 0; v < plan->count; v++) {
-            assert_string_equal(plan->variables[v].name, whole->variables[v].name);
-            assert_string_equal(plan->variables[v].value, whole->variables[v].value);
-        }
+        assert_same(plan, whole);
         fewest = added < fewest ? added : fewest;
         fabric_plan_destroy(plan);
         fabric_plan_destroy(whole);
         fabric_destroy(some);
     }
     assert_int_equal(fewest, 2); /* of Ethernet and no GPUs: cpu-mpi, single-node */
+    fabric_destroy(all);
+}
+
+static bool is_plain(const struct fabric_facts *facts)
+{
+    for (size_t i = 0; i < facts->nic_count; i++)
+        if (facts->nics[i].hca && facts->nics[i].hca[0])
+            return false;
+    return facts->gpus == 0;
+}
+
+/* Where node_read_bare leaves them out. */
+static void without_gpus_no_shipped_profile_asks_for_ethernet(void **state)
+{
+    struct fabric *all = machines_load_shipped();
+    int plain = 0;
+
+    (void)state;
+    for (size_t i = 0; i < MACHINES; i++) {
+        struct fabric_facts bare = machines[i].facts;
+        struct fabric_plan *plan, *whole;
+
+        if (!is_plain(&machines[i].facts))
+            continue;
+        bare.nics = NULL;
+        bare.nic_count = 0;
+        plan = machines_plan(all, &bare, NULL);
+        whole = machines_plan(all, &machines[i].facts, NULL);
+        assert_same(plan, whole);
+        plain += whole->count > 0;
+        fabric_plan_destroy(plan);
+        fabric_plan_destroy(whole);
+    }
+    assert_in_range(plain, 2, MACHINES);
     fabric_destroy(all);
 }
 
@@ -281,6 +320,7 @@ int main(void)
         cmocka_unit_test(each_machine_gets_its_variables),
         cmocka_unit_test(each_profile_matches_its_machines_and_no_others),
         cmocka_unit_test(what_is_not_expected_is_not_read),
+        cmocka_unit_test(without_gpus_no_shipped_profile_asks_for_ethernet),
         cmocka_unit_test(only_what_cannot_match_is_passed_over),
         cmocka_unit_test(reads_nccl_conf_as_nccl_does),
         cmocka_unit_test(finds_libraries_where_the_loader_looks),

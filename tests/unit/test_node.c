@@ -130,6 +130,33 @@ static void test_live(void **state)
     node_destroy(replayed);
 }
 
+static bool has_rdma(const struct node *node)
+{
+    return node->nic_count && node->nics[0].kind < NIC_ETHERNET; /* they are sorted by kind */
+}
+
+static void plain_interfaces_are_read_where_they_matter(void **state)
+{
+    int left_out = 0;
+
+    (void)state;
+    for (char **name = machines_names(); *name; name++) {
+        struct error err;
+        struct node *node = node_read(machines_snapshot(*name), NULL, &err);
+        struct node *bare = node_read_bare(machines_snapshot(*name), NULL, false, &err);
+        bool matter = node && (node->gpu_count || has_rdma(node));
+
+        if (!node || !bare)
+            fail_msg("%s: %s", *name, err.text);
+        assert_int_equal(bare->nic_count, matter ? node->nic_count : 0);
+        assert_string_equal(bare->addresses ? bare->addresses : "", node->addresses ? node->addresses : "");
+        left_out += !matter;
+        node_destroy(node);
+        node_destroy(bare);
+    }
+    assert_in_range(left_out, 2, 18);
+}
+
 /* One line of `addresses`, as getifaddrs has it; false for what is no IP address. */
 static bool line_of(const struct ifaddrs *item, char *line, size_t size)
 {
@@ -291,9 +318,15 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_machines),   cmocka_unit_test(test_save),         cmocka_unit_test(test_save_gids),
-        cmocka_unit_test(test_live),       cmocka_unit_test(test_addresses),    cmocka_unit_test(test_foreign_xml),
-        cmocka_unit_test(test_broken_xml), cmocka_unit_test(test_broken_files),
+        cmocka_unit_test(test_machines),
+        cmocka_unit_test(test_save),
+        cmocka_unit_test(test_save_gids),
+        cmocka_unit_test(test_live),
+        cmocka_unit_test(plain_interfaces_are_read_where_they_matter),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_foreign_xml),
+        cmocka_unit_test(test_broken_xml),
+        cmocka_unit_test(test_broken_files),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
