@@ -89,7 +89,7 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
 
 @test "two steps of a job have different ports" {
     timeout 60 sbatch -W -N1 -o out --wrap \
-        'for i in 1 2 3; do srun --muster -n1 sh -c "echo \$MASTER_PORT"; done'
+        'for i in 1 2 3; do srun -Q --muster -n1 sh -c "echo \$MASTER_PORT"; done'
     cat out
     [ "$(wc -l <out)" -eq 3 ]
     [ "$(sort -u out | wc -l)" -eq 3 ]
