@@ -199,12 +199,14 @@ static size_t variable_count(const struct rank_plan *rank)
 
 static struct variable variable(const struct rank_plan *rank, size_t index)
 {
-    const struct env_entry *entry = &rank->env->entries[index];
     const struct fabric_variable *of_fabric;
 
-    if (index < rank->env->count)
+    if (index < rank->env->count) {
+        const struct env_entry *entry = &rank->env->entries[index];
+
         return (struct variable){entry->name, entry->value, entry->source == ENV_USER ? "user" : "muster", entry->why,
                                  entry->source == ENV_MUSTER};
+    }
     of_fabric = &rank->fabric->variables[index - rank->env->count];
     return (struct variable){of_fabric->name, of_fabric->value, of_fabric->source, of_fabric->why,
                              fabric_sets(of_fabric)};

@@ -48,6 +48,12 @@ static bool telling(const struct product *product, const struct sums *sums)
     return sums->of[2] > (unsigned long long)product->d.rows * (unsigned long long)product->d.cols / 2;
 }
 
+/* What a candidate that does not run has left: the next kernel's launch would be blamed for it. */
+static cudaError_t forget_error(void)
+{
+    return cudaGetLastError();
+}
+
 static void measure(struct device *dev, struct matmul_choice *choice, const struct product *product,
                     const struct matmul_operands *at, void *space)
 {
@@ -60,7 +66,7 @@ static void measure(struct device *dev, struct matmul_choice *choice, const stru
 
         /* A candidate may turn out not to run; but the first is what there is without measuring. */
         if (matmul_run(dev, choice, product, at, i) != CUBLAS_STATUS_SUCCESS && i > 0) {
-            (void)cudaGetLastError(); /* or the next kernel's launch would be blamed for it */
+            forget_error();
             continue;
         }
         sums = sums_of(dev, product, at->d, space);
