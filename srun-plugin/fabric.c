@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "srun-plugin/fabric_profile.h"
-#include "srun-plugin/fabric_skim.h"
 
 #define TEXT_USUAL 8192 /* longer than any that muster ships */
 #define TEXT_MOST  (1 << 18)
@@ -29,46 +28,53 @@ void fabric_destroy(struct fabric *fabric)
     if (!fabric)
         return;
     for (size_t i = 0; i < fabric->count; i++)
-        fabric_profile_destroy(fabric->profiles[i]);
-    free(fabric->profiles);
+        if (fabric->entries[i].is_read)
+            fabric_forget(fabric->entries[i].profile);
+    free(fabric->entries);
     free(fabric);
 }
 
-static int add(struct fabric *fabric, struct fabric_profile *profile, struct error *err)
+static int add(struct fabric *fabric, struct fabric_entry entry, struct error *err)
 {
-    struct fabric_profile **larger;
+    struct fabric_entry *larger;
 
-    for (size_t i = 0; i < fabric->count; i++)
-        if (fabric->profiles[i]->layer == profile->layer && strcmp(fabric->profiles[i]->name, profile->name) == 0)
+    for (size_t i = 0; i < fabric->count; i++) {
+        const struct fabric_entry *other = &fabric->entries[i];
+
+        if (other->layer == entry.layer && strcmp(other->profile->name, entry.profile->name) == 0)
             return error_set(err, CODE_CONFIG, "%.300s:1: the name \"%s\" is that of %.300s too; each its own",
-                             profile->file, profile->name, fabric->profiles[i]->file);
-    larger = realloc(fabric->profiles, (fabric->count + 1) * sizeof(struct fabric_profile *));
+                             entry.profile->file, entry.profile->name, other->profile->file);
+    }
+    larger = realloc(fabric->entries, (fabric->count + 1) * sizeof *larger);
     if (!larger)
-        return error_errno(err, CODE_IO, "no memory for %s", profile->file);
-    fabric->profiles = larger;
-    fabric->profiles[fabric->count++] = profile;
+        return error_errno(err, CODE_IO, "no memory for %s", entry.profile->file);
+    fabric->entries = larger;
+    fabric->entries[fabric->count++] = entry;
+    return 0;
+}
+
+int fabric_add_shipped(struct fabric *fabric, struct error *err)
+{
+    for (const struct fabric_profile *const *profile = fabric_shipped; *profile; profile++)
+        if (add(fabric, (struct fabric_entry){.layer = FABRIC_SHIPPED, .profile = *profile}, err) < 0)
+            return -1;
     return 0;
 }
 
 int fabric_add_text(struct fabric *fabric, enum fabric_layer layer, const char *text, const char *file,
                     struct error *err)
 {
-    struct fabric_profile *profile = fabric_profile_create(layer, text, file, err);
+    const struct fabric_profile *profile = fabric_read(text, file, err);
 
     if (!profile)
         return -1;
-    if (add(fabric, profile, err) == 0)
+    if (add(fabric, (struct fabric_entry){.layer = layer, .is_read = true, .profile = profile}, err) == 0)
         return 0;
-    fabric_profile_destroy(profile);
+    fabric_forget(profile);
     return -1;
 }
 
 /* ---- directories ------------------------------------------------------------------------------------------------- */
-
-void fabric_expect(struct fabric *fabric, const struct fabric_expected *expected)
-{
-    fabric->expected = expected;
-}
 
 struct reading {
     const char *path; /* of the directory */
@@ -133,7 +139,6 @@ static int is_profile(const struct dirent *entry)
     return entry->d_name[0] != '.' && length > 4 && strcmp(entry->d_name + length - 4, ".cfg") == 0;
 }
 
-/* 1 where it is passed over. */
 static int add_file(struct fabric *fabric, enum fabric_layer layer, struct reading *reading, const char *name,
                     struct error *err)
 {
@@ -143,8 +148,6 @@ static int add_file(struct fabric *fabric, enum fabric_layer layer, struct readi
         return error_set(err, CODE_CONFIG, "%.300s: the path is too long", name);
     if (read_text(reading, name, path, err) < 0)
         return -1;
-    if (layer == FABRIC_SHIPPED && fabric->expected && !fabric_may_match(reading->text, fabric->expected))
-        return 1;
     return fabric_add_text(fabric, layer, reading->text, path, err);
 }
 
@@ -156,11 +159,10 @@ static int add_files(struct fabric *fabric, enum fabric_layer layer, struct read
     struct error err;
 
     for (int i = 0; i < found; i++) {
-        int status = add_file(fabric, layer, reading, entries[i]->d_name, &err);
-
-        if (status < 0)
+        if (add_file(fabric, layer, reading, entries[i]->d_name, &err) == 0)
+            added++;
+        else
             complain(&err, arg);
-        added += status == 0;
         free(entries[i]);
     }
     free(entries);

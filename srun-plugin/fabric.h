@@ -1,10 +1,10 @@
 /*
  * fabric.h - fabric profiles: which variables NCCL, libfabric and Gloo need on this network, decided by data and not by
  * code (muster-fabric(5)). A profile is a libconfig file that says what it recognises (`match`) and what it then sets
- * (`set`, each with why and a source).
+ * (`set`, each with why and a source). Those that muster ships, etc/fabric, are compiled in; a site's are read.
  *
  *     struct fabric *fabric = fabric_create(&err);
- *     fabric_add_directory(fabric, FABRIC_SHIPPED, PKGDATADIR "/fabric", complain, NULL);
+ *     fabric_add_shipped(fabric, &err);
  *     fabric_add_directory(fabric, FABRIC_SITE, "/etc/muster/fabric", complain, NULL);
  *     struct fabric_plan *plan = fabric_plan_create(fabric, &facts, &inputs, &err);
  *     for (size_t i = 0; i < plan->count; i++)
@@ -71,26 +71,15 @@ struct fabric;
 struct fabric *fabric_create(struct error *err);
 void fabric_destroy(struct fabric *fabric);
 
+/* Adds those that muster ships, which are in the program. -1 with CODE_IO for want of memory. */
+int fabric_add_shipped(struct fabric *fabric, struct error *err);
+
 /*
  * Adds a profile. -1 with CODE_CONFIG and "FILE:LINE: what is wrong; what would be right": nothing was added, the
  * others stay. `file` stands for the text in errors and in the report.
  */
 int fabric_add_text(struct fabric *fabric, enum fabric_layer layer, const char *text, const char *file,
                     struct error *err);
-
-/*
- * What the facts can have at most: fabric_add_directory then passes over shipped profiles that ask for more. It is
- * borrowed until the last directory is added; NULL: anything can come.
- */
-struct fabric_expected {
-    const char *const *kinds; /* of ports */
-    size_t kind_count;
-    bool gpus;
-    unsigned nodes;     /* of the step; 0 if not known, nor the job's */
-    unsigned job_nodes; /* of the job */
-};
-
-void fabric_expect(struct fabric *fabric, const struct fabric_expected *expected);
 
 typedef void fabric_complain(const struct error *err, void *arg);
 

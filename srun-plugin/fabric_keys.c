@@ -23,6 +23,13 @@ int fabric_line(const config_setting_t *setting)
     return (int)config_setting_source_line(setting);
 }
 
+const char *fabric_string(const config_setting_t *group, const char *key)
+{
+    const config_setting_t *member = config_setting_get_member(group, key);
+
+    return member ? config_setting_get_string(member) : NULL;
+}
+
 const char *fabric_type(const config_setting_t *setting)
 {
     static const char *const names[] = {

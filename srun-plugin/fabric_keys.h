@@ -9,6 +9,8 @@
 
 #include "common/error.h"
 
+#define FABRIC_PRIORITY_DEFAULT 50
+
 enum fabric_key_type { STRING, INTEGER, BOOLEAN, NAMES, GROUP, LIST };
 
 /* A key of a group; a table ends with one without a name. Strings are one line, not empty and not longer than 1024. */
@@ -19,6 +21,9 @@ struct fabric_key {
     const char *const *words; /* NAMES: the only ones that there are; NULL for any */
     int least, most;          /* INTEGER */
 };
+
+/* The keys of a condition, each at its enum fabric_topic. */
+extern const struct fabric_key fabric_condition_keys[];
 
 struct fabric_reader {
     const char *file; /* for errors */
@@ -34,6 +39,12 @@ int fabric_fail(const struct fabric_reader *r, int line, const char *format, ...
  */
 int fabric_check_group(const struct fabric_reader *r, const struct fabric_key *keys, const config_setting_t *group,
                        const char *what, int line);
+
+/* The whole profile: keys, types, values, names of variables and placeholders (fabric_check.c). */
+int fabric_check(const struct fabric_reader *r, const config_setting_t *root);
+
+/* A string of a group that has been checked; NULL where it has none such. */
+const char *fabric_string(const config_setting_t *group, const char *key);
 
 int fabric_line(const config_setting_t *setting);
 

@@ -7,22 +7,15 @@
 
 /* ---- conditions -------------------------------------------------------------------------------------------------- */
 
-const char *fabric_string(const config_setting_t *group, const char *key)
+static bool has_name(const char *const *names, const char *name)
 {
-    const config_setting_t *member = config_setting_get_member(group, key);
-
-    return member ? config_setting_get_string(member) : NULL;
-}
-
-static bool has_name(const config_setting_t *names, const char *name)
-{
-    for (int i = 0; name && i < config_setting_length(names); i++)
-        if (strcasecmp(config_setting_get_string_elem(names, i), name) == 0)
+    for (; name && *names; names++)
+        if (strcasecmp(*names, name) == 0)
             return true;
     return false;
 }
 
-static bool has_nic(const config_setting_t *kinds, const struct fabric_facts *facts)
+static bool has_nic(const char *const *kinds, const struct fabric_facts *facts)
 {
     for (size_t i = 0; i < facts->nic_count; i++)
         if (facts->nics[i].live && has_name(kinds, facts->nics[i].kind))
@@ -30,7 +23,7 @@ static bool has_nic(const config_setting_t *kinds, const struct fabric_facts *fa
     return false;
 }
 
-static bool has_driver(const config_setting_t *drivers, const struct fabric_facts *facts)
+static bool has_driver(const char *const *drivers, const struct fabric_facts *facts)
 {
     for (size_t i = 0; i < facts->nic_count; i++)
         if (facts->nics[i].live && has_name(drivers, facts->nics[i].driver))
@@ -38,45 +31,48 @@ static bool has_driver(const config_setting_t *drivers, const struct fabric_fact
     return false;
 }
 
-static bool has_file(const config_setting_t *files, const struct fabric_facts *facts)
+static bool has_file(const char *const *files, const struct fabric_facts *facts)
 {
-    for (int i = 0; facts->files && i < config_setting_length(files); i++)
-        if (facts->files(config_setting_get_string_elem(files, i), facts->files_arg))
+    for (; facts->files && *files; files++)
+        if (facts->files(*files, facts->files_arg))
             return true;
     return false;
 }
 
-static bool part_holds(const config_setting_t *part, const struct fabric_facts *facts)
+static bool part_holds(const struct fabric_part *part, const struct fabric_facts *facts)
 {
-    const char *key = config_setting_name(part);
-
-    if (strcmp(key, "nics") == 0)
-        return has_nic(part, facts);
-    if (strcmp(key, "no_nics") == 0)
-        return !has_nic(part, facts);
-    if (strcmp(key, "drivers") == 0)
-        return has_driver(part, facts);
-    if (strcmp(key, "files") == 0)
-        return has_file(part, facts);
-    if (strcmp(key, "no_files") == 0)
-        return !has_file(part, facts);
-    if (strcmp(key, "gpus") == 0)
-        return config_setting_get_bool(part) == (facts->gpus > 0);
-    if (strcmp(key, "vendors") == 0)
-        return has_name(part, facts->vendor);
-    if (strcmp(key, "clusters") == 0)
-        return has_name(part, facts->cluster);
-    if (strcmp(key, "least_nodes") == 0)
-        return (long long)facts->nodes >= config_setting_get_int64(part);
-    if (strcmp(key, "most_nodes") == 0)
-        return (long long)facts->nodes <= config_setting_get_int64(part);
-    return (long long)facts->job_nodes <= config_setting_get_int64(part); /* most_job_nodes */
+    switch (part->topic) {
+    case FABRIC_NICS:
+        return has_nic(part->names, facts);
+    case FABRIC_NO_NICS:
+        return !has_nic(part->names, facts);
+    case FABRIC_DRIVERS:
+        return has_driver(part->names, facts);
+    case FABRIC_FILES:
+        return has_file(part->names, facts);
+    case FABRIC_NO_FILES:
+        return !has_file(part->names, facts);
+    case FABRIC_GPUS:
+        return part->number == (facts->gpus > 0);
+    case FABRIC_VENDORS:
+        return has_name(part->names, facts->vendor);
+    case FABRIC_CLUSTERS:
+        return has_name(part->names, facts->cluster);
+    case FABRIC_LEAST_NODES:
+        return facts->nodes >= (unsigned long)part->number;
+    case FABRIC_MOST_NODES:
+        return facts->nodes <= (unsigned long)part->number;
+    case FABRIC_MOST_JOB_NODES:
+        return facts->job_nodes <= (unsigned long)part->number;
+    default:
+        return false;
+    }
 }
 
-bool fabric_holds(const config_setting_t *condition, const struct fabric_facts *facts)
+bool fabric_holds(const struct fabric_condition *condition, const struct fabric_facts *facts)
 {
-    for (int i = 0; condition && i < config_setting_length(condition); i++)
-        if (!part_holds(config_setting_get_elem(condition, (unsigned)i), facts))
+    for (size_t i = 0; i < condition->count; i++)
+        if (!part_holds(&condition->parts[i], facts))
             return false;
     return true;
 }
@@ -89,18 +85,19 @@ static bool is_given(const char *name)
 }
 
 /* Whether a profile is about this port, regardless of its speed. A profile that names no kinds is about all RDMA. */
-static bool concerns(const config_setting_t *match, const struct fabric_nic *nic)
+static bool concerns(const struct fabric_condition *match, const struct fabric_nic *nic)
 {
-    const config_setting_t *kinds = config_setting_get_member(match, "nics");
-
-    return nic->live && (kinds ? has_name(kinds, nic->kind) : is_given(nic->hca));
+    for (size_t i = 0; i < match->count; i++)
+        if (match->parts[i].topic == FABRIC_NICS)
+            return nic->live && has_name(match->parts[i].names, nic->kind);
+    return nic->live && is_given(nic->hca);
 }
 
 /*
  * Much slower ports of the same kind are those of the management or storage network: with one of them among the rails,
  * all go at its pace. One of half the rate is a link of the fabric that trained badly (bind.h takes it, too).
  */
-static bool chosen(const config_setting_t *match, const struct fabric_facts *facts, const struct fabric_nic *nic)
+static bool chosen(const struct fabric_condition *match, const struct fabric_facts *facts, const struct fabric_nic *nic)
 {
     double most = 0;
 
@@ -110,7 +107,7 @@ static bool chosen(const config_setting_t *match, const struct fabric_facts *fac
     return concerns(match, nic) && 2 * nic->gbps >= most;
 }
 
-static bool write_hca_list(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
+static bool write_hca_list(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
 {
     bool any = false;
 
@@ -125,7 +122,7 @@ static bool write_hca_list(FILE *out, const config_setting_t *match, const struc
     return any;
 }
 
-static bool write_nic_interfaces(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
+static bool write_nic_interfaces(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
 {
     bool any = false;
 
@@ -141,7 +138,7 @@ static bool write_nic_interfaces(FILE *out, const config_setting_t *match, const
 }
 
 /* NCCL takes one index for all ports: not known, unless it is the same on all. */
-static bool write_gid_index(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
+static bool write_gid_index(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
 {
     int index = -1;
 
@@ -158,19 +155,19 @@ static bool write_gid_index(FILE *out, const config_setting_t *match, const stru
     return index >= 0;
 }
 
-static bool write_socket_ifname(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
+static bool write_socket_ifname(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
 {
     (void)match;
     return is_given(facts->interface) && fputs(facts->interface, out) >= 0;
 }
 
-static bool write_local_rank(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
+static bool write_local_rank(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
 {
     (void)match;
     return fprintf(out, "%u", facts->local_rank) > 0;
 }
 
-static bool write_cores(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
+static bool write_cores(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
 {
     (void)match;
     return facts->cores > 0 && fprintf(out, "%u", facts->cores) > 0;
@@ -178,7 +175,7 @@ static bool write_cores(FILE *out, const config_setting_t *match, const struct f
 
 static const struct {
     const char *name;
-    bool (*write)(FILE *out, const config_setting_t *match, const struct fabric_facts *facts);
+    bool (*write)(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts);
 } placeholders[] = {
     {"socket_ifname", write_socket_ifname}, {"nic_interfaces", write_nic_interfaces}, {"hca_list", write_hca_list},
     {"gid_index", write_gid_index},         {"local_rank", write_local_rank},         {"cores", write_cores},
@@ -211,7 +208,8 @@ int fabric_placeholder(const char *at)
 }
 
 /* The name of the first placeholder that is not known; NULL if all are. */
-static const char *render(FILE *out, const char *value, const config_setting_t *match, const struct fabric_facts *facts)
+static const char *render(FILE *out, const char *value, const struct fabric_condition *match,
+                          const struct fabric_facts *facts)
 {
     while (*value) {
         int index = value[0] == '$' && value[1] == '{' ? find(value) : -1;
@@ -227,7 +225,7 @@ static const char *render(FILE *out, const char *value, const config_setting_t *
     return NULL;
 }
 
-char *fabric_render(const char *value, const config_setting_t *match, const struct fabric_facts *facts,
+char *fabric_render(const char *value, const struct fabric_condition *match, const struct fabric_facts *facts,
                     const char **missing)
 {
     char *text = NULL;

@@ -124,52 +124,44 @@ static void want_givens(struct planner *p, enum fabric_origin origin, const stru
         want(p, origin, givens->items[i].name, givens->items[i].value, givens->items[i].source, why);
 }
 
-static void want_setting(struct planner *p, const struct fabric_profile *profile, const config_setting_t *setting)
+static void want_setting(struct planner *p, const struct fabric_entry *entry, const struct fabric_setting *setting)
 {
-    const char *name = fabric_string(setting, "name"), *missing;
-    unsigned line = config_setting_source_line(setting);
-    char *value = fabric_render(fabric_string(setting, "value"), profile->match, p->facts, &missing);
-    char *source = print(p, "%s:%u", profile->file, line);
+    const struct fabric_profile *profile = entry->profile;
+    const char *missing;
+    char *value = fabric_render(setting->value, &profile->match, p->facts, &missing);
+    char *source = print(p, "%s:%d", profile->file, setting->line);
 
     if (value && source)
-        want(p, profile->layer == FABRIC_SITE ? FABRIC_FROM_SITE : FABRIC_FROM_SHIPPED, name, value, source,
-             fabric_string(setting, "why"));
+        want(p, entry->layer == FABRIC_SITE ? FABRIC_FROM_SITE : FABRIC_FROM_SHIPPED, setting->name, value, source,
+             setting->why);
     else if (!missing || !source)
         p->no_memory = true;
-    else if (!is_taken(p, name))
-        add_note(p, print(p, "%s: %s is left out: %s is not known here", source, name, missing));
+    else if (!is_taken(p, setting->name))
+        add_note(p, print(p, "%s: %s is left out: %s is not known here", source, setting->name, missing));
     free(source);
     free(value);
 }
 
 /* What one of the profiles before has left is not for those behind it. */
-static bool is_left(const struct fabric_profile *const *before, size_t count, const char *name)
+static bool is_left(const struct fabric_entry *const *before, size_t count, const char *name)
 {
     for (size_t i = 0; i < count; i++)
-        for (int j = 0; before[i]->leave && j < config_setting_length(before[i]->leave); j++)
-            if (strcmp(config_setting_get_string_elem(before[i]->leave, j), name) == 0)
+        for (const char *const *left = before[i]->profile->leave; left && *left; left++)
+            if (strcmp(*left, name) == 0)
                 return true;
     return false;
 }
 
-static void apply(struct planner *p, const struct fabric_profile *const *profiles, size_t index)
+static void apply(struct planner *p, const struct fabric_entry *const *entries, size_t index)
 {
-    const struct fabric_profile *profile = profiles[index];
+    const struct fabric_profile *profile = entries[index]->profile;
 
-    for (int i = 0; profile->set && i < config_setting_length(profile->set); i++) {
-        const config_setting_t *setting = config_setting_get_elem(profile->set, (unsigned)i);
-
-        if (fabric_holds(config_setting_get_member(setting, "when"), p->facts) &&
-            !is_left(profiles, index, fabric_string(setting, "name")))
-            want_setting(p, profile, setting);
-    }
-    for (int i = 0; profile->warn && i < config_setting_length(profile->warn); i++) {
-        const config_setting_t *warning = config_setting_get_elem(profile->warn, (unsigned)i);
-
-        if (fabric_holds(config_setting_get_member(warning, "when"), p->facts))
-            add_note(p, print(p, "%s:%u: %s", profile->file, config_setting_source_line(warning),
-                              fabric_string(warning, "text")));
-    }
+    for (size_t i = 0; i < profile->set_count; i++)
+        if (fabric_holds(&profile->set[i].when, p->facts) && !is_left(entries, index, profile->set[i].name))
+            want_setting(p, entries[index], &profile->set[i]);
+    for (size_t i = 0; i < profile->warn_count; i++)
+        if (fabric_holds(&profile->warn[i].when, p->facts))
+            add_note(p, print(p, "%s:%d: %s", profile->file, profile->warn[i].line, profile->warn[i].text));
 }
 
 /* ---- which profiles ---------------------------------------------------------------------------------------------- */
@@ -177,35 +169,35 @@ static void apply(struct planner *p, const struct fabric_profile *const *profile
 /* The site's before the shipped ones, then the highest priority, then by name. */
 static int by_rank(const void *a, const void *b)
 {
-    const struct fabric_profile *one = *(const struct fabric_profile *const *)a;
-    const struct fabric_profile *other = *(const struct fabric_profile *const *)b;
+    const struct fabric_entry *one = *(const struct fabric_entry *const *)a;
+    const struct fabric_entry *other = *(const struct fabric_entry *const *)b;
 
     if (one->layer != other->layer)
         return one->layer == FABRIC_SITE ? -1 : 1;
-    if (one->priority != other->priority)
-        return one->priority > other->priority ? -1 : 1;
-    return strcmp(one->name, other->name);
+    if (one->profile->priority != other->profile->priority)
+        return one->profile->priority > other->profile->priority ? -1 : 1;
+    return strcmp(one->profile->name, other->profile->name);
 }
 
 static bool is_replaced(const struct fabric *fabric, const struct fabric_profile *profile)
 {
     for (size_t i = 0; i < fabric->count; i++)
-        if (fabric->profiles[i]->layer == FABRIC_SITE && strcmp(fabric->profiles[i]->name, profile->name) == 0)
+        if (fabric->entries[i].layer == FABRIC_SITE && strcmp(fabric->entries[i].profile->name, profile->name) == 0)
             return true;
     return false;
 }
 
 /* All of the site's that match, and the first of the shipped ones, unless the site has replaced it. */
-static size_t choose(const struct fabric *fabric, const struct fabric_facts *facts,
-                     const struct fabric_profile **chosen)
+static size_t choose(const struct fabric *fabric, const struct fabric_facts *facts, const struct fabric_entry **chosen)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < fabric->count; i++) {
-        const struct fabric_profile *profile = fabric->profiles[i];
+        const struct fabric_entry *entry = &fabric->entries[i];
 
-        if (fabric_holds(profile->match, facts) && (profile->layer == FABRIC_SITE || !is_replaced(fabric, profile)))
-            chosen[count++] = profile;
+        if (fabric_holds(&entry->profile->match, facts) &&
+            (entry->layer == FABRIC_SITE || !is_replaced(fabric, entry->profile)))
+            chosen[count++] = entry;
     }
     qsort(chosen, count, sizeof *chosen, by_rank);
     for (size_t i = 0; i < count; i++)
@@ -219,12 +211,12 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct fabric_variable *)a)->name, ((const struct fabric_variable *)b)->name);
 }
 
-static void apply_all(struct planner *p, const struct fabric *fabric, const struct fabric_profile **chosen)
+static void apply_all(struct planner *p, const struct fabric *fabric, const struct fabric_entry **chosen)
 {
     size_t count = choose(fabric, p->facts, chosen);
 
     for (size_t i = 0; i < count; i++) {
-        char *names = print(p, "%s%s%s", p->plan->profile, i ? ", " : "", chosen[i]->name);
+        char *names = print(p, "%s%s%s", p->plan->profile, i ? ", " : "", chosen[i]->profile->name);
 
         if (names) {
             free(p->plan->profile);
@@ -237,7 +229,7 @@ static void apply_all(struct planner *p, const struct fabric *fabric, const stru
 struct fabric_plan *fabric_plan_create(const struct fabric *fabric, const struct fabric_facts *facts,
                                        const struct fabric_inputs *inputs, struct error *err)
 {
-    const struct fabric_profile **chosen = calloc(fabric->count + 1, sizeof(const struct fabric_profile *));
+    const struct fabric_entry **chosen = calloc(fabric->count + 1, sizeof(const struct fabric_entry *));
     struct fabric_plan *plan = calloc(1, sizeof *plan);
     struct planner planner = {.plan = plan, .facts = facts, .inputs = inputs};
 

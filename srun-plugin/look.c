@@ -54,39 +54,22 @@ static void find_head(const struct look_ask *ask, struct look *look)
     snprintf(look->head, sizeof look->head, "%s", head);
 }
 
-/* Kinds of ports of the node, up or not; returns how many. */
-static size_t list_kinds(const struct node *node, const char *kinds[NIC_KINDS])
-{
-    bool seen[NIC_KINDS] = {false};
-    size_t count = 0;
-
-    for (size_t i = 0; i < node->nic_count; i++)
-        seen[node->nics[i].kind] = true;
-    for (int kind = 0; kind < NIC_KINDS; kind++)
-        if (seen[kind])
-            kinds[count++] = nic_kind_name((enum nic_kind)kind);
-    return count;
-}
-
 static void add_profiles(const struct look_ask *ask, struct look *look)
 {
-    const char *kinds[NIC_KINDS];
-    struct fabric_expected expected = {.kinds = kinds, .nodes = ask->nodes, .job_nodes = ask->job_nodes};
     void *arg = (void *)(uintptr_t)ask;
+    struct error err;
 
-    if (look->node) {
-        expected.kind_count = list_kinds(look->node, kinds);
-        expected.gpus = look->node->gpu_count > 0;
-        fabric_expect(look->fabric, &expected);
-    }
-    fabric_add_directory(look->fabric, FABRIC_SHIPPED, ask->shipped, profile_is_broken, arg);
+    if (ask->shipped)
+        fabric_add_directory(look->fabric, FABRIC_SHIPPED, ask->shipped, profile_is_broken, arg);
+    else if (fabric_add_shipped(look->fabric, &err) < 0)
+        complain_of(ask, &err);
     fabric_add_directory(look->fabric, FABRIC_SITE, ask->site, profile_is_broken, arg);
-    fabric_expect(look->fabric, NULL);
 }
 
 void look_around(const struct look_ask *ask, struct look *look)
 {
-    bool ethernet = ask->describe || access(ask->site, F_OK) == 0; /* a site's profile may ask for anything */
+    /* A site's profile may ask for anything. */
+    bool ethernet = ask->describe || ask->shipped || access(ask->site, F_OK) == 0;
     struct error err;
 
     *look = (struct look){.node = node_read_bare("/", NULL, ethernet, &err)};

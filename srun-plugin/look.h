@@ -19,10 +19,10 @@ struct look {
 
 struct look_ask {
     const struct handoff *handoff;
-    bool head_is_here;          /* this node is rank 0's */
-    bool describe;              /* somebody will read of the node (node_describe) */
-    unsigned nodes, job_nodes;  /* of the step; of the job, in all its components */
-    const char *shipped, *site; /* directories of fabric profiles */
+    bool head_is_here;   /* this node is rank 0's */
+    bool describe;       /* somebody will read of the node (node_describe) */
+    const char *shipped; /* directory of fabric profiles in the place of those that are compiled in; or NULL */
+    const char *site;    /* directory of the site's */
     void (*complain)(const char *line);
 };
 

@@ -25,8 +25,8 @@ struct site {
     const char *stage, *ckptd; /* the epilog's: epilog.h */
     int epilog_seconds;
     const char *topology;  /* a file with the switches (cluster.h); NULL asks slurmctld */
-    const char *profiles;  /* the directory of the fabric profiles that muster ships */
-    const char *fabric;    /* and that of the site's own */
+    const char *profiles;  /* a directory of fabric profiles in the place of those that muster ships; NULL for these */
+    const char *fabric;    /* the directory of the site's own */
     const char *preflight; /* the program muster-preflight of the nodes */
 };
 

@@ -40,7 +40,6 @@ struct wish wish;
 struct site site = {.stage = "/dev/shm",
                     .ckptd = CKPTD_PATH,
                     .epilog_seconds = 300,
-                    .profiles = FABRIC_DIR,
                     .fabric = FABRIC_SITE_DIR,
                     .preflight = PREFLIGHT_PATH};
 

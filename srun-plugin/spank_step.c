@@ -112,14 +112,12 @@ void step_look(spank_t spank)
     uint32_t node = item(spank, S_JOB_NODEID);
     struct look_ask ask = {.handoff = &handoff,
                            .describe = wish.report,
-                           .nodes = item(spank, S_JOB_NNODES),
                            .shipped = site.profiles,
                            .site = site.fabric};
 
     if (!has_ranks(spank))
         return;
     find_handoff(spank);
-    ask.job_nodes = job_nodes(spank, ask.nodes);
     ask.head_is_here = node == handoff.head_node;
     ask.complain = node == 0 ? plugin_print : keep_silent; /* what the site did wrong is wrong on every node */
     look_around(&ask, &look);

@@ -134,7 +134,10 @@ static int load_profiles(struct environment *environment, struct error *err)
 
     if (!(environment->look.fabric = fabric_create(err)))
         return -1;
-    fabric_add_directory(environment->look.fabric, FABRIC_SHIPPED, request->profiles, complain, environment);
+    if (request->profiles)
+        fabric_add_directory(environment->look.fabric, FABRIC_SHIPPED, request->profiles, complain, environment);
+    else if (fabric_add_shipped(environment->look.fabric, err) < 0)
+        return -1;
     if (request->site)
         fabric_add_directory(environment->look.fabric, FABRIC_SITE, request->site, complain, environment);
     return 0;

@@ -17,7 +17,7 @@ struct environment_request {
     unsigned nodes;        /* of the job, and of the step, which has all of them; this node is the first */
     const char *cluster;   /* its name; NULL if not known */
     const char *interface; /* that routes to the other nodes; NULL: that of the default route */
-    const char *profiles;  /* directory of the shipped profiles */
+    const char *profiles;  /* a directory in the place of the shipped ones, or NULL */
     const char *site;      /* directory of the site's; NULL for none */
 };
 

@@ -74,7 +74,7 @@ static int read_options(int argc, char **argv, struct options *options, struct e
         {"xml", required_argument, NULL, 'x'},       {0}};
     int option;
 
-    *options = (struct options){.root = "/", .wanted = {.nodes = 1, .profiles = PKGDATADIR "/fabric"}};
+    *options = (struct options){.root = "/", .wanted = {.nodes = 1}};
     opterr = 0;
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
         if (option == '?')

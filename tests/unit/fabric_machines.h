@@ -23,6 +23,9 @@ extern const char *const machines_shipped[SHIPPED]; /* names of all shipped prof
 /* All of etc/fabric; the test fails where one is broken. */
 struct fabric *machines_load_shipped(void);
 
+/* The same from etc/fabric, as a site's profiles are read. */
+struct fabric *machines_read_shipped(void);
+
 /* A profile that must be a good one. */
 void machines_add(struct fabric *fabric, enum fabric_layer layer, const char *text, const char *file);
 

@@ -138,21 +138,14 @@ static void make_job(struct fabric_givens *givens)
     job_destroy(&job);
 }
 
-static void complain(const struct error *err, void *arg)
-{
-    (void)arg;
-    fail_msg("%s", err->text);
-}
-
 static void make_fabric(struct scene *scene)
 {
-    char path[PATH_MAX], text[512];
+    char text[512];
     const char *name;
     struct error err = {0};
 
     assert_non_null(scene->look.fabric = fabric_create(&err));
-    snprintf(path, sizeof path, "%s/etc/fabric", getenv("top_srcdir"));
-    assert_in_range(fabric_add_directory(scene->look.fabric, FABRIC_SHIPPED, path, complain, NULL), 8, 100);
+    assert_int_equal(fabric_add_shipped(scene->look.fabric, &err), 0);
     name = names[pick((unsigned)name_count)];
     if (!is_for_files(name))
         return;

@@ -1,17 +1,13 @@
-#include "srun-plugin/fabric_profile.h"
-
+/* What a profile may say, beyond what tables of keys can tell. */
 #include <ctype.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/job_text.h"
 #include "srun-plugin/fabric_keys.h"
+#include "srun-plugin/fabric_profile.h"
 
-#define PRIORITY_DEFAULT 50
-#define PRIORITY_MOST    1000
-#define NODES_MOST       1000000
-#define NAME_MOST        64
+#define PRIORITY_MOST 1000
+#define NODES_MOST    1000000
+#define NAME_MOST     64
 
 static const char *const kinds[] = {"infiniband", "roce", "slingshot", "efa", "ethernet", NULL};
 static const char *const vendors[] = {"nvidia", "amd", "intel", NULL};
@@ -23,18 +19,18 @@ static const struct fabric_key profile_keys[] = {
     {"warn", LIST, false, NULL, 0, 0},  {NULL, STRING, false, NULL, 0, 0},
 };
 
-static const struct fabric_key condition_keys[] = {
-    {"nics", NAMES, false, kinds, 0, 0},
-    {"no_nics", NAMES, false, kinds, 0, 0},
-    {"drivers", NAMES, false, NULL, 0, 0},
-    {"files", NAMES, false, NULL, 0, 0},
-    {"no_files", NAMES, false, NULL, 0, 0},
-    {"gpus", BOOLEAN, false, NULL, 0, 0},
-    {"vendors", NAMES, false, vendors, 0, 0},
-    {"clusters", NAMES, false, NULL, 0, 0},
-    {"least_nodes", INTEGER, false, NULL, 1, NODES_MOST},
-    {"most_nodes", INTEGER, false, NULL, 1, NODES_MOST},
-    {"most_job_nodes", INTEGER, false, NULL, 1, NODES_MOST},
+const struct fabric_key fabric_condition_keys[] = {
+    [FABRIC_NICS] = {"nics", NAMES, false, kinds, 0, 0},
+    [FABRIC_NO_NICS] = {"no_nics", NAMES, false, kinds, 0, 0},
+    [FABRIC_DRIVERS] = {"drivers", NAMES, false, NULL, 0, 0},
+    [FABRIC_FILES] = {"files", NAMES, false, NULL, 0, 0},
+    [FABRIC_NO_FILES] = {"no_files", NAMES, false, NULL, 0, 0},
+    [FABRIC_GPUS] = {"gpus", BOOLEAN, false, NULL, 0, 0},
+    [FABRIC_VENDORS] = {"vendors", NAMES, false, vendors, 0, 0},
+    [FABRIC_CLUSTERS] = {"clusters", NAMES, false, NULL, 0, 0},
+    [FABRIC_LEAST_NODES] = {"least_nodes", INTEGER, false, NULL, 1, NODES_MOST},
+    [FABRIC_MOST_NODES] = {"most_nodes", INTEGER, false, NULL, 1, NODES_MOST},
+    [FABRIC_MOST_JOB_NODES] = {"most_job_nodes", INTEGER, false, NULL, 1, NODES_MOST},
     {NULL, STRING, false, NULL, 0, 0},
 };
 
@@ -55,7 +51,8 @@ static int check_condition(const struct fabric_reader *r, const config_setting_t
 
     if (!condition)
         return 0;
-    if (fabric_check_group(r, condition_keys, condition, config_setting_name(condition), fabric_line(condition)) < 0)
+    if (fabric_check_group(r, fabric_condition_keys, condition, config_setting_name(condition),
+                           fabric_line(condition)) < 0)
         return -1;
     least = config_setting_get_member(condition, "least_nodes");
     most = config_setting_get_member(condition, "most_nodes");
@@ -142,86 +139,31 @@ static int check_warning(const struct fabric_reader *r, const config_setting_t *
     return check_condition(r, config_setting_get_member(warning, "when"));
 }
 
-static int check_profile(const struct fabric_reader *r, struct fabric_profile *p)
+static bool is_empty(const config_setting_t *list)
 {
-    const config_setting_t *root = config_root_setting(&p->config);
-    const config_setting_t *priority = config_setting_get_member(root, "priority");
+    return !list || config_setting_length(list) == 0;
+}
 
-    if (fabric_check_group(r, profile_keys, root, "the profile", 1) < 0)
+int fabric_check(const struct fabric_reader *r, const config_setting_t *root)
+{
+    const config_setting_t *set, *leave, *warn;
+
+    if (fabric_check_group(r, profile_keys, root, "the profile", 1) < 0 ||
+        check_condition(r, config_setting_get_member(root, "match")) < 0)
         return -1;
-    p->name = fabric_string(root, "name");
-    p->priority = priority ? (int)config_setting_get_int64(priority) : PRIORITY_DEFAULT;
-    p->match = config_setting_get_member(root, "match");
-    p->set = config_setting_get_member(root, "set");
-    p->leave = config_setting_get_member(root, "leave");
-    p->warn = config_setting_get_member(root, "warn");
-    if (check_condition(r, p->match) < 0)
-        return -1;
-    for (int i = 0; p->set && i < config_setting_length(p->set); i++)
-        if (check_setting(r, p->set, i) < 0)
+    set = config_setting_get_member(root, "set");
+    leave = config_setting_get_member(root, "leave");
+    warn = config_setting_get_member(root, "warn");
+    for (int i = 0; set && i < config_setting_length(set); i++)
+        if (check_setting(r, set, i) < 0)
             return -1;
-    for (int i = 0; p->leave && i < config_setting_length(p->leave); i++)
-        if (check_variable(r, p->leave, config_setting_get_string_elem(p->leave, i)) < 0)
+    for (int i = 0; leave && i < config_setting_length(leave); i++)
+        if (check_variable(r, leave, config_setting_get_string_elem(leave, i)) < 0)
             return -1;
-    for (int i = 0; p->warn && i < config_setting_length(p->warn); i++)
-        if (check_warning(r, p->warn, i) < 0)
+    for (int i = 0; warn && i < config_setting_length(warn); i++)
+        if (check_warning(r, warn, i) < 0)
             return -1;
-    if (!p->leave && (!p->set || config_setting_length(p->set) == 0) &&
-        (!p->warn || config_setting_length(p->warn) == 0))
+    if (!leave && is_empty(set) && is_empty(warn))
         return fabric_fail(r, 1, "the profile does nothing; write set = ( { ... } );");
     return 0;
-}
-
-/* ---- the file ---------------------------------------------------------------------------------------------------- */
-
-static int parse(const struct fabric_reader *r, struct fabric_profile *profile, const char *text)
-{
-    struct error err;
-    int line = 0, status = -1;
-    char *safe = job_text_widen(text, &line, &err);
-
-    if (!safe)
-        return fabric_fail(r, line, "%s", err.text);
-    if (config_read_string(&profile->config, safe))
-        status = check_profile(r, profile);
-    else
-        fabric_fail(r, config_error_line(&profile->config), "%s here or just before; write name = value;",
-                    config_error_text(&profile->config));
-    free(safe);
-    return status;
-}
-
-struct fabric_profile *fabric_profile_create(enum fabric_layer layer, const char *text, const char *file,
-                                             struct error *err)
-{
-    struct fabric_profile *profile = calloc(1, sizeof *profile);
-    struct fabric_reader reader = {.file = file, .err = err};
-
-    if (!profile) {
-        error_errno(err, CODE_IO, "no memory for %s", file);
-        return NULL;
-    }
-    profile->layer = layer;
-    config_init(&profile->config);
-    profile->file = strdup(file);
-    if (!profile->file) {
-        error_errno(err, CODE_IO, "no memory for %s", file);
-        goto fail;
-    }
-    if (parse(&reader, profile, text) < 0)
-        goto fail;
-    return profile;
-
-fail:
-    fabric_profile_destroy(profile);
-    return NULL;
-}
-
-void fabric_profile_destroy(struct fabric_profile *profile)
-{
-    if (!profile)
-        return;
-    config_destroy(&profile->config);
-    free(profile->file);
-    free(profile);
 }

@@ -1,0 +1,18 @@
+/*
+ * module.h - shared objects beside the plugin, which it loads where they are needed and nowhere else: most processes of
+ * Slurm that load the plugin have no use for hwloc (machine_module.c) and libconfig (config_module.c), and what has to
+ * be loaded before each rank of a job starts, its user waits for.
+ */
+#ifndef MUSTER_SRUN_PLUGIN_MODULE_H
+#define MUSTER_SRUN_PLUGIN_MODULE_H
+
+#include "common/error.h"
+
+/*
+ * The address of a symbol of `file` ("muster_hwloc.so"), which lies where the plugin lies, installed or not; where a
+ * site has copied the plugin, where it was installed. It stays loaded: libraries that it draws in may not bear to be
+ * unloaded. NULL with CODE_INTERNAL.
+ */
+void *module_symbol(const char *file, const char *name, struct error *err);
+
+#endif
