@@ -23,7 +23,9 @@ int job_load(struct job *job, const char *path, char *const *set, int nset, stru
 {
     int (*load)(struct job *, const char *, char *const *, int, struct error *);
 
-    return find("job_load", (void *)&load, err) < 0 ? -1 : load(job, path, set, nset, err);
+    if (find("job_load", (void *)&load, err) < 0)
+        return error_prefix(err, "cannot read the job file %s", path);
+    return load(job, path, set, nset, err);
 }
 
 int job_each_variable(const struct job *job, void (*visit)(const char *name, const char *value, int line, void *arg),

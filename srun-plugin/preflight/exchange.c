@@ -88,7 +88,7 @@ static int own_address(const char *name, struct route_address *way, struct error
         return 0;
     if (launch && route_to(launch, NULL, way, err) == 0)
         return 0;
-    return error_prefix(err, "no way to another node is known: ");
+    return error_prefix(err, "no way to another node is known");
 }
 
 static int open_listener(const char *address, unsigned *port, struct error *err)
