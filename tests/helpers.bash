@@ -40,3 +40,13 @@ data = { train = "$1/train"; valid = "$1/valid"; };
 report = { metrics = "$1/metrics.jsonl"; log_every = 10; peak_tflops = 0.1; };
 CFG
 }
+
+# eventually SECONDS COMMAND...: run it until it succeeds, but not for longer.
+eventually() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$deadline" ] || { echo "not within its time: $*"; return 1; }
+        sleep 0.1
+    done
+}

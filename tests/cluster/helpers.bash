@@ -47,16 +47,6 @@ sandbox_down() {
     [ -z "${SANDBOX_DIR:-}" ] || "$SANDBOX" stop --dir "$SANDBOX_DIR"
 }
 
-# eventually SECONDS COMMAND...: run it until it succeeds, but not for longer.
-eventually() {
-    local deadline=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$deadline" ] || { echo "not within its time: $*"; return 1; }
-        sleep 0.2
-    done
-}
-
 # step ARGUMENT...: srun, with a bound on its time.
 step() {
     timeout -k 5 60 srun "$@"

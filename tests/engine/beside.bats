@@ -33,17 +33,6 @@ shimmed() {
     env SHIM_FAIL="$fail" LD_PRELOAD="$SHIM" "$@"
 }
 
-until_true() {
-    local tries
-    for ((tries = 0; tries < 600; tries++)); do
-        "$@" && return
-        sleep 0.05
-    done
-    echo "never: $*"
-    cat log
-    return 1
-}
-
 steps_done() { [ "$(wc -l <metrics.jsonl)" -ge "$1" ]; } 2>/dev/null
 
 # all_like_straight LEAST: every checkpoint has the bits of the same step of the run that saved straight.
@@ -61,8 +50,8 @@ all_like_straight() {
 @test "training goes on beside a copy, and a capture waits for it: every save is of its own step" {
     shimmed mkdir:3:WAIT mpiexec.mpich -n 2 muster-train job.cfg >log 2>&1 3>&- &
     background=$!
-    until_true test -e hit
-    until_true steps_done 6 # the copy of step 3 began after step 4
+    eventually 30 test -e hit
+    eventually 30 steps_done 6 # the copy of step 3 began after step 4
     [ ! -e ckpt/step-00000003 ]
     [ -z "$(ls stage/*/step-* 2>/dev/null)" ]
     touch go
@@ -83,7 +72,7 @@ all_like_straight() {
     shimmed mkdir:3:WAIT mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.every=100 --set batch.steps=100000 \
         --set optimizer.decay_steps=9 --set report.kill_file="$DIR/hit" >log 2>&1 3>&- &
     background=$!
-    until_true grep -q '^stopping after step' log
+    eventually 30 grep -q '^stopping after step' log
     [ ! -e ckpt/step-00000100 ]
     touch go
     wait $background || [ $? -eq 75 ]
@@ -148,12 +137,12 @@ SH
     chmod +x rank
     shimmed mkdir:3:WAIT timeout 60 mpiexec.mpich -disable-auto-cleanup -n 2 ./rank job.cfg >log 2>&1 3>&- &
     background=$!
-    until_true test -e hit
-    until_true steps_done 6
+    eventually 30 test -e hit
+    eventually 30 steps_done 6
     kill -KILL "$(cat pid.1)"
-    until_true test -e code.1
+    eventually 30 test -e code.1
     touch go
-    until_true test -e code.0
+    eventually 30 test -e code.0
     wait $background || true
     background=
     cat log

@@ -26,16 +26,6 @@ larger() {
     sed -i 's/hidden = 32/hidden = 256/; s/global_batch = 24/global_batch = 4/; s/micro_batch = 4/micro_batch = 2/' job.cfg
 }
 
-until_true() {
-    local tries
-    for ((tries = 0; tries < 600; tries++)); do
-        "$@" && return
-        sleep 0.05
-    done
-    echo "never: $*"
-    return 1
-}
-
 @test "a run leaves no stage, and every save is committed" {
     ranks 2 muster-train job.cfg >log
     [ "$(grep -c '^checkpoint of step [0-9]* saved in ' log)" -eq 4 ]
@@ -79,7 +69,7 @@ until_true() {
     mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.drain_mib=2 >log 2>&1 3>&- &
     background=$!
     staged() { [ "$(ls stage/*/step-00000010.*/shard-*.json 2>/dev/null | wc -l)" -eq 2 ]; }
-    until_true staged
+    eventually 30 staged
     # The ranks first: they would start a muster-ckptd anew, which the next run would find at work.
     pkill -KILL -P "$(pgrep -P $background | head -n 1)" || true
     kill -KILL $background || true
@@ -97,8 +87,8 @@ until_true() {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.drain_mib=10 >log 2>&1 3>&- &
     background=$!
-    until_true pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null
-    until_true grep -q 'iteration       10' log
+    eventually 30 pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null
+    eventually 30 grep -q 'iteration       10' log
     pkill -KILL -f "muster-ckptd .*$DIR/stage"
     wait $background
     background=
@@ -119,7 +109,7 @@ until_true() {
     ranks 2 muster-train job.cfg --set checkpoint.drain_mib=20 >log 2>&1 3>&- &
     background=$!
     there() { name=$(ls stage | head -n 1); [ -n "$name" ]; }
-    until_true there
+    eventually 30 there
     wait $background
     background=
     mkdir -m 755 other
@@ -136,7 +126,7 @@ until_true() {
     ranks 2 muster-train job.cfg --set checkpoint.drain_mib=4 --set batch.steps=60 >log 2>&1 3>&- &
     background=$!
     partial() { ls -d ckpt/step-00000010.*.partial >/dev/null 2>&1; }
-    until_true partial
+    eventually 30 partial
     mv ckpt gone
     wait $background
     background=
