@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "srun-plugin/sysfs.h"
+#include "srun-plugin/sysfs_live.h"
 
 #define PORT_DISCARD "9" /* never sent to */
 
@@ -46,20 +46,21 @@ static int own_address(const struct addrinfo *peer, char *text, size_t size)
     return status;
 }
 
-bool route_is_own(const char *own, const char *addresses, struct route_address *way)
+bool route_is_own(const char *own, struct route_address *way)
 {
-    char *asked = addresses ? NULL : sysfs_text("/", "addresses"), name[IF_NAMESIZE], address[INET6_ADDRSTRLEN];
+    char *addresses = sysfs_live_addresses(strchr(own, ':')), wanted[INET6_ADDRSTRLEN + 2];
+    const char *at, *line;
 
-    way->interface[0] = '\0';
-    for (const char *line = asked ? asked : addresses; line && !way->interface[0]; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (sscanf(line, "%15s %45[^/]", name, address) == 2 && strcmp(address, own) == 0) {
-            snprintf(way->interface, sizeof way->interface, "%s", name);
-            snprintf(way->address, sizeof way->address, "%s", address);
-        }
+    snprintf(wanted, sizeof wanted, " %s/", own);
+    at = addresses ? strstr(addresses, wanted) : NULL;
+    if (at) {
+        line = memrchr(addresses, '\n', (size_t)(at - addresses));
+        line = line ? line + 1 : addresses;
+        snprintf(way->interface, sizeof way->interface, "%.*s", (int)(at - line), line);
+        snprintf(way->address, sizeof way->address, "%s", own);
     }
-    free(asked);
-    return way->interface[0];
+    free(addresses);
+    return at;
 }
 
 static int look_up(const char *host, struct addrinfo **list, struct error *err)
@@ -70,7 +71,7 @@ static int look_up(const char *host, struct addrinfo **list, struct error *err)
     return rc == 0 ? 0 : error_set(err, CODE_IO, "%s does not resolve: %s", host, gai_strerror(rc));
 }
 
-int route_to(const char *peer, const char *addresses, struct route_address *way, struct error *err)
+int route_to(const char *peer, struct route_address *way, struct error *err)
 {
     char own[INET6_ADDRSTRLEN];
     struct addrinfo *list;
@@ -83,7 +84,7 @@ int route_to(const char *peer, const char *addresses, struct route_address *way,
     if (status < 0)
         error_errno(err, CODE_IO, "no route to %s", peer);
     freeaddrinfo(list);
-    if (status == 0 && !route_is_own(own, addresses, way))
+    if (status == 0 && !route_is_own(own, way))
         status = error_set(err, CODE_IO, "no interface has the address %s", own);
     return status;
 }

@@ -5,7 +5,6 @@
 #include <glob.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,7 +86,7 @@ static void print_ipv6(FILE *out)
 }
 
 /* Not by getifaddrs, which has the kernel tell all it knows of every link first: 0.1 ms. */
-char *sysfs_live_addresses(void)
+char *sysfs_live_addresses(bool ipv6)
 {
     char *text = NULL;
     size_t size;
@@ -96,7 +95,8 @@ char *sysfs_live_addresses(void)
     if (!out)
         return NULL;
     print_ipv4(out);
-    print_ipv6(out);
+    if (ipv6)
+        print_ipv6(out);
     fclose(out);
     return text;
 }

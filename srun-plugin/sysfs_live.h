@@ -5,7 +5,9 @@
 #ifndef MUSTER_SRUN_PLUGIN_SYSFS_LIVE_H
 #define MUSTER_SRUN_PLUGIN_SYSFS_LIVE_H
 
-char *sysfs_live_addresses(void);
+#include <stdbool.h>
+
+char *sysfs_live_addresses(bool ipv6); /* else of IPv4 alone, in a fraction of the time */
 char *sysfs_live_shm(void);
 char *sysfs_live_devices(void);
 
