@@ -208,7 +208,7 @@ char *sysfs_text(const char *root, const char *path)
     char full[PATH_MAX];
 
     if (sysfs_is_live(root) && strcmp(path, "addresses") == 0)
-        return sysfs_live_addresses(true);
+        return sysfs_live_addresses();
     if (sysfs_is_live(root) && strcmp(path, "shm") == 0)
         return sysfs_live_shm();
     if (sysfs_is_live(root) && strcmp(path, "devices") == 0)
