@@ -17,15 +17,17 @@ int affinity_set(const struct cpus *cpus)
     return sched_setaffinity(0, sizeof *cpus, (const cpu_set_t *)cpus);
 }
 
-int affinity_read(struct affinity *affinity)
+int affinity_read(struct affinity *affinity, const struct cpus *every)
 {
-    struct cpus every;
+    struct cpus widest;
 
     if (affinity_get(&affinity->own) < 0)
         return -1;
-    memset(&every, 0xff, sizeof every);
     affinity->all = affinity->own;
-    if (affinity_set(&every) == 0)
+    if (every && cpus_equal(&affinity->own, every))
+        return 0;
+    memset(&widest, 0xff, sizeof widest);
+    if (affinity_set(&widest) == 0)
         affinity_get(&affinity->all);
     affinity_set(&affinity->own);
     return 0;

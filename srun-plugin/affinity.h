@@ -17,8 +17,11 @@ struct affinity {
 /* The CPUs that this process may run on. -1 where the kernel says nothing. */
 int affinity_get(struct cpus *own);
 
-/* Widens this process to its cpuset to see what that is, and narrows it again. -1 where the kernel says nothing. */
-int affinity_read(struct affinity *affinity);
+/*
+ * Widens this process to its cpuset to see what that is, and narrows it again, unless it may run on all that there are
+ * anyway: `every`, NULL if not known. -1 where the kernel says nothing.
+ */
+int affinity_read(struct affinity *affinity, const struct cpus *every);
 
 /* -1 with errno; the CPUs outside its cpuset are left out by the kernel. */
 int affinity_set(const struct cpus *cpus);

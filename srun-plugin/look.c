@@ -27,12 +27,11 @@ static void profile_is_broken(const struct error *err, void *arg)
 static void find_way(const struct look_ask *ask, struct look *look)
 {
     const char *other = ask->head_is_here ? ask->handoff->peer : ask->handoff->head;
-    const char *addresses = look->node ? look->node->addresses : NULL;
     struct error err;
 
-    if (!other[0] || (ask->head_is_here && route_is_own(ask->handoff->head, addresses, &look->way)))
+    if (!other[0] || (ask->head_is_here && route_is_own(ask->handoff->head, &look->way)))
         return;
-    if (route_to(other, addresses, &look->way, &err) < 0) {
+    if (route_to(other, &look->way, &err) < 0) {
         look->way = (struct route_address){0};
         complain_of(ask, &err);
     }

@@ -135,7 +135,8 @@ static int read_nics(struct node *node, struct node_tree *tree, const char *root
         return -1;
     if ((ethernet || node->gpu_count || node->nic_count) && node_read_netdevs(node, root) < 0)
         return -1;
-    node_read_addresses(node, root);
+    if (node->nic_count)
+        node_read_addresses(node, root);
     read_gids(node, root);
     if (!tree)
         return 0;
@@ -276,7 +277,6 @@ void node_clear(struct node *node)
     free(node->gpus);
     free(node->nics);
     free(node->paths);
-    free(node->addresses);
 }
 
 void node_destroy(struct node *node)

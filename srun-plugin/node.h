@@ -106,7 +106,6 @@ struct node {
     struct node_nic *nics; /* by kind, then by name */
     size_t nic_count;
     enum node_path *paths;              /* [gpu * nic_count + nic] */
-    char *addresses;                    /* of all its interfaces, a line "eth0 10.1.2.3/16" each; NULL if not known */
     uint64_t shm_size, shm_free;        /* bytes of /dev/shm; 0 if there is none */
     uint64_t memory_total, memory_free; /* MemTotal and MemAvailable, bytes */
     char **problems;                    /* one line each: what is missing or will be in the way, and what mends it */

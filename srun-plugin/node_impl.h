@@ -34,8 +34,8 @@ void node_read_gpu_states(struct node *node, const char *root); /* after node_tr
 void node_read_hidden(struct node *node, const char *root);     /* of those that are usable or hidden, which */
 void node_check_gone(struct node *node); /* after both: which GPUs of an older look are there no more */
 int node_read_rdma(struct node *node, const char *root);
-int node_read_netdevs(struct node *node, const char *root); /* after node_read_rdma */
-void node_read_addresses(struct node *node, const char *root);
+int node_read_netdevs(struct node *node, const char *root);      /* after node_read_rdma */
+void node_read_addresses(struct node *node, const char *root);   /* of its nics */
 void node_describe_netdevs(struct node *node, const char *root); /* that of node_describe */
 void node_check_nics(struct node *node, const char *root);
 

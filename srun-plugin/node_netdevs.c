@@ -175,16 +175,16 @@ static void read_default_routes(struct node *node, const char *root)
 
 void node_read_addresses(struct node *node, const char *root)
 {
-    char name[NODE_NAME_SIZE], address[48];
+    char name[NODE_NAME_SIZE], address[48], *text = sysfs_text(root, "addresses");
 
-    node->addresses = sysfs_text(root, "addresses");
-    for (const char *line = node->addresses; line; line = strchr(line, '\n')) {
+    for (const char *line = text; line; line = strchr(line, '\n')) {
         struct node_nic *nic;
 
         line += *line == '\n';
         if (sscanf(line, "%63s %47s", name, address) == 2 && (nic = find_netdev(node, name)))
             keep_address(nic, address);
     }
+    free(text);
 }
 
 void node_describe_netdevs(struct node *node, const char *root)

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "srun-plugin/sysfs.h"
+#include "srun-plugin/sysfs_live.h"
 
 #define PORT_DISCARD "9" /* never sent to */
 
@@ -29,8 +29,9 @@ static int print_address(const struct sockaddr *address, char *text, size_t size
     return inet_ntop(address->sa_family, bytes, text, (socklen_t)size) ? 0 : -1;
 }
 
-/* The address that the kernel would send from; -1 and errno where it has no route. */
-static int own_address(const struct addrinfo *peer, char *text, size_t size)
+/* The address that the kernel would send from, and its interface if it is of IPv4; -1 and errno where it has no route.
+ */
+static int ask_way(const struct addrinfo *peer, struct route_address *way)
 {
     struct sockaddr_storage own;
     socklen_t length = sizeof own;
@@ -39,27 +40,30 @@ static int own_address(const struct addrinfo *peer, char *text, size_t size)
     if (fd < 0)
         return -1;
     if (connect(fd, peer->ai_addr, peer->ai_addrlen) == 0 && getsockname(fd, (struct sockaddr *)&own, &length) == 0)
-        status = print_address((const struct sockaddr *)&own, text, size);
+        status = print_address((const struct sockaddr *)&own, way->address, sizeof way->address);
+    if (status == 0 && own.ss_family == AF_INET)
+        sysfs_live_interface(fd, ((const struct sockaddr_in *)(const void *)&own)->sin_addr, way->interface);
     saved = errno;
     close(fd);
     errno = saved;
     return status;
 }
 
-bool route_is_own(const char *own, const char *addresses, struct route_address *way)
+bool route_is_own(const char *own, struct route_address *way)
 {
-    char *asked = addresses ? NULL : sysfs_text("/", "addresses"), name[IF_NAMESIZE], address[INET6_ADDRSTRLEN];
+    char *addresses = sysfs_live_addresses(), wanted[INET6_ADDRSTRLEN + 2];
+    const char *at, *line;
 
-    way->interface[0] = '\0';
-    for (const char *line = asked ? asked : addresses; line && !way->interface[0]; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (sscanf(line, "%15s %45[^/]", name, address) == 2 && strcmp(address, own) == 0) {
-            snprintf(way->interface, sizeof way->interface, "%s", name);
-            snprintf(way->address, sizeof way->address, "%s", address);
-        }
+    snprintf(wanted, sizeof wanted, " %s/", own);
+    at = addresses ? strstr(addresses, wanted) : NULL;
+    if (at) {
+        line = memrchr(addresses, '\n', (size_t)(at - addresses));
+        line = line ? line + 1 : addresses;
+        snprintf(way->interface, sizeof way->interface, "%.*s", (int)(at - line), line);
+        snprintf(way->address, sizeof way->address, "%s", own);
     }
-    free(asked);
-    return way->interface[0];
+    free(addresses);
+    return at;
 }
 
 static int look_up(const char *host, struct addrinfo **list, struct error *err)
@@ -70,21 +74,23 @@ static int look_up(const char *host, struct addrinfo **list, struct error *err)
     return rc == 0 ? 0 : error_set(err, CODE_IO, "%s does not resolve: %s", host, gai_strerror(rc));
 }
 
-int route_to(const char *peer, const char *addresses, struct route_address *way, struct error *err)
+int route_to(const char *peer, struct route_address *way, struct error *err)
 {
-    char own[INET6_ADDRSTRLEN];
+    struct route_address asked = {.interface = ""};
     struct addrinfo *list;
     int status = -1;
 
     if (look_up(peer, &list, err) < 0)
         return -1;
     for (const struct addrinfo *i = list; i && status < 0; i = i->ai_next)
-        status = own_address(i, own, sizeof own);
+        status = ask_way(i, &asked);
     if (status < 0)
         error_errno(err, CODE_IO, "no route to %s", peer);
     freeaddrinfo(list);
-    if (status == 0 && !route_is_own(own, addresses, way))
-        status = error_set(err, CODE_IO, "no interface has the address %s", own);
+    if (status == 0 && asked.interface[0])
+        *way = asked;
+    else if (status == 0 && !route_is_own(asked.address, way))
+        status = error_set(err, CODE_IO, "no interface has the address %s", asked.address);
     return status;
 }
 

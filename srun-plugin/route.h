@@ -20,13 +20,13 @@ struct route_address {
 
 /*
  * How this node sends to `peer`, another node's name or address: a UDP socket is connected to it (nothing is sent), and
- * its own address is looked up among the interfaces'. `addresses` are these, as node.h has them; NULL: the kernel is
- * asked. -1 with CODE_IO where the name does not resolve or no route leads there.
+ * its own address is looked up among the interfaces'. -1 with CODE_IO where the name does not resolve or no route leads
+ * there.
  */
-int route_to(const char *peer, const char *addresses, struct route_address *way, struct error *err);
+int route_to(const char *peer, struct route_address *way, struct error *err);
 
-/* Whether `address` is one of this node's own: then it and its interface are *way. `addresses` as above. */
-bool route_is_own(const char *address, const char *addresses, struct route_address *way);
+/* Whether `address` is one of this node's own: then it and its interface are *way. */
+bool route_is_own(const char *address, struct route_address *way);
 
 /*
  * The same as route_to from a saved /proc/net/route of a little-endian machine and that machine's addresses, in the

@@ -305,7 +305,7 @@ void step_task(spank_t spank)
     ask.task.job_file = find_job_file(spank, job_file);
     if (look_up("LD_LIBRARY_PATH", library_path, sizeof library_path, spank))
         ask.files_arg = library_path;
-    ask.affinity_known = affinity_read(&ask.affinity) == 0;
+    ask.affinity_known = affinity_read(&ask.affinity, look.node ? &look.node->cpus : NULL) == 0;
     if (look.node) {
         node_read_own(look.node, "/");
         if (ask.affinity_known)

@@ -5,7 +5,6 @@
 #include <glob.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +15,14 @@
 
 #include "srun-plugin/sysfs.h"
 
+static struct in_addr ipv4_of(const struct sockaddr *address)
+{
+    return ((const struct sockaddr_in *)(const void *)address)->sin_addr;
+}
+
 static unsigned bits_of(const struct sockaddr *mask)
 {
-    return (unsigned)__builtin_popcount(((const struct sockaddr_in *)(const void *)mask)->sin_addr.s_addr);
+    return (unsigned)__builtin_popcount(ipv4_of(mask).s_addr);
 }
 
 /* All of IPv4, in room that grows until some is left; false where the kernel does not say. */
@@ -40,6 +44,21 @@ static bool list_ipv4(int fd, struct ifconf *list)
     return false;
 }
 
+bool sysfs_live_interface(int fd, struct in_addr address, char interface[IF_NAMESIZE])
+{
+    struct ifconf list = {.ifc_buf = NULL};
+    bool found = false;
+
+    if (list_ipv4(fd, &list))
+        for (size_t i = 0; !found && i < (size_t)list.ifc_len / sizeof *list.ifc_req; i++)
+            if (ipv4_of(&list.ifc_req[i].ifr_addr).s_addr == address.s_addr) {
+                memcpy(interface, list.ifc_req[i].ifr_name, IF_NAMESIZE);
+                found = true;
+            }
+    free(list.ifc_buf);
+    return found;
+}
+
 static void print_ipv4(FILE *out)
 {
     struct ifconf list = {.ifc_buf = NULL};
@@ -49,8 +68,9 @@ static void print_ipv4(FILE *out)
     if (fd >= 0 && list_ipv4(fd, &list))
         for (size_t i = 0; i < (size_t)list.ifc_len / sizeof *list.ifc_req; i++) {
             struct ifreq *item = &list.ifc_req[i];
+            struct in_addr address = ipv4_of(&item->ifr_addr);
 
-            inet_ntop(AF_INET, &((struct sockaddr_in *)(void *)&item->ifr_addr)->sin_addr, host, sizeof host);
+            inet_ntop(AF_INET, &address, host, sizeof host);
             if (ioctl(fd, SIOCGIFNETMASK, item) == 0)
                 fprintf(out, "%.*s %s/%u\n", IFNAMSIZ, item->ifr_name, host, bits_of(&item->ifr_netmask));
         }

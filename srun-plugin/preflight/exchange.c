@@ -84,9 +84,9 @@ static int own_address(const char *name, struct route_address *way, struct error
     char other[RECORD_NAME_SIZE];
 
     error_set(err, CODE_IO, "SLURM_STEP_NODELIST and SLURM_LAUNCH_NODE_IPADDR do not tell of one");
-    if (other_node(name, other, sizeof other) && route_to(other, NULL, way, err) == 0)
+    if (other_node(name, other, sizeof other) && route_to(other, way, err) == 0)
         return 0;
-    if (launch && route_to(launch, NULL, way, err) == 0)
+    if (launch && route_to(launch, way, err) == 0)
         return 0;
     return error_prefix(err, "no way to another node is known");
 }

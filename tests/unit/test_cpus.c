@@ -1,4 +1,4 @@
-/* Sets of CPUs and their text. */
+/* Sets of CPUs and their text; and what this process may run on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "srun-plugin/affinity.h"
 #include "srun-plugin/cpus.h"
 
 static void test_texts(void **state)
@@ -88,13 +89,30 @@ static void test_short_room(void **state)
     assert_string_equal(text + strlen(text) - 3, "...");
 }
 
+static void test_affinity(void **state)
+{
+    struct affinity whole, narrow, alone;
+    struct cpus one = {0};
+
+    (void)state;
+    assert_int_equal(affinity_read(&whole, NULL), 0);
+    cpus_add(&one, (unsigned)cpus_next(&whole.own, 0));
+    assert_int_equal(affinity_set(&one), 0);
+    assert_int_equal(affinity_read(&narrow, &whole.all), 0);
+    assert_true(cpus_equal(&narrow.own, &one));
+    assert_true(cpus_equal(&narrow.all, &whole.all));
+    assert_int_equal(affinity_read(&alone, &one), 0); /* were there no other CPU */
+    assert_true(cpus_equal(&alone.all, &one));
+    assert_int_equal(affinity_get(&narrow.own), 0);
+    assert_true(cpus_equal(&narrow.own, &one));
+    assert_int_equal(affinity_set(&whole.own), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_short_room),
+        cmocka_unit_test(test_texts),      cmocka_unit_test(test_broken),   cmocka_unit_test(test_random),
+        cmocka_unit_test(test_short_room), cmocka_unit_test(test_affinity),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

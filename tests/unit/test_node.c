@@ -149,7 +149,6 @@ static void plain_interfaces_are_read_where_they_matter(void **state)
         if (!node || !bare)
             fail_msg("%s: %s", *name, err.text);
         assert_int_equal(bare->nic_count, matter ? node->nic_count : 0);
-        assert_string_equal(bare->addresses ? bare->addresses : "", node->addresses ? node->addresses : "");
         left_out += !matter;
         node_destroy(node);
         node_destroy(bare);
