@@ -162,7 +162,7 @@ reason() {
     init_post_opt=no_memory) echo 'no memory to read |cannot read the job file good.cfg: muster_config.so' ;;
     local_user_init=no_files) echo 'does not tell the layout of step' ;;
     user_init=no_files) echo 'the machine|etc/fabric: Too many' ;;
-    task_init=no_files) echo 'cannot (read|open) the job file .*; the ranks lack its variables' ;;
+    task_init=no_files) echo 'cannot open the job file .*; the ranks lack its variables' ;;
     task_init=no_heap) echo 'malloc failed' ;; # of Slurm itself
     esac
 }
