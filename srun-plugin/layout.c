@@ -95,13 +95,13 @@ struct layout *layout_of_one_node(uint32_t job_id, uint32_t step_id, const char 
                                   struct error *err)
 {
     struct layout *layout = calloc(1, sizeof *layout);
-    struct layout_node *node = calloc(1, sizeof *node);
+    struct layout_node *node = layout ? calloc(1, sizeof *node) : NULL;
 
-    if (!layout || !node)
+    if (!node)
         goto out_of_memory;
     *layout = (struct layout){.job_id = job_id, .step_id = step_id, .ranks = ranks, .nodes = node, .count = 1};
     layout->list = strdup(name);
-    node->ranks = calloc(ranks ? ranks : 1, sizeof *node->ranks);
+    node->ranks = calloc(ranks, sizeof *node->ranks);
     if (!layout->list || !node->ranks)
         goto out_of_memory;
     for (; node->count < ranks; node->count++)
@@ -111,8 +111,6 @@ struct layout *layout_of_one_node(uint32_t job_id, uint32_t step_id, const char 
     return layout;
 out_of_memory:
     error_set(err, CODE_IO, "no memory for the layout of %u ranks", (unsigned)ranks);
-    if (!layout || !layout->nodes)
-        free(node);
     layout_destroy(layout);
     return NULL;
 }
