@@ -1,5 +1,6 @@
 #include "tests/unit/test_ckpt_world.h"
 
+#include <dirent.h>
 #include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -318,4 +319,27 @@ const char *join(char path[512], const char *a, const char *b)
 {
     snprintf(path, 512, "%s/%s", a, b);
     return path;
+}
+
+int count_entries(const char *path)
+{
+    DIR *stream = opendir(path);
+    int count = 0;
+
+    assert_non_null(stream);
+    for (struct dirent *entry; (entry = readdir(stream));)
+        count += entry->d_name[0] != '.';
+    closedir(stream);
+    return count;
+}
+
+void shell(const char *format, ...)
+{
+    char command[4096];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    assert_int_equal(system(command), 0);
 }

@@ -75,6 +75,12 @@ const char *scratch_fast(void);
 char *slurp(const char *path, size_t *bytes);
 void spew(const char *path, const void *data, size_t bytes);
 
+/* Of a directory, without those whose names begin with a dot. */
+int count_entries(const char *path);
+
+/* A command line of sh that must succeed. */
+void shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* "a/b" in a buffer of the caller's. */
 const char *join(char path[512], const char *a, const char *b);
 
