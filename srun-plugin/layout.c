@@ -91,30 +91,6 @@ fail:
     return NULL;
 }
 
-struct layout *layout_of_one_node(uint32_t job_id, uint32_t step_id, const char *name, uint32_t ranks,
-                                  struct error *err)
-{
-    struct layout *layout = calloc(1, sizeof *layout);
-    struct layout_node *node = layout ? calloc(1, sizeof *node) : NULL;
-
-    if (!node)
-        goto out_of_memory;
-    *layout = (struct layout){.job_id = job_id, .step_id = step_id, .ranks = ranks, .nodes = node, .count = 1};
-    layout->list = strdup(name);
-    node->ranks = calloc(ranks, sizeof *node->ranks);
-    if (!layout->list || !node->ranks)
-        goto out_of_memory;
-    for (; node->count < ranks; node->count++)
-        node->ranks[node->count] = (uint32_t)node->count;
-    snprintf(node->name, sizeof node->name, "%s", name);
-    snprintf(layout->head, sizeof layout->head, "%s", name);
-    return layout;
-out_of_memory:
-    error_set(err, CODE_IO, "no memory for the layout of %u ranks", (unsigned)ranks);
-    layout_destroy(layout);
-    return NULL;
-}
-
 /*
  * The address in slurm.conf is the one that Slurm's own daemons use between nodes, so the ranks reach it too. A name
  * resolved here would not do: on many systems a host resolves its own name to 127.0.1.1.

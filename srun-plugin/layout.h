@@ -1,9 +1,8 @@
 /*
  * layout.h - what slurmctld knows of a step: its nodes, the ranks on each, and where rank 0's node is reached.
  *
- * A short RPC each for layout_create and layout_find_head, and seldom one for layout_find_peer; none for a step that
- * has nothing to ask for (layout_of_one_node). Ask once, in srun; a call in every task would be a call to slurmctld for
- * every rank.
+ * A short RPC each for layout_create and layout_find_head, and seldom one for layout_find_peer. Ask once, in srun; a
+ * call in every task would be a call to slurmctld for every rank.
  */
 #ifndef MUSTER_SRUN_PLUGIN_LAYOUT_H
 #define MUSTER_SRUN_PLUGIN_LAYOUT_H
@@ -33,13 +32,6 @@ struct layout {
 
 /* NULL and *err when slurmctld does not answer or does not know the step. */
 struct layout *layout_create(uint32_t job_id, uint32_t step_id, struct error *err);
-
-/*
- * The same of a step of one node, whose name and number of ranks srun knows: nothing is asked. Of several nodes srun
- * does not know the order: the job's list is sorted by name, a step's as slurmctld has its nodes (SwitchAsNodeRank).
- */
-struct layout *layout_of_one_node(uint32_t job_id, uint32_t step_id, const char *name, uint32_t ranks,
-                                  struct error *err);
 
 /*
  * Makes head the address that Slurm itself reaches rank 0's node by (NodeAddr). -1 and *err when slurmctld does not

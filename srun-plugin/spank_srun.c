@@ -1,7 +1,7 @@
 /*
  * spank_srun.c - what the plugin does in srun, sbatch and salloc (plugin.h says when). Its only tools are srun's own
- * environment, which the tasks inherit, and short calls to slurmctld: one for the switches, one for the layout (neither
- * of one node), one or two for addresses, whatever the number of ranks.
+ * environment, which the tasks inherit, and short calls to slurmctld: one for the switches, one for the layout, one or
+ * two for addresses, whatever the number of ranks.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -274,28 +274,10 @@ static void hand_over(void)
 /* What srun shall end with, since preflight found a bad node; 0 where it did not. */
 static int refused;
 
-/* The node of a job that has but one, as srun was told by slurmctld and has just written; NULL of any other job. */
-static const char *only_node(void)
-{
-    const char *nodes = getenv("SLURM_HET_SIZE") ? NULL : getenv("SLURM_NODELIST");
-
-    return nodes && nodes[0] && !strpbrk(nodes, ",[") ? nodes : NULL;
-}
-
-static struct layout *find_layout(spank_t spank, uint32_t job_id, uint32_t step_id, struct error *err)
-{
-    const char *only = only_node();
-    uint32_t ranks;
-
-    if (only && spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &ranks) == ESPANK_SUCCESS)
-        return layout_of_one_node(job_id, step_id, only, ranks, err);
-    return layout_create(job_id, step_id, err);
-}
-
-static void lay_out(spank_t spank, uint32_t job_id, uint32_t step_id)
+static void lay_out(uint32_t job_id, uint32_t step_id)
 {
     struct error err;
-    struct layout *layout = find_layout(spank, job_id, step_id, &err);
+    struct layout *layout = layout_create(job_id, step_id, &err);
 
     if (!layout) {
         slurm_spank_log("muster: warning: %s; MASTER_ADDR is the first node's name", err.text);
@@ -346,5 +328,5 @@ void srun_step(spank_t spank)
     if (step_id >= SLURM_MAX_NORMAL_STEP_ID)
         return; /* it has no ranks */
     hand_over();
-    lay_out(spank, job_id, step_id);
+    lay_out(job_id, step_id);
 }

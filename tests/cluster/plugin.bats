@@ -194,28 +194,6 @@ SH
     [ "$(timeout 60 salloc -Q -N2 srun -N1 -n1 --muster sh -c "$show")" = unset ]
 }
 
-# How often slurmctld was asked for a step's layout.
-layouts_asked_for()
-{
-    sdiag | awk '/REQUEST_STEP_LAYOUT/ {sub(/.*count:/, ""); count = $1 + 0} END {print count + 0}'
-}
-
-@test "srun asks for the layout of a step where there is one to ask for, and of a job of one node knows it" {
-    before=$(layouts_asked_for)
-    run step --muster -N1 -n2 sh -c 'echo $RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR'
-    echo "$output"
-    [ "$(sort <<<"$output" | tr '\n' ';')" = "0 2 2 0 127.0.0.1;1 2 2 0 127.0.0.1;" ]
-    run step --muster-report -N1 -n2 true
-    echo "$output"
-    [[ ${lines[0]} == *"2 ranks on 1 node, rank 0 at 127.0.0.1" ]]
-    [ "$(grep -cE '^  s[0-9]+ +n[1-3] +0-1$' <<<"$output")" -eq 1 ]
-    [ "$(layouts_asked_for)" -eq "$before" ]
-    step --muster -N2 -n2 true
-    [ "$(layouts_asked_for)" -eq $((before + 1)) ]
-    timeout 60 salloc -Q -N2 srun -N1 -n1 --muster true # one node, but srun does not know which
-    [ "$(layouts_asked_for)" -eq $((before + 2)) ]
-}
-
 @test "with --export=NONE the ranks still have their variables, and what srun found out" {
     run step --export=NONE --muster=good.cfg -N2 --ntasks-per-node=1 "$(command -v env)"
     echo "$output"
