@@ -1,20 +1,25 @@
 /*
- * In the plugin, in the place of common/job.c and fabric_read.c: libconfig is loaded for who has a job file, or a
- * site's own profiles.
+ * In the plugin, in the place of common/job.c and fabric_read.c: libconfig is loaded for who has a job file, or
+ * profiles in a directory.
  */
 #include <string.h>
 
 #include "common/job.h"
-#include "srun-plugin/fabric_profile.h"
+#include "srun-plugin/config_form.h"
 #include "srun-plugin/module.h"
+
+#define MODULE "muster_config.so"
 
 /* `function` is a pointer to one: C knows no other way there from a data pointer. */
 static int find(const char *name, void *function, struct error *err)
 {
-    void *symbol = module_symbol("muster_config.so", name, err);
+    const struct config_form *form = module_symbol(MODULE, "config_form", err), own = CONFIG_FORM;
+    void *symbol = form ? module_symbol(MODULE, name, err) : NULL;
 
     if (!symbol)
         return -1;
+    if (memcmp(form, &own, sizeof own) != 0)
+        return error_set(err, CODE_INTERNAL, "%s is of another muster than the plugin; install both of one", MODULE);
     memcpy(function, &symbol, sizeof symbol);
     return 0;
 }

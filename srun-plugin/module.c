@@ -1,32 +1,51 @@
 #include "srun-plugin/module.h"
 
 #include <dlfcn.h>
+#include <libgen.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static void *load(const char *directory, int length, const char *file)
+/* `why` is a list of reasons, one more after each failure. */
+static void *load(const char *directory, const char *file, char *why, size_t size)
 {
     char path[PATH_MAX];
+    void *module = NULL;
+    size_t used = strlen(why);
 
-    if (snprintf(path, sizeof path, "%.*s/%s", length, directory, file) >= (int)sizeof path)
-        return NULL;
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (snprintf(path, sizeof path, "%s/%s", directory, file) < (int)sizeof path &&
+        !(module = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
+        snprintf(why + used, size - used, "%s%s", used ? "; " : "", dlerror());
+    return module;
+}
+
+/* Where the plugin lies, though it were found by a link. */
+static bool find_own_directory(char path[PATH_MAX])
+{
+    static const char own = 0;
+    Dl_info plugin;
+
+    if (!dladdr(&own, &plugin) || !realpath(plugin.dli_fname, path))
+        return false;
+    dirname(path);
+    return true;
 }
 
 void *module_symbol(const char *file, const char *name, struct error *err)
 {
-    static const char own = 0;
-    const char *slash;
+    char directory[PATH_MAX], why[900] = "";
     void *module = NULL, *symbol;
-    Dl_info plugin;
 
-    if (dladdr(&own, &plugin) && (slash = strrchr(plugin.dli_fname, '/')))
-        module = load(plugin.dli_fname, (int)(slash - plugin.dli_fname), file);
+    if (find_own_directory(directory))
+        module = load(directory, file, why, sizeof why);
     if (!module)
-        module = load(MODULE_DIR, (int)strlen(MODULE_DIR), file);
+        module = load(MODULE_DIR, file, why, sizeof why);
     symbol = module ? dlsym(module, name) : NULL;
-    if (!symbol)
-        error_set(err, CODE_INTERNAL, "%s beside the plugin does not load, and %.300s", file, dlerror());
+    if (module && !symbol)
+        error_set(err, CODE_INTERNAL, "%s is of another muster than the plugin: it has no %s", file, name);
+    else if (!module)
+        error_set(err, CODE_INTERNAL, "%s does not load: %s", file, why);
     return symbol;
 }

@@ -194,6 +194,17 @@ SH
     [ "$(timeout 60 salloc -Q -N2 srun -N1 -n1 --muster sh -c "$show")" = unset ]
 }
 
+@test "from within another job srun lays out the step's own nodes" {
+    local other
+    other=$(timeout 60 salloc -w n2 --no-shell 2>&1 | sed -n 's/.*Granted job allocation //p')
+    timeout 60 salloc -Q -w n1 srun --jobid="$other" --muster-report -n2 true >out 2>&1
+    scancel "$other"
+    cat out
+    grep -q '^muster: job .*: 2 ranks on 1 node' out
+    grep -q '^muster: node n2, ranks 0' out
+    no_line 'n1' out
+}
+
 @test "with --export=NONE the ranks still have their variables, and what srun found out" {
     run step --export=NONE --muster=good.cfg -N2 --ntasks-per-node=1 "$(command -v env)"
     echo "$output"

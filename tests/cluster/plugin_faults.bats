@@ -143,6 +143,25 @@ pick() {
     done
 }
 
+@test "a muster_config.so of another muster, or none, is refused where there is a job file, and is not missed else" {
+    command -v gcc >/dev/null || skip "gcc is not installed"
+    mkdir other
+    cp "$PLUGIN" other
+    sed "s|[^ ]*/spank_muster.so|$PWD/other/spank_muster.so|" "$BATS_FILE_TMPDIR/plugstack" >"$SANDBOX_DIR/etc/plugstack.conf"
+    local source
+    for source in '' 'int job_load(void) { return 0; }' 'char config_form[256]; int job_load(void) { return 0; }'; do
+        [ -z "$source" ] || gcc -shared -fPIC -o other/muster_config.so -x c - <<<"$source"
+        run step --muster=good.cfg -N2 touch started
+        echo "$output"
+        [ "$status" -eq 70 ]
+        [[ $output == "muster: cannot read the job file good.cfg: muster_config.so "* ]]
+        [ -z "$source" ] || [[ $output == *"is of another muster than the plugin"* ]]
+        [ ! -e started ]
+        step -Q --muster -N2 -n2 sh -c "$show" >out 2>&1
+        [ "$(sort out | tr '\n' ';')" = "rank 0 of 2;rank 1 of 2;" ]
+    done
+}
+
 # ---- faults in callbacks ---------------------------------------------------------------------------------------------
 
 # stack MODE FAULT: the plugin, required or optional, amid what does it harm and undoes it

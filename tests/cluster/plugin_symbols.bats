@@ -43,7 +43,7 @@ slurm_spank_job_epilog slurm_spank_local_user_init slurm_spank_task_init slurm_s
 @test "libconfig is in a module beside it, which shows the functions that are looked up" {
     run nm -D --defined-only --format=posix "$(dirname "$PLUGIN")/muster_config.so"
     [ "$(cut -d' ' -f1 <<<"$output" | sort | tr '\n' ' ')" = \
-        "fabric_forget fabric_read job_destroy job_each_variable job_load " ]
+        "config_form fabric_forget fabric_read job_destroy job_each_variable job_load " ]
 }
 
 @test "it compiles against the installed headers of Slurm, and an API that has changed is noticed" {
