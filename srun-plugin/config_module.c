@@ -8,18 +8,17 @@
 #include "srun-plugin/config_form.h"
 #include "srun-plugin/module.h"
 
-#define MODULE "muster_config.so"
-
 /* `function` is a pointer to one: C knows no other way there from a data pointer. */
 static int find(const char *name, void *function, struct error *err)
 {
-    const struct config_form *form = module_symbol(MODULE, "config_form", err), own = CONFIG_FORM;
-    void *symbol = form ? module_symbol(MODULE, name, err) : NULL;
+    const struct config_form *form = module_symbol(MODULE_CONFIG, "config_form", err), own = CONFIG_FORM;
+    void *symbol = form ? module_symbol(MODULE_CONFIG, name, err) : NULL;
 
     if (!symbol)
         return -1;
     if (memcmp(form, &own, sizeof own) != 0)
-        return error_set(err, CODE_INTERNAL, "%s is of another muster than the plugin; install both of one", MODULE);
+        return error_set(err, CODE_INTERNAL, "%s is of another muster than the plugin; install both of one",
+                         MODULE_CONFIG);
     memcpy(function, &symbol, sizeof symbol);
     return 0;
 }

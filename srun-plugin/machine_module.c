@@ -8,7 +8,7 @@ typedef char *look_function(const char *xml, struct error *err);
 
 char *machine_look(const char *xml, struct error *err)
 {
-    void *symbol = module_symbol("muster_hwloc.so", "machine_look", err);
+    void *symbol = module_symbol(MODULE_HWLOC, "machine_look", err);
     look_function *look;
 
     if (!symbol) {

@@ -46,6 +46,7 @@ void *module_symbol(const char *file, const char *name, struct error *err)
     if (module && !symbol)
         error_set(err, CODE_INTERNAL, "%s is of another muster than the plugin: it has no %s", file, name);
     else if (!module)
-        error_set(err, CODE_INTERNAL, "%s does not load: %s", file, why);
+        error_set(err, CODE_INTERNAL, "%s does not load from beside the plugin, nor from where it was installed: %s",
+                  file, why);
     return symbol;
 }

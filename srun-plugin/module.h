@@ -8,8 +8,11 @@
 
 #include "common/error.h"
 
+#define MODULE_CONFIG "muster_config.so"
+#define MODULE_HWLOC  "muster_hwloc.so"
+
 /*
- * The address of a symbol of `file` ("muster_hwloc.so"), which lies where the plugin lies, installed or not; where a
+ * The address of a symbol of `file`, one of these, which lies where the plugin lies, installed or not; where a
  * site has copied the plugin, where it was installed. It stays loaded: libraries that it draws in may not bear to be
  * unloaded. NULL with CODE_INTERNAL.
  */

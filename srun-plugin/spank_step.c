@@ -109,7 +109,7 @@ static void expect_job_file(spank_t spank)
     char ignored[2];
 
     if (wish.file[0] || look_up("MUSTER_JOB", ignored, sizeof ignored, spank))
-        module_symbol("muster_config.so", "job_load", NULL);
+        module_symbol(MODULE_CONFIG, "job_load", NULL);
 }
 
 static void keep_silent(const char *line)

@@ -147,7 +147,8 @@ pick() {
     command -v gcc >/dev/null || skip "gcc is not installed"
     mkdir other
     cp "$PLUGIN" other
-    sed "s|[^ ]*/spank_muster.so|$PWD/other/spank_muster.so|" "$BATS_FILE_TMPDIR/plugstack" >"$SANDBOX_DIR/etc/plugstack.conf"
+    sed "s|[^ ]*/spank_muster.so|$PWD/other/spank_muster.so|" "$BATS_FILE_TMPDIR/plugstack" \
+        >"$SANDBOX_DIR/etc/plugstack.conf"
     local source
     for source in '' 'int job_load(void) { return 0; }' 'char config_form[256]; int job_load(void) { return 0; }'; do
         [ -z "$source" ] || gcc -shared -fPIC -o other/muster_config.so -x c - <<<"$source"
@@ -180,7 +181,7 @@ reason() {
     init_post_opt=no_files) echo 'cannot (read|open) the job file .*: Too many' ;;
     init_post_opt=no_memory) echo 'no memory to read |cannot read the job file good.cfg: muster_config.so' ;;
     local_user_init=no_files) echo 'does not tell the layout of step' ;;
-    user_init=no_files) echo 'the machine|etc/fabric: Too many' ;;
+    user_init=no_files) echo 'etc/fabric: Too many' ;;
     task_init=no_files) echo 'cannot open the job file .*; the ranks lack its variables' ;;
     task_init=no_heap) echo 'malloc failed' ;; # of Slurm itself
     esac

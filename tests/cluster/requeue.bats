@@ -82,7 +82,10 @@ nodes_of_run() {
 @test "a run that ends with another code is not requeued" {
     printf 'model = { presett = "gpt-tiny"; };\n' >job.cfg
     scontrol requeue "$JOB"
-    ended() { [ "$(scontrol show job "$JOB" | grep -oE 'JobState=[A-Z]*|ExitCode=[0-9]*' | xargs)" = "JobState=FAILED ExitCode=78" ]; }
+    ended() {
+        [ "$(scontrol show job "$JOB" | grep -oE 'JobState=[A-Z]*|ExitCode=[0-9]*' | xargs)" = \
+            "JobState=FAILED ExitCode=78" ]
+    }
     eventually 45 ended # not COMPLETING
     grep -q '^muster: job.cfg:1: ' "$OUT"
 }
