@@ -31,7 +31,7 @@ struct comm_request;
  * All ranks that the launcher started: MPI when a PMI environment says that there are several, otherwise one rank
  * alone. Fails with CODE_USAGE when Slurm started several tasks without PMI2 (each would believe itself alone). Call
  * once, before threads; comm_world_finish after everything else, on every way out but a crash. After comm_world_fail it
- * does not end the library, which might wait for operations that nobody will end.
+ * ends the library only if that returned true and no operation is under way on any rank: else it might wait for ever.
  */
 struct comm *comm_world_create(struct error *err);
 void comm_world_finish(struct comm *world);

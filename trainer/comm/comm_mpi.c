@@ -35,6 +35,13 @@ struct mpi_request {
     size_t count;
 };
 
+static int open_requests; /* of this process */
+
+int comm_mpi_open_requests(void)
+{
+    return open_requests;
+}
+
 static struct comm_mpi *as_mpi(struct comm *comm)
 {
     return (struct comm_mpi *)comm;
@@ -54,21 +61,23 @@ static struct mpi_request *request_create(struct comm *comm, int npending, struc
     request->base.comm = comm;
     for (int i = 0; i < npending; i++)
         request->pending[i] = MPI_REQUEST_NULL;
+    open_requests++;
     return request;
 }
 
 static void request_free(struct mpi_request *request)
 {
+    open_requests--;
     if (request->scratch_ours)
         free(request->scratch);
     free(request->pending);
     free(request);
 }
 
+/* Parts of the request may be under way: it is left as it is, and counts as open. */
 static struct comm_request *failed(struct mpi_request *request, const char *what, int code, struct error *err)
 {
     comm_mpi_error(err, request->base.comm, what, code);
-    request_free(request);
     return NULL;
 }
 
@@ -245,9 +254,9 @@ static int mpi_wait(struct comm_request *base, struct error *err)
         if (polls % 256 == 0 && comm_mpi_told_of_failure(err))
             return -1;
     }
-    if (code != MPI_SUCCESS)
-        result = comm_mpi_error(err, base->comm, "a collective", code);
-    else if (request->scratch)
+    if (code != MPI_SUCCESS) /* left as it is, too */
+        return comm_mpi_error(err, base->comm, "a collective", code);
+    if (request->scratch)
         result = add_parts(request, err);
     request_free(request);
     return result;
@@ -302,9 +311,9 @@ static void mpi_destroy(struct comm *comm)
 
 static void mpi_finish(struct comm *comm)
 {
-    if (!comm_mpi_failing()) {
-        comm_mpi_failure_end();
+    if (comm_mpi_failure_end()) {
         MPI_Finalize();
+        alarm(0);
     }
     free(comm);
 }

@@ -16,9 +16,18 @@ struct comm_mpi {
 /* Fills *err from an MPI error code, naming the rank; -1. */
 int comm_mpi_error(struct error *err, const struct comm *comm, const char *what, int code);
 
-/* With MPI's start and end. */
+/* Requests of this process that may still be under way, and use memory: not waited for to the end, or failed by MPI. */
+int comm_mpi_open_requests(void);
+
+/* With MPI's start. */
 int comm_mpi_failure_begin(struct comm *world, struct error *err);
-void comm_mpi_failure_end(void);
+
+/*
+ * Before MPI_Finalize: whether that can be called. After a failure only where all ranks have come to it, and no request
+ * is open on any: then an alarm ends the process with the failure's code, should MPI_Finalize not return. Ranks that
+ * leave without it are taken for crashed, and mpiexec (MPICH's Hydra, 4.0) may say 1 instead of their exit code.
+ */
+bool comm_mpi_failure_end(void);
 
 bool comm_mpi_failing(void); /* this rank has told, or was told */
 

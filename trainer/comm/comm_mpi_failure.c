@@ -1,6 +1,8 @@
 /* comm_mpi_failure.c - one rank's failure becomes everyone's: comm_world_fail over MPI. */
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "trainer/comm/comm_mpi.h"
 
@@ -14,8 +16,11 @@ static struct {
     MPI_Comm handle;
     bool known; /* this rank has told, or was told, of `error` */
     struct error error;
-    bool answered; /* mpi_fail has waited, and `all` is its answer */
+    int heard;     /* messages, from ranks that have told all others */
+    bool told;     /* this rank has */
+    bool answered; /* comm_mpi_fail has waited, and `all` is its answer */
     bool all;
+    int sum[2]; /* when all: open requests, and ranks that have told */
 } failing;
 
 /* Requeuing mends a lost peer, not a bug or an empty memory. */
@@ -59,9 +64,33 @@ int comm_mpi_failure_begin(struct comm *world, struct error *err)
     return 0;
 }
 
-void comm_mpi_failure_end(void)
+static void leave(int signal)
 {
-    MPI_Comm_free(&failing.handle);
+    (void)signal;
+    _exit(failing.error.code);
+}
+
+static int hear(int source, struct error *err)
+{
+    failing.heard++;
+    return MPI_Recv(err, sizeof *err, MPI_BYTE, source, TAG_FAILURE, failing.handle, MPI_STATUS_IGNORE);
+}
+
+bool comm_mpi_failure_end(void)
+{
+    struct error ignored;
+
+    if (!failing.known) {
+        MPI_Comm_free(&failing.handle);
+        return true;
+    }
+    if (!failing.all || failing.sum[0] > 0)
+        return false;
+    signal(SIGALRM, leave);
+    alarm(FAIL_SECONDS);
+    while (failing.heard < failing.sum[1] - failing.told)
+        hear(MPI_ANY_SOURCE, &ignored);
+    return true;
 }
 
 bool comm_mpi_failing(void)
@@ -79,8 +108,7 @@ bool comm_mpi_told_of_failure(struct error *err)
     if (!failing.known) {
         if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_FAILURE, failing.handle, &there, &status) != MPI_SUCCESS || !there)
             return false;
-        if (MPI_Recv(&failing.error, sizeof failing.error, MPI_BYTE, status.MPI_SOURCE, TAG_FAILURE, failing.handle,
-                     MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        if (hear(status.MPI_SOURCE, &failing.error) != MPI_SUCCESS)
             error_set(&failing.error, CODE_PEER, "rank %d failed", status.MPI_SOURCE);
         failing.known = true;
     }
@@ -93,7 +121,7 @@ static void tell_all(struct comm *comm, const struct error *err)
 {
     MPI_Request request;
 
-    failing.known = true;
+    failing.known = failing.told = true;
     failing.error = *err;
     error_prefix(&failing.error, "rank %d", comm->rank);
     for (int rank = 0; rank < comm->size; rank++)
@@ -111,13 +139,16 @@ bool comm_mpi_fail(struct comm *comm, const struct error *err)
     if (failing.answered)
         return failing.all;
     failing.answered = true;
-    if (comm_interrupted(&failing.error)) { /* as every rank's watchdog does: nobody is left to be told */
+    failing.sum[0] = comm_mpi_open_requests();
+    if (comm_interrupted(&failing.error)) { /* as every rank's watchdog does: nobody is left to be told, or asked */
         failing.known = failing.all = true;
+        failing.sum[0]++;
         return true;
     }
     if (!failing.known)
         tell_all(comm, err);
-    if (MPI_Ibarrier(failing.handle, &request) != MPI_SUCCESS)
+    failing.sum[1] = failing.told;
+    if (MPI_Iallreduce(MPI_IN_PLACE, failing.sum, 2, MPI_INT, MPI_SUM, failing.handle, &request) != MPI_SUCCESS)
         return false;
     while (!done && MPI_Wtime() < deadline) {
         if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
