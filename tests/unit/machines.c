@@ -24,10 +24,11 @@ static const char *fixtures(void)
     return path;
 }
 
-void machines_make(void)
+int machines_make(void **state)
 {
     char command[3 * PATH_MAX];
 
+    (void)state;
     assert_non_null(mkdtemp(base));
     names = sysfs_list(fixtures(), "machines");
     assert_non_null(names);
@@ -37,15 +38,18 @@ void machines_make(void)
         if (system(command) != 0)
             fail_msg("%s", command);
     }
+    return 0;
 }
 
-void machines_remove(void)
+int machines_remove(void **state)
 {
     char command[PATH_MAX];
 
+    (void)state;
     snprintf(command, sizeof command, "rm -rf '%s'", base);
     assert_int_equal(system(command), 0);
     sysfs_list_free(names);
+    return 0;
 }
 
 char **machines_names(void)
@@ -59,6 +63,16 @@ const char *machines_snapshot(const char *name)
 
     snprintf(path, sizeof path, "%s/%s", base, name);
     return path;
+}
+
+struct node *machines_read(const char *name)
+{
+    struct error err = {0};
+    struct node *node = node_read(machines_snapshot(name), NULL, &err);
+
+    if (!node)
+        fail_msg("%s: %s", name, err.text);
+    return node;
 }
 
 const char *machines_scratch(const char *name)

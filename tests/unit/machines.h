@@ -4,15 +4,18 @@
 #ifndef MUSTER_TESTS_UNIT_MACHINES_H
 #define MUSTER_TESTS_UNIT_MACHINES_H
 
-#include <stddef.h>
+#include "srun-plugin/node.h"
 
-/* Makes them all; to be called once. Fails the test program when one cannot be made. */
-void machines_make(void);
-void machines_remove(void);
+/* cmocka's set-up and tear-down of a group of tests. Makes them all, or fails the test program. */
+int machines_make(void **state);
+int machines_remove(void **state);
 
 /* Names, ended by NULL, and the directory of one's snapshot (static until the next call). */
 char **machines_names(void);
 const char *machines_snapshot(const char *name);
+
+/* The node that a snapshot is of, whole; node_destroy frees it. Fails the test when it cannot be read. */
+struct node *machines_read(const char *name);
 
 /* The whole of a file of tests/fixtures/machines/NAME; the caller frees it. NULL if there is none. */
 char *machines_file(const char *name, const char *file);

@@ -217,8 +217,7 @@ static struct bind_plan *plan_of(const char *machine, unsigned ranks, struct nod
 {
     struct bind_plan *plan;
 
-    *node = node_read(machines_snapshot(machine), NULL, NULL);
-    assert_non_null(*node);
+    *node = machines_read(machine);
     plan = bind_plan_create(*node, &(struct bind_request){.local_ranks = ranks}, NULL);
     assert_non_null(plan);
     return plan;
@@ -316,20 +315,6 @@ static void test_no_ranks(void **state)
     node_destroy(NULL);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    machines_make();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    machines_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,5 +327,5 @@ int main(void)
         cmocka_unit_test(test_more_ranks_than_cores),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, machines_make, machines_remove);
 }

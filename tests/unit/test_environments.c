@@ -127,20 +127,6 @@ static void each_machine_gets_its_environment(void **state)
     assert_int_equal(wrong, 0);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    machines_make();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    machines_remove();
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -148,5 +134,5 @@ int main(int argc, char **argv)
     };
 
     update = argc == 2 && strcmp(argv[1], "--update") == 0;
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, machines_make, machines_remove);
 }

@@ -300,20 +300,6 @@ static void test_broken_files(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    machines_make();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    machines_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,5 +314,5 @@ int main(void)
         cmocka_unit_test(test_broken_files),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, machines_make, machines_remove);
 }

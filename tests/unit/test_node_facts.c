@@ -13,16 +13,6 @@
 #include "srun-plugin/visible.h"
 #include "tests/unit/machines.h"
 
-static struct node *read_machine(const char *name)
-{
-    struct error err = {0};
-    struct node *node = node_read(machines_snapshot(name), NULL, &err);
-
-    if (!node)
-        fail_msg("%s: %s", name, err.text);
-    return node;
-}
-
 static void expect_seen(const struct node *node, struct visible visible, const char *wanted)
 {
     size_t indices[VISIBLE_MOST], count = visible_gpus(node, &visible, indices), used = 0;
@@ -36,7 +26,7 @@ static void expect_seen(const struct node *node, struct visible visible, const c
 static void a_rank_sees_what_its_variable_leaves(void **state)
 {
     static const char all[] = "0 1 2 3 4 5 6 7";
-    struct node *node = read_machine("dgx-a100");
+    struct node *node = machines_read("dgx-a100");
 
     (void)state;
     expect_seen(node, (struct visible){0}, all);
@@ -58,21 +48,21 @@ static void a_rank_sees_what_its_variable_leaves(void **state)
 /* ConstrainDevices: Slurm counts from 0 what the cgroup leaves. */
 static void indices_count_what_the_cgroup_leaves(void **state)
 {
-    struct node *node = read_machine("dgx-a100-cgroup");
+    struct node *node = machines_read("dgx-a100-cgroup");
 
     (void)state;
     expect_seen(node, (struct visible){0}, "0 1");
     expect_seen(node, (struct visible){.cuda = "0,1"}, "0 1");
     expect_seen(node, (struct visible){.cuda = "1"}, "1");
     node_destroy(node);
-    node = read_machine("dgx-a100-gpu-lost");
+    node = machines_read("dgx-a100-gpu-lost");
     expect_seen(node, (struct visible){.cuda = "3,5"}, "4 7"); /* 3 fell off the bus, 6 is vfio-pci's */
     node_destroy(node);
 }
 
 static void the_variable_is_the_vendors(void **state)
 {
-    struct node *node = read_machine("ex-mi250x");
+    struct node *node = machines_read("ex-mi250x");
 
     (void)state;
     expect_seen(node, (struct visible){.rocr = "4,5", .cuda = "0"}, "4 5");
@@ -80,7 +70,7 @@ static void the_variable_is_the_vendors(void **state)
         node->gpus[i].vendor = 0x8086;
     expect_seen(node, (struct visible){.ze = "0.0,0.1,1.0,1.1"}, "0 0 1 1");
     node_destroy(node);
-    node = read_machine("a64fx");
+    node = machines_read("a64fx");
     expect_seen(node, (struct visible){.cuda = "0"}, "");
     node_destroy(node);
 }
@@ -118,7 +108,7 @@ static void expect_live(const struct node *node, unsigned local_ranks, const cha
 static void the_rails_are_those_of_the_gpus(void **state)
 {
     static const char h100[] = "mlx5_0:1 mlx5_3:1 mlx5_4:1 mlx5_5:1 mlx5_6:1 mlx5_9:1 mlx5_10:1 mlx5_11:1";
-    struct node *node = read_machine("dgx-h100");
+    struct node *node = machines_read("dgx-h100");
 
     (void)state;
     expect_live(node, 8, NULL, "infiniband", h100);
@@ -128,14 +118,14 @@ static void the_rails_are_those_of_the_gpus(void **state)
     expect_live(node, 2, NULL, "roce", "");
     expect_live(node, 2, NULL, "ethernet", "eno3");
     node_destroy(node);
-    node = read_machine("dgx-h100-dead-port");
+    node = machines_read("dgx-h100-dead-port");
     expect_live(node, 8, NULL, "infiniband", "mlx5_0:1 mlx5_3:1 mlx5_4:1 mlx5_6:1 mlx5_9:1 mlx5_10:1 mlx5_11:1");
     node_destroy(node);
 }
 
 static void a_part_of_a_bond_is_the_bond(void **state)
 {
-    struct node *node = read_machine("bonded");
+    struct node *node = machines_read("bonded");
     struct fabric_facts facts;
     size_t parts = 0;
 
@@ -153,7 +143,7 @@ static void a_part_of_a_bond_is_the_bond(void **state)
 
 static void gids_and_vendors_are_told(void **state)
 {
-    struct node *node = read_machine("hgx-roce");
+    struct node *node = machines_read("hgx-roce");
     struct fabric_facts facts;
 
     (void)state;
@@ -171,7 +161,7 @@ static void gids_and_vendors_are_told(void **state)
 
 static void no_ranks_are_an_error(void **state)
 {
-    struct node *node = read_machine("hgx-roce");
+    struct node *node = machines_read("hgx-roce");
     struct fabric_facts facts;
     struct error err;
 
@@ -185,7 +175,7 @@ static void no_ranks_are_an_error(void **state)
 /* torchrun, or one process with all GPUs, must not be locked beside the first. */
 static void one_rank_with_many_gpus_has_all_cores(void **state)
 {
-    struct node *node = read_machine("dgx-a100");
+    struct node *node = machines_read("dgx-a100");
     const size_t second[] = {1};
     struct bind_plan *plan = bind_plan_create(node, &(struct bind_request){.local_ranks = 1}, NULL);
 
@@ -205,7 +195,7 @@ static void one_rank_with_many_gpus_has_all_cores(void **state)
 /* A task that was forked from the process that read the node, and lives in a cgroup of its own. */
 static void a_task_reads_what_is_its_own(void **state)
 {
-    struct node *node = read_machine("dgx-a100");
+    struct node *node = machines_read("dgx-a100");
     size_t problems = node->problem_count;
 
     (void)state;
@@ -217,20 +207,6 @@ static void a_task_reads_what_is_its_own(void **state)
     assert_int_equal(node_usable_gpus(node, NULL), 8);
     assert_int_equal(cpus_count(&node->allowed), 256);
     node_destroy(node);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    machines_make();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    machines_remove();
-    return 0;
 }
 
 int main(void)
@@ -247,5 +223,5 @@ int main(void)
         cmocka_unit_test(a_task_reads_what_is_its_own),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, machines_make, machines_remove);
 }

@@ -52,9 +52,7 @@ static struct rank_ask ask_on(const char *machine, unsigned local_rank)
     };
 
     node_destroy(look.node);
-    look.node = node_read(machines_snapshot(machine), NULL, &err);
-    if (!look.node)
-        fail_msg("%s", err.text);
+    look.node = machines_read(machine);
     if (!look.fabric) {
         look.fabric = fabric_create(&err);
         assert_int_equal(fabric_add_shipped(look.fabric, &err), 0);
@@ -254,20 +252,11 @@ static void the_report_has_every_variable_and_rank(void **state)
     rank_plan_destroy(plan);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    machines_make();
-    return 0;
-}
-
 static int tear_down(void **state)
 {
-    (void)state;
     node_destroy(look.node);
     fabric_destroy(look.fabric);
-    machines_remove();
-    return 0;
+    return machines_remove(state);
 }
 
 int main(void)
@@ -282,5 +271,5 @@ int main(void)
         cmocka_unit_test(the_report_has_every_variable_and_rank),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, machines_make, tear_down);
 }

@@ -369,9 +369,8 @@ static void collect_names(void)
 
 static int set_up(void **state)
 {
-    (void)state;
     collect_names();
-    machines_make();
+    machines_make(state);
     for (char **name = machines_names(); *name && node_count < 64; name++)
         if ((nodes[node_count] = node_read(machines_snapshot(*name), NULL, NULL)))
             node_count++;
@@ -380,11 +379,9 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     while (node_count > 0)
         node_destroy(nodes[--node_count]);
-    machines_remove();
-    return 0;
+    return machines_remove(state);
 }
 
 int main(void)
