@@ -155,7 +155,9 @@ SH
 
 # Then what is there by now may be bad, and no good checkpoint is to give way to it.
 @test "no room for a copy while steps are skipped: the present state is not saved in its place" {
-    local bad=(--set optimizer.lr=1000 --set optimizer.clip=0 --set optimizer.warmup_steps=0 --set batch.steps=50) first
+    # Each step multiplies the weights by a million, until none is good any more.
+    local bad=(--set optimizer.lr=1000 --set optimizer.weight_decay=1000 --set optimizer.clip=0 \
+        --set optimizer.warmup_steps=0 --set batch.steps=50) first
     run ranks 2 muster-train job.cfg "${bad[@]}" --set checkpoint.stage= --set checkpoint.every=50
     [[ $output == *"the gradient was not finite in "*" steps in a row"* ]]
     first=$(sed -n '/"skipped":1/{s/.*"step":\([0-9]*\).*/\1/p;q}' metrics.jsonl)
