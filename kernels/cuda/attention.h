@@ -67,26 +67,11 @@ void attention_plain_backward(struct device *dev, const struct attention_call *c
  * environment's MUSTER_ATTENTION says when: "own", which is the default as long as nobody has measured the two, never;
  * "cudnn" wherever they can, with the same bits each time, for which the backward pass takes batch x heads x seq x seq
  * 16-bit numbers of workspace; "cudnn-unordered" without that workspace, and with a dq whose last bits differ from run
- * to run. false: it is not for them, or cuDNN is not there or has no plan; then the others do it.
+ * to run. false: it is not wanted or not for them; then the others do it. Where cuDNN is wanted and is not there, or
+ * has no plan for the shape, the device fails with the reason: what was measured as cuDNN's shall be cuDNN's.
  */
-#if defined(HAVE_CUDNN) && !defined(MUSTER_CUDA_EMULATED)
 bool attention_cudnn_forward(struct device *dev, const struct attention_call *call);
 bool attention_cudnn_backward(struct device *dev, const struct attention_call *call);
-#else
-static inline bool attention_cudnn_forward(struct device *dev, const struct attention_call *call)
-{
-    (void)dev;
-    (void)call;
-    return false;
-}
-
-static inline bool attention_cudnn_backward(struct device *dev, const struct attention_call *call)
-{
-    (void)dev;
-    (void)call;
-    return false;
-}
-#endif
 
 /* Gives back the plans that are kept with the device. */
 void attention_cudnn_close(struct device *dev);

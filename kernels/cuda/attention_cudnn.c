@@ -16,7 +16,7 @@ struct shape {
     enum dtype dtype;
 };
 
-/* plan is NULL where cuDNN has none: it is not asked again. */
+/* plan is NULL where cuDNN has none: the device has failed then. */
 struct entry {
     struct entry *next;
     struct shape shape;
@@ -91,8 +91,7 @@ static void open_library(struct device *dev, struct attention_cudnn *attention)
     attention->usable = status == CUDNN_STATUS_SUCCESS;
 }
 
-/* NULL where it is not to be used. */
-static struct attention_cudnn *attention_of(struct device *dev)
+static bool is_usable(struct device *dev)
 {
     struct cuda *cuda = device_cuda(dev);
 
@@ -103,7 +102,7 @@ static struct attention_cudnn *attention_of(struct device *dev)
         else if (wanted(dev, &cuda->attention->ordered))
             open_library(dev, cuda->attention);
     }
-    return cuda->attention && cuda->attention->usable ? cuda->attention : NULL;
+    return cuda->attention && cuda->attention->usable;
 }
 
 static bool same(const struct shape *a, const struct shape *b)
@@ -112,40 +111,55 @@ static bool same(const struct shape *a, const struct shape *b)
            a->causal == b->causal && a->backward == b->backward && a->dtype == b->dtype;
 }
 
-/* The plan for a shape, made when it is first seen: the one moment at which a step allocates. */
-static const struct cudnn_plan *plan_of(struct attention_cudnn *attention, const struct attention_call *call,
-                                        bool backward)
+static void make_plan(struct device *dev, struct entry *entry, const struct attention_call *call)
 {
+    struct attention_cudnn *attention = device_cuda(dev)->attention;
+    bool backward = entry->shape.backward;
+    struct error err = {0};
+
+    entry->graph = backward ? attention_graph_backward(&attention->cudnn, call, attention->ordered)
+                            : attention_graph_forward(&attention->cudnn, call);
+    if (entry->graph)
+        entry->plan = cudnn_graph_plan(entry->graph, NULL, attention->ordered, &err);
+    else
+        error_set(&err, CODE_IO, "no memory");
+    if (!entry->plan)
+        device_fail(dev, err.code,
+                    "MUSTER_ATTENTION asks for cuDNN, which has no %s plan for batch %d, %d heads of %d, sequence %d: "
+                    "%s; MUSTER_ATTENTION=own does it without",
+                    backward ? "backward" : "forward", entry->shape.batch, call->heads, call->head_size, call->seq,
+                    err.text);
+}
+
+/* The plan for a shape, made when it is first seen: the one moment at which a step allocates. */
+static const struct cudnn_plan *plan_of(struct device *dev, const struct attention_call *call, bool backward)
+{
+    struct attention_cudnn *attention = device_cuda(dev)->attention;
     struct shape shape = {
         call->pairs / call->heads, call->heads, call->seq, call->head_size, call->causal, backward, call->dtype};
     struct entry *entry;
-    struct error err = {0};
 
     for (entry = attention->entries; entry; entry = entry->next)
         if (same(&entry->shape, &shape))
             return entry->plan;
     entry = calloc(1, sizeof *entry);
-    if (!entry)
+    if (!entry) {
+        device_fail(dev, CODE_IO, "attention: no memory");
         return NULL;
+    }
     entry->shape = shape;
-    entry->graph = backward ? attention_graph_backward(&attention->cudnn, call, attention->ordered)
-                            : attention_graph_forward(&attention->cudnn, call);
-    if (entry->graph)
-        entry->plan = cudnn_graph_plan(entry->graph, NULL, attention->ordered, &err);
     entry->next = attention->entries;
     attention->entries = entry;
+    make_plan(dev, entry, call);
     return entry->plan;
 }
 
 static const struct cudnn_plan *plan_for(struct device *dev, const struct attention_call *call, bool backward)
 {
-    struct attention_cudnn *attention;
-
     /* A head that begins off 16 bytes is not what the graph's tensors promise. */
     if (call->drops || call->lengths || call->dtype == DTYPE_F32 || call->head_size % 8 || !attention_aligned(call))
         return NULL;
-    attention = attention_of(dev);
-    return attention ? plan_of(attention, call, backward) : NULL;
+    return is_usable(dev) ? plan_of(dev, call, backward) : NULL;
 }
 
 /* Element `i` of a tensor of a 16-bit type. */

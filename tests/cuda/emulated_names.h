@@ -21,6 +21,8 @@
 #define attention_tiled_backward   emulated_attention_tiled_backward
 #define attention_plain_forward    emulated_attention_plain_forward
 #define attention_plain_backward   emulated_attention_plain_backward
+#define attention_cudnn_forward    emulated_attention_cudnn_forward
+#define attention_cudnn_backward   emulated_attention_cudnn_backward
 #define cuda_embedding_forward     emulated_embedding_forward
 #define cuda_embedding_backward    emulated_embedding_backward
 #define cuda_positions_forward     emulated_positions_forward

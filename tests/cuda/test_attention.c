@@ -1,6 +1,7 @@
 #include "tests/kernels/attention_case.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/cuda/cuda.h"
 #include "tests/cuda/emulated_device.h"
@@ -209,12 +210,37 @@ static void test_orders(void **state)
     check_orders(DTYPE_F32, &(struct attention_case){.batch = 1, .seq = 50, .heads = 1, .head_size = 33});
 }
 
+/* What the emulator's build is: one without cuDNN. */
+static void test_cudnn_is_not_there(void **state)
+{
+    struct attention_case x = {.batch = 1, .seq = 16, .heads = 1, .head_size = 64};
+    struct device *dev = open_device();
+    struct attention_buffers b = attention_make(dev, DTYPE_BF16, &x, 1);
+    struct error err = {0};
+
+    (void)state;
+    setenv("MUSTER_ATTENTION", "cudnn", 1);
+    attention_forward_on(dev, &x, &b);
+    unsetenv("MUSTER_ATTENTION");
+    assert_int_equal(device_status(dev, &err), -1);
+    assert_int_equal(err.code, CODE_CONFIG);
+    assert_non_null(strstr(err.text, "MUSTER_ATTENTION=cudnn: this muster was built without cuDNN"));
+    abandon_device(dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole), cmocka_unit_test(test_causal),  cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_short), cmocka_unit_test(test_dropout), cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_cpu),   cmocka_unit_test(test_orders),  cmocka_unit_test(test_little_shared_memory),
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_causal),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_short),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_little_shared_memory),
+        cmocka_unit_test(test_cudnn_is_not_there),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
