@@ -91,7 +91,7 @@ said() {
     for _ in $(seq 200); do [ -d "$DIR/ckpt/step-00000100" ] && break; sleep 0.05; done
     mv "$DIR/ckpt" "$DIR/away"
     # A file where the directory was; a save may have made it anew meanwhile.
-    until (set -C; : >"$DIR/ckpt") 2>/dev/null; do rm -rf "${DIR:?}/ckpt"; done
+    until (set -C; : >"$DIR/ckpt") 2>/dev/null; do rm -rf "${DIR:?}/ckpt" || true; done
     for _ in $(seq 200); do grep -q 'failed.*training goes on' "$DIR/log" && break; sleep 0.05; done
     rm "$DIR/ckpt"
     wait $pid
