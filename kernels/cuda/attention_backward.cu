@@ -116,8 +116,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, queries_shape<D, DRO
     tile_copy<D, shape::queries>(q, head.q, head.stride, block_query, call.seq);
     tile_copy<D, shape::queries>(dout, (const uint16_t *)call.dout + head.out_at, head.hidden, block_query, call.seq);
     cp_async_commit();
-    tile_copy<D, N>(k, head.q + head.hidden, head.stride, 0, head.keys);
-    tile_copy<D, N>(v, head.q + 2 * head.hidden, head.stride, 0, head.keys);
+    tile_copy<D, N, 2 * passing>(k, head.q + head.hidden, head.stride, 0, head.keys, head.hidden);
     cp_async_commit();
     cp_async_wait<1>();
     __syncthreads();
@@ -126,8 +125,8 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, queries_shape<D, DRO
         cp_async_wait<0>();
         __syncthreads();
         if (first + N < end) {
-            tile_copy<D, N>(k + (stage ^ 1) * passing, head.q + head.hidden, head.stride, first + N, head.keys);
-            tile_copy<D, N>(v + (stage ^ 1) * passing, head.q + 2 * head.hidden, head.stride, first + N, head.keys);
+            tile_copy<D, N, 2 * passing>(k + (stage ^ 1) * passing, head.q + head.hidden, head.stride, first + N,
+                                         head.keys, head.hidden);
             cp_async_commit();
         }
         if (call.causal && first >= query + 16 * M)
@@ -143,6 +142,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, queries_shape<D, DRO
     cp_async_wait<0>();
     for (int i = 0; i < 2 * M; i++)
         factor[i / 2][i % 2] = call.scale;
+    head = attention_head_of(call, (int)block_anew() / tiles);
     tile_write<T, D, M>((uint16_t *)call.dqkv + head.at, head.stride, query, call.seq, own_q, dq, factor);
 }
 
@@ -203,8 +203,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_k
     float *lse = (float *)(dout + 2 * passing), *delta = lse + 2 * N;
     uint16_t *own_k = k + warp_row * tile_stride<D>, *own_v = v + warp_row * tile_stride<D>;
 
-    tile_copy<D, shape::keys>(k, head.q + head.hidden, head.stride, block_key, head.keys);
-    tile_copy<D, shape::keys>(v, head.q + 2 * head.hidden, head.stride, block_key, head.keys);
+    tile_copy<D, shape::keys, own>(k, head.q + head.hidden, head.stride, block_key, head.keys, head.hidden);
     copy_queries<D, N>(call, head, begin, q, dout, lse, delta);
     for (int first = begin, stage = 0; first < end; first += N, stage ^= 1) {
         int next = stage ^ 1;
@@ -229,6 +228,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_k
     __syncthreads();
     for (int i = 0; i < 2 * M; i++)
         factor[i / 2][i % 2] = call.scale;
+    head = attention_head_of(call, (int)block_anew() / tiles);
     tile_write<T, D, M>((uint16_t *)call.dqkv + head.at + head.hidden, head.stride, key, call.seq, own_k, dk, factor);
     for (int i = 0; i < 2 * M; i++)
         factor[i / 2][i % 2] = 1;

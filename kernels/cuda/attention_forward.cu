@@ -78,13 +78,22 @@ static __device__ inline void drop_scores(float p[M][N / 8][4], const struct att
         }
 }
 
-/* The block's last act: o and the statistics of its rows. */
+/* The last queries see most keys: the first blocks have them. */
+static __device__ inline int first_query(int block, int tiles, int queries)
+{
+    return (tiles - 1 - block % tiles) * queries;
+}
+
+/* The block's last act: o and the statistics of its rows. Where those go is found anew, so that the loop before has the
+ * registers. */
 template <enum dtype T, int D, int M>
-static __device__ inline void finish_rows(const struct attention_call &call, const struct attention_head &head,
-                                          int query, uint16_t *staging, const float o[M][D / 8][4],
+static __device__ inline void finish_rows(const struct attention_call &call, uint16_t *q, const float o[M][D / 8][4],
                                           const float most[M][2], const float sum[M][2])
 {
-    int lane = (int)threadIdx.x % 32;
+    constexpr int queries = 16 * M * ATTENTION_WARPS;
+    int tiles = (call.seq + queries - 1) / queries, block = (int)block_anew();
+    int lane = (int)(thread_anew() % 32), warp_row = (int)(thread_anew() / 32) * 16 * M, query = first_query(block, tiles, queries) + warp_row;
+    struct attention_head head = attention_head_of(call, block / tiles);
     float factor[M][2];
 
 #pragma unroll
@@ -98,7 +107,8 @@ static __device__ inline void finish_rows(const struct attention_call &call, con
             if (lane % 4 == 0 && row < call.seq)
                 call.lse[head.row_at + (size_t)row] = whole > 0 ? most[m][half] * call.scale + logf(whole) : -INFINITY;
         }
-    tile_write<T, D, M>((uint16_t *)call.out + head.out_at, head.hidden, query, call.seq, staging, o, factor);
+    tile_write<T, D, M>((uint16_t *)call.out + head.out_at, head.hidden, query, call.seq, q + warp_row * tile_stride<D>, o,
+                        factor);
 }
 
 template <enum dtype T, int D, bool DROPS>
@@ -109,8 +119,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DRO
     constexpr int M = shape::M, N = shape::keys, passing = N * tile_stride<D>;
     int tiles = (call.seq + shape::queries - 1) / shape::queries;
     struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
-    /* The last queries see most keys: they begin first. */
-    int block_query = (tiles - 1 - (int)blockIdx.x % tiles) * shape::queries;
+    int block_query = first_query((int)blockIdx.x, tiles, shape::queries);
     int warp_row = (int)threadIdx.x / 32 * 16 * M, query = block_query + warp_row;
     int end = call.causal ? min(head.keys, block_query + shape::queries) : head.keys;
     float s[M][N / 8][4], o[M][D / 8][4] = {}, most[M][2], sum[M][2] = {};
@@ -120,15 +129,14 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DRO
     for (int m = 0; m < M; m++)
         most[m][0] = most[m][1] = -INFINITY;
     tile_copy<D, shape::queries>(q, head.q, head.stride, block_query, call.seq);
-    tile_copy<D, N>(k, head.q + head.hidden, head.stride, 0, head.keys);
-    tile_copy<D, N>(v, head.q + 2 * head.hidden, head.stride, 0, head.keys);
+    tile_copy<D, N, 2 * passing>(k, head.q + head.hidden, head.stride, 0, head.keys, head.hidden);
     cp_async_commit();
     for (int first = 0, stage = 0; first < end; first += N, stage ^= 1) {
         cp_async_wait<0>();
         __syncthreads();
         if (first + N < end) {
-            tile_copy<D, N>(k + (stage ^ 1) * passing, head.q + head.hidden, head.stride, first + N, head.keys);
-            tile_copy<D, N>(v + (stage ^ 1) * passing, head.q + 2 * head.hidden, head.stride, first + N, head.keys);
+            tile_copy<D, N, 2 * passing>(k + (stage ^ 1) * passing, head.q + head.hidden, head.stride, first + N,
+                                         head.keys, head.hidden);
             cp_async_commit();
         }
         tile_scores<T, D, M, N>(s, q + warp_row * tile_stride<D>, k + stage * passing);
@@ -145,7 +153,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DRO
     }
     cp_async_wait<0>();
     __syncthreads();
-    finish_rows<T, D, M>(call, head, query, q + warp_row * tile_stride<D>, o, most, sum);
+    finish_rows<T, D, M>(call, q, o, most, sum);
 }
 
 struct forward {

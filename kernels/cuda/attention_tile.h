@@ -70,29 +70,46 @@ static __device__ inline struct attention_head attention_head_of(const struct at
     return x;
 }
 
-/* Starts copying rows [first, first + ROWS) of D elements, `stride` apart, to `tile`; those from `limit` on become 0.
+/*
+ * Starts copying rows [first, first + ROWS) of D elements, `stride` apart, to `tile`; those from `limit` on become 0.
+ * A thread copies the same chunk of every so-manyth row: from one to the next it adds, and multiplies nothing. What a
+ * copy costs is instructions that the products wait for.
+ *
+ * PAIR, elements: with each row another one, `other` elements after it, to a tile that begins so far after `tile`.
  */
-template <int D, int ROWS>
-static __device__ inline void tile_copy(uint16_t *tile, const uint16_t *from, ptrdiff_t stride, int first, int limit)
+template <int D, int ROWS, int PAIR = 0>
+static __device__ inline void tile_copy(uint16_t *tile, const uint16_t *from, ptrdiff_t stride, int first, int limit,
+                                        ptrdiff_t other = 0)
 {
-    constexpr int chunks = D / 8;
+    constexpr int chunks = D / 8, step = ATTENTION_THREADS / chunks;
+    unsigned thread = thread_anew();
+    int row = (int)(thread / chunks), chunk = (int)(thread % chunks);
 
-    /* Unrolled, the addresses of all rounds would take registers from the sums. */
-#pragma unroll 1
-    for (int i = (int)threadIdx.x; i < ROWS * chunks; i += ATTENTION_THREADS) {
-        int row = i / chunks, chunk = i % chunks;
-        bool valid = first + row < limit;
+    tile += row * tile_stride<D> + chunk * 8;
+    from += (first + row) * stride + chunk * 8;
+    if (ATTENTION_THREADS % chunks != 0 && row >= step)
+        return;
+#pragma unroll(D > 96 ? 1 : 16)
+    for (int i = 0; i < ROWS; i += step) {
+        if (ROWS % step == 0 || i + row < ROWS) {
+            bool valid = first + i + row < limit;
 
-        cp_async<16>(tile + row * tile_stride<D> + chunk * 8, from + (valid ? first + row : 0) * stride + chunk * 8,
-                     valid);
+            cp_async<16>(tile + i * tile_stride<D>, from, valid);
+            if constexpr (PAIR != 0)
+                cp_async<16>(tile + i * tile_stride<D> + PAIR, from + other, valid);
+        }
+        from += step * stride;
     }
 }
 
 /* The same for one float a row. */
 template <int ROWS> static __device__ inline void floats_copy(float *to, const float *from, int first, int limit)
 {
-    for (int i = (int)threadIdx.x; i < ROWS; i += ATTENTION_THREADS)
-        cp_async<4>(to + i, from + (first + i < limit ? first + i : 0), first + i < limit);
+    int row = (int)threadIdx.x;
+
+    static_assert(ROWS <= ATTENTION_THREADS, "a thread copies one");
+    if (row < ROWS)
+        cp_async<4>(to + row, from + first + row, first + row < limit);
 }
 
 /* s = a b^T. a: the warp's 16 * M rows; b: N rows. */
@@ -161,7 +178,7 @@ template <enum dtype T, int D, int M>
 static __device__ inline void tile_write(uint16_t *to, ptrdiff_t stride, int first, int limit, uint16_t *staging,
                                          const float o[M][D / 8][4], const float factor[M][2])
 {
-    int lane = (int)threadIdx.x % 32, group = lane / 4, t = lane % 4;
+    int lane = (int)(thread_anew() % 32), group = lane / 4, t = lane % 4;
 
     __syncwarp();
 #pragma unroll
@@ -189,7 +206,7 @@ static __device__ inline void tile_write(uint16_t *to, ptrdiff_t stride, int fir
  */
 static __device__ inline void dropout_votes(uint32_t votes[8], const struct attention_call &call, uint64_t element)
 {
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)(thread_anew() % 32);
     uint64_t block = (element + (uint64_t)(lane % 16) * (uint64_t)call.seq) / 8 + (uint64_t)(lane / 16);
     uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), call.stream.site, call.stream.step};
     uint32_t key[2] = {(uint32_t)call.stream.seed, (uint32_t)(call.stream.seed >> 32)};
@@ -221,7 +238,7 @@ struct dropout_square {
 template <bool ROWS_ARE_KEYS>
 static __device__ inline struct dropout_square dropout_square_at(const struct attention_call &call, uint64_t element)
 {
-    int lane = (int)threadIdx.x % 32, group = lane / 4, t = lane % 4;
+    int lane = (int)(thread_anew() % 32), group = lane / 4, t = lane % 4;
     uint32_t votes[8];
 
     dropout_votes(votes, call, element);
@@ -245,7 +262,7 @@ template <bool ROWS_ARE_KEYS> static __device__ inline bool dropout_keeps(const 
 template <bool ROWS_ARE_KEYS, int M, int N>
 static __device__ inline void mask_scores(float s[M][N / 8][4], int query, int key, int keys, bool causal)
 {
-    int lane = (int)threadIdx.x % 32, group = lane / 4, t = lane % 4;
+    int lane = (int)(thread_anew() % 32), group = lane / 4, t = lane % 4;
 
 #pragma unroll
     for (int m = 0; m < M; m++)

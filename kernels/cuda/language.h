@@ -3,6 +3,9 @@
  * the same names are plain C++ for the CPU, where tests/cuda/emulator.h runs one fiber a GPU thread; so that kernels
  * can be tested where there is no GPU. What a kernel may use is what both have.
  *
+ *     unsigned t = thread_anew(), b = block_anew();      // threadIdx.x and blockIdx.x, asked for once more: what is made
+ *                                                        // of them takes no register from one use to the next
+ *
  * Everywhere: shuffles and votes are of the whole warp (FULL_WARP), and blocks are of whole warps.
  *
  *     DYNAMIC_SHARED(float, tile);                       // the block's dynamic shared memory, 128-byte aligned
@@ -41,6 +44,22 @@
             cuda_ok(dev, static_cast<int>(cudaGetLastError()), #kernel);                                               \
         }                                                                                                              \
     } while (0)
+
+static __device__ inline unsigned thread_anew(void)
+{
+    unsigned thread;
+
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
+static __device__ inline unsigned block_anew(void)
+{
+    unsigned block;
+
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+}
 
 /* More than 48 KiB must be asked for, and what the kernel declares as __shared__ counts too: it is below 8 KiB. It is
  * once a launch, which costs less than to remember for each kernel. */

@@ -73,7 +73,7 @@ static __device__ inline void ldmatrix_x4_trans(uint32_t r[4], const void *row)
 
 /*
  * BYTES (16 or 4) from global to shared memory, both aligned so, or zeros when not `valid`: then `global` is not read,
- * but must still be an address. Copies belong to the calling thread: commit closes a group of them, wait<N> returns
+ * and may point anywhere. Copies belong to the calling thread: commit closes a group of them, wait<N> returns
  * when at most the N youngest groups are still on their way. Other threads see them after a barrier.
  */
 template <int BYTES> static __device__ inline void cp_async(void *shared, const void *global, bool valid)

@@ -24,6 +24,16 @@
 
 #define threadIdx (emulator_here->thread)
 #define blockIdx  (emulator_here->block)
+
+static inline unsigned thread_anew(void)
+{
+    return threadIdx.x;
+}
+
+static inline unsigned block_anew(void)
+{
+    return blockIdx.x;
+}
 #define blockDim  (emulator_here->threads)
 #define gridDim   (emulator_here->blocks)
 #define warpSize  32
