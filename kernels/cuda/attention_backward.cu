@@ -27,7 +27,7 @@ template <int D, bool DROPS> struct queries_shape {
 
 /* Two sums a row want twice the registers: only the smallest heads leave room for two row tiles a warp. */
 template <int D> struct keys_shape {
-    static constexpr int M = D > 64 ? 1 : 2, keys = 16 * M * ATTENTION_WARPS, queries = D > 64 ? 32 : 16;
+    static constexpr int M = D > 64 ? 1 : 2, keys = 16 * M * ATTENTION_WARPS, queries = 32;
     static constexpr size_t shared =
         sizeof(uint16_t) * tile_stride<D> * (2 * keys + 4 * queries) + sizeof(float) * 4 * queries;
 };
@@ -129,7 +129,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, queries_shape<D, DRO
                                          head.keys, head.hidden);
             cp_async_commit();
         }
-        if (call.causal && first >= query + 16 * M)
+        if (warp_agrees(call.causal && first >= query + 16 * M))
             continue; /* keys that none of the warp's queries sees, though the block's last ones do */
         tile_scores<T, D, M, N>(s, own_q, k + stage * passing);
         tile_scores<T, D, M, N>(dp, own_dout, v + stage * passing);
@@ -213,7 +213,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_k
         if (first + N < end)
             copy_queries<D, N>(call, head, first + N, q + next * passing, dout + next * passing, lse + next * N,
                                delta + next * N);
-        if (call.causal && first + N <= key)
+        if (warp_agrees(call.causal && first + N <= key))
             continue; /* queries that see none of the warp's keys, though the block's first ones */
         tile_scores<T, D, M, N>(s, own_k, q + stage * passing);
         tile_scores<T, D, M, N>(dp, own_v, dout + stage * passing);

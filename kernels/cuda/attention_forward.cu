@@ -6,8 +6,10 @@
  *
  *   m' = max(m, x)   p = 2^(scale_two (x - m'))   f = 2^(scale_two (m - m'))   l' = f l + sum p   o' = f o + p v
  *
- * and at the end out = o / l, lse = m / sqrt(d) + log(l). Key 0 is seen by every query that sees any, and is in the
- * first tile: so m is finite from then on.
+ * and at the end out = o / l, lse = m / sqrt(d) + log(l). This holds for any m that is not far below the maximum: so m'
+ * stays m, and f is 1, until a score of some row of the warp is more than 2^MAX_RISE times as probable; p and l are
+ * then larger numbers of the same precision, and most tiles rescale nothing (FlashAttention-4 does so, too). Key 0 is
+ * seen by every query that sees any, and is in the first tile: so m is finite from then on.
  */
 #include <math.h>
 
@@ -15,6 +17,8 @@
 #include "kernels/cuda/attention_choose.h"
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/cuda.h"
+
+#define MAX_RISE 8
 
 /* As much as registers allow: two row tiles a warp, because each key that comes from shared memory then serves 32
  * queries; and fewer keys at once where dropout's bits need room. */
@@ -31,35 +35,70 @@ static __device__ inline float quad_max(float x)
     return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
 }
 
-/* One row of a lane: s becomes p, o and sum are rescaled; sum is of this lane's columns alone until the end. */
-template <int D, int N>
-static __device__ inline void softmax_row(float s[N / 8][4], float o[D / 8][4], float *most, float *sum, int half,
-                                          float scale)
+/* A lane's rows: the greatest of what was seen before and of this tile, in all four lanes of a row. */
+template <int M, int N>
+static __device__ inline void greatest(float top[M][2], const float s[M][N / 8][4], const float most[M][2])
 {
-    float top = *most, shrink, base;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float x = most[m][half];
 
 #pragma unroll
-    for (int n = 0; n < N / 8; n++)
-        top = fmaxf(top, fmaxf(s[n][half * 2], s[n][half * 2 + 1]));
-    top = quad_max(top);
-    base = top * scale;
-    /* The difference first: it is 0 where the maximum stays, and the factor 1. A product fused with the subtraction of
-     * its own rounding would leave that rounding, once a tile. */
-    shrink = mma_exp2((*most - top) * scale);
-    *most = top;
-    *sum *= shrink;
-#pragma unroll
-    for (int n = 0; n < D / 8; n++) {
-        o[n][half * 2] *= shrink;
-        o[n][half * 2 + 1] *= shrink;
-    }
-#pragma unroll
-    for (int n = 0; n < N / 8; n++)
-#pragma unroll
-        for (int i = half * 2; i < half * 2 + 2; i++) {
-            s[n][i] = mma_exp2(s[n][i] * scale - base);
-            *sum += s[n][i];
+            for (int n = 0; n < N / 8; n++)
+                x = fmaxf(x, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
+            top[m][half] = quad_max(x);
         }
+}
+
+/* The difference first: it is 0 where the maximum stays, and the factor 1. A product fused with the subtraction of its
+ * own rounding would leave that rounding, once a tile. */
+template <int D, int M>
+static __device__ inline void rescale(float o[M][D / 8][4], float most[M][2], float sum[M][2], const float top[M][2],
+                                      float scale)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float shrink = mma_exp2((most[m][half] - top[m][half]) * scale);
+
+            most[m][half] = top[m][half];
+            sum[m][half] *= shrink;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                o[m][n][half * 2] *= shrink;
+                o[m][n][half * 2 + 1] *= shrink;
+            }
+        }
+}
+
+/* s becomes p. sum is of this lane's columns alone until the end. */
+template <int D, int M, int N>
+static __device__ inline void softmax_tile(float s[M][N / 8][4], float o[M][D / 8][4], float most[M][2],
+                                           float sum[M][2], float scale)
+{
+    float top[M][2];
+    bool rises = false;
+
+    greatest<M, N>(top, s, most);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        rises |= (top[m][0] - most[m][0]) * scale > MAX_RISE || (top[m][1] - most[m][1]) * scale > MAX_RISE;
+    if (__any_sync(FULL_WARP, rises))
+        rescale<D, M>(o, most, sum, top, scale);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+#pragma unroll
+                for (int i = half * 2; i < half * 2 + 2; i++) {
+                    s[m][n][i] = mma_exp2(s[m][n][i] * scale - most[m][half] * scale);
+                    sum[m][half] += s[m][n][i];
+                }
 }
 
 template <int M, int N>
@@ -92,7 +131,8 @@ static __device__ inline void finish_rows(const struct attention_call &call, uin
 {
     constexpr int queries = 16 * M * ATTENTION_WARPS;
     int tiles = (call.seq + queries - 1) / queries, block = (int)block_anew();
-    int lane = (int)(thread_anew() % 32), warp_row = (int)(thread_anew() / 32) * 16 * M, query = first_query(block, tiles, queries) + warp_row;
+    int lane = (int)(thread_anew() % 32), warp_row = (int)(thread_anew() / 32) * 16 * M;
+    int query = first_query(block, tiles, queries) + warp_row;
     struct attention_head head = attention_head_of(call, block / tiles);
     float factor[M][2];
 
@@ -107,8 +147,8 @@ static __device__ inline void finish_rows(const struct attention_call &call, uin
             if (lane % 4 == 0 && row < call.seq)
                 call.lse[head.row_at + (size_t)row] = whole > 0 ? most[m][half] * call.scale + logf(whole) : -INFINITY;
         }
-    tile_write<T, D, M>((uint16_t *)call.out + head.out_at, head.hidden, query, call.seq, q + warp_row * tile_stride<D>, o,
-                        factor);
+    tile_write<T, D, M>((uint16_t *)call.out + head.out_at, head.hidden, query, call.seq, q + warp_row * tile_stride<D>,
+                        o, factor);
 }
 
 template <enum dtype T, int D, bool DROPS>
@@ -120,7 +160,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DRO
     int tiles = (call.seq + shape::queries - 1) / shape::queries;
     struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
     int block_query = first_query((int)blockIdx.x, tiles, shape::queries);
-    int warp_row = (int)threadIdx.x / 32 * 16 * M, query = block_query + warp_row;
+    int warp_row = (int)threadIdx.x / 32 * 16 * M;
     int end = call.causal ? min(head.keys, block_query + shape::queries) : head.keys;
     float s[M][N / 8][4], o[M][D / 8][4] = {}, most[M][2], sum[M][2] = {};
     DYNAMIC_SHARED(uint16_t, shared);
@@ -139,14 +179,14 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DRO
                                          head.keys, head.hidden);
             cp_async_commit();
         }
+        int query = block_query + (int)(thread_anew() / 32) * 16 * M;
+
+        if (warp_agrees(call.causal && first >= query + 16 * M))
+            continue; /* keys that none of the warp's queries sees, though the block's last ones do */
         tile_scores<T, D, M, N>(s, q + warp_row * tile_stride<D>, k + stage * passing);
         if (first + N > head.keys || (call.causal && first + N > query + 1))
             mask_scores<false, M, N>(s, query, first, head.keys, call.causal);
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int half = 0; half < 2; half++)
-                softmax_row<D, N>(s[m], o[m], &most[m][half], &sum[m][half], half, call.scale_two);
+        softmax_tile<D, M, N>(s, o, most, sum, call.scale_two);
         if constexpr (DROPS)
             drop_scores<M, N>(s, call, head.element + (uint64_t)query * (uint64_t)call.seq + (uint64_t)first);
         tile_gather<T, D, M, N>(o, s, v + stage * passing);

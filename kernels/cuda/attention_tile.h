@@ -89,7 +89,7 @@ static __device__ inline void tile_copy(uint16_t *tile, const uint16_t *from, pt
     from += (first + row) * stride + chunk * 8;
     if (ATTENTION_THREADS % chunks != 0 && row >= step)
         return;
-#pragma unroll(D > 96 ? 1 : 16)
+#pragma unroll
     for (int i = 0; i < ROWS; i += step) {
         if (ROWS % step == 0 || i + row < ROWS) {
             bool valid = first + i + row < limit;
@@ -110,6 +110,15 @@ template <int ROWS> static __device__ inline void floats_copy(float *to, const f
     static_assert(ROWS <= ATTENTION_THREADS, "a thread copies one");
     if (row < ROWS)
         cp_async<4>(to + row, from + first + row, first + row < limit);
+}
+
+/*
+ * A question that all lanes answer alike. That they do only a vote tells the compiler, which then keeps what depends on
+ * it, such as the counters of a loop that skips by it, in the registers that a warp has once and not in each lane's.
+ */
+static __device__ inline bool warp_agrees(bool answer)
+{
+    return __any_sync(FULL_WARP, answer);
 }
 
 /* s = a b^T. a: the warp's 16 * M rows; b: N rows. */

@@ -3,8 +3,8 @@
  * the same names are plain C++ for the CPU, where tests/cuda/emulator.h runs one fiber a GPU thread; so that kernels
  * can be tested where there is no GPU. What a kernel may use is what both have.
  *
- *     unsigned t = thread_anew(), b = block_anew();      // threadIdx.x and blockIdx.x, asked for once more: what is made
- *                                                        // of them takes no register from one use to the next
+ *     unsigned t = thread_anew(), b = block_anew();      // threadIdx.x and blockIdx.x, asked for once more: what is
+ *                                                        // made of them takes no register between two uses
  *
  * Everywhere: shuffles and votes are of the whole warp (FULL_WARP), and blocks are of whole warps.
  *

@@ -25,6 +25,10 @@
 #define threadIdx (emulator_here->thread)
 #define blockIdx  (emulator_here->block)
 
+#define blockDim (emulator_here->threads)
+#define gridDim  (emulator_here->blocks)
+#define warpSize 32
+
 static inline unsigned thread_anew(void)
 {
     return threadIdx.x;
@@ -34,9 +38,6 @@ static inline unsigned block_anew(void)
 {
     return blockIdx.x;
 }
-#define blockDim  (emulator_here->threads)
-#define gridDim   (emulator_here->blocks)
-#define warpSize  32
 
 #define DYNAMIC_SHARED(type, name) type *name = static_cast<type *>(emulator_shared())
 

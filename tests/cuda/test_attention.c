@@ -1,5 +1,6 @@
 #include "tests/kernels/attention_case.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,25 +28,37 @@ static struct device *open_device(void)
     return dev;
 }
 
-static void check_case(enum dtype dtype, const struct attention_case *x)
+/* Against float64; `size` as attention_expect_lse has it. */
+static void check_forward(struct device *dev, const struct attention_case *x, struct attention_buffers b, double size)
 {
-    struct device *dev = open_device();
-    struct attention_buffers b = attention_make(dev, dtype, x, 1);
     size_t rows = (size_t)x->batch * (size_t)x->heads * (size_t)x->seq;
-    double *qkv = tensor_values(dev, b.qkv), *dout = tensor_values(dev, b.dout);
-    double *out = reference(dev, b.out.count), *lse = reference(dev, rows), *dqkv = reference(dev, b.dqkv.count);
-    double *given;
+    double *qkv = tensor_values(dev, b.qkv), *out = reference(dev, b.out.count), *lse = reference(dev, rows);
 
     attention_forward_on(dev, x, &b);
     assert_int_equal(device_status(dev, &(struct error){0}), 0);
     attention_reference_forward(x, qkv, out, lse);
     attention_expect_rows("out", b.out, out, x->head_size);
-    attention_expect_lse(b.lse, lse, rows, 1);
+    attention_expect_lse(b.lse, lse, rows, size);
+}
+
+static void check_backward(struct device *dev, const struct attention_case *x, struct attention_buffers b)
+{
+    double *qkv = tensor_values(dev, b.qkv), *dout = tensor_values(dev, b.dout), *out = tensor_values(dev, b.out);
+    double *dqkv = reference(dev, b.dqkv.count);
+
     attention_backward_on(dev, x, &b);
     assert_int_equal(device_status(dev, &(struct error){0}), 0);
-    given = tensor_values(dev, b.out);
-    attention_reference_backward(x, qkv, given, dout, dqkv);
+    attention_reference_backward(x, qkv, out, dout, dqkv);
     attention_expect_rows("dqkv", b.dqkv, dqkv, x->head_size);
+}
+
+static void check_case(enum dtype dtype, const struct attention_case *x)
+{
+    struct device *dev = open_device();
+    struct attention_buffers b = attention_make(dev, dtype, x, 1);
+
+    check_forward(dev, x, b, 1);
+    check_backward(dev, x, b);
     finish_device(dev);
 }
 
@@ -74,6 +87,31 @@ static void test_causal(void **state)
 }
 
 /* One sample cut short, one empty, one longer than it can be. */
+/* Scores that rise, or fall, by as much from each key to the next: so that tiles go on with the maximum of those
+ * before, or begin a new one, after one tile or after several. */
+static void test_climbing(void **state)
+{
+    static const double steps[] = {1.0 / 256, 1.0 / 128, 1.0 / 16, -1.0 / 64};
+
+    (void)state;
+    for (size_t step = 0; step < sizeof steps / sizeof *steps; step++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            struct attention_case x = {.batch = 1, .seq = 250, .heads = 1, .head_size = sizes[i], .causal = step % 2};
+            struct device *dev = open_device();
+            struct attention_buffers b = attention_make(dev, DTYPE_BF16, &x, 1);
+
+            for (int row = 0; row < x.seq; row++)
+                for (int j = 0; j < x.head_size; j++) {
+                    size_t q = (size_t)(row * 3 * x.head_size + j), k = q + (size_t)x.head_size;
+
+                    tensor_set(b.qkv, q, 1);
+                    tensor_set(b.qkv, k, tensor_get(b.qkv, k) + steps[step] * row);
+                }
+            check_forward(dev, &x, b, 250 * fabs(steps[step]));
+            finish_device(dev);
+        }
+}
+
 static void test_lengths(void **state)
 {
     static const int32_t lengths[] = {51, 0, 1000};
@@ -233,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole),
         cmocka_unit_test(test_causal),
+        cmocka_unit_test(test_climbing),
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_short),
         cmocka_unit_test(test_dropout),
