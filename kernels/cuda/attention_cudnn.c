@@ -157,9 +157,10 @@ static const struct cudnn_plan *plan_of(struct device *dev, const struct attenti
 static const struct cudnn_plan *plan_for(struct device *dev, const struct attention_call *call, bool backward)
 {
     /* A head that begins off 16 bytes is not what the graph's tensors promise. */
-    if (call->drops || call->lengths || call->dtype == DTYPE_F32 || call->head_size % 8 || !attention_aligned(call))
-        return NULL;
-    return is_usable(dev) ? plan_of(dev, call, backward) : NULL;
+    bool fits = !call->drops && !call->lengths && call->dtype != DTYPE_F32 && call->head_size % 8 == 0 &&
+                attention_aligned(call);
+
+    return is_usable(dev) && fits ? plan_of(dev, call, backward) : NULL;
 }
 
 /* Element `i` of a tensor of a 16-bit type. */

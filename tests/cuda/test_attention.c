@@ -86,7 +86,6 @@ static void test_causal(void **state)
     check_sizes((struct attention_case){.batch = 1, .seq = 150, .heads = 2, .causal = true});
 }
 
-/* One sample cut short, one empty, one longer than it can be. */
 /* Scores that rise, or fall, by as much from each key to the next: so that tiles go on with the maximum of those
  * before, or begin a new one, after one tile or after several. */
 static void test_climbing(void **state)
@@ -96,9 +95,15 @@ static void test_climbing(void **state)
     (void)state;
     for (size_t step = 0; step < sizeof steps / sizeof *steps; step++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            struct attention_case x = {.batch = 1, .seq = 250, .heads = 1, .head_size = sizes[i], .causal = step % 2};
+            static const int32_t lengths[] = {201};
+            struct attention_case x = {.batch = 1,
+                                       .seq = 250,
+                                       .heads = 1,
+                                       .head_size = sizes[i],
+                                       .causal = step % 2,
+                                       .lengths = i % 2 ? lengths : NULL};
             struct device *dev = open_device();
-            struct attention_buffers b = attention_make(dev, DTYPE_BF16, &x, 1);
+            struct attention_buffers b = attention_make(dev, i < 2 ? DTYPE_F16 : DTYPE_BF16, &x, 1);
 
             for (int row = 0; row < x.seq; row++)
                 for (int j = 0; j < x.head_size; j++) {
@@ -112,6 +117,7 @@ static void test_climbing(void **state)
         }
 }
 
+/* One sample cut short, one empty, one longer than it can be. */
 static void test_lengths(void **state)
 {
     static const int32_t lengths[] = {51, 0, 1000};

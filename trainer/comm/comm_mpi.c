@@ -311,10 +311,9 @@ static void mpi_destroy(struct comm *comm)
 
 static void mpi_finish(struct comm *comm)
 {
-    if (comm_mpi_failure_end()) {
+    if (comm_mpi_failure_end())
         MPI_Finalize();
-        alarm(0);
-    }
+    alarm(0);
     free(comm);
 }
 

@@ -76,20 +76,44 @@ static int hear(int source, struct error *err)
     return MPI_Recv(err, sizeof *err, MPI_BYTE, source, TAG_FAILURE, failing.handle, MPI_STATUS_IGNORE);
 }
 
-bool comm_mpi_failure_end(void)
+/* Whether it is done within FAIL_SECONDS. */
+static bool wait_a_little(MPI_Request *request)
 {
-    struct error ignored;
+    double deadline = MPI_Wtime() + FAIL_SECONDS;
+    int done = 0;
 
-    if (!failing.known) {
-        MPI_Comm_free(&failing.handle);
-        return true;
+    while (!done && MPI_Wtime() < deadline) {
+        if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return false;
+        sched_yield();
     }
-    if (!failing.all || failing.sum[0] > 0)
+    return done;
+}
+
+/* All ranks have put away what was theirs, which may take one longer than another; and hear the same of each other. */
+static bool all_can_end(void)
+{
+    struct error heard, interrupted;
+    MPI_Request request;
+    bool alike = true;
+
+    if (!failing.all || failing.sum[0] > 0 || comm_interrupted(&interrupted))
+        return false;
+    if (MPI_Ibarrier(failing.handle, &request) != MPI_SUCCESS || !wait_a_little(&request))
         return false;
     signal(SIGALRM, leave);
     alarm(FAIL_SECONDS);
     while (failing.heard < failing.sum[1] - failing.told)
-        hear(MPI_ANY_SOURCE, &ignored);
+        if (hear(MPI_ANY_SOURCE, &heard) != MPI_SUCCESS || heard.code != failing.error.code)
+            alike = false;
+    return alike;
+}
+
+bool comm_mpi_failure_end(void)
+{
+    if (failing.known)
+        return all_can_end();
+    MPI_Comm_free(&failing.handle);
     return true;
 }
 
@@ -132,9 +156,7 @@ static void tell_all(struct comm *comm, const struct error *err)
 
 bool comm_mpi_fail(struct comm *comm, const struct error *err)
 {
-    double deadline = MPI_Wtime() + FAIL_SECONDS;
     MPI_Request request;
-    int done = 0;
 
     if (failing.answered)
         return failing.all;
@@ -150,11 +172,6 @@ bool comm_mpi_fail(struct comm *comm, const struct error *err)
     failing.sum[1] = failing.told;
     if (MPI_Iallreduce(MPI_IN_PLACE, failing.sum, 2, MPI_INT, MPI_SUM, failing.handle, &request) != MPI_SUCCESS)
         return false;
-    while (!done && MPI_Wtime() < deadline) {
-        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            return false;
-        sched_yield();
-    }
-    failing.all = done;
+    failing.all = wait_a_little(&request);
     return failing.all;
 }
