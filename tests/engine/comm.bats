@@ -1,9 +1,20 @@
 # Every operation of comm.h on real ranks; more ranks than cores on purpose.
 load ../helpers
 
-# together N: the last test leaves without MPI_Finalize, as ranks do after a hang; mpiexec would kill those still in it.
+# together N: that many ranks; fails unless each ends with 0. The last test leaves without MPI_Finalize, as ranks do
+# after a hang: mpiexec would end or signal those still in it, lose their codes, and say so; none leaves before all have.
 together() {
-    ranks "$1" -disable-auto-cleanup "$BUILD/tests/engine/comm_ranks"
+    cd "$BATS_TEST_TMPDIR" || return
+    cat >rank <<'SH'
+#!/bin/sh
+"$@"
+echo $? >code.$PMI_RANK
+until [ "$(ls code.* | wc -l)" -eq "$PMI_SIZE" ]; do sleep 0.05; done
+sleep 0.3
+SH
+    chmod +x rank
+    ranks "$1" -disable-auto-cleanup ./rank "$BUILD/tests/engine/comm_ranks" | grep '^[0-9]* ranks agree$'
+    [ "$(cat code.* | sort -u)" = 0 ] && [ "$(ls code.* | wc -l)" -eq "$1" ]
 }
 
 setup() {
@@ -18,24 +29,28 @@ setup() {
 
 @test "2 ranks" {
     run together 2
+    echo "$output"
     [ "$status" -eq 0 ]
     [ "$output" = "2 ranks agree" ]
 }
 
 @test "3 ranks" {
     run together 3
+    echo "$output"
     [ "$status" -eq 0 ]
     [ "$output" = "3 ranks agree" ]
 }
 
 @test "5 ranks" {
     run together 5
+    echo "$output"
     [ "$status" -eq 0 ]
     [ "$output" = "5 ranks agree" ]
 }
 
 @test "8 ranks" {
     run together 8
+    echo "$output"
     [ "$status" -eq 0 ]
     [ "$output" = "8 ranks agree" ]
 }
