@@ -24,10 +24,9 @@
 
 #define threadIdx (emulator_here->thread)
 #define blockIdx  (emulator_here->block)
-
-#define blockDim (emulator_here->threads)
-#define gridDim  (emulator_here->blocks)
-#define warpSize 32
+#define blockDim  (emulator_here->threads)
+#define gridDim   (emulator_here->blocks)
+#define warpSize  32
 
 static inline unsigned thread_anew(void)
 {
