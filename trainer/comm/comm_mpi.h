@@ -23,10 +23,10 @@ int comm_mpi_open_requests(void);
 int comm_mpi_failure_begin(struct comm *world, struct error *err);
 
 /*
- * Before MPI_Finalize: whether that can be called. After a failure only where all ranks have come here for the same exit
- * code, and no request is open on any: then an alarm ends the process with that code, should MPI_Finalize not return.
- * Ranks that leave without it are taken for crashed, and mpiexec (MPICH's Hydra, 4.0) may say 1 instead of their code;
- * of different codes it would make one that says neither.
+ * Before MPI_Finalize: whether that can be called. After a failure only where all ranks have come here for the same
+ * exit code, and no request is open on any: then an alarm ends the process with that code, should MPI_Finalize not
+ * return. Ranks that leave without it are taken for crashed, and mpiexec (MPICH's Hydra, 4.0) may say 1 instead of
+ * their code; of different codes it would make one that says neither.
  */
 bool comm_mpi_failure_end(void);
 
