@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
@@ -22,7 +23,7 @@ enum { NOT_ALLOWED = 97, NO_PROGRAM = 98 };
 
 struct thread {
     pid_t tid;
-    int process; /* -1: it has stopped for the first time, and its parent has not told yet whose it is */
+    int process;
 };
 
 struct tracer {
@@ -43,15 +44,35 @@ static struct thread *find(struct tracer *tracer, pid_t tid)
     return NULL;
 }
 
-static struct thread *add(struct tracer *tracer, pid_t tid, int process)
+static void add(struct tracer *tracer, pid_t tid, int process)
 {
     assert_true(tracer->nthreads < MAX_THREADS);
-    tracer->threads[tracer->nthreads] = (struct thread){tid, process};
-    return &tracer->threads[tracer->nthreads++];
+    tracer->threads[tracer->nthreads++] = (struct thread){tid, process};
 }
 
-static int add_process(struct tracer *tracer, pid_t pid)
+/* The process that a stopped thread belongs to. */
+static pid_t owner_of(pid_t tid)
 {
+    char path[40], line[128];
+    int owner = 0;
+    FILE *status;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
+    status = fopen(path, "r");
+    while (status && fgets(line, sizeof line, status) && sscanf(line, "Tgid: %d", &owner) != 1)
+        ;
+    if (status)
+        fclose(status);
+    assert_true(owner > 0);
+    return owner;
+}
+
+/* Its number; it is given one if it has none. */
+static int process_number(struct tracer *tracer, pid_t pid)
+{
+    for (int p = 0; p < tracer->trace->processes; p++)
+        if (tracer->pids[p] == pid)
+            return p;
     assert_true(tracer->trace->processes < TRACE_MAX_PROCESSES);
     tracer->pids[tracer->trace->processes] = pid;
     return tracer->trace->processes++;
@@ -117,24 +138,27 @@ static void resume(pid_t tid, int deliver)
     ptrace(PTRACE_SYSCALL, tid, NULL, deliver); /* fails if it was killed meanwhile: its end will be reported */
 }
 
-/* A fork or a new thread. The child may have reported before its parent. */
-static void at_birth(struct tracer *tracer, const struct thread *parent, int event)
+/*
+ * A new thread or process has stopped for the first time. It is asked whose it is: its parent may have been killed
+ * before it told of the birth, and whoever waited for that would wait for ever.
+ */
+static void at_birth(struct tracer *tracer, pid_t who)
 {
-    int process = parent->process;
-    unsigned long message = 0;
-    struct thread *child;
+    add(tracer, who, process_number(tracer, owner_of(who)));
+    if (tracer->trace->killed && tracer->kill.all)
+        kill(who, SIGKILL);
+    else
+        resume(who, 0);
+}
 
-    if (ptrace(PTRACE_GETEVENTMSG, parent->tid, NULL, &message) < 0)
-        return;
-    if (event != PTRACE_EVENT_CLONE)
-        process = add_process(tracer, (pid_t)message);
-    child = find(tracer, (pid_t)message);
-    if (!child) {
-        add(tracer, (pid_t)message, process);
-    } else {
-        child->process = process;
-        resume(child->tid, 0);
-    }
+/* A parent tells of a child that may not have stopped yet; so processes are numbered as they were forked. */
+static void at_fork(struct tracer *tracer, pid_t parent)
+{
+    unsigned long child = 0;
+
+    if (ptrace(PTRACE_GETEVENTMSG, parent, NULL, &child) == 0)
+        process_number(tracer, (pid_t)child);
+    resume(parent, 0);
 }
 
 static void at_end(struct tracer *tracer, pid_t who, int status)
@@ -156,14 +180,9 @@ static void at_stop(struct tracer *tracer, pid_t who, int status)
     int signal = WSTOPSIG(status), event = status >> 16;
 
     if (!thread) {
-        add(tracer, who, -1);
-        return;
-    }
-    if (event == PTRACE_EVENT_FORK || event == PTRACE_EVENT_VFORK || event == PTRACE_EVENT_CLONE) {
-        pid_t parent = thread->tid;
-
-        at_birth(tracer, thread, event);
-        resume(parent, 0);
+        at_birth(tracer, who);
+    } else if (event == PTRACE_EVENT_FORK || event == PTRACE_EVENT_VFORK) {
+        at_fork(tracer, who);
     } else if (signal == (SIGTRAP | 0x80)) {
         if (!at_call(tracer, thread))
             resume(who, 0);
@@ -222,7 +241,7 @@ void trace_run(const char *const *argv, const char *root, struct trace_kill kill
         return;
     }
     assert_int_equal(ptrace(PTRACE_SETOPTIONS, child, NULL, wanted), 0);
-    add(&tracer, child, add_process(&tracer, child));
+    add(&tracer, child, process_number(&tracer, child));
     resume(child, 0);
     while ((who = waitpid(-1, &status, __WALL)) > 0 || errno == EINTR) {
         if (WIFSTOPPED(status))
