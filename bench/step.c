@@ -266,8 +266,10 @@ int main(int argc, char **argv)
         return CODE_USAGE;
     }
     code = create(&bench, &err) < 0 || run(&bench, &err) < 0 ? error_report(&err) : CODE_OK;
-    if (code != CODE_OK && bench.world)
+    if (code != CODE_OK && bench.world) {
         comm_world_fail(bench.world, &err);
+        code = (int)err.code;
+    }
     destroy(&bench);
     return code;
 }

@@ -140,7 +140,7 @@ static int loop(struct run *run, struct error *err)
 }
 
 /* Rank 0 first: when all have met, one may end at once, and a launcher that sees it end kills the others. */
-void train_fail(struct comm *world, const struct error *err)
+void train_fail(struct comm *world, struct error *err)
 {
     bool leader = comm_rank(world) == 0;
 

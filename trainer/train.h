@@ -13,8 +13,8 @@ int train(const struct job *job, struct comm *world, struct error *err);
 
 /*
  * This rank has failed: tell the others (comm_world_fail), and the user. What befell all ranks rank 0 says for all; who
- * failed alone has told the others why, and they say the same.
+ * failed alone has told the others why, and they say the same. err->code may become another (comm_world_fail).
  */
-void train_fail(struct comm *world, const struct error *err);
+void train_fail(struct comm *world, struct error *err);
 
 #endif

@@ -197,7 +197,22 @@ static void test_interruption(void)
     CHECK(comm_world_fail(world, &err));
 }
 
-int main(void)
+/* Some ranks fail at once, each for a reason of its own; the others wait for them. */
+static int fail_apart(int failing)
+{
+    static const enum exit_code codes[] = {CODE_IO, CODE_DATA, CODE_INTERNAL, CODE_CONFIG};
+
+    if (rank < failing)
+        error_set(&err, codes[rank % 4], "a reason of rank %d's", rank);
+    else
+        CHECK(comm_barrier(world, &err) < 0);
+    CHECK(comm_world_fail(world, &err) && comm_world_fail(world, &err));
+    comm_world_finish(world);
+    return (int)err.code;
+}
+
+/* comm_ranks [N]: all tests; or N ranks fail */
+int main(int argc, char **argv)
 {
     static const size_t counts[] = {1, 16, 1000, 100003};
 
@@ -206,6 +221,8 @@ int main(void)
         return error_report(&err);
     rank = comm_rank(world);
     size = comm_size(world);
+    if (argc > 1)
+        return fail_apart(atoi(argv[1]));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         test_reduce_scatter(counts[i], (int)i);
     test_overlap();

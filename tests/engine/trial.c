@@ -277,7 +277,7 @@ void remove_tree(const char *path)
 
 /* ---- TAP ---- */
 
-void trial_die(struct comm *world, const struct error *err, const char *what)
+void trial_die(struct comm *world, struct error *err, const char *what)
 {
     if (!comm_world_fail(world, err) || comm_rank(world) == 0)
         printf("Bail out! %s: %s\n", what, err->text);

@@ -75,7 +75,7 @@ void write_numbers(const char *dir, const char *name, const double *numbers, int
 void read_numbers(const char *dir, const char *name, double *numbers, int n);
 
 /* Ends this process, and with it the test, when err is what a rank failed with. */
-void trial_die(struct comm *world, const struct error *err, const char *what) __attribute__((noreturn));
+void trial_die(struct comm *world, struct error *err, const char *what) __attribute__((noreturn));
 
 /* Removes a directory and what is in it. */
 void remove_tree(const char *path);

@@ -43,7 +43,7 @@ void comm_world_finish(struct comm *world)
         world->ops->finish(world);
 }
 
-bool comm_world_fail(struct comm *world, const struct error *err)
+bool comm_world_fail(struct comm *world, struct error *err)
 {
     return !world->ops->fail || world->ops->fail(world, err);
 }

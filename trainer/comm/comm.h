@@ -39,11 +39,12 @@ void comm_world_finish(struct comm *world);
 /*
  * A rank that fails tells the others, which may be waiting for it in any operation: there comm_wait fails with the
  * culprit's error, its exit code included, so that all ranks end alike and for the true reason. A rank that fails
- * because it was told tells nobody. Waits a few seconds for the others to have failed too; true when all have. To be
- * called before buffers are freed that operations under way may still use; afterwards only comm_destroy,
- * comm_world_finish and this again, for its answer, may be called.
+ * because it was told tells nobody. Waits a few seconds for the others to have failed too; true when all have, and then
+ * err->code is rank 0's on all of them: ranks may have failed at once for different reasons, and a launcher makes of
+ * different codes one that nobody meant. To be called before buffers are freed that operations under way may still use;
+ * afterwards only comm_destroy, comm_world_finish and this again, for its answer, may be called.
  */
-bool comm_world_fail(struct comm *world, const struct error *err);
+bool comm_world_fail(struct comm *world, struct error *err);
 
 /* A group of this process only, whatever was started: for tools. End it with comm_destroy. */
 struct comm *comm_alone_create(struct error *err);

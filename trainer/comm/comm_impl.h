@@ -17,9 +17,9 @@ struct comm_ops {
     /* comm_all_reduce; NULL: an all-gather, and every rank adds */
     int (*all_reduce)(struct comm *, enum dtype, void *buffer, size_t count, void *scratch, struct error *err);
     int (*wait)(struct comm_request *, struct error *err);
-    void (*finish)(struct comm *);                     /* of the world: end the library */
-    bool (*fail)(struct comm *, const struct error *); /* NULL where there is nobody to tell */
-    bool (*told)(struct error *);                      /* whether a rank has failed, while waiting; NULL likewise */
+    void (*finish)(struct comm *);               /* of the world: end the library */
+    bool (*fail)(struct comm *, struct error *); /* NULL where there is nobody to tell */
+    bool (*told)(struct error *);                /* whether a rank has failed, while waiting; NULL likewise */
 };
 
 struct comm {

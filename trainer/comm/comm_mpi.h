@@ -23,10 +23,9 @@ int comm_mpi_open_requests(void);
 int comm_mpi_failure_begin(struct comm *world, struct error *err);
 
 /*
- * Before MPI_Finalize: whether that can be called. After a failure only where all ranks have come here for the same
- * exit code, and no request is open on any: then an alarm ends the process with that code, should MPI_Finalize not
- * return. Ranks that leave without it are taken for crashed, and mpiexec (MPICH's Hydra, 4.0) may say 1 instead of
- * their code; of different codes it would make one that says neither.
+ * Before MPI_Finalize: whether that can be called. After a failure only where all ranks have come here, and no request
+ * is open on any: then an alarm ends the process with the exit code they agreed on, should MPI_Finalize not return.
+ * Ranks that leave without it are taken for crashed, and mpiexec (MPICH's Hydra, 4.0) may say 1 instead of their code.
  */
 bool comm_mpi_failure_end(void);
 
@@ -37,6 +36,6 @@ bool comm_mpi_failing(void); /* this rank has told, or was told */
  */
 bool comm_mpi_told_of_failure(struct error *err);
 
-bool comm_mpi_fail(struct comm *world, const struct error *err); /* comm_world_fail */
+bool comm_mpi_fail(struct comm *world, struct error *err); /* comm_world_fail */
 
 #endif

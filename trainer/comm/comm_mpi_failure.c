@@ -20,7 +20,7 @@ static struct {
     bool told;     /* this rank has */
     bool answered; /* comm_mpi_fail has waited, and `all` is its answer */
     bool all;
-    int sum[2]; /* when all: open requests, and ranks that have told */
+    int sum[3]; /* when all: open requests, ranks that have told, rank 0's exit code */
 } failing;
 
 /* Requeuing mends a lost peer, not a bug or an empty memory. */
@@ -95,7 +95,6 @@ static bool all_can_end(void)
 {
     struct error heard, interrupted;
     MPI_Request request;
-    bool alike = true;
 
     if (!failing.all || failing.sum[0] > 0 || comm_interrupted(&interrupted))
         return false;
@@ -104,9 +103,9 @@ static bool all_can_end(void)
     signal(SIGALRM, leave);
     alarm(FAIL_SECONDS);
     while (failing.heard < failing.sum[1] - failing.told)
-        if (hear(MPI_ANY_SOURCE, &heard) != MPI_SUCCESS || heard.code != failing.error.code)
-            alike = false;
-    return alike;
+        if (hear(MPI_ANY_SOURCE, &heard) != MPI_SUCCESS)
+            return false;
+    return true;
 }
 
 bool comm_mpi_failure_end(void)
@@ -154,24 +153,34 @@ static void tell_all(struct comm *comm, const struct error *err)
             MPI_Request_free(&request);
 }
 
-bool comm_mpi_fail(struct comm *comm, const struct error *err)
+/* Whether all ranks have come here. */
+static bool meet(struct comm *comm, const struct error *err)
 {
     MPI_Request request;
 
-    if (failing.answered)
-        return failing.all;
-    failing.answered = true;
     failing.sum[0] = comm_mpi_open_requests();
     if (comm_interrupted(&failing.error)) { /* as every rank's watchdog does: nobody is left to be told, or asked */
-        failing.known = failing.all = true;
+        failing.known = true;
         failing.sum[0]++;
         return true;
     }
     if (!failing.known)
         tell_all(comm, err);
     failing.sum[1] = failing.told;
-    if (MPI_Iallreduce(MPI_IN_PLACE, failing.sum, 2, MPI_INT, MPI_SUM, failing.handle, &request) != MPI_SUCCESS)
+    failing.sum[2] = comm->rank == 0 ? (int)err->code : 0;
+    if (MPI_Iallreduce(MPI_IN_PLACE, failing.sum, 3, MPI_INT, MPI_SUM, failing.handle, &request) != MPI_SUCCESS ||
+        !wait_a_little(&request))
         return false;
-    failing.all = wait_a_little(&request);
+    failing.error.code = (enum exit_code)failing.sum[2];
+    return true;
+}
+
+bool comm_mpi_fail(struct comm *comm, struct error *err)
+{
+    if (!failing.answered)
+        failing.all = meet(comm, err);
+    failing.answered = true;
+    if (failing.all)
+        err->code = failing.error.code;
     return failing.all;
 }
