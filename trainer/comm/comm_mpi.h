@@ -25,7 +25,7 @@ int comm_mpi_failure_begin(struct comm *world, struct error *err);
 /*
  * Before MPI_Finalize: whether that can be called. After a failure only where all ranks have come here, and no request
  * is open on any: then an alarm ends the process with the exit code they agreed on, should MPI_Finalize not return.
- * Ranks that leave without it are taken for crashed, and mpiexec (MPICH's Hydra, 4.0) may say 1 instead of their code.
+ * Otherwise mpiexec is told that this rank ends (comm_hydra.h), unless another may hang, which mpiexec is then to kill.
  */
 bool comm_mpi_failure_end(void);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "trainer/comm/comm_hydra.h"
 #include "trainer/comm/comm_mpi.h"
 
 enum {
@@ -93,10 +94,10 @@ static bool wait_a_little(MPI_Request *request)
 /* All ranks have put away what was theirs, which may take one longer than another; and hear the same of each other. */
 static bool all_can_end(void)
 {
-    struct error heard, interrupted;
+    struct error heard;
     MPI_Request request;
 
-    if (!failing.all || failing.sum[0] > 0 || comm_interrupted(&interrupted))
+    if (failing.sum[0] > 0)
         return false;
     if (MPI_Ibarrier(failing.handle, &request) != MPI_SUCCESS || !wait_a_little(&request))
         return false;
@@ -110,10 +111,19 @@ static bool all_can_end(void)
 
 bool comm_mpi_failure_end(void)
 {
-    if (failing.known)
-        return all_can_end();
-    MPI_Comm_free(&failing.handle);
-    return true;
+    struct error interrupted;
+
+    if (!failing.known) {
+        MPI_Comm_free(&failing.handle);
+        return true;
+    }
+    /* A rank may hang: mpiexec is to take this one for crashed, and to end that. */
+    if (!failing.all || comm_interrupted(&interrupted))
+        return false;
+    if (all_can_end())
+        return true;
+    comm_hydra_end();
+    return false;
 }
 
 bool comm_mpi_failing(void)
