@@ -244,6 +244,8 @@ void trace_run(const char *const *argv, const char *root, struct trace_kill kill
     add(&tracer, child, process_number(&tracer, child));
     resume(child, 0);
     while ((who = waitpid(-1, &status, __WALL)) > 0 || errno == EINTR) {
+        if (who < 0)
+            continue;
         if (WIFSTOPPED(status))
             at_stop(&tracer, who, status);
         else

@@ -91,18 +91,19 @@ static bool wait_a_little(MPI_Request *request)
     return done;
 }
 
-/* All ranks have put away what was theirs, which may take one longer than another; and hear the same of each other. */
-static bool all_can_end(void)
+/* Whether all ranks have put away what was theirs, which may take one longer than another. */
+static bool all_are_here(void)
 {
-    struct error heard;
     MPI_Request request;
 
-    if (failing.sum[0] > 0)
-        return false;
-    if (MPI_Ibarrier(failing.handle, &request) != MPI_SUCCESS || !wait_a_little(&request))
-        return false;
-    signal(SIGALRM, leave);
-    alarm(FAIL_SECONDS);
+    return MPI_Ibarrier(failing.handle, &request) == MPI_SUCCESS && wait_a_little(&request);
+}
+
+/* Every message is for a receive: MPI_Finalize may wait for one that is still under way. */
+static bool hear_all(void)
+{
+    struct error heard;
+
     while (failing.heard < failing.sum[1] - failing.told)
         if (hear(MPI_ANY_SOURCE, &heard) != MPI_SUCCESS)
             return false;
@@ -118,9 +119,11 @@ bool comm_mpi_failure_end(void)
         return true;
     }
     /* A rank may hang: mpiexec is to take this one for crashed, and to end that. */
-    if (!failing.all || comm_interrupted(&interrupted))
+    if (!failing.all || comm_interrupted(&interrupted) || !all_are_here())
         return false;
-    if (all_can_end())
+    signal(SIGALRM, leave);
+    alarm(FAIL_SECONDS);
+    if (failing.sum[0] == 0 && hear_all())
         return true;
     comm_hydra_end();
     return false;
