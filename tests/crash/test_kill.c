@@ -126,7 +126,7 @@ static void run_trace(const struct story *story, const char *const *words, const
     }
 }
 
-static const struct trace_kill nobody = {.process = -1};
+static const struct trace_kill nobody = {.process = -1, .twin = -1};
 
 static void prepare(const struct story *story, const struct place *place)
 {
@@ -204,19 +204,33 @@ static bool one_kill(const struct story *story, struct aftermath *aftermath, con
     if (promised < story->promised)
         promised = story->promised;
     if (aftermath_go_on(aftermath, place->dir, promised, kill.call % 2 == 0) != ALL_WELL)
-        fail_msg("process %d of %d killed%s before call %ld of %ld: %s", kill.process, trace.processes,
-                 kill.all ? " with all" : "", kill.call, trace.calls[kill.process], aftermath->text);
+        fail_msg("process %d of %d %s%s before call %ld, it made %ld: %s", trace.victim, trace.processes,
+                 trace.killed ? "killed" : "not killed", kill.all ? " with all" : "", kill.call,
+                 trace.calls[trace.victim], aftermath->text);
     return trace.killed;
 }
 
+/*
+ * Every save through a stage has a process of each rank, then two drainers. One of these gets the lock and makes nearly
+ * all of the story's calls: on a busy machine for a hundred runs the first, and then the second.
+ */
+static int twin_of(const struct story *story, int process)
+{
+    int drainers = story->plan.shards, place = (process - 1) % (drainers + 2);
+    bool drains = story->after[0] && story->staged == 0 && process > 0 && place >= drainers;
+
+    return !drains ? process : place == drainers ? process + 1 : process - 1;
+}
+
 /* The n-th of all kills there are: each process, each call, alone and with all. */
-static struct trace_kill kill_number(const struct trace *dry, long n)
+static struct trace_kill kill_number(const struct story *story, const struct trace *dry, long n)
 {
     struct trace_kill kill = {.all = n % 2 != 0};
 
     for (n /= 2; n >= dry->calls[kill.process]; kill.process++)
         n -= dry->calls[kill.process];
     kill.call = n + 1;
+    kill.twin = twin_of(story, kill.process);
     return kill;
 }
 
@@ -243,7 +257,7 @@ static void killed_at_any_call(void **state)
         long number = wanted == all ? n : (long)world_random(&random, (uint64_t)all);
         int tries = 0;
 
-        while (!one_kill(story, &aftermath, &place, kill_number(&dry, number), &tally) && ++tries < TRIES)
+        while (!one_kill(story, &aftermath, &place, kill_number(story, &dry, number), &tally) && ++tries < TRIES)
             ;
         tally.missed += tries == TRIES;
     }

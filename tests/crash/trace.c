@@ -112,6 +112,7 @@ static bool names_root(const struct tracer *tracer, pid_t tid, const struct __pt
 static void kill_now(struct tracer *tracer, int process)
 {
     tracer->trace->killed = true;
+    tracer->trace->victim = process;
     for (int p = 0; p < tracer->trace->processes; p++)
         if ((p == process || tracer->kill.all) && !tracer->ended[p])
             kill(tracer->pids[p], SIGKILL);
@@ -126,8 +127,8 @@ static bool at_call(struct tracer *tracer, const struct thread *thread)
     if (ptrace(PTRACE_GET_SYSCALL_INFO, thread->tid, sizeof info, &info) <= 0 || info.op != PTRACE_SYSCALL_INFO_ENTRY)
         return false;
     tracer->armed[process] = tracer->armed[process] || names_root(tracer, thread->tid, &info);
-    if (!tracer->armed[process] || ++tracer->trace->calls[process] != tracer->kill.call ||
-        process != tracer->kill.process)
+    if (!tracer->armed[process] || ++tracer->trace->calls[process] != tracer->kill.call || tracer->trace->killed ||
+        (process != tracer->kill.process && process != tracer->kill.twin))
         return false;
     kill_now(tracer, process);
     return true;
@@ -231,6 +232,7 @@ void trace_run(const char *const *argv, const char *root, struct trace_kill kill
     pid_t child, who;
 
     memset(trace, 0, sizeof *trace);
+    trace->victim = kill.process;
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     child = start(argv, out[1]);
     close(out[1]);

@@ -16,6 +16,7 @@
 
 struct trace_kill {
     int process; /* -1: nobody is killed */
+    int twin;    /* another that does the same work, or process itself: whichever makes as many calls first is meant */
     long call;   /* before its call-th call: that one is never made */
     bool all;    /* everybody, as when a node dies; else this process alone, and the others go on */
 };
@@ -24,6 +25,7 @@ struct trace {
     int processes;
     long calls[TRACE_MAX_PROCESSES]; /* counted ones */
     bool killed;                     /* the call was reached */
+    int victim;                      /* by this process, or it would have been */
     bool refused;                    /* this machine does not allow one process to trace another */
     int status;                      /* of the program, as waitpid has it */
     char said[4096];                 /* on its standard output, by all of them */
