@@ -1,5 +1,6 @@
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/pack.h"
+#include "kernels/cuda/reduce.h"
 
 /*
  * Softmax's statistics and the gradient of its loss, a block a row. The statistics are made in one pass (the online
@@ -21,13 +22,6 @@ struct stats {
     float max, sum;
 };
 
-static inline __device__ struct stats stats_of_both(struct stats a, struct stats b)
-{
-    float high = a.max > b.max ? a.max : b.max;
-
-    return {high, a.sum * power(a.max, high) + b.sum * power(b.max, high)};
-}
-
 static inline __device__ void stats_add(struct stats &s, const struct pack &x, int n)
 {
     float high = s.max;
@@ -42,23 +36,30 @@ static inline __device__ void stats_add(struct stats &s, const struct pack &x, i
         s.sum += j < n ? power(x.v[j], high) : 0.0f;
 }
 
+/* Of the warp, for each of its lanes. The maximum first, so that a lane takes one power and not one a step. */
+static inline __device__ struct stats warp_stats(struct stats s)
+{
+    float high = warp_max(s.max);
+
+    return {high, warp_sum(s.sum * power(s.max, high))};
+}
+
 /* Of the block, for each of its threads. */
 template <int BLOCK> static inline __device__ struct stats block_stats(struct stats s)
 {
     __shared__ float max_of[BLOCK / WARP], sum_of[BLOCK / WARP];
+    unsigned lane = threadIdx.x % WARP;
 
-#pragma unroll
-    for (int bits = WARP / 2; bits > 0; bits /= 2)
-        s = stats_of_both(s, {__shfl_xor_sync(FULL_WARP, s.max, bits), __shfl_xor_sync(FULL_WARP, s.sum, bits)});
-    if (threadIdx.x % WARP == 0) {
+    s = warp_stats(s);
+    if (lane == 0) {
         max_of[threadIdx.x / WARP] = s.max;
         sum_of[threadIdx.x / WARP] = s.sum;
     }
     __syncthreads();
-    s = {max_of[0], sum_of[0]};
-    for (int i = 1; i < BLOCK / WARP; i++)
-        s = stats_of_both(s, {max_of[i], sum_of[i]});
-    return s;
+    s = {-INFINITY, 0};
+    if (lane < BLOCK / WARP)
+        s = {max_of[lane], sum_of[lane]};
+    return warp_stats(s);
 }
 
 /* The target's column in this slice of the vocabulary, or -1. */

@@ -1,5 +1,5 @@
 /*
- * reduce.h - sums over a warp, or over the warps that share a row: always in the same order, whatever the order in
+ * reduce.h - sums and maxima over a warp, or over the warps that share a row: always in the same order, whatever the order in
  * which threads run.
  */
 #ifndef MUSTER_KERNELS_CUDA_REDUCE_H
@@ -13,6 +13,18 @@ static inline __device__ float warp_sum(float x)
 #pragma unroll
     for (int bits = WARP / 2; bits > 0; bits /= 2)
         x += __shfl_xor_sync(FULL_WARP, x, bits);
+    return x;
+}
+
+/* The same of the greatest, among which a NaN is not counted. */
+static inline __device__ float warp_max(float x)
+{
+#pragma unroll
+    for (int bits = WARP / 2; bits > 0; bits /= 2) {
+        float other = __shfl_xor_sync(FULL_WARP, x, bits);
+
+        x = other > x ? other : x;
+    }
     return x;
 }
 
