@@ -11,6 +11,9 @@
 #include "common/half.h"
 #include "kernels/device.h"
 #include "tests/cuda/emulator.h"
+#ifdef MUSTER_CUDA_STANDIN
+#include "tests/cuda/standin/standin.h"
+#endif
 
 #define __global__
 #define __device__
@@ -40,22 +43,48 @@ static inline unsigned block_anew(void)
 
 #define DYNAMIC_SHARED(type, name) type *name = static_cast<type *>(emulator_shared())
 
-/* The arguments are evaluated anew for each thread. */
 #define LAUNCH(dev, kernel, grid, block, shared_bytes, ...)                                                            \
-    emulated_launch(dev, #kernel, grid, block, shared_bytes, [&] { (kernel)(__VA_ARGS__); })
+    emulated_launch(dev, #kernel, grid, block, shared_bytes, emulated_call((kernel), __VA_ARGS__))
+
+template <class T> struct emulated_same {
+    typedef T type;
+};
+
+/* The kernel with its arguments, which are copied when it is launched. */
+template <class... P>
+static inline auto emulated_call(void (*kernel)(P...), typename emulated_same<P>::type... arguments)
+{
+    return [=] { kernel(arguments...); };
+}
+
+template <class Body>
+static inline bool emulated_run(const char *name, struct dim3 grid, struct dim3 block, size_t shared_bytes,
+                                const Body &body, char *why, size_t size)
+{
+    const struct emulator_launch launch = {
+        name, grid, block, shared_bytes, [](const void *arg) { (*static_cast<const Body *>(arg))(); }, &body};
+
+    return emulator_run(&launch, why, size);
+}
 
 template <class Body>
 static inline void emulated_launch(struct device *dev, const char *name, struct dim3 grid, struct dim3 block,
                                    size_t shared_bytes, const Body &body)
 {
-    const struct emulator_launch launch = {
-        name, grid, block, shared_bytes, [](const void *arg) { (*static_cast<const Body *>(arg))(); }, &body};
-    char why[512];
-
     if (!dev->failed && shared_bytes > device_cuda(dev)->shared_limit)
         device_fail(dev, CODE_INTERNAL, "cuda-emulated: %s: %zu bytes of shared memory", name, shared_bytes);
-    if (!dev->failed && !emulator_run(&launch, why, sizeof why))
+    if (dev->failed)
+        return;
+#ifdef MUSTER_CUDA_STANDIN
+    standin_launch(device_cuda(dev)->stream, [=](char *why, size_t size) {
+        return emulated_run(name, grid, block, shared_bytes, body, why, size);
+    });
+#else
+    char why[512];
+
+    if (!emulated_run(name, grid, block, shared_bytes, body, why, sizeof why))
         device_fail(dev, CODE_INTERNAL, "cuda-emulated: %s", why);
+#endif
 }
 
 /* ---- vectors ----------------------------------------------------------------------------------------------------- */
