@@ -1,6 +1,6 @@
 /*
- * reduce.h - sums and maxima over a warp, or over the warps that share a row: always in the same order, whatever the order in
- * which threads run.
+ * reduce.h - sums and maxima over a warp, or over the warps that share a row: always in the same order, whatever the
+ * order in which threads run.
  */
 #ifndef MUSTER_KERNELS_CUDA_REDUCE_H
 #define MUSTER_KERNELS_CUDA_REDUCE_H
