@@ -219,7 +219,7 @@ void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes)
         device_fail(dev, CODE_INTERNAL, "cuda: cuda_fetch of %zu bytes; at most %d", bytes, PAGE);
         return;
     }
-    if (CUDA_OK(dev, cudaMemcpyAsync(cuda->page, from, bytes, cudaMemcpyDeviceToHost, cuda->stream)) &&
+    if (CUDA_OK(dev, cudaMemcpyAsync(cuda->page, from, bytes, cudaMemcpyDefault, cuda->stream)) &&
         CUDA_OK(dev, cudaStreamSynchronize(cuda->stream)))
         memcpy(to, cuda->page, bytes);
 }

@@ -3,14 +3,15 @@
  *
  * What cuBLASLt is asked is in product.h. Which of its algorithms makes a product is found out once a shape: of the
  * eight that its heuristic ranks first, the fastest, measured on the first operands of that shape, among those that
- * give the same bits as the very first. So the choice, which depends on what else the machine did, never shows in a
+ * give the same bits as the very first. So the choice, which depends on what else the machine did, does not show in a
  * result: a resumed run, or another rank, may choose differently and computes the same. Algorithms that add partial
  * sums in the output's type, or in place, are never taken; those that split k add in fp32, in a fixed order.
  *
- * Not measured, so the first: where the operands are mostly zero and could not tell algorithms apart (the next products
- * of that shape try again, sixteen in all); accumulating products of more than 128 MiB, for which there is no place to
- * try; and all, with the environment's MUSTER_MATMUL=first. With MUSTER_MATMUL=any the fastest is taken whatever its
- * bits, to see what the promise above costs. fp32 is true fp32, unless device_allow_tf32.
+ * Two algorithms may round to the same 16 bits by chance: of such results four million numbers are compared, and for
+ * smaller ones those of several products. Not measured, so the first: where sixteen products of a shape did not tell
+ * algorithms apart, because they are small or mostly zero; accumulating products of more than 128 MiB, for which there
+ * is no place to try; and all, with the environment's MUSTER_MATMUL=first. With MUSTER_MATMUL=any the fastest is taken
+ * whatever its bits, to see what the promise above costs. fp32 is true fp32, unless device_allow_tf32.
  *
  * Column sums are made by a kernel of our own; with MUSTER_MATMUL_SUMS=fused by cuBLASLt with the product (its epilogue
  * BGRADA), which reads b once less. That is off because nobody has run it yet.
@@ -31,7 +32,9 @@ struct matmul_choice {
     cublasLtMatrixLayout_t first, second, d;
     cublasLtMatmulAlgo_t candidates[MATMUL_CANDIDATES];
     int count, chosen;
-    int untold; /* how often the operands could not tell them apart */
+    int tries;                   /* products that were compared */
+    unsigned long long told;     /* numbers in them that are not zero */
+    bool out[MATMUL_CANDIDATES]; /* does not run, or has other bits than the first */
     bool measured;
 };
 
