@@ -236,7 +236,8 @@ static int open_empty(struct directory *directory, const char *dir, struct error
     if (directory_make_path(dir, err) < 0 || directory_open(directory, NULL, dir, err) < 0)
         return -1;
     entries = directory_each(directory, is_entry, NULL, err);
-    return entries > 0 ? error_set(err, CODE_USAGE, "%s: is not empty", dir) : entries;
+    return entries > 0 ? error_set(err, CODE_USAGE, "%s: is not empty; name another directory, or empty it", dir)
+                       : entries;
 }
 
 static int write_all(struct exporting *e, const struct model_shape *shape, const struct job *job, struct error *err)

@@ -58,6 +58,7 @@ static void wrong_command_lines_are_64(void **state)
     expect(64, "draw", "no command draw");
     expect(64, "summary", "needs 1 metrics file, not 0");
     expect(64, "summary --fast x", "option --fast is unknown");
+    expect(64, "plot -xy x", "option -xy is unknown");
     expect(64, "plot x --mark 120", "must be STEP=LABEL");
     expect(64, "plot x --mark a=b", "must be a whole number");
     expect(64, "follow x --steps 0", "--steps 0: must be a whole number, at least 1");
