@@ -159,6 +159,7 @@ static void follow_ends_at_the_last_step(void **state)
 static void follow_ends_with_the_process_or_a_signal(void **state)
 {
     (void)state;
+    expect(0, "follow FILE.not-there --interval 0 --pid $(sh -c 'echo $$')", "waiting for ");
     write_run(7, 7, 4);
     expect(0, "follow FILE --pid $(sh -c 'echo $$')", "step 7  loss"); /* that shell is gone */
     expect(124,
