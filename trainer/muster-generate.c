@@ -26,6 +26,7 @@
 
 static const char usage[] =
     "usage: muster-generate [--prompt TEXT] [--tokens N] [--temperature T] [--seed S] [--device D] CHECKPOINT\n"
+    "       muster-generate --version | --help\n"
     "\n"
     "Prints the prompt and N (200) bytes that the model goes on with. CHECKPOINT is a step-N directory, or the "
     "directory\n"

@@ -29,6 +29,7 @@ static const char HELP[] =
     "       muster-report plot METRICS [--reference METRICS] [--mark STEP=LABEL]... [--title TEXT] [-o FILE.svg]\n"
     "       muster-report compare METRICS METRICS [--tolerance T] [--common]\n"
     "       muster-report summary METRICS\n"
+    "       muster-report --help | --version\n"
     "\n"
     "METRICS is the metrics.jsonl that muster-train writes. See muster-report(1).\n";
 
