@@ -64,6 +64,8 @@ refused() {
     refused 64 "unknown option --fast" muster-preflight --fast
     refused 64 "belongs to no option: n1" muster-preflight n1
     refused 64 "a file is missing after --text" "$TOP/quickstart" --text
+    refused 64 "--prefix=inst: make install takes an absolute path" "$TOP/setup" --prefix=inst
+    refused 64 "--prefix=$DIR/in st: make install takes an absolute path" "$TOP/setup" "--prefix=$DIR/in st"
 }
 
 @test "what cannot be printed is 74, not 0" {
