@@ -66,6 +66,16 @@ static int sync_parent(const char *path, struct error *err)
     return result;
 }
 
+/* Why mkdir() failed, kept: because the directory is there. A read-only file system says that of any name. */
+static bool stands_already(const char *path)
+{
+    int why = errno;
+    bool stands = why == EEXIST || (why == EROFS && access(path, F_OK) == 0);
+
+    errno = why;
+    return stands;
+}
+
 int directory_make_path(const char *path, struct error *err)
 {
     char part[4096];
@@ -81,7 +91,7 @@ int directory_make_path(const char *path, struct error *err)
         if (mkdir(part, 0777) == 0) {
             if (sync_parent(part, err) < 0)
                 return -1;
-        } else if (errno != EEXIST && (errno != EROFS || access(part, F_OK) < 0)) {
+        } else if (!stands_already(part)) {
             return error_errno(err, CODE_IO, "%s: cannot make the directory", part);
         }
     }

@@ -23,7 +23,7 @@
 struct hf_export {
     enum dtype dtype;
     uint64_t shard_bytes; /* of a file's data, at most, but for a tensor that alone is larger */
-    int heads;            /* 0: as the checkpoint's job file says */
+    int heads;            /* 0: as the checkpoint's job file says, which must not say otherwise */
     void (*progress)(uint64_t done, uint64_t total, void *arg);
     void *arg;
 };
@@ -38,7 +38,7 @@ int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, s
 struct hf_import {
     struct mesh mesh; /* of the shards; any may load any */
     int chunks, zero;
-    int heads; /* 0: as config.json says */
+    int heads; /* 0: as config.json says, which must not say otherwise */
     void (*progress)(uint64_t done, uint64_t total, void *arg);
     void *arg;
 };
@@ -63,6 +63,12 @@ json_t *hf_config(const struct model_shape *shape, const struct job *job, enum d
 
 /* Whether config.json describes a model of ours, and how many heads it has. */
 int hf_check_config(json_t *config, const struct model_shape *shape, int *heads, struct error *err);
+
+/*
+ * How many heads a model has that `teller` (a file, for messages) says to have `told`, and the caller `given`; 0 is
+ * that it says nothing. Heads show in no tensor's shape: where the two differ nobody knows who is right.
+ */
+int hf_heads(struct model_shape *shape, const char *path, const char *teller, int told, int given, struct error *err);
 
 /* The shape in their files: at most two dimensions. Returns how many. */
 int hf_shape(const struct ckpt_tensor *tensor, uint64_t shape[2]);

@@ -204,7 +204,8 @@ static int write_json(const struct exporting *e, const char *name, json_t *json,
     return result;
 }
 
-/* The model's sizes; heads are the job file's, or the caller's. *job is to be destroyed when true is in *has_job. */
+/* The model's sizes; heads are the job file's, or else the caller's. *job is to be destroyed when true is in *has_job.
+ */
 static int describe(const struct ckpt *ckpt, const struct hf_export *how, struct model_shape *shape, struct job *job,
                     bool *has_job, struct error *err)
 {
@@ -214,12 +215,7 @@ static int describe(const struct ckpt *ckpt, const struct hf_export *how, struct
         return error_set(err, CODE_DATA, "%s is of a BERT; only a GPT has a counterpart to export to",
                          ckpt->directory.path);
     *has_job = job_parse(job, ckpt->manifest->job_text, ckpt->directory.path, NULL, 0, NULL) == 0;
-    shape->heads = how->heads ? how->heads : *has_job ? job->model.heads : 0;
-    if (shape->heads < 1 || shape->hidden % shape->heads != 0)
-        return error_set(err, CODE_USAGE,
-                         "%s: how many heads has it? Its job file does not tell: --heads N, N dividing %d",
-                         ckpt->directory.path, shape->hidden);
-    return 0;
+    return hf_heads(shape, ckpt->directory.path, "job file", *has_job ? job->model.heads : 0, how->heads, err);
 }
 
 static int is_entry(const char *name, void *arg)
@@ -236,7 +232,8 @@ static int open_empty(struct directory *directory, const char *dir, struct error
     if (directory_make_path(dir, err) < 0 || directory_open(directory, NULL, dir, err) < 0)
         return -1;
     entries = directory_each(directory, is_entry, NULL, err);
-    return entries > 0 ? error_set(err, CODE_USAGE, "%s: is not empty", dir) : entries;
+    return entries > 0 ? error_set(err, CODE_USAGE, "%s: is not empty; name another directory, or empty it", dir)
+                       : entries;
 }
 
 static int write_all(struct exporting *e, const struct model_shape *shape, const struct job *job, struct error *err)

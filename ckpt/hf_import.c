@@ -81,13 +81,7 @@ static int describe(const struct hf_files *files, const struct hf_import *how, s
     if (config && hf_check_config(config, shape, &shape->heads, err) < 0)
         result = error_prefix(err, "%s/" HF_CONFIG, files->directory.path);
     json_decref(config);
-    if (how->heads)
-        shape->heads = how->heads;
-    if (result == 0 && (shape->heads < 1 || shape->hidden % shape->heads != 0))
-        result =
-            error_set(err, CODE_USAGE, "%s: how many heads has it? No " HF_CONFIG " tells: --heads N, N dividing %d",
-                      files->directory.path, shape->hidden);
-    return result;
+    return result < 0 ? -1 : hf_heads(shape, files->directory.path, HF_CONFIG, shape->heads, how->heads, err);
 }
 
 int hf_import(const char *path, const char *dir, const struct hf_import *how, struct model_shape *shape,

@@ -59,6 +59,22 @@ static int check_words(json_t *config, struct error *err)
     return 0;
 }
 
+int hf_heads(struct model_shape *shape, const char *path, const char *teller, int told, int given, struct error *err)
+{
+    shape->heads = told > 0 ? told : given;
+    if (told > 0 && given > 0 && told != given)
+        return error_set(err, CODE_USAGE,
+                         "%s: its %s says that it has %d heads, and --heads says %d; leave --heads out", path, teller,
+                         told, given);
+    if (shape->heads < 1)
+        return error_set(err, CODE_USAGE, "%s: how many heads has it? No %s tells: --heads N, N dividing %d", path,
+                         teller, shape->hidden);
+    if (shape->hidden % shape->heads != 0)
+        return error_set(err, told > 0 ? CODE_DATA : CODE_USAGE, "%s: %d heads do not divide its width of %d", path,
+                         shape->heads, shape->hidden);
+    return 0;
+}
+
 int hf_check_config(json_t *config, const struct model_shape *shape, int *heads, struct error *err)
 {
     const struct {

@@ -208,15 +208,8 @@ int main(int argc, char **argv)
     int code = parse_options(&options, argc, argv);
 
     if (code >= 0)
-        return code;
+        return error_output(code);
     if (optind == argc)
         return usage("a command is needed, such as list, show, verify or diff", "");
-    code = run(argv[optind], argv + optind + 1, argc - optind - 1, &options);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        struct error err;
-
-        error_errno(&err, CODE_IO, "standard output");
-        return error_report(&err);
-    }
-    return code;
+    return error_output(run(argv[optind], argv + optind + 1, argc - optind - 1, &options));
 }

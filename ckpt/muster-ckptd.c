@@ -193,7 +193,7 @@ int main(int argc, char **argv)
     int code = parse_options(&words, argc, argv);
 
     if (code >= 0)
-        return code;
+        return error_output(code);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     if (words.child)

@@ -147,7 +147,12 @@ int tool_list(char **paths, int npaths, const struct options *options)
         json_decref(array);
         return error_report(&err);
     }
-    if (!array && count > 0)
+    if (!array && count == 0) {
+        error_set(&err, CODE_DATA, "%s: holds no checkpoints (no step-* in it)", dir);
+        free(steps);
+        return error_report(&err);
+    }
+    if (!array)
         printf("%10s  %10s  %6s  %-16s  %-26s  %s\n", "STEP", "SIZE", "SHARDS", "WRITTEN", "BY", "ON");
     for (size_t i = 0; i < count; i++)
         list_one(dir, steps[i], array);

@@ -61,6 +61,16 @@ int error_prefix(struct error *err, const char *format, ...)
     return -1;
 }
 
+int error_output(int code)
+{
+    struct error err;
+
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || code >= CODE_USAGE)
+        return code;
+    error_errno(&err, CODE_IO, "cannot write to standard output");
+    return error_report(&err);
+}
+
 int error_report(const struct error *err)
 {
     fprintf(stderr, "%s: %s\n", program_invocation_short_name, err->text);

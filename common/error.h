@@ -47,6 +47,12 @@ int error_prefix(struct error *err, const char *format, ...) __attribute__((form
 /* For mains only: prints "program: text" to stderr and returns the code (INTERNAL if nobody set one). */
 int error_report(const struct error *err);
 
+/*
+ * For mains only, last of all: flushes standard output and returns `code`; where something could not be printed (a full
+ * disk), says so instead and returns CODE_IO, unless `code` is one of the failures above already.
+ */
+int error_output(int code);
+
 #ifdef __cplusplus
 }
 #endif

@@ -41,6 +41,9 @@ static const char *last_part(const char *path)
     return dot ? dot + 1 : path;
 }
 
+/* The group that has no keys in the table, since its names are the user's. */
+#define VARIABLES "environment"
+
 /* The key or group nearest to `path`, or "" if none is near. A right name in a wrong group counts as nearest of all. */
 static void nearest_name(const char *path, char *name, size_t size)
 {
@@ -63,6 +66,8 @@ static void nearest_name(const char *path, char *name, size_t size)
             snprintf(name, size, "%s", group);
         }
     }
+    if (edit_distance(path, VARIABLES) < best)
+        snprintf(name, size, VARIABLES);
 }
 
 /* Names of the keys in group `prefix` (its length given), or of the groups where the length is 0. */
@@ -107,6 +112,6 @@ void job_key_advice(const char *path, char *advice, size_t size)
         snprintf(advice, size, "'%s' has: %s", parent, list);
     } else {
         list_names("", 0, list, sizeof list);
-        snprintf(advice, size, "there are: %s", list);
+        snprintf(advice, size, "there are: %s, " VARIABLES, list);
     }
 }

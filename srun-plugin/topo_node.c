@@ -1,4 +1,5 @@
 /* muster-topo node, muster-topo save. */
+#include "common/option.h"
 #include "srun-plugin/muster_topo.h"
 
 #include <getopt.h>
@@ -79,7 +80,7 @@ static int read_options(int argc, char **argv, struct options *options, struct e
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
         if (option == '?')
             return error_set(err, CODE_USAGE, "node: %s: unknown, or its value is missing; see muster-topo(1)",
-                             argv[optind - 1]);
+                             option_refused(argv));
         if (keep_option(option, options, err) < 0)
             return -1;
     }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/job.h"
+#include "common/option.h"
 #include "srun-plugin/muster_topo.h"
 #include "srun-plugin/place_apply.h"
 #include "srun-plugin/place_bytes.h"
@@ -58,7 +59,7 @@ static int read_options(int argc, char **argv, struct options *options, struct e
                                        : NULL;
 
         if (!text)
-            return error_set(err, CODE_USAGE, "place: option %s is unknown or lacks its value", argv[optind - 1]);
+            return error_set(err, CODE_USAGE, "place: option %s is unknown or lacks its value", option_refused(argv));
         *text = optarg;
     }
     if (optind < argc)

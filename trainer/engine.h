@@ -47,7 +47,8 @@ struct engine {
     uint64_t skipped_in_a_row; /* since the last that was not; overflows that a smaller loss scale may mend aside */
     struct loss_scale loss_scale;
     struct spike spike;
-    uint64_t loaded_seed; /* of the checkpoint that was loaded */
+    uint64_t loaded_seed;             /* of the checkpoint that was loaded */
+    char loaded_train[JOB_PATH_SIZE]; /* the data.train that it was trained on, "" where it does not tell */
 
     struct ckpt_state captured; /* what engine_capture was called at */
     bool is_captured;

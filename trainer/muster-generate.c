@@ -5,15 +5,20 @@
  * The context is at most seq_length tokens; when it is full, its older half is dropped. What lies behind the last token
  * does not matter, because attention is causal.
  */
+#include <ctype.h>
+#include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config.h"
 #include "ckpt/ckpt.h"
 #include "common/job.h"
+#include "common/option.h"
 #include "common/philox.h"
 #include "trainer/choose_device.h"
 #include "trainer/feed.h"
@@ -21,6 +26,7 @@
 
 static const char usage[] =
     "usage: muster-generate [--prompt TEXT] [--tokens N] [--temperature T] [--seed S] [--device D] CHECKPOINT\n"
+    "       muster-generate --version | --help\n"
     "\n"
     "Prints the prompt and N (200) bytes that the model goes on with. CHECKPOINT is a step-N directory, or the "
     "directory\n"
@@ -59,13 +65,20 @@ static struct ckpt *open_checkpoint(const char *path, struct error *err)
     struct ckpt *ckpt = NULL;
     char at[JOB_PATH_SIZE + 64];
 
-    if (ckpt_list(path, &steps, &count, err) < 0 || count == 0) {
-        free(steps);
+    snprintf(at, sizeof at, "%s/manifest.json", path);
+    if (access(at, F_OK) == 0 || ckpt_list(path, &steps, &count, err) < 0)
         return ckpt_open(path, err);
-    }
+    if (count == 0)
+        error_set(err, CODE_DATA,
+                  access(path, F_OK) < 0
+                      ? "%s: No such file or directory"
+                      : "%s: no checkpoint (no manifest.json in it) and no directory of checkpoints (no step-* in it)",
+                  path);
     for (size_t i = 0; i < count && !ckpt; i++) {
         ckpt_step_path(at, sizeof at, path, steps[i]);
         ckpt = ckpt_open(at, err);
+        if (!ckpt && i + 1 < count)
+            fprintf(stderr, "muster-generate: %s; trying the one before it\n", err->text);
     }
     free(steps);
     return ckpt;
@@ -225,8 +238,12 @@ static int generate(struct generator *g, const struct options *o, struct error *
     struct batch batch = {.samples = 1, .most = 1, .seq_length = g->job.model.seq_length, .tokens = g->tokens};
     struct micro_batch mb = {.samples = 1};
 
-    for (const char *at = o->prompt; *at; at++)
-        append(g, (unsigned char)*at % g->job.model.vocab);
+    for (const char *at = o->prompt; *at; at++) {
+        if ((unsigned char)*at >= g->job.model.vocab)
+            return error_set(err, CODE_USAGE, "--prompt has a byte %d; with model.vocab = %d the model knows 0 to %d",
+                             (unsigned char)*at, g->job.model.vocab, g->job.model.vocab - 1);
+        append(g, (unsigned char)*at);
+    }
     fputs(o->prompt, stdout);
     for (long i = 0; i < o->tokens; i++) {
         int token;
@@ -239,8 +256,8 @@ static int generate(struct generator *g, const struct options *o, struct error *
             return -1;
         token = sample(g->logits, g->job.model.vocab, o->temperature, philox_uniform(stream, (uint64_t)i));
         append(g, token);
-        putchar(token);
-        fflush(stdout);
+        if (putchar(token) == EOF || fflush(stdout) != 0)
+            return error_errno(err, CODE_IO, "cannot write to standard output");
     }
     putchar('\n');
     return 0;
@@ -260,6 +277,15 @@ static bool parse_number(const char *text, double least, double *value)
 
     *value = strtod(text, &end);
     return end != text && !*end && isfinite(*value) && *value >= least;
+}
+
+static bool parse_whole(const char *text, unsigned long most, unsigned long *value)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtoul(text, &end, 10);
+    return isdigit((unsigned char)*text) && !*end && errno == 0 && *value <= most;
 }
 
 static bool parse_device(const char *text, enum device_choice *device)
@@ -287,7 +313,7 @@ static int parse_options(struct options *o, int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {0},
     };
-    double number;
+    unsigned long whole;
     int option;
 
     opterr = 0;
@@ -298,15 +324,18 @@ static int parse_options(struct options *o, int argc, char **argv)
             break;
         case 'n':
         case 's':
-        case 't':
-            if (!parse_number(optarg, 0, &number))
-                return bad_usage("not a number of at least 0: ", optarg);
+            if (!parse_whole(optarg, option == 'n' ? LONG_MAX : ULONG_MAX, &whole))
+                return bad_usage(option == 'n' ? "--tokens takes a whole number of at least 0, and not "
+                                               : "--seed takes a whole number of at least 0, and not ",
+                                 optarg);
             if (option == 'n')
-                o->tokens = (long)number;
-            else if (option == 's')
-                o->seed = (uint64_t)number;
+                o->tokens = (long)whole;
             else
-                o->temperature = number;
+                o->seed = whole;
+            break;
+        case 't':
+            if (!parse_number(optarg, 0, &o->temperature))
+                return bad_usage("--temperature takes a number of at least 0, and not ", optarg);
             break;
         case 'd':
             if (!parse_device(optarg, &o->device))
@@ -321,7 +350,7 @@ static int parse_options(struct options *o, int argc, char **argv)
         case ':':
             return bad_usage("a value is missing after ", argv[optind - 1]);
         default:
-            return bad_usage("unknown option ", argv[optind - 1]);
+            return bad_usage("unknown option ", option_refused(argv));
         }
     }
     if (optind + 1 != argc)
@@ -340,9 +369,9 @@ int main(int argc, char **argv)
     int code = parse_options(&options, argc, argv);
 
     if (code >= 0)
-        return code;
+        return error_output(code);
     code =
         load(&generator, &options, &err) < 0 || generate(&generator, &options, &err) < 0 ? error_report(&err) : CODE_OK;
     unload(&generator);
-    return code;
+    return error_output(code);
 }

@@ -6,6 +6,7 @@
 
 #include "config.h"
 #include "common/job.h"
+#include "common/option.h"
 #include "trainer/choose_device.h"
 #include "trainer/comm/comm.h"
 #include "trainer/footprint.h"
@@ -45,6 +46,15 @@ static void print_key(const char *path, const char *type, const char *fallback, 
     printf("%-28s %-8s %-12s %s\n", path, type, fallback, help);
 }
 
+static bool parse_ranks(const char *text, int *ranks)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+
+    *ranks = (int)value;
+    return end != text && !*end && value >= 1 && value <= 1000000;
+}
+
 /* -1: go on; otherwise the exit code. */
 static int parse_options(struct options *o, int argc, char **argv)
 {
@@ -69,9 +79,8 @@ static int parse_options(struct options *o, int argc, char **argv)
             o->check = true;
             break;
         case 'p':
-            o->plan = atoi(optarg);
-            if (o->plan < 1)
-                return bad_usage("not a number of ranks: ", optarg);
+            if (!parse_ranks(optarg, &o->plan))
+                return bad_usage("--plan takes a number of ranks, 1 to 1000000, and not ", optarg);
             break;
         case 'k':
             job_each_key(print_key, NULL);
@@ -85,7 +94,7 @@ static int parse_options(struct options *o, int argc, char **argv)
         case ':':
             return bad_usage("a value is missing after ", argv[optind - 1]);
         default:
-            return bad_usage("unknown option ", argv[optind - 1]);
+            return bad_usage("unknown option ", option_refused(argv));
         }
     }
     if (optind >= argc)
@@ -187,7 +196,9 @@ int main(int argc, char **argv)
     } else if (code < 0) {
         stop_install(); /* before anything takes time: a signal that comes early is not lost, and kills nobody */
         code = run(&options);
+        free(options.set);
+        return code; /* a log that found no room undoes no training */
     }
     free(options.set);
-    return code;
+    return error_output(code);
 }

@@ -1,5 +1,6 @@
 /* restore.c - an engine gets its state back from a checkpoint of any topology. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -35,6 +36,26 @@ static int same_model(const struct engine *e, const struct ckpt *ckpt, struct er
     return 0;
 }
 
+/*
+ * What the checkpoint's own job file says, where it has one that this muster reads: heads show in no tensor's shape,
+ * and other heads make another model of the same numbers. The data are noted, for the log.
+ */
+static int same_job(struct engine *e, const struct ckpt *ckpt, struct error *err)
+{
+    struct job theirs;
+    int result = 0;
+
+    e->loaded_train[0] = '\0';
+    if (job_parse(&theirs, ckpt_job_text(ckpt), ckpt_path(ckpt), NULL, 0, NULL) < 0)
+        return 0;
+    snprintf(e->loaded_train, sizeof e->loaded_train, "%s", theirs.data.train);
+    if (theirs.model.heads != e->job->model.heads)
+        result = error_set(err, CODE_CONFIG, "%s is of another model: it has %d heads, the job file's model %d",
+                           ckpt_path(ckpt), theirs.model.heads, e->job->model.heads);
+    job_destroy(&theirs);
+    return result;
+}
+
 static int read_tensors(struct engine *e, struct ckpt *ckpt, struct error *err)
 {
     struct ckpt_piece *pieces;
@@ -65,7 +86,7 @@ static int load_one(struct engine *e, const char *dir, uint64_t step, struct err
     ckpt = comm_rank(e->world) == 0 ? ckpt_open(path, err) : ckpt_open_lazily(path, err);
     if (!ckpt)
         return -1;
-    result = same_model(e, ckpt, err) < 0 || read_tensors(e, ckpt, err) < 0 ? -1 : 0;
+    result = same_model(e, ckpt, err) < 0 || same_job(e, ckpt, err) < 0 || read_tensors(e, ckpt, err) < 0 ? -1 : 0;
     if (result == 0) {
         const struct ckpt_state *state = ckpt_state(ckpt);
 

@@ -77,6 +77,16 @@ static void say_skipped_checkpoint(const char *why)
         printf("skipped a checkpoint: %s\n", why);
 }
 
+/* Data may change under way, and may do so by a slip of the pen: nothing else would show that. */
+static void say_other_data(const struct run *run)
+{
+    const char *before = run->engine->loaded_train, *now = run->job->data.train;
+
+    if (before[0] && strcmp(before, now) != 0)
+        run_say(run, "data.train was \"%s\" up to step %" PRIu64 ", and is \"%s\" from there on", before,
+                run->engine->step, now);
+}
+
 /* From checkpoint.dir, else from checkpoint.load, else, where neither is to have any, from initial weights. */
 static int restore_or_initialize(struct run *run, struct error *err)
 {
@@ -92,10 +102,12 @@ static int restore_or_initialize(struct run *run, struct error *err)
             return -1;
         if (!restored)
             continue;
-        if (dirs[i] == run->job->checkpoint.dir)
-            run->saved_step = run->loaded_step = e->step;
         run_say(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step,
                 e->consumed_samples);
+        if (dirs[i] == run->job->checkpoint.dir) {
+            run->saved_step = run->loaded_step = e->step;
+            say_other_data(run);
+        }
         return 0;
     }
     /* Whoever names a directory to start from does not want a run that starts from nothing. */

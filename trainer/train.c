@@ -42,7 +42,12 @@ static void write_metrics(struct run *run, const struct metrics_step *m)
 {
     struct error err;
 
-    if (!run->metrics || metrics_write(run->metrics, m, &err) == 0)
+    if (!run->metrics)
+        return;
+    if (metrics_displaced(run->metrics))
+        run_say(run, "the metrics %s were replaced or removed: does another job run in this directory?",
+                run->job->report.metrics);
+    if (metrics_write(run->metrics, m, &err) == 0)
         return;
     run_say(run, "no more metrics are written, training goes on: %s", err.text);
     metrics_close(run->metrics);

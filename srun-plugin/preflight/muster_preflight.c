@@ -6,6 +6,8 @@
  */
 #include "config.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/error.h"
+#include "common/option.h"
 #include "srun-plugin/preflight/checks.h"
 #include "srun-plugin/preflight/deadline.h"
 #include "srun-plugin/preflight/exchange.h"
@@ -30,6 +33,21 @@ static const char usage[] = "usage: srun --mpi=pmi2 --ntasks-per-node=1 muster-p
                             "       [--checkpoint-bytes N] [--stage DIR] [--stage-bytes N] [--seconds N]\n"
                             "\nSee muster-preflight(1).\n";
 
+static int bad_usage(const char *what, const char *word)
+{
+    fprintf(stderr, "muster-preflight: %s%s; muster-preflight --help shows how\n", what, word);
+    return -1;
+}
+
+static int read_number(const char *text, uint64_t least, uint64_t most, uint64_t *value)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtoull(text, &end, 10);
+    return isdigit((unsigned char)*text) && !*end && errno == 0 && *value >= least && *value <= most ? 0 : -1;
+}
+
 static int read_options(int argc, char **argv, struct options *options)
 {
     static const struct option known[] = {
@@ -38,41 +56,44 @@ static int read_options(int argc, char **argv, struct options *options)
         {"seconds", required_argument, NULL, 't'},    {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'v'},          {0},
     };
+    uint64_t seconds;
     int option;
 
     *options = (struct options){.seconds = 15};
-    while ((option = getopt_long(argc, argv, "", known, NULL)) != -1)
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", known, NULL)) != -1)
         switch (option) {
         case 'c':
             options->checkpoint = optarg;
             break;
         case 'C':
-            options->checkpoint_bytes = strtoull(optarg, NULL, 10);
+            if (read_number(optarg, 0, UINT64_MAX, &options->checkpoint_bytes) < 0)
+                return bad_usage("--checkpoint-bytes takes a whole number of bytes, and not ", optarg);
             break;
         case 's':
             options->stage = optarg;
             break;
         case 'S':
-            options->stage_bytes = strtoull(optarg, NULL, 10);
+            if (read_number(optarg, 0, UINT64_MAX, &options->stage_bytes) < 0)
+                return bad_usage("--stage-bytes takes a whole number of bytes, and not ", optarg);
             break;
         case 't':
-            options->seconds = atoi(optarg);
+            if (read_number(optarg, 3, 3600, &seconds) < 0)
+                return bad_usage("--seconds takes 3 to 3600, and not ", optarg);
+            options->seconds = (int)seconds;
             break;
         case 'h':
             fputs(usage, stdout);
-            exit(CODE_OK);
+            exit(error_output(CODE_OK));
         case 'v':
             puts("muster-preflight " PACKAGE_VERSION);
-            exit(CODE_OK);
+            exit(error_output(CODE_OK));
+        case ':':
+            return bad_usage("a value is missing after ", option_refused(argv));
         default:
-            fputs(usage, stderr);
-            return -1;
+            return bad_usage("unknown option ", option_refused(argv));
         }
-    if (optind < argc || options->seconds < 3 || options->seconds > 3600) {
-        fputs(usage, stderr);
-        return -1;
-    }
-    return 0;
+    return optind < argc ? bad_usage("belongs to no option: ", argv[optind]) : 0;
 }
 
 static void say_clock(void)

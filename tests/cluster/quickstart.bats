@@ -20,6 +20,23 @@ setup_file() {
     code=0
     wait "$second" || code=$?
     echo "$code" >"$OUT/second.code"
+    # A third, whose user presses Ctrl-C, and once more when it takes its time.
+    mkdir "$OUT/third"
+    # Whatever runs in the background here has INT ignored, which a shell cannot undo.
+    TMPDIR=$OUT/third env --default-signal=INT setsid timeout -k 10 300 "$TOP/quickstart" >"$OUT/third.log" 2>&1 3>&- &
+    local third=$!
+    for _ in $(seq 600); do
+        ls "$OUT"/third/muster-quickstart.*/preempted/metrics.jsonl >/dev/null 2>&1 && break
+        sleep 0.1
+    done
+    local group
+    group=$(ps -o pgid= -p "$(pgrep -f "bash $TOP/quickstart" -n)" | tr -d ' ')
+    kill -INT -- "-$group"
+    sleep 0.3
+    kill -INT -- "-$group"
+    code=0
+    wait "$third" || code=$?
+    echo "$code" >"$OUT/third.code"
 }
 
 teardown_file() {
@@ -72,6 +89,17 @@ setup() {
     cat "$OUT/second.log"
     [ "$(cat "$OUT/second.code")" -eq 0 ]
     grep -q '^mesh: dp 3 ' "$OUT"/second/muster-quickstart.*/preempted/train-1.out
+}
+
+@test "Ctrl-C, and once more: 130, and it says where things are; no stage is left in memory" {
+    cat "$OUT/third.log"
+    [ "$(cat "$OUT/third.code")" -eq 130 ]
+    grep -q "^quickstart: interrupted; Slurm is being stopped" "$OUT/third.log"
+    grep -q "^quickstart: what there is by now is in $OUT/third/muster-quickstart" "$OUT/third.log"
+    for config in "$OUT"/*/muster-quickstart.*/*/quickstart.cfg; do
+        stage=$(sed -n 's/^  stage = "\(.*\)";/\1/p' "$config")
+        [ -n "$stage" ] && [ ! -e "$stage" ]
+    done
 }
 
 @test "no process is left, and only the report" {

@@ -91,6 +91,26 @@ tasks_named() {
     [ ! -e "$DIR" ]
 }
 
+@test "a plugin and programs whose paths have blanks in them" {
+    [ -r "$PLUGIN" ] || skip "the plugin is not built"
+    mkdir "$BATS_TEST_TMPDIR/a b"
+    ln -s "$(dirname "$PLUGIN")" "$BATS_TEST_TMPDIR/a b/plugin"
+    ln -s "$BUILD" "$BATS_TEST_TMPDIR/a b/programs"
+    PATH="$BATS_TEST_TMPDIR/a b/programs:$PATH" \
+        "$SANDBOX" start --dir "$DIR" --nodes 1 --plugin "$BATS_TEST_TMPDIR/a b/plugin/${PLUGIN##*/}"
+    eval "$("$SANDBOX" env --dir "$DIR")"
+    run timeout -k 5 60 srun --muster --muster-preflight printenv RANK
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *good* ]]
+    [ "${lines[-1]}" = 0 ]
+    # A path from here is one, too.
+    "$SANDBOX" stop --dir "$DIR"
+    cd "$BATS_TEST_TMPDIR/a b/plugin"
+    "$SANDBOX" start --dir "$DIR" --nodes 1 --plugin "${PLUGIN##*/}"
+    [ "$(timeout -k 5 60 srun --muster printenv RANK)" = 0 ]
+}
+
 @test "two sandboxes start at once and do not meet" {
     "$SANDBOX" start --dir "$DIR" --nodes 2 &
     "$SANDBOX" start --dir "$DIR-2" --nodes 3

@@ -45,6 +45,16 @@ job_is() {
     scontrol show job "$JOB" | grep -q "$1"
 }
 
+@test "what follows the job file is muster-train's too; without a job file it is one line" {
+    JOB=$(sbatch --parsable --wait --nodes=2 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg --set batch.steps=7)
+    cat "$OUT"
+    grep -q '^done at step 7$' "$OUT"
+    code=0
+    sbatch --wait --nodes=1 --output="$OUT.none" "$TOP/etc/train.sbatch" || code=$?
+    [ "$code" -eq 64 ]
+    [ "$(cat "$OUT.none")" = "train.sbatch: which job file? sbatch train.sbatch JOB.cfg [--set path=value]..." ]
+}
+
 @test "a rank that is killed: the others end, the job is requeued, resumes and finishes" {
     submit 3000
     eventually 30 steps_done 50

@@ -46,6 +46,57 @@ refused() {
     refused 78 "did you mean 'batch.steps'" muster-train "$DIR/tiny/job.cfg" --set batch.step=3
     refused 64 "--stes" muster-train --stes "$DIR/tiny/job.cfg"
     refused 64 "which job file" muster-train
+    refused 64 "unknown option -verbose" muster-train -verbose "$DIR/tiny/job.cfg"
+    for ranks in 8x 1e3 4.5 0 99999999999 ''; do
+        refused 64 "--plan takes a number of ranks, 1 to 1000000, and not $ranks" \
+            muster-train --plan "$ranks" "$DIR/tiny/job.cfg"
+    done
+}
+
+@test "other programs' wrong numbers and options are refused in one line, and not half read" {
+    for number in 5.7 1e300 -1 99999999999999999999 3x ''; do
+        refused 64 "--tokens takes a whole number of at least 0, and not $number" muster-generate --tokens "$number" x
+        refused 64 "--seed takes a whole number of at least 0, and not $number" muster-generate --seed "$number" x
+        refused 64 "--checkpoint-bytes takes a whole number of bytes, and not $number" \
+            muster-preflight --checkpoint-bytes "$number"
+    done
+    refused 64 "--seconds takes 3 to 3600, and not 10m" muster-preflight --seconds 10m
+    refused 64 "unknown option --fast" muster-preflight --fast
+    refused 64 "belongs to no option: n1" muster-preflight n1
+    refused 64 "a file is missing after --text" "$TOP/quickstart" --text
+    refused 64 "--prefix=inst: make install takes an absolute path" "$TOP/setup" --prefix=inst
+    refused 64 "--prefix=$DIR/in st: make install takes an absolute path" "$TOP/setup" "--prefix=$DIR/in st"
+}
+
+@test "what cannot be printed is 74, not 0" {
+    tiny_job "$DIR/tiny"
+    for command in "muster-train --keys" "muster-train --check $DIR/tiny/job.cfg" \
+        "muster-train --plan 4 $DIR/tiny/job.cfg" "muster-data --check $DIR/tiny/train" "muster-ckpt --help" \
+        "muster-ckptd --version" "muster-generate --help" "muster-preflight --help" "muster-report --help"; do
+        status=0
+        $command >/dev/full 2>"$DIR/err" || status=$?
+        echo "$command: $status, $(cat "$DIR/err")"
+        [ "$status" -eq 74 ]
+        grep -q "No space left on device" "$DIR/err"
+    done
+}
+
+@test "text of a checkpoint: prompts that the model cannot know, directories without any, a broken newest" {
+    tiny_job "$DIR/tiny"
+    tr 'a-z' 'A-Z' <"$DIR/tiny/text" | tr -c 'A-Z \n' ' ' >"$DIR/capitals"
+    muster-data "$DIR/capitals" --out "$DIR/capitals" >/dev/null
+    muster-train "$DIR/tiny/job.cfg" --set data.train="$DIR/capitals" --set data.valid= --set model.vocab=91 \
+        --set batch.steps=20 --set checkpoint.every=10 --set checkpoint.dir="$DIR/c" >/dev/null
+    muster-generate --prompt IN --tokens 5 "$DIR/c"
+    refused 64 "--prompt has a byte 110; with model.vocab = 91 the model knows 0 to 90" \
+        muster-generate --prompt In "$DIR/c"
+    refused 65 "$DIR/tiny: no checkpoint" muster-generate "$DIR/tiny"
+    refused 65 "$DIR/nothing: No such file or directory" muster-generate "$DIR/nothing"
+    : >"$DIR/c/step-00000020/manifest.json"
+    refused 0 "trying the one before it" muster-generate --prompt IN --tokens 5 "$DIR/c"
+    status=0
+    muster-generate --prompt IN --tokens 5 "$DIR/c/step-00000010" >/dev/full 2>"$DIR/err" || status=$?
+    [ "$status" -eq 74 ]
 }
 
 # broken_data NAME WORDS: the data set DIR/d is broken; both who make data and who train on it refuse it

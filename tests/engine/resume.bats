@@ -53,6 +53,20 @@ stopped_with_75() {
     muster-report compare --tolerance 0 "$DIR/metrics.jsonl" "$DIR/whole.jsonl"
 }
 
+@test "other heads are another model, though no shape shows it; other data are said" {
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 >"$DIR/log"
+    code=0
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 --set model.heads=4 >"$DIR/log" 2>"$DIR/err" || code=$?
+    cat "$DIR/log" "$DIR/err"
+    [ "$code" -eq 78 ]
+    grep -q "step-00000010 is of another model: it has 2 heads, the job file's model 4" "$DIR/err"
+    [ "$(newest "$DIR/ckpt")" = step-00000010 ]
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 >"$DIR/log"
+    [ "$(grep -c data.train "$DIR/log")" -eq 0 ]
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 --set data.train="$DIR/valid" >"$DIR/log"
+    grep -qx "data.train was \"$DIR/train\" up to step 12, and is \"$DIR/valid\" from there on" "$DIR/log"
+}
+
 @test "TERM, USR2, INT, the kill-switch file and the minutes limit all save and exit 75" {
     for signal in TERM USR2 INT; do
         rm -f "$DIR/metrics.jsonl"

@@ -109,11 +109,18 @@ static void one_file_with_heads_given(void **state)
     (void)state;
     assert_int_equal(export_to("single", &how, &err), 0);
     join(theirs, dir, "single");
+    with_heads.heads = 6; /* config.json says 4 */
+    assert_int_equal(hf_import(theirs, join(ours, dir, "single.back"), &with_heads, &shape, &err), -1);
+    assert_int_equal(err.code, CODE_USAGE);
+    assert_non_null(strstr(err.text, "says that it has 4 heads, and --heads says 6"));
     assert_int_equal(unlink(join(file, theirs, HF_CONFIG)), 0);
     join(file, theirs, HF_MODEL);
     assert_int_equal(hf_import(file, join(ours, dir, "single.back"), &alone, &shape, &err), -1);
     assert_int_equal(err.code, CODE_USAGE);
     assert_non_null(strstr(err.text, "--heads"));
+    with_heads.heads = 5;
+    assert_int_equal(hf_import(file, ours, &with_heads, &shape, &err), -1);
+    assert_non_null(strstr(err.text, "5 heads do not divide its width of 24"));
     with_heads.heads = 6;
     assert_int_equal(hf_import(file, ours, &with_heads, &shape, &err), 0);
     assert_int_equal(shape.heads, 6);

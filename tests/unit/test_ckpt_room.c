@@ -209,6 +209,10 @@ static int fill_disk(const char *where)
     save.attempt = "2";
     assert_int_equal(ckpt_write_shard(&save, &err), 0);
     assert_int_equal(ckpt_commit(where, 2, "2", &err), 1);
+    /* What is read-only is said to be that, of a directory that would have to be made too. */
+    assert_int_equal(mount("tiny", where, "tmpfs", MS_REMOUNT | MS_RDONLY, "size=16m"), 0);
+    assert_int_equal(ckpt_probe(join(path, where, "new"), &err), -1);
+    assert_non_null(strstr(err.text, "/new: cannot make the directory: Read-only file system"));
     free(values);
     return 0;
 }

@@ -132,6 +132,10 @@ static void list_and_show(void **state)
     says("nowhere: No such file or directory");
     assert_int_equal(run("muster show nowhere 2>&1"), 65);
     says("nowhere: No such file or directory");
+    assert_int_equal(run("muster list a/step-00000010 2>&1"), 65);
+    says("muster-ckpt: a/step-00000010: holds no checkpoints (no step-* in it)\n");
+    assert_int_equal(run("mkdir empty; muster list --json empty"), 0);
+    says("[]\n");
     assert_int_equal(run("touch file; muster list file 2>&1"), 65);
     says("file: not a directory");
     assert_int_equal(run("ln -s a \"$(printf 'caf\\351')\" && muster list --json \"$(printf 'caf\\351')\""), 0);

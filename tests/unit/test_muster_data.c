@@ -234,6 +234,8 @@ static void broken_texts_are_refused(void **state)
         {"a - --out set --valid-out valid < /dev/null", 64,
          "- is no regular file: a validation set needs its size beforehand"},
         {"a", 64, "no --out PREFIX was given; muster-data --help lists the options"},
+        {"a --out ''", 64, "the prefix \"\" names no file; muster-data --help lists the options"},
+        {"a --out set --valid-out ../", 64, "the prefix \"../\" names no file; muster-data --help lists the options"},
         {"--out set", 64, "no text was given; muster-data --help lists the options"},
         {"a --out set --valid-percent 5", 64,
          "--valid-percent was given without --valid-out; muster-data --help lists the options"},
@@ -340,8 +342,10 @@ static void help_and_version(void **state)
     (void)state;
     expect("--help | grep -c -e --out -e --check -e --valid-percent -e --sentences", 0, "6\n");
     expect("--version | grep -c '^muster-data [0-9.]*$'", 0, "1\n");
-    expect("--nonsense 2>&1 | tail -n 1", 0,
-           "muster-data: the command line is wrong; muster-data --help lists the options\n");
+    expect("--nonsense", 64, "muster-data: unknown option --nonsense; muster-data --help lists the options\n");
+    expect("a -out set", 64, "muster-data: unknown option -out; muster-data --help lists the options\n");
+    expect("a --out", 64, "muster-data: a value is missing after --out; muster-data --help lists the options\n");
+    expect("--help >/dev/full", 74, "muster-data: cannot write to standard output: No space left on device\n");
 }
 
 int main(void)

@@ -317,6 +317,26 @@ static void a_line_cut_short_is_taken_back(void **state)
     free(read_steps(2));
 }
 
+static void another_file_of_the_name_is_seen_once(void **state)
+{
+    struct metrics_step step = make_step(1, 4);
+    struct metrics_writer *first, *second;
+
+    (void)state;
+    first = metrics_open(test_file, 0, NULL);
+    assert_int_equal(metrics_write(first, &step, NULL), 0);
+    second = metrics_open(test_file, 0, NULL); /* the same job again: it takes back what the first has written */
+    assert_non_null(second);
+    assert_true(metrics_displaced(first));
+    assert_false(metrics_displaced(first));
+    assert_false(metrics_displaced(second));
+    metrics_close(first);
+    metrics_close(second);
+    second = metrics_open("/dev/null", 0, NULL);
+    assert_false(metrics_displaced(second));
+    metrics_close(second);
+}
+
 static void a_missing_directory_is_an_io_error(void **state)
 {
     struct error err = {0};
@@ -345,6 +365,7 @@ int main(void)
         WITH_DIR(resume_with_nothing_to_drop_leaves_the_file_alone),
         WITH_DIR(resume_refuses_a_file_that_is_not_metrics),
         WITH_DIR(a_line_cut_short_is_taken_back),
+        WITH_DIR(another_file_of_the_name_is_seen_once),
         cmocka_unit_test(a_missing_directory_is_an_io_error),
     };
 

@@ -58,6 +58,7 @@ static void wrong_command_lines_are_64(void **state)
     expect(64, "draw", "no command draw");
     expect(64, "summary", "needs 1 metrics file, not 0");
     expect(64, "summary --fast x", "option --fast is unknown");
+    expect(64, "plot -xy x", "option -xy is unknown");
     expect(64, "plot x --mark 120", "must be STEP=LABEL");
     expect(64, "plot x --mark a=b", "must be a whole number");
     expect(64, "follow x --steps 0", "--steps 0: must be a whole number, at least 1");
@@ -158,6 +159,7 @@ static void follow_ends_at_the_last_step(void **state)
 static void follow_ends_with_the_process_or_a_signal(void **state)
 {
     (void)state;
+    expect(0, "follow FILE.not-there --interval 0 --pid $(sh -c 'echo $$')", "waiting for ");
     write_run(7, 7, 4);
     expect(0, "follow FILE --pid $(sh -c 'echo $$')", "step 7  loss"); /* that shell is gone */
     expect(124,

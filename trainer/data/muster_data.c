@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "common/option.h"
 #include "trainer/data/convert.h"
 #include "trainer/data/indexed.h"
 
@@ -158,12 +160,24 @@ static int run_check(char *const *prefixes, int count)
     return worst;
 }
 
-static int fail_usage(const char *what)
+static int fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int fail_usage(const char *format, ...)
 {
+    char what[512];
     struct error err;
+    va_list args;
 
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
     error_set(&err, CODE_USAGE, "%s; muster-data --help lists the options", what);
     return error_report(&err);
+}
+
+/* The two files would be called ".bin" and ".idx", which ls does not show: a shell's variable that is not set. */
+static bool is_nameless(const char *prefix)
+{
+    return !*prefix || prefix[strlen(prefix) - 1] == '/';
 }
 
 static int check_options(struct convert *convert, const char *percent)
@@ -174,6 +188,9 @@ static int check_options(struct convert *convert, const char *percent)
         return fail_usage("no text was given");
     if (!convert->out)
         return fail_usage("no --out PREFIX was given");
+    if (is_nameless(convert->out) || (convert->valid_out && is_nameless(convert->valid_out)))
+        return fail_usage("the prefix \"%s\" names no file",
+                          is_nameless(convert->out) ? convert->out : convert->valid_out);
     if (percent && !convert->valid_out)
         return fail_usage("--valid-percent was given without --valid-out");
     if (convert->valid_out && strcmp(convert->valid_out, convert->out) == 0)
@@ -204,7 +221,8 @@ int main(int argc, char **argv)
     const char *percent = NULL;
     int option, check = 0, code;
 
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
         switch (option) {
         case OUT:
             convert.out = optarg;
@@ -223,12 +241,14 @@ int main(int argc, char **argv)
             break;
         case VERSION_OPTION:
             puts("muster-data " PACKAGE_VERSION);
-            return CODE_OK;
+            return error_output(CODE_OK);
         case HELP:
             fputs(usage, stdout);
-            return CODE_OK;
+            return error_output(CODE_OK);
+        case ':':
+            return fail_usage("a value is missing after %s", option_refused(argv));
         default:
-            return fail_usage("the command line is wrong"); /* getopt has said where */
+            return fail_usage("unknown option %s", option_refused(argv));
         }
     }
     convert.texts = argv + optind;
@@ -236,7 +256,8 @@ int main(int argc, char **argv)
     if (check && (convert.out || convert.valid_out || convert.sentences || percent))
         return fail_usage("--check takes prefixes only");
     if (check)
-        return convert.ntexts ? run_check(convert.texts, convert.ntexts) : fail_usage("no prefix was given");
+        return convert.ntexts ? error_output(run_check(convert.texts, convert.ntexts))
+                              : fail_usage("no prefix was given");
     code = check_options(&convert, percent);
-    return code ? code : run_convert(&convert);
+    return code ? code : error_output(run_convert(&convert));
 }

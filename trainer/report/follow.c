@@ -27,6 +27,8 @@ static void on_signal(int number)
 
 struct screen {
     bool drawn;     /* a live line stands there, without a newline */
+    bool waiting;   /* it was said that there is nothing yet */
+    double began;   /* to look */
     double last;    /* when a plain line was printed */
     long last_step; /* that it showed */
 };
@@ -83,6 +85,8 @@ static void show(struct screen *screen, const struct follow *follow, const struc
 
     if (terminal.live)
         draw_live(screen, &terminal, watch, follow->path);
+    else if (watch->last.step == 0 && !screen->waiting && now - screen->began >= follow->interval)
+        screen->waiting = printf("waiting for %s\n", follow->path) > 0;
     else if (watch->last.step != screen->last_step && (end || now - screen->last >= follow->interval))
         print_plain(screen, watch, now);
     if (terminal.live && end)
@@ -148,7 +152,7 @@ static void catch_signals(void)
 static int follow_tail(const struct follow *follow, struct tail *tail, struct error *err)
 {
     const struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
-    struct screen screen = {.last = -INFINITY};
+    struct screen screen = {.began = seconds_now(), .last = -INFINITY};
     struct watch watch;
     bool end = false;
 

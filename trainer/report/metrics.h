@@ -63,6 +63,12 @@ struct metrics_writer *metrics_open(const char *path, long resume_step, struct e
 /* Appends one step by one write(2), so that no reader sees half a line. A write cut short (disk full) is taken back. */
 int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err);
 
+/*
+ * True once, within seconds of another file having taken the name, or of nobody having it: two jobs in one directory,
+ * by an sbatch too many. The second has renamed its lines over ours, and nobody will find what we write.
+ */
+bool metrics_displaced(struct metrics_writer *writer);
+
 /* Puts what was written on disk. Call it before a checkpoint commits: then no step up to the checkpoint is ever
  * missing. */
 int metrics_sync(struct metrics_writer *writer, struct error *err);

@@ -11,10 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { LOOK_SECONDS = 5 }; /* between two looks at the name: one asks the file system */
 
 struct metrics_writer {
     int fd;
+    time_t looked;  /* when the name was last asked for its file */
+    bool displaced; /* and had another */
     char path[PATH_MAX];
 };
 
@@ -147,6 +152,23 @@ struct metrics_writer *metrics_open(const char *path, long resume_step, struct e
 fail:
     metrics_close(writer);
     return NULL;
+}
+
+bool metrics_displaced(struct metrics_writer *writer)
+{
+    struct stat ours, named;
+    time_t now = time(NULL);
+
+    if (writer->displaced || (now - writer->looked < LOOK_SECONDS && now >= writer->looked))
+        return false;
+    writer->looked = now;
+    if (fstat(writer->fd, &ours) < 0 || !S_ISREG(ours.st_mode))
+        return false;
+    if (stat(writer->path, &named) < 0)
+        writer->displaced = errno == ENOENT;
+    else
+        writer->displaced = named.st_ino != ours.st_ino || named.st_dev != ours.st_dev;
+    return writer->displaced;
 }
 
 int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err)

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/option.h"
 #include "trainer/report/compare.h"
 #include "trainer/report/follow.h"
 #include "trainer/report/metrics.h"
@@ -28,6 +29,7 @@ static const char HELP[] =
     "       muster-report plot METRICS [--reference METRICS] [--mark STEP=LABEL]... [--title TEXT] [-o FILE.svg]\n"
     "       muster-report compare METRICS METRICS [--tolerance T] [--common]\n"
     "       muster-report summary METRICS\n"
+    "       muster-report --help | --version\n"
     "\n"
     "METRICS is the metrics.jsonl that muster-train writes. See muster-report(1).\n";
 
@@ -57,7 +59,7 @@ static int read_real(const char *text, const char *option, double *value, struct
 static int unknown_option(char **argv, struct error *err)
 {
     return error_set(err, CODE_USAGE, "%s: option %s is unknown or lacks its value; muster-report --help lists them",
-                     argv[0], argv[optind - 1]);
+                     argv[0], option_refused(argv));
 }
 
 static int expect_files(int argc, char **argv, int files, struct error *err)
@@ -302,16 +304,14 @@ int main(int argc, char **argv)
     opterr = 0;
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         puts("muster-report " PACKAGE_VERSION);
-        return CODE_OK;
+        return error_output(CODE_OK);
     }
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0) {
             fputs(HELP, stdout);
-            return CODE_OK;
+            return error_output(CODE_OK);
         }
     }
     code = run(argc, argv, &err);
-    if (code >= 0 && fflush(stdout) != 0)
-        code = error_errno(&err, CODE_IO, "cannot print");
-    return code < 0 ? error_report(&err) : code;
+    return code < 0 ? error_report(&err) : error_output(code);
 }
