@@ -17,9 +17,9 @@ struct epilog {
 };
 
 /*
- * Run `muster-ckptd --once --partner` on each stage of that job and user, as that user: root looks at names and owners
- * only, and opens nothing that the user could have put there. Returns how many stages there were; what goes wrong is
- * logged, a line each, and is no failure.
+ * Run `muster-ckptd --once --partner` on each stage of that job and user, as that user (epilog_run.h): root looks at
+ * names and owners only, and opens nothing that the user could have put there. Returns how many stages were drained, or
+ * tried, 64 at most; what goes wrong is logged, a line each, and is no failure.
  */
 int epilog_drain(const struct epilog *epilog, void (*log)(const char *line));
 
