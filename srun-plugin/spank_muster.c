@@ -23,6 +23,7 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
+#include "common/error.h"
 #include "srun-plugin/epilog.h"
 #include "srun-plugin/machine_cache.h"
 #include "srun-plugin/plugin.h"
@@ -43,9 +44,16 @@ struct site site = {.stage = "/dev/shm",
                     .fabric = FABRIC_SITE_DIR,
                     .preflight = PREFLIGHT_PATH};
 
+/* On a node it is a line of slurmd's log as well, which is root's: what a variable of the user's holds forges none. */
 void plugin_print(const char *line)
 {
-    slurm_spank_log("%s", line);
+    char *tame = strdup(line);
+
+    if (!tame)
+        return;
+    error_tame(tame);
+    slurm_spank_log("%s", tame);
+    free(tame);
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -64,8 +72,10 @@ static int on_option(int value, const char *argument, int remote)
         return -1;
     }
     if (value == OPTION_PREFLIGHT && preflight_option(&wish.preflight, is_given(argument) ? argument : NULL) < 0) {
-        slurm_spank_log(
-            "muster: --muster-preflight=%s is none: it is --muster-preflight, or --muster-preflight=exclude", argument);
+        if (!remote)
+            slurm_spank_log(
+                "muster: --muster-preflight=%s is none: it is --muster-preflight, or --muster-preflight=exclude",
+                argument);
         return remote ? 0 : -1;
     }
     wish.on = true;
