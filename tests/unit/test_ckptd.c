@@ -251,6 +251,27 @@ static void who_may_read_it_is_for_who_staged_it_to_say(void **state)
     }
 }
 
+/* Whose stage or checkpoint it is may want something of the terminal of who looks at it. */
+static void what_is_shown_is_printable(void **state)
+{
+    struct world world;
+    struct node node;
+    char command[2048];
+
+    (void)state;
+    setup(&node, &world, 2, false);
+    node_stage(&node, 30, "a");
+    assert_int_equal(run("muster-ckptd", "--once %s", ckpt_stage_directory(node.stage)), 0);
+    snprintf(command, sizeof command,
+             "sed -i 's/\"reason\": *\"[^\"]*\"/\"reason\": \"y\\\\u001b[31m\\\\u009b\\\\nz\"/' %s/status.json",
+             ckpt_stage_directory(node.stage));
+    assert_int_equal(system(command), 0);
+    assert_int_equal(run("muster-ckpt", "status %s", ckpt_stage_directory(node.stage)), 0);
+    assert_non_null(strstr(output, "y?[31m?? z"));
+    assert_null(strchr(output, '\033'));
+    node_destroy(&node);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +282,7 @@ int main(void)
         cmocka_unit_test(the_epilog),
         cmocka_unit_test(drained_without_a_status),
         cmocka_unit_test(who_may_read_it_is_for_who_staged_it_to_say),
+        cmocka_unit_test(what_is_shown_is_printable),
     };
 
     return cmocka_run_group_tests_name("ckptd", tests, NULL, NULL);
