@@ -26,8 +26,8 @@ enum {
 
 /*
  * The real group is another than the effective one, which alone counts for files: the kernel then lets nobody but root
- * trace the program, nor take its descriptors or its memory, from its first instruction on. (A shell would make the real
- * group the effective one.)
+ * trace the program, nor take its descriptors or its memory, from its first instruction on. (A shell would make the
+ * real group the effective one.)
  */
 static int become(uid_t uid)
 {

@@ -181,7 +181,8 @@ n2_is_bad() {
     : >none/plugstack.conf
     sed -i "s|^PlugStackConfig=.*|PlugStackConfig=$PWD/none/plugstack.conf|" none/slurm.conf
     "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
-    setsid env -i PATH="$PATH" HOME=/ SLURM_CONF="$PWD/none/slurm.conf" slurmd -D -N n2 </dev/null >/dev/null 2>&1 3>&- &
+    setsid env -i PATH="$PATH" HOME=/ SLURM_CONF="$PWD/none/slurm.conf" \
+        slurmd -D -N n2 </dev/null >/dev/null 2>&1 3>&- &
     eventually 60 all_idle
     preflight
     local code=$status said=$output
