@@ -48,14 +48,19 @@ static int seconds_left(const struct run *run)
  * name has (ckpt_stage_path). The directory is everybody's: what else a name may hold would forge lines of slurmd's
  * log.
  */
-static bool is_of_job(const struct epilog *epilog, const char *name)
+static bool is_of_id(const struct epilog *epilog, uint32_t job_id, const char *name)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     char wanted[64];
-    int length = snprintf(wanted, sizeof wanted, "muster-%u-%" PRIu32, (unsigned)epilog->uid, epilog->job_id);
+    int length = snprintf(wanted, sizeof wanted, "muster-%u-%" PRIu32, (unsigned)epilog->uid, job_id);
 
     return strncmp(name, wanted, (size_t)length) == 0 && (name[length] == '\0' || name[length] == '.') &&
            name[strspn(name, letters)] == '\0';
+}
+
+static bool is_of_job(const struct epilog *epilog, const char *name)
+{
+    return is_of_id(epilog, epilog->job_id, name) || (epilog->het_job_id && is_of_id(epilog, epilog->het_job_id, name));
 }
 
 static void drain(const struct run *run, const char *stage)

@@ -10,10 +10,11 @@
 
 struct epilog {
     uint32_t job_id;
-    uid_t uid;         /* whose job it was */
-    const char *roots; /* where stages may be, with colons between: "/dev/shm:/local/nvme" */
-    const char *ckptd; /* path of muster-ckptd */
-    int seconds;       /* that all of it may take; 0: leave everything where it is */
+    uint32_t het_job_id; /* of a component of a heterogeneous job: what all its tasks have as SLURM_JOB_ID; 0 else */
+    uid_t uid;           /* whose job it was */
+    const char *roots;   /* where stages may be, with colons between: "/dev/shm:/local/nvme" */
+    const char *ckptd;   /* path of muster-ckptd */
+    int seconds;         /* that all of it may take; 0: leave everything where it is */
 };
 
 /*

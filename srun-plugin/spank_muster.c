@@ -209,13 +209,22 @@ int slurm_spank_exit(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
+/* Of a component of a heterogeneous job, whose own id only slurmd knows it by; 0 of other jobs. */
+static uint32_t het_job_id(void)
+{
+    const char *id = getenv("SLURM_HET_JOB_ID");
+
+    return id ? (uint32_t)strtoul(id, NULL, 10) : 0;
+}
+
 /* Also of jobs that never heard of --muster: whether there is something to drain is what lies there. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
 {
     struct epilog epilog;
 
     read_site(argc, argv);
-    epilog = (struct epilog){.roots = site.stage, .ckptd = site.ckptd, .seconds = site.epilog_seconds};
+    epilog = (struct epilog){
+        .het_job_id = het_job_id(), .roots = site.stage, .ckptd = site.ckptd, .seconds = site.epilog_seconds};
     if (spank_get_item(spank, S_JOB_ID, &epilog.job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_UID, &epilog.uid) != ESPANK_SUCCESS)
         return 0;

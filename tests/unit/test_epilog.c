@@ -111,6 +111,22 @@ static void each_stage_of_the_job_is_drained(void **state)
         strstr(said, user == NOBODY ? "65534 --once --partner --seconds " : " --once --partner --seconds "));
 }
 
+/* Slurm ends each component under its own id, while the tasks of all have that of the first. */
+static void of_a_heterogeneous_job_too(void **state)
+{
+    struct epilog epilog = {.job_id = JOB + 1, .het_job_id = JOB, .uid = user, .roots = base, .ckptd = program};
+
+    (void)state;
+    make_stage(".n1.5d0c1b2a");
+    script("exit 0");
+    epilog.seconds = 30;
+    said[0] = '\0';
+    assert_int_equal(epilog_drain(&epilog, keep), 1);
+    assert_non_null(strstr(said, "4711.n1.5d0c1b2a: drained"));
+    epilog.het_job_id = 0;
+    assert_int_equal(epilog_drain(&epilog, keep), 0);
+}
+
 /* The directory is everybody's, and the log is root's. */
 static void a_name_forges_no_line_of_the_log(void **state)
 {
@@ -252,6 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(each_stage_of_the_job_is_drained, empty),
+        cmocka_unit_test_teardown(of_a_heterogeneous_job_too, empty),
         cmocka_unit_test_teardown(a_name_forges_no_line_of_the_log, empty),
         cmocka_unit_test_teardown(what_it_prints_comes_as_printable_lines, empty),
         cmocka_unit_test_teardown(endless_output_is_cut, empty),
