@@ -178,8 +178,10 @@ static int start(struct drainer *drainer, struct error *err)
 int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, int *failed, struct error *err)
 {
     struct drainer *drainer = calloc(1, sizeof *drainer);
+    mode_t own = umask(077);
     int result = -1;
 
+    umask(own);
     if (failed)
         *failed = 0;
     if (!drainer || !(drainer->status = calloc(1, sizeof *drainer->status))) {
@@ -198,6 +200,7 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
         result = loop(drainer, err);
     else if (result < 0 && is_gone(drainer)) /* another drainer has ended, and removed it, since we opened it */
         result = CKPT_DRAIN_DONE;
+    umask(own); /* drain_generation's was that of who staged */
     if (failed)
         *failed = drainer->failed;
     if (drainer->lock >= 0)

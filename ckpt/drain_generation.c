@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* The oldest of those that ended makes room; there are fewer than STATUS_ENDED others. */
 static void forget_oldest(struct status *status)
@@ -201,6 +202,7 @@ int drain_generation(struct drainer *drainer, struct generation *generation)
         directory_close(&drain.source);
         return over ? 0 : 1;
     }
+    umask(generation->target.umask); /* an epilog has slurmd's, under which a user's files would be everybody's */
     pthread_mutex_lock(&drainer->mutex);
     drain.entry = entry_of(drainer, &generation->target);
     pthread_mutex_unlock(&drainer->mutex);

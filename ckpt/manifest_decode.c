@@ -91,6 +91,7 @@ static int decode_tensor(struct ckpt_tensor *tensor, json_t *value, struct error
         return error_set(err, CODE_DATA, "must be [\"name\", [sizes]], the name of at most %d bytes",
                          CKPT_NAME_SIZE - 1);
     memcpy(tensor->name, name, strlen(name) + 1);
+    error_tame(tensor->name);
     if (dims < 1 || dims > CKPT_MAX_DIMS || decode_numbers(shape, dims, tensor->shape) < 0)
         return error_set(err, CODE_DATA, "its shape must be 1 to %d sizes", CKPT_MAX_DIMS);
     tensor->ndim = (int)dims;
@@ -208,6 +209,7 @@ static int decode_shard(const struct manifest *manifest, struct manifest_shard *
         json_get_string(object, "host", shard->host, sizeof shard->host, err) < 0 ||
         json_get_integer(object, "written", INT64_MAX, &shard->written, err) < 0)
         return -1;
+    error_tame(shard->host); /* a checkpoint may be somebody else's, and is shown on terminals */
     shard->header_crc = (uint32_t)crc;
     if (block_bytes != LAYOUT_BLOCK)
         return error_set(err, CODE_DATA, "\"block_bytes\" is %" PRIu64 ", must be %zu", block_bytes, LAYOUT_BLOCK);
@@ -286,6 +288,7 @@ static int decode_head(struct manifest *manifest, json_t *root, int part, int sh
         json_get_string(root, "attempt", manifest->attempt, sizeof manifest->attempt, err) < 0 ||
         json_get_int(root, "shards", &manifest->shards, err) < 0)
         return -1;
+    error_tame(manifest->version);
     if (!json_is_string(job))
         return error_set(err, CODE_DATA, "\"job\" must be a string");
     manifest->job_text = strdup(json_string_value(job));

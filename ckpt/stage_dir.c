@@ -98,6 +98,18 @@ static int target_parse(struct target *target, json_t *json, struct error *err)
     return 0;
 }
 
+/* file_write asks for 0666. Who keeps others from reading keeps them from entering directories, too. */
+static mode_t umask_of(const struct directory *generation)
+{
+    struct stat info;
+    mode_t masked;
+
+    if (fstatat(generation->fd, STAGE_TARGET, &info, AT_SYMLINK_NOFOLLOW) < 0)
+        return 077;
+    masked = ~info.st_mode & 0066;
+    return masked | ((masked & 0044) >> 2);
+}
+
 static int target_read(struct target *target, const struct directory *generation, struct error *err)
 {
     json_error_t where;
@@ -113,6 +125,7 @@ static int target_read(struct target *target, const struct directory *generation
     result = json ? target_parse(target, json, err) : error_set(err, CODE_DATA, "not JSON");
     if (result < 0)
         error_prefix(err, "%s/" STAGE_TARGET, generation->path);
+    target->umask = umask_of(generation);
     json_decref(json);
     free(text);
     return result;

@@ -7,6 +7,8 @@
 #include "ckpt/file.h"
 #include "ckpt/layout.h"
 
+#include <sys/types.h>
+
 #define STAGE_FREE    ".free"
 #define STAGE_LOCK    "lock"
 #define STAGE_USERS   "users"
@@ -28,6 +30,7 @@ struct target {
     int keep;
     uint64_t keep_every;
     double started; /* seconds since 1970 */
+    mode_t umask;   /* of who staged it, and what is made of it has: it is target.json's own mode */
 };
 
 /* Open the stage; `make` makes it. Not ours, not a directory or open to others: CODE_IO. ENOENT is left in errno. */

@@ -66,6 +66,8 @@ static int decode(struct status_generation *g, json_t *json, struct error *err)
         json_get_integer(json, "serial", INT64_MAX, &g->serial, err) < 0 ||
         json_get_string(json, "reason", g->reason, sizeof g->reason, err) < 0)
         return -1;
+    error_tame(g->dir); /* for people only: target.json has it for drainers */
+    error_tame(g->reason);
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
         if (strcmp(state, states[i]) == 0) {
             g->state = (enum status_state)i;
@@ -83,6 +85,7 @@ static int decode_all(struct status *status, json_t *json, struct error *err)
         json_get_number(json, "updated", &status->updated, err) < 0 ||
         json_get_array(json, "generations", &array, err) < 0)
         return -1;
+    error_tame(status->host);
     for (size_t i = 0; i < json_array_size(array) && status->count < STATUS_MOST; i++)
         if (decode(&status->generations[status->count++], json_array_get(array, i), err) < 0)
             return -1;

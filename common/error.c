@@ -4,11 +4,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static void replace_newlines(char *text)
+void error_tame(char *text)
 {
-    for (; *text; text++)
-        if (*text == '\n' || *text == '\r')
+    for (; *text; text++) {
+        if (*text == '\n' || *text == '\r' || *text == '\t')
             *text = ' ';
+        else if ((unsigned char)*text < ' ' || *text == '\177')
+            *text = '?';
+        else if (text[0] == '\302' && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xa0)
+            text[0] = text[1] = '?'; /* the other control characters, in UTF-8 */
+    }
 }
 
 int error_set(struct error *err, enum exit_code code, const char *format, ...)
@@ -21,7 +26,7 @@ int error_set(struct error *err, enum exit_code code, const char *format, ...)
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
-    replace_newlines(err->text);
+    error_tame(err->text);
     return -1;
 }
 
@@ -39,7 +44,7 @@ int error_errno(struct error *err, enum exit_code code, const char *format, ...)
     va_end(args);
     used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %s", strerror(saved));
-    replace_newlines(err->text);
+    error_tame(err->text);
     return -1;
 }
 
@@ -57,7 +62,7 @@ int error_prefix(struct error *err, const char *format, ...)
     va_end(args);
     used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %.900s", rest);
-    replace_newlines(err->text);
+    error_tame(err->text);
     return -1;
 }
 

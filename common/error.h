@@ -32,7 +32,7 @@ enum exit_code {
 
 struct error {
     enum exit_code code;
-    char text[1024]; /* one line, no newline at its end */
+    char text[1024]; /* one line, no newline at its end, and no other control characters */
 };
 
 /* Fill *err; err may be NULL. Always returns -1, so that "return error_set(...)" reads well. */
@@ -43,6 +43,9 @@ int error_errno(struct error *err, enum exit_code code, const char *format, ...)
 
 /* Put "context: " before the text that is there. Returns -1. */
 int error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Make text one printable line: its control characters, of which a file's name may have any, become blanks and '?'. */
+void error_tame(char *text);
 
 /* For mains only: prints "program: text" to stderr and returns the code (INTERNAL if nobody set one). */
 int error_report(const struct error *err);

@@ -10,16 +10,17 @@
 
 struct epilog {
     uint32_t job_id;
-    uid_t uid;         /* whose job it was */
-    const char *roots; /* where stages may be, with colons between: "/dev/shm:/local/nvme" */
-    const char *ckptd; /* path of muster-ckptd */
-    int seconds;       /* that all of it may take; 0: leave everything where it is */
+    uint32_t het_job_id; /* of a component of a heterogeneous job: what all its tasks have as SLURM_JOB_ID; 0 else */
+    uid_t uid;           /* whose job it was */
+    const char *roots;   /* where stages may be, with colons between: "/dev/shm:/local/nvme" */
+    const char *ckptd;   /* path of muster-ckptd */
+    int seconds;         /* that all of it may take; 0: leave everything where it is */
 };
 
 /*
- * Run `muster-ckptd --once --partner` on each stage of that job and user, as that user: root looks at names and owners
- * only, and opens nothing that the user could have put there. Returns how many stages there were; what goes wrong is
- * logged, a line each, and is no failure.
+ * Run `muster-ckptd --once --partner` on each stage of that job and user, as that user (epilog_run.h): root looks at
+ * names and owners only, and opens nothing that the user could have put there. Returns how many stages were drained, or
+ * tried, 64 at most; what goes wrong is logged, a line each, and is no failure.
  */
 int epilog_drain(const struct epilog *epilog, void (*log)(const char *line));
 

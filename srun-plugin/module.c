@@ -7,41 +7,84 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* `why` is a list of reasons, one more after each failure. */
+static void add_reason(char *why, size_t size, const char *path, const char *reason)
+{
+    size_t used = strlen(why);
+
+    snprintf(why + used, size - used, "%s%.300s%s%.400s", used ? "; " : "", path, path[0] ? ": " : "", reason);
+}
+
 static void *load(const char *directory, const char *file, char *why, size_t size)
 {
     char path[PATH_MAX];
     void *module = NULL;
-    size_t used = strlen(why);
 
     if (snprintf(path, sizeof path, "%s/%s", directory, file) < (int)sizeof path &&
         !(module = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
-        snprintf(why + used, size - used, "%s%s", used ? "; " : "", dlerror());
+        add_reason(why, size, "", dlerror());
     return module;
 }
 
-/* Where the plugin lies, though it were found by a link. */
-static bool find_own_directory(char path[PATH_MAX])
+/* Where the plugin lies, though it were found by a link, and whose it is. */
+static bool find_own_directory(char path[PATH_MAX], uid_t *owner)
 {
     static const char own = 0;
+    struct stat status;
     Dl_info plugin;
 
-    if (!dladdr(&own, &plugin) || !realpath(plugin.dli_fname, path))
+    if (!dladdr(&own, &plugin) || !realpath(plugin.dli_fname, path) || stat(path, &status) < 0)
         return false;
+    *owner = status.st_uid;
     dirname(path);
     return true;
+}
+
+/* Nobody but root and `owner` can have put there what is there, in any directory of an absolute path without links. */
+static bool is_safe(const char *path, uid_t owner)
+{
+    char part[PATH_MAX];
+    struct stat status;
+    char *slash;
+
+    for (snprintf(part, sizeof part, "%s", path);; *slash = '\0') {
+        if (stat(part[0] ? part : "/", &status) < 0 || (status.st_uid != 0 && status.st_uid != owner) ||
+            ((status.st_mode & S_IWOTH) && !(S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX))))
+            return false;
+        if (!(slash = strrchr(part, '/')))
+            return true;
+    }
+}
+
+/*
+ * Where it was installed, for a plugin that was copied: that may be the directory of whoever built it, or one in /tmp
+ * that is long gone, and root loads what lies there.
+ */
+static void *load_installed(const char *file, uid_t owner, char *why, size_t size)
+{
+    char path[PATH_MAX], real[PATH_MAX];
+
+    if (snprintf(path, sizeof path, "%s/%s", MODULE_DIR, file) < (int)sizeof path && realpath(path, real) &&
+        !is_safe(real, owner)) {
+        add_reason(why, size, path,
+                   "others than root and the plugin's owner can write there: copy it beside the plugin");
+        return NULL;
+    }
+    return load(MODULE_DIR, file, why, size);
 }
 
 void *module_symbol(const char *file, const char *name, struct error *err)
 {
     char directory[PATH_MAX], why[900] = "";
     void *module = NULL, *symbol;
+    uid_t owner = 0;
 
-    if (find_own_directory(directory))
+    if (find_own_directory(directory, &owner))
         module = load(directory, file, why, sizeof why);
     if (!module)
-        module = load(MODULE_DIR, file, why, sizeof why);
+        module = load_installed(file, owner, why, sizeof why);
     symbol = module ? dlsym(module, name) : NULL;
     if (module && !symbol)
         error_set(err, CODE_INTERNAL, "%s is of another muster than the plugin: it has no %s", file, name);

@@ -13,8 +13,8 @@
 
 /*
  * The address of a symbol of `file`, one of these, which lies where the plugin lies, installed or not; where a
- * site has copied the plugin, where it was installed. It stays loaded: libraries that it draws in may not bear to be
- * unloaded. NULL with CODE_INTERNAL.
+ * site has copied the plugin, where it was installed, if only root and the plugin's owner can have put it there. It
+ * stays loaded: libraries that it draws in may not bear to be unloaded. NULL with CODE_INTERNAL.
  */
 void *module_symbol(const char *file, const char *name, struct error *err);
 

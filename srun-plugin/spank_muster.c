@@ -23,6 +23,7 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
+#include "common/error.h"
 #include "srun-plugin/epilog.h"
 #include "srun-plugin/machine_cache.h"
 #include "srun-plugin/plugin.h"
@@ -43,9 +44,16 @@ struct site site = {.stage = "/dev/shm",
                     .fabric = FABRIC_SITE_DIR,
                     .preflight = PREFLIGHT_PATH};
 
+/* On a node it is a line of slurmd's log as well, which is root's: what a variable of the user's holds forges none. */
 void plugin_print(const char *line)
 {
-    slurm_spank_log("%s", line);
+    char *tame = strdup(line);
+
+    if (!tame)
+        return;
+    error_tame(tame);
+    slurm_spank_log("%s", tame);
+    free(tame);
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -64,8 +72,10 @@ static int on_option(int value, const char *argument, int remote)
         return -1;
     }
     if (value == OPTION_PREFLIGHT && preflight_option(&wish.preflight, is_given(argument) ? argument : NULL) < 0) {
-        slurm_spank_log(
-            "muster: --muster-preflight=%s is none: it is --muster-preflight, or --muster-preflight=exclude", argument);
+        if (!remote)
+            slurm_spank_log(
+                "muster: --muster-preflight=%s is none: it is --muster-preflight, or --muster-preflight=exclude",
+                argument);
         return remote ? 0 : -1;
     }
     wish.on = true;
@@ -199,13 +209,22 @@ int slurm_spank_exit(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
+/* Of a component of a heterogeneous job, whose own id only slurmd knows it by; 0 of other jobs. */
+static uint32_t het_job_id(void)
+{
+    const char *id = getenv("SLURM_HET_JOB_ID");
+
+    return id ? (uint32_t)strtoul(id, NULL, 10) : 0;
+}
+
 /* Also of jobs that never heard of --muster: whether there is something to drain is what lies there. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
 {
     struct epilog epilog;
 
     read_site(argc, argv);
-    epilog = (struct epilog){.roots = site.stage, .ckptd = site.ckptd, .seconds = site.epilog_seconds};
+    epilog = (struct epilog){
+        .het_job_id = het_job_id(), .roots = site.stage, .ckptd = site.ckptd, .seconds = site.epilog_seconds};
     if (spank_get_item(spank, S_JOB_ID, &epilog.job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_UID, &epilog.uid) != ESPANK_SUCCESS)
         return 0;

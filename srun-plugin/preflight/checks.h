@@ -13,6 +13,12 @@
 void check_machine(const char *root);
 
 /*
+ * That slurmd has loaded the plugin here, where the step's srun has (srun --muster): it takes SLURM_MUSTER_STEP out of
+ * the environment. A problem where not: the ranks of that node would have no RANK, while the others wait for them.
+ */
+void check_plugin(void);
+
+/*
  * Asks NVML, where its library is: uncorrected ECC errors since the driver was loaded, rows that wait for a reset to be
  * remapped or could not be, and the driver's version. Of this machine only.
  */

@@ -120,6 +120,7 @@ int main(int argc, char **argv)
     alarm((unsigned)options.seconds + 1);
     say_as(name);
     say_clock();
+    check_plugin();
     check_versions(root);
     check_machine(root);
     if (root != other_root)

@@ -119,6 +119,7 @@ static void build(struct command *command, const struct preflight *preflight, in
     add(command, "--kill-on-bad-exit=0");
     add(command, "--wait=0");
     add(command, "--quiet");
+    add(command, "--muster"); /* for check_plugin */
     add(command, "%s", preflight->program);
     add(command, "--seconds=%d", seconds);
     if (preflight->job)
@@ -133,9 +134,15 @@ static void command_free(struct command *command)
 
 /* ---- what comes back --------------------------------------------------------------------------------------------- */
 
+/* What the plugin has to say of its step, it says of the user's as well. */
+static bool is_plugins(const char *line)
+{
+    return strncmp(line, "muster: ", strlen("muster: ")) == 0;
+}
+
 static void take_line(struct inbox *inbox, const char *line)
 {
-    if (record_take(inbox->records, inbox->count, line, now_of(CLOCK_REALTIME)) || !line[0] ||
+    if (is_plugins(line) || record_take(inbox->records, inbox->count, line, now_of(CLOCK_REALTIME)) || !line[0] ||
         record_take_srun(inbox->records, inbox->count, line))
         return;
     if (inbox->others < sizeof inbox->other / sizeof *inbox->other)

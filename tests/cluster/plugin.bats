@@ -232,6 +232,17 @@ SH
     done
 }
 
+@test "what the user's variables hold forges no line of slurmd's log" {
+    local value=$'lo\n[2026-01-01T00:00:00.000] error: forged\e[31m\u009b31m'
+    GLOO_SOCKET_IFNAME=$value step --muster-report -N1 -w n1 sh -c 'printf %s "$GLOO_SOCKET_IFNAME"' >out 2>err
+    [ "$(cat out)" = "$value" ]
+    cat -v err
+    grep -q 'forged?\[31m??31m' err
+    no_line '^\[2026-01' err
+    grep -q 'GLOO_SOCKET_IFNAME .*forged?' "$SANDBOX_DIR/log/slurmd.n1.log"
+    no_line -a '^\[2026-01-01' "$SANDBOX_DIR/log/slurmd.n1.log"
+}
+
 @test "where slurmctld tells nobody of its nodes, MASTER_ADDR is the name of rank 0's node" {
     [ "$(id -u)" -eq 0 ] || skip "only root has other users, to whom PrivateData applies"
     # Not in bats' own directory, which an ordinary user cannot enter.

@@ -175,6 +175,24 @@ n2_is_bad() {
     grep -q 'NCCL: libnccl.so.2.18.5 (0 bytes), and libnccl.so.2.21.5 (0 bytes) on 2 of 3 nodes' <<<"$output"
 }
 
+@test "a node where slurmd does not load the plugin" {
+    mkdir none
+    cp "$SANDBOX_DIR"/etc/*.conf none
+    : >none/plugstack.conf
+    sed -i "s|^PlugStackConfig=.*|PlugStackConfig=$PWD/none/plugstack.conf|" none/slurm.conf
+    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+    setsid env -i PATH="$PATH" HOME=/ SLURM_CONF="$PWD/none/slurm.conf" \
+        slurmd -D -N n2 </dev/null >/dev/null 2>&1 3>&- &
+    eventually 60 all_idle
+    preflight
+    local code=$status said=$output
+    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+    "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
+    [ "$code" -eq 76 ]
+    [[ $said == *"n2 is bad: slurmd has not loaded spank_muster.so there"* ]]
+    none_started
+}
+
 @test "a lost GPU, a dead port: machines replayed from tests/fixtures" {
     grep -q '^HWLOC_LIBS = -l' "$BUILD/Makefile" || skip "built without hwloc"
     local good lost dead

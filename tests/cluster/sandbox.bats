@@ -39,6 +39,17 @@ tasks_named() {
     [ "$(sort <<<"$output" | tr '\n' ' ')" = "n1 s0.s1.n1 n2 s0.s1.n2 n3 s0.s2.n3 n4 s0.s2.n4 " ]
 }
 
+@test "who does not have its key is not believed" {
+    start "$DIR" 1
+    sed 's|^AuthType=.*|AuthType=auth/none|; s|^CredType=.*|CredType=cred/none|; s|^AuthInfo=.*||' \
+        "$DIR/etc/slurm.conf" >"$DIR/etc/none.conf"
+    SLURM_CONF=$DIR/etc/none.conf run timeout 20 srun -N1 touch "$DIR/ran"
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [ ! -e "$DIR/ran" ]
+    [ "$(stat -c %a "$DIR/etc/munge.key")" = 600 ]
+}
+
 @test "PMI2 starts ranks that know each other" {
     need mpiexec.mpich
     start "$DIR" 2
@@ -138,6 +149,16 @@ tasks_named() {
     wait $step || true
     "$SANDBOX" revive-node n2 --dir "$DIR"
     "$SANDBOX" status --dir "$DIR" | grep -qx 'n2 idle'
+}
+
+@test "a directory for locks that is a link, or another's, is not written to" {
+    mkdir "$BATS_TEST_TMPDIR/theirs" "$BATS_TEST_TMPDIR/tmp"
+    ln -s ../theirs "$BATS_TEST_TMPDIR/tmp/muster-sandbox-ports.$UID"
+    TMPDIR=$BATS_TEST_TMPDIR/tmp run "$SANDBOX" start --dir "$DIR" --nodes 1
+    echo "$output"
+    [ "$status" -eq 70 ]
+    [[ $output == "sandbox: "*"muster-sandbox-ports.$UID is not a directory of ours"* ]]
+    [ -z "$(ls -A "$BATS_TEST_TMPDIR/theirs")" ]
 }
 
 @test "a sandbox that is up is not started twice, and a missing plugin is named" {

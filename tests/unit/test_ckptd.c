@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -217,11 +218,71 @@ static void the_epilog(void **state)
     node_destroy(&node);
 }
 
+static mode_t mode_of(const char *directory, const char *name)
+{
+    char path[600];
+    struct stat info;
+
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    assert_int_equal(stat(path, &info), 0);
+    return info.st_mode & 0777;
+}
+
+/* An epilog's umask is slurmd's, and whose checkpoint it is may have kept it to himself, or shared it with a group. */
+static void who_may_read_it_is_for_who_staged_it_to_say(void **state)
+{
+    static const mode_t masks[] = {077, 007, 027, 022};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        struct world world;
+        struct node node;
+
+        setup(&node, &world, 2, false);
+        umask(masks[i]);
+        node_stage(&node, 30, "a");
+        umask(022);
+        assert_int_equal(run("muster-ckptd", "--once %s", ckpt_stage_directory(node.stage)), 0);
+        assert_int_equal(mode_of(node.target, "step-00000030"), 0777 & ~masks[i]);
+        assert_int_equal(mode_of(node.target, "step-00000030/manifest.json"), 0666 & ~masks[i]);
+        assert_int_equal(mode_of(node.target, "step-00000030/shard-00000-of-00002.safetensors"), 0666 & ~masks[i]);
+        world_expect(&world, node.topology, node.target, 30);
+        node_destroy(&node);
+    }
+}
+
+/* Whose stage or checkpoint it is may want something of the terminal of who looks at it. */
+static void what_is_shown_is_printable(void **state)
+{
+    struct world world;
+    struct node node;
+    char command[2048];
+
+    (void)state;
+    setup(&node, &world, 2, false);
+    node_stage(&node, 30, "a");
+    assert_int_equal(run("muster-ckptd", "--once %s", ckpt_stage_directory(node.stage)), 0);
+    snprintf(command, sizeof command,
+             "sed -i 's/\"reason\": *\"[^\"]*\"/\"reason\": \"y\\\\u001b[31m\\\\u009b\\\\nz\"/' %s/status.json",
+             ckpt_stage_directory(node.stage));
+    assert_int_equal(system(command), 0);
+    assert_int_equal(run("muster-ckpt", "status %s", ckpt_stage_directory(node.stage)), 0);
+    assert_non_null(strstr(output, "y?[31m?? z"));
+    assert_null(strchr(output, '\033'));
+    node_destroy(&node);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(command_lines),      cmocka_unit_test(once),       cmocka_unit_test(a_target_that_is_none),
-        cmocka_unit_test(stopped_and_killed), cmocka_unit_test(the_epilog), cmocka_unit_test(drained_without_a_status),
+        cmocka_unit_test(command_lines),
+        cmocka_unit_test(once),
+        cmocka_unit_test(a_target_that_is_none),
+        cmocka_unit_test(stopped_and_killed),
+        cmocka_unit_test(the_epilog),
+        cmocka_unit_test(drained_without_a_status),
+        cmocka_unit_test(who_may_read_it_is_for_who_staged_it_to_say),
+        cmocka_unit_test(what_is_shown_is_printable),
     };
 
     return cmocka_run_group_tests_name("ckptd", tests, NULL, NULL);

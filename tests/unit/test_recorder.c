@@ -231,6 +231,23 @@ static void outlives_its_process(void **state)
     record_close(file);
 }
 
+/* /dev/shm is everybody's, and the name is no secret. */
+static void what_another_put_there_is_refused_and_hangs_nobody(void **state)
+{
+    struct process self = process_self();
+    char path[128];
+
+    (void)state;
+    self.started--;
+    snprintf(path, sizeof path, "/dev/shm/muster-record.%" PRIu64 ".%" PRId64 ".%" PRIu64, self.numbering, self.pid,
+             self.started);
+    assert_int_equal(mkfifo(path, 0666), 0);
+    alarm(20);
+    assert_null(record_map(&self, 4, &err));
+    alarm(0);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void a_number_that_was_given_again_is_another(void **state)
 {
     struct process self = process_self();
@@ -338,11 +355,16 @@ static void copies_are_of_one_moment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(does_nothing_unless_started),  cmocka_unit_test(says_what_is_done),
-        cmocka_unit_test(communicators_are_told_apart), cmocka_unit_test(is_full_without_harm),
-        cmocka_unit_test(outlives_its_process),         cmocka_unit_test(a_number_that_was_given_again_is_another),
-        cmocka_unit_test(leaves_nothing_behind),        cmocka_unit_test(a_writer_stopped_in_the_middle_blocks_nobody),
+        cmocka_unit_test(does_nothing_unless_started),
+        cmocka_unit_test(says_what_is_done),
+        cmocka_unit_test(communicators_are_told_apart),
+        cmocka_unit_test(is_full_without_harm),
+        cmocka_unit_test(outlives_its_process),
+        cmocka_unit_test(a_number_that_was_given_again_is_another),
+        cmocka_unit_test(leaves_nothing_behind),
+        cmocka_unit_test(a_writer_stopped_in_the_middle_blocks_nobody),
         cmocka_unit_test(copies_are_of_one_moment),
+        cmocka_unit_test(what_another_put_there_is_refused_and_hangs_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

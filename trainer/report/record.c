@@ -161,7 +161,8 @@ struct record_file *record_map(const struct process *owner, int world, struct er
     int fd;
 
     path_of(path, sizeof path, owner);
-    fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    /* O_NONBLOCK: where another user was quicker to make something of that name, it may be a FIFO. */
+    fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
         error_errno(err, CODE_IO, "%s", path);
         return NULL;

@@ -1,0 +1,281 @@
+/*
+ * What root does in an epilog with directories and a process that are the user's: scripts stand in for muster-ckptd. As
+ * root the user is nobody, else ourselves.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "srun-plugin/epilog.h"
+
+enum { NOBODY = 65534, JOB = 4711, TEXT = 64 * 1024 };
+
+static char base[] = "/tmp/muster-epilog-XXXXXX", program[128];
+static char said[TEXT];
+static int lines;
+static uid_t user;
+
+static void keep(const char *line)
+{
+    size_t used = strlen(said);
+
+    lines++;
+    snprintf(said + used, sizeof said - used, "%s\n", line);
+}
+
+static void stage_path(char path[256], const char *suffix)
+{
+    snprintf(path, 256, "%s/muster-%u-%d%s", base, (unsigned)user, JOB, suffix);
+}
+
+static void make_stage(const char *suffix)
+{
+    char path[256];
+
+    stage_path(path, suffix);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(chown(path, user, (gid_t)-1), 0);
+}
+
+/* The program that is run for each stage: $5 is the stage. */
+static void script(const char *text)
+{
+    FILE *file = fopen(program, "w");
+
+    assert_non_null(file);
+    fprintf(file, "#!/bin/sh\n%s\n", text);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(program, 0755), 0);
+}
+
+static int drain(int seconds)
+{
+    const struct epilog epilog = {.job_id = JOB, .uid = user, .roots = base, .ckptd = program, .seconds = seconds};
+
+    said[0] = '\0';
+    lines = 0;
+    return epilog_drain(&epilog, keep);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    user = geteuid() == 0 ? NOBODY : geteuid();
+    if (!mkdtemp(base) || chmod(base, 0755) < 0)
+        return -1;
+    snprintf(program, sizeof program, "%s/program", base);
+    return 0;
+}
+
+static int empty(void **state)
+{
+    char command[128];
+
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf %s/muster-*", base);
+    return system(command);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    unlink(program);
+    return rmdir(base);
+}
+
+static void each_stage_of_the_job_is_drained(void **state)
+{
+    (void)state;
+    make_stage("");
+    make_stage(".n1.5d0c1b2a");
+    make_stage("0"); /* of job 47110 */
+    script("echo $(id -u) \"$@\"; cat");
+    assert_int_equal(drain(30), 2);
+    assert_non_null(strstr(said, "4711: drained after job 4711\n"));
+    assert_non_null(strstr(said, "4711.n1.5d0c1b2a: drained after job 4711\n"));
+    assert_null(strstr(said, "47110"));
+    assert_non_null(
+        strstr(said, user == NOBODY ? "65534 --once --partner --seconds " : " --once --partner --seconds "));
+}
+
+/* Slurm ends each component under its own id, while the tasks of all have that of the first. */
+static void of_a_heterogeneous_job_too(void **state)
+{
+    struct epilog epilog = {.job_id = JOB + 1, .het_job_id = JOB, .uid = user, .roots = base, .ckptd = program};
+
+    (void)state;
+    make_stage(".n1.5d0c1b2a");
+    script("exit 0");
+    epilog.seconds = 30;
+    said[0] = '\0';
+    assert_int_equal(epilog_drain(&epilog, keep), 1);
+    assert_non_null(strstr(said, "4711.n1.5d0c1b2a: drained"));
+    epilog.het_job_id = 0;
+    assert_int_equal(epilog_drain(&epilog, keep), 0);
+}
+
+/* The directory is everybody's, and the log is root's. */
+static void a_name_forges_no_line_of_the_log(void **state)
+{
+    (void)state;
+    make_stage(".x\n[2026-11-22T14:22:53] error: forged");
+    make_stage(".x\033[31m");
+    make_stage(".x y");
+    script("exit 0");
+    assert_int_equal(drain(30), 0);
+    assert_string_equal(said, "");
+}
+
+static void what_it_prints_comes_as_printable_lines(void **state)
+{
+    (void)state;
+    make_stage("");
+    script("printf 'a\\033[31mb\\302\\233c\\n\\nlast' >&2; exit 74");
+    assert_int_equal(drain(30), 1);
+    assert_non_null(strstr(said, "a?[31mb??c\nlast\n"));
+    assert_non_null(strstr(said, "not all of it was drained (74)"));
+}
+
+static void endless_output_is_cut(void **state)
+{
+    (void)state;
+    make_stage("");
+    script("yes | head -n 100000; exit 0");
+    assert_int_equal(drain(30), 1);
+    assert_in_range(lines, 10, 60);
+    assert_non_null(strstr(said, "left out\n"));
+    assert_non_null(strstr(said, "drained after job"));
+}
+
+static void thousands_of_stages_are_no_work_for_root(void **state)
+{
+    char suffix[16];
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        snprintf(suffix, sizeof suffix, ".%d", i);
+        make_stage(suffix);
+    }
+    script("exit 0");
+    assert_int_equal(drain(300), 64);
+    assert_int_equal(lines, 65);
+}
+
+/* The id of the process that runs the script, which writes it down; 0 after 10 s. */
+static pid_t process_of_script(void)
+{
+    const struct timespec nap = {.tv_nsec = 10000000};
+    char path[256], pid_path[280];
+    int pid = 0;
+
+    stage_path(path, "");
+    snprintf(pid_path, sizeof pid_path, "%s/pid", path);
+    for (int i = 0; i < 1000 && pid == 0; i++) {
+        FILE *file = fopen(pid_path, "r");
+
+        if (file && fscanf(file, "%d", &pid) != 1)
+            pid = 0;
+        if (file)
+            fclose(file);
+        nanosleep(&nap, NULL);
+    }
+    return pid;
+}
+
+enum { THIEF_GOT_NOTHING, THIEF_TOOK_A_DESCRIPTOR, THIEF_TRACES, THIEF_FOUND_NOBODY };
+
+/* Another process of the user's, in another job on the node. */
+static int steal(void)
+{
+    pid_t pid = process_of_script();
+    int fd;
+
+    if (pid == 0 || setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(user, user, user) < 0)
+        return THIEF_FOUND_NOBODY;
+    fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd < 0)
+        return THIEF_FOUND_NOBODY;
+    if (syscall(SYS_pidfd_getfd, fd, STDERR_FILENO, 0) >= 0)
+        return THIEF_TOOK_A_DESCRIPTOR;
+    return ptrace(PTRACE_SEIZE, pid, NULL, NULL) == 0 ? THIEF_TRACES : THIEF_GOT_NOTHING;
+}
+
+static void the_user_cannot_take_the_process_over(void **state)
+{
+    int status;
+    pid_t thief;
+
+    (void)state;
+    if (geteuid() != 0)
+        skip(); /* it is root who has something to lose */
+    make_stage("");
+    script("echo $$ >\"$5/pid\"; sleep 3; cat /proc/self/oom_score_adj");
+    thief = fork();
+    if (thief == 0)
+        _exit(steal());
+    assert_int_equal(drain(30), 1);
+    assert_int_equal(waitpid(thief, &status, 0), thief);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), THIEF_GOT_NOTHING);
+    assert_non_null(strstr(said, "0\n"));
+}
+
+/* A debugger keeps what was killed from its parent, as a file system that hangs does. */
+static void what_cannot_be_killed_is_left_behind(void **state)
+{
+    int ends[2], status;
+    pid_t tracer;
+    char seized;
+
+    (void)state;
+    make_stage("");
+    script("echo $$ >\"$5/pid\"; sleep 60");
+    assert_int_equal(pipe(ends), 0);
+    tracer = fork();
+    if (tracer == 0) {
+        pid_t pid = process_of_script();
+
+        seized = pid != 0 && ptrace(PTRACE_SEIZE, pid, NULL, NULL) == 0;
+        if (write(ends[1], &seized, 1) == 1)
+            pause();
+        _exit(1);
+    }
+    assert_int_equal(drain(1), 1);
+    assert_int_equal(read(ends[0], &seized, 1), 1);
+    kill(tracer, SIGKILL);
+    waitpid(tracer, &status, 0);
+    close(ends[0]);
+    close(ends[1]);
+    if (!seized)
+        skip(); /* this machine lets nobody trace */
+    assert_non_null(strstr(said, "cannot be killed"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(each_stage_of_the_job_is_drained, empty),
+        cmocka_unit_test_teardown(of_a_heterogeneous_job_too, empty),
+        cmocka_unit_test_teardown(a_name_forges_no_line_of_the_log, empty),
+        cmocka_unit_test_teardown(what_it_prints_comes_as_printable_lines, empty),
+        cmocka_unit_test_teardown(endless_output_is_cut, empty),
+        cmocka_unit_test_teardown(thousands_of_stages_are_no_work_for_root, empty),
+        cmocka_unit_test_teardown(the_user_cannot_take_the_process_over, empty),
+        cmocka_unit_test_teardown(what_cannot_be_killed_is_left_behind, empty),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
