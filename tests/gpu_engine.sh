@@ -19,8 +19,8 @@ cat "$tests/../LICENSE" "$tests/../README.md" >"$DIR/text"
 muster-data "$DIR/text" --out "$DIR/train" --valid-out "$DIR/valid" --valid-percent 5 >"$DIR/data.log" ||
     { cat "$DIR/data.log"; exit 1; }
 cat >"$DIR/job.cfg" <<CFG
-model = { preset = "gpt-tiny"; };
-batch = { global_batch = 24; micro_batch = 4; steps = 6; seed = 1; };
+model = { ${MUSTER_GPU_MODEL:-preset = \"gpt-tiny\"; } };
+batch = { ${MUSTER_GPU_BATCH:-global_batch = 24; micro_batch = 4; } steps = 6; seed = 1; };
 optimizer = { lr = 1e-3; min_lr = 1e-4; warmup_steps = 2; decay_steps = 6; weight_decay = 0.1; clip = 1.0; };
 data = { train = "$DIR/train"; valid = "$DIR/valid"; };
 checkpoint = { stage = ""; };

@@ -12,7 +12,11 @@
 
 #include "trainer/comm/comm_nccl.h"
 
-enum { GROUPS = 2, COUNT = 4 << 20, STRIDE = COUNT + 64, ROUNDS = 200 };
+#ifndef TEST_SIZE /* elements; another where a GPU is emulated */
+#define TEST_SIZE (4 << 20)
+#endif
+
+enum { GROUPS = 2, COUNT = TEST_SIZE, STRIDE = COUNT + 64, ROUNDS = 200 };
 
 static struct device *dev;
 static const struct kernels *k;

@@ -165,21 +165,18 @@ static void mirror_close(struct device *dev)
     free(mirror);
 }
 
-static const struct backend backend_mirror = {
-    .kind = "mirror",
-    .open = mirror_open,
-    .close = mirror_close,
-    .wait = far_wait,
-    .alloc = mirror_alloc,
-    .free = mirror_free,
-    .workspace = mirror_workspace,
-    .trim = mirror_trim,
-    .widens = mirror_widens,
-};
+/* By whether the operations behind it are a GPU's. */
+#define MIRROR(is_gpu)                                                                                                 \
+    {                                                                                                                  \
+        .kind = "mirror", .open = mirror_open, .close = mirror_close, .wait = far_wait, .alloc = mirror_alloc,         \
+        .free = mirror_free, .workspace = mirror_workspace, .trim = mirror_trim, .widens = mirror_widens,              \
+        .gpu = is_gpu                                                                                                  \
+    }
+static const struct backend mirrors[] = {MIRROR(false), MIRROR(true)};
 
 struct device *mirror_create(struct device *behind, struct error *err)
 {
-    struct device *dev = device_open(&backend_mirror, 0, 0, err);
+    struct device *dev = device_open(&mirrors[behind->backend->gpu], 0, 0, err);
     struct far *far;
 
     if (!dev) {

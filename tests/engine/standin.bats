@@ -1,0 +1,178 @@
+# The engine for GPUs as it is, but for what lies under it: the emulated kernels, and a stand-in for CUDA's run-time
+# library, cuBLASLt and NCCL (tests/cuda/standin/standin.h), which does what streams and events allow in a random order.
+load ../helpers
+
+setup_file() {
+    export STANDIN=$BUILD/tests/cuda/standin DIR=$BATS_FILE_TMPDIR
+    export MUSTER_STANDIN_SEED=${MUSTER_TEST_SEED:-1}
+    [ -x "$STANDIN/muster-train" ] || return 0
+    export MUSTER_CUBLASLT=$STANDIN/.libs/libstandin.so MUSTER_NCCL=$STANDIN/.libs/libstandin.so TMPDIR=$DIR
+    english "$DIR/text"
+    muster-data "$DIR/text" --out "$DIR/train" --valid-out "$DIR/valid" --valid-percent 5 >/dev/null
+    cat >"$DIR/job.cfg" <<CFG
+model = { layers = 2; hidden = 32; heads = 2; seq_length = 16; vocab = 256; };
+batch = { global_batch = 8; micro_batch = 2; steps = 4; seed = 1; };
+optimizer = { lr = 1e-3; min_lr = 1e-4; warmup_steps = 2; weight_decay = 0.1; clip = 1.0; };
+data = { train = "$DIR/train"; valid = "$DIR/valid"; };
+checkpoint = { stage = ""; };
+report = { log_every = 1; peak_tflops = 1.0; hang_seconds = 3; };
+CFG
+    train cpu 1 device=cpu
+}
+
+setup() {
+    need mpiexec.mpich
+    [ -x "$STANDIN/muster-train" ] || skip "not built with CUDA, or without a C++ compiler"
+    cd "$BATS_TEST_TMPDIR" || return
+}
+
+# train NAME RANKS SET...: each rank has a GPU; metrics are DIR/NAME.jsonl
+train() {
+    local name=$1 n=$2 sets=() key
+    shift 2
+    for key in device=cuda "report.metrics=$DIR/$name.jsonl" "$@"; do sets+=(--set "$key"); done
+    rm -f "$DIR/$name.jsonl"
+    MUSTER_STANDIN_GPUS=${GPUS:-4} ranks "$n" "$STANDIN/muster-train" "$DIR/job.cfg" "${sets[@]}" \
+        >"$DIR/$name.log" 2>&1
+}
+
+# like NAME TOLERANCE RANKS SET...
+like() {
+    local name=$1 tolerance=$2
+    shift 2
+    train run "$@" && muster-report compare --tolerance "$tolerance" "$DIR/$name.jsonl" "$DIR/run.jsonl" && return
+    tail -n 20 "$DIR/run.log"
+    return 1
+}
+
+@test "tests/gpu.sh engine: a GPU for all ranks" {
+    # a build tree of links, in which the trainer is the one that has a stand-in
+    mkdir -p all/tests/cuda all/tests/kernels
+    ln -s "$BUILD"/muster-{data,report,ckpt,ckptd} "$STANDIN/muster-train" all/
+    ln -s "$STANDIN/describe" all/tests/cuda/
+    [ ! -x "$STANDIN/test_nccl" ] || ln -s "$STANDIN/test_nccl" all/tests/cuda/
+    ln -s "$STANDIN/test_transfer" all/tests/kernels/
+    run env MUSTER_GPU_MODEL='layers = 4; hidden = 16; heads = 2; seq_length = 8; vocab = 256;' \
+        MUSTER_GPU_BATCH='global_batch = 8; micro_batch = 2;' bash "$TOP/tests/gpu.sh" engine all
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *" passed, 0 failed, 0 skipped on cuda, stand-in for a GPU"* ]]
+}
+
+@test "the device's own tests" {
+    MUSTER_TEST_EMULATED=1 MUSTER_TEST_DEVICE=cuda timeout 120 "$STANDIN/test_device"
+}
+
+@test "a GPU for each rank: every mesh has the CPU's losses, to 1e-4" {
+    like cpu 1e-4 1
+    like cpu 1e-4 2 parallel.zero=0
+    like cpu 1e-4 2 parallel.zero=2 parallel.offload=optimizer
+    like cpu 1e-4 4 parallel.zero=3 parallel.recompute=full
+    like cpu 1e-4 4 parallel.tp=2 parallel.zero=3 parallel.offload=optimizer
+    like cpu 1e-4 4 parallel.tp=2 parallel.pp=2
+}
+
+@test "groups of GPUs exchange by NCCL, and messages go by the host" {
+    [ -x "$STANDIN/test_nccl" ] || skip "not built with NCCL"
+    train nccl 2
+    grep '^devices exchange by NCCL' "$DIR/nccl.log"
+}
+
+@test "whatever the order of what streams do: the same bits" {
+    train first 4 parallel.tp=2 parallel.zero=3 precision.compute=bf16 model.dropout=0.1
+    for seed in 0 11 12; do
+        MUSTER_STANDIN_SEED=$seed like first 0 4 parallel.tp=2 parallel.zero=3 precision.compute=bf16 model.dropout=0.1
+    done
+}
+
+@test "which algorithm makes a product does not show" {
+    local wide=(precision.compute=bf16 model.hidden=128 model.seq_length=64)
+    MUSTER_MATMUL=first train first 1 "${wide[@]}"
+    for seed in 0 1 2; do
+        MUSTER_STANDIN_SEED=$seed like first 0 1 "${wide[@]}"
+    done
+}
+
+@test "16-bit types, and products without epilogues: the CPU's losses, to 1e-3" {
+    for type in bf16 fp16; do
+        train near 1 device=cpu precision.compute=$type
+        like near 1e-3 1 precision.compute=$type
+        MUSTER_STANDIN_EPILOGUES=0 like near 1e-3 1 precision.compute=$type
+        MUSTER_MATMUL_SUMS=fused like near 1e-3 1 precision.compute=$type
+    done
+}
+
+@test "memory of its own for each buffer, and waits for each operation: the same bits" {
+    train arena 1
+    MUSTER_CUDA_MEMORY=separate like arena 0 1
+    MUSTER_CUDA_MEMORY=pinned like arena 0 1
+    MUSTER_CUDA_WAIT=1 like arena 0 1
+}
+
+# forgotten FUNCTION:N RANKS SET...: without that wait the losses are others, or the run fails, in some order of what
+# streams do. So the tests above would notice a wait that is missing.
+forgotten() {
+    local what=$1 seed
+    shift
+    for seed in $(seq 2 16); do
+        MUSTER_STANDIN_SEED=$seed MUSTER_STANDIN_FORGET=$what train forgot "$@" || break
+        muster-report compare --tolerance 1e-6 "$DIR/cpu.jsonl" "$DIR/forgot.jsonl" || break
+        [ "$seed" != 16 ] || { echo "$what is not missed"; return 1; }
+    done
+    grep "standin: $what is forgotten" "$DIR/forgot.log"
+}
+
+@test "a wait that is forgotten shows" {
+    forgotten cudaStreamWaitEvent:1 1 parallel.offload=optimizer   # a transfer, for what is computed
+    forgotten cudaStreamWaitEvent:2 1 parallel.offload=optimizer   # what is computed, for a transfer
+    forgotten cudaEventSynchronize:1 1 parallel.offload=optimizer  # the host, for a transfer
+    forgotten cudaStreamSynchronize:4 1 parallel.offload=optimizer # the host, for a result
+    [ -x "$STANDIN/test_nccl" ] || return 0
+    forgotten cudaStreamWaitEvent:3 2 parallel.tp=2 # a collective, for what is computed
+    forgotten cudaEventQuery:1 2 parallel.tp=2      # the host, for a collective
+}
+
+@test "a rank that is lost while all are in NCCL: it is aborted, and the others end with 76" {
+    [ -x "$STANDIN/test_nccl" ] || skip "not built with NCCL"
+    # What mpiexec starts: it would kill the other ranks when one has ended, and all that they could still say.
+    cat >rank <<'SH'
+#!/bin/sh
+"$STANDIN/muster-train" "$@" &
+echo $! >pids/$PMI_RANK
+wait $!
+echo $? >codes/$PMI_RANK
+until [ "$(ls codes | wc -l)" -eq 4 ]; do sleep 0.05; done
+SH
+    chmod +x rank
+    for signal in STOP KILL; do
+        rm -rf pids codes hang-* metrics.jsonl
+        mkdir pids codes
+        MUSTER_STANDIN_GPUS=4 timeout -k 5 60 mpiexec.mpich -disable-auto-cleanup -n 4 ./rank "$DIR/job.cfg" \
+            --set device=cuda --set batch.steps=1000000 --set parallel.zero=3 --set report.metrics=metrics.jsonl \
+            >log 2>&1 3>&- &
+        eventually 30 test -s metrics.jsonl
+        kill -$signal "$(cat pids/2)"
+        eventually 20 test -e codes/3 -a -e codes/1 -a -e codes/0 -a -e codes/2
+        cat log codes/*
+        [ "$(cat codes/0 codes/1 codes/3 | sort -u)" = 76 ]
+        [[ $(head -n 1 hang-*/hang-report.txt) == "rank 2 on "* ]]
+        wait || true
+    done
+}
+
+# refused CODE WORDS COMMAND...
+refused() {
+    local code=$1 words=$2
+    shift 2
+    run "$@"
+    echo "exit $status: $output"
+    [ "$status" -eq "$code" ] && [[ $output == *"$words"* ]]
+}
+
+@test "what a GPU's node may lack is said before the first step" {
+    local train=("$STANDIN/muster-train" "$DIR/job.cfg" --set device=cuda)
+    MUSTER_STANDIN_GPUS=0 refused 78 "this node shows this process no GPU" "${train[@]}"
+    MUSTER_STANDIN_MIB=20 refused 78 "rank 0 would hold 0.03 GiB of its GPU's memory, and 0.02 GiB of that are free" \
+        "${train[@]}"
+    MUSTER_CUBLASLT=/nonexistent refused 78 "cuBLASLt cannot be opened: /nonexistent: " "${train[@]}"
+}
