@@ -181,6 +181,11 @@ size_t device_bytes_used(const struct device *dev, enum memory space)
     return dev->bytes_used[space];
 }
 
+size_t device_bytes_unused(struct device *dev)
+{
+    return dev->backend->unused ? dev->backend->unused(dev) : SIZE_MAX;
+}
+
 size_t device_allocations(const struct device *dev)
 {
     return dev->allocations;

@@ -25,8 +25,9 @@ struct backend {
     void (*trim)(struct device *dev);                                    /* frees the workspace */
     int (*reserve)(struct device *dev, size_t bytes, struct error *err); /* takes it; NULL: it comes as it is wanted */
     bool (*widens)(const struct device *dev, enum dtype dtype);
-    bool far; /* MEMORY_DEVICE is no host memory */
-    bool gpu; /* the operations are kernels/cuda's */
+    size_t (*unused)(struct device *dev); /* device_bytes_unused; NULL: MEMORY_DEVICE is of the host's */
+    bool far;                             /* MEMORY_DEVICE is no host memory */
+    bool gpu;                             /* the operations are kernels/cuda's */
     /* device_transfer and what goes with it; NULL: copies are made in the queue, which is waited for. */
     uint64_t (*transfer)(struct device *dev, void *y, const void *x, size_t bytes);
     void (*transfer_join)(struct device *dev, uint64_t ticket);

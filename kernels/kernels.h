@@ -96,6 +96,9 @@ void device_free(struct device *dev, enum memory space, void *pointer);
 size_t device_bytes_used(const struct device *dev, enum memory space);
 size_t device_bytes_peak(const struct device *dev, enum memory space);
 
+/* Of a GPU's own memory, what nobody holds now; SIZE_MAX where a device has none of its own. */
+size_t device_bytes_unused(struct device *dev);
+
 /* Of the bytes used: what operations hold for themselves. It grows to what the hungriest needs, and stays. */
 size_t device_workspace_bytes(const struct device *dev);
 

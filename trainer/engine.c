@@ -104,6 +104,23 @@ static int create_model(struct engine *e, struct error *err)
     return e->pipeline ? 0 : -1;
 }
 
+/* A GPU's memory; run_memory.c has looked at the host's. Others may hold some of it, and NCCL will. */
+static int fits_device(const struct engine *e, struct error *err)
+{
+    size_t unused = device_bytes_unused(e->dev), wanted;
+    struct footprint bytes;
+
+    if (engine_predict_memory(e, comm_rank(e->world), &bytes, err) < 0)
+        return -1;
+    wanted = footprint_device(&bytes);
+    if (wanted <= unused)
+        return 0;
+    return error_set(err, CODE_CONFIG,
+                     "rank %d would hold %.2f GiB of its GPU's memory, and %.2f GiB of that are free: start more "
+                     "ranks, or look at muster-train --plan for what takes so much",
+                     comm_rank(e->world), (double)wanted / 0x1p30, (double)unused / 0x1p30);
+}
+
 /* On one kind of device all ranks compute alike, and find each other's memory; "auto" may have found two. */
 static int open_device(struct engine *e, struct error *err)
 {
@@ -113,7 +130,7 @@ static int open_device(struct engine *e, struct error *err)
     e->dev = choose_device(e->job->device, err);
     if (e->dev)
         device_allow_tf32(e->dev, e->job->precision.tf32);
-    result = e->dev ? 0 : -1;
+    result = e->dev ? fits_device(e, err) : -1;
     kinds[result == 0 && device_is_host(e->dev)] = 1;
     if (comm_agree(e->world, result, err) < 0 || comm_max_f64(e->world, kinds, 2, err) < 0)
         return -1;
