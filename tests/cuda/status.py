@@ -80,9 +80,10 @@ PLANTED = {
 
 
 def sources(top):
+    """But for the stand-in, which defines these functions."""
     for room in ("common", "kernels", "trainer", "bench", "tests/cuda"):
         for folder, _, names in sorted(os.walk(os.path.join(top, room))):
-            for name in sorted(names):
+            for name in sorted(names) if not folder.endswith("standin") else []:
                 if name.endswith((".c", ".cu", ".h", ".cc")):
                     yield os.path.join(folder, name)
 
