@@ -1,6 +1,7 @@
 #include "srun-plugin/module.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -50,8 +51,12 @@ static bool is_safe(const char *path, uid_t owner)
     char *slash;
 
     for (snprintf(part, sizeof part, "%s", path);; *slash = '\0') {
-        if (stat(part[0] ? part : "/", &status) < 0 || (status.st_uid != 0 && status.st_uid != owner) ||
-            ((status.st_mode & S_IWOTH) && !(S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX))))
+        bool others;
+
+        if (stat(part[0] ? part : "/", &status) < 0 || (status.st_uid != 0 && status.st_uid != owner))
+            return false;
+        others = (status.st_mode & S_IWOTH) || ((status.st_mode & S_IWGRP) && status.st_gid != 0);
+        if (others && !(S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX)))
             return false;
         if (!(slash = strrchr(part, '/')))
             return true;
@@ -65,14 +70,17 @@ static bool is_safe(const char *path, uid_t owner)
 static void *load_installed(const char *file, uid_t owner, char *why, size_t size)
 {
     char path[PATH_MAX], real[PATH_MAX];
+    void *module = NULL;
 
-    if (snprintf(path, sizeof path, "%s/%s", MODULE_DIR, file) < (int)sizeof path && realpath(path, real) &&
-        !is_safe(real, owner)) {
+    /* What was looked at is what is opened: no link of the way may be another one by then. */
+    if (snprintf(path, sizeof path, "%s/%s", MODULE_DIR, file) >= (int)sizeof path || !realpath(path, real))
+        add_reason(why, size, path, strerror(errno));
+    else if (!is_safe(real, owner))
         add_reason(why, size, path,
                    "others than root and the plugin's owner can write there: copy it beside the plugin");
-        return NULL;
-    }
-    return load(MODULE_DIR, file, why, size);
+    else if (!(module = dlopen(real, RTLD_NOW | RTLD_LOCAL)))
+        add_reason(why, size, "", dlerror());
+    return module;
 }
 
 void *module_symbol(const char *file, const char *name, struct error *err)

@@ -104,7 +104,8 @@ static int create_model(struct engine *e, struct error *err)
     return e->pipeline ? 0 : -1;
 }
 
-/* A GPU's memory; run_memory.c has looked at the host's. Others may hold some of it, and NCCL will. */
+/* A GPU's memory; run_memory.c has looked at the host's. What NCCL will hold, and other ranks on the same GPU, is not
+ * counted: what is refused here would not have fitted in any case. */
 static int fits_device(const struct engine *e, struct error *err)
 {
     size_t unused = device_bytes_unused(e->dev), wanted;

@@ -202,13 +202,6 @@ static size_t workspace_bytes(const struct device *dev)
     return device_cuda(dev)->workspace_bytes;
 }
 
-static size_t unused_bytes(struct device *dev)
-{
-    size_t unused, total;
-
-    return CUDA_OK(dev, cudaMemGetInfo(&unused, &total)) ? unused : SIZE_MAX;
-}
-
 static bool widens(const struct device *dev, enum dtype dtype)
 {
     (void)dev;
@@ -255,7 +248,7 @@ const struct backend backend_cuda = {
     .trim = cuda_trim,
     .reserve = cuda_reserve,
     .widens = widens,
-    .unused = unused_bytes,
+    .unused = cuda_unused,
     .far = true,
     .gpu = true,
     .transfer = cuda_transfer,

@@ -72,6 +72,7 @@ struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err);
 void cuda_memory_close(struct device *dev, struct cuda_memory *memory);
 void *cuda_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err);
 size_t cuda_free(struct device *dev, enum memory space, void *pointer);
+size_t cuda_unused(struct device *dev);
 
 /* transfer.c: device_transfer, on the copy stream */
 int cuda_transfers_open(struct device *dev, struct error *err);

@@ -53,31 +53,34 @@ static inline __device__ unsigned long long mix(unsigned long long x)
 }
 
 /* Sums of integers, so that the order of the atomics does not matter. One word a thread at a time: it is no part of
- * training. */
+ * training. A number has `per` words, in the last of which are its sign and exponent. */
 static __global__ void checksum(unsigned long long *sums, const unsigned short *__restrict__ x, size_t rows,
-                                size_t words, size_t stride)
+                                size_t words, size_t stride, unsigned per, unsigned exponent)
 {
     size_t step = static_cast<size_t>(gridDim.x) * THREADS;
-    unsigned long long sum = 0, other = 0, set = 0;
+    unsigned long long sum = 0, other = 0, tell = 0;
 
     for (size_t i = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x; i < rows * words; i += step) {
-        unsigned long long word = x[i / words * stride + i % words], mixed = mix(word << 40 ^ i);
+        size_t word_of_row = i % words;
+        unsigned long long word = x[i / words * stride + word_of_row], mixed = mix(word << 40 ^ i);
 
         sum += mixed;
         other += mix(mixed);
-        set += word != 0;
+        tell += word_of_row % per == per - 1 && (word & 0x7fff) && (word & exponent) != exponent;
     }
     atomicAdd(&sums[0], sum);
     atomicAdd(&sums[1], other);
-    atomicAdd(&sums[2], set);
+    atomicAdd(&sums[2], tell);
 }
 
-extern "C" void cuda_checksum(struct device *dev, unsigned long long sums[3], const void *x, size_t rows, size_t words,
-                              size_t stride)
+extern "C" void cuda_checksum(struct device *dev, unsigned long long sums[3], enum dtype dtype, const void *x,
+                              size_t rows, size_t cols, size_t stride)
 {
-    size_t most = 4 * static_cast<size_t>(device_cuda(dev)->sms), blocks = (rows * words + THREADS - 1) / THREADS;
+    unsigned per = static_cast<unsigned>(dtype_size(dtype) / 2), exponent = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80;
+    size_t most = 4 * static_cast<size_t>(device_cuda(dev)->sms), words = cols * per;
+    size_t blocks = (rows * words + THREADS - 1) / THREADS;
 
     cuda_zero(dev, sums, 3 * sizeof *sums);
     LAUNCH(dev, checksum, static_cast<unsigned>(blocks < most ? blocks : most), THREADS, 0, sums,
-           static_cast<const unsigned short *>(x), rows, words, stride);
+           static_cast<const unsigned short *>(x), rows, words, stride * per, per, exponent);
 }

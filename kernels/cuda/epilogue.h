@@ -14,12 +14,12 @@ extern "C" {
 void cuda_epilogue(struct device *dev, const struct matmul *op, const float *product);
 
 /*
- * Three sums (device memory, set to 0 first) over a matrix of 16-bit words, rows `stride` words apart: two that depend
- * on each word and its place, and the number of words that are not 0. Equal bits have equal sums, in any order of
+ * Three sums (device memory, set to 0 first) over a matrix, its rows `stride` numbers apart: two that depend on each
+ * bit and its place, and how many numbers are finite and not about 0. Equal bits have equal sums, in any order of
  * threads; different bits almost surely not.
  */
-void cuda_checksum(struct device *dev, unsigned long long sums[3], const void *x, size_t rows, size_t words,
-                   size_t stride);
+void cuda_checksum(struct device *dev, unsigned long long sums[3], enum dtype dtype, const void *x, size_t rows,
+                   size_t cols, size_t stride);
 
 #ifdef __cplusplus
 }

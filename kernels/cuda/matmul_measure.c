@@ -16,11 +16,10 @@ struct sums {
 
 static struct sums sums_of(struct device *dev, const struct product *product, const void *d, void *space)
 {
-    size_t words = dtype_size(product->d.dtype) / 2;
     struct sums sums = {{0}};
 
-    cuda_checksum(dev, space, d, (size_t)product->d.cols, (size_t)product->d.rows * words,
-                  (size_t)product->d.ld * words);
+    cuda_checksum(dev, space, product->d.dtype, d, (size_t)product->d.cols, (size_t)product->d.rows,
+                  (size_t)product->d.ld);
     cuda_fetch(dev, sums.of, space, sizeof sums.of);
     return sums;
 }
@@ -45,8 +44,8 @@ static float milliseconds(struct device *dev, const struct matmul_choice *choice
 }
 
 /*
- * Whether what was compared so far tells algorithms apart. Mostly zeros, as gradients are before anything was learned,
- * are the same by any of them. And what one adds in another order than the other shows in nearly every number of fp32,
+ * Whether what was compared so far tells algorithms apart. Zeros, as gradients are before anything was learned, and what
+ * an overflow of fp16 leaves are the same by any of them. And what one adds in another order than the other shows in nearly every number of fp32,
  * but only in one of some thousands when it is rounded to 16 bits.
  */
 static bool telling(const struct product *product, unsigned long long told)
@@ -63,7 +62,7 @@ static cudaError_t forget_error(void)
     return cudaGetLastError();
 }
 
-/* Rules out those whose bits are not the first's. Returns how many numbers of the first are not zero. */
+/* Rules out those whose bits are not the first's. Returns how many numbers of the first tell something. */
 static unsigned long long compare(struct device *dev, struct matmul_choice *choice, const struct product *product,
                                   const struct matmul_operands *at, void *space)
 {

@@ -301,3 +301,12 @@ size_t cuda_free(struct device *dev, enum memory space, void *pointer)
     }
     return bytes;
 }
+
+size_t cuda_unused(struct device *dev)
+{
+    size_t unused, total;
+
+    if (device_cuda(dev)->memory->is_pinned || !CUDA_OK(dev, cudaMemGetInfo(&unused, &total)))
+        return SIZE_MAX;
+    return unused;
+}

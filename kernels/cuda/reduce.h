@@ -16,7 +16,7 @@ static inline __device__ float warp_sum(float x)
     return x;
 }
 
-/* The same of the greatest, among which a NaN is not counted. */
+/* Every lane gets the greatest, of numbers that are no NaN. */
 static inline __device__ float warp_max(float x)
 {
 #pragma unroll

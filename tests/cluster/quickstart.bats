@@ -23,7 +23,7 @@ setup_file() {
     # A third, whose user presses Ctrl-C, and once more when it takes its time.
     mkdir "$OUT/third"
     # Whatever runs in the background here has INT ignored, which a shell cannot undo.
-    TMPDIR=$OUT/third env --default-signal=INT setsid timeout -k 10 300 "$TOP/quickstart" >"$OUT/third.log" 2>&1 3>&- &
+    TMPDIR=$OUT/third env --default-signal=INT setsid timeout -k 120 300 "$TOP/quickstart" >"$OUT/third.log" 2>&1 3>&- &
     local third=$!
     for _ in $(seq 600); do
         ls "$OUT"/third/muster-quickstart.*/preempted/metrics.jsonl >/dev/null 2>&1 && break

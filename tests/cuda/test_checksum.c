@@ -2,6 +2,7 @@
 /* before what it renames */
 #include "kernels/cuda/epilogue.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,6 +21,7 @@
 
 static struct device *dev;
 static uint16_t x[ROWS * STRIDE];
+static enum dtype type = DTYPE_BF16;
 
 struct sums {
     unsigned long long of[3];
@@ -31,7 +33,7 @@ static struct sums sums_of_x(void)
     struct error err = {0};
 
     memset(&sums, 0xff, sizeof sums);
-    cuda_checksum(dev, sums.of, x, ROWS, WORDS, STRIDE);
+    cuda_checksum(dev, sums.of, type, x, ROWS, WORDS, STRIDE);
     if (device_status(dev, &err) < 0)
         fail_msg("%s", err.text);
     return sums;
@@ -77,7 +79,8 @@ static void test_places_count(void **state)
     assert_true(sums_of_x().of[0] != before.of[0]);
 }
 
-static void test_counts_what_is_not_zero(void **state)
+/* Zeros of both signs, infinities and NaNs are the same by many algorithms. */
+static void test_counts_what_tells(void **state)
 {
     (void)state;
     memset(x, 0, sizeof x);
@@ -85,7 +88,24 @@ static void test_counts_what_is_not_zero(void **state)
     x[5] = 1;
     x[STRIDE - 1] = 1; /* between the rows */
     x[2 * STRIDE] = 0x8000;
+    x[3 * STRIDE] = 0xbf80; /* -1 */
+    x[4 * STRIDE] = 0x7f80; /* infinity, in bf16 */
+    x[5 * STRIDE] = 0xffc1; /* a NaN */
+    x[6 * STRIDE] = 0x7c00; /* infinity, in fp16 */
+    assert_int_equal(sums_of_x().of[2], 3);
+    type = DTYPE_F16;
     assert_int_equal(sums_of_x().of[2], 2);
+    type = DTYPE_BF16;
+}
+
+static void test_counts_fp32_once(void **state)
+{
+    static const float numbers[2][4] = {{1, -2, 0, INFINITY}, {0.1f, NAN, -0.0f, 3}};
+    struct sums sums;
+
+    (void)state;
+    cuda_checksum(dev, sums.of, DTYPE_F32, numbers, 2, 4, 4);
+    assert_int_equal(sums.of[2], 4);
 }
 
 static int open_device(void **state)
@@ -109,7 +129,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_bit_counts),
         cmocka_unit_test(test_places_count),
-        cmocka_unit_test(test_counts_what_is_not_zero),
+        cmocka_unit_test(test_counts_what_tells),
+        cmocka_unit_test(test_counts_fp32_once),
     };
 
     return cmocka_run_group_tests(tests, open_device, close_device);

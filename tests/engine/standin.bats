@@ -15,7 +15,7 @@ batch = { global_batch = 8; micro_batch = 2; steps = 4; seed = 1; };
 optimizer = { lr = 1e-3; min_lr = 1e-4; warmup_steps = 2; weight_decay = 0.1; clip = 1.0; };
 data = { train = "$DIR/train"; valid = "$DIR/valid"; };
 checkpoint = { stage = ""; };
-report = { log_every = 1; peak_tflops = 1.0; hang_seconds = 3; };
+report = { log_every = 1; peak_tflops = 1.0; hang_seconds = 60; };
 CFG
     train cpu 1 device=cpu
 }
@@ -92,11 +92,19 @@ like() {
     done
 }
 
+# Of 16-bit results these are too few for another algorithm to be taken; of the gradients, which are fp32, one is.
 @test "which algorithm makes a product does not show" {
     local wide=(precision.compute=bf16 model.hidden=128 model.seq_length=64)
     MUSTER_MATMUL=first train first 1 "${wide[@]}"
     for seed in 0 1 2; do
         MUSTER_STANDIN_SEED=$seed like first 0 1 "${wide[@]}"
+    done
+    # After an overflow any algorithm gives the same NaNs: they tell nothing.
+    local overflow=(precision.compute=fp16 batch.steps=14 batch.micro_batch=8 optimizer.min_lr=1e-3
+        precision.loss_scale_start=16777216 precision.loss_scale_hysteresis=1)
+    MUSTER_MATMUL=first train first 1 "${overflow[@]}"
+    for seed in 0 1; do
+        MUSTER_STANDIN_SEED=$seed like first 0 1 "${overflow[@]}"
     done
 }
 
@@ -119,11 +127,13 @@ like() {
 # forgotten FUNCTION:N RANKS SET...: without that wait the losses are others, or the run fails, in some order of what
 # streams do. So the tests above would notice a wait that is missing.
 forgotten() {
-    local what=$1 seed
+    local what=$1 seed code
     shift
     for seed in $(seq 2 16); do
-        MUSTER_STANDIN_SEED=$seed MUSTER_STANDIN_FORGET=$what train forgot "$@" || break
-        muster-report compare --tolerance 1e-6 "$DIR/cpu.jsonl" "$DIR/forgot.jsonl" || break
+        code=0
+        MUSTER_STANDIN_SEED=$seed MUSTER_STANDIN_FORGET=$what train forgot "$@" || code=$?
+        [ $code = 0 ] || [ $code = 70 ] || { echo "$what: ended with $code"; tail "$DIR/forgot.log"; return 1; }
+        [ $code = 0 ] && muster-report compare --tolerance 1e-6 "$DIR/cpu.jsonl" "$DIR/forgot.jsonl" || break
         [ "$seed" != 16 ] || { echo "$what is not missed"; return 1; }
     done
     grep "standin: $what is forgotten" "$DIR/forgot.log"
@@ -133,7 +143,8 @@ forgotten() {
     forgotten cudaStreamWaitEvent:1 1 parallel.offload=optimizer   # a transfer, for what is computed
     forgotten cudaStreamWaitEvent:2 1 parallel.offload=optimizer   # what is computed, for a transfer
     forgotten cudaEventSynchronize:1 1 parallel.offload=optimizer  # the host, for a transfer
-    forgotten cudaStreamSynchronize:4 1 parallel.offload=optimizer # the host, for a result
+    forgotten cudaStreamSynchronize:4 1 parallel.offload=optimizer # the host, for all that is enqueued
+    forgotten cudaStreamSynchronize:5 1 parallel.offload=optimizer # the host, for a result
     [ -x "$STANDIN/test_nccl" ] || return 0
     forgotten cudaStreamWaitEvent:3 2 parallel.tp=2 # a collective, for what is computed
     forgotten cudaEventQuery:1 2 parallel.tp=2      # the host, for a collective
@@ -156,7 +167,7 @@ SH
         mkdir pids codes
         MUSTER_STANDIN_GPUS=4 timeout -k 5 60 mpiexec.mpich -disable-auto-cleanup -n 4 ./rank "$DIR/job.cfg" \
             --set device=cuda --set batch.steps=1000000 --set parallel.zero=3 --set report.metrics=metrics.jsonl \
-            >log 2>&1 3>&- &
+            --set report.hang_seconds=3 >log 2>&1 3>&- &
         eventually 30 test -s metrics.jsonl
         kill -$signal "$(cat pids/2)"
         eventually 20 test -e codes/3 -a -e codes/1 -a -e codes/0 -a -e codes/2

@@ -253,7 +253,7 @@ static void what_cannot_be_killed_is_left_behind(void **state)
             pause();
         _exit(1);
     }
-    assert_int_equal(drain(1), 1);
+    assert_int_equal(drain(2), 1);
     assert_int_equal(read(ends[0], &seized, 1), 1);
     kill(tracer, SIGKILL);
     waitpid(tracer, &status, 0);

@@ -89,6 +89,26 @@ static void what_is_anothers_is_not_loaded(void **state)
     assert_false(is_tried());
     assert_int_equal(chown(file, 0, 0), 0);
     assert_true(is_tried());
+    assert_int_equal(chown(installed, 0, 65534), 0); /* of a group that may write there */
+    assert_true(is_tried());
+    assert_int_equal(chmod(installed, 02775), 0);
+    assert_false(is_tried());
+    assert_int_equal(chown(installed, 0, 0), 0);
+    assert_int_equal(chmod(installed, 0755), 0);
+}
+
+/* Where it cannot be looked at, it is not loaded either: it may come a moment later. */
+static void what_is_not_there_is_said(void **state)
+{
+    struct error err = {0};
+    char gone[600];
+
+    (void)state;
+    snprintf(gone, sizeof gone, "%s.gone", file);
+    assert_int_equal(rename(file, gone), 0);
+    assert_null(module_symbol("none-such.so", "x", &err));
+    assert_non_null(strstr(err.text, ": No such file or directory"));
+    assert_int_equal(rename(gone, file), 0);
 }
 
 int main(void)
@@ -96,6 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_others_could_write_is_not_loaded),
         cmocka_unit_test(what_is_anothers_is_not_loaded),
+        cmocka_unit_test(what_is_not_there_is_said),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

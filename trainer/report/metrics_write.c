@@ -162,7 +162,9 @@ bool metrics_displaced(struct metrics_writer *writer)
     if (writer->displaced || (now - writer->looked < LOOK_SECONDS && now >= writer->looked))
         return false;
     writer->looked = now;
-    if (fstat(writer->fd, &ours) < 0 || !S_ISREG(ours.st_mode))
+    if (fstat(writer->fd, &ours) < 0)
+        return writer->displaced = errno == ESTALE; /* gone on another node, by NFS */
+    if (!S_ISREG(ours.st_mode))
         return false;
     if (stat(writer->path, &named) < 0)
         writer->displaced = errno == ENOENT;

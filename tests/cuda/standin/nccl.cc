@@ -298,8 +298,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 
     snprintf(id->internal, sizeof id->internal, "%.90s/standin-XXXXXX", directory ? directory : "/tmp");
     fd = mkstemp(id->internal);
-    if (fd < 0)
+    if (fd < 0) {
+        perror(id->internal);
         return ncclSystemError;
+    }
     close(fd);
     return ncclSuccess;
 }

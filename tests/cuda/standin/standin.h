@@ -5,7 +5,10 @@
  *
  * What it shows is how these libraries are called: that nothing is used before it is there, or after it was given away,
  * or while another stream still writes it. It shows nothing of speed, nor whether the real libraries accept what this
- * one does; where their documents state a condition, it is checked here.
+ * one does; some conditions that their documents state are checked. Nor does it show a kernel, or the host, that uses
+ * memory which is the other's alone (copies, products and collectives are checked; kernels/far does the rest); an error
+ * that CUDA keeps until it is asked for; work that a stream or memory is destroyed under; two ranks on a GPU with NCCL;
+ * and collectives of two communicators that would keep each other from beginning.
  *
  * A process has one thread that is its GPU. It takes work from the streams in any order that streams and events allow:
  * MUSTER_STANDIN_SEED chooses one; with 0 it is the order of the calls. A collective is done when all ranks' streams

@@ -21,13 +21,15 @@
 
 #include "tests/cuda/standin/standin.h"
 
-struct event_state {
-    uint64_t recorded = 0, done = 0; /* how often */
-    double at = 0;                   /* milliseconds, when last done */
+/* One record of an event; the next is another, perhaps on another stream. */
+struct record {
+    bool done = false;
+    double at = 0; /* milliseconds, when it was */
 };
 
 struct CUevent_st {
-    std::shared_ptr<event_state> state = std::make_shared<event_state>();
+    std::shared_ptr<record> last; /* NULL until the first */
+    bool timed = true;
 };
 
 struct item {
@@ -293,6 +295,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     if (flags & ~(cudaEventDisableTiming | cudaEventBlockingSync))
         return cudaErrorInvalidValue;
     *event = new CUevent_st;
+    (*event)->timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
 }
 
@@ -303,53 +306,42 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    delete event; /* who waits for it on a stream has its state */
+    delete event; /* who waits for it on a stream has its record */
     return static_cast<cudaError_t>(failure.load());
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    std::shared_ptr<event_state> record = event->state;
-    uint64_t which;
+    std::shared_ptr<record> now = std::make_shared<record>();
 
     if (failure != cudaSuccess)
         return static_cast<cudaError_t>(failure.load());
-    {
+    event->last = now;
+    standin_enqueue(stream, [now] {
         std::unique_lock<std::mutex> lock(mutex);
 
-        which = ++record->recorded;
-    }
-    standin_enqueue(stream, [record, which] {
-        std::unique_lock<std::mutex> lock(mutex);
-
-        record->done = std::max(record->done, which);
-        record->at = milliseconds();
+        now->done = true;
+        now->at = milliseconds();
         return true;
     });
     return cudaSuccess;
 }
 
-/* The record that was the last when this was called, if there was one. */
+/* For the record that is the last when this is called, if there is one. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
-    std::shared_ptr<event_state> record = event->state;
-    uint64_t which;
+    std::shared_ptr<record> last = event->last;
 
     if (flags)
         return cudaErrorInvalidValue;
-    if (FORGOTTEN())
+    if (FORGOTTEN() || !last)
         return cudaSuccess;
     if (failure != cudaSuccess)
         return static_cast<cudaError_t>(failure.load());
-    {
+    standin_enqueue(stream, [last] {
         std::unique_lock<std::mutex> lock(mutex);
 
-        which = record->recorded;
-    }
-    standin_enqueue(stream, [record, which] {
-        std::unique_lock<std::mutex> lock(mutex);
-
-        return record->done >= which;
+        return last->done;
     });
     return cudaSuccess;
 }
@@ -362,17 +354,16 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
     if (failure != cudaSuccess)
         return static_cast<cudaError_t>(failure.load());
-    return event->state->done >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+    return !event->last || event->last->done ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    std::shared_ptr<event_state> record = event->state;
-    uint64_t which = record->recorded;
+    std::shared_ptr<record> last = event->last;
 
-    if (FORGOTTEN())
+    if (FORGOTTEN() || !last)
         return cudaSuccess;
-    return wait_until([=] { return record->done >= which || failure != cudaSuccess; });
+    return wait_until([=] { return last->done || failure != cudaSuccess; });
 }
 
 cudaError_t cudaEventElapsedTime(float *time, cudaEvent_t first, cudaEvent_t second)
@@ -381,11 +372,11 @@ cudaError_t cudaEventElapsedTime(float *time, cudaEvent_t first, cudaEvent_t sec
 
     if (failure != cudaSuccess)
         return static_cast<cudaError_t>(failure.load());
-    if (!first->state->recorded || !second->state->recorded)
+    if (!first->last || !second->last || !first->timed || !second->timed)
         return cudaErrorInvalidResourceHandle;
-    if (first->state->done < first->state->recorded || second->state->done < second->state->recorded)
+    if (!first->last->done || !second->last->done)
         return cudaErrorNotReady;
-    *time = static_cast<float>(second->state->at - first->state->at);
+    *time = static_cast<float>(second->last->at - first->last->at);
     return cudaSuccess;
 }
 }
