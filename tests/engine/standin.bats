@@ -96,11 +96,11 @@ like() {
 @test "which algorithm makes a product does not show" {
     local wide=(precision.compute=bf16 model.hidden=128 model.seq_length=64)
     MUSTER_MATMUL=first train first 1 "${wide[@]}"
-    for seed in 0 1 2; do
+    for seed in 0 1; do
         MUSTER_STANDIN_SEED=$seed like first 0 1 "${wide[@]}"
     done
     # After an overflow any algorithm gives the same NaNs: they tell nothing.
-    local overflow=(precision.compute=fp16 batch.steps=14 batch.micro_batch=8 optimizer.min_lr=1e-3
+    local overflow=(precision.compute=fp16 batch.steps=8 batch.micro_batch=8 optimizer.min_lr=1e-3
         precision.loss_scale_start=16777216 precision.loss_scale_hysteresis=1)
     MUSTER_MATMUL=first train first 1 "${overflow[@]}"
     for seed in 0 1; do
