@@ -9,9 +9,10 @@
  *
  * Two algorithms may round to the same 16 bits by chance: of such results four million numbers are compared, and for
  * smaller ones those of several products. Not measured, so the first: where sixteen products of a shape did not tell
- * algorithms apart, because they are small, mostly zero or not finite; accumulating products of more than 128 MiB, for which there
- * is no place to try; and all, with the environment's MUSTER_MATMUL=first. With MUSTER_MATMUL=any the fastest is taken
- * whatever its bits, to see what the promise above costs. fp32 is true fp32, unless device_allow_tf32.
+ * algorithms apart, because they are small, mostly zero or not finite; accumulating products of more than 128 MiB, for
+ * which there is no place to try; and all, with the environment's MUSTER_MATMUL=first. With MUSTER_MATMUL=any the
+ * fastest is taken whatever its bits, to see what the promise above costs. fp32 is true fp32, unless
+ * device_allow_tf32.
  *
  * Column sums are made by a kernel of our own; with MUSTER_MATMUL_SUMS=fused by cuBLASLt with the product (its epilogue
  * BGRADA), which reads b once less. That is off because no GPU has run it yet, and because these sums are not compared.

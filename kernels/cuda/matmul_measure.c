@@ -44,9 +44,9 @@ static float milliseconds(struct device *dev, const struct matmul_choice *choice
 }
 
 /*
- * Whether what was compared so far tells algorithms apart. Zeros, as gradients are before anything was learned, and what
- * an overflow of fp16 leaves are the same by any of them. And what one adds in another order than the other shows in nearly every number of fp32,
- * but only in one of some thousands when it is rounded to 16 bits.
+ * Whether what was compared so far tells algorithms apart. Zeros, as gradients are before anything was learned, and
+ * what an overflow of fp16 leaves are the same by any of them. And what one adds in another order than the other shows
+ * in nearly every number of fp32, but only in one of some thousands when it is rounded to 16 bits.
  */
 static bool telling(const struct product *product, unsigned long long told)
 {
