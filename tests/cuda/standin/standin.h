@@ -50,9 +50,6 @@ size_t standin_number(const char *variable, size_t otherwise);
 /* For whoever makes memory go away; what fails says so elsewhere. */
 void standin_wait_for_all(void);
 
-/* For the GPU's own work. */
-unsigned standin_random(unsigned below);
-
 /* ---- memory.cc ---- */
 
 enum standin_space { STANDIN_PAGEABLE, STANDIN_PINNED, STANDIN_DEVICE };

@@ -89,7 +89,7 @@ static void choose_order(void)
 }
 
 /* xorshift64*, Marsaglia and Vigna. Only the GPU's thread draws. */
-unsigned standin_random(unsigned below)
+static unsigned random_below(unsigned below)
 {
     state ^= state >> 12;
     state ^= state << 25;
@@ -110,8 +110,8 @@ static void arrange(std::vector<CUstream_st *> &order)
         return;
     }
     if (left-- == 0) {
-        left = standin_random(40);
-        turn = standin_random(5040);
+        left = random_below(40);
+        turn = random_below(5040);
     }
     for (unsigned i = (unsigned)order.size(), rest = turn; i > 1; i--, rest /= i)
         std::swap(order[i - 1], order[rest % i]);
@@ -145,9 +145,9 @@ static bool run_one(std::unique_lock<std::mutex> &lock)
 /* While nobody waits, work may take its time: then what did not wait for it is wrong. */
 static void be_late(std::unique_lock<std::mutex> &lock)
 {
-    if (seed == 0 || waiting > 0 || standin_random(4) > 0)
+    if (seed == 0 || waiting > 0 || random_below(4) > 0)
         return;
-    changed.wait_for(lock, std::chrono::microseconds(standin_random(400)), [] { return waiting > 0; });
+    changed.wait_for(lock, std::chrono::microseconds(random_below(400)), [] { return waiting > 0; });
 }
 
 static void gpu(void)
