@@ -66,10 +66,15 @@ static bool is_of_job(const struct epilog *epilog, const char *name)
 static void drain(const struct run *run, const char *stage)
 {
     const struct epilog *epilog = run->epilog;
-    int seconds = seconds_left(run);
-    int status = epilog_run(&(struct epilog_run){
-        .program = epilog->ckptd, .stage = stage, .uid = epilog->uid, .seconds = seconds, .log = run->log});
+    int seconds = seconds_left(run), status;
+    struct error err;
 
+    if (epilog->trust && epilog->trust(epilog->ckptd, &err) < 0) {
+        say(run, "%s: not drained: %s", stage, err.text);
+        return;
+    }
+    status = epilog_run(&(struct epilog_run){
+        .program = epilog->ckptd, .stage = stage, .uid = epilog->uid, .seconds = seconds, .log = run->log});
     if (status == EPILOG_NO_PROCESS)
         say(run, "%s: not drained: %s", stage, strerror(errno));
     else if (status == EPILOG_NO_PROGRAM)

@@ -8,13 +8,16 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "common/error.h"
+
 struct epilog {
     uint32_t job_id;
     uint32_t het_job_id; /* of a component of a heterogeneous job: what all its tasks have as SLURM_JOB_ID; 0 else */
     uid_t uid;           /* whose job it was */
     const char *roots;   /* where stages may be, with colons between: "/dev/shm:/local/nvme" */
     const char *ckptd;   /* path of muster-ckptd */
-    int seconds;         /* that all of it may take; 0: leave everything where it is */
+    int (*trust)(const char *program, struct error *err); /* whether it may be started: 0; NULL: it may (module.h) */
+    int seconds;                                          /* that all of it may take; 0: leave everything where it is */
 };
 
 /*

@@ -101,3 +101,28 @@ void *module_symbol(const char *file, const char *name, struct error *err)
                   file, why);
     return symbol;
 }
+
+static bool is_copied(const char *directory)
+{
+    char prefix[PATH_MAX];
+
+    return !realpath(MODULE_DIR, prefix) || strcmp(directory, prefix) != 0;
+}
+
+int module_trust(const char *program, struct error *err)
+{
+    char directory[PATH_MAX], real[PATH_MAX];
+    const char *why = NULL;
+    uid_t owner = 0;
+
+    if (find_own_directory(directory, &owner) && !is_copied(directory))
+        return 0;
+    if (!realpath(program, real))
+        why = strerror(errno);
+    else if (!is_safe(real, owner))
+        why = "others than root and the plugin's owner can write there";
+    if (!why)
+        return 0;
+    return error_set(err, CODE_INTERNAL,
+                     "%s is not started for a plugin that was copied: %s; plugstack.conf can name one", program, why);
+}

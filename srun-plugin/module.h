@@ -18,4 +18,11 @@
  */
 void *module_symbol(const char *file, const char *name, struct error *err);
 
+/*
+ * Whether a program may be started that nobody has named, since it is of the prefix that the plugin was built for: 0
+ * where the plugin lies in that prefix, so that whoever loads the one trusts the other, or where only root and the
+ * plugin's owner can have put the program there. Else -1 with CODE_INTERNAL.
+ */
+int module_trust(const char *program, struct error *err);
+
 #endif

@@ -22,12 +22,12 @@ struct wish {
 
 /* What the site says in plugstack.conf, behind the plugin's name. Strings are Slurm's, and stay. */
 struct site {
-    const char *stage, *ckptd; /* the epilog's: epilog.h */
+    const char *stage, *ckptd; /* the epilog's: epilog.h; ckptd NULL for the one that was installed */
     int epilog_seconds;
     const char *topology;  /* a file with the switches (cluster.h); NULL asks slurmctld */
     const char *profiles;  /* a directory of fabric profiles in the place of those that muster ships; NULL for these */
     const char *fabric;    /* the directory of the site's own */
-    const char *preflight; /* the program muster-preflight of the nodes */
+    const char *preflight; /* the program muster-preflight of the nodes; NULL for the one that was installed */
 };
 
 extern struct wish wish;

@@ -17,6 +17,7 @@
 #include "srun-plugin/env.h"
 #include "srun-plugin/handoff.h"
 #include "srun-plugin/layout.h"
+#include "srun-plugin/module.h"
 #include "srun-plugin/plugin.h"
 #include "srun-plugin/port.h"
 #include "srun-plugin/report.h"
@@ -274,6 +275,21 @@ static void hand_over(void)
 /* What srun shall end with, since preflight found a bad node; 0 where it did not. */
 static int refused;
 
+static void check_nodes(const struct layout *layout)
+{
+    struct error err = {.text = "the step is heterogeneous"};
+    bool can = !getenv("SLURM_HET_SIZE");
+
+    wish.preflight.program = site.preflight ? site.preflight : PREFLIGHT_PATH;
+    wish.preflight.job_file = wish.file;
+    if (can && !site.preflight)
+        can = module_trust(PREFLIGHT_PATH, &err) == 0;
+    if (can)
+        refused = preflight_option_run(&wish.preflight, layout, plugin_print);
+    else
+        slurm_spank_log("muster: preflight: warning: the nodes were not checked: %s", err.text);
+}
+
 static void lay_out(uint32_t job_id, uint32_t step_id)
 {
     struct error err;
@@ -289,12 +305,8 @@ static void lay_out(uint32_t job_id, uint32_t step_id)
     if (wish.report)
         srun_order_report(layout, wish.file[0] ? wish.file : NULL, site.topology, wish.json, plugin_print);
     hand_over(); /* preflight may end this process, or let the step be launched only to end it */
-    wish.preflight.program = site.preflight;
-    wish.preflight.job_file = wish.file;
-    if (wish.preflight.on && getenv("SLURM_HET_SIZE"))
-        slurm_spank_log("muster: preflight: warning: the nodes were not checked: the step is heterogeneous");
-    else
-        refused = preflight_option_run(&wish.preflight, layout, plugin_print);
+    if (wish.preflight.on)
+        check_nodes(layout);
     layout_destroy(layout);
 }
 

@@ -127,6 +127,27 @@ static void of_a_heterogeneous_job_too(void **state)
     assert_int_equal(epilog_drain(&epilog, keep), 0);
 }
 
+static int distrust(const char *path, struct error *err)
+{
+    snprintf(err->text, sizeof err->text, "%s is anybody's", path);
+    return -1;
+}
+
+static void a_program_that_anybody_could_write_is_not_run(void **state)
+{
+    const struct epilog epilog = {
+        .job_id = JOB, .uid = user, .roots = base, .ckptd = program, .trust = distrust, .seconds = 30};
+
+    (void)state;
+    make_stage("");
+    script("echo ran");
+    said[0] = '\0';
+    epilog_drain(&epilog, keep);
+    assert_non_null(strstr(said, "4711: not drained: "));
+    assert_non_null(strstr(said, "program is anybody's\n"));
+    assert_null(strstr(said, "ran"));
+}
+
 /* The directory is everybody's, and the log is root's. */
 static void a_name_forges_no_line_of_the_log(void **state)
 {
@@ -269,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(each_stage_of_the_job_is_drained, empty),
         cmocka_unit_test_teardown(of_a_heterogeneous_job_too, empty),
+        cmocka_unit_test_teardown(a_program_that_anybody_could_write_is_not_run, empty),
         cmocka_unit_test_teardown(a_name_forges_no_line_of_the_log, empty),
         cmocka_unit_test_teardown(what_it_prints_comes_as_printable_lines, empty),
         cmocka_unit_test_teardown(endless_output_is_cut, empty),

@@ -11,11 +11,11 @@
 
 #include <cmocka.h>
 
-static char base[] = "/tmp/muster-module-XXXXXX", installed[64];
+static char base[] = "/tmp/muster-module-XXXXXX", installed[4096];
 #define MODULE_DIR installed
 #include "srun-plugin/module.c"
 
-static char file[96];
+static char file[4200];
 
 static int set_up(void **state)
 {
@@ -101,7 +101,7 @@ static void what_is_anothers_is_not_loaded(void **state)
 static void what_is_not_there_is_said(void **state)
 {
     struct error err = {0};
-    char gone[600];
+    char gone[4300];
 
     (void)state;
     snprintf(gone, sizeof gone, "%s.gone", file);
@@ -111,12 +111,47 @@ static void what_is_not_there_is_said(void **state)
     assert_int_equal(rename(gone, file), 0);
 }
 
+static void a_program_that_others_could_write_is_not_trusted(void **state)
+{
+    struct error err = {0};
+
+    (void)state;
+    assert_int_equal(module_trust("/proc/self/exe/none-such", &err), -1);
+    assert_int_equal(err.code, CODE_INTERNAL);
+    assert_non_null(strstr(err.text, "/proc/self/exe/none-such is not started"));
+    assert_int_equal(chmod(file, 0757), 0);
+    assert_int_equal(module_trust(file, &err), -1);
+    assert_non_null(strstr(err.text, "others than root"));
+    assert_int_equal(chmod(file, 0755), 0);
+    if (geteuid() == 0)
+        assert_int_equal(module_trust(file, &err), 0);
+}
+
+/* Whoever has named the plugin in plugstack.conf has named its prefix. */
+static void a_plugin_in_its_prefix_trusts_it(void **state)
+{
+    char prefix[sizeof installed];
+    struct error err = {0};
+    uid_t owner;
+
+    (void)state;
+    strcpy(prefix, installed);
+    assert_true(find_own_directory(installed, &owner));
+    assert_int_equal(chmod(file, 0757), 0);
+    assert_int_equal(module_trust(file, &err), 0);
+    strcpy(installed, prefix);
+    assert_int_equal(module_trust(file, &err), -1);
+    assert_int_equal(chmod(file, 0755), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_others_could_write_is_not_loaded),
         cmocka_unit_test(what_is_anothers_is_not_loaded),
         cmocka_unit_test(what_is_not_there_is_said),
+        cmocka_unit_test(a_program_that_others_could_write_is_not_trusted),
+        cmocka_unit_test(a_plugin_in_its_prefix_trusts_it),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
