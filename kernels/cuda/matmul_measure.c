@@ -56,12 +56,6 @@ static bool telling(const struct product *product, unsigned long long told)
     return told > (half > least ? half : least);
 }
 
-/* What a candidate that does not run has left: the next kernel's launch would be blamed for it. */
-static cudaError_t forget_error(void)
-{
-    return cudaGetLastError();
-}
-
 /* Rules out those whose bits are not the first's. Returns how many numbers of the first tell something. */
 static unsigned long long compare(struct device *dev, struct matmul_choice *choice, const struct product *product,
                                   const struct matmul_operands *at, void *space)
@@ -75,7 +69,7 @@ static unsigned long long compare(struct device *dev, struct matmul_choice *choi
             continue;
         /* A candidate may turn out not to run; but the first is what there is without measuring. */
         if (matmul_run(dev, choice, product, at, i) != CUBLAS_STATUS_SUCCESS && i > 0) {
-            forget_error();
+            cuda_forget_error();
             choice->out[i] = true;
             continue;
         }
