@@ -248,6 +248,37 @@ cublasStatus_t matmul_run(struct device *dev, const struct matmul_choice *choice
                                      device_cuda(dev)->stream);
 }
 
+/* Though the heuristic has proposed it. Nothing was enqueued then. */
+static bool is_refusal(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+           status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+/* The first that is left; false: there is none, as if the heuristic had proposed none. */
+static bool choose_other(struct matmul_choice *choice)
+{
+    choice->out[choice->chosen] = true;
+    for (choice->chosen = 0; choice->chosen < choice->count; choice->chosen++)
+        if (!choice->out[choice->chosen])
+            return true;
+    choice->chosen = choice->count = 0;
+    return false;
+}
+
+static bool made(struct device *dev, struct matmul_choice *choice, const struct product *product,
+                 const struct matmul_operands *at)
+{
+    cublasStatus_t status;
+
+    while (is_refusal(status = matmul_run(dev, choice, product, at, choice->chosen))) {
+        cuda_forget_error();
+        if (!choose_other(choice))
+            return false;
+    }
+    return matmul_ok(dev, status, "cublasLtMatmul");
+}
+
 static bool place(struct device *dev, struct matmul_operands *at, const struct product *product,
                   const struct matmul *op)
 {
@@ -259,10 +290,25 @@ static bool place(struct device *dev, struct matmul_operands *at, const struct p
     return at->workspace;
 }
 
+/* With or without what follows it, as cuBLASLt can; false: this way it cannot, or the device has failed. */
+static bool multiply(struct device *dev, struct product *product, struct matmul_operands *at, const struct matmul *op)
+{
+    struct matmul_choice *choice = choose(dev, product, op);
+
+    if (!choice || !place(dev, at, product, op))
+        return false;
+    /* dgelu in place would be measured on its own results. */
+    if (!choice->measured && device_cuda(dev)->matmul->measures && op->c != op->aux) {
+        matmul_measure(dev, choice, product, at);
+        if (dev->failed || !place(dev, at, product, op))
+            return false;
+    }
+    return made(dev, choice, product, at);
+}
+
 void cuda_matmul(struct device *dev, const struct matmul *given)
 {
     struct matmul op = matmul_with_strides(given), asked = op;
-    struct matmul_choice *choice;
     struct matmul_operands at;
     struct product product;
 
@@ -270,16 +316,10 @@ void cuda_matmul(struct device *dev, const struct matmul *given)
         return;
     if (!device_cuda(dev)->matmul->fuses_sums)
         op.sums = NULL;
-    choice = choose(dev, &product, &op);
-    if (!choice || !place(dev, &at, &product, &op))
-        return;
-    /* dgelu in place would be measured on its own results. */
-    if (!choice->measured && device_cuda(dev)->matmul->measures && op.c != op.aux) {
-        matmul_measure(dev, choice, &product, &at);
-        if (dev->failed || !place(dev, &at, &product, &op))
+    while (!multiply(dev, &product, &at, &op))
+        if (dev->failed)
             return;
-    }
-    if (LT_OK(dev, matmul_run(dev, choice, &product, &at, choice->chosen)) && product.unfused)
+    if (product.unfused)
         cuda_epilogue(dev, &op, at.d);
     if (asked.sums && !product.sums)
         cuda_bias_backward(dev, op.dtype, asked.sums, op.b, op.k, op.n, false);

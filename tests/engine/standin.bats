@@ -113,6 +113,7 @@ like() {
         train near 1 device=cpu precision.compute=$type
         like near 1e-3 1 precision.compute=$type
         MUSTER_STANDIN_EPILOGUES=0 like near 1e-3 1 precision.compute=$type
+        MUSTER_STANDIN_REFUSES=1 like near 1e-3 1 precision.compute=$type
         MUSTER_MATMUL_SUMS=fused like near 1e-3 1 precision.compute=$type
     done
 }

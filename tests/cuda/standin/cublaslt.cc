@@ -419,7 +419,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t call
     p.at_d = at_d;
     memcpy(&p.alpha, alpha, sizeof p.alpha);
     memcpy(&p.beta, beta, sizeof p.beta);
-    if (p.how.kind == NEVER)
+    if (p.how.kind == NEVER || (standin_number("MUSTER_STANDIN_REFUSES", 0) &&
+                                (p.how.kind == SAME || p.call.epilogue != CUBLASLT_EPILOGUE_DEFAULT)))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (refusal(p) || workspace_bytes < p.how.workspace || !aligned(workspace, 256) ||
         !aligned(at_a, p.how.alignment[0]) || !aligned(at_b, p.how.alignment[1]) ||
