@@ -111,12 +111,30 @@ static bool same(const struct shape *a, const struct shape *b)
            a->causal == b->causal && a->backward == b->backward && a->dtype == b->dtype;
 }
 
+/* What NVIDIA's own cudnn-frontend does not ask of a release, or only with a mask of padding; NULL: nothing known. */
+static const char *not_trusted(size_t version, const struct shape *shape)
+{
+    if (version == 91000 || version == 91001)
+        return "versions 9.10.0 and 9.10.1 have known bugs there";
+    if (!shape->backward)
+        return NULL;
+    if (shape->seq == 1)
+        return "it is not for a sequence of 1";
+    return version <= 91500 && shape->seq % 128 != 0 ? "up to version 9.15.0 only for multiples of 128" : NULL;
+}
+
 static void make_plan(struct device *dev, struct entry *entry, const struct attention_call *call)
 {
     struct attention_cudnn *attention = device_cuda(dev)->attention;
     bool backward = entry->shape.backward;
+    const char *reason = not_trusted(attention->cudnn.cudnnGetVersion(), &entry->shape);
     struct error err = {0};
 
+    if (reason) {
+        device_fail(dev, CODE_CONFIG, "MUSTER_ATTENTION asks for cuDNN %zu, and for a sequence of %d: %s",
+                    attention->cudnn.cudnnGetVersion(), call->seq, reason);
+        return;
+    }
     entry->graph = backward ? attention_graph_backward(&attention->cudnn, call, attention->ordered)
                             : attention_graph_forward(&attention->cudnn, call);
     if (entry->graph)

@@ -21,9 +21,15 @@ bool cuda_ok(struct device *dev, int status, const char *doing)
         status = cudaStreamSynchronize(cuda->stream);
     if (status == cudaSuccess)
         return true;
+    cuda_forget_error();
     device_fail(dev, CODE_INTERNAL, "cuda: %s: %s (%s)", doing, cudaGetErrorString((cudaError_t)status),
                 cudaGetErrorName((cudaError_t)status));
     return false;
+}
+
+int cuda_forget_error(void)
+{
+    return cudaGetLastError();
 }
 
 /* The same before there is a device to fail. */

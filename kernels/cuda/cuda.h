@@ -62,6 +62,10 @@ void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes);
 bool cuda_ok(struct device *dev, int status, const char *doing);
 #define CUDA_OK(dev, call) cuda_ok(dev, (int)(call), #call)
 
+/* After a call that may fail: CUDA keeps what it has returned until it is asked for, and the next launch of a kernel,
+ * of whatever device, would take it for its own. */
+int cuda_forget_error(void);
+
 /* matmul.c: what products need between calls. Closing also what was half opened. */
 int cuda_matmul_open(struct device *dev, struct error *err);
 void cuda_matmul_close(struct device *dev);

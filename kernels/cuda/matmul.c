@@ -92,7 +92,7 @@ static bool set(struct device *dev, struct matmul_choice *choice, cublasLtMatmul
                  device_cuda(dev)->matmul->lt.cublasLtMatmulDescSetAttribute(choice->call, attribute, value, bytes));
 }
 
-/* The epilogue's operands: they differ from product to product, and the heuristic wants to see them too. */
+/* The epilogue's operands, which differ from product to product. */
 static bool set_operands(struct device *dev, struct matmul_choice *choice, const struct product *product,
                          const struct matmul *op)
 {
@@ -101,6 +101,16 @@ static bool set_operands(struct device *dev, struct matmul_choice *choice, const
     return (!bias || set(dev, choice, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->bias, sizeof op->bias)) &&
            (!product->sums || set(dev, choice, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->sums, sizeof op->sums)) &&
            (!product->ld_aux || set(dev, choice, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &op->aux, sizeof op->aux));
+}
+
+/* The heuristic takes the alignment of the epilogue's operands from their addresses. What it answers is to hold for all
+ * products of the shape: so it sees an address that is aligned as the worst of theirs may be. Nobody reads there. */
+static bool set_any_operands(struct device *dev, struct matmul_choice *choice, const struct product *product)
+{
+    void *somewhere = (void *)(uintptr_t)PRODUCT_VECTOR;
+
+    return set_operands(dev, choice, product,
+                        &(struct matmul){.bias = somewhere, .aux = somewhere, .sums = (float *)somewhere});
 }
 
 static bool describe_call(struct device *dev, struct matmul_choice *choice, const struct product *product)
@@ -203,7 +213,8 @@ static struct matmul_choice *choice_for(struct device *dev, const struct product
     }
     if (describe_call(dev, choice, product) && describe_matrix(dev, &choice->first, &product->first) &&
         describe_matrix(dev, &choice->second, &product->second) && describe_matrix(dev, &choice->d, &product->d) &&
-        set_operands(dev, choice, product, op) && ask_heuristic(dev, choice, product))
+        set_any_operands(dev, choice, product) && ask_heuristic(dev, choice, product) &&
+        set_operands(dev, choice, product, op))
         return choice;
     return NULL;
 }
@@ -237,6 +248,37 @@ cublasStatus_t matmul_run(struct device *dev, const struct matmul_choice *choice
                                      device_cuda(dev)->stream);
 }
 
+/* Though the heuristic has proposed it. Nothing was enqueued then. */
+static bool is_refusal(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+           status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+/* The first that is left; false: there is none, as if the heuristic had proposed none. */
+static bool choose_other(struct matmul_choice *choice)
+{
+    choice->out[choice->chosen] = true;
+    for (choice->chosen = 0; choice->chosen < choice->count; choice->chosen++)
+        if (!choice->out[choice->chosen])
+            return true;
+    choice->chosen = choice->count = 0;
+    return false;
+}
+
+static bool made(struct device *dev, struct matmul_choice *choice, const struct product *product,
+                 const struct matmul_operands *at)
+{
+    cublasStatus_t status;
+
+    while (is_refusal(status = matmul_run(dev, choice, product, at, choice->chosen))) {
+        cuda_forget_error();
+        if (!choose_other(choice))
+            return false;
+    }
+    return matmul_ok(dev, status, "cublasLtMatmul");
+}
+
 static bool place(struct device *dev, struct matmul_operands *at, const struct product *product,
                   const struct matmul *op)
 {
@@ -248,10 +290,25 @@ static bool place(struct device *dev, struct matmul_operands *at, const struct p
     return at->workspace;
 }
 
+/* With or without what follows it, as cuBLASLt can; false: this way it cannot, or the device has failed. */
+static bool multiply(struct device *dev, struct product *product, struct matmul_operands *at, const struct matmul *op)
+{
+    struct matmul_choice *choice = choose(dev, product, op);
+
+    if (!choice || !place(dev, at, product, op))
+        return false;
+    /* dgelu in place would be measured on its own results. */
+    if (!choice->measured && device_cuda(dev)->matmul->measures && op->c != op->aux) {
+        matmul_measure(dev, choice, product, at);
+        if (dev->failed || !place(dev, at, product, op))
+            return false;
+    }
+    return made(dev, choice, product, at);
+}
+
 void cuda_matmul(struct device *dev, const struct matmul *given)
 {
     struct matmul op = matmul_with_strides(given), asked = op;
-    struct matmul_choice *choice;
     struct matmul_operands at;
     struct product product;
 
@@ -259,16 +316,10 @@ void cuda_matmul(struct device *dev, const struct matmul *given)
         return;
     if (!device_cuda(dev)->matmul->fuses_sums)
         op.sums = NULL;
-    choice = choose(dev, &product, &op);
-    if (!choice || !place(dev, &at, &product, &op))
-        return;
-    /* dgelu in place would be measured on its own results. */
-    if (!choice->measured && device_cuda(dev)->matmul->measures && op.c != op.aux) {
-        matmul_measure(dev, choice, &product, &at);
-        if (dev->failed || !place(dev, &at, &product, &op))
+    while (!multiply(dev, &product, &at, &op))
+        if (dev->failed)
             return;
-    }
-    if (LT_OK(dev, matmul_run(dev, choice, &product, &at, choice->chosen)) && product.unfused)
+    if (product.unfused)
         cuda_epilogue(dev, &op, at.d);
     if (asked.sums && !product.sums)
         cuda_bias_backward(dev, op.dtype, asked.sums, op.b, op.k, op.n, false);

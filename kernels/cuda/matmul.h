@@ -3,9 +3,10 @@
  *
  * What cuBLASLt is asked is in product.h. Which of its algorithms makes a product is found out once a shape: of the
  * eight that its heuristic ranks first, the fastest, measured on the first operands of that shape, among those that
- * give the same bits as the very first. So the choice, which depends on what else the machine did, does not show in a
- * result: a resumed run, or another rank, may choose differently and computes the same. Algorithms that add partial
- * sums in the output's type, or in place, are never taken; those that split k add in fp32, in a fixed order.
+ * give the same bits as the very first of them that runs: some turn out not to. So the choice, which depends on what
+ * else the machine did, does not show in a result: a resumed run, or another rank, may choose differently and computes
+ * the same. Algorithms that add partial sums in the output's type, or in place, are never taken; those that split k add
+ * in fp32, in a fixed order. Where none runs with an epilogue, one of our own follows the plain product.
  *
  * Two algorithms may round to the same 16 bits by chance: of such results four million numbers are compared, and for
  * smaller ones those of several products. Not measured, so the first: where sixteen products of a shape did not tell

@@ -56,32 +56,28 @@ static bool telling(const struct product *product, unsigned long long told)
     return told > (half > least ? half : least);
 }
 
-/* What a candidate that does not run has left: the next kernel's launch would be blamed for it. */
-static cudaError_t forget_error(void)
-{
-    return cudaGetLastError();
-}
-
-/* Rules out those whose bits are not the first's. Returns how many numbers of the first tell something. */
+/* Rules out those that turn out not to run, and those whose bits are not the first's. Returns how many numbers of the
+ * first tell something. */
 static unsigned long long compare(struct device *dev, struct matmul_choice *choice, const struct product *product,
                                   const struct matmul_operands *at, void *space)
 {
     struct sums first = {{0}};
+    bool any = false;
 
     for (int i = 0; i < choice->count && !dev->failed; i++) {
         struct sums sums;
 
         if (choice->out[i])
             continue;
-        /* A candidate may turn out not to run; but the first is what there is without measuring. */
-        if (matmul_run(dev, choice, product, at, i) != CUBLAS_STATUS_SUCCESS && i > 0) {
-            forget_error();
+        if (matmul_run(dev, choice, product, at, i) != CUBLAS_STATUS_SUCCESS) {
+            cuda_forget_error();
             choice->out[i] = true;
             continue;
         }
         sums = sums_of(dev, product, at->d, space);
-        if (i == 0)
+        if (!any)
             first = sums;
+        any = true;
         choice->out[i] = memcmp(&sums, &first, sizeof sums) != 0 && !device_cuda(dev)->matmul->any;
     }
     return first.of[2];

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#define VECTOR 16 /* bytes that cuBLASLt's kernels like to read at once */
-
 static bool is_gelu(enum epilogue epilogue)
 {
     return epilogue == EPILOGUE_BIAS_GELU || epilogue == EPILOGUE_DGELU;
@@ -16,7 +14,7 @@ static bool has_bias(enum epilogue epilogue)
 
 static int alignment(const void *at, size_t stride)
 {
-    uintptr_t both = (uintptr_t)at | (uintptr_t)stride | VECTOR;
+    uintptr_t both = (uintptr_t)at | (uintptr_t)stride | PRODUCT_VECTOR;
 
     return (int)(both & (~both + 1));
 }
@@ -29,11 +27,11 @@ static bool fusable(const struct matmul *op)
         return true;
     if (op->c_fp32 && op->dtype != DTYPE_F32)
         return false;
-    if (has_bias(op->epilogue) && alignment(op->bias, VECTOR) < VECTOR)
+    if (has_bias(op->epilogue) && alignment(op->bias, PRODUCT_VECTOR) < PRODUCT_VECTOR)
         return false;
     if (!is_gelu(op->epilogue))
         return true;
-    return op->dtype != DTYPE_F32 && !op->accumulate && alignment(op->aux, (size_t)op->n * size) == VECTOR;
+    return op->dtype != DTYPE_F32 && !op->accumulate && alignment(op->aux, (size_t)op->n * size) == PRODUCT_VECTOR;
 }
 
 /* What is stored row-major [rows, ...] with row stride ld, of which `cols` are used. */
@@ -68,7 +66,7 @@ void product_of_matmul(struct product *product, const struct matmul *op, int fus
     product->d = stored(op->c, op->m, op->n, op->ldc, op->c_fp32 ? DTYPE_F32 : op->dtype);
     product->accumulate = op->accumulate;
     product->epilogue = op->epilogue;
-    product->sums = fuse && op->sums;
+    product->sums = fuse && op->sums && alignment(op->sums, PRODUCT_VECTOR) == PRODUCT_VECTOR;
     if (op->epilogue != EPILOGUE_NONE)
         product->dtype_bias = op->dtype;
     if (is_gelu(op->epilogue))

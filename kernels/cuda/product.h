@@ -9,13 +9,16 @@
  * kernel (epilogue.cu) on the product, which then goes to scratch in fp32:
  *  - gelu of fp32: cuBLASLt does not say how exact its tanh is, and in 16 bits that is below the rounding;
  *  - gelu or its derivative with accumulate: cuBLASLt adds c before the epilogue, kernels.h after it;
- *  - aux of rows that are no multiple of 16 bytes, and operands of an epilogue that do not begin at one;
+ *  - aux of rows that are no multiple of 16 bytes, and operands of an epilogue, or sums, that do not begin at one;
  *  - 16-bit factors with c in fp32, where cuBLASLt wants the bias and aux in fp32 too.
  */
 #ifndef MUSTER_KERNELS_CUDA_PRODUCT_H
 #define MUSTER_KERNELS_CUDA_PRODUCT_H
 
 #include "kernels/operands.h"
+
+/* Bytes that cuBLASLt's kernels like to read at once. Operands of an epilogue that is left to it begin at such. */
+#define PRODUCT_VECTOR 16
 
 /* As cuBLASLt's layout: column-major, columns ld elements apart, of one type. */
 struct product_matrix {

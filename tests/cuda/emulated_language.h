@@ -79,6 +79,7 @@ static inline void emulated_launch(struct device *dev, const char *name, struct 
     standin_launch(device_cuda(dev)->stream, [=](char *why, size_t size) {
         return emulated_run(name, grid, block, shared_bytes, body, why, size);
     });
+    cuda_ok(dev, standin_last_error(), name);
 #else
     char why[512];
 

@@ -113,8 +113,17 @@ like() {
         train near 1 device=cpu precision.compute=$type
         like near 1e-3 1 precision.compute=$type
         MUSTER_STANDIN_EPILOGUES=0 like near 1e-3 1 precision.compute=$type
+        MUSTER_STANDIN_REFUSES=1 like near 1e-3 1 precision.compute=$type
         MUSTER_MATMUL_SUMS=fused like near 1e-3 1 precision.compute=$type
     done
+}
+
+# An algorithm is chosen once a shape, and then runs with the biases of all layers, wherever these begin.
+@test "epilogues' operands of any alignment" {
+    local odd=(precision.compute=bf16 model.hidden=40 model.heads=5 model.layers=3)
+    train near 1 device=cpu "${odd[@]}"
+    like near 1e-3 1 "${odd[@]}"
+    MUSTER_MATMUL_SUMS=fused like near 1e-3 1 "${odd[@]}"
 }
 
 @test "memory of its own for each buffer, and waits for each operation: the same bits" {

@@ -241,7 +241,7 @@ static void test_alignment(void **state)
 /* Sums over k of our b, which is cuBLASLt's first factor; where it is not to fuse, they are somebody else's. */
 static void test_sums(void **state)
 {
-    static float sums[MOST];
+    static _Alignas(PRODUCT_VECTOR) float sums[MOST];
     struct matmul op = {.m = 3, .n = 8, .k = 5, .transpose_a = true, .dtype = DTYPE_BF16, .c_fp32 = true, .sums = sums};
     struct product p;
 
@@ -257,6 +257,9 @@ static void test_sums(void **state)
     assert_int_equal(p.first.cols, op.k);
     assert_int_equal(p.transpose_first, 0);
     product_of_matmul(&p, &op, 0);
+    assert_int_equal(p.sums, 0);
+    op.sums = sums + 1;
+    product_of_matmul(&p, &op, 1);
     assert_int_equal(p.sums, 0);
     op.sums = NULL;
     product_of_matmul(&p, &op, 1);

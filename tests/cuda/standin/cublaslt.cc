@@ -31,9 +31,10 @@ struct preference {
     uint32_t alignment[4]; /* of A, B, C, D */
 };
 
-/* What a candidate remembers between the heuristic and the product. */
+/* What a candidate remembers between the heuristic and the product. The epilogue's operands are aligned as their
+ * addresses were when the heuristic was asked. */
 struct algorithm {
-    uint32_t kind, alignment[4];
+    uint32_t kind, alignment[4], bias, aux;
     uint64_t workspace;
 };
 
@@ -181,6 +182,13 @@ void product::run() const
 static bool aligned(const void *at, uint32_t alignment)
 {
     return reinterpret_cast<uintptr_t>(at) % alignment == 0;
+}
+
+static uint32_t alignment_of(const void *at)
+{
+    uintptr_t bits = reinterpret_cast<uintptr_t>(at) | 256;
+
+    return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
 static bool wants_aux(cublasLtEpilogue_t epilogue)
@@ -383,7 +391,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (uint32_t kind = 0; kind < KINDS && (int)kind < most; kind++) {
         cublasLtMatmulHeuristicResult_t *result = &results[(*count)++];
-        algorithm how = {kind, {}, wishes->workspace};
+        algorithm how = {kind, {}, alignment_of(p.call.bias), alignment_of(p.call.aux), wishes->workspace};
 
         memset(result, 0, sizeof *result);
         memcpy(how.alignment, wishes->alignment, sizeof how.alignment);
@@ -411,11 +419,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t call
     p.at_d = at_d;
     memcpy(&p.alpha, alpha, sizeof p.alpha);
     memcpy(&p.beta, beta, sizeof p.beta);
-    if (p.how.kind == NEVER)
+    if (p.how.kind == NEVER || (standin_number("MUSTER_STANDIN_REFUSES", 0) &&
+                                (p.how.kind == SAME || p.call.epilogue != CUBLASLT_EPILOGUE_DEFAULT)))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (refusal(p) || workspace_bytes < p.how.workspace || !aligned(workspace, 256) ||
         !aligned(at_a, p.how.alignment[0]) || !aligned(at_b, p.how.alignment[1]) ||
-        (p.beta != 0 && !aligned(at_c, p.how.alignment[2])) || !aligned(at_d, p.how.alignment[3]))
+        (p.beta != 0 && !aligned(at_c, p.how.alignment[2])) || !aligned(at_d, p.how.alignment[3]) ||
+        !aligned(p.call.bias, p.how.bias) || !aligned(p.call.aux, p.how.aux))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!standin_reachable(workspace, workspace_bytes, "cublasLtMatmul's workspace"))
         return CUBLAS_STATUS_EXECUTION_FAILED;

@@ -8,6 +8,7 @@
 #include "tests/cuda/standin/standin.h"
 
 static int current;
+static thread_local int last;
 
 size_t standin_number(const char *variable, size_t otherwise)
 {
@@ -21,18 +22,33 @@ static int gpus(void)
     return static_cast<int>(standin_number("MUSTER_STANDIN_GPUS", 1));
 }
 
+int standin_kept(int error)
+{
+    if (error != cudaSuccess && error != cudaErrorNotReady)
+        last = error;
+    return error;
+}
+
+int standin_last_error(void)
+{
+    int error = standin_error() != cudaSuccess ? standin_error() : last;
+
+    last = cudaSuccess;
+    return error;
+}
+
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
     *count = gpus();
-    return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+    return KEPT(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int ordinal)
 {
     if (ordinal < 0 || ordinal >= gpus())
-        return cudaErrorInvalidDevice;
+        return KEPT(cudaErrorInvalidDevice);
     current = ordinal;
     return cudaSuccess;
 }
@@ -47,7 +63,7 @@ cudaError_t cudaGetDevice(int *ordinal)
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *gpu, int ordinal)
 {
     if (ordinal < 0 || ordinal >= gpus())
-        return cudaErrorInvalidDevice;
+        return KEPT(cudaErrorInvalidDevice);
     memset(gpu, 0, sizeof *gpu);
     snprintf(gpu->name, sizeof gpu->name, "stand-in for a GPU");
     memset(&gpu->uuid, 0x40 + ordinal, sizeof gpu->uuid);
@@ -70,10 +86,9 @@ cudaError_t cudaRuntimeGetVersion(int *version)
     return cudaSuccess;
 }
 
-/* Of what a call has returned nothing is kept here, but for the failures that stick. */
 cudaError_t cudaGetLastError(void)
 {
-    return static_cast<cudaError_t>(standin_error());
+    return static_cast<cudaError_t>(standin_last_error());
 }
 
 const char *cudaGetErrorName(cudaError_t error)

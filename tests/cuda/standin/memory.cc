@@ -106,27 +106,27 @@ extern "C" {
 
 cudaError_t cudaMalloc(void **at, size_t bytes)
 {
-    return allocate(at, bytes, STANDIN_DEVICE);
+    return KEPT(allocate(at, bytes, STANDIN_DEVICE));
 }
 
 /* Either waits for the whole GPU. */
 cudaError_t cudaFree(void *at)
 {
     standin_wait_for_all();
-    return give_back(at, STANDIN_DEVICE, "cudaFree");
+    return KEPT(give_back(at, STANDIN_DEVICE, "cudaFree"));
 }
 
 cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned flags)
 {
     if (flags & ~(unsigned)cudaHostAllocPortable)
-        return cudaErrorInvalidValue;
-    return allocate(at, bytes, STANDIN_PINNED);
+        return KEPT(cudaErrorInvalidValue);
+    return KEPT(allocate(at, bytes, STANDIN_PINNED));
 }
 
 cudaError_t cudaFreeHost(void *at)
 {
     standin_wait_for_all();
-    return give_back(at, STANDIN_PINNED, "cudaFreeHost");
+    return KEPT(give_back(at, STANDIN_PINNED, "cudaFreeHost"));
 }
 
 cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
@@ -265,7 +265,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, 
         if (strcmp(candidate.name, name) == 0)
             *function = candidate.function;
     *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-    return *function ? cudaSuccess : cudaErrorInvalidValue;
+    return KEPT(*function ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
@@ -284,7 +284,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     if ((kind == cudaMemcpyDeviceToHost && (source != STANDIN_DEVICE || target == STANDIN_DEVICE)) ||
         (kind == cudaMemcpyHostToDevice && (source == STANDIN_DEVICE || target != STANDIN_DEVICE)) ||
         (kind == cudaMemcpyDeviceToDevice && (source != STANDIN_DEVICE || target != STANDIN_DEVICE)))
-        return cudaErrorInvalidMemcpyDirection;
+        return KEPT(cudaErrorInvalidMemcpyDirection);
     if (source == STANDIN_PAGEABLE) {
         const char *begin = static_cast<const char *>(from);
         std::vector<char> held(begin, begin + bytes);
@@ -304,7 +304,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
                               size_t height, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     if (width > to_pitch || width > from_pitch)
-        return cudaErrorInvalidPitchValue;
+        return KEPT(cudaErrorInvalidPitchValue);
     for (size_t row = 0; row < height; row++) {
         cudaError_t status = cudaMemcpyAsync(static_cast<char *>(to) + row * to_pitch,
                                              static_cast<const char *>(from) + row * from_pitch, width, kind, stream);

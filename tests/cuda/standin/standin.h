@@ -6,9 +6,9 @@
  * What it shows is how these libraries are called: that nothing is used before it is there, or after it was given away,
  * or while another stream still writes it. It shows nothing of speed, nor whether the real libraries accept what this
  * one does; some conditions that their documents state are checked. Nor does it show a kernel, or the host, that uses
- * memory which is the other's alone (copies, products and collectives are checked; kernels/far does the rest); an error
- * that CUDA keeps until it is asked for; work that a stream or memory is destroyed under; two ranks on a GPU with NCCL;
- * and collectives of two communicators that would keep each other from beginning.
+ * memory which is the other's alone (copies, products and collectives are checked; kernels/far does the rest); work
+ * that a stream or memory is destroyed under; two ranks on a GPU with NCCL; and collectives of two communicators that
+ * would keep each other from beginning.
  *
  * A process has one thread that is its GPU. It takes work from the streams in any order that streams and events allow:
  * MUSTER_STANDIN_SEED chooses one; with 0 it is the order of the calls. A collective is done when all ranks' streams
@@ -18,6 +18,7 @@
  *     MUSTER_STANDIN_SEED=7     the order; else of the time of day, which is then said
  *     MUSTER_STANDIN_GPUS=4     how many GPUs there seem to be (1)
  *     MUSTER_STANDIN_EPILOGUES=0   cuBLASLt offers plain products only
+ *     MUSTER_STANDIN_REFUSES=1     cuBLASLt offers all, but the first algorithm, and any epilogue, turn out not to run
  *     MUSTER_STANDIN_MIB=64     how much memory each has (4096)
  *     MUSTER_STANDIN_FORGET=cudaStreamWaitEvent:2   a place that does not wait (streams.cc): a test should notice
  */
@@ -43,6 +44,12 @@ void standin_launch(CUstream_st *stream, const std::function<bool(char *why, siz
 /* The GPU has failed with this cudaError_t: the first that says so counts. */
 void standin_fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int standin_error(void);
+
+/* What a call of the run-time library returns: as CUDA does, it is kept for the thread, until cudaGetLastError, or the
+ * launch of a kernel, asks for it. */
+int standin_kept(int error);
+int standin_last_error(void);
+#define KEPT(error) static_cast<cudaError_t>(standin_kept(error))
 
 /* A number of the environment's. */
 size_t standin_number(const char *variable, size_t otherwise);

@@ -218,7 +218,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
     std::unique_lock<std::mutex> lock(mutex);
 
     if (flags != cudaStreamNonBlocking || priority > 0 || priority < -5)
-        return cudaErrorInvalidValue;
+        return KEPT(cudaErrorInvalidValue);
     *stream = new CUstream_st;
     streams.push_back(*stream);
     return cudaSuccess;
@@ -293,7 +293,7 @@ extern "C" {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     if (flags & ~(cudaEventDisableTiming | cudaEventBlockingSync))
-        return cudaErrorInvalidValue;
+        return KEPT(cudaErrorInvalidValue);
     *event = new CUevent_st;
     (*event)->timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
@@ -333,7 +333,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     std::shared_ptr<record> last = event->last;
 
     if (flags)
-        return cudaErrorInvalidValue;
+        return KEPT(cudaErrorInvalidValue);
     if (FORGOTTEN() || !last)
         return cudaSuccess;
     if (failure != cudaSuccess)
@@ -373,7 +373,7 @@ cudaError_t cudaEventElapsedTime(float *time, cudaEvent_t first, cudaEvent_t sec
     if (failure != cudaSuccess)
         return static_cast<cudaError_t>(failure.load());
     if (!first->last || !second->last || !first->timed || !second->timed)
-        return cudaErrorInvalidResourceHandle;
+        return KEPT(cudaErrorInvalidResourceHandle);
     if (!first->last->done || !second->last->done)
         return cudaErrorNotReady;
     *time = static_cast<float>(second->last->at - first->last->at);
