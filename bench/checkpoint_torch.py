@@ -14,6 +14,7 @@ import shutil
 import socket
 import sys
 import time
+import warnings
 
 import torch
 
@@ -74,6 +75,7 @@ def timed(run):
 
 
 def dcp_save(count, path, ranks):
+    import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
 
     state = sharded(count, 0, ranks, True)
@@ -82,7 +84,9 @@ def dcp_save(count, path, ranks):
     for _ in range(2):
         stall, future = timed(lambda: dcp.async_save(state, storage_writer=writer))
         future.result()
-    shutil.rmtree(f"{path}/async", ignore_errors=True)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(f"{path}/async")
     writer = dcp.FileSystemWriter(f"{path}/sync", thread_count=2)
     seconds, _ = timed(lambda: dcp.save(state, storage_writer=writer))
     return [stall, seconds]
@@ -101,6 +105,7 @@ def rank(index, run, port, ranks, count, path):
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", message="Detected an existing checkpoint")
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", world_size=ranks, rank=index)
     seconds = run(count, path, ranks)
     if index == 0:

@@ -133,6 +133,17 @@ like() {
     MUSTER_CUDA_WAIT=1 like arena 0 1
 }
 
+@test "the host touches nothing that is the GPU's" {
+    export MUSTER_STANDIN_HIDE=1
+    like cpu 1e-4 1 parallel.offload=optimizer "checkpoint.dir=$PWD/saved" checkpoint.every=2 \
+        "checkpoint.stage=$PWD/stage"
+    like cpu 1e-4 2 parallel.tp=2 parallel.zero=3
+    local program
+    for program in device transfer optimizer; do
+        MUSTER_TEST_EMULATED=1 MUSTER_TEST_DEVICE=cuda timeout 120 "$STANDIN/test_$program"
+    done
+}
+
 # forgotten FUNCTION:N RANKS SET...: without that wait the losses are others, or the run fails, in some order of what
 # streams do. So the tests above would notice a wait that is missing.
 forgotten() {

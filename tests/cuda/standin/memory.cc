@@ -26,6 +26,31 @@ static size_t in_use;
 
 static const size_t total_bytes = standin_number("MUSTER_STANDIN_MIB", 4096) << 20;
 
+/* ---- what only the GPU may touch --------------------------------------------------------------------------------- */
+
+static const bool hides = standin_number("MUSTER_STANDIN_HIDE", 0) != 0;
+static bool working; /* the GPU: what it does may touch all of its memory, and for as long so may the host */
+
+/* The mutex is held. */
+static void protect(uintptr_t at, const range &which)
+{
+    if (hides && which.space == STANDIN_DEVICE)
+        mprotect(reinterpret_cast<void *>(at), which.bytes, working ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+void standin_working(bool now)
+{
+    if (!hides)
+        return;
+    std::unique_lock<std::mutex> lock(mutex);
+
+    working = now;
+    for (const auto &known : ranges)
+        protect(known.first, known.second);
+}
+
+/* ---- where it is ------------------------------------------------------------------------------------------------- */
+
 static bool find(uintptr_t at, uintptr_t *first, range *found)
 {
     std::unique_lock<std::mutex> lock(mutex);
@@ -81,6 +106,7 @@ static cudaError_t allocate(void **at, size_t bytes, enum standin_space space)
         return bytes ? cudaErrorMemoryAllocation : cudaErrorInvalidValue;
     memset(*at, 0xff, whole);
     ranges[reinterpret_cast<uintptr_t>(*at)] = {whole, space};
+    protect(reinterpret_cast<uintptr_t>(*at), {whole, space});
     in_use += space == STANDIN_DEVICE ? whole : 0;
     return cudaSuccess;
 }
@@ -233,11 +259,16 @@ static CUresult unmap(CUdeviceptr at, size_t bytes)
 
 static CUresult set_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count)
 {
+    void *first = reinterpret_cast<void *>(at);
+
     if (count != 1 || access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
-        standin_space_of(reinterpret_cast<void *>(at), bytes, "cuMemSetAccess") != STANDIN_DEVICE ||
-        mprotect(reinterpret_cast<void *>(at), bytes, PROT_READ | PROT_WRITE) < 0)
+        standin_space_of(first, bytes, "cuMemSetAccess") != STANDIN_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
-    memset(reinterpret_cast<void *>(at), 0xff, bytes);
+    std::unique_lock<std::mutex> lock(mutex);
+    if (mprotect(first, bytes, PROT_READ | PROT_WRITE) < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    memset(first, 0xff, bytes);
+    protect(at, {bytes, STANDIN_DEVICE});
     return CUDA_SUCCESS;
 }
 

@@ -5,10 +5,10 @@
  *
  * What it shows is how these libraries are called: that nothing is used before it is there, or after it was given away,
  * or while another stream still writes it. It shows nothing of speed, nor whether the real libraries accept what this
- * one does; some conditions that their documents state are checked. Nor does it show a kernel, or the host, that uses
- * memory which is the other's alone (copies, products and collectives are checked; kernels/far does the rest); work
- * that a stream or memory is destroyed under; two ranks on a GPU with NCCL; and collectives of two communicators that
- * would keep each other from beginning.
+ * one does; some conditions that their documents state are checked. Nor does it show a kernel that uses the host's
+ * memory (copies, products and collectives are checked; kernels/far does the rest); work that a stream or memory is
+ * destroyed under; two ranks on a GPU with NCCL; and collectives of two communicators that would keep each other from
+ * beginning.
  *
  * A process has one thread that is its GPU. It takes work from the streams in any order that streams and events allow:
  * MUSTER_STANDIN_SEED chooses one; with 0 it is the order of the calls. A collective is done when all ranks' streams
@@ -19,6 +19,7 @@
  *     MUSTER_STANDIN_GPUS=4     how many GPUs there seem to be (1)
  *     MUSTER_STANDIN_EPILOGUES=0   cuBLASLt offers plain products only
  *     MUSTER_STANDIN_REFUSES=1     cuBLASLt offers all, but the first algorithm, and any epilogue, turn out not to run
+ *     MUSTER_STANDIN_HIDE=1        a host that touches the GPU's memory, while the GPU does nothing, ends by SIGSEGV
  *     MUSTER_STANDIN_MIB=64     how much memory each has (4096)
  *     MUSTER_STANDIN_FORGET=cudaStreamWaitEvent:2   a place that does not wait (streams.cc): a test should notice
  */
@@ -58,6 +59,9 @@ size_t standin_number(const char *variable, size_t otherwise);
 void standin_wait_for_all(void);
 
 /* ---- memory.cc ---- */
+
+/* The GPU's thread begins to work, or stops: while it does not, its memory may be hidden. */
+void standin_working(bool now);
 
 enum standin_space { STANDIN_PAGEABLE, STANDIN_PINNED, STANDIN_DEVICE };
 

@@ -131,7 +131,9 @@ static bool run_one(std::unique_lock<std::mutex> &lock)
         const standin_work &work = stream->items.front().work;
 
         lock.unlock();
+        standin_working(true);
         done = failure != cudaSuccess || work();
+        standin_working(false);
         lock.lock();
         if (done)
             stream->items.pop_front();
