@@ -57,8 +57,14 @@ struct engine {
 /* Why a step left the parameters as they were. */
 enum skip { SKIP_NONE, SKIP_NOT_FINITE, SKIP_SPIKE };
 
+/* Means over what was to be predicted in a global batch, in nats. */
+struct mean_loss {
+    double all;   /* what is minimized: that of the tokens; BERT: the sum of both means */
+    double order; /* of it, that of the sentences' order; 0 for a GPT */
+};
+
 struct step_result {
-    double loss;      /* mean over what was to be predicted in the global batch; BERT: the sum of both means */
+    struct mean_loss loss;
     double grad_norm; /* before clipping */
     double lr;
     double loss_scale; /* that this step was made with */
@@ -81,7 +87,7 @@ int engine_initialize(struct engine *engine, struct error *err);
 int engine_step(struct engine *engine, struct step_result *result, struct error *err);
 
 /* Mean loss over the global batch `batch` (from 0) of the validation data, which is taken in its order. Collective. */
-int engine_evaluate(struct engine *engine, int batch, double *loss, struct error *err);
+int engine_evaluate(struct engine *engine, int batch, struct mean_loss *loss, struct error *err);
 
 /* Fails with CODE_DATA, naming the rank, when ranks read different data. Collective. */
 int engine_compare_ranks(struct engine *engine, struct error *err);

@@ -55,7 +55,8 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
     return (struct metrics_step){
         .step = (long)e->step,
         .consumed_samples = (long)e->consumed_samples,
-        .loss = result->loss,
+        .loss = result->loss.all,
+        .order_loss = job->model.kind == MODEL_BERT ? result->loss.order : NAN,
         .lr = result->lr,
         .grad_norm = result->grad_norm,
         .loss_scale = result->loss_scale,
@@ -71,6 +72,7 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
         .tp = e->mesh.tp,
         .pp = e->mesh.pp,
         .valid_loss = NAN,
+        .valid_order_loss = NAN,
     };
 }
 
@@ -79,6 +81,8 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
     const struct job *job = run->job;
     double mean_seconds = run->logged_seconds / (double)run->logged_steps;
     double rescale = m->step_seconds / mean_seconds; /* from this step's rates to the mean since the last line */
+    double steps = (double)(run->logged_steps - run->logged_nans);
+    bool bert = job->model.kind == MODEL_BERT;
     struct log_line line = {
         .step = m->step,
         .steps = job->batch.steps,
@@ -87,7 +91,8 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
         .step_seconds = mean_seconds,
         .lr = m->lr,
         .global_batch = run->global_batch,
-        .loss = run->logged_loss / (double)(run->logged_steps - run->logged_nans),
+        .loss = (run->logged_loss - run->logged_order) / steps,
+        .order_loss = bert ? run->logged_order / steps : NAN,
         .loss_scale = m->loss_scale,
         .grad_norm = m->grad_norm,
         .skipped = run->logged_skipped,
@@ -103,7 +108,19 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
     run_say(run, "%s", text);
     run->logged_steps = 0;
     run->logged_skipped = run->logged_nans = 0;
-    run->logged_seconds = run->logged_loss = 0;
+    run->logged_seconds = run->logged_loss = run->logged_order = 0;
+}
+
+/* A perplexity is that of tokens: whether sentences are in order has no part in it. */
+void run_say_validation(const struct run *run, const struct metrics_step *m)
+{
+    double tokens = isnan(m->valid_order_loss) ? m->valid_loss : m->valid_loss - m->valid_order_loss;
+    char parts[80] = "";
+
+    if (!isnan(m->valid_order_loss))
+        snprintf(parts, sizeof parts, " | lm loss: %.6E | sop loss: %.6E", tokens, m->valid_order_loss);
+    run_say(run, " validation loss at iteration %ld: %.6E%s | perplexity: %.4f", m->step, m->valid_loss, parts,
+            exp(tokens));
 }
 
 static void print_progress(const struct run *run, const struct metrics_step *m)
@@ -163,10 +180,12 @@ void run_report(struct run *run, const struct metrics_step *m)
 {
     run->logged_steps++;
     run->logged_seconds += m->step_seconds;
-    if (isfinite(m->loss))
+    if (isfinite(m->loss)) {
         run->logged_loss += m->loss;
-    else
+        run->logged_order += isnan(m->order_loss) ? 0 : m->order_loss;
+    } else {
         run->logged_nans++;
+    }
     run->logged_skipped += m->skipped;
     if (!run->leader)
         return;

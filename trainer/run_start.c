@@ -44,8 +44,9 @@ static void describe(const struct run *run)
 {
     const struct job *job = run->job;
     const struct engine *e = run->engine;
+    const char *kind = job->model.kind == MODEL_BERT ? "bert" : "gpt";
 
-    run_say(run, "muster %s: %s on %s", VERSION, job->preset[0] ? job->preset : "gpt", device_describe(e->dev));
+    run_say(run, "muster %s: %s on %s", VERSION, job->preset[0] ? job->preset : kind, device_describe(e->dev));
     run_say(run, "model: %d layers, hidden %d, %d heads, sequence %d, vocabulary %d: %" PRIu64 " parameters",
             job->model.layers, job->model.hidden, job->model.heads, job->model.seq_length, job->model.vocab,
             model_parameters(&job->model));

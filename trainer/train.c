@@ -18,22 +18,24 @@ static int validate(struct run *run, struct metrics_step *m, struct error *err)
 {
     const struct job *job = run->job;
     bool last = m->step == job->batch.steps;
-    double sum = 0;
+    struct mean_loss sum = {0};
 
     if (!run->engine->valid || job->report.eval_every == 0 || (m->step % job->report.eval_every != 0 && !last))
         return 0;
     for (int batch = 0; batch < job->report.eval_batches; batch++) {
-        double loss;
+        struct mean_loss loss;
 
         if (engine_evaluate(run->engine, batch, &loss, err) < 0 || look_for_stop(run, err) < 0)
             return -1;
         if (run->stop != STOP_NONE && batch + 1 < job->report.eval_batches)
             return 0;
-        sum += loss;
+        sum.all += loss.all;
+        sum.order += loss.order;
     }
-    m->valid_loss = sum / job->report.eval_batches;
-    run_say(run, " validation loss at iteration %ld: %.6E | perplexity: %.4f", m->step, m->valid_loss,
-            exp(m->valid_loss));
+    m->valid_loss = sum.all / job->report.eval_batches;
+    if (job->model.kind == MODEL_BERT)
+        m->valid_order_loss = sum.order / job->report.eval_batches;
+    run_say_validation(run, m);
     return 0;
 }
 
@@ -63,7 +65,7 @@ static int check_skipped(struct run *run, const struct step_result *result, stru
 
     if (result->skip == SKIP_SPIKE)
         run_say(run, " iteration %" PRIu64 " is skipped: its loss %.4f is a spike above the mean %.4f", e->step,
-                result->loss, e->spike.mean);
+                result->loss.all, e->spike.mean);
     if (result->skip == SKIP_NONE || e->skipped_in_a_row < (uint64_t)run->job->optimizer.most_skipped)
         return 0;
     if (run_save_settle(run, err) < 0 && err->code == CODE_PEER)
