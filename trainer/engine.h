@@ -47,8 +47,9 @@ struct engine {
     uint64_t skipped_in_a_row; /* since the last that was not; overflows that a smaller loss scale may mend aside */
     struct loss_scale loss_scale;
     struct spike spike;
-    uint64_t loaded_seed;             /* of the checkpoint that was loaded */
-    char loaded_train[JOB_PATH_SIZE]; /* the data.train that it was trained on, "" where it does not tell */
+    uint64_t loaded_seed; /* of the checkpoint that was loaded */
+    struct job loaded;    /* the job that it was trained with */
+    bool is_loaded_known; /* whether the checkpoint tells */
 
     struct ckpt_state captured; /* what engine_capture was called at */
     bool is_captured;
@@ -128,5 +129,8 @@ int engine_save(struct engine *engine, struct error *err);
  */
 int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why),
                    struct error *err);
+
+/* Frees engine->loaded. */
+void engine_forget_loaded(struct engine *engine);
 
 #endif

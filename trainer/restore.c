@@ -36,24 +36,27 @@ static int same_model(const struct engine *e, const struct ckpt *ckpt, struct er
     return 0;
 }
 
+void engine_forget_loaded(struct engine *e)
+{
+    if (e->is_loaded_known)
+        job_destroy(&e->loaded);
+    e->is_loaded_known = false;
+}
+
 /*
  * What the checkpoint's own job file says, where it has one that this muster reads: heads show in no tensor's shape,
- * and other heads make another model of the same numbers. The data are noted, for the log.
+ * and other heads make another model of the same numbers. The rest is noted, for the log.
  */
 static int same_job(struct engine *e, const struct ckpt *ckpt, struct error *err)
 {
-    struct job theirs;
-    int result = 0;
-
-    e->loaded_train[0] = '\0';
-    if (job_parse(&theirs, ckpt_job_text(ckpt), ckpt_path(ckpt), NULL, 0, NULL) < 0)
+    engine_forget_loaded(e);
+    if (job_parse(&e->loaded, ckpt_job_text(ckpt), ckpt_path(ckpt), NULL, 0, NULL) < 0)
         return 0;
-    snprintf(e->loaded_train, sizeof e->loaded_train, "%s", theirs.data.train);
-    if (theirs.model.heads != e->job->model.heads)
-        result = error_set(err, CODE_CONFIG, "%s is of another model: it has %d heads, the job file's model %d",
-                           ckpt_path(ckpt), theirs.model.heads, e->job->model.heads);
-    job_destroy(&theirs);
-    return result;
+    e->is_loaded_known = true;
+    if (e->loaded.model.heads != e->job->model.heads)
+        return error_set(err, CODE_CONFIG, "%s is of another model: it has %d heads, the job file's model %d",
+                         ckpt_path(ckpt), e->loaded.model.heads, e->job->model.heads);
+    return 0;
 }
 
 static int read_tensors(struct engine *e, struct ckpt *ckpt, struct error *err)

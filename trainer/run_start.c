@@ -1,5 +1,6 @@
 /* run_start.c - everything before the first step of a run. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "config.h"
 #include "common/crc32c.h"
 #include "trainer/footprint.h"
+#include "trainer/optim/lr.h"
 #include "trainer/report/recorder.h"
 #include "trainer/run.h"
 
@@ -78,14 +80,27 @@ static void say_skipped_checkpoint(const char *why)
         printf("skipped a checkpoint: %s\n", why);
 }
 
-/* Data may change under way, and may do so by a slip of the pen: nothing else would show that. */
-static void say_other_data(const struct run *run)
+static void say_difference(const char *path, const char *before, const char *now, void *arg)
 {
-    const char *before = run->engine->loaded_train, *now = run->job->data.train;
+    const struct run *run = arg;
 
-    if (before[0] && strcmp(before, now) != 0)
-        run_say(run, "data.train was \"%s\" up to step %" PRIu64 ", and is \"%s\" from there on", before,
-                run->engine->step, now);
+    run_say(run, "%s was %s up to step %" PRIu64 ", and is %s from there on", path, before, run->engine->step, now);
+}
+
+/* A job may change under way, and may do so by a slip of the pen: nothing else would show that. */
+static void say_other_job(struct run *run)
+{
+    const struct engine *e = run->engine;
+    long next = (long)e->step + 1;
+    double before, now;
+
+    if (!e->is_loaded_known)
+        return;
+    job_each_difference(&e->loaded, run->job, say_difference, run);
+    before = learning_rate(&e->loaded, next);
+    now = learning_rate(run->job, next);
+    if (fabs(before - now) > 1e-6 * now && next <= run->job->batch.steps)
+        run_say(run, "the learning rate of step %ld is %.3E, and would have been %.3E", next, now, before);
 }
 
 /* From checkpoint.dir, else from checkpoint.load, else, where neither is to have any, from initial weights. */
@@ -107,7 +122,7 @@ static int restore_or_initialize(struct run *run, struct error *err)
                 e->consumed_samples);
         if (dirs[i] == run->job->checkpoint.dir) {
             run->saved_step = run->loaded_step = e->step;
-            say_other_data(run);
+            say_other_job(run);
         }
         return 0;
     }

@@ -53,7 +53,7 @@ stopped_with_75() {
     muster-report compare --tolerance 0 "$DIR/metrics.jsonl" "$DIR/whole.jsonl"
 }
 
-@test "other heads are another model, though no shape shows it; other data are said" {
+@test "other heads are another model, though no shape shows it; another job is said" {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 >"$DIR/log"
     code=0
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 --set model.heads=4 >"$DIR/log" 2>"$DIR/err" || code=$?
@@ -62,9 +62,14 @@ stopped_with_75() {
     grep -q "step-00000010 is of another model: it has 2 heads, the job file's model 4" "$DIR/err"
     [ "$(newest "$DIR/ckpt")" = step-00000010 ]
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 >"$DIR/log"
-    [ "$(grep -c data.train "$DIR/log")" -eq 0 ]
+    grep -qx "batch.steps was 10 up to step 10, and is 12 from there on" "$DIR/log"
+    grep -Eqx "the learning rate of step 11 is [0-9.E-]+, and would have been 3.000E-04" "$DIR/log"
+    [ "$(grep -c 'up to step' "$DIR/log")" -eq 1 ]
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 --set data.train="$DIR/valid" >"$DIR/log"
     grep -qx "data.train was \"$DIR/train\" up to step 12, and is \"$DIR/valid\" from there on" "$DIR/log"
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 --set data.train="$DIR/valid" >"$DIR/log"
+    grep -q "resumed from .* at step 14" "$DIR/log"
+    [ "$(grep -c 'up to step' "$DIR/log")" -eq 0 ]
 }
 
 @test "TERM, USR2, INT, the kill-switch file and the minutes limit all save and exit 75" {
