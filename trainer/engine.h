@@ -125,7 +125,7 @@ int engine_save(struct engine *engine, struct error *err);
  *
  * Returns 1 when one was loaded and 0 when there is none at all. -1 with CODE_DATA when there are some and all are
  * damaged; CODE_IO when one could not be read for another reason, which is no reason to skip it; CODE_CONFIG when they
- * are of another model, or (where ours) of another seed.
+ * are of another model, or (where ours) of another seed. Where not ours, dir may be a single checkpoint, .../step-N.
  */
 int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why),
                    struct error *err);

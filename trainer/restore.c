@@ -173,17 +173,33 @@ static int same_seed(const struct engine *e, const char *dir, struct error *err)
                      dir, e->loaded_seed, e->job->batch.seed);
 }
 
+/* Of the list, that one alone, if it is there. */
+static size_t keep_only(uint64_t *steps, size_t count, uint64_t step)
+{
+    for (size_t i = 0; i < count; i++)
+        if (steps[i] == step) {
+            steps[0] = step;
+            return 1;
+        }
+    return 0;
+}
+
 int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)(const char *why), struct error *err)
 {
-    uint64_t *steps;
+    char parent[JOB_PATH_SIZE];
+    uint64_t *steps, step;
     size_t count, tried = 0;
+    bool one = !ours && ckpt_split_step_path(parent, sizeof parent, &step, dir);
     int result = 0;
 
+    dir = one ? parent : dir;
     if (shared_list(e, dir, &steps, &count, err) < 0)
         return -1;
+    if (one)
+        count = keep_only(steps, count, step);
     for (; tried < count; tried++) {
         result = load_agreed(e, dir, steps[tried], err);
-        if (result == 0 || err->code != CODE_DATA)
+        if (result == 0 || err->code != CODE_DATA || one)
             break;
         skipped(err->text);
     }

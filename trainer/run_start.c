@@ -124,6 +124,9 @@ static int restore_or_initialize(struct run *run, struct error *err)
             run->saved_step = run->loaded_step = e->step;
             say_other_job(run);
         }
+        if (e->step >= (uint64_t)run->job->batch.steps)
+            run_say(run, "nothing is left to train: batch.steps = %ld, which counts from the very first start",
+                    run->job->batch.steps);
         return 0;
     }
     /* Whoever names a directory to start from does not want a run that starts from nothing. */

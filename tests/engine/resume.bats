@@ -159,6 +159,25 @@ stopped_with_75() {
     [[ $output == *"256 x 32"*"256 x 64"* ]]
 }
 
+@test "a run starts from one certain checkpoint of another, or not at all; what is trained already is said" {
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.every=10 >/dev/null
+    from() { ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 --set report.metrics="" --set checkpoint.load="$@"; }
+    from "$DIR/ckpt/step-00000010/" --set checkpoint.dir="$DIR/new" >"$DIR/log"
+    grep -qx "resumed from $DIR/ckpt/step-00000010/ at step 10 (240 samples)" "$DIR/log"
+    [ "$(newest "$DIR/new")" = step-00000012 ]
+    [ "$(grep -c 'nothing is left' "$DIR/log")" -eq 0 ]
+    from "$DIR/ckpt" --set checkpoint.dir="$DIR/done" >"$DIR/log"
+    grep -qx "nothing is left to train: batch.steps = 12, which counts from the very first start" "$DIR/log"
+    for step in 15 10; do # one that is not there, one that is damaged: there are others, which were not meant
+        truncate -s -4096 "$DIR/ckpt/step-00000010/shard-00001-of-00002.safetensors"
+        code=0
+        from "$DIR/ckpt/step-000000$step" --set checkpoint.dir="$DIR/none" >"$DIR/log" 2>&1 || code=$?
+        cat "$DIR/log"
+        [ "$code" -eq $((step == 15 ? 78 : 65)) ]
+        grep -q "ckpt/step-000000$step" "$DIR/log"
+    done
+}
+
 @test "a directory to start from that has no checkpoint is refused with 78: nothing starts anew" {
     run ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 --set checkpoint.load="$DIR/misspelt"
     echo "$output"
