@@ -92,6 +92,15 @@ refused() {
         muster-generate --prompt In "$DIR/c"
     refused 65 "$DIR/tiny: no checkpoint" muster-generate "$DIR/tiny"
     refused 65 "$DIR/nothing: No such file or directory" muster-generate "$DIR/nothing"
+    # Tokens that are no bytes, which a padded vocabulary has, are never printed, though nothing has taught the model so.
+    for vocab in 384 1024; do
+        muster-train "$DIR/tiny/job.cfg" --set data.valid= --set model.vocab=$vocab --set batch.steps=6 \
+            --set optimizer.lr=1e-9 --set optimizer.min_lr=0 --set checkpoint.dir="$DIR/v$vocab" >/dev/null
+    done
+    [ "$(muster-generate --prompt In --tokens 100 "$DIR/v384" | wc -c)" -eq 102 ]
+    muster-generate --prompt In --tokens 100 --temperature 1 "$DIR/v384" | od -An -v -t u1 -w1 | sort -u >"$DIR/bytes"
+    [ "$(wc -l <"$DIR/bytes")" -gt 50 ]
+    refused 65 "its vocabulary of 1024 tokens is not bytes" muster-generate "$DIR/v1024"
     : >"$DIR/c/step-00000020/manifest.json"
     refused 0 "trying the one before it" muster-generate --prompt IN --tokens 5 "$DIR/c"
     status=0
