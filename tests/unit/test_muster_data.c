@@ -221,7 +221,7 @@ static void broken_texts_are_refused(void **state)
         const char *message;
     } rows[] = {
         {"empty --out set", 65, "empty is empty; leave it out or give it text"},
-        {"a empty --out set", 65, "empty is empty; leave it out or give it text"},
+        {"empty empty --out set", 65, "empty is empty; leave it out or give it text"},
         {"- --out set < /dev/null", 65, "standard input is empty; leave it out or give it text"},
         {"zero --out set", 65, "zero, offset 4: a zero byte; give plain text, not compressed, not UTF-16"},
         {"zero-far --out set", 65,
@@ -240,6 +240,8 @@ static void broken_texts_are_refused(void **state)
         {"a --out set --valid-percent 5", 64,
          "--valid-percent was given without --valid-out; muster-data --help lists the options"},
         {"a --out set --valid-out set", 64,
+         "--out and --valid-out are the same prefix; muster-data --help lists the options"},
+        {".//set --out ./set --valid-out .//./set", 64,
          "--out and --valid-out are the same prefix; muster-data --help lists the options"},
         {"a --out set --valid-out v --valid-percent 100", 64,
          "--valid-percent must be more than 0 and less than 100; muster-data --help lists the options"},
@@ -270,6 +272,21 @@ static void broken_texts_are_refused(void **state)
         expect(rows[i].arguments, rows[i].code, message);
         expect_nothing_left();
     }
+}
+
+static void empty_texts_among_others_are_left_out(void **state)
+{
+    (void)state;
+    write_file("a", "one", 3);
+    write_file("b", "two.", 4);
+    write_file("empty", "", 0);
+    expect("empty a empty b --out set", 0,
+           "left out 2 of 4 texts, which are empty: empty, ...\n"
+           "set: 7 tokens, 2 documents; wrote set.bin and set.idx\n");
+    expect("a empty b --out more --valid-out valid --valid-percent 50", 0,
+           "left out 1 of 3 texts, which is empty: empty\n"
+           "more: 4 tokens, 2 documents; wrote more.bin and more.idx\n"
+           "valid: 3 tokens, 1 document; wrote valid.bin and valid.idx\n");
 }
 
 static void an_existing_set_is_kept(void **state)
@@ -357,6 +374,7 @@ int main(void)
         cmocka_unit_test_setup(sentences_are_told_apart, clean),
         cmocka_unit_test_setup(long_texts_have_sentences_too, clean),
         cmocka_unit_test_setup(broken_texts_are_refused, clean),
+        cmocka_unit_test_setup(empty_texts_among_others_are_left_out, clean),
         cmocka_unit_test_setup(an_existing_set_is_kept, clean),
         cmocka_unit_test_setup(two_writers_of_one_prefix_do_not_mix, clean),
         cmocka_unit_test_setup(a_full_disk_is_an_error_and_leaves_nothing, clean),

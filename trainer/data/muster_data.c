@@ -104,6 +104,9 @@ static int run_convert(struct convert *convert)
     }
     if (status < 0)
         return error_report(&err);
+    if (converted.empty)
+        printf("left out %d of %d texts, which %s empty: %s%s\n", converted.empty, convert->ntexts,
+               converted.empty == 1 ? "is" : "are", converted.first_empty, converted.empty == 1 ? "" : ", ...");
     print_written(convert->out, &converted.train, convert->sentences);
     if (convert->valid_out)
         print_written(convert->valid_out, &converted.valid, convert->sentences);
@@ -180,6 +183,16 @@ static bool is_nameless(const char *prefix)
     return !*prefix || prefix[strlen(prefix) - 1] == '/';
 }
 
+/* "./set" is "set". Links to the same directory are found when the second of two files is to be made. */
+static bool is_same_prefix(const char *a, const char *b)
+{
+    while (strncmp(a, "./", 2) == 0)
+        a += 1 + strspn(a + 1, "/");
+    while (strncmp(b, "./", 2) == 0)
+        b += 1 + strspn(b + 1, "/");
+    return strcmp(a, b) == 0;
+}
+
 static int check_options(struct convert *convert, const char *percent)
 {
     char *end = NULL;
@@ -193,7 +206,7 @@ static int check_options(struct convert *convert, const char *percent)
                           is_nameless(convert->out) ? convert->out : convert->valid_out);
     if (percent && !convert->valid_out)
         return fail_usage("--valid-percent was given without --valid-out");
-    if (convert->valid_out && strcmp(convert->valid_out, convert->out) == 0)
+    if (convert->valid_out && is_same_prefix(convert->valid_out, convert->out))
         return fail_usage("--out and --valid-out are the same prefix");
     if (percent)
         convert->valid_percent = strtod(percent, &end);
