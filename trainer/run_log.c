@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include "common/flops.h"
 #include "trainer/report/log_line.h"
 #include "trainer/report/progress.h"
+#include "trainer/report/terminal.h"
 #include "trainer/run.h"
 
 double run_seconds(void)
@@ -134,12 +134,11 @@ static void print_progress(const struct run *run, const struct metrics_step *m)
         .eta_seconds = (double)(run->job->batch.steps - m->step) * m->step_seconds,
         .ranks = m->world,
     };
-    struct winsize size = {0};
+    struct terminal terminal = terminal_look(STDOUT_FILENO); /* each time: windows are resized */
+    unsigned flags = (terminal.utf8 ? PROGRESS_UTF8 : 0) | (terminal.colour ? PROGRESS_COLOUR : 0);
     char text[PROGRESS_SIZE];
 
-    ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-    progress_line(text, sizeof text, size.ws_col > 20 ? size.ws_col - 1 : 79, PROGRESS_UTF8 | PROGRESS_COLOUR,
-                  &progress);
+    progress_line(text, sizeof text, terminal.columns > 20 ? terminal.columns - 1 : 79, flags, &progress);
     printf("\r\033[K%s", text);
     fflush(stdout);
 }

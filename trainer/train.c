@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "trainer/report/recorder.h"
+#include "trainer/report/terminal.h"
 #include "trainer/run.h"
 
 static int look_for_stop(struct run *run, struct error *err)
@@ -162,7 +163,7 @@ int train(const struct job *job, struct comm *world, struct error *err)
     struct run run = {.job = job, .world = world, .leader = comm_rank(world) == 0};
     int result;
 
-    run.terminal = run.leader && isatty(STDOUT_FILENO);
+    run.terminal = run.leader && terminal_look(STDOUT_FILENO).live;
     result = run_compare_jobs(&run, err) < 0 || run_watch_start(&run, err) < 0 || run_start(&run, err) < 0
                  ? -1
                  : loop(&run, err);

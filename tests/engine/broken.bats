@@ -81,6 +81,25 @@ refused() {
     done
 }
 
+# on_terminal VARIABLE=VALUE...: what a short run shows on a terminal
+on_terminal() {
+    env "$@" script -qc "muster-train $DIR/tiny/job.cfg --set batch.steps=6 --set report.metrics= --set report.log_every=3" /dev/null
+}
+
+@test "a terminal is shown what it can show" {
+    command -v script >/dev/null || skip "script is not installed"
+    tiny_job "$DIR/tiny"
+    on_terminal TERM=xterm LC_ALL=C.UTF-8 NO_COLOR= | tee "$DIR/out"
+    grep -q $'\033\\[32m\u2501' "$DIR/out"
+    on_terminal TERM=xterm LC_ALL=C NO_COLOR=1 >"$DIR/out"
+    grep -q $'\r\033\\[K6/6  .*loss' "$DIR/out"
+    [ "$(LC_ALL=C grep -c $'\033\\[3' "$DIR/out")" -eq 0 ]
+    [ "$(LC_ALL=C tr -d '\000-\177' <"$DIR/out" | wc -c)" -eq 0 ]
+    on_terminal TERM=dumb LC_ALL=C >"$DIR/out"
+    grep -q ' iteration        6/       6 ' "$DIR/out"
+    [ "$(grep -c $'\033' "$DIR/out")" -eq 0 ]
+}
+
 @test "text of a checkpoint: prompts that the model cannot know, directories without any, a broken newest" {
     tiny_job "$DIR/tiny"
     tr 'a-z' 'A-Z' <"$DIR/tiny/text" | tr -c 'A-Z \n' ' ' >"$DIR/capitals"
