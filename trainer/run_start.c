@@ -99,7 +99,7 @@ static void say_other_job(struct run *run)
     job_each_difference(&e->loaded, run->job, say_difference, run);
     before = learning_rate(&e->loaded, next);
     now = learning_rate(run->job, next);
-    if (fabs(before - now) > 1e-6 * now && next <= run->job->batch.steps)
+    if (fabs(before - now) > 1e-6 * now)
         run_say(run, "the learning rate of step %ld is %.3E, and would have been %.3E", next, now, before);
 }
 
@@ -120,13 +120,13 @@ static int restore_or_initialize(struct run *run, struct error *err)
             continue;
         run_say(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step,
                 e->consumed_samples);
-        if (dirs[i] == run->job->checkpoint.dir) {
+        if (dirs[i] == run->job->checkpoint.dir)
             run->saved_step = run->loaded_step = e->step;
-            say_other_job(run);
-        }
         if (e->step >= (uint64_t)run->job->batch.steps)
             run_say(run, "nothing is left to train: batch.steps = %ld, which counts from the very first start",
                     run->job->batch.steps);
+        else if (dirs[i] == run->job->checkpoint.dir)
+            say_other_job(run);
         return 0;
     }
     /* Whoever names a directory to start from does not want a run that starts from nothing. */
