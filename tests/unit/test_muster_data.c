@@ -289,6 +289,45 @@ static void empty_texts_among_others_are_left_out(void **state)
            "valid: 3 tokens, 1 document; wrote valid.bin and valid.idx\n");
 }
 
+static void texts_are_named_by_a_list(void **state)
+{
+    (void)state;
+    write_file("a", "one", 3);
+    write_file("b c", "two.", 4);
+    write_file("list", "b c\n\n./a", 9);
+    expect("--files-from list --out set", 0, "set: 7 tokens, 2 documents; wrote set.bin and set.idx\n");
+    expect_tokens("set", "two.one", 2);
+    expect("a --files-from - --out more < list", 0, "more: 10 tokens, 3 documents; wrote more.bin and more.idx\n");
+    expect_tokens("more", "onetwo.one", 3);
+    expect("--files-from /dev/null --out none", 64,
+           "muster-data: /dev/null names no text; muster-data --help lists the options\n");
+    expect("--files-from nowhere --out none", 65, "muster-data: cannot read nowhere: No such file or directory\n");
+    write_file("list", "a\nb\n", 4);
+    expect("--files-from list --out none", 65, "muster-data: cannot read b: No such file or directory\n");
+    expect("--check set --files-from list", 64,
+           "muster-data: --check takes prefixes only; muster-data --help lists the options\n");
+}
+
+/* More names than a command line holds, and more than one growth of the table. */
+static void a_list_may_be_long(void **state)
+{
+    (void)state;
+    write_file("a", "x", 1);
+    expect("--files-from list --out set $(yes ./././././././././././././././././././a | head -n 100000 > list)", 0,
+           "set: 100000 tokens, 100000 documents; wrote set.bin and set.idx\n");
+}
+
+static void json_is_said_to_be_taken_as_it_is(void **state)
+{
+    (void)state;
+    write_file("a", "one", 3);
+    write_file("b.jsonl", "{}", 2);
+    expect("a b.jsonl --out set", 0,
+           "muster-data: note: b.jsonl is taken as it is, with JSON's keys and braces; to take its texts alone: "
+           "jq -r .text FILE | muster-data - ...\n"
+           "set: 5 tokens, 2 documents; wrote set.bin and set.idx\n");
+}
+
 static void an_existing_set_is_kept(void **state)
 {
     (void)state;
@@ -357,7 +396,7 @@ static void a_signal_leaves_nothing(void **state)
 static void help_and_version(void **state)
 {
     (void)state;
-    expect("--help | grep -c -e --out -e --check -e --valid-percent -e --sentences", 0, "6\n");
+    expect("--help | grep -c -e --out -e --check -e --valid-percent -e --sentences -e --files-from", 0, "8\n");
     expect("--version | grep -c '^muster-data [0-9.]*$'", 0, "1\n");
     expect("--nonsense", 64, "muster-data: unknown option --nonsense; muster-data --help lists the options\n");
     expect("a -out set", 64, "muster-data: unknown option -out; muster-data --help lists the options\n");
@@ -375,6 +414,9 @@ int main(void)
         cmocka_unit_test_setup(long_texts_have_sentences_too, clean),
         cmocka_unit_test_setup(broken_texts_are_refused, clean),
         cmocka_unit_test_setup(empty_texts_among_others_are_left_out, clean),
+        cmocka_unit_test_setup(texts_are_named_by_a_list, clean),
+        cmocka_unit_test_setup(a_list_may_be_long, clean),
+        cmocka_unit_test_setup(json_is_said_to_be_taken_as_it_is, clean),
         cmocka_unit_test_setup(an_existing_set_is_kept, clean),
         cmocka_unit_test_setup(two_writers_of_one_prefix_do_not_mix, clean),
         cmocka_unit_test_setup(a_full_disk_is_an_error_and_leaves_nothing, clean),
