@@ -151,7 +151,10 @@ static int refuse_kill_file(const struct job *job, struct error *err)
     return 0;
 }
 
-/* A run that starts anew does not write over the metrics of another: they move to NAME.old, or .old-2 and so on. */
+/*
+ * A run that starts anew, or from another's checkpoint, does not write over the metrics of another, nor take out what
+ * that did beyond the checkpoint: they move to NAME.old, or .old-2 and so on.
+ */
 static void set_metrics_aside(const struct run *run)
 {
     const char *path = run->job->report.metrics;
@@ -173,7 +176,7 @@ static int open_metrics(struct run *run, struct error *err)
 
     recorder_phase("opening the metrics");
     if (run->leader && run->job->report.metrics[0]) {
-        if (run->engine->step == 0)
+        if (run->loaded_step == UINT64_MAX || run->engine->step == 0)
             set_metrics_aside(run);
         run->metrics = metrics_open(run->job->report.metrics, (long)run->engine->step, err);
         result = run->metrics ? 0 : -1;

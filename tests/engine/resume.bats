@@ -166,6 +166,11 @@ stopped_with_75() {
     grep -qx "resumed from $DIR/ckpt/step-00000010/ at step 10 (240 samples)" "$DIR/log"
     [ "$(newest "$DIR/new")" = step-00000012 ]
     [ "$(grep -c 'nothing is left' "$DIR/log")" -eq 0 ]
+    # The other run's metrics stay whole, also where the job file still names them.
+    from "$DIR/ckpt/step-00000010" --set checkpoint.dir="$DIR/branch" --set report.metrics="$DIR/metrics.jsonl" >"$DIR/log"
+    grep -qx "the metrics of an earlier run are now $DIR/metrics.jsonl.old" "$DIR/log"
+    [ "$(wc -l <"$DIR/metrics.jsonl.old")" -eq 20 ]
+    [ "$(wc -l <"$DIR/metrics.jsonl")" -eq 2 ]
     from "$DIR/ckpt" --set checkpoint.dir="$DIR/done" >"$DIR/log"
     grep -qx "nothing is left to train: batch.steps = 12, which counts from the very first start" "$DIR/log"
     for step in 15 10; do # one that is not there, one that is damaged: there are others, which were not meant
