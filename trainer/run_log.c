@@ -94,7 +94,7 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
         .loss = (run->logged_loss - run->logged_order) / steps,
         .order_loss = bert ? run->logged_order / steps : NAN,
         .loss_scale = m->loss_scale,
-        .grad_norm = m->grad_norm,
+        .grad_norm = fabs(m->grad_norm), /* of a number that is none, its sign says nothing: "nan", not "-nan" */
         .skipped = run->logged_skipped,
         .nans = run->logged_nans,
         .samples_per_second = run->global_batch / mean_seconds,

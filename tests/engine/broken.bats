@@ -81,6 +81,16 @@ refused() {
     done
 }
 
+@test "a number that is none is nan in the log, without a sign" {
+    tiny_job "$DIR/tiny"
+    status=0
+    muster-train "$DIR/tiny/job.cfg" --set precision.compute=fp16 --set precision.loss_scale=1e30 --set report.log_every=2 \
+        --set optimizer.most_skipped=2 >"$DIR/log" 2>&1 || status=$?
+    cat "$DIR/log"
+    [ "$status" -eq 65 ]
+    grep -q '| grad norm: nan | .* number of skipped iterations:   2 |' "$DIR/log"
+}
+
 # on_terminal VARIABLE=VALUE...: what a short run shows on a terminal
 on_terminal() {
     env "$@" script -qc "muster-train $DIR/tiny/job.cfg --set batch.steps=6 --set report.metrics= --set report.log_every=3" /dev/null
