@@ -158,8 +158,8 @@ int job_each_variable(const struct job *job, void (*visit)(const char *name, con
                       void *arg, struct error *err);
 
 /*
- * Visit every key in which two jobs differ and by which what is learned differs: of the model, the batch, the optimizer,
- * the data and the precision. Values are as the job file would have them.
+ * Visit every key in which two jobs differ and by which what is learned differs: of the model, the batch, the
+ * optimizer, the data and the precision. Values are as the job file would have them.
  */
 void job_each_difference(const struct job *a, const struct job *b,
                          void (*visit)(const char *path, const char *in_a, const char *in_b, void *arg), void *arg);

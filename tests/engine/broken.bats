@@ -84,8 +84,8 @@ refused() {
 @test "a number that is none is nan in the log, without a sign" {
     tiny_job "$DIR/tiny"
     status=0
-    muster-train "$DIR/tiny/job.cfg" --set precision.compute=fp16 --set precision.loss_scale=1e30 --set report.log_every=2 \
-        --set optimizer.most_skipped=2 >"$DIR/log" 2>&1 || status=$?
+    muster-train "$DIR/tiny/job.cfg" --set precision.compute=fp16 --set precision.loss_scale=1e30 \
+        --set report.log_every=2 --set optimizer.most_skipped=2 >"$DIR/log" 2>&1 || status=$?
     cat "$DIR/log"
     [ "$status" -eq 65 ]
     grep -q '| grad norm: nan | .* number of skipped iterations:   2 |' "$DIR/log"
@@ -93,7 +93,8 @@ refused() {
 
 # on_terminal VARIABLE=VALUE...: what a short run shows on a terminal
 on_terminal() {
-    env "$@" script -qc "muster-train $DIR/tiny/job.cfg --set batch.steps=6 --set report.metrics= --set report.log_every=3" /dev/null
+    local sets="--set batch.steps=6 --set report.metrics= --set report.log_every=3"
+    env "$@" script -qc "muster-train $DIR/tiny/job.cfg $sets" /dev/null
 }
 
 @test "a terminal is shown what it can show" {
@@ -121,7 +122,7 @@ on_terminal() {
         muster-generate --prompt In "$DIR/c"
     refused 65 "$DIR/tiny: no checkpoint" muster-generate "$DIR/tiny"
     refused 65 "$DIR/nothing: No such file or directory" muster-generate "$DIR/nothing"
-    # Tokens that are no bytes, which a padded vocabulary has, are never printed, though nothing has taught the model so.
+    # Tokens that are no bytes, which a padded vocabulary has, are never printed, though nothing has taught that.
     for vocab in 384 1024; do
         muster-train "$DIR/tiny/job.cfg" --set data.valid= --set model.vocab=$vocab --set batch.steps=6 \
             --set optimizer.lr=1e-9 --set optimizer.min_lr=0 --set checkpoint.dir="$DIR/v$vocab" >/dev/null

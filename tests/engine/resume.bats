@@ -161,13 +161,16 @@ stopped_with_75() {
 
 @test "a run starts from one certain checkpoint of another, or not at all; what is trained already is said" {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.every=10 >/dev/null
-    from() { ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 --set report.metrics="" --set checkpoint.load="$@"; }
+    from() {
+        ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 --set report.metrics="" --set checkpoint.load="$@"
+    }
     from "$DIR/ckpt/step-00000010/" --set checkpoint.dir="$DIR/new" >"$DIR/log"
     grep -qx "resumed from $DIR/ckpt/step-00000010/ at step 10 (240 samples)" "$DIR/log"
     [ "$(newest "$DIR/new")" = step-00000012 ]
     [ "$(grep -c 'nothing is left' "$DIR/log")" -eq 0 ]
     # The other run's metrics stay whole, also where the job file still names them.
-    from "$DIR/ckpt/step-00000010" --set checkpoint.dir="$DIR/branch" --set report.metrics="$DIR/metrics.jsonl" >"$DIR/log"
+    from "$DIR/ckpt/step-00000010" --set checkpoint.dir="$DIR/branch" --set report.metrics="$DIR/metrics.jsonl" \
+        >"$DIR/log"
     grep -qx "the metrics of an earlier run are now $DIR/metrics.jsonl.old" "$DIR/log"
     [ "$(wc -l <"$DIR/metrics.jsonl.old")" -eq 20 ]
     [ "$(wc -l <"$DIR/metrics.jsonl")" -eq 2 ]
