@@ -215,7 +215,7 @@ static int run(struct bench *b, struct error *err)
             return -1;
         if (leader)
             printf("%5s %9.3f %10.1f %12.1f %10.4f\n", step ? "" : "warm", elapsed, tokens / elapsed,
-                   flops / elapsed * 1e-9, result.loss);
+                   flops / elapsed * 1e-9, result.loss.all);
         fflush(stdout);
         if (step == 0) {
             struct device_time row;

@@ -223,6 +223,9 @@ int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, stru
 /* "<dir>/step-00000100" into path. */
 void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step);
 
+/* The reverse: "<dir>/step-00000100/", as people write it, into dir and step. False if it is no such path. */
+bool ckpt_split_step_path(char *dir, size_t size, uint64_t *step, const char *path);
+
 /*
  * Compare two checkpoints tensor by tensor, bit by bit, whatever topologies wrote them, in bounded memory. `differ` is
  * called once for every tensor and kind that is not identical or not in both (reason says which, with the first element

@@ -75,6 +75,26 @@ void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step)
     snprintf(path, size, "%s/%s", dir, name);
 }
 
+bool ckpt_split_step_path(char *dir, size_t size, uint64_t *step, const char *path)
+{
+    size_t length = strlen(path);
+    char *slash;
+
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (length >= size)
+        return false;
+    snprintf(dir, size, "%.*s", (int)length, path);
+    slash = strrchr(dir, '/');
+    if (!layout_parse_step(slash ? slash + 1 : dir, step))
+        return false;
+    if (!slash)
+        snprintf(dir, size, ".");
+    else
+        slash[slash == dir] = '\0'; /* "/step-1" is in "/" */
+    return true;
+}
+
 /* What a save does, with a file of one byte. */
 static int try_save(const struct directory *parent, const char *from, const char *to, struct error *err)
 {

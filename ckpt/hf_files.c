@@ -65,6 +65,21 @@ static int add_file(struct hf_files *files, const char *name, struct error *err)
     return 0;
 }
 
+/* Many models are there as Python's pickles only, which run code when they are read. */
+static int add_only_file(struct hf_files *files, struct error *err)
+{
+    static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+    int directory = files->directory.fd;
+
+    for (int i = 0; i < 2 && faccessat(directory, HF_MODEL, F_OK, AT_SYMLINK_NOFOLLOW) < 0; i++)
+        if (faccessat(directory, pickles[i], F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+            return error_set(err, CODE_DATA,
+                             "%s has no " HF_MODEL ", and pytorch_model.bin is not read: write it anew with Hugging "
+                             "Face's save_pretrained(DIR, safe_serialization=True)",
+                             files->directory.path);
+    return add_file(files, HF_MODEL, err);
+}
+
 /* The files that an index names, or the only one. */
 static int list_files(struct hf_files *files, struct error *err)
 {
@@ -74,7 +89,7 @@ static int list_files(struct hf_files *files, struct error *err)
     int result = 0;
 
     if (!there)
-        return add_file(files, HF_MODEL, err);
+        return add_only_file(files, err);
     if (!index)
         return -1;
     if (json_object_size(map) == 0)

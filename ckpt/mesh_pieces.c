@@ -60,9 +60,10 @@ static int compare_tables(const struct model_shape *shape, const struct ckpt_ten
     for (size_t t = 0; t < ntensors && t < units->ntensors && result == 0; t++) {
         const struct ckpt_tensor *a = &theirs[t], *b = &units->tensors[t];
 
-        if (strcmp(a->name, b->name) != 0)
-            result =
-                error_set(err, CODE_DATA, "no GPT or BERT: tensor \"%s\" is where \"%s\" should be", a->name, b->name);
+        if (strcmp(a->name, b->name) > 0)
+            result = error_set(err, CODE_DATA, "no GPT or BERT: tensor \"%s\" is missing", b->name);
+        else if (strcmp(a->name, b->name) < 0)
+            result = error_set(err, CODE_DATA, "no GPT or BERT: they have no tensor \"%s\"", a->name);
         else if (a->ndim != b->ndim || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) != 0)
             result = error_set(err, CODE_DATA, "no GPT or BERT: tensor \"%s\" has another shape than the others imply",
                                a->name);

@@ -41,25 +41,18 @@ int tool_prune(char **paths, int count, const struct options *options)
     return code;
 }
 
-/* "dir/step-00000100/" as "dir" and 100. CODE_USAGE if it is no such path. */
-static int split_step(const char *path, char *dir, size_t size, uint64_t *step, struct error *err)
+static int remove_one(const char *path, bool force)
 {
-    size_t length = strlen(path);
-    char *slash;
+    char dir[4096];
+    uint64_t step;
+    struct error err;
+    int result;
 
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    if (length >= size)
-        return error_set(err, CODE_USAGE, "%.100s...: is too long for a checkpoint's path", path);
-    snprintf(dir, size, "%.*s", (int)length, path);
-    slash = strrchr(dir, '/');
-    if (!layout_parse_step(slash ? slash + 1 : dir, step))
-        return error_set(err, CODE_USAGE, "%s: no checkpoint's name; must be like .../step-00000100", path);
-    if (!slash)
-        snprintf(dir, size, ".");
+    if (ckpt_split_step_path(dir, sizeof dir, &step, path))
+        result = ckpt_remove(dir, step, force, &err);
     else
-        slash[slash == dir] = '\0'; /* "/step-1" is in "/" */
-    return 0;
+        result = error_set(&err, CODE_USAGE, "%s: no checkpoint's name; must be like .../step-00000100", path);
+    return result < 0 ? error_report(&err) : CODE_OK;
 }
 
 int tool_rm(char **paths, int count, const struct options *options)
@@ -67,16 +60,9 @@ int tool_rm(char **paths, int count, const struct options *options)
     int code = CODE_OK;
 
     for (int i = 0; i < count; i++) {
-        char dir[4096];
-        uint64_t step;
-        struct error err;
+        int one = remove_one(paths[i], options->force);
 
-        if (split_step(paths[i], dir, sizeof dir, &step, &err) < 0 ||
-            ckpt_remove(dir, step, options->force, &err) < 0) {
-            int one = error_report(&err);
-
-            code = code == CODE_OK ? one : code;
-        }
+        code = code == CODE_OK ? one : code;
     }
     return code;
 }

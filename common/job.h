@@ -157,6 +157,13 @@ void job_each_key(void (*visit)(const char *path, const char *type, const char *
 int job_each_variable(const struct job *job, void (*visit)(const char *name, const char *value, int line, void *arg),
                       void *arg, struct error *err);
 
+/*
+ * Visit every key in which two jobs differ and by which what is learned differs: of the model, the batch, the
+ * optimizer, the data and the precision. Values are as the job file would have them.
+ */
+void job_each_difference(const struct job *a, const struct job *b,
+                         void (*visit)(const char *path, const char *in_a, const char *in_b, void *arg), void *arg);
+
 /* Sizes of a named preset; -1 with CODE_CONFIG and the list of names when there is none such. */
 int model_preset(struct model_shape *shape, const char *name, struct error *err);
 

@@ -47,8 +47,9 @@ struct engine {
     uint64_t skipped_in_a_row; /* since the last that was not; overflows that a smaller loss scale may mend aside */
     struct loss_scale loss_scale;
     struct spike spike;
-    uint64_t loaded_seed;             /* of the checkpoint that was loaded */
-    char loaded_train[JOB_PATH_SIZE]; /* the data.train that it was trained on, "" where it does not tell */
+    uint64_t loaded_seed; /* of the checkpoint that was loaded */
+    struct job loaded;    /* the job that it was trained with */
+    bool is_loaded_known; /* whether the checkpoint tells */
 
     struct ckpt_state captured; /* what engine_capture was called at */
     bool is_captured;
@@ -57,8 +58,14 @@ struct engine {
 /* Why a step left the parameters as they were. */
 enum skip { SKIP_NONE, SKIP_NOT_FINITE, SKIP_SPIKE };
 
+/* Means over what was to be predicted in a global batch, in nats. */
+struct mean_loss {
+    double all;   /* what is minimized: that of the tokens; BERT: the sum of both means */
+    double order; /* of it, that of the sentences' order; 0 for a GPT */
+};
+
 struct step_result {
-    double loss;      /* mean over what was to be predicted in the global batch; BERT: the sum of both means */
+    struct mean_loss loss;
     double grad_norm; /* before clipping */
     double lr;
     double loss_scale; /* that this step was made with */
@@ -81,7 +88,7 @@ int engine_initialize(struct engine *engine, struct error *err);
 int engine_step(struct engine *engine, struct step_result *result, struct error *err);
 
 /* Mean loss over the global batch `batch` (from 0) of the validation data, which is taken in its order. Collective. */
-int engine_evaluate(struct engine *engine, int batch, double *loss, struct error *err);
+int engine_evaluate(struct engine *engine, int batch, struct mean_loss *loss, struct error *err);
 
 /* Fails with CODE_DATA, naming the rank, when ranks read different data. Collective. */
 int engine_compare_ranks(struct engine *engine, struct error *err);
@@ -118,9 +125,12 @@ int engine_save(struct engine *engine, struct error *err);
  *
  * Returns 1 when one was loaded and 0 when there is none at all. -1 with CODE_DATA when there are some and all are
  * damaged; CODE_IO when one could not be read for another reason, which is no reason to skip it; CODE_CONFIG when they
- * are of another model, or (where ours) of another seed.
+ * are of another model, or (where ours) of another seed. Where not ours, dir may be a single checkpoint, .../step-N.
  */
 int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why),
                    struct error *err);
+
+/* Frees engine->loaded. */
+void engine_forget_loaded(struct engine *engine);
 
 #endif

@@ -24,6 +24,9 @@
 #include "trainer/feed.h"
 #include "trainer/layout.h"
 
+/* Vocabularies are padded, to be divided by the ranks of tp or for speed; no tokenizer has as few as this. */
+#define MOST_VOCAB 512
+
 static const char usage[] =
     "usage: muster-generate [--prompt TEXT] [--tokens N] [--temperature T] [--seed S] [--device D] CHECKPOINT\n"
     "       muster-generate --version | --help\n"
@@ -156,9 +159,11 @@ static int load(struct generator *g, const struct options *o, struct error *err)
         error_set(err, CODE_DATA, "%s is of a BERT, which does not write text", ckpt_path(ckpt));
         goto out;
     }
-    if (shape->vocab > 256) {
-        error_set(err, CODE_DATA, "%s: its vocabulary of %d tokens is not bytes: muster-generate has no tokenizer",
-                  ckpt_path(ckpt), shape->vocab);
+    if (shape->vocab > MOST_VOCAB) {
+        error_set(err, CODE_DATA,
+                  "%s: its vocabulary of %d tokens is not bytes, which are 256, or up to %d with room to spare: "
+                  "muster-generate has no tokenizer",
+                  ckpt_path(ckpt), shape->vocab, MOST_VOCAB);
         goto out;
     }
     if (create_model(g, o->device, err) < 0)
@@ -234,12 +239,13 @@ static int sample(const float *logits, int vocab, double temperature, double uni
 
 static int generate(struct generator *g, const struct options *o, struct error *err)
 {
+    int bytes = g->job.model.vocab < 256 ? g->job.model.vocab : 256;
     struct philox_stream stream = {.seed = o->seed, .site = philox_site("generate")};
     struct batch batch = {.samples = 1, .most = 1, .seq_length = g->job.model.seq_length, .tokens = g->tokens};
     struct micro_batch mb = {.samples = 1};
 
     for (const char *at = o->prompt; *at; at++) {
-        if ((unsigned char)*at >= g->job.model.vocab)
+        if ((unsigned char)*at >= bytes)
             return error_set(err, CODE_USAGE, "--prompt has a byte %d; with model.vocab = %d the model knows 0 to %d",
                              (unsigned char)*at, g->job.model.vocab, g->job.model.vocab - 1);
         append(g, (unsigned char)*at);
@@ -254,7 +260,7 @@ static int generate(struct generator *g, const struct options *o, struct error *
         model_logits(g->model, &mb, 0, g->length - 1, g->logits);
         if (device_status(g->dev, err) < 0)
             return -1;
-        token = sample(g->logits, g->job.model.vocab, o->temperature, philox_uniform(stream, (uint64_t)i));
+        token = sample(g->logits, bytes, o->temperature, philox_uniform(stream, (uint64_t)i));
         append(g, token);
         if (putchar(token) == EOF || fflush(stdout) != 0)
             return error_errno(err, CODE_IO, "cannot write to standard output");

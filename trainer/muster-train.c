@@ -1,5 +1,6 @@
 /* muster-train.c - the program: options, job file, launch; the run itself is train.c. */
 #include <getopt.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,6 +189,7 @@ int main(int argc, char **argv)
 
     if (!options.set)
         return CODE_INTERNAL;
+    setlocale(LC_CTYPE, ""); /* for the line of progress; numbers have a point in every country */
     code = parse_options(&options, argc, argv);
     if (code < 0 && options.check) {
         code = check(&options);

@@ -36,24 +36,27 @@ static int same_model(const struct engine *e, const struct ckpt *ckpt, struct er
     return 0;
 }
 
+void engine_forget_loaded(struct engine *e)
+{
+    if (e->is_loaded_known)
+        job_destroy(&e->loaded);
+    e->is_loaded_known = false;
+}
+
 /*
  * What the checkpoint's own job file says, where it has one that this muster reads: heads show in no tensor's shape,
- * and other heads make another model of the same numbers. The data are noted, for the log.
+ * and other heads make another model of the same numbers. The rest is noted, for the log.
  */
 static int same_job(struct engine *e, const struct ckpt *ckpt, struct error *err)
 {
-    struct job theirs;
-    int result = 0;
-
-    e->loaded_train[0] = '\0';
-    if (job_parse(&theirs, ckpt_job_text(ckpt), ckpt_path(ckpt), NULL, 0, NULL) < 0)
+    engine_forget_loaded(e);
+    if (job_parse(&e->loaded, ckpt_job_text(ckpt), ckpt_path(ckpt), NULL, 0, NULL) < 0)
         return 0;
-    snprintf(e->loaded_train, sizeof e->loaded_train, "%s", theirs.data.train);
-    if (theirs.model.heads != e->job->model.heads)
-        result = error_set(err, CODE_CONFIG, "%s is of another model: it has %d heads, the job file's model %d",
-                           ckpt_path(ckpt), theirs.model.heads, e->job->model.heads);
-    job_destroy(&theirs);
-    return result;
+    e->is_loaded_known = true;
+    if (e->loaded.model.heads != e->job->model.heads)
+        return error_set(err, CODE_CONFIG, "%s is of another model: it has %d heads, the job file's model %d",
+                         ckpt_path(ckpt), e->loaded.model.heads, e->job->model.heads);
+    return 0;
 }
 
 static int read_tensors(struct engine *e, struct ckpt *ckpt, struct error *err)
@@ -170,17 +173,33 @@ static int same_seed(const struct engine *e, const char *dir, struct error *err)
                      dir, e->loaded_seed, e->job->batch.seed);
 }
 
+/* Of the list, that one alone, if it is there. */
+static size_t keep_only(uint64_t *steps, size_t count, uint64_t step)
+{
+    for (size_t i = 0; i < count; i++)
+        if (steps[i] == step) {
+            steps[0] = step;
+            return 1;
+        }
+    return 0;
+}
+
 int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)(const char *why), struct error *err)
 {
-    uint64_t *steps;
+    char parent[JOB_PATH_SIZE];
+    uint64_t *steps, step;
     size_t count, tried = 0;
+    bool one = !ours && ckpt_split_step_path(parent, sizeof parent, &step, dir);
     int result = 0;
 
+    dir = one ? parent : dir;
     if (shared_list(e, dir, &steps, &count, err) < 0)
         return -1;
+    if (one)
+        count = keep_only(steps, count, step);
     for (; tried < count; tried++) {
         result = load_agreed(e, dir, steps[tried], err);
-        if (result == 0 || err->code != CODE_DATA)
+        if (result == 0 || err->code != CODE_DATA || one)
             break;
         skipped(err->text);
     }

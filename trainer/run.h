@@ -36,7 +36,7 @@ struct run {
     double own_seconds; /* of this rank's steps, without the time that it waited for others */
     /* since the last log line */
     long logged_steps;
-    double logged_seconds, logged_loss; /* the loss of the steps that had a finite one */
+    double logged_seconds, logged_loss, logged_order; /* losses of the steps that had a finite one */
     int logged_skipped, logged_nans;
 };
 
@@ -111,5 +111,7 @@ int run_report_memory(const struct run *run, struct error *err);
 
 /* Once a step on every rank: the log line where one is due, or the progress line on a terminal. */
 void run_report(struct run *run, const struct metrics_step *m);
+
+void run_say_validation(const struct run *run, const struct metrics_step *m);
 
 #endif

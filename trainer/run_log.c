@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include "common/flops.h"
 #include "trainer/report/log_line.h"
 #include "trainer/report/progress.h"
+#include "trainer/report/terminal.h"
 #include "trainer/run.h"
 
 double run_seconds(void)
@@ -55,7 +55,8 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
     return (struct metrics_step){
         .step = (long)e->step,
         .consumed_samples = (long)e->consumed_samples,
-        .loss = result->loss,
+        .loss = result->loss.all,
+        .order_loss = job->model.kind == MODEL_BERT ? result->loss.order : NAN,
         .lr = result->lr,
         .grad_norm = result->grad_norm,
         .loss_scale = result->loss_scale,
@@ -71,6 +72,7 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
         .tp = e->mesh.tp,
         .pp = e->mesh.pp,
         .valid_loss = NAN,
+        .valid_order_loss = NAN,
     };
 }
 
@@ -79,6 +81,8 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
     const struct job *job = run->job;
     double mean_seconds = run->logged_seconds / (double)run->logged_steps;
     double rescale = m->step_seconds / mean_seconds; /* from this step's rates to the mean since the last line */
+    double steps = (double)(run->logged_steps - run->logged_nans);
+    bool bert = job->model.kind == MODEL_BERT;
     struct log_line line = {
         .step = m->step,
         .steps = job->batch.steps,
@@ -87,9 +91,10 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
         .step_seconds = mean_seconds,
         .lr = m->lr,
         .global_batch = run->global_batch,
-        .loss = run->logged_loss / (double)(run->logged_steps - run->logged_nans),
+        .loss = (run->logged_loss - run->logged_order) / steps,
+        .order_loss = bert ? run->logged_order / steps : NAN,
         .loss_scale = m->loss_scale,
-        .grad_norm = m->grad_norm,
+        .grad_norm = fabs(m->grad_norm), /* of a number that is none, its sign says nothing: "nan", not "-nan" */
         .skipped = run->logged_skipped,
         .nans = run->logged_nans,
         .samples_per_second = run->global_batch / mean_seconds,
@@ -103,7 +108,19 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
     run_say(run, "%s", text);
     run->logged_steps = 0;
     run->logged_skipped = run->logged_nans = 0;
-    run->logged_seconds = run->logged_loss = 0;
+    run->logged_seconds = run->logged_loss = run->logged_order = 0;
+}
+
+/* A perplexity is that of tokens: whether sentences are in order has no part in it. */
+void run_say_validation(const struct run *run, const struct metrics_step *m)
+{
+    double tokens = isnan(m->valid_order_loss) ? m->valid_loss : m->valid_loss - m->valid_order_loss;
+    char parts[80] = "";
+
+    if (!isnan(m->valid_order_loss))
+        snprintf(parts, sizeof parts, " | lm loss: %.6E | sop loss: %.6E", tokens, m->valid_order_loss);
+    run_say(run, " validation loss at iteration %ld: %.6E%s | perplexity: %.4f", m->step, m->valid_loss, parts,
+            exp(tokens));
 }
 
 static void print_progress(const struct run *run, const struct metrics_step *m)
@@ -117,12 +134,11 @@ static void print_progress(const struct run *run, const struct metrics_step *m)
         .eta_seconds = (double)(run->job->batch.steps - m->step) * m->step_seconds,
         .ranks = m->world,
     };
-    struct winsize size = {0};
+    struct terminal terminal = terminal_look(STDOUT_FILENO); /* each time: windows are resized */
+    unsigned flags = (terminal.utf8 ? PROGRESS_UTF8 : 0) | (terminal.colour ? PROGRESS_COLOUR : 0);
     char text[PROGRESS_SIZE];
 
-    ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-    progress_line(text, sizeof text, size.ws_col > 20 ? size.ws_col - 1 : 79, PROGRESS_UTF8 | PROGRESS_COLOUR,
-                  &progress);
+    progress_line(text, sizeof text, terminal.columns > 20 ? terminal.columns - 1 : 79, flags, &progress);
     printf("\r\033[K%s", text);
     fflush(stdout);
 }
@@ -163,10 +179,12 @@ void run_report(struct run *run, const struct metrics_step *m)
 {
     run->logged_steps++;
     run->logged_seconds += m->step_seconds;
-    if (isfinite(m->loss))
+    if (isfinite(m->loss)) {
         run->logged_loss += m->loss;
-    else
+        run->logged_order += isnan(m->order_loss) ? 0 : m->order_loss;
+    } else {
         run->logged_nans++;
+    }
     run->logged_skipped += m->skipped;
     if (!run->leader)
         return;

@@ -1,5 +1,6 @@
 /* run_start.c - everything before the first step of a run. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "config.h"
 #include "common/crc32c.h"
 #include "trainer/footprint.h"
+#include "trainer/optim/lr.h"
 #include "trainer/report/recorder.h"
 #include "trainer/run.h"
 
@@ -44,8 +46,9 @@ static void describe(const struct run *run)
 {
     const struct job *job = run->job;
     const struct engine *e = run->engine;
+    const char *kind = job->model.kind == MODEL_BERT ? "bert" : "gpt";
 
-    run_say(run, "muster %s: %s on %s", VERSION, job->preset[0] ? job->preset : "gpt", device_describe(e->dev));
+    run_say(run, "muster %s: %s on %s", VERSION, job->preset[0] ? job->preset : kind, device_describe(e->dev));
     run_say(run, "model: %d layers, hidden %d, %d heads, sequence %d, vocabulary %d: %" PRIu64 " parameters",
             job->model.layers, job->model.hidden, job->model.heads, job->model.seq_length, job->model.vocab,
             model_parameters(&job->model));
@@ -77,14 +80,27 @@ static void say_skipped_checkpoint(const char *why)
         printf("skipped a checkpoint: %s\n", why);
 }
 
-/* Data may change under way, and may do so by a slip of the pen: nothing else would show that. */
-static void say_other_data(const struct run *run)
+static void say_difference(const char *path, const char *before, const char *now, void *arg)
 {
-    const char *before = run->engine->loaded_train, *now = run->job->data.train;
+    const struct run *run = arg;
 
-    if (before[0] && strcmp(before, now) != 0)
-        run_say(run, "data.train was \"%s\" up to step %" PRIu64 ", and is \"%s\" from there on", before,
-                run->engine->step, now);
+    run_say(run, "%s was %s up to step %" PRIu64 ", and is %s from there on", path, before, run->engine->step, now);
+}
+
+/* A job may change under way, and may do so by a slip of the pen: nothing else would show that. */
+static void say_other_job(struct run *run)
+{
+    const struct engine *e = run->engine;
+    long next = (long)e->step + 1;
+    double before, now;
+
+    if (!e->is_loaded_known)
+        return;
+    job_each_difference(&e->loaded, run->job, say_difference, run);
+    before = learning_rate(&e->loaded, next);
+    now = learning_rate(run->job, next);
+    if (fabs(before - now) > 1e-6 * now)
+        run_say(run, "the learning rate of step %ld is %.3E, and would have been %.3E", next, now, before);
 }
 
 /* From checkpoint.dir, else from checkpoint.load, else, where neither is to have any, from initial weights. */
@@ -104,10 +120,13 @@ static int restore_or_initialize(struct run *run, struct error *err)
             continue;
         run_say(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step,
                 e->consumed_samples);
-        if (dirs[i] == run->job->checkpoint.dir) {
+        if (dirs[i] == run->job->checkpoint.dir)
             run->saved_step = run->loaded_step = e->step;
-            say_other_data(run);
-        }
+        if (e->step >= (uint64_t)run->job->batch.steps)
+            run_say(run, "nothing is left to train: batch.steps = %ld, which counts from the very first start",
+                    run->job->batch.steps);
+        else if (dirs[i] == run->job->checkpoint.dir)
+            say_other_job(run);
         return 0;
     }
     /* Whoever names a directory to start from does not want a run that starts from nothing. */
@@ -132,7 +151,10 @@ static int refuse_kill_file(const struct job *job, struct error *err)
     return 0;
 }
 
-/* A run that starts anew does not write over the metrics of another: they move to NAME.old, or .old-2 and so on. */
+/*
+ * A run that starts anew, or from another's checkpoint, does not write over the metrics of another, nor take out what
+ * that did beyond the checkpoint: they move to NAME.old, or .old-2 and so on.
+ */
 static void set_metrics_aside(const struct run *run)
 {
     const char *path = run->job->report.metrics;
@@ -154,7 +176,7 @@ static int open_metrics(struct run *run, struct error *err)
 
     recorder_phase("opening the metrics");
     if (run->leader && run->job->report.metrics[0]) {
-        if (run->engine->step == 0)
+        if (run->loaded_step == UINT64_MAX || run->engine->step == 0)
             set_metrics_aside(run);
         run->metrics = metrics_open(run->job->report.metrics, (long)run->engine->step, err);
         result = run->metrics ? 0 : -1;

@@ -63,14 +63,16 @@ static int read_batch(struct engine *e, const struct samples *samples, uint64_t 
 }
 
 /* The mean losses, on every rank: only the last stage knows them, and its tp ranks know the tokens' alike. */
-static int mean_loss(struct engine *e, const struct work *work, struct losses losses, double *loss, struct error *err)
+static int mean_loss(struct engine *e, const struct work *work, struct losses losses, struct mean_loss *loss,
+                     struct error *err)
 {
     double sums[] = {e->place.tp == 0 ? losses.tokens : 0, losses.order};
 
     comm_purpose(e->world, "loss", "");
     if (comm_sum_f64(e->world, sums, 2, err) < 0)
         return -1;
-    *loss = (work->tokens > 0 ? sums[0] / work->tokens : 0) + sums[1] / work->samples;
+    loss->order = sums[1] / work->samples;
+    loss->all = (work->tokens > 0 ? sums[0] / work->tokens : 0) + loss->order;
     return 0;
 }
 
@@ -106,15 +108,15 @@ static int update(struct engine *e, const struct step_result *result, struct err
 /* Whether the step counts. All ranks have the same loss and norm, so all decide alike. */
 static enum skip judge(struct engine *e, struct step_result *result)
 {
-    bool finite = isfinite(result->loss) && isfinite(result->grad_norm);
+    bool finite = isfinite(result->loss.all) && isfinite(result->grad_norm);
 
     result->gives_up = !finite && !loss_scale_can_fall(&e->loss_scale, e->job);
     loss_scale_update(&e->loss_scale, e->job, !finite);
     if (!finite)
         return SKIP_NOT_FINITE;
-    if (spike_check(&e->spike, e->job, result->loss))
+    if (spike_check(&e->spike, e->job, result->loss.all))
         return SKIP_SPIKE;
-    spike_update(&e->spike, result->loss);
+    spike_update(&e->spike, result->loss.all);
     return SKIP_NONE;
 }
 
@@ -166,7 +168,7 @@ int engine_step(struct engine *e, struct step_result *result, struct error *err)
     return 0;
 }
 
-int engine_evaluate(struct engine *e, int batch, double *loss, struct error *err)
+int engine_evaluate(struct engine *e, int batch, struct mean_loss *loss, struct error *err)
 {
     int size = e->job->batch.global_batch;
     struct work work;

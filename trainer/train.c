@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "trainer/report/recorder.h"
+#include "trainer/report/terminal.h"
 #include "trainer/run.h"
 
 static int look_for_stop(struct run *run, struct error *err)
@@ -18,22 +19,24 @@ static int validate(struct run *run, struct metrics_step *m, struct error *err)
 {
     const struct job *job = run->job;
     bool last = m->step == job->batch.steps;
-    double sum = 0;
+    struct mean_loss sum = {0};
 
     if (!run->engine->valid || job->report.eval_every == 0 || (m->step % job->report.eval_every != 0 && !last))
         return 0;
     for (int batch = 0; batch < job->report.eval_batches; batch++) {
-        double loss;
+        struct mean_loss loss;
 
         if (engine_evaluate(run->engine, batch, &loss, err) < 0 || look_for_stop(run, err) < 0)
             return -1;
         if (run->stop != STOP_NONE && batch + 1 < job->report.eval_batches)
             return 0;
-        sum += loss;
+        sum.all += loss.all;
+        sum.order += loss.order;
     }
-    m->valid_loss = sum / job->report.eval_batches;
-    run_say(run, " validation loss at iteration %ld: %.6E | perplexity: %.4f", m->step, m->valid_loss,
-            exp(m->valid_loss));
+    m->valid_loss = sum.all / job->report.eval_batches;
+    if (job->model.kind == MODEL_BERT)
+        m->valid_order_loss = sum.order / job->report.eval_batches;
+    run_say_validation(run, m);
     return 0;
 }
 
@@ -63,7 +66,7 @@ static int check_skipped(struct run *run, const struct step_result *result, stru
 
     if (result->skip == SKIP_SPIKE)
         run_say(run, " iteration %" PRIu64 " is skipped: its loss %.4f is a spike above the mean %.4f", e->step,
-                result->loss, e->spike.mean);
+                result->loss.all, e->spike.mean);
     if (result->skip == SKIP_NONE || e->skipped_in_a_row < (uint64_t)run->job->optimizer.most_skipped)
         return 0;
     if (run_save_settle(run, err) < 0 && err->code == CODE_PEER)
@@ -160,7 +163,7 @@ int train(const struct job *job, struct comm *world, struct error *err)
     struct run run = {.job = job, .world = world, .leader = comm_rank(world) == 0};
     int result;
 
-    run.terminal = run.leader && isatty(STDOUT_FILENO);
+    run.terminal = run.leader && terminal_look(STDOUT_FILENO).live;
     result = run_compare_jobs(&run, err) < 0 || run_watch_start(&run, err) < 0 || run_start(&run, err) < 0
                  ? -1
                  : loop(&run, err);

@@ -81,6 +81,36 @@ refused() {
     done
 }
 
+@test "a number that is none is nan in the log, without a sign" {
+    tiny_job "$DIR/tiny"
+    status=0
+    muster-train "$DIR/tiny/job.cfg" --set precision.compute=fp16 --set precision.loss_scale=1e30 \
+        --set report.log_every=2 --set optimizer.most_skipped=2 >"$DIR/log" 2>&1 || status=$?
+    cat "$DIR/log"
+    [ "$status" -eq 65 ]
+    grep -q '| grad norm: nan | .* number of skipped iterations:   2 |' "$DIR/log"
+}
+
+# on_terminal VARIABLE=VALUE...: what a short run shows on a terminal
+on_terminal() {
+    local sets="--set batch.steps=6 --set report.metrics= --set report.log_every=3"
+    env "$@" script -qc "muster-train $DIR/tiny/job.cfg $sets" /dev/null
+}
+
+@test "a terminal is shown what it can show" {
+    command -v script >/dev/null || skip "script is not installed"
+    tiny_job "$DIR/tiny"
+    on_terminal TERM=xterm LC_ALL=C.UTF-8 NO_COLOR= | tee "$DIR/out"
+    grep -q $'\033\\[32m\u2501' "$DIR/out"
+    on_terminal TERM=xterm LC_ALL=C NO_COLOR=1 >"$DIR/out"
+    grep -q $'\r\033\\[K6/6  .*loss' "$DIR/out"
+    [ "$(LC_ALL=C grep -c $'\033\\[3' "$DIR/out")" -eq 0 ]
+    [ "$(LC_ALL=C tr -d '\000-\177' <"$DIR/out" | wc -c)" -eq 0 ]
+    on_terminal TERM=dumb LC_ALL=C >"$DIR/out"
+    grep -q ' iteration        6/       6 ' "$DIR/out"
+    [ "$(grep -c $'\033' "$DIR/out")" -eq 0 ]
+}
+
 @test "text of a checkpoint: prompts that the model cannot know, directories without any, a broken newest" {
     tiny_job "$DIR/tiny"
     tr 'a-z' 'A-Z' <"$DIR/tiny/text" | tr -c 'A-Z \n' ' ' >"$DIR/capitals"
@@ -92,6 +122,15 @@ refused() {
         muster-generate --prompt In "$DIR/c"
     refused 65 "$DIR/tiny: no checkpoint" muster-generate "$DIR/tiny"
     refused 65 "$DIR/nothing: No such file or directory" muster-generate "$DIR/nothing"
+    # Tokens that are no bytes, which a padded vocabulary has, are never printed, though nothing has taught that.
+    for vocab in 384 1024; do
+        muster-train "$DIR/tiny/job.cfg" --set data.valid= --set model.vocab=$vocab --set batch.steps=6 \
+            --set optimizer.lr=1e-9 --set optimizer.min_lr=0 --set checkpoint.dir="$DIR/v$vocab" >/dev/null
+    done
+    [ "$(muster-generate --prompt In --tokens 100 "$DIR/v384" | wc -c)" -eq 103 ]
+    muster-generate --prompt In --tokens 100 --temperature 1 "$DIR/v384" | od -An -v -t u1 -w1 | sort -u >"$DIR/bytes"
+    [ "$(wc -l <"$DIR/bytes")" -gt 50 ]
+    refused 65 "its vocabulary of 1024 tokens is not bytes" muster-generate "$DIR/v1024"
     : >"$DIR/c/step-00000020/manifest.json"
     refused 0 "trying the one before it" muster-generate --prompt IN --tokens 5 "$DIR/c"
     status=0

@@ -30,6 +30,7 @@ static void run(const struct trial *trial, const char *ckpt, double numbers[NUMB
     struct job job;
     struct engine *e;
     struct step_result result;
+    struct mean_loss valid;
 
     trial_name(name, trial);
     trial_job(&job, trial, dir, ckpt);
@@ -39,10 +40,11 @@ static void run(const struct trial *trial, const char *ckpt, double numbers[NUMB
     for (int i = 0; i < STEPS; i++) {
         if (engine_step(e, &result, &err) < 0)
             trial_die(world, &err, name);
-        numbers[i] = result.loss;
+        numbers[i] = result.loss.all;
     }
-    if (engine_evaluate(e, 1, &numbers[STEPS], &err) < 0 || (ckpt && engine_save(e, &err) < 0))
+    if (engine_evaluate(e, 1, &valid, &err) < 0 || (ckpt && engine_save(e, &err) < 0))
         trial_die(world, &err, name);
+    numbers[STEPS] = valid.all;
     engine_destroy(e);
     job_destroy(&job);
 }

@@ -93,7 +93,7 @@ static void take_steps(struct engine *e, int n, double *losses)
     for (int i = 0; i < n; i++) {
         if (engine_step(e, &result, &err) < 0)
             trial_die(world, &err, "a step");
-        losses[i] = result.loss;
+        losses[i] = result.loss.all;
     }
 }
 

@@ -53,7 +53,7 @@ stopped_with_75() {
     muster-report compare --tolerance 0 "$DIR/metrics.jsonl" "$DIR/whole.jsonl"
 }
 
-@test "other heads are another model, though no shape shows it; other data are said" {
+@test "other heads are another model, though no shape shows it; another job is said" {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 >"$DIR/log"
     code=0
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 --set model.heads=4 >"$DIR/log" 2>"$DIR/err" || code=$?
@@ -62,9 +62,14 @@ stopped_with_75() {
     grep -q "step-00000010 is of another model: it has 2 heads, the job file's model 4" "$DIR/err"
     [ "$(newest "$DIR/ckpt")" = step-00000010 ]
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 >"$DIR/log"
-    [ "$(grep -c data.train "$DIR/log")" -eq 0 ]
+    grep -qx "batch.steps was 10 up to step 10, and is 12 from there on" "$DIR/log"
+    grep -Eqx "the learning rate of step 11 is [0-9.E-]+, and would have been 3.000E-04" "$DIR/log"
+    [ "$(grep -c 'up to step' "$DIR/log")" -eq 1 ]
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 --set data.train="$DIR/valid" >"$DIR/log"
     grep -qx "data.train was \"$DIR/train\" up to step 12, and is \"$DIR/valid\" from there on" "$DIR/log"
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 --set data.train="$DIR/valid" >"$DIR/log"
+    grep -q "resumed from .* at step 14" "$DIR/log"
+    [ "$(grep -c 'up to step' "$DIR/log")" -eq 0 ]
 }
 
 @test "TERM, USR2, INT, the kill-switch file and the minutes limit all save and exit 75" {
@@ -152,6 +157,33 @@ stopped_with_75() {
     run muster-train "$DIR/job.cfg" --set model.hidden=64
     [ "$status" -eq 78 ]
     [[ $output == *"256 x 32"*"256 x 64"* ]]
+}
+
+@test "a run starts from one certain checkpoint of another, or not at all; what is trained already is said" {
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.every=10 >/dev/null
+    from() {
+        ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 --set report.metrics="" --set checkpoint.load="$@"
+    }
+    from "$DIR/ckpt/step-00000010/" --set checkpoint.dir="$DIR/new" >"$DIR/log"
+    grep -qx "resumed from $DIR/ckpt/step-00000010/ at step 10 (240 samples)" "$DIR/log"
+    [ "$(newest "$DIR/new")" = step-00000012 ]
+    [ "$(grep -c 'nothing is left' "$DIR/log")" -eq 0 ]
+    # The other run's metrics stay whole, also where the job file still names them.
+    from "$DIR/ckpt/step-00000010" --set checkpoint.dir="$DIR/branch" --set report.metrics="$DIR/metrics.jsonl" \
+        >"$DIR/log"
+    grep -qx "the metrics of an earlier run are now $DIR/metrics.jsonl.old" "$DIR/log"
+    [ "$(wc -l <"$DIR/metrics.jsonl.old")" -eq 20 ]
+    [ "$(wc -l <"$DIR/metrics.jsonl")" -eq 2 ]
+    from "$DIR/ckpt" --set checkpoint.dir="$DIR/done" >"$DIR/log"
+    grep -qx "nothing is left to train: batch.steps = 12, which counts from the very first start" "$DIR/log"
+    for step in 15 10; do # one that is not there, one that is damaged: there are others, which were not meant
+        truncate -s -4096 "$DIR/ckpt/step-00000010/shard-00001-of-00002.safetensors"
+        code=0
+        from "$DIR/ckpt/step-000000$step" --set checkpoint.dir="$DIR/none" >"$DIR/log" 2>&1 || code=$?
+        cat "$DIR/log"
+        [ "$code" -eq $((step == 15 ? 78 : 65)) ]
+        grep -q "ckpt/step-000000$step" "$DIR/log"
+    done
 }
 
 @test "a directory to start from that has no checkpoint is refused with 78: nothing starts anew" {

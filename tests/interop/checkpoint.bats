@@ -17,19 +17,21 @@ setup() {
 
 # check TOLERANCE RANKS SET...: train 30 steps, read the checkpoint, compare its validation loss
 check() {
-    local tolerance=$1 n=$2 out=$BATS_TEST_TMPDIR key sets=() options=() reported
+    local tolerance=$1 n=$2 out=$BATS_TEST_TMPDIR key sets=() options=() reported order
     sets=(batch.steps=30 report.eval_every=30 report.eval_batches=3 "checkpoint.dir=$out/ckpt" "report.metrics=$out/metrics"
         "${@:3}")
     for key in "${sets[@]}"; do options+=(--set "$key"); done
     ranks "$n" muster-train "$DIR/job.cfg" "${options[@]}" >"$out/log" 2>&1 || { cat "$out/log"; return 1; }
     reported=$(sed -n 's/.*"valid_loss":\([0-9.e+-]*\).*/\1/p' "$out/metrics" | tail -n 1)
+    order=$(sed -n 's/.*"valid_order_loss":\([0-9.e+-]*\).*/\1/p' "$out/metrics" | tail -n 1)
     [ "$(ls "$out"/ckpt/step-00000030/*.safetensors | wc -l)" = "$n" ]
     "$python" "$TOP/tests/interop/safetensors.py" "$out"/ckpt/step-00000030/*.safetensors >"$out/tensors"
     # Where PyPI's package could be installed, it is what opens every shard.
     ! "$python" -c 'import safetensors' 2>/dev/null || grep -qx 'reader: the safetensors package' "$out/tensors"
     [ "$(grep -c '^param F32 ' "$out/tensors")" = "$n" ]
     "$BUILD/tests/interop/samples" "$DIR/job.cfg" valid 72 "$out/samples" "${sets[@]}"
-    "$python" "$TOP/tests/interop/checkpoint.py" "$out/ckpt/step-00000030" "$out/samples" 2 32 24 "$reported" "$tolerance"
+    "$python" "$TOP/tests/interop/checkpoint.py" "$out/ckpt/step-00000030" "$out/samples" 2 32 24 "$reported" "$order" \
+        "$tolerance"
 }
 
 bert() { printf '%s\n' model.kind=bert model.vocab=260 "data.train=$DIR/pairs" "data.valid=$DIR/valid_pairs"; }

@@ -60,15 +60,16 @@ def beyond_bf16(tensors):
 
 def evaluate(parameters, samples, heads, size):
     batches = len(samples.tokens) // size
-    total = 0.0
+    total = np.zeros(2)
     for i in range(batches):
         batch = samples.slice(i * size, (i + 1) * size)
-        total += model.mean_loss(*model.losses(parameters, batch, heads), batch).item()
+        tokens, order = model.losses(parameters, batch, heads)
+        total += np.array([model.mean_loss(tokens, order, batch).item(), order.mean().item()])
     return total / batches
 
 
 def main():
-    directory, path, heads, seq, size, reported, tolerance = sys.argv[1:]
+    directory, path, heads, seq, size, reported, reported_order, tolerance = sys.argv[1:]
     state = read(directory)
     assert set(state) == {"param", "exp_avg", "exp_avg_sq"}
     for kind, tensors in state.items():
@@ -79,7 +80,10 @@ def main():
     samples = model.Samples(path, int(seq))
     assert len(samples.tokens) > 0 and len(samples.tokens) % int(size) == 0
     with torch.no_grad():
-        loss = evaluate(parameters, samples, int(heads), int(size))
+        loss, order = evaluate(parameters, samples, int(heads), int(size))
+    assert bool(reported_order) == (order > 0), "only a BERT has a loss of its sentences' order"
+    if reported_order:
+        assert abs(order - float(reported_order)) <= float(tolerance) * loss, f"{reported_order}, PyTorch's {order}"
     off = abs(loss - float(reported)) / loss
     print(f"validation loss {float(reported):.7f}, PyTorch's {loss:.7f}: {off:.1e} apart")
     assert math.isfinite(off)

@@ -141,10 +141,10 @@ static int run(struct engine *e, const char *dir)
     if (write_samples(e, index) < 0 || engine_step(e, &result, &err) < 0)
         return -1;
     if (result.skip != SKIP_NONE)
-        return error_set(&err, CODE_DATA, "the step was skipped: loss %g, gradient norm %g", result.loss,
+        return error_set(&err, CODE_DATA, "the step was skipped: loss %g, gradient norm %g", result.loss.all,
                          result.grad_norm);
     write_tensors(e, dir, true);
-    fprintf(index, "loss %.17g\nloss_scale %.17g\n", result.loss, result.loss_scale);
+    fprintf(index, "loss %.17g\nloss_scale %.17g\n", result.loss.all, result.loss_scale);
     write_table(e, index);
     close_whole(index);
     return 0;

@@ -177,6 +177,41 @@ static void missing(const char *model)
     assert_int_equal(unlink(join(path, model, "model-00002-of-00002.safetensors")), 0);
 }
 
+static void pickle(const char *model)
+{
+    char path[512], other[512];
+
+    assert_int_equal(rename(join(path, model, HF_INDEX), join(other, model, "pytorch_model.bin.index.json")), 0);
+}
+
+/* Another name, of the same length, for a tensor. */
+static void rename_tensor(const char *model, const char *old, const char *new)
+{
+    for (int file = 1; file <= 2; file++) {
+        char name[64], path[512], *text, *at;
+        size_t bytes;
+
+        snprintf(name, sizeof name, "model-%05d-of-00002.safetensors", file);
+        text = slurp(join(path, model, name), &bytes);
+        at = memmem(text, bytes, old, strlen(old));
+        if (at) {
+            memcpy(at, new, strlen(new));
+            spew(path, text, bytes);
+        }
+        free(text);
+    }
+}
+
+static void lacks_one(const char *model)
+{
+    rename_tensor(model, "h.1.ln_2.bias", "h.1.ln_2.bios");
+}
+
+static void has_another(const char *model)
+{
+    rename_tensor(model, "h.1.ln_2.bias", "h.1.ln_2.aias");
+}
+
 static void cut(const char *model)
 {
     char path[512];
@@ -222,6 +257,9 @@ static void what_is_wrong_is_named(void **state)
         {to_root, "\"/model-00001-of-00002.safetensors\" is no plain name"},
         {to_link, "model-00001-of-00002.safetensors is a symbolic link"},
         {missing, "model-00002-of-00002.safetensors: No such file"},
+        {pickle, "has no model.safetensors, and pytorch_model.bin is not read: write it anew with"},
+        {lacks_one, "no GPT or BERT: tensor \"h.1.ln_2.bias\" is missing"},
+        {has_another, "no GPT or BERT: they have no tensor \"h.1.ln_2.aias\""},
         {cut, "model-00002-of-00002.safetensors"},
         {no_map, "weight_map must be"},
         {relu, "activation_function is \"relu\""},

@@ -356,6 +356,45 @@ static void the_environment_has_no_keys_of_its_own(void **state)
     job_destroy(&job);
 }
 
+static void note_difference(const char *path, const char *in_a, const char *in_b, void *arg)
+{
+    strcat(strcat(strcat(strcat(strcat(strcat(arg, path), " "), in_a), " "), in_b), "\n");
+}
+
+/* `set` beside the least job, against it. */
+static void differ(const char *const *set, int nset, const char *expected)
+{
+    struct job a, b;
+    char text[1024] = "";
+
+    parse(&a, least, NULL, 0);
+    parse(&b, least, set, nset);
+    job_each_difference(&a, &b, note_difference, text);
+    assert_string_equal(text, expected);
+    job_destroy(&a);
+    job_destroy(&b);
+}
+
+static void differences_are_those_that_what_is_learned_depends_on(void **state)
+{
+    static const char *const none[] = {"parallel.zero=3",     "batch.micro_batch=2", "checkpoint.dir=x",
+                                       "report.log_every=1",  "device=cpu",          "precision.reduce=compute",
+                                       "model.init_std=0.01", "batch.seed=1",        "optimizer.most_skipped=3"};
+    static const char *const some[] = {"optimizer.lr=1e-3", "optimizer.schedule=linear", "batch.global_batch=16",
+                                       "batch.steps=2000",  "precision.compute=bf16",    "model.dropout=0.1",
+                                       "data.train=other",  "precision.tf32=true"};
+    static const char *const constant[] = {"optimizer.decay_steps=1000", "batch.steps=2000"};
+
+    (void)state;
+    differ(NULL, 0, "");
+    differ(none, 9, "");
+    differ(some, 8,
+           "model.dropout 0 0.1\nbatch.global_batch 8 16\nbatch.steps 1000 2000\noptimizer.lr 0.0003 0.001\n"
+           "optimizer.schedule \"cosine\" \"linear\"\ndata.train \"corpus\" \"other\"\n"
+           "precision.compute \"fp32\" \"bf16\"\nprecision.tf32 false true\n");
+    differ(constant, 2, "batch.steps 1000 2000\noptimizer.decay_steps 0 1000\n");
+}
+
 static void destroying_nothing_is_harmless(void **state)
 {
     struct job job = {0};
@@ -382,6 +421,7 @@ int main(void)
         cmocka_unit_test(mutations_never_crash),
         cmocka_unit_test(the_manual_has_every_key_type_and_default),
         cmocka_unit_test(the_environment_has_no_keys_of_its_own),
+        cmocka_unit_test(differences_are_those_that_what_is_learned_depends_on),
         cmocka_unit_test(destroying_nothing_is_harmless),
     };
 

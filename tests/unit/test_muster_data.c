@@ -221,7 +221,7 @@ static void broken_texts_are_refused(void **state)
         const char *message;
     } rows[] = {
         {"empty --out set", 65, "empty is empty; leave it out or give it text"},
-        {"a empty --out set", 65, "empty is empty; leave it out or give it text"},
+        {"empty empty --out set", 65, "empty is empty; leave it out or give it text"},
         {"- --out set < /dev/null", 65, "standard input is empty; leave it out or give it text"},
         {"zero --out set", 65, "zero, offset 4: a zero byte; give plain text, not compressed, not UTF-16"},
         {"zero-far --out set", 65,
@@ -240,6 +240,8 @@ static void broken_texts_are_refused(void **state)
         {"a --out set --valid-percent 5", 64,
          "--valid-percent was given without --valid-out; muster-data --help lists the options"},
         {"a --out set --valid-out set", 64,
+         "--out and --valid-out are the same prefix; muster-data --help lists the options"},
+        {".//set --out ./set --valid-out .//./set", 64,
          "--out and --valid-out are the same prefix; muster-data --help lists the options"},
         {"a --out set --valid-out v --valid-percent 100", 64,
          "--valid-percent must be more than 0 and less than 100; muster-data --help lists the options"},
@@ -270,6 +272,60 @@ static void broken_texts_are_refused(void **state)
         expect(rows[i].arguments, rows[i].code, message);
         expect_nothing_left();
     }
+}
+
+static void empty_texts_among_others_are_left_out(void **state)
+{
+    (void)state;
+    write_file("a", "one", 3);
+    write_file("b", "two.", 4);
+    write_file("empty", "", 0);
+    expect("empty a empty b --out set", 0,
+           "left out 2 of 4 texts, which are empty: empty, ...\n"
+           "set: 7 tokens, 2 documents; wrote set.bin and set.idx\n");
+    expect("a empty b --out more --valid-out valid --valid-percent 50", 0,
+           "left out 1 of 3 texts, which is empty: empty\n"
+           "more: 4 tokens, 2 documents; wrote more.bin and more.idx\n"
+           "valid: 3 tokens, 1 document; wrote valid.bin and valid.idx\n");
+}
+
+static void texts_are_named_by_a_list(void **state)
+{
+    (void)state;
+    write_file("a", "one", 3);
+    write_file("b c", "two.", 4);
+    write_file("list", "b c\n\n./a", 9);
+    expect("--files-from list --out set", 0, "set: 7 tokens, 2 documents; wrote set.bin and set.idx\n");
+    expect_tokens("set", "two.one", 2);
+    expect("a --files-from - --out more < list", 0, "more: 10 tokens, 3 documents; wrote more.bin and more.idx\n");
+    expect_tokens("more", "onetwo.one", 3);
+    expect("--files-from /dev/null --out none", 64,
+           "muster-data: /dev/null names no text; muster-data --help lists the options\n");
+    expect("--files-from nowhere --out none", 65, "muster-data: cannot read nowhere: No such file or directory\n");
+    write_file("list", "a\nb\n", 4);
+    expect("--files-from list --out none", 65, "muster-data: cannot read b: No such file or directory\n");
+    expect("--check set --files-from list", 64,
+           "muster-data: --check takes prefixes only; muster-data --help lists the options\n");
+}
+
+/* More names than a command line holds, and more than one growth of the table. */
+static void a_list_may_be_long(void **state)
+{
+    (void)state;
+    write_file("a", "x", 1);
+    expect("--files-from list --out set $(yes ./././././././././././././././././././a | head -n 100000 > list)", 0,
+           "set: 100000 tokens, 100000 documents; wrote set.bin and set.idx\n");
+}
+
+static void json_is_said_to_be_taken_as_it_is(void **state)
+{
+    (void)state;
+    write_file("a", "one", 3);
+    write_file("b.jsonl", "{}", 2);
+    expect("a b.jsonl --out set", 0,
+           "muster-data: note: b.jsonl is taken as it is, with JSON's keys and braces; to take its texts alone: "
+           "jq -r .text FILE | muster-data - ...\n"
+           "set: 5 tokens, 2 documents; wrote set.bin and set.idx\n");
 }
 
 static void an_existing_set_is_kept(void **state)
@@ -340,7 +396,7 @@ static void a_signal_leaves_nothing(void **state)
 static void help_and_version(void **state)
 {
     (void)state;
-    expect("--help | grep -c -e --out -e --check -e --valid-percent -e --sentences", 0, "6\n");
+    expect("--help | grep -c -e --out -e --check -e --valid-percent -e --sentences -e --files-from", 0, "8\n");
     expect("--version | grep -c '^muster-data [0-9.]*$'", 0, "1\n");
     expect("--nonsense", 64, "muster-data: unknown option --nonsense; muster-data --help lists the options\n");
     expect("a -out set", 64, "muster-data: unknown option -out; muster-data --help lists the options\n");
@@ -357,6 +413,10 @@ int main(void)
         cmocka_unit_test_setup(sentences_are_told_apart, clean),
         cmocka_unit_test_setup(long_texts_have_sentences_too, clean),
         cmocka_unit_test_setup(broken_texts_are_refused, clean),
+        cmocka_unit_test_setup(empty_texts_among_others_are_left_out, clean),
+        cmocka_unit_test_setup(texts_are_named_by_a_list, clean),
+        cmocka_unit_test_setup(a_list_may_be_long, clean),
+        cmocka_unit_test_setup(json_is_said_to_be_taken_as_it_is, clean),
         cmocka_unit_test_setup(an_existing_set_is_kept, clean),
         cmocka_unit_test_setup(two_writers_of_one_prefix_do_not_mix, clean),
         cmocka_unit_test_setup(a_full_disk_is_an_error_and_leaves_nothing, clean),

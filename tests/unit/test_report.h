@@ -82,7 +82,9 @@ static inline struct metrics_step make_step(long step, int world)
         .dp = world,
         .tp = 1,
         .pp = 1,
+        .order_loss = NAN,
         .valid_loss = step % 50 == 0 ? 3.5 : NAN,
+        .valid_order_loss = NAN,
     };
 }
 

@@ -16,6 +16,7 @@ static const struct log_line SECOND = {
     .lr = 3.787e-6,
     .global_batch = 2048,
     .loss = 63.84045,
+    .order_loss = NAN,
     .loss_scale = 4096.0,
     .grad_norm = 15906.21,
     .samples_per_second = 2.66,
@@ -49,6 +50,17 @@ static void log_line_ends_with_mfu_and_hfu(void **state)
     log_line_format(text, sizeof text, &line);
     snprintf(expected, sizeof expected, "%s MFU: 41.23%% | HFU: 55.00%% |", SECOND_TEXT);
     assert_string_equal(text, expected);
+}
+
+static void log_line_of_a_bert_has_both_losses(void **state)
+{
+    struct log_line line = SECOND;
+    char text[LOG_LINE_SIZE];
+
+    (void)state;
+    line.order_loss = 0.6931472;
+    log_line_format(text, sizeof text, &line);
+    assert_non_null(strstr(text, " | lm loss: 6.384045E+01 | sop loss: 6.931472E-01 | loss scale: 4096.0 | "));
 }
 
 static void log_line_is_cut_to_the_buffer(void **state)
@@ -232,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(log_line_is_megatrons),
         cmocka_unit_test(log_line_ends_with_mfu_and_hfu),
+        cmocka_unit_test(log_line_of_a_bert_has_both_losses),
         cmocka_unit_test(log_line_is_cut_to_the_buffer),
         cmocka_unit_test(progress_line_shows_all_when_wide),
         cmocka_unit_test(progress_line_fits_every_width),

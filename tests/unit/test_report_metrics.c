@@ -22,6 +22,10 @@ static void line_has_exactly_the_keys_in_order(void **state)
     step.valid_loss = 3.5;
     metrics_format(line, &step);
     assert_non_null(strstr(line, ",\"pp\":1,\"valid_loss\":3.5}\n"));
+    step.order_loss = 0.75;
+    step.valid_order_loss = 0.5;
+    metrics_format(line, &step);
+    assert_non_null(strstr(line, ",\"pp\":1,\"order_loss\":0.75,\"valid_loss\":3.5,\"valid_order_loss\":0.5}\n"));
 }
 
 static void assert_same_bits(double a, double b)
@@ -59,6 +63,7 @@ static void the_longest_line_fits(void **state)
     in.step = in.consumed_samples = LONG_MAX;
     in.skipped = in.tp = in.pp = INT_MAX;
     in.loss = in.lr = in.grad_norm = in.loss_scale = in.valid_loss = longest;
+    in.order_loss = in.valid_order_loss = longest;
     in.step_seconds = in.tokens_per_second = in.tflops = in.mfu = in.hfu = longest;
     assert_true(metrics_format(line, &in) < METRICS_LINE_SIZE - 100);
     assert_int_equal(metrics_parse(&out, line, strlen(line), NULL), 0);

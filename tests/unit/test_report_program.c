@@ -119,6 +119,9 @@ static void plot_goes_to_the_file_or_stdout(void **state)
     expect(0, "plot FILE", "preempted: 4 \u2192 2 ranks at step 12");
     expect(0, "plot FILE --reference FILE --mark 3=x --title T -o FILE.svg && grep -c '</svg>' FILE.svg", "1\n");
     assert_int_equal(unlink(path), 0);
+    expect(64, "plot FILE -o FILE", ": would write the picture over the metrics; name another file");
+    expect(64, "plot /dev/null --reference FILE -o FILE", ": would write the picture over the metrics");
+    expect(0, "summary FILE", "steps       1 to 20");
 }
 
 /* A child that plays the job: steps 1 to 30 on 4 ranks, a crash, and from 21 to 40 on 2. */

@@ -17,12 +17,15 @@ static void a_run_is_cut_where_its_mesh_changes(void **state)
 
     (void)state;
     run[199].tp = 2; /* the same world, another mesh */
+    run[120].mfu = 0.3;
+    run[120].step_seconds = 78 * 0.5; /* a slow step counts for its time, as it does in the totals */
     assert_int_equal(segments_make(run, 200, &segments, &count, NULL), 0);
     assert_int_equal(count, 3);
     assert_int_equal(segments[0].first_step, 1);
     assert_int_equal(segments[0].last_step, 120);
     assert_int_equal(segments[0].world, 4);
     assert_true(fabs(segments[0].tokens - 120 * 0.5 * 12000) < 1e-6);
+    assert_true(fabs(segments[1].mfu - 0.4) < 1e-9);
     assert_int_equal(segments[1].last_step, 199);
     assert_int_equal(segments[2].steps, 1);
     assert_int_equal(segments[2].tp, 2);

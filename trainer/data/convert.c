@@ -22,6 +22,8 @@ struct conversion {
     uint64_t total, cut; /* bytes of all texts; where the validation part begins, or UINT64_MAX */
     uint64_t done;
     struct sentences sentences; /* of the text under way */
+    int empty;
+    const char *first_empty;
     char *chunk;
 };
 
@@ -104,6 +106,18 @@ static ssize_t read_chunk(const struct conversion *c, int fd)
     return read(fd, c->chunk, CHUNK_SIZE);
 }
 
+/* One empty file in a hundred thousand is no reason to begin again; a pipe that brings nothing is one. */
+static int note_empty(struct conversion *c, const char *text, int fd, struct error *err)
+{
+    struct stat status;
+
+    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) || ++c->empty == c->convert->ntexts)
+        return error_set(err, CODE_DATA, "%s is empty; leave it out or give it text", text);
+    if (!c->first_empty)
+        c->first_empty = text;
+    return 0;
+}
+
 static int read_text(struct conversion *c, const char *text, int fd, struct error *err)
 {
     const struct convert *convert = c->convert;
@@ -131,7 +145,7 @@ static int read_text(struct conversion *c, const char *text, int fd, struct erro
             convert->progress(c->done, c->total);
     }
     if (offset == 0)
-        return error_set(err, CODE_DATA, "%s is empty; leave it out or give it text", text);
+        return note_empty(c, text, fd, err);
     if (indexed_writer_end_document(c->train, err) < 0)
         return -1;
     return c->valid ? indexed_writer_end_document(c->valid, err) : 0;
@@ -154,6 +168,8 @@ static int convert_text(struct conversion *c, const char *text, struct error *er
 static int commit(struct conversion *c, struct converted *converted, struct error *err)
 {
     converted->train = indexed_writer_facts(c->train);
+    converted->empty = c->empty;
+    converted->first_empty = c->first_empty;
     converted->valid = c->valid ? indexed_writer_facts(c->valid) : (struct indexed_facts){0};
     if (c->valid && (converted->train.tokens == 0 || converted->valid.tokens == 0))
         return error_set(err, CODE_DATA, "%g percent of %" PRIu64 " bytes leaves nothing for %s; give more text",

@@ -30,6 +30,8 @@ struct convert {
 
 struct converted {
     struct indexed_facts train, valid; /* valid is all 0 without valid_out */
+    int empty;                         /* texts without a byte, which become no document */
+    const char *first_empty;           /* NULL where there are none */
 };
 
 /* On failure there is no training set; it is committed last. A validation set needs regular files, whose size is known

@@ -17,15 +17,18 @@
 #include "common/option.h"
 #include "trainer/data/convert.h"
 #include "trainer/data/indexed.h"
+#include "trainer/data/text_names.h"
 
 #define VALID_PERCENT 5
 
 static const char usage[] =
-    "usage: muster-data TEXT... --out PREFIX [--sentences] [--valid-out PREFIX [--valid-percent P]]\n"
+    "usage: muster-data TEXT... --out PREFIX [--files-from FILE] [--sentences]\n"
+    "                   [--valid-out PREFIX [--valid-percent P]]\n"
     "       muster-data --check PREFIX...\n"
     "Turns text into the data sets that muster-train reads, a byte a token; \"-\" is standard input.\n"
     "\n"
     "  --out PREFIX        write PREFIX.bin and PREFIX.idx\n"
+    "  --files-from FILE   texts besides, their names one a line; \"-\" is standard input\n"
     "  --sentences         tell sentences apart: for a BERT\n"
     "  --valid-out PREFIX  write the last part of the text there, for validation\n"
     "  --valid-percent P   how much that is, in percent of all bytes (5)\n"
@@ -104,6 +107,9 @@ static int run_convert(struct convert *convert)
     }
     if (status < 0)
         return error_report(&err);
+    if (converted.empty)
+        printf("left out %d of %d texts, which %s empty: %s%s\n", converted.empty, convert->ntexts,
+               converted.empty == 1 ? "is" : "are", converted.first_empty, converted.empty == 1 ? "" : ", ...");
     print_written(convert->out, &converted.train, convert->sentences);
     if (convert->valid_out)
         print_written(convert->valid_out, &converted.valid, convert->sentences);
@@ -180,11 +186,59 @@ static bool is_nameless(const char *prefix)
     return !*prefix || prefix[strlen(prefix) - 1] == '/';
 }
 
-static int check_options(struct convert *convert, const char *percent)
+/* "./set" is "set". Links to the same directory are found when the second of two files is to be made. */
+static bool is_same_prefix(const char *a, const char *b)
+{
+    while (strncmp(a, "./", 2) == 0)
+        a += 1 + strspn(a + 1, "/");
+    while (strncmp(b, "./", 2) == 0)
+        b += 1 + strspn(b + 1, "/");
+    return strcmp(a, b) == 0;
+}
+
+/* A tool that looks for "text" in such a file is what many people come from. */
+static void note_json(const struct convert *convert)
+{
+    for (int i = 0; i < convert->ntexts; i++) {
+        const char *text = convert->texts[i], *suffix = strrchr(text, '.');
+
+        if (!suffix || (strcmp(suffix, ".jsonl") != 0 && strcmp(suffix, ".json") != 0))
+            continue;
+        fprintf(stderr,
+                "muster-data: note: %s is taken as it is, with JSON's keys and braces; to take its texts alone: "
+                "jq -r .text FILE | muster-data - ...\n",
+                text);
+        return;
+    }
+}
+
+/* The texts of the command line, then those of the list. */
+static int convert_all(struct convert *convert, const char *list)
+{
+    struct text_names names = {0};
+    struct error err;
+    int code;
+
+    if (text_names_add(&names, convert->texts, convert->ntexts, &err) < 0 ||
+        (list && text_names_read(&names, list, &err) < 0)) {
+        code = error_report(&err);
+    } else if (names.count == 0) {
+        code = fail_usage("%s names no text", list);
+    } else {
+        convert->texts = names.names;
+        convert->ntexts = names.count;
+        note_json(convert);
+        code = error_output(run_convert(convert));
+    }
+    text_names_destroy(&names);
+    return code;
+}
+
+static int check_options(struct convert *convert, const char *list, const char *percent)
 {
     char *end = NULL;
 
-    if (convert->ntexts == 0)
+    if (convert->ntexts == 0 && !list)
         return fail_usage("no text was given");
     if (!convert->out)
         return fail_usage("no --out PREFIX was given");
@@ -193,7 +247,7 @@ static int check_options(struct convert *convert, const char *percent)
                           is_nameless(convert->out) ? convert->out : convert->valid_out);
     if (percent && !convert->valid_out)
         return fail_usage("--valid-percent was given without --valid-out");
-    if (convert->valid_out && strcmp(convert->valid_out, convert->out) == 0)
+    if (convert->valid_out && is_same_prefix(convert->valid_out, convert->out))
         return fail_usage("--out and --valid-out are the same prefix");
     if (percent)
         convert->valid_percent = strtod(percent, &end);
@@ -206,9 +260,10 @@ static int check_options(struct convert *convert, const char *percent)
 
 int main(int argc, char **argv)
 {
-    enum { OUT = 1, SENTENCES, VALID_OUT, VALID_PERCENT_OPTION, CHECK, VERSION_OPTION, HELP };
+    enum { OUT = 1, FILES_FROM, SENTENCES, VALID_OUT, VALID_PERCENT_OPTION, CHECK, VERSION_OPTION, HELP };
     static const struct option options[] = {
         {"out", required_argument, NULL, OUT},
+        {"files-from", required_argument, NULL, FILES_FROM},
         {"sentences", no_argument, NULL, SENTENCES},
         {"valid-out", required_argument, NULL, VALID_OUT},
         {"valid-percent", required_argument, NULL, VALID_PERCENT_OPTION},
@@ -218,7 +273,7 @@ int main(int argc, char **argv)
         {0},
     };
     struct convert convert = {.valid_percent = VALID_PERCENT};
-    const char *percent = NULL;
+    const char *list = NULL, *percent = NULL;
     int option, check = 0, code;
 
     opterr = 0;
@@ -226,6 +281,9 @@ int main(int argc, char **argv)
         switch (option) {
         case OUT:
             convert.out = optarg;
+            break;
+        case FILES_FROM:
+            list = optarg;
             break;
         case SENTENCES:
             convert.sentences = true;
@@ -253,11 +311,11 @@ int main(int argc, char **argv)
     }
     convert.texts = argv + optind;
     convert.ntexts = argc - optind;
-    if (check && (convert.out || convert.valid_out || convert.sentences || percent))
+    if (check && (list || convert.out || convert.valid_out || convert.sentences || percent))
         return fail_usage("--check takes prefixes only");
     if (check)
         return convert.ntexts ? error_output(run_check(convert.texts, convert.ntexts))
                               : fail_usage("no prefix was given");
-    code = check_options(&convert, percent);
-    return code ? code : error_output(run_convert(&convert));
+    code = check_options(&convert, list, percent);
+    return code ? code : convert_all(&convert, list);
 }

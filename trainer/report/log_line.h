@@ -16,8 +16,9 @@ struct log_line {
     long consumed_tokens;
     double step_seconds; /* mean */
     double lr;
-    int global_batch; /* samples a step */
-    double loss;      /* mean */
+    int global_batch;  /* samples a step */
+    double loss;       /* mean; of a BERT's tokens */
+    double order_loss; /* of a BERT's sentence order, as Megatron's BERT shows it; NaN for a GPT */
     double loss_scale;
     double grad_norm;
     double zeros; /* gradient elements that are exactly 0; 0 where nobody counts */

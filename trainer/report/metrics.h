@@ -4,9 +4,10 @@
  *     {"step":120,"consumed_samples":30720,"loss":5.0625,...,"world":4,"dp":2,"tp":2,"pp":1}
  *
  * Keys, always all of them and in this order: step consumed_samples loss lr grad_norm loss_scale skipped step_seconds
- * tokens_per_second tflops mfu hfu world dp tp pp; and valid_loss on the steps that were validated. A number that is
- * not finite (the loss of a run that diverged) is null, and reads back as NaN. Results (loss, lr, grad_norm,
- * loss_scale, valid_loss) are written with as many digits as bring back the same double; measurements with nine.
+ * tokens_per_second tflops mfu hfu world dp tp pp; order_loss of a BERT; valid_loss on the steps that were validated,
+ * and of a BERT valid_order_loss. A number that is not finite (the loss of a run that diverged) is null, and reads back
+ * as NaN; the last three are left out then. Results (losses, lr, grad_norm, loss_scale) are written with as many digits
+ * as bring back the same double; measurements with nine.
  *
  * The file belongs to the run, not to the job: a job that resumes appends to it, after taking out what the job before
  * did beyond its last checkpoint. So every step is there once, in order, whatever happened to the jobs.
@@ -26,7 +27,7 @@
 struct metrics_step {
     long step;             /* from 1 */
     long consumed_samples; /* by all steps up to and with this one */
-    double loss;           /* mean over the global batch, in nats a token */
+    double loss;           /* mean over the global batch, in nats a token; of a BERT with order_loss */
     double lr;
     double grad_norm;         /* before clipping */
     double loss_scale;        /* 1 where there is none */
@@ -36,7 +37,9 @@ struct metrics_step {
     double tflops;            /* of one rank, by Megatron's formula; see common/flops.h */
     double mfu, hfu;          /* PaLM's, 0 to 1 */
     int world, dp, tp, pp;    /* the mesh that did this step */
+    double order_loss;        /* of the sentences' order, which is part of loss; NaN for a GPT */
     double valid_loss;        /* NaN when the step was not validated */
+    double valid_order_loss;  /* part of it, as of loss */
 };
 
 /* One step as one line, with its newline, into buf of METRICS_LINE_SIZE bytes. Returns its length. */

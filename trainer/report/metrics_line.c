@@ -48,10 +48,13 @@ static const struct key KEYS[] = {
     KEY(dp, KIND_INT, 1),
     KEY(tp, KIND_INT, 1),
     KEY(pp, KIND_INT, 1),
-    KEY(valid_loss, KIND_RESULT, 0), /* last, and the only one that a line may lack */
+    /* these a line may lack */
+    KEY(order_loss, KIND_RESULT, 0),
+    KEY(valid_loss, KIND_RESULT, 0),
+    KEY(valid_order_loss, KIND_RESULT, 0),
 };
 
-enum { KEY_COUNT = sizeof KEYS / sizeof KEYS[0], KEY_OPTIONAL = KEY_COUNT - 1 };
+enum { KEY_COUNT = sizeof KEYS / sizeof KEYS[0], KEY_OPTIONAL = KEY_COUNT - 3 }; /* the first of those */
 
 /* ---- writing ---- */
 
@@ -89,13 +92,18 @@ static int format_value(char *buf, size_t size, const struct key *key, const str
     return format_double(buf, size, *(const double *)(const void *)field, key->kind);
 }
 
+static bool is_missing(const struct key *key, const struct metrics_step *step)
+{
+    return isnan(*(const double *)(const void *)((const char *)step + key->offset));
+}
+
 size_t metrics_format(char *buf, const struct metrics_step *step)
 {
     size_t used = 0;
 
-    /* No check for room: 17 keys of at most 17 + 5 characters and 17 values of at most 24 are under 800. */
+    /* No check for room: 19 keys of at most 17 + 5 characters and 19 values of at most 24 are under 900. */
     for (int i = 0; i < KEY_COUNT; i++) {
-        if (i == KEY_OPTIONAL && isnan(step->valid_loss))
+        if (i >= KEY_OPTIONAL && is_missing(&KEYS[i], step))
             continue;
         used += (size_t)snprintf(buf + used, METRICS_LINE_SIZE - used, "%c\"%s\":", i ? ',' : '{', KEYS[i].name);
         used += (size_t)format_value(buf + used, METRICS_LINE_SIZE - used, &KEYS[i], step);
@@ -182,7 +190,7 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
     int result;
 
     memset(step, 0, sizeof *step);
-    step->valid_loss = NAN;
+    step->order_loss = step->valid_loss = step->valid_order_loss = NAN;
     object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
     if (!object)
         return error_set(err, CODE_DATA, "column %d: %s; a line must be one JSON object", why.column,

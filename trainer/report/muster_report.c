@@ -136,12 +136,24 @@ static int write_plot(const char *path, const struct plot *plot, struct error *e
     return result;
 }
 
+/* A run's metrics are there once. */
+static int spare_metrics(const char *output, const char *path, struct error *err)
+{
+    struct stat there, metrics;
+
+    if (!output || !path || stat(output, &there) < 0 || stat(path, &metrics) < 0 || there.st_dev != metrics.st_dev ||
+        there.st_ino != metrics.st_ino || !S_ISREG(there.st_mode))
+        return 0;
+    return error_set(err, CODE_USAGE, "-o %s: would write the picture over the metrics; name another file", output);
+}
+
 static int draw(const char *path, const char *reference, const char *output, struct plot *plot, struct error *err)
 {
     struct metrics_step *steps = NULL, *other = NULL;
     int result = -1;
 
-    if (metrics_read(path, &steps, &plot->nsteps, err) < 0)
+    if (spare_metrics(output, path, err) < 0 || spare_metrics(output, reference, err) < 0 ||
+        metrics_read(path, &steps, &plot->nsteps, err) < 0)
         goto out;
     if (reference && metrics_read(reference, &other, &plot->nreference, err) < 0)
         goto out;

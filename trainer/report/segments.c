@@ -17,8 +17,8 @@ static struct segment start(const struct metrics_step *s)
 /* One segment from steps[0] on; returns how many steps it has. */
 static size_t cut(struct segment *segment, const struct metrics_step *steps, size_t count)
 {
-    double mfu = 0.0;
-    size_t with_mfu = 0, i;
+    double mfu = 0.0, mfu_seconds = 0.0;
+    size_t i;
 
     *segment = start(&steps[0]);
     for (i = 0; i < count && segments_same_mesh(&steps[0], &steps[i]); i++) {
@@ -29,14 +29,14 @@ static size_t cut(struct segment *segment, const struct metrics_step *steps, siz
             segment->seconds += s->step_seconds;
             segment->tokens += s->step_seconds * s->tokens_per_second;
         }
-        if (isfinite(s->mfu)) {
-            mfu += s->mfu;
-            with_mfu++;
+        if (isfinite(s->mfu) && isfinite(s->step_seconds)) {
+            mfu += s->mfu * s->step_seconds;
+            mfu_seconds += s->step_seconds;
         }
     }
     segment->steps = i;
-    if (with_mfu)
-        segment->mfu = mfu / (double)with_mfu;
+    if (mfu_seconds > 0.0)
+        segment->mfu = mfu / mfu_seconds;
     return i;
 }
 

@@ -14,7 +14,7 @@ struct segment {
     size_t steps; /* lines */
     int world, dp, tp, pp;
     double seconds, tokens; /* sums; tokens is rate times time */
-    double mfu;             /* mean, NaN where no step has one */
+    double mfu;             /* mean over its time, NaN where no step has one */
 };
 
 /* The segments of a run, in an array that the caller frees. No steps make none, and NULL. -1 with CODE_IO for no

@@ -77,7 +77,8 @@ static void print_results(FILE *out, const struct totals *t, size_t count)
                 t->best_valid->step, t->last_valid->valid_loss, t->last_valid->step);
     fprintf(out, "\n  %-12s%s", "samples", units_grouped(grouped, t->last->consumed_samples));
     if (t->skipped)
-        fprintf(out, "\n  %-12s%ld steps, their gradients not being finite", "skipped", t->skipped);
+        fprintf(out, "\n  %-12s%ld steps: gradients that were not finite, or spikes of the loss", "skipped",
+                t->skipped);
     fputc('\n', out);
 }
 
