@@ -50,7 +50,10 @@ char *file_read(const struct directory *directory, const char *name, size_t most
 /* The error of a failed write: with what was wanted and what is free if the disk is full. Takes errno. */
 int file_write_failed(const struct directory *directory, const char *name, uint64_t wanted, struct error *err);
 
-/* Make .trash while there is room for it: a full disk is emptied through it. */
+/*
+ * Make .trash while there is room for it: a full disk is emptied through it. Where another user's .trash cannot be
+ * written to, here and below it is .trash-UID.
+ */
 int file_make_trash(const struct directory *directory, struct error *err);
 
 /*

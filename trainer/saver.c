@@ -111,6 +111,14 @@ static uint64_t step_to_save(const struct saver *s)
     return s->engine->is_captured ? s->engine->captured.step : s->engine->step;
 }
 
+/* Once, as muster-ckptd says it of what it drains. */
+static void say_prune_failed(struct saver *s)
+{
+    if (s->engine->prune_failed && !s->prune_said)
+        saver_say_line(s, "removing old checkpoints failed, and they stay: %s", s->engine->prune_error.text);
+    s->prune_said |= s->engine->prune_failed;
+}
+
 static int save_straight(struct saver *s, double started, struct error *err)
 {
     uint64_t step = step_to_save(s);
@@ -120,6 +128,7 @@ static int save_straight(struct saver *s, double started, struct error *err)
     s->saved = s->committed = step;
     s->staged = UINT64_MAX;
     saver_say_line(s, "checkpoint of step %" PRIu64 " saved in %.2f s", step, saver_seconds() - started);
+    say_prune_failed(s);
     return 0;
 }
 

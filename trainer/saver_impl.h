@@ -23,6 +23,7 @@ struct saver {
     int restarts;
     double restarted; /* when it was last */
     bool said;        /* that staging is not possible */
+    bool prune_said;  /* that old checkpoints cannot be removed */
     bool first;
     uint64_t saved, staged, committed; /* steps; UINT64_MAX: none */
     double waited;                     /* that training stood still for the last staged save, in seconds */

@@ -100,6 +100,25 @@ said() {
     muster-ckpt verify "$DIR/ckpt/step-00003000"
 }
 
+@test "old checkpoints that cannot be removed are said once, staged or straight, and one's own still go" {
+    [ "$(id -u)" -eq 0 ] || skip "needs root, to be two users"
+    chmod 711 "$DIR" "$BATS_RUN_TMPDIR" "$BATS_FILE_TMPDIR"
+    ranks 1 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" --set batch.steps=10 >/dev/null
+    chmod 1777 "$DIR/ckpt"
+    steps=20
+    for stage in "$BATS_TEST_TMPDIR/stage" ""; do
+        [ -z "$stage" ] || mkdir -m 777 "$stage"
+        run timeout 60 setpriv --reuid=65534 --clear-groups env OMP_NUM_THREADS=1 "$BUILD/muster-train" "$DIR/job.cfg" \
+            --set report.metrics= --set checkpoint.dir="$DIR/ckpt" --set checkpoint.every=5 --set checkpoint.keep=1 \
+            --set checkpoint.stage="$stage" --set batch.steps=$steps
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [ "$(grep -c "removing old checkpoints failed, and they stay: .*step-00000010.*not permitted" <<<"$output")" -eq 1 ]
+        [ "$(cd "$DIR/ckpt" && echo step-*)" = "step-00000010 step-000000$steps" ]
+        steps=40
+    done
+}
+
 @test "a run that starts anew keeps the metrics of the one before" {
     ranks 1 muster-train "$DIR/job.cfg" >/dev/null
     ranks 1 muster-train "$DIR/job.cfg" >"$DIR/log"
