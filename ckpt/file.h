@@ -62,6 +62,9 @@ int file_make_trash(const struct directory *directory, struct error *err);
  */
 int file_trash(const struct directory *directory, const char *name, struct error *err);
 
+/* Remove all that is in a directory, where nobody minds to see half of it: needs no room, as .trash would. */
+void file_remove_all(const struct directory *directory);
+
 /* Remove what a file_trash that was cut off left in .trash. What cannot be removed stays, and nobody is told. */
 void file_empty_trash(const struct directory *directory);
 

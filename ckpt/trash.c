@@ -39,6 +39,13 @@ static int remove_entry(const char *name, void *arg)
     return 0;
 }
 
+void file_remove_all(const struct directory *directory)
+{
+    struct removal all = {.directory = directory};
+
+    directory_each(directory, remove_entry, &all, NULL);
+}
+
 /*
  * .trash; or one of our own, .trash-UID, where another user has made that and left it to himself: whoever takes over a
  * colleague's run must be able to remove at least what is his.

@@ -130,6 +130,17 @@ said() {
     [[ $output != *"very slow"* ]]
 }
 
+@test "a limit on the size of files fails saves and metrics in words, and ends nothing" {
+    sed -i 's/steps = 50/steps = 100/' "$DIR/job.cfg"
+    ulimit -f 20 # KiB
+    run timeout 60 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" --set checkpoint.every=50
+    echo "$output"
+    [ "$status" -eq 74 ]
+    [[ $output == *"checkpoint of step 50 failed: "*": File too large; training goes on"* ]]
+    [[ $output == *"no more metrics are written, training goes on: "* ]]
+    [[ ${lines[-1]} == "muster-train: checkpoint of step 100 failed: "*": File too large" ]]
+}
+
 @test "a run that starts anew keeps the metrics of the one before" {
     ranks 1 muster-train "$DIR/job.cfg" >/dev/null
     ranks 1 muster-train "$DIR/job.cfg" >"$DIR/log"
