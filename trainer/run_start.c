@@ -169,6 +169,7 @@ static int probe_checkpoint_dir(struct run *run, struct error *err)
 {
     bool look = run->leader && run->job->checkpoint.dir[0];
 
+    recorder_phase("trying checkpoint.dir");
     return comm_agree(run->world, look ? ckpt_probe(run->job->checkpoint.dir, err) : 0, err);
 }
 
