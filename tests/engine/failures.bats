@@ -180,3 +180,27 @@ said() {
     said 78 "2 ranks on "
     [[ $output == *"--plan"* ]]
 }
+
+# A control group of our own, of either version; in $group, or skipped.
+limited_group() {
+    local version
+    for version in "/sys/fs/cgroup/memory memory.limit_in_bytes" "/sys/fs/cgroup memory.max"; do
+        group=${version% *}/muster-test-$$
+        { mkdir "$group" && echo "$1" >"$group/${version#* }"; } 2>/dev/null && return
+        rmdir "$group" 2>/dev/null || true
+    done
+    group=
+    skip "may not make a control group that limits memory"
+}
+
+teardown() {
+    [ -z "${group:-}" ] || rmdir "$group"
+}
+
+@test "ranks that want more than the memory limit of their job are refused before they are killed for it" {
+    limited_group 200M
+    run bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' bash "$group" timeout 60 mpiexec.mpich -n 2 \
+        muster-train "$DIR/job.cfg" --set model.layers=8 --set model.hidden=512
+    [[ $output == *"2 ranks on "*" would hold "*"the job's memory limit there is 0.2 GiB: ask for more"* ]]
+    said 78 "sbatch --mem"
+}
