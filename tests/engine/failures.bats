@@ -204,3 +204,14 @@ teardown() {
     [[ $output == *"2 ranks on "*" would hold "*"the job's memory limit there is 0.2 GiB: ask for more"* ]]
     said 78 "sbatch --mem"
 }
+
+@test "a save that the job's memory limit has no room for goes straight, and nobody is killed" {
+    limited_group 150M
+    run bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' bash "$group" timeout 60 mpiexec.mpich -n 1 \
+        muster-train "$DIR/job.cfg" --set model.layers=4 --set model.hidden=384 --set batch.steps=6 \
+        --set checkpoint.every=2 --set checkpoint.dir="$DIR/ckpt"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"checkpoints are written straight to "*", the job's memory limit has "*" left"* ]]
+    muster-ckpt verify "$DIR/ckpt"
+}
