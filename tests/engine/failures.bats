@@ -108,7 +108,7 @@ said() {
     steps=20
     for stage in "$BATS_TEST_TMPDIR/stage" ""; do
         [ -z "$stage" ] || mkdir -m 777 "$stage"
-        run timeout 60 setpriv --reuid=65534 --clear-groups env OMP_NUM_THREADS=1 "$BUILD/muster-train" "$DIR/job.cfg" \
+        run timeout 60 setpriv --reuid=65534 --clear-groups "$BUILD/muster-train" "$DIR/job.cfg" \
             --set report.metrics= --set checkpoint.dir="$DIR/ckpt" --set checkpoint.every=5 --set checkpoint.keep=1 \
             --set checkpoint.stage="$stage" --set batch.steps=$steps
         echo "$output"
