@@ -130,14 +130,15 @@ void file_temporary_name(char *name, size_t size, const char *stem)
     snprintf(name, size, "%s.%016" PRIx64 ".tmp", stem, random);
 }
 
-/* What there is of what has run out. A quota shows in no figure of the file system: its free bytes would mislead. */
+/* What there is of what has run out. Of a quota not every file system tells. */
 static int no_room(const struct directory *directory, const char *name, uint64_t wanted, const struct statvfs *fs,
                    struct error *err)
 {
     uint64_t free = (uint64_t)fs->f_bavail * fs->f_frsize;
 
-    if (errno == EDQUOT)
-        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted", directory->path, name, wanted);
+    if (errno == EDQUOT && wanted > 0)
+        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free on the file system",
+                           directory->path, name, wanted, free);
     if (wanted == 0) /* it was no file's data that found no room */
         return error_errno(err, CODE_IO, "%s/%s: cannot be made, %" PRIu64 " inodes and %" PRIu64 " bytes free",
                            directory->path, name, (uint64_t)fs->f_favail, free);
