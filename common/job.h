@@ -143,12 +143,6 @@ int job_parse(struct job *job, const char *text, const char *name, char *const *
 void job_destroy(struct job *job);
 
 /*
- * What of `now` trains with other numbers than `before`, as "optimizer.lr was 0.003 and is 0.001, ..."; what does not
- * fit `size` is cut off. False if nothing does. Sizes of the model, seeds and the names of data are others' business.
- */
-bool job_changes(char *text, size_t size, const struct job *before, const struct job *now);
-
-/*
  * Visit every key of the table: for the man page's test and for `muster-train --keys`. `type` is "integer", "number",
  * "boolean" or "string"; `fallback` is the default as the file would have it, or "-" where there is none: data.train
  * has none, nor, without a preset, have the sizes of the model.

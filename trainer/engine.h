@@ -49,7 +49,6 @@ struct engine {
     struct spike spike;
     uint64_t loaded_seed;             /* of the checkpoint that was loaded */
     char loaded_train[JOB_PATH_SIZE]; /* the data.train that it was trained on, "" where it does not tell */
-    char loaded_changes[1024];        /* job_changes since it was written */
 
     struct ckpt_state captured; /* what engine_capture was called at */
     bool is_captured;

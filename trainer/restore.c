@@ -38,18 +38,17 @@ static int same_model(const struct engine *e, const struct ckpt *ckpt, struct er
 
 /*
  * What the checkpoint's own job file says, where it has one that this muster reads: heads show in no tensor's shape,
- * and other heads make another model of the same numbers. The data and what else changed are noted, for the log.
+ * and other heads make another model of the same numbers. The data are noted, for the log.
  */
 static int same_job(struct engine *e, const struct ckpt *ckpt, struct error *err)
 {
     struct job theirs;
     int result = 0;
 
-    e->loaded_train[0] = e->loaded_changes[0] = '\0';
+    e->loaded_train[0] = '\0';
     if (job_parse(&theirs, ckpt_job_text(ckpt), ckpt_path(ckpt), NULL, 0, NULL) < 0)
         return 0;
     snprintf(e->loaded_train, sizeof e->loaded_train, "%s", theirs.data.train);
-    job_changes(e->loaded_changes, sizeof e->loaded_changes, &theirs, e->job);
     if (theirs.model.heads != e->job->model.heads)
         result = error_set(err, CODE_CONFIG, "%s is of another model: it has %d heads, the job file's model %d",
                            ckpt_path(ckpt), theirs.model.heads, e->job->model.heads);

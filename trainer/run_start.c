@@ -77,16 +77,14 @@ static void say_skipped_checkpoint(const char *why)
         printf("skipped a checkpoint: %s\n", why);
 }
 
-/* What is trained may change under way, and may do so by a slip of the pen: nothing else would show that. */
-static void say_changes(const struct run *run)
+/* Data may change under way, and may do so by a slip of the pen: nothing else would show that. */
+static void say_other_data(const struct run *run)
 {
     const char *before = run->engine->loaded_train, *now = run->job->data.train;
 
     if (before[0] && strcmp(before, now) != 0)
         run_say(run, "data.train was \"%s\" up to step %" PRIu64 ", and is \"%s\" from there on", before,
                 run->engine->step, now);
-    if (run->engine->loaded_changes[0])
-        run_say(run, "the job has changed since that checkpoint: %s", run->engine->loaded_changes);
 }
 
 /* From checkpoint.dir, else from checkpoint.load, else, where neither is to have any, from initial weights. */
@@ -108,7 +106,7 @@ static int restore_or_initialize(struct run *run, struct error *err)
                 e->consumed_samples);
         if (dirs[i] == run->job->checkpoint.dir) {
             run->saved_step = run->loaded_step = e->step;
-            say_changes(run);
+            say_other_data(run);
         }
         return 0;
     }
