@@ -100,15 +100,6 @@ static int look_at_all(struct drainer *drainer, struct error *err)
     return left;
 }
 
-static int remove_one(const char *name, void *arg)
-{
-    const struct directory *stage = arg;
-
-    if (unlinkat(stage->fd, name, 0) < 0 && errno == EISDIR && strcmp(name, ".trash") != 0)
-        file_trash(stage, name, NULL);
-    return 0;
-}
-
 /*
  * Nobody may begin to use it meanwhile: whoever opens it waits for this lock, and then finds it gone. False if somebody
  * still has it open.
@@ -119,8 +110,7 @@ static bool remove_stage(struct drainer *drainer)
 
     if (fd < 0)
         return false;
-    directory_each(&drainer->stage, remove_one, &drainer->stage, NULL);
-    unlinkat(drainer->stage.fd, ".trash", AT_REMOVEDIR);
+    file_remove_all(&drainer->stage);
     rmdir(drainer->stage.path);
     close(fd);
     return true;

@@ -105,6 +105,19 @@ static bool is_superseded(const struct drain *drain)
            newest > drain->generation->target.step;
 }
 
+/* That nothing is removed any more fills the disk: said, but once, for it goes on. */
+static void prune(const struct drain *drain)
+{
+    const struct target *target = &drain->generation->target;
+    struct drainer *drainer = drain->drainer;
+    struct error err;
+
+    if (ckpt_prune(target->dir, target->keep, target->keep_every, &err) == 0 || drainer->prune_failed)
+        return;
+    drainer->prune_failed = true;
+    drainer_log(drainer, "removing old checkpoints failed, and they stay: %s", err.text);
+}
+
 static int committed(struct drain *drain)
 {
     const struct target *target = &drain->generation->target;
@@ -115,7 +128,7 @@ static int committed(struct drain *drain)
     ours = stage_has(&drain->source, first);
     drain_end(drain, STATUS_COMMITTED, NULL);
     if (ours) /* one node does it; what cannot be removed now will be next time */
-        ckpt_prune(target->dir, target->keep, target->keep_every, NULL);
+        prune(drain);
     return 0;
 }
 

@@ -28,7 +28,8 @@ struct drainer {
     double deadline; /* of stage_clock; 0: none */
     int lock;
     int failed;
-    bool users; /* someone may still stage */
+    bool users;        /* someone may still stage */
+    bool prune_failed; /* and that was said */
     struct waiting waiting[STATUS_MOST];
 
     pthread_mutex_t mutex; /* of what follows: the threads that copy share it */

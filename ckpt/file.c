@@ -130,20 +130,34 @@ void file_temporary_name(char *name, size_t size, const char *stem)
     snprintf(name, size, "%s.%016" PRIx64 ".tmp", stem, random);
 }
 
+/* What there is of what has run out. Of a quota not every file system tells. */
+static int no_room(const struct directory *directory, const char *name, uint64_t wanted, const struct statvfs *fs,
+                   struct error *err)
+{
+    uint64_t free = (uint64_t)fs->f_bavail * fs->f_frsize;
+
+    if (errno == EDQUOT && wanted > 0)
+        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free on the file system",
+                           directory->path, name, wanted, free);
+    if (wanted == 0) /* it was no file's data that found no room */
+        return error_errno(err, CODE_IO, "%s/%s: cannot be made, %" PRIu64 " inodes and %" PRIu64 " bytes free",
+                           directory->path, name, (uint64_t)fs->f_favail, free);
+    if (fs->f_files > 0 && fs->f_favail == 0)
+        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free, but no inode",
+                           directory->path, name, wanted, free);
+    return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free", directory->path, name, wanted,
+                       free);
+}
+
 int file_write_failed(const struct directory *directory, const char *name, uint64_t wanted, struct error *err)
 {
     int saved = errno;
     struct statvfs fs;
+    bool known = (saved == ENOSPC || saved == EDQUOT) && fstatvfs(directory->fd, &fs) == 0;
 
-    if ((saved == ENOSPC || saved == EDQUOT) && fstatvfs(directory->fd, &fs) == 0) {
-        errno = saved;
-        if (wanted == 0) /* it was no file's data that found no room */
-            return error_errno(err, CODE_IO, "%s/%s: cannot be made, %" PRIu64 " inodes and %" PRIu64 " bytes free",
-                               directory->path, name, (uint64_t)fs.f_favail, (uint64_t)fs.f_bavail * fs.f_frsize);
-        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free", directory->path, name,
-                           wanted, (uint64_t)fs.f_bavail * fs.f_frsize);
-    }
     errno = saved;
+    if (known)
+        return no_room(directory, name, wanted, &fs, err);
     return error_errno(err, CODE_IO, "%s/%s: cannot write", directory->path, name);
 }
 

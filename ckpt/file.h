@@ -50,7 +50,10 @@ char *file_read(const struct directory *directory, const char *name, size_t most
 /* The error of a failed write: with what was wanted and what is free if the disk is full. Takes errno. */
 int file_write_failed(const struct directory *directory, const char *name, uint64_t wanted, struct error *err);
 
-/* Make .trash while there is room for it: a full disk is emptied through it. */
+/*
+ * Make .trash while there is room for it: a full disk is emptied through it. Where another user's .trash cannot be
+ * written to, here and below it is .trash-UID.
+ */
 int file_make_trash(const struct directory *directory, struct error *err);
 
 /*
@@ -58,6 +61,9 @@ int file_make_trash(const struct directory *directory, struct error *err);
  * sees half of it under its own name. Also empties what earlier calls left in .trash. A name that is gone is fine.
  */
 int file_trash(const struct directory *directory, const char *name, struct error *err);
+
+/* Remove all that is in a directory, where nobody minds to see half of it: needs no room, as .trash would. */
+void file_remove_all(const struct directory *directory);
 
 /* Remove what a file_trash that was cut off left in .trash. What cannot be removed stays, and nobody is told. */
 void file_empty_trash(const struct directory *directory);

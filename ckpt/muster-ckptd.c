@@ -195,6 +195,7 @@ int main(int argc, char **argv)
     if (code >= 0)
         return error_output(code);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* "ulimit -f": a write that fails, as on a full disk */
     signal(SIGHUP, SIG_IGN);
     if (words.child)
         return serve_parent(argv[optind], &words.options);

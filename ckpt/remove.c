@@ -56,12 +56,18 @@ static bool is_kept(uint64_t step, uint64_t keep_every)
     return keep_every > 0 && step % keep_every == 0;
 }
 
+/* What another user owns may have to stay; that keeps nothing else from going. *err is of the first. */
+static int trash_next(const struct directory *directory, uint64_t step, int failed, struct error *err)
+{
+    return trash_step(directory, step, failed ? NULL : err) < 0 ? -1 : failed;
+}
+
 int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err)
 {
     struct directory directory;
     uint64_t *steps, newest = 0;
     size_t count;
-    int whole = 0, result = -1;
+    int whole = 0, failed = 0, result = -1;
 
     if (ckpt_list(dir, &steps, &count, err) < 0)
         return -1;
@@ -75,18 +81,18 @@ int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err
     file_empty_trash(&directory);
     for (size_t i = 0; i < count && (whole == 0 || keep > 0); i++) {
         if (keep > 0 && whole == keep) {
-            if (!is_kept(steps[i], keep_every) && trash_step(&directory, steps[i], err) < 0)
-                goto out;
+            if (!is_kept(steps[i], keep_every))
+                failed = trash_next(&directory, steps[i], failed, err);
         } else if (opens(dir, steps[i])) {
             if (whole++ == 0)
                 newest = steps[i];
         }
     }
-    result = whole > 0 ? attempt_clear_older(&directory, newest, err) : 0;
+    result = whole > 0 ? attempt_clear_older(&directory, newest, failed ? NULL : err) : 0;
 out:
     directory_close(&directory);
     free(steps);
-    return result;
+    return failed ? -1 : result;
 }
 
 /* Whether some other checkpoint of the directory opens. */

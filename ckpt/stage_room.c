@@ -26,22 +26,50 @@ static uint64_t find_number(const char *path, const char *key, uint64_t otherwis
     return value;
 }
 
-/* What one control group leaves: the limit, less what is used, but for file pages that it would drop. */
-static uint64_t group_room(const char *group)
+/* The files of a control group, by version. */
+struct group_files {
+    const char *root, *most, *used, *cached;
+};
+
+static const struct group_files version_1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                             "total_inactive_file "};
+static const struct group_files version_2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
+
+static uint64_t group_number(const char *group, const char *file, const char *key, uint64_t otherwise)
 {
     char path[4608];
-    uint64_t most, used, cached;
 
-    snprintf(path, sizeof path, "%s/memory.max", group);
-    most = find_number(path, "", UINT64_MAX); /* "max" is no number */
+    snprintf(path, sizeof path, "%s/%s", group, file);
+    return find_number(path, key, otherwise);
+}
+
+/* What one control group leaves: the limit, less what is used, but for file pages that it would drop. */
+static uint64_t group_room(const char *group, const struct group_files *files)
+{
+    uint64_t most = group_number(group, files->most, "", UINT64_MAX); /* "max" is no number */
+    uint64_t used, cached;
+
     if (most == UINT64_MAX)
         return UINT64_MAX;
-    snprintf(path, sizeof path, "%s/memory.current", group);
-    used = find_number(path, "", 0);
-    snprintf(path, sizeof path, "%s/memory.stat", group);
-    cached = find_number(path, "inactive_file ", 0);
+    used = group_number(group, files->used, "", 0);
+    cached = group_number(group, "memory.stat", files->cached, 0);
     used = used > cached ? used - cached : 0;
     return most > used ? most - used : 0;
+}
+
+/* A group and all above it. */
+static uint64_t path_room(const char *path, const struct group_files *files)
+{
+    char group[4400];
+    uint64_t least = UINT64_MAX;
+
+    snprintf(group, sizeof group, "%s%s", files->root, path);
+    for (char *slash; (slash = strrchr(group, '/')) && strlen(group) > strlen(files->root); *slash = '\0') {
+        uint64_t room = group_room(group, files);
+
+        least = room < least ? room : least;
+    }
+    return least;
 }
 
 /*
@@ -50,19 +78,19 @@ static uint64_t group_room(const char *group)
 static uint64_t groups_room(void)
 {
     FILE *file = fopen("/proc/self/cgroup", "re");
-    char line[4096], group[4400];
+    char line[4096];
     uint64_t least = UINT64_MAX;
 
     while (file && fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, "0::/", 4) != 0)
-            continue;
-        snprintf(group, sizeof group, "/sys/fs/cgroup%s", line + 3);
-        for (char *slash; (slash = strrchr(group, '/')) && strlen(group) > strlen("/sys/fs/cgroup"); *slash = '\0') {
-            uint64_t room = group_room(group);
+        const char *of_memory = strstr(line, ":memory:/");
+        uint64_t room = UINT64_MAX;
 
-            least = room < least ? room : least;
-        }
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, "0::/", 4) == 0)
+            room = path_room(line + 3, &version_2);
+        else if (of_memory)
+            room = path_room(of_memory + strlen(":memory:"), &version_1);
+        least = room < least ? room : least;
     }
     if (file)
         fclose(file);

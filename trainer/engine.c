@@ -5,6 +5,7 @@
 
 #include "trainer/choose_device.h"
 #include "trainer/footprint.h"
+#include "trainer/report/recorder.h"
 
 /* A validation that went round would count samples twice. */
 static int check_validation(const struct engine *e, struct error *err)
@@ -26,6 +27,7 @@ static int open_data(struct engine *e, struct error *err)
     const struct job *job = e->job;
     long most = layout_most_samples(job, &e->mesh);
 
+    recorder_phase("opening its data");
     e->train = samples_create_train(job, err);
     if (!e->train)
         return -1;
@@ -34,6 +36,7 @@ static int open_data(struct engine *e, struct error *err)
         if (!e->valid || check_validation(e, err) < 0)
             return -1;
     }
+    recorder_phase("starting");
     e->batch = batch_create(&job->model, most, err);
     e->feed = feed_create(e->dev, &job->model, most, err);
     e->micro_batches = calloc((size_t)e->layout->most_micro_batches, sizeof *e->micro_batches);

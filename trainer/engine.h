@@ -53,6 +53,8 @@ struct engine {
 
     struct ckpt_state captured; /* what engine_capture was called at */
     bool is_captured;
+    struct error prune_error; /* of the last save, on rank 0: why old checkpoints were not removed */
+    bool prune_failed;
 };
 
 /* Why a step left the parameters as they were. */

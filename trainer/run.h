@@ -1,7 +1,7 @@
 /*
- * run.h - what train.c and its helpers share: run_start.c, everything before the first step, with run_memory.c,
- * run_watch.c, who watches over it, run_save.c, its checkpoints, and run_log.c, what a run says while it goes. Private
- * to these files.
+ * run.h - what train.c and its helpers share: run_start.c, everything before the first step, with run_memory.c and
+ * run_threads.c; run_watch.c, who watches over it; run_save.c, its checkpoints; and run_log.c, what a run says while it
+ * goes. Private to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
 #define MUSTER_TRAINER_RUN_H
@@ -59,6 +59,9 @@ int run_start(struct run *run, struct error *err);
  * fit the mesh. An operating system that grants more than it has ends processes later, and often the wrong ones.
  */
 int run_check_memory(const struct run *run, struct error *err);
+
+/* run_threads.c. Says so where the ranks of the host of rank 0 have more threads than processors. */
+int run_check_threads(const struct run *run, struct error *err);
 
 /* ---- run_watch.c ---- */
 

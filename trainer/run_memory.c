@@ -1,8 +1,10 @@
 /* run_memory.c - whether a run's ranks fit into the memory of their hosts, before any of it is taken. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/memory_limit.h"
 #include "trainer/choose_device.h"
 #include "trainer/footprint.h"
 #include "trainer/run.h"
@@ -24,10 +26,11 @@ static int predict(const struct run *run, float *mib, struct error *err)
     return 0;
 }
 
-/* On a CPU both memories are the host's, and all its ranks share it. */
+/* On a CPU both memories are the host's, and all its ranks share it, or what their job was given of it. */
 static int compare(const struct run *run, const float *mib, struct error *err)
 {
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / MIB, wanted = 0;
+    double limit = (double)memory_limit() / MIB;
     const char *host = run->hosts[comm_rank(run->world)].host;
     int ranks = 0;
 
@@ -36,8 +39,13 @@ static int compare(const struct run *run, const float *mib, struct error *err)
             wanted += mib[rank];
             ranks++;
         }
-    if (wanted <= machine)
+    if (wanted <= fmin(machine, limit))
         return 0;
+    if (limit < machine)
+        return error_set(err, CODE_CONFIG,
+                         "%d rank%s on %s would hold %.1f GiB, and the job's memory limit there is %.1f GiB: ask for "
+                         "more (sbatch --mem), start more nodes, or look at muster-train --plan for what takes so much",
+                         ranks, ranks == 1 ? "" : "s", host, wanted / 1024, limit / 1024);
     return error_set(err, CODE_CONFIG,
                      "%d rank%s on %s would hold %.1f GiB, and it has %.1f GiB: start more nodes, or look at "
                      "muster-train --plan for what takes so much",

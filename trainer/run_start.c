@@ -189,6 +189,7 @@ static int probe_checkpoint_dir(struct run *run, struct error *err)
 {
     bool look = run->leader && run->job->checkpoint.dir[0];
 
+    recorder_phase("trying checkpoint.dir");
     return comm_agree(run->world, look ? ckpt_probe(run->job->checkpoint.dir, err) : 0, err);
 }
 
@@ -214,8 +215,8 @@ int run_start(struct run *run, struct error *err)
         measure_peak(run, err) < 0)
         return -1;
     describe(run);
-    if (run_save_start(run, err) < 0 || restore_or_initialize(run, err) < 0 || run_save_reserve(run, err) < 0 ||
-        open_metrics(run, err) < 0)
+    if (run_check_threads(run, err) < 0 || run_save_start(run, err) < 0 || restore_or_initialize(run, err) < 0 ||
+        run_save_reserve(run, err) < 0 || open_metrics(run, err) < 0)
         return -1;
     recorder_phase(NULL);
     return 0;

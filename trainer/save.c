@@ -137,11 +137,10 @@ int engine_save(struct engine *e, struct error *err)
     }
     if (comm_rank(e->world) == 0)
         result = commit(&part.save, err);
-    if (result == 0 && comm_rank(e->world) == 0) {
-        struct error ignored; /* old checkpoints that cannot be removed are no reason to call this one failed */
-
-        ckpt_prune(e->job->checkpoint.dir, e->job->checkpoint.keep, (uint64_t)e->job->checkpoint.keep_every, &ignored);
-    }
+    /* Old checkpoints that cannot be removed are no reason to call this one failed. */
+    e->prune_failed = result == 0 && comm_rank(e->world) == 0 &&
+                      ckpt_prune(e->job->checkpoint.dir, e->job->checkpoint.keep,
+                                 (uint64_t)e->job->checkpoint.keep_every, &e->prune_error) < 0;
     engine_part_destroy(&part);
     return comm_agree(e->world, result, err);
 }

@@ -111,6 +111,32 @@ static uint64_t step_to_save(const struct saver *s)
     return s->engine->is_captured ? s->engine->captured.step : s->engine->step;
 }
 
+/* What this run has not reached yet, somebody else has saved; the two remove each other's checkpoints. */
+void saver_look_for_others(struct saver *s)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+
+    if (s->others_said || comm_rank(s->world) != 0 || ckpt_list(s->job->checkpoint.dir, &steps, &count, NULL) < 0)
+        return;
+    if (count > 0 && steps[0] > s->engine->step) {
+        saver_say_line(s,
+                       "%s has a checkpoint of step %" PRIu64 ", and this run is at step %" PRIu64
+                       ": another job saves there, and each removes the other's checkpoints: stop one of them",
+                       s->job->checkpoint.dir, steps[0], s->engine->step);
+        s->others_said = true;
+    }
+    free(steps);
+}
+
+/* Once, as muster-ckptd says it of what it drains. */
+static void say_prune_failed(struct saver *s)
+{
+    if (s->engine->prune_failed && !s->prune_said)
+        saver_say_line(s, "removing old checkpoints failed, and they stay: %s", s->engine->prune_error.text);
+    s->prune_said |= s->engine->prune_failed;
+}
+
 static int save_straight(struct saver *s, double started, struct error *err)
 {
     uint64_t step = step_to_save(s);
@@ -120,6 +146,8 @@ static int save_straight(struct saver *s, double started, struct error *err)
     s->saved = s->committed = step;
     s->staged = UINT64_MAX;
     saver_say_line(s, "checkpoint of step %" PRIu64 " saved in %.2f s", step, saver_seconds() - started);
+    say_prune_failed(s);
+    saver_look_for_others(s);
     return 0;
 }
 

@@ -43,9 +43,11 @@ static void tell(struct saver *s, const struct ckpt_stage_news *news)
                            news->step, news->seconds, s->waited);
         else
             saver_say_line(s, "checkpoint of step %" PRIu64 " saved in %.2f s", news->step, news->seconds);
+        saver_look_for_others(s);
         break;
     case CKPT_SUPERSEDED:
         saver_say_line(s, "checkpoint of step %" PRIu64 " was overtaken by a newer one", news->step);
+        saver_look_for_others(s);
         break;
     case CKPT_FAILED:
         saver_say_line(s, "checkpoint of step %" PRIu64 " failed: %s; training goes on", news->step, news->reason);

@@ -23,6 +23,8 @@ struct saver {
     int restarts;
     double restarted; /* when it was last */
     bool said;        /* that staging is not possible */
+    bool prune_said;  /* that old checkpoints cannot be removed */
+    bool others_said; /* that another job saves here */
     bool first;
     uint64_t saved, staged, committed; /* steps; UINT64_MAX: none */
     double waited;                     /* that training stood still for the last staged save, in seconds */
@@ -33,6 +35,9 @@ void saver_say_line(struct saver *saver, const char *format, ...) __attribute__(
 
 /* That saves go straight, and why: once, for a log that repeats itself is not read. */
 void saver_say_straight(struct saver *saver, const struct error *why);
+
+/* After a save, on rank 0: says so, once, where checkpoint.dir has what another job must have saved. */
+void saver_look_for_others(struct saver *saver);
 
 /* Of a clock that only goes forward. */
 double saver_seconds(void);

@@ -31,6 +31,7 @@ void stop_install(void)
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         sigaction(signals[i], &action, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on files is said like a full disk, and ends nothing that need not end */
 }
 
 void stop_start_clock(void)

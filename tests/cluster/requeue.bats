@@ -89,3 +89,35 @@ nodes_of_run() {
     eventually 45 ended # not COMPLETING
     grep -q '^muster: job.cfg:1: ' "$OUT"
 }
+
+# The daemons of the sandbox are known by the log that they have open.
+slurmctld_pid() {
+    local pid
+    for pid in $(pgrep -x slurmctld); do
+        readlink /proc/"$pid"/fd/* 2>/dev/null | grep -qxF "$SANDBOX_DIR/log/slurmctld.log" && echo "$pid"
+    done
+}
+
+# As the sandbox does, but with the jobs that it had.
+slurmctld_again() {
+    (
+        for fd in /proc/self/fd/*; do
+            fd=${fd##*/}
+            ((fd > 2)) && eval "exec $fd>&-"
+        done
+        exec setsid env -i PATH="$PATH" HOME="${HOME:-/}" SLURM_CONF="$SLURM_CONF" slurmctld -D \
+            </dev/null >"$SANDBOX_DIR/log/slurmctld.again" 2>&1
+    ) &
+}
+
+@test "slurmctld is away when the run wants to be requeued: the job asks again, and goes on" {
+    kill -TERM "$(slurmctld_pid)"
+    gone() { [ -z "$(slurmctld_pid)" ]; }
+    eventually 20 gone
+    pkill -TERM -f "^/bin/sh $BATS_FILE_TMPDIR/bin/muster-train"
+    said() { grep -q '^train.sbatch: slurmctld did not requeue the job; asking again$' "$OUT"; }
+    eventually 60 said
+    slurmctld_again
+    eventually 90 ranks_of_run 1 4
+    [ "$(scontrol show job "$JOB" | grep -o 'Restarts=[0-9]*')" = Restarts=1 ]
+}

@@ -100,6 +100,47 @@ said() {
     muster-ckpt verify "$DIR/ckpt/step-00003000"
 }
 
+@test "old checkpoints that cannot be removed are said once, staged or straight, and one's own still go" {
+    [ "$(id -u)" -eq 0 ] || skip "needs root, to be two users"
+    chmod 711 "$DIR" "$BATS_RUN_TMPDIR" "$BATS_FILE_TMPDIR"
+    ranks 1 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" --set batch.steps=10 >/dev/null
+    chmod 1777 "$DIR/ckpt"
+    steps=20
+    for stage in "$BATS_TEST_TMPDIR/stage" ""; do
+        [ -z "$stage" ] || mkdir -m 777 "$stage"
+        run timeout 60 setpriv --reuid=65534 --clear-groups "$BUILD/muster-train" "$DIR/job.cfg" \
+            --set report.metrics= --set checkpoint.dir="$DIR/ckpt" --set checkpoint.every=5 --set checkpoint.keep=1 \
+            --set checkpoint.stage="$stage" --set batch.steps=$steps
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [ "$(grep -c "^.*removing old checkpoints failed, and they stay: .*step-00000010" <<<"$output")" -eq 1 ]
+        [ "$(cd "$DIR/ckpt" && echo step-*)" = "step-00000010 step-000000$steps" ]
+        steps=40
+    done
+}
+
+@test "more threads than processors are said before the first step, and more ranks than processors are not" {
+    cpu=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
+    OMP_NUM_THREADS=2 run ranks 2 taskset -c "$cpu" muster-train "$DIR/job.cfg" --set batch.steps=6
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"2 ranks on "*" compute with 4 threads on "*"set OMP_NUM_THREADS=1, or give"* ]]
+    OMP_NUM_THREADS=1 run ranks 2 taskset -c "$cpu" muster-train "$DIR/job.cfg" --set batch.steps=6
+    [ "$status" -eq 0 ]
+    [[ $output != *"very slow"* ]]
+}
+
+@test "a limit on the size of files fails saves and metrics in words, and ends nothing" {
+    sed -i 's/steps = 50/steps = 100/' "$DIR/job.cfg"
+    ulimit -f 20 # KiB
+    run timeout 60 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" --set checkpoint.every=50
+    echo "$output"
+    [ "$status" -eq 74 ]
+    [[ $output == *"checkpoint of step 50 failed: "*": File too large; training goes on"* ]]
+    [[ $output == *"no more metrics are written, training goes on: "* ]]
+    [[ ${lines[-1]} == "muster-train: checkpoint of step 100 failed: "*": File too large" ]]
+}
+
 @test "a run that starts anew keeps the metrics of the one before" {
     ranks 1 muster-train "$DIR/job.cfg" >/dev/null
     ranks 1 muster-train "$DIR/job.cfg" >"$DIR/log"
@@ -138,4 +179,39 @@ said() {
     run ranks 2 muster-train "$DIR/job.cfg" --set model.layers=4096 --set model.hidden=4096
     said 78 "2 ranks on "
     [[ $output == *"--plan"* ]]
+}
+
+# A control group of our own, of either version; in $group, or skipped.
+limited_group() {
+    local version
+    for version in "/sys/fs/cgroup/memory memory.limit_in_bytes" "/sys/fs/cgroup memory.max"; do
+        group=${version% *}/muster-test-$$
+        { mkdir "$group" && echo "$1" >"$group/${version#* }"; } 2>/dev/null && return
+        rmdir "$group" 2>/dev/null || true
+    done
+    group=
+    skip "may not make a control group that limits memory"
+}
+
+teardown() {
+    [ -z "${group:-}" ] || rmdir "$group"
+}
+
+@test "ranks that want more than the memory limit of their job are refused before they are killed for it" {
+    limited_group 200M
+    run bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' bash "$group" timeout 60 mpiexec.mpich -n 2 \
+        muster-train "$DIR/job.cfg" --set model.layers=8 --set model.hidden=512
+    [[ $output == *"2 ranks on "*" would hold "*"the job's memory limit there is 0.2 GiB: ask for more"* ]]
+    said 78 "sbatch --mem"
+}
+
+@test "a save that the job's memory limit has no room for goes straight, and nobody is killed" {
+    limited_group 150M
+    run bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' bash "$group" timeout 60 mpiexec.mpich -n 1 \
+        muster-train "$DIR/job.cfg" --set model.layers=4 --set model.hidden=384 --set batch.steps=6 \
+        --set checkpoint.every=2 --set checkpoint.dir="$DIR/ckpt"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"checkpoints are written straight to "*", the job's memory limit has "*" left"* ]]
+    muster-ckpt verify "$DIR/ckpt"
 }

@@ -118,6 +118,18 @@ ended_with() {
     ended_with 76
 }
 
+@test "a rank whose data do not open is named with that" {
+    mkdir stuck
+    mkfifo stuck/train.idx
+    ln -s ../job.cfg stuck/
+    sed -i 's/^muster-train/[ $PMI_RANK != 2 ] || cd stuck; exec muster-train/; s/^\(.*\) &$/(\1) \&/' rank
+    four_ranks --set data.train=train
+    within 30 reported
+    named "rank 2 on * is * behind, last entered *; it has been opening its data for *"
+    within 15 all_ended
+    ended_with 76
+}
+
 @test "a run that was told to stop while nothing hangs leaves no trace of the watchdog" {
     four_ranks --set checkpoint.dir="$DIR/ckpt"
     within 30 under_way

@@ -72,6 +72,24 @@ stopped_with_75() {
     [ "$(grep -c 'up to step' "$DIR/log")" -eq 0 ]
 }
 
+@test "two jobs in one checkpoint.dir: the one that is behind says so, once, staged or straight" {
+    # The other's is a checkpoint of this very run's, of a step that it has yet to come to.
+    ranks 1 muster-train "$DIR/job.cfg" --set batch.steps=900 --set checkpoint.dir="$DIR/far" --set report.metrics= >"$DIR/log"
+    for stage in /dev/shm ""; do
+        rm -rf "$DIR/ckpt"
+        ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=800 --set checkpoint.every=50 --set checkpoint.keep=0 \
+            --set checkpoint.stage="$stage" --set report.metrics="$DIR/m" >"$DIR/log" 3>&- &
+        eventually 30 test -e "$DIR/ckpt/step-00000100"
+        mv "$DIR/far/step-00000900" "$DIR/ckpt/"
+        wait $!
+        cat "$DIR/log"
+        mv "$DIR/ckpt/step-00000900" "$DIR/far/"
+        [ "$(grep -c 'has a checkpoint of step 900, and this run is at step .*: another job saves there' "$DIR/log")" -eq 1 ]
+        grep -qx 'done at step 800' "$DIR/log"
+        rm -f "$DIR"/m*
+    done
+}
+
 @test "TERM, USR2, INT, the kill-switch file and the minutes limit all save and exit 75" {
     for signal in TERM USR2 INT; do
         rm -f "$DIR/metrics.jsonl"

@@ -104,6 +104,16 @@ larger() {
     muster-ckpt verify --all ckpt
 }
 
+@test "a stage without an inode left: said as that, saves go straight, and nothing stays" {
+    unshare -m true || skip "may not mount"
+    unshare -m bash -c 'mount -t tmpfs -o size=30m,nr_inodes=6,mode=700 none stage && "$@"; result=$?; ls -A stage >left
+        exit $result' bash timeout 60 mpiexec.mpich -n 2 muster-train job.cfg >log
+    cat log left
+    grep -q '^checkpoints are written straight to .*, but no inode: No space left on device$' log
+    [ ! -s left ]
+    muster-ckpt verify ckpt
+}
+
 @test "a stage that is not ours is not used" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.drain_mib=20 >log 2>&1 3>&- &

@@ -217,19 +217,16 @@ static int fill_disk(const char *where)
     return 0;
 }
 
-static void a_full_disk_is_said_and_survived(void **state)
+static void in_a_child(int (*run)(const char *where), const char *where)
 {
-    char where[512];
     pid_t child;
     int status;
 
-    (void)state;
-    join(where, dir, "tiny");
     fflush(stdout);
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        int result = fill_disk(where); /* a failed assertion ends the child's copy of the test with another code */
+        int result = run(where); /* a failed assertion ends the child's copy of the test with another code */
 
         fflush(stdout);
         _exit(result);
@@ -240,6 +237,42 @@ static void a_full_disk_is_said_and_survived(void **state)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+static void a_full_disk_is_said_and_survived(void **state)
+{
+    char where[512];
+
+    (void)state;
+    in_a_child(fill_disk, join(where, dir, "tiny"));
+}
+
+/* Somebody goes on with a colleague's run: what is his own goes, what is not stays, and that is said. */
+static int take_over(const char *where)
+{
+    struct error err;
+
+    if (geteuid() != 0 || setegid(65534) < 0 || seteuid(65534) < 0)
+        return 77;
+    for (uint64_t step = 4; step <= 6; step++)
+        world_write(&world, four, where, step, "1");
+    assert_int_equal(ckpt_prune(where, 1, 0, &err), -1);
+    print_message("# %s\n", err.text);
+    assert_non_null(strstr(err.text, "/step-00000003: cannot move into .trash-65534: Operation not permitted"));
+    assert_string_equal(steps_of(where), "6 3 2 1 ");
+    return 0;
+}
+
+static void what_another_user_left_keeps_nothing_else_from_going(void **state)
+{
+    char where[512];
+
+    (void)state;
+    join(where, dir, "others");
+    for (uint64_t step = 1; step <= 3; step++)
+        world_write(&world, four, where, step, "1");
+    shell("chmod 711 '%s' && chmod 1777 '%s' && chmod 755 '%s/.trash'", dir, where, where);
+    in_a_child(take_over, where);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +280,7 @@ int main(void)
         cmocka_unit_test(pruning_keeps_the_last_whole_one),
         cmocka_unit_test(a_full_disk_is_said_and_survived),
         cmocka_unit_test(probing_leaves_nothing),
+        cmocka_unit_test(what_another_user_left_keeps_nothing_else_from_going),
     };
 
     return cmocka_run_group_tests(tests, make, unmake);

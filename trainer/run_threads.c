@@ -1,0 +1,69 @@
+/* run_threads.c - whether the threads of a host's ranks have a processor each. */
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/run.h"
+
+struct part_of_host {
+    float threads, processors; /* those that the rank may run on, which others may too */
+};
+
+static struct part_of_host own_share(const struct run *run)
+{
+    struct device_traits device = device_traits(run->engine->dev, run->job->precision.compute);
+    cpu_set_t set;
+
+    return (struct part_of_host){.threads = device.is_host ? (float)device.threads : 0,
+                                 .processors =
+                                     sched_getaffinity(0, sizeof set, &set) == 0 ? (float)CPU_COUNT(&set) : INFINITY};
+}
+
+/*
+ * Threads that share a processor wait for each other at the end of every operation, and training is not half but a
+ * hundredth as fast, with nothing that shows why. Ranks of one thread each are what was asked for.
+ */
+static void look(const struct run *run, const struct part_of_host *shares)
+{
+    float online = (float)sysconf(_SC_NPROCESSORS_ONLN), threads = 0, processors = 0, most = 0;
+    const char *host = run->hosts[0].host;
+    int ranks = 0;
+
+    for (int rank = 0; rank < comm_size(run->world); rank++)
+        if (strcmp(run->hosts[rank].host, host) == 0) {
+            threads += shares[rank].threads;
+            processors += shares[rank].processors;
+            most = fmaxf(most, shares[rank].threads);
+            ranks++;
+        }
+    processors = fminf(processors, online);
+    if (threads <= processors || most <= 1)
+        return;
+    run_say(run,
+            "%d rank%s on %s compute%s with %.0f threads on %.0f processor%s, which is very slow: "
+            "set OMP_NUM_THREADS=%.0f, or give the ranks more processors",
+            ranks, ranks == 1 ? "" : "s", host, ranks == 1 ? "s" : "", threads, processors, processors > 1 ? "s" : "",
+            fmaxf(1, floorf(processors / (float)ranks)));
+}
+
+int run_check_threads(const struct run *run, struct error *err)
+{
+    int rank = comm_rank(run->world), result = 0;
+    struct part_of_host *shares = calloc((size_t)comm_size(run->world), sizeof *shares);
+
+    if (!shares)
+        result = error_set(err, CODE_IO, "out of memory");
+    if (comm_agree(run->world, result, err) < 0) {
+        free(shares);
+        return -1;
+    }
+    shares[rank] = own_share(run);
+    if (comm_all_gather(run->world, DTYPE_F32, shares, 2, err) < 0)
+        return -1; /* shares may still be written to */
+    if (run->leader)
+        look(run, shares);
+    free(shares);
+    return 0;
+}
