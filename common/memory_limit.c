@@ -5,42 +5,77 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROOT "/sys/fs/cgroup"
+/* The files of a control group. */
+struct version {
+    const char *root, *limit, *used, *cached;
+};
 
-static uint64_t limit_of(const char *group, const char *name)
+static const struct version version_1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                         "total_inactive_file "};
+static const struct version version_2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
+
+/* "key number" of a file of such lines, or with "" the number that begins one; what is not there is `otherwise`. */
+static uint64_t find_number(const char *path, const char *key, uint64_t otherwise)
 {
-    char path[4608];
-    uint64_t limit = UINT64_MAX; /* "max" is no number */
-    FILE *file;
+    FILE *file = fopen(path, "re");
+    char line[256];
+    uint64_t value = otherwise;
+    size_t length = strlen(key);
 
-    snprintf(path, sizeof path, "%s/%s", group, name);
-    file = fopen(path, "re");
-    if (file && fscanf(file, "%" SCNu64, &limit) != 1)
-        limit = UINT64_MAX;
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, key, length) == 0 && sscanf(line + length, "%" SCNu64, &value) == 1)
+            break;
     if (file)
         fclose(file);
-    return limit;
+    return value;
 }
 
+static uint64_t group_number(const char *group, const char *file, const char *key, uint64_t otherwise)
+{
+    char path[4608];
+
+    snprintf(path, sizeof path, "%s/%s", group, file);
+    return find_number(path, key, otherwise);
+}
+
+static uint64_t limit_of(const char *group, const struct version *version)
+{
+    return group_number(group, version->limit, "", UINT64_MAX); /* "max" is no number */
+}
+
+static uint64_t left_of(const char *group, const struct version *version)
+{
+    uint64_t limit = limit_of(group, version), used, cached;
+
+    if (limit == UINT64_MAX)
+        return UINT64_MAX;
+    used = group_number(group, version->used, "", 0);
+    cached = group_number(group, "memory.stat", version->cached, 0);
+    used = used > cached ? used - cached : 0;
+    return limit > used ? limit - used : 0;
+}
+
+typedef uint64_t measure(const char *group, const struct version *version);
+
 /* Of a group and all above it, up to and with the root, which in a container is the container's own group. */
-static uint64_t least_of(const char *root, const char *path, const char *name)
+static uint64_t least_above(const char *path, const struct version *version, measure *of)
 {
     char group[4400];
     uint64_t least = UINT64_MAX;
 
-    snprintf(group, sizeof group, "%s%s", root, path);
+    snprintf(group, sizeof group, "%s%s", version->root, path);
     for (;;) {
-        uint64_t limit = limit_of(group, name);
+        uint64_t one = of(group, version);
         char *slash = strrchr(group, '/');
 
-        least = limit < least ? limit : least;
-        if (strlen(group) <= strlen(root) || !slash)
+        least = one < least ? one : least;
+        if (strlen(group) <= strlen(version->root) || !slash)
             return least;
         *slash = '\0';
     }
 }
 
-/* "4:memory:/path" of version 1, or of several controllers, as "4:cpu,memory:/path". */
+/* "memory", or of several controllers, as "cpu,memory:/path". */
 static bool has_memory(const char *controllers)
 {
     const char *at = strstr(controllers, "memory");
@@ -48,27 +83,42 @@ static bool has_memory(const char *controllers)
     return at && (at == controllers || at[-1] == ',') && strchr(",:", at[strlen("memory")]);
 }
 
-uint64_t memory_limit(void)
+/* Of version 2 there is one line, "0::/path"; of version 1 one for each hierarchy, "4:memory:/path". */
+static uint64_t least_of_all(measure *of)
 {
     FILE *file = fopen("/proc/self/cgroup", "re");
     char line[4096];
-    uint64_t least = UINT64_MAX, limit;
+    uint64_t least = UINT64_MAX;
 
     while (file && fgets(line, sizeof line, file)) {
         char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        uint64_t one = UINT64_MAX;
 
         line[strcspn(line, "\n")] = '\0';
-        if (!path)
-            continue;
-        if (path == controllers + 1)
-            limit = least_of(ROOT, path + 1, "memory.max");
-        else if (has_memory(controllers + 1))
-            limit = least_of(ROOT "/memory", path + 1, "memory.limit_in_bytes");
-        else
-            continue;
-        least = limit < least ? limit : least;
+        if (path && path == controllers + 1)
+            one = least_above(path + 1, &version_2, of);
+        else if (path && has_memory(controllers + 1))
+            one = least_above(path + 1, &version_1, of);
+        least = one < least ? one : least;
     }
     if (file)
         fclose(file);
     return least;
+}
+
+uint64_t memory_limit(void)
+{
+    return least_of_all(limit_of);
+}
+
+uint64_t memory_limit_left(void)
+{
+    return least_of_all(left_of);
+}
+
+uint64_t memory_available(void)
+{
+    uint64_t kib = find_number("/proc/meminfo", "MemAvailable:", UINT64_MAX);
+
+    return kib == UINT64_MAX ? kib : kib * 1024;
 }
