@@ -11,6 +11,7 @@ ceilings prints, by cuBLAS and copies, best of several runs: "product MxNxK TFLO
 models' own shapes, "copy GB/s" within the device, counting what is read and what is written, and "to-host GB/s" and
 "to-device GB/s" of pinned memory.
 """
+import re
 import sys
 import time
 
@@ -95,6 +96,11 @@ def train(layers, d, heads, vocab, batch, micro, seq, steps):
     print(f"{batch * seq / best:.1f} {torch.cuda.max_memory_allocated() / 2**20:.0f} {micro}")
 
 
+def is_no_memory(error):
+    """Of PyTorch's allocator, of cuBLAS, or of Triton where it loads a kernel: those have no class of their own."""
+    return re.search("out of memory|ALLOC_FAILED|OutOfMemory", f"{type(error).__name__} {error}", re.I)
+
+
 def train_what_fits(layers, d, heads, vocab, batch, micro, seq, steps):
     import gc
 
@@ -103,8 +109,8 @@ def train_what_fits(layers, d, heads, vocab, batch, micro, seq, steps):
     while True:
         try:
             return train(layers, d, heads, vocab, batch, micro, seq, steps)
-        except torch.cuda.OutOfMemoryError:
-            if micro == 1:
+        except RuntimeError as error:
+            if micro == 1 or not is_no_memory(error):
                 raise
         micro //= 2
         print(f"out of memory; {micro} samples at a time", flush=True)
