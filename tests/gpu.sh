@@ -103,7 +103,7 @@ sanitizer() {
     # And its time goes to our kernels: cuBLASLt's algorithms, and its rate, are measured in the other stages.
     export MUSTER_CUDA_MEMORY=pinned MUSTER_MATMUL=first MUSTER_TEST_EMULATED=1
     for tool in racecheck synccheck memcheck; do
-        under=("$sanitizer" --tool $tool --error-exitcode 99 --target-processes all)
+        under=("$sanitizer" --tool "$tool" --error-exitcode 99 --target-processes all)
         # Each call's status is looked at anyway; here a call that may fail would count: an allocation that a test wants
         # refused, and functions that CUDA's libraries look for in the driver.
         [ $tool != memcheck ] || under+=(--report-api-errors no)
