@@ -51,6 +51,18 @@ STEP
     [[ $output == *'the loss is nan'*'failed: ours gpt-125m 1024'* ]]
 }
 
+@test "bench/gpu finds a bundle's programs in every call" {
+    local seq
+    measure 10.5000 none
+    cp "$TOP"/bench/gpu* tree/bench/
+    echo exit | script tree/muster-train
+    for seq in 1024 2048; do
+        run env BIN= OUT= tree/bench/gpu --only ours --models gpt-125m --seqs $seq --tokens 2048
+        echo "$output"
+        [[ $output == *'"tokens_per_second": 2048.0'* ]]
+    done
+}
+
 # It ends with 255 where a program never calls CUDA.
 @test "tests/gpu.sh gives compute-sanitizer no program that has nothing for it" {
     local name
