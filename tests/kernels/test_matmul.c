@@ -87,7 +87,8 @@ static void by_device(struct device *dev, const struct matmul *op)
     device_kernels(dev)->matmul(dev, op);
 }
 
-/* In 16 bits a GPU's library makes gelu of the sum before it is rounded, and by a tanh that is just exact enough. */
+/* In 16 bits a GPU's library makes gelu of the sum before it is rounded, and by a tanh that may be wrong by 2^-11 of it:
+ * of gelu's slope near x = -2, which is small, this is 1e-3, and it is multiplied by the product. */
 static double tolerance_of(const struct matmul *op)
 {
     bool gelu = op->epilogue == EPILOGUE_BIAS_GELU || op->epilogue == EPILOGUE_DGELU;
@@ -95,7 +96,7 @@ static double tolerance_of(const struct matmul *op)
 
     if (!gelu || !library || op->dtype == DTYPE_F32)
         return 2e-5;
-    return op->dtype == DTYPE_BF16 ? 1e-2 : 2e-3;
+    return op->dtype == DTYPE_BF16 ? 1e-2 : 5e-3;
 }
 
 static void check_on(struct device *dev, multiply *run, const struct matmul *shape, int gap)
