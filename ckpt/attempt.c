@@ -102,6 +102,12 @@ static int trash_attempt(const struct directory *parent, const struct attempt *a
     return file_trash(parent, name, err);
 }
 
+/* What another user has left may have to stay; that keeps nothing else from going. *err is of the first. */
+static int trash_next(const struct directory *parent, const struct attempt *attempt, int failed, struct error *err)
+{
+    return trash_attempt(parent, attempt, failed ? NULL : err) < 0 ? -1 : failed;
+}
+
 int attempt_clear_others(const struct directory *parent, uint64_t step, const char *keep, struct error *err)
 {
     struct attempt *attempts;
@@ -110,9 +116,9 @@ int attempt_clear_others(const struct directory *parent, uint64_t step, const ch
 
     if (attempt_list(parent, &attempts, &count, err) < 0)
         return -1;
-    for (size_t i = 0; i < count && result == 0; i++)
+    for (size_t i = 0; i < count; i++)
         if (attempts[i].step == step && (!keep || strcmp(attempts[i].attempt, keep) != 0))
-            result = trash_attempt(parent, &attempts[i], err);
+            result = trash_next(parent, &attempts[i], result, err);
     free(attempts);
     return result;
 }
@@ -125,9 +131,9 @@ int attempt_clear_older(const struct directory *parent, uint64_t step, struct er
 
     if (attempt_list(parent, &attempts, &count, err) < 0)
         return -1;
-    for (size_t i = 0; i < count && result == 0; i++)
+    for (size_t i = 0; i < count; i++)
         if (attempts[i].step < step)
-            result = trash_attempt(parent, &attempts[i], err);
+            result = trash_next(parent, &attempts[i], result, err);
     free(attempts);
     return result;
 }

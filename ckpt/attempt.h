@@ -33,10 +33,11 @@ int attempt_give_up(const struct directory *parent, uint64_t step, const char *a
 /* Whether an attempt was given up, and why ("" if that could not be left). */
 bool attempt_is_given_up(const struct directory *parent, uint64_t step, const char *attempt, char *why, size_t size);
 
-/* Remove the attempts at `step` other than `keep` (NULL: all of them), and their signs. */
+/* Remove the attempts at `step` other than `keep` (NULL: all of them), and their signs. All that can be removed go; -1
+ * where some cannot, and *err is of the first. */
 int attempt_clear_others(const struct directory *parent, uint64_t step, const char *keep, struct error *err);
 
-/* Remove all attempts at steps before `step`, and their signs. */
+/* Remove all attempts at steps before `step`, and their signs; likewise. */
 int attempt_clear_older(const struct directory *parent, uint64_t step, struct error *err);
 
 #endif

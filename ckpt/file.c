@@ -139,7 +139,7 @@ static int no_room(const struct directory *directory, const char *name, uint64_t
     if (errno == EDQUOT && wanted > 0)
         return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free on the file system",
                            directory->path, name, wanted, free);
-    if (wanted == 0) /* it was no file's data that found no room */
+    if (wanted == 0 && fs->f_files > 0) /* it was no file's data that found no room; btrfs counts no inodes */
         return error_errno(err, CODE_IO, "%s/%s: cannot be made, %" PRIu64 " inodes and %" PRIu64 " bytes free",
                            directory->path, name, (uint64_t)fs->f_favail, free);
     if (fs->f_files > 0 && fs->f_favail == 0)

@@ -78,6 +78,8 @@ static int prepare(struct ckpt_stage *stage, struct error *err)
 {
     if (unlinkat(stage->directory.fd, STAGE_CLOSED, 0) < 0 && errno != ENOENT)
         return error_errno(err, CODE_IO, "%s/" STAGE_CLOSED, stage->directory.path);
+    if (stage_mark(&stage->directory, STAGE_LOCK, err) < 0) /* there may be no inode left when the drainer wants it */
+        return -1;
     if (stage->config.adopt && adopt(&stage->directory, err) < 0)
         return -1;
     if (status_read(stage->status, &stage->directory, NULL) == 0)

@@ -29,13 +29,16 @@ int tool_prune(char **paths, int count, const struct options *options)
         error_set(&err, CODE_USAGE, "prune: how many of the newest are to stay? Say --keep 2");
         return error_report(&err);
     }
-    if (tool_check_directory(paths[0], &err) < 0 || ckpt_list(paths[0], &before, &nbefore, &err) < 0 ||
-        ckpt_prune(paths[0], options->keep, (uint64_t)options->keep_every, &err) < 0 ||
-        ckpt_list(paths[0], &after, &nafter, &err) < 0)
+    if (tool_check_directory(paths[0], &err) < 0 || ckpt_list(paths[0], &before, &nbefore, &err) < 0)
+        return error_report(&err);
+    if (ckpt_prune(paths[0], options->keep, (uint64_t)options->keep_every, &err) < 0)
+        code = error_report(&err); /* others may have gone */
+    if (ckpt_list(paths[0], &after, &nafter, &err) < 0)
         code = error_report(&err);
-    for (size_t i = 0; i < nbefore && code == CODE_OK; i++)
-        if (!is_listed(before[i], after, nafter))
-            printf("%s: removed step %" PRIu64 "\n", paths[0], before[i]);
+    else
+        for (size_t i = 0; i < nbefore; i++)
+            if (!is_listed(before[i], after, nafter))
+                printf("%s: removed step %" PRIu64 "\n", paths[0], before[i]);
     free(before);
     free(after);
     return code;

@@ -134,16 +134,16 @@ static int open_partial(struct directory *partial, const struct directory *paren
 
 /*
  * What earlier tries left takes room that this one may need. Of older steps only those that a commit has overtaken go,
- * and never this step's, which other ranks may be writing; they are not worth failing for.
+ * and never this try's, which other ranks may be writing. What cannot go is not worth failing for.
  */
-static int make_room(const struct directory *parent, const struct ckpt_save *save, struct error *err)
+static void make_room(const struct directory *parent, const struct ckpt_save *save)
 {
     uint64_t newest;
 
     file_make_trash(parent, NULL);
     if (attempt_newest_committed(parent, &newest, NULL) > 0)
         attempt_clear_older(parent, newest < save->state.step ? newest : save->state.step, NULL);
-    return attempt_clear_others(parent, save->state.step, save->attempt, err);
+    attempt_clear_others(parent, save->state.step, save->attempt, NULL);
 }
 
 int ckpt_write_shard(const struct ckpt_save *save, struct error *err)
@@ -160,7 +160,8 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err)
         result = attempt_check_committed(&parent, save, err);
         goto out;
     }
-    if (make_room(&parent, save, err) < 0 || open_partial(&partial, &parent, save, err) < 0)
+    make_room(&parent, save);
+    if (open_partial(&partial, &parent, save, err) < 0)
         goto out;
     result = write_both(&partial, save, part, err);
     /* The last shard may have been committed by someone while we looked; then there is nothing left to fail. */

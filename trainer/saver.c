@@ -117,12 +117,15 @@ void saver_look_for_others(struct saver *s)
     uint64_t *steps = NULL;
     size_t count = 0;
 
-    if (s->others_said || comm_rank(s->world) != 0 || ckpt_list(s->job->checkpoint.dir, &steps, &count, NULL) < 0)
+    /* Before its first save this run may not even have resumed, and what is drained is of the one before it. */
+    if (s->others_said || s->saved == UINT64_MAX || comm_rank(s->world) != 0 ||
+        ckpt_list(s->job->checkpoint.dir, &steps, &count, NULL) < 0)
         return;
     if (count > 0 && steps[0] > s->engine->step) {
         saver_say_line(s,
                        "%s has a checkpoint of step %" PRIu64 ", and this run is at step %" PRIu64
-                       ": another job saves there, and each removes the other's checkpoints: stop one of them",
+                       ": another job saves there, and each removes the other's checkpoints: stop one of them (or a "
+                       "node that an earlier run lost was late)",
                        s->job->checkpoint.dir, steps[0], s->engine->step);
         s->others_said = true;
     }

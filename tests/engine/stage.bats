@@ -79,6 +79,7 @@ larger() {
     [ ! -e ckpt/step-00000010 ]
     ranks 2 muster-train job.cfg >log
     grep -Eq '^resumed from .* at step [1-4]0 ' log
+    [ "$(grep -c 'another job' log)" -eq 0 ]
     grep -q '^done at step 40$' log
     [ "$(stages)" -eq 0 ]
 }
@@ -105,7 +106,7 @@ larger() {
 }
 
 @test "a stage without an inode left: said as that, saves go straight, and nothing stays" {
-    unshare -m true || skip "may not mount"
+    unshare -m mount -t tmpfs none stage || skip "may not mount"
     unshare -m bash -c 'mount -t tmpfs -o size=30m,nr_inodes=6,mode=700 none stage && "$@"; result=$?; ls -A stage >left
         exit $result' bash timeout 60 mpiexec.mpich -n 2 muster-train job.cfg >log
     cat log left

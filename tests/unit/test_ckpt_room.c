@@ -2,6 +2,7 @@
 #include "tests/unit/test_ckpt_world.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -250,7 +251,7 @@ static int take_over(const char *where)
 {
     struct error err;
 
-    if (geteuid() != 0 || setegid(65534) < 0 || seteuid(65534) < 0)
+    if (geteuid() != 0 || setegid(65534) < 0 || seteuid(65534) < 0 || faccessat(AT_FDCWD, where, X_OK, AT_EACCESS) < 0)
         return 77;
     for (uint64_t step = 4; step <= 6; step++)
         world_write(&world, four, where, step, "1");
