@@ -10,12 +10,15 @@
 #define VALUE_SIZE (JOB_PATH_SIZE + 2)
 
 /*
- * Groups that say what is learned, and keys of theirs that do not: initial weights are made once, another seed is
- * refused, and the rest changes how the same is computed. batch.steps is a matter of the schedule.
+ * Groups that say what is learned, and keys of theirs that do not: what is there to begin with is made once, another
+ * seed is refused, and the rest changes how the same is computed. batch.steps is a matter of the schedule.
  */
 static const char *const groups[] = {"model.", "batch.", "optimizer.", "data.", "precision."};
-static const char *const others[] = {"model.preset", "model.init_std",         "batch.micro_batch", "batch.steps",
-                                     "batch.seed",   "optimizer.most_skipped", "precision.reduce"};
+static const char *const others[] = {
+    "model.preset", "model.init_std",   "batch.micro_batch",
+    "batch.steps",  "batch.seed",       "optimizer.most_skipped",
+    "data.valid",   "precision.reduce", "precision.loss_scale_start",
+};
 
 static bool is_learned_by(const struct job_key *key)
 {
