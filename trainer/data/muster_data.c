@@ -95,6 +95,7 @@ static int run_convert(struct convert *convert)
     int status;
 
     catch_signals();
+    signal(SIGXFSZ, SIG_IGN); /* "ulimit -f": a write that fails, as on a full disk */
     convert->stop = &stop_signal;
     if (isatty(STDERR_FILENO))
         convert->progress = show_progress;

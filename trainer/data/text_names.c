@@ -36,11 +36,17 @@ int text_names_read(struct text_names *names, const char *list, struct error *er
     FILE *file = strcmp(list, "-") == 0 ? stdin : fopen(list, "re");
     char *line = NULL;
     size_t size = 0;
+    ssize_t length;
     int result = 0;
 
     if (!file)
         return error_errno(err, CODE_DATA, "cannot read %s", list);
-    while (result == 0 && getline(&line, &size, file) > 0) {
+    while (result == 0 && (length = getline(&line, &size, file)) > 0) {
+        if (memchr(line, '\0', (size_t)length)) {
+            result =
+                error_set(err, CODE_DATA, "%s: a zero byte; names must be one a line (of find, without -print0)", list);
+            break;
+        }
         line[strcspn(line, "\n")] = '\0';
         if (*line)
             result = add(names, line, err);
