@@ -76,13 +76,18 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
     };
 }
 
+/* Of a number that is none, its sign says nothing: "nan", not "-nan". */
+static double unsigned_nan(double x)
+{
+    return isnan(x) ? fabs(x) : x;
+}
+
 static void print_log_line(struct run *run, const struct metrics_step *m)
 {
     const struct job *job = run->job;
     double mean_seconds = run->logged_seconds / (double)run->logged_steps;
     double rescale = m->step_seconds / mean_seconds; /* from this step's rates to the mean since the last line */
     double steps = (double)(run->logged_steps - run->logged_nans);
-    bool bert = job->model.kind == MODEL_BERT;
     struct log_line line = {
         .step = m->step,
         .steps = job->batch.steps,
@@ -91,10 +96,11 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
         .step_seconds = mean_seconds,
         .lr = m->lr,
         .global_batch = run->global_batch,
-        .loss = (run->logged_loss - run->logged_order) / steps,
-        .order_loss = bert ? run->logged_order / steps : NAN,
+        .loss = unsigned_nan((run->logged_loss - run->logged_order) / steps),
+        .bert = job->model.kind == MODEL_BERT,
+        .order_loss = unsigned_nan(run->logged_order / steps),
         .loss_scale = m->loss_scale,
-        .grad_norm = fabs(m->grad_norm), /* of a number that is none, its sign says nothing: "nan", not "-nan" */
+        .grad_norm = unsigned_nan(m->grad_norm),
         .skipped = run->logged_skipped,
         .nans = run->logged_nans,
         .samples_per_second = run->global_batch / mean_seconds,
@@ -114,13 +120,14 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
 /* A perplexity is that of tokens: whether sentences are in order has no part in it. */
 void run_say_validation(const struct run *run, const struct metrics_step *m)
 {
-    double tokens = isnan(m->valid_order_loss) ? m->valid_loss : m->valid_loss - m->valid_order_loss;
+    bool bert = run->job->model.kind == MODEL_BERT;
+    double tokens = unsigned_nan(bert ? m->valid_loss - m->valid_order_loss : m->valid_loss);
     char parts[80] = "";
 
-    if (!isnan(m->valid_order_loss))
-        snprintf(parts, sizeof parts, " | lm loss: %.6E | sop loss: %.6E", tokens, m->valid_order_loss);
-    run_say(run, " validation loss at iteration %ld: %.6E%s | perplexity: %.4f", m->step, m->valid_loss, parts,
-            exp(tokens));
+    if (bert)
+        snprintf(parts, sizeof parts, " | lm loss: %.6E | sop loss: %.6E", tokens, unsigned_nan(m->valid_order_loss));
+    run_say(run, " validation loss at iteration %ld: %.6E%s | perplexity: %.4f", m->step, unsigned_nan(m->valid_loss),
+            parts, exp(tokens));
 }
 
 static void print_progress(const struct run *run, const struct metrics_step *m)

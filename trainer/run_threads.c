@@ -1,24 +1,43 @@
 /* run_threads.c - whether the threads of a host's ranks have a processor each. */
 #include <math.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "trainer/run.h"
 
+enum { PART_NUMBERS = 3 };
+
 struct part_of_host {
-    float threads, processors; /* those that the rank may run on, which others may too */
+    float threads, processors, first; /* the processors that the rank may run on, and the number of the first; -1 */
 };
 
 static struct part_of_host own_share(const struct run *run)
 {
     struct device_traits device = device_traits(run->engine->dev, run->job->precision.compute);
+    struct part_of_host part = {
+        .threads = device.is_host ? (float)device.threads : 0, .processors = INFINITY, .first = -1};
     cpu_set_t set;
 
-    return (struct part_of_host){.threads = device.is_host ? (float)device.threads : 0,
-                                 .processors =
-                                     sched_getaffinity(0, sizeof set, &set) == 0 ? (float)CPU_COUNT(&set) : INFINITY};
+    if (sched_getaffinity(0, sizeof set, &set) < 0)
+        return part;
+    part.processors = (float)CPU_COUNT(&set);
+    part.first = 0;
+    while (part.first < CPU_SETSIZE && !CPU_ISSET((int)part.first, &set))
+        part.first++;
+    return part;
+}
+
+/* Ranks that may all run on the same processors, as of a job without binding, have them once. */
+static bool is_counted(const struct run *run, const struct part_of_host *shares, int rank)
+{
+    for (int r = 0; r < rank; r++)
+        if (strcmp(run->hosts[r].host, run->hosts[rank].host) == 0 && shares[r].first == shares[rank].first &&
+            shares[r].processors == shares[rank].processors)
+            return true;
+    return false;
 }
 
 /*
@@ -34,7 +53,8 @@ static void look(const struct run *run, const struct part_of_host *shares)
     for (int rank = 0; rank < comm_size(run->world); rank++)
         if (strcmp(run->hosts[rank].host, host) == 0) {
             threads += shares[rank].threads;
-            processors += shares[rank].processors;
+            if (!is_counted(run, shares, rank))
+                processors += shares[rank].processors;
             most = fmaxf(most, shares[rank].threads);
             ranks++;
         }
@@ -60,7 +80,7 @@ int run_check_threads(const struct run *run, struct error *err)
         return -1;
     }
     shares[rank] = own_share(run);
-    if (comm_all_gather(run->world, DTYPE_F32, shares, 2, err) < 0)
+    if (comm_all_gather(run->world, DTYPE_F32, shares, PART_NUMBERS, err) < 0)
         return -1; /* shares may still be written to */
     if (run->leader)
         look(run, shares);

@@ -11,7 +11,7 @@ size_t log_line_format(char *buf, size_t size, const struct log_line *line)
 
     if (!size)
         return 0;
-    if (!isnan(line->order_loss))
+    if (line->bert)
         snprintf(order, sizeof order, " sop loss: %.6E |", line->order_loss);
     snprintf(buf, size,
              " iteration %8ld/%8ld | consumed samples: %12ld | consumed tokens: %12ld |"

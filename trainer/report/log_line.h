@@ -5,6 +5,7 @@
 #ifndef MUSTER_TRAINER_REPORT_LOG_LINE_H
 #define MUSTER_TRAINER_REPORT_LOG_LINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define LOG_LINE_SIZE 768 /* enough for any line but one of absurd numbers, which is cut */
@@ -16,9 +17,10 @@ struct log_line {
     long consumed_tokens;
     double step_seconds; /* mean */
     double lr;
-    int global_batch;  /* samples a step */
-    double loss;       /* mean; of a BERT's tokens */
-    double order_loss; /* of a BERT's sentence order, as Megatron's BERT shows it; NaN for a GPT */
+    int global_batch; /* samples a step */
+    double loss;      /* mean; of a BERT's tokens */
+    bool bert;
+    double order_loss; /* of a BERT's sentence order, as Megatron's BERT shows it */
     double loss_scale;
     double grad_norm;
     double zeros; /* gradient elements that are exactly 0; 0 where nobody counts */
