@@ -100,8 +100,10 @@ on_terminal() {
 @test "a terminal is shown what it can show" {
     command -v script >/dev/null || skip "script is not installed"
     tiny_job "$DIR/tiny"
-    on_terminal TERM=xterm LC_ALL=C.UTF-8 NO_COLOR= | tee "$DIR/out"
-    grep -q $'\033\\[32m\u2501' "$DIR/out"
+    if locale -a | grep -qix 'c.utf-\?8'; then
+        on_terminal TERM=xterm LC_ALL=C.UTF-8 NO_COLOR= | tee "$DIR/out"
+        LC_ALL=C grep -q $'\033\\[32m\342\224\201' "$DIR/out"
+    fi
     on_terminal TERM=xterm LC_ALL=C NO_COLOR=1 >"$DIR/out"
     grep -q $'\r\033\\[K6/6  .*loss' "$DIR/out"
     [ "$(LC_ALL=C grep -c $'\033\\[3' "$DIR/out")" -eq 0 ]
@@ -128,8 +130,9 @@ on_terminal() {
             --set optimizer.lr=1e-9 --set optimizer.min_lr=0 --set checkpoint.dir="$DIR/v$vocab" >/dev/null
     done
     [ "$(muster-generate --prompt In --tokens 100 "$DIR/v384" | wc -c)" -eq 103 ]
-    muster-generate --prompt In --tokens 100 --temperature 1 "$DIR/v384" | od -An -v -t u1 -w1 | sort -u >"$DIR/bytes"
-    [ "$(wc -l <"$DIR/bytes")" -gt 50 ]
+    # 256 to 383, printed as bytes, would make two thirds of all be below 128, where it is to be a half.
+    muster-generate --prompt In --tokens 2000 --temperature 1 "$DIR/v384" | od -An -v -t u1 -w1 |
+        awk '$1 < 128 { low++ } END { print low, NR; exit !(NR == 2003 && low > 0.42 * NR && low < 0.58 * NR) }'
     refused 65 "its vocabulary of 1024 tokens is not bytes" muster-generate "$DIR/v1024"
     : >"$DIR/c/step-00000020/manifest.json"
     refused 0 "trying the one before it" muster-generate --prompt IN --tokens 5 "$DIR/c"
