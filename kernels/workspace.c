@@ -27,8 +27,10 @@ static size_t matmul(const struct workspace *w)
 
 #ifdef HAVE_ONEDNN
 #define SCRATCHPAD PRODUCT_SCRATCHPAD
+#define COPY       COPY_BYTES
 #else
 #define SCRATCHPAD ((size_t)0) /* CBLAS has memory of its own, which is not counted */
+#define COPY       ((size_t)0)
 #endif
 
 /* Operations share one piece of memory, as large as the hungriest needs; the product's library has its own. */
@@ -44,5 +46,5 @@ size_t kernels_workspace_bytes(const struct workspace *w)
         bytes = larger(bytes, workspace_row_sums(w->rows, (size_t)w->bias_cols));
         bytes = larger(bytes, SQUARES_BLOCKS * sizeof(double));
     }
-    return (bytes + 63) / 64 * 64 + (size_t)w->threads * SCRATCHPAD;
+    return (bytes + 63) / 64 * 64 + (size_t)w->threads * SCRATCHPAD + (w->dtype == DTYPE_F32 ? COPY : 0);
 }

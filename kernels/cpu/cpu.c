@@ -40,9 +40,10 @@ static int cpu_open(struct device *dev, int threads, struct error *err)
 
 static void cpu_trim(struct device *dev)
 {
-    struct growing *const memory[] = {&device_cpu(dev)->scratch, &device_cpu(dev)->scratchpad};
+    struct cpu *cpu = device_cpu(dev);
+    struct growing *const memory[] = {&cpu->scratch, &cpu->scratchpad, &cpu->copy};
 
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
         device_free(dev, MEMORY_DEVICE, memory[i]->at);
         *memory[i] = (struct growing){0};
     }
@@ -84,7 +85,7 @@ static size_t cpu_workspace(const struct device *dev)
 {
     const struct cpu *cpu = dev->state;
 
-    return cpu->scratch.bytes + cpu->scratchpad.bytes;
+    return cpu->scratch.bytes + cpu->scratchpad.bytes + cpu->copy.bytes;
 }
 
 static bool cpu_widens(const struct device *dev, enum dtype dtype)

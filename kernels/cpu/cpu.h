@@ -17,14 +17,14 @@ struct vector_kernels {
 
     /*
      * The second half of a product. epilogue: c = op's epilogue of product [m,n] fp32 with rows ld apart, which may be
-     * where c is; rows of aux are ld_aux apart. epilogue_gelu: c = gelu(aux), aux [m,n] being there already. Both add
+     * where c is. epilogue_gelu: c = gelu(aux), aux [m,n] being there already. Rows of aux are ld_aux apart. Both add
      * to c when accumulate.
      */
     void (*epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld);
-    void (*epilogue_gelu)(struct device *dev, const struct matmul *op);
+    void (*epilogue_gelu)(struct device *dev, const struct matmul *op, int ld_aux);
 
-    /* y[rows, cols] = x, widened; rows of y are packed, those of x ld apart. */
-    void (*widen)(struct device *dev, float *y, enum dtype dtype, const void *x, int ld, int rows, int cols);
+    /* y[rows, cols] = x, widened; rows of y are ld_y apart, those of x ld. */
+    void (*widen)(struct device *dev, float *y, int ld_y, enum dtype dtype, const void *x, int ld, int rows, int cols);
 };
 
 extern const struct vector_kernels vector_kernels_baseline, vector_kernels_avx2, vector_kernels_avx512;
@@ -47,6 +47,7 @@ struct cpu {
     struct product_library *library;
     struct growing scratch;    /* of one operation at a time */
     struct growing scratchpad; /* of the product's library, which runs inside an operation */
+    struct growing copy;       /* of columns of a product's b */
 };
 
 static inline struct cpu *device_cpu(struct device *dev)
@@ -83,5 +84,10 @@ void product_library_close(struct product_library *library);
 void product_library_name(char *name, size_t size);
 bool product_native(const struct product_library *library, enum dtype dtype);
 void product(struct device *dev, const struct matmul *op);
+
+/* Whether the product would be faster if b were copied to where its rows are not a multiple of 1 KiB apart; and of
+ * which types any may be. */
+bool product_wants_copy(const struct product_library *library, const struct matmul *op);
+bool product_may_copy(enum dtype dtype);
 
 #endif

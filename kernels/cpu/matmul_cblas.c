@@ -40,6 +40,19 @@ bool product_native(const struct product_library *lib, enum dtype dtype)
     return dtype == DTYPE_F32;
 }
 
+/* It packs what it reads. */
+bool product_wants_copy(const struct product_library *lib, const struct matmul *op)
+{
+    (void)lib, (void)op;
+    return false;
+}
+
+bool product_may_copy(enum dtype dtype)
+{
+    (void)dtype;
+    return false;
+}
+
 void product_library_close(struct product_library *lib)
 {
     free(lib);

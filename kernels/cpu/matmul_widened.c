@@ -18,13 +18,13 @@ static const void *at(enum dtype dtype, const void *p, size_t index)
     return (const char *)p + index * dtype_size(dtype);
 }
 
-/* The block of an operand [rows, cols] that begins at (row, col); transposed, it is stored [cols, rows]. */
-static void widen(struct device *dev, float *y, enum dtype dtype, const void *x, int ld, bool transposed, int row,
-                  int col, int rows, int cols)
+/* The block of an operand [rows, cols] that begins at (row, col); transposed, it is stored [cols, rows], y too. */
+static void widen(struct device *dev, float *y, int ld_y, enum dtype dtype, const void *x, int ld, bool transposed,
+                  int row, int col, int rows, int cols)
 {
     int first = transposed ? col : row, second = transposed ? row : col;
 
-    device_cpu(dev)->vector->widen(dev, y, dtype, at(dtype, x, (size_t)first * (size_t)ld + (size_t)second), ld,
+    device_cpu(dev)->vector->widen(dev, y, ld_y, dtype, at(dtype, x, (size_t)first * (size_t)ld + (size_t)second), ld,
                                    transposed ? cols : rows, transposed ? rows : cols);
 }
 
@@ -44,10 +44,10 @@ static void gather(struct device *dev, const struct matmul *op, const struct blo
     for (int k = 0; k < op->k; k += WIDENED_K) {
         fp32.k = least(op->k - k, WIDENED_K);
         fp32.lda = op->transpose_a ? fp32.m : fp32.k;
-        fp32.ldb = op->transpose_b ? fp32.k : fp32.n;
+        fp32.ldb = op->transpose_b ? fp32.k : workspace_copy_ld(fp32.n);
         fp32.accumulate = k > 0;
-        widen(dev, space->a, op->dtype, op->a, op->lda, op->transpose_a, row, k, fp32.m, fp32.k);
-        widen(dev, space->b, op->dtype, op->b, op->ldb, op->transpose_b, k, col, fp32.k, fp32.n);
+        widen(dev, space->a, fp32.lda, op->dtype, op->a, op->lda, op->transpose_a, row, k, fp32.m, fp32.k);
+        widen(dev, space->b, fp32.ldb, op->dtype, op->b, op->ldb, op->transpose_b, k, col, fp32.k, fp32.n);
         product(dev, &fp32);
     }
 }
@@ -71,8 +71,7 @@ static struct matmul block_of(const struct matmul *op, int row, int col)
 void cpu_matmul_widened(struct device *dev, const struct matmul *op)
 {
     float *scratch = cpu_scratch(dev, workspace_widened_floats());
-    struct blocks space = {scratch, scratch + WIDENED_M * WIDENED_K,
-                           scratch + WIDENED_M * WIDENED_K + WIDENED_K * WIDENED_N};
+    struct blocks space = {scratch, scratch + WIDENED_M * WIDENED_K, scratch + WIDENED_M * WIDENED_K + WIDENED_B};
 
     if (!scratch)
         return;

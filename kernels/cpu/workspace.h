@@ -59,10 +59,37 @@ static inline size_t workspace_attention_backward_floats(int seq, int padded)
 #define WIDENED_M 512
 #define WIDENED_N 1024
 #define WIDENED_K 1024
+#define WIDENED_B (WIDENED_K * (WIDENED_N + 16)) /* rows are workspace_copy_ld apart */
 
 static inline size_t workspace_widened_floats(void)
 {
-    return (size_t)WIDENED_M * WIDENED_K + (size_t)WIDENED_K * WIDENED_N + (size_t)WIDENED_M * WIDENED_N;
+    return (size_t)WIDENED_M * WIDENED_K + (size_t)WIDENED_B + (size_t)WIDENED_M * WIDENED_N;
+}
+
+/*
+ * Where b's columns are copied to, some at a time, for a library that is slow where they lie (matmul.c): of fp32, from
+ * the first product on. Rows of the copy are an odd number of cache lines apart, so that they spread over all sets of
+ * the caches. 0 columns: not worth a copy, since each block of columns goes through all of a.
+ */
+#define COPY_BYTES ((size_t)8 << 20)
+
+static inline int workspace_copy_ld(int columns)
+{
+    return ((columns + 15) / 16 | 1) * 16;
+}
+
+static inline int workspace_copy_columns(int k, int n)
+{
+    size_t most = COPY_BYTES / sizeof(float) / (size_t)k;
+    int blocks, least = 512;
+
+    if ((size_t)workspace_copy_ld(n) <= most)
+        return n;
+    most = most < 64 ? 0 : (most - 16) / 64 * 64;
+    if (most < (size_t)least)
+        return 0;
+    blocks = (int)(((size_t)n + most - 1) / most);
+    return ((n + blocks - 1) / blocks + 63) / 64 * 64;
 }
 
 /* For each thread, from the first product on. The most that oneDNN 2.6 asked for, over thousands of shapes, is 2.8 MB;

@@ -87,8 +87,8 @@ static void by_device(struct device *dev, const struct matmul *op)
     device_kernels(dev)->matmul(dev, op);
 }
 
-/* In 16 bits a GPU's library makes gelu of the sum before it is rounded, and by a tanh that may be wrong by 2^-11 of it:
- * of gelu's slope near x = -2, which is small, this is 1e-3, and it is multiplied by the product. */
+/* In 16 bits a GPU's library makes gelu of the sum before it is rounded, and by a tanh that may be wrong by 2^-11 of
+ * it: of gelu's slope near x = -2, which is small, this is 1e-3, and it is multiplied by the product. */
 static double tolerance_of(const struct matmul *op)
 {
     bool gelu = op->epilogue == EPILOGUE_BIAS_GELU || op->epilogue == EPILOGUE_DGELU;
@@ -271,6 +271,40 @@ static void test_widened(void **state)
     finish_device(dev);
 }
 
+/* Rows of b that are 4 KiB apart: the library is given a copy, where it would read b where it lies. */
+static void test_copied(void **state)
+{
+    struct device *dev = make_device("baseline", 2);
+
+    (void)state;
+    for (int epilogue = EPILOGUE_NONE; epilogue <= EPILOGUE_DGELU; epilogue++) {
+        struct matmul whole = {.m = 270, .n = 1000, .k = 35, .epilogue = (enum epilogue)epilogue};
+        struct matmul blocks = {.m = 129, .n = 1024, .k = 2100, .epilogue = (enum epilogue)epilogue};
+
+        whole.accumulate = epilogue % 2;
+        blocks.transpose_a = blocks.accumulate = epilogue / 2;
+        check_on(dev, by_device, &whole, 24);
+        finish_buffers(dev);
+        check_on(dev, by_device, &blocks, 0);
+        finish_buffers(dev);
+    }
+    finish_device(dev);
+}
+
+static void test_copies_fit(void **state)
+{
+    (void)state;
+    for (int k = 1; k <= 60000; k += 1 + k / 7)
+        for (int n = 1; n <= 60000; n += 1 + n / 9) {
+            int columns = workspace_copy_columns(k, n), ld = workspace_copy_ld(columns);
+
+            assert_true(columns >= 0 && columns <= n);
+            assert_true(columns == 0 || columns == n || columns >= 256);
+            assert_true(ld >= columns && ld % 32 == 16);
+            assert_true((size_t)k * (size_t)ld * sizeof(float) <= COPY_BYTES || columns == 0);
+        }
+}
+
 /* Far out gelu is 0 or x, and its slope 0 or 1: nothing may overflow on the way. A NaN stays one. */
 static void check_extremes(struct device *dev)
 {
@@ -337,9 +371,10 @@ static void test_many_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),      cmocka_unit_test(test_sums),        cmocka_unit_test(test_bias),
-        cmocka_unit_test(test_bias_gelu), cmocka_unit_test(test_dgelu),       cmocka_unit_test(test_widened),
-        cmocka_unit_test(test_extremes),  cmocka_unit_test(test_many_shapes),
+        cmocka_unit_test(test_none),        cmocka_unit_test(test_sums),       cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_bias_gelu),   cmocka_unit_test(test_dgelu),      cmocka_unit_test(test_widened),
+        cmocka_unit_test(test_copied),      cmocka_unit_test(test_copies_fit), cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_many_shapes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

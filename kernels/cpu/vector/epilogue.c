@@ -19,22 +19,22 @@ INLINE void put(enum dtype C, const struct matmul *op, size_t at, vec y, size_t 
     typed_store_part(C, op->c, at, y, count);
 }
 
-INLINE void gelu_row(enum dtype T, enum dtype C, const struct matmul *op, size_t row)
+INLINE void gelu_row(enum dtype T, enum dtype C, const struct matmul *op, size_t ld_aux, size_t row)
 {
     size_t n = (size_t)op->n;
 
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
 
-        put(C, op, row * (size_t)op->ldc + i, vec_gelu(typed_load_part(T, op->aux, row * n + i, count)), count);
+        put(C, op, row * (size_t)op->ldc + i, vec_gelu(typed_load_part(T, op->aux, row * ld_aux + i, count)), count);
     }
 }
 
-void ISA(epilogue_gelu)(struct device *dev, const struct matmul *op)
+void ISA(epilogue_gelu)(struct device *dev, const struct matmul *op, int ld_aux)
 {
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
     for (int row = 0; row < op->m; row++)
-        WITH_TYPES_OF(op, T, C, gelu_row(T, C, op, (size_t)row));
+        WITH_TYPES_OF(op, T, C, gelu_row(T, C, op, (size_t)ld_aux, (size_t)row));
 }
 
 /* aux is rounded before gelu is made of it: the backward pass sees the same number. */
@@ -81,11 +81,11 @@ INLINE void widen_row(enum dtype T, float *y, const void *x, size_t n)
     }
 }
 
-void ISA(widen)(struct device *dev, float *y, enum dtype dtype, const void *x, int ld, int rows, int cols)
+void ISA(widen)(struct device *dev, float *y, int ld_y, enum dtype dtype, const void *x, int ld, int rows, int cols)
 {
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
     for (int row = 0; row < rows; row++)
         WITH_DTYPE(
             dtype, T,
-            widen_row(T, y + (size_t)row * (size_t)cols, typed_at(T, x, (size_t)row * (size_t)ld), (size_t)cols));
+            widen_row(T, y + (size_t)row * (size_t)ld_y, typed_at(T, x, (size_t)row * (size_t)ld), (size_t)cols));
 }

@@ -10,8 +10,8 @@
 
 /* epilogue.c */
 void ISA(epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld);
-void ISA(epilogue_gelu)(struct device *dev, const struct matmul *op);
-void ISA(widen)(struct device *dev, float *y, enum dtype dtype, const void *x, int ld, int rows, int cols);
+void ISA(epilogue_gelu)(struct device *dev, const struct matmul *op, int ld_aux);
+void ISA(widen)(struct device *dev, float *y, int ld_y, enum dtype dtype, const void *x, int ld, int rows, int cols);
 
 /* pointwise.c */
 void ISA(gelu_backward)(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *x, size_t count);
