@@ -55,7 +55,7 @@ setup() {
 }
 
 @test "preempted at step k on 4 nodes, resumed at step k on 2, and finished" {
-    log=$run_dir/preempted/train-1.out
+    log=$(echo "$run_dir"/preempted/train-*.out)
     stopped=$(sed -n 's/^stopped at step \([0-9]*\)$/\1/p' "$log")
     resumed=$(sed -n 's/^resumed from .* at step \([0-9]*\) .*/\1/p' "$log")
     [ -n "$stopped" ] && [ "$stopped" = "$resumed" ]
@@ -65,7 +65,7 @@ setup() {
 }
 
 @test "no step repeated, none skipped, and the mesh changes where it was preempted" {
-    awk -F'[:,]' -v k="$(sed -n 's/^stopped at step //p' "$run_dir"/preempted/train-1.out)" '
+    awk -F'[:,]' -v k="$(sed -n 's/^stopped at step //p' "$run_dir"/preempted/train-*.out)" '
         { match($0, /"world":[0-9]+/); world = substr($0, RSTART + 8, RLENGTH - 8) }
         $2 != NR || world != (NR <= k ? 4 : 2) { bad = 1 }
         END { exit bad || NR != 300 }' "$run_dir/preempted/metrics.jsonl"
@@ -88,7 +88,7 @@ setup() {
 @test "a second one at the same time, as an ordinary user, on 3 nodes" {
     cat "$OUT/second.log"
     [ "$(cat "$OUT/second.code")" -eq 0 ]
-    grep -q '^mesh: dp 3 ' "$OUT"/second/muster-quickstart.*/preempted/train-1.out
+    grep -q '^mesh: dp 3 ' "$OUT"/second/muster-quickstart.*/preempted/train-*.out
 }
 
 @test "Ctrl-C, and once more: 130, and it says where things are; no stage is left in memory" {
