@@ -93,7 +93,7 @@ static int drain(const char *stage, const struct ckpt_drain_options *options)
 /* Slurm ends a job by signals to all of its processes, and so asks the trainer for a last save: the time to be here. */
 static int serve_parent(const char *stage, struct ckpt_drain_options *options)
 {
-    static const int ends[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCONT};
+    static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
     struct sigaction action = {.sa_handler = on_orphaned};
     pid_t parent = getppid();
     int code;

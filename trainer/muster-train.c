@@ -25,7 +25,7 @@ static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n
                             "  --check           only check the job file\n"
                             "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
                             "  --keys            list every key with its type and default\n"
-                            "TERM, INT, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
+                            "TERM, INT, HUP, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
 
 struct options {
     bool check;

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t caught;
+static sigset_t asking; /* the signals that ask to stop */
 static double started;
 
 static double seconds(void)
@@ -17,21 +17,34 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void catch_signal(int number)
-{
-    caught = number;
-}
-
 void stop_install(void)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
-    struct sigaction action = {.sa_handler = catch_signal, .sa_flags = SA_RESTART};
+    struct sigaction hangup;
 
-    sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        sigaction(signals[i], &action, NULL);
+    sigemptyset(&asking);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        signal(signals[i], SIG_DFL); /* a shell's background has INT ignored */
+        sigaddset(&asking, signals[i]);
+    }
+    sigaddset(&asking, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &asking, NULL);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN)
+        sigdelset(&asking, SIGHUP); /* blocked all the same: UCX would catch it */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a limit on files is said like a full disk, and ends nothing that need not end */
+}
+
+/* The last one that came, 0 while none did. */
+static int signal_caught(void)
+{
+    static int caught;
+    const struct timespec at_once = {0};
+    int number;
+
+    while ((number = sigtimedwait(&asking, NULL, &at_once)) > 0)
+        caught = number;
+    return caught;
 }
 
 void stop_start_clock(void)
@@ -39,7 +52,7 @@ void stop_start_clock(void)
     started = seconds();
 }
 
-static enum stop_reason own_reason(const struct comm *world, const struct job *job)
+static enum stop_reason own_reason(const struct comm *world, const struct job *job, int caught)
 {
     if (caught)
         return STOP_SIGNAL;
@@ -54,7 +67,8 @@ static enum stop_reason own_reason(const struct comm *world, const struct job *j
 
 int stop_agreed(struct comm *world, const struct job *job, enum stop_reason *reason, int *signal, struct error *err)
 {
-    double values[2] = {own_reason(world, job), caught};
+    int caught = signal_caught();
+    double values[2] = {own_reason(world, job, caught), caught};
 
     comm_purpose(world, "reasons to stop", NULL);
     if (comm_max_f64(world, values, 2, err) < 0)

@@ -1,6 +1,6 @@
 /*
- * stop.h - every way in which a run is asked to stop and save: TERM, INT, USR1 and USR2 (repeats are harmless), a
- * kill-switch file, and a limit of minutes. One rank asked is enough: the ranks agree between steps.
+ * stop.h - every way in which a run is asked to stop and save: TERM, INT, HUP, USR1 and USR2 (repeats are harmless),
+ * a kill-switch file, and a limit of minutes. One rank asked is enough: the ranks agree between steps.
  */
 #ifndef MUSTER_TRAINER_STOP_H
 #define MUSTER_TRAINER_STOP_H
@@ -8,7 +8,15 @@
 #include "common/job.h"
 #include "trainer/comm/comm.h"
 
-/* Catch the signals, from now on; SIGPIPE is ignored, so that a run outlives whoever reads its log. */
+/*
+ * From now on the signals wait until stop_agreed asks for them (HUP for ever where it was ignored, as under nohup);
+ * SIGPIPE is ignored, so that a run outlives whoever reads its log. To be called before there are other threads, which
+ * inherit what this one blocks.
+ *
+ * There is no handler, on purpose: a handler's frame is written below the stack pointer of whatever it interrupts, and
+ * oneDNN before 3.11.2 (Debian 12 has 2.6.3) points that register into the heap while it multiplies fp32 matrices. The
+ * frame, up to 12 KiB where there is AMX, then overwrites the heap: https://github.com/uxlfoundation/oneDNN/issues/4845
+ */
 void stop_install(void);
 
 /* report.minutes are counted from here: when the first step can begin, so that every run does one. */
