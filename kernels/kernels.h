@@ -50,8 +50,9 @@ struct kernels;
  * OMP_NUM_THREADS or the cores that this process may use. The environment's MUSTER_ISA=baseline|avx2|avx512 takes a
  * lesser instruction set than the processor has, for tests.
  *
- * A program with handlers of signals blocks these in each thread that uses a CPU's operations, and before the first of
- * them, for the threads that they start: oneDNN before 3.11.2 does not bear them (trainer/stop.h).
+ * No signal may be handled in a thread that is in a CPU's operation, nor in those that it starts: oneDNN before 3.11.2
+ * would overwrite the heap. A program that has handlers blocks their signals before it creates a device; trainer/stop.h
+ * says more.
  */
 struct device *device_create(const char *kind, int threads, struct error *err);
 void device_destroy(struct device *dev);

@@ -15,7 +15,7 @@
  *
  * There is no handler, on purpose: a handler's frame is written below the stack pointer of whatever it interrupts, and
  * oneDNN before 3.11.2 (Debian 12 has 2.6.3) points that register into the heap while it multiplies fp32 matrices. The
- * frame, up to 12 KiB where there is AMX, then overwrites the heap: https://github.com/uxlfoundation/oneDNN/issues/4845
+ * frame, up to 12 KiB where there is AMX, then overwrites the heap (uxlfoundation/oneDNN, issue 4845).
  */
 void stop_install(void);
 

@@ -113,8 +113,8 @@ stopped_with_75() {
     grep -q 'limit of 0.02 minutes' "$DIR/log"
 }
 
-# Signals that a thread of process $1 would handle although it may be in a matrix product. Those of faults and of abort()
-# come from the thread's own doing, 33 is the C library's own.
+# handled_anywhere PID: the threads that would handle a signal, and its bits; they may be in a matrix product. Signals of
+# faults and of abort() come from the thread's own doing, 33 is the C library's own.
 handled_anywhere() {
     local status faults=$((1 << 4 - 1 | 1 << 5 - 1 | 1 << 6 - 1 | 1 << 7 - 1 | 1 << 8 - 1 | 1 << 11 - 1 | 1 << 33 - 1))
     for status in /proc/"$1"/task/*/status; do
