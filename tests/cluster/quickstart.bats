@@ -29,11 +29,10 @@ setup_file() {
         ls "$OUT"/third/muster-quickstart.*/preempted/metrics.jsonl >/dev/null 2>&1 && break
         sleep 0.1
     done
-    local group
-    group=$(ps -o pgid= -p "$(pgrep -f "bash $TOP/quickstart" -n)" | tr -d ' ')
-    kill -INT -- "-$group"
+    # It leads a session and a process group: setsid became it, as no shell's job control gave it a group before.
+    kill -INT -- "-$third"
     sleep 0.3
-    kill -INT -- "-$group"
+    kill -INT -- "-$third" || true # it may have ended by now
     code=0
     wait "$third" || code=$?
     echo "$code" >"$OUT/third.code"
