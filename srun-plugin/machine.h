@@ -11,8 +11,9 @@
  *     core 0,32                      its hardware threads
  *     bridge -1 host                 PCI: the number of the bridge above, counting bridges and devices from 0, -1 for
  *     bridge 0 pci                   none; a host bridge, or one between PCI buses
- *     device 1 0 0302 10de:20b0 0000:07:00.0    the same, NUMA node by its place above (-1: not one), class, ids,
- * address end                            else it was cut short
+ *     device 1 0 0302 10de:20b0 0000:07:00.0
+ *                                    the same, NUMA node by its place above (-1: not one), class, ids, address
+ *     end                            else it was cut short
  *
  * Lists of CPUs are the kernel's, "-" for none. Cores and NUMA nodes are in hwloc's order. Nothing else of hwloc's is
  * in it: no names of hosts, no serial numbers.

@@ -6,9 +6,10 @@
  *
  *   dp   a ring's reduce-scatter and all-gather each pass (dp - 1) / dp of what is summed: P / (tp pp) elements.
  *        Two of them, three for ZeRO-3, which gathers parameters for the backward pass again.
- *   pp   m b s d e for the activations, as much for their gradients; chunks times, if stages are interleaved; each of
- * the tp ranks sends its part. tp   two all-reduces a layer and pass (arXiv 1909.08053, section 3), each 2 (tp - 1) /
- * tp of b s d e, for the L / pp layers of a stage; with recompute the forward pass counts twice.
+ *   pp   m b s d e for the activations, as much for their gradients; chunks times, if stages are interleaved. Each of
+ *        the tp ranks sends its part.
+ *   tp   two all-reduces a layer and pass (arXiv 1909.08053, section 3), each 2 (tp - 1) / tp of b s d e, for the
+ *        L / pp layers of a stage. With recompute the forward pass counts twice.
  *
  * Rounded, and without embeddings, heads and scalars: it decides which axis is the heavier, not how long a step takes.
  */

@@ -9,8 +9,8 @@
  *
  *   rank      position of each row in the sorted order: how many come before it. rows^2 comparisons, in shared memory.
  *   add_runs  each chunk adds its rows up. A run that lies within the chunk has no other writer: it goes to dwte. What
- *             continues a run from before goes to head[chunk], the beginning of a run that goes on after to
- * tail[chunk]. add_cut   whoever has the beginning of a run that goes on adds the tail and the heads that follow.
+ *             continues a run from before goes to head[chunk], the beginning of a run that goes on after to tail[chunk].
+ *   add_cut   the chunk with the beginning of a run that goes on adds its tail and the heads that follow.
  */
 #define CHUNK   EMBEDDING_CHUNK
 #define THREADS 128 /* a pack of columns each */

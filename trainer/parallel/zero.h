@@ -22,8 +22,8 @@
  *     zero_gather(z, u)       before the first use of u's parameters in a forward or backward pass
  *     zero_param(z, u)        where they are, until
  *     zero_release(z, u)      after the last use
- *     zero_grad_begin(z, u)   an fp32 buffer for the gradients of u in this micro-batch; the caller overwrites all of
- * it zero_grad_ready(z, u)   they are complete: added to the earlier micro-batches', and on their way when it is time
+ *     zero_grad_begin(z, u)   an fp32 buffer for the gradients of u in this micro-batch; the caller overwrites it whole
+ *     zero_grad_ready(z, u)   they are complete: added to the earlier micro-batches', and sent when it is time
  *
  * A micro-batch's gradients are computed alone and then added, never accumulated inside a product: with the comm's
  * fixed tree this makes 2n ranks with one micro-batch each give the bits of n ranks with two.

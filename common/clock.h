@@ -1,0 +1,14 @@
+/* clock.h - the time in seconds, as a double. */
+#ifndef MUSTER_COMMON_CLOCK_H
+#define MUSTER_COMMON_CLOCK_H
+
+/* CLOCK_MONOTONIC: for durations and deadlines. Does not jump when the date is set. */
+double clock_monotonic(void);
+
+/* CLOCK_REALTIME: seconds since 1970, for what is stored or compared across nodes. */
+double clock_realtime(void);
+
+/* Sleep so long; a signal does not shorten it. */
+void clock_sleep(double seconds);
+
+#endif
