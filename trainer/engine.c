@@ -5,7 +5,7 @@
 
 #include "trainer/choose_device.h"
 #include "trainer/footprint.h"
-#include "trainer/report/recorder.h"
+#include "trainer/watch/recorder.h"
 
 /* A validation that went round would count samples twice. */
 static int check_validation(const struct engine *e, struct error *err)

@@ -9,7 +9,7 @@
 #include "common/flops.h"
 #include "trainer/report/log_line.h"
 #include "trainer/report/progress.h"
-#include "trainer/report/terminal.h"
+#include "trainer/report/summary.h"
 #include "trainer/run.h"
 
 double run_seconds(void)

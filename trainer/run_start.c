@@ -11,7 +11,7 @@
 #include "common/crc32c.h"
 #include "trainer/footprint.h"
 #include "trainer/optim/lr.h"
-#include "trainer/report/recorder.h"
+#include "trainer/watch/recorder.h"
 #include "trainer/run.h"
 
 static void describe_mesh(const struct run *run)

@@ -4,7 +4,7 @@
 #include "trainer/engine.h"
 #include "trainer/optim/batch_size.h"
 #include "trainer/optim/lr.h"
-#include "trainer/report/recorder.h"
+#include "trainer/watch/recorder.h"
 
 /*
  * This rank's samples of a global batch, as the pipeline takes them, and what the whole batch's losses are means over.

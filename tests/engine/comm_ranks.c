@@ -9,7 +9,7 @@
 
 #include "common/philox.h"
 #include "trainer/comm/comm.h"
-#include "trainer/report/recorder.h"
+#include "trainer/watch/recorder.h"
 
 static struct comm *world;
 static int rank, size;

@@ -1,11 +1,15 @@
-#include "trainer/report/neighbours.h"
+#include "trainer/watch/neighbours.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "trainer/report/recorder.h"
+#include "trainer/watch/recorder.h"
 
 struct local {
     int rank;
@@ -30,7 +34,7 @@ struct neighbour neighbour_self(const char *host, const struct record_file *own)
 }
 
 /* Without a device a record is its rank's alone. */
-static bool together(const struct neighbour *a, const struct neighbour *b)
+static bool same_container(const struct neighbour *a, const struct neighbour *b)
 {
     return a->device && a->device == b->device && a->process.numbering == b->process.numbering &&
            strcmp(a->host, b->host) == 0;
@@ -40,15 +44,15 @@ static bool together(const struct neighbour *a, const struct neighbour *b)
 static void find_homes(struct neighbours *n)
 {
     for (int rank = 0; rank < n->world; rank++) {
-        int home = rank > 0 && together(&n->all[rank - 1], &n->all[rank]) ? n->home[rank - 1] : 0;
+        int home = rank > 0 && same_container(&n->all[rank - 1], &n->all[rank]) ? n->home[rank - 1] : 0;
 
-        while (home < rank && !(n->home[home] == home && together(&n->all[home], &n->all[rank])))
+        while (home < rank && !(n->home[home] == home && same_container(&n->all[home], &n->all[rank])))
             home++;
         n->home[rank] = home;
     }
 }
 
-static int add(struct neighbours *n, int rank, struct record_file *own, struct error *err)
+static int add_neighbour(struct neighbours *n, int rank, struct record_file *own, struct error *err)
 {
     struct local *l = &n->local[n->nlocal];
 
@@ -84,7 +88,7 @@ struct neighbours *neighbours_create(const struct neighbour *all, int world, int
     memcpy(n->all, all, (size_t)world * sizeof *n->all);
     find_homes(n);
     for (int other = 0; other < world; other++)
-        if (n->home[other] == n->home[rank] && add(n, other, own, err) < 0)
+        if (n->home[other] == n->home[rank] && add_neighbour(n, other, own, err) < 0)
             goto fail;
     return n;
 fail:

@@ -1,8 +1,153 @@
-#include "trainer/report/hang_json.h"
+#include "trainer/watch/hang_files.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define REPORT "hang-report.txt"
+
+enum { PATH_SIZE = 2048 };
+
+int hang_raise(const char *dir, struct error *err)
+{
+    char parent[PATH_SIZE], *slash;
+
+    snprintf(parent, sizeof parent, "%s", dir);
+    slash = strrchr(parent, '/');
+    if (slash && slash > parent) { /* checkpoint.dir, before the first checkpoint */
+        *slash = '\0';
+        mkdir(parent, 0777);
+    }
+    if (mkdir(dir, 0777) < 0 && errno != EEXIST)
+        return error_errno(err, CODE_IO, "%s", dir);
+    return 0;
+}
+
+bool hang_raised(const char *dir)
+{
+    return access(dir, F_OK) == 0;
+}
+
+static int write_file(const char *path, const char *text, size_t length, struct error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    size_t done = 0;
+
+    if (fd < 0)
+        return error_errno(err, CODE_IO, "%s", path);
+    while (done < length) {
+        ssize_t written = write(fd, text + done, length - done);
+
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0) {
+            error_errno(err, CODE_IO, "%s", path);
+            close(fd);
+            return -1;
+        }
+        done += (size_t)written;
+    }
+    return close(fd) < 0 ? error_errno(err, CODE_IO, "%s", path) : 0;
+}
+
+int hang_publish(const char *dir, int speaker, const struct hang_rank *ranks, const bool *chosen, int world,
+                 struct error *err)
+{
+    char path[PATH_SIZE], part[PATH_SIZE];
+    json_t *json = hang_encode(ranks, chosen, world);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    int result;
+
+    json_decref(json);
+    if (!text)
+        return error_set(err, CODE_IO, "out of memory for the records of this host");
+    snprintf(path, sizeof path, "%s/records-%05d.json", dir, speaker);
+    snprintf(part, sizeof part, "%s/.records-%05d.part", dir, speaker);
+    result = write_file(part, text, strlen(text), err);
+    if (result == 0 && rename(part, path) < 0)
+        result = error_errno(err, CODE_IO, "%s", path);
+    free(text);
+    return result;
+}
+
+int hang_spoken(const char *dir, bool *spoken, int world, struct error *err)
+{
+    DIR *list = opendir(dir);
+    struct dirent *entry;
+
+    memset(spoken, 0, (size_t)world * sizeof *spoken);
+    if (!list)
+        return error_errno(err, CODE_IO, "%s", dir);
+    while ((entry = readdir(list))) {
+        int speaker, length = 0;
+
+        if (sscanf(entry->d_name, "records-%d.json%n", &speaker, &length) == 1 && length > 0 && speaker >= 0 &&
+            speaker < world)
+            spoken[speaker] = true;
+    }
+    closedir(list);
+    return 0;
+}
+
+void hang_collect(const char *dir, const bool *spoken, struct hang_rank *ranks, int world)
+{
+    for (int speaker = 0; speaker < world; speaker++) {
+        char path[PATH_SIZE];
+        struct error ignored;
+        json_t *json;
+
+        if (!spoken[speaker])
+            continue;
+        snprintf(path, sizeof path, "%s/records-%05d.json", dir, speaker);
+        json = json_load_file(path, 0, NULL);
+        if (json)
+            hang_decode(ranks, world, json, &ignored);
+        json_decref(json);
+    }
+}
+
+int hang_report_publish(const char *dir, int rank, const char *text, size_t length, struct error *err)
+{
+    char path[PATH_SIZE], part[PATH_SIZE];
+    int result;
+
+    snprintf(path, sizeof path, "%s/" REPORT, dir);
+    snprintf(part, sizeof part, "%s/.report-%05d.part", dir, rank);
+    if (write_file(part, text, length, err) < 0)
+        return -1;
+    if (link(part, path) == 0)
+        result = 1;
+    else if (errno == EEXIST)
+        result = 0;
+    else if (access(path, F_OK) < 0 && rename(part, path) == 0) /* file systems without links: two may win */
+        return 1;
+    else
+        result = error_errno(err, CODE_IO, "%s", path);
+    unlink(part);
+    return result;
+}
+
+bool hang_report_sentence(const char *dir, char *text, size_t size)
+{
+    char path[PATH_SIZE];
+    FILE *file;
+    bool there;
+
+    snprintf(path, sizeof path, "%s/" REPORT, dir);
+    file = fopen(path, "re");
+    if (!file)
+        return false;
+    there = fgets(text, (int)size, file) != NULL;
+    fclose(file);
+    if (there)
+        text[strcspn(text, "\n")] = '\0';
+    return there;
+}
 
 static const char *const states[] = {
     [HANG_SILENT] = "silent", [HANG_RUNNING] = "running", [HANG_STOPPED] = "stopped",
@@ -10,7 +155,7 @@ static const char *const states[] = {
 };
 enum { STATES = sizeof states / sizeof *states };
 
-static int find(const char *const *words, int count, const char *word)
+static int find_rank(const char *const *words, int count, const char *word)
 {
     for (int i = 0; i < count; i++)
         if (word && strcmp(words[i], word) == 0)
@@ -104,7 +249,7 @@ static int decode_op(struct record_op *op, const json_t *json)
         .sequence = (uint64_t)sequence,
         .entered = entered,
         .left = left,
-        .kind = find(record_kinds, RECORD_KINDS, kind),
+        .kind = find_rank(record_kinds, RECORD_KINDS, kind),
         .comm = comm,
         .peer = peer,
     };
@@ -186,7 +331,7 @@ static int decode_lists(struct hang_rank *rank, int world, const json_t *json, c
     return waiting ? decode_op(&rank->record.waiting, waiting) : 0;
 }
 
-static void forget(struct hang_rank *rank)
+static void forget_rank(struct hang_rank *rank)
 {
     for (int i = 0; i < RECORD_COMMS; i++) {
         free(rank->members[i]);
@@ -210,10 +355,10 @@ static int decode_rank(struct hang_rank *ranks, int world, const json_t *json)
                     &host, "state", &state, "taken", &taken, "operations", &operations, "active", &active, "phase",
                     &phase, "step", &step, "micro_batch", &micro_batch, "waited_seconds", &waited, "waiting_since",
                     &waiting_since, "comms", &comms, "ring", &ring) < 0 ||
-        number < 0 || number >= world || find(states, STATES, state) < 0)
+        number < 0 || number >= world || find_rank(states, STATES, state) < 0)
         return -1;
     rank = &ranks[number];
-    forget(rank);
+    forget_rank(rank);
     r = &rank->record;
     snprintf(rank->host, sizeof rank->host, "%s", host);
     snprintf(r->phase, sizeof r->phase, "%s", phase);
@@ -225,10 +370,10 @@ static int decode_rank(struct hang_rank *ranks, int world, const json_t *json)
     r->waited_seconds = waited;
     r->waiting_since = waiting_since;
     if (decode_lists(rank, world, json, comms, ring) < 0) {
-        forget(rank);
+        forget_rank(rank);
         return -1;
     }
-    rank->state = (enum hang_state)find(states, STATES, state);
+    rank->state = (enum hang_state)find_rank(states, STATES, state);
     r->ended = rank->state == HANG_ENDED;
     return 0;
 }

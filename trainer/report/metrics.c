@@ -1,16 +1,17 @@
 /*
  * metrics_line.c - one step to one line of JSON and back. One table says what a line holds; both directions walk it.
  */
+
 #include "trainer/report/metrics.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <jansson.h>
 
 enum kind {
     KIND_LONG,
@@ -115,7 +116,7 @@ size_t metrics_format(char *buf, const struct metrics_step *step)
 /* ---- reading ---- */
 
 /* What came from the file goes to a terminal in the error: let no control character through. */
-static const char *printable(char *buf, size_t size, const char *text)
+static const char *is_printable(char *buf, size_t size, const char *text)
 {
     snprintf(buf, size, "%s", text);
     for (char *c = buf; *c; c++)
@@ -171,7 +172,7 @@ static int parse_object(struct metrics_step *step, json_t *object, struct error 
         int i = find_key(name);
 
         if (i < 0)
-            return error_set(err, CODE_DATA, "unknown key \"%s\"", printable(shown, sizeof shown, name));
+            return error_set(err, CODE_DATA, "unknown key \"%s\"", is_printable(shown, sizeof shown, name));
         if (parse_value(&KEYS[i], value, step, err) < 0)
             return -1;
         seen[i] = true;
@@ -194,11 +195,88 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
     object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
     if (!object)
         return error_set(err, CODE_DATA, "column %d: %s; a line must be one JSON object", why.column,
-                         printable(shown, sizeof shown, why.text));
+                         is_printable(shown, sizeof shown, why.text));
     if (json_is_object(object))
         result = parse_object(step, object, err);
     else
         result = error_set(err, CODE_DATA, "a line must be one JSON object");
     json_decref(object);
     return result;
+}
+
+int metrics_each(const char *path, metrics_visit *visit, void *arg, bool *torn, struct error *err)
+{
+    FILE *file = fopen(path, "re");
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t length;
+    int result;
+
+    if (torn)
+        *torn = false;
+    if (!file)
+        return error_errno(err, CODE_IO, "cannot open metrics %s", path);
+    for (long number = 1; (length = getline(&line, &size, file)) >= 0; number++) {
+        struct metrics_step step;
+
+        if (line[length - 1] != '\n') { /* the last, by getline's word: half a write, not yet a step */
+            if (torn)
+                *torn = true;
+            break;
+        }
+        if (metrics_parse(&step, line, (size_t)length, err) < 0) {
+            result = error_prefix(err, "%s:%ld", path, number);
+            goto out;
+        }
+        result = visit(&step, line, (size_t)length, arg);
+        if (result)
+            goto out;
+    }
+    if (ferror(file)) /* a directory opens well and only fails here */
+        result = error_errno(err, CODE_IO, "cannot read metrics %s", path);
+    else
+        result = 0;
+out:
+    free(line);
+    fclose(file);
+    return result;
+}
+
+struct list {
+    struct metrics_step *steps;
+    size_t count, room;
+    struct error *err;
+};
+
+static int append_step(const struct metrics_step *step, const char *line, size_t length, void *arg)
+{
+    struct list *list = arg;
+
+    (void)line, (void)length;
+    if (list->count == list->room) {
+        size_t room = list->room ? 2 * list->room : 256;
+        struct metrics_step *more = reallocarray(list->steps, room, sizeof *more);
+
+        if (!more)
+            return error_errno(list->err, CODE_IO, "no memory for %zu steps of metrics", room);
+        list->steps = more;
+        list->room = room;
+    }
+    list->steps[list->count++] = *step;
+    return 0;
+}
+
+int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct error *err)
+{
+    struct list list = {.err = err};
+
+    *steps = NULL;
+    *count = 0;
+    if (metrics_each(path, append_step, &list, NULL, err) < 0) {
+        free(list.steps);
+        return -1;
+    }
+    *steps = list.steps;
+    *count = list.count;
+    return 0;
 }

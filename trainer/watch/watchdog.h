@@ -18,10 +18,10 @@
  * Where the directory cannot be written to within 20 seconds, which may be the reason of the hang, each host judges by
  * what it knows itself.
  */
-#ifndef MUSTER_TRAINER_REPORT_WATCHDOG_H
-#define MUSTER_TRAINER_REPORT_WATCHDOG_H
+#ifndef MUSTER_TRAINER_WATCH_WATCHDOG_H
+#define MUSTER_TRAINER_WATCH_WATCHDOG_H
 
-#include "trainer/report/neighbours.h"
+#include "trainer/watch/neighbours.h"
 
 struct watchdog;
 

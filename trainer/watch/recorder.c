@@ -1,4 +1,4 @@
-#include "trainer/report/recorder.h"
+#include "trainer/watch/recorder.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -89,7 +89,7 @@ void recorder_ending(void)
 /* ---- communicators ---- */
 
 /* FNV-1a: the same name and members are the same communicator. Never 0. */
-static uint64_t hash(const char *name, const int *members, int size)
+static uint64_t hash_comm(const char *name, const int *members, int size)
 {
     uint64_t h = 0xcbf29ce484222325u;
 
@@ -121,13 +121,13 @@ void recorder_add_comm(struct recorder_comm *comm, const char *name, const int *
     memset(c, 0, sizeof *c);
     snprintf(c->name, sizeof c->name, "%s", name);
     c->size = size;
-    c->id = hash(c->name, members, size);
+    c->id = hash_comm(c->name, members, size);
     record_begin(recorder.file);
     put_at(c, sizeof *c);
     record_end(recorder.file);
 }
 
-static struct record_comm *known(const struct recorder_comm *comm)
+static struct record_comm *find_comm(const struct recorder_comm *comm)
 {
     if (!recorder.file || comm->recorder != recorder.id || comm->slot < 0)
         return NULL;
@@ -136,7 +136,7 @@ static struct record_comm *known(const struct recorder_comm *comm)
 
 void recorder_remove_comm(struct recorder_comm *comm)
 {
-    struct record_comm *c = known(comm);
+    struct record_comm *c = find_comm(comm);
 
     if (c) {
         memset(c, 0, sizeof *c);
@@ -161,7 +161,7 @@ static struct record_peer *peer_of(struct record_comm *c, int rank)
 }
 
 /* The operation's number on its communicator; 0 where there are more peers than are counted. */
-static uint64_t count(struct record_comm *c, enum record_kind kind, int rank)
+static uint64_t count_operation(struct record_comm *c, enum record_kind kind, int rank)
 {
     struct record_peer *peer;
 
@@ -174,7 +174,7 @@ static uint64_t count(struct record_comm *c, enum record_kind kind, int rank)
 }
 
 /* A word more, after a blank; what does not fit is cut. */
-static void append(char text[static RECORD_TEXT_SIZE], const char *word)
+static void append_operation(char text[static RECORD_TEXT_SIZE], const char *word)
 {
     size_t at = strlen(text);
 
@@ -188,7 +188,7 @@ static void append(char text[static RECORD_TEXT_SIZE], const char *word)
 void recorder_enter(struct record_op *op, const struct recorder_comm *comm, enum record_kind kind, int peer,
                     const char *what, const char *of)
 {
-    struct record_comm *c = known(comm);
+    struct record_comm *c = find_comm(comm);
     struct record_op *place;
 
     op->number = 0;
@@ -196,13 +196,13 @@ void recorder_enter(struct record_op *op, const struct recorder_comm *comm, enum
         return;
     memset(op, 0, sizeof *op);
     op->number = ++recorder.now.operations;
-    op->sequence = count(c, kind, peer);
+    op->sequence = count_operation(c, kind, peer);
     op->entered = recorder.now.active = recorder_now();
     op->kind = kind;
     op->comm = comm->slot;
     op->peer = record_is_transfer(kind) ? peer : -1;
-    append(op->purpose, what);
-    append(op->purpose, of);
+    append_operation(op->purpose, what);
+    append_operation(op->purpose, of);
     place = &recorder.now.ring[op->number % RECORD_RING];
     *place = *op;
     record_begin(recorder.file);

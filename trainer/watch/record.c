@@ -1,6 +1,7 @@
-#include "trainer/report/record.h"
+#include "trainer/watch/record.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -93,7 +94,7 @@ static size_t file_bytes(int world)
 }
 
 /* fd -1 maps private memory. */
-static struct record_file *map(int fd, int world, int protection, struct error *err)
+static struct record_file *map_record(int fd, int world, int protection, struct error *err)
 {
     struct record_file *file = calloc(1, sizeof *file);
 
@@ -128,7 +129,7 @@ static struct record_file *create_shared(int world, struct error *err)
     if (fd < 0)
         return NULL;
     if (posix_fallocate(fd, 0, (off_t)file_bytes(world)) == 0 && fstat(fd, &status) == 0)
-        file = map(fd, world, PROT_READ | PROT_WRITE, err);
+        file = map_record(fd, world, PROT_READ | PROT_WRITE, err);
     close(fd);
     if (!file) {
         unlink(path);
@@ -145,7 +146,7 @@ struct record_file *record_create(int world, struct error *err)
 
     remove_left_over();
     file = create_shared(world, err);
-    return file ? file : map(-1, world, PROT_READ | PROT_WRITE, err);
+    return file ? file : map_record(-1, world, PROT_READ | PROT_WRITE, err);
 }
 
 uint64_t record_device(const struct record_file *file)
@@ -171,7 +172,7 @@ struct record_file *record_map(const struct process *owner, int world, struct er
     if (fstat(fd, &status) < 0 || status.st_size != (off_t)file_bytes(world) || status.st_uid != geteuid())
         error_set(err, CODE_IO, "%s: not a record of this version", path);
     else
-        file = map(fd, world, PROT_READ, err);
+        file = map_record(fd, world, PROT_READ, err);
     if (file)
         file->device = status.st_dev;
     close(fd);
@@ -320,4 +321,68 @@ bool record_verdict(const struct record_file *file, char text[static RECORD_VERD
     memcpy(text, file->shared->verdict, RECORD_VERDICT_SIZE);
     text[RECORD_VERDICT_SIZE - 1] = '\0';
     return true;
+}
+
+/* ---- processes ---- */
+
+/* State letter and start time of a process; false, with errno, when it cannot be read. */
+static bool read_stat(int64_t pid, char *state, uint64_t *started)
+{
+    char path[64], text[1024], *at;
+    ssize_t length;
+    int fd, reason;
+
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    length = read(fd, text, sizeof text - 1);
+    reason = length < 0 ? errno : EIO;
+    close(fd);
+    errno = reason;
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    at = strrchr(text, ')'); /* the name before it may hold anything */
+    if (!at || at[1] != ' ')
+        return false;
+    *state = at[2];
+    at += 2;
+    for (int field = 3; field < 22 && at; field++) /* proc(5): state is field 3, starttime field 22 */
+        at = strchr(at + 1, ' ');
+    if (!at)
+        return false;
+    *started = strtoull(at, NULL, 10);
+    return true;
+}
+
+static uint64_t own_numbering(void)
+{
+    struct stat status;
+
+    return stat("/proc/self/ns/pid", &status) == 0 ? (uint64_t)status.st_ino : 0;
+}
+
+struct process process_self(void)
+{
+    struct process self = {.pid = getpid(), .numbering = own_numbering()};
+    char state;
+
+    if (!self.numbering || !read_stat(self.pid, &state, &self.started))
+        return (struct process){0};
+    return self;
+}
+
+enum process_state process_look(const struct process *process)
+{
+    uint64_t started, numbering = own_numbering();
+    char state;
+
+    if (process->pid == 0 || process->numbering != numbering)
+        return PROCESS_UNKNOWN;
+    if (!read_stat(process->pid, &state, &started))
+        return errno == ENOENT || errno == ESRCH ? PROCESS_GONE : PROCESS_UNKNOWN;
+    if (started != process->started || state == 'Z' || state == 'X' || state == 'x')
+        return PROCESS_GONE;
+    return state == 'T' || state == 't' ? PROCESS_STOPPED : PROCESS_RUNNING;
 }

@@ -1,11 +1,11 @@
 /* watchdog_impl.h - what watchdog.c (the thread) and watchdog_report.c (what it does in an alarm) share. */
-#ifndef MUSTER_TRAINER_REPORT_WATCHDOG_IMPL_H
-#define MUSTER_TRAINER_REPORT_WATCHDOG_IMPL_H
+#ifndef MUSTER_TRAINER_WATCH_WATCHDOG_IMPL_H
+#define MUSTER_TRAINER_WATCH_WATCHDOG_IMPL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "trainer/report/watchdog.h"
+#include "trainer/watch/watchdog.h"
 
 struct watchdog {
     struct watchdog_config config;

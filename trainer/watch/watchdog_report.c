@@ -1,14 +1,15 @@
 /* watchdog_report.c - what a watchdog does once there is an alarm: say what this host knows, and get to a verdict. */
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "trainer/report/hang_files.h"
-#include "trainer/report/hang_report.h"
-#include "trainer/report/recorder.h"
-#include "trainer/report/watchdog_impl.h"
+#include "trainer/watch/hang_files.h"
+#include "trainer/watch/hang_report.h"
+#include "trainer/watch/recorder.h"
+#include "trainer/watch/watchdog_impl.h"
 
 #define LOOK_SECONDS  0.1
 #define GRACE_SECONDS 3.0 /* for other hosts to speak */
@@ -41,8 +42,8 @@ static void knowledge_free(struct knowledge *k)
 }
 
 /* The report as text, malloc'ed; lines 0: whole. */
-static char *compose(const struct watchdog *w, const struct knowledge *k, const struct hang_verdict *verdict, int lines,
-                     size_t *length)
+static char *compose_report(const struct watchdog *w, const struct knowledge *k, const struct hang_verdict *verdict,
+                            int lines, size_t *length)
 {
     char *text = NULL, title[512], date[64];
     time_t now = time(NULL);
@@ -58,12 +59,12 @@ static char *compose(const struct watchdog *w, const struct knowledge *k, const 
 }
 
 /* In one write, so that no other rank's lines get between. */
-static void print(const struct watchdog *w, const struct knowledge *k, const struct hang_verdict *verdict,
-                  const char *where)
+static void print_report(const struct watchdog *w, const struct knowledge *k, const struct hang_verdict *verdict,
+                         const char *where)
 {
     char *text = NULL;
     size_t length = 0, body_length;
-    char *body = compose(w, k, verdict, LINES_ON_STDERR, &body_length);
+    char *body = compose_report(w, k, verdict, LINES_ON_STDERR, &body_length);
     FILE *out = body ? open_memstream(&text, &length) : NULL;
 
     if (out) {
@@ -78,7 +79,7 @@ static void print(const struct watchdog *w, const struct knowledge *k, const str
 }
 
 /* Everything that was published; 1 when this rank's report is the one that counts, 0 when another's is. */
-static int judge(struct watchdog *w, const bool *spoken, struct error *err)
+static int judge_hang(struct watchdog *w, const bool *spoken, struct error *err)
 {
     struct knowledge k;
     struct hang_verdict verdict = {0};
@@ -91,12 +92,12 @@ static int judge(struct watchdog *w, const bool *spoken, struct error *err)
     neighbours_take(w->config.neighbours, k.ranks, k.chosen); /* for the names of all hosts */
     hang_collect(w->directory, spoken, k.ranks, k.world);
     if (hang_judge(&verdict, k.ranks, k.world, w->config.hang_seconds / 2, err) == 0)
-        text = compose(w, &k, &verdict, 0, &length);
+        text = compose_report(w, &k, &verdict, 0, &length);
     if (text)
         result = hang_report_publish(w->directory, w->config.rank, text, length, err);
     if (result > 0) {
         snprintf(where, sizeof where, "the whole report is %.1000s/hang-report.txt", w->directory);
-        print(w, &k, &verdict, where);
+        print_report(w, &k, &verdict, where);
         hang_sentence(sentence, sizeof sentence, &verdict, k.ranks, k.world);
         watchdog_set_verdict(w, sentence);
     }
@@ -106,7 +107,7 @@ static int judge(struct watchdog *w, const bool *spoken, struct error *err)
     return result;
 }
 
-static int publish(struct watchdog *w, struct error *err)
+static int publish_records(struct watchdog *w, struct error *err)
 {
     struct knowledge k;
     int result;
@@ -142,13 +143,13 @@ static bool is_judged(struct watchdog *w)
 }
 
 /* One round of a speaker. */
-static int speak(struct watchdog *w, bool *published, double seconds, struct error *err)
+static int speak_for_host(struct watchdog *w, bool *published, double seconds, struct error *err)
 {
     char sentence[RECORD_VERDICT_SIZE];
     bool *spoken;
     int result;
 
-    if (!*published && publish(w, err) < 0)
+    if (!*published && publish_records(w, err) < 0)
         return -1;
     *published = true;
     if (hang_report_sentence(w->directory, sentence, sizeof sentence)) {
@@ -160,7 +161,7 @@ static int speak(struct watchdog *w, bool *published, double seconds, struct err
         return error_set(err, CODE_IO, "out of memory");
     result = hang_spoken(w->directory, spoken, w->config.world, err);
     if (result == 0 && my_turn(w, spoken, seconds))
-        result = judge(w, spoken, err) < 0 ? -1 : 0;
+        result = judge_hang(w, spoken, err) < 0 ? -1 : 0;
     free(spoken);
     return result;
 }
@@ -175,7 +176,7 @@ void *watchdog_report(void *arg)
 
     while (result == 0 && !is_judged(w)) {
         if (neighbours_speaker(w->config.neighbours))
-            result = speak(w, &published, 1e-9 * (double)(recorder_now() - began), &err);
+            result = speak_for_host(w, &published, 1e-9 * (double)(recorder_now() - began), &err);
         nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS * 1e9)}, NULL);
     }
     if (result < 0) {
@@ -201,7 +202,7 @@ void watchdog_judge_alone(struct watchdog *w)
             hang_sentence(text, sizeof text, &verdict, k.ranks, k.world);
         if (neighbours_speaker(w->config.neighbours)) {
             snprintf(where, sizeof where, "of other hosts nothing is known, for %.1000s cannot be used", w->directory);
-            print(w, &k, &verdict, where);
+            print_report(w, &k, &verdict, where);
         }
         hang_verdict_free(&verdict);
         knowledge_free(&k);

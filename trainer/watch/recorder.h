@@ -7,11 +7,11 @@
  * and tests need none. An operation costs some 110 ns in all: three readings of the clock and a few cache lines; no
  * system calls.
  */
-#ifndef MUSTER_TRAINER_REPORT_RECORDER_H
-#define MUSTER_TRAINER_REPORT_RECORDER_H
+#ifndef MUSTER_TRAINER_WATCH_RECORDER_H
+#define MUSTER_TRAINER_WATCH_RECORDER_H
 
 #include "common/error.h"
-#include "trainer/report/record.h"
+#include "trainer/watch/record.h"
 
 /* Starts recording, for a world of so many ranks. NULL with CODE_IO when out of memory. */
 struct record_file *recorder_start(int world, struct error *err);

@@ -1,11 +1,11 @@
-#include "trainer/report/straggler.h"
+#include "trainer/watch/straggler.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #define LEAST_SECONDS 1e-3
 
-static int ascending(const void *left, const void *right)
+static int compare_seconds(const void *left, const void *right)
 {
     double a = *(const double *)left, b = *(const double *)right;
 
@@ -21,14 +21,14 @@ static int slowest_first(const void *left, const void *right)
 }
 
 /* Of one rank's group; `sorted` is room for all. */
-static double median(double *sorted, const double *seconds, const int *groups, int ranks, int rank)
+static double find_median(double *sorted, const double *seconds, const int *groups, int ranks, int rank)
 {
     size_t n = 0;
 
     for (int other = 0; other < ranks; other++)
         if (!groups || groups[other] == groups[rank])
             sorted[n++] = seconds[other];
-    qsort(sorted, n, sizeof *sorted, ascending);
+    qsort(sorted, n, sizeof *sorted, compare_seconds);
     return sorted[(n - 1) / 2];
 }
 
@@ -41,7 +41,7 @@ int stragglers_find(struct straggler *found, const double *seconds, const int *g
         return -1;
     for (int rank = 0; rank < ranks && factor > 0; rank++) {
         if (rank == 0 || (groups && groups[rank] != groups[rank - 1]))
-            middle = median(sorted, seconds, groups, ranks, rank);
+            middle = find_median(sorted, seconds, groups, ranks, rank);
         if (middle >= LEAST_SECONDS && seconds[rank] > factor * middle)
             found[n++] = (struct straggler){.rank = rank, .seconds = seconds[rank], .median = middle};
     }

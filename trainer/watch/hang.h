@@ -7,14 +7,14 @@
  * pass the question on; where it ends are the late ones. In a chain (A waits in tp for B, B in dp for C, and C
  * computes) that is C alone, however many wait.
  */
-#ifndef MUSTER_TRAINER_REPORT_HANG_H
-#define MUSTER_TRAINER_REPORT_HANG_H
+#ifndef MUSTER_TRAINER_WATCH_HANG_H
+#define MUSTER_TRAINER_WATCH_HANG_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "common/error.h"
-#include "trainer/report/record.h"
+#include "trainer/watch/record.h"
 
 enum { HANG_HOST_SIZE = 64 };
 

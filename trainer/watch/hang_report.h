@@ -1,10 +1,10 @@
 /* hang_report.h - the verdict on a run that hangs, in words, for somebody who is woken by it. Pure but for the FILE. */
-#ifndef MUSTER_TRAINER_REPORT_HANG_REPORT_H
-#define MUSTER_TRAINER_REPORT_HANG_REPORT_H
+#ifndef MUSTER_TRAINER_WATCH_HANG_REPORT_H
+#define MUSTER_TRAINER_WATCH_HANG_REPORT_H
 
 #include <stdio.h>
 
-#include "trainer/report/hang.h"
+#include "trainer/watch/hang.h"
 
 /*
  * One line, without a newline, cut where it does not fit:

@@ -3,8 +3,8 @@
  * synchronous run everyone's step takes as long as the slowest's: what counts is a step's time less the time waited
  * (recorder_waited_seconds). Pure functions.
  */
-#ifndef MUSTER_TRAINER_REPORT_STRAGGLER_H
-#define MUSTER_TRAINER_REPORT_STRAGGLER_H
+#ifndef MUSTER_TRAINER_WATCH_STRAGGLER_H
+#define MUSTER_TRAINER_WATCH_STRAGGLER_H
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/report/watchdog.h"
+#include "trainer/watch/watchdog.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -7,10 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "trainer/report/hang_files.h"
-#include "trainer/report/hang_report.h"
-#include "trainer/report/recorder.h"
-#include "trainer/report/watchdog_impl.h"
+#include "trainer/watch/watchdog_impl.h"
+#include "trainer/watch/hang_files.h"
+#include "trainer/watch/hang_report.h"
+#include "trainer/watch/recorder.h"
 
 #define LOOK_SECONDS      0.25
 #define MOST_SECONDS      1.0  /* that one look can add to a wait: the process was suspended for the rest */
@@ -26,7 +26,7 @@ struct looking {
     double waited;
 };
 
-static double since(int64_t then)
+static double seconds_since(int64_t then)
 {
     return 1e-9 * (double)(recorder_now() - then);
 }
@@ -83,7 +83,7 @@ static void take_duty(struct watchdog *w)
 
 static bool waits_too_long(struct watchdog *w, struct looking *l, const struct record *record)
 {
-    double passed = since(l->last);
+    double passed = seconds_since(l->last);
 
     l->last = recorder_now();
     if (!record->waiting_since || record->waiting.number != l->operation)
@@ -100,13 +100,13 @@ static bool waits_too_long(struct watchdog *w, struct looking *l, const struct r
  */
 static bool raised_elsewhere(struct watchdog *w, struct looking *l, const struct record *record)
 {
-    double idle = since(record->active), pause = idle / 8;
+    double idle = seconds_since(record->active), pause = idle / 8;
 
     if (pause > DIRECTORY_SECONDS)
         pause = DIRECTORY_SECONDS;
     if (pause < NEIGHBOUR_SECONDS || idle > 0.75 * w->config.hang_seconds)
         pause = NEIGHBOUR_SECONDS;
-    if (since(l->directory) < pause || idle < NEIGHBOUR_SECONDS)
+    if (seconds_since(l->directory) < pause || idle < NEIGHBOUR_SECONDS)
         return false;
     l->directory = recorder_now();
     return hang_raised(w->directory);
@@ -119,7 +119,7 @@ static bool alarm_is_due(struct watchdog *w, struct looking *l)
     record_copy(&record, w->config.record);
     if (waits_too_long(w, l, &record) || record_aborting(w->config.record) || neighbours_alarm(w->config.neighbours))
         return true;
-    if (since(l->neighbours) < NEIGHBOUR_SECONDS || !neighbours_speaker(w->config.neighbours))
+    if (seconds_since(l->neighbours) < NEIGHBOUR_SECONDS || !neighbours_speaker(w->config.neighbours))
         return false;
     l->neighbours = recorder_now();
     return neighbours_dead(w->config.neighbours) >= 0 || raised_elsewhere(w, l, &record);
@@ -160,7 +160,7 @@ static void get_verdict(struct watchdog *w)
         if (!w->judged && !w->gave_up)
             watchdog_wait(w, LOOK_SECONDS / 2);
         judged = w->judged;
-        alone = !judged && (w->gave_up || since(began) > ALARM_SECONDS);
+        alone = !judged && (w->gave_up || seconds_since(began) > ALARM_SECONDS);
         pthread_mutex_unlock(&w->lock);
         if (!judged && neighbours_verdict(w->config.neighbours, text)) {
             watchdog_set_verdict(w, text);
@@ -191,12 +191,12 @@ static void give_verdict(struct watchdog *w)
     if (neighbours_speaker(w->config.neighbours))
         neighbours_wake(w->config.neighbours);
     w->config.verdict(&err);
-    while (since(began) < LINGER_SECONDS && !neighbours_left(w->config.neighbours)) {
+    while (seconds_since(began) < LINGER_SECONDS && !neighbours_left(w->config.neighbours)) {
         if (neighbours_speaker(w->config.neighbours)) /* the one that was may have ended by now */
             neighbours_wake(w->config.neighbours);
         nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS * 1e9)}, NULL);
     }
-    while (since(began) < LINGER_SECONDS && !record_aborting(w->config.record))
+    while (seconds_since(began) < LINGER_SECONDS && !record_aborting(w->config.record))
         nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS * 1e9)},
                   NULL); /* the main thread ends in its way */
     if (hang_blames_abort(w->verdict, w->config.rank))
@@ -205,7 +205,7 @@ static void give_verdict(struct watchdog *w)
         end_process();
 }
 
-static void *watch(void *arg)
+static void *watch_rank(void *arg)
 {
     struct watchdog *w = arg;
     struct looking looking = {.last = recorder_now()};
@@ -233,7 +233,7 @@ static void *watch(void *arg)
 
 /* ---- for the main thread ---- */
 
-static void destroy(struct watchdog *w)
+static void destroy_watchdog(struct watchdog *w)
 {
     neighbours_destroy(w->config.neighbours);
     pthread_cond_destroy(&w->changed);
@@ -261,9 +261,9 @@ struct watchdog *watchdog_start(const struct watchdog_config *config, struct err
     pthread_condattr_destroy(&attributes);
     w->config.directory = w->directory = strdup(config->directory);
     w->config.title = w->title = strdup(config->title);
-    if (!w->directory || !w->title || start_thread(&w->thread, watch, w) != 0) {
+    if (!w->directory || !w->title || start_thread(&w->thread, watch_rank, w) != 0) {
         error_set(err, CODE_IO, "no memory or no thread for a watchdog");
-        destroy(w);
+        destroy_watchdog(w);
         return NULL;
     }
     take_duty(w);
@@ -280,7 +280,7 @@ void watchdog_leave_together(struct watchdog *w)
     pthread_mutex_lock(&w->lock);
     judged = w->judged;
     pthread_mutex_unlock(&w->lock);
-    while (judged && since(began) < LINGER_SECONDS && !neighbours_left(w->config.neighbours))
+    while (judged && seconds_since(began) < LINGER_SECONDS && !neighbours_left(w->config.neighbours))
         nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS / 10 * 1e9)}, NULL);
 }
 
@@ -299,7 +299,7 @@ bool watchdog_stop(struct watchdog *w)
         return false;
     pthread_join(w->thread, NULL);
     take_duty(NULL);
-    destroy(w);
+    destroy_watchdog(w);
     return true;
 }
 
@@ -312,7 +312,7 @@ void watchdog_explain(struct error *err, void *arg)
     pthread_mutex_lock(&w->lock);
     w->explain = true;
     pthread_cond_broadcast(&w->changed);
-    while (!w->judged && since(began) < ALARM_SECONDS + LINGER_SECONDS)
+    while (!w->judged && seconds_since(began) < ALARM_SECONDS + LINGER_SECONDS)
         watchdog_wait(w, LOOK_SECONDS);
     if (w->judged && !strstr(err->text, w->verdict)) {
         memcpy(before, err->text, sizeof before);

@@ -2,10 +2,10 @@
  * neighbours.h - the ranks of this host: those whose records this process can read and whose processes it can see. The
  * lowest of them that runs speaks for all, so that a stopped or dead rank is spoken for too.
  */
-#ifndef MUSTER_TRAINER_REPORT_NEIGHBOURS_H
-#define MUSTER_TRAINER_REPORT_NEIGHBOURS_H
+#ifndef MUSTER_TRAINER_WATCH_NEIGHBOURS_H
+#define MUSTER_TRAINER_WATCH_NEIGHBOURS_H
 
-#include "trainer/report/hang.h"
+#include "trainer/watch/hang.h"
 
 /* What every rank tells all others at the start. */
 struct neighbour {

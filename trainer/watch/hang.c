@@ -1,4 +1,4 @@
-#include "trainer/report/hang.h"
+#include "trainer/watch/hang.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static const struct record_comm *same_comm(const struct hang_rank *rank, const s
 }
 
 /* Messages that `rank` has begun to send to `peer`, or to receive from it. */
-static uint64_t messages(const struct record_comm *comm, int peer, bool sends)
+static uint64_t count_messages(const struct record_comm *comm, int peer, bool sends)
 {
     for (int i = 0; comm && i < comm->npeers; i++)
         if (comm->peers[i].rank == peer)
@@ -56,17 +56,17 @@ static uint64_t messages(const struct record_comm *comm, int peer, bool sends)
 }
 
 /* How far `rank` is in what ranks[waiter] waits in: collectives entered, or messages to or from the waiter. */
-static uint64_t progress(const struct hang_rank *rank, int waiter, const struct record_op *op,
-                         const struct record_comm *comm)
+static uint64_t count_collectives(const struct hang_rank *rank, int waiter, const struct record_op *op,
+                                  const struct record_comm *comm)
 {
     const struct record_comm *theirs = same_comm(rank, comm);
 
     if (record_is_transfer(op->kind))
-        return messages(theirs, waiter, op->kind == RECORD_RECEIVE);
+        return count_messages(theirs, waiter, op->kind == RECORD_RECEIVE);
     return theirs ? theirs->entered : 0;
 }
 
-static enum strength blocks(const struct hang_rank *ranks, int waiter, int rank)
+static enum strength blocks_waiter(const struct hang_rank *ranks, int waiter, int rank)
 {
     const struct record_op *op = hang_waits(&ranks[waiter]);
     const struct record_comm *comm = &ranks[waiter].record.comms[op->comm], *theirs;
@@ -74,7 +74,7 @@ static enum strength blocks(const struct hang_rank *ranks, int waiter, int rank)
 
     if (rank == waiter || (record_is_transfer(op->kind) && rank != op->peer))
         return NOT;
-    if (other->state == HANG_SILENT || progress(other, waiter, op, comm) < op->sequence)
+    if (other->state == HANG_SILENT || count_collectives(other, waiter, op, comm) < op->sequence)
         return BY_ABSENCE;
     if (other->state != HANG_RUNNING)
         return BY_ABSENCE_OF_MIND;
@@ -85,13 +85,13 @@ static enum strength blocks(const struct hang_rank *ranks, int waiter, int rank)
 }
 
 /* The strongest hold that anybody has on a waiting rank. */
-static enum strength strongest(const struct hang_rank *ranks, int waiter)
+static enum strength find_strongest(const struct hang_rank *ranks, int waiter)
 {
     int comm = ranks[waiter].record.waiting.comm;
     enum strength most = NOT;
 
     for (int i = 0; i < ranks[waiter].record.comms[comm].size && ranks[waiter].members[comm]; i++) {
-        enum strength s = blocks(ranks, waiter, ranks[waiter].members[comm][i]);
+        enum strength s = blocks_waiter(ranks, waiter, ranks[waiter].members[comm][i]);
 
         most = s > most ? s : most;
     }
@@ -125,12 +125,12 @@ static void find_ends(struct judge *j)
         int comm = r->record.waiting.comm;
         enum strength most;
 
-        if (!hang_waits(r) || (most = strongest(j->ranks, w)) == NOT)
+        if (!hang_waits(r) || (most = find_strongest(j->ranks, w)) == NOT)
             continue;
         for (int i = 0; i < r->record.comms[comm].size; i++) {
             int rank = r->members[comm][i];
 
-            if (blocks(j->ranks, w, rank) != most || hang_waits(&j->ranks[rank]))
+            if (blocks_waiter(j->ranks, w, rank) != most || hang_waits(&j->ranks[rank]))
                 continue;
             j->late[rank] = true;
             if (j->waiter[rank] < 0)
@@ -173,7 +173,7 @@ static void keep_the_worst(struct judge *j, double patience)
     }
 }
 
-static int add(struct judge *j, int rank, int waiter, struct error *err)
+static int add_late(struct judge *j, int rank, int waiter, struct error *err)
 {
     struct hang_verdict *v = j->verdict;
     struct hang_late *more = realloc(v->late, (v->nlate + 1) * sizeof *more);
@@ -186,16 +186,16 @@ static int add(struct judge *j, int rank, int waiter, struct error *err)
 }
 
 /* How far behind the others a late rank is, where it is waited for. */
-static void measure(const struct judge *j, struct hang_late *late)
+static void measure_lateness(const struct judge *j, struct hang_late *late)
 {
     const struct hang_rank *w = &j->ranks[late->waiter];
     const struct record_op *op = &w->record.waiting;
     const struct record_comm *comm = &w->record.comms[op->comm];
-    uint64_t most = op->sequence, own = progress(&j->ranks[late->rank], late->waiter, op, comm);
+    uint64_t most = op->sequence, own = count_collectives(&j->ranks[late->rank], late->waiter, op, comm);
 
     late->comm = op->comm;
     for (int i = 0; i < comm->size && !record_is_transfer(op->kind); i++) {
-        uint64_t other = progress(&j->ranks[w->members[op->comm][i]], late->waiter, op, comm);
+        uint64_t other = count_collectives(&j->ranks[w->members[op->comm][i]], late->waiter, op, comm);
 
         most = other > most ? other : most;
     }
@@ -207,10 +207,10 @@ static int name_late(struct judge *j, struct error *err)
     for (int rank = 0; rank < j->world; rank++) {
         if (!j->late[rank])
             continue;
-        if (add(j, rank, j->waiter[rank], err) < 0)
+        if (add_late(j, rank, j->waiter[rank], err) < 0)
             return -1;
         if (j->waiter[rank] >= 0)
-            measure(j, &j->verdict->late[j->verdict->nlate - 1]);
+            measure_lateness(j, &j->verdict->late[j->verdict->nlate - 1]);
     }
     j->verdict->kind = HANG_LATE;
     return 0;
@@ -232,7 +232,7 @@ static int find_mismatch(struct judge *j, struct error *err)
         for (int b = a + 1; b < j->world && hang_waits(&j->ranks[a]); b++)
             if (hang_waits(&j->ranks[b]) && !same_operation(&j->ranks[a], &j->ranks[b])) {
                 j->verdict->kind = HANG_MISMATCH;
-                return add(j, a, -1, err) < 0 || add(j, b, -1, err) < 0 ? -1 : 1;
+                return add_late(j, a, -1, err) < 0 || add_late(j, b, -1, err) < 0 ? -1 : 1;
             }
     return 0;
 }
@@ -242,12 +242,12 @@ static int next_in_chain(const struct judge *j, int waiter)
 {
     const struct hang_rank *r = &j->ranks[waiter];
     int comm = r->record.waiting.comm, lowest = -1;
-    enum strength most = strongest(j->ranks, waiter);
+    enum strength most = find_strongest(j->ranks, waiter);
 
     for (int i = 0; i < r->record.comms[comm].size && most != NOT; i++) {
         int rank = r->members[comm][i];
 
-        if (blocks(j->ranks, waiter, rank) == most && (lowest < 0 || rank < lowest))
+        if (blocks_waiter(j->ranks, waiter, rank) == most && (lowest < 0 || rank < lowest))
             lowest = rank;
     }
     return lowest;
@@ -263,7 +263,7 @@ static int name_waiting(struct judge *j, struct error *err)
         if (!hang_waits(&j->ranks[w]))
             continue;
         first = first < 0 ? w : first;
-        if (strongest(j->ranks, w) == NOT && add(j, w, -1, err) < 0)
+        if (find_strongest(j->ranks, w) == NOT && add_late(j, w, -1, err) < 0)
             return -1;
     }
     if (j->verdict->nlate > 0)
@@ -275,14 +275,14 @@ static int name_waiting(struct judge *j, struct error *err)
         j->late[rank] = true;
     first = rank;
     do {
-        if (add(j, rank, -1, err) < 0)
+        if (add_late(j, rank, -1, err) < 0)
             return -1;
         rank = next_in_chain(j, rank);
     } while (rank != first);
     return 0;
 }
 
-static int judge(struct judge *j, double patience, struct error *err)
+static int judge_ranks(struct judge *j, double patience, struct error *err)
 {
     int mismatch;
     bool any = false;
@@ -307,7 +307,7 @@ int hang_judge(struct hang_verdict *verdict, const struct hang_rank *ranks, int 
     j.waiter = calloc((size_t)world, sizeof *j.waiter);
     j.late = calloc((size_t)world, sizeof *j.late);
     if (j.waiter && j.late)
-        result = judge(&j, patience, err);
+        result = judge_ranks(&j, patience, err);
     else
         error_set(err, CODE_IO, "out of memory to judge %d ranks", world);
     free(j.waiter);

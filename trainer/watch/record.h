@@ -8,15 +8,34 @@
  *
  * Times are nanoseconds of the host's CLOCK_MONOTONIC.
  */
-#ifndef MUSTER_TRAINER_REPORT_RECORD_H
-#define MUSTER_TRAINER_REPORT_RECORD_H
+#ifndef MUSTER_TRAINER_WATCH_RECORD_H
+#define MUSTER_TRAINER_WATCH_RECORD_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/error.h"
-#include "trainer/report/process.h"
+
+/* A process of this host: the kernel gives its number out again, but not with the same start. */
+struct process {
+    int64_t pid;
+    uint64_t started;   /* clock ticks after boot */
+    uint64_t numbering; /* the inode of its pid namespace: containers count their own */
+};
+
+enum process_state {
+    PROCESS_UNKNOWN, /* of another container, or /proc is not to be read */
+    PROCESS_RUNNING, /* or asleep */
+    PROCESS_STOPPED, /* by SIGSTOP, a terminal or a debugger */
+    PROCESS_GONE,
+};
+
+/* All 0 where there is no /proc. */
+struct process process_self(void);
+
+/* Only what was seen is said: GONE means that /proc knows no such process and would have shown it. */
+enum process_state process_look(const struct process *process);
 
 enum {
     RECORD_COMMS = 16,     /* communicators a rank can have at once; operations of further ones are not recorded */
