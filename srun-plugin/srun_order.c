@@ -117,8 +117,7 @@ bool srun_order_begin(const struct srun_line *line, const char *job_file, bool h
     struct error err;
 
     state.user_places = line->places || any_set(placing);
-    if (!line->known || state.user_places || !nodes || !count || atoi(count) < 2 || inside_a_step() ||
-        (line->nodes && strcmp(line->nodes, count) != 0) ||
+    if (!line->known || state.user_places || line->nodes || !nodes || !count || atoi(count) < 2 || inside_a_step() ||
         order_counts(atoi(count), line->tasks ? line->tasks : getenv("SLURM_NTASKS"),
                      line->tasks_a_node ? line->tasks_a_node : getenv("SLURM_NTASKS_PER_NODE"),
                      getenv("SLURM_TASKS_PER_NODE"), counts, sizeof counts) < 0)

@@ -14,7 +14,8 @@
 /*
  * Before srun reads its inputs: in an allocation, where nobody but Slurm's default says which node gets which rank, an
  * order that is better than Slurm's goes into a host file, by SLURM_HOSTFILE and SLURM_DISTRIBUTION=arbitrary. Not
- * where it would move rank 0 away from the first node and `head_is_users` (MASTER_ADDR). job_file: NULL or "" for none.
+ * where the command line has -N: Slurm 23.11.4 and later refuse it with that distribution (they accept SLURM_NNODES).
+ * Not where it would move rank 0 away from the first node and `head_is_users` (MASTER_ADDR). job_file: NULL or "" for none.
  * topology: a file with the switches; NULL asks slurmctld. True when there is such an order.
  */
 bool srun_order_begin(const struct srun_line *line, const char *job_file, bool head_is_users, const char *topology);
