@@ -205,10 +205,12 @@ int engine_predict_memory(const struct engine *e, int rank, struct footprint *by
 
 int engine_initialize(struct engine *e, struct error *err)
 {
+    const struct initial_weights initial = {e->job->batch.seed, e->job->init_std};
+
     e->step = e->consumed_samples = e->skipped_steps = e->skipped_in_a_row = 0;
     e->loss_scale = loss_scale_init(e->job);
     e->spike = (struct spike){0};
-    return zero_initialize(e->zero, e->job->batch.seed, err);
+    return zero_initialize(e->zero, &initial, err);
 }
 
 int engine_compare_ranks(struct engine *e, struct error *err)

@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "common/partition.h"
+#include "plan/partition.h"
 
 enum { MOST_ROWS = INT_MAX / 8 }; /* tokens of a micro-batch; kernels count rows in an int */
 
@@ -77,7 +77,7 @@ static int create_units(struct layout *l, const struct job *job, const struct me
         .layers = here,
     };
 
-    l->units = units_create(&job->model, job->init_std, &place, err);
+    l->units = units_create(&job->model, &place, err);
     if (!l->units)
         return -1;
     for (int i = UNIT_POSITION; i < l->units->nunits; i++)

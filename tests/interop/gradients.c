@@ -64,7 +64,7 @@ static int initialize(struct engine *e)
         return -1;
     for (int u = 0; u < units->nunits; u++)
         for (int t = 0; t < units->units[u].ntensors; t++)
-            if (units->units[u].tensors[t].init != INIT_NORMAL && shift_vector(e, u, &units->units[u].tensors[t]) < 0)
+            if (!initial_weights_decay(&units->tensors[units->units[u].tensors[t].index]) && shift_vector(e, u, &units->units[u].tensors[t]) < 0)
                 return -1;
     return zero_loaded(e->zero, &err);
 }

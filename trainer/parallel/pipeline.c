@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "trainer/parallel/schedule.h"
+#include "plan/schedule.h"
 
 enum { OUTPUTS = 2 }; /* of a chunk on their way at once: model_output's buffers */
 

@@ -15,7 +15,7 @@
 
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
-#include "trainer/footprint.h"
+#include "plan/footprint.h"
 
 struct tensor {
     struct device *dev;

@@ -1,7 +1,6 @@
 /* zero.c - creating and destroying; what the stages do is in zero_params.c, zero_grads.c and zero_step.c. */
 #include <stdlib.h>
 
-#include "trainer/model/units_initialize.h"
 #include "trainer/parallel/zero_impl.h"
 
 const char *const zero_kinds[ZERO_KINDS] = {"param", "exp_avg", "exp_avg_sq"};
@@ -226,7 +225,7 @@ void zero_clear(struct zero *zero)
     }
 }
 
-int zero_initialize(struct zero *zero, uint64_t seed, struct error *err)
+int zero_initialize(struct zero *zero, const struct initial_weights *initial, struct error *err)
 {
     bool far = zero->config.far && !zero->config.offload;
 
@@ -235,9 +234,9 @@ int zero_initialize(struct zero *zero, uint64_t seed, struct error *err)
         struct zero_unit *u = &zero->state[i];
 
         if (far)
-            zero_initialize_far(zero, i, seed);
+            zero_initialize_far(zero, i, initial);
         else if (u->size.state_count)
-            units_initialize(zero->units, i, seed, u->size.state_first, u->size.state_count, u->master);
+            initial_weights(initial, zero->units, i, u->size.state_first, u->size.state_count, u->master);
     }
     return zero_publish(zero, err);
 }
