@@ -20,8 +20,7 @@
 #include "trainer/data/batch.h"
 #include "trainer/feed.h"
 #include "trainer/layout.h"
-#include "trainer/optim/loss_scale.h"
-#include "trainer/optim/spike.h"
+#include "trainer/optim/optim.h"
 
 struct engine {
     const struct job *job; /* borrowed */

@@ -10,7 +10,7 @@
 #include "config.h"
 #include "common/crc32c.h"
 #include "trainer/footprint.h"
-#include "trainer/optim/lr.h"
+#include "trainer/optim/optim.h"
 #include "trainer/watch/recorder.h"
 #include "trainer/run.h"
 

@@ -2,8 +2,7 @@
 #include <math.h>
 
 #include "trainer/engine.h"
-#include "trainer/optim/batch_size.h"
-#include "trainer/optim/lr.h"
+#include "trainer/optim/optim.h"
 #include "trainer/watch/recorder.h"
 
 /*
