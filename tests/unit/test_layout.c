@@ -283,13 +283,59 @@ static void a_stage_without_layers_takes_little(void **state)
     job_destroy(&job);
 }
 
+/* ---- tensor parallelism ---- */
+
+/* Scratch for sums of gradients is bounded, whatever is replicated: a BERT's head here, positions there. */
+static void scratch_of_tensor_parallelism_is_bounded(void **state)
+{
+    static const struct {
+        struct model_shape shape;
+        int tp;
+    } models[] = {{{96, 12288, 96, 512, 30522, MODEL_BERT}, 32}, {{40, 5120, 40, 131072, 50257, MODEL_GPT}, 8}};
+    struct job job = tiny_job();
+    struct error err;
+
+    (void)state;
+    job.batch.micro_batch = 1;
+    job.precision.compute = DTYPE_BF16;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        const struct model_shape *m = &models[i].shape;
+        struct mesh mesh = {1, models[i].tp, 1};
+        size_t rows = (size_t)m->seq_length * (size_t)m->hidden * 2, sums = 4 * (size_t)TENSOR_SUM_ELEMENTS;
+        struct footprint bytes;
+
+        job.model = *m;
+        assert_int_equal(footprint_predict(&job, &mesh, 0, &on_cpu, &bytes, &err), 0);
+        assert_int_equal(bytes.communication, rows > sums ? rows : sums); /* one stage and dp 1: nothing else */
+    }
+    job_destroy(&job);
+}
+
+/* Few gradients take no whole bucket. */
+static void few_gradients_take_little_scratch(void **state)
+{
+    struct footprint bytes = {0};
+
+    (void)state;
+    tensor_footprint(4, DTYPE_BF16, 8, 16, 100, &bytes);
+    assert_int_equal(bytes.communication, 100 * 4 * sizeof(float));
+    tensor_footprint(1, DTYPE_BF16, 8, 16, 100, &bytes);
+    assert_int_equal(bytes.communication, 100 * 4 * sizeof(float));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares_are_the_batch),        cmocka_unit_test(stages_have_all_layers_once),
-        cmocka_unit_test(too_few_samples_are_refused), cmocka_unit_test(the_stages_are_the_papers),
-        cmocka_unit_test(alone_nothing_is_sharded),    cmocka_unit_test(more_sharding_is_less_memory),
-        cmocka_unit_test(the_heaviest_stage_is_shown), cmocka_unit_test(a_stage_without_layers_takes_little),
+        cmocka_unit_test(shares_are_the_batch),
+        cmocka_unit_test(stages_have_all_layers_once),
+        cmocka_unit_test(too_few_samples_are_refused),
+        cmocka_unit_test(the_stages_are_the_papers),
+        cmocka_unit_test(alone_nothing_is_sharded),
+        cmocka_unit_test(more_sharding_is_less_memory),
+        cmocka_unit_test(scratch_of_tensor_parallelism_is_bounded),
+        cmocka_unit_test(few_gradients_take_little_scratch),
+        cmocka_unit_test(the_heaviest_stage_is_shown),
+        cmocka_unit_test(a_stage_without_layers_takes_little),
     };
 
     return cmocka_run_group_tests_name("layout", tests, NULL, NULL);
