@@ -23,7 +23,8 @@ size_t footprint_workspace(const struct job *job, const struct layout *layout, c
 
 /*
  * The table for people, "memory a rank, in MiB": a row a kind, a column a pipeline stage; tp and dp ranks of a stage
- * hold the same. Stages in the middle are left out where there are many. Rows end in newlines.
+ * hold the same. Where there are many stages, the first ones, the heaviest and the last are shown. Returns the length,
+ * or -1.
  */
 enum { FOOTPRINT_TABLE_SIZE = 2048 };
 

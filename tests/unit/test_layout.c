@@ -3,9 +3,11 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
+#include "trainer/footprint.h"
 #include "trainer/layout.h"
 #include "trainer/parallel/zero_impl.h"
 
@@ -205,12 +207,135 @@ static void more_sharding_is_less_memory(void **state)
     job_destroy(&job);
 }
 
+/* ---- footprint_table ---- */
+
+/* "stage N" and the bytes in all, in MiB, of the heaviest stage are in the table; where they lie does not matter. */
+static void assert_shows(const char *table, int stage, size_t bytes, bool named)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, " stage %d", stage);
+    assert_true(!named || strstr(table, text));
+    snprintf(text, sizeof text, " %.1f", (double)bytes / (1 << 20));
+    if (!strstr(strstr(table, "in all, on device"), text))
+        fail_msg("stage %d has%s MiB, which the table does not show:\n%s", stage, text, table);
+}
+
+static void the_heaviest_stage_is_shown(void **state)
+{
+    struct job job = tiny_job();
+    int middle = 0;
+
+    (void)state;
+    job.model.hidden = 512;
+    for (int layers = 1; layers <= 20; layers++)
+        for (int pp = 1; pp <= 20; pp++) {
+            struct mesh mesh = {1, 1, pp};
+            char table[FOOTPRINT_TABLE_SIZE];
+            size_t most = 0, bytes[20];
+            struct footprint parts;
+            struct error err;
+            int heaviest = 0;
+
+            job.model.layers = layers;
+            for (int stage = 0; stage < pp; stage++) {
+                assert_int_equal(footprint_predict(&job, &mesh, stage, &on_cpu, &parts, &err), 0);
+                bytes[stage] = footprint_device(&parts);
+                heaviest = bytes[stage] > most ? stage : heaviest;
+                most = bytes[heaviest];
+            }
+            middle += heaviest > 4 && heaviest < pp - 1;
+            assert_true(footprint_table(table, &job, &mesh, &on_cpu, &err) > 0);
+            assert_shows(table, heaviest, most, pp > 1);
+            assert_shows(table, 0, bytes[0], pp > 1);
+            assert_shows(table, pp - 1, bytes[pp - 1], pp > 1);
+        }
+    assert_true(middle > 10);
+    job_destroy(&job);
+}
+
+/* A stage without layers takes no memory for products and attention, and none for norms but the last one's. */
+static void a_stage_without_layers_takes_little(void **state)
+{
+    const struct device_traits devices[] = {on_cpu, {.threads = 4, .is_host = true, .widens = true}};
+    struct job job = tiny_job();
+    struct mesh mesh = {1, 1, 4};
+    struct error err;
+
+    (void)state;
+    for (size_t d = 0; d < 2; d++) {
+        job.model.layers = 1; /* on stage 2 */
+        for (int stage = 0; stage < 4; stage++) {
+            struct layout *l = layout_create(&job, &mesh, stage, true, &devices[d], &err);
+            size_t bytes;
+
+            assert_non_null(l);
+            bytes = footprint_workspace(&job, l, &devices[d]);
+            if (stage == 0) /* the embedding: sums of squares alone, 4096 of fp64 */
+                assert_int_equal(bytes, 32768);
+            else if (stage == 1)
+                assert_int_equal(bytes, 0);
+            else
+                assert_true(bytes >= 32768);
+            layout_destroy(l);
+        }
+    }
+    job_destroy(&job);
+}
+
+/* ---- tensor parallelism ---- */
+
+/* Scratch for sums of gradients is bounded, whatever is replicated: a BERT's head here, positions there. */
+static void scratch_of_tensor_parallelism_is_bounded(void **state)
+{
+    static const struct {
+        struct model_shape shape;
+        int tp;
+    } models[] = {{{96, 12288, 96, 512, 30522, MODEL_BERT}, 32}, {{40, 5120, 40, 131072, 50257, MODEL_GPT}, 8}};
+    struct job job = tiny_job();
+    struct error err;
+
+    (void)state;
+    job.batch.micro_batch = 1;
+    job.precision.compute = DTYPE_BF16;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        const struct model_shape *m = &models[i].shape;
+        struct mesh mesh = {1, models[i].tp, 1};
+        size_t rows = (size_t)m->seq_length * (size_t)m->hidden * 2, sums = 4 * (size_t)TENSOR_SUM_ELEMENTS;
+        struct footprint bytes;
+
+        job.model = *m;
+        assert_int_equal(footprint_predict(&job, &mesh, 0, &on_cpu, &bytes, &err), 0);
+        assert_int_equal(bytes.communication, rows > sums ? rows : sums); /* one stage and dp 1: nothing else */
+    }
+    job_destroy(&job);
+}
+
+/* Few gradients take no whole bucket. */
+static void few_gradients_take_little_scratch(void **state)
+{
+    struct footprint bytes = {0};
+
+    (void)state;
+    tensor_footprint(4, DTYPE_BF16, 8, 16, 100, &bytes);
+    assert_int_equal(bytes.communication, 100 * 4 * sizeof(float));
+    tensor_footprint(1, DTYPE_BF16, 8, 16, 100, &bytes);
+    assert_int_equal(bytes.communication, 100 * 4 * sizeof(float));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares_are_the_batch),        cmocka_unit_test(stages_have_all_layers_once),
-        cmocka_unit_test(too_few_samples_are_refused), cmocka_unit_test(the_stages_are_the_papers),
-        cmocka_unit_test(alone_nothing_is_sharded),    cmocka_unit_test(more_sharding_is_less_memory),
+        cmocka_unit_test(shares_are_the_batch),
+        cmocka_unit_test(stages_have_all_layers_once),
+        cmocka_unit_test(too_few_samples_are_refused),
+        cmocka_unit_test(the_stages_are_the_papers),
+        cmocka_unit_test(alone_nothing_is_sharded),
+        cmocka_unit_test(more_sharding_is_less_memory),
+        cmocka_unit_test(scratch_of_tensor_parallelism_is_bounded),
+        cmocka_unit_test(few_gradients_take_little_scratch),
+        cmocka_unit_test(the_heaviest_stage_is_shown),
+        cmocka_unit_test(a_stage_without_layers_takes_little),
     };
 
     return cmocka_run_group_tests_name("layout", tests, NULL, NULL);
