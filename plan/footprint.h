@@ -1,4 +1,4 @@
-/* footprint.h - the bytes that a rank holds, by kind. Who allocates adds its own; trainer/footprint.h adds up all. */
+/* footprint.h - the bytes that a rank holds, by kind. Who allocates adds its own; trainer/prediction.h adds up all. */
 #ifndef MUSTER_PLAN_FOOTPRINT_H
 #define MUSTER_PLAN_FOOTPRINT_H
 

@@ -1,9 +1,9 @@
 /*
- * footprint.h - the bytes a rank needs, by kind: one arithmetic for the engine, which allocates by it, and for whoever
- * wants to know before a run. Pure.
+ * prediction.h - the bytes that a rank will hold, by kind. The engine allocates by the same arithmetic, so a prediction
+ * is exact. Pure.
  */
-#ifndef MUSTER_TRAINER_FOOTPRINT_H
-#define MUSTER_TRAINER_FOOTPRINT_H
+#ifndef MUSTER_TRAINER_PREDICTION_H
+#define MUSTER_TRAINER_PREDICTION_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,21 +14,21 @@
 #include "plan/footprint.h"
 
 /* What rank `rank` of this mesh will hold on such a device. -1 with CODE_CONFIG where the job does not fit the mesh. */
-int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
+int predict_footprint(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
                       struct footprint *bytes, struct error *err);
 
 /* Of `workspace`, what the kernels hold for themselves: the most that any operation of the model asks for. */
-struct layout;
-size_t footprint_workspace(const struct job *job, const struct layout *layout, const struct device_traits *device);
+struct rank_config;
+size_t predict_workspace(const struct job *job, const struct rank_config *config, const struct device_traits *device);
 
 /*
  * The table for people, "memory a rank, in MiB": a row a kind, a column a pipeline stage; tp and dp ranks of a stage
  * hold the same. Where there are many stages, the first ones, the heaviest and the last are shown. Returns the length,
  * or -1.
  */
-enum { FOOTPRINT_TABLE_SIZE = 2048 };
+enum { PREDICT_TABLE_SIZE = 2048 };
 
-int footprint_table(char text[static FOOTPRINT_TABLE_SIZE], const struct job *job, const struct mesh *mesh,
-                    const struct device_traits *device, struct error *err);
+int predict_table(char text[static PREDICT_TABLE_SIZE], const struct job *job, const struct mesh *mesh,
+                  const struct device_traits *device, struct error *err);
 
 #endif

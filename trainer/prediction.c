@@ -1,11 +1,11 @@
-#include "trainer/footprint.h"
+#include "trainer/prediction.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "trainer/feed.h"
-#include "trainer/layout.h"
+#include "trainer/rank_config.h"
 #include "trainer/model/vocabulary.h"
 
 static int larger(int a, int b)
@@ -13,7 +13,7 @@ static int larger(int a, int b)
     return a > b ? a : b;
 }
 
-size_t footprint_workspace(const struct job *job, const struct layout *l, const struct device_traits *device)
+size_t predict_workspace(const struct job *job, const struct rank_config *l, const struct device_traits *device)
 {
     const struct model_shape *m = &job->model;
     int tp = l->context.tp_size, wide = 4 * m->hidden / tp;
@@ -46,10 +46,10 @@ size_t footprint_workspace(const struct job *job, const struct layout *l, const 
     return kernels_workspace_bytes(&sizes);
 }
 
-int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
+int predict_footprint(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
                       struct footprint *bytes, struct error *err)
 {
-    struct layout *l = layout_create(job, mesh, rank, true, device, err);
+    struct rank_config *l = rank_config_create(job, mesh, rank, true, device, err);
 
     *bytes = (struct footprint){0};
     if (!l)
@@ -58,10 +58,10 @@ int footprint_predict(const struct job *job, const struct mesh *mesh, int rank, 
     model_footprint(&l->context, l->units, &l->model, bytes);
     tensor_footprint(mesh->tp, l->context.dtype, l->model.max_samples * job->model.seq_length, job->model.hidden,
                      l->tensor_gradients, bytes);
-    bytes->workspace += footprint_workspace(job, l, device);
+    bytes->workspace += predict_workspace(job, l, device);
     if (!device->is_host)
-        feed_footprint(&job->model, layout_most_samples(job, mesh), bytes);
-    layout_destroy(l);
+        feed_footprint(&job->model, most_samples(job, mesh), bytes);
+    rank_config_destroy(l);
     return 0;
 }
 
@@ -89,11 +89,11 @@ static void append(char *text, size_t *used, const char *format, ...)
     int n;
 
     va_start(args, format);
-    n = vsnprintf(text + *used, FOOTPRINT_TABLE_SIZE - *used, format, args);
+    n = vsnprintf(text + *used, PREDICT_TABLE_SIZE - *used, format, args);
     va_end(args);
     *used += (size_t)n;
-    if (*used >= FOOTPRINT_TABLE_SIZE)
-        *used = FOOTPRINT_TABLE_SIZE - 1;
+    if (*used >= PREDICT_TABLE_SIZE)
+        *used = PREDICT_TABLE_SIZE - 1;
 }
 
 static size_t weight_of(const struct footprint *b, const struct device_traits *device)
@@ -119,8 +119,8 @@ static int choose_columns(const struct footprint *bytes, int stages, const struc
     return columns;
 }
 
-int footprint_table(char text[static FOOTPRINT_TABLE_SIZE], const struct job *job, const struct mesh *mesh,
-                    const struct device_traits *device, struct error *err)
+int predict_table(char text[static PREDICT_TABLE_SIZE], const struct job *job, const struct mesh *mesh,
+                  const struct device_traits *device, struct error *err)
 {
     struct footprint *bytes = calloc((size_t)mesh->pp, sizeof *bytes);
     int column[COLUMNS], columns, heaviest, result = bytes ? 0 : error_set(err, CODE_IO, "out of memory");
@@ -128,7 +128,7 @@ int footprint_table(char text[static FOOTPRINT_TABLE_SIZE], const struct job *jo
 
     for (int stage = 0; stage < mesh->pp && result == 0; stage++)
         result =
-            footprint_predict(job, mesh, mesh_rank(mesh, (struct mesh_place){.pp = stage}), device, &bytes[stage], err);
+            predict_footprint(job, mesh, mesh_rank(mesh, (struct mesh_place){.pp = stage}), device, &bytes[stage], err);
     if (result < 0)
         goto out;
     columns = choose_columns(bytes, mesh->pp, device, column, &heaviest);
