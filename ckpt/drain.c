@@ -89,6 +89,7 @@ static int look_at_all(struct drainer *drainer, struct error *err)
     size_t count;
     int left = 0;
 
+    drainer->unknown = 0;
     drainer->users = stage_is_locked(&drainer->stage, STAGE_USERS);
     if (generation_list(&drainer->stage, &generations, &count, err) < 0)
         return -1;
@@ -135,9 +136,11 @@ static int loop(struct drainer *drainer, struct error *err)
             return is_gone(drainer) ? CKPT_DRAIN_DONE : -1;
         if (drainer->users)
             alone = stage_clock();
-        if (left == 0 && (closed || drainer->options.once || stage_clock() - alone > ALONE_AFTER)) {
-            bool removed = (closed || !drainer->users) && remove_stage(drainer);
+        if (left == drainer->unknown && (closed || drainer->options.once || stage_clock() - alone > ALONE_AFTER)) {
+            bool removed = left == 0 && (closed || !drainer->users) && remove_stage(drainer);
 
+            if (left > 0)
+                return CKPT_DRAIN_LEFT; /* of a form that another release knows */
             if (removed || drainer->options.once)
                 return CKPT_DRAIN_DONE;
         }

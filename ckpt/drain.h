@@ -6,6 +6,8 @@
  * whose part is in the target is not copied again. Then ckpt_commit is tried until the step is committed. Generations
  * are drained oldest first; one that waits for other nodes does not hold up the next.
  *
+ * A generation with a file of a form that this muster does not know (form.h) is left alone, and so is the stage then.
+ *
  * Killed at any moment, the next call goes on where this one was. Two nodes may copy one shard at the same time (a
  * partner's copy): each has a temporary file of its own, and the names mean the same bytes.
  */
@@ -31,7 +33,7 @@ struct ckpt_drain_options {
 
 enum ckpt_drained {
     CKPT_DRAIN_DONE = 0, /* nothing is left; every generation ended, well or not: status.json says how */
-    CKPT_DRAIN_LEFT = 1, /* time was up or stop was set: something is left */
+    CKPT_DRAIN_LEFT = 1, /* something is left: time was up, stop was set, or another release of muster staged it */
     CKPT_DRAIN_BUSY = 2, /* another process drains this stage */
 };
 

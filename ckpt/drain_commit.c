@@ -106,7 +106,7 @@ static int read_any(const char *name, void *arg)
     size_t bytes;
     char *text;
 
-    if ((!layout_parse_part(name, &shard, &shards) && !stage_parse_drained(name, &shard, &shards)) ||
+    if ((!layout_parse_part(name, &shard, &shards) && !layout_parse_drained(name, &shard, &shards)) ||
         shards != any->shards)
         return 0;
     text = file_read(any->directory, name, MANIFEST_MAX_BYTES, &bytes, NULL);

@@ -63,10 +63,45 @@ static void account(struct drain *drain, const struct contents *contents)
     pthread_mutex_unlock(&drain->drainer->mutex);
 }
 
+/* It, or what lies in the target for it, has a file of an unknown form (form.h): left alone, and logged once. */
+static int leave(struct drain *drain, const struct error *why)
+{
+    if (!drain->waiting->unknown)
+        drainer_log(drain->drainer, "%s is left as it is: %s", drain->generation->name, why->text);
+    drain->waiting->unknown = true;
+    drain->drainer->unknown++;
+    return 1;
+}
+
+/* Whether it must be left alone. Parts come one by one, and are looked at once. */
+static bool is_unknown(struct drain *drain, struct error *why)
+{
+    struct contents own, others = {0};
+    struct directory partner;
+    int parts;
+
+    if (drain->waiting->unknown)
+        return true;
+    generation_contents(&drain->source, &own);
+    if (directory_open(&partner, &drain->source, STAGE_PARTNER, NULL) == 0) {
+        generation_contents(&partner, &others);
+        directory_close(&partner);
+    }
+    parts = own.staged + own.drained + others.staged + others.drained;
+    if (drain->generation->unknown.code == CODE_OK && parts == drain->waiting->checked)
+        return false;
+    if (generation_check_forms(drain->generation, &drain->source, why) < 0)
+        return true;
+    drain->waiting->checked = parts;
+    return false;
+}
+
 static int fail(struct drain *drain, const struct error *why)
 {
     const struct target *target = &drain->generation->target;
 
+    if (why->code == CODE_CONFIG)
+        return leave(drain, why);
     /* Another node's sign stays as it is: it says why. */
     if (drain->parent.fd >= 0 && !attempt_is_given_up(&drain->parent, target->step, target->attempt, NULL, 0))
         attempt_give_up(&drain->parent, target->step, target->attempt, why->text, NULL);
@@ -124,7 +159,7 @@ static int committed(struct drain *drain)
     char first[LAYOUT_NAME_SIZE];
     bool ours;
 
-    stage_drained_name(first, 0, target->shards);
+    layout_drained_name(first, 0, target->shards);
     ours = stage_has(&drain->source, first);
     drain_end(drain, STATUS_COMMITTED, NULL);
     if (ours) /* one node does it; what cannot be removed now will be next time */
@@ -202,13 +237,19 @@ static int look(struct drain *drain)
 int drain_generation(struct drainer *drainer, struct generation *generation)
 {
     struct drain drain = {.drainer = drainer, .generation = generation, .parent = {.fd = -1}, .partial = {.fd = -1}};
+    struct error why = {0};
     int result;
 
     if (directory_open(&drain.source, &drainer->stage, generation->name, NULL) < 0)
         return errno == ENOENT ? 0 : 1;
     drain.waiting = drain_waiting(drainer, generation->name);
+    if (is_unknown(&drain, &why)) {
+        directory_close(&drain.source);
+        return leave(&drain, &why);
+    }
     if (generation->target.started == 0) { /* its first rank is just making it, or died doing so, or had no room */
-        bool over = !drainer->users || stage_has(&drain.source, STAGE_DROPPED);
+        bool over =
+            (!drainer->users || stage_has(&drain.source, STAGE_DROPPED)) && !stage_has(&drain.source, STAGE_TARGET);
 
         if (over)
             drain_remove(&drain);

@@ -20,6 +20,8 @@ struct waiting {
     double moved;       /* when that was */
     double began;       /* when copying began; 0: not yet */
     uint64_t drained;   /* bytes of shards that are in the target */
+    int checked;        /* parts whose forms are known */
+    bool unknown;       /* it has a file of an unknown form, which was logged */
 };
 
 struct drainer {
@@ -28,6 +30,7 @@ struct drainer {
     double deadline; /* of stage_clock; 0: none */
     int lock;
     int failed;
+    int unknown;       /* generations that are left alone, as of this look */
     bool users;        /* someone may still stage */
     bool prune_failed; /* and that was said */
     struct waiting waiting[STATUS_MOST];

@@ -63,7 +63,7 @@ static void log_line(const char *line, void *arg)
     struct tm parts;
     char when[32] = "-";
 
-    if (*quiet && !strstr(line, "failed"))
+    if (*quiet && !strstr(line, "failed") && !strstr(line, " is left as it is: "))
         return;
     if (localtime_r(&now, &parts))
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &parts);

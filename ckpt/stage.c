@@ -24,16 +24,13 @@
  * What an earlier life of the job left: complete generations are to be drained as they are. The others have no one who
  * would complete them.
  */
-static int adopt(const struct directory *stage, struct error *err)
+static int adopt_all(const struct directory *stage, const struct generation *generations, size_t count,
+                     struct error *err)
 {
-    struct generation *generations;
     struct directory directory;
     struct contents contents;
-    size_t count;
     int result = 0;
 
-    if (generation_list(stage, &generations, &count, err) < 0)
-        return -1;
     for (size_t i = 0; i < count && result == 0; i++) {
         if (directory_open(&directory, stage, generations[i].name, NULL) < 0)
             continue;
@@ -46,9 +43,39 @@ static int adopt(const struct directory *stage, struct error *err)
                             err);
         directory_close(&directory);
     }
-    free(generations);
     if (result == 0 && stage_has(stage, STAGE_FREE)) /* of other shards perhaps, that nobody would take again */
         result = file_trash(stage, STAGE_FREE, err);
+    return result;
+}
+
+/* Nothing of the stage is touched where another release of muster staged something that this one does not know. */
+static int check_forms(const struct directory *stage, const struct generation *generations, size_t count,
+                       struct error *err)
+{
+    struct directory directory;
+    int result = 0;
+
+    for (size_t i = 0; i < count && result == 0; i++) {
+        if (directory_open(&directory, stage, generations[i].name, NULL) < 0)
+            continue;
+        result = generation_check_forms(&generations[i], &directory, err);
+        directory_close(&directory);
+    }
+    return result;
+}
+
+static int adopt(const struct directory *stage, struct error *err)
+{
+    struct generation *generations;
+    size_t count;
+    int result;
+
+    if (generation_list(stage, &generations, &count, err) < 0)
+        return -1;
+    result = check_forms(stage, generations, count, err);
+    if (result == 0)
+        result = adopt_all(stage, generations, count, err);
+    free(generations);
     return result;
 }
 
@@ -76,11 +103,11 @@ static int enter(struct ckpt_stage *stage, const char *path, struct error *err)
 
 static int prepare(struct ckpt_stage *stage, struct error *err)
 {
+    if (stage->config.adopt && adopt(&stage->directory, err) < 0)
+        return -1;
     if (unlinkat(stage->directory.fd, STAGE_CLOSED, 0) < 0 && errno != ENOENT)
         return error_errno(err, CODE_IO, "%s/" STAGE_CLOSED, stage->directory.path);
     if (stage_mark(&stage->directory, STAGE_LOCK, err) < 0) /* there may be no inode left when the drainer wants it */
-        return -1;
-    if (stage->config.adopt && adopt(&stage->directory, err) < 0)
         return -1;
     if (status_read(stage->status, &stage->directory, NULL) == 0)
         stage->seen = status_serial(stage->status);

@@ -69,7 +69,8 @@ int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, 
 /*
  * Open the stage, making it if it is not there, and take back `closed`. NULL when it cannot be used: the root is not
  * there or read-only, or what has that name is not a directory of ours with mode 0700 (a link say). The caller then
- * saves with ckpt_write_shard and says so once. One a process; its functions are called from one thread at a time, but
+ * saves with ckpt_write_shard and says so once. CODE_CONFIG with `adopt`: another release of muster staged something in
+ * a form that this one does not know (form.h); nothing was touched, and training must not begin. One a process; its functions are called from one thread at a time, but
  * for ckpt_stage_directory and ckpt_stage_is_drained, which any thread may call.
  */
 struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err);

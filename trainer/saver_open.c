@@ -92,7 +92,7 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
     s->first = nodes_local(s->nodes, rank) == 0;
     if (open_stage(s, hosts + (size_t)rank * stride, err) == 0 && saver_wait_for_drain(s, err) == 0)
         return s;
-    if (err->code == CODE_PEER)
+    if (err->code == CODE_PEER || err->code == CODE_CONFIG) /* the latter: another release's stage, not to be touched */
         goto fail;
     saver_say_straight(s, err);
     forget_stage(s);

@@ -84,6 +84,34 @@ larger() {
     [ "$(stages)" -eq 0 ]
 }
 
+@test "a stage that a later release left: 78, both releases, and nothing of it is touched" {
+    larger
+    mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.drain_mib=2 >log 2>&1 3>&- &
+    background=$!
+    staged() { [ "$(ls stage/*/step-00000010.*/shard-*.json 2>/dev/null | wc -l)" -eq 2 ]; }
+    eventually 30 staged
+    pkill -KILL -P "$(pgrep -P $background | head -n 1)" || true
+    kill -KILL $background || true
+    pkill -KILL -f "muster-ckptd .*$DIR/stage"
+    wait $background || true
+    background=
+    sed -i 's/"version":1,"muster":"/"version":2,"later":1,"muster":"9./' stage/*/step-00000010.*/target.json
+    (cd stage && find . -type f -exec md5sum {} +) | sort >before
+    status=0
+    ranks 2 muster-train job.cfg >log 2>err || status=$?
+    cat log err
+    [ "$status" -eq 78 ]
+    grep -q '/target.json: format version 2 is unknown (written by muster 9\.[0-9.]* in format 2; this is muster [0-9.]*,' err
+    status=0
+    muster-ckptd --quiet --once stage/* 2>err || status=$?
+    cat err
+    [ "$status" -eq 75 ]
+    grep -q ' is left as it is: .*/target.json: format version 2 is unknown (written by muster 9' err
+    (cd stage && find . -type f -exec md5sum {} +) | grep -v status.json | sort >after
+    [ "$(grep -c 'step-00000010.*safetensors' after)" -eq 2 ]
+    diff <(grep step-00000010 before) <(grep step-00000010 after)
+}
+
 @test "a muster-ckptd that is killed is started anew" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.drain_mib=10 >log 2>&1 3>&- &
