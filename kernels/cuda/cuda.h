@@ -5,8 +5,8 @@
  * without waiting. Whoever works on another stream (copies for offload and staging, NCCL) orders the two by events, and
  * frees nothing that the other still uses. No operation allocates once it has met its largest operands.
  *
- * Needs no header of CUDA, so that the same operations also compile as plain C++ (-DMUSTER_CUDA_EMULATED), where
- * another file opens the device: what it must fill in of `struct cuda` says so.
+ * Needs no CUDA header, so that the tests' emulator can compile the same operations as plain C++. There another file
+ * opens the device: "emulated" marks what it must set in `struct cuda`.
  */
 #ifndef MUSTER_KERNELS_CUDA_CUDA_H
 #define MUSTER_KERNELS_CUDA_CUDA_H
