@@ -9,7 +9,6 @@
 
 static const struct backend *const backends[] = {
     &backend_cpu,
-    &backend_far,
 #ifdef HAVE_CUDA
     &backend_cuda,
 #endif
@@ -211,7 +210,7 @@ bool device_widens(const struct device *dev, enum dtype dtype)
 
 bool device_is_host(const struct device *dev)
 {
-    return !dev->backend->far;
+    return !dev->backend->discrete;
 }
 
 struct device_traits device_traits(const struct device *dev, enum dtype dtype)

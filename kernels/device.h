@@ -26,7 +26,7 @@ struct backend {
     int (*reserve)(struct device *dev, size_t bytes, struct error *err); /* takes it; NULL: it comes as it is wanted */
     bool (*widens)(const struct device *dev, enum dtype dtype);
     size_t (*unused)(struct device *dev); /* device_bytes_unused; NULL: MEMORY_DEVICE is of the host's */
-    bool far;                             /* MEMORY_DEVICE is no host memory */
+    bool discrete;                        /* MEMORY_DEVICE is not host memory */
     bool gpu;                             /* the operations are kernels/cuda's */
     /* device_transfer and what goes with it; NULL: copies are made in the queue, which is waited for. */
     uint64_t (*transfer)(struct device *dev, void *y, const void *x, size_t bytes);
@@ -38,7 +38,7 @@ struct backend {
     double (*between)(struct device *dev, int first, int second);
 };
 
-extern const struct backend backend_cpu, backend_far, backend_cuda;
+extern const struct backend backend_cpu, backend_cuda;
 
 struct device {
     const struct backend *backend;
@@ -60,7 +60,7 @@ struct device {
     size_t bytes_used[2], bytes_peak[2]; /* by enum memory */
 };
 
-/* device_create of a backend that need not be in its list: tests have one of their own. */
+/* device_create for a backend that is not in its list: the tests have such backends. */
 struct device *device_open(const struct backend *backend, int index, int threads, struct error *err);
 
 /* The first failure sticks; what follows it is most often its consequence. */

@@ -44,9 +44,7 @@ struct kernels;
 
 /*
  * kind: "cpu", "cuda" or "cuda:N" (N: this process's number on its node; it gets GPU N modulo those it can see). A
- * build without CUDA has no "cuda"; a node without a driver or a GPU is an error that says so. "cpu-far" is the CPU's
- * arithmetic with the manners of a GPU, for tests of the code that calls it: its MEMORY_DEVICE faults when the host
- * touches it, and what is enqueued is done as late as is allowed. threads: 0 takes
+ * build without CUDA has no "cuda"; a node without a driver or a GPU is an error that says so. threads: 0 takes
  * OMP_NUM_THREADS or the cores that this process may use. The environment's MUSTER_ISA=baseline|avx2|avx512 takes a
  * lesser instruction set than the processor has, for tests.
  *

@@ -29,7 +29,7 @@ int profile_open(struct device *dev, struct error *err)
 
     if (!text || strcmp(text, "1") != 0)
         return 0;
-    if (dev->backend->far && !dev->backend->mark)
+    if (dev->backend->discrete && !dev->backend->mark)
         return error_set(err, CODE_CONFIG,
                          "MUSTER_PROFILE=1: device \"%s\" cannot be measured; \"cpu\" and \"cuda\" can",
                          dev->backend->kind);

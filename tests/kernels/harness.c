@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/philox.h"
+#include "tests/discrete/discrete.h"
 #include "tests/kernels/mirror.h"
 #ifdef HAVE_EMULATED_CUDA
 #include "tests/cuda/emulated_device.h"
@@ -35,7 +36,18 @@ static bool is_pinned(void)
     return memory && strcmp(memory, "pinned") == 0;
 }
 
-/* There is one of it, whatever the instruction set and the threads. */
+struct device *create_device(const char *kind, int threads, struct error *err)
+{
+    if (strcmp(kind, "cpu-discrete") == 0)
+        return device_open(&backend_discrete, 0, threads, err);
+#ifdef HAVE_EMULATED_CUDA
+    if (strcmp(kind, "cuda-emulated") == 0)
+        return device_open(&backend_cuda_emulated, 0, threads, err);
+#endif
+    return device_create(kind, threads, err);
+}
+
+/* One device only, whatever the instruction set and the number of threads. */
 static struct device *make_other_device(const char *isa, int threads)
 {
     struct error err = {0};
@@ -43,12 +55,7 @@ static struct device *make_other_device(const char *isa, int threads)
 
     if (strcmp(isa, "baseline") != 0)
         return NULL;
-#ifdef HAVE_EMULATED_CUDA
-    if (strcmp(other_device(), "cuda-emulated") == 0)
-        dev = device_open(&backend_cuda_emulated, 0, threads, &err);
-    else
-#endif
-        dev = device_create(other_device(), threads, &err);
+    dev = create_device(other_device(), threads, &err);
     if (dev && !device_is_host(dev) && !is_pinned())
         dev = mirror_create(dev, &err);
     if (!dev)

@@ -1,4 +1,4 @@
-#include "trainer/comm/comm_device.h"
+#include "trainer/comm/comm_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
