@@ -262,4 +262,6 @@ const struct backend backend_cuda = {
     .transfer_wait = cuda_transfer_wait,
     .mark = cuda_mark,
     .between = cuda_between,
+    .stream = cuda_stream,
+    .gpu_name = cuda_gpu_name,
 };

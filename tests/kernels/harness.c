@@ -123,7 +123,7 @@ void finish_buffers(struct device *dev)
         if (buffers[i].fence && (!poisoned(buffers[i].base, FENCE) || !poisoned(buffers[i].fence, FENCE)))
             fail_msg("buffer %d was written beyond its ends", i);
     free_buffers(dev);
-    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), device_workspace_bytes(dev));
+    assert_int_equal(dev->bytes_used[MEMORY_DEVICE], dev->backend->workspace(dev));
 }
 
 void finish_device(struct device *dev)
@@ -155,7 +155,7 @@ void each_device(void (*check)(struct device *dev))
 
             if (!dev)
                 continue;
-            assert_int_equal(device_threads(dev), threads);
+            assert_int_equal(dev->threads, threads);
             assert_non_null(strstr(device_describe(dev), isas[i]));
             check(dev);
             finish_device(dev);

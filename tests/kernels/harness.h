@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 
 /* The environment's MUSTER_TEST_DEVICE, which all tests then run on instead of CPU devices; NULL if there is none.
  * Where the host cannot touch its memory ("cuda", "cpu-discrete"), the tests are given a mirror of it (mirror.h). */

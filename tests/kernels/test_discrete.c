@@ -72,7 +72,7 @@ static void test_host_cannot_touch(void **state)
     assert_faults(there, true);
     assert_faults(there + COUNT - 1, false);
     device_free(dev, MEMORY_DEVICE, there);
-    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), 0);
+    assert_int_equal(dev->bytes_used[MEMORY_DEVICE], 0);
     assert_int_equal(device_bytes_peak(dev, MEMORY_DEVICE), BYTES);
 }
 
@@ -172,8 +172,8 @@ static void test_workspace_counts(void **state)
     k->zero(dev, there, BYTES);
     k->sum_of_squares(dev, &sum, there, COUNT);
     assert_true(sum == 0);
-    assert_true(device_workspace_bytes(dev) > 0);
-    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), BYTES + device_workspace_bytes(dev));
+    assert_true(dev->backend->workspace(dev) > 0);
+    assert_int_equal(dev->bytes_used[MEMORY_DEVICE], BYTES + dev->backend->workspace(dev));
 }
 
 int main(void)

@@ -6,7 +6,6 @@
 
 #include "config.h"
 #ifdef HAVE_NCCL
-#include "kernels/cuda/streams.h"
 #include "trainer/comm/comm_nccl.h"
 #endif
 
