@@ -9,15 +9,16 @@
 
 #include <sys/types.h>
 
-#define STAGE_FREE    ".free"
-#define STAGE_LOCK    "lock"
-#define STAGE_USERS   "users"
-#define STAGE_CLOSED  "closed"
-#define STAGE_PARTNER "partner"
-#define STAGE_TARGET  "target.json"
-#define STAGE_MADE    "made"
-#define STAGE_ADOPTED "adopted"
-#define STAGE_DROPPED "dropped"
+#define STAGE_FREE     ".free"
+#define STAGE_LOCK     "lock"
+#define STAGE_USERS    "users"
+#define STAGE_CLOSED   "closed"
+#define STAGE_PARTNER  "partner"
+#define STAGE_TARGET   "target.json"
+#define STAGE_MADE     "made"
+#define STAGE_ADOPTED  "adopted"
+#define STAGE_DROPPED  "dropped"
+#define STAGE_REPLACED "replaced"
 
 #define STAGE_MAX_TARGET ((size_t)64 << 10)
 

@@ -87,8 +87,10 @@ static void drain(const struct run *run, const char *stage)
             stage);
     else if (status == EPILOG_KILLED)
         say(run, "%s: not all of it was drained: muster-ckptd was killed; a requeued job goes on with it", stage);
+    else if (status == CODE_STOPPED) /* muster-ckptd has logged what is left, and why */
+        say(run, "%s: not all of it was drained; the rest is kept: muster-ckptd --once goes on with it", stage);
     else if (status != 0)
-        say(run, "%s: not all of it was drained (%d); a requeued job goes on with it", stage, status);
+        say(run, "%s: not all of it was drained: muster-ckptd ended with %d", stage, status);
     else
         say(run, "%s: drained after job %" PRIu32, stage, epilog->job_id);
 }

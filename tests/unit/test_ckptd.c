@@ -107,13 +107,14 @@ static void once(void **state)
     node_destroy(&node);
 }
 
-/* The target is a file: the save fails, and everyone is told why. */
+/* The target is a file: the save stays, everyone is told why, and it is committed when that is put right. */
 static void a_target_that_is_none(void **state)
 {
     struct world world;
     struct node node;
     char before[256], file[512];
     const char *stage;
+    char *line;
 
     (void)state;
     setup(&node, &world, 1, false);
@@ -122,15 +123,23 @@ static void a_target_that_is_none(void **state)
     spew(join(file, node.target, "file"), "x", 1);
     strcpy(node.target, file);
     node_stage(&node, 30, "a");
-    assert_int_equal(run("muster-ckptd", "-q --once %s", stage), 74);
+    assert_int_equal(run("muster-ckptd", "-q --once %s", stage), 75);
+    line = strchr(output, '\n');
+    assert_true(line && line[1] == '\0'); /* one line, with what is left, where and why */
+    assert_non_null(strstr(output, stage));
+    assert_non_null(strstr(output, ": 1 save (step 30), "));
     assert_non_null(strstr(output, "Not a directory"));
     assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
-    assert_non_null(strstr(output, "failed"));
+    assert_non_null(strstr(output, "staged"));
     assert_non_null(strstr(output, "Not a directory"));
-    memcpy(node.target, before, sizeof before);
-    node_stage(&node, 31, "b");
+    /* With a time it goes on trying. */
+    assert_int_equal(run("muster-ckptd", "-q --once --seconds 0.5 %s", stage), 75);
+    assert_non_null(strstr(output, "is tried again: "));
+    assert_int_equal(unlink(file), 0);
     assert_int_equal(run("muster-ckptd", "--once %s", stage), 0);
-    world_expect(&world, node.topology, node.target, 31);
+    world_expect(&world, node.topology, file, 30);
+    scratch_destroy(file);
+    memcpy(node.target, before, sizeof before);
     node_destroy(&node);
 }
 

@@ -167,7 +167,18 @@ static void what_it_prints_comes_as_printable_lines(void **state)
     script("printf 'a\\033[31mb\\302\\233c\\n\\nlast' >&2; exit 74");
     assert_int_equal(drain(30), 1);
     assert_non_null(strstr(said, "a?[31mb??c\nlast\n"));
-    assert_non_null(strstr(said, "not all of it was drained (74)"));
+    assert_non_null(strstr(said, "not all of it was drained: muster-ckptd ended with 74"));
+}
+
+/* What muster-ckptd could not write stays there: nobody is promised to go on with it. */
+static void what_is_left_is_said_to_be_kept(void **state)
+{
+    (void)state;
+    make_stage("");
+    script("exit 75");
+    assert_int_equal(drain(30), 1);
+    assert_non_null(strstr(said, "not all of it was drained; the rest is kept"));
+    assert_null(strstr(said, "requeued job"));
 }
 
 static void endless_output_is_cut(void **state)
@@ -293,6 +304,7 @@ int main(void)
         cmocka_unit_test_teardown(a_program_that_anybody_could_write_is_not_run, empty),
         cmocka_unit_test_teardown(a_name_forges_no_line_of_the_log, empty),
         cmocka_unit_test_teardown(what_it_prints_comes_as_printable_lines, empty),
+        cmocka_unit_test_teardown(what_is_left_is_said_to_be_kept, empty),
         cmocka_unit_test_teardown(endless_output_is_cut, empty),
         cmocka_unit_test_teardown(thousands_of_stages_are_no_work_for_root, empty),
         cmocka_unit_test_teardown(the_user_cannot_take_the_process_over, empty),
