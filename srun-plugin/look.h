@@ -5,9 +5,9 @@
 #ifndef MUSTER_SRUN_PLUGIN_LOOK_H
 #define MUSTER_SRUN_PLUGIN_LOOK_H
 
-#include "srun-plugin/fabric.h"
+#include "srun-plugin/fabric/fabric.h"
 #include "srun-plugin/handoff.h"
-#include "srun-plugin/node.h"
+#include "srun-plugin/node/node.h"
 #include "srun-plugin/route.h"
 
 struct look {
@@ -21,7 +21,7 @@ struct look_ask {
     const struct handoff *handoff;
     bool head_is_here;   /* this node is rank 0's */
     bool describe;       /* somebody will read of the node (node_describe) */
-    const char *shipped; /* directory of fabric profiles in the place of those that are compiled in; or NULL */
+    const char *shipped; /* directory of fabric profiles instead of the installed ones; or NULL */
     const char *site;    /* directory of the site's */
     void (*complain)(const char *line);
 };

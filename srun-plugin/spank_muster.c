@@ -9,7 +9,7 @@
  *   slurmstepd  user_init      looks at the node, and at the fabric profiles: once, for all its ranks (spank_step.c)
  *             task_init        binds one rank and sets its variables, as the user, after Slurm bound it to its CPUs
  *   sbatch, salloc             pass the options on; warn of a broken job file
- *   slurmd    init             keeps what hwloc sees of the machine (machine_cache.h)
+ *   slurmd    init             saves the machine as hwloc sees it (machine.h)
  *             job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
  *
  * Manners: without --muster nothing happens. Every callback returns 0, whatever went wrong, since Slurm drains a node
@@ -25,8 +25,8 @@
 
 #include "common/error.h"
 #include "srun-plugin/epilog.h"
-#include "srun-plugin/machine_cache.h"
-#include "srun-plugin/module.h"
+#include "srun-plugin/node/machine.h"
+#include "srun-plugin/trust.h"
 #include "srun-plugin/plugin.h"
 
 SPANK_PLUGIN(spank_muster, 1)
@@ -223,7 +223,7 @@ int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
     epilog = (struct epilog){.het_job_id = het_job_id(),
                              .roots = site.stage,
                              .ckptd = site.ckptd ? site.ckptd : CKPTD_PATH,
-                             .trust = site.ckptd ? NULL : module_trust,
+                             .trust = site.ckptd ? NULL : trust_program,
                              .seconds = site.epilog_seconds};
     if (spank_get_item(spank, S_JOB_ID, &epilog.job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_UID, &epilog.uid) != ESPANK_SUCCESS)

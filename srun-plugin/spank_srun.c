@@ -17,7 +17,7 @@
 #include "srun-plugin/env.h"
 #include "srun-plugin/handoff.h"
 #include "srun-plugin/layout.h"
-#include "srun-plugin/module.h"
+#include "srun-plugin/trust.h"
 #include "srun-plugin/plugin.h"
 #include "srun-plugin/port.h"
 #include "srun-plugin/report.h"
@@ -283,7 +283,7 @@ static void check_nodes(const struct layout *layout)
     wish.preflight.program = site.preflight ? site.preflight : PREFLIGHT_PATH;
     wish.preflight.job_file = wish.file;
     if (can && !site.preflight)
-        can = module_trust(PREFLIGHT_PATH, &err) == 0;
+        can = trust_program(PREFLIGHT_PATH, &err) == 0;
     if (can)
         refused = preflight_option_run(&wish.preflight, layout, plugin_print);
     else

@@ -15,7 +15,6 @@
 #include "common/error.h"
 #include "common/job.h"
 #include "srun-plugin/layout.h"
-#include "srun-plugin/module.h"
 #include "srun-plugin/plugin.h"
 #include "srun-plugin/rank_plan.h"
 #include "srun-plugin/report.h"
@@ -103,15 +102,6 @@ static void find_handoff(spank_t spank)
     free(nodes);
 }
 
-/* Each task reads the job file: what reads it is loaded here, once for all. */
-static void expect_job_file(spank_t spank)
-{
-    char ignored[2];
-
-    if (wish.file[0] || look_up("MUSTER_JOB", ignored, sizeof ignored, spank))
-        module_symbol(MODULE_CONFIG, "job_load", NULL);
-}
-
 static void keep_silent(const char *line)
 {
     (void)line;
@@ -125,7 +115,6 @@ void step_look(spank_t spank)
     if (!has_ranks(spank))
         return;
     find_handoff(spank);
-    expect_job_file(spank);
     ask.head_is_here = node == handoff.head_node;
     ask.complain = node == 0 ? plugin_print : keep_silent; /* what the site did wrong is wrong on every node */
     look_around(&ask, &look);

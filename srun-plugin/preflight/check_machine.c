@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "srun-plugin/node.h"
+#include "srun-plugin/node/node.h"
 #include "srun-plugin/preflight/say.h"
 
 /* Links that should carry traffic between nodes, by kind: as a fact, so that a port that is gone is seen as well. */

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "srun-plugin/preflight/say.h"
-#include "srun-plugin/sysfs.h"
+#include "srun-plugin/node/sysfs.h"
 
 static const char *const usual[] = {
     "/usr/local/cuda/lib64",

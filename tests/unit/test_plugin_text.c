@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 #include "srun-plugin/handoff.h"
-#include "srun-plugin/json_text.h"
+#include "common/json_write.h"
 
 static void a_handoff_arrives_as_it_was_sent(void **state)
 {
