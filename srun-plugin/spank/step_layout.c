@@ -1,4 +1,4 @@
-#include "srun-plugin/layout.h"
+#include "srun-plugin/spank/step_layout.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 /* Slurm 23.11 turned hostlist_t from a pointer into what it points to. */
 typedef __typeof__(slurm_hostlist_create("")) host_list;
 
-int layout_first_name(const char *list, char *name, size_t size)
+int step_layout_first_name(const char *list, char *name, size_t size)
 {
     host_list hosts = slurm_hostlist_create(list);
     char *first = hosts ? slurm_hostlist_shift(hosts) : NULL;
@@ -26,7 +26,7 @@ int layout_first_name(const char *list, char *name, size_t size)
     return first ? 0 : -1;
 }
 
-static int copy_nodes(struct layout *layout, const slurm_step_layout_t *answer, struct error *err)
+static int copy_nodes(struct step_layout *layout, const slurm_step_layout_t *answer, struct error *err)
 {
     host_list hosts = slurm_hostlist_create(answer->node_list);
     int rc = -1;
@@ -37,7 +37,7 @@ static int copy_nodes(struct layout *layout, const slurm_step_layout_t *answer, 
     if (!hosts || !layout->list || !layout->nodes)
         goto out_of_memory;
     for (uint32_t i = 0; i < answer->node_cnt; i++) {
-        struct layout_node *node = &layout->nodes[layout->count++];
+        struct step_node *node = &layout->nodes[layout->count++];
         char *name = slurm_hostlist_shift(hosts);
 
         snprintf(node->name, sizeof node->name, "%s", name ? name : "?");
@@ -58,7 +58,7 @@ out_of_memory:
 }
 
 /* Rank 0 need not be on the first node: a host file, or --distribution=arbitrary, may put it anywhere. */
-const struct layout_node *layout_node_of_rank_0(const struct layout *layout)
+const struct step_node *step_layout_node_of_rank_0(const struct step_layout *layout)
 {
     for (size_t i = 0; i < layout->count; i++)
         if (layout->nodes[i].count && layout->nodes[i].ranks[0] == 0)
@@ -66,10 +66,10 @@ const struct layout_node *layout_node_of_rank_0(const struct layout *layout)
     return &layout->nodes[0];
 }
 
-struct layout *layout_create(uint32_t job_id, uint32_t step_id, struct error *err)
+struct step_layout *step_layout_create(uint32_t job_id, uint32_t step_id, struct error *err)
 {
     slurm_step_id_t id = {.job_id = job_id, .step_id = step_id, .step_het_comp = NO_VAL};
-    struct layout *layout = calloc(1, sizeof *layout);
+    struct step_layout *layout = calloc(1, sizeof *layout);
     slurm_step_layout_t *answer = layout ? slurm_job_step_layout_get(&id) : NULL;
 
     if (!answer || answer->node_cnt < 1) {
@@ -81,13 +81,13 @@ struct layout *layout_create(uint32_t job_id, uint32_t step_id, struct error *er
     layout->step_id = step_id;
     if (copy_nodes(layout, answer, err) < 0)
         goto fail;
-    snprintf(layout->head, sizeof layout->head, "%s", layout_node_of_rank_0(layout)->name);
+    snprintf(layout->head, sizeof layout->head, "%s", step_layout_node_of_rank_0(layout)->name);
     slurm_job_step_layout_free(answer);
     return layout;
 fail:
     if (answer)
         slurm_job_step_layout_free(answer);
-    layout_destroy(layout);
+    step_layout_destroy(layout);
     return NULL;
 }
 
@@ -98,7 +98,7 @@ fail:
 static int find_address(const char *node, char *address, size_t size, bool *cpus_are_cores, struct error *err)
 {
     node_info_msg_t *answer = NULL;
-    char name[LAYOUT_NAME_SIZE];
+    char name[STEP_NODE_NAME_SIZE];
     int failed, why;
 
     snprintf(name, sizeof name, "%s", node);
@@ -119,10 +119,10 @@ static int find_address(const char *node, char *address, size_t size, bool *cpus
     return failed ? -1 : 0;
 }
 
-int layout_find_head(struct layout *layout, struct error *err)
+int step_layout_find_head(struct step_layout *layout, struct error *err)
 {
-    return find_address(layout_node_of_rank_0(layout)->name, layout->head, sizeof layout->head, &layout->cpus_are_cores,
-                        err);
+    return find_address(step_layout_node_of_rank_0(layout)->name, layout->head, sizeof layout->head,
+                        &layout->cpus_are_cores, err);
 }
 
 static bool is_number(const char *address)
@@ -132,9 +132,9 @@ static bool is_number(const char *address)
     return inet_pton(AF_INET, address, bytes) == 1 || inet_pton(AF_INET6, address, bytes) == 1;
 }
 
-void layout_find_peer(const struct layout *layout, char *address, size_t size)
+void step_layout_find_peer(const struct step_layout *layout, char *address, size_t size)
 {
-    const struct layout_node *head = layout_node_of_rank_0(layout), *peer = &layout->nodes[0];
+    const struct step_node *head = step_layout_node_of_rank_0(layout), *peer = &layout->nodes[0];
     struct error ignored;
 
     address[0] = '\0';
@@ -147,7 +147,7 @@ void layout_find_peer(const struct layout *layout, char *address, size_t size)
         snprintf(address, size, "%s", peer->name);
 }
 
-void layout_destroy(struct layout *layout)
+void step_layout_destroy(struct step_layout *layout)
 {
     if (!layout)
         return;

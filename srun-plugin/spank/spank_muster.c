@@ -27,7 +27,7 @@
 #include "srun-plugin/epilog.h"
 #include "srun-plugin/machine_cache.h"
 #include "srun-plugin/module.h"
-#include "srun-plugin/plugin.h"
+#include "srun-plugin/spank/plugin.h"
 
 SPANK_PLUGIN(spank_muster, 1)
 
@@ -38,8 +38,7 @@ int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE; /* a plugin that cannot 
 
 enum option_value { OPTION_JOB, OPTION_REPORT, OPTION_PREFLIGHT };
 
-struct wish wish;
-struct site site = {.stage = "/dev/shm", .epilog_seconds = 300, .fabric = FABRIC_SITE_DIR};
+static struct plugin plugin = {.site = {.stage = "/dev/shm", .epilog_seconds = 300, .fabric = FABRIC_SITE_DIR}};
 
 /* On a node it is a line of slurmd's log as well, which is root's: what a variable of the user's holds forges none. */
 void plugin_print(const char *line)
@@ -61,30 +60,35 @@ static bool is_given(const char *argument)
     return argument && argument[0] && strcmp(argument, "(null)") != 0;
 }
 
+/* Whether an option has the one argument that it may have, or none. */
+static bool is_allowed(const char *option, const char *argument, const char *allowed)
+{
+    if (!argument || strcmp(argument, allowed) == 0)
+        return true;
+    slurm_spank_log("muster: --%s=%s is unknown: give --%s or --%s=%s", option, argument, option, option, allowed);
+    return false;
+}
+
 /* May come several times: from the environment of the batch job, from the command line, twice in slurmstepd. */
 static int on_option(int value, const char *argument, int remote)
 {
-    if (!remote && value == OPTION_REPORT && is_given(argument) && strcmp(argument, "json") != 0) {
-        slurm_spank_log("muster: --muster-report=%s is none: it is --muster-report, or --muster-report=json", argument);
+    struct request *request = &plugin.request;
+    const char *given = is_given(argument) ? argument : NULL;
+
+    if (value == OPTION_REPORT && !remote && !is_allowed("muster-report", given, "json"))
         return -1;
+    if (value == OPTION_PREFLIGHT && !remote && !is_allowed("muster-preflight", given, "exclude"))
+        return -1;
+    request->on = true;
+    if (value == OPTION_PREFLIGHT) {
+        request->preflight = true;
+        request->exclude |= given != NULL;
+    } else if (value == OPTION_REPORT) {
+        request->report = true;
+        request->json = given != NULL;
+    } else if (given) { /* `srun --muster` inside a job of `sbatch --muster=FILE` keeps FILE */
+        snprintf(request->file, sizeof request->file, "%s", given);
     }
-    if (value == OPTION_PREFLIGHT && preflight_option(&wish.preflight, is_given(argument) ? argument : NULL) < 0) {
-        if (!remote)
-            slurm_spank_log(
-                "muster: --muster-preflight=%s is none: it is --muster-preflight, or --muster-preflight=exclude",
-                argument);
-        return remote ? 0 : -1;
-    }
-    wish.on = true;
-    if (value == OPTION_PREFLIGHT)
-        return 0;
-    if (value == OPTION_REPORT) {
-        wish.report = true;
-        wish.json = is_given(argument);
-    }
-    /* `srun --muster` inside a job of `sbatch --muster=FILE` says nothing against FILE. */
-    else if (is_given(argument))
-        snprintf(wish.file, sizeof wish.file, "%s", argument);
     return 0;
 }
 
@@ -102,27 +106,28 @@ static struct spank_option options[] = {
      2, OPTION_PREFLIGHT, on_option},
 };
 
-/* The words after the plugin's name in plugstack.conf. */
+/* The arguments after the plugin's path in plugstack.conf. */
 static void read_site(int argc, char *argv[])
 {
-    static const struct word {
-        const char *name;
+    struct site *site = &plugin.site;
+    const struct {
+        const char *key;
         const char **value;
-    } words[] = {{"stage=", &site.stage},       {"ckptd=", &site.ckptd},   {"topology=", &site.topology},
-                 {"profiles=", &site.profiles}, {"fabric=", &site.fabric}, {"preflight=", &site.preflight}};
-    const size_t count = sizeof words / sizeof words[0];
+    } keys[] = {{"stage=", &site->stage},       {"ckptd=", &site->ckptd},   {"topology=", &site->topology},
+                {"profiles=", &site->profiles}, {"fabric=", &site->fabric}, {"preflight=", &site->preflight}};
+    const size_t count = sizeof keys / sizeof keys[0];
 
     for (int i = 0; i < argc; i++) {
-        size_t w = 0;
+        size_t k = 0;
 
-        while (w < count && strncmp(argv[i], words[w].name, strlen(words[w].name)) != 0)
-            w++;
-        if (w < count)
-            *words[w].value = argv[i] + strlen(words[w].name);
+        while (k < count && strncmp(argv[i], keys[k].key, strlen(keys[k].key)) != 0)
+            k++;
+        if (k < count)
+            *keys[k].value = argv[i] + strlen(keys[k].key);
         else if (strncmp(argv[i], "epilog_seconds=", 15) == 0)
-            site.epilog_seconds = atoi(argv[i] + 15);
+            site->epilog_seconds = atoi(argv[i] + 15);
         else
-            slurm_error("muster: plugstack.conf: what is %s? there are stage=, ckptd=, epilog_seconds=, topology=, "
+            slurm_error("muster: plugstack.conf: %s is unknown: there are stage=, ckptd=, epilog_seconds=, topology=, "
                         "profiles=, fabric= and preflight=",
                         argv[i]);
     }
@@ -152,7 +157,7 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
         if (spank_option_register(spank, &options[i]) != ESPANK_SUCCESS)
             slurm_error("muster: Slurm did not take the option --%s", options[i].name);
     if (context == S_CTX_LOCAL)
-        srun_begin();
+        srun_begin(&plugin);
     return 0;
 }
 
@@ -161,10 +166,10 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
     (void)spank;
     (void)argc;
     (void)argv;
-    if (wish.on && spank_context() == S_CTX_LOCAL)
-        srun_check();
-    if (wish.on && spank_context() == S_CTX_ALLOCATOR)
-        sbatch_check();
+    if (plugin.request.on && spank_context() == S_CTX_LOCAL)
+        srun_check(&plugin);
+    if (plugin.request.on && spank_context() == S_CTX_ALLOCATOR)
+        sbatch_check(&plugin);
     return 0;
 }
 
@@ -172,8 +177,8 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
 {
     (void)argc;
     (void)argv;
-    if (wish.on)
-        srun_step(spank);
+    if (plugin.request.on)
+        srun_step(&plugin, spank);
     return 0;
 }
 
@@ -181,8 +186,8 @@ int slurm_spank_user_init(spank_t spank, int argc, char *argv[])
 {
     (void)argc;
     (void)argv;
-    if (wish.on)
-        step_look(spank);
+    if (plugin.request.on)
+        step_node(&plugin, spank);
     return 0;
 }
 
@@ -190,8 +195,8 @@ int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
 {
     (void)argc;
     (void)argv;
-    if (wish.on)
-        step_task(spank);
+    if (plugin.request.on)
+        step_task(&plugin, spank);
     return 0;
 }
 
@@ -201,8 +206,8 @@ int slurm_spank_exit(spank_t spank, int argc, char *argv[])
     (void)spank;
     (void)argc;
     (void)argv;
-    if (wish.on && spank_context() == S_CTX_LOCAL)
-        srun_end();
+    if (plugin.request.on && spank_context() == S_CTX_LOCAL)
+        srun_end(&plugin);
     return 0;
 }
 
@@ -221,10 +226,10 @@ int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
 
     read_site(argc, argv);
     epilog = (struct epilog){.het_job_id = het_job_id(),
-                             .roots = site.stage,
-                             .ckptd = site.ckptd ? site.ckptd : CKPTD_PATH,
-                             .trust = site.ckptd ? NULL : module_trust,
-                             .seconds = site.epilog_seconds};
+                             .roots = plugin.site.stage,
+                             .ckptd = plugin.site.ckptd ? plugin.site.ckptd : CKPTD_PATH,
+                             .trust = plugin.site.ckptd ? NULL : module_trust,
+                             .seconds = plugin.site.epilog_seconds};
     if (spank_get_item(spank, S_JOB_ID, &epilog.job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_UID, &epilog.uid) != ESPANK_SUCCESS)
         return 0;
