@@ -79,7 +79,7 @@ static int read_pieces(void *arg, const struct ckpt_tensor *tensors, size_t nten
 static int map_tensors(struct importing *importing, const struct model_shape *shape, struct error *err)
 {
     const struct units_place whole = {.dp = 1, .tp = 1, .first_stage = true, .last_stage = true};
-    struct units *units = units_create(shape, 0.02, &whole, err);
+    struct units *units = units_create(shape, &whole, err);
 
     importing->map = units ? calloc(units->ntensors, sizeof *importing->map) : NULL;
     if (!importing->map) {

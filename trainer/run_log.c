@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/flops.h"
+#include "plan/flops.h"
 #include "trainer/report/log_line.h"
 #include "trainer/report/progress.h"
 #include "trainer/report/summary.h"

@@ -1,4 +1,4 @@
-#include "common/partition.h"
+#include "plan/partition.h"
 
 static uint64_t layer_work(const struct model_shape *m)
 {
@@ -51,9 +51,4 @@ void partition_layers(const struct model_shape *m, int parts, int *first)
         first[i] = begin;
         begin += count;
     }
-}
-
-uint64_t partition_work(const struct model_shape *m, int parts, const int *first, int part)
-{
-    return fixed_work(m, parts, part) + (uint64_t)(first[part + 1] - first[part]) * layer_work(m);
 }

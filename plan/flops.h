@@ -15,8 +15,8 @@
  *     not count as two passes of it: 6N + 4 L d s, with recompute 8N + 6 L d s. Its columns mfu* and hfu* leave
  *     attention out.
  */
-#ifndef MUSTER_COMMON_FLOPS_H
-#define MUSTER_COMMON_FLOPS_H
+#ifndef MUSTER_PLAN_FLOPS_H
+#define MUSTER_PLAN_FLOPS_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,7 @@
-#include "common/flops.h"
-
 /* Attention's two products, forward, for one token. */
+
+#include "plan/flops.h"
+
 static double attention_forward(const struct model_shape *m)
 {
     return 4.0 * m->layers * m->hidden * m->seq_length;

@@ -1,6 +1,7 @@
-#include "trainer/parallel/schedule.h"
-
 /* A schedule under way. Forwards and backwards are each counted in their own fixed order, by `slot`. */
+
+#include "plan/schedule.h"
+
 struct builder {
     struct schedule_entry *entries;
     size_t n;
@@ -54,9 +55,4 @@ int schedule_in_flight(const struct schedule_entry *entries, size_t n, int chunk
         most = held > most ? held : most;
     }
     return most;
-}
-
-double schedule_bubble(int stages, int micro_batches, int chunks)
-{
-    return (stages - 1.0) / ((double)micro_batches * chunks);
 }

@@ -3,10 +3,12 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
-#include "trainer/layout.h"
+#include "trainer/prediction.h"
+#include "trainer/rank_config.h"
 #include "trainer/parallel/zero_impl.h"
 
 /* Over the dp ranks every sample once and in order, and as many micro-batches on each. */
@@ -26,9 +28,9 @@ static void shares_are_the_batch(void **state)
                 int micro_batches;
 
                 job.batch.micro_batch = micro;
-                micro_batches = layout_share(&job, &mesh, 0, size).micro_batches;
+                micro_batches = batch_share(&job, &mesh, 0, size).micro_batches;
                 for (int rank = 0; rank < dp; rank++) {
-                    struct share share = layout_share(&job, &mesh, rank, size);
+                    struct share share = batch_share(&job, &mesh, rank, size);
 
                     assert_int_equal(share.first, next);
                     assert_int_equal(share.micro_batches, micro_batches);
@@ -72,7 +74,7 @@ static void stages_have_all_layers_once(void **state)
                 job.parallel.chunks = chunks;
                 for (int stage = 0; stage < pp; stage++) {
                     int rank = mesh_rank(&mesh, (struct mesh_place){.dp = 1, .tp = 1, .pp = stage});
-                    struct layout *l = layout_create(&job, &mesh, rank, true, &on_cpu, &err);
+                    struct rank_config *l = rank_config_create(&job, &mesh, rank, true, &on_cpu, &err);
 
                     assert_non_null(l);
                     assert_int_equal(l->model.chunks, chunks);
@@ -85,7 +87,7 @@ static void stages_have_all_layers_once(void **state)
                         heads += l->model.chunk[c].heads;
                     }
                     assert_int_equal(l->zero.tied, pp > 1 && (stage == 0 || stage == pp - 1));
-                    layout_destroy(l);
+                    rank_config_destroy(l);
                 }
                 for (int i = 0; i < layers; i++)
                     assert_int_equal(seen[i], 1);
@@ -100,12 +102,12 @@ static void too_few_samples_are_refused(void **state)
     struct job job = tiny_job();
     struct mesh most = {12, 1, 1}, more = {13, 1, 1};
     struct error err;
-    struct layout *l = layout_create(&job, &most, 11, true, &on_cpu, &err);
+    struct rank_config *l = rank_config_create(&job, &most, 11, true, &on_cpu, &err);
 
     (void)state;
     assert_non_null(l);
-    layout_destroy(l);
-    assert_null(layout_create(&job, &more, 0, true, &on_cpu, &err));
+    rank_config_destroy(l);
+    assert_null(rank_config_create(&job, &more, 0, true, &on_cpu, &err));
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "batch.global_batch = 12"));
     job_destroy(&job);
@@ -158,7 +160,7 @@ static void alone_nothing_is_sharded(void **state)
 
     (void)state;
     for (int stage = 0; stage <= 3; stage++) {
-        struct layout *l;
+        struct rank_config *l;
         struct footprint bytes = {0};
         struct zero_sizes s = sizes_of((struct zero_config){.stage = stage, .dp = 1, .reduce_every = true}, true);
 
@@ -167,11 +169,11 @@ static void alone_nothing_is_sharded(void **state)
         assert_int_equal(s.moment, COUNT);
         assert_int_equal(s.gathered, 0);
         job.parallel.zero = stage;
-        l = layout_create(&job, &alone, 0, true, &on_cpu, &err);
+        l = rank_config_create(&job, &alone, 0, true, &on_cpu, &err);
         assert_non_null(l);
         zero_footprint(l->units, &l->zero, &bytes);
         assert_int_equal(bytes.communication, 0);
-        layout_destroy(l);
+        rank_config_destroy(l);
     }
     job_destroy(&job);
 }
@@ -189,10 +191,10 @@ static void more_sharding_is_less_memory(void **state)
     job.parallel.reduce = REDUCE_MICRO_BATCH;
     for (int stage = 0; stage <= 3; stage++) {
         struct footprint bytes = {0};
-        struct layout *l;
+        struct rank_config *l;
 
         job.parallel.zero = stage;
-        l = layout_create(&job, &mesh, 5, true, &on_cpu, &err);
+        l = rank_config_create(&job, &mesh, 5, true, &on_cpu, &err);
         assert_non_null(l);
         zero_footprint(l->units, &l->zero, &bytes);
         assert_true(bytes.parameters <= before.parameters && bytes.gradients <= before.gradients &&
@@ -200,18 +202,141 @@ static void more_sharding_is_less_memory(void **state)
         assert_true(stage != 3 || bytes.parameters < before.parameters);
         assert_true(stage != 1 || bytes.optimizer < before.optimizer);
         before = bytes;
-        layout_destroy(l);
+        rank_config_destroy(l);
     }
     job_destroy(&job);
+}
+
+/* ---- predict_table ---- */
+
+/* "stage N" and the bytes in all, in MiB, of the heaviest stage are in the table; where they lie does not matter. */
+static void assert_shows(const char *table, int stage, size_t bytes, bool named)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, " stage %d", stage);
+    assert_true(!named || strstr(table, text));
+    snprintf(text, sizeof text, " %.1f", (double)bytes / (1 << 20));
+    if (!strstr(strstr(table, "in all, on device"), text))
+        fail_msg("stage %d has%s MiB, which the table does not show:\n%s", stage, text, table);
+}
+
+static void the_heaviest_stage_is_shown(void **state)
+{
+    struct job job = tiny_job();
+    int middle = 0;
+
+    (void)state;
+    job.model.hidden = 512;
+    for (int layers = 1; layers <= 20; layers++)
+        for (int pp = 1; pp <= 20; pp++) {
+            struct mesh mesh = {1, 1, pp};
+            char table[PREDICT_TABLE_SIZE];
+            size_t most = 0, bytes[20];
+            struct footprint parts;
+            struct error err;
+            int heaviest = 0;
+
+            job.model.layers = layers;
+            for (int stage = 0; stage < pp; stage++) {
+                assert_int_equal(predict_footprint(&job, &mesh, stage, &on_cpu, &parts, &err), 0);
+                bytes[stage] = footprint_device(&parts);
+                heaviest = bytes[stage] > most ? stage : heaviest;
+                most = bytes[heaviest];
+            }
+            middle += heaviest > 4 && heaviest < pp - 1;
+            assert_true(predict_table(table, &job, &mesh, &on_cpu, &err) > 0);
+            assert_shows(table, heaviest, most, pp > 1);
+            assert_shows(table, 0, bytes[0], pp > 1);
+            assert_shows(table, pp - 1, bytes[pp - 1], pp > 1);
+        }
+    assert_true(middle > 10);
+    job_destroy(&job);
+}
+
+/* A stage without layers takes no memory for products and attention, and none for norms but the last one's. */
+static void a_stage_without_layers_takes_little(void **state)
+{
+    const struct device_traits devices[] = {on_cpu, {.threads = 4, .is_host = true, .widens = true}};
+    struct job job = tiny_job();
+    struct mesh mesh = {1, 1, 4};
+    struct error err;
+
+    (void)state;
+    for (size_t d = 0; d < 2; d++) {
+        job.model.layers = 1; /* on stage 2 */
+        for (int stage = 0; stage < 4; stage++) {
+            struct rank_config *l = rank_config_create(&job, &mesh, stage, true, &devices[d], &err);
+            size_t bytes;
+
+            assert_non_null(l);
+            bytes = predict_workspace(&job, l, &devices[d]);
+            if (stage == 0) /* the embedding: sums of squares alone, 4096 of fp64 */
+                assert_int_equal(bytes, 32768);
+            else if (stage == 1)
+                assert_int_equal(bytes, 0);
+            else
+                assert_true(bytes >= 32768);
+            rank_config_destroy(l);
+        }
+    }
+    job_destroy(&job);
+}
+
+/* ---- tensor parallelism ---- */
+
+/* Scratch for sums of gradients is bounded, whatever is replicated: a BERT's head here, positions there. */
+static void scratch_of_tensor_parallelism_is_bounded(void **state)
+{
+    static const struct {
+        struct model_shape shape;
+        int tp;
+    } models[] = {{{96, 12288, 96, 512, 30522, MODEL_BERT}, 32}, {{40, 5120, 40, 131072, 50257, MODEL_GPT}, 8}};
+    struct job job = tiny_job();
+    struct error err;
+
+    (void)state;
+    job.batch.micro_batch = 1;
+    job.precision.compute = DTYPE_BF16;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        const struct model_shape *m = &models[i].shape;
+        struct mesh mesh = {1, models[i].tp, 1};
+        size_t rows = (size_t)m->seq_length * (size_t)m->hidden * 2, sums = 4 * (size_t)TENSOR_SUM_ELEMENTS;
+        struct footprint bytes;
+
+        job.model = *m;
+        assert_int_equal(predict_footprint(&job, &mesh, 0, &on_cpu, &bytes, &err), 0);
+        assert_int_equal(bytes.communication, rows > sums ? rows : sums); /* one stage and dp 1: nothing else */
+    }
+    job_destroy(&job);
+}
+
+/* Few gradients take no whole bucket. */
+static void few_gradients_take_little_scratch(void **state)
+{
+    struct footprint bytes = {0};
+
+    (void)state;
+    tensor_footprint(4, DTYPE_BF16, 8, 16, 100, &bytes);
+    assert_int_equal(bytes.communication, 100 * 4 * sizeof(float));
+    tensor_footprint(1, DTYPE_BF16, 8, 16, 100, &bytes);
+    assert_int_equal(bytes.communication, 100 * 4 * sizeof(float));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares_are_the_batch),        cmocka_unit_test(stages_have_all_layers_once),
-        cmocka_unit_test(too_few_samples_are_refused), cmocka_unit_test(the_stages_are_the_papers),
-        cmocka_unit_test(alone_nothing_is_sharded),    cmocka_unit_test(more_sharding_is_less_memory),
+        cmocka_unit_test(shares_are_the_batch),
+        cmocka_unit_test(stages_have_all_layers_once),
+        cmocka_unit_test(too_few_samples_are_refused),
+        cmocka_unit_test(the_stages_are_the_papers),
+        cmocka_unit_test(alone_nothing_is_sharded),
+        cmocka_unit_test(more_sharding_is_less_memory),
+        cmocka_unit_test(scratch_of_tensor_parallelism_is_bounded),
+        cmocka_unit_test(few_gradients_take_little_scratch),
+        cmocka_unit_test(the_heaviest_stage_is_shown),
+        cmocka_unit_test(a_stage_without_layers_takes_little),
     };
 
-    return cmocka_run_group_tests_name("layout", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("rank_config", tests, NULL, NULL);
 }

@@ -1,13 +1,13 @@
-#include "trainer/layout.h"
+#include "trainer/rank_config.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
-#include "common/partition.h"
+#include "plan/partition.h"
 
 enum { MOST_ROWS = INT_MAX / 8 }; /* tokens of a micro-batch; kernels count rows in an int */
 
-struct share layout_share(const struct job *job, const struct mesh *mesh, int dp_rank, int size)
+struct share batch_share(const struct job *job, const struct mesh *mesh, int dp_rank, int size)
 {
     long largest = (size + mesh->dp - 1) / mesh->dp, micro = job->batch.micro_batch;
     struct share share;
@@ -17,7 +17,7 @@ struct share layout_share(const struct job *job, const struct mesh *mesh, int dp
     return share;
 }
 
-long layout_most_samples(const struct job *job, const struct mesh *mesh)
+long most_samples(const struct job *job, const struct mesh *mesh)
 {
     return (job->batch.global_batch + mesh->dp - 1) / mesh->dp + 1;
 }
@@ -40,7 +40,8 @@ static int check(const struct job *job, const struct mesh *mesh, struct error *e
 }
 
 /* The stage's chunks: part c * pp + stage of all, where the parts' work is even. */
-static int place_chunks(struct layout *l, const struct job *job, const struct mesh *mesh, bool *here, struct error *err)
+static int place_chunks(struct rank_config *l, const struct job *job, const struct mesh *mesh, bool *here,
+                        struct error *err)
 {
     int parts = mesh->pp * job->parallel.chunks, stage = l->place.pp;
     int *first = calloc((size_t)parts + 1, sizeof *first);
@@ -65,7 +66,7 @@ static int place_chunks(struct layout *l, const struct job *job, const struct me
     return 0;
 }
 
-static int create_units(struct layout *l, const struct job *job, const struct mesh *mesh, const bool *here,
+static int create_units(struct rank_config *l, const struct job *job, const struct mesh *mesh, const bool *here,
                         struct error *err)
 {
     struct units_place place = {
@@ -77,7 +78,7 @@ static int create_units(struct layout *l, const struct job *job, const struct me
         .layers = here,
     };
 
-    l->units = units_create(&job->model, job->init_std, &place, err);
+    l->units = units_create(&job->model, &place, err);
     if (!l->units)
         return -1;
     for (int i = UNIT_POSITION; i < l->units->nunits; i++)
@@ -86,7 +87,7 @@ static int create_units(struct layout *l, const struct job *job, const struct me
     return 0;
 }
 
-static void configure(struct layout *l, const struct job *job, const struct mesh *mesh)
+static void configure(struct rank_config *l, const struct job *job, const struct mesh *mesh)
 {
     bool first = l->place.pp == 0, last = l->place.pp == mesh->pp - 1;
 
@@ -124,10 +125,10 @@ static void configure(struct layout *l, const struct job *job, const struct mesh
     };
 }
 
-struct layout *layout_create(const struct job *job, const struct mesh *mesh, int rank, bool training,
-                             const struct device_traits *device, struct error *err)
+struct rank_config *rank_config_create(const struct job *job, const struct mesh *mesh, int rank, bool training,
+                                       const struct device_traits *device, struct error *err)
 {
-    struct layout *l = calloc(1, sizeof *l);
+    struct rank_config *l = calloc(1, sizeof *l);
     bool *here = calloc((size_t)job->model.layers + 1, sizeof *here);
 
     if (!l || !here) {
@@ -137,7 +138,7 @@ struct layout *layout_create(const struct job *job, const struct mesh *mesh, int
     if (check(job, mesh, err) < 0)
         goto fail;
     l->place = mesh_place(mesh, rank);
-    l->most_micro_batches = layout_share(job, mesh, 0, job->batch.global_batch).micro_batches;
+    l->most_micro_batches = batch_share(job, mesh, 0, job->batch.global_batch).micro_batches;
     if (place_chunks(l, job, mesh, here, err) < 0 || create_units(l, job, mesh, here, err) < 0)
         goto fail;
     configure(l, job, mesh);
@@ -149,11 +150,11 @@ struct layout *layout_create(const struct job *job, const struct mesh *mesh, int
     return l;
 fail:
     free(here);
-    layout_destroy(l);
+    rank_config_destroy(l);
     return NULL;
 }
 
-void layout_destroy(struct layout *l)
+void rank_config_destroy(struct rank_config *l)
 {
     if (!l)
         return;

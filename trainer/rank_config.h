@@ -1,9 +1,9 @@
 /*
- * layout.h - what one rank of a mesh is to hold and do, as a pure function of the job: the engine is created by it, and
- * footprint.h adds up what that takes.
+ * rank_config.h - what one rank of a mesh holds and does, as a pure function of the job. The engine is created from it,
+ * and prediction.h adds up its bytes.
  */
-#ifndef MUSTER_TRAINER_LAYOUT_H
-#define MUSTER_TRAINER_LAYOUT_H
+#ifndef MUSTER_TRAINER_RANK_CONFIG_H
+#define MUSTER_TRAINER_RANK_CONFIG_H
 
 #include "ckpt/units.h"
 #include "common/job.h"
@@ -12,7 +12,7 @@
 #include "trainer/parallel/pipeline.h"
 #include "trainer/parallel/zero.h"
 
-struct layout {
+struct rank_config {
     struct mesh_place place;
     int most_micro_batches; /* of a step, at the full batch */
     struct units *units;    /* owned */
@@ -25,9 +25,9 @@ struct layout {
 
 /* training: false is for a forward pass alone, of one rank. NULL with CODE_CONFIG where the job does not fit the mesh,
  * or there is no memory. The job must outlive it. */
-struct layout *layout_create(const struct job *job, const struct mesh *mesh, int rank, bool training,
-                             const struct device_traits *device, struct error *err);
-void layout_destroy(struct layout *layout);
+struct rank_config *rank_config_create(const struct job *job, const struct mesh *mesh, int rank, bool training,
+                                       const struct device_traits *device, struct error *err);
+void rank_config_destroy(struct rank_config *config);
 
 /*
  * This dp rank's share of a global batch of `size` samples: a contiguous run, sizes differing by one at most, and cut
@@ -39,9 +39,9 @@ struct share {
     int micro_batches;
 };
 
-struct share layout_share(const struct job *job, const struct mesh *mesh, int dp_rank, int size);
+struct share batch_share(const struct job *job, const struct mesh *mesh, int dp_rank, int size);
 
 /* Samples that a rank holds of a step at most: its largest share, and one more that is empty. */
-long layout_most_samples(const struct job *job, const struct mesh *mesh);
+long most_samples(const struct job *job, const struct mesh *mesh);
 
 #endif

@@ -22,8 +22,8 @@
  *   - what a stage sends to another in one direction (activations forward, their gradients backward) is received in
  *     the order in which it was sent: messages need no tags, but the two directions need a channel each.
  */
-#ifndef MUSTER_TRAINER_PARALLEL_SCHEDULE_H
-#define MUSTER_TRAINER_PARALLEL_SCHEDULE_H
+#ifndef MUSTER_PLAN_SCHEDULE_H
+#define MUSTER_PLAN_SCHEDULE_H
 
 #include <stddef.h>
 
@@ -40,8 +40,5 @@ size_t schedule_build(struct schedule_entry *entries, int stage, int stages, int
 
 /* The most micro-batches of a chunk that are held at once: begun by a forward, and not ended by the backward. */
 int schedule_in_flight(const struct schedule_entry *entries, size_t n, int chunk);
-
-/* The bubble: idle time over the time of the work, if all parts of the model take as long, and m is a multiple of p. */
-double schedule_bubble(int stages, int micro_batches, int chunks);
 
 #endif

@@ -14,8 +14,8 @@
  * micro-batches' activations. So the first part may have a layer less than the others, and the last, with the head,
  * several less. Parts may have no layers, the first and last among them.
  */
-#ifndef MUSTER_COMMON_PARTITION_H
-#define MUSTER_COMMON_PARTITION_H
+#ifndef MUSTER_PLAN_PARTITION_H
+#define MUSTER_PLAN_PARTITION_H
 
 #include <stdint.h>
 
@@ -23,8 +23,5 @@
 
 /* Part i has the layers first[i] to first[i + 1] - 1. `first` has room for parts + 1. */
 void partition_layers(const struct model_shape *shape, int parts, int *first);
-
-/* FLOPs of a token's forward pass through part i of that partition, embedding and head included. */
-uint64_t partition_work(const struct model_shape *shape, int parts, const int *first, int part);
 
 #endif
