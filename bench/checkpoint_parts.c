@@ -183,7 +183,7 @@ static void make_ranks(struct rank *ranks, int count, uint64_t bytes, bool reade
     struct model_shape shape = model_of(bytes);
     struct mesh mesh = {.dp = reader ? 1 : count, .tp = reader ? count : 1, .pp = 1};
     struct units_place place = {.dp = mesh.dp, .tp = mesh.tp, .first_stage = true, .last_stage = true};
-    struct units *units = units_create(&shape, 0.02, &place, &ranks->err);
+    struct units *units = units_create(&shape, &place, &ranks->err);
 
     if (!units)
         die(&ranks->err);

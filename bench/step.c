@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/flops.h"
+#include "plan/flops.h"
 #include "common/philox.h"
 #include "trainer/data/indexed_writer.h"
 #include "trainer/engine.h"

@@ -18,6 +18,7 @@
 #define HF_CONFIG  "config.json"
 #define HF_MODEL   "model.safetensors"
 #define HF_INDEX   "model.safetensors.index.json"
+#define HF_HEAD    "lm_head.weight"
 #define HF_EPSILON 1e-5 /* of their norms, and ours */
 
 struct hf_export {
@@ -35,6 +36,12 @@ struct hf_export {
  */
 int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, struct error *err);
 
+/* NaN and infinite numbers among imported weights. */
+struct hf_nonfinite {
+    uint64_t count;
+    char first[CKPT_NAME_SIZE + 80]; /* the first one in the model's order: "h.0.mlp.c_fc.weight[3, 17] is nan" */
+};
+
 struct hf_import {
     struct mesh mesh; /* of the shards; any may load any */
     int chunks, zero;
@@ -45,13 +52,14 @@ struct hf_import {
 
 /*
  * Make a checkpoint of step 0 in `dir` of a model at `path`: a directory with model.safetensors or an index, or one
- * file. fp32, fp16 and bf16 are taken, and tensors with or without the prefix; attn.bias and attn.masked_bias are
- * masks, and lm_head.weight a copy, and left out. exp_avg and exp_avg_sq are 0. The model is described in *shape. What
- * config.json says must be what a GPT of ours computes. Names in an index are plain names in its own directory, and no
- * link is followed.
+ * file. A directory's model.safetensors is preferred to an index, as transformers does. fp32, fp16 and bf16 are taken,
+ * and tensors with or without the prefix. attn.bias and attn.masked_bias are masks and left out. lm_head.weight is left
+ * out when it equals wte.weight, and refused when it differs. exp_avg and exp_avg_sq are 0. The model is described in
+ * *shape. config.json is checked first, and must describe what a GPT of ours computes. Names in an index are plain
+ * names in its own directory, and no link is followed. NaN and infinite weights are imported and counted in *nonfinite.
  */
 int hf_import(const char *path, const char *dir, const struct hf_import *how, struct model_shape *shape,
-              struct error *err);
+              struct hf_nonfinite *nonfinite, struct error *err);
 
 /* ---- within hf_*.c ---- */
 
@@ -61,8 +69,11 @@ void hf_model_text(char *text, size_t size, const struct model_shape *shape);
 /* config.json of a model; `job` may be NULL. */
 json_t *hf_config(const struct model_shape *shape, const struct job *job, enum dtype dtype);
 
-/* Whether config.json describes a model of ours, and how many heads it has. */
-int hf_check_config(json_t *config, const struct model_shape *shape, int *heads, struct error *err);
+/* Whether config.json describes a model of ours: its type first, then whatever changes what is computed. */
+int hf_check_type(json_t *config, struct error *err);
+
+/* Whether config.json has the sizes that the tensors have; and how many heads it says, where it does. */
+int hf_check_sizes(json_t *config, const struct model_shape *shape, int *heads, struct error *err);
 
 /*
  * How many heads a model has that `teller` (a file, for messages) says to have `told`, and the caller `given`; 0 is
@@ -73,7 +84,7 @@ int hf_heads(struct model_shape *shape, const char *path, const char *teller, in
 /* The shape in their files: at most two dimensions. Returns how many. */
 int hf_shape(const struct ckpt_tensor *tensor, uint64_t shape[2]);
 
-/* Their name and shape as our tensor; false for one that is left out. */
+/* Their name and shape as our tensor, or as HF_HEAD; false for a mask, which is left out. */
 bool hf_tensor(const char *name, int ndim, const uint64_t *shape, struct ckpt_tensor *tensor);
 
 #endif

@@ -80,18 +80,21 @@ static int add_only_file(struct hf_files *files, struct error *err)
     return add_file(files, HF_MODEL, err);
 }
 
-/* The files that an index names, or the only one. */
+/* model.safetensors, which transformers prefers too; else the files that an index names. */
 static int list_files(struct hf_files *files, struct error *err)
 {
-    bool there;
-    json_t *index = hf_files_json(files, HF_INDEX, &there, err), *map = json_object_get(index, "weight_map"), *file;
+    bool there = false;
+    json_t *index = NULL, *map, *file;
     const char *tensor;
     int result = 0;
 
+    if (faccessat(files->directory.fd, HF_MODEL, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        index = hf_files_json(files, HF_INDEX, &there, err);
     if (!there)
         return add_only_file(files, err);
     if (!index)
         return -1;
+    map = json_object_get(index, "weight_map");
     if (json_object_size(map) == 0)
         result = error_set(err, CODE_DATA, "%s/" HF_INDEX ": weight_map must be an object with tensors",
                            files->directory.path);
@@ -123,6 +126,13 @@ static int add_tensor(struct hf_files *files, int file, const struct safetensors
     if (parse_dtype(entry->dtype, &place.dtype) < 0)
         return error_set(err, CODE_DATA, "tensor \"%.100s\" is %s; must be F32, F16 or BF16", entry->name,
                          entry->dtype);
+    if (strcmp(tensor.name, HF_HEAD) == 0) {
+        if (files->head.name[0])
+            return error_set(err, CODE_DATA, "tensor \"" HF_HEAD "\" is in the model twice");
+        files->head = tensor;
+        files->head_place = place;
+        return 0;
+    }
     if (files->ntensors == files->room) {
         size_t room = files->room ? 2 * files->room : 256;
         struct ckpt_tensor *tensors = realloc(files->tensors, room * sizeof *tensors);
@@ -183,13 +193,20 @@ int hf_files_open(struct hf_files *files, const char *path, struct error *err)
     if (stat(path, &info) < 0)
         return error_errno(err, CODE_DATA, "%s", path);
     if (S_ISDIR(info.st_mode))
-        result = directory_open(&files->directory, NULL, path, err) < 0 ? -1 : list_files(files, err);
+        result = directory_open(&files->directory, NULL, path, err);
     else
         result = open_beside(files, path, err);
-    for (int i = 0; i < files->count && result == 0; i++)
-        result = open_file(files, i, err);
     if (result < 0)
         hf_files_close(files);
+    return result;
+}
+
+int hf_files_scan(struct hf_files *files, struct error *err)
+{
+    int result = files->count > 0 ? 0 : list_files(files, err);
+
+    for (int i = 0; i < files->count && result == 0; i++)
+        result = open_file(files, i, err);
     return result;
 }
 
@@ -211,10 +228,9 @@ static void widen(enum dtype dtype, const uint16_t *from, uint64_t count, float 
         to[i] = dtype == DTYPE_BF16 ? bf16_to_float(from[i]) : f16_to_float(from[i]);
 }
 
-int hf_files_read(const struct hf_files *files, size_t tensor, uint64_t first, uint64_t count, float *to,
+int hf_files_read(const struct hf_files *files, const struct hf_place *place, uint64_t first, uint64_t count, float *to,
                   struct error *err)
 {
-    const struct hf_place *place = &files->places[tensor];
     const struct hf_file *file = &files->files[place->file];
     size_t size = dtype_size(place->dtype);
     uint16_t halves[CHUNK];

@@ -28,17 +28,23 @@ struct hf_files {
     struct directory directory;
     struct hf_file *files;
     int count;
-    struct ckpt_tensor *tensors; /* without those that are left out */
+    struct ckpt_tensor *tensors; /* the model's: without masks and lm_head.weight */
     struct hf_place *places;
     size_t ntensors, room;
+    struct ckpt_tensor head; /* lm_head.weight; its name is empty where there is none */
+    struct hf_place head_place;
 };
 
-/* `path`: a directory, or one file. On failure it needs no closing. */
+/*
+ * Opens the directory: `path`, or the directory of the one file that it names. On failure it needs no closing.
+ * hf_files_json can be used from here on; hf_files_scan opens the .safetensors files and fills the table of tensors.
+ */
 int hf_files_open(struct hf_files *files, const char *path, struct error *err);
+int hf_files_scan(struct hf_files *files, struct error *err);
 void hf_files_close(struct hf_files *files);
 
-/* Elements [first, first + count) of a tensor as fp32. From any thread. */
-int hf_files_read(const struct hf_files *files, size_t tensor, uint64_t first, uint64_t count, float *to,
+/* Elements [first, first + count) of the tensor at that place as fp32. From any thread. */
+int hf_files_read(const struct hf_files *files, const struct hf_place *place, uint64_t first, uint64_t count, float *to,
                   struct error *err);
 
 /* An object of JSON in the directory; NULL on failure, and when there is no such file, which *there tells. */

@@ -34,29 +34,53 @@ json_t *hf_config(const struct model_shape *shape, const struct job *job, enum d
     return config;
 }
 
-/* What config.json may say, and what it means when it does not. */
-static int check_words(json_t *config, struct error *err)
+/* transformers tests a flag by Python's rule: null and 0 are false, any other number is true. */
+static bool has_truth(json_t *value, bool truth)
 {
-    const char *type = json_string_value(json_object_get(config, "model_type"));
-    const char *activation = json_string_value(json_object_get(config, "activation_function"));
-    json_t *epsilon = json_object_get(config, "layer_norm_epsilon");
+    if (json_is_boolean(value) || json_is_null(value))
+        return json_is_true(value) == truth;
+    return json_is_number(value) && (json_number_value(value) != 0) == truth;
+}
 
-    if (type && strcmp(type, "gpt2") != 0)
-        return error_set(err, CODE_DATA, "model_type is \"%.40s\", must be \"gpt2\"", type);
-    if (activation && strcmp(activation, "gelu_new") != 0 && strcmp(activation, "gelu_pytorch_tanh") != 0)
-        return error_set(err, CODE_DATA, "activation_function is \"%.40s\", must be \"gelu_new\"", activation);
+/* A flag that is absent has the value that it must have. */
+static int check_flags(json_t *config, struct error *err)
+{
+    static const struct {
+        const char *key;
+        bool value;
+        const char *why;
+    } flags[] = {
+        {"tie_word_embeddings", true, "a head of its own cannot be imported"},
+        {"scale_attn_weights", true, "another attention cannot be imported"},
+        {"scale_attn_by_inverse_layer_idx", false, "another attention cannot be imported"},
+        {"add_cross_attention", false, "another attention cannot be imported"},
+    };
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        json_t *value = json_object_get(config, flags[i].key);
+
+        if (value && !has_truth(value, flags[i].value))
+            return error_set(err, CODE_DATA, "%s must be %s: %s", flags[i].key, flags[i].value ? "true" : "false",
+                             flags[i].why);
+    }
+    return 0;
+}
+
+int hf_check_type(json_t *config, struct error *err)
+{
+    json_t *type = json_object_get(config, "model_type"), *epsilon = json_object_get(config, "layer_norm_epsilon");
+    json_t *activation = json_object_get(config, "activation_function");
+    const char *type_name = json_is_string(type) ? json_string_value(type) : "";
+    const char *name = json_is_string(activation) ? json_string_value(activation) : "";
+
+    if (type && strcmp(type_name, "gpt2") != 0)
+        return error_set(err, CODE_DATA, "model_type is \"%.40s\", must be \"gpt2\"", type_name);
+    if (activation && strcmp(name, "gelu_new") != 0 && strcmp(name, "gelu_pytorch_tanh") != 0)
+        return error_set(err, CODE_DATA, "activation_function is \"%.40s\", must be \"gelu_new\"", name);
     if (epsilon && fabs(json_number_value(epsilon) - HF_EPSILON) > 1e-9)
         return error_set(err, CODE_DATA, "layer_norm_epsilon is %g, must be %g", json_number_value(epsilon),
                          HF_EPSILON);
-    if (json_is_false(json_object_get(config, "tie_word_embeddings")))
-        return error_set(err, CODE_DATA, "tie_word_embeddings is false: a head of its own cannot be imported");
-    if (json_is_false(json_object_get(config, "scale_attn_weights")) ||
-        json_is_true(json_object_get(config, "scale_attn_by_inverse_layer_idx")) ||
-        json_is_true(json_object_get(config, "add_cross_attention")))
-        return error_set(err, CODE_DATA,
-                         "scale_attn_weights must be true, scale_attn_by_inverse_layer_idx and "
-                         "add_cross_attention false: another attention cannot be imported");
-    return 0;
+    return check_flags(config, err);
 }
 
 int hf_heads(struct model_shape *shape, const char *path, const char *teller, int told, int given, struct error *err)
@@ -75,7 +99,7 @@ int hf_heads(struct model_shape *shape, const char *path, const char *teller, in
     return 0;
 }
 
-int hf_check_config(json_t *config, const struct model_shape *shape, int *heads, struct error *err)
+int hf_check_sizes(json_t *config, const struct model_shape *shape, int *heads, struct error *err)
 {
     const struct {
         const char *key;
@@ -87,8 +111,6 @@ int hf_check_config(json_t *config, const struct model_shape *shape, int *heads,
                  {"n_inner", 4 * shape->hidden}};
     json_t *n_head = json_object_get(config, "n_head");
 
-    if (check_words(config, err) < 0)
-        return -1;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         json_t *value = json_object_get(config, sizes[i].key);
 
@@ -128,7 +150,7 @@ bool hf_tensor(const char *name, int ndim, const uint64_t *shape, struct ckpt_te
 {
     if (strncmp(name, HF_PREFIX, strlen(HF_PREFIX)) == 0)
         name += strlen(HF_PREFIX);
-    if (strcmp(name, "lm_head.weight") == 0 || ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias"))
+    if (ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias"))
         return false;
     memset(tensor, 0, sizeof *tensor);
     snprintf(tensor->name, sizeof tensor->name, "%s", name);

@@ -2,7 +2,7 @@
 
 #include "ckpt/mesh_pieces.h"
 
-#include "common/partition.h"
+#include "plan/partition.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -36,17 +36,12 @@ static int by_name(const void *left, const void *right)
     return strcmp(((const struct ckpt_tensor *)left)->name, ((const struct ckpt_tensor *)right)->name);
 }
 
-static struct units *create_units(const struct model_shape *shape, const struct units_place *place, struct error *err)
-{
-    return units_create(shape, 0.02, place, err); /* the deviation of initial weights plays no part here */
-}
-
 /* That the model has exactly these tensors. */
 static int compare_tables(const struct model_shape *shape, const struct ckpt_tensor *tensors, size_t ntensors,
                           struct error *err)
 {
     const struct units_place whole = {.dp = 1, .tp = 1, .first_stage = true, .last_stage = true};
-    struct units *units = create_units(shape, &whole, err);
+    struct units *units = units_create(shape, &whole, err);
     struct ckpt_tensor *theirs = calloc(ntensors + 1, sizeof *theirs);
     int result = 0;
 
@@ -133,7 +128,7 @@ static struct units *rank_units(const struct model_shape *shape, const struct me
     for (int part = at.pp; part < parts; part += mesh->pp)
         for (int layer = first[part]; layer < first[part + 1]; layer++)
             here[layer] = true;
-    return create_units(shape, &place, err);
+    return units_create(shape, &place, err);
 }
 
 int mesh_pieces(const struct model_shape *shape, const struct mesh *mesh, int chunks, int rank,

@@ -1,6 +1,6 @@
 /*
  * mesh_pieces.h - what each rank of a mesh saves of a GPT or BERT, as a pure function of the model and the mesh: the
- * trainer's own arithmetic (units.h, common/partition.h), for tools that have no trainer.
+ * trainer's own arithmetic (units.h, plan/partition.h), for tools that have no trainer.
  */
 #ifndef MUSTER_CKPT_MESH_PIECES_H
 #define MUSTER_CKPT_MESH_PIECES_H

@@ -152,7 +152,7 @@ static int begin(struct writing *writing, struct error *err)
     clock_gettime(CLOCK_REALTIME, &now);
     snprintf(writing->attempt, sizeof writing->attempt, "%s-%" PRIx64 "-%x", r->name,
              (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, (unsigned)getpid());
-    writing->units = units_create(&r->shape, 0.02, &whole, err);
+    writing->units = units_create(&r->shape, &whole, err);
     if (!writing->units)
         return -1;
     for (size_t t = 0; t < writing->units->ntensors; t++)

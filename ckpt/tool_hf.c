@@ -4,6 +4,7 @@
 #include "ckpt/hf.h"
 #include "ckpt/tool.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,6 +62,7 @@ int tool_import(char **paths, int count, const struct options *options)
 {
     struct bar bar = tool_bar(options);
     struct hf_import how = {.heads = options->heads, .progress = tool_bar_draw, .arg = &bar};
+    struct hf_nonfinite nonfinite;
     struct model_shape shape;
     struct tool_mesh to;
     struct error err;
@@ -73,7 +75,7 @@ int tool_import(char **paths, int count, const struct options *options)
     how.mesh = to.mesh;
     how.chunks = to.chunks;
     how.zero = to.zero < 0 ? 0 : to.zero;
-    result = hf_import(paths[0], paths[1], &how, &shape, &err);
+    result = hf_import(paths[0], paths[1], &how, &shape, &nonfinite, &err);
     tool_bar_end(&bar);
     if (result < 0)
         return error_report(&err);
@@ -81,6 +83,9 @@ int tool_import(char **paths, int count, const struct options *options)
     hf_model_text(text, sizeof text, &shape);
     fprintf(stderr, "%s: made of %s; a job file that starts from it has checkpoint.load = \"%s\" and:\n", path,
             paths[0], paths[1]);
+    if (nonfinite.count > 0)
+        fprintf(stderr, "muster-ckpt: warning: %s: %" PRIu64 " weight%s NaN or infinite; the first: %s\n", paths[0],
+                nonfinite.count, nonfinite.count == 1 ? " is" : "s are", nonfinite.first);
     fputs(text, stdout);
     return CODE_OK;
 }

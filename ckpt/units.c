@@ -1,6 +1,5 @@
 #include "ckpt/units.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,15 +24,12 @@ struct plan {
     int ndim;
     int shape[3];
     int split;
-    enum init init;
-    double deviation;
 };
 
 struct builder {
     struct units *units;
     const struct model_shape *shape;
     const struct units_place *place;
-    double init_std;
 };
 
 /* The box of this rank: all of it, or an even part of the split dimension. */
@@ -67,11 +63,7 @@ static void add_tensor(const struct builder *b, struct unit *unit, const char *p
     units->ntensors++;
     if (!unit->here)
         return;
-    *t = (struct unit_tensor){.index = (uint32_t)(units->ntensors - 1),
-                              .offset = unit->count,
-                              .decay = plan->init == INIT_NORMAL, /* matrices only: no decay on biases and norms */
-                              .init = plan->init,
-                              .deviation = plan->deviation};
+    *t = (struct unit_tensor){.index = (uint32_t)(units->ntensors - 1), .offset = unit->count};
     set_box(b, plan, t);
     unit->ntensors++;
     unit->count += round_up(reserve > t->count ? reserve : t->count, UNIT_ALIGN);
@@ -91,7 +83,7 @@ static void wte_unit(const struct builder *b)
 {
     const struct model_shape *m = b->shape;
     struct unit *unit = &b->units->units[UNIT_WTE];
-    const struct plan plan = {"wte.weight", 2, {m->vocab, m->hidden}, 0, INIT_NORMAL, b->init_std};
+    const struct plan plan = {"wte.weight", 2, {m->vocab, m->hidden}, 0};
 
     snprintf(unit->name, sizeof unit->name, "token embedding");
     unit->here = b->place->first_stage || b->place->last_stage;
@@ -105,8 +97,8 @@ static void position_unit(const struct builder *b)
     const struct model_shape *m = b->shape;
     struct unit *unit = &b->units->units[UNIT_POSITION];
     const struct plan plans[] = {
-        [POSITION_WPE] = {"wpe.weight", 2, {m->seq_length, m->hidden}, WHOLE, INIT_NORMAL, b->init_std},
-        [POSITION_WTT] = {"wtt.weight", 2, {2, m->hidden}, WHOLE, INIT_NORMAL, b->init_std},
+        [POSITION_WPE] = {"wpe.weight", 2, {m->seq_length, m->hidden}, WHOLE},
+        [POSITION_WTT] = {"wtt.weight", 2, {2, m->hidden}, WHOLE},
     };
 
     snprintf(unit->name, sizeof unit->name, "positions");
@@ -118,21 +110,20 @@ static void block_unit(const struct builder *b, int layer)
 {
     struct unit *unit = &b->units->units[UNIT_BLOCK0 + layer];
     int d = b->shape->hidden;
-    double output_std = b->init_std / sqrt(2.0 * b->shape->layers);
     char prefix[32];
     const struct plan plans[] = {
-        [BLOCK_LN_1_WEIGHT] = {"ln_1.weight", 1, {d}, WHOLE, INIT_ONE, 0},
-        [BLOCK_LN_1_BIAS] = {"ln_1.bias", 1, {d}, WHOLE, INIT_ZERO, 0},
-        [BLOCK_ATTN_PROJ_BIAS] = {"attn.c_proj.bias", 1, {d}, WHOLE, INIT_ZERO, 0},
-        [BLOCK_LN_2_WEIGHT] = {"ln_2.weight", 1, {d}, WHOLE, INIT_ONE, 0},
-        [BLOCK_LN_2_BIAS] = {"ln_2.bias", 1, {d}, WHOLE, INIT_ZERO, 0},
-        [BLOCK_PROJ_BIAS] = {"mlp.c_proj.bias", 1, {d}, WHOLE, INIT_ZERO, 0},
-        [BLOCK_ATTN_WEIGHT] = {"attn.c_attn.weight", 3, {d, 3, d}, 2, INIT_NORMAL, b->init_std},
-        [BLOCK_ATTN_BIAS] = {"attn.c_attn.bias", 2, {3, d}, 1, INIT_ZERO, 0},
-        [BLOCK_ATTN_PROJ_WEIGHT] = {"attn.c_proj.weight", 2, {d, d}, 0, INIT_NORMAL, output_std},
-        [BLOCK_FC_WEIGHT] = {"mlp.c_fc.weight", 2, {d, 4 * d}, 1, INIT_NORMAL, b->init_std},
-        [BLOCK_FC_BIAS] = {"mlp.c_fc.bias", 1, {4 * d}, 0, INIT_ZERO, 0},
-        [BLOCK_PROJ_WEIGHT] = {"mlp.c_proj.weight", 2, {4 * d, d}, 0, INIT_NORMAL, output_std},
+        [BLOCK_LN_1_WEIGHT] = {"ln_1.weight", 1, {d}, WHOLE},
+        [BLOCK_LN_1_BIAS] = {"ln_1.bias", 1, {d}, WHOLE},
+        [BLOCK_ATTN_PROJ_BIAS] = {"attn.c_proj.bias", 1, {d}, WHOLE},
+        [BLOCK_LN_2_WEIGHT] = {"ln_2.weight", 1, {d}, WHOLE},
+        [BLOCK_LN_2_BIAS] = {"ln_2.bias", 1, {d}, WHOLE},
+        [BLOCK_PROJ_BIAS] = {"mlp.c_proj.bias", 1, {d}, WHOLE},
+        [BLOCK_ATTN_WEIGHT] = {"attn.c_attn.weight", 3, {d, 3, d}, 2},
+        [BLOCK_ATTN_BIAS] = {"attn.c_attn.bias", 2, {3, d}, 1},
+        [BLOCK_ATTN_PROJ_WEIGHT] = {"attn.c_proj.weight", 2, {d, d}, 0},
+        [BLOCK_FC_WEIGHT] = {"mlp.c_fc.weight", 2, {d, 4 * d}, 1},
+        [BLOCK_FC_BIAS] = {"mlp.c_fc.bias", 1, {4 * d}, 0},
+        [BLOCK_PROJ_WEIGHT] = {"mlp.c_proj.weight", 2, {4 * d, d}, 0},
     };
 
     snprintf(unit->name, sizeof unit->name, "block %d", layer);
@@ -147,18 +138,13 @@ static void head_unit(const struct builder *b)
     struct unit *unit = &b->units->units[units_head(b->units)];
     int d = m->hidden;
     const struct plan plans[] = {
-        [HEAD_LN_F_WEIGHT] = {"ln_f.weight", 1, {d}, WHOLE, INIT_ONE, 0},
-        [HEAD_LN_F_BIAS] = {"ln_f.bias", 1, {d}, WHOLE, INIT_ZERO, 0},
-        [HEAD_MLM_WEIGHT] = {"mlm.dense.weight", 2, {d, d}, WHOLE, INIT_NORMAL, b->init_std},
-        [HEAD_MLM_BIAS] = {"mlm.dense.bias", 1, {d}, WHOLE, INIT_ZERO, 0},
-        [HEAD_MLM_LN_WEIGHT] = {"mlm.ln.weight", 1, {d}, WHOLE, INIT_ONE, 0},
-        [HEAD_MLM_LN_BIAS] = {"mlm.ln.bias", 1, {d}, WHOLE, INIT_ZERO, 0},
-        [HEAD_POOLER_WEIGHT] = {"pooler.weight", 2, {d, d}, WHOLE, INIT_NORMAL, b->init_std},
-        [HEAD_POOLER_BIAS] = {"pooler.bias", 1, {d}, WHOLE, INIT_ZERO, 0},
-        [HEAD_ORDER_WEIGHT] = {"order.weight", 2, {d, 2}, WHOLE, INIT_NORMAL, b->init_std},
-        [HEAD_ORDER_BIAS] = {"order.bias", 1, {2}, WHOLE, INIT_ZERO, 0},
+        [HEAD_LN_F_WEIGHT] = {"ln_f.weight", 1, {d}, WHOLE},        [HEAD_LN_F_BIAS] = {"ln_f.bias", 1, {d}, WHOLE},
+        [HEAD_MLM_WEIGHT] = {"mlm.dense.weight", 2, {d, d}, WHOLE}, [HEAD_MLM_BIAS] = {"mlm.dense.bias", 1, {d}, WHOLE},
+        [HEAD_MLM_LN_WEIGHT] = {"mlm.ln.weight", 1, {d}, WHOLE},    [HEAD_MLM_LN_BIAS] = {"mlm.ln.bias", 1, {d}, WHOLE},
+        [HEAD_POOLER_WEIGHT] = {"pooler.weight", 2, {d, d}, WHOLE}, [HEAD_POOLER_BIAS] = {"pooler.bias", 1, {d}, WHOLE},
+        [HEAD_ORDER_WEIGHT] = {"order.weight", 2, {d, 2}, WHOLE},   [HEAD_ORDER_BIAS] = {"order.bias", 1, {2}, WHOLE},
     };
-    const struct plan vocab_bias = {"mlm.bias", 1, {m->vocab}, 0, INIT_ZERO, 0};
+    const struct plan vocab_bias = {"mlm.bias", 1, {m->vocab}, 0};
 
     snprintf(unit->name, sizeof unit->name, "head");
     unit->here = b->place->last_stage;
@@ -180,11 +166,10 @@ static void slice_vocabulary(const struct builder *b)
     units->vocab_padded = (int)round_up((size_t)b->shape->vocab, (size_t)VOCAB_ALIGN * (size_t)tp) / tp;
 }
 
-struct units *units_create(const struct model_shape *shape, double init_std, const struct units_place *place,
-                           struct error *err)
+struct units *units_create(const struct model_shape *shape, const struct units_place *place, struct error *err)
 {
     struct units *units = calloc(1, sizeof *units);
-    struct builder builder = {units, shape, place, init_std};
+    struct builder builder = {units, shape, place};
 
     if (!units)
         goto no_memory;

@@ -27,17 +27,12 @@ enum {
     UNIT_MAX_TENSORS = 16,
 };
 
-enum init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
-
 /* One tensor's place in its unit: a box of the logical tensor, whose name and shape are in units->tensors[index]. */
 struct unit_tensor {
     uint32_t index;
     uint64_t start[CKPT_MAX_DIMS], shape[CKPT_MAX_DIMS];
     size_t offset; /* first element in the unit's flat buffer */
     size_t count;  /* elements of the box */
-    bool decay;    /* weight decay applies */
-    enum init init;
-    double deviation; /* for INIT_NORMAL */
 };
 
 struct unit {
@@ -104,8 +99,7 @@ struct units_place {
 };
 
 /* The units of a GPT-2 with Hugging Face's tensor names, or of Megatron's BERT. NULL when out of memory. */
-struct units *units_create(const struct model_shape *shape, double init_std, const struct units_place *place,
-                           struct error *err);
+struct units *units_create(const struct model_shape *shape, const struct units_place *place, struct error *err);
 void units_destroy(struct units *units);
 
 /* Elements of the largest block on this rank. */

@@ -120,13 +120,14 @@ struct workspace {
     enum dtype dtype;
     bool widens;        /* device_widens(dev, dtype) */
     bool backward;      /* not only forward passes: gradients, and the norm of them */
+    bool products;      /* any at all; a GPU has their memory in any case */
     int rows;           /* of the largest micro-batch */
-    int norm_cols;      /* of layernorm_backward; 0: not called; likewise below */
+    int norm_cols;      /* of layernorm_backward, and on a GPU of the embedding; 0: not called; likewise below */
     int bias_cols;      /* most columns that bias_backward meets */
     int gelu_cols;      /* n of the product with EPILOGUE_DGELU */
     int seq, head_size; /* of attention */
-    int heads;          /* of attention; this and the rest for a GPU alone */
-    size_t accumulated; /* elements of the largest product with accumulate */
+    int heads;          /* of attention; for a GPU alone */
+    size_t accumulated; /* elements of the largest product with accumulate; for a GPU alone */
     size_t squares;     /* most elements that sum_of_squares is given */
 };
 

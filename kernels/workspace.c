@@ -22,7 +22,7 @@ static size_t matmul(const struct workspace *w)
     int rows = w->rows < PANEL_ROWS ? w->rows : PANEL_ROWS;
     size_t panel = w->backward && w->dtype != DTYPE_F32 ? (size_t)rows * (size_t)w->gelu_cols : 0;
 
-    return (w->widens ? workspace_widened_floats() : panel) * sizeof(float);
+    return w->products ? (w->widens ? workspace_widened_floats() : panel) * sizeof(float) : 0;
 }
 
 #ifdef HAVE_ONEDNN
@@ -36,7 +36,7 @@ static size_t matmul(const struct workspace *w)
 /* Operations share one piece of memory, as large as the hungriest needs; the product's library has its own. */
 size_t kernels_workspace_bytes(const struct workspace *w)
 {
-    size_t bytes;
+    size_t bytes, library = (size_t)w->threads * SCRATCHPAD + (w->dtype == DTYPE_F32 ? COPY : 0);
 
     if (w->gpu)
         return cuda_workspace_bytes(w);
@@ -44,7 +44,7 @@ size_t kernels_workspace_bytes(const struct workspace *w)
     if (w->backward) {
         bytes = larger(bytes, workspace_row_sums(w->rows, 2 * (size_t)w->norm_cols));
         bytes = larger(bytes, workspace_row_sums(w->rows, (size_t)w->bias_cols));
-        bytes = larger(bytes, SQUARES_BLOCKS * sizeof(double));
+        bytes = larger(bytes, w->squares > 0 ? SQUARES_BLOCKS * sizeof(double) : 0);
     }
-    return (bytes + 63) / 64 * 64 + (size_t)w->threads * SCRATCHPAD + (w->dtype == DTYPE_F32 ? COPY : 0);
+    return (bytes + 63) / 64 * 64 + (w->products ? library : 0);
 }

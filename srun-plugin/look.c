@@ -29,10 +29,10 @@ static void profile_is_broken(const struct error *err, void *arg)
  */
 static void find_way(const struct look_ask *ask, struct look *look)
 {
-    const char *other = ask->head_is_here ? ask->handoff->peer : ask->handoff->head;
+    const char *other = ask->head_is_here ? ask->plan->peer : ask->plan->head;
     struct error err;
 
-    if (!other[0] || (ask->head_is_here && route_is_own(ask->handoff->head, &look->way)))
+    if (!other[0] || (ask->head_is_here && route_is_own(ask->plan->head, &look->way)))
         return;
     if (route_to(other, &look->way, &err) < 0) {
         look->way = (struct route_address){0};
@@ -44,7 +44,7 @@ static void find_way(const struct look_ask *ask, struct look *look)
 static void find_head(const struct look_ask *ask, struct look *look)
 {
     char addresses[ADDRESSES][INET6_ADDRSTRLEN];
-    const char *head = ask->handoff->head;
+    const char *head = ask->plan->head;
     struct error ignored;
     int count;
 

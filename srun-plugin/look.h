@@ -6,19 +6,19 @@
 #define MUSTER_SRUN_PLUGIN_LOOK_H
 
 #include "srun-plugin/fabric/fabric.h"
-#include "srun-plugin/handoff.h"
 #include "srun-plugin/node/node.h"
+#include "srun-plugin/spank/step_plan.h"
 #include "srun-plugin/route.h"
 
 struct look {
-    struct node *node;               /* NULL where it could not be read */
-    struct fabric *fabric;           /* NULL without memory only */
-    struct route_address way;        /* to the other nodes of the step; "" where there is none */
-    char head[HANDOFF_ADDRESS_SIZE]; /* by what this node's ranks reach rank 0's; "" if not known */
+    struct node *node;                 /* NULL where it could not be read */
+    struct fabric *fabric;             /* NULL without memory only */
+    struct route_address way;          /* to the other nodes of the step; "" where there is none */
+    char head[STEP_PLAN_ADDRESS_SIZE]; /* by what this node's ranks reach rank 0's; "" if not known */
 };
 
 struct look_ask {
-    const struct handoff *handoff;
+    const struct step_plan *plan;
     bool head_is_here;   /* this node is rank 0's */
     bool describe;       /* somebody will read of the node (node_describe) */
     const char *shipped; /* directory of fabric profiles instead of the installed ones; or NULL */

@@ -58,20 +58,20 @@ static void settle(struct order *order, int *room)
         memcpy(order->nodes, room, bytes);
 }
 
-static int fill(struct order *order, const struct order_ask *ask, struct error *err)
+static int fill(struct order *order, const struct order_request *request, struct error *err)
 {
-    struct hostlist *names = hostlist_create(ask->nodes, err);
+    struct hostlist *names = hostlist_create(request->nodes, err);
     int world = 0, *room = NULL, rc = -1;
 
-    order->cluster = names ? cluster_create(names, ask->topology, ask->where, err) : NULL;
+    order->cluster = names ? cluster_create(names, request->topology, request->where, err) : NULL;
     hostlist_destroy(names);
     if (!order->cluster)
         return -1;
     order->slots = calloc((size_t)order->cluster->node_count, sizeof *order->slots);
     if (!order->slots)
         return error_errno(err, CODE_IO, "no memory for %d nodes", order->cluster->node_count);
-    if (task_counts(ask->tasks, order->slots, order->cluster->node_count, &world, err) < 0 ||
-        find_mesh(order, ask->job, world, err) < 0)
+    if (task_counts(request->tasks, order->slots, order->cluster->node_count, &world, err) < 0 ||
+        find_mesh(order, request->job, world, err) < 0)
         return -1;
     order->nodes = calloc((size_t)world, sizeof *order->nodes);
     room = calloc((size_t)world, sizeof *room);
@@ -85,7 +85,7 @@ static int fill(struct order *order, const struct order_ask *ask, struct error *
     return rc;
 }
 
-struct order *order_create(const struct order_ask *ask, struct error *err)
+struct order *order_create(const struct order_request *request, struct error *err)
 {
     struct order *order = calloc(1, sizeof *order);
 
@@ -93,7 +93,7 @@ struct order *order_create(const struct order_ask *ask, struct error *err)
         error_errno(err, CODE_IO, "no memory for the order of the ranks");
         return NULL;
     }
-    if (fill(order, ask, err) == 0)
+    if (fill(order, request, err) == 0)
         return order;
     order_destroy(order);
     return NULL;
@@ -109,7 +109,7 @@ void order_destroy(struct order *order)
     free(order);
 }
 
-void order_take(struct order *order, const int *nodes)
+void order_replace(struct order *order, const int *nodes)
 {
     size_t bytes = (size_t)mesh_world(&order->mesh) * sizeof *nodes;
 

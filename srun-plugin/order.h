@@ -17,7 +17,7 @@
 #include "common/job.h"
 #include "srun-plugin/place.h"
 
-struct order_ask {
+struct order_request {
     const struct job *job; /* NULL: none */
     const char *nodes;     /* of the step, in Slurm's order: "n[1-4]" */
     const char *tasks;     /* of the step on each: "8(x4)" */
@@ -37,11 +37,11 @@ struct order {
 };
 
 /* NULL and *err: the switches contradict themselves, or the mesh does not go into these ranks. */
-struct order *order_create(const struct order_ask *ask, struct error *err);
+struct order *order_create(const struct order_request *ask, struct error *err);
 void order_destroy(struct order *order);
 
 /* Another order, nodes[world], in the place of the one that was chosen: for a report of what is. */
-void order_take(struct order *order, const int *nodes);
+void order_replace(struct order *order, const int *nodes);
 
 /*
  * The ranks that Slurm will give each of the job's nodes, as "8(x4)" or "8(x3),4", into text: of `tasks` (-n, or what

@@ -63,7 +63,7 @@ static void report_order(const struct report_step *step, report_print *print)
 
 static void report_plain(const struct report_step *step, report_print *print)
 {
-    const struct layout *layout = step->layout;
+    const struct step_layout *layout = step->layout;
     char line[LINE_SIZE], ranks[512], path[256] = "";
     int names = 4, paths = 6;
 
@@ -78,7 +78,7 @@ static void report_plain(const struct report_step *step, report_print *print)
     snprintf(line, sizeof line, "  %-*s  %-*s  ranks", paths, "switch", names, "node");
     print(line);
     for (size_t i = 0; i < layout->count; i++) {
-        const struct layout_node *node = &layout->nodes[i];
+        const struct step_node *node = &layout->nodes[i];
 
         if (step->order)
             cluster_path_name(step->order->cluster, (int)i, path, sizeof path);
@@ -90,7 +90,7 @@ static void report_plain(const struct report_step *step, report_print *print)
 
 void report_step(const struct report_step *step, report_print *print)
 {
-    const struct layout *layout = step->layout;
+    const struct step_layout *layout = step->layout;
     const struct order *order = step->order;
     char line[LINE_SIZE];
     struct error ignored;
@@ -163,7 +163,7 @@ static void write_mesh_ranks(FILE *out, const struct order *order, int node)
 
 void report_step_json(const struct report_step *step, report_print *print)
 {
-    const struct layout *layout = step->layout;
+    const struct step_layout *layout = step->layout;
     const struct order *order = step->order;
     char *text = NULL;
     size_t size;

@@ -7,12 +7,12 @@
 
 #include <stdbool.h>
 
-#include "srun-plugin/layout.h"
+#include "srun-plugin/spank/step_layout.h"
 #include "srun-plugin/order.h"
 #include "srun-plugin/report.h"
 
 struct report_step {
-    const struct layout *layout;
+    const struct step_layout *layout;
     const struct order *order; /* the one that the step has; NULL where it is not known */
     bool by_hostfile, by_map;  /* how it came about; neither: it is Slurm's, or the user's */
 };

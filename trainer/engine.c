@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "trainer/choose_device.h"
-#include "trainer/footprint.h"
-#include "trainer/report/recorder.h"
+#include "trainer/prediction.h"
+#include "trainer/watch/recorder.h"
 
 /* A validation that went round would count samples twice. */
 static int check_validation(const struct engine *e, struct error *err)
@@ -25,7 +25,7 @@ static int check_validation(const struct engine *e, struct error *err)
 static int open_data(struct engine *e, struct error *err)
 {
     const struct job *job = e->job;
-    long most = layout_most_samples(job, &e->mesh);
+    long most = most_samples(job, &e->mesh);
 
     recorder_phase("opening its data");
     e->train = samples_create_train(job, err);
@@ -39,7 +39,7 @@ static int open_data(struct engine *e, struct error *err)
     recorder_phase("starting");
     e->batch = batch_create(&job->model, most, err);
     e->feed = feed_create(e->dev, &job->model, most, err);
-    e->micro_batches = calloc((size_t)e->layout->most_micro_batches, sizeof *e->micro_batches);
+    e->micro_batches = calloc((size_t)e->config->most_micro_batches, sizeof *e->micro_batches);
     if (!e->batch || !e->feed)
         return -1;
     return e->micro_batches ? 0 : error_set(err, CODE_IO, "out of memory for %ld samples", most);
@@ -61,7 +61,7 @@ static int split_world(struct engine *e, struct error *err)
     const struct mesh *mesh = &e->mesh;
     const struct mesh_place *at = &e->place;
     int column = at->dp * mesh->tp + at->tp; /* of the pipeline */
-    bool tied = e->layout->zero.tied;
+    bool tied = e->config->zero.tied;
 
     comm_label(e->world, "world");
     e->fabric = comm_fabric_create(e->world, e->dev, err);
@@ -83,12 +83,12 @@ static int reserve_workspace(struct engine *e, struct error *err)
 {
     struct device_traits device = device_traits(e->dev, e->job->precision.compute);
 
-    return device_reserve_workspace(e->dev, footprint_workspace(e->job, e->layout, &device), err);
+    return device_reserve_workspace(e->dev, predict_workspace(e->job, e->config, &device), err);
 }
 
 static int create_model(struct engine *e, struct error *err)
 {
-    struct layout *l = e->layout;
+    struct rank_config *l = e->config;
     struct zero_comms comms = {.dp = e->dp, .tie = l->zero.tied ? e->tie : NULL, .world = e->world};
     int rows = l->model.max_samples * e->job->model.seq_length;
 
@@ -162,8 +162,8 @@ struct engine *engine_create(const struct job *job, struct comm *world, struct e
     if (open_device(e, err) < 0)
         goto fail;
     device = device_traits(e->dev, job->precision.compute);
-    e->layout = layout_create(job, &e->mesh, comm_rank(world), true, &device, err);
-    if (!e->layout || split_world(e, err) < 0 || open_data(e, err) < 0 || create_model(e, err) < 0)
+    e->config = rank_config_create(job, &e->mesh, comm_rank(world), true, &device, err);
+    if (!e->config || split_world(e, err) < 0 || open_data(e, err) < 0 || create_model(e, err) < 0)
         goto fail;
     return e;
 fail:
@@ -181,7 +181,7 @@ void engine_destroy(struct engine *e)
     zero_destroy(e->zero);
     tensor_destroy(&e->tensor);
     feed_destroy(e->feed);
-    layout_destroy(e->layout);
+    rank_config_destroy(e->config);
     samples_destroy(e->train);
     samples_destroy(e->valid);
     batch_destroy(e->batch);
@@ -200,15 +200,17 @@ int engine_predict_memory(const struct engine *e, int rank, struct footprint *by
 {
     struct device_traits device = device_traits(e->dev, e->job->precision.compute);
 
-    return footprint_predict(e->job, &e->mesh, rank, &device, bytes, err);
+    return predict_footprint(e->job, &e->mesh, rank, &device, bytes, err);
 }
 
 int engine_initialize(struct engine *e, struct error *err)
 {
+    const struct initial_weights initial = {e->job->batch.seed, e->job->init_std};
+
     e->step = e->consumed_samples = e->skipped_steps = e->skipped_in_a_row = 0;
     e->loss_scale = loss_scale_init(e->job);
     e->spike = (struct spike){0};
-    return zero_initialize(e->zero, e->job->batch.seed, err);
+    return zero_initialize(e->zero, &initial, err);
 }
 
 int engine_compare_ranks(struct engine *e, struct error *err)

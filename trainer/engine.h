@@ -19,9 +19,8 @@
 #include "trainer/comm/comm.h"
 #include "trainer/data/batch.h"
 #include "trainer/feed.h"
-#include "trainer/layout.h"
-#include "trainer/optim/loss_scale.h"
-#include "trainer/optim/spike.h"
+#include "trainer/rank_config.h"
+#include "trainer/optim/optim.h"
 
 struct engine {
     const struct job *job; /* borrowed */
@@ -30,7 +29,7 @@ struct engine {
     struct comm *dp, *tp, *up, *down, *tie;
     struct mesh mesh;
     struct mesh_place place;
-    struct layout *layout;
+    struct rank_config *config;
     struct device *dev;
     struct context context;
     struct tensor tensor;
@@ -80,7 +79,7 @@ struct step_result {
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err);
 void engine_destroy(struct engine *engine);
 
-/* What rank `rank` of this engine's mesh was foretold to hold (footprint.h). */
+/* What rank `rank` of this engine's mesh will hold (prediction.h). */
 int engine_predict_memory(const struct engine *engine, int rank, struct footprint *bytes, struct error *err);
 
 /* Initial weights from batch.seed, step 0. Collective. */

@@ -7,7 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "trainer/data/batch.h"
-#include "trainer/footprint.h"
+#include "plan/footprint.h"
 
 struct feed;
 

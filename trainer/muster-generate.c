@@ -22,7 +22,7 @@
 #include "common/philox.h"
 #include "trainer/choose_device.h"
 #include "trainer/feed.h"
-#include "trainer/layout.h"
+#include "trainer/rank_config.h"
 
 /* Vocabularies are padded, to be divided by the ranks of tp or for speed; no tokenizer has as few as this. */
 #define MOST_VOCAB 512
@@ -48,7 +48,7 @@ struct generator {
     struct job job;
     struct device *dev;
     struct comm *self;
-    struct layout *layout;
+    struct rank_config *config;
     struct context context;
     struct tensor tensor;
     struct zero *zero;
@@ -92,7 +92,7 @@ static int read_parameters(struct generator *g, struct ckpt *ckpt, struct error 
 {
     static const char *const kinds[] = {"param"};
     size_t offsets[UNIT_MAX_TENSORS], n = 0;
-    const struct units *units = g->layout->units;
+    const struct units *units = g->config->units;
     struct ckpt_piece *pieces = calloc(units->ntensors, sizeof *pieces);
     void **targets = calloc(units->ntensors, sizeof *targets);
     int result = -1;
@@ -130,17 +130,17 @@ static int create_model(struct generator *g, enum device_choice device, struct e
     if (!g->dev)
         return -1;
     traits = device_traits(g->dev, DTYPE_F32);
-    g->layout = layout_create(&g->job, &mesh, 0, false, &traits, err);
-    g->self = g->layout ? comm_alone_create(err) : NULL;
+    g->config = rank_config_create(&g->job, &mesh, 0, false, &traits, err);
+    g->self = g->config ? comm_alone_create(err) : NULL;
     if (!g->self || tensor_create(&g->tensor, g->dev, g->self, DTYPE_F32, 0, 0, 0, err) < 0)
         return -1;
-    g->context = g->layout->context;
+    g->context = g->config->context;
     g->context.dev = g->dev;
     g->context.k = device_kernels(g->dev);
     g->context.tp = &g->tensor;
     g->zero =
-        zero_create(g->dev, &(struct zero_comms){g->self, NULL, g->self}, g->layout->units, &g->layout->zero, err);
-    g->model = g->zero ? model_create(&g->context, g->layout->units, g->zero, &g->layout->model, err) : NULL;
+        zero_create(g->dev, &(struct zero_comms){g->self, NULL, g->self}, g->config->units, &g->config->zero, err);
+    g->model = g->zero ? model_create(&g->context, g->config->units, g->zero, &g->config->model, err) : NULL;
     g->feed = g->model ? feed_create(g->dev, &g->job.model, 1, err) : NULL;
     return g->feed ? 0 : -1;
 }
@@ -188,7 +188,7 @@ static void unload(struct generator *g)
     tensor_destroy(&g->tensor);
     comm_destroy(g->self);
     device_destroy(g->dev);
-    layout_destroy(g->layout);
+    rank_config_destroy(g->config);
     job_destroy(&g->job);
     free(g->tokens);
     free(g->logits);

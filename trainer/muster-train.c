@@ -10,7 +10,7 @@
 #include "common/option.h"
 #include "trainer/choose_device.h"
 #include "trainer/comm/comm.h"
-#include "trainer/footprint.h"
+#include "trainer/prediction.h"
 #include "trainer/stop.h"
 #include "trainer/train.h"
 
@@ -167,14 +167,14 @@ static int plan(const struct options *options)
     struct job job;
     struct mesh mesh;
     struct device_traits device;
-    char text[FOOTPRINT_TABLE_SIZE];
+    char text[PREDICT_TABLE_SIZE];
     int result = -1;
 
     if (job_load(&job, options->job_path, options->set, options->nset, &err) < 0)
         return error_report(&err);
     if (traits_of(&job, &device, &err) == 0 &&
         mesh_fit(&mesh, options->plan, job.parallel.tp, job.parallel.pp, &err) == 0)
-        result = footprint_table(text, &job, &mesh, &device, &err);
+        result = predict_table(text, &job, &mesh, &device, &err);
     if (result >= 0)
         printf("%d ranks: dp %d x tp %d x pp %d, ZeRO-%d\n%s\n", options->plan, mesh.dp, mesh.tp, mesh.pp,
                job.parallel.zero, text);

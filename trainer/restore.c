@@ -15,7 +15,7 @@ static int same_model(const struct engine *e, const struct ckpt *ckpt, struct er
     size_t count;
     const struct ckpt_tensor *theirs = ckpt_tensors(ckpt, &count);
 
-    const struct units *units = e->layout->units;
+    const struct units *units = e->config->units;
 
     for (size_t i = 0; i < count && i < units->ntensors; i++) {
         const struct ckpt_tensor *ours = &units->tensors[i];
@@ -70,7 +70,7 @@ static int read_tensors(struct engine *e, struct ckpt *ckpt, struct error *err)
         return -1;
     zero_clear(e->zero);
     device_wait(e->dev);
-    result = ckpt_read(ckpt, e->layout->units->tensors, e->layout->units->ntensors, zero_kinds, ZERO_KINDS, pieces,
+    result = ckpt_read(ckpt, e->config->units->tensors, e->config->units->ntensors, zero_kinds, ZERO_KINDS, pieces,
                        npieces, addresses, err);
     free(pieces);
     free(addresses);

@@ -8,7 +8,7 @@
 
 #include "trainer/engine.h"
 #include "trainer/report/metrics.h"
-#include "trainer/report/watchdog.h"
+#include "trainer/watch/watchdog.h"
 #include "trainer/stop.h"
 
 struct run {

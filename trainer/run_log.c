@@ -6,10 +6,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/flops.h"
+#include "plan/flops.h"
 #include "trainer/report/log_line.h"
 #include "trainer/report/progress.h"
-#include "trainer/report/terminal.h"
+#include "trainer/report/summary.h"
 #include "trainer/run.h"
 
 double run_seconds(void)

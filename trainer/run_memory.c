@@ -6,7 +6,7 @@
 
 #include "common/memory_limit.h"
 #include "trainer/choose_device.h"
-#include "trainer/footprint.h"
+#include "trainer/prediction.h"
 #include "trainer/run.h"
 
 #define MIB 0x1p20
@@ -20,7 +20,7 @@ static int predict(const struct run *run, float *mib, struct error *err)
 
     if (choose_is_host(run->job->device, &device.is_host, err) < 0 ||
         mesh_fit(&mesh, comm_size(run->world), run->job->parallel.tp, run->job->parallel.pp, err) < 0 ||
-        footprint_predict(run->job, &mesh, comm_rank(run->world), &device, &bytes, err) < 0)
+        predict_footprint(run->job, &mesh, comm_rank(run->world), &device, &bytes, err) < 0)
         return -1;
     *mib = (float)((double)((device.is_host ? footprint_device(&bytes) : 0) + footprint_host(&bytes)) / MIB);
     return 0;

@@ -1,7 +1,7 @@
 /* run_save.c - when a run saves, and what it says of it. */
 #include <inttypes.h>
 
-#include "trainer/report/recorder.h"
+#include "trainer/watch/recorder.h"
 #include "trainer/run.h"
 #include "trainer/saver.h"
 

@@ -9,9 +9,9 @@
 
 #include "config.h"
 #include "common/crc32c.h"
-#include "trainer/footprint.h"
-#include "trainer/optim/lr.h"
-#include "trainer/report/recorder.h"
+#include "trainer/prediction.h"
+#include "trainer/optim/optim.h"
+#include "trainer/watch/recorder.h"
 #include "trainer/run.h"
 
 static void describe_mesh(const struct run *run)
@@ -35,10 +35,10 @@ static void describe_memory(const struct run *run)
 {
     const struct engine *e = run->engine;
     struct device_traits device = device_traits(e->dev, run->job->precision.compute);
-    char text[FOOTPRINT_TABLE_SIZE];
+    char text[PREDICT_TABLE_SIZE];
     struct error err;
 
-    if (run->leader && footprint_table(text, run->job, &e->mesh, &device, &err) > 0)
+    if (run->leader && predict_table(text, run->job, &e->mesh, &device, &err) > 0)
         run_say(run, "%s", text);
 }
 

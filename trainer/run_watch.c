@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/report/recorder.h"
-#include "trainer/report/straggler.h"
+#include "trainer/watch/recorder.h"
+#include "trainer/watch/straggler.h"
 #include "trainer/run.h"
 
 enum { DIRECTORY_SIZE = JOB_PATH_SIZE + 128, MOST_STRAGGLERS = 4 };

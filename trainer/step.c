@@ -2,9 +2,8 @@
 #include <math.h>
 
 #include "trainer/engine.h"
-#include "trainer/optim/batch_size.h"
-#include "trainer/optim/lr.h"
-#include "trainer/report/recorder.h"
+#include "trainer/optim/optim.h"
+#include "trainer/watch/recorder.h"
 
 /*
  * This rank's samples of a global batch, as the pipeline takes them, and what the whole batch's losses are means over.
@@ -35,7 +34,7 @@ static struct micro_batch cut(const struct batch *b, long begin, long count, uin
 static int read_batch(struct engine *e, const struct samples *samples, uint64_t first, int size, bool training,
                       struct work *work, struct error *err)
 {
-    struct share share = layout_share(e->job, &e->mesh, e->place.dp, size);
+    struct share share = batch_share(e->job, &e->mesh, e->place.dp, size);
     long micro = e->job->batch.micro_batch;
     const struct batch *batch;
 

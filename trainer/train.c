@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "trainer/report/recorder.h"
-#include "trainer/report/terminal.h"
+#include "trainer/watch/recorder.h"
+#include "trainer/report/summary.h"
 #include "trainer/run.h"
 
 static int look_for_stop(struct run *run, struct error *err)

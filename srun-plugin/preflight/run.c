@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "srun-plugin/preflight/child.h"
 
 enum { SECONDS = 20, NODES_A_SECOND = 64, SPARE = 4, BUFFER = 64 * 1024, NOTES = 8, BYTES_A_PARAMETER = 12 };
@@ -23,9 +23,7 @@ struct inbox {
     size_t others;
 };
 
-static void say(const struct preflight *preflight, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void say(const struct preflight *preflight, const char *format, ...)
+void preflight_log(const struct preflight *preflight, const char *format, ...)
 {
     char line[3 * RECORD_LINE_SIZE];
     int length = snprintf(line, sizeof line, "muster: preflight: ");
@@ -35,14 +33,6 @@ static void say(const struct preflight *preflight, const char *format, ...)
     vsnprintf(line + length, sizeof line - (size_t)length, format, args);
     va_end(args);
     preflight->log(line);
-}
-
-static double now_of(clockid_t clock)
-{
-    struct timespec now;
-
-    clock_gettime(clock, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */
@@ -69,7 +59,7 @@ static void add(struct command *command, const char *format, ...)
     va_end(args);
 }
 
-static char *all_names(const struct layout *layout)
+static char *all_names(const struct step_layout *layout)
 {
     size_t size = 1;
     char *names, *end;
@@ -102,7 +92,7 @@ static void add_job(struct command *command, const struct job *job, size_t nodes
 
 static void build(struct command *command, const struct preflight *preflight, int seconds)
 {
-    const struct layout *layout = preflight->layout;
+    const struct step_layout *layout = preflight->layout;
 
     *command = (struct command){.failed = false};
     add(command, "srun");
@@ -142,7 +132,7 @@ static bool is_plugins(const char *line)
 
 static void take_line(struct inbox *inbox, const char *line)
 {
-    if (is_plugins(line) || record_take(inbox->records, inbox->count, line, now_of(CLOCK_REALTIME)) || !line[0] ||
+    if (is_plugins(line) || record_take(inbox->records, inbox->count, line, clock_realtime()) || !line[0] ||
         record_take_srun(inbox->records, inbox->count, line))
         return;
     if (inbox->others < sizeof inbox->other / sizeof *inbox->other)
@@ -177,7 +167,7 @@ static bool all_ended(const struct inbox *inbox)
 static bool listen_to(struct inbox *inbox, int fd, double deadline)
 {
     while (!all_ended(inbox)) {
-        double left = deadline - now_of(CLOCK_MONOTONIC);
+        double left = deadline - clock_monotonic();
         struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
         ssize_t got;
 
@@ -194,7 +184,7 @@ static bool listen_to(struct inbox *inbox, int fd, double deadline)
     return false;
 }
 
-static struct inbox *inbox_create(const struct layout *layout)
+static struct inbox *inbox_create(const struct step_layout *layout)
 {
     struct inbox *inbox = calloc(1, sizeof *inbox);
 
@@ -220,9 +210,9 @@ static void inbox_destroy(struct inbox *inbox)
 
 /* ---- what is said of it ------------------------------------------------------------------------------------------ */
 
-char *preflight_bad_names(const struct layout *layout, const struct verdict *verdict)
+char *preflight_bad_names(const struct step_layout *layout, const struct verdict *verdict)
 {
-    struct layout bad = {.nodes = calloc(layout->count, sizeof *bad.nodes)};
+    struct step_layout bad = {.nodes = calloc(layout->count, sizeof *bad.nodes)};
     char *names;
 
     if (!bad.nodes)
@@ -238,7 +228,7 @@ char *preflight_bad_names(const struct layout *layout, const struct verdict *ver
 static void tell_others(const struct preflight *preflight, const struct inbox *inbox)
 {
     for (size_t i = 0; i < inbox->others; i++)
-        say(preflight, "%s", inbox->other[i]);
+        preflight_log(preflight, "%s", inbox->other[i]);
 }
 
 static void tell(const struct preflight *preflight, const struct verdict *verdict, const struct inbox *inbox,
@@ -248,20 +238,20 @@ static void tell(const struct preflight *preflight, const struct verdict *verdic
     char *names = preflight_bad_names(preflight->layout, verdict);
 
     for (size_t i = 0; i < verdict->note_count && i < NOTES; i++)
-        say(preflight, "note: %s", verdict->notes[i]);
+        preflight_log(preflight, "note: %s", verdict->notes[i]);
     if (verdict->bad)
         tell_others(preflight, inbox);
     if (verdict->everywhere)
-        say(preflight, "all %zu nodes: %s", count, verdict->reasons[0]);
+        preflight_log(preflight, "all %zu nodes: %s", count, verdict->reasons[0]);
     for (size_t i = 0; !verdict->everywhere && i < count; i++)
         if (verdict->reasons[i])
-            say(preflight, "%s is bad: %s", preflight->layout->nodes[i].name, verdict->reasons[i]);
+            preflight_log(preflight, "%s is bad: %s", preflight->layout->nodes[i].name, verdict->reasons[i]);
     if (!verdict->bad)
-        say(preflight, "%s%zu node%s good (%.1f s)", count > 1 ? "all " : "the ", count, count > 1 ? "s are" : " is",
-            took);
+        preflight_log(preflight, "%s%zu node%s good (%.1f s)", count > 1 ? "all " : "the ", count,
+                      count > 1 ? "s are" : " is", took);
     else if (!verdict->everywhere)
-        say(preflight, "%zu of %zu nodes are good; %s %s not (%.1f s); no task was started", count - verdict->bad,
-            count, names ? names : "the others", verdict->bad > 1 ? "are" : "is", took);
+        preflight_log(preflight, "%zu of %zu nodes are good; %s %s not (%.1f s); no task was started",
+                      count - verdict->bad, count, names ? names : "the others", verdict->bad > 1 ? "are" : "is", took);
     free(names);
 }
 
@@ -276,7 +266,7 @@ static bool nobody_began(const struct inbox *inbox)
 int preflight_run(const struct preflight *preflight, struct verdict **verdict, struct error *err)
 {
     int seconds = SECONDS + (int)(preflight->layout->count / NODES_A_SECOND), status = -1;
-    double begun = now_of(CLOCK_MONOTONIC);
+    double begun = clock_monotonic();
     struct inbox *inbox = inbox_create(preflight->layout);
     struct command command;
     struct child child;
@@ -298,12 +288,12 @@ int preflight_run(const struct preflight *preflight, struct verdict **verdict, s
         error_set(err, CODE_IO, "no node answered: %s did not run there", preflight->program);
         goto done;
     }
-    *verdict = verdict_create(inbox->records, inbox->count, now_of(CLOCK_MONOTONIC) - begun);
+    *verdict = verdict_create(inbox->records, inbox->count, clock_monotonic() - begun);
     if (!*verdict) {
         error_set(err, CODE_IO, "no memory to judge %zu nodes", inbox->count);
         goto done;
     }
-    tell(preflight, *verdict, inbox, now_of(CLOCK_MONOTONIC) - begun);
+    tell(preflight, *verdict, inbox, clock_monotonic() - begun);
     status = 0;
 done:
     command_free(&command);

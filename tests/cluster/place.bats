@@ -89,12 +89,9 @@ expand_map() {
     tr ',' '\n' <<<"$1" | awk -F'[-:]' '{for (i = $1; i <= (NF > 1 ? $2 : $1); i += NF > 2 ? $3 : 1) print i}'
 }
 
-@test "outside an allocation Slurm's order stays, and the map says which rank of the mesh each one plays" {
-    expect --nodes 'n[1-8]' --slots 1 --job "$JOB_FILE"
-    step --muster="$JOB_FILE" -N8 -n8 sh -c 'echo "$SLURM_PROCID $SLURMD_NODENAME $MUSTER_RANK_MAP $RANK"' >out
-    cat out
-    [ "$(landed out | tr '\n' ' ')" = "n1 n2 n3 n4 n5 n6 n7 n8 " ]
-    awk '$1 != $4 {bad = 1} END {exit bad}' out # RANK is no lie either
+# map_leads_to_hosts: in `out`, lines of "PROCID NODE MAP", each mesh rank is on the node that `hosts` names for it.
+map_leads_to_hosts() {
+    local procid node mesh_rank
     [ "$(cut -d' ' -f3 out | sort -u | wc -l)" -eq 1 ]
     expand_map "$(head -n 1 out | cut -d' ' -f3)" >map
     [ "$(sort -nu map | wc -l)" -eq 8 ]
@@ -102,6 +99,34 @@ expand_map() {
         mesh_rank=$(sed -n "$((procid + 1))p" map)
         [ "$(sed -n "$((mesh_rank + 1))p" hosts)" = "$node" ] || { echo "mesh rank $mesh_rank on $node"; return 1; }
     done <out
+}
+
+@test "outside an allocation Slurm's order stays, and the map says which rank of the mesh each one plays" {
+    expect --nodes 'n[1-8]' --slots 1 --job "$JOB_FILE"
+    step --muster="$JOB_FILE" -N8 -n8 sh -c 'echo "$SLURM_PROCID $SLURMD_NODENAME $MUSTER_RANK_MAP $RANK"' >out
+    cat out
+    [ "$(landed out | tr '\n' ' ')" = "n1 n2 n3 n4 n5 n6 n7 n8 " ]
+    awk '$1 != $4 {bad = 1} END {exit bad}' out # RANK is no lie either
+    map_leads_to_hosts
+}
+
+# From 23.11.4 on srun refuses --nodes on its command line together with --distribution=arbitrary.
+@test "an srun with -N in an allocation starts: Slurm's order stays, and the map holds the mesh's" {
+    local option
+    expect --nodes 'n[1-8]' --slots 1 --job "$JOB_FILE"
+    for option in -N8 "-N 8" --nodes=8; do
+        allocated -N8 "srun --muster=$JOB_FILE $option -n8 sh -c '$where \$MUSTER_RANK_MAP'" >out
+        cat out
+        [ "$(landed out | tr '\n' ' ')" = "n1 n2 n3 n4 n5 n6 n7 n8 " ]
+        map_leads_to_hosts
+        allocated -N8 "srun --muster $option -n8 sh -c '$where \${MUSTER_RANK_MAP-none}'" >out
+        [ "$(landed out | tr '\n' ' ')" = "n1 n2 n3 n4 n5 n6 n7 n8 " ]
+        no_line -v ' none$' out
+    done
+    # The number of nodes that salloc and sbatch put into the environment is no such option.
+    expect --nodes 'n[1-8]' --slots 1 --mesh dp=8 --bytes dp=1
+    allocated -N8 "SLURM_NNODES=8 SLURM_JOB_NUM_NODES=8 srun --muster -n8 sh -c '$where'" >out
+    diff hosts <(landed out)
 }
 
 @test "an srun inside a step with a map does not pass that map on" {

@@ -95,7 +95,7 @@ pick() {
             [ "$status" -ne 0 ]
             grep -qE '^(muster: (missing|bad|cannot)|srun: )' out
             ;;
-        --muster-report=xml) grep -q '^muster: --muster-report=xml is none' out ;;
+        --muster-report=xml) grep -q '^muster: --muster-report=xml is unknown: give ' out ;;
         esac
         [ "$status" -eq 0 ] || refused=$((refused + 1))
     done
@@ -174,12 +174,11 @@ CONF
 # The line that tells of a fault; nothing where it does the plugin no harm, and so must not be noticed.
 reason() {
     case $1 in
-    local_init=no_files) echo 'cannot read what srun was asked for: Too many' ;;
-    init_post_opt=no_files) echo 'cannot (read|open) the job file .*: Too many' ;;
-    init_post_opt=no_memory) echo 'no memory to read ' ;;
+    local_init=no_files) echo "srun's command line cannot be read: .*: Too many" ;;
+    local_init=no_memory) echo 'no memory to read ' ;;
     local_user_init=no_files) echo 'does not tell the layout of step' ;;
     user_init=no_files) echo 'etc/fabric: Too many' ;;
-    task_init=no_files) echo 'cannot open the job file .*; the ranks lack its variables' ;;
+    init_post_opt=garbage | remote_init=garbage | user_init=garbage) echo 'has format .*: SLURM_MUSTER_STEP is ignored' ;;
     task_init=no_heap) echo 'malloc failed' ;; # of Slurm itself
     esac
 }
@@ -196,7 +195,7 @@ judge() {
     fi
     case $1 in
     # Before anything is launched srun is refused.
-    init_post_opt=no_files | init_post_opt=no_memory | task_init=no_heap) no_line '^rank' "$2" ;;
+    local_init=no_memory | task_init=no_heap) no_line '^rank' "$2" ;;
     *) [ "$(grep '^rank' "$2" | sort | tr '\n' ';')" = "rank 0 of 2;rank 1 of 2;" ] ;;
     esac
 }

@@ -61,5 +61,5 @@ slurm_spank_job_epilog slurm_spank_local_user_init slurm_spank_task_init slurm_s
     run "$TOP/tests/slurm-headers" changed
     echo "$output"
     [ "$status" -eq 1 ]
-    [[ ${lines[-1]} == *"; not: layout.c" ]]
+    [[ ${lines[-1]} == *"; not: step_layout.c" ]]
 }

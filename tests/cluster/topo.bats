@@ -25,7 +25,7 @@ setup() {
     [ "$status" -eq 0 ]
     [[ "$output" == *"across s0 "* ]]
     [ "$(tr '\n' ' ' <hosts)" = "n1 n3 n2 n4 " ]
-    SLURM_HOSTFILE=hosts run step -N4 -n4 --distribution=arbitrary sh -c 'echo $SLURM_PROCID $SLURMD_NODENAME'
+    SLURM_HOSTFILE=hosts run step -n4 --distribution=arbitrary sh -c 'echo $SLURM_PROCID $SLURMD_NODENAME'
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(sort -n <<<"$output" | tr '\n' ' ')" = "0 n1 1 n3 2 n2 3 n4 " ]
@@ -34,7 +34,7 @@ setup() {
 @test "several ranks of a node are told apart as muster-topo does" {
     scontrol show topology >switches
     muster-topo place --nodes 'n[1-4]' --topology switches --slots 2 --mesh tp=2,pp=2 --bytes dp=1,pp=100,tp=1 --hostfile hosts
-    SLURM_HOSTFILE=hosts run step -N4 -n8 --distribution=arbitrary --overcommit \
+    SLURM_HOSTFILE=hosts run step -n8 --distribution=arbitrary --overcommit \
         sh -c 'echo $SLURM_PROCID $SLURMD_NODENAME $SLURM_LOCALID'
     echo "$output"
     [ "$status" -eq 0 ]

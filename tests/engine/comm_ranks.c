@@ -9,7 +9,8 @@
 
 #include "common/philox.h"
 #include "trainer/comm/comm.h"
-#include "trainer/report/recorder.h"
+#include "trainer/parallel/tensor.h"
+#include "trainer/watch/recorder.h"
 
 static struct comm *world;
 static int rank, size;
@@ -92,6 +93,48 @@ static void test_overlap(void)
         free(send[r]);
         free(recv[r]);
     }
+}
+
+/* In buckets of `bucket` elements: nothing is written beyond scratch, and each element is the tree's sum. */
+static void test_tensor_sum(struct device *dev, size_t count, size_t bucket, int round)
+{
+    size_t bytes = bucket * (size_t)size * sizeof(float);
+    float *gradients = calloc(count + 1, sizeof *gradients), *whole = calloc(count, sizeof *whole);
+    struct tensor tp;
+
+    CHECK(tensor_create(&tp, dev, world, DTYPE_F32, 0, 0, count, &err) == 0);
+    CHECK(size == 1 || tp.scratch_bytes == count * (size_t)size * sizeof(float));
+    if (size > 1) {
+        tp.scratch_bytes = bytes;
+        memset((char *)tp.scratch + bytes, 0x5a, (count - bucket) * (size_t)size * sizeof(float));
+    }
+    fill(gradients, count, round);
+    fill(whole, count, round);
+    gradients[count] = 42;
+    tensor_sum(&tp, gradients, count, "test");
+    CHECK(tensor_status(&tp, &err) == 0);
+    CHECK(comm_all_reduce(world, DTYPE_F32, whole, count, NULL, &err) == 0);
+    CHECK(memcmp(gradients, whole, count * sizeof *whole) == 0 && gradients[count] == 42);
+    for (size_t i = 0; i < count; i++)
+        CHECK(gradients[i] == tree(0, size, round, i));
+    for (size_t i = bytes; size > 1 && i < count * (size_t)size * sizeof(float); i++)
+        CHECK(((char *)tp.scratch)[i] == 0x5a);
+    tensor_destroy(&tp);
+    free(gradients);
+    free(whole);
+}
+
+/* One that fills its buckets, one that does not, one element at a time, and one bucket. */
+static void test_tensor_sums(void)
+{
+    struct device *dev = device_create("cpu", 1, &err);
+
+    CHECK(dev != NULL);
+    test_tensor_sum(dev, 1000, 250, 0);
+    test_tensor_sum(dev, 1000, 64, 1);
+    test_tensor_sum(dev, 33, 1, 2);
+    test_tensor_sum(dev, 100, 100, 3);
+    device_destroy(dev);
 }
 
 static void test_scalars(void)
@@ -226,6 +269,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         test_reduce_scatter(counts[i], (int)i);
     test_overlap();
+    test_tensor_sums();
     test_scalars();
     test_split();
     test_ring();

@@ -52,6 +52,10 @@ foretold() {
 }
 @test "pp 2 with two chunks, ZeRO-1 at dp 2" { foretold 4 parallel.pp=2 parallel.chunks=2; }
 @test "tp 2 x pp 2 x dp 2, ZeRO-3" { foretold 8 parallel.tp=2 parallel.pp=2 parallel.zero=3; }
+@test "pp 4 with two layers: stages of an embedding, one layer and a head" {
+    foretold 4 parallel.pp=4 model.layers=2
+    foretold 4 parallel.pp=4 model.layers=1 precision.compute=bf16
+}
 @test "dp 2, ZeRO-2 with one micro-batch of 4, bf16" {
     foretold 2 parallel.zero=2 precision.compute=bf16 batch.micro_batch=4
 }

@@ -148,7 +148,7 @@ bool trial_accumulates(const struct trial *trial)
     int n;
 
     trial_job(&job, trial, "", NULL);
-    n = layout_share(&job, &mesh, 0, job.batch.global_batch).micro_batches;
+    n = batch_share(&job, &mesh, 0, job.batch.global_batch).micro_batches;
     job_destroy(&job);
     return n > 1;
 }

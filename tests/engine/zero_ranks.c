@@ -81,7 +81,7 @@ int main(void)
     config.dp_rank = comm_rank(world);
     comms = (struct zero_comms){.dp = world, .world = world};
     CHECK(dev = device_create("cpu", 1, &err));
-    CHECK(units = units_create(&shape, 0.02, &place, &err));
+    CHECK(units = units_create(&shape, &place, &err));
     CHECK(zero = zero_create(dev, &comms, units, &config, &err));
     for (int m = 0; m < MICRO_BATCHES; m++)
         one_micro_batch(zero, units, UNIT_BLOCK0, m);

@@ -73,3 +73,28 @@ import_agrees() {
     logits new tokens ours "${model[@]}"
     hf compare again tokens ours 1e-4
 }
+
+# change_tensors STATEMENT: change `t`, the tensors of hf/model.safetensors
+change_tensors() {
+    "$python" -c 'import sys; from safetensors.torch import load_file, save_file
+t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model.safetensors", {"format": "pt"})' "$1"
+}
+
+@test "a head of its own is refused, a copy of wte is not" {
+    hf make hf 1GB float32 3 48 4 24 301
+    change_tensors 't["lm_head.weight"] = t["transformer.wte.weight"].clone()'
+    muster-ckpt import --format hf hf copy
+    change_tensors 't["lm_head.weight"][300, 2] += 1'
+    run muster-ckpt import --format hf hf ckpt
+    echo "$output"
+    [ "$status" -eq 65 ] && [[ $output == *"lm_head.weight differs from wte.weight at [300, 2]"* ]] && [ ! -e ckpt ]
+}
+
+@test "NaN and infinite weights are reported" {
+    hf make hf 1GB float32 3 48 4 24 301
+    change_tensors 't["transformer.h.1.mlp.c_fc.weight"][3, 17] = float("nan"); t["transformer.ln_f.bias"][:2] = float("inf")'
+    run muster-ckpt import --format hf hf ckpt
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"warning: hf: 3 weights are NaN or infinite; the first: h.1.mlp.c_fc.weight[3, 17] is nan"* ]]
+}

@@ -267,6 +267,7 @@ static void test_workspace(void **state)
     for (int i = 0; i < 24; i++) {
         struct device *dev = make_device(i % 2 ? "avx512" : "baseline", 1 + i / 2 % 2);
         struct workspace w = {.dtype = (enum dtype)(i / 4 % 3),
+                              .products = true,
                               .rows = TOKENS,
                               .norm_cols = HIDDEN,
                               .bias_cols = 4 * HIDDEN,

@@ -5,7 +5,7 @@
 #ifndef MUSTER_TESTS_UNIT_HANG_WORLD_H
 #define MUSTER_TESTS_UNIT_HANG_WORLD_H
 
-#include "trainer/report/hang.h"
+#include "trainer/watch/hang.h"
 
 enum { WORLD, DP, TP, FORWARD, BACKWARD, AXES }; /* slots of a rank's communicators */
 

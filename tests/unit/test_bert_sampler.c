@@ -14,7 +14,7 @@
 #include "tests/unit/data_files.h"
 #include "trainer/data/bert_sampler.h"
 #include "trainer/data/convert.h"
-#include "trainer/data/permute.h"
+#include "trainer/data/draws.h"
 
 #define PREFIX   "test_bert_sampler"
 #define LICENSES "/usr/share/common-licenses/"

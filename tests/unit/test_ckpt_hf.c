@@ -1,9 +1,11 @@
 /* To Hugging Face's files and back; and files that are not what they should be. */
 #include "ckpt/hf.h"
 #include "common/half.h"
+#include "common/safetensors.h"
 #include "tests/unit/test_ckpt_model.h"
 #include "tests/unit/test_ckpt_world.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,6 +20,7 @@ static const struct model_shape gpt = {.layers = 2, .hidden = 24, .heads = 4, .s
 static const struct hf_import alone = {.mesh = {1, 1, 1}};
 
 static char dir[256], checkpoint[600];
+static struct hf_nonfinite nonfinite;
 
 static int make(void **state)
 {
@@ -84,7 +87,7 @@ static void there_and_back(void **state)
             fail_msg("%s", err.text);
         join(theirs, dir, path);
         snprintf(path, sizeof path, "back%zu", i);
-        if (hf_import(theirs, join(ours, dir, path), &how, &shape, &err) < 0)
+        if (hf_import(theirs, join(ours, dir, path), &how, &shape, &nonfinite, &err) < 0)
             fail_msg("%s", err.text);
         assert_memory_equal(&shape, &gpt, sizeof gpt);
         assert_true(model_matches(&gpt, ours, 0, trips[i].round, true));
@@ -110,19 +113,19 @@ static void one_file_with_heads_given(void **state)
     assert_int_equal(export_to("single", &how, &err), 0);
     join(theirs, dir, "single");
     with_heads.heads = 6; /* config.json says 4 */
-    assert_int_equal(hf_import(theirs, join(ours, dir, "single.back"), &with_heads, &shape, &err), -1);
+    assert_int_equal(hf_import(theirs, join(ours, dir, "single.back"), &with_heads, &shape, &nonfinite, &err), -1);
     assert_int_equal(err.code, CODE_USAGE);
     assert_non_null(strstr(err.text, "says that it has 4 heads, and --heads says 6"));
     assert_int_equal(unlink(join(file, theirs, HF_CONFIG)), 0);
     join(file, theirs, HF_MODEL);
-    assert_int_equal(hf_import(file, join(ours, dir, "single.back"), &alone, &shape, &err), -1);
+    assert_int_equal(hf_import(file, join(ours, dir, "single.back"), &alone, &shape, &nonfinite, &err), -1);
     assert_int_equal(err.code, CODE_USAGE);
     assert_non_null(strstr(err.text, "--heads"));
     with_heads.heads = 5;
-    assert_int_equal(hf_import(file, ours, &with_heads, &shape, &err), -1);
+    assert_int_equal(hf_import(file, ours, &with_heads, &shape, &nonfinite, &err), -1);
     assert_non_null(strstr(err.text, "5 heads do not divide its width of 24"));
     with_heads.heads = 6;
-    assert_int_equal(hf_import(file, ours, &with_heads, &shape, &err), 0);
+    assert_int_equal(hf_import(file, ours, &with_heads, &shape, &nonfinite, &err), 0);
     assert_int_equal(shape.heads, 6);
     assert_true(model_matches(&gpt, ours, 0, NULL, true));
     assert_int_equal(export_to("single", &how, &err), -1); /* nothing of it may be mixed with what is there */
@@ -237,6 +240,94 @@ static void untied(const char *model)
     edit(model, HF_CONFIG, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
 }
 
+static void untied_by_zero(const char *model)
+{
+    edit(model, HF_CONFIG, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": 0");
+}
+
+static void unscaled_by_zero(const char *model)
+{
+    edit(model, HF_CONFIG, "\"scale_attn_weights\": true", "\"scale_attn_weights\": 0");
+}
+
+static void unscaled_by_null(const char *model)
+{
+    edit(model, HF_CONFIG, "\"scale_attn_weights\": true", "\"scale_attn_weights\": null");
+}
+
+static void scaled_by_a_string(const char *model)
+{
+    edit(model, HF_CONFIG, "\"scale_attn_weights\": true", "\"scale_attn_weights\": \"false\"");
+}
+
+static void scaled_by_layer(const char *model)
+{
+    edit(model, HF_CONFIG, "{", "{\"scale_attn_by_inverse_layer_idx\": 1, ");
+}
+
+static void crossed(const char *model)
+{
+    edit(model, HF_CONFIG, "{", "{\"add_cross_attention\": 0.5, ");
+}
+
+/* A model of another type has other tensors too; what helps is its type. */
+static void llama(const char *model)
+{
+    lacks_one(model);
+    missing(model);
+    edit(model, HF_CONFIG, "\"gpt2\"", "\"llama\"");
+}
+
+/* Bytes [*begin, *end) of a file are the tensor's. */
+static void find_data(const char *text, size_t bytes, const char *name, size_t *begin, size_t *end)
+{
+    struct safetensors st = {0};
+    const struct safetensors_entry *entry;
+    struct error err;
+
+    if (safetensors_parse(&st, text, bytes, bytes, &err) < 0)
+        fail_msg("%s", err.text);
+    entry = safetensors_find(&st, name);
+    assert_non_null(entry);
+    *begin = st.data_offset + entry->begin;
+    *end = st.data_offset + entry->end;
+    safetensors_destroy(&st);
+}
+
+/* Another file of the model, with wte.weight's data as lm_head.weight of `rows` rows and the element that differs. */
+static void add_head(const char *model, uint64_t rows, size_t differs)
+{
+    struct safetensors_entry entry = {.name = HF_HEAD, .dtype = "F32", .ndim = 2, .shape = {rows, 24}};
+    char path[512], *text, *file;
+    size_t bytes, begin, end, header_bytes;
+    struct error err;
+    void *header;
+
+    text = slurp(join(path, model, "model-00001-of-00002.safetensors"), &bytes);
+    find_data(text, bytes, HF_PREFIX "wte.weight", &begin, &end);
+    assert_int_equal(safetensors_layout(&entry, 1, NULL, 1, &header, &header_bytes, &err), 0);
+    file = malloc(header_bytes + entry.end);
+    assert_non_null(file);
+    memcpy(file, header, header_bytes);
+    memcpy(file + header_bytes, text + begin, entry.end);
+    file[header_bytes + 4 * differs] ^= differs > 0;
+    spew(join(path, model, "head.safetensors"), file, header_bytes + entry.end);
+    edit(model, HF_INDEX, "\"weight_map\": {", "\"weight_map\": {\"lm_head.weight\": \"head.safetensors\", ");
+    free(file);
+    free(header);
+    free(text);
+}
+
+static void other_head(const char *model)
+{
+    add_head(model, 131, 130 * 24 + 7);
+}
+
+static void shorter_head(const char *model)
+{
+    add_head(model, 130, 0);
+}
+
 static void more_layers(const char *model)
 {
     edit(model, HF_CONFIG, "\"n_layer\": 2", "\"n_layer\": 3");
@@ -263,7 +354,16 @@ static void what_is_wrong_is_named(void **state)
         {cut, "model-00002-of-00002.safetensors"},
         {no_map, "weight_map must be"},
         {relu, "activation_function is \"relu\""},
-        {untied, "tie_word_embeddings is false"},
+        {untied, "tie_word_embeddings must be true"},
+        {untied_by_zero, "tie_word_embeddings must be true"},
+        {unscaled_by_zero, "scale_attn_weights must be true"},
+        {unscaled_by_null, "scale_attn_weights must be true"},
+        {scaled_by_a_string, "scale_attn_weights must be true"},
+        {scaled_by_layer, "scale_attn_by_inverse_layer_idx must be false"},
+        {crossed, "add_cross_attention must be false"},
+        {llama, "config.json: model_type is \"llama\""},
+        {other_head, "lm_head.weight differs from wte.weight at [130, 7]"},
+        {shorter_head, "lm_head.weight has another shape than wte.weight"},
         {more_layers, "n_layer is 3, but the tensors make it 2"},
         {no_config, "config.json:"},
     };
@@ -280,10 +380,80 @@ static void what_is_wrong_is_named(void **state)
         join(theirs, dir, name);
         cases[i].damage(theirs);
         snprintf(name, sizeof name, "bad%zu.back", i);
-        assert_int_equal(hf_import(theirs, join(ours, dir, name), &alone, &shape, &err), -1);
+        assert_int_equal(hf_import(theirs, join(ours, dir, name), &alone, &shape, &nonfinite, &err), -1);
         if (err.code != CODE_DATA || !strstr(err.text, cases[i].says))
             fail_msg("%zu: %d, \"%s\" should have \"%s\"", i, err.code, err.text, cases[i].says);
         assert_int_equal(access(ours, F_OK), -1);
+    }
+}
+
+/* Numbers for booleans, a head that is wte.weight's copy, and an index that transformers would not look at. */
+static void what_is_equal_is_taken(void **state)
+{
+    const struct hf_export how = {.shard_bytes = 40000}, whole = {.shard_bytes = 1 << 30};
+    static const char stale[] = "{\"weight_map\": {\"wte.weight\": \"stale.safetensors\"}}";
+    char theirs[512], ours[512], path[512];
+    struct model_shape shape;
+    struct error err;
+
+    (void)state;
+    assert_int_equal(export_to("equal", &how, &err), 0);
+    join(theirs, dir, "equal");
+    add_head(theirs, 131, 0);
+    edit(theirs, HF_CONFIG, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": 1");
+    edit(theirs, HF_CONFIG, "\"scale_attn_weights\": true", "\"scale_attn_weights\": 1.0");
+    edit(theirs, HF_CONFIG, "{", "{\"scale_attn_by_inverse_layer_idx\": 0, \"add_cross_attention\": null, ");
+    if (hf_import(theirs, join(ours, dir, "equal.back"), &alone, &shape, &nonfinite, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_true(model_matches(&gpt, ours, 0, NULL, true));
+    assert_int_equal(nonfinite.count, 0);
+
+    assert_int_equal(export_to("both", &whole, &err), 0);
+    join(theirs, dir, "both");
+    spew(join(path, theirs, HF_INDEX), stale, strlen(stale));
+    if (hf_import(theirs, join(ours, dir, "both.back"), &alone, &shape, &nonfinite, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_true(model_matches(&gpt, ours, 0, NULL, true));
+}
+
+/* The count, and the first in the model's order, whichever thread read it. */
+static void nonfinite_weights_are_reported(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t element;
+        float value;
+    } bad[] = {{"wte.weight", 130 * 24 + 5, INFINITY},
+               {"h.1.attn.c_attn.weight", 3 * 72 + 50, -INFINITY},
+               {"h.0.ln_1.bias", 11, NAN}};
+    static const struct hf_import how = {.mesh = {2, 2, 2}};
+    const struct hf_export whole = {.shard_bytes = 1 << 30};
+
+    (void)state;
+    for (size_t skip = 0; skip < 3; skip++) { /* the first ones are left as they are */
+        static const char *const says[] = {"wte.weight[130, 5] is inf", "h.0.ln_1.bias[11] is nan",
+                                           "h.0.ln_1.bias[11] is nan"};
+        char name[64], theirs[512], ours[512], path[512], *text;
+        size_t bytes, begin, end;
+        struct model_shape shape;
+        struct error err;
+
+        snprintf(name, sizeof name, "nan%zu", skip);
+        assert_int_equal(export_to(name, &whole, &err), 0);
+        join(theirs, dir, name);
+        text = slurp(join(path, theirs, HF_MODEL), &bytes);
+        for (size_t i = skip; i < 3; i++) {
+            snprintf(name, sizeof name, HF_PREFIX "%s", bad[i].name);
+            find_data(text, bytes, name, &begin, &end);
+            memcpy(text + begin + 4 * bad[i].element, &bad[i].value, 4);
+        }
+        spew(path, text, bytes);
+        free(text);
+        snprintf(name, sizeof name, "nan%zu.back", skip);
+        if (hf_import(theirs, join(ours, dir, name), &how, &shape, &nonfinite, &err) < 0)
+            fail_msg("%s", err.text);
+        assert_int_equal(nonfinite.count, 3 - skip);
+        assert_non_null(strstr(nonfinite.first, says[skip]));
     }
 }
 
@@ -311,6 +481,8 @@ int main(void)
         cmocka_unit_test(there_and_back),
         cmocka_unit_test(one_file_with_heads_given),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(what_is_equal_is_taken),
+        cmocka_unit_test(nonfinite_weights_are_reported),
         cmocka_unit_test(only_a_gpt_is_exported),
     };
 

@@ -47,7 +47,7 @@ struct mesh draw_mesh(uint64_t *random, int *chunks)
 struct units *model_units(const struct model_shape *shape)
 {
     const struct units_place whole = {.dp = 1, .tp = 1, .first_stage = true, .last_stage = true};
-    struct units *units = units_create(shape, 0.02, &whole, NULL);
+    struct units *units = units_create(shape, &whole, NULL);
 
     assert_non_null(units);
     return units;

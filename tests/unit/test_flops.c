@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/flops.h"
+#include "plan/flops.h"
 
 static void assert_close(double value, double expected, double tolerance)
 {

@@ -12,9 +12,8 @@
 #include <cmocka.h>
 
 #include "tests/unit/hang_world.h"
-#include "trainer/report/hang_files.h"
-#include "trainer/report/hang_json.h"
-#include "trainer/report/hang_report.h"
+#include "trainer/watch/hang_files.h"
+#include "trainer/watch/hang_report.h"
 
 #define PATIENCE 300.0
 

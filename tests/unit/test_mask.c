@@ -11,7 +11,6 @@
 
 #include "common/philox.h"
 #include "trainer/data/draws.h"
-#include "trainer/data/mask.h"
 
 /* |hits - draws * p| within 5 standard deviations: wrong once in 1.7 million, and the draws are the same every time. */
 static void assert_share(const char *what, double hits, double draws, double p)

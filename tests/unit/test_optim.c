@@ -7,10 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "trainer/optim/batch_size.h"
-#include "trainer/optim/loss_scale.h"
-#include "trainer/optim/lr.h"
-#include "trainer/optim/spike.h"
+#include "trainer/optim/optim.h"
 
 /* ---- learning rates ---------------------------------------------------------------------------------------------- */
 

@@ -7,9 +7,20 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/partition.h"
+#include "plan/partition.h"
 
 #define PARTS 16
+
+/* FLOPs of a token's forward pass through a part, by the formulas of partition.h. */
+static uint64_t partition_work(const struct model_shape *m, int parts, const int *first, int part)
+{
+    uint64_t d = (uint64_t)m->hidden, layers = (uint64_t)(first[part + 1] - first[part]);
+    uint64_t work = layers * (24 * d * d + 4 * d * (uint64_t)m->seq_length);
+
+    work += part == 0 ? 8 * d : 0;
+    work += part == parts - 1 ? 2 * (uint64_t)m->vocab * d + (m->kind == MODEL_BERT ? 2 * d * d : 0) : 0;
+    return work;
+}
 
 static uint64_t greatest_work(const struct model_shape *shape, int parts, const int *first)
 {
@@ -104,25 +115,12 @@ static void parts_may_be_empty(void **state)
     counts_are("gpt-125m", 16, "0 0 0 1 1 1 1 1 1 1 1 1 1 1 1 0 ");
 }
 
-static void work_is_the_formulas(void **state)
-{
-    const struct model_shape gpt = {2, 10, 1, 7, 100, MODEL_GPT}, bert = {2, 10, 1, 7, 100, MODEL_BERT};
-    const int first[] = {0, 1, 1, 2};
-
-    (void)state;
-    assert_int_equal(partition_work(&gpt, 3, first, 0), 24 * 100 + 4 * 10 * 7 + 80);
-    assert_int_equal(partition_work(&gpt, 3, first, 1), 0);
-    assert_int_equal(partition_work(&gpt, 3, first, 2), 24 * 100 + 4 * 10 * 7 + 2 * 100 * 10);
-    assert_int_equal(partition_work(&bert, 3, first, 2), 24 * 100 + 4 * 10 * 7 + 2 * 100 * 10 + 2 * 100);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_partition_is_better),
         cmocka_unit_test(of_known_models),
         cmocka_unit_test(parts_may_be_empty),
-        cmocka_unit_test(work_is_the_formulas),
     };
 
     return cmocka_run_group_tests_name("partition", tests, NULL, NULL);

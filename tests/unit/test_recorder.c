@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "trainer/report/recorder.h"
+#include "trainer/watch/recorder.h"
 
 #ifdef __SANITIZE_THREAD__
 const char *__tsan_default_options(void); /* the sanitizer's name for it */

@@ -2,7 +2,6 @@
 
 #include "trainer/report/log_line.h"
 #include "trainer/report/progress.h"
-#include "trainer/report/units.h"
 
 /* ---- the log line ---- */
 

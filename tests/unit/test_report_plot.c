@@ -2,11 +2,10 @@
 
 #include <ctype.h>
 
-#include "trainer/report/axis.h"
 #include "trainer/report/marks.h"
 #include "trainer/report/plot.h"
 #include "common/svg.h"
-#include "trainer/report/text_chart.h"
+#include "trainer/report/summary.h"
 
 /* ---- axes ---- */
 

@@ -2,10 +2,9 @@
 
 #include "trainer/report/compare.h"
 #include "trainer/report/plot.h"
-#include "trainer/report/segments.h"
 #include "trainer/report/summary.h"
-#include "trainer/report/tail.h"
-#include "trainer/report/watch.h"
+#include "trainer/report/follow.h"
+#include "trainer/report/progress.h"
 
 /* ---- segments and summary ---- */
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/data_files.h"
-#include "trainer/data/permute.h"
+#include "trainer/data/draws.h"
 #include "trainer/data/sampler.h"
 
 #define PREFIX "test_sampler"

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <cmocka.h>
 
-#include "trainer/report/straggler.h"
+#include "trainer/watch/straggler.h"
 
 enum { RANKS = 8 };
 

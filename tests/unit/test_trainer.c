@@ -10,9 +10,9 @@
 
 #include "ckpt/units.h"
 #include "common/mesh.h"
-#include "common/partition.h"
+#include "plan/partition.h"
 #include "common/philox.h"
-#include "trainer/model/units_initialize.h"
+#include "trainer/parallel/initial_weights.h"
 
 enum { SHAPES = 30, SEED = 42 };
 
@@ -70,7 +70,7 @@ static struct units *units_at(const struct world *w, struct mesh_place place)
     struct units *units;
 
     layers_of_stage(w, place.pp, here);
-    units = units_create(&w->shape, 0.02, &at, &err);
+    units = units_create(&w->shape, &at, &err);
     assert_non_null(units);
     return units;
 }
@@ -79,7 +79,7 @@ static struct units *units_of_all(const struct model_shape *shape)
 {
     struct units_place alone = {.dp = 1, .tp = 1, .first_stage = true, .last_stage = true};
     struct error err;
-    struct units *units = units_create(shape, 0.02, &alone, &err);
+    struct units *units = units_create(shape, &alone, &err);
 
     assert_non_null(units);
     return units;
@@ -120,6 +120,8 @@ struct whole {
     int *saved; /* by how many ranks */
 };
 
+static const struct initial_weights initial = {SEED, 0.02};
+
 static struct whole whole_create(const struct model_shape *shape)
 {
     struct whole whole = {.units = units_of_all(shape)};
@@ -135,7 +137,7 @@ static struct whole whole_create(const struct model_shape *shape)
         const struct unit *unit = &whole.units->units[u];
         float *values = calloc(unit->count, sizeof *values);
 
-        units_initialize(whole.units, u, SEED, 0, unit->count, values);
+        initial_weights(&initial, whole.units, u, 0, unit->count, values);
         for (int t = 0; t < unit->ntensors; t++)
             memcpy(whole.initial + whole.first[unit->tensors[t].index], values + unit->tensors[t].offset,
                    unit->tensors[t].count * sizeof *values);
@@ -160,7 +162,7 @@ static void check_shard(struct whole *whole, const struct units *units, int u, s
     float *values = malloc(count * sizeof *values);
 
     memset(values, 0xff, count * sizeof *values);
-    units_initialize(units, u, SEED, first, count, values);
+    initial_weights(&initial, units, u, first, count, values);
     n = units_pieces(units, u, first, count, false, pieces, offsets);
     for (size_t i = 0; i < n; i++) {
         assert_true(offsets[i] >= first && offsets[i] + pieces[i].count <= first + count);
@@ -258,7 +260,7 @@ static void test_initial_weights_are_gpt2s(void **state)
     float *values = malloc(block->count * sizeof *values);
 
     (void)state;
-    units_initialize(units, UNIT_BLOCK0, 1, 0, block->count, values);
+    initial_weights(&initial, units, UNIT_BLOCK0, 0, block->count, values);
     for (int t = 0; t < block->ntensors; t++) {
         const struct unit_tensor *tensor = &block->tensors[t];
         double sum = 0, squares = 0, n = (double)tensor->count, expected = 0;
@@ -274,10 +276,10 @@ static void test_initial_weights_are_gpt2s(void **state)
         if (expected > 0) {
             assert_true(fabs(sum / n) < 5 * expected / sqrt(n));
             assert_true(fabs(sqrt(squares / n) / expected - 1) < 0.01);
-            assert_true(tensor->decay);
+            assert_true(initial_weights_decay(&units->tensors[tensor->index]));
         } else {
             assert_true(sum == (t == BLOCK_LN_1_WEIGHT || t == BLOCK_LN_2_WEIGHT ? n : 0));
-            assert_false(tensor->decay);
+            assert_false(initial_weights_decay(&units->tensors[tensor->index]));
         }
     }
     free(values);

@@ -21,9 +21,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "trainer/report/hang_files.h"
-#include "trainer/report/recorder.h"
-#include "trainer/report/watchdog.h"
+#include "trainer/watch/hang_files.h"
+#include "trainer/watch/recorder.h"
+#include "trainer/watch/watchdog.h"
 
 enum { RANKS = 4 };
 

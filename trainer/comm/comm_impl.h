@@ -3,7 +3,7 @@
 #define MUSTER_TRAINER_COMM_COMM_IMPL_H
 
 #include "trainer/comm/comm.h"
-#include "trainer/report/recorder.h"
+#include "trainer/watch/recorder.h"
 
 struct comm_ops {
     struct comm *(*split)(struct comm *, int color, int key, struct error *err);

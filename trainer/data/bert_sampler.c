@@ -8,9 +8,7 @@
 #include "common/philox.h"
 #include "trainer/data/draws.h"
 #include "trainer/data/indexed.h"
-#include "trainer/data/mask.h"
 #include "trainer/data/packing.h"
-#include "trainer/data/permute.h"
 #include "trainer/data/samples_impl.h"
 
 #define FRAME 3 /* [CLS], [SEP] and [SEP] */
@@ -228,8 +226,9 @@ static int open_data(struct bert_sampler *s, const char *prefix, struct error *e
     return 0;
 }
 
-static struct samples *create(const char *prefix, const struct model_shape *shape, const struct bert_options *options,
-                              bool shuffled, uint64_t seed, struct error *err)
+static struct samples *create_sampler(const char *prefix, const struct model_shape *shape,
+                                      const struct bert_options *options, bool shuffled, uint64_t seed,
+                                      struct error *err)
 {
     struct bert_sampler *s = calloc(1, sizeof *s);
 
@@ -260,11 +259,11 @@ fail:
 struct samples *bert_sampler_create(const char *prefix, const struct model_shape *shape,
                                     const struct bert_options *options, uint64_t seed, struct error *err)
 {
-    return create(prefix, shape, options, true, seed, err);
+    return create_sampler(prefix, shape, options, true, seed, err);
 }
 
 struct samples *bert_sampler_create_sequential(const char *prefix, const struct model_shape *shape,
                                                const struct bert_options *options, struct error *err)
 {
-    return create(prefix, shape, options, false, 0, err);
+    return create_sampler(prefix, shape, options, false, 0, err);
 }

@@ -10,7 +10,7 @@
  * the end of one of its sentences, each with the same probability; if it is a part of one sentence only, in the middle.
  * In half of the samples A is the first part and `order` is 0; in the others the two are swapped and `order` is 1.
  *
- * max(1, round(mask_probability * text)) tokens of the text, in n-grams (mask.h), have themselves as target. Of these
+ * max(1, round(mask_probability * text)) tokens of the text, in n-grams (draws.h), have themselves as target. Of these
  * 80% become [MASK], 10% a token drawn evenly from those that are not special, and 10% stay. All other targets are -1.
  *
  * The texts are the same in every epoch. Where a text is divided, whether it is swapped, and what is masked, is drawn

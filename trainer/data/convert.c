@@ -3,15 +3,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "trainer/data/indexed_writer.h"
-#include "trainer/data/sentences.h"
+#include "trainer/data/packing.h"
 
 #define CHUNK_SIZE   ((size_t)1 << 20)
 #define STOP_LATENCY 200 /* milliseconds */
@@ -28,7 +30,7 @@ struct conversion {
 };
 
 /* Sizes of all texts together; 0 if one's is not known before it is read. Finds what cannot be read before any work. */
-static int measure(const struct convert *convert, uint64_t *total, struct error *err)
+static int measure_texts(const struct convert *convert, uint64_t *total, struct error *err)
 {
     bool known = true;
 
@@ -53,7 +55,7 @@ static int measure(const struct convert *convert, uint64_t *total, struct error 
 }
 
 /* Tokens of one sentence, or of its beginning; the part that they fall into takes them, or both do. */
-static int take(struct conversion *c, const char *bytes, size_t count, struct error *err)
+static int take_bytes(struct conversion *c, const char *bytes, size_t count, struct error *err)
 {
     uint64_t left = c->cut > c->done ? c->cut - c->done : 0; /* still of the training part */
     size_t here = count < left ? count : (size_t)left;
@@ -79,7 +81,7 @@ static int take_chunk(struct conversion *c, size_t count, struct error *err)
         bool ended = false;
         size_t here = c->convert->sentences ? sentences_next(&c->sentences, next, count, &ended) : count;
 
-        if (take(c, next, here, err) < 0 || (ended && end_sentence(c, err) < 0))
+        if (take_bytes(c, next, here, err) < 0 || (ended && end_sentence(c, err) < 0))
             return -1;
         next += here;
         count -= here;
@@ -165,7 +167,7 @@ static int convert_text(struct conversion *c, const char *text, struct error *er
     return status;
 }
 
-static int commit(struct conversion *c, struct converted *converted, struct error *err)
+static int commit_sets(struct conversion *c, struct converted *converted, struct error *err)
 {
     converted->train = indexed_writer_facts(c->train);
     converted->empty = c->empty;
@@ -184,7 +186,7 @@ int convert_texts(const struct convert *convert, struct converted *converted, st
     struct conversion c = {.convert = convert, .cut = UINT64_MAX};
     int status = -1;
 
-    if (measure(convert, &c.total, err) < 0)
+    if (measure_texts(convert, &c.total, err) < 0)
         return -1;
     if (convert->valid_out)
         c.cut = c.total - (uint64_t)((double)c.total * convert->valid_percent / 100);
@@ -201,11 +203,73 @@ int convert_texts(const struct convert *convert, struct converted *converted, st
     for (int i = 0; i < convert->ntexts; i++)
         if (convert_text(&c, convert->texts[i], err) < 0)
             goto done;
-    status = commit(&c, converted, err);
+    status = commit_sets(&c, converted, err);
 
 done:
     indexed_writer_destroy(c.valid);
     indexed_writer_destroy(c.train);
     free(c.chunk);
     return status;
+}
+
+static int add_name(struct text_names *names, const char *name, struct error *err)
+{
+    if (names->count == names->room) {
+        int room = names->room < INT_MAX / 4 ? 2 * names->room + 64 : 0;
+        char **grown = room ? realloc(names->names, (size_t)room * sizeof *grown) : NULL;
+
+        if (!grown)
+            return error_errno(err, CODE_IO, "no memory for the names of %d texts", names->count + 1);
+        names->names = grown;
+        names->room = room;
+    }
+    names->names[names->count] = strdup(name);
+    if (!names->names[names->count])
+        return error_errno(err, CODE_IO, "no memory for the names of %d texts", names->count + 1);
+    names->count++;
+    return 0;
+}
+
+int text_names_add(struct text_names *names, char *const *more, int count, struct error *err)
+{
+    for (int i = 0; i < count; i++)
+        if (add_name(names, more[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+int text_names_read(struct text_names *names, const char *list, struct error *err)
+{
+    FILE *file = strcmp(list, "-") == 0 ? stdin : fopen(list, "re");
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t length;
+    int result = 0;
+
+    if (!file)
+        return error_errno(err, CODE_DATA, "cannot read %s", list);
+    while (result == 0 && (length = getline(&line, &size, file)) > 0) {
+        if (memchr(line, '\0', (size_t)length)) {
+            result =
+                error_set(err, CODE_DATA, "%s: a zero byte; names must be one a line (of find, without -print0)", list);
+            break;
+        }
+        line[strcspn(line, "\n")] = '\0';
+        if (*line)
+            result = add_name(names, line, err);
+    }
+    if (result == 0 && ferror(file))
+        result = error_errno(err, CODE_IO, "cannot read %s", list);
+    free(line);
+    if (file != stdin)
+        fclose(file);
+    return result;
+}
+
+void text_names_destroy(struct text_names *names)
+{
+    for (int i = 0; i < names->count; i++)
+        free(names->names[i]);
+    free(names->names);
+    *names = (struct text_names){0};
 }

@@ -20,7 +20,7 @@ struct convert {
     int ntexts;
     const char *out;       /* prefix */
     const char *valid_out; /* prefix, or NULL: the last valid_percent of all bytes go there */
-    bool sentences;        /* each is a sequence of its own (sentences.h); otherwise a document is */
+    bool sentences;        /* each is a sequence of its own (packing.h); otherwise a document is */
     double valid_percent;  /* more than 0 and less than 100 */
 
     void (*progress)(uint64_t done,
@@ -37,5 +37,21 @@ struct converted {
 /* On failure there is no training set; it is committed last. A validation set needs regular files, whose size is known
  * before they are read. */
 int convert_texts(const struct convert *convert, struct converted *converted, struct error *err);
+
+/* The names of the texts that muster-data reads: its arguments, and those that a file lists. */
+
+struct text_names {
+    char **names;
+    int count;
+    int room;
+};
+
+/* A copy of each. */
+int text_names_add(struct text_names *names, char *const *more, int count, struct error *err);
+
+/* Those in the file `list`, one a line, empty lines aside; "-" is standard input. CODE_DATA or CODE_IO. */
+int text_names_read(struct text_names *names, const char *list, struct error *err);
+
+void text_names_destroy(struct text_names *names);
 
 #endif

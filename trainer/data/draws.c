@@ -1,5 +1,7 @@
 #include "trainer/data/draws.h"
 
+#include <string.h>
+
 #include "common/philox.h"
 
 struct draws draws_start(uint64_t seed, uint32_t site, uint64_t number)
@@ -26,4 +28,91 @@ uint32_t draws_below(struct draws *draws, uint32_t bound)
 bool draws_chance(struct draws *draws, double probability)
 {
     return next_word(draws) < (uint64_t)(probability * 0x1p32);
+}
+
+/* Four make a strong pseudo-random permutation of large halves (Luby and Rackoff); small halves need some more. */
+#define ROUNDS 8
+
+static uint32_t round_bits(uint32_t half, uint32_t round, uint64_t seed, uint32_t epoch)
+{
+    uint32_t counter[4] = {half, round, epoch, philox_site("data.order")};
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t out[4];
+
+    philox4x32_10(counter, key, out);
+    return out[0];
+}
+
+/* A permutation of [0, 2^(2 * bits)), 1 <= bits <= 32. */
+static uint64_t feistel_network(uint64_t value, unsigned bits, uint64_t seed, uint32_t epoch)
+{
+    uint32_t mask = (uint32_t)((1ull << bits) - 1);
+    uint32_t left = (uint32_t)(value >> bits), right = (uint32_t)value & mask;
+
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint32_t mixed = left ^ (round_bits(right, round, seed, epoch) & mask);
+
+        left = right;
+        right = mixed;
+    }
+    return (uint64_t)left << bits | right;
+}
+
+uint64_t permute(uint64_t index, uint64_t count, uint64_t seed, uint32_t epoch)
+{
+    unsigned bits = 1;
+
+    while (bits < 32 && 1ull << (2 * bits) < count)
+        bits++;
+    do
+        index = feistel_network(index, bits, seed, epoch);
+    while (index >= count);
+    return index;
+}
+
+int mask_count(double probability, int tokens)
+{
+    int count = (int)(probability * tokens + 0.5);
+
+    return count < 1 ? 1 : count;
+}
+
+static int draw_length(struct draws *draws)
+{
+    uint32_t ticket = draws_below(draws, 11);
+
+    return ticket < 6 ? 1 : ticket < 9 ? 2 : 3;
+}
+
+/* Tokens in a row from `first` that are free, up to `most`. */
+static int room_at(const bool *chosen, int first, int end, int most)
+{
+    int room = 0;
+
+    while (room < most && first + room < end && !chosen[first + room])
+        room++;
+    return room;
+}
+
+int mask_choose(struct draws *draws, int a, int b, int count, int *order, bool *chosen, struct mask_span *spans)
+{
+    int tokens = a + b, nspans = 0;
+
+    memset(chosen, 0, (size_t)tokens * sizeof *chosen);
+    for (int i = 0; i < tokens; i++)
+        order[i] = i;
+    for (int i = 0; i < tokens && count > 0; i++) { /* a shuffle (Fisher and Yates), only as far as it is needed */
+        int other = i + (int)draws_below(draws, (uint32_t)(tokens - i));
+        int first = order[other], length, room;
+
+        order[other] = order[i];
+        if (chosen[first])
+            continue;
+        length = draw_length(draws);
+        room = room_at(chosen, first, first < a ? a : tokens, length < count ? length : count);
+        memset(chosen + first, 1, (size_t)room * sizeof *chosen);
+        spans[nspans++] = (struct mask_span){first, room};
+        count -= room;
+    }
+    return nspans;
 }

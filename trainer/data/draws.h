@@ -26,4 +26,38 @@ uint32_t draws_below(struct draws *draws, uint32_t bound);
 /* True with this probability, from 0 (never) to 1 (always), to within 2^-32. */
 bool draws_chance(struct draws *draws, double probability);
 
+/*
+ * Shuffled order without a list: where the i-th of n things goes, computed from i alone.
+ *
+ * A Feistel network over the smallest 2^(2k) >= count is a bijection whatever its round function; Philox 4x32-10, keyed
+ * by the seed, is the round function. What falls outside [0, count) is sent through again until it falls inside ("cycle
+ * walking", Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002), less than 4 times on average.
+ */
+
+/* For each (count, seed, epoch) a bijection of [0, count); index < count. Pure. */
+uint64_t permute(uint64_t index, uint64_t count, uint64_t seed, uint32_t epoch);
+
+/*
+ * Which tokens of a sample a masked language model has to predict.
+ *
+ * They are chosen in n-grams of 1 to 3 tokens in a row, as Megatron-LM does: the text's tokens are visited in random
+ * order, and where one is not chosen yet, a length n is drawn with a probability proportional to 1/n (6/11, 3/11,
+ * 2/11). An n-gram that would reach beyond its segment, into one chosen before, or over the wanted number, is
+ * shortened to what there is room for. So exactly the wanted number is chosen, whatever it is.
+ */
+
+struct mask_span {
+    int first, length;
+};
+
+/* How many of `tokens` are to be predicted: max(1, probability * tokens), rounded to the nearest. */
+int mask_count(double probability, int tokens);
+
+/*
+ * Chooses `count` of the tokens 0 to a + b - 1, of which the first `a` are one segment and the other `b` the other;
+ * 0 <= count <= a + b. Fills spans[count] in the order of their choice and returns their number, at most count.
+ * order [a + b] and chosen [a + b] are room to work in; chosen ends as true for the chosen ones.
+ */
+int mask_choose(struct draws *draws, int a, int b, int count, int *order, bool *chosen, struct mask_span *spans);
+
 #endif

@@ -281,7 +281,7 @@ int indexed_boundaries(const struct indexed *x, uint64_t first, size_t count, ui
 
 /* ---- tokens ------------------------------------------------------------------------------------------------------ */
 
-static void decode(const unsigned char *bytes, unsigned width, size_t count, int32_t *tokens)
+static void decode_tokens(const unsigned char *bytes, unsigned width, size_t count, int32_t *tokens)
 {
     for (size_t i = 0; i < count; i++) {
         if (width == 1)
@@ -319,7 +319,7 @@ int indexed_read(const struct indexed *x, uint64_t first, size_t count, int voca
 
         if (file_read(&x->bin, (first + done) * x->width, bytes, here * x->width, err) < 0)
             return -1;
-        decode(bytes, x->width, here, tokens + done);
+        decode_tokens(bytes, x->width, here, tokens + done);
         for (size_t i = 0; i < here; i++, done++)
             if (tokens[done] < 0 || tokens[done] >= vocab)
                 return refuse_vocabulary(x, first + done, tokens[done], vocab, err);

@@ -17,7 +17,6 @@
 #include "common/option.h"
 #include "trainer/data/convert.h"
 #include "trainer/data/indexed.h"
-#include "trainer/data/text_names.h"
 
 #define VALID_PERCENT 5
 
@@ -68,7 +67,7 @@ static void show_progress(uint64_t done, uint64_t total)
     fflush(stderr);
 }
 
-static const char *plural(uint64_t count)
+static const char *plural_end(uint64_t count)
 {
     return count == 1 ? "" : "s";
 }
@@ -77,13 +76,13 @@ static const char *plural(uint64_t count)
 static void print_documents(const struct indexed_facts *facts, bool sentences)
 {
     if (sentences)
-        printf("%" PRIu64 " sentence%s, ", facts->sequences, plural(facts->sequences));
-    printf("%" PRIu64 " document%s", facts->documents, plural(facts->documents));
+        printf("%" PRIu64 " sentence%s, ", facts->sequences, plural_end(facts->sequences));
+    printf("%" PRIu64 " document%s", facts->documents, plural_end(facts->documents));
 }
 
 static void print_written(const char *prefix, const struct indexed_facts *facts, bool sentences)
 {
-    printf("%s: %" PRIu64 " token%s, ", prefix, facts->tokens, plural(facts->tokens));
+    printf("%s: %" PRIu64 " token%s, ", prefix, facts->tokens, plural_end(facts->tokens));
     print_documents(facts, sentences);
     printf("; wrote %s.bin and %s.idx\n", prefix, prefix);
 }

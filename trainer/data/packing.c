@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/philox.h"
 #include "trainer/data/draws.h"
@@ -82,7 +83,7 @@ static int walk_start(struct walk *w, const struct packing *packing, struct plac
 }
 
 /* Moves on by `count` tokens, or to the end of the document. */
-static int advance(struct walk *w, int count, struct error *err)
+static int advance_place(struct walk *w, int count, struct error *err)
 {
     while (count > 0 && w->at.sequence < w->end) {
         int32_t length;
@@ -127,7 +128,7 @@ static int find_sample(struct walk *w, struct error *err)
             return -1;
         if (left == 2)
             return 1;
-        if (advance(w, left, err) < 0)
+        if (advance_place(w, left, err) < 0)
             return -1;
         if (w->at.document + 1 == w->packing->facts.documents)
             return 0;
@@ -150,7 +151,7 @@ static int target_length(const struct packing *packing, uint64_t p)
 }
 
 /* How much of what follows `at` fits, and the ends of the whole sentences in it. */
-static int fill(struct walk *w, int target, struct packed *packed, int *breaks, struct error *err)
+static int fill_breaks(struct walk *w, int target, struct packed *packed, int *breaks, struct error *err)
 {
     int inside = w->at.inside;
 
@@ -176,13 +177,14 @@ static int fill(struct walk *w, int target, struct packed *packed, int *breaks, 
 }
 
 /* Sample p, which begins where the walk is; the walk moves to its end. */
-static int take(struct walk *w, uint64_t p, struct packed *packed, int *breaks, struct error *err)
+static int take_sample(struct walk *w, uint64_t p, struct packed *packed, int *breaks, struct error *err)
 {
     const int most = w->packing->most;
     struct place begin = w->at;
     int left;
 
-    if (fill(w, target_length(w->packing, p), packed, breaks, err) < 0 || advance(w, packed->length, err) < 0)
+    if (fill_breaks(w, target_length(w->packing, p), packed, breaks, err) < 0 ||
+        advance_place(w, packed->length, err) < 0)
         return -1;
     left = tokens_left(w, err);
     if (left < 0)
@@ -195,7 +197,7 @@ static int take(struct walk *w, uint64_t p, struct packed *packed, int *breaks, 
     while (packed->breaks > 0 && breaks[packed->breaks - 1] >= packed->length)
         packed->breaks--;
     w->at = begin;
-    return advance(w, packed->length, err);
+    return advance_place(w, packed->length, err);
 }
 
 /* ---- landmarks --------------------------------------------------------------------------------------------------- */
@@ -237,7 +239,7 @@ static int pack_all(struct packing *packing, struct error *err)
     while ((found = find_sample(&walk, err)) > 0) {
         struct packed packed;
 
-        if (add_landmark(packing, walk.at, err) < 0 || take(&walk, packing->samples, &packed, breaks, err) < 0) {
+        if (add_landmark(packing, walk.at, err) < 0 || take_sample(&walk, packing->samples, &packed, breaks, err) < 0) {
             found = -1;
             break;
         }
@@ -300,9 +302,51 @@ int packing_read(const struct packing *packing, uint64_t p, struct packed *packe
         if (found == 0)
             error_set(err, CODE_DATA, "the index has changed since it was opened: sample %llu is gone",
                       (unsigned long long)p);
-        if (found <= 0 || take(&walk, i, packed, breaks, err) < 0)
+        if (found <= 0 || take_sample(&walk, i, packed, breaks, err) < 0)
             return -1;
         if (i == p)
             return 0;
     }
+}
+
+static bool is_one_of(char byte, const char *set)
+{
+    return byte && strchr(set, byte);
+}
+
+static int after_space(int state, char space)
+{
+    switch (state) {
+    case SENTENCE_STOP:
+        return SENTENCE_OVER;
+    case SENTENCE_TEXT:
+        return space == '\n' ? SENTENCE_LINE_END : SENTENCE_TEXT;
+    case SENTENCE_LINE_END:
+        return space == '\n' ? SENTENCE_OVER : SENTENCE_LINE_END;
+    default:
+        return state;
+    }
+}
+
+static int after_text(int state, char byte)
+{
+    if (is_one_of(byte, ".!?") || (state == SENTENCE_STOP && is_one_of(byte, "\"')]")))
+        return SENTENCE_STOP;
+    return SENTENCE_TEXT;
+}
+
+size_t sentences_next(struct sentences *s, const char *bytes, size_t count, bool *ended)
+{
+    *ended = false;
+    for (size_t i = 0; i < count; i++) {
+        bool space = is_one_of(bytes[i], " \t\n\v\f\r");
+
+        if (s->state == SENTENCE_OVER && !space) {
+            s->state = SENTENCE_EMPTY;
+            *ended = true;
+            return i;
+        }
+        s->state = space ? after_space(s->state, bytes[i]) : after_text(s->state, bytes[i]);
+    }
+    return count;
 }

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/data/bert_sampler.h"
+#include "trainer/data/draws.h"
 #include "trainer/data/indexed.h"
-#include "trainer/data/permute.h"
 #include "trainer/data/samples_impl.h"
 
 struct sampler {
@@ -40,8 +41,8 @@ static void sampler_destroy(struct samples *samples)
 
 static const struct samples_ops ops = {sampler_read, sampler_destroy};
 
-static struct samples *create(const char *prefix, const struct model_shape *shape, bool shuffled, uint64_t seed,
-                              struct error *err)
+static struct samples *create_gpt(const char *prefix, const struct model_shape *shape, bool shuffled, uint64_t seed,
+                                  struct error *err)
 {
     struct sampler *sampler = calloc(1, sizeof *sampler);
     uint64_t tokens;
@@ -74,10 +75,52 @@ fail:
 
 struct samples *sampler_create(const char *prefix, const struct model_shape *shape, uint64_t seed, struct error *err)
 {
-    return create(prefix, shape, true, seed, err);
+    return create_gpt(prefix, shape, true, seed, err);
 }
 
 struct samples *sampler_create_sequential(const char *prefix, const struct model_shape *shape, struct error *err)
 {
-    return create(prefix, shape, false, 0, err);
+    return create_gpt(prefix, shape, false, 0, err);
+}
+
+static struct bert_options bert_options(const struct job *job)
+{
+    return (struct bert_options){
+        .special = {job->data.cls, job->data.sep, job->data.mask, job->data.pad},
+        .mask_probability = job->data.mask_probability,
+        .short_probability = job->data.short_probability,
+    };
+}
+
+struct samples *samples_create_train(const struct job *job, struct error *err)
+{
+    struct bert_options options = bert_options(job);
+
+    return job->model.kind == MODEL_BERT
+               ? bert_sampler_create(job->data.train, &job->model, &options, job->batch.seed, err)
+               : sampler_create(job->data.train, &job->model, job->batch.seed, err);
+}
+
+struct samples *samples_create_valid(const struct job *job, struct error *err)
+{
+    struct bert_options options = bert_options(job);
+
+    return job->model.kind == MODEL_BERT ? bert_sampler_create_sequential(job->data.valid, &job->model, &options, err)
+                                         : sampler_create_sequential(job->data.valid, &job->model, err);
+}
+
+void samples_destroy(struct samples *samples)
+{
+    if (samples)
+        samples->ops->destroy(samples);
+}
+
+uint64_t samples_per_epoch(const struct samples *samples)
+{
+    return samples->per_epoch;
+}
+
+int samples_read(const struct samples *samples, uint64_t n, const struct sample *into, struct error *err)
+{
+    return samples->ops->read(samples, n, into, err);
 }

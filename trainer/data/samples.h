@@ -4,7 +4,7 @@
  *
  * Sample n of a run is a function of (data, seed, n) and of nothing else. So any rank reads any sample at any time, a
  * run resumes from n alone, and how many ranks share the work changes nothing. Sample n belongs to epoch
- * n / samples_per_epoch, and each epoch takes every sample once, in an order of its own (permute.h).
+ * n / samples_per_epoch, and each epoch takes every sample once, in an order of its own (draws.h).
  */
 #ifndef MUSTER_TRAINER_DATA_SAMPLES_H
 #define MUSTER_TRAINER_DATA_SAMPLES_H

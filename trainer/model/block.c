@@ -1,5 +1,5 @@
 /* block.c - the forward pass, and what it needs; block_backward.c has the rest. */
-#include "trainer/model/block_impl.h"
+#include "trainer/model/block.h"
 
 #include <stdio.h>
 
@@ -57,7 +57,7 @@ void block_scratch_carve(struct block_scratch *s, const struct context *c, int m
     }
 }
 
-static const void *weight(const struct block *b, const void *param, int tensor)
+static const void *block_weight(const struct block *b, const void *param, int tensor)
 {
     return context_weight(b->c, b->unit, param, tensor);
 }
@@ -105,12 +105,12 @@ static void first_norm(const struct block *b, const void *param, const struct bl
                                                         .y = a->y1,
                                                         .mean = a->mean1,
                                                         .rstd = a->rstd1,
-                                                        .gamma = weight(b, param, BLOCK_LN_1_WEIGHT),
-                                                        .beta = weight(b, param, BLOCK_LN_1_BIAS)});
+                                                        .gamma = block_weight(b, param, BLOCK_LN_1_WEIGHT),
+                                                        .beta = block_weight(b, param, BLOCK_LN_1_BIAS)});
 }
 
-static void attend(const struct block *b, const void *param, const struct block_activations *a,
-                   const struct block_scratch *s, const struct micro_batch *mb)
+static void attend_heads(const struct block *b, const void *param, const struct block_activations *a,
+                              const struct block_scratch *s, const struct micro_batch *mb)
 {
     const struct context *c = b->c;
     int rows = context_rows(c, mb->samples), d = c->shape->hidden;
@@ -119,14 +119,14 @@ static void attend(const struct block *b, const void *param, const struct block_
 
     tensor_gather(c->tp, a->y1, s->full_a, rows, d, b->unit->name);
     y1 = tensor_gathered(c->tp, a->y1, s->full_a);
-    linear_forward(c, a->qkv, y1, weight(b, param, BLOCK_ATTN_WEIGHT), weight(b, param, BLOCK_ATTN_BIAS), NULL, rows, d,
-                   3 * d / c->tp_size);
+    linear_forward(c, a->qkv, y1, block_weight(b, param, BLOCK_ATTN_WEIGHT), block_weight(b, param, BLOCK_ATTN_BIAS),
+                   NULL, rows, d, 3 * d / c->tp_size);
     c->k->attention_forward(c->dev, &attention);
 }
 
 /* part = in[rows, n] W, summed over the group: where this rank's rows of it are. */
-static const void *project(const struct block *b, const void *in, const void *w, const struct block_scratch *s,
-                           int rows, int n)
+static const void *project_output(const struct block *b, const void *in, const void *w, const struct block_scratch *s,
+                                  int rows, int n)
 {
     const struct context *c = b->c;
     int d = c->shape->hidden;
@@ -146,31 +146,32 @@ static void second_norm(const struct block *b, const void *param, const struct b
                                                         .dtype = c->dtype,
                                                         .x = a->x,
                                                         .residual = projected,
-                                                        .bias = weight(b, param, BLOCK_ATTN_PROJ_BIAS),
+                                                        .bias = block_weight(b, param, BLOCK_ATTN_PROJ_BIAS),
                                                         .dropout = context_dropout(c, mb, b->site_projection),
                                                         .sum = a->mid,
                                                         .y = a->y2,
                                                         .mean = a->mean2,
                                                         .rstd = a->rstd2,
-                                                        .gamma = weight(b, param, BLOCK_LN_2_WEIGHT),
-                                                        .beta = weight(b, param, BLOCK_LN_2_BIAS)});
+                                                        .gamma = block_weight(b, param, BLOCK_LN_2_WEIGHT),
+                                                        .beta = block_weight(b, param, BLOCK_LN_2_BIAS)});
 }
 
 /* Everything from y1 to act. */
-static void inner(const struct block *b, const void *param, const struct block_activations *a,
-                  const struct block_scratch *s, const struct micro_batch *mb)
+static void inner_width(const struct block *b, const void *param, const struct block_activations *a,
+                        const struct block_scratch *s, const struct micro_batch *mb)
 {
     const struct context *c = b->c;
     int rows = context_rows(c, mb->samples), d = c->shape->hidden, split = d / c->tp_size;
     const void *y2;
 
     first_norm(b, param, a, context_local_rows(c, mb->samples));
-    attend(b, param, a, s, mb);
-    second_norm(b, param, a, mb, project(b, a->att, weight(b, param, BLOCK_ATTN_PROJ_WEIGHT), s, rows, split));
+    attend_heads(b, param, a, s, mb);
+    second_norm(b, param, a, mb,
+                project_output(b, a->att, block_weight(b, param, BLOCK_ATTN_PROJ_WEIGHT), s, rows, split));
     tensor_gather(c->tp, a->y2, s->full_a, rows, d, b->unit->name);
     y2 = tensor_gathered(c->tp, a->y2, s->full_a);
-    linear_forward(c, a->act, y2, weight(b, param, BLOCK_FC_WEIGHT), weight(b, param, BLOCK_FC_BIAS), a->pre, rows, d,
-                   4 * split);
+    linear_forward(c, a->act, y2, block_weight(b, param, BLOCK_FC_WEIGHT), block_weight(b, param, BLOCK_FC_BIAS),
+                   a->pre, rows, d, 4 * split);
 }
 
 void block_forward(const struct block *b, const void *param, const struct block_activations *a,
@@ -180,14 +181,14 @@ void block_forward(const struct block *b, const void *param, const struct block_
     int rows = context_rows(c, mb->samples), split = c->shape->hidden / c->tp_size;
     const void *projected;
 
-    inner(b, param, a, s, mb);
-    projected = project(b, a->act, weight(b, param, BLOCK_PROJ_WEIGHT), s, rows, 4 * split);
+    inner_width(b, param, a, s, mb);
+    projected = project_output(b, a->act, block_weight(b, param, BLOCK_PROJ_WEIGHT), s, rows, 4 * split);
     c->k->residual(c->dev, &(struct residual){.rows = context_local_rows(c, mb->samples),
                                               .cols = c->shape->hidden,
                                               .dtype = c->dtype,
                                               .x = a->mid,
                                               .residual = projected,
-                                              .bias = weight(b, param, BLOCK_PROJ_BIAS),
+                                              .bias = block_weight(b, param, BLOCK_PROJ_BIAS),
                                               .dropout = context_dropout(c, mb, b->site_mlp),
                                               .sum = out});
 }
@@ -196,7 +197,7 @@ void block_recompute(const struct block *b, enum recompute recompute, const void
                      const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb)
 {
     if (recompute == RECOMPUTE_FULL)
-        inner(b, param, a, s, mb);
+        inner_width(b, param, a, s, mb);
     else if (recompute == RECOMPUTE_SELECTIVE)
-        attend(b, param, a, s, mb);
+        attend_heads(b, param, a, s, mb);
 }

@@ -67,4 +67,10 @@ void block_recompute(const struct block *b, enum recompute recompute, const void
 void block_backward(const struct block *b, const void *param, float *grad, const struct block_activations *a,
                     const struct block_scratch *s, const struct micro_batch *mb, void *dx);
 
+/* What block.c and block_backward.c share. */
+
+/* The forward pass's arguments: the backward pass takes the same. */
+struct attention block_attention(const struct block *b, const struct block_activations *a,
+                                 const struct micro_batch *mb);
+
 #endif

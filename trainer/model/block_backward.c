@@ -2,14 +2,14 @@
  * block_backward.c - the backward pass of block.h, from out to x. Rows are gathered for a product's inputs and partial
  * sums reduced while another product of the same layer is computed.
  */
-#include "trainer/model/block_impl.h"
+#include "trainer/model/block.h"
 
-static const void *weight(const struct block *b, const void *param, int tensor)
+static const void *block_weight(const struct block *b, const void *param, int tensor)
 {
     return context_weight(b->c, b->unit, param, tensor);
 }
 
-static float *gradient(const struct block *b, float *grad, int tensor)
+static float *block_gradient(const struct block *b, float *grad, int tensor)
 {
     return context_gradient(b->unit, grad, tensor);
 }
@@ -49,9 +49,9 @@ static void norm_backward(const struct block *b, const void *param, float *grad,
                                                                   .dx = dx,
                                                                   .mean = mean,
                                                                   .rstd = rstd,
-                                                                  .gamma = weight(b, param, weight_tensor),
-                                                                  .dgamma = gradient(b, grad, weight_tensor),
-                                                                  .dbeta = gradient(b, grad, weight_tensor + 1)});
+                                                                  .gamma = block_weight(b, param, weight_tensor),
+                                                                  .dgamma = block_gradient(b, grad, weight_tensor),
+                                                                  .dbeta = block_gradient(b, grad, weight_tensor + 1)});
 }
 
 /*
@@ -66,11 +66,11 @@ static const void *column_backward(const struct block *b, const void *param, flo
     const void *all;
 
     tensor_gather(c->tp, y, s->full_b, rows, d, b->unit->name);
-    linear_backward_input(c, s->part, dy, weight(b, param, weight_tensor), NULL, rows, d, out);
+    linear_backward_input(c, s->part, dy, block_weight(b, param, weight_tensor), NULL, rows, d, out);
     all = tensor_gathered(c->tp, y, s->full_b);
     tensor_reduce(c->tp, s->local, s->part, rows, d, b->unit->name);
-    linear_backward_weight(c, gradient(b, grad, weight_tensor), gradient(b, grad, weight_tensor + 1), dy, all, rows, d,
-                           out);
+    linear_backward_weight(c, block_gradient(b, grad, weight_tensor), block_gradient(b, grad, weight_tensor + 1), dy,
+                           all, rows, d, out);
     return tensor_reduced(c->tp, s->local, s->part);
 }
 
@@ -79,10 +79,10 @@ static void mlp_backward(const struct block *b, const void *param, float *grad, 
 {
     const struct context *c = b->c;
     int rows = context_rows(c, mb->samples), d = c->shape->hidden, wide = 4 * d / c->tp_size;
-    const void *dz = residual_backward(b, gradient(b, grad, BLOCK_PROJ_BIAS), s, mb, b->site_mlp, dx), *dy;
+    const void *dz = residual_backward(b, block_gradient(b, grad, BLOCK_PROJ_BIAS), s, mb, b->site_mlp, dx), *dy;
 
-    linear_backward_input(c, s->wide, dz, weight(b, param, BLOCK_PROJ_WEIGHT), a->pre, rows, wide, d);
-    linear_backward_weight(c, gradient(b, grad, BLOCK_PROJ_WEIGHT), NULL, dz, a->act, rows, wide, d);
+    linear_backward_input(c, s->wide, dz, block_weight(b, param, BLOCK_PROJ_WEIGHT), a->pre, rows, wide, d);
+    linear_backward_weight(c, block_gradient(b, grad, BLOCK_PROJ_WEIGHT), NULL, dz, a->act, rows, wide, d);
     dy = column_backward(b, param, grad, BLOCK_FC_WEIGHT, s->wide, a->y2, s, rows, wide);
     norm_backward(b, param, grad, dy, a->mid, a->mean2, a->rstd2, BLOCK_LN_2_WEIGHT, context_local_rows(c, mb->samples),
                   dx);
@@ -117,9 +117,9 @@ void block_backward(const struct block *b, const void *param, float *grad, const
     const void *dz, *dy;
 
     mlp_backward(b, param, grad, a, s, mb, dx); /* dx becomes the gradient of mid */
-    dz = residual_backward(b, gradient(b, grad, BLOCK_ATTN_PROJ_BIAS), s, mb, b->site_projection, dx);
-    linear_backward_input(c, s->narrow, dz, weight(b, param, BLOCK_ATTN_PROJ_WEIGHT), NULL, rows, split, d);
-    linear_backward_weight(c, gradient(b, grad, BLOCK_ATTN_PROJ_WEIGHT), NULL, dz, a->att, rows, split, d);
+    dz = residual_backward(b, block_gradient(b, grad, BLOCK_ATTN_PROJ_BIAS), s, mb, b->site_projection, dx);
+    linear_backward_input(c, s->narrow, dz, block_weight(b, param, BLOCK_ATTN_PROJ_WEIGHT), NULL, rows, split, d);
+    linear_backward_weight(c, block_gradient(b, grad, BLOCK_ATTN_PROJ_WEIGHT), NULL, dz, a->att, rows, split, d);
     attention_backward(b, a, s, mb);
     dy = column_backward(b, param, grad, BLOCK_ATTN_WEIGHT, s->wide, a->y1, s, rows, 3 * split);
     norm_backward(b, param, grad, dy, a->x, a->mean1, a->rstd1, BLOCK_LN_1_WEIGHT, context_local_rows(c, mb->samples),

@@ -27,18 +27,18 @@ void head_carve(struct head *h, const struct context *c, const struct units *uni
     h->mlm_rstd = carve(carver, local * sizeof(float));
 }
 
-static const void *weight(const struct head *h, const void *param, int tensor)
+static const void *head_weight(const struct head *h, const void *param, int tensor)
 {
     return context_weight(h->c, h->unit, param, tensor);
 }
 
-static float *gradient(const struct head *h, float *grad, int tensor)
+static float *head_gradient(const struct head *h, float *grad, int tensor)
 {
     return context_gradient(h->unit, grad, tensor);
 }
 
-static void norm(const struct head *h, const void *param, int weight_tensor, const void *x, void *y, float *mean,
-                 float *rstd, const struct micro_batch *mb)
+static void norm_forward(const struct head *h, const void *param, int weight_tensor, const void *x, void *y,
+                         float *mean, float *rstd, const struct micro_batch *mb)
 {
     const struct context *c = h->c;
 
@@ -49,8 +49,8 @@ static void norm(const struct head *h, const void *param, int weight_tensor, con
                                                         .y = y,
                                                         .mean = mean,
                                                         .rstd = rstd,
-                                                        .gamma = weight(h, param, weight_tensor),
-                                                        .beta = weight(h, param, weight_tensor + 1)});
+                                                        .gamma = head_weight(h, param, weight_tensor),
+                                                        .beta = head_weight(h, param, weight_tensor + 1)});
 }
 
 static void norm_backward(const struct head *h, const void *param, float *grad, int weight_tensor, const void *dy,
@@ -66,33 +66,33 @@ static void norm_backward(const struct head *h, const void *param, float *grad, 
                                                                   .mean = mean,
                                                                   .rstd = rstd,
                                                                   .dx = dx,
-                                                                  .gamma = weight(h, param, weight_tensor),
-                                                                  .dgamma = gradient(h, grad, weight_tensor),
-                                                                  .dbeta = gradient(h, grad, weight_tensor + 1)});
+                                                                  .gamma = head_weight(h, param, weight_tensor),
+                                                                  .dgamma = head_gradient(h, grad, weight_tensor),
+                                                                  .dbeta = head_gradient(h, grad, weight_tensor + 1)});
 }
 
 /* What the vocabulary's projection takes: the final norm's output, or BERT's transform of it. */
-static void *transform(struct head *h, const void *param, const void *x, const struct micro_batch *mb)
+static void *mlm_forward(struct head *h, const void *param, const void *x, const struct micro_batch *mb)
 {
     int local = context_local_rows(h->c, mb->samples), d = h->c->shape->hidden;
 
-    norm(h, param, HEAD_LN_F_WEIGHT, x, h->h, h->mean, h->rstd, mb);
+    norm_forward(h, param, HEAD_LN_F_WEIGHT, x, h->h, h->mean, h->rstd, mb);
     if (!is_bert(h))
         return h->h;
-    linear_forward(h->c, h->act, h->h, weight(h, param, HEAD_MLM_WEIGHT), weight(h, param, HEAD_MLM_BIAS), h->pre,
-                   local, d, d);
-    norm(h, param, HEAD_MLM_LN_WEIGHT, h->act, h->y, h->mlm_mean, h->mlm_rstd, mb);
+    linear_forward(h->c, h->act, h->h, head_weight(h, param, HEAD_MLM_WEIGHT), head_weight(h, param, HEAD_MLM_BIAS),
+                   h->pre, local, d, d);
+    norm_forward(h, param, HEAD_MLM_LN_WEIGHT, h->act, h->y, h->mlm_mean, h->mlm_rstd, mb);
     return h->y;
 }
 
 static const void *vocabulary_bias(const struct head *h, const void *param)
 {
-    return is_bert(h) ? weight(h, param, HEAD_VOCAB_BIAS) : NULL;
+    return is_bert(h) ? head_weight(h, param, HEAD_VOCAB_BIAS) : NULL;
 }
 
 struct losses head_loss(struct head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb)
 {
-    const void *y = transform(h, param, x, mb);
+    const void *y = mlm_forward(h, param, x, mb);
     struct losses losses = {.tokens = vocabulary_loss(&h->vocabulary, wte, vocabulary_bias(h, param), y, mb)};
 
     if (is_bert(h))
@@ -108,17 +108,17 @@ static void transform_backward(struct head *h, const void *param, float *grad, c
 
     norm_backward(h, param, grad, HEAD_MLM_LN_WEIGHT, h->y, h->act, h->mlm_mean, h->mlm_rstd, mb, h->dact);
     c->k->gelu_backward(c->dev, c->dtype, h->pre, h->dact, h->pre, (size_t)local * (size_t)d);
-    linear_backward_weight(c, gradient(h, grad, HEAD_MLM_WEIGHT), gradient(h, grad, HEAD_MLM_BIAS), h->pre, h->h, local,
-                           d, d);
-    linear_backward_input(c, h->act, h->pre, weight(h, param, HEAD_MLM_WEIGHT), NULL, local, d, d);
+    linear_backward_weight(c, head_gradient(h, grad, HEAD_MLM_WEIGHT), head_gradient(h, grad, HEAD_MLM_BIAS), h->pre,
+                           h->h, local, d, d);
+    linear_backward_input(c, h->act, h->pre, head_weight(h, param, HEAD_MLM_WEIGHT), NULL, local, d, d);
 }
 
 struct losses head_loss_backward(struct head *h, const void *param, const void *wte, float *grad, float *wte_grad,
                                  const void *x, const struct micro_batch *mb, const struct loss_scales *scales,
                                  void *dx)
 {
-    void *y = transform(h, param, x, mb), *dh = y;
-    float *bias_grad = is_bert(h) ? gradient(h, grad, HEAD_VOCAB_BIAS) : NULL;
+    void *y = mlm_forward(h, param, x, mb), *dh = y;
+    float *bias_grad = is_bert(h) ? head_gradient(h, grad, HEAD_VOCAB_BIAS) : NULL;
     struct losses losses = {.tokens = vocabulary_loss_backward(&h->vocabulary, wte, vocabulary_bias(h, param), wte_grad,
                                                                bias_grad, y, mb, scales->tokens)};
 
@@ -135,7 +135,7 @@ struct losses head_loss_backward(struct head *h, const void *param, const void *
 void head_logits(struct head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb,
                  int row, float *out)
 {
-    const void *y = transform(h, param, x, mb);
+    const void *y = mlm_forward(h, param, x, mb);
 
     vocabulary_logits(&h->vocabulary, wte, vocabulary_bias(h, param), y, row, out);
 }

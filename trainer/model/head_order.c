@@ -18,7 +18,7 @@ void head_order_carve(struct head_order *o, const struct context *c, const struc
     o->host = c->far ? carve(host, samples * sizeof(float)) : NULL;
 }
 
-static const void *weight(const struct head_order *o, const void *param, int tensor)
+static const void *order_weight(const struct head_order *o, const void *param, int tensor)
 {
     return context_weight(o->c, o->unit, param, tensor);
 }
@@ -64,7 +64,7 @@ static struct cross_entropy cross_entropy_of(struct head_order *o, int n, double
 }
 
 /* Forward; the logits become their gradient. */
-static double forward(struct head_order *o, const void *param, int n, double scale)
+static double order_forward(struct head_order *o, const void *param, int n, double scale)
 {
     const struct context *c = o->c;
     int d = c->shape->hidden;
@@ -74,11 +74,11 @@ static double forward(struct head_order *o, const void *param, int n, double sca
 
     if (n == 0)
         return 0;
-    linear_forward(c, o->pooled, o->first, weight(o, param, HEAD_POOLER_WEIGHT), weight(o, param, HEAD_POOLER_BIAS),
-                   NULL, n, d, d);
+    linear_forward(c, o->pooled, o->first, order_weight(o, param, HEAD_POOLER_WEIGHT),
+                   order_weight(o, param, HEAD_POOLER_BIAS), NULL, n, d, d);
     c->k->tanh_forward(c->dev, c->dtype, o->pooled, o->pooled, (size_t)n * (size_t)d);
-    linear_forward(c, o->logits, o->pooled, weight(o, param, HEAD_ORDER_WEIGHT), weight(o, param, HEAD_ORDER_BIAS),
-                   NULL, n, d, 2);
+    linear_forward(c, o->logits, o->pooled, order_weight(o, param, HEAD_ORDER_WEIGHT),
+                   order_weight(o, param, HEAD_ORDER_BIAS), NULL, n, d, 2);
     c->k->cross_entropy_stats(c->dev, &ce);
     c->k->cross_entropy_finish(c->dev, &ce);
     loss = context_read(c, o->host, o->loss, (size_t)n);
@@ -89,10 +89,10 @@ static double forward(struct head_order *o, const void *param, int n, double sca
 
 double head_order_loss(struct head_order *o, const void *param, const void *h, const struct micro_batch *mb)
 {
-    return forward(o, param, take_first_rows(o, h, mb), 0);
+    return order_forward(o, param, take_first_rows(o, h, mb), 0);
 }
 
-static float *gradient(const struct head_order *o, float *grad, int tensor)
+static float *order_gradient(const struct head_order *o, float *grad, int tensor)
 {
     return context_gradient(o->unit, grad, tensor);
 }
@@ -102,7 +102,8 @@ static void zero_gradients(struct head_order *o, float *grad)
     const int tensors[] = {HEAD_POOLER_WEIGHT, HEAD_POOLER_BIAS, HEAD_ORDER_WEIGHT, HEAD_ORDER_BIAS};
 
     for (int i = 0; i < 4; i++)
-        o->c->k->zero(o->c->dev, gradient(o, grad, tensors[i]), o->unit->tensors[tensors[i]].count * sizeof(float));
+        o->c->k->zero(o->c->dev, order_gradient(o, grad, tensors[i]),
+                      o->unit->tensors[tensors[i]].count * sizeof(float));
 }
 
 static void add_first_rows(struct head_order *o, void *dh, const struct micro_batch *mb)
@@ -121,20 +122,20 @@ double head_order_loss_backward(struct head_order *o, const void *param, float *
 {
     const struct context *c = o->c;
     int n = take_first_rows(o, h, mb), d = c->shape->hidden;
-    double total = forward(o, param, n, scale);
+    double total = order_forward(o, param, n, scale);
     void *dpooled = o->gradient;
 
     if (n == 0) {
         zero_gradients(o, grad);
         return 0;
     }
-    linear_backward_weight(c, gradient(o, grad, HEAD_ORDER_WEIGHT), gradient(o, grad, HEAD_ORDER_BIAS), o->logits,
-                           o->pooled, n, d, 2);
-    linear_backward_input(c, dpooled, o->logits, weight(o, param, HEAD_ORDER_WEIGHT), NULL, n, d, 2);
+    linear_backward_weight(c, order_gradient(o, grad, HEAD_ORDER_WEIGHT), order_gradient(o, grad, HEAD_ORDER_BIAS),
+                           o->logits, o->pooled, n, d, 2);
+    linear_backward_input(c, dpooled, o->logits, order_weight(o, param, HEAD_ORDER_WEIGHT), NULL, n, d, 2);
     c->k->tanh_backward(c->dev, c->dtype, dpooled, dpooled, o->pooled, (size_t)n * (size_t)d);
-    linear_backward_weight(c, gradient(o, grad, HEAD_POOLER_WEIGHT), gradient(o, grad, HEAD_POOLER_BIAS), dpooled,
-                           o->first, n, d, d);
-    linear_backward_input(c, o->first, dpooled, weight(o, param, HEAD_POOLER_WEIGHT), NULL, n, d, d);
+    linear_backward_weight(c, order_gradient(o, grad, HEAD_POOLER_WEIGHT), order_gradient(o, grad, HEAD_POOLER_BIAS),
+                           dpooled, o->first, n, d, d);
+    linear_backward_input(c, o->first, dpooled, order_weight(o, param, HEAD_POOLER_WEIGHT), NULL, n, d, d);
     add_first_rows(o, dh, mb);
     return total;
 }

@@ -4,7 +4,7 @@
 
 #include "trainer/model/embedding.h"
 
-static int allocate(struct model *m, struct error *err)
+static int allocate_buffers(struct model *m, struct error *err)
 {
     struct model_carvers counted = {0}, carvers;
     struct device *dev = m->c->dev;
@@ -38,7 +38,7 @@ struct model *model_create(const struct context *context, const struct units *un
     m->units = units;
     m->zero = zero;
     m->config = *config;
-    if (allocate(m, err) == 0)
+    if (allocate_buffers(m, err) == 0)
         return m;
     model_destroy(m);
     return NULL;
@@ -79,7 +79,7 @@ static struct block_activations *slot_of(struct model *m, int chunk, int mb)
 
 /* ---- forward ---- */
 
-static void embed(struct model *m, const struct micro_batch *mb, void *x)
+static void embed_tokens(struct model *m, const struct micro_batch *mb, void *x)
 {
     zero_gather(m->zero, UNIT_WTE);
     zero_gather(m->zero, UNIT_POSITION);
@@ -97,7 +97,7 @@ void model_forward(struct model *m, int index, int mb, const struct micro_batch 
     int layers = chunk->is.layers;
 
     if (chunk->is.embeds)
-        embed(m, micro_batch, x);
+        embed_tokens(m, micro_batch, x);
     acts[0].x = x;
     for (int l = 0; l < layers; l++) {
         int unit = UNIT_BLOCK0 + chunk->is.first_layer + l;

@@ -9,7 +9,7 @@
 #ifndef MUSTER_TRAINER_MODEL_MODEL_H
 #define MUSTER_TRAINER_MODEL_MODEL_H
 
-#include "trainer/footprint.h"
+#include "plan/footprint.h"
 #include "trainer/model/context.h"
 #include "trainer/model/head.h"
 #include "trainer/parallel/zero.h"

@@ -48,7 +48,7 @@ static void chunk_logits(struct vocabulary *v, const void *wte, const void *bias
 }
 
 /* Ranks tell each other their slices' max, sum and target of each row, and each works out those of the whole. */
-static void combine(struct vocabulary *v, int first, int rows)
+static void combine_ranks(struct vocabulary *v, int first, int rows)
 {
     const struct context *c = v->c;
     float *own = v->stats + (size_t)c->tp->rank * 3 * (size_t)rows;
@@ -88,7 +88,7 @@ static void chunk_loss(struct vocabulary *v, const int32_t *targets, int first, 
         return;
     }
     c->k->cross_entropy_stats(c->dev, &ce);
-    combine(v, first, rows);
+    combine_ranks(v, first, rows);
     c->k->cross_entropy_finish(c->dev, &ce);
 }
 

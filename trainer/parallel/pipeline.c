@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "trainer/parallel/schedule.h"
+#include "plan/schedule.h"
 
 enum { OUTPUTS = 2 }; /* of a chunk on their way at once: model_output's buffers */
 
@@ -66,23 +66,23 @@ void pipeline_destroy(struct pipeline *p)
     free(p);
 }
 
-static bool embeds(const struct pipeline *p, int chunk)
+static bool is_first(const struct pipeline *p, int chunk)
 {
     return p->config.stage == 0 && chunk == 0;
 }
 
-static bool heads(const struct pipeline *p, int chunk)
+static bool is_last(const struct pipeline *p, int chunk)
 {
     return p->config.stage == p->config.stages - 1 && chunk == p->config.chunks - 1;
 }
 
 /* Chunks go round the stages: after the last one comes the first one's next chunk. */
-static int above(const struct pipeline *p)
+static int stage_above(const struct pipeline *p)
 {
     return (p->config.stage + 1) % p->config.stages;
 }
 
-static int below(const struct pipeline *p)
+static int stage_below(const struct pipeline *p)
 {
     return (p->config.stage + p->config.stages - 1) % p->config.stages;
 }
@@ -94,7 +94,7 @@ static size_t bytes_of(const struct pipeline *p, int mb)
 
 /* ---- what goes between stages ---- */
 
-static void fail(struct pipeline *p, const struct error *err)
+static void fail_pipeline(struct pipeline *p, const struct error *err)
 {
     if (!p->failed)
         p->error = *err;
@@ -106,7 +106,7 @@ static void wait_for(struct pipeline *p, struct comm_request **request)
     struct error err;
 
     if (comm_wait(*request, &err) < 0)
-        fail(p, &err);
+        fail_pipeline(p, &err);
     *request = NULL;
 }
 
@@ -119,22 +119,23 @@ static void *next_gradient(struct pipeline *p)
     return model_gradient(p->model, index);
 }
 
-static void receive(struct pipeline *p, const struct schedule_entry *entry)
+static void receive_input(struct pipeline *p, const struct schedule_entry *entry)
 {
     struct error err;
 
-    if (entry->kind == SCHEDULE_FORWARD && !embeds(p, entry->chunk)) {
+    if (entry->kind == SCHEDULE_FORWARD && !is_first(p, entry->chunk)) {
         comm_purpose(p->up, "activations", "");
         p->receiving = comm_start_recv(p->up, model_input(p->model, entry->chunk, entry->micro_batch),
-                                       bytes_of(p, entry->micro_batch), below(p), &err);
-    } else if (entry->kind == SCHEDULE_BACKWARD && !heads(p, entry->chunk)) {
+                                       bytes_of(p, entry->micro_batch), stage_below(p), &err);
+    } else if (entry->kind == SCHEDULE_BACKWARD && !is_last(p, entry->chunk)) {
         comm_purpose(p->down, "gradients of activations", "");
-        p->receiving = comm_start_recv(p->down, next_gradient(p), bytes_of(p, entry->micro_batch), above(p), &err);
+        p->receiving =
+            comm_start_recv(p->down, next_gradient(p), bytes_of(p, entry->micro_batch), stage_above(p), &err);
     } else {
         return;
     }
     if (!p->receiving)
-        fail(p, &err);
+        fail_pipeline(p, &err);
 }
 
 static void send_up(struct pipeline *p, const struct schedule_entry *entry)
@@ -142,26 +143,26 @@ static void send_up(struct pipeline *p, const struct schedule_entry *entry)
     struct comm_request **sent = &p->sent_up[entry->chunk][entry->micro_batch % OUTPUTS];
     struct error err;
 
-    if (heads(p, entry->chunk))
+    if (is_last(p, entry->chunk))
         return;
     comm_purpose(p->up, "activations", "");
     *sent = comm_start_send(p->up, model_output(p->model, entry->chunk, entry->micro_batch),
-                            bytes_of(p, entry->micro_batch), above(p), &err);
+                            bytes_of(p, entry->micro_batch), stage_above(p), &err);
     if (!*sent)
-        fail(p, &err);
+        fail_pipeline(p, &err);
 }
 
 static void send_down(struct pipeline *p, const struct schedule_entry *entry, int index)
 {
     struct error err;
 
-    if (embeds(p, entry->chunk))
+    if (is_first(p, entry->chunk))
         return;
     comm_purpose(p->down, "gradients of activations", "");
-    p->sent_down[index] =
-        comm_start_send(p->down, model_gradient(p->model, index), bytes_of(p, entry->micro_batch), below(p), &err);
+    p->sent_down[index] = comm_start_send(p->down, model_gradient(p->model, index), bytes_of(p, entry->micro_batch),
+                                          stage_below(p), &err);
     if (!p->sent_down[index])
-        fail(p, &err);
+        fail_pipeline(p, &err);
 }
 
 static void finish_sends(struct pipeline *p)
@@ -181,20 +182,20 @@ static void add_losses(struct losses *sum, struct losses losses)
     sum->order += losses.order;
 }
 
-static void forward(struct pipeline *p, const struct schedule_entry *entry, struct losses *losses)
+static void run_forward(struct pipeline *p, const struct schedule_entry *entry, struct losses *losses)
 {
     const struct micro_batch *mb = &p->micro_batches[entry->micro_batch];
 
-    if (!heads(p, entry->chunk))
+    if (!is_last(p, entry->chunk))
         wait_for(p, &p->sent_up[entry->chunk][entry->micro_batch % OUTPUTS]);
     model_forward(p->model, entry->chunk, entry->micro_batch, mb);
     send_up(p, entry);
-    if (!p->training && heads(p, entry->chunk))
+    if (!p->training && is_last(p, entry->chunk))
         add_losses(losses, model_loss(p->model, entry->micro_batch, mb));
 }
 
-static void backward(struct pipeline *p, const struct schedule_entry *entry, const struct loss_scales *scales,
-                     struct losses *losses, int index)
+static void run_backward(struct pipeline *p, const struct schedule_entry *entry, const struct loss_scales *scales,
+                         struct losses *losses, int index)
 {
     zero_micro_batch(p->zero, entry->micro_batch == 0, entry->micro_batch == p->count - 1);
     add_losses(losses, model_backward(p->model, entry->chunk, entry->micro_batch, &p->micro_batches[entry->micro_batch],
@@ -210,20 +211,20 @@ static void run_entry(struct pipeline *p, size_t i, const struct loss_scales *sc
 
     wait_for(p, &p->receiving);
     if (entry->kind == SCHEDULE_BACKWARD) {
-        if (heads(p, entry->chunk))
+        if (is_last(p, entry->chunk))
             wait_for(p, &p->sent_down[index]);
         p->backwards++;
     }
     if (i + 1 < p->nentries)
-        receive(p, &p->entries[i + 1]);
+        receive_input(p, &p->entries[i + 1]);
     if (entry->kind == SCHEDULE_FORWARD)
-        forward(p, entry, losses);
+        run_forward(p, entry, losses);
     else
-        backward(p, entry, scales, losses, index);
+        run_backward(p, entry, scales, losses, index);
 }
 
 /* The schedule of so many micro-batches, and the units it will gather. */
-static void prepare(struct pipeline *p, int count, bool training)
+static void prepare_entry(struct pipeline *p, int count, bool training)
 {
     const struct pipeline_config *c = &p->config;
     size_t n = schedule_build(p->entries, c->stage, c->stages, count, c->chunks), kept = 0;
@@ -238,7 +239,7 @@ static void prepare(struct pipeline *p, int count, bool training)
             p->nplan += model_backward_uses(p->model, entry.chunk, p->plan + p->nplan);
         else
             continue;
-        if (!training && heads(p, entry.chunk))
+        if (!training && is_last(p, entry.chunk))
             p->nplan += model_loss_uses(p->model, p->plan + p->nplan);
         p->entries[kept++] = entry;
     }
@@ -247,15 +248,15 @@ static void prepare(struct pipeline *p, int count, bool training)
     zero_plan(p->zero, p->plan, p->nplan);
 }
 
-static int run(struct pipeline *p, const struct micro_batch *micro_batches, int count, bool training,
-               const struct loss_scales *scales, struct losses *losses, struct error *err)
+static int run_entries(struct pipeline *p, const struct micro_batch *micro_batches, int count, bool training,
+                       const struct loss_scales *scales, struct losses *losses, struct error *err)
 {
     *losses = (struct losses){0};
     p->micro_batches = micro_batches;
     p->count = count;
     p->backwards = 0;
-    prepare(p, count, training);
-    receive(p, &p->entries[0]);
+    prepare_entry(p, count, training);
+    receive_input(p, &p->entries[0]);
     for (size_t i = 0; i < p->nentries; i++)
         run_entry(p, i, scales, losses);
     finish_sends(p);
@@ -269,11 +270,11 @@ static int run(struct pipeline *p, const struct micro_batch *micro_batches, int 
 int pipeline_train(struct pipeline *p, const struct micro_batch *micro_batches, int count,
                    const struct loss_scales *scales, struct losses *losses, struct error *err)
 {
-    return run(p, micro_batches, count, true, scales, losses, err);
+    return run_entries(p, micro_batches, count, true, scales, losses, err);
 }
 
 int pipeline_evaluate(struct pipeline *p, const struct micro_batch *micro_batches, int count, struct losses *losses,
                       struct error *err)
 {
-    return run(p, micro_batches, count, false, NULL, losses, err);
+    return run_entries(p, micro_batches, count, false, NULL, losses, err);
 }

@@ -5,11 +5,20 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Of one rank's part in a sum. */
+static size_t bucket_elements(const struct tensor *tp)
+{
+    return tp->scratch_bytes / ((size_t)tp->size * sizeof(float));
+}
+
 static size_t scratch_bytes(int size, enum dtype dtype, int rows, int cols, size_t gradients)
 {
+    size_t bucket = larger(TENSOR_SUM_ELEMENTS / (size_t)size, 1);
+
     if (size == 1)
         return 0;
-    return larger((size_t)rows * (size_t)cols * dtype_size(dtype), gradients * (size_t)size * sizeof(float));
+    return larger((size_t)rows * (size_t)cols * dtype_size(dtype),
+                  (gradients < bucket ? gradients : bucket) * (size_t)size * sizeof(float));
 }
 
 int tensor_create(struct tensor *tp, struct device *dev, struct comm *comm, enum dtype dtype, int rows, int cols,
@@ -121,9 +130,14 @@ void tensor_sum(struct tensor *tp, float *gradients, size_t count, const char *w
 {
     struct error err;
 
-    if (tp->size == 1 || !count)
+    if (tp->size == 1)
         return;
-    comm_purpose(tp->comm, what, "shared gradients");
-    if (comm_all_reduce(tp->comm, DTYPE_F32, gradients, count, tp->scratch, &err) < 0)
-        fail(tp, &err);
+    for (size_t first = 0, some; first < count; first += some) {
+        some = count - first < bucket_elements(tp) ? count - first : bucket_elements(tp);
+        comm_purpose(tp->comm, what, "shared gradients");
+        if (comm_all_reduce(tp->comm, DTYPE_F32, gradients + first, some, tp->scratch, &err) < 0) {
+            fail(tp, &err);
+            return;
+        }
+    }
 }

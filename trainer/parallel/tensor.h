@@ -15,15 +15,18 @@
 
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
-#include "trainer/footprint.h"
+#include "plan/footprint.h"
+
+/* tensor_sum sends so many elements at a time, of all ranks together: its scratch has 32 MiB, whatever the model. */
+enum { TENSOR_SUM_ELEMENTS = 8 << 20 };
 
 struct tensor {
     struct device *dev;
     struct comm *comm;
     int size, rank;
     enum dtype dtype;
-    void *scratch; /* for one sum under way */
-    size_t scratch_bytes;
+    void *scratch;        /* for one sum under way */
+    size_t scratch_bytes; /* a test may lower it: tensor_sum's buckets become smaller */
     struct comm_request *request;
     bool failed;
     struct error error;
@@ -52,7 +55,8 @@ const void *tensor_reduced(struct tensor *tp, const void *local, const void *ful
 /* Every rank's fp32 part [count], at parts + rank * count, is spread to all. */
 void tensor_share(struct tensor *tp, float *parts, size_t count, const char *what);
 
-/* The sum over ranks of fp32 gradients, in place. */
+/* The sum over ranks of fp32 gradients, in place and in buckets. Each element's sum is the tree's, whatever the bucket
+ * (but for NCCL's, see comm_on_device). */
 void tensor_sum(struct tensor *tp, float *gradients, size_t count, const char *what);
 
 #endif

@@ -1,7 +1,6 @@
 /* zero.c - creating and destroying; what the stages do is in zero_params.c, zero_grads.c and zero_step.c. */
 #include <stdlib.h>
 
-#include "trainer/model/units_initialize.h"
 #include "trainer/parallel/zero_impl.h"
 
 const char *const zero_kinds[ZERO_KINDS] = {"param", "exp_avg", "exp_avg_sq"};
@@ -27,7 +26,7 @@ bool zero_is_block(const struct units *units, int unit)
     return unit >= UNIT_BLOCK0 && unit < units_head(units);
 }
 
-static void clear(struct zero *zero, enum memory space, void *at, size_t bytes)
+static void clear_buffer(struct zero *zero, enum memory space, void *at, size_t bytes)
 {
     if (space == MEMORY_HOST)
         zero->on_host->zero(zero->host, at, bytes);
@@ -36,7 +35,7 @@ static void clear(struct zero *zero, enum memory space, void *at, size_t bytes)
 }
 
 /* Zeroed: nobody writes the padding between tensors, and norms run over it. NULL for none is no failure. */
-static int alloc(struct zero *zero, enum memory space, void *pointer, size_t bytes, struct error *err)
+static int alloc_buffer(struct zero *zero, enum memory space, void *pointer, size_t bytes, struct error *err)
 {
     void **at = pointer;
 
@@ -45,14 +44,14 @@ static int alloc(struct zero *zero, enum memory space, void *pointer, size_t byt
     *at = device_alloc(zero->dev, space, bytes, err);
     if (!*at)
         return -1;
-    clear(zero, space, *at, bytes);
+    clear_buffer(zero, space, *at, bytes);
     return 0;
 }
 
 static int create_mirror(struct zero *zero, struct zero_unit *u, struct error *err)
 {
     for (int kind = 0; kind < (zero->config.training ? ZERO_KINDS : 1); kind++)
-        if (alloc(zero, MEMORY_HOST, &u->mirror[kind], u->size.mirror * sizeof(float), err) < 0)
+        if (alloc_buffer(zero, MEMORY_HOST, &u->mirror[kind], u->size.mirror * sizeof(float), err) < 0)
             return -1;
     return 0;
 }
@@ -66,13 +65,14 @@ static int unit_create(struct zero *zero, int index, struct error *err)
 
     u->unit = &zero->units->units[index];
     *s = zero_sizes_of(u->unit, zero_is_block(zero->units, index), c);
-    if (alloc(zero, MEMORY_DEVICE, &u->param, s->param * dtype_size(c->compute), err) < 0 ||
-        alloc(zero, MEMORY_DEVICE, &u->grad, s->grad * sizeof(float), err) < 0 ||
-        alloc(zero, MEMORY_DEVICE, &u->open, s->open * sizeof(float), err) < 0 ||
-        alloc(zero, MEMORY_HOST, &u->host_grad, s->host_grad * sizeof(float), err) < 0 ||
-        alloc(zero, space, &u->master, s->master * sizeof(float), err) < 0 ||
-        alloc(zero, space, &u->exp_avg, s->moment * sizeof(float), err) < 0 ||
-        alloc(zero, space, &u->exp_avg_sq, s->moment * sizeof(float), err) < 0 || create_mirror(zero, u, err) < 0)
+    if (alloc_buffer(zero, MEMORY_DEVICE, &u->param, s->param * dtype_size(c->compute), err) < 0 ||
+        alloc_buffer(zero, MEMORY_DEVICE, &u->grad, s->grad * sizeof(float), err) < 0 ||
+        alloc_buffer(zero, MEMORY_DEVICE, &u->open, s->open * sizeof(float), err) < 0 ||
+        alloc_buffer(zero, MEMORY_HOST, &u->host_grad, s->host_grad * sizeof(float), err) < 0 ||
+        alloc_buffer(zero, space, &u->master, s->master * sizeof(float), err) < 0 ||
+        alloc_buffer(zero, space, &u->exp_avg, s->moment * sizeof(float), err) < 0 ||
+        alloc_buffer(zero, space, &u->exp_avg_sq, s->moment * sizeof(float), err) < 0 ||
+        create_mirror(zero, u, err) < 0)
         return error_prefix(err, "%s", u->unit->name);
     if (!u->master)
         u->master = (float *)u->param + (s->state_first - zero_param_first(zero, u));
@@ -94,7 +94,7 @@ static int create_gathers(struct zero *zero, struct error *err)
         size_t count = shared ? zero->shared.block_gathered : zero->state[i - BLOCK_SLOTS].size.gathered;
 
         zero->gathers[i].unit = -1;
-        if (alloc(zero, MEMORY_DEVICE, &zero->gathers[i].buffer, count * element, err) < 0)
+        if (alloc_buffer(zero, MEMORY_DEVICE, &zero->gathers[i].buffer, count * element, err) < 0)
             return error_prefix(err, "gathered parameters");
     }
     return 0;
@@ -113,23 +113,23 @@ static int create_shared(struct zero *zero, struct error *err)
     enum memory tie = zero_tie_space(zero);
 
     for (int i = 0; i < s->open_slots; i++)
-        if (alloc(zero, MEMORY_DEVICE, &zero->open[i].buffer, s->block_open * sizeof(float), err) < 0)
+        if (alloc_buffer(zero, MEMORY_DEVICE, &zero->open[i].buffer, s->block_open * sizeof(float), err) < 0)
             return -1;
     for (int i = 0; i < REDUCE_SLOTS; i++) {
         struct reduce_slot *slot = &zero->reduce[i];
         size_t incoming = s->incoming ? s->bucket * dtype_size(zero->config.wire) : 0;
 
-        if (alloc(zero, MEMORY_DEVICE, &slot->scratch, all, err) < 0 ||
-            alloc(zero, MEMORY_DEVICE, &slot->wire, s->wire ? all : 0, err) < 0 ||
-            alloc(zero, MEMORY_DEVICE, &slot->incoming, incoming, err) < 0 ||
-            alloc(zero, MEMORY_HOST, &slot->bounce, s->bounce ? incoming : 0, err) < 0)
+        if (alloc_buffer(zero, MEMORY_DEVICE, &slot->scratch, all, err) < 0 ||
+            alloc_buffer(zero, MEMORY_DEVICE, &slot->wire, s->wire ? all : 0, err) < 0 ||
+            alloc_buffer(zero, MEMORY_DEVICE, &slot->incoming, incoming, err) < 0 ||
+            alloc_buffer(zero, MEMORY_HOST, &slot->bounce, s->bounce ? incoming : 0, err) < 0)
             return -1;
     }
     if (zero->config.tied && zero->config.training &&
-        alloc(zero, tie, &zero->tie, 2 * TIE_ELEMENTS * sizeof(float), err) < 0)
+        alloc_buffer(zero, tie, &zero->tie, 2 * TIE_ELEMENTS * sizeof(float), err) < 0)
         return -1;
-    return alloc(zero, MEMORY_HOST, &zero->staging, (size_t)s->staging_halves * STAGING_ELEMENTS * s->staging_element,
-                 err);
+    return alloc_buffer(zero, MEMORY_HOST, &zero->staging,
+                        (size_t)s->staging_halves * STAGING_ELEMENTS * s->staging_element, err);
 }
 
 struct zero *zero_create(struct device *dev, const struct zero_comms *comms, const struct units *units,
@@ -216,17 +216,17 @@ void zero_clear(struct zero *zero)
     for (int i = 0; i < zero->units->nunits; i++) {
         struct zero_unit *u = &zero->state[i];
 
-        clear(zero, MEMORY_DEVICE, u->param, u->size.param * dtype_size(zero->config.compute));
-        clear(zero, space, u->master, u->size.state_count * sizeof(float));
-        clear(zero, space, u->exp_avg, u->size.moment * sizeof(float));
-        clear(zero, space, u->exp_avg_sq, u->size.moment * sizeof(float));
+        clear_buffer(zero, MEMORY_DEVICE, u->param, u->size.param * dtype_size(zero->config.compute));
+        clear_buffer(zero, space, u->master, u->size.state_count * sizeof(float));
+        clear_buffer(zero, space, u->exp_avg, u->size.moment * sizeof(float));
+        clear_buffer(zero, space, u->exp_avg_sq, u->size.moment * sizeof(float));
         for (int kind = 0; kind < ZERO_KINDS; kind++)
             if (u->mirror[kind])
-                clear(zero, MEMORY_HOST, u->mirror[kind], u->size.mirror * sizeof(float));
+                clear_buffer(zero, MEMORY_HOST, u->mirror[kind], u->size.mirror * sizeof(float));
     }
 }
 
-int zero_initialize(struct zero *zero, uint64_t seed, struct error *err)
+int zero_initialize(struct zero *zero, const struct initial_weights *initial, struct error *err)
 {
     bool far = zero->config.far && !zero->config.offload;
 
@@ -235,9 +235,9 @@ int zero_initialize(struct zero *zero, uint64_t seed, struct error *err)
         struct zero_unit *u = &zero->state[i];
 
         if (far)
-            zero_initialize_far(zero, i, seed);
+            zero_initialize_far(zero, i, initial);
         else if (u->size.state_count)
-            units_initialize(zero->units, i, seed, u->size.state_first, u->size.state_count, u->master);
+            initial_weights(initial, zero->units, i, u->size.state_first, u->size.state_count, u->master);
     }
     return zero_publish(zero, err);
 }

@@ -34,7 +34,8 @@
 #include "ckpt/units.h"
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
-#include "trainer/footprint.h"
+#include "plan/footprint.h"
+#include "trainer/parallel/initial_weights.h"
 
 struct zero;
 
@@ -69,7 +70,7 @@ void zero_footprint(const struct units *units, const struct zero_config *config,
 void zero_clear(struct zero *zero);
 
 /* The same, then parameters to their initial values. Collective. */
-int zero_initialize(struct zero *zero, uint64_t seed, struct error *err);
+int zero_initialize(struct zero *zero, const struct initial_weights *initial, struct error *err);
 
 /* ---- in the model ------------------------------------------------------------------------------------------------ */
 

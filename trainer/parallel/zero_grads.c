@@ -20,13 +20,13 @@ static void close_open(struct zero *zero, const float *buffer)
 }
 
 /* Gradients whose sum is whole, on to the host under the backward pass of what is still to come. */
-static void land(struct zero *zero, float *host, const float *grad, size_t count)
+static void land_gradients(struct zero *zero, float *host, const float *grad, size_t count)
 {
     zero->landed = device_transfer(zero->dev, host, grad, count * sizeof *host);
 }
 
 /* What arrived goes to the step's sums of this rank's shard. */
-static void fold(struct zero *zero, const struct reduce_slot *slot)
+static void fold_gradients(struct zero *zero, const struct reduce_slot *slot)
 {
     float *sums = zero_shard_grad(zero, slot->unit) + slot->first;
     float *in_place = slot->unit->grad + slot->unit->size.shard_first + slot->first;
@@ -36,7 +36,7 @@ static void fold(struct zero *zero, const struct reduce_slot *slot)
 
     if (!slot->incoming) {
         if (sums != in_place)
-            land(zero, sums, in_place, slot->count);
+            land_gradients(zero, sums, in_place, slot->count);
         return;
     }
     if (slot->bounce)
@@ -57,7 +57,7 @@ static void finish_slot(struct zero *zero, struct reduce_slot *slot)
     if (comm_wait(slot->request, &err) < 0)
         zero_fail(zero, &err);
     else
-        fold(zero, slot);
+        fold_gradients(zero, slot);
     if (slot->closes)
         close_open(zero, slot->closes);
     slot->unit = NULL;
@@ -170,7 +170,7 @@ void zero_grad_ready(struct zero *zero, int unit)
     if (zero->config.dp > 1)
         start_reduce(zero, u, u->grad);
     else if (u->host_grad && !is_tied(zero, u))
-        land(zero, u->host_grad, u->grad, u->unit->count);
+        land_gradients(zero, u->host_grad, u->grad, u->unit->count);
 }
 
 /* ---- around a step ---- */
@@ -213,7 +213,7 @@ static void spread_whole(struct zero *zero)
             comm_all_gather(zero->comms.dp, DTYPE_F32, u->grad, u->size.shard_count, &err) < 0)
             zero_fail(zero, &err);
         if (u->host_grad && (zero->config.dp > 1 || is_tied(zero, u)))
-            land(zero, u->host_grad, u->grad, u->unit->count);
+            land_gradients(zero, u->host_grad, u->grad, u->unit->count);
     }
 }
 

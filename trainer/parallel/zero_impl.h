@@ -158,7 +158,7 @@ static inline size_t zero_param_first(const struct zero *zero, const struct zero
 char *zero_staging(struct zero *zero); /* a half that is free, for STAGING_ELEMENTS of staging_element bytes */
 void zero_send_staged(struct zero *zero, void *to, size_t bytes); /* that half is filled, and goes there */
 void zero_staging_join(struct zero *zero); /* operations enqueued from now on come after what was sent */
-void zero_initialize_far(struct zero *zero, int unit, uint64_t seed);
+void zero_initialize_far(struct zero *zero, int unit, const struct initial_weights *initial);
 void zero_show(struct zero *zero);        /* the mirrors are what was captured, or else what the state is now */
 void zero_take_mirror(struct zero *zero); /* the state becomes what the mirrors are */
 

@@ -3,7 +3,7 @@
 
 #include "trainer/parallel/zero_impl.h"
 
-static char *element(const struct zero *zero, char *buffer, size_t index)
+static char *element_bytes(const struct zero *zero, char *buffer, size_t index)
 {
     return buffer + index * dtype_size(zero->config.compute);
 }
@@ -55,7 +55,7 @@ static struct gather_slot *start_gather(struct zero *zero, int unit)
     if (!slot)
         return NULL;
     slot->unit = unit;
-    zero->k->copy(zero->dev, element(zero, slot->buffer, u->size.shard_first), u->param,
+    zero->k->copy(zero->dev, element_bytes(zero, slot->buffer, u->size.shard_first), u->param,
                   u->size.shard_count * dtype_size(zero->config.compute));
     comm_purpose(zero->comms.dp, u->unit->name, "parameters");
     slot->request =
@@ -154,7 +154,7 @@ int zero_finish_spread(struct zero *zero, struct error *err)
 static void publish_unit(struct zero *zero, const struct zero_unit *u)
 {
     enum dtype compute = zero->config.compute;
-    char *param = element(zero, u->param, u->size.state_first - zero_param_first(zero, u));
+    char *param = element_bytes(zero, u->param, u->size.state_first - zero_param_first(zero, u));
 
     if (!u->size.master)
         return;
@@ -166,7 +166,7 @@ static void publish_unit(struct zero *zero, const struct zero_unit *u)
         size_t left = u->size.state_count - low, count = left < STAGING_ELEMENTS ? left : STAGING_ELEMENTS;
 
         zero->on_host->cast(zero->host, compute, zero_staging(zero), DTYPE_F32, u->master + low, count);
-        zero_send_staged(zero, element(zero, param, low), count * dtype_size(compute));
+        zero_send_staged(zero, element_bytes(zero, param, low), count * dtype_size(compute));
     }
     zero_staging_join(zero);
 }

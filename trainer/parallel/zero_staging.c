@@ -1,5 +1,4 @@
 /* zero_staging.c - from the host to a device, half by half; and the state's mirror in host memory. */
-#include "trainer/model/units_initialize.h"
 #include "trainer/parallel/zero_impl.h"
 
 static char *half_at(const struct zero *zero)
@@ -28,14 +27,14 @@ void zero_staging_join(struct zero *zero)
 
 /* ---- initial weights ---- */
 
-void zero_initialize_far(struct zero *zero, int unit, uint64_t seed)
+void zero_initialize_far(struct zero *zero, int unit, const struct initial_weights *initial)
 {
     struct zero_unit *u = &zero->state[unit];
 
     for (size_t low = 0; low < u->size.state_count; low += STAGING_ELEMENTS) {
         size_t left = u->size.state_count - low, count = left < STAGING_ELEMENTS ? left : STAGING_ELEMENTS;
 
-        units_initialize(zero->units, unit, seed, u->size.state_first + low, count, (float *)zero_staging(zero));
+        initial_weights(initial, zero->units, unit, u->size.state_first + low, count, (float *)zero_staging(zero));
         zero_send_staged(zero, u->master + low, count * sizeof(float));
     }
     zero_staging_join(zero);

@@ -43,7 +43,7 @@ static void step_unit(struct zero *zero, const struct zero_unit *u, const struct
         const struct unit_tensor *t = &u->unit->tensors[i];
         size_t begin, left = unit_tensor_overlap(t, u->size.state_first, u->size.state_count, &begin);
 
-        adamw.weight_decay = t->decay ? (float)step->weight_decay : 0.0f;
+        adamw.weight_decay = initial_weights_decay(&zero->units->tensors[t->index]) ? (float)step->weight_decay : 0.0f;
         for (size_t low = t->offset + begin; left > 0;) {
             size_t count = left < most ? left : most;
 

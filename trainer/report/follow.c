@@ -1,19 +1,21 @@
 #include "trainer/report/follow.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "trainer/report/metrics.h"
 #include "trainer/report/progress.h"
-#include "trainer/report/tail.h"
-#include "trainer/report/terminal.h"
-#include "trainer/report/watch.h"
+#include "trainer/report/summary.h"
 
 static volatile sig_atomic_t told_to_stop;
 
@@ -70,18 +72,10 @@ static void print_plain(struct screen *screen, const struct watch *watch, double
     screen->last_step = watch->last.step;
 }
 
-static double seconds_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static void show(struct screen *screen, const struct follow *follow, const struct watch *watch, bool end)
+static void show_progress(struct screen *screen, const struct follow *follow, const struct watch *watch, bool end)
 {
     struct terminal terminal = terminal_look(STDOUT_FILENO); /* each time: windows are resized */
-    double now = seconds_now();
+    double now = clock_monotonic();
 
     if (terminal.live)
         draw_live(screen, &terminal, watch, follow->path);
@@ -110,7 +104,8 @@ static int take_line(struct screen *screen, struct watch *watch, const struct ta
 }
 
 /* All that is there by now. */
-static int drain(struct screen *screen, struct watch *watch, struct tail *tail, const char *path, struct error *err)
+static int read_lines(struct screen *screen, struct watch *watch, struct tail *tail, const char *path,
+                      struct error *err)
 {
     const char *line;
     char event[160];
@@ -152,7 +147,7 @@ static void catch_signals(void)
 static int follow_tail(const struct follow *follow, struct tail *tail, struct error *err)
 {
     const struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
-    struct screen screen = {.began = seconds_now(), .last = -INFINITY};
+    struct screen screen = {.began = clock_monotonic(), .last = -INFINITY};
     struct watch watch;
     bool end = false;
 
@@ -160,13 +155,13 @@ static int follow_tail(const struct follow *follow, struct tail *tail, struct er
     while (!end) {
         bool ended = process_ended(follow->pid); /* asked before the last look, lest its last lines be missed */
 
-        if (drain(&screen, &watch, tail, follow->path, err) < 0) {
+        if (read_lines(&screen, &watch, tail, follow->path, err) < 0) {
             if (screen.drawn)
                 putchar('\n');
             return -1;
         }
         end = ended || told_to_stop || (follow->steps > 0 && watch.last.step >= follow->steps);
-        show(&screen, follow, &watch, end);
+        show_progress(&screen, follow, &watch, end);
         if (ferror(stdout))
             return error_errno(err, CODE_IO, "cannot print");
         if (!end)
@@ -187,4 +182,133 @@ int follow_run(const struct follow *follow, struct error *err)
     result = follow_tail(follow, tail, err);
     tail_destroy(tail);
     return result;
+}
+
+struct tail {
+    char *path;
+    int fd; /* -1 while there is no file. Held open, so that a new file cannot get the old one's inode number */
+    long line_number;
+    off_t offset; /* of what was read */
+    char *buf;    /* read and not given yet: [begin, end) */
+    size_t begin, end, size;
+};
+
+enum { CHUNK = 64 * 1024 };
+
+struct tail *tail_create(const char *path, struct error *err)
+{
+    struct tail *tail = calloc(1, sizeof *tail);
+
+    if (!tail || !(tail->path = strdup(path))) {
+        error_errno(err, CODE_IO, "no memory to follow %s", path);
+        free(tail);
+        return NULL;
+    }
+    tail->fd = -1;
+    return tail;
+}
+
+void tail_destroy(struct tail *tail)
+{
+    if (!tail)
+        return;
+    if (tail->fd >= 0)
+        close(tail->fd);
+    free(tail->buf);
+    free(tail->path);
+    free(tail);
+}
+
+long tail_line_number(const struct tail *tail)
+{
+    return tail->line_number;
+}
+
+/* Is the name still that of the open file, and the file no shorter than what was read? A name that is gone is kept. */
+static bool was_replaced(const struct tail *tail)
+{
+    struct stat named, held;
+
+    if (stat(tail->path, &named) < 0 || fstat(tail->fd, &held) < 0)
+        return false;
+    return named.st_dev != held.st_dev || named.st_ino != held.st_ino || held.st_size < tail->offset;
+}
+
+static enum tail_news reopen_file(struct tail *tail, struct error *err)
+{
+    bool first = tail->fd < 0;
+    int fd = open(tail->path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0 && errno == ENOENT)
+        return TAIL_NOTHING;
+    if (fd < 0)
+        return error_errno(err, CODE_IO, "cannot open %s", tail->path);
+    if (!first)
+        close(tail->fd);
+    tail->fd = fd;
+    tail->offset = 0;
+    tail->line_number = 0;
+    tail->begin = tail->end = 0;
+    return first ? TAIL_NOTHING : TAIL_ANEW;
+}
+
+/* Reads more behind what is there; returns the bytes, 0 at the end of the file. */
+static ssize_t fill_buffer(struct tail *tail, struct error *err)
+{
+    ssize_t got;
+
+    if (tail->begin > 0)
+        memmove(tail->buf, tail->buf + tail->begin, tail->end - tail->begin);
+    tail->end -= tail->begin;
+    tail->begin = 0;
+    if (tail->size - tail->end < CHUNK) {
+        char *more = realloc(tail->buf, tail->end + 2 * CHUNK);
+
+        if (!more)
+            return error_errno(err, CODE_IO, "no memory for a line of %s", tail->path);
+        tail->buf = more;
+        tail->size = tail->end + 2 * CHUNK;
+    }
+    got = read(tail->fd, tail->buf + tail->end, tail->size - tail->end);
+    if (got < 0)
+        return error_errno(err, CODE_IO, "cannot read %s", tail->path);
+    tail->end += (size_t)got;
+    tail->offset += got;
+    return got;
+}
+
+static bool take_buffered_line(struct tail *tail, const char **line, size_t *length)
+{
+    char *begin = tail->buf + tail->begin, *newline = NULL;
+
+    if (tail->end > tail->begin)
+        newline = memchr(begin, '\n', tail->end - tail->begin);
+    if (!newline)
+        return false;
+    *newline = '\0';
+    *line = begin;
+    *length = (size_t)(newline - begin);
+    tail->begin += *length + 1;
+    tail->line_number++;
+    return true;
+}
+
+enum tail_news tail_next(struct tail *tail, const char **line, size_t *length, struct error *err)
+{
+    if (tail->fd >= 0 && take_buffered_line(tail, line, length))
+        return TAIL_LINE;
+    if (tail->fd < 0 || was_replaced(tail)) {
+        enum tail_news news = reopen_file(tail, err);
+
+        if (news != TAIL_NOTHING || tail->fd < 0)
+            return news;
+    }
+    for (;;) {
+        ssize_t got = fill_buffer(tail, err);
+
+        if (got <= 0)
+            return got < 0 ? TAIL_ERROR : TAIL_NOTHING;
+        if (take_buffered_line(tail, line, length))
+            return TAIL_LINE;
+    }
 }

@@ -1,17 +1,20 @@
 #include "trainer/report/marks.h"
 
+#include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/report/segments.h"
+#include "trainer/report/progress.h"
+#include "trainer/report/compare.h"
 
 #define ARROW "\u2192"
 
 enum { BRIEF_ABOVE = 3 }; /* more changes than this, and their labels are short */
 
 /* What happened between two segments, as far as the metrics tell. */
-static void describe(struct mark *mark, const struct segment *before, const struct segment *after, bool brief)
+static void describe_change(struct mark *mark, const struct segment *before, const struct segment *after, bool brief)
 {
     const char *why = after->world < before->world ? "preempted: " : "grown: ";
     char where[32];
@@ -60,7 +63,7 @@ int marks_make(const struct plot *plot, struct mark **marks, size_t *nmarks, str
         return error_errno(err, CODE_IO, "no memory for %zu marks", nsegments + plot->nmarks);
     }
     for (size_t i = 1; i < nsegments; i++)
-        describe(&(*marks)[(*nmarks)++], &segments[i - 1], &segments[i], nsegments - 1 > BRIEF_ABOVE);
+        describe_change(&(*marks)[(*nmarks)++], &segments[i - 1], &segments[i], nsegments - 1 > BRIEF_ABOVE);
     free(segments);
     for (size_t i = 0; i < plot->nmarks; i++) {
         struct mark *mark = at_step(*marks, *nmarks, plot->marks[i].step);
@@ -86,33 +89,34 @@ static bool choose_side(struct mark *mark, double left, double right)
 }
 
 /* A mark's line rises from the plot through all rows up to its label's, and would strike through a label there. */
-static bool strikes(const struct mark *line, const struct mark *label)
+static bool strikes_label(const struct mark *line, const struct mark *label)
 {
     return label->row <= line->row && line->x > label->from - 4.0 && line->x < label->to + 4.0;
 }
 
-static bool overlap(const struct mark *a, const struct mark *b)
+static bool labels_overlap(const struct mark *a, const struct mark *b)
 {
     return a->row == b->row && a->from < b->to + 10.0 && b->from < a->to + 10.0;
 }
 
 /* Is there room for the mark's label in its row beside these? If not `strict`, lines may pass behind labels. */
-static bool fits(const struct mark *mark, const struct mark *others, size_t count, bool strict)
+static bool label_fits(const struct mark *mark, const struct mark *others, size_t count, bool strict)
 {
     for (size_t i = 0; i < count; i++) {
         if (others[i].row < 0)
             continue;
-        if (overlap(mark, &others[i]) || (strict && (strikes(mark, &others[i]) || strikes(&others[i], mark))))
+        if (labels_overlap(mark, &others[i]) ||
+            (strict && (strikes_label(mark, &others[i]) || strikes_label(&others[i], mark))))
             return false;
     }
     return true;
 }
 
-static void place(struct mark *mark, const struct mark *others, size_t count)
+static void place_label(struct mark *mark, const struct mark *others, size_t count)
 {
     for (int strict = 1; strict >= 0; strict--)
         for (mark->row = 0; mark->row < MARKS_ROWS; mark->row++)
-            if (fits(mark, others, count, strict))
+            if (label_fits(mark, others, count, strict))
                 return;
     mark->row = -1;
 }
@@ -125,11 +129,96 @@ int marks_place(struct mark *marks, size_t nmarks, double left, double right)
     for (size_t i = nmarks; i-- > 0;) {
         marks[i].row = -1;
         if (choose_side(&marks[i], left, right))
-            place(&marks[i], &marks[i + 1], nmarks - 1 - i);
+            place_label(&marks[i], &marks[i + 1], nmarks - 1 - i);
         used = marks[i].row + 1 > used ? marks[i].row + 1 : used;
     }
     for (size_t i = 0; i < nmarks; i++)
         for (size_t k = 0; k < nmarks; k++)
-            marks[i].struck |= k != i && marks[i].row >= 0 && strikes(&marks[k], &marks[i]);
+            marks[i].struck |= k != i && marks[i].row >= 0 && strikes_label(&marks[k], &marks[i]);
     return used;
+}
+
+/* Beyond this a double's arithmetic overflows in hi - lo. */
+static double clamp_value(double value)
+{
+    return fmax(-1e300, fmin(1e300, value));
+}
+
+static void order_and_widen(double *lo, double *hi)
+{
+    double a = clamp_value(fmin(*lo, *hi)), b = clamp_value(fmax(*lo, *hi)), scale = fmax(fabs(a), fabs(b));
+
+    if (b - a < 1e-9 * scale || b - a < 1e-280) { /* so near that labels could not tell them apart */
+        double pad = scale > 1e-270 ? 0.05 * scale : 0.5;
+
+        a -= pad;
+        b += pad;
+    }
+    *lo = a;
+    *hi = b;
+}
+
+/* The smallest of 1, 2, 5 times a power of ten that cuts `range` into at most `parts`. */
+static double nice_step(double range, int parts)
+{
+    static const double nice[] = {1.0, 2.0, 5.0};
+    double power = pow(10.0, floor(log10(range / parts)));
+
+    for (int i = 0; i < 3; i++)
+        if (range / (nice[i] * power) <= parts * (1.0 + 1e-9))
+            return nice[i] * power;
+    return 10.0 * power;
+}
+
+static struct axis with_ticks(double lo, double hi, double first, double last, double step)
+{
+    struct axis axis = {.lo = lo, .hi = hi, .first = first, .step = step};
+    double exponent = floor(log10(step) + 1e-9);
+
+    axis.count = last < first ? 0 : (int)lround((last - first) / step) + 1;
+    axis.decimals = exponent < 0 ? (int)-exponent : 0;
+    return axis;
+}
+
+struct axis axis_cover(double lo, double hi, int most)
+{
+    order_and_widen(&lo, &hi);
+    for (int parts = most - 1;; parts--) { /* rounding outwards can cost two parts more than the range has */
+        double step = nice_step(hi - lo, parts > 1 ? parts : 1);
+        double first = step * floor(lo / step + 1e-9), last = step * ceil(hi / step - 1e-9);
+        struct axis axis = with_ticks(first, last, first, last, step);
+
+        if (axis.count <= most || parts <= 1)
+            return axis;
+    }
+}
+
+struct axis axis_inside(double lo, double hi, int most)
+{
+    double step;
+
+    order_and_widen(&lo, &hi);
+    step = nice_step(hi - lo, most - 1); /* at most 2.5 times too coarse: of three steps or more one tick is inside */
+    return with_ticks(lo, hi, step * ceil(lo / step - 1e-9), step * floor(hi / step + 1e-9), step);
+}
+
+double axis_tick(const struct axis *axis, int index)
+{
+    double value = axis->first + index * axis->step;
+
+    return fabs(value) < 1e-9 * axis->step ? 0.0 : value; /* no "-0" */
+}
+
+const char *axis_label(const struct axis *axis, int index, char *buf, size_t size)
+{
+    double value = axis_tick(axis, index);
+    char grouped[UNITS_SIZE];
+
+    if (axis->decimals > 6 || fabs(value) >= 1e15)
+        snprintf(buf, size, "%.9g", value);
+    else if (axis->decimals == 0)
+        snprintf(buf, size, "%s", units_grouped(grouped, lround(value)));
+    else
+        snprintf(buf, size, "%.*f", axis->decimals, value);
+    return buf;
 }

@@ -6,9 +6,10 @@
 #define MUSTER_TRAINER_REPORT_MARKS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
-#include "trainer/report/plot.h"
 #include "common/svg.h"
+#include "trainer/report/plot.h"
 
 #define MARKS_FONT 11.0 /* pixels */
 enum { MARKS_ROWS = 5 };
@@ -34,5 +35,29 @@ int marks_make(const struct plot *plot, struct mark **marks, size_t *nmarks, str
  * and stay out of the way of other marks' lines if they can. Returns the rows used.
  */
 int marks_place(struct mark *marks, size_t nmarks, double left, double right);
+
+/*
+ * Ticks at round numbers: 1, 2 or 5 times a power of ten apart (Heckbert, "Nice Numbers for Graph Labels",
+ * Graphics Gems, 1990). Pure functions.
+ */
+
+struct axis {
+    double lo, hi;      /* what the axis spans */
+    double first, step; /* ticks at first + i * step, 0 <= i < count */
+    int count;          /* at least 1 */
+    int decimals;       /* that a label needs */
+};
+
+/*
+ * An axis for data from lo to hi (finite, in either order, may be equal) with at most `most` (>= 4) ticks. _cover
+ * widens the axis to a tick at both ends; _inside keeps the data's ends and has only the ticks between them.
+ */
+struct axis axis_cover(double lo, double hi, int most);
+struct axis axis_inside(double lo, double hi, int most);
+
+double axis_tick(const struct axis *axis, int index);
+
+/* Tick's text: as many decimals as the step needs, thousands grouped: 0.25, 3, 12,000. Returns buf. */
+const char *axis_label(const struct axis *axis, int index, char *buf, size_t size);
 
 #endif

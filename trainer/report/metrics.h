@@ -34,7 +34,7 @@ struct metrics_step {
     int skipped;              /* 1 when the update was left out, because a gradient was not finite; else 0 */
     double step_seconds;      /* wall clock */
     double tokens_per_second; /* of all ranks together */
-    double tflops;            /* of one rank, by Megatron's formula; see common/flops.h */
+    double tflops;            /* of one rank, by Megatron's formula; see plan/flops.h */
     double mfu, hfu;          /* PaLM's, 0 to 1 */
     int world, dp, tp, pp;    /* the mesh that did this step */
     double order_loss;        /* of the sentences' order, which is part of loss; NaN for a GPT */

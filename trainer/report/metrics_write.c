@@ -72,7 +72,7 @@ static int sync_parent(const char *path)
     return result;
 }
 
-static int replace(const char *path, const char *text, size_t length, struct error *err)
+static int replace_file(const char *path, const char *text, size_t length, struct error *err)
 {
     char beside[PATH_MAX + 8];
     struct stat old;
@@ -110,7 +110,7 @@ static int drop_beyond(const char *path, long resume_step, struct error *err)
     if (fclose(kept.text) != 0 && result == 0)
         result = error_errno(err, CODE_IO, "no memory to read %s", path);
     if (result == 0 && (kept.dropped || torn))
-        result = replace(path, text, length, err);
+        result = replace_file(path, text, length, err);
     free(text);
     return result;
 }

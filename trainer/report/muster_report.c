@@ -20,7 +20,6 @@
 #include "trainer/report/metrics.h"
 #include "trainer/report/plot.h"
 #include "trainer/report/summary.h"
-#include "trainer/report/terminal.h"
 
 enum { CODE_DIFFER = 1 }; /* as diff has it; any other failure is of common/error.h */
 
@@ -147,7 +146,7 @@ static int spare_metrics(const char *output, const char *path, struct error *err
     return error_set(err, CODE_USAGE, "-o %s: would write the picture over the metrics; name another file", output);
 }
 
-static int draw(const char *path, const char *reference, const char *output, struct plot *plot, struct error *err)
+static int draw_plot(const char *path, const char *reference, const char *output, struct plot *plot, struct error *err)
 {
     struct metrics_step *steps = NULL, *other = NULL;
     int result = -1;
@@ -198,7 +197,7 @@ static int run_plot(int argc, char **argv, struct error *err)
         }
     }
     if (expect_files(argc, argv, 1, err) == 0)
-        result = draw(argv[optind], reference, output, &plot, err);
+        result = draw_plot(argv[optind], reference, output, &plot, err);
 out:
     free(marks);
     return result;
@@ -297,7 +296,7 @@ static const struct command COMMANDS[] = {
     {"summary", run_summary},
 };
 
-static int run(int argc, char **argv, struct error *err)
+static int run_command(int argc, char **argv, struct error *err)
 {
     if (argc < 2)
         return error_set(err, CODE_USAGE, "which of follow, plot, compare, summary? see muster-report --help");
@@ -324,6 +323,6 @@ int main(int argc, char **argv)
             return error_output(CODE_OK);
         }
     }
-    code = run(argc, argv, &err);
+    code = run_command(argc, argv, &err);
     return code < 0 ? error_report(&err) : error_output(code);
 }

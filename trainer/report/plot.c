@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/report/axis.h"
 #include "trainer/report/marks.h"
 #include "common/svg.h"
-#include "trainer/report/units.h"
+#include "trainer/report/progress.h"
 
 /* Pixels. */
 enum { WIDTH = 960, HEIGHT = 540, LEFT = 76, RIGHT = WIDTH - 32, BOTTOM = HEIGHT - 60, HEAD = 82, ROW = 17 };
@@ -57,7 +56,7 @@ struct extent {
     bool any_valid;
 };
 
-static void widen(struct extent *extent, long step, double loss)
+static void widen_range(struct extent *extent, long step, double loss)
 {
     if (!isfinite(loss))
         return;
@@ -67,18 +66,18 @@ static void widen(struct extent *extent, long step, double loss)
     extent->loss_hi = fmax(extent->loss_hi, loss);
 }
 
-static int measure(struct extent *extent, const struct plot *plot, struct error *err)
+static int measure_plot(struct extent *extent, const struct plot *plot, struct error *err)
 {
     *extent = (struct extent){.step_lo = INFINITY, .step_hi = -INFINITY, .loss_lo = INFINITY, .loss_hi = -INFINITY};
     for (size_t i = 0; i < plot->nsteps; i++) {
-        widen(extent, plot->steps[i].step, plot->steps[i].loss);
-        widen(extent, plot->steps[i].step, plot->steps[i].valid_loss);
+        widen_range(extent, plot->steps[i].step, plot->steps[i].loss);
+        widen_range(extent, plot->steps[i].step, plot->steps[i].valid_loss);
         extent->any_valid |= isfinite(plot->steps[i].valid_loss);
     }
     if (!isfinite(extent->step_lo))
         return error_set(err, CODE_DATA, "no step with a finite loss to draw");
     for (size_t i = 0; i < plot->nreference; i++)
-        widen(extent, plot->reference[i].step, plot->reference[i].loss);
+        widen_range(extent, plot->reference[i].step, plot->reference[i].loss);
     if (extent->step_lo < 0.1 * extent->step_hi) /* most runs: begin the axis at 0 */
         extent->step_lo = 0.0;
     return 0;
@@ -255,7 +254,7 @@ int plot_write(FILE *out, const struct plot *plot, struct error *err)
     size_t nmarks;
     int rows;
 
-    if (measure(&extent, plot, err) < 0 || marks_make(plot, &marks, &nmarks, err) < 0)
+    if (measure_plot(&extent, plot, err) < 0 || marks_make(plot, &marks, &nmarks, err) < 0)
         return -1;
     for (size_t i = 0; i < nmarks; i++) {
         extent.step_lo = fmin(extent.step_lo, (double)marks[i].step);

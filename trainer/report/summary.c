@@ -1,13 +1,17 @@
+/* What one walk over the steps gathers. */
+
 #include "trainer/report/summary.h"
 
+#include <langinfo.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-#include "trainer/report/segments.h"
-#include "trainer/report/text_chart.h"
-#include "trainer/report/units.h"
+#include "trainer/report/progress.h"
+#include "trainer/report/compare.h"
 
-/* What one walk over the steps gathers. */
 struct totals {
     const struct metrics_step *first, *last;
     const struct metrics_step *best, *best_valid, *last_valid; /* NULL where no loss is finite */
@@ -31,7 +35,7 @@ static double mean_over_time(const struct metrics_step *steps, size_t count, siz
     return seconds > 0.0 ? sum / seconds : NAN;
 }
 
-static struct totals gather(const struct metrics_step *steps, size_t count)
+static struct totals gather_values(const struct metrics_step *steps, size_t count)
 {
     struct totals totals = {.first = &steps[0], .last = &steps[count - 1]};
 
@@ -139,7 +143,7 @@ int summary_print(FILE *out, const struct summary *summary, struct error *err)
         return error_set(err, CODE_DATA, "%s: no step yet", summary->name);
     if (segments_make(summary->steps, summary->count, &segments, &nsegments, err) < 0)
         return -1;
-    totals = gather(summary->steps, summary->count);
+    totals = gather_values(summary->steps, summary->count);
     fprintf(out, "%s\n", summary->name);
     print_results(out, &totals, summary->count);
     print_speed(out, &totals, summary->count);
@@ -148,4 +152,140 @@ int summary_print(FILE *out, const struct summary *summary, struct error *err)
     if (print_chart(out, summary, err) < 0)
         return -1;
     return ferror(out) ? error_errno(err, CODE_IO, "cannot print the summary") : 0;
+}
+
+/* A Braille character is 2 dots wide and 4 high. Without UTF-8 a character is one dot. */
+enum { DOTS_X = 2, DOTS_Y = 4 };
+
+struct canvas {
+    int columns, rows; /* in dots */
+    double x_lo, x_hi, y_lo, y_hi;
+    double top[TEXT_CHART_MOST * DOTS_X],
+        bottom[TEXT_CHART_MOST * DOTS_X]; /* the curve's extremes in each column of dots */
+};
+
+static double scale_part(double value, double lo, double hi)
+{
+    return hi > lo ? (value / 2 - lo / 2) / (hi / 2 - lo / 2) : 0.5; /* halves: hi - lo may overflow */
+}
+
+static bool measure_chart(struct canvas *canvas, const struct text_chart *chart)
+{
+    canvas->x_lo = canvas->y_lo = INFINITY;
+    canvas->x_hi = canvas->y_hi = -INFINITY;
+    for (size_t i = 0; i < chart->count; i++) {
+        if (!isfinite(chart->x[i]) || !isfinite(chart->y[i]))
+            continue;
+        canvas->x_lo = fmin(canvas->x_lo, chart->x[i]);
+        canvas->x_hi = fmax(canvas->x_hi, chart->x[i]);
+        canvas->y_lo = fmin(canvas->y_lo, chart->y[i]);
+        canvas->y_hi = fmax(canvas->y_hi, chart->y[i]);
+    }
+    return isfinite(canvas->x_lo);
+}
+
+static void collect_rows(struct canvas *canvas, const struct text_chart *chart)
+{
+    for (int i = 0; i < canvas->columns; i++)
+        canvas->top[i] = canvas->bottom[i] = NAN;
+    for (size_t i = 0; i < chart->count; i++) {
+        int column;
+
+        if (!isfinite(chart->x[i]) || !isfinite(chart->y[i]))
+            continue;
+        column = (int)lround(scale_part(chart->x[i], canvas->x_lo, canvas->x_hi) * (canvas->columns - 1));
+        canvas->top[column] = fmax(canvas->top[column], chart->y[i]); /* fmax passes over a NaN */
+        canvas->bottom[column] = fmin(canvas->bottom[column], chart->y[i]);
+    }
+}
+
+/* Columns without a point of their own take the straight line between their neighbours. */
+static void bridge_gap(struct canvas *canvas)
+{
+    int last = -1;
+
+    for (int i = 0; i < canvas->columns; i++) {
+        if (isnan(canvas->top[i]))
+            continue;
+        for (int k = last + 1; last >= 0 && k < i; k++) {
+            double t = (double)(k - last) / (i - last);
+
+            canvas->top[k] = (1.0 - t) * canvas->top[last] + t * canvas->top[i];
+            canvas->bottom[k] = (1.0 - t) * canvas->bottom[last] + t * canvas->bottom[i];
+        }
+        last = i;
+    }
+}
+
+static bool set_dot(const struct canvas *canvas, int column, int row)
+{
+    int top, bottom;
+
+    if (isnan(canvas->top[column]))
+        return false;
+    top = (int)lround((1.0 - scale_part(canvas->top[column], canvas->y_lo, canvas->y_hi)) * (canvas->rows - 1));
+    bottom = (int)lround((1.0 - scale_part(canvas->bottom[column], canvas->y_lo, canvas->y_hi)) * (canvas->rows - 1));
+    return row >= top && row <= bottom;
+}
+
+static void print_cell(FILE *out, const struct canvas *canvas, int x, int y)
+{
+    static const unsigned char bit[DOTS_Y][DOTS_X] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
+    unsigned pattern = 0;
+
+    for (int row = 0; row < DOTS_Y; row++)
+        for (int column = 0; column < DOTS_X; column++)
+            if (set_dot(canvas, x * DOTS_X + column, y * DOTS_Y + row))
+                pattern |= bit[row][column];
+    /* U+2800 + pattern in UTF-8 */
+    fprintf(out, "%c%c%c", 0xe2, 0xa0 | (int)(pattern >> 6), 0x80 | (int)(pattern & 0x3f));
+}
+
+static void print_row(FILE *out, const struct text_chart *chart, const struct canvas *canvas, int y)
+{
+    if (y == 0 || y == chart->height - 1)
+        fprintf(out, "  %9.4g %s", y ? canvas->y_lo : canvas->y_hi, chart->utf8 ? "\u2524" : "|");
+    else
+        fprintf(out, "  %9s %s", "", chart->utf8 ? "\u2502" : "|");
+    for (int x = 0; x < chart->width; x++) {
+        if (chart->utf8)
+            print_cell(out, canvas, x, y);
+        else
+            fputc(set_dot(canvas, x, y) ? '*' : ' ', out);
+    }
+    fputc('\n', out);
+}
+
+void text_chart_print(FILE *out, const struct text_chart *chart)
+{
+    struct canvas canvas;
+    char last[32];
+
+    if (!measure_chart(&canvas, chart))
+        return;
+    canvas.columns = chart->width * (chart->utf8 ? DOTS_X : 1);
+    canvas.rows = chart->height * (chart->utf8 ? DOTS_Y : 1);
+    collect_rows(&canvas, chart);
+    bridge_gap(&canvas);
+    for (int y = 0; y < chart->height; y++)
+        print_row(out, chart, &canvas, y);
+    fprintf(out, "  %9s %s", "", chart->utf8 ? "\u2514" : "+");
+    for (int x = 0; x < chart->width; x++)
+        fputs(chart->utf8 ? "\u2500" : "-", out);
+    snprintf(last, sizeof last, "%.15g", canvas.x_hi);
+    fprintf(out, "\n  %9s  %-*.15g%s\n", "", chart->width - (int)strlen(last), canvas.x_lo, last);
+}
+
+struct terminal terminal_look(int fd)
+{
+    const char *term = getenv("TERM"), *no_colour = getenv("NO_COLOR");
+    struct terminal terminal = {.columns = 80};
+    struct winsize size;
+
+    terminal.live = isatty(fd) && term && strcmp(term, "dumb") != 0;
+    terminal.colour = terminal.live && (!no_colour || !*no_colour);
+    terminal.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        terminal.columns = size.ws_col;
+    return terminal;
 }

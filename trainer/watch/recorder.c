@@ -1,0 +1,252 @@
+#include "trainer/watch/recorder.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static struct {
+    struct record_file *file; /* NULL: nothing is recorded */
+    uint64_t id;
+    struct record now; /* what the file shows; only this thread changes it */
+} recorder;
+
+#define PUT(first, last)                                                                                               \
+    record_put(recorder.file, &recorder.now, offsetof(struct record, first),                                           \
+               offsetof(struct record, last) + sizeof(recorder.now.last) - offsetof(struct record, first))
+
+static void put_at(const void *field, size_t bytes)
+{
+    record_put(recorder.file, &recorder.now, (size_t)((const char *)field - (const char *)&recorder.now), bytes);
+}
+
+int64_t recorder_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+struct record_file *recorder_start(int world, struct error *err)
+{
+    recorder_stop();
+    recorder.file = record_create(world, err);
+    if (!recorder.file)
+        return NULL;
+    recorder.id++;
+    memset(&recorder.now, 0, sizeof recorder.now);
+    recorder.now.active = recorder_now();
+    recorder_phase("starting");
+    return recorder.file;
+}
+
+void recorder_stop(void)
+{
+    record_close(recorder.file);
+    recorder.file = NULL;
+}
+
+/* ---- for the engine ---- */
+
+void recorder_phase(const char *what)
+{
+    if (!recorder.file)
+        return;
+    recorder.now.active = recorder_now();
+    snprintf(recorder.now.phase, sizeof recorder.now.phase, "%s", what ? what : "computing");
+    record_begin(recorder.file);
+    PUT(active, active);
+    PUT(phase, phase);
+    record_end(recorder.file);
+}
+
+void recorder_step(int64_t step, int64_t micro_batch)
+{
+    if (!recorder.file)
+        return;
+    recorder.now.step = step;
+    recorder.now.micro_batch = micro_batch;
+    record_begin(recorder.file);
+    PUT(step, micro_batch);
+    record_end(recorder.file);
+}
+
+double recorder_waited_seconds(void)
+{
+    return recorder.now.waited_seconds;
+}
+
+void recorder_ending(void)
+{
+    if (!recorder.file)
+        return;
+    recorder.now.ended = 1;
+    record_begin(recorder.file);
+    PUT(ended, ended);
+    record_end(recorder.file);
+}
+
+/* ---- communicators ---- */
+
+/* FNV-1a: the same name and members are the same communicator. Never 0. */
+static uint64_t hash_comm(const char *name, const int *members, int size)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * 0x100000001b3u;
+    for (int i = 0; i < size; i++)
+        h = (h ^ (uint64_t)(unsigned)members[i]) * 0x100000001b3u;
+    return h ? h : 1;
+}
+
+bool recorder_wants(const struct recorder_comm *comm)
+{
+    return recorder.file && comm->recorder != recorder.id;
+}
+
+void recorder_add_comm(struct recorder_comm *comm, const char *name, const int *members, int size)
+{
+    struct record_comm *c = NULL;
+
+    *comm = (struct recorder_comm){.recorder = recorder.id, .slot = -1};
+    for (int i = 0; i < RECORD_COMMS && !c && recorder.file; i++)
+        if (recorder.now.comms[i].id == 0) {
+            comm->slot = i;
+            c = &recorder.now.comms[i];
+        }
+    if (!c)
+        return;
+    record_put_members(recorder.file, comm->slot, members, size);
+    memset(c, 0, sizeof *c);
+    snprintf(c->name, sizeof c->name, "%s", name);
+    c->size = size;
+    c->id = hash_comm(c->name, members, size);
+    record_begin(recorder.file);
+    put_at(c, sizeof *c);
+    record_end(recorder.file);
+}
+
+static struct record_comm *find_comm(const struct recorder_comm *comm)
+{
+    if (!recorder.file || comm->recorder != recorder.id || comm->slot < 0)
+        return NULL;
+    return &recorder.now.comms[comm->slot];
+}
+
+void recorder_remove_comm(struct recorder_comm *comm)
+{
+    struct record_comm *c = find_comm(comm);
+
+    if (c) {
+        memset(c, 0, sizeof *c);
+        record_begin(recorder.file);
+        put_at(c, sizeof *c);
+        record_end(recorder.file);
+    }
+    *comm = (struct recorder_comm){0};
+}
+
+/* ---- operations ---- */
+
+static struct record_peer *peer_of(struct record_comm *c, int rank)
+{
+    for (int i = 0; i < c->npeers; i++)
+        if (c->peers[i].rank == rank)
+            return &c->peers[i];
+    if (c->npeers == RECORD_PEERS)
+        return NULL;
+    c->peers[c->npeers].rank = rank;
+    return &c->peers[c->npeers++];
+}
+
+/* The operation's number on its communicator; 0 where there are more peers than are counted. */
+static uint64_t count_operation(struct record_comm *c, enum record_kind kind, int rank)
+{
+    struct record_peer *peer;
+
+    if (!record_is_transfer(kind))
+        return ++c->entered;
+    peer = peer_of(c, rank);
+    if (!peer)
+        return 0;
+    return kind == RECORD_SEND ? ++peer->sends : ++peer->receives;
+}
+
+/* A word more, after a blank; what does not fit is cut. */
+static void append_operation(char text[static RECORD_TEXT_SIZE], const char *word)
+{
+    size_t at = strlen(text);
+
+    if (!word || at >= RECORD_TEXT_SIZE - 2)
+        return;
+    if (at > 0)
+        text[at++] = ' ';
+    memccpy(text + at, word, 0, RECORD_TEXT_SIZE - 1 - at);
+}
+
+void recorder_enter(struct record_op *op, const struct recorder_comm *comm, enum record_kind kind, int peer,
+                    const char *what, const char *of)
+{
+    struct record_comm *c = find_comm(comm);
+    struct record_op *place;
+
+    op->number = 0;
+    if (!c)
+        return;
+    memset(op, 0, sizeof *op);
+    op->number = ++recorder.now.operations;
+    op->sequence = count_operation(c, kind, peer);
+    op->entered = recorder.now.active = recorder_now();
+    op->kind = kind;
+    op->comm = comm->slot;
+    op->peer = record_is_transfer(kind) ? peer : -1;
+    append_operation(op->purpose, what);
+    append_operation(op->purpose, of);
+    place = &recorder.now.ring[op->number % RECORD_RING];
+    *place = *op;
+    record_begin(recorder.file);
+    PUT(operations, active);
+    put_at(place, sizeof *place);
+    if (record_is_transfer(kind))
+        put_at(&c->size, sizeof *c - offsetof(struct record_comm, size));
+    else
+        put_at(&c->entered, sizeof c->entered);
+    record_end(recorder.file);
+}
+
+void recorder_wait(const struct record_op *op)
+{
+    if (!recorder.file || op->number == 0)
+        return;
+    recorder.now.active = recorder.now.waiting_since = recorder_now();
+    recorder.now.waiting = *op;
+    record_begin(recorder.file);
+    PUT(active, waiting);
+    record_end(recorder.file);
+}
+
+void recorder_leave(const struct record_op *op)
+{
+    struct record_op *place = &recorder.now.ring[op->number % RECORD_RING];
+    struct record_comm *c = &recorder.now.comms[op->comm];
+    int64_t now;
+
+    if (!recorder.file || op->number == 0)
+        return;
+    now = recorder_now();
+    if (recorder.now.waiting_since)
+        recorder.now.waited_seconds += 1e-9 * (double)(now - recorder.now.waiting_since);
+    recorder.now.active = now;
+    recorder.now.waiting_since = 0;
+    if (place->number == op->number)
+        place->left = now;
+    if (!record_is_transfer(op->kind))
+        c->left++;
+    record_begin(recorder.file);
+    PUT(active, waiting_since);
+    PUT(waited_seconds, waited_seconds);
+    put_at(&place->left, sizeof place->left);
+    put_at(&c->left, sizeof c->left);
+    record_end(recorder.file);
+}
