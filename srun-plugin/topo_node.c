@@ -1,6 +1,6 @@
 /* muster-topo node, muster-topo save. */
 #include "common/option.h"
-#include "srun-plugin/muster_topo.h"
+#include "srun-plugin/topo/muster_topo.h"
 
 #include <getopt.h>
 #include <stdbool.h>

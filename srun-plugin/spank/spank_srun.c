@@ -12,11 +12,11 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-#include "srun-plugin/env.h"
+#include "srun-plugin/spank/env.h"
 #include "srun-plugin/module.h"
-#include "srun-plugin/port.h"
+#include "srun-plugin/spank/port.h"
 #include "srun-plugin/preflight/preflight.h"
-#include "srun-plugin/report.h"
+#include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/plugin.h"
 
 /* ---- the job file ------------------------------------------------------------------------------------------------ */
