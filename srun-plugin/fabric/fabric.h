@@ -25,7 +25,7 @@
 #include <stddef.h>
 
 #include "common/error.h"
-#include "srun-plugin/env.h"
+#include "srun-plugin/spank/env.h"
 
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
 

@@ -25,7 +25,9 @@
 
 #include "common/error.h"
 #include "srun-plugin/epilog.h"
+#include "srun-plugin/epilog_timeout.h"
 #include "srun-plugin/node/machine.h"
+#include "srun-plugin/trust.h"
 #include "srun-plugin/spank/plugin.h"
 #include "srun-plugin/trust.h"
 
@@ -38,7 +40,7 @@ int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE; /* a plugin that cannot 
 
 enum option_value { OPTION_JOB, OPTION_REPORT, OPTION_PREFLIGHT };
 
-static struct plugin plugin = {.site = {.stage = "/dev/shm", .epilog_seconds = 300, .fabric = FABRIC_SITE_DIR}};
+static struct plugin plugin = {.site = {.stage = "/dev/shm", .epilog_seconds = 60, .fabric = FABRIC_SITE_DIR}};
 
 /* On a node it is a line of slurmd's log as well, which is root's: what a variable of the user's holds forges none. */
 void plugin_print(const char *line)
@@ -222,6 +224,7 @@ static uint32_t het_job_id(void)
 /* Also of jobs that never heard of --muster: whether there is something to drain is what lies there. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
 {
+    char warning[512];
     struct epilog epilog;
 
     read_site(argc, argv);
@@ -229,10 +232,14 @@ int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
                              .roots = plugin.site.stage,
                              .ckptd = plugin.site.ckptd ? plugin.site.ckptd : CKPTD_PATH,
                              .trust = plugin.site.ckptd ? NULL : trust_program,
-                             .seconds = plugin.site.epilog_seconds};
+                             .seconds = epilog_timeout_fit(plugin.site.epilog_seconds,
+                                                           epilog_timeout_read(getenv("SLURM_CONF")), warning,
+                                                           sizeof warning)};
     if (spank_get_item(spank, S_JOB_ID, &epilog.job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_UID, &epilog.uid) != ESPANK_SUCCESS)
         return 0;
+    if (warning[0])
+        plugin_print(warning);
     epilog_drain(&epilog, plugin_print);
     return 0;
 }

@@ -12,11 +12,12 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-#include "srun-plugin/env.h"
+#include "srun-plugin/spank/env.h"
+#include "srun-plugin/epilog_timeout.h"
 #include "srun-plugin/trust.h"
-#include "srun-plugin/port.h"
+#include "srun-plugin/spank/port.h"
 #include "srun-plugin/preflight/preflight.h"
-#include "srun-plugin/report.h"
+#include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/plugin.h"
 
 /* ---- the job file ------------------------------------------------------------------------------------------------ */
@@ -249,6 +250,29 @@ static void plan_port(struct step_plan *plan, const struct step_layout *layout)
         plan->port = port_choose(layout->job_id, layout->step_id, port_is_free, NULL);
 }
 
+/*
+ * slurm.conf as srun has it in memory: configless, it has no file of it. Slurm's headers declare the type only. Weak:
+ * without it the plugin still loads.
+ */
+extern slurm_conf_t slurm_conf __attribute__((weak));
+
+static void warn_of_timeout(int epilog_seconds)
+{
+    int timeout = NO_VAL16; /* Slurm's value for none */
+    char warning[512];
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
+    if (&slurm_conf)
+        timeout = slurm_conf.epilog_timeout;
+#else
+    if (&slurm_conf)
+        timeout = slurm_conf.prolog_epilog_timeout;
+#endif
+    epilog_timeout_fit(epilog_seconds, timeout < NO_VAL16 ? timeout : EPILOG_NO_TIMEOUT, warning, sizeof warning);
+    if (warning[0])
+        plugin_print(warning);
+}
+
 /* Returns the exit code for srun if a node is bad, else 0. */
 static unsigned check_nodes(const struct plugin *plugin, const struct step_layout *layout)
 {
@@ -283,8 +307,10 @@ static void plan_step(struct plugin *plugin, uint32_t job_id, uint32_t step_id)
     plan_addresses(plan, layout);
     plan_port(plan, layout);
     srun_order_step(order, layout, plan);
-    if (plugin->request.report)
+    if (plugin->request.report) {
         srun_order_report(order, layout, plan, plugin->request.json, plugin_print);
+        warn_of_timeout(plugin->site.epilog_seconds);
+    }
     if (plugin->request.preflight)
         plan->refused = check_nodes(plugin, layout);
     step_layout_destroy(layout);

@@ -13,9 +13,9 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-#include "srun-plugin/rank_plan.h"
-#include "srun-plugin/report.h"
-#include "srun-plugin/report_node.h"
+#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/spank/report.h"
+#include "srun-plugin/spank/report_node.h"
 #include "srun-plugin/spank/plugin.h"
 #include "srun-plugin/spank/step_layout.h"
 

@@ -10,11 +10,11 @@
 #include <slurm/spank.h>
 
 #include "common/rank_map.h"
-#include "srun-plugin/cluster_slurm.h"
-#include "srun-plugin/env.h"
-#include "srun-plugin/order.h"
-#include "srun-plugin/place_apply.h"
-#include "srun-plugin/report_step.h"
+#include "srun-plugin/place/cluster.h"
+#include "srun-plugin/spank/env.h"
+#include "srun-plugin/place/order.h"
+#include "srun-plugin/place/place.h"
+#include "srun-plugin/spank/report_step.h"
 
 #define COUNTS_SIZE 4096
 

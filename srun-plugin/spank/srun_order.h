@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-#include "srun-plugin/order.h"
-#include "srun-plugin/report.h"
+#include "srun-plugin/place/order.h"
+#include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/srun_line.h"
 #include "srun-plugin/spank/step_layout.h"
 #include "srun-plugin/spank/step_plan.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "srun-plugin/rank_plan.h"
+#include "srun-plugin/spank/rank_plan.h"
 #include "srun-plugin/node/sysfs.h"
 
 struct environment {

@@ -4,7 +4,7 @@
  */
 #include "common/option.h"
 #include "common/text.h"
-#include "srun-plugin/muster_topo.h"
+#include "srun-plugin/topo/muster_topo.h"
 
 #include <getopt.h>
 #include <stdbool.h>

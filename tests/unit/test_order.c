@@ -1,7 +1,7 @@
 /* Which node each rank gets, from what srun knows: the mesh of a job file, the counts, the switches. */
 #include "common/job.h"
-#include "srun-plugin/order.h"
-#include "srun-plugin/place_apply.h"
+#include "srun-plugin/place/order.h"
+#include "srun-plugin/place/place.h"
 #include "tests/unit/place_cluster.h"
 
 /* Neighbours by name hang on different switches, as names tell nothing of cables. */

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/rank_plan.h"
-#include "srun-plugin/report.h"
-#include "srun-plugin/report_node.h"
+#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/spank/report.h"
+#include "srun-plugin/spank/report_node.h"
 #include "tests/unit/machines.h"
 
 static struct look look;

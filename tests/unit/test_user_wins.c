@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "common/job.h"
-#include "srun-plugin/rank_plan.h"
+#include "srun-plugin/spank/rank_plan.h"
 #include "tests/unit/machines.h"
 
 #define ROUNDS    1000
