@@ -27,9 +27,9 @@
 #include "srun-plugin/epilog.h"
 #include "srun-plugin/epilog_timeout.h"
 #include "srun-plugin/node/machine.h"
-#include "srun-plugin/trust.h"
+#include "srun-plugin/spank/trust.h"
 #include "srun-plugin/spank/plugin.h"
-#include "srun-plugin/trust.h"
+#include "srun-plugin/spank/trust.h"
 
 SPANK_PLUGIN(spank_muster, 1)
 

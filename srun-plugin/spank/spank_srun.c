@@ -14,7 +14,7 @@
 
 #include "srun-plugin/spank/env.h"
 #include "srun-plugin/epilog_timeout.h"
-#include "srun-plugin/trust.h"
+#include "srun-plugin/spank/trust.h"
 #include "srun-plugin/spank/port.h"
 #include "srun-plugin/preflight/preflight.h"
 #include "srun-plugin/spank/report.h"

@@ -5,8 +5,8 @@
  * elsewhere may have been built for a user's directory, or for one in /tmp that is long gone. It then uses only what
  * nobody but root and the plugin's owner can have written.
  */
-#ifndef MUSTER_SRUN_PLUGIN_TRUST_H
-#define MUSTER_SRUN_PLUGIN_TRUST_H
+#ifndef MUSTER_SRUN_PLUGIN_SPANK_TRUST_H
+#define MUSTER_SRUN_PLUGIN_SPANK_TRUST_H
 
 #include <limits.h>
 

@@ -1,4 +1,4 @@
-#include "srun-plugin/trust.h"
+#include "srun-plugin/spank/trust.h"
 
 #include <dlfcn.h>
 #include <errno.h>
