@@ -1,15 +1,16 @@
-#include "common/job_keys.h"
-
 #include <float.h>
+#include <inttypes.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/job.h"
+#include "common/job_impl.h"
 
 #define FIELD(member)   .offset = offsetof(struct job, member), .size = sizeof(((struct job *)NULL)->member)
 #define RANGE(low, top) .least = (low), .most = (top)
 
-/* Bounds that keep every product of sizes and every count far from overflow, and beyond what anyone will run. */
+/* Larger than any run needs, and small enough that no product of sizes and no count overflows. */
 #define MANY_STEPS 1e12
 #define MANY       1e6
 #define LARGE      1e30
@@ -24,7 +25,7 @@ static const char *const offloads[] = {"none", "optimizer", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", NULL};
 static const char *const schedules[] = {"cosine", "linear", "constant", "wsd", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp16", NULL};
-static const char *const reduce_types[] = {"fp32", "compute", NULL}; /* job_check.c turns this into a dtype */
+static const char *const reduce_types[] = {"fp32", "compute", NULL}; /* job_check.c converts this to a dtype */
 
 const struct job_key job_keys[] = {
     {"model.preset", JOB_KEY_STRING, FIELD(preset), .fallback = "\"\"",
@@ -226,4 +227,210 @@ void job_each_key(void (*visit)(const char *path, const char *type, const char *
     for (int k = 0; k < job_key_count; k++)
         visit(job_keys[k].path, job_key_type_name(job_keys[k].type), job_keys[k].fallback ? job_keys[k].fallback : "-",
               job_keys[k].help, arg);
+}
+
+/* ---- advice about unknown keys ----------------------------------------------------------------------------------- */
+
+#define NAME_MAX_LENGTH 63
+
+static int smaller_cost(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Edits that turn a into b: insert, delete, replace, or swap neighbours (optimal string alignment). */
+static int edit_distance(const char *a, const char *b)
+{
+    int cost[NAME_MAX_LENGTH + 1][NAME_MAX_LENGTH + 1];
+    int na = (int)strnlen(a, NAME_MAX_LENGTH), nb = (int)strnlen(b, NAME_MAX_LENGTH);
+
+    for (int i = 0; i <= na; i++)
+        cost[i][0] = i;
+    for (int j = 0; j <= nb; j++)
+        cost[0][j] = j;
+    for (int i = 1; i <= na; i++) {
+        for (int j = 1; j <= nb; j++) {
+            int here = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+
+            here = smaller_cost(here, smaller_cost(cost[i - 1][j], cost[i][j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                here = smaller_cost(here, cost[i - 2][j - 2] + 1);
+            cost[i][j] = here;
+        }
+    }
+    return cost[na][nb];
+}
+
+static const char *last_part(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot ? dot + 1 : path;
+}
+
+/* The group that has no keys in the table, because the user chooses its names. */
+#define VARIABLES "environment"
+
+/* The key or group nearest to `path`, or "" if none is near. The right name in a wrong group has distance 0. */
+static void nearest_name(const char *path, char *name, size_t size)
+{
+    int best = 2 + (int)strlen(last_part(path)) / 3;
+
+    name[0] = '\0';
+    for (int k = 0; k < job_key_count; k++) {
+        const char *key = job_keys[k].path;
+        char group[NAME_MAX_LENGTH + 1];
+        int distance = strcmp(last_part(key), last_part(path)) == 0 ? 0 : edit_distance(path, key);
+
+        if (distance < best) {
+            best = distance;
+            snprintf(name, size, "%s", key);
+        }
+        snprintf(group, sizeof group, "%.*s", (int)strcspn(key, "."), key);
+        distance = edit_distance(path, group);
+        if (distance < best) {
+            best = distance;
+            snprintf(name, size, "%s", group);
+        }
+    }
+    if (edit_distance(path, VARIABLES) < best)
+        snprintf(name, size, VARIABLES);
+}
+
+/* Names of the keys in the group of the first `length` bytes of `prefix`; with length 0, names of the groups. */
+static void list_names(const char *prefix, size_t length, char *list, size_t size)
+{
+    size_t used = 0;
+    const char *previous = "";
+    size_t previous_length = 0;
+
+    list[0] = '\0';
+    for (int k = 0; k < job_key_count && used < size; k++) {
+        const char *key = job_keys[k].path;
+        const char *part;
+        size_t part_length;
+
+        if (length && (strncmp(key, prefix, length) != 0 || key[length] != '.'))
+            continue;
+        part = length ? key + length + 1 : key;
+        part_length = strcspn(part, ".");
+        if (part_length == previous_length && strncmp(part, previous, part_length) == 0)
+            continue;
+        used += (size_t)snprintf(list + used, size - used, "%s%.*s", used ? ", " : "", (int)part_length, part);
+        previous = part;
+        previous_length = part_length;
+    }
+}
+
+void job_key_advice(const char *path, char *advice, size_t size)
+{
+    size_t group = (size_t)(last_part(path) - path);
+    char name[NAME_MAX_LENGTH + 1], list[400], parent[NAME_MAX_LENGTH + 1];
+
+    nearest_name(path, name, sizeof name);
+    snprintf(parent, sizeof parent, "%.*s", group ? (int)group - 1 : 0, path);
+    if (job_key_is_group(path)) {
+        list_names(path, strlen(path), list, sizeof list);
+        snprintf(advice, size, "it is a group, which has: %s", list);
+    } else if (name[0]) {
+        snprintf(advice, size, "did you mean '%s'?", name);
+    } else if (group && job_key_is_group(parent)) {
+        list_names(parent, strlen(parent), list, sizeof list);
+        snprintf(advice, size, "'%s' has: %s", parent, list);
+    } else {
+        list_names("", 0, list, sizeof list);
+        snprintf(advice, size, "there are: %s, " VARIABLES, list);
+    }
+}
+
+/* ---- differences between jobs ------------------------------------------------------------------------------------ */
+
+#define VALUE_SIZE (JOB_PATH_SIZE + 2)
+
+/*
+ * The groups whose keys affect training, and the keys in them that do not: initial weights are made once, another seed
+ * is refused, and the others change only how the same numbers are computed. batch.steps depends on the schedule.
+ */
+static const char *const groups[] = {"model.", "batch.", "optimizer.", "data.", "precision."};
+static const char *const others[] = {
+    "model.preset", "model.init_std",   "batch.micro_batch",
+    "batch.steps",  "batch.seed",       "optimizer.most_skipped",
+    "data.valid",   "precision.reduce", "precision.loss_scale_start",
+};
+
+static bool affects_training(const struct job_key *key)
+{
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(key->path, others[i]) == 0)
+            return false;
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
+        if (strncmp(key->path, groups[i], strlen(groups[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Without decay_steps the learning rate falls until the run ends. */
+static bool decays_until_end(const struct job *job)
+{
+    return job->optimizer.decay_steps == 0 && job->optimizer.schedule != LR_CONSTANT;
+}
+
+static const void *field_of(const struct job *job, const struct job_key *key)
+{
+    return (const char *)job + key->offset;
+}
+
+static bool values_differ(const struct job *a, const struct job *b, const struct job_key *key)
+{
+    if (strcmp(key->path, "batch.steps") == 0)
+        return a->batch.steps != b->batch.steps && (decays_until_end(a) || decays_until_end(b));
+    if (!affects_training(key))
+        return false;
+    if (key->type == JOB_KEY_STRING)
+        return strcmp(field_of(a, key), field_of(b, key)) != 0;
+    return memcmp(field_of(a, key), field_of(b, key), key->size) != 0;
+}
+
+/* In the job file's syntax. */
+static void print_value(char *text, const struct job *job, const struct job_key *key)
+{
+    const void *field = field_of(job, key);
+
+    switch (key->type) {
+    case JOB_KEY_INT:
+        snprintf(text, VALUE_SIZE, "%d", *(const int *)field);
+        break;
+    case JOB_KEY_LONG:
+        snprintf(text, VALUE_SIZE, "%ld", *(const long *)field);
+        break;
+    case JOB_KEY_U64:
+        snprintf(text, VALUE_SIZE, "%" PRIu64, *(const uint64_t *)field);
+        break;
+    case JOB_KEY_NUMBER:
+        snprintf(text, VALUE_SIZE, "%.9g", *(const double *)field);
+        break;
+    case JOB_KEY_BOOL:
+        snprintf(text, VALUE_SIZE, "%s", *(const bool *)field ? "true" : "false");
+        break;
+    case JOB_KEY_CHOICE: /* all enums are ints */
+        snprintf(text, VALUE_SIZE, "\"%s\"", key->choices[*(const int *)field]);
+        break;
+    case JOB_KEY_STRING:
+        snprintf(text, VALUE_SIZE, "\"%s\"", (const char *)field);
+        break;
+    }
+}
+
+void job_each_difference(const struct job *a, const struct job *b,
+                         void (*visit)(const char *path, const char *in_a, const char *in_b, void *arg), void *arg)
+{
+    char in_a[VALUE_SIZE], in_b[VALUE_SIZE];
+
+    for (int k = 0; k < job_key_count; k++) {
+        if (!values_differ(a, b, &job_keys[k]))
+            continue;
+        print_value(in_a, a, &job_keys[k]);
+        print_value(in_b, b, &job_keys[k]);
+        visit(job_keys[k].path, in_a, in_b, arg);
+    }
 }
