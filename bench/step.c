@@ -10,19 +10,20 @@
  * counts, so the ratio errs against us when the machine is busy; on a GPU it is measured once. Tokens are random bytes,
  * whatever the vocabulary: no cost depends on them.
  *
- * With MUSTER_PROFILE=1 in the environment it says at the end where the device's time went (kernels.h), and measures
- * the product only once. Marks around each operation cost a little: what is to be quoted is measured without.
+ * With MUSTER_PROFILE=1 in the environment it prints at the end the time of each operation (profile.h), and measures
+ * the product only once. The marks cost a little: quote only rates that were measured without them.
  */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "plan/flops.h"
+#include "bench/profile.h"
+#include "common/clock.h"
 #include "common/philox.h"
+#include "plan/flops.h"
 #include "trainer/data/indexed_writer.h"
 #include "trainer/engine.h"
 
@@ -44,14 +45,6 @@ struct bench {
     double best_product, total_seconds, best_seconds;
     bool profiled;
 };
-
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Rank 0 makes a data set of random bytes in a directory that all ranks, on this machine, then read. */
 static int write_data(struct bench *b, struct error *err)
@@ -97,7 +90,9 @@ static int create(struct bench *b, struct error *err)
     if (job_parse(&b->job, text, "bench/step", o->sets, o->nsets, err) < 0)
         return -1;
     b->engine = engine_create(&b->job, b->world, err);
-    return b->engine ? engine_initialize(b->engine, err) : -1;
+    if (!b->engine || profile_start(b->engine->dev, err) < 0)
+        return -1;
+    return engine_initialize(b->engine, err);
 }
 
 static void destroy(struct bench *b)
@@ -105,6 +100,8 @@ static void destroy(struct bench *b)
     char path[128];
     static const char *const names[] = {"data.bin", "data.idx"};
 
+    if (b->engine)
+        profile_stop(b->engine->dev);
     engine_destroy(b->engine);
     job_destroy(&b->job);
     if (b->world && comm_rank(b->world) == 0 && b->dir[0]) {
@@ -140,13 +137,13 @@ static int timed_step(struct bench *b, struct step_result *result, double *elaps
 
     if (measure_product(b, err) < 0 || comm_barrier(b->world, err) < 0)
         return -1;
-    started = seconds();
+    started = clock_monotonic();
     if (engine_step(b->engine, result, err) < 0)
         return -1;
     device_wait(b->engine->dev); /* the optimizer's part may still be enqueued */
     if (comm_barrier(b->world, err) < 0)
         return -1;
-    *elapsed = seconds() - started;
+    *elapsed = clock_monotonic() - started;
     return measure_product(b, err);
 }
 
@@ -176,15 +173,15 @@ static void print_end(const struct bench *b, double flops)
 /* Of the steps' time: gaps between operations, transfers and communication are the rest. */
 static void print_profile(const struct bench *b)
 {
-    struct device_time rows[PROFILE_LINES];
-    size_t count = device_profile(b->engine->dev, rows, PROFILE_LINES);
+    struct profile_row rows[PROFILE_LINES];
+    size_t count = profile_read(b->engine->dev, rows, PROFILE_LINES);
     double sum = 0;
 
     if (!b->profiled)
         return;
     printf("\n%-44s %8s %10s %7s %9s %9s\n", "operation", "calls", "ms a step", "share", "TFLOP/s", "GB/s");
     for (size_t i = 0; i < count; i++) {
-        const struct device_time *r = &rows[i];
+        const struct profile_row *r = &rows[i];
 
         sum += r->seconds;
         printf("%-44s %8.1f %10.3f %6.1f%%", r->name, (double)r->calls / b->options.steps,
@@ -218,10 +215,10 @@ static int run(struct bench *b, struct error *err)
                    flops / elapsed * 1e-9, result.loss.all);
         fflush(stdout);
         if (step == 0) {
-            struct device_time row;
+            struct profile_row row;
 
-            b->profiled = device_profile(b->engine->dev, &row, 1) > 0;
-            device_profile_reset(b->engine->dev);
+            b->profiled = profile_read(b->engine->dev, &row, 1) > 0;
+            profile_reset(b->engine->dev);
             continue;
         }
         b->total_seconds += elapsed;

@@ -91,6 +91,53 @@ int attempt_newest_committed(const struct directory *parent, uint64_t *step, str
     return newest.found;
 }
 
+struct forms {
+    const struct directory *directory;
+    struct error *err;
+};
+
+static int check_form(const char *name, void *arg)
+{
+    struct forms *forms = arg;
+    struct error why = {0};
+    int shard = -1, shards = 0;
+    size_t bytes;
+    char *text;
+
+    if (strcmp(name, MANIFEST_NAME) != 0 && !layout_parse_part(name, &shard, &shards) &&
+        !layout_parse_drained(name, &shard, &shards))
+        return 0;
+    text = file_read(forms->directory, name, MANIFEST_MAX_BYTES, &bytes, NULL);
+    if (text)
+        manifest_destroy(manifest_decode(text, bytes, shard, shards, &why));
+    free(text);
+    if (why.code != CODE_CONFIG)
+        return 0;
+    error_prefix(&why, "%s/%s", forms->directory->path, name);
+    if (forms->err)
+        *forms->err = why;
+    return 1;
+}
+
+int attempt_check_forms(const struct directory *directory, struct error *err)
+{
+    struct forms forms = {directory, err};
+
+    return directory_each(directory, check_form, &forms, NULL) > 0 ? -1 : 0;
+}
+
+int attempt_check_forms_in(const struct directory *parent, const char *name, struct error *err)
+{
+    struct directory directory;
+    int result;
+
+    if (directory_open(&directory, parent, name, NULL) < 0)
+        return 0;
+    result = attempt_check_forms(&directory, err);
+    directory_close(&directory);
+    return result;
+}
+
 static int trash_attempt(const struct directory *parent, const struct attempt *attempt, struct error *err)
 {
     char name[LAYOUT_NAME_SIZE];
@@ -99,7 +146,7 @@ static int trash_attempt(const struct directory *parent, const struct attempt *a
         layout_abandoned_name(name, attempt->step, attempt->attempt);
     else
         layout_partial_name(name, attempt->step, attempt->attempt);
-    return file_trash(parent, name, err);
+    return attempt_check_forms_in(parent, name, NULL) < 0 ? 0 : file_trash(parent, name, err);
 }
 
 /* What another user has left may have to stay; that keeps nothing else from going. *err is of the first. */
@@ -174,6 +221,8 @@ int attempt_give_up(const struct directory *parent, uint64_t step, const char *a
         return 0;
     layout_partial_name(from, step, attempt);
     layout_abandoned_name(to, step, attempt);
+    if (attempt_check_forms_in(parent, from, err) < 0)
+        return -1;
     if (leave_sign(parent, from, to, err) < 0)
         return -1;
     /* Durable before it is emptied: else a crash could bring back the old name with half the files. */

@@ -125,7 +125,8 @@ int ckpt_abandon(const char *dir, uint64_t step, const char *attempt, struct err
 
 /*
  * Commit whatever complete attempts lie in dir: for a trainer that starts, or for whoever outlived one. An incomplete
- * or broken attempt is left alone. Also removes what a commit that was cut off left in step-N: the parts. Returns how
+ * or broken attempt is left alone; one that is newer than all checkpoints and complete, but in a form that this muster
+ * does not know (form.h), is CODE_CONFIG: it is newer than what could be loaded. Also removes what a commit that was cut off left in step-N: the parts. Returns how
  * many steps were committed, or -1. A dir that does not exist has none.
  */
 int ckpt_recover(const char *dir, struct error *err);
@@ -133,7 +134,8 @@ int ckpt_recover(const char *dir, struct error *err);
 /*
  * Remove, through <dir>/.trash, the checkpoints older than the newest `keep` (at least 0; 0 keeps all) that ckpt_open
  * accepts, and the attempts at steps older than the newest of these. Since one that does not open is not counted, the
- * last whole one always stays; a broken one that is newer stays too, to be looked at. Leftovers probe.*.tmp and
+ * last whole one always stays; a broken one that is newer stays too, to be looked at, and whatever is of an unknown form
+ * (form.h). Leftovers probe.*.tmp and
  * latest.*.tmp that are older than a day go as well, and so does what a removal that was cut off left in .trash. With
  * keep_every above 0, checkpoints of steps that are multiples of it are never removed; they count among the newest
  * `keep` all the same.
@@ -142,7 +144,8 @@ int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err
 
 /*
  * Remove the checkpoint of step N through <dir>/.trash. The last one that ckpt_open accepts is refused with CODE_USAGE,
- * unless `even_last`; one that is broken goes without question. CODE_DATA if there is none of that step.
+ * unless `even_last`; one that is broken goes without question, and one of an unknown form (form.h) is refused with
+ * CODE_CONFIG. CODE_DATA if there is none of that step.
  */
 int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *err);
 
@@ -153,7 +156,9 @@ struct ckpt;
 /*
  * Open <path> = .../step-N: parses and checks the manifest (its crc, every name, offset and range; that the pieces of
  * every tensor cover it exactly once), and every shard's size and header against it. Does not read the data.
- * Fails with CODE_DATA and "path: what is wrong" (with the offset where there is one) for anything that does not fit.
+ * Fails with CODE_DATA and "path: what is wrong" (with the offset where there is one) for anything that does not fit;
+ * with CODE_CONFIG where the manifest is whole, but in a form that this muster does not know (form.h): such a checkpoint
+ * is not broken, and none before it must be taken instead.
  */
 struct ckpt *ckpt_open(const char *path, struct error *err);
 

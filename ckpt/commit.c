@@ -211,7 +211,7 @@ static int sweep_part(const char *name, void *arg)
     /* A drainer that was killed leaves a temporary file of a shard, which may be large. */
     if (!layout_parse_part(name, &shard, &shards) && !layout_is_unfinished(name))
         return 0;
-    if (!sweep->synced && directory_sync(sweep->parent, NULL) < 0)
+    if (!sweep->synced && (attempt_check_forms(sweep->committed, NULL) < 0 || directory_sync(sweep->parent, NULL) < 0))
         return 1;
     sweep->synced = true;
     unlinkat(sweep->committed->fd, name, 0);
@@ -260,7 +260,9 @@ static int commit_attempt(const struct directory *parent, uint64_t step, const c
     if (directory_open(&partial, parent, name, err) < 0)
         return errno == ENOENT ? 0 : -1;
     result = all_there(&partial, &shards, err);
-    if (result > 0 && write_manifest(&partial, step, attempt, shards, err) < 0)
+    if (result > 0 && exists(&partial, MANIFEST_NAME) && attempt_check_forms(&partial, err) < 0)
+        result = -1;
+    else if (result > 0 && write_manifest(&partial, step, attempt, shards, err) < 0)
         result = -1;
     else if (result == 0)
         result = manifest_is_whole(&partial, step, attempt, err);
@@ -327,19 +329,30 @@ int ckpt_recover(const char *dir, struct error *err)
     struct directory parent;
     struct attempt *attempts = NULL;
     size_t count = 0;
-    int done = 0;
+    uint64_t newest;
+    int done = 0, found = 0, failed = 0;
 
     if (directory_open(&parent, NULL, dir, err) < 0)
         return errno == ENOENT ? 0 : -1;
-    if (attempt_list(&parent, &attempts, &count, err) < 0)
+    if (attempt_list(&parent, &attempts, &count, err) < 0 ||
+        (found = attempt_newest_committed(&parent, &newest, err)) < 0)
         done = -1;
-    for (size_t i = 0; i < count; i++)
-        if (!attempts[i].abandoned && !attempt_is_committed(&parent, attempts[i].step) &&
-            commit(&parent, attempts[i].step, attempts[i].attempt, NULL) > 0)
-            done++;
+    for (size_t i = 0; i < count && done >= 0; i++) {
+        struct error why = {0};
+        int result = attempts[i].abandoned || attempt_is_committed(&parent, attempts[i].step)
+                         ? 0
+                         : commit(&parent, attempts[i].step, attempts[i].attempt, &why);
+
+        done += result > 0;
+        if (result < 0 && why.code == CODE_CONFIG && (!found || attempts[i].step > newest)) {
+            failed = -1;
+            if (err)
+                *err = why;
+        }
+    }
     if (done >= 0)
         directory_each(&parent, sweep_step, &parent, NULL);
     free(attempts);
     directory_close(&parent);
-    return done;
+    return failed ? -1 : done;
 }

@@ -89,7 +89,9 @@ static int look_at_all(struct drainer *drainer, struct error *err)
     size_t count;
     int left = 0;
 
+    drainer->unknown = 0;
     drainer->users = stage_is_locked(&drainer->stage, STAGE_USERS);
+    drainer->stuck = 0;
     if (generation_list(&drainer->stage, &generations, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++)
@@ -123,6 +125,23 @@ static bool is_gone(const struct drainer *drainer)
     return fstat(drainer->stage.fd, &info) == 0 && info.st_nlink == 0;
 }
 
+/* With --once and no --seconds a target that fails is not waited for. */
+static bool must_leave(const struct drainer *drainer, int left)
+{
+    return must_stop(drainer) ||
+           (drainer->options.once && drainer->deadline == 0 && left > 0 && drainer->stuck + drainer->unknown == left);
+}
+
+static int leave(struct drainer *drainer, int left)
+{
+    drainer_tell(drainer, true);
+    if (left > 0)
+        drain_log_left(drainer);
+    if (drainer->options.once && !drainer->users) /* nobody uses this memory again */
+        file_trash(&drainer->stage, STAGE_FREE, NULL);
+    return left > 0 || !drainer->options.once || drainer->incomplete > 0 ? CKPT_DRAIN_LEFT : CKPT_DRAIN_DONE;
+}
+
 static int loop(struct drainer *drainer, struct error *err)
 {
     double alone = stage_clock();
@@ -135,18 +154,18 @@ static int loop(struct drainer *drainer, struct error *err)
             return is_gone(drainer) ? CKPT_DRAIN_DONE : -1;
         if (drainer->users)
             alone = stage_clock();
-        if (left == 0 && (closed || drainer->options.once || stage_clock() - alone > ALONE_AFTER)) {
-            bool removed = (closed || !drainer->users) && remove_stage(drainer);
+        if (left == drainer->unknown && (closed || drainer->options.once || stage_clock() - alone > ALONE_AFTER)) {
+            bool removed = left == 0 && (closed || !drainer->users) && remove_stage(drainer);
 
+            if (left > 0)
+                return CKPT_DRAIN_LEFT; /* of a form that another release knows */
             if (removed || drainer->options.once)
-                return CKPT_DRAIN_DONE;
+                return drainer->incomplete > 0 ? CKPT_DRAIN_LEFT : CKPT_DRAIN_DONE;
         }
         if (is_gone(drainer))
             return CKPT_DRAIN_DONE;
-        if (must_stop(drainer)) {
-            drainer_tell(drainer, true);
-            return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : CKPT_DRAIN_DONE;
-        }
+        if (must_leave(drainer, left))
+            return leave(drainer, left);
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
 }
@@ -160,6 +179,9 @@ static int start(struct drainer *drainer, struct error *err)
         return error_errno(err, CODE_IO, "%s/" STAGE_LOCK, drainer->stage.path);
     if (status_read(drainer->status, &drainer->stage, NULL) < 0)
         memset(drainer->status, 0, sizeof *drainer->status); /* it was for information; the directories are the state */
+    for (size_t i = 0; i < drainer->status->count; i++)
+        if (drainer->status->generations[i].serial == 0) /* what stood in the way of an earlier drainer */
+            drainer->status->generations[i].reason[0] = '\0';
     drainer->status->pid = (int)getpid();
     gethostname(drainer->status->host, sizeof drainer->status->host - 1);
     return 0;

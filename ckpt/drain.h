@@ -6,8 +6,14 @@
  * whose part is in the target is not copied again. Then ckpt_commit is tried until the step is committed. Generations
  * are drained oldest first; one that waits for other nodes does not hold up the next.
  *
+ * A generation with a file of a form that this muster does not know (form.h) is left alone, and so is the stage then.
+ *
  * Killed at any moment, the next call goes on where this one was. Two nodes may copy one shard at the same time (a
  * partner's copy): each has a temporary file of its own, and the names mean the same bytes.
+ *
+ * A target that fails, with whatever errno, does not end a generation: it stays in the stage and is tried again after
+ * pauses that grow to 30 s, until it is committed, a newer step is committed, or ckpt_stage_replace drops it. Only
+ * staged data that is damaged ends it as failed (and what can never be committed: stage.h).
  */
 #ifndef MUSTER_CKPT_DRAIN_H
 #define MUSTER_CKPT_DRAIN_H
@@ -20,9 +26,11 @@ struct ckpt_drain_options {
     int threads;    /* shards copied at the same time; 0: 2 */
     uint64_t cap;   /* bytes a second, of all threads together; 0: as fast as it goes */
     double seconds; /* return after so long; 0: no limit */
-    double idle;    /* give up a generation that waits for other nodes' shards when nothing has moved in its directory
-                       for so long; 0: 300 */
-    bool once;      /* return when nothing is left, not only when the stage was closed */
+    double idle;    /* log a generation that waits for other nodes' shards when nothing has moved in the checkpoint
+                       directory for so long, and drain a partner's copies; with `once`, or where an earlier life of the
+                       job staged it, leave it to the other nodes. 0: 300 */
+    bool once;      /* return when nothing is left, not only when the stage was closed; without `seconds` also when the
+                       target fails for all that is left */
     bool partner;   /* drain partner's copies that the target lacks */
     const volatile sig_atomic_t *stop;        /* may be NULL: return soon after it became other than 0 */
     void (*log)(const char *line, void *arg); /* may be NULL: one line for each event, without newline */
@@ -31,13 +39,14 @@ struct ckpt_drain_options {
 
 enum ckpt_drained {
     CKPT_DRAIN_DONE = 0, /* nothing is left; every generation ended, well or not: status.json says how */
-    CKPT_DRAIN_LEFT = 1, /* time was up or stop was set: something is left */
+    CKPT_DRAIN_LEFT = 1, /* something is left in the stage (time was up, stop was set, another release staged it), or not
+                            committed because other nodes' shards are missing */
     CKPT_DRAIN_BUSY = 2, /* another process drains this stage */
 };
 
 /*
  * One of the above, or -1 when the stage cannot be used at all. A generation that fails is not a failure of this call.
- * A stage that does not exist is done. *failed (may be NULL) counts the generations that failed meanwhile.
+ * A stage that does not exist is done. *failed (may be NULL) counts the generations that ended as failed meanwhile.
  */
 int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, int *failed, struct error *err);
 

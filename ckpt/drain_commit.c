@@ -31,19 +31,24 @@ int drain_check_given_up(struct drain *drain, struct error *err)
         nanosleep(&(struct timespec){.tv_nsec = WHY_NS}, NULL);
         attempt_is_given_up(&drain->parent, target->step, target->attempt, why, sizeof why);
     }
-    return error_set(err, CODE_IO, "given up by another node: %s", *why ? why : "it could not say why");
+    return error_set(err, CODE_DATA, "given up by another node: %s", *why ? why : "it could not say why");
 }
 
-/* The checkpoint directory; made unless this generation has been in it before: then someone has removed it. */
+/*
+ * The checkpoint directory. It is made only if this stage has never seen it: otherwise its file system is not mounted,
+ * and what is made would lie beneath the mount point.
+ */
 static int open_parent(struct drain *drain, bool made, struct error *err)
 {
+    const struct directory *stage = &drain->drainer->stage;
     const char *dir = drain->generation->target.dir;
 
     if (drain->parent.fd >= 0)
         return 0;
-    if (!made && directory_make_path(dir, err) < 0)
+    made |= stage_has(stage, STAGE_MADE);
+    if ((!made && directory_make_path(dir, err) < 0) || directory_open(&drain->parent, NULL, dir, err) < 0)
         return -1;
-    return directory_open(&drain->parent, NULL, dir, err);
+    return made ? 0 : stage_mark(stage, STAGE_MADE, err);
 }
 
 /*
@@ -89,7 +94,7 @@ int drain_open_target(struct drain *drain, struct error *err)
     }
     if (directory_open(&drain->partial, &drain->parent, name, err) == 0)
         return 0;
-    return made && errno == ENOENT ? error_set(err, CODE_IO, "%s/%s: was removed by someone", drain->parent.path, name)
+    return made && errno == ENOENT ? error_set(err, CODE_IO, "%s/%s: is not there any more", drain->parent.path, name)
                                    : -1;
 }
 
@@ -106,7 +111,7 @@ static int read_any(const char *name, void *arg)
     size_t bytes;
     char *text;
 
-    if ((!layout_parse_part(name, &shard, &shards) && !stage_parse_drained(name, &shard, &shards)) ||
+    if ((!layout_parse_part(name, &shard, &shards) && !layout_parse_drained(name, &shard, &shards)) ||
         shards != any->shards)
         return 0;
     text = file_read(any->directory, name, MANIFEST_MAX_BYTES, &bytes, NULL);
@@ -129,10 +134,10 @@ int drain_check_committed(struct drain *drain, struct error *err)
         return 0;
     directory_each(&drain->source, read_any, &any, NULL);
     if (!any.part)
-        return 1;
+        return DRAIN_COMMITTED;
     save.state = any.part->state;
     save.job_text = any.part->job_text;
-    result = attempt_check_committed(&drain->parent, &save, err) < 0 ? -1 : 1;
+    result = attempt_check_committed(&drain->parent, &save, err) < 0 ? -1 : DRAIN_COMMITTED;
     manifest_destroy(any.part);
     return result;
 }
@@ -193,18 +198,18 @@ struct waiting *drain_waiting(struct drainer *drainer, const char *name)
     return unused;
 }
 
-static int still_moving(struct drain *drain, struct waiting *waiting, double now, struct error *err)
+static int still_moving(struct drain *drain, struct waiting *waiting, double now)
 {
     uint64_t sum = activity(&drain->parent);
 
     if (sum != waiting->activity) {
         waiting->activity = sum;
         waiting->moved = now;
+        if (waiting->alone)
+            drain_set_reason(drain, "");
+        waiting->alone = false;
     }
-    if (now - waiting->moved < drain->drainer->options.idle)
-        return 0;
-    return error_set(err, CODE_IO, "%s: other nodes' shards are missing, and nothing has moved there for %.0f seconds",
-                     drain->parent.path, now - waiting->moved);
+    return now - waiting->moved < drain->drainer->options.idle ? 0 : DRAIN_ALONE;
 }
 
 int drain_commit(struct drain *drain, struct error *err)
@@ -212,15 +217,16 @@ int drain_commit(struct drain *drain, struct error *err)
     const struct target *target = &drain->generation->target;
     struct waiting *waiting = drain->waiting;
     double now = stage_clock();
-    uint64_t newest;
     int result;
 
     if (now < waiting->next)
         return 0;
     waiting->next = now + waiting->delay;
     waiting->delay = 1.5 * waiting->delay < MOST_DELAY ? 1.5 * waiting->delay : MOST_DELAY;
-    if (drain->parent.fd < 0 && directory_open(&drain->parent, NULL, target->dir, err) < 0)
+    if (drain->parent.fd < 0 && directory_open(&drain->parent, NULL, target->dir, err) < 0) {
+        waiting->next = 0;
         return -1;
+    }
     if (drain_check_given_up(drain, err) < 0)
         return -1;
     result = ckpt_commit(target->dir, target->step, target->attempt, err);
@@ -229,13 +235,13 @@ int drain_commit(struct drain *drain, struct error *err)
     if (result < 0) { /* files that vanish under a commit may mean just that */
         struct error why;
 
+        err->code = CODE_IO; /* nothing that the stage still has is wrong */
         if (drain_check_given_up(drain, &why) < 0)
             *err = why;
+        waiting->next = 0; /* drain_retry has its own pauses */
         return -1;
     }
-    if (attempt_newest_committed(&drain->parent, &newest, NULL) > 0 && newest > target->step)
-        return DRAIN_SUPERSEDED;
-    return still_moving(drain, waiting, now, err);
+    return drain_is_superseded(drain) ? DRAIN_SUPERSEDED : still_moving(drain, waiting, now);
 }
 
 struct recycling {
@@ -283,7 +289,6 @@ void drain_end(struct drain *drain, enum status_state state, const char *reason)
     snprintf(drain->entry->reason, sizeof drain->entry->reason, "%s", reason ? reason : "");
     pthread_mutex_unlock(&drainer->mutex);
     drainer_tell(drainer, true);
-    drainer->failed += state == STATUS_FAILED;
     drainer_log(drainer, "step %" PRIu64 " (%s): %s%s%s", drain->generation->target.step,
                 drain->generation->target.attempt, status_state_name(state), reason ? ": " : "", reason ? reason : "");
     drain->waiting->name[0] = '\0';

@@ -63,6 +63,39 @@ static void account(struct drain *drain, const struct contents *contents)
     pthread_mutex_unlock(&drain->drainer->mutex);
 }
 
+/* It has a file of an unknown form (form.h): left alone, and logged once. Such a file in the target is tried again. */
+static int leave(struct drain *drain, const struct error *why)
+{
+    if (!drain->waiting->unknown)
+        drainer_log(drain->drainer, "%s is left as it is: %s", drain->generation->name, why->text);
+    drain->waiting->unknown = true;
+    drain->drainer->unknown++;
+    return 1;
+}
+
+/* Whether it must be left alone. Parts come one by one, and are looked at once. */
+static bool is_unknown(struct drain *drain, struct error *why)
+{
+    struct contents own, others = {0};
+    struct directory partner;
+    int parts;
+
+    if (drain->waiting->unknown)
+        return true;
+    generation_contents(&drain->source, &own);
+    if (directory_open(&partner, &drain->source, STAGE_PARTNER, NULL) == 0) {
+        generation_contents(&partner, &others);
+        directory_close(&partner);
+    }
+    parts = own.staged + own.drained + others.staged + others.drained;
+    if (drain->generation->unknown.code == CODE_OK && parts == drain->waiting->checked)
+        return false;
+    if (generation_check_forms(drain->generation, &drain->source, why) < 0)
+        return true;
+    drain->waiting->checked = parts;
+    return false;
+}
+
 static int fail(struct drain *drain, const struct error *why)
 {
     const struct target *target = &drain->generation->target;
@@ -97,7 +130,7 @@ static int drop(struct drain *drain)
     return 0;
 }
 
-static bool is_superseded(const struct drain *drain)
+bool drain_is_superseded(const struct drain *drain)
 {
     uint64_t newest;
 
@@ -124,7 +157,7 @@ static int committed(struct drain *drain)
     char first[LAYOUT_NAME_SIZE];
     bool ours;
 
-    stage_drained_name(first, 0, target->shards);
+    layout_drained_name(first, 0, target->shards);
     ours = stage_has(&drain->source, first);
     drain_end(drain, STATUS_COMMITTED, NULL);
     if (ours) /* one node does it; what cannot be removed now will be next time */
@@ -151,7 +184,7 @@ static int copy_partner(struct drain *drain, struct error *err)
     struct directory partner;
     int result = 0;
 
-    if ((!drain->drainer->options.partner && drain->drainer->users) ||
+    if ((!drain->drainer->options.partner && drain->drainer->users && !drain->waiting->alone) ||
         directory_open(&partner, &drain->source, STAGE_PARTNER, NULL) < 0)
         return 0;
     generation_contents(&partner, &contents);
@@ -161,10 +194,76 @@ static int copy_partner(struct drain *drain, struct error *err)
     return result;
 }
 
+/* A newer save needs the memory, and the target fails. The sign keeps other nodes from waiting for our shards. */
+static int replaced(struct drain *drain)
+{
+    const struct target *target = &drain->generation->target;
+    struct error why;
+
+    if (drain_check_committed(drain, NULL) == DRAIN_COMMITTED)
+        return committed(drain);
+    if (drain->parent.fd < 0)
+        directory_open(&drain->parent, NULL, target->dir, NULL);
+    error_set(&why, CODE_IO, "dropped, a newer save needs its memory%s%s", drain->entry->reason[0] ? ": " : "",
+              drain->entry->reason);
+    return fail(drain, &why);
+}
+
+/* What the target still lacks, and then the commit. 0: not over; -1; or one of DRAIN_*. */
+static int advance(struct drain *drain, struct contents *contents, struct error *err)
+{
+    int result;
+
+    if (contents->staged > 0) { /* the one look at the target that costs something, and not at every turn */
+        result = drain_check_committed(drain, err);
+        if (result != 0)
+            return result;
+        if (stage_has(&drain->source, STAGE_ADOPTED) && drain_is_superseded(drain))
+            return DRAIN_SUPERSEDED;
+        result = copy(drain, &drain->source, err);
+        if (result != 0)
+            return result;
+        generation_contents(&drain->source, contents);
+        account(drain, contents);
+        drain_recover(drain);
+    }
+    result = copy_partner(drain, err);
+    if (result != 0)
+        return result;
+    if (contents->staged > 0 || contents->drained < drain->generation->target.local)
+        return 0;
+    return drain_commit(drain, err);
+}
+
+/*
+ * Nothing of this node's is missing in the target, and other nodes' shards do not come. The partial checkpoint stays
+ * there: whoever brings the last shard commits it. Of the present run's saves we go on to look whether someone did;
+ * those of an earlier life, and with --once, are left to the others.
+ */
+static int wait_alone(struct drain *drain)
+{
+    struct drainer *drainer = drain->drainer;
+    struct error why;
+
+    error_set(&why, CODE_IO, "other nodes' shards are missing in %s, and nothing has moved there for %.0f seconds",
+              drain->parent.path, stage_clock() - drain->waiting->moved);
+    if (!drain->waiting->alone) {
+        drain->waiting->alone = true; /* the next look copies a partner's shards, if we have them */
+        drain_set_reason(drain, why.text);
+        drainer_log(drainer, "step %" PRIu64 " (%s): %s", drain->generation->target.step,
+                    drain->generation->target.attempt, why.text);
+        return 1;
+    }
+    if (drainer->users && !drainer->options.once && !stage_has(&drain->source, STAGE_ADOPTED))
+        return 1;
+    drain_end(drain, STATUS_FAILED, why.text);
+    drainer->incomplete++;
+    return 0;
+}
+
 /* 1 if the generation is still there, 0 if it has ended. */
 static int look(struct drain *drain)
 {
-    const struct target *target = &drain->generation->target;
     struct contents contents;
     struct error err = {0};
     int result;
@@ -172,43 +271,51 @@ static int look(struct drain *drain)
     generation_contents(&drain->source, &contents);
     account(drain, &contents);
     if (stage_has(&drain->source, STAGE_DROPPED) ||
-        (!drain->drainer->users && contents.staged + contents.drained < target->local))
+        (!drain->drainer->users && contents.staged + contents.drained < drain->generation->target.local))
         return drop(drain);
-    if (contents.staged > 0) { /* the one look at the target that costs something, and not at every turn */
-        result = drain_check_committed(drain, &err);
-        if (result != 0)
-            return result > 0 ? committed(drain) : fail(drain, &err);
-        if (stage_has(&drain->source, STAGE_ADOPTED) && is_superseded(drain)) {
-            drain_end(drain, STATUS_SUPERSEDED, NULL);
-            return 0;
-        }
-        result = copy(drain, &drain->source, &err);
-        if (result != 0)
-            return result < 0 ? fail(drain, &err) : 1;
-        generation_contents(&drain->source, &contents);
-        account(drain, &contents);
-    }
-    result = copy_partner(drain, &err);
-    if (result != 0)
-        return result < 0 ? fail(drain, &err) : 1;
-    if (contents.staged > 0 || contents.drained < target->local)
+    if (stage_has(&drain->source, STAGE_REPLACED))
+        return replaced(drain);
+    if (stage_clock() < drain->waiting->retry) {
+        drain->drainer->stuck++;
         return 1;
-    result = drain_commit(drain, &err);
-    if (result == DRAIN_SUPERSEDED)
-        drain_end(drain, STATUS_SUPERSEDED, NULL);
-    return result == 0 ? 1 : result == 1 ? committed(drain) : result < 0 ? fail(drain, &err) : 0;
+    }
+    result = advance(drain, &contents, &err);
+    if (result < 0 && err.code == CODE_DATA) {
+        drain->drainer->failed++;
+        return fail(drain, &err);
+    }
+    if (result < 0 && !drain_is_superseded(drain))
+        return drain_retry(drain, &err);
+    if (result == DRAIN_INTERRUPTED)
+        return 1;
+    if (result == DRAIN_ALONE)
+        return wait_alone(drain);
+    if (result == DRAIN_COMMITTED || (result == 0 && drain->waiting->pause > 0))
+        drain_recover(drain);
+    if (result == 0)
+        return 1;
+    if (result == DRAIN_COMMITTED)
+        return committed(drain);
+    drain_end(drain, STATUS_SUPERSEDED, NULL);
+    return 0;
 }
 
 int drain_generation(struct drainer *drainer, struct generation *generation)
 {
     struct drain drain = {.drainer = drainer, .generation = generation, .parent = {.fd = -1}, .partial = {.fd = -1}};
+    struct error why = {0};
     int result;
 
     if (directory_open(&drain.source, &drainer->stage, generation->name, NULL) < 0)
         return errno == ENOENT ? 0 : 1;
     drain.waiting = drain_waiting(drainer, generation->name);
+    if (is_unknown(&drain, &why)) {
+        directory_close(&drain.source);
+        return leave(&drain, &why);
+    }
     if (generation->target.started == 0) { /* its first rank is just making it, or died doing so, or had no room */
-        bool over = !drainer->users || stage_has(&drain.source, STAGE_DROPPED);
+        bool over =
+            (!drainer->users || stage_has(&drain.source, STAGE_DROPPED)) && !stage_has(&drain.source, STAGE_TARGET);
 
         if (over)
             drain_remove(&drain);

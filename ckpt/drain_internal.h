@@ -8,18 +8,29 @@
 #include <pthread.h>
 
 enum {
-    DRAIN_INTERRUPTED = 1, /* stop was set, or time is up */
-    DRAIN_SUPERSEDED = 2,  /* a newer step was committed */
+    DRAIN_COMMITTED = 1,
+    DRAIN_INTERRUPTED, /* stop was set, or time is up */
+    DRAIN_SUPERSEDED,  /* a newer step was committed */
+    DRAIN_ALONE,       /* all shards of this node are in the target, and nothing moves there any more */
 };
 
 /* What is remembered of a generation from one look at it to the next. */
 struct waiting {
     char name[LAYOUT_NAME_SIZE];
-    double next, delay; /* when to try to commit, and how long after that again */
-    uint64_t activity;  /* drain_activity when something moved last */
-    double moved;       /* when that was */
-    double began;       /* when copying began; 0: not yet */
-    uint64_t drained;   /* bytes of shards that are in the target */
+    double next, delay;  /* when to try to commit, and how long after that again */
+    uint64_t activity;   /* drain_activity when something moved last */
+    double moved;        /* when that was */
+    double began;        /* when copying began; 0: not yet */
+    uint64_t drained;    /* bytes of shards that are in the target */
+    double retry, pause; /* the target failed: when to try again, and the pause before that. 0: it did not */
+    bool alone;          /* DRAIN_ALONE was returned before */
+    int checked;         /* parts whose forms are known */
+    bool unknown;        /* it has a file of an unknown form, which was logged */
+};
+
+/* A target that fails: since when, and when to log it next. since is 0 while it works. */
+struct trouble {
+    double since, next, pause;
 };
 
 struct drainer {
@@ -28,6 +39,10 @@ struct drainer {
     double deadline; /* of stage_clock; 0: none */
     int lock;
     int failed;
+    int unknown;    /* generations of this look that are of an unknown form */
+    int stuck;      /* generations of this look whose target fails */
+    int incomplete; /* generations that ended without other nodes' shards */
+    struct trouble trouble;
     bool users;        /* someone may still stage */
     bool prune_failed; /* and that was said */
     struct waiting waiting[STATUS_MOST];
@@ -57,6 +72,13 @@ void drainer_log(const struct drainer *drainer, const char *format, ...) __attri
 void drainer_tell(struct drainer *drainer, bool now);
 
 /*
+ * Two kinds of failure. CODE_DATA: the staged data is bad, or the attempt can never be committed (another node has
+ * given it up; the step is another run's): it ends the generation. Any other code, every errno of the target among
+ * them: the generation stays in the stage and is tried again (drain_retry). All functions below set err->code by this
+ * rule.
+ */
+
+/*
  * Before a block of so many bytes is copied, and accounted for: waits as the cap wants. 0; DRAIN_INTERRUPTED; or -1
  * when another node has given up the attempt.
  */
@@ -77,14 +99,26 @@ int drain_shards(struct drain *drain, const struct directory *from, struct error
 /* Whether the attempt was given up by someone, as the error. */
 int drain_check_given_up(struct drain *drain, struct error *err);
 
-/* 1 if the step is committed and is ours; 0 if it is not committed; -1 if it is another run's. */
+/* DRAIN_COMMITTED if the step is committed and is ours; 0 if it is not committed; -1 also if it is another run's. */
 int drain_check_committed(struct drain *drain, struct error *err);
 
-/*
- * Try to commit when it is time to. As drain_check_committed, or DRAIN_SUPERSEDED; -1 too when the commit failed or
- * nothing moves any more.
- */
+/* Try to commit when it is time to. As drain_check_committed, or DRAIN_SUPERSEDED or DRAIN_ALONE. */
 int drain_commit(struct drain *drain, struct error *err);
+
+/* Whether a newer step than this generation's is committed. */
+bool drain_is_superseded(const struct drain *drain);
+
+/* Why it is not over yet, in status.json; "" for no reason. */
+void drain_set_reason(struct drain *drain, const char *text);
+
+/* The target failed: the generation stays, and is tried again after a pause that grows. Returns 1. */
+int drain_retry(struct drain *drain, const struct error *why);
+
+/* The target works again, if it failed before. */
+void drain_recover(struct drain *drain);
+
+/* The stage is left with generations in it: one log line with what they are, and why. */
+void drain_log_left(struct drainer *drainer);
 
 /* The memory of that generation, new if there is none. */
 struct waiting *drain_waiting(struct drainer *drainer, const char *name);

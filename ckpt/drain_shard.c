@@ -225,7 +225,7 @@ static int release(struct drain *drain, const struct directory *from, int shard,
     int shards = drain->generation->target.shards;
 
     layout_part_name(part, shard, shards);
-    stage_drained_name(drained, shard, shards);
+    layout_drained_name(drained, shard, shards);
     layout_shard_name(name, shard, shards);
     if (renameat(from->fd, part, from->fd, drained) < 0)
         return error_errno(err, CODE_IO, "%s/%s", from->path, drained);

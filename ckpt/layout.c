@@ -41,6 +41,11 @@ void layout_part_name(char name[LAYOUT_NAME_SIZE], int shard, int shards)
     snprintf(name, LAYOUT_NAME_SIZE, "shard-%05d-of-%05d.json", shard, shards);
 }
 
+void layout_drained_name(char name[LAYOUT_NAME_SIZE], int shard, int shards)
+{
+    snprintf(name, LAYOUT_NAME_SIZE, "shard-%05d-of-%05d.drained", shard, shards);
+}
+
 /* The parsers below read the numbers, write the name anew and compare: what we would not write, we do not read. */
 
 bool layout_parse_shard(const char *name, int *shard, int *shards)
@@ -60,6 +65,16 @@ bool layout_parse_part(const char *name, int *shard, int *shards)
     if (sscanf(name, "shard-%5d-of-%5d.json", shard, shards) != 2 || *shard < 0 || *shards <= *shard)
         return false;
     layout_part_name(again, *shard, *shards);
+    return strcmp(name, again) == 0;
+}
+
+bool layout_parse_drained(const char *name, int *shard, int *shards)
+{
+    char again[LAYOUT_NAME_SIZE];
+
+    if (sscanf(name, "shard-%5d-of-%5d.drained", shard, shards) != 2 || *shard < 0 || *shards <= *shard)
+        return false;
+    layout_drained_name(again, *shard, *shards);
     return strcmp(name, again) == 0;
 }
 

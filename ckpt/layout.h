@@ -30,13 +30,15 @@ int layout_of(struct layout *layout, uint64_t elements, size_t nkinds);
 /* Bytes in block `block`: LAYOUT_BLOCK except in the last. */
 size_t layout_block_bytes(const struct layout *layout, uint64_t block);
 
-/* "shard-00002-of-00004.safetensors" and "shard-00002-of-00004.json" */
+/* "shard-00002-of-00004.safetensors", "shard-00002-of-00004.json", and the latter in a stage once it is drained */
 void layout_shard_name(char name[LAYOUT_NAME_SIZE], int shard, int shards);
 void layout_part_name(char name[LAYOUT_NAME_SIZE], int shard, int shards);
+void layout_drained_name(char name[LAYOUT_NAME_SIZE], int shard, int shards);
 
 /* Whether the name is one of these, and of which shard. */
 bool layout_parse_shard(const char *name, int *shard, int *shards);
 bool layout_parse_part(const char *name, int *shard, int *shards);
+bool layout_parse_drained(const char *name, int *shard, int *shards);
 
 /* Whether it is a shard's or a part's temporary name (file_temporary_name). */
 bool layout_is_unfinished(const char *name);

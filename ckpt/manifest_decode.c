@@ -1,6 +1,10 @@
-/* manifest_decode.c - a manifest out of JSON, believing nothing. Unknown, missing and doubled members are refused. */
+/*
+ * manifest_decode.c - a manifest out of JSON, believing nothing. Doubled members are refused; unknown and missing ones
+ * beneath a right checksum are of another release (form.h).
+ */
 #include "config.h"
 
+#include "ckpt/form.h"
 #include "ckpt/interval.h"
 #include "ckpt/json_get.h"
 #include "ckpt/manifest_json.h"
@@ -11,8 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Members of "state", and how many there were before there was a dynamic loss scale or a running mean to keep. */
-#define STATE_MEMBERS       14
+#define MEMBERS       "crc32c format version muster attempt state job kinds tensors shards files"
+#define SHARD_MEMBERS "file bytes data_offset header_crc32c block_bytes block_crc32c pieces host written"
+
+/* Members of "state"; the later ones came with a dynamic loss scale and a running mean of the loss. */
+#define STATE_EARLY         "step consumed_samples seed skipped_steps loss_scale dp tp pp zero"
+#define STATE_LATER         "skipped_in_a_row loss_scale_good_steps loss_scale_hysteresis loss_mean loss_count"
 #define STATE_MEMBERS_EARLY 9
 
 static int decode_later_state(struct ckpt_state *state, json_t *object, struct error *err)
@@ -28,11 +36,10 @@ static int decode_later_state(struct ckpt_state *state, json_t *object, struct e
 
 static int decode_state(struct ckpt_state *state, json_t *object, struct error *err)
 {
-    size_t members = json_object_size(object);
+    bool early = json_object_size(object) == STATE_MEMBERS_EARLY;
 
-    if (members != STATE_MEMBERS && members != STATE_MEMBERS_EARLY)
-        return error_set(err, CODE_DATA, "\"state\" must be an object of %d members", STATE_MEMBERS);
-    if (json_get_number(object, "loss_scale", &state->loss_scale, err) < 0 ||
+    if (form_check_members(object, early ? STATE_EARLY : STATE_EARLY " " STATE_LATER, err) < 0 ||
+        json_get_number(object, "loss_scale", &state->loss_scale, err) < 0 ||
         json_get_integer(object, "step", INT64_MAX, &state->step, err) < 0 ||
         json_get_integer(object, "consumed_samples", INT64_MAX, &state->consumed_samples, err) < 0 ||
         json_get_hex(object, "seed", 16, &state->seed, err) < 0 ||
@@ -40,7 +47,7 @@ static int decode_state(struct ckpt_state *state, json_t *object, struct error *
         json_get_int(object, "dp", &state->dp, err) < 0 || json_get_int(object, "tp", &state->tp, err) < 0 ||
         json_get_int(object, "pp", &state->pp, err) < 0 || json_get_int(object, "zero", &state->zero, err) < 0)
         return error_prefix(err, "state");
-    return members == STATE_MEMBERS ? decode_later_state(state, object, err) : 0;
+    return early ? 0 : decode_later_state(state, object, err);
 }
 
 static int decode_kinds(struct manifest *manifest, json_t *root, struct error *err)
@@ -199,8 +206,6 @@ static int decode_shard(const struct manifest *manifest, struct manifest_shard *
 {
     uint64_t block_bytes, crc;
 
-    if (json_object_size(object) != 9)
-        return error_set(err, CODE_DATA, "must be an object of 9 members");
     if (json_get_integer(object, "bytes", INT64_MAX, bytes, err) < 0 ||
         json_get_integer(object, "data_offset", INT32_MAX, &shard->data_offset, err) < 0 ||
         json_get_hex(object, "header_crc32c", 8, &crc, err) < 0 ||
@@ -253,7 +258,8 @@ static int decode_files(struct manifest *manifest, json_t *files, struct error *
     for (size_t i = 0; i < count; i++) {
         json_t *object = json_array_get(files, i);
 
-        if (check_file_name(object, manifest->part < 0 ? (int)i : manifest->part, manifest->shards, err) < 0 ||
+        if (form_check_members(object, SHARD_MEMBERS, err) < 0 ||
+            check_file_name(object, manifest->part < 0 ? (int)i : manifest->part, manifest->shards, err) < 0 ||
             decode_shard(manifest, &manifest->shard[i], object, &bytes[i], err) < 0) {
             error_prefix(err, "files[%zu]", i);
             goto out;
@@ -273,17 +279,11 @@ static int decode_head(struct manifest *manifest, json_t *root, int part, int sh
     const char *format = json_string_value(json_object_get(root, "format"));
     const char *wanted = part < 0 ? MANIFEST_FORMAT : MANIFEST_PART_FORMAT;
     json_t *job = json_object_get(root, "job");
-    uint64_t version;
 
-    if (!format || strcmp(format, wanted) != 0)
+    if (format && strcmp(format, part < 0 ? MANIFEST_PART_FORMAT : MANIFEST_FORMAT) == 0)
         return error_set(err, CODE_DATA, "\"format\" must be \"%s\"", wanted);
-    if (json_get_integer(root, "version", INT64_MAX, &version, err) < 0)
+    if (form_check(root, wanted, MANIFEST_VERSION, err) < 0 || form_check_members(root, MEMBERS, err) < 0)
         return -1;
-    if (version != MANIFEST_VERSION)
-        return error_set(err, CODE_DATA, "format version %" PRIu64 ", this muster reads version %d", version,
-                         MANIFEST_VERSION);
-    if (json_object_size(root) != 11)
-        return error_set(err, CODE_DATA, "%zu members, there must be 11", json_object_size(root));
     if (json_get_string(root, "muster", manifest->version, sizeof manifest->version, err) < 0 ||
         json_get_string(root, "attempt", manifest->attempt, sizeof manifest->attempt, err) < 0 ||
         json_get_int(root, "shards", &manifest->shards, err) < 0)
@@ -317,13 +317,30 @@ static int decode(struct manifest *manifest, json_t *root, int part, int shards,
     return decode_files(manifest, files, err);
 }
 
+/* A later format may have its checksum elsewhere. Its number tells: damage does not change both. */
+static int check_later(const char *text, size_t bytes, struct error *err)
+{
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    json_t *version = json_object_get(root, "version");
+    int result;
+
+    if (json_is_integer(version) && json_integer_value(version) > MANIFEST_VERSION) {
+        error_set(err, CODE_CONFIG, "must begin with " MANIFEST_START " and 8 hexadecimal digits");
+        result = form_explain(root, MANIFEST_VERSION, err);
+    } else {
+        result = error_set(err, CODE_DATA, "must begin with " MANIFEST_START " and 8 hexadecimal digits");
+    }
+    json_decref(root);
+    return result;
+}
+
 static int check_crc(const char *text, size_t bytes, struct error *err)
 {
     uint64_t crc;
 
     if (bytes < MANIFEST_CRC_AT + 8 || memcmp(text, MANIFEST_START, MANIFEST_CRC_AT) != 0 ||
         json_parse_hex(text + MANIFEST_CRC_AT, 8, &crc) < 0)
-        return error_set(err, CODE_DATA, "must begin with " MANIFEST_START " and 8 hexadecimal digits");
+        return check_later(text, bytes, err);
     if (crc != manifest_crc(text, bytes))
         return error_set(err, CODE_DATA, "checksum mismatch: says %08" PRIx64 ", its %zu bytes have %08" PRIx32, crc,
                          bytes, manifest_crc(text, bytes));
@@ -347,6 +364,7 @@ struct manifest *manifest_decode(const char *text, size_t bytes, int part, int s
     if (!manifest) {
         error_errno(err, CODE_IO, "a manifest");
     } else if (decode(manifest, root, part, shards, err) < 0) {
+        form_explain(root, MANIFEST_VERSION, err);
         manifest_destroy(manifest);
         manifest = NULL;
     }

@@ -23,15 +23,15 @@ static const char help[] =
     "      --child        serve the process that started it: go on through signals that end a job, until the stage is\n"
     "                     closed or that process is gone; then as --once\n"
     "      --partner      also drain copies of other nodes' shards\n"
-    "      --idle=N       give up a save when other nodes' shards are missing and nothing moves for N seconds (300)\n"
+    "      --idle=N       with --once: do not wait for other nodes' shards when nothing moves for N seconds (300)\n"
     "  -j, --threads=N    shards copied at the same time (2)\n"
     "  -q, --quiet        log failures only\n"
     "      --help         this text\n"
     "      --version      the version\n"
     "\n"
     "One runs for a stage; a second one ends at once with 0. Killed at any moment, a new one goes on.\n"
-    "Ends with 0 when all is committed; 74 when a save failed; 75 when it was stopped with something left; 64 for a\n"
-    "wrong command line. See muster-ckptd(8).\n";
+    "Ends with 0 when all is committed; 75 when something is left, because it was stopped or the checkpoint directory\n"
+    "cannot be written; 74 when staged data is damaged; 64 for a wrong command line. See muster-ckptd(8).\n";
 
 static volatile sig_atomic_t stop;
 static volatile sig_atomic_t orphaned; /* with --child: who started it is gone */
@@ -63,7 +63,7 @@ static void log_line(const char *line, void *arg)
     struct tm parts;
     char when[32] = "-";
 
-    if (*quiet && !strstr(line, "failed"))
+    if (*quiet && !strstr(line, "failed") && !strstr(line, " is left as it is: "))
         return;
     if (localtime_r(&now, &parts))
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &parts);
@@ -85,9 +85,9 @@ static int drain(const char *stage, const struct ckpt_drain_options *options)
 
     if (result < 0)
         return error_report(&err);
-    if (failed > 0)
-        return CODE_IO;
-    return result == CKPT_DRAIN_LEFT ? CODE_STOPPED : CODE_OK;
+    if (result == CKPT_DRAIN_LEFT)
+        return CODE_STOPPED;
+    return failed > 0 ? CODE_IO : CODE_OK;
 }
 
 /* Slurm ends a job by signals to all of its processes, and so asks the trainer for a last save: the time to be here. */

@@ -28,12 +28,13 @@ static bool opens(const char *dir, uint64_t step)
     return ckpt != NULL;
 }
 
+/* One of an unknown form stays, which is no failure. */
 static int trash_step(const struct directory *directory, uint64_t step, struct error *err)
 {
     char name[LAYOUT_NAME_SIZE];
 
     layout_step_name(name, step);
-    return file_trash(directory, name, err);
+    return attempt_check_forms_in(directory, name, NULL) < 0 ? 0 : file_trash(directory, name, err);
 }
 
 /* What a process left that died in ckpt_probe, or while it wrote `latest`; a day later nobody is at it any more. */
@@ -123,6 +124,8 @@ int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *er
         error_errno(err, errno == ENOENT ? CODE_DATA : CODE_IO, "%s/%s", dir, name);
         goto out;
     }
+    if (attempt_check_forms_in(&directory, name, err) < 0)
+        goto out;
     another = even_last || !opens(dir, step) ? 1 : another_opens(dir, step, err);
     if (another == 0)
         error_set(err, CODE_USAGE, "%s/%s is the last whole checkpoint of its directory; --force removes even that",

@@ -24,16 +24,13 @@
  * What an earlier life of the job left: complete generations are to be drained as they are. The others have no one who
  * would complete them.
  */
-static int adopt(const struct directory *stage, struct error *err)
+static int adopt_all(const struct directory *stage, const struct generation *generations, size_t count,
+                     struct error *err)
 {
-    struct generation *generations;
     struct directory directory;
     struct contents contents;
-    size_t count;
     int result = 0;
 
-    if (generation_list(stage, &generations, &count, err) < 0)
-        return -1;
     for (size_t i = 0; i < count && result == 0; i++) {
         if (directory_open(&directory, stage, generations[i].name, NULL) < 0)
             continue;
@@ -46,9 +43,39 @@ static int adopt(const struct directory *stage, struct error *err)
                             err);
         directory_close(&directory);
     }
-    free(generations);
     if (result == 0 && stage_has(stage, STAGE_FREE)) /* of other shards perhaps, that nobody would take again */
         result = file_trash(stage, STAGE_FREE, err);
+    return result;
+}
+
+/* Nothing of the stage is touched where another release of muster staged something that this one does not know. */
+static int check_forms(const struct directory *stage, const struct generation *generations, size_t count,
+                       struct error *err)
+{
+    struct directory directory;
+    int result = 0;
+
+    for (size_t i = 0; i < count && result == 0; i++) {
+        if (directory_open(&directory, stage, generations[i].name, NULL) < 0)
+            continue;
+        result = generation_check_forms(&generations[i], &directory, err);
+        directory_close(&directory);
+    }
+    return result;
+}
+
+static int adopt(const struct directory *stage, struct error *err)
+{
+    struct generation *generations;
+    size_t count;
+    int result;
+
+    if (generation_list(stage, &generations, &count, err) < 0)
+        return -1;
+    result = check_forms(stage, generations, count, err);
+    if (result == 0)
+        result = adopt_all(stage, generations, count, err);
+    free(generations);
     return result;
 }
 
@@ -76,11 +103,13 @@ static int enter(struct ckpt_stage *stage, const char *path, struct error *err)
 
 static int prepare(struct ckpt_stage *stage, struct error *err)
 {
+    if (stage->config.adopt && adopt(&stage->directory, err) < 0)
+        return -1;
     if (unlinkat(stage->directory.fd, STAGE_CLOSED, 0) < 0 && errno != ENOENT)
         return error_errno(err, CODE_IO, "%s/" STAGE_CLOSED, stage->directory.path);
     if (stage_mark(&stage->directory, STAGE_LOCK, err) < 0) /* there may be no inode left when the drainer wants it */
         return -1;
-    if (stage->config.adopt && adopt(&stage->directory, err) < 0)
+    if (stage->config.dir && access(stage->config.dir, F_OK) == 0 && stage_mark(&stage->directory, STAGE_MADE, err) < 0)
         return -1;
     if (status_read(stage->status, &stage->directory, NULL) == 0)
         stage->seen = status_serial(stage->status);
@@ -139,7 +168,8 @@ int ckpt_stage_close(struct ckpt_stage *stage, struct error *err)
     return stage_mark(&stage->directory, STAGE_CLOSED, err);
 }
 
-int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err)
+static int mark_generation(struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *mark,
+                           struct error *err)
 {
     char name[LAYOUT_NAME_SIZE];
     struct directory generation;
@@ -148,9 +178,19 @@ int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt
     layout_partial_name(name, step, attempt);
     if (directory_open(&generation, &stage->directory, name, err) < 0)
         return errno == ENOENT ? 0 : -1;
-    result = stage_mark(&generation, STAGE_DROPPED, err);
+    result = stage_mark(&generation, mark, err);
     directory_close(&generation);
     return result;
+}
+
+int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err)
+{
+    return mark_generation(stage, step, attempt, STAGE_DROPPED, err);
+}
+
+int ckpt_stage_replace(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err)
+{
+    return mark_generation(stage, step, attempt, STAGE_REPLACED, err);
 }
 
 bool ckpt_stage_is_drained(struct ckpt_stage *stage)
@@ -199,6 +239,27 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, stru
     news->seconds = next->ended - next->started;
     snprintf(news->reason, sizeof news->reason, "%s", next->reason);
     return 1;
+}
+
+bool ckpt_stage_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stage_trouble *trouble)
+{
+    const struct status_generation *oldest = NULL;
+
+    if (refresh(stage, NULL) < 0)
+        return false;
+    for (size_t i = 0; i < stage->status->count; i++) {
+        const struct status_generation *one = &stage->status->generations[i];
+
+        if (one->serial == 0 && one->reason[0] && (!holding || one->state < STATUS_DRAINED) &&
+            (!oldest || one->started < oldest->started))
+            oldest = one;
+    }
+    if (!oldest)
+        return false;
+    *trouble = (struct ckpt_stage_trouble){.step = oldest->step};
+    memcpy(trouble->attempt, oldest->attempt, sizeof trouble->attempt);
+    memcpy(trouble->reason, oldest->reason, sizeof trouble->reason);
+    return true;
 }
 
 int stage_check_drainer(struct ckpt_stage *stage, size_t saves, double *alive, struct error *err)

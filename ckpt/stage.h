@@ -10,6 +10,7 @@
  *     users                                  held, shared, by every process that may stage
  *     lock                                   held (F_OFD_SETLK) by the one process that drains
  *     closed                                 no more will be staged: drain what there is, remove the stage, end
+ *     made                                   the checkpoint directory has been there: it is never made again
  *     status.json                            what the drainer does and did; see stage_status.h
  *     .free/shard-00002-of-00004.*.tmp       files of what is drained: their memory is used again
  *     step-00000100.ATTEMPT.partial/         a *generation*: one try to save one step
@@ -18,21 +19,26 @@
  *       shard-00002-of-00004.json            its part of the manifest: put there last, so it says "complete"
  *       shard-00002-of-00004.drained         the part's name when both are durable in the target; the data is gone then
  *       partner/                             the same, of shards of another node
- *       made, adopted, dropped               marks; see below
+ *       made, adopted, dropped, replaced     marks; see below
  *
  * A generation's life: *staged* (all `local` shards complete) -> *draining* -> *drained* (this node is done; its memory
  * is free again) -> *committed*, or *superseded* (a newer step was committed), or *failed*. Then its directory goes,
  * and status.json tells how it ended.
  *
- * When one node cannot drain its shard (disk full, write error, directory gone), nobody can commit that attempt, and
- * what the other nodes wrote would fill the disk for good. So whoever fails renames <dir>/step-N.ATTEMPT.partial to
- * step-N.ATTEMPT.abandoned, which needs no room, empties it and leaves it there as the sign, with the reason in it
+ * A target that fails (any errno) ends nothing: the generation stays and is tried again (drain.h). One thing only costs
+ * it its memory: the next save needs the room, and the trainer marks the oldest generation whose target fails
+ * `replaced` (ckpt_stage_replace).
+ *
+ * An attempt that can never be committed (a node's staged data is damaged, or the generation was dropped or replaced)
+ * is *abandoned*, because what the other nodes wrote would fill the disk for good: <dir>/step-N.ATTEMPT.partial is
+ * renamed to step-N.ATTEMPT.abandoned, which needs no room, emptied, and left there as the sign, with the reason in it
  * (`why`, if there is room). Any other drainer looks for the sign while it copies (twice a second), before it makes the
  * directory and right after, and before each try to commit; when it is there, it drops its own copy and reports
- * "given up by another node: why". If it has made the directory (`made`) and finds neither directory nor sign nor a
- * committed step, someone has removed it: failed too, and it is not made anew. Abandoning against committing: both
- * rename the one directory, one of them wins. Signs go with the first commit of that or a later step.
- * Where not even the sign can be left, the others give up when nothing has moved in <dir> for drain.h's `idle` seconds.
+ * "given up by another node: why". Abandoning against committing: both rename the one directory, one of them wins.
+ * Signs go with the first commit of that or a later step.
+ *
+ * If a generation has made the directory (`made`) and does not find it, its file system may not be mounted: a target
+ * that fails; the directory is not made again. The checkpoint directory likewise, by the stage's `made`.
  *
  * A restarted job has the same id and so finds the stage of its earlier life. The first rank on the node opens it with
  * `adopt`: generations that are complete here are marked `adopted` (drained and committed as they are; but they never
@@ -60,7 +66,8 @@ struct ckpt_stage_config {
     int threads;      /* that copy; 0: 2 */
     int keep;         /* as ckpt_prune: done by the node that holds shard 0, after the commit */
     uint64_t keep_every;
-    bool adopt; /* by one rank a node, before the others open it */
+    bool adopt;      /* by one rank a node, before the others open it */
+    const char *dir; /* NULL, or the checkpoint directory: if it is there now, the drainer never makes it */
 };
 
 /* "<root>/muster-<uid>-<job>", with the defaults above. -1 with CODE_USAGE when the job's name is not one. */
@@ -69,7 +76,8 @@ int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, 
 /*
  * Open the stage, making it if it is not there, and take back `closed`. NULL when it cannot be used: the root is not
  * there or read-only, or what has that name is not a directory of ours with mode 0700 (a link say). The caller then
- * saves with ckpt_write_shard and says so once. One a process; its functions are called from one thread at a time, but
+ * saves with ckpt_write_shard and says so once. CODE_CONFIG with `adopt`: another release of muster staged something in
+ * a form that this one does not know (form.h); nothing was touched, and training must not begin. One a process; its functions are called from one thread at a time, but
  * for ckpt_stage_directory and ckpt_stage_is_drained, which any thread may call.
  */
 struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err);
@@ -110,6 +118,9 @@ bool ckpt_stage_ready(const struct ckpt_stage *stage, int shard, int shards);
  */
 int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err);
 
+/* Likewise, but because a newer save needs the memory: its end is reported as failed, with why the target fails. */
+int ckpt_stage_replace(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err);
+
 /* ---- what became of it ------------------------------------------------------------------------------------------- */
 
 enum ckpt_outcome { CKPT_COMMITTED, CKPT_SUPERSEDED, CKPT_FAILED };
@@ -134,6 +145,16 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, stru
  * after a restart's adoption, before the newest checkpoint is looked for; and at the end of a run.
  */
 int ckpt_stage_wait(struct ckpt_stage *stage, double seconds, struct error *err);
+
+/* A generation that the drainer cannot get rid of at present: its target fails, or other nodes' shards do not come. */
+struct ckpt_stage_trouble {
+    uint64_t step;
+    char attempt[CKPT_ATTEMPT_SIZE];
+    char reason[512];
+};
+
+/* The oldest of those; with `holding`, of those that hold memory. False when there is none. */
+bool ckpt_stage_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stage_trouble *trouble);
 
 /* Whether some process holds the lock. */
 bool ckpt_stage_is_drained(struct ckpt_stage *stage);

@@ -1,6 +1,7 @@
 #include "config.h"
 
 #include "ckpt/attempt.h"
+#include "ckpt/form.h"
 #include "ckpt/json_get.h"
 #include "ckpt/stage.h"
 #include "ckpt/stage_dir.h"
@@ -60,10 +61,16 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
     return -1;
 }
 
+#define TARGET_FORMAT  "muster-stage"
+#define TARGET_VERSION 1
+#define TARGET_MEMBERS "dir step attempt shards local keep keep_every started"
+#define TARGET_HEAD    "format version muster "
+
 static int target_write(const struct directory *generation, const struct target *target, struct error *err)
 {
     json_t *json =
-        json_pack("{s:s, s:I, s:s, s:i, s:i, s:i, s:I, s:f}", "dir", target->dir, "step", (json_int_t)target->step,
+        json_pack("{s:s, s:i, s:s, s:s, s:I, s:s, s:i, s:i, s:i, s:I, s:f}", "format", TARGET_FORMAT, "version",
+                  TARGET_VERSION, "muster", PACKAGE_VERSION, "dir", target->dir, "step", (json_int_t)target->step,
                   "attempt", target->attempt, "shards", target->shards, "local", target->local, "keep", target->keep,
                   "keep_every", (json_int_t)target->keep_every, "started", target->started);
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
@@ -78,11 +85,21 @@ static int target_write(const struct directory *generation, const struct target 
     return result;
 }
 
+/* The first release wrote none of TARGET_HEAD. */
+static int target_check_form(json_t *json, struct error *err)
+{
+    if (!json_object_get(json, "format") && !json_object_get(json, "version") && !json_object_get(json, "muster"))
+        return form_check_members(json, TARGET_MEMBERS, err);
+    if (form_check(json, TARGET_FORMAT, TARGET_VERSION, err) < 0)
+        return -1;
+    return form_check_members(json, TARGET_HEAD TARGET_MEMBERS, err);
+}
+
 static int target_parse(struct target *target, json_t *json, struct error *err)
 {
     uint64_t step, keep_every;
 
-    if (json_get_string(json, "dir", target->dir, sizeof target->dir, err) < 0 ||
+    if (target_check_form(json, err) < 0 || json_get_string(json, "dir", target->dir, sizeof target->dir, err) < 0 ||
         json_get_integer(json, "step", INT64_MAX, &step, err) < 0 ||
         json_get_string(json, "attempt", target->attempt, sizeof target->attempt, err) < 0 ||
         json_get_int(json, "shards", &target->shards, err) < 0 ||
@@ -110,6 +127,7 @@ static mode_t umask_of(const struct directory *generation)
     return masked | ((masked & 0044) >> 2);
 }
 
+/* target.json is written whole or not at all: one that we cannot parse is of another release, so CODE_CONFIG. */
 static int target_read(struct target *target, const struct directory *generation, struct error *err)
 {
     json_error_t where;
@@ -123,8 +141,11 @@ static int target_read(struct target *target, const struct directory *generation
         return -1;
     json = json_loadb(text, bytes, 0, &where);
     result = json ? target_parse(target, json, err) : error_set(err, CODE_DATA, "not JSON");
-    if (result < 0)
+    if (result < 0) {
+        err->code = CODE_CONFIG;
+        form_explain(json, TARGET_VERSION, err);
         error_prefix(err, "%s/" STAGE_TARGET, generation->path);
+    }
     target->umask = umask_of(generation);
     json_decref(json);
     free(text);
@@ -153,49 +174,86 @@ static int oldest_first(const void *left, const void *right)
     return (a->target.step > b->target.step) - (a->target.step < b->target.step);
 }
 
-int generation_list(const struct directory *stage, struct generation **generations, size_t *count, struct error *err)
+static void read_generation(struct generation *generation, const struct directory *stage, const struct attempt *attempt)
 {
-    struct attempt *attempts;
     struct directory directory;
 
-    if (attempt_list(stage, &attempts, count, err) < 0)
-        return -1;
-    *generations = calloc(*count + 1, sizeof **generations);
-    if (!*generations) {
-        free(attempts);
-        return error_errno(err, CODE_IO, "%s: a list of %zu generations", stage->path, *count);
-    }
-    for (size_t i = 0; i < *count; i++) {
-        struct generation *generation = &(*generations)[i];
-
-        layout_partial_name(generation->name, attempts[i].step, attempts[i].attempt);
-        if (directory_open(&directory, stage, generation->name, NULL) == 0) {
-            if (target_read(&generation->target, &directory, NULL) < 0)
-                generation->target.started = 0;
-            directory_close(&directory);
+    layout_partial_name(generation->name, attempt->step, attempt->attempt);
+    if (directory_open(&directory, stage, generation->name, NULL) == 0) {
+        if (stage_has(&directory, STAGE_TARGET) &&
+            target_read(&generation->target, &directory, &generation->unknown) < 0) {
+            if (!stage_has(&directory, STAGE_TARGET)) /* the drainer has just removed it */
+                generation->unknown.code = CODE_OK;
+            memset(&generation->target, 0, sizeof generation->target);
         }
-        generation->target.step = attempts[i].step;
-        snprintf(generation->target.attempt, sizeof generation->target.attempt, "%s", attempts[i].attempt);
+        directory_close(&directory);
     }
-    free(attempts);
-    if (*count)
-        qsort(*generations, *count, sizeof **generations, oldest_first);
+    generation->target.step = attempt->step;
+    snprintf(generation->target.attempt, sizeof generation->target.attempt, "%s", attempt->attempt);
+}
+
+struct listing {
+    const struct directory *stage;
+    struct generation *generations;
+    size_t count;
+};
+
+/* A directory that no release up to this one makes in a stage. */
+static int add_foreign(const char *name, void *arg)
+{
+    struct listing *listing = arg;
+    struct generation *grown, *generation;
+    char attempt[CKPT_ATTEMPT_SIZE];
+    struct stat info;
+    uint64_t step;
+
+    if (name[0] == '.' || layout_parse_partial(name, &step, attempt) ||
+        fstatat(listing->stage->fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(info.st_mode))
+        return 0;
+    grown = realloc(listing->generations, (listing->count + 1) * sizeof *grown);
+    if (!grown)
+        return 1;
+    listing->generations = grown;
+    generation = &grown[listing->count++];
+    memset(generation, 0, sizeof *generation);
+    snprintf(generation->name, sizeof generation->name, "%s", name);
+    error_set(&generation->unknown, CODE_CONFIG,
+              "%s/%s: is nothing that muster " PACKAGE_VERSION " stages (format %d): another release made it",
+              listing->stage->path, name, TARGET_VERSION);
     return 0;
 }
 
-void stage_drained_name(char name[LAYOUT_NAME_SIZE], int shard, int shards)
+int generation_list(const struct directory *stage, struct generation **generations, size_t *count, struct error *err)
 {
-    snprintf(name, LAYOUT_NAME_SIZE, "shard-%05d-of-%05d.drained", shard, shards);
+    struct listing listing = {.stage = stage};
+    struct attempt *attempts;
+
+    if (attempt_list(stage, &attempts, count, err) < 0)
+        return -1;
+    listing.generations = calloc(*count + 1, sizeof *listing.generations);
+    for (size_t i = 0; i < *count && listing.generations; i++)
+        read_generation(&listing.generations[listing.count++], stage, &attempts[i]);
+    free(attempts);
+    if (!listing.generations || directory_each(stage, add_foreign, &listing, NULL) > 0) {
+        free(listing.generations);
+        return error_errno(err, CODE_IO, "%s: a list of %zu generations", stage->path, *count);
+    }
+    if (listing.count)
+        qsort(listing.generations, listing.count, sizeof *listing.generations, oldest_first);
+    *generations = listing.generations;
+    *count = listing.count;
+    return 0;
 }
 
-bool stage_parse_drained(const char *name, int *shard, int *shards)
+int generation_check_forms(const struct generation *generation, const struct directory *directory, struct error *err)
 {
-    char again[LAYOUT_NAME_SIZE];
-
-    if (sscanf(name, "shard-%5d-of-%5d.drained", shard, shards) != 2)
-        return false;
-    stage_drained_name(again, *shard, *shards);
-    return strcmp(name, again) == 0;
+    if (generation->unknown.code != CODE_OK) {
+        *err = generation->unknown;
+        return -1;
+    }
+    if (attempt_check_forms(directory, err) < 0)
+        return -1;
+    return attempt_check_forms_in(directory, STAGE_PARTNER, err);
 }
 
 struct look {
@@ -211,7 +269,7 @@ static int look_at(const char *name, void *arg)
 
     if (layout_parse_part(name, &shard, &shards))
         look->contents->staged++;
-    else if (stage_parse_drained(name, &shard, &shards))
+    else if (layout_parse_drained(name, &shard, &shards))
         look->contents->drained++;
     else if (layout_parse_shard(name, &shard, &shards) &&
              fstatat(look->directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)

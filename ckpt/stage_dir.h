@@ -9,15 +9,16 @@
 
 #include <sys/types.h>
 
-#define STAGE_FREE    ".free"
-#define STAGE_LOCK    "lock"
-#define STAGE_USERS   "users"
-#define STAGE_CLOSED  "closed"
-#define STAGE_PARTNER "partner"
-#define STAGE_TARGET  "target.json"
-#define STAGE_MADE    "made"
-#define STAGE_ADOPTED "adopted"
-#define STAGE_DROPPED "dropped"
+#define STAGE_FREE     ".free"
+#define STAGE_LOCK     "lock"
+#define STAGE_USERS    "users"
+#define STAGE_CLOSED   "closed"
+#define STAGE_PARTNER  "partner"
+#define STAGE_TARGET   "target.json"
+#define STAGE_MADE     "made"
+#define STAGE_ADOPTED  "adopted"
+#define STAGE_DROPPED  "dropped"
+#define STAGE_REPLACED "replaced"
 
 #define STAGE_MAX_TARGET ((size_t)64 << 10)
 
@@ -43,12 +44,23 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
 int generation_make(struct directory *generation, const struct directory *stage, const struct target *target,
                     struct error *err);
 
-/* All generations, oldest first, malloc'ed. Those without a readable target.json have started = 0. */
+/*
+ * All generations, oldest first, malloc'ed. Those without a target.json, which are just being made or whose maker died,
+ * have started = 0. `unknown` has a code other than CODE_OK where target.json is there but cannot be read, or is of an
+ * unknown form (form.h), and for directories that this muster gives no such name: those are left alone.
+ */
 struct generation {
     struct target target;
     char name[LAYOUT_NAME_SIZE];
+    struct error unknown;
 };
 int generation_list(const struct directory *stage, struct generation **generations, size_t *count, struct error *err);
+
+/*
+ * Check that this muster knows the forms of all of it, the copies of partners' shards included: else -1 and the
+ * generation must be left alone.
+ */
+int generation_check_forms(const struct generation *generation, const struct directory *directory, struct error *err);
 
 /* What a generation's own directory, or that of its partner's copies, holds. */
 struct contents {
@@ -57,10 +69,6 @@ struct contents {
     uint64_t bytes; /* of the data files that are here, complete or not */
 };
 void generation_contents(const struct directory *generation, struct contents *contents);
-
-/* "shard-00002-of-00004.drained", and whether a name is such a one. */
-void stage_drained_name(char name[LAYOUT_NAME_SIZE], int shard, int shards);
-bool stage_parse_drained(const char *name, int *shard, int *shards);
 
 /* Files that mark something. A mark that cannot be set is an error only where it is looked at. */
 bool stage_has(const struct directory *directory, const char *mark);

@@ -4,12 +4,14 @@
 #include "ckpt/json_text.h"
 #include "ckpt/stage_status.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_STATUS ((size_t)1 << 20)
 
-static const char *const states[] = {"staging", "staged", "draining", "drained", "committed", "superseded", "failed"};
+static const char *const states[] = {"staging", "staged",    "draining",   "drained",
+                                     "unknown", "committed", "superseded", "failed"};
 
 const char *status_state_name(enum status_state state)
 {
@@ -141,16 +143,19 @@ static void add_staged(struct status *status, const struct directory *stage, con
     struct status_generation *to = &status->generations[status->count];
     struct contents contents;
     struct directory directory;
+    struct error why = {0};
 
     if (directory_open(&directory, stage, generation->name, NULL) < 0)
         return;
     generation_contents(&directory, &contents);
+    generation_check_forms(generation, &directory, &why);
     directory_close(&directory);
     memset(to, 0, sizeof *to);
     to->step = generation->target.step;
     memcpy(to->attempt, generation->target.attempt, sizeof to->attempt);
     memcpy(to->dir, generation->target.dir, sizeof to->dir);
-    to->state = status_of(&contents, generation->target.local);
+    to->state = why.code == CODE_OK ? status_of(&contents, generation->target.local) : STATUS_UNKNOWN;
+    snprintf(to->reason, sizeof to->reason, "%.500s", why.text);
     to->bytes_total = contents.bytes;
     to->started = generation->target.started;
     status->count++;

@@ -23,6 +23,7 @@ enum status_state {
     STATUS_STAGED,
     STATUS_DRAINING,
     STATUS_DRAINED, /* waits for other nodes */
+    STATUS_UNKNOWN, /* has a file of an unknown form (form.h); only status_gather says so */
     STATUS_COMMITTED,
     STATUS_SUPERSEDED,
     STATUS_FAILED,
@@ -37,7 +38,7 @@ struct status_generation {
     double rate;                      /* bytes a second, of the drain */
     double started, ended;            /* ended is 0 while it is under way */
     uint64_t serial;                  /* 0 while it is under way */
-    char reason[512];                 /* of STATUS_FAILED */
+    char reason[512]; /* of STATUS_FAILED and STATUS_UNKNOWN; else why it is not over yet, "" if nothing fails */
 };
 
 struct status {

@@ -71,6 +71,9 @@ int tool_check_directory(const char *path, struct error *err);
 /* Whether a checkpoint that was listed is there no more: a training prunes while we look. */
 bool tool_is_gone(const char *path);
 
+/* Why a checkpoint did not open: "broken", or "unknown" where another release wrote it (form.h). */
+const char *tool_flaw(const struct error *err);
+
 /* "1.5 GiB", "512 B" */
 void tool_format_bytes(char *text, size_t size, uint64_t bytes);
 

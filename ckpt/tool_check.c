@@ -22,8 +22,8 @@ static int removed(const char *path, json_t *array)
 static int broken(const char *path, const struct error *err, json_t *array)
 {
     if (array)
-        json_array_append_new(
-            array, json_pack("{s:o, s:b, s:o}", "path", json_text(path), "whole", 0, "broken", json_text(err->text)));
+        json_array_append_new(array, json_pack("{s:o, s:b, s:o}", "path", json_text(path), "whole", 0, tool_flaw(err),
+                                               json_text(err->text)));
     return error_report(err);
 }
 

@@ -29,6 +29,11 @@ bool tool_is_gone(const char *path)
     return access(path, F_OK) < 0 && errno == ENOENT;
 }
 
+const char *tool_flaw(const struct error *err)
+{
+    return err->code == CODE_CONFIG ? "unknown" : "broken";
+}
+
 void tool_format_bytes(char *text, size_t size, uint64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
@@ -99,7 +104,7 @@ static void print_row(uint64_t step, const struct ckpt *ckpt, const struct error
         return;
     }
     if (!ckpt) {
-        printf("%10" PRIu64 "  broken: %s\n", step, err->text);
+        printf("%10" PRIu64 "  %s: %s\n", step, tool_flaw(err), err->text);
         return;
     }
     origin = ckpt_origin(ckpt);
@@ -125,8 +130,9 @@ static void list_one(const char *dir, uint64_t step, json_t *array)
     else if (ckpt)
         json_array_append_new(array, tool_summary_json(ckpt));
     else
-        json_array_append_new(array, json_pack("{s:o, s:I, s:o}", "path", json_text(path), "step", (json_int_t)step,
-                                               gone ? "removed" : "broken", gone ? json_true() : json_text(err.text)));
+        json_array_append_new(array,
+                              json_pack("{s:o, s:I, s:o}", "path", json_text(path), "step", (json_int_t)step,
+                                        gone ? "removed" : tool_flaw(&err), gone ? json_true() : json_text(err.text)));
     ckpt_close(ckpt);
 }
 

@@ -60,7 +60,7 @@ static void print_generation(const struct status_generation *g, bool bar)
         printf(" in %.1f s", g->ended - g->started);
     if (g->reason[0])
         printf(": %s", g->reason);
-    printf("  -> %s\n", g->dir);
+    printf(g->dir[0] ? "  -> %s\n" : "\n", g->dir);
 }
 
 static int show_stage(const char *path, const struct options *options, json_t *all)

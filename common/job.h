@@ -107,6 +107,7 @@ struct job {
         int staged;                /* saves that may wait there at once */
         bool partner;              /* each node also keeps its neighbour's staged shards */
         int drain_mib;             /* MiB a second that a node drains at most; 0 is no limit */
+        int last_seconds;          /* that a run waits at its start and end for a checkpoint.dir that fails */
     } checkpoint;
 
     struct {

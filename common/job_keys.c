@@ -161,6 +161,8 @@ const struct job_key job_keys[] = {
      .help = "each node also keeps a copy of its neighbour's staged shards"},
     {"checkpoint.drain_mib", JOB_KEY_INT, FIELD(checkpoint.drain_mib), RANGE(0, MANY), .fallback = "0",
      .help = "MiB a second that a node drains at most; 0 is as fast as it can"},
+    {"checkpoint.last_seconds", JOB_KEY_INT, FIELD(checkpoint.last_seconds), RANGE(0, MANY), .fallback = "600",
+     .help = "seconds that a run waits at its start and end for a checkpoint.dir that cannot be written"},
 
     {"report.log_every", JOB_KEY_LONG, FIELD(report.log_every), RANGE(1, MANY_STEPS), .fallback = "10",
      .help = "steps between log lines"},

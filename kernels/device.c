@@ -1,6 +1,5 @@
 #include "config.h"
 #include "kernels/device.h"
-#include "kernels/profile.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -9,7 +8,6 @@
 
 static const struct backend *const backends[] = {
     &backend_cpu,
-    &backend_far,
 #ifdef HAVE_CUDA
     &backend_cuda,
 #endif
@@ -42,7 +40,7 @@ static const struct backend *find_backend(const char *kind, int *index)
 #define KINDS "this build of muster has only \"cpu\""
 #endif
 
-/* Also MUSTER_PRODUCT_ROWS, where it is a number. */
+/* MUSTER_PRODUCT_ROWS, if it is a number, else the backend's. */
 static void set_product_rows(struct device *dev)
 {
     const char *text = getenv("MUSTER_PRODUCT_ROWS");
@@ -65,7 +63,7 @@ struct device *device_open(const struct backend *backend, int index, int threads
     }
     dev->backend = backend;
     dev->index = index;
-    if (backend->open(dev, threads, err) < 0 || profile_open(dev, err) < 0) {
+    if (backend->open(dev, threads, err) < 0) {
         backend->close(dev);
         free(dev);
         return NULL;
@@ -95,7 +93,6 @@ void device_destroy(struct device *dev)
     if (!dev)
         return;
     dev->backend->close(dev);
-    profile_close(dev);
     free(dev);
 }
 
@@ -107,11 +104,6 @@ const struct kernels *device_kernels(const struct device *dev)
 const char *device_describe(const struct device *dev)
 {
     return dev->description;
-}
-
-int device_threads(const struct device *dev)
-{
-    return dev->threads;
 }
 
 void device_allow_tf32(struct device *dev, bool allow)
@@ -176,11 +168,6 @@ void device_free(struct device *dev, enum memory space, void *pointer)
         dev->bytes_used[space] -= dev->backend->free(dev, space, pointer);
 }
 
-size_t device_bytes_used(const struct device *dev, enum memory space)
-{
-    return dev->bytes_used[space];
-}
-
 size_t device_bytes_unused(struct device *dev)
 {
     return dev->backend->unused ? dev->backend->unused(dev) : SIZE_MAX;
@@ -199,26 +186,16 @@ int device_reserve_workspace(struct device *dev, size_t bytes, struct error *err
     return dev->backend->reserve(dev, bytes, err);
 }
 
-size_t device_workspace_bytes(const struct device *dev)
-{
-    return dev->backend->workspace(dev);
-}
-
-bool device_widens(const struct device *dev, enum dtype dtype)
-{
-    return dev->backend->widens(dev, dtype);
-}
-
 bool device_is_host(const struct device *dev)
 {
-    return !dev->backend->far;
+    return !dev->backend->discrete;
 }
 
 struct device_traits device_traits(const struct device *dev, enum dtype dtype)
 {
     return (struct device_traits){
         .threads = dev->threads,
-        .widens = device_widens(dev, dtype),
+        .widens = dev->backend->widens(dev, dtype),
         .is_host = device_is_host(dev),
         .gpu = dev->backend->gpu,
         .product_rows = dev->product_rows,
@@ -230,7 +207,7 @@ uint64_t device_transfer(struct device *dev, void *y, const void *x, size_t byte
     if (dev->backend->transfer)
         return dev->backend->transfer(dev, y, x, bytes);
     dev->kernels.copy(dev, y, x, bytes);
-    return 1; /* of the queue there is but one end */
+    return 1; /* any ticket but 0: waiting for the queue waits for it too */
 }
 
 void device_transfer_join(struct device *dev, uint64_t ticket)
@@ -250,4 +227,54 @@ void device_transfer_wait(struct device *dev, uint64_t ticket)
 size_t device_bytes_peak(const struct device *dev, enum memory space)
 {
     return dev->bytes_peak[space];
+}
+
+struct CUstream_st *device_stream(const struct device *dev)
+{
+    return dev->backend->stream ? dev->backend->stream(dev) : NULL;
+}
+
+int device_gpu_name(const struct device *dev, unsigned char name[], struct error *err)
+{
+    return dev->backend->gpu_name(dev, name, err);
+}
+
+/* ---- a product's operands ---------------------------------------------------------------------------------------- */
+
+struct matmul matmul_with_strides(const struct matmul *op)
+{
+    struct matmul full = *op;
+
+    if (!full.lda)
+        full.lda = op->transpose_a ? op->m : op->k;
+    if (!full.ldb)
+        full.ldb = op->transpose_b ? op->k : op->n;
+    if (!full.ldc)
+        full.ldc = op->n;
+    return full;
+}
+
+bool matmul_valid(struct device *dev, const struct matmul *op)
+{
+    bool needs_bias = op->epilogue == EPILOGUE_BIAS || op->epilogue == EPILOGUE_BIAS_GELU;
+    bool needs_aux = op->epilogue == EPILOGUE_BIAS_GELU || op->epilogue == EPILOGUE_DGELU;
+    const char *kind = dev->backend->kind;
+
+    if (op->m < 0 || op->n < 0 || op->k < 1)
+        device_fail(dev, CODE_INTERNAL,
+                    "%s: matmul: m = %d, n = %d, k = %d; m and n must not be negative, k must be 1 or more", kind,
+                    op->m, op->n, op->k);
+    else if (op->lda < (op->transpose_a ? op->m : op->k) || op->ldb < (op->transpose_b ? op->k : op->n) ||
+             op->ldc < op->n)
+        device_fail(dev, CODE_INTERNAL,
+                    "%s: matmul: lda = %d, ldb = %d, ldc = %d are too small for m = %d, n = %d, k = %d", kind, op->lda,
+                    op->ldb, op->ldc, op->m, op->n, op->k);
+    else if ((needs_bias && !op->bias) || (needs_aux && !op->aux))
+        device_fail(dev, CODE_INTERNAL, "%s: matmul: the epilogue needs %s, which is NULL", kind,
+                    needs_bias && !op->bias ? "bias" : "aux");
+    else if (op->sums && (op->epilogue != EPILOGUE_NONE || op->transpose_b || op->ldb != op->n))
+        device_fail(dev, CODE_INTERNAL, "%s: matmul: column sums need a packed, untransposed b and no epilogue", kind);
+    else
+        return true;
+    return false;
 }

@@ -1,8 +1,8 @@
 /*
- * device.h - what every kind of device has in common; internal to kernels/.
+ * device.h - what all kinds of device share; internal to kernels/.
  *
- * device.c holds the part that does not depend on the hardware: the sticky error and the count of bytes. A backend
- * (cpu, cuda) fills in `kernels` and `state` when it is opened.
+ * device.c holds what does not depend on the hardware: the first failure, the count of bytes, checks of operands. A
+ * backend (cpu, cuda) sets `kernels` and `state` when it is opened.
  */
 #ifndef MUSTER_KERNELS_DEVICE_H
 #define MUSTER_KERNELS_DEVICE_H
@@ -13,32 +13,37 @@
 extern "C" {
 #endif
 
+enum { DEVICE_MARKS = 2048 };
+
 struct backend {
-    const char *kind; /* what device_create is asked for */
+    const char *kind; /* the name that device_create takes */
     int (*open)(struct device *dev, int threads, struct error *err);
     void (*close)(struct device *dev);
     void (*wait)(struct device *dev);
-    void (*poll)(struct device *dev); /* fails the device for what has failed meanwhile, without waiting; may be NULL */
+    void (*poll)(struct device *dev); /* fails the device if an operation has failed, without waiting; may be NULL */
     void *(*alloc)(struct device *dev, enum memory space, size_t bytes, struct error *err);
-    size_t (*free)(struct device *dev, enum memory space, void *pointer); /* the bytes that alloc was asked for */
+    size_t (*free)(struct device *dev, enum memory space, void *pointer); /* returns the bytes that were requested */
     size_t (*workspace)(const struct device *dev);
     void (*trim)(struct device *dev);                                    /* frees the workspace */
-    int (*reserve)(struct device *dev, size_t bytes, struct error *err); /* takes it; NULL: it comes as it is wanted */
+    int (*reserve)(struct device *dev, size_t bytes, struct error *err); /* allocates it; NULL: on demand */
     bool (*widens)(const struct device *dev, enum dtype dtype);
-    size_t (*unused)(struct device *dev); /* device_bytes_unused; NULL: MEMORY_DEVICE is of the host's */
-    bool far;                             /* MEMORY_DEVICE is no host memory */
-    bool gpu;                             /* the operations are kernels/cuda's */
-    /* device_transfer and what goes with it; NULL: copies are made in the queue, which is waited for. */
+    size_t (*unused)(struct device *dev); /* device_bytes_unused; NULL: host memory */
+    bool discrete;                        /* MEMORY_DEVICE is not host memory */
+    bool gpu;                             /* its operations are those of kernels/cuda */
+    /* device_transfer and its functions; NULL: copies go through the queue. */
     uint64_t (*transfer)(struct device *dev, void *y, const void *x, size_t bytes);
     void (*transfer_join)(struct device *dev, uint64_t ticket);
     void (*transfer_wait)(struct device *dev, uint64_t ticket);
-    /* profile.h: mark number `which`, when the queue comes to it; seconds between two, waiting for them. NULL: the
-     * host's clock does. */
+    /* Of a GPU: device_stream and device_gpu_name; else NULL. */
+    struct CUstream_st *(*stream)(const struct device *dev);
+    int (*gpu_name)(const struct device *dev, unsigned char name[], struct error *err);
+    /* For bench/profile.h, on a GPU; else NULL. mark: records the time at which the queue reaches mark number `which`,
+     * below DEVICE_MARKS. between: the seconds between two marks, once both are recorded. */
     void (*mark)(struct device *dev, int which);
     double (*between)(struct device *dev, int first, int second);
 };
 
-extern const struct backend backend_cpu, backend_far, backend_cuda;
+extern const struct backend backend_cpu, backend_cuda;
 
 struct device {
     const struct backend *backend;
@@ -50,8 +55,6 @@ struct device {
     int product_rows; /* kernels.h; a backend may set it when it opens */
     char description[128];
 
-    struct profile *profile; /* profile.h; NULL: nothing is measured */
-
     bool failed;
     struct error failure;
 
@@ -60,16 +63,22 @@ struct device {
     size_t bytes_used[2], bytes_peak[2]; /* by enum memory */
 };
 
-/* device_create of a backend that need not be in its list: tests have one of their own. */
+/* device_create for a backend that is not in its list: the tests have such backends. */
 struct device *device_open(const struct backend *backend, int index, int threads, struct error *err);
 
-/* The first failure sticks; what follows it is most often its consequence. */
+/* Keeps the first failure only: later ones are most often its consequences. */
 void device_fail(struct device *dev, enum exit_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Every operation asks this first: false when the device has failed before, or (and then it fails now) when the type
- * that `name` is asked for is none. */
+/* Every operation calls this first. False when the device has failed before, or fails now because `dtype` is not one;
+ * `name` is the operation. */
 bool device_ready(struct device *dev, enum dtype dtype, const char *name);
+
+/* The same product with all strides given: kernels.h's 0 means packed. */
+struct matmul matmul_with_strides(const struct matmul *op);
+
+/* Of a product with its strides given. False: the device has failed, and says what is wrong. */
+bool matmul_valid(struct device *dev, const struct matmul *op);
 
 #ifdef __cplusplus
 }

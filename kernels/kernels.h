@@ -6,8 +6,8 @@
  * are tokens of a micro-batch: row = sample * seq + position. Operations are enqueued in program order and may return
  * before they are done; device_wait is the end of the queue.
  *
- * Operations do not return errors: the first failure sticks to the device, later operations do nothing, and
- * device_status tells. The trainer asks once a step. This keeps the model's code as plain as the formulas.
+ * Operations do not return errors. The device keeps the first failure, later operations do nothing, and device_status
+ * returns it. The trainer asks once a step. This keeps the model's code as plain as the formulas.
  *
  *     struct device *dev = device_create("cpu", 2, &err);
  *     const struct kernels *k = device_kernels(dev);
@@ -18,9 +18,9 @@
  * and rounded once, statistics are fp32, and gradients of parameters are fp32. Where a 16-bit type is not native to the
  * processor, the operation widens its operands and gives the same kind of result, slower.
  *
- * Results are bitwise repeatable on the same device with the same shapes and the same number of threads, whatever the
- * addresses; but a GPU's library may make a product otherwise where an operand is aligned otherwise, up to 16 bytes.
- * No operation depends on what its output held before, unless `accumulate` says so.
+ * Results are bitwise repeatable on the same device with the same shapes and the same number of threads, at any address.
+ * One exception: a GPU's library may compute a product differently when an operand's alignment, up to 16 bytes, differs.
+ * No operation reads the old contents of its output, unless `accumulate` is set.
  */
 #ifndef MUSTER_KERNELS_KERNELS_H
 #define MUSTER_KERNELS_KERNELS_H
@@ -39,14 +39,13 @@ extern "C" {
 
 struct device;
 struct kernels;
+struct CUstream_st;
 
 /* ---- the device ------------------------------------------------------------------------------------------------- */
 
 /*
- * kind: "cpu", "cuda" or "cuda:N" (N: this process's number on its node; it gets GPU N modulo those it can see). A
- * build without CUDA has no "cuda"; a node without a driver or a GPU is an error that says so. "cpu-far" is the CPU's
- * arithmetic with the manners of a GPU, for tests of the code that calls it: its MEMORY_DEVICE faults when the host
- * touches it, and what is enqueued is done as late as is allowed. threads: 0 takes
+ * kind: "cpu", "cuda" or "cuda:N" (N: this process's number on its node; it gets GPU N modulo the visible GPUs). A
+ * build without CUDA has no "cuda"; a node without a driver or a GPU is an error that says so. threads: 0 takes
  * OMP_NUM_THREADS or the cores that this process may use. The environment's MUSTER_ISA=baseline|avx2|avx512 takes a
  * lesser instruction set than the processor has, for tests.
  *
@@ -60,128 +59,114 @@ const struct kernels *device_kernels(const struct device *dev);
 
 /* "cpu, avx512, 2 threads, oneDNN 2.6.3": for the log's first lines. Lives as long as the device. */
 const char *device_describe(const struct device *dev);
-int device_threads(const struct device *dev);
 
 /* 0, or the first failure since creation. */
 int device_status(struct device *dev, struct error *err);
 void device_wait(struct device *dev);
 
-/* Whether products in fp32 may round their factors to TF32's 10 bits, where the device is faster so: a GPU. They do not
- * unless this is called, before the first product. */
+/* Allows fp32 products to round their factors to TF32's 10 bits, which is faster on a GPU. To be called before the first
+ * product. */
 void device_allow_tf32(struct device *dev, bool allow);
 
-/* The device's measured rate on a large product of that type, in FLOP/s: the denominator of MFU where no peak is
+/* The device's measured rate on a large product of that type, in FLOP/s: the denominator of MFU if no peak is
  * configured. */
 double device_measure_peak(struct device *dev, enum dtype dtype);
 
-/*
- * Where the time goes, in a process with MUSTER_PROFILE=1 in its environment; without it, nothing is measured and there
- * are no rows. A row is a kind of operation, or of product one shape ("matmul MxNxK", whether a and b are transposed,
- * its epilogue): flops and bytes are what all calls had to compute and to move. Gaps between operations, transfers and
- * communication are in no row. device_profile waits, and copies at most `most` rows, those that took longest first.
- */
-enum { DEVICE_TIME_NAME = 56 };
-
-struct device_time {
-    char name[DEVICE_TIME_NAME];
-    uint64_t calls;
-    double seconds, flops, bytes;
-};
-
-size_t device_profile(struct device *dev, struct device_time *rows, size_t most);
-void device_profile_reset(struct device *dev);
-
-/* Two memory spaces. On a CPU both are host memory, counted apart. 64-byte aligned and touched, so that the pages
- * exist. What operations need for themselves between calls comes from device_alloc too, and is counted. */
+/* Two memory spaces. On a CPU both are host memory, counted separately. Memory is 64-byte aligned, and touched so that
+ * its pages exist. The operations' own workspace comes from device_alloc too, and is counted. */
 enum memory { MEMORY_DEVICE, MEMORY_HOST };
 
 void *device_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err);
 void device_free(struct device *dev, enum memory space, void *pointer);
-size_t device_bytes_used(const struct device *dev, enum memory space);
 size_t device_bytes_peak(const struct device *dev, enum memory space);
 
-/* Of a GPU's own memory, what nobody holds now; SIZE_MAX where a device has none of its own. */
+/* The free bytes of a GPU's memory; SIZE_MAX for a device without memory of its own. */
 size_t device_bytes_unused(struct device *dev);
 
-/* Of the bytes used: what operations hold for themselves. It grows to what the hungriest needs, and stays. */
-size_t device_workspace_bytes(const struct device *dev);
-
 /*
- * The same, foretold: what operations of these sizes will hold. A pure function; for a planner, which has no device, as
- * for the engine. What it cannot know:
- *  - on a CPU, how much of its own share the product's library asks for: that share is allocated whole at the first
- *    product, and has been enough for every shape that was tried;
- *  - on a GPU, whether cuBLASLt has an algorithm for an epilogue at these sizes (else the product takes rows * n floats
- *    of scratch), and what cuDNN's attention takes, which is not used unless the environment asks for it.
+ * Predicts the workspace of operations of these sizes. A pure function, for a planner without a device and for the
+ * engine. It does not know:
+ *  - on a CPU, how much of its share the product's library will use. The share is allocated whole at the first product,
+ *    and was enough for every shape that was tried.
+ *  - on a GPU, whether cuBLASLt has an algorithm for an epilogue at these sizes (else the product needs rows * n floats
+ *    of scratch), and the workspace of cuDNN's attention, which is used only if the environment requests it.
  */
 struct workspace {
-    bool gpu; /* device_traits; the next three but dtype are then not looked at */
+    bool gpu; /* device_traits; then threads and widens are not used */
     int threads;
     enum dtype dtype;
-    bool widens;        /* device_widens(dev, dtype) */
-    bool backward;      /* not only forward passes: gradients, and the norm of them */
-    bool products;      /* any at all; a GPU has their memory in any case */
+    bool widens;        /* device_traits: products of dtype are computed in fp32 */
+    bool backward;      /* gradients and their norm, not only forward passes */
+    bool products;      /* any product at all; a GPU reserves their memory in any case */
     int rows;           /* of the largest micro-batch */
-    int norm_cols;      /* of layernorm_backward, and on a GPU of the embedding; 0: not called; likewise below */
-    int bias_cols;      /* most columns that bias_backward meets */
+    int norm_cols;      /* of layernorm_backward; 0 if it is not called; likewise below */
+    int bias_cols;      /* most columns of a bias_backward */
     int gelu_cols;      /* n of the product with EPILOGUE_DGELU */
     int seq, head_size; /* of attention */
-    int heads;          /* of attention; for a GPU alone */
-    size_t accumulated; /* elements of the largest product with accumulate; for a GPU alone */
-    size_t squares;     /* most elements that sum_of_squares is given */
+    int heads;          /* of attention; this and the rest only for a GPU */
+    size_t accumulated; /* elements of the largest product with accumulate */
+    size_t squares;     /* most elements of a sum_of_squares */
 };
 
 size_t kernels_workspace_bytes(const struct workspace *sizes);
 
-/* Takes so much at once, where a device would otherwise stop to take it when an operation first wants it: a GPU. */
+/* Allocates the workspace now. Without this, a GPU would stop to allocate when an operation first needs it. */
 int device_reserve_workspace(struct device *dev, size_t bytes, struct error *err);
 
-/* How often device_alloc has been called, for workspace too: the same before and after a step, but for the first. */
+/* The number of calls of device_alloc so far, also for workspace. Only a run's first step changes it. */
 size_t device_allocations(const struct device *dev);
 
-/* Whether products of that type are made by widening to fp32: slower than fp32's own. */
-bool device_widens(const struct device *dev, enum dtype dtype);
-
 /*
- * Whether MEMORY_DEVICE is host memory: then the host may read and write it, and operations take any address. Where it
- * is not, as on a GPU, all operands are MEMORY_DEVICE of this device, but for copy and device_transfer, either side of
- * which may be MEMORY_HOST of this device (and no other host memory). The host looks at what was copied to it only
- * after device_wait, and leaves alone what is being copied from it until then.
+ * True when MEMORY_DEVICE is host memory: the host may read and write it, and operations take any address. Else the
+ * device has discrete memory, as a GPU: all operands must be MEMORY_DEVICE of this device. Either side of copy and
+ * device_transfer may also be MEMORY_HOST of this device, but no other host memory. The host must not read the result of
+ * a copy, nor write its source, before device_wait has returned.
  */
 bool device_is_host(const struct device *dev);
 
 /*
- * Large products whose results are used up at once are made some rows at a time. On a CPU few, so that they stay in its
- * caches; a GPU wants many at once, and what is summed over the parts goes through memory for each of them. The
- * environment's MUSTER_PRODUCT_ROWS is taken instead, to compare: results differ in their last bits.
+ * A large product whose result is used at once is computed some rows at a time: few on a CPU, so that they stay in its
+ * caches; many on a GPU, which needs much parallel work, and where sums over the parts go through memory once per part.
+ * MUSTER_PRODUCT_ROWS in the environment overrides this, for comparisons: results differ in their last bits.
  */
 enum { PRODUCT_ROWS_CPU = 512, PRODUCT_ROWS_GPU = 4096 };
 
-/* What footprints are foretold by. */
+/* What the prediction of memory needs to know of a device. */
 struct device_traits {
     int threads;      /* of a CPU's operations */
-    bool widens;      /* the type of the forward pass */
+    bool widens;      /* products of the forward pass's type are widened to fp32, which is slower */
     bool is_host;     /* device_is_host */
-    bool gpu;         /* a GPU, or a device with a GPU's operations */
+    bool gpu;         /* the operations are those of kernels/cuda */
     int product_rows; /* as above; 0: a CPU's */
 };
 
 struct device_traits device_traits(const struct device *dev, enum dtype dtype);
 
 /*
- * A copy that goes on beside the queue of operations. It begins when what was enqueued before it is done, in the order
- * of the transfers, and nothing waits for it unless told to: device_wait does not. Until it has ended, what it reads
- * must not be written, nor what it writes be read or written.
+ * A copy in the background of the queue of operations. It begins after everything that was enqueued before it, in the
+ * order of the transfers. Nothing waits for it implicitly, not even device_wait. Until it has ended, its source must not
+ * be written, and its destination must not be read or written.
  *
  *     uint64_t ticket = device_transfer(dev, to, from, bytes);
- *     device_transfer_join(dev, ticket);    operations enqueued from now on come after it
- *     device_transfer_wait(dev, ticket);    the host waits for it, and all before it
+ *     device_transfer_join(dev, ticket);    operations enqueued from now on run after it
+ *     device_transfer_wait(dev, ticket);    the host waits for it and all earlier transfers
  *
- * Tickets grow; 0 is that of no transfer, for which nobody waits.
+ * Tickets increase. 0 is no transfer: waiting for it returns at once.
  */
 uint64_t device_transfer(struct device *dev, void *y, const void *x, size_t bytes);
 void device_transfer_join(struct device *dev, uint64_t ticket);
 void device_transfer_wait(struct device *dev, uint64_t ticket);
+
+/*
+ * For a library that works on the GPU beside the device's operations, on streams of its own (NCCL). The stream of the
+ * operations is a cudaStream_t, valid as long as the device; NULL on a device that is not a GPU.
+ */
+struct CUstream_st *device_stream(const struct device *dev);
+
+/* A name of the GPU, or of its MIG slice, that is unique in the world: its UUID. Only where device_stream is not NULL. */
+enum { GPU_NAME = 16 };
+
+int device_gpu_name(const struct device *dev, unsigned char name[], struct error *err);
 
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 

@@ -1,32 +1,24 @@
 #include "kernels/device.h"
 
-#include <time.h>
+#include "common/clock.h"
 
-#define SIDE            2048 /* of the square product that is timed; */
-#define SIDE_GPU        4096 /* a GPU needs a larger one to be busy */
-#define LEAST_SECONDS   0.01 /* that go by until the device is waited for: long enough to hide that */
+#define SIDE            2048 /* of the timed square product */
+#define SIDE_GPU        4096 /* the same on a GPU, which needs a larger product to be busy */
+#define LEAST_SECONDS   0.01 /* between two waits for the device: long enough to hide the wait */
 #define MEASURE_SECONDS 0.3
-#define MEASURE_REPEATS 2 /* at least, after one to warm up */
-
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
+#define MEASURE_REPEATS 2 /* at least, after one warm-up */
 
 static double time_products(struct device *dev, const struct matmul *product, int count)
 {
-    double start = now();
+    double start = clock_monotonic();
 
     for (int i = 0; i < count; i++)
         dev->kernels.matmul(dev, product);
     device_wait(dev);
-    return now() - start;
+    return clock_monotonic() - start;
 }
 
-/* Of one product: the best of several, since whatever else runs on the machine only ever makes a run slower. */
+/* The best time of several: other processes on the machine only make a run slower. */
 static double best_time(struct device *dev, const struct matmul *product)
 {
     double end, best;
@@ -38,8 +30,8 @@ static double best_time(struct device *dev, const struct matmul *product)
         count *= 2;
         best = time_products(dev, product, count);
     }
-    end = now() + MEASURE_SECONDS;
-    for (int repeat = 1; repeat < MEASURE_REPEATS || now() + best < end; repeat++) {
+    end = clock_monotonic() + MEASURE_SECONDS;
+    for (int repeat = 1; repeat < MEASURE_REPEATS || clock_monotonic() + best < end; repeat++) {
         double seconds = time_products(dev, product, count);
 
         if (seconds < best)
@@ -48,8 +40,9 @@ static double best_time(struct device *dev, const struct matmul *product)
     return best / count;
 }
 
-/* Normal deviates: a product of zeros takes less power, and so runs at a higher clock than any other. */
-static int fill(struct device *dev, enum dtype dtype, int side, void *a, void *b, float *wide, struct error *err)
+/* Normal deviates, because a product of zeros takes less power and then runs at a higher clock. */
+static int fill_operands(struct device *dev, enum dtype dtype, int side, void *a, void *b, float *wide,
+                         struct error *err)
 {
     size_t count = (size_t)side * (size_t)side, bytes = count * sizeof(float);
     float *x = device_alloc(dev, MEMORY_HOST, bytes, err);
@@ -77,7 +70,7 @@ double device_measure_peak(struct device *dev, enum dtype dtype)
     a = device_alloc(dev, MEMORY_DEVICE, bytes, &err);
     b = a ? device_alloc(dev, MEMORY_DEVICE, bytes, &err) : NULL;
     c = b ? device_alloc(dev, MEMORY_DEVICE, count * sizeof(float), &err) : NULL;
-    if (c && fill(dev, dtype, side, a, b, c, &err) == 0) {
+    if (c && fill_operands(dev, dtype, side, a, b, c, &err) == 0) {
         struct matmul product = {.m = side, .n = side, .k = side, .dtype = dtype, .a = a, .b = b, .c = c};
 
         rate = 2.0 * side * side * side / best_time(dev, &product);
@@ -90,7 +83,7 @@ double device_measure_peak(struct device *dev, enum dtype dtype)
     dev->backend->trim(dev);
     if (dev->reserved && device_reserve_workspace(dev, dev->reserved, &err) < 0)
         device_fail(dev, err.code, "after measuring the device's rate: %s", err.text);
-    for (int space = 0; space < 2; space++) /* the measure is not part of what the caller runs */
+    for (int space = 0; space < 2; space++) /* the peak of the caller's own work */
         dev->bytes_peak[space] = peak[space];
     return rate;
 }

@@ -14,12 +14,15 @@
 
 #include "srun-plugin/epilog_run.h"
 
-enum { STAGES_MOST = 64 }; /* of one job: it has one on a node, or a few */
+enum {
+    STAGES_MOST = 64, /* of one job: it has one on a node, or a few */
+    LEAST_MS = 500,   /* for a stage to be begun */
+};
 
 struct run {
     const struct epilog *epilog;
     void (*log)(const char *line);
-    struct timespec deadline;
+    double deadline;
 };
 
 static void say(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -35,12 +38,17 @@ static void say(const struct run *run, const char *format, ...)
     run->log(line);
 }
 
-static int seconds_left(const struct run *run)
+static double clock_now(void)
 {
-    struct timespec now;
+    struct timespec time;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int)(run->deadline.tv_sec - now.tv_sec);
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static double seconds_left(const struct run *run)
+{
+    return run->deadline - clock_now();
 }
 
 /*
@@ -66,15 +74,15 @@ static bool is_of_job(const struct epilog *epilog, const char *name)
 static void drain(const struct run *run, const char *stage)
 {
     const struct epilog *epilog = run->epilog;
-    int seconds = seconds_left(run), status;
     struct error err;
+    int status;
 
     if (epilog->trust && epilog->trust(epilog->ckptd, &err) < 0) {
         say(run, "%s: not drained: %s", stage, err.text);
         return;
     }
     status = epilog_run(&(struct epilog_run){
-        .program = epilog->ckptd, .stage = stage, .uid = epilog->uid, .seconds = seconds, .log = run->log});
+        .program = epilog->ckptd, .stage = stage, .uid = epilog->uid, .seconds = seconds_left(run), .log = run->log});
     if (status == EPILOG_NO_PROCESS)
         say(run, "%s: not drained: %s", stage, strerror(errno));
     else if (status == EPILOG_NO_PROGRAM)
@@ -87,8 +95,10 @@ static void drain(const struct run *run, const char *stage)
             stage);
     else if (status == EPILOG_KILLED)
         say(run, "%s: not all of it was drained: muster-ckptd was killed; a requeued job goes on with it", stage);
+    else if (status == CODE_STOPPED) /* muster-ckptd has logged what is left, and why */
+        say(run, "%s: not all of it was drained; the rest is kept: muster-ckptd --once goes on with it", stage);
     else if (status != 0)
-        say(run, "%s: not all of it was drained (%d); a requeued job goes on with it", stage, status);
+        say(run, "%s: not all of it was drained: muster-ckptd ended with %d", stage, status);
     else
         say(run, "%s: drained after job %" PRIu32, stage, epilog->job_id);
 }
@@ -116,7 +126,7 @@ static int drain_root(const struct run *run, const char *root, int most)
         if (!is_stage(run, directory, entry->d_name) ||
             snprintf(stage, sizeof stage, "%s/%s", root, entry->d_name) >= (int)sizeof stage)
             continue;
-        if (count == most || seconds_left(run) <= 0) {
+        if (count == most || seconds_left(run) * 1000 < LEAST_MS) {
             say(run, "%s: %s; what is left of job %" PRIu32 " there is not drained", stage,
                 count == most ? "a job has not so many stages" : "no time is left to drain it", run->epilog->job_id);
             break;
@@ -130,14 +140,12 @@ static int drain_root(const struct run *run, const char *root, int most)
 
 int epilog_drain(const struct epilog *epilog, void (*log)(const char *line))
 {
-    struct run run = {.epilog = epilog, .log = log};
+    struct run run = {.epilog = epilog, .log = log, .deadline = clock_now() + epilog->seconds};
     char roots[PATH_MAX], *rest = roots, *root;
     int count = 0;
 
     if (epilog->seconds <= 0 || strlen(epilog->roots) >= sizeof roots)
         return 0;
-    clock_gettime(CLOCK_MONOTONIC, &run.deadline);
-    run.deadline.tv_sec += epilog->seconds;
     strcpy(roots, epilog->roots);
     while ((root = strsep(&rest, ":")))
         count += drain_root(&run, root, STAGES_MOST - count);

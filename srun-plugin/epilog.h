@@ -17,7 +17,7 @@ struct epilog {
     const char *roots;   /* where stages may be, with colons between: "/dev/shm:/local/nvme" */
     const char *ckptd;   /* path of muster-ckptd */
     int (*trust)(const char *program, struct error *err); /* whether it may be started: 0; NULL: it may (module.h) */
-    int seconds;                                          /* that all of it may take; 0: leave everything where it is */
+    int seconds; /* until epilog_drain returns, whatever hangs; 0: leave everything where it is */
 };
 
 /*

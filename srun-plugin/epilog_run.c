@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    SPARE_SECONDS = 5, /* that it may take to end by itself, and again to die */
+    SPARE_SECONDS = 5, /* at most, for it to end by itself, and again to be killed */
     LOOK_MS = 20,
     LINE_SIZE = 1024,
     LINES_MOST = 50,
@@ -52,15 +52,20 @@ static void be_killable(void)
         close(fd);
 }
 
+static double spare_of(const struct epilog_run *run)
+{
+    return run->seconds / 6 < SPARE_SECONDS ? run->seconds / 6 : SPARE_SECONDS;
+}
+
 /* Nothing of slurmd's goes along. */
 static void become_program(const struct epilog_run *run, int out)
 {
-    char limit[16], path[] = "PATH=/usr/bin:/bin";
+    char limit[32], path[] = "PATH=/usr/bin:/bin";
     char *environment[] = {path, NULL};
     int null = open("/dev/null", O_RDONLY);
     sigset_t none;
 
-    snprintf(limit, sizeof limit, "%d", run->seconds);
+    snprintf(limit, sizeof limit, "%.1f", run->seconds - 2 * spare_of(run));
     setpgid(0, 0);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -161,12 +166,12 @@ static int reap(pid_t child)
     return WEXITSTATUS(status);
 }
 
-static int wait_for(pid_t child, int seconds, struct output *output)
+static int wait_for(pid_t child, double end, double spare, struct output *output)
 {
-    if (wait_until(child, now() + seconds + SPARE_SECONDS, output))
+    if (wait_until(child, end - spare, output))
         return reap(child);
     kill(-child, SIGKILL);
-    if (!wait_until(child, now() + SPARE_SECONDS, output))
+    if (!wait_until(child, end, output))
         return EPILOG_LEFT;
     reap(child);
     return EPILOG_KILLED;
@@ -175,6 +180,7 @@ static int wait_for(pid_t child, int seconds, struct output *output)
 int epilog_run(const struct epilog_run *run)
 {
     struct output output = {.fd = -1, .log = run->log};
+    double end = now() + run->seconds;
     int ends[2], status;
     pid_t child;
 
@@ -191,7 +197,7 @@ int epilog_run(const struct epilog_run *run)
     }
     setpgid(child, child);
     output.fd = ends[0];
-    status = wait_for(child, run->seconds, &output);
+    status = wait_for(child, end, spare_of(run), &output);
     read_output(&output);
     end_line(&output);
     if (output.fd >= 0)

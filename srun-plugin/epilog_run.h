@@ -19,13 +19,14 @@ struct epilog_run {
     const char *program; /* its absolute path */
     const char *stage;
     uid_t uid;
-    int seconds; /* that it is told it has */
+    double seconds; /* until epilog_run returns */
     void (*log)(const char *line);
 };
 
 /*
- * Run `program --once --partner --seconds N stage` as the user and wait for it, a few seconds longer than N at most,
- * even if it cannot be killed. Returns its exit status, or one of the above.
+ * Run `program --once --partner --seconds N stage` as the user and wait for it, run->seconds at most, even if it cannot
+ * be killed. N is smaller: it leaves time for the program to end by itself, and then to be killed. Returns its exit
+ * status, or one of the above.
  *
  * It has no descriptor of ours: what it prints comes through a pipe and goes to `log`, line by line, with '?' for what
  * is not printable ASCII, since names of the user's making are in it; of endless output only the beginning. When we are

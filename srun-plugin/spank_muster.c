@@ -25,6 +25,7 @@
 
 #include "common/error.h"
 #include "srun-plugin/epilog.h"
+#include "srun-plugin/epilog_timeout.h"
 #include "srun-plugin/machine_cache.h"
 #include "srun-plugin/module.h"
 #include "srun-plugin/plugin.h"
@@ -39,7 +40,7 @@ int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE; /* a plugin that cannot 
 enum option_value { OPTION_JOB, OPTION_REPORT, OPTION_PREFLIGHT };
 
 struct wish wish;
-struct site site = {.stage = "/dev/shm", .epilog_seconds = 300, .fabric = FABRIC_SITE_DIR};
+struct site site = {.stage = "/dev/shm", .epilog_seconds = 60, .fabric = FABRIC_SITE_DIR};
 
 /* On a node it is a line of slurmd's log as well, which is root's: what a variable of the user's holds forges none. */
 void plugin_print(const char *line)
@@ -217,17 +218,22 @@ static uint32_t het_job_id(void)
 /* Also of jobs that never heard of --muster: whether there is something to drain is what lies there. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
 {
+    char warning[512];
     struct epilog epilog;
 
     read_site(argc, argv);
-    epilog = (struct epilog){.het_job_id = het_job_id(),
-                             .roots = site.stage,
-                             .ckptd = site.ckptd ? site.ckptd : CKPTD_PATH,
-                             .trust = site.ckptd ? NULL : module_trust,
-                             .seconds = site.epilog_seconds};
+    epilog =
+        (struct epilog){.het_job_id = het_job_id(),
+                        .roots = site.stage,
+                        .ckptd = site.ckptd ? site.ckptd : CKPTD_PATH,
+                        .trust = site.ckptd ? NULL : module_trust,
+                        .seconds = epilog_timeout_fit(site.epilog_seconds, epilog_timeout_read(getenv("SLURM_CONF")),
+                                                      warning, sizeof warning)};
     if (spank_get_item(spank, S_JOB_ID, &epilog.job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_UID, &epilog.uid) != ESPANK_SUCCESS)
         return 0;
+    if (warning[0])
+        plugin_print(warning);
     epilog_drain(&epilog, plugin_print);
     return 0;
 }

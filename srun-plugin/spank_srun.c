@@ -15,6 +15,7 @@
 #include "common/error.h"
 #include "common/job.h"
 #include "srun-plugin/env.h"
+#include "srun-plugin/epilog_timeout.h"
 #include "srun-plugin/handoff.h"
 #include "srun-plugin/layout.h"
 #include "srun-plugin/module.h"
@@ -290,6 +291,35 @@ static void check_nodes(const struct layout *layout)
         slurm_spank_log("muster: preflight: warning: the nodes were not checked: %s", err.text);
 }
 
+/*
+ * slurm.conf as srun has it in memory: configless, it has no file of it. Slurm's headers declare the type only. Weak:
+ * without it the plugin still loads.
+ */
+extern slurm_conf_t slurm_conf __attribute__((weak));
+
+static void warn_of_timeout(void)
+{
+    int timeout = NO_VAL16; /* Slurm's value for none */
+    char warning[512];
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
+    if (&slurm_conf)
+        timeout = slurm_conf.epilog_timeout;
+#else
+    if (&slurm_conf)
+        timeout = slurm_conf.prolog_epilog_timeout;
+#endif
+    epilog_timeout_fit(site.epilog_seconds, timeout < NO_VAL16 ? timeout : EPILOG_NO_TIMEOUT, warning, sizeof warning);
+    if (warning[0])
+        plugin_print(warning);
+}
+
+static void report(const struct layout *layout)
+{
+    srun_order_report(layout, wish.file[0] ? wish.file : NULL, site.topology, wish.json, plugin_print);
+    warn_of_timeout();
+}
+
 static void lay_out(uint32_t job_id, uint32_t step_id)
 {
     struct error err;
@@ -303,7 +333,7 @@ static void lay_out(uint32_t job_id, uint32_t step_id)
     find_port(layout);
     handoff.mapped = srun_order_step(layout, wish.file[0] ? wish.file : NULL, site.topology);
     if (wish.report)
-        srun_order_report(layout, wish.file[0] ? wish.file : NULL, site.topology, wish.json, plugin_print);
+        report(layout);
     hand_over(); /* preflight may end this process, or let the step be launched only to end it */
     if (wish.preflight.on)
         check_nodes(layout);

@@ -93,7 +93,7 @@ kernels() {
 
 # Each tool on the programs that have something for it: racecheck and synccheck on our kernels with shared memory and
 # barriers, and not on those of cuBLASLt, whose hazards are not ours to mend; memcheck on all kernels, also of cuBLASLt,
-# which would fault where it is called wrongly. far and profile are not among them: they never call CUDA, which the tool
+# which would fault where it is called wrongly. discrete and profile are not among them: they never call CUDA, which the tool
 # reports as an error. Nor is transfer, about the order of streams, and slow where memory is read over the bus.
 sanitizer() {
     local sanitizer tool barriers=(cross_entropy embedding layernorm optimizer attention)

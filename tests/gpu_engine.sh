@@ -11,7 +11,7 @@ build=$1 what=$2
 tests=$(cd "$(dirname "$0")" && pwd)
 device=${MUSTER_TEST_DEVICE:-cuda}
 PATH=$build:$PATH
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
 DIR=$(mktemp -d "${TMPDIR:-/tmp}/muster-gpu.XXXXXX")
 trap 'rm -rf "$DIR"' EXIT
 
@@ -33,8 +33,8 @@ number=0 failed=0
 train() {
     local on=$1 name=$2 n=$3 sets=() key
     shift 3
-    for key in "report.metrics=$DIR/$name.jsonl" "checkpoint.dir=$DIR/$name" "$@"; do sets+=(--set "$key"); done
-    MUSTER_TEST_DEVICE=$on timeout -k 5 100 mpiexec.mpich -n "$n" muster-train "$DIR/job.cfg" "${sets[@]}" \
+    for key in "device=$on" "report.metrics=$DIR/$name.jsonl" "checkpoint.dir=$DIR/$name" "$@"; do sets+=(--set "$key"); done
+    timeout -k 5 100 mpiexec.mpich -n "$n" muster-train "$DIR/job.cfg" "${sets[@]}" \
         >"$DIR/$name.log" 2>&1 && return
     tail -n 25 "$DIR/$name.log" | sed 's/^/  /'
     return 1

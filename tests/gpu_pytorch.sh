@@ -12,7 +12,7 @@ tests=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
 "$python" -c 'import torch' 2>/dev/null || [ -n "${PYTHON:-}" ] || python=/usr/bin/python3
 PATH=$build:$PATH
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} MUSTER_TEST_DEVICE=${MUSTER_TEST_DEVICE:-cuda}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 DIR=$(mktemp -d "${TMPDIR:-/tmp}/muster-gpu.XXXXXX")
 trap 'rm -rf "$DIR"' EXIT
 batch=16 seq=128 heads=4 rate=5e-4
@@ -29,6 +29,7 @@ optimizer = { warmup_steps = 0; schedule = "constant"; beta1 = 0.9; beta2 = 0.95
 data = { train = "$DIR/train"; };
 checkpoint = { stage = ""; };
 report = { log_every = 50; peak_tflops = 1.0; };
+device = "${MUSTER_TEST_DEVICE:-cuda}";
 CFG
 
 # The weights before the first step are those after a step at a rate that is lost in rounding.

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* This process's number on its node, by whoever started it; 0 where nobody says. */
+/* This process's number on its node, as its launcher gives it; 0 without one. */
 static int local_number(void)
 {
     static const char *const names[] = {"LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"};
@@ -19,12 +19,9 @@ static int local_number(void)
 
 struct device *choose_device(enum device_choice choice, struct error *err)
 {
-    const char *test = getenv("MUSTER_TEST_DEVICE");
     struct device *dev;
     char gpu[32];
 
-    if (test && test[0])
-        return device_create(test, 0, err);
     if (choice != DEVICE_CPU) {
         snprintf(gpu, sizeof gpu, "cuda:%d", local_number());
         dev = device_create(gpu, 0, err);

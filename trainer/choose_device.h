@@ -1,4 +1,4 @@
-/* choose_device.h - the device that a job asks for. */
+/* choose_device.h - creates the device that a job requests. */
 #ifndef MUSTER_TRAINER_CHOOSE_DEVICE_H
 #define MUSTER_TRAINER_CHOOSE_DEVICE_H
 
@@ -6,13 +6,12 @@
 #include "kernels/kernels.h"
 
 /*
- * "auto" is a GPU where device_create finds one, and else the CPU; a GPU that is there but cannot be used (any failure
- * but CODE_CONFIG) is an error even so, because a run that is a hundred times slower than meant is none. The
- * environment's MUSTER_TEST_DEVICE overrides the job, for tests.
+ * "auto" is a GPU if device_create finds one, else the CPU. A GPU that is present but unusable (any failure but
+ * CODE_CONFIG) is an error even then: a run on the CPU would be a hundred times slower than the user expects.
  */
 struct device *choose_device(enum device_choice choice, struct error *err);
 
-/* Whether that is a device in host memory (device_is_host); one is created to find out, where it takes one. */
+/* *is_host: device_is_host of that device, which is created to find out. */
 int choose_is_host(enum device_choice choice, bool *is_host, struct error *err);
 
 #endif

@@ -7,7 +7,7 @@ enum { ARRAYS = 5 }; /* of a batch: tokens, targets, types, lengths, order */
 
 struct feed {
     struct device *dev;
-    bool far, pairs;
+    bool discrete, pairs;
     size_t seq, most;
     char *host, *device;
     struct batch there; /* as the device sees it */
@@ -49,11 +49,11 @@ struct feed *feed_create(struct device *dev, const struct model_shape *shape, lo
         return NULL;
     }
     feed->dev = dev;
-    feed->far = !device_is_host(dev);
+    feed->discrete = !device_is_host(dev);
     feed->pairs = shape->kind == MODEL_BERT;
     feed->seq = (size_t)shape->seq_length;
     feed->most = (size_t)most;
-    if (!feed->far)
+    if (!feed->discrete)
         return feed;
     all = bytes_of(feed->most, feed->seq, feed->pairs);
     feed->host = device_alloc(dev, MEMORY_HOST, all, err);
@@ -82,7 +82,7 @@ const struct batch *feed_batch(struct feed *feed, const struct batch *batch)
                                &feed->there.order};
     size_t elements[ARRAYS], at = 0;
 
-    if (!feed->far)
+    if (!feed->discrete)
         return batch;
     device_wait(feed->dev); /* the last batch has left the host's copy */
     feed->there = *batch;

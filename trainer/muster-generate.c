@@ -79,6 +79,8 @@ static struct ckpt *open_checkpoint(const char *path, struct error *err)
     for (size_t i = 0; i < count && !ckpt; i++) {
         ckpt_step_path(at, sizeof at, path, steps[i]);
         ckpt = ckpt_open(at, err);
+        if (!ckpt && err->code == CODE_CONFIG) /* not broken, but of another release: no older one may pass for it */
+            break;
         if (!ckpt && i + 1 < count)
             fprintf(stderr, "muster-generate: %s; trying the one before it\n", err->text);
     }

@@ -143,7 +143,7 @@ struct rank_config *rank_config_create(const struct job *job, const struct mesh 
         goto fail;
     configure(l, job, mesh);
     l->model.training = l->zero.training = training;
-    l->context.far = l->zero.far = !device->is_host;
+    l->context.discrete = l->zero.discrete = !device->is_host;
     l->context.product_rows = device->product_rows ? device->product_rows : PRODUCT_ROWS_CPU;
     l->zero.mirror = !training || job->checkpoint.dir[0] || job->checkpoint.load[0];
     free(here);

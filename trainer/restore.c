@@ -77,7 +77,10 @@ static int read_tensors(struct engine *e, struct ckpt *ckpt, struct error *err)
     return result;
 }
 
-/* 0; or -1 with CODE_CONFIG when no checkpoint of this directory can be meant, else when this one is not usable. */
+/*
+ * 0; or -1 with CODE_CONFIG when no checkpoint of this directory can be meant, or another release wrote this one and no
+ * older one may pass for it; else when this one is not usable.
+ */
 static int load_one(struct engine *e, const char *dir, uint64_t step, struct error *err)
 {
     char path[JOB_PATH_SIZE + 64];

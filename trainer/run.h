@@ -89,7 +89,10 @@ int run_save_reserve(struct run *run, struct error *err);
 /* After each step, collective: saves if one is due, and says what became of earlier saves. */
 int run_save_on_the_way(struct run *run, struct error *err);
 
-/* At the end, collective: saves if that step is not saved yet, and returns when it is committed. */
+/*
+ * At the end, collective: saves if that step is not saved yet, and returns when it is committed: 0; or 1 when
+ * checkpoint.dir fails for too long: then the save stays staged, err says where and why.
+ */
 int run_save_last(struct run *run, struct error *err);
 void run_save_stop(struct run *run);
 

@@ -149,7 +149,11 @@ int run_save_last(struct run *run, struct error *err)
     recorder_phase("draining the last checkpoint");
     result = saver_finish(run->saver, err);
     recorder_phase(NULL);
-    return result < 0 ? error_prefix(err, "checkpoint of step %" PRIu64 " failed", run->engine->step) : 0;
+    if (result < 0)
+        return error_prefix(err, "checkpoint of step %" PRIu64 " failed", run->engine->step);
+    if (result > 0)
+        error_prefix(err, "checkpoint of step %" PRIu64 " is not in %s", run->engine->step, run->job->checkpoint.dir);
+    return result;
 }
 
 int run_save_settle(struct run *run, struct error *err)
@@ -161,7 +165,7 @@ int run_save_settle(struct run *run, struct error *err)
     recorder_phase("draining the last checkpoint");
     result = saver_settle(run->saver, err);
     recorder_phase(NULL);
-    return result;
+    return result < 0 ? -1 : 0;
 }
 
 void run_save_stop(struct run *run)

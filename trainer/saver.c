@@ -92,13 +92,7 @@ static int end_copy(struct saver *s, struct error *err)
 
 int saver_ready(struct saver *s, bool *ready, struct error *err)
 {
-    double full = s->stage && !ckpt_stage_ready(s->stage, comm_rank(s->world), comm_size(s->world));
-
-    comm_purpose(s->world, "room", "for a checkpoint");
-    if (comm_max_f64(s->world, &full, 1, err) < 0)
-        return -1;
-    *ready = full == 0;
-    return 0;
+    return saver_make_room(s, false, ready, err);
 }
 
 static int save_failed(uint64_t step, struct error *err)
@@ -157,9 +151,12 @@ static int save_straight(struct saver *s, double started, struct error *err)
 int saver_begin(struct saver *s, struct error *err)
 {
     uint64_t step = step_to_save(s);
+    bool ready;
 
     if (!s->stage)
         return save_straight(s, saver_seconds(), err);
+    if (saver_make_room(s, true, &ready, err) < 0) /* a rank that waited alone could not be told to drop a save */
+        return -1;
     return begin_copy(s, s->engine->is_captured, err) < 0 ? save_failed(step, err) : 0;
 }
 
@@ -250,9 +247,18 @@ int saver_settle(struct saver *s, struct error *err)
     return saver_wait_for_drain(s, err);
 }
 
-int saver_finish(struct saver *s, struct error *err)
+static void close_stage(struct saver *s)
 {
     struct error ignored;
+
+    if (s->first)
+        ckpt_stage_close(s->stage, &ignored);
+    ckpt_stage_destroy(s->stage);
+    s->stage = NULL;
+}
+
+int saver_finish(struct saver *s, struct error *err)
+{
     int result;
 
     if (!s || !s->stage)
@@ -260,13 +266,15 @@ int saver_finish(struct saver *s, struct error *err)
     result = saver_settle(s, err);
     if (result < 0 && err->code == CODE_PEER)
         return -1;
+    if (result > 0) { /* muster-ckptd tries once more when we have ended, as the epilog does */
+        error_prefix(err, "it stays in %s, and likewise on the other nodes", ckpt_stage_directory(s->stage));
+        close_stage(s);
+        return 1;
+    }
     result = save_again(s, err);
     if (result < 0)
         return -1;
-    if (s->first)
-        ckpt_stage_close(s->stage, &ignored);
-    ckpt_stage_destroy(s->stage);
-    s->stage = NULL;
+    close_stage(s);
     ckptd_join(&s->ckptd, JOIN_SECONDS); /* a step that ends would take it along */
     return 0;
 }

@@ -26,7 +26,8 @@ typedef void saver_say(void *arg, const char *line);
 /*
  * Open the stage of this node, which the job's first rank there does for what an earlier life of the job has left: what
  * is complete is drained and committed before this returns. hosts: rank r's host at hosts + r * stride. NULL with
- * CODE_IO when memory is short; a stage that cannot be used is only said.
+ * CODE_IO when memory is short, with CODE_CONFIG when another release of muster staged there what this one does not know;
+ * a stage that cannot be used is only said.
  */
 struct saver *saver_create(struct engine *engine, const char *hosts, size_t stride, saver_say *say, void *arg,
                            struct error *err);
@@ -34,8 +35,10 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
 /* Take the memory that saves will be staged in now, so that the first one is no slower and none finds it gone. */
 int saver_reserve(struct saver *saver, struct error *err);
 
-/* Whether saver_save would only copy: *ready, alike on all ranks. Else earlier saves fill the stage, still to be
- * drained. */
+/*
+ * Whether saver_save would only copy: *ready, alike on all ranks. Else earlier saves fill the stage, still to be
+ * drained. If the target of one fails, the oldest of those is dropped, and the stage has room soon.
+ */
 int saver_ready(struct saver *saver, bool *ready, struct error *err);
 
 /*
@@ -66,10 +69,14 @@ void saver_poll(struct saver *saver);
 /* The newest step that is known on rank 0 to be committed; UINT64_MAX for none. */
 uint64_t saver_committed(const struct saver *saver);
 
-/* Wait until all is drained, what was begun included. */
+/*
+ * Wait until all is drained, what was begun included: 0. 1 when something is left in the stage, err says why: the
+ * target has failed for checkpoint.last_seconds, or the job's time is over.
+ */
 int saver_settle(struct saver *saver, struct error *err);
 
-/* The same, and save once more, straight, if the last save failed. Then the stage is closed. */
+/* The same, and save once more, straight, if the last save failed. Then the stage is closed, with what is left in it.
+ */
 int saver_finish(struct saver *saver, struct error *err);
 
 /* What is not drained stays for muster-ckptd, the epilog or the job's next life. */

@@ -1,10 +1,17 @@
 /* saver_drain.c - what becomes of saves behind training, and that somebody sees to it. */
 #include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "trainer/saver_impl.h"
 
-enum { LONG_LIVED = 10 }; /* a muster-ckptd that ran for fewer seconds counts against SAVER_MOST_RESTARTS */
+enum {
+    LONG_LIVED = 10,    /* a muster-ckptd that ran for fewer seconds counts against SAVER_MOST_RESTARTS */
+    NOBODY_SECONDS = 5, /* without a muster-ckptd until nobody waits for it to make room */
+    END_SECONDS = 10,   /* before the job's time limit, to end in order */
+};
 
 /* Also by another than ours: one that outlived an earlier run has the stage until it is through with that run's. */
 static bool is_tended(struct saver *s)
@@ -69,9 +76,98 @@ void saver_poll(struct saver *s)
         tell(s, &news);
 }
 
+/* The trouble of the lowest rank that has any, on all ranks: 1; 0 if there is none. */
+static int share_trouble(struct saver *s, bool holding, struct ckpt_stage_trouble *trouble, struct error *err)
+{
+    int rank = comm_rank(s->world), size = comm_size(s->world);
+    double found = s->first && ckpt_stage_trouble(s->stage, holding, trouble) ? size - rank : 0;
+
+    comm_purpose(s->world, "what", "keeps a checkpoint in memory");
+    if (comm_max_f64(s->world, &found, 1, err) < 0)
+        return -1;
+    if (found == 0)
+        return 0;
+    return comm_broadcast(s->world, trouble, sizeof *trouble, size - (int)found, err) < 0 ? -1 : 1;
+}
+
+/* Told once; until the drainer has looked, the save is still there. */
+static void replace(struct saver *s, const struct ckpt_stage_trouble *trouble)
+{
+    struct error err;
+
+    if (s->first && ckpt_stage_replace(s->stage, trouble->step, trouble->attempt, &err) < 0)
+        saver_say_line(s, "%s", err.text);
+    if (s->replaced.step != trouble->step || strcmp(s->replaced.attempt, trouble->attempt) != 0)
+        saver_say_line(s, "the checkpoint of step %" PRIu64 " makes room for that of step %" PRIu64 ": %s",
+                       trouble->step, s->engine->step, trouble->reason);
+    s->replaced = *trouble;
+}
+
+int saver_make_room(struct saver *s, bool wait, bool *ready, struct error *err)
+{
+    struct ckpt_stage_trouble trouble = {0};
+    double start = saver_seconds();
+
+    for (;;) {
+        /* The order is of precedence: no room somewhere; and nobody there who would make some. */
+        double values[2] = {s->stage && !ckpt_stage_ready(s->stage, comm_rank(s->world), comm_size(s->world)), 0};
+        int found;
+
+        values[1] = values[0] > 0 && s->first && !is_tended(s) && saver_seconds() - start > NOBODY_SECONDS;
+        comm_purpose(s->world, "room", "for a checkpoint");
+        if (comm_max_f64(s->world, values, 2, err) < 0)
+            return -1;
+        *ready = values[0] == 0;
+        if (*ready || values[1] > 0)
+            return 0;
+        found = share_trouble(s, true, &trouble, err);
+        if (found < 0)
+            return -1;
+        if (found > 0)
+            replace(s, &trouble);
+        if (!wait)
+            return 0;
+        saver_poll(s);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+}
+
+/* Until the job's time limit, less what it takes to end. Slurm does not tell it everywhere: then infinite. */
+static double job_seconds(void)
+{
+    const char *end = getenv("SLURM_JOB_END_TIME");
+    double at = end ? strtod(end, NULL) : 0;
+
+    return at > 0 ? at - (double)time(NULL) - END_SECONDS : HUGE_VAL;
+}
+
+static bool is_late(struct saver *s, double *failing)
+{
+    struct ckpt_stage_trouble trouble;
+    double now = saver_seconds();
+
+    if (!ckpt_stage_trouble(s->stage, false, &trouble))
+        *failing = 0;
+    else if (*failing == 0)
+        *failing = now;
+    return job_seconds() <= 0 || (*failing > 0 && now - *failing >= s->job->checkpoint.last_seconds);
+}
+
+static int say_late(struct saver *s, struct error *err)
+{
+    struct ckpt_stage_trouble trouble = {0};
+    int found = share_trouble(s, false, &trouble, err);
+
+    if (found < 0)
+        return -1;
+    error_set(err, CODE_IO, "%s", found ? trouble.reason : "the job's time limit is near");
+    return 1;
+}
+
 int saver_wait_for_drain(struct saver *s, struct error *err)
 {
-    enum { DONE, DRAINING, NOBODY };
+    enum { DONE, DRAINING, NOBODY, LATE };
+    double failing = 0; /* since when, on this node */
 
     for (;;) {
         double state = DONE;
@@ -80,11 +176,13 @@ int saver_wait_for_drain(struct saver *s, struct error *err)
 
         saver_poll(s);
         if (result != 0)
-            state = is_tended(s) || s->restarts < SAVER_MOST_RESTARTS ? DRAINING : NOBODY;
+            state = is_late(s, &failing) ? LATE : is_tended(s) || s->restarts < SAVER_MOST_RESTARTS ? DRAINING : NOBODY;
         if (comm_max_f64(s->world, &state, 1, err) < 0)
             return -1;
         if (state == DONE)
             break;
+        if (state == LATE)
+            return say_late(s, err);
         if (state == NOBODY)
             return error_set(err, CODE_IO, "muster-ckptd ended %d times on a node: nobody drains what is staged there",
                              SAVER_MOST_RESTARTS);

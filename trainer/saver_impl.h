@@ -26,8 +26,9 @@ struct saver {
     bool prune_said;  /* that old checkpoints cannot be removed */
     bool others_said; /* that another job saves here */
     bool first;
-    uint64_t saved, staged, committed; /* steps; UINT64_MAX: none */
-    double waited;                     /* that training stood still for the last staged save, in seconds */
+    uint64_t saved, staged, committed;  /* steps; UINT64_MAX: none */
+    double waited;                      /* that training stood still for the last staged save, in seconds */
+    struct ckpt_stage_trouble replaced; /* the save that was dropped last for a newer one */
 };
 
 /* On rank 0. */
@@ -42,7 +43,17 @@ void saver_look_for_others(struct saver *saver);
 /* Of a clock that only goes forward. */
 double saver_seconds(void);
 
-/* Until all that is staged is drained. Collective, in short operations, so that no watchdog takes it for a hang. */
+/*
+ * Until all that is staged is drained: 0. 1 when it is left in the stage, err says why: the target has failed for
+ * checkpoint.last_seconds, or the job's time is over. Collective, in short operations, so that no watchdog takes it for
+ * a hang.
+ */
 int saver_wait_for_drain(struct saver *saver, struct error *err);
+
+/*
+ * Collective: whether the stage has room for a save, alike on all ranks. If not, and the target fails on some node, the
+ * oldest save there is told to make room. `wait`: return only when there is room, or when nobody drains.
+ */
+int saver_make_room(struct saver *saver, bool wait, bool *ready, struct error *err);
 
 #endif

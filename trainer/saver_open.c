@@ -39,6 +39,7 @@ static int open_stage(struct saver *s, const char *host, struct error *err)
         .keep = s->job->checkpoint.keep,
         .keep_every = (uint64_t)s->job->checkpoint.keep_every,
         .adopt = s->first,
+        .dir = s->job->checkpoint.dir,
     };
     int result = 0;
 
@@ -70,7 +71,7 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
                            struct error *err)
 {
     struct saver *s = calloc(1, sizeof *s);
-    int rank = comm_rank(engine->world);
+    int rank = comm_rank(engine->world), result;
 
     if (comm_agree(engine->world, s ? 0 : error_set(err, CODE_IO, "out of memory for saving"), err) < 0) {
         free(s);
@@ -90,9 +91,15 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
     if (comm_agree(s->world, s->nodes ? 0 : -1, err) < 0)
         goto fail;
     s->first = nodes_local(s->nodes, rank) == 0;
-    if (open_stage(s, hosts + (size_t)rank * stride, err) == 0 && saver_wait_for_drain(s, err) == 0)
+    result = open_stage(s, hosts + (size_t)rank * stride, err);
+    if (result == 0)
+        result = saver_wait_for_drain(s, err);
+    if (result > 0)
+        saver_say_line(s, "what an earlier run has staged is not drained, and is tried again while this one trains: %s",
+                       err->text);
+    if (result >= 0)
         return s;
-    if (err->code == CODE_PEER)
+    if (err->code == CODE_PEER || err->code == CODE_CONFIG) /* the latter: another release's stage, not to be touched */
         goto fail;
     saver_say_straight(s, err);
     forget_stage(s);

@@ -125,12 +125,16 @@ static int one_step(struct run *run, struct error *err)
 static int stop(struct run *run, struct error *err)
 {
     char why[JOB_PATH_SIZE + 64];
+    int result;
 
     stop_describe(why, sizeof why, run->job, run->stop, run->stop_signal);
     run_say(run, "stopping after step %" PRIu64 ": %s", run->engine->step, why);
     if (!run->job->checkpoint.dir[0])
         return error_set(err, CODE_CONFIG, "stopped by %s, and checkpoint.dir is not set: nothing was saved", why);
-    return run_save_last(run, err) < 0 ? -1 : CODE_STOPPED;
+    result = run_save_last(run, err);
+    if (result > 0) /* the epilog or the next start of the job commits it: a requeue is right */
+        run_say(run, "%s", err->text);
+    return result < 0 ? -1 : CODE_STOPPED;
 }
 
 static int loop(struct run *run, struct error *err)
@@ -144,7 +148,8 @@ static int loop(struct run *run, struct error *err)
         if (one_step(run, err) < 0)
             return -1;
     }
-    return run_save_last(run, err) < 0 || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
+    /* All steps are done. What keeps the last checkpoint in memory, say a full disk, a requeue would find again: 74. */
+    return run_save_last(run, err) != 0 || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
 }
 
 /* Rank 0 first: when all have met, one may end at once, and a launcher that sees it end kills the others. */

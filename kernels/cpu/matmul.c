@@ -1,5 +1,4 @@
 #include "kernels/cpu/cpu.h"
-#include "kernels/operands.h"
 
 #include <string.h>
 

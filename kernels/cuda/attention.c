@@ -1,11 +1,7 @@
-#include "config.h"
-
 #include "kernels/cuda/attention.h"
 
 #include <limits.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/operations.h"
@@ -92,30 +88,6 @@ static bool attention_ready(struct device *dev, const struct attention_call *cal
     }
     return call->pairs > 0 && call->seq > 0;
 }
-
-#if !defined(HAVE_CUDNN) || defined(MUSTER_CUDA_EMULATED)
-static bool refuse_cudnn(struct device *dev)
-{
-    const char *how = getenv("MUSTER_ATTENTION");
-
-    if (!how || strcmp(how, "own") == 0)
-        return false;
-    device_fail(dev, CODE_CONFIG, "MUSTER_ATTENTION=%s: this muster was built without cuDNN; it can be own", how);
-    return true;
-}
-
-bool attention_cudnn_forward(struct device *dev, const struct attention_call *call)
-{
-    (void)call;
-    return refuse_cudnn(dev);
-}
-
-bool attention_cudnn_backward(struct device *dev, const struct attention_call *call)
-{
-    (void)call;
-    return refuse_cudnn(dev);
-}
-#endif
 
 void cuda_attention_forward(struct device *dev, const struct attention *op)
 {

@@ -5,8 +5,8 @@
  * without waiting. Whoever works on another stream (copies for offload and staging, NCCL) orders the two by events, and
  * frees nothing that the other still uses. No operation allocates once it has met its largest operands.
  *
- * Needs no header of CUDA, so that the same operations also compile as plain C++ (-DMUSTER_CUDA_EMULATED), where
- * another file opens the device: what it must fill in of `struct cuda` says so.
+ * Needs no CUDA header, so that the tests' emulator can compile the same operations as plain C++. There another file
+ * opens the device: "emulated" marks what it must set in `struct cuda`.
  */
 #ifndef MUSTER_KERNELS_CUDA_CUDA_H
 #define MUSTER_KERNELS_CUDA_CUDA_H
@@ -20,9 +20,9 @@ extern "C" {
 struct CUstream_st;     /* a cudaStream_t is a pointer to it */
 struct cuda_memory;     /* memory.c */
 struct cuda_matmul;     /* matmul.c */
-struct cuda_transfers;  /* transfer.c */
+struct cuda_transfers;  /* streams.c */
 struct attention_cudnn; /* attention_cudnn.c */
-struct cuda_marks;      /* marks.c */
+struct cuda_marks;      /* streams.c */
 
 struct cuda {
     int ordinal;                     /* of the GPU, among those visible to this process */
@@ -78,17 +78,17 @@ void *cuda_alloc(struct device *dev, enum memory space, size_t bytes, struct err
 size_t cuda_free(struct device *dev, enum memory space, void *pointer);
 size_t cuda_unused(struct device *dev);
 
-/* transfer.c: device_transfer, on the copy stream */
+/* streams.c: device_transfer, marks for profiles, device_stream and device_gpu_name */
 int cuda_transfers_open(struct device *dev, struct error *err);
 void cuda_transfers_close(struct device *dev);
 uint64_t cuda_transfer(struct device *dev, void *y, const void *x, size_t bytes);
 void cuda_transfer_join(struct device *dev, uint64_t ticket);
 void cuda_transfer_wait(struct device *dev, uint64_t ticket);
-
-/* marks.c: of kernels/profile.h, on the stream of operations */
 void cuda_mark(struct device *dev, int which);
 double cuda_between(struct device *dev, int first, int second);
 void cuda_marks_close(struct device *dev);
+struct CUstream_st *cuda_stream(const struct device *dev);
+int cuda_gpu_name(const struct device *dev, unsigned char name[], struct error *err);
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,12 @@
 /*
- * language.h - CUDA C++ for the sources of this folder. Under nvcc it is CUDA's own headers. With MUSTER_CUDA_EMULATED
- * the same names are plain C++ for the CPU, where tests/cuda/emulator.h runs one fiber a GPU thread; so that kernels
- * can be tested where there is no GPU. What a kernel may use is what both have.
+ * language.h - CUDA C++ for the sources of this folder. It is CUDA's own headers and the macros and functions below.
+ * The tests' emulator has a file of the same name that defines the same names in plain C++, so that kernels can be
+ * tested without a GPU. A kernel may use only what both files have.
  *
- *     unsigned t = thread_anew(), b = block_anew();      // threadIdx.x and blockIdx.x, asked for once more: what is
- *                                                        // made of them takes no register between two uses
+ *     unsigned t = thread_anew(), b = block_anew();      // threadIdx.x and blockIdx.x, read again: the compiler
+ *                                                        // keeps no register for them between two uses
  *
- * Everywhere: shuffles and votes are of the whole warp (FULL_WARP), and blocks are of whole warps.
+ * Shuffles and votes are always of the whole warp (FULL_WARP). A block is a whole number of warps.
  *
  *     DYNAMIC_SHARED(float, tile);                       // the block's dynamic shared memory, 128-byte aligned
  *     LAUNCH(dev, (scale<float, 4>), blocks, 256, shared_bytes, x, count);
@@ -17,6 +17,9 @@
 #ifndef MUSTER_KERNELS_CUDA_LANGUAGE_H
 #define MUSTER_KERNELS_CUDA_LANGUAGE_H
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,14 +27,6 @@
 
 #define FULL_WARP 0xffffffffu
 #define WARP      32
-
-#ifdef MUSTER_CUDA_EMULATED
-#include "tests/cuda/emulated_language.h"
-#else
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
 
 #define DYNAMIC_SHARED(type, name)                                                                                     \
     extern __shared__ __align__(128) unsigned char dynamic_shared_bytes[];                                             \
@@ -61,8 +56,8 @@ static __device__ inline unsigned block_anew(void)
     return block;
 }
 
-/* More than 48 KiB must be asked for, and what the kernel declares as __shared__ counts too: it is below 8 KiB. It is
- * once a launch, which costs less than to remember for each kernel. */
+/* CUDA requires a request for more than 48 KiB of shared memory, __shared__ variables included; those are below 8 KiB.
+ * One request per launch costs less than to remember each kernel. */
 static inline bool launch_ready(struct device *dev, const void *kernel, size_t shared_bytes, const char *name)
 {
     if (dev->failed)
@@ -75,5 +70,4 @@ static inline bool launch_ready(struct device *dev, const void *kernel, size_t s
                    name);
 }
 
-#endif
 #endif

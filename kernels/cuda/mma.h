@@ -16,7 +16,7 @@
  * So two C's side by side, rounded, are an A: what one product has made is the next one's operand without moving. All
  * lanes of a warp call these together (copies excepted).
  *
- * Under g++ (MUSTER_CUDA_EMULATED) mma_emulated.h gives the same functions another body, made from the same document.
+ * The tests' emulator has a file of the same name, with the same functions in plain C++.
  */
 #ifndef MUSTER_KERNELS_CUDA_MMA_H
 #define MUSTER_KERNELS_CUDA_MMA_H
@@ -25,10 +25,6 @@
 
 #include "common/dtype.h"
 #include "kernels/cuda/language.h"
-
-#ifdef MUSTER_CUDA_EMULATED
-#include "kernels/cuda/mma_emulated.h"
-#else
 
 /* c += a b. T is DTYPE_BF16 or DTYPE_F16. */
 template <enum dtype T> static __device__ inline void mma_16816(float c[4], const uint32_t a[4], const uint32_t b[2])
@@ -134,5 +130,4 @@ template <enum dtype T> static __device__ inline float mma_low(uint32_t packed)
     return x;
 }
 
-#endif
 #endif

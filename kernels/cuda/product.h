@@ -15,7 +15,7 @@
 #ifndef MUSTER_KERNELS_CUDA_PRODUCT_H
 #define MUSTER_KERNELS_CUDA_PRODUCT_H
 
-#include "kernels/operands.h"
+#include "kernels/device.h"
 
 /* Bytes that cuBLASLt's kernels like to read at once. Operands of an epilogue that is left to it begin at such. */
 #define PRODUCT_VECTOR 16

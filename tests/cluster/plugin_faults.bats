@@ -9,8 +9,8 @@ setup_file() {
     [ -z "$WHY_NOT" ] || return 0
     sandbox_up 3 --plugin "$PLUGIN"
     cp "$SANDBOX_DIR/etc/plugstack.conf" "$BATS_FILE_TMPDIR/plugstack"
-    # What asks for more than there is shall be refused, not wait for it.
-    sed -i 's/^PlugStackConfig/EnforcePartLimits=ALL\n&/' "$SANDBOX_DIR/etc/slurm.conf"
+    # What asks for more than there is shall be refused, not wait for it. An epilog of more than 9 s drains the node.
+    sed -i 's/^PlugStackConfig/EnforcePartLimits=ALL\nPrologEpilogTimeout=9\n&/' "$SANDBOX_DIR/etc/slurm.conf"
     scontrol reconfigure
     # Two files: Slurm loads no path twice.
     command -v gcc >/dev/null || return 0
@@ -146,16 +146,17 @@ pick() {
 @test "a muster_config.so of another muster, or none, is refused where there is a job file, and is not missed else" {
     command -v gcc >/dev/null || skip "gcc is not installed"
     mkdir other
-    cp "$PLUGIN" other
+    # By this name the copy finds no module of a muster that is installed on this machine.
+    LC_ALL=C sed 's/muster_config\.so/muster_absent.so/g' "$PLUGIN" >other/spank_muster.so
     sed "s|[^ ]*/spank_muster.so|$PWD/other/spank_muster.so|" "$BATS_FILE_TMPDIR/plugstack" \
         >"$SANDBOX_DIR/etc/plugstack.conf"
     local source
     for source in '' 'int job_load(void) { return 0; }' 'char config_form[256]; int job_load(void) { return 0; }'; do
-        [ -z "$source" ] || gcc -shared -fPIC -o other/muster_config.so -x c - <<<"$source"
+        [ -z "$source" ] || gcc -shared -fPIC -o other/muster_absent.so -x c - <<<"$source"
         run step --muster=good.cfg -N2 touch started
         echo "$output"
         [ "$status" -eq 70 ]
-        [[ $output == "muster: cannot read the job file good.cfg: muster_config.so "* ]]
+        [[ $output == "muster: cannot read the job file good.cfg: muster_absent.so "* ]]
         [ -z "$source" ] || [[ $output == *"is of another muster than the plugin"* ]]
         [ ! -e started ]
         step -Q --muster -N2 -n2 sh -c "$show" >out 2>&1
@@ -264,6 +265,27 @@ callbacks="local_init init_post_opt local_user_init remote_init user_init task_i
             eventually 30 all_idle
         done
     done
+}
+
+# hang EPILOG_SECONDS: a job on n1 leaves a stage, on which muster-ckptd hangs until it is killed
+hang() {
+    : >"$SANDBOX_DIR/log/slurmd.n1.log"
+    sed "s|\$| ckptd=$PWD/hang stage=$PWD epilog_seconds=$1|" "$BATS_FILE_TMPDIR/plugstack" \
+        >"$SANDBOX_DIR/etc/plugstack.conf"
+    step --muster-report -w n1 -n1 sh -c 'mkdir -m 700 "muster-$(id -u)-$SLURM_JOB_ID"' 2>report
+    eventually 30 grep -q 'muster-ckptd was killed' "$SANDBOX_DIR/log/slurmd.n1.log"
+    eventually 30 all_idle
+}
+
+@test "a muster-ckptd that hangs in the epilog drains no node, even where slurm.conf's timeout is too short" {
+    printf '#!/bin/sh\ntrap "" TERM\nsleep 60\n' >hang
+    chmod +x hang
+    hang 6
+    no_line 'too short' report "$SANDBOX_DIR/log/slurmd.n1.log"
+    hang 60
+    cat report
+    grep -q '^muster: warning: .* of 9 s is too short for epilog_seconds=60 .* for 6 s only' report
+    grep -q 'warning: .* of 9 s is too short for epilog_seconds=60 ' "$SANDBOX_DIR/log/slurmd.n1.log"
 }
 
 @test "the plugin stacked twice, under two names" {

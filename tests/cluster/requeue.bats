@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # etc/train.sbatch, as it is shipped: preempted, it comes back on the nodes that are left; a dead node does not end it.
-# In the place of muster-train stands a script with its manners: it notes where it runs, and on TERM it exits with 75.
+# However it is preempted, it is requeued once at most and finishes once. In the place of muster-train stands a script
+# with its exit codes: it notes where it runs, and on TERM it exits with 75. Files change what it does: with `finish` it
+# ends well at once, with `last_step` on TERM, with `deaf` it does not stop on TERM.
 load helpers
 
 setup_file() {
@@ -12,8 +14,21 @@ setup_file() {
     cat >"$BATS_FILE_TMPDIR/bin/muster-train" <<'SH'
 #!/bin/sh
 echo "run $MUSTER_RESTART_COUNT: rank $RANK of $WORLD_SIZE, $MUSTER_NODES nodes, $SLURMD_NODENAME"
-trap 'echo "run $MUSTER_RESTART_COUNT: rank $RANK stops"; exit 75' TERM USR1
-while :; do sleep 0.2; done
+finish() {
+    [ "$RANK" != 0 ] || echo "done at step 5"
+    exit 0
+}
+stop() {
+    [ ! -e deaf ] || return
+    [ ! -e last_step ] || finish
+    echo "run $MUSTER_RESTART_COUNT: rank $RANK stops"
+    exit 75
+}
+trap stop TERM USR1
+while :; do
+    [ ! -e finish ] || finish
+    sleep 0.2
+done
 SH
     chmod +x "$BATS_FILE_TMPDIR/bin/muster-train"
 }
@@ -38,6 +53,7 @@ teardown() {
     cat "$OUT"
     tail -n 20 "$SANDBOX_DIR/log/slurmctld.log"
     scancel --user "$(id -un)"
+    scontrol update PartitionName=batch PreemptMode=REQUEUE GraceTime=10
     eventually 30 all_idle
 }
 
@@ -69,6 +85,77 @@ nodes_of_run() {
     eventually 45 ranks_of_run 2 4
 }
 
+# urgent: preempts two of the job's four nodes
+urgent() {
+    sbatch --parsable -p urgent -N2 -o /dev/null --wrap 'sleep 60' >urgent
+}
+
+# ended: it is over, and Slurm will not start it again
+ended() {
+    scontrol show job "$JOB" | grep -oE 'JobState=[A-Z]*' | grep -qxE 'JobState=(COMPLETED|FAILED|PREEMPTED|CANCELLED)'
+}
+
+# ended_once RESTARTS: the job ends after so many restarts, and has finished once
+ended_once() {
+    eventually 60 ended
+    scontrol show job "$JOB" | grep -E 'JobState|Restarts'
+    [ "$(scontrol show job "$JOB" | grep -o 'Restarts=[0-9]*')" = "Restarts=$1" ]
+    [ "$(grep -c '^done at step 5$' "$OUT")" -eq 1 ]
+}
+
+@test "a preempted job that then finishes is requeued once and finishes once" {
+    urgent
+    eventually 45 ranks_of_run 1 2
+    touch finish
+    ended_once 1
+    scontrol show job "$JOB" | grep -q JobState=COMPLETED
+}
+
+@test "a job whose grace time runs out is requeued once and finishes once" {
+    touch deaf
+    scontrol update PartitionName=batch GraceTime=3
+    urgent
+    eventually 90 ranks_of_run 1 2
+    touch finish
+    ended_once 1
+}
+
+@test "a job preempted without grace time is requeued once and finishes once" {
+    scontrol update PartitionName=batch GraceTime=0
+    urgent
+    eventually 45 ranks_of_run 1 2
+    touch finish
+    ended_once 1
+    scontrol show job "$JOB" | grep -q JobState=COMPLETED
+}
+
+@test "a job that does its last step within the grace time is not started again" {
+    touch last_step
+    urgent
+    ended_once 0
+}
+
+@test "preempted under PreemptMode=CANCEL, the job is not requeued, and says why" {
+    scontrol update PartitionName=batch PreemptMode=CANCEL
+    urgent
+    eventually 45 ended
+    scontrol show job "$JOB" | grep -q 'Restarts=0 '
+    grep -q '^train.sbatch: not requeued: it was preempted with PreemptMode=CANCEL; submit it again' "$OUT"
+}
+
+@test "a job with --no-requeue is not requeued, and says why" {
+    scancel "$JOB"
+    eventually 30 all_idle
+    OUT=$OUT.again
+    JOB=$(sbatch --parsable --no-requeue --output="$OUT" "$TOP/etc/train.sbatch" job.cfg)
+    eventually 45 ranks_of_run 0 4
+    urgent
+    eventually 45 ended
+    scontrol show job "$JOB" | grep -q 'Restarts=0 '
+    grep -q '^train.sbatch: not requeued: it has --no-requeue, ' "$OUT"
+    no_line -q 'slurmctld did not requeue the job' "$OUT"
+}
+
 @test "a node that dies takes the run down, and Slurm requeues the job on the three that are left" {
     local begun=$SECONDS
     "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
@@ -82,11 +169,11 @@ nodes_of_run() {
 @test "a run that ends with another code is not requeued" {
     printf 'model = { presett = "gpt-tiny"; };\n' >job.cfg
     scontrol requeue "$JOB"
-    ended() {
+    failed() {
         [ "$(scontrol show job "$JOB" | grep -oE 'JobState=[A-Z]*|ExitCode=[0-9]*' | xargs)" = \
             "JobState=FAILED ExitCode=78" ]
     }
-    eventually 45 ended # not COMPLETING
+    eventually 45 failed # not COMPLETING
     grep -q '^muster: job.cfg:1: ' "$OUT"
 }
 
@@ -96,6 +183,14 @@ slurmctld_pid() {
     for pid in $(pgrep -x slurmctld); do
         readlink /proc/"$pid"/fd/* 2>/dev/null | grep -qxF "$SANDBOX_DIR/log/slurmctld.log" && echo "$pid"
     done
+}
+
+srun_waits() {
+    local pid
+    for pid in $(pgrep -x srun); do
+        [ "$(readlink /proc/"$pid"/cwd)" != "$PWD" ] || return 0
+    done
+    return 1
 }
 
 # As the sandbox does, but with the jobs that it had.
@@ -116,7 +211,8 @@ slurmctld_again() {
     eventually 20 gone
     pkill -TERM -f "^/bin/sh $BATS_FILE_TMPDIR/bin/muster-train"
     said() { grep -q '^train.sbatch: slurmctld did not requeue the job; asking again$' "$OUT"; }
-    eventually 60 said
+    # The script asks again; on newer releases srun itself waits until slurmctld is back, and the script asks then.
+    eventually 20 said || srun_waits
     slurmctld_again
     eventually 90 ranks_of_run 1 4
     [ "$(scontrol show job "$JOB" | grep -o 'Restarts=[0-9]*')" = Restarts=1 ]

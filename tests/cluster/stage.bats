@@ -95,3 +95,22 @@ completed() {
     muster-ckpt verify ckpt
     "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
 }
+
+@test "the checkpoint directory fails when the job is asked to stop, and works again in the epilog: the last save is there" {
+    submit 'last_seconds = 2;'
+    eventually 60 staged
+    mv ckpt away
+    touch ckpt
+    scancel --signal=USR1 "$JOB"
+    tried() { grep -q "drain failed, it stays in /dev/shm/muster-$(id -u)-$JOB.* and is tried again: .*Not a directory" "$SANDBOX_DIR"/log/slurmd.n?.log; }
+    eventually 120 tried
+    grep -Eq '^checkpoint of step [0-9]+ is not in .*/ckpt: it stays in /dev/shm/muster-.*: .*Not a directory' "$OUT"
+    rm ckpt
+    mv away ckpt
+    eventually 180 completed
+    last=$(sed -n 's/^stopped at step //p' "$OUT")
+    [ -n "$last" ]
+    grep -Eq "^resumed from .*ckpt at step $last " "$OUT"
+    grep -q '^done at step 60$' "$OUT"
+    muster-ckpt verify ckpt
+}

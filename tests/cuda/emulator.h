@@ -1,7 +1,6 @@
 /*
  * emulator.h - runs a CUDA kernel on the CPU: one fiber a GPU thread, one block after the other. What
- * kernels/cuda/language.h stands on where it is compiled with MUSTER_CUDA_EMULATED; kernels do not use it directly,
- * except for the emulated bodies of instructions that work on a whole warp (emulator_exchange).
+ * tests/cuda/include/kernels/cuda/language.h and mma.h are built on; kernels do not use it directly.
  *
  * A thread runs until it waits: at __syncthreads for its block, at a shuffle, vote or __syncwarp for the 31 others of
  * its warp, all of which must come to the same place of the source. Where they do not, or where a thread has returned

@@ -268,7 +268,7 @@ static void test_cudnn_is_not_there(void **state)
     unsetenv("MUSTER_ATTENTION");
     assert_int_equal(device_status(dev, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
-    assert_non_null(strstr(err.text, "MUSTER_ATTENTION=cudnn: this muster was built without cuDNN"));
+    assert_non_null(strstr(err.text, "MUSTER_ATTENTION=cudnn: built without cuDNN"));
     abandon_device(dev);
 }
 

@@ -41,7 +41,7 @@ static void expect_workspace(size_t bytes)
 {
     if (device_status(dev, &err) < 0)
         fail_msg("%s", err.text);
-    assert_int_equal(device_workspace_bytes(dev), bytes);
+    assert_int_equal(dev->backend->workspace(dev), bytes);
     dev->backend->trim(dev);
 }
 

@@ -11,7 +11,8 @@ setup() {
         "$DIR/job.cfg"
     echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 3; keep = 0; stage = \"$DIR/stage\"; };" >>"$DIR/job.cfg"
     cd "$DIR" || return
-    export MUSTER_TEST_DEVICE=cpu-far
+    [ -x "$BUILD/tests/discrete/muster-train" ] || skip "tests/discrete is not built"
+    PATH=$BUILD/tests/discrete:$PATH
     ranks 2 muster-train job.cfg --set checkpoint.stage= --set checkpoint.every=1 --set checkpoint.dir=straight \
         --set report.metrics=straight.jsonl >straight.log
     # of every rank, but not of the muster-ckptd that they start
@@ -106,7 +107,7 @@ killed() {
     cat log
     [ "$status" -eq 137 ]
     [ -e hit ]
-    MUSTER_TEST_DEVICE=cpu muster-train job.cfg >log
+    "$BUILD/muster-train" job.cfg >log
     cat log
     grep -q "^resumed from .* at step $3 " log
     all_like_straight 3

@@ -209,3 +209,44 @@ again() {
     again && rm "$step/manifest.json" && broken_checkpoint manifest.json
     [ "$cases" -ge 10 ]
 }
+
+# reseal FILE SCRIPT: change a manifest by a script of sed, and give it the checksum that is right for what it says now
+reseal() {
+    sed -i "$2" "$1"
+    python3 - "$1" <<'PY'
+import sys
+text = bytearray(open(sys.argv[1], "rb").read())
+text[11:19] = b"00000000"
+crc = 0xffffffff
+for byte in text:
+    crc ^= byte
+    for _ in range(8):
+        crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+text[11:19] = b"%08x" % (crc ^ 0xffffffff)
+open(sys.argv[1], "wb").write(text)
+PY
+}
+
+# newer WORDS: the newest of DIR/c's two checkpoints is of a later release: 78, it stays, and the older one is not taken
+newer() {
+    cp -r "$DIR/c" "$DIR/before"
+    refused 78 "step-00000020/manifest.json: $1" muster-train "$DIR/tiny/job.cfg" --set checkpoint.dir="$DIR/c"
+    grep -q 'written by muster 9\.[0-9.]* in format [12]; this is muster [0-9.]*, which knows format 1' "$DIR/err"
+    refused 78 "step-00000020/manifest.json: $1" muster-generate --tokens 5 "$DIR/c"
+    refused 78 "step-00000020/manifest.json: $1" muster-ckpt verify "$DIR/c"
+    refused 78 "step-00000020/manifest.json: $1" muster-ckpt rm --force "$DIR/c/step-00000020"
+    diff -r "$DIR/before" "$DIR/c"
+    rm -r "$DIR/before"
+}
+
+@test "a checkpoint of a later release: 78, both releases; it stays, and no older one is taken for it" {
+    need python3
+    tiny_job "$DIR/tiny"
+    muster-train "$DIR/tiny/job.cfg" --set batch.steps=20 --set checkpoint.every=10 --set checkpoint.dir="$DIR/good" >/dev/null
+    again && reseal "$DIR/c/step-00000020/manifest.json" 's/"muster":"/&9./; s/"version":1/"version":2/'
+    newer "format version 2 is unknown"
+    again && reseal "$DIR/c/step-00000020/manifest.json" 's/"muster":"/&9./; s/"tensors":/"later":1,&/'
+    newer 'member "later" is unknown'
+    again && reseal "$DIR/c/step-00000020/manifest.json" 's/"muster":"/&9./; s/"block_bytes":/"block_size":/'
+    newer 'files[0]: member "block_size" is unknown'
+}

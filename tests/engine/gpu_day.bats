@@ -66,13 +66,13 @@ STEP
 # It ends with 255 where a program never calls CUDA.
 @test "tests/gpu.sh gives compute-sanitizer no program that has nothing for it" {
     local name
-    for name in attention cross_entropy device dropout embedding far layernorm matmul optimizer pointwise profile repeat \
+    for name in attention cross_entropy device discrete dropout embedding layernorm matmul optimizer pointwise profile repeat \
         transfer types; do
         printf 'echo 1..1\necho ok 1 - %s\n' $name | script tree/tests/kernels/test_$name
     done
     script bin/compute-sanitizer <<'SANITIZER'
 echo "$2 ${*: -1}" >>calls
-case ${*: -1} in *far | *profile) exit 255 ;; esac
+case ${*: -1} in *discrete | *profile) exit 255 ;; esac
 "${@: -1}"
 SANITIZER
     run env MUSTER_TEST_DEVICE=cpu "$TOP/tests/gpu.sh" --log log sanitizer tree

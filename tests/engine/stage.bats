@@ -84,6 +84,34 @@ larger() {
     [ "$(stages)" -eq 0 ]
 }
 
+@test "a stage that a later release left: 78, both releases, and nothing of it is touched" {
+    larger
+    mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.drain_mib=2 >log 2>&1 3>&- &
+    background=$!
+    staged() { [ "$(ls stage/*/step-00000010.*/shard-*.json 2>/dev/null | wc -l)" -eq 2 ]; }
+    eventually 30 staged
+    pkill -KILL -P "$(pgrep -P $background | head -n 1)" || true
+    kill -KILL $background || true
+    pkill -KILL -f "muster-ckptd .*$DIR/stage"
+    wait $background || true
+    background=
+    sed -i 's/"version":1,"muster":"/"version":2,"later":1,"muster":"9./' stage/*/step-00000010.*/target.json
+    (cd stage && find . -type f -exec md5sum {} +) | sort >before
+    status=0
+    ranks 2 muster-train job.cfg >log 2>err || status=$?
+    cat log err
+    [ "$status" -eq 78 ]
+    grep -q '/target.json: format version 2 is unknown (written by muster 9\.[0-9.]* in format 2; this is muster [0-9.]*,' err
+    status=0
+    muster-ckptd --quiet --once stage/* 2>err || status=$?
+    cat err
+    [ "$status" -eq 75 ]
+    grep -q ' is left as it is: .*/target.json: format version 2 is unknown (written by muster 9' err
+    (cd stage && find . -type f -exec md5sum {} +) | grep -v status.json | sort >after
+    [ "$(grep -c 'step-00000010.*safetensors' after)" -eq 2 ]
+    diff <(grep step-00000010 before) <(grep step-00000010 after)
+}
+
 @test "a muster-ckptd that is killed is started anew" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.drain_mib=10 >log 2>&1 3>&- &
@@ -132,19 +160,127 @@ larger() {
     grep -q '^done at step 50$' log
 }
 
-@test "a checkpoint directory that vanishes fails the save, not the training" {
+# A checkpoint directory that fails, and works again: a file in its place.
+break_target() {
+    mv ckpt away
+    touch ckpt
+}
+
+mend_target() {
+    rm -f ckpt
+    mv away ckpt
+}
+
+saved() {
+    grep -q "^checkpoint of step $1 saved in " log
+}
+
+@test "a checkpoint directory that is not there for a while costs no save that there is memory for" {
     larger
-    ranks 2 muster-train job.cfg --set checkpoint.drain_mib=4 --set batch.steps=60 >log 2>&1 3>&- &
+    ranks 2 muster-train job.cfg --set batch.steps=100000 --set report.kill_file="$DIR/stop" >log 2>&1 3>&- &
     background=$!
-    partial() { ls -d ckpt/step-00000010.*.partial >/dev/null 2>&1; }
-    eventually 30 partial
-    mv ckpt gone
-    wait $background
+    eventually 30 saved 10
+    break_target
+    eventually 60 grep -q 'muster-ckptd.*: drain failed, it stays in .* and is tried again: .*Not a directory' log
+    # Memory for two: the oldest makes room for the next, by name.
+    eventually 60 grep -Eq '^the checkpoint of step [0-9]+ makes room for that of step [0-9]+: .*Not a directory' log
+    eventually 60 grep -Eq '^checkpoint of step [0-9]+ failed: dropped, a newer save needs its memory: .*Not a directory' log
+    kept=$(ls -d stage/*/step-*.partial | sed 's/.*step-0*//; s/[.].*//' | sort -n | tail -n 1)
+    mend_target
+    eventually 60 grep -q 'muster-ckptd.*: the drain to .*/ckpt works again, it had failed for ' log
+    touch stop
+    wait $background || [ $? -eq 75 ]
     background=
     cat log
-    # Whether the drainer of step 10 finds out first, or the one of step 20 is through with its own in a new directory.
-    grep -Eq '^checkpoint of step 10 (failed: .*; training goes on|was overtaken by a newer one)$' log
-    grep -q '^done at step 60$' log
+    [ "$kept" -gt 10 ]
+    [ "$(grep -c 'it stays in .* and is tried again' log)" -le 4 ] # not one line for each try
+    last=$(sed -n 's/^stopped at step //p' log)
+    [ -n "$last" ] && [ -e "ckpt/step-$(printf %08d "$last")" ]
+    muster-ckpt verify --all ckpt
+    [ "$(stages)" -eq 0 ]
+}
+
+@test "a run that ends while the checkpoint directory fails waits for it, and commits its last step" {
+    larger
+    ranks 2 muster-train job.cfg --set checkpoint.every=0 --set batch.steps=30 >log 2>&1 3>&- &
+    background=$!
+    eventually 30 grep -q 'iteration       10' log
+    break_target
+    eventually 60 grep -q 'drain failed, it stays in ' log
+    sleep 2
+    kill -0 $background
+    mend_target
+    wait $background
+    background=
+    saved 30
+    muster-ckpt verify ckpt
+    [ "$(stages)" -eq 0 ]
+}
+
+# ends_with CODE WORDS...: of a run whose checkpoint directory fails for longer than it waits, and what it leaves
+ends_with() {
+    local code=$1 status=0
+    shift
+    larger
+    ranks 2 env "${@:2}" muster-train job.cfg --set checkpoint.every=0 --set batch.steps="$1" \
+        --set report.kill_file="$DIR/stop" >log 2>&1 3>&- &
+    background=$!
+    eventually 30 grep -q 'iteration       10' log
+    break_target
+    [ "$1" -lt 1000 ] || touch stop
+    wait $background || status=$?
+    background=
+    cat log
+    [ "$status" -eq "$code" ]
+    rm -f stop
+    grep -Eq 'checkpoint of step [0-9]+ is not in .*/ckpt: it stays in .*/stage/muster-.*, and likewise on the other nodes: ' log
+    unused() { ! pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null; }
+    eventually 30 unused # the drainer tries once more by itself
+    [ "$(stages)" -eq 1 ]
+    [ -e stage/*/closed ]
+    [ "$(ls stage/*/step-*.partial/shard-*.json | wc -l)" -eq 2 ]
+    run muster-ckptd --once stage/*
+    [ "$status" -eq 75 ]
+    mend_target
+    muster-ckptd --once stage/*
+    muster-ckpt verify ckpt
+    [ "$(muster-ckpt list ckpt | tail -n +2 | wc -l)" -eq 1 ]
+    [ "$(stages)" -eq 0 ]
+}
+
+@test "a stopped run whose checkpoint directory fails for too long leaves its last save in memory: 75" {
+    sed -i 's/keep = 3;/keep = 3; last_seconds = 2;/' job.cfg
+    ends_with 75 100000 A=
+}
+
+@test "a run that is done and cannot write its last checkpoint leaves it in memory: 74" {
+    sed -i 's/keep = 3;/keep = 3; last_seconds = 2;/' job.cfg
+    ends_with 74 30 A=
+}
+
+@test "a run whose checkpoint directory fails waits no longer than the job's time limit" {
+    ends_with 75 100000 SLURM_JOB_END_TIME=$(($(date +%s) + 25))
+}
+
+@test "a run that starts while the checkpoint directory cannot be drained to goes on after a while" {
+    larger
+    # Step 40 is staged, and the run is killed before it is drained.
+    ranks 2 muster-train job.cfg --set batch.steps=20 >log 2>&1
+    ranks 2 muster-train job.cfg --set checkpoint.every=0 --set checkpoint.drain_mib=1 >log 2>&1 3>&- &
+    background=$!
+    staged() { [ "$(ls stage/*/step-00000040.*/shard-*.json 2>/dev/null | wc -l)" -eq 2 ]; }
+    eventually 60 staged
+    pkill -KILL -P "$(pgrep -P $background | head -n 1)" || true
+    kill -KILL $background || true
+    pkill -KILL -f "muster-ckptd .*$DIR/stage"
+    wait $background || true
+    background=
+    rm -rf ckpt/step-00000040.*                   # what the drain has begun is not to be found
+    ranks 2 muster-train job.cfg --set checkpoint.last_seconds=2 >log 2>&1
+    cat log
+    grep -q '^what an earlier run has staged is not drained, and is tried again .*is not there any more' log
+    grep -q '^resumed from .* at step 20 ' log
+    grep -q '^done at step 40$' log
     muster-ckpt verify ckpt
     [ "$(stages)" -eq 0 ]
 }

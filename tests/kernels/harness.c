@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/philox.h"
+#include "tests/discrete/discrete.h"
 #include "tests/kernels/mirror.h"
 #ifdef HAVE_EMULATED_CUDA
 #include "tests/cuda/emulated_device.h"
@@ -35,7 +36,18 @@ static bool is_pinned(void)
     return memory && strcmp(memory, "pinned") == 0;
 }
 
-/* There is one of it, whatever the instruction set and the threads. */
+struct device *create_device(const char *kind, int threads, struct error *err)
+{
+    if (strcmp(kind, "cpu-discrete") == 0)
+        return device_open(&backend_discrete, 0, threads, err);
+#ifdef HAVE_EMULATED_CUDA
+    if (strcmp(kind, "cuda-emulated") == 0)
+        return device_open(&backend_cuda_emulated, 0, threads, err);
+#endif
+    return device_create(kind, threads, err);
+}
+
+/* One device only, whatever the instruction set and the number of threads. */
 static struct device *make_other_device(const char *isa, int threads)
 {
     struct error err = {0};
@@ -43,12 +55,7 @@ static struct device *make_other_device(const char *isa, int threads)
 
     if (strcmp(isa, "baseline") != 0)
         return NULL;
-#ifdef HAVE_EMULATED_CUDA
-    if (strcmp(other_device(), "cuda-emulated") == 0)
-        dev = device_open(&backend_cuda_emulated, 0, threads, &err);
-    else
-#endif
-        dev = device_create(other_device(), threads, &err);
+    dev = create_device(other_device(), threads, &err);
     if (dev && !device_is_host(dev) && !is_pinned())
         dev = mirror_create(dev, &err);
     if (!dev)
@@ -116,7 +123,7 @@ void finish_buffers(struct device *dev)
         if (buffers[i].fence && (!poisoned(buffers[i].base, FENCE) || !poisoned(buffers[i].fence, FENCE)))
             fail_msg("buffer %d was written beyond its ends", i);
     free_buffers(dev);
-    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), device_workspace_bytes(dev));
+    assert_int_equal(dev->bytes_used[MEMORY_DEVICE], dev->backend->workspace(dev));
 }
 
 void finish_device(struct device *dev)
@@ -148,7 +155,7 @@ void each_device(void (*check)(struct device *dev))
 
             if (!dev)
                 continue;
-            assert_int_equal(device_threads(dev), threads);
+            assert_int_equal(dev->threads, threads);
             assert_non_null(strstr(device_describe(dev), isas[i]));
             check(dev);
             finish_device(dev);

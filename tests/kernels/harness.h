@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 
 /* The environment's MUSTER_TEST_DEVICE, which all tests then run on instead of CPU devices; NULL if there is none.
- * Where the host cannot touch its memory ("cuda", "cpu-far"), the tests are given a mirror of it (mirror.h). */
+ * Where the host cannot touch its memory ("cuda", "cpu-discrete"), the tests are given a mirror of it (mirror.h). */
 const char *other_device(void);
 
 /*
@@ -26,6 +26,9 @@ void each_device(void (*check)(struct device *dev));
 
 /* The same, and for each device three times: in fp32, bf16 and fp16. */
 void each_device_and_type(void (*check)(struct device *dev, enum dtype dtype));
+
+/* device_create, and also "cpu-discrete" and "cuda-emulated", which only tests have. */
+struct device *create_device(const char *kind, int threads, struct error *err);
 
 /* One of these devices; NULL for an instruction set that the processor lacks (a line in the log says so). */
 struct device *make_device(const char *isa, int threads);

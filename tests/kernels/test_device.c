@@ -18,16 +18,16 @@ static void check_memory(struct device *dev)
     assert_int_equal((uintptr_t)b % 64, 0);
     memset(a, 1, 100);
     memset(b, 2, big);
-    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), 100);
-    assert_int_equal(device_bytes_used(dev, MEMORY_HOST), big);
+    assert_int_equal(dev->bytes_used[MEMORY_DEVICE], 100);
+    assert_int_equal(dev->bytes_used[MEMORY_HOST], big);
     c = device_alloc(dev, MEMORY_DEVICE, 50, &err);
-    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), 150);
+    assert_int_equal(dev->bytes_used[MEMORY_DEVICE], 150);
     device_free(dev, MEMORY_DEVICE, a);
     device_free(dev, MEMORY_DEVICE, c);
     device_free(dev, MEMORY_HOST, b);
     device_free(dev, MEMORY_HOST, NULL);
-    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), 0);
-    assert_int_equal(device_bytes_used(dev, MEMORY_HOST), 0);
+    assert_int_equal(dev->bytes_used[MEMORY_DEVICE], 0);
+    assert_int_equal(dev->bytes_used[MEMORY_HOST], 0);
     assert_int_equal(device_bytes_peak(dev, MEMORY_DEVICE), 150);
     assert_int_equal(device_bytes_peak(dev, MEMORY_HOST), big);
 }
@@ -47,7 +47,7 @@ static void test_more_memory_than_there_is(void **state)
     assert_null(device_alloc(dev, MEMORY_HOST, (size_t)1 << 60, &err));
     assert_int_equal(err.code, CODE_IO);
     assert_non_null(strstr(err.text, "GiB of host memory"));
-    assert_int_equal(device_bytes_used(dev, MEMORY_HOST), 0);
+    assert_int_equal(dev->bytes_used[MEMORY_HOST], 0);
     finish_device(dev);
 }
 
@@ -152,8 +152,8 @@ static void test_threads(void **state)
     setenv("OMP_NUM_THREADS", "3,1", 1);
     one = device_create("cpu", 1, &err);
     all = device_create("cpu", 0, &err);
-    assert_int_equal(device_threads(one), 1);
-    assert_int_equal(device_threads(all), 3);
+    assert_int_equal(one->threads, 1);
+    assert_int_equal(all->threads, 3);
     assert_non_null(strstr(device_describe(one), "1 thread,"));
     assert_non_null(strstr(device_describe(all), "3 threads,"));
     device_destroy(one);
@@ -195,7 +195,7 @@ static void test_measure_peak(void **state)
     for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
         assert_true(device_measure_peak(dev, (enum dtype)dtype) > 1e6);
         assert_int_equal(device_bytes_peak(dev, MEMORY_DEVICE), 0);
-        assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), 0);
+        assert_int_equal(dev->bytes_used[MEMORY_DEVICE], 0);
     }
     finish_device(dev);
 }
@@ -280,11 +280,11 @@ static void test_workspace(void **state)
 
         if (!dev)
             continue;
-        w.threads = device_threads(dev);
-        w.widens = device_widens(dev, w.dtype);
+        w.threads = dev->threads;
+        w.widens = dev->backend->widens(dev, w.dtype);
         w.gpu = device_traits(dev, w.dtype).gpu;
         run_step(dev, &w);
-        assert_int_equal(device_workspace_bytes(dev), kernels_workspace_bytes(&w));
+        assert_int_equal(dev->backend->workspace(dev), kernels_workspace_bytes(&w));
         finish_device(dev);
     }
 }

@@ -1,17 +1,11 @@
 /*
  * test_transfer.c - device_transfer beside operations that take long: on a GPU, the order of two streams. On the device
- * of MUSTER_TEST_DEVICE, else on "cpu" and on "cpu-far", which does everything as late as it may.
+ * of MUSTER_TEST_DEVICE, else on "cpu" and on "cpu-discrete", which does everything as late as the rules allow.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "kernels/kernels.h"
+#include "tests/kernels/harness.h"
 
 enum { MOST = 4 << 20, PIECE = 1000, PIECES = 200 };
 
@@ -35,7 +29,7 @@ static void open_device(const char *kind)
 {
     struct error err;
 
-    dev = device_create(kind, 1, &err);
+    dev = create_device(kind, 1, &err);
     if (!dev)
         fail_msg("%s", err.text);
     k = device_kernels(dev);
@@ -154,7 +148,7 @@ static void on_every_device(void (*try)(void))
 {
     const char *chosen = getenv("MUSTER_TEST_DEVICE");
     bool has_streams = chosen && chosen[0] && strcmp(chosen, "cuda-emulated") != 0;
-    const char *const kinds[] = {has_streams ? chosen : "cpu", "cpu-far"};
+    const char *const kinds[] = {has_streams ? chosen : "cpu", "cpu-discrete"};
 
     for (int i = 0; i < (has_streams ? 1 : 2); i++) {
         open_device(kinds[i]);

@@ -105,3 +105,19 @@ void good_seal(const char *path, char *text, size_t bytes)
     memcpy(text + MANIFEST_CRC_AT, crc, 8);
     spew(path, text, bytes);
 }
+
+void good_edit(const char *path, const char *old, const char *new, bool seal)
+{
+    size_t bytes;
+    char *text = slurp(path, &bytes), *at = strstr(text, old), *edited = malloc(bytes + strlen(new) + 1);
+
+    if (!at || !edited)
+        fail_msg("%s has no %s: %s", path, old, text);
+    sprintf(edited, "%.*s%s%s", (int)(at - text), text, new, at + strlen(old));
+    if (seal && strncmp(edited, MANIFEST_START, MANIFEST_CRC_AT) == 0)
+        good_seal(path, edited, strlen(edited));
+    else
+        spew(path, edited, strlen(edited));
+    free(edited);
+    free(text);
+}

@@ -33,4 +33,7 @@ int good_load(const char *path, float out[2][34], struct error *err);
 /* Write the manifest `text` of `bytes` to `path`, with a checksum that is right for what it says now. */
 void good_seal(const char *path, char *text, size_t bytes);
 
+/* Replace the first `old` in the file with `new`, which must be there; and seal it, or not. */
+void good_edit(const char *path, const char *old, const char *new, bool seal);
+
 #endif

@@ -1,4 +1,7 @@
 /* The programs as their users see them: muster-ckptd's exit codes and signals, and what muster-ckpt status says. */
+#include "config.h"
+
+#include "tests/unit/ckpt_good.h"
 #include "tests/unit/ckpt_stage_world.h"
 
 #include <setjmp.h>
@@ -104,13 +107,14 @@ static void once(void **state)
     node_destroy(&node);
 }
 
-/* The target is a file: the save fails, and everyone is told why. */
+/* The target is a file: the save stays, everyone is told why, and it is committed when that is put right. */
 static void a_target_that_is_none(void **state)
 {
     struct world world;
     struct node node;
     char before[256], file[512];
     const char *stage;
+    char *line;
 
     (void)state;
     setup(&node, &world, 1, false);
@@ -119,15 +123,23 @@ static void a_target_that_is_none(void **state)
     spew(join(file, node.target, "file"), "x", 1);
     strcpy(node.target, file);
     node_stage(&node, 30, "a");
-    assert_int_equal(run("muster-ckptd", "-q --once %s", stage), 74);
+    assert_int_equal(run("muster-ckptd", "-q --once %s", stage), 75);
+    line = strchr(output, '\n');
+    assert_true(line && line[1] == '\0'); /* one line, with what is left, where and why */
+    assert_non_null(strstr(output, stage));
+    assert_non_null(strstr(output, ": 1 save (step 30), "));
     assert_non_null(strstr(output, "Not a directory"));
     assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
-    assert_non_null(strstr(output, "failed"));
+    assert_non_null(strstr(output, "staged"));
     assert_non_null(strstr(output, "Not a directory"));
-    memcpy(node.target, before, sizeof before);
-    node_stage(&node, 31, "b");
+    /* With a time it goes on trying. */
+    assert_int_equal(run("muster-ckptd", "-q --once --seconds 0.5 %s", stage), 75);
+    assert_non_null(strstr(output, "is tried again: "));
+    assert_int_equal(unlink(file), 0);
     assert_int_equal(run("muster-ckptd", "--once %s", stage), 0);
-    world_expect(&world, node.topology, node.target, 31);
+    world_expect(&world, node.topology, file, 30);
+    scratch_destroy(file);
+    memcpy(node.target, before, sizeof before);
     node_destroy(&node);
 }
 
@@ -218,6 +230,47 @@ static void the_epilog(void **state)
     node_destroy(&node);
 }
 
+/* Another release staged it, and committed an earlier step: neither is touched, and every program says why. */
+static void another_release(void **state)
+{
+    static const char versions[] =
+        "written by muster 9." PACKAGE_VERSION " in format 1; this is muster " PACKAGE_VERSION;
+    struct world world;
+    struct node node;
+    char stage[512], path[1024];
+
+    (void)state;
+    setup(&node, &world, 2, false);
+    snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
+    world_write(&world, node.topology, node.target, 10, "a");
+    snprintf(path, sizeof path, "%s/step-00000010/manifest.json", node.target);
+    good_edit(path, "\"muster\":\"", "\"later\":1,\"muster\":\"9.", true);
+    node_stage(&node, 30, "b");
+    snprintf(path, sizeof path, "%s/step-00000030.b.partial/target.json", stage);
+    good_edit(path, "\"muster\":\"", "\"later\":1,\"muster\":\"9.", false);
+    ckpt_stage_destroy(node.stage);
+    node.stage = NULL;
+    for (int quiet = 0; quiet < 2; quiet++) {
+        assert_int_equal(run("muster-ckptd", "%s --once %s", quiet ? "-q" : "-j1", stage), 75);
+        assert_non_null(strstr(output, "step-00000030.b.partial is left as it is: "));
+        assert_non_null(strstr(output, "/target.json: member \"later\" is unknown"));
+        assert_non_null(strstr(output, versions));
+        assert_ptr_equal(strchr(output, '\n'), output + strlen(output) - 1);
+    }
+    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
+    assert_non_null(strstr(output, "step 30       unknown"));
+    assert_non_null(strstr(output, versions));
+    assert_int_equal(run("muster-ckpt", "verify %s", node.target), 78);
+    assert_non_null(strstr(output, versions));
+    assert_int_equal(run("muster-ckpt", "list %s", node.target), 0);
+    assert_non_null(strstr(output, "10  unknown: "));
+    assert_int_equal(run("muster-ckpt", "list --json %s", node.target), 0);
+    assert_non_null(strstr(output, "\"unknown\": \""));
+    assert_int_equal(run("muster-ckpt", "rm --force %s/step-00000010", node.target), 78);
+    assert_non_null(strstr(output, versions));
+    node_destroy(&node);
+}
+
 static mode_t mode_of(const char *directory, const char *name)
 {
     char path[600];
@@ -281,6 +334,7 @@ int main(void)
         cmocka_unit_test(stopped_and_killed),
         cmocka_unit_test(the_epilog),
         cmocka_unit_test(drained_without_a_status),
+        cmocka_unit_test(another_release),
         cmocka_unit_test(who_may_read_it_is_for_who_staged_it_to_say),
         cmocka_unit_test(what_is_shown_is_printable),
     };

@@ -9,8 +9,9 @@
 #include <cmocka.h>
 
 #include "config.h"
+#include "tests/discrete/discrete.h"
 #include "trainer/choose_device.h"
-#include "trainer/comm/comm_device.h"
+#include "trainer/comm/comm_impl.h"
 #ifdef HAVE_NCCL
 #include "trainer/comm/comm_nccl.h"
 #endif
@@ -39,12 +40,12 @@ static void test_names_differ(void **state)
 /* One rank alone needs nothing, on any device: the group stays what it is. */
 static void test_alone(void **state)
 {
-    const char *const kinds[] = {"cpu", "cpu-far"};
+    const struct backend *const backends[] = {&backend_cpu, &backend_discrete};
 
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct error err;
-        struct device *dev = device_create(kinds[i], 1, &err);
+        struct device *dev = device_open(backends[i], 0, 1, &err);
         struct comm *self = comm_alone_create(&err);
         struct comm_fabric *fabric = comm_fabric_create(self, dev, &err);
 
@@ -65,21 +66,20 @@ static void test_choices(void **state)
     bool is_host = false;
 
     (void)state;
-    unsetenv("MUSTER_TEST_DEVICE");
     dev = choose_device(DEVICE_CPU, &err);
     assert_non_null(dev);
     assert_true(strncmp(device_describe(dev), "cpu, ", 5) == 0);
     device_destroy(dev);
-    setenv("MUSTER_TEST_DEVICE", "cpu-far", 1);
     assert_int_equal(choose_is_host(DEVICE_CPU, &is_host, &err), 0);
-    assert_false(is_host);
-    unsetenv("MUSTER_TEST_DEVICE");
+    assert_true(is_host);
 
     cuda = choose_device(DEVICE_CUDA, &err);
     dev = choose_device(DEVICE_AUTO, &err);
     assert_non_null(dev);
     assert_int_equal(device_is_host(dev), cuda == NULL);
     device_destroy(dev);
+    assert_int_equal(choose_is_host(DEVICE_AUTO, &is_host, &err), 0);
+    assert_int_equal(is_host, cuda == NULL);
     device_destroy(cuda);
 }
 

@@ -2,14 +2,18 @@
  * What root does in an epilog with directories and a process that are the user's: scripts stand in for muster-ckptd. As
  * root the user is nobody, else ourselves.
  */
+#include <fcntl.h>
+#include <linux/fuse.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,6 +24,7 @@
 #include <cmocka.h>
 
 #include "srun-plugin/epilog.h"
+#include "srun-plugin/epilog_timeout.h"
 
 enum { NOBODY = 65534, JOB = 4711, TEXT = 64 * 1024 };
 
@@ -167,7 +172,18 @@ static void what_it_prints_comes_as_printable_lines(void **state)
     script("printf 'a\\033[31mb\\302\\233c\\n\\nlast' >&2; exit 74");
     assert_int_equal(drain(30), 1);
     assert_non_null(strstr(said, "a?[31mb??c\nlast\n"));
-    assert_non_null(strstr(said, "not all of it was drained (74)"));
+    assert_non_null(strstr(said, "not all of it was drained: muster-ckptd ended with 74"));
+}
+
+/* What muster-ckptd could not write stays there: nobody is promised to go on with it. */
+static void what_is_left_is_said_to_be_kept(void **state)
+{
+    (void)state;
+    make_stage("");
+    script("exit 75");
+    assert_int_equal(drain(30), 1);
+    assert_non_null(strstr(said, "not all of it was drained; the rest is kept"));
+    assert_null(strstr(said, "requeued job"));
 }
 
 static void endless_output_is_cut(void **state)
@@ -193,6 +209,103 @@ static void thousands_of_stages_are_no_work_for_root(void **state)
     script("exit 0");
     assert_int_equal(drain(300), 64);
     assert_int_equal(lines, 65);
+}
+
+/* What the script got as --seconds. */
+static double seconds_told(void)
+{
+    const char *at = strstr(said, "told ");
+
+    assert_non_null(at);
+    return strtod(at + 5, NULL);
+}
+
+static void its_seconds_are_less_than_the_epilogs(void **state)
+{
+    (void)state;
+    make_stage("");
+    script("echo told $4");
+    assert_int_equal(drain(60), 1);
+    assert_true(seconds_told() > 40 && seconds_told() <= 50);
+    assert_int_equal(drain(6), 1);
+    assert_true(seconds_told() > 1 && seconds_told() <= 4);
+    assert_int_equal(drain(1), 1);
+    assert_true(seconds_told() > 0 && seconds_told() < 1);
+}
+
+/* Drains a stage whose script hangs, for 4 s. What is granted beyond them, once 5 or 10 s, would be noticed. */
+static bool drain_in_time(void)
+{
+    time_t start = time(NULL);
+
+    return drain(4) == 1 && time(NULL) - start <= 7;
+}
+
+static void what_hangs_is_killed_in_time(void **state)
+{
+    (void)state;
+    make_stage("");
+    script("trap '' TERM; sleep 60");
+    assert_true(drain_in_time());
+    assert_non_null(strstr(said, "was killed"));
+}
+
+static void it_ends_before_slurmd_kills_it(void **state)
+{
+    char warning[512];
+
+    (void)state;
+    assert_int_equal(epilog_timeout_fit(60, EPILOG_NO_TIMEOUT, warning, sizeof warning), 60);
+    assert_string_equal(warning, "");
+    assert_int_equal(epilog_timeout_fit(60, 63, warning, sizeof warning), 60);
+    assert_string_equal(warning, "");
+    assert_int_equal(epilog_timeout_fit(60, 62, warning, sizeof warning), 59);
+    assert_non_null(strstr(warning, " of 62 s is too short for epilog_seconds=60 "));
+    assert_non_null(strstr(warning, " for 59 s only; make the timeout 63 s or longer"));
+    assert_int_equal(epilog_timeout_fit(60, 0, warning, sizeof warning), 0);
+    assert_int_equal(epilog_timeout_fit(0, 1, warning, sizeof warning), 0);
+    assert_string_equal(warning, "");
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void the_timeout_is_that_of_slurm_conf(void **state)
+{
+    static const struct {
+        const char *text;
+        int timeout;
+    } cases[] = {
+        {"ClusterName=a\nPrologEpilogTimeout=30\n", 30},
+        {"KillWait=2  epilogtimeout = \"40\" # EpilogTimeout=1\n", 40},
+        {"PrologEpilogTimeout=90\nEpilogTimeout=50\nPrologTimeout=5", 50},
+        {"Include more\n", 70},
+        {" include\t/no/such/file\nInclude slurm.conf\nEpilogTimeout=8", 8},
+        {"PrologEpilogTimeout=65534\n", EPILOG_NO_TIMEOUT},
+        {"PrologEpilogTimeout=INFINITE\n", EPILOG_NO_TIMEOUT},
+        {"#PrologEpilogTimeout=30\nMyEpilogTimeout=3 EpilogTimeouts=4 PrologTimeout=5\n", EPILOG_NO_TIMEOUT},
+        {"", EPILOG_NO_TIMEOUT},
+    };
+    char path[128], more[128];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/slurm.conf", base);
+    snprintf(more, sizeof more, "%s/more", base);
+    write_text(more, "EpilogTimeout=70\n");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_text(path, cases[i].text);
+        assert_int_equal(epilog_timeout_read(path), cases[i].timeout);
+    }
+    unlink(more);
+    unlink(path);
+    assert_int_equal(epilog_timeout_read(path), EPILOG_NO_TIMEOUT);
+    assert_int_equal(epilog_timeout_read(NULL), EPILOG_NO_TIMEOUT);
 }
 
 /* The id of the process that runs the script, which writes it down; 0 after 10 s. */
@@ -260,6 +373,7 @@ static void what_cannot_be_killed_is_left_behind(void **state)
     int ends[2], status;
     pid_t tracer;
     char seized;
+    bool in_time;
 
     (void)state;
     make_stage("");
@@ -274,7 +388,7 @@ static void what_cannot_be_killed_is_left_behind(void **state)
             pause();
         _exit(1);
     }
-    assert_int_equal(drain(2), 1);
+    in_time = drain_in_time();
     assert_int_equal(read(ends[0], &seized, 1), 1);
     kill(tracer, SIGKILL);
     waitpid(tracer, &status, 0);
@@ -282,6 +396,88 @@ static void what_cannot_be_killed_is_left_behind(void **state)
     close(ends[1]);
     if (!seized)
         skip(); /* this machine lets nobody trace */
+    assert_true(in_time);
+    assert_non_null(strstr(said, "cannot be killed"));
+}
+
+/* A file system whose server takes all requests and answers the first only, which the kernel asks of itself. */
+static void serve_nothing(int fd)
+{
+    static union {
+        struct fuse_in_header header;
+        char bytes[FUSE_MIN_READ_BUFFER * 4];
+    } request;
+    struct {
+        struct fuse_out_header header;
+        struct fuse_init_out init;
+    } answer = {.init = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION, .max_write = 4096}};
+
+    while (read(fd, &request, sizeof request) > 0) {
+        if (request.header.opcode != FUSE_INIT)
+            continue;
+        answer.header = (struct fuse_out_header){.len = sizeof answer, .unique = request.header.unique};
+        if (write(fd, &answer, sizeof answer) < 0)
+            break;
+    }
+    _exit(1);
+}
+
+/* The server of what is mounted at `path`; -1 where this machine lets nobody mount. */
+static pid_t mount_hanging(const char *path)
+{
+    int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    char options[128];
+    pid_t server;
+
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd);
+    if (mkdir(path, 0755) < 0 || fd < 0 || mount("hanging", path, "fuse", 0, options) < 0)
+        return -1;
+    server = fork();
+    if (server == 0)
+        serve_nothing(fd);
+    close(fd);
+    return server;
+}
+
+/* 'D': not even SIGKILL ends it. */
+static char state_of(pid_t pid)
+{
+    char path[64], state = '?';
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    file = fopen(path, "r");
+    if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = '?';
+    if (file)
+        fclose(file);
+    return state;
+}
+
+static void what_hangs_in_the_kernel_is_left_behind(void **state)
+{
+    char path[128], left;
+    bool in_time;
+    pid_t server;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/hanging", base);
+    server = mount_hanging(path);
+    if (server < 0) {
+        rmdir(path);
+        skip(); /* this machine lets nobody mount */
+    }
+    make_stage("");
+    script("echo $$ >\"$5/pid\"; exec <\"${0%/*}/hanging/file\"");
+    in_time = drain_in_time();
+    left = state_of(process_of_script());
+    kill(server, SIGKILL); /* who waits for it then ends */
+    waitpid(server, NULL, 0);
+    waitpid(process_of_script(), NULL, 0);
+    umount2(path, MNT_DETACH);
+    rmdir(path);
+    assert_true(in_time);
+    assert_int_equal(left, 'D');
     assert_non_null(strstr(said, "cannot be killed"));
 }
 
@@ -293,10 +489,16 @@ int main(void)
         cmocka_unit_test_teardown(a_program_that_anybody_could_write_is_not_run, empty),
         cmocka_unit_test_teardown(a_name_forges_no_line_of_the_log, empty),
         cmocka_unit_test_teardown(what_it_prints_comes_as_printable_lines, empty),
+        cmocka_unit_test_teardown(what_is_left_is_said_to_be_kept, empty),
         cmocka_unit_test_teardown(endless_output_is_cut, empty),
         cmocka_unit_test_teardown(thousands_of_stages_are_no_work_for_root, empty),
+        cmocka_unit_test_teardown(its_seconds_are_less_than_the_epilogs, empty),
+        cmocka_unit_test_teardown(what_hangs_is_killed_in_time, empty),
+        cmocka_unit_test(it_ends_before_slurmd_kills_it),
+        cmocka_unit_test(the_timeout_is_that_of_slurm_conf),
         cmocka_unit_test_teardown(the_user_cannot_take_the_process_over, empty),
         cmocka_unit_test_teardown(what_cannot_be_killed_is_left_behind, empty),
+        cmocka_unit_test_teardown(what_hangs_in_the_kernel_is_left_behind, empty),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

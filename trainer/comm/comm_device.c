@@ -1,4 +1,4 @@
-#include "trainer/comm/comm_device.h"
+#include "trainer/comm/comm_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,6 @@
 
 #include "config.h"
 #ifdef HAVE_NCCL
-#include "kernels/cuda/streams.h"
 #include "trainer/comm/comm_nccl.h"
 #endif
 

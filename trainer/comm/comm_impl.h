@@ -24,7 +24,7 @@ struct comm_ops {
 
 struct comm {
     const struct comm_ops *ops;
-    struct comm *host; /* of a communicator for a device's memory (comm_device.h): owned; else NULL */
+    struct comm *host; /* owned, for a communicator for device memory; else NULL */
     int rank, size;
     char text[96];
 
@@ -69,5 +69,22 @@ extern struct comm_request comm_done;
  */
 void comm_tree_sum(enum dtype dtype, void *out, const void *const *parts, int ranks, size_t count);
 double comm_tree_sum_f64(const double *values, int ranks, size_t stride);
+
+/* ---- comm_device.c and comm_staged.c ----
+ * What the communicators for device memory share. Each has a communicator of the same ranks for host memory, which does
+ * everything that has no buffer on the device.
+ *
+ * comm gets the rank, size, members and label of `host`, which it owns if this succeeds.
+ */
+int comm_device_init(struct comm *comm, const struct comm_ops *ops, struct comm *host, struct error *err);
+
+/* For comm_ops: the host communicator's. */
+struct comm *comm_device_split(struct comm *comm, int color, int key, struct error *err);
+struct comm_request *comm_device_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err);
+
+/* True when all `count` names, of `bytes` bytes each, are different. */
+bool comm_names_differ(const unsigned char *names, size_t bytes, int count);
+
+struct comm *comm_staged_create(struct comm *host, struct device *dev, struct error *err);
 
 #endif

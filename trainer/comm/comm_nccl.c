@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "common/library.h"
-#include "kernels/cuda/streams.h"
 #include "trainer/comm/nccl_root.h"
 
 struct nccl_request {

@@ -23,7 +23,7 @@
 #ifndef MUSTER_TRAINER_COMM_COMM_NCCL_H
 #define MUSTER_TRAINER_COMM_COMM_NCCL_H
 
-#include "trainer/comm/comm_device.h"
+#include "trainer/comm/comm_impl.h"
 
 struct nccl_root;
 

@@ -1,19 +1,14 @@
 /*
- * comm_staged.c - comm.h for buffers in the memory of a device, by way of host memory: several ranks on one GPU, or
- * GPUs that NCCL does not connect. Not fast; every mesh is right with it.
+ * comm_staged.c - comm.h for buffers in device memory, by way of host memory: for several ranks on one GPU, and for GPUs
+ * without NCCL. Slow, but correct for every mesh.
  *
- * A start copies what is sent to a host buffer and waits for the device; the wait copies what arrived back, in the
- * device's queue. A buffer goes back to the pool while that copy may still be enqueued: whoever takes it next waits for
- * the device before the network writes to it.
- *
- * With MUSTER_TEST_COLLECTIVES=late in the environment, for tests, a collective that is started only spoils what it is
- * to write, and all of it is done by the wait: as late as NCCL may do it, after everything that was enqueued in
- * between. Whoever touches an operation's buffers before its wait then gets other numbers.
+ * A start copies the data to a host buffer and waits for the device. The wait enqueues the copy of the result back to
+ * the device. The buffer returns to the pool while that copy may still be in the queue, so the next user of the buffer
+ * waits for the device before the network writes to it.
  */
 #include <stdlib.h>
-#include <string.h>
 
-#include "trainer/comm/comm_device.h"
+#include "trainer/comm/comm_impl.h"
 
 struct buffer {
     struct buffer *next;
@@ -25,22 +20,15 @@ struct staged {
     struct comm base;
     struct device *dev;
     const struct kernels *k;
-    struct buffer *free; /* those that no operation has */
-    bool late;           /* MUSTER_TEST_COLLECTIVES */
+    struct buffer *free; /* the pool */
 };
 
 struct staged_request {
     struct comm_request base;
     struct comm_request *inner;
     struct buffer *buffer;
-    void *to; /* where on the device the result goes; NULL for a send */
+    void *to; /* device address of the result; NULL for a send */
     size_t offset, bytes;
-
-    /* of a collective, until it has begun */
-    int (*begin)(struct staged_request *, struct error *err);
-    enum dtype dtype;
-    const char *send;
-    size_t count, stride;
 };
 
 static struct staged *as_staged(struct comm *comm)
@@ -58,7 +46,7 @@ static struct buffer *buffer_create(struct staged *s, size_t bytes, struct error
         error_set(err, CODE_IO, "out of memory");
         return NULL;
     }
-    buffer->at = device_alloc(s->dev, MEMORY_HOST, bytes + 1, err); /* of nothing, there is no address */
+    buffer->at = device_alloc(s->dev, MEMORY_HOST, bytes + 1, err); /* an allocation of 0 bytes has no address */
     buffer->bytes = bytes;
     if (buffer->at)
         return buffer;
@@ -72,8 +60,8 @@ static void buffer_destroy(struct staged *s, struct buffer *buffer)
     free(buffer);
 }
 
-/* The first that is large enough; else a new one, in the place of one that is too small. */
-static struct buffer *take(struct staged *s, size_t bytes, struct error *err)
+/* The first buffer that is large enough; else a new one, in place of the first. */
+static struct buffer *take_buffer(struct staged *s, size_t bytes, struct error *err)
 {
     struct buffer *small = s->free;
 
@@ -86,13 +74,13 @@ static struct buffer *take(struct staged *s, size_t bytes, struct error *err)
         }
     if (small) {
         s->free = small->next;
-        device_wait(s->dev); /* for the copy that may still read it */
+        device_wait(s->dev); /* its last copy may still be in the queue */
         buffer_destroy(s, small);
     }
     return buffer_create(s, bytes, err);
 }
 
-static void give_back(struct staged *s, struct buffer *buffer)
+static void return_buffer(struct staged *s, struct buffer *buffer)
 {
     buffer->next = s->free;
     s->free = buffer;
@@ -109,29 +97,20 @@ static struct staged_request *request_create(struct comm *comm, size_t bytes, st
         return NULL;
     }
     request->base.comm = comm;
-    request->buffer = take(as_staged(comm), bytes, err);
+    request->buffer = take_buffer(as_staged(comm), bytes, err);
     if (request->buffer)
         return request;
     free(request);
     return NULL;
 }
 
-static struct comm_request *begun(struct staged_request *request, struct comm_request *inner)
+/* `inner` is what the host communicator's start returned. */
+static struct comm_request *finish_start(struct staged_request *request, struct comm_request *inner)
 {
     request->inner = inner;
     if (inner)
         return &request->base;
-    give_back(as_staged(request->base.comm), request->buffer);
-    free(request);
-    return NULL;
-}
-
-/* A collective begins now, or, when it is to be late, with its wait. */
-static struct comm_request *begin_collective(struct staged_request *request, struct error *err)
-{
-    if (as_staged(request->base.comm)->late || request->begin(request, err) == 0)
-        return &request->base;
-    give_back(as_staged(request->base.comm), request->buffer);
+    return_buffer(as_staged(request->base.comm), request->buffer);
     free(request);
     return NULL;
 }
@@ -141,88 +120,54 @@ static int staged_wait(struct comm_request *base, struct error *err)
     struct staged_request *request = (struct staged_request *)base;
     struct staged *s = as_staged(base->comm);
 
-    if (!request->inner && request->begin(request, err) < 0)
-        return -1;
-    /* Left as it is when that fails: the network may still write to the buffer. */
+    /* After a failure the request stays as it is: the network may still write to the buffer. */
     if (request->inner != &comm_done && request->inner->comm->ops->wait(request->inner, err) < 0)
         return -1;
     if (request->to)
         s->k->copy(s->dev, request->to, request->buffer->at + request->offset, request->bytes);
-    give_back(s, request->buffer);
+    return_buffer(s, request->buffer);
     free(request);
     return 0;
 }
 
 /* ---- operations ---- */
 
-static int begin_reduce_scatter(struct staged_request *request, struct error *err)
-{
-    struct comm *comm = request->base.comm;
-    struct staged *s = as_staged(comm);
-    char *parts = request->buffer->at, *sum = parts + request->offset;
-
-    for (int rank = 0; rank < comm->size; rank++)
-        s->k->copy(s->dev, parts + (size_t)rank * request->bytes,
-                   request->send + (size_t)rank * request->stride * dtype_size(request->dtype), request->bytes);
-    device_wait(s->dev);
-    request->inner = comm->host->ops->start_reduce_scatter(comm->host, request->dtype, sum, parts, request->count,
-                                                           request->count, NULL, err);
-    return request->inner ? 0 : -1;
-}
-
 static struct comm_request *staged_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
                                                   size_t count, size_t stride, void *scratch, struct error *err)
 {
     struct staged *s = as_staged(comm);
     size_t bytes = count * dtype_size(dtype), all = bytes * (size_t)comm->size;
-    const char *own = (const char *)send + (size_t)comm->rank * stride * dtype_size(dtype);
     struct staged_request *request = request_create(comm, all + bytes, err);
+    char *parts;
 
-    (void)scratch; /* it is the device's */
+    (void)scratch; /* it is device memory */
     if (!request)
         return NULL;
-    request->begin = begin_reduce_scatter;
     request->to = recv;
     request->offset = all;
     request->bytes = bytes;
-    request->dtype = dtype;
-    request->send = send;
-    request->count = count;
-    request->stride = stride;
-    if (s->late && recv != own)
-        s->k->zero(s->dev, recv, bytes);
-    return begin_collective(request, err);
-}
-
-static int begin_all_gather(struct staged_request *request, struct error *err)
-{
-    struct comm *comm = request->base.comm;
-    struct staged *s = as_staged(comm);
-    size_t own = request->count * (size_t)comm->rank;
-
-    s->k->copy(s->dev, request->buffer->at + own, (const char *)request->to + own, request->count);
+    parts = request->buffer->at;
+    for (int rank = 0; rank < comm->size; rank++)
+        s->k->copy(s->dev, parts + (size_t)rank * bytes, (const char *)send + (size_t)rank * stride * dtype_size(dtype),
+                   bytes);
     device_wait(s->dev);
-    request->inner = comm->host->ops->start_all_gather(comm->host, request->buffer->at, request->count, err);
-    return request->inner ? 0 : -1;
+    return finish_start(
+        request, comm->host->ops->start_reduce_scatter(comm->host, dtype, parts + all, parts, count, count, NULL, err));
 }
 
 static struct comm_request *staged_all_gather(struct comm *comm, void *buffer, size_t bytes, struct error *err)
 {
     struct staged *s = as_staged(comm);
-    size_t all = bytes * (size_t)comm->size, own = bytes * (size_t)comm->rank;
-    struct staged_request *request = request_create(comm, all, err);
+    size_t own = bytes * (size_t)comm->rank;
+    struct staged_request *request = request_create(comm, bytes * (size_t)comm->size, err);
 
     if (!request)
         return NULL;
-    request->begin = begin_all_gather;
     request->to = buffer;
-    request->bytes = all;
-    request->count = bytes;
-    if (s->late) {
-        s->k->zero(s->dev, buffer, own);
-        s->k->zero(s->dev, (char *)buffer + own + bytes, all - own - bytes);
-    }
-    return begin_collective(request, err);
+    request->bytes = bytes * (size_t)comm->size;
+    s->k->copy(s->dev, request->buffer->at + own, (const char *)buffer + own, bytes);
+    device_wait(s->dev);
+    return finish_start(request, comm->host->ops->start_all_gather(comm->host, request->buffer->at, bytes, err));
 }
 
 static struct comm_request *staged_send(struct comm *comm, const void *buffer, size_t bytes, int peer,
@@ -235,7 +180,7 @@ static struct comm_request *staged_send(struct comm *comm, const void *buffer, s
         return NULL;
     s->k->copy(s->dev, request->buffer->at, buffer, bytes);
     device_wait(s->dev);
-    return begun(request, comm->host->ops->start_send(comm->host, request->buffer->at, bytes, peer, err));
+    return finish_start(request, comm->host->ops->start_send(comm->host, request->buffer->at, bytes, peer, err));
 }
 
 static struct comm_request *staged_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err)
@@ -247,7 +192,7 @@ static struct comm_request *staged_recv(struct comm *comm, void *buffer, size_t 
     device_wait(as_staged(comm)->dev);
     request->to = buffer;
     request->bytes = bytes;
-    return begun(request, comm->host->ops->start_recv(comm->host, request->buffer->at, bytes, peer, err));
+    return finish_start(request, comm->host->ops->start_recv(comm->host, request->buffer->at, bytes, peer, err));
 }
 
 static int staged_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
@@ -255,7 +200,7 @@ static int staged_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, 
 {
     struct staged *s = as_staged(comm);
     size_t bytes = count * dtype_size(dtype);
-    struct buffer *host = take(s, bytes, err);
+    struct buffer *host = take_buffer(s, bytes, err);
 
     (void)scratch;
     if (!host)
@@ -263,9 +208,9 @@ static int staged_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, 
     s->k->copy(s->dev, host->at, buffer, bytes);
     device_wait(s->dev);
     if (comm_all_reduce_on_host(comm, dtype, host->at, count, NULL, err) < 0)
-        return -1; /* the buffer is lost: see wait_started in comm.c */
+        return -1; /* the buffer is not used again: see wait_started in comm.c */
     s->k->copy(s->dev, buffer, host->at, bytes);
-    give_back(s, host);
+    return_buffer(s, host);
     return 0;
 }
 
@@ -298,7 +243,6 @@ static const struct comm_ops staged_ops = {
 
 struct comm *comm_staged_create(struct comm *host, struct device *dev, struct error *err)
 {
-    const char *late = getenv("MUSTER_TEST_COLLECTIVES");
     struct staged *s = calloc(1, sizeof *s);
 
     if (!s || comm_device_init(&s->base, &staged_ops, host, err) < 0) {
@@ -309,6 +253,5 @@ struct comm *comm_staged_create(struct comm *host, struct device *dev, struct er
     }
     s->dev = dev;
     s->k = device_kernels(dev);
-    s->late = late && strcmp(late, "late") == 0;
     return &s->base;
 }

@@ -80,10 +80,10 @@ void linear_backward_weight(const struct context *c, float *dw, float *dbias, co
 
 const float *context_read(const struct context *c, float *host, const float *at, size_t count)
 {
-    if (c->far)
+    if (c->discrete)
         c->k->copy(c->dev, host, at, count * sizeof *host);
     device_wait(c->dev);
-    return c->far ? host : at;
+    return c->discrete ? host : at;
 }
 
 void *carve(struct carver *carver, size_t bytes)

@@ -25,7 +25,7 @@ struct context {
     enum recompute recompute;
     int recompute_layers; /* the first so many of a stage; 0 is all */
     int product_rows;     /* struct device_traits */
-    bool far;             /* the device's memory is no host memory (device_is_host) */
+    bool discrete;        /* the device's memory is not host memory (device_is_host) */
 };
 
 /* One micro-batch. Arrays are in the device's memory (feed.h), borrowed for the call; types, lengths and order are

@@ -35,7 +35,7 @@ struct loss_scales {
     double tokens, order;
 };
 
-/* host: of host memory, from which nothing is cut but for a far device. */
+/* host: of host memory, used only for a discrete device. */
 void head_carve(struct head *h, const struct context *c, const struct units *units, int max_samples,
                 struct carver *carver, struct carver *host);
 

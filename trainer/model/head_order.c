@@ -15,7 +15,7 @@ void head_order_carve(struct head_order *o, const struct context *c, const struc
     o->sum = carve(carver, samples * sizeof(float));
     o->target = carve(carver, samples * sizeof(float));
     o->loss = carve(carver, samples * sizeof(float));
-    o->host = c->far ? carve(host, samples * sizeof(float)) : NULL;
+    o->host = c->discrete ? carve(host, samples * sizeof(float)) : NULL;
 }
 
 static const void *order_weight(const struct head_order *o, const void *param, int tensor)

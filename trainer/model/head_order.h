@@ -18,10 +18,10 @@ struct head_order {
     void *logits;                     /* [samples, 2] */
     int32_t *targets;                 /* [samples], those of this rank's samples */
     float *max, *sum, *target, *loss; /* [samples] */
-    float *host;                      /* [samples], far: losses as the host reads them */
+    float *host;                      /* [samples], discrete: losses as the host reads them */
 };
 
-/* host: of host memory, from which nothing is cut but for a far device. */
+/* host: of host memory, used only for a discrete device. */
 void head_order_carve(struct head_order *o, const struct context *c, const struct unit *unit, int max_samples,
                       struct carver *carver, struct carver *host);
 

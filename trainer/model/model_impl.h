@@ -23,7 +23,7 @@ struct model {
     struct head head;
     void *gradients[MODEL_GRADIENTS];
     char *kept, *shared, *workspace; /* what all of these are cut from */
-    char *host;                      /* and what the host reads; NULL but on a far device */
+    char *host;                      /* and what the host reads; NULL unless the device is discrete */
 };
 
 struct model_carvers {

@@ -24,7 +24,7 @@ void vocabulary_carve(struct vocabulary *v, const struct context *c, const struc
     v->sum = carve(carver, rows * sizeof(float));
     v->target = carve(carver, rows * sizeof(float));
     v->loss = carve(carver, rows * sizeof(float));
-    if (!c->far)
+    if (!c->discrete)
         return;
     v->wide = carve(carver, vocab * sizeof(float));
     v->host = carve(host, (rows > vocab ? rows : vocab) * sizeof(float));
@@ -173,7 +173,7 @@ void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, 
 {
     const struct context *c = v->c;
     size_t vocab = (size_t)c->shape->vocab;
-    float *wide = c->far ? v->wide : out;
+    float *wide = c->discrete ? v->wide : out;
 
     chunk_logits(v, wte, bias, y, row, 1);
     c->k->cast(c->dev, DTYPE_F32, wide, c->dtype, v->logits, vocab);

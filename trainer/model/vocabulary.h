@@ -18,11 +18,11 @@ struct vocabulary {
     void *full;                       /* [R, d], tp > 1: all rows of y, then of its gradient's partial sums */
     float *stats;                     /* [tp][3][chunk], tp > 1: what ranks exchange */
     float *max, *sum, *target, *loss; /* [R] */
-    float *wide;                      /* [vocabulary], far: logits as fp32 */
-    float *host;                      /* [greater of the two], far: what the host reads */
+    float *wide;                      /* [vocabulary], discrete: logits as fp32 */
+    float *host;                      /* [greater of the two], discrete: what the host reads */
 };
 
-/* host: of host memory, from which nothing is cut but for a far device. */
+/* host: of host memory, used only for a discrete device. */
 void vocabulary_carve(struct vocabulary *v, const struct context *c, const struct units *units, int max_samples,
                       struct carver *carver, struct carver *host);
 

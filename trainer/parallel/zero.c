@@ -103,7 +103,7 @@ static int create_gathers(struct zero *zero, struct error *err)
 /* Where the tied embedding's gradients are exchanged from. */
 static enum memory zero_tie_space(const struct zero *zero)
 {
-    return zero->config.far && zero_sums_on_host(&zero->config) ? MEMORY_HOST : MEMORY_DEVICE;
+    return zero->config.discrete && zero_sums_on_host(&zero->config) ? MEMORY_HOST : MEMORY_DEVICE;
 }
 
 static int create_shared(struct zero *zero, struct error *err)
@@ -228,14 +228,14 @@ void zero_clear(struct zero *zero)
 
 int zero_initialize(struct zero *zero, const struct initial_weights *initial, struct error *err)
 {
-    bool far = zero->config.far && !zero->config.offload;
+    bool discrete = zero->config.discrete && !zero->config.offload;
 
     zero_clear(zero);
     for (int i = 0; i < zero->units->nunits; i++) {
         struct zero_unit *u = &zero->state[i];
 
-        if (far)
-            zero_initialize_far(zero, i, initial);
+        if (discrete)
+            zero_initialize_discrete(zero, i, initial);
         else if (u->size.state_count)
             initial_weights(initial, zero->units, i, u->size.state_first, u->size.state_count, u->master);
     }

@@ -49,8 +49,8 @@ struct zero_config {
     bool many_micro_batches; /* some step may have more than one */
     bool tied;               /* the token embedding is held by another stage too */
     bool training;           /* false: parameters only, for the forward pass */
-    bool far;                /* the device's memory is no host memory (device_is_host) */
-    bool mirror;             /* far: zero_pieces will be asked for, which takes host memory for all that it shows */
+    bool discrete;           /* the device's memory is not host memory (device_is_host) */
+    bool mirror; /* discrete: zero_pieces will be asked for, which takes host memory for all that it shows */
 };
 
 /* comms: dp, of config->dp ranks; tie, the first and the last stage's ranks with the same dp and tp place, or NULL
@@ -133,7 +133,7 @@ int zero_loaded(struct zero *zero, struct error *err);
 bool zero_capture(struct zero *zero);
 
 /*
- * The fp32 master parameters of a unit, from its element zero_state_first on: for tools that hold all of it. On a far
+ * The fp32 master parameters of a unit, from its element zero_state_first on: for tools that hold all of it. On a discrete
  * device it is where zero_loaded takes them from.
  */
 float *zero_master(struct zero *zero, int unit);

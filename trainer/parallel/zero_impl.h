@@ -69,7 +69,7 @@ struct gather_slot {
 struct reduce_slot {
     char *wire;     /* [dp][bucket] 16-bit, or NULL: sent from where the gradients are */
     char *incoming; /* [bucket] of the wire's type; NULL: received in place */
-    char *bounce;   /* [bucket] of it on the host, where the sums are and the device is far */
+    char *bounce;   /* [bucket] of it on the host, where the sums are and the device is discrete */
     void *scratch;
     struct zero_unit *unit; /* NULL: free */
     size_t first, count;
@@ -158,7 +158,7 @@ static inline size_t zero_param_first(const struct zero *zero, const struct zero
 char *zero_staging(struct zero *zero); /* a half that is free, for STAGING_ELEMENTS of staging_element bytes */
 void zero_send_staged(struct zero *zero, void *to, size_t bytes); /* that half is filled, and goes there */
 void zero_staging_join(struct zero *zero); /* operations enqueued from now on come after what was sent */
-void zero_initialize_far(struct zero *zero, int unit, const struct initial_weights *initial);
+void zero_initialize_discrete(struct zero *zero, int unit, const struct initial_weights *initial);
 void zero_show(struct zero *zero);        /* the mirrors are what was captured, or else what the state is now */
 void zero_take_mirror(struct zero *zero); /* the state becomes what the mirrors are */
 

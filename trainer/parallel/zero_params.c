@@ -158,7 +158,7 @@ static void publish_unit(struct zero *zero, const struct zero_unit *u)
 
     if (!u->size.master)
         return;
-    if (!zero->config.far || !zero->config.offload) {
+    if (!zero->config.discrete || !zero->config.offload) {
         zero->k->cast(zero->dev, compute, param, DTYPE_F32, u->master, u->size.state_count);
         return;
     }

@@ -9,9 +9,9 @@ int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void
     size_t most = (size_t)zero->units->nunits * UNIT_MAX_TENSORS, n = 0;
     size_t offsets[UNIT_MAX_TENSORS];
 
-    if (zero->config.far && !zero->config.offload && !zero->config.mirror)
+    if (zero->config.discrete && !zero->config.offload && !zero->config.mirror)
         return error_set(err, CODE_INTERNAL, "zero: no host memory was set aside for checkpoints");
-    if (saving && zero->config.far && !zero->config.offload)
+    if (saving && zero->config.discrete && !zero->config.offload)
         zero_show(zero);
     *pieces = calloc(most, sizeof **pieces);
     *addresses = calloc(most * ZERO_KINDS, sizeof **addresses);
@@ -41,7 +41,7 @@ int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void
 
 int zero_loaded(struct zero *zero, struct error *err)
 {
-    if (zero->config.far && !zero->config.offload)
+    if (zero->config.discrete && !zero->config.offload)
         zero_take_mirror(zero);
     return zero_publish(zero, err);
 }

@@ -31,7 +31,7 @@ struct zero_sizes zero_sizes_of(const struct unit *unit, bool is_block, const st
     s.state_count = c->stage == 0 ? unit->count : s.shard_count;
     s.param = c->stage == 3 ? s.shard_count : unit->count;
     s.gathered = c->stage == 3 && !is_block ? unit->count : 0;
-    s.mirror = c->far && c->mirror && !c->offload ? s.state_count : 0;
+    s.mirror = c->discrete && c->mirror && !c->offload ? s.state_count : 0;
     if (!c->training)
         return s;
     s.master = c->compute != DTYPE_F32 || c->offload ? s.state_count : 0;
@@ -64,8 +64,8 @@ struct zero_shared_sizes zero_shared_sizes_of(const struct units *units, const s
 
     s.gather_slots = c->stage == 3 && block ? BLOCK_SLOTS : 0;
     s.block_gathered = s.gather_slots ? block : 0;
-    s.staging_halves = c->far ? 2 : c->offload && c->training ? 1 : 0;
-    s.staging_element = c->far ? sizeof(float) : dtype_size(c->compute);
+    s.staging_halves = c->discrete ? 2 : c->offload && c->training ? 1 : 0;
+    s.staging_element = c->discrete ? sizeof(float) : dtype_size(c->compute);
     if (!c->training)
         return s;
     s.open_slots = !needs_open(c) || !block ? 0 : c->reduce_every ? BLOCK_SLOTS : 1;
@@ -75,7 +75,7 @@ struct zero_shared_sizes zero_shared_sizes_of(const struct units *units, const s
         s.wire = c->wire != DTYPE_F32;
         s.incoming = s.wire || c->reduce_every;
     }
-    s.bounce = c->far && s.incoming && zero_sums_on_host(c);
+    s.bounce = c->discrete && s.incoming && zero_sums_on_host(c);
     return s;
 }
 
@@ -97,7 +97,7 @@ void zero_footprint(const struct units *units, const struct zero_config *config,
         bytes->communication += s.gathered * element;
     }
     *(c.offload ? &bytes->host_optimizer : &bytes->optimizer) += state;
-    *(c.far ? &bytes->host_staging : &bytes->host_optimizer) +=
+    *(c.discrete ? &bytes->host_staging : &bytes->host_optimizer) +=
         (size_t)shared.staging_halves * STAGING_ELEMENTS * shared.staging_element;
     bytes->host_staging += shared.bounce ? REDUCE_SLOTS * shared.bucket * dtype_size(c.wire) : 0;
     bytes->gradients += (size_t)shared.open_slots * shared.block_open * sizeof(float);
@@ -106,6 +106,6 @@ void zero_footprint(const struct units *units, const struct zero_config *config,
     slot += shared.wire ? shared.bucket * (size_t)c.dp * dtype_size(c.wire) : 0;
     slot += shared.incoming ? shared.bucket * dtype_size(c.wire) : 0;
     bytes->communication += REDUCE_SLOTS * slot;
-    *(c.far && zero_sums_on_host(&c) ? &bytes->host_staging : &bytes->communication) +=
+    *(c.discrete && zero_sums_on_host(&c) ? &bytes->host_staging : &bytes->communication) +=
         c.tied && c.training ? 2 * TIE_ELEMENTS * sizeof(float) : 0;
 }

@@ -27,7 +27,7 @@ void zero_staging_join(struct zero *zero)
 
 /* ---- initial weights ---- */
 
-void zero_initialize_far(struct zero *zero, int unit, const struct initial_weights *initial)
+void zero_initialize_discrete(struct zero *zero, int unit, const struct initial_weights *initial)
 {
     struct zero_unit *u = &zero->state[unit];
 
@@ -51,7 +51,7 @@ static float *state_of(const struct zero_unit *u, int kind)
 
 bool zero_capture(struct zero *zero)
 {
-    if (!zero->config.far || zero->config.offload)
+    if (!zero->config.discrete || zero->config.offload)
         return false;
     for (int i = 0; i < zero->units->nunits; i++) {
         const struct zero_unit *u = &zero->state[i];

@@ -6,7 +6,7 @@
  * What it shows is how these libraries are called: that nothing is used before it is there, or after it was given away,
  * or while another stream still writes it. It shows nothing of speed, nor whether the real libraries accept what this
  * one does; some conditions that their documents state are checked. Nor does it show a kernel that uses the host's
- * memory (copies, products and collectives are checked; kernels/far does the rest); work that a stream or memory is
+ * memory (copies, products and collectives are checked; tests/discrete does the rest); work that a stream or memory is
  * destroyed under; two ranks on a GPU with NCCL; and collectives of two communicators that would keep each other from
  * beginning.
  *

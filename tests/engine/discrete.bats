@@ -1,6 +1,5 @@
-# A device whose memory the host cannot touch, and which does what it is told as late as is allowed (kernels/far/far.h,
-# and for collectives trainer/comm/comm_staged.c):
-# every run on it has the bits, the checkpoint and the foretold memory of the same run on the CPU.
+# The product's programs on a device with discrete memory, which runs everything as late as the rules allow
+# (tests/discrete). Every run on it has the bits, the checkpoint and the predicted memory of the same run on the CPU.
 load ../helpers
 
 setup_file() {
@@ -13,41 +12,44 @@ setup_file() {
 
 setup() {
     need mpiexec.mpich
+    DISCRETE=$BUILD/tests/discrete
+    [ -x "$DISCRETE/muster-train" ] || skip "tests/discrete is not built"
 }
 
-# train DEVICE NAME RANKS SET...: metrics are DIR/NAME.jsonl, checkpoints DIR/NAME
+# train cpu|discrete NAME RANKS SET...: metrics are DIR/NAME.jsonl, checkpoints DIR/NAME
 train() {
-    local device=$1 name=$2 n=$3 sets=() key
+    local directory=$BUILD name=$2 n=$3 sets=() key
+    [ "$1" = cpu ] || directory=$DISCRETE
     shift 3
     for key in batch.steps=6 report.eval_every=3 report.eval_batches=1 checkpoint.stage= \
         "report.metrics=$DIR/$name.jsonl" "checkpoint.dir=$DIR/$name" "$@"; do sets+=(--set "$key"); done
-    MUSTER_TEST_DEVICE=$device ranks "$n" muster-train "$DIR/job.cfg" "${sets[@]}" >"$DIR/$name.log" 2>&1 ||
+    ranks "$n" "$directory/muster-train" "$DIR/job.cfg" "${sets[@]}" >"$DIR/$name.log" 2>&1 ||
         { cat "$DIR/$name.log"; return 1; }
 }
 
-# same RANKS SET...: the CPU and the far device compute the same, also where collectives are as late and transfers as
-# early as may be
+# same RANKS SET...: the CPU and the discrete device compute the same, also when collectives run as late and transfers as early
+# as the rules allow
 same() {
-    rm -rf "$DIR/near"
-    train cpu near "$@"
-    far_is_near "$@"
-    MUSTER_TEST_COLLECTIVES=late MUSTER_TEST_TRANSFERS=early far_is_near "$@"
+    rm -rf "$DIR/cpu"
+    train cpu cpu "$@"
+    same_on_discrete "$@"
+    MUSTER_TEST_COLLECTIVES=late MUSTER_TEST_TRANSFERS=early same_on_discrete "$@"
 }
 
-far_is_near() {
-    rm -rf "$DIR/far"
-    train cpu-far far "$@"
-    muster-report compare --tolerance 0 "$DIR/near.jsonl" "$DIR/far.jsonl"
-    diff <(grep -o '"valid_loss":[^,}]*' "$DIR/near.jsonl") <(grep -o '"valid_loss":[^,}]*' "$DIR/far.jsonl")
-    muster-ckpt diff "$DIR/near/step-00000006" "$DIR/far/step-00000006"
-    grep -q 'on cpu-far: ' "$DIR/far.log"
-    [ "$1" = 1 ] || grep -q 'devices exchange by host memory' "$DIR/far.log"
-    grep '^memory of rank 0: ' "$DIR/far.log"
-    grep -q 'the rank farthest off is off by 0\.0%' "$DIR/far.log"
-    grep 'allocations in steps after the first, rank 0: 0$' "$DIR/far.log"
-    # what goes between ranks by way of the host is not foretold
+same_on_discrete() {
+    rm -rf "$DIR/discrete"
+    train discrete discrete "$@"
+    muster-report compare --tolerance 0 "$DIR/cpu.jsonl" "$DIR/discrete.jsonl"
+    diff <(grep -o '"valid_loss":[^,}]*' "$DIR/cpu.jsonl") <(grep -o '"valid_loss":[^,}]*' "$DIR/discrete.jsonl")
+    muster-ckpt diff "$DIR/cpu/step-00000006" "$DIR/discrete/step-00000006"
+    grep -q 'on cpu-discrete: ' "$DIR/discrete.log"
+    [ "$1" = 1 ] || grep -q 'devices exchange by host memory' "$DIR/discrete.log"
+    grep '^memory of rank 0: ' "$DIR/discrete.log"
+    grep -q 'the rank farthest off is off by 0\.0%' "$DIR/discrete.log"
+    grep 'allocations in steps after the first, rank 0: 0$' "$DIR/discrete.log"
+    # the host buffers of exchanges between ranks are not predicted
     awk -v n="$1" '/^memory of rank 0: / { sub(".*; host ", ""); good = n == 1 ? $1 == $3 : $1 <= $3 }
-        END { exit !good }' "$DIR/far.log"
+        END { exit !good }' "$DIR/discrete.log"
 }
 
 @test "one rank" { same 1; }
@@ -86,33 +88,33 @@ bert() {
 @test "BERT on one rank" { bert 1 model.dropout=0.1; }
 @test "BERT on tp 2" { bert 2 parallel.tp=2; }
 
-@test "a run that is resumed is the one that was not interrupted, and may change its device" {
+@test "a resumed run equals the uninterrupted one, also on another device" {
     train cpu whole 2 parallel.zero=1
-    train cpu-far parts 2 parallel.zero=1 batch.steps=3 optimizer.decay_steps=6
-    train cpu-far parts 2 parallel.zero=1
+    train discrete parts 2 parallel.zero=1 batch.steps=3 optimizer.decay_steps=6
+    train discrete parts 2 parallel.zero=1
     muster-report compare --tolerance 0 "$DIR/whole.jsonl" "$DIR/parts.jsonl"
     muster-ckpt diff "$DIR/whole/step-00000006" "$DIR/parts/step-00000006"
 }
 
-# The copy of the state goes on beside the next step, which must not change what is copied.
-@test "saves on the way are of their own step, straight and staged" {
+# The state is copied during the next step, which must not change what is copied.
+@test "a save has the state of its own step, direct and staged" {
     local how step
     mkdir -p "$DIR/stage"
     train cpu direct 2 checkpoint.every=1 checkpoint.keep=0
     for how in "" "$DIR/stage"; do
-        rm -rf "$DIR/behind"
-        train cpu-far behind 2 "checkpoint.stage=$how" checkpoint.every=1 checkpoint.keep=0 checkpoint.staged=16
-        for step in 1 2 3 4 5 6; do muster-ckpt diff "$DIR"/{direct,behind}/step-0000000$step; done
+        rm -rf "$DIR/background"
+        train discrete background 2 "checkpoint.stage=$how" checkpoint.every=1 checkpoint.keep=0 checkpoint.staged=16
+        for step in 1 2 3 4 5 6; do muster-ckpt diff "$DIR"/{direct,background}/step-0000000$step; done
     done
 }
 
 @test "text from a checkpoint is the same" {
-    rm -rf "$DIR/near"
-    train cpu near 1
-    near=$(MUSTER_TEST_DEVICE=cpu muster-generate "$DIR/near" --prompt In --tokens 40)
-    far=$(MUSTER_TEST_DEVICE=cpu-far muster-generate "$DIR/near" --prompt In --tokens 40)
-    [ "${#near}" -gt 10 ]
-    [ "$near" = "$far" ]
+    rm -rf "$DIR/cpu"
+    train cpu cpu 1
+    cpu=$(muster-generate "$DIR/cpu" --prompt In --tokens 40)
+    discrete=$("$DISCRETE/muster-generate" "$DIR/cpu" --prompt In --tokens 40)
+    [ "${#cpu}" -gt 10 ]
+    [ "$cpu" = "$discrete" ]
 }
 
 # A GPU takes more rows of logits at a time than a CPU: another order of sums, and nothing else.
@@ -121,11 +123,11 @@ bert() {
     MUSTER_PRODUCT_ROWS=40 bert 1
     MUSTER_PRODUCT_ROWS=40 same 2 parallel.tp=2
     MUSTER_PRODUCT_ROWS=40 same 1
-    muster-report compare --tolerance 1e-4 "$DIR/usual.jsonl" "$DIR/far.jsonl"
-    if muster-report compare --tolerance 0 "$DIR/usual.jsonl" "$DIR/far.jsonl"; then
-        echo "the size of the parts changed nothing: it was not looked at"
+    muster-report compare --tolerance 1e-4 "$DIR/usual.jsonl" "$DIR/discrete.jsonl"
+    if muster-report compare --tolerance 0 "$DIR/usual.jsonl" "$DIR/discrete.jsonl"; then
+        echo "the size of the parts changed nothing: it was not used"
         false
     fi
     MUSTER_PRODUCT_ROWS=1000 same 1
-    muster-report compare --tolerance 0 "$DIR/usual.jsonl" "$DIR/far.jsonl"
+    muster-report compare --tolerance 0 "$DIR/usual.jsonl" "$DIR/discrete.jsonl"
 }

@@ -1,4 +1,4 @@
-/* test_far.c - the manners of "cpu-far", on which the engine's tests of device memory stand. */
+/* test_discrete.c - the "cpu-discrete" device (tests/discrete), on which the engine's tests of device memory rely. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/kernels.h"
+#include "tests/discrete/discrete.h"
 
 enum { COUNT = 1000, BYTES = COUNT * sizeof(float) };
 
@@ -32,7 +32,7 @@ static int open_device(void **state)
     struct error err;
 
     (void)state;
-    dev = device_create("cpu-far", 1, &err);
+    dev = device_open(&backend_discrete, 0, 1, &err);
     k = dev ? device_kernels(dev) : NULL;
     return dev ? 0 : -1;
 }
@@ -64,29 +64,29 @@ static void assert_faults(const volatile float *at, bool writing)
 
 static void test_host_cannot_touch(void **state)
 {
-    float *far = take(MEMORY_DEVICE);
+    float *there = take(MEMORY_DEVICE);
 
     (void)state;
     assert_false(device_is_host(dev));
-    assert_faults(far, false);
-    assert_faults(far, true);
-    assert_faults(far + COUNT - 1, false);
-    device_free(dev, MEMORY_DEVICE, far);
-    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), 0);
+    assert_faults(there, false);
+    assert_faults(there, true);
+    assert_faults(there + COUNT - 1, false);
+    device_free(dev, MEMORY_DEVICE, there);
+    assert_int_equal(dev->bytes_used[MEMORY_DEVICE], 0);
     assert_int_equal(device_bytes_peak(dev, MEMORY_DEVICE), BYTES);
 }
 
 static void test_done_when_waited_for(void **state)
 {
-    float *far = take(MEMORY_DEVICE), *host = take(MEMORY_HOST), *back = take(MEMORY_HOST);
+    float *there = take(MEMORY_DEVICE), *host = take(MEMORY_HOST), *back = take(MEMORY_HOST);
 
     (void)state;
     for (int i = 0; i < COUNT; i++)
         host[i] = (float)i;
     back[7] = -1;
-    k->copy(dev, far, host, BYTES);
-    k->add(dev, DTYPE_F32, far, far, COUNT);
-    k->copy(dev, back, far, BYTES);
+    k->copy(dev, there, host, BYTES);
+    k->add(dev, DTYPE_F32, there, there, COUNT);
+    k->copy(dev, back, there, BYTES);
     assert_true(back[7] == -1);
     device_wait(dev);
     for (int i = 0; i < COUNT; i++)
@@ -96,27 +96,27 @@ static void test_done_when_waited_for(void **state)
 /* A transfer reads what is there when somebody asks for it: later than whoever enqueued it may have thought. */
 static void test_transfers(void **state)
 {
-    float *far = take(MEMORY_DEVICE), *host = take(MEMORY_HOST), *back = take(MEMORY_HOST);
+    float *there = take(MEMORY_DEVICE), *host = take(MEMORY_HOST), *back = take(MEMORY_HOST);
     uint64_t ticket;
 
     (void)state;
     host[0] = 5;
-    k->copy(dev, far, host, BYTES);
-    ticket = device_transfer(dev, back, far, BYTES);
+    k->copy(dev, there, host, BYTES);
+    ticket = device_transfer(dev, back, there, BYTES);
     device_wait(dev);
     assert_false(back[0] == 5);
     device_transfer_wait(dev, ticket);
     assert_true(back[0] == 5);
 
-    device_transfer(dev, back, far, BYTES); /* nobody joins it before the memory is written again */
-    k->zero(dev, far, BYTES);
+    device_transfer(dev, back, there, BYTES); /* nobody joins it before the memory is written again */
+    k->zero(dev, there, BYTES);
     device_transfer_wait(dev, ticket + 1);
     assert_true(back[0] == 0);
 
-    k->copy(dev, far, host, BYTES);
-    ticket = device_transfer(dev, back, far, BYTES);
+    k->copy(dev, there, host, BYTES);
+    ticket = device_transfer(dev, back, there, BYTES);
     device_transfer_join(dev, ticket);
-    k->zero(dev, far, BYTES);
+    k->zero(dev, there, BYTES);
     device_wait(dev);
     assert_true(back[0] == 5);
     device_transfer_wait(dev, ticket);
@@ -126,13 +126,13 @@ static void test_transfers(void **state)
 /* Whoever frees what a transfer still has finds out, at the latest when the device is closed. */
 static void test_freed_too_early(void **state)
 {
-    float *far = take(MEMORY_DEVICE), *host = take(MEMORY_HOST);
+    float *there = take(MEMORY_DEVICE), *host = take(MEMORY_HOST);
     int status;
     pid_t pid;
 
     (void)state;
-    device_transfer_wait(dev, device_transfer(dev, host, far, BYTES));
-    device_transfer(dev, host, far, BYTES);
+    device_transfer_wait(dev, device_transfer(dev, host, there, BYTES));
+    device_transfer(dev, host, there, BYTES);
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
@@ -147,33 +147,33 @@ static void test_freed_too_early(void **state)
 
 static void test_other_memory_is_refused(void **state)
 {
-    float *far = take(MEMORY_DEVICE), *host = take(MEMORY_HOST), stack[1] = {0};
+    float *there = take(MEMORY_DEVICE), *host = take(MEMORY_HOST), stack[1] = {0};
     struct error err;
 
     (void)state;
-    k->copy(dev, far, stack, sizeof stack);
+    k->copy(dev, there, stack, sizeof stack);
     assert_int_equal(device_status(dev, &err), -1);
     assert_non_null(strstr(err.text, "copy"));
     assert_int_equal(close_device(NULL) | open_device(NULL), 0);
-    far = take(MEMORY_DEVICE);
+    there = take(MEMORY_DEVICE);
     host = take(MEMORY_HOST);
-    k->accumulate(dev, far, DTYPE_F32, host, COUNT);
+    k->accumulate(dev, there, DTYPE_F32, host, COUNT);
     assert_int_equal(device_status(dev, &err), -1);
-    assert_non_null(strstr(err.text, "accumulate was given host memory"));
+    assert_non_null(strstr(err.text, "accumulate: an operand is in host memory"));
 }
 
 /* What operations take for themselves is counted as this device's. */
 static void test_workspace_counts(void **state)
 {
-    float *far = take(MEMORY_DEVICE);
+    float *there = take(MEMORY_DEVICE);
     double sum = -1;
 
     (void)state;
-    k->zero(dev, far, BYTES);
-    k->sum_of_squares(dev, &sum, far, COUNT);
+    k->zero(dev, there, BYTES);
+    k->sum_of_squares(dev, &sum, there, COUNT);
     assert_true(sum == 0);
-    assert_true(device_workspace_bytes(dev) > 0);
-    assert_int_equal(device_bytes_used(dev, MEMORY_DEVICE), BYTES + device_workspace_bytes(dev));
+    assert_true(dev->backend->workspace(dev) > 0);
+    assert_int_equal(dev->bytes_used[MEMORY_DEVICE], BYTES + dev->backend->workspace(dev));
 }
 
 int main(void)

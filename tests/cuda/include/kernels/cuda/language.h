@@ -1,19 +1,24 @@
 /*
- * emulated_language.h - what kernels/cuda/language.h offers, in plain C++ on top of emulator.h. Names, meanings and
- * layouts are CUDA's (CUDA C++ Programming Guide; CUDA Math API for the conversions).
+ * language.h - kernels/cuda/language.h in plain C++ on top of emulator.h. The emulated build finds this file first, by
+ * -I. Names, meanings and layouts are CUDA's (CUDA C++ Programming Guide; CUDA Math API for the conversions).
  */
-#ifndef MUSTER_TESTS_CUDA_EMULATED_LANGUAGE_H
-#define MUSTER_TESTS_CUDA_EMULATED_LANGUAGE_H
+#ifndef MUSTER_KERNELS_CUDA_LANGUAGE_H
+#define MUSTER_KERNELS_CUDA_LANGUAGE_H
 
 #include <math.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "common/half.h"
-#include "kernels/device.h"
+#include "kernels/cuda/cuda.h"
 #include "tests/cuda/emulator.h"
 #ifdef MUSTER_CUDA_STANDIN
 #include "tests/cuda/standin/standin.h"
 #endif
+
+#define FULL_WARP 0xffffffffu
+#define WARP      32
 
 #define __global__
 #define __device__

@@ -1,12 +1,12 @@
 /*
- * mma_emulated.h - the functions of mma.h in plain C++, for the emulator: one fiber a GPU thread, and blocks one after
- * the other. Written from the PTX ISA's fragment layouts alone, not from what the kernels make of them.
+ * mma.h - the functions of kernels/cuda/mma.h in plain C++, for the emulator: one fiber per GPU thread, one block after
+ * the other. The emulated build finds this file first, by -I. Written from the PTX ISA's fragment layouts alone, not
+ * from the kernels.
  *
- * A copy of cp_async is made as late as the rules allow, when it is waited for: a kernel that reads too early finds
- * what was there before.
+ * cp_async copies as late as the rules allow, in cp_async_wait: a kernel that reads too early finds the old contents.
  */
-#ifndef MUSTER_KERNELS_CUDA_MMA_EMULATED_H
-#define MUSTER_KERNELS_CUDA_MMA_EMULATED_H
+#ifndef MUSTER_KERNELS_CUDA_MMA_H
+#define MUSTER_KERNELS_CUDA_MMA_H
 
 #include <math.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@
 #include "tests/cuda/emulator.h"
 
 #define MMA_THREADS 1024
-#define MMA_COPIES  128 /* on their way at once, of a thread */
+#define MMA_COPIES  128 /* pending at once in one thread */
 
 struct mma_lane {
     uint32_t a[4], b[2];
@@ -46,7 +46,7 @@ static inline int mma_thread_index(void)
     return (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
 }
 
-/* What the lanes of this warp have given. */
+/* The operands of this warp's lanes. */
 struct mma_warp {
     const unsigned char *slots;
 
@@ -80,7 +80,7 @@ static inline float mma_exp2(float x)
     return y < 0x1p-126f ? 0 : y;
 }
 
-/* Element (row, k) of A and (k, column) of B from the lanes that hold them; k % 8 / 2 is the lane's t. */
+/* Element (row, k) of A and (k, column) of B, from the lane that holds it; k % 8 / 2 is the lane's t. */
 template <enum dtype T> static inline float mma_a(struct mma_warp warp, int row, int k)
 {
     return mma_low<T>(warp[row % 8 * 4 + k % 8 / 2].a[k / 8 * 2 + row / 8] >> k % 2 * 16);

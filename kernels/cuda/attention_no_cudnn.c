@@ -1,0 +1,28 @@
+/* attention_no_cudnn.c - in place of attention_cudnn.c in a build without cuDNN, and in the tests' emulator. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/device.h"
+
+static bool refuse_cudnn(struct device *dev)
+{
+    const char *how = getenv("MUSTER_ATTENTION");
+
+    if (!how || strcmp(how, "own") == 0)
+        return false;
+    device_fail(dev, CODE_CONFIG, "MUSTER_ATTENTION=%s: built without cuDNN; only \"own\" is possible", how);
+    return true;
+}
+
+bool attention_cudnn_forward(struct device *dev, const struct attention_call *call)
+{
+    (void)call;
+    return refuse_cudnn(dev);
+}
+
+bool attention_cudnn_backward(struct device *dev, const struct attention_call *call)
+{
+    (void)call;
+    return refuse_cudnn(dev);
+}

@@ -1,0 +1,269 @@
+/* discrete_operations.c - stores each operation with its operands translated, to run later on the CPU. */
+#include <string.h>
+
+#include "tests/discrete/discrete.h"
+
+/* The pointers at these offsets of an operation's struct. */
+static void translate_operands(struct device *dev, const char *name, void *op, const size_t *operands, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        void *at;
+
+        memcpy(&at, (char *)op + operands[i], sizeof at);
+        at = discrete_operand(dev, name, at);
+        memcpy((char *)op + operands[i], &at, sizeof at);
+    }
+}
+
+#define AT(type, field) offsetof(struct type, field)
+
+/* Operation `name`, with one struct `type` and the offsets of the operands in it. */
+#define OPERATION(name, type, ...)                                                                                     \
+    static void run_##name(struct device *cpu, const struct discrete_entry *entry)                                     \
+    {                                                                                                                  \
+        cpu->kernels.name(cpu, &entry->is.type);                                                                       \
+    }                                                                                                                  \
+    static void discrete_##name(struct device *dev, const struct type *op)                                             \
+    {                                                                                                                  \
+        static const size_t operands[] = {__VA_ARGS__};                                                                \
+        struct discrete_entry entry = {.run = run_##name, .is.type = *op};                                             \
+                                                                                                                       \
+        translate_operands(dev, #name, &entry.is, operands, sizeof operands / sizeof *operands);                       \
+        discrete_enqueue(dev, &entry);                                                                                 \
+    }
+
+OPERATION(matmul, matmul, AT(matmul, a), AT(matmul, b), AT(matmul, bias), AT(matmul, aux), AT(matmul, c),
+          AT(matmul, sums))
+
+OPERATION(layernorm_forward, layernorm, AT(layernorm, x), AT(layernorm, residual), AT(layernorm, bias),
+          AT(layernorm, gamma), AT(layernorm, beta), AT(layernorm, sum), AT(layernorm, y), AT(layernorm, mean),
+          AT(layernorm, rstd))
+
+OPERATION(layernorm_backward, layernorm_backward, AT(layernorm_backward, dy), AT(layernorm_backward, sum),
+          AT(layernorm_backward, gamma), AT(layernorm_backward, dresidual), AT(layernorm_backward, mean),
+          AT(layernorm_backward, rstd), AT(layernorm_backward, dx), AT(layernorm_backward, dgamma),
+          AT(layernorm_backward, dbeta))
+
+OPERATION(residual, residual, AT(residual, x), AT(residual, residual), AT(residual, bias), AT(residual, sum))
+
+OPERATION(attention_forward, attention, AT(attention, qkv), AT(attention, lengths), AT(attention, out),
+          AT(attention, lse))
+
+OPERATION(attention_backward, attention_backward, AT(attention_backward, qkv), AT(attention_backward, out),
+          AT(attention_backward, dout), AT(attention_backward, lse), AT(attention_backward, lengths),
+          AT(attention_backward, dqkv))
+
+#define EMBEDDING AT(embedding, tokens), AT(embedding, wte), AT(embedding, x), AT(embedding, dwte)
+OPERATION(embedding_forward, embedding, EMBEDDING)
+OPERATION(embedding_backward, embedding, EMBEDDING)
+
+#define POSITIONS                                                                                                      \
+    AT(positions, types), AT(positions, wpe), AT(positions, wtt), AT(positions, x), AT(positions, dwpe),               \
+        AT(positions, dwtt)
+OPERATION(positions_forward, positions, POSITIONS)
+OPERATION(positions_backward, positions, POSITIONS)
+
+#define CROSS_ENTROPY                                                                                                  \
+    AT(cross_entropy, targets), AT(cross_entropy, logits), AT(cross_entropy, max), AT(cross_entropy, sum),             \
+        AT(cross_entropy, target), AT(cross_entropy, loss)
+OPERATION(cross_entropy, cross_entropy, CROSS_ENTROPY)
+OPERATION(cross_entropy_stats, cross_entropy, CROSS_ENTROPY)
+OPERATION(cross_entropy_finish, cross_entropy, CROSS_ENTROPY)
+
+OPERATION(cross_entropy_combine, cross_entropy_combine, AT(cross_entropy_combine, stats),
+          AT(cross_entropy_combine, max), AT(cross_entropy_combine, sum), AT(cross_entropy_combine, target))
+
+OPERATION(adamw, adamw, AT(adamw, param), AT(adamw, exp_avg), AT(adamw, exp_avg_sq), AT(adamw, grad), AT(adamw, copy))
+
+/* ---- operations with plain arguments ---- */
+
+static void run_bias_backward(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.bias_backward(cpu, entry->is.plain.from, entry->is.plain.y, entry->is.plain.x, entry->is.plain.rows,
+                               (int)entry->is.plain.count, entry->is.plain.accumulate);
+}
+
+static void discrete_bias_backward(struct device *dev, enum dtype dtype, float *db, const void *dy, int rows, int n,
+                                   bool accumulate)
+{
+    struct discrete_entry entry = {.run = run_bias_backward};
+
+    entry.is.plain.y = discrete_operand(dev, "bias_backward", db);
+    entry.is.plain.x = discrete_operand(dev, "bias_backward", dy);
+    entry.is.plain.from = dtype;
+    entry.is.plain.rows = rows;
+    entry.is.plain.count = (size_t)n;
+    entry.is.plain.accumulate = accumulate;
+    discrete_enqueue(dev, &entry);
+}
+
+static void run_dropout_backward(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.dropout_backward(cpu, entry->is.plain.from, entry->is.plain.y, entry->is.plain.x,
+                                  entry->is.plain.count, &entry->is.plain.dropout);
+}
+
+static void discrete_dropout_backward(struct device *dev, enum dtype dtype, void *dx, const void *dy, size_t count,
+                                      const struct dropout *dropout)
+{
+    struct discrete_entry entry = {.run = run_dropout_backward};
+
+    entry.is.plain.y = discrete_operand(dev, "dropout_backward", dx);
+    entry.is.plain.x = discrete_operand(dev, "dropout_backward", dy);
+    entry.is.plain.from = dtype;
+    entry.is.plain.count = count;
+    entry.is.plain.dropout = *dropout;
+    discrete_enqueue(dev, &entry);
+}
+
+/* Up to three operands of the same count, of up to two types. */
+static void enqueue_plain(struct device *dev, const char *name,
+                          void (*run)(struct device *, const struct discrete_entry *), enum dtype to, void *y,
+                          enum dtype from, const void *x, const void *z, size_t count)
+{
+    struct discrete_entry entry = {.run = run};
+
+    entry.is.plain.y = discrete_operand(dev, name, y);
+    entry.is.plain.x = discrete_operand(dev, name, x);
+    entry.is.plain.z = discrete_operand(dev, name, z);
+    entry.is.plain.to = to;
+    entry.is.plain.from = from;
+    entry.is.plain.count = count;
+    discrete_enqueue(dev, &entry);
+}
+
+static void run_gelu_backward(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.gelu_backward(cpu, entry->is.plain.from, entry->is.plain.y, entry->is.plain.x, entry->is.plain.z,
+                               entry->is.plain.count);
+}
+
+static void discrete_gelu_backward(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *x,
+                                   size_t count)
+{
+    enqueue_plain(dev, "gelu_backward", run_gelu_backward, dtype, dx, dtype, dy, x, count);
+}
+
+static void run_tanh_forward(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.tanh_forward(cpu, entry->is.plain.from, entry->is.plain.y, entry->is.plain.x, entry->is.plain.count);
+}
+
+static void discrete_tanh_forward(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
+{
+    enqueue_plain(dev, "tanh_forward", run_tanh_forward, dtype, y, dtype, x, NULL, count);
+}
+
+static void run_tanh_backward(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.tanh_backward(cpu, entry->is.plain.from, entry->is.plain.y, entry->is.plain.x, entry->is.plain.z,
+                               entry->is.plain.count);
+}
+
+static void discrete_tanh_backward(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *y,
+                                   size_t count)
+{
+    enqueue_plain(dev, "tanh_backward", run_tanh_backward, dtype, dx, dtype, dy, y, count);
+}
+
+static void run_add(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.add(cpu, entry->is.plain.from, entry->is.plain.y, entry->is.plain.x, entry->is.plain.count);
+}
+
+static void discrete_add(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
+{
+    enqueue_plain(dev, "add", run_add, dtype, y, dtype, x, NULL, count);
+}
+
+static void run_accumulate(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.accumulate(cpu, entry->is.plain.y, entry->is.plain.from, entry->is.plain.x, entry->is.plain.count);
+}
+
+static void discrete_accumulate(struct device *dev, float *y, enum dtype dtype, const void *x, size_t count)
+{
+    enqueue_plain(dev, "accumulate", run_accumulate, DTYPE_F32, y, dtype, x, NULL, count);
+}
+
+static void run_cast(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.cast(cpu, entry->is.plain.to, entry->is.plain.y, entry->is.plain.from, entry->is.plain.x,
+                      entry->is.plain.count);
+}
+
+static void discrete_cast(struct device *dev, enum dtype to, void *y, enum dtype from, const void *x, size_t count)
+{
+    enqueue_plain(dev, "cast", run_cast, to, y, from, x, NULL, count);
+}
+
+static void run_zero(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.zero(cpu, entry->is.plain.y, entry->is.plain.count);
+}
+
+static void discrete_zero(struct device *dev, void *y, size_t bytes)
+{
+    enqueue_plain(dev, "zero", run_zero, DTYPE_F32, y, DTYPE_F32, NULL, NULL, bytes);
+}
+
+static void run_copy(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.copy(cpu, entry->is.plain.y, entry->is.plain.x, entry->is.plain.count);
+}
+
+static void discrete_copy(struct device *dev, void *y, const void *x, size_t bytes)
+{
+    struct discrete_entry entry = {.run = run_copy};
+
+    if (bytes == 0) /* then the addresses may be anything */
+        return;
+    entry.is.plain.y = discrete_any_operand(dev, "copy", y);
+    entry.is.plain.x = discrete_any_operand(dev, "copy", x);
+    entry.is.plain.count = bytes;
+    discrete_enqueue(dev, &entry);
+}
+
+static void discrete_sum_of_squares(struct device *dev, double *result, const float *x, size_t count)
+{
+    const float *at = discrete_operand(dev, "sum_of_squares", x);
+    struct device *cpu = device_discrete(dev)->cpu;
+    struct error err;
+
+    discrete_wait(dev);
+    if (dev->failed)
+        return;
+    cpu->kernels.sum_of_squares(cpu, result, at, count);
+    if (device_status(cpu, &err) < 0)
+        device_fail(dev, err.code, "%s", err.text);
+    discrete_wait(dev); /* counts the workspace */
+}
+
+const struct kernels discrete_kernels = {
+    .matmul = discrete_matmul,
+    .layernorm_forward = discrete_layernorm_forward,
+    .layernorm_backward = discrete_layernorm_backward,
+    .residual = discrete_residual,
+    .attention_forward = discrete_attention_forward,
+    .attention_backward = discrete_attention_backward,
+    .embedding_forward = discrete_embedding_forward,
+    .embedding_backward = discrete_embedding_backward,
+    .positions_forward = discrete_positions_forward,
+    .positions_backward = discrete_positions_backward,
+    .cross_entropy = discrete_cross_entropy,
+    .cross_entropy_stats = discrete_cross_entropy_stats,
+    .cross_entropy_combine = discrete_cross_entropy_combine,
+    .cross_entropy_finish = discrete_cross_entropy_finish,
+    .adamw = discrete_adamw,
+    .bias_backward = discrete_bias_backward,
+    .dropout_backward = discrete_dropout_backward,
+    .gelu_backward = discrete_gelu_backward,
+    .tanh_forward = discrete_tanh_forward,
+    .tanh_backward = discrete_tanh_backward,
+    .add = discrete_add,
+    .accumulate = discrete_accumulate,
+    .cast = discrete_cast,
+    .zero = discrete_zero,
+    .copy = discrete_copy,
+    .sum_of_squares = discrete_sum_of_squares,
+};
