@@ -3,7 +3,6 @@
 #include "common/safetensors.h"
 
 #include <endian.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -11,6 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/io.h"
 
 size_t safetensors_dtype_size(const char *dtype)
 {
@@ -215,25 +216,13 @@ fail:
     return -1;
 }
 
-/* pread until all is there. */
-static int read_fully(int fd, void *buffer, size_t bytes, off_t offset, struct error *err)
+static int read_start(int fd, void *buffer, size_t bytes, struct error *err)
 {
-    unsigned char *at = buffer;
+    ssize_t got = io_read_at(fd, buffer, bytes, 0);
 
-    while (bytes > 0) {
-        ssize_t got = pread(fd, at, bytes, offset);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return error_errno(err, CODE_IO, "cannot read at offset %jd", (intmax_t)offset);
-        if (got == 0)
-            return error_set(err, CODE_DATA, "truncated at offset %jd", (intmax_t)offset);
-        at += got;
-        offset += got;
-        bytes -= (size_t)got;
-    }
-    return 0;
+    if (got < 0)
+        return error_errno(err, CODE_IO, "cannot read %zu bytes", bytes);
+    return (size_t)got < bytes ? error_set(err, CODE_DATA, "truncated at offset %zd", got) : 0;
 }
 
 int safetensors_read(struct safetensors *st, int fd, struct error *err)
@@ -246,14 +235,14 @@ int safetensors_read(struct safetensors *st, int fd, struct error *err)
     memset(st, 0, sizeof *st);
     if (fstat(fd, &info) < 0)
         return error_errno(err, CODE_IO, "cannot stat");
-    if (read_fully(fd, first, (size_t)(info.st_size < 8 ? info.st_size : 8), 0, err) < 0)
+    if (read_start(fd, first, (size_t)(info.st_size < 8 ? info.st_size : 8), err) < 0)
         return -1;
     if (header_length(first, (uint64_t)info.st_size, &length, err) < 0)
         return -1;
     header = malloc(8 + length);
     if (!header)
         return error_errno(err, CODE_IO, "a header of %" PRIu64 " bytes", length);
-    if (read_fully(fd, header, 8 + length, 0, err) == 0)
+    if (read_start(fd, header, 8 + length, err) == 0)
         result = safetensors_parse(st, header, 8 + length, (uint64_t)info.st_size, err);
     free(header);
     return result;

@@ -12,7 +12,6 @@
 #include <cmocka.h>
 
 #include "trainer/data/indexed.h"
-#include "trainer/data/indexed_writer.h"
 
 static char program[4096], directory[] = "test_muster_data.XXXXXX";
 
@@ -232,7 +231,7 @@ static void broken_texts_are_refused(void **state)
         {"a --out set --valid-out valid --valid-percent 1", 65,
          "1 percent of 3 bytes leaves nothing for validation; give more text"},
         {"a - --out set --valid-out valid < /dev/null", 64,
-         "- is no regular file: a validation set needs its size beforehand"},
+         "- is not a regular file: a validation set needs its size beforehand"},
         {"a", 64, "no --out PREFIX was given; muster-data --help lists the options"},
         {"a --out ''", 64, "the prefix \"\" names no file; muster-data --help lists the options"},
         {"a --out set --valid-out ../", 64, "the prefix \"../\" names no file; muster-data --help lists the options"},

@@ -202,9 +202,9 @@ static void kill_child(struct child *child)
 
 static void await(const struct process *process, enum process_state state)
 {
-    for (int i = 0; i < 1000 && process_look(process) != state; i++)
+    for (int i = 0; i < 1000 && process_inspect(process) != state; i++)
         usleep(10000);
-    assert_int_equal(process_look(process), state);
+    assert_int_equal(process_inspect(process), state);
 }
 
 static void outlives_its_process(void **state)
@@ -216,7 +216,7 @@ static void outlives_its_process(void **state)
     (void)state;
     assert_non_null(file);
     assert_null(record_map(&child.process, 5, &err)); /* of another world */
-    assert_int_equal(process_look(&child.process), PROCESS_RUNNING);
+    assert_int_equal(process_inspect(&child.process), PROCESS_RUNNING);
     kill(child.pid, SIGSTOP);
     await(&child.process, PROCESS_STOPPED);
     assert_true(record_copy(&r, file));
@@ -226,7 +226,7 @@ static void outlives_its_process(void **state)
     kill(child.pid, SIGKILL);
     await(&child.process, PROCESS_GONE); /* though nobody has waited for it yet */
     kill_child(&child);
-    assert_int_equal(process_look(&child.process), PROCESS_GONE);
+    assert_int_equal(process_inspect(&child.process), PROCESS_GONE);
     assert_true(record_copy(&r, file));
     assert_string_equal(r.waiting.purpose, "the list");
     record_close(file);
@@ -254,12 +254,12 @@ static void a_number_that_was_given_again_is_another(void **state)
     struct process self = process_self();
 
     (void)state;
-    assert_int_equal(process_look(&self), PROCESS_RUNNING);
+    assert_int_equal(process_inspect(&self), PROCESS_RUNNING);
     self.started--;
-    assert_int_equal(process_look(&self), PROCESS_GONE);
+    assert_int_equal(process_inspect(&self), PROCESS_GONE);
     self.started++;
     self.numbering++; /* another container's */
-    assert_int_equal(process_look(&self), PROCESS_UNKNOWN);
+    assert_int_equal(process_inspect(&self), PROCESS_UNKNOWN);
 }
 
 static bool file_is_there(const struct process *p)

@@ -1,9 +1,8 @@
-#include "trainer/data/indexed_writer.h"
+#include "trainer/data/indexed.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,6 +11,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "common/io.h"
+#include "trainer/data/indexed.h"
+
 struct output {
     FILE *stream;
     char path[PATH_MAX], temporary[PATH_MAX];
@@ -19,9 +21,9 @@ struct output {
 
 struct indexed_writer {
     struct output bin, idx;     /* idx has room for the header, then lengths as sequences end */
-    FILE *begins, *boundaries;  /* the two tables that come after the lengths, until all lengths are known */
-    uint64_t sequence;          /* tokens of the sequence under way */
-    uint64_t first_of_document; /* sequence that the document under way begins with */
+    FILE *begins, *boundaries;  /* temporary files: the two tables that follow the lengths */
+    uint64_t sequence;          /* tokens of the current sequence */
+    uint64_t first_of_document; /* the current document's first sequence */
     struct indexed_facts facts;
     bool committed;
 };
@@ -35,7 +37,7 @@ static int output_open(struct output *out, const char *prefix, const char *suffi
     fd = open(out->temporary, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return error_errno(err, CODE_IO, "cannot create %s", out->temporary);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) { /* file systems without locks do without */
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) { /* other errors: a file system without locks */
         close(fd);
         return error_set(err, CODE_USAGE, "%s is being written by another process", out->temporary);
     }
@@ -206,20 +208,6 @@ static int output_rename(const struct output *out, struct error *err)
     return 0;
 }
 
-/* The names are on disk once their directory is. */
-static int sync_directory_of(const char *path, struct error *err)
-{
-    char copy[PATH_MAX];
-    int fd, status;
-
-    snprintf(copy, sizeof copy, "%s", path);
-    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    status = fd < 0 || fsync(fd) < 0 ? error_errno(err, CODE_IO, "cannot sync the directory of %s", path) : 0;
-    if (fd >= 0)
-        close(fd);
-    return status;
-}
-
 int indexed_writer_commit(struct indexed_writer *w, struct error *err)
 {
     if (w->facts.documents == 0 || w->sequence > 0)
@@ -231,7 +219,9 @@ int indexed_writer_commit(struct indexed_writer *w, struct error *err)
         output_rename(&w->idx, err) < 0)
         return -1;
     w->committed = true;
-    return sync_directory_of(w->idx.path, err);
+    if (io_sync_parent(w->idx.path) < 0)
+        return error_errno(err, CODE_IO, "cannot sync the directory of %s", w->idx.path);
+    return 0;
 }
 
 struct indexed_facts indexed_writer_facts(const struct indexed_writer *w)

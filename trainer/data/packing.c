@@ -13,7 +13,7 @@
 /* Where a sample begins. */
 struct place {
     uint64_t document, sequence;
-    uint64_t token; /* of the row */
+    uint64_t token; /* in the data */
     int inside;     /* tokens of `sequence` before it */
 };
 
@@ -31,11 +31,11 @@ struct packing {
 
 /* ---- a walk over the sentences ----------------------------------------------------------------------------------- */
 
-/* The part of the index around the walk, so that it is read in chunks. */
+/* A position in the sentences, with the part of the index around it, so that the index is read in chunks. */
 struct walk {
     const struct packing *packing;
     struct place at;
-    uint64_t end; /* sequence that the document ends before */
+    uint64_t end; /* sequence after the document's last */
 
     uint64_t lengths_first, boundaries_first;
     size_t lengths_count, boundaries_count;
@@ -43,7 +43,7 @@ struct walk {
     uint64_t boundaries[WINDOW];
 };
 
-static int length_of(struct walk *w, uint64_t sequence, int32_t *length, struct error *err)
+static int read_length(struct walk *w, uint64_t sequence, int32_t *length, struct error *err)
 {
     if (sequence < w->lengths_first || sequence >= w->lengths_first + w->lengths_count) {
         uint64_t left = w->packing->facts.sequences - sequence;
@@ -82,14 +82,14 @@ static int walk_start(struct walk *w, const struct packing *packing, struct plac
     return enter_document(w, place.document, err);
 }
 
-/* Moves on by `count` tokens, or to the end of the document. */
+/* Moves forward by `count` tokens, or to the end of the document. */
 static int advance_place(struct walk *w, int count, struct error *err)
 {
     while (count > 0 && w->at.sequence < w->end) {
         int32_t length;
         int here;
 
-        if (length_of(w, w->at.sequence, &length, err) < 0)
+        if (read_length(w, w->at.sequence, &length, err) < 0)
             return -1;
         here = length - w->at.inside < count ? length - w->at.inside : count;
         count -= here;
@@ -103,7 +103,7 @@ static int advance_place(struct walk *w, int count, struct error *err)
     return 0;
 }
 
-/* 0, 1 or 2: how many tokens, up to two, the document still has. -1 for an error. */
+/* The number of tokens left in the document, at most 2; -1 for an error. */
 static int tokens_left(struct walk *w, struct error *err)
 {
     int64_t left = -w->at.inside;
@@ -111,14 +111,14 @@ static int tokens_left(struct walk *w, struct error *err)
     for (uint64_t sequence = w->at.sequence; sequence < w->end && left < 2; sequence++) {
         int32_t length;
 
-        if (length_of(w, sequence, &length, err) < 0)
+        if (read_length(w, sequence, &length, err) < 0)
             return -1;
         left += length;
     }
     return left < 2 ? (int)left : 2;
 }
 
-/* Moves to the next place at which a sample can begin. 1, 0 if there is none, -1 for an error. */
+/* Moves to the next place where a sample can begin. Returns 1, 0 if there is none, -1 for an error. */
 static int find_sample(struct walk *w, struct error *err)
 {
     for (;;) {
@@ -150,7 +150,7 @@ static int target_length(const struct packing *packing, uint64_t p)
     return 2 + (int)draws_below(&draws, (uint32_t)packing->most - 1);
 }
 
-/* How much of what follows `at` fits, and the ends of the whole sentences in it. */
+/* The sample's text from the walk's place on: its length, and the ends of its whole sentences. */
 static int fill_breaks(struct walk *w, int target, struct packed *packed, int *breaks, struct error *err)
 {
     int inside = w->at.inside;
@@ -160,7 +160,7 @@ static int fill_breaks(struct walk *w, int target, struct packed *packed, int *b
     for (uint64_t sequence = w->at.sequence; sequence < w->end; sequence++, inside = 0) {
         int32_t length;
 
-        if (length_of(w, sequence, &length, err) < 0)
+        if (read_length(w, sequence, &length, err) < 0)
             return -1;
         length -= inside;
         if (length == 0)
@@ -176,7 +176,7 @@ static int fill_breaks(struct walk *w, int target, struct packed *packed, int *b
     return 0;
 }
 
-/* Sample p, which begins where the walk is; the walk moves to its end. */
+/* Sample p, which begins at the walk's place; the walk moves to its end. */
 static int take_sample(struct walk *w, uint64_t p, struct packed *packed, int *breaks, struct error *err)
 {
     const int most = w->packing->most;
@@ -208,7 +208,7 @@ static int add_landmark(struct packing *packing, struct place place, struct erro
 
     if (packing->samples % packing->stride != 0)
         return 0;
-    if (count == MOST_LANDMARKS) { /* then an even number of them stay, and this one is among them */
+    if (count == MOST_LANDMARKS) { /* keep every second one; this one is among them */
         for (uint64_t i = 0; i < count / 2; i++)
             packing->landmarks[i] = packing->landmarks[2 * i];
         packing->stride *= 2;
@@ -300,7 +300,7 @@ int packing_read(const struct packing *packing, uint64_t p, struct packed *packe
         int found = find_sample(&walk, err);
 
         if (found == 0)
-            error_set(err, CODE_DATA, "the index has changed since it was opened: sample %llu is gone",
+            error_set(err, CODE_DATA, "the index has changed since it was opened: sample %llu is missing",
                       (unsigned long long)p);
         if (found <= 0 || take_sample(&walk, i, packed, breaks, err) < 0)
             return -1;
@@ -308,6 +308,8 @@ int packing_read(const struct packing *packing, uint64_t p, struct packed *packe
             return 0;
     }
 }
+
+/* ---- dividing text into sentences -------------------------------------------------------------------------------- */
 
 static bool is_one_of(char byte, const char *set)
 {

@@ -27,32 +27,29 @@ struct key {
     size_t offset;
 };
 
-#define KEY(field, kind, least)                                                                                        \
-    {                                                                                                                  \
-#field, kind, least, offsetof(struct metrics_step, field)                                                      \
-    }
+#define KEY(field, type, low) .name = #field, .kind = type, .least = low, .offset = offsetof(struct metrics_step, field)
 
 static const struct key KEYS[] = {
-    KEY(step, KIND_LONG, 0),
-    KEY(consumed_samples, KIND_LONG, 0),
-    KEY(loss, KIND_RESULT, 0),
-    KEY(lr, KIND_RESULT, 0),
-    KEY(grad_norm, KIND_RESULT, 0),
-    KEY(loss_scale, KIND_RESULT, 0),
-    KEY(skipped, KIND_INT, 0),
-    KEY(step_seconds, KIND_MEASURE, 0),
-    KEY(tokens_per_second, KIND_MEASURE, 0),
-    KEY(tflops, KIND_MEASURE, 0),
-    KEY(mfu, KIND_MEASURE, 0),
-    KEY(hfu, KIND_MEASURE, 0),
-    KEY(world, KIND_INT, 1),
-    KEY(dp, KIND_INT, 1),
-    KEY(tp, KIND_INT, 1),
-    KEY(pp, KIND_INT, 1),
+    {KEY(step, KIND_LONG, 0)},
+    {KEY(consumed_samples, KIND_LONG, 0)},
+    {KEY(loss, KIND_RESULT, 0)},
+    {KEY(lr, KIND_RESULT, 0)},
+    {KEY(grad_norm, KIND_RESULT, 0)},
+    {KEY(loss_scale, KIND_RESULT, 0)},
+    {KEY(skipped, KIND_INT, 0)},
+    {KEY(step_seconds, KIND_MEASURE, 0)},
+    {KEY(tokens_per_second, KIND_MEASURE, 0)},
+    {KEY(tflops, KIND_MEASURE, 0)},
+    {KEY(mfu, KIND_MEASURE, 0)},
+    {KEY(hfu, KIND_MEASURE, 0)},
+    {KEY(world, KIND_INT, 1)},
+    {KEY(dp, KIND_INT, 1)},
+    {KEY(tp, KIND_INT, 1)},
+    {KEY(pp, KIND_INT, 1)},
     /* these a line may lack */
-    KEY(order_loss, KIND_RESULT, 0),
-    KEY(valid_loss, KIND_RESULT, 0),
-    KEY(valid_order_loss, KIND_RESULT, 0),
+    {KEY(order_loss, KIND_RESULT, 0)},
+    {KEY(valid_loss, KIND_RESULT, 0)},
+    {KEY(valid_order_loss, KIND_RESULT, 0)},
 };
 
 enum { KEY_COUNT = sizeof KEYS / sizeof KEYS[0], KEY_OPTIONAL = KEY_COUNT - 3 }; /* the first of those */
