@@ -1,14 +1,14 @@
 #include "plan/schedule.h"
 
 /* A schedule being built. Forwards and backwards are each numbered in their own fixed order, by `slot`. */
-struct builder {
+struct schedule_builder {
     struct schedule_entry *entries;
     size_t n;
     int stages, micro_batches, chunks;
 };
 
 /* Slots go through groups of `stages` micro-batches, each group through all chunks; backwards from the last chunk. */
-static void add_entry(struct builder *b, enum schedule_kind kind, int slot)
+static void add_entry(struct schedule_builder *b, enum schedule_kind kind, int slot)
 {
     int group_slots = b->stages * b->chunks;
     int pass = slot % group_slots / b->stages;
@@ -25,7 +25,8 @@ static void add_entry(struct builder *b, enum schedule_kind kind, int slot)
 
 size_t schedule_build(struct schedule_entry *entries, int stage, int stages, int micro_batches, int chunks)
 {
-    struct builder b = {.entries = entries, .stages = stages, .micro_batches = micro_batches, .chunks = chunks};
+    struct schedule_builder b = {
+        .entries = entries, .stages = stages, .micro_batches = micro_batches, .chunks = chunks};
     int groups = (micro_batches + stages - 1) / stages;
     int slots = groups * stages * chunks;
     int after = stages - stage - 1;

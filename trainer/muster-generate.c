@@ -35,7 +35,7 @@ static const char usage[] =
     "seed\n"
     "gives the same text. D is auto (a GPU where there is one), cpu or cuda.\n";
 
-struct options {
+struct generate_options {
     const char *path, *prompt;
     long tokens;
     double temperature;
@@ -146,7 +146,7 @@ static int create_model(struct generator *g, enum device_choice device, struct e
     return g->feed ? 0 : -1;
 }
 
-static int load_model(struct generator *g, const struct options *o, struct error *err)
+static int load_model(struct generator *g, const struct generate_options *o, struct error *err)
 {
     struct ckpt *ckpt = open_checkpoint(o->path, err);
     const struct model_shape *shape = &g->job.model;
@@ -238,7 +238,7 @@ static int sample_token(const float *logits, int vocab, double temperature, doub
     return best;
 }
 
-static int generate_text(struct generator *g, const struct options *o, struct error *err)
+static int generate_text(struct generator *g, const struct generate_options *o, struct error *err)
 {
     int bytes = g->job.model.vocab < 256 ? g->job.model.vocab : 256;
     struct philox_stream stream = {.seed = o->seed, .site = philox_site("generate")};
@@ -295,7 +295,7 @@ static bool parse_device(const char *text, enum device_choice *device)
 }
 
 /* Returns -1 to go on, otherwise the exit code. */
-static int parse_options(struct options *o, int argc, char **argv)
+static int parse_options(struct generate_options *o, int argc, char **argv)
 {
     static const struct option longopts[] = {
         {"prompt", required_argument, NULL, 'p'},
@@ -345,7 +345,7 @@ static int parse_options(struct options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct options options = {.prompt = "\n", .tokens = 200, .temperature = 0.8, .seed = 1};
+    struct generate_options options = {.prompt = "\n", .tokens = 200, .temperature = 0.8, .seed = 1};
     struct generator generator = {0};
     struct error err = {0};
     int code = parse_options(&options, argc, argv);

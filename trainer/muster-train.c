@@ -27,7 +27,7 @@ static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n
                             "  --keys            list every key with its type and default\n"
                             "TERM, INT, HUP, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
 
-struct options {
+struct train_options {
     bool check;
     int plan; /* ranks; 0: train */
     const char *job_path;
@@ -42,7 +42,7 @@ static void print_key(const char *path, const char *type, const char *fallback, 
 }
 
 /* Returns -1 to go on, otherwise the exit code. */
-static int parse_options(struct options *o, int argc, char **argv)
+static int parse_options(struct train_options *o, int argc, char **argv)
 {
     static const struct option longopts[] = {
         {"set", required_argument, NULL, 's'},
@@ -86,7 +86,7 @@ static int parse_options(struct options *o, int argc, char **argv)
 }
 
 /* The job file is read after the ranks have connected, so that they do not wait for one that cannot read it. */
-static int run_training(const struct options *options)
+static int run_training(const struct train_options *options)
 {
     struct error err = {0};
     struct comm *world = comm_world_create(&err);
@@ -111,7 +111,7 @@ static int run_training(const struct options *options)
     return result < 0 ? (int)err.code : result;
 }
 
-static int check_job(const struct options *options)
+static int check_job(const struct train_options *options)
 {
     struct error err = {0};
     struct job job;
@@ -140,7 +140,7 @@ static int plan_traits(const struct job *job, struct device_traits *traits, stru
 }
 
 /* Shows the mesh and the memory of a run without starting it. */
-static int show_plan(const struct options *options)
+static int show_plan(const struct train_options *options)
 {
     struct error err = {0};
     struct job job;
@@ -163,7 +163,7 @@ static int show_plan(const struct options *options)
 
 int main(int argc, char **argv)
 {
-    struct options options = {.set = calloc((size_t)argc, sizeof *options.set)};
+    struct train_options options = {.set = calloc((size_t)argc, sizeof *options.set)};
     int code;
 
     if (!options.set)

@@ -55,7 +55,7 @@ static void says_what_is_done(void **state)
     struct record_file *file = recorder_start(4, &err);
     struct recorder_comm comm = {0};
     struct record_op first, second;
-    struct record r;
+    struct flight_record r;
     int members[4];
 
     (void)state;
@@ -111,7 +111,7 @@ static void communicators_are_told_apart(void **state)
     struct record_file *file = recorder_start(4, &err);
     struct recorder_comm a = {0}, b = {0}, c = {0};
     const int others[] = {0, 1, 3, 2};
-    struct record r;
+    struct flight_record r;
 
     (void)state;
     recorder_add_comm(&a, "dp", everyone, 4);
@@ -134,7 +134,7 @@ static void is_full_without_harm(void **state)
     struct record_file *file = recorder_start(4, &err);
     struct recorder_comm comms[RECORD_COMMS + 2] = {0};
     struct record_op op;
-    struct record r;
+    struct flight_record r;
 
     (void)state;
     for (int i = 0; i < RECORD_COMMS + 2; i++) {
@@ -211,7 +211,7 @@ static void outlives_its_process(void **state)
 {
     struct child child = start_child(false);
     struct record_file *file = record_map(&child.process, 4, &err);
-    struct record r;
+    struct flight_record r;
 
     (void)state;
     assert_non_null(file);
@@ -298,7 +298,7 @@ static void leaves_nothing_behind(void **state)
 static void a_writer_stopped_in_the_middle_blocks_nobody(void **state)
 {
     struct record_file *file = recorder_start(4, &err);
-    struct record r;
+    struct flight_record r;
 
     (void)state;
     record_begin(file);
@@ -315,7 +315,7 @@ static atomic_int copies;
 /* Every copy that is whole is one moment: what was written together is read together. */
 static void *copy_again_and_again(void *file)
 {
-    struct record r;
+    struct flight_record r;
 
     while (writing) {
         if (!record_copy(&r, file))

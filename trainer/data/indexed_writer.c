@@ -14,21 +14,21 @@
 #include "common/io.h"
 #include "trainer/data/indexed.h"
 
-struct output {
+struct data_output {
     FILE *stream;
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 
 struct indexed_writer {
-    struct output bin, idx;     /* idx has room for the header, then lengths as sequences end */
-    FILE *begins, *boundaries;  /* temporary files: the two tables that follow the lengths */
-    uint64_t sequence;          /* tokens of the current sequence */
-    uint64_t first_of_document; /* the current document's first sequence */
+    struct data_output bin, idx; /* idx has room for the header, then lengths as sequences end */
+    FILE *begins, *boundaries;   /* temporary files: the two tables that follow the lengths */
+    uint64_t sequence;           /* tokens of the current sequence */
+    uint64_t first_of_document;  /* the current document's first sequence */
     struct indexed_facts facts;
     bool committed;
 };
 
-static int output_open(struct output *out, const char *prefix, const char *suffix, struct error *err)
+static int output_open(struct data_output *out, const char *prefix, const char *suffix, struct error *err)
 {
     int fd;
 
@@ -49,7 +49,7 @@ static int output_open(struct output *out, const char *prefix, const char *suffi
     return 0;
 }
 
-static int output_fail(const struct output *out, struct error *err)
+static int output_fail(const struct data_output *out, struct error *err)
 {
     return error_errno(err, CODE_IO, "cannot write %s", out->temporary);
 }
@@ -110,7 +110,7 @@ fail:
     return NULL;
 }
 
-static void output_close(const struct output *out, bool keep)
+static void output_close(const struct data_output *out, bool keep)
 {
     if (!out->stream)
         return;
@@ -194,14 +194,14 @@ static int append_all(FILE *to, FILE *from)
     return ferror(from) ? -1 : 0;
 }
 
-static int output_sync(const struct output *out, struct error *err)
+static int output_sync(const struct data_output *out, struct error *err)
 {
     if (fflush(out->stream) == EOF || fsync(fileno(out->stream)) < 0)
         return output_fail(out, err);
     return 0;
 }
 
-static int output_rename(const struct output *out, struct error *err)
+static int output_rename(const struct data_output *out, struct error *err)
 {
     if (rename(out->temporary, out->path) < 0)
         return error_errno(err, CODE_IO, "cannot rename %s to %s", out->temporary, out->path);

@@ -11,7 +11,7 @@
 #define WINDOW         1024
 
 /* Where a sample begins. */
-struct place {
+struct text_place {
     uint64_t document, sequence;
     uint64_t token; /* in the data */
     int inside;     /* tokens of `sequence` before it */
@@ -25,16 +25,16 @@ struct packing {
     uint64_t seed, samples;
     uint32_t site;
 
-    struct place *landmarks; /* [samples / stride, rounded up] sample i * stride */
+    struct text_place *landmarks; /* [samples / stride, rounded up] sample i * stride */
     uint64_t stride, room;
 };
 
 /* ---- a walk over the sentences ----------------------------------------------------------------------------------- */
 
 /* A position in the sentences, with the part of the index around it, so that the index is read in chunks. */
-struct walk {
+struct text_walk {
     const struct packing *packing;
-    struct place at;
+    struct text_place at;
     uint64_t end; /* sequence after the document's last */
 
     uint64_t lengths_first, boundaries_first;
@@ -43,7 +43,7 @@ struct walk {
     uint64_t boundaries[WINDOW];
 };
 
-static int read_length(struct walk *w, uint64_t sequence, int32_t *length, struct error *err)
+static int read_length(struct text_walk *w, uint64_t sequence, int32_t *length, struct error *err)
 {
     if (sequence < w->lengths_first || sequence >= w->lengths_first + w->lengths_count) {
         uint64_t left = w->packing->facts.sequences - sequence;
@@ -57,7 +57,7 @@ static int read_length(struct walk *w, uint64_t sequence, int32_t *length, struc
     return 0;
 }
 
-static int enter_document(struct walk *w, uint64_t document, struct error *err)
+static int enter_document(struct text_walk *w, uint64_t document, struct error *err)
 {
     uint64_t boundary = document + 1;
 
@@ -74,7 +74,7 @@ static int enter_document(struct walk *w, uint64_t document, struct error *err)
     return 0;
 }
 
-static int walk_start(struct walk *w, const struct packing *packing, struct place place, struct error *err)
+static int walk_start(struct text_walk *w, const struct packing *packing, struct text_place place, struct error *err)
 {
     w->packing = packing;
     w->at = place;
@@ -83,7 +83,7 @@ static int walk_start(struct walk *w, const struct packing *packing, struct plac
 }
 
 /* Moves forward by `count` tokens, or to the end of the document. */
-static int advance_place(struct walk *w, int count, struct error *err)
+static int advance_place(struct text_walk *w, int count, struct error *err)
 {
     while (count > 0 && w->at.sequence < w->end) {
         int32_t length;
@@ -104,7 +104,7 @@ static int advance_place(struct walk *w, int count, struct error *err)
 }
 
 /* The number of tokens left in the document, at most 2; -1 for an error. */
-static int tokens_left(struct walk *w, struct error *err)
+static int tokens_left(struct text_walk *w, struct error *err)
 {
     int64_t left = -w->at.inside;
 
@@ -119,7 +119,7 @@ static int tokens_left(struct walk *w, struct error *err)
 }
 
 /* Moves to the next place where a sample can begin. Returns 1, 0 if there is none, -1 for an error. */
-static int find_sample(struct walk *w, struct error *err)
+static int find_sample(struct text_walk *w, struct error *err)
 {
     for (;;) {
         int left = tokens_left(w, err);
@@ -151,7 +151,7 @@ static int target_length(const struct packing *packing, uint64_t p)
 }
 
 /* The sample's text from the walk's place on: its length, and the ends of its whole sentences. */
-static int fill_breaks(struct walk *w, int target, struct packed *packed, int *breaks, struct error *err)
+static int fill_breaks(struct text_walk *w, int target, struct packed *packed, int *breaks, struct error *err)
 {
     int inside = w->at.inside;
 
@@ -177,10 +177,10 @@ static int fill_breaks(struct walk *w, int target, struct packed *packed, int *b
 }
 
 /* Sample p, which begins at the walk's place; the walk moves to its end. */
-static int take_sample(struct walk *w, uint64_t p, struct packed *packed, int *breaks, struct error *err)
+static int take_sample(struct text_walk *w, uint64_t p, struct packed *packed, int *breaks, struct error *err)
 {
     const int most = w->packing->most;
-    struct place begin = w->at;
+    struct text_place begin = w->at;
     int left;
 
     if (fill_breaks(w, target_length(w->packing, p), packed, breaks, err) < 0 ||
@@ -202,7 +202,7 @@ static int take_sample(struct walk *w, uint64_t p, struct packed *packed, int *b
 
 /* ---- landmarks --------------------------------------------------------------------------------------------------- */
 
-static int add_landmark(struct packing *packing, struct place place, struct error *err)
+static int add_landmark(struct packing *packing, struct text_place place, struct error *err)
 {
     uint64_t count = packing->samples / packing->stride;
 
@@ -216,7 +216,7 @@ static int add_landmark(struct packing *packing, struct place place, struct erro
     }
     if (count == packing->room) {
         uint64_t room = packing->room ? 2 * packing->room : 64;
-        struct place *larger = realloc(packing->landmarks, room * sizeof *larger);
+        struct text_place *larger = realloc(packing->landmarks, room * sizeof *larger);
 
         if (!larger)
             return error_errno(err, CODE_IO, "no memory for %llu landmarks", (unsigned long long)room);
@@ -230,11 +230,11 @@ static int add_landmark(struct packing *packing, struct place place, struct erro
 static int pack_all(struct packing *packing, struct error *err)
 {
     int *breaks = malloc((size_t)packing->most * sizeof *breaks), found = -1;
-    struct walk walk;
+    struct text_walk walk;
 
     if (!breaks)
         return error_errno(err, CODE_IO, "no memory to pack samples");
-    if (walk_start(&walk, packing, (struct place){0}, err) < 0)
+    if (walk_start(&walk, packing, (struct text_place){0}, err) < 0)
         goto done;
     while ((found = find_sample(&walk, err)) > 0) {
         struct packed packed;
@@ -292,7 +292,7 @@ uint64_t packing_samples(const struct packing *packing)
 int packing_read(const struct packing *packing, uint64_t p, struct packed *packed, int *breaks, struct error *err)
 {
     uint64_t i = p / packing->stride * packing->stride;
-    struct walk walk;
+    struct text_walk walk;
 
     if (walk_start(&walk, packing, packing->landmarks[p / packing->stride], err) < 0)
         return -1;

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 #include "common/error.h"
-#include "trainer/watch/record.h"
+#include "trainer/watch/flight_record.h"
 
 enum { HANG_HOST_SIZE = 64 };
 
@@ -31,9 +31,9 @@ enum hang_state {
 struct hang_rank {
     enum hang_state state;
     char host[HANG_HOST_SIZE];
-    int64_t taken;              /* when the record was copied, on its host's clock */
-    struct record record;       /* all 0 when silent */
-    int *members[RECORD_COMMS]; /* owned; [record.comms[i].size] ranks of the world */
+    int64_t taken;               /* when the record was copied, on its host's clock */
+    struct flight_record record; /* all 0 when silent */
+    int *members[RECORD_COMMS];  /* owned; [record.comms[i].size] ranks of the world */
 };
 
 /* All ranks of a world, silent ones too; the caller fills in the hosts. NULL when out of memory. */

@@ -193,7 +193,7 @@ static json_t *encode_comm(const struct record_comm *comm, const int *members, i
 
 static json_t *encode_rank(const struct hang_rank *rank, int number)
 {
-    const struct record *r = &rank->record;
+    const struct flight_record *r = &rank->record;
     json_t *comms = json_array(), *ring = json_array();
     json_t *json =
         json_pack("{s:i,s:s,s:s,s:I,s:I,s:I,s:s,s:I,s:I,s:f,s:I,s:o,s:o}", "rank", number, "host", rank->host, "state",
@@ -338,7 +338,7 @@ static int decode_rank(struct hang_rank *ranks, int world, const json_t *json)
     const char *host, *state, *phase;
     json_t *comms, *ring;
     struct hang_rank *rank;
-    struct record *r;
+    struct flight_record *r;
     double waited;
     int number;
 

@@ -113,7 +113,7 @@ void neighbours_destroy(struct neighbours *n)
 
 static bool has_ended(const struct local *l)
 {
-    struct record record;
+    struct flight_record record;
 
     record_copy(&record, l->record);
     return record.ended;
@@ -166,7 +166,7 @@ bool neighbours_verdict(const struct neighbours *n, char text[static RECORD_VERD
 
 /* The record was copied after the process was inspected: one that had announced its end by then is not dead. */
 static enum hang_state derive_state(enum process_state seen, const struct record_file *file,
-                                    const struct record *record)
+                                    const struct flight_record *record)
 {
     if (record->ended)
         return HANG_ENDED;

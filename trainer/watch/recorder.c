@@ -7,12 +7,13 @@
 static struct {
     struct record_file *file; /* NULL: nothing is recorded */
     uint64_t id;
-    struct record now; /* the file's content; only this thread changes it */
+    struct flight_record now; /* the file's content; only this thread changes it */
 } recorder;
 
 #define PUT(first, last)                                                                                               \
-    record_put(recorder.file, &recorder.now, offsetof(struct record, first),                                           \
-               offsetof(struct record, last) + sizeof(recorder.now.last) - offsetof(struct record, first))
+    record_put(recorder.file, &recorder.now, offsetof(struct flight_record, first),                                    \
+               offsetof(struct flight_record, last) + sizeof(recorder.now.last) -                                      \
+                   offsetof(struct flight_record, first))
 
 static void put_at(const void *field, size_t bytes)
 {

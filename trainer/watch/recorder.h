@@ -11,7 +11,7 @@
 #define MUSTER_TRAINER_WATCH_RECORDER_H
 
 #include "common/error.h"
-#include "trainer/watch/record.h"
+#include "trainer/watch/flight_record.h"
 
 /* Starts recording, for a world of so many ranks. NULL with CODE_IO when out of memory. */
 struct record_file *recorder_start(int world, struct error *err);

@@ -80,7 +80,7 @@ static void handle_abort(struct watchdog *w)
 
 /* ---- reasons for alarm ---- */
 
-static bool waits_too_long(struct watchdog *w, struct polling *l, const struct record *record)
+static bool waits_too_long(struct watchdog *w, struct polling *l, const struct flight_record *record)
 {
     double passed = seconds_since(l->last);
 
@@ -97,7 +97,7 @@ static bool waits_too_long(struct watchdog *w, struct polling *l, const struct r
  * One rank a host checks the shared directory. The longer this rank has been at the same operation or phase, the less
  * often it checks; but often again shortly before it would raise the alarm itself, because then others may do so too.
  */
-static bool raised_elsewhere(struct watchdog *w, struct polling *l, const struct record *record)
+static bool raised_elsewhere(struct watchdog *w, struct polling *l, const struct flight_record *record)
 {
     double idle = seconds_since(record->active), pause = idle / 8;
 
@@ -113,7 +113,7 @@ static bool raised_elsewhere(struct watchdog *w, struct polling *l, const struct
 
 static bool alarm_is_due(struct watchdog *w, struct polling *l)
 {
-    struct record record;
+    struct flight_record record;
 
     record_copy(&record, w->config.record);
     if (waits_too_long(w, l, &record) || record_aborting(w->config.record) || neighbours_alarm(w->config.neighbours))

@@ -1,4 +1,4 @@
-#include "trainer/watch/record.h"
+#include "trainer/watch/flight_record.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,8 +15,8 @@
 #define SHM    "/dev/shm/"
 #define PREFIX "muster-record."
 
-enum { WORDS = sizeof(struct record) / sizeof(uint64_t), COPY_TRIES = 1000 };
-_Static_assert(sizeof(struct record) % sizeof(uint64_t) == 0, "a record is a whole number of words");
+enum { WORDS = sizeof(struct flight_record) / sizeof(uint64_t), COPY_TRIES = 1000 };
+_Static_assert(sizeof(struct flight_record) % sizeof(uint64_t) == 0, "a record is a whole number of words");
 
 /* The mapped file. The verdict is written once, before verdict_there is set. */
 struct shared {
@@ -54,7 +54,7 @@ bool record_is_transfer(int kind)
     return kind == RECORD_SEND || kind == RECORD_RECEIVE;
 }
 
-const struct record_op *record_last(const struct record *record)
+const struct record_op *record_last(const struct flight_record *record)
 {
     return record->operations ? &record->ring[record->operations % RECORD_RING] : NULL;
 }
@@ -215,7 +215,7 @@ void record_end(struct record_file *file)
     atomic_store_explicit(&file->shared->version, version + 1, memory_order_release);
 }
 
-void record_put(struct record_file *file, const struct record *from, size_t offset, size_t bytes)
+void record_put(struct record_file *file, const struct flight_record *from, size_t offset, size_t bytes)
 {
     size_t first = offset / sizeof(uint64_t), count = bytes / sizeof(uint64_t);
 
@@ -227,7 +227,7 @@ void record_put(struct record_file *file, const struct record *from, size_t offs
     }
 }
 
-static void copy_words(struct record *out, const struct shared *shared)
+static void copy_words(struct flight_record *out, const struct shared *shared)
 {
     for (size_t i = 0; i < WORDS; i++) {
         uint64_t word = atomic_load_explicit(&shared->words[i], memory_order_acquire);
@@ -237,7 +237,7 @@ static void copy_words(struct record *out, const struct shared *shared)
 }
 
 /* A torn copy must be safe to read: strings are terminated, indices are in range. */
-static void make_safe(struct record *r, int world)
+static void make_safe(struct flight_record *r, int world)
 {
     for (int i = 0; i <= RECORD_RING; i++) {
         struct record_op *op = i < RECORD_RING ? &r->ring[i] : &r->waiting;
@@ -256,7 +256,7 @@ static void make_safe(struct record *r, int world)
     r->phase[RECORD_TEXT_SIZE - 1] = '\0';
 }
 
-bool record_copy(struct record *out, const struct record_file *file)
+bool record_copy(struct flight_record *out, const struct record_file *file)
 {
     bool whole = false;
 

@@ -1,6 +1,7 @@
 /*
- * record.h - the flight recorder's record: the current and latest operations of one rank, in shared memory, where the
- * other ranks of its host can read it even when it is stopped or dead. recorder.h writes it; the watchdog reads it.
+ * flight_record.h - the flight recorder's record: the current and latest operations of one rank, in shared memory,
+ * where the other ranks of its host can read it even when it is stopped or dead. recorder.h writes it; the watchdog
+ * reads it.
  *
  * One thread writes and never waits. Readers copy, and detect whether the writer was in the middle of a change (a
  * sequence lock: Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). The file consists
@@ -8,8 +9,8 @@
  *
  * Times are nanoseconds of the host's CLOCK_MONOTONIC.
  */
-#ifndef MUSTER_TRAINER_WATCH_RECORD_H
-#define MUSTER_TRAINER_WATCH_RECORD_H
+#ifndef MUSTER_TRAINER_WATCH_FLIGHT_RECORD_H
+#define MUSTER_TRAINER_WATCH_FLIGHT_RECORD_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -92,7 +93,7 @@ struct record_comm {
     char name[RECORD_NAME_SIZE];
 };
 
-struct record {
+struct flight_record {
     uint64_t operations;          /* started so far */
     int64_t active;               /* when this rank last began or ended anything */
     int64_t waiting_since;        /* 0: not waiting */
@@ -106,7 +107,7 @@ struct record {
 };
 
 /* The latest operation; NULL before the first. */
-const struct record_op *record_last(const struct record *record);
+const struct record_op *record_last(const struct flight_record *record);
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
@@ -132,7 +133,7 @@ void record_unlink(struct record_file *file);
 void record_close(struct record_file *file); /* may be NULL; the owner's is unlinked too */
 
 /* A copy. False if it may be torn: each try met the writer in the middle of a change, where it may be stopped. */
-bool record_copy(struct record *out, const struct record_file *file);
+bool record_copy(struct flight_record *out, const struct record_file *file);
 
 /* The members of a communicator, as ranks of the world in the communicator's order. */
 void record_members(const struct record_file *file, int comm, int *members, int size);
@@ -141,7 +142,7 @@ void record_members(const struct record_file *file, int comm, int *members, int 
 
 void record_begin(struct record_file *file);
 /* Stores bytes [offset, offset + bytes) of `from` in the file; both are multiples of 8. */
-void record_put(struct record_file *file, const struct record *from, size_t offset, size_t bytes);
+void record_put(struct record_file *file, const struct flight_record *from, size_t offset, size_t bytes);
 void record_end(struct record_file *file);
 void record_put_members(struct record_file *file, int comm, const int *members, int size);
 
