@@ -49,11 +49,6 @@ struct engine {
     uint64_t loaded_seed; /* of the checkpoint that was loaded */
     struct job loaded;    /* the job that it was trained with */
     bool is_loaded_known; /* whether the checkpoint tells */
-
-    struct ckpt_state captured; /* what engine_capture was called at */
-    bool is_captured;
-    struct error prune_error; /* of the last save, on rank 0: why old checkpoints were not removed */
-    bool prune_failed;
 };
 
 /* Why a step left the parameters as they were. */
@@ -95,29 +90,28 @@ int engine_evaluate(struct engine *engine, int batch, struct mean_loss *loss, st
 int engine_compare_ranks(struct engine *engine, struct error *err);
 
 /*
- * Begin a save of the present state whose copy to the host goes on beside the next step, on a device from which it must
- * be copied: the next engine_part_create is then of this state, and not of the one there will be. The step after the
- * next waits for nothing more. False where there is nothing to gain, and nothing was begun.
+ * Begin a save of the present state whose copy to the host goes on during the next step, on a device from which it must
+ * be copied: true, and the caller gives *captured to engine_part_create or engine_save after the next step. False where
+ * a save can as well begin now; nothing was begun.
  */
-bool engine_capture(struct engine *engine);
+bool engine_capture(struct engine *engine, struct ckpt_state *captured);
 
-/* This rank's part of a save of the present state, or of what was captured: a shard of its own, and the name of this
- * try, alike on all ranks. */
+/* This rank's part of a save: its shard, and the name of this attempt, the same on all ranks. */
 struct engine_part {
     struct ckpt_save save; /* borrows from the engine and from this struct, which is not to be moved */
     char attempt[CKPT_ATTEMPT_SIZE];
 };
 
-/* Collective. To be destroyed in any case. */
-int engine_part_create(struct engine *engine, struct engine_part *part, struct error *err);
+/* captured: what engine_capture filled, or NULL for the present state. Collective. To be destroyed in any case. */
+int engine_part_create(struct engine *engine, const struct ckpt_state *captured, struct engine_part *part,
+                       struct error *err);
 void engine_part_destroy(struct engine_part *part);
 
 /*
- * Write a checkpoint of the state after `step` steps and commit it before returning; saver.h does it behind training's
- * back. Collective; every rank gets the same result. On failure nothing is lost: earlier checkpoints stand, and
- * training can go on.
+ * Write a checkpoint to checkpoint.dir and commit it before returning; saver.h does that in the background. Collective;
+ * every rank gets the same result. On failure earlier checkpoints stand, and training can go on.
  */
-int engine_save(struct engine *engine, struct error *err);
+int engine_save(struct engine *engine, const struct ckpt_state *captured, struct error *err);
 
 /*
  * Load the newest checkpoint in `dir` that is whole, whatever topology wrote it. skipped is called on every rank with

@@ -1,13 +1,17 @@
 /*
- * nodes.h - which ranks share a node, and which rank of the next node keeps a copy of a rank's shard. Pure functions of
- * the hosts' names; nodes are numbered as they first appear among the ranks.
+ * nodes.h - which ranks share a node, and copies of staged shards on the neighbouring node (checkpoint.partner): a node
+ * that is lost for good then takes no save with it that was not drained yet.
+ *
+ * All but nodes_exchange are pure functions of the hosts' names. Nodes are numbered as they first appear among the
+ * ranks.
  */
 #ifndef MUSTER_TRAINER_NODES_H
 #define MUSTER_TRAINER_NODES_H
 
 #include <stddef.h>
 
-#include "common/error.h"
+#include "ckpt/stage.h"
+#include "trainer/comm/comm.h"
 
 struct nodes;
 
@@ -21,10 +25,17 @@ int nodes_local(const struct nodes *nodes, int rank); /* its place among its nod
 int nodes_locals(const struct nodes *nodes, int node);
 
 /*
- * Copies go around in a ring of nodes: what rank `rank` has goes to the next node, whose ranks take turns where they
- * are fewer. In each round a rank sends to one rank at most (*to) and receives from one at most (*from); -1 is none.
+ * Copies go around in a ring of nodes: the shard of rank `rank` goes to the next node, whose ranks take turns where
+ * they are fewer. In each round a rank sends to one rank at most (*to) and receives from one at most (*from); -1 is none.
  */
 int nodes_rounds(const struct nodes *nodes); /* 0 when there is one node */
 void nodes_partners(const struct nodes *nodes, int rank, int round, int *to, int *from);
+
+/*
+ * Every rank has just staged `save`: sends it to its partner and keeps what it receives. A neighbour that has no room
+ * keeps no copy, which is not a failure. Collective.
+ */
+int nodes_exchange(const struct nodes *nodes, struct ckpt_stage *stage, const struct ckpt_save *save,
+                   struct comm *world, struct error *err);
 
 #endif
