@@ -4,87 +4,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct nodes {
-    int world, count;
-    int *node, *local;   /* [world] */
-    int *first, *locals; /* [count] */
-    int *next;           /* [world] the next rank of the same node; -1 */
-};
-
-struct nodes *nodes_create(const char *hosts, size_t stride, int world, struct error *err)
+int nodes_find(struct nodes *n, const char *hosts, size_t stride, int world, struct error *err)
 {
-    struct nodes *n = calloc(1, sizeof *n);
-    int *room = n ? calloc((size_t)world, 5 * sizeof *room) : NULL;
+    int *room = calloc((size_t)world, 4 * sizeof *room);
 
-    if (!room) {
-        free(n);
-        error_set(err, CODE_IO, "out of memory for the nodes of %d ranks", world);
-        return NULL;
-    }
-    *n = (struct nodes){.world = world,
-                        .node = room,
-                        .local = room + world,
-                        .first = room + 2 * world,
-                        .locals = room + 3 * world,
-                        .next = room + 4 * world};
+    if (!room)
+        return error_set(err, CODE_IO, "out of memory for the nodes of %d ranks", world);
+    *n = (struct nodes){
+        .world = world, .of = room, .local = room + world, .first = room + 2 * world, .locals = room + 3 * world};
     for (int rank = 0; rank < world; rank++) {
-        const char *host = hosts + (size_t)rank * stride;
-        int node = 0, last = rank;
+        int node = n->count - 1; /* the ranks of a node mostly follow each other */
 
-        /* Ranks of a node mostly follow each other, so the newest node is looked at first. */
-        for (node = n->count - 1; node >= 0; node--)
-            if (strcmp(hosts + (size_t)n->first[node] * stride, host) == 0)
-                break;
+        while (node >= 0 && strcmp(hosts + (size_t)n->first[node] * stride, hosts + (size_t)rank * stride) != 0)
+            node--;
         if (node < 0) {
             node = n->count++;
             n->first[node] = rank;
-        } else {
-            for (last = n->first[node]; n->next[last] >= 0; last = n->next[last])
-                ;
-            n->next[last] = rank;
         }
-        n->node[rank] = node;
+        n->of[rank] = node;
         n->local[rank] = n->locals[node]++;
-        n->next[rank] = -1;
     }
-    return n;
+    return 0;
 }
 
-void nodes_destroy(struct nodes *nodes)
+void nodes_free(struct nodes *n)
 {
-    if (nodes)
-        free(nodes->node);
-    free(nodes);
+    free(n->of);
 }
 
-int nodes_count(const struct nodes *nodes)
-{
-    return nodes->count;
-}
-
-int nodes_of(const struct nodes *nodes, int rank)
-{
-    return nodes->node[rank];
-}
-
-int nodes_local(const struct nodes *nodes, int rank)
-{
-    return nodes->local[rank];
-}
-
-int nodes_locals(const struct nodes *nodes, int node)
-{
-    return nodes->locals[node];
-}
-
-/* The rank at a place of a node; -1 if it has no such place. */
+/* -1 if the node has fewer ranks. */
 static int rank_at(const struct nodes *n, int node, int local)
 {
-    int rank = n->first[node];
-
-    while (rank >= 0 && local-- > 0)
-        rank = n->next[rank];
-    return rank;
+    for (int rank = n->first[node]; rank < n->world && local < n->locals[node]; rank++)
+        if (n->of[rank] == node && n->local[rank] == local)
+            return rank;
+    return -1;
 }
 
 int nodes_rounds(const struct nodes *n)
@@ -101,7 +55,7 @@ int nodes_rounds(const struct nodes *n)
 
 void nodes_partners(const struct nodes *n, int rank, int round, int *to, int *from)
 {
-    int node = n->node[rank], local = n->local[rank], next = (node + 1) % n->count;
+    int node = n->of[rank], local = n->local[rank], next = (node + 1) % n->count;
     int before = (node + n->count - 1) % n->count;
 
     *to = local / n->locals[next] == round ? rank_at(n, next, local % n->locals[next]) : -1;

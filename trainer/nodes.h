@@ -13,16 +13,15 @@
 #include "ckpt/stage.h"
 #include "trainer/comm/comm.h"
 
-struct nodes;
+struct nodes {
+    int world, count;
+    int *of, *local;     /* [world] the node of a rank, and its place among the node's ranks; 0 is the first */
+    int *first, *locals; /* [count] the first rank of a node, and how many it has */
+};
 
-/* `host` of rank r begins at hosts + r * stride. */
-struct nodes *nodes_create(const char *hosts, size_t stride, int world, struct error *err);
-void nodes_destroy(struct nodes *nodes);
-
-int nodes_count(const struct nodes *nodes);
-int nodes_of(const struct nodes *nodes, int rank);    /* which node */
-int nodes_local(const struct nodes *nodes, int rank); /* its place among its node's ranks; 0 is the first */
-int nodes_locals(const struct nodes *nodes, int node);
+/* The host of rank r is at hosts + r * stride. To be freed by nodes_free if that succeeds. */
+int nodes_find(struct nodes *nodes, const char *hosts, size_t stride, int world, struct error *err);
+void nodes_free(struct nodes *nodes);
 
 /*
  * Copies go around in a ring of nodes: the shard of rank `rank` goes to the next node, whose ranks take turns where

@@ -27,7 +27,7 @@ struct saver {
     const struct job *job;
     struct comm *world;
     struct saver_events events;
-    struct nodes *nodes;
+    struct nodes nodes;
     struct saver_stage *stage; /* NULL: saves are written straight */
     /* the save that is due or under way; captured or copied, never both */
     bool due;                   /* since a step that is a multiple of checkpoint.every */
@@ -330,7 +330,7 @@ static int end_copy(struct saver *s, struct error *err)
     if (comm_max_f64(s->world, &worst, 1, err) < 0)
         return -1;
     if (worst == 0)
-        return s->job->checkpoint.partner ? nodes_exchange(s->nodes, s->stage->ckpt, &s->part.save, s->world, err) : 0;
+        return s->job->checkpoint.partner ? nodes_exchange(&s->nodes, s->stage->ckpt, &s->part.save, s->world, err) : 0;
     if (s->stage->first)
         ckpt_stage_drop(s->stage->ckpt, s->part.save.state.step, s->part.attempt, &ignored);
     if (comm_agree(s->world, result == 0 ? 0 : -1, err) == 0 || err->code == CODE_PEER)
@@ -424,6 +424,16 @@ static void close_stage(struct saver *s, double seconds)
     s->stage = NULL;
 }
 
+/* Unless the run cannot go on: a rank is lost, or another release's stage is not to be touched. */
+static int do_without(struct saver *s, struct error *err)
+{
+    if (err->code == CODE_PEER || err->code == CODE_CONFIG)
+        return -1;
+    log_straight(s, err);
+    close_stage(s, 0);
+    return 0;
+}
+
 /* The first rank of a node adopts what lies there, then its others open the stage. */
 static int open_stage(struct saver *s, const char *host, struct error *err)
 {
@@ -432,11 +442,11 @@ static int open_stage(struct saver *s, const char *host, struct error *err)
     struct ckpt_stage_config config = {
         .root = s->job->checkpoint.stage,
         .job = name,
-        .local = nodes_locals(s->nodes, nodes_of(s->nodes, rank)),
+        .local = s->nodes.locals[s->nodes.of[rank]],
         .staged = s->job->checkpoint.staged,
         .keep = s->job->checkpoint.keep,
         .keep_every = (uint64_t)s->job->checkpoint.keep_every,
-        .adopt = nodes_local(s->nodes, rank) == 0,
+        .adopt = s->nodes.local[rank] == 0,
         .dir = s->job->checkpoint.dir,
     };
 
@@ -456,8 +466,7 @@ static int start_stage(struct saver *s, const char *hosts, size_t stride, struct
 {
     int result;
 
-    s->nodes = nodes_create(hosts, stride, comm_size(s->world), err);
-    if (comm_agree(s->world, s->nodes ? 0 : -1, err) < 0)
+    if (comm_agree(s->world, nodes_find(&s->nodes, hosts, stride, comm_size(s->world), err), err) < 0)
         return -1;
     result = open_stage(s, hosts + (size_t)comm_rank(s->world) * stride, err);
     if (result == 0)
@@ -465,13 +474,7 @@ static int start_stage(struct saver *s, const char *hosts, size_t stride, struct
     if (result > 0)
         log_line(s, "what an earlier run has staged is not drained, and is tried again while this one trains: %s",
                  err->text);
-    if (result >= 0)
-        return 0;
-    if (err->code == CODE_PEER || err->code == CODE_CONFIG) /* the latter: another release's stage, not to be touched */
-        return -1;
-    log_straight(s, err);
-    close_stage(s, 0);
-    return 0;
+    return result >= 0 ? 0 : do_without(s, err);
 }
 
 struct saver *saver_create(struct engine *engine, const char *hosts, size_t stride, const struct saver_events *events,
@@ -514,13 +517,7 @@ int saver_reserve(struct saver *s, bool resumed, struct error *err)
     engine_part_destroy(&part);
     if (result < 0)
         return -1;
-    if (comm_agree(s->world, result == 0 ? 0 : -1, err) == 0)
-        return 0;
-    if (err->code == CODE_PEER)
-        return -1;
-    log_straight(s, err);
-    close_stage(s, 0);
-    return 0;
+    return comm_agree(s->world, result == 0 ? 0 : -1, err) == 0 ? 0 : do_without(s, err);
 }
 
 static bool is_saved(const struct saver *s)
@@ -596,50 +593,34 @@ static int save_again(struct saver *s, struct error *err)
 
     if (comm_max_f64(s->world, &failed, 1, err) < 0)
         return -1;
-    if (failed == 0)
-        return 0;
-    if (engine_save(s->engine, NULL, err) < 0)
-        return -1;
-    s->committed = s->engine->step;
-    log_line(s, "checkpoint of step %" PRIu64 " saved at the second try", s->engine->step);
-    prune_old(s);
-    return 0;
-}
-
-static int finish_stage(struct saver *s, struct error *err)
-{
-    int result = wait_for_drain(s, err);
-
-    if (result < 0 && err->code == CODE_PEER)
-        return -1;
-    if (result > 0) { /* muster-ckptd tries once more when we have ended, as the epilog does */
-        error_prefix(err, "it stays in %s, and likewise on the other nodes", ckpt_stage_directory(s->stage->ckpt));
-        close_stage(s, 0);
-        return 1;
-    }
-    if (save_again(s, err) < 0)
-        return -1;
-    close_stage(s, JOIN_SECONDS); /* the end of the job step would kill it */
-    return 0;
+    return failed > 0 ? save_straight(s, NULL, clock_monotonic(), err) : 0;
 }
 
 int saver_finish(struct saver *s, struct error *err)
 {
+    uint64_t step = s->engine->step;
     int result;
 
     if (save_rest(s, err) < 0)
         return -1;
     result = s->job->checkpoint.dir[0] && !is_saved(s) ? save_now(s, err) : 0;
-    recorder_phase(s->stage ? "draining the last checkpoint" : NULL);
+    recorder_phase(NULL);
     if (result < 0 || !s->stage)
         return result;
-    result = finish_stage(s, err);
-    recorder_phase(NULL);
-    if (result < 0)
-        return fail_save(s->engine->step, err);
-    if (result > 0)
-        error_prefix(err, "checkpoint of step %" PRIu64 " is not in %s", s->engine->step, s->job->checkpoint.dir);
-    return result;
+    result = saver_settle(s, err);
+    if (result > 0) { /* muster-ckptd tries once more when we have ended, as the epilog does */
+        error_prefix(err,
+                     "checkpoint of step %" PRIu64 " is not in %s: it stays in %s, and likewise on the other nodes",
+                     step, s->job->checkpoint.dir, ckpt_stage_directory(s->stage->ckpt));
+        close_stage(s, 0);
+        return 1;
+    }
+    if (result < 0 && err->code == CODE_PEER)
+        return fail_save(step, err);
+    if (save_again(s, err) < 0)
+        return -1;
+    close_stage(s, JOIN_SECONDS); /* the end of the job step would kill it */
+    return 0;
 }
 
 uint64_t saver_committed(const struct saver *s)
@@ -657,6 +638,6 @@ void saver_destroy(struct saver *s)
     saver_stage_destroy(s->stage); /* a copy that a failed run leaves is complete, or no program takes it for that */
     if (copying)
         engine_part_destroy(&s->part);
-    nodes_destroy(s->nodes);
+    nodes_free(&s->nodes);
     free(s);
 }

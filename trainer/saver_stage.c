@@ -59,20 +59,17 @@ static int spawn_program(pid_t *pid, char **arguments)
 
 static int start_ckptd(struct saver_stage *s, struct error *err)
 {
-    char path[4096], cap[32], cap_option[] = "--cap";
-    char *arguments[8];
-    int n = 0, code;
+    char path[4096], cap[32];
+    char *stage = (char *)(uintptr_t)ckpt_stage_directory(s->ckpt);
+    char *arguments[] = {(char *)(uintptr_t)find_program(path, sizeof path),
+                         (char[]){"--quiet"},
+                         (char[]){"--child"},
+                         s->cap > 0 ? cap : stage,
+                         s->cap > 0 ? stage : NULL,
+                         NULL};
+    int code;
 
-    snprintf(cap, sizeof cap, "%d", s->cap);
-    arguments[n++] = (char *)(uintptr_t)find_program(path, sizeof path);
-    arguments[n++] = (char[]){"--quiet"};
-    arguments[n++] = (char[]){"--child"};
-    if (s->cap > 0) {
-        arguments[n++] = cap_option;
-        arguments[n++] = cap;
-    }
-    arguments[n++] = (char *)(uintptr_t)ckpt_stage_directory(s->ckpt);
-    arguments[n] = NULL;
+    snprintf(cap, sizeof cap, "--cap=%d", s->cap);
     code = spawn_program(&s->pid, arguments);
     if (code == 0)
         return 0;
