@@ -16,18 +16,11 @@ static bool has_name(const char *const *names, const char *name)
     return false;
 }
 
-static bool has_nic(const char *const *kinds, const struct fabric_facts *facts)
+/* True if a live port is of one of these kinds, or has one of these drivers. */
+static bool has_nic(const char *const *names, const struct fabric_facts *facts, bool drivers)
 {
     for (size_t i = 0; i < facts->nic_count; i++)
-        if (facts->nics[i].live && has_name(kinds, facts->nics[i].kind))
-            return true;
-    return false;
-}
-
-static bool has_driver(const char *const *drivers, const struct fabric_facts *facts)
-{
-    for (size_t i = 0; i < facts->nic_count; i++)
-        if (facts->nics[i].live && has_name(drivers, facts->nics[i].driver))
+        if (facts->nics[i].live && has_name(names, drivers ? facts->nics[i].driver : facts->nics[i].kind))
             return true;
     return false;
 }
@@ -44,11 +37,11 @@ static bool part_holds(const struct fabric_part *part, const struct fabric_facts
 {
     switch (part->topic) {
     case FABRIC_NICS:
-        return has_nic(part->names, facts);
+        return has_nic(part->names, facts, false);
     case FABRIC_NO_NICS:
-        return !has_nic(part->names, facts);
+        return !has_nic(part->names, facts, false);
     case FABRIC_DRIVERS:
-        return has_driver(part->names, facts);
+        return has_nic(part->names, facts, true);
     case FABRIC_FILES:
         return has_file(part->names, facts);
     case FABRIC_NO_FILES:
@@ -109,34 +102,30 @@ static bool is_fast(const struct fabric_condition *match, const struct fabric_fa
     return is_selected(match, nic) && 2 * nic->gbps >= most;
 }
 
-static bool write_hca_list(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
+/* Writes a list of the HCAs, or of the interfaces, of the selected ports. */
+static bool write_ports(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts, bool hcas)
 {
     bool any = false;
 
     for (size_t i = 0; i < facts->nic_count; i++) {
-        const struct fabric_nic *nic = &facts->nics[i];
+        const char *name = hcas ? facts->nics[i].hca : facts->nics[i].interface;
 
-        if (!is_given(nic->hca) || !is_fast(match, facts, nic))
+        if (!is_given(name) || !is_fast(match, facts, &facts->nics[i]))
             continue;
-        fprintf(out, "%s%s", any ? "," : "", nic->hca);
+        fprintf(out, "%s%s", any ? "," : "", name);
         any = true;
     }
     return any;
 }
 
+static bool write_hca_list(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
+{
+    return write_ports(out, match, facts, true);
+}
+
 static bool write_nic_interfaces(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
 {
-    bool any = false;
-
-    for (size_t i = 0; i < facts->nic_count; i++) {
-        const struct fabric_nic *nic = &facts->nics[i];
-
-        if (!is_given(nic->interface) || !is_fast(match, facts, nic))
-            continue;
-        fprintf(out, "%s%s", any ? "," : "", nic->interface);
-        any = true;
-    }
-    return any;
+    return write_ports(out, match, facts, false);
 }
 
 /* NCCL takes one index for all ports: unknown unless all ports have the same. */

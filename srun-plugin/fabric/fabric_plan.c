@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/text.h"
 #include "srun-plugin/fabric/fabric_profile.h"
 
 struct planner {
@@ -30,20 +31,8 @@ static char *print_text(struct planner *p, const char *format, ...)
     return text;
 }
 
-/* Takes the text. */
-static void add_note(struct planner *p, char *text)
-{
-    char **notes = realloc(p->plan->notes, (p->plan->note_count + 1) * sizeof(char *));
-
-    if (notes) {
-        p->plan->notes = notes;
-        if (text)
-            notes[p->plan->note_count++] = text;
-    } else {
-        free(text);
-        p->no_memory = true;
-    }
-}
+/* Adds a line to notes, as printf writes it. */
+#define add_note(p, ...) ((p)->no_memory |= !text_add_line(&(p)->plan->notes, &(p)->plan->note_count, __VA_ARGS__))
 
 static bool is_decided(const struct planner *p, const char *name)
 {
@@ -146,7 +135,7 @@ static void offer_setting(struct planner *p, const struct fabric_entry *entry, c
     else if (!missing || !source)
         p->no_memory = true;
     else if (!is_taken(p, setting->name))
-        add_note(p, print_text(p, "%s: %s is left out: %s is not known here", source, setting->name, missing));
+        add_note(p, "%s: %s is left out: %s is not known here", source, setting->name, missing);
     free(source);
     free(value);
 }
@@ -170,8 +159,7 @@ static void apply_profile(struct planner *p, const struct fabric_entry *const *e
             offer_setting(p, entries[index], &profile->set[i]);
     for (size_t i = 0; i < profile->warn_count; i++)
         if (fabric_holds(&profile->warn[i].when, p->facts))
-            add_note(p, print_text(p, "%s:%d: %s", shown_file(entries[index]), profile->warn[i].line,
-                                   profile->warn[i].text));
+            add_note(p, "%s:%d: %s", shown_file(entries[index]), profile->warn[i].line, profile->warn[i].text);
 }
 
 /* ---- which profiles ---------------------------------------------------------------------------------------------- */
@@ -269,10 +257,8 @@ void fabric_plan_destroy(struct fabric_plan *plan)
         return;
     for (size_t i = 0; i < plan->count; i++)
         free_variable(&plan->variables[i]);
-    for (size_t i = 0; i < plan->note_count; i++)
-        free(plan->notes[i]);
+    text_free_lines(plan->notes, plan->note_count);
     free(plan->variables);
-    free(plan->notes);
     free(plan->profile);
     free(plan);
 }

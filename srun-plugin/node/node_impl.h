@@ -5,6 +5,7 @@
 #ifndef MUSTER_SRUN_PLUGIN_NODE_NODE_IMPL_H
 #define MUSTER_SRUN_PLUGIN_NODE_NODE_IMPL_H
 
+#include "common/text.h"
 #include "srun-plugin/node/node.h"
 
 /* Appends a zeroed element to an array of *count, and returns it; NULL when out of memory. */
@@ -13,8 +14,8 @@ void *node_grow(void *array_pointer, size_t *count, size_t size);
 /* Frees the members of node, not node itself. */
 void node_clear(struct node *node);
 
-/* Adds a line to problems; lost when out of memory. */
-void node_problem(struct node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Adds a line to problems, as printf writes it; lost when out of memory. */
+#define node_problem(node, ...) text_add_line(&(node)->problems, &(node)->problem_count, __VA_ARGS__)
 
 /* The PCI devices of a machine and the bridges above them. */
 struct node_tree;
