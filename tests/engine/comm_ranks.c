@@ -186,7 +186,7 @@ static void test_ring(void)
     CHECK(in == previous);
 }
 
-static const struct record_comm *find_comm(const struct record *r, const char *name, int *slot)
+static const struct record_comm *find_comm(const struct flight_record *r, const char *name, int *slot)
 {
     for (int i = 0; i < RECORD_COMMS; i++)
         if (r->comms[i].id && strcmp(r->comms[i].name, name) == 0) {
@@ -204,7 +204,7 @@ static void test_record(void)
     int slot, members[64] = {0}, next = (rank + 1) % size, previous = (rank + size - 1) % size;
     const struct record_comm *c;
     double value = 1;
-    struct record r;
+    struct flight_record r;
 
     CHECK(file && group && size <= 64);
     comm_label(group, "turned");

@@ -1,16 +1,17 @@
-/* safetensors_read.c - strict parsing of a header; see safetensors.h. */
 #include "config.h"
 
 #include "common/safetensors.h"
 
 #include <endian.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/io.h"
 
 size_t safetensors_dtype_size(const char *dtype)
 {
@@ -51,7 +52,7 @@ static int parse_shape(struct safetensors_entry *entry, json_t *shape, struct er
     return 0;
 }
 
-/* That the data is exactly as long as shape and dtype say. */
+/* The data must have exactly the length that follows from shape and dtype. */
 static int check_size(const struct safetensors_entry *entry, struct error *err)
 {
     uint64_t bytes = safetensors_dtype_size(entry->dtype);
@@ -108,10 +109,10 @@ static int by_offset(const void *left, const void *right)
 
     if (a->begin != b->begin)
         return a->begin < b->begin ? -1 : 1;
-    return (a->end > b->end) - (a->end < b->end); /* an empty tensor comes before the one that starts where it lies */
+    return (a->end > b->end) - (a->end < b->end); /* an empty tensor comes before one that starts at the same offset */
 }
 
-/* Sort by offset, and see that the data is one seamless row up to the end of the file. */
+/* Sort by offset, and check that the tensors follow each other without gaps up to the end of the file. */
 static int check_order(struct safetensors *st, uint64_t data_bytes, struct error *err)
 {
     uint64_t at = 0;
@@ -174,7 +175,7 @@ static int header_length(const unsigned char *header, uint64_t file_bytes, uint6
     return 0;
 }
 
-/* jansson takes any white space around the object; the format takes only spaces after it. */
+/* jansson accepts any white space around the object; the format allows only spaces after it. */
 static int check_padding(const char *text, size_t length, struct error *err)
 {
     if (length == 0 || text[0] != '{')
@@ -215,25 +216,13 @@ fail:
     return -1;
 }
 
-/* pread until all is there. */
-static int read_fully(int fd, void *buffer, size_t bytes, off_t offset, struct error *err)
+static int read_start(int fd, void *buffer, size_t bytes, struct error *err)
 {
-    unsigned char *at = buffer;
+    ssize_t got = io_read_at(fd, buffer, bytes, 0);
 
-    while (bytes > 0) {
-        ssize_t got = pread(fd, at, bytes, offset);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return error_errno(err, CODE_IO, "cannot read at offset %jd", (intmax_t)offset);
-        if (got == 0)
-            return error_set(err, CODE_DATA, "truncated at offset %jd", (intmax_t)offset);
-        at += got;
-        offset += got;
-        bytes -= (size_t)got;
-    }
-    return 0;
+    if (got < 0)
+        return error_errno(err, CODE_IO, "cannot read %zu bytes", bytes);
+    return (size_t)got < bytes ? error_set(err, CODE_DATA, "truncated at offset %zd", got) : 0;
 }
 
 int safetensors_read(struct safetensors *st, int fd, struct error *err)
@@ -246,14 +235,14 @@ int safetensors_read(struct safetensors *st, int fd, struct error *err)
     memset(st, 0, sizeof *st);
     if (fstat(fd, &info) < 0)
         return error_errno(err, CODE_IO, "cannot stat");
-    if (read_fully(fd, first, (size_t)(info.st_size < 8 ? info.st_size : 8), 0, err) < 0)
+    if (read_start(fd, first, (size_t)(info.st_size < 8 ? info.st_size : 8), err) < 0)
         return -1;
     if (header_length(first, (uint64_t)info.st_size, &length, err) < 0)
         return -1;
     header = malloc(8 + length);
     if (!header)
         return error_errno(err, CODE_IO, "a header of %" PRIu64 " bytes", length);
-    if (read_fully(fd, header, 8 + length, 0, err) == 0)
+    if (read_start(fd, header, 8 + length, err) == 0)
         result = safetensors_parse(st, header, 8 + length, (uint64_t)info.st_size, err);
     free(header);
     return result;
@@ -277,4 +266,115 @@ void safetensors_destroy(struct safetensors *st)
     json_decref(st->json);
     free(st->entries);
     memset(st, 0, sizeof *st);
+}
+
+/* ---- building a header ------------------------------------------------------------------------------------------- */
+
+static int add_entry(json_t *root, const struct safetensors_entry *entry, struct error *err)
+{
+    json_t *shape = json_array();
+
+    for (int d = 0; d < entry->ndim; d++)
+        json_array_append_new(shape, json_integer((json_int_t)entry->shape[d]));
+    if (json_object_get(root, entry->name)) {
+        json_decref(shape);
+        return error_set(err, CODE_INTERNAL, "two tensors are named \"%s\"", entry->name);
+    }
+    if (json_object_set_new(root, entry->name,
+                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", entry->dtype, "shape", shape, "data_offsets",
+                                      (json_int_t)entry->begin, (json_int_t)entry->end)) < 0)
+        return error_set(err, CODE_INTERNAL, "tensor \"%s\" cannot be a JSON object: is its name UTF-8?", entry->name);
+    return 0;
+}
+
+static int add_pad(json_t *root, int number, uint64_t begin, uint64_t end, struct error *err)
+{
+    char name[32];
+    struct safetensors_entry pad = {name, "U8", 1, {end - begin}, begin, end};
+
+    snprintf(name, sizeof name, "_pad.%d", number);
+    return add_entry(root, &pad, err);
+}
+
+static int entry_bytes(const struct safetensors_entry *entry, uint64_t *bytes, struct error *err)
+{
+    *bytes = safetensors_dtype_size(entry->dtype);
+    if (*bytes == 0 || entry->ndim < 0 || entry->ndim > SAFETENSORS_MAX_DIMS)
+        return error_set(err, CODE_INTERNAL, "tensor \"%s\": no such dtype or number of dimensions", entry->name);
+    for (int d = 0; d < entry->ndim; d++)
+        if (__builtin_mul_overflow(*bytes, entry->shape[d], bytes))
+            return error_set(err, CODE_INTERNAL, "tensor \"%s\": its shape overflows 64 bits", entry->name);
+    return 0;
+}
+
+/* Place every entry, with a pad before each that would not be aligned. */
+static int place_entries(json_t *root, struct safetensors_entry *entries, size_t count, size_t align, struct error *err)
+{
+    uint64_t at = 0;
+    int pads = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t gap = (align - at % align) % align, bytes;
+
+        if (entry_bytes(&entries[i], &bytes, err) < 0)
+            return -1;
+        if (gap > 0 && add_pad(root, pads++, at, at + gap, err) < 0)
+            return -1;
+        entries[i].begin = at + gap;
+        if (__builtin_add_overflow(entries[i].begin, bytes, &entries[i].end) || entries[i].end > INT64_MAX - align)
+            return error_set(err, CODE_INTERNAL, "tensor \"%s\": the file would pass 63 bits", entries[i].name);
+        if (add_entry(root, &entries[i], err) < 0)
+            return -1;
+        at = entries[i].end;
+    }
+    return 0;
+}
+
+/* The header: N, the JSON, and spaces. */
+static int frame_header(const char *text, size_t align, void **header, size_t *bytes, struct error *err)
+{
+    size_t length = strlen(text), step = align < 8 ? 8 : align;
+    size_t total = (8 + length + step - 1) / step * step;
+    uint64_t prefix = htole64(total - 8);
+    char *out;
+
+    if (total - 8 > SAFETENSORS_MAX_HEADER)
+        return error_set(err, CODE_INTERNAL, "a header of %zu bytes, the limit is %d", total - 8,
+                         SAFETENSORS_MAX_HEADER);
+    out = malloc(total);
+    if (!out)
+        return error_errno(err, CODE_IO, "a header of %zu bytes", total);
+    memset(out, ' ', total);
+    memcpy(out, &prefix, sizeof prefix);
+    memcpy(out + 8, text, length);
+    *header = out;
+    *bytes = total;
+    return 0;
+}
+
+int safetensors_layout(struct safetensors_entry *entries, size_t count, const char *const *metadata, size_t align,
+                       void **header, size_t *bytes, struct error *err)
+{
+    json_t *root = json_object(), *strings = NULL;
+    char *text = NULL;
+    int result = -1;
+
+    if (metadata) {
+        strings = json_object();
+        for (; metadata[0]; metadata += 2)
+            json_object_set_new(strings, metadata[0], json_string(metadata[1]));
+        json_object_set_new(root, "__metadata__", strings);
+    }
+    if (place_entries(root, entries, count, align, err) < 0)
+        goto fail;
+    text = json_dumps(root, JSON_COMPACT);
+    if (!text) {
+        error_set(err, CODE_INTERNAL, "cannot write the header's JSON");
+        goto fail;
+    }
+    result = frame_header(text, align, header, bytes, err);
+fail:
+    free(text);
+    json_decref(root);
+    return result;
 }

@@ -1,4 +1,4 @@
-#include "trainer/watch/record.h"
+#include "trainer/watch/flight_record.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,10 +15,10 @@
 #define SHM    "/dev/shm/"
 #define PREFIX "muster-record."
 
-enum { WORDS = sizeof(struct record) / sizeof(uint64_t), COPY_TRIES = 1000 };
-_Static_assert(sizeof(struct record) % sizeof(uint64_t) == 0, "a record is a whole number of words");
+enum { WORDS = sizeof(struct flight_record) / sizeof(uint64_t), COPY_TRIES = 1000 };
+_Static_assert(sizeof(struct flight_record) % sizeof(uint64_t) == 0, "a record is a whole number of words");
 
-/* All that is shared. The verdict is written once, before verdict_there. */
+/* The mapped file. The verdict is written once, before verdict_there is set. */
 struct shared {
     _Atomic uint64_t version; /* odd: being written */
     _Atomic uint64_t alarm, aborting, verdict_there;
@@ -32,7 +32,7 @@ struct record_file {
     size_t bytes;
     int world;
     uint64_t device;
-    char path[96]; /* "" where there is nothing to unlink */
+    char path[96]; /* "" if there is nothing to unlink */
 };
 
 const char *const record_kinds[RECORD_KINDS] = {
@@ -54,14 +54,14 @@ bool record_is_transfer(int kind)
     return kind == RECORD_SEND || kind == RECORD_RECEIVE;
 }
 
-const struct record_op *record_last(const struct record *record)
+const struct record_op *record_last(const struct flight_record *record)
 {
     return record->operations ? &record->ring[record->operations % RECORD_RING] : NULL;
 }
 
 /* ---- the file ---- */
 
-static void path_of(char *path, size_t size, const struct process *p)
+static void format_path(char *path, size_t size, const struct process *p)
 {
     snprintf(path, size, SHM PREFIX "%" PRIu64 ".%" PRId64 ".%" PRIu64, p->numbering, p->pid, p->started);
 }
@@ -72,10 +72,10 @@ static bool is_left_over(const char *name)
     char rest;
 
     return sscanf(name, PREFIX "%" SCNu64 ".%" SCNd64 ".%" SCNu64 "%c", &p.numbering, &p.pid, &p.started, &rest) == 3 &&
-           process_look(&p) == PROCESS_GONE;
+           process_inspect(&p) == PROCESS_GONE;
 }
 
-/* In a directory with the sticky bit nobody can remove another user's files, so a failure is none of ours. */
+/* Failures are ignored: in a directory with the sticky bit other users' files cannot be removed. */
 static void remove_left_over(void)
 {
     DIR *dir = opendir(SHM);
@@ -113,7 +113,7 @@ static struct record_file *map_record(int fd, int world, int protection, struct 
     return file;
 }
 
-/* All of its memory is taken at once: with /dev/shm full, a write to a page that is not there yet would be a SIGBUS. */
+/* All of its memory is allocated at once: with /dev/shm full, a write to a new page would raise SIGBUS. */
 static struct record_file *create_shared(int world, struct error *err)
 {
     struct record_file *file = NULL;
@@ -124,7 +124,7 @@ static struct record_file *create_shared(int world, struct error *err)
 
     if (self.pid == 0)
         return NULL;
-    path_of(path, sizeof path, &self);
+    format_path(path, sizeof path, &self);
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return NULL;
@@ -161,14 +161,14 @@ struct record_file *record_map(const struct process *owner, int world, struct er
     char path[sizeof file->path];
     int fd;
 
-    path_of(path, sizeof path, owner);
-    /* O_NONBLOCK: where another user was quicker to make something of that name, it may be a FIFO. */
+    format_path(path, sizeof path, owner);
+    /* O_NONBLOCK: another user may have created a FIFO of that name. */
     fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
         error_errno(err, CODE_IO, "%s", path);
         return NULL;
     }
-    /* A read beyond the end would be a SIGBUS: another version's file is refused. */
+    /* A read beyond the end would raise SIGBUS: another version's file is refused. */
     if (fstat(fd, &status) < 0 || status.st_size != (off_t)file_bytes(world) || status.st_uid != geteuid())
         error_set(err, CODE_IO, "%s: not a record of this version", path);
     else
@@ -198,7 +198,7 @@ void record_close(struct record_file *file)
 /* ---- the sequence lock ---- */
 
 /*
- * Every word is stored with release and loaded with acquire: a reader that has seen a new word also sees the odd
+ * Every word is stored with release and loaded with acquire: a reader that has read a new word also reads the odd
  * version stored before it, and tries again. On x86 these are plain moves.
  */
 void record_begin(struct record_file *file)
@@ -215,7 +215,7 @@ void record_end(struct record_file *file)
     atomic_store_explicit(&file->shared->version, version + 1, memory_order_release);
 }
 
-void record_put(struct record_file *file, const struct record *from, size_t offset, size_t bytes)
+void record_put(struct record_file *file, const struct flight_record *from, size_t offset, size_t bytes)
 {
     size_t first = offset / sizeof(uint64_t), count = bytes / sizeof(uint64_t);
 
@@ -227,7 +227,7 @@ void record_put(struct record_file *file, const struct record *from, size_t offs
     }
 }
 
-static void copy_words(struct record *out, const struct shared *shared)
+static void copy_words(struct flight_record *out, const struct shared *shared)
 {
     for (size_t i = 0; i < WORDS; i++) {
         uint64_t word = atomic_load_explicit(&shared->words[i], memory_order_acquire);
@@ -236,8 +236,8 @@ static void copy_words(struct record *out, const struct shared *shared)
     }
 }
 
-/* What is torn must still be safe to read: texts end, indices are in range. */
-static void make_safe(struct record *r, int world)
+/* A torn copy must be safe to read: strings are terminated, indices are in range. */
+static void make_safe(struct flight_record *r, int world)
 {
     for (int i = 0; i <= RECORD_RING; i++) {
         struct record_op *op = i < RECORD_RING ? &r->ring[i] : &r->waiting;
@@ -256,7 +256,7 @@ static void make_safe(struct record *r, int world)
     r->phase[RECORD_TEXT_SIZE - 1] = '\0';
 }
 
-bool record_copy(struct record *out, const struct record_file *file)
+bool record_copy(struct flight_record *out, const struct record_file *file)
 {
     bool whole = false;
 
@@ -343,7 +343,7 @@ static bool read_stat(int64_t pid, char *state, uint64_t *started)
     if (length <= 0)
         return false;
     text[length] = '\0';
-    at = strrchr(text, ')'); /* the name before it may hold anything */
+    at = strrchr(text, ')'); /* the name before it may contain any character */
     if (!at || at[1] != ' ')
         return false;
     *state = at[2];
@@ -373,7 +373,7 @@ struct process process_self(void)
     return self;
 }
 
-enum process_state process_look(const struct process *process)
+enum process_state process_inspect(const struct process *process)
 {
     uint64_t started, numbering = own_numbering();
     char state;

@@ -1,15 +1,16 @@
 /*
- * record.h - the flight recorder's record: what one rank does and has just done, in shared memory, where the other
- * ranks of its host can read it even when it is stopped or dead. recorder.h writes it; the watchdog reads it.
+ * flight_record.h - the flight recorder's record: the current and latest operations of one rank, in shared memory,
+ * where the other ranks of its host can read it even when it is stopped or dead. recorder.h writes it; the watchdog
+ * reads it.
  *
- * One thread writes and never waits; readers copy and find out whether they caught the writer in the middle (a sequence
- * lock: Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). The file is made of
- * 64-bit words, each stored and loaded atomically, so that a copy is never undefined, only torn.
+ * One thread writes and never waits. Readers copy, and detect whether the writer was in the middle of a change (a
+ * sequence lock: Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). The file consists
+ * of 64-bit words, each stored and loaded atomically, so that a copy may be torn but is never undefined behaviour.
  *
  * Times are nanoseconds of the host's CLOCK_MONOTONIC.
  */
-#ifndef MUSTER_TRAINER_WATCH_RECORD_H
-#define MUSTER_TRAINER_WATCH_RECORD_H
+#ifndef MUSTER_TRAINER_WATCH_FLIGHT_RECORD_H
+#define MUSTER_TRAINER_WATCH_FLIGHT_RECORD_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,15 +18,15 @@
 
 #include "common/error.h"
 
-/* A process of this host: the kernel gives its number out again, but not with the same start. */
+/* A process of this host. The kernel reuses pids, but not with the same start time. */
 struct process {
     int64_t pid;
     uint64_t started;   /* clock ticks after boot */
-    uint64_t numbering; /* the inode of its pid namespace: containers count their own */
+    uint64_t numbering; /* the inode of its pid namespace: each container has its own pids */
 };
 
 enum process_state {
-    PROCESS_UNKNOWN, /* of another container, or /proc is not to be read */
+    PROCESS_UNKNOWN, /* of another container, or /proc cannot be read */
     PROCESS_RUNNING, /* or asleep */
     PROCESS_STOPPED, /* by SIGSTOP, a terminal or a debugger */
     PROCESS_GONE,
@@ -34,15 +35,15 @@ enum process_state {
 /* All 0 where there is no /proc. */
 struct process process_self(void);
 
-/* Only what was seen is said: GONE means that /proc knows no such process and would have shown it. */
-enum process_state process_look(const struct process *process);
+/* GONE only if /proc would show the process and does not. */
+enum process_state process_inspect(const struct process *process);
 
 enum {
     RECORD_COMMS = 16,     /* communicators a rank can have at once; operations of further ones are not recorded */
     RECORD_PEERS = 8,      /* ranks that a communicator exchanges messages with; a pipeline has two */
     RECORD_RING = 64,      /* operations remembered */
-    RECORD_NAME_SIZE = 24, /* of a communicator: "dp", "pp forward" */
-    RECORD_TEXT_SIZE = 40, /* of a purpose or a phase: "block 7 gradients", "saving a checkpoint" */
+    RECORD_NAME_SIZE = 24, /* communicator: "dp", "pp forward" */
+    RECORD_TEXT_SIZE = 40, /* purpose or phase: "block 7 gradients", "saving a checkpoint" */
 };
 
 enum record_kind {
@@ -62,14 +63,14 @@ enum record_kind {
 
 extern const char *const record_kinds[RECORD_KINDS]; /* "reduce-scatter", ... */
 
-/* From one rank to one other, and counted by peer; all else is for every member, and counted by communicator. */
+/* Sends and receives, which are counted by peer; collectives are counted by communicator. */
 bool record_is_transfer(int kind);
 
 struct record_op {
     uint64_t number;   /* among all operations of this rank, from 1; 0: none */
     uint64_t sequence; /* among its communicator's collectives, or its sends to or receives from this peer; from 1 */
-    int64_t entered;   /* when it was started */
-    int64_t left;      /* when it had been waited for; 0: not yet */
+    int64_t entered;   /* time of its start */
+    int64_t left;      /* time at which waiting for it ended; 0: not yet */
     int32_t kind;      /* enum record_kind */
     int32_t comm;      /* index into comms */
     int32_t peer;      /* rank in the world; -1 for a collective */
@@ -92,60 +93,60 @@ struct record_comm {
     char name[RECORD_NAME_SIZE];
 };
 
-struct record {
+struct flight_record {
     uint64_t operations;          /* started so far */
     int64_t active;               /* when this rank last began or ended anything */
     int64_t waiting_since;        /* 0: not waiting */
-    struct record_op waiting;     /* what for */
-    char phase[RECORD_TEXT_SIZE]; /* of its own: "computing", "saving a checkpoint" */
-    int64_t step, micro_batch;    /* under way, from 1; 0: none */
+    struct record_op waiting;     /* the operation it waits in */
+    char phase[RECORD_TEXT_SIZE]; /* its work between operations: "computing", "saving a checkpoint" */
+    int64_t step, micro_batch;    /* current ones, from 1; 0: none */
     double waited_seconds;        /* in operations, since the start */
-    uint64_t ended;               /* 1: this rank is on its way out, for a reason that it knows */
+    uint64_t ended;               /* 1: this rank is ending, and announces it */
     struct record_comm comms[RECORD_COMMS];
     struct record_op ring[RECORD_RING]; /* operation n is at n % RECORD_RING */
 };
 
 /* The latest operation; NULL before the first. */
-const struct record_op *record_last(const struct record *record);
+const struct record_op *record_last(const struct flight_record *record);
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 /*
- * A file in /dev/shm that only its owner may open, named after its process. Its name is needed only until the host's
- * other ranks have mapped it: record_unlink then leaves nothing behind, whatever becomes of the processes.
+ * A file in /dev/shm that only its owner may open, named after its process. The name is needed only until the host's
+ * other ranks have mapped it; after record_unlink nothing is left behind, however the processes end.
  */
 struct record_file;
 
 /*
- * This process's own. Removes what processes that were killed before record_unlink have left. Where /dev/shm is full or
- * missing it is private memory: all works as before, but for neighbours. NULL with CODE_IO when out of memory.
+ * This process's own. Removes the files of processes that were killed before record_unlink. If /dev/shm is full or
+ * missing it is private memory, which neighbours cannot read. NULL with CODE_IO when out of memory.
  */
 struct record_file *record_create(int world, struct error *err);
 
-/* The file system that the file is on, for ranks to see whether they share it; 0 for private memory. */
+/* The file's file system, by which ranks detect whether they share it; 0 for private memory. */
 uint64_t record_device(const struct record_file *file);
 
 /* Another's, to read; NULL with CODE_IO. */
 struct record_file *record_map(const struct process *owner, int world, struct error *err);
 
 void record_unlink(struct record_file *file);
-void record_close(struct record_file *file); /* NULL is harmless; the owner's is unlinked too */
+void record_close(struct record_file *file); /* may be NULL; the owner's is unlinked too */
 
-/* A copy; false when the writer was caught in the middle again and again, as one that is stopped there would be. */
-bool record_copy(struct record *out, const struct record_file *file);
+/* A copy. False if it may be torn: each try met the writer in the middle of a change, where it may be stopped. */
+bool record_copy(struct flight_record *out, const struct record_file *file);
 
-/* The members of a communicator of a copy, ranks of the world in the communicator's order. */
+/* The members of a communicator, as ranks of the world in the communicator's order. */
 void record_members(const struct record_file *file, int comm, int *members, int size);
 
 /* ---- for the writer: recorder.c ---------------------------------------------------------------------------------- */
 
 void record_begin(struct record_file *file);
-/* Bytes [offset, offset + bytes) of `from`, which the file is to show; both are multiples of 8. */
-void record_put(struct record_file *file, const struct record *from, size_t offset, size_t bytes);
+/* Stores bytes [offset, offset + bytes) of `from` in the file; both are multiples of 8. */
+void record_put(struct record_file *file, const struct flight_record *from, size_t offset, size_t bytes);
 void record_end(struct record_file *file);
 void record_put_members(struct record_file *file, int comm, const int *members, int size);
 
-/* ---- for watchdogs: what one tells the others of its host -------------------------------------------------------- */
+/* ---- for watchdogs: messages to the other ranks of the host ------------------------------------------------------ */
 
 enum { RECORD_VERDICT_SIZE = 1024 };
 
