@@ -1,8 +1,11 @@
 #include "srun-plugin/look.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "srun-plugin/trust.h"
 
 #define LINE_SIZE (sizeof((struct error *)0)->text + 64)
 #define ADDRESSES 8
@@ -53,16 +56,38 @@ static void find_head(const struct look_ask *ask, struct look *look)
     snprintf(look->head, sizeof look->head, "%s", head);
 }
 
+/* The kinds of RDMA port that the node has not, NULL behind the last: the profiles for them are not read. */
+static const char *const *absent_kinds(const struct node *node, const char *absent[NIC_KINDS + 1])
+{
+    size_t count = 0;
+
+    for (enum nic_kind kind = 0; kind < NIC_ETHERNET; kind++) {
+        bool found = false;
+
+        for (size_t i = 0; node && i < node->nic_count; i++)
+            found = found || (node->nics[i].kind == kind && node_nic_usable(&node->nics[i]));
+        if (!found)
+            absent[count++] = nic_kind_name(kind);
+    }
+    absent[count] = NULL;
+    return absent;
+}
+
 static void add_profiles(const struct look_ask *ask, struct look *look)
 {
+    const char *absent[NIC_KINDS + 1];
     void *arg = (void *)(uintptr_t)ask;
+    char own[PATH_MAX];
     struct error err;
 
     if (ask->shipped)
-        fabric_add_directory(look->fabric, FABRIC_SHIPPED, ask->shipped, profile_is_broken, arg);
-    else if (fabric_add_shipped(look->fabric, &err) < 0)
+        fabric_add_directory(look->fabric, FABRIC_SHIPPED, ask->shipped, NULL, profile_is_broken, arg);
+    else if (trust_profiles(own, &err) < 0)
         complain_of(ask, &err);
-    fabric_add_directory(look->fabric, FABRIC_SITE, ask->site, profile_is_broken, arg);
+    else
+        fabric_add_directory(look->fabric, FABRIC_SHIPPED, own, absent_kinds(look->node, absent), profile_is_broken,
+                             arg);
+    fabric_add_directory(look->fabric, FABRIC_SITE, ask->site, NULL, profile_is_broken, arg);
 }
 
 void look_around(const struct look_ask *ask, struct look *look)

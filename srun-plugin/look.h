@@ -5,10 +5,10 @@
 #ifndef MUSTER_SRUN_PLUGIN_LOOK_H
 #define MUSTER_SRUN_PLUGIN_LOOK_H
 
-#include "srun-plugin/fabric.h"
+#include "srun-plugin/fabric/fabric.h"
+#include "srun-plugin/node/node.h"
 #include "srun-plugin/spank/step_plan.h"
-#include "srun-plugin/node.h"
-#include "srun-plugin/route.h"
+#include "srun-plugin/node/route.h"
 
 struct look {
     struct node *node;                 /* NULL where it could not be read */
@@ -21,7 +21,7 @@ struct look_ask {
     const struct step_plan *plan;
     bool head_is_here;   /* this node is rank 0's */
     bool describe;       /* somebody will read of the node (node_describe) */
-    const char *shipped; /* directory of fabric profiles in the place of those that are compiled in; or NULL */
+    const char *shipped; /* directory of fabric profiles instead of the installed ones; or NULL */
     const char *site;    /* directory of the site's */
     void (*complain)(const char *line);
 };

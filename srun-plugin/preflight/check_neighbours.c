@@ -18,7 +18,7 @@
 #include "srun-plugin/preflight/answer.h"
 #include "srun-plugin/preflight/deadline.h"
 #include "srun-plugin/preflight/pmi2.h"
-#include "srun-plugin/route.h"
+#include "srun-plugin/node/route.h"
 
 enum { BYTES = 1 << 20, PINGS = 8, GREETING = 64 };
 

@@ -13,9 +13,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "srun-plugin/node.h"
+#include "srun-plugin/node/node.h"
 #include "srun-plugin/spank/step_plan.h"
-#include "srun-plugin/sysfs.h"
+#include "srun-plugin/node/sysfs.h"
 
 void check_plugin(void)
 {

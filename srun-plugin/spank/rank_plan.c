@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "srun-plugin/node_facts.h"
-#include "srun-plugin/visible.h"
+#include "srun-plugin/fabric/fabric_facts.h"
+#include "srun-plugin/node/visible.h"
 
 struct making {
     const struct rank_ask *ask;
@@ -157,7 +157,7 @@ static int plan_fabric(struct making *making, struct error *err)
     const struct rank_ask *ask = making->ask;
     const struct look *look = ask->look;
     char cluster[256];
-    const struct node_facts_request request = {
+    const struct fabric_facts_request request = {
         .nodes = ask->task.nodes,
         .job_nodes = ask->job_nodes,
         .local_ranks = ask->task.local_ranks,
@@ -173,10 +173,10 @@ static int plan_fabric(struct making *making, struct error *err)
     const struct fabric_inputs inputs = {.user = users_own, .user_arg = making, .job = ask->job, .conf = ask->conf};
     struct fabric_facts facts;
 
-    if (node_facts(look->node, &request, &facts, err) < 0)
+    if (fabric_facts_fill(look->node, &request, &facts, err) < 0)
         return -1;
     making->plan->fabric = fabric_plan_create(look->fabric, &facts, &inputs, err);
-    node_facts_clear(&facts);
+    fabric_facts_clear(&facts);
     return making->plan->fabric ? 0 : -1;
 }
 

@@ -6,11 +6,10 @@
 #ifndef MUSTER_SRUN_PLUGIN_RANK_PLAN_H
 #define MUSTER_SRUN_PLUGIN_RANK_PLAN_H
 
-#include "srun-plugin/affinity.h"
-#include "srun-plugin/bind.h"
+#include "srun-plugin/node/bind.h"
 #include "srun-plugin/spank/env.h"
-#include "srun-plugin/fabric.h"
-#include "srun-plugin/isolation.h"
+#include "srun-plugin/fabric/fabric.h"
+#include "srun-plugin/node/visible.h"
 #include "srun-plugin/look.h"
 
 /* Everything is borrowed. */

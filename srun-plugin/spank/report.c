@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "srun-plugin/json_text.h"
+#include "common/json_write.h"
 
 #define LINE_SIZE 1000 /* Slurm breaks longer ones, and other tasks' lines come in between */
 

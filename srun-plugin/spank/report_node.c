@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "srun-plugin/json_text.h"
-#include "srun-plugin/node_report.h"
+#include "common/json_write.h"
+#include "srun-plugin/node/node_report.h"
 
-#define LINE_SIZE 1000 /* Slurm breaks longer ones, and other tasks' lines come in between */
+#define LINE_SIZE 1000 /* Slurm splits longer lines, and lines of other tasks come in between */
 
 bool report_node_is_due(const struct report_node *report)
 {
@@ -18,14 +18,14 @@ bool report_node_is_due(const struct report_node *report)
            report->node->problem_count > 0 || (report->plan->bind && report->plan->bind->note_count > 0);
 }
 
-/* ---- for a person ---- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 struct block {
     report_print *print;
     const char *name;
 };
 
-static void print_line(const char *line, void *arg)
+static void print_indented(const char *line, void *arg)
 {
     const struct block *block = arg;
     char text[LINE_SIZE];
@@ -46,19 +46,19 @@ static void print_block(const struct report_node *report, report_print *print)
              report->ranks ? report->ranks : "not known");
     print(line);
     if (!report->node || !plan->bind) {
-        print_line("could not be read, so nothing is bound and no profile sets anything", &block);
+        print_indented("could not be read: no rank is bound and no fabric profile applies", &block);
         return;
     }
-    if (plan->task.rank == 0 || report->node->problem_count > 0) /* as a rule the others are like rank 0's */
-        node_report(report->node, print_line, &block);
-    bind_report(report->node, plan->bind, print_line, &block);
+    if (plan->task.rank == 0 || report->node->problem_count > 0) /* most nodes are like rank 0's */
+        node_report(report->node, print_indented, &block);
+    bind_report(report->node, plan->bind, print_indented, &block);
     if (plan->unbound) {
-        snprintf(line, sizeof line, "muster binds nothing: %s", plan->unbound);
-        print_line(line, &block);
+        snprintf(line, sizeof line, "no rank is bound: %s", plan->unbound);
+        print_indented(line, &block);
     }
 }
 
-/* ---- for programs ---- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static void write_cpus(FILE *out, const char *key, const struct cpus *cpus)
 {
@@ -97,7 +97,7 @@ static void write_node(const struct report_node *report, FILE *out)
     fputc('}', out);
 }
 
-static void write_remark(const struct report_node *report, const char *kind, const char *text, FILE *out)
+static void write_text(const struct report_node *report, const char *kind, const char *text, FILE *out)
 {
     fprintf(out, "{\"muster\":\"%s\"", kind);
     json_string_member(out, "node", report->name);
@@ -105,7 +105,7 @@ static void write_remark(const struct report_node *report, const char *kind, con
     fputc('}', out);
 }
 
-/* Prints what was written since the last time, and begins anew. */
+/* Prints the text written since the last call, and empties it. */
 static void flush_line(FILE *out, char **text, report_print *print)
 {
     fputc('\0', out);
@@ -130,11 +130,11 @@ static void print_json(const struct report_node *report, report_print *print)
         flush_line(out, &text, print);
     }
     for (size_t i = 0; report->node && i < report->node->problem_count; i++) {
-        write_remark(report, "problem", report->node->problems[i], out);
+        write_text(report, "problem", report->node->problems[i], out);
         flush_line(out, &text, print);
     }
     for (size_t i = 0; bind && i < bind->note_count; i++) {
-        write_remark(report, "note", bind->notes[i], out);
+        write_text(report, "note", bind->notes[i], out);
         flush_line(out, &text, print);
     }
     fclose(out);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "srun-plugin/json_text.h"
+#include "common/json_write.h"
 #include "srun-plugin/place/place_report.h"
 
 #define LINE_SIZE 1024

@@ -9,7 +9,7 @@
  *   slurmstepd  user_init      looks at the node, and at the fabric profiles: once, for all its ranks (spank_step.c)
  *             task_init        binds one rank and sets its variables, as the user, after Slurm bound it to its CPUs
  *   sbatch, salloc             pass the options on; warn of a broken job file
- *   slurmd    init             keeps what hwloc sees of the machine (machine_cache.h)
+ *   slurmd    init             saves the machine as hwloc sees it (machine.h)
  *             job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
  *
  * Manners: without --muster nothing happens. Every callback returns 0, whatever went wrong, since Slurm drains a node
@@ -26,9 +26,9 @@
 #include "common/error.h"
 #include "srun-plugin/epilog.h"
 #include "srun-plugin/epilog_timeout.h"
-#include "srun-plugin/machine_cache.h"
-#include "srun-plugin/module.h"
+#include "srun-plugin/node/machine.h"
 #include "srun-plugin/spank/plugin.h"
+#include "srun-plugin/trust.h"
 
 SPANK_PLUGIN(spank_muster, 1)
 
@@ -230,7 +230,7 @@ int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
     epilog = (struct epilog){.het_job_id = het_job_id(),
                              .roots = plugin.site.stage,
                              .ckptd = plugin.site.ckptd ? plugin.site.ckptd : CKPTD_PATH,
-                             .trust = plugin.site.ckptd ? NULL : module_trust,
+                             .trust = plugin.site.ckptd ? NULL : trust_program,
                              .seconds = epilog_timeout_fit(plugin.site.epilog_seconds,
                                                            epilog_timeout_read(getenv("SLURM_CONF")), warning,
                                                            sizeof warning)};

@@ -13,9 +13,9 @@
 #include <slurm/spank.h>
 
 #include "srun-plugin/spank/env.h"
-#include "srun-plugin/epilog_timeout.h"
-#include "srun-plugin/module.h"
+#include "srun-plugin/trust.h"
 #include "srun-plugin/spank/port.h"
+#include "srun-plugin/epilog_timeout.h"
 #include "srun-plugin/preflight/preflight.h"
 #include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/plugin.h"
@@ -287,7 +287,7 @@ static unsigned check_nodes(const struct plugin *plugin, const struct step_layou
     };
     struct error err = {.text = "the step is heterogeneous"};
 
-    if (!getenv("SLURM_HET_SIZE") && (program || module_trust(PREFLIGHT_PATH, &err) == 0))
+    if (!getenv("SLURM_HET_SIZE") && (program || trust_program(PREFLIGHT_PATH, &err) == 0))
         return (unsigned)preflight_step(&preflight);
     slurm_spank_log("muster: preflight: warning: the nodes were not checked: %s", err.text);
     return 0;

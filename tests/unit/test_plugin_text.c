@@ -10,8 +10,8 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "common/json_write.h"
 #include "srun-plugin/spank/step_plan.h"
-#include "srun-plugin/json_text.h"
 
 /* Reads the text and frees it. */
 static void read_own(char *text, struct step_plan *plan)
