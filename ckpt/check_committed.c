@@ -79,11 +79,13 @@ int attempt_check_committed(const struct directory *parent, const struct ckpt_sa
     if (directory_open(&committed, parent, name, err) < 0)
         return -1;
     manifest = read_manifest(&committed, err);
-    if (!manifest)
+    if (!manifest) {
         result = -1;
-    else if (strcmp(manifest->attempt, save->attempt) != 0 &&
-             (!same_progress(&manifest->state, &save->state) ||
-              !same_job(manifest->job_text, save->job_text ? save->job_text : "")))
+        if (err && err->code == CODE_DATA) /* what lies there is damaged; that says nothing about the save */
+            err->code = CODE_IO;
+    } else if (strcmp(manifest->attempt, save->attempt) != 0 &&
+               (!same_progress(&manifest->state, &save->state) ||
+                !same_job(manifest->job_text, save->job_text ? save->job_text : "")))
         result = error_set(err, CODE_DATA, "%s is of attempt %s, another run's: do two jobs share this directory?",
                            committed.path, manifest->attempt);
     manifest_destroy(manifest);

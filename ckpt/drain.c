@@ -129,7 +129,7 @@ static bool is_gone(const struct drainer *drainer)
 static bool must_leave(const struct drainer *drainer, int left)
 {
     return must_stop(drainer) ||
-           (drainer->options.once && drainer->deadline == 0 && left > 0 && drainer->stuck == left);
+           (drainer->options.once && drainer->deadline == 0 && left > 0 && drainer->stuck + drainer->unknown == left);
 }
 
 static int leave(struct drainer *drainer, int left)

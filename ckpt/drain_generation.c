@@ -63,7 +63,7 @@ static void account(struct drain *drain, const struct contents *contents)
     pthread_mutex_unlock(&drain->drainer->mutex);
 }
 
-/* It, or what lies in the target for it, has a file of an unknown form (form.h): left alone, and logged once. */
+/* It has a file of an unknown form (form.h): left alone, and logged once. Such a file in the target is tried again. */
 static int leave(struct drain *drain, const struct error *why)
 {
     if (!drain->waiting->unknown)
@@ -100,8 +100,6 @@ static int fail(struct drain *drain, const struct error *why)
 {
     const struct target *target = &drain->generation->target;
 
-    if (why->code == CODE_CONFIG)
-        return leave(drain, why);
     /* Another node's sign stays as it is: it says why. */
     if (drain->parent.fd >= 0 && !attempt_is_given_up(&drain->parent, target->step, target->attempt, NULL, 0))
         attempt_give_up(&drain->parent, target->step, target->attempt, why->text, NULL);

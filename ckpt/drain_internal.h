@@ -39,7 +39,7 @@ struct drainer {
     double deadline; /* of stage_clock; 0: none */
     int lock;
     int failed;
-    int unknown;    /* generations of this look that are left alone, for their unknown form */
+    int unknown;    /* generations of this look that are of an unknown form */
     int stuck;      /* generations of this look whose target fails */
     int incomplete; /* generations that ended without other nodes' shards */
     struct trouble trouble;

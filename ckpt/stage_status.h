@@ -38,7 +38,7 @@ struct status_generation {
     double rate;                      /* bytes a second, of the drain */
     double started, ended;            /* ended is 0 while it is under way */
     uint64_t serial;                  /* 0 while it is under way */
-    char reason[512]; /* of STATUS_FAILED and STATUS_UNKNOWN; before the end: why it is not over yet, "" if nothing fails */
+    char reason[512]; /* of STATUS_FAILED and STATUS_UNKNOWN; else why it is not over yet, "" if nothing fails */
 };
 
 struct status {

@@ -45,7 +45,8 @@ static int open_data(struct engine *e, struct error *err)
     return e->micro_batches ? 0 : error_set(err, CODE_IO, "out of memory for %ld samples", most);
 }
 
-static struct comm *split(struct engine *e, const char *label, enum comm_use use, int color, int key, struct error *err)
+static struct comm *split_group(struct engine *e, const char *label, enum comm_use use, int color, int key,
+                                struct error *err)
 {
     struct comm *comm = comm_split(e->world, color, key, err);
 
@@ -67,13 +68,13 @@ static int split_world(struct engine *e, struct error *err)
     e->fabric = comm_fabric_create(e->world, e->dev, err);
     if (!e->fabric)
         return -1;
-    e->tp = split(e, "tp", COMM_COLLECTIVES, at->pp * mesh->dp + at->dp, at->tp, err);
-    e->dp = e->tp ? split(e, "dp", COMM_COLLECTIVES, at->pp * mesh->tp + at->tp, at->dp, err) : NULL;
-    e->up = e->dp ? split(e, "pp up", COMM_MESSAGES, column, at->pp, err) : NULL;
-    e->down = e->up ? split(e, "pp down", COMM_MESSAGES, column, at->pp, err) : NULL;
+    e->tp = split_group(e, "tp", COMM_COLLECTIVES, at->pp * mesh->dp + at->dp, at->tp, err);
+    e->dp = e->tp ? split_group(e, "dp", COMM_COLLECTIVES, at->pp * mesh->tp + at->tp, at->dp, err) : NULL;
+    e->up = e->dp ? split_group(e, "pp up", COMM_MESSAGES, column, at->pp, err) : NULL;
+    e->down = e->up ? split_group(e, "pp down", COMM_MESSAGES, column, at->pp, err) : NULL;
     /* Ranks without a second embedding are alone: NCCL would take memory for a group of all of them. */
-    e->tie = e->down ? split(e, "tied embedding", COMM_COLLECTIVES,
-                             tied ? column : mesh->dp * mesh->tp + comm_rank(e->world), at->pp, err)
+    e->tie = e->down ? split_group(e, "tied embedding", COMM_COLLECTIVES,
+                                   tied ? column : mesh->dp * mesh->tp + comm_rank(e->world), at->pp, err)
                      : NULL;
     return e->tie ? 0 : -1;
 }

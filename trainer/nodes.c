@@ -77,7 +77,7 @@ int nodes_locals(const struct nodes *nodes, int node)
 }
 
 /* The rank at a place of a node; -1 if it has no such place. */
-static int at(const struct nodes *n, int node, int local)
+static int rank_at(const struct nodes *n, int node, int local)
 {
     int rank = n->first[node];
 
@@ -103,6 +103,6 @@ void nodes_partners(const struct nodes *n, int rank, int round, int *to, int *fr
     int node = n->node[rank], local = n->local[rank], next = (node + 1) % n->count;
     int before = (node + n->count - 1) % n->count;
 
-    *to = local / n->locals[next] == round ? at(n, next, local % n->locals[next]) : -1;
-    *from = at(n, before, round * n->locals[node] + local);
+    *to = local / n->locals[next] == round ? rank_at(n, next, local % n->locals[next]) : -1;
+    *from = rank_at(n, before, round * n->locals[node] + local);
 }

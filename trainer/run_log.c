@@ -141,7 +141,7 @@ static void print_progress(const struct run *run, const struct metrics_step *m)
         .eta_seconds = (double)(run->job->batch.steps - m->step) * m->step_seconds,
         .ranks = m->world,
     };
-    struct terminal terminal = terminal_look(STDOUT_FILENO); /* each time: windows are resized */
+    struct terminal terminal = terminal_inspect(STDOUT_FILENO); /* each time: windows are resized */
     unsigned flags = (terminal.utf8 ? PROGRESS_UTF8 : 0) | (terminal.colour ? PROGRESS_COLOUR : 0);
     char text[PROGRESS_SIZE];
 

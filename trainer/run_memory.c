@@ -12,7 +12,7 @@
 #define MIB 0x1p20
 
 /* What this rank will hold at least of its host's memory, in MiB. */
-static int predict(const struct run *run, float *mib, struct error *err)
+static int predict_bytes(const struct run *run, float *mib, struct error *err)
 {
     struct device_traits device = {.threads = 1};
     struct footprint bytes;
@@ -27,7 +27,7 @@ static int predict(const struct run *run, float *mib, struct error *err)
 }
 
 /* On a CPU both memories are the host's, and all its ranks share it, or what their job was given of it. */
-static int compare(const struct run *run, const float *mib, struct error *err)
+static int compare_limit(const struct run *run, const float *mib, struct error *err)
 {
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / MIB, wanted = 0;
     double limit = (double)memory_limit() / MIB;
@@ -59,10 +59,10 @@ int run_check_memory(const struct run *run, struct error *err)
 
     if (!mib)
         return error_set(err, CODE_IO, "out of memory");
-    result = predict(run, &mib[rank], err);
+    result = predict_bytes(run, &mib[rank], err);
     if (comm_agree(run->world, result, err) < 0 || comm_all_gather(run->world, DTYPE_F32, mib, 1, err) < 0)
         return -1; /* mib may still be written to */
-    result = comm_agree(run->world, compare(run, mib, err), err);
+    result = comm_agree(run->world, compare_limit(run, mib, err), err);
     free(mib);
     return result;
 }

@@ -42,7 +42,7 @@ static void describe_memory(const struct run *run)
         run_say(run, "%s", text);
 }
 
-static void describe(const struct run *run)
+static void describe_run(const struct run *run)
 {
     const struct job *job = run->job;
     const struct engine *e = run->engine;
@@ -214,7 +214,7 @@ int run_start(struct run *run, struct error *err)
     if (!run->engine || engine_compare_ranks(run->engine, err) < 0 || probe_checkpoint_dir(run, err) < 0 ||
         measure_peak(run, err) < 0)
         return -1;
-    describe(run);
+    describe_run(run);
     if (run_check_threads(run, err) < 0 || run_save_start(run, err) < 0 || restore_or_initialize(run, err) < 0 ||
         run_save_reserve(run, err) < 0 || open_metrics(run, err) < 0)
         return -1;

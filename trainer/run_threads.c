@@ -44,7 +44,7 @@ static bool is_counted(const struct run *run, const struct part_of_host *shares,
  * Threads that share a processor wait for each other at the end of every operation, and training is not half but a
  * hundredth as fast, with nothing that shows why. Ranks of one thread each are what was asked for.
  */
-static void look(const struct run *run, const struct part_of_host *shares)
+static void check_threads(const struct run *run, const struct part_of_host *shares)
 {
     float online = (float)sysconf(_SC_NPROCESSORS_ONLN), threads = 0, processors = 0, most = 0;
     const char *host = run->hosts[0].host;
@@ -83,7 +83,7 @@ int run_check_threads(const struct run *run, struct error *err)
     if (comm_all_gather(run->world, DTYPE_F32, shares, PART_NUMBERS, err) < 0)
         return -1; /* shares may still be written to */
     if (run->leader)
-        look(run, shares);
+        check_threads(run, shares);
     free(shares);
     return 0;
 }

@@ -16,7 +16,7 @@ struct incident {
     char title[160];
 };
 
-static const char *env(const char *name, const char *otherwise)
+static const char *env_value(const char *name, const char *otherwise)
 {
     const char *value = getenv(name);
 
@@ -29,7 +29,7 @@ static void own_host(char host[static HANG_HOST_SIZE])
     char name[256] = "";
 
     gethostname(name, sizeof name - 1);
-    snprintf(host, HANG_HOST_SIZE, "%s", env("SLURMD_NODENAME", name[0] ? name : "?"));
+    snprintf(host, HANG_HOST_SIZE, "%s", env_value("SLURMD_NODENAME", name[0] ? name : "?"));
     host[strcspn(host, ".")] = '\0';
 }
 
@@ -48,8 +48,8 @@ static void shared_directory(char *dir, size_t size, const struct job *job)
 static void name_incident(struct incident *incident, const struct job *job)
 {
     char base[JOB_PATH_SIZE], name[96];
-    const char *id = env("SLURM_JOB_ID", NULL), *step = env("SLURM_STEP_ID", "0");
-    const char *restart = env("SLURM_RESTART_COUNT", "0");
+    const char *id = env_value("SLURM_JOB_ID", NULL), *step = env_value("SLURM_STEP_ID", "0");
+    const char *restart = env_value("SLURM_RESTART_COUNT", "0");
 
     shared_directory(base, sizeof base, job);
     if (id) {

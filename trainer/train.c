@@ -15,7 +15,7 @@ static int look_for_stop(struct run *run, struct error *err)
 }
 
 /* A stop does not wait for the end of a validation: there may be only seconds left to save. */
-static int validate(struct run *run, struct metrics_step *m, struct error *err)
+static int run_validation(struct run *run, struct metrics_step *m, struct error *err)
 {
     const struct job *job = run->job;
     bool last = m->step == job->batch.steps;
@@ -114,7 +114,7 @@ static int one_step(struct run *run, struct error *err)
     run_report(run, &m);
     if (look_for_stragglers(run, m.step_seconds - (recorder_waited_seconds() - waited), err) < 0)
         return -1;
-    if (validate(run, &m, err) < 0)
+    if (run_validation(run, &m, err) < 0)
         return -1;
     write_metrics(run, &m);
     if (check_skipped(run, &result, err) < 0)
@@ -122,7 +122,7 @@ static int one_step(struct run *run, struct error *err)
     return run_save_on_the_way(run, err);
 }
 
-static int stop(struct run *run, struct error *err)
+static int stop_run(struct run *run, struct error *err)
 {
     char why[JOB_PATH_SIZE + 64];
     int result;
@@ -137,14 +137,14 @@ static int stop(struct run *run, struct error *err)
     return result < 0 ? -1 : CODE_STOPPED;
 }
 
-static int loop(struct run *run, struct error *err)
+static int run_steps(struct run *run, struct error *err)
 {
     stop_start_clock();
     while (run->engine->step < (uint64_t)run->job->batch.steps) {
         if (look_for_stop(run, err) < 0)
             return -1;
         if (run->stop != STOP_NONE)
-            return stop(run, err);
+            return stop_run(run, err);
         if (one_step(run, err) < 0)
             return -1;
     }
@@ -168,10 +168,10 @@ int train(const struct job *job, struct comm *world, struct error *err)
     struct run run = {.job = job, .world = world, .leader = comm_rank(world) == 0};
     int result;
 
-    run.terminal = run.leader && terminal_look(STDOUT_FILENO).live;
+    run.terminal = run.leader && terminal_inspect(STDOUT_FILENO).live;
     result = run_compare_jobs(&run, err) < 0 || run_watch_start(&run, err) < 0 || run_start(&run, err) < 0
                  ? -1
-                 : loop(&run, err);
+                 : run_steps(&run, err);
     run_watch_ending(&run);
     if (result >= 0) {
         run_say(&run, "%s at step %" PRIu64, result == CODE_OK ? "done" : "stopped", run.engine->step);

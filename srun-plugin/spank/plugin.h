@@ -18,7 +18,7 @@
 #include <slurm/spank.h>
 
 #include "common/job.h"
-#include "srun-plugin/look.h"
+#include "srun-plugin/spank/node_view.h"
 #include "srun-plugin/spank/srun_order.h"
 #include "srun-plugin/spank/step_plan.h"
 
@@ -59,7 +59,7 @@ struct plugin {
         bool own_job;        /* srun allocates the job itself, and ends it when it ends */
     } srun;
     struct { /* in slurmstepd */
-        struct look look;
+        struct node_view view;
         struct fabric_givens job, conf; /* variables of the job file, and of nccl.conf */
     } node;
 };

@@ -40,7 +40,7 @@ static void see_gpus(struct making *making)
         .ze = look_up(making, "ZE_AFFINITY_MASK", ze, sizeof ze),
     };
 
-    making->gpu_count = visible_gpus(making->ask->look->node, &visible, making->gpus);
+    making->gpu_count = visible_gpus(making->ask->view->node, &visible, making->gpus);
 }
 
 static void judge_isolation(struct making *making)
@@ -51,7 +51,7 @@ static void judge_isolation(struct making *making)
         .rank = ask->task.rank,
         .local_ranks = ask->task.local_ranks,
         .node_gpus = look_up(making, "SLURM_GPUS_ON_NODE", on_node, sizeof on_node) ? atoi(on_node) : -1,
-        .openable = ask->look->node ? (int)node_usable_gpus(ask->look->node, NULL) : -1,
+        .openable = ask->view->node ? (int)node_usable_gpus(ask->view->node, NULL) : -1,
         .gpus_per_task = look_up(making, "SLURM_GPUS_PER_TASK", per_task, sizeof per_task),
         .tres_per_task = look_up(making, "SLURM_TRES_PER_TASK", tres_per_task, sizeof tres_per_task),
     };
@@ -73,7 +73,7 @@ static int make_bind_plan(struct making *making, const struct cpus *given, const
     const struct bind_request request = {
         .local_ranks = making->ask->task.local_ranks, .given = given, .gpus = gpus, .gpu_count = gpu_count};
 
-    making->plan->bind = bind_plan_create(making->ask->look->node, &request, err);
+    making->plan->bind = bind_plan_create(making->ask->view->node, &request, err);
     return making->plan->bind ? 0 : -1;
 }
 
@@ -86,7 +86,7 @@ static int bind_isolated(struct making *making, const struct cpus *given, struct
 {
     struct rank_plan *plan = making->plan;
 
-    if (node_usable_gpus(making->ask->look->node, NULL) < making->ask->task.local_ranks)
+    if (node_usable_gpus(making->ask->view->node, NULL) < making->ask->task.local_ranks)
         return make_bind_plan(making, given, making->gpus, making->gpu_count, err);
     if (make_bind_plan(making, given, NULL, 0, err) < 0)
         return -1;
@@ -111,7 +111,7 @@ static struct cpus *given_to_all(const struct rank_ask *ask)
 
 static const char *reason_not_to_bind(const struct rank_ask *ask)
 {
-    const struct node *node = ask->look->node;
+    const struct node *node = ask->view->node;
 
     if (ask->user_binds)
         return "the user asked Slurm for a binding";
@@ -156,7 +156,7 @@ static int bind_rank(struct making *making, struct error *err)
 static int plan_fabric(struct making *making, struct error *err)
 {
     const struct rank_ask *ask = making->ask;
-    const struct look *look = ask->look;
+    const struct node_view *view = ask->view;
     char cluster[256];
     const struct fabric_facts_request request = {
         .nodes = ask->task.nodes,
@@ -167,16 +167,16 @@ static int plan_fabric(struct making *making, struct error *err)
         .gpus = making->gpus,
         .gpu_count = making->gpu_count,
         .cluster = look_up(making, "SLURM_CLUSTER_NAME", cluster, sizeof cluster),
-        .interface = look->way.interface[0] ? look->way.interface : NULL,
+        .interface = view->way.interface[0] ? view->way.interface : NULL,
         .files = ask->files,
         .files_arg = ask->files_arg,
     };
     const struct fabric_inputs inputs = {.user = users_own, .user_arg = making, .job = ask->job, .conf = ask->conf};
     struct fabric_facts facts;
 
-    if (fabric_facts_fill(look->node, &request, &facts, err) < 0)
+    if (fabric_facts_fill(view->node, &request, &facts, err) < 0)
         return -1;
-    making->plan->fabric = fabric_plan_create(look->fabric, &facts, &inputs, err);
+    making->plan->fabric = fabric_plan_create(view->fabric, &facts, &inputs, err);
     fabric_facts_clear(&facts);
     return making->plan->fabric ? 0 : -1;
 }
@@ -200,11 +200,11 @@ static int make_plan(struct making *making, struct error *err)
     plan->env = malloc(sizeof *plan->env);
     if (!plan->env)
         return error_errno(err, CODE_IO, "no memory for the variables of a rank");
-    if (ask->look->node) {
+    if (ask->view->node) {
         see_gpus(making);
         judge_isolation(making);
-        plan->task.sees_nvidia = making->gpu_count && ask->look->node->gpus[making->gpus[0]].vendor == 0x10de;
-        if (bind_rank(making, err) < 0 || (ask->look->fabric && plan_fabric(making, err) < 0))
+        plan->task.sees_nvidia = making->gpu_count && ask->view->node->gpus[making->gpus[0]].vendor == 0x10de;
+        if (bind_rank(making, err) < 0 || (ask->view->fabric && plan_fabric(making, err) < 0))
             return -1;
     }
     env_plan(&plan->task, ask->environment, ask->environment_arg, plan->env);

@@ -9,12 +9,12 @@
 #include "srun-plugin/spank/env.h"
 #include "srun-plugin/fabric/fabric.h"
 #include "srun-plugin/node/visible.h"
-#include "srun-plugin/look.h"
+#include "srun-plugin/spank/node_view.h"
 
 /* Everything is borrowed. */
 struct rank_ask {
     struct task task;        /* head and bound_* are filled in by rank_plan_create */
-    const struct look *look; /* node->allowed and GPU states are this task's own (node_read_own) */
+    const struct node_view *view; /* node->allowed and GPU states are this task's own (node_read_own) */
     struct affinity affinity;
     bool affinity_known; /* affinity was read */
     bool user_binds;     /* the user asked Slurm for a binding */

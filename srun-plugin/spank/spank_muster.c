@@ -25,10 +25,10 @@
 #include <slurm/spank.h>
 
 #include "common/error.h"
-#include "srun-plugin/spank/epilog.h"
 #include "srun-plugin/node/machine.h"
+#include "srun-plugin/spank/epilog.h"
 #include "srun-plugin/spank/plugin.h"
-#include "srun-plugin/trust.h"
+#include "srun-plugin/spank/trust.h"
 
 SPANK_PLUGIN(spank_muster, 1)
 

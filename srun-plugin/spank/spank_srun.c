@@ -13,9 +13,9 @@
 #include <slurm/spank.h>
 
 #include "srun-plugin/spank/env.h"
-#include "srun-plugin/trust.h"
-#include "srun-plugin/spank/port.h"
 #include "srun-plugin/spank/epilog.h"
+#include "srun-plugin/spank/port.h"
+#include "srun-plugin/spank/trust.h"
 #include "srun-plugin/preflight/preflight.h"
 #include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/plugin.h"

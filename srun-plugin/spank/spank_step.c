@@ -140,10 +140,10 @@ static void print_nothing(const char *line)
 void step_node(struct plugin *plugin, spank_t spank)
 {
     uint32_t node = get_item(spank, S_JOB_NODEID);
-    struct look_ask ask = {.plan = &plugin->plan,
-                           .describe = plugin->request.report,
-                           .shipped = plugin->site.profiles,
-                           .site = plugin->site.fabric};
+    struct node_view_request ask = {.plan = &plugin->plan,
+                                    .describe = plugin->request.report,
+                                    .profiles = plugin->site.profiles,
+                                    .site = plugin->site.fabric};
 
     if (!has_ranks(spank))
         return;
@@ -152,8 +152,8 @@ void step_node(struct plugin *plugin, spank_t spank)
     take_job_variables(plugin);
     read_nccl_conf(spank, &plugin->node.conf);
     ask.head_is_here = node == plugin->plan.head_node;
-    ask.complain = node == 0 ? plugin_print : print_nothing; /* what the site did wrong is wrong on every node */
-    look_around(&ask, &plugin->node.look);
+    ask.warn = node == 0 ? plugin_print : print_nothing; /* what the site did wrong is wrong on every node */
+    node_view_read(&ask, &plugin->node.view);
 }
 
 /* ---- each task --------------------------------------------------------------------------------------------------- */
@@ -176,7 +176,7 @@ static struct task describe_task(const struct plugin *plugin, spank_t spank)
         .cpus_per_task = get_item(spank, S_STEP_CPUS_PER_TASK),
         .cpus_inherited = plan->cpus_inherited,
         .node_cpus = node_cpus,
-        .head = plugin->node.look.head[0] ? plugin->node.look.head : NULL,
+        .head = plugin->node.view.head[0] ? plugin->node.view.head : NULL,
         .port = plan->port,
         .mapped = plan->by_map,
     };
@@ -226,7 +226,7 @@ static void report_rank(const struct plugin *plugin, const struct rank_plan *pla
     const struct report_node node = {
         .name = look_up("SLURMD_NODENAME", name, sizeof name, spank) ? name : "this node",
         .ranks = look_up("SLURM_GTIDS", ranks, sizeof ranks, spank) ? ranks : NULL,
-        .node = plugin->node.look.node,
+        .node = plugin->node.view.node,
         .plan = plan,
         .json = plugin->request.json,
     };
@@ -245,7 +245,7 @@ static void report_rank(const struct plugin *plugin, const struct rank_plan *pla
 
 void step_task(struct plugin *plugin, spank_t spank)
 {
-    const struct look *look = &plugin->node.look;
+    const struct node_view *view = &plugin->node.view;
     char library_path[ENV_VALUE_SIZE], *job_file;
     struct rank_plan *plan;
     struct rank_ask ask;
@@ -262,7 +262,7 @@ void step_task(struct plugin *plugin, spank_t spank)
     }
     remove_outer_map(&plugin->plan, spank);
     ask = (struct rank_ask){.task = describe_task(plugin, spank),
-                            .look = look,
+                            .view = view,
                             .user_binds = plugin->plan.user_binds,
                             .may_bind = plugin->plan.complete,
                             .cpus_are_cores = plugin->plan.cpus_are_cores,
@@ -275,11 +275,11 @@ void step_task(struct plugin *plugin, spank_t spank)
     ask.task.job_file = job_file = find_job_file(&plugin->plan, spank);
     if (look_up("LD_LIBRARY_PATH", library_path, sizeof library_path, spank))
         ask.files_arg = library_path;
-    ask.affinity_known = affinity_read(&ask.affinity, look->node ? &look->node->cpus : NULL) == 0;
-    if (look->node) {
-        node_read_own(look->node, "/");
+    ask.affinity_known = affinity_read(&ask.affinity, view->node ? &view->node->cpus : NULL) == 0;
+    if (view->node) {
+        node_read_own(view->node, "/");
         if (ask.affinity_known)
-            look->node->allowed = ask.affinity.all;
+            view->node->allowed = ask.affinity.all;
     }
     plan = rank_plan_create(&ask, &err);
     if (plan) {

@@ -2,7 +2,7 @@
  * step_plan.h - what srun finds out about a step, once, for all its nodes and ranks.
  *
  *     srun   reads its command line, the job file and slurmctld's answers into the plan (spank_srun.c)
- *     node   gets the plan in the variable SLURM_MUSTER_STEP and adds what only a node can see (look.h)
+ *     node   gets the plan in the variable SLURM_MUSTER_STEP and adds what only a node can see (view.h)
  *     rank   applies the result to itself (spank_step.c)
  *
  * The variable is a format number and then KEY=VALUE, with a blank before each:

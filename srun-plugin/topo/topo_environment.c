@@ -9,7 +9,7 @@
 
 struct environment {
     struct environment_request request;
-    struct look look; /* its node is borrowed */
+    struct node_view view; /* its node is borrowed */
     struct fabric_givens conf;
     struct rank_plan **ranks; /* [count] */
     size_t count;
@@ -98,7 +98,7 @@ static void hide_job(struct env_set *set)
 static struct rank_plan *plan_rank(struct environment *environment, uint32_t index, struct error *err)
 {
     const struct environment_request *request = &environment->request;
-    const struct cpus *allowed = &environment->look.node->allowed;
+    const struct cpus *allowed = &environment->view.node->allowed;
     uint32_t local_ranks = (uint32_t)environment->count;
     const struct rank_ask ask = {
         .task = {.nodes = request->nodes,
@@ -108,7 +108,7 @@ static struct rank_plan *plan_rank(struct environment *environment, uint32_t ind
                  .local_rank = index,
                  .node_cpus = cpus_count(allowed),
                  .head = "?"},
-        .look = &environment->look,
+        .view = &environment->view,
         .affinity = {.own = *allowed, .all = *allowed},
         .affinity_known = true,
         .may_bind = true,
@@ -132,11 +132,11 @@ static int load_profiles(struct environment *environment, struct error *err)
 {
     const struct environment_request *request = &environment->request;
 
-    if (!(environment->look.fabric = fabric_create(err)))
+    if (!(environment->view.fabric = fabric_create(err)))
         return -1;
-    fabric_add_directory(environment->look.fabric, FABRIC_SHIPPED, request->profiles, NULL, add_note, environment);
+    fabric_add_directory(environment->view.fabric, FABRIC_SHIPPED, request->profiles, NULL, add_note, environment);
     if (request->site)
-        fabric_add_directory(environment->look.fabric, FABRIC_SITE, request->site, NULL, add_note, environment);
+        fabric_add_directory(environment->view.fabric, FABRIC_SITE, request->site, NULL, add_note, environment);
     return 0;
 }
 
@@ -145,8 +145,8 @@ static void choose_interface(struct environment *environment)
     const char *interface = environment->request.interface;
 
     if (!interface)
-        interface = default_interface(environment->look.node);
-    snprintf(environment->look.way.interface, sizeof environment->look.way.interface, "%.*s", IF_NAMESIZE - 1,
+        interface = default_interface(environment->view.node);
+    snprintf(environment->view.way.interface, sizeof environment->view.way.interface, "%.*s", IF_NAMESIZE - 1,
              interface ? interface : "");
 }
 
@@ -159,7 +159,7 @@ struct environment *environment_create(struct node *node, unsigned local_ranks,
         error_set(err, CODE_IO, "no memory for an environment");
         goto fail;
     }
-    environment->look.node = node;
+    environment->view.node = node;
     environment->count = local_ranks;
     environment->request = *request;
     if (read_conf(environment, err) < 0 || load_profiles(environment, err) < 0)
@@ -184,7 +184,7 @@ void environment_destroy(struct environment *environment)
     for (size_t i = 0; i < environment->note_count; i++)
         free(environment->notes[i]);
     fabric_givens_clear(&environment->conf);
-    fabric_destroy(environment->look.fabric);
+    fabric_destroy(environment->view.fabric);
     free(environment->notes);
     free(environment->ranks);
     free(environment);

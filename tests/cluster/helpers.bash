@@ -5,6 +5,12 @@ load ../helpers
 SANDBOX=$TOP/tests/cluster/sandbox
 PLUGIN=$BUILD/srun-plugin/.libs/spank_muster.so
 PATH=$PATH:/usr/sbin:/sbin
+# MUSTER_TEST_SLURM=DIR: the tests run on the Slurm in DIR (bin, sbin, include/slurm), with a plugin built for it.
+if [ -n "${MUSTER_TEST_SLURM:-}" ]; then
+    slurm=$(realpath "$MUSTER_TEST_SLURM")
+    PATH=$slurm/sbin:$slurm/bin:$PATH
+    PLUGIN=$BUILD/slurm/${slurm//\//_}/srun-plugin/.libs/spank_muster.so
+fi
 
 # Why a file's tests cannot run here; prints nothing when they can. bats cannot skip in setup_file: that keeps the
 # answer in WHY_NOT, and every test's setup looks at it.
@@ -16,6 +22,8 @@ why_no_slurm() {
 }
 
 why_no_plugin() {
+    [ -z "${MUSTER_TEST_SLURM:-}" ] ||
+        top_builddir=$BUILD "$TOP/tests/cluster/plugin-for" "$MUSTER_TEST_SLURM" >&2 || return
     if [ ! -f "$PLUGIN" ]; then
         echo "spank_muster.so was not built: configure found no slurm/spank.h"
     elif grep -q '^#define MUSTER_SANITIZED 1' "$BUILD/config.h"; then

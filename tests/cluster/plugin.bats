@@ -282,7 +282,7 @@ SH
     local dir
     dir=$(mktemp -d /tmp/muster-plugin-test.XXXXXX)
     chmod 755 "$dir"
-    cp -r "$PLUGIN" "$TOP/etc/fabric" "$dir"
+    cp -R "$PLUGIN" "$TOP/etc/fabric" "$dir"
     printf 'n2\nn1\n' >"$dir/hosts"
     "$SANDBOX" start --dir "$dir/sandbox" --nodes 2 --plugin "$dir/spank_muster.so"
     SLURM_CONF=$dir/sandbox/etc/slurm.conf

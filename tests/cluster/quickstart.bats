@@ -8,14 +8,17 @@ setup_file() {
     OUT=$(mktemp -d /tmp/muster-quickstart-test.XXXXXX)
     chmod 755 "$OUT"
     command -v slurmctld mpiexec.mpich bible >/dev/null || return 0
-    # Two at once, the second as an ordinary user where we are root, on other nodes and another text.
+    local quickstart=("$TOP/quickstart")
+    [ -z "${MUSTER_TEST_SLURM:-}" ] || quickstart+=(--slurm "$MUSTER_TEST_SLURM")
+    # Two at once, the second as an ordinary user where we are root, on other nodes and another text. Newer releases of
+    # Slurm refuse nobody for SlurmUser.
     mkdir -m 777 "$OUT/first" "$OUT/second"
     local as=()
-    [ "$(id -u)" != 0 ] || as=(setpriv --reuid=65534 --regid=65534 --clear-groups env HOME="$OUT/second")
-    TMPDIR=$OUT/second timeout -k 10 900 "${as[@]}" "$TOP/quickstart" --nodes 3 --steps 60 --text "$TOP/LICENSE" \
+    [ "$(id -u)" != 0 ] || as=(setpriv --reuid=games --regid=games --clear-groups env HOME="$OUT/second")
+    TMPDIR=$OUT/second timeout -k 10 900 "${as[@]}" "${quickstart[@]}" --nodes 3 --steps 60 --text "$TOP/LICENSE" \
         >"$OUT/second.log" 2>&1 3>&- &
     local second=$! code=0
-    TMPDIR=$OUT/first timeout -k 10 900 "$TOP/quickstart" >"$OUT/first.log" 2>&1 3>&- || code=$?
+    TMPDIR=$OUT/first timeout -k 10 900 "${quickstart[@]}" >"$OUT/first.log" 2>&1 3>&- || code=$?
     echo "$code" >"$OUT/first.code"
     code=0
     wait "$second" || code=$?
@@ -23,7 +26,8 @@ setup_file() {
     # A third, whose user presses Ctrl-C, and once more when it takes its time.
     mkdir "$OUT/third"
     # Whatever runs in the background here has INT ignored, which a shell cannot undo.
-    TMPDIR=$OUT/third env --default-signal=INT setsid timeout -k 120 300 "$TOP/quickstart" >"$OUT/third.log" 2>&1 3>&- &
+    TMPDIR=$OUT/third env --default-signal=INT setsid timeout -k 120 300 "${quickstart[@]}" \
+        >"$OUT/third.log" 2>&1 3>&- &
     local third=$!
     for _ in $(seq 600); do
         ls "$OUT"/third/muster-quickstart.*/preempted/metrics.jsonl >/dev/null 2>&1 && break
@@ -61,7 +65,9 @@ setup() {
     [ -n "$stopped" ] && [ "$stopped" = "$resumed" ]
     grep -q '^mesh: dp 4 ' "$log"
     grep -q '^mesh: dp 2 ' "$log"
-    grep -q '^done at step 300$' "$log"
+    [ "$(grep -c '^done at step 300$' "$log")" -eq 1 ]
+    grep -q '^job [0-9]* finished once; Restarts=1$' "$OUT/first.log"
+    grep -q '^job [0-9]* finished once; Restarts=0$' "$OUT/first.log"
 }
 
 @test "no step repeated, none skipped, and the mesh changes where it was preempted" {

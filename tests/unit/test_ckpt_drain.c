@@ -406,6 +406,27 @@ static void others_never_come(void **state)
     node_destroy(&node);
 }
 
+/* What has the step's name cannot be read: nobody knows whose it is, and the save stays. */
+static void a_damaged_checkpoint_is_in_the_way(void **state)
+{
+    struct world world;
+    struct node node;
+    char path[512];
+
+    (void)state;
+    node_create(&node, &world, &seed, 1, false);
+    node_open(&node, "1", 2, false);
+    node_stage(&node, 1, "a");
+    assert_int_equal(mkdir(join(path, node.target, "step-00000001"), 0777), 0);
+    spew(join(path, node.target, "step-00000001/manifest.json"), "{", 1);
+    expect_left(&node, "step-00000001/manifest.json");
+    scratch_destroy(join(path, node.target, "step-00000001"));
+    assert_int_equal(drain_once(&node, NULL), CKPT_DRAIN_DONE);
+    expect_committed(&node);
+    world_expect(&world, node.topology, node.target, 1);
+    node_destroy(&node);
+}
+
 /* A staged byte changes in memory before it is drained: it never gets into a checkpoint. */
 static void a_bit_flips_in_memory(void **state)
 {
@@ -503,12 +524,19 @@ static void some_are_kept_for_good(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_at_any_moment),   cmocka_unit_test(stops_when_asked),
-        cmocka_unit_test(a_second_one_is_told),   cmocka_unit_test(two_drain_the_same),
-        cmocka_unit_test(one_node_cannot_write),  cmocka_unit_test(a_newer_save_replaces),
-        cmocka_unit_test(the_disk_is_full),       cmocka_unit_test(the_mount_is_missing),
-        cmocka_unit_test(the_directory_vanishes), cmocka_unit_test(others_never_come),
-        cmocka_unit_test(a_bit_flips_in_memory),  cmocka_unit_test(a_slow_target),
+        cmocka_unit_test(killed_at_any_moment),
+        cmocka_unit_test(stops_when_asked),
+        cmocka_unit_test(a_second_one_is_told),
+        cmocka_unit_test(two_drain_the_same),
+        cmocka_unit_test(one_node_cannot_write),
+        cmocka_unit_test(a_newer_save_replaces),
+        cmocka_unit_test(the_disk_is_full),
+        cmocka_unit_test(the_mount_is_missing),
+        cmocka_unit_test(the_directory_vanishes),
+        cmocka_unit_test(others_never_come),
+        cmocka_unit_test(a_damaged_checkpoint_is_in_the_way),
+        cmocka_unit_test(a_bit_flips_in_memory),
+        cmocka_unit_test(a_slow_target),
         cmocka_unit_test(some_are_kept_for_good),
     };
 

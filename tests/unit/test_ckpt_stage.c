@@ -267,7 +267,7 @@ static void closed_is_removed(void **state)
 }
 
 /* Node 1 is lost; node 0 has a copy of its shards, and commits. A flipped bit on the way is refused. */
-static void a_partners_copy_is_drained(void **state)
+static void drain_partner(const struct ckpt_drain_options *options)
 {
     struct world world;
     struct node node, lost;
@@ -277,7 +277,6 @@ static void a_partners_copy_is_drained(void **state)
     unsigned char *room;
     int failed;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, true);
     node.stride = 2;
     lost = node;
@@ -299,14 +298,23 @@ static void a_partners_copy_is_drained(void **state)
     if (ckpt_stage_keep(node.stage, staged.part, staged.part_bytes, &err) < 0)
         fail_msg("%s", err.text);
     ckpt_stage_destroy(lost.stage);
-    {
-        struct ckpt_drain_options options = {.once = true, .partner = true, .seconds = 60};
-
-        assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), &options, &failed, &err), CKPT_DRAIN_DONE);
-    }
+    assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), options, &failed, &err), CKPT_DRAIN_DONE);
     assert_int_equal(failed, 0);
     world_expect(&world, node.topology, node.target, 7);
     node_destroy(&node);
+}
+
+static void a_partners_copy_is_drained(void **state)
+{
+    (void)state;
+    drain_partner(&(struct ckpt_drain_options){.once = true, .partner = true, .seconds = 60});
+}
+
+/* Nobody said that the node is lost, but nothing comes from it. */
+static void a_partners_copy_is_drained_when_nothing_moves(void **state)
+{
+    (void)state;
+    drain_partner(&(struct ckpt_drain_options){.once = true, .idle = 0.3, .seconds = 60});
 }
 
 /* The copy comes when all is committed: it is not kept, and nobody waits for what else would belong to it. */
@@ -360,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_restarted_job_adopts),
         cmocka_unit_test(closed_is_removed),
         cmocka_unit_test(a_partners_copy_is_drained),
+        cmocka_unit_test(a_partners_copy_is_drained_when_nothing_moves),
         cmocka_unit_test(a_partners_copy_comes_too_late),
     };
 

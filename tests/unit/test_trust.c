@@ -14,7 +14,7 @@
 static char base[] = "/tmp/muster-trust-XXXXXX", installed[4096];
 #define PLUGIN_DIR installed
 #define FABRIC_DIR installed
-#include "srun-plugin/trust.c"
+#include "srun-plugin/spank/trust.c"
 
 static char file[4200];
 

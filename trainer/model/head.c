@@ -1,17 +1,17 @@
 #include "trainer/model/head.h"
 
-static bool is_bert(const struct head *h)
+static bool is_bert(const struct model_head *h)
 {
     return h->c->shape->kind == MODEL_BERT;
 }
 
-void head_carve(struct head *h, const struct context *c, const struct units *units, int max_samples,
+void head_carve(struct model_head *h, const struct context *c, const struct units *units, int max_samples,
                 struct carver *carver, struct carver *host)
 {
     size_t local = (size_t)context_local_rows(c, max_samples);
     size_t bytes = local * (size_t)c->shape->hidden * dtype_size(c->dtype);
 
-    *h = (struct head){.c = c, .unit = &units->units[units_head(units)]};
+    *h = (struct model_head){.c = c, .unit = &units->units[units_head(units)]};
     vocabulary_carve(&h->vocabulary, c, units, max_samples, carver, host);
     h->h = carve(carver, bytes);
     h->mean = carve(carver, local * sizeof(float));
@@ -27,17 +27,17 @@ void head_carve(struct head *h, const struct context *c, const struct units *uni
     h->mlm_rstd = carve(carver, local * sizeof(float));
 }
 
-static const void *head_weight(const struct head *h, const void *param, int tensor)
+static const void *head_weight(const struct model_head *h, const void *param, int tensor)
 {
     return context_weight(h->c, h->unit, param, tensor);
 }
 
-static float *head_gradient(const struct head *h, float *grad, int tensor)
+static float *head_gradient(const struct model_head *h, float *grad, int tensor)
 {
     return context_gradient(h->unit, grad, tensor);
 }
 
-static void norm_forward(const struct head *h, const void *param, int weight_tensor, const void *x, void *y,
+static void norm_forward(const struct model_head *h, const void *param, int weight_tensor, const void *x, void *y,
                          float *mean, float *rstd, const struct micro_batch *mb)
 {
     const struct context *c = h->c;
@@ -53,7 +53,7 @@ static void norm_forward(const struct head *h, const void *param, int weight_ten
                                                         .beta = head_weight(h, param, weight_tensor + 1)});
 }
 
-static void norm_backward(const struct head *h, const void *param, float *grad, int weight_tensor, const void *dy,
+static void norm_backward(const struct model_head *h, const void *param, float *grad, int weight_tensor, const void *dy,
                           const void *x, const float *mean, const float *rstd, const struct micro_batch *mb, void *dx)
 {
     const struct context *c = h->c;
@@ -72,7 +72,7 @@ static void norm_backward(const struct head *h, const void *param, float *grad, 
 }
 
 /* What the vocabulary's projection takes: the final norm's output, or BERT's transform of it. */
-static void *mlm_forward(struct head *h, const void *param, const void *x, const struct micro_batch *mb)
+static void *mlm_forward(struct model_head *h, const void *param, const void *x, const struct micro_batch *mb)
 {
     int local = context_local_rows(h->c, mb->samples), d = h->c->shape->hidden;
 
@@ -85,12 +85,12 @@ static void *mlm_forward(struct head *h, const void *param, const void *x, const
     return h->y;
 }
 
-static const void *vocabulary_bias(const struct head *h, const void *param)
+static const void *vocabulary_bias(const struct model_head *h, const void *param)
 {
     return is_bert(h) ? head_weight(h, param, HEAD_VOCAB_BIAS) : NULL;
 }
 
-struct losses head_loss(struct head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb)
+struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb)
 {
     const void *y = mlm_forward(h, param, x, mb);
     struct losses losses = {.tokens = vocabulary_loss(&h->vocabulary, wte, vocabulary_bias(h, param), y, mb)};
@@ -101,7 +101,7 @@ struct losses head_loss(struct head *h, const void *param, const void *wte, cons
 }
 
 /* From the gradient of y, in h->y, to that of h, in h->act, and all gradients of the transform. */
-static void transform_backward(struct head *h, const void *param, float *grad, const struct micro_batch *mb)
+static void transform_backward(struct model_head *h, const void *param, float *grad, const struct micro_batch *mb)
 {
     const struct context *c = h->c;
     int local = context_local_rows(c, mb->samples), d = c->shape->hidden;
@@ -113,7 +113,7 @@ static void transform_backward(struct head *h, const void *param, float *grad, c
     linear_backward_input(c, h->act, h->pre, head_weight(h, param, HEAD_MLM_WEIGHT), NULL, local, d, d);
 }
 
-struct losses head_loss_backward(struct head *h, const void *param, const void *wte, float *grad, float *wte_grad,
+struct losses head_loss_backward(struct model_head *h, const void *param, const void *wte, float *grad, float *wte_grad,
                                  const void *x, const struct micro_batch *mb, const struct loss_scales *scales,
                                  void *dx)
 {
@@ -132,7 +132,7 @@ struct losses head_loss_backward(struct head *h, const void *param, const void *
     return losses;
 }
 
-void head_logits(struct head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb,
+void head_logits(struct model_head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb,
                  int row, float *out)
 {
     const void *y = mlm_forward(h, param, x, mb);

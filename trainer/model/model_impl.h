@@ -20,7 +20,7 @@ struct model {
     struct model_config config;
     struct chunk chunks[MODEL_MAX_CHUNKS];
     struct block_scratch scratch;
-    struct head head;
+    struct model_head head;
     void *gradients[MODEL_GRADIENTS];
     char *kept, *shared, *workspace; /* what all of these are cut from */
     char *host;                      /* and what the host reads; NULL unless the device is discrete */
