@@ -1,8 +1,8 @@
 /*
- * muster_preflight.c - the program muster-preflight: one process a node says what it finds there (answer.h). srun
- * --muster-preflight starts it on all nodes of a step and judges (run.h).
+ * muster_preflight.c - the program muster-preflight: one process a node checks it and prints an answer (answer.h). srun
+ * --muster-preflight starts it on all nodes of a step and judges the answers (preflight.c).
  *
- * It always ends by itself: each check has its bound, and an alarm ends what hangs in a library or on a file system.
+ * It always ends: each check is bounded in time, and an alarm ends a check that hangs in a library or a file system.
  */
 #include "config.h"
 
@@ -32,9 +32,9 @@ static const char usage[] = "usage: srun --mpi=pmi2 --ntasks-per-node=1 muster-p
                             "       [--checkpoint-bytes N] [--stage DIR] [--stage-bytes N] [--seconds N]\n"
                             "\nSee muster-preflight(1).\n";
 
-static int bad_usage(const char *what, const char *word)
+static int bad_usage(const char *what, const char *argument)
 {
-    fprintf(stderr, "muster-preflight: %s%s; muster-preflight --help shows how\n", what, word);
+    fprintf(stderr, "muster-preflight: %s%s; muster-preflight --help shows how\n", what, argument);
     return -1;
 }
 
@@ -67,18 +67,18 @@ static int read_options(int argc, char **argv, struct options *options)
             break;
         case 'C':
             if (read_number(optarg, 0, UINT64_MAX, &options->checkpoint_bytes) < 0)
-                return bad_usage("--checkpoint-bytes takes a whole number of bytes, and not ", optarg);
+                return bad_usage("--checkpoint-bytes takes a whole number of bytes, not ", optarg);
             break;
         case 's':
             options->stage = optarg;
             break;
         case 'S':
             if (read_number(optarg, 0, UINT64_MAX, &options->stage_bytes) < 0)
-                return bad_usage("--stage-bytes takes a whole number of bytes, and not ", optarg);
+                return bad_usage("--stage-bytes takes a whole number of bytes, not ", optarg);
             break;
         case 't':
             if (read_number(optarg, 3, 3600, &seconds) < 0)
-                return bad_usage("--seconds takes 3 to 3600, and not ", optarg);
+                return bad_usage("--seconds takes 3 to 3600, not ", optarg);
             options->seconds = (int)seconds;
             break;
         case 'h':

@@ -8,7 +8,7 @@
 
 #include "srun-plugin/fabric/fabric.h"
 #include "srun-plugin/node/node.h"
-#include "srun-plugin/route.h"
+#include "srun-plugin/node/route.h"
 #include "srun-plugin/spank/step_plan.h"
 
 struct node_view {

@@ -1,8 +1,8 @@
 /*
- * step_layout.h - what slurmctld knows of a step: its nodes, the ranks on each, and where rank 0's node is reached.
+ * step_layout.h - a step as slurmctld knows it: its nodes, the ranks on each, and the address of rank 0's node.
  *
- * A short RPC each for step_layout_create and step_layout_find_head, and seldom one for step_layout_find_peer. Ask once, in srun; a
- * call in every task would be a call to slurmctld for every rank.
+ * step_layout_create and step_layout_find_head are a short RPC each, step_layout_find_peer rarely is one. Call them in
+ * srun only: in a task, each rank would send an RPC to slurmctld.
  */
 #ifndef MUSTER_SRUN_PLUGIN_SPANK_STEP_LAYOUT_H
 #define MUSTER_SRUN_PLUGIN_SPANK_STEP_LAYOUT_H
@@ -25,24 +25,23 @@ struct step_layout {
     uint32_t job_id, step_id, ranks;
     struct step_node *nodes; /* in the step's order */
     size_t count;
-    char *list;                     /* their names as Slurm writes them, "n[1-4,7]", which of many nodes stays short */
-    char head[STEP_NODE_NAME_SIZE]; /* where rank 0's node is reached: its name, until step_layout_find_head */
-    bool cpus_are_cores;            /* Slurm counts its cores as CPUs, not their hardware threads; false likewise */
+    char *list;                     /* their names as Slurm writes them: "n[1-4,7]" */
+    char head[STEP_NODE_NAME_SIZE]; /* address of rank 0's node: its name, until step_layout_find_head */
+    bool cpus_are_cores;            /* Slurm counts that node's cores as CPUs, not hardware threads; false until then */
 };
 
 /* NULL and *err when slurmctld does not answer or does not know the step. */
 struct step_layout *step_layout_create(uint32_t job_id, uint32_t step_id, struct error *err);
 
 /*
- * Makes head the address that Slurm itself reaches rank 0's node by (NodeAddr). -1 and *err when slurmctld does not
- * tell it (PrivateData=nodes): head stays the node's name.
+ * Set head to the address by which Slurm's own daemons reach rank 0's node (NodeAddr). -1 and *err if slurmctld does not
+ * give it (PrivateData=nodes): head stays the node's name.
  */
 int step_layout_find_head(struct step_layout *layout, struct error *err);
 
 /*
- * By what rank 0's node reaches another, after step_layout_find_head, into address; "" where there is none. A node's own
- * name, mostly, and slurmctld is not asked: where rank 0's node is reached by its name, so are the others; where it is
- * reached by a number, it finds its interface by that, and the other's name is for the case that it has none such.
+ * After step_layout_find_head: the address by which rank 0's node reaches another one, or "" if there is none. If Slurm
+ * reaches rank 0's node by its name, or by a number, it is that other node's name: no RPC.
  */
 void step_layout_find_peer(const struct step_layout *layout, char *address, size_t size);
 

@@ -165,7 +165,7 @@ static int make_all(const struct options *options, struct place *place, struct e
         job_destroy(&job);
     if (rc < 0 || place->mesh.dp < 1 || place->mesh.tp < 1 || place->mesh.pp < 1 || mesh_world(&place->mesh) > slots)
         return rc < 0 ? -1
-                      : error_set(err, CODE_CONFIG, "a mesh of dp %d, tp %d, pp %d does not go into %d slots",
+                      : error_set(err, CODE_CONFIG, "a mesh of dp %d, tp %d, pp %d does not fit %d slots",
                                   place->mesh.dp, place->mesh.tp, place->mesh.pp, slots);
     place->order = calloc((size_t)mesh_world(&place->mesh), sizeof *place->order);
     if (!place->order)

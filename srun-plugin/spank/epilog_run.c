@@ -1,4 +1,8 @@
-#include "srun-plugin/epilog_run.h"
+/*
+ * epilog_run.c - one muster-ckptd that root starts for a user, who may have other processes on the node: in another job
+ * there, or by ssh. They must not get at what root has through it, nor at its place outside of every job's cgroup.
+ */
+#include "srun-plugin/spank/epilog.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "srun-plugin/epilog.h"
+#include "srun-plugin/spank/epilog.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,8 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-
-#include "srun-plugin/epilog_run.h"
 
 enum {
     STAGES_MOST = 64, /* of one job: it has one on a node, or a few */
