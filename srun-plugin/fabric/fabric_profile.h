@@ -1,6 +1,6 @@
 /*
- * fabric_profile.h - one profile as libconfig has it, checked (fabric_read.c) so that evaluating it cannot fail; private
- * to fabric/. A condition is a group of a profile, `match` or `when`.
+ * fabric_profile.h - one profile as libconfig has it, checked (fabric_read.c) so that evaluating it cannot fail;
+ * private to fabric/. A condition is a group of a profile, `match` or `when`.
  */
 #ifndef MUSTER_SRUN_PLUGIN_FABRIC_FABRIC_PROFILE_H
 #define MUSTER_SRUN_PLUGIN_FABRIC_FABRIC_PROFILE_H

@@ -1,6 +1,6 @@
 /*
- * node_impl.h - the parts of node_read, private to node*.c. Each fills its part of node and returns 0, or -1 when out of
- * memory.
+ * node_impl.h - the parts of node_read, private to node*.c. Each fills its part of node and returns 0, or -1 when out
+ * of memory.
  */
 #ifndef MUSTER_SRUN_PLUGIN_NODE_NODE_IMPL_H
 #define MUSTER_SRUN_PLUGIN_NODE_NODE_IMPL_H
@@ -41,9 +41,9 @@ void node_describe_netdevs(struct node *node, const char *root); /* for node_des
 void node_check_nics(struct node *node, const char *root);
 
 /*
- * The GID of a RoCE port that routes: of type RoCE v2 and with an IPv4 address (::ffff:a.b.c.d). Its index depends on the
- * addresses of the node: NCCL_IB_GID_INDEX=3 is right on many nodes, not on all. NCCL 2.21 and later find it themselves.
- * Returns the lowest index of such a GID of `hca` ("mlx5_0:1"; port 1 without ":1"), or -1.
+ * The GID of a RoCE port that routes: of type RoCE v2 and with an IPv4 address (::ffff:a.b.c.d). Its index depends on
+ * the addresses of the node: NCCL_IB_GID_INDEX=3 is right on many nodes, not on all. NCCL 2.21 and later find it
+ * themselves. Returns the lowest index of such a GID of `hca` ("mlx5_0:1"; port 1 without ":1"), or -1.
  */
 int node_gid_index(const char *root, const char *hca);
 
