@@ -25,7 +25,6 @@
 #include <stddef.h>
 
 #include "common/error.h"
-#include "srun-plugin/spank/env.h"
 
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
 
@@ -141,9 +140,12 @@ struct fabric_plan {
     size_t note_count;
 };
 
+/* Copies the value of a variable, cut if it does not fit; false if it is not set. */
+typedef bool fabric_lookup(const char *name, char *value, size_t size, void *arg);
+
 /* Inputs that take precedence over profiles. Pointers may be NULL. */
 struct fabric_inputs {
-    env_lookup *user; /* variables that the user set, without those of an outer `srun --muster` */
+    fabric_lookup *user; /* variables that the user set, without those of an outer `srun --muster` */
     void *user_arg;
     const struct fabric_givens *job, *conf;
 };

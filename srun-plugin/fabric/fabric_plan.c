@@ -6,6 +6,8 @@
 
 #include "srun-plugin/fabric/fabric_profile.h"
 
+#define VALUE_SIZE 4096 /* of a user's value; a longer one is cut */
+
 struct planner {
     struct fabric_plan *plan;
     const struct fabric_facts *facts;
@@ -94,7 +96,7 @@ static void offer_value(struct planner *p, enum fabric_origin origin, const char
                         const char *source, const char *why)
 {
     const struct fabric_given *conf = find_given(p->inputs->conf, name);
-    char own[ENV_VALUE_SIZE];
+    char own[VALUE_SIZE];
 
     if (is_decided(p, name))
         return;
@@ -112,7 +114,7 @@ static void offer_value(struct planner *p, enum fabric_origin origin, const char
 /* True if a source of higher precedence than profiles sets the variable. */
 static bool is_taken(const struct planner *p, const char *name)
 {
-    char own[ENV_VALUE_SIZE];
+    char own[VALUE_SIZE];
 
     return is_decided(p, name) || find_given(p->inputs->conf, name) ||
            (p->inputs->user && p->inputs->user(name, own, sizeof own, p->inputs->user_arg));
