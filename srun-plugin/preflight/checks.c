@@ -14,12 +14,11 @@
 #include <unistd.h>
 
 #include "srun-plugin/node/node.h"
-#include "srun-plugin/spank/step_plan.h"
 #include "srun-plugin/node/sysfs.h"
 
 void check_plugin(void)
 {
-    if (getenv(STEP_PLAN_NAME))
+    if (getenv("SLURM_MUSTER_STEP"))
         write_finding(
             "problem",
             "slurmd has not loaded spank_muster.so there: its ranks would have no RANK and no MASTER_ADDR; add it "

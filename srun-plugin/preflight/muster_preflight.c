@@ -22,7 +22,7 @@
 #include "srun-plugin/preflight/answer.h"
 #include "srun-plugin/preflight/checks.h"
 
-struct options {
+struct preflight_options {
     const char *checkpoint, *stage;
     uint64_t checkpoint_bytes, stage_bytes;
     int seconds;
@@ -47,7 +47,7 @@ static int read_number(const char *text, uint64_t least, uint64_t most, uint64_t
     return isdigit((unsigned char)*text) && !*end && errno == 0 && *value >= least && *value <= most ? 0 : -1;
 }
 
-static int read_options(int argc, char **argv, struct options *options)
+static int read_options(int argc, char **argv, struct preflight_options *options)
 {
     static const struct option known[] = {
         {"checkpoint", required_argument, NULL, 'c'}, {"checkpoint-bytes", required_argument, NULL, 'C'},
@@ -58,7 +58,7 @@ static int read_options(int argc, char **argv, struct options *options)
     uint64_t seconds;
     int option;
 
-    *options = (struct options){.seconds = 15};
+    *options = (struct preflight_options){.seconds = 15};
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":", known, NULL)) != -1)
         switch (option) {
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
     const char *slurm_name = getenv("SLURMD_NODENAME"), *other_root = getenv("MUSTER_PREFLIGHT_ROOT");
     const char *root = other_root && other_root[0] ? other_root : "/";
     double begun = clock_monotonic();
-    struct options options;
+    struct preflight_options options;
 
     if (read_options(argc, argv, &options) < 0)
         return CODE_USAGE;

@@ -8,7 +8,7 @@
 
 #include "srun-plugin/spank/port.h"
 
-struct plan {
+struct env_maker {
     struct env_set *set;
     env_lookup *lookup;
     void *arg;
@@ -53,7 +53,7 @@ void env_record(char *record, size_t size, const char *name, const char *value)
         snprintf(record + used, size - used, "%s%s", used ? " " : "", word);
 }
 
-static void add_variable(struct plan *plan, const char *name, const char *why, const char *format, ...)
+static void add_variable(struct env_maker *plan, const char *name, const char *why, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Copies a value into the set's text, cut if that is full. */
@@ -73,7 +73,7 @@ static void put_entry(struct env_set *set, const char *name, enum env_source sou
     set->entries[set->count++] = (struct env_entry){name, keep_text(set, value), source, why};
 }
 
-static void add_variable(struct plan *plan, const char *name, const char *why, const char *format, ...)
+static void add_variable(struct env_maker *plan, const char *name, const char *why, const char *format, ...)
 {
     char value[ENV_VALUE_SIZE];
     va_list args;
@@ -94,7 +94,7 @@ static void add_variable(struct plan *plan, const char *name, const char *why, c
  * SLURM_CPUS_PER_TASK is still in the environment. 1 is also the default of a step: it counts only if srun itself set
  * SLURM_CPUS_PER_TASK. Without --cpus-per-task the ranks of a node share the step's CPUs there.
  */
-static void add_threads(struct plan *plan, const struct task *task)
+static void add_threads(struct env_maker *plan, const struct task *task)
 {
     uint32_t share = task->local_ranks ? task->node_cpus / task->local_ranks : 0;
     uint32_t threads = share ? share : 1;
@@ -124,7 +124,7 @@ static void add_threads(struct plan *plan, const struct task *task)
 }
 
 /* Slurm leaves SLURM_RESTART_COUNT unset on a job's first run. */
-static void add_restart_count(struct plan *plan)
+static void add_restart_count(struct env_maker *plan)
 {
     char count[32];
 
@@ -134,14 +134,14 @@ static void add_restart_count(struct plan *plan)
 }
 
 /* By default CUDA counts the fastest GPU first; LOCAL_RANK would not be the GPU beside the rank's cores and NIC. */
-static void add_gpu_order(struct plan *plan, const struct task *task)
+static void add_gpu_order(struct env_maker *plan, const struct task *task)
 {
     if (task->sees_nvidia)
         add_variable(plan, "CUDA_DEVICE_ORDER", "LOCAL_RANK then counts GPUs as the report does", "PCI_BUS_ID");
 }
 
 /* What this plan sets, for an inner srun. Without MUSTER_JOB, which srun always sets itself. */
-static void add_record(struct plan *plan, bool mapped)
+static void add_record(struct env_maker *plan, bool mapped)
 {
     char map[ENV_MAP_WORD];
     struct env_set *set = plan->set;
@@ -161,7 +161,7 @@ static void add_record(struct plan *plan, bool mapped)
 
 void env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_set *set)
 {
-    struct plan plan = {.set = set, .lookup = lookup, .arg = arg};
+    struct env_maker plan = {.set = set, .lookup = lookup, .arg = arg};
 
     set->count = set->used = 0;
     if (!lookup("MUSTER_SET", plan.before, sizeof plan.before, arg))

@@ -13,7 +13,7 @@
 
 /* Everything is borrowed. */
 struct rank_ask {
-    struct task task;        /* head and bound_* are filled in by rank_plan_create */
+    struct task task;             /* head and bound_* are filled in by rank_plan_create */
     const struct node_view *view; /* node->allowed and GPU states are this task's own (node_read_own) */
     struct affinity affinity;
     bool affinity_known; /* affinity was read */

@@ -10,7 +10,7 @@
 
 #include "srun-plugin/place/order.h"
 #include "srun-plugin/spank/rank_plan.h"
-#include "srun-plugin/spank/step_layout.h"
+#include "srun-plugin/place/step_layout.h"
 
 typedef void report_print(const char *line);
 

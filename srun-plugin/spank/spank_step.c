@@ -17,7 +17,7 @@
 #include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/report_node.h"
 #include "srun-plugin/spank/plugin.h"
-#include "srun-plugin/spank/step_layout.h"
+#include "srun-plugin/place/step_layout.h"
 
 /* ---- Slurm's items and variables --------------------------------------------------------------------------------------------- */
 

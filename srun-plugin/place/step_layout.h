@@ -4,8 +4,8 @@
  * step_layout_create and step_layout_find_head are a short RPC each, step_layout_find_peer rarely is one. Call them in
  * srun only: in a task, each rank would send an RPC to slurmctld.
  */
-#ifndef MUSTER_SRUN_PLUGIN_SPANK_STEP_LAYOUT_H
-#define MUSTER_SRUN_PLUGIN_SPANK_STEP_LAYOUT_H
+#ifndef MUSTER_SRUN_PLUGIN_PLACE_STEP_LAYOUT_H
+#define MUSTER_SRUN_PLUGIN_PLACE_STEP_LAYOUT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "srun-plugin/spank/step_layout.h"
+#include "srun-plugin/place/step_layout.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
