@@ -130,7 +130,7 @@ char *job_text_widen(const char *text, int *line, struct error *err)
             widen = check_number(p, length, err);
         } else if (length == 0 && *p == '"') {
             widen = error_set(err, CODE_CONFIG, "a string is not closed on its line; write \"...\"");
-        } else if (strncmp(p, "@include", strlen("@include")) == 0) {
+        } else if (p[0] == '@' && strncmp(p, "@include", strlen("@include")) == 0) {
             widen = error_set(err, CODE_CONFIG, "@include; this file must stand alone: write the settings here");
         }
         if (widen < 0)

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "srun-plugin/sysfs_live.h"
+#include "srun-plugin/node/sysfs.h"
 
 #define PORT_DISCARD "9" /* never sent to */
 
@@ -42,7 +42,7 @@ static int ask_way(const struct addrinfo *peer, struct route_address *way)
     if (connect(fd, peer->ai_addr, peer->ai_addrlen) == 0 && getsockname(fd, (struct sockaddr *)&own, &length) == 0)
         status = print_address((const struct sockaddr *)&own, way->address, sizeof way->address);
     if (status == 0 && own.ss_family == AF_INET)
-        sysfs_live_interface(fd, ((const struct sockaddr_in *)(const void *)&own)->sin_addr, way->interface);
+        sysfs_interface(fd, ((const struct sockaddr_in *)(const void *)&own)->sin_addr, way->interface);
     saved = errno;
     close(fd);
     errno = saved;
@@ -51,7 +51,7 @@ static int ask_way(const struct addrinfo *peer, struct route_address *way)
 
 bool route_is_own(const char *own, struct route_address *way)
 {
-    char *addresses = sysfs_live_addresses(), wanted[INET6_ADDRSTRLEN + 2];
+    char *addresses = sysfs_text("/", "addresses"), wanted[INET6_ADDRSTRLEN + 2];
     const char *at, *line;
 
     snprintf(wanted, sizeof wanted, " %s/", own);

@@ -1,5 +1,5 @@
 /*
- * checks.h - what muster-preflight looks at on its node. Each check says its findings (say.h); none fails.
+ * checks.h - what muster-preflight checks on its node. Each check writes its findings; none fails.
  */
 #ifndef MUSTER_SRUN_PLUGIN_PREFLIGHT_CHECKS_H
 #define MUSTER_SRUN_PLUGIN_PREFLIGHT_CHECKS_H
@@ -35,5 +35,21 @@ void check_versions(const char *root);
  * are free there. `what` it is for: "checkpoints". `path` NULL or "" is nothing to check.
  */
 void check_directory(const char *what, const char *path, uint64_t bytes);
+
+/*
+ * Each node of the step sends 1 MiB to the next of a ring, which checks every byte and sends its own back. Nodes find
+ * each other by PMI2 and talk over TCP, on the interface that the kernel routes to the other nodes through: if TCP
+ * fails there, so does the bootstrap of NCCL, Gloo and MPI. Not tested: RDMA, and other interfaces. `name` is this
+ * node's. Writes "to" and "from" by the deadline (CLOCK_MONOTONIC).
+ */
+void check_neighbours(const char *name, double deadline);
+
+/* ---- muster_preflight.c ------------------------------------------------------------------------------------------- */
+
+/*
+ * Prints a line of answer.h, "preflight NODE KEY TEXT", as one write: all nodes share one pipe in the end. Newlines
+ * become blanks. May be called by several threads.
+ */
+void write_finding(const char *key, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

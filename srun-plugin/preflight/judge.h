@@ -15,7 +15,7 @@
 #ifndef MUSTER_SRUN_PLUGIN_PREFLIGHT_JUDGE_H
 #define MUSTER_SRUN_PLUGIN_PREFLIGHT_JUDGE_H
 
-#include "srun-plugin/preflight/record.h"
+#include "srun-plugin/preflight/answer.h"
 
 #define JUDGE_CLOCK_SECONDS 2.0
 
@@ -28,10 +28,7 @@ struct verdict {
 };
 
 /* `seconds`: how long they had, for the text. NULL for want of memory. */
-struct verdict *verdict_create(const struct record *records, size_t count, double seconds);
+struct verdict *verdict_create(const struct answer *answers, size_t count, double seconds);
 void verdict_destroy(struct verdict *verdict);
-
-/* For the caller's own findings, such as "srun could not start it there". -1 for want of memory. */
-int verdict_blame(struct verdict *verdict, size_t node, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

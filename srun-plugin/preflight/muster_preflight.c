@@ -1,5 +1,5 @@
 /*
- * muster_preflight.c - the program muster-preflight: one process a node says what it finds there (record.h). srun
+ * muster_preflight.c - the program muster-preflight: one process a node says what it finds there (answer.h). srun
  * --muster-preflight starts it on all nodes of a step and judges (run.h).
  *
  * It always ends by itself: each check has its bound, and an alarm ends what hangs in a library or on a file system.
@@ -9,19 +9,18 @@
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/option.h"
+#include "srun-plugin/preflight/answer.h"
 #include "srun-plugin/preflight/checks.h"
-#include "srun-plugin/preflight/deadline.h"
-#include "srun-plugin/preflight/exchange.h"
-#include "srun-plugin/preflight/record.h"
-#include "srun-plugin/preflight/say.h"
 
 struct options {
     const char *checkpoint, *stage;
@@ -96,30 +95,49 @@ static int read_options(int argc, char **argv, struct options *options)
     return optind < argc ? bad_usage("belongs to no option: ", argv[optind]) : 0;
 }
 
-static void say_clock(void)
+static char node_name[ANSWER_NAME_SIZE] = "?";
+
+void write_finding(const char *key, const char *format, ...)
+{
+    char line[ANSWER_LINE_SIZE];
+    int length = snprintf(line, sizeof line, "preflight %s %s ", node_name, key);
+    size_t end;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line + length, sizeof line - (size_t)length - 1, format, args);
+    va_end(args);
+    for (char *c = line; *c; c++)
+        if (*c == '\n' || *c == '\r')
+            *c = ' ';
+    end = strlen(line);
+    line[end] = '\n';
+    if (write(STDOUT_FILENO, line, end + 1) < 0)
+        return; /* the reader has a deadline; nobody else can be told */
+}
+
+static void write_clock(void)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    say("clock", "%lld.%06ld", (long long)now.tv_sec, now.tv_nsec / 1000);
+    write_finding("clock", "%lld.%06ld", (long long)now.tv_sec, now.tv_nsec / 1000);
 }
 
 int main(int argc, char **argv)
 {
     const char *slurm_name = getenv("SLURMD_NODENAME"), *other_root = getenv("MUSTER_PREFLIGHT_ROOT");
     const char *root = other_root && other_root[0] ? other_root : "/";
-    char name[RECORD_NAME_SIZE] = "?";
-    double begun = deadline_now();
+    double begun = clock_monotonic();
     struct options options;
 
     if (read_options(argc, argv, &options) < 0)
         return CODE_USAGE;
-    gethostname(name, sizeof name - 1);
+    gethostname(node_name, sizeof node_name - 1);
     if (slurm_name)
-        snprintf(name, sizeof name, "%s", slurm_name);
+        snprintf(node_name, sizeof node_name, "%s", slurm_name);
     alarm((unsigned)options.seconds + 1);
-    say_as(name);
-    say_clock();
+    write_clock();
     check_plugin();
     check_versions(root);
     check_machine(root);
@@ -127,7 +145,7 @@ int main(int argc, char **argv)
         check_nvml();
     check_directory("checkpoints", options.checkpoint, options.checkpoint_bytes);
     check_directory("staged saves", options.stage, options.stage_bytes);
-    exchange(name, begun + options.seconds - 1);
-    say("end", "%.3f", deadline_now() - begun);
+    check_neighbours(node_name, begun + options.seconds - 1);
+    write_finding("end", "%.3f", clock_monotonic() - begun);
     return CODE_OK;
 }

@@ -291,5 +291,5 @@ SH
     run step -N1 --muster-preflight=nonsense true
     echo "$output"
     [ "$status" -ne 0 ]
-    grep -q 'it is --muster-preflight, or --muster-preflight=exclude' <<<"$output"
+    grep -q 'give --muster-preflight or --muster-preflight=exclude' <<<"$output"
 }

@@ -67,7 +67,7 @@ PROFILE
     echo "$output"
     [ "$status" -eq 0 ]
     grep -q '^NCCL_IB_TC  *106  *ours.cfg:4  *our switches$' <<<"$output"
-    grep -q '^NCCL_IB_SL  *1  *user  *ours.cfg:5 would have 3$' <<<"$output"
+    grep -q '^NCCL_IB_SL  *1  *user  *ours.cfg:5 would have set 3$' <<<"$output"
     grep -q '^note: broken.cfg:1: ' <<<"$output"
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "srun-plugin/cluster.h"
+#include "srun-plugin/place/cluster.h"
 
 static void expect_names(const char *text, const char *expected)
 {

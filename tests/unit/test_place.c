@@ -1,7 +1,7 @@
 /*
  * Ranks on nodes: a cost that is right by hand, the heavier axis beneath a switch, tp groups whole where they can be.
  */
-#include "srun-plugin/place_bytes.h"
+#include "srun-plugin/place/place.h"
 #include "tests/unit/place_cluster.h"
 
 /* ---- by hand ---- */

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "common/rank_map.h"
-#include "srun-plugin/place_apply.h"
+#include "srun-plugin/place/place.h"
 
 static void round_trip(const int *map, int world, const char *expected)
 {

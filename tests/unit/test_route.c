@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "srun-plugin/route.h"
-#include "srun-plugin/sysfs.h"
+#include "srun-plugin/node/sysfs.h"
 
 #define HEADER "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 
