@@ -1,13 +1,13 @@
 /*
- * feed.h - a step's samples on their way to the device. On a CPU they are where they are; for a device whose memory is
- * no host memory they are copied there, by way of host memory that it can read.
+ * feed.h - copies a step's samples to a device with discrete memory, by way of host memory that it can read. On a CPU
+ * they are used in place.
  */
 #ifndef MUSTER_TRAINER_FEED_H
 #define MUSTER_TRAINER_FEED_H
 
 #include "kernels/kernels.h"
-#include "trainer/data/batch.h"
 #include "plan/footprint.h"
+#include "trainer/data/batch.h"
 
 struct feed;
 
@@ -15,12 +15,12 @@ struct feed;
 struct feed *feed_create(struct device *dev, const struct model_shape *shape, long most, struct error *err);
 void feed_destroy(struct feed *feed);
 
-/* What feed_create allocates where the device's memory is no host memory; nothing elsewhere. Pure. */
+/* The bytes that feed_create allocates for a device with discrete memory; for others it allocates nothing. Pure. */
 void feed_footprint(const struct model_shape *shape, long most, struct footprint *bytes);
 
 /*
- * The same batch with arrays that operations enqueued from now on can read, until the next call. `batch` may be filled
- * anew as soon as this returns, if the device's memory is no host memory; else what is returned is it.
+ * The same batch with arrays in the device's memory, valid until the next call. With discrete memory `batch` may be
+ * filled again as soon as this returns; otherwise `batch` itself is returned.
  */
 const struct batch *feed_batch(struct feed *feed, const struct batch *batch);
 
