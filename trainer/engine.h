@@ -2,7 +2,7 @@
  * engine.h - one rank's part of a training run: device, mesh, model, optimizer state and data. muster-train and the
  * tests use it.
  *
- * One step: train.c calls engine_step (step.c); parallel/pipeline.c runs its micro-batches through model/model.c by the
+ * One step: train.c calls engine_step (step.c); pipeline.c runs its micro-batches through model/model.c by the
  * schedule; the model passes each unit's gradients to parallel/zero.c, which reduces them over comm/ and applies AdamW
  * of kernels/.
  */
@@ -18,7 +18,7 @@
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
 #include "trainer/data/batch.h"
-#include "trainer/feed.h"
+#include "trainer/data/feed.h"
 #include "trainer/rank_config.h"
 #include "trainer/optim/optim.h"
 

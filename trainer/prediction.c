@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "trainer/feed.h"
+#include "trainer/data/feed.h"
 #include "trainer/rank_config.h"
 #include "trainer/model/vocabulary.h"
 

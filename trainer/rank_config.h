@@ -9,7 +9,7 @@
 #include "common/job.h"
 #include "common/mesh.h"
 #include "trainer/model/model.h"
-#include "trainer/parallel/pipeline.h"
+#include "trainer/pipeline.h"
 #include "trainer/parallel/zero.h"
 
 struct rank_config {

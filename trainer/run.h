@@ -26,7 +26,7 @@ struct run {
     uint64_t saved_step;   /* the last that was saved or staged, or loaded; UINT64_MAX: none */
     bool save_due;         /* the step to save at has come */
     bool save_captured;    /* its state is on its way to the host, beside the step that follows; then saver_begin */
-    bool save_waits;       /* for earlier saves to be drained, and that was said */
+    bool save_waits;       /* for earlier saves to be drained, and that was logged */
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
     int global_batch;   /* of the last step */

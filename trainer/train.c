@@ -149,7 +149,7 @@ static int run_steps(struct run *run, struct error *err)
         if (one_step(run, err) < 0)
             return -1;
     }
-    /* All steps are done. What keeps the last checkpoint in memory, say a full disk, a requeue would find again: 74. */
+    /* All steps are done. If the last checkpoint cannot be drained (a full disk), requeuing would not help: 74. */
     return run_save_last(run, err) != 0 || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
 }
 

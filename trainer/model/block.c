@@ -3,9 +3,9 @@
 
 #include <stdio.h>
 
-struct block block_of(const struct context *c, const struct units *units, int layer)
+struct transformer_block block_of(const struct context *c, const struct units *units, int layer)
 {
-    struct block b = {.c = c, .unit = &units->units[UNIT_BLOCK0 + layer], .layer = layer};
+    struct transformer_block b = {.c = c, .unit = &units->units[UNIT_BLOCK0 + layer], .layer = layer};
     char name[64];
 
     snprintf(name, sizeof name, "h.%d.attn.dropout", layer);
@@ -58,13 +58,13 @@ void block_scratch_place(struct block_scratch *s, const struct context *c, int m
     }
 }
 
-static const void *block_weight(const struct block *b, const void *param, int tensor)
+static const void *block_weight(const struct transformer_block *b, const void *param, int tensor)
 {
     return context_weight(b->c, b->unit, param, tensor);
 }
 
 /* The arguments of attention, forward and backward. */
-static struct attention attention_arguments(const struct block *b, const struct block_activations *a,
+static struct attention attention_arguments(const struct transformer_block *b, const struct block_activations *a,
                                             const struct micro_batch *mb)
 {
     const struct context *c = b->c;
@@ -97,7 +97,7 @@ static struct attention attention_arguments(const struct block *b, const struct 
 
 /* ---- forward, in pieces that recomputing shares ---- */
 
-static void attend_heads(const struct block *b, const void *param, const struct block_activations *a,
+static void attend_heads(const struct transformer_block *b, const void *param, const struct block_activations *a,
                          const struct block_scratch *s, const struct micro_batch *mb)
 {
     const struct context *c = b->c;
@@ -113,8 +113,8 @@ static void attend_heads(const struct block *b, const void *param, const struct 
 }
 
 /* part = in[rows, n] W, summed over the group; returns this rank's rows of the sum. */
-static const void *project_output(const struct block *b, const void *in, const void *w, const struct block_scratch *s,
-                                  int rows, int n)
+static const void *project_output(const struct transformer_block *b, const void *in, const void *w,
+                                  const struct block_scratch *s, int rows, int n)
 {
     const struct context *c = b->c;
     int d = c->shape->hidden;
@@ -124,7 +124,7 @@ static const void *project_output(const struct block *b, const void *in, const v
     return tensor_reduced(c->tp, s->local, s->part);
 }
 
-static void second_norm(const struct block *b, const void *param, const struct block_activations *a,
+static void second_norm(const struct transformer_block *b, const void *param, const struct block_activations *a,
                         const struct micro_batch *mb, const void *projected)
 {
     const struct context *c = b->c;
@@ -145,7 +145,7 @@ static void second_norm(const struct block *b, const void *param, const struct b
 }
 
 /* The forward pass from y1 to act. */
-static void inner_width(const struct block *b, const void *param, const struct block_activations *a,
+static void inner_width(const struct transformer_block *b, const void *param, const struct block_activations *a,
                         const struct block_scratch *s, const struct micro_batch *mb)
 {
     const struct context *c = b->c;
@@ -163,7 +163,7 @@ static void inner_width(const struct block *b, const void *param, const struct b
                    a->pre, rows, d, 4 * split);
 }
 
-void block_forward(const struct block *b, const void *param, const struct block_activations *a,
+void block_forward(const struct transformer_block *b, const void *param, const struct block_activations *a,
                    const struct block_scratch *s, const struct micro_batch *mb, void *out)
 {
     const struct context *c = b->c;
@@ -182,7 +182,7 @@ void block_forward(const struct block *b, const void *param, const struct block_
                                               .sum = out});
 }
 
-void block_recompute(const struct block *b, enum recompute recompute, const void *param,
+void block_recompute(const struct transformer_block *b, enum recompute recompute, const void *param,
                      const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb)
 {
     if (recompute == RECOMPUTE_FULL)
@@ -198,7 +198,7 @@ void block_recompute(const struct block *b, enum recompute recompute, const void
  * computed.
  */
 
-static float *block_gradient(const struct block *b, float *grad, int tensor)
+static float *block_gradient(const struct transformer_block *b, float *grad, int tensor)
 {
     return context_gradient(b->unit, grad, tensor);
 }
@@ -207,7 +207,7 @@ static float *block_gradient(const struct block *b, float *grad, int tensor)
  * The gradient before a dropout and a bias: dx through the mask, in s->local if there is a dropout; and dbias. Returns
  * all rows of the gradient.
  */
-static const void *residual_backward(const struct block *b, float *dbias, const struct block_scratch *s,
+static const void *residual_backward(const struct transformer_block *b, float *dbias, const struct block_scratch *s,
                                      const struct micro_batch *mb, uint32_t site, const void *dx)
 {
     const struct context *c = b->c;
@@ -228,7 +228,7 @@ static const void *residual_backward(const struct block *b, float *dbias, const 
  * A column-parallel layer after a norm: computes its gradients from dy [R, out]. Returns the gradient of the norm's
  * output y (local rows), summed over the group. The weight's gradient is computed during the exchange.
  */
-static const void *column_backward(const struct block *b, const void *param, float *grad, int weight_tensor,
+static const void *column_backward(const struct transformer_block *b, const void *param, float *grad, int weight_tensor,
                                    const void *dy, const void *y, const struct block_scratch *s, int rows, int out)
 {
     const struct context *c = b->c;
@@ -244,8 +244,9 @@ static const void *column_backward(const struct block *b, const void *param, flo
     return tensor_reduced(c->tp, s->local, s->part);
 }
 
-static void mlp_backward(const struct block *b, const void *param, float *grad, const struct block_activations *a,
-                         const struct block_scratch *s, const struct micro_batch *mb, void *dx)
+static void mlp_backward(const struct transformer_block *b, const void *param, float *grad,
+                         const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb,
+                         void *dx)
 {
     const struct context *c = b->c;
     int rows = context_rows(c, mb->samples), d = c->shape->hidden, wide = 4 * d / c->tp_size;
@@ -258,8 +259,8 @@ static void mlp_backward(const struct block *b, const void *param, float *grad, 
                   context_local_rows(c, mb->samples), dx);
 }
 
-static void attention_backward(const struct block *b, const struct block_activations *a, const struct block_scratch *s,
-                               const struct micro_batch *mb)
+static void attention_backward(const struct transformer_block *b, const struct block_activations *a,
+                               const struct block_scratch *s, const struct micro_batch *mb)
 {
     struct attention forward = attention_arguments(b, a, mb);
 
@@ -279,8 +280,9 @@ static void attention_backward(const struct block *b, const struct block_activat
                                                                         .dqkv = s->wide});
 }
 
-void block_backward(const struct block *b, const void *param, float *grad, const struct block_activations *a,
-                    const struct block_scratch *s, const struct micro_batch *mb, void *dx)
+void block_backward(const struct transformer_block *b, const void *param, float *grad,
+                    const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb,
+                    void *dx)
 {
     const struct context *c = b->c;
     int rows = context_rows(c, mb->samples), d = c->shape->hidden, split = d / c->tp_size;

@@ -37,14 +37,14 @@ struct block_scratch {
     void *full_b; /* [R, d], tp > 1: gathered y1 or y2 */
 };
 
-struct block {
+struct transformer_block {
     const struct context *c;
     const struct unit *unit; /* where each tensor lies in param and grad */
     int layer;
     uint32_t site_attention, site_projection, site_mlp; /* of dropout */
 };
 
-struct block block_of(const struct context *c, const struct units *units, int layer);
+struct transformer_block block_of(const struct context *c, const struct units *units, int layer);
 
 /*
  * Places the activations of one block in two buffers: `kept` for those that are kept from the forward to the backward
@@ -57,15 +57,16 @@ void block_scratch_place(struct block_scratch *s, const struct context *c, int m
                          struct buffer_layout *layout);
 
 /* out [Rl, d] is the next block's x. */
-void block_forward(const struct block *b, const void *param, const struct block_activations *a,
+void block_forward(const struct transformer_block *b, const void *param, const struct block_activations *a,
                    const struct block_scratch *s, const struct micro_batch *mb, void *out);
 
 /* Before block_backward: recomputes the activations that were not kept. */
-void block_recompute(const struct block *b, enum recompute recompute, const void *param,
+void block_recompute(const struct transformer_block *b, enum recompute recompute, const void *param,
                      const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb);
 
 /* dx: gradient of out on entry, of x on return, in place. grad: the unit's flat buffer, overwritten. */
-void block_backward(const struct block *b, const void *param, float *grad, const struct block_activations *a,
-                    const struct block_scratch *s, const struct micro_batch *mb, void *dx);
+void block_backward(const struct transformer_block *b, const void *param, float *grad,
+                    const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb,
+                    void *dx);
 
 #endif

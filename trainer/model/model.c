@@ -101,7 +101,7 @@ void model_forward(struct model *m, int index, int mb, const struct micro_batch 
     acts[0].x = x;
     for (int l = 0; l < layers; l++) {
         int unit = UNIT_BLOCK0 + chunk->is.first_layer + l;
-        struct block block = block_of(m->c, m->units, chunk->is.first_layer + l);
+        struct transformer_block block = block_of(m->c, m->units, chunk->is.first_layer + l);
 
         zero_gather(m->zero, unit);
         block_forward(&block, zero_param(m->zero, unit), &acts[l], &m->scratch, micro_batch,
@@ -171,7 +171,7 @@ static void layer_backward(struct model *m, const struct chunk *chunk, int l, co
                            const struct micro_batch *micro_batch, void *dx)
 {
     int unit = UNIT_BLOCK0 + chunk->is.first_layer + l;
-    struct block block = block_of(m->c, m->units, chunk->is.first_layer + l);
+    struct transformer_block block = block_of(m->c, m->units, chunk->is.first_layer + l);
     const void *param;
 
     zero_gather(m->zero, unit);

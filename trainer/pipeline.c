@@ -1,4 +1,4 @@
-#include "trainer/parallel/pipeline.h"
+#include "trainer/pipeline.h"
 
 #include <stdlib.h>
 

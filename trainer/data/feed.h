@@ -2,8 +2,8 @@
  * feed.h - copies a step's samples to a device with discrete memory, by way of host memory that it can read. On a CPU
  * they are used in place.
  */
-#ifndef MUSTER_TRAINER_FEED_H
-#define MUSTER_TRAINER_FEED_H
+#ifndef MUSTER_TRAINER_DATA_FEED_H
+#define MUSTER_TRAINER_DATA_FEED_H
 
 #include "kernels/kernels.h"
 #include "plan/footprint.h"

@@ -1,4 +1,4 @@
-#include "trainer/feed.h"
+#include "trainer/data/feed.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  * received in the order in which they were sent, so they need no tags. The input of the next entry of the schedule is
  * received, and the output of the previous one sent, while an entry computes.
  */
-#ifndef MUSTER_TRAINER_PARALLEL_PIPELINE_H
-#define MUSTER_TRAINER_PARALLEL_PIPELINE_H
+#ifndef MUSTER_TRAINER_PIPELINE_H
+#define MUSTER_TRAINER_PIPELINE_H
 
 #include "trainer/model/model.h"
 
