@@ -30,7 +30,7 @@ struct nodes *nodes_create(const char *hosts, size_t stride, int world, struct e
         const char *host = hosts + (size_t)rank * stride;
         int node = 0, last = rank;
 
-        /* Ranks of a node mostly follow each other, so the newest node is looked at first. */
+        /* Ranks of a node are mostly consecutive, so the newest node is compared first. */
         for (node = n->count - 1; node >= 0; node--)
             if (strcmp(hosts + (size_t)n->first[node] * stride, host) == 0)
                 break;
@@ -76,7 +76,7 @@ int nodes_locals(const struct nodes *nodes, int node)
     return nodes->locals[node];
 }
 
-/* The rank at a place of a node; -1 if it has no such place. */
+/* The rank with index `local` on a node; -1 if there is none. */
 static int rank_at(const struct nodes *n, int node, int local)
 {
     int rank = n->first[node];

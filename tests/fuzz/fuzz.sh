@@ -27,8 +27,8 @@ sources_manifest=("${json[@]}" ckpt/cover.c ckpt/interval.c ckpt/json_get.c ckpt
     ckpt/manifest.c ckpt/manifest_decode.c ckpt/manifest_encode.c)
 sources_job=(common/error.c common/job.c common/job_check.c common/job_keys.c common/job_text.c common/model_shape.c)
 sources_indexed=(common/error.c common/io.c trainer/data/indexed.c)
-sources_topology=(common/error.c common/rank_map.c common/text.c srun-plugin/place/cluster.c srun-plugin/place/hostlist.c
-    srun-plugin/place/topology.c)
+sources_topology=(common/error.c common/rank_map.c common/text.c srun-plugin/place/cluster.c
+    srun-plugin/place/hostlist.c srun-plugin/place/topology.c)
 
 build() {
     local -n sources=sources_$1

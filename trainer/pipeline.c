@@ -1,10 +1,10 @@
-#include "trainer/parallel/pipeline.h"
+#include "trainer/pipeline.h"
 
 #include <stdlib.h>
 
 #include "plan/schedule.h"
 
-enum { OUTPUTS = 2 }; /* of a chunk on their way at once: model_output's buffers */
+enum { OUTPUTS = 2 }; /* sends of a chunk at once: model_output's buffers */
 
 struct pipeline {
     struct device *dev;
@@ -21,8 +21,8 @@ struct pipeline {
     /* this step */
     const struct micro_batch *micro_batches;
     int count;
-    int backwards;                  /* done or under way: picks the gradient buffer */
-    struct comm_request *receiving; /* what the next entry begins with */
+    int backwards;                  /* begun so far: selects the gradient buffer */
+    struct comm_request *receiving; /* the next entry's input */
     struct comm_request *sent_up[MODEL_MAX_CHUNKS][OUTPUTS], *sent_down[MODEL_GRADIENTS];
     bool failed;
     struct error error;
@@ -31,7 +31,7 @@ struct pipeline {
 int pipeline_slots(int stage, int stages, int chunks, int chunk, int micro_batches)
 {
     struct schedule_entry *entries = calloc((size_t)micro_batches * (size_t)chunks * 2 + 1, sizeof *entries);
-    int slots = micro_batches; /* without memory to work it out, the most that there can be */
+    int slots = micro_batches; /* the upper bound, if out of memory */
 
     if (entries)
         slots = schedule_in_flight(entries, schedule_build(entries, stage, stages, micro_batches, chunks), chunk);
@@ -76,7 +76,7 @@ static bool is_last(const struct pipeline *p, int chunk)
     return p->config.stage == p->config.stages - 1 && chunk == p->config.chunks - 1;
 }
 
-/* Chunks go round the stages: after the last one comes the first one's next chunk. */
+/* After the last stage's chunk comes the first stage's next chunk. */
 static int stage_above(const struct pipeline *p)
 {
     return (p->config.stage + 1) % p->config.stages;
@@ -87,12 +87,12 @@ static int stage_below(const struct pipeline *p)
     return (p->config.stage + p->config.stages - 1) % p->config.stages;
 }
 
-static size_t bytes_of(const struct pipeline *p, int mb)
+static size_t activation_bytes(const struct pipeline *p, int mb)
 {
     return (size_t)p->micro_batches[mb].samples * p->config.bytes_per_sample;
 }
 
-/* ---- what goes between stages ---- */
+/* ---- messages between stages ---- */
 
 static void fail_pipeline(struct pipeline *p, const struct error *err)
 {
@@ -110,7 +110,7 @@ static void wait_for(struct pipeline *p, struct comm_request **request)
     *request = NULL;
 }
 
-/* The buffer of the gradient that the next backward entry works in: free once what it held was sent. */
+/* The gradient buffer of the next backward entry; waits until its previous content was sent. */
 static void *next_gradient(struct pipeline *p)
 {
     int index = p->backwards % MODEL_GRADIENTS;
@@ -126,11 +126,11 @@ static void receive_input(struct pipeline *p, const struct schedule_entry *entry
     if (entry->kind == SCHEDULE_FORWARD && !is_first(p, entry->chunk)) {
         comm_purpose(p->up, "activations", "");
         p->receiving = comm_start_recv(p->up, model_input(p->model, entry->chunk, entry->micro_batch),
-                                       bytes_of(p, entry->micro_batch), stage_below(p), &err);
+                                       activation_bytes(p, entry->micro_batch), stage_below(p), &err);
     } else if (entry->kind == SCHEDULE_BACKWARD && !is_last(p, entry->chunk)) {
         comm_purpose(p->down, "gradients of activations", "");
         p->receiving =
-            comm_start_recv(p->down, next_gradient(p), bytes_of(p, entry->micro_batch), stage_above(p), &err);
+            comm_start_recv(p->down, next_gradient(p), activation_bytes(p, entry->micro_batch), stage_above(p), &err);
     } else {
         return;
     }
@@ -147,7 +147,7 @@ static void send_up(struct pipeline *p, const struct schedule_entry *entry)
         return;
     comm_purpose(p->up, "activations", "");
     *sent = comm_start_send(p->up, model_output(p->model, entry->chunk, entry->micro_batch),
-                            bytes_of(p, entry->micro_batch), stage_above(p), &err);
+                            activation_bytes(p, entry->micro_batch), stage_above(p), &err);
     if (!*sent)
         fail_pipeline(p, &err);
 }
@@ -159,8 +159,8 @@ static void send_down(struct pipeline *p, const struct schedule_entry *entry, in
     if (is_first(p, entry->chunk))
         return;
     comm_purpose(p->down, "gradients of activations", "");
-    p->sent_down[index] = comm_start_send(p->down, model_gradient(p->model, index), bytes_of(p, entry->micro_batch),
-                                          stage_below(p), &err);
+    p->sent_down[index] = comm_start_send(p->down, model_gradient(p->model, index),
+                                          activation_bytes(p, entry->micro_batch), stage_below(p), &err);
     if (!p->sent_down[index])
         fail_pipeline(p, &err);
 }
@@ -203,7 +203,7 @@ static void run_backward(struct pipeline *p, const struct schedule_entry *entry,
     send_down(p, entry, index);
 }
 
-/* What an entry begins with is here; the next one's is asked for before it computes. */
+/* Waits for the entry's input, starts to receive the next one's, and computes. */
 static void run_entry(struct pipeline *p, size_t i, const struct loss_scales *scales, struct losses *losses)
 {
     const struct schedule_entry *entry = &p->entries[i];
@@ -224,7 +224,7 @@ static void run_entry(struct pipeline *p, size_t i, const struct loss_scales *sc
 }
 
 /* The schedule of so many micro-batches, and the units it will gather. */
-static void prepare_entry(struct pipeline *p, int count, bool training)
+static void prepare_schedule(struct pipeline *p, int count, bool training)
 {
     const struct pipeline_config *c = &p->config;
     size_t n = schedule_build(p->entries, c->stage, c->stages, count, c->chunks), kept = 0;
@@ -255,7 +255,7 @@ static int run_entries(struct pipeline *p, const struct micro_batch *micro_batch
     p->micro_batches = micro_batches;
     p->count = count;
     p->backwards = 0;
-    prepare_entry(p, count, training);
+    prepare_schedule(p, count, training);
     receive_input(p, &p->entries[0]);
     for (size_t i = 0; i < p->nentries; i++)
         run_entry(p, i, scales, losses);

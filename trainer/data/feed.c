@@ -1,4 +1,4 @@
-#include "trainer/feed.h"
+#include "trainer/data/feed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void count_elements(size_t elements[ARRAYS], size_t samples, size_t seq, 
     elements[3] = elements[4] = pairs ? samples : 0;
 }
 
-static size_t bytes_of(size_t samples, size_t seq, bool pairs)
+static size_t batch_bytes(size_t samples, size_t seq, bool pairs)
 {
     size_t elements[ARRAYS], all = 0;
 
@@ -33,7 +33,7 @@ static size_t bytes_of(size_t samples, size_t seq, bool pairs)
 
 void feed_footprint(const struct model_shape *shape, long most, struct footprint *bytes)
 {
-    size_t all = bytes_of((size_t)most, (size_t)shape->seq_length, shape->kind == MODEL_BERT);
+    size_t all = batch_bytes((size_t)most, (size_t)shape->seq_length, shape->kind == MODEL_BERT);
 
     bytes->workspace += all;
     bytes->host_staging += all;
@@ -55,7 +55,7 @@ struct feed *feed_create(struct device *dev, const struct model_shape *shape, lo
     feed->most = (size_t)most;
     if (!feed->discrete)
         return feed;
-    all = bytes_of(feed->most, feed->seq, feed->pairs);
+    all = batch_bytes(feed->most, feed->seq, feed->pairs);
     feed->host = device_alloc(dev, MEMORY_HOST, all, err);
     feed->device = feed->host ? device_alloc(dev, MEMORY_DEVICE, all, err) : NULL;
     if (feed->device)
@@ -84,7 +84,7 @@ const struct batch *feed_batch(struct feed *feed, const struct batch *batch)
 
     if (!feed->discrete)
         return batch;
-    device_wait(feed->dev); /* the last batch has left the host's copy */
+    device_wait(feed->dev); /* the previous batch was copied */
     feed->there = *batch;
     count_elements(elements, (size_t)batch->samples, feed->seq, feed->pairs);
     for (int i = 0; i < ARRAYS; i++) {
@@ -95,7 +95,7 @@ const struct batch *feed_batch(struct feed *feed, const struct batch *batch)
         *there[i] = bytes ? (int32_t *)(feed->device + at) : NULL;
         at += bytes;
     }
-    /* In the queue: a transfer would come after a capture that is to go on beside the operations. */
+    /* In the queue of operations: a transfer would have to wait for a capture (zero_capture) that is going on. */
     device_kernels(feed->dev)->copy(feed->dev, feed->device, feed->host, at);
     return &feed->there;
 }

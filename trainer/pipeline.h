@@ -1,13 +1,13 @@
 /*
- * pipeline.h - one stage's part of a step: executes a schedule (schedule.h), receives what its chunks begin with and
- * sends what they end with. One stage alone is the same without sending.
+ * pipeline.h - one stage's part of a step: executes a schedule (schedule.h), receives its chunks' inputs and sends their
+ * outputs. With one stage nothing is sent.
  *
- * Activations go up and gradients come down on two communicators of their own. On each, messages between two stages are
- * used in the order in which they were made, so none needs a tag. What the next entry of the schedule begins with is
- * received while this one computes, and what an entry ends with is sent while the next one does.
+ * Activations go up and gradients come down on two separate communicators. On each, messages between two stages are
+ * received in the order in which they were sent, so they need no tags. The input of the next entry of the schedule is
+ * received, and the output of the previous one sent, while an entry computes.
  */
-#ifndef MUSTER_TRAINER_PARALLEL_PIPELINE_H
-#define MUSTER_TRAINER_PARALLEL_PIPELINE_H
+#ifndef MUSTER_TRAINER_PIPELINE_H
+#define MUSTER_TRAINER_PIPELINE_H
 
 #include "trainer/model/model.h"
 
@@ -29,11 +29,11 @@ void pipeline_destroy(struct pipeline *pipeline);
 int pipeline_train(struct pipeline *pipeline, const struct micro_batch *micro_batches, int count,
                    const struct loss_scales *scales, struct losses *losses, struct error *err);
 
-/* Forward alone. */
+/* Forward only. */
 int pipeline_evaluate(struct pipeline *pipeline, const struct micro_batch *micro_batches, int count,
                       struct losses *losses, struct error *err);
 
-/* Activations of micro-batches that each chunk holds at most in a step of so many: model_chunk's slots. Pure. */
+/* The most micro-batches whose activations a chunk holds at once in such a step: model_chunk's slots. Pure. */
 int pipeline_slots(int stage, int stages, int chunks, int chunk, int micro_batches);
 
 #endif
