@@ -24,7 +24,7 @@
 #include "common/clock.h"
 #include "common/philox.h"
 #include "plan/flops.h"
-#include "trainer/data/indexed_writer.h"
+#include "trainer/data/indexed.h"
 #include "trainer/engine.h"
 
 enum { MOST_SETS = 32, SAMPLES = 64, PROFILE_LINES = 128 };

@@ -5,10 +5,10 @@
 /* CLOCK_MONOTONIC: for durations and deadlines. Does not jump when the date is set. */
 double clock_monotonic(void);
 
-/* CLOCK_REALTIME: seconds since 1970, for what is stored or compared across nodes. */
+/* CLOCK_REALTIME: seconds since 1970, for times that are stored or compared across nodes. */
 double clock_realtime(void);
 
-/* Sleep so long; a signal does not shorten it. */
+/* Sleep for the full time, even if signals arrive. */
 void clock_sleep(double seconds);
 
 #endif

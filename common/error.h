@@ -1,8 +1,8 @@
 /*
- * error.h - how every function of muster fails.
+ * error.h - how every function of muster reports failure.
  *
- * A function that can fail returns 0 or -1 (or a pointer or NULL) and fills a struct error with one line that says what
- * is wrong, where, and what would be right, and with the exit code that a program should end with because of it.
+ * A function that can fail returns 0 or -1 (or a pointer or NULL) and fills a struct error: one line that says what is
+ * wrong, where, and what would be right, and the exit code for the program.
  * Libraries never print and never exit; a program's main prints the line and returns the code.
  *
  *     struct error err;
@@ -18,12 +18,12 @@
 extern "C" {
 #endif
 
-/* Exit codes (sysexits). What requeuing cannot mend must not be STOPPED or PEER. */
+/* Exit codes (sysexits). A failure that requeuing cannot fix must not be STOPPED or PEER. */
 enum exit_code {
     CODE_OK = 0,
     CODE_USAGE = 64,    /* wrong command line */
     CODE_DATA = 65,     /* bad data or checkpoint */
-    CODE_INTERNAL = 70, /* a bug in muster, or a library that failed without a reason of the user's */
+    CODE_INTERNAL = 70, /* a bug in muster, or a library failure that the user did not cause */
     CODE_IO = 74,       /* the operating system refused a read, a write or memory */
     CODE_STOPPED = 75,  /* stopped on request, state saved: requeue me */
     CODE_PEER = 76,     /* another rank was lost or hung: requeue me */
@@ -41,18 +41,18 @@ int error_set(struct error *err, enum exit_code code, const char *format, ...) _
 /* The same, with ": " and the text of errno (as it was on entry) at the end. */
 int error_errno(struct error *err, enum exit_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Put "context: " before the text that is there. Returns -1. */
+/* Put "context: " before the present text. Returns -1. */
 int error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Make text one printable line: its control characters, of which a file's name may have any, become blanks and '?'. */
+/* Make text one printable line: replaces control characters (a file name may contain any) by blanks and '?'. */
 void error_tame(char *text);
 
 /* For mains only: prints "program: text" to stderr and returns the code (INTERNAL if nobody set one). */
 int error_report(const struct error *err);
 
 /*
- * For mains only, last of all: flushes standard output and returns `code`; where something could not be printed (a full
- * disk), says so instead and returns CODE_IO, unless `code` is one of the failures above already.
+ * For mains only, at the end: flushes standard output and returns `code`. If writing failed (a full disk), reports that
+ * and returns CODE_IO, unless `code` is already one of the failures above.
  */
 int error_output(int code);
 

@@ -1,8 +1,8 @@
 /*
- * half.h - the two 16-bit floating types and fp32, one number at a time: for sums between ranks, tests and tools. The
- * kernels have wider ways of their own.
+ * half.h - converts single numbers between fp32 and the two 16-bit types: for sums between ranks, tests and tools. The
+ * kernels have vector code of their own.
  *
- * Rounding is to nearest, ties to even, as the hardware's; a NaN stays one.
+ * Rounds to nearest, ties to even, like the hardware; a NaN stays a NaN.
  */
 #ifndef MUSTER_COMMON_HALF_H
 #define MUSTER_COMMON_HALF_H

@@ -1,5 +1,6 @@
 #include "common/job.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <libconfig.h>
 #include <math.h>
@@ -7,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/job_check.h"
-#include "common/job_environment.h"
-#include "common/job_keys.h"
-#include "common/job_reader.h"
+#include "common/job_impl.h"
 #include "common/job_text.h"
 
 #define OVERRIDE_LINE "#! --set "
@@ -33,7 +31,7 @@ int job_reader_fail(const struct job_reader *r, struct job_origin at, const char
 
 /* ---- one value --------------------------------------------------------------------------------------------------- */
 
-static const char *kind_of(const config_setting_t *setting)
+static const char *setting_kind(const config_setting_t *setting)
 {
     switch (config_setting_type(setting)) {
     case CONFIG_TYPE_INT:
@@ -61,7 +59,7 @@ static int fail_type(const struct job_reader *r, const struct job_key *key, stru
     return job_reader_fail(r, at, "%s is %s; it must be %s %s", key->path, found, type[0] == 'i' ? "an" : "a", type);
 }
 
-/* `value` is the number as the user may have written it, for the message. */
+/* `value` is the number as text, for the message. */
 static int check_range(const struct job_reader *r, const struct job_key *key, struct job_origin at, double number,
                        const char *value)
 {
@@ -129,8 +127,8 @@ static int store_string(const struct job_reader *r, const struct job_key *key, s
     return 0;
 }
 
-/* Puts a value into its field and notes where it came from. */
-static int store(struct job_reader *r, int index, struct job_origin at, const config_setting_t *setting)
+/* Stores a value in its field and records where it was given. */
+static int store_setting(struct job_reader *r, int index, struct job_origin at, const config_setting_t *setting)
 {
     const struct job_key *key = &job_keys[index];
     int type = config_setting_type(setting);
@@ -150,10 +148,10 @@ static int store(struct job_reader *r, int index, struct job_origin at, const co
         return store_number(r, key, at, (double)config_setting_get_int64(setting));
     if (!wants_string && key->type != JOB_KEY_BOOL && integer)
         return store_integer(r, key, at, config_setting_get_int64(setting));
-    return fail_type(r, key, at, kind_of(setting));
+    return fail_type(r, key, at, setting_kind(setting));
 }
 
-/* A value as text: of a default or an override. Unquoted text is a string where a string is wanted. */
+/* Stores a value given as text: a default or an override. A string needs no quotes. */
 static int store_text(struct job_reader *r, int index, struct job_origin at, const char *value)
 {
     const struct job_key *key = &job_keys[index];
@@ -176,7 +174,7 @@ static int store_text(struct job_reader *r, int index, struct job_origin at, con
     } else if (!config_read_string(&config, wide) || config_setting_length(config_root_setting(&config)) != 1) {
         fail_type(r, key, at, value[0] ? value : "nothing");
     } else {
-        status = store(r, index, at, config_setting_get_elem(config_root_setting(&config), 0));
+        status = store_setting(r, index, at, config_setting_get_elem(config_root_setting(&config), 0));
     }
     config_destroy(&config);
     free(wide);
@@ -202,6 +200,56 @@ static int fail_unknown(const struct job_reader *r, struct job_origin at, const 
     return job_reader_fail(r, at, "unknown key '%s'; %s", path, advice);
 }
 
+/* Slurm and muster set these, which identify a rank; a job file must not change them. */
+static bool is_reserved(const char *name)
+{
+    static const char *const names[] = {"RANK",      "WORLD_SIZE",  "LOCAL_RANK",  "LOCAL_WORLD_SIZE",
+                                        "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"};
+    static const char *const prefixes[] = {"SLURM_", "SPANK_", "PMI_", "PMIX_", "MUSTER_"};
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_valid_name(const char *name)
+{
+    for (const char *c = name; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_')
+            return false;
+    return !isdigit((unsigned char)name[0]);
+}
+
+static bool is_one_line(const char *value)
+{
+    for (; *value; value++)
+        if (iscntrl((unsigned char)*value))
+            return false;
+    return true;
+}
+
+static int check_environment(const struct job_reader *r, const config_setting_t *group)
+{
+    for (int i = 0; i < config_setting_length(group); i++) {
+        const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
+        struct job_origin at = {.line = (int)config_setting_source_line(setting)};
+        const char *name = config_setting_name(setting), *value = config_setting_get_string(setting);
+
+        if (!is_valid_name(name))
+            return job_reader_fail(r, at, "environment.%s is not a valid variable name; use letters, digits and _",
+                                   name);
+        if (is_reserved(name))
+            return job_reader_fail(r, at, "environment.%s is reserved: Slurm or muster sets it", name);
+        if (!value || !is_one_line(value))
+            return job_reader_fail(r, at, "environment.%s must be a string of one line: %s = \"...\";", name, name);
+    }
+    return 0;
+}
+
 static int store_group(struct job_reader *r, const config_setting_t *group, const char *prefix)
 {
     for (int i = 0; i < config_setting_length(group); i++) {
@@ -213,14 +261,14 @@ static int store_group(struct job_reader *r, const config_setting_t *group, cons
         snprintf(path, sizeof path, "%s%s%s", prefix, prefix[0] ? "." : "", config_setting_name(setting));
         index = job_key_find(path);
         if (index >= 0)
-            status = store(r, index, at, setting);
+            status = store_setting(r, index, at, setting);
         else if (!job_key_is_group(path) && strcmp(path, "environment") != 0)
             status = fail_unknown(r, at, path);
         else if (!config_setting_is_group(setting))
-            status =
-                job_reader_fail(r, at, "%s is %s; it must be a group: %s = { ... };", path, kind_of(setting), path);
+            status = job_reader_fail(r, at, "%s is %s; it must be a group: %s = { ... };", path, setting_kind(setting),
+                                     path);
         else if (strcmp(path, "environment") == 0)
-            status = job_environment_check(r, setting);
+            status = check_environment(r, setting);
         else
             status = store_group(r, setting, path);
         if (status < 0)
@@ -269,7 +317,7 @@ static int store_override(struct job_reader *r, struct job_origin at, const char
     return store_text(r, index, at, equals + 1 + strspn(equals + 1, " "));
 }
 
-/* Obeys the lines of `text` that hold overrides. */
+/* Applies the lines of `text` that hold overrides. */
 static int store_override_lines(struct job_reader *r, const char *text)
 {
     const size_t mark = strlen(OVERRIDE_LINE);
@@ -354,4 +402,32 @@ void job_destroy(struct job *job)
         return;
     free(job->text);
     job->text = NULL;
+}
+
+int job_each_variable(const struct job *job, void (*visit)(const char *name, const char *value, int line, void *arg),
+                      void *arg, struct error *err)
+{
+    const config_setting_t *group;
+    config_t config;
+    int line, status = -1;
+    char *wide = job_text_widen(job->text, &line, err);
+
+    if (!wide)
+        return -1;
+    config_init(&config);
+    if (config_read_string(&config, wide)) {
+        group = config_lookup(&config, "environment");
+        for (int i = 0; group && i < config_setting_length(group); i++) {
+            const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
+
+            visit(config_setting_name(setting), config_setting_get_string(setting),
+                  (int)config_setting_source_line(setting), arg);
+        }
+        status = 0;
+    } else {
+        error_set(err, CODE_INTERNAL, "the job file's text cannot be read a second time");
+    }
+    config_destroy(&config);
+    free(wide);
+    return status;
 }

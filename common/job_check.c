@@ -1,4 +1,4 @@
-#include "common/job_check.h"
+#include "common/job_impl.h"
 
 #include <string.h>
 
@@ -12,8 +12,8 @@ static bool is_given(struct job_origin at)
     return at.line > 0 || at.set;
 }
 
-/* Of two keys that do not go together, where the first that was given stands. */
-static struct job_origin either(const struct job_reader *r, const char *path, const char *other)
+/* Where the first of two conflicting keys was given, else where the other was. */
+static struct job_origin either_origin(const struct job_reader *r, const char *path, const char *other)
 {
     struct job_origin at = origin_of(r, path);
 
@@ -50,12 +50,12 @@ static int fill_sizes(const struct job_reader *r)
     return 0;
 }
 
-/* Choices that stand for what other keys say. */
+/* Choices whose meaning depends on other keys. */
 static void fill_choices(struct job *job)
 {
     if (job->parallel.reduce == REDUCE_AUTO)
         job->parallel.reduce = job->parallel.zero < 2 ? REDUCE_STEP : REDUCE_MICRO_BATCH;
-    if (job->precision.reduce != DTYPE_F32) /* so far the index of "compute" among the choices, no type */
+    if (job->precision.reduce != DTYPE_F32) /* at first the index of "compute" among the choices, not a type */
         job->precision.reduce = job->precision.compute;
 }
 
@@ -65,13 +65,13 @@ static int check_model(const struct job_reader *r)
 
     if (model->hidden % model->heads != 0)
         return job_reader_fail(
-            r, either(r, "model.heads", "model.hidden"),
+            r, either_origin(r, "model.heads", "model.hidden"),
             "model.hidden = %d is not a multiple of model.heads = %d; each head has hidden / heads columns",
             model->hidden, model->heads);
     return 0;
 }
 
-/* The four tokens that BERT needs besides those of the text: within the vocabulary, and no two the same. */
+/* BERT's four special tokens must lie within the vocabulary and differ from each other. */
 static int check_bert(const struct job_reader *r)
 {
     struct job *job = r->job;
@@ -88,12 +88,12 @@ static int check_bert(const struct job_reader *r)
     if (job->model.kind != MODEL_BERT)
         return 0;
     if (job->model.vocab < 5)
-        return job_reader_fail(r, either(r, "model.vocab", "model.kind"),
+        return job_reader_fail(r, either_origin(r, "model.vocab", "model.kind"),
                                "model.vocab = %d, but a BERT has four special tokens besides those of the text; "
                                "at least 5",
                                job->model.vocab);
     if (job->model.seq_length < 5)
-        return job_reader_fail(r, either(r, "model.seq_length", "model.kind"),
+        return job_reader_fail(r, either_origin(r, "model.seq_length", "model.kind"),
                                "model.seq_length = %d, but a sample of BERT's has three special tokens and two "
                                "sentences; at least 5",
                                job->model.seq_length);
@@ -101,12 +101,12 @@ static int check_bert(const struct job_reader *r)
         if (*tokens[i].id == -1)
             *tokens[i].id = job->model.vocab - 4 + i;
         if (*tokens[i].id >= job->model.vocab)
-            return job_reader_fail(r, either(r, tokens[i].path, "model.vocab"),
+            return job_reader_fail(r, either_origin(r, tokens[i].path, "model.vocab"),
                                    "%s = %d is not less than model.vocab = %d; tokens are 0 to vocab - 1",
                                    tokens[i].path, *tokens[i].id, job->model.vocab);
         for (int k = 0; k < i; k++)
             if (*tokens[i].id == *tokens[k].id)
-                return job_reader_fail(r, either(r, tokens[i].path, tokens[k].path),
+                return job_reader_fail(r, either_origin(r, tokens[i].path, tokens[k].path),
                                        "%s and %s are both %d; each special token has an id of its own", tokens[k].path,
                                        tokens[i].path, *tokens[i].id);
     }
@@ -114,8 +114,8 @@ static int check_bert(const struct job_reader *r)
 }
 
 /*
- * What tensor parallelism divides. hidden and 4 * hidden need no check: they are multiples of heads. The number of
- * layers need not be a multiple of anything.
+ * The sizes that tensor parallelism divides. hidden and 4 * hidden need no check: they are multiples of heads. The
+ * number of layers need not be a multiple of anything.
  */
 static int check_parallel(const struct job_reader *r)
 {
@@ -123,32 +123,32 @@ static int check_parallel(const struct job_reader *r)
     int tp = r->job->parallel.tp, pp = r->job->parallel.pp, chunks = r->job->parallel.chunks;
 
     if (model->heads % tp != 0)
-        return job_reader_fail(r, either(r, "parallel.tp", "model.heads"),
+        return job_reader_fail(r, either_origin(r, "parallel.tp", "model.heads"),
                                "parallel.tp = %d does not divide model.heads = %d; each rank has heads / tp heads", tp,
                                model->heads);
     if (model->seq_length % tp != 0)
-        return job_reader_fail(r, either(r, "parallel.tp", "model.seq_length"),
+        return job_reader_fail(r, either_origin(r, "parallel.tp", "model.seq_length"),
                                "parallel.tp = %d does not divide model.seq_length = %d; each rank normalizes "
                                "seq_length / tp tokens of a sample",
                                tp, model->seq_length);
     if (model->vocab < tp)
-        return job_reader_fail(r, either(r, "parallel.tp", "model.vocab"),
+        return job_reader_fail(r, either_origin(r, "parallel.tp", "model.vocab"),
                                "parallel.tp = %d is more than model.vocab = %d; each rank has a part of the "
                                "vocabulary",
                                tp, model->vocab);
     if (chunks > 1 && pp == 1)
-        return job_reader_fail(r, either(r, "parallel.chunks", "parallel.pp"),
+        return job_reader_fail(r, either_origin(r, "parallel.chunks", "parallel.pp"),
                                "parallel.chunks = %d, but parallel.pp = 1; give pp of at least 2, or chunks = 1",
                                chunks);
     if (r->job->parallel.recompute_layers > 0 && r->job->parallel.recompute == RECOMPUTE_NONE)
-        return job_reader_fail(r, either(r, "parallel.recompute_layers", "parallel.recompute"),
-                               "parallel.recompute_layers = %d, but parallel.recompute = \"none\"; say \"full\" or "
+        return job_reader_fail(r, either_origin(r, "parallel.recompute_layers", "parallel.recompute"),
+                               "parallel.recompute_layers = %d, but parallel.recompute = \"none\"; use \"full\" or "
                                "\"selective\", or recompute_layers = 0",
                                r->job->parallel.recompute_layers);
     return 0;
 }
 
-/* The batch grows from start by increments and must come to global_batch exactly. */
+/* The batch grows from start by increments and must reach global_batch exactly. */
 static int check_rampup(const struct job_reader *r)
 {
     static const char *const paths[] = {"batch.rampup_start", "batch.rampup_increment", "batch.rampup_samples"};
@@ -161,17 +161,16 @@ static int check_rampup(const struct job_reader *r)
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 3; k++)
             if (on[i] && !on[k])
-                return job_reader_fail(r, either(r, paths[i], paths[k]),
+                return job_reader_fail(r, either_origin(r, paths[i], paths[k]),
                                        "%s is given, but %s is not, or 0; a ramp-up needs all three of rampup_start, "
                                        "rampup_increment and rampup_samples",
                                        paths[i], paths[k]);
     if (start >= global)
-        return job_reader_fail(r, either(r, "batch.rampup_start", "batch.global_batch"),
-                               "batch.rampup_start = %d is not less than batch.global_batch = %d, which it grows to",
-                               start, global);
+        return job_reader_fail(r, either_origin(r, "batch.rampup_start", "batch.global_batch"),
+                               "batch.rampup_start = %d is not less than batch.global_batch = %d", start, global);
     if ((global - start) % increment != 0)
-        return job_reader_fail(r, either(r, "batch.rampup_increment", "batch.global_batch"),
-                               "batch.rampup_increment = %d does not divide %d, which is batch.global_batch = %d less "
+        return job_reader_fail(r, either_origin(r, "batch.rampup_increment", "batch.global_batch"),
+                               "batch.rampup_increment = %d does not divide %d: batch.global_batch = %d minus "
                                "batch.rampup_start = %d",
                                increment, global - start, global, start);
     return 0;
@@ -182,13 +181,13 @@ static int check_batch(const struct job_reader *r)
     int global = r->job->batch.global_batch, micro = r->job->batch.micro_batch;
 
     if (micro > global)
-        return job_reader_fail(r, either(r, "batch.micro_batch", "batch.global_batch"),
+        return job_reader_fail(r, either_origin(r, "batch.micro_batch", "batch.global_batch"),
                                "batch.micro_batch = %d is more than batch.global_batch = %d; at most the global batch",
                                micro, global);
     return check_rampup(r);
 }
 
-/* "wsd": warm-up, stable, decay. Its decay must be told from the rest, and fit. */
+/* "wsd": warm-up, stable, decay. It needs the length of the decay, which must fit after the warm-up. */
 static int check_cooldown(const struct job_reader *r, long decay, const char *decay_path)
 {
     long warmup = r->job->optimizer.warmup_steps, cooldown = r->job->optimizer.cooldown_steps;
@@ -196,15 +195,15 @@ static int check_cooldown(const struct job_reader *r, long decay, const char *de
 
     if (cooldown > 0 && !wsd)
         return job_reader_fail(r, origin_of(r, "optimizer.cooldown_steps"),
-                               "optimizer.cooldown_steps = %ld is of optimizer.schedule = \"wsd\" only; choose that, "
-                               "or cooldown_steps = 0",
+                               "optimizer.cooldown_steps = %ld is for optimizer.schedule = \"wsd\" only; choose that "
+                               "schedule, or cooldown_steps = 0",
                                cooldown);
     if (cooldown == 0 && wsd)
         return job_reader_fail(r, origin_of(r, "optimizer.schedule"),
-                               "optimizer.schedule = \"wsd\" needs optimizer.cooldown_steps: the steps of its fall, "
+                               "optimizer.schedule = \"wsd\" needs optimizer.cooldown_steps: the length of its decay, "
                                "often a tenth of the run");
     if (wsd && cooldown > decay - warmup)
-        return job_reader_fail(r, either(r, "optimizer.cooldown_steps", decay_path),
+        return job_reader_fail(r, either_origin(r, "optimizer.cooldown_steps", decay_path),
                                "optimizer.cooldown_steps = %ld is more than the %ld steps from the end of the warm-up "
                                "to %s = %ld",
                                cooldown, decay - warmup, decay_path, decay);
@@ -218,20 +217,20 @@ static int check_schedule(const struct job_reader *r)
     const char *decay_path = decay ? "optimizer.decay_steps" : "batch.steps";
 
     if (min_lr > lr)
-        return job_reader_fail(r, either(r, "optimizer.min_lr", "optimizer.lr"),
+        return job_reader_fail(r, either_origin(r, "optimizer.min_lr", "optimizer.lr"),
                                "optimizer.min_lr = %g is more than optimizer.lr = %g; at most the peak rate", min_lr,
                                lr);
     if (!decay)
         decay = r->job->batch.steps;
     if (warmup >= decay && r->job->optimizer.schedule != LR_CONSTANT)
         return job_reader_fail(
-            r, either(r, "optimizer.warmup_steps", decay_path),
+            r, either_origin(r, "optimizer.warmup_steps", decay_path),
             "optimizer.warmup_steps = %ld is not less than %s = %ld; the rate must rise before it falls", warmup,
             decay_path, decay);
     return check_cooldown(r, decay, decay_path);
 }
 
-/* Factors that 0 turns off, and that mean nothing up to 1. */
+/* Factors that must be more than 1, or 0 for off. */
 static int check_factors(const struct job_reader *r)
 {
     const struct {
@@ -254,10 +253,9 @@ static int check_loss_scale(const struct job_reader *r)
     double start = r->job->precision.loss_scale_start, least = r->job->precision.loss_scale_min;
 
     if (least > start)
-        return job_reader_fail(r, either(r, "precision.loss_scale_min", "precision.loss_scale_start"),
-                               "precision.loss_scale_min = %g is more than precision.loss_scale_start = %g; at most "
-                               "that",
-                               least, start);
+        return job_reader_fail(r, either_origin(r, "precision.loss_scale_min", "precision.loss_scale_start"),
+                               "precision.loss_scale_min = %g is more than precision.loss_scale_start = %g", least,
+                               start);
     return 0;
 }
 

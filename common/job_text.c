@@ -31,7 +31,7 @@ char *job_text_read(const char *path, struct error *err)
         goto fail;
     }
     if (size > FILE_SIZE_MAX) {
-        error_set(err, CODE_CONFIG, "%s: more than %zu bytes; this is no job file", path, FILE_SIZE_MAX);
+        error_set(err, CODE_CONFIG, "%s: more than %zu bytes; this is not a job file", path, FILE_SIZE_MAX);
         goto fail;
     }
     text[size] = '\0';
@@ -64,7 +64,7 @@ static size_t string_length(const char *p)
     return p[n] == '"' ? n + 1 : 0;
 }
 
-/* Length of the comment, string or name that starts at p, which must reach libconfig as it is; 0 if none does. */
+/* Length of the comment, string or name that starts at p, which libconfig must get unchanged; 0 if none does. */
 static size_t verbatim_length(const char *p)
 {
     size_t n = 0;
@@ -84,7 +84,7 @@ static size_t verbatim_length(const char *p)
     return n;
 }
 
-/* Length of the number at p, or of what begins like one. The sign of an exponent belongs to it. */
+/* Length of the number at p, or of text that begins like one. The sign of an exponent belongs to it. */
 static size_t number_length(const char *p)
 {
     size_t n = 0;
@@ -95,7 +95,7 @@ static size_t number_length(const char *p)
     return n;
 }
 
-/* Whether the number at p is an integer that needs the suffix: 1 yes, 0 no, -1 for one that is refused. */
+/* 1 if the number at p is an integer that needs the suffix, 0 if it needs none, -1 if it is refused. */
 static int check_number(const char *p, size_t length, struct error *err)
 {
     size_t digits = strspn(p, "0123456789");
@@ -130,7 +130,7 @@ char *job_text_widen(const char *text, int *line, struct error *err)
             widen = check_number(p, length, err);
         } else if (length == 0 && *p == '"') {
             widen = error_set(err, CODE_CONFIG, "a string is not closed on its line; write \"...\"");
-        } else if (strncmp(p, "@include", strlen("@include")) == 0) {
+        } else if (p[0] == '@' && strncmp(p, "@include", strlen("@include")) == 0) {
             widen = error_set(err, CODE_CONFIG, "@include; this file must stand alone: write the settings here");
         }
         if (widen < 0)

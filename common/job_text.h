@@ -1,9 +1,8 @@
 /*
- * job_text.h - the job file as text, made safe for libconfig; private to job.c.
+ * job_text.h - reads a job file and prepares its text for libconfig.
  *
- * libconfig 1.5 cuts integers down to 32 bits without a word (4294967297 becomes 1), 1.7 may read 010 as 8, and
- * @include would let the job file that a checkpoint holds depend on files that are gone. So the text is looked over
- * first.
+ * libconfig 1.5 silently truncates integers to 32 bits (4294967297 becomes 1), 1.7 may read 010 as 8, and with @include
+ * the job file in a checkpoint could depend on files that no longer exist. So the text is checked first.
  */
 #ifndef MUSTER_COMMON_JOB_TEXT_H
 #define MUSTER_COMMON_JOB_TEXT_H

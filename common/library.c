@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Appends "; name (why)" to what was tried. dlerror's words begin with the name itself where the file is missing. */
+/* Appends "; reason" to `tried`. dlerror's text begins with the name where the file is missing. */
 static void *open_file(const char *file, char *tried, size_t size)
 {
     void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);

@@ -1,8 +1,8 @@
 /*
- * library.h - shared libraries that are opened when they are first needed, so that a program also runs where they are
- * not: CUDA's, on nodes without GPUs.
+ * library.h - opens shared libraries when they are first needed, so that a program also runs where they are not
+ * installed: CUDA's, on nodes without GPUs.
  *
- * Which functions are wanted is one list, from which come their table, its names and its types:
+ * One list of functions gives their table, its names and its types:
  *
  *     #define NCCL_FUNCTIONS(f) f(ncclCommSplit) f(ncclAllReduce)
  *     struct nccl { NCCL_FUNCTIONS(LIBRARY_MEMBER) };          // pointers of the types that nccl.h declares
@@ -21,15 +21,15 @@
 
 struct library {
     const char *name;       /* "NCCL" */
-    const char *variable;   /* of the environment, whose value is a file to open instead: "MUSTER_NCCL" */
-    const char *sonames[3]; /* tried in this order, where the dynamic linker looks; NULL ends them */
-    const char *version;    /* the oldest that has all functions, for the message */
+    const char *variable;   /* environment variable that names a file to open instead: "MUSTER_NCCL" */
+    const char *sonames[3]; /* tried in this order, in the dynamic linker's directories; NULL ends them */
+    const char *version;    /* the oldest with all functions, for the message */
 };
 
 /*
- * Opens it and fills `table`, an array of `count` pointers to functions, by their names. The library stays open as long
- * as the process lives: CUDA's do not bear to be closed. CODE_CONFIG, with each name that was tried and why not, or
- * with the function that the library lacks.
+ * Opens it and fills `table`, an array of `count` pointers to functions, by their names. The library stays open until
+ * the process ends: CUDA's cannot be closed safely. CODE_CONFIG, with each name tried and the reason, or with the
+ * missing function.
  */
 int library_load(const struct library *library, const char *const *names, size_t count, void *table, struct error *err);
 

@@ -14,7 +14,7 @@ static const struct version version_1 = {"/sys/fs/cgroup/memory", "memory.limit_
                                          "total_inactive_file "};
 static const struct version version_2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
 
-/* "key number" of a file of such lines, or with "" the number that begins one; what is not there is `otherwise`. */
+/* The number after `key` at the start of a line of the file; with key "" the first number. `otherwise` if not found. */
 static uint64_t find_number(const char *path, const char *key, uint64_t otherwise)
 {
     FILE *file = fopen(path, "re");
@@ -38,14 +38,14 @@ static uint64_t group_number(const char *group, const char *file, const char *ke
     return find_number(path, key, otherwise);
 }
 
-static uint64_t limit_of(const char *group, const struct version *version)
+static uint64_t group_limit(const char *group, const struct version *version)
 {
-    return group_number(group, version->limit, "", UINT64_MAX); /* "max" is no number */
+    return group_number(group, version->limit, "", UINT64_MAX); /* "max" is not a number */
 }
 
-static uint64_t left_of(const char *group, const struct version *version)
+static uint64_t group_left(const char *group, const struct version *version)
 {
-    uint64_t limit = limit_of(group, version), used, cached;
+    uint64_t limit = group_limit(group, version), used, cached;
 
     if (limit == UINT64_MAX)
         return UINT64_MAX;
@@ -57,7 +57,7 @@ static uint64_t left_of(const char *group, const struct version *version)
 
 typedef uint64_t measure(const char *group, const struct version *version);
 
-/* Of a group and all above it, up to and with the root, which in a container is the container's own group. */
+/* The least of a group and its ancestors, the root included, which in a container is the container's own group. */
 static uint64_t least_above(const char *path, const struct version *version, measure *of)
 {
     char group[4400];
@@ -75,7 +75,7 @@ static uint64_t least_above(const char *path, const struct version *version, mea
     }
 }
 
-/* "memory", or of several controllers, as "cpu,memory:/path". */
+/* True for "memory" among the controllers, as in "cpu,memory:/path". */
 static bool has_memory(const char *controllers)
 {
     const char *at = strstr(controllers, "memory");
@@ -83,7 +83,7 @@ static bool has_memory(const char *controllers)
     return at && (at == controllers || at[-1] == ',') && strchr(",:", at[strlen("memory")]);
 }
 
-/* Of version 2 there is one line, "0::/path"; of version 1 one for each hierarchy, "4:memory:/path". */
+/* Version 2 has one line, "0::/path"; version 1 has one for each hierarchy, "4:memory:/path". */
 static uint64_t least_of_all(measure *of)
 {
     FILE *file = fopen("/proc/self/cgroup", "re");
@@ -108,12 +108,12 @@ static uint64_t least_of_all(measure *of)
 
 uint64_t memory_limit(void)
 {
-    return least_of_all(limit_of);
+    return least_of_all(group_limit);
 }
 
 uint64_t memory_limit_left(void)
 {
-    return least_of_all(left_of);
+    return least_of_all(group_left);
 }
 
 uint64_t memory_available(void)

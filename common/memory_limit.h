@@ -1,16 +1,16 @@
-/* memory_limit.h - what of the machine's memory this process may have: its control groups, of either version. */
+/* memory_limit.h - the memory that this process may use: limits of its control groups (version 1 or 2). */
 #ifndef MUSTER_COMMON_MEMORY_LIMIT_H
 #define MUSTER_COMMON_MEMORY_LIMIT_H
 
 #include <stdint.h>
 
-/* The least limit of its groups, such as that of a Slurm job, in bytes; UINT64_MAX where there is none. */
+/* The lowest limit of its groups, such as a Slurm job's, in bytes; UINT64_MAX for none. */
 uint64_t memory_limit(void);
 
-/* The least that one of its groups leaves now, pages of files that it would drop counted in; UINT64_MAX likewise. */
+/* The least memory left in one of its groups, reclaimable file pages included; UINT64_MAX for no limit. */
 uint64_t memory_limit_left(void);
 
-/* What the machine has left, UINT64_MAX where it does not tell. */
+/* The machine's available memory; UINT64_MAX if unknown. */
 uint64_t memory_available(void);
 
 #endif

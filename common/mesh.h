@@ -1,7 +1,7 @@
 /*
- * mesh.h - who is who: world = dp x pp x tp.
+ * mesh.h - ranks and their coordinates: world = dp x pp x tp.
  *
- * tp ranks are adjacent, so that they share a node; then come dp, and outermost pp:
+ * tp ranks are adjacent, so that they share a node; then dp, and pp outermost:
  *
  *     rank = (pp_index * dp + dp_index) * tp + tp_index
  */
@@ -26,8 +26,8 @@ struct mesh_place mesh_place(const struct mesh *mesh, int rank);
 int mesh_rank(const struct mesh *mesh, struct mesh_place place);
 
 /*
- * An even split: part `index` of `parts` of `count` things is [*first, *first + the value returned). Sizes differ by at
- * most one, and the cuts do not depend on who asks. Samples over dp ranks and layers over stages are split this way.
+ * An even split: part `index` of `parts` of `count` items is [*first, *first + the value returned). Sizes differ by at
+ * most one. Samples are split over dp ranks this way.
  */
 long even_split(long count, int parts, int index, long *first);
 

@@ -44,7 +44,7 @@ int model_preset(struct model_shape *shape, const char *name, struct error *err)
         if (used < sizeof list)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", presets[i].name);
     }
-    return error_set(err, CODE_CONFIG, "there is no preset \"%s\"; the presets are: %s", name, list);
+    return error_set(err, CODE_CONFIG, "unknown preset \"%s\"; the presets are: %s", name, list);
 }
 
 uint64_t model_parameters(const struct model_shape *shape)

@@ -27,7 +27,7 @@ struct philox_stream {
 #define PHILOX_INLINE static inline
 #endif
 
-/* The raw block function: 128 bits of counter and 64 of key to 128 random bits. Here, so that GPUs run the same. */
+/* The block function: 128 bits of counter and 64 of key to 128 random bits. Inline, so that GPUs run the same code. */
 PHILOX_INLINE void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];

@@ -1,8 +1,9 @@
 #include "common/rank_map.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "common/text.h"
 
 /* How many of map[0 .. count) go up by the same step, which is 1 or more. */
 static int run_length(const int *map, int count, int *step)
@@ -19,7 +20,7 @@ static int run_length(const int *map, int count, int *step)
 
 char *rank_map_text(const int *map, int world, struct error *err)
 {
-    enum { RUN = 3 * 12 }; /* three numbers of 32 bits, and what is between them */
+    enum { RUN = 3 * 12 }; /* three numbers of 32 bits, and the separators */
     char *text = calloc(1, RANK_MAP_TEXT + RUN + 1);
     int used = 0, step, length;
 
@@ -37,44 +38,32 @@ char *rank_map_text(const int *map, int world, struct error *err)
     }
     if (used <= RANK_MAP_TEXT)
         return text;
-    error_set(err, CODE_CONFIG, "the order of %d ranks is too irregular to be told in one variable", world);
+    error_set(err, CODE_CONFIG, "the order of %d ranks is too irregular for one environment variable", world);
     free(text);
     return NULL;
 }
 
-static int read_number(const char **text, long most, long *number)
-{
-    if (!isdigit((unsigned char)**text))
-        return -1;
-    for (*number = 0; isdigit((unsigned char)**text); (*text)++) {
-        *number = *number * 10 + (**text - '0');
-        if (*number > most)
-            return -1;
-    }
-    return 0;
-}
-
-/* One run into map[*count ...], whose entries are -1 as long as they are not set; taken[rank] marks who was there. */
+/* Appends one run to map[*count ...]; taken[rank] marks the ranks already there. */
 static int read_run(const char **text, int world, int *map, char *taken, int *count, struct error *err)
 {
     long first, last, step = 1;
 
-    if (read_number(text, world - 1, &first) < 0)
-        return error_set(err, CODE_CONFIG, "a rank from 0 to %d must stand there", world - 1);
+    if (!text_take_number(text, world - 1, &first))
+        return error_set(err, CODE_CONFIG, "expected a rank from 0 to %d", world - 1);
     last = first;
     if (**text == '-') {
         ++*text;
-        if (read_number(text, world - 1, &last) < 0 || last < first)
+        if (!text_take_number(text, world - 1, &last) || last < first)
             return error_set(err, CODE_CONFIG, "a run must end with a rank from %ld to %d", first, world - 1);
         if (**text == ':') {
             ++*text;
-            if (read_number(text, world, &step) < 0 || step < 1 || (last - first) % step != 0)
+            if (!text_take_number(text, world, &step) || step < 1 || (last - first) % step != 0)
                 return error_set(err, CODE_CONFIG, "the step of a run must lead from %ld to %ld", first, last);
         }
     }
     for (long rank = first; rank <= last; rank += step) {
         if (taken[rank])
-            return error_set(err, CODE_CONFIG, "rank %ld is there twice", rank);
+            return error_set(err, CODE_CONFIG, "rank %ld is listed twice", rank);
         taken[rank] = 1;
         map[(*count)++] = (int)rank;
     }
@@ -91,17 +80,16 @@ int rank_map_parse(const char *text, int world, int *map, struct error *err)
         return error_errno(err, CODE_IO, "no memory for the order of %d ranks", world);
     for (;; at++) {
         if (read_run(&at, world, map, taken, &count, err) < 0) {
-            error_prefix(err, "the map of ranks, at character %td", at - text + 1);
+            error_prefix(err, "the rank map, character %td", at - text + 1);
             goto out;
         }
         if (*at != ',')
             break;
     }
     if (*at)
-        error_set(err, CODE_CONFIG, "the map of ranks, at character %td: \",\" or the end must stand there",
-                  at - text + 1);
+        error_set(err, CODE_CONFIG, "the rank map, character %td: expected \",\" or the end", at - text + 1);
     else if (count != world)
-        error_set(err, CODE_CONFIG, "the map of ranks is for %d ranks, and there are %d", count, world);
+        error_set(err, CODE_CONFIG, "the rank map is for %d ranks, but there are %d", count, world);
     else
         rc = 0;
 out:

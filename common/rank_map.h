@@ -1,8 +1,8 @@
 /*
- * rank_map.h - which logical rank of the mesh each of Slurm's ranks plays, as text for MUSTER_RANK_MAP. Pure.
+ * rank_map.h - the map from Slurm's ranks to ranks of the mesh, as text for MUSTER_RANK_MAP. Pure functions.
  *
- * Used where Slurm's own order cannot be changed any more (before launch, a host file does that): Slurm's rank keeps
- * its SLURM_PROCID, and plays rank map[SLURM_PROCID] of the mesh (common/mesh.h). The text lists map[0], map[1], ...:
+ * Used where Slurm's own order can no longer be changed (before launch, a host file changes it): a task keeps its
+ * SLURM_PROCID and is rank map[SLURM_PROCID] of the mesh (common/mesh.h). The text lists map[0], map[1], ...:
  *
  *     0-7,16-23,8-15      runs of neighbours
  *     0-56:8,1-57:8       0, 8, 16, ..., 56, 1, 9, ...: runs with a step
@@ -15,11 +15,10 @@
 
 #include "common/error.h"
 
-/* Bytes of text, at most: Linux refuses a variable of 128 KiB, its name included. */
+/* Most bytes of text: Linux refuses a variable of 128 KiB, its name included. */
 #define RANK_MAP_TEXT 120000
 
-/* The text, to be freed. NULL with CODE_CONFIG when it is longer than RANK_MAP_TEXT, and with CODE_IO without memory.
- */
+/* The text; the caller frees it. NULL with CODE_CONFIG if longer than RANK_MAP_TEXT, with CODE_IO if out of memory. */
 char *rank_map_text(const int *map, int world, struct error *err);
 
 /* map[world] from text. CODE_CONFIG unless it names each of the ranks 0 .. world - 1 once. */

@@ -6,8 +6,8 @@
  * The JSON maps each tensor's name to {"dtype","shape","data_offsets":[begin,end]}, offsets counted from the start of
  * the data, and optionally "__metadata__" to an object of strings. https://github.com/huggingface/safetensors
  *
- * Reading refuses whatever the format leaves no room for: holes, overlaps, bytes after the last tensor, a size that is
- * not shape x dtype, duplicate or unknown keys, padding other than spaces, N above 100,000,000, a truncated file.
+ * Reading refuses everything that the format does not allow: holes, overlaps, bytes after the last tensor, a size that
+ * is not shape x dtype, duplicate or unknown keys, padding other than spaces, N above 100,000,000, a truncated file.
  */
 #ifndef MUSTER_COMMON_SAFETENSORS_H
 #define MUSTER_COMMON_SAFETENSORS_H
@@ -22,7 +22,7 @@
 
 struct safetensors_entry {
     const char *name;
-    const char *dtype; /* as the file has it: "F32", "BF16", "U8", ... */
+    const char *dtype; /* as in the file: "F32", "BF16", "U8", ... */
     int ndim;
     uint64_t shape[SAFETENSORS_MAX_DIMS];
     uint64_t begin, end; /* bytes, from the start of the data */
@@ -32,16 +32,16 @@ struct safetensors {
     struct safetensors_entry *entries; /* in the order of their data */
     size_t count;
     uint64_t data_offset; /* where the data starts in the file: 8 + N */
-    void *json;           /* what the strings above live in */
+    void *json;           /* owns the strings above */
 };
 
 /*
  * Parse the first `bytes` bytes of a file that is file_bytes long; `bytes` must reach the end of the header.
- * Fails with CODE_DATA and what is wrong; the caller puts the file's name before it.
+ * Fails with CODE_DATA; the caller prefixes the error with the file's name.
  */
 int safetensors_parse(struct safetensors *st, const void *header, size_t bytes, uint64_t file_bytes, struct error *err);
 
-/* The same from an open file, which is left where it stands. CODE_IO when reading fails. */
+/* The same from an open file, whose position is unchanged. CODE_IO when reading fails. */
 int safetensors_read(struct safetensors *st, int fd, struct error *err);
 
 /* The entry of that name, or NULL. */
@@ -50,18 +50,18 @@ const struct safetensors_entry *safetensors_find(const struct safetensors *st, c
 /* __metadata__'s value of a key, or NULL. */
 const char *safetensors_metadata(const struct safetensors *st, const char *key);
 
-/* Frees what parsing allocated; harmless on a struct that is all zeros or whose parsing failed. */
+/* Frees what parsing allocated. Does nothing for a struct that is all zeros or whose parsing failed. */
 void safetensors_destroy(struct safetensors *st);
 
-/* Bytes of one element of a dtype, 0 for one that the format does not have. */
+/* Bytes of one element of a dtype; 0 for an unknown one. */
 size_t safetensors_dtype_size(const char *dtype);
 
 /*
- * Lay the entries' data out one after the other, each at a multiple of `align` bytes (a power of two; 1 packs them),
- * and build the header. begin and end of the entries are filled in. Since the format allows no holes, alignment is made
- * of named U8 tensors "_pad.0", "_pad.1", ...; and the header is padded with spaces so that the data starts at a
- * multiple of `align` (of 8 at least). metadata: pairs of strings, key then value, ended by NULL; or NULL. *header is
- * malloc'ed, *bytes long. Nothing follows the last tensor: the file is *bytes + entries[count - 1].end long.
+ * Lays out the entries' data one after the other, each at a multiple of `align` bytes (a power of two; 1 packs them),
+ * fills in begin and end of each entry, and builds the header. Since the format allows no holes, U8 tensors "_pad.0",
+ * "_pad.1", ... align the data, and spaces pad the header so that the data starts at a multiple of `align` (at least
+ * 8). metadata: pairs of strings, key then value, ended by NULL; or NULL. *header is malloc'ed, *bytes long. Nothing
+ * follows the last tensor: the file has *bytes + entries[count - 1].end bytes.
  */
 int safetensors_layout(struct safetensors_entry *entries, size_t count, const char *const *metadata, size_t align,
                        void **header, size_t *bytes, struct error *err);

@@ -24,8 +24,8 @@ void svg_end(FILE *out)
 
 /* ---- text ---- */
 
-/* The bytes of the character at text if it is well-formed UTF-8 that XML allows, else 0. */
-static size_t character(const unsigned char *text)
+/* The length of the character at text if it is well-formed UTF-8 that XML allows, else 0. */
+static size_t character_bytes(const unsigned char *text)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t bytes = *text < 0x80 ? 1 : *text < 0xc2 ? 0 : *text < 0xe0 ? 2 : *text < 0xf0 ? 3 : *text < 0xf5 ? 4 : 0;
@@ -45,7 +45,7 @@ static size_t character(const unsigned char *text)
 void svg_escape(FILE *out, const char *text)
 {
     while (*text) {
-        size_t bytes = character((const unsigned char *)text);
+        size_t bytes = character_bytes((const unsigned char *)text);
 
         if (!bytes)
             fputc('?', out);
@@ -68,7 +68,7 @@ double svg_text_width(const char *text, double font_size)
     double ems = 0.0;
 
     while (*text) {
-        size_t bytes = character((const unsigned char *)text);
+        size_t bytes = character_bytes((const unsigned char *)text);
 
         ems += bytes > 2 ? 1.0 : 0.6; /* CJK and symbols; DejaVu Sans, the widest of the fonts, averages 0.58 */
         text += bytes ? bytes : 1;
@@ -121,7 +121,7 @@ void svg_path_to(struct svg_path *path, double x, double y)
         path->down = 0;
         return;
     }
-    if (!path->down) /* and a line of no length, which round caps make a dot: a lone point shall be seen */
+    if (!path->down) /* and a line of length 0: round caps make it a dot, so that a single point is visible */
         fprintf(path->out, "M%.2f %.2f", x, y);
     fprintf(path->out, "L%.2f %.2f", x, y);
     path->down = 1;

@@ -1,14 +1,14 @@
 #include "config.h"
-#include "kernels/cpu/workspace.h"
-#include "kernels/cuda/workspace.h"
+#include "kernels/cpu/cpu_workspace.h"
+#include "kernels/cuda/cuda_workspace.h"
 #include "kernels/kernels.h"
 
-static size_t larger(size_t a, size_t b)
+static size_t larger_of(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
 
-static size_t attention(const struct workspace *w)
+static size_t attention_bytes(const struct workspace *w)
 {
     int padded = (w->head_size + 15) / 16 * 16; /* to the widest vectors */
     size_t floats =
@@ -17,7 +17,7 @@ static size_t attention(const struct workspace *w)
     return w->head_size ? (size_t)w->threads * workspace_part_floats(floats) * sizeof(float) : 0;
 }
 
-static size_t matmul(const struct workspace *w)
+static size_t matmul_bytes(const struct workspace *w)
 {
     int rows = w->rows < PANEL_ROWS ? w->rows : PANEL_ROWS;
     size_t panel = w->backward && w->dtype != DTYPE_F32 ? (size_t)rows * (size_t)w->gelu_cols : 0;
@@ -40,11 +40,11 @@ size_t kernels_workspace_bytes(const struct workspace *w)
 
     if (w->gpu)
         return cuda_workspace_bytes(w);
-    bytes = larger(attention(w), matmul(w));
+    bytes = larger_of(attention_bytes(w), matmul_bytes(w));
     if (w->backward) {
-        bytes = larger(bytes, workspace_row_sums(w->rows, 2 * (size_t)w->norm_cols));
-        bytes = larger(bytes, workspace_row_sums(w->rows, (size_t)w->bias_cols));
-        bytes = larger(bytes, w->squares > 0 ? SQUARES_BLOCKS * sizeof(double) : 0);
+        bytes = larger_of(bytes, workspace_row_sums(w->rows, 2 * (size_t)w->norm_cols));
+        bytes = larger_of(bytes, workspace_row_sums(w->rows, (size_t)w->bias_cols));
+        bytes = larger_of(bytes, w->squares > 0 ? SQUARES_BLOCKS * sizeof(double) : 0);
     }
     return (bytes + 63) / 64 * 64 + (w->products ? library : 0);
 }

@@ -5,7 +5,7 @@ AC_DEFUN([MUSTER_SUMMARY], [
   AS_IF([test "x$have_slurm" = xyes], [s_slurm="for Slurm $slurm_version"],
         [s_slurm="not built: srun --muster will not work (install libslurm-dev slurm-wlm-basic-plugins-dev)"])
   AS_IF([test "x$have_hwloc" = xyes], [s_node="hwloc"],
-        [s_node="NICs only: nothing is known of cores, memory and GPUs (install libhwloc-dev)"])
+        [s_node="NICs only: cores, memory and GPUs are not known (install libhwloc-dev)"])
   AS_IF([test "x$muster_cv_isa_x86" = xyes], [s_isa="baseline, x86-64-v3, x86-64-v4; chosen at run time"], [s_isa="baseline only"])
   AS_IF([test "x$have_cmocka" = xyes], [s_test="cmocka"], [s_test="none: make check has nothing to run (install libcmocka-dev)"])
   AS_IF([test "x$have_cuda" = xyes], [s_gpu="CUDA of $CUDA_ROOT; NCCL $have_nccl, cuDNN $have_cudnn"], [s_gpu="none: $cuda_missing"])

@@ -1,7 +1,6 @@
-/* Attention's two products, forward, for one token. */
-
 #include "plan/flops.h"
 
+/* Attention's two products, forward, for one token. */
 static double attention_forward(const struct model_shape *m)
 {
     return 4.0 * m->layers * m->hidden * m->seq_length;
@@ -14,13 +13,13 @@ double flops_model(const struct model_shape *m, double tokens)
 
 double flops_hardware(const struct model_shape *m, double tokens, enum recompute recompute)
 {
-    double again = 0;
+    double recomputed = 0;
 
     if (recompute == RECOMPUTE_SELECTIVE)
-        again = attention_forward(m) + 6.0 * m->layers * (double)m->hidden * m->hidden;
+        recomputed = attention_forward(m) + 6.0 * m->layers * (double)m->hidden * m->hidden;
     else if (recompute == RECOMPUTE_FULL)
-        again = 2.0 * (double)model_parameters(m) + attention_forward(m);
-    return flops_model(m, tokens) + tokens * again;
+        recomputed = 2.0 * (double)model_parameters(m) + attention_forward(m);
+    return flops_model(m, tokens) + tokens * recomputed;
 }
 
 double flops_megatron(const struct model_shape *m, double tokens, bool recompute)

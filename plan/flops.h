@@ -1,12 +1,12 @@
 /*
- * flops.h - the arithmetic of a training step, by the conventions in use. Pure functions.
+ * flops.h - the FLOPs of a training step, by the published conventions. Pure functions.
  *
  * N is model_parameters(), L, d, s and V as in struct model_shape. BERT's attention sees all tokens, a GPT's only
  * those before; all these conventions count attention as if it saw all, so they are the same for both.
  *
- *   PaLM (arXiv 2204.02311, appendix B): a token costs 6N + 12 L d s model FLOPs. MFU is that rate over the peak; HFU
- *     counts what the hardware does besides: full recompute is one more forward pass, 8N + 16 L d s together, and
- *     selective recompute, of attention with its QKV product, 4 L d s + 6 L d^2 more.
+ *   PaLM (arXiv 2204.02311, appendix B): a token costs 6N + 12 L d s model FLOPs. MFU is that rate over the peak. HFU
+ *     adds the recomputed FLOPs: full recompute is one more forward pass, 8N + 16 L d s together; selective recompute,
+ *     of attention with its QKV product, is 4 L d s + 6 L d^2 more.
  *   Megatron's TFLOPs a GPU (arXiv 2104.04473, appendix; the log line since 2022):
  *     24 f B s L d^2 (1 + s / (6d) + V / (16 L d)), f = 3, or 4 with full recompute.
  *   Megatron's log line before 2022: 2 f N' tokens, where N' leaves out the embeddings but sums what tensor-parallel
@@ -25,8 +25,7 @@
 double flops_model(const struct model_shape *shape, double tokens); /* PaLM, for MFU */
 
 /*
- * PaLM, for HFU, all layers recomputing. Where only some of them do, the FLOPs are as large a part of the way from the
- * model's to these.
+ * PaLM, for HFU, with all layers recomputed. With some of them, interpolate between flops_model and this.
  */
 double flops_hardware(const struct model_shape *shape, double tokens, enum recompute recompute);
 

@@ -1,23 +1,30 @@
-/* footprint.h - the bytes that a rank holds, by kind. Who allocates adds its own; trainer/prediction.h adds up all. */
+/* footprint.h - the bytes that a rank holds, by kind. Each part of the engine adds its own; see trainer/prediction.h. */
 #ifndef MUSTER_PLAN_FOOTPRINT_H
 #define MUSTER_PLAN_FOOTPRINT_H
 
 #include <stddef.h>
 
-/* On the device, but for the fields that say host. */
+/* On the device, except for the host_ fields. */
 struct footprint {
     size_t parameters;    /* in the type of the forward pass; and the fp32 ones where they are the same */
-    size_t gradients;     /* fp32: the step's sums, and those of the micro-batch under way */
+    size_t gradients;     /* fp32: the step's sums, and those of the current micro-batch */
     size_t optimizer;     /* master, exp_avg, exp_avg_sq */
     size_t activations;   /* kept from forward to backward */
-    size_t workspace;     /* what one layer needs at a time; logits; scratch of the kernels */
-    size_t communication; /* gathered units, buckets under way, what stages send and receive */
+    size_t workspace;     /* scratch of one layer and of the kernels; logits */
+    size_t communication; /* gathered units, buckets in flight, what stages send and receive */
     size_t host_optimizer;
-    size_t host_staging; /* on its way to a device with discrete memory, or from it; but for what
-                            comm_staged.c takes when ranks share a GPU */
+    size_t host_staging; /* buffers for transfers to and from discrete device memory, without those of
+                            comm_staged.c, which are used when ranks share a GPU */
 };
 
-size_t footprint_device(const struct footprint *bytes);
-size_t footprint_host(const struct footprint *bytes);
+static inline size_t footprint_device(const struct footprint *b)
+{
+    return b->parameters + b->gradients + b->optimizer + b->activations + b->workspace + b->communication;
+}
+
+static inline size_t footprint_host(const struct footprint *b)
+{
+    return b->host_optimizer + b->host_staging;
+}
 
 #endif

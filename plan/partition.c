@@ -7,7 +7,7 @@ static uint64_t layer_work(const struct model_shape *m)
     return 24 * d * d + 4 * d * s;
 }
 
-/* What the part has besides layers. */
+/* The part's work besides layers: embedding and head. */
 static uint64_t fixed_work(const struct model_shape *m, int parts, int part)
 {
     uint64_t d = (uint64_t)m->hidden, work = 0;
@@ -20,9 +20,9 @@ static uint64_t fixed_work(const struct model_shape *m, int parts, int part)
 }
 
 /*
- * Layers are alike, so giving each to a part that has the least work so far is optimal: were some part's last layer
- * better off elsewhere, that other part would have had less work when the layer was given away, and got it. first[i]
- * serves as the number of part i's layers until all are given.
+ * All layers cost the same, so giving each to the part with the least work so far is optimal: if a layer were better in
+ * another part, that part would have had less work when the layer was assigned. Until all layers are assigned, first[i]
+ * is the number of part i's layers.
  */
 void partition_layers(const struct model_shape *m, int parts, int *first)
 {

@@ -1,15 +1,14 @@
-/* A schedule under way. Forwards and backwards are each counted in their own fixed order, by `slot`. */
-
 #include "plan/schedule.h"
 
-struct builder {
+/* A schedule being built. Forwards and backwards are each numbered in their own fixed order, by `slot`. */
+struct schedule_builder {
     struct schedule_entry *entries;
     size_t n;
     int stages, micro_batches, chunks;
 };
 
 /* Slots go through groups of `stages` micro-batches, each group through all chunks; backwards from the last chunk. */
-static void add(struct builder *b, enum schedule_kind kind, int slot)
+static void add_entry(struct schedule_builder *b, enum schedule_kind kind, int slot)
 {
     int group_slots = b->stages * b->chunks;
     int pass = slot % group_slots / b->stages;
@@ -26,7 +25,8 @@ static void add(struct builder *b, enum schedule_kind kind, int slot)
 
 size_t schedule_build(struct schedule_entry *entries, int stage, int stages, int micro_batches, int chunks)
 {
-    struct builder b = {.entries = entries, .stages = stages, .micro_batches = micro_batches, .chunks = chunks};
+    struct schedule_builder b = {
+        .entries = entries, .stages = stages, .micro_batches = micro_batches, .chunks = chunks};
     int groups = (micro_batches + stages - 1) / stages;
     int slots = groups * stages * chunks;
     int after = stages - stage - 1;
@@ -35,11 +35,11 @@ size_t schedule_build(struct schedule_entry *entries, int stage, int stages, int
     if (warmup > slots)
         warmup = slots;
     for (int slot = 0; slot < warmup; slot++)
-        add(&b, SCHEDULE_FORWARD, slot);
+        add_entry(&b, SCHEDULE_FORWARD, slot);
     for (int slot = 0; slot < slots; slot++) {
         if (slot + warmup < slots)
-            add(&b, SCHEDULE_FORWARD, slot + warmup);
-        add(&b, SCHEDULE_BACKWARD, slot);
+            add_entry(&b, SCHEDULE_FORWARD, slot + warmup);
+        add_entry(&b, SCHEDULE_BACKWARD, slot);
     }
     return b.n;
 }

@@ -1,26 +1,26 @@
 /*
- * schedule.h - pipeline schedules as data: what one stage does in one step, as an array that the trainer executes.
+ * schedule.h - pipeline schedules as data: one stage's work in one step, as an array that the trainer executes.
  *
  * The model is cut into stages * chunks contiguous parts (see partition.h). Chunk c of stage s is part c * stages + s,
  * so that with more than one chunk a micro-batch goes round all stages `chunks` times.
  *
  * One chunk a stage is 1F1B (arXiv 2104.04473, section 2.2): stage s of p does p - s - 1 forwards, then alternates one
- * forward and one backward, then the backwards that are left. It holds the activations of at most min(p - s, m) of the
- * step's m micro-batches. Of a step's time a part of (p - 1) / m of the time that work takes is idle: the bubble.
+ * forward and one backward, then does the remaining backwards. It holds the activations of at most min(p - s, m) of the
+ * step's m micro-batches. The idle time of a step, the bubble, is (p - 1) / m of its computing time.
  *
  * More chunks, v, are the interleaved schedule (the same paper, section 2.2.2): micro-batches go in groups of p, each
  * group through one chunk after the other; after 2 (p - s - 1) + (v - 1) p forwards a stage alternates. The bubble is
- * (p - 1) / (m v). The paper has m a multiple of p; here it may be anything. The schedule of m micro-batches is that of
- * the next multiple of p without the entries that are too many: each stage keeps its order, so nobody waits for what
- * is not there, and no one entry begins later.
+ * (p - 1) / (m v). The paper requires m to be a multiple of p; here it may be any number. The schedule of m micro-batches
+ * is that of the next multiple of p without the surplus entries: each stage keeps its order, so no stage waits for a
+ * removed entry, and no entry begins later.
  *
- * What a stage may rely on, whatever the numbers:
+ * Guaranteed for all numbers:
  *   - every (micro-batch, chunk) has one forward and, later, one backward;
  *   - for each chunk, forwards come in the order of the micro-batches, and so do backwards;
  *   - on the last stage the backward of the last chunk comes right after its forward;
- *   - stages that execute their arrays in order, with sends that do not wait for their receives, never wait for ever;
- *   - what a stage sends to another in one direction (activations forward, their gradients backward) is received in
- *     the order in which it was sent: messages need no tags, but the two directions need a channel each.
+ *   - stages that execute their arrays in order, with sends that do not wait for their receives, do not deadlock;
+ *   - messages from one stage to another in one direction (activations forward, their gradients backward) are received
+ *     in the order in which they were sent: they need no tags, but each direction needs its own channel.
  */
 #ifndef MUSTER_PLAN_SCHEDULE_H
 #define MUSTER_PLAN_SCHEDULE_H
@@ -38,7 +38,7 @@ struct schedule_entry {
 /* Writes 2 * micro_batches * chunks entries, the work of stage `stage` of `stages`; returns their number. */
 size_t schedule_build(struct schedule_entry *entries, int stage, int stages, int micro_batches, int chunks);
 
-/* The most micro-batches of a chunk that are held at once: begun by a forward, and not ended by the backward. */
+/* The most micro-batches of a chunk that are held at once, from forward to backward. */
 int schedule_in_flight(const struct schedule_entry *entries, size_t n, int chunk);
 
 #endif

@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common/clock.h"
 
 #define NAME "muster-ckptd"
 
@@ -87,5 +88,5 @@ bool ckptd_ended(struct ckptd *ckptd)
 void ckptd_join(struct ckptd *ckptd, double seconds)
 {
     for (double waited = 0; waited < seconds && ckptd->pid != 0 && !ckptd_ended(ckptd); waited += 0.01)
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        clock_sleep(0.01);
 }

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
 #include "common/job.h"
 #include "common/option.h"
+#include "common/text.h"
 #include "trainer/choose_device.h"
 #include "trainer/comm/comm.h"
 #include "trainer/prediction.h"
@@ -27,7 +27,7 @@ static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n
                             "  --keys            list every key with its type and default\n"
                             "TERM, INT, HUP, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
 
-struct options {
+struct train_options {
     bool check;
     int plan; /* ranks; 0: train */
     const char *job_path;
@@ -35,29 +35,14 @@ struct options {
     int nset;
 };
 
-static int bad_usage(const char *what, const char *word)
-{
-    fprintf(stderr, "muster-train: %s%s; muster-train --help shows how\n", what, word);
-    return CODE_USAGE;
-}
-
 static void print_key(const char *path, const char *type, const char *fallback, const char *help, void *arg)
 {
     (void)arg;
     printf("%-28s %-8s %-12s %s\n", path, type, fallback, help);
 }
 
-static bool parse_ranks(const char *text, int *ranks)
-{
-    char *end;
-    long value = strtol(text, &end, 10);
-
-    *ranks = (int)value;
-    return end != text && !*end && value >= 1 && value <= 1000000;
-}
-
-/* -1: go on; otherwise the exit code. */
-static int parse_options(struct options *o, int argc, char **argv)
+/* Returns -1 to go on, otherwise the exit code. */
+static int parse_options(struct train_options *o, int argc, char **argv)
 {
     static const struct option longopts[] = {
         {"set", required_argument, NULL, 's'},
@@ -68,6 +53,7 @@ static int parse_options(struct options *o, int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {0},
     };
+    long ranks;
     int option;
 
     opterr = 0;
@@ -80,34 +66,27 @@ static int parse_options(struct options *o, int argc, char **argv)
             o->check = true;
             break;
         case 'p':
-            if (!parse_ranks(optarg, &o->plan))
-                return bad_usage("--plan takes a number of ranks, 1 to 1000000, and not ", optarg);
+            if (!text_to_long(optarg, 1, 1000000, &ranks))
+                return option_fail("--plan needs a number of ranks from 1 to 1000000, not %s", optarg);
+            o->plan = (int)ranks;
             break;
         case 'k':
             job_each_key(print_key, NULL);
             return CODE_OK;
-        case 'V':
-            puts("muster-train " VERSION);
-            return CODE_OK;
-        case 'h':
-            fputs(usage, stdout);
-            return CODE_OK;
-        case ':':
-            return bad_usage("a value is missing after ", argv[optind - 1]);
         default:
-            return bad_usage("unknown option ", option_refused(argv));
+            return option_standard(option, argv, usage);
         }
     }
     if (optind >= argc)
-        return bad_usage("which job file?", "");
+        return option_fail("no job file was given");
     if (optind + 1 < argc)
-        return bad_usage("one job file at a time, not also ", argv[optind + 1]);
+        return option_fail("more than one job file was given: %s", argv[optind + 1]);
     o->job_path = argv[optind];
     return -1;
 }
 
-/* The job file is read when the ranks know each other: then one that cannot read it is not waited for. */
-static int run(const struct options *options)
+/* The job file is read after the ranks have connected, so that they do not wait for one that cannot read it. */
+static int run_training(const struct train_options *options)
 {
     struct error err = {0};
     struct comm *world = comm_world_create(&err);
@@ -116,7 +95,7 @@ static int run(const struct options *options)
     int result;
 
     if (!world) {
-        const char *task = getenv("SLURM_PROCID"); /* the same befell every task: one line will do */
+        const char *task = getenv("SLURM_PROCID"); /* every task has the same error: one reports it */
 
         return !task || strcmp(task, "0") == 0 ? error_report(&err) : (int)err.code;
     }
@@ -132,20 +111,20 @@ static int run(const struct options *options)
     return result < 0 ? (int)err.code : result;
 }
 
-static int check(const struct options *options)
+static int check_job(const struct train_options *options)
 {
     struct error err = {0};
     struct job job;
 
     if (job_load(&job, options->job_path, options->set, options->nset, &err) < 0)
         return error_report(&err);
-    printf("%s is a good job file\n", options->job_path);
+    printf("%s is a valid job file\n", options->job_path);
     job_destroy(&job);
     return CODE_OK;
 }
 
-/* A run on GPUs is planned where there may be none. */
-static int traits_of(const struct job *job, struct device_traits *traits, struct error *err)
+/* --plan for GPUs also works on a machine without one. */
+static int plan_traits(const struct job *job, struct device_traits *traits, struct error *err)
 {
     struct device *dev;
 
@@ -160,8 +139,8 @@ static int traits_of(const struct job *job, struct device_traits *traits, struct
     return 0;
 }
 
-/* What a run on so many ranks would be, without one of them. */
-static int plan(const struct options *options)
+/* Shows the mesh and the memory of a run without starting it. */
+static int show_plan(const struct train_options *options)
 {
     struct error err = {0};
     struct job job;
@@ -172,7 +151,7 @@ static int plan(const struct options *options)
 
     if (job_load(&job, options->job_path, options->set, options->nset, &err) < 0)
         return error_report(&err);
-    if (traits_of(&job, &device, &err) == 0 &&
+    if (plan_traits(&job, &device, &err) == 0 &&
         mesh_fit(&mesh, options->plan, job.parallel.tp, job.parallel.pp, &err) == 0)
         result = predict_table(text, &job, &mesh, &device, &err);
     if (result >= 0)
@@ -184,22 +163,22 @@ static int plan(const struct options *options)
 
 int main(int argc, char **argv)
 {
-    struct options options = {.set = calloc((size_t)argc, sizeof *options.set)};
+    struct train_options options = {.set = calloc((size_t)argc, sizeof *options.set)};
     int code;
 
     if (!options.set)
         return CODE_INTERNAL;
-    setlocale(LC_CTYPE, ""); /* for the line of progress; numbers have a point in every country */
+    setlocale(LC_CTYPE, ""); /* for the progress line; LC_NUMERIC stays "C": numbers have a decimal point */
     code = parse_options(&options, argc, argv);
     if (code < 0 && options.check) {
-        code = check(&options);
+        code = check_job(&options);
     } else if (code < 0 && options.plan) {
-        code = plan(&options);
+        code = show_plan(&options);
     } else if (code < 0) {
-        stop_install(); /* before anything takes time: a signal that comes early is not lost, and kills nobody */
-        code = run(&options);
+        stop_install(); /* first, so that an early signal is neither lost nor fatal */
+        code = run_training(&options);
         free(options.set);
-        return code; /* a log that found no room undoes no training */
+        return code; /* a log that could not be written does not make the training a failure */
     }
     free(options.set);
     return error_output(code);

@@ -30,7 +30,7 @@ struct nodes *nodes_create(const char *hosts, size_t stride, int world, struct e
         const char *host = hosts + (size_t)rank * stride;
         int node = 0, last = rank;
 
-        /* Ranks of a node mostly follow each other, so the newest node is looked at first. */
+        /* Ranks of a node are mostly consecutive, so the newest node is compared first. */
         for (node = n->count - 1; node >= 0; node--)
             if (strcmp(hosts + (size_t)n->first[node] * stride, host) == 0)
                 break;
@@ -76,8 +76,8 @@ int nodes_locals(const struct nodes *nodes, int node)
     return nodes->locals[node];
 }
 
-/* The rank at a place of a node; -1 if it has no such place. */
-static int at(const struct nodes *n, int node, int local)
+/* The rank with index `local` on a node; -1 if there is none. */
+static int rank_at(const struct nodes *n, int node, int local)
 {
     int rank = n->first[node];
 
@@ -103,6 +103,6 @@ void nodes_partners(const struct nodes *n, int rank, int round, int *to, int *fr
     int node = n->node[rank], local = n->local[rank], next = (node + 1) % n->count;
     int before = (node + n->count - 1) % n->count;
 
-    *to = local / n->locals[next] == round ? at(n, next, local % n->locals[next]) : -1;
-    *from = at(n, before, round * n->locals[node] + local);
+    *to = local / n->locals[next] == round ? rank_at(n, next, local % n->locals[next]) : -1;
+    *from = rank_at(n, before, round * n->locals[node] + local);
 }

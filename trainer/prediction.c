@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "trainer/feed.h"
+#include "trainer/data/feed.h"
 #include "trainer/rank_config.h"
 #include "trainer/model/vocabulary.h"
 
-static int larger(int a, int b)
+static int larger_int(int a, int b)
 {
     return a > b ? a : b;
 }
@@ -29,8 +29,8 @@ size_t predict_workspace(const struct job *job, const struct rank_config *l, con
         .products = layers || head,
         .rows = rows,
         .norm_cols = layers || head || (embedding && device->gpu) ? m->hidden : 0,
-        .bias_cols = larger(layers || bert_head ? m->hidden : 0,
-                            larger(layers ? wide : 0, bert_head ? l->units->vocab_padded : 0)),
+        .bias_cols = larger_int(layers || bert_head ? m->hidden : 0,
+                                larger_int(layers ? wide : 0, bert_head ? l->units->vocab_padded : 0)),
         .gelu_cols = layers                     ? wide
                      : bert_head && device->gpu ? m->hidden
                                                 : 0,
@@ -67,9 +67,9 @@ int predict_footprint(const struct job *job, const struct mesh *mesh, int rank, 
 
 /* ---- the table ---- */
 
-enum { COLUMNS = 6 }; /* stages shown: the first ones, the heaviest and the last */
+enum { COLUMNS = 6 }; /* stages shown: the first ones, the largest and the last */
 
-static size_t field(const struct footprint *b, int row)
+static size_t footprint_field(const struct footprint *b, int row)
 {
     const size_t fields[] = {b->parameters,    b->gradients,        b->optimizer,      b->activations, b->workspace,
                              b->communication, footprint_device(b), b->host_optimizer, b->host_staging};
@@ -81,9 +81,9 @@ static const char *const rows[] = {"parameters",        "gradients",          "o
                                    "activations",       "workspace",          "communication",
                                    "in all, on device", "optimizer, on host", "staging, on host"};
 
-static void append(char *text, size_t *used, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void append_text(char *text, size_t *used, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-static void append(char *text, size_t *used, const char *format, ...)
+static void append_text(char *text, size_t *used, const char *format, ...)
 {
     va_list args;
     int n;
@@ -96,26 +96,26 @@ static void append(char *text, size_t *used, const char *format, ...)
         *used = PREDICT_TABLE_SIZE - 1;
 }
 
-static size_t weight_of(const struct footprint *b, const struct device_traits *device)
+static size_t total_bytes(const struct footprint *b, const struct device_traits *device)
 {
     return footprint_device(b) + (device->is_host ? footprint_host(b) : 0);
 }
 
-/* The first stages, the heaviest and the last, in order. Returns how many. */
+/* The first stages, the largest and the last, in order. Returns their number. */
 static int choose_columns(const struct footprint *bytes, int stages, const struct device_traits *device,
-                          int column[COLUMNS], int *heaviest)
+                          int column[COLUMNS], int *largest)
 {
     int columns = stages < COLUMNS ? stages : COLUMNS;
 
-    *heaviest = 0;
+    *largest = 0;
     for (int stage = 1; stage < stages; stage++)
-        if (weight_of(&bytes[stage], device) > weight_of(&bytes[*heaviest], device))
-            *heaviest = stage;
+        if (total_bytes(&bytes[stage], device) > total_bytes(&bytes[*largest], device))
+            *largest = stage;
     for (int i = 0; i < columns; i++)
         column[i] = i;
     column[columns - 1] = stages - 1;
-    if (columns > 1 && *heaviest > column[columns - 2] && *heaviest < stages - 1)
-        column[columns - 2] = *heaviest;
+    if (columns > 1 && *largest > column[columns - 2] && *largest < stages - 1)
+        column[columns - 2] = *largest;
     return columns;
 }
 
@@ -123,7 +123,7 @@ int predict_table(char text[static PREDICT_TABLE_SIZE], const struct job *job, c
                   const struct device_traits *device, struct error *err)
 {
     struct footprint *bytes = calloc((size_t)mesh->pp, sizeof *bytes);
-    int column[COLUMNS], columns, heaviest, result = bytes ? 0 : error_set(err, CODE_IO, "out of memory");
+    int column[COLUMNS], columns, largest, result = bytes ? 0 : error_set(err, CODE_IO, "out of memory");
     size_t used = 0;
 
     for (int stage = 0; stage < mesh->pp && result == 0; stage++)
@@ -131,21 +131,21 @@ int predict_table(char text[static PREDICT_TABLE_SIZE], const struct job *job, c
             predict_footprint(job, mesh, mesh_rank(mesh, (struct mesh_place){.pp = stage}), device, &bytes[stage], err);
     if (result < 0)
         goto out;
-    columns = choose_columns(bytes, mesh->pp, device, column, &heaviest);
-    append(text, &used, "%-22s", "memory a rank, in MiB");
+    columns = choose_columns(bytes, mesh->pp, device, column, &largest);
+    append_text(text, &used, "%-22s", "memory a rank, in MiB");
     for (int i = 0; i < columns && mesh->pp > 1; i++) {
         char label[24];
 
         snprintf(label, sizeof label, "stage %d", column[i]);
-        append(text, &used, " %11s", label);
+        append_text(text, &used, " %11s", label);
     }
     for (int row = 0; row < (int)(sizeof rows / sizeof *rows) - device->is_host; row++) {
-        append(text, &used, "\n  %-20s", rows[row]);
+        append_text(text, &used, "\n  %-20s", rows[row]);
         for (int i = 0; i < columns; i++)
-            append(text, &used, " %11.1f", (double)field(&bytes[column[i]], row) / (1 << 20));
+            append_text(text, &used, " %11.1f", (double)footprint_field(&bytes[column[i]], row) / (1 << 20));
     }
     if (mesh->pp > COLUMNS)
-        append(text, &used, "\n  heaviest: stage %d of %d", heaviest, mesh->pp);
+        append_text(text, &used, "\n  largest: stage %d of %d", largest, mesh->pp);
     result = (int)used;
 out:
     free(bytes);

@@ -22,7 +22,7 @@ long most_samples(const struct job *job, const struct mesh *mesh)
     return (job->batch.global_batch + mesh->dp - 1) / mesh->dp + 1;
 }
 
-static int check(const struct job *job, const struct mesh *mesh, struct error *err)
+static int check_batch(const struct job *job, const struct mesh *mesh, struct error *err)
 {
     int smallest = job->batch.rampup_start ? job->batch.rampup_start : job->batch.global_batch;
 
@@ -32,14 +32,14 @@ static int check(const struct job *job, const struct mesh *mesh, struct error *e
                          job->batch.micro_batch, job->model.seq_length, MOST_ROWS);
     if (mesh->dp > smallest)
         return error_set(err, CODE_CONFIG,
-                         "batch.%s = %d has fewer samples than there are data-parallel ranks (%d): "
-                         "start at most %d ranks or enlarge the batch",
+                         "batch.%s = %d is less than the number of data-parallel ranks (%d): start at most %d ranks or "
+                         "increase the batch",
                          job->batch.rampup_start ? "rampup_start" : "global_batch", smallest, mesh->dp,
                          smallest * mesh->tp * mesh->pp);
     return 0;
 }
 
-/* The stage's chunks: part c * pp + stage of all, where the parts' work is even. */
+/* The stage's chunks: part c * pp + stage of all, with the work of all parts balanced. */
 static int place_chunks(struct rank_config *l, const struct job *job, const struct mesh *mesh, bool *here,
                         struct error *err)
 {
@@ -87,7 +87,7 @@ static int create_units(struct rank_config *l, const struct job *job, const stru
     return 0;
 }
 
-static void configure(struct rank_config *l, const struct job *job, const struct mesh *mesh)
+static void configure_parts(struct rank_config *l, const struct job *job, const struct mesh *mesh)
 {
     bool first = l->place.pp == 0, last = l->place.pp == mesh->pp - 1;
 
@@ -135,13 +135,13 @@ struct rank_config *rank_config_create(const struct job *job, const struct mesh 
         error_set(err, CODE_IO, "out of memory for %d layers", job->model.layers);
         goto fail;
     }
-    if (check(job, mesh, err) < 0)
+    if (check_batch(job, mesh, err) < 0)
         goto fail;
     l->place = mesh_place(mesh, rank);
     l->most_micro_batches = batch_share(job, mesh, 0, job->batch.global_batch).micro_batches;
     if (place_chunks(l, job, mesh, here, err) < 0 || create_units(l, job, mesh, here, err) < 0)
         goto fail;
-    configure(l, job, mesh);
+    configure_parts(l, job, mesh);
     l->model.training = l->zero.training = training;
     l->context.discrete = l->zero.discrete = !device->is_host;
     l->context.product_rows = device->product_rows ? device->product_rows : PRODUCT_ROWS_CPU;

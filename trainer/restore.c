@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "trainer/engine.h"
 
 enum { LOAD_TRIES = 5 }; /* a second apart */
@@ -151,7 +151,7 @@ static int load_agreed(struct engine *e, const char *dir, uint64_t step, struct 
         if (result == 0 || err->code == CODE_CONFIG || tries == LOAD_TRIES ||
             (err->code == CODE_DATA && (int)failed == comm_size(e->world)))
             return result;
-        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+        clock_sleep(1);
     }
 }
 

@@ -7,7 +7,7 @@
 
 static void say_line(void *arg, const char *line)
 {
-    run_say(arg, "%s", line);
+    run_log(arg, "%s", line);
 }
 
 int run_save_start(struct run *run, struct error *err)
@@ -56,7 +56,7 @@ static int begin(struct run *run, struct error *err)
     if (!run->job->checkpoint.dir[0] || run->saved_step == step)
         return 0;
     if (run->metrics && metrics_sync(run->metrics, &sync_error) < 0)
-        run_say(run, "metrics may lack steps up to this checkpoint: %s", sync_error.text);
+        run_log(run, "metrics may lack steps up to this checkpoint: %s", sync_error.text);
     recorder_phase("saving a checkpoint");
     result = saver_begin(run->saver, err);
     recorder_phase(NULL);
@@ -91,7 +91,7 @@ static int has_room(struct run *run, bool *ready, struct error *err)
     if (saver_ready(run->saver, ready, err) < 0)
         return -1;
     if (!*ready && !run->save_waits)
-        run_say(run, "the checkpoint due at step %" PRIu64 " waits until an earlier one is drained", run->engine->step);
+        run_log(run, "the checkpoint due at step %" PRIu64 " waits until an earlier one is drained", run->engine->step);
     run->save_waits = !*ready;
     return 0;
 }
@@ -103,7 +103,7 @@ static int or_say(const struct run *run, int result, struct error *err)
         return 0;
     if (err->code != CODE_IO && err->code != CODE_DATA)
         return -1;
-    run_say(run, "%s; training goes on", err->text);
+    run_log(run, "%s; training goes on", err->text);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "trainer/engine.h"
 
 enum { COMMIT_SECONDS = 60 }; /* how long a network filesystem may take to show other nodes' files */
@@ -100,7 +101,7 @@ static int commit(const struct ckpt_save *save, struct error *err)
                              "%s: step %" PRIu64 ": other ranks' shards did not become visible here in %d seconds: "
                              "is it on a file system that all nodes share?",
                              save->dir, save->state.step, COMMIT_SECONDS);
-        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        clock_sleep(0.1);
     }
 }
 

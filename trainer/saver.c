@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "trainer/partner.h"
 #include "trainer/saver_impl.h"
 
@@ -35,14 +35,6 @@ void saver_say_straight(struct saver *s, const struct error *why)
     s->said = true;
 }
 
-double saver_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* This rank's copy has come out as `result`. 0: staged on every rank; 1: not possible, *err says why; -1. */
 static int share(struct saver *s, const struct ckpt_save *save, int result, struct error *err)
 {
@@ -66,14 +58,14 @@ static int share(struct saver *s, const struct ckpt_save *save, int result, stru
 
 static int begin_copy(struct saver *s, bool beside, struct error *err)
 {
-    double started = saver_seconds();
+    double started = clock_monotonic();
     int result = engine_part_create(s->engine, &s->copy.part, err);
 
     if (result == 0)
         saver_copy_start(&s->copy, s->stage, beside);
     else
         engine_part_destroy(&s->copy.part);
-    s->waited = saver_seconds() - started;
+    s->waited = clock_monotonic() - started;
     return result;
 }
 
@@ -142,7 +134,7 @@ static int save_straight(struct saver *s, double started, struct error *err)
         return save_failed(step, err);
     s->saved = s->committed = step;
     s->staged = UINT64_MAX;
-    saver_say_line(s, "checkpoint of step %" PRIu64 " saved in %.2f s", step, saver_seconds() - started);
+    saver_say_line(s, "checkpoint of step %" PRIu64 " saved in %.2f s", step, clock_monotonic() - started);
     say_prune_failed(s);
     saver_look_for_others(s);
     return 0;
@@ -154,7 +146,7 @@ int saver_begin(struct saver *s, struct error *err)
     bool ready;
 
     if (!s->stage)
-        return save_straight(s, saver_seconds(), err);
+        return save_straight(s, clock_monotonic(), err);
     if (saver_make_room(s, true, &ready, err) < 0) /* a rank that waited alone could not be told to drop a save */
         return -1;
     return begin_copy(s, s->engine->is_captured, err) < 0 ? save_failed(step, err) : 0;
@@ -187,18 +179,18 @@ static int save_instead(struct saver *s, uint64_t step, double started, struct e
 
 int saver_end(struct saver *s, bool wait, struct error *err)
 {
-    double started = saver_seconds();
+    double started = clock_monotonic();
     uint64_t step = s->copy.part.save.state.step;
     int result, over = 1;
 
     if (!s->copy.under_way)
         return 0;
     if (!wait && (over = copies_are_over(s, err)) <= 0) {
-        s->waited += saver_seconds() - started;
+        s->waited += clock_monotonic() - started;
         return over;
     }
     result = end_copy(s, err);
-    s->waited += saver_seconds() - started;
+    s->waited += clock_monotonic() - started;
     if (result < 0)
         return save_failed(step, err);
     return result == 0 || save_instead(s, step, started, err) == 0 ? 1 : -1;

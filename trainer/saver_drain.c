@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/clock.h"
 #include "trainer/saver_impl.h"
 
 enum {
@@ -26,12 +27,12 @@ static void tend(struct saver *s)
 
     if (!s->stage || !s->first || is_tended(s))
         return;
-    if (saver_seconds() - s->restarted > LONG_LIVED)
+    if (clock_monotonic() - s->restarted > LONG_LIVED)
         s->restarts = 0;
     if (s->restarts == SAVER_MOST_RESTARTS)
         return;
     s->restarts++;
-    s->restarted = saver_seconds();
+    s->restarted = clock_monotonic();
     if (ckptd_start(&s->ckptd, ckpt_stage_directory(s->stage), s->job->checkpoint.drain_mib, &err) == 0)
         saver_say_line(s, "muster-ckptd had ended and was started anew");
     else
@@ -106,14 +107,14 @@ static void replace(struct saver *s, const struct ckpt_stage_trouble *trouble)
 int saver_make_room(struct saver *s, bool wait, bool *ready, struct error *err)
 {
     struct ckpt_stage_trouble trouble = {0};
-    double start = saver_seconds();
+    double start = clock_monotonic();
 
     for (;;) {
         /* The order is of precedence: no room somewhere; and nobody there who would make some. */
         double values[2] = {s->stage && !ckpt_stage_ready(s->stage, comm_rank(s->world), comm_size(s->world)), 0};
         int found;
 
-        values[1] = values[0] > 0 && s->first && !is_tended(s) && saver_seconds() - start > NOBODY_SECONDS;
+        values[1] = values[0] > 0 && s->first && !is_tended(s) && clock_monotonic() - start > NOBODY_SECONDS;
         comm_purpose(s->world, "room", "for a checkpoint");
         if (comm_max_f64(s->world, values, 2, err) < 0)
             return -1;
@@ -128,7 +129,7 @@ int saver_make_room(struct saver *s, bool wait, bool *ready, struct error *err)
         if (!wait)
             return 0;
         saver_poll(s);
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        clock_sleep(0.02);
     }
 }
 
@@ -144,7 +145,7 @@ static double job_seconds(void)
 static bool is_late(struct saver *s, double *failing)
 {
     struct ckpt_stage_trouble trouble;
-    double now = saver_seconds();
+    double now = clock_monotonic();
 
     if (!ckpt_stage_trouble(s->stage, false, &trouble))
         *failing = 0;
@@ -186,7 +187,7 @@ int saver_wait_for_drain(struct saver *s, struct error *err)
         if (state == NOBODY)
             return error_set(err, CODE_IO, "muster-ckptd ended %d times on a node: nobody drains what is staged there",
                              SAVER_MOST_RESTARTS);
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        clock_sleep(0.02);
     }
     saver_poll(s);
     return 0;

@@ -40,9 +40,6 @@ void saver_say_straight(struct saver *saver, const struct error *why);
 /* After a save, on rank 0: says so, once, where checkpoint.dir has what another job must have saved. */
 void saver_look_for_others(struct saver *saver);
 
-/* Of a clock that only goes forward. */
-double saver_seconds(void);
-
 /*
  * Until all that is staged is drained: 0. 1 when it is left in the stage, err says why: the target has failed for
  * checkpoint.last_seconds, or the job's time is over. Collective, in short operations, so that no watchdog takes it for

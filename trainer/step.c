@@ -6,15 +6,15 @@
 #include "trainer/watch/recorder.h"
 
 /*
- * This rank's samples of a global batch, as the pipeline takes them, and what the whole batch's losses are means over.
+ * This rank's micro-batches of a global batch, and the numbers that the batch's mean losses are divided by.
  */
-struct work {
+struct step_work {
     int micro_batches;
     double tokens, samples; /* predictions in the global batch */
 };
 
-/* Samples [begin, begin + count) of the batch; its own number 0 is sample `first` of the run. */
-static struct micro_batch cut(const struct batch *b, long begin, long count, uint64_t first, bool training)
+/* Samples [begin, begin + count) of the batch; its sample 0 is sample `first` of the run. */
+static struct micro_batch cut_batch(const struct batch *b, long begin, long count, uint64_t first, bool training)
 {
     size_t at = (size_t)begin * (size_t)b->seq_length;
 
@@ -30,9 +30,9 @@ static struct micro_batch cut(const struct batch *b, long begin, long count, uin
     };
 }
 
-/* The run's samples [first, first + size) are the global batch. Ranks that have none left take an empty one. */
+/* The global batch is the run's samples [first, first + size). Ranks with too few samples add empty ones. */
 static int read_batch(struct engine *e, const struct samples *samples, uint64_t first, int size, bool training,
-                      struct work *work, struct error *err)
+                      struct step_work *work, struct error *err)
 {
     struct share share = batch_share(e->job, &e->mesh, e->place.dp, size);
     long micro = e->job->batch.micro_batch;
@@ -50,9 +50,9 @@ static int read_batch(struct engine *e, const struct samples *samples, uint64_t 
         long begin = i * micro, left = share.count - begin;
 
         if (left <= 0)
-            e->micro_batches[i] = cut(batch, share.count, 1, first, training);
+            e->micro_batches[i] = cut_batch(batch, share.count, 1, first, training);
         else
-            e->micro_batches[i] = cut(batch, begin, left < micro ? left : micro, first, training);
+            e->micro_batches[i] = cut_batch(batch, begin, left < micro ? left : micro, first, training);
     }
     work->micro_batches = share.micro_batches;
     work->samples = size;
@@ -61,8 +61,8 @@ static int read_batch(struct engine *e, const struct samples *samples, uint64_t 
     return comm_sum_f64(e->dp, &work->tokens, 1, err);
 }
 
-/* The mean losses, on every rank: only the last stage knows them, and its tp ranks know the tokens' alike. */
-static int mean_loss(struct engine *e, const struct work *work, struct losses losses, struct mean_loss *loss,
+/* The mean losses, on every rank. Only the last stage has them, and all its tp ranks have the same tokens' loss. */
+static int mean_loss(struct engine *e, const struct step_work *work, struct losses losses, struct mean_loss *loss,
                      struct error *err)
 {
     double sums[] = {e->place.tp == 0 ? losses.tokens : 0, losses.order};
@@ -75,8 +75,8 @@ static int mean_loss(struct engine *e, const struct work *work, struct losses lo
     return 0;
 }
 
-/* Failures of the groups stick until someone asks. */
-static int status(struct engine *e, struct error *err)
+/* Failures of the tp group and the device are kept until they are read here. */
+static int engine_status(struct engine *e, struct error *err)
 {
     return tensor_status(&e->tensor, err) < 0 ? -1 : device_status(e->dev, err);
 }
@@ -88,7 +88,7 @@ static double clip_coefficient(const struct job *job, double norm)
     return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1.0;
 }
 
-static int update(struct engine *e, const struct step_result *result, struct error *err)
+static int update_parameters(struct engine *e, const struct step_result *result, struct error *err)
 {
     const struct job *job = e->job;
     struct zero_step step = {
@@ -104,8 +104,8 @@ static int update(struct engine *e, const struct step_result *result, struct err
     return zero_step(e->zero, &step, err);
 }
 
-/* Whether the step counts. All ranks have the same loss and norm, so all decide alike. */
-static enum skip judge(struct engine *e, struct step_result *result)
+/* Decides whether the step is skipped. All ranks have the same loss and norm, so they decide the same. */
+static enum skip judge_step(struct engine *e, struct step_result *result)
 {
     bool finite = isfinite(result->loss.all) && isfinite(result->grad_norm);
 
@@ -122,7 +122,7 @@ static enum skip judge(struct engine *e, struct step_result *result)
 /* Forward and backward of the global batch: its loss, and the norm of its gradient. */
 static int compute_gradient(struct engine *e, struct step_result *result, struct error *err)
 {
-    struct work work;
+    struct step_work work;
     struct losses losses;
     struct loss_scales scales;
     double norm_squared;
@@ -132,14 +132,14 @@ static int compute_gradient(struct engine *e, struct step_result *result, struct
     scales.tokens = work.tokens > 0 ? result->loss_scale / work.tokens : 0;
     scales.order = result->loss_scale / work.samples;
     if (pipeline_train(e->pipeline, e->micro_batches, work.micro_batches, &scales, &losses, err) < 0 ||
-        zero_finish_gradients(e->zero, err) < 0 || status(e, err) < 0 ||
+        zero_finish_gradients(e->zero, err) < 0 || engine_status(e, err) < 0 ||
         mean_loss(e, &work, losses, &result->loss, err) < 0 || zero_grad_norm_squared(e->zero, &norm_squared, err) < 0)
         return -1;
     result->grad_norm = sqrt(norm_squared) / result->loss_scale;
     return 0;
 }
 
-/* Overflows that a smaller loss scale may yet mend are no sign of a run that is lost. */
+/* Overflows that a smaller loss scale may fix are not counted: they do not mean that the run has diverged. */
 static void count_in_a_row(struct engine *e, const struct step_result *result)
 {
     if (result->skip == SKIP_NONE)
@@ -157,8 +157,8 @@ int engine_step(struct engine *e, struct step_result *result, struct error *err)
     };
     if (compute_gradient(e, result, err) < 0)
         return -1;
-    result->skip = judge(e, result);
-    if (result->skip == SKIP_NONE && update(e, result, err) < 0)
+    result->skip = judge_step(e, result);
+    if (result->skip == SKIP_NONE && update_parameters(e, result, err) < 0)
         return -1;
     e->skipped_steps += result->skip != SKIP_NONE;
     count_in_a_row(e, result);
@@ -170,11 +170,12 @@ int engine_step(struct engine *e, struct step_result *result, struct error *err)
 int engine_evaluate(struct engine *e, int batch, struct mean_loss *loss, struct error *err)
 {
     int size = e->job->batch.global_batch;
-    struct work work;
+    struct step_work work;
     struct losses losses;
 
     if (read_batch(e, e->valid, (uint64_t)batch * (uint64_t)size, size, false, &work, err) < 0 ||
-        pipeline_evaluate(e->pipeline, e->micro_batches, work.micro_batches, &losses, err) < 0 || status(e, err) < 0)
+        pipeline_evaluate(e->pipeline, e->micro_batches, work.micro_batches, &losses, err) < 0 ||
+        engine_status(e, err) < 0)
         return -1;
     return mean_loss(e, &work, losses, loss, err);
 }

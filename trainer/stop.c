@@ -6,16 +6,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
+
 static sigset_t asking; /* the signals that ask to stop */
 static double started;
-
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 void stop_install(void)
 {
@@ -49,7 +43,7 @@ static int signal_caught(void)
 
 void stop_start_clock(void)
 {
-    started = seconds();
+    started = clock_monotonic();
 }
 
 static enum stop_reason own_reason(const struct comm *world, const struct job *job, int caught)
@@ -60,7 +54,7 @@ static enum stop_reason own_reason(const struct comm *world, const struct job *j
         return STOP_NONE;
     if (job->report.kill_file[0] && access(job->report.kill_file, F_OK) == 0)
         return STOP_FILE;
-    if (job->report.minutes > 0 && seconds() - started >= 60.0 * job->report.minutes)
+    if (job->report.minutes > 0 && clock_monotonic() - started >= 60.0 * job->report.minutes)
         return STOP_MINUTES;
     return STOP_NONE;
 }

@@ -14,6 +14,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/io.h"
+
 int directory_open(struct directory *directory, const struct directory *beneath, const char *name, struct error *err)
 {
     int length = beneath ? snprintf(directory->path, sizeof directory->path, "%s/%s", beneath->path, name)
@@ -48,24 +50,6 @@ int directory_sync(const struct directory *directory, struct error *err)
     return fsync(directory->fd) < 0 ? error_errno(err, CODE_IO, "%s: cannot sync", directory->path) : 0;
 }
 
-static int sync_parent(const char *path, struct error *err)
-{
-    char parent[4096];
-    char *slash;
-    struct directory directory;
-    int result;
-
-    snprintf(parent, sizeof parent, "%s", path);
-    slash = strrchr(parent, '/');
-    if (slash && slash != parent)
-        *slash = '\0';
-    if (directory_open(&directory, NULL, !slash ? "." : slash == parent ? "/" : parent, err) < 0)
-        return -1;
-    result = directory_sync(&directory, err);
-    directory_close(&directory);
-    return result;
-}
-
 /* Why mkdir() failed, kept: because the directory is there. A read-only file system says that of any name. */
 static bool stands_already(const char *path)
 {
@@ -89,8 +73,8 @@ int directory_make_path(const char *path, struct error *err)
         snprintf(part, sizeof part, "%.*s", (int)end, path);
         end += strspn(path + end, "/");
         if (mkdir(part, 0777) == 0) {
-            if (sync_parent(part, err) < 0)
-                return -1;
+            if (io_sync_parent(part) < 0)
+                return error_errno(err, CODE_IO, "%s: cannot sync its directory", part);
         } else if (!stands_already(part)) {
             return error_errno(err, CODE_IO, "%s: cannot make the directory", part);
         }
@@ -190,23 +174,6 @@ int file_write_failed(const struct directory *directory, const char *name, uint6
     return error_errno(err, CODE_IO, "%s/%s: cannot write", directory->path, name);
 }
 
-static int write_fully(int fd, const void *data, size_t bytes)
-{
-    const char *at = data;
-
-    while (bytes > 0) {
-        ssize_t done = write(fd, at, bytes);
-
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return -1;
-        at += done;
-        bytes -= (size_t)done;
-    }
-    return 0;
-}
-
 int file_write(const struct directory *directory, const char *name, const void *data, size_t bytes, struct error *err)
 {
     char temporary[256];
@@ -216,7 +183,7 @@ int file_write(const struct directory *directory, const char *name, const void *
     fd = openat(directory->fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
         return file_write_failed(directory, name, bytes, err);
-    if (write_fully(fd, data, bytes) < 0 || fsync(fd) < 0) {
+    if (io_write_all(fd, data, bytes) < 0 || fsync(fd) < 0) {
         file_write_failed(directory, name, bytes, err);
         close(fd);
         goto fail;
@@ -258,17 +225,12 @@ int file_open(const struct directory *directory, const char *name, bool direct, 
 int file_read_at(int fd, void *buffer, size_t bytes, uint64_t offset, const char *path, const char *name,
                  struct error *err)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(fd, (char *)buffer + done, bytes - done, (off_t)(offset + done));
+    ssize_t got = io_read_at(fd, buffer, bytes, (off_t)offset);
 
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return error_errno(err, CODE_IO, "%s/%s: cannot read at offset %" PRIu64, path, name, offset + done);
-        if (got == 0)
-            return error_set(err, CODE_DATA, "%s/%s: truncated at offset %" PRIu64, path, name, offset + done);
-        done += (size_t)got;
-    }
+    if (got < 0)
+        return error_errno(err, CODE_IO, "%s/%s: cannot read at offset %" PRIu64, path, name, offset);
+    if ((size_t)got < bytes)
+        return error_set(err, CODE_DATA, "%s/%s: truncated at offset %" PRIu64, path, name, offset + (uint64_t)got);
     return 0;
 }
 

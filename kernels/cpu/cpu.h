@@ -7,7 +7,7 @@
 #ifndef MUSTER_KERNELS_CPU_CPU_H
 #define MUSTER_KERNELS_CPU_CPU_H
 
-#include "kernels/cpu/workspace.h"
+#include "kernels/cpu/cpu_workspace.h"
 #include "kernels/device.h"
 
 /* What vector/ offers, once for each instruction set. The members of `op` that are not vector code are NULL. */

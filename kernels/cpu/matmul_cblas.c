@@ -59,7 +59,7 @@ void product_library_close(struct product_library *lib)
 }
 
 /* What sgemm adds to: c itself, with the bias already in every row. */
-static void prepare(struct device *dev, const struct matmul *op)
+static void prepare_operand(struct device *dev, const struct matmul *op)
 {
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
     for (int row = 0; row < op->m; row++) {
@@ -77,7 +77,7 @@ void product(struct device *dev, const struct matmul *op)
     openblas_set_num_threads(device_cpu(dev)->library->threads);
 #endif
     if (op->bias)
-        prepare(dev, op);
+        prepare_operand(dev, op);
     cblas_sgemm(CblasRowMajor, op->transpose_a ? CblasTrans : CblasNoTrans, op->transpose_b ? CblasTrans : CblasNoTrans,
                 op->m, op->n, op->k, 1.0f, op->a, op->lda, op->b, op->ldb, op->bias || op->accumulate ? 1.0f : 0.0f,
                 op->c, op->ldc);

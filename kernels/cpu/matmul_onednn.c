@@ -26,8 +26,8 @@ static void layout_destroy(layout md)
     dnnl_memory_desc_destroy(md);
 }
 
-static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const layout md[4], bool bias,
-                              const_dnnl_primitive_attr_t attr)
+static dnnl_status_t describe_matrix(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const layout md[4], bool bias,
+                                     const_dnnl_primitive_attr_t attr)
 {
     return dnnl_matmul_primitive_desc_create(pd, engine, md[0], md[1], bias ? md[2] : NULL, md[3], attr);
 }
@@ -48,8 +48,8 @@ static void layout_destroy(layout md)
     (void)md;
 }
 
-static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const layout md[4], bool bias,
-                              const_dnnl_primitive_attr_t attr)
+static dnnl_status_t describe_matrix(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const layout md[4], bool bias,
+                                     const_dnnl_primitive_attr_t attr)
 {
     dnnl_matmul_desc_t desc;
     dnnl_status_t status = dnnl_matmul_desc_init(&desc, &md[0], &md[1], bias ? &md[2] : NULL, &md[3]);
@@ -63,7 +63,7 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, c
 #endif
 
 /* All that the generated code depends on. Compared as bytes: no padding. */
-struct key {
+struct product_key {
     int m, n, k, lda, ldb, ldc;
     int transpose_a, transpose_b, accumulate, bias;
     int type, type_of_c; /* enum dtype */
@@ -72,8 +72,8 @@ struct key {
 /* The last is no operand of ours, but what oneDNN works in. */
 enum operand { OPERAND_A, OPERAND_B, OPERAND_BIAS, OPERAND_C, OPERAND_SCRATCHPAD, OPERANDS };
 
-struct slot {
-    struct key key;
+struct product_slot {
+    struct product_key key;
     long last_use; /* 0: free */
     dnnl_primitive_t primitive;
     dnnl_memory_t memory[OPERANDS]; /* its layout; the address is set at each use */
@@ -83,7 +83,7 @@ struct slot {
 struct product_library {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct slot slots[SLOTS];
+    struct product_slot slots[SLOTS];
     long uses;
     bool native[DTYPES]; /* by enum dtype */
     bool packs_b;        /* of fp32, whether transposed or not */
@@ -96,7 +96,7 @@ void product_library_name(char *name, size_t size)
     snprintf(name, size, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
 }
 
-static void slot_clear(struct slot *slot)
+static void slot_clear(struct product_slot *slot)
 {
     for (int i = 0; i < OPERANDS; i++)
         if (slot->memory[i])
@@ -122,7 +122,7 @@ void product_library_close(struct product_library *lib)
 static const dnnl_data_type_t data_type[] = {[DTYPE_F32] = dnnl_f32, [DTYPE_BF16] = dnnl_bf16, [DTYPE_F16] = dnnl_f16};
 
 /* Strides say everything: a transposed operand is one whose rows are a step apart. */
-static dnnl_status_t make_layouts(const struct key *key, layout md[OPERANDS])
+static dnnl_status_t make_layouts(const struct product_key *key, layout md[OPERANDS])
 {
     const dnnl_dims_t a_strides = {key->transpose_a ? 1 : key->lda, key->transpose_a ? key->lda : 1};
     const dnnl_dims_t b_strides = {key->transpose_b ? 1 : key->ldb, key->transpose_b ? key->ldb : 1};
@@ -140,7 +140,7 @@ static dnnl_status_t make_layouts(const struct key *key, layout md[OPERANDS])
     return status;
 }
 
-static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attr, const struct key *key)
+static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attr, const struct product_key *key)
 {
     dnnl_status_t status = dnnl_primitive_attr_create(attr);
     dnnl_post_ops_t post_ops;
@@ -159,14 +159,14 @@ static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attr, const struct k
     return status;
 }
 
-static dnnl_status_t make_primitive(struct slot *slot, const layout md[OPERANDS], dnnl_engine_t engine)
+static dnnl_status_t make_primitive(struct product_slot *slot, const layout md[OPERANDS], dnnl_engine_t engine)
 {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = make_attributes(&attr, &slot->key);
 
     if (status == dnnl_success)
-        status = describe(&pd, engine, md, slot->key.bias, attr);
+        status = describe_matrix(&pd, engine, md, slot->key.bias, attr);
     if (status == dnnl_success)
         status = dnnl_primitive_create(&slot->primitive, pd);
     if (status == dnnl_success) {
@@ -183,7 +183,7 @@ static dnnl_status_t make_primitive(struct slot *slot, const layout md[OPERANDS]
     return status;
 }
 
-static dnnl_status_t slot_fill(struct slot *slot, const struct key *key, dnnl_engine_t engine)
+static dnnl_status_t slot_fill(struct product_slot *slot, const struct product_key *key, dnnl_engine_t engine)
 {
     layout md[OPERANDS];
     dnnl_status_t status;
@@ -203,8 +203,8 @@ static dnnl_status_t slot_fill(struct slot *slot, const struct key *key, dnnl_en
 /* Whether oneDNN multiplies this type on this processor: asked by making a small product. */
 static bool has_type(dnnl_engine_t engine, enum dtype dtype)
 {
-    const struct key key = {8, 8, 8, 8, 8, 8, .type = dtype, .type_of_c = dtype};
-    struct slot slot = {0};
+    const struct product_key key = {8, 8, 8, 8, 8, 8, .type = dtype, .type_of_c = dtype};
+    struct product_slot slot = {0};
     bool made = slot_fill(&slot, &key, engine) == dnnl_success;
 
     slot_clear(&slot);
@@ -214,8 +214,8 @@ static bool has_type(dnnl_engine_t engine, enum dtype dtype)
 /* What it calls "brg" packs b only if that is transposed, or of 16 bits; "gemm" always. */
 static bool packs_b(dnnl_engine_t engine)
 {
-    const struct key key = {256, 256, 256, 256, 256, 256, .type = DTYPE_F32, .type_of_c = DTYPE_F32};
-    struct slot slot = {0};
+    const struct product_key key = {256, 256, 256, 256, 256, 256, .type = DTYPE_F32, .type_of_c = DTYPE_F32};
+    struct product_slot slot = {0};
     const_dnnl_primitive_desc_t pd;
     const char *name = "";
     bool packs = true;
@@ -271,13 +271,13 @@ struct product_library *product_library_open(struct device *dev, struct error *e
     return lib;
 }
 
-static dnnl_status_t find_slot(struct product_library *lib, const struct key *key, struct slot **found)
+static dnnl_status_t find_slot(struct product_library *lib, const struct product_key *key, struct product_slot **found)
 {
-    struct slot *oldest = &lib->slots[0];
+    struct product_slot *oldest = &lib->slots[0];
     dnnl_status_t status;
 
     for (int i = 0; i < SLOTS; i++) {
-        struct slot *slot = &lib->slots[i];
+        struct product_slot *slot = &lib->slots[i];
 
         if (slot->last_use && memcmp(&slot->key, key, sizeof *key) == 0) {
             *found = slot;
@@ -294,7 +294,8 @@ static dnnl_status_t find_slot(struct product_library *lib, const struct key *ke
     return status;
 }
 
-static dnnl_status_t execute(struct product_library *lib, struct slot *slot, const struct matmul *op, void *scratchpad)
+static dnnl_status_t execute_product(struct product_library *lib, struct product_slot *slot, const struct matmul *op,
+                                     void *scratchpad)
 {
     const void *address[OPERANDS] = {op->a, op->b, op->bias, op->c, scratchpad};
     const int argument[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
@@ -317,14 +318,14 @@ void product(struct device *dev, const struct matmul *op)
 {
     struct cpu *cpu = device_cpu(dev);
     struct product_library *lib = cpu->library;
-    const struct key key = {op->m,           op->n,
-                            op->k,           op->lda,
-                            op->ldb,         op->ldc,
-                            op->transpose_a, op->transpose_b,
-                            op->accumulate,  op->bias != NULL,
-                            op->dtype,       op->c_fp32 ? DTYPE_F32 : op->dtype};
+    const struct product_key key = {op->m,           op->n,
+                                    op->k,           op->lda,
+                                    op->ldb,         op->ldc,
+                                    op->transpose_a, op->transpose_b,
+                                    op->accumulate,  op->bias != NULL,
+                                    op->dtype,       op->c_fp32 ? DTYPE_F32 : op->dtype};
     size_t scratchpad = (size_t)dev->threads * PRODUCT_SCRATCHPAD;
-    struct slot *slot;
+    struct product_slot *slot;
     dnnl_status_t status;
 
     /* oneDNN takes as many threads as OpenMP would give to the calling thread. */
@@ -335,7 +336,7 @@ void product(struct device *dev, const struct matmul *op)
         slot->last_use = ++lib->uses;
         if (!cpu_grow(dev, &cpu->scratchpad, slot->scratchpad > scratchpad ? slot->scratchpad : scratchpad))
             return;
-        status = execute(lib, slot, op, cpu->scratchpad.at);
+        status = execute_product(lib, slot, op, cpu->scratchpad.at);
     }
     if (status != dnnl_success)
         device_fail(dev, CODE_INTERNAL, "cpu: matmul of %d x %d x %d: oneDNN failed with status %d", op->m, op->n,

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* A piece or a hole; together they are the whole range, in order. */
-struct block {
+struct arena_block {
     size_t offset, size;
     size_t asked;
     bool used;
@@ -14,7 +14,7 @@ struct block {
 
 struct arena {
     size_t capacity, held;
-    struct block *blocks;
+    struct arena_block *blocks;
     size_t count, room;
 };
 
@@ -31,7 +31,7 @@ struct arena *arena_create(size_t capacity, struct error *err)
     }
     arena->room = 16;
     arena->capacity = capacity / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
-    arena->blocks[0] = (struct block){.size = arena->capacity};
+    arena->blocks[0] = (struct arena_block){.size = arena->capacity};
     arena->count = 1;
     return arena;
 }
@@ -49,7 +49,7 @@ static size_t smallest_hole(const struct arena *arena, size_t size)
     size_t best = arena->count;
 
     for (size_t i = 0; i < arena->count; i++) {
-        const struct block *block = &arena->blocks[i];
+        const struct arena_block *block = &arena->blocks[i];
 
         if (!block->used && block->size >= size && (best == arena->count || block->size < arena->blocks[best].size))
             best = i;
@@ -57,7 +57,7 @@ static size_t smallest_hole(const struct arena *arena, size_t size)
     return best;
 }
 
-static int exhausted(const struct arena *arena, size_t bytes, struct error *err)
+static int fail_exhausted(const struct arena *arena, size_t bytes, struct error *err)
 {
     double left = (double)(arena->capacity - arena->held), largest = 0;
 
@@ -70,7 +70,7 @@ static int exhausted(const struct arena *arena, size_t bytes, struct error *err)
 
 static int make_room(struct arena *arena, struct error *err)
 {
-    struct block *blocks;
+    struct arena_block *blocks;
 
     if (arena->count < arena->room)
         return 0;
@@ -82,14 +82,14 @@ static int make_room(struct arena *arena, struct error *err)
     return 0;
 }
 
-static void insert(struct arena *arena, size_t at, struct block block)
+static void insert_block(struct arena *arena, size_t at, struct arena_block block)
 {
     memmove(arena->blocks + at + 1, arena->blocks + at, (arena->count - at) * sizeof block);
     arena->blocks[at] = block;
     arena->count++;
 }
 
-static void erase(struct arena *arena, size_t at)
+static void erase_block(struct arena *arena, size_t at)
 {
     arena->count--;
     memmove(arena->blocks + at, arena->blocks + at + 1, (arena->count - at) * sizeof *arena->blocks);
@@ -98,26 +98,26 @@ static void erase(struct arena *arena, size_t at)
 int arena_alloc(struct arena *arena, size_t bytes, size_t *offset, struct error *err)
 {
     size_t size, at;
-    struct block *block;
+    struct arena_block *block;
 
     if (bytes > arena->capacity)
-        return exhausted(arena, bytes, err);
+        return fail_exhausted(arena, bytes, err);
     size = bytes ? (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT : ARENA_ALIGNMENT;
     at = smallest_hole(arena, size);
     if (at == arena->count)
-        return exhausted(arena, bytes, err);
+        return fail_exhausted(arena, bytes, err);
     if (make_room(arena, err) < 0)
         return -1;
     block = &arena->blocks[at];
     if (block->size > size)
-        insert(arena, at + 1, (struct block){.offset = block->offset + size, .size = block->size - size});
-    *block = (struct block){.offset = block->offset, .size = size, .asked = bytes, .used = true};
+        insert_block(arena, at + 1, (struct arena_block){.offset = block->offset + size, .size = block->size - size});
+    *block = (struct arena_block){.offset = block->offset, .size = size, .asked = bytes, .used = true};
     arena->held += size;
     *offset = block->offset;
     return 0;
 }
 
-static size_t find(const struct arena *arena, size_t offset)
+static size_t find_block(const struct arena *arena, size_t offset)
 {
     size_t low = 0, high = arena->count;
 
@@ -134,8 +134,8 @@ static size_t find(const struct arena *arena, size_t offset)
 
 int arena_free(struct arena *arena, size_t offset, size_t *bytes)
 {
-    size_t at = find(arena, offset);
-    struct block *block = arena->blocks + at;
+    size_t at = find_block(arena, offset);
+    struct arena_block *block = arena->blocks + at;
 
     if (at == arena->count || block->offset != offset || !block->used)
         return 0;
@@ -144,11 +144,11 @@ int arena_free(struct arena *arena, size_t offset, size_t *bytes)
     block->used = false;
     if (at + 1 < arena->count && !block[1].used) {
         block->size += block[1].size;
-        erase(arena, at + 1);
+        erase_block(arena, at + 1);
     }
     if (at > 0 && !block[-1].used) {
         block[-1].size += block->size;
-        erase(arena, at);
+        erase_block(arena, at);
     }
     return 1;
 }

@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_attention.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -56,7 +56,7 @@ void attention_cudnn_close(struct device *dev)
     device_cuda(dev)->attention = NULL;
 }
 
-static bool wanted(struct device *dev, bool *ordered)
+static bool is_wanted(struct device *dev, bool *ordered)
 {
     const char *how = getenv("MUSTER_ATTENTION");
 
@@ -99,13 +99,13 @@ static bool is_usable(struct device *dev)
         cuda->attention = calloc(1, sizeof *cuda->attention);
         if (!cuda->attention)
             device_fail(dev, CODE_IO, "attention: no memory");
-        else if (wanted(dev, &cuda->attention->ordered))
+        else if (is_wanted(dev, &cuda->attention->ordered))
             open_library(dev, cuda->attention);
     }
     return cuda->attention && cuda->attention->usable;
 }
 
-static bool same(const struct shape *a, const struct shape *b)
+static bool same_shape(const struct shape *a, const struct shape *b)
 {
     return a->batch == b->batch && a->heads == b->heads && a->seq == b->seq && a->head_size == b->head_size &&
            a->causal == b->causal && a->backward == b->backward && a->dtype == b->dtype;
@@ -158,7 +158,7 @@ static const struct cudnn_plan *plan_of(struct device *dev, const struct attenti
     struct entry *entry;
 
     for (entry = attention->entries; entry; entry = entry->next)
-        if (same(&entry->shape, &shape))
+        if (same_shape(&entry->shape, &shape))
             return entry->plan;
     entry = calloc(1, sizeof *entry);
     if (!entry) {
@@ -182,7 +182,7 @@ static const struct cudnn_plan *plan_for(struct device *dev, const struct attent
 }
 
 /* Element `i` of a tensor of a 16-bit type. */
-static void *at(const void *tensor, size_t i)
+static void *address_of(const void *tensor, size_t i)
 {
     return (char *)tensor + 2 * i;
 }
@@ -202,8 +202,13 @@ bool attention_cudnn_forward(struct device *dev, const struct attention_call *ca
         return true;
     int64_t ids[] = {
         ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_OUT, ATTENTION_LSE, ATTENTION_SCALE, ATTENTION_MINUS_INFINITY};
-    void *addresses[] = {at(call->qkv, 0), at(call->qkv, hidden), at(call->qkv, 2 * hidden), call->out, call->lse,
-                         &scale,           &minus_infinity};
+    void *addresses[] = {address_of(call->qkv, 0),
+                         address_of(call->qkv, hidden),
+                         address_of(call->qkv, 2 * hidden),
+                         call->out,
+                         call->lse,
+                         &scale,
+                         &minus_infinity};
 
     if (cudnn_plan_run(plan, device_cuda(dev)->attention->handle, call->causal ? 7 : 6, ids, addresses, workspace,
                        &err) < 0)
@@ -245,15 +250,15 @@ bool attention_cudnn_backward(struct device *dev, const struct attention_call *c
         void *address;
         bool used;
     } tensors[] = {
-        {ATTENTION_Q, at(call->qkv, 0), true},
-        {ATTENTION_K, at(call->qkv, hidden), true},
-        {ATTENTION_V, at(call->qkv, 2 * hidden), true},
+        {ATTENTION_Q, address_of(call->qkv, 0), true},
+        {ATTENTION_K, address_of(call->qkv, hidden), true},
+        {ATTENTION_V, address_of(call->qkv, 2 * hidden), true},
         {ATTENTION_OUT, call->out, true},
         {ATTENTION_LSE, call->lse, true},
-        {ATTENTION_DOUT, at(call->dout, 0), true},
-        {ATTENTION_DQ, at(call->dqkv, 0), true},
-        {ATTENTION_DK, at(call->dqkv, hidden), true},
-        {ATTENTION_DV, at(call->dqkv, 2 * hidden), true},
+        {ATTENTION_DOUT, address_of(call->dout, 0), true},
+        {ATTENTION_DQ, address_of(call->dqkv, 0), true},
+        {ATTENTION_DK, address_of(call->dqkv, hidden), true},
+        {ATTENTION_DV, address_of(call->dqkv, 2 * hidden), true},
         {ATTENTION_DELTA, workspace + begins[0], true},
         {ATTENTION_DQ_SUM, workspace + begins[1], !ordered},
         {ATTENTION_SCALE, &scale, true},

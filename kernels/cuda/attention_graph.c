@@ -8,7 +8,7 @@ struct building {
     cudnnDataType_t type;
 };
 
-static struct building begin(const struct cudnn *cudnn, const struct attention_call *call)
+static struct building begin_graph(const struct cudnn *cudnn, const struct attention_call *call)
 {
     return (struct building){
         .graph = cudnn_graph_create(cudnn),
@@ -22,7 +22,7 @@ static struct building begin(const struct cudnn *cudnn, const struct attention_c
 }
 
 /* Rows of a head, `row` elements apart: [seq, size], or [size, seq] when transposed. */
-static cudnn_descriptor rows(const struct building *b, int64_t id, int64_t row, bool transposed)
+static cudnn_descriptor rows_tensor(const struct building *b, int64_t id, int64_t row, bool transposed)
 {
     struct cudnn_tensor x = {
         .id = id,
@@ -42,10 +42,10 @@ static cudnn_descriptor rows(const struct building *b, int64_t id, int64_t row, 
 
 static cudnn_descriptor packed_rows(const struct building *b, int64_t id, bool transposed)
 {
-    return rows(b, id, 3 * b->heads * b->size, transposed);
+    return rows_tensor(b, id, 3 * b->heads * b->size, transposed);
 }
 
-static cudnn_descriptor scores(const struct building *b, cudnnDataType_t type)
+static cudnn_descriptor scores_tensor(const struct building *b, cudnnDataType_t type)
 {
     return cudnn_tensor(b->graph, &(struct cudnn_tensor){
                                       .type = type,
@@ -64,7 +64,7 @@ static cudnn_descriptor transposed_scores(const struct building *b)
 }
 
 /* One number a query. */
-static cudnn_descriptor column(const struct building *b, int64_t id)
+static cudnn_descriptor column_tensor(const struct building *b, int64_t id)
 {
     return cudnn_tensor(b->graph, &(struct cudnn_tensor){
                                       .id = id,
@@ -74,7 +74,7 @@ static cudnn_descriptor column(const struct building *b, int64_t id)
                                   });
 }
 
-static cudnn_descriptor number(const struct building *b, int64_t id)
+static cudnn_descriptor scalar_tensor(const struct building *b, int64_t id)
 {
     return cudnn_tensor(b->graph, &(struct cudnn_tensor){
                                       .id = id,
@@ -86,23 +86,23 @@ static cudnn_descriptor number(const struct building *b, int64_t id)
 }
 
 /* y = mode(x, other), in fp32; returns y. */
-static cudnn_descriptor apply(const struct building *b, cudnnPointwiseMode_t mode, cudnn_descriptor x,
-                              cudnn_descriptor other, cudnn_descriptor y)
+static cudnn_descriptor apply_pointwise(const struct building *b, cudnnPointwiseMode_t mode, cudnn_descriptor x,
+                                        cudnn_descriptor other, cudnn_descriptor y)
 {
     cudnn_pointwise(b->graph, &(struct cudnn_pointwise){mode, CUDNN_DATA_FLOAT, 0, x, other, NULL, y});
     return y;
 }
 
-static cudnn_descriptor scaled(const struct building *b, cudnn_descriptor s, cudnn_descriptor scale)
+static cudnn_descriptor scaled_scores(const struct building *b, cudnn_descriptor s, cudnn_descriptor scale)
 {
-    return apply(b, CUDNN_POINTWISE_MUL, s, scale, scores(b, CUDNN_DATA_FLOAT));
+    return apply_pointwise(b, CUDNN_POINTWISE_MUL, s, scale, scores_tensor(b, CUDNN_DATA_FLOAT));
 }
 
 /* Scores whose query comes before their key become minus infinity. */
-static cudnn_descriptor causal(const struct building *b, cudnn_descriptor s)
+static cudnn_descriptor causal_mask(const struct building *b, cudnn_descriptor s)
 {
-    cudnn_descriptor query = scores(b, CUDNN_DATA_INT32), key = scores(b, CUDNN_DATA_INT32);
-    cudnn_descriptor seen = scores(b, CUDNN_DATA_BOOLEAN), masked = scores(b, CUDNN_DATA_FLOAT);
+    cudnn_descriptor query = scores_tensor(b, CUDNN_DATA_INT32), key = scores_tensor(b, CUDNN_DATA_INT32);
+    cudnn_descriptor seen = scores_tensor(b, CUDNN_DATA_BOOLEAN), masked = scores_tensor(b, CUDNN_DATA_FLOAT);
 
     cudnn_pointwise(b->graph,
                     &(struct cudnn_pointwise){CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, 2, s, NULL, NULL, query});
@@ -111,39 +111,40 @@ static cudnn_descriptor causal(const struct building *b, cudnn_descriptor s)
     cudnn_pointwise(b->graph,
                     &(struct cudnn_pointwise){CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, 0, query, key, NULL, seen});
     cudnn_pointwise(b->graph, &(struct cudnn_pointwise){CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, 0, s,
-                                                        number(b, ATTENTION_MINUS_INFINITY), seen, masked});
+                                                        scalar_tensor(b, ATTENTION_MINUS_INFINITY), seen, masked});
     return masked;
 }
 
 struct cudnn_graph *attention_graph_forward(const struct cudnn *cudnn, const struct attention_call *call)
 {
-    struct building b = begin(cudnn, call);
+    struct building b = begin_graph(cudnn, call);
     cudnn_descriptor s, most, sum, log, p;
 
     if (!b.graph)
         return NULL;
-    s = scores(&b, CUDNN_DATA_FLOAT);
+    s = scores_tensor(&b, CUDNN_DATA_FLOAT);
     cudnn_matmul(b.graph, packed_rows(&b, ATTENTION_Q, false), packed_rows(&b, ATTENTION_K, true), s);
-    s = scaled(&b, s, number(&b, ATTENTION_SCALE));
+    s = scaled_scores(&b, s, scalar_tensor(&b, ATTENTION_SCALE));
     if (b.causal)
-        s = causal(&b, s);
-    most = column(&b, 0);
+        s = causal_mask(&b, s);
+    most = column_tensor(&b, 0);
     cudnn_reduction(b.graph, CUDNN_REDUCE_TENSOR_MAX, s, most);
-    s = apply(&b, CUDNN_POINTWISE_SUB, s, most, scores(&b, CUDNN_DATA_FLOAT));
-    s = apply(&b, CUDNN_POINTWISE_EXP, s, NULL, scores(&b, CUDNN_DATA_FLOAT));
-    sum = column(&b, 0);
+    s = apply_pointwise(&b, CUDNN_POINTWISE_SUB, s, most, scores_tensor(&b, CUDNN_DATA_FLOAT));
+    s = apply_pointwise(&b, CUDNN_POINTWISE_EXP, s, NULL, scores_tensor(&b, CUDNN_DATA_FLOAT));
+    sum = column_tensor(&b, 0);
     cudnn_reduction(b.graph, CUDNN_REDUCE_TENSOR_ADD, s, sum);
-    log = apply(&b, CUDNN_POINTWISE_LOG, sum, NULL, column(&b, 0));
-    apply(&b, CUDNN_POINTWISE_ADD, most, log, column(&b, ATTENTION_LSE));
-    p = apply(&b, CUDNN_POINTWISE_DIV, s, sum, scores(&b, b.type));
-    cudnn_matmul(b.graph, p, packed_rows(&b, ATTENTION_V, false), rows(&b, ATTENTION_OUT, b.heads * b.size, false));
+    log = apply_pointwise(&b, CUDNN_POINTWISE_LOG, sum, NULL, column_tensor(&b, 0));
+    apply_pointwise(&b, CUDNN_POINTWISE_ADD, most, log, column_tensor(&b, ATTENTION_LSE));
+    p = apply_pointwise(&b, CUDNN_POINTWISE_DIV, s, sum, scores_tensor(&b, b.type));
+    cudnn_matmul(b.graph, p, packed_rows(&b, ATTENTION_V, false),
+                 rows_tensor(&b, ATTENTION_OUT, b.heads * b.size, false));
     return b.graph;
 }
 
 /* delta = rowsum(dout * out), stored. The factor 1 stands where dropout's would: the fused kernel looks for one. */
 static cudnn_descriptor delta_of(const struct building *b, cudnn_descriptor dout)
 {
-    cudnn_descriptor out = rows(b, ATTENTION_OUT, b->heads * b->size, false), sum = column(b, 0), product;
+    cudnn_descriptor out = rows_tensor(b, ATTENTION_OUT, b->heads * b->size, false), sum = column_tensor(b, 0), product;
 
     product =
         cudnn_tensor(b->graph, &(struct cudnn_tensor){
@@ -151,9 +152,10 @@ static cudnn_descriptor delta_of(const struct building *b, cudnn_descriptor dout
                                    .size = {b->batch, b->heads, b->seq, b->size},
                                    .stride = {b->heads * b->seq * b->size, b->seq * b->size, b->heads * b->size, 1},
                                });
-    apply(b, CUDNN_POINTWISE_MUL, dout, out, product);
+    apply_pointwise(b, CUDNN_POINTWISE_MUL, dout, out, product);
     cudnn_reduction(b->graph, CUDNN_REDUCE_TENSOR_ADD, product, sum);
-    return apply(b, CUDNN_POINTWISE_MUL, sum, number(b, ATTENTION_ONE), column(b, ATTENTION_DELTA));
+    return apply_pointwise(b, CUDNN_POINTWISE_MUL, sum, scalar_tensor(b, ATTENTION_ONE),
+                           column_tensor(b, ATTENTION_DELTA));
 }
 
 /* dq = ds k, at once or by way of a sum that is rounded at the end. */
@@ -173,38 +175,39 @@ static void dq_of(const struct building *b, cudnn_descriptor ds, cudnn_descripto
                                      .stride = {b->heads * b->seq * b->size, b->seq * b->size, b->size, 1},
                                  });
     cudnn_matmul(b->graph, ds, k, sum);
-    apply(b, CUDNN_POINTWISE_IDENTITY, sum, NULL, dq);
+    apply_pointwise(b, CUDNN_POINTWISE_IDENTITY, sum, NULL, dq);
 }
 
 struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const struct attention_call *call, bool ordered)
 {
-    struct building b = begin(cudnn, call);
+    struct building b = begin_graph(cudnn, call);
     cudnn_descriptor q, k, dout, scale, delta, p, ds, turned;
 
     if (!b.graph)
         return NULL;
     q = packed_rows(&b, ATTENTION_Q, false);
     k = packed_rows(&b, ATTENTION_K, true);
-    dout = rows(&b, ATTENTION_DOUT, b.heads * b.size, false);
-    scale = number(&b, ATTENTION_SCALE);
+    dout = rows_tensor(&b, ATTENTION_DOUT, b.heads * b.size, false);
+    scale = scalar_tensor(&b, ATTENTION_SCALE);
     delta = delta_of(&b, dout);
 
-    p = scores(&b, CUDNN_DATA_FLOAT);
+    p = scores_tensor(&b, CUDNN_DATA_FLOAT);
     cudnn_matmul(b.graph, q, k, p);
-    p = scaled(&b, p, scale);
-    p = apply(&b, CUDNN_POINTWISE_SUB, p, column(&b, ATTENTION_LSE), scores(&b, CUDNN_DATA_FLOAT));
+    p = scaled_scores(&b, p, scale);
+    p = apply_pointwise(&b, CUDNN_POINTWISE_SUB, p, column_tensor(&b, ATTENTION_LSE),
+                        scores_tensor(&b, CUDNN_DATA_FLOAT));
     if (b.causal)
-        p = causal(&b, p);
-    p = apply(&b, CUDNN_POINTWISE_EXP, p, NULL, scores(&b, CUDNN_DATA_FLOAT));
+        p = causal_mask(&b, p);
+    p = apply_pointwise(&b, CUDNN_POINTWISE_EXP, p, NULL, scores_tensor(&b, CUDNN_DATA_FLOAT));
     turned = transposed_scores(&b);
     cudnn_reshape(b.graph, p, turned);
     cudnn_matmul(b.graph, turned, dout, packed_rows(&b, ATTENTION_DV, false));
 
-    ds = scores(&b, CUDNN_DATA_FLOAT);
+    ds = scores_tensor(&b, CUDNN_DATA_FLOAT);
     cudnn_matmul(b.graph, dout, packed_rows(&b, ATTENTION_V, true), ds);
-    ds = apply(&b, CUDNN_POINTWISE_SUB, ds, delta, scores(&b, CUDNN_DATA_FLOAT));
-    ds = apply(&b, CUDNN_POINTWISE_MUL, ds, p, scores(&b, CUDNN_DATA_FLOAT));
-    ds = scaled(&b, ds, scale);
+    ds = apply_pointwise(&b, CUDNN_POINTWISE_SUB, ds, delta, scores_tensor(&b, CUDNN_DATA_FLOAT));
+    ds = apply_pointwise(&b, CUDNN_POINTWISE_MUL, ds, p, scores_tensor(&b, CUDNN_DATA_FLOAT));
+    ds = scaled_scores(&b, ds, scale);
     turned = transposed_scores(&b);
     cudnn_reshape(b.graph, ds, turned);
     cudnn_matmul(b.graph, turned, q, packed_rows(&b, ATTENTION_DK, false));

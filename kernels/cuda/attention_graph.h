@@ -5,7 +5,7 @@
 #ifndef MUSTER_KERNELS_CUDA_ATTENTION_GRAPH_H
 #define MUSTER_KERNELS_CUDA_ATTENTION_GRAPH_H
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_attention.h"
 #include "kernels/cuda/cudnn_graph.h"
 
 /* What a plan of attention is given the addresses of. The last three are numbers in host memory: 1 / sqrt(head_size),

@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_attention.h"
 #include "kernels/cuda/cuda.h"
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/workspace.h"
+#include "kernels/cuda/cuda_workspace.h"
 
 #define PAGE 4096
 
@@ -33,14 +33,14 @@ int cuda_forget_error(void)
 }
 
 /* The same before there is a device to fail. */
-static int opened(cudaError_t status, const char *doing, struct error *err)
+static int call_opened(cudaError_t status, const char *doing, struct error *err)
 {
     if (status == cudaSuccess)
         return 0;
     return error_set(err, CODE_INTERNAL, "cuda: %s: %s (%s)", doing, cudaGetErrorString(status),
                      cudaGetErrorName(status));
 }
-#define OPENED(call, err) opened(call, #call, err)
+#define OPENED(call, err) call_opened(call, #call, err)
 
 static int count_gpus(int *count, struct error *err)
 {
@@ -208,7 +208,7 @@ static size_t workspace_bytes(const struct device *dev)
     return device_cuda(dev)->workspace_bytes;
 }
 
-static bool widens(const struct device *dev, enum dtype dtype)
+static bool cuda_widens(const struct device *dev, enum dtype dtype)
 {
     (void)dev;
     (void)dtype;
@@ -253,7 +253,7 @@ const struct backend backend_cuda = {
     .workspace = workspace_bytes,
     .trim = cuda_trim,
     .reserve = cuda_reserve,
-    .widens = widens,
+    .widens = cuda_widens,
     .unused = cuda_unused,
     .discrete = true,
     .gpu = true,

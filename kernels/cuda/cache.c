@@ -40,7 +40,7 @@ void cache_destroy(struct cache *cache)
 }
 
 /* FNV-1a */
-static uint64_t hash(const unsigned char *key, size_t bytes)
+static uint64_t hash_key(const unsigned char *key, size_t bytes)
 {
     uint64_t hash = 14695981039346656037u;
 
@@ -52,7 +52,7 @@ static uint64_t hash(const unsigned char *key, size_t bytes)
 /* Where the key is, or would be. The table is never full. */
 static size_t slot_of(const struct cache *cache, const void *key)
 {
-    size_t slot = hash(key, cache->key_bytes) % cache->slot_count;
+    size_t slot = hash_key(key, cache->key_bytes) % cache->slot_count;
 
     while (cache->slots[slot] && memcmp(cache->entries[cache->slots[slot] - 1], key, cache->key_bytes) != 0)
         slot = (slot + 1) % cache->slot_count;

@@ -65,7 +65,7 @@ int cudnn_graph_destroy(struct cudnn_graph *graph, struct error *err)
     return 0;
 }
 
-static bool ok(struct cudnn_graph *graph, cudnnStatus_t status, const char *doing)
+static bool cudnn_ok(struct cudnn_graph *graph, cudnnStatus_t status, const char *doing)
 {
     char text[256] = "";
 
@@ -79,74 +79,74 @@ static bool ok(struct cudnn_graph *graph, cudnnStatus_t status, const char *doin
 }
 
 /* Owned by the graph; NULL when it has failed. */
-static cudnn_descriptor create(struct cudnn_graph *graph, cudnnBackendDescriptorType_t type)
+static cudnn_descriptor create_descriptor(struct cudnn_graph *graph, cudnnBackendDescriptorType_t type)
 {
     cudnn_descriptor x = NULL;
 
     if (graph->failed || graph->descriptor_count == MAX_DESCRIPTORS) {
-        ok(graph, CUDNN_STATUS_NOT_SUPPORTED, "too large a graph");
+        cudnn_ok(graph, CUDNN_STATUS_NOT_SUPPORTED, "too large a graph");
         return NULL;
     }
-    if (!ok(graph, graph->cudnn->cudnnBackendCreateDescriptor(type, &x), "create a descriptor"))
+    if (!cudnn_ok(graph, graph->cudnn->cudnnBackendCreateDescriptor(type, &x), "create a descriptor"))
         return NULL;
     graph->descriptors[graph->descriptor_count++] = x;
     return x;
 }
 
-static void set(struct cudnn_graph *graph, cudnn_descriptor x, cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, int64_t count, const void *value)
+static void set_attribute(struct cudnn_graph *graph, cudnn_descriptor x, cudnnBackendAttributeName_t name,
+                          cudnnBackendAttributeType_t type, int64_t count, const void *value)
 {
     if (!graph->failed)
-        ok(graph, graph->cudnn->cudnnBackendSetAttribute(x, name, type, count, value), "set an attribute");
+        cudnn_ok(graph, graph->cudnn->cudnnBackendSetAttribute(x, name, type, count, value), "set an attribute");
 }
 
 static void set_descriptor(struct cudnn_graph *graph, cudnn_descriptor x, cudnnBackendAttributeName_t name,
                            cudnn_descriptor value)
 {
-    set(graph, x, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+    set_attribute(graph, x, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-static cudnn_descriptor finalize(struct cudnn_graph *graph, cudnn_descriptor x, const char *doing)
+static cudnn_descriptor finalize_descriptor(struct cudnn_graph *graph, cudnn_descriptor x, const char *doing)
 {
-    if (graph->failed || !ok(graph, graph->cudnn->cudnnBackendFinalize(x), doing))
+    if (graph->failed || !cudnn_ok(graph, graph->cudnn->cudnnBackendFinalize(x), doing))
         return NULL;
     return x;
 }
 
 static void add_operation(struct cudnn_graph *graph, cudnn_descriptor x, const char *doing)
 {
-    if (!finalize(graph, x, doing))
+    if (!finalize_descriptor(graph, x, doing))
         return;
     if (graph->operation_count == MAX_OPERATIONS)
-        ok(graph, CUDNN_STATUS_NOT_SUPPORTED, "too many operations");
+        cudnn_ok(graph, CUDNN_STATUS_NOT_SUPPORTED, "too many operations");
     else
         graph->operations[graph->operation_count++] = x;
 }
 
 cudnn_descriptor cudnn_tensor(struct cudnn_graph *graph, const struct cudnn_tensor *tensor)
 {
-    cudnn_descriptor x = create(graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    cudnn_descriptor x = create_descriptor(graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     int64_t alignment = 16, id = tensor->id ? tensor->id : graph->next_id++;
     bool is_virtual = tensor->id == 0;
 
-    set(graph, x, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &tensor->type);
-    set(graph, x, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, tensor->size);
-    set(graph, x, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, tensor->stride);
-    set(graph, x, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
-    set(graph, x, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
-    set(graph, x, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
-    set(graph, x, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &tensor->scalar);
-    return finalize(graph, x, "a tensor");
+    set_attribute(graph, x, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &tensor->type);
+    set_attribute(graph, x, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, tensor->size);
+    set_attribute(graph, x, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, tensor->stride);
+    set_attribute(graph, x, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+    set_attribute(graph, x, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    set_attribute(graph, x, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
+    set_attribute(graph, x, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &tensor->scalar);
+    return finalize_descriptor(graph, x, "a tensor");
 }
 
 void cudnn_matmul(struct cudnn_graph *graph, cudnn_descriptor a, cudnn_descriptor b, cudnn_descriptor c)
 {
-    cudnn_descriptor how = create(graph, CUDNN_BACKEND_MATMUL_DESCRIPTOR), x;
+    cudnn_descriptor how = create_descriptor(graph, CUDNN_BACKEND_MATMUL_DESCRIPTOR), x;
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
 
-    set(graph, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    finalize(graph, how, "a matrix product's kind");
-    x = create(graph, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    set_attribute(graph, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    finalize_descriptor(graph, how, "a matrix product's kind");
+    x = create_descriptor(graph, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     set_descriptor(graph, x, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
     set_descriptor(graph, x, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     set_descriptor(graph, x, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
@@ -156,14 +156,14 @@ void cudnn_matmul(struct cudnn_graph *graph, cudnn_descriptor a, cudnn_descripto
 
 void cudnn_pointwise(struct cudnn_graph *graph, const struct cudnn_pointwise *op)
 {
-    cudnn_descriptor how = create(graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR), x;
+    cudnn_descriptor how = create_descriptor(graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR), x;
 
-    set(graph, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &op->mode);
-    set(graph, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &op->type);
+    set_attribute(graph, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &op->mode);
+    set_attribute(graph, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &op->type);
     if (op->mode == CUDNN_POINTWISE_GEN_INDEX)
-        set(graph, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &op->axis);
-    finalize(graph, how, "a pointwise operation's kind");
-    x = create(graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+        set_attribute(graph, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &op->axis);
+    finalize_descriptor(graph, how, "a pointwise operation's kind");
+    x = create_descriptor(graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_descriptor(graph, x, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
     set_descriptor(graph, x, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, op->x);
     if (op->b)
@@ -176,13 +176,13 @@ void cudnn_pointwise(struct cudnn_graph *graph, const struct cudnn_pointwise *op
 
 void cudnn_reduction(struct cudnn_graph *graph, cudnnReduceTensorOp_t op, cudnn_descriptor x, cudnn_descriptor y)
 {
-    cudnn_descriptor how = create(graph, CUDNN_BACKEND_REDUCTION_DESCRIPTOR), operation;
+    cudnn_descriptor how = create_descriptor(graph, CUDNN_BACKEND_REDUCTION_DESCRIPTOR), operation;
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
 
-    set(graph, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op);
-    set(graph, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    finalize(graph, how, "a reduction's kind");
-    operation = create(graph, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    set_attribute(graph, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op);
+    set_attribute(graph, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    finalize_descriptor(graph, how, "a reduction's kind");
+    operation = create_descriptor(graph, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
     set_descriptor(graph, operation, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
     set_descriptor(graph, operation, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
     set_descriptor(graph, operation, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
@@ -191,7 +191,7 @@ void cudnn_reduction(struct cudnn_graph *graph, cudnnReduceTensorOp_t op, cudnn_
 
 void cudnn_reshape(struct cudnn_graph *graph, cudnn_descriptor x, cudnn_descriptor y)
 {
-    cudnn_descriptor operation = create(graph, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+    cudnn_descriptor operation = create_descriptor(graph, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
 
     set_descriptor(graph, operation, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
     set_descriptor(graph, operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
@@ -208,33 +208,34 @@ struct cudnn_plan {
 
 static cudnn_descriptor describe_gpu(struct cudnn_graph *graph, const char *gpu)
 {
-    cudnn_descriptor x = create(graph, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    cudnn_descriptor x = create_descriptor(graph, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
     int32_t current = 0;
 
     if (gpu)
-        set(graph, x, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(gpu), gpu);
+        set_attribute(graph, x, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(gpu), gpu);
     else if (cudaGetDevice(&current) != cudaSuccess)
-        ok(graph, CUDNN_STATUS_NOT_INITIALIZED, "the current GPU");
+        cudnn_ok(graph, CUDNN_STATUS_NOT_INITIALIZED, "the current GPU");
     else
-        set(graph, x, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &current);
-    return finalize(graph, x, "the GPU's description");
+        set_attribute(graph, x, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &current);
+    return finalize_descriptor(graph, x, "the GPU's description");
 }
 
 static bool is_deterministic(struct cudnn_graph *graph, cudnn_descriptor config)
 {
-    cudnn_descriptor engine = create(graph, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    cudnn_descriptor engine = create_descriptor(graph, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     int64_t count = 0;
 
     if (graph->failed ||
-        !ok(graph,
-            graph->cudnn->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                                   1, &count, &engine),
-            "an engine") ||
-        !ok(graph,
-            graph->cudnn->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                                   CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
-            "an engine's notes"))
+        !cudnn_ok(graph,
+                  graph->cudnn->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine),
+                  "an engine") ||
+        !cudnn_ok(graph,
+                  graph->cudnn->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                                         CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+                                                         &count, notes),
+                  "an engine's notes"))
         return false;
     for (int64_t i = 0; i < count; i++)
         if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
@@ -243,11 +244,11 @@ static bool is_deterministic(struct cudnn_graph *graph, cudnn_descriptor config)
 }
 
 /* A proposal that cuDNN cannot build is no failure of the graph; `why` is filled. */
-static bool build(struct cudnn_plan *plan, cudnn_descriptor gpu, cudnn_descriptor config, struct error *why)
+static bool build_plan(struct cudnn_plan *plan, cudnn_descriptor gpu, cudnn_descriptor config, struct error *why)
 {
     struct cudnn_graph *graph = plan->graph;
     const struct cudnn *cudnn = graph->cudnn;
-    cudnn_descriptor x = create(graph, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    cudnn_descriptor x = create_descriptor(graph, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     cudnnStatus_t status;
     char text[256] = "";
     int64_t count;
@@ -263,10 +264,10 @@ static bool build(struct cudnn_plan *plan, cudnn_descriptor gpu, cudnn_descripto
         return false;
     }
     plan->plan = x;
-    return ok(graph,
-              cudnn->cudnnBackendGetAttribute(x, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
-                                              &plan->workspace),
-              "a plan's workspace");
+    return cudnn_ok(graph,
+                    cudnn->cudnnBackendGetAttribute(x, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                                                    &count, &plan->workspace),
+                    "a plan's workspace");
 }
 
 #define MAX_PROPOSALS 8
@@ -275,23 +276,23 @@ static bool try_proposals(struct cudnn_plan *plan, cudnn_descriptor operations, 
                           cudnnBackendHeurMode_t mode, bool deterministic, struct error *why)
 {
     struct cudnn_graph *graph = plan->graph;
-    cudnn_descriptor heuristics = create(graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), configs[MAX_PROPOSALS];
+    cudnn_descriptor heuristics = create_descriptor(graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), configs[MAX_PROPOSALS];
     int64_t count = 0;
 
     set_descriptor(graph, heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operations);
-    set(graph, heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    set_attribute(graph, heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     set_descriptor(graph, heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, gpu);
-    finalize(graph, heuristics, "the heuristics");
+    finalize_descriptor(graph, heuristics, "the heuristics");
     for (int i = 0; i < MAX_PROPOSALS; i++)
-        configs[i] = create(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+        configs[i] = create_descriptor(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (graph->failed ||
-        !ok(graph,
-            graph->cudnn->cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_PROPOSALS, &count, configs),
-            "the proposals"))
+        !cudnn_ok(graph,
+                  graph->cudnn->cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_PROPOSALS, &count, configs),
+                  "the proposals"))
         return false;
     for (int64_t i = 0; i < count && i < MAX_PROPOSALS; i++)
-        if ((!deterministic || is_deterministic(graph, configs[i])) && build(plan, gpu, configs[i], why))
+        if ((!deterministic || is_deterministic(graph, configs[i])) && build_plan(plan, gpu, configs[i], why))
             return true;
     return false;
 }
@@ -308,10 +309,10 @@ struct cudnn_plan *cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu_t
         return NULL;
     }
     plan->graph = graph;
-    operations = create(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set(graph, operations, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, graph->operation_count,
-        graph->operations);
-    finalize(graph, operations, "a graph");
+    operations = create_descriptor(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    set_attribute(graph, operations, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                  graph->operation_count, graph->operations);
+    finalize_descriptor(graph, operations, "a graph");
     if (try_proposals(plan, operations, gpu, CUDNN_HEUR_MODE_A, deterministic, &why))
         return plan;
     if (graph->failed)

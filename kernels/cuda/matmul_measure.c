@@ -1,9 +1,9 @@
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/cuda_matmul.h"
 
 #include <cuda_runtime_api.h>
 #include <string.h>
 
-#include "kernels/cuda/epilogue.h"
+#include "kernels/cuda/operations.h"
 
 #define REPEATS     3
 #define MOST_TRIES  16 /* products that are tried; each of them waits for the GPU */
@@ -25,8 +25,8 @@ static struct sums sums_of(struct device *dev, const struct product *product, co
 }
 
 /* Of a few runs after the first; negative if this candidate does not run at all. */
-static float milliseconds(struct device *dev, const struct matmul_choice *choice, const struct product *product,
-                          const struct matmul_operands *at, int candidate)
+static float elapsed_milliseconds(struct device *dev, const struct matmul_choice *choice, const struct product *product,
+                                  const struct matmul_operands *at, int candidate)
 {
     struct cuda_matmul *matmul = device_cuda(dev)->matmul;
     struct CUstream_st *stream = device_cuda(dev)->stream;
@@ -48,7 +48,7 @@ static float milliseconds(struct device *dev, const struct matmul_choice *choice
  * what an overflow of fp16 leaves are the same by any of them. And what one adds in another order than the other shows
  * in nearly every number of fp32, but only in one of some thousands when it is rounded to 16 bits.
  */
-static bool telling(const struct product *product, unsigned long long told)
+static bool is_telling(const struct product *product, unsigned long long told)
 {
     unsigned long long half = (unsigned long long)product->d.rows * (unsigned long long)product->d.cols / 2;
     unsigned long long least = product->d.dtype == DTYPE_F32 ? TELLING_F32 : TELLING_16;
@@ -58,8 +58,8 @@ static bool telling(const struct product *product, unsigned long long told)
 
 /* Rules out those that turn out not to run, and those whose bits are not the first's. Returns how many numbers of the
  * first tell something. */
-static unsigned long long compare(struct device *dev, struct matmul_choice *choice, const struct product *product,
-                                  const struct matmul_operands *at, void *space)
+static unsigned long long compare_results(struct device *dev, struct matmul_choice *choice,
+                                          const struct product *product, const struct matmul_operands *at, void *space)
 {
     struct sums first = {{0}};
     bool any = false;
@@ -89,7 +89,7 @@ static void choose_fastest(struct device *dev, struct matmul_choice *choice, con
     float best = -1;
 
     for (int i = 0; i < choice->count && !dev->failed; i++) {
-        float time = choice->out[i] ? -1 : milliseconds(dev, choice, product, at, i);
+        float time = choice->out[i] ? -1 : elapsed_milliseconds(dev, choice, product, at, i);
 
         if (time >= 0 && (best < 0 || time < best)) {
             best = time;
@@ -98,11 +98,11 @@ static void choose_fastest(struct device *dev, struct matmul_choice *choice, con
     }
 }
 
-static void measure(struct device *dev, struct matmul_choice *choice, const struct product *product,
-                    const struct matmul_operands *at, void *space)
+static void measure_algorithm(struct device *dev, struct matmul_choice *choice, const struct product *product,
+                              const struct matmul_operands *at, void *space)
 {
-    choice->told += compare(dev, choice, product, at, space);
-    if (telling(product, choice->told) || device_cuda(dev)->matmul->any) {
+    choice->told += compare_results(dev, choice, product, at, space);
+    if (is_telling(product, choice->told) || device_cuda(dev)->matmul->any) {
         choose_fastest(dev, choice, product, at);
         choice->measured = true;
     }
@@ -135,5 +135,5 @@ void matmul_measure(struct device *dev, struct matmul_choice *choice, const stru
         trial.d = workspace + MATMUL_WORKSPACE;
     if (!product->accumulate)
         trial.add = trial.d;
-    measure(dev, choice, product, &trial, workspace + MATMUL_WORKSPACE + beside);
+    measure_algorithm(dev, choice, product, &trial, workspace + MATMUL_WORKSPACE + beside);
 }

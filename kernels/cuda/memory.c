@@ -50,7 +50,7 @@ struct cuda_memory {
 };
 
 /* A host allocation begins with this, and the caller's bytes follow, 64-byte aligned. */
-struct header {
+struct allocation {
     size_t bytes;
 } __attribute__((aligned(64)));
 
@@ -79,7 +79,7 @@ static int driver_ok(CUresult status, const char *doing, struct error *err)
     return status == CUDA_SUCCESS ? 0 : error_set(err, CODE_IO, "cuda: %s: error %d", doing, (int)status);
 }
 
-static int reserve(struct cuda_memory *memory, int ordinal, struct error *err)
+static int reserve_range(struct cuda_memory *memory, int ordinal, struct error *err)
 {
     size_t unused, total, grain;
     cudaError_t status = cudaMemGetInfo(&unused, &total);
@@ -122,7 +122,7 @@ struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err)
         error_set(err, CODE_CONFIG, "MUSTER_CUDA_MEMORY=%s: there are \"arena\", \"separate\" and \"pinned\"", choice);
         goto fail;
     }
-    if (!memory->is_separate && reserve(memory, device_cuda(dev)->ordinal, err) < 0)
+    if (!memory->is_separate && reserve_range(memory, device_cuda(dev)->ordinal, err) < 0)
         goto fail;
     return memory;
 
@@ -172,7 +172,7 @@ static int no_memory(size_t bytes, size_t held, const char *why, struct error *e
 }
 
 /* Puts memory behind addresses up to `end`. */
-static int map(struct cuda_memory *memory, size_t end, struct error *err)
+static int map_chunk(struct cuda_memory *memory, size_t end, struct error *err)
 {
     const struct driver *driver = &memory->driver;
     CUmemAccessDesc access = {.location = memory->kind.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -208,7 +208,7 @@ static void *from_arena(struct cuda_memory *memory, size_t bytes, struct error *
         no_memory(bytes, memory->mapped, why.text, err);
         return NULL;
     }
-    if (map(memory, arena_extent(memory->arena), &why) < 0) {
+    if (map_chunk(memory, arena_extent(memory->arena), &why) < 0) {
         arena_free(memory->arena, offset, &ignored);
         no_memory(bytes, memory->mapped, why.text, err);
         return NULL;
@@ -216,7 +216,7 @@ static void *from_arena(struct cuda_memory *memory, size_t bytes, struct error *
     return (void *)(uintptr_t)(memory->base + offset);
 }
 
-static void *separately(struct cuda_memory *memory, size_t bytes, struct error *err)
+static void *allocate_separately(struct cuda_memory *memory, size_t bytes, struct error *err)
 {
     struct piece piece = {.bytes = bytes};
     cudaError_t status;
@@ -247,7 +247,7 @@ static void *separately(struct cuda_memory *memory, size_t bytes, struct error *
 static void *device_memory(struct device *dev, size_t bytes, struct error *err)
 {
     struct cuda_memory *memory = device_cuda(dev)->memory;
-    void *at = memory->is_separate ? separately(memory, bytes, err) : from_arena(memory, bytes, err);
+    void *at = memory->is_separate ? allocate_separately(memory, bytes, err) : from_arena(memory, bytes, err);
 
     if (at && bytes > 0 && CUDA_OK(dev, cudaMemsetAsync(at, 0, bytes, memory->stream)))
         CUDA_OK(dev, cudaStreamSynchronize(memory->stream));
@@ -256,7 +256,7 @@ static void *device_memory(struct device *dev, size_t bytes, struct error *err)
 
 static void *host_memory(size_t bytes, struct error *err)
 {
-    struct header *header = NULL;
+    struct allocation *header = NULL;
     cudaError_t status = cudaHostAlloc((void **)&header, sizeof *header + bytes, cudaHostAllocPortable);
 
     if (status != cudaSuccess) {
@@ -294,8 +294,8 @@ size_t cuda_free(struct device *dev, enum memory space, void *pointer)
     size_t bytes = 0;
 
     if (space == MEMORY_HOST) {
-        bytes = ((struct header *)pointer - 1)->bytes;
-        CUDA_OK(dev, cudaFreeHost((struct header *)pointer - 1));
+        bytes = ((struct allocation *)pointer - 1)->bytes;
+        CUDA_OK(dev, cudaFreeHost((struct allocation *)pointer - 1));
     } else if (memory->is_separate) {
         bytes = free_separate(dev, memory, pointer);
     } else if (!arena_free(memory->arena, (uintptr_t)pointer - (uintptr_t)memory->base, &bytes)) {

@@ -43,6 +43,35 @@ void cuda_sum_of_squares(struct device *dev, double *result, const float *x, siz
 /* The table of all of them. */
 struct kernels cuda_operations(void);
 
+/* ---- what operations share ------------------------------------------------------------------------------------- */
+
+/*
+ * Sums over rows, in two stages: each block of rows alone, then the blocks' sums in order. The blocks depend only on the
+ * number of rows, so the result is the same on every GPU.
+ */
+
+/*
+ * sums[kinds][n] fp32 = sums over the rows of x[rows, n] of each kind; added to them when accumulate. kinds: 1, or 2
+ * with types [rows] of 0 or 1. Takes the workspace.
+ */
+void cuda_column_sums(struct device *dev, enum dtype dtype, float *sums, const void *x, const int32_t *types, int rows,
+                      int n, bool accumulate);
+
+/* The second stage: sum[n] (+)= partial[0][n] + partial[1][n] + ..., `blocks` of them, `stride` floats apart. */
+void cuda_add_partial_sums(struct device *dev, float *sum, const float *partial, int blocks, size_t stride, int n,
+                           bool accumulate);
+
+/* c (and aux) = op's epilogue of product, packed [m,n] fp32; + c when accumulate. op's strides are all given. */
+void cuda_epilogue(struct device *dev, const struct matmul *op, const float *product);
+
+/*
+ * Three sums (device memory, set to 0 first) over a matrix, its rows `stride` numbers apart: two that depend on each
+ * bit and its place, and how many numbers are finite and not about 0. Equal bits have equal sums, in any order of
+ * threads; different bits almost surely not.
+ */
+void cuda_checksum(struct device *dev, unsigned long long sums[3], enum dtype dtype, const void *x, size_t rows,
+                   size_t cols, size_t stride);
+
 #ifdef __cplusplus
 }
 #endif

@@ -8,8 +8,6 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-#include "srun-plugin/preflight/say.h"
-
 enum { NVML_SUCCESS = 0, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1, NVML_VOLATILE_ECC = 0 };
 
 typedef struct nvml_device *nvml_device; /* opaque */
@@ -26,21 +24,21 @@ struct nvml {
 };
 
 /* A function that this driver does not have is not asked. POSIX wants dlsym's result to fit a function's pointer. */
-static void find(void *library, const char *name, void *function)
+static void find_symbol(void *library, const char *name, void *function)
 {
     *(void **)function = dlsym(library, name);
 }
 
 static bool find_all(void *library, struct nvml *nvml)
 {
-    find(library, "nvmlInit_v2", &nvml->init);
-    find(library, "nvmlShutdown", &nvml->shutdown);
-    find(library, "nvmlDeviceGetCount_v2", &nvml->count);
-    find(library, "nvmlDeviceGetHandleByIndex_v2", &nvml->handle);
-    find(library, "nvmlDeviceGetUUID", &nvml->uuid);
-    find(library, "nvmlDeviceGetTotalEccErrors", &nvml->ecc);
-    find(library, "nvmlDeviceGetRemappedRows", &nvml->rows);
-    find(library, "nvmlErrorString", &nvml->explain);
+    find_symbol(library, "nvmlInit_v2", &nvml->init);
+    find_symbol(library, "nvmlShutdown", &nvml->shutdown);
+    find_symbol(library, "nvmlDeviceGetCount_v2", &nvml->count);
+    find_symbol(library, "nvmlDeviceGetHandleByIndex_v2", &nvml->handle);
+    find_symbol(library, "nvmlDeviceGetUUID", &nvml->uuid);
+    find_symbol(library, "nvmlDeviceGetTotalEccErrors", &nvml->ecc);
+    find_symbol(library, "nvmlDeviceGetRemappedRows", &nvml->rows);
+    find_symbol(library, "nvmlErrorString", &nvml->explain);
     return nvml->init && nvml->shutdown && nvml->count && nvml->handle && nvml->explain;
 }
 
@@ -53,20 +51,22 @@ static void check_device(const struct nvml *nvml, unsigned index)
     int rc = nvml->handle(index, &device);
 
     if (rc != NVML_SUCCESS) {
-        say("problem", "GPU %u: the driver cannot talk to it: %s", index, nvml->explain(rc));
+        write_finding("problem", "GPU %u: the driver cannot reach it: %s", index, nvml->explain(rc));
         return;
     }
     if (nvml->uuid)
         nvml->uuid(device, name, sizeof name);
     if (nvml->ecc &&
         nvml->ecc(device, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, &errors) == NVML_SUCCESS && errors)
-        say("problem", "GPU %u (%s): %llu uncorrected memory errors since its driver was loaded", index, name, errors);
+        write_finding("problem", "GPU %u (%s): %llu uncorrected memory errors since its driver was loaded", index, name,
+                      errors);
     if (!nvml->rows || nvml->rows(device, &corrected, &uncorrected, &pending, &failed) != NVML_SUCCESS)
         return; /* before Ampere there are none */
     if (failed)
-        say("problem", "GPU %u (%s): a row of its memory could not be remapped: it wants to be replaced", index, name);
+        write_finding("problem", "GPU %u (%s): a row of its memory could not be remapped: replace the GPU", index,
+                      name);
     else if (pending)
-        say("problem", "GPU %u (%s): rows of its memory wait for a reset to be remapped", index, name);
+        write_finding("problem", "GPU %u (%s): rows of its memory need a reset to be remapped", index, name);
 }
 
 void check_nvml(void)
@@ -87,7 +87,7 @@ void check_nvml(void)
                     check_device(&nvml, i);
             nvml.shutdown();
         } else if (access("/proc/driver/nvidia", F_OK) == 0) {
-            say("oddity", "NVIDIA's driver does not answer: %s", nvml.explain(rc));
+            write_finding("oddity", "NVIDIA's driver does not answer: %s", nvml.explain(rc));
         }
     }
     dlclose(library);

@@ -7,10 +7,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-static bool begins(const char *text, const char *prefix)
+#include "common/clock.h"
+
+static bool starts_with(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
@@ -22,15 +23,15 @@ bool child_inherits(const char *entry)
     static const char *const dropped[] = {"SLURM", "_SLURM", "SBATCH_", "SALLOC_", "SRUN_", "SPANK_", "PMI", "MUSTER_"};
 
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        if (begins(entry, kept[i]))
+        if (starts_with(entry, kept[i]))
             return true;
     for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++)
-        if (begins(entry, dropped[i]))
+        if (starts_with(entry, dropped[i]))
             return false;
     return true;
 }
 
-static char **environment(void)
+static char **list_environment(void)
 {
     size_t count = 0, kept = 0;
     char **entries;
@@ -45,7 +46,7 @@ static char **environment(void)
 }
 
 /* After the fork in a process of threads: system calls only. */
-static void become(int out, char *const *argv, char *const *entries)
+static void become_srun(int out, char *const *argv, char *const *entries)
 {
     sigset_t none;
     int null = open("/dev/null", O_RDONLY);
@@ -64,21 +65,21 @@ static void become(int out, char *const *argv, char *const *entries)
 
 int child_start(struct child *child, char *const *argv, struct error *err)
 {
-    char **entries = environment();
+    char **entries = list_environment();
     int ends[2];
 
     if (!entries || pipe2(ends, O_CLOEXEC) < 0) {
         free(entries);
-        return error_errno(err, CODE_IO, "no pipe to an srun of our own");
+        return error_errno(err, CODE_IO, "no pipe to srun");
     }
     child->pid = fork();
     if (child->pid == 0)
-        become(ends[1], argv, entries);
+        become_srun(ends[1], argv, entries);
     free(entries);
     close(ends[1]);
     if (child->pid < 0) {
         close(ends[0]);
-        return error_errno(err, CODE_IO, "cannot start an srun of our own");
+        return error_errno(err, CODE_IO, "cannot start srun");
     }
     child->fd = ends[0];
     return 0;
@@ -87,14 +88,12 @@ int child_start(struct child *child, char *const *argv, struct error *err)
 /* True when it has ended, within `seconds`. */
 static bool wait_for(pid_t pid, double seconds)
 {
-    const struct timespec nap = {.tv_nsec = 5000000};
-
     for (int i = 0; i <= seconds * 200; i++) {
         pid_t rc = waitpid(pid, NULL, WNOHANG);
 
         if (rc == pid || (rc < 0 && errno == ECHILD))
             return true;
-        nanosleep(&nap, NULL);
+        clock_sleep(0.005);
     }
     return false;
 }

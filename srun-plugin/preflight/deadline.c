@@ -3,20 +3,13 @@
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <time.h>
 
-double deadline_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+#include "common/clock.h"
 
 int deadline_wait(int fd, short events, double deadline)
 {
     for (;;) {
-        double left = deadline - deadline_now();
+        double left = deadline - clock_monotonic();
         struct pollfd poll_fd = {.fd = fd, .events = events};
         int rc = poll(&poll_fd, 1, left > 0 ? (int)(left * 1000) + 1 : 0);
 

@@ -6,25 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "srun-plugin/preflight/judge_ring.h"
+static void blame_node(struct verdict *verdict, size_t node, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
-int verdict_blame(struct verdict *verdict, size_t node, const char *format, ...)
+static void blame_node(struct verdict *verdict, size_t node, const char *format, ...)
 {
-    char text[RECORD_LINE_SIZE], *joined;
+    char text[ANSWER_LINE_SIZE], *joined;
     char *old = verdict->reasons[node];
     va_list args;
 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (old && strlen(old) > RECORD_LINE_SIZE) /* enough is said */
-        return 0;
-    if (asprintf(&joined, "%s%s%s", old ? old : "", old ? "; " : "", text) < 0)
-        return -1;
+    if ((old && strlen(old) > ANSWER_LINE_SIZE) || /* one line is enough */
+        asprintf(&joined, "%s%s%s", old ? old : "", old ? "; " : "", text) < 0)
+        return;
     verdict->bad += !old;
     free(old);
     verdict->reasons[node] = joined;
-    return 0;
 }
 
 static void add_note(struct verdict *verdict, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -45,68 +44,68 @@ static void add_note(struct verdict *verdict, const char *format, ...)
         verdict->notes[verdict->note_count++] = text;
 }
 
-static void judge_alone(struct verdict *verdict, const struct record *records, double seconds)
+static void judge_alone(struct verdict *verdict, const struct answer *answers, double seconds)
 {
     size_t interrupted = 0;
 
     for (size_t i = 0; i < verdict->count; i++) {
-        const struct record *record = &records[i];
+        const struct answer *answer = &answers[i];
 
-        for (size_t k = 0; k < record->problem_count; k++)
-            verdict_blame(verdict, i, "%s", record->problems[k]);
-        if (record->ended || record->unstarted)
+        for (size_t k = 0; k < answer->problem_count; k++)
+            blame_node(verdict, i, "%s", answer->problems[k]);
+        if (answer->ended || answer->unstarted)
             continue;
-        if (record->interrupted)
+        if (answer->interrupted)
             interrupted++;
-        else if (!record->begun)
-            verdict_blame(verdict, i, "silent: it said nothing in %.0f s", seconds);
+        else if (!answer->begun)
+            blame_node(verdict, i, "silent: no answer in %.0f s", seconds);
         else
-            verdict_blame(verdict, i, "silent: it began, but did not finish in %.0f s", seconds);
+            blame_node(verdict, i, "silent: it began, but did not finish in %.0f s", seconds);
     }
     if (interrupted)
-        add_note(verdict, "%zu of %zu nodes were not heard out: srun gave up", interrupted, verdict->count);
+        add_note(verdict, "%zu of %zu nodes could not finish: srun gave up", interrupted, verdict->count);
 }
 
-static bool has_oddity(const struct record *record, const char *text)
+static bool has_oddity(const struct answer *answer, const char *text)
 {
-    for (size_t k = 0; k < record->oddity_count; k++)
-        if (strcmp(record->oddities[k], text) == 0)
+    for (size_t k = 0; k < answer->oddity_count; k++)
+        if (strcmp(answer->oddities[k], text) == 0)
             return true;
     return false;
 }
 
-/* Once for all nodes that say the same: by the first of them. */
-static void note_oddity(struct verdict *verdict, const struct record *records, size_t node, const char *text)
+/* One note for all nodes with the same text, when called for the first of them. */
+static void note_oddity(struct verdict *verdict, const struct answer *answers, size_t node, const char *text)
 {
     size_t nodes = 0;
 
     for (size_t i = 0; i < verdict->count; i++)
-        if (has_oddity(&records[i], text)) {
+        if (has_oddity(&answers[i], text)) {
             if (i < node)
                 return;
             nodes++;
         }
     if (nodes == 1)
-        add_note(verdict, "%s: %s", records[node].name, text);
+        add_note(verdict, "%s: %s", answers[node].name, text);
     else
         add_note(verdict, "%zu of %zu nodes: %s", nodes, verdict->count, text);
 }
 
-static void judge_oddities(struct verdict *verdict, const struct record *records)
+static void judge_oddities(struct verdict *verdict, const struct answer *answers)
 {
     for (size_t i = 0; i < verdict->count; i++) {
         size_t others = 0, fewer = 0;
 
         for (size_t k = 0; k < verdict->count; k++)
-            if (k != i && records[k].ended) {
+            if (k != i && answers[k].ended) {
                 others++;
-                fewer += records[k].oddity_count < records[i].oddity_count;
+                fewer += answers[k].oddity_count < answers[i].oddity_count;
             }
-        for (size_t k = 0; k < records[i].oddity_count; k++)
+        for (size_t k = 0; k < answers[i].oddity_count; k++)
             if (others && 2 * fewer >= others)
-                verdict_blame(verdict, i, "%s", records[i].oddities[k]);
+                blame_node(verdict, i, "%s", answers[i].oddities[k]);
             else
-                note_oddity(verdict, records, i, records[i].oddities[k]);
+                note_oddity(verdict, answers, i, answers[i].oddities[k]);
     }
 }
 
@@ -117,44 +116,44 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void judge_clocks(struct verdict *verdict, const struct record *records)
+static void judge_clocks(struct verdict *verdict, const struct answer *answers)
 {
     double *ahead = malloc((verdict->count + 1) * sizeof *ahead), median;
     size_t known = 0;
 
     for (size_t i = 0; ahead && i < verdict->count; i++)
-        if (records[i].has_clock)
-            ahead[known++] = records[i].ahead;
+        if (answers[i].has_clock)
+            ahead[known++] = answers[i].ahead;
     if (known) {
         qsort(ahead, known, sizeof *ahead, compare_doubles);
-        /* Of two clocks that differ neither is the right one: the reader's decides, as it does for one alone. */
+        /* Of one or two clocks none is the usual one: they are compared with the reader's. */
         median = known > 2 ? ahead[(known - 1) / 2] : 0;
         for (size_t i = 0; i < verdict->count; i++)
-            if (records[i].has_clock && fabs(records[i].ahead - median) > JUDGE_CLOCK_SECONDS)
-                verdict_blame(verdict, i, "its clock is %.1f s %s", fabs(records[i].ahead - median),
-                              records[i].ahead > median ? "ahead" : "behind");
+            if (answers[i].has_clock && fabs(answers[i].ahead - median) > JUDGE_CLOCK_SECONDS)
+                blame_node(verdict, i, "its clock is %.1f s %s", fabs(answers[i].ahead - median),
+                           answers[i].ahead > median ? "ahead" : "behind");
     }
     free(ahead);
 }
 
-/* ---- what should be the same everywhere -------------------------------------------------------------------------- */
+/* ---- facts that should be equal on all nodes ---------------------------------------------------------------------- */
 
-/* What record says of `name`; NULL for nothing. GPUs are a fact like any other. */
-static const char *value_of(const struct record *record, const char *name, char text[32])
+/* The value of a fact; NULL if the node has none. The number of GPUs is a fact too. */
+static const char *value_of(const struct answer *answer, const char *name, char text[32])
 {
     if (strcmp(name, "usable GPUs") == 0) {
-        snprintf(text, 32, "%d", record->gpus);
-        return record->gpus >= 0 ? text : NULL;
+        snprintf(text, 32, "%d", answer->gpus);
+        return answer->gpus >= 0 ? text : NULL;
     }
-    for (size_t i = 0; i < record->fact_count; i++)
-        if (strcmp(record->facts[i].name, name) == 0)
-            return record->facts[i].value;
+    for (size_t i = 0; i < answer->fact_count; i++)
+        if (strcmp(answer->facts[i].name, name) == 0)
+            return answer->facts[i].value;
     return NULL;
 }
 
-/* Boyer and Moore's vote: the one value that can have a majority; then it is counted. */
-static const char *majority(const struct record *records, size_t count, const char *name, size_t *votes, size_t *voters,
-                            char kept[96])
+/* Boyer and Moore's vote finds the one value that can have a majority; its votes are then counted. */
+static const char *find_majority(const struct answer *answers, size_t count, const char *name, size_t *votes,
+                                 size_t *voters, char kept[96])
 {
     char text[32];
     size_t balance = 0;
@@ -162,7 +161,7 @@ static const char *majority(const struct record *records, size_t count, const ch
     *votes = *voters = 0;
     kept[0] = '\0';
     for (size_t i = 0; i < count; i++) {
-        const char *value = value_of(&records[i], name, text);
+        const char *value = value_of(&answers[i], name, text);
 
         if (!value)
             continue;
@@ -172,18 +171,18 @@ static const char *majority(const struct record *records, size_t count, const ch
         balance = strcmp(value, kept) == 0 ? balance + 1 : balance - 1;
     }
     for (size_t i = 0; i < count; i++) {
-        const char *value = value_of(&records[i], name, text);
+        const char *value = value_of(&answers[i], name, text);
 
         *votes += value && strcmp(value, kept) == 0;
     }
     return 2 * *votes > *voters ? kept : NULL;
 }
 
-static void judge_fact(struct verdict *verdict, const struct record *records, const char *name, bool note)
+static void judge_fact(struct verdict *verdict, const struct answer *answers, const char *name, bool note)
 {
     char kept[96], text[32];
     size_t votes, voters;
-    const char *usual = majority(records, verdict->count, name, &votes, &voters, kept);
+    const char *usual = find_majority(answers, verdict->count, name, &votes, &voters, kept);
 
     if (votes == voters)
         return;
@@ -192,30 +191,133 @@ static void judge_fact(struct verdict *verdict, const struct record *records, co
         return;
     }
     for (size_t i = 0; i < verdict->count; i++) {
-        const char *value = value_of(&records[i], name, text);
+        const char *value = value_of(&answers[i], name, text);
 
         if (value && strcmp(value, usual) != 0)
-            verdict_blame(verdict, i, "%s: %s, and %s on %zu of %zu nodes", name, value, usual, votes, voters);
+            blame_node(verdict, i, "%s: %s, and %s on %zu of %zu nodes", name, value, usual, votes, voters);
     }
 }
 
-/* Each name that any node has, once: when the first node that has it comes by. */
-static void judge_facts(struct verdict *verdict, const struct record *records)
+/* Each fact once, at the first node that has it. */
+static void judge_facts(struct verdict *verdict, const struct answer *answers)
 {
     char text[32];
 
-    judge_fact(verdict, records, "usable GPUs", false);
+    judge_fact(verdict, answers, "usable GPUs", false);
     for (size_t i = 0; i < verdict->count; i++)
-        for (size_t k = 0; k < records[i].fact_count; k++) {
-            const struct fact *fact = &records[i].facts[k];
+        for (size_t k = 0; k < answers[i].fact_count; k++) {
+            const struct fact *fact = &answers[i].facts[k];
             bool seen = false;
 
             for (size_t before = 0; before < i && !seen; before++)
-                seen = value_of(&records[before], fact->name, text) != NULL;
+                seen = value_of(&answers[before], fact->name, text) != NULL;
             if (!seen)
-                judge_fact(verdict, records, fact->name, fact->note);
+                judge_fact(verdict, answers, fact->name, fact->note);
         }
 }
+
+/* ---- which of two nodes that cannot talk is bad ---------------------------------------------------------------------- */
+
+#define NOBODY ((size_t)-1)
+
+/* From a node to the next of the ring. */
+struct edge {
+    size_t next;
+    enum talk_state state; /* the worse of what both ends say */
+    const char *text;
+};
+
+static size_t find_node(const struct answer *answers, size_t count, const char *name)
+{
+    for (size_t i = 0; name[0] && i < count; i++)
+        if (strcmp(answers[i].name, name) == 0)
+            return i;
+    return NOBODY;
+}
+
+/* The connecting end knows best why it failed: its word counts, the other's only if it saw no failure. */
+static void add_talk(struct edge *edge, size_t next, const struct talk *talk)
+{
+    edge->next = next;
+    if (edge->state > TALK_OK || talk->state == TALK_UNTRIED)
+        return;
+    edge->state = talk->state;
+    edge->text = talk->text;
+}
+
+static struct edge *draw_ring(const struct answer *answers, size_t count)
+{
+    struct edge *edges = calloc(count + 1, sizeof *edges);
+
+    for (size_t i = 0; edges && i < count; i++)
+        edges[i].next = NOBODY;
+    for (size_t i = 0; edges && i < count; i++) {
+        size_t next = find_node(answers, count, answers[i].to.peer);
+
+        if (next != NOBODY)
+            add_talk(&edges[i], next, &answers[i].to);
+    }
+    for (size_t i = 0; edges && i < count; i++) {
+        size_t before = find_node(answers, count, answers[i].from.peer);
+
+        if (before != NOBODY)
+            add_talk(&edges[before], i, &answers[i].from);
+    }
+    return edges;
+}
+
+static bool has_failed(const struct edge *edge)
+{
+    return edge->next != NOBODY && edge->state > TALK_OK;
+}
+
+static const char *text_of(const struct edge *edge)
+{
+    return edge->text ? edge->text : talk_state_name(edge->state);
+}
+
+/* After all else was judged: a pair with a node that is bad already explains itself. -1 without memory. */
+static int judge_ring(struct verdict *verdict, const struct answer *answers)
+{
+    size_t count = verdict->count;
+    struct edge *edges = draw_ring(answers, count);
+    bool *known = calloc(count + 1, sizeof *known); /* bad for another reason */
+
+    if (!edges || !known) {
+        free(edges);
+        free(known);
+        return -1;
+    }
+    for (size_t i = 0; i < count; i++)
+        known[i] = verdict->reasons[i] != NULL;
+    for (size_t i = 0; i < count; i++) {
+        size_t next = edges[i].next, after = next == NOBODY ? NOBODY : edges[next].next;
+
+        /* i - next - after: both pairs of `next` fail, and neither because of the other end. */
+        if (after == NOBODY || after == i || next == i || !has_failed(&edges[i]) || !has_failed(&edges[next]))
+            continue;
+        if (!known[i] && !known[next] && !known[after])
+            blame_node(verdict, next, "it cannot talk to either neighbour: with %s %s: %s; with %s %s: %s",
+                       answers[i].name, talk_state_name(edges[i].state), text_of(&edges[i]), answers[after].name,
+                       talk_state_name(edges[next].state), text_of(&edges[next]));
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t next = edges[i].next;
+
+        if (!has_failed(&edges[i]) || verdict->reasons[i] || verdict->reasons[next])
+            continue;
+        blame_node(verdict, i, "the pair %s and %s cannot talk: %s: %s", answers[i].name, answers[next].name,
+                   talk_state_name(edges[i].state), text_of(&edges[i]));
+        if (next != i)
+            blame_node(verdict, next, "the pair %s and %s cannot talk: %s: %s", answers[i].name, answers[next].name,
+                       talk_state_name(edges[i].state), text_of(&edges[i]));
+    }
+    free(edges);
+    free(known);
+    return 0;
+}
+
+/* ---- the verdict ------------------------------------------------------------------------------------------------- */
 
 static bool all_the_same(const struct verdict *verdict)
 {
@@ -227,7 +329,7 @@ static bool all_the_same(const struct verdict *verdict)
     return true;
 }
 
-struct verdict *verdict_create(const struct record *records, size_t count, double seconds)
+struct verdict *verdict_create(const struct answer *answers, size_t count, double seconds)
 {
     struct verdict *verdict = calloc(1, sizeof *verdict);
 
@@ -236,11 +338,11 @@ struct verdict *verdict_create(const struct record *records, size_t count, doubl
         return NULL;
     }
     verdict->count = count;
-    judge_alone(verdict, records, seconds);
-    judge_oddities(verdict, records);
-    judge_clocks(verdict, records);
-    judge_facts(verdict, records);
-    if (judge_ring(verdict, records) < 0) {
+    judge_alone(verdict, answers, seconds);
+    judge_oddities(verdict, answers);
+    judge_clocks(verdict, answers);
+    judge_facts(verdict, answers);
+    if (judge_ring(verdict, answers) < 0) {
         verdict_destroy(verdict);
         return NULL;
     }

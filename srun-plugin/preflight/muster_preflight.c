@@ -1,29 +1,28 @@
 /*
- * muster_preflight.c - the program muster-preflight: one process a node says what it finds there (record.h). srun
- * --muster-preflight starts it on all nodes of a step and judges (run.h).
+ * muster_preflight.c - the program muster-preflight: one process a node checks it and prints an answer (answer.h). srun
+ * --muster-preflight starts it on all nodes of a step and judges the answers (preflight.c).
  *
- * It always ends by itself: each check has its bound, and an alarm ends what hangs in a library or on a file system.
+ * It always ends: each check is bounded in time, and an alarm ends a check that hangs in a library or a file system.
  */
 #include "config.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/option.h"
+#include "srun-plugin/preflight/answer.h"
 #include "srun-plugin/preflight/checks.h"
-#include "srun-plugin/preflight/deadline.h"
-#include "srun-plugin/preflight/exchange.h"
-#include "srun-plugin/preflight/record.h"
-#include "srun-plugin/preflight/say.h"
 
-struct options {
+struct preflight_options {
     const char *checkpoint, *stage;
     uint64_t checkpoint_bytes, stage_bytes;
     int seconds;
@@ -33,9 +32,9 @@ static const char usage[] = "usage: srun --mpi=pmi2 --ntasks-per-node=1 muster-p
                             "       [--checkpoint-bytes N] [--stage DIR] [--stage-bytes N] [--seconds N]\n"
                             "\nSee muster-preflight(1).\n";
 
-static int bad_usage(const char *what, const char *word)
+static int bad_usage(const char *what, const char *argument)
 {
-    fprintf(stderr, "muster-preflight: %s%s; muster-preflight --help shows how\n", what, word);
+    fprintf(stderr, "muster-preflight: %s%s; muster-preflight --help shows how\n", what, argument);
     return -1;
 }
 
@@ -48,7 +47,7 @@ static int read_number(const char *text, uint64_t least, uint64_t most, uint64_t
     return isdigit((unsigned char)*text) && !*end && errno == 0 && *value >= least && *value <= most ? 0 : -1;
 }
 
-static int read_options(int argc, char **argv, struct options *options)
+static int read_options(int argc, char **argv, struct preflight_options *options)
 {
     static const struct option known[] = {
         {"checkpoint", required_argument, NULL, 'c'}, {"checkpoint-bytes", required_argument, NULL, 'C'},
@@ -59,7 +58,7 @@ static int read_options(int argc, char **argv, struct options *options)
     uint64_t seconds;
     int option;
 
-    *options = (struct options){.seconds = 15};
+    *options = (struct preflight_options){.seconds = 15};
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":", known, NULL)) != -1)
         switch (option) {
@@ -68,18 +67,18 @@ static int read_options(int argc, char **argv, struct options *options)
             break;
         case 'C':
             if (read_number(optarg, 0, UINT64_MAX, &options->checkpoint_bytes) < 0)
-                return bad_usage("--checkpoint-bytes takes a whole number of bytes, and not ", optarg);
+                return bad_usage("--checkpoint-bytes takes a whole number of bytes, not ", optarg);
             break;
         case 's':
             options->stage = optarg;
             break;
         case 'S':
             if (read_number(optarg, 0, UINT64_MAX, &options->stage_bytes) < 0)
-                return bad_usage("--stage-bytes takes a whole number of bytes, and not ", optarg);
+                return bad_usage("--stage-bytes takes a whole number of bytes, not ", optarg);
             break;
         case 't':
             if (read_number(optarg, 3, 3600, &seconds) < 0)
-                return bad_usage("--seconds takes 3 to 3600, and not ", optarg);
+                return bad_usage("--seconds takes 3 to 3600, not ", optarg);
             options->seconds = (int)seconds;
             break;
         case 'h':
@@ -96,30 +95,49 @@ static int read_options(int argc, char **argv, struct options *options)
     return optind < argc ? bad_usage("belongs to no option: ", argv[optind]) : 0;
 }
 
-static void say_clock(void)
+static char node_name[ANSWER_NAME_SIZE] = "?";
+
+void write_finding(const char *key, const char *format, ...)
+{
+    char line[ANSWER_LINE_SIZE];
+    int length = snprintf(line, sizeof line, "preflight %s %s ", node_name, key);
+    size_t end;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line + length, sizeof line - (size_t)length - 1, format, args);
+    va_end(args);
+    for (char *c = line; *c; c++)
+        if (*c == '\n' || *c == '\r')
+            *c = ' ';
+    end = strlen(line);
+    line[end] = '\n';
+    if (write(STDOUT_FILENO, line, end + 1) < 0)
+        return; /* the reader has a deadline; nobody else can be told */
+}
+
+static void write_clock(void)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    say("clock", "%lld.%06ld", (long long)now.tv_sec, now.tv_nsec / 1000);
+    write_finding("clock", "%lld.%06ld", (long long)now.tv_sec, now.tv_nsec / 1000);
 }
 
 int main(int argc, char **argv)
 {
     const char *slurm_name = getenv("SLURMD_NODENAME"), *other_root = getenv("MUSTER_PREFLIGHT_ROOT");
     const char *root = other_root && other_root[0] ? other_root : "/";
-    char name[RECORD_NAME_SIZE] = "?";
-    double begun = deadline_now();
-    struct options options;
+    double begun = clock_monotonic();
+    struct preflight_options options;
 
     if (read_options(argc, argv, &options) < 0)
         return CODE_USAGE;
-    gethostname(name, sizeof name - 1);
+    gethostname(node_name, sizeof node_name - 1);
     if (slurm_name)
-        snprintf(name, sizeof name, "%s", slurm_name);
+        snprintf(node_name, sizeof node_name, "%s", slurm_name);
     alarm((unsigned)options.seconds + 1);
-    say_as(name);
-    say_clock();
+    write_clock();
     check_plugin();
     check_versions(root);
     check_machine(root);
@@ -127,7 +145,7 @@ int main(int argc, char **argv)
         check_nvml();
     check_directory("checkpoints", options.checkpoint, options.checkpoint_bytes);
     check_directory("staged saves", options.stage, options.stage_bytes);
-    exchange(name, begun + options.seconds - 1);
-    say("end", "%.3f", deadline_now() - begun);
+    check_neighbours(node_name, begun + options.seconds - 1);
+    write_finding("end", "%.3f", clock_monotonic() - begun);
     return CODE_OK;
 }

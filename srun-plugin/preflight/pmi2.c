@@ -8,7 +8,7 @@
 
 enum { LENGTH = 6, MESSAGE = 2048 }; /* a message begins with its length in six characters */
 
-static int ask(struct pmi2 *pmi, const char *command, char answer[MESSAGE], double deadline, struct error *err)
+static int ask_server(struct pmi2 *pmi, const char *command, char answer[MESSAGE], double deadline, struct error *err)
 {
     char text[MESSAGE], length[LENGTH + 1] = "";
     int size = snprintf(text, sizeof text, "%-*zu%s", LENGTH, strlen(command), command);
@@ -30,7 +30,7 @@ static int ask(struct pmi2 *pmi, const char *command, char answer[MESSAGE], doub
 }
 
 /* The first line is of PMI 1's form, so that both ends can agree on a version. */
-static int greet(struct pmi2 *pmi, double deadline, struct error *err)
+static int greet_server(struct pmi2 *pmi, double deadline, struct error *err)
 {
     static const char hello[] = "cmd=init pmi_version=2 pmi_subversion=0\n";
     char answer[256] = "";
@@ -53,10 +53,10 @@ int pmi2_init(struct pmi2 *pmi, double deadline, struct error *err)
     char command[512], answer[MESSAGE];
 
     if (!fd || !rank || !size)
-        return error_set(err, CODE_IO, "PMI2 is not there: start it with srun --mpi=pmi2");
+        return error_set(err, CODE_IO, "PMI2 is not there: start it by srun --mpi=pmi2");
     *pmi = (struct pmi2){.fd = atoi(fd), .rank = atoi(rank), .size = atoi(size)};
     snprintf(command, sizeof command, "cmd=fullinit;pmijobid=%s;pmirank=%d;threaded=FALSE;", job ? job : "", pmi->rank);
-    return greet(pmi, deadline, err) < 0 ? -1 : ask(pmi, command, answer, deadline, err);
+    return greet_server(pmi, deadline, err) < 0 ? -1 : ask_server(pmi, command, answer, deadline, err);
 }
 
 int pmi2_put(struct pmi2 *pmi, const char *key, const char *value, double deadline, struct error *err)
@@ -64,14 +64,14 @@ int pmi2_put(struct pmi2 *pmi, const char *key, const char *value, double deadli
     char command[MESSAGE], answer[MESSAGE];
 
     snprintf(command, sizeof command, "cmd=kvs-put;key=%s;value=%s;", key, value);
-    return ask(pmi, command, answer, deadline, err);
+    return ask_server(pmi, command, answer, deadline, err);
 }
 
 int pmi2_fence(struct pmi2 *pmi, double deadline, struct error *err)
 {
     char answer[MESSAGE];
 
-    return ask(pmi, "cmd=kvs-fence;", answer, deadline, err);
+    return ask_server(pmi, "cmd=kvs-fence;", answer, deadline, err);
 }
 
 int pmi2_get(struct pmi2 *pmi, const char *key, char *value, size_t size, double deadline, struct error *err)
@@ -80,7 +80,7 @@ int pmi2_get(struct pmi2 *pmi, const char *key, char *value, size_t size, double
     char command[MESSAGE], answer[MESSAGE], *found;
 
     snprintf(command, sizeof command, "cmd=kvs-get;jobid=%s;srcid=-1;key=%s;", job ? job : "", key);
-    if (ask(pmi, command, answer, deadline, err) < 0)
+    if (ask_server(pmi, command, answer, deadline, err) < 0)
         return -1;
     found = strstr(answer, "value=");
     if (!found || !strstr(answer, "found=TRUE"))
@@ -94,5 +94,5 @@ void pmi2_finalize(struct pmi2 *pmi, double deadline)
 {
     char answer[MESSAGE];
 
-    ask(pmi, "cmd=finalize;", answer, deadline, NULL);
+    ask_server(pmi, "cmd=finalize;", answer, deadline, NULL);
 }

@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
+
+#include "common/clock.h"
 
 enum { TRIES = 20 }; /* at a quarter of a second: the requeue has to arrive in slurmctld's tables */
 
@@ -37,7 +38,7 @@ static int complete_job(uint32_t job_id, uint32_t code)
 #endif
 }
 
-static void address(job_desc_msg_t *change, uint32_t job_id)
+static void address_job(job_desc_msg_t *change, uint32_t job_id)
 {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
     change->step_id = name_job(job_id);
@@ -55,7 +56,7 @@ static int load_job(job_info_msg_t **answer, uint32_t job_id)
 #endif
 }
 
-static int requeue(uint32_t job_id)
+static int requeue_job(uint32_t job_id)
 {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
     return slurm_requeue(name_job(job_id), 0);
@@ -64,33 +65,34 @@ static int requeue(uint32_t job_id)
 #endif
 }
 
-static int refused(struct error *err, const char *what)
+static int explain_refusal(struct error *err, const char *what)
 {
     return error_set(err, CODE_INTERNAL, "%s: %s", what, slurm_strerror(errno));
 }
 
 int replace_end_job(uint32_t job_id, struct error *err)
 {
-    return complete_job(job_id, CODE_PEER << 8) == SLURM_SUCCESS ? 0 : refused(err, "the job cannot be ended");
+    return complete_job(job_id, CODE_PEER << 8) == SLURM_SUCCESS ? 0 : explain_refusal(err, "the job cannot be ended");
 }
 
-/* What the job excludes by now, and `bad`; the caller frees it. NULL and *err where it cannot be requeued. */
-static char *exclusion(uint32_t job_id, const char *bad, struct error *err)
+/* The job's exclude list and `bad`, to be freed. NULL and *err if the job cannot be requeued. */
+static char *list_exclusion(uint32_t job_id, const char *bad, struct error *err)
 {
     job_info_msg_t *answer = NULL;
     const slurm_job_info_t *job;
     char *list = NULL;
 
     if (load_job(&answer, job_id) != SLURM_SUCCESS || answer->record_count < 1) {
-        refused(err, "slurmctld does not tell of the job");
+        explain_refusal(err, "slurmctld does not answer about the job");
         slurm_free_job_info_msg(answer);
         return NULL;
     }
     job = &answer->job_array[0];
     if (!job->batch_flag)
-        error_set(err, CODE_USAGE, "only a job of sbatch can be requeued; give --exclude=%s to the next one", bad);
+        error_set(err, CODE_USAGE, "only sbatch's jobs can be requeued: give --exclude=%s to the next job", bad);
     else if (!job->requeue)
-        error_set(err, CODE_USAGE, "the job may not be requeued (sbatch --requeue); --exclude=%s by hand", bad);
+        error_set(err, CODE_USAGE, "the job may not be requeued (sbatch --requeue): give --exclude=%s to the next job",
+                  bad);
     else if (asprintf(&list, "%s%s%s", job->exc_nodes ? job->exc_nodes : "",
                       job->exc_nodes && job->exc_nodes[0] ? "," : "", bad) < 0) {
         error_set(err, CODE_IO, "no memory for a list of nodes");
@@ -100,7 +102,7 @@ static char *exclusion(uint32_t job_id, const char *bad, struct error *err)
     return list;
 }
 
-/* The requeue's own signals would end us between its two halves. */
+/* The signals of the requeue would end srun before the exclusion. */
 static void block_signals(void)
 {
     sigset_t set;
@@ -114,36 +116,35 @@ static void block_signals(void)
     sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
-static int exclude(uint32_t job_id, char *list, struct error *err)
+static int exclude_nodes(uint32_t job_id, char *list, struct error *err)
 {
-    const struct timespec nap = {.tv_nsec = 250000000};
     job_desc_msg_t change;
 
     for (int i = 0; i < TRIES; i++) {
         slurm_init_job_desc_msg(&change);
-        address(&change, job_id);
+        address_job(&change, job_id);
         change.exc_nodes = list;
         if (slurm_update_job(&change) == SLURM_SUCCESS)
             return 0;
-        nanosleep(&nap, NULL);
+        clock_sleep(0.25);
     }
-    return refused(err, "slurmctld does not exclude them");
+    return explain_refusal(err, "slurmctld does not exclude them");
 }
 
 int replace_nodes(uint32_t job_id, const char *bad, bool *requeued, struct error *err)
 {
-    char *list = exclusion(job_id, bad, err);
+    char *list = list_exclusion(job_id, bad, err);
     int status = -1;
 
     *requeued = false;
     if (!list)
         return -1;
     block_signals();
-    if (requeue(job_id) != SLURM_SUCCESS) {
-        refused(err, "slurmctld does not requeue the job");
+    if (requeue_job(job_id) != SLURM_SUCCESS) {
+        explain_refusal(err, "slurmctld does not requeue the job");
     } else {
         *requeued = true;
-        status = exclude(job_id, list, err);
+        status = exclude_nodes(job_id, list, err);
     }
     free(list);
     return status;

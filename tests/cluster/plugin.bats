@@ -179,8 +179,8 @@ SH
     echo "$output"
     [ "${#lines[@]}" -eq 3 ]
     [ "${lines[1]} ${lines[2]}" = "78 next" ]
-    # This one is known by its step only; still nothing starts.
-    run timeout 60 salloc -Q -N1 srun --muster=bad.cfg --quiet touch started --interactive
+    # Behind an abbreviation, which the plugin does not know, only the step's id tells; still nothing starts.
+    run timeout 60 salloc -Q -N1 srun --muster=bad.cfg --quie touch started --interactive
     echo "$output"
     [ "$status" -eq 78 ]
     [ "${#lines[@]}" -eq 1 ]
@@ -212,6 +212,39 @@ SH
     [ "$(grep -c '^MASTER_ADDR=127.0.0.1$' <<<"$output")" -eq 2 ]
     no_line SLURM_MUSTER <(cat <<<"$output")
     [ "$(grep -c "^MUSTER_JOB=$PWD/good.cfg\$" <<<"$output")" -eq 2 ]
+}
+
+@test "srun reads the job file once; no node and no rank reads it" {
+    local tracer node
+    command -v strace >/dev/null || skip "strace is not installed"
+    { cat good.cfg && echo 'environment = { FROM_JOB = "a b%20"; };'; } >once.cfg
+    # shellcheck disable=SC2046 # several options
+    strace -f -qq -e trace=open,openat -o nodes.trace $(sed 's/^/-p /' "$SANDBOX_DIR"/run/slurmd.n*.pid) \
+        2>tracer.err 3>&- &
+    tracer=$!
+    for node in 1 2 3; do
+        eventually 10 grep -q '^TracerPid:.*[1-9]' "/proc/$(cat "$SANDBOX_DIR/run/slurmd.n$node.pid")/status" ||
+            { cat tracer.err && skip "strace cannot attach here"; }
+    done
+    timeout 60 salloc -Q -N2 strace -f -qq -e trace=open,openat -o srun.trace \
+        srun --muster=once.cfg --muster-report -n4 sh -c 'echo "has $FROM_JOB"' >out 2>&1
+    kill "$tracer"
+    wait "$tracer" || true
+    cat out
+    [ "$(grep -c '^has a b%20$' out)" -eq 4 ]
+    grep -q '^  FROM_JOB  *a b%20  *.*once.cfg:3' out
+    grep once.cfg *.trace
+    [ "$(grep -c once.cfg srun.trace)" -eq 1 ]
+    grep -q libc nodes.trace # it has traced the nodes
+    no_line once.cfg nodes.trace
+}
+
+@test "all components of a heterogeneous step get the job file's variables" {
+    { cat good.cfg && echo 'environment = { FROM_JOB = "yes"; };'; } >het.cfg
+    run step --muster=het.cfg -N1 -n1 sh -c 'echo $FROM_JOB $MUSTER_JOB' : -N1 -n1 sh -c 'echo $FROM_JOB $MUSTER_JOB'
+    echo "$output"
+    [ "$(grep -c "^yes $PWD/het.cfg\$" <<<"$output")" -eq 2 ]
+    [ "$(grep -c 'this component of a heterogeneous step has no MASTER_ADDR, and is not bound' <<<"$output")" -eq 1 ]
 }
 
 @test "--muster-report prints one table, with every variable and who set it" {
@@ -249,7 +282,7 @@ SH
     local dir
     dir=$(mktemp -d /tmp/muster-plugin-test.XXXXXX)
     chmod 755 "$dir"
-    cp "$PLUGIN" "$dir"
+    cp -R "$PLUGIN" "$TOP/etc/fabric" "$dir"
     printf 'n2\nn1\n' >"$dir/hosts"
     "$SANDBOX" start --dir "$dir/sandbox" --nodes 2 --plugin "$dir/spank_muster.so"
     SLURM_CONF=$dir/sandbox/etc/slurm.conf
@@ -265,7 +298,7 @@ SH
     [ "$status" -eq 0 ]
     [ "$(grep -c '^muster: warning: ' <<<"$output")" -eq 2 ] # srun's, and of node 0, which looks for the way there
     grep -q '^muster: warning: n2 does not resolve' <<<"$output"
-    grep -q '^muster: warning: slurmctld does not tell the address of node n2: .*; MASTER_ADDR is its name' <<<"$output"
+    grep -q '^muster: warning: slurmctld does not give the address of node n2: .*; MASTER_ADDR is its name' <<<"$output"
     grep -q '^muster: job .* 2 ranks on 2 nodes, rank 0 at n2$' <<<"$output" # the layout is not lost
     [ "$(grep -E '^[01] ' <<<"$output" | sort | tr '\n' ';')" = "0 n2;1 n2;" ]
 }

@@ -41,7 +41,7 @@ fabric_variables() {
 # What env.c sets; not MUSTER_JOB, MUSTER_SET and SLURM_MUSTER_STEP, by which muster talks to itself, nor CUDA_DEVICE_ORDER,
 # which it sets where there are GPUs; but that must stay as well.
 own_variables() {
-    sed -n 's/.*add(\(&plan\|plan\), "\([A-Z_]*\)".*/\2/p' "$TOP/srun-plugin/env.c" | sort -u
+    sed -n 's/.*add_variable(\(&plan\|plan\), "\([A-Z_]*\)".*/\2/p' "$TOP/srun-plugin/spank/env.c" | sort -u
     echo MUSTER_RANK_MAP
 }
 

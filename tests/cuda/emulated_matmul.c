@@ -1,6 +1,5 @@
 #include "tests/cuda/emulated_names.h"
 /* before what it renames */
-#include "kernels/cuda/epilogue.h"
 
 #include "common/half.h"
 #include "kernels/cuda/cuda.h"

@@ -1,6 +1,6 @@
 /*
  * emulator.h - runs a CUDA kernel on the CPU: one fiber a GPU thread, one block after the other. What
- * tests/cuda/include/kernels/cuda/language.h and mma.h are built on; kernels do not use it directly.
+ * tests/cuda/include/kernels/cuda/gpu/language.h and mma.h are built on; kernels do not use it directly.
  *
  * A thread runs until it waits: at __syncthreads for its block, at a shuffle, vote or __syncwarp for the 31 others of
  * its warp, all of which must come to the same place of the source. Where they do not, or where a thread has returned

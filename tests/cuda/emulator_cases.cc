@@ -1,6 +1,6 @@
 #include "tests/cuda/emulator_cases.h"
 
-#include "kernels/cuda/language.h"
+#include "kernels/cuda/gpu/language.h"
 
 #define RING 256
 

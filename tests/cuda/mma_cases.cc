@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "kernels/cuda/mma.h"
+#include "kernels/cuda/gpu/mma.h"
 
 template <enum dtype T> static __global__ void product(struct mma_fragments *x)
 {

@@ -1,5 +1,5 @@
 /*
- * mma_cases.h - kernels of one warp, or one block, that call each function of kernels/cuda/mma.h once.
+ * mma_cases.h - kernels of one warp, or one block, that call each function of kernels/cuda/gpu/mma.h once.
  */
 #ifndef MUSTER_TESTS_CUDA_MMA_CASES_H
 #define MUSTER_TESTS_CUDA_MMA_CASES_H

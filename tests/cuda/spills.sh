@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # spills.sh - no kernel spills registers to memory, on any GPU that is built for. Read from what ptxas said when the
 # kernels were compiled; a kernel whose report is missing was not looked at, and fails.
-here=$top_builddir/kernels/cuda number=0
+here=$top_builddir/kernels/cuda/gpu number=0
 
 # Lines "TARGET FUNCTION: N bytes" of the report on standard input, one a spilling kernel; at the end "of COUNT".
 spilling() {
@@ -36,7 +36,7 @@ else
     spilling <<<"$planted" | sed 's/^/# /'
 fi
 
-for source in "$top_srcdir"/kernels/cuda/*.cu; do
+for source in "$top_srcdir"/kernels/cuda/gpu/*.cu; do
     name=$(basename "$source" .cu) report=$here/$(basename "$source" .cu).ptxas
     if [ ! -f "$report" ]; then
         echo "# no $report: is $name.cu in kernels/cuda/module.am?"

@@ -1,6 +1,6 @@
 #include "tests/cuda/emulated_names.h"
 /* before what it renames */
-#include "kernels/cuda/epilogue.h"
+#include "kernels/cuda/operations.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/workspace.h"
+#include "kernels/cuda/cuda_workspace.h"
 #include "tests/cuda/emulated_device.h"
 
 /* The formulas of workspace.h are what the operations ask for, and kernels_workspace_bytes is the most of them. */

@@ -45,22 +45,22 @@ refused() {
     refused 78 "--set batch.steps=many" muster-train "$DIR/tiny/job.cfg" --set batch.steps=many
     refused 78 "did you mean 'batch.steps'" muster-train "$DIR/tiny/job.cfg" --set batch.step=3
     refused 64 "--stes" muster-train --stes "$DIR/tiny/job.cfg"
-    refused 64 "which job file" muster-train
+    refused 64 "no job file was given" muster-train
     refused 64 "unknown option -verbose" muster-train -verbose "$DIR/tiny/job.cfg"
     for ranks in 8x 1e3 4.5 0 99999999999 ''; do
-        refused 64 "--plan takes a number of ranks, 1 to 1000000, and not $ranks" \
+        refused 64 "--plan needs a number of ranks from 1 to 1000000, not $ranks" \
             muster-train --plan "$ranks" "$DIR/tiny/job.cfg"
     done
 }
 
 @test "other programs' wrong numbers and options are refused in one line, and not half read" {
     for number in 5.7 1e300 -1 99999999999999999999 3x ''; do
-        refused 64 "--tokens takes a whole number of at least 0, and not $number" muster-generate --tokens "$number" x
-        refused 64 "--seed takes a whole number of at least 0, and not $number" muster-generate --seed "$number" x
-        refused 64 "--checkpoint-bytes takes a whole number of bytes, and not $number" \
+        refused 64 "--tokens needs a whole number of at least 0, not $number" muster-generate --tokens "$number" x
+        refused 64 "--seed needs a whole number of at least 0, not $number" muster-generate --seed "$number" x
+        refused 64 "--checkpoint-bytes takes a whole number of bytes, not $number" \
             muster-preflight --checkpoint-bytes "$number"
     done
-    refused 64 "--seconds takes 3 to 3600, and not 10m" muster-preflight --seconds 10m
+    refused 64 "--seconds takes 3 to 3600, not 10m" muster-preflight --seconds 10m
     refused 64 "unknown option --fast" muster-preflight --fast
     refused 64 "belongs to no option: n1" muster-preflight n1
     refused 64 "a file is missing after --text" "$TOP/quickstart" --text
@@ -133,7 +133,7 @@ on_terminal() {
     # 256 to 383, printed as bytes, would make two thirds of all be below 128, where it is to be a half.
     muster-generate --prompt In --tokens 2000 --temperature 1 "$DIR/v384" | od -An -v -t u1 -w1 |
         awk '$1 < 128 { low++ } END { print low, NR; exit !(NR == 2003 && low > 0.42 * NR && low < 0.58 * NR) }'
-    refused 65 "its vocabulary of 1024 tokens is not bytes" muster-generate "$DIR/v1024"
+    refused 65 "a vocabulary of 1024 tokens is not one of bytes" muster-generate "$DIR/v1024"
     : >"$DIR/c/step-00000020/manifest.json"
     refused 0 "trying the one before it" muster-generate --prompt IN --tokens 5 "$DIR/c"
     status=0

@@ -51,19 +51,26 @@ static void fill(float *buffer, size_t count, int round)
         buffer[i] = element(rank, round, i);
 }
 
+static int reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count)
+{
+    struct comm_request *request = comm_start_reduce_scatter(comm, dtype, recv, send, count, count, NULL, &err);
+
+    return request ? comm_wait(request, &err) : -1;
+}
+
 static void test_reduce_scatter(size_t count, int round)
 {
     size_t total = count * (size_t)size, mine = count * (size_t)rank;
     float *send = calloc(total, sizeof *send), *recv = calloc(count, sizeof *recv);
 
     fill(send, total, round);
-    CHECK(comm_reduce_scatter(world, DTYPE_F32, recv, send, count, &err) == 0);
+    CHECK(reduce_scatter(world, DTYPE_F32, recv, send, count) == 0);
     for (size_t i = 0; i < count; i++)
         CHECK(recv[i] == tree(0, size, round, mine + i));
     for (size_t i = 0; i < total; i++)
         CHECK(send[i] == element(rank, round, i));
     /* in place, and then gathered: an all-reduce */
-    CHECK(comm_reduce_scatter(world, DTYPE_F32, send + mine, send, count, &err) == 0);
+    CHECK(reduce_scatter(world, DTYPE_F32, send + mine, send, count) == 0);
     CHECK(memcmp(send + mine, recv, count * sizeof *recv) == 0);
     CHECK(comm_all_gather(world, DTYPE_F32, send, count, &err) == 0);
     for (size_t i = 0; i < total; i++)
@@ -179,7 +186,7 @@ static void test_ring(void)
     CHECK(in == previous);
 }
 
-static const struct record_comm *find_comm(const struct record *r, const char *name, int *slot)
+static const struct record_comm *find_comm(const struct flight_record *r, const char *name, int *slot)
 {
     for (int i = 0; i < RECORD_COMMS; i++)
         if (r->comms[i].id && strcmp(r->comms[i].name, name) == 0) {
@@ -197,7 +204,7 @@ static void test_record(void)
     int slot, members[64] = {0}, next = (rank + 1) % size, previous = (rank + size - 1) % size;
     const struct record_comm *c;
     double value = 1;
-    struct record r;
+    struct flight_record r;
 
     CHECK(file && group && size <= 64);
     comm_label(group, "turned");

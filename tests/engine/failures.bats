@@ -60,7 +60,7 @@ said() {
     sed -i 's/train = "[^"]*"/train = "train"/' "$DIR/job.cfg"
     run timeout -k 5 30 mpiexec.mpich -n 1 -wdir "$DIR/a" muster-train "$DIR/job.cfg" : \
         -n 1 -wdir "$DIR/b" muster-train "$DIR/job.cfg"
-    said 65 "rank 1 reads other data than rank 0"
+    said 65 "rank 1 reads different data than rank 0"
 }
 
 @test "one rank meets a bad token: all end with 65 and its reason" {

@@ -22,14 +22,13 @@ echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
     { echo "1..0 # SKIP clang has no libFuzzer (libclang-rt-14-dev)"; exit 0; }
 
 json=(common/crc32c.c common/error.c)
-sources_safetensors=(common/error.c common/safetensors_read.c)
-sources_manifest=("${json[@]}" ckpt/file/file.c ckpt/format/json_fields.c ckpt/format/manifest.c
+sources_safetensors=(common/error.c common/io.c common/safetensors.c)
+sources_manifest=("${json[@]}" common/io.c ckpt/file/file.c ckpt/format/json_fields.c ckpt/format/manifest.c
     ckpt/format/manifest_json.c ckpt/format/names.c ckpt/format/pieces.c)
-sources_job=(common/error.c common/job.c common/job_advice.c common/job_check.c common/job_environment.c
-    common/job_keys.c common/job_text.c common/model_shape.c)
-sources_indexed=(common/error.c trainer/data/indexed.c)
-sources_topology=(common/error.c common/rank_map.c srun-plugin/cluster.c srun-plugin/hostlist.c srun-plugin/task_counts.c
-    srun-plugin/topology.c)
+sources_job=(common/error.c common/job.c common/job_check.c common/job_keys.c common/job_text.c common/model_shape.c)
+sources_indexed=(common/error.c common/io.c trainer/data/indexed.c)
+sources_topology=(common/error.c common/rank_map.c common/text.c srun-plugin/place/cluster.c
+    srun-plugin/place/hostlist.c srun-plugin/place/topology.c)
 
 build() {
     local -n sources=sources_$1

@@ -2,14 +2,14 @@
  * Any text as a host list, a topology.conf, a map of ranks and counts by node: refused with one line, or what comes of
  * it holds together. Before a byte 1 stands the allocation, after it the topology.
  */
-#include "srun-plugin/cluster.h"
+#include "srun-plugin/place/cluster.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/rank_map.h"
-#include "srun-plugin/task_counts.h"
+#include "srun-plugin/place/hostlist.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -72,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data, size);
     text[size] = '\0';
     try_rank_map(text);
-    if (task_counts(text, counts, 4, NULL, &err) < 0)
+    if (hostlist_counts(text, counts, 4, NULL, &err) < 0)
         expect_reason(&err);
     topology = strchr(text, 1);
     if (topology)

@@ -2,7 +2,7 @@
 #ifndef MUSTER_TESTS_FABRIC_MACHINES_H
 #define MUSTER_TESTS_FABRIC_MACHINES_H
 
-#include "srun-plugin/fabric.h"
+#include "srun-plugin/fabric/fabric.h"
 
 #define NICS(list) .nics = (list), .nic_count = sizeof(list) / sizeof(list)[0]
 #define MACHINES   16
@@ -20,11 +20,8 @@ struct machine {
 extern const struct machine machines[MACHINES];
 extern const char *const machines_shipped[SHIPPED]; /* names of all shipped profiles, which are those of their files */
 
-/* All of etc/fabric; the test fails where one is broken. */
-struct fabric *machines_load_shipped(void);
-
-/* The same from etc/fabric, as a site's profiles are read. */
-struct fabric *machines_read_shipped(void);
+/* etc/fabric, all or without the files for absent NICs; the test fails if one is broken. */
+struct fabric *machines_load_shipped(const char *const *absent);
 
 /* A profile that must be a good one. */
 void machines_add(struct fabric *fabric, enum fabric_layer layer, const char *text, const char *file);

@@ -65,7 +65,7 @@ static struct record_peer *peer_of(struct record_comm *c, int rank)
 struct record_op hang_world_enter(struct hang_world *w, int rank, int comm, enum record_kind kind, int peer,
                                   const char *purpose)
 {
-    struct record *r = &w->ranks[rank].record;
+    struct flight_record *r = &w->ranks[rank].record;
     struct record_comm *c = &r->comms[comm];
     struct record_op op = {
         .number = ++r->operations, .entered = w->now += 1000, .kind = kind, .comm = comm, .peer = peer};
@@ -84,7 +84,7 @@ struct record_op hang_world_enter(struct hang_world *w, int rank, int comm, enum
 
 void hang_world_wait(struct hang_world *w, int rank, const struct record_op *op)
 {
-    struct record *r = &w->ranks[rank].record;
+    struct flight_record *r = &w->ranks[rank].record;
 
     r->active = r->waiting_since = w->now += 1000;
     r->waiting = *op;
@@ -92,7 +92,7 @@ void hang_world_wait(struct hang_world *w, int rank, const struct record_op *op)
 
 void hang_world_leave(struct hang_world *w, int rank, const struct record_op *op)
 {
-    struct record *r = &w->ranks[rank].record;
+    struct flight_record *r = &w->ranks[rank].record;
 
     r->active = w->now += 1000;
     r->waiting_since = 0;

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/sysfs.h"
+#include "srun-plugin/node/sysfs.h"
 
 static char base[] = "/tmp/muster-machines-XXXXXX";
 static char **names;
@@ -73,6 +73,21 @@ struct node *machines_read(const char *name)
     if (!node)
         fail_msg("%s: %s", name, err.text);
     return node;
+}
+
+static void no_complaint(const struct error *err, void *arg)
+{
+    (void)arg;
+    fail_msg("%s", err->text);
+}
+
+void machines_add_shipped(struct fabric *fabric)
+{
+    const char *top = getenv("top_srcdir");
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/etc/fabric", top ? top : "..");
+    assert_in_range(fabric_add_directory(fabric, FABRIC_SHIPPED, path, NULL, no_complaint, NULL), 8, 100);
 }
 
 const char *machines_scratch(const char *name)

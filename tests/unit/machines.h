@@ -4,7 +4,8 @@
 #ifndef MUSTER_TESTS_UNIT_MACHINES_H
 #define MUSTER_TESTS_UNIT_MACHINES_H
 
-#include "srun-plugin/node.h"
+#include "srun-plugin/fabric/fabric.h"
+#include "srun-plugin/node/node.h"
 
 /* cmocka's set-up and tear-down of a group of tests. Makes them all, or fails the test program. */
 int machines_make(void **state);
@@ -16,6 +17,9 @@ const char *machines_snapshot(const char *name);
 
 /* The node that a snapshot is of, whole; node_destroy frees it. Fails the test when it cannot be read. */
 struct node *machines_read(const char *name);
+
+/* Adds the profiles of etc/fabric. */
+void machines_add_shipped(struct fabric *fabric);
 
 /* The whole of a file of tests/fixtures/machines/NAME; the caller frees it. NULL if there is none. */
 char *machines_file(const char *name, const char *file);

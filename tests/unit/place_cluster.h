@@ -14,7 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "srun-plugin/place.h"
+#include "srun-plugin/place/place.h"
 
 #define RANKS 64 /* of a mesh here, at most */
 

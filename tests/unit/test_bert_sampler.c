@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/data_files.h"
-#include "trainer/data/bert_sampler.h"
+#include "trainer/data/samples.h"
 #include "trainer/data/convert.h"
 #include "trainer/data/draws.h"
 
@@ -181,7 +181,7 @@ static int check_text(const struct read *r, size_t at)
 static void a_sequential_epoch_is_the_data_in_order(void **state)
 {
     struct error err;
-    struct samples *samples = bert_sampler_create_sequential(PREFIX, &shape, &options, &err);
+    struct samples *samples = bert_sampler_create(PREFIX, &shape, &options, false, 0, &err);
     uint64_t count;
     size_t at = 0;
 
@@ -204,7 +204,7 @@ static void a_sequential_epoch_is_the_data_in_order(void **state)
 static void every_epoch_takes_every_text_once(void **state)
 {
     struct error err;
-    struct samples *samples = bert_sampler_create(PREFIX, &shape, &options, SEED, &err);
+    struct samples *samples = bert_sampler_create(PREFIX, &shape, &options, true, SEED, &err);
     uint64_t count;
     size_t *number, at = 0;
     int same_masks = 0, same_order = 0;
@@ -271,7 +271,7 @@ static void tally_sample(const struct read *r, struct tally *t)
 static void chance_decides_as_described(void **state)
 {
     struct error err;
-    struct samples *samples = bert_sampler_create(PREFIX, &shape, &options, SEED, &err);
+    struct samples *samples = bert_sampler_create(PREFIX, &shape, &options, true, SEED, &err);
     struct tally t = {0};
     double ordinary = VOCAB - 4;
 
@@ -309,7 +309,8 @@ static void every_end_of_a_sentence_divides_as_often(void **state)
 
     (void)state;
     write_data_set("test_bert_small", tokens, lengths, 5, boundaries, 1);
-    samples = bert_sampler_create("test_bert_small", &shape, &(struct bert_options){options.special, 0.15, 0}, 1, &err);
+    samples =
+        bert_sampler_create("test_bert_small", &shape, &(struct bert_options){options.special, 0.15, 0}, true, 1, &err);
     assert_non_null(samples);
     assert_int_equal(samples_per_epoch(samples), 1);
     for (uint64_t n = 0; n < DRAWS; n++) {
@@ -336,9 +337,9 @@ static void sample_n_depends_on_n_alone(void **state)
 {
     enum { SOME = 3000 };
     struct error err;
-    struct samples *one = bert_sampler_create(PREFIX, &shape, &options, SEED, &err);
-    struct samples *other = bert_sampler_create(PREFIX, &shape, &options, SEED, &err);
-    struct samples *seeded = bert_sampler_create(PREFIX, &shape, &options, SEED + (1ull << 40), &err);
+    struct samples *one = bert_sampler_create(PREFIX, &shape, &options, true, SEED, &err);
+    struct samples *other = bert_sampler_create(PREFIX, &shape, &options, true, SEED, &err);
+    struct samples *seeded = bert_sampler_create(PREFIX, &shape, &options, true, SEED + (1ull << 40), &err);
     struct read *forwards = calloc(SOME, sizeof *forwards);
     int same = 0, failed = 0;
 
@@ -371,7 +372,7 @@ static void assert_refused(const char *prefix, struct model_shape sizes, struct 
     struct error err;
     struct bert_options wrong = {special, 0.15, 0.1};
 
-    assert_null(bert_sampler_create(prefix, &sizes, &wrong, 1, &err));
+    assert_null(bert_sampler_create(prefix, &sizes, &wrong, true, 1, &err));
     assert_string_equal(err.text, message);
     assert_int_equal(err.code, code);
 }
@@ -405,19 +406,19 @@ static void wrong_data_is_refused(void **state)
                    "there is no no-such-set.idx; give the prefix of a .bin and .idx made by muster-data");
     write_data_set("test_bert_small", tokens, lengths, 2, apart, 2);
     assert_refused("test_bert_small", shape, options.special, CODE_DATA,
-                   "test_bert_small.idx has no document of two sentences, as a BERT needs them; make the data with "
+                   "test_bert_small.idx has no document of two sentences, which a BERT needs; make the data with "
                    "muster-data --sentences");
     write_data_set("test_bert_small", tokens, lengths, 2, together, 1);
-    samples = bert_sampler_create_sequential("test_bert_small", &shape, &options, &err);
+    samples = bert_sampler_create("test_bert_small", &shape, &options, false, 0, &err);
     assert_non_null(samples);
     assert_int_equal(read_sample(samples, 0, &r, &err), -1);
-    assert_string_equal(err.text, "test_bert_small.bin, offset 4: token 4 is 255; that is data.mask: give the special "
-                                  "tokens numbers that the text does not use, or enlarge model.vocab = 256");
+    assert_string_equal(err.text, "test_bert_small.bin, offset 4: token 4 is 255; that is data.mask: choose special "
+                                  "token ids that do not occur in the text, or a larger model.vocab than 256");
     assert_int_equal(err.code, CODE_DATA);
     samples_destroy(samples);
-    samples = bert_sampler_create_sequential(
-        "test_bert_small", &(struct model_shape){.seq_length = SEQ, .vocab = 255},
-        &(struct bert_options){{.cls = 1, .sep = 2, .mask = 3, .pad = 4}, 0.15, 0.1}, &err);
+    samples = bert_sampler_create("test_bert_small", &(struct model_shape){.seq_length = SEQ, .vocab = 255},
+                                  &(struct bert_options){{.cls = 1, .sep = 2, .mask = 3, .pad = 4}, 0.15, 0.1}, false,
+                                  0, &err);
     assert_non_null(samples);
     assert_int_equal(read_sample(samples, 0, &r, &err), -1);
     assert_string_equal(err.text,

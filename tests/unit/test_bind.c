@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/bind.h"
+#include "srun-plugin/node/bind.h"
 #include "tests/unit/machines.h"
 
 static unsigned pick(unsigned below)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "srun-plugin/cluster.h"
+#include "srun-plugin/place/cluster.h"
 
 static void expect_names(const char *text, const char *expected)
 {
@@ -187,16 +187,16 @@ static void broken_topologies_are_refused_with_their_line(void **state)
         {"n1", "SwitchName=a Nodes", "t.conf:1: \"Nodes\""},
         {"n1", "Nodes=n1", "t.conf:1: has no SwitchName"},
         {"n1", "SwitchName= Nodes=n1", "t.conf:1: "},
-        {"n1", "SwitchName=a SwitchName=b Nodes=n1", "t.conf:1: one line"},
+        {"n1", "SwitchName=a SwitchName=b Nodes=n1", "t.conf:1: a line describes one"},
         {"n1", "SwitchName=a Nodes=n1 Nodes=n2", "t.conf:1: Nodes= is there twice"},
-        {"n1", "SwitchName=a Nodes=n1\nSwitchName=b Nodes=n[1-2]", "t.conf:2: node n1 is beneath a already"},
-        {"n1", "SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2", "t.conf:2: switch a is there already, in line 1"},
-        {"n1", "SwitchName=a Switches=b", "t.conf:1: switch b is nowhere described"},
+        {"n1", "SwitchName=a Nodes=n1\nSwitchName=b Nodes=n[1-2]", "t.conf:2: node n1 is under a already"},
+        {"n1", "SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2", "t.conf:2: switch a is described already in line 1"},
+        {"n1", "SwitchName=a Switches=b", "t.conf:1: switch b is not described"},
         {"n1", "SwitchName=a Nodes=n1\nSwitchName=b Switches=a\nSwitchName=c Switches=a",
-         "t.conf:3: switch a is beneath b"},
-        {"n1", "SwitchName=a Switches=b Nodes=n1\nSwitchName=b Switches=a", "stands above itself"},
-        {"n1", "SwitchName=a Switches=a", "stands above itself"},
-        {"n1,n1", "", "n1 is in the allocation twice"},
+         "t.conf:3: switch a is under b"},
+        {"n1", "SwitchName=a Switches=b Nodes=n1\nSwitchName=b Switches=a", "is above itself"},
+        {"n1", "SwitchName=a Switches=a", "is above itself"},
+        {"n1,n1", "", "n1 is twice in the allocation"},
         {"", "", "no node"},
     };
 

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/affinity.h"
-#include "srun-plugin/cpus.h"
+#include "srun-plugin/node/bind.h"
+#include "srun-plugin/node/cpus.h"
 
 static void test_texts(void **state)
 {

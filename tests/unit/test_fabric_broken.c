@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/philox.h"
-#include "srun-plugin/fabric.h"
+#include "srun-plugin/fabric/fabric.h"
 
 /* libconfig 1.5 loses a string that a syntax error follows; it is not ours to free. LeakSanitizer asks for this. */
 const char *__lsan_default_suppressions(void) __attribute__((visibility("default")));
@@ -50,7 +50,7 @@ static void every_broken_profile_has_its_message(void **state)
 
     (void)state;
     snprintf(path, sizeof path, "%s/tests/unit/broken_fabric", getenv("top_srcdir"));
-    assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, path, expect_first_line, &refused), 0);
+    assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, path, NULL, expect_first_line, &refused), 0);
     assert_in_range(refused, 50, 1000);
     fabric_destroy(fabric);
 }
@@ -103,13 +103,13 @@ static void a_broken_profile_is_skipped_and_told(void **state)
     write_file("g.txt", "junk", 4);
     write_file(".h.cfg", "junk", 4);
     assert_int_equal(mkdir("z.cfg", 0700), 0);
-    assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, ".", keep, &count), 2);
+    assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, ".", NULL, keep, &count), 2);
     assert_int_equal(count, 5);
     assert_string_equal(complaints[0], "./b.cfg:1: syntax error here or just before; write name = value;");
-    assert_string_equal(complaints[1], "./c.cfg: a zero byte; this is no profile");
-    assert_string_equal(complaints[2], "./d.cfg: more than 262144 bytes; this is no profile");
-    assert_string_equal(complaints[3], "./e.cfg:1: the name \"A\" is that of ./a.cfg too; each its own");
-    assert_string_equal(complaints[4], "./z.cfg: Is a directory");
+    assert_string_equal(complaints[1], "./c.cfg: a zero byte; a profile is text");
+    assert_string_equal(complaints[2], "./d.cfg: larger than 262144 bytes");
+    assert_string_equal(complaints[3], "./e.cfg:1: the name \"A\" is already used by ./a.cfg; choose another");
+    assert_string_equal(complaints[4], "./z.cfg: not a regular file");
     plan = fabric_plan_create(fabric, &facts, &inputs, NULL);
     assert_int_equal(plan->count, 2);
     assert_string_equal(plan->variables[0].name, "NCCL_A");
@@ -131,9 +131,9 @@ static void a_directory_that_is_not_there_has_no_profiles(void **state)
     int count = 0;
 
     (void)state;
-    assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, "/no/such/directory", keep, &count), 0);
+    assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, "/no/such/directory", NULL, keep, &count), 0);
     assert_int_equal(count, 0);
-    assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, "/proc/self/status", keep, &count), 0);
+    assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, "/proc/self/status", NULL, keep, &count), 0);
     assert_int_equal(count, 1);
     assert_string_equal(complaints[0], "/proc/self/status: Not a directory");
     fabric_destroy(fabric);

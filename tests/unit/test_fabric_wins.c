@@ -102,7 +102,7 @@ static void make_environment(char *environment[], uint64_t *counter)
 /* Whatever the machine, the job file and nccl.conf: what the user set stays, in the plan as in the environment. */
 static void nothing_that_the_user_set_is_changed(void **state)
 {
-    struct fabric *fabric = machines_load_shipped();
+    struct fabric *fabric = machines_load_shipped(NULL);
     uint64_t counter = 0;
     int kept = 0, set = 0;
 
@@ -123,7 +123,7 @@ static void nothing_that_the_user_set_is_changed(void **state)
         plan = machines_plan(fabric, &machine->facts, &inputs);
         for (size_t v = 0; v < plan->count; v++) {
             const struct fabric_variable *variable = &plan->variables[v];
-            char value[ENV_VALUE_SIZE];
+            char value[FABRIC_VALUE_SIZE];
             bool users = machines_look_up(variable->name, value, sizeof value, environment);
 
             assert_int_equal(variable->origin == FABRIC_FROM_USER, users);
@@ -149,7 +149,7 @@ static void nothing_that_the_user_set_is_changed(void **state)
 
 static void the_report_says_what_muster_would_have_set(void **state)
 {
-    struct fabric *fabric = machines_load_shipped();
+    struct fabric *fabric = machines_load_shipped(NULL);
     const char *environment[] = {"NCCL_SOCKET_IFNAME=^docker", NULL};
     struct fabric_inputs inputs = {.user = machines_look_up, .user_arg = environment};
     struct fabric_plan *plan = machines_plan(fabric, &machines[0].facts, &inputs);
@@ -157,7 +157,7 @@ static void the_report_says_what_muster_would_have_set(void **state)
 
     (void)state;
     assert_non_null(strstr(variable->why, "infiniband.cfg:"));
-    assert_non_null(strstr(variable->why, " would have =eno1"));
+    assert_non_null(strstr(variable->why, " would have set =eno1"));
     variable = machines_find(plan, "NCCL_IB_HCA");
     assert_non_null(strstr(variable->source, "infiniband.cfg:"));
     assert_non_null(strstr(variable->why, "the fast ones only"));
@@ -171,7 +171,7 @@ static void the_report_says_what_muster_would_have_set(void **state)
 
 static void a_site_lays_its_own_over_the_shipped_one(void **state)
 {
-    struct fabric *fabric = machines_load_shipped();
+    struct fabric *fabric = machines_load_shipped(NULL);
     struct fabric_plan *plan;
 
     (void)state;
@@ -199,7 +199,7 @@ static void a_site_lays_its_own_over_the_shipped_one(void **state)
 
 static void a_site_replaces_a_shipped_one_by_its_name(void **state)
 {
-    struct fabric *fabric = machines_load_shipped();
+    struct fabric *fabric = machines_load_shipped(NULL);
     struct fabric_plan *plan;
 
     (void)state;

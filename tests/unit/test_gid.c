@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "srun-plugin/gid.h"
+#include "srun-plugin/node/node_impl.h"
 
 static char root[] = "gid-XXXXXX";
 
@@ -63,14 +63,14 @@ static void finds_the_routed_ipv4_gid(void **state)
     add("mlx5_1:1", 0, "IB/RoCE v1", LINK_LOCAL);
     /* IPv6 only. */
     add("mlx5_1:2", 0, "RoCE v2", IPV6);
-    assert_int_equal(gid_index(root, "mlx5_0:1"), 3);
-    assert_int_equal(gid_index(root, "mlx5_0"), 3);
-    assert_int_equal(gid_index(root, "mlx5_0:2"), 5);
-    assert_int_equal(gid_index(root, "mlx5_1:1"), -1);
-    assert_int_equal(gid_index(root, "mlx5_1:2"), -1);
-    assert_int_equal(gid_index(root, "mlx5_9:1"), -1);
-    assert_int_equal(gid_index(root, ""), -1);
-    assert_int_equal(gid_index("/no/such/root", "mlx5_0:1"), -1);
+    assert_int_equal(node_gid_index(root, "mlx5_0:1"), 3);
+    assert_int_equal(node_gid_index(root, "mlx5_0"), 3);
+    assert_int_equal(node_gid_index(root, "mlx5_0:2"), 5);
+    assert_int_equal(node_gid_index(root, "mlx5_1:1"), -1);
+    assert_int_equal(node_gid_index(root, "mlx5_1:2"), -1);
+    assert_int_equal(node_gid_index(root, "mlx5_9:1"), -1);
+    assert_int_equal(node_gid_index(root, ""), -1);
+    assert_int_equal(node_gid_index("/no/such/root", "mlx5_0:1"), -1);
 }
 
 static int make_root(void **state)

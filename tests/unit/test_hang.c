@@ -12,8 +12,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/hang_world.h"
-#include "trainer/watch/hang_files.h"
-#include "trainer/watch/hang_report.h"
+#include "trainer/watch/hang.h"
 
 #define PATIENCE 300.0
 
@@ -162,14 +161,14 @@ static void entering_is_not_all(void **state)
     hang_world_wait(&w, 1, &op);
     check_sentence(&w, HANG_TRANSFER,
                    "no rank is late, but data does not arrive: rank 0 on n1 in all-gather of block 0 parameters (dp), "
-                   "which all others have entered; look at the network of n1");
+                   "which all others have entered; check the network of n1");
     hang_world_leave(&w, 1, &op);
     enter_and_wait(&w, 1, WORLD, RECORD_BARRIER, -1, "");
     hang_world_take(&w, 700);
     /* 1 waits for 0 now, which is in an operation that nobody holds up. */
     check_sentence(&w, HANG_TRANSFER,
                    "no rank is late, but data does not arrive: rank 0 on n1 in all-gather of block 0 parameters (dp), "
-                   "which all others have entered; look at the network of n1");
+                   "which all others have entered; check the network of n1");
     hang_world_free(&w);
 }
 
@@ -216,9 +215,9 @@ static void a_circle(void **state)
     hang_world_take(&w, 700);
     check_sentence(
         &w, HANG_CYCLE,
-        "ranks wait for each other in a circle: rank 0 on n1 in sum (dp), rank 2 on n2 in all-gather of x (tp), "
+        "ranks wait for each other in a cycle: rank 0 on n1 in sum (dp), rank 2 on n2 in all-gather of x (tp), "
         "rank 3 on n2 in sum (dp), rank 1 on n1 in all-gather of x (tp), which waits for rank 0; this is a "
-        "fault of muster");
+        "bug in muster");
     hang_world_free(&w);
 }
 
@@ -230,10 +229,10 @@ static void different_operations(void **state)
     enter_and_wait(&w, 0, DP, RECORD_SUM, -1, "losses");
     enter_and_wait(&w, 1, DP, RECORD_ALL_GATHER, -1, "block 3 parameters");
     hang_world_take(&w, 700);
-    check_sentence(
-        &w, HANG_MISMATCH,
-        "two ranks are in different operations, both their number 1 there: rank 0 on n1 in sum of losses (dp), "
-        "rank 1 on n1 in all-gather of block 3 parameters (dp); this is a fault of muster");
+    check_sentence(&w, HANG_MISMATCH,
+                   "two ranks are in different operations, both number 1 on their communicator: rank 0 on n1 in sum of "
+                   "losses (dp), "
+                   "rank 1 on n1 in all-gather of block 3 parameters (dp); this is a bug in muster");
     hang_world_free(&w);
 }
 
@@ -274,7 +273,7 @@ static void nobody_waits(void **state)
 
     (void)state;
     hang_world_take(&w, 1);
-    check_sentence(&w, HANG_NOTHING, "no rank waits for another any more");
+    check_sentence(&w, HANG_NOTHING, "no rank waits for another");
     hang_world_free(&w);
 }
 

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "srun-plugin/isolation.h"
+#include "srun-plugin/node/visible.h"
 
 /* Rank 3 of four on a node with four GPUs. */
 #define RANK .rank = 3, .local_ranks = 4, .node_gpus = 4
@@ -56,11 +56,11 @@ static const struct {
      "--tres-per-task=cpu:4,gres/gpu:1:",
      "--gpu-bind=none"},
     {{RANK, .openable = 2, .visible = NULL}, ISOLATION_HIDDEN, "its cgroup:", "--gpu-bind=none"},
-    {{RANK, .openable = 4, .visible = "3"}, ISOLATION_MASKED, "its CUDA_VISIBLE_DEVICES:", "choose by LOCAL_RANK"},
+    {{RANK, .openable = 4, .visible = "3"}, ISOLATION_MASKED, "its CUDA_VISIBLE_DEVICES:", "choose its GPU by LOCAL_RANK"},
     {{RANK, .openable = 4, .visible = "3", .tres_per_task = "cpu:4"},
      ISOLATION_MASKED,
      "its CUDA_VISIBLE_DEVICES:",
-     "choose by LOCAL_RANK"},
+     "choose its GPU by LOCAL_RANK"},
 };
 
 static void judges_what_slurm_set(void **state)
@@ -88,8 +88,8 @@ static void writes_one_whole_line(void **state)
 
     (void)state;
     isolation_judge(&isolation, line);
-    assert_string_equal(line, "rank 3 sees 1 of the node's 4 GPUs, because of --gpus-per-task=1: NCCL cannot reach its "
-                              "neighbours by NVLink and falls back to slower ways without a word; give srun "
+    assert_string_equal(line, "rank 3 sees 1 of the node's 4 GPUs, because of --gpus-per-task=1: NCCL cannot use NVLink "
+                              "to its neighbours and silently falls back to slower transports; give srun "
                               "--gpus-per-node=4 --gpu-bind=none instead");
 }
 

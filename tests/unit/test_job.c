@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "common/job.h"
-#include "common/job_keys.h"
+#include "common/job_impl.h"
 #include "tests/unit/test_job_broken.h"
 
 static const char least[] = "model = { preset = \"gpt-tiny\"; };\n"

@@ -151,7 +151,7 @@ void unreadable_files_are_named(void **state)
     assert_non_null(large);
     memset(large, '\n', 2 << 20);
     write_file("test_job.cfg", large, 2 << 20);
-    assert_load_fails("test_job.cfg", "test_job.cfg: more than 1048576 bytes; this is no job file");
+    assert_load_fails("test_job.cfg", "test_job.cfg: more than 1048576 bytes; this is not a job file");
     free(large);
     unlink("test_job.cfg");
 }

@@ -1,4 +1,4 @@
-/* What slurmd leaves of hwloc's view: the same as a look, and of nobody else's making. */
+/* The copy of the machine that slurmd saves: equal to a new reading, and refused if others could have written it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,10 +11,9 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/machine.h"
-#include "srun-plugin/machine_cache.h"
-#include "srun-plugin/node_impl.h"
-#include "srun-plugin/sysfs.h"
+#include "srun-plugin/node/machine.h"
+#include "srun-plugin/node/node_impl.h"
+#include "srun-plugin/node/sysfs.h"
 
 static char base[] = "/tmp/muster-cache-XXXXXX", dir[64], file[256];
 
@@ -57,7 +56,7 @@ static void same_numas(const struct node *a, const struct node *b)
     }
 }
 
-static void it_says_what_a_look_says(void **state)
+static void it_equals_a_new_reading(void **state)
 {
     struct node looked = {0}, cached = {0};
     struct node_tree *look = NULL, *cache = NULL;
@@ -68,7 +67,7 @@ static void it_says_what_a_look_says(void **state)
     write_now();
     write_now(); /* slurmd starts again */
     assert_non_null(kept = machine_cache_read(dir));
-    assert_non_null(now = machine_look(NULL, &err));
+    assert_non_null(now = machine_read(NULL, &err));
     assert_string_equal(kept, now);
     assert_int_equal(node_tree_read(&looked, &look, now), 0);
     assert_int_equal(node_tree_read(&cached, &cache, kept), 0);
@@ -215,7 +214,7 @@ static void a_broken_text_is_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_says_what_a_look_says),     cmocka_unit_test(it_tells_no_names),
+        cmocka_unit_test(it_equals_a_new_reading),     cmocka_unit_test(it_tells_no_names),
         cmocka_unit_test(nobody_else_may_write_it),     cmocka_unit_test(a_gpu_that_is_gone_is_told),
         cmocka_unit_test(what_is_no_cache_is_not_read), cmocka_unit_test(a_broken_text_is_none),
     };

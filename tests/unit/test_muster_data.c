@@ -12,7 +12,6 @@
 #include <cmocka.h>
 
 #include "trainer/data/indexed.h"
-#include "trainer/data/indexed_writer.h"
 
 static char program[4096], directory[] = "test_muster_data.XXXXXX";
 
@@ -232,7 +231,7 @@ static void broken_texts_are_refused(void **state)
         {"a --out set --valid-out valid --valid-percent 1", 65,
          "1 percent of 3 bytes leaves nothing for validation; give more text"},
         {"a - --out set --valid-out valid < /dev/null", 64,
-         "- is no regular file: a validation set needs its size beforehand"},
+         "- is not a regular file: a validation set needs its size beforehand"},
         {"a", 64, "no --out PREFIX was given; muster-data --help lists the options"},
         {"a --out ''", 64, "the prefix \"\" names no file; muster-data --help lists the options"},
         {"a --out set --valid-out ../", 64, "the prefix \"../\" names no file; muster-data --help lists the options"},
@@ -244,11 +243,11 @@ static void broken_texts_are_refused(void **state)
         {".//set --out ./set --valid-out .//./set", 64,
          "--out and --valid-out are the same prefix; muster-data --help lists the options"},
         {"a --out set --valid-out v --valid-percent 100", 64,
-         "--valid-percent must be more than 0 and less than 100; muster-data --help lists the options"},
+         "--valid-percent must be a number, more than 0 and less than 100; muster-data --help lists the options"},
         {"a --out set --valid-out v --valid-percent nan", 64,
-         "--valid-percent must be more than 0 and less than 100; muster-data --help lists the options"},
+         "--valid-percent must be a number, more than 0 and less than 100; muster-data --help lists the options"},
         {"a --out set --valid-out v --valid-percent 5x", 64,
-         "--valid-percent is not a number; muster-data --help lists the options"},
+         "--valid-percent must be a number, more than 0 and less than 100; muster-data --help lists the options"},
         {"--check", 64, "no prefix was given; muster-data --help lists the options"},
         {"--check a --out set", 64, "--check takes prefixes only; muster-data --help lists the options"},
         {"--check a --sentences", 64, "--check takes prefixes only; muster-data --help lists the options"},
@@ -320,15 +319,16 @@ static void a_list_may_be_long(void **state)
            "set: 100000 tokens, 100000 documents; wrote set.bin and set.idx\n");
 }
 
-static void json_is_said_to_be_taken_as_it_is(void **state)
+static void json_gets_a_hint(void **state)
 {
     (void)state;
     write_file("a", "one", 3);
     write_file("b.jsonl", "{}", 2);
-    expect("a b.jsonl --out set", 0,
-           "muster-data: note: b.jsonl is taken as it is, with JSON's keys and braces; to take its texts alone: "
-           "jq -r .text FILE | muster-data - ...\n"
-           "set: 5 tokens, 2 documents; wrote set.bin and set.idx\n");
+    expect(
+        "a b.jsonl --out set", 0,
+        "muster-data: note: b.jsonl is read as plain text, including JSON's keys and braces; to read only its texts: "
+        "jq -r .text FILE | muster-data - ...\n"
+        "set: 5 tokens, 2 documents; wrote set.bin and set.idx\n");
 }
 
 static void an_existing_set_is_kept(void **state)
@@ -419,7 +419,7 @@ int main(void)
         cmocka_unit_test_setup(empty_texts_among_others_are_left_out, clean),
         cmocka_unit_test_setup(texts_are_named_by_a_list, clean),
         cmocka_unit_test_setup(a_list_may_be_long, clean),
-        cmocka_unit_test_setup(json_is_said_to_be_taken_as_it_is, clean),
+        cmocka_unit_test_setup(json_gets_a_hint, clean),
         cmocka_unit_test_setup(an_existing_set_is_kept, clean),
         cmocka_unit_test_setup(two_writers_of_one_prefix_do_not_mix, clean),
         cmocka_unit_test_setup(a_full_disk_is_an_error_and_leaves_nothing, clean),

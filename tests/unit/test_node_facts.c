@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/node_facts.h"
-#include "srun-plugin/visible.h"
+#include "srun-plugin/fabric/fabric_facts.h"
+#include "srun-plugin/node/visible.h"
 #include "tests/unit/machines.h"
 
 static void expect_seen(const struct node *node, struct visible visible, const char *wanted)
@@ -80,8 +80,8 @@ static void facts_of(const struct node *node, unsigned local_ranks, const char *
     size_t gpus[VISIBLE_MOST], count = visible_gpus(node, &(struct visible){.cuda = cuda}, gpus);
     struct error err = {0};
 
-    if (node_facts(node,
-                   &(struct node_facts_request){
+    if (fabric_facts_fill(node,
+                   &(struct fabric_facts_request){
                        .nodes = 2, .job_nodes = 3, .local_ranks = local_ranks, .gpus = gpus, .gpu_count = count},
                    facts, &err) < 0)
         fail_msg("%s", err.text);
@@ -101,8 +101,8 @@ static void expect_live(const struct node *node, unsigned local_ranks, const cha
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? " " : "",
                                      facts.nics[i].hca ? facts.nics[i].hca : facts.nics[i].interface);
     assert_string_equal(text, wanted);
-    node_facts_clear(&facts);
-    node_facts_clear(&facts);
+    fabric_facts_clear(&facts);
+    fabric_facts_clear(&facts);
 }
 
 static void the_rails_are_those_of_the_gpus(void **state)
@@ -137,7 +137,7 @@ static void a_part_of_a_bond_is_the_bond(void **state)
     for (size_t i = 0; i < facts.nic_count; i++)
         parts += facts.nics[i].interface && strcmp(facts.nics[i].interface, "bond0") == 0;
     assert_int_equal(parts, 3); /* itself and two ports */
-    node_facts_clear(&facts);
+    fabric_facts_clear(&facts);
     node_destroy(node);
 }
 
@@ -155,7 +155,7 @@ static void gids_and_vendors_are_told(void **state)
     assert_string_equal(facts.nics[0].hca, "mlx5_0:1");
     assert_int_equal(facts.nics[0].gid_index, 3);
     assert_true(facts.nics[0].gbps == 400);
-    node_facts_clear(&facts);
+    fabric_facts_clear(&facts);
     node_destroy(node);
 }
 
@@ -166,7 +166,7 @@ static void no_ranks_are_an_error(void **state)
     struct error err;
 
     (void)state;
-    assert_int_equal(node_facts(node, &(struct node_facts_request){.nodes = 1}, &facts, &err), -1);
+    assert_int_equal(fabric_facts_fill(node, &(struct fabric_facts_request){.nodes = 1}, &facts, &err), -1);
     assert_int_equal(err.code, CODE_USAGE);
     assert_null(facts.nics);
     node_destroy(node);

@@ -1,7 +1,7 @@
 /* Which node each rank gets, from what srun knows: the mesh of a job file, the counts, the switches. */
 #include "common/job.h"
-#include "srun-plugin/order.h"
-#include "srun-plugin/place_apply.h"
+#include "srun-plugin/place/order.h"
+#include "srun-plugin/place/place.h"
 #include "tests/unit/place_cluster.h"
 
 /* Neighbours by name hang on different switches, as names tell nothing of cables. */
@@ -10,7 +10,7 @@ static const char in_turn[] = "SwitchName=s1 Nodes=n[1-4]\nSwitchName=s2 Nodes=n
 
 static struct order *make_order(const struct job *job, const char *tasks, const char *topology)
 {
-    const struct order_ask ask = {.job = job, .nodes = "n[1-8]", .tasks = tasks, .topology = topology, .where = "test"};
+    const struct order_request ask = {.job = job, .nodes = "n[1-8]", .tasks = tasks, .topology = topology, .where = "test"};
     struct error err = {0};
     struct order *order = order_create(&ask, &err);
 
@@ -90,7 +90,7 @@ static void the_mesh_is_the_job_files(void **state)
 static void a_mesh_that_does_not_fit_is_an_error(void **state)
 {
     struct job job = load("tp = 4;");
-    const struct order_ask ask = {
+    const struct order_request ask = {
         .job = &job, .nodes = "n[1-8]", .tasks = "1(x7),3", .topology = scattered, .where = "t"};
     struct error err = {0};
 
@@ -109,7 +109,7 @@ static void another_order_can_be_shown(void **state)
     (void)state;
     for (int rank = 0; rank < 16; rank++)
         slurms[rank] = rank / 2;
-    order_take(order, slurms);
+    order_replace(order, slurms);
     assert_true(order->report.traffic[0] > before);
     assert_false(order->report.exact);
     assert_memory_equal(order->nodes, slurms, sizeof slurms);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "srun-plugin/place.h"
+#include "srun-plugin/place/place.h"
 
 #define NODES 4096
 

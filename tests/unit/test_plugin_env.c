@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/env.h"
-#include "srun-plugin/report.h"
+#include "srun-plugin/spank/env.h"
+#include "srun-plugin/spank/report.h"
 
 /* An environment: "NAME=value" strings, ended by NULL. */
 static bool look_up(const char *name, char *value, size_t size, void *arg)

@@ -10,54 +10,118 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "srun-plugin/handoff.h"
-#include "srun-plugin/json_text.h"
+#include "common/json_write.h"
+#include "srun-plugin/spank/step_plan.h"
 
-static void a_handoff_arrives_as_it_was_sent(void **state)
+/* Reads the text and frees it. */
+static void read_own(char *text, struct step_plan *plan)
 {
-    const struct handoff sent = {.head = "10.0.0.1",
-                                 .peer = "nid00007",
-                                 .head_node = 12,
-                                 .port = 17499,
-                                 .cpus_inherited = true,
-                                 .user_binds = true,
-                                 .ordered = true,
-                                 .mapped = true,
-                                 .cpus_are_cores = true};
-    struct handoff came;
-    char text[HANDOFF_SIZE];
+    struct error err = {0};
 
-    (void)state;
-    handoff_read(handoff_text(&sent, text), &came);
-    assert_true(came.here);
-    assert_string_equal(came.head, sent.head);
-    assert_string_equal(came.peer, sent.peer);
-    assert_int_equal(came.head_node, 12);
-    assert_int_equal(came.port, 17499);
-    assert_true(came.cpus_inherited && came.user_binds && came.ordered && came.mapped && came.cpus_are_cores);
-    handoff_read(handoff_text(&(struct handoff){.head = "two words"}, text), &came);
-    assert_string_equal(came.head, "");
-    assert_false(came.cpus_inherited || came.user_binds || came.ordered || came.mapped || came.cpus_are_cores);
+    if (!text || step_plan_read(text, plan, &err) < 0)
+        fail_msg("%s", err.text);
+    free(text);
 }
 
-static void nonsense_is_passed_over(void **state)
+static void a_plan_arrives_as_it_was_sent(void **state)
 {
-    static char longest[4 * HANDOFF_SIZE];
-    struct handoff came;
+    struct step_plan sent = {.complete = true,
+                             .head = "10.0.0.1",
+                             .peer = "nid00007",
+                             .head_node = 8191,
+                             .port = 17499,
+                             .refused = 76,
+                             .cpus_inherited = true,
+                             .user_binds = true,
+                             .by_hostfile = true,
+                             .by_map = true,
+                             .cpus_are_cores = true,
+                             .job_file = "/home/a user/100%/g\xc3\xb6.cfg"};
+    struct step_plan came;
 
     (void)state;
-    handoff_read(NULL, &came);
-    assert_false(came.here);
-    handoff_read("", &came);
-    assert_true(came.here);
-    handoff_read("= head =x mapped=2 port=99999999999 head=a later=1 head_node=-", &came);
-    assert_string_equal(came.head, "a");
-    assert_false(came.mapped);
-    assert_in_range(came.port, 0, 65535);
-    memset(longest, 'h', sizeof longest - 1);
-    memcpy(longest, "head=", 5);
-    handoff_read(longest, &came);
-    assert_int_equal(strlen(came.head), HANDOFF_ADDRESS_SIZE - 1);
+    assert_int_equal(step_plan_add(&sent, "NCCL_DEBUG", "INFO", 12, NULL), 0);
+    assert_int_equal(step_plan_add(&sent, "A", "b=c d%20 \t:e", 13, NULL), 0);
+    assert_int_equal(step_plan_add(&sent, "EMPTY", "", 14, NULL), 0);
+    read_own(step_plan_text(&sent, NULL), &came);
+    assert_string_equal(came.head, sent.head);
+    assert_string_equal(came.peer, sent.peer);
+    assert_string_equal(came.job_file, sent.job_file);
+    assert_int_equal(came.head_node, 8191);
+    assert_int_equal(came.port, 17499);
+    assert_int_equal(came.refused, 76);
+    assert_true(came.complete && came.cpus_inherited && came.user_binds && came.by_hostfile && came.by_map &&
+                came.cpus_are_cores);
+    assert_int_equal(came.variable_count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_string_equal(came.variables[i].name, sent.variables[i].name);
+        assert_string_equal(came.variables[i].value, sent.variables[i].value);
+        assert_int_equal(came.variables[i].line, sent.variables[i].line);
+    }
+    step_plan_clear(&came);
+    step_plan_clear(&sent);
+    read_own(step_plan_text(&(struct step_plan){.port = 0}, NULL), &came);
+    assert_false(came.complete || came.cpus_inherited || came.user_binds || came.by_hostfile || came.by_map ||
+                 came.cpus_are_cores || came.refused || came.variable_count || came.job_file[0]);
+}
+
+static void unknown_keys_and_bad_values_are_ignored(void **state)
+{
+    char longest[2 * STEP_PLAN_ADDRESS_SIZE] = "1 head=";
+    struct step_plan came;
+
+    (void)state;
+    read_own(strdup("1 = head =x by_map=2 port=99999999999 refused=-1 head=a%zz%2 later=1 head_node=- env=A env=A=1 "
+                    "env=:B=2"),
+             &came);
+    assert_string_equal(came.head, "a%zz%2");
+    assert_false(came.by_map || came.port || came.refused || came.head_node);
+    assert_int_equal(came.variable_count, 1);
+    assert_string_equal(came.variables[0].name, "B");
+    step_plan_clear(&came);
+    memset(longest + 7, 'h', sizeof longest - 8);
+    read_own(strdup(longest), &came);
+    assert_string_equal(came.head, "");
+}
+
+/* Of another release of muster: its keys may mean something else. */
+static void another_format_is_refused(void **state)
+{
+    static const char *const texts[] = {
+        "", " ", "2 head=a", "head=a port=1", "1head=a", "-1 head=a", "99999999999999999999"};
+    struct step_plan came;
+    struct error err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        assert_int_equal(step_plan_read(texts[i], &came, &err), -1);
+        assert_int_equal(err.code, CODE_DATA);
+        assert_non_null(strstr(err.text, "SLURM_MUSTER_STEP"));
+        assert_string_equal(came.head, "");
+    }
+}
+
+/* A variable that Linux can pass to a program. */
+static void too_many_variables_are_refused(void **state)
+{
+    struct step_plan plan = {.port = 1};
+    char value[1025], *text;
+    struct error err;
+
+    (void)state;
+    memset(value, 'v', sizeof value - 1);
+    value[sizeof value - 1] = '\0';
+    for (int i = 0; i < 90; i++)
+        assert_int_equal(step_plan_add(&plan, "NAME", value, i, NULL), 0);
+    text = step_plan_text(&plan, &err);
+    assert_non_null(text);
+    assert_in_range(strlen(text), 90 * 1024, STEP_PLAN_MOST);
+    free(text);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(step_plan_add(&plan, "NAME", value, i, NULL), 0);
+    assert_null(step_plan_text(&plan, &err));
+    assert_int_equal(err.code, CODE_CONFIG);
+    step_plan_clear(&plan);
 }
 
 static json_t *quoted(const char *text)
@@ -116,10 +180,9 @@ static void random_bytes_make_a_string(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_handoff_arrives_as_it_was_sent),
-        cmocka_unit_test(nonsense_is_passed_over),
-        cmocka_unit_test(any_bytes_make_a_string),
-        cmocka_unit_test(random_bytes_make_a_string),
+        cmocka_unit_test(a_plan_arrives_as_it_was_sent), cmocka_unit_test(unknown_keys_and_bad_values_are_ignored),
+        cmocka_unit_test(another_format_is_refused),     cmocka_unit_test(too_many_variables_are_refused),
+        cmocka_unit_test(any_bytes_make_a_string),       cmocka_unit_test(random_bytes_make_a_string),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

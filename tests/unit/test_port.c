@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "srun-plugin/port.h"
+#include "srun-plugin/spank/port.h"
 
 static void every_port_is_in_range(void **state)
 {

@@ -17,7 +17,7 @@
 #define NODES 64
 #define NOW   1700000000.0
 
-static struct record records[NODES];
+static struct answer records[NODES];
 static int node_count;
 
 static void start(int count)
@@ -27,14 +27,14 @@ static void start(int count)
     node_count = count;
     for (int i = 0; i < count; i++) {
         snprintf(name, sizeof name, "n%d", i);
-        record_start(&records[i], name);
+        answer_start(&records[i], name);
     }
 }
 
 static void clear(void)
 {
     for (int i = 0; i < node_count; i++)
-        record_clear(&records[i]);
+        answer_clear(&records[i]);
 }
 
 static void hear(int node, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -48,7 +48,7 @@ static void hear(int node, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     snprintf(line, sizeof line, "preflight n%d %s", node, text);
-    assert_true(record_take(records, (size_t)node_count, line, NOW));
+    assert_true(answer_take(records, (size_t)node_count, line, NOW));
 }
 
 /* What a node says that has nothing to complain of; the talk and the end are the caller's. */
@@ -142,10 +142,10 @@ static void test_lines(void **state)
     assert_string_equal(records[0].from.peer, "");
     assert_false(records[1].begun);
     /* Not ours, not of this step, cut short. */
-    assert_false(record_take(records, 2, "srun: error: preflight n0 end 1", NOW));
-    assert_false(record_take(records, 2, "preflight n7 end 1", NOW));
-    assert_false(record_take(records, 2, "preflight n0", NOW));
-    assert_false(record_take(records, 2, "", NOW));
+    assert_false(answer_take(records, 2, "srun: error: preflight n0 end 1", NOW));
+    assert_false(answer_take(records, 2, "preflight n7 end 1", NOW));
+    assert_false(answer_take(records, 2, "preflight n0", NOW));
+    assert_false(answer_take(records, 2, "", NOW));
     clear();
 }
 
@@ -158,9 +158,9 @@ static void test_too_many_lines(void **state)
         hear(0, "oddity %d", i);
         hear(0, "version v%d 1", i);
     }
-    assert_int_equal(records[0].problem_count, RECORD_TEXTS);
-    assert_int_equal(records[0].oddity_count, RECORD_TEXTS);
-    assert_int_equal(records[0].fact_count, RECORD_FACTS);
+    assert_int_equal(records[0].problem_count, ANSWER_TEXTS);
+    assert_int_equal(records[0].oddity_count, ANSWER_TEXTS);
+    assert_int_equal(records[0].fact_count, ANSWER_FACTS);
     clear();
 }
 
@@ -186,7 +186,7 @@ static void test_silent(void **state)
         hear(i, "to - untried not all nodes came to talk");
         hear(i, "end 15.0");
     }
-    BAD("said nothing in 20 s", 2);
+    BAD("no answer in 20 s", 2);
     step_of_good_nodes(3);
     records[1].ended = false;
     BAD("did not finish", 1);
@@ -201,16 +201,16 @@ static void test_unstarted(void **state)
     step_of_good_nodes(4);
     records[0].ended = records[1].ended = false;
     records[2].ended = records[2].begun = false;
-    assert_false(record_take_srun(records, 4, "srun: error: Application launch failed: Communication failure"));
-    assert_false(record_take_srun(records, 4, "srun: error: Task launch for StepId=7.0 failed on node n9: timeout"));
-    assert_false(record_take_srun(records, 4, "srun: error: Task launch for StepId=7.0 failed on node n2"));
+    assert_false(answer_take_srun(records, 4, "srun: error: Application launch failed: Communication failure"));
+    assert_false(answer_take_srun(records, 4, "srun: error: Task launch for StepId=7.0 failed on node n9: timeout"));
+    assert_false(answer_take_srun(records, 4, "srun: error: Task launch for StepId=7.0 failed on node n2"));
     assert_int_equal(records[2].problem_count, 0);
-    assert_true(record_take_srun(
+    assert_true(answer_take_srun(
         records, 4, "srun: error: Task launch for StepId=7.0 failed on node n2: Communication connection failure"));
     verdict = judge();
     assert_int_equal(verdict->bad, 1);
     assert_string_equal(verdict->reasons[2], "srun cannot start a task there: Communication connection failure");
-    assert_string_equal(verdict->notes[0], "2 of 4 nodes were not heard out: srun gave up");
+    assert_string_equal(verdict->notes[0], "2 of 4 nodes could not finish: srun gave up");
     verdict_destroy(verdict);
     clear();
 }
@@ -220,7 +220,7 @@ static void test_problem(void **state)
     (void)state;
     step_of_good_nodes(3);
     hear(1, "problem checkpoints cannot be written to /scratch: Read-only file system");
-    hear(1, "problem GPU 3: rows of its memory wait for a reset to be remapped");
+    hear(1, "problem GPU 3: rows of its memory need a reset to be remapped");
     BAD("/scratch: Read-only file system; GPU 3: rows", 1);
     step_of_good_nodes(1);
     hear(0, "problem x");

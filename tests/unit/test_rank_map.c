@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "common/rank_map.h"
-#include "srun-plugin/place_apply.h"
+#include "srun-plugin/place/place.h"
 
 static void round_trip(const int *map, int world, const char *expected)
 {
@@ -90,11 +90,11 @@ static void broken_texts_are_refused(void **state)
         const char *text, *says;
     } broken[] = {
         {"", "a rank from 0 to 7"},
-        {"0-6", "is for 7 ranks, and there are 8"},
-        {"0-8", "at character 3"},
+        {"0-6", "is for 7 ranks, but there are 8"},
+        {"0-8", "character 3"},
         {"0-7,", "a rank from 0 to 7"},
-        {"0-7,7", "rank 7 is there twice"},
-        {"0-3,2-5", "rank 2 is there twice"},
+        {"0-7,7", "rank 7 is listed twice"},
+        {"0-3,2-5", "rank 2 is listed twice"},
         {"0--7", "a run must end"},
         {"7-0", "a run must end"},
         {"-1,0-6", "a rank from 0 to 7"},
@@ -104,7 +104,7 @@ static void broken_texts_are_refused(void **state)
         {" 0-7", "a rank from 0 to 7"},
         {"0-7 ", "\",\" or the end"},
         {"0-7x", "\",\" or the end"},
-        {"0,,1-7", "at character 3"},
+        {"0,,1-7", "character 3"},
         {"0-99999999999999999999", "a run must"},
         {"a", "a rank from 0 to 7"},
         {"0-6:2,1-7:99999999", "the step"},
@@ -143,7 +143,7 @@ static void host_file_and_map_put_everybody_on_the_same_node(void **state)
     assert_int_equal(taken, 255);
     assert_memory_equal(map, ((int[]){2, 3, 6, 4, 5, 0, 1, 7}), sizeof map);
     assert_int_equal(place_rank_map(cluster, order, other, 8, map, &err), -1);
-    assert_non_null(strstr(err.text, "node a has 2 of Slurm's ranks, and 3 of the mesh"));
+    assert_non_null(strstr(err.text, "node a has 2 ranks of Slurm's, but 3 of the mesh"));
     free(text);
     cluster_destroy(cluster);
     hostlist_destroy(list);

@@ -9,12 +9,12 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/rank_plan.h"
-#include "srun-plugin/report.h"
-#include "srun-plugin/report_node.h"
+#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/spank/report.h"
+#include "srun-plugin/spank/report_node.h"
 #include "tests/unit/machines.h"
 
-static struct look look;
+static struct node_view view;
 
 /* An environment: "NAME=value" strings, ended by NULL. */
 static bool look_up(const char *name, char *value, size_t size, void *arg)
@@ -43,7 +43,7 @@ static struct rank_ask ask_on(const char *machine, unsigned local_rank)
                  .local_rank = local_rank,
                  .cpus_per_task = 1,
                  .head = "n1"},
-        .look = &look,
+        .view = &view,
         .affinity_known = true,
         .may_bind = true,
         .job_nodes = 2,
@@ -51,14 +51,14 @@ static struct rank_ask ask_on(const char *machine, unsigned local_rank)
         .environment_arg = (void *)(uintptr_t)nothing,
     };
 
-    node_destroy(look.node);
-    look.node = machines_read(machine);
-    if (!look.fabric) {
-        look.fabric = fabric_create(&err);
-        assert_int_equal(fabric_add_shipped(look.fabric, &err), 0);
+    node_destroy(view.node);
+    view.node = machines_read(machine);
+    if (!view.fabric) {
+        view.fabric = fabric_create(&err);
+        machines_add_shipped(view.fabric);
     }
-    ask.affinity.own = ask.affinity.all = look.node->allowed = look.node->cpus;
-    ask.task.node_cpus = cpus_count(&look.node->cpus);
+    ask.affinity.own = ask.affinity.all = view.node->allowed = view.node->cpus;
+    ask.task.node_cpus = cpus_count(&view.node->cpus);
     return ask;
 }
 
@@ -87,12 +87,12 @@ static void a_rank_runs_beside_its_gpu(void **state)
         struct rank_ask ask = ask_on("dgx-a100", local);
         struct rank_plan *plan = make_plan(&ask);
         const struct bind_rank *rank = &plan->bind->ranks[plan->row];
-        const struct node_gpu *gpu = &look.node->gpus[rank->gpu];
+        const struct node_gpu *gpu = &view.node->gpus[rank->gpu];
 
         assert_true(plan->binds);
         assert_null(plan->unbound);
         assert_int_equal(rank->gpu, local);
-        assert_true(cpus_has(&rank->mems, look.node->numas[gpu->numa].os_index));
+        assert_true(cpus_has(&rank->mems, view.node->numas[gpu->numa].os_index));
         assert_int_equal(atoi(entry(plan, "OMP_NUM_THREADS")), rank->threads);
         assert_string_equal(entry(plan, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
         assert_int_equal(plan->isolation, ISOLATION_NONE);
@@ -126,7 +126,7 @@ static void muster_binds_only_where_it_may(void **state)
     expect_unbound(&ask, "the user asked");
     ask.user_binds = false;
     ask.may_bind = false;
-    expect_unbound(&ask, "--export=NONE");
+    expect_unbound(&ask, "plan of the step did not arrive");
     ask.may_bind = true;
     ask.task.node_cpus /= 2; /* other jobs' CPUs are among those that the kernel would give */
     expect_unbound(&ask, "no cgroup");
@@ -179,7 +179,7 @@ static void ranks_whose_neighbours_are_hidden_share_no_core(void **state)
         struct rank_plan *plan;
 
         for (unsigned gpu = 0; gpu < 8; gpu++)
-            look.node->gpus[gpu].state = gpu == local ? GPU_USABLE : GPU_HIDDEN;
+            view.node->gpus[gpu].state = gpu == local ? GPU_USABLE : GPU_HIDDEN;
         ask.environment_arg = hidden;
         plan = make_plan(&ask);
         assert_int_equal(plan->isolation, ISOLATION_HIDDEN);
@@ -197,8 +197,8 @@ static void without_a_node_there_are_variables_still(void **state)
     struct rank_plan *plan;
 
     (void)state;
-    node_destroy(look.node);
-    look.node = NULL;
+    node_destroy(view.node);
+    view.node = NULL;
     plan = make_plan(&ask);
     assert_null(plan->bind);
     assert_null(plan->fabric);
@@ -229,7 +229,7 @@ static void the_report_has_every_variable_and_rank(void **state)
 {
     const char *environment[] = {"MASTER_PORT=29500", "NCCL_DEBUG=WARN", NULL};
     struct rank_ask ask = ask_on("dgx-a100", 0);
-    struct report_node report = {.name = "n2", .ranks = "8,9,10,11,12,13,14,15", .node = look.node};
+    struct report_node report = {.name = "n2", .ranks = "8,9,10,11,12,13,14,15", .node = view.node};
     struct rank_plan *plan;
 
     (void)state;
@@ -254,8 +254,8 @@ static void the_report_has_every_variable_and_rank(void **state)
 
 static int tear_down(void **state)
 {
-    node_destroy(look.node);
-    fabric_destroy(look.fabric);
+    node_destroy(view.node);
+    fabric_destroy(view.fabric);
     return machines_remove(state);
 }
 

@@ -55,7 +55,7 @@ static void says_what_is_done(void **state)
     struct record_file *file = recorder_start(4, &err);
     struct recorder_comm comm = {0};
     struct record_op first, second;
-    struct record r;
+    struct flight_record r;
     int members[4];
 
     (void)state;
@@ -111,7 +111,7 @@ static void communicators_are_told_apart(void **state)
     struct record_file *file = recorder_start(4, &err);
     struct recorder_comm a = {0}, b = {0}, c = {0};
     const int others[] = {0, 1, 3, 2};
-    struct record r;
+    struct flight_record r;
 
     (void)state;
     recorder_add_comm(&a, "dp", everyone, 4);
@@ -134,7 +134,7 @@ static void is_full_without_harm(void **state)
     struct record_file *file = recorder_start(4, &err);
     struct recorder_comm comms[RECORD_COMMS + 2] = {0};
     struct record_op op;
-    struct record r;
+    struct flight_record r;
 
     (void)state;
     for (int i = 0; i < RECORD_COMMS + 2; i++) {
@@ -202,21 +202,21 @@ static void kill_child(struct child *child)
 
 static void await(const struct process *process, enum process_state state)
 {
-    for (int i = 0; i < 1000 && process_look(process) != state; i++)
+    for (int i = 0; i < 1000 && process_inspect(process) != state; i++)
         usleep(10000);
-    assert_int_equal(process_look(process), state);
+    assert_int_equal(process_inspect(process), state);
 }
 
 static void outlives_its_process(void **state)
 {
     struct child child = start_child(false);
     struct record_file *file = record_map(&child.process, 4, &err);
-    struct record r;
+    struct flight_record r;
 
     (void)state;
     assert_non_null(file);
     assert_null(record_map(&child.process, 5, &err)); /* of another world */
-    assert_int_equal(process_look(&child.process), PROCESS_RUNNING);
+    assert_int_equal(process_inspect(&child.process), PROCESS_RUNNING);
     kill(child.pid, SIGSTOP);
     await(&child.process, PROCESS_STOPPED);
     assert_true(record_copy(&r, file));
@@ -226,7 +226,7 @@ static void outlives_its_process(void **state)
     kill(child.pid, SIGKILL);
     await(&child.process, PROCESS_GONE); /* though nobody has waited for it yet */
     kill_child(&child);
-    assert_int_equal(process_look(&child.process), PROCESS_GONE);
+    assert_int_equal(process_inspect(&child.process), PROCESS_GONE);
     assert_true(record_copy(&r, file));
     assert_string_equal(r.waiting.purpose, "the list");
     record_close(file);
@@ -254,12 +254,12 @@ static void a_number_that_was_given_again_is_another(void **state)
     struct process self = process_self();
 
     (void)state;
-    assert_int_equal(process_look(&self), PROCESS_RUNNING);
+    assert_int_equal(process_inspect(&self), PROCESS_RUNNING);
     self.started--;
-    assert_int_equal(process_look(&self), PROCESS_GONE);
+    assert_int_equal(process_inspect(&self), PROCESS_GONE);
     self.started++;
     self.numbering++; /* another container's */
-    assert_int_equal(process_look(&self), PROCESS_UNKNOWN);
+    assert_int_equal(process_inspect(&self), PROCESS_UNKNOWN);
 }
 
 static bool file_is_there(const struct process *p)
@@ -298,7 +298,7 @@ static void leaves_nothing_behind(void **state)
 static void a_writer_stopped_in_the_middle_blocks_nobody(void **state)
 {
     struct record_file *file = recorder_start(4, &err);
-    struct record r;
+    struct flight_record r;
 
     (void)state;
     record_begin(file);
@@ -315,7 +315,7 @@ static atomic_int copies;
 /* Every copy that is whole is one moment: what was written together is read together. */
 static void *copy_again_and_again(void *file)
 {
-    struct record r;
+    struct flight_record r;
 
     while (writing) {
         if (!record_copy(&r, file))

@@ -54,8 +54,8 @@ static void write_run(size_t count, long until, int world)
 static void wrong_command_lines_are_64(void **state)
 {
     (void)state;
-    expect(64, "", "which of follow, plot, compare, summary?");
-    expect(64, "draw", "no command draw");
+    expect(64, "", "missing command: follow, plot, compare or summary");
+    expect(64, "draw", "unknown command draw");
     expect(64, "summary", "needs 1 metrics file, not 0");
     expect(64, "summary --fast x", "option --fast is unknown");
     expect(64, "plot -xy x", "option -xy is unknown");
@@ -80,7 +80,7 @@ static void bad_files_are_65_and_74(void **state)
     expect(65, "compare FILE FILE", "metrics.jsonl:1: key \"step\" is missing");
     expect(65, "follow FILE", "metrics.jsonl:1: key \"step\" is missing");
     write_run(3, 3, 4);
-    expect(74, "plot FILE -o /nonexistent/loss.svg", "cannot make /nonexistent/loss.svg");
+    expect(74, "plot FILE -o /nonexistent/loss.svg", "cannot create /nonexistent/loss.svg");
     expect(74, "summary FILE >/dev/full", "No space left");
     /* By a link: a program that removes what it could not write must not get at the device. */
     snprintf(link, sizeof link, "%s.full", test_file);
@@ -95,7 +95,7 @@ static void compare_exits_as_diff_does(void **state)
 
     (void)state;
     write_run(20, 20, 4);
-    expect(0, "compare FILE FILE", "20 steps, 20 with the very same loss");
+    expect(0, "compare FILE FILE", "20 steps, 20 with exactly the same loss");
     snprintf(command, sizeof command, "sed 's/\"loss\":3.5,/\"loss\":3.507,/' %s > %s.other", test_file, test_file);
     assert_int_equal(system(command), 0);
     expect(1, "compare FILE FILE.other", "0.002 at step 16 (3.5 and 3.507)");

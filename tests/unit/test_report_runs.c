@@ -11,7 +11,7 @@
 static void a_run_is_cut_where_its_mesh_changes(void **state)
 {
     struct metrics_step *run = make_run(200, 120, 4);
-    struct segment *segments;
+    struct run_segment *segments;
     size_t count;
 
     (void)state;

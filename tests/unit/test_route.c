@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "srun-plugin/route.h"
-#include "srun-plugin/sysfs.h"
+#include "srun-plugin/node/route.h"
+#include "srun-plugin/node/sysfs.h"
 
 #define HEADER "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 

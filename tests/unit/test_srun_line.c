@@ -1,4 +1,4 @@
-/* What the words of an srun say: only what is understood whole may lead to another order of the ranks. */
+/* srun's command line: only one that is understood whole may lead to another rank order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,20 +9,20 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/srun_line.h"
+#include "srun-plugin/spank/srun_line.h"
 
 #define MOST 32
 
-/* "srun -n 4 a.out" as words; the text must stay. */
+/* "srun -n 4 a.out" as arguments; the text must stay. */
 static struct srun_line read_line(char *text)
 {
-    char *words[MOST], *rest = NULL;
+    char *argv[MOST], *rest = NULL;
     struct srun_line line;
     size_t count = 0;
 
     for (char *word = strtok_r(text, " ", &rest); word && count < MOST; word = strtok_r(NULL, " ", &rest))
-        words[count++] = word;
-    srun_line_read(words, count, &line);
+        argv[count++] = word;
+    srun_line_read(argv, count, &line);
     return line;
 }
 
@@ -38,12 +38,12 @@ static void the_program_ends_the_options(void **state)
     assert_string_equal(line.file, "gpt.cfg");
     assert_string_equal(line.nodes, "2");
     assert_string_equal(line.tasks, "4");
-    assert_null(line.tasks_a_node);
+    assert_null(line.tasks_per_node);
     assert_false(line.places);
     assert_int_equal(line.program, 6);
 }
 
-static void values_stand_in_the_same_word_or_in_the_next(void **state)
+static void values_are_in_the_same_argument_or_the_next(void **state)
 {
     struct srun_line line = READ("srun --ntasks 8 --ntasks-per-node=2 --nodes 4 -J name -K1 -K --exclusive -- -N");
 
@@ -51,7 +51,7 @@ static void values_stand_in_the_same_word_or_in_the_next(void **state)
     assert_true(line.known);
     assert_false(line.muster);
     assert_string_equal(line.tasks, "8");
-    assert_string_equal(line.tasks_a_node, "2");
+    assert_string_equal(line.tasks_per_node, "2");
     assert_string_equal(line.nodes, "4");
     assert_int_equal(line.program, 12);
     line = READ("srun -lN3 -vvn6 prog");
@@ -94,7 +94,7 @@ static void what_places_or_binds_is_seen(void **state)
     assert_false(READ("srun -c4 --mem-bind=local p").binds);
 }
 
-static void a_second_component_has_nodes_of_its_own(void **state)
+static void a_second_component_has_its_own_nodes(void **state)
 {
     struct srun_line line = READ("srun --muster -q high -N2 a : -N2 b");
 
@@ -127,6 +127,33 @@ static void what_is_not_known_is_said_to_be(void **state)
     assert_true(READ("srun --new 4 --cpu-bind=none --muster-report p").binds);
 }
 
+static void a_job_and_an_interactive_step_are_seen(void **state)
+{
+    (void)state;
+    assert_true(READ("srun --jobid=7 p").job);
+    assert_true(READ("srun --jobid 7 p").places);
+    assert_true(READ("srun --jobi=7 p").job); /* abbreviated */
+    assert_false(READ("srun -n4 p --jobid=7").job);
+    assert_true(READ("srun -n 1 --interactive --pty sh").interactive);
+    assert_true(READ("srun --interactive p").places);
+    assert_false(READ("srun --quiet p --interactive").interactive);
+    assert_false(READ("srun -- --interactive").interactive);
+    /* After an unknown option it may be srun's. */
+    assert_true(READ("srun --quie p --interactive").interactive);
+    assert_false(READ("srun --quie --in=file p").interactive);
+}
+
+static void this_process_has_a_line(void **state)
+{
+    struct srun_line line;
+    struct error err;
+
+    (void)state;
+    assert_int_equal(srun_line_own(&line, &err), 0);
+    assert_true(line.known);
+    assert_int_equal(line.program, 1);
+}
+
 static void a_line_may_be_empty(void **state)
 {
     struct srun_line line = READ("srun");
@@ -147,10 +174,12 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_program_ends_the_options),
-        cmocka_unit_test(values_stand_in_the_same_word_or_in_the_next),
+        cmocka_unit_test(values_are_in_the_same_argument_or_the_next),
         cmocka_unit_test(what_places_or_binds_is_seen),
-        cmocka_unit_test(a_second_component_has_nodes_of_its_own),
+        cmocka_unit_test(a_second_component_has_its_own_nodes),
         cmocka_unit_test(what_is_not_known_is_said_to_be),
+        cmocka_unit_test(a_job_and_an_interactive_step_are_seen),
+        cmocka_unit_test(this_process_has_a_line),
         cmocka_unit_test(a_line_may_be_empty),
     };
 

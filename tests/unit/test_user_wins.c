@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "common/job.h"
-#include "srun-plugin/rank_plan.h"
+#include "srun-plugin/spank/rank_plan.h"
 #include "tests/unit/machines.h"
 
 #define ROUNDS    1000
@@ -88,7 +88,7 @@ static unsigned pick(unsigned below)
 
 struct scene {
     struct rank_ask ask;
-    struct look look;
+    struct node_view view;
     struct fabric_givens job, conf;
 };
 
@@ -144,8 +144,8 @@ static void make_fabric(struct scene *scene)
     const char *name;
     struct error err = {0};
 
-    assert_non_null(scene->look.fabric = fabric_create(&err));
-    assert_int_equal(fabric_add_shipped(scene->look.fabric, &err), 0);
+    assert_non_null(scene->view.fabric = fabric_create(&err));
+    machines_add_shipped(scene->view.fabric);
     name = names[pick((unsigned)name_count)];
     if (!is_for_files(name))
         return;
@@ -153,7 +153,7 @@ static void make_fabric(struct scene *scene)
              "name = \"site\"; match = { }; set = ( { name = \"%s\"; value = \"site\"; why = \"w\"; "
              "source = \"s\"; } );\n",
              name);
-    if (fabric_add_text(scene->look.fabric, FABRIC_SITE, text, "site.cfg", &err) < 0)
+    if (fabric_add_text(scene->view.fabric, FABRIC_SITE, text, "site.cfg", &err) < 0)
         fail_msg("%s", err.text);
 }
 
@@ -190,10 +190,10 @@ static void make_scene(struct scene *scene)
     uint32_t step_nodes = 1 + pick(3);
 
     salt = pick(3);
-    *scene = (struct scene){.look.node = nodes[pick((unsigned)node_count)]};
-    snprintf(scene->look.way.interface, sizeof scene->look.way.interface, "%s", pick(4) ? "eth0" : "");
+    *scene = (struct scene){.view.node = nodes[pick((unsigned)node_count)]};
+    snprintf(scene->view.way.interface, sizeof scene->view.way.interface, "%s", pick(4) ? "eth0" : "");
     scene->ask = (struct rank_ask){.task = make_task(step_nodes, 1 + pick(8)),
-                                   .look = &scene->look,
+                                   .view = &scene->view,
                                    .affinity_known = pick(4),
                                    .user_binds = pick(2),
                                    .may_bind = pick(4),
@@ -204,7 +204,7 @@ static void make_scene(struct scene *scene)
                                    .files = some_files,
                                    .files_arg = &salt,
                                    .environment = look_up};
-    scene->ask.affinity.all = scene->look.node->allowed;
+    scene->ask.affinity.all = scene->view.node->allowed;
     scene->ask.affinity.own = some_of(&scene->ask.affinity.all);
     make_fabric(scene);
     if (scene->ask.task.job_file)
@@ -215,7 +215,7 @@ static void make_scene(struct scene *scene)
 
 static void clear_scene(struct scene *scene)
 {
-    fabric_destroy(scene->look.fabric);
+    fabric_destroy(scene->view.fabric);
     fabric_givens_clear(&scene->job);
     fabric_givens_clear(&scene->conf);
 }

@@ -21,7 +21,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "trainer/watch/hang_files.h"
+#include "trainer/watch/hang.h"
 #include "trainer/watch/recorder.h"
 #include "trainer/watch/watchdog.h"
 

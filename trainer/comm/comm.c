@@ -1,6 +1,7 @@
 #include "trainer/comm/comm.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,86 @@
 #include "trainer/comm/comm_impl.h"
 
 struct comm_request comm_done;
+
+/* ---- a group of one: every collective is a copy or nothing ------------------------------------------------------- */
+
+static struct comm *self_split(struct comm *parent, int color, int key, struct error *err)
+{
+    (void)parent, (void)color, (void)key;
+    return comm_alone_create(err);
+}
+
+static void self_destroy(struct comm *comm)
+{
+    free(comm);
+}
+
+static struct comm_request *self_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
+                                                size_t count, size_t stride, void *scratch, struct error *err)
+{
+    (void)comm, (void)stride, (void)scratch, (void)err;
+    if (recv != send)
+        memmove(recv, send, count * dtype_size(dtype));
+    return &comm_done;
+}
+
+static struct comm_request *self_all_gather(struct comm *comm, void *buffer, size_t bytes, struct error *err)
+{
+    (void)comm, (void)buffer, (void)bytes, (void)err;
+    return &comm_done;
+}
+
+static struct comm_request *self_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err)
+{
+    (void)root;
+    return self_all_gather(comm, buffer, bytes, err);
+}
+
+static struct comm_request *self_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err)
+{
+    (void)comm, (void)buffer, (void)bytes;
+    error_set(err, CODE_INTERNAL, "a group of one rank cannot send to or receive from rank %d", peer);
+    return NULL;
+}
+
+static struct comm_request *self_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err)
+{
+    return self_send(comm, buffer, bytes, peer, err);
+}
+
+static int self_wait(struct comm_request *request, struct error *err)
+{
+    (void)request, (void)err;
+    return 0;
+}
+
+static const struct comm_ops self_ops = {
+    .split = self_split,
+    .destroy = self_destroy,
+    .start_reduce_scatter = self_reduce_scatter,
+    .start_all_gather = self_all_gather,
+    .start_broadcast = self_broadcast,
+    .start_send = self_send,
+    .start_recv = self_recv,
+    .wait = self_wait,
+    .finish = self_destroy,
+};
+
+struct comm *comm_alone_create(struct error *err)
+{
+    struct comm *comm = calloc(1, sizeof *comm);
+
+    if (!comm) {
+        error_set(err, CODE_IO, "out of memory");
+        return NULL;
+    }
+    comm->ops = &self_ops;
+    comm->size = 1;
+    snprintf(comm->text, sizeof comm->text, "one process");
+    return comm;
+}
+
+/* ---- the world --------------------------------------------------------------------------------------------------- */
 
 static int env_number(const char *name)
 {
@@ -48,16 +129,16 @@ bool comm_world_fail(struct comm *world, struct error *err)
     return !world->ops->fail || world->ops->fail(world, err);
 }
 
-static int sum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err);
-static int maximum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err);
+static int reduce_sum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err);
+static int reduce_maximum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err);
 
 int comm_agree(struct comm *comm, int result, struct error *err)
 {
-    double culprit = result < 0 ? comm->size - comm->rank : 0; /* the greatest is the lowest rank */
+    double culprit = result < 0 ? comm->size - comm->rank : 0; /* the maximum is that of the lowest rank */
     struct error shared = {0};
     int lowest;
 
-    if (maximum(comm, RECORD_AGREEMENT, &culprit, 1, &shared) < 0) {
+    if (reduce_maximum(comm, RECORD_AGREEMENT, &culprit, 1, &shared) < 0) {
         *err = shared;
         return -1;
     }
@@ -73,7 +154,7 @@ int comm_agree(struct comm *comm, int result, struct error *err)
 
 /* ---- groups ---- */
 
-/* Every member's rank in the world, in the group's order. */
+/* Gathers every member's rank in the world, in the group's order. */
 static int learn_members(struct comm *comm, int rank_in_world, struct error *err)
 {
     struct comm_request *request;
@@ -95,7 +176,7 @@ struct comm *comm_split(struct comm *parent, int color, int key, struct error *e
     comm = parent->ops->split(parent, color, key, err);
     recorder_leave(&op);
     if (comm && comm->size > 1 && learn_members(comm, comm_world_rank(parent, parent->rank), err) < 0)
-        return NULL; /* and is not destroyed: see wait_started */
+        return NULL; /* not destroyed: see wait_started */
     return comm;
 }
 
@@ -155,7 +236,7 @@ struct comm_request *comm_start_recv(struct comm *comm, void *buffer, size_t byt
     return comm_entered(comm->ops->start_recv(comm, buffer, bytes, peer, err), &op);
 }
 
-/* The same of host memory, whatever comm is for. */
+/* An all-gather of host memory, also when comm is for device memory. */
 static struct comm_request *start_host_gather(struct comm *comm, enum record_kind kind, void *buffer, size_t bytes,
                                               struct error *err)
 {
@@ -174,28 +255,22 @@ int comm_wait(struct comm_request *request, struct error *err)
         return 0;
     op = request->op;
     recorder_wait(&op);
-    /* A peer that was interrupted too may be gone, and a library that finds out may abort. */
+    /* A peer that was interrupted too may have exited, and a library that notices may abort. */
     result = comm_interrupted(err) ? -1 : request->comm->ops->wait(request, err);
     if (result < 0 && err && err->code == CODE_PEER)
-        comm_explain(err); /* while the record still says what this rank was waiting in */
+        comm_explain(err); /* while the record still shows the operation that this rank waits in */
     recorder_leave(&op);
     return result;
 }
 
 /*
- * A start that failed gave NULL and has filled err. After a wait that failed the operation is still under way, and the
- * library may move its data whenever it is called again, to tell the others for one thing: whatever such an operation
- * reads or writes is never freed, and is no caller's stack.
+ * A start that failed returned NULL and filled err. After a wait that failed the operation is still pending, and the
+ * library may move its data in any later call. So the buffers of such an operation are never freed, and are never on a
+ * caller's stack.
  */
 static int wait_started(struct comm_request *request, struct error *err)
 {
     return request ? comm_wait(request, err) : -1;
-}
-
-int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
-                        struct error *err)
-{
-    return wait_started(comm_start_reduce_scatter(comm, dtype, recv, send, count, count, NULL, err), err);
 }
 
 int comm_all_reduce_on_host(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
@@ -260,10 +335,10 @@ int comm_barrier(struct comm *comm, struct error *err)
 {
     double nothing = 0;
 
-    return sum(comm, RECORD_BARRIER, &nothing, 1, err);
+    return reduce_sum(comm, RECORD_BARRIER, &nothing, 1, err);
 }
 
-/* Every rank's values in rank order; the caller frees. */
+/* Returns every rank's values in rank order; the caller frees them. */
 static double *gather_f64(struct comm *comm, enum record_kind kind, const double *values, size_t count,
                           struct error *err)
 {
@@ -277,7 +352,7 @@ static double *gather_f64(struct comm *comm, enum record_kind kind, const double
     return wait_started(start_host_gather(comm, kind, all, count * sizeof *all, err), err) < 0 ? NULL : all;
 }
 
-static int sum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err)
+static int reduce_sum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err)
 {
     double *all = gather_f64(comm, kind, values, count, err);
 
@@ -289,7 +364,7 @@ static int sum(struct comm *comm, enum record_kind kind, double *values, size_t 
     return 0;
 }
 
-static int maximum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err)
+static int reduce_maximum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err)
 {
     double *all = gather_f64(comm, kind, values, count, err);
 
@@ -308,10 +383,10 @@ static int maximum(struct comm *comm, enum record_kind kind, double *values, siz
 
 int comm_sum_f64(struct comm *comm, double *values, size_t count, struct error *err)
 {
-    return sum(comm, RECORD_SUM, values, count, err);
+    return reduce_sum(comm, RECORD_SUM, values, count, err);
 }
 
 int comm_max_f64(struct comm *comm, double *values, size_t count, struct error *err)
 {
-    return maximum(comm, RECORD_MAXIMUM, values, count, err);
+    return reduce_maximum(comm, RECORD_MAXIMUM, values, count, err);
 }

@@ -148,9 +148,6 @@ struct comm_request *comm_start_recv(struct comm *comm, void *buffer, size_t byt
  */
 int comm_wait(struct comm_request *request, struct error *err);
 
-int comm_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send, size_t count,
-                        struct error *err);
-
 /* Every rank's buffer[count] becomes the sum of all, the same bits everywhere. Meant for small buffers: every rank gets
  * every other's whole. scratch as above. */
 int comm_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch, struct error *err);

@@ -76,7 +76,7 @@ static int gpus_are_apart(struct comm_fabric *f, struct error *err)
 }
 
 /* NCCL where it can be; where it cannot, says why. */
-static int connect(struct comm_fabric *f, struct error *err)
+static int connect_devices(struct comm_fabric *f, struct error *err)
 {
     struct error why;
     int apart;
@@ -103,7 +103,7 @@ static int connect(struct comm_fabric *f, struct error *err)
     return f->nccl ? 0 : -1;
 }
 #else
-static int connect(struct comm_fabric *f, struct error *err)
+static int connect_devices(struct comm_fabric *f, struct error *err)
 {
     (void)f, (void)err;
     return 0;
@@ -123,7 +123,7 @@ struct comm_fabric *comm_fabric_create(struct comm *world, struct device *dev, s
     if (device_is_host(dev) || world->size == 1)
         return f;
     snprintf(f->text, sizeof f->text, "host memory");
-    if (connect(f, err) == 0)
+    if (connect_devices(f, err) == 0)
         return f;
     free(f);
     return NULL;

@@ -75,19 +75,19 @@ static void request_free(struct mpi_request *request)
 }
 
 /* Parts of the request may be under way: it is left as it is, and counts as open. */
-static struct comm_request *failed(struct mpi_request *request, const char *what, int code, struct error *err)
+static struct comm_request *request_failed(struct mpi_request *request, const char *what, int code, struct error *err)
 {
     comm_mpi_error(err, request->base.comm, what, code);
     return NULL;
 }
 
 /* A transfer of any size as messages that MPI can count: the number of messages. */
-static int messages(size_t bytes)
+static int count_messages(size_t bytes)
 {
     return bytes ? (int)((bytes + MAX_MESSAGE - 1) / MAX_MESSAGE) : 1;
 }
 
-static int post(struct mpi_request *request, bool sending, void *buffer, size_t bytes, int peer, int tag)
+static int post_messages(struct mpi_request *request, bool sending, void *buffer, size_t bytes, int peer, int tag)
 {
     MPI_Comm handle = as_mpi(request->base.comm)->handle;
     size_t done = 0;
@@ -115,12 +115,12 @@ static int exchange_parts(struct mpi_request *request, const char *send, size_t 
         int from = (comm->rank - hop + comm->size) % comm->size;
         int slot = from < comm->rank ? from : from - 1;
 
-        code = post(request, false, request->scratch + (size_t)slot * bytes, bytes, from, TAG_REDUCE);
+        code = post_messages(request, false, request->scratch + (size_t)slot * bytes, bytes, from, TAG_REDUCE);
     }
     for (int hop = 1; hop < comm->size && code == MPI_SUCCESS; hop++) {
         int to = (comm->rank + hop) % comm->size;
 
-        code = post(request, true, (char *)send + (size_t)to * stride_bytes, bytes, to, TAG_REDUCE);
+        code = post_messages(request, true, (char *)send + (size_t)to * stride_bytes, bytes, to, TAG_REDUCE);
     }
     return code;
 }
@@ -129,7 +129,7 @@ static struct comm_request *mpi_reduce_scatter(struct comm *comm, enum dtype dty
                                                size_t count, size_t stride, void *scratch, struct error *err)
 {
     size_t bytes = count * dtype_size(dtype), stride_bytes = stride * dtype_size(dtype);
-    struct mpi_request *request = request_create(comm, 2 * (comm->size - 1) * messages(bytes) + 1, err);
+    struct mpi_request *request = request_create(comm, 2 * (comm->size - 1) * count_messages(bytes) + 1, err);
     int code;
 
     if (!request)
@@ -146,7 +146,7 @@ static struct comm_request *mpi_reduce_scatter(struct comm *comm, enum dtype dty
         return NULL;
     }
     code = exchange_parts(request, send, bytes, stride_bytes);
-    return code == MPI_SUCCESS ? &request->base : failed(request, "reduce-scatter", code, err);
+    return code == MPI_SUCCESS ? &request->base : request_failed(request, "reduce-scatter", code, err);
 }
 
 static struct comm_request *mpi_all_gather(struct comm *comm, void *buffer, size_t bytes, struct error *err)
@@ -170,7 +170,7 @@ static struct comm_request *mpi_all_gather(struct comm *comm, void *buffer, size
     code = MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buffer, (int)(bytes / (size_t)unit), chunk,
                           as_mpi(comm)->handle, &request->pending[request->npending++]);
     MPI_Type_free(&chunk);
-    return code == MPI_SUCCESS ? &request->base : failed(request, "all-gather", code, err);
+    return code == MPI_SUCCESS ? &request->base : request_failed(request, "all-gather", code, err);
 }
 
 static struct comm_request *mpi_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err)
@@ -186,19 +186,19 @@ static struct comm_request *mpi_broadcast(struct comm *comm, void *buffer, size_
     if (!request)
         return NULL;
     code = MPI_Ibcast(buffer, (int)bytes, MPI_BYTE, root, as_mpi(comm)->handle, &request->pending[request->npending++]);
-    return code == MPI_SUCCESS ? &request->base : failed(request, "broadcast", code, err);
+    return code == MPI_SUCCESS ? &request->base : request_failed(request, "broadcast", code, err);
 }
 
 static struct comm_request *point_to_point(struct comm *comm, bool sending, void *buffer, size_t bytes, int peer,
                                            struct error *err)
 {
-    struct mpi_request *request = request_create(comm, messages(bytes), err);
+    struct mpi_request *request = request_create(comm, count_messages(bytes), err);
     int code;
 
     if (!request)
         return NULL;
-    code = post(request, sending, buffer, bytes, peer, TAG_POINT);
-    return code == MPI_SUCCESS ? &request->base : failed(request, sending ? "send" : "receive", code, err);
+    code = post_messages(request, sending, buffer, bytes, peer, TAG_POINT);
+    return code == MPI_SUCCESS ? &request->base : request_failed(request, sending ? "send" : "receive", code, err);
 }
 
 static struct comm_request *mpi_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err)
@@ -264,7 +264,7 @@ static int mpi_wait(struct comm_request *base, struct error *err)
 
 static const struct comm_ops mpi_ops;
 
-static struct comm *wrap(MPI_Comm handle, bool world, struct error *err)
+static struct comm *wrap_handle(MPI_Comm handle, bool world, struct error *err)
 {
     struct comm_mpi *comm = calloc(1, sizeof *comm);
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -299,7 +299,7 @@ static struct comm *mpi_split(struct comm *parent, int color, int key, struct er
         comm_mpi_error(err, parent, "split", code);
         return NULL;
     }
-    return wrap(handle, false, err);
+    return wrap_handle(handle, false, err);
 }
 
 static void mpi_destroy(struct comm *comm)
@@ -371,7 +371,7 @@ struct comm *comm_mpi_create(struct error *err)
         MPI_Finalize(); /* all ranks have the same map, and fail alike */
         return NULL;
     }
-    world = wrap(handle, true, err);
+    world = wrap_handle(handle, true, err);
     if (world && comm_mpi_failure_begin(world, err) < 0)
         return NULL;
     return world;

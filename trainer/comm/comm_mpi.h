@@ -1,5 +1,4 @@
-/* comm_mpi.h - what comm_mpi.c (groups and operations) and comm_mpi_failure.c (what ranks tell each other when one
- * fails) share. Private to these files. */
+/* comm_mpi.h - private to comm_mpi.c (groups and operations) and comm_mpi_failure.c (messages about failures). */
 #ifndef MUSTER_TRAINER_COMM_COMM_MPI_H
 #define MUSTER_TRAINER_COMM_COMM_MPI_H
 
@@ -16,24 +15,22 @@ struct comm_mpi {
 /* Fills *err from an MPI error code, naming the rank; -1. */
 int comm_mpi_error(struct error *err, const struct comm *comm, const char *what, int code);
 
-/* Requests of this process that may still be under way, and use memory: not waited for to the end, or failed by MPI. */
+/* The number of this process's requests that may still be pending and use memory. */
 int comm_mpi_open_requests(void);
 
-/* With MPI's start. */
+/* Called once, after MPI_Init. */
 int comm_mpi_failure_begin(struct comm *world, struct error *err);
 
 /*
- * Before MPI_Finalize: whether that can be called. After a failure only where all ranks have come here, and no request
- * is open on any: then an alarm ends the process with the exit code they agreed on, should MPI_Finalize not return.
- * Otherwise mpiexec is told that this rank ends (comm_hydra.h), unless another may hang, which mpiexec is then to kill.
+ * True if MPI_Finalize may be called. After a failure that is so only when all ranks have reached this call and no rank
+ * has an open request; an alarm then ends the process with the agreed exit code if MPI_Finalize does not return. Else
+ * mpiexec is told that this rank ends, unless another rank may hang, which mpiexec should then kill.
  */
 bool comm_mpi_failure_end(void);
 
-bool comm_mpi_failing(void); /* this rank has told, or was told */
+bool comm_mpi_failing(void); /* this rank has sent or received a failure */
 
-/*
- * Whether some rank has failed; then *err is its error, now and at every later wait. Cheap enough to ask while waiting.
- */
+/* True if a rank has failed: *err is its error, now and at every later call. Cheap enough to call while waiting. */
 bool comm_mpi_told_of_failure(struct error *err);
 
 bool comm_mpi_fail(struct comm *world, struct error *err); /* comm_world_fail */

@@ -1,31 +1,34 @@
-/* comm_mpi_failure.c - one rank's failure becomes everyone's: comm_world_fail over MPI. */
+/* comm_mpi_failure.c - comm_world_fail over MPI: a rank that fails tells all others. */
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include "trainer/comm/comm_hydra.h"
 #include "trainer/comm/comm_mpi.h"
 
 enum {
     TAG_FAILURE = 3,
-    FAIL_SECONDS = 10, /* a rank between two waits computes: it hears of a failure after that */
+    FAIL_SECONDS = 10, /* a rank that computes receives a failure only at its next wait */
+    ANSWER_MS = 1000,  /* for mpiexec */
 };
 
-/* What a failing rank tells the others goes through a communicator of its own, apart from all other traffic. */
+/* Messages about failures have their own communicator, apart from all other traffic. */
 static struct {
     MPI_Comm handle;
-    bool known; /* this rank has told, or was told, of `error` */
+    bool known; /* this rank has sent or received `error` */
     struct error error;
-    int heard;     /* messages, from ranks that have told all others */
-    bool told;     /* this rank has */
-    bool answered; /* comm_mpi_fail has waited, and `all` is its answer */
+    int heard;     /* messages received */
+    bool told;     /* this rank has sent its error to all others */
+    bool answered; /* comm_mpi_fail has waited; `all` is its result */
     bool all;
     int sum[3]; /* when all: open requests, ranks that have told, rank 0's exit code */
 } failing;
 
-/* Requeuing mends a lost peer, not a bug or an empty memory. */
-static enum exit_code code_of(int code)
+/* Requeuing helps after a lost peer, but not after a bug or without memory. */
+static enum exit_code exit_code_of(int code)
 {
     int class = MPI_ERR_OTHER;
 
@@ -52,7 +55,7 @@ int comm_mpi_error(struct error *err, const struct comm *comm, const char *what,
     int length = 0;
 
     MPI_Error_string(code, text, &length);
-    return error_set(err, code_of(code), "rank %d of %d: %s failed: %s", comm->rank, comm->size, what, text);
+    return error_set(err, exit_code_of(code), "rank %d of %d: %s failed: %s", comm->rank, comm->size, what, text);
 }
 
 int comm_mpi_failure_begin(struct comm *world, struct error *err)
@@ -65,20 +68,20 @@ int comm_mpi_failure_begin(struct comm *world, struct error *err)
     return 0;
 }
 
-static void leave(int signal)
+static void exit_process(int signal)
 {
     (void)signal;
     _exit(failing.error.code);
 }
 
-static int hear(int source, struct error *err)
+static int receive_failure(int source, struct error *err)
 {
     failing.heard++;
     return MPI_Recv(err, sizeof *err, MPI_BYTE, source, TAG_FAILURE, failing.handle, MPI_STATUS_IGNORE);
 }
 
-/* Whether it is done within FAIL_SECONDS. */
-static bool wait_a_little(MPI_Request *request)
+/* True if the request completes within FAIL_SECONDS. */
+static bool wait_briefly(MPI_Request *request)
 {
     double deadline = MPI_Wtime() + FAIL_SECONDS;
     int done = 0;
@@ -91,23 +94,48 @@ static bool wait_a_little(MPI_Request *request)
     return done;
 }
 
-/* Whether all ranks have put away what was theirs, which may take one longer than another. */
-static bool all_are_here(void)
+/* True if all ranks reach this barrier in time. */
+static bool barrier_passed(void)
 {
     MPI_Request request;
 
-    return MPI_Ibarrier(failing.handle, &request) == MPI_SUCCESS && wait_a_little(&request);
+    return MPI_Ibarrier(failing.handle, &request) == MPI_SUCCESS && wait_briefly(&request);
 }
 
-/* Every message is for a receive: MPI_Finalize may wait for one that is still under way. */
-static bool hear_all(void)
+/* Receives every message that was sent, because MPI_Finalize may wait for a pending one. */
+static bool receive_all(void)
 {
     struct error heard;
 
     while (failing.heard < failing.sum[1] - failing.told)
-        if (hear(MPI_ANY_SOURCE, &heard) != MPI_SUCCESS)
+        if (receive_failure(MPI_ANY_SOURCE, &heard) != MPI_SUCCESS)
             return false;
     return true;
+}
+
+/*
+ * Ends this rank under mpiexec without MPI_Finalize; the caller exits next and calls MPI no more.
+ *
+ * MPICH's mpiexec (Hydra) takes a process that exits before MPI_Finalize for crashed: it kills the other processes,
+ * prints a banner, and exits with 9 or 1 instead of their common exit code (2 of 60 such runs). MPI_Finalize would not
+ * return while operations are pending that never end. So this sends mpiexec the message that MPI_Finalize sends:
+ * "cmd=finalize" in the wire protocol of PMI-1 (Balaji and others, "PMI: a scalable parallel process-management
+ * interface for extreme-scale systems", EuroMPI 2010), on the socket PMI_FD. Waits at most a second for the answer.
+ * Other launchers need nothing.
+ */
+static void tell_mpiexec(void)
+{
+    static const char last[] = "cmd=finalize\n";
+    const char *number = getenv("PMI_FD");
+    char answer[64]; /* "cmd=finalize_ack" */
+    struct pollfd hydra = {.events = POLLIN};
+
+    if (!number || !getenv("HYDI_CONTROL_FD"))
+        return;
+    hydra.fd = atoi(number);
+    if (send(hydra.fd, last, strlen(last), MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)strlen(last) &&
+        poll(&hydra, 1, ANSWER_MS) > 0)
+        (void)!recv(hydra.fd, answer, sizeof answer, MSG_DONTWAIT);
 }
 
 bool comm_mpi_failure_end(void)
@@ -118,14 +146,14 @@ bool comm_mpi_failure_end(void)
         MPI_Comm_free(&failing.handle);
         return true;
     }
-    /* A rank may hang: mpiexec is to take this one for crashed, and to end that. */
-    if (!failing.all || comm_interrupted(&interrupted) || !all_are_here())
+    /* A rank may hang: mpiexec should see a crash here, and kill that rank. */
+    if (!failing.all || comm_interrupted(&interrupted) || !barrier_passed())
         return false;
-    signal(SIGALRM, leave);
+    signal(SIGALRM, exit_process);
     alarm(FAIL_SECONDS);
-    if (failing.sum[0] == 0 && hear_all())
+    if (failing.sum[0] == 0 && receive_all())
         return true;
-    comm_hydra_end();
+    tell_mpiexec();
     return false;
 }
 
@@ -144,7 +172,7 @@ bool comm_mpi_told_of_failure(struct error *err)
     if (!failing.known) {
         if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_FAILURE, failing.handle, &there, &status) != MPI_SUCCESS || !there)
             return false;
-        if (hear(status.MPI_SOURCE, &failing.error) != MPI_SUCCESS)
+        if (receive_failure(status.MPI_SOURCE, &failing.error) != MPI_SUCCESS)
             error_set(&failing.error, CODE_PEER, "rank %d failed", status.MPI_SOURCE);
         failing.known = true;
     }
@@ -152,7 +180,7 @@ bool comm_mpi_told_of_failure(struct error *err)
     return true;
 }
 
-/* Tell every other rank; whoever is not there to listen is not waited for. */
+/* Sends the error to every other rank, without waiting for any. */
 static void tell_all(struct comm *comm, const struct error *err)
 {
     MPI_Request request;
@@ -166,13 +194,13 @@ static void tell_all(struct comm *comm, const struct error *err)
             MPI_Request_free(&request);
 }
 
-/* Whether all ranks have come here. */
-static bool meet(struct comm *comm, const struct error *err)
+/* True if all ranks have reached this call. */
+static bool exchange_failure(struct comm *comm, const struct error *err)
 {
     MPI_Request request;
 
     failing.sum[0] = comm_mpi_open_requests();
-    if (comm_interrupted(&failing.error)) { /* as every rank's watchdog does: nobody is left to be told, or asked */
+    if (comm_interrupted(&failing.error)) { /* every rank's watchdog does this: no rank is left to tell */
         failing.known = true;
         failing.sum[0]++;
         return true;
@@ -182,7 +210,7 @@ static bool meet(struct comm *comm, const struct error *err)
     failing.sum[1] = failing.told;
     failing.sum[2] = comm->rank == 0 ? (int)err->code : 0;
     if (MPI_Iallreduce(MPI_IN_PLACE, failing.sum, 3, MPI_INT, MPI_SUM, failing.handle, &request) != MPI_SUCCESS ||
-        !wait_a_little(&request))
+        !wait_briefly(&request))
         return false;
     failing.error.code = (enum exit_code)failing.sum[2];
     return true;
@@ -191,7 +219,7 @@ static bool meet(struct comm *comm, const struct error *err)
 bool comm_mpi_fail(struct comm *comm, struct error *err)
 {
     if (!failing.answered)
-        failing.all = meet(comm, err);
+        failing.all = exchange_failure(comm, err);
     failing.answered = true;
     if (failing.all)
         err->code = failing.error.code;

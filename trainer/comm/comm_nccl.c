@@ -44,7 +44,7 @@ static ncclDataType_t type_of(enum dtype dtype)
 
 /* ---- requests ---- */
 
-static struct nccl_request *take(struct comm_nccl *c, struct error *err)
+static struct nccl_request *take_request(struct comm_nccl *c, struct error *err)
 {
     struct nccl_request *request = c->free;
 
@@ -64,30 +64,30 @@ static struct nccl_request *take(struct comm_nccl *c, struct error *err)
     return NULL;
 }
 
-static void give_back(struct comm_nccl *c, struct nccl_request *request)
+static void return_request(struct comm_nccl *c, struct nccl_request *request)
 {
     request->next = c->free;
     c->free = request;
 }
 
 /* Before NCCL is called: on the stream comes what the device has still to compute. */
-static struct nccl_request *begin(struct comm *comm, struct error *err)
+static struct nccl_request *begin_request(struct comm *comm, struct error *err)
 {
     struct comm_nccl *c = as_nccl(comm);
-    struct nccl_request *request = nccl_root_usable(c->root, err) < 0 ? NULL : take(c, err);
+    struct nccl_request *request = nccl_root_usable(c->root, err) < 0 ? NULL : take_request(c, err);
 
     if (!request)
         return NULL;
     if (cuda_error(err, cudaEventRecord(c->computed, c->compute), "cudaEventRecord") == 0 &&
         cuda_error(err, cudaStreamWaitEvent(c->stream, c->computed, 0), "cudaStreamWaitEvent") == 0)
         return request;
-    give_back(c, request);
+    return_request(c, request);
     return NULL;
 }
 
 /* After: `status` is what NCCL has returned. */
-static struct comm_request *begun(struct nccl_request *request, ncclResult_t status, const char *what,
-                                  struct error *err)
+static struct comm_request *finish_start(struct nccl_request *request, ncclResult_t status, const char *what,
+                                         struct error *err)
 {
     struct comm_nccl *c = as_nccl(request->base.comm);
 
@@ -121,7 +121,7 @@ static int nccl_wait(struct comm_request *base, struct error *err)
     }
     if (nccl_root_usable(c->root, err) < 0) /* then the event may say no more than that the kernel was made to end */
         return -1;
-    give_back(c, request);
+    return_request(c, request);
     return 0;
 }
 
@@ -150,26 +150,26 @@ static struct comm_request *nccl_reduce_scatter(struct comm *comm, enum dtype dt
 {
     struct comm_nccl *c = as_nccl(comm);
     size_t element = dtype_size(dtype);
-    struct nccl_request *request = begin(comm, err);
+    struct nccl_request *request = begin_request(comm, err);
     const void *from = request ? side_by_side(c, send, count * element, stride * element, scratch, err) : NULL;
 
     if (!from)
         return NULL;
-    return begun(request,
-                 nccl_api()->ncclReduceScatter(from, recv, count, type_of(dtype), ncclSum, c->member.handle, c->stream),
-                 "reduce-scatter", err);
+    return finish_start(
+        request, nccl_api()->ncclReduceScatter(from, recv, count, type_of(dtype), ncclSum, c->member.handle, c->stream),
+        "reduce-scatter", err);
 }
 
 static struct comm_request *nccl_all_gather(struct comm *comm, void *buffer, size_t bytes, struct error *err)
 {
     struct comm_nccl *c = as_nccl(comm);
     const char *own = (const char *)buffer + (size_t)comm->rank * bytes;
-    struct nccl_request *request = begin(comm, err);
+    struct nccl_request *request = begin_request(comm, err);
 
     if (!request)
         return NULL;
-    return begun(request, nccl_api()->ncclAllGather(own, buffer, bytes, ncclUint8, c->member.handle, c->stream),
-                 "all-gather", err);
+    return finish_start(request, nccl_api()->ncclAllGather(own, buffer, bytes, ncclUint8, c->member.handle, c->stream),
+                        "all-gather", err);
 }
 
 static int nccl_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
@@ -177,12 +177,12 @@ static int nccl_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, si
 {
     struct comm_nccl *c = as_nccl(comm);
     struct record_op op = comm_enter(comm, RECORD_ALL_REDUCE, -1);
-    struct nccl_request *request = begin(comm, err);
+    struct nccl_request *request = begin_request(comm, err);
     struct comm_request *started = NULL;
 
     (void)scratch;
     if (request)
-        started = begun(
+        started = finish_start(
             request,
             nccl_api()->ncclAllReduce(buffer, buffer, count, type_of(dtype), ncclSum, c->member.handle, c->stream),
             "all-reduce", err);

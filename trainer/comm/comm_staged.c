@@ -16,7 +16,7 @@ struct buffer {
     size_t bytes;
 };
 
-struct staged {
+struct staged_comm {
     struct comm base;
     struct device *dev;
     const struct kernels *k;
@@ -31,14 +31,14 @@ struct staged_request {
     size_t offset, bytes;
 };
 
-static struct staged *as_staged(struct comm *comm)
+static struct staged_comm *as_staged(struct comm *comm)
 {
-    return (struct staged *)comm;
+    return (struct staged_comm *)comm;
 }
 
 /* ---- host buffers ---- */
 
-static struct buffer *buffer_create(struct staged *s, size_t bytes, struct error *err)
+static struct buffer *buffer_create(struct staged_comm *s, size_t bytes, struct error *err)
 {
     struct buffer *buffer = calloc(1, sizeof *buffer);
 
@@ -54,14 +54,14 @@ static struct buffer *buffer_create(struct staged *s, size_t bytes, struct error
     return NULL;
 }
 
-static void buffer_destroy(struct staged *s, struct buffer *buffer)
+static void buffer_destroy(struct staged_comm *s, struct buffer *buffer)
 {
     device_free(s->dev, MEMORY_HOST, buffer->at);
     free(buffer);
 }
 
 /* The first buffer that is large enough; else a new one, in place of the first. */
-static struct buffer *take_buffer(struct staged *s, size_t bytes, struct error *err)
+static struct buffer *take_buffer(struct staged_comm *s, size_t bytes, struct error *err)
 {
     struct buffer *small = s->free;
 
@@ -80,7 +80,7 @@ static struct buffer *take_buffer(struct staged *s, size_t bytes, struct error *
     return buffer_create(s, bytes, err);
 }
 
-static void return_buffer(struct staged *s, struct buffer *buffer)
+static void return_buffer(struct staged_comm *s, struct buffer *buffer)
 {
     buffer->next = s->free;
     s->free = buffer;
@@ -118,7 +118,7 @@ static struct comm_request *finish_start(struct staged_request *request, struct 
 static int staged_wait(struct comm_request *base, struct error *err)
 {
     struct staged_request *request = (struct staged_request *)base;
-    struct staged *s = as_staged(base->comm);
+    struct staged_comm *s = as_staged(base->comm);
 
     /* After a failure the request stays as it is: the network may still write to the buffer. */
     if (request->inner != &comm_done && request->inner->comm->ops->wait(request->inner, err) < 0)
@@ -135,7 +135,7 @@ static int staged_wait(struct comm_request *base, struct error *err)
 static struct comm_request *staged_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
                                                   size_t count, size_t stride, void *scratch, struct error *err)
 {
-    struct staged *s = as_staged(comm);
+    struct staged_comm *s = as_staged(comm);
     size_t bytes = count * dtype_size(dtype), all = bytes * (size_t)comm->size;
     struct staged_request *request = request_create(comm, all + bytes, err);
     char *parts;
@@ -157,7 +157,7 @@ static struct comm_request *staged_reduce_scatter(struct comm *comm, enum dtype 
 
 static struct comm_request *staged_all_gather(struct comm *comm, void *buffer, size_t bytes, struct error *err)
 {
-    struct staged *s = as_staged(comm);
+    struct staged_comm *s = as_staged(comm);
     size_t own = bytes * (size_t)comm->rank;
     struct staged_request *request = request_create(comm, bytes * (size_t)comm->size, err);
 
@@ -173,7 +173,7 @@ static struct comm_request *staged_all_gather(struct comm *comm, void *buffer, s
 static struct comm_request *staged_send(struct comm *comm, const void *buffer, size_t bytes, int peer,
                                         struct error *err)
 {
-    struct staged *s = as_staged(comm);
+    struct staged_comm *s = as_staged(comm);
     struct staged_request *request = request_create(comm, bytes, err);
 
     if (!request)
@@ -198,7 +198,7 @@ static struct comm_request *staged_recv(struct comm *comm, void *buffer, size_t 
 static int staged_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
                              struct error *err)
 {
-    struct staged *s = as_staged(comm);
+    struct staged_comm *s = as_staged(comm);
     size_t bytes = count * dtype_size(dtype);
     struct buffer *host = take_buffer(s, bytes, err);
 
@@ -216,7 +216,7 @@ static int staged_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, 
 
 static void staged_destroy(struct comm *comm)
 {
-    struct staged *s = as_staged(comm);
+    struct staged_comm *s = as_staged(comm);
 
     device_wait(s->dev);
     while (s->free) {
@@ -243,7 +243,7 @@ static const struct comm_ops staged_ops = {
 
 struct comm *comm_staged_create(struct comm *host, struct device *dev, struct error *err)
 {
-    struct staged *s = calloc(1, sizeof *s);
+    struct staged_comm *s = calloc(1, sizeof *s);
 
     if (!s || comm_device_init(&s->base, &staged_ops, host, err) < 0) {
         error_set(err, CODE_IO, "out of memory for a group of %d ranks", host->size);

@@ -3,7 +3,8 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "common/clock.h"
 
 enum {
     END_SECONDS = 5,
@@ -88,7 +89,7 @@ int nccl_root_usable(const struct nccl_root *root, struct error *err)
     return -1;
 }
 
-static int fail(struct nccl_root *root, ncclResult_t status, const char *what, struct error *err)
+static int fail_root(struct nccl_root *root, ncclResult_t status, const char *what, struct error *err)
 {
     bool lost = status == ncclRemoteError || status == ncclSystemError;
 
@@ -110,7 +111,7 @@ int nccl_look(struct nccl_root *root, ncclComm_t handle, struct error *err)
     asked = handle ? api.ncclCommGetAsyncError(handle, &status) : ncclSuccess;
     if (asked != ncclSuccess)
         status = asked;
-    return status == ncclSuccess || status == ncclInProgress ? 0 : fail(root, status, "another rank", err);
+    return status == ncclSuccess || status == ncclInProgress ? 0 : fail_root(root, status, "another rank", err);
 }
 
 int nccl_settle(struct nccl_root *root, ncclComm_t handle, ncclResult_t status, const char *what, struct error *err)
@@ -128,7 +129,7 @@ int nccl_settle(struct nccl_root *root, ncclComm_t handle, ncclResult_t status, 
         if (asked != ncclSuccess)
             status = asked;
     }
-    return status == ncclSuccess ? 0 : fail(root, status, what, err);
+    return status == ncclSuccess ? 0 : fail_root(root, status, what, err);
 }
 
 /* ---- the communicators ---- */
@@ -138,24 +139,16 @@ struct device *nccl_root_device(const struct nccl_root *root)
     return root->dev;
 }
 
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Waits for the others to have ended their operations too, but not for long: this rank may be the one that fails. */
-static void end(struct nccl_root *root, struct nccl_member *member)
+static void end_member(struct nccl_root *root, struct nccl_member *member)
 {
-    double until = seconds() + END_SECONDS;
+    double until = clock_monotonic() + END_SECONDS;
     ncclResult_t status;
 
     if (!member->handle)
         return;
     status = api.ncclCommFinalize(member->handle);
-    while (status == ncclInProgress && seconds() < until) {
+    while (status == ncclInProgress && clock_monotonic() < until) {
         sched_yield();
         if (api.ncclCommGetAsyncError(member->handle, &status) != ncclSuccess)
             status = ncclInternalError;
@@ -168,7 +161,7 @@ static void end(struct nccl_root *root, struct nccl_member *member)
 }
 
 /* Ranks that cannot reach each other hang here: the watchdog is to see them wait. */
-static struct record_op enter(struct comm *world, const char *what)
+static struct record_op enter_world(struct comm *world, const char *what)
 {
     struct record_op op;
 
@@ -189,7 +182,7 @@ int nccl_root_split(struct nccl_root *root, bool join, int color, int key, struc
     if (nccl_root_usable(root, err) < 0)
         return -1;
     config.blocking = 0;
-    op = enter(root->world, "groups");
+    op = enter_world(root->world, "groups");
     status = api.ncclCommSplit(root->all.handle, join ? color : NCCL_SPLIT_NOCOLOR, key, &member->handle, &config);
     result = nccl_settle(root, root->all.handle, status, "ncclCommSplit", err);
     if (result == 0) {
@@ -205,7 +198,7 @@ int nccl_root_split(struct nccl_root *root, bool join, int color, int key, struc
 
 void nccl_root_leave(struct nccl_root *root, struct nccl_member *member)
 {
-    end(root, member);
+    end_member(root, member);
     for (struct nccl_member **at = &root->members; *at; at = &(*at)->next)
         if (*at == member) {
             *at = member->next;
@@ -231,7 +224,7 @@ struct nccl_root *comm_nccl_root_create(struct comm *world, struct device *dev, 
         goto fail;
     root->world = world;
     root->dev = dev;
-    op = enter(world, "start");
+    op = enter_world(world, "start");
     status = api.ncclCommInitRankConfig(&root->all.handle, world->size, id, world->rank, &config);
     result = nccl_settle(root, root->all.handle, status, "its start", err);
     recorder_leave(&op);
@@ -252,6 +245,6 @@ void comm_nccl_root_destroy(struct nccl_root *root)
 {
     if (!root)
         return;
-    end(root, &root->all);
+    end_member(root, &root->all);
     free(root);
 }

@@ -14,7 +14,7 @@ static int left_half(int ranks)
     return half;
 }
 
-static void widen(float *out, enum dtype dtype, const void *part, size_t first, size_t count)
+static void widen_part(float *out, enum dtype dtype, const void *part, size_t first, size_t count)
 {
     const uint16_t *halves = (const uint16_t *)part + first;
 
@@ -25,7 +25,7 @@ static void widen(float *out, enum dtype dtype, const void *part, size_t first, 
             out[i] = dtype == DTYPE_BF16 ? bf16_to_float(halves[i]) : f16_to_float(halves[i]);
 }
 
-static void narrow(uint16_t *out, enum dtype dtype, const float *sum, size_t count)
+static void narrow_sum(uint16_t *out, enum dtype dtype, const float *sum, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         out[i] = dtype == DTYPE_BF16 ? bf16_of_float(sum[i]) : f16_of_float(sum[i]);
@@ -37,7 +37,7 @@ static void block_sum(float *out, enum dtype dtype, const void *const *parts, in
     int half;
 
     if (ranks == 1) {
-        widen(out, dtype, parts[0], first, count);
+        widen_part(out, dtype, parts[0], first, count);
         return;
     }
     half = left_half(ranks);
@@ -68,7 +68,7 @@ void comm_tree_sum(enum dtype dtype, void *out, const void *const *parts, int ra
             block_sum((float *)out + first, dtype, parts, ranks, first, length);
         } else {
             block_sum(sum, dtype, parts, ranks, first, length);
-            narrow((uint16_t *)out + first, dtype, sum, length);
+            narrow_sum((uint16_t *)out + first, dtype, sum, length);
         }
     }
 }

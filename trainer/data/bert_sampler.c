@@ -1,7 +1,4 @@
-#include "trainer/data/bert_sampler.h"
-
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,7 +6,7 @@
 #include "trainer/data/draws.h"
 #include "trainer/data/indexed.h"
 #include "trainer/data/packing.h"
-#include "trainer/data/samples_impl.h"
+#include "trainer/data/samples.h"
 
 #define FRAME 3 /* [CLS], [SEP] and [SEP] */
 
@@ -18,14 +15,14 @@ struct bert_sampler {
     struct indexed *data;
     struct packing *packing;
     struct bert_options options;
-    int32_t special[4]; /* rising */
+    int32_t special[4]; /* sorted */
     uint64_t seed;
     uint32_t site;
     int seq_length, vocab;
     bool shuffled;
 };
 
-/* Room to work in while one sample is read. */
+/* Memory for reading one sample. */
 struct scratch {
     struct mask_span *spans;
     int *breaks, *order;
@@ -69,8 +66,8 @@ static int read_text(const struct bert_sampler *s, uint64_t first, int count, in
             char why[200];
 
             snprintf(why, sizeof why,
-                     "that is data.%s: give the special tokens numbers that the text does not use, or enlarge "
-                     "model.vocab = %d",
+                     "that is data.%s: choose special token ids that do not occur in the text, or a larger "
+                     "model.vocab than %d",
                      special_name(s, tokens[i]), s->vocab);
             return indexed_refuse(s->data, first + (uint64_t)i, tokens[i], why, err);
         }
@@ -106,7 +103,7 @@ static int lay_out(const struct bert_sampler *s, struct draws *draws, const stru
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
 
-/* Evenly one of the tokens that are not special: those numbers are stepped over. */
+/* One of the tokens that are not special, each with the same probability. */
 static int32_t draw_ordinary(const struct bert_sampler *s, struct draws *draws)
 {
     int32_t token = (int32_t)draws_below(draws, (uint32_t)s->vocab - 4);
@@ -151,7 +148,7 @@ static int bert_sampler_read(const struct samples *samples, uint64_t n, const st
     struct scratch scratch = {0};
     int a, b, status = -1;
 
-    if (s->shuffled) /* after 2^32 epochs the orders come round again */
+    if (s->shuffled) /* after 2^32 epochs the orders repeat */
         place = permute(place, samples->per_epoch, s->seed, (uint32_t)(n / samples->per_epoch));
     if (scratch_create(&scratch, (size_t)s->seq_length, err) < 0)
         return -1;
@@ -166,7 +163,7 @@ done:
     return status;
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------------- */
+/* ---- creation ---------------------------------------------------------------------------------------------------- */
 
 static void bert_sampler_destroy(struct samples *samples)
 {
@@ -216,7 +213,7 @@ static int open_data(struct bert_sampler *s, const char *prefix, struct error *e
         return -1;
     if (indexed_facts(s->data).longest_document < 2)
         return error_set(err, CODE_DATA,
-                         "%s.idx has no document of two sentences, as a BERT needs them; make the data with "
+                         "%s.idx has no document of two sentences, which a BERT needs; make the data with "
                          "muster-data --sentences",
                          prefix);
     s->packing = packing_create(s->data, s->seq_length - FRAME, s->options.short_probability, s->seed, err);
@@ -226,9 +223,8 @@ static int open_data(struct bert_sampler *s, const char *prefix, struct error *e
     return 0;
 }
 
-static struct samples *create_sampler(const char *prefix, const struct model_shape *shape,
-                                      const struct bert_options *options, bool shuffled, uint64_t seed,
-                                      struct error *err)
+struct samples *bert_sampler_create(const char *prefix, const struct model_shape *shape,
+                                    const struct bert_options *options, bool shuffled, uint64_t seed, struct error *err)
 {
     struct bert_sampler *s = calloc(1, sizeof *s);
 
@@ -254,16 +250,4 @@ static struct samples *create_sampler(const char *prefix, const struct model_sha
 fail:
     bert_sampler_destroy(&s->base);
     return NULL;
-}
-
-struct samples *bert_sampler_create(const char *prefix, const struct model_shape *shape,
-                                    const struct bert_options *options, uint64_t seed, struct error *err)
-{
-    return create_sampler(prefix, shape, options, true, seed, err);
-}
-
-struct samples *bert_sampler_create_sequential(const char *prefix, const struct model_shape *shape,
-                                               const struct bert_options *options, struct error *err)
-{
-    return create_sampler(prefix, shape, options, false, 0, err);
 }

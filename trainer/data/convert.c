@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "trainer/data/indexed_writer.h"
+#include "trainer/data/indexed.h"
 #include "trainer/data/packing.h"
 
 #define CHUNK_SIZE   ((size_t)1 << 20)
@@ -21,15 +21,15 @@
 struct conversion {
     const struct convert *convert;
     struct indexed_writer *train, *valid;
-    uint64_t total, cut; /* bytes of all texts; where the validation part begins, or UINT64_MAX */
+    uint64_t total, cut; /* bytes of all texts; offset of the validation part, or UINT64_MAX */
     uint64_t done;
-    struct sentences sentences; /* of the text under way */
+    struct sentences sentences; /* of the current text */
     int empty;
     const char *first_empty;
     char *chunk;
 };
 
-/* Sizes of all texts together; 0 if one's is not known before it is read. Finds what cannot be read before any work. */
+/* The size of all texts together; 0 if one is unknown before it is read. Detects unreadable texts before the start. */
 static int measure_texts(const struct convert *convert, uint64_t *total, struct error *err)
 {
     bool known = true;
@@ -44,7 +44,7 @@ static int measure_texts(const struct convert *convert, uint64_t *total, struct 
         if (S_ISDIR(status.st_mode))
             return error_set(err, CODE_DATA, "%s is a directory; give the files in it", text);
         if (!S_ISREG(status.st_mode) && convert->valid_out)
-            return error_set(err, CODE_USAGE, "%s is no regular file: a validation set needs its size beforehand",
+            return error_set(err, CODE_USAGE, "%s is not a regular file: a validation set needs its size beforehand",
                              text);
         known = known && S_ISREG(status.st_mode);
         *total += (uint64_t)status.st_size;
@@ -54,10 +54,10 @@ static int measure_texts(const struct convert *convert, uint64_t *total, struct 
     return 0;
 }
 
-/* Tokens of one sentence, or of its beginning; the part that they fall into takes them, or both do. */
-static int take_bytes(struct conversion *c, const char *bytes, size_t count, struct error *err)
+/* Appends bytes of one sentence to the training part, to the validation part, or to both if the cut is between. */
+static int append_bytes(struct conversion *c, const char *bytes, size_t count, struct error *err)
 {
-    uint64_t left = c->cut > c->done ? c->cut - c->done : 0; /* still of the training part */
+    uint64_t left = c->cut > c->done ? c->cut - c->done : 0; /* of the training part */
     size_t here = count < left ? count : (size_t)left;
 
     c->done += count;
@@ -73,7 +73,7 @@ static int end_sentence(struct conversion *c, struct error *err)
     return c->valid ? indexed_writer_end_sequence(c->valid, err) : 0;
 }
 
-static int take_chunk(struct conversion *c, size_t count, struct error *err)
+static int append_chunk(struct conversion *c, size_t count, struct error *err)
 {
     const char *next = c->chunk;
 
@@ -81,7 +81,7 @@ static int take_chunk(struct conversion *c, size_t count, struct error *err)
         bool ended = false;
         size_t here = c->convert->sentences ? sentences_next(&c->sentences, next, count, &ended) : count;
 
-        if (take_bytes(c, next, here, err) < 0 || (ended && end_sentence(c, err) < 0))
+        if (append_bytes(c, next, here, err) < 0 || (ended && end_sentence(c, err) < 0))
             return -1;
         next += here;
         count -= here;
@@ -89,7 +89,7 @@ static int take_chunk(struct conversion *c, size_t count, struct error *err)
     return 0;
 }
 
-/* As read, but it never waits long: a signal that comes just before a read of a pipe does not interrupt it. */
+/* Like read, but does not block for long: a signal just before a blocking read of a pipe would not interrupt it. */
 static ssize_t read_chunk(const struct conversion *c, int fd)
 {
     const volatile sig_atomic_t *stop = c->convert->stop;
@@ -108,7 +108,7 @@ static ssize_t read_chunk(const struct conversion *c, int fd)
     return read(fd, c->chunk, CHUNK_SIZE);
 }
 
-/* One empty file in a hundred thousand is no reason to begin again; a pipe that brings nothing is one. */
+/* One empty file among many is reported only; an empty pipe, or only empty files, is an error. */
 static int note_empty(struct conversion *c, const char *text, int fd, struct error *err)
 {
     struct stat status;
@@ -140,7 +140,7 @@ static int read_text(struct conversion *c, const char *text, int fd, struct erro
             return error_set(err, CODE_DATA,
                              "%s, offset %" PRIu64 ": a zero byte; give plain text, not compressed, not UTF-16", text,
                              offset + (uint64_t)(zero - c->chunk));
-        if (take_chunk(c, (size_t)got, err) < 0)
+        if (append_chunk(c, (size_t)got, err) < 0)
             return -1;
         offset += (uint64_t)got;
         if (convert->progress)

@@ -30,7 +30,7 @@ bool draws_chance(struct draws *draws, double probability)
     return next_word(draws) < (uint64_t)(probability * 0x1p32);
 }
 
-/* Four make a strong pseudo-random permutation of large halves (Luby and Rackoff); small halves need some more. */
+/* Four give a strong pseudo-random permutation with large halves (Luby and Rackoff); small halves need more. */
 #define ROUNDS 8
 
 static uint32_t round_bits(uint32_t half, uint32_t round, uint64_t seed, uint32_t epoch)
@@ -84,8 +84,8 @@ static int draw_length(struct draws *draws)
     return ticket < 6 ? 1 : ticket < 9 ? 2 : 3;
 }
 
-/* Tokens in a row from `first` that are free, up to `most`. */
-static int room_at(const bool *chosen, int first, int end, int most)
+/* The number of consecutive tokens from `first` that are not chosen, at most `most`. */
+static int count_free(const bool *chosen, int first, int end, int most)
 {
     int room = 0;
 
@@ -101,7 +101,7 @@ int mask_choose(struct draws *draws, int a, int b, int count, int *order, bool *
     memset(chosen, 0, (size_t)tokens * sizeof *chosen);
     for (int i = 0; i < tokens; i++)
         order[i] = i;
-    for (int i = 0; i < tokens && count > 0; i++) { /* a shuffle (Fisher and Yates), only as far as it is needed */
+    for (int i = 0; i < tokens && count > 0; i++) { /* a partial Fisher-Yates shuffle */
         int other = i + (int)draws_below(draws, (uint32_t)(tokens - i));
         int first = order[other], length, room;
 
@@ -109,7 +109,7 @@ int mask_choose(struct draws *draws, int a, int b, int count, int *order, bool *
         if (chosen[first])
             continue;
         length = draw_length(draws);
-        room = room_at(chosen, first, first < a ? a : tokens, length < count ? length : count);
+        room = count_free(chosen, first, first < a ? a : tokens, length < count ? length : count);
         memset(chosen + first, 1, (size_t)room * sizeof *chosen);
         spans[nspans++] = (struct mask_span){first, room};
         count -= room;

@@ -1,9 +1,9 @@
 /*
- * draws.h - the random choices that are made for one thing, such as one sample: a row of numbers that is a function of
- * (seed, site, number of the thing).
+ * draws.h - the random choices for one item, such as one sample: a sequence of random words that is a function of
+ * (seed, site, number of the item).
  *
- * Word i of the row is word i % 4 of the Philox block with the counter {number, site, i / 4} and the key `seed`. All
- * choices are made with integers, so they are the same on every machine.
+ * Word i is word i % 4 of the Philox block with the counter {number, site, i / 4} and the key `seed`. All choices are
+ * made with integers, so they are the same on every machine.
  */
 #ifndef MUSTER_TRAINER_DATA_DRAWS_H
 #define MUSTER_TRAINER_DATA_DRAWS_H
@@ -14,10 +14,10 @@
 struct draws {
     uint64_t seed, number;
     uint32_t site, next; /* next word */
-    uint32_t block[4];   /* the one that word next - 1 came from */
+    uint32_t block[4];   /* the block of word next - 1 */
 };
 
-/* `site` says what the choices are for: philox_site("data.bert.sample"). */
+/* `site` identifies the use of the choices: philox_site("data.bert.sample"). */
 struct draws draws_start(uint64_t seed, uint32_t site, uint64_t number);
 
 /* One of 0 to bound - 1; the probability of each is 1 / bound to within 2^-32. bound is at least 1. */
@@ -27,36 +27,35 @@ uint32_t draws_below(struct draws *draws, uint32_t bound);
 bool draws_chance(struct draws *draws, double probability);
 
 /*
- * Shuffled order without a list: where the i-th of n things goes, computed from i alone.
+ * A shuffled order without a list: for each (count, seed, epoch) a bijection of [0, count); index < count. Pure.
  *
- * A Feistel network over the smallest 2^(2k) >= count is a bijection whatever its round function; Philox 4x32-10, keyed
- * by the seed, is the round function. What falls outside [0, count) is sent through again until it falls inside ("cycle
- * walking", Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002), less than 4 times on average.
+ * A Feistel network over the smallest 2^(2k) >= count is a bijection with any round function; the round function is
+ * Philox 4x32-10, keyed by the seed. A result outside [0, count) goes through the network again until it is inside
+ * ("cycle walking", Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002), less than 4 times on
+ * average.
  */
-
-/* For each (count, seed, epoch) a bijection of [0, count); index < count. Pure. */
 uint64_t permute(uint64_t index, uint64_t count, uint64_t seed, uint32_t epoch);
 
 /*
- * Which tokens of a sample a masked language model has to predict.
+ * Chooses the tokens of a sample that a masked language model predicts.
  *
- * They are chosen in n-grams of 1 to 3 tokens in a row, as Megatron-LM does: the text's tokens are visited in random
- * order, and where one is not chosen yet, a length n is drawn with a probability proportional to 1/n (6/11, 3/11,
- * 2/11). An n-gram that would reach beyond its segment, into one chosen before, or over the wanted number, is
- * shortened to what there is room for. So exactly the wanted number is chosen, whatever it is.
+ * They are chosen in n-grams of 1 to 3 consecutive tokens, like Megatron-LM's: the text's tokens are visited in random
+ * order, and at each that is not chosen yet, a length n is drawn with a probability proportional to 1/n (6/11, 3/11,
+ * 2/11). An n-gram that would exceed its segment, overlap one chosen before, or exceed the requested number, is
+ * shortened. So exactly the requested number is chosen.
  */
 
 struct mask_span {
     int first, length;
 };
 
-/* How many of `tokens` are to be predicted: max(1, probability * tokens), rounded to the nearest. */
+/* The number of `tokens` to be predicted: max(1, probability * tokens), rounded to the nearest. */
 int mask_count(double probability, int tokens);
 
 /*
  * Chooses `count` of the tokens 0 to a + b - 1, of which the first `a` are one segment and the other `b` the other;
  * 0 <= count <= a + b. Fills spans[count] in the order of their choice and returns their number, at most count.
- * order [a + b] and chosen [a + b] are room to work in; chosen ends as true for the chosen ones.
+ * order [a + b] is scratch; chosen [a + b] is set to true for the chosen tokens.
  */
 int mask_choose(struct draws *draws, int a, int b, int count, int *order, bool *chosen, struct mask_span *spans);
 

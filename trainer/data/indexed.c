@@ -11,16 +11,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io.h"
+
 #define CHUNK_SIZE 16384
 
-struct file {
+struct data_file {
     int fd;
     uint64_t size;
     char path[PATH_MAX];
 };
 
 struct indexed {
-    struct file bin, idx;
+    struct data_file bin, idx;
     struct indexed_facts facts;
     unsigned width; /* bytes a token */
 };
@@ -46,7 +48,7 @@ const char *indexed_type_name(enum indexed_type type)
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-static int file_open(struct file *file, const char *prefix, const char *suffix, struct error *err)
+static int open_file(struct data_file *file, const char *prefix, const char *suffix, struct error *err)
 {
     struct stat status;
 
@@ -66,21 +68,15 @@ static int file_open(struct file *file, const char *prefix, const char *suffix, 
     return 0;
 }
 
-static int file_read(const struct file *file, uint64_t offset, void *buffer, size_t size, struct error *err)
+static int read_file(const struct data_file *file, uint64_t offset, void *buffer, size_t size, struct error *err)
 {
-    for (size_t done = 0; done < size;) {
-        ssize_t got = pread(file->fd, (char *)buffer + done, size - done, (off_t)(offset + done));
+    ssize_t got = io_read_at(file->fd, buffer, size, (off_t)offset);
 
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return error_errno(err, CODE_IO, "%s, offset %" PRIu64, file->path, offset + done);
-        if (got == 0)
-            return error_set(err, CODE_DATA,
-                             "%s ends at offset %" PRIu64 "; it had %" PRIu64 " bytes when it was opened", file->path,
-                             offset + done, file->size);
-        done += (size_t)got;
-    }
+    if (got < 0)
+        return error_errno(err, CODE_IO, "%s, offset %" PRIu64, file->path, offset);
+    if ((size_t)got < size)
+        return error_set(err, CODE_DATA, "%s ends at offset %" PRIu64 "; it had %" PRIu64 " bytes when it was opened",
+                         file->path, offset + (uint64_t)got, file->size);
     return 0;
 }
 
@@ -111,17 +107,18 @@ static int check_header(struct indexed *x, struct error *err)
     if (x->idx.size < sizeof header)
         return error_set(err, CODE_DATA, "%s has %" PRIu64 " bytes; the header alone has %zu", path, x->idx.size,
                          sizeof header);
-    if (file_read(&x->idx, 0, header, sizeof header, err) < 0)
+    if (read_file(&x->idx, 0, header, sizeof header, err) < 0)
         return -1;
     if (memcmp(header, INDEXED_MAGIC, 9) != 0)
-        return error_set(err, CODE_DATA, "%s, offset 0: not \"MMIDIDX\"; this is no index of a data set", path);
+        return error_set(err, CODE_DATA, "%s, offset 0: not \"MMIDIDX\"; this is not the index of a data set", path);
     version = get_u64(header + 9);
     if (version != INDEXED_VERSION)
-        return error_set(err, CODE_DATA, "%s, offset 9: version %" PRIu64 "; version 1 is known", path, version);
+        return error_set(err, CODE_DATA, "%s, offset 9: version %" PRIu64 "; version 1 is supported", path, version);
     x->width = type_width(header[17]);
     if (x->width == 0)
-        return error_set(err, CODE_DATA, "%s, offset 17: token type %d; 1 (uint8), 4 (int32) and 8 (uint16) are known",
-                         path, header[17]);
+        return error_set(err, CODE_DATA,
+                         "%s, offset 17: token type %d; 1 (uint8), 4 (int32) and 8 (uint16) are supported", path,
+                         header[17]);
     sequences = get_u64(header + 18);
     boundaries = get_u64(header + 26);
     if (sequences < 1 || sequences > x->idx.size) /* so that the sum below cannot overflow */
@@ -140,7 +137,7 @@ static int check_header(struct indexed *x, struct error *err)
     return 0;
 }
 
-/* Walks lengths and beginnings side by side: each sequence must begin where the one before it ended. */
+/* Reads lengths and offsets side by side: each sequence must begin where the previous one ended. */
 static int check_sequences(struct indexed *x, struct error *err)
 {
     unsigned char lengths[CHUNK_SIZE / 4], begins[CHUNK_SIZE / 2];
@@ -152,8 +149,8 @@ static int check_sequences(struct indexed *x, struct error *err)
         uint64_t begin;
         int32_t length;
 
-        if (k == 0 && (file_read(&x->idx, INDEXED_HEADER_SIZE + 4 * i, lengths, 4 * here, err) < 0 ||
-                       file_read(&x->idx, begins_at + 8 * i, begins, 8 * here, err) < 0))
+        if (k == 0 && (read_file(&x->idx, INDEXED_HEADER_SIZE + 4 * i, lengths, 4 * here, err) < 0 ||
+                       read_file(&x->idx, begins_at + 8 * i, begins, 8 * here, err) < 0))
             return -1;
         length = (int32_t)get_u32(lengths + 4 * k);
         begin = get_u64(begins + 8 * k);
@@ -183,7 +180,7 @@ static int check_documents(struct indexed *x, struct error *err)
         uint64_t k = i % per_chunk, here = count - i < per_chunk ? count - i : per_chunk;
         uint64_t begin;
 
-        if (k == 0 && file_read(&x->idx, at + 8 * i, chunk, 8 * here, err) < 0)
+        if (k == 0 && read_file(&x->idx, at + 8 * i, chunk, 8 * here, err) < 0)
             return -1;
         begin = get_u64(chunk + 8 * k);
         if ((i == 0 && begin != 0) || begin < before || (i == count - 1 && begin != x->facts.sequences) ||
@@ -208,7 +205,7 @@ struct indexed *indexed_open(const char *prefix, struct error *err)
         return NULL;
     }
     x->bin.fd = x->idx.fd = -1;
-    if (file_open(&x->idx, prefix, ".idx", err) < 0 || file_open(&x->bin, prefix, ".bin", err) < 0 ||
+    if (open_file(&x->idx, prefix, ".idx", err) < 0 || open_file(&x->bin, prefix, ".bin", err) < 0 ||
         check_header(x, err) < 0 || check_sequences(x, err) < 0 || check_documents(x, err) < 0)
         goto fail;
     if (x->bin.size != x->facts.tokens * x->width) {
@@ -239,7 +236,7 @@ struct indexed_facts indexed_facts(const struct indexed *x)
     return x->facts;
 }
 
-/* It was right when it was opened. */
+/* The index was valid when it was opened. */
 static int index_changed(const struct indexed *x, uint64_t offset, struct error *err)
 {
     return error_set(err, CODE_DATA, "%s, offset %" PRIu64 ": changed since it was opened", x->idx.path, offset);
@@ -252,7 +249,7 @@ int indexed_lengths(const struct indexed *x, uint64_t first, size_t count, int32
     if (first > x->facts.sequences || count > x->facts.sequences - first)
         return error_set(err, CODE_INTERNAL, "%s: sequence %" PRIu64 " of %" PRIu64 " was asked for", x->idx.path,
                          first + count, x->facts.sequences);
-    if (file_read(&x->idx, offset, lengths, 4 * count, err) < 0)
+    if (read_file(&x->idx, offset, lengths, 4 * count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++) {
         lengths[i] = (int32_t)le32toh((uint32_t)lengths[i]);
@@ -269,7 +266,7 @@ int indexed_boundaries(const struct indexed *x, uint64_t first, size_t count, ui
     if (first > x->facts.documents + 1 || count > x->facts.documents + 1 - first)
         return error_set(err, CODE_INTERNAL, "%s: document boundary %" PRIu64 " of %" PRIu64 " was asked for",
                          x->idx.path, first + count, x->facts.documents + 1);
-    if (file_read(&x->idx, offset, boundaries, 8 * count, err) < 0)
+    if (read_file(&x->idx, offset, boundaries, 8 * count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++) {
         boundaries[i] = le64toh(boundaries[i]);
@@ -317,7 +314,7 @@ int indexed_read(const struct indexed *x, uint64_t first, size_t count, int voca
     for (size_t done = 0; done < count;) {
         size_t here = count - done < sizeof bytes / x->width ? count - done : sizeof bytes / x->width;
 
-        if (file_read(&x->bin, (first + done) * x->width, bytes, here * x->width, err) < 0)
+        if (read_file(&x->bin, (first + done) * x->width, bytes, here * x->width, err) < 0)
             return -1;
         decode_tokens(bytes, x->width, here, tokens + done);
         for (size_t i = 0; i < here; i++, done++)

@@ -1,5 +1,5 @@
 /*
- * indexed.h - reads a data set of tokens: PREFIX.bin and PREFIX.idx, as Megatron-LM and muster-data write them.
+ * indexed.h - reads and writes data sets of tokens: PREFIX.bin and PREFIX.idx, in Megatron-LM's format.
  *
  *   PREFIX.bin   the tokens of all sequences, one after the other, little-endian
  *   PREFIX.idx   offset  0  "MMIDIDX\0\0"
@@ -8,18 +8,18 @@
  *                       18  u64 S, the number of sequences
  *                       26  u64 D, the number of document boundaries (documents + 1)
  *                       34  int32 length of each sequence, in tokens      (S of them)
- *                           int64 where each begins in PREFIX.bin, in bytes (S)
- *                           int64 the sequence each document begins with, and at last S (D)
+ *                           int64 offset of each in PREFIX.bin, in bytes (S)
+ *                           int64 the first sequence of each document, and finally S (D)
  *
- * What a sequence is, is the writer's choice. For a GPT it is a document. For a BERT it is a sentence, and a document
- * is the run of sequences up to the next boundary; Megatron-LM writes this with --split-sentences and muster-data with
- * --sentences. A GPT reads both, since it does not tell sequences apart.
+ * For a GPT a sequence is a document. For a BERT it is a sentence, and a document is the run of sequences up to the next
+ * boundary; Megatron-LM writes this with --split-sentences and muster-data with --sentences. A GPT reads both, since it
+ * does not separate sequences.
  *
- * Opening reads all of the index once and refuses whatever is not so, with CODE_DATA and the offset: sequences must lie
- * in order and without gaps, and both files must have exactly the size that follows. Then the tokens are one long row,
- * and a token's position says where it is: the index is not kept, so memory does not grow with the data.
+ * Opening reads all of the index once and refuses any error in it, with CODE_DATA and the offset: sequences must lie in
+ * order and without gaps, and both files must have exactly the size that follows. Then the tokens are one sequence, and
+ * a token's position in it gives its offset: the index is not kept, so memory does not grow with the data.
  *
- * Files are read with pread and not mapped: a file that shrinks or a file system that fails is an error, not a SIGBUS.
+ * Files are read with pread and not mapped: a file that shrinks or a failing file system is an error, not a SIGBUS.
  */
 #ifndef MUSTER_TRAINER_DATA_INDEXED_H
 #define MUSTER_TRAINER_DATA_INDEXED_H
@@ -39,7 +39,7 @@ struct indexed_facts {
     enum indexed_type type;
     uint64_t tokens, sequences, documents;
     uint64_t longest;          /* sequence, in tokens */
-    uint64_t longest_document; /* in sequences; more than 1 where they are sentences */
+    uint64_t longest_document; /* in sequences; more than 1 if they are sentences */
 };
 
 struct indexed;
@@ -53,21 +53,54 @@ struct indexed_facts indexed_facts(const struct indexed *indexed);
 const char *indexed_type_name(enum indexed_type type);
 
 /*
- * Tokens [first, first + count) of the row, which must be below `vocab`: one at or above it, or below 0, is CODE_DATA
- * with its position and offset. Safe to call from several threads at once.
+ * Reads tokens [first, first + count). A token below 0 or not below `vocab` is CODE_DATA, with its position and offset.
+ * May be called by several threads at once.
  */
 int indexed_read(const struct indexed *indexed, uint64_t first, size_t count, int vocab, int32_t *tokens,
                  struct error *err);
 
-/* CODE_DATA: the file and offset of the token at `position` of the row, its value, and after that `why`. Returns -1. */
+/* CODE_DATA with the file and offset of the token at `position`, its value, and `why`. Returns -1. */
 int indexed_refuse(const struct indexed *indexed, uint64_t position, int32_t token, const char *why, struct error *err);
 
-/* Tokens of the sequences [first, first + count): a look into the file, as the next. Both are safe to call from several
+/* Reads the lengths of the sequences [first, first + count) from the file. This and the next may be called by several
  * threads at once. */
 int indexed_lengths(const struct indexed *indexed, uint64_t first, size_t count, int32_t *lengths, struct error *err);
 
-/* The sequences that the documents [first, first + count) begin with; the one after the last begins with S. */
+/* Reads the first sequences of the documents [first, first + count); that of document D - 1 is S. */
 int indexed_boundaries(const struct indexed *indexed, uint64_t first, size_t count, uint64_t *boundaries,
                        struct error *err);
+
+/*
+ * ---- writing (indexed_writer.c): a data set of bytes, one token a byte ----------------------------------------------
+ *
+ * Everything goes to PREFIX.bin.tmp and PREFIX.idx.tmp; indexed_writer_commit renames them, the index last, after both
+ * have reached the disk. So an existing index belongs to a complete data set. None is ever overwritten. Memory does not
+ * grow with the data.
+ */
+
+/* Lengths are int32 in the index: a longer one becomes several sequences. */
+#define INDEXED_SEQUENCE_MAX (1 << 30)
+
+struct indexed_writer;
+
+/* Fails with CODE_USAGE if PREFIX.idx exists or another process is writing this prefix. */
+struct indexed_writer *indexed_writer_create(const char *prefix, struct error *err);
+
+/* Without a commit, removes the files. */
+void indexed_writer_destroy(struct indexed_writer *writer);
+
+/* Adds tokens to the current sequence. */
+int indexed_writer_append(struct indexed_writer *writer, const void *bytes, size_t count, struct error *err);
+
+/* Ends the current sequence, but not its document. Does nothing if it has no tokens. */
+int indexed_writer_end_sequence(struct indexed_writer *writer, struct error *err);
+
+/* Ends the current document and its last sequence. Does nothing if it has no tokens. */
+int indexed_writer_end_document(struct indexed_writer *writer, struct error *err);
+
+/* All documents must be ended, and there must be at least one. After this, only facts and destroy may be called. */
+int indexed_writer_commit(struct indexed_writer *writer, struct error *err);
+
+struct indexed_facts indexed_writer_facts(const struct indexed_writer *writer);
 
 #endif

@@ -1,9 +1,8 @@
-#include "trainer/data/indexed_writer.h"
+#include "trainer/data/indexed.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,21 +11,24 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-struct output {
+#include "common/io.h"
+#include "trainer/data/indexed.h"
+
+struct data_output {
     FILE *stream;
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 
 struct indexed_writer {
-    struct output bin, idx;     /* idx has room for the header, then lengths as sequences end */
-    FILE *begins, *boundaries;  /* the two tables that come after the lengths, until all lengths are known */
-    uint64_t sequence;          /* tokens of the sequence under way */
-    uint64_t first_of_document; /* sequence that the document under way begins with */
+    struct data_output bin, idx; /* idx has room for the header, then lengths as sequences end */
+    FILE *begins, *boundaries;   /* temporary files: the two tables that follow the lengths */
+    uint64_t sequence;           /* tokens of the current sequence */
+    uint64_t first_of_document;  /* the current document's first sequence */
     struct indexed_facts facts;
     bool committed;
 };
 
-static int output_open(struct output *out, const char *prefix, const char *suffix, struct error *err)
+static int output_open(struct data_output *out, const char *prefix, const char *suffix, struct error *err)
 {
     int fd;
 
@@ -35,7 +37,7 @@ static int output_open(struct output *out, const char *prefix, const char *suffi
     fd = open(out->temporary, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return error_errno(err, CODE_IO, "cannot create %s", out->temporary);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) { /* file systems without locks do without */
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) { /* other errors: a file system without locks */
         close(fd);
         return error_set(err, CODE_USAGE, "%s is being written by another process", out->temporary);
     }
@@ -47,7 +49,7 @@ static int output_open(struct output *out, const char *prefix, const char *suffi
     return 0;
 }
 
-static int output_fail(const struct output *out, struct error *err)
+static int output_fail(const struct data_output *out, struct error *err)
 {
     return error_errno(err, CODE_IO, "cannot write %s", out->temporary);
 }
@@ -108,7 +110,7 @@ fail:
     return NULL;
 }
 
-static void output_close(const struct output *out, bool keep)
+static void output_close(const struct data_output *out, bool keep)
 {
     if (!out->stream)
         return;
@@ -192,32 +194,18 @@ static int append_all(FILE *to, FILE *from)
     return ferror(from) ? -1 : 0;
 }
 
-static int output_sync(const struct output *out, struct error *err)
+static int output_sync(const struct data_output *out, struct error *err)
 {
     if (fflush(out->stream) == EOF || fsync(fileno(out->stream)) < 0)
         return output_fail(out, err);
     return 0;
 }
 
-static int output_rename(const struct output *out, struct error *err)
+static int output_rename(const struct data_output *out, struct error *err)
 {
     if (rename(out->temporary, out->path) < 0)
         return error_errno(err, CODE_IO, "cannot rename %s to %s", out->temporary, out->path);
     return 0;
-}
-
-/* The names are on disk once their directory is. */
-static int sync_directory_of(const char *path, struct error *err)
-{
-    char copy[PATH_MAX];
-    int fd, status;
-
-    snprintf(copy, sizeof copy, "%s", path);
-    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    status = fd < 0 || fsync(fd) < 0 ? error_errno(err, CODE_IO, "cannot sync the directory of %s", path) : 0;
-    if (fd >= 0)
-        close(fd);
-    return status;
 }
 
 int indexed_writer_commit(struct indexed_writer *w, struct error *err)
@@ -231,7 +219,9 @@ int indexed_writer_commit(struct indexed_writer *w, struct error *err)
         output_rename(&w->idx, err) < 0)
         return -1;
     w->committed = true;
-    return sync_directory_of(w->idx.path, err);
+    if (io_sync_parent(w->idx.path) < 0)
+        return error_errno(err, CODE_IO, "cannot sync the directory of %s", w->idx.path);
+    return 0;
 }
 
 struct indexed_facts indexed_writer_facts(const struct indexed_writer *w)

@@ -1,20 +1,19 @@
-/* muster-data - text to data sets, and a look at data sets. muster-data(1) is its manual. */
+/* muster_data.c - the program muster-data: makes and checks data sets. See muster-data(1). */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "config.h"
+#include "common/clock.h"
 #include "common/option.h"
+#include "common/text.h"
 #include "trainer/data/convert.h"
 #include "trainer/data/indexed.h"
 
@@ -27,11 +26,11 @@ static const char usage[] =
     "Turns text into the data sets that muster-train reads, a byte a token; \"-\" is standard input.\n"
     "\n"
     "  --out PREFIX        write PREFIX.bin and PREFIX.idx\n"
-    "  --files-from FILE   texts besides, their names one a line; \"-\" is standard input\n"
-    "  --sentences         tell sentences apart: for a BERT\n"
+    "  --files-from FILE   read the names of more texts from FILE, one a line; \"-\" is standard input\n"
+    "  --sentences         make each sentence a sequence: for a BERT\n"
     "  --valid-out PREFIX  write the last part of the text there, for validation\n"
-    "  --valid-percent P   how much that is, in percent of all bytes (5)\n"
-    "  --check             verify data sets and print what they hold\n"
+    "  --valid-percent P   the size of that part, in percent of all bytes (5)\n"
+    "  --check             verify data sets and print their sizes\n"
     "  --help, --version\n";
 
 static volatile sig_atomic_t stop_signal;
@@ -41,9 +40,7 @@ static void note_signal(int number)
     stop_signal = number;
 }
 
-/*
- * Ctrl-C must not leave temporary files: the conversion ends by itself, then the signal does what it would have done.
- */
+/* Ctrl-C must not leave temporary files: the conversion ends and cleans up, then the signal is raised again. */
 static void catch_signals(void)
 {
     struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESETHAND};
@@ -54,11 +51,10 @@ static void catch_signals(void)
 
 static void show_progress(uint64_t done, uint64_t total)
 {
-    static struct timespec shown;
-    struct timespec now;
+    static double shown;
+    double now = clock_monotonic();
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if ((double)(now.tv_sec - shown.tv_sec) + 1e-9 * (double)(now.tv_nsec - shown.tv_nsec) < 0.2)
+    if (now - shown < 0.2)
         return;
     shown = now;
     fprintf(stderr, "\rmuster-data: %.1f MB", (double)done * 1e-6);
@@ -72,7 +68,7 @@ static const char *plural_end(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
-/* "5 sentences, 2 documents", or only the latter where sequences are documents. */
+/* "5 sentences, 2 documents", or only the documents where sequences are documents. */
 static void print_documents(const struct indexed_facts *facts, bool sentences)
 {
     if (sentences)
@@ -94,7 +90,7 @@ static int run_convert(struct convert *convert)
     int status;
 
     catch_signals();
-    signal(SIGXFSZ, SIG_IGN); /* "ulimit -f": a write that fails, as on a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* then a write beyond "ulimit -f" fails like one to a full disk */
     convert->stop = &stop_signal;
     if (isatty(STDERR_FILENO))
         convert->progress = show_progress;
@@ -116,7 +112,7 @@ static int run_convert(struct convert *convert)
     return CODE_OK;
 }
 
-/* Reads every token, for the range they lie in. */
+/* Reads every token and prints their range. */
 static int check_one(const char *prefix, struct error *err)
 {
     static int32_t tokens[1 << 16];
@@ -166,27 +162,13 @@ static int run_check(char *const *prefixes, int count)
     return worst;
 }
 
-static int fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int fail_usage(const char *format, ...)
-{
-    char what[512];
-    struct error err;
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    error_set(&err, CODE_USAGE, "%s; muster-data --help lists the options", what);
-    return error_report(&err);
-}
-
-/* The two files would be called ".bin" and ".idx", which ls does not show: a shell's variable that is not set. */
+/* The files would be hidden ones, ".bin" and ".idx": probably an unset shell variable. */
 static bool is_nameless(const char *prefix)
 {
     return !*prefix || prefix[strlen(prefix) - 1] == '/';
 }
 
-/* "./set" is "set". Links to the same directory are found when the second of two files is to be made. */
+/* "./set" is "set". Links to the same directory are found when the second file is created. */
 static bool is_same_prefix(const char *a, const char *b)
 {
     while (strncmp(a, "./", 2) == 0)
@@ -196,7 +178,7 @@ static bool is_same_prefix(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
-/* A tool that looks for "text" in such a file is what many people come from. */
+/* Users of tools that read the "text" field of such files get a hint. */
 static void note_json(const struct convert *convert)
 {
     for (int i = 0; i < convert->ntexts; i++) {
@@ -205,8 +187,8 @@ static void note_json(const struct convert *convert)
         if (!suffix || (strcmp(suffix, ".jsonl") != 0 && strcmp(suffix, ".json") != 0))
             continue;
         fprintf(stderr,
-                "muster-data: note: %s is taken as it is, with JSON's keys and braces; to take its texts alone: "
-                "jq -r .text FILE | muster-data - ...\n",
+                "muster-data: note: %s is read as plain text, including JSON's keys and braces; to read only its "
+                "texts: jq -r .text FILE | muster-data - ...\n",
                 text);
         return;
     }
@@ -223,7 +205,7 @@ static int convert_all(struct convert *convert, const char *list)
         (list && text_names_read(&names, list, &err) < 0)) {
         code = error_report(&err);
     } else if (names.count == 0) {
-        code = fail_usage("%s names no text", list);
+        code = option_fail("%s names no text", list);
     } else {
         convert->texts = names.names;
         convert->ntexts = names.count;
@@ -236,31 +218,26 @@ static int convert_all(struct convert *convert, const char *list)
 
 static int check_options(struct convert *convert, const char *list, const char *percent)
 {
-    char *end = NULL;
-
     if (convert->ntexts == 0 && !list)
-        return fail_usage("no text was given");
+        return option_fail("no text was given");
     if (!convert->out)
-        return fail_usage("no --out PREFIX was given");
+        return option_fail("no --out PREFIX was given");
     if (is_nameless(convert->out) || (convert->valid_out && is_nameless(convert->valid_out)))
-        return fail_usage("the prefix \"%s\" names no file",
-                          is_nameless(convert->out) ? convert->out : convert->valid_out);
+        return option_fail("the prefix \"%s\" names no file",
+                           is_nameless(convert->out) ? convert->out : convert->valid_out);
     if (percent && !convert->valid_out)
-        return fail_usage("--valid-percent was given without --valid-out");
+        return option_fail("--valid-percent was given without --valid-out");
     if (convert->valid_out && is_same_prefix(convert->valid_out, convert->out))
-        return fail_usage("--out and --valid-out are the same prefix");
-    if (percent)
-        convert->valid_percent = strtod(percent, &end);
-    if (percent && (end == percent || *end))
-        return fail_usage("--valid-percent is not a number");
-    if (!(convert->valid_percent > 0 && convert->valid_percent < 100))
-        return fail_usage("--valid-percent must be more than 0 and less than 100");
+        return option_fail("--out and --valid-out are the same prefix");
+    if (percent && (!text_to_double(percent, 0, 100, &convert->valid_percent) || convert->valid_percent == 0 ||
+                    convert->valid_percent == 100))
+        return option_fail("--valid-percent must be a number, more than 0 and less than 100");
     return CODE_OK;
 }
 
 int main(int argc, char **argv)
 {
-    enum { OUT = 1, FILES_FROM, SENTENCES, VALID_OUT, VALID_PERCENT_OPTION, CHECK, VERSION_OPTION, HELP };
+    enum { OUT = 1, FILES_FROM, SENTENCES, VALID_OUT, VALID_PERCENT_OPTION, CHECK };
     static const struct option options[] = {
         {"out", required_argument, NULL, OUT},
         {"files-from", required_argument, NULL, FILES_FROM},
@@ -268,8 +245,8 @@ int main(int argc, char **argv)
         {"valid-out", required_argument, NULL, VALID_OUT},
         {"valid-percent", required_argument, NULL, VALID_PERCENT_OPTION},
         {"check", no_argument, NULL, CHECK},
-        {"version", no_argument, NULL, VERSION_OPTION},
-        {"help", no_argument, NULL, HELP},
+        {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},
         {0},
     };
     struct convert convert = {.valid_percent = VALID_PERCENT};
@@ -297,25 +274,17 @@ int main(int argc, char **argv)
         case CHECK:
             check = 1;
             break;
-        case VERSION_OPTION:
-            puts("muster-data " PACKAGE_VERSION);
-            return error_output(CODE_OK);
-        case HELP:
-            fputs(usage, stdout);
-            return error_output(CODE_OK);
-        case ':':
-            return fail_usage("a value is missing after %s", option_refused(argv));
         default:
-            return fail_usage("unknown option %s", option_refused(argv));
+            return error_output(option_standard(option, argv, usage));
         }
     }
     convert.texts = argv + optind;
     convert.ntexts = argc - optind;
     if (check && (list || convert.out || convert.valid_out || convert.sentences || percent))
-        return fail_usage("--check takes prefixes only");
+        return option_fail("--check takes prefixes only");
     if (check)
         return convert.ntexts ? error_output(run_check(convert.texts, convert.ntexts))
-                              : fail_usage("no prefix was given");
+                              : option_fail("no prefix was given");
     code = check_options(&convert, list, percent);
     return code ? code : convert_all(&convert, list);
 }

@@ -11,9 +11,9 @@
 #define WINDOW         1024
 
 /* Where a sample begins. */
-struct place {
+struct text_place {
     uint64_t document, sequence;
-    uint64_t token; /* of the row */
+    uint64_t token; /* in the data */
     int inside;     /* tokens of `sequence` before it */
 };
 
@@ -25,17 +25,17 @@ struct packing {
     uint64_t seed, samples;
     uint32_t site;
 
-    struct place *landmarks; /* [samples / stride, rounded up] sample i * stride */
+    struct text_place *landmarks; /* [samples / stride, rounded up] sample i * stride */
     uint64_t stride, room;
 };
 
 /* ---- a walk over the sentences ----------------------------------------------------------------------------------- */
 
-/* The part of the index around the walk, so that it is read in chunks. */
-struct walk {
+/* A position in the sentences, with the part of the index around it, so that the index is read in chunks. */
+struct text_walk {
     const struct packing *packing;
-    struct place at;
-    uint64_t end; /* sequence that the document ends before */
+    struct text_place at;
+    uint64_t end; /* sequence after the document's last */
 
     uint64_t lengths_first, boundaries_first;
     size_t lengths_count, boundaries_count;
@@ -43,7 +43,7 @@ struct walk {
     uint64_t boundaries[WINDOW];
 };
 
-static int length_of(struct walk *w, uint64_t sequence, int32_t *length, struct error *err)
+static int read_length(struct text_walk *w, uint64_t sequence, int32_t *length, struct error *err)
 {
     if (sequence < w->lengths_first || sequence >= w->lengths_first + w->lengths_count) {
         uint64_t left = w->packing->facts.sequences - sequence;
@@ -57,7 +57,7 @@ static int length_of(struct walk *w, uint64_t sequence, int32_t *length, struct 
     return 0;
 }
 
-static int enter_document(struct walk *w, uint64_t document, struct error *err)
+static int enter_document(struct text_walk *w, uint64_t document, struct error *err)
 {
     uint64_t boundary = document + 1;
 
@@ -74,7 +74,7 @@ static int enter_document(struct walk *w, uint64_t document, struct error *err)
     return 0;
 }
 
-static int walk_start(struct walk *w, const struct packing *packing, struct place place, struct error *err)
+static int walk_start(struct text_walk *w, const struct packing *packing, struct text_place place, struct error *err)
 {
     w->packing = packing;
     w->at = place;
@@ -82,14 +82,14 @@ static int walk_start(struct walk *w, const struct packing *packing, struct plac
     return enter_document(w, place.document, err);
 }
 
-/* Moves on by `count` tokens, or to the end of the document. */
-static int advance_place(struct walk *w, int count, struct error *err)
+/* Moves forward by `count` tokens, or to the end of the document. */
+static int advance_place(struct text_walk *w, int count, struct error *err)
 {
     while (count > 0 && w->at.sequence < w->end) {
         int32_t length;
         int here;
 
-        if (length_of(w, w->at.sequence, &length, err) < 0)
+        if (read_length(w, w->at.sequence, &length, err) < 0)
             return -1;
         here = length - w->at.inside < count ? length - w->at.inside : count;
         count -= here;
@@ -103,23 +103,23 @@ static int advance_place(struct walk *w, int count, struct error *err)
     return 0;
 }
 
-/* 0, 1 or 2: how many tokens, up to two, the document still has. -1 for an error. */
-static int tokens_left(struct walk *w, struct error *err)
+/* The number of tokens left in the document, at most 2; -1 for an error. */
+static int tokens_left(struct text_walk *w, struct error *err)
 {
     int64_t left = -w->at.inside;
 
     for (uint64_t sequence = w->at.sequence; sequence < w->end && left < 2; sequence++) {
         int32_t length;
 
-        if (length_of(w, sequence, &length, err) < 0)
+        if (read_length(w, sequence, &length, err) < 0)
             return -1;
         left += length;
     }
     return left < 2 ? (int)left : 2;
 }
 
-/* Moves to the next place at which a sample can begin. 1, 0 if there is none, -1 for an error. */
-static int find_sample(struct walk *w, struct error *err)
+/* Moves to the next place where a sample can begin. Returns 1, 0 if there is none, -1 for an error. */
+static int find_sample(struct text_walk *w, struct error *err)
 {
     for (;;) {
         int left = tokens_left(w, err);
@@ -150,8 +150,8 @@ static int target_length(const struct packing *packing, uint64_t p)
     return 2 + (int)draws_below(&draws, (uint32_t)packing->most - 1);
 }
 
-/* How much of what follows `at` fits, and the ends of the whole sentences in it. */
-static int fill_breaks(struct walk *w, int target, struct packed *packed, int *breaks, struct error *err)
+/* The sample's text from the walk's place on: its length, and the ends of its whole sentences. */
+static int fill_breaks(struct text_walk *w, int target, struct packed *packed, int *breaks, struct error *err)
 {
     int inside = w->at.inside;
 
@@ -160,7 +160,7 @@ static int fill_breaks(struct walk *w, int target, struct packed *packed, int *b
     for (uint64_t sequence = w->at.sequence; sequence < w->end; sequence++, inside = 0) {
         int32_t length;
 
-        if (length_of(w, sequence, &length, err) < 0)
+        if (read_length(w, sequence, &length, err) < 0)
             return -1;
         length -= inside;
         if (length == 0)
@@ -176,11 +176,11 @@ static int fill_breaks(struct walk *w, int target, struct packed *packed, int *b
     return 0;
 }
 
-/* Sample p, which begins where the walk is; the walk moves to its end. */
-static int take_sample(struct walk *w, uint64_t p, struct packed *packed, int *breaks, struct error *err)
+/* Sample p, which begins at the walk's place; the walk moves to its end. */
+static int take_sample(struct text_walk *w, uint64_t p, struct packed *packed, int *breaks, struct error *err)
 {
     const int most = w->packing->most;
-    struct place begin = w->at;
+    struct text_place begin = w->at;
     int left;
 
     if (fill_breaks(w, target_length(w->packing, p), packed, breaks, err) < 0 ||
@@ -202,13 +202,13 @@ static int take_sample(struct walk *w, uint64_t p, struct packed *packed, int *b
 
 /* ---- landmarks --------------------------------------------------------------------------------------------------- */
 
-static int add_landmark(struct packing *packing, struct place place, struct error *err)
+static int add_landmark(struct packing *packing, struct text_place place, struct error *err)
 {
     uint64_t count = packing->samples / packing->stride;
 
     if (packing->samples % packing->stride != 0)
         return 0;
-    if (count == MOST_LANDMARKS) { /* then an even number of them stay, and this one is among them */
+    if (count == MOST_LANDMARKS) { /* keep every second one; this one is among them */
         for (uint64_t i = 0; i < count / 2; i++)
             packing->landmarks[i] = packing->landmarks[2 * i];
         packing->stride *= 2;
@@ -216,7 +216,7 @@ static int add_landmark(struct packing *packing, struct place place, struct erro
     }
     if (count == packing->room) {
         uint64_t room = packing->room ? 2 * packing->room : 64;
-        struct place *larger = realloc(packing->landmarks, room * sizeof *larger);
+        struct text_place *larger = realloc(packing->landmarks, room * sizeof *larger);
 
         if (!larger)
             return error_errno(err, CODE_IO, "no memory for %llu landmarks", (unsigned long long)room);
@@ -230,11 +230,11 @@ static int add_landmark(struct packing *packing, struct place place, struct erro
 static int pack_all(struct packing *packing, struct error *err)
 {
     int *breaks = malloc((size_t)packing->most * sizeof *breaks), found = -1;
-    struct walk walk;
+    struct text_walk walk;
 
     if (!breaks)
         return error_errno(err, CODE_IO, "no memory to pack samples");
-    if (walk_start(&walk, packing, (struct place){0}, err) < 0)
+    if (walk_start(&walk, packing, (struct text_place){0}, err) < 0)
         goto done;
     while ((found = find_sample(&walk, err)) > 0) {
         struct packed packed;
@@ -292,7 +292,7 @@ uint64_t packing_samples(const struct packing *packing)
 int packing_read(const struct packing *packing, uint64_t p, struct packed *packed, int *breaks, struct error *err)
 {
     uint64_t i = p / packing->stride * packing->stride;
-    struct walk walk;
+    struct text_walk walk;
 
     if (walk_start(&walk, packing, packing->landmarks[p / packing->stride], err) < 0)
         return -1;
@@ -300,7 +300,7 @@ int packing_read(const struct packing *packing, uint64_t p, struct packed *packe
         int found = find_sample(&walk, err);
 
         if (found == 0)
-            error_set(err, CODE_DATA, "the index has changed since it was opened: sample %llu is gone",
+            error_set(err, CODE_DATA, "the index has changed since it was opened: sample %llu is missing",
                       (unsigned long long)p);
         if (found <= 0 || take_sample(&walk, i, packed, breaks, err) < 0)
             return -1;
@@ -308,6 +308,8 @@ int packing_read(const struct packing *packing, uint64_t p, struct packed *packe
             return 0;
     }
 }
+
+/* ---- dividing text into sentences -------------------------------------------------------------------------------- */
 
 static bool is_one_of(char byte, const char *set)
 {

@@ -1,13 +1,11 @@
-#include "trainer/data/sampler.h"
+/* sampler.c - GPT's samples, and the functions of samples.h that choose between GPT's and BERT's. */
+#include "trainer/data/samples.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/data/bert_sampler.h"
 #include "trainer/data/draws.h"
 #include "trainer/data/indexed.h"
-#include "trainer/data/samples_impl.h"
 
 struct sampler {
     struct samples base;
@@ -24,7 +22,7 @@ static int sampler_read(const struct samples *samples, uint64_t n, const struct 
     uint64_t place = n % samples->per_epoch;
     uint64_t epoch = n / samples->per_epoch;
 
-    if (sampler->shuffled) /* after 2^32 epochs the orders come round again */
+    if (sampler->shuffled) /* after 2^32 epochs the orders repeat */
         place = permute(place, samples->per_epoch, sampler->seed, (uint32_t)epoch);
     if (indexed_read(sampler->data, place * length, 1, sampler->vocab, into->tokens, err) < 0 ||
         indexed_read(sampler->data, place * length + 1, length, sampler->vocab, into->targets, err) < 0)
@@ -41,8 +39,8 @@ static void sampler_destroy(struct samples *samples)
 
 static const struct samples_ops ops = {sampler_read, sampler_destroy};
 
-static struct samples *create_gpt(const char *prefix, const struct model_shape *shape, bool shuffled, uint64_t seed,
-                                  struct error *err)
+struct samples *sampler_create(const char *prefix, const struct model_shape *shape, bool shuffled, uint64_t seed,
+                               struct error *err)
 {
     struct sampler *sampler = calloc(1, sizeof *sampler);
     uint64_t tokens;
@@ -73,40 +71,27 @@ fail:
     return NULL;
 }
 
-struct samples *sampler_create(const char *prefix, const struct model_shape *shape, uint64_t seed, struct error *err)
+static struct samples *create_samples(const struct job *job, const char *prefix, bool shuffled, uint64_t seed,
+                                      struct error *err)
 {
-    return create_gpt(prefix, shape, true, seed, err);
-}
-
-struct samples *sampler_create_sequential(const char *prefix, const struct model_shape *shape, struct error *err)
-{
-    return create_gpt(prefix, shape, false, 0, err);
-}
-
-static struct bert_options bert_options(const struct job *job)
-{
-    return (struct bert_options){
+    struct bert_options options = {
         .special = {job->data.cls, job->data.sep, job->data.mask, job->data.pad},
         .mask_probability = job->data.mask_probability,
         .short_probability = job->data.short_probability,
     };
+
+    return job->model.kind == MODEL_BERT ? bert_sampler_create(prefix, &job->model, &options, shuffled, seed, err)
+                                         : sampler_create(prefix, &job->model, shuffled, seed, err);
 }
 
 struct samples *samples_create_train(const struct job *job, struct error *err)
 {
-    struct bert_options options = bert_options(job);
-
-    return job->model.kind == MODEL_BERT
-               ? bert_sampler_create(job->data.train, &job->model, &options, job->batch.seed, err)
-               : sampler_create(job->data.train, &job->model, job->batch.seed, err);
+    return create_samples(job, job->data.train, true, job->batch.seed, err);
 }
 
 struct samples *samples_create_valid(const struct job *job, struct error *err)
 {
-    struct bert_options options = bert_options(job);
-
-    return job->model.kind == MODEL_BERT ? bert_sampler_create_sequential(job->data.valid, &job->model, &options, err)
-                                         : sampler_create_sequential(job->data.valid, &job->model, err);
+    return create_samples(job, job->data.valid, false, 0, err);
 }
 
 void samples_destroy(struct samples *samples)

@@ -30,7 +30,7 @@ int batch_size_at(const struct job *job, uint64_t consumed_samples)
 
     if (start == 0 || consumed_samples >= samples)
         return global;
-    /* In whole numbers, so that no rounding moves the step at which the size changes. */
+    /* In integers, so that rounding does not move the step at which the size changes. */
     return start + increment * (int)((unsigned __int128)consumed_samples * (unsigned)(global - start) /
                                      ((unsigned __int128)samples * (unsigned)increment));
 }

@@ -1,6 +1,6 @@
 /*
- * optim.h - what an optimizer step depends on besides gradients: learning rate, batch size, loss scale, and whether the
- * loss is a spike. Pure functions of the job and the step.
+ * optim.h - the learning rate, batch size and loss scale of a step, and the detection of loss spikes. Pure functions of
+ * the job and the step.
  *
  * Learning rate.
  *
@@ -9,7 +9,7 @@
  *   cosine    min + (lr - min) * (1 + cos(pi t)) / 2
  *   linear    min + (lr - min) * (1 - t)
  *   constant  lr
- *   wsd       lr until cooldown_steps before decay_steps, then along a line to min (warm-up, stable, decay;
+ *   wsd       lr until cooldown_steps before decay_steps, then linearly to min (warm-up, stable, decay;
  *             arXiv 2404.06395)
  * and min_lr after decay_steps (lr where constant).
  */
@@ -25,84 +25,79 @@
 double learning_rate(const struct job *job, long step);
 
 /*
- * The samples of a step while the batch grows (Megatron's batch ramp-up). Pure.
+ * The number of samples of the step that begins after `consumed_samples`; batch.global_batch without a ramp-up.
  *
- * Small batches at the start reach a given loss with fewer samples. With start, increment and samples of the job's
- * batch.rampup_*, and consumed the samples that the run has consumed so far:
+ * Megatron's batch ramp-up: small batches at the start reach a given loss with fewer samples. With start, increment and
+ * samples of the job's batch.rampup_*, and `consumed` the samples consumed so far:
  *
  *   start + increment * floor(consumed / (samples * increment / (global_batch - start))), at most global_batch
  *
- * so every size on the way lasts for the same number of samples, to the step. It depends on the samples consumed
- * alone: a run that is resumed anywhere goes on as it would have.
+ * So each size lasts for the same number of samples, up to whole steps. It depends on the consumed samples only: a
+ * resumed run continues unchanged.
  */
-
-/* Samples of the step that begins after `consumed_samples`; batch.global_batch where there is no ramp-up. */
 int batch_size_at(const struct job *job, uint64_t consumed_samples);
 
 /*
- * The factor that the loss is multiplied with so that small gradients do not become 0 in fp16. Pure.
- *
- * Gradients come out multiplied with it, and are divided by it before anybody looks at them. When one of them is not
- * finite, on any rank, the step is skipped. The scale is one of three, as precision.loss_scale and precision.compute
- * say: none (1), constant, or dynamic. The dynamic scale is Megatron's:
+ * The loss is multiplied by the loss scale so that small gradients do not become 0 in fp16. Gradients are divided by it
+ * before they are used. If one of them is not finite, on any rank, the step is skipped. By precision.loss_scale and
+ * precision.compute the scale is none (1), constant, or dynamic. The dynamic scale is Megatron's:
  *
  *   - it begins at loss_scale_start;
- *   - after loss_scale_window good steps in a row it doubles, and the hysteresis begins anew;
+ *   - after loss_scale_window good steps in a row it doubles, and the hysteresis is reset;
  *   - an overflow ends the row and uses up one of loss_scale_hysteresis; when it uses up the last one, and at every
- *     overflow after that, the scale halves, but never below loss_scale_min.
+ *     overflow after that, the scale halves, but not below loss_scale_min.
  *
- * Unlike Megatron's it does not grow beyond 2^100, so that it always is a finite float. All ranks must update theirs
- * with the same `overflow`: whether any rank's gradients overflowed.
+ * Unlike Megatron's it does not grow beyond 2^100, so that it is always a finite float. All ranks must update theirs
+ * with the same `overflow`: true if any rank's gradients overflowed.
  */
 
-/* A checkpoint keeps all three. */
+/* A checkpoint stores all three. */
 struct loss_scale {
     double scale;
     int good_steps;      /* since the scale changed or gradients overflowed */
-    int hysteresis_left; /* overflows until it halves, at least 1; 0 where it is not dynamic */
+    int hysteresis_left; /* overflows until it halves, at least 1; 0 if not dynamic */
 };
 
-/* Of the first step. */
+/* The scale of the first step. */
 struct loss_scale loss_scale_init(const struct job *job);
 
 /*
- * What a run goes on with whose checkpoint has `kept`. That, if the scale was dynamic and is, within the bounds that
- * the job has now; else what the job says: a run may go on in another precision.
+ * The scale of a run that resumes from a checkpoint with `kept`: that scale, within the job's present bounds, if it was
+ * and is dynamic; else the job's, since a run may resume in another precision.
  */
 struct loss_scale loss_scale_resume(const struct job *job, struct loss_scale kept);
 
-/* After a step. Constant, or none: nothing changes. */
+/* After a step. A constant scale does not change. */
 void loss_scale_update(struct loss_scale *scale, const struct job *job, bool overflow);
 
 /*
- * Whether another overflow may yet be mended by a smaller scale. A dynamic scale begins far too large, and a run in
- * fp16 with some twenty skipped steps in a row; optimizer.most_skipped must not count those.
+ * True if a smaller scale may fix another overflow. A dynamic scale begins far too large, so a run in fp16 begins with
+ * some twenty skipped steps in a row, which optimizer.most_skipped must not count.
  */
 bool loss_scale_can_fall(const struct loss_scale *scale, const struct job *job);
 
 /*
- * Whether a step's loss is so much larger than those before it that the step had better be skipped. Pure.
- *
- * The running mean is that of all losses until there are 100, and then exponential:
+ * A step whose loss is a spike is skipped. The running mean is that of all losses until there are 100, and then
+ * exponential:
  *
  *   mean += (loss - mean) / min(count, 100)
  *
- * A loss is a spike if it is more than optimizer.spike_factor times the mean, of 10 losses at least. As the loss of a
- * healthy run falls, the mean is behind and thus above it. Losses of skipped steps do not enter the mean: a spike must
- * not hide the next one. So if the loss stays high, every step is skipped until optimizer.most_skipped of them end the
- * run.
+ * A loss is a spike if it is more than optimizer.spike_factor times the mean of at least 10 losses. While the loss of a
+ * healthy run falls, the mean lags behind and is above it. Losses of skipped steps are not part of the mean, so that a
+ * spike does not hide the next one. If the loss stays high, every step is skipped until optimizer.most_skipped of them
+ * end the run.
  */
 
-/* Begins as zeros. A checkpoint keeps both, to the bit. */
+/* Begins as zeros. A checkpoint stores both, to the bit. */
 struct spike {
     double mean;
     uint64_t count;
 };
 
-/* False where spike_factor is 0, and for a loss that is no number, which is another matter. */
+/* False if spike_factor is 0, and for a loss that is not finite, which is handled elsewhere. */
 bool spike_check(const struct spike *spike, const struct job *job, double loss);
 
-/* Of a step that was not skipped. A loss that is not finite changes nothing. */
+/* Adds the loss of a step that was not skipped. A loss that is not finite changes nothing. */
 void spike_update(struct spike *spike, double loss);
 
 #endif

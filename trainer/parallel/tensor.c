@@ -1,11 +1,11 @@
 #include "trainer/parallel/tensor.h"
 
-static size_t larger(size_t a, size_t b)
+static size_t larger_size(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
 
-/* Of one rank's part in a sum. */
+/* Elements of one rank's part of a bucket. */
 static size_t bucket_elements(const struct tensor *tp)
 {
     return tp->scratch_bytes / ((size_t)tp->size * sizeof(float));
@@ -13,12 +13,12 @@ static size_t bucket_elements(const struct tensor *tp)
 
 static size_t scratch_bytes(int size, enum dtype dtype, int rows, int cols, size_t gradients)
 {
-    size_t bucket = larger(TENSOR_SUM_ELEMENTS / (size_t)size, 1);
+    size_t bucket = larger_size(TENSOR_SUM_ELEMENTS / (size_t)size, 1);
 
     if (size == 1)
         return 0;
-    return larger((size_t)rows * (size_t)cols * dtype_size(dtype),
-                  (gradients < bucket ? gradients : bucket) * (size_t)size * sizeof(float));
+    return larger_size((size_t)rows * (size_t)cols * dtype_size(dtype),
+                       (gradients < bucket ? gradients : bucket) * (size_t)size * sizeof(float));
 }
 
 int tensor_create(struct tensor *tp, struct device *dev, struct comm *comm, enum dtype dtype, int rows, int cols,
@@ -44,7 +44,7 @@ void tensor_footprint(int size, enum dtype dtype, int rows, int cols, size_t gra
     bytes->communication += scratch_bytes(size, dtype, rows, cols, gradients);
 }
 
-static void fail(struct tensor *tp, const struct error *err)
+static void tensor_fail(struct tensor *tp, const struct error *err)
 {
     if (!tp->failed)
         tp->error = *err;
@@ -60,19 +60,19 @@ int tensor_status(struct tensor *tp, struct error *err)
     return -1;
 }
 
-static void started(struct tensor *tp, struct comm_request *request, const struct error *err)
+static void keep_request(struct tensor *tp, struct comm_request *request, const struct error *err)
 {
     tp->request = request;
     if (!request)
-        fail(tp, err);
+        tensor_fail(tp, err);
 }
 
-static void finish(struct tensor *tp)
+static void finish_request(struct tensor *tp)
 {
     struct error err;
 
     if (comm_wait(tp->request, &err) < 0)
-        fail(tp, &err);
+        tensor_fail(tp, &err);
     tp->request = NULL;
 }
 
@@ -85,14 +85,14 @@ void tensor_gather(struct tensor *tp, const void *local, void *full, int rows, i
         return;
     device_kernels(tp->dev)->copy(tp->dev, (char *)full + (size_t)tp->rank * bytes, local, bytes);
     comm_purpose(tp->comm, what, "rows");
-    started(tp, comm_start_all_gather(tp->comm, tp->dtype, full, count, &err), &err);
+    keep_request(tp, comm_start_all_gather(tp->comm, tp->dtype, full, count, &err), &err);
 }
 
 const void *tensor_gathered(struct tensor *tp, const void *local, const void *full)
 {
     if (tp->size == 1)
         return local;
-    finish(tp);
+    finish_request(tp);
     return full;
 }
 
@@ -104,14 +104,15 @@ void tensor_reduce(struct tensor *tp, void *local, const void *full, int rows, i
     if (tp->size == 1)
         return;
     comm_purpose(tp->comm, what, "partial sums");
-    started(tp, comm_start_reduce_scatter(tp->comm, tp->dtype, local, full, count, count, tp->scratch, &err), &err);
+    keep_request(tp, comm_start_reduce_scatter(tp->comm, tp->dtype, local, full, count, count, tp->scratch, &err),
+                 &err);
 }
 
 const void *tensor_reduced(struct tensor *tp, const void *local, const void *full)
 {
     if (tp->size == 1)
         return full;
-    finish(tp);
+    finish_request(tp);
     return local;
 }
 
@@ -123,7 +124,7 @@ void tensor_share(struct tensor *tp, float *parts, size_t count, const char *wha
         return;
     comm_purpose(tp->comm, what, "statistics");
     if (comm_all_gather(tp->comm, DTYPE_F32, parts, count, &err) < 0)
-        fail(tp, &err);
+        tensor_fail(tp, &err);
 }
 
 void tensor_sum(struct tensor *tp, float *gradients, size_t count, const char *what)
@@ -136,7 +137,7 @@ void tensor_sum(struct tensor *tp, float *gradients, size_t count, const char *w
         some = count - first < bucket_elements(tp) ? count - first : bucket_elements(tp);
         comm_purpose(tp->comm, what, "shared gradients");
         if (comm_all_reduce(tp->comm, DTYPE_F32, gradients + first, some, tp->scratch, &err) < 0) {
-            fail(tp, &err);
+            tensor_fail(tp, &err);
             return;
         }
     }

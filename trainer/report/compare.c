@@ -1,16 +1,15 @@
-/* A run's steps in order, each once. */
-
 #include "trainer/report/compare.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+/* A run's steps in order, each once. */
 struct series {
     const struct metrics_step **steps;
     size_t count;
 };
 
-/* Lines of one step stay in the order of the file: addresses in one array tell it. */
+/* Lines of one step stay in the order of the file, which is that of their addresses. */
 static int by_step(const void *a, const void *b)
 {
     const struct metrics_step *x = *(const struct metrics_step *const *)a, *y = *(const struct metrics_step *const *)b;
@@ -34,7 +33,7 @@ static int series_make(struct series *series, struct compare_run *run, const str
         if (i > 0 && series->steps[i]->step == series->steps[series->count - 1]->step) {
             if (!run->repeated++)
                 run->repeated_at = series->steps[i]->step;
-            series->count--; /* this line in place of the one before */
+            series->count--; /* this line replaces the previous one */
         }
         series->steps[series->count++] = series->steps[i];
     }
@@ -117,14 +116,14 @@ bool segments_same_mesh(const struct metrics_step *a, const struct metrics_step 
     return a->world == b->world && a->dp == b->dp && a->tp == b->tp && a->pp == b->pp;
 }
 
-static struct segment start_segment(const struct metrics_step *s)
+static struct run_segment start_segment(const struct metrics_step *s)
 {
-    return (struct segment){
+    return (struct run_segment){
         .first_step = s->step, .world = s->world, .dp = s->dp, .tp = s->tp, .pp = s->pp, .mfu = NAN};
 }
 
-/* One segment from steps[0] on; returns how many steps it has. */
-static size_t cut_run(struct segment *segment, const struct metrics_step *steps, size_t count)
+/* One segment from steps[0] on; returns its number of steps. */
+static size_t cut_run(struct run_segment *segment, const struct metrics_step *steps, size_t count)
 {
     double mfu = 0.0, mfu_seconds = 0.0;
     size_t i;
@@ -149,7 +148,7 @@ static size_t cut_run(struct segment *segment, const struct metrics_step *steps,
     return i;
 }
 
-int segments_make(const struct metrics_step *steps, size_t count, struct segment **segments, size_t *nsegments,
+int segments_make(const struct metrics_step *steps, size_t count, struct run_segment **segments, size_t *nsegments,
                   struct error *err)
 {
     size_t changes = 0;

@@ -17,27 +17,27 @@
 #include "trainer/report/progress.h"
 #include "trainer/report/summary.h"
 
-static volatile sig_atomic_t told_to_stop;
+static volatile sig_atomic_t stop_requested;
 
 static void on_signal(int number)
 {
     (void)number;
-    told_to_stop = 1;
+    stop_requested = 1;
 }
 
 /* ---- the screen ---- */
 
 struct screen {
-    bool drawn;     /* a live line stands there, without a newline */
-    bool waiting;   /* it was said that there is nothing yet */
-    double began;   /* to look */
+    bool drawn;     /* the cursor is behind a live line */
+    bool waiting;   /* "waiting for ..." was printed */
+    double began;   /* when following began */
     double last;    /* when a plain line was printed */
-    long last_step; /* that it showed */
+    long last_step; /* its step */
 };
 
 static void print_event(struct screen *screen, const char *event)
 {
-    struct terminal terminal = terminal_look(STDOUT_FILENO);
+    struct terminal terminal = terminal_inspect(STDOUT_FILENO);
 
     if (screen->drawn)
         fputs("\r\033[K", stdout);
@@ -52,7 +52,7 @@ static void draw_live(struct screen *screen, const struct terminal *terminal, co
     struct progress progress = watch_progress(watch);
     char line[PROGRESS_SIZE];
 
-    /* One column is left free: a full line makes some terminals wrap, and then \r is too late. */
+    /* One column is left free: some terminals wrap after a full line, and then \r does not reach it. */
     if (watch->last.step > 0)
         progress_line(line, sizeof line, terminal->columns - 1, flags, &progress);
     else if (snprintf(line, sizeof line, "waiting for %s", path) >= terminal->columns)
@@ -74,7 +74,7 @@ static void print_plain(struct screen *screen, const struct watch *watch, double
 
 static void show_progress(struct screen *screen, const struct follow *follow, const struct watch *watch, bool end)
 {
-    struct terminal terminal = terminal_look(STDOUT_FILENO); /* each time: windows are resized */
+    struct terminal terminal = terminal_inspect(STDOUT_FILENO); /* each time: windows are resized */
     double now = clock_monotonic();
 
     if (terminal.live)
@@ -90,7 +90,7 @@ static void show_progress(struct screen *screen, const struct follow *follow, co
 
 /* ---- the run ---- */
 
-static int take_line(struct screen *screen, struct watch *watch, const struct tail *tail, const char *path,
+static int show_line(struct screen *screen, struct watch *watch, const struct tail *tail, const char *path,
                      const char *line, size_t length, struct error *err)
 {
     struct metrics_step step;
@@ -103,7 +103,7 @@ static int take_line(struct screen *screen, struct watch *watch, const struct ta
     return 0;
 }
 
-/* All that is there by now. */
+/* Reads all present lines. */
 static int read_lines(struct screen *screen, struct watch *watch, struct tail *tail, const char *path,
                       struct error *err)
 {
@@ -111,12 +111,12 @@ static int read_lines(struct screen *screen, struct watch *watch, struct tail *t
     char event[160];
     size_t length;
 
-    while (!told_to_stop) {
+    while (!stop_requested) {
         switch (tail_next(tail, &line, &length, err)) {
         case TAIL_ERROR:
             return -1;
         case TAIL_LINE:
-            if (take_line(screen, watch, tail, path, line, length, err) < 0)
+            if (show_line(screen, watch, tail, path, line, length, err) < 0)
                 return -1;
             break;
         case TAIL_ANEW:
@@ -138,7 +138,7 @@ static bool process_ended(pid_t pid)
 
 static void catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: the sleep shall end at once */
+    struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: a signal ends the sleep */
 
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -153,14 +153,14 @@ static int follow_tail(const struct follow *follow, struct tail *tail, struct er
 
     watch_start(&watch, follow->steps);
     while (!end) {
-        bool ended = process_ended(follow->pid); /* asked before the last look, lest its last lines be missed */
+        bool ended = process_ended(follow->pid); /* before the last read, so that the last lines are not missed */
 
         if (read_lines(&screen, &watch, tail, follow->path, err) < 0) {
             if (screen.drawn)
                 putchar('\n');
             return -1;
         }
-        end = ended || told_to_stop || (follow->steps > 0 && watch.last.step >= follow->steps);
+        end = ended || stop_requested || (follow->steps > 0 && watch.last.step >= follow->steps);
         show_progress(&screen, follow, &watch, end);
         if (ferror(stdout))
             return error_errno(err, CODE_IO, "cannot print");
@@ -177,19 +177,21 @@ int follow_run(const struct follow *follow, struct error *err)
 
     if (!tail)
         return -1;
-    told_to_stop = 0;
+    stop_requested = 0;
     catch_signals();
     result = follow_tail(follow, tail, err);
     tail_destroy(tail);
     return result;
 }
 
+/* ---- the lines of the file ---- */
+
 struct tail {
     char *path;
-    int fd; /* -1 while there is no file. Held open, so that a new file cannot get the old one's inode number */
+    int fd; /* -1 without a file. Kept open, so that a new file cannot get the old one's inode number */
     long line_number;
-    off_t offset; /* of what was read */
-    char *buf;    /* read and not given yet: [begin, end) */
+    off_t offset; /* end of the bytes read so far */
+    char *buf;    /* [begin, end) is read and not returned yet */
     size_t begin, end, size;
 };
 
@@ -224,7 +226,7 @@ long tail_line_number(const struct tail *tail)
     return tail->line_number;
 }
 
-/* Is the name still that of the open file, and the file no shorter than what was read? A name that is gone is kept. */
+/* True if the name now belongs to another file, or the file is shorter than what was read. A removed name is not. */
 static bool was_replaced(const struct tail *tail)
 {
     struct stat named, held;
@@ -252,7 +254,7 @@ static enum tail_news reopen_file(struct tail *tail, struct error *err)
     return first ? TAIL_NOTHING : TAIL_ANEW;
 }
 
-/* Reads more behind what is there; returns the bytes, 0 at the end of the file. */
+/* Reads more into the buffer; returns the bytes, 0 at the end of the file. */
 static ssize_t fill_buffer(struct tail *tail, struct error *err)
 {
     ssize_t got;
@@ -277,7 +279,7 @@ static ssize_t fill_buffer(struct tail *tail, struct error *err)
     return got;
 }
 
-static bool take_buffered_line(struct tail *tail, const char **line, size_t *length)
+static bool next_buffered_line(struct tail *tail, const char **line, size_t *length)
 {
     char *begin = tail->buf + tail->begin, *newline = NULL;
 
@@ -295,7 +297,7 @@ static bool take_buffered_line(struct tail *tail, const char **line, size_t *len
 
 enum tail_news tail_next(struct tail *tail, const char **line, size_t *length, struct error *err)
 {
-    if (tail->fd >= 0 && take_buffered_line(tail, line, length))
+    if (tail->fd >= 0 && next_buffered_line(tail, line, length))
         return TAIL_LINE;
     if (tail->fd < 0 || was_replaced(tail)) {
         enum tail_news news = reopen_file(tail, err);
@@ -308,7 +310,7 @@ enum tail_news tail_next(struct tail *tail, const char **line, size_t *length, s
 
         if (got <= 0)
             return got < 0 ? TAIL_ERROR : TAIL_NOTHING;
-        if (take_buffered_line(tail, line, length))
+        if (next_buffered_line(tail, line, length))
             return TAIL_LINE;
     }
 }

@@ -1,6 +1,6 @@
 /*
- * log_line.h - the trainer's log line, word for word that of Megatron-DeepSpeed as BigScience ran it, so that the
- * scripts people have for those logs read ours. A pure function.
+ * log_line.h - the trainer's log line, in exactly the format of BigScience's Megatron-DeepSpeed, so that scripts for
+ * those logs can read ours. A pure function.
  */
 #ifndef MUSTER_TRAINER_REPORT_LOG_LINE_H
 #define MUSTER_TRAINER_REPORT_LOG_LINE_H
@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define LOG_LINE_SIZE 768 /* enough for any line but one of absurd numbers, which is cut */
+#define LOG_LINE_SIZE 768 /* enough for all realistic numbers */
 
-/* Means and counts are over the steps since the line before. */
+/* Means and counts are over the steps since the previous line. */
 struct log_line {
     long step, steps; /* "iteration step/steps" */
     long consumed_samples;
@@ -20,18 +20,18 @@ struct log_line {
     int global_batch; /* samples a step */
     double loss;      /* mean; of a BERT's tokens */
     bool bert;
-    double order_loss; /* of a BERT's sentence order, as Megatron's BERT shows it */
+    double order_loss; /* of a BERT's sentence order */
     double loss_scale;
     double grad_norm;
-    double zeros; /* gradient elements that are exactly 0; 0 where nobody counts */
-    int skipped;  /* steps whose update was left out */
-    int nans;     /* steps whose loss was no number */
+    double zeros; /* gradient elements that are exactly 0; not counted, so 0 */
+    int skipped;  /* steps without an update */
+    int nans;     /* steps whose loss was not finite */
     double samples_per_second;
     double tflops;   /* of one rank, by Megatron's formula */
-    double mfu, hfu; /* 0 to 1. Megatron has no such words: they stand last, and not at all where they are NaN */
+    double mfu, hfu; /* 0 to 1. Not in Megatron's line, so they come last; left out if NaN */
 };
 
-/* Returns the length of the line in buf, which has no newline and is cut where size is too small. */
+/* Returns the length of the line in buf, which has no newline and is truncated to `size`. */
 size_t log_line_format(char *buf, size_t size, const struct log_line *line);
 
 #endif

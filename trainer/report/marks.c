@@ -13,8 +13,9 @@
 
 enum { BRIEF_ABOVE = 3 }; /* more changes than this, and their labels are short */
 
-/* What happened between two segments, as far as the metrics tell. */
-static void describe_change(struct mark *mark, const struct segment *before, const struct segment *after, bool brief)
+/* Describes the change of mesh between two segments. */
+static void describe_change(struct mark *mark, const struct run_segment *before, const struct run_segment *after,
+                            bool brief)
 {
     const char *why = after->world < before->world ? "preempted: " : "grown: ";
     char where[32];
@@ -46,7 +47,7 @@ static struct mark *at_step(struct mark *marks, size_t nmarks, long step)
 
 int marks_make(const struct plot *plot, struct mark **marks, size_t *nmarks, struct error *err)
 {
-    struct segment *segments;
+    struct run_segment *segments;
     size_t nsegments;
 
     *marks = NULL;
@@ -77,7 +78,7 @@ int marks_make(const struct plot *plot, struct mark **marks, size_t *nmarks, str
     return 0;
 }
 
-/* The label goes right of its line, else left of it, else nowhere. */
+/* The label goes right of its line, else left of it; false if neither fits. */
 static bool choose_side(struct mark *mark, double left, double right)
 {
     const double space = 6.0, width = svg_text_width(mark->label, MARKS_FONT);
@@ -88,7 +89,7 @@ static bool choose_side(struct mark *mark, double left, double right)
     return mark->from >= left && mark->to <= right;
 }
 
-/* A mark's line rises from the plot through all rows up to its label's, and would strike through a label there. */
+/* A mark's line goes from the plot up to its label's row, and would cross a label on the way. */
 static bool strikes_label(const struct mark *line, const struct mark *label)
 {
     return label->row <= line->row && line->x > label->from - 4.0 && line->x < label->to + 4.0;
@@ -99,7 +100,7 @@ static bool labels_overlap(const struct mark *a, const struct mark *b)
     return a->row == b->row && a->from < b->to + 10.0 && b->from < a->to + 10.0;
 }
 
-/* Is there room for the mark's label in its row beside these? If not `strict`, lines may pass behind labels. */
+/* True if the mark's label fits in its row beside these. If not `strict`, lines may pass behind labels. */
 static bool label_fits(const struct mark *mark, const struct mark *others, size_t count, bool strict)
 {
     for (size_t i = 0; i < count; i++) {
@@ -125,7 +126,7 @@ int marks_place(struct mark *marks, size_t nmarks, double left, double right)
 {
     int used = 0;
 
-    /* From the right: then an earlier mark's label passes above the lines of the later ones, like stairs. */
+    /* From the right, so that an earlier mark's label is above the lines of the later ones, like stairs. */
     for (size_t i = nmarks; i-- > 0;) {
         marks[i].row = -1;
         if (choose_side(&marks[i], left, right))
@@ -148,7 +149,7 @@ static void order_and_widen(double *lo, double *hi)
 {
     double a = clamp_value(fmin(*lo, *hi)), b = clamp_value(fmax(*lo, *hi)), scale = fmax(fabs(a), fabs(b));
 
-    if (b - a < 1e-9 * scale || b - a < 1e-280) { /* so near that labels could not tell them apart */
+    if (b - a < 1e-9 * scale || b - a < 1e-280) { /* too close for different labels */
         double pad = scale > 1e-270 ? 0.05 * scale : 0.5;
 
         a -= pad;

@@ -1,7 +1,4 @@
-/*
- * marks.h - the vertical lines of a plot: where they stand, what they say, and in which row their labels do not
- * collide.
- */
+/* marks.h - the vertical lines of a plot, with labels in rows so that they do not overlap; and the axes' ticks. */
 #ifndef MUSTER_TRAINER_REPORT_MARKS_H
 #define MUSTER_TRAINER_REPORT_MARKS_H
 
@@ -18,8 +15,8 @@ struct mark {
     long step;
     char label[96];
     double x;
-    double from, to; /* what its label spans */
-    int row;         /* of its label, 0 is nearest to the plot; -1: there was no room, the line stands alone */
+    double from, to; /* the label's extent */
+    int row;         /* of its label, 0 is nearest to the plot; -1: no room for a label */
     bool struck;     /* another mark's line passes behind the label */
     enum svg_anchor anchor;
 };
@@ -31,8 +28,8 @@ struct mark {
 int marks_make(const struct plot *plot, struct mark **marks, size_t *nmarks, struct error *err);
 
 /*
- * Gives each mark its row and anchor, its x being set: labels lie between left and right and never overlap each other,
- * and stay out of the way of other marks' lines if they can. Returns the rows used.
+ * Sets each mark's row and anchor from its x: labels lie between left and right, never overlap each other, and avoid
+ * other marks' lines where possible. Returns the number of rows.
  */
 int marks_place(struct mark *marks, size_t nmarks, double left, double right);
 
@@ -42,15 +39,15 @@ int marks_place(struct mark *marks, size_t nmarks, double left, double right);
  */
 
 struct axis {
-    double lo, hi;      /* what the axis spans */
+    double lo, hi;      /* its range */
     double first, step; /* ticks at first + i * step, 0 <= i < count */
     int count;          /* at least 1 */
-    int decimals;       /* that a label needs */
+    int decimals;       /* of the labels */
 };
 
 /*
- * An axis for data from lo to hi (finite, in either order, may be equal) with at most `most` (>= 4) ticks. _cover
- * widens the axis to a tick at both ends; _inside keeps the data's ends and has only the ticks between them.
+ * An axis for data from lo to hi (finite, in any order, may be equal) with at most `most` (>= 4) ticks. axis_cover
+ * widens the axis to a tick at both ends; axis_inside keeps the data's range and has only the ticks within it.
  */
 struct axis axis_cover(double lo, double hi, int most);
 struct axis axis_inside(double lo, double hi, int most);

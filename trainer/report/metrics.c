@@ -1,5 +1,5 @@
 /*
- * metrics_line.c - one step to one line of JSON and back. One table says what a line holds; both directions walk it.
+ * metrics.c - reads metrics, and converts a step to a line of JSON and back. Both directions use one table of keys.
  */
 
 #include "trainer/report/metrics.h"
@@ -16,55 +16,52 @@
 enum kind {
     KIND_LONG,
     KIND_INT,
-    KIND_RESULT,  /* a double that must come back as it was */
-    KIND_MEASURE, /* a double of which nine digits are plenty */
+    KIND_RESULT,  /* a double that must read back unchanged */
+    KIND_MEASURE, /* a double for which nine digits are enough */
 };
 
-struct key {
+struct metrics_key {
     const char *name;
     enum kind kind;
     long least; /* of counts */
     size_t offset;
 };
 
-#define KEY(field, kind, least)                                                                                        \
-    {                                                                                                                  \
-#field, kind, least, offsetof(struct metrics_step, field)                                                      \
-    }
+#define KEY(field, type, low) .name = #field, .kind = type, .least = low, .offset = offsetof(struct metrics_step, field)
 
-static const struct key KEYS[] = {
-    KEY(step, KIND_LONG, 0),
-    KEY(consumed_samples, KIND_LONG, 0),
-    KEY(loss, KIND_RESULT, 0),
-    KEY(lr, KIND_RESULT, 0),
-    KEY(grad_norm, KIND_RESULT, 0),
-    KEY(loss_scale, KIND_RESULT, 0),
-    KEY(skipped, KIND_INT, 0),
-    KEY(step_seconds, KIND_MEASURE, 0),
-    KEY(tokens_per_second, KIND_MEASURE, 0),
-    KEY(tflops, KIND_MEASURE, 0),
-    KEY(mfu, KIND_MEASURE, 0),
-    KEY(hfu, KIND_MEASURE, 0),
-    KEY(world, KIND_INT, 1),
-    KEY(dp, KIND_INT, 1),
-    KEY(tp, KIND_INT, 1),
-    KEY(pp, KIND_INT, 1),
-    /* these a line may lack */
-    KEY(order_loss, KIND_RESULT, 0),
-    KEY(valid_loss, KIND_RESULT, 0),
-    KEY(valid_order_loss, KIND_RESULT, 0),
+static const struct metrics_key KEYS[] = {
+    {KEY(step, KIND_LONG, 0)},
+    {KEY(consumed_samples, KIND_LONG, 0)},
+    {KEY(loss, KIND_RESULT, 0)},
+    {KEY(lr, KIND_RESULT, 0)},
+    {KEY(grad_norm, KIND_RESULT, 0)},
+    {KEY(loss_scale, KIND_RESULT, 0)},
+    {KEY(skipped, KIND_INT, 0)},
+    {KEY(step_seconds, KIND_MEASURE, 0)},
+    {KEY(tokens_per_second, KIND_MEASURE, 0)},
+    {KEY(tflops, KIND_MEASURE, 0)},
+    {KEY(mfu, KIND_MEASURE, 0)},
+    {KEY(hfu, KIND_MEASURE, 0)},
+    {KEY(world, KIND_INT, 1)},
+    {KEY(dp, KIND_INT, 1)},
+    {KEY(tp, KIND_INT, 1)},
+    {KEY(pp, KIND_INT, 1)},
+    /* optional ones */
+    {KEY(order_loss, KIND_RESULT, 0)},
+    {KEY(valid_loss, KIND_RESULT, 0)},
+    {KEY(valid_order_loss, KIND_RESULT, 0)},
 };
 
 enum { KEY_COUNT = sizeof KEYS / sizeof KEYS[0], KEY_OPTIONAL = KEY_COUNT - 3 }; /* the first of those */
 
 /* ---- writing ---- */
 
-/* The fewest digits that bring the same double back: 0.00015 rather than 0.00014999999999999999. */
+/* The fewest digits that read back the same double: 0.00015 rather than 0.00014999999999999999. */
 static int format_double(char *buf, size_t size, double value, enum kind kind)
 {
     if (!isfinite(value))
         return snprintf(buf, size, "null");
-    if (value == 0.0) /* "-0" would be an integer of JSON, which has no sign */
+    if (value == 0.0) /* "-0" would be read as an integer of JSON, without its sign */
         return snprintf(buf, size, signbit(value) ? "-0.0" : "0");
     if (kind == KIND_MEASURE)
         return snprintf(buf, size, "%.9g", value);
@@ -77,7 +74,7 @@ static int format_double(char *buf, size_t size, double value, enum kind kind)
     return snprintf(buf, size, "%.17g", value);
 }
 
-static int format_value(char *buf, size_t size, const struct key *key, const struct metrics_step *step)
+static int format_value(char *buf, size_t size, const struct metrics_key *key, const struct metrics_step *step)
 {
     const char *field = (const char *)step + key->offset;
 
@@ -93,7 +90,7 @@ static int format_value(char *buf, size_t size, const struct key *key, const str
     return format_double(buf, size, *(const double *)(const void *)field, key->kind);
 }
 
-static bool is_missing(const struct key *key, const struct metrics_step *step)
+static bool is_missing(const struct metrics_key *key, const struct metrics_step *step)
 {
     return isnan(*(const double *)(const void *)((const char *)step + key->offset));
 }
@@ -115,17 +112,7 @@ size_t metrics_format(char *buf, const struct metrics_step *step)
 
 /* ---- reading ---- */
 
-/* What came from the file goes to a terminal in the error: let no control character through. */
-static const char *is_printable(char *buf, size_t size, const char *text)
-{
-    snprintf(buf, size, "%s", text);
-    for (char *c = buf; *c; c++)
-        if (!isprint((unsigned char)*c))
-            *c = '?';
-    return buf;
-}
-
-static int parse_count(const struct key *key, const json_t *value, void *field, struct error *err)
+static int parse_count(const struct metrics_key *key, const json_t *value, void *field, struct error *err)
 {
     json_int_t most = key->kind == KIND_INT ? INT_MAX : LONG_MAX;
     json_int_t count = json_integer_value(value);
@@ -140,7 +127,7 @@ static int parse_count(const struct key *key, const json_t *value, void *field, 
     return 0;
 }
 
-static int parse_value(const struct key *key, const json_t *value, struct metrics_step *step, struct error *err)
+static int parse_value(const struct metrics_key *key, const json_t *value, struct metrics_step *step, struct error *err)
 {
     void *field = (char *)step + key->offset;
 
@@ -163,7 +150,6 @@ static int find_key(const char *name)
 static int parse_object(struct metrics_step *step, json_t *object, struct error *err)
 {
     bool seen[KEY_COUNT] = {false};
-    char shown[48];
     const char *name;
     json_t *value;
 
@@ -172,7 +158,7 @@ static int parse_object(struct metrics_step *step, json_t *object, struct error 
         int i = find_key(name);
 
         if (i < 0)
-            return error_set(err, CODE_DATA, "unknown key \"%s\"", is_printable(shown, sizeof shown, name));
+            return error_set(err, CODE_DATA, "unknown key \"%.47s\"", name);
         if (parse_value(&KEYS[i], value, step, err) < 0)
             return -1;
         seen[i] = true;
@@ -185,7 +171,6 @@ static int parse_object(struct metrics_step *step, json_t *object, struct error 
 
 int metrics_parse(struct metrics_step *step, const char *text, size_t length, struct error *err)
 {
-    char shown[JSON_ERROR_TEXT_LENGTH];
     json_error_t why;
     json_t *object;
     int result;
@@ -194,8 +179,7 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
     step->order_loss = step->valid_loss = step->valid_order_loss = NAN;
     object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
     if (!object)
-        return error_set(err, CODE_DATA, "column %d: %s; a line must be one JSON object", why.column,
-                         is_printable(shown, sizeof shown, why.text));
+        return error_set(err, CODE_DATA, "column %d: %s; a line must be one JSON object", why.column, why.text);
     if (json_is_object(object))
         result = parse_object(step, object, err);
     else
@@ -219,7 +203,7 @@ int metrics_each(const char *path, metrics_visit *visit, void *arg, bool *torn, 
     for (long number = 1; (length = getline(&line, &size, file)) >= 0; number++) {
         struct metrics_step step;
 
-        if (line[length - 1] != '\n') { /* the last, by getline's word: half a write, not yet a step */
+        if (line[length - 1] != '\n') { /* the last line, not completely written */
             if (torn)
                 *torn = true;
             break;
@@ -232,7 +216,7 @@ int metrics_each(const char *path, metrics_visit *visit, void *arg, bool *torn, 
         if (result)
             goto out;
     }
-    if (ferror(file)) /* a directory opens well and only fails here */
+    if (ferror(file)) /* a directory can be opened and fails only here */
         result = error_errno(err, CODE_IO, "cannot read metrics %s", path);
     else
         result = 0;
@@ -242,7 +226,7 @@ out:
     return result;
 }
 
-struct list {
+struct step_list {
     struct metrics_step *steps;
     size_t count, room;
     struct error *err;
@@ -250,7 +234,7 @@ struct list {
 
 static int append_step(const struct metrics_step *step, const char *line, size_t length, void *arg)
 {
-    struct list *list = arg;
+    struct step_list *list = arg;
 
     (void)line, (void)length;
     if (list->count == list->room) {
@@ -268,7 +252,7 @@ static int append_step(const struct metrics_step *step, const char *line, size_t
 
 int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct error *err)
 {
-    struct list list = {.err = err};
+    struct step_list list = {.err = err};
 
     *steps = NULL;
     *count = 0;

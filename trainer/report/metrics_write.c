@@ -1,11 +1,8 @@
-/*
- * metrics_write.c - appends steps, and takes out what a resumed run will do again.
- */
+/* metrics_write.c - appends steps, and removes those that a resumed run will repeat. */
 #include "trainer/report/metrics.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,21 +11,23 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_SECONDS = 5 }; /* between two looks at the name: one asks the file system */
+#include "common/io.h"
+
+enum { CHECK_SECONDS = 5 }; /* between two checks of the name, which need the file system */
 
 struct metrics_writer {
     int fd;
-    time_t looked;  /* when the name was last asked for its file */
-    bool displaced; /* and had another */
+    time_t checked; /* when the name was last checked */
+    bool displaced; /* it belonged to another file */
     char path[PATH_MAX];
 };
 
-/* ---- what a resumed run keeps ---- */
+/* ---- removing steps ---- */
 
 struct kept {
     long resume_step;
-    FILE *text;   /* the lines that stay, byte for byte */
-    long dropped; /* lines that do not */
+    FILE *text;   /* the kept lines, unchanged */
+    long dropped; /* number of the others */
 };
 
 static int keep_line(const struct metrics_step *step, const char *line, size_t length, void *arg)
@@ -38,38 +37,8 @@ static int keep_line(const struct metrics_step *step, const char *line, size_t l
     if (step->step > kept->resume_step)
         kept->dropped++;
     else
-        fwrite(line, 1, length, kept->text); /* into memory; its failure shows when the stream is closed */
+        fwrite(line, 1, length, kept->text); /* into memory; fclose reports a failure */
     return 0;
-}
-
-static int write_all(int fd, const char *text, size_t length)
-{
-    while (length) {
-        ssize_t done = write(fd, text, length);
-
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return -1;
-        text += done;
-        length -= (size_t)done;
-    }
-    return 0;
-}
-
-/* A rename is on disk only once its directory is. */
-static int sync_parent(const char *path)
-{
-    char copy[PATH_MAX];
-    int fd, result;
-
-    snprintf(copy, sizeof copy, "%s", path);
-    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    result = fsync(fd);
-    close(fd);
-    return result;
 }
 
 static int replace_file(const char *path, const char *text, size_t length, struct error *err)
@@ -81,10 +50,11 @@ static int replace_file(const char *path, const char *text, size_t length, struc
     snprintf(beside, sizeof beside, "%s.tmp", path);
     fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
-        return error_errno(err, CODE_IO, "cannot make %s", beside);
-    if (stat(path, &old) < 0 || fchmod(fd, old.st_mode & 0777) < 0 || write_all(fd, text, length) < 0 || fsync(fd) < 0)
+        return error_errno(err, CODE_IO, "cannot create %s", beside);
+    if (stat(path, &old) < 0 || fchmod(fd, old.st_mode & 0777) < 0 || io_write_all(fd, text, length) < 0 ||
+        fsync(fd) < 0)
         goto fail;
-    if (rename(beside, path) < 0 || sync_parent(path) < 0)
+    if (rename(beside, path) < 0 || io_sync_parent(path) < 0)
         goto fail;
     close(fd);
     return 0;
@@ -131,18 +101,16 @@ struct metrics_writer *metrics_open(const char *path, long resume_step, struct e
         error_errno(err, CODE_IO, "cannot open metrics %s", path);
         goto fail;
     }
-    /*
-     * The name behind symbolic links, so that the rename replaces the file in the scratch directory and not the link.
-     */
+    /* Resolve symbolic links, so that the rename replaces the file and not a link to it. */
     if (!realpath(path, writer->path)) {
         error_errno(err, CODE_IO, "cannot resolve metrics %s", path);
         goto fail;
     }
-    if (!S_ISREG(now.st_mode) || now.st_size == 0) /* a pipe or a terminal has no lines to take back */
+    if (!S_ISREG(now.st_mode) || now.st_size == 0) /* a pipe or a terminal has no lines to remove */
         return writer;
     if (drop_beyond(writer->path, resume_step, err) < 0)
         goto fail;
-    close(writer->fd); /* it may be the file that was renamed away */
+    close(writer->fd); /* it may be the file that was replaced */
     writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC | O_APPEND);
     if (writer->fd < 0) {
         error_errno(err, CODE_IO, "cannot open metrics %s", writer->path);
@@ -159,11 +127,11 @@ bool metrics_displaced(struct metrics_writer *writer)
     struct stat ours, named;
     time_t now = time(NULL);
 
-    if (writer->displaced || (now - writer->looked < LOOK_SECONDS && now >= writer->looked))
+    if (writer->displaced || (now - writer->checked < CHECK_SECONDS && now >= writer->checked))
         return false;
-    writer->looked = now;
+    writer->checked = now;
     if (fstat(writer->fd, &ours) < 0)
-        return writer->displaced = errno == ESTALE; /* gone on another node, by NFS */
+        return writer->displaced = errno == ESTALE; /* removed on another node, by NFS */
     if (!S_ISREG(ours.st_mode))
         return false;
     if (stat(writer->path, &named) < 0)
@@ -187,7 +155,7 @@ int metrics_write(struct metrics_writer *writer, const struct metrics_step *step
         return 0;
     if (done < 0)
         return error_errno(err, CODE_IO, "cannot write step %ld to metrics %s", step->step, writer->path);
-    /* Half a line would spoil the next one too. */
+    /* Half a line would make the next one invalid too. */
     if (fstat(writer->fd, &now) < 0 || ftruncate(writer->fd, now.st_size - done) < 0)
         return error_errno(err, CODE_IO, "step %ld is torn in metrics %s", step->step, writer->path);
     return error_set(err, CODE_IO, "cannot write step %ld to metrics %s: no space for the whole line", step->step,

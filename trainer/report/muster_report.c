@@ -1,11 +1,9 @@
-/*
- * muster_report.c - the program muster-report: the words of its command line. What they do is in follow.c, plot.c,
- * compare.c and summary.c.
- */
+/* muster_report.c - the program muster-report: its command line. The commands are in follow.c, plot.c, compare.c and
+ * summary.c. */
 #include "config.h"
 
-#include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,13 +13,14 @@
 #include <unistd.h>
 
 #include "common/option.h"
+#include "common/text.h"
 #include "trainer/report/compare.h"
 #include "trainer/report/follow.h"
 #include "trainer/report/metrics.h"
 #include "trainer/report/plot.h"
 #include "trainer/report/summary.h"
 
-enum { CODE_DIFFER = 1 }; /* as diff has it; any other failure is of common/error.h */
+enum { CODE_DIFFER = 1 }; /* like diff's; other failures use common/error.h */
 
 static const char HELP[] =
     "usage: muster-report follow METRICS [--steps N] [--pid PID] [--interval SECONDS]\n"
@@ -36,21 +35,14 @@ static const char HELP[] =
 
 static int read_long(const char *text, const char *option, long least, long *value, struct error *err)
 {
-    char *end;
-
-    errno = 0;
-    *value = strtol(text, &end, 10);
-    if (end == text || *end || errno || *value < least)
+    if (!text_to_long(text, least, LONG_MAX, value))
         return error_set(err, CODE_USAGE, "%s %s: must be a whole number, at least %ld", option, text, least);
     return 0;
 }
 
 static int read_real(const char *text, const char *option, double *value, struct error *err)
 {
-    char *end;
-
-    *value = strtod(text, &end);
-    if (end == text || *end || !(*value >= 0.0) || !isfinite(*value))
+    if (!text_to_double(text, 0.0, HUGE_VAL, value))
         return error_set(err, CODE_USAGE, "%s %s: must be a number, at least 0", option, text);
     return 0;
 }
@@ -111,7 +103,7 @@ static int read_mark(char *text, struct plot_mark *mark, struct error *err)
     return read_long(text, "--mark", 0, &mark->step, err);
 }
 
-/* A failure leaves no half a picture behind; but what is no file, such as /dev/full, is not ours to remove. */
+/* Removes an incomplete picture, but nothing that is not a regular file, such as /dev/full. */
 static void remove_file(const char *path)
 {
     struct stat found;
@@ -126,7 +118,7 @@ static int write_plot(const char *path, const struct plot *plot, struct error *e
     int result;
 
     if (!out)
-        return error_errno(err, CODE_IO, "cannot make %s", path);
+        return error_errno(err, CODE_IO, "cannot create %s", path);
     result = plot_write(out, plot, err);
     if (path ? fclose(out) != 0 : fflush(out) != 0)
         result = result < 0 ? -1 : error_errno(err, CODE_IO, "cannot write %s", path ? path : "the plot");
@@ -135,8 +127,8 @@ static int write_plot(const char *path, const struct plot *plot, struct error *e
     return result;
 }
 
-/* A run's metrics are there once. */
-static int spare_metrics(const char *output, const char *path, struct error *err)
+/* Refuses an output file that is one of the inputs. */
+static int protect_metrics(const char *output, const char *path, struct error *err)
 {
     struct stat there, metrics;
 
@@ -151,7 +143,7 @@ static int draw_plot(const char *path, const char *reference, const char *output
     struct metrics_step *steps = NULL, *other = NULL;
     int result = -1;
 
-    if (spare_metrics(output, path, err) < 0 || spare_metrics(output, reference, err) < 0 ||
+    if (protect_metrics(output, path, err) < 0 || protect_metrics(output, reference, err) < 0 ||
         metrics_read(path, &steps, &plot->nsteps, err) < 0)
         goto out;
     if (reference && metrics_read(reference, &other, &plot->nreference, err) < 0)
@@ -224,7 +216,7 @@ static int print_comparison(char **paths, const struct comparison *c, double tol
 
     print_run(paths[0], &c->a);
     print_run(paths[1], &c->b);
-    printf("in both: %zu steps, %zu with the very same loss\n", c->common, c->equal);
+    printf("in both: %zu steps, %zu with exactly the same loss\n", c->common, c->equal);
     if (c->worst > 0.0)
         printf("greatest relative difference of loss: %.3g at step %ld (%.9g and %.9g)\n", c->worst, c->worst_at,
                c->loss_a, c->loss_b);
@@ -266,7 +258,7 @@ static int run_compare(int argc, char **argv, struct error *err)
 static int run_summary(int argc, char **argv, struct error *err)
 {
     static const struct option options[] = {{0}};
-    struct terminal terminal = terminal_look(STDOUT_FILENO);
+    struct terminal terminal = terminal_inspect(STDOUT_FILENO);
     struct summary summary = {.columns = terminal.columns, .utf8 = terminal.utf8};
     struct metrics_step *steps;
     int result;
@@ -284,12 +276,12 @@ static int run_summary(int argc, char **argv, struct error *err)
 
 /* ---- */
 
-struct command {
+struct report_command {
     const char *name;
     int (*run)(int argc, char **argv, struct error *err); /* an exit code, or -1 */
 };
 
-static const struct command COMMANDS[] = {
+static const struct report_command COMMANDS[] = {
     {"follow", run_follow},
     {"plot", run_plot},
     {"compare", run_compare},
@@ -299,11 +291,12 @@ static const struct command COMMANDS[] = {
 static int run_command(int argc, char **argv, struct error *err)
 {
     if (argc < 2)
-        return error_set(err, CODE_USAGE, "which of follow, plot, compare, summary? see muster-report --help");
+        return error_set(err, CODE_USAGE,
+                         "missing command: follow, plot, compare or summary; see muster-report --help");
     for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++)
         if (strcmp(argv[1], COMMANDS[i].name) == 0)
             return COMMANDS[i].run(argc - 1, argv + 1, err);
-    return error_set(err, CODE_USAGE, "no command %s; there are follow, plot, compare, summary", argv[1]);
+    return error_set(err, CODE_USAGE, "unknown command %s; the commands are follow, plot, compare, summary", argv[1]);
 }
 
 int main(int argc, char **argv)
@@ -311,7 +304,7 @@ int main(int argc, char **argv)
     struct error err = {.code = CODE_OK};
     int code;
 
-    setlocale(LC_CTYPE, ""); /* and nothing else: JSON's numbers have a point in every country */
+    setlocale(LC_CTYPE, ""); /* but not LC_NUMERIC: JSON's numbers have a decimal point */
     opterr = 0;
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         puts("muster-report " PACKAGE_VERSION);

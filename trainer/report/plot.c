@@ -12,7 +12,7 @@
 /* Pixels. */
 enum { WIDTH = 960, HEIGHT = 540, LEFT = 76, RIGHT = WIDTH - 32, BOTTOM = HEIGHT - 60, HEAD = 82, ROW = 17 };
 
-/* Okabe and Ito's colours, which the colour-blind can tell apart. */
+/* Okabe and Ito's colours, which colour-blind readers can distinguish. */
 #define INK  "#1f2933"
 #define SOFT "#5f6b76"
 #define GRID "#e6e9ec"
@@ -20,15 +20,14 @@ enum { WIDTH = 960, HEIGHT = 540, LEFT = 76, RIGHT = WIDTH - 32, BOTTOM = HEIGHT
 #define BLUE "#0072b2"
 #define RED  "#d55e00"
 
-#define STYLE_TITLE    "font-size=\"18\" font-weight=\"600\" fill=\"" INK "\""
-#define STYLE_SUBTITLE "font-size=\"12.5\" fill=\"" SOFT "\""
-#define STYLE_TICK     "font-size=\"12\" fill=\"" SOFT "\""
-#define STYLE_NAME     "font-size=\"13\" fill=\"" INK "\""
-#define STYLE_GRID     "stroke=\"" GRID "\" stroke-width=\"1\""
-#define STYLE_AXIS     "stroke=\"#9aa5b1\" stroke-width=\"1\""
-#define STYLE_TRAIN    "stroke=\"" BLUE "\" stroke-width=\"1.8\" stroke-linecap=\"round\""
-#define STYLE_UNDER                                                                                                    \
-    "stroke=\"" SKY "\" stroke-width=\"3.2\" stroke-linecap=\"round\"" /* where a reference lies on it */
+#define STYLE_TITLE     "font-size=\"18\" font-weight=\"600\" fill=\"" INK "\""
+#define STYLE_SUBTITLE  "font-size=\"12.5\" fill=\"" SOFT "\""
+#define STYLE_TICK      "font-size=\"12\" fill=\"" SOFT "\""
+#define STYLE_NAME      "font-size=\"13\" fill=\"" INK "\""
+#define STYLE_GRID      "stroke=\"" GRID "\" stroke-width=\"1\""
+#define STYLE_AXIS      "stroke=\"#9aa5b1\" stroke-width=\"1\""
+#define STYLE_TRAIN     "stroke=\"" BLUE "\" stroke-width=\"1.8\" stroke-linecap=\"round\""
+#define STYLE_UNDER     "stroke=\"" SKY "\" stroke-width=\"3.2\" stroke-linecap=\"round\"" /* with a reference on top */
 #define STYLE_REFERENCE "stroke=\"" INK "\" stroke-width=\"1.1\" stroke-dasharray=\"5 4\""
 #define STYLE_VALID     "fill=\"" RED "\" stroke=\"#ffffff\" stroke-width=\"1.2\""
 #define STYLE_MARK      "stroke=\"#7b8794\" stroke-width=\"1\" stroke-dasharray=\"2 3\""
@@ -49,7 +48,7 @@ static double frame_y(const struct frame *frame, double loss)
     return BOTTOM - (BOTTOM - frame->top) * ((loss - frame->y.lo) / (frame->y.hi - frame->y.lo));
 }
 
-/* ---- what there is to see ---- */
+/* ---- the data's range ---- */
 
 struct extent {
     double step_lo, step_hi, loss_lo, loss_hi;
@@ -97,7 +96,7 @@ static struct axis step_axis(double lo, double hi)
     return axis_inside(lo, hi, hi - lo + 1.0 < most ? (int)(hi - lo) + 1 : most);
 }
 
-/* ---- frame and words ---- */
+/* ---- frame and text ---- */
 
 static void draw_axes(FILE *out, const struct frame *frame)
 {
@@ -154,7 +153,7 @@ static double label_y(const struct frame *frame, const struct mark *mark)
     return frame->top - 7.0 - ROW * mark->row;
 }
 
-/* First all lines, then the labels, on white where a line would strike through. */
+/* First all lines, then the labels, on white where a line would cross them. */
 static void draw_marks(FILE *out, const struct frame *frame, const struct mark *marks, size_t nmarks)
 {
     for (size_t i = 0; i < nmarks; i++) {
@@ -182,7 +181,7 @@ static void path_to(struct svg_path *path, const struct frame *frame, const stru
 }
 
 /*
- * One past the last of the steps from i on that share a pixel's column and go on forwards; none of them lacks a loss.
+ * One past the last of the steps from i on that lie in the same pixel column, with rising step numbers and finite losses.
  */
 static size_t column_end(const struct frame *frame, const struct metrics_step *steps, size_t i, size_t count)
 {
@@ -219,7 +218,7 @@ static void draw_curve(FILE *out, const struct frame *frame, const struct metric
     while (i < count) {
         size_t end = i + 1;
 
-        if (i > 0 && steps[i].step <= steps[i - 1].step) /* a file of two runs: do not draw the way back */
+        if (i > 0 && steps[i].step <= steps[i - 1].step) /* a file of two runs: do not draw the line back */
             svg_path_break(&path);
         if (!isfinite(steps[i].loss))
             svg_path_break(&path);
@@ -239,7 +238,7 @@ static void draw_valid(FILE *out, const struct frame *frame, const struct plot *
     for (size_t i = 0; i < plot->nsteps; i++) {
         double x = frame_x(frame, (double)plot->steps[i].step);
 
-        if (!isfinite(plot->steps[i].valid_loss) || fabs(x - last) < 2.0) /* thousands of points would be one blot */
+        if (!isfinite(plot->steps[i].valid_loss) || fabs(x - last) < 2.0) /* leave out overlapping points */
             continue;
         svg_circle(out, x, frame_y(frame, plot->steps[i].valid_loss), 4, STYLE_VALID);
         last = x;

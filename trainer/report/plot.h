@@ -16,7 +16,7 @@ struct plot_mark {
 
 struct plot {
     const char *title;
-    const struct metrics_step *steps; /* the run; steps whose loss is no number leave a gap */
+    const struct metrics_step *steps; /* the run; steps whose loss is not finite leave a gap */
     size_t nsteps;
     const struct metrics_step *reference; /* another run to compare with; may be NULL */
     size_t nreference;

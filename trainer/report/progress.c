@@ -1,5 +1,3 @@
-/* The fields, in the order of the line. */
-
 #include "trainer/report/progress.h"
 
 #include <math.h>
@@ -9,20 +7,21 @@
 
 #include "trainer/report/compare.h"
 
+/* The fields, in the order of the line. */
 enum field { STEP, BAR, LOSS, RATE, RANKS, MFU, ETA, FIELDS };
 
-/* What goes first when room is short; the step is not in it. */
-static const enum field SPARED_LAST[] = {MFU, RANKS, RATE, BAR, ETA, LOSS};
+/* The order in which fields are left out; the step never is. */
+static const enum field DROPPED_FIRST[] = {MFU, RANKS, RATE, BAR, ETA, LOSS};
 
 enum { GAP = 2, BAR_LEAST = 8, BAR_MOST = 48 };
 
-struct line {
+struct progress_fields {
     char text[FIELDS][64]; /* "" is not shown. The bar is drawn at the end, when its width is known */
     bool shown[FIELDS];
     int bar; /* columns */
 };
 
-static void fill_bar(struct line *line, unsigned flags, const struct progress *p)
+static void fill_fields(struct progress_fields *line, unsigned flags, const struct progress *p)
 {
     char number[UNITS_SIZE];
     int width = p->steps > 0 ? snprintf(NULL, 0, "%ld", p->steps) : 0;
@@ -47,8 +46,8 @@ static void fill_bar(struct line *line, unsigned flags, const struct progress *p
     line->bar = BAR_LEAST;
 }
 
-/* All texts are ASCII: a byte is a column. */
-static int text_width(const struct line *line)
+/* All text is ASCII: a byte is a column. */
+static int text_width(const struct progress_fields *line)
 {
     int columns = -GAP;
 
@@ -58,38 +57,38 @@ static int text_width(const struct line *line)
     return columns;
 }
 
-static void fit_parts(struct line *line, int columns)
+static void fit_parts(struct progress_fields *line, int columns)
 {
-    for (size_t i = 0; i < sizeof SPARED_LAST / sizeof SPARED_LAST[0] && text_width(line) > columns; i++)
-        line->shown[SPARED_LAST[i]] = false;
+    for (size_t i = 0; i < sizeof DROPPED_FIRST / sizeof DROPPED_FIRST[0] && text_width(line) > columns; i++)
+        line->shown[DROPPED_FIRST[i]] = false;
     if (line->shown[BAR]) {
         line->bar += columns - text_width(line);
         if (line->bar > BAR_MOST)
             line->bar = BAR_MOST;
     }
-    if (columns < (int)strlen(line->text[STEP])) /* the narrowest of all */
+    if (columns < (int)strlen(line->text[STEP]))
         line->text[STEP][columns > 0 ? columns : 0] = '\0';
 }
 
-struct out {
+struct text_buffer {
     char *buf;
     size_t size, used;
 };
 
-/* Whole or not at all, so that neither a character nor an escape sequence is ever cut. */
-static void put_part(struct out *out, const char *text)
+/* Completely or not at all, so that no character and no escape sequence is truncated. */
+static void put_part(struct text_buffer *out, const char *text)
 {
     size_t length = strlen(text);
 
     if (out->used + length + 1 > out->size) {
-        out->size = 0; /* nothing after a gap either */
+        out->size = 0; /* then nothing more either */
         return;
     }
     memcpy(out->buf + out->used, text, length + 1);
     out->used += length;
 }
 
-static void put_bar(struct out *out, int columns, unsigned flags, const struct progress *p)
+static void put_bar(struct text_buffer *out, int columns, unsigned flags, const struct progress *p)
 {
     const char *full = flags & PROGRESS_UTF8 ? "\u2501" : "=", *rest = flags & PROGRESS_UTF8 ? "\u2500" : ".";
     double part = p->step >= p->steps ? 1.0 : p->step > 0 ? (double)p->step / (double)p->steps : 0.0;
@@ -108,14 +107,14 @@ static void put_bar(struct out *out, int columns, unsigned flags, const struct p
 
 size_t progress_line(char *buf, size_t size, int columns, unsigned flags, const struct progress *progress)
 {
-    struct out out = {.buf = buf, .size = size};
-    struct line line;
+    struct text_buffer out = {.buf = buf, .size = size};
+    struct progress_fields line;
     bool first = true;
 
     if (!size)
         return 0;
     buf[0] = '\0';
-    fill_bar(&line, flags, progress);
+    fill_fields(&line, flags, progress);
     fit_parts(&line, columns);
     for (int i = 0; i < FIELDS; i++) {
         if (!line.shown[i])
@@ -142,13 +141,13 @@ static bool remember_change(struct watch *watch, const struct metrics_step *s)
 {
     const struct watch_event now = {.step = s->step, .world = s->world, .dp = s->dp, .tp = s->tp, .pp = s->pp};
 
-    for (size_t i = 0; i < watch->ntold && i < WATCH_EVENTS; i++) {
-        const struct watch_event *e = &watch->told[i];
+    for (size_t i = 0; i < watch->nshown && i < WATCH_EVENTS; i++) {
+        const struct watch_event *e = &watch->shown[i];
 
         if (e->step == now.step && e->world == now.world && e->dp == now.dp && e->tp == now.tp && e->pp == now.pp)
             return false;
     }
-    watch->told[watch->ntold++ % WATCH_EVENTS] = now;
+    watch->shown[watch->nshown++ % WATCH_EVENTS] = now;
     return true;
 }
 
@@ -165,9 +164,9 @@ static void describe_mesh(char *event, size_t size, const struct metrics_step *b
 bool watch_step(struct watch *watch, const struct metrics_step *step, char *event, size_t size)
 {
     bool changed = watch->last.step > 0 && !segments_same_mesh(&watch->last, step);
-    bool tell = changed && remember_change(watch, step);
+    bool event_due = changed && remember_change(watch, step);
 
-    if (tell)
+    if (event_due)
         describe_mesh(event, size, &watch->last, step);
     if (changed)
         watch->timed = 0;
@@ -175,7 +174,7 @@ bool watch_step(struct watch *watch, const struct metrics_step *step, char *even
     watch->last = *step;
     if (step->step > watch->furthest)
         watch->furthest = step->step;
-    return tell;
+    return event_due;
 }
 
 void watch_anew(struct watch *watch)

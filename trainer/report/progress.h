@@ -1,9 +1,9 @@
 /*
- * progress.h - one line that says how far a run is, fitted to the width of a terminal. A pure function.
+ * progress.h - the progress line of a run, fitted to the width of a terminal. Pure functions.
  *
  *     120/200 ━━━━━━━━━━━━━━━━━━────────────  loss 5.0625  12.3k tok/s  4 ranks  ETA 1:23
  *
- * What does not fit goes, least needed first: MFU, ranks, tokens/s, the bar, ETA, loss. The step stays.
+ * If it does not fit, fields are left out in this order: MFU, ranks, tokens/s, the bar, ETA, loss. The step stays.
  */
 #ifndef MUSTER_TRAINER_REPORT_PROGRESS_H
 #define MUSTER_TRAINER_REPORT_PROGRESS_H
@@ -17,14 +17,14 @@
 
 enum progress_flag {
     PROGRESS_UTF8 = 1,   /* the terminal shows UTF-8: a finer bar */
-    PROGRESS_COLOUR = 2, /* escape sequences are welcome */
+    PROGRESS_COLOUR = 2, /* use escape sequences for colours */
     PROGRESS_NO_BAR = 4, /* for logs */
 };
 
 struct progress {
     long step;
-    long steps;               /* of the whole run; 0 where unknown: then there is no bar and no ETA */
-    double loss;              /* NaN is shown as such: it is news */
+    long steps;               /* of the whole run; 0: unknown, no bar and no ETA */
+    double loss;              /* NaN is shown */
     double tokens_per_second; /* NaN here and below: not shown */
     double mfu;               /* 0 to 1 */
     double eta_seconds;
@@ -32,51 +32,46 @@ struct progress {
 };
 
 /*
- * Writes the line into buf, without a newline, never wider than `columns`, and cut at a whole character where `size` is
- * too small. Returns its length in bytes.
+ * Writes the line into buf, without a newline, at most `columns` wide, and truncated to whole characters if `size` is too
+ * small. Returns its length in bytes.
  */
 size_t progress_line(char *buf, size_t size, int columns, unsigned flags, const struct progress *progress);
 
-/*
- * What is known of a run that is being followed, step by step. No files, no clock: follow.c has those.
- */
+/* ---- the state of a run that is followed, without files and clock: follow.c has those ---- */
 
 enum { WATCH_RECENT = 20, WATCH_EVENTS = 64 };
 
 struct watch {
     struct metrics_step last;     /* step 0: none yet */
     long steps;                   /* of the whole run; 0 unknown */
-    long furthest;                /* highest step ever seen: a resumed job begins below it when work was lost */
-    bool anew;                    /* the file was replaced, and what it holds is being read */
+    long furthest;                /* highest step so far: a resumed job begins below it if work was lost */
+    bool anew;                    /* the file was replaced, and its lines are being read */
     double seconds[WATCH_RECENT]; /* of the latest steps on this mesh, a ring; for the ETA */
-    size_t timed;                 /* steps that went into it */
+    size_t timed;                 /* number of steps stored in it */
     struct watch_event {
         long step;
         int world, dp, tp, pp;
-    } told[WATCH_EVENTS]; /* the latest changes, a ring: a file that is read again must not tell them twice */
-    size_t ntold;
+    } shown[WATCH_EVENTS]; /* the latest changes, a ring: a file that is read again must not show them twice */
+    size_t nshown;
 };
 
 void watch_start(struct watch *watch, long steps);
 
 /*
- * Takes in one step. Returns true and one line of text when something happened that the user should read, such as
- * "resumed at step 121 on 2 ranks (was 4)".
+ * Adds one step. Returns true and one line of text if there is an event for the user, such as "resumed at step 121 on 2
+ * ranks (was 4)".
  */
 bool watch_step(struct watch *watch, const struct metrics_step *step, char *event, size_t size);
 
-/* The file begins anew: the same steps will come again. */
+/* The file is read again from its beginning. */
 void watch_anew(struct watch *watch);
 
-/* At the end of what a new file holds: true and a line when the run is further back than it was ("back at step
- * 100..."). */
+/* At the end of a new file: true and a line if the run is at an earlier step than before ("back at step 100..."). */
 bool watch_rewound(struct watch *watch, char *event, size_t size);
 
 struct progress watch_progress(const struct watch *watch);
 
-/*
- * Numbers as people read them. Pure functions; each returns buf.
- */
+/* ---- numbers for people; each function returns buf ---- */
 
 #define UNITS_SIZE 32
 

@@ -1,5 +1,3 @@
-/* What one walk over the steps gathers. */
-
 #include "trainer/report/summary.h"
 
 #include <langinfo.h>
@@ -14,7 +12,7 @@
 
 struct totals {
     const struct metrics_step *first, *last;
-    const struct metrics_step *best, *best_valid, *last_valid; /* NULL where no loss is finite */
+    const struct metrics_step *best, *best_valid, *last_valid; /* NULL if no loss is finite */
     long skipped, not_finite;
     double seconds, tokens;
     double tflops, mfu, hfu; /* means, weighted by the steps' time */
@@ -98,13 +96,13 @@ static void print_speed(FILE *out, const struct totals *t, size_t count)
             t->tflops);
 }
 
-static void print_segments(FILE *out, const struct segment *segments, size_t count)
+static void print_segments(FILE *out, const struct run_segment *segments, size_t count)
 {
     char range[48], mesh[48], rate[UNITS_SIZE], time[UNITS_SIZE];
 
     fprintf(out, "\n  %-18s %6s  %-12s %9s %10s %7s\n", "steps", "ranks", "dp x tp x pp", "tokens/s", "time", "MFU");
     for (size_t i = 0; i < count; i++) {
-        const struct segment *s = &segments[i];
+        const struct run_segment *s = &segments[i];
 
         snprintf(range, sizeof range, "%ld-%ld", s->first_step, s->last_step);
         snprintf(mesh, sizeof mesh, "%d x %d x %d", s->dp, s->tp, s->pp);
@@ -135,7 +133,7 @@ static int print_chart(FILE *out, const struct summary *summary, struct error *e
 
 int summary_print(FILE *out, const struct summary *summary, struct error *err)
 {
-    struct segment *segments;
+    struct run_segment *segments;
     struct totals totals;
     size_t nsegments;
 
@@ -194,12 +192,12 @@ static void collect_rows(struct canvas *canvas, const struct text_chart *chart)
         if (!isfinite(chart->x[i]) || !isfinite(chart->y[i]))
             continue;
         column = (int)lround(scale_part(chart->x[i], canvas->x_lo, canvas->x_hi) * (canvas->columns - 1));
-        canvas->top[column] = fmax(canvas->top[column], chart->y[i]); /* fmax passes over a NaN */
+        canvas->top[column] = fmax(canvas->top[column], chart->y[i]); /* fmax ignores a NaN */
         canvas->bottom[column] = fmin(canvas->bottom[column], chart->y[i]);
     }
 }
 
-/* Columns without a point of their own take the straight line between their neighbours. */
+/* Columns without a point get the straight line between their neighbours. */
 static void bridge_gap(struct canvas *canvas)
 {
     int last = -1;
@@ -276,7 +274,7 @@ void text_chart_print(FILE *out, const struct text_chart *chart)
     fprintf(out, "\n  %9s  %-*.15g%s\n", "", chart->width - (int)strlen(last), canvas.x_lo, last);
 }
 
-struct terminal terminal_look(int fd)
+struct terminal terminal_inspect(int fd)
 {
     const char *term = getenv("TERM"), *no_colour = getenv("NO_COLOR");
     struct terminal terminal = {.columns = 80};

@@ -1,6 +1,4 @@
-/*
- * summary.h - a run on one screen: how far, how good, how fast, on whom.
- */
+/* summary.h - a run's progress, losses, speed and meshes on one screen; and terminals. */
 #ifndef MUSTER_TRAINER_REPORT_SUMMARY_H
 #define MUSTER_TRAINER_REPORT_SUMMARY_H
 
@@ -18,11 +16,11 @@ struct summary {
     bool utf8;
 };
 
-/* Fails with CODE_DATA when there is no step, CODE_IO when memory or the stream fails. */
+/* Fails with CODE_DATA if there is no step, CODE_IO if memory or the stream fails. */
 int summary_print(FILE *out, const struct summary *summary, struct error *err);
 
 /*
- * A curve drawn with characters, for a terminal without a picture viewer.
+ * A curve drawn with characters.
  *
  *     10.92 | *
  *           |  **
@@ -33,25 +31,25 @@ int summary_print(FILE *out, const struct summary *summary, struct error *err);
  */
 
 struct text_chart {
-    const double *x, *y; /* count points; those that are not finite are left out */
+    const double *x, *y; /* count points; points that are not finite are left out */
     size_t count;
     int width, height; /* of the drawing in characters, without the labels; up to TEXT_CHART_MOST each */
-    bool utf8;         /* draw with Braille's dots: eight to a character */
+    bool utf8;         /* draw with Braille dots, eight a character */
 };
 
 enum { TEXT_CHART_MOST = 200 };
 
-/* Prints nothing where no point is finite. */
+/* Prints nothing if no point is finite. */
 void text_chart_print(FILE *out, const struct text_chart *chart);
 
-/* What the user's terminal can do. For programs; call setlocale(LC_CTYPE, "") before. */
+/* The capabilities of the user's terminal. Call setlocale(LC_CTYPE, "") first. */
 struct terminal {
-    bool live;   /* a terminal on which a line can be drawn over and over: not a file, a pipe, or TERM=dumb */
+    bool live;   /* a line can be redrawn: not a file, a pipe, or TERM=dumb */
     bool colour; /* live, and NO_COLOR (no-color.org) is not set */
-    bool utf8;   /* the locale says so */
-    int columns; /* 80 where unknown */
+    bool utf8;   /* the locale's encoding */
+    int columns; /* 80 if unknown */
 };
 
-struct terminal terminal_look(int fd);
+struct terminal terminal_inspect(int fd);
 
 #endif

@@ -33,9 +33,9 @@ double hang_idle_seconds(const struct hang_rank *rank)
 /* ---- who waits for whom ---- */
 
 enum strength {
-    NOT,
-    BY_ABSENCE_OF_MIND, /* it has entered, and may have to do its part yet: a library moves data while one waits */
-    BY_ABSENCE,         /* it has not entered */
+    BLOCKS_NOT,
+    BLOCKS_BUSY,   /* it has entered but does not wait: a library may move data only while a rank waits */
+    BLOCKS_ABSENT, /* it has not entered */
 };
 
 static const struct record_comm *same_comm(const struct hang_rank *rank, const struct record_comm *comm)
@@ -55,7 +55,7 @@ static uint64_t count_messages(const struct record_comm *comm, int peer, bool se
     return 0;
 }
 
-/* How far `rank` is in what ranks[waiter] waits in: collectives entered, or messages to or from the waiter. */
+/* The progress of `rank` where `waiter` waits: collectives entered, or messages to or from the waiter. */
 static uint64_t count_collectives(const struct hang_rank *rank, int waiter, const struct record_op *op,
                                   const struct record_comm *comm)
 {
@@ -73,22 +73,22 @@ static enum strength blocks_waiter(const struct hang_rank *ranks, int waiter, in
     const struct hang_rank *other = &ranks[rank];
 
     if (rank == waiter || (record_is_transfer(op->kind) && rank != op->peer))
-        return NOT;
+        return BLOCKS_NOT;
     if (other->state == HANG_SILENT || count_collectives(other, waiter, op, comm) < op->sequence)
-        return BY_ABSENCE;
+        return BLOCKS_ABSENT;
     if (other->state != HANG_RUNNING)
-        return BY_ABSENCE_OF_MIND;
+        return BLOCKS_BUSY;
     theirs = same_comm(other, comm);
     if (!hang_waits(other) && (record_is_transfer(op->kind) || (theirs && theirs->left < op->sequence)))
-        return BY_ABSENCE_OF_MIND;
-    return NOT;
+        return BLOCKS_BUSY;
+    return BLOCKS_NOT;
 }
 
-/* The strongest hold that anybody has on a waiting rank. */
+/* The strongest way in which any rank blocks a waiting one. */
 static enum strength find_strongest(const struct hang_rank *ranks, int waiter)
 {
     int comm = ranks[waiter].record.waiting.comm;
-    enum strength most = NOT;
+    enum strength most = BLOCKS_NOT;
 
     for (int i = 0; i < ranks[waiter].record.comms[comm].size && ranks[waiter].members[comm]; i++) {
         enum strength s = blocks_waiter(ranks, waiter, ranks[waiter].members[comm][i]);
@@ -103,7 +103,7 @@ static enum strength find_strongest(const struct hang_rank *ranks, int waiter)
 struct judge {
     const struct hang_rank *ranks;
     int world;
-    int *waiter; /* [world] the lowest rank that waits for this one, which does not wait itself; -1: none */
+    int *waiter; /* [world] the lowest rank that waits for this one, if this one does not wait itself; else -1 */
     bool *late;  /* [world] */
     struct hang_verdict *verdict;
 };
@@ -113,7 +113,7 @@ static bool is_lost(const struct hang_rank *rank)
     return rank->state == HANG_DEAD || rank->state == HANG_STOPPED;
 }
 
-/* Everyone at whom a chain of waiting ends; and who is lost or has aborted, even if nobody has missed it yet. */
+/* Marks the ranks at which chains of waiting end, and those that are lost or have aborted. */
 static void find_ends(struct judge *j)
 {
     for (int rank = 0; rank < j->world; rank++) {
@@ -125,7 +125,7 @@ static void find_ends(struct judge *j)
         int comm = r->record.waiting.comm;
         enum strength most;
 
-        if (!hang_waits(r) || (most = find_strongest(j->ranks, w)) == NOT)
+        if (!hang_waits(r) || (most = find_strongest(j->ranks, w)) == BLOCKS_NOT)
             continue;
         for (int i = 0; i < r->record.comms[comm].size; i++) {
             int rank = r->members[comm][i];
@@ -140,11 +140,11 @@ static void find_ends(struct judge *j)
 }
 
 /*
- * Who is lost explains more than who is silent, which may mean only that its host has not spoken yet; either more than
- * who has aborted or ended, which may be the consequence; and any more than who is busy, unless for long. Among the
- * busy the longest count.
+ * Keeps the most likely causes: lost ranks before silent ones, whose host may only not have published yet; either before
+ * ranks that aborted or ended, which may be a consequence; and any of these before busy ranks, unless they have been
+ * busy for long. Of the busy ranks those are kept that were busy for more than half of the longest time.
  */
-static void keep_the_worst(struct judge *j, double patience)
+static void keep_worst(struct judge *j, double patience)
 {
     bool lost = false, silent = false, aborted = false;
     double longest = 0;
@@ -185,7 +185,7 @@ static int add_late(struct judge *j, int rank, int waiter, struct error *err)
     return 0;
 }
 
-/* How far behind the others a late rank is, where it is waited for. */
+/* How far a late rank is behind the others on the communicator where a rank waits for it. */
 static void measure_lateness(const struct judge *j, struct hang_late *late)
 {
     const struct hang_rank *w = &j->ranks[late->waiter];
@@ -225,7 +225,7 @@ static bool same_operation(const struct hang_rank *a, const struct hang_rank *b)
            (p->kind == q->kind && strcmp(p->purpose, q->purpose) == 0);
 }
 
-/* 1 when two ranks are found in different operations at the same place of a communicator. */
+/* 1 if two ranks are in different operations at the same place of a communicator. */
 static int find_mismatch(struct judge *j, struct error *err)
 {
     for (int a = 0; a < j->world; a++)
@@ -244,7 +244,7 @@ static int next_in_chain(const struct judge *j, int waiter)
     int comm = r->record.waiting.comm, lowest = -1;
     enum strength most = find_strongest(j->ranks, waiter);
 
-    for (int i = 0; i < r->record.comms[comm].size && most != NOT; i++) {
+    for (int i = 0; i < r->record.comms[comm].size && most != BLOCKS_NOT; i++) {
         int rank = r->members[comm][i];
 
         if (blocks_waiter(j->ranks, waiter, rank) == most && (lowest < 0 || rank < lowest))
@@ -253,7 +253,7 @@ static int next_in_chain(const struct judge *j, int waiter)
     return lowest;
 }
 
-/* Everyone waits: either some for nobody, or all in circles. `late` serves to mark who was met. */
+/* All late candidates wait: some for no rank, or all in cycles. `late` marks the ranks that were visited. */
 static int name_waiting(struct judge *j, struct error *err)
 {
     int first = -1, rank;
@@ -263,7 +263,7 @@ static int name_waiting(struct judge *j, struct error *err)
         if (!hang_waits(&j->ranks[w]))
             continue;
         first = first < 0 ? w : first;
-        if (find_strongest(j->ranks, w) == NOT && add_late(j, w, -1, err) < 0)
+        if (find_strongest(j->ranks, w) == BLOCKS_NOT && add_late(j, w, -1, err) < 0)
             return -1;
     }
     if (j->verdict->nlate > 0)
@@ -288,7 +288,7 @@ static int judge_ranks(struct judge *j, double patience, struct error *err)
     bool any = false;
 
     find_ends(j);
-    keep_the_worst(j, patience);
+    keep_worst(j, patience);
     for (int rank = 0; rank < j->world; rank++)
         any |= j->late[rank];
     if (any)

@@ -1,5 +1,3 @@
-#include "trainer/watch/hang_files.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,6 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/io.h"
+#include "trainer/watch/hang.h"
 
 #define REPORT "hang-report.txt"
 
@@ -19,7 +20,7 @@ int hang_raise(const char *dir, struct error *err)
 
     snprintf(parent, sizeof parent, "%s", dir);
     slash = strrchr(parent, '/');
-    if (slash && slash > parent) { /* checkpoint.dir, before the first checkpoint */
+    if (slash && slash > parent) { /* checkpoint.dir may not exist before the first checkpoint */
         *slash = '\0';
         mkdir(parent, 0777);
     }
@@ -35,24 +36,14 @@ bool hang_raised(const char *dir)
 
 static int write_file(const char *path, const char *text, size_t length, struct error *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    size_t done = 0;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666), result;
 
     if (fd < 0)
         return error_errno(err, CODE_IO, "%s", path);
-    while (done < length) {
-        ssize_t written = write(fd, text + done, length - done);
-
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0) {
-            error_errno(err, CODE_IO, "%s", path);
-            close(fd);
-            return -1;
-        }
-        done += (size_t)written;
-    }
-    return close(fd) < 0 ? error_errno(err, CODE_IO, "%s", path) : 0;
+    result = io_write_all(fd, text, length) < 0 ? error_errno(err, CODE_IO, "%s", path) : 0;
+    if (close(fd) < 0 && result == 0)
+        result = error_errno(err, CODE_IO, "%s", path);
+    return result;
 }
 
 int hang_publish(const char *dir, int speaker, const struct hang_rank *ranks, const bool *chosen, int world,
@@ -136,17 +127,17 @@ bool hang_report_sentence(const char *dir, char *text, size_t size)
 {
     char path[PATH_SIZE];
     FILE *file;
-    bool there;
+    bool found;
 
     snprintf(path, sizeof path, "%s/" REPORT, dir);
     file = fopen(path, "re");
     if (!file)
         return false;
-    there = fgets(text, (int)size, file) != NULL;
+    found = fgets(text, (int)size, file) != NULL;
     fclose(file);
-    if (there)
+    if (found)
         text[strcspn(text, "\n")] = '\0';
-    return there;
+    return found;
 }
 
 static const char *const states[] = {
@@ -155,10 +146,10 @@ static const char *const states[] = {
 };
 enum { STATES = sizeof states / sizeof *states };
 
-static int find_rank(const char *const *words, int count, const char *word)
+static int find_name(const char *const *names, int count, const char *name)
 {
     for (int i = 0; i < count; i++)
-        if (word && strcmp(words[i], word) == 0)
+        if (name && strcmp(names[i], name) == 0)
             return i;
     return -1;
 }
@@ -172,7 +163,7 @@ static json_t *encode_op(const struct record_op *op)
                      record_kinds[op->kind], "comm", (int)op->comm, "peer", (int)op->peer, "purpose", op->purpose);
 }
 
-/* The groups of a mesh are one run each, however many ranks they have. */
+/* Each group of a mesh is one run, however many ranks it has. */
 static json_t *encode_members(const int *members, int size)
 {
     json_t *runs = json_array();
@@ -202,7 +193,7 @@ static json_t *encode_comm(const struct record_comm *comm, const int *members, i
 
 static json_t *encode_rank(const struct hang_rank *rank, int number)
 {
-    const struct record *r = &rank->record;
+    const struct flight_record *r = &rank->record;
     json_t *comms = json_array(), *ring = json_array();
     json_t *json =
         json_pack("{s:i,s:s,s:s,s:I,s:I,s:I,s:s,s:I,s:I,s:f,s:I,s:o,s:o}", "rank", number, "host", rank->host, "state",
@@ -249,7 +240,7 @@ static int decode_op(struct record_op *op, const json_t *json)
         .sequence = (uint64_t)sequence,
         .entered = entered,
         .left = left,
-        .kind = find_rank(record_kinds, RECORD_KINDS, kind),
+        .kind = find_name(record_kinds, RECORD_KINDS, kind),
         .comm = comm,
         .peer = peer,
     };
@@ -257,7 +248,7 @@ static int decode_op(struct record_op *op, const json_t *json)
     return op->kind < 0 || comm < 0 || comm >= RECORD_COMMS ? -1 : 0;
 }
 
-/* NULL when a member is outside the world, or there are more than it has. */
+/* NULL if a member is outside the world, or there are more members than ranks. */
 static int *decode_members(const json_t *runs, int world, int *size)
 {
     int *members = calloc((size_t)world, sizeof *members);
@@ -347,7 +338,7 @@ static int decode_rank(struct hang_rank *ranks, int world, const json_t *json)
     const char *host, *state, *phase;
     json_t *comms, *ring;
     struct hang_rank *rank;
-    struct record *r;
+    struct flight_record *r;
     double waited;
     int number;
 
@@ -355,7 +346,7 @@ static int decode_rank(struct hang_rank *ranks, int world, const json_t *json)
                     &host, "state", &state, "taken", &taken, "operations", &operations, "active", &active, "phase",
                     &phase, "step", &step, "micro_batch", &micro_batch, "waited_seconds", &waited, "waiting_since",
                     &waiting_since, "comms", &comms, "ring", &ring) < 0 ||
-        number < 0 || number >= world || find_rank(states, STATES, state) < 0)
+        number < 0 || number >= world || find_name(states, STATES, state) < 0)
         return -1;
     rank = &ranks[number];
     forget_rank(rank);
@@ -373,7 +364,7 @@ static int decode_rank(struct hang_rank *ranks, int world, const json_t *json)
         forget_rank(rank);
         return -1;
     }
-    rank->state = (enum hang_state)find_rank(states, STATES, state);
+    rank->state = (enum hang_state)find_name(states, STATES, state);
     r->ended = rank->state == HANG_ENDED;
     return 0;
 }
@@ -386,6 +377,6 @@ int hang_decode(struct hang_rank *ranks, int world, const json_t *json, struct e
         return error_set(err, CODE_DATA, "not records of version 1");
     for (size_t i = 0; i < json_array_size(list); i++)
         if (decode_rank(ranks, world, json_array_get(list, i)) < 0)
-            return error_set(err, CODE_DATA, "number %zu of its ranks is none of this run", i + 1);
+            return error_set(err, CODE_DATA, "record %zu is not valid for this run", i + 1);
     return 0;
 }

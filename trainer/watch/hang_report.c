@@ -1,4 +1,4 @@
-#include "trainer/watch/hang_report.h"
+#include "trainer/watch/hang.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,12 +8,12 @@ enum { MOST_SENTENCES = 8, MOST_GROUPS = 16, MOST_HISTORIES = 4, HISTORY = 12, O
 
 /* ---- parts of sentences ---- */
 
-/* Text that grows to the end of its buffer and no further. */
-struct line {
+/* Text that is truncated at the end of its buffer. */
+struct report_line {
     char *text;
     size_t size, used;
 };
-__attribute__((format(printf, 2, 3))) static void add_text(struct line *line, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add_text(struct report_line *line, const char *format, ...)
 {
     va_list args;
     int length;
@@ -25,12 +25,12 @@ __attribute__((format(printf, 2, 3))) static void add_text(struct line *line, co
         line->used += (size_t)length < line->size - line->used ? (size_t)length : line->size - line->used - 1;
 }
 
-static void add_seconds(struct line *line, double seconds)
+static void add_seconds(struct report_line *line, double seconds)
 {
     add_text(line, seconds < 10 ? "%.1f s" : "%.0f s", seconds);
 }
 
-static void add_operation(struct line *line, const struct hang_rank *rank, const struct record_op *op)
+static void add_operation(struct report_line *line, const struct hang_rank *rank, const struct record_op *op)
 {
     add_text(line, "%s", record_kinds[op->kind]);
     if (op->purpose[0])
@@ -42,7 +42,7 @@ static void add_operation(struct line *line, const struct hang_rank *rank, const
     add_text(line, " (%s)", rank->record.comms[op->comm].name);
 }
 
-static void add_ranks(struct line *line, const bool *chosen, int world)
+static void add_ranks(struct report_line *line, const bool *chosen, int world)
 {
     const char *before = "";
     int count = 0;
@@ -65,7 +65,7 @@ static void add_ranks(struct line *line, const bool *chosen, int world)
 
 /* ---- the sentence ---- */
 
-static void say_position(struct line *line, const struct hang_late *late, const struct hang_rank *ranks)
+static void add_position(struct report_line *line, const struct hang_late *late, const struct hang_rank *ranks)
 {
     const struct hang_rank *rank = &ranks[late->rank];
     const struct record_op *last = record_last(&rank->record);
@@ -85,8 +85,8 @@ static void say_position(struct line *line, const struct hang_late *late, const 
     add_operation(line, rank, last);
 }
 
-/* Silent, dead and stopped ranks of one host are one sentence if they are several. */
-static const char *lost_words(enum hang_state state, bool several)
+/* Several silent, dead or stopped ranks of one host share a sentence. */
+static const char *describe_state(enum hang_state state, bool several)
 {
     switch (state) {
     case HANG_SILENT:
@@ -106,34 +106,35 @@ static const char *lost_words(enum hang_state state, bool several)
     return "";
 }
 
-static void say_one(struct line *line, const struct hang_late *late, const struct hang_rank *ranks)
+static void add_one(struct report_line *line, const struct hang_late *late, const struct hang_rank *ranks)
 {
     const struct hang_rank *rank = &ranks[late->rank];
 
     add_text(line, "rank %d on %s", late->rank, rank->host);
     if (rank->state != HANG_RUNNING)
-        add_text(line, " %s", lost_words(rank->state, false));
+        add_text(line, " %s", describe_state(rank->state, false));
     if (rank->state == HANG_SILENT)
         return;
     if (rank->state != HANG_RUNNING)
         add_text(line, ";%s", late->behind > 0 ? " it" : "");
-    say_position(line, late, ranks);
+    add_position(line, late, ranks);
     if (rank->state != HANG_RUNNING)
         return;
     add_text(line, "; it has been %s for ", rank->record.phase);
     add_seconds(line, hang_idle_seconds(rank));
 }
 
-static void say_late(struct line *line, const struct hang_verdict *v, const struct hang_rank *ranks, int world)
+static void add_late_ranks(struct report_line *line, const struct hang_verdict *v, const struct hang_rank *ranks,
+                           int world)
 {
-    bool *said = calloc((size_t)world, sizeof *said), *group = calloc((size_t)world, sizeof *group);
+    bool *done = calloc((size_t)world, sizeof *done), *group = calloc((size_t)world, sizeof *group);
     int sentences = 0;
 
-    for (size_t i = 0; said && group && i < v->nlate; i++) {
+    for (size_t i = 0; done && group && i < v->nlate; i++) {
         const struct hang_rank *rank = &ranks[v->late[i].rank];
         int together = 0;
 
-        if (said[v->late[i].rank])
+        if (done[v->late[i].rank])
             continue;
         if (sentences++ > 0)
             add_text(line, "; ");
@@ -147,21 +148,21 @@ static void say_late(struct line *line, const struct hang_verdict *v, const stru
 
             if (other->state != rank->state || strcmp(other->host, rank->host) != 0)
                 continue;
-            group[v->late[k].rank] = said[v->late[k].rank] = true;
+            group[v->late[k].rank] = done[v->late[k].rank] = true;
             together++;
         }
         if (together > 1) {
             add_ranks(line, group, world);
-            add_text(line, " on %s %s", rank->host, lost_words(rank->state, true));
+            add_text(line, " on %s %s", rank->host, describe_state(rank->state, true));
         } else {
-            say_one(line, &v->late[i], ranks);
+            add_one(line, &v->late[i], ranks);
         }
     }
-    free(said);
+    free(done);
     free(group);
 }
 
-static void say_waiting(struct line *line, const struct hang_rank *ranks, int rank)
+static void add_waiting(struct report_line *line, const struct hang_rank *ranks, int rank)
 {
     add_text(line, "rank %d on %s in ", rank, ranks[rank].host);
     add_operation(line, &ranks[rank], &ranks[rank].record.waiting);
@@ -169,51 +170,51 @@ static void say_waiting(struct line *line, const struct hang_rank *ranks, int ra
 
 void hang_sentence(char *text, size_t size, const struct hang_verdict *v, const struct hang_rank *ranks, int world)
 {
-    struct line line = {.text = text, .size = size};
+    struct report_line line = {.text = text, .size = size};
     const struct record_op *op = v->nlate ? &ranks[v->late[0].rank].record.waiting : NULL;
 
     text[0] = '\0';
     switch (v->kind) {
     case HANG_LATE:
-        say_late(&line, v, ranks, world);
+        add_late_ranks(&line, v, ranks, world);
         break;
     case HANG_MISMATCH:
-        add_text(&line, "two ranks are in different operations, both their number %llu there: ",
+        add_text(&line, "two ranks are in different operations, both number %llu on their communicator: ",
                  (unsigned long long)op->sequence);
-        say_waiting(&line, ranks, v->late[0].rank);
+        add_waiting(&line, ranks, v->late[0].rank);
         add_text(&line, ", ");
-        say_waiting(&line, ranks, v->late[1].rank);
-        add_text(&line, "; this is a fault of muster");
+        add_waiting(&line, ranks, v->late[1].rank);
+        add_text(&line, "; this is a bug in muster");
         break;
     case HANG_CYCLE:
-        add_text(&line, "ranks wait for each other in a circle: ");
+        add_text(&line, "ranks wait for each other in a cycle: ");
         for (size_t i = 0; i < v->nlate && i < MOST_SENTENCES; i++) {
-            say_waiting(&line, ranks, v->late[i].rank);
+            add_waiting(&line, ranks, v->late[i].rank);
             add_text(&line, ", ");
         }
-        add_text(&line, "which waits for rank %d; this is a fault of muster", v->late[0].rank);
+        add_text(&line, "which waits for rank %d; this is a bug in muster", v->late[0].rank);
         break;
     case HANG_TRANSFER:
         add_text(&line, "no rank is late, but data does not arrive: ");
-        say_waiting(&line, ranks, v->late[0].rank);
-        add_text(&line, ", which all others have entered; look at the network of %s", ranks[v->late[0].rank].host);
+        add_waiting(&line, ranks, v->late[0].rank);
+        add_text(&line, ", which all others have entered; check the network of %s", ranks[v->late[0].rank].host);
         break;
     case HANG_NOTHING:
-        add_text(&line, "no rank waits for another any more");
+        add_text(&line, "no rank waits for another");
         break;
     }
 }
 
 bool hang_blames_abort(const char *sentence, int rank)
 {
-    char start[32], words[64];
+    char start[32], aborted[64];
     const char *at;
 
     snprintf(start, sizeof start, "rank %d on ", rank);
-    snprintf(words, sizeof words, " %s", lost_words(HANG_ABORTED, false));
+    snprintf(aborted, sizeof aborted, " %s", describe_state(HANG_ABORTED, false));
     at = strstr(sentence, start);
     at = at ? strchr(at + strlen(start), ' ') : NULL; /* after the host */
-    return at && strncmp(at, words, strlen(words)) == 0;
+    return at && strncmp(at, aborted, strlen(aborted)) == 0;
 }
 
 /* ---- the report ---- */
@@ -237,15 +238,15 @@ static bool same_text(const struct hang_rank *a, const struct hang_rank *b)
 /* "ranks 0-3 wait in reduce-scatter of block 6 gradients (dp), for 12 s" */
 static void print_waiting(FILE *out, const struct hang_rank *ranks, int world)
 {
-    bool *said = calloc((size_t)world, sizeof *said), *group = calloc((size_t)world, sizeof *group);
+    bool *done = calloc((size_t)world, sizeof *done), *group = calloc((size_t)world, sizeof *group);
     int groups = 0;
 
-    for (int first = 0; said && group && first < world; first++) {
+    for (int first = 0; done && group && first < world; first++) {
         char text[1024];
-        struct line line = {.text = text, .size = sizeof text};
+        struct report_line line = {.text = text, .size = sizeof text};
         double longest = 0;
 
-        if (said[first] || !hang_waits(&ranks[first]))
+        if (done[first] || !hang_waits(&ranks[first]))
             continue;
         if (++groups > MOST_GROUPS) {
             fputs("  and so on\n", out);
@@ -255,7 +256,7 @@ static void print_waiting(FILE *out, const struct hang_rank *ranks, int world)
             double seconds = 1e-9 * (double)(ranks[rank].taken - ranks[rank].record.waiting_since);
 
             group[rank] = same_text(&ranks[first], &ranks[rank]);
-            said[rank] |= group[rank];
+            done[rank] |= group[rank];
             if (group[rank] && seconds > longest)
                 longest = seconds;
         }
@@ -266,11 +267,11 @@ static void print_waiting(FILE *out, const struct hang_rank *ranks, int world)
         add_seconds(&line, longest);
         fprintf(out, "  %s\n", text);
     }
-    free(said);
+    free(done);
     free(group);
 }
 
-static const char *state_word(const struct hang_rank *rank)
+static const char *state_name(const struct hang_rank *rank)
 {
     switch (rank->state) {
     case HANG_SILENT:
@@ -293,9 +294,9 @@ static void print_rank(FILE *out, const struct hang_rank *rank, int number, bool
 {
     const struct record_op *op = hang_waits(rank) ? hang_waits(rank) : record_last(&rank->record);
     char text[OP_TEXT_SIZE] = "-", step[48] = "-";
-    struct line line = {.text = text, .size = sizeof text};
+    struct report_line line = {.text = text, .size = sizeof text};
 
-    fprintf(out, "%c %5d  %-16s %-20s", late ? '*' : ' ', number, rank->host, state_word(rank));
+    fprintf(out, "%c %5d  %-16s %-20s", late ? '*' : ' ', number, rank->host, state_name(rank));
     if (rank->state == HANG_SILENT) {
         fputc('\n', out);
         return;
@@ -318,7 +319,7 @@ static void print_history(FILE *out, const struct hang_rank *rank, int number)
     for (uint64_t n = first; n <= last; n++) {
         const struct record_op *op = &rank->record.ring[n % RECORD_RING];
         char text[OP_TEXT_SIZE];
-        struct line line = {.text = text, .size = sizeof text};
+        struct report_line line = {.text = text, .size = sizeof text};
 
         if (op->number != n)
             continue;
@@ -328,7 +329,7 @@ static void print_history(FILE *out, const struct hang_rank *rank, int number)
         if (op->left)
             fprintf(out, "took %.3f s\n", 1e-9 * (double)(op->left - op->entered));
         else
-            fputs("under way\n", out);
+            fputs("not finished\n", out);
     }
 }
 
@@ -341,7 +342,7 @@ void hang_print(FILE *out, const char *title, const struct hang_verdict *v, cons
     hang_sentence(sentence, sizeof sentence, v, ranks, world);
     fprintf(out, "%s\n%s\n\n", sentence, title ? title : "");
     print_waiting(out, ranks, world);
-    fprintf(out, "\n%7s  %-16s %-20s %10s  %-10s what it waits in, or last entered\n", "rank", "host", "state", "since",
+    fprintf(out, "\n%7s  %-16s %-20s %10s  %-10s waits in, or last entered\n", "rank", "host", "state", "since",
             "step");
     for (int rank = 0; rank < world; rank++)
         if (most_lines == 0 || lines++ < most_lines || is_late(v, rank))

@@ -14,7 +14,7 @@
 struct local {
     int rank;
     struct record_file *record;
-    struct process process; /* pid 0: not to be judged by */
+    struct process process; /* pid 0: unknown */
 };
 
 struct neighbours {
@@ -61,7 +61,7 @@ static int add_neighbour(struct neighbours *n, int rank, struct record_file *own
     if (!l->record)
         return error_prefix(err, "the flight record of rank %d", rank);
     l->process = n->all[rank].process;
-    if (process_look(&l->process) != PROCESS_RUNNING) /* it is here, and yet not to be seen: no reason for an alarm */
+    if (process_inspect(&l->process) != PROCESS_RUNNING) /* it runs but is not visible: must not raise an alarm */
         l->process.pid = 0;
     n->nlocal++;
     return 0;
@@ -109,11 +109,11 @@ void neighbours_destroy(struct neighbours *n)
     free(n);
 }
 
-/* ---- how they are ---- */
+/* ---- their state ---- */
 
 static bool has_ended(const struct local *l)
 {
-    struct record record;
+    struct flight_record record;
 
     record_copy(&record, l->record);
     return record.ended;
@@ -122,7 +122,7 @@ static bool has_ended(const struct local *l)
 bool neighbours_speaker(const struct neighbours *n)
 {
     for (int i = 0; i < n->nlocal && n->local[i].rank != n->rank; i++) {
-        enum process_state state = process_look(&n->local[i].process);
+        enum process_state state = process_inspect(&n->local[i].process);
 
         if (state != PROCESS_GONE && state != PROCESS_STOPPED && !has_ended(&n->local[i]))
             return false;
@@ -133,8 +133,8 @@ bool neighbours_speaker(const struct neighbours *n)
 int neighbours_dead(const struct neighbours *n)
 {
     for (int i = 0; i < n->nlocal; i++)
-        /* In this order: one that says that it ends, and is then gone, is not dead. */
-        if (process_look(&n->local[i].process) == PROCESS_GONE && !has_ended(&n->local[i]))
+        /* In this order: a rank that announces its end and then ends is not dead. */
+        if (process_inspect(&n->local[i].process) == PROCESS_GONE && !has_ended(&n->local[i]))
             return n->local[i].rank;
     return -1;
 }
@@ -143,7 +143,7 @@ bool neighbours_left(const struct neighbours *n)
 {
     for (int i = 0; i < n->nlocal; i++)
         if (!has_ended(&n->local[i]) && !record_aborting(n->local[i].record) &&
-            process_look(&n->local[i].process) != PROCESS_GONE)
+            process_inspect(&n->local[i].process) != PROCESS_GONE)
             return false;
     return true;
 }
@@ -164,8 +164,9 @@ bool neighbours_verdict(const struct neighbours *n, char text[static RECORD_VERD
     return false;
 }
 
-/* The record was copied after the look: one that had ended by then is not dead. */
-static enum hang_state state_of(enum process_state seen, const struct record_file *file, const struct record *record)
+/* The record was copied after the process was inspected: one that had announced its end by then is not dead. */
+static enum hang_state derive_state(enum process_state seen, const struct record_file *file,
+                                    const struct flight_record *record)
 {
     if (record->ended)
         return HANG_ENDED;
@@ -182,12 +183,12 @@ void neighbours_take(const struct neighbours *n, struct hang_rank *ranks, bool *
         memcpy(ranks[rank].host, n->all[rank].host, sizeof ranks[rank].host);
     for (int i = 0; i < n->nlocal; i++) {
         struct hang_rank *r = &ranks[n->local[i].rank];
-        enum process_state seen = process_look(&n->local[i].process);
+        enum process_state seen = process_inspect(&n->local[i].process);
 
         chosen[n->local[i].rank] = true;
         record_copy(&r->record, n->local[i].record);
         r->taken = recorder_now();
-        r->state = state_of(seen, n->local[i].record, &r->record);
+        r->state = derive_state(seen, n->local[i].record, &r->record);
         for (int c = 0; c < RECORD_COMMS; c++) {
             int size = r->record.comms[c].size;
 
@@ -215,6 +216,6 @@ bool neighbours_complete(const struct neighbours *n, const bool *spoken)
 void neighbours_wake(const struct neighbours *n)
 {
     for (int i = 0; i < n->nlocal; i++)
-        if (process_look(&n->local[i].process) == PROCESS_STOPPED)
+        if (process_inspect(&n->local[i].process) == PROCESS_STOPPED)
             kill((pid_t)n->local[i].process.pid, SIGCONT);
 }

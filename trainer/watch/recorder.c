@@ -7,12 +7,13 @@
 static struct {
     struct record_file *file; /* NULL: nothing is recorded */
     uint64_t id;
-    struct record now; /* what the file shows; only this thread changes it */
+    struct flight_record now; /* the file's content; only this thread changes it */
 } recorder;
 
 #define PUT(first, last)                                                                                               \
-    record_put(recorder.file, &recorder.now, offsetof(struct record, first),                                           \
-               offsetof(struct record, last) + sizeof(recorder.now.last) - offsetof(struct record, first))
+    record_put(recorder.file, &recorder.now, offsetof(struct flight_record, first),                                    \
+               offsetof(struct flight_record, last) + sizeof(recorder.now.last) -                                      \
+                   offsetof(struct flight_record, first))
 
 static void put_at(const void *field, size_t bytes)
 {
@@ -149,7 +150,7 @@ void recorder_remove_comm(struct recorder_comm *comm)
 
 /* ---- operations ---- */
 
-static struct record_peer *peer_of(struct record_comm *c, int rank)
+static struct record_peer *find_peer(struct record_comm *c, int rank)
 {
     for (int i = 0; i < c->npeers; i++)
         if (c->peers[i].rank == rank)
@@ -160,21 +161,21 @@ static struct record_peer *peer_of(struct record_comm *c, int rank)
     return &c->peers[c->npeers++];
 }
 
-/* The operation's number on its communicator; 0 where there are more peers than are counted. */
+/* The operation's number on its communicator; 0 if there are more than RECORD_PEERS peers. */
 static uint64_t count_operation(struct record_comm *c, enum record_kind kind, int rank)
 {
     struct record_peer *peer;
 
     if (!record_is_transfer(kind))
         return ++c->entered;
-    peer = peer_of(c, rank);
+    peer = find_peer(c, rank);
     if (!peer)
         return 0;
     return kind == RECORD_SEND ? ++peer->sends : ++peer->receives;
 }
 
-/* A word more, after a blank; what does not fit is cut. */
-static void append_operation(char text[static RECORD_TEXT_SIZE], const char *word)
+/* Appends a word after a blank, truncated to the buffer. */
+static void append_word(char text[static RECORD_TEXT_SIZE], const char *word)
 {
     size_t at = strlen(text);
 
@@ -201,8 +202,8 @@ void recorder_enter(struct record_op *op, const struct recorder_comm *comm, enum
     op->kind = kind;
     op->comm = comm->slot;
     op->peer = record_is_transfer(kind) ? peer : -1;
-    append_operation(op->purpose, what);
-    append_operation(op->purpose, of);
+    append_word(op->purpose, what);
+    append_word(op->purpose, of);
     place = &recorder.now.ring[op->number % RECORD_RING];
     *place = *op;
     record_begin(recorder.file);

@@ -20,7 +20,7 @@ static int slowest_first(const void *left, const void *right)
     return x != y ? (x < y) - (x > y) : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* Of one rank's group; `sorted` is room for all. */
+/* The median of one rank's group; `sorted` has room for all ranks. */
 static double find_median(double *sorted, const double *seconds, const int *groups, int ranks, int rank)
 {
     size_t n = 0;

@@ -1,6 +1,6 @@
 /*
- * straggler.h - ranks that take longer than their like. Time spent waiting for others is no rank's own, and in a
- * synchronous run everyone's step takes as long as the slowest's: what counts is a step's time less the time waited
+ * straggler.h - finds ranks that are slower than ranks with the same work. In a synchronous run every rank's step takes
+ * as long as the slowest's, so ranks are compared by a step's time without the time they waited for others
  * (recorder_waited_seconds). Pure functions.
  */
 #ifndef MUSTER_TRAINER_WATCH_STRAGGLER_H
@@ -10,15 +10,15 @@
 
 struct straggler {
     int rank;
-    double seconds; /* its own a step */
-    double median;  /* of its group; of an even number of ranks the lower of the middle two */
+    double seconds; /* own time of a step */
+    double median;  /* of its group; for an even number of ranks the lower of the middle two */
 };
 
 /*
- * Those of `ranks` ranks whose own seconds a step are more than factor times the median of their group, the slowest
- * first; `found` has room for all. groups[ranks] tells whose work is alike, such as the pipeline stage; NULL for all.
- * A factor of 0 finds none, and so does a group whose median is under a millisecond: there noise is what differs.
- * Returns how many, or -1 when out of memory.
+ * The ranks whose own time is more than `factor` times the median of their group, slowest first; `found` has room for
+ * all. Ranks with the same groups[rank], such as the pipeline stage, have the same work; NULL: all have. Finds none with
+ * factor 0, nor in a group whose median is under a millisecond, where the differences are noise. Returns their number,
+ * or -1 when out of memory.
  */
 int stragglers_find(struct straggler *found, const double *seconds, const int *groups, int ranks, double factor);
 

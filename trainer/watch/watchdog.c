@@ -7,22 +7,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "trainer/watch/watchdog_impl.h"
-#include "trainer/watch/hang_files.h"
-#include "trainer/watch/hang_report.h"
+#include "common/clock.h"
 #include "trainer/watch/recorder.h"
+#include "trainer/watch/watchdog_impl.h"
 
-#define LOOK_SECONDS      0.25
-#define MOST_SECONDS      1.0  /* that one look can add to a wait: the process was suspended for the rest */
-#define NEIGHBOUR_SECONDS 1.0  /* between looks at the host's processes, and at the directory at most so often */
-#define DIRECTORY_SECONDS 10.0 /* and at least, while nothing happens: a thousand hosts look at one file system */
+#define POLL_SECONDS      0.25
+#define MOST_SECONDS      1.0  /* that one poll can add to a wait: the process was suspended for the rest */
+#define NEIGHBOUR_SECONDS 1.0  /* between checks of the host's processes; least time between checks of the directory */
+#define DIRECTORY_SECONDS 10.0 /* most time between checks of the directory: a thousand hosts share the file system */
 #define ALARM_SECONDS     20.0
 #define LINGER_SECONDS    3.0
 
-/* What the thread remembers from look to look. */
-struct looking {
-    int64_t last, neighbours, directory; /* when it looked */
-    uint64_t operation;                  /* that it saw this rank wait in */
+/* The thread's state between polls. */
+struct polling {
+    int64_t last, neighbours, directory; /* times of the latest poll and checks */
+    uint64_t operation;                  /* that this rank waited in at the last poll */
     double waited;
 };
 
@@ -55,8 +54,8 @@ static struct watchdog *_Atomic on_duty;
 static _Thread_local bool is_watchdog;
 
 /*
- * The thread that aborts waits here while the watchdog finds out why, and ends the process with that. When it does not,
- * for there is nobody else to blame, abort goes on where this returns.
+ * The aborting thread waits here while the watchdog finds the reason and ends the process. If no other rank is to blame,
+ * this returns and abort goes on.
  */
 static void catch_abort(int number)
 {
@@ -66,11 +65,11 @@ static void catch_abort(int number)
     if (!w || is_watchdog)
         return;
     record_set_aborting(w->config.record);
-    for (double waited = 0; waited < ALARM_SECONDS + LINGER_SECONDS && !w->abort; waited += LOOK_SECONDS)
-        nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS * 1e9)}, NULL);
+    for (double waited = 0; waited < ALARM_SECONDS + LINGER_SECONDS && !w->abort; waited += POLL_SECONDS)
+        clock_sleep(POLL_SECONDS);
 }
 
-static void take_duty(struct watchdog *w)
+static void handle_abort(struct watchdog *w)
 {
     struct sigaction action = {.sa_handler = w ? catch_abort : SIG_DFL};
 
@@ -81,7 +80,7 @@ static void take_duty(struct watchdog *w)
 
 /* ---- reasons for alarm ---- */
 
-static bool waits_too_long(struct watchdog *w, struct looking *l, const struct record *record)
+static bool waits_too_long(struct watchdog *w, struct polling *l, const struct flight_record *record)
 {
     double passed = seconds_since(l->last);
 
@@ -95,10 +94,10 @@ static bool waits_too_long(struct watchdog *w, struct looking *l, const struct r
 }
 
 /*
- * The shared directory is looked at by one rank a host, the more seldom the longer this rank has been at the same
- * thing, but often again when it may be about to raise the alarm itself: then the others are about to, too.
+ * One rank a host checks the shared directory. The longer this rank has been at the same operation or phase, the less
+ * often it checks; but often again shortly before it would raise the alarm itself, because then others may do so too.
  */
-static bool raised_elsewhere(struct watchdog *w, struct looking *l, const struct record *record)
+static bool raised_elsewhere(struct watchdog *w, struct polling *l, const struct flight_record *record)
 {
     double idle = seconds_since(record->active), pause = idle / 8;
 
@@ -112,9 +111,9 @@ static bool raised_elsewhere(struct watchdog *w, struct looking *l, const struct
     return hang_raised(w->directory);
 }
 
-static bool alarm_is_due(struct watchdog *w, struct looking *l)
+static bool alarm_is_due(struct watchdog *w, struct polling *l)
 {
-    struct record record;
+    struct flight_record record;
 
     record_copy(&record, w->config.record);
     if (waits_too_long(w, l, &record) || record_aborting(w->config.record) || neighbours_alarm(w->config.neighbours))
@@ -127,7 +126,7 @@ static bool alarm_is_due(struct watchdog *w, struct looking *l)
 
 /* ---- the alarm ---- */
 
-/* All signals stay with the main thread. */
+/* Signals are handled by the main thread. */
 static int start_thread(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     sigset_t all, before;
@@ -140,7 +139,7 @@ static int start_thread(pthread_t *thread, void *(*run)(void *), void *arg)
     return result;
 }
 
-/* Until there is a verdict. */
+/* Returns when there is a verdict. */
 static void get_verdict(struct watchdog *w)
 {
     char text[RECORD_VERDICT_SIZE];
@@ -158,7 +157,7 @@ static void get_verdict(struct watchdog *w)
     while (!judged && !alone) {
         pthread_mutex_lock(&w->lock);
         if (!w->judged && !w->gave_up)
-            watchdog_wait(w, LOOK_SECONDS / 2);
+            watchdog_wait(w, POLL_SECONDS / 2);
         judged = w->judged;
         alone = !judged && (w->gave_up || seconds_since(began) > ALARM_SECONDS);
         pthread_mutex_unlock(&w->lock);
@@ -171,7 +170,7 @@ static void get_verdict(struct watchdog *w)
         watchdog_judge_alone(w);
 }
 
-/* The main thread may be anywhere, and hold any lock. */
+/* The main thread may hold any lock. */
 static void end_process(void)
 {
     if (ftrylockfile(stdout) == 0) {
@@ -181,7 +180,7 @@ static void end_process(void)
     _exit(CODE_PEER);
 }
 
-static void give_verdict(struct watchdog *w)
+static void apply_verdict(struct watchdog *w)
 {
     int64_t began = recorder_now();
     struct error err;
@@ -192,13 +191,12 @@ static void give_verdict(struct watchdog *w)
         neighbours_wake(w->config.neighbours);
     w->config.verdict(&err);
     while (seconds_since(began) < LINGER_SECONDS && !neighbours_left(w->config.neighbours)) {
-        if (neighbours_speaker(w->config.neighbours)) /* the one that was may have ended by now */
+        if (neighbours_speaker(w->config.neighbours)) /* the previous speaker may have ended by now */
             neighbours_wake(w->config.neighbours);
-        nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS * 1e9)}, NULL);
+        clock_sleep(POLL_SECONDS);
     }
     while (seconds_since(began) < LINGER_SECONDS && !record_aborting(w->config.record))
-        nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS * 1e9)},
-                  NULL); /* the main thread ends in its way */
+        clock_sleep(POLL_SECONDS); /* meanwhile the main thread ends the process */
     if (hang_blames_abort(w->verdict, w->config.rank))
         w->abort = true;
     else
@@ -208,17 +206,17 @@ static void give_verdict(struct watchdog *w)
 static void *watch_rank(void *arg)
 {
     struct watchdog *w = arg;
-    struct looking looking = {.last = recorder_now()};
+    struct polling polling = {.last = recorder_now()};
 
     is_watchdog = true;
     pthread_mutex_lock(&w->lock);
     while (!w->stopping && !w->alarm) {
         if (!w->explain)
-            watchdog_wait(w, LOOK_SECONDS);
+            watchdog_wait(w, POLL_SECONDS);
         if (w->stopping)
             break;
         pthread_mutex_unlock(&w->lock);
-        bool due = alarm_is_due(w, &looking);
+        bool due = alarm_is_due(w, &polling);
         pthread_mutex_lock(&w->lock);
         w->alarm = (due || w->explain) && !w->stopping;
     }
@@ -226,7 +224,7 @@ static void *watch_rank(void *arg)
     if (w->alarm) {
         record_raise_alarm(w->config.record);
         get_verdict(w);
-        give_verdict(w);
+        apply_verdict(w);
     }
     return NULL;
 }
@@ -262,11 +260,11 @@ struct watchdog *watchdog_start(const struct watchdog_config *config, struct err
     w->config.directory = w->directory = strdup(config->directory);
     w->config.title = w->title = strdup(config->title);
     if (!w->directory || !w->title || start_thread(&w->thread, watch_rank, w) != 0) {
-        error_set(err, CODE_IO, "no memory or no thread for a watchdog");
+        error_set(err, CODE_IO, "cannot start the watchdog: out of memory or threads");
         destroy_watchdog(w);
         return NULL;
     }
-    take_duty(w);
+    handle_abort(w);
     return w;
 }
 
@@ -281,7 +279,7 @@ void watchdog_leave_together(struct watchdog *w)
     judged = w->judged;
     pthread_mutex_unlock(&w->lock);
     while (judged && seconds_since(began) < LINGER_SECONDS && !neighbours_left(w->config.neighbours))
-        nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS / 10 * 1e9)}, NULL);
+        clock_sleep(POLL_SECONDS / 10);
 }
 
 bool watchdog_stop(struct watchdog *w)
@@ -298,7 +296,7 @@ bool watchdog_stop(struct watchdog *w)
     if (alarm)
         return false;
     pthread_join(w->thread, NULL);
-    take_duty(NULL);
+    handle_abort(NULL);
     destroy_watchdog(w);
     return true;
 }
@@ -313,7 +311,7 @@ void watchdog_explain(struct error *err, void *arg)
     w->explain = true;
     pthread_cond_broadcast(&w->changed);
     while (!w->judged && seconds_since(began) < ALARM_SECONDS + LINGER_SECONDS)
-        watchdog_wait(w, LOOK_SECONDS);
+        watchdog_wait(w, POLL_SECONDS);
     if (w->judged && !strstr(err->text, w->verdict)) {
         memcpy(before, err->text, sizeof before);
         error_set(err, CODE_PEER, "%.700s (%.300s)", w->verdict, before);

@@ -9,32 +9,32 @@
 
 struct watchdog {
     struct watchdog_config config;
-    char *directory, *title; /* what config points at */
+    char *directory, *title; /* copies that config points to */
     pthread_t thread;
 
     pthread_mutex_t lock; /* over what follows */
     pthread_cond_t changed;
-    bool stopping, explain; /* asked for by the main thread */
+    bool stopping, explain; /* requests of the main thread */
     bool alarm;
-    bool judged, gave_up; /* `verdict` is there; the directory is no use */
+    bool judged, gave_up; /* `verdict` is set; the directory cannot be used */
     char verdict[RECORD_VERDICT_SIZE];
 
-    atomic_bool abort; /* the verdict is that this rank aborted of itself */
+    atomic_bool abort; /* the verdict: this rank aborted by itself */
 };
 
-/* Waits until `changed` or for so long. The lock is held. */
+/* Waits for `changed`, at most so long. The lock is held. */
 void watchdog_wait(struct watchdog *watchdog, double seconds);
 
-/* The verdict, from wherever it comes; the first one counts. */
+/* Sets the verdict; only the first call counts. */
 void watchdog_set_verdict(struct watchdog *watchdog, const char *text);
 
 /*
- * Publishes, judges or finds the judgement of another, by way of the directory; sets the verdict, or gave_up. In a
- * thread of its own, for it may never return: the file system may be what hangs.
+ * Publishes the records, then judges or waits for another rank's report in the directory; sets the verdict, or gave_up.
+ * Runs in its own thread, because the file system may be what hangs.
  */
 void *watchdog_report(void *watchdog);
 
-/* By this host's records alone, without a file. */
+/* Judges by this host's records, without files. */
 void watchdog_judge_alone(struct watchdog *watchdog);
 
 #endif

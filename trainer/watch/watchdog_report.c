@@ -1,4 +1,4 @@
-/* watchdog_report.c - what a watchdog does once there is an alarm: say what this host knows, and get to a verdict. */
+/* watchdog_report.c - after an alarm: publishes this host's records, and gets a verdict. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,18 +6,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "trainer/watch/hang_files.h"
-#include "trainer/watch/hang_report.h"
+#include "common/clock.h"
 #include "trainer/watch/recorder.h"
 #include "trainer/watch/watchdog_impl.h"
 
-#define LOOK_SECONDS  0.1
-#define GRACE_SECONDS 3.0 /* for other hosts to speak */
-#define JUDGE_SECONDS 3.0 /* for the one whose turn it is to judge; then others try */
+#define POLL_SECONDS  0.1
+#define GRACE_SECONDS 3.0 /* for other hosts to publish */
+#define JUDGE_SECONDS 3.0 /* for the rank whose turn it is to judge; then others try */
 
 enum { LINES_ON_STDERR = 32 };
 
-/* What is known of all ranks: a buffer to gather in. */
+/* The known records of all ranks. */
 struct knowledge {
     struct hang_rank *ranks;
     bool *chosen;
@@ -41,7 +40,7 @@ static void knowledge_free(struct knowledge *k)
     free(k->chosen);
 }
 
-/* The report as text, malloc'ed; lines 0: whole. */
+/* The report as malloc'ed text, with at most `lines` ranks; 0: all. */
 static char *compose_report(const struct watchdog *w, const struct knowledge *k, const struct hang_verdict *verdict,
                             int lines, size_t *length)
 {
@@ -58,7 +57,7 @@ static char *compose_report(const struct watchdog *w, const struct knowledge *k,
     return fclose(out) == 0 ? text : (free(text), NULL);
 }
 
-/* In one write, so that no other rank's lines get between. */
+/* In one write, so that other ranks' lines do not interleave. */
 static void print_report(const struct watchdog *w, const struct knowledge *k, const struct hang_verdict *verdict,
                          const char *where)
 {
@@ -72,13 +71,13 @@ static void print_report(const struct watchdog *w, const struct knowledge *k, co
         fwrite(body, 1, body_length, out);
         fputs("----\n", out);
         if (fclose(out) == 0 && write(STDERR_FILENO, text, length) < 0)
-            length = 0; /* nobody is left to be told */
+            length = 0; /* nothing can be done about it */
     }
     free(text);
     free(body);
 }
 
-/* Everything that was published; 1 when this rank's report is the one that counts, 0 when another's is. */
+/* Judges by all published records. 1 if this rank's report counts, 0 if another's does. */
 static int judge_hang(struct watchdog *w, const bool *spoken, struct error *err)
 {
     struct knowledge k;
@@ -89,7 +88,7 @@ static int judge_hang(struct watchdog *w, const bool *spoken, struct error *err)
 
     if (knowledge_create(&k, w->config.world, err) < 0)
         return -1;
-    neighbours_take(w->config.neighbours, k.ranks, k.chosen); /* for the names of all hosts */
+    neighbours_take(w->config.neighbours, k.ranks, k.chosen); /* sets the names of all hosts */
     hang_collect(w->directory, spoken, k.ranks, k.world);
     if (hang_judge(&verdict, k.ranks, k.world, w->config.hang_seconds / 2, err) == 0)
         text = compose_report(w, &k, &verdict, 0, &length);
@@ -120,7 +119,7 @@ static int publish_records(struct watchdog *w, struct error *err)
     return result;
 }
 
-/* The lowest rank that has spoken judges, when all have or it is time; the others, when it does not. */
+/* The lowest rank that has published judges, when all have or the time is over; if it does not, the others do. */
 static bool my_turn(const struct watchdog *w, const bool *spoken, double seconds)
 {
     int lowest = 0;
@@ -142,7 +141,7 @@ static bool is_judged(struct watchdog *w)
     return judged;
 }
 
-/* One round of a speaker. */
+/* One poll of a speaker. */
 static int speak_for_host(struct watchdog *w, bool *published, double seconds, struct error *err)
 {
     char sentence[RECORD_VERDICT_SIZE];
@@ -177,7 +176,7 @@ void *watchdog_report(void *arg)
     while (result == 0 && !is_judged(w)) {
         if (neighbours_speaker(w->config.neighbours))
             result = speak_for_host(w, &published, 1e-9 * (double)(recorder_now() - began), &err);
-        nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_SECONDS * 1e9)}, NULL);
+        clock_sleep(POLL_SECONDS);
     }
     if (result < 0) {
         pthread_mutex_lock(&w->lock);
@@ -193,7 +192,7 @@ void watchdog_judge_alone(struct watchdog *w)
     struct hang_verdict verdict = {0};
     struct knowledge k;
     struct error err;
-    char text[RECORD_VERDICT_SIZE] = "an operation takes longer than report.hang_seconds, or a rank is gone";
+    char text[RECORD_VERDICT_SIZE] = "an operation takes longer than report.hang_seconds, or a rank was lost";
     char where[1200];
 
     if (knowledge_create(&k, w->config.world, &err) == 0) {
@@ -201,7 +200,7 @@ void watchdog_judge_alone(struct watchdog *w)
         if (hang_judge(&verdict, k.ranks, k.world, w->config.hang_seconds / 2, &err) == 0)
             hang_sentence(text, sizeof text, &verdict, k.ranks, k.world);
         if (neighbours_speaker(w->config.neighbours)) {
-            snprintf(where, sizeof where, "of other hosts nothing is known, for %.1000s cannot be used", w->directory);
+            snprintf(where, sizeof where, "the state of other hosts is unknown: %.1000s cannot be used", w->directory);
             print_report(w, &k, &verdict, where);
         }
         hang_verdict_free(&verdict);

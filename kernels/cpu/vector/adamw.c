@@ -10,7 +10,7 @@ struct adamw_range {
 
 /*
  * x rounded, where a compiler would rather make one operation of the product x and the sum that follows. With every
- * operation rounded by itself the step gives the same bits on every processor and, as kernels/cuda/adamw.cu does the
+ * operation rounded by itself the step gives the same bits on every processor and, as kernels/cuda/gpu/adamw.cu does the
  * same, on a GPU: so an offloaded optimizer is the optimizer that is not.
  */
 INLINE vec apart(vec x)

@@ -2,14 +2,14 @@
 
 #include <math.h>
 
-struct head ISA(attention_head)(const struct attention *op, int pair)
+struct head_slice ISA(attention_head)(const struct attention *op, int pair)
 {
     int batch_index = pair / op->heads, head_index = pair % op->heads;
     size_t hidden = (size_t)op->heads * (size_t)op->head_size;
     size_t q = (size_t)batch_index * (size_t)op->seq * 3 * hidden + (size_t)head_index * (size_t)op->head_size;
     int keys = op->lengths && op->lengths[batch_index] < op->seq ? op->lengths[batch_index] : op->seq;
 
-    return (struct head){
+    return (struct head_slice){
         .size = op->head_size,
         .padded = (op->head_size + LANES - 1) / LANES * LANES,
         .seq = op->seq,
@@ -27,7 +27,7 @@ struct head ISA(attention_head)(const struct attention *op, int pair)
     };
 }
 
-INLINE void pack(enum dtype T, const struct head *head, float *to, const void *from, ptrdiff_t stride, int rows)
+INLINE void pack(enum dtype T, const struct head_slice *head, float *to, const void *from, ptrdiff_t stride, int rows)
 {
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < head->padded; i += LANES)
@@ -35,12 +35,12 @@ INLINE void pack(enum dtype T, const struct head *head, float *to, const void *f
                       typed_load_part(T, from, (size_t)(r * stride + i), vec_count(i, head->size)));
 }
 
-void ISA(attention_pack)(const struct head *head, float *to, const void *from, ptrdiff_t stride, int rows)
+void ISA(attention_pack)(const struct head_slice *head, float *to, const void *from, ptrdiff_t stride, int rows)
 {
     WITH_DTYPE(head->dtype, T, pack(T, head, to, from, stride, rows));
 }
 
-struct rows ISA(attention_rows)(const struct head *head, const void *from, ptrdiff_t stride, int first, int rows,
+struct rows ISA(attention_rows)(const struct head_slice *head, const void *from, ptrdiff_t stride, int first, int rows,
                                 float *space)
 {
     const void *at = typed_at(head->dtype, from, (size_t)(first * stride));
@@ -51,7 +51,7 @@ struct rows ISA(attention_rows)(const struct head *head, const void *from, ptrdi
     return (struct rows){space, head->padded};
 }
 
-INLINE void unpack(enum dtype T, const struct head *head, void *to, ptrdiff_t stride, const float *from, int rows,
+INLINE void unpack(enum dtype T, const struct head_slice *head, void *to, ptrdiff_t stride, const float *from, int rows,
                    float scale)
 {
     for (int r = 0; r < rows; r++)
@@ -60,13 +60,13 @@ INLINE void unpack(enum dtype T, const struct head *head, void *to, ptrdiff_t st
                              vec_count(i, head->size));
 }
 
-void ISA(attention_unpack)(const struct head *head, void *to, ptrdiff_t stride, const float *from, int rows,
+void ISA(attention_unpack)(const struct head_slice *head, void *to, ptrdiff_t stride, const float *from, int rows,
                            float scale)
 {
     WITH_DTYPE(head->dtype, T, unpack(T, head, to, stride, from, rows, scale));
 }
 
-struct key_tile ISA(attention_key_tile)(const struct head *head, int query, int queries, int first)
+struct key_tile ISA(attention_key_tile)(const struct head_slice *head, int query, int queries, int first)
 {
     bool diagonal = head->causal && first >= query;
     int end = head->causal && query + queries < head->keys ? query + queries : head->keys;
@@ -91,7 +91,7 @@ static void mask_diagonal(struct key_tile tile, float *s)
         }
 }
 
-void ISA(attention_scores)(const struct head *head, const float *q_transposed, int vectors, struct key_tile tile,
+void ISA(attention_scores)(const struct head_slice *head, const float *q_transposed, int vectors, struct key_tile tile,
                            struct rows k, float *s)
 {
     ISA(tile_product)
@@ -132,8 +132,8 @@ static inline void transpose_four(float *to, ptrdiff_t to_row, const float *from
 }
 
 /* to[columns][rows] = scale * from[rows][columns] */
-static void transpose(float *to, ptrdiff_t to_row, const float *from, ptrdiff_t from_row, int rows, int columns,
-                      float scale)
+static void transpose_tile(float *to, ptrdiff_t to_row, const float *from, ptrdiff_t from_row, int rows, int columns,
+                           float scale)
 {
     int whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
 
@@ -149,10 +149,10 @@ void ISA(attention_transpose)(float *to, struct rows from, int rows, int size, f
 {
     if (rows < QUERIES)
         memset(to, 0, (size_t)size * QUERIES * sizeof *to);
-    transpose(to, QUERIES, from.at, from.stride, rows, size, scale);
+    transpose_tile(to, QUERIES, from.at, from.stride, rows, size, scale);
 }
 
 void ISA(attention_untranspose)(float *to, ptrdiff_t stride, const float *from, int rows, int size)
 {
-    transpose(to, stride, from, QUERIES, size, rows, 1.0f);
+    transpose_tile(to, stride, from, QUERIES, size, rows, 1.0f);
 }

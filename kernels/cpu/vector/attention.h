@@ -12,7 +12,7 @@
 
 #include "kernels/cpu/vector/dropout.h"
 #include "kernels/cpu/vector/tile_product.h"
-#include "kernels/cpu/workspace.h"
+#include "kernels/cpu/cpu_workspace.h"
 
 /* QUERIES is also the row stride of everything whose columns are queries. */
 #define DIAGONAL_KEYS 16 /* of a tile that causality cuts: what lies left of the diagonal is then mostly skipped */
@@ -24,7 +24,7 @@ struct rows {
 };
 
 /* One head of one sample. */
-struct head {
+struct head_slice {
     int size;   /* elements in a row */
     int padded; /* size, rounded up to whole vectors */
     int seq;
@@ -39,17 +39,17 @@ struct head {
 };
 
 /* Head `pair` % heads of sample `pair` / heads. */
-struct head ISA(attention_head)(const struct attention *op, int pair);
+struct head_slice ISA(attention_head)(const struct attention *op, int pair);
 
 /* Rows copied close together and widened; columns from `size` to `padded` are 0. */
-void ISA(attention_pack)(const struct head *head, float *to, const void *from, ptrdiff_t stride, int rows);
+void ISA(attention_pack)(const struct head_slice *head, float *to, const void *from, ptrdiff_t stride, int rows);
 
 /* Where rows are fp32 already they are used where they lie; else they are packed into `space`. */
-struct rows ISA(attention_rows)(const struct head *head, const void *from, ptrdiff_t stride, int first, int rows,
+struct rows ISA(attention_rows)(const struct head_slice *head, const void *from, ptrdiff_t stride, int first, int rows,
                                 float *space);
 
 /* Rows [rows][padded], times scale, rounded and put in their places. */
-void ISA(attention_unpack)(const struct head *head, void *to, ptrdiff_t stride, const float *from, int rows,
+void ISA(attention_unpack)(const struct head_slice *head, void *to, ptrdiff_t stride, const float *from, int rows,
                            float scale);
 
 /* A tile of keys against a tile of queries. */
@@ -62,10 +62,10 @@ struct key_tile {
 /*
  * The tile that begins at key `first`, for the tile of queries [query, query + queries). count is 0 when there is none.
  */
-struct key_tile ISA(attention_key_tile)(const struct head *head, int query, int queries, int first);
+struct key_tile ISA(attention_key_tile)(const struct head_slice *head, int query, int queries, int first);
 
 /* s[keys, queries] = scores, from the transposed, scaled queries; masked ones are -FLT_MAX. k: the tile's keys. */
-void ISA(attention_scores)(const struct head *head, const float *q_transposed, int vectors, struct key_tile tile,
+void ISA(attention_scores)(const struct head_slice *head, const float *q_transposed, int vectors, struct key_tile tile,
                            struct rows k, float *s);
 
 /*
@@ -73,7 +73,7 @@ void ISA(attention_scores)(const struct head *head, const float *q_transposed, i
  * NULL where there is no dropout. The mask is made KEYS keys at a time, into `mask`, which must be the same one for all
  * tiles of a tile of queries.
  */
-const uint64_t *ISA(attention_mask)(const struct head *head, uint64_t mask[KEYS], int query, int queries,
+const uint64_t *ISA(attention_mask)(const struct head_slice *head, uint64_t mask[KEYS], int query, int queries,
                                     struct key_tile tile);
 
 /* to[size][QUERIES] = scale * rows of `from`, transposed; the queries from `rows` on are 0. */

@@ -11,7 +11,7 @@
  *
  * One thread does a whole head, tile after tile: so the sums dK and dV are made in the same order every time.
  */
-struct work {
+struct attention_work {
     /* of the tile of queries */
     float *q_transposed, *dout_transposed; /* [size][QUERIES]; q scaled */
     float *q, *dout, *dq;                  /* [QUERIES][padded] */
@@ -30,11 +30,11 @@ struct gradients {
     void *dq, *dk, *dv; /* rows are head.stride apart */
 };
 
-_Static_assert(sizeof(struct work) <= ATTENTION_STATE * sizeof(float), "workspace.h is to allow for it");
+_Static_assert(sizeof(struct attention_work) <= ATTENTION_STATE * sizeof(float), "workspace.h is to allow for it");
 
-static struct work *work_in(float *scratch, int seq, int padded)
+static struct attention_work *work_in(float *scratch, int seq, int padded)
 {
-    struct work *w = (struct work *)scratch;
+    struct attention_work *w = (struct attention_work *)scratch;
     ptrdiff_t whole = (ptrdiff_t)seq * padded;
 
     w->q_transposed = scratch + ATTENTION_STATE;
@@ -51,7 +51,7 @@ static struct work *work_in(float *scratch, int seq, int padded)
     return w;
 }
 
-static float dot(const float *x, const float *y, int size)
+static float dot_product(const float *x, const float *y, int size)
 {
     vec sum = {0};
 
@@ -63,7 +63,8 @@ static float dot(const float *x, const float *y, int size)
     return vec_sum(sum);
 }
 
-static void load_queries(const struct head *head, const struct gradients *g, struct work *w, int query, int queries)
+static void load_queries(const struct head_slice *head, const struct gradients *g, struct attention_work *w, int query,
+                         int queries)
 {
     struct rows out;
 
@@ -73,7 +74,7 @@ static void load_queries(const struct head *head, const struct gradients *g, str
     out = ISA(attention_rows)(head, g->out, g->stride, query, queries, w->dq);
     for (int i = 0; i < QUERIES; i++) {
         w->lse[i] = i < queries ? g->lse[query + i] * LOG2_E : 0;
-        w->delta[i] = i < queries ? dot(out.at + i * out.stride, w->dout + i * head->padded, head->size) : 0;
+        w->delta[i] = i < queries ? dot_product(out.at + i * out.stride, w->dout + i * head->padded, head->size) : 0;
     }
     ISA(attention_transpose)
     (w->q_transposed, (struct rows){w->q, head->padded}, queries, head->size, head->scale * LOG2_E);
@@ -83,7 +84,7 @@ static void load_queries(const struct head *head, const struct gradients *g, str
 }
 
 /* p becomes the probabilities, and ds, which holds dP, the gradient of the scores. */
-static void scores_backward(struct work *w, int vectors, struct key_tile tile)
+static void scores_backward(struct attention_work *w, int vectors, struct key_tile tile)
 {
     for (int lane = tile.lane; lane < vectors * LANES; lane += LANES) {
         vec lse = vec_load(w->lse + lane), delta = vec_load(w->delta + lane);
@@ -99,7 +100,7 @@ static void scores_backward(struct work *w, int vectors, struct key_tile tile)
 }
 
 /* The same with dropout: p becomes what is left of the probabilities, with which out was made. */
-static void dropped_scores_backward(struct work *w, int vectors, struct key_tile tile, const uint64_t *keep,
+static void dropped_scores_backward(struct attention_work *w, int vectors, struct key_tile tile, const uint64_t *keep,
                                     float scale)
 {
     for (int lane = tile.lane; lane < vectors * LANES; lane += LANES) {
@@ -117,7 +118,7 @@ static void dropped_scores_backward(struct work *w, int vectors, struct key_tile
 }
 
 /* sum[keys, size] += x[keys, queries] * rows[queries, size], for dV and dK */
-static void add_over_queries(const struct head *head, float *sum, const float *x, const float *rows, int queries,
+static void add_over_queries(const struct head_slice *head, float *sum, const float *x, const float *rows, int queries,
                              struct key_tile tile)
 {
     ISA(tile_product)
@@ -136,12 +137,13 @@ static void add_over_queries(const struct head *head, float *sum, const float *x
     });
 }
 
-static struct rows rows_at(const struct head *head, const float *rows, struct key_tile tile)
+static struct rows rows_at(const struct head_slice *head, const float *rows, struct key_tile tile)
 {
     return (struct rows){rows + (ptrdiff_t)tile.first * head->padded, head->padded};
 }
 
-static void visit_keys(const struct head *head, struct work *w, int queries, struct key_tile tile, const uint64_t *keep)
+static void visit_keys(const struct head_slice *head, struct attention_work *w, int queries, struct key_tile tile,
+                       const uint64_t *keep)
 {
     int vectors = (queries + LANES - 1) / LANES;
 
@@ -183,7 +185,7 @@ static void visit_keys(const struct head *head, struct work *w, int queries, str
     });
 }
 
-static void head_backward(const struct head *head, const struct gradients *g, struct work *w, int seq)
+static void head_backward(const struct head_slice *head, const struct gradients *g, struct attention_work *w, int seq)
 {
     size_t whole = (size_t)seq * head->padded;
 
@@ -212,7 +214,7 @@ static void head_backward(const struct head *head, const struct gradients *g, st
 
 static void one_head(const struct attention_backward *op, const struct attention *forward, float *scratch, int pair)
 {
-    struct head head = ISA(attention_head)(forward, pair);
+    struct head_slice head = ISA(attention_head)(forward, pair);
     size_t hidden = (size_t)op->heads * (size_t)op->head_size, sample = (size_t)(pair / op->heads) * (size_t)op->seq;
     size_t at = sample * hidden + (size_t)(pair % op->heads) * (size_t)op->head_size;
     size_t dq = at + 2 * sample * hidden;

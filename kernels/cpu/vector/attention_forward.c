@@ -9,7 +9,7 @@
  * once, keeping for each query the highest score so far, the sum of 2^(score - highest), and the output before its
  * division by that sum.
  */
-struct work {
+struct attention_work {
     float *q;     /* [size][QUERIES], scaled */
     float *out;   /* [size][QUERIES] */
     float *p;     /* [KEYS][QUERIES]: scores, then probabilities */
@@ -19,11 +19,11 @@ struct work {
     uint64_t mask[KEYS];
 };
 
-_Static_assert(sizeof(struct work) <= ATTENTION_STATE * sizeof(float), "workspace.h is to allow for it");
+_Static_assert(sizeof(struct attention_work) <= ATTENTION_STATE * sizeof(float), "workspace.h is to allow for it");
 
-static struct work *work_in(float *scratch, int padded)
+static struct attention_work *work_in(float *scratch, int padded)
 {
-    struct work *w = (struct work *)scratch;
+    struct attention_work *w = (struct attention_work *)scratch;
 
     w->q = scratch + ATTENTION_STATE;
     w->out = w->q + padded * QUERIES;
@@ -46,7 +46,7 @@ static vec highest_score(const float *s, int count, vec highest)
 }
 
 /* Scores to probabilities for one vector of queries; returns what everything summed so far is to be multiplied by. */
-static vec softmax_update(struct work *w, int lane, int count)
+static vec softmax_update(struct attention_work *w, int lane, int count)
 {
     vec before = vec_load(w->highest + lane);
     vec highest = highest_score(w->p + lane, count, before);
@@ -66,7 +66,7 @@ static vec softmax_update(struct work *w, int lane, int count)
 }
 
 /* Dropout leaves the sum alone; its factor waits until the output is divided by that. */
-static void drop(struct work *w, const uint64_t *keep, int lane, int count)
+static void drop_scores(struct attention_work *w, const uint64_t *keep, int lane, int count)
 {
     for (int j = 0; j < count; j++) {
         float *p = w->p + j * QUERIES + lane;
@@ -75,13 +75,14 @@ static void drop(struct work *w, const uint64_t *keep, int lane, int count)
     }
 }
 
-static void rescale(float *out, int size, vec correction)
+static void rescale_rows(float *out, int size, vec correction)
 {
     for (int d = 0; d < size; d++)
         vec_store(out + d * QUERIES, vec_load(out + d * QUERIES) * correction);
 }
 
-static void visit_keys(const struct head *head, struct work *w, int vectors, struct key_tile tile, const uint64_t *keep)
+static void visit_keys(const struct head_slice *head, struct attention_work *w, int vectors, struct key_tile tile,
+                       const uint64_t *keep)
 {
     struct rows k = ISA(attention_rows)(head, head->k, head->stride, tile.first, tile.count, w->space);
     struct rows v =
@@ -89,9 +90,9 @@ static void visit_keys(const struct head *head, struct work *w, int vectors, str
 
     ISA(attention_scores)(head, w->q, vectors, tile, k, w->p);
     for (int lane = tile.lane; lane < vectors * LANES; lane += LANES) {
-        rescale(w->out + lane, head->size, softmax_update(w, lane, tile.count));
+        rescale_rows(w->out + lane, head->size, softmax_update(w, lane, tile.count));
         if (keep)
-            drop(w, keep, lane, tile.count);
+            drop_scores(w, keep, lane, tile.count);
     }
     ISA(tile_product)
     (&(struct tile_product){
@@ -111,18 +112,18 @@ static void visit_keys(const struct head *head, struct work *w, int vectors, str
 }
 
 /* out = out / sum; lse in natural units. With no key to see (an empty sample) out is 0 and lse is minus infinity. */
-static void finish(const struct head *head, struct work *w, int queries, float *lse)
+static void finish_rows(const struct head_slice *head, struct attention_work *w, int queries, float *lse)
 {
     float scale = head->dropout ? dropout_scale(head->dropout->p) : 1.0f;
 
     for (int i = 0; i < queries; i++)
         lse[i] = head->keys ? (w->highest[i] + log2f(w->sum[i])) * LN_2 : -INFINITY;
     for (int lane = 0; lane < queries && head->keys; lane += LANES)
-        rescale(w->out + lane, head->size, scale / vec_load(w->sum + lane));
+        rescale_rows(w->out + lane, head->size, scale / vec_load(w->sum + lane));
 }
 
 /* What begins a tile of queries: these, transposed, and nothing yet in the sums. */
-static void begin(const struct head *head, struct work *w, int query, int queries)
+static void begin_rows(const struct head_slice *head, struct attention_work *w, int query, int queries)
 {
     ISA(attention_transpose)
     (w->q, ISA(attention_rows)(head, head->q, head->stride, query, queries, w->space), queries, head->size,
@@ -134,7 +135,7 @@ static void begin(const struct head *head, struct work *w, int query, int querie
     }
 }
 
-static void write_out(const struct head *head, struct work *w, void *out, ptrdiff_t stride, int queries)
+static void write_out(const struct head_slice *head, struct attention_work *w, void *out, ptrdiff_t stride, int queries)
 {
     if (head->dtype == DTYPE_F32) {
         ISA(attention_untranspose)(out, stride, w->out, queries, head->size);
@@ -146,21 +147,21 @@ static void write_out(const struct head *head, struct work *w, void *out, ptrdif
 
 static void one_tile(const struct attention *op, float *scratch, int pair, int query)
 {
-    struct head head = ISA(attention_head)(op, pair);
-    struct work *w = work_in(scratch, head.padded);
+    struct head_slice head = ISA(attention_head)(op, pair);
+    struct attention_work *w = work_in(scratch, head.padded);
     int queries = op->seq - query < QUERIES ? op->seq - query : QUERIES, vectors = (queries + LANES - 1) / LANES;
     size_t hidden = (size_t)op->heads * (size_t)op->head_size;
     size_t row = (size_t)(pair / op->heads) * (size_t)op->seq + (size_t)query;
     struct key_tile tile;
 
-    begin(&head, w, query, queries);
+    begin_rows(&head, w, query, queries);
     for (int key = 0;; key += tile.count) {
         tile = ISA(attention_key_tile)(&head, query, queries, key);
         if (tile.count == 0)
             break;
         visit_keys(&head, w, vectors, tile, ISA(attention_mask)(&head, w->mask, query, queries, tile));
     }
-    finish(&head, w, queries, op->lse + (size_t)pair * (size_t)op->seq + query);
+    finish_rows(&head, w, queries, op->lse + (size_t)pair * (size_t)op->seq + query);
     write_out(&head, w,
               typed_at_mutable(op->dtype, op->out, row * hidden + (size_t)(pair % op->heads) * (size_t)op->head_size),
               (ptrdiff_t)hidden, queries);

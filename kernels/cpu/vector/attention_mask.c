@@ -30,7 +30,7 @@ static uint64_t keep_bits(const struct dropout *dropout, uint64_t first)
     return bits;
 }
 
-const uint64_t *ISA(attention_mask)(const struct head *head, uint64_t mask[KEYS], int query, int queries,
+const uint64_t *ISA(attention_mask)(const struct head_slice *head, uint64_t mask[KEYS], int query, int queries,
                                     struct key_tile tile)
 {
     if (!head->dropout)

@@ -5,7 +5,7 @@
 
 #define EPSILON 1e-5f
 
-struct row {
+struct norm_row {
     const void *x, *residual, *bias;
     void *sum;
     uint64_t element;        /* of the first column, for dropout */
@@ -13,7 +13,7 @@ struct row {
 };
 
 /* What is added to x in the columns from i on. */
-INLINE vec residual_part(enum dtype T, const struct row *r, size_t i, size_t count)
+INLINE vec residual_part(enum dtype T, const struct norm_row *r, size_t i, size_t count)
 {
     vec v = typed_load_part(T, r->residual, i, count);
 
@@ -23,7 +23,7 @@ INLINE vec residual_part(enum dtype T, const struct row *r, size_t i, size_t cou
 }
 
 /* Writes sum and adds it up: the one pass over memory. What follows finds the row in the nearest cache. */
-INLINE float add_residual(enum dtype T, const struct row *r, size_t n)
+INLINE float add_residual(enum dtype T, const struct norm_row *r, size_t n)
 {
     vec total = {0};
 
@@ -73,11 +73,11 @@ INLINE void normalise(enum dtype T, void *y, const void *s, const struct layerno
     }
 }
 
-INLINE struct row row_at(enum dtype T, const struct residual *op, struct dropout_run *run, int index)
+INLINE struct norm_row row_at(enum dtype T, const struct residual *op, struct dropout_run *run, int index)
 {
     size_t at = (size_t)index * (size_t)op->cols;
 
-    return (struct row){
+    return (struct norm_row){
         .x = op->x ? typed_at(T, op->x, at) : NULL,
         .residual = op->residual ? typed_at(T, op->residual, at) : NULL,
         .bias = op->bias,
@@ -91,7 +91,7 @@ INLINE void forward_row(enum dtype T, const struct layernorm *op, const struct r
                         int index)
 {
     size_t n = (size_t)op->cols;
-    struct row r = row_at(T, part, run, index);
+    struct norm_row r = row_at(T, part, run, index);
     float mean = add_residual(T, &r, n) / (float)n;
     const void *s = r.sum ? r.sum : r.x;
     float rstd = 1.0f / sqrtf(variance(T, s, mean, n) + EPSILON);
@@ -119,7 +119,7 @@ void ISA(layernorm_forward)(struct device *dev, const struct layernorm *op)
 
 INLINE void residual_row(enum dtype T, const struct residual *op, struct dropout_run *run, int index)
 {
-    struct row r = row_at(T, op, run, index);
+    struct norm_row r = row_at(T, op, run, index);
 
     add_residual(T, &r, (size_t)op->cols);
 }

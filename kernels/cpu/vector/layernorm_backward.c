@@ -6,7 +6,7 @@
  *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) (+ dresidual)
  *   dgamma = sum over rows of dy * xhat,  dbeta = sum over rows of dy
  */
-struct row {
+struct norm_row {
     const void *dy, *sum, *gamma, *dresidual;
     void *dx;
     float *dgamma, *dbeta; /* partial sums of this block of rows */
@@ -17,7 +17,7 @@ struct moments {
     float g, g_xhat; /* means over the row */
 };
 
-INLINE struct moments row_moments(enum dtype T, const struct row *r, size_t n)
+INLINE struct moments row_moments(enum dtype T, const struct norm_row *r, size_t n)
 {
     vec g_total = {0}, g_xhat_total = {0};
 
@@ -35,7 +35,7 @@ INLINE struct moments row_moments(enum dtype T, const struct row *r, size_t n)
     return (struct moments){vec_sum(g_total) / (float)n, vec_sum(g_xhat_total) / (float)n};
 }
 
-INLINE void row_gradient(enum dtype T, const struct row *r, struct moments mean, size_t n)
+INLINE void row_gradient(enum dtype T, const struct norm_row *r, struct moments mean, size_t n)
 {
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
@@ -57,7 +57,7 @@ INLINE void block_backward(enum dtype T, const struct layernorm_backward *op, in
     memset(dgamma, 0, n * sizeof *dgamma);
     memset(dbeta, 0, n * sizeof *dbeta);
     for (int row = first; row < end; row++) {
-        struct row r = {
+        struct norm_row r = {
             .dy = typed_at(T, op->dy, row * n),
             .sum = typed_at(T, op->sum, row * n),
             .gamma = op->gamma,

@@ -1,0 +1,55 @@
+#include "common/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int io_write_all(int fd, const void *data, size_t bytes)
+{
+    for (const char *at = data; bytes > 0;) {
+        ssize_t done = write(fd, at, bytes);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -1;
+        at += done;
+        bytes -= (size_t)done;
+    }
+    return 0;
+}
+
+ssize_t io_read_at(int fd, void *buffer, size_t bytes, off_t offset)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        ssize_t got = pread(fd, (char *)buffer + done, bytes - done, offset + (off_t)done);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+int io_sync_parent(const char *path)
+{
+    char copy[PATH_MAX];
+    int fd, result;
+
+    snprintf(copy, sizeof copy, "%s", path);
+    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    result = fsync(fd);
+    close(fd);
+    return result;
+}

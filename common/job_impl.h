@@ -1,0 +1,74 @@
+/*
+ * job_impl.h - what job*.c share: the table of keys, and a job file while it is read. Private to them and their tests.
+ */
+#ifndef MUSTER_COMMON_JOB_IMPL_H
+#define MUSTER_COMMON_JOB_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/job.h"
+
+#define JOB_KEY_MAX 96
+
+enum job_key_type {
+    JOB_KEY_INT,    /* int */
+    JOB_KEY_LONG,   /* long */
+    JOB_KEY_U64,    /* uint64_t */
+    JOB_KEY_NUMBER, /* double; the file may have an integer */
+    JOB_KEY_STRING, /* char[size] */
+    JOB_KEY_BOOL,   /* bool: true or false */
+    JOB_KEY_CHOICE, /* an enum: the string's index among `choices` */
+};
+
+/* A row of the table: the parser, the defaults, the ranges, the messages and the man page's test all read it. */
+struct job_key {
+    const char *path; /* "batch.micro_batch" */
+    enum job_key_type type;
+    size_t offset, size;        /* of the field in struct job */
+    double least, most;         /* of numbers, both allowed; every bound is exact in a double */
+    const char *rule;           /* the allowed range in words, where "at least" and "at most" do not describe it well */
+    const char *const *choices; /* NULL at the end */
+    const char *fallback;       /* the default, in the job file's syntax; NULL if there is none */
+    const char *help;           /* one line */
+};
+
+extern const struct job_key job_keys[];
+extern const int job_key_count;
+
+/* Index of the key, or -1. */
+int job_key_find(const char *path);
+
+/* True if some key lies in the group `path`. */
+bool job_key_is_group(const char *path);
+
+/* "integer", "number", "boolean" or "string". */
+const char *job_key_type_name(enum job_key_type type);
+
+/* The end of the message about the unknown key `path`: "did you mean 'batch.lr'?", or the names that exist there. */
+void job_key_advice(const char *path, char *advice, size_t size);
+
+/* Where a value was given. Neither line nor set: it is the default. */
+struct job_origin {
+    int line;        /* in the file, from 1 */
+    const char *set; /* "path=value" of the command line */
+};
+
+struct job_reader {
+    struct job *job;
+    const char *name; /* of the file, for errors */
+    struct job_origin origin[JOB_KEY_MAX];
+    struct error *err;
+};
+
+/* CODE_CONFIG with "FILE:LINE: ", "--set path=value: " or "FILE: " before the text. Returns -1. */
+int job_reader_fail(const struct job_reader *reader, struct job_origin at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/*
+ * The checks that involve more than one key. Fills the values that the file leaves to other keys (sizes from the
+ * preset, BERT's tokens from the vocabulary, "auto" and "compute") and checks the job as a whole. Returns 0 or -1.
+ */
+int job_check(const struct job_reader *reader);
+
+#endif

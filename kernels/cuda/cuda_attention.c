@@ -1,0 +1,122 @@
+#include "kernels/cuda/cuda_attention.h"
+
+#include <limits.h>
+#include <math.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/cuda_workspace.h"
+#include "kernels/device.h"
+
+struct attention_call attention_call_forward(const struct attention *op)
+{
+    struct attention_call call = {
+        .seq = op->seq,
+        .heads = op->heads,
+        .head_size = op->head_size,
+        .pairs = op->batch * op->heads,
+        .causal = op->causal,
+        .drops = op->dropout.p > 0,
+        .dtype = op->dtype,
+        .qkv = op->qkv,
+        .out = op->out,
+        .lse = op->lse,
+        .lengths = op->lengths,
+        .scale = 1.0f / sqrtf((float)op->head_size),
+        .stream = op->dropout.stream,
+        .element = op->dropout.first,
+        .stride = op->dropout_stride,
+        .kept = 1,
+    };
+
+    call.scale_two = (float)(M_LOG2E / sqrt((double)op->head_size));
+    if (call.drops) {
+        call.threshold = (uint32_t)(op->dropout.p * 65536.0 + 0.5);
+        call.kept = 65536.0f / (65536.0f - (float)call.threshold);
+    }
+    return call;
+}
+
+struct attention_call attention_call_backward(const struct attention_backward *op)
+{
+    struct attention_call call = attention_call_forward(&(struct attention){
+        .batch = op->batch,
+        .seq = op->seq,
+        .heads = op->heads,
+        .head_size = op->head_size,
+        .causal = op->causal,
+        .dtype = op->dtype,
+        .qkv = op->qkv,
+        .lengths = op->lengths,
+        .dropout = op->dropout,
+        .dropout_stride = op->dropout_stride,
+        .out = (void *)op->out,
+        .lse = (float *)op->lse,
+    });
+
+    call.dout = op->dout;
+    call.dqkv = op->dqkv;
+    return call;
+}
+
+static bool is_aligned(const void *pointer)
+{
+    return (uintptr_t)pointer % 16 == 0;
+}
+
+bool attention_aligned(const struct attention_call *call)
+{
+    return is_aligned(call->qkv) && is_aligned(call->out) && is_aligned(call->dout) && is_aligned(call->dqkv);
+}
+
+bool attention_fits_tiles(const struct attention_call *call)
+{
+    bool size = call->head_size == 64 || call->head_size == 80 || call->head_size == 96 || call->head_size == 128;
+    bool blocks = !call->drops || (call->seq % 8 == 0 && call->element % 8 == 0 && call->stride % 8 == 0);
+
+    return size && blocks && call->dtype != DTYPE_F32 && attention_aligned(call);
+}
+
+static bool attention_ready(struct device *dev, const struct attention_call *call, const char *name)
+{
+    if (!device_ready(dev, call->dtype, name))
+        return false;
+    if (call->head_size > ATTENTION_MAX_HEAD_SIZE) {
+        device_fail(dev, CODE_CONFIG, "%s: a head size of %d; on a GPU it can be at most %d", name, call->head_size,
+                    ATTENTION_MAX_HEAD_SIZE);
+        return false;
+    }
+    return call->pairs > 0 && call->seq > 0;
+}
+
+void cuda_attention_forward(struct device *dev, const struct attention *op)
+{
+    struct attention_call call = attention_call_forward(op);
+
+    if (!attention_ready(dev, &call, "attention_forward"))
+        return;
+    if (attention_cudnn_forward(dev, &call))
+        return;
+    if (attention_fits_tiles(&call))
+        attention_tiled_forward(dev, &call);
+    else
+        attention_plain_forward(dev, &call);
+}
+
+void cuda_attention_backward(struct device *dev, const struct attention_backward *op)
+{
+    struct attention_call call = attention_call_backward(op);
+
+    if (!attention_ready(dev, &call, "attention_backward"))
+        return;
+    if (attention_cudnn_backward(dev, &call))
+        return;
+    call.delta =
+        cuda_workspace(dev, workspace_attention_backward((size_t)op->batch * (size_t)call.seq, (size_t)call.heads));
+    if (!call.delta)
+        return;
+    if (attention_fits_tiles(&call))
+        attention_tiled_backward(dev, &call);
+    else
+        attention_plain_backward(dev, &call);
+}

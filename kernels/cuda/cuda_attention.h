@@ -1,0 +1,83 @@
+/*
+ * cuda_attention.h - what the attention kernels are given, and which of them takes which operation.
+ *
+ * Three kinds of kernel compute kernels.h's struct attention and struct attention_backward:
+ *   - tiled (attention_forward.cu, attention_backward.cu): FlashAttention-2 (arXiv 2307.08691) on the tensor cores, for
+ *     16-bit types and head sizes 64, 80, 96 and 128; attention_tile.h says how;
+ *   - plain (attention_plain.cu): all else up to a head size of 256; fp32 arithmetic, right rather than fast;
+ *   - cuDNN's, where muster was configured with it and the environment's MUSTER_ATTENTION asks for it:
+ * attention_cudnn.c.
+ *
+ * No kernel adds floats atomically: each element of a gradient is summed by one thread, in the order of the rows. For
+ * this the backward pass is two kernels, one that owns queries (dq) and one that owns keys (dk, dv), which both compute
+ * the scores: seven products where five would do, if blocks added to a common dq.
+ */
+#ifndef MUSTER_KERNELS_CUDA_CUDA_ATTENTION_H
+#define MUSTER_KERNELS_CUDA_CUDA_ATTENTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ATTENTION_MAX_HEAD_SIZE 256
+
+/* An operation, forward or backward, as its kernels take it: by value. */
+struct attention_call {
+    int seq, heads, head_size;
+    int pairs; /* of a sample and a head: batch * heads */
+    bool causal, drops;
+    enum dtype dtype;
+    const void *qkv, *dout;
+    void *out; /* backward: only read */
+    void *dqkv;
+    float *lse;
+    float *delta; /* [pairs, seq] workspace of the backward pass: rowsum(dout * out) */
+    const int32_t *lengths;
+    float scale;     /* 1 / sqrt(head_size) */
+    float scale_two; /* that times log2(e): exp(scale * x) = 2^(scale_two * x) */
+    struct philox_stream stream;
+    uint64_t element, stride; /* struct dropout's first, and dropout_stride */
+    uint32_t threshold;       /* an element is kept when its 16 bits are at least this, and multiplied by: */
+    float kept;
+};
+
+struct attention_call attention_call_forward(const struct attention *op);
+struct attention_call attention_call_backward(const struct attention_backward *op);
+
+/* Whether qkv, out and their gradients begin at 16 bytes, as every fused kernel wants. */
+bool attention_aligned(const struct attention_call *call);
+
+/* Whether the tiled kernels can do it: type, head size, 16-byte aligned operands, and dropout in whole blocks of 8. */
+bool attention_fits_tiles(const struct attention_call *call);
+
+/* Each enqueues its kernels on the device's stream; a failed launch fails the device. */
+void attention_tiled_forward(struct device *dev, const struct attention_call *call);
+void attention_tiled_backward(struct device *dev, const struct attention_call *call);
+void attention_plain_forward(struct device *dev, const struct attention_call *call);
+void attention_plain_backward(struct device *dev, const struct attention_call *call);
+
+/*
+ * cuDNN's fused kernels, for 16-bit types without dropout (its bits are not kernels.h's) and without lengths. The
+ * environment's MUSTER_ATTENTION says when: "own", which is the default as long as nobody has measured the two, never;
+ * "cudnn" wherever they can, with the same bits each time, for which the backward pass takes batch x heads x seq x seq
+ * 16-bit numbers of workspace; "cudnn-unordered" without that workspace, and with a dq whose last bits differ from run
+ * to run. false: it is not wanted or not for them; then the others do it. Where cuDNN is wanted and is not there, or
+ * has no plan for the shape, the device fails with the reason: what was measured as cuDNN's shall be cuDNN's.
+ */
+bool attention_cudnn_forward(struct device *dev, const struct attention_call *call);
+bool attention_cudnn_backward(struct device *dev, const struct attention_call *call);
+
+/* Gives back the plans that are kept with the device. */
+void attention_cudnn_close(struct device *dev);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,337 @@
+/*
+ * attention_tile.h - device code that the tiled attention kernels share: tiles of rows in shared memory, the two
+ * products that attention consists of, and dropout's mask for a square of scores.
+ *
+ * A block is ATTENTION_WARPS warps, and owns a tile of rows (of queries, or of keys); a warp owns 16 * M of these, and
+ * all their sums, which stay in its registers. The other rows pass by in tiles, copied one ahead while the last one is
+ * worked on. Two products suffice, with A's rows the warp's own and B's the passing ones:
+ *
+ *   scores      s[own, passing] = A[own, D] B[passing, D]^T     Q K^T, dout V^T; their transposes K Q^T, V dout^T
+ *   gather      o[own, D] += s[own, passing] B[passing, D]      P V, dS K; P^T dout, dS^T Q
+ *
+ * The scores a warp has made are, rounded, the A of what follows (mma.h): they never leave its registers.
+ *
+ * A row in shared memory is D + 8 elements long. D is a multiple of 16, so a row is an odd number of 16-byte chunks,
+ * and 8 rows' chunks lie in 8 different groups of banks: ldmatrix and the copies meet no conflicts, as with a swizzle,
+ * but for every D alike and with addresses that differ by constants.
+ */
+#ifndef MUSTER_KERNELS_CUDA_GPU_ATTENTION_TILE_H
+#define MUSTER_KERNELS_CUDA_GPU_ATTENTION_TILE_H
+
+#include <math.h>
+
+#include "kernels/cuda/cuda_attention.h"
+#include "kernels/cuda/gpu/language.h"
+#include "kernels/cuda/gpu/mma.h"
+
+#define ATTENTION_WARPS   4
+#define ATTENTION_THREADS (ATTENTION_WARPS * 32)
+
+/* Blocks that an SM is to have at the same time where heads are the smallest: three, if a thread takes not one register
+ * more than 168. Before sm_90 there is not enough shared memory for them. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define ATTENTION_SMALL_BLOCKS 3
+#else
+#define ATTENTION_SMALL_BLOCKS 1
+#endif
+
+/* Elements from a row to the next in shared memory. */
+template <int D> static constexpr int tile_stride = D + 8;
+
+struct alignas(16) attention_chunk {
+    uint32_t word[4];
+};
+
+/* One head of one sample. q, k, v and the gradients' rows are `stride` elements apart; out's and dout's, `hidden`. */
+struct attention_head {
+    const uint16_t *q;
+    int hidden;
+    ptrdiff_t stride;
+    ptrdiff_t at, out_at; /* the head's first element in qkv and dqkv; in out and dout */
+    size_t row_at;        /* in lse and delta */
+    int keys;             /* that are not padding */
+    uint64_t element;     /* of dropout: of query 0 and key 0 */
+};
+
+static __device__ inline struct attention_head attention_head_of(const struct attention_call &call, int pair)
+{
+    int sample = pair / call.heads, head = pair % call.heads;
+    struct attention_head x;
+
+    x.hidden = call.heads * call.head_size;
+    x.stride = 3 * (ptrdiff_t)x.hidden;
+    x.at = (ptrdiff_t)sample * call.seq * x.stride + head * call.head_size;
+    x.out_at = (ptrdiff_t)sample * call.seq * x.hidden + head * call.head_size;
+    x.q = (const uint16_t *)call.qkv + x.at;
+    x.row_at = (size_t)pair * (size_t)call.seq;
+    x.keys = call.lengths ? min(max((int)call.lengths[sample], 0), call.seq) : call.seq;
+    x.element =
+        call.element + (uint64_t)sample * call.stride + (uint64_t)head * (uint64_t)call.seq * (uint64_t)call.seq;
+    return x;
+}
+
+/*
+ * Starts copying rows [first, first + ROWS) of D elements, `stride` apart, to `tile`; those from `limit` on become 0.
+ * A thread copies the same chunk of every so-manyth row: from one to the next it adds, and multiplies nothing. What a
+ * copy costs is instructions that the products wait for.
+ *
+ * PAIR, elements: with each row another one, `other` elements after it, to a tile that begins so far after `tile`.
+ */
+template <int D, int ROWS, int PAIR = 0>
+static __device__ inline void tile_copy(uint16_t *tile, const uint16_t *from, ptrdiff_t stride, int first, int limit,
+                                        ptrdiff_t other = 0)
+{
+    constexpr int chunks = D / 8, step = ATTENTION_THREADS / chunks;
+    unsigned thread = thread_anew();
+    int row = (int)(thread / chunks), chunk = (int)(thread % chunks);
+
+    tile += row * tile_stride<D> + chunk * 8;
+    from += (first + row) * stride + chunk * 8;
+    if (ATTENTION_THREADS % chunks != 0 && row >= step)
+        return;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += step) {
+        if (ROWS % step == 0 || i + row < ROWS) {
+            bool valid = first + i + row < limit;
+
+            cp_async<16>(tile + i * tile_stride<D>, from, valid);
+            if constexpr (PAIR != 0)
+                cp_async<16>(tile + i * tile_stride<D> + PAIR, from + other, valid);
+        }
+        from += step * stride;
+    }
+}
+
+/* The same for one float a row. */
+template <int ROWS> static __device__ inline void floats_copy(float *to, const float *from, int first, int limit)
+{
+    int row = (int)threadIdx.x;
+
+    static_assert(ROWS <= ATTENTION_THREADS, "a thread copies one");
+    if (row < ROWS)
+        cp_async<4>(to + row, from + first + row, first + row < limit);
+}
+
+/*
+ * A question that all lanes answer alike. That they do only a vote tells the compiler, which then keeps what depends on
+ * it, such as the counters of a loop that skips by it, in the registers that a warp has once and not in each lane's.
+ */
+static __device__ inline bool warp_agrees(bool answer)
+{
+    return __any_sync(FULL_WARP, answer);
+}
+
+/* s = a b^T. a: the warp's 16 * M rows; b: N rows. */
+template <enum dtype T, int D, int M, int N>
+static __device__ inline void tile_scores(float s[M][N / 8][4], const uint16_t *a, const uint16_t *b)
+{
+    int lane = (int)threadIdx.x % 32;
+    const uint16_t *a_row = a + lane % 16 * tile_stride<D> + lane / 16 * 8;
+    const uint16_t *b_row = b + (lane / 16 * 8 + lane % 8) * tile_stride<D> + lane / 8 % 2 * 8;
+
+#pragma unroll
+    for (int i = 0; i < M * N / 2; i++)
+        s[i / (N / 2)][i / 4 % (N / 8)][i % 4] = 0;
+#pragma unroll
+    for (int k = 0; k < D; k += 16) {
+        uint32_t left[M][4], right[4];
+
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            ldmatrix_x4(left[m], a_row + m * 16 * tile_stride<D> + k);
+#pragma unroll
+        for (int n = 0; n < N; n += 16) {
+            ldmatrix_x4(right, b_row + n * tile_stride<D> + k);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma_16816<T>(s[m][n / 8], left[m], right);
+                mma_16816<T>(s[m][n / 8 + 1], left[m], right + 2);
+            }
+        }
+    }
+}
+
+/* o += s b, s rounded to T. b: N rows. */
+template <enum dtype T, int D, int M, int N>
+static __device__ inline void tile_gather(float o[M][D / 8][4], const float s[M][N / 8][4], const uint16_t *b)
+{
+    int lane = (int)threadIdx.x % 32;
+    const uint16_t *b_row = b + lane % 16 * tile_stride<D> + lane / 16 * 8;
+
+#pragma unroll
+    for (int k = 0; k < N; k += 16) {
+        uint32_t left[M][4], right[4];
+
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                left[m][i] = mma_pack<T>(s[m][k / 8 + i / 2][i % 2 * 2], s[m][k / 8 + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+        for (int d = 0; d < D; d += 16) {
+            ldmatrix_x4_trans(right, b_row + k * tile_stride<D> + d);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma_16816<T>(o[m][d / 8], left[m], right);
+                mma_16816<T>(o[m][d / 8 + 1], left[m], right + 2);
+            }
+        }
+    }
+}
+
+/*
+ * Rounds o, times factor[m][half], and writes it to rows [first, limit) of `to`. The warp's rows pass through its own
+ * rows of a tile that nobody reads any more, `staging`, so that they are written 16 bytes at a time.
+ */
+template <enum dtype T, int D, int M>
+static __device__ inline void tile_write(uint16_t *to, ptrdiff_t stride, int first, int limit, uint16_t *staging,
+                                         const float o[M][D / 8][4], const float factor[M][2])
+{
+    int lane = (int)(thread_anew() % 32), group = lane / 4, t = lane % 4;
+
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int n = 0; n < D / 8; n++)
+                *(uint32_t *)(staging + (m * 16 + half * 8 + group) * tile_stride<D> + n * 8 + t * 2) =
+                    mma_pack<T>(o[m][n][half * 2] * factor[m][half], o[m][n][half * 2 + 1] * factor[m][half]);
+    __syncwarp();
+    for (int i = lane; i < 16 * M * (D / 8); i += 32) {
+        int row = i / (D / 8), chunk = i % (D / 8);
+
+        if (first + row < limit)
+            *(struct attention_chunk *)(to + (first + row) * stride + chunk * 8) =
+                *(const struct attention_chunk *)(staging + row * tile_stride<D> + chunk * 8);
+    }
+}
+
+/*
+ * Dropout's mask for the scores of 16 queries and 16 keys, the first of which are `element`. Each lane makes the Philox
+ * block of one query and 8 keys, and tells the others: bit (query + 16 * (key / 8)) of votes[key % 8] says that the
+ * probability stays.
+ */
+static __device__ inline void dropout_votes(uint32_t votes[8], const struct attention_call &call, uint64_t element)
+{
+    int lane = (int)(thread_anew() % 32);
+    uint64_t block = (element + (uint64_t)(lane % 16) * (uint64_t)call.seq) / 8 + (uint64_t)(lane / 16);
+    uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), call.stream.site, call.stream.step};
+    uint32_t key[2] = {(uint32_t)call.stream.seed, (uint32_t)(call.stream.seed >> 32)};
+    uint32_t random[4];
+
+    philox4x32_10(counter, key, random);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        votes[i] = __ballot_sync(0xffffffff, (random[i / 2] >> i % 2 * 16 & 0xffff) >= call.threshold);
+}
+
+/* votes[i] for an i that differs from lane to lane: by choices, since registers have no index. */
+static __device__ inline uint32_t dropout_vote(const uint32_t votes[8], int i)
+{
+    uint32_t low = i & 2 ? (i & 1 ? votes[3] : votes[2]) : (i & 1 ? votes[1] : votes[0]);
+    uint32_t high = i & 2 ? (i & 1 ? votes[7] : votes[6]) : (i & 1 ? votes[5] : votes[4]);
+
+    return i & 4 ? high : low;
+}
+
+/*
+ * What a lane needs of these votes: element i, of the accumulators (mma.h) of the square's first 8 columns and then its
+ * second 8, stays when dropout_keeps says so. The rows of the square are queries, or keys.
+ */
+struct dropout_square {
+    uint32_t even, odd; /* for even and odd i */
+};
+
+template <bool ROWS_ARE_KEYS>
+static __device__ inline struct dropout_square dropout_square_at(const struct attention_call &call, uint64_t element)
+{
+    int lane = (int)(thread_anew() % 32), group = lane / 4, t = lane % 4;
+    uint32_t votes[8];
+
+    dropout_votes(votes, call, element);
+    if constexpr (ROWS_ARE_KEYS) {
+        uint32_t vote = dropout_vote(votes, group) >> 2 * t;
+
+        return {vote, vote >> 1};
+    }
+    return {dropout_vote(votes, 2 * t) >> group, dropout_vote(votes, 2 * t + 1) >> group};
+}
+
+template <bool ROWS_ARE_KEYS> static __device__ inline bool dropout_keeps(const struct dropout_square &square, int i)
+{
+    constexpr int row_bits = ROWS_ARE_KEYS ? 16 : 8, column_bits = ROWS_ARE_KEYS ? 8 : 16;
+
+    return (i % 2 ? square.odd : square.even) >> (i % 4 / 2 * row_bits + i / 4 * column_bits) & 1;
+}
+
+/* Scores that do not count become minus infinity: those of padding, and of keys after the query. `query` and `key` are
+ * those of s[0][0] of the warp. */
+template <bool ROWS_ARE_KEYS, int M, int N>
+static __device__ inline void mask_scores(float s[M][N / 8][4], int query, int key, int keys, bool causal)
+{
+    int lane = (int)(thread_anew() % 32), group = lane / 4, t = lane % 4;
+
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int row = m * 16 + i / 2 * 8 + group, column = n * 8 + t * 2 + i % 2;
+                int of_key = key + (ROWS_ARE_KEYS ? row : column), of_query = query + (ROWS_ARE_KEYS ? column : row);
+
+                if (of_key >= keys || (causal && of_key > of_query))
+                    s[m][n][i] = -INFINITY;
+            }
+}
+
+/* The sum over the four lanes that share a row, in each of them. */
+static __device__ inline float quad_sum(float x)
+{
+    x += __shfl_xor_sync(0xffffffff, x, 1);
+    return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+/*
+ * attention_choose: launches the kernel that is compiled for a call's type, head size and dropout. Each pass passes its
+ * launch as
+ *     struct forward {
+ *         template <enum dtype T, int D, bool DROPS> static void launch(struct device *, const struct attention_call *);
+ *     };
+ */
+template <class Pass, enum dtype T, int D>
+static void attention_choose_drops(struct device *dev, const struct attention_call *call)
+{
+    if (call->drops)
+        Pass::template launch<T, D, true>(dev, call);
+    else
+        Pass::template launch<T, D, false>(dev, call);
+}
+
+template <class Pass, enum dtype T>
+static void attention_choose_size(struct device *dev, const struct attention_call *call)
+{
+    switch (call->head_size) {
+    case 64:
+        return attention_choose_drops<Pass, T, 64>(dev, call);
+    case 80:
+        return attention_choose_drops<Pass, T, 80>(dev, call);
+    case 96:
+        return attention_choose_drops<Pass, T, 96>(dev, call);
+    case 128:
+        return attention_choose_drops<Pass, T, 128>(dev, call);
+    }
+}
+
+/* Of a call that attention_fits_tiles. */
+template <class Pass> static void attention_choose(struct device *dev, const struct attention_call *call)
+{
+    if (call->dtype == DTYPE_BF16)
+        attention_choose_size<Pass, DTYPE_BF16>(dev, call);
+    else
+        attention_choose_size<Pass, DTYPE_F16>(dev, call);
+}
+
+#endif

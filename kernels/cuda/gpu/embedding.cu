@@ -1,0 +1,162 @@
+#include "kernels/cuda/cuda_workspace.h"
+#include "kernels/cuda/gpu/pack.h"
+#include "kernels/cuda/gpu/rows.h"
+#include "kernels/cuda/operations.h"
+
+/* x[r,:] = wte[tokens[r] - vocab_first, :], or 0 for another rank's tokens; a warp a row. The bits as they are. */
+template <class T> static __global__ void __launch_bounds__(ROW_WARPS *WARP) embedding_forward(struct embedding op)
+{
+    size_t row = static_cast<size_t>(blockIdx.x) * ROW_WARPS + threadIdx.x / WARP, cols = static_cast<size_t>(op.cols);
+    int64_t from;
+
+    if (row >= static_cast<size_t>(op.rows))
+        return;
+    from = static_cast<int64_t>(op.tokens[row]) - op.vocab_first;
+    for (size_t col = threadIdx.x % WARP * PACK; col < cols; col += WARP * PACK) {
+        int n = pack_count(col, cols);
+        struct pack x = {};
+
+        if (from >= 0 && from < op.vocab)
+            x = pack_load(static_cast<const T *>(op.wte) + static_cast<size_t>(from) * cols + col, n);
+        pack_store(static_cast<T *>(op.x) + row * cols + col, x, n);
+    }
+}
+
+void cuda_embedding_forward(struct device *dev, const struct embedding *op)
+{
+    if (device_ready(dev, op->dtype, "embedding_forward") && op->rows > 0)
+        WITH_TYPE(op->dtype, T, LAUNCH(dev, embedding_forward<T>, row_blocks(op->rows, 1), row_threads(1), 0, *op));
+}
+
+/*
+ * dwte[token - vocab_first, :] += x[r,:], without atomics and always in the same order. Tokens are few and rows of one
+ * token may be many (padding, masks), so the rows are sorted by token, ties in their order, and the sorted sequence is
+ * cut into chunks of CHUNK. A run is what lies side by side of one token.
+ *
+ *   rank      position of each row in the sorted order: how many come before it. rows^2 comparisons, in shared memory.
+ *   add_runs  each chunk adds its rows up. A run that lies within the chunk has no other writer: it goes to dwte. What
+ *             continues a run from before goes to head[chunk], the beginning of a run that goes on after to tail[chunk].
+ *   add_cut   the chunk with the beginning of a run that goes on adds its tail and the heads that follow.
+ */
+#define CHUNK   EMBEDDING_CHUNK
+#define THREADS 128 /* a pack of columns each */
+#define RANKERS 256
+
+/* Tokens of other ranks have the number `vocab`, and so come last. */
+struct sorted {
+    int *number, *row;  /* [rows]: of the token, and where it came from */
+    float *head, *tail; /* [chunks][cols] */
+};
+
+static inline __device__ int token_number(const struct embedding &op, int row)
+{
+    int64_t number = static_cast<int64_t>(op.tokens[row]) - op.vocab_first;
+
+    return number >= 0 && number < op.vocab ? static_cast<int>(number) : op.vocab;
+}
+
+static __global__ void __launch_bounds__(RANKERS) rank_rows(struct embedding op, struct sorted sorted)
+{
+    __shared__ int others[RANKERS];
+    int row = static_cast<int>(blockIdx.x * RANKERS + threadIdx.x), rank = 0;
+    int mine = row < op.rows ? token_number(op, row) : 0;
+
+    for (int first = 0; first < op.rows; first += RANKERS) {
+        int other = first + static_cast<int>(threadIdx.x), count = min(op.rows - first, RANKERS);
+
+        __syncthreads();
+        others[threadIdx.x] = other < op.rows ? token_number(op, other) : 0;
+        __syncthreads();
+#pragma unroll 8
+        for (int i = 0; i < count; i++)
+            rank += others[i] < mine || (others[i] == mine && first + i < row);
+    }
+    if (row >= op.rows)
+        return;
+    sorted.number[rank] = mine;
+    sorted.row[rank] = row;
+}
+
+static inline __device__ void add_to(float *p, const struct pack &x, int n)
+{
+    struct pack sum = pack_load(p, n);
+
+    pack_add(sum, x);
+    pack_store(p, sum, n);
+}
+
+template <class T> static __global__ void __launch_bounds__(THREADS) add_runs(struct embedding op, struct sorted sorted)
+{
+    size_t cols = static_cast<size_t>(op.cols), col = (blockIdx.y * THREADS + threadIdx.x) * PACK;
+    int chunk = static_cast<int>(blockIdx.x), first = chunk * CHUNK, end = min(first + CHUNK, op.rows), n;
+    bool begun_here = first == 0 || sorted.number[first - 1] != sorted.number[first];
+    struct pack sum = {};
+
+    if (col >= cols)
+        return;
+    n = pack_count(col, cols);
+#pragma unroll 4
+    for (int i = first; i < end; i++) {
+        int number = sorted.number[i];
+        bool goes_on = i + 1 < op.rows && sorted.number[i + 1] == number;
+
+        if (number == op.vocab)
+            return;
+        pack_add(sum, pack_load(static_cast<const T *>(op.x) + static_cast<size_t>(sorted.row[i]) * cols + col, n));
+        if (goes_on && i + 1 < end)
+            continue;
+        if (!begun_here)
+            pack_store(sorted.head + static_cast<size_t>(chunk) * cols + col, sum, n);
+        else if (goes_on)
+            pack_store(sorted.tail + static_cast<size_t>(chunk) * cols + col, sum, n);
+        else
+            add_to(op.dwte + static_cast<size_t>(number) * cols + col, sum, n);
+        begun_here = true;
+        sum = {};
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS) add_cut(struct embedding op, struct sorted sorted)
+{
+    size_t cols = static_cast<size_t>(op.cols), col = (blockIdx.y * THREADS + threadIdx.x) * PACK;
+    int chunk = static_cast<int>(blockIdx.x), next = (chunk + 1) * CHUNK, last = chunk, number, n;
+    struct pack sum;
+
+    if (col >= cols || next >= op.rows)
+        return;
+    number = sorted.number[next - 1];
+    if (number == op.vocab || sorted.number[next] != number)
+        return;
+    if (sorted.number[chunk * CHUNK] == number && chunk > 0 && sorted.number[chunk * CHUNK - 1] == number)
+        return; /* begun in an earlier chunk, which has it */
+    while ((last + 1) * CHUNK < op.rows && sorted.number[(last + 1) * CHUNK] == number)
+        last++;
+    n = pack_count(col, cols);
+    sum = pack_load(sorted.tail + static_cast<size_t>(chunk) * cols + col, n);
+#pragma unroll 4
+    for (int i = chunk + 1; i <= last; i++)
+        pack_add(sum, pack_load(sorted.head + static_cast<size_t>(i) * cols + col, n));
+    add_to(op.dwte + static_cast<size_t>(number) * cols + col, sum, n);
+}
+
+void cuda_embedding_backward(struct device *dev, const struct embedding *op)
+{
+    size_t rows = static_cast<size_t>(op->rows), cols = static_cast<size_t>(op->cols);
+    size_t chunks = (rows + CHUNK - 1) / CHUNK, sums = chunks * cols;
+    struct sorted sorted;
+    float *at;
+
+    if (!device_ready(dev, op->dtype, "embedding_backward") || op->rows == 0 || op->cols == 0 || op->vocab == 0)
+        return;
+    at = static_cast<float *>(cuda_workspace(dev, workspace_embedding_backward(rows, cols)));
+    if (!at)
+        return;
+    sorted.head = at;
+    sorted.tail = at + sums;
+    sorted.number = reinterpret_cast<int *>(at + 2 * sums);
+    sorted.row = sorted.number + rows;
+    dim3 grid(static_cast<unsigned>(chunks), static_cast<unsigned>((cols + THREADS * PACK - 1) / (THREADS * PACK)));
+    LAUNCH(dev, rank_rows, static_cast<unsigned>((rows + RANKERS - 1) / RANKERS), RANKERS, 0, *op, sorted);
+    WITH_TYPE(op->dtype, T, LAUNCH(dev, add_runs<T>, grid, THREADS, 0, *op, sorted));
+    LAUNCH(dev, add_cut, grid, THREADS, 0, *op, sorted);
+}

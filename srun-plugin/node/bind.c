@@ -1,0 +1,486 @@
+/* GPUs first, then cores beside them, then threads and NICs. */
+#include "srun-plugin/node/bind.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/text.h"
+
+/* Adds a line to notes, as printf writes it; lost when out of memory. */
+#define add_note(plan, ...) text_add_line(&(plan)->notes, &(plan)->note_count, __VA_ARGS__)
+
+static int choose_gpus(const struct node *node, const struct bind_request *request, struct bind_plan *plan)
+{
+    size_t *usable = calloc(node->gpu_count + 1, sizeof *usable), count;
+    const size_t *gpus = request->gpus ? request->gpus : usable;
+
+    if (!usable)
+        return -1;
+    count = request->gpus ? request->gpu_count : node_usable_gpus(node, usable);
+    plan->gpu_count = count;
+    for (size_t i = 0; i < plan->count; i++)
+        plan->ranks[i].gpu = count ? (int)gpus[i % count] : -1;
+    if (count && plan->count > count)
+        add_note(plan, "%zu ranks share %zu GPUs; NCCL refuses two ranks of one group on one GPU", plan->count, count);
+    else if (plan->count == 1 && count > 1)
+        add_note(plan, "1 rank has %zu GPUs, and all cores, for the processes that it starts", count);
+    else if (plan->count < count)
+        add_note(plan, "%zu of %zu GPUs have no rank", count - plan->count, count);
+    free(usable);
+    return 0;
+}
+
+/* ---- cores ------------------------------------------------------------------------------------------------------- */
+
+/* Cores and the ranks that share them, by index. `taken`: cores that have a rank. `seated`: ranks that have cores. */
+struct sharing {
+    const struct node *node;
+    struct bind_plan *plan;
+    size_t *cores, core_count;
+    size_t *ranks, rank_count;
+    bool *taken, *seated;
+};
+
+static void give_core(struct sharing *sharing, struct bind_rank *rank, size_t core)
+{
+    struct cpus cpus = sharing->node->cores[core].cpus;
+
+    cpus_and(&cpus, &sharing->node->allowed);
+    cpus_or(&rank->cpus, &cpus);
+    sharing->taken[core] = true;
+}
+
+/* Contiguous runs whose lengths differ by at most one; with fewer cores than ranks, one core each, used by several. */
+static void share_cores(struct sharing *sharing)
+{
+    size_t cores = sharing->core_count, ranks = sharing->rank_count;
+
+    for (size_t i = 0; i < ranks && cores; i++) {
+        struct bind_rank *rank = &sharing->plan->ranks[sharing->ranks[i]];
+        size_t first = i * cores / ranks, last = (i + 1) * cores / ranks;
+
+        rank->shares_cores = cores < ranks;
+        for (size_t j = first; j < last || j == first; j++)
+            give_core(sharing, rank, sharing->cores[j]);
+        sharing->seated[sharing->ranks[i]] = true;
+    }
+}
+
+static bool may_use(const struct node *node, size_t core)
+{
+    return cpus_intersect(&node->cores[core].cpus, &node->allowed);
+}
+
+/* Selects the usable cores of a NUMA node, of all with -1. */
+static void select_cores(struct sharing *sharing, int numa, bool free_only)
+{
+    sharing->core_count = 0;
+    for (size_t i = 0; i < sharing->node->core_count; i++)
+        if (may_use(sharing->node, i) && (numa < 0 || sharing->node->cores[i].numa == numa) &&
+            !(free_only && sharing->taken[i]))
+            sharing->cores[sharing->core_count++] = i;
+}
+
+static int numa_of_rank(const struct sharing *sharing, size_t rank)
+{
+    int gpu = sharing->plan->ranks[rank].gpu;
+
+    return gpu >= 0 ? sharing->node->gpus[gpu].numa : -1;
+}
+
+static void share_beside_gpus(struct sharing *sharing)
+{
+    for (size_t numa = 0; numa < sharing->node->numa_count; numa++) {
+        select_cores(sharing, (int)numa, false);
+        sharing->rank_count = 0;
+        for (size_t i = 0; i < sharing->plan->count; i++)
+            if (numa_of_rank(sharing, i) == (int)numa)
+                sharing->ranks[sharing->rank_count++] = i;
+        share_cores(sharing);
+    }
+}
+
+/* Ranks whose GPU has no usable core at its NUMA node, or whose place is not known. */
+static void share_rest(struct sharing *sharing)
+{
+    sharing->rank_count = 0;
+    for (size_t i = 0; i < sharing->plan->count; i++)
+        if (!sharing->seated[i])
+            sharing->ranks[sharing->rank_count++] = i;
+    if (sharing->rank_count == 0)
+        return;
+    for (size_t i = 0; i < sharing->rank_count; i++) {
+        int numa = numa_of_rank(sharing, sharing->ranks[i]);
+
+        if (numa >= 0)
+            add_note(sharing->plan, "rank %zu: Slurm gave no core of NUMA node %u, where its GPU is; it gets others",
+                     sharing->ranks[i], sharing->node->numas[numa].os_index);
+    }
+    select_cores(sharing, -1, true);
+    if (sharing->core_count < sharing->rank_count)
+        select_cores(sharing, -1, false);
+    share_cores(sharing);
+}
+
+/*
+ * The number of NUMA nodes with usable cores, if it divides the number of ranks or the ranks divide it. Else 0: where
+ * Slurm gave many cores of one and few of another, equal runs across the border are fairer.
+ */
+static size_t even_domains(struct sharing *sharing)
+{
+    size_t domains = 0, least = SIZE_MAX, most = 0, ranks = sharing->plan->count;
+
+    for (size_t numa = 0; numa < sharing->node->numa_count; numa++) {
+        select_cores(sharing, (int)numa, false);
+        if (!sharing->core_count)
+            continue;
+        domains++;
+        least = sharing->core_count < least ? sharing->core_count : least;
+        most = sharing->core_count > most ? sharing->core_count : most;
+    }
+    return domains && most <= 2 * least && (ranks % domains == 0 || domains % ranks == 0) ? domains : 0;
+}
+
+/* With more domains than ranks, a rank gets several whole domains; with more ranks, several share one. */
+static void share_by_domain(struct sharing *sharing, size_t domains)
+{
+    size_t ranks = sharing->plan->count, each = ranks > domains ? ranks / domains : 1;
+    size_t together = domains > ranks ? domains / ranks : 1, seen = 0;
+
+    for (size_t numa = 0; numa < sharing->node->numa_count; numa++) {
+        select_cores(sharing, (int)numa, false);
+        if (!sharing->core_count)
+            continue;
+        sharing->rank_count = each;
+        for (size_t i = 0; i < each; i++)
+            sharing->ranks[i] = seen / together * each + i;
+        share_cores(sharing);
+        seen++;
+    }
+}
+
+static void share_without_gpus(struct sharing *sharing)
+{
+    size_t domains = even_domains(sharing);
+
+    if (domains)
+        share_by_domain(sharing, domains);
+    else
+        share_rest(sharing);
+}
+
+static bool is_any_gpu_placed(const struct sharing *sharing)
+{
+    for (size_t i = 0; i < sharing->plan->count; i++)
+        if (numa_of_rank(sharing, i) >= 0)
+            return true;
+    return false;
+}
+
+static void note_sharing(const struct sharing *sharing)
+{
+    size_t crowded = 0;
+
+    for (size_t i = 0; i < sharing->plan->count; i++)
+        crowded += sharing->plan->ranks[i].shares_cores;
+    if (crowded)
+        add_note(sharing->plan,
+                 "%zu of %zu ranks share a core with another: Slurm gave fewer cores than ranks "
+                 "(--cpus-per-task)",
+                 crowded, sharing->plan->count);
+}
+
+static int assign_cores(const struct node *node, struct bind_plan *plan)
+{
+    struct sharing sharing = {.node = node, .plan = plan};
+    int status = -1;
+
+    sharing.cores = calloc(node->core_count + 1, sizeof *sharing.cores);
+    sharing.ranks = calloc(plan->count, sizeof *sharing.ranks);
+    sharing.taken = calloc(node->core_count + 1, sizeof *sharing.taken);
+    sharing.seated = calloc(plan->count, sizeof *sharing.seated);
+    if (sharing.cores && sharing.ranks && sharing.taken && sharing.seated) {
+        bool is_launcher = plan->count == 1 && plan->gpu_count > 1;
+
+        if (!is_launcher && is_any_gpu_placed(&sharing)) {
+            share_beside_gpus(&sharing);
+            share_rest(&sharing);
+        } else {
+            share_without_gpus(&sharing);
+        }
+        note_sharing(&sharing);
+        status = 0;
+    }
+    free(sharing.cores);
+    free(sharing.ranks);
+    free(sharing.taken);
+    free(sharing.seated);
+    return status;
+}
+
+/* ---- NICs -------------------------------------------------------------------------------------------------------- */
+
+static enum node_path path_to(const struct node *node, const struct bind_rank *rank, size_t nic)
+{
+    if (rank->gpu >= 0)
+        return node->paths[(size_t)rank->gpu * node->nic_count + nic];
+    return node_numa_path(node, node_numa_of_cpus(node, &rank->cpus), node->nics[nic].numa);
+}
+
+/* The fabric's ports, without those of less than half its rate: on many nodes the management port is RoCE, too. */
+static void find_fabric(const struct node *node, bool *fabric)
+{
+    enum nic_kind kind = node_fabric(node);
+    unsigned fastest = 0;
+
+    for (size_t i = 0; i < node->nic_count; i++)
+        if (node->nics[i].kind == kind && node_nic_usable(&node->nics[i]) && node->nics[i].rate > fastest)
+            fastest = node->nics[i].rate;
+    for (size_t i = 0; i < node->nic_count; i++)
+        fabric[i] = node->nics[i].kind == kind && node_nic_usable(&node->nics[i]) && node->nics[i].rate * 2 >= fastest;
+}
+
+static void find_nearest(const struct node *node, struct bind_rank *rank, const bool *fabric, bool *nearest)
+{
+    rank->path = PATH_SYSTEM;
+    for (size_t i = 0; i < node->nic_count; i++)
+        if (fabric[i] && path_to(node, rank, i) < rank->path)
+            rank->path = path_to(node, rank, i);
+    for (size_t i = 0; i < node->nic_count; i++)
+        nearest[i] = fabric[i] && path_to(node, rank, i) == rank->path;
+}
+
+static bool on_gpu_of_earlier(const struct bind_plan *plan, size_t rank)
+{
+    for (size_t i = 0; i < rank; i++)
+        if (plan->ranks[i].gpu >= 0 && plan->ranks[i].gpu == plan->ranks[rank].gpu)
+            return true;
+    return false;
+}
+
+/* Of the GPUs (or ranks without one) with the same nearest NICs: their number, and the position of this rank's. */
+static void find_seat(const struct node *node, const struct bind_plan *plan, const bool *nearest, size_t rank,
+                      size_t *seat, size_t *seats)
+{
+    size_t nics = node->nic_count;
+
+    *seat = *seats = 0;
+    for (size_t i = 0; i < plan->count; i++) {
+        if (memcmp(nearest + i * nics, nearest + rank * nics, nics * sizeof *nearest) != 0 ||
+            on_gpu_of_earlier(plan, i))
+            continue;
+        if (i == rank || (plan->ranks[i].gpu >= 0 && plan->ranks[i].gpu == plan->ranks[rank].gpu))
+            *seat = *seats;
+        ++*seats;
+    }
+}
+
+static int deal_nics(const struct node *node, struct bind_rank *rank, const bool *nearest, size_t seat, size_t seats)
+{
+    size_t count = 0, index = 0;
+
+    for (size_t i = 0; i < node->nic_count; i++)
+        count += nearest[i];
+    if (!(rank->nics = calloc(count + 1, sizeof *rank->nics)))
+        return -1;
+    for (size_t i = 0; i < node->nic_count; i++) {
+        if (!nearest[i])
+            continue;
+        if (count >= seats ? index % seats == seat : seat % count == index)
+            rank->nics[rank->nic_count++] = i;
+        index++;
+    }
+    return 0;
+}
+
+/* Ranks that have this NIC; 0 unless one of them has it below the same PCI switch as its GPU. */
+static size_t count_users(const struct bind_plan *plan, size_t nic)
+{
+    size_t count = 0;
+    bool owned = false;
+
+    for (size_t i = 0; i < plan->count; i++)
+        for (size_t j = 0; j < plan->ranks[i].nic_count; j++)
+            if (plan->ranks[i].nics[j] == nic) {
+                count++;
+                owned = owned || plan->ranks[i].path == PATH_SWITCH;
+            }
+    return owned ? count : 0;
+}
+
+/*
+ * A GPU without a NIC of its own shares the least used one of its neighbours, not one that no rank uses: an idle NIC
+ * may belong to the storage network. node->nic_count if no neighbour has one.
+ */
+static size_t find_neighbours(const struct node *node, const struct bind_plan *plan, size_t rank, const bool *nearest)
+{
+    size_t best = node->nic_count, fewest = SIZE_MAX;
+
+    for (size_t i = 0; i < rank; i++) /* ranks on one GPU get the same */
+        if (plan->ranks[rank].gpu >= 0 && plan->ranks[i].gpu == plan->ranks[rank].gpu && plan->ranks[i].nic_count == 1)
+            return plan->ranks[i].nics[0];
+    for (size_t i = 0; i < node->nic_count; i++) {
+        size_t count = nearest[i] ? count_users(plan, i) : 0;
+
+        if (count > 0 && count < fewest) {
+            best = i;
+            fewest = count;
+        }
+    }
+    return best;
+}
+
+static int join_neighbour(struct bind_rank *rank, size_t nic)
+{
+    if (!(rank->nics = calloc(1, sizeof *rank->nics)))
+        return -1;
+    rank->nics[rank->nic_count++] = nic;
+    return 0;
+}
+
+/* Called first for ranks with NICs of their own, then for the others. */
+static int give_nics(const struct node *node, struct bind_plan *plan, const bool *nearest, bool own)
+{
+    int status = 0;
+
+    for (size_t i = 0; i < plan->count && status == 0; i++) {
+        const bool *row = nearest + i * node->nic_count;
+        size_t seat, seats, neighbours = own ? node->nic_count : find_neighbours(node, plan, i, row);
+
+        if ((plan->ranks[i].path == PATH_SWITCH) != own)
+            continue;
+        find_seat(node, plan, nearest, i, &seat, &seats);
+        if (neighbours < node->nic_count)
+            status = join_neighbour(&plan->ranks[i], neighbours);
+        else
+            status = deal_nics(node, &plan->ranks[i], row, seat, seats);
+    }
+    return status;
+}
+
+static void note_remote(const struct node *node, struct bind_plan *plan)
+{
+    size_t far = 0;
+
+    for (size_t i = 0; i < plan->count; i++)
+        far += plan->ranks[i].gpu >= 0 && plan->ranks[i].nic_count && plan->ranks[i].path == PATH_SYSTEM;
+    if (far && node->numa_count > 1)
+        add_note(plan, "%zu of %zu ranks reach their NIC through another socket", far, plan->count);
+}
+
+static int assign_nics(const struct node *node, struct bind_plan *plan)
+{
+    bool *fabric = calloc(node->nic_count + 1, sizeof *fabric);
+    bool *nearest = calloc(plan->count * node->nic_count + 1, sizeof *nearest);
+    int status = fabric && nearest ? 0 : -1;
+
+    if (status == 0) {
+        find_fabric(node, fabric);
+        for (size_t i = 0; i < plan->count; i++)
+            find_nearest(node, &plan->ranks[i], fabric, nearest + i * node->nic_count);
+    }
+    if (status == 0 && (give_nics(node, plan, nearest, true) < 0 || give_nics(node, plan, nearest, false) < 0))
+        status = -1;
+    if (status == 0)
+        note_remote(node, plan);
+    free(nearest);
+    free(fabric);
+    return status;
+}
+
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
+
+/* Keeps the cores of the user's binding, and notes where they are far from the GPU. */
+static void keep_given(const struct node *node, const struct bind_request *request, struct bind_plan *plan)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        struct bind_rank *rank = &plan->ranks[i];
+        int numa = rank->gpu >= 0 ? node->gpus[rank->gpu].numa : -1;
+        char list[64];
+
+        rank->cpus = request->given[i];
+        if (numa >= 0 && node->numa_count > 1 && !cpus_intersect(&rank->cpus, &node->numas[numa].cpus))
+            add_note(plan, "rank %zu runs on CPUs %s, as requested from Slurm, but its GPU %s is at NUMA node %u", i,
+                     cpus_format(&rank->cpus, list, sizeof list), node->gpus[rank->gpu].address,
+                     node->numas[numa].os_index);
+    }
+}
+
+/* Cores rather than hardware threads: two threads of one core compute no faster than one. */
+static void count_threads(const struct node *node, const struct bind_plan *plan, struct bind_rank *rank)
+{
+    unsigned cores = 0;
+
+    for (size_t i = 0; i < node->core_count; i++) {
+        const struct node_core *core = &node->cores[i];
+
+        if (!cpus_intersect(&core->cpus, &rank->cpus))
+            continue;
+        cores++;
+        if (core->numa >= 0)
+            cpus_add(&rank->mems, node->numas[core->numa].os_index);
+    }
+    if (!cores)
+        cores = plan->by_user ? cpus_count(&rank->cpus) : cpus_count(&node->allowed) / (unsigned)plan->count;
+    if (plan->count == 1 && plan->gpu_count > 1)
+        cores /= (unsigned)plan->gpu_count;
+    rank->threads = cores ? cores : 1;
+}
+
+struct bind_plan *bind_plan_create(const struct node *node, const struct bind_request *request, struct error *err)
+{
+    struct bind_plan *plan;
+
+    if (request->local_ranks == 0) {
+        error_set(err, CODE_USAGE, "no ranks to bind; at least 1");
+        return NULL;
+    }
+    if (!(plan = calloc(1, sizeof *plan)))
+        goto fail;
+    plan->count = request->local_ranks;
+    plan->by_user = request->given != NULL;
+    if (!(plan->ranks = calloc(plan->count, sizeof *plan->ranks)) || choose_gpus(node, request, plan) < 0)
+        goto fail;
+    if (plan->by_user)
+        keep_given(node, request, plan);
+    else if (assign_cores(node, plan) < 0)
+        goto fail;
+    for (size_t i = 0; i < plan->count; i++)
+        count_threads(node, plan, &plan->ranks[i]);
+    if (assign_nics(node, plan) < 0)
+        goto fail;
+    return plan;
+fail:
+    error_set(err, CODE_IO, "no memory to bind %u ranks", request->local_ranks);
+    bind_plan_destroy(plan);
+    return NULL;
+}
+
+void bind_plan_destroy(struct bind_plan *plan)
+{
+    if (!plan)
+        return;
+    for (size_t i = 0; plan->ranks && i < plan->count; i++)
+        free(plan->ranks[i].nics);
+    text_free_lines(plan->notes, plan->note_count);
+    free(plan->ranks);
+    free(plan);
+}
+
+bool bind_plan_uses(const struct bind_plan *plan, size_t nic)
+{
+    for (size_t i = 0; i < plan->count; i++)
+        for (size_t j = 0; j < plan->ranks[i].nic_count; j++)
+            if (plan->ranks[i].nics[j] == nic)
+                return true;
+    return false;
+}
+
+bool affinity_is_steps(const struct cpus *all, const struct node *node, uint32_t slurm_cpus, bool cpus_are_cores)
+{
+    unsigned count = cpus_count(all), cores = 0;
+
+    for (size_t i = 0; i < node->core_count; i++)
+        cores += cpus_intersect(&node->cores[i].cpus, all);
+    return slurm_cpus > 0 && (cpus_are_cores && cores ? cores : count) <= slurm_cpus;
+}

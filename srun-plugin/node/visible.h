@@ -1,0 +1,61 @@
+/*
+ * visible.h - which GPUs of its node a rank can use, and whether it can reach those of its neighbours. Pure: the values
+ * of the variables are arguments.
+ *
+ * A rank sees the GPUs that its cgroup lets it open, reduced by CUDA_VISIBLE_DEVICES or the like. Slurm counts the GPUs
+ * in that variable among those that the cgroup lets the task open (ConstrainDevices), else among all, in the order of
+ * the PCI bus, as with CUDA_DEVICE_ORDER=PCI_BUS_ID. No file has the GPUs' UUIDs: a value with UUIDs of GPUs or MIG
+ * slices keeps all GPUs.
+ *
+ * NCCL moves data between the GPUs of a node by CUDA's peer access and IPC, which need the neighbour's GPU to be
+ * visible. --gpus-per-task (which implies --gpu-bind=per_task), --gpu-bind and --tres-bind hide it, and NCCL silently
+ * falls back to shared memory or the network (NVIDIA/nccl#1066, nccl-tests#300, open-mpi/ompi#11949). Such a rank also
+ * has no GPU numbered LOCAL_RANK.
+ */
+#ifndef MUSTER_SRUN_PLUGIN_NODE_VISIBLE_H
+#define MUSTER_SRUN_PLUGIN_NODE_VISIBLE_H
+
+#include "srun-plugin/node/node.h"
+
+/* Values of the variables, borrowed; NULL if not set. The one of the GPUs' vendor counts. */
+struct visible {
+    const char *cuda; /* CUDA_VISIBLE_DEVICES: NVIDIA; ends before the first entry that is no GPU, as in CUDA */
+    const char *rocr; /* ROCR_VISIBLE_DEVICES: AMD */
+    const char *ze;   /* ZE_AFFINITY_MASK: Intel, "0,1" or with tiles "0.0,0.1", which is GPU 0 twice */
+};
+
+#define VISIBLE_MOST 256
+
+/*
+ * Indices into node->gpus in the rank's own order: the GPU of local rank r is indices[r], or with more ranks than GPUs
+ * indices[r % count]. Returns the count; 0 for none.
+ */
+size_t visible_gpus(const struct node *node, const struct visible *visible, size_t indices[VISIBLE_MOST]);
+
+#define ISOLATION_LINE_SIZE 512
+
+/* Facts about one rank. Strings are the variables' values, borrowed; NULL if not set. */
+struct isolation {
+    unsigned rank;
+    unsigned local_ranks;      /* ranks of the step on this node */
+    int node_gpus;             /* GPUs of the step on this node (SLURM_GPUS_ON_NODE); -1 if not known */
+    int openable;              /* GPUs whose device files the rank's cgroup lets it open; -1 if not known */
+    const char *visible;       /* CUDA_VISIBLE_DEVICES, or ROCR_VISIBLE_DEVICES */
+    const char *gpus_per_task; /* SLURM_GPUS_PER_TASK */
+    const char *tres_per_task; /* SLURM_TRES_PER_TASK (23.11 and later): "cpu:4,gres/gpu:1" */
+    const char *gpu_bind;      /* SLURM_GPU_BIND, or SLURM_TRES_BIND: "per_task:1", "gres/gpu:single:1" */
+};
+
+enum isolation_state {
+    ISOLATION_NONE,   /* the rank sees all GPUs of the step on its node, has no neighbours, or it is not known */
+    ISOLATION_MASKED, /* the variable alone hides the neighbours' GPUs */
+    ISOLATION_HIDDEN, /* the rank cannot open their device files either */
+};
+
+/* Writes one line with the cause and the option of srun that helps; "" for ISOLATION_NONE. */
+enum isolation_state isolation_judge(const struct isolation *isolation, char line[ISOLATION_LINE_SIZE]);
+
+/* The number of devices in a value of CUDA_VISIBLE_DEVICES, which ends at the first -1, as in CUDA. -1 for NULL. */
+int isolation_count(const char *visible);
+
+#endif

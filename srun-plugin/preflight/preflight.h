@@ -1,0 +1,32 @@
+/*
+ * preflight.h - srun --muster-preflight[=exclude]: asks every node of a step that exists and has started no task, and
+ * decides what becomes of the step.
+ */
+#ifndef MUSTER_SRUN_PLUGIN_PREFLIGHT_PREFLIGHT_H
+#define MUSTER_SRUN_PLUGIN_PREFLIGHT_PREFLIGHT_H
+
+#include <stdbool.h>
+
+#include "common/job.h"
+#include "srun-plugin/place/step_layout.h"
+
+struct preflight {
+    const char *program;              /* muster-preflight, as the nodes find it */
+    const struct step_layout *layout; /* of the step */
+    const struct job *job;            /* says where checkpoints go, and how large they are; NULL without a job file */
+    bool exclude;                     /* requeue the job without the bad nodes */
+    bool own_job;                     /* srun allocated the job itself, and ends it when it ends */
+    void (*log)(const char *line);
+};
+
+/*
+ * 0 if all nodes are good, or could not be asked, with a warning. Else the exit code for srun: 76 (CODE_PEER) if other
+ * nodes would do, 74 (CODE_IO) if all nodes are bad in the same way.
+ *
+ * No call of Slurm's API completes a step that was created and not launched: its CPUs are held until the job ends. So
+ * if the job goes on without this step, the step must be launched all the same, and its tasks end with that code before
+ * they become the user's program. If the job ends with the step, the process ends here.
+ */
+int preflight_step(const struct preflight *preflight);
+
+#endif

@@ -1,0 +1,243 @@
+/*
+ * spank_muster.c - the SPANK plugin: its options and Slurm's callbacks.
+ *
+ *   srun      init             reads srun's command line and the job file; orders the ranks by a host file unless the
+ *                              user placed them (spank_srun.c)
+ *             init_post_opt    ends srun with 78 if the job file is wrong, before anything is launched; not the srun
+ *                              of salloc's interactive step, whose end would end the job
+ *             local_user_init  asks slurmctld for the layout; hands the plan over to the nodes (SLURM_MUSTER_STEP)
+ *             exit             ends with 76 if --muster-preflight found a bad node
+ *   slurmstepd  user_init      reads the node and the fabric profiles, once for all its ranks (spank_step.c)
+ *             task_init        binds one rank and sets its variables, as the user, after Slurm bound it to its CPUs
+ *   sbatch, salloc             pass the options on; warn of a wrong job file
+ *   slurmd    init             saves the machine as hwloc sees it (machine.h)
+ *             job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
+ *
+ * Rules: without --muster nothing happens. Every callback returns 0 even after an error, since Slurm drains a node
+ * whose plugin fails in init or user_init. No file of a user is opened as root. See spank(8) and
+ * doc/spank_muster.8.scd.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+#include "common/error.h"
+#include "srun-plugin/node/machine.h"
+#include "srun-plugin/spank/epilog.h"
+#include "srun-plugin/spank/plugin.h"
+#include "srun-plugin/spank/trust.h"
+
+SPANK_PLUGIN(spank_muster, 1)
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
+extern int slurm_spank_init_failure_mode;
+int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE; /* a plugin that cannot start costs the job, not the node */
+#endif
+
+enum option_value { OPTION_JOB, OPTION_REPORT, OPTION_PREFLIGHT };
+
+static struct plugin plugin = {.site = {.stage = "/dev/shm", .epilog_seconds = 60, .fabric = FABRIC_SITE_DIR}};
+
+/* On a node the line also goes to slurmd's log: control characters in a user's variable must not forge lines there. */
+void plugin_print(const char *line)
+{
+    char *printable = strdup(line);
+
+    if (!printable)
+        return;
+    error_tame(printable);
+    slurm_spank_log("%s", printable);
+    free(printable);
+}
+
+/* ---- options ----------------------------------------------------------------------------------------------------- */
+
+/* "(null)" is how sbatch and salloc write an option without a value into the environment of the job. */
+static bool is_given(const char *argument)
+{
+    return argument && argument[0] && strcmp(argument, "(null)") != 0;
+}
+
+/* Whether an option has the one argument that it may have, or none. */
+static bool is_allowed(const char *option, const char *argument, const char *allowed)
+{
+    if (!argument || strcmp(argument, allowed) == 0)
+        return true;
+    slurm_spank_log("muster: --%s=%s is unknown: give --%s or --%s=%s", option, argument, option, option, allowed);
+    return false;
+}
+
+/* May come several times: from the environment of the batch job, from the command line, twice in slurmstepd. */
+static int on_option(int value, const char *argument, int remote)
+{
+    struct request *request = &plugin.request;
+    const char *given = is_given(argument) ? argument : NULL;
+
+    if (value == OPTION_REPORT && !remote && !is_allowed("muster-report", given, "json"))
+        return -1;
+    if (value == OPTION_PREFLIGHT && !remote && !is_allowed("muster-preflight", given, "exclude"))
+        return -1;
+    request->on = true;
+    if (value == OPTION_PREFLIGHT) {
+        request->preflight = true;
+        request->exclude |= given != NULL;
+    } else if (value == OPTION_REPORT) {
+        request->report = true;
+        request->json = given != NULL;
+    } else if (given) { /* `srun --muster` inside a job of `sbatch --muster=FILE` keeps FILE */
+        snprintf(request->file, sizeof request->file, "%s", given);
+    }
+    return 0;
+}
+
+static struct spank_option options[] = {
+    {(char *)"muster", (char *)"[JOB.cfg]",
+     (char *)"place and bind the ranks, set RANK, MASTER_ADDR, NCCL_... unless the user did; check the job "
+             "file",
+     2, OPTION_JOB, on_option},
+    {(char *)"muster-report", (char *)"[json]",
+     (char *)"the same, and print nodes, ranks, every variable, and where its value comes from", 2, OPTION_REPORT,
+     on_option},
+    {(char *)"muster-preflight", (char *)"[exclude]",
+     (char *)"the same, and check all nodes before any task starts; end with 76 where one is bad, and with =exclude "
+             "requeue the job without it",
+     2, OPTION_PREFLIGHT, on_option},
+};
+
+/* The arguments after the plugin's path in plugstack.conf. */
+static void read_site(int argc, char *argv[])
+{
+    struct site *site = &plugin.site;
+    const struct {
+        const char *key;
+        const char **value;
+    } keys[] = {{"stage=", &site->stage},       {"ckptd=", &site->ckptd},   {"topology=", &site->topology},
+                {"profiles=", &site->profiles}, {"fabric=", &site->fabric}, {"preflight=", &site->preflight}};
+    const size_t count = sizeof keys / sizeof keys[0];
+
+    for (int i = 0; i < argc; i++) {
+        size_t k = 0;
+
+        while (k < count && strncmp(argv[i], keys[k].key, strlen(keys[k].key)) != 0)
+            k++;
+        if (k < count)
+            *keys[k].value = argv[i] + strlen(keys[k].key);
+        else if (strncmp(argv[i], "epilog_seconds=", 15) == 0)
+            site->epilog_seconds = atoi(argv[i] + 15);
+        else
+            slurm_error("muster: plugstack.conf: %s is unknown; known are stage=, ckptd=, epilog_seconds=, topology=, "
+                        "profiles=, fabric= and preflight=",
+                        argv[i]);
+    }
+}
+
+/* ---- callbacks --------------------------------------------------------------------------------------------------- */
+
+/* When slurmd starts, so that no srun waits while hwloc reads a large machine. */
+static void keep_machine(void)
+{
+    struct error err;
+
+    if (machine_cache_write(MACHINE_CACHE_DIR, &err) < 0)
+        slurm_info("muster: each srun --muster reads this machine again: %s", err.text);
+}
+
+int slurm_spank_init(spank_t spank, int argc, char *argv[])
+{
+    spank_context_t context = spank_context();
+
+    if (context == S_CTX_SLURMD)
+        keep_machine();
+    if (context != S_CTX_LOCAL && context != S_CTX_REMOTE && context != S_CTX_ALLOCATOR)
+        return 0;
+    read_site(argc, argv);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (spank_option_register(spank, &options[i]) != ESPANK_SUCCESS)
+            slurm_error("muster: Slurm did not take the option --%s", options[i].name);
+    if (context == S_CTX_LOCAL)
+        srun_begin(&plugin);
+    return 0;
+}
+
+int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
+{
+    (void)spank;
+    (void)argc;
+    (void)argv;
+    if (plugin.request.on && spank_context() == S_CTX_LOCAL)
+        srun_check(&plugin);
+    if (plugin.request.on && spank_context() == S_CTX_ALLOCATOR)
+        sbatch_check(&plugin);
+    return 0;
+}
+
+int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
+{
+    (void)argc;
+    (void)argv;
+    if (plugin.request.on)
+        srun_step(&plugin, spank);
+    return 0;
+}
+
+int slurm_spank_user_init(spank_t spank, int argc, char *argv[])
+{
+    (void)argc;
+    (void)argv;
+    if (plugin.request.on)
+        step_node(&plugin, spank);
+    return 0;
+}
+
+int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
+{
+    (void)argc;
+    (void)argv;
+    if (plugin.request.on)
+        step_task(&plugin, spank);
+    return 0;
+}
+
+int slurm_spank_exit(spank_t spank, int argc, char *argv[])
+{
+    (void)spank;
+    (void)argc;
+    (void)argv;
+    if (plugin.request.on && spank_context() == S_CTX_LOCAL)
+        srun_end(&plugin);
+    return 0;
+}
+
+/* The id that tasks of a heterogeneous job have; slurmd uses the component's own. 0 for other jobs. */
+static uint32_t het_job_id(void)
+{
+    const char *id = getenv("SLURM_HET_JOB_ID");
+
+    return id ? (uint32_t)strtoul(id, NULL, 10) : 0;
+}
+
+/* For jobs without --muster too: the directories tell whether there is something to drain. */
+int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
+{
+    char warning[512];
+    struct epilog epilog;
+
+    read_site(argc, argv);
+    epilog = (struct epilog){.het_job_id = het_job_id(),
+                             .roots = plugin.site.stage,
+                             .ckptd = plugin.site.ckptd ? plugin.site.ckptd : CKPTD_PATH,
+                             .trust = plugin.site.ckptd ? NULL : trust_program,
+                             .seconds = epilog_timeout_fit(plugin.site.epilog_seconds,
+                                                           epilog_timeout_read(getenv("SLURM_CONF")), warning,
+                                                           sizeof warning)};
+    if (spank_get_item(spank, S_JOB_ID, &epilog.job_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_UID, &epilog.uid) != ESPANK_SUCCESS)
+        return 0;
+    if (warning[0])
+        plugin_print(warning);
+    epilog_drain(&epilog, plugin_print);
+    return 0;
+}

@@ -1,0 +1,41 @@
+/*
+ * srun_line.h - the options on srun's command line, as far as muster needs them.
+ *
+ * The plugin must read them itself: it can set a host file only in slurm_spank_init, which runs before srun parses its
+ * options. An option that the table does not have may take a value, place ranks, or both. Then `known` is false, the
+ * rank order stays Slurm's, and `places`, `binds`, `job` and `interactive` are true if any later argument might be, or
+ * abbreviate, such an option.
+ */
+#ifndef MUSTER_SRUN_PLUGIN_SRUN_LINE_H
+#define MUSTER_SRUN_PLUGIN_SRUN_LINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/error.h"
+
+/* Strings point into the arguments; NULL if the option was not given. If it was given twice the last counts. */
+struct srun_line {
+    bool known;                 /* the table has every option before the program */
+    bool muster;                /* --muster, --muster-report or --muster-preflight, with or without a value */
+    const char *file;           /* --muster=FILE */
+    const char *nodes;          /* -N */
+    const char *tasks;          /* -n */
+    const char *tasks_per_node; /* --ntasks-per-node */
+    bool places;                /* an option chooses the node of a rank: -m, -w, -x, -r, --multi-prog, ... */
+    bool binds;                 /* an option chooses the CPUs of a rank: --cpu-bind, --hint, ... */
+    bool job;                   /* --jobid */
+    bool interactive;           /* --interactive: the step in which salloc runs a shell */
+    size_t program;             /* index of the first argument that is no option; `count` if there is none */
+};
+
+/* argv[0] is srun itself. Pure. */
+void srun_line_read(char *const *argv, size_t count, struct srun_line *line);
+
+/*
+ * The command line of this process, whose strings are never freed. -1 and *err if it cannot be read: then the line says
+ * that the user may have given any option.
+ */
+int srun_line_own(struct srun_line *line, struct error *err);
+
+#endif

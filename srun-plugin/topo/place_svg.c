@@ -1,0 +1,287 @@
+#include "srun-plugin/topo/place_svg.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rank_map.h"
+#include "common/svg.h"
+
+#define LEFT         24.0
+#define TOP          96.0
+#define COLUMN       150.0 /* from a switch to those beneath it */
+#define SWITCH_WIDTH 104.0
+#define SWITCH_HIGH  28.0
+#define LARGE        256 /* nodes that still get boxes with words in them */
+
+#define STYLE_TITLE    "font-size=\"18\" font-weight=\"600\" fill=\"#1f2933\""
+#define STYLE_SUBTITLE "font-size=\"12.5\" fill=\"#5f6b76\""
+#define STYLE_SWITCH   "fill=\"#f2f4f6\" stroke=\"#9aa5b1\" stroke-width=\"1\" rx=\"4\""
+#define STYLE_NAME     "font-size=\"12\" fill=\"#1f2933\""
+#define STYLE_WIRE     "stroke=\"#9aa5b1\" stroke-width=\"1.2\""
+#define STYLE_FRAME    "fill=\"none\" stroke=\"#3e4c59\" stroke-width=\"1\""
+
+struct drawing {
+    FILE *out; /* NULL while only heights are measured */
+    const struct placement *placement;
+    const int *first, *ranks; /* place_by_node */
+    bool by_stage;
+    int colours; /* stages, or replicas */
+    bool small;
+    double box_width, box_high, gap;
+    int boxes; /* in a line */
+};
+
+/* ---- colours ---- */
+
+static const unsigned char okabe_ito[][3] = {{86, 180, 233},  {230, 159, 0}, {0, 158, 115}, {240, 228, 66},
+                                             {204, 121, 167}, {213, 94, 0},  {0, 114, 178}, {153, 153, 153}};
+static const unsigned char viridis[][3] = {{253, 231, 37}, {94, 201, 98}, {33, 145, 140}, {59, 82, 139}, {68, 1, 84}};
+
+/* Up to eight things get colours that the colour-blind can tell apart; more are a ramp, whose order can be read. */
+static void colour_of(int index, int count, int rgb[3])
+{
+    double at = count > 1 ? 4.0 * index / (count - 1) : 0.0;
+    int low = at >= 4.0 ? 3 : (int)at;
+
+    for (int i = 0; i < 3; i++)
+        rgb[i] = count <= 8 ? okabe_ito[index][i]
+                            : (int)(viridis[low][i] + (at - low) * (viridis[low + 1][i] - viridis[low][i]));
+}
+
+static void fill_box(FILE *out, double x, double y, double width, double high, int index, int count)
+{
+    char style[64];
+    int rgb[3];
+
+    colour_of(index, count, rgb);
+    snprintf(style, sizeof style, "fill=\"#%02x%02x%02x\"", (unsigned)rgb[0], (unsigned)rgb[1], (unsigned)rgb[2]);
+    svg_rect(out, x, y, width, high, style);
+}
+
+static const char *ink_on(int index, int count, bool strong)
+{
+    int rgb[3];
+
+    colour_of(index, count, rgb);
+    if (0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2] < 120)
+        return strong ? "font-size=\"12\" font-weight=\"600\" fill=\"#ffffff\"" : "font-size=\"10.5\" fill=\"#ffffff\"";
+    return strong ? "font-size=\"12\" font-weight=\"600\" fill=\"#1f2933\"" : "font-size=\"10.5\" fill=\"#1f2933\"";
+}
+
+/* ---- nodes ---- */
+
+static int colour_index(const struct drawing *drawing, int rank)
+{
+    struct mesh_place place = mesh_place(drawing->placement->mesh, rank);
+
+    return drawing->by_stage ? place.pp : place.dp;
+}
+
+/* What fits the box, with an ellipsis for the rest. */
+static void cut_text(char *text, double font_size, double width)
+{
+    while (strlen(text) > 3 && svg_text_width(text, font_size) > width) {
+        size_t length = strlen(text) - (strcmp(text + strlen(text) - 2, "..") == 0 ? 3 : 1);
+
+        strcpy(text + length, "..");
+    }
+}
+
+static void draw_words(const struct drawing *drawing, int node, double x, double y)
+{
+    const int *ranks = &drawing->ranks[drawing->first[node]];
+    int count = drawing->first[node + 1] - drawing->first[node],
+        middle = count ? colour_index(drawing, ranks[count / 2]) : 0;
+    char name[HOSTNAME_SIZE], list[64], *all = count ? rank_map_text(ranks, count, NULL) : NULL;
+
+    snprintf(name, sizeof name, "%s", drawing->placement->cluster->nodes[node]);
+    snprintf(list, sizeof list, "%.60s", all ? all : "-");
+    free(all);
+    cut_text(name, 12, drawing->box_width - 6);
+    cut_text(list, 10.5, drawing->box_width - 6);
+    svg_text(drawing->out, x + drawing->box_width / 2, y + 16, SVG_MIDDLE,
+             count ? ink_on(middle, drawing->colours, true) : STYLE_NAME, name);
+    svg_text(drawing->out, x + drawing->box_width / 2, y + 31, SVG_MIDDLE,
+             count ? ink_on(middle, drawing->colours, false) : STYLE_NAME, list);
+}
+
+/* A stripe for each rank, neighbours of one colour as one. */
+static void draw_node(const struct drawing *drawing, int node, double x, double y)
+{
+    const int *ranks = &drawing->ranks[drawing->first[node]];
+    int count = drawing->first[node + 1] - drawing->first[node];
+    double each = count ? drawing->box_width / count : 0;
+
+    for (int from = 0, to; from < count; from = to) {
+        int index = colour_index(drawing, ranks[from]);
+
+        for (to = from + 1; to < count && colour_index(drawing, ranks[to]) == index; to++)
+            ;
+        fill_box(drawing->out, x + from * each, y, (to - from) * each, drawing->box_high, index, drawing->colours);
+    }
+    svg_rect(drawing->out, x, y, drawing->box_width, drawing->box_high, STYLE_FRAME);
+    if (!drawing->small)
+        draw_words(drawing, node, x, y);
+}
+
+static double nodes_left(const struct drawing *drawing)
+{
+    return LEFT + drawing->placement->cluster->levels * COLUMN;
+}
+
+static int count_nodes(const struct cluster *cluster, int at)
+{
+    int count = 0;
+
+    for (int node = 0; node < cluster->node_count; node++)
+        count += cluster->above[node] == at;
+    return count;
+}
+
+/* The nodes right beneath a switch, in lines; returns the height they take. */
+static double draw_nodes(const struct drawing *drawing, int at, double y)
+{
+    const struct cluster *cluster = drawing->placement->cluster;
+    double line = drawing->box_high + drawing->gap, least = SWITCH_HIGH + drawing->gap;
+    int count = 0, lines = (count_nodes(cluster, at) + drawing->boxes - 1) / drawing->boxes;
+
+    if (lines && lines * line < least) /* a line lower than its switch stands in its middle */
+        y += (least - lines * line) / 2;
+
+    for (int node = 0; node < cluster->node_count; node++) {
+        double x = nodes_left(drawing) + count % drawing->boxes * (drawing->box_width + drawing->gap);
+
+        if (cluster->above[node] != at)
+            continue;
+        if (drawing->out)
+            draw_node(drawing, node, x, y + count / drawing->boxes * line);
+        count++;
+    }
+    return lines && lines * line < least ? least : lines * line;
+}
+
+/* ---- the tree ---- */
+
+static void draw_switch(const struct drawing *drawing, int at, double y)
+{
+    const struct cluster_switch *drawn = &drawing->placement->cluster->switches[at];
+    double x = LEFT + drawn->depth * COLUMN;
+    char name[HOSTNAME_SIZE];
+
+    snprintf(name, sizeof name, "%s", *drawn->name ? drawn->name : "(top)");
+    cut_text(name, 12, SWITCH_WIDTH - 8);
+    svg_rect(drawing->out, x, y - SWITCH_HIGH / 2, SWITCH_WIDTH, SWITCH_HIGH, STYLE_SWITCH);
+    svg_text(drawing->out, x + SWITCH_WIDTH / 2, y + 4, SVG_MIDDLE, STYLE_NAME, name);
+}
+
+/* From the right edge of a switch to what is beneath it at (x, y). */
+static void draw_wire(const struct drawing *drawing, int depth, double middle, double x, double y)
+{
+    double from = LEFT + depth * COLUMN + SWITCH_WIDTH, bend = from + (COLUMN - SWITCH_WIDTH) / 2;
+
+    svg_line(drawing->out, from, middle, bend, middle, STYLE_WIRE);
+    svg_line(drawing->out, bend, middle, bend, y, STYLE_WIRE);
+    svg_line(drawing->out, bend, y, x, y, STYLE_WIRE);
+}
+
+/* Draws what hangs beneath a switch, then the switch in the middle of it; returns the height of all. */
+static double draw_tree(const struct drawing *drawing, int at, double top)
+{
+    const struct cluster *cluster = drawing->placement->cluster;
+    int depth = cluster->switches[at].depth;
+    double high = draw_nodes(drawing, at, top), own = high, middle, y;
+    struct drawing measure = *drawing;
+
+    measure.out = NULL;
+    for (int child = at + 1; child < cluster->switch_count; child++)
+        if (cluster->switches[child].parent == at)
+            high += draw_tree(drawing, child, top + high);
+    if (own == high) /* a leaf: some room before the next */
+        high = own = high + 8;
+    middle = top + (high - 8) / 2;
+    if (!drawing->out)
+        return high;
+    if (own > 0)
+        draw_wire(drawing, depth, middle, nodes_left(drawing) - 6, own == high ? middle : top + own / 2);
+    y = top + (own < high ? own : 0);
+    for (int child = at + 1; own < high && child < cluster->switch_count; child++) {
+        double below;
+
+        if (cluster->switches[child].parent != at)
+            continue;
+        below = draw_tree(&measure, child, 0);
+        draw_wire(drawing, depth, middle, LEFT + (depth + 1) * COLUMN, y + (below - 8) / 2);
+        y += below;
+    }
+    draw_switch(drawing, at, middle);
+    return high;
+}
+
+static void draw_heading(const struct drawing *drawing)
+{
+    const struct placement *placement = drawing->placement;
+    const struct mesh *mesh = placement->mesh;
+    char text[256], bytes[32], depth[64];
+    double x = LEFT;
+
+    snprintf(text, sizeof text, "%d ranks (dp %d, tp %d, pp %d) on %d nodes", mesh_world(mesh), mesh->dp, mesh->tp,
+             mesh->pp, placement->cluster->node_count);
+    svg_text(drawing->out, LEFT, 34, SVG_START, STYLE_TITLE, text);
+    snprintf(text, sizeof text, "%s in a step %s", place_bytes_text(placement->report->traffic[0], bytes, sizeof bytes),
+             place_depth_text(placement->cluster, 0, depth, sizeof depth));
+    svg_text(drawing->out, LEFT, 56, SVG_START, STYLE_SUBTITLE, text);
+    for (int i = 0; i < drawing->colours && i < 16; i++) { /* of a ramp, its ends and steps between */
+        int index = drawing->colours <= 16 ? i : (int)((long)i * (drawing->colours - 1) / 15);
+
+        snprintf(text, sizeof text, i == 0 ? (drawing->by_stage ? "stage %d" : "replica %d") : "%d", index);
+        fill_box(drawing->out, x, 68, 12, 12, index, drawing->colours);
+        svg_text(drawing->out, x + 17, 78, SVG_START, STYLE_SUBTITLE, text);
+        x += 17 + svg_text_width(text, 12.5) + 12;
+    }
+}
+
+/* The longest line of boxes that any switch needs, no longer than `most`. */
+static int widest_line(const struct cluster *cluster, int most)
+{
+    int widest = 1;
+
+    for (int at = 0; at < cluster->switch_count; at++) {
+        int count = count_nodes(cluster, at);
+
+        widest = count > widest ? count : widest;
+    }
+    return widest < most ? widest : most;
+}
+
+int place_svg(FILE *out, const struct placement *placement, struct error *err)
+{
+    size_t nodes = (size_t)placement->cluster->node_count, world = (size_t)mesh_world(placement->mesh);
+    int *first = calloc(nodes + 1 + world, sizeof *first), *ranks = first + nodes + 1;
+    bool small = nodes > LARGE;
+    struct drawing drawing = {.placement = placement,
+                              .first = first,
+                              .ranks = ranks,
+                              .by_stage = placement->mesh->pp > 1,
+                              .colours = placement->mesh->pp > 1 ? placement->mesh->pp : placement->mesh->dp,
+                              .small = small,
+                              .box_width = small ? 12 : 92,
+                              .box_high = small ? 12 : 40,
+                              .gap = small ? 3 : 6,
+                              .boxes = widest_line(placement->cluster, small ? 64 : 8)};
+    double high, width;
+
+    if (!first)
+        return error_errno(err, CODE_IO, "no memory for a picture of %zu ranks", world);
+    place_by_node(placement, first, ranks);
+    high = TOP + draw_tree(&drawing, 0, TOP) + 16;
+    width = nodes_left(&drawing) + drawing.boxes * (drawing.box_width + drawing.gap) + LEFT;
+    width = width < 640 ? 640 : width; /* the heading's */
+    drawing.out = out;
+    svg_begin(out, width, high, "Ranks on nodes");
+    svg_rect(out, 0, 0, width, high, "fill=\"#ffffff\"");
+    draw_tree(&drawing, 0, TOP);
+    draw_heading(&drawing);
+    svg_end(out);
+    free(first);
+    return 0;
+}

@@ -1,0 +1,308 @@
+#include "srun-plugin/topo/topo_environment.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/text.h"
+#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/node/sysfs.h"
+
+struct environment {
+    struct environment_request request;
+    struct node_view view; /* its node is borrowed */
+    struct fabric_givens conf;
+    struct rank_plan **ranks; /* [count] */
+    size_t count;
+    char **notes; /* about broken profiles */
+    size_t note_count;
+};
+
+/* A variable of a rank, whoever sets it. */
+struct variable {
+    const char *name, *value, *source, *why;
+    bool set;
+};
+
+static bool look_up(const char *name, char *value, size_t size, void *arg)
+{
+    const struct environment_request *request = &((const struct environment *)arg)->request;
+    const char *own = sysfs_is_live(request->root) ? getenv(name) : NULL;
+
+    if (strcmp(name, "SLURM_CLUSTER_NAME") == 0)
+        own = request->cluster;
+    return own && snprintf(value, size, "%s", own) >= 0;
+}
+
+static bool has_file(const char *name, void *arg)
+{
+    static const char *const usual[] = {"usr/local/lib", "usr/local/lib64", "usr/lib64", "usr/lib"};
+    const struct environment *environment = arg;
+    const char *root = environment->request.root;
+
+    if (sysfs_is_live(root))
+        return fabric_find_file(name, getenv("LD_LIBRARY_PATH"));
+    if (name[0] == '/')
+        return sysfs_exists(root, "%s", name + 1);
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (sysfs_exists(root, "%s/%s", usual[i], name))
+            return true;
+    return false;
+}
+
+static void note_error(const struct error *err, void *arg)
+{
+    struct environment *environment = arg;
+
+    text_add_line(&environment->notes, &environment->note_count, "%s", err->text);
+}
+
+static int read_conf(struct environment *environment, struct error *err)
+{
+    char *text;
+    int status;
+
+    if (sysfs_is_live(environment->request.root))
+        return fabric_conf_read(&environment->conf, getenv("NCCL_CONF_FILE"), getenv("HOME"), err);
+    if (!(text = sysfs_text(environment->request.root, "etc/nccl.conf")))
+        return 0;
+    status = fabric_conf_parse(&environment->conf, text, "/etc/nccl.conf", err);
+    free(text);
+    return status;
+}
+
+static const char *default_interface(const struct node *node)
+{
+    for (size_t i = 0; i < node->nic_count; i++)
+        if (node->nics[i].default_route)
+            return node->nics[i].netdev;
+    return NULL;
+}
+
+/* These are not known before there is a job. */
+static void hide_job(struct env_set *set)
+{
+    static const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "MUSTER_JOB_ID"};
+
+    for (size_t i = 0; i < set->count; i++)
+        for (size_t j = 0; j < sizeof names / sizeof *names; j++)
+            if (set->entries[i].source == ENV_MUSTER && strcmp(set->entries[i].name, names[j]) == 0)
+                set->entries[i].value = "(of the job)";
+}
+
+/* As if the step had all CPUs that this process may run on, and no binding was requested. */
+static struct rank_plan *plan_rank(struct environment *environment, uint32_t index, struct error *err)
+{
+    const struct environment_request *request = &environment->request;
+    const struct cpus *allowed = &environment->view.node->allowed;
+    uint32_t local_ranks = (uint32_t)environment->count;
+    const struct rank_ask ask = {
+        .task = {.nodes = request->nodes,
+                 .ranks = request->nodes * local_ranks,
+                 .rank = index,
+                 .local_ranks = local_ranks,
+                 .local_rank = index,
+                 .node_cpus = cpus_count(allowed),
+                 .head = "?"},
+        .view = &environment->view,
+        .affinity = {.own = *allowed, .all = *allowed},
+        .affinity_known = true,
+        .may_bind = true,
+        .job_nodes = request->nodes,
+        .conf = &environment->conf,
+        .files = has_file,
+        .files_arg = environment,
+        .environment = look_up,
+        .environment_arg = environment,
+    };
+    struct rank_plan *plan = rank_plan_create(&ask, err);
+
+    if (!plan)
+        return NULL;
+    plan->env->count--; /* MUSTER_SET: internal */
+    hide_job(plan->env);
+    return plan;
+}
+
+static int load_profiles(struct environment *environment, struct error *err)
+{
+    const struct environment_request *request = &environment->request;
+
+    if (!(environment->view.fabric = fabric_create(err)))
+        return -1;
+    fabric_add_directory(environment->view.fabric, FABRIC_SHIPPED, request->profiles, NULL, note_error, environment);
+    if (request->site)
+        fabric_add_directory(environment->view.fabric, FABRIC_SITE, request->site, NULL, note_error, environment);
+    return 0;
+}
+
+static void choose_interface(struct environment *environment)
+{
+    const char *interface = environment->request.interface;
+
+    if (!interface)
+        interface = default_interface(environment->view.node);
+    snprintf(environment->view.way.interface, sizeof environment->view.way.interface, "%.*s", IF_NAMESIZE - 1,
+             interface ? interface : "");
+}
+
+struct environment *environment_create(struct node *node, unsigned local_ranks,
+                                       const struct environment_request *request, struct error *err)
+{
+    struct environment *environment = calloc(1, sizeof *environment);
+
+    if (!environment || !(environment->ranks = calloc(local_ranks, sizeof *environment->ranks))) {
+        error_set(err, CODE_IO, "no memory for an environment");
+        goto fail;
+    }
+    environment->view.node = node;
+    environment->count = local_ranks;
+    environment->request = *request;
+    if (read_conf(environment, err) < 0 || load_profiles(environment, err) < 0)
+        goto fail;
+    choose_interface(environment);
+    for (uint32_t i = 0; i < local_ranks; i++)
+        if (!(environment->ranks[i] = plan_rank(environment, i, err)))
+            goto fail;
+    return environment;
+
+fail:
+    environment_destroy(environment);
+    return NULL;
+}
+
+void environment_destroy(struct environment *environment)
+{
+    if (!environment)
+        return;
+    for (size_t i = 0; environment->ranks && i < environment->count; i++)
+        rank_plan_destroy(environment->ranks[i]);
+    text_free_lines(environment->notes, environment->note_count);
+    fabric_givens_clear(&environment->conf);
+    fabric_destroy(environment->view.fabric);
+    free(environment->ranks);
+    free(environment);
+}
+
+/* ---- output ------------------------------------------------------------------------------------------------------ */
+
+static size_t variable_count(const struct rank_plan *rank)
+{
+    return rank->env->count + rank->fabric->count;
+}
+
+static struct variable variable_at(const struct rank_plan *rank, size_t index)
+{
+    const struct fabric_variable *of_fabric;
+
+    if (index < rank->env->count) {
+        const struct env_entry *entry = &rank->env->entries[index];
+
+        return (struct variable){entry->name, entry->value, entry->source == ENV_USER ? "user" : "muster", entry->why,
+                                 entry->source == ENV_MUSTER};
+    }
+    of_fabric = &rank->fabric->variables[index - rank->env->count];
+    return (struct variable){of_fabric->name, of_fabric->value, of_fabric->source, of_fabric->why,
+                             fabric_sets(of_fabric)};
+}
+
+static const struct variable *find_variable(const struct rank_plan *rank, const char *name, struct variable *found)
+{
+    for (size_t i = 0; i < variable_count(rank); i++) {
+        *found = variable_at(rank, i);
+        if (strcmp(found->name, name) == 0)
+            return found;
+    }
+    return NULL;
+}
+
+/* The value of all ranks, or if they differ each rank's, "0 1 2 3"; the caller frees it. */
+static char *join_values(const struct environment *environment, const struct variable *first)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    bool differ = false;
+
+    if (!out)
+        return NULL;
+    for (size_t i = 0; i < environment->count; i++) {
+        struct variable other;
+        const char *value = find_variable(environment->ranks[i], first->name, &other) ? other.value : "-";
+
+        differ = differ || strcmp(value, first->value) != 0;
+        fprintf(out, "%s%s", i ? " " : "", value);
+    }
+    fclose(out);
+    if (differ || !text)
+        return text;
+    free(text);
+    return strdup(first->value);
+}
+
+/* "ours.cfg:21" of "/etc/muster/fabric/ours.cfg:21". */
+static const char *without_directory(const struct environment *environment, const char *text)
+{
+    const char *const directories[] = {environment->request.profiles, environment->request.site};
+
+    for (size_t i = 0; i < 2; i++) {
+        size_t length = directories[i] ? strlen(directories[i]) : 0;
+
+        if (length && strncmp(text, directories[i], length) == 0 && text[length] == '/')
+            return text + length + 1;
+    }
+    return text;
+}
+
+void environment_print(const struct environment *environment)
+{
+    const struct rank_plan *first = environment->ranks[0];
+    const struct fabric_plan *fabric = first->fabric;
+
+    printf("environment of %zu rank%s on each of %u node%s, %s%s\n", environment->count,
+           environment->count == 1 ? "" : "s", environment->request.nodes, environment->request.nodes == 1 ? "" : "s",
+           fabric->profile[0] ? "profile " : "no profile matches", fabric->profile);
+    printf("%-28s  %-28s  %-20s  why\n", "variable", "value", "source");
+    for (size_t i = 0; i < variable_count(first); i++) {
+        struct variable shown = variable_at(first, i);
+        char *value = join_values(environment, &shown);
+
+        printf("%-28s  %-28s  %-20s  %s\n", shown.name, value ? value : shown.value,
+               without_directory(environment, shown.source), without_directory(environment, shown.why));
+        free(value);
+    }
+    if (environment->note_count + fabric->note_count)
+        putchar('\n');
+    for (size_t i = 0; i < environment->note_count; i++)
+        printf("note: %s\n", without_directory(environment, environment->notes[i]));
+    for (size_t i = 0; i < fabric->note_count; i++)
+        printf("note: %s\n", without_directory(environment, fabric->notes[i]));
+}
+
+static json_t *describe_rank(const struct rank_plan *rank)
+{
+    json_t *object = json_object();
+
+    for (size_t i = 0; i < variable_count(rank); i++) {
+        struct variable v = variable_at(rank, i);
+
+        json_object_set_new(
+            object, v.name,
+            json_pack("{s:s, s:s, s:s, s:b}", "value", v.value, "source", v.source, "why", v.why, "set", (int)v.set));
+    }
+    return object;
+}
+
+json_t *environment_json(const struct environment *environment)
+{
+    const struct fabric_plan *fabric = environment->ranks[0]->fabric;
+    json_t *ranks = json_array(), *notes = json_array();
+
+    for (size_t i = 0; i < environment->note_count; i++)
+        json_array_append_new(notes, json_string(environment->notes[i]));
+    for (size_t i = 0; i < fabric->note_count; i++)
+        json_array_append_new(notes, json_string(fabric->notes[i]));
+    for (size_t i = 0; i < environment->count; i++)
+        json_array_append_new(ranks, describe_rank(environment->ranks[i]));
+    return json_pack("{s:s, s:o, s:o}", "profile", fabric->profile, "notes", notes, "ranks", ranks);
+}

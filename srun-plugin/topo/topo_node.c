@@ -1,0 +1,292 @@
+/*
+ * muster-topo node, muster-topo save. The keys of the JSON are those of the structs in node.h and bind.h; null is not
+ * known. muster-topo(1) describes them.
+ */
+#include "common/option.h"
+#include "common/text.h"
+#include "srun-plugin/topo/muster_topo.h"
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "srun-plugin/node/bind.h"
+#include "srun-plugin/node/node_report.h"
+#include "srun-plugin/topo/snapshot.h"
+#include "srun-plugin/topo/topo_environment.h"
+
+/* More than any job has. */
+#define NODES_MAX 1000000
+
+struct node_options {
+    const char *root, *xml;
+    unsigned ranks; /* 0: as many as usable GPUs, else NUMA nodes */
+    bool json, environment;
+    struct environment_request request; /* for the environment */
+};
+
+static int parse_count(const char *name, const char *text, unsigned most, unsigned *number, struct error *err)
+{
+    long value;
+
+    if (!text_to_long(text, 1, most, &value))
+        return error_set(err, CODE_USAGE, "--%s=%s: must be a number from 1 to %u", name, text, most);
+    *number = (unsigned)value;
+    return 0;
+}
+
+static int keep_option(int option, struct node_options *options, struct error *err)
+{
+    switch (option) {
+    case 'j':
+        options->json = true;
+        return 0;
+    case 'x':
+        options->xml = optarg;
+        return 0;
+    case 'e':
+        options->environment = true;
+        return 0;
+    case 'c':
+        options->request.cluster = optarg;
+        return 0;
+    case 'i':
+        options->request.interface = optarg;
+        return 0;
+    case 'p':
+        options->request.profiles = optarg;
+        return 0;
+    case 's':
+        options->request.site = optarg;
+        return 0;
+    case 'r':
+        return parse_count("ranks", optarg, CPUS_MAX, &options->ranks, err);
+    default:
+        return parse_count("nodes", optarg, NODES_MAX, &options->request.nodes, err);
+    }
+}
+
+static int read_options(int argc, char **argv, struct node_options *options, struct error *err)
+{
+    static const struct option known[] = {
+        {"cluster", required_argument, NULL, 'c'},   {"environment", no_argument, NULL, 'e'},
+        {"interface", required_argument, NULL, 'i'}, {"json", no_argument, NULL, 'j'},
+        {"nodes", required_argument, NULL, 'n'},     {"profiles", required_argument, NULL, 'p'},
+        {"ranks", required_argument, NULL, 'r'},     {"site", required_argument, NULL, 's'},
+        {"xml", required_argument, NULL, 'x'},       {0}};
+    int option;
+
+    *options = (struct node_options){.root = "/", .request = {.nodes = 1, .profiles = FABRIC_DIR}};
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
+        if (option == '?')
+            return error_set(err, CODE_USAGE, "node: %s: unknown, or its value is missing; see muster-topo(1)",
+                             option_refused(argv));
+        if (keep_option(option, options, err) < 0)
+            return -1;
+    }
+    if (optind + 1 < argc)
+        return error_set(err, CODE_USAGE, "node: at most one directory of a snapshot; unexpected argument '%s'",
+                         argv[optind + 1]);
+    if (optind < argc)
+        options->root = argv[optind];
+    options->request.root = options->root;
+    if (strcmp(options->root, "/") == 0 && !options->request.site)
+        options->request.site = "/etc/muster/fabric";
+    if (strcmp(options->root, "/") == 0 && !options->request.cluster)
+        options->request.cluster = getenv("SLURM_CLUSTER_NAME");
+    return 0;
+}
+
+static unsigned default_ranks(const struct node *node)
+{
+    size_t gpus = node_usable_gpus(node, NULL), ranks = gpus ? gpus : node->numa_count;
+
+    return ranks ? (unsigned)ranks : 1;
+}
+
+static void print_line(const char *line, void *arg)
+{
+    (void)arg;
+    puts(line);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+static json_t *text_or_null(const char *value)
+{
+    return value[0] ? json_string(value) : json_null();
+}
+
+static json_t *cpus_or_null(const struct cpus *set)
+{
+    char list[1024];
+
+    return cpus_count(set) ? json_string(cpus_format(set, list, sizeof list)) : json_null();
+}
+
+static json_t *numa_or_null(const struct node *node, int index)
+{
+    return index < 0 ? json_null() : json_integer(node->numas[index].os_index);
+}
+
+static json_t *list_numas(const struct node *node)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < node->numa_count; i++) {
+        const struct node_numa *item = &node->numas[i];
+
+        json_array_append_new(list,
+                              json_pack("{s:i, s:i, s:I, s:o}", "numa", (int)item->os_index, "package", item->package,
+                                        "memory", (json_int_t)item->memory, "cpus", cpus_or_null(&item->cpus)));
+    }
+    return list;
+}
+
+static json_t *list_gpus(const struct node *node)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < node->gpu_count; i++) {
+        const struct node_gpu *gpu = &node->gpus[i];
+        json_t *paths = json_object();
+
+        for (size_t j = 0; node->paths && j < node->nic_count; j++)
+            if (node->nics[j].kind != NIC_VIRTUAL)
+                json_object_set_new(paths, node_nic_name(&node->nics[j]),
+                                    json_string(node_path_name(node->paths[i * node->nic_count + j])));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:o}", "address", gpu->address, "model",
+                                        text_or_null(gpu->model), "driver", text_or_null(gpu->driver), "numa",
+                                        numa_or_null(node, gpu->numa), "state", gpu_state_name(gpu->state), "minor",
+                                        gpu->minor < 0 ? json_null() : json_integer(gpu->minor), "paths", paths));
+    }
+    return list;
+}
+
+static json_t *list_nics(const struct node *node)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < node->nic_count; i++) {
+        const struct node_nic *nic = &node->nics[i];
+
+        json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:b, s:b}", "kind",
+                                              nic_kind_name(nic->kind), "hca", text_or_null(nic->hca), "netdev",
+                                              text_or_null(nic->netdev), "bond", text_or_null(nic->bond), "pci",
+                                              text_or_null(nic->pci), "driver", text_or_null(nic->driver), "numa",
+                                              numa_or_null(node, nic->numa), "up", (int)nic->up, "rate",
+                                              nic->rate ? json_integer(nic->rate) : json_null(), "inet",
+                                              text_or_null(nic->inet), "default_route", (int)nic->default_route,
+                                              "usable", (int)node_nic_usable(nic)));
+    }
+    return list;
+}
+
+static json_t *list_lines(char *const *from, size_t count)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_string(from[i]));
+    return list;
+}
+
+static json_t *describe_node(const struct node *node)
+{
+    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:i, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "title",
+                     text_or_null(node->title), "memory_total", (json_int_t)node->memory_total, "memory_free",
+                     (json_int_t)node->memory_free, "shm_size", (json_int_t)node->shm_size, "shm_free",
+                     (json_int_t)node->shm_free, "cores", (int)node->core_count, "cpus", cpus_or_null(&node->cpus),
+                     "allowed", cpus_or_null(&node->allowed), "fabric", nic_kind_name(node_fabric(node)), "numas",
+                     list_numas(node), "gpus", list_gpus(node), "nics", list_nics(node), "problems",
+                     list_lines(node->problems, node->problem_count));
+}
+
+static json_t *describe_rank(const struct node *node, const struct bind_rank *rank)
+{
+    json_t *names = json_array();
+
+    for (size_t i = 0; i < rank->nic_count; i++)
+        json_array_append_new(names, json_string(node_nic_name(&node->nics[rank->nics[i]])));
+    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:i, s:b}", "gpu",
+                     rank->gpu < 0 ? json_null() : json_integer(rank->gpu), "nics", names, "path",
+                     node_path_name(rank->path), "cpus", cpus_or_null(&rank->cpus), "mems", cpus_or_null(&rank->mems),
+                     "threads", (int)rank->threads, "shares_cores", (int)rank->shares_cores);
+}
+
+static json_t *describe_binding(const struct node *node, const struct bind_plan *plan)
+{
+    json_t *ranks = json_array();
+
+    for (size_t i = 0; i < plan->count; i++)
+        json_array_append_new(ranks, describe_rank(node, &plan->ranks[i]));
+    return json_pack("{s:o, s:b, s:o}", "ranks", ranks, "by_user", (int)plan->by_user, "notes",
+                     list_lines(plan->notes, plan->note_count));
+}
+
+static int print_json(const struct node *node, const struct bind_plan *plan, const struct environment *environment,
+                      struct error *err)
+{
+    json_t *all = json_pack("{s:o, s:o}", "node", describe_node(node), "binding", describe_binding(node, plan));
+    int status = all && environment ? json_object_set_new(all, "environment", environment_json(environment)) : 0;
+
+    if (!all || status < 0 || json_dumpf(all, stdout, JSON_INDENT(2)) < 0) {
+        json_decref(all);
+        return error_set(err, CODE_IO, "no memory to write JSON");
+    }
+    json_decref(all);
+    putchar('\n');
+    return 0;
+}
+
+/* ---- the commands ------------------------------------------------------------------------------------------------ */
+
+static void print_text(const struct node *node, const struct bind_plan *plan, const struct environment *environment)
+{
+    node_report(node, print_line, NULL);
+    putchar('\n');
+    bind_report(node, plan, print_line, NULL);
+    if (environment) {
+        putchar('\n');
+        environment_print(environment);
+    }
+}
+
+int topo_node(int argc, char **argv, struct error *err)
+{
+    struct node_options options;
+    struct bind_request request = {0};
+    struct node *node = NULL;
+    struct bind_plan *plan = NULL;
+    struct environment *environment = NULL;
+    int status = -1;
+
+    if (read_options(argc, argv, &options, err) < 0 || !(node = node_read(options.root, options.xml, err)))
+        goto done;
+    request.local_ranks = options.ranks ? options.ranks : default_ranks(node);
+    if (!(plan = bind_plan_create(node, &request, err)))
+        goto done;
+    if (options.environment && !(environment = environment_create(node, request.local_ranks, &options.request, err)))
+        goto done;
+    if (!options.json)
+        print_text(node, plan, environment);
+    else if (print_json(node, plan, environment, err) < 0)
+        goto done;
+    status = 0;
+done:
+    environment_destroy(environment);
+    bind_plan_destroy(plan);
+    node_destroy(node);
+    return status;
+}
+
+int topo_save(int argc, char **argv, struct error *err)
+{
+    if (argc != 2 || argv[1][0] == '-')
+        return error_set(err, CODE_USAGE, "save: missing DIR, a new or empty directory");
+    return snapshot_save("/", argv[1], err);
+}

@@ -1,0 +1,159 @@
+"""house.py - the rules of CONTRIBUTING.md that a program can check. Reads the tree only; prints TAP.
+
+Includes are checked against the table of rooms in CONTRIBUTING.md itself. A row names a room, or a folder of a room, and
+the rooms that it may call; the text after a semicolon is not read. A folder may call what its room may call, and a room
+its own folders. "door `x.h`" in the first column: other rooms include only that header.
+
+Each rule has a limit: the number of places that break it today. More fail the test. Lower a limit when you fix a place;
+all of them are to become 0.
+"""
+
+import collections
+import os
+import re
+import sys
+
+LIMITS = {
+    "an include that the table of rooms does not allow": 0,
+    "an include of tests/": 0,
+    "a struct name in two rooms": 15,
+    "a file name that two files have": 12,
+    "a folder with more than 40 files": 4,
+    "a static function with a name of one word": 347,
+}
+ROOMS = ("common", "plan", "kernels", "ckpt", "trainer", "srun-plugin")
+SOURCES = (".c", ".h", ".cc", ".cu")
+BUILT = (".o", ".lo", ".la", ".d", ".ptxas", ".so", ".a")
+SHOWN = 12
+
+top = os.environ.get("top_srcdir", os.path.join(os.path.dirname(__file__), "..", ".."))
+
+
+def read_file(path):
+    with open(os.path.join(top, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def find_files():
+    """Every file of the product, by path, without what an in-tree build makes."""
+    for room in ROOMS:
+        for folder, folders, names in os.walk(os.path.join(top, room)):
+            folders[:] = sorted(f for f in folders if not f.startswith("."))
+            for name in sorted(names):
+                if not name.startswith(".") and not name.endswith(BUILT):
+                    yield os.path.relpath(os.path.join(folder, name), top)
+
+
+class Table:
+    """The table of rooms in CONTRIBUTING.md."""
+
+    def __init__(self, text):
+        self.calls, self.doors = {}, {}
+        for line in text.splitlines():
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            room = re.match(r"`([\w/-]+/)`", cells[0])
+            if line.startswith("|") and len(cells) == 2 and room and room.group(1).split("/")[0] in ROOMS:
+                self.calls[room.group(1)] = set(re.findall(r"`([\w/-]+/)`", cells[1].split(";")[0]))
+                doors = re.findall(r"door `([\w/.-]+\.h)`", cells[0])
+                if doors:
+                    self.doors[room.group(1)] = doors
+
+    def room_of(self, path):
+        rooms = [room for room in self.calls if path.startswith(room)]
+        return max(rooms, key=len) if rooms else None
+
+    def refuses(self, path, included):
+        """Why `path` may not include `included`; None if it may."""
+        here, there = self.room_of(path), self.room_of(included)
+        if there is None:
+            return f"{included} is in no room of the table"
+        house = here.split("/")[0] + "/"
+        allowed = self.calls[here] | self.calls[house] | {here}
+        if here == house:
+            allowed |= {room for room in self.calls if room.startswith(house)}
+        if there not in allowed and there.split("/")[0] + "/" not in allowed - {house}:
+            return f"{here} may not call {there}"
+        room = there.split("/")[0] + "/"
+        if room != house and room in self.doors and included not in self.doors[room]:
+            return f"the door of {room} is {' '.join(self.doors[room])}"
+        return None
+
+
+def check_includes(files, table):
+    for path in files:
+        for included in re.findall(r'^\s*#\s*include\s+"([^"]+)"', read_file(path), re.M):
+            if included.split("/")[0] in ROOMS:
+                reason = table.refuses(path, included)
+                if reason:
+                    yield f"{path}: {included}: {reason}"
+
+
+def check_tests(files):
+    for path in files:
+        for included in re.findall(r'^\s*#\s*include\s+"(tests/[^"]+)"', read_file(path), re.M):
+            yield f"{path}: {included}"
+
+
+def check_structs(files, table):
+    rooms = collections.defaultdict(set)
+    for path in files:
+        for name in re.findall(r"^(?:typedef )?struct (\w+)\s*\{", read_file(path), re.M):
+            rooms[name].add((table.room_of(path), path))
+    for name, places in sorted(rooms.items()):
+        if len({room for room, _ in places}) > 1:
+            yield f"struct {name}: {' '.join(sorted(path for _, path in places))}"
+
+
+def check_names(files):
+    paths = collections.defaultdict(list)
+    for path in files:
+        paths[os.path.basename(path)].append(path)
+    for _, same in sorted(paths.items()):
+        if len(same) > 1:
+            yield " ".join(same)
+
+
+def check_folders(files):
+    for folder, count in sorted(collections.Counter(map(os.path.dirname, files)).items()):
+        if count > 40:
+            yield f"{folder}/: {count} files"
+
+
+def check_statics(files):
+    pattern = re.compile(r"^(?:template <.*> )?static [^=(;{]*?[\s*](\w+)\(", re.M)
+    for path in files:
+        for name in sorted(set(pattern.findall(read_file(path)))):
+            if "_" not in name:
+                yield f"{path}: {name}"
+
+
+def main():
+    files = list(find_files())
+    sources = [path for path in files if path.endswith(SOURCES)]
+    table = Table(read_file("CONTRIBUTING.md"))
+    missing = [room for room in ROOMS if room + "/" not in table.calls]
+    found = (
+        check_includes(sources, table),
+        check_tests(sources),
+        check_structs(sources, table),
+        check_names(sources),
+        check_folders(files),
+        check_statics(sources),
+    )
+    failed = bool(missing)
+    print(f"1..{len(LIMITS) + 1}")
+    print("not ok" if missing else "ok", "1 - the table of rooms has a row for every room", " ".join(missing))
+    for number, ((rule, limit), places) in enumerate(zip(LIMITS.items(), found), 2):
+        places = list(places)
+        good = len(places) <= limit
+        failed |= not good
+        print("ok" if good else "not ok", number, "- not more than", limit, "times", rule + ":", len(places))
+        shown = places if not good or "-v" in sys.argv else places[:SHOWN]
+        for place in shown:
+            print("#", place)
+        if len(shown) < len(places):
+            print(f"# and {len(places) - len(shown)} more: tests/unit/house.py -v")
+    return failed
+
+
+sys.exit(main())

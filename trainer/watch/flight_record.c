@@ -1,0 +1,388 @@
+#include "trainer/watch/flight_record.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SHM    "/dev/shm/"
+#define PREFIX "muster-record."
+
+enum { WORDS = sizeof(struct flight_record) / sizeof(uint64_t), COPY_TRIES = 1000 };
+_Static_assert(sizeof(struct flight_record) % sizeof(uint64_t) == 0, "a record is a whole number of words");
+
+/* The mapped file. The verdict is written once, before verdict_there is set. */
+struct shared {
+    _Atomic uint64_t version; /* odd: being written */
+    _Atomic uint64_t alarm, aborting, verdict_there;
+    char verdict[RECORD_VERDICT_SIZE];
+    _Atomic uint64_t words[WORDS];
+    _Atomic int32_t members[]; /* [RECORD_COMMS][world] */
+};
+
+struct record_file {
+    struct shared *shared;
+    size_t bytes;
+    int world;
+    uint64_t device;
+    char path[96]; /* "" if there is nothing to unlink */
+};
+
+const char *const record_kinds[RECORD_KINDS] = {
+    [RECORD_REDUCE_SCATTER] = "reduce-scatter",
+    [RECORD_ALL_GATHER] = "all-gather",
+    [RECORD_ALL_REDUCE] = "all-reduce",
+    [RECORD_BROADCAST] = "broadcast",
+    [RECORD_SEND] = "send",
+    [RECORD_RECEIVE] = "receive",
+    [RECORD_SUM] = "sum",
+    [RECORD_MAXIMUM] = "maximum",
+    [RECORD_BARRIER] = "barrier",
+    [RECORD_AGREEMENT] = "agreement",
+    [RECORD_SPLIT] = "split",
+};
+
+bool record_is_transfer(int kind)
+{
+    return kind == RECORD_SEND || kind == RECORD_RECEIVE;
+}
+
+const struct record_op *record_last(const struct flight_record *record)
+{
+    return record->operations ? &record->ring[record->operations % RECORD_RING] : NULL;
+}
+
+/* ---- the file ---- */
+
+static void format_path(char *path, size_t size, const struct process *p)
+{
+    snprintf(path, size, SHM PREFIX "%" PRIu64 ".%" PRId64 ".%" PRIu64, p->numbering, p->pid, p->started);
+}
+
+static bool is_left_over(const char *name)
+{
+    struct process p;
+    char rest;
+
+    return sscanf(name, PREFIX "%" SCNu64 ".%" SCNd64 ".%" SCNu64 "%c", &p.numbering, &p.pid, &p.started, &rest) == 3 &&
+           process_inspect(&p) == PROCESS_GONE;
+}
+
+/* Failures are ignored: in a directory with the sticky bit other users' files cannot be removed. */
+static void remove_left_over(void)
+{
+    DIR *dir = opendir(SHM);
+    struct dirent *entry;
+
+    while (dir && (entry = readdir(dir)))
+        if (is_left_over(entry->d_name))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+}
+
+static size_t file_bytes(int world)
+{
+    return sizeof(struct shared) + (size_t)RECORD_COMMS * (size_t)world * sizeof(int32_t);
+}
+
+/* fd -1 maps private memory. */
+static struct record_file *map_record(int fd, int world, int protection, struct error *err)
+{
+    struct record_file *file = calloc(1, sizeof *file);
+
+    if (!file) {
+        error_set(err, CODE_IO, "out of memory");
+        return NULL;
+    }
+    file->world = world;
+    file->bytes = file_bytes(world);
+    file->shared = mmap(NULL, file->bytes, protection, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+    if (file->shared == MAP_FAILED) {
+        error_errno(err, CODE_IO, "no memory for a flight record of %zu bytes", file->bytes);
+        free(file);
+        return NULL;
+    }
+    return file;
+}
+
+/* All of its memory is allocated at once: with /dev/shm full, a write to a new page would raise SIGBUS. */
+static struct record_file *create_shared(int world, struct error *err)
+{
+    struct record_file *file = NULL;
+    struct process self = process_self();
+    struct stat status;
+    char path[sizeof file->path];
+    int fd;
+
+    if (self.pid == 0)
+        return NULL;
+    format_path(path, sizeof path, &self);
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return NULL;
+    if (posix_fallocate(fd, 0, (off_t)file_bytes(world)) == 0 && fstat(fd, &status) == 0)
+        file = map_record(fd, world, PROT_READ | PROT_WRITE, err);
+    close(fd);
+    if (!file) {
+        unlink(path);
+        return NULL;
+    }
+    file->device = status.st_dev;
+    snprintf(file->path, sizeof file->path, "%s", path);
+    return file;
+}
+
+struct record_file *record_create(int world, struct error *err)
+{
+    struct record_file *file;
+
+    remove_left_over();
+    file = create_shared(world, err);
+    return file ? file : map_record(-1, world, PROT_READ | PROT_WRITE, err);
+}
+
+uint64_t record_device(const struct record_file *file)
+{
+    return file->device;
+}
+
+struct record_file *record_map(const struct process *owner, int world, struct error *err)
+{
+    struct record_file *file = NULL;
+    struct stat status;
+    char path[sizeof file->path];
+    int fd;
+
+    format_path(path, sizeof path, owner);
+    /* O_NONBLOCK: another user may have created a FIFO of that name. */
+    fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        error_errno(err, CODE_IO, "%s", path);
+        return NULL;
+    }
+    /* A read beyond the end would raise SIGBUS: another version's file is refused. */
+    if (fstat(fd, &status) < 0 || status.st_size != (off_t)file_bytes(world) || status.st_uid != geteuid())
+        error_set(err, CODE_IO, "%s: not a record of this version", path);
+    else
+        file = map_record(fd, world, PROT_READ, err);
+    if (file)
+        file->device = status.st_dev;
+    close(fd);
+    return file;
+}
+
+void record_unlink(struct record_file *file)
+{
+    if (file->path[0])
+        unlink(file->path);
+    file->path[0] = '\0';
+}
+
+void record_close(struct record_file *file)
+{
+    if (!file)
+        return;
+    record_unlink(file);
+    munmap(file->shared, file->bytes);
+    free(file);
+}
+
+/* ---- the sequence lock ---- */
+
+/*
+ * Every word is stored with release and loaded with acquire: a reader that has read a new word also reads the odd
+ * version stored before it, and tries again. On x86 these are plain moves.
+ */
+void record_begin(struct record_file *file)
+{
+    uint64_t version = atomic_load_explicit(&file->shared->version, memory_order_relaxed);
+
+    atomic_store_explicit(&file->shared->version, version + 1, memory_order_relaxed);
+}
+
+void record_end(struct record_file *file)
+{
+    uint64_t version = atomic_load_explicit(&file->shared->version, memory_order_relaxed);
+
+    atomic_store_explicit(&file->shared->version, version + 1, memory_order_release);
+}
+
+void record_put(struct record_file *file, const struct flight_record *from, size_t offset, size_t bytes)
+{
+    size_t first = offset / sizeof(uint64_t), count = bytes / sizeof(uint64_t);
+
+    for (size_t i = first; i < first + count; i++) {
+        uint64_t word;
+
+        memcpy(&word, (const char *)from + i * sizeof word, sizeof word);
+        atomic_store_explicit(&file->shared->words[i], word, memory_order_release);
+    }
+}
+
+static void copy_words(struct flight_record *out, const struct shared *shared)
+{
+    for (size_t i = 0; i < WORDS; i++) {
+        uint64_t word = atomic_load_explicit(&shared->words[i], memory_order_acquire);
+
+        memcpy((char *)out + i * sizeof word, &word, sizeof word);
+    }
+}
+
+/* A torn copy must be safe to read: strings are terminated, indices are in range. */
+static void make_safe(struct flight_record *r, int world)
+{
+    for (int i = 0; i <= RECORD_RING; i++) {
+        struct record_op *op = i < RECORD_RING ? &r->ring[i] : &r->waiting;
+
+        op->purpose[RECORD_TEXT_SIZE - 1] = '\0';
+        if (op->kind < 0 || op->kind >= RECORD_KINDS || op->comm < 0 || op->comm >= RECORD_COMMS)
+            memset(op, 0, sizeof *op);
+    }
+    for (int i = 0; i < RECORD_COMMS; i++) {
+        struct record_comm *c = &r->comms[i];
+
+        c->name[RECORD_NAME_SIZE - 1] = '\0';
+        if (c->size < 0 || c->size > world || c->npeers < 0 || c->npeers > RECORD_PEERS)
+            memset(c, 0, sizeof *c);
+    }
+    r->phase[RECORD_TEXT_SIZE - 1] = '\0';
+}
+
+bool record_copy(struct flight_record *out, const struct record_file *file)
+{
+    bool whole = false;
+
+    for (int i = 0; i < COPY_TRIES && !whole; i++) {
+        uint64_t before = atomic_load_explicit(&file->shared->version, memory_order_acquire);
+
+        copy_words(out, file->shared);
+        whole = before % 2 == 0 && before == atomic_load_explicit(&file->shared->version, memory_order_relaxed);
+    }
+    make_safe(out, file->world);
+    return whole;
+}
+
+/* ---- members ---- */
+
+void record_put_members(struct record_file *file, int comm, const int *members, int size)
+{
+    for (int i = 0; i < size; i++)
+        atomic_store_explicit(&file->shared->members[(size_t)comm * (size_t)file->world + (size_t)i], members[i],
+                              memory_order_release);
+}
+
+void record_members(const struct record_file *file, int comm, int *members, int size)
+{
+    for (int i = 0; i < size; i++)
+        members[i] = atomic_load_explicit(&file->shared->members[(size_t)comm * (size_t)file->world + (size_t)i],
+                                          memory_order_acquire);
+}
+
+/* ---- alarm and verdict ---- */
+
+void record_raise_alarm(struct record_file *file)
+{
+    atomic_store_explicit(&file->shared->alarm, 1, memory_order_release);
+}
+
+bool record_alarm(const struct record_file *file)
+{
+    return atomic_load_explicit(&file->shared->alarm, memory_order_acquire);
+}
+
+void record_set_aborting(struct record_file *file)
+{
+    atomic_store_explicit(&file->shared->aborting, 1, memory_order_release);
+}
+
+bool record_aborting(const struct record_file *file)
+{
+    return atomic_load_explicit(&file->shared->aborting, memory_order_acquire);
+}
+
+void record_set_verdict(struct record_file *file, const char *text)
+{
+    snprintf(file->shared->verdict, sizeof file->shared->verdict, "%s", text);
+    atomic_store_explicit(&file->shared->verdict_there, 1, memory_order_release);
+}
+
+bool record_verdict(const struct record_file *file, char text[static RECORD_VERDICT_SIZE])
+{
+    if (!atomic_load_explicit(&file->shared->verdict_there, memory_order_acquire))
+        return false;
+    memcpy(text, file->shared->verdict, RECORD_VERDICT_SIZE);
+    text[RECORD_VERDICT_SIZE - 1] = '\0';
+    return true;
+}
+
+/* ---- processes ---- */
+
+/* State letter and start time of a process; false, with errno, when it cannot be read. */
+static bool read_stat(int64_t pid, char *state, uint64_t *started)
+{
+    char path[64], text[1024], *at;
+    ssize_t length;
+    int fd, reason;
+
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    length = read(fd, text, sizeof text - 1);
+    reason = length < 0 ? errno : EIO;
+    close(fd);
+    errno = reason;
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    at = strrchr(text, ')'); /* the name before it may contain any character */
+    if (!at || at[1] != ' ')
+        return false;
+    *state = at[2];
+    at += 2;
+    for (int field = 3; field < 22 && at; field++) /* proc(5): state is field 3, starttime field 22 */
+        at = strchr(at + 1, ' ');
+    if (!at)
+        return false;
+    *started = strtoull(at, NULL, 10);
+    return true;
+}
+
+static uint64_t own_numbering(void)
+{
+    struct stat status;
+
+    return stat("/proc/self/ns/pid", &status) == 0 ? (uint64_t)status.st_ino : 0;
+}
+
+struct process process_self(void)
+{
+    struct process self = {.pid = getpid(), .numbering = own_numbering()};
+    char state;
+
+    if (!self.numbering || !read_stat(self.pid, &state, &self.started))
+        return (struct process){0};
+    return self;
+}
+
+enum process_state process_inspect(const struct process *process)
+{
+    uint64_t started, numbering = own_numbering();
+    char state;
+
+    if (process->pid == 0 || process->numbering != numbering)
+        return PROCESS_UNKNOWN;
+    if (!read_stat(process->pid, &state, &started))
+        return errno == ENOENT || errno == ESRCH ? PROCESS_GONE : PROCESS_UNKNOWN;
+    if (started != process->started || state == 'Z' || state == 'X' || state == 'x')
+        return PROCESS_GONE;
+    return state == 'T' || state == 't' ? PROCESS_STOPPED : PROCESS_RUNNING;
+}
