@@ -5,7 +5,7 @@
 #ifndef MUSTER_TRAINER_PARTNER_H
 #define MUSTER_TRAINER_PARTNER_H
 
-#include "ckpt/stage.h"
+#include "ckpt/stage/stage.h"
 #include "trainer/comm/comm.h"
 #include "trainer/nodes.h"
 

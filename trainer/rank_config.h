@@ -5,7 +5,7 @@
 #ifndef MUSTER_TRAINER_RANK_CONFIG_H
 #define MUSTER_TRAINER_RANK_CONFIG_H
 
-#include "ckpt/units.h"
+#include "ckpt/models/units.h"
 #include "common/job.h"
 #include "common/mesh.h"
 #include "trainer/model/model.h"

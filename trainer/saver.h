@@ -1,6 +1,6 @@
 /*
  * saver.h - how a run's checkpoints come to be: staged in the memory of each node, and drained and committed behind
- * training by a muster-ckptd(8) a node (ckpt/stage.h). Where staging is not possible a save goes straight to the
+ * training by a muster-ckptd(8) a node (ckpt/stage/stage.h). Where staging is not possible a save goes straight to the
  * checkpoint directory, and the run is told so once.
  *
  * Training waits for the copy into the stage, for it changes what is copied. Where the state was captured before

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "ckpt/stage.h"
+#include "ckpt/stage/stage.h"
 #include "trainer/engine.h"
 
 /* All zeros: none is under way. Not to be moved while one is. */

@@ -2,7 +2,7 @@
 #ifndef MUSTER_TRAINER_SAVER_IMPL_H
 #define MUSTER_TRAINER_SAVER_IMPL_H
 
-#include "ckpt/stage.h"
+#include "ckpt/stage/stage.h"
 #include "trainer/ckptd.h"
 #include "trainer/nodes.h"
 #include "trainer/saver.h"

@@ -8,7 +8,7 @@
 #ifndef MUSTER_TRAINER_MODEL_CONTEXT_H
 #define MUSTER_TRAINER_MODEL_CONTEXT_H
 
-#include "ckpt/units.h"
+#include "ckpt/models/units.h"
 #include "common/job.h"
 #include "kernels/kernels.h"
 #include "trainer/parallel/tensor.h"

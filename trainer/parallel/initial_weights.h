@@ -6,7 +6,7 @@
 #ifndef MUSTER_TRAINER_PARALLEL_INITIAL_WEIGHTS_H
 #define MUSTER_TRAINER_PARALLEL_INITIAL_WEIGHTS_H
 
-#include "ckpt/units.h"
+#include "ckpt/models/units.h"
 
 struct initial_weights {
     uint64_t seed;

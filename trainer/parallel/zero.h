@@ -31,7 +31,7 @@
 #ifndef MUSTER_TRAINER_PARALLEL_ZERO_H
 #define MUSTER_TRAINER_PARALLEL_ZERO_H
 
-#include "ckpt/units.h"
+#include "ckpt/models/units.h"
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
 #include "plan/footprint.h"
