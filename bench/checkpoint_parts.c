@@ -16,8 +16,8 @@
  */
 #include "config.h"
 
-#include "ckpt/mesh_pieces.h"
-#include "ckpt/stage.h"
+#include "ckpt/models/mesh_pieces.h"
+#include "ckpt/stage/stage.h"
 
 #include <inttypes.h>
 #include <pthread.h>

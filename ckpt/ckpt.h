@@ -2,22 +2,22 @@
  * ckpt.h - checkpoints, format 1: written by any number of ranks in any topology, read by any other.
  *
  * The library sees named ranges of bytes in host memory and a directory. It knows nothing of MPI or of the trainer:
- * each process works out from the topology alone which pieces of which logical tensors it holds, and nobody exchanges
+ * each process computes from the topology alone which pieces of which logical tensors it holds. Processes exchange no
  * tensors.
  *
  *   <dir>/step-00000100/             exists only when complete
- *     manifest.json                  what is where, with its own crc32c
+ *     manifest.json                  names and places of all data, with its own crc32c
  *     shard-00000-of-00004.safetensors ...
- *   <dir>/step-00000200.ATTEMPT.partial/   a save under way, or one that was cut off
+ *   <dir>/step-00000200.ATTEMPT.partial/   a save in progress, or an interrupted one
  *     shard-00002-of-00004.safetensors and shard-00002-of-00004.json (that shard's part of the manifest)
- *   <dir>/.trash/                    what is being removed
+ *   <dir>/.trash/                    checkpoints that are being removed
  *   <dir>/latest                     a hint for people; never read
  *
- * Words: a *tensor* is a logical, unsharded, unpadded tensor of the model ("h.0.attn.c_attn.weight"). Each has one
+ * Terms: a *tensor* is a logical, unsharded, unpadded tensor of the model ("h.0.attn.c_attn.weight"). Each has one
  * value a *kind*: "param", "exp_avg", "exp_avg_sq". A *piece* is a run of a tensor's elements that one shard holds. A
  * shard file has one 1-D tensor a kind, all of the same length: its pieces, one after the other. An *attempt* is the
- * name of one try to save a step; every try has its own directory, so that what an earlier one left behind, or a
- * process of it that is still alive on some node, cannot mix with a later one.
+ * name of one try to save a step; every try has its own directory. Files of an earlier try, or a process of it that is
+ * still alive on some node, therefore cannot mix with a later one.
  *
  * doc/muster-checkpoint.5.scd describes the bytes. All functions return 0 or -1, or as stated, and fill *err.
  */
@@ -43,8 +43,8 @@ struct ckpt_tensor {
 
 /*
  * Elements [first, first + count) of the row-major flattening of a box of a tensor. The box is what one tensor-parallel
- * rank holds (start 0 and the whole shape where the tensor is not split); [first, first + count) is what ZeRO left of
- * it.
+ * rank holds (start 0 and the whole shape where the tensor is not split); [first, first + count) is its ZeRO share of
+ * that.
  */
 struct ckpt_piece {
     uint32_t tensor; /* index into the table of tensors that goes with the pieces */
@@ -52,7 +52,7 @@ struct ckpt_piece {
     uint64_t first, count;
 };
 
-/* The logical state beside the tensors. */
+/* The logical state apart from the tensors. */
 struct ckpt_state {
     uint64_t step;             /* optimizer steps done */
     uint64_t consumed_samples; /* progress, the one number */
@@ -62,9 +62,9 @@ struct ckpt_state {
     double loss_scale;         /* 1 where there is none */
     int loss_scale_good_steps; /* of a dynamic scale: steps since it changed or gradients overflowed */
     int loss_scale_hysteresis; /* of a dynamic scale: overflows until it halves, at least 1; 0 if it is not dynamic */
-    double loss_mean;          /* running mean of the loss, to tell a spike */
+    double loss_mean;          /* running mean of the loss, to detect spikes */
     uint64_t loss_count;       /* steps in it; 0 means there is none yet */
-    int dp, tp, pp, zero;      /* who wrote it: for people, never needed to read it */
+    int dp, tp, pp, zero;      /* the mesh that wrote it: for people, not needed for reading */
 };
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
@@ -79,7 +79,7 @@ struct ckpt_save {
     size_t nkinds;
     const struct ckpt_piece *pieces; /* may be none */
     size_t npieces;
-    const void *const *sources; /* [npieces * nkinds], kind fastest: where piece p's elements of kind k lie; or NULL: */
+    const void *const *sources; /* [npieces * nkinds], kind fastest: piece p's elements of kind k; or NULL, and: */
     /* Puts elements [first, first + count) of all pieces one after the other, of that kind, into `to`; in order. */
     int (*source)(void *arg, size_t kind, uint64_t first, uint64_t count, float *to, struct error *err);
     void *source_arg;
@@ -91,11 +91,10 @@ struct ckpt_save {
 
 /*
  * Write this rank's shard and its part of the manifest into <dir>/step-N.ATTEMPT.partial, checksummed from a staging
- * buffer before the write, and fsync both. Creates directories as needed, and removes what other attempts at this step
- * left, and attempts at earlier steps than the newest that is committed. If step N is committed already, does what
- * ckpt_check_committed does and no more. On failure nothing that was committed is touched; when the disk is full the
- * error says how much was wanted and how much is free. A failed write or fsync is not retried: the next attempt writes
- * new files.
+ * buffer before the write, and fsync both. Creates directories as needed, and removes other attempts at this step, and
+ * attempts at steps before the newest committed one. If step N is committed already, does only what
+ * ckpt_check_committed does. A failure changes no committed checkpoint; when the disk is full the error has the wanted
+ * and the free bytes. A failed write or fsync is not retried: the next attempt writes new files.
  */
 int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 
@@ -104,47 +103,46 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
  * tensor once, write manifest.json, fsync, rename the directory to its final name and fsync the parent, and only then
  * remove the parts. An attempt with a manifest.json needs no parts. Any process may call it at any time, and several at
  * once. Returns 1 when step N is committed (now or before), 0 when shards are still missing (or, on a network
- * filesystem, not visible yet: ask again), -1 on failure. What is committed may be of another attempt, of another run
- * even: ckpt_check_committed tells.
+ * filesystem, not visible yet: try again), -1 on failure. The committed step may be of another attempt, or even of
+ * another run: ckpt_check_committed finds that.
  */
 int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
 /*
- * Whether step N, which is committed, can pass for this save: it is of the same attempt; or its step,
- * consumed_samples, seed, skipped_steps and job text are the same, the lines "#! --set ..." aside, as when a run comes
- * to a step again that it has saved. Else CODE_DATA: another run saves in this directory. Only dir, state, job_text and
- * attempt are looked at.
+ * Check that the committed step N is this save's: it is of the same attempt; or its step, consumed_samples, seed,
+ * skipped_steps and job text are the same, except for lines "#! --set ...", as when a run repeats a step that it has
+ * saved. Otherwise CODE_DATA: another run saves in this directory. Uses dir, state, job_text and attempt only.
  */
 int ckpt_check_committed(const struct ckpt_save *save, struct error *err);
 
 /*
- * Remove, through <dir>/.trash, an attempt that all ranks have given up: without it a full disk stays full. Nobody may
- * be writing to it any more. An attempt that is not there, or was committed, is left as it is.
+ * Remove, through <dir>/.trash, an attempt that all ranks have given up: otherwise a full disk stays full. No process
+ * may still write to it. A missing or committed attempt is no failure.
  */
 int ckpt_abandon(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
 /*
- * Commit whatever complete attempts lie in dir: for a trainer that starts, or for whoever outlived one. An incomplete
- * or broken attempt is left alone; one that is newer than all checkpoints and complete, but in a form that this muster
- * does not know (form.h), is CODE_CONFIG: it is newer than what could be loaded. Also removes what a commit that was cut off left in step-N: the parts. Returns how
- * many steps were committed, or -1. A dir that does not exist has none.
+ * Commit all complete attempts in dir: for a trainer that starts, or a process that outlived one. Incomplete and broken
+ * attempts are left alone. A complete one that is newer than all checkpoints, but in a form that this muster does not
+ * know (format/json_fields.h), is CODE_CONFIG: it is newer than any checkpoint that could be loaded. Also removes the
+ * parts that an interrupted commit left in step-N. Returns the number of newly committed steps, or -1; 0 if there is no
+ * such dir.
  */
 int ckpt_recover(const char *dir, struct error *err);
 
 /*
  * Remove, through <dir>/.trash, the checkpoints older than the newest `keep` (at least 0; 0 keeps all) that ckpt_open
- * accepts, and the attempts at steps older than the newest of these. Since one that does not open is not counted, the
- * last whole one always stays; a broken one that is newer stays too, to be looked at, and whatever is of an unknown form
- * (form.h). Leftovers probe.*.tmp and
- * latest.*.tmp that are older than a day go as well, and so does what a removal that was cut off left in .trash. With
- * keep_every above 0, checkpoints of steps that are multiples of it are never removed; they count among the newest
- * `keep` all the same.
+ * accepts, and the attempts at steps older than the newest of these. A checkpoint that does not open is not counted, so
+ * that the last whole one always stays. Newer broken ones stay too, for inspection, and all of an unknown form
+ * (format/json_fields.h). Also removes probe.*.tmp and latest.*.tmp older than a day, and the contents of .trash. With
+ * keep_every above 0, checkpoints of steps that are multiples of it are never removed; they still count among the
+ * newest `keep`.
  */
 int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err);
 
 /*
  * Remove the checkpoint of step N through <dir>/.trash. The last one that ckpt_open accepts is refused with CODE_USAGE,
- * unless `even_last`; one that is broken goes without question, and one of an unknown form (form.h) is refused with
+ * unless `even_last`. A broken one is always removed, and one of an unknown form (format/json_fields.h) is refused with
  * CODE_CONFIG. CODE_DATA if there is none of that step.
  */
 int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *err);
@@ -157,20 +155,19 @@ struct ckpt;
  * Open <path> = .../step-N: parses and checks the manifest (its crc, every name, offset and range; that the pieces of
  * every tensor cover it exactly once), and every shard's size and header against it. Does not read the data.
  * Fails with CODE_DATA and "path: what is wrong" (with the offset where there is one) for anything that does not fit;
- * with CODE_CONFIG where the manifest is whole, but in a form that this muster does not know (form.h): such a checkpoint
- * is not broken, and none before it must be taken instead.
+ * with CODE_CONFIG where the manifest is whole, but in a form that this muster does not know (format/json_fields.h):
+ * such a checkpoint is not broken, and no earlier one may be loaded instead.
  */
 struct ckpt *ckpt_open(const char *path, struct error *err);
 
 /*
- * The same, but a shard's size and header are looked at only when something of it is read: for the ranks of a large
- * job, which need few of the shards each. One of them, or who decides whether this is the checkpoint to take, had
- * better call ckpt_open.
+ * The same, but a shard's size and header are checked only when it is read: for the ranks of a large job, which need
+ * few of the shards each. The process that chooses the checkpoint should call ckpt_open.
  */
 struct ckpt *ckpt_open_lazily(const char *path, struct error *err);
 void ckpt_close(struct ckpt *ckpt);
 
-/* Who wrote it and when: for people. */
+/* The writer and the time: for people. */
 struct ckpt_origin {
     const char *version; /* of muster */
     const char *attempt;
@@ -212,16 +209,15 @@ int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, 
 int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *err);
 
 /*
- * Whether checkpoints can be written to dir: makes the directories that are missing, and does what a save does (makes a
- * directory, writes a file in it, syncs both, renames the directory) and removes it again.
- * Better asked before a run than after its first hours.
+ * Check that checkpoints can be written to dir, before a run rather than after its first hours: makes missing
+ * directories, does what a save does (makes a directory, writes a file in it, syncs both, renames the directory) and
+ * removes it again.
  */
 int ckpt_probe(const char *dir, struct error *err);
 
 /*
- * Rename a committed checkpoint that proved broken to "step-N.broken", or "step-N.broken-2" and so on, so that step N
- * can be saved anew and the broken one still be looked at. Nothing here reads it again. `path` gets its new place; it
- * may be NULL.
+ * Rename a broken committed checkpoint to "step-N.broken", or "step-N.broken-2" and so on, so that step N can be saved
+ * anew and the broken one still be inspected. `path` (may be NULL) gets its new path. No function reads it again.
  */
 int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, struct error *err);
 
@@ -233,9 +229,9 @@ bool ckpt_split_step_path(char *dir, size_t size, uint64_t *step, const char *pa
 
 /*
  * Compare two checkpoints tensor by tensor, bit by bit, whatever topologies wrote them, in bounded memory. `differ` is
- * called once for every tensor and kind that is not identical or not in both (reason says which, with the first element
- * and both values), and for what differs of the logical state ("state" and the field's name; dp, tp, pp and zero
- * aside). Returns the number of calls, or -1.
+ * called once for every tensor and kind that is not identical or not in both (the reason has the first element and both
+ * values), and for every field of the logical state that differs ("state" and its name), except dp, tp, pp and zero.
+ * Returns the number of calls, or -1.
  */
 int ckpt_diff(struct ckpt *a, struct ckpt *b,
               void (*differ)(const char *tensor, const char *kind, const char *reason, void *arg), void *arg,

@@ -27,7 +27,7 @@ enum exit_code {
     CODE_IO = 74,       /* the operating system refused a read, a write or memory */
     CODE_STOPPED = 75,  /* stopped on request, state saved: requeue me */
     CODE_PEER = 76,     /* another rank was lost or hung: requeue me */
-    CODE_CONFIG = 78,   /* bad job file, or a checkpoint or stage of another release of muster (ckpt/form.h) */
+    CODE_CONFIG = 78,   /* bad job file, or a checkpoint or stage of another release of muster (ckpt/format/json_fields.h) */
 };
 
 struct error {

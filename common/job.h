@@ -1,9 +1,9 @@
 /*
- * job.h - the job file (libconfig): everything a run is told, as one typed struct.
+ * job.h - the job file (libconfig): the configuration of a run as one typed struct.
  *
- * One table in job_keys.c holds every key's path, type, range and default; the parser, `muster-train --check`, the
- * plugin's check in srun and the test that holds muster.cfg(5) to the code all walk that table. A wrong key, type,
- * value or combination is one line, "FILE:LINE: what is wrong; what would be right", with CODE_CONFIG.
+ * One table in job_keys.c holds every key's path, type, range and default. The parser, `muster-train --check`, the
+ * plugin's check in srun and the test of muster.cfg(5) all use it. A wrong key, type, value or combination is reported
+ * in one line, "FILE:LINE: what is wrong; what would be right", with CODE_CONFIG.
  */
 #ifndef MUSTER_COMMON_JOB_H
 #define MUSTER_COMMON_JOB_H
@@ -23,7 +23,7 @@ enum offload { OFFLOAD_NONE, OFFLOAD_OPTIMIZER };
 enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 
-/* Sizes of a GPT-2, or of a BERT. A preset fills them; keys given beside the preset override it. */
+/* Sizes of a GPT-2 or a BERT. A preset sets them; keys in the file override the preset. */
 struct model_shape {
     int layers;
     int hidden; /* d; a multiple of heads */
@@ -39,25 +39,25 @@ struct job {
     double init_std;          /* standard deviation of initial weights; output projections get / sqrt(2 layers) */
 
     struct {
-        double hidden;    /* "model.dropout": of embeddings and of what a block adds to the residual stream */
+        double hidden;    /* "model.dropout": of embeddings and of a block's outputs before the residual sums */
         double attention; /* "model.attention_dropout": of attention's probabilities */
     } dropout;
 
     enum device_choice device; /* where a rank computes */
 
     struct {
-        int tp, pp;               /* dp is what the allocation gives: ranks / (tp * pp) */
+        int tp, pp;               /* dp follows from the allocation: ranks / (tp * pp) */
         int zero;                 /* stage */
-        int chunks;               /* virtual stages that a pipeline rank has; more than 1 is the interleaved schedule */
+        int chunks;               /* virtual stages of a pipeline rank; more than 1 is the interleaved schedule */
         enum reduce_when reduce;  /* when gradients are summed over dp; job_load leaves no REDUCE_AUTO */
-        enum offload offload;     /* what lies in host memory */
-        enum recompute recompute; /* what the backward pass computes again */
+        enum offload offload;     /* state that is held in host memory */
+        enum recompute recompute; /* activations that the backward pass recomputes */
         int recompute_layers;     /* only the first so many layers of a stage; 0 is all */
     } parallel;
 
     struct {
         int global_batch;        /* samples a step; need not be a multiple of anything */
-        int micro_batch;         /* samples that one forward and backward holds at a time, at most */
+        int micro_batch;         /* most samples of one forward and backward pass */
         long steps;              /* the run ends after this many steps */
         uint64_t seed;           /* initial weights and sample order */
         int rampup_start;        /* samples of the first step; 0 is no ramp-up, then the next two are 0 too */
@@ -68,43 +68,43 @@ struct job {
     struct {
         double lr, min_lr;
         long warmup_steps; /* lr rises linearly over these */
-        long decay_steps;  /* and falls until here; 0 means batch.steps */
+        long decay_steps;  /* and falls until this step; 0 means batch.steps */
         enum lr_schedule schedule;
-        long cooldown_steps; /* of LR_WSD: the last so many before decay_steps, in which it falls */
+        long cooldown_steps; /* for LR_WSD: it falls in the last so many steps before decay_steps */
         double beta1, beta2, eps;
         double weight_decay; /* of matrices only; biases and norms have none */
         double clip;         /* global gradient norm; 0 is off */
         double spike_factor; /* a step whose loss is more than this times the running mean is skipped; 0 is off */
-        int most_skipped;    /* steps skipped in a row before the run gives up */
+        int most_skipped;    /* the run fails after so many skipped steps in a row */
     } optimizer;
 
     struct {
         char train[JOB_PATH_SIZE]; /* prefix of a .bin and .idx made by muster-data */
         char valid[JOB_PATH_SIZE]; /* "" for none */
-        int cls, sep, mask, pad;   /* tokens of BERT; for a GPT as given, which may be -1 */
+        int cls, sep, mask, pad;   /* BERT's special tokens; for a GPT as in the file, possibly -1 */
         double mask_probability;   /* of a token of BERT's to be predicted */
-        double short_probability;  /* of a sample of BERT's to be of a random shorter length */
+        double short_probability;  /* of a sample of BERT's to have a random shorter length */
     } data;
 
     struct {
-        enum dtype compute;        /* of activations, and of the parameters that products are made with */
-        enum dtype reduce;         /* in which gradients are summed between ranks: fp32, or the same as compute */
+        enum dtype compute;        /* of activations, and of parameters in matrix products */
+        enum dtype reduce;         /* of gradients summed between ranks: fp32, or the same as compute */
         bool tf32;                 /* GPUs may make fp32 products in TF32 */
         double loss_scale;         /* constant; 0 is dynamic with fp16, and none (1) otherwise */
-        double loss_scale_start;   /* of the dynamic scale, as the next three */
-        double loss_scale_min;     /* it never falls below this */
+        double loss_scale_start;   /* initial dynamic scale */
+        double loss_scale_min;     /* least dynamic scale */
         int loss_scale_window;     /* good steps in a row after which it doubles */
         int loss_scale_hysteresis; /* overflows before it halves */
     } precision;
 
     struct {
         char dir[JOB_PATH_SIZE];   /* "" writes none */
-        char load[JOB_PATH_SIZE];  /* where to start from while dir has none; "" is initial weights */
+        char load[JOB_PATH_SIZE];  /* to start from if dir has no checkpoint; "" is initial weights */
         long every;                /* steps between saves; 0 saves at the end and when stopped only */
         int keep;                  /* newest checkpoints kept; 0 keeps all */
         long keep_every;           /* steps whose multiples are kept for good; 0 is none */
-        char stage[JOB_PATH_SIZE]; /* directory of the node where a save waits to be drained; "" writes straight */
-        int staged;                /* saves that may wait there at once */
+        char stage[JOB_PATH_SIZE]; /* directory on each node for staged saves; "" writes directly to dir */
+        int staged;                /* most staged saves at once */
         bool partner;              /* each node also keeps its neighbour's staged shards */
         int drain_mib;             /* MiB a second that a node drains at most; 0 is no limit */
         int last_seconds;          /* that a run waits at its start and end for a checkpoint.dir that fails */
@@ -119,61 +119,60 @@ struct job {
         double minutes;                /* save and exit 75 after so many; 0 is off */
         double peak_tflops;            /* of one rank's device, for MFU; 0 measures it at start */
         double hang_seconds;           /* a collective that takes longer is a hang; 0 is never */
-        double straggler_factor;       /* a rank whose steps take more than this times the median is named; 0 is off */
+        double straggler_factor;       /* a rank whose steps take more than this times the median is logged; 0 is off */
     } report;
 
     /*
-     * The job file as read, and after it a line "#! --set path=value" for each override. Such a line, anywhere in a job
-     * file, is obeyed as the option is, so that the text alone makes the same job again. Owned by the struct.
+     * The text of the job file, followed by a line "#! --set path=value" for each override. Such lines in a job file are
+     * applied like the option, so that this text alone gives the same job. Owned by the struct.
      */
     char *text;
 };
 
 /*
- * Reads and checks a job file. `set` holds `nset` overrides "path=value" that win over the file, the last over the
- * others (their errors name them as "--set path=value"). A value is written as in the file; strings need no quotes.
- * Relative paths in the file stay relative to the process's working directory.
+ * Reads and checks a job file. `set` holds `nset` overrides "path=value", which replace the file's values; of several for
+ * one key the last one counts. Errors name them as "--set path=value". A value is written as in the file; strings need
+ * no quotes. Relative paths in the file are relative to the process's working directory.
  * On failure *job needs no destroying.
  */
 int job_load(struct job *job, const char *path, char *const *set, int nset, struct error *err);
 
-/* The same for text already in memory, such as the job file that a checkpoint holds; `name` stands for the file in
- * errors. */
+/* The same for text in memory, such as the job file in a checkpoint; errors name the file `name`. */
 int job_parse(struct job *job, const char *text, const char *name, char *const *set, int nset, struct error *err);
 
 void job_destroy(struct job *job);
 
 /*
- * Visit every key of the table: for the man page's test and for `muster-train --keys`. `type` is "integer", "number",
- * "boolean" or "string"; `fallback` is the default as the file would have it, or "-" where there is none: data.train
- * has none, nor, without a preset, have the sizes of the model.
+ * Visits every key of the table, for the man page's test and for `muster-train --keys`. `type` is "integer", "number",
+ * "boolean" or "string"; `fallback` is the default in the file's syntax, or "-" for none: data.train and the sizes of
+ * the model have none.
  */
 void job_each_key(void (*visit)(const char *path, const char *type, const char *fallback, const char *help, void *arg),
                   void *arg);
 
 /*
- * Visit every variable of the group "environment", which `srun --muster` sets in every rank unless the user has. `line`
- * is that of the file. -1 for want of memory only.
+ * Visits every variable of the group "environment", which `srun --muster` sets in every rank unless the user has set it.
+ * `line` is its line in the file. -1 only when out of memory.
  */
 int job_each_variable(const struct job *job, void (*visit)(const char *name, const char *value, int line, void *arg),
                       void *arg, struct error *err);
 
 /*
- * Visit every key in which two jobs differ and by which what is learned differs: of the model, the batch, the
- * optimizer, the data and the precision. Values are as the job file would have them.
+ * Visits the keys that affect training and differ between two jobs: of the model, the batch, the optimizer, the data and
+ * the precision. Values are in the job file's syntax.
  */
 void job_each_difference(const struct job *a, const struct job *b,
                          void (*visit)(const char *path, const char *in_a, const char *in_b, void *arg), void *arg);
 
-/* Sizes of a named preset; -1 with CODE_CONFIG and the list of names when there is none such. */
+/* Sizes of a named preset; -1 with CODE_CONFIG and the list of names if there is no such preset. */
 int model_preset(struct model_shape *shape, const char *name, struct error *err);
 
 /*
- * Parameters, the tied head counted once. Of a GPT:
+ * The number of parameters, the tied head counted once. GPT:
  *
  *   V*d + s*d + L*(12d^2 + 13d) + 2d               embedding, positions, blocks, last LayerNorm
  *
- * A BERT (Megatron's, with a last LayerNorm as the blocks are pre-LN) has besides
+ * A BERT (Megatron's, with a last LayerNorm since the blocks are pre-LN) has additionally
  *
  *   2*d                                            token types
  *   d^2 + d + 2d + V                               masked-token head: dense, LayerNorm, bias of the tied decoder

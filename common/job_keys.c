@@ -46,7 +46,7 @@ const struct job_key job_keys[] = {
     {NUMERIC(model.heads, INT, NULL, 1, 4096, "attention heads a block")},
     {NUMERIC(model.seq_length, INT, NULL, 1, 1 << 20, "tokens a sample, and the number of learned positions")},
     {NUMERIC(model.vocab, INT, NULL, 2, 1 << 24, "number of different tokens; 256 for bytes, 50257 for GPT-2's")},
-    {CHOICE(model.kind, kinds, "\"gpt\"", "what the model is: GPT-2, or BERT; a preset says its own")},
+    {CHOICE(model.kind, kinds, "\"gpt\"", "kind of the model: GPT-2 or BERT; a preset sets it")},
     {"model.dropout", JOB_KEY_NUMBER, FIELD(dropout.hidden), RANGE(0, BELOW_1), .rule = "at least 0 and less than 1",
      .fallback = "0.0", .help = "probability of dropout after the embeddings, attention and MLP"},
     {"model.attention_dropout", JOB_KEY_NUMBER, FIELD(dropout.attention), RANGE(0, BELOW_1),

@@ -7,21 +7,21 @@
 #include "trainer/prediction.h"
 #include "trainer/watch/recorder.h"
 
-/* A validation that went round would count samples twice. */
+/* The validation data must have enough samples: a second round would count some twice. */
 static int check_validation(const struct engine *e, struct error *err)
 {
-    uint64_t wanted = (uint64_t)e->job->report.eval_batches * (uint64_t)e->job->batch.global_batch;
-    uint64_t there = samples_per_epoch(e->valid);
+    uint64_t needed = (uint64_t)e->job->report.eval_batches * (uint64_t)e->job->batch.global_batch;
+    uint64_t present = samples_per_epoch(e->valid);
 
-    if (e->job->report.eval_every == 0 || wanted <= there)
+    if (e->job->report.eval_every == 0 || needed <= present)
         return 0;
     return error_set(err, CODE_CONFIG,
                      "%s has %" PRIu64 " samples, and a validation takes %" PRIu64 " (report.eval_batches = %d of %d): "
                      "lower report.eval_batches or give more validation data",
-                     e->job->data.valid, there, wanted, e->job->report.eval_batches, e->job->batch.global_batch);
+                     e->job->data.valid, present, needed, e->job->report.eval_batches, e->job->batch.global_batch);
 }
 
-/* Room for this rank's largest share, and one sample more that is empty. */
+/* Opens the data, and allocates room for this rank's largest share and one empty sample. */
 static int open_data(struct engine *e, struct error *err)
 {
     const struct job *job = e->job;
@@ -72,14 +72,14 @@ static int split_world(struct engine *e, struct error *err)
     e->dp = e->tp ? split_group(e, "dp", COMM_COLLECTIVES, at->pp * mesh->tp + at->tp, at->dp, err) : NULL;
     e->up = e->dp ? split_group(e, "pp up", COMM_MESSAGES, column, at->pp, err) : NULL;
     e->down = e->up ? split_group(e, "pp down", COMM_MESSAGES, column, at->pp, err) : NULL;
-    /* Ranks without a second embedding are alone: NCCL would take memory for a group of all of them. */
+    /* Ranks without a tied embedding each have a group of their own: NCCL would allocate memory for a common one. */
     e->tie = e->down ? split_group(e, "tied embedding", COMM_COLLECTIVES,
                                    tied ? column : mesh->dp * mesh->tp + comm_rank(e->world), at->pp, err)
                      : NULL;
     return e->tie ? 0 : -1;
 }
 
-/* Now and not in the first step, where it would come to lie behind all that is there by then. */
+/* Now and not in the first step, so that it is allocated before the other buffers and does not fragment memory. */
 static int reserve_workspace(struct engine *e, struct error *err)
 {
     struct device_traits device = device_traits(e->dev, e->job->precision.compute);
@@ -108,25 +108,25 @@ static int create_model(struct engine *e, struct error *err)
     return e->pipeline ? 0 : -1;
 }
 
-/* A GPU's memory; run_memory.c has looked at the host's. What NCCL will hold, and other ranks on the same GPU, is not
- * counted: what is refused here would not have fitted in any case. */
+/* Checks a GPU's memory; run_hosts.c has checked the host's. NCCL and other ranks on the same GPU are not counted, so
+ * only jobs are refused that cannot fit in any case. */
 static int fits_device(const struct engine *e, struct error *err)
 {
-    size_t unused = device_bytes_unused(e->dev), wanted;
+    size_t unused = device_bytes_unused(e->dev), needed;
     struct footprint bytes;
 
     if (engine_predict_memory(e, comm_rank(e->world), &bytes, err) < 0)
         return -1;
-    wanted = footprint_device(&bytes);
-    if (wanted <= unused)
+    needed = footprint_device(&bytes);
+    if (needed <= unused)
         return 0;
     return error_set(err, CODE_CONFIG,
-                     "rank %d would hold %.2f GiB of its GPU's memory, and %.2f GiB of that are free: start more "
-                     "ranks, or look at muster-train --plan for what takes so much",
-                     comm_rank(e->world), (double)wanted / 0x1p30, (double)unused / 0x1p30);
+                     "rank %d would hold %.2f GiB of its GPU's memory, and %.2f GiB are free: start more ranks; "
+                     "muster-train --plan shows what takes the memory",
+                     comm_rank(e->world), (double)needed / 0x1p30, (double)unused / 0x1p30);
 }
 
-/* On one kind of device all ranks compute alike, and find each other's memory; "auto" may have found two. */
+/* All ranks must have the same kind of device; with "auto" they may have found two kinds. */
 static int open_device(struct engine *e, struct error *err)
 {
     double kinds[2] = {0};
@@ -227,7 +227,7 @@ int engine_compare_ranks(struct engine *e, struct error *err)
     if (comm_broadcast(e->world, &leaders, sizeof leaders, 0, err) < 0)
         return -1;
     if (ours.train != leaders.train || ours.valid != leaders.valid)
-        result =
-            error_set(err, CODE_DATA, "rank %d reads other data than rank 0: is %s shared?", rank, e->job->data.train);
+        result = error_set(err, CODE_DATA, "rank %d reads different data than rank 0: is %s shared?", rank,
+                           e->job->data.train);
     return comm_agree(e->world, result, err);
 }

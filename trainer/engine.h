@@ -1,10 +1,10 @@
 /*
- * engine.h - one rank's part of a training run: device, mesh, model, optimizer state and data, and what can be done
- * with them. The programs (muster-train, muster-generate) and the tests are built on this.
+ * engine.h - one rank's part of a training run: device, mesh, model, optimizer state and data. muster-train and the
+ * tests use it.
  *
- * How one step flows: train.c calls engine_step (step.c), whose micro-batches parallel/pipeline.c takes through
- * model/model.c by the schedule; the model's units hand gradients to parallel/zero.c, which reduces them over comm/ and
- * applies AdamW of kernels/.
+ * One step: train.c calls engine_step (step.c); pipeline.c runs its micro-batches through model/model.c by the
+ * schedule; the model passes each unit's gradients to parallel/zero.c, which reduces them over comm/ and applies AdamW
+ * of kernels/.
  */
 #ifndef MUSTER_TRAINER_ENGINE_H
 #define MUSTER_TRAINER_ENGINE_H
@@ -18,7 +18,7 @@
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
 #include "trainer/data/batch.h"
-#include "trainer/feed.h"
+#include "trainer/data/feed.h"
 #include "trainer/rank_config.h"
 #include "trainer/optim/optim.h"
 
@@ -41,30 +41,30 @@ struct engine {
     struct feed *feed;
     struct micro_batch *micro_batches;
 
-    /* progress: what a checkpoint keeps */
+    /* progress, stored in checkpoints */
     uint64_t step, consumed_samples, skipped_steps;
-    uint64_t skipped_in_a_row; /* since the last that was not; overflows that a smaller loss scale may mend aside */
+    uint64_t skipped_in_a_row; /* without overflows that a smaller loss scale may fix */
     struct loss_scale loss_scale;
     struct spike spike;
     uint64_t loaded_seed; /* of the checkpoint that was loaded */
     struct job loaded;    /* the job that it was trained with */
-    bool is_loaded_known; /* whether the checkpoint tells */
+    bool is_loaded_known; /* the checkpoint has its job file */
 };
 
 /* Why a step left the parameters as they were. */
 enum skip { SKIP_NONE, SKIP_NOT_FINITE, SKIP_SPIKE };
 
-/* Means over what was to be predicted in a global batch, in nats. */
+/* Means over the predictions of a global batch, in nats. */
 struct mean_loss {
-    double all;   /* what is minimized: that of the tokens; BERT: the sum of both means */
-    double order; /* of it, that of the sentences' order; 0 for a GPT */
+    double all;   /* the minimized loss: that of the tokens; BERT: the sum of both means */
+    double order; /* the sentences' order's part of it; 0 for a GPT */
 };
 
 struct step_result {
     struct mean_loss loss;
     double grad_norm; /* before clipping */
     double lr;
-    double loss_scale; /* that this step was made with */
+    double loss_scale; /* of this step */
     int global_batch;  /* samples of this step */
     enum skip skip;
     bool gives_up; /* the step was not finite, and no smaller loss scale is left to try */
@@ -74,7 +74,7 @@ struct step_result {
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err);
 void engine_destroy(struct engine *engine);
 
-/* What rank `rank` of this engine's mesh will hold (prediction.h). */
+/* The predicted memory of rank `rank` of this engine's mesh (prediction.h). */
 int engine_predict_memory(const struct engine *engine, int rank, struct footprint *bytes, struct error *err);
 
 /* Initial weights from batch.seed, step 0. Collective. */
@@ -83,33 +83,33 @@ int engine_initialize(struct engine *engine, struct error *err);
 /* One optimizer step on the next global batch. Collective. */
 int engine_step(struct engine *engine, struct step_result *result, struct error *err);
 
-/* Mean loss over the global batch `batch` (from 0) of the validation data, which is taken in its order. Collective. */
+/* Mean loss over the global batch `batch` (from 0) of the validation data, in its order. Collective. */
 int engine_evaluate(struct engine *engine, int batch, struct mean_loss *loss, struct error *err);
 
-/* Fails with CODE_DATA, naming the rank, when ranks read different data. Collective. */
+/* Fails with CODE_DATA, naming the rank, if ranks read different data. Collective. */
 int engine_compare_ranks(struct engine *engine, struct error *err);
 
 /*
- * Begin a save of the present state whose copy to the host goes on during the next step, on a device from which it must
- * be copied: true, and the caller gives *captured to engine_part_create or engine_save after the next step. False where
- * a save can as well begin now; nothing was begun.
+ * Begins a save of the present state. On a device with discrete memory its copy to the host overlaps the next step:
+ * true, and the caller passes *captured to engine_part_create or engine_save after that step. False if the device's
+ * memory is the host's: then nothing was begun.
  */
 bool engine_capture(struct engine *engine, struct ckpt_state *captured);
 
-/* This rank's part of a save: its shard, and the name of this attempt, the same on all ranks. */
+/* This rank's part of a save: its own shard, and the name of this attempt, which is the same on all ranks. */
 struct engine_part {
-    struct ckpt_save save; /* borrows from the engine and from this struct, which is not to be moved */
+    struct ckpt_save save; /* borrows from the engine and from this struct, which must not be moved */
     char attempt[CKPT_ATTEMPT_SIZE];
 };
 
-/* captured: what engine_capture filled, or NULL for the present state. Collective. To be destroyed in any case. */
+/* captured: from engine_capture; NULL: the present state. Collective. Must be destroyed also after a failure. */
 int engine_part_create(struct engine *engine, const struct ckpt_state *captured, struct engine_part *part,
                        struct error *err);
 void engine_part_destroy(struct engine_part *part);
 
 /*
- * Write a checkpoint to checkpoint.dir and commit it before returning; saver.h does that in the background. Collective;
- * every rank gets the same result. On failure earlier checkpoints stand, and training can go on.
+ * Writes a checkpoint to checkpoint.dir and commits it before returning; saver.h does that in the background.
+ * Collective; every rank gets the same result. After a failure earlier checkpoints stand, and training can go on.
  */
 int engine_save(struct engine *engine, const struct ckpt_state *captured, struct error *err);
 

@@ -20,7 +20,7 @@
 #include "common/philox.h"
 #include "common/text.h"
 #include "trainer/choose_device.h"
-#include "trainer/feed.h"
+#include "trainer/data/feed.h"
 #include "trainer/rank_config.h"
 
 /* A vocabulary of bytes may be padded, for tp or for speed; no tokenizer's is as small as this. */

@@ -13,7 +13,7 @@ int nodes_find(struct nodes *n, const char *hosts, size_t stride, int world, str
     *n = (struct nodes){
         .world = world, .of = room, .local = room + world, .first = room + 2 * world, .locals = room + 3 * world};
     for (int rank = 0; rank < world; rank++) {
-        int node = n->count - 1; /* the ranks of a node mostly follow each other */
+        int node = n->count - 1; /* ranks of a node are mostly consecutive */
 
         while (node >= 0 && strcmp(hosts + (size_t)n->first[node] * stride, hosts + (size_t)rank * stride) != 0)
             node--;

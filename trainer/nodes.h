@@ -2,15 +2,15 @@
  * nodes.h - which ranks share a node, and copies of staged shards on the neighbouring node (checkpoint.partner): a node
  * that is lost for good then takes no save with it that was not drained yet.
  *
- * All but nodes_exchange are pure functions of the hosts' names. Nodes are numbered as they first appear among the
- * ranks.
+ * All but nodes_exchange are pure functions of the hosts' names. Nodes are numbered in the order of their
+ * lowest ranks.
  */
 #ifndef MUSTER_TRAINER_NODES_H
 #define MUSTER_TRAINER_NODES_H
 
 #include <stddef.h>
 
-#include "ckpt/stage.h"
+#include "ckpt/stage/stage.h"
 #include "trainer/comm/comm.h"
 
 struct nodes {
@@ -24,8 +24,9 @@ int nodes_find(struct nodes *nodes, const char *hosts, size_t stride, int world,
 void nodes_free(struct nodes *nodes);
 
 /*
- * Copies go around in a ring of nodes: the shard of rank `rank` goes to the next node, whose ranks take turns where
- * they are fewer. In each round a rank sends to one rank at most (*to) and receives from one at most (*from); -1 is none.
+ * Copies go around a ring of nodes: each rank sends to a rank of the next node. If that node has fewer ranks, they
+ * receive in several rounds. In each round a rank sends to at most one rank (*to) and receives from at most one (*from);
+ * -1 is none.
  */
 int nodes_rounds(const struct nodes *nodes); /* 0 when there is one node */
 void nodes_partners(const struct nodes *nodes, int rank, int round, int *to, int *from);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "trainer/feed.h"
+#include "trainer/data/feed.h"
 #include "trainer/rank_config.h"
 #include "trainer/model/vocabulary.h"
 
@@ -67,7 +67,7 @@ int predict_footprint(const struct job *job, const struct mesh *mesh, int rank, 
 
 /* ---- the table ---- */
 
-enum { COLUMNS = 6 }; /* stages shown: the first ones, the heaviest and the last */
+enum { COLUMNS = 6 }; /* stages shown: the first ones, the largest and the last */
 
 static size_t footprint_field(const struct footprint *b, int row)
 {
@@ -96,26 +96,26 @@ static void append_text(char *text, size_t *used, const char *format, ...)
         *used = PREDICT_TABLE_SIZE - 1;
 }
 
-static size_t weight_of(const struct footprint *b, const struct device_traits *device)
+static size_t total_bytes(const struct footprint *b, const struct device_traits *device)
 {
     return footprint_device(b) + (device->is_host ? footprint_host(b) : 0);
 }
 
-/* The first stages, the heaviest and the last, in order. Returns how many. */
+/* The first stages, the largest and the last, in order. Returns their number. */
 static int choose_columns(const struct footprint *bytes, int stages, const struct device_traits *device,
-                          int column[COLUMNS], int *heaviest)
+                          int column[COLUMNS], int *largest)
 {
     int columns = stages < COLUMNS ? stages : COLUMNS;
 
-    *heaviest = 0;
+    *largest = 0;
     for (int stage = 1; stage < stages; stage++)
-        if (weight_of(&bytes[stage], device) > weight_of(&bytes[*heaviest], device))
-            *heaviest = stage;
+        if (total_bytes(&bytes[stage], device) > total_bytes(&bytes[*largest], device))
+            *largest = stage;
     for (int i = 0; i < columns; i++)
         column[i] = i;
     column[columns - 1] = stages - 1;
-    if (columns > 1 && *heaviest > column[columns - 2] && *heaviest < stages - 1)
-        column[columns - 2] = *heaviest;
+    if (columns > 1 && *largest > column[columns - 2] && *largest < stages - 1)
+        column[columns - 2] = *largest;
     return columns;
 }
 
@@ -123,7 +123,7 @@ int predict_table(char text[static PREDICT_TABLE_SIZE], const struct job *job, c
                   const struct device_traits *device, struct error *err)
 {
     struct footprint *bytes = calloc((size_t)mesh->pp, sizeof *bytes);
-    int column[COLUMNS], columns, heaviest, result = bytes ? 0 : error_set(err, CODE_IO, "out of memory");
+    int column[COLUMNS], columns, largest, result = bytes ? 0 : error_set(err, CODE_IO, "out of memory");
     size_t used = 0;
 
     for (int stage = 0; stage < mesh->pp && result == 0; stage++)
@@ -131,7 +131,7 @@ int predict_table(char text[static PREDICT_TABLE_SIZE], const struct job *job, c
             predict_footprint(job, mesh, mesh_rank(mesh, (struct mesh_place){.pp = stage}), device, &bytes[stage], err);
     if (result < 0)
         goto out;
-    columns = choose_columns(bytes, mesh->pp, device, column, &heaviest);
+    columns = choose_columns(bytes, mesh->pp, device, column, &largest);
     append_text(text, &used, "%-22s", "memory a rank, in MiB");
     for (int i = 0; i < columns && mesh->pp > 1; i++) {
         char label[24];
@@ -145,7 +145,7 @@ int predict_table(char text[static PREDICT_TABLE_SIZE], const struct job *job, c
             append_text(text, &used, " %11.1f", (double)footprint_field(&bytes[column[i]], row) / (1 << 20));
     }
     if (mesh->pp > COLUMNS)
-        append_text(text, &used, "\n  heaviest: stage %d of %d", heaviest, mesh->pp);
+        append_text(text, &used, "\n  largest: stage %d of %d", largest, mesh->pp);
     result = (int)used;
 out:
     free(bytes);

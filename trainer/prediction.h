@@ -1,6 +1,6 @@
 /*
- * prediction.h - the bytes that a rank will hold, by kind. The engine allocates by the same arithmetic, so a prediction
- * is exact. Pure.
+ * prediction.h - predicts the bytes that a rank will hold, by kind. The engine allocates by the same arithmetic, so the
+ * prediction is exact. Pure.
  */
 #ifndef MUSTER_TRAINER_PREDICTION_H
 #define MUSTER_TRAINER_PREDICTION_H
@@ -13,18 +13,17 @@
 #include "kernels/kernels.h"
 #include "plan/footprint.h"
 
-/* What rank `rank` of this mesh will hold on such a device. -1 with CODE_CONFIG where the job does not fit the mesh. */
+/* The bytes of rank `rank` of this mesh on such a device. -1 with CODE_CONFIG if the job does not fit the mesh. */
 int predict_footprint(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
                       struct footprint *bytes, struct error *err);
 
-/* Of `workspace`, what the kernels hold for themselves: the most that any operation of the model asks for. */
+/* The kernels' part of `workspace`: the most that any operation of the model needs. */
 struct rank_config;
 size_t predict_workspace(const struct job *job, const struct rank_config *config, const struct device_traits *device);
 
 /*
- * The table for people, "memory a rank, in MiB": a row a kind, a column a pipeline stage; tp and dp ranks of a stage
- * hold the same. Where there are many stages, the first ones, the heaviest and the last are shown. Returns the length,
- * or -1.
+ * The table "memory a rank, in MiB": a row for each kind, a column for each pipeline stage; all tp and dp ranks of a
+ * stage hold the same. Of many stages the first ones, the largest and the last are shown. Returns the length, or -1.
  */
 enum { PREDICT_TABLE_SIZE = 2048 };
 

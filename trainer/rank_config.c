@@ -32,14 +32,14 @@ static int check_batch(const struct job *job, const struct mesh *mesh, struct er
                          job->batch.micro_batch, job->model.seq_length, MOST_ROWS);
     if (mesh->dp > smallest)
         return error_set(err, CODE_CONFIG,
-                         "batch.%s = %d has fewer samples than there are data-parallel ranks (%d): "
-                         "start at most %d ranks or enlarge the batch",
+                         "batch.%s = %d is less than the number of data-parallel ranks (%d): start at most %d ranks or "
+                         "increase the batch",
                          job->batch.rampup_start ? "rampup_start" : "global_batch", smallest, mesh->dp,
                          smallest * mesh->tp * mesh->pp);
     return 0;
 }
 
-/* The stage's chunks: part c * pp + stage of all, where the parts' work is even. */
+/* The stage's chunks: part c * pp + stage of all, with the work of all parts balanced. */
 static int place_chunks(struct rank_config *l, const struct job *job, const struct mesh *mesh, bool *here,
                         struct error *err)
 {

@@ -1,15 +1,15 @@
 /*
- * rank_config.h - what one rank of a mesh holds and does, as a pure function of the job. The engine is created from it,
- * and prediction.h adds up its bytes.
+ * rank_config.h - the configuration of one rank's part: its units, chunks, ZeRO and pipeline, as a pure function of job
+ * and mesh. The engine is created from it, and prediction.h adds up its bytes.
  */
 #ifndef MUSTER_TRAINER_RANK_CONFIG_H
 #define MUSTER_TRAINER_RANK_CONFIG_H
 
-#include "ckpt/units.h"
+#include "ckpt/models/units.h"
 #include "common/job.h"
 #include "common/mesh.h"
 #include "trainer/model/model.h"
-#include "trainer/parallel/pipeline.h"
+#include "trainer/pipeline.h"
 #include "trainer/parallel/zero.h"
 
 struct rank_config {
@@ -23,16 +23,16 @@ struct rank_config {
     size_t tensor_gradients; /* most elements that are summed over tp */
 };
 
-/* training: false is for a forward pass alone, of one rank. NULL with CODE_CONFIG where the job does not fit the mesh,
- * or there is no memory. The job must outlive it. */
+/* training: false is for a forward pass on one rank. NULL with CODE_CONFIG if the job does not fit the mesh, CODE_IO when
+ * out of memory. The job must outlive it. */
 struct rank_config *rank_config_create(const struct job *job, const struct mesh *mesh, int rank, bool training,
                                        const struct device_traits *device, struct error *err);
 void rank_config_destroy(struct rank_config *config);
 
 /*
- * This dp rank's share of a global batch of `size` samples: a contiguous run, sizes differing by one at most, and cut
- * into micro-batches of which the last may be short. micro_batches is the same on every dp rank, so that all take part
- * in every exchange: a rank with fewer samples has empty ones.
+ * A dp rank's share of a global batch of `size` samples: a contiguous run, whose sizes differ by at most one, divided
+ * into micro-batches, of which the last may be short. micro_batches is the same on every dp rank, so that all take part
+ * in every exchange: a rank with fewer samples adds empty ones.
  */
 struct share {
     long first, count;
@@ -41,7 +41,7 @@ struct share {
 
 struct share batch_share(const struct job *job, const struct mesh *mesh, int dp_rank, int size);
 
-/* Samples that a rank holds of a step at most: its largest share, and one more that is empty. */
+/* The most samples of a step that a rank holds: its largest share, and an empty one. */
 long most_samples(const struct job *job, const struct mesh *mesh);
 
 #endif

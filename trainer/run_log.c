@@ -1,9 +1,8 @@
-/* run_log.c - what a run says while it goes: plain lines, log lines, a progress line. */
+/* run_log.c - a run's output: plain lines, log lines, a progress line. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "plan/flops.h"
@@ -12,15 +11,7 @@
 #include "trainer/report/summary.h"
 #include "trainer/run.h"
 
-double run_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-void run_say(const struct run *run, const char *format, ...)
+void run_log(const struct run *run, const char *format, ...)
 {
     va_list args;
 
@@ -35,7 +26,7 @@ void run_say(const struct run *run, const char *format, ...)
     va_end(args);
 }
 
-/* Of all layers, those that recompute: the first recompute_layers of each stage. */
+/* The part of the layers that is recomputed: the first recompute_layers of each stage. */
 static double recomputed_part(const struct run *run)
 {
     double layers = (double)run->job->parallel.recompute_layers * run->engine->mesh.pp;
@@ -76,7 +67,7 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
     };
 }
 
-/* Of a number that is none, its sign says nothing: "nan", not "-nan". */
+/* Print "nan", not "-nan". */
 static double unsigned_nan(double x)
 {
     return isnan(x) ? fabs(x) : x;
@@ -111,14 +102,14 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
     char text[LOG_LINE_SIZE];
 
     log_line_format(text, sizeof text, &line);
-    run_say(run, "%s", text);
+    run_log(run, "%s", text);
     run->logged_steps = 0;
     run->logged_skipped = run->logged_nans = 0;
     run->logged_seconds = run->logged_loss = run->logged_order = 0;
 }
 
-/* A perplexity is that of tokens: whether sentences are in order has no part in it. */
-void run_say_validation(const struct run *run, const struct metrics_step *m)
+/* The perplexity is that of the tokens, without the loss of the sentences' order. */
+void run_log_validation(const struct run *run, const struct metrics_step *m)
 {
     bool bert = run->job->model.kind == MODEL_BERT;
     double tokens = unsigned_nan(bert ? m->valid_loss - m->valid_order_loss : m->valid_loss);
@@ -126,7 +117,7 @@ void run_say_validation(const struct run *run, const struct metrics_step *m)
 
     if (bert)
         snprintf(parts, sizeof parts, " | lm loss: %.6E | sop loss: %.6E", tokens, unsigned_nan(m->valid_order_loss));
-    run_say(run, " validation loss at iteration %ld: %.6E%s | perplexity: %.4f", m->step, unsigned_nan(m->valid_loss),
+    run_log(run, " validation loss at iteration %ld: %.6E%s | perplexity: %.4f", m->step, unsigned_nan(m->valid_loss),
             parts, exp(tokens));
 }
 
@@ -150,7 +141,7 @@ static void print_progress(const struct run *run, const struct metrics_step *m)
     fflush(stdout);
 }
 
-/* High-water mark of the process's pages, or 0 where nobody tells. */
+/* The process's peak resident memory; 0 if unknown. */
 static double resident_bytes(void)
 {
     struct rusage usage;
@@ -162,23 +153,23 @@ int run_report_memory(const struct run *run, struct error *err)
 {
     const struct engine *e = run->engine;
     const double mib = 1.0 / (1 << 20);
-    double peak = (double)device_bytes_peak(e->dev, MEMORY_DEVICE), foretold, off;
+    double peak = (double)device_bytes_peak(e->dev, MEMORY_DEVICE), predicted, worst;
     struct footprint bytes;
 
-    if (run->global_batch == 0) /* no step was made: there was no peak */
+    if (run->global_batch == 0) /* without a step there is no peak */
         return 0;
     if (engine_predict_memory(e, comm_rank(run->world), &bytes, err) < 0)
         return -1;
-    foretold = (double)footprint_device(&bytes);
-    off = fabs(peak / foretold - 1.0);
-    if (comm_max_f64(run->world, &off, 1, err) < 0)
+    predicted = (double)footprint_device(&bytes);
+    worst = fabs(peak / predicted - 1.0);
+    if (comm_max_f64(run->world, &worst, 1, err) < 0)
         return -1;
-    run_say(run,
-            "memory of rank 0: %.1f MiB foretold, %.1f MiB at the peak; host %.1f and %.1f MiB; %.1f MiB resident; the "
-            "rank farthest off is off by %.1f%%",
-            foretold * mib, peak * mib, (double)footprint_host(&bytes) * mib,
-            (double)device_bytes_peak(e->dev, MEMORY_HOST) * mib, resident_bytes() * mib, 100.0 * off);
-    run_say(run, "allocations in steps after the first, rank 0: %zu", run->allocations);
+    run_log(run,
+            "memory of rank 0: predicted %.1f MiB, peak %.1f MiB (largest error of any rank: %.1f%%); host: predicted "
+            "%.1f MiB, peak %.1f MiB; resident %.1f MiB",
+            predicted * mib, peak * mib, 100.0 * worst, (double)footprint_host(&bytes) * mib,
+            (double)device_bytes_peak(e->dev, MEMORY_HOST) * mib, resident_bytes() * mib);
+    run_log(run, "allocations in steps after the first, rank 0: %zu", run->allocations);
     return 0;
 }
 

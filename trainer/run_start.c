@@ -24,11 +24,11 @@ static void describe_mesh(const struct run *run)
 
     if (job->parallel.chunks > 1)
         snprintf(chunks, sizeof chunks, " x %d chunks", job->parallel.chunks);
-    run_say(run, "mesh: dp %d x tp %d x pp %d%s, ZeRO-%d%s, %s%s, %s", e->mesh.dp, e->mesh.tp, e->mesh.pp, chunks,
+    run_log(run, "mesh: dp %d x tp %d x pp %d%s, ZeRO-%d%s, %s%s, %s", e->mesh.dp, e->mesh.tp, e->mesh.pp, chunks,
             job->parallel.zero, job->parallel.offload ? ", optimizer offloaded" : "", types[job->precision.compute],
             recompute[job->parallel.recompute], comm_describe(run->world));
     if (comm_fabric_describe(e->fabric)[0])
-        run_say(run, "devices exchange by %s", comm_fabric_describe(e->fabric));
+        run_log(run, "devices communicate by %s", comm_fabric_describe(e->fabric));
 }
 
 static void describe_memory(const struct run *run)
@@ -39,7 +39,7 @@ static void describe_memory(const struct run *run)
     struct error err;
 
     if (run->leader && predict_table(text, run->job, &e->mesh, &device, &err) > 0)
-        run_say(run, "%s", text);
+        run_log(run, "%s", text);
 }
 
 static void describe_run(const struct run *run)
@@ -48,12 +48,12 @@ static void describe_run(const struct run *run)
     const struct engine *e = run->engine;
     const char *kind = job->model.kind == MODEL_BERT ? "bert" : "gpt";
 
-    run_say(run, "muster %s: %s on %s", VERSION, job->preset[0] ? job->preset : kind, device_describe(e->dev));
-    run_say(run, "model: %d layers, hidden %d, %d heads, sequence %d, vocabulary %d: %" PRIu64 " parameters",
+    run_log(run, "muster %s: %s on %s", VERSION, job->preset[0] ? job->preset : kind, device_describe(e->dev));
+    run_log(run, "model: %d layers, hidden %d, %d heads, sequence %d, vocabulary %d: %" PRIu64 " parameters",
             job->model.layers, job->model.hidden, job->model.heads, job->model.seq_length, job->model.vocab,
             model_parameters(&job->model));
     describe_mesh(run);
-    run_say(run, "batch: %d samples a step, micro-batches of %d; peak %.1f GFLOP/s in all", job->batch.global_batch,
+    run_log(run, "batch: %d samples a step, micro-batches of %d; peak %.1f GFLOP/s in all", job->batch.global_batch,
             job->batch.micro_batch, run->peak_flops * 1e-9);
     describe_memory(run);
 }
@@ -64,7 +64,7 @@ static int measure_peak(struct run *run, struct error *err)
         run->peak_flops = run->job->report.peak_tflops * 1e12 * comm_size(run->world);
         return 0;
     }
-    /* All at once, as they will compute: ranks that share a machine share its rate. */
+    /* All at once, as in training: ranks on one machine share its rate. */
     if (comm_barrier(run->world, err) < 0)
         return -1;
     recorder_phase("measuring its device");
@@ -72,7 +72,7 @@ static int measure_peak(struct run *run, struct error *err)
     return comm_sum_f64(run->world, &run->peak_flops, 1, err);
 }
 
-static void say_skipped_checkpoint(const char *why)
+static void log_skipped_checkpoint(const char *why)
 {
     const char *rank = getenv("PMI_RANK");
 
@@ -80,15 +80,15 @@ static void say_skipped_checkpoint(const char *why)
         printf("skipped a checkpoint: %s\n", why);
 }
 
-static void say_difference(const char *path, const char *before, const char *now, void *arg)
+static void log_difference(const char *path, const char *before, const char *now, void *arg)
 {
     const struct run *run = arg;
 
-    run_say(run, "%s was %s up to step %" PRIu64 ", and is %s from there on", path, before, run->engine->step, now);
+    run_log(run, "%s was %s up to step %" PRIu64 ", and is %s from now on", path, before, run->engine->step, now);
 }
 
-/* A job may change under way, and may do so by a slip of the pen: nothing else would show that. */
-static void say_other_job(struct run *run)
+/* A job file may change between restarts, possibly by mistake, which nothing else would show. */
+static void log_changed_job(struct run *run)
 {
     const struct engine *e = run->engine;
     long next = (long)e->step + 1;
@@ -96,14 +96,14 @@ static void say_other_job(struct run *run)
 
     if (!e->is_loaded_known)
         return;
-    job_each_difference(&e->loaded, run->job, say_difference, run);
+    job_each_difference(&e->loaded, run->job, log_difference, run);
     before = learning_rate(&e->loaded, next);
     now = learning_rate(run->job, next);
     if (fabs(before - now) > 1e-6 * now)
-        run_say(run, "the learning rate of step %ld is %.3E, and would have been %.3E", next, now, before);
+        run_log(run, "the learning rate of step %ld is %.3E, and would have been %.3E", next, now, before);
 }
 
-/* From checkpoint.dir, else from checkpoint.load, else, where neither is to have any, from initial weights. */
+/* From checkpoint.dir, else from checkpoint.load, else, if that is not set, from initial weights. */
 static int restore_or_initialize(struct run *run, struct error *err)
 {
     const char *const dirs[] = {run->job->checkpoint.dir, run->job->checkpoint.load};
@@ -111,49 +111,46 @@ static int restore_or_initialize(struct run *run, struct error *err)
 
     recorder_phase("loading a checkpoint");
     for (int i = 0; i < 2; i++) {
-        int restored = dirs[i][0] ? engine_restore(e, dirs[i], i == 0, say_skipped_checkpoint, err) : 0;
+        int restored = dirs[i][0] ? engine_restore(e, dirs[i], i == 0, log_skipped_checkpoint, err) : 0;
 
         if (restored < 0)
             return -1;
         if (!restored)
             continue;
-        run_say(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step,
+        run_log(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step,
                 e->consumed_samples);
         run->resumed = dirs[i] == run->job->checkpoint.dir;
         if (e->step >= (uint64_t)run->job->batch.steps)
-            run_say(run, "nothing is left to train: batch.steps = %ld, which counts from the very first start",
+            run_log(run, "nothing is left to train: batch.steps = %ld, counted from the first start of the run",
                     run->job->batch.steps);
         else if (run->resumed)
-            say_other_job(run);
+            log_changed_job(run);
         return 0;
     }
-    /* Whoever names a directory to start from does not want a run that starts from nothing. */
+    /* A user who set checkpoint.load does not want to start from initial weights. */
     if (dirs[1][0])
         return error_set(
             err, CODE_CONFIG,
-            "checkpoint.load = \"%s\", but there is no checkpoint in that directory: correct it, or leave it "
-            "out to start from initial weights",
+            "checkpoint.load = \"%s\", but there is no checkpoint in that directory: correct it, or remove the key "
+            "to start from initial weights",
             dirs[1]);
     if (engine_initialize(e, err) < 0)
         return -1;
-    run_say(run, "starting from initial weights, seed %" PRIu64, run->job->batch.seed);
+    run_log(run, "starting from initial weights, seed %" PRIu64, run->job->batch.seed);
     return 0;
 }
 
-/* A kill switch that is still there would stop the run after every requeue, for ever. */
+/* A kill-switch file that is not removed would stop the run after every requeue. */
 static int refuse_kill_file(const struct job *job, struct error *err)
 {
     if (job->report.kill_file[0] && access(job->report.kill_file, F_OK) == 0)
-        return error_set(err, CODE_CONFIG, "the kill-switch file %s is there: remove it to train",
-                         job->report.kill_file);
+        return error_set(err, CODE_CONFIG, "the kill-switch file %s exists: remove it to train", job->report.kill_file);
     return 0;
 }
 
-/*
- * A run that starts anew, or from another's checkpoint, does not write over the metrics of another, nor take out what
- * that did beyond the checkpoint: they move to NAME.old, or .old-2 and so on.
- */
-static void set_metrics_aside(const struct run *run)
+/* A run that does not resume from checkpoint.dir keeps the metrics of an earlier run: renames them to NAME.old, .old-2
+ * and so on. */
+static void rename_old_metrics(const struct run *run)
 {
     const char *path = run->job->report.metrics;
     char aside[JOB_PATH_SIZE + 32];
@@ -165,7 +162,7 @@ static void set_metrics_aside(const struct run *run)
     for (int k = 2; k < 1000 && access(aside, F_OK) == 0; k++)
         snprintf(aside, sizeof aside, "%s.old-%d", path, k);
     if (rename(path, aside) == 0)
-        run_say(run, "the metrics of an earlier run are now %s", aside);
+        run_log(run, "the metrics of an earlier run are now %s", aside);
 }
 
 static int open_metrics(struct run *run, struct error *err)
@@ -175,25 +172,25 @@ static int open_metrics(struct run *run, struct error *err)
     recorder_phase("opening the metrics");
     if (run->leader && run->job->report.metrics[0]) {
         if (!run->resumed || run->engine->step == 0)
-            set_metrics_aside(run);
+            rename_old_metrics(run);
         run->metrics = metrics_open(run->job->report.metrics, (long)run->engine->step, err);
         result = run->metrics ? 0 : -1;
     }
     return comm_agree(run->world, result, err);
 }
 
-/* Days of training that cannot be saved are worse than a run that does not start. */
+/* A run that cannot save must not start. */
 static int probe_checkpoint_dir(struct run *run, struct error *err)
 {
-    bool look = run->leader && run->job->checkpoint.dir[0];
+    bool probe = run->leader && run->job->checkpoint.dir[0];
 
-    recorder_phase("trying checkpoint.dir");
-    return comm_agree(run->world, look ? ckpt_probe(run->job->checkpoint.dir, err) : 0, err);
+    recorder_phase("testing checkpoint.dir");
+    return comm_agree(run->world, probe ? ckpt_probe(run->job->checkpoint.dir, err) : 0, err);
 }
 
 static void log_saver(void *arg, const char *line)
 {
-    run_say(arg, "%s", line);
+    run_log(arg, "%s", line);
 }
 
 static void sync_metrics(void *arg)
@@ -202,7 +199,7 @@ static void sync_metrics(void *arg)
     struct error err;
 
     if (run->metrics && metrics_sync(run->metrics, &err) < 0)
-        run_say(run, "metrics may lack steps up to this checkpoint: %s", err.text);
+        run_log(run, "metrics may lack steps up to this checkpoint: %s", err.text);
 }
 
 static int start_saver(struct run *run, struct error *err)

@@ -1,4 +1,4 @@
-/* run_watch.c - the flight recorder and the watchdog of a run. */
+/* run_watch.c - starts a run's flight recorder and watchdog, and logs stragglers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 
 enum { DIRECTORY_SIZE = JOB_PATH_SIZE + 128, MOST_STRAGGLERS = 4 };
 
-/* What rank 0 decides for all. */
+/* A possible hang, as named by rank 0 for all. */
 struct incident {
-    char directory[DIRECTORY_SIZE]; /* should there be one */
+    char directory[DIRECTORY_SIZE];
     char title[160];
 };
 
@@ -23,7 +23,7 @@ static const char *env_value(const char *name, const char *otherwise)
     return value && value[0] ? value : otherwise;
 }
 
-/* Slurm's name for the node, which is what a user looks for. */
+/* Slurm's name for the node, which users know. */
 static void own_host(char host[static HANG_HOST_SIZE])
 {
     char name[256] = "";
@@ -33,7 +33,7 @@ static void own_host(char host[static HANG_HOST_SIZE])
     host[strcspn(host, ".")] = '\0';
 }
 
-/* Where all ranks can write: checkpoint.dir, else where the metrics are, else the working directory. */
+/* A directory that all ranks can write to: checkpoint.dir, else that of the metrics, else the working directory. */
 static void shared_directory(char *dir, size_t size, const struct job *job)
 {
     char *slash;
@@ -59,13 +59,13 @@ static void name_incident(struct incident *incident, const struct job *job)
         snprintf(name, sizeof name, "hang-%d", (int)getpid());
         snprintf(incident->title, sizeof incident->title, "process %d of rank 0, without Slurm", (int)getpid());
     }
-    /* One that is there already would be an alarm. */
+    /* It must not exist yet: its existence is the alarm. */
     snprintf(incident->directory, sizeof incident->directory, "%s/%s", base, name);
     for (int k = 2; k < 1000 && access(incident->directory, F_OK) == 0; k++)
         snprintf(incident->directory, sizeof incident->directory, "%s/%s-%d", base, name, k);
 }
 
-/* Where every rank runs. */
+/* Collects the hosts of all ranks. */
 static int exchange_hosts(struct run *run, const struct record_file *record, struct error *err)
 {
     int rank = comm_rank(run->world), world = comm_size(run->world), result = 0;
@@ -79,7 +79,7 @@ static int exchange_hosts(struct run *run, const struct record_file *record, str
         return -1;
     own_host(host);
     run->hosts[rank] = neighbour_self(host, record);
-    _Static_assert(sizeof *run->hosts % sizeof(float) == 0, "it travels as so many floats");
+    _Static_assert(sizeof *run->hosts % sizeof(float) == 0, "it is exchanged as floats");
     return comm_all_gather(run->world, DTYPE_F32, run->hosts, sizeof *run->hosts / sizeof(float), err);
 }
 
@@ -103,10 +103,10 @@ static int start_watchdog(struct run *run, struct record_file *record, struct er
     config.title = incident.title;
     config.neighbours = neighbours_create(run->hosts, config.world, config.rank, record, err);
     result = comm_agree(run->world, config.neighbours ? 0 : -1, err);
-    record_unlink(record); /* all have it that ever will */
+    record_unlink(record); /* all neighbours have mapped it */
     if (result < 0) {
         neighbours_destroy(config.neighbours);
-        run_say(run, "training goes on without a watchdog: %s", err->text);
+        run_log(run, "training goes on without a watchdog: %s", err->text);
         return 0;
     }
     run->watchdog = watchdog_start(&config, err);
@@ -128,8 +128,8 @@ int run_watch_start(struct run *run, struct error *err)
     return start_watchdog(run, record, err);
 }
 
-/* A rank that was found this time and the time before is slow; once is noise. */
-static void name_lasting(const struct run *run, const struct straggler *found, int n)
+/* Logs ranks that were found in this check and the one before; a single time is noise. */
+static void log_stragglers(const struct run *run, const struct straggler *found, int n)
 {
     char text[256];
 
@@ -137,7 +137,7 @@ static void name_lasting(const struct run *run, const struct straggler *found, i
         if (!run->slow[found[i].rank])
             continue;
         straggler_text(text, sizeof text, &found[i], run->hosts[found[i].rank].host);
-        run_say(run, "%s", text);
+        run_log(run, "%s", text);
     }
     for (int rank = 0; rank < comm_size(run->world); rank++)
         run->slow[rank] = false;
@@ -146,7 +146,7 @@ static void name_lasting(const struct run *run, const struct straggler *found, i
 }
 
 /* On the leader, which has every rank's seconds and stage. */
-static void name_stragglers(const struct run *run, const float *gathered)
+static void find_stragglers(const struct run *run, const float *gathered)
 {
     int world = comm_size(run->world), n = 0;
     struct straggler *found = calloc((size_t)world, sizeof *found);
@@ -159,7 +159,7 @@ static void name_stragglers(const struct run *run, const float *gathered)
     }
     if (found && own && stages)
         n = stragglers_find(found, own, stages, world, run->job->report.straggler_factor);
-    name_lasting(run, found, n);
+    log_stragglers(run, found, n);
     free(found);
     free(own);
     free(stages);
@@ -182,9 +182,9 @@ int run_stragglers(struct run *run, double own_seconds, int stage, struct error 
         result = comm_all_gather(run->world, DTYPE_F32, gathered, 2, err);
     }
     if (result < 0)
-        return -1; /* gathered may still be written to */
+        return -1; /* not freed: a transfer may still write to it */
     if (run->leader)
-        name_stragglers(run, gathered);
+        find_stragglers(run, gathered);
     free(gathered);
     return 0;
 }

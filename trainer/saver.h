@@ -9,7 +9,7 @@
  *     saver_finish     at the end; or saver_settle, when the run gives up
  *     saver_destroy
  *
- * Each node has a stage (ckpt/stage.h), which a muster-ckptd(8) drains. Where staging is not possible, saves are
+ * Each node has a stage (ckpt/stage/stage.h), which a muster-ckptd(8) drains. Where staging is not possible, saves are
  * written straight to checkpoint.dir (save.c), and the log says so once.
  *
  * Training waits while the state is copied into the stage, because a step changes it. On a device whose state must be

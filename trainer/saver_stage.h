@@ -3,7 +3,7 @@
  * the muster-ckptd(8) that drains it.
  *
  * Nothing here communicates with other ranks; saver.c makes them agree. While a copy is under way the stage may be
- * asked whether it is drained, and nothing else (ckpt/stage.h).
+ * asked whether it is drained, and nothing else (ckpt/stage/stage.h).
  */
 #ifndef MUSTER_TRAINER_SAVER_STAGE_H
 #define MUSTER_TRAINER_SAVER_STAGE_H
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "ckpt/stage.h"
+#include "ckpt/stage/stage.h"
 
 enum { SAVER_MOST_RESTARTS = 5 }; /* of a muster-ckptd that ends again and again */
 

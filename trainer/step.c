@@ -6,14 +6,14 @@
 #include "trainer/watch/recorder.h"
 
 /*
- * This rank's samples of a global batch, as the pipeline takes them, and what the whole batch's losses are means over.
+ * This rank's micro-batches of a global batch, and the numbers that the batch's mean losses are divided by.
  */
 struct step_work {
     int micro_batches;
     double tokens, samples; /* predictions in the global batch */
 };
 
-/* Samples [begin, begin + count) of the batch; its own number 0 is sample `first` of the run. */
+/* Samples [begin, begin + count) of the batch; its sample 0 is sample `first` of the run. */
 static struct micro_batch cut_batch(const struct batch *b, long begin, long count, uint64_t first, bool training)
 {
     size_t at = (size_t)begin * (size_t)b->seq_length;
@@ -30,7 +30,7 @@ static struct micro_batch cut_batch(const struct batch *b, long begin, long coun
     };
 }
 
-/* The run's samples [first, first + size) are the global batch. Ranks that have none left take an empty one. */
+/* The global batch is the run's samples [first, first + size). Ranks with too few samples add empty ones. */
 static int read_batch(struct engine *e, const struct samples *samples, uint64_t first, int size, bool training,
                       struct step_work *work, struct error *err)
 {
@@ -61,7 +61,7 @@ static int read_batch(struct engine *e, const struct samples *samples, uint64_t 
     return comm_sum_f64(e->dp, &work->tokens, 1, err);
 }
 
-/* The mean losses, on every rank: only the last stage knows them, and its tp ranks know the tokens' alike. */
+/* The mean losses, on every rank. Only the last stage has them, and all its tp ranks have the same tokens' loss. */
 static int mean_loss(struct engine *e, const struct step_work *work, struct losses losses, struct mean_loss *loss,
                      struct error *err)
 {
@@ -75,7 +75,7 @@ static int mean_loss(struct engine *e, const struct step_work *work, struct loss
     return 0;
 }
 
-/* Failures of the groups stick until someone asks. */
+/* Failures of the tp group and the device are kept until they are read here. */
 static int engine_status(struct engine *e, struct error *err)
 {
     return tensor_status(&e->tensor, err) < 0 ? -1 : device_status(e->dev, err);
@@ -104,7 +104,7 @@ static int update_parameters(struct engine *e, const struct step_result *result,
     return zero_step(e->zero, &step, err);
 }
 
-/* Whether the step counts. All ranks have the same loss and norm, so all decide alike. */
+/* Decides whether the step is skipped. All ranks have the same loss and norm, so they decide the same. */
 static enum skip judge_step(struct engine *e, struct step_result *result)
 {
     bool finite = isfinite(result->loss.all) && isfinite(result->grad_norm);
@@ -139,7 +139,7 @@ static int compute_gradient(struct engine *e, struct step_result *result, struct
     return 0;
 }
 
-/* Overflows that a smaller loss scale may yet mend are no sign of a run that is lost. */
+/* Overflows that a smaller loss scale may fix are not counted: they do not mean that the run has diverged. */
 static void count_in_a_row(struct engine *e, const struct step_result *result)
 {
     if (result->skip == SKIP_NONE)

@@ -5,16 +5,17 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "trainer/watch/recorder.h"
 #include "trainer/report/summary.h"
 #include "trainer/run.h"
 
-static int look_for_stop(struct run *run, struct error *err)
+static int check_stop(struct run *run, struct error *err)
 {
     return stop_agreed(run->world, run->job, &run->stop, &run->stop_signal, err);
 }
 
-/* A stop does not wait for the end of a validation: there may be only seconds left to save. */
+/* A stop request interrupts a validation: there may be only seconds left to save. */
 static int run_validation(struct run *run, struct metrics_step *m, struct error *err)
 {
     const struct job *job = run->job;
@@ -26,7 +27,7 @@ static int run_validation(struct run *run, struct metrics_step *m, struct error 
     for (int batch = 0; batch < job->report.eval_batches; batch++) {
         struct mean_loss loss;
 
-        if (engine_evaluate(run->engine, batch, &loss, err) < 0 || look_for_stop(run, err) < 0)
+        if (engine_evaluate(run->engine, batch, &loss, err) < 0 || check_stop(run, err) < 0)
             return -1;
         if (run->stop != STOP_NONE && batch + 1 < job->report.eval_batches)
             return 0;
@@ -36,11 +37,11 @@ static int run_validation(struct run *run, struct metrics_step *m, struct error 
     m->valid_loss = sum.all / job->report.eval_batches;
     if (job->model.kind == MODEL_BERT)
         m->valid_order_loss = sum.order / job->report.eval_batches;
-    run_say_validation(run, m);
+    run_log_validation(run, m);
     return 0;
 }
 
-/* Metrics are for people: a full disk under them is said once, and does not end the training. */
+/* A failure to write metrics, such as a full disk, is logged once and does not end the training. */
 static void write_metrics(struct run *run, const struct metrics_step *m)
 {
     struct error err;
@@ -48,16 +49,16 @@ static void write_metrics(struct run *run, const struct metrics_step *m)
     if (!run->metrics)
         return;
     if (metrics_displaced(run->metrics))
-        run_say(run, "the metrics %s were replaced or removed: does another job run in this directory?",
+        run_log(run, "the metrics %s were replaced or removed: does another job run in this directory?",
                 run->job->report.metrics);
     if (metrics_write(run->metrics, m, &err) == 0)
         return;
-    run_say(run, "no more metrics are written, training goes on: %s", err.text);
+    run_log(run, "no more metrics are written, training goes on: %s", err.text);
     metrics_close(run->metrics);
     run->metrics = NULL;
 }
 
-/* Bad steps are skipped; a run of them, with no smaller loss scale left to try, is given up. */
+/* Ends the run after optimizer.most_skipped skipped steps in a row that no smaller loss scale could avoid. */
 static int check_skipped(struct run *run, const struct step_result *result, struct error *err)
 {
     const struct engine *e = run->engine;
@@ -66,7 +67,7 @@ static int check_skipped(struct run *run, const struct step_result *result, stru
     uint64_t last;
 
     if (result->skip == SKIP_SPIKE)
-        run_say(run, " iteration %" PRIu64 " is skipped: its loss %.4f is a spike above the mean %.4f", e->step,
+        run_log(run, " iteration %" PRIu64 " is skipped: its loss %.4f is a spike above the mean %.4f", e->step,
                 result->loss.all, e->spike.mean);
     if (result->skip == SKIP_NONE || e->skipped_in_a_row < (uint64_t)run->job->optimizer.most_skipped)
         return 0;
@@ -78,14 +79,14 @@ static int check_skipped(struct run *run, const struct step_result *result, stru
                  run->job->checkpoint.dir);
     return error_set(err, CODE_DATA,
                      "%s in %" PRIu64 " steps in a row, up to step %" PRIu64
-                     "; %s: lower optimizer.lr or look at the data",
+                     "; %s: lower optimizer.lr or check the data",
                      why, e->skipped_in_a_row, e->step, last_good);
 }
 
 /* ---- the loop ---- */
 
-/* Whenever a log line is due: ranks whose own work took longer than their like's since the line before. */
-static int look_for_stragglers(struct run *run, double own_seconds, struct error *err)
+/* With each log line: checks for ranks whose own work took longer than that of ranks with the same work. */
+static int check_stragglers(struct run *run, double own_seconds, struct error *err)
 {
     double mean;
 
@@ -103,18 +104,18 @@ static int one_step(struct run *run, struct error *err)
 {
     struct step_result result;
     struct metrics_step m;
-    double started = run_seconds(), waited = recorder_waited_seconds();
+    double started = clock_monotonic(), waited = recorder_waited_seconds();
     size_t allocations = device_allocations(run->engine->dev);
 
     recorder_step((int64_t)run->engine->step + 1, 0);
     if (engine_step(run->engine, &result, err) < 0)
         return -1;
-    if (run->global_batch > 0) /* in the first step operations take their working memory */
+    if (run->global_batch > 0) /* in the first step operations allocate their workspace */
         run->allocations += device_allocations(run->engine->dev) - allocations;
     run->global_batch = result.global_batch;
-    m = run_measure(run, &result, run_seconds() - started);
+    m = run_measure(run, &result, clock_monotonic() - started);
     run_report(run, &m);
-    if (look_for_stragglers(run, m.step_seconds - (recorder_waited_seconds() - waited), err) < 0)
+    if (check_stragglers(run, m.step_seconds - (recorder_waited_seconds() - waited), err) < 0)
         return -1;
     if (run_validation(run, &m, err) < 0)
         return -1;
@@ -130,12 +131,12 @@ static int stop_run(struct run *run, struct error *err)
     int result;
 
     stop_describe(why, sizeof why, run->job, run->stop, run->stop_signal);
-    run_say(run, "stopping after step %" PRIu64 ": %s", run->engine->step, why);
+    run_log(run, "stopping after step %" PRIu64 ": %s", run->engine->step, why);
     if (!run->job->checkpoint.dir[0])
         return error_set(err, CODE_CONFIG, "stopped by %s, and checkpoint.dir is not set: nothing was saved", why);
     result = saver_finish(run->saver, err);
     if (result > 0) /* the epilog or the next start of the job commits it: a requeue is right */
-        run_say(run, "%s", err->text);
+        run_log(run, "%s", err->text);
     return result < 0 ? -1 : CODE_STOPPED;
 }
 
@@ -143,18 +144,18 @@ static int run_steps(struct run *run, struct error *err)
 {
     stop_start_clock();
     while (run->engine->step < (uint64_t)run->job->batch.steps) {
-        if (look_for_stop(run, err) < 0)
+        if (check_stop(run, err) < 0)
             return -1;
         if (run->stop != STOP_NONE)
             return stop_run(run, err);
         if (one_step(run, err) < 0)
             return -1;
     }
-    /* All steps are done. What keeps the last checkpoint in memory, say a full disk, a requeue would find again: 74. */
+    /* All steps are done. If the last checkpoint cannot be drained (a full disk), requeuing would not help: 74. */
     return saver_finish(run->saver, err) != 0 || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
 }
 
-/* Rank 0 first: when all have met, one may end at once, and a launcher that sees it end kills the others. */
+/* Rank 0 first: after comm_world_fail a rank may end at once, and then the launcher may kill the others. */
 void train_fail(struct comm *world, struct error *err)
 {
     bool leader = comm_rank(world) == 0;
@@ -176,9 +177,9 @@ int train(const struct job *job, struct comm *world, struct error *err)
                  : run_steps(&run, err);
     run_watch_ending(&run);
     if (result >= 0) {
-        run_say(&run, "%s at step %" PRIu64, result == CODE_OK ? "done" : "stopped", run.engine->step);
+        run_log(&run, "%s at step %" PRIu64, result == CODE_OK ? "done" : "stopped", run.engine->step);
     } else {
-        train_fail(world, err); /* before anything is freed that the other ranks, or MPI, may still use */
+        train_fail(world, err); /* before memory is freed that other ranks, or MPI, may still use */
         comm_fabric_abandon(run.engine ? run.engine->fabric : NULL, err);
     }
     metrics_close(run.metrics);

@@ -12,8 +12,9 @@
 int train(const struct job *job, struct comm *world, struct error *err);
 
 /*
- * This rank has failed: tell the others (comm_world_fail), and the user. What befell all ranks rank 0 says for all; who
- * failed alone has told the others why, and they say the same. err->code may become another (comm_world_fail).
+ * This rank has failed: notifies the other ranks (comm_world_fail) and reports the error. An error of all ranks is
+ * reported by rank 0 only; after an error of one rank, that rank and rank 0 report it. err->code may change
+ * (comm_world_fail).
  */
 void train_fail(struct comm *world, struct error *err);
 

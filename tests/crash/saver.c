@@ -8,7 +8,7 @@
  *     --absent          the last rank never comes: the attempt stays incomplete
  *     --recover         first what a trainer does that starts: ckpt_recover
  *     --no-commit       leave it to others
- *     --stage ROOT      through the stage beneath ROOT (ckpt/stage.h): each rank stages, two muster-ckptd are started,
+ *     --stage ROOT      through the stage beneath ROOT (ckpt/stage/stage.h): each rank stages, two muster-ckptd are started,
  *                       one of which drains, or none with --no-drain; --drain: muster-ckptd drains what is there, as
  * the epilog does
  *
@@ -19,7 +19,7 @@
  */
 #include "tests/crash/plan.h"
 
-#include "ckpt/stage.h"
+#include "ckpt/stage/stage.h"
 
 #include <getopt.h>
 #include <libgen.h>

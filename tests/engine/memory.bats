@@ -1,4 +1,4 @@
-# The memory that is foretold before a run is what the run takes: allocations counted to 3%, and as a cross-check the
+# The memory predicted before a run is what the run takes: allocations counted to 3%, and as a cross-check the
 # pages that the operating system saw, to 10% beyond what a process with next to no model has.
 load ../helpers
 
@@ -21,41 +21,41 @@ run_two() {
     line=$(grep '^memory of rank 0: ' "$DIR/log")
 }
 
-# number TEXT: what stands before TEXT in $line
-number() { sed -n "s/.*[ ;]\([0-9.]*\)\(%\| MiB\) *$1.*/\1/p" <<<"$line"; }
+# number TEXT: the number after TEXT in $line
+number() { sed -n "s/.*[:;] $1 \([0-9.]*\) .*/\1/p" <<<"$line"; }
 
-# foretold RANKS SET...
-foretold() {
+# predicted RANKS SET...
+predicted() {
     local n=$1 size=(model.layers=4 model.hidden=512 model.heads=8 model.seq_length=128 model.vocab=8192)
     shift
     run_two "$n" model.layers=1 model.hidden=16 model.heads=4 model.seq_length=8 "$@"
     local base; base=$(number resident)
     run_two "$n" "${size[@]}" batch.global_batch=8 batch.micro_batch=2 "$@"
     echo "# $line"
-    sed -n 's/.*off is off by \([0-9.]*\)%.*/\1/p' <<<"$line" | awk '{ exit !($1 <= 3.0) }'
-    awk -v resident="$(number resident)" -v base="$base" -v device="$(number 'foretold')" \
-        -v host="$(sed -n 's/.*host \([0-9.]*\) and.*/\1/p' <<<"$line")" \
+    sed -n 's/.*(largest error of any rank: \([0-9.]*\)%).*/\1/p' <<<"$line" | awk '{ exit !($1 <= 3.0) }'
+    awk -v resident="$(number resident)" -v base="$base" -v device="$(sed -n 's/^memory of rank 0: predicted \([0-9.]*\) .*/\1/p' <<<"$line")" \
+        -v host="$(sed -n 's/.*host: predicted \([0-9.]*\) .*/\1/p' <<<"$line")" \
         'BEGIN { want = device + host; got = resident - base; print "# resident", got, "of", want
                  exit !(want > 20 && got > 0.90 * want && got < 1.10 * want + 10) }'
 }
 
-@test "one rank" { foretold 1 parallel.zero=0; }
-@test "one rank, offload, bf16" { foretold 1 parallel.offload=optimizer precision.compute=bf16; }
-@test "one rank, layers recomputed" { foretold 1 parallel.recompute=full; }
-@test "dp 2, ZeRO-1" { foretold 2 parallel.zero=1; }
-@test "dp 2, ZeRO-2, fp16, 16-bit sums" { foretold 2 parallel.zero=2 precision.compute=fp16 precision.reduce=compute; }
-@test "dp 3, ZeRO-3" { foretold 3 parallel.zero=3; }
-@test "dp 2, ZeRO-3, offload, bf16" { foretold 2 parallel.zero=3 parallel.offload=optimizer precision.compute=bf16; }
-@test "tp 2" { foretold 2 parallel.tp=2; }
+@test "one rank" { predicted 1 parallel.zero=0; }
+@test "one rank, offload, bf16" { predicted 1 parallel.offload=optimizer precision.compute=bf16; }
+@test "one rank, layers recomputed" { predicted 1 parallel.recompute=full; }
+@test "dp 2, ZeRO-1" { predicted 2 parallel.zero=1; }
+@test "dp 2, ZeRO-2, fp16, 16-bit sums" { predicted 2 parallel.zero=2 precision.compute=fp16 precision.reduce=compute; }
+@test "dp 3, ZeRO-3" { predicted 3 parallel.zero=3; }
+@test "dp 2, ZeRO-3, offload, bf16" { predicted 2 parallel.zero=3 parallel.offload=optimizer precision.compute=bf16; }
+@test "tp 2" { predicted 2 parallel.tp=2; }
 @test "tp 2 x pp 2, dropout, attention recomputed" {
-    foretold 4 parallel.tp=2 parallel.pp=2 parallel.recompute=selective model.dropout=0.1
+    predicted 4 parallel.tp=2 parallel.pp=2 parallel.recompute=selective model.dropout=0.1
 }
-@test "pp 2 with two chunks, ZeRO-1 at dp 2" { foretold 4 parallel.pp=2 parallel.chunks=2; }
-@test "tp 2 x pp 2 x dp 2, ZeRO-3" { foretold 8 parallel.tp=2 parallel.pp=2 parallel.zero=3; }
+@test "pp 2 with two chunks, ZeRO-1 at dp 2" { predicted 4 parallel.pp=2 parallel.chunks=2; }
+@test "tp 2 x pp 2 x dp 2, ZeRO-3" { predicted 8 parallel.tp=2 parallel.pp=2 parallel.zero=3; }
 @test "pp 4 with two layers: stages of an embedding, one layer and a head" {
-    foretold 4 parallel.pp=4 model.layers=2
-    foretold 4 parallel.pp=4 model.layers=1 precision.compute=bf16
+    predicted 4 parallel.pp=4 model.layers=2
+    predicted 4 parallel.pp=4 model.layers=1 precision.compute=bf16
 }
 @test "dp 2, ZeRO-2 with one micro-batch of 4, bf16" {
-    foretold 2 parallel.zero=2 precision.compute=bf16 batch.micro_batch=4
+    predicted 2 parallel.zero=2 precision.compute=bf16 batch.micro_batch=4
 }

@@ -62,11 +62,11 @@ stopped_with_75() {
     grep -q "step-00000010 is of another model: it has 2 heads, the job file's model 4" "$DIR/err"
     [ "$(newest "$DIR/ckpt")" = step-00000010 ]
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 >"$DIR/log"
-    grep -qx "batch.steps was 10 up to step 10, and is 12 from there on" "$DIR/log"
+    grep -qx "batch.steps was 10 up to step 10, and is 12 from now on" "$DIR/log"
     grep -Eqx "the learning rate of step 11 is [0-9.E-]+, and would have been 3.000E-04" "$DIR/log"
     [ "$(grep -c 'up to step' "$DIR/log")" -eq 1 ]
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 --set data.train="$DIR/valid" >"$DIR/log"
-    grep -qx "data.train was \"$DIR/train\" up to step 12, and is \"$DIR/valid\" from there on" "$DIR/log"
+    grep -qx "data.train was \"$DIR/train\" up to step 12, and is \"$DIR/valid\" from now on" "$DIR/log"
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 --set data.train="$DIR/valid" >"$DIR/log"
     grep -q "resumed from .* at step 14" "$DIR/log"
     [ "$(grep -c 'up to step' "$DIR/log")" -eq 0 ]
@@ -222,7 +222,7 @@ handled_anywhere() {
     [ "$(wc -l <"$DIR/metrics.jsonl.old")" -eq 20 ]
     [ "$(wc -l <"$DIR/metrics.jsonl")" -eq 2 ]
     from "$DIR/ckpt" --set checkpoint.dir="$DIR/done" >"$DIR/log"
-    grep -qx "nothing is left to train: batch.steps = 12, which counts from the very first start" "$DIR/log"
+    grep -qx "nothing is left to train: batch.steps = 12, counted from the first start of the run" "$DIR/log"
     for step in 15 10; do # one that is not there, one that is damaged: there are others, which were not meant
         truncate -s -4096 "$DIR/ckpt/step-00000010/shard-00001-of-00002.safetensors"
         code=0

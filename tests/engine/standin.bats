@@ -82,7 +82,7 @@ like() {
 @test "groups of GPUs exchange by NCCL, and messages go by the host" {
     [ -x "$STANDIN/test_nccl" ] || skip "not built with NCCL"
     train nccl 2
-    grep '^devices exchange by NCCL' "$DIR/nccl.log"
+    grep '^devices communicate by NCCL' "$DIR/nccl.log"
 }
 
 @test "whatever the order of what streams do: the same bits" {

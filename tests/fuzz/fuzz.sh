@@ -23,12 +23,12 @@ echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
 
 json=(common/crc32c.c common/error.c)
 sources_safetensors=(common/error.c common/io.c common/safetensors.c)
-sources_manifest=("${json[@]}" ckpt/cover.c ckpt/interval.c ckpt/json_get.c ckpt/json_text.c ckpt/layout.c
-    ckpt/manifest.c ckpt/manifest_decode.c ckpt/manifest_encode.c)
+sources_manifest=("${json[@]}" common/io.c ckpt/file/file.c ckpt/format/json_fields.c ckpt/format/manifest.c
+    ckpt/format/manifest_json.c ckpt/format/names.c ckpt/format/pieces.c)
 sources_job=(common/error.c common/job.c common/job_check.c common/job_keys.c common/job_text.c common/model_shape.c)
 sources_indexed=(common/error.c common/io.c trainer/data/indexed.c)
-sources_topology=(common/error.c common/rank_map.c common/text.c srun-plugin/place/cluster.c srun-plugin/place/hostlist.c
-    srun-plugin/place/topology.c)
+sources_topology=(common/error.c common/rank_map.c common/text.c srun-plugin/place/cluster.c
+    srun-plugin/place/hostlist.c srun-plugin/place/topology.c)
 
 build() {
     local -n sources=sources_$1

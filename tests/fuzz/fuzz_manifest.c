@@ -3,8 +3,8 @@
  * refused with one line, or it is written as text that is read as the same. Its checksum is put right first, or nothing
  * beyond it would ever be looked at.
  */
-#include "ckpt/cover.h"
-#include "ckpt/manifest_json.h"
+#include "ckpt/format/pieces.h"
+#include "ckpt/format/manifest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 #include "tests/unit/ckpt_good.h"
-#include "ckpt/manifest_json.h"
+#include "ckpt/format/manifest.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,8 +4,8 @@
 #ifndef MUSTER_TESTS_CKPT_STAGE_WORLD_H
 #define MUSTER_TESTS_CKPT_STAGE_WORLD_H
 
-#include "ckpt/drain.h"
-#include "ckpt/stage.h"
+#include "ckpt/drain/drain.h"
+#include "ckpt/stage/stage.h"
 #include "tests/unit/test_ckpt_world.h"
 
 #include <sys/types.h>

@@ -179,7 +179,7 @@ static void one_attempt_writes_a_shard_once(void **state)
     (void)state;
     assert_int_equal(ckpt_write_shard(&save, &err), 0);
     assert_int_equal(ckpt_write_shard(&save, &err), -1);
-    assert_non_null(strstr(err.text, "every try to save needs an attempt of its own"));
+    assert_non_null(strstr(err.text, "each try to save needs a new attempt's name"));
     save.attempt = "../9";
     assert_int_equal(ckpt_write_shard(&save, &err), -1);
     assert_int_equal(err.code, CODE_INTERNAL);

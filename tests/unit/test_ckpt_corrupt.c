@@ -1,7 +1,7 @@
 /* Broken checkpoints, made from a good one: each is refused with one line that names the file. */
 #include "config.h"
 
-#include "ckpt/manifest_json.h"
+#include "ckpt/format/manifest.h"
 #include "tests/unit/ckpt_good.h"
 
 #include <setjmp.h>

@@ -377,7 +377,7 @@ static void the_mount_is_missing(void **state)
     snprintf(away, sizeof away, "%s.away", node.target);
     assert_int_equal(rename(node.target, away), 0);
     assert_int_equal(mkdir(node.target, 0777), 0);
-    expect_left(&node, "is not there any more");
+    expect_left(&node, "has been removed");
     assert_int_equal(rmdir(node.target), 0); /* it is empty */
     assert_int_equal(rename(away, node.target), 0);
     assert_int_equal(drain_once(&node, NULL), CKPT_DRAIN_DONE);

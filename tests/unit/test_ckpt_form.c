@@ -1,8 +1,8 @@
 /* Stages, attempts and checkpoints of another release, in a form that this one does not know: left as they are. */
 #include "config.h"
 
-#include "ckpt/attempt.h"
-#include "ckpt/stage_dir.h"
+#include "ckpt/write/attempt.h"
+#include "ckpt/stage/stage_dir.h"
 #include "tests/unit/ckpt_good.h"
 #include "tests/unit/ckpt_stage_world.h"
 

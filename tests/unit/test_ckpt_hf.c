@@ -1,5 +1,5 @@
 /* To Hugging Face's files and back; and files that are not what they should be. */
-#include "ckpt/hf.h"
+#include "ckpt/models/hf.h"
 #include "common/half.h"
 #include "common/safetensors.h"
 #include "tests/unit/test_ckpt_model.h"
@@ -349,8 +349,8 @@ static void what_is_wrong_is_named(void **state)
         {to_link, "model-00001-of-00002.safetensors is a symbolic link"},
         {missing, "model-00002-of-00002.safetensors: No such file"},
         {pickle, "has no model.safetensors, and pytorch_model.bin is not read: write it anew with"},
-        {lacks_one, "no GPT or BERT: tensor \"h.1.ln_2.bias\" is missing"},
-        {has_another, "no GPT or BERT: they have no tensor \"h.1.ln_2.aias\""},
+        {lacks_one, "not a GPT or BERT: tensor \"h.1.ln_2.bias\" is missing"},
+        {has_another, "not a GPT or BERT, which has no tensor \"h.1.ln_2.aias\""},
         {cut, "model-00002-of-00002.safetensors"},
         {no_map, "weight_map must be"},
         {relu, "activation_function is \"relu\""},

@@ -1,7 +1,6 @@
 /* The arithmetic of pieces, against the plainest way to do it: a mark on every element. */
-#include "ckpt/cover.h"
-#include "ckpt/interval.h"
-#include "ckpt/layout.h"
+#include "ckpt/format/pieces.h"
+#include "ckpt/format/names.h"
 #include "tests/unit/test_ckpt_world.h"
 
 #include <setjmp.h>
@@ -146,38 +145,38 @@ static void huge_shapes_are_refused(void **state)
 
 static void names_are_read_as_they_are_written(void **state)
 {
-    char name[LAYOUT_NAME_SIZE], attempt[CKPT_ATTEMPT_SIZE];
+    char name[FILE_NAME_SIZE], attempt[CKPT_ATTEMPT_SIZE];
     uint64_t step;
     int shard, shards;
 
     (void)state;
-    layout_partial_name(name, 200, "47.1.partial");
+    name_partial(name, 200, "47.1.partial");
     assert_string_equal(name, "step-00000200.47.1.partial.partial");
-    assert_true(layout_parse_partial(name, &step, attempt));
+    assert_true(name_parse_partial(name, &step, attempt));
     assert_int_equal(step, 200);
     assert_string_equal(attempt, "47.1.partial");
-    assert_false(layout_parse_partial("step-00000200.partial", &step, attempt));
-    assert_false(layout_parse_partial("step-00000200..partial", &step, attempt));
-    assert_false(layout_parse_partial("step-200.a.partial", &step, attempt));
-    assert_true(layout_parse_step("step-123456789012", &step));
+    assert_false(name_parse_partial("step-00000200.partial", &step, attempt));
+    assert_false(name_parse_partial("step-00000200..partial", &step, attempt));
+    assert_false(name_parse_partial("step-200.a.partial", &step, attempt));
+    assert_true(name_parse_step("step-123456789012", &step));
     assert_int_equal(step, 123456789012);
-    assert_false(layout_parse_step("step--0000001", &step));
-    assert_false(layout_parse_step("step-000000001", &step));
-    assert_false(layout_parse_step("step-00000001x", &step));
-    assert_true(layout_parse_part("shard-00002-of-00004.json", &shard, &shards));
+    assert_false(name_parse_step("step--0000001", &step));
+    assert_false(name_parse_step("step-000000001", &step));
+    assert_false(name_parse_step("step-00000001x", &step));
+    assert_true(name_parse_part("shard-00002-of-00004.json", &shard, &shards));
     assert_int_equal(shard, 2);
     assert_int_equal(shards, 4);
-    assert_false(layout_parse_part("shard-00004-of-00004.json", &shard, &shards));
-    assert_false(layout_parse_part("shard-2-of-4.json", &shard, &shards));
-    assert_false(layout_parse_part("shard-00002-of-00004.json.tmp", &shard, &shards));
-    assert_true(layout_parse_shard("shard-00002-of-00004.safetensors", &shard, &shards));
+    assert_false(name_parse_part("shard-00004-of-00004.json", &shard, &shards));
+    assert_false(name_parse_part("shard-2-of-4.json", &shard, &shards));
+    assert_false(name_parse_part("shard-00002-of-00004.json.tmp", &shard, &shards));
+    assert_true(name_parse_shard("shard-00002-of-00004.safetensors", &shard, &shards));
     assert_int_equal(shard, 2);
     assert_int_equal(shards, 4);
-    assert_false(layout_parse_shard("shard-00002-of-00004.json", &shard, &shards));
-    assert_false(layout_parse_shard("shard-00002-of-00004.safetensors.1.tmp", &shard, &shards));
-    assert_false(layout_attempt_is_valid("../x"));
-    assert_false(layout_attempt_is_valid(""));
-    assert_false(layout_attempt_is_valid(NULL));
+    assert_false(name_parse_shard("shard-00002-of-00004.json", &shard, &shards));
+    assert_false(name_parse_shard("shard-00002-of-00004.safetensors.1.tmp", &shard, &shards));
+    assert_false(name_is_attempt("../x"));
+    assert_false(name_is_attempt(""));
+    assert_false(name_is_attempt(NULL));
 }
 
 /* A column as wide as half the tensor, cut into rows: 20000 pieces of one box, and one of the other half. */

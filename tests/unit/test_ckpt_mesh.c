@@ -1,5 +1,5 @@
 /* Checkpoints of one mesh read by the ranks of another, and written anew for it: every bit, and in bounded memory. */
-#include "ckpt/mesh_pieces.h"
+#include "ckpt/models/mesh_pieces.h"
 #include "tests/unit/test_ckpt_model.h"
 #include "tests/unit/test_ckpt_world.h"
 

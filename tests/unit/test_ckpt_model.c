@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "ckpt/interval.h"
+#include "ckpt/format/pieces.h"
 #include "tests/unit/test_ckpt_world.h"
 
 const char *const model_kinds[MODEL_KINDS] = {"param", "exp_avg", "exp_avg_sq"};

@@ -5,8 +5,8 @@
 #ifndef MUSTER_TESTS_CKPT_MODEL_H
 #define MUSTER_TESTS_CKPT_MODEL_H
 
-#include "ckpt/rewrite.h"
-#include "ckpt/units.h"
+#include "ckpt/models/rewrite.h"
+#include "ckpt/models/units.h"
 
 #define MODEL_KINDS 3
 

@@ -1,5 +1,5 @@
 /* A good checkpoint with random bytes in it: what is not sealed again never loads, and nothing crashes a reader. */
-#include "ckpt/manifest_json.h"
+#include "ckpt/format/manifest.h"
 #include "tests/unit/ckpt_good.h"
 
 #include <setjmp.h>

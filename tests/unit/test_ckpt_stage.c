@@ -1,7 +1,7 @@
 /* Staging: what is drained is what would have been written; memory is used again and bounded; who may not, cannot. */
 #include "tests/unit/ckpt_stage_world.h"
 
-#include "ckpt/stage_status.h"
+#include "ckpt/stage/stage_status.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -152,7 +152,7 @@ static void nobody_drains(void **state)
     node_stage(&node, 2, "b");
     save = world_save(&world, node.topology, 0, node.target, 3, "c");
     assert_int_equal(ckpt_stage_shard(node.stage, &save, &err), 1);
-    assert_non_null(strstr(err.text, "nobody drains"));
+    assert_non_null(strstr(err.text, "no drainer runs"));
     assert_int_equal(ckpt_stage_wait(node.stage, 60, &err), -1);
     assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
     assert_int_equal(ckpt_stage_wait(node.stage, 60, &err), 0);

@@ -95,7 +95,7 @@ static void once(void **state)
     stage = ckpt_stage_directory(node.stage);
     node_stage(&node, 30, "a");
     assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
-    assert_non_null(strstr(output, "nobody drains it"));
+    assert_non_null(strstr(output, "no drainer"));
     assert_non_null(strstr(output, "step 30"));
     assert_non_null(strstr(output, "staged"));
     assert_int_equal(run("muster-ckptd", "--once %s", stage), 0);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "ckpt/units.h"
+#include "ckpt/models/units.h"
 #include "common/mesh.h"
 #include "plan/partition.h"
 #include "common/philox.h"

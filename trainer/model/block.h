@@ -16,9 +16,9 @@
 
 #include "trainer/model/context.h"
 
-/* What the backward pass needs of a block's forward pass in one micro-batch. Rl = local rows, a' = heads / tp. */
+/* The activations of one block and micro-batch that the backward pass needs. Rl = local rows, a' = heads / tp. */
 struct block_activations {
-    void *x;                              /* [Rl, d], the block's input; owned by whoever made it */
+    void *x;                              /* [Rl, d], the block's input, borrowed */
     void *y1, *mid, *y2;                  /* [Rl, d] */
     float *mean1, *rstd1, *mean2, *rstd2; /* [Rl] */
     void *qkv;                            /* [R, 3d/tp] */
@@ -27,50 +27,46 @@ struct block_activations {
     void *pre, *act;                      /* [R, 4d/tp] */
 };
 
-/* Buffers that one block needs at a time and any block may use after it. */
+/* Buffers that one block uses at a time; all blocks share them. */
 struct block_scratch {
     void *wide;   /* [R, 4d/tp]: gradient of pre, then of qkv */
     void *narrow; /* [R, d/tp]: gradient of att */
     void *part;   /* [R, d]: partial sums before reduce */
-    void *local;  /* [Rl, d]: after it; and gradients behind a dropout */
+    void *local;  /* [Rl, d]: after reduce; and gradients before a dropout */
     void *full_a; /* [R, d], tp > 1: gathered gradients */
     void *full_b; /* [R, d], tp > 1: gathered y1 or y2 */
 };
 
-struct block {
+struct transformer_block {
     const struct context *c;
     const struct unit *unit; /* where each tensor lies in param and grad */
     int layer;
     uint32_t site_attention, site_projection, site_mlp; /* of dropout */
 };
 
-struct block block_of(const struct context *c, const struct units *units, int layer);
+struct transformer_block block_of(const struct context *c, const struct units *units, int layer);
 
 /*
- * Cuts the activations of one block from two buffers: what must live from the forward to the backward pass, and what is
- * recomputed (context's recompute; `recomputed` is the block's own choice of it), which all blocks of a stage share.
- * max_samples: the largest micro-batch.
+ * Places the activations of one block in two buffers: `kept` for those that are kept from the forward to the backward
+ * pass, and `shared` for those that are recomputed, which all blocks of a stage share. max_samples: of the largest
+ * micro-batch.
  */
-void block_activations_carve(struct block_activations *a, const struct context *c, enum recompute recompute,
-                             int max_samples, struct carver *kept, struct carver *shared);
-void block_scratch_carve(struct block_scratch *s, const struct context *c, int max_samples, struct carver *carver);
+void block_activations_place(struct block_activations *a, const struct context *c, enum recompute recompute,
+                             int max_samples, struct buffer_layout *kept, struct buffer_layout *shared);
+void block_scratch_place(struct block_scratch *s, const struct context *c, int max_samples,
+                         struct buffer_layout *layout);
 
 /* out [Rl, d] is the next block's x. */
-void block_forward(const struct block *b, const void *param, const struct block_activations *a,
+void block_forward(const struct transformer_block *b, const void *param, const struct block_activations *a,
                    const struct block_scratch *s, const struct micro_batch *mb, void *out);
 
-/* Before block_backward: makes again what `recompute` did not keep. */
-void block_recompute(const struct block *b, enum recompute recompute, const void *param,
+/* Before block_backward: recomputes the activations that were not kept. */
+void block_recompute(const struct transformer_block *b, enum recompute recompute, const void *param,
                      const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb);
 
 /* dx: gradient of out on entry, of x on return, in place. grad: the unit's flat buffer, overwritten. */
-void block_backward(const struct block *b, const void *param, float *grad, const struct block_activations *a,
-                    const struct block_scratch *s, const struct micro_batch *mb, void *dx);
-
-/* What block.c and block_backward.c share. */
-
-/* The forward pass's arguments: the backward pass takes the same. */
-struct attention block_attention(const struct block *b, const struct block_activations *a,
-                                 const struct micro_batch *mb);
+void block_backward(const struct transformer_block *b, const void *param, float *grad,
+                    const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb,
+                    void *dx);
 
 #endif

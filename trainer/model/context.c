@@ -78,6 +78,38 @@ void linear_backward_weight(const struct context *c, float *dw, float *dbias, co
                                           .sums = dbias});
 }
 
+void norm_forward(const struct context *c, const struct unit *unit, const void *param, int tensor, const void *x,
+                  void *y, float *mean, float *rstd, int rows)
+{
+    c->k->layernorm_forward(c->dev, &(struct layernorm){.rows = rows,
+                                                        .cols = c->shape->hidden,
+                                                        .dtype = c->dtype,
+                                                        .x = x,
+                                                        .y = y,
+                                                        .mean = mean,
+                                                        .rstd = rstd,
+                                                        .gamma = context_weight(c, unit, param, tensor),
+                                                        .beta = context_weight(c, unit, param, tensor + 1)});
+}
+
+void norm_backward(const struct context *c, const struct unit *unit, const void *param, float *grad, int tensor,
+                   const void *dy, const void *x, const float *mean, const float *rstd, const void *dresidual, int rows,
+                   void *dx)
+{
+    c->k->layernorm_backward(c->dev, &(struct layernorm_backward){.rows = rows,
+                                                                  .cols = c->shape->hidden,
+                                                                  .dtype = c->dtype,
+                                                                  .dy = dy,
+                                                                  .sum = x,
+                                                                  .dresidual = dresidual,
+                                                                  .dx = dx,
+                                                                  .mean = mean,
+                                                                  .rstd = rstd,
+                                                                  .gamma = context_weight(c, unit, param, tensor),
+                                                                  .dgamma = context_gradient(unit, grad, tensor),
+                                                                  .dbeta = context_gradient(unit, grad, tensor + 1)});
+}
+
 const float *context_read(const struct context *c, float *host, const float *at, size_t count)
 {
     if (c->discrete)
@@ -86,10 +118,10 @@ const float *context_read(const struct context *c, float *host, const float *at,
     return c->discrete ? host : at;
 }
 
-void *carve(struct carver *carver, size_t bytes)
+void *place_buffer(struct buffer_layout *layout, size_t bytes)
 {
-    void *at = carver->base ? carver->base + carver->used : NULL;
+    void *at = layout->base ? layout->base + layout->used : NULL;
 
-    carver->used += (bytes + 63) / 64 * 64;
+    layout->used += (bytes + 63) / 64 * 64;
     return at;
 }

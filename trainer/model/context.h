@@ -1,14 +1,14 @@
 /*
- * context.h - what every part of a model shares, and the two things that all of them do: linear layers, and cutting
+ * context.h - shared by all parts of a model: its device, shape and options, norms and linear layers, and the layout of
  * buffers.
  *
- * Words: R = rows = samples * seq_length, the tokens of a micro-batch; local rows = R / tp, those that this rank holds
- * between the matrices (parallel/tensor.h); d = hidden. Buffers are in the type of the forward pass unless said so.
+ * R = rows = samples * seq_length, the tokens of a micro-batch; local rows = R / tp, this rank's rows between the
+ * matrices (parallel/tensor.h); d = hidden. Buffers are in the type of the forward pass unless stated otherwise.
  */
 #ifndef MUSTER_TRAINER_MODEL_CONTEXT_H
 #define MUSTER_TRAINER_MODEL_CONTEXT_H
 
-#include "ckpt/units.h"
+#include "ckpt/models/units.h"
 #include "common/job.h"
 #include "kernels/kernels.h"
 #include "trainer/parallel/tensor.h"
@@ -18,7 +18,7 @@ struct context {
     const struct kernels *k;
     const struct model_shape *shape;
     struct tensor *tp;
-    int tp_size; /* of tp; footprints are worked out without one */
+    int tp_size; /* of tp, which is NULL when footprints are computed */
     enum dtype dtype;
     double dropout, attention_dropout;
     uint64_t seed;
@@ -44,38 +44,47 @@ int context_local_rows(const struct context *c, int samples);
 /* The mask of a [local rows, d] activation at a site; none outside training. */
 struct dropout context_dropout(const struct context *c, const struct micro_batch *mb, uint32_t site);
 
-/* Tensor `tensor` of a unit, in its flat buffer of parameters or of fp32 gradients. */
+/* Address of tensor `tensor` of a unit, in its flat buffer of parameters or of fp32 gradients. */
 const void *context_weight(const struct context *c, const struct unit *unit, const void *param, int tensor);
 float *context_gradient(const struct unit *unit, float *grad, int tensor);
 
 /*
- * y[rows, out] = x[rows, in] W[in, out] (+ bias, where not NULL); gelu of it where aux is given, which keeps the sum.
+ * y[rows, out] = x[rows, in] W[in, out] (+ bias if not NULL). If aux is not NULL, it gets this sum, and y = gelu of it.
  */
 void linear_forward(const struct context *c, void *y, const void *x, const void *w, const void *bias, void *aux,
                     int rows, int in, int out);
 
-/* dx[rows, in] = dy[rows, out] W^T, times gelu'(aux) where aux is given. */
+/* dx[rows, in] = dy[rows, out] W^T, times gelu'(aux) if aux is not NULL. */
 void linear_backward_input(const struct context *c, void *dx, const void *dy, const void *w, void *aux, int rows,
                            int in, int out);
 
-/* dW[in, out] = x^T dy; dbias = column sums of dy, where not NULL. */
+/* dW[in, out] = x^T dy; dbias = column sums of dy, if not NULL. */
 void linear_backward_weight(const struct context *c, float *dw, float *dbias, const void *dy, const void *x, int rows,
                             int in, int out);
 
+/* y = layernorm(x) [rows, d], with the scale at `tensor` of the unit and the shift at the next one. */
+void norm_forward(const struct context *c, const struct unit *unit, const void *param, int tensor, const void *x,
+                  void *y, float *mean, float *rstd, int rows);
+
+/* dx = gradient of x from that of y (+ dresidual, if not NULL); x, mean and rstd are the forward pass's. */
+void norm_backward(const struct context *c, const struct unit *unit, const void *param, float *grad, int tensor,
+                   const void *dy, const void *x, const float *mean, const float *rstd, const void *dresidual, int rows,
+                   void *dx);
+
 /*
- * What the device has computed, for the host: waits for it. Where its memory is no host memory, by way of `host`, which
- * has room for `count`.
+ * Waits for the device and returns its results in host memory: `at` itself, or with discrete memory a copy in `host`,
+ * which has room for `count`.
  */
 const float *context_read(const struct context *c, float *host, const float *at, size_t count);
 
 /*
- * Hands out pieces of a buffer, each on its own cache line; with base NULL it only counts. Sizes in bytes.
+ * Places pieces in a buffer one after the other, each aligned to a cache line; with base NULL it only counts bytes.
  */
-struct carver {
+struct buffer_layout {
     char *base;
     size_t used;
 };
 
-void *carve(struct carver *carver, size_t bytes);
+void *place_buffer(struct buffer_layout *layout, size_t bytes);
 
 #endif

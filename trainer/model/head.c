@@ -5,26 +5,26 @@ static bool is_bert(const struct model_head *h)
     return h->c->shape->kind == MODEL_BERT;
 }
 
-void head_carve(struct model_head *h, const struct context *c, const struct units *units, int max_samples,
-                struct carver *carver, struct carver *host)
+void head_place(struct model_head *h, const struct context *c, const struct units *units, int max_samples,
+                struct buffer_layout *layout, struct buffer_layout *host)
 {
     size_t local = (size_t)context_local_rows(c, max_samples);
     size_t bytes = local * (size_t)c->shape->hidden * dtype_size(c->dtype);
 
     *h = (struct model_head){.c = c, .unit = &units->units[units_head(units)]};
-    vocabulary_carve(&h->vocabulary, c, units, max_samples, carver, host);
-    h->h = carve(carver, bytes);
-    h->mean = carve(carver, local * sizeof(float));
-    h->rstd = carve(carver, local * sizeof(float));
+    vocabulary_place(&h->vocabulary, c, units, max_samples, layout, host);
+    h->h = place_buffer(layout, bytes);
+    h->mean = place_buffer(layout, local * sizeof(float));
+    h->rstd = place_buffer(layout, local * sizeof(float));
     if (!is_bert(h))
         return;
-    head_order_carve(&h->order, c, h->unit, max_samples, carver, host);
-    h->pre = carve(carver, bytes);
-    h->act = carve(carver, bytes);
-    h->y = carve(carver, bytes);
-    h->dact = carve(carver, bytes);
-    h->mlm_mean = carve(carver, local * sizeof(float));
-    h->mlm_rstd = carve(carver, local * sizeof(float));
+    head_order_place(&h->order, c, h->unit, max_samples, layout, host);
+    h->pre = place_buffer(layout, bytes);
+    h->act = place_buffer(layout, bytes);
+    h->y = place_buffer(layout, bytes);
+    h->dact = place_buffer(layout, bytes);
+    h->mlm_mean = place_buffer(layout, local * sizeof(float));
+    h->mlm_rstd = place_buffer(layout, local * sizeof(float));
 }
 
 static const void *head_weight(const struct model_head *h, const void *param, int tensor)
@@ -37,51 +37,17 @@ static float *head_gradient(const struct model_head *h, float *grad, int tensor)
     return context_gradient(h->unit, grad, tensor);
 }
 
-static void norm_forward(const struct model_head *h, const void *param, int weight_tensor, const void *x, void *y,
-                         float *mean, float *rstd, const struct micro_batch *mb)
-{
-    const struct context *c = h->c;
-
-    c->k->layernorm_forward(c->dev, &(struct layernorm){.rows = context_local_rows(c, mb->samples),
-                                                        .cols = c->shape->hidden,
-                                                        .dtype = c->dtype,
-                                                        .x = x,
-                                                        .y = y,
-                                                        .mean = mean,
-                                                        .rstd = rstd,
-                                                        .gamma = head_weight(h, param, weight_tensor),
-                                                        .beta = head_weight(h, param, weight_tensor + 1)});
-}
-
-static void norm_backward(const struct model_head *h, const void *param, float *grad, int weight_tensor, const void *dy,
-                          const void *x, const float *mean, const float *rstd, const struct micro_batch *mb, void *dx)
-{
-    const struct context *c = h->c;
-
-    c->k->layernorm_backward(c->dev, &(struct layernorm_backward){.rows = context_local_rows(c, mb->samples),
-                                                                  .cols = c->shape->hidden,
-                                                                  .dtype = c->dtype,
-                                                                  .dy = dy,
-                                                                  .sum = x,
-                                                                  .mean = mean,
-                                                                  .rstd = rstd,
-                                                                  .dx = dx,
-                                                                  .gamma = head_weight(h, param, weight_tensor),
-                                                                  .dgamma = head_gradient(h, grad, weight_tensor),
-                                                                  .dbeta = head_gradient(h, grad, weight_tensor + 1)});
-}
-
-/* What the vocabulary's projection takes: the final norm's output, or BERT's transform of it. */
+/* The input of the projection to the vocabulary: the final norm's output, or BERT's transform of it. */
 static void *mlm_forward(struct model_head *h, const void *param, const void *x, const struct micro_batch *mb)
 {
     int local = context_local_rows(h->c, mb->samples), d = h->c->shape->hidden;
 
-    norm_forward(h, param, HEAD_LN_F_WEIGHT, x, h->h, h->mean, h->rstd, mb);
+    norm_forward(h->c, h->unit, param, HEAD_LN_F_WEIGHT, x, h->h, h->mean, h->rstd, local);
     if (!is_bert(h))
         return h->h;
     linear_forward(h->c, h->act, h->h, head_weight(h, param, HEAD_MLM_WEIGHT), head_weight(h, param, HEAD_MLM_BIAS),
                    h->pre, local, d, d);
-    norm_forward(h, param, HEAD_MLM_LN_WEIGHT, h->act, h->y, h->mlm_mean, h->mlm_rstd, mb);
+    norm_forward(h->c, h->unit, param, HEAD_MLM_LN_WEIGHT, h->act, h->y, h->mlm_mean, h->mlm_rstd, local);
     return h->y;
 }
 
@@ -90,7 +56,8 @@ static const void *vocabulary_bias(const struct model_head *h, const void *param
     return is_bert(h) ? head_weight(h, param, HEAD_VOCAB_BIAS) : NULL;
 }
 
-struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb)
+struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x,
+                        const struct micro_batch *mb)
 {
     const void *y = mlm_forward(h, param, x, mb);
     struct losses losses = {.tokens = vocabulary_loss(&h->vocabulary, wte, vocabulary_bias(h, param), y, mb)};
@@ -100,13 +67,14 @@ struct losses head_loss(struct model_head *h, const void *param, const void *wte
     return losses;
 }
 
-/* From the gradient of y, in h->y, to that of h, in h->act, and all gradients of the transform. */
+/* Computes the gradient of h, in h->act, from that of y, in h->y; and the transform's gradients. */
 static void transform_backward(struct model_head *h, const void *param, float *grad, const struct micro_batch *mb)
 {
     const struct context *c = h->c;
     int local = context_local_rows(c, mb->samples), d = c->shape->hidden;
 
-    norm_backward(h, param, grad, HEAD_MLM_LN_WEIGHT, h->y, h->act, h->mlm_mean, h->mlm_rstd, mb, h->dact);
+    norm_backward(c, h->unit, param, grad, HEAD_MLM_LN_WEIGHT, h->y, h->act, h->mlm_mean, h->mlm_rstd, NULL, local,
+                  h->dact);
     c->k->gelu_backward(c->dev, c->dtype, h->pre, h->dact, h->pre, (size_t)local * (size_t)d);
     linear_backward_weight(c, head_gradient(h, grad, HEAD_MLM_WEIGHT), head_gradient(h, grad, HEAD_MLM_BIAS), h->pre,
                            h->h, local, d, d);
@@ -127,7 +95,8 @@ struct losses head_loss_backward(struct model_head *h, const void *param, const 
         dh = h->act;
         losses.order = head_order_loss_backward(&h->order, param, grad, h->h, mb, scales->order, dh);
     }
-    norm_backward(h, param, grad, HEAD_LN_F_WEIGHT, dh, x, h->mean, h->rstd, mb, dx);
+    norm_backward(h->c, h->unit, param, grad, HEAD_LN_F_WEIGHT, dh, x, h->mean, h->rstd, NULL,
+                  context_local_rows(h->c, mb->samples), dx);
     tensor_sum(h->c->tp, grad, h->unit->replicated, "head");
     return losses;
 }

@@ -24,20 +24,20 @@ struct model_head {
     float *mlm_mean, *mlm_rstd; /* [Rl] */
 };
 
-/* Sums over this micro-batch: of the tokens' losses, and of the sample order's. Summed over tp ranks once: tokens are
- * the same on all of them, order is this rank's share. */
+/* Sums over this micro-batch of the tokens' losses, and of the sentence orders'. All tp ranks have the same `tokens`;
+ * `order` is this rank's share. */
 struct losses {
     double tokens, order;
 };
 
-/* Factors of the two sums in what is differentiated: loss scale / number of predictions in the global batch. */
+/* Factors of the two sums in the differentiated loss: loss scale / number of predictions in the global batch. */
 struct loss_scales {
     double tokens, order;
 };
 
 /* host: of host memory, used only for a discrete device. */
-void head_carve(struct model_head *h, const struct context *c, const struct units *units, int max_samples,
-                struct carver *carver, struct carver *host);
+void head_place(struct model_head *h, const struct context *c, const struct units *units, int max_samples,
+                struct buffer_layout *layout, struct buffer_layout *host);
 
 /* x [Rl, d] is the last block's output; param and wte are the head's and the tied embedding's. */
 struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x,

@@ -1,21 +1,21 @@
 #include "trainer/model/head_order.h"
 
-void head_order_carve(struct head_order *o, const struct context *c, const struct unit *unit, int max_samples,
-                      struct carver *carver, struct carver *host)
+void head_order_place(struct head_order *o, const struct context *c, const struct unit *unit, int max_samples,
+                      struct buffer_layout *layout, struct buffer_layout *host)
 {
     size_t samples = (size_t)max_samples, row = (size_t)c->shape->hidden * dtype_size(c->dtype);
 
     *o = (struct head_order){.c = c, .unit = unit};
-    o->first = carve(carver, samples * row);
-    o->pooled = carve(carver, samples * row);
-    o->gradient = carve(carver, samples * row);
-    o->logits = carve(carver, samples * 2 * dtype_size(c->dtype));
-    o->targets = carve(carver, samples * sizeof *o->targets);
-    o->max = carve(carver, samples * sizeof(float));
-    o->sum = carve(carver, samples * sizeof(float));
-    o->target = carve(carver, samples * sizeof(float));
-    o->loss = carve(carver, samples * sizeof(float));
-    o->host = c->discrete ? carve(host, samples * sizeof(float)) : NULL;
+    o->first = place_buffer(layout, samples * row);
+    o->pooled = place_buffer(layout, samples * row);
+    o->gradient = place_buffer(layout, samples * row);
+    o->logits = place_buffer(layout, samples * 2 * dtype_size(c->dtype));
+    o->targets = place_buffer(layout, samples * sizeof *o->targets);
+    o->max = place_buffer(layout, samples * sizeof(float));
+    o->sum = place_buffer(layout, samples * sizeof(float));
+    o->target = place_buffer(layout, samples * sizeof(float));
+    o->loss = place_buffer(layout, samples * sizeof(float));
+    o->host = c->discrete ? place_buffer(host, samples * sizeof(float)) : NULL;
 }
 
 static const void *order_weight(const struct head_order *o, const void *param, int tensor)
@@ -23,7 +23,7 @@ static const void *order_weight(const struct head_order *o, const void *param, i
     return context_weight(o->c, o->unit, param, tensor);
 }
 
-/* Whether this rank holds the sample's first token, and in which of its rows. */
+/* True if this rank holds the sample's first token, in row *row. */
 static bool is_ours(const struct context *c, const struct micro_batch *mb, int sample, int *row)
 {
     int local = context_local_rows(c, mb->samples);
@@ -63,7 +63,7 @@ static struct cross_entropy cross_entropy_of(struct head_order *o, int n, double
     };
 }
 
-/* Forward; the logits become their gradient. */
+/* The forward pass; replaces the logits by their gradient. */
 static double order_forward(struct head_order *o, const void *param, int n, double scale)
 {
     const struct context *c = o->c;

@@ -22,8 +22,8 @@ struct head_order {
 };
 
 /* host: of host memory, used only for a discrete device. */
-void head_order_carve(struct head_order *o, const struct context *c, const struct unit *unit, int max_samples,
-                      struct carver *carver, struct carver *host);
+void head_order_place(struct head_order *o, const struct context *c, const struct unit *unit, int max_samples,
+                      struct buffer_layout *layout, struct buffer_layout *host);
 
 /* Sum of the losses of the samples whose first token this rank holds. h: local rows. */
 double head_order_loss(struct head_order *o, const void *param, const void *h, const struct micro_batch *mb);

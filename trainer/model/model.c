@@ -2,16 +2,16 @@
 
 #include <stdlib.h>
 
-#include "trainer/model/embedding.h"
+#include "trainer/model/vocabulary.h"
 
 static int allocate_buffers(struct model *m, struct error *err)
 {
-    struct model_carvers counted = {0}, carvers;
+    struct model_layouts counted = {0}, layouts;
     struct device *dev = m->c->dev;
 
     if (model_create_lists(m, err) < 0)
         return -1;
-    model_carve(m, &counted);
+    model_place(m, &counted);
     m->kept = device_alloc(dev, MEMORY_DEVICE, counted.kept.used, err);
     m->shared = m->kept && counted.shared.used ? device_alloc(dev, MEMORY_DEVICE, counted.shared.used, err) : m->kept;
     m->workspace = m->shared ? device_alloc(dev, MEMORY_DEVICE, counted.workspace.used, err) : NULL;
@@ -19,9 +19,9 @@ static int allocate_buffers(struct model *m, struct error *err)
         m->host = device_alloc(dev, MEMORY_HOST, counted.host.used, err);
     if (!m->workspace || (counted.host.used && !m->host))
         return error_prefix(err, "activations of %d layers", m->c->shape->layers);
-    carvers = (struct model_carvers){
+    layouts = (struct model_layouts){
         .kept.base = m->kept, .shared.base = m->shared, .workspace.base = m->workspace, .host.base = m->host};
-    model_carve(m, &carvers);
+    model_place(m, &layouts);
     return 0;
 }
 
@@ -101,7 +101,7 @@ void model_forward(struct model *m, int index, int mb, const struct micro_batch 
     acts[0].x = x;
     for (int l = 0; l < layers; l++) {
         int unit = UNIT_BLOCK0 + chunk->is.first_layer + l;
-        struct block block = block_of(m->c, m->units, chunk->is.first_layer + l);
+        struct transformer_block block = block_of(m->c, m->units, chunk->is.first_layer + l);
 
         zero_gather(m->zero, unit);
         block_forward(&block, zero_param(m->zero, unit), &acts[l], &m->scratch, micro_batch,
@@ -147,7 +147,7 @@ void model_logits(struct model *m, const struct micro_batch *micro_batch, int sa
 
 /* ---- backward ---- */
 
-/* The tied embedding's gradient stays open until the embedding has added its own, where that is on this stage too. */
+/* The tied embedding's gradient is completed by the embedding's backward pass, if that is on this stage too. */
 static struct losses head_backward(struct model *m, const struct chunk *chunk, int mb,
                                    const struct micro_batch *micro_batch, const struct loss_scales *scales, void *dx,
                                    float **wte_grad)
@@ -171,7 +171,7 @@ static void layer_backward(struct model *m, const struct chunk *chunk, int l, co
                            const struct micro_batch *micro_batch, void *dx)
 {
     int unit = UNIT_BLOCK0 + chunk->is.first_layer + l;
-    struct block block = block_of(m->c, m->units, chunk->is.first_layer + l);
+    struct transformer_block block = block_of(m->c, m->units, chunk->is.first_layer + l);
     const void *param;
 
     zero_gather(m->zero, unit);
@@ -184,7 +184,7 @@ static void layer_backward(struct model *m, const struct chunk *chunk, int l, co
 
 static void embed_backward(struct model *m, const struct micro_batch *micro_batch, void *dx, float *wte_grad)
 {
-    if (!wte_grad) { /* the head is on another stage, and has nothing here yet */
+    if (!wte_grad) { /* the head is on another stage */
         wte_grad = zero_grad_begin(m->zero, UNIT_WTE);
         m->c->k->zero(m->c->dev, wte_grad, m->units->units[UNIT_WTE].count * sizeof *wte_grad);
     }
@@ -211,7 +211,7 @@ struct losses model_backward(struct model *m, int index, int mb, const struct mi
     return losses;
 }
 
-/* ---- what will be gathered ---- */
+/* ---- the order in which units are gathered ---- */
 
 size_t model_forward_uses(const struct model *m, int index, int *units)
 {

@@ -1,10 +1,9 @@
 /*
- * model.h - a GPT or a BERT over units: this rank's chunks of it, one micro-batch forward and backward. It reads as the
- * model does, top to bottom; where parameters and gradients live is zero.h's business, arithmetic is kernels.h's, and
- * what comes before and after a chunk is pipeline.h's.
+ * model.h - this rank's chunks of a GPT or a BERT: one micro-batch forward and backward. zero.h stores parameters and
+ * gradients, kernels.h has the arithmetic, and pipeline.h exchanges inputs and outputs between stages.
  *
- * Without a pipeline there is one chunk with everything. With one, a stage has a run of layers (several with virtual
- * stages); the first chunk of all begins with the embedding, the last ends with the head.
+ * Without a pipeline there is one chunk with the whole model. With one, a stage has a run of layers (several with virtual
+ * stages); the first chunk of the model begins with the embedding, the last ends with the head.
  */
 #ifndef MUSTER_TRAINER_MODEL_MODEL_H
 #define MUSTER_TRAINER_MODEL_MODEL_H
@@ -19,7 +18,7 @@ enum { MODEL_MAX_CHUNKS = 64 };
 /* One of a stage's runs of layers. */
 struct model_chunk {
     int first_layer, layers;
-    bool embeds, heads; /* the model begins, and ends, here */
+    bool embeds, heads; /* it has the embedding, and the head */
     int slots;          /* micro-batches whose activations are held at once */
 };
 
@@ -28,7 +27,7 @@ struct model_config {
     struct model_chunk chunk[MODEL_MAX_CHUNKS];
     int max_samples; /* of a micro-batch */
     bool pipelined;  /* activations come from and go to other stages */
-    bool training;   /* false leaves out what only the backward pass needs, and holds one block's activations */
+    bool training;   /* false: without backward pass, with the activations of one block only */
 };
 
 struct model;
@@ -38,19 +37,19 @@ struct model *model_create(const struct context *context, const struct units *un
                            const struct model_config *config, struct error *err);
 void model_destroy(struct model *model);
 
-/* The bytes that model_create will allocate. Pure: of context, no device and no tp group is looked at. */
+/* The bytes that model_create will allocate. Pure: the context needs no device and no tp group. */
 void model_footprint(const struct context *context, const struct units *units, const struct model_config *config,
                      struct footprint *bytes);
 
 /*
- * Where the input [local rows, d] of a chunk goes that does not embed, and where its output is if it has no head. mb is
- * the micro-batch's number in the step. The input of one more micro-batch than there are slots may be received ahead;
+ * The buffers of a chunk's input [local rows, d], if it has no embedding, and of its output. mb is the micro-batch's
+ * number in the step. The input of one more micro-batch than there are slots may be received ahead; without a head,
  * outputs alternate between two buffers.
  */
 void *model_input(struct model *model, int chunk, int mb);
 void *model_output(struct model *model, int chunk, int mb);
 
-/* MODEL_GRADIENTS buffers [local rows, d] for gradients of outputs, which become those of inputs. */
+/* MODEL_GRADIENTS buffers [local rows, d] for gradients of outputs, which are replaced by those of inputs. */
 enum { MODEL_GRADIENTS = 3 };
 void *model_gradient(struct model *model, int index);
 
@@ -58,9 +57,9 @@ void *model_gradient(struct model *model, int index);
 void model_forward(struct model *model, int chunk, int mb, const struct micro_batch *micro_batch);
 
 /*
- * After model_forward of the same micro-batch: dx, the gradient of the chunk's output, becomes that of its input; where
- * the head is here, dx is only written, and the losses are those of the micro-batch (else 0). Units' gradients are
- * handed to zero_grad_ready from the last unit to the first.
+ * After model_forward of the same micro-batch: replaces dx, the gradient of the chunk's output, by that of its input. If
+ * the chunk has the head, dx is only written, and the losses are the micro-batch's (else 0). Passes the units' gradients
+ * to zero_grad_ready, from the last unit to the first.
  */
 struct losses model_backward(struct model *model, int chunk, int mb, const struct micro_batch *micro_batch,
                              const struct loss_scales *scales, void *dx);
@@ -71,8 +70,8 @@ struct losses model_loss(struct model *model, int mb, const struct micro_batch *
 /* After model_forward, without a pipeline: the logits [vocab] of what follows token `position` of sample `sample`. */
 void model_logits(struct model *model, const struct micro_batch *micro_batch, int sample, int position, float *out);
 
-/* The units that each of these will gather, in order (zero_plan): appended to units, which has room for all units of
- * the model; returns how many. */
+/* The units that each of these will gather, in order, for zero_plan. `units` has room for all units of the model; returns
+ * their number. */
 size_t model_forward_uses(const struct model *model, int chunk, int *units);
 size_t model_backward_uses(const struct model *model, int chunk, int *units);
 size_t model_loss_uses(const struct model *model, int *units);

@@ -1,4 +1,4 @@
-/* model_buffers.c - a model's memory: what is kept, what is recomputed, what is used at once. */
+/* model_buffers.c - the layout of a model's memory: kept and recomputed activations, and workspace. */
 #include <stdlib.h>
 
 #include "trainer/model/model_impl.h"
@@ -57,80 +57,81 @@ void model_destroy_lists(struct model *m)
     }
 }
 
-/* Every block cuts the shared buffer from its beginning; the carver ends at the most that any wanted. */
-static void carve_block(const struct model *m, struct block_activations *a, enum recompute recompute,
-                        struct carver *kept, struct carver *shared)
+/* Every block uses the shared buffer from its beginning; its size is that of the largest block. */
+static void place_block(const struct model *m, struct block_activations *a, enum recompute recompute,
+                        struct buffer_layout *kept, struct buffer_layout *shared)
 {
-    struct carver own = {.base = shared->base};
+    struct buffer_layout own = {.base = shared->base};
 
-    block_activations_carve(a, m->c, recompute, m->config.max_samples, kept, &own);
+    block_activations_place(a, m->c, recompute, m->config.max_samples, kept, &own);
     if (own.used > shared->used)
         shared->used = own.used;
 }
 
-/* One micro-batch's activations. Every layer's input is kept, whatever is recomputed. */
-static void carve_slot(const struct model *m, const struct chunk *chunk, struct block_activations *acts,
-                       struct carver *kept, struct carver *shared)
+/* One micro-batch's activations. Every layer's input is kept, also with recomputation. */
+static void place_slot(const struct model *m, const struct chunk *chunk, struct block_activations *acts,
+                       struct buffer_layout *kept, struct buffer_layout *shared)
 {
     for (int l = 0; l < chunk->is.layers; l++) {
         if (l > 0)
-            acts[l].x = carve(kept, stream_bytes(m));
-        carve_block(m, &acts[l], chunk->recompute[l], kept, shared);
+            acts[l].x = place_buffer(kept, stream_bytes(m));
+        place_block(m, &acts[l], chunk->recompute[l], kept, shared);
     }
 }
 
 /* Without a backward pass all layers share one block's activations, and inputs alternate. */
-static void carve_inference(const struct model *m, const struct chunk *chunk, struct block_activations *acts,
-                            struct carver *kept, struct carver *shared)
+static void place_inference(const struct model *m, const struct chunk *chunk, struct block_activations *acts,
+                            struct buffer_layout *kept, struct buffer_layout *shared)
 {
-    void *inputs[] = {carve(kept, stream_bytes(m)), carve(kept, stream_bytes(m))};
+    void *inputs[] = {place_buffer(kept, stream_bytes(m)), place_buffer(kept, stream_bytes(m))};
 
     for (int l = 0; l < chunk->is.layers; l++) {
-        carve_block(m, &acts[l], RECOMPUTE_FULL, kept, shared);
+        place_block(m, &acts[l], RECOMPUTE_FULL, kept, shared);
         acts[l].x = inputs[l % 2];
     }
 }
 
-static void carve_chunk(const struct model *m, struct chunk *chunk, struct carver *kept, struct carver *shared)
+static void place_chunk(const struct model *m, struct chunk *chunk, struct buffer_layout *kept,
+                        struct buffer_layout *shared)
 {
     for (int i = 0; i < chunk->ninputs; i++)
-        chunk->inputs[i] = carve(kept, stream_bytes(m));
+        chunk->inputs[i] = place_buffer(kept, stream_bytes(m));
     for (int i = 0; i < chunk->noutputs; i++)
-        chunk->outputs[i] = carve(kept, stream_bytes(m));
+        chunk->outputs[i] = place_buffer(kept, stream_bytes(m));
     for (int s = 0; s < chunk->is.slots; s++) {
         if (m->config.training)
-            carve_slot(m, chunk, chunk->acts[s], kept, shared);
+            place_slot(m, chunk, chunk->acts[s], kept, shared);
         else
-            carve_inference(m, chunk, chunk->acts[s], kept, shared);
+            place_inference(m, chunk, chunk->acts[s], kept, shared);
     }
 }
 
-void model_carve(struct model *m, struct model_carvers *from)
+void model_place(struct model *m, struct model_layouts *from)
 {
-    struct carver *workspace = &from->workspace;
+    struct buffer_layout *workspace = &from->workspace;
     int gradients = !m->config.training ? 0 : m->config.pipelined ? MODEL_GRADIENTS : 1;
 
     for (int i = 0; i < m->config.chunks; i++) {
-        carve_chunk(m, &m->chunks[i], &from->kept, &from->shared);
+        place_chunk(m, &m->chunks[i], &from->kept, &from->shared);
         if (m->chunks[i].is.heads)
-            head_carve(&m->head, m->c, m->units, m->config.max_samples, workspace, &from->host);
+            head_place(&m->head, m->c, m->units, m->config.max_samples, workspace, &from->host);
     }
-    block_scratch_carve(&m->scratch, m->c, m->config.max_samples, workspace);
+    block_scratch_place(&m->scratch, m->c, m->config.max_samples, workspace);
     for (int i = 0; i < MODEL_GRADIENTS; i++)
-        m->gradients[i] = i < gradients ? carve(workspace, stream_bytes(m)) : m->gradients[0];
+        m->gradients[i] = i < gradients ? place_buffer(workspace, stream_bytes(m)) : m->gradients[0];
 }
 
 void model_footprint(const struct context *context, const struct units *units, const struct model_config *config,
                      struct footprint *bytes)
 {
     struct model m = {.c = context, .units = units, .config = *config};
-    struct model_carvers carvers = {0};
+    struct model_layouts layouts = {0};
     struct error err;
 
     if (model_create_lists(&m, &err) == 0)
-        model_carve(&m, &carvers);
+        model_place(&m, &layouts);
     model_destroy_lists(&m);
-    bytes->activations += carvers.kept.used;
-    bytes->workspace += carvers.shared.used + carvers.workspace.used;
-    bytes->host_staging += carvers.host.used;
+    bytes->activations += layouts.kept.used;
+    bytes->workspace += layouts.shared.used + layouts.workspace.used;
+    bytes->host_staging += layouts.host.used;
 }

@@ -22,21 +22,21 @@ struct model {
     struct block_scratch scratch;
     struct model_head head;
     void *gradients[MODEL_GRADIENTS];
-    char *kept, *shared, *workspace; /* what all of these are cut from */
+    char *kept, *shared, *workspace; /* the memory of all of these */
     char *host;                      /* and what the host reads; NULL unless the device is discrete */
 };
 
-struct model_carvers {
-    struct carver kept, shared, workspace, host;
+struct model_layouts {
+    struct buffer_layout kept, shared, workspace, host;
 };
 
 /*
- * Cut everything from four buffers: `kept` holds what lives from forward to backward, `shared` what is recomputed,
- * `workspace` what is used at once, and `host` lies in host memory. With NULL bases it only counts.
+ * Places everything in four buffers: `kept` from forward to backward, `shared` for recomputed activations, `workspace`
+ * for the current operation, and `host` in host memory. With NULL bases it only counts.
  */
-void model_carve(struct model *m, struct model_carvers *from);
+void model_place(struct model *m, struct model_layouts *from);
 
-/* The lists that model_carve fills; -1 when out of memory. */
+/* The lists that model_place fills; -1 when out of memory. */
 int model_create_lists(struct model *m, struct error *err);
 void model_destroy_lists(struct model *m);
 

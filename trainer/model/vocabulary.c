@@ -9,25 +9,25 @@ static int chunk_rows(const struct context *c, int samples)
     return rows < c->product_rows ? rows : c->product_rows;
 }
 
-void vocabulary_carve(struct vocabulary *v, const struct context *c, const struct units *units, int max_samples,
-                      struct carver *carver, struct carver *host)
+void vocabulary_place(struct vocabulary *v, const struct context *c, const struct units *units, int max_samples,
+                      struct buffer_layout *layout, struct buffer_layout *host)
 {
     size_t rows = (size_t)context_rows(c, max_samples), chunk = (size_t)chunk_rows(c, max_samples);
     size_t d = (size_t)c->shape->hidden, element = dtype_size(c->dtype), tp = (size_t)c->tp_size;
     size_t vocab = (size_t)c->shape->vocab;
 
     *v = (struct vocabulary){.c = c, .units = units};
-    v->logits = carve(carver, chunk * (size_t)units->vocab_padded * element);
-    v->full = tp > 1 ? carve(carver, rows * d * element) : NULL;
-    v->stats = tp > 1 ? carve(carver, tp * 3 * chunk * sizeof(float)) : NULL;
-    v->max = carve(carver, rows * sizeof(float));
-    v->sum = carve(carver, rows * sizeof(float));
-    v->target = carve(carver, rows * sizeof(float));
-    v->loss = carve(carver, rows * sizeof(float));
+    v->logits = place_buffer(layout, chunk * (size_t)units->vocab_padded * element);
+    v->full = tp > 1 ? place_buffer(layout, rows * d * element) : NULL;
+    v->stats = tp > 1 ? place_buffer(layout, tp * 3 * chunk * sizeof(float)) : NULL;
+    v->max = place_buffer(layout, rows * sizeof(float));
+    v->sum = place_buffer(layout, rows * sizeof(float));
+    v->target = place_buffer(layout, rows * sizeof(float));
+    v->loss = place_buffer(layout, rows * sizeof(float));
     if (!c->discrete)
         return;
-    v->wide = carve(carver, vocab * sizeof(float));
-    v->host = carve(host, (rows > vocab ? rows : vocab) * sizeof(float));
+    v->wide = place_buffer(layout, vocab * sizeof(float));
+    v->host = place_buffer(host, (rows > vocab ? rows : vocab) * sizeof(float));
 }
 
 static void chunk_logits(struct vocabulary *v, const void *wte, const void *bias, const void *y, int first, int rows)
@@ -47,7 +47,7 @@ static void chunk_logits(struct vocabulary *v, const void *wte, const void *bias
                                           .epilogue = bias ? EPILOGUE_BIAS : EPILOGUE_NONE});
 }
 
-/* Ranks tell each other their slices' max, sum and target of each row, and each works out those of the whole. */
+/* Ranks exchange their slices' max, sum and target of each row, and each computes those of the whole vocabulary. */
 static void combine_ranks(struct vocabulary *v, int first, int rows)
 {
     const struct context *c = v->c;
@@ -126,7 +126,7 @@ static double total_loss(struct vocabulary *v, int rows)
     return total;
 }
 
-/* All rows of y; with one rank these are y itself. */
+/* Gathers all rows of y; with one rank returns y itself. */
 static void *all_rows(struct vocabulary *v, const void *y, int rows)
 {
     const struct context *c = v->c;
@@ -180,4 +180,66 @@ void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, 
     wide = (float *)context_read(c, v->host, wide, vocab);
     if (wide != out)
         memcpy(out, wide, vocab * sizeof *out);
+}
+
+static struct positions positions_of(const struct context *c, const struct micro_batch *mb, void *x)
+{
+    int local = context_local_rows(c, mb->samples), first = c->tp->rank * local;
+
+    return (struct positions){
+        .rows = local,
+        .cols = c->shape->hidden,
+        .seq = c->shape->seq_length,
+        .first_row = first,
+        .dtype = c->dtype,
+        .types = mb->types ? mb->types + first : NULL,
+        .dropout = context_dropout(c, mb, philox_site("embedding.dropout")),
+        .x = x,
+    };
+}
+
+static struct embedding embedding_of(const struct context *c, const struct units *units, const struct micro_batch *mb)
+{
+    return (struct embedding){
+        .rows = context_rows(c, mb->samples),
+        .cols = c->shape->hidden,
+        .vocab_first = units->vocab_first,
+        .vocab = units->vocab,
+        .dtype = c->dtype,
+        .tokens = mb->tokens,
+    };
+}
+
+void embedding_forward(const struct context *c, const struct units *units, const void *wte, const void *positions,
+                       const struct micro_batch *mb, void *part, void *x)
+{
+    const struct unit *unit = &units->units[UNIT_POSITION];
+    struct embedding tokens = embedding_of(c, units, mb);
+    struct positions at = positions_of(c, mb, x);
+
+    tokens.wte = wte;
+    tokens.x = c->tp->size > 1 ? part : x;
+    c->k->embedding_forward(c->dev, &tokens);
+    tensor_reduce(c->tp, x, part, tokens.rows, tokens.cols, "token embedding");
+    tensor_reduced(c->tp, x, part);
+    at.wpe = context_weight(c, unit, positions, POSITION_WPE);
+    at.wtt = unit->ntensors > POSITION_WTT ? context_weight(c, unit, positions, POSITION_WTT) : NULL;
+    c->k->positions_forward(c->dev, &at);
+}
+
+void embedding_backward(const struct context *c, const struct units *units, const struct micro_batch *mb, void *dx,
+                        void *full, float *wte_grad, float *position_grad)
+{
+    const struct unit *unit = &units->units[UNIT_POSITION];
+    struct embedding tokens = embedding_of(c, units, mb);
+    struct positions at = positions_of(c, mb, dx);
+
+    at.dwpe = context_gradient(unit, position_grad, POSITION_WPE);
+    at.dwtt = unit->ntensors > POSITION_WTT ? context_gradient(unit, position_grad, POSITION_WTT) : NULL;
+    c->k->positions_backward(c->dev, &at);
+    tensor_gather(c->tp, dx, full, tokens.rows, tokens.cols, "token embedding");
+    tokens.x = (void *)tensor_gathered(c->tp, dx, full);
+    tokens.dwte = wte_grad;
+    c->k->embedding_backward(c->dev, &tokens);
+    tensor_sum(c->tp, position_grad, unit->replicated, "positions");
 }

@@ -5,7 +5,7 @@ static size_t larger_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Of one rank's part in a sum. */
+/* Elements of one rank's part of a bucket. */
 static size_t bucket_elements(const struct tensor *tp)
 {
     return tp->scratch_bytes / ((size_t)tp->size * sizeof(float));
@@ -18,7 +18,7 @@ static size_t scratch_bytes(int size, enum dtype dtype, int rows, int cols, size
     if (size == 1)
         return 0;
     return larger_size((size_t)rows * (size_t)cols * dtype_size(dtype),
-                  (gradients < bucket ? gradients : bucket) * (size_t)size * sizeof(float));
+                       (gradients < bucket ? gradients : bucket) * (size_t)size * sizeof(float));
 }
 
 int tensor_create(struct tensor *tp, struct device *dev, struct comm *comm, enum dtype dtype, int rows, int cols,
@@ -104,7 +104,8 @@ void tensor_reduce(struct tensor *tp, void *local, const void *full, int rows, i
     if (tp->size == 1)
         return;
     comm_purpose(tp->comm, what, "partial sums");
-    keep_request(tp, comm_start_reduce_scatter(tp->comm, tp->dtype, local, full, count, count, tp->scratch, &err), &err);
+    keep_request(tp, comm_start_reduce_scatter(tp->comm, tp->dtype, local, full, count, count, tp->scratch, &err),
+                 &err);
 }
 
 const void *tensor_reduced(struct tensor *tp, const void *local, const void *full)

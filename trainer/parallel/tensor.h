@@ -6,9 +6,9 @@
  *     ... --row-parallel--> partial sums [R, d] --reduce--> local rows [R/tp, d]
  *
  * Norms, dropout and residuals work on local rows, so they are computed once, and their parameters' gradients are sums
- * over the group. With one rank nothing is copied: gather and reduce give back what they were given.
+ * over the group. With one rank nothing is copied: gather and reduce return their input.
  *
- * Failures stick, as those of kernels do; tensor_status tells.
+ * The first failure is kept, like those of kernels, and returned by tensor_status.
  */
 #ifndef MUSTER_TRAINER_PARALLEL_TENSOR_H
 #define MUSTER_TRAINER_PARALLEL_TENSOR_H
@@ -17,7 +17,7 @@
 #include "trainer/comm/comm.h"
 #include "plan/footprint.h"
 
-/* tensor_sum sends so many elements at a time, of all ranks together: its scratch has 32 MiB, whatever the model. */
+/* The elements that tensor_sum sends at a time, of all ranks together: its scratch has 32 MiB for any model. */
 enum { TENSOR_SUM_ELEMENTS = 8 << 20 };
 
 struct tensor {
@@ -25,7 +25,7 @@ struct tensor {
     struct comm *comm;
     int size, rank;
     enum dtype dtype;
-    void *scratch;        /* for one sum under way */
+    void *scratch;        /* for one sum */
     size_t scratch_bytes; /* a test may lower it: tensor_sum's buckets become smaller */
     struct comm_request *request;
     bool failed;
@@ -41,22 +41,21 @@ void tensor_footprint(int size, enum dtype dtype, int rows, int cols, size_t gra
 int tensor_status(struct tensor *tp, struct error *err);
 
 /*
- * Start to bring all ranks' rows together: local [rows/size, cols] into full [rows, cols]. One exchange, of either
- * kind, is under way at a time; tensor_gathered ends this one and returns where all rows are: full, or local with one
- * rank.
+ * Starts to gather all ranks' rows: local [rows/size, cols] into full [rows, cols]. tensor_gathered waits for it and
+ * returns the address of all rows: full, or local with one rank. Only one exchange, of either kind, may be in flight.
  */
 void tensor_gather(struct tensor *tp, const void *local, void *full, int rows, int cols, const char *what);
 const void *tensor_gathered(struct tensor *tp, const void *local, const void *full);
 
-/* The same for the sum over ranks of their full [rows, cols], of which each gets its part in local. */
+/* The same for the sum over ranks of their full [rows, cols]; each rank gets its part in local. */
 void tensor_reduce(struct tensor *tp, void *local, const void *full, int rows, int cols, const char *what);
 const void *tensor_reduced(struct tensor *tp, const void *local, const void *full);
 
-/* Every rank's fp32 part [count], at parts + rank * count, is spread to all. */
+/* All-gather of the ranks' fp32 parts [count], at parts + rank * count. */
 void tensor_share(struct tensor *tp, float *parts, size_t count, const char *what);
 
-/* The sum over ranks of fp32 gradients, in place and in buckets. Each element's sum is the tree's, whatever the bucket
- * (but for NCCL's, see comm_on_device). */
+/* The sum over ranks of fp32 gradients, in place and in buckets. The order of each element's sum is the tree's and does
+ * not depend on the bucket (except with NCCL, see comm_on_device). */
 void tensor_sum(struct tensor *tp, float *gradients, size_t count, const char *what);
 
 #endif

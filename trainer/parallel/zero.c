@@ -1,4 +1,4 @@
-/* zero.c - creating and destroying; what the stages do is in zero_params.c, zero_grads.c and zero_step.c. */
+/* zero.c - creates and destroys; zero_params.c, zero_grads.c and zero_state.c have the rest. */
 #include <stdlib.h>
 
 #include "trainer/parallel/zero_impl.h"
@@ -34,7 +34,7 @@ static void clear_buffer(struct zero *zero, enum memory space, void *at, size_t 
         zero->k->zero(zero->dev, at, bytes);
 }
 
-/* Zeroed: nobody writes the padding between tensors, and norms run over it. NULL for none is no failure. */
+/* Zeroed, because the padding between tensors is never written, and norms include it. No bytes: leaves NULL. */
 static int alloc_buffer(struct zero *zero, enum memory space, void *pointer, size_t bytes, struct error *err)
 {
     void **at = pointer;
@@ -100,7 +100,7 @@ static int create_gathers(struct zero *zero, struct error *err)
     return 0;
 }
 
-/* Where the tied embedding's gradients are exchanged from. */
+/* The memory of the buffer for the tied embedding's gradients. */
 static enum memory zero_tie_space(const struct zero *zero)
 {
     return zero->config.discrete && zero_sums_on_host(&zero->config) ? MEMORY_HOST : MEMORY_DEVICE;
@@ -186,7 +186,7 @@ void zero_destroy(struct zero *zero)
 {
     if (!zero)
         return;
-    device_transfer_wait(zero->dev, zero->captured); /* nothing else that transfers touch is on its way after a step */
+    device_transfer_wait(zero->dev, zero->captured); /* after a step there are no other transfers */
     for (int i = 0; zero->state && i < zero->units->nunits; i++)
         unit_destroy(zero, &zero->state[i]);
     for (int i = 0; zero->gathers && i < zero->ngathers; i++)

@@ -1,6 +1,6 @@
 /*
- * zero.h - who holds what of the parameters, gradients and optimizer state, and when ranks exchange it. ZeRO (arXiv
- * 1910.02054) as one mechanism over units; the stage only decides what each call does.
+ * zero.h - ZeRO (arXiv 1910.02054): the distribution of parameters, gradients and optimizer state over ranks, and their
+ * exchange. All stages use the same calls on units; the stage decides what each call does.
  *
  *   stage | parameters                           | gradients                 | master, exp_avg, exp_avg_sq (fp32)
  *   0     | whole                                | whole, all-reduced        | whole
@@ -8,30 +8,30 @@
  *   2     | whole, all-gather after a step       | 1/dp, reduce-scattered    | 1/dp
  *   3     | 1/dp, gathered one unit ahead of use | 1/dp, reduce-scattered    | 1/dp
  *
- * Gradients are summed over ranks once a step, when the last micro-batch's are in (stages 0 and 1), or as each unit's
- * backward pass ends in every micro-batch (2 and 3, which is what lets them keep a shard only); parallel.reduce chooses
- * otherwise. Stages that reduce at the same moment compute the same bits. With a single micro-batch all do.
+ * Gradients are summed over ranks once a step, after the last micro-batch (stages 0 and 1), or after each unit's backward
+ * pass in every micro-batch (2 and 3, so that they need to keep a shard only); parallel.reduce can choose otherwise.
+ * Stages that reduce at the same moment compute the same bits. With a single micro-batch all do.
  *
- * Parameters are held in the type of the forward pass. The master copy is apart where that is 16 bits, or where the
- * optimizer is offloaded: then master, moments and the reduced gradients lie in host memory and the step runs there, a
- * bucket at a time (ZeRO-Offload, arXiv 2101.06840). Gradients go to the host beside the backward pass of what is still
- * to come, and new parameters to the device beside the step of the next bucket.
+ * Parameters are held in the type of the forward pass. There is a separate master copy if that type has 16 bits, or if
+ * the optimizer is offloaded: then master, moments and the reduced gradients are in host memory and the step runs there,
+ * a bucket at a time (ZeRO-Offload, arXiv 2101.06840). Gradients are copied to the host during the backward pass of the
+ * remaining units, and new parameters to the device during the step of the next bucket.
  *
  * The model's code brackets every use of a unit:
  *
  *     zero_gather(z, u)       before the first use of u's parameters in a forward or backward pass
- *     zero_param(z, u)        where they are, until
+ *     zero_param(z, u)        their address, until
  *     zero_release(z, u)      after the last use
- *     zero_grad_begin(z, u)   an fp32 buffer for the gradients of u in this micro-batch; the caller overwrites it whole
- *     zero_grad_ready(z, u)   they are complete: added to the earlier micro-batches', and sent when it is time
+ *     zero_grad_begin(z, u)   an fp32 buffer for the gradients of u in this micro-batch; the caller overwrites all of it
+ *     zero_grad_ready(z, u)   they are complete: adds them to those of earlier micro-batches, and sends them when due
  *
- * A micro-batch's gradients are computed alone and then added, never accumulated inside a product: with the comm's
- * fixed tree this makes 2n ranks with one micro-batch each give the bits of n ranks with two.
+ * A micro-batch's gradients are computed separately and then added, never accumulated inside a product: with the comm's
+ * fixed tree, 2n ranks with one micro-batch each compute the same bits as n ranks with two.
  */
 #ifndef MUSTER_TRAINER_PARALLEL_ZERO_H
 #define MUSTER_TRAINER_PARALLEL_ZERO_H
 
-#include "ckpt/units.h"
+#include "ckpt/models/units.h"
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
 #include "plan/footprint.h"
@@ -39,7 +39,7 @@
 
 struct zero;
 
-/* Everything that decides where things lie, and when they move. */
+/* The options that decide where state is held, and when it is exchanged. */
 struct zero_config {
     int stage, dp, dp_rank;
     enum dtype compute; /* of parameters in the forward pass */
@@ -53,8 +53,8 @@ struct zero_config {
     bool mirror; /* discrete: zero_pieces will be asked for, which takes host memory for all that it shows */
 };
 
-/* comms: dp, of config->dp ranks; tie, the first and the last stage's ranks with the same dp and tp place, or NULL
- * where the token embedding is not held twice; world, for norms. All is borrowed and must outlive the struct. */
+/* dp: of config->dp ranks; tie: the ranks of the first and the last stage with the same dp and tp index, or NULL if the
+ * token embedding is not held twice; world: for norms. All are borrowed and must outlive the struct. */
 struct zero_comms {
     struct comm *dp, *tie, *world;
 };
@@ -66,10 +66,10 @@ void zero_destroy(struct zero *zero);
 /* The bytes that zero_create will allocate for these units: the same arithmetic. Adds to *bytes. Pure. */
 void zero_footprint(const struct units *units, const struct zero_config *config, struct footprint *bytes);
 
-/* Parameters and moments to zero, padding included: what a checkpoint is read into. */
+/* Sets parameters and moments to zero, padding included, before a checkpoint is read. */
 void zero_clear(struct zero *zero);
 
-/* The same, then parameters to their initial values. Collective. */
+/* The same, then sets the parameters to their initial values. Collective. */
 int zero_initialize(struct zero *zero, const struct initial_weights *initial, struct error *err);
 
 /* ---- in the model ------------------------------------------------------------------------------------------------ */
@@ -80,7 +80,7 @@ int zero_initialize(struct zero *zero, const struct initial_weights *initial, st
  */
 void zero_plan(struct zero *zero, const int *units, size_t count);
 
-/* Failures stick and come out of zero_finish_gradients or zero_status. */
+/* The first failure is kept, and returned by zero_finish_gradients or zero_status. */
 void zero_gather(struct zero *zero, int unit);
 const void *zero_param(const struct zero *zero, int unit);
 void zero_release(struct zero *zero, int unit);
@@ -90,10 +90,10 @@ int zero_status(struct zero *zero, struct error *err);
 
 /* ---- around a step ----------------------------------------------------------------------------------------------- */
 
-/* Before each micro-batch's backward pass: whether it is the first, and the last, of the step. */
+/* Before each micro-batch's backward pass. first, last: it is the first, and the last, of the step. */
 void zero_micro_batch(struct zero *zero, bool first, bool last);
 
-/* Wait for the exchange begun by zero_grad_ready, and sum the tied embedding's two gradients. */
+/* Waits for the exchange begun by zero_grad_ready, and sums the tied embedding's two gradients. */
 int zero_finish_gradients(struct zero *zero, struct error *err);
 
 /* Sum of squares of the global gradient; every parameter counts once. The same bits in every stage. */
@@ -115,20 +115,19 @@ extern const char *const zero_kinds[ZERO_KINDS]; /* "param", "exp_avg", "exp_avg
 
 /*
  * This rank's part as checkpoint pieces, with the address of each kind of each piece: [npieces * ZERO_KINDS], kind
- * fastest. For saving, every element belongs to exactly one rank. For loading, a rank wants all the state that it
- * holds, and zero_loaded makes and spreads the parameters. Both arrays are malloc'ed.
+ * fastest. For saving, every element belongs to exactly one rank. For loading, the pieces are all state that the rank
+ * holds; then zero_loaded derives the parameters and sends them to the other ranks. Both arrays are malloc'ed.
  *
- * Addresses are of host memory. State that lies on a device is shown as it was when it was captured: by zero_capture,
- * or else now.
+ * Addresses are of host memory. For state on a device it is a copy: the one begun by zero_capture, or one made now.
  */
 int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void ***addresses, size_t *npieces,
                 struct error *err);
 int zero_loaded(struct zero *zero, struct error *err);
 
 /*
- * Begin to copy the state for the next zero_pieces, which waits for it. Forward and backward passes go on beside that,
- * and the next zero_step waits for it, on the device. False where the state is on the host already: then nothing is
- * captured, and zero_pieces shows what is there.
+ * Begins to copy the state for the next zero_pieces, which waits for it. Forward and backward passes overlap the copy;
+ * the next zero_step waits for it, on the device. False if the state is in host memory: then nothing is copied, and
+ * zero_pieces returns addresses of the state itself.
  */
 bool zero_capture(struct zero *zero);
 

@@ -1,4 +1,4 @@
-/* zero_grads.c - gradients: summed over micro-batches and ranks, a bucket at a time. */
+/* zero_grads.c - sums gradients over micro-batches and ranks, a bucket at a time. */
 #include "trainer/parallel/zero_impl.h"
 
 void zero_micro_batch(struct zero *zero, bool first, bool last)
@@ -7,10 +7,11 @@ void zero_micro_batch(struct zero *zero, bool first, bool last)
     zero->last = last;
 }
 
-/* ---- buckets under way ---- */
+/* ---- buckets in flight ---- */
 
 /*
- * By the buffer, not by the unit: a block that follows itself has two open, and of the later one nothing is sent yet.
+ * By the buffer, not by the unit: a unit may have two open buffers, of consecutive micro-batches, and the later one is not
+ * sent yet.
  */
 static void close_open(struct zero *zero, const float *buffer)
 {
@@ -19,13 +20,13 @@ static void close_open(struct zero *zero, const float *buffer)
             zero->open[i].unit = NULL;
 }
 
-/* Gradients whose sum is whole, on to the host under the backward pass of what is still to come. */
-static void land_gradients(struct zero *zero, float *host, const float *grad, size_t count)
+/* Copies complete sums to the host, during the backward pass of the remaining units. */
+static void offload_gradients(struct zero *zero, float *host, const float *grad, size_t count)
 {
     zero->landed = device_transfer(zero->dev, host, grad, count * sizeof *host);
 }
 
-/* What arrived goes to the step's sums of this rank's shard. */
+/* Adds the received bucket to the step's sums of this rank's shard. */
 static void fold_gradients(struct zero *zero, const struct reduce_slot *slot)
 {
     float *sums = zero_shard_grad(zero, slot->unit) + slot->first;
@@ -36,7 +37,7 @@ static void fold_gradients(struct zero *zero, const struct reduce_slot *slot)
 
     if (!slot->incoming) {
         if (sums != in_place)
-            land_gradients(zero, sums, in_place, slot->count);
+            offload_gradients(zero, sums, in_place, slot->count);
         return;
     }
     if (slot->bounce)
@@ -108,8 +109,8 @@ static void start_reduce(struct zero *zero, struct zero_unit *u, const float *se
 
 /* ---- in the model ---- */
 
-/* A buffer for a block's gradients in this micro-batch: one is free once the oldest reductions have ended. */
-static float *take_open(struct zero *zero, struct zero_unit *u)
+/* A buffer for a block's gradients in this micro-batch; waits for the oldest reductions until one is free. */
+static float *acquire_open(struct zero *zero, struct zero_unit *u)
 {
     for (int tries = 0; tries <= REDUCE_SLOTS; tries++) {
         for (int i = 0; i < zero->shared.open_slots; i++)
@@ -123,7 +124,7 @@ static float *take_open(struct zero *zero, struct zero_unit *u)
     return zero->open[0].buffer;
 }
 
-static bool is_under_way(const struct zero *zero, const struct zero_unit *u)
+static bool is_in_flight(const struct zero *zero, const struct zero_unit *u)
 {
     for (int i = 0; i < REDUCE_SLOTS; i++)
         if (zero->reduce[i].unit == u)
@@ -138,16 +139,16 @@ float *zero_grad_begin(struct zero *zero, int unit)
     if (zero->first && !zero->config.reduce_every) {
         u->given = u->grad;
     } else if (u->open) {
-        while (is_under_way(zero, u)) /* the micro-batch before this one's is still being sent */
+        while (is_in_flight(zero, u)) /* the previous micro-batch's gradients are still being sent */
             finish_oldest(zero);
         u->given = u->open;
     } else {
-        u->given = take_open(zero, u);
+        u->given = acquire_open(zero, u);
     }
     return u->given;
 }
 
-/* The tied embedding's first and last stage must be summed before its gradient is worth copying. */
+/* The tied embedding's gradient is complete only after the sum over the first and the last stage. */
 static bool is_tied(const struct zero *zero, const struct zero_unit *u)
 {
     return zero->config.tied && u == &zero->state[UNIT_WTE];
@@ -170,12 +171,12 @@ void zero_grad_ready(struct zero *zero, int unit)
     if (zero->config.dp > 1)
         start_reduce(zero, u, u->grad);
     else if (u->host_grad && !is_tied(zero, u))
-        land_gradients(zero, u->host_grad, u->grad, u->unit->count);
+        offload_gradients(zero, u->host_grad, u->grad, u->unit->count);
 }
 
 /* ---- around a step ---- */
 
-/* The first and the last stage's gradients of the same shard, summed: both get the same bits. */
+/* Sums the first and the last stage's gradients of the same shard: both get the same bits. */
 static void sum_tied(struct zero *zero)
 {
     struct zero_unit *u = &zero->state[UNIT_WTE];
@@ -200,8 +201,8 @@ static void sum_tied(struct zero *zero)
     }
 }
 
-/* Stage 0 wants every gradient on every rank; the host's copy is made when it is whole. */
-static void spread_whole(struct zero *zero)
+/* Stage 0 needs every gradient on every rank; then they are copied to the host. */
+static void gather_whole(struct zero *zero)
 {
     struct error err;
 
@@ -213,7 +214,7 @@ static void spread_whole(struct zero *zero)
             comm_all_gather(zero->comms.dp, DTYPE_F32, u->grad, u->size.shard_count, &err) < 0)
             zero_fail(zero, &err);
         if (u->host_grad && (zero->config.dp > 1 || is_tied(zero, u)))
-            land_gradients(zero, u->host_grad, u->grad, u->unit->count);
+            offload_gradients(zero, u->host_grad, u->grad, u->unit->count);
     }
 }
 
@@ -222,8 +223,8 @@ int zero_finish_gradients(struct zero *zero, struct error *err)
     for (int i = 0; i < REDUCE_SLOTS; i++)
         finish_oldest(zero);
     sum_tied(zero);
-    spread_whole(zero);
-    device_transfer_wait(zero->dev, zero->landed); /* the host steps with them, and the device makes new ones */
+    gather_whole(zero);
+    device_transfer_wait(zero->dev, zero->landed); /* the host's step reads them, and the device overwrites its own */
     zero->landed = 0;
     return zero_status(zero, err);
 }
@@ -235,7 +236,7 @@ int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err)
     const struct kernels *k = on_host ? zero->on_host : zero->k;
     double total = 0;
 
-    /* Each rank's shard only, in every stage, so that the stages round alike. */
+    /* Each rank's shard only, in every stage, so that all stages round the same. */
     for (int i = 0; i < zero->units->nunits; i++) {
         const struct zero_unit *u = &zero->state[i];
         size_t skip = 0;

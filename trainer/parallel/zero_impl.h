@@ -1,44 +1,43 @@
-/* zero_impl.h - what the files zero*.c share; nobody else includes it. */
+/* zero_impl.h - shared by the files zero*.c. Private to them. */
 #ifndef MUSTER_TRAINER_PARALLEL_ZERO_IMPL_H
 #define MUSTER_TRAINER_PARALLEL_ZERO_IMPL_H
 
 #include "trainer/parallel/zero.h"
 
 enum {
-    BLOCK_SLOTS = 2,            /* blocks gathered, or with open gradients, at once: one in use and one on its way */
-    REDUCE_SLOTS = 2,           /* buckets of gradients under way at once */
+    BLOCK_SLOTS = 2,            /* blocks gathered, or with open gradients, at once: one in use and one in flight */
+    REDUCE_SLOTS = 2,           /* buckets of gradients in flight at once */
     BUCKET_ELEMENTS = 8 << 20,  /* of all ranks together in one reduce-scatter */
     LEAST_BUCKET = 1 << 16,     /* of one rank */
-    STAGING_ELEMENTS = 1 << 20, /* what goes from the host to the device at a time */
+    STAGING_ELEMENTS = 1 << 20, /* copied from the host to the device at a time */
     TIE_ELEMENTS = 1 << 16,     /* of the tied embedding's gradient exchanged at a time */
 };
 
-/* What a configuration comes to for one unit, in elements. */
+/* The sizes of one unit's buffers in this configuration, in elements. */
 struct zero_sizes {
     size_t shard_first, shard_count; /* this rank's part of the flat buffer */
-    size_t state_first, state_count; /* what of it this rank has optimizer state for */
+    size_t state_first, state_count; /* the part that this rank has optimizer state for */
     size_t param;                    /* held all the time, in the type of the forward pass */
-    size_t master;                   /* fp32; 0 where the parameters are their own master */
+    size_t master;                   /* fp32; 0 if the parameters are their own master */
     size_t moment;                   /* each of exp_avg and exp_avg_sq */
     size_t grad;                     /* the step's sums on the device */
     size_t host_grad;                /* and on the host */
-    size_t open;                     /* gradients of the micro-batch, where the unit has a buffer of its own for them */
+    size_t open;                     /* the unit's own buffer for the micro-batch's gradients; 0: a shared one */
     size_t gathered;                 /* the same for gathered parameters */
-    size_t mirror;                   /* each kind of state that zero_pieces shows, on the host */
+    size_t mirror;                   /* each kind of state, copied to the host for zero_pieces */
 };
 
-/* And for all units together. */
+/* The sizes of shared buffers. */
 struct zero_shared_sizes {
     size_t block_open, block_gathered; /* each of BLOCK_SLOTS */
-    int open_slots, gather_slots;      /* how many of them there are */
+    int open_slots, gather_slots;      /* their numbers */
     size_t bucket;                     /* elements of one rank in a reduce-scatter; 0 with one rank */
-    bool wire, incoming;               /* whether the reduce slots have these buffers */
-    int staging_halves;                /* of STAGING_ELEMENTS each: one is on its way while the other is filled */
+    bool wire, incoming, bounce;       /* the reduce slots have these buffers */
+    int staging_halves;                /* of STAGING_ELEMENTS each: one is sent while the other is filled */
     size_t staging_element;            /* bytes */
-    bool bounce;                       /* whether the reduce slots have this buffer */
 };
 
-/* The configuration as it works out: with one dp rank nothing is sharded or reduced. */
+/* The effective configuration: with one dp rank nothing is sharded or reduced. */
 struct zero_config zero_effective(const struct zero_config *config);
 struct zero_sizes zero_sizes_of(const struct unit *unit, bool is_block, const struct zero_config *effective);
 struct zero_shared_sizes zero_shared_sizes_of(const struct units *units, const struct zero_config *effective);
@@ -52,29 +51,29 @@ struct zero_unit {
     float *grad;      /* whole, or the shard: see grad_first */
     float *host_grad; /* [state_count] */
     float *open;      /* its own buffer of a micro-batch's gradients; blocks share */
-    float *given;     /* what zero_grad_begin gave out */
+    float *given;     /* the buffer that zero_grad_begin returned */
     float *mirror[ZERO_KINDS];
 };
 
-/* A place for a gathered unit. */
+/* A buffer for a gathered unit. */
 struct gather_slot {
     char *buffer;
-    int unit; /* whose parameters are there, or on their way; -1: nobody's */
+    int unit; /* whose parameters it holds or receives; -1: none */
     bool in_use;
     struct comm_request *request;
-    uint64_t used; /* when last: the older goes first */
+    uint64_t used; /* time of the last use: the oldest is reused first */
 };
 
-/* A bucket of gradients under way: elements [first, first + count) of the unit's shard. */
+/* A bucket of gradients in flight: elements [first, first + count) of the unit's shard. */
 struct reduce_slot {
-    char *wire;     /* [dp][bucket] 16-bit, or NULL: sent from where the gradients are */
+    char *wire;     /* [dp][bucket] 16-bit; NULL: sent from the gradients' buffer */
     char *incoming; /* [bucket] of the wire's type; NULL: received in place */
     char *bounce;   /* [bucket] of it on the host, where the sums are and the device is discrete */
     void *scratch;
     struct zero_unit *unit; /* NULL: free */
     size_t first, count;
-    bool overwrite;      /* it begins the sums of a step, rather than adding to them */
-    const float *closes; /* of the unit's last bucket: these gradients were sent, and are open no longer; else NULL */
+    bool overwrite;      /* it begins the sums of a step instead of adding to them */
+    const float *closes; /* for the unit's last bucket: the open buffer that is free afterwards; else NULL */
     struct comm_request *request;
 };
 
@@ -95,7 +94,7 @@ struct zero {
 
     struct open_slot open[BLOCK_SLOTS];
     struct reduce_slot reduce[REDUCE_SLOTS];
-    int next_reduce; /* the slot that is the oldest, and to be used next */
+    int next_reduce; /* the oldest slot, which is used next */
 
     struct gather_slot *gathers; /* BLOCK_SLOTS for the blocks, then one a unit */
     int ngathers;
@@ -104,15 +103,15 @@ struct zero {
     uint64_t clock;
 
     char *staging;                   /* [halves][STAGING_ELEMENTS] in host memory */
-    uint64_t staged[2];              /* the transfer that each half is in; 0: none */
+    uint64_t staged[2];              /* the transfer of each half; 0: none */
     int half;                        /* to be filled next */
     uint64_t landed;                 /* the last transfer of gradients to the host */
     uint64_t captured;               /* the last of zero_capture; 0: nothing is captured */
-    float *tie;                      /* [2][TIE_ELEMENTS], where the sums are */
+    float *tie;                      /* [2][TIE_ELEMENTS], in the memory of the sums */
     struct comm_request **gathering; /* [nunits], after a step */
 
     bool failed;
-    struct error error; /* the first failure since it was last told */
+    struct error error; /* the first failure since the last zero_status */
 };
 
 /* zero.c */
@@ -123,7 +122,7 @@ static inline enum memory zero_state_space(const struct zero *zero)
     return zero->config.offload ? MEMORY_HOST : MEMORY_DEVICE;
 }
 
-/* Whether this rank's shard of the gradients is summed in host memory. */
+/* True if this rank's shard of the gradients is summed in host memory. */
 static inline bool zero_sums_on_host(const struct zero_config *effective)
 {
     return effective->offload && effective->stage > 0;
@@ -141,7 +140,7 @@ static inline float *zero_state_grad(const struct zero *zero, const struct zero_
     return u->host_grad ? u->host_grad : u->grad + (u->size.state_first - zero_grad_first(zero, u));
 }
 
-/* Where the sums of this rank's shard are made; in stage 0 on the device whatever the offload. */
+/* The sums of this rank's shard; in stage 0 on the device, also with offload. */
 static inline float *zero_shard_grad(const struct zero *zero, const struct zero_unit *u)
 {
     return u->host_grad && zero->config.stage > 0 ? u->host_grad
@@ -154,16 +153,16 @@ static inline size_t zero_param_first(const struct zero *zero, const struct zero
     return zero->config.stage == 3 ? u->size.shard_first : 0;
 }
 
-/* zero_staging.c: host memory on its way to the device, and back. On a CPU all of it is a copy. */
-char *zero_staging(struct zero *zero); /* a half that is free, for STAGING_ELEMENTS of staging_element bytes */
-void zero_send_staged(struct zero *zero, void *to, size_t bytes); /* that half is filled, and goes there */
-void zero_staging_join(struct zero *zero); /* operations enqueued from now on come after what was sent */
+/* zero_state.c: transfers between host and device. On a CPU they are copies. */
+char *zero_staging(struct zero *zero); /* a free half, for STAGING_ELEMENTS of staging_element bytes */
+void zero_send_staged(struct zero *zero, void *to, size_t bytes); /* sends that half, once filled */
+void zero_staging_join(struct zero *zero); /* operations enqueued from now on wait for these transfers */
 void zero_initialize_discrete(struct zero *zero, int unit, const struct initial_weights *initial);
-void zero_show(struct zero *zero);        /* the mirrors are what was captured, or else what the state is now */
-void zero_take_mirror(struct zero *zero); /* the state becomes what the mirrors are */
+void zero_fill_mirror(struct zero *zero); /* waits for the captured state, or copies the present one */
+void zero_load_mirror(struct zero *zero); /* copies the mirrors to the state */
 
 /* zero_params.c */
-int zero_publish(struct zero *zero, struct error *err); /* parameters from the master copy, spread to all ranks */
+int zero_publish(struct zero *zero, struct error *err); /* parameters from the master copy, sent to all ranks */
 void zero_forget_gathered(struct zero *zero);
 int zero_start_spread(struct zero *zero, int unit, struct error *err); /* after its shard was updated */
 int zero_finish_spread(struct zero *zero, struct error *err);

@@ -1,4 +1,4 @@
-/* zero_sizes.c - what a configuration comes to in elements and bytes. Pure: zero.c allocates by it. */
+/* zero_sizes.c - the sizes of all buffers. Pure: zero.c allocates by it, zero_footprint predicts by it. */
 #include "trainer/parallel/zero_impl.h"
 
 struct zero_config zero_effective(const struct zero_config *config)
@@ -45,7 +45,7 @@ struct zero_sizes zero_sizes_of(const struct unit *unit, bool is_block, const st
     return s;
 }
 
-static size_t bucket_of(const struct units *units, const struct zero_config *c)
+static size_t bucket_size(const struct units *units, const struct zero_config *c)
 {
     size_t bucket = BUCKET_ELEMENTS / (size_t)c->dp, largest = 0;
 
@@ -71,7 +71,7 @@ struct zero_shared_sizes zero_shared_sizes_of(const struct units *units, const s
     s.open_slots = !needs_open(c) || !block ? 0 : c->reduce_every ? BLOCK_SLOTS : 1;
     s.block_open = s.open_slots ? block : 0;
     if (c->dp > 1) {
-        s.bucket = bucket_of(units, c);
+        s.bucket = bucket_size(units, c);
         s.wire = c->wire != DTYPE_F32;
         s.incoming = s.wire || c->reduce_every;
     }

@@ -1,0 +1,46 @@
+/*
+ * block_writer.h - one shard file, written in blocks that are checksummed on the way.
+ *
+ * The caller's bytes are copied into one of two 4 MiB buffers. When one is full its crc32c is taken, and a thread
+ * writes it while the other is being filled: the checksum is of what was handed in, whatever the disk makes of it.
+ * Writes go past the page cache (O_DIRECT) where the filesystem allows; that is several times faster and leaves the
+ * node's memory alone.
+ *
+ * The file has a temporary name until block_writer_finish, which cuts it to length, syncs and renames it.
+ */
+#ifndef MUSTER_CKPT_FILE_BLOCK_WRITER_H
+#define MUSTER_CKPT_FILE_BLOCK_WRITER_H
+
+#include "ckpt/file/file.h"
+#include "ckpt/format/names.h"
+
+struct block_writer;
+
+/*
+ * Create the file and write its header, whose length is a multiple of SHARD_ALIGN and at most SHARD_BLOCK. data_bytes
+ * of data will follow; room for them is reserved now, so that a full disk is known at once. The directory is borrowed.
+ */
+struct block_writer *block_writer_create(const struct directory *directory, const char *name, const void *header,
+                                         size_t header_bytes, uint64_t data_bytes, struct error *err);
+
+/* Append data; NULL appends zeros. */
+int block_writer_put(struct block_writer *writer, const void *data, uint64_t bytes, struct error *err);
+
+/*
+ * The same without a copy: where the next bytes go, at most *room (at least 1 while data is left); and then, how many
+ * have been put there.
+ */
+void *block_writer_space(struct block_writer *writer, size_t *room);
+int block_writer_add(struct block_writer *writer, size_t bytes, struct error *err);
+
+/* What the blocks' checksums must be, borrowed: a block with another one is CODE_DATA and is not written. */
+void block_writer_expect(struct block_writer *writer, const uint32_t *crcs);
+
+/* All data has been put: complete the file under its name. crcs [blocks] receives the blocks' checksums. 0, -1, or
+ * 1 if someone has removed the file meanwhile. */
+int block_writer_finish(struct block_writer *writer, uint32_t *crcs, struct error *err);
+
+/* Frees it, and removes the file unless it was finished. */
+void block_writer_destroy(struct block_writer *writer);
+
+#endif

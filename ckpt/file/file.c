@@ -1,0 +1,352 @@
+#include "config.h"
+
+#include "ckpt/file/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/io.h"
+
+int directory_open(struct directory *directory, const struct directory *beneath, const char *name, struct error *err)
+{
+    int length = beneath ? snprintf(directory->path, sizeof directory->path, "%s/%s", beneath->path, name)
+                         : snprintf(directory->path, sizeof directory->path, "%s", name);
+
+    directory->fd = -1;
+    if (length >= (int)sizeof directory->path) {
+        errno = ENAMETOOLONG;
+        return error_errno(err, CODE_IO, "%.100s...", name);
+    }
+    directory->fd = beneath ? openat(beneath->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                            : open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory->fd < 0) {
+        int saved = errno;
+
+        error_errno(err, CODE_IO, "%s", directory->path);
+        errno = saved; /* callers look whether it is ENOENT */
+        return -1;
+    }
+    return 0;
+}
+
+void directory_close(struct directory *directory)
+{
+    if (directory->fd >= 0)
+        close(directory->fd);
+    directory->fd = -1;
+}
+
+int directory_sync(const struct directory *directory, struct error *err)
+{
+    return fsync(directory->fd) < 0 ? error_errno(err, CODE_IO, "%s: cannot sync", directory->path) : 0;
+}
+
+/* Why mkdir() failed, kept: because the directory is there. A read-only file system says that of any name. */
+static bool stands_already(const char *path)
+{
+    int why = errno;
+    bool stands = why == EEXIST || (why == EROFS && access(path, F_OK) == 0);
+
+    errno = why;
+    return stands;
+}
+
+int directory_make_path(const char *path, struct error *err)
+{
+    char part[4096];
+
+    if (strlen(path) >= sizeof part) {
+        errno = ENAMETOOLONG;
+        return error_errno(err, CODE_IO, "%.100s...", path);
+    }
+    for (size_t end = strspn(path, "/"); path[end];) {
+        end += strcspn(path + end, "/");
+        snprintf(part, sizeof part, "%.*s", (int)end, path);
+        end += strspn(path + end, "/");
+        if (mkdir(part, 0777) == 0) {
+            if (io_sync_parent(part) < 0)
+                return error_errno(err, CODE_IO, "%s: cannot sync its directory", part);
+        } else if (!stands_already(part)) {
+            return error_errno(err, CODE_IO, "%s: cannot make the directory", part);
+        }
+    }
+    return 0;
+}
+
+void listing_open(struct listing *listing, const struct directory *directory)
+{
+    int fd = openat(directory->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    listing->directory = directory;
+    listing->stream = fd < 0 ? NULL : fdopendir(fd);
+    listing->failure = listing->stream ? 0 : errno;
+    if (fd >= 0 && !listing->stream)
+        close(fd);
+}
+
+const char *listing_next(struct listing *listing)
+{
+    struct dirent *entry = NULL;
+
+    while (listing->stream) {
+        errno = 0;
+        entry = readdir(listing->stream);
+        if (!entry || (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0))
+            break;
+    }
+    if (listing->stream && !entry)
+        listing->failure = errno;
+    return entry ? entry->d_name : NULL;
+}
+
+int listing_close(struct listing *listing, struct error *err)
+{
+    if (listing->stream)
+        closedir(listing->stream);
+    errno = listing->failure;
+    return errno ? error_errno(err, CODE_IO, "%s: cannot list", listing->directory->path) : 0;
+}
+
+bool file_exists(const struct directory *directory, const char *name)
+{
+    return faccessat(directory->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+int file_grow(void **array, size_t count, size_t *room, size_t size)
+{
+    size_t more = *room ? 2 * *room : 16;
+    void *grown = count < *room ? *array : realloc(*array, more * size);
+
+    if (!grown)
+        return -1;
+    *room = count < *room ? *room : more;
+    *array = grown;
+    return 0;
+}
+
+void file_temporary_name(char *name, size_t size, const char *stem)
+{
+    uint64_t random;
+
+    /* Processes on several nodes may do this at once: a pid would not do. */
+    if (getrandom(&random, sizeof random, 0) != sizeof random)
+        random = (uint64_t)getpid();
+    snprintf(name, size, "%s.%016" PRIx64 ".tmp", stem, random);
+}
+
+/* What there is of what has run out. Of a quota not every file system tells. */
+static int no_room(const struct directory *directory, const char *name, uint64_t wanted, const struct statvfs *fs,
+                   struct error *err)
+{
+    uint64_t free = (uint64_t)fs->f_bavail * fs->f_frsize;
+
+    if (errno == EDQUOT && wanted > 0)
+        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free on the file system",
+                           directory->path, name, wanted, free);
+    if (wanted == 0 && fs->f_files > 0) /* it was no file's data that found no room; btrfs counts no inodes */
+        return error_errno(err, CODE_IO, "%s/%s: cannot be made, %" PRIu64 " inodes and %" PRIu64 " bytes free",
+                           directory->path, name, (uint64_t)fs->f_favail, free);
+    if (fs->f_files > 0 && fs->f_favail == 0)
+        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free, but no inode",
+                           directory->path, name, wanted, free);
+    return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free", directory->path, name, wanted,
+                       free);
+}
+
+int file_write_failed(const struct directory *directory, const char *name, uint64_t wanted, struct error *err)
+{
+    int saved = errno;
+    struct statvfs fs;
+    bool known = (saved == ENOSPC || saved == EDQUOT) && fstatvfs(directory->fd, &fs) == 0;
+
+    errno = saved;
+    if (known)
+        return no_room(directory, name, wanted, &fs, err);
+    return error_errno(err, CODE_IO, "%s/%s: cannot write", directory->path, name);
+}
+
+int file_write(const struct directory *directory, const char *name, const void *data, size_t bytes, struct error *err)
+{
+    char temporary[256];
+    int fd;
+
+    file_temporary_name(temporary, sizeof temporary, name);
+    fd = openat(directory->fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return file_write_failed(directory, name, bytes, err);
+    if (io_write_all(fd, data, bytes) < 0 || fsync(fd) < 0) {
+        file_write_failed(directory, name, bytes, err);
+        close(fd);
+        goto fail;
+    }
+    if (close(fd) < 0 || renameat(directory->fd, temporary, directory->fd, name) < 0) {
+        file_write_failed(directory, name, bytes, err);
+        goto fail;
+    }
+    return 0;
+fail:
+    unlinkat(directory->fd, temporary, 0);
+    return -1;
+}
+
+int file_open(const struct directory *directory, const char *name, bool direct, uint64_t *bytes, struct error *err)
+{
+    /* O_NONBLOCK: a FIFO of that name must not hang us. It means nothing to a regular file. */
+    int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    int fd = openat(directory->fd, name, flags | (direct ? O_DIRECT : 0));
+    struct stat info;
+
+    if (fd < 0 && direct && errno == EINVAL)
+        fd = openat(directory->fd, name, flags);
+    if (fd < 0)
+        return error_errno(err, errno == ENOENT || errno == ELOOP ? CODE_DATA : CODE_IO, "%s/%s", directory->path,
+                           name);
+    if (fstat(fd, &info) < 0) {
+        error_errno(err, CODE_IO, "%s/%s", directory->path, name);
+    } else if (!S_ISREG(info.st_mode)) {
+        error_set(err, CODE_DATA, "%s/%s: not a regular file", directory->path, name);
+    } else {
+        *bytes = (uint64_t)info.st_size;
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+int file_read_at(int fd, void *buffer, size_t bytes, uint64_t offset, const char *path, const char *name,
+                 struct error *err)
+{
+    ssize_t got = io_read_at(fd, buffer, bytes, (off_t)offset);
+
+    if (got < 0)
+        return error_errno(err, CODE_IO, "%s/%s: cannot read at offset %" PRIu64, path, name, offset);
+    if ((size_t)got < bytes)
+        return error_set(err, CODE_DATA, "%s/%s: truncated at offset %" PRIu64, path, name, offset + (uint64_t)got);
+    return 0;
+}
+
+char *file_read(const struct directory *directory, const char *name, size_t most, size_t *bytes, struct error *err)
+{
+    uint64_t length;
+    int fd = file_open(directory, name, false, &length, err);
+    char *text = NULL;
+
+    if (fd < 0)
+        return NULL;
+    if (length > most) {
+        error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, the limit is %zu", directory->path, name, length, most);
+    } else if (!(text = malloc(length + 1))) {
+        error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes", directory->path, name, length);
+    } else if (file_read_at(fd, text, length, 0, directory->path, name, err) < 0) {
+        free(text);
+        text = NULL;
+    } else {
+        text[length] = '\0';
+        *bytes = length;
+    }
+    close(fd);
+    return text;
+}
+
+/* ---- removal ----------------------------------------------------------------------------------------------------- */
+
+#define TRASH      ".trash"
+#define TRASH_SIZE 32
+#define MAX_DEPTH  8 /* a checkpoint has one level; deeper directories are not ours */
+
+/* Removes all entries. Other processes may be removing the same tree: a missing entry is no failure. */
+static void remove_entries(const struct directory *directory, int depth)
+{
+    struct directory inner;
+    struct listing listing;
+    const char *name;
+
+    listing_open(&listing, directory);
+    while ((name = listing_next(&listing))) {
+        if (unlinkat(directory->fd, name, 0) == 0 || (errno != EISDIR && errno != EPERM) || depth == MAX_DEPTH)
+            continue;
+        if (directory_open(&inner, directory, name, NULL) == 0) {
+            remove_entries(&inner, depth + 1);
+            directory_close(&inner);
+        }
+        unlinkat(directory->fd, name, AT_REMOVEDIR);
+    }
+    listing_close(&listing, NULL);
+}
+
+void file_remove_all(const struct directory *directory)
+{
+    remove_entries(directory, 0);
+}
+
+/*
+ * .trash, or .trash-UID where another user's .trash cannot be written to: who continues a colleague's run must be able
+ * to remove his own files.
+ */
+static int make_trash(const struct directory *directory, char name[static TRASH_SIZE], struct error *err)
+{
+    snprintf(name, TRASH_SIZE, TRASH);
+    if (mkdirat(directory->fd, name, 0777) < 0 && errno != EEXIST)
+        return error_errno(err, CODE_IO, "%s/%s: cannot make the directory", directory->path, name);
+    if (faccessat(directory->fd, name, W_OK | X_OK, AT_EACCESS) == 0 || errno != EACCES)
+        return 0;
+    snprintf(name, TRASH_SIZE, TRASH "-%u", (unsigned)geteuid());
+    if (mkdirat(directory->fd, name, 0777) < 0 && errno != EEXIST)
+        return error_errno(err, CODE_IO, "%s/%s: cannot make the directory", directory->path, name);
+    return 0;
+}
+
+int file_make_trash(const struct directory *directory, struct error *err)
+{
+    char name[TRASH_SIZE];
+
+    return make_trash(directory, name, err);
+}
+
+void file_empty_trash(const struct directory *directory)
+{
+    char own[TRASH_SIZE];
+    const char *const names[] = {TRASH, own};
+    struct directory trash;
+
+    snprintf(own, sizeof own, TRASH "-%u", (unsigned)geteuid());
+    for (int i = 0; i < 2; i++) {
+        if (directory_open(&trash, directory, names[i], NULL) < 0)
+            continue;
+        if (directory_sync(directory, NULL) == 0) /* for the same reason as in file_trash */
+            remove_entries(&trash, 0);
+        directory_close(&trash);
+    }
+}
+
+int file_trash(const struct directory *directory, const char *name, struct error *err)
+{
+    struct directory trash;
+    char own[TRASH_SIZE], unique[256];
+    int result = -1;
+
+    if (make_trash(directory, own, err) < 0 || directory_open(&trash, directory, own, err) < 0)
+        return -1;
+    file_temporary_name(unique, sizeof unique, name);
+    if (renameat(directory->fd, name, trash.fd, unique) < 0 && errno != ENOENT) {
+        error_errno(err, CODE_IO, "%s/%s: cannot move into %s", directory->path, name, own);
+        goto out;
+    }
+    /* Before anything is removed: otherwise a crash could undo the rename and keep the removals. */
+    if (directory_sync(directory, err) < 0 || directory_sync(&trash, err) < 0)
+        goto out;
+    remove_entries(&trash, 0); /* the next call removes what cannot be removed now */
+    result = 0;
+out:
+    directory_close(&trash);
+    return result;
+}

@@ -1,0 +1,97 @@
+/*
+ * file.h - files and directories, changed so that a crash at any moment leaves the old or the new state.
+ *
+ * Names are taken beneath an open directory and symbolic links are not followed, so that no name leads out of it.
+ * `path` is the directory's, for messages only.
+ */
+#ifndef MUSTER_CKPT_FILE_FILE_H
+#define MUSTER_CKPT_FILE_FILE_H
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+struct directory {
+    int fd; /* -1 when closed */
+    char path[4096];
+};
+
+/* Open a directory; `beneath` NULL: any path; else a name beneath it, not through a link. -1 with errno and CODE_IO. */
+int directory_open(struct directory *directory, const struct directory *beneath, const char *name, struct error *err);
+void directory_close(struct directory *directory);
+int directory_sync(const struct directory *directory, struct error *err);
+
+/* mkdir -p, with an fsync of each parent of what was made. */
+int directory_make_path(const char *path, struct error *err);
+
+/*
+ * The names in a directory but "." and "..":
+ *
+ *     listing_open(&listing, directory);
+ *     while ((name = listing_next(&listing)))
+ *         ...
+ *     return listing_close(&listing, err);
+ */
+struct listing {
+    DIR *stream; /* NULL where it could not be opened: then it has no names */
+    const struct directory *directory;
+    int failure; /* errno, or 0 */
+};
+
+void listing_open(struct listing *listing, const struct directory *directory);
+
+/* Valid until the next call; NULL at the end. */
+const char *listing_next(struct listing *listing);
+
+/* 0, or -1 when the directory could not be opened or read to the end. */
+int listing_close(struct listing *listing, struct error *err);
+
+/* Whether there is an entry of that name. */
+bool file_exists(const struct directory *directory, const char *name);
+
+/* Grow a malloc'ed array so that it has room for one element more than `count`. 0, or -1 with errno. */
+int file_grow(void **array, size_t count, size_t *room, size_t size);
+
+/* A name for a file that is not finished: starts with `stem`, ends with ".tmp", and nobody else has it. */
+void file_temporary_name(char *name, size_t size, const char *stem);
+
+/* Write a whole small file: temporary name, fsync, rename. The directory is not synced. */
+int file_write(const struct directory *directory, const char *name, const void *data, size_t bytes, struct error *err);
+
+/* Open for reading; anything but a regular file is CODE_DATA. Returns the descriptor. O_DIRECT where `direct` and
+ * possible. */
+int file_open(const struct directory *directory, const char *name, bool direct, uint64_t *bytes, struct error *err);
+
+/* Read exactly that; a file that ends before is CODE_DATA. The message starts with the path and name. */
+int file_read_at(int fd, void *buffer, size_t bytes, uint64_t offset, const char *path, const char *name,
+                 struct error *err);
+
+/* A whole file of at most `most` bytes, malloc'ed and ended by a zero byte. */
+char *file_read(const struct directory *directory, const char *name, size_t most, size_t *bytes, struct error *err);
+
+/* The error of a failed write, from errno; with the wanted and the free bytes if the disk is full. Returns -1. */
+int file_write_failed(const struct directory *directory, const char *name, uint64_t wanted, struct error *err);
+
+/*
+ * Make .trash while there is room for it: a full disk is emptied through it. Where another user's .trash cannot be
+ * written to, here and below it is .trash-UID.
+ */
+int file_make_trash(const struct directory *directory, struct error *err);
+
+/*
+ * Remove the entry `name` with all that is in it. It is renamed into .trash first and that made durable, so that half
+ * of it is never visible under its own name. Also empties what earlier calls left in .trash. A missing name is no
+ * failure.
+ */
+int file_trash(const struct directory *directory, const char *name, struct error *err);
+
+/* Remove all entries of a directory, in place: needs no room, as .trash would. */
+void file_remove_all(const struct directory *directory);
+
+/* Remove what an interrupted file_trash left in .trash. What cannot be removed stays, without an error. */
+void file_empty_trash(const struct directory *directory);
+
+#endif

@@ -1,0 +1,102 @@
+/*
+ * manifest.h - what a checkpoint holds and where: the struct, its JSON, and what makes it valid. The door of the
+ * format.
+ *
+ * A manifest describes all shards of a checkpoint; a *part* is the same for one shard, written beside it by the rank
+ * that wrote the shard. Both are one line of JSON whose first member is the crc32c of the file's own bytes, taken with
+ * the checksum's eight digits as zeros.
+ */
+#ifndef MUSTER_CKPT_FORMAT_MANIFEST_H
+#define MUSTER_CKPT_FORMAT_MANIFEST_H
+
+#include "ckpt/ckpt.h"
+#include "ckpt/file/file.h"
+#include "ckpt/format/json_fields.h"
+#include "ckpt/format/names.h"
+
+#define MANIFEST_NAME      "manifest.json"
+#define MANIFEST_MAX_BYTES ((size_t)1 << 30)
+
+struct manifest_shard {
+    uint64_t data_offset; /* bytes of the safetensors header, its length included: where the data starts */
+    uint32_t header_crc;  /* crc32c of these bytes */
+    struct shard_layout layout;
+    uint32_t *block_crcs; /* [layout.blocks] */
+    struct ckpt_piece *pieces;
+    size_t npieces;
+    char host[65];
+    uint64_t written; /* seconds since 1970 */
+};
+
+struct manifest {
+    char version[32]; /* of the muster that wrote it */
+    char attempt[CKPT_ATTEMPT_SIZE];
+    struct ckpt_state state;
+    char *job_text;
+    struct ckpt_tensor *tensors;
+    size_t ntensors;
+    char **kinds;
+    size_t nkinds;
+    int shards;                   /* of the checkpoint */
+    int part;                     /* the one shard that is described here, or -1 for all */
+    struct manifest_shard *shard; /* [1] in a part, [shards] in a manifest */
+};
+
+/* How many shard structs there are. */
+static inline int manifest_count(const struct manifest *manifest)
+{
+    return manifest->part < 0 ? manifest->shards : 1;
+}
+
+/* Bytes that a shard's file must have. */
+static inline uint64_t manifest_shard_bytes(const struct manifest_shard *shard)
+{
+    return shard->data_offset + shard->layout.data_bytes;
+}
+
+#define MANIFEST_FORMAT      "muster-checkpoint"
+#define MANIFEST_PART_FORMAT "muster-checkpoint-part"
+#define MANIFEST_VERSION     1
+
+/* The file begins with this and eight digits. */
+#define MANIFEST_START  "{\"crc32c\":\""
+#define MANIFEST_CRC_AT (sizeof MANIFEST_START - 1)
+
+/* The crc32c of a manifest's text with its own checksum's digits as zeros. bytes is at least MANIFEST_CRC_AT + 8. */
+uint32_t manifest_crc(const char *text, size_t bytes);
+
+/* The members of "state". */
+extern const struct json_field ckpt_state_fields[];
+
+/* Malloc'ed text of *bytes bytes, or NULL. */
+char *manifest_encode(const struct manifest *manifest, size_t *bytes, struct error *err);
+
+/*
+ * Parse and check. `part` is the shard that the text must be the part of, out of `shards`; or -1 for a manifest. NULL
+ * and CODE_DATA with what is wrong, or CODE_CONFIG when another release wrote it in a form that is unknown here
+ * (json_fields.h), without the file's name.
+ */
+struct manifest *manifest_decode(const char *text, size_t bytes, int part, int shards, struct error *err);
+
+/* The same from a file, with its name in the error. */
+struct manifest *manifest_read(const struct directory *directory, const char *name, int part, int shards,
+                               struct error *err);
+
+/* Write a manifest or part under its own name, and sync the directory. */
+int manifest_write(const struct manifest *manifest, const struct directory *directory, struct error *err);
+
+/*
+ * Check everything beyond the JSON's form: sizes and names of the tables, each piece within its tensor, layouts that
+ * follow from the pieces. Sets the layout of each shard. pieces.h checks that the pieces cover the tensors.
+ */
+int manifest_check(struct manifest *manifest, struct error *err);
+
+/* Check that two parts can belong to one checkpoint; the error names what differs. */
+int manifest_agree(const struct manifest *a, const struct manifest *b, struct error *err);
+
+/* Check the step and the attempt: CODE_DATA, without the file's name. */
+int manifest_check_save(const struct manifest *manifest, uint64_t step, const char *attempt, struct error *err);
+
+void manifest_destroy(struct manifest *manifest);
+
+#endif

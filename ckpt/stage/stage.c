@@ -1,0 +1,297 @@
+/* stage.c - opens and closes a stage, and reports how its saves ended. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ckpt/stage/stage_internal.h"
+#include "ckpt/write/attempt.h"
+#include "common/clock.h"
+
+#define DEAD_SECONDS  5 /* without a drainer: it is reported as dead */
+#define POLL_SECONDS  0.02
+#define REMOVAL_TRIES 500
+
+/*
+ * What an earlier life of the job left: complete generations are to be drained as they are. No rank would complete the
+ * others.
+ */
+static int adopt_all(const struct directory *stage, const struct generation *generations, size_t count,
+                     struct error *err)
+{
+    struct directory directory;
+    struct contents contents;
+    int result = 0;
+
+    for (size_t i = 0; i < count && result == 0; i++) {
+        if (directory_open(&directory, stage, generations[i].name, NULL) < 0)
+            continue;
+        generation_contents(&directory, &contents);
+        result = stage_mark(&directory,
+                            generations[i].target.local > 0 &&
+                                    contents.staged + contents.drained >= generations[i].target.local
+                                ? STAGE_ADOPTED
+                                : STAGE_DROPPED,
+                            err);
+        directory_close(&directory);
+    }
+    if (result == 0 && file_exists(stage, STAGE_FREE)) /* of other shards perhaps, which no rank would use again */
+        result = file_trash(stage, STAGE_FREE, err);
+    return result;
+}
+
+/* Another release of muster may have staged files that this one does not know: then the stage is not changed. */
+static int check_forms(const struct directory *stage, const struct generation *generations, size_t count,
+                       struct error *err)
+{
+    struct directory directory;
+    int result = 0;
+
+    for (size_t i = 0; i < count && result == 0; i++) {
+        if (directory_open(&directory, stage, generations[i].name, NULL) < 0)
+            continue;
+        result = generation_check_forms(&generations[i], &directory, err);
+        directory_close(&directory);
+    }
+    return result;
+}
+
+static int adopt_stage(const struct directory *stage, struct error *err)
+{
+    struct generation *generations;
+    size_t count;
+    int result;
+
+    if (generation_list(stage, &generations, &count, err) < 0)
+        return -1;
+    result = check_forms(stage, generations, count, err);
+    if (result == 0)
+        result = adopt_all(stage, generations, count, err);
+    free(generations);
+    return result;
+}
+
+/* A drainer may be removing the stage of a job's earlier life: then it is made anew. */
+static int enter_stage(struct ckpt_stage *stage, const char *path, struct error *err)
+{
+    struct stat info;
+
+    for (int tries = 0; tries < REMOVAL_TRIES; tries++) {
+        if (stage_directory_open(&stage->directory, path, true, err) < 0)
+            return -1;
+        stage->users = stage_lock(&stage->directory, STAGE_USERS, true);
+        if (stage->users < 0 && errno != EAGAIN && errno != ENOENT)
+            return error_errno(err, CODE_IO, "%s/" STAGE_USERS, stage->directory.path);
+        if (stage->users >= 0 && fstat(stage->users, &info) == 0 && info.st_nlink > 0)
+            return 0;
+        if (stage->users >= 0)
+            close(stage->users);
+        stage->users = -1;
+        directory_close(&stage->directory);
+        clock_sleep(POLL_SECONDS);
+    }
+    return error_set(err, CODE_IO, "%s: is being removed", path);
+}
+
+static int prepare_stage(struct ckpt_stage *stage, struct error *err)
+{
+    if (stage->config.adopt && adopt_stage(&stage->directory, err) < 0)
+        return -1;
+    if (unlinkat(stage->directory.fd, STAGE_CLOSED, 0) < 0 && errno != ENOENT)
+        return error_errno(err, CODE_IO, "%s/" STAGE_CLOSED, stage->directory.path);
+    if (stage_mark(&stage->directory, STAGE_LOCK, err) < 0) /* there may be no inode left when the drainer needs it */
+        return -1;
+    if (stage->config.dir && access(stage->config.dir, F_OK) == 0 && stage_mark(&stage->directory, STAGE_MADE, err) < 0)
+        return -1;
+    if (status_read(stage->status, &stage->directory, NULL) == 0)
+        stage->seen = status_serial(stage->status);
+    return 0;
+}
+
+struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err)
+{
+    struct ckpt_stage *stage = calloc(1, sizeof *stage);
+    char path[4096];
+
+    if (!stage || !(stage->status = calloc(1, sizeof *stage->status))) {
+        error_errno(err, CODE_IO, "a stage");
+        free(stage);
+        return NULL;
+    }
+    stage->config = *config;
+    stage->config.staged = config->staged > 0 ? config->staged : 2;
+    stage->config.threads = config->threads > 0 ? config->threads : 2;
+    stage->config.local = config->local > 0 ? config->local : 1;
+    stage->directory.fd = stage->users = -1;
+    for (int i = 0; i < STAGE_MAPPINGS; i++)
+        stage->mappings[i].fd = -1;
+    if (ckpt_stage_path(path, sizeof path, config->root, config->job, err) == 0 && enter_stage(stage, path, err) == 0 &&
+        prepare_stage(stage, err) == 0)
+        return stage;
+    ckpt_stage_destroy(stage);
+    return NULL;
+}
+
+const char *ckpt_stage_directory(const struct ckpt_stage *stage)
+{
+    return stage->directory.path;
+}
+
+void ckpt_stage_destroy(struct ckpt_stage *stage)
+{
+    if (!stage)
+        return;
+    for (int i = 0; i < STAGE_MAPPINGS; i++) {
+        if (stage->mappings[i].data)
+            munmap(stage->mappings[i].data, stage->mappings[i].bytes);
+        if (stage->mappings[i].fd >= 0)
+            close(stage->mappings[i].fd);
+    }
+    if (stage->users >= 0)
+        close(stage->users);
+    directory_close(&stage->directory);
+    free(stage->last_part);
+    free(stage->status);
+    free(stage);
+}
+
+int ckpt_stage_close(struct ckpt_stage *stage, struct error *err)
+{
+    return stage_mark(&stage->directory, STAGE_CLOSED, err);
+}
+
+static int mark_generation(struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *mark,
+                           struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    struct directory generation;
+    int result;
+
+    name_partial(name, step, attempt);
+    if (directory_open(&generation, &stage->directory, name, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    result = stage_mark(&generation, mark, err);
+    directory_close(&generation);
+    return result;
+}
+
+int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err)
+{
+    return mark_generation(stage, step, attempt, STAGE_DROPPED, err);
+}
+
+int ckpt_stage_replace(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err)
+{
+    return mark_generation(stage, step, attempt, STAGE_REPLACED, err);
+}
+
+bool ckpt_stage_is_drained(struct ckpt_stage *stage)
+{
+    return stage_is_locked(&stage->directory, STAGE_LOCK);
+}
+
+/* The file is renamed into place: another inode or time means another status. */
+static int read_status(struct ckpt_stage *stage, struct error *err)
+{
+    struct stat info;
+
+    if (fstatat(stage->directory.fd, STATUS_NAME, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
+        (info.st_ino == stage->status_inode && info.st_mtim.tv_sec == stage->status_time.tv_sec &&
+         info.st_mtim.tv_nsec == stage->status_time.tv_nsec))
+        return 0;
+    if (status_read(stage->status, &stage->directory, err) < 0)
+        return -1;
+    stage->status_inode = info.st_ino;
+    stage->status_time = info.st_mtim;
+    return 0;
+}
+
+int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, struct error *err)
+{
+    const struct status_generation *next = NULL;
+
+    if (read_status(stage, err) < 0)
+        return -1;
+    for (size_t i = 0; i < stage->status->count; i++) {
+        const struct status_generation *one = &stage->status->generations[i];
+
+        if (one->serial > stage->seen && (!next || one->serial < next->serial))
+            next = one;
+    }
+    if (!next)
+        return 0;
+    stage->seen = next->serial;
+    memset(news, 0, sizeof *news);
+    news->step = next->step;
+    memcpy(news->attempt, next->attempt, sizeof news->attempt);
+    news->outcome = next->state == STATUS_COMMITTED    ? CKPT_COMMITTED
+                    : next->state == STATUS_SUPERSEDED ? CKPT_SUPERSEDED
+                                                       : CKPT_FAILED;
+    news->bytes = next->bytes_total;
+    news->seconds = next->ended - next->started;
+    snprintf(news->reason, sizeof news->reason, "%s", next->reason);
+    return 1;
+}
+
+bool ckpt_stage_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stage_trouble *trouble)
+{
+    const struct status_generation *oldest = NULL;
+
+    if (read_status(stage, NULL) < 0)
+        return false;
+    for (size_t i = 0; i < stage->status->count; i++) {
+        const struct status_generation *one = &stage->status->generations[i];
+
+        if (one->serial == 0 && one->reason[0] && (!holding || one->state < STATUS_DRAINED) &&
+            (!oldest || one->started < oldest->started))
+            oldest = one;
+    }
+    if (!oldest)
+        return false;
+    *trouble = (struct ckpt_stage_trouble){.step = oldest->step};
+    memcpy(trouble->attempt, oldest->attempt, sizeof trouble->attempt);
+    memcpy(trouble->reason, oldest->reason, sizeof trouble->reason);
+    return true;
+}
+
+int stage_check_drainer(struct ckpt_stage *stage, size_t saves, double *alive, struct error *err)
+{
+    double now = clock_monotonic();
+
+    if (ckpt_stage_is_drained(stage))
+        *alive = now;
+    else if (now - *alive > DEAD_SECONDS)
+        return error_set(err, CODE_IO, "%s: %zu saves are staged and no drainer runs: is muster-ckptd running?",
+                         stage->directory.path, saves);
+    return 0;
+}
+
+int ckpt_stage_wait(struct ckpt_stage *stage, double seconds, struct error *err)
+{
+    double start = clock_monotonic(), alive = start;
+
+    for (;;) {
+        struct attempt *attempts;
+        size_t count;
+
+        if (attempt_list(&stage->directory, &attempts, &count, err) < 0)
+            return -1;
+        free(attempts);
+        if (count == 0)
+            return 0;
+        if (stage_check_drainer(stage, count, &alive, err) < 0)
+            return -1;
+        if (clock_monotonic() - start > seconds)
+            return 1;
+        clock_sleep(POLL_SECONDS);
+    }
+}

@@ -1,0 +1,353 @@
+/* stage_shard.c - one rank's shard into this node's memory, and copies of partners' shards. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ckpt/file/workers.h"
+#include "ckpt/stage/stage_internal.h"
+#include "ckpt/write/attempt.h"
+#include "common/clock.h"
+#include "common/crc32c.h"
+
+#define POLL_SECONDS 2e-3
+
+/* ---- the copy ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * The one copy that training waits for: scattered sources to a shard's data, and its checksums. Memory bandwidth is all
+ * that counts here. crc32c_copy reads and checksums a run that fits the cache, then stores it past the cache. The
+ * checksums are therefore of the sources; the drain compares the stored data with them.
+ */
+
+/* The data's bytes from `offset` to the next segment's offset are copied from `source`; NULL: they are zeros. */
+struct segment {
+    uint64_t offset;
+    const unsigned char *source;
+};
+
+struct shard_copy {
+    unsigned char *to; /* aligned to 64 bytes */
+    struct segment *segments;
+    size_t count;
+    const struct shard_layout *layout;
+    uint32_t *crcs; /* [layout->blocks] */
+    atomic_uint_fast64_t next;
+};
+
+/* Segments in order of offset, and one more at the data's end. */
+static int list_segments(struct shard_copy *copy, const struct ckpt_save *save, struct error *err)
+{
+    const struct shard_layout *layout = copy->layout;
+    struct segment *segments = malloc((save->nkinds * (save->npieces + 1) + 1) * sizeof *segments);
+    size_t n = 0;
+
+    if (!segments)
+        return error_errno(err, CODE_IO, "tables of shard %d", save->shard);
+    for (size_t k = 0; k < save->nkinds; k++) {
+        uint64_t offset = k * layout->stride;
+
+        for (size_t p = 0; p < save->npieces; p++) {
+            if (save->pieces[p].count == 0)
+                continue;
+            segments[n++] = (struct segment){offset, save->sources[p * save->nkinds + k]};
+            offset += save->pieces[p].count * 4;
+        }
+        if (k + 1 < save->nkinds && offset < (k + 1) * layout->stride)
+            segments[n++] = (struct segment){offset, NULL};
+    }
+    segments[n++] = (struct segment){layout->data_bytes, NULL};
+    copy->segments = segments;
+    copy->count = n;
+    return 0;
+}
+
+/* The last segment that begins at or before the offset. */
+static size_t find_segment(const struct shard_copy *copy, uint64_t offset)
+{
+    size_t low = 0, high = copy->count - 1;
+
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+
+        if (copy->segments[middle].offset <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void copy_block(const struct shard_copy *copy, uint64_t block)
+{
+    uint64_t at = block * SHARD_BLOCK, end = at + shard_block_bytes(copy->layout, block);
+    uint32_t crc = 0;
+
+    for (size_t s = find_segment(copy, at); at < end; s++) {
+        uint64_t stop = copy->segments[s + 1].offset < end ? copy->segments[s + 1].offset : end;
+        const unsigned char *source = copy->segments[s].source;
+        size_t bytes = (size_t)(stop - at);
+
+        if (source)
+            crc = crc32c_copy(crc, copy->to + at, source + (at - copy->segments[s].offset), bytes);
+        else
+            crc = crc32c(crc, memset(copy->to + at, 0, bytes), bytes);
+        at = stop;
+    }
+    copy->crcs[block] = crc;
+}
+
+static void *copy_blocks(void *arg)
+{
+    struct shard_copy *copy = arg;
+    uint64_t block;
+
+    while ((block = atomic_fetch_add(&copy->next, 1)) < copy->layout->blocks)
+        copy_block(copy, block);
+    return NULL;
+}
+
+/* Header and data into the mapped file at `to`; the checksums into `part`. */
+static int fill_file(const struct ckpt_stage *stage, const struct ckpt_save *save, struct manifest *part,
+                     const void *header, unsigned char *to, struct error *err)
+{
+    struct manifest_shard *shard = part->shard;
+    struct shard_copy copy = {.to = to + shard->data_offset, .layout = &shard->layout, .crcs = shard->block_crcs};
+    uint64_t blocks = shard->layout.blocks, threads = (uint64_t)stage->config.threads;
+
+    if (list_segments(&copy, save, err) < 0)
+        return -1;
+    memcpy(to, header, shard->data_offset);
+    workers_run((int)(threads < blocks ? threads : blocks), copy_blocks, &copy);
+    free(copy.segments);
+    return 0;
+}
+
+/* ---- staging ----------------------------------------------------------------------------------------------------- */
+
+/* The drainer has another working directory. */
+static int make_absolute(char *path, size_t size, const char *dir, struct error *err)
+{
+    char here[4096] = "";
+    int length;
+
+    if (dir[0] != '/' && !getcwd(here, sizeof here))
+        return error_errno(err, CODE_IO, "the working directory");
+    length = dir[0] == '/' ? snprintf(path, size, "%s", dir) : snprintf(path, size, "%s/%s", here, dir);
+    if (length >= (int)size)
+        return error_set(err, CODE_CONFIG, "%.100s...: is too long for a checkpoint directory", dir);
+    return 0;
+}
+
+static int set_target(const struct ckpt_stage *stage, const struct ckpt_save *save, struct target *target,
+                      struct error *err)
+{
+    *target = (struct target){
+        .step = save->state.step,
+        .shards = save->shards,
+        .local = stage->config.local,
+        .keep = stage->config.keep,
+        .keep_every = stage->config.keep_every,
+        .started = clock_realtime(),
+    };
+    if (!name_is_attempt(save->attempt))
+        return error_set(err, CODE_INTERNAL, "attempt \"%s\" is not a name", save->attempt ? save->attempt : "");
+    snprintf(target->attempt, sizeof target->attempt, "%s", save->attempt);
+    return make_absolute(target->dir, sizeof target->dir, save->dir, err);
+}
+
+/* Waits for a file while all files that this rank may have are being drained. */
+static int wait_slot(struct ckpt_stage *stage, const struct ckpt_save *save, uint64_t bytes, struct slot *slot,
+                     struct error *err)
+{
+    double alive = clock_monotonic();
+
+    for (;;) {
+        int result = slot_take(stage, NULL, save->shard, save->shards, bytes, slot, err);
+
+        if (result <= 0 || errno != EAGAIN)
+            return result;
+        if (stage_check_drainer(stage, (size_t)stage->config.staged, &alive, err) < 0)
+            return 1;
+        clock_sleep(POLL_SECONDS);
+    }
+}
+
+/* Moves the filled file to its name in `directory` and then writes the part, which says that both are complete. */
+static int publish_files(const struct ckpt_stage *stage, const struct slot *slot, const struct directory *directory,
+                         int shard, int shards, const char *text, size_t bytes, struct error *err)
+{
+    char from[FILE_NAME_SIZE + 80], name[FILE_NAME_SIZE];
+
+    name_shard(name, shard, shards);
+    snprintf(from, sizeof from, STAGE_FREE "/%s", slot->name);
+    if (renameat(stage->directory.fd, from, directory->fd, name) < 0)
+        return error_errno(err, CODE_IO, "%s/%s", directory->path, name);
+    name_part(name, shard, shards);
+    return file_write(directory, name, text, bytes, err);
+}
+
+static int publish_shard(struct ckpt_stage *stage, const struct target *target, const struct slot *slot, int shard,
+                         const char *text, size_t bytes, struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    struct directory generation;
+    int result;
+
+    if (generation_make(&generation, &stage->directory, target, err) < 0)
+        return 1;
+    name_part(name, shard, target->shards);
+    if (file_exists(&generation, name))
+        result = error_set(err, CODE_INTERNAL, "%s/%s: was staged before; each try to save needs a new attempt's name",
+                           generation.path, name);
+    else
+        result = publish_files(stage, slot, &generation, shard, target->shards, text, bytes, err) < 0 ? 1 : 0;
+    directory_close(&generation);
+    return result;
+}
+
+static int stage_part(struct ckpt_stage *stage, const struct ckpt_save *save, struct manifest *part, const void *header,
+                      struct error *err)
+{
+    struct target target;
+    struct slot slot;
+    size_t bytes;
+    char *text;
+    int result = set_target(stage, save, &target, err);
+
+    if (result == 0)
+        result = wait_slot(stage, save, manifest_shard_bytes(part->shard), &slot, err);
+    if (result != 0)
+        return result;
+    target.started = clock_realtime();
+    if (fill_file(stage, save, part, header, slot.mapping->data, err) < 0 ||
+        !(text = manifest_encode(part, &bytes, err)))
+        return -1;
+    result = publish_shard(stage, &target, &slot, save->shard, text, bytes, err);
+    if (result != 0) {
+        free(text);
+        return result;
+    }
+    free(stage->last_part);
+    stage->last = slot.mapping;
+    stage->last_part = text;
+    stage->last_part_bytes = bytes;
+    return 0;
+}
+
+int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err)
+{
+    void *header;
+    struct manifest *part = part_create(save, &header, err);
+    int result;
+
+    if (!part)
+        return -1;
+    result = stage_part(stage, save, part, header, err);
+    free(header);
+    manifest_destroy(part);
+    return result;
+}
+
+int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err)
+{
+    void *header;
+    struct manifest *part = part_create(save, &header, err);
+    int result;
+
+    if (!part)
+        return -1;
+    result = slot_reserve(stage, save->shard, save->shards, manifest_shard_bytes(part->shard), err);
+    free(header);
+    manifest_destroy(part);
+    return result;
+}
+
+/* ---- partner copies ---------------------------------------------------------------------------------------------- */
+
+int ckpt_stage_lend(const struct ckpt_stage *stage, struct ckpt_staged *staged, struct error *err)
+{
+    if (!stage->last)
+        return error_set(err, CODE_INTERNAL, "ckpt_stage_lend: nothing was staged");
+    *staged = (struct ckpt_staged){stage->last->data, stage->last->bytes, stage->last_part, stage->last_part_bytes};
+    return 0;
+}
+
+void *ckpt_stage_borrow(struct ckpt_stage *stage, const struct ckpt_save *save, uint64_t bytes, struct error *err)
+{
+    stage->borrowed.mapping = NULL;
+    if (set_target(stage, save, &stage->borrowed_target, err) < 0)
+        return NULL;
+    stage->borrowed_shard = save->shard;
+    if (slot_take(stage, STAGE_PARTNER, save->shard, save->shards, bytes, &stage->borrowed, err) != 0) {
+        stage->borrowed.mapping = NULL;
+        return NULL;
+    }
+    return stage->borrowed.mapping->data;
+}
+
+static int check_copy(const struct mapping *mapping, const struct manifest_shard *shard, struct error *err)
+{
+    const unsigned char *data = mapping->data + shard->data_offset;
+
+    if (manifest_shard_bytes(shard) != mapping->bytes)
+        return error_set(err, CODE_DATA, "a partner's shard of %" PRIu64 " bytes, its part says %" PRIu64,
+                         mapping->bytes, manifest_shard_bytes(shard));
+    if (crc32c(0, mapping->data, shard->data_offset) != shard->header_crc)
+        return error_set(err, CODE_DATA, "a partner's shard: checksum mismatch in the header");
+    for (uint64_t block = 0; block < shard->layout.blocks; block++)
+        if (crc32c(0, data + block * SHARD_BLOCK, shard_block_bytes(&shard->layout, block)) != shard->block_crcs[block])
+            return error_set(err, CODE_DATA, "a partner's shard: checksum mismatch in block %" PRIu64, block);
+    return 0;
+}
+
+/*
+ * Never makes the generation anew: this rank's own shard would be missing in it, and the drainer would wait for that.
+ */
+static int publish_copy(struct ckpt_stage *stage, const char *part, size_t part_bytes, struct error *err)
+{
+    const struct target *target = &stage->borrowed_target;
+    struct directory generation, partner;
+    char name[FILE_NAME_SIZE];
+    int result = -1;
+
+    name_partial(name, target->step, target->attempt);
+    if (directory_open(&generation, &stage->directory, name, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    if (mkdirat(generation.fd, STAGE_PARTNER, 0700) < 0 && errno != EEXIST) {
+        file_write_failed(&generation, STAGE_PARTNER, 0, err);
+    } else if (directory_open(&partner, &generation, STAGE_PARTNER, err) == 0) {
+        result = publish_files(stage, &stage->borrowed, &partner, stage->borrowed_shard, target->shards, part,
+                               part_bytes, err);
+        directory_close(&partner);
+    }
+    directory_close(&generation);
+    return result;
+}
+
+int ckpt_stage_keep(struct ckpt_stage *stage, const char *part, size_t part_bytes, struct error *err)
+{
+    const struct target *target = &stage->borrowed_target;
+    struct manifest *described;
+    int result = -1;
+
+    if (!stage->borrowed.mapping)
+        return error_set(err, CODE_INTERNAL, "ckpt_stage_keep: nothing was borrowed");
+    described = manifest_decode(part, part_bytes, stage->borrowed_shard, target->shards, err);
+    if (!described)
+        return error_prefix(err, "a partner's part");
+    if (manifest_check_save(described, target->step, target->attempt, err) < 0)
+        error_prefix(err, "a partner's part");
+    else if (check_copy(stage->borrowed.mapping, described->shard, err) == 0)
+        result = publish_copy(stage, part, part_bytes, err);
+    stage->borrowed.mapping = NULL;
+    manifest_destroy(described);
+    return result;
+}

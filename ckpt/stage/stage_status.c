@@ -1,0 +1,187 @@
+#include "config.h"
+
+#include "ckpt/stage/stage_status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/format/json_fields.h"
+
+#define MAX_STATUS ((size_t)1 << 20)
+
+static const char *const states[] = {"staging", "staged",    "draining",   "drained",
+                                     "unknown", "committed", "superseded", "failed"};
+
+const char *status_state_name(enum status_state state)
+{
+    return states[state];
+}
+
+enum status_state status_of(const struct contents *contents, int local)
+{
+    if (contents->staged + contents->drained < local)
+        return STATUS_STAGING;
+    return contents->staged > 0 ? STATUS_STAGED : STATUS_DRAINED;
+}
+
+static const struct json_field generation_fields[] = {
+    {"step", FIELD_COUNT, JSON_PLACE(struct status_generation, step), false},
+    {"attempt", FIELD_TEXT, JSON_PLACE(struct status_generation, attempt), false},
+    {"dir", FIELD_TEXT, JSON_PLACE(struct status_generation, dir), false},
+    {"bytes_done", FIELD_COUNT, JSON_PLACE(struct status_generation, bytes_done), false},
+    {"bytes_total", FIELD_COUNT, JSON_PLACE(struct status_generation, bytes_total), false},
+    {"rate", FIELD_DOUBLE, JSON_PLACE(struct status_generation, rate), false},
+    {"started", FIELD_DOUBLE, JSON_PLACE(struct status_generation, started), false},
+    {"ended", FIELD_DOUBLE, JSON_PLACE(struct status_generation, ended), false},
+    {"serial", FIELD_COUNT, JSON_PLACE(struct status_generation, serial), false},
+    {"reason", FIELD_TEXT, JSON_PLACE(struct status_generation, reason), false},
+    {0},
+};
+
+static const struct json_field status_fields[] = {
+    {"pid", FIELD_INT, JSON_PLACE(struct status, pid), false},
+    {"host", FIELD_TEXT, JSON_PLACE(struct status, host), false},
+    {"updated", FIELD_DOUBLE, JSON_PLACE(struct status, updated), false},
+    {0},
+};
+
+json_t *status_json(const struct status *status)
+{
+    json_t *array = json_array(), *json = json_write_fields(status_fields, status);
+
+    for (size_t i = 0; i < status->count; i++) {
+        json_t *generation = json_write_fields(generation_fields, &status->generations[i]);
+
+        json_object_set_new(generation, "state", json_string(states[status->generations[i].state]));
+        json_array_append_new(array, generation);
+    }
+    json_object_set_new(json, "generations", array);
+    return json;
+}
+
+int status_write(const struct status *status, const struct directory *stage, struct error *err)
+{
+    json_t *json = status_json(status);
+    char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
+    int result = -1;
+
+    if (text)
+        result = file_write(stage, STATUS_NAME, text, strlen(text), err);
+    else
+        error_set(err, CODE_IO, "%s/" STATUS_NAME ": out of memory", stage->path);
+    free(text);
+    json_decref(json);
+    return result;
+}
+
+static int decode_generation(struct status_generation *g, json_t *json, struct error *err)
+{
+    char state[16];
+
+    if (json_read_fields(json, generation_fields, g, err) < 0 ||
+        json_get_string(json, "state", state, sizeof state, err) < 0)
+        return -1;
+    error_tame(g->dir); /* for people only: target.json has it for drainers */
+    error_tame(g->reason);
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (strcmp(state, states[i]) == 0) {
+            g->state = (enum status_state)i;
+            return 0;
+        }
+    return error_set(err, CODE_DATA, "\"state\" is \"%s\"", state);
+}
+
+static int decode_status(struct status *status, json_t *json, struct error *err)
+{
+    json_t *array;
+
+    if (json_read_fields(json, status_fields, status, err) < 0 || json_get_array(json, "generations", &array, err) < 0)
+        return -1;
+    error_tame(status->host);
+    for (size_t i = 0; i < json_array_size(array) && status->count < STATUS_MOST; i++)
+        if (decode_generation(&status->generations[status->count++], json_array_get(array, i), err) < 0)
+            return -1;
+    return 0;
+}
+
+int status_read(struct status *status, const struct directory *stage, struct error *err)
+{
+    json_error_t where;
+    json_t *json;
+    size_t bytes;
+    char *text;
+    int result;
+
+    memset(status, 0, sizeof *status);
+    if (!file_exists(stage, STATUS_NAME))
+        return 0;
+    text = file_read(stage, STATUS_NAME, MAX_STATUS, &bytes, err);
+    if (!text)
+        return -1;
+    json = json_loadb(text, bytes, 0, &where);
+    result = json ? decode_status(status, json, err) : error_set(err, CODE_DATA, "not JSON");
+    if (result < 0) {
+        memset(status, 0, sizeof *status);
+        error_prefix(err, "%s/" STATUS_NAME, stage->path);
+    }
+    json_decref(json);
+    free(text);
+    return result;
+}
+
+struct status_generation *status_find(struct status *status, uint64_t step, const char *attempt)
+{
+    for (size_t i = 0; i < status->count; i++)
+        if (status->generations[i].step == step && strcmp(status->generations[i].attempt, attempt) == 0)
+            return &status->generations[i];
+    return NULL;
+}
+
+uint64_t status_serial(const struct status *status)
+{
+    uint64_t greatest = 0;
+
+    for (size_t i = 0; i < status->count; i++)
+        if (status->generations[i].serial > greatest)
+            greatest = status->generations[i].serial;
+    return greatest;
+}
+
+/* A generation that the drainer has not seen yet. */
+static void add_staged(struct status *status, const struct directory *stage, const struct generation *generation)
+{
+    struct status_generation *to = &status->generations[status->count];
+    struct contents contents;
+    struct directory directory;
+    struct error why = {0};
+
+    if (directory_open(&directory, stage, generation->name, NULL) < 0)
+        return;
+    generation_contents(&directory, &contents);
+    generation_check_forms(generation, &directory, &why);
+    directory_close(&directory);
+    memset(to, 0, sizeof *to);
+    to->step = generation->target.step;
+    memcpy(to->attempt, generation->target.attempt, sizeof to->attempt);
+    memcpy(to->dir, generation->target.dir, sizeof to->dir);
+    to->state = why.code == CODE_OK ? status_of(&contents, generation->target.local) : STATUS_UNKNOWN;
+    snprintf(to->reason, sizeof to->reason, "%.500s", why.text);
+    to->bytes_total = contents.bytes;
+    to->started = generation->target.started;
+    status->count++;
+}
+
+int status_gather(struct status *status, const struct directory *stage, struct error *err)
+{
+    struct generation *generations;
+    size_t count;
+
+    if (status_read(status, stage, err) < 0 || generation_list(stage, &generations, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count && status->count < STATUS_MOST; i++)
+        if (!status_find(status, generations[i].target.step, generations[i].target.attempt))
+            add_staged(status, stage, &generations[i]);
+    free(generations);
+    return 0;
+}

@@ -1,0 +1,323 @@
+#include "config.h"
+
+#include "ckpt/write/attempt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ckpt/format/manifest.h"
+
+int attempt_list(const struct directory *parent, struct attempt **attempts, size_t *count, struct error *err)
+{
+    struct listing listing;
+    const char *name;
+    bool no_memory = false;
+    size_t room = 0;
+
+    *attempts = NULL;
+    *count = 0;
+    listing_open(&listing, parent);
+    while (!no_memory && (name = listing_next(&listing))) {
+        struct attempt attempt = {0};
+
+        if (!name_parse_partial(name, &attempt.step, attempt.attempt)) {
+            attempt.abandoned = name_parse_abandoned(name, &attempt.step, attempt.attempt);
+            if (!attempt.abandoned)
+                continue;
+        }
+        no_memory = file_grow((void **)attempts, *count, &room, sizeof attempt) < 0;
+        if (!no_memory)
+            (*attempts)[(*count)++] = attempt;
+    }
+    if (listing_close(&listing, err) == 0 && !no_memory)
+        return 0;
+    free(*attempts);
+    return no_memory ? error_set(err, CODE_IO, "%s: cannot list: no memory", parent->path) : -1;
+}
+
+bool attempt_is_committed(const struct directory *parent, uint64_t step)
+{
+    char name[FILE_NAME_SIZE], manifest[FILE_NAME_SIZE + 32];
+
+    name_step(name, step);
+    snprintf(manifest, sizeof manifest, "%s/" MANIFEST_NAME, name);
+    return file_exists(parent, manifest);
+}
+
+int attempt_newest_committed(const struct directory *parent, uint64_t *newest, struct error *err)
+{
+    struct listing listing;
+    const char *name;
+    uint64_t step;
+    int found = 0;
+
+    *newest = 0;
+    listing_open(&listing, parent);
+    while ((name = listing_next(&listing)))
+        if (name_parse_step(name, &step) && (!found || step > *newest) && attempt_is_committed(parent, step)) {
+            *newest = step;
+            found = 1;
+        }
+    return listing_close(&listing, err) < 0 ? -1 : found;
+}
+
+int attempt_check_forms(const struct directory *directory, struct error *err)
+{
+    struct listing listing;
+    const char *name;
+    struct error why = {0};
+
+    listing_open(&listing, directory);
+    while (why.code != CODE_CONFIG && (name = listing_next(&listing))) {
+        int shard = -1, shards = 0;
+
+        if (strcmp(name, MANIFEST_NAME) == 0 || name_parse_part(name, &shard, &shards) ||
+            name_parse_drained(name, &shard, &shards))
+            manifest_destroy(manifest_read(directory, name, shard, shards, &why));
+    }
+    listing_close(&listing, NULL);
+    if (why.code != CODE_CONFIG)
+        return 0;
+    if (err)
+        *err = why;
+    return -1;
+}
+
+int attempt_check_forms_in(const struct directory *parent, const char *name, struct error *err)
+{
+    struct directory directory;
+    int result;
+
+    if (directory_open(&directory, parent, name, NULL) < 0)
+        return 0;
+    result = attempt_check_forms(&directory, err);
+    directory_close(&directory);
+    return result;
+}
+
+static int trash_attempt(const struct directory *parent, const struct attempt *attempt, struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+
+    if (attempt->abandoned)
+        name_abandoned(name, attempt->step, attempt->attempt);
+    else
+        name_partial(name, attempt->step, attempt->attempt);
+    return attempt_check_forms_in(parent, name, NULL) < 0 ? 0 : file_trash(parent, name, err);
+}
+
+/* Removes the attempts before `step`, or those at `step` other than `keep`; all that can be removed. */
+static int clear_attempts(const struct directory *parent, uint64_t step, bool older, const char *keep,
+                          struct error *err)
+{
+    struct attempt *attempts;
+    size_t count;
+    int result = 0;
+
+    if (attempt_list(parent, &attempts, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        bool other = attempts[i].step == step && (!keep || strcmp(attempts[i].attempt, keep) != 0);
+
+        /* Another user's attempts may have to stay. *err is of the first failure. */
+        if ((older ? attempts[i].step < step : other) && trash_attempt(parent, &attempts[i], result ? NULL : err) < 0)
+            result = -1;
+    }
+    free(attempts);
+    return result;
+}
+
+int attempt_clear_others(const struct directory *parent, uint64_t step, const char *keep, struct error *err)
+{
+    return clear_attempts(parent, step, false, keep, err);
+}
+
+int attempt_clear_older(const struct directory *parent, uint64_t step, struct error *err)
+{
+    return clear_attempts(parent, step, true, NULL, err);
+}
+
+void attempt_make_room(const struct directory *parent, uint64_t step, const char *attempt)
+{
+    uint64_t newest;
+
+    file_make_trash(parent, NULL);
+    if (attempt_newest_committed(parent, &newest, NULL) > 0)
+        attempt_clear_older(parent, newest < step ? newest : step, NULL);
+    if (attempt)
+        attempt_clear_others(parent, step, attempt, NULL);
+}
+
+/* ---- giving up --------------------------------------------------------------------------------------------------- */
+
+#define WHY     "why"
+#define MAX_WHY ((size_t)4096)
+
+/* Removes all files but the reason. */
+static void remove_files(const struct directory *abandoned)
+{
+    struct listing listing;
+    const char *name;
+
+    listing_open(&listing, abandoned);
+    while ((name = listing_next(&listing)))
+        if (strcmp(name, WHY) != 0)
+            unlinkat(abandoned->fd, name, 0);
+    listing_close(&listing, NULL);
+}
+
+/* Renamed, not made: a full disk may have no room for a new name. */
+static int leave_sign(const struct directory *parent, const char *from, const char *to, struct error *err)
+{
+    if (renameat(parent->fd, from, parent->fd, to) == 0)
+        return 0;
+    if (errno == ENOTEMPTY || errno == EEXIST) /* given up before, and made again by a process that did not check */
+        return file_trash(parent, from, err);
+    if (errno != ENOENT)
+        return error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", parent->path, from, to);
+    if (mkdirat(parent->fd, to, 0777) < 0 && errno != EEXIST)
+        return file_write_failed(parent, to, 0, err);
+    return 0;
+}
+
+int attempt_give_up(const struct directory *parent, uint64_t step, const char *attempt, const char *why,
+                    struct error *err)
+{
+    char from[FILE_NAME_SIZE], to[FILE_NAME_SIZE];
+    struct directory abandoned;
+
+    if (attempt_is_committed(parent, step))
+        return 0;
+    name_partial(from, step, attempt);
+    name_abandoned(to, step, attempt);
+    if (attempt_check_forms_in(parent, from, err) < 0)
+        return -1;
+    if (leave_sign(parent, from, to, err) < 0)
+        return -1;
+    /* Durable before it is emptied: else a crash could bring back the old name with half the files. */
+    if (directory_sync(parent, err) < 0 || directory_open(&abandoned, parent, to, err) < 0)
+        return -1;
+    /* Written first, since removing many files takes long; and again, since a full disk has room only after that. */
+    file_write(&abandoned, WHY, why, strnlen(why, MAX_WHY), NULL);
+    remove_files(&abandoned);
+    if (!file_exists(&abandoned, WHY))
+        file_write(&abandoned, WHY, why, strnlen(why, MAX_WHY), NULL);
+    directory_close(&abandoned);
+    return 0;
+}
+
+bool attempt_is_given_up(const struct directory *parent, uint64_t step, const char *attempt, char *why, size_t size)
+{
+    char name[FILE_NAME_SIZE], path[FILE_NAME_SIZE + 8];
+    struct directory abandoned;
+    size_t bytes;
+    char *text;
+
+    name_abandoned(name, step, attempt);
+    snprintf(path, sizeof path, "%s/.", name);
+    if (!file_exists(parent, path))
+        return false;
+    if (!why)
+        return true;
+    why[0] = '\0';
+    if (directory_open(&abandoned, parent, name, NULL) == 0) {
+        text = file_read(&abandoned, WHY, MAX_WHY, &bytes, NULL);
+        if (text)
+            snprintf(why, size, "%s", text);
+        free(text);
+        directory_close(&abandoned);
+    }
+    return true;
+}
+
+/*
+ * ---- whose step is it: two jobs may have been given one directory -------------------------------------------------
+ */
+
+#define OVERRIDE_LINE "#! --set "
+
+/* The next line that is no override; *text moves to the line after it. NULL at the end. */
+static const char *next_line(const char **text, size_t *length)
+{
+    while (**text) {
+        const char *line = *text;
+
+        *length = strcspn(line, "\n");
+        *text = line + *length + (line[*length] == '\n');
+        if (strncmp(line, OVERRIDE_LINE, strlen(OVERRIDE_LINE)) != 0)
+            return line;
+    }
+    return NULL;
+}
+
+/* In a text that is not UTF-8 a manifest has '?' for each byte that is not ASCII. */
+static bool same_line(const char *kept, const char *ours, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (kept[i] != ours[i] && (kept[i] != '?' || (unsigned char)ours[i] < 0x80))
+            return false;
+    return true;
+}
+
+static bool same_job(const char *kept, const char *ours)
+{
+    size_t kept_length = 0, our_length = 0;
+    const char *kept_line, *our_line;
+
+    do {
+        kept_line = next_line(&kept, &kept_length);
+        our_line = next_line(&ours, &our_length);
+        if (!kept_line || !our_line)
+            return !kept_line && !our_line;
+    } while (kept_length == our_length && same_line(kept_line, our_line, our_length));
+    return false;
+}
+
+/* Not the topology, nor the loss scale: a run may continue with others. */
+static bool same_progress(const struct ckpt_state *a, const struct ckpt_state *b)
+{
+    return a->step == b->step && a->consumed_samples == b->consumed_samples && a->seed == b->seed &&
+           a->skipped_steps == b->skipped_steps;
+}
+
+int attempt_check_committed(const struct directory *parent, const struct ckpt_save *save, struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    struct directory committed;
+    struct manifest *manifest;
+    int result = 0;
+
+    name_step(name, save->state.step);
+    if (directory_open(&committed, parent, name, err) < 0)
+        return -1;
+    manifest = manifest_read(&committed, MANIFEST_NAME, -1, 0, err);
+    if (!manifest) {
+        result = -1;
+        if (err && err->code == CODE_DATA) /* a damaged checkpoint says nothing about the save */
+            err->code = CODE_IO;
+    } else if (strcmp(manifest->attempt, save->attempt) != 0 &&
+               (!same_progress(&manifest->state, &save->state) ||
+                !same_job(manifest->job_text, save->job_text ? save->job_text : "")))
+        result = error_set(err, CODE_DATA, "%s is of attempt %s, another run's: do two jobs share this directory?",
+                           committed.path, manifest->attempt);
+    manifest_destroy(manifest);
+    directory_close(&committed);
+    return result;
+}
+
+int ckpt_check_committed(const struct ckpt_save *save, struct error *err)
+{
+    struct directory parent;
+    int result;
+
+    if (directory_open(&parent, NULL, save->dir, err) < 0)
+        return -1;
+    result = attempt_check_committed(&parent, save, err);
+    directory_close(&parent);
+    return result;
+}

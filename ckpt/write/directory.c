@@ -1,0 +1,269 @@
+/* directory.c - a directory of checkpoints: lists, probes, prunes and removes, but never the last whole checkpoint. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ckpt/write/attempt.h"
+
+static int newest_first(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+    return (a < b) - (a > b);
+}
+
+int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *err)
+{
+    struct directory directory;
+    struct listing listing;
+    const char *name;
+    bool no_memory = false;
+    uint64_t step;
+    size_t room = 0;
+    int result;
+
+    *steps = NULL;
+    *count = 0;
+    if (directory_open(&directory, NULL, dir, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    listing_open(&listing, &directory);
+    while (!no_memory && (name = listing_next(&listing))) {
+        if (!name_parse_step(name, &step))
+            continue;
+        no_memory = file_grow((void **)steps, *count, &room, sizeof step) < 0;
+        if (!no_memory)
+            (*steps)[(*count)++] = step;
+    }
+    result = listing_close(&listing, err);
+    directory_close(&directory);
+    if (no_memory)
+        result = error_set(err, CODE_IO, "%s: cannot list: no memory", dir);
+    if (result == 0 && *count)
+        qsort(*steps, *count, sizeof step, newest_first);
+    if (result == 0)
+        return 0;
+    free(*steps);
+    *steps = NULL;
+    *count = 0;
+    return -1;
+}
+
+void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step)
+{
+    char name[FILE_NAME_SIZE];
+
+    name_step(name, step);
+    snprintf(path, size, "%s/%s", dir, name);
+}
+
+bool ckpt_split_step_path(char *dir, size_t size, uint64_t *step, const char *path)
+{
+    size_t length = strlen(path);
+    char *slash;
+
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (length >= size)
+        return false;
+    snprintf(dir, size, "%.*s", (int)length, path);
+    slash = strrchr(dir, '/');
+    if (!name_parse_step(slash ? slash + 1 : dir, step))
+        return false;
+    if (!slash)
+        snprintf(dir, size, ".");
+    else
+        slash[slash == dir] = '\0'; /* "/step-1" is in "/" */
+    return true;
+}
+
+/* What a save does, with a file of one byte. */
+static int try_save(const struct directory *parent, const char *from, const char *to, struct error *err)
+{
+    struct directory inside;
+    int result = -1;
+
+    if (mkdirat(parent->fd, from, 0777) < 0)
+        return file_write_failed(parent, from, 0, err);
+    if (directory_open(&inside, parent, from, err) < 0)
+        return -1;
+    if (file_write(&inside, "probe", "", 1, err) < 0 || directory_sync(&inside, err) < 0)
+        goto out;
+    if (renameat(parent->fd, from, parent->fd, to) < 0)
+        error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", parent->path, from, to);
+    else
+        result = directory_sync(parent, err);
+out:
+    if (unlinkat(inside.fd, "probe", 0) < 0 && result == 0)
+        result = error_errno(err, CODE_IO, "%s/%s/probe: cannot remove", parent->path, to);
+    directory_close(&inside);
+    return result;
+}
+
+int ckpt_probe(const char *dir, struct error *err)
+{
+    char from[FILE_NAME_SIZE], to[FILE_NAME_SIZE];
+    struct directory directory;
+    int result;
+
+    if (directory_make_path(dir, err) < 0 || directory_open(&directory, NULL, dir, err) < 0)
+        return -1;
+    file_temporary_name(from, sizeof from, "probe");
+    file_temporary_name(to, sizeof to, "probe");
+    result = try_save(&directory, from, to, err);
+    unlinkat(directory.fd, from, AT_REMOVEDIR);
+    if (unlinkat(directory.fd, to, AT_REMOVEDIR) < 0 && result == 0)
+        result = error_errno(err, CODE_IO, "%s/%s: cannot remove", dir, to);
+    directory_close(&directory);
+    return result;
+}
+
+/* Renaming onto a directory that is not empty fails, so nothing that was set aside before is lost. */
+int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, struct error *err)
+{
+    char name[FILE_NAME_SIZE], aside[FILE_NAME_SIZE + 32];
+    struct directory directory;
+    int result = -1;
+
+    if (directory_open(&directory, NULL, dir, err) < 0)
+        return -1;
+    name_step(name, step);
+    snprintf(aside, sizeof aside, "%s.broken", name);
+    for (int k = 2; k < 1000 && (result = renameat(directory.fd, name, directory.fd, aside)) < 0; k++) {
+        if (errno != ENOTEMPTY && errno != EEXIST)
+            break;
+        snprintf(aside, sizeof aside, "%s.broken-%d", name, k);
+    }
+    if (result < 0)
+        error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", dir, name, aside);
+    else if (path)
+        snprintf(path, size, "%s/%s", dir, aside);
+    directory_close(&directory);
+    return result;
+}
+
+/* ---- removal ----------------------------------------------------------------------------------------------------- */
+
+#define STALE_SECONDS (24 * 60 * 60)
+
+/* Whether ckpt_open accepts it. */
+static bool is_whole(const char *dir, uint64_t step)
+{
+    char path[4096];
+    struct ckpt *ckpt;
+
+    ckpt_step_path(path, sizeof path, dir, step);
+    ckpt = ckpt_open(path, NULL);
+    ckpt_close(ckpt);
+    return ckpt != NULL;
+}
+
+/* One of an unknown form stays: no failure. */
+static int trash_step(const struct directory *directory, uint64_t step, struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+
+    name_step(name, step);
+    return attempt_check_forms_in(directory, name, NULL) < 0 ? 0 : file_trash(directory, name, err);
+}
+
+/* Removes what processes left that died in ckpt_probe or while they wrote `latest`, a day later. */
+static void trash_stale(const struct directory *directory)
+{
+    struct listing listing;
+    const char *name;
+    struct stat info;
+
+    listing_open(&listing, directory);
+    while ((name = listing_next(&listing))) {
+        size_t length = strlen(name);
+
+        if ((strncmp(name, "probe.", 6) == 0 || strncmp(name, "latest.", 7) == 0) && length > 4 &&
+            strcmp(name + length - 4, ".tmp") == 0 && fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            info.st_mtime + STALE_SECONDS < time(NULL))
+            file_trash(directory, name, NULL);
+    }
+    listing_close(&listing, NULL);
+}
+
+int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err)
+{
+    struct directory directory;
+    uint64_t *steps, newest = 0;
+    size_t count;
+    int whole = 0, failed = 0, result = -1;
+
+    if (ckpt_list(dir, &steps, &count, err) < 0)
+        return -1;
+    if (count == 0) {
+        free(steps);
+        return 0;
+    }
+    if (directory_open(&directory, NULL, dir, err) < 0)
+        goto out;
+    trash_stale(&directory);
+    file_empty_trash(&directory);
+    for (size_t i = 0; i < count && (whole == 0 || keep > 0); i++) {
+        if (keep > 0 && whole == keep) {
+            if ((keep_every == 0 || steps[i] % keep_every != 0) &&
+                trash_step(&directory, steps[i], failed ? NULL : err) < 0)
+                failed = -1; /* another user's may have to stay; *err is of the first */
+        } else if (is_whole(dir, steps[i])) {
+            if (whole++ == 0)
+                newest = steps[i];
+        }
+    }
+    result = whole > 0 ? attempt_clear_older(&directory, newest, failed ? NULL : err) : 0;
+out:
+    directory_close(&directory);
+    free(steps);
+    return failed ? -1 : result;
+}
+
+/* Whether the directory has another whole checkpoint. */
+static int has_another_whole(const char *dir, uint64_t step, struct error *err)
+{
+    uint64_t *steps;
+    size_t count;
+    int found = 0;
+
+    if (ckpt_list(dir, &steps, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count && !found; i++)
+        found = steps[i] != step && is_whole(dir, steps[i]);
+    free(steps);
+    return found;
+}
+
+int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *err)
+{
+    struct directory directory;
+    char name[FILE_NAME_SIZE];
+    int another, result = -1;
+
+    name_step(name, step);
+    if (directory_open(&directory, NULL, dir, err) < 0)
+        return -1;
+    if (!file_exists(&directory, name)) {
+        error_errno(err, errno == ENOENT ? CODE_DATA : CODE_IO, "%s/%s", dir, name);
+        goto out;
+    }
+    if (attempt_check_forms_in(&directory, name, err) < 0)
+        goto out;
+    another = even_last || !is_whole(dir, step) ? 1 : has_another_whole(dir, step, err);
+    if (another == 0)
+        error_set(err, CODE_USAGE, "%s/%s is the last whole checkpoint of its directory; --force removes even that",
+                  dir, name);
+    else if (another > 0)
+        result = file_trash(&directory, name, err);
+out:
+    directory_close(&directory);
+    return result;
+}
