@@ -377,7 +377,7 @@ static int save_now(struct saver *s, struct error *err)
 }
 
 /* A failed save is logged and training goes on: earlier checkpoints stand, and the next save tries again. */
-static int tolerate(struct saver *s, int result, struct error *err)
+static int tolerate_failure(struct saver *s, int result, struct error *err)
 {
     recorder_phase(NULL);
     if (result == 0)
@@ -391,9 +391,9 @@ static int tolerate(struct saver *s, int result, struct error *err)
 /* The save that is captured or copied, if there is one. */
 static int save_rest(struct saver *s, struct error *err)
 {
-    if (tolerate(s, end_save(s, true, err), err) < 0)
+    if (tolerate_failure(s, end_save(s, true, err), err) < 0)
         return -1;
-    return s->is_captured ? tolerate(s, save_now(s, err), err) : 0;
+    return s->is_captured ? tolerate_failure(s, save_now(s, err), err) : 0;
 }
 
 /* ---- a saver's life ---- */
@@ -554,14 +554,14 @@ int saver_step(struct saver *s, struct error *err)
 {
     bool ready;
 
-    if (tolerate(s, end_save(s, false, err), err) < 0)
+    if (tolerate_failure(s, end_save(s, false, err), err) < 0)
         return -1;
     poll_stage(s);
-    if (s->is_captured && tolerate(s, begin_save(s, err), err) < 0) /* its transfer was hidden by this step */
+    if (s->is_captured && tolerate_failure(s, begin_save(s, err), err) < 0) /* its transfer was hidden by this step */
         return -1;
     if (!is_due(s))
         return 0;
-    if (tolerate(s, end_save(s, true, err), err) < 0) /* a capture would change what it copies */
+    if (tolerate_failure(s, end_save(s, true, err), err) < 0) /* a capture would change what it copies */
         return -1;
     if (has_room(s, &ready, err) < 0)
         return -1;
@@ -571,7 +571,7 @@ int saver_step(struct saver *s, struct error *err)
     if (is_saved(s)) /* by save_instead */
         return 0;
     s->is_captured = engine_capture(s->engine, &s->captured);
-    return s->is_captured ? 0 : tolerate(s, save_now(s, err), err);
+    return s->is_captured ? 0 : tolerate_failure(s, save_now(s, err), err);
 }
 
 int saver_settle(struct saver *s, struct error *err)
