@@ -40,10 +40,10 @@ struct drainer {
     int lock;
     int failed;
     int unknown;    /* generations of this turn that are of an unknown form */
-    int stuck;      /* generations of this look whose target fails */
+    int stuck;      /* generations of this turn whose target fails */
     int incomplete; /* generations that ended without other nodes' shards */
     struct trouble trouble;
-    bool users;        /* someone may still stage */
+    bool users;        /* a process may still stage */
     bool prune_failed; /* and that was logged */
     struct waiting waiting[STATUS_MOST];
 

@@ -37,7 +37,7 @@ int block_writer_add(struct block_writer *writer, size_t bytes, struct error *er
 void block_writer_expect(struct block_writer *writer, const uint32_t *crcs);
 
 /* All data has been put: complete the file under its name. crcs [blocks] receives the blocks' checksums. 0, -1, or
- * 1 if someone has removed the file meanwhile. */
+ * 1 if another process has removed the file meanwhile. */
 int block_writer_finish(struct block_writer *writer, uint32_t *crcs, struct error *err);
 
 /* Frees it, and removes the file unless it was finished. */

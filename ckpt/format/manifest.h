@@ -82,6 +82,10 @@ struct manifest *manifest_decode(const char *text, size_t bytes, int part, int s
 struct manifest *manifest_read(const struct directory *directory, const char *name, int part, int shards,
                                struct error *err);
 
+/* Open a shard's file for reading; its length must be the manifest's or part's: CODE_DATA. Returns the descriptor. */
+int manifest_open_shard(const struct manifest *manifest, int shard, const struct directory *directory, bool direct,
+                        struct error *err);
+
 /* Write a manifest or part under its own name, and sync the directory. */
 int manifest_write(const struct manifest *manifest, const struct directory *directory, struct error *err);
 

@@ -52,7 +52,7 @@ static float as_float(uint32_t bits)
     return value;
 }
 
-/* All of the tensor has been compared: say what was found. */
+/* All of the tensor has been compared: report its differences. */
 static void finish_tensor(struct diff *diff)
 {
     char reason[256];

@@ -1,7 +1,6 @@
 /* muster-ckpt.c - the program muster-ckpt: its command line. The commands are in tool_*.c. */
 #include "config.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 #include "ckpt/tools/tool.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,7 +1,6 @@
 /* tool_show.c - "muster-ckpt show" and "muster-ckpt list". */
 #include "config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
 #include "ckpt/write/attempt.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,7 +297,7 @@ int attempt_check_committed(const struct directory *parent, const struct ckpt_sa
     manifest = manifest_read(&committed, MANIFEST_NAME, -1, 0, err);
     if (!manifest) {
         result = -1;
-        if (err && err->code == CODE_DATA) /* a damaged checkpoint says nothing about the save */
+        if (err && err->code == CODE_DATA) /* a damaged checkpoint is no fault of the save */
             err->code = CODE_IO;
     } else if (strcmp(manifest->attempt, save->attempt) != 0 &&
                (!same_progress(&manifest->state, &save->state) ||
