@@ -210,7 +210,7 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
         result = errno == ENOENT ? CKPT_DRAIN_DONE : -1;
     else if ((result = lock_stage(drainer, err)) == 0)
         result = drain_until_done(drainer, err);
-    else if (result < 0 && is_removed(drainer)) /* another drainer has ended, and removed it, since we opened it */
+    else if (result < 0 && is_removed(drainer)) /* another drainer has ended, and removed it, since it was opened */
         result = CKPT_DRAIN_DONE;
     umask(own); /* drain_generation's was that of who staged */
     if (failed)
@@ -224,9 +224,7 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
     return result;
 }
 
-/*
- * ---- a target that fails -------------------------------------------------------------------------------------------
- */
+/* ---- a target that fails ----------------------------------------------------------------------------------------- */
 
 #define FIRST_PAUSE 0.25
 #define MOST_PAUSE  30.0

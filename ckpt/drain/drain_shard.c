@@ -300,7 +300,7 @@ static int drain_one(struct drain *drain, const struct directory *from, int shar
     return result == 0 ? release_shard(drain, from, shard, err) : result;
 }
 
-/* ---- several at the same time ---- */
+/* ---- several at the same time ------------------------------------------------------------------------------------ */
 
 struct queue {
     struct drain *drain;

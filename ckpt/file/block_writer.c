@@ -32,7 +32,7 @@ struct block_writer {
     bool started;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* Under the lock: what the thread has to write, if anything. */
+    /* Under the lock: the block that the thread writes next, or NULL. */
     const unsigned char *pending;
     size_t pending_bytes;
     uint64_t pending_offset;

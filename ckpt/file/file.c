@@ -263,7 +263,7 @@ char *file_read(const struct directory *directory, const char *name, size_t most
 
 #define TRASH      ".trash"
 #define TRASH_SIZE 32
-#define MAX_DEPTH  8 /* a checkpoint has one level; deeper directories are not ours */
+#define MAX_DEPTH  8 /* a checkpoint has one level; deeper directories are not muster's */
 
 /* Removes all entries. Other processes may be removing the same tree: a missing entry is no failure. */
 static void remove_entries(const struct directory *directory, int depth)

@@ -24,7 +24,7 @@ int directory_open(struct directory *directory, const struct directory *beneath,
 void directory_close(struct directory *directory);
 int directory_sync(const struct directory *directory, struct error *err);
 
-/* mkdir -p, with an fsync of each parent of what was made. */
+/* mkdir -p, with an fsync of the parent of each new directory. */
 int directory_make_path(const char *path, struct error *err);
 
 /*

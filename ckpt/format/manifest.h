@@ -73,7 +73,7 @@ char *manifest_encode(const struct manifest *manifest, size_t *bytes, struct err
 
 /*
  * Parse and check. `part` is the shard that the text must be the part of, out of `shards`; or -1 for a manifest. NULL
- * and CODE_DATA with what is wrong, or CODE_CONFIG when another release wrote it in a form that is unknown here
+ * and CODE_DATA with the error, or CODE_CONFIG when another release wrote it in a form that is unknown here
  * (json_fields.h), without the file's name.
  */
 struct manifest *manifest_decode(const char *text, size_t bytes, int part, int shards, struct error *err);

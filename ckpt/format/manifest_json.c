@@ -319,7 +319,7 @@ static int decode_blocks(struct manifest_shard *shard, json_t *object, struct er
     shard->block_crcs = calloc(blocks + 1, sizeof *shard->block_crcs);
     if (!shard->block_crcs)
         return error_errno(err, CODE_IO, "checksums of %zu blocks", blocks);
-    shard->layout.blocks = blocks; /* until manifest_check computes what it must be */
+    shard->layout.blocks = blocks; /* until manifest_check computes it from the pieces */
     for (size_t b = 0; b < blocks; b++) {
         uint64_t crc;
 

@@ -390,7 +390,7 @@ out:
 }
 
 /*
- * That no piece of the tensor overlaps another, and that together they are as many elements as it has: so, all of them.
+ * Check that no two pieces of the tensor overlap and that together they have as many elements as it: so, all elements.
  */
 static int check_tensor(struct cover *cover, size_t t, struct error *err)
 {

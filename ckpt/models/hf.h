@@ -57,13 +57,13 @@ struct hf_import {
  * file. A directory's model.safetensors is preferred to an index, as transformers does. fp32, fp16 and bf16 are taken,
  * and tensors with or without the prefix. attn.bias and attn.masked_bias are masks and left out. lm_head.weight is left
  * out when it equals wte.weight, and refused when it differs. exp_avg and exp_avg_sq are 0. The model is described in
- * *shape. config.json is checked first, and must describe what a GPT of ours computes. Names in an index are plain
+ * *shape. config.json is checked first, and must describe the computations of muster's GPT. Names in an index are plain
  * names in its own directory, and no link is followed. NaN and infinite weights are imported and counted in *nonfinite.
  */
 int hf_import(const char *path, const char *dir, const struct hf_import *how, struct model_shape *shape,
               struct hf_nonfinite *nonfinite, struct error *err);
 
-/* ---- within hf_*.c ---- */
+/* ---- within hf_*.c ----------------------------------------------------------------------------------------------- */
 
 /* The model group of a job file, "model = { layers = 12; ... };", as text. */
 void hf_model_text(char *text, size_t size, const struct model_shape *shape);
@@ -71,7 +71,7 @@ void hf_model_text(char *text, size_t size, const struct model_shape *shape);
 /* config.json of a model; `job` may be NULL. */
 json_t *hf_config(const struct model_shape *shape, const struct job *job, enum dtype dtype);
 
-/* Whether config.json describes a model of ours: its type first, then whatever changes what is computed. */
+/* Check that config.json describes muster's GPT: its type, and every key that changes the computations. */
 int hf_check_type(json_t *config, struct error *err);
 
 /* Check that config.json has the tensors' sizes; *heads is set if it has n_head. */
@@ -98,7 +98,7 @@ struct hf_file {
     int fd;
 };
 
-/* tensors[t], which is ours by name and shape, lies at that place of a file. */
+/* The place of tensors[t], which has muster's name and shape, in a file. */
 struct hf_place {
     int file;
     enum dtype dtype;

@@ -41,7 +41,7 @@ static void note_nonfinite(struct importing *importing, uint32_t tensor, uint64_
     pthread_mutex_unlock(&importing->lock);
 }
 
-/* What of a tensor the piece is, run by run. */
+/* Reads the piece's elements of the tensor, run by run. */
 static int read_piece(struct importing *importing, const struct ckpt_tensor *tensor, const struct ckpt_piece *piece,
                       float *to, struct error *err)
 {

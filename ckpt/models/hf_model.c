@@ -1,4 +1,4 @@
-/* hf_model.c - names, shapes and config.json: where Hugging Face's GPT-2 and ours differ. */
+/* hf_model.c - names, shapes and config.json: the differences between Hugging Face's GPT-2 and muster's; its files. */
 
 #include "config.h"
 

@@ -35,7 +35,7 @@ static int by_name(const void *left, const void *right)
     return strcmp(((const struct ckpt_tensor *)left)->name, ((const struct ckpt_tensor *)right)->name);
 }
 
-/* That the model has exactly these tensors. */
+/* Check that the model has exactly these tensors. */
 static int compare_tables(const struct model_shape *shape, const struct ckpt_tensor *tensors, size_t ntensors,
                           struct error *err)
 {

@@ -1,10 +1,10 @@
 /*
  * read.c - ckpt_read: from any topology into any other.
  *
- * What is wanted is first written down as *copies*: a piece of the reader's, a piece of the checkpoint's that overlaps
- * it, and a kind, within one *segment* of a shard, a few blocks long. Sorted by place in the shards, the segments are
- * then served by a few threads, block by block: each block is read once, verified, and every copy takes from it what it
- * needs and stands still until its next block comes.
+ * A plan lists *copies*: a piece of the reader's, a piece of the checkpoint's that overlaps it, and a kind, within one
+ * *segment* of a shard, a few blocks long. Sorted by place in the shards, the segments are
+ * then served by a few threads, block by block: each block is read once, verified, and every copy takes its bytes
+ * from it and then waits for its next block.
  */
 
 #include "config.h"
@@ -26,11 +26,11 @@ struct copy {
     int shard;
     uint64_t base;  /* bytes from the data's start to where element 0 of b lies */
     uint64_t next;  /* bytes from the data's start to where the next wanted byte lies; UINT64_MAX when done */
-    uint64_t begin; /* `next` at the start: what they are sorted by */
+    uint64_t begin; /* `next` at the start: the sort key */
     char *target;   /* where element 0 of a goes */
 };
 
-struct plan {
+struct read_plan {
     struct copy *copies;
     size_t count, room;
     struct ckpt_piece *pieces; /* the reader's, with the checkpoint's numbers for tensors */
@@ -55,7 +55,7 @@ static int map_tensors(const struct ckpt *ckpt, const struct ckpt_tensor *tensor
     return 0;
 }
 
-static int add_copy(struct plan *plan, const struct copy *copy, struct error *err)
+static int add_copy(struct read_plan *plan, const struct copy *copy, struct error *err)
 {
     if (file_grow((void **)&plan->copies, plan->count, &plan->room, sizeof *copy) < 0)
         return error_errno(err, CODE_IO, "a plan of %zu copies", plan->count + 1);
@@ -71,7 +71,7 @@ static void find_next(struct copy *copy)
 }
 
 /* The parts of a copy that lie in one segment each. */
-static int add_segments(struct plan *plan, const struct copy *whole, struct error *err)
+static int add_segments(struct read_plan *plan, const struct copy *whole, struct error *err)
 {
     uint64_t first, last;
 
@@ -91,7 +91,7 @@ static int add_segments(struct plan *plan, const struct copy *whole, struct erro
 }
 
 /* One piece of the reader's, one kind: copies for every piece of the checkpoint that overlaps it. */
-static int plan_piece(struct plan *plan, const struct ckpt *ckpt, const struct ckpt_piece *piece, int kind,
+static int plan_piece(struct read_plan *plan, const struct ckpt *ckpt, const struct ckpt_piece *piece, int kind,
                       void *target, struct error *err)
 {
     const struct ckpt_tensor *tensor = &ckpt->manifest->tensors[piece->tensor];
@@ -121,7 +121,7 @@ static int compare_places(const void *left, const void *right)
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-static int make_plan(struct plan *plan, const struct ckpt *ckpt, const uint32_t *map, size_t ntensors,
+static int make_plan(struct read_plan *plan, const struct ckpt *ckpt, const uint32_t *map, size_t ntensors,
                      const char *const *kinds, size_t nkinds, const struct ckpt_piece *pieces, size_t npieces,
                      void *const *targets, struct error *err)
 {
@@ -153,7 +153,9 @@ static int make_plan(struct plan *plan, const struct ckpt *ckpt, const uint32_t 
     return 0;
 }
 
-/* Take what the copy wants of the block that starts `start` bytes into the data and is SHARD_BLOCK long. */
+/*
+ * Copies the bytes that the copy needs from the block that starts `start` bytes into the data and is SHARD_BLOCK long.
+ */
 static void serve_copy(struct copy *copy, const unsigned char *buffer, uint64_t start)
 {
     while (copy->next < start + SHARD_BLOCK) {
@@ -214,8 +216,8 @@ static int serve_segment(const struct ckpt *ckpt, struct copy *copies, size_t co
     return 0;
 }
 
-/* What a thread has open. */
-struct reader {
+/* A thread's buffer and open shard. */
+struct shard_reader {
     void *buffer;
     int fd, shard;
     bool direct;
@@ -226,7 +228,7 @@ struct reading {
     struct copy *copies;
     size_t *first; /* [segments + 1] copies first[s] to first[s + 1] - 1 are of segment s */
     size_t segments;
-    struct reader readers[READ_THREADS];
+    struct shard_reader readers[READ_THREADS];
 };
 
 static bool is_new_segment(const struct copy *copy)
@@ -234,7 +236,7 @@ static bool is_new_segment(const struct copy *copy)
     return copy->shard != copy[-1].shard || copy->begin / SEGMENT != copy[-1].begin / SEGMENT;
 }
 
-static int list_segments(struct reading *reading, const struct plan *plan, struct error *err)
+static int list_segments(struct reading *reading, const struct read_plan *plan, struct error *err)
 {
     reading->first = calloc(plan->count + 1, sizeof *reading->first);
     if (!reading->first)
@@ -249,7 +251,7 @@ static int list_segments(struct reading *reading, const struct plan *plan, struc
 static int read_segment(void *arg, int worker, size_t segment, struct error *err)
 {
     struct reading *reading = arg;
-    struct reader *reader = &reading->readers[worker];
+    struct shard_reader *reader = &reading->readers[worker];
     struct copy *copies = reading->copies + reading->first[segment];
     size_t count = reading->first[segment + 1] - reading->first[segment];
     bool dense = is_dense(copies, count);
@@ -270,7 +272,7 @@ static int read_segment(void *arg, int worker, size_t segment, struct error *err
     return serve_segment(reading->ckpt, copies, count, reader->fd, dense, reader->buffer, err);
 }
 
-static int execute_plan(const struct ckpt *ckpt, struct plan *plan, struct error *err)
+static int execute_plan(const struct ckpt *ckpt, struct read_plan *plan, struct error *err)
 {
     struct reading reading = {.ckpt = ckpt, .copies = plan->copies};
     int result = list_segments(&reading, plan, err);
@@ -292,7 +294,7 @@ int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntens
               size_t nkinds, const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err)
 {
     uint32_t *map = calloc(ntensors + 1, sizeof *map);
-    struct plan plan = {0};
+    struct read_plan plan = {0};
     int result = -1;
 
     if (!map)

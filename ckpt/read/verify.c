@@ -10,7 +10,7 @@
 
 #define RUN_BLOCKS 16 /* 64 MiB */
 
-struct run {
+struct block_run {
     int shard;
     uint64_t block;
 };
@@ -20,7 +20,7 @@ struct verify {
     void (*progress)(uint64_t done, uint64_t total, void *arg);
     void *arg;
     uint64_t total; /* bytes of data */
-    struct run *runs;
+    struct block_run *runs;
     size_t count;
     void *buffers[WORKERS_MOST]; /* a block for each thread */
 
@@ -40,7 +40,7 @@ static int list_runs(struct verify *verify, struct error *err)
         for (uint64_t block = 0; block < layout->blocks; block += RUN_BLOCKS) {
             if (file_grow((void **)&verify->runs, verify->count, &room, sizeof *verify->runs) < 0)
                 return error_errno(err, CODE_IO, "a list of %zu runs of blocks", verify->count + 1);
-            verify->runs[verify->count++] = (struct run){s, block};
+            verify->runs[verify->count++] = (struct block_run){s, block};
         }
     }
     return 0;
@@ -58,7 +58,7 @@ static void add_done(struct verify *verify, uint64_t bytes)
 static int verify_run(void *arg, int worker, size_t item, struct error *err)
 {
     struct verify *verify = arg;
-    const struct run *run = &verify->runs[item];
+    const struct block_run *run = &verify->runs[item];
     const struct shard_layout *layout = &verify->ckpt->manifest->shard[run->shard].layout;
     int fd, result = 0;
 

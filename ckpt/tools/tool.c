@@ -1,4 +1,4 @@
-/* tool.c - what the commands of muster-ckpt have in common: opening paths, formats, the progress bar. */
+/* tool.c - functions that the commands of muster-ckpt share: opening paths, formats, the progress bar. */
 #include "config.h"
 
 #include "ckpt/tools/tool.h"

@@ -166,9 +166,7 @@ int tool_import(char **paths, const struct options *options)
     return CODE_OK;
 }
 
-/*
- * ---- prune and rm -------------------------------------------------------------------------------------------------
- */
+/* ---- prune and rm ------------------------------------------------------------------------------------------------ */
 
 static bool is_listed(uint64_t step, const uint64_t *steps, size_t count)
 {

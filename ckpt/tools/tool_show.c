@@ -26,9 +26,7 @@ static json_t *summary_json(const struct ckpt *ckpt)
     return json;
 }
 
-/*
- * ---- show ---------------------------------------------------------------------------------------------------------
- */
+/* ---- show -------------------------------------------------------------------------------------------------------- */
 
 static void format_shape(char *text, size_t size, const struct ckpt_tensor *tensor)
 {
@@ -146,9 +144,7 @@ int tool_show(char **paths, const struct options *options)
     return code;
 }
 
-/*
- * ---- list ---------------------------------------------------------------------------------------------------------
- */
+/* ---- list -------------------------------------------------------------------------------------------------------- */
 
 static void print_row(uint64_t step, const struct ckpt *ckpt, const struct error *err)
 {

@@ -234,9 +234,7 @@ bool attempt_is_given_up(const struct directory *parent, uint64_t step, const ch
     return true;
 }
 
-/*
- * ---- whose step is it: two jobs may have been given one directory -------------------------------------------------
- */
+/* ---- whose step is it: two jobs may have been given one directory ------------------------------------------------ */
 
 #define OVERRIDE_LINE "#! --set "
 

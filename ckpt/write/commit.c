@@ -79,7 +79,7 @@ static struct manifest *gather_parts(const struct directory *partial, int shards
         if (!part)
             goto fail;
         all[i] = *part->shard;
-        memset(part->shard, 0, sizeof *part->shard); /* what it pointed to is in all[i] now */
+        memset(part->shard, 0, sizeof *part->shard); /* its pointers are in all[i] now */
         if (whole)
             manifest_destroy(part);
         else
