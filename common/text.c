@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -111,4 +113,27 @@ char *text_read_file(const char *path, size_t most, size_t *bytes, struct error 
     if (bytes)
         *bytes = (size_t)length;
     return text;
+}
+
+bool text_add_line(char ***lines, size_t *count, const char *format, ...)
+{
+    char **grown = reallocarray(*lines, *count + 1, sizeof *grown);
+    va_list arguments;
+    int length;
+
+    if (!grown)
+        return false;
+    *lines = grown;
+    va_start(arguments, format);
+    length = vasprintf(&grown[*count], format, arguments);
+    va_end(arguments);
+    *count += length >= 0;
+    return length >= 0;
+}
+
+void text_free_lines(char **lines, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(lines[i]);
+    free(lines);
 }

@@ -26,4 +26,11 @@ bool text_take_number(const char **text, long most, long *value);
  */
 char *text_read_file(const char *path, size_t most, size_t *bytes, struct error *err);
 
+/*
+ * Append a line, as printf writes it, to *count lines in *lines, malloc'ed; free them with text_free_lines. False, and
+ * nothing is appended, when out of memory.
+ */
+bool text_add_line(char ***lines, size_t *count, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void text_free_lines(char **lines, size_t count);
+
 #endif

@@ -25,7 +25,6 @@
 #include <stddef.h>
 
 #include "common/error.h"
-#include "srun-plugin/spank/env.h"
 
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
 
@@ -141,9 +140,14 @@ struct fabric_plan {
     size_t note_count;
 };
 
+#define FABRIC_VALUE_SIZE 4096 /* longer values of the user's are cut in the report */
+
+/* Copies the value of a variable, cut to size; false if it is not set. */
+typedef bool fabric_lookup(const char *name, char *value, size_t size, void *arg);
+
 /* Inputs that take precedence over profiles. Pointers may be NULL. */
 struct fabric_inputs {
-    env_lookup *user; /* variables that the user set, without those of an outer `srun --muster` */
+    fabric_lookup *user; /* variables that the user set, without those of an outer `srun --muster` */
     void *user_arg;
     const struct fabric_givens *job, *conf;
 };

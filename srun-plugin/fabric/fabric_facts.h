@@ -1,14 +1,15 @@
 /*
- * fabric_facts.h - the facts that fabric profiles match (fabric.h), from a node (node.h) and its binding (bind.h). Pure.
+ * fabric_facts.h - the facts that fabric profiles match (fabric.h), from a node (node.h) and its binding (bind.h).
+ * Pure.
  *
  *     struct fabric_facts facts;
  *     if (fabric_facts_fill(node, &request, &facts, &err) == 0)
  *         plan = fabric_plan_create(fabric, &facts, &inputs, &err);
  *     fabric_facts_clear(&facts);
  *
- * A port of the fabric's kind (node_fabric) is live if a GPU of the step would use it (bind.h): a storage port beside no
- * GPU is not. GPUs count and not ranks, since one rank may start a process for each GPU (torchrun). A port of another
- * kind is live if it can be used at all.
+ * A port of the fabric's kind (node_fabric) is live if a GPU of the step would use it (bind.h): a storage port beside
+ * no GPU is not. GPUs count and not ranks, since one rank may start a process for each GPU (torchrun). A port of
+ * another kind is live if it can be used at all.
  */
 #ifndef MUSTER_SRUN_PLUGIN_FABRIC_FABRIC_FACTS_H
 #define MUSTER_SRUN_PLUGIN_FABRIC_FABRIC_FACTS_H

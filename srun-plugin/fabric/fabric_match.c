@@ -8,72 +8,62 @@
 
 /* ---- conditions -------------------------------------------------------------------------------------------------- */
 
-static bool has_name(const char *const *names, const char *name)
+static bool has_name(const config_setting_t *names, const char *name)
 {
-    for (; name && *names; names++)
-        if (strcasecmp(*names, name) == 0)
+    for (unsigned i = 0; name && i < fabric_length(names); i++)
+        if (strcasecmp(config_setting_get_string_elem(names, (int)i), name) == 0)
             return true;
     return false;
 }
 
-static bool has_nic(const char *const *kinds, const struct fabric_facts *facts)
+/* True if a live port is of one of these kinds, or has one of these drivers. */
+static bool has_nic(const config_setting_t *names, const struct fabric_facts *facts, bool drivers)
 {
     for (size_t i = 0; i < facts->nic_count; i++)
-        if (facts->nics[i].live && has_name(kinds, facts->nics[i].kind))
+        if (facts->nics[i].live && has_name(names, drivers ? facts->nics[i].driver : facts->nics[i].kind))
             return true;
     return false;
 }
 
-static bool has_driver(const char *const *drivers, const struct fabric_facts *facts)
+static bool has_file(const config_setting_t *files, const struct fabric_facts *facts)
 {
-    for (size_t i = 0; i < facts->nic_count; i++)
-        if (facts->nics[i].live && has_name(drivers, facts->nics[i].driver))
+    for (unsigned i = 0; facts->files && i < fabric_length(files); i++)
+        if (facts->files(config_setting_get_string_elem(files, (int)i), facts->files_arg))
             return true;
     return false;
 }
 
-static bool has_file(const char *const *files, const struct fabric_facts *facts)
+static bool part_holds(const config_setting_t *part, const struct fabric_facts *facts)
 {
-    for (; facts->files && *files; files++)
-        if (facts->files(*files, facts->files_arg))
-            return true;
-    return false;
+    const char *key = config_setting_name(part);
+
+    if (strcmp(key, "nics") == 0)
+        return has_nic(part, facts, false);
+    if (strcmp(key, "no_nics") == 0)
+        return !has_nic(part, facts, false);
+    if (strcmp(key, "drivers") == 0)
+        return has_nic(part, facts, true);
+    if (strcmp(key, "files") == 0)
+        return has_file(part, facts);
+    if (strcmp(key, "no_files") == 0)
+        return !has_file(part, facts);
+    if (strcmp(key, "gpus") == 0)
+        return config_setting_get_bool(part) == (facts->gpus > 0);
+    if (strcmp(key, "vendors") == 0)
+        return has_name(part, facts->vendor);
+    if (strcmp(key, "clusters") == 0)
+        return has_name(part, facts->cluster);
+    if (strcmp(key, "least_nodes") == 0)
+        return facts->nodes >= config_setting_get_int64(part);
+    if (strcmp(key, "most_nodes") == 0)
+        return facts->nodes <= config_setting_get_int64(part);
+    return facts->job_nodes <= config_setting_get_int64(part); /* most_job_nodes */
 }
 
-static bool part_holds(const struct fabric_part *part, const struct fabric_facts *facts)
+bool fabric_holds(const config_setting_t *condition, const struct fabric_facts *facts)
 {
-    switch (part->topic) {
-    case FABRIC_NICS:
-        return has_nic(part->names, facts);
-    case FABRIC_NO_NICS:
-        return !has_nic(part->names, facts);
-    case FABRIC_DRIVERS:
-        return has_driver(part->names, facts);
-    case FABRIC_FILES:
-        return has_file(part->names, facts);
-    case FABRIC_NO_FILES:
-        return !has_file(part->names, facts);
-    case FABRIC_GPUS:
-        return part->number == (facts->gpus > 0);
-    case FABRIC_VENDORS:
-        return has_name(part->names, facts->vendor);
-    case FABRIC_CLUSTERS:
-        return has_name(part->names, facts->cluster);
-    case FABRIC_LEAST_NODES:
-        return facts->nodes >= (unsigned long)part->number;
-    case FABRIC_MOST_NODES:
-        return facts->nodes <= (unsigned long)part->number;
-    case FABRIC_MOST_JOB_NODES:
-        return facts->job_nodes <= (unsigned long)part->number;
-    default:
-        return false;
-    }
-}
-
-bool fabric_holds(const struct fabric_condition *condition, const struct fabric_facts *facts)
-{
-    for (size_t i = 0; i < condition->count; i++)
-        if (!part_holds(&condition->parts[i], facts))
+    for (unsigned i = 0; i < fabric_length(condition); i++)
+        if (!part_holds(config_setting_get_elem(condition, i), facts))
             return false;
     return true;
 }
@@ -86,20 +76,18 @@ static bool is_given(const char *name)
 }
 
 /* True if a profile selects this port, whatever its rate. A profile that names no kinds selects all RDMA ports. */
-static bool is_selected(const struct fabric_condition *match, const struct fabric_nic *nic)
+static bool is_selected(const config_setting_t *match, const struct fabric_nic *nic)
 {
-    for (size_t i = 0; i < match->count; i++)
-        if (match->parts[i].topic == FABRIC_NICS)
-            return nic->live && has_name(match->parts[i].names, nic->kind);
-    return nic->live && is_given(nic->hca);
+    const config_setting_t *kinds = config_setting_get_member(match, "nics");
+
+    return nic->live && (kinds ? has_name(kinds, nic->kind) : is_given(nic->hca));
 }
 
 /*
  * Ports of the same kind that are much slower belong to the management or storage network: with one of them among the
  * rails, all run at its rate. A port of half the rate is a link of the fabric that trained badly (bind.h uses it, too).
  */
-static bool is_fast(const struct fabric_condition *match, const struct fabric_facts *facts,
-                    const struct fabric_nic *nic)
+static bool is_fast(const config_setting_t *match, const struct fabric_facts *facts, const struct fabric_nic *nic)
 {
     double most = 0;
 
@@ -109,38 +97,34 @@ static bool is_fast(const struct fabric_condition *match, const struct fabric_fa
     return is_selected(match, nic) && 2 * nic->gbps >= most;
 }
 
-static bool write_hca_list(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
+/* Writes a list of the HCAs, or of the interfaces, of the selected ports. */
+static bool write_ports(FILE *out, const config_setting_t *match, const struct fabric_facts *facts, bool hcas)
 {
     bool any = false;
 
     for (size_t i = 0; i < facts->nic_count; i++) {
-        const struct fabric_nic *nic = &facts->nics[i];
+        const char *name = hcas ? facts->nics[i].hca : facts->nics[i].interface;
 
-        if (!is_given(nic->hca) || !is_fast(match, facts, nic))
+        if (!is_given(name) || !is_fast(match, facts, &facts->nics[i]))
             continue;
-        fprintf(out, "%s%s", any ? "," : "", nic->hca);
+        fprintf(out, "%s%s", any ? "," : "", name);
         any = true;
     }
     return any;
 }
 
-static bool write_nic_interfaces(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
+static bool write_hca_list(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
 {
-    bool any = false;
+    return write_ports(out, match, facts, true);
+}
 
-    for (size_t i = 0; i < facts->nic_count; i++) {
-        const struct fabric_nic *nic = &facts->nics[i];
-
-        if (!is_given(nic->interface) || !is_fast(match, facts, nic))
-            continue;
-        fprintf(out, "%s%s", any ? "," : "", nic->interface);
-        any = true;
-    }
-    return any;
+static bool write_nic_interfaces(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
+{
+    return write_ports(out, match, facts, false);
 }
 
 /* NCCL takes one index for all ports: unknown unless all ports have the same. */
-static bool write_gid_index(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
+static bool write_gid_index(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
 {
     int index = -1;
 
@@ -157,19 +141,19 @@ static bool write_gid_index(FILE *out, const struct fabric_condition *match, con
     return index >= 0;
 }
 
-static bool write_socket_ifname(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
+static bool write_socket_ifname(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
 {
     (void)match;
     return is_given(facts->interface) && fputs(facts->interface, out) >= 0;
 }
 
-static bool write_local_rank(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
+static bool write_local_rank(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
 {
     (void)match;
     return fprintf(out, "%u", facts->local_rank) > 0;
 }
 
-static bool write_cores(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts)
+static bool write_cores(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
 {
     (void)match;
     return facts->cores > 0 && fprintf(out, "%u", facts->cores) > 0;
@@ -177,7 +161,7 @@ static bool write_cores(FILE *out, const struct fabric_condition *match, const s
 
 static const struct {
     const char *name;
-    bool (*write)(FILE *out, const struct fabric_condition *match, const struct fabric_facts *facts);
+    bool (*write)(FILE *out, const config_setting_t *match, const struct fabric_facts *facts);
 } placeholders[] = {
     {"socket_ifname", write_socket_ifname}, {"nic_interfaces", write_nic_interfaces}, {"hca_list", write_hca_list},
     {"gid_index", write_gid_index},         {"local_rank", write_local_rank},         {"cores", write_cores},
@@ -210,7 +194,7 @@ int fabric_placeholder(const char *at)
 }
 
 /* Returns the name of the first placeholder whose value is not known; NULL if all are. */
-static const char *render_text(FILE *out, const char *value, const struct fabric_condition *match,
+static const char *render_text(FILE *out, const char *value, const config_setting_t *match,
                                const struct fabric_facts *facts)
 {
     while (*value) {
@@ -227,7 +211,7 @@ static const char *render_text(FILE *out, const char *value, const struct fabric
     return NULL;
 }
 
-char *fabric_render(const char *value, const struct fabric_condition *match, const struct fabric_facts *facts,
+char *fabric_render(const char *value, const config_setting_t *match, const struct fabric_facts *facts,
                     const char **missing)
 {
     char *text = NULL;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/text.h"
 #include "srun-plugin/fabric/fabric_profile.h"
 
 struct planner {
@@ -30,20 +31,8 @@ static char *print_text(struct planner *p, const char *format, ...)
     return text;
 }
 
-/* Takes the text. */
-static void add_note(struct planner *p, char *text)
-{
-    char **notes = realloc(p->plan->notes, (p->plan->note_count + 1) * sizeof(char *));
-
-    if (notes) {
-        p->plan->notes = notes;
-        if (text)
-            notes[p->plan->note_count++] = text;
-    } else {
-        free(text);
-        p->no_memory = true;
-    }
-}
+/* Adds a line to notes, as printf writes it. */
+#define add_note(p, ...) ((p)->no_memory |= !text_add_line(&(p)->plan->notes, &(p)->plan->note_count, __VA_ARGS__))
 
 static bool is_decided(const struct planner *p, const char *name)
 {
@@ -94,7 +83,7 @@ static void offer_value(struct planner *p, enum fabric_origin origin, const char
                         const char *source, const char *why)
 {
     const struct fabric_given *conf = find_given(p->inputs->conf, name);
-    char own[ENV_VALUE_SIZE];
+    char own[FABRIC_VALUE_SIZE];
 
     if (is_decided(p, name))
         return;
@@ -112,7 +101,7 @@ static void offer_value(struct planner *p, enum fabric_origin origin, const char
 /* True if a source of higher precedence than profiles sets the variable. */
 static bool is_taken(const struct planner *p, const char *name)
 {
-    char own[ENV_VALUE_SIZE];
+    char own[FABRIC_VALUE_SIZE];
 
     return is_decided(p, name) || find_given(p->inputs->conf, name) ||
            (p->inputs->user && p->inputs->user(name, own, sizeof own, p->inputs->user_arg));
@@ -133,20 +122,20 @@ static const char *shown_file(const struct fabric_entry *entry)
     return slash ? slash + 1 : entry->profile->file;
 }
 
-static void offer_setting(struct planner *p, const struct fabric_entry *entry, const struct fabric_setting *setting)
+static void offer_setting(struct planner *p, const struct fabric_entry *entry, const config_setting_t *setting)
 {
-    const struct fabric_profile *profile = entry->profile;
-    const char *missing;
-    char *value = fabric_render(setting->value, &profile->match, p->facts, &missing);
-    char *source = print_text(p, "%s:%d", shown_file(entry), setting->line);
+    const char *name = fabric_string(setting, "name"), *missing;
+    char *value =
+        fabric_render(fabric_string(setting, "value"), fabric_member(entry->profile, "match"), p->facts, &missing);
+    char *source = print_text(p, "%s:%d", shown_file(entry), fabric_line(setting));
 
     if (value && source)
-        offer_value(p, entry->layer == FABRIC_SITE ? FABRIC_FROM_SITE : FABRIC_FROM_SHIPPED, setting->name, value,
-                    source, setting->why);
+        offer_value(p, entry->layer == FABRIC_SITE ? FABRIC_FROM_SITE : FABRIC_FROM_SHIPPED, name, value, source,
+                    fabric_string(setting, "why"));
     else if (!missing || !source)
         p->no_memory = true;
-    else if (!is_taken(p, setting->name))
-        add_note(p, print_text(p, "%s: %s is left out: %s is not known here", source, setting->name, missing));
+    else if (!is_taken(p, name))
+        add_note(p, "%s: %s is left out: %s is not known here", source, name, missing);
     free(source);
     free(value);
 }
@@ -154,24 +143,32 @@ static void offer_setting(struct planner *p, const struct fabric_entry *entry, c
 /* True if a profile of higher precedence lists the variable in `leave`. */
 static bool is_left(const struct fabric_entry *const *before, size_t count, const char *name)
 {
-    for (size_t i = 0; i < count; i++)
-        for (const char *const *left = before[i]->profile->leave; left && *left; left++)
-            if (strcmp(*left, name) == 0)
+    for (size_t i = 0; i < count; i++) {
+        const config_setting_t *leave = fabric_member(before[i]->profile, "leave");
+
+        for (unsigned j = 0; j < fabric_length(leave); j++)
+            if (strcmp(config_setting_get_string_elem(leave, (int)j), name) == 0)
                 return true;
+    }
     return false;
 }
 
 static void apply_profile(struct planner *p, const struct fabric_entry *const *entries, size_t index)
 {
     const struct fabric_profile *profile = entries[index]->profile;
+    const config_setting_t *set = fabric_member(profile, "set"), *warn = fabric_member(profile, "warn"), *item;
 
-    for (size_t i = 0; i < profile->set_count; i++)
-        if (fabric_holds(&profile->set[i].when, p->facts) && !is_left(entries, index, profile->set[i].name))
-            offer_setting(p, entries[index], &profile->set[i]);
-    for (size_t i = 0; i < profile->warn_count; i++)
-        if (fabric_holds(&profile->warn[i].when, p->facts))
-            add_note(p, print_text(p, "%s:%d: %s", shown_file(entries[index]), profile->warn[i].line,
-                                   profile->warn[i].text));
+    for (unsigned i = 0; i < fabric_length(set); i++) {
+        item = config_setting_get_elem(set, i);
+        if (fabric_holds(config_setting_get_member(item, "when"), p->facts) &&
+            !is_left(entries, index, fabric_string(item, "name")))
+            offer_setting(p, entries[index], item);
+    }
+    for (unsigned i = 0; i < fabric_length(warn); i++) {
+        item = config_setting_get_elem(warn, i);
+        if (fabric_holds(config_setting_get_member(item, "when"), p->facts))
+            add_note(p, "%s:%d: %s", shown_file(entries[index]), fabric_line(item), fabric_string(item, "text"));
+    }
 }
 
 /* ---- which profiles ---------------------------------------------------------------------------------------------- */
@@ -206,7 +203,7 @@ static size_t choose_profiles(const struct fabric *fabric, const struct fabric_f
     for (size_t i = 0; i < fabric->count; i++) {
         const struct fabric_entry *entry = &fabric->entries[i];
 
-        if (fabric_holds(&entry->profile->match, facts) &&
+        if (fabric_holds(fabric_member(entry->profile, "match"), facts) &&
             (entry->layer == FABRIC_SITE || !is_replaced(fabric, entry->profile)))
             chosen[count++] = entry;
     }
@@ -269,10 +266,8 @@ void fabric_plan_destroy(struct fabric_plan *plan)
         return;
     for (size_t i = 0; i < plan->count; i++)
         free_variable(&plan->variables[i]);
-    for (size_t i = 0; i < plan->note_count; i++)
-        free(plan->notes[i]);
+    text_free_lines(plan->notes, plan->note_count);
     free(plan->variables);
-    free(plan->notes);
     free(plan->profile);
     free(plan);
 }

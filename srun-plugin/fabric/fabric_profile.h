@@ -1,60 +1,19 @@
 /*
- * fabric_profile.h - one profile, checked and ready for use; private to fabric/. fabric_read.c makes it with libconfig.
- * Evaluating it cannot fail. It keeps the lines of its settings for the report.
+ * fabric_profile.h - one profile as libconfig has it, checked (fabric_read.c) so that evaluating it cannot fail;
+ * private to fabric/. A condition is a group of a profile, `match` or `when`.
  */
 #ifndef MUSTER_SRUN_PLUGIN_FABRIC_FABRIC_PROFILE_H
 #define MUSTER_SRUN_PLUGIN_FABRIC_FABRIC_PROFILE_H
 
+#include <libconfig.h>
+
 #include "srun-plugin/fabric/fabric.h"
 
-enum fabric_topic {
-    FABRIC_NICS,
-    FABRIC_NO_NICS,
-    FABRIC_DRIVERS,
-    FABRIC_FILES,
-    FABRIC_NO_FILES,
-    FABRIC_GPUS,
-    FABRIC_VENDORS,
-    FABRIC_CLUSTERS,
-    FABRIC_LEAST_NODES,
-    FABRIC_MOST_NODES,
-    FABRIC_MOST_JOB_NODES
-};
-
-/* A line of a condition: `nics = [ "roce", "efa" ];`. */
-struct fabric_part {
-    enum fabric_topic topic;
-    long number;              /* nodes; for FABRIC_GPUS 0 or 1 */
-    const char *const *names; /* NULL behind the last; NULL if the key has no names */
-};
-
-/* True if all its parts are; without parts, always. */
-struct fabric_condition {
-    const struct fabric_part *parts;
-    size_t count;
-};
-
-struct fabric_setting {
-    const char *name, *value, *why;
-    int line;
-    struct fabric_condition when;
-};
-
-struct fabric_warning {
-    const char *text;
-    int line;
-    struct fabric_condition when;
-};
-
 struct fabric_profile {
-    const char *file, *name;
+    char *file;
+    const char *name;
     int priority;
-    struct fabric_condition match;
-    const struct fabric_setting *set;
-    size_t set_count;
-    const char *const *leave; /* variables that profiles of lower precedence must not set, NULL behind the last */
-    const struct fabric_warning *warn;
-    size_t warn_count;
+    config_t config;
 };
 
 /* NULL with CODE_CONFIG and "FILE:LINE: ...", or CODE_IO for memory. Free it with fabric_profile_destroy. */
@@ -69,14 +28,23 @@ struct fabric {
     size_t count;
 };
 
-bool fabric_holds(const struct fabric_condition *condition, const struct fabric_facts *facts);
+/* A member of the profile, or NULL. */
+const config_setting_t *fabric_member(const struct fabric_profile *profile, const char *key);
+
+/* A string of a group, the line of a setting, and the length of a list or array, 0 for NULL. */
+const char *fabric_string(const config_setting_t *group, const char *key);
+int fabric_line(const config_setting_t *setting);
+unsigned fabric_length(const config_setting_t *list);
+
+/* True if all members of the condition are; without a condition, always. */
+bool fabric_holds(const config_setting_t *condition, const struct fabric_facts *facts);
 
 /*
  * `value` with its placeholders replaced; the caller frees it. hca_list, nic_interfaces and gid_index list the ports
  * that `match` selects: live, of its `nics`, and of at least half the rate of the fastest. NULL if one is not known,
  * with its name in *missing, or when out of memory, with *missing NULL.
  */
-char *fabric_render(const char *value, const struct fabric_condition *match, const struct fabric_facts *facts,
+char *fabric_render(const char *value, const config_setting_t *match, const struct fabric_facts *facts,
                     const char **missing);
 
 /* The length of the placeholder's name at "${name}"; -1 for an unknown one or one that is not closed. */

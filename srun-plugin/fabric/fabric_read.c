@@ -1,9 +1,5 @@
-/*
- * Reads a profile with libconfig: checks keys, types and values against tables, then copies it into a struct
- * fabric_profile. Strings stay libconfig's; all arrays share one block of memory.
- */
+/* Reads a profile with libconfig, and checks its keys, types and values against tables. */
 #include <ctype.h>
-#include <libconfig.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,22 +33,26 @@ static int fail_at(const struct reader *r, int line, const char *format, ...)
     return error_set(r->err, CODE_CONFIG, "%.300s:%d: %s", r->file, line, text);
 }
 
-static int line_of(const config_setting_t *setting)
+int fabric_line(const config_setting_t *setting)
 {
     return (int)config_setting_source_line(setting);
 }
 
-/* A string of a group that has been checked; NULL if the group does not have it. */
-static const char *string_of(const config_setting_t *group, const char *key)
+const char *fabric_string(const config_setting_t *group, const char *key)
 {
     const config_setting_t *member = config_setting_get_member(group, key);
 
     return member ? config_setting_get_string(member) : NULL;
 }
 
-static int length_of(const config_setting_t *list)
+unsigned fabric_length(const config_setting_t *list)
 {
-    return list ? config_setting_length(list) : 0;
+    return list ? (unsigned)config_setting_length(list) : 0;
+}
+
+const config_setting_t *fabric_member(const struct fabric_profile *profile, const char *key)
+{
+    return config_setting_get_member(config_root_setting(&profile->config), key);
 }
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
@@ -79,17 +79,17 @@ static const struct key profile_keys[] = {
 };
 
 static const struct key condition_keys[] = {
-    [FABRIC_NICS] = {"nics", NAMES, false, kinds, 0, 0},
-    [FABRIC_NO_NICS] = {"no_nics", NAMES, false, kinds, 0, 0},
-    [FABRIC_DRIVERS] = {"drivers", NAMES, false, NULL, 0, 0},
-    [FABRIC_FILES] = {"files", NAMES, false, NULL, 0, 0},
-    [FABRIC_NO_FILES] = {"no_files", NAMES, false, NULL, 0, 0},
-    [FABRIC_GPUS] = {"gpus", BOOLEAN, false, NULL, 0, 0},
-    [FABRIC_VENDORS] = {"vendors", NAMES, false, vendors, 0, 0},
-    [FABRIC_CLUSTERS] = {"clusters", NAMES, false, NULL, 0, 0},
-    [FABRIC_LEAST_NODES] = {"least_nodes", INTEGER, false, NULL, 1, NODES_MOST},
-    [FABRIC_MOST_NODES] = {"most_nodes", INTEGER, false, NULL, 1, NODES_MOST},
-    [FABRIC_MOST_JOB_NODES] = {"most_job_nodes", INTEGER, false, NULL, 1, NODES_MOST},
+    {"nics", NAMES, false, kinds, 0, 0},
+    {"no_nics", NAMES, false, kinds, 0, 0},
+    {"drivers", NAMES, false, NULL, 0, 0},
+    {"files", NAMES, false, NULL, 0, 0},
+    {"no_files", NAMES, false, NULL, 0, 0},
+    {"gpus", BOOLEAN, false, NULL, 0, 0},
+    {"vendors", NAMES, false, vendors, 0, 0},
+    {"clusters", NAMES, false, NULL, 0, 0},
+    {"least_nodes", INTEGER, false, NULL, 1, NODES_MOST},
+    {"most_nodes", INTEGER, false, NULL, 1, NODES_MOST},
+    {"most_job_nodes", INTEGER, false, NULL, 1, NODES_MOST},
     {NULL, STRING, false, NULL, 0, 0},
 };
 
@@ -163,12 +163,12 @@ static bool is_among(const char *const *names, const char *text)
 static int check_string(const struct reader *r, const config_setting_t *setting, const char *key, const char *text)
 {
     if (!text[0])
-        return fail_at(r, line_of(setting), "%s is empty; remove it, or give it a text", key);
+        return fail_at(r, fabric_line(setting), "%s is empty; remove it, or give it a text", key);
     if (strlen(text) > STRING_MOST)
-        return fail_at(r, line_of(setting), "%s is %zu bytes long; at most %d", key, strlen(text), STRING_MOST);
+        return fail_at(r, fabric_line(setting), "%s is %zu bytes long; at most %d", key, strlen(text), STRING_MOST);
     for (const char *c = text; *c; c++)
         if (iscntrl((unsigned char)*c))
-            return fail_at(r, line_of(setting), "%s has a control character; one line of text", key);
+            return fail_at(r, fabric_line(setting), "%s has a control character; one line of text", key);
     return 0;
 }
 
@@ -177,18 +177,18 @@ static int check_names(const struct reader *r, const struct key *key, const conf
     char text[256];
 
     if (config_setting_length(setting) == 0)
-        return fail_at(r, line_of(setting), "%s is empty; remove it, or name one", key->name);
+        return fail_at(r, fabric_line(setting), "%s is empty; remove it, or name one", key->name);
     for (int i = 0; i < config_setting_length(setting); i++) {
         const config_setting_t *element = config_setting_get_elem(setting, (unsigned)i);
         const char *name = config_setting_get_string(element);
 
         if (!name)
-            return fail_at(r, line_of(setting), "%s has %s; it must be [ \"...\", ... ]", key->name,
+            return fail_at(r, fabric_line(setting), "%s has %s; it must be [ \"...\", ... ]", key->name,
                            type_name(element));
         if (check_string(r, setting, key->name, name) < 0)
             return -1;
         if (key->names && !is_among(key->names, name))
-            return fail_at(r, line_of(setting), "%s has \"%s\"; it can be %s", key->name, name,
+            return fail_at(r, fabric_line(setting), "%s has \"%s\"; it can be %s", key->name, name,
                            list_names(key->names, text, sizeof text));
     }
     return 0;
@@ -199,7 +199,7 @@ static int check_value(const struct reader *r, const struct key *key, const conf
     long long number;
 
     if (!has_type(setting, key->type))
-        return fail_at(r, line_of(setting), "%s is %s; it must be %s", key->name, type_name(setting),
+        return fail_at(r, fabric_line(setting), "%s is %s; it must be %s", key->name, type_name(setting),
                        expected[key->type]);
     if (key->type == STRING)
         return check_string(r, setting, key->name, config_setting_get_string(setting));
@@ -209,7 +209,7 @@ static int check_value(const struct reader *r, const struct key *key, const conf
         return 0;
     number = config_setting_get_int64(setting);
     if (number < key->least || number > key->most)
-        return fail_at(r, line_of(setting), "%s = %lld; from %d to %d", key->name, number, key->least, key->most);
+        return fail_at(r, fabric_line(setting), "%s = %lld; from %d to %d", key->name, number, key->least, key->most);
     return 0;
 }
 
@@ -229,8 +229,8 @@ static int check_group(const struct reader *r, const struct key *keys, const con
         while (key->name && strcmp(key->name, config_setting_name(member)) != 0)
             key++;
         if (!key->name)
-            return fail_at(r, line_of(member), "unknown key '%s' in %s; it has %s", config_setting_name(member), what,
-                           list_keys(keys, text, sizeof text));
+            return fail_at(r, fabric_line(member), "unknown key '%s' in %s; it has %s", config_setting_name(member),
+                           what, list_keys(keys, text, sizeof text));
         if (check_value(r, key, member) < 0)
             return -1;
     }
@@ -248,12 +248,12 @@ static int check_condition(const struct reader *r, const config_setting_t *condi
 
     if (!condition)
         return 0;
-    if (check_group(r, condition_keys, condition, config_setting_name(condition), line_of(condition)) < 0)
+    if (check_group(r, condition_keys, condition, config_setting_name(condition), fabric_line(condition)) < 0)
         return -1;
     least = config_setting_get_member(condition, "least_nodes");
     most = config_setting_get_member(condition, "most_nodes");
     if (least && most && config_setting_get_int64(least) > config_setting_get_int64(most))
-        return fail_at(r, line_of(most), "most_nodes = %lld is less than least_nodes = %lld; nothing would match",
+        return fail_at(r, fabric_line(most), "most_nodes = %lld is less than least_nodes = %lld; nothing would match",
                        config_setting_get_int64(most), config_setting_get_int64(least));
     return 0;
 }
@@ -277,11 +277,11 @@ static int check_variable(const struct reader *r, const config_setting_t *settin
     size_t length = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
 
     if (name[length] || isdigit((unsigned char)name[0]))
-        return fail_at(r, line_of(setting), "\"%s\" is not a variable's name; letters, digits and _", name);
+        return fail_at(r, fabric_line(setting), "\"%s\" is not a variable's name; letters, digits and _", name);
     if (length > NAME_MOST)
-        return fail_at(r, line_of(setting), "a variable's name of %zu bytes; at most %d", length, NAME_MOST);
+        return fail_at(r, fabric_line(setting), "a variable's name of %zu bytes; at most %d", length, NAME_MOST);
     if (is_reserved(name))
-        return fail_at(r, line_of(setting), "a profile must not set %s; Slurm or muster sets it", name);
+        return fail_at(r, fabric_line(setting), "a profile must not set %s; Slurm or muster sets it", name);
     return 0;
 }
 
@@ -289,43 +289,44 @@ static int check_placeholders(const struct reader *r, const config_setting_t *se
 {
     for (const char *p = strchr(value, '$'); p; p = strchr(p + 1, '$'))
         if (p[1] == '{' && fabric_placeholder(p) < 0)
-            return fail_at(r, line_of(setting), "unknown placeholder %.*s; it can be %s",
+            return fail_at(r, fabric_line(setting), "unknown placeholder %.*s; it can be %s",
                            (int)(strcspn(p, "}") + (strchr(p, '}') != NULL)), p, fabric_placeholders());
     return 0;
 }
 
-static int check_setting(const struct reader *r, const config_setting_t *set, int index)
+static int check_setting(const struct reader *r, const config_setting_t *set, unsigned index)
 {
-    const config_setting_t *setting = config_setting_get_elem(set, (unsigned)index);
+    const config_setting_t *setting = config_setting_get_elem(set, index);
     const char *name;
 
     if (!config_setting_is_group(setting))
-        return fail_at(r, line_of(set), "set has %s; it must be ( { name = \"...\"; ... }, ... )", type_name(setting));
-    if (check_group(r, setting_keys, setting, "a setting", line_of(setting)) < 0 ||
+        return fail_at(r, fabric_line(set), "set has %s; it must be ( { name = \"...\"; ... }, ... )",
+                       type_name(setting));
+    if (check_group(r, setting_keys, setting, "a setting", fabric_line(setting)) < 0 ||
         check_condition(r, config_setting_get_member(setting, "when")) < 0)
         return -1;
-    name = string_of(setting, "name");
+    name = fabric_string(setting, "name");
     if (check_variable(r, config_setting_get_member(setting, "name"), name) < 0 ||
-        check_placeholders(r, config_setting_get_member(setting, "value"), string_of(setting, "value")) < 0)
+        check_placeholders(r, config_setting_get_member(setting, "value"), fabric_string(setting, "value")) < 0)
         return -1;
-    for (int i = 0; i < index; i++) {
-        const config_setting_t *earlier = config_setting_get_elem(set, (unsigned)i);
+    for (unsigned i = 0; i < index; i++) {
+        const config_setting_t *earlier = config_setting_get_elem(set, i);
 
-        if (strcmp(string_of(earlier, "name"), name) == 0 && !config_setting_get_member(earlier, "when"))
-            return fail_at(r, line_of(setting), "%s is set already in line %d; the first needs a when = { ... };", name,
-                           line_of(earlier));
+        if (strcmp(fabric_string(earlier, "name"), name) == 0 && !config_setting_get_member(earlier, "when"))
+            return fail_at(r, fabric_line(setting), "%s is set already in line %d; the first needs a when = { ... };",
+                           name, fabric_line(earlier));
     }
     return 0;
 }
 
-static int check_warning(const struct reader *r, const config_setting_t *warn, int index)
+static int check_warning(const struct reader *r, const config_setting_t *warn, unsigned index)
 {
-    const config_setting_t *warning = config_setting_get_elem(warn, (unsigned)index);
+    const config_setting_t *warning = config_setting_get_elem(warn, index);
 
     if (!config_setting_is_group(warning))
-        return fail_at(r, line_of(warn), "warn has %s; it must be ( { text = \"...\"; when = { ... }; }, ... )",
+        return fail_at(r, fabric_line(warn), "warn has %s; it must be ( { text = \"...\"; when = { ... }; }, ... )",
                        type_name(warning));
-    if (check_group(r, warning_keys, warning, "a warning", line_of(warning)) < 0)
+    if (check_group(r, warning_keys, warning, "a warning", fabric_line(warning)) < 0)
         return -1;
     return check_condition(r, config_setting_get_member(warning, "when"));
 }
@@ -340,139 +341,17 @@ static int check_profile(const struct reader *r, const config_setting_t *root)
     set = config_setting_get_member(root, "set");
     leave = config_setting_get_member(root, "leave");
     warn = config_setting_get_member(root, "warn");
-    for (int i = 0; i < length_of(set); i++)
+    for (unsigned i = 0; i < fabric_length(set); i++)
         if (check_setting(r, set, i) < 0)
             return -1;
-    for (int i = 0; i < length_of(leave); i++)
-        if (check_variable(r, leave, config_setting_get_string_elem(leave, i)) < 0)
+    for (unsigned i = 0; i < fabric_length(leave); i++)
+        if (check_variable(r, leave, config_setting_get_string_elem(leave, (int)i)) < 0)
             return -1;
-    for (int i = 0; i < length_of(warn); i++)
+    for (unsigned i = 0; i < fabric_length(warn); i++)
         if (check_warning(r, warn, i) < 0)
             return -1;
-    if (!leave && length_of(set) == 0 && length_of(warn) == 0)
+    if (!leave && fabric_length(set) == 0 && fabric_length(warn) == 0)
         return fail_at(r, 1, "the profile does nothing; write set = ( { ... } );");
-    return 0;
-}
-
-/* ---- the copy ---------------------------------------------------------------------------------------------------- */
-
-struct owned {
-    struct fabric_profile profile; /* the first member: a pointer to it is a pointer to all */
-    config_t config;
-    char *file;
-    char *block, *next; /* the arrays, and the end of those that are in use */
-};
-
-/* Each setting, at any depth, has room for the largest struct that is made of one. */
-static size_t count_settings(const config_setting_t *setting)
-{
-    size_t count = 1;
-
-    for (int i = 0; i < config_setting_length(setting); i++)
-        count += count_settings(config_setting_get_elem(setting, (unsigned)i));
-    return count;
-}
-
-static void *take_array(struct owned *owned, size_t count, size_t size)
-{
-    void *array = owned->next;
-
-    owned->next += count * size;
-    return array;
-}
-
-/* The room of the array itself holds the NULL behind its last element. */
-static const char *const *copy_names(struct owned *owned, const config_setting_t *array)
-{
-    size_t count = (size_t)length_of(array);
-    const char **names = count ? take_array(owned, count + 1, sizeof(const char *)) : NULL;
-
-    for (size_t i = 0; i < count; i++)
-        names[i] = config_setting_get_string_elem(array, (int)i);
-    return names;
-}
-
-static enum fabric_topic find_topic(const char *name)
-{
-    enum fabric_topic topic = 0;
-
-    while (strcmp(condition_keys[topic].name, name) != 0)
-        topic++;
-    return topic;
-}
-
-static long number_of(const config_setting_t *setting)
-{
-    if (config_setting_type(setting) == CONFIG_TYPE_BOOL)
-        return config_setting_get_bool(setting);
-    return config_setting_is_number(setting) ? (long)config_setting_get_int64(setting) : 0;
-}
-
-static struct fabric_condition copy_condition(struct owned *owned, const config_setting_t *group)
-{
-    size_t count = (size_t)length_of(group);
-    struct fabric_part *parts = take_array(owned, count, sizeof *parts);
-
-    for (size_t i = 0; i < count; i++) {
-        const config_setting_t *member = config_setting_get_elem(group, (unsigned)i);
-
-        parts[i] = (struct fabric_part){.topic = find_topic(config_setting_name(member)), .number = number_of(member)};
-        if (config_setting_is_array(member))
-            parts[i].names = copy_names(owned, member);
-    }
-    return (struct fabric_condition){parts, count};
-}
-
-static void copy_settings(struct owned *owned, const config_setting_t *list)
-{
-    size_t count = (size_t)length_of(list);
-    struct fabric_setting *set = take_array(owned, count, sizeof *set);
-
-    for (size_t i = 0; i < count; i++) {
-        const config_setting_t *group = config_setting_get_elem(list, (unsigned)i);
-
-        set[i] = (struct fabric_setting){.name = string_of(group, "name"),
-                                         .value = string_of(group, "value"),
-                                         .why = string_of(group, "why"),
-                                         .line = line_of(group),
-                                         .when = copy_condition(owned, config_setting_get_member(group, "when"))};
-    }
-    owned->profile.set = set;
-    owned->profile.set_count = count;
-}
-
-static void copy_warnings(struct owned *owned, const config_setting_t *list)
-{
-    size_t count = (size_t)length_of(list);
-    struct fabric_warning *warn = take_array(owned, count, sizeof *warn);
-
-    for (size_t i = 0; i < count; i++) {
-        const config_setting_t *group = config_setting_get_elem(list, (unsigned)i);
-
-        warn[i] = (struct fabric_warning){.text = string_of(group, "text"),
-                                          .line = line_of(group),
-                                          .when = copy_condition(owned, config_setting_get_member(group, "when"))};
-    }
-    owned->profile.warn = warn;
-    owned->profile.warn_count = count;
-}
-
-static int copy_profile(struct owned *owned, struct error *err)
-{
-    const config_setting_t *root = config_root_setting(&owned->config);
-    const config_setting_t *priority = config_setting_get_member(root, "priority");
-    struct fabric_profile *profile = &owned->profile;
-
-    owned->block = owned->next = calloc(count_settings(root), sizeof(struct fabric_setting));
-    if (!owned->block)
-        return error_errno(err, CODE_IO, "no memory for %s", owned->file);
-    profile->file = owned->file;
-    profile->name = string_of(root, "name");
-    profile->priority = priority ? (int)config_setting_get_int64(priority) : PRIORITY_DEFAULT;
-    profile->match = copy_condition(owned, config_setting_get_member(root, "match"));
-    profile->leave = copy_names(owned, config_setting_get_member(root, "leave"));
-    copy_settings(owned, config_setting_get_member(root, "set"));
-    copy_warnings(owned, config_setting_get_member(root, "warn"));
     return 0;
 }
 
@@ -496,30 +375,31 @@ static int parse_text(const struct reader *r, config_t *config, const char *text
 
 struct fabric_profile *fabric_profile_read(const char *text, const char *file, struct error *err)
 {
-    struct owned *owned = calloc(1, sizeof *owned);
+    struct fabric_profile *profile = calloc(1, sizeof *profile);
     const struct reader reader = {.file = file, .err = err};
 
-    if (!owned) {
+    if (!profile || !(profile->file = strdup(file))) {
         error_errno(err, CODE_IO, "no memory for %s", file);
+        free(profile);
         return NULL;
     }
-    config_init(&owned->config);
-    if (!(owned->file = strdup(file)))
-        error_errno(err, CODE_IO, "no memory for %s", file);
-    else if (parse_text(&reader, &owned->config, text) == 0 && copy_profile(owned, err) == 0)
-        return &owned->profile;
-    fabric_profile_destroy(&owned->profile);
+    config_init(&profile->config);
+    if (parse_text(&reader, &profile->config, text) == 0) {
+        const config_setting_t *priority = fabric_member(profile, "priority");
+
+        profile->name = fabric_string(config_root_setting(&profile->config), "name");
+        profile->priority = priority ? (int)config_setting_get_int64(priority) : PRIORITY_DEFAULT;
+        return profile;
+    }
+    fabric_profile_destroy(profile);
     return NULL;
 }
 
 void fabric_profile_destroy(struct fabric_profile *profile)
 {
-    struct owned *owned = (struct owned *)profile;
-
-    if (!owned)
+    if (!profile)
         return;
-    config_destroy(&owned->config);
-    free(owned->file);
-    free(owned->block);
-    free(owned);
+    config_destroy(&profile->config);
+    free(profile->file);
+    free(profile);
 }

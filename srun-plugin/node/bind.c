@@ -1,30 +1,13 @@
 /* GPUs first, then cores beside them, then threads and NICs. */
 #include "srun-plugin/node/bind.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Adds a line to notes; lost when out of memory. */
-static void __attribute__((format(printf, 2, 3))) add_note(struct bind_plan *plan, const char *format, ...)
-{
-    char **grown, *line;
-    va_list arguments;
-    int length;
+#include "common/text.h"
 
-    va_start(arguments, format);
-    length = vasprintf(&line, format, arguments);
-    va_end(arguments);
-    if (length < 0)
-        return;
-    if (!(grown = reallocarray(plan->notes, plan->note_count + 1, sizeof *grown))) {
-        free(line);
-        return;
-    }
-    plan->notes = grown;
-    plan->notes[plan->note_count++] = line;
-}
+/* Adds a line to notes, as printf writes it; lost when out of memory. */
+#define add_note(plan, ...) text_add_line(&(plan)->notes, &(plan)->note_count, __VA_ARGS__)
 
 static int choose_gpus(const struct node *node, const struct bind_request *request, struct bind_plan *plan)
 {
@@ -479,9 +462,7 @@ void bind_plan_destroy(struct bind_plan *plan)
         return;
     for (size_t i = 0; plan->ranks && i < plan->count; i++)
         free(plan->ranks[i].nics);
-    for (size_t i = 0; i < plan->note_count; i++)
-        free(plan->notes[i]);
-    free(plan->notes);
+    text_free_lines(plan->notes, plan->note_count);
     free(plan->ranks);
     free(plan);
 }

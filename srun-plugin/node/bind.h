@@ -5,17 +5,17 @@
  * ranks than GPUs, rank r gets GPU r modulo their number.
  *
  * NICs: those nearest to the GPU, of the ports of the fabric's kind (node_fabric) that are up and of at least half the
- * rate of the fastest. GPUs with the same nearest NICs share them: NIC j goes to GPU j modulo GPUs; with fewer NICs than
- * GPUs, GPU i gets NIC i modulo NICs. A GPU that has no NIC below its switch although its neighbours do (a dead port)
- * shares one that is in use, not an idle one, which may be of another network. Ranks on one GPU get the same NICs. For a
- * rank without a GPU, its cores count.
+ * rate of the fastest. GPUs with the same nearest NICs share them: NIC j goes to GPU j modulo GPUs; with fewer NICs
+ * than GPUs, GPU i gets NIC i modulo NICs. A GPU that has no NIC below its switch although its neighbours do (a dead
+ * port) shares one that is in use, not an idle one, which may be of another network. Ranks on one GPU get the same
+ * NICs. For a rank without a GPU, its cores count.
  *
  * Cores: ranks whose GPUs are at one NUMA node share those of its cores that Slurm gave, in contiguous runs whose
  * lengths differ by at most one. A rank whose GPU has no known place, or no core beside it, gets a share of the cores
  * that are left, else of all. A rank that is alone and sees several GPUs will start a process for each (torchrun): it
  * gets all cores. On CPU nodes: all cores, in NUMA order, in contiguous runs. If the ranks are a multiple of the NUMA
- * nodes, or the NUMA nodes of the ranks, no run crosses a border, unless Slurm gave more than twice as many cores of one
- * NUMA node as of another.
+ * nodes, or the NUMA nodes of the ranks, no run crosses a border, unless Slurm gave more than twice as many cores of
+ * one NUMA node as of another.
  *
  * Memory: the NUMA nodes of the rank's cores.
  *

@@ -17,8 +17,8 @@
  *                                    the same; index of its NUMA node above (-1: none), class, ids, address
  *     end                            else the text was cut
  *
- * CPU lists are the kernel's, "-" for none. Cores and NUMA nodes are in hwloc's order. The text has no host names and no
- * serial numbers.
+ * CPU lists are the kernel's, "-" for none. Cores and NUMA nodes are in hwloc's order. The text has no host names and
+ * no serial numbers.
  */
 #ifndef MUSTER_SRUN_PLUGIN_NODE_MACHINE_H
 #define MUSTER_SRUN_PLUGIN_NODE_MACHINE_H
@@ -50,8 +50,8 @@ int machine_save(const char *xml, const char *path, struct error *err);
 int machine_cache_write(const char *dir, struct error *err);
 
 /*
- * The text of this boot; the caller frees it. NULL if there is none, or if the file or dir does not belong to root or to
- * this user, or others may write to one: a user could otherwise feed root a false machine.
+ * The text of this boot; the caller frees it. NULL if there is none, or if the file or dir does not belong to root or
+ * to this user, or others may write to one: a user could otherwise feed root a false machine.
  */
 char *machine_cache_read(const char *dir);
 

@@ -1,12 +1,12 @@
 #include "srun-plugin/node/node.h"
 
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/text.h"
 #include "srun-plugin/node/machine.h"
 #include "srun-plugin/node/node_impl.h"
 #include "srun-plugin/node/sysfs.h"
@@ -22,21 +22,6 @@ void *node_grow(void *array_pointer, size_t *count, size_t size)
         return NULL;
     *array = grown;
     return memset((char *)grown + (*count)++ * size, 0, size);
-}
-
-void node_problem(struct node *node, const char *format, ...)
-{
-    char **slot, *line = NULL;
-    va_list arguments;
-
-    va_start(arguments, format);
-    if (vasprintf(&line, format, arguments) < 0)
-        line = NULL;
-    va_end(arguments);
-    if (line && (slot = node_grow(&node->problems, &node->problem_count, sizeof *slot)))
-        *slot = line;
-    else
-        free(line);
 }
 
 static void read_title(struct node *node, const char *root)
@@ -266,9 +251,7 @@ void node_read_own(struct node *node, const char *root)
 
 void node_clear(struct node *node)
 {
-    for (size_t i = 0; i < node->problem_count; i++)
-        free(node->problems[i]);
-    free(node->problems);
+    text_free_lines(node->problems, node->problem_count);
     free(node->numas);
     free(node->cores);
     free(node->gpus);

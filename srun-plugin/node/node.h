@@ -9,8 +9,8 @@
  *     struct node *node = node_read("/", NULL, &err);                  // this machine
  *     struct node *dgx = node_read("tests/fixtures/dgx", NULL, &err);  // a saved one
  *
- * Reading a live node opens some dozens of small files of sysfs, in a fraction of a millisecond, if slurmd has saved the
- * machine (machine.h); else hwloc reads it, in tens of milliseconds. Read once a node, never once a rank. Executes
+ * Reading a live node opens some dozens of small files of sysfs, in a fraction of a millisecond, if slurmd has saved
+ * the machine (machine.h); else hwloc reads it, in tens of milliseconds. Read once a node, never once a rank. Executes
  * nothing and opens no device. hwloc reads environment variables (HWLOC_XMLFILE, HWLOC_COMPONENTS, ...): as root, call
  * this only in an environment that no user has set.
  *

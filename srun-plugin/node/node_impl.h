@@ -1,10 +1,11 @@
 /*
- * node_impl.h - the parts of node_read, private to node*.c. Each fills its part of node and returns 0, or -1 when out of
- * memory.
+ * node_impl.h - the parts of node_read, private to node*.c. Each fills its part of node and returns 0, or -1 when out
+ * of memory.
  */
 #ifndef MUSTER_SRUN_PLUGIN_NODE_NODE_IMPL_H
 #define MUSTER_SRUN_PLUGIN_NODE_NODE_IMPL_H
 
+#include "common/text.h"
 #include "srun-plugin/node/node.h"
 
 /* Appends a zeroed element to an array of *count, and returns it; NULL when out of memory. */
@@ -13,8 +14,8 @@ void *node_grow(void *array_pointer, size_t *count, size_t size);
 /* Frees the members of node, not node itself. */
 void node_clear(struct node *node);
 
-/* Adds a line to problems; lost when out of memory. */
-void node_problem(struct node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Adds a line to problems, as printf writes it; lost when out of memory. */
+#define node_problem(node, ...) text_add_line(&(node)->problems, &(node)->problem_count, __VA_ARGS__)
 
 /* The PCI devices of a machine and the bridges above them. */
 struct node_tree;
@@ -40,9 +41,9 @@ void node_describe_netdevs(struct node *node, const char *root); /* for node_des
 void node_check_nics(struct node *node, const char *root);
 
 /*
- * The GID of a RoCE port that routes: of type RoCE v2 and with an IPv4 address (::ffff:a.b.c.d). Its index depends on the
- * addresses of the node: NCCL_IB_GID_INDEX=3 is right on many nodes, not on all. NCCL 2.21 and later find it themselves.
- * Returns the lowest index of such a GID of `hca` ("mlx5_0:1"; port 1 without ":1"), or -1.
+ * The GID of a RoCE port that routes: of type RoCE v2 and with an IPv4 address (::ffff:a.b.c.d). Its index depends on
+ * the addresses of the node: NCCL_IB_GID_INDEX=3 is right on many nodes, not on all. NCCL 2.21 and later find it
+ * themselves. Returns the lowest index of such a GID of `hca` ("mlx5_0:1"; port 1 without ":1"), or -1.
  */
 int node_gid_index(const char *root, const char *hca);
 

@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-struct output {
+struct table_output {
     node_print *print;
     void *arg;
 };
 
-static void __attribute__((format(printf, 2, 3))) print_line(const struct output *out, const char *format, ...)
+static void __attribute__((format(printf, 2, 3))) print_line(const struct table_output *out, const char *format, ...)
 {
     char line[1024], *end;
     va_list arguments;
@@ -40,7 +40,7 @@ static const char *numa_name(const struct node *node, int numa, char *text, size
     return text;
 }
 
-static void report_machine(const struct node *node, const struct output *out)
+static void report_machine(const struct node *node, const struct table_output *out)
 {
     char total[32], shm[32], unused[32], list[64];
 
@@ -53,7 +53,7 @@ static void report_machine(const struct node *node, const struct output *out)
         print_line(out, "allowed  CPUs %s", cpus_format(&node->allowed, list, sizeof list));
 }
 
-static void report_numas(const struct node *node, const struct output *out)
+static void report_numas(const struct node *node, const struct table_output *out)
 {
     if (!node->numa_count)
         return;
@@ -68,7 +68,7 @@ static void report_numas(const struct node *node, const struct output *out)
     }
 }
 
-static void report_gpus(const struct node *node, const struct output *out)
+static void report_gpus(const struct node *node, const struct table_output *out)
 {
     if (!node->gpu_count)
         return;
@@ -84,7 +84,7 @@ static void report_gpus(const struct node *node, const struct output *out)
     }
 }
 
-static void report_nics(const struct node *node, const struct output *out)
+static void report_nics(const struct node *node, const struct table_output *out)
 {
     print_line(out, "%s", "");
     print_line(out, "nic              kind        numa  link  Gbit/s  interface     address");
@@ -107,7 +107,7 @@ static void report_nics(const struct node *node, const struct output *out)
 
 void node_report(const struct node *node, node_print *print, void *arg)
 {
-    const struct output out = {print, arg};
+    const struct table_output out = {print, arg};
 
     report_machine(node, &out);
     report_numas(node, &out);
@@ -131,7 +131,7 @@ static void list_nics(const struct node *node, const struct bind_rank *rank, cha
 
 void bind_report(const struct node *node, const struct bind_plan *plan, node_print *print, void *arg)
 {
-    const struct output out = {print, arg};
+    const struct table_output out = {print, arg};
 
     print_line(&out, "rank  gpu  path     numa  threads  CPUs                      NICs%s",
                plan->by_user ? "  (CPUs as requested from Slurm)" : "");

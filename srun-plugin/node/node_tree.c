@@ -79,8 +79,8 @@ static int read_bridge(struct node_tree *tree, const char *values)
 }
 
 /*
- * True for GPUs that compute. Class codes are from the PCI Code and ID Assignment Specification: 0300 VGA, 0302 3D, 0380 other
- * display, 12xx accelerator.
+ * True for GPUs that compute. Class codes are from the PCI Code and ID Assignment Specification: 0300 VGA, 0302 3D,
+ * 0380 other display, 12xx accelerator.
  */
 static bool is_compute(const struct pci_place *pci)
 {

@@ -77,44 +77,51 @@ static bool find_line(const char *text, const struct sysfs_key *wanted)
     return false;
 }
 
-bool sysfs_line(const char *root, char *line, size_t size, const char *format, ...)
+/* The number of fields found; -1 if there is no file. */
+static int read_fields(const char *root, const struct sysfs_key *keys, size_t count, const char *format,
+                       va_list arguments)
 {
     char path[PATH_MAX], text[LINES_MAX + 1];
+    int found = 0;
+
+    if (!join_path(path, root, format, arguments) || read_lines(path, text) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        found += find_line(text, &keys[i]);
+    return found;
+}
+
+bool sysfs_line(const char *root, char *line, size_t size, const char *format, ...)
+{
     va_list arguments;
-    bool fits;
+    int found;
 
     va_start(arguments, format);
-    fits = join_path(path, root, format, arguments);
+    found = read_fields(root, &(struct sysfs_key){"", line, size}, 1, format, arguments);
     va_end(arguments);
-    return fits && read_lines(path, text) > 0 && find_line(text, &(struct sysfs_key){"", line, size});
+    return found > 0;
 }
 
 bool sysfs_field(const char *root, const char *key, char *value, size_t size, const char *format, ...)
 {
-    char path[PATH_MAX], text[LINES_MAX + 1];
     va_list arguments;
-    bool fits;
+    int found;
 
     va_start(arguments, format);
-    fits = join_path(path, root, format, arguments);
+    found = read_fields(root, &(struct sysfs_key){key, value, size}, 1, format, arguments);
     va_end(arguments);
-    return fits && read_lines(path, text) > 0 && find_line(text, &(struct sysfs_key){key, value, size});
+    return found > 0;
 }
 
 bool sysfs_fields(const char *root, const struct sysfs_key *keys, size_t count, const char *format, ...)
 {
-    char path[PATH_MAX], text[LINES_MAX + 1];
     va_list arguments;
-    bool fits;
+    int found;
 
     va_start(arguments, format);
-    fits = join_path(path, root, format, arguments);
+    found = read_fields(root, keys, count, format, arguments);
     va_end(arguments);
-    if (!fits || read_lines(path, text) < 0)
-        return false;
-    for (size_t i = 0; i < count; i++)
-        find_line(text, &keys[i]);
-    return true;
+    return found >= 0;
 }
 
 bool sysfs_exists(const char *root, const char *format, ...)

@@ -33,7 +33,7 @@ static int sort_nodes(struct draft *draft, const struct cluster *cluster, struct
     qsort(draft->sorted, (size_t)cluster->node_count, sizeof *draft->sorted, by_name);
     for (int i = 1; i < cluster->node_count; i++)
         if (by_name(&draft->sorted[i - 1], &draft->sorted[i]) == 0)
-            return error_set(err, CODE_DATA, "node %s is in the allocation twice", draft->sorted[i].name);
+            return error_set(err, CODE_DATA, "node %s is twice in the allocation", draft->sorted[i].name);
     return 0;
 }
 
@@ -47,10 +47,10 @@ static int link_switches(struct draft *draft, int record, struct error *err)
         int below = topology_find(draft->topology, above->switches->names[i]);
 
         if (below < 0)
-            return error_set(err, CODE_DATA, "%s:%d: switch %s is nowhere described", draft->where, above->line,
+            return error_set(err, CODE_DATA, "%s:%d: switch %s is not described", draft->where, above->line,
                              above->switches->names[i]);
         if (draft->parent[below] >= 0 && draft->parent[below] != record)
-            return error_set(err, CODE_DATA, "%s:%d: switch %s is beneath %s already", draft->where, above->line,
+            return error_set(err, CODE_DATA, "%s:%d: switch %s is under %s already", draft->where, above->line,
                              records[below].name, records[draft->parent[below]].name);
         draft->parent[below] = record;
     }
@@ -68,8 +68,8 @@ static int link_nodes(struct draft *draft, struct cluster *cluster, int record, 
         if (!found)
             continue;
         if (cluster->above[found->index] >= 0 && cluster->above[found->index] != record)
-            return error_set(err, CODE_DATA, "%s:%d: node %s is beneath %s already", draft->where, above->line,
-                             key.name, records[cluster->above[found->index]].name);
+            return error_set(err, CODE_DATA, "%s:%d: node %s is under %s already", draft->where, above->line, key.name,
+                             records[cluster->above[found->index]].name);
         cluster->above[found->index] = record;
     }
     return 0;
@@ -82,7 +82,7 @@ static int refuse_rings(const struct draft *draft, struct error *err)
 
         for (int at = i; at >= 0; at = draft->parent[at])
             if (steps++ > draft->topology->count)
-                return error_set(err, CODE_DATA, "%s:%d: switch %s stands above itself", draft->where,
+                return error_set(err, CODE_DATA, "%s:%d: switch %s is above itself", draft->where,
                                  draft->topology->records[at].line, draft->topology->records[at].name);
     }
     return 0;

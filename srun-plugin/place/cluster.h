@@ -8,16 +8,16 @@
  *     SwitchName=spine Switches=leaf[1-8]      a switch of switches
  *     BlockName=b1     Nodes=n[1-18]           topology/block: a block is a switch beneath the root
  *
- * Keys are as in Slurm, case does not matter; "#" begins a comment and a backslash at the end of a line continues it.
- * What `scontrol show topology` prints is understood as well: Level, LinkSpeed, BlockIndex, BlockSize(s) and lines of
- * AggregatedBlock are passed over, and so are the Nodes of a switch that has Switches: they are those beneath it.
- * A text may name more nodes and switches than were allocated: what has no allocated node beneath it is left out.
+ * Keys are as in Slurm, in any case; "#" begins a comment and a backslash at the end of a line continues it. The output of
+ * `scontrol show topology` is accepted too: Level, LinkSpeed, BlockIndex, BlockSize(s) and lines of AggregatedBlock are
+ * ignored, and so are the Nodes of a switch that has Switches. Switches without an allocated node under them are left
+ * out.
  *
- * The root is switch 0. It is the one switch that stands above all others, or, where there are several such or none, a
- * switch without a name that joins them. Nodes that no switch names hang beneath the root.
+ * The root is switch 0: the one switch above all others, or else a switch without a name that joins the topmost ones.
+ * Nodes that no switch names are under the root.
  *
  * Depth: the root has 0, its children 1, ... Two nodes *meet* at the depth of the lowest switch above both; 0 is the
- * longest way. `levels` is one more than the depth of the deepest switch, and stands for "within a node".
+ * longest path. `levels` is one more than the depth of the deepest switch, and means "within a node".
  */
 #ifndef MUSTER_SRUN_PLUGIN_CLUSTER_H
 #define MUSTER_SRUN_PLUGIN_CLUSTER_H
@@ -36,9 +36,9 @@ struct cluster_switch {
 
 struct cluster {
     char **nodes; /* in the order of the allocation, which is Slurm's */
-    int *above;   /* [node_count] the switch that a node hangs beneath */
+    int *above;   /* [node_count] the switch right above a node */
     int node_count;
-    struct cluster_switch *switches; /* parents before children, brothers as in the text */
+    struct cluster_switch *switches; /* parents before children, siblings as in the text */
     int switch_count;
     int levels;
     int *path; /* [node_count][levels] the switch at each depth above a node; -1 below the last */
@@ -46,8 +46,8 @@ struct cluster {
 
 /*
  * The tree of `text` above `nodes`. NULL or "" as text: all nodes beneath one root. `where` names the text in errors:
- * "topology.conf:7: ...". Refused (CODE_DATA): a node or a switch beneath two switches, a ring of switches, a node
- * allocated twice, no node.
+ * "topology.conf:7: ...". CODE_DATA: a node or a switch under two switches, a ring of switches, a node allocated twice,
+ * no node.
  */
 struct cluster *cluster_create(const struct hostlist *nodes, const char *text, const char *where, struct error *err);
 void cluster_destroy(struct cluster *cluster);

@@ -41,7 +41,7 @@ char *cluster_slurm_text(struct error *err)
     FILE *out;
 
     if (load_topology(&answer) != SLURM_SUCCESS) {
-        error_set(err, CODE_INTERNAL, "slurmctld does not tell the switches: %s", slurm_strerror(errno));
+        error_set(err, CODE_INTERNAL, "slurmctld does not give the switches: %s", slurm_strerror(errno));
         return NULL;
     }
     out = open_memstream(&text, &size);

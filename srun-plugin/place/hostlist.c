@@ -79,7 +79,8 @@ static int expand_name(struct hostlist *list, const char *rest, const char *end,
 
     for (; rest < end && *rest != '['; rest++) {
         if (*rest == ']' || isspace((unsigned char)*rest) || iscntrl((unsigned char)*rest))
-            return error_set(err, CODE_DATA, "host list: \"%.40s\" is followed by what no host name holds", name.text);
+            return error_set(err, CODE_DATA, "host list: \"%.40s\" is followed by a character that no host name has",
+                             name.text);
         if (name.used + 1 == sizeof name.text)
             return error_set(err, CODE_DATA, "host list: a name is longer than %d characters", HOSTNAME_SIZE - 1);
         name.text[name.used++] = *rest;

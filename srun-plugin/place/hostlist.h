@@ -1,15 +1,15 @@
 /*
  * hostlist.h - host lists as Slurm writes them: "n[1-4,7],login,rack[1-2]n[01-16]". Pure.
  *
- * Commas separate; brackets hold numbers and ranges of numbers; a number that begins with 0 keeps its width. With
- * several brackets in a name the last one runs fastest. Our own, since libslurm's is only where Slurm is.
+ * Commas separate names; brackets hold numbers and ranges; a number that begins with 0 keeps its width. Of several
+ * brackets in a name the last varies fastest. Not libslurm's, since muster-topo works without Slurm.
  */
 #ifndef MUSTER_SRUN_PLUGIN_HOSTLIST_H
 #define MUSTER_SRUN_PLUGIN_HOSTLIST_H
 
 #include "common/error.h"
 
-#define HOSTLIST_MAX  (1 << 18) /* names; more is an error, and not a machine without memory */
+#define HOSTLIST_MAX  (1 << 18) /* names; more is an error, before memory runs out */
 #define HOSTNAME_SIZE 256
 
 struct hostlist {
@@ -17,8 +17,7 @@ struct hostlist {
     int count;
 };
 
-/* All names of `text`, in its order; blanks around a name are no part of it. CODE_DATA says what is wrong, and where.
- */
+/* All names of `text` in order, without blanks around them. CODE_DATA says what is wrong, and where. */
 struct hostlist *hostlist_create(const char *text, struct error *err);
 void hostlist_destroy(struct hostlist *list);
 

@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/text.h"
 #include "srun-plugin/place/place.h"
 #include "srun-plugin/place/hostlist.h"
 
-/* A node's ranks as a group, as many on every node; else every rank by itself. */
+/* The ranks of a node if all nodes have as many; else 1. */
 static int guess_group(const struct order *order)
 {
     for (int node = 1; node < order->cluster->node_count; node++)
@@ -30,7 +31,7 @@ static int find_mesh(struct order *order, const struct job *job, int world, stru
     return mesh_fit(&order->mesh, world, guess_group(order), 1, err);
 }
 
-/* Another order than Slurm's must be worth something: the same bytes at every depth, tp's and all, are not. */
+/* Whether the order moves as many bytes as Slurm's at every depth, for tp and in all: then Slurm's is kept. */
 static bool no_better(const struct order *order, const int *slurms)
 {
     const uint64_t tp_only[PLACE_AXES] = {[PLACE_TP] = 1}, *const kinds[] = {tp_only, order->bytes};
@@ -120,25 +121,24 @@ void order_replace(struct order *order, const int *nodes)
     order->as_slurm = false;
 }
 
-/* A whole number from 1 on, and nothing behind it; else -1. */
+/* A positive integer; else -1. */
 static long read_count(const char *text)
 {
-    char *end;
-    long value = strtol(text, &end, 10);
+    long value;
 
-    return *end == '\0' && end != text && value > 0 && value <= PLACE_RANKS ? value : -1;
+    return text_to_long(text, 1, PLACE_RANKS, &value) ? value : -1;
 }
 
-int order_counts(int nodes, const char *tasks, const char *tasks_a_node, const char *counts, char *text, size_t size)
+int order_counts(int nodes, const char *tasks, const char *tasks_per_node, const char *counts, char *text, size_t size)
 {
-    long all = tasks ? read_count(tasks) : 0, each = tasks_a_node ? read_count(tasks_a_node) : 0;
+    long all = tasks ? read_count(tasks) : 0, each = tasks_per_node ? read_count(tasks_per_node) : 0;
     struct error ignored;
     int sum = 0, *room;
 
     if (nodes < 1 || all < 0 || each < 0 || (all && each && all != each * nodes))
         return -1;
     if (!each && (!all || all == nodes))
-        each = 1; /* what srun gives where nobody says a word, and the only way to give each node one */
+        each = 1; /* srun's default, and the only way if there are as many ranks as nodes */
     if (each) {
         snprintf(text, size, "%ld(x%d)", each, nodes);
         return 0;

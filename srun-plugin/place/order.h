@@ -1,13 +1,12 @@
 /*
- * order.h - which node each rank of a step gets: the mesh of the job file, the nodes and counts that Slurm gave, and
- * the switches above them, put together for place.h. Pure.
+ * order.h - the rank order of a step: calls place.h with the job file's mesh, Slurm's nodes and counts, and the
+ * switches. Pure.
  *
- * Without a job file the mesh is not known. Then the ranks of a node count as a tensor-parallel group and the nodes as
- * a ring of data parallelism, which puts the nodes in a row, switch by switch: what any program profits from whose
- * neighbours by rank talk most.
+ * Without a job file the mesh is not known. Then the ranks of a node count as a tensor-parallel group, and the nodes as
+ * a data-parallel ring: node after node, switch by switch. Any program gains whose neighbouring ranks talk most.
  *
- * Rank 0 stays on the node that Slurm would give it wherever the mesh allows that without a byte more over any switch
- * (rings can be turned, pipelines reversed): scripts take the first node of the job for MASTER_ADDR.
+ * Rank 0 stays on Slurm's first node if that moves no byte more over any switch (a ring can be turned, a pipeline
+ * reversed), since scripts use the first node of the job as MASTER_ADDR.
  */
 #ifndef MUSTER_SRUN_PLUGIN_ORDER_H
 #define MUSTER_SRUN_PLUGIN_ORDER_H
@@ -22,32 +21,32 @@ struct order_request {
     const char *nodes;     /* of the step, in Slurm's order: "n[1-4]" */
     const char *tasks;     /* of the step on each: "8(x4)" */
     const char *topology;  /* the switches (cluster.h) */
-    const char *where;     /* what the switches were read from, for errors */
+    const char *where;     /* names their source in errors */
 };
 
 struct order {
     struct cluster *cluster;
     struct mesh mesh;
-    bool guessed; /* the mesh is not a job file's */
+    bool guessed; /* no job file told the mesh */
     uint64_t bytes[PLACE_AXES];
     int *slots; /* [nodes] ranks of each */
     int *nodes; /* [world] the node of each rank of the mesh */
     struct place_report report;
-    bool as_slurm; /* that is the order that Slurm has by itself (block distribution) */
+    bool as_slurm; /* it is Slurm's own order (block distribution) */
 };
 
-/* NULL and *err: the switches contradict themselves, or the mesh does not go into these ranks. */
+/* NULL and *err if the switches are inconsistent or the mesh does not fit the ranks. */
 struct order *order_create(const struct order_request *ask, struct error *err);
 void order_destroy(struct order *order);
 
-/* Another order, nodes[world], in the place of the one that was chosen: for a report of what is. */
+/* Replace the order by nodes[world], to report what a step really has. */
 void order_replace(struct order *order, const int *nodes);
 
 /*
- * The ranks that Slurm will give each of the job's nodes, as "8(x4)" or "8(x3),4", into text: of `tasks` (-n, or what
- * sbatch was asked for), `tasks_a_node` (--ntasks-per-node), and `counts` (SLURM_TASKS_PER_NODE), any of which may be
- * NULL, for `nodes` nodes. -1 where these do not settle it; then Slurm's own layout is to be waited for.
+ * Predict how many ranks Slurm will start on each of `nodes` nodes, as "8(x4)" or "8(x3),4" in text, from `tasks` (-n, or
+ * sbatch's), `tasks_per_node` (--ntasks-per-node) and `counts` (SLURM_TASKS_PER_NODE); each may be NULL. -1 if they do
+ * not determine it: then only the step's layout tells.
  */
-int order_counts(int nodes, const char *tasks, const char *tasks_a_node, const char *counts, char *text, size_t size);
+int order_counts(int nodes, const char *tasks, const char *tasks_per_node, const char *counts, char *text, size_t size);
 
 #endif

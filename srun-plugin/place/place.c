@@ -25,8 +25,8 @@ static int check_arguments(const struct cluster *cluster, const struct mesh *mes
     long all = 0;
 
     if (mesh->dp < 1 || mesh->tp < 1 || mesh->pp < 1)
-        return error_set(err, CODE_CONFIG, "a mesh of dp %d, tp %d, pp %d is none: each must be at least 1", mesh->dp,
-                         mesh->tp, mesh->pp);
+        return error_set(err, CODE_CONFIG, "a mesh of dp %d, tp %d, pp %d is impossible: each must be at least 1",
+                         mesh->dp, mesh->tp, mesh->pp);
     if ((long)mesh->dp * mesh->tp > PLACE_RANKS || (long)mesh->dp * mesh->tp * mesh->pp > PLACE_RANKS)
         return error_set(err, CODE_CONFIG, "a mesh of dp %d, tp %d, pp %d has more than %d ranks", mesh->dp, mesh->tp,
                          mesh->pp, PLACE_RANKS);
@@ -35,17 +35,16 @@ static int check_arguments(const struct cluster *cluster, const struct mesh *mes
                          PLACE_LEVELS);
     for (int axis = 0; axis < PLACE_AXES; axis++)
         if (bytes[axis] > PLACE_BYTES)
-            return error_set(err, CODE_CONFIG,
-                             "more than 2^40 bytes between two ranks in a step are not to be believed");
+            return error_set(err, CODE_CONFIG, "more than 2^40 bytes between two ranks in a step");
     for (int node = 0; node < cluster->node_count; node++) {
         if (slots[node] < 0)
             return error_set(err, CODE_CONFIG, "node %s has %d slots", cluster->nodes[node], slots[node]);
         all += slots[node];
     }
     if (all > PLACE_SLOTS)
-        return error_set(err, CODE_CONFIG, "%ld slots are more than can be placed on: %d", all, PLACE_SLOTS);
+        return error_set(err, CODE_CONFIG, "%ld slots are more than the limit of %d", all, PLACE_SLOTS);
     if (all < mesh_world(mesh))
-        return error_set(err, CODE_CONFIG, "%d ranks do not go into the %ld slots of %d nodes", mesh_world(mesh), all,
+        return error_set(err, CODE_CONFIG, "%d ranks do not fit the %ld slots of %d nodes", mesh_world(mesh), all,
                          cluster->node_count);
     return 0;
 }

@@ -2,11 +2,11 @@
  * place_impl.h - between the files of place.h.
  *
  * A *cell* is a tp group: cell = pp_index * dp + dp_index, so rank = cell * tp + tp_index. Cells are a grid of pp rows
- * and dp columns; rows are rings, columns are lines. A *seat* is where a cell goes: tp slots of one node, or, where no
- * node has room, of several.
+ * and dp columns; rows are rings, columns are lines. A *seat* takes one cell: tp slots of one node, or of several if no
+ * node has room.
  *
- * The seats hang in a tree: the switches of the cluster, beneath them the nodes with as many seats as they hold, and a
- * leaf of its own for each seat that is divided over nodes, beneath the lowest switch that has all of its slots.
+ * The seats form a tree: the switches of the cluster, under them the nodes with their number of seats, and one leaf for
+ * each seat that is divided over nodes, under the lowest switch that has all of its slots.
  */
 #ifndef MUSTER_SRUN_PLUGIN_PLACE_IMPL_H
 #define MUSTER_SRUN_PLUGIN_PLACE_IMPL_H
@@ -16,7 +16,7 @@
 struct vertex {
     int parent, depth;
     int seats;           /* beneath it */
-    int first;           /* smallest node beneath it: keeps to Slurm's order where nothing speaks against it */
+    int first;           /* smallest node under it: among equals, Slurm's order wins */
     int children, begin; /* children[begin ...] of the tree; 0 for a leaf */
     int node;            /* of a leaf; -1 for a switch, and for a divided seat */
     int split;           /* of a divided seat: its hosts are hosts[split * tp ...]; else -1 */
@@ -42,20 +42,20 @@ struct seats *seats_create(const struct cluster *cluster, int tp, int cells, con
 void seats_destroy(struct seats *seats);
 
 /*
- * Divides the grid from the root down. leaf[cell] becomes a vertex. Where two ways cut the same, the one tried first is
- * taken: columns_first says which that is.
+ * Divides the grid from the root down; leaf[cell] becomes a vertex. Of two divisions that cut the same the first tried
+ * is taken: columns_first chooses which.
  */
 int place_divide(const struct seats *seats, const struct grid *grid, bool columns_first, int *leaf, struct error *err);
 
 /*
- * Improves leaf[] by exchanging cells, and moving them to free seats, as long as that lessens the traffic or `budget`
- * is spent.
+ * Improves leaf[] by exchanging cells and moving them to free seats, until that no longer reduces the traffic or
+ * `budget` is spent.
  */
 int place_refine(const struct seats *seats, const struct grid *grid, long budget, int *leaf, struct error *err);
 
 /*
- * Looks through all orders, leaving out what cannot be better than leaf[] (which it replaces) and what is the same but
- * for the names of like switches and nodes. True if it got to the end within its budget.
+ * Searches all orders for one better than leaf[], and replaces it. Skips what cannot be better, and what differs only in
+ * the names of equal switches and nodes. True if the search was complete within its budget.
  */
 bool place_exact(const struct seats *seats, const struct grid *grid, int *leaf);
 

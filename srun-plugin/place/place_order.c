@@ -129,8 +129,8 @@ int place_rank_map(const struct cluster *cluster, const int *order, const int *s
     count_nodes(slurm_nodes, world, cluster->node_count, given);
     for (size_t node = 0; node < nodes; node++)
         if (wanted[node + 1] != given[node + 1]) {
-            error_set(err, CODE_CONFIG, "node %s has %d of Slurm's ranks, and %d of the mesh were placed on it",
-                      cluster->nodes[node], given[node + 1] - given[node], wanted[node + 1] - wanted[node]);
+            error_set(err, CODE_CONFIG, "node %s has %d ranks of Slurm's, but %d of the mesh", cluster->nodes[node],
+                      given[node + 1] - given[node], wanted[node + 1] - wanted[node]);
             goto out;
         }
     for (int rank = 0; rank < world; rank++)

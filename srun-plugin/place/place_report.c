@@ -132,7 +132,7 @@ static void print_heading(const struct placement *placement, place_print *print,
     const struct cluster *cluster = placement->cluster;
     char line[LINE_SIZE];
 
-    snprintf(line, sizeof line, "%d ranks (dp %d, tp %d, pp %d) on %d nodes beneath %d switches%s", mesh_world(mesh),
+    snprintf(line, sizeof line, "%d ranks (dp %d, tp %d, pp %d) on %d nodes under %d switches%s", mesh_world(mesh),
              mesh->dp, mesh->tp, mesh->pp, cluster->node_count,
              cluster->switch_count - (*cluster->switches[0].name == 0),
              placement->report->exact ? "; no order is better" : "");

@@ -1,6 +1,5 @@
 /*
- * place_report.h - a placement as a person reads it, a line at a time. Pure but for `print`, which gets each line
- * without newline.
+ * place_report.h - tables of a placement. Pure except for `print`, which gets one line at a time, without newline.
  */
 #ifndef MUSTER_SRUN_PLUGIN_PLACE_REPORT_H
 #define MUSTER_SRUN_PLUGIN_PLACE_REPORT_H
@@ -30,7 +29,7 @@ int place_report_traffic(const struct placement *placement, place_print *print, 
 /* "1.25 GB" (10^9), into text; returns text. */
 char *place_bytes_text(uint64_t bytes, char *text, size_t size);
 
-/* What meets at a depth: "across spine", "across the top", "depth 1", "within a node". Returns text. */
+/* A depth as text: "across spine", "across the top", "1 level below", "within a node". Returns text. */
 char *place_depth_text(const struct cluster *cluster, int depth, char *text, size_t size);
 
 /*

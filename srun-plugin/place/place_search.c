@@ -194,7 +194,7 @@ int place_refine(const struct seats *seats, const struct grid *grid, long budget
 #define VERTICES 64
 #define CELLS    64
 
-struct search {
+struct exact_search {
     const struct seats *seats;
     const struct grid *grid;
     int leaf[CELLS], *best;
@@ -206,7 +206,7 @@ struct search {
 };
 
 /* Numbers vertices by what hangs beneath them: the same parent, and one by one the like children or as many seats. */
-static bool are_like(const struct search *search, int a, int b)
+static bool are_like(const struct exact_search *search, int a, int b)
 {
     const struct seats *seats = search->seats;
     const struct vertex *left = &seats->vertices[a], *right = &seats->vertices[b];
@@ -219,7 +219,7 @@ static bool are_like(const struct search *search, int a, int b)
     return true;
 }
 
-static void number_likes(struct search *search)
+static void number_likes(struct exact_search *search)
 {
     for (int i = 0; i < search->seats->count; i++) {
         search->like[i] = i;
@@ -232,7 +232,7 @@ static void number_likes(struct search *search)
 }
 
 /* Is there, for this leaf or a switch above it, an empty sibling of the same kind that comes earlier? */
-static bool is_repetition(const struct search *search, int at)
+static bool is_repetition(const struct exact_search *search, int at)
 {
     for (; at > 0; at = search->seats->vertices[at].parent) {
         if (search->used[at])
@@ -244,14 +244,14 @@ static bool is_repetition(const struct search *search, int at)
     return false;
 }
 
-static void take_seats(struct search *search, int at, int seats)
+static void take_seats(struct exact_search *search, int at, int seats)
 {
     for (; at >= 0; at = search->seats->vertices[at].parent)
         search->used[at] += seats;
 }
 
 /* The edges from `cell`, which stands at `at`, to cells before it. */
-static void add_edges(const struct search *search, int cell, int at, uint64_t *traffic)
+static void add_edges(const struct exact_search *search, int cell, int at, uint64_t *traffic)
 {
     const struct grid *grid = search->grid;
     int column = cell % grid->dp;
@@ -264,7 +264,7 @@ static void add_edges(const struct search *search, int cell, int at, uint64_t *t
         traffic[search->meet[at][search->leaf[cell - grid->dp]]] += grid->along_pp;
 }
 
-static void place_from(struct search *search, int cell, const uint64_t *traffic)
+static void place_from(struct exact_search *search, int cell, const uint64_t *traffic)
 {
     const struct seats *seats = search->seats;
 
@@ -294,7 +294,7 @@ static void place_from(struct search *search, int cell, const uint64_t *traffic)
 bool place_exact(const struct seats *seats, const struct grid *grid, int *leaf)
 {
     const uint64_t nothing[PLACE_LEVELS + 1] = {0};
-    struct search search = {.seats = seats, .grid = grid, .best = leaf};
+    struct exact_search search = {.seats = seats, .grid = grid, .best = leaf};
 
     grid_traffic(seats, grid, leaf, search.best_traffic);
     if (place_compare(search.best_traffic, nothing, seats->levels) == 0)

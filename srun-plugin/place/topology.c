@@ -5,8 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* What stands at `text` up to a blank, "#" or the end: a key and its value. */
-struct word {
+/* KEY=VALUE */
+struct pair {
     char *key, *value;
 };
 
@@ -33,11 +33,11 @@ static char *take_line(char **text, int *lines)
     }
 }
 
-static int take_word(char **line, struct word *word, struct error *err)
+static int take_pair(char **line, struct pair *pair, struct error *err)
 {
     char *begin = *line + strspn(*line, " \t\r"), *end = begin + strcspn(begin, " \t\r"), *equals;
 
-    *word = (struct word){0};
+    *pair = (struct pair){0};
     *line = *end ? end + 1 : end;
     if (begin == end)
         return 0;
@@ -46,60 +46,60 @@ static int take_word(char **line, struct word *word, struct error *err)
     if (!equals || equals == begin)
         return error_set(err, CODE_DATA, "\"%.40s\" is no KEY=VALUE", begin);
     *equals = '\0';
-    *word = (struct word){begin, equals + 1};
+    *pair = (struct pair){begin, equals + 1};
     return 1;
 }
 
-static int set_list(struct hostlist **list, const struct word *word, struct error *err)
+static int set_list(struct hostlist **list, const struct pair *pair, struct error *err)
 {
     if (*list)
-        return error_set(err, CODE_DATA, "%s= is there twice", word->key);
-    *list = hostlist_create(word->value, err);
+        return error_set(err, CODE_DATA, "%s= is there twice", pair->key);
+    *list = hostlist_create(pair->value, err);
     return *list ? 0 : -1;
 }
 
-static int set_name(struct topology_record *record, const struct word *word, struct error *err)
+static int set_name(struct topology_record *record, const struct pair *pair, struct error *err)
 {
     if (record->name)
-        return error_set(err, CODE_DATA, "one line is for one switch or block; %s= is a second one", word->key);
-    if (!*word->value)
-        return error_set(err, CODE_DATA, "%s= has no name", word->key);
-    record->name = strdup(word->value);
+        return error_set(err, CODE_DATA, "a line describes one switch or block; %s= begins a second one", pair->key);
+    if (!*pair->value)
+        return error_set(err, CODE_DATA, "%s= has no name", pair->key);
+    record->name = strdup(pair->value);
     return record->name ? 0 : error_errno(err, CODE_IO, "no memory for a topology");
 }
 
-static int set_word(struct topology_record *record, const struct word *word, struct error *err)
+static int set_pair(struct topology_record *record, const struct pair *pair, struct error *err)
 {
-    static const char *const passed_over[] = {"LinkSpeed", "Level", "BlockIndex", "BlockSize", "BlockSizes"};
+    static const char *const ignored[] = {"LinkSpeed", "Level", "BlockIndex", "BlockSize", "BlockSizes"};
 
-    if (strcasecmp(word->key, "SwitchName") == 0 || strcasecmp(word->key, "BlockName") == 0)
-        return set_name(record, word, err);
-    if (strcasecmp(word->key, "Nodes") == 0)
-        return set_list(&record->nodes, word, err);
-    if (strcasecmp(word->key, "Switches") == 0)
-        return set_list(&record->switches, word, err);
-    for (size_t i = 0; i < sizeof passed_over / sizeof *passed_over; i++)
-        if (strcasecmp(word->key, passed_over[i]) == 0)
+    if (strcasecmp(pair->key, "SwitchName") == 0 || strcasecmp(pair->key, "BlockName") == 0)
+        return set_name(record, pair, err);
+    if (strcasecmp(pair->key, "Nodes") == 0)
+        return set_list(&record->nodes, pair, err);
+    if (strcasecmp(pair->key, "Switches") == 0)
+        return set_list(&record->switches, pair, err);
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        if (strcasecmp(pair->key, ignored[i]) == 0)
             return 0;
-    if (strcasecmp(word->key, "AggregatedBlock") == 0) {
+    if (strcasecmp(pair->key, "AggregatedBlock") == 0) {
         record->aggregated = 1;
         return 0;
     }
     return error_set(err, CODE_DATA, "%.40s= is unknown; SwitchName=, BlockName=, Nodes= and Switches= are expected",
-                     word->key);
+                     pair->key);
 }
 
 static int read_line(char *line, struct topology_record *record, struct error *err)
 {
-    struct word word;
+    struct pair pair;
     int found;
 
-    while ((found = take_word(&line, &word, err)) > 0)
-        if (set_word(record, &word, err) < 0)
+    while ((found = take_pair(&line, &pair, err)) > 0)
+        if (set_pair(record, &pair, err) < 0)
             return -1;
     if (found < 0)
         return -1;
-    if (record->switches) { /* as Slurm prints it: all nodes beneath, which its switches name too */
+    if (record->switches) { /* as Slurm prints it: all nodes under it, which its switches name too */
         hostlist_destroy(record->nodes);
         record->nodes = NULL;
     }
@@ -142,7 +142,7 @@ static int sort_records(struct topology *topology, const char *where, struct err
         const struct topology_record *a = &topology->records[i - 1], *b = &topology->records[i];
 
         if (strcmp(a->name, b->name) == 0)
-            return error_set(err, CODE_DATA, "%s:%d: switch %s is there already, in line %d", where,
+            return error_set(err, CODE_DATA, "%s:%d: switch %s is described already in line %d", where,
                              a->line > b->line ? a->line : b->line, a->name, a->line > b->line ? b->line : a->line);
     }
     return 0;

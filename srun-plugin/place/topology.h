@@ -1,5 +1,5 @@
 /*
- * topology.h - the lines of a topology.conf, before anybody asks what they mean. cluster.h makes the tree.
+ * topology.h - parses the lines of a topology.conf; cluster.h makes the tree of them.
  */
 #ifndef MUSTER_SRUN_PLUGIN_TOPOLOGY_H
 #define MUSTER_SRUN_PLUGIN_TOPOLOGY_H
@@ -9,7 +9,7 @@
 
 struct topology_record {
     char *name;                        /* of the switch or block */
-    int aggregated;                    /* while it is read: several blocks that Slurm counts as a larger one */
+    int aggregated;                    /* only while reading: a line for several blocks that Slurm joins */
     struct hostlist *nodes, *switches; /* NULL for none */
     int line;                          /* of the text, from 1 */
 };

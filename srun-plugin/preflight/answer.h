@@ -1,19 +1,19 @@
 /*
- * answer.h - what muster-preflight found on a node, and the lines that it says it in. Pure.
+ * answer.h - what muster-preflight found on a node, and the format of its output. Pure.
  *
- * A line is "preflight NODE KEY VALUE", in any order but for the first and the last of a node:
+ * A line is "preflight NODE KEY VALUE", in any order except for a node's first and last:
  *
  *     preflight n3 clock 1732212345.123456        the node's clock, as the line is written
- *     preflight n3 gpus 8                         that ranks can use; "8 4": and that Slurm gave to the step
+ *     preflight n3 gpus 8                         that ranks can use; "8 4": of which Slurm gave 4
  *     preflight n3 version NCCL 2.21.5            or "none"
- *     preflight n3 note machine DGX H100          to be compared, but no ground to call a node bad
- *     preflight n3 problem TEXT                   bad whatever other nodes say
- *     preflight n3 oddity TEXT                    bad unless most nodes have as many
+ *     preflight n3 note machine DGX H100          compared, but a difference is not an error
+ *     preflight n3 problem TEXT                   the node is bad
+ *     preflight n3 oddity TEXT                    the node is bad unless most have as many
  *     preflight n3 to n4 ok 9.4 0.03              1 MiB each way with the next node of the ring: Gbit/s, milliseconds
- *     preflight n3 to n4 connect TEXT             or why not: "listen", "connect" or "data" is where it failed
- *     preflight n3 from n2 listen TEXT            the same of the node before
- *     preflight n3 to - untried TEXT              nobody to ask
- *     preflight n3 end 0.7                        all is said; the seconds that it took
+ *     preflight n3 to n4 connect TEXT             or where it failed: "listen", "connect" or "data"
+ *     preflight n3 from n2 listen TEXT            the same for the node before
+ *     preflight n3 to - untried TEXT              no test, and why
+ *     preflight n3 end 0.7                        the end, and the seconds since the start
  */
 #ifndef MUSTER_SRUN_PLUGIN_PREFLIGHT_ANSWER_H
 #define MUSTER_SRUN_PLUGIN_PREFLIGHT_ANSWER_H
@@ -24,7 +24,7 @@
 #define ANSWER_NAME_SIZE 256
 #define ANSWER_LINE_SIZE 1024
 #define ANSWER_FACTS     24 /* versions and notes of a node; more are dropped */
-#define ANSWER_TEXTS     32 /* problems and oddities of a node; more are counted, not kept */
+#define ANSWER_TEXTS     32 /* problems and oddities of a node; more are dropped */
 
 enum talk_state { TALK_UNTRIED, TALK_OK, TALK_LISTEN, TALK_CONNECT, TALK_DATA };
 
@@ -43,10 +43,10 @@ struct answer {
     char name[ANSWER_NAME_SIZE];
     bool begun, ended;
     bool unstarted;   /* srun could not start muster-preflight there; its problem says why */
-    bool interrupted; /* it was ended before it had said all, for no fault of its own */
+    bool interrupted; /* it was ended early, for no fault of its own */
     bool has_clock;
-    double ahead;         /* seconds that its clock is ahead of the reader's */
-    int gpus, given_gpus; /* -1 where it did not say */
+    double ahead;         /* its clock minus the reader's, seconds */
+    int gpus, given_gpus; /* -1 if not told */
     struct fact facts[ANSWER_FACTS];
     size_t fact_count;
     char *problems[ANSWER_TEXTS], *oddities[ANSWER_TEXTS];
@@ -54,20 +54,20 @@ struct answer {
     struct talk to, from;
 };
 
-/* Nothing is known but the name. */
+/* An answer with only the name known. */
 void answer_start(struct answer *answer, const char *name);
 void answer_clear(struct answer *answer);
 
 /*
- * srun's own word for a node that it cannot start a task on: "srun: error: Task launch for StepId=7.0 failed on node
- * n3: Communication connection failure". srun then gives the others up too: those that have not ended are interrupted.
- * False for another line.
+ * Reads srun's error for a node on which it cannot start a task: "srun: error: Task launch for StepId=7.0 failed on node
+ * n3: Communication connection failure". srun then ends the other nodes too: those that have not ended are interrupted.
+ * False for any other line.
  */
 bool answer_take_srun(struct answer *answers, size_t count, const char *line);
 
 /*
- * Takes one line, without newline, that was read when the reader's clock showed `now` (seconds). False for a line that
- * is none of ours, or of a node that is not among the `count` answers.
+ * Reads one line, without newline; `now` is the reader's clock (seconds). False if it has another format, or its node is
+ * not among the `count` answers.
  */
 bool answer_take(struct answer *answers, size_t count, const char *line, double now);
 

@@ -18,11 +18,11 @@
 #include "srun-plugin/preflight/answer.h"
 #include "srun-plugin/preflight/deadline.h"
 #include "srun-plugin/preflight/pmi2.h"
-#include "srun-plugin/route.h"
+#include "srun-plugin/node/route.h"
 
 enum { BYTES = 1 << 20, PINGS = 8, GREETING = 64 };
 
-static const double talk_seconds = 5; /* from when all are known; a node that is there answers in milliseconds */
+static const double talk_seconds = 5; /* after all addresses are known; a good node answers in milliseconds */
 
 struct peer {
     char name[ANSWER_NAME_SIZE], address[INET6_ADDRSTRLEN], port[8];
@@ -36,7 +36,7 @@ struct listener {
     double deadline;
 };
 
-/* Bytes that depend on who sends them (splitmix64): what another sent, or a neighbour's buffer, is not taken for it. */
+/* Bytes that depend on the sender (splitmix64), so that other data is not mistaken for them. */
 static void fill_message(unsigned char *data, int rank)
 {
     uint64_t state = (uint64_t)rank + 1;
@@ -59,7 +59,7 @@ static void greeting_of(char text[GREETING], int rank)
     snprintf(text, GREETING, "muster-preflight %s %d", job ? job : "", rank);
 }
 
-/* ---- where we are reached ---------------------------------------------------------------------------------------- */
+/* ---- the address of this node ---------------------------------------------------------------------------------------- */
 
 /* Another node of the step: the next of the list. */
 static bool other_node(const char *name, char *other, size_t size)
@@ -77,18 +77,18 @@ static bool other_node(const char *name, char *other, size_t size)
     return found;
 }
 
-/* Slurm's own daemons may reach nodes by addresses that no name has: then the way to srun's node is the way out. */
+/* If node names do not resolve, the route to srun's node is used. */
 static int own_address(const char *name, struct route_address *way, struct error *err)
 {
     const char *launch = getenv("SLURM_LAUNCH_NODE_IPADDR");
     char other[ANSWER_NAME_SIZE];
 
-    error_set(err, CODE_IO, "SLURM_STEP_NODELIST and SLURM_LAUNCH_NODE_IPADDR do not tell of one");
+    error_set(err, CODE_IO, "SLURM_STEP_NODELIST and SLURM_LAUNCH_NODE_IPADDR name no other node");
     if (other_node(name, other, sizeof other) && route_to(other, way, err) == 0)
         return 0;
     if (launch && route_to(launch, way, err) == 0)
         return 0;
-    return error_prefix(err, "no way to another node is known");
+    return error_prefix(err, "no route to another node is known");
 }
 
 static int open_listener(const char *address, unsigned *port, struct error *err)
@@ -157,7 +157,7 @@ static int serve_peer(int fd, const struct listener *self)
     return read_pattern(fd, self->before.rank, self->deadline) < 0 ? -1 : write_pattern(fd, self->rank, self->deadline);
 }
 
-/* The neighbour's connection; others', such as a port scanner's, are closed. */
+/* The neighbour's connection. Others, such as a port scanner's, are closed. */
 static int accept_neighbour(const struct listener *self)
 {
     char wanted[GREETING], got[GREETING];
@@ -272,7 +272,7 @@ static int look_up_peer(struct pmi2 *pmi, int rank, struct peer *peer, double de
     return 0;
 }
 
-/* A node without an address says so itself; what is left of the talks is held all the same. */
+/* Both at once: the ring has both. A next node without an address reports that itself. */
 static void talk_to_both(const struct peer *next, struct listener *listener)
 {
     bool listening = false;
@@ -288,7 +288,7 @@ static void talk_to_both(const struct peer *next, struct listener *listener)
         pthread_join(thread, NULL);
 }
 
-/* A node that has no address takes part in the fence all the same, or the others would wait. */
+/* A node without an address takes part in the fence too: the others wait for it. */
 static int announce_address(struct pmi2 *pmi, const char *name, double deadline, struct error *err)
 {
     struct route_address way = {.address = "-"};
@@ -303,7 +303,7 @@ static int announce_address(struct pmi2 *pmi, const char *name, double deadline,
     snprintf(key, sizeof key, "muster-%d", pmi->rank);
     snprintf(value, sizeof value, "%s %s %u", name, fd < 0 ? "-" : way.address, port);
     if (pmi2_put(pmi, key, value, deadline, err) < 0 || pmi2_fence(pmi, deadline, err) < 0) {
-        write_finding("to", "- untried not all nodes came to talk: %s", err->text);
+        write_finding("to", "- untried not all nodes took part: %s", err->text);
         if (fd >= 0)
             close(fd);
         return -2;

@@ -51,7 +51,7 @@ static void check_device(const struct nvml *nvml, unsigned index)
     int rc = nvml->handle(index, &device);
 
     if (rc != NVML_SUCCESS) {
-        write_finding("problem", "GPU %u: the driver cannot talk to it: %s", index, nvml->explain(rc));
+        write_finding("problem", "GPU %u: the driver cannot reach it: %s", index, nvml->explain(rc));
         return;
     }
     if (nvml->uuid)
@@ -63,10 +63,10 @@ static void check_device(const struct nvml *nvml, unsigned index)
     if (!nvml->rows || nvml->rows(device, &corrected, &uncorrected, &pending, &failed) != NVML_SUCCESS)
         return; /* before Ampere there are none */
     if (failed)
-        write_finding("problem", "GPU %u (%s): a row of its memory could not be remapped: it wants to be replaced",
-                      index, name);
+        write_finding("problem", "GPU %u (%s): a row of its memory could not be remapped: replace the GPU", index,
+                      name);
     else if (pending)
-        write_finding("problem", "GPU %u (%s): rows of its memory wait for a reset to be remapped", index, name);
+        write_finding("problem", "GPU %u (%s): rows of its memory need a reset to be remapped", index, name);
 }
 
 void check_nvml(void)

@@ -14,21 +14,20 @@
 #include <unistd.h>
 
 #include "srun-plugin/node/node.h"
-#include "srun-plugin/spank/step_plan.h"
 #include "srun-plugin/node/sysfs.h"
 
 void check_plugin(void)
 {
-    if (getenv(STEP_PLAN_NAME))
+    if (getenv("SLURM_MUSTER_STEP"))
         write_finding(
             "problem",
-            "slurmd has not loaded spank_muster.so there: its ranks would have no RANK and no MASTER_ADDR; is it in "
-            "the node's plugstack.conf?");
+            "slurmd has not loaded spank_muster.so there: its ranks would have no RANK and no MASTER_ADDR; add it "
+            "to the node's plugstack.conf");
 }
 
 /* ---- GPUs and links ---- */
 
-/* Links that should carry traffic between nodes, by kind: as a fact, so that a port that is gone is seen as well. */
+/* The number of links between nodes, by kind. It is a fact, so that a missing port is noticed too. */
 static void say_links(const struct node *node)
 {
     for (int kind = NIC_INFINIBAND; kind < NIC_ETHERNET; kind++) {
@@ -53,13 +52,13 @@ void check_machine(const char *root)
     size_t usable;
 
     if (!node) {
-        write_finding("problem", "what the node is made of cannot be read: %s", err.text);
+        write_finding("problem", "the node's hardware cannot be read: %s", err.text);
         return;
     }
     usable = node_usable_gpus(node, NULL);
     write_finding("gpus", "%zu%s%s", usable, given ? " " : "", given ? given : "");
     if (node->has_hwloc && given && atoi(given) > (int)usable)
-        write_finding("problem", "Slurm gave %d GPUs, and %zu are usable", atoi(given), usable);
+        write_finding("problem", "Slurm gave %d GPUs, but %zu are usable", atoi(given), usable);
     for (size_t i = 0; i < node->problem_count; i++)
         write_finding("oddity", "%s", node->problems[i]);
     if (node->title[0])
@@ -82,7 +81,7 @@ static const char *const usual[] = {
 
 static const struct {
     const char *name;
-    const char *files[3]; /* what a program loads; the first that is found counts */
+    const char *files[3]; /* names that programs load; the first found counts */
 } libraries[] = {
     {"glibc", {"libc.so.6"}},
     {"CUDA", {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}},
@@ -92,8 +91,8 @@ static const struct {
 };
 
 /*
- * "libnccl.so.2" is a link to "libnccl.so.2.21.5": the name that the chain of links ends in tells the version. A file
- * that is none of a link, as in a container's layers, has its own name, and its size beside it.
+ * "libnccl.so.2" is a link to "libnccl.so.2.21.5": the name at the end of the links has the version. For a file without
+ * links, as in a container, its size tells versions apart.
  */
 static bool try_file(const char *path, char *version, size_t size)
 {
@@ -160,9 +159,9 @@ void check_versions(const char *root)
 
 /* ---- directories ---- */
 
-enum { SAMPLE = 64 * 1024 }; /* more than a quota's or a file system's last block may still take */
+enum { SAMPLE = 64 * 1024 }; /* larger than the last free block of a quota or file system */
 
-/* The nearest directory at or above `path` that exists; the trainer makes those below. */
+/* The nearest directory at or above `path` that exists; the trainer creates the others. */
 static void find_nearest(const char *path, char *found, size_t size)
 {
     char *slash;
@@ -178,7 +177,7 @@ static void find_nearest(const char *path, char *found, size_t size)
     }
 }
 
-/* 0, or -1 and errno. Written through: a full quota may show as late as that. */
+/* 0, or -1 and errno. With fsync, since a full quota may show only then. */
 static int write_sample(int fd)
 {
     static char zeros[SAMPLE];
@@ -226,6 +225,6 @@ void check_directory(const char *what, const char *path, uint64_t bytes)
         return;
     available = (uint64_t)room.f_bavail * room.f_frsize;
     if (available < bytes)
-        write_finding("problem", "%s: %s has %.1f GiB free, and %.1f GiB are wanted", what, directory,
+        write_finding("problem", "%s: %s has %.1f GiB free, and %.1f GiB are needed", what, directory,
                       (double)available / (1 << 30), (double)bytes / (1 << 30));
 }

@@ -7,20 +7,20 @@
 #include <stdint.h>
 
 /*
- * GPUs and links of the machine beneath `root`: node_read's problems as oddities; fewer usable GPUs than Slurm gave
- * (SLURM_GPUS_ON_NODE) is a problem.
+ * GPUs and links of the machine under `root`: node_read's problems are oddities; fewer usable GPUs than Slurm gave
+ * (SLURM_GPUS_ON_NODE) are a problem.
  */
 void check_machine(const char *root);
 
 /*
- * That slurmd has loaded the plugin here, where the step's srun has (srun --muster): it takes SLURM_MUSTER_STEP out of
- * the environment. A problem where not: the ranks of that node would have no RANK, while the others wait for them.
+ * Whether slurmd has loaded the plugin, in a step of srun --muster: the plugin removes SLURM_MUSTER_STEP from the
+ * environment. If not it is a problem: the ranks of that node would have no RANK, while the others wait for them.
  */
 void check_plugin(void);
 
 /*
- * Asks NVML, where its library is: uncorrected ECC errors since the driver was loaded, rows that wait for a reset to be
- * remapped or could not be, and the driver's version. Of this machine only.
+ * NVML, if its library is installed: uncorrected ECC errors since the driver was loaded, and memory rows that need a
+ * reset to be remapped or could not be remapped. Of this machine only.
  */
 void check_nvml(void);
 
@@ -31,8 +31,8 @@ void check_nvml(void);
 void check_versions(const char *root);
 
 /*
- * A file can be made, written to disk and removed in `directory`, or in the nearest one above that exists, and `bytes`
- * are free there. `what` it is for: "checkpoints". `path` NULL or "" is nothing to check.
+ * Whether a file can be created, synced and removed in `path`, or in the nearest directory above that exists, and
+ * `bytes` are free there. `what` is its use, for the text: "checkpoints". Nothing if `path` is NULL or "".
  */
 void check_directory(const char *what, const char *path, uint64_t bytes);
 

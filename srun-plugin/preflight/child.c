@@ -70,7 +70,7 @@ int child_start(struct child *child, char *const *argv, struct error *err)
 
     if (!entries || pipe2(ends, O_CLOEXEC) < 0) {
         free(entries);
-        return error_errno(err, CODE_IO, "no pipe to an srun of our own");
+        return error_errno(err, CODE_IO, "no pipe to srun");
     }
     child->pid = fork();
     if (child->pid == 0)
@@ -79,7 +79,7 @@ int child_start(struct child *child, char *const *argv, struct error *err)
     close(ends[1]);
     if (child->pid < 0) {
         close(ends[0]);
-        return error_errno(err, CODE_IO, "cannot start an srun of our own");
+        return error_errno(err, CODE_IO, "cannot start srun");
     }
     child->fd = ends[0];
     return 0;

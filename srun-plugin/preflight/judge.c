@@ -58,12 +58,12 @@ static void judge_alone(struct verdict *verdict, const struct answer *answers, d
         if (answer->interrupted)
             interrupted++;
         else if (!answer->begun)
-            blame_node(verdict, i, "silent: it said nothing in %.0f s", seconds);
+            blame_node(verdict, i, "silent: no answer in %.0f s", seconds);
         else
             blame_node(verdict, i, "silent: it began, but did not finish in %.0f s", seconds);
     }
     if (interrupted)
-        add_note(verdict, "%zu of %zu nodes were not heard out: srun gave up", interrupted, verdict->count);
+        add_note(verdict, "%zu of %zu nodes could not finish: srun gave up", interrupted, verdict->count);
 }
 
 static bool has_oddity(const struct answer *answer, const char *text)
@@ -74,7 +74,7 @@ static bool has_oddity(const struct answer *answer, const char *text)
     return false;
 }
 
-/* Once for all nodes that say the same: by the first of them. */
+/* One note for all nodes with the same text, when called for the first of them. */
 static void note_oddity(struct verdict *verdict, const struct answer *answers, size_t node, const char *text)
 {
     size_t nodes = 0;
@@ -126,7 +126,7 @@ static void judge_clocks(struct verdict *verdict, const struct answer *answers)
             ahead[known++] = answers[i].ahead;
     if (known) {
         qsort(ahead, known, sizeof *ahead, compare_doubles);
-        /* Of two clocks that differ neither is the right one: the reader's decides, as it does for one alone. */
+        /* Of one or two clocks none is the usual one: they are compared with the reader's. */
         median = known > 2 ? ahead[(known - 1) / 2] : 0;
         for (size_t i = 0; i < verdict->count; i++)
             if (answers[i].has_clock && fabs(answers[i].ahead - median) > JUDGE_CLOCK_SECONDS)
@@ -136,9 +136,9 @@ static void judge_clocks(struct verdict *verdict, const struct answer *answers)
     free(ahead);
 }
 
-/* ---- what should be the same everywhere -------------------------------------------------------------------------- */
+/* ---- facts that should be equal on all nodes ---------------------------------------------------------------------- */
 
-/* What answer says of `name`; NULL for nothing. GPUs are a fact like any other. */
+/* The value of a fact; NULL if the node has none. The number of GPUs is a fact too. */
 static const char *value_of(const struct answer *answer, const char *name, char text[32])
 {
     if (strcmp(name, "usable GPUs") == 0) {
@@ -151,7 +151,7 @@ static const char *value_of(const struct answer *answer, const char *name, char 
     return NULL;
 }
 
-/* Boyer and Moore's vote: the one value that can have a majority; then it is counted. */
+/* Boyer and Moore's vote finds the one value that can have a majority; its votes are then counted. */
 static const char *find_majority(const struct answer *answers, size_t count, const char *name, size_t *votes,
                                  size_t *voters, char kept[96])
 {
@@ -198,7 +198,7 @@ static void judge_fact(struct verdict *verdict, const struct answer *answers, co
     }
 }
 
-/* Each name that any node has, once: when the first node that has it comes by. */
+/* Each fact once, at the first node that has it. */
 static void judge_facts(struct verdict *verdict, const struct answer *answers)
 {
     char text[32];
@@ -223,7 +223,7 @@ static void judge_facts(struct verdict *verdict, const struct answer *answers)
 /* From a node to the next of the ring. */
 struct edge {
     size_t next;
-    enum talk_state state; /* the worst that either end says */
+    enum talk_state state; /* the worse of what both ends say */
     const char *text;
 };
 
@@ -235,7 +235,7 @@ static size_t find_node(const struct answer *answers, size_t count, const char *
     return NOBODY;
 }
 
-/* The end that connects knows best why it could not: it comes first, and the other only where it saw none or less. */
+/* The connecting end knows best why it failed: its word counts, the other's only if it saw no failure. */
 static void add_talk(struct edge *edge, size_t next, const struct talk *talk)
 {
     edge->next = next;
@@ -281,7 +281,7 @@ static int judge_ring(struct verdict *verdict, const struct answer *answers)
 {
     size_t count = verdict->count;
     struct edge *edges = draw_ring(answers, count);
-    bool *known = calloc(count + 1, sizeof *known); /* bad before any pair was looked at */
+    bool *known = calloc(count + 1, sizeof *known); /* bad for another reason */
 
     if (!edges || !known) {
         free(edges);

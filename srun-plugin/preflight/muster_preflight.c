@@ -1,8 +1,8 @@
 /*
- * muster_preflight.c - the program muster-preflight: one process a node says what it finds there (answer.h). srun
- * --muster-preflight starts it on all nodes of a step and judges (run.h).
+ * muster_preflight.c - the program muster-preflight: one process a node checks it and prints an answer (answer.h). srun
+ * --muster-preflight starts it on all nodes of a step and judges the answers (preflight.c).
  *
- * It always ends by itself: each check has its bound, and an alarm ends what hangs in a library or on a file system.
+ * It always ends: each check is bounded in time, and an alarm ends a check that hangs in a library or a file system.
  */
 #include "config.h"
 
@@ -22,7 +22,7 @@
 #include "srun-plugin/preflight/answer.h"
 #include "srun-plugin/preflight/checks.h"
 
-struct options {
+struct preflight_options {
     const char *checkpoint, *stage;
     uint64_t checkpoint_bytes, stage_bytes;
     int seconds;
@@ -32,9 +32,9 @@ static const char usage[] = "usage: srun --mpi=pmi2 --ntasks-per-node=1 muster-p
                             "       [--checkpoint-bytes N] [--stage DIR] [--stage-bytes N] [--seconds N]\n"
                             "\nSee muster-preflight(1).\n";
 
-static int bad_usage(const char *what, const char *word)
+static int bad_usage(const char *what, const char *argument)
 {
-    fprintf(stderr, "muster-preflight: %s%s; muster-preflight --help shows how\n", what, word);
+    fprintf(stderr, "muster-preflight: %s%s; muster-preflight --help shows how\n", what, argument);
     return -1;
 }
 
@@ -47,7 +47,7 @@ static int read_number(const char *text, uint64_t least, uint64_t most, uint64_t
     return isdigit((unsigned char)*text) && !*end && errno == 0 && *value >= least && *value <= most ? 0 : -1;
 }
 
-static int read_options(int argc, char **argv, struct options *options)
+static int read_options(int argc, char **argv, struct preflight_options *options)
 {
     static const struct option known[] = {
         {"checkpoint", required_argument, NULL, 'c'}, {"checkpoint-bytes", required_argument, NULL, 'C'},
@@ -58,7 +58,7 @@ static int read_options(int argc, char **argv, struct options *options)
     uint64_t seconds;
     int option;
 
-    *options = (struct options){.seconds = 15};
+    *options = (struct preflight_options){.seconds = 15};
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":", known, NULL)) != -1)
         switch (option) {
@@ -67,18 +67,18 @@ static int read_options(int argc, char **argv, struct options *options)
             break;
         case 'C':
             if (read_number(optarg, 0, UINT64_MAX, &options->checkpoint_bytes) < 0)
-                return bad_usage("--checkpoint-bytes takes a whole number of bytes, and not ", optarg);
+                return bad_usage("--checkpoint-bytes takes a whole number of bytes, not ", optarg);
             break;
         case 's':
             options->stage = optarg;
             break;
         case 'S':
             if (read_number(optarg, 0, UINT64_MAX, &options->stage_bytes) < 0)
-                return bad_usage("--stage-bytes takes a whole number of bytes, and not ", optarg);
+                return bad_usage("--stage-bytes takes a whole number of bytes, not ", optarg);
             break;
         case 't':
             if (read_number(optarg, 3, 3600, &seconds) < 0)
-                return bad_usage("--seconds takes 3 to 3600, and not ", optarg);
+                return bad_usage("--seconds takes 3 to 3600, not ", optarg);
             options->seconds = (int)seconds;
             break;
         case 'h':
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
     const char *slurm_name = getenv("SLURMD_NODENAME"), *other_root = getenv("MUSTER_PREFLIGHT_ROOT");
     const char *root = other_root && other_root[0] ? other_root : "/";
     double begun = clock_monotonic();
-    struct options options;
+    struct preflight_options options;
 
     if (read_options(argc, argv, &options) < 0)
         return CODE_USAGE;

@@ -53,7 +53,7 @@ int pmi2_init(struct pmi2 *pmi, double deadline, struct error *err)
     char command[512], answer[MESSAGE];
 
     if (!fd || !rank || !size)
-        return error_set(err, CODE_IO, "PMI2 is not there: start it with srun --mpi=pmi2");
+        return error_set(err, CODE_IO, "PMI2 is not there: start it by srun --mpi=pmi2");
     *pmi = (struct pmi2){.fd = atoi(fd), .rank = atoi(rank), .size = atoi(size)};
     snprintf(command, sizeof command, "cmd=fullinit;pmijobid=%s;pmirank=%d;threaded=FALSE;", job ? job : "", pmi->rank);
     return greet_server(pmi, deadline, err) < 0 ? -1 : ask_server(pmi, command, answer, deadline, err);

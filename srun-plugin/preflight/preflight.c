@@ -19,9 +19,9 @@ enum { SECONDS = 20, NODES_A_SECOND = 64, SPARE = 4, BUFFER = 64 * 1024, NOTES =
 struct inbox {
     struct answer *answers;
     size_t count;
-    char buffer[BUFFER]; /* what came of a line that is not whole */
+    char buffer[BUFFER]; /* the incomplete line at the end */
     size_t held;
-    char other[4][512]; /* the first lines that are not muster-preflight's: srun's own */
+    char other[4][512]; /* the first lines of srun's own */
     size_t others;
 };
 
@@ -78,7 +78,7 @@ static char *all_names(const struct step_layout *layout)
     return names;
 }
 
-/* What is saved of a parameter: master weight, exp_avg and exp_avg_sq, in fp32. */
+/* Of a parameter, the master weight, exp_avg and exp_avg_sq are saved in fp32. */
 static void add_job(struct command *command, const struct job *job, size_t nodes)
 {
     uint64_t bytes = model_parameters(&job->model) * BYTES_A_PARAMETER;
@@ -127,17 +127,17 @@ static void command_free(struct command *command)
         free(command->argv[i]);
 }
 
-/* ---- what comes back --------------------------------------------------------------------------------------------- */
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* What the plugin has to say of its step, it says of the user's as well. */
-static bool is_plugins(const char *line)
+/* The plugin's own lines: the user's step has the same. */
+static bool is_from_plugin(const char *line)
 {
     return strncmp(line, "muster: ", strlen("muster: ")) == 0;
 }
 
 static void take_line(struct inbox *inbox, const char *line)
 {
-    if (is_plugins(line) || answer_take(inbox->answers, inbox->count, line, clock_realtime()) || !line[0] ||
+    if (is_from_plugin(line) || answer_take(inbox->answers, inbox->count, line, clock_realtime()) || !line[0] ||
         answer_take_srun(inbox->answers, inbox->count, line))
         return;
     if (inbox->others < sizeof inbox->other / sizeof *inbox->other)
@@ -155,7 +155,7 @@ static void take_lines(struct inbox *inbox)
         begin = end + 1;
     }
     inbox->held -= (size_t)(begin - inbox->buffer);
-    if (inbox->held == BUFFER - 1) /* a line of 64 KiB is none of ours */
+    if (inbox->held == BUFFER - 1) /* no answer has a line of 64 KiB */
         inbox->held = 0;
     memmove(inbox->buffer, begin, inbox->held);
 }
@@ -168,7 +168,7 @@ static bool all_ended(const struct inbox *inbox)
     return true;
 }
 
-/* Until all nodes have said all, or the child has ended, or time is over, which is true. */
+/* Until all nodes have ended, or the child has. True if time was over first. */
 static bool listen_to(struct inbox *inbox, int fd, double deadline)
 {
     while (!all_ended(inbox)) {
@@ -213,7 +213,7 @@ static void inbox_destroy(struct inbox *inbox)
     free(inbox);
 }
 
-/* ---- what is said of it ------------------------------------------------------------------------------------------ */
+/* ---- the log ----------------------------------------------------------------------------------------------------- */
 
 /* The names of the bad nodes, separated by commas, to be freed. NULL without memory. */
 static char *list_bad(const struct step_layout *layout, const struct verdict *verdict)
@@ -231,7 +231,7 @@ static char *list_bad(const struct step_layout *layout, const struct verdict *ve
     return names;
 }
 
-static void tell_others(const struct preflight *preflight, const struct inbox *inbox)
+static void log_others(const struct preflight *preflight, const struct inbox *inbox)
 {
     for (size_t i = 0; i < inbox->others; i++)
         log_line(preflight, "%s", inbox->other[i]);
@@ -246,7 +246,7 @@ static void log_verdict(const struct preflight *preflight, const struct verdict 
     for (size_t i = 0; i < verdict->note_count && i < NOTES; i++)
         log_line(preflight, "note: %s", verdict->notes[i]);
     if (verdict->bad)
-        tell_others(preflight, inbox);
+        log_others(preflight, inbox);
     if (verdict->everywhere)
         log_line(preflight, "all %zu nodes: %s", count, verdict->reasons[0]);
     for (size_t i = 0; !verdict->everywhere && i < count; i++)
@@ -261,7 +261,7 @@ static void log_verdict(const struct preflight *preflight, const struct verdict 
     free(names);
 }
 
-static bool nobody_began(const struct inbox *inbox)
+static bool has_no_answer(const struct inbox *inbox)
 {
     for (size_t i = 0; i < inbox->count; i++)
         if (inbox->answers[i].begun || inbox->answers[i].unstarted)
@@ -293,9 +293,9 @@ static int ask_nodes(const struct preflight *preflight, struct verdict **verdict
         goto done;
     late = listen_to(inbox, child.fd, begun + seconds);
     child_end(&child);
-    /* That srun ended at once is its own fault, or the program's; nodes that hang are the nodes'. */
-    if (!late && nobody_began(inbox)) {
-        tell_others(preflight, inbox);
+    /* If srun ended at once, it or the program is the cause, not the nodes. */
+    if (!late && has_no_answer(inbox)) {
+        log_others(preflight, inbox);
         error_set(err, CODE_IO, "no node answered: %s did not run there", preflight->program);
         goto done;
     }

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "common/job.h"
-#include "srun-plugin/spank/step_layout.h"
+#include "srun-plugin/place/step_layout.h"
 
 struct preflight {
     const char *program;              /* muster-preflight, as the nodes find it */

@@ -75,7 +75,7 @@ int replace_end_job(uint32_t job_id, struct error *err)
     return complete_job(job_id, CODE_PEER << 8) == SLURM_SUCCESS ? 0 : explain_refusal(err, "the job cannot be ended");
 }
 
-/* What the job excludes by now, and `bad`; the caller frees it. NULL and *err where it cannot be requeued. */
+/* The job's exclude list and `bad`, to be freed. NULL and *err if the job cannot be requeued. */
 static char *list_exclusion(uint32_t job_id, const char *bad, struct error *err)
 {
     job_info_msg_t *answer = NULL;
@@ -83,15 +83,16 @@ static char *list_exclusion(uint32_t job_id, const char *bad, struct error *err)
     char *list = NULL;
 
     if (load_job(&answer, job_id) != SLURM_SUCCESS || answer->record_count < 1) {
-        explain_refusal(err, "slurmctld does not tell of the job");
+        explain_refusal(err, "slurmctld does not answer about the job");
         slurm_free_job_info_msg(answer);
         return NULL;
     }
     job = &answer->job_array[0];
     if (!job->batch_flag)
-        error_set(err, CODE_USAGE, "only a job of sbatch can be requeued; give --exclude=%s to the next one", bad);
+        error_set(err, CODE_USAGE, "only sbatch's jobs can be requeued: give --exclude=%s to the next job", bad);
     else if (!job->requeue)
-        error_set(err, CODE_USAGE, "the job may not be requeued (sbatch --requeue); --exclude=%s by hand", bad);
+        error_set(err, CODE_USAGE, "the job may not be requeued (sbatch --requeue): give --exclude=%s to the next job",
+                  bad);
     else if (asprintf(&list, "%s%s%s", job->exc_nodes ? job->exc_nodes : "",
                       job->exc_nodes && job->exc_nodes[0] ? "," : "", bad) < 0) {
         error_set(err, CODE_IO, "no memory for a list of nodes");
@@ -101,7 +102,7 @@ static char *list_exclusion(uint32_t job_id, const char *bad, struct error *err)
     return list;
 }
 
-/* The requeue's own signals would end us between its two halves. */
+/* The signals of the requeue would end srun before the exclusion. */
 static void block_signals(void)
 {
     sigset_t set;

@@ -1,10 +1,9 @@
 /*
- * replace.h - after bad nodes were found, in srun: gives the job back to the queue to come again on others.
+ * replace.h - requeues the job of this srun to run again without its bad nodes.
  *
- * A job is a script's (sbatch) or a user's who sits before it (salloc, srun): only the former can be requeued. And
- * slurmctld takes an exclude list for pending jobs only, while the end of the run, that the requeue begins, is the end
- * of this srun too. So: requeue, and at once, with TERM and the like blocked, exclude. slurmctld gives steps KillWait
- * (30 s by default) between TERM and KILL, and a requeued job does not start before it is off its old nodes.
+ * Only jobs of sbatch can be requeued. slurmctld accepts an exclude list for pending jobs only, but the requeue also ends
+ * this srun. So: requeue, and at once, with TERM and the like blocked, exclude. slurmctld waits KillWait (30 s by default)
+ * between TERM and KILL, and a requeued job does not start before it has left its old nodes.
  */
 #ifndef MUSTER_SRUN_PLUGIN_PREFLIGHT_REPLACE_H
 #define MUSTER_SRUN_PLUGIN_PREFLIGHT_REPLACE_H
@@ -14,12 +13,12 @@
 
 #include "common/error.h"
 
-/* Ends a job that this very srun has allocated. -1 and *err where slurmctld says no. */
+/* Ends a job that this srun has allocated. -1 and *err if slurmctld refuses. */
 int replace_end_job(uint32_t job_id, struct error *err);
 
 /*
- * Requeues the job, to run on nodes other than `bad` ("n1,n3") and those that it excludes already. -1 and *err, which
- * says why it could not be; if the exclusion is what failed, the job is requeued all the same, and *requeued tells.
+ * Requeues the job, to run without `bad` ("n1,n3") and the nodes that it excludes already. -1 and *err if that fails; if
+ * only the exclusion failed, the job is requeued and *requeued is true.
  */
 int replace_nodes(uint32_t job_id, const char *bad, bool *requeued, struct error *err);
 

@@ -8,14 +8,14 @@
 
 #include "srun-plugin/spank/port.h"
 
-struct plan {
+struct env_maker {
     struct env_set *set;
     env_lookup *lookup;
     void *arg;
     char before[ENV_VALUE_SIZE]; /* MUSTER_SET of an outer srun --muster */
 };
 
-/* "NAME=value" with the value's blanks as %20, since words of a record end there; false where it does not fit. */
+/* "NAME=value" with the value's blanks as %20, since blanks separate entries; false if it does not fit. */
 static bool write_word(char *word, size_t size, const char *name, const char *value)
 {
     size_t used = (size_t)snprintf(word, size, "%s=", name);
@@ -53,10 +53,10 @@ void env_record(char *record, size_t size, const char *name, const char *value)
         snprintf(record + used, size - used, "%s%s", used ? " " : "", word);
 }
 
-static void add_variable(struct plan *plan, const char *name, const char *why, const char *format, ...)
+static void add_variable(struct env_maker *plan, const char *name, const char *why, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Into the set's text. Were that ever full, the rest of the values would be cut. */
+/* Copies a value into the set's text, cut if that is full. */
 static const char *keep_text(struct env_set *set, const char *value)
 {
     size_t room = sizeof set->text - set->used, length = strnlen(value, room - 1);
@@ -73,7 +73,7 @@ static void put_entry(struct env_set *set, const char *name, enum env_source sou
     set->entries[set->count++] = (struct env_entry){name, keep_text(set, value), source, why};
 }
 
-static void add_variable(struct plan *plan, const char *name, const char *why, const char *format, ...)
+static void add_variable(struct env_maker *plan, const char *name, const char *why, const char *format, ...)
 {
     char value[ENV_VALUE_SIZE];
     va_list args;
@@ -90,30 +90,29 @@ static void add_variable(struct plan *plan, const char *name, const char *why, c
 }
 
 /*
- * srun has not inherited --cpus-per-task from sbatch since 22.05, though the batch script's SLURM_CPUS_PER_TASK is
- * still in the environment: only what the step itself says counts, and a 1
- * there, which is also what a step of nobody's wish says, only where SLURM_CPUS_PER_TASK is srun's own. Where nobody
- * asked for anything, the ranks of a node share the CPUs that the step has there.
+ * The step's own --cpus-per-task counts. Slurm 22.05 and later do not pass sbatch's to srun, though the batch script's
+ * SLURM_CPUS_PER_TASK is still in the environment. 1 is also the default of a step: it counts only if srun itself set
+ * SLURM_CPUS_PER_TASK. Without --cpus-per-task the ranks of a node share the step's CPUs there.
  */
-static void add_threads(struct plan *plan, const struct task *task)
+static void add_threads(struct env_maker *plan, const struct task *task)
 {
     uint32_t share = task->local_ranks ? task->node_cpus / task->local_ranks : 0;
     uint32_t threads = share ? share : 1;
-    /* The wish that got lost is not repeated: what the rank really has is set, and the report says so. */
+    /* Not sbatch's number, but what the rank really has; the report explains it. */
     const char *why =
         task->cpus_inherited
             ? "the step's CPUs on the node / its ranks there: sbatch's --cpus-per-task does not reach srun"
             : "the step's CPUs on the node / its ranks there";
-    char asked[32];
-    bool asked_for_one = !task->cpus_inherited && plan->lookup("SLURM_CPUS_PER_TASK", asked, sizeof asked, plan->arg) &&
-                         strcmp(asked, "1") == 0;
+    char given[32];
+    bool gave_one = !task->cpus_inherited && plan->lookup("SLURM_CPUS_PER_TASK", given, sizeof given, plan->arg) &&
+                    strcmp(given, "1") == 0;
 
     if (task->bound_cores) {
         threads = task->bound_cores;
         why = task->cpus_inherited ? "the cores that the rank is bound to: sbatch's --cpus-per-task does not reach srun"
                                    : "the cores that the rank is bound to";
     }
-    if (task->cpus_per_task > 1 || asked_for_one) {
+    if (task->cpus_per_task > 1 || gave_one) {
         threads = task->cpus_per_task ? task->cpus_per_task : 1;
         why = "srun --cpus-per-task";
     }
@@ -125,7 +124,7 @@ static void add_threads(struct plan *plan, const struct task *task)
 }
 
 /* Slurm leaves SLURM_RESTART_COUNT unset on a job's first run. */
-static void add_restart_count(struct plan *plan)
+static void add_restart_count(struct env_maker *plan)
 {
     char count[32];
 
@@ -134,15 +133,15 @@ static void add_restart_count(struct plan *plan)
     add_variable(plan, "MUSTER_RESTART_COUNT", "times the job was requeued", "%s", count);
 }
 
-/* Else CUDA counts the fastest GPU first, and LOCAL_RANK is another than the one whose cores and NIC the rank got. */
-static void add_gpu_order(struct plan *plan, const struct task *task)
+/* By default CUDA counts the fastest GPU first; LOCAL_RANK would not be the GPU beside the rank's cores and NIC. */
+static void add_gpu_order(struct env_maker *plan, const struct task *task)
 {
     if (task->sees_nvidia)
         add_variable(plan, "CUDA_DEVICE_ORDER", "LOCAL_RANK then counts GPUs as the report does", "PCI_BUS_ID");
 }
 
-/* What this plan sets, as the next srun's `before`. MUSTER_JOB is left out: srun always sets it itself. */
-static void add_record(struct plan *plan, bool mapped)
+/* What this plan sets, for an inner srun. Without MUSTER_JOB, which srun always sets itself. */
+static void add_record(struct env_maker *plan, bool mapped)
 {
     char map[ENV_MAP_WORD];
     struct env_set *set = plan->set;
@@ -162,7 +161,7 @@ static void add_record(struct plan *plan, bool mapped)
 
 void env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_set *set)
 {
-    struct plan plan = {.set = set, .lookup = lookup, .arg = arg};
+    struct env_maker plan = {.set = set, .lookup = lookup, .arg = arg};
 
     set->count = set->used = 0;
     if (!lookup("MUSTER_SET", plan.before, sizeof plan.before, arg))

@@ -1,10 +1,10 @@
 /*
- * env.h - which variables a rank gets, with which values, and who decided: a pure function of what Slurm says of the
- * task and of what is in its environment already.
+ * env.h - the variables of a rank, their values, and who chose them: a pure function of what Slurm knows of the task
+ * and of the task's environment.
  *
- * What the user set is left as it is. A variable that an outer `srun --muster` set is not the user's: an srun inside a
- * step would otherwise hand the outer step's RANK to every inner rank. So that the two can be told apart, MUSTER_SET
- * records what muster set and to what; a variable that has another value by now is the user's.
+ * What the user set is not changed. A variable that an outer `srun --muster` set is not the user's: an srun inside a
+ * step would otherwise pass the outer step's RANK to every inner rank. MUSTER_SET tells the two apart: it records what
+ * muster set and to which value. A variable that has another value by now is the user's.
  */
 #ifndef MUSTER_SRUN_PLUGIN_ENV_H
 #define MUSTER_SRUN_PLUGIN_ENV_H
@@ -17,36 +17,36 @@
 #define ENV_MAX        18
 #define ENV_SHOWN      1024 /* bytes of a user's value that are kept to be shown */
 
-/* What Slurm says of one task. Strings are borrowed. */
+/* What Slurm and srun's plan tell of one task. Strings are borrowed. */
 struct task {
     uint32_t job_id, step_id;
     uint32_t nodes, node;             /* of the step; the index of this node in it */
     uint32_t ranks, rank;             /* of the step */
     uint32_t local_ranks, local_rank; /* on this node */
-    uint32_t cpus_per_task;           /* srun's, which is 1 when nobody gave it one; 0 if not known */
-    bool cpus_inherited;  /* SLURM_CPUS_PER_TASK is from around srun: sbatch's or salloc's wish, not srun's */
-    uint32_t node_cpus;   /* CPUs that the step has on this node */
-    uint32_t bound_cpus;  /* CPUs that this task may run on; 0 if not known */
-    uint32_t bound_cores; /* cores that muster bound it to; 0 where it did not */
-    bool sees_nvidia;     /* the GPUs that it sees are NVIDIA's */
-    bool mapped;          /* srun has set MUSTER_RANK_MAP */
-    const char *head;     /* where the other nodes reach rank 0's node; NULL if not known */
-    const char *job_file; /* absolute path of the job file; NULL for none */
-    unsigned port;        /* MASTER_PORT that srun found free on rank 0's node (port_choose); 0 if it could not look */
+    uint32_t cpus_per_task;           /* srun's, 1 by default; 0 if not known */
+    bool cpus_inherited;              /* SLURM_CPUS_PER_TASK was set by sbatch or salloc, not by this srun */
+    uint32_t node_cpus;               /* CPUs that the step has on this node */
+    uint32_t bound_cpus;              /* CPUs that this task may run on; 0 if not known */
+    uint32_t bound_cores;             /* cores that muster bound it to; 0 if it did not */
+    bool sees_nvidia;                 /* the GPUs that it sees are NVIDIA's */
+    bool mapped;                      /* srun has set MUSTER_RANK_MAP */
+    const char *head;                 /* address of rank 0's node; NULL if not known */
+    const char *job_file;             /* absolute path of the job file; NULL for none */
+    unsigned port; /* MASTER_PORT that srun found free on rank 0's node (port_choose); 0 if it could not test it */
 };
 
-#define ENV_MAP_WORD 64 /* MUSTER_RANK_MAP may be longer than all else: it is recorded by its beginning */
+#define ENV_MAP_WORD 64 /* bytes of MUSTER_RANK_MAP that are recorded: it may be very long */
 
 enum env_source { ENV_USER, ENV_MUSTER };
 
 struct env_entry {
     const char *name;
-    const char *value; /* in the set's text; of ENV_USER its beginning, ENV_SHOWN bytes at most */
+    const char *value; /* in the set's text; of ENV_USER the first ENV_SHOWN bytes */
     enum env_source source;
     const char *why; /* where muster's value comes from, for the report */
 };
 
-/* A task's variables. Every rank makes one: what is not used of it is never touched, nor need it be cleared. */
+/* A task's variables. Need not be cleared: each rank makes one, and unused pages are never touched. */
 struct env_set {
     struct env_entry entries[ENV_MAX]; /* MUSTER_SET last, whose value is record */
     size_t count;
@@ -56,13 +56,13 @@ struct env_set {
 };
 
 /*
- * Copies the value of a variable of the task's environment, cut where it does not fit; false only when it is not set.
+ * Copies a variable of the task's environment, cut if it does not fit. False only if it is not set.
  */
 typedef bool env_lookup(const char *name, char *value, size_t size, void *arg);
 
 /*
- * Fills the set. Entries of ENV_MUSTER are to be set, overwriting; those of ENV_USER are there for the report only. A
- * variable whose value is not known (MASTER_ADDR without a head) is left out.
+ * Fills the set. Entries of ENV_MUSTER are to be set, overwriting; those of ENV_USER are for the report only. A variable
+ * whose value is not known (MASTER_ADDR without a head) is left out.
  */
 void env_plan(const struct task *task, env_lookup *lookup, void *arg, struct env_set *set);
 

@@ -24,8 +24,8 @@ static void warn_of_profile(const struct error *err, void *arg)
 }
 
 /*
- * The interface and address for other nodes of the step. On rank 0's node it is the interface with the address that Slurm
- * has for this node, or if Slurm has a name, the route to the peer; on the others, the route to rank 0's node.
+ * The interface and address for other nodes of the step. On rank 0's node it is the interface with the address that
+ * Slurm has for this node, or if Slurm has a name, the route to the peer; on the others, the route to rank 0's node.
  */
 static void find_way(const struct node_view_request *request, struct node_view *view)
 {

@@ -1,14 +1,14 @@
 /*
- * node_view.h - what a node adds to the step plan: its hardware, the fabric profiles, and the routes to other nodes. Read
- * once a node in slurmstepd, before it forks the tasks, which share it. Reading never fails: what could not be read is
- * absent, and a line reports it.
+ * node_view.h - what a node adds to the step plan: its hardware, the fabric profiles, and the routes to other nodes.
+ * Read once a node in slurmstepd, before it forks the tasks, which share it. Reading never fails: what could not be
+ * read is absent, and a line reports it.
  */
 #ifndef MUSTER_SRUN_PLUGIN_SPANK_NODE_VIEW_H
 #define MUSTER_SRUN_PLUGIN_SPANK_NODE_VIEW_H
 
 #include "srun-plugin/fabric/fabric.h"
 #include "srun-plugin/node/node.h"
-#include "srun-plugin/route.h"
+#include "srun-plugin/node/route.h"
 #include "srun-plugin/spank/step_plan.h"
 
 struct node_view {

@@ -28,14 +28,14 @@ struct request {
     char file[PATH_MAX]; /* --muster=FILE, as given; "" for none */
 };
 
-/* The arguments of the plugin in plugstack.conf. Strings are Slurm's, and stay. */
+/* The arguments of the plugin in plugstack.conf. Slurm keeps their strings. */
 struct site {
-    const char *stage, *ckptd; /* the epilog's: epilog.h; ckptd NULL for the one that was installed */
+    const char *stage, *ckptd; /* for the epilog (epilog.h); ckptd NULL for the installed one */
     int epilog_seconds;
     const char *topology;  /* a file with the switches (cluster.h); NULL asks slurmctld */
-    const char *profiles;  /* a directory of fabric profiles in the place of those that muster ships; NULL for these */
-    const char *fabric;    /* the directory of the site's own */
-    const char *preflight; /* the program muster-preflight of the nodes; NULL for the one that was installed */
+    const char *profiles;  /* a directory that replaces the fabric profiles of muster; NULL for these */
+    const char *fabric;    /* the directory of the site's profiles */
+    const char *preflight; /* the program muster-preflight; NULL for the installed one */
 };
 
 /* The job file, which srun reads once. */
@@ -79,7 +79,7 @@ void sbatch_check(struct plugin *plugin);
 /* The step exists, nothing runs yet. */
 void srun_step(struct plugin *plugin, spank_t spank);
 
-/* srun ends, here if with an exit code of muster's. */
+/* srun ends; with plan.refused as exit code if that is set. */
 void srun_end(const struct plugin *plugin);
 
 /* ---- spank_step.c ------------------------------------------------------------------------------------------------ */

@@ -33,8 +33,8 @@ bool port_is_free(unsigned port, void *arg)
 
     (void)arg;
     if (fd < 0)
-        return true; /* nothing is known against it */
-    /* As the program that will listen does: what a connection leaves in TIME_WAIT does not count. */
+        return true; /* not known to be taken */
+    /* As the program will do: a connection in TIME_WAIT does not count. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     free = bind(fd, (const struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 1) == 0;
     close(fd);

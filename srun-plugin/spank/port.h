@@ -1,6 +1,6 @@
 /*
- * port.h - MASTER_PORT: a port that steps which run at the same time on one node do not share. Every rank must name the
- * same one, so it is made from what all know.
+ * port.h - chooses MASTER_PORT. Steps that run at the same time on a node must have different ones, and all ranks of a
+ * step the same: it is computed from the job's and the step's id.
  */
 #ifndef MUSTER_SRUN_PLUGIN_PORT_H
 #define MUSTER_SRUN_PLUGIN_PORT_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define PORT_FIRST    10000
-#define PORT_COUNT    19391 /* a prime; below 29500, which torchrun takes by itself, and below the ephemeral ports */
+#define PORT_COUNT    19391 /* a prime; below 29500 (torchrun's default) and the ephemeral ports */
 #define PORT_ATTEMPTS 16
 
 /*
@@ -27,12 +27,12 @@ unsigned port_of_step(uint32_t job_id, uint32_t step_id, unsigned attempt);
 typedef bool port_probe(unsigned port, void *arg);
 
 /*
- * The first candidate that `is_free`; the first of all where none is. To be asked on rank 0's node only, and once: a
- * step's ranks must not each find their own.
+ * The first candidate that `is_free`, else the first. Call it once a step, on rank 0's node: the ranks must not each
+ * choose their own.
  */
 unsigned port_choose(uint32_t job_id, uint32_t step_id, port_probe *is_free, void *arg);
 
-/* A port_probe of this machine, by binding: true when nobody listens on the port. It may be taken a moment later. */
+/* A port_probe that tries to bind: true if nothing listens on the port now. */
 bool port_is_free(unsigned port, void *arg);
 
 #endif

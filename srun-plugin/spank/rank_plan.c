@@ -116,11 +116,12 @@ static const char *reason_not_to_bind(const struct rank_ask *ask)
     if (ask->user_binds)
         return "the user asked Slurm for a binding";
     if (!ask->may_bind)
-        return "srun --export=NONE keeps from here what the user asked for";
+        return "srun's plan of the step did not arrive: what the user asked for is not known";
     if (!ask->affinity_known)
         return "the kernel does not tell this process's CPUs";
     if (!affinity_is_steps(&ask->affinity.all, node, ask->task.node_cpus, ask->cpus_are_cores))
-        return "Slurm does not confine the step to its own CPUs here (no cgroup): which are its own is not known";
+        return "Slurm does not confine the step to its own CPUs here (no cgroup): which of them are its own is not "
+               "known";
     return NULL;
 }
 

@@ -1,7 +1,6 @@
 /*
- * rank_plan.h - everything that is decided for one rank on its node: where it runs, which GPU and NICs are beside it,
- * and its variables. Pure: the node, the environment and what Slurm says come in as arguments, so that muster-topo can
- * show the same for a saved machine.
+ * rank_plan.h - all decisions for one rank on its node: its CPUs, the GPU and NICs near them, and its variables. Pure:
+ * the node, the environment and Slurm's facts are arguments, so that muster-topo can show the same for a saved machine.
  */
 #ifndef MUSTER_SRUN_PLUGIN_RANK_PLAN_H
 #define MUSTER_SRUN_PLUGIN_RANK_PLAN_H
@@ -14,7 +13,7 @@
 
 /* Everything is borrowed. */
 struct rank_ask {
-    struct task task;        /* head and bound_* are filled in by rank_plan_create */
+    struct task task;             /* head and bound_* are filled in by rank_plan_create */
     const struct node_view *view; /* node->allowed and GPU states are this task's own (node_read_own) */
     struct affinity affinity;
     bool affinity_known; /* affinity was read */

@@ -20,14 +20,14 @@ bool report_node_is_due(const struct report_node *report)
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-struct block {
+struct node_block {
     report_print *print;
     const char *name;
 };
 
 static void print_indented(const char *line, void *arg)
 {
-    const struct block *block = arg;
+    const struct node_block *block = arg;
     char text[LINE_SIZE];
 
     if (!line[0])
@@ -39,7 +39,7 @@ static void print_indented(const char *line, void *arg)
 static void print_block(const struct report_node *report, report_print *print)
 {
     const struct rank_plan *plan = report->plan;
-    struct block block = {.print = print, .name = report->name};
+    struct node_block block = {.print = print, .name = report->name};
     char line[LINE_SIZE];
 
     snprintf(line, sizeof line, "muster: node %s, rank%s %.600s", report->name, plan->task.local_ranks == 1 ? "" : "s",

@@ -1,19 +1,20 @@
 /*
  * spank_muster.c - the SPANK plugin: its options and Slurm's callbacks.
  *
- *   srun      init             orders the ranks by a host file, where that is muster's to decide (spank_srun.c)
- *             init_post_opt    checks the job file; a broken one ends srun with 78 before anything was launched, but
- *                              not the srun that salloc starts for an interactive step: its end would be the job's
- *             local_user_init  asks slurmctld for the layout; SLURM_MUSTER_STEP takes rank 0's address to slurmstepd
- *             exit             ends with 76 where --muster-preflight found a bad node
- *   slurmstepd  user_init      looks at the node, and at the fabric profiles: once, for all its ranks (spank_step.c)
+ *   srun      init             reads srun's command line and the job file; orders the ranks by a host file unless the
+ *                              user placed them (spank_srun.c)
+ *             init_post_opt    ends srun with 78 if the job file is wrong, before anything is launched; not the srun
+ *                              of salloc's interactive step, whose end would end the job
+ *             local_user_init  asks slurmctld for the layout; hands the plan over to the nodes (SLURM_MUSTER_STEP)
+ *             exit             ends with 76 if --muster-preflight found a bad node
+ *   slurmstepd  user_init      reads the node and the fabric profiles, once for all its ranks (spank_step.c)
  *             task_init        binds one rank and sets its variables, as the user, after Slurm bound it to its CPUs
- *   sbatch, salloc             pass the options on; warn of a broken job file
+ *   sbatch, salloc             pass the options on; warn of a wrong job file
  *   slurmd    init             saves the machine as hwloc sees it (machine.h)
  *             job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
  *
- * Manners: without --muster nothing happens. Every callback returns 0, whatever went wrong, since Slurm drains a node
- * whose plugin fails in init or user_init; and nothing of a user's is opened as root. See spank(8) and
+ * Rules: without --muster nothing happens. Every callback returns 0 even after an error, since Slurm drains a node
+ * whose plugin fails in init or user_init. No file of a user is opened as root. See spank(8) and
  * doc/spank_muster.8.scd.
  */
 #include <stdio.h>
@@ -24,10 +25,8 @@
 #include <slurm/spank.h>
 
 #include "common/error.h"
-#include "srun-plugin/epilog.h"
-#include "srun-plugin/epilog_timeout.h"
 #include "srun-plugin/node/machine.h"
-#include "srun-plugin/spank/trust.h"
+#include "srun-plugin/spank/epilog.h"
 #include "srun-plugin/spank/plugin.h"
 #include "srun-plugin/spank/trust.h"
 
@@ -42,16 +41,16 @@ enum option_value { OPTION_JOB, OPTION_REPORT, OPTION_PREFLIGHT };
 
 static struct plugin plugin = {.site = {.stage = "/dev/shm", .epilog_seconds = 60, .fabric = FABRIC_SITE_DIR}};
 
-/* On a node it is a line of slurmd's log as well, which is root's: what a variable of the user's holds forges none. */
+/* On a node the line also goes to slurmd's log: control characters in a user's variable must not forge lines there. */
 void plugin_print(const char *line)
 {
-    char *tame = strdup(line);
+    char *printable = strdup(line);
 
-    if (!tame)
+    if (!printable)
         return;
-    error_tame(tame);
-    slurm_spank_log("%s", tame);
-    free(tame);
+    error_tame(printable);
+    slurm_spank_log("%s", printable);
+    free(printable);
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -96,7 +95,7 @@ static int on_option(int value, const char *argument, int remote)
 
 static struct spank_option options[] = {
     {(char *)"muster", (char *)"[JOB.cfg]",
-     (char *)"lay the ranks out and bind them, set RANK, MASTER_ADDR, NCCL_... where the user did not; check the job "
+     (char *)"place and bind the ranks, set RANK, MASTER_ADDR, NCCL_... unless the user did; check the job "
              "file",
      2, OPTION_JOB, on_option},
     {(char *)"muster-report", (char *)"[json]",
@@ -129,7 +128,7 @@ static void read_site(int argc, char *argv[])
         else if (strncmp(argv[i], "epilog_seconds=", 15) == 0)
             site->epilog_seconds = atoi(argv[i] + 15);
         else
-            slurm_error("muster: plugstack.conf: %s is unknown: there are stage=, ckptd=, epilog_seconds=, topology=, "
+            slurm_error("muster: plugstack.conf: %s is unknown; known are stage=, ckptd=, epilog_seconds=, topology=, "
                         "profiles=, fabric= and preflight=",
                         argv[i]);
     }
@@ -137,13 +136,13 @@ static void read_site(int argc, char *argv[])
 
 /* ---- callbacks --------------------------------------------------------------------------------------------------- */
 
-/* When slurmd starts: so that no srun has to wait until hwloc has looked at a large machine. */
+/* When slurmd starts, so that no srun waits while hwloc reads a large machine. */
 static void keep_machine(void)
 {
     struct error err;
 
     if (machine_cache_write(MACHINE_CACHE_DIR, &err) < 0)
-        slurm_info("muster: each srun --muster looks at this machine anew: %s", err.text);
+        slurm_info("muster: each srun --muster reads this machine again: %s", err.text);
 }
 
 int slurm_spank_init(spank_t spank, int argc, char *argv[])
@@ -202,7 +201,6 @@ int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
-/* The last of srun. */
 int slurm_spank_exit(spank_t spank, int argc, char *argv[])
 {
     (void)spank;
@@ -213,7 +211,7 @@ int slurm_spank_exit(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
-/* Of a component of a heterogeneous job, whose own id only slurmd knows it by; 0 of other jobs. */
+/* The id that tasks of a heterogeneous job have; slurmd uses the component's own. 0 for other jobs. */
 static uint32_t het_job_id(void)
 {
     const char *id = getenv("SLURM_HET_JOB_ID");
@@ -221,7 +219,7 @@ static uint32_t het_job_id(void)
     return id ? (uint32_t)strtoul(id, NULL, 10) : 0;
 }
 
-/* Also of jobs that never heard of --muster: whether there is something to drain is what lies there. */
+/* For jobs without --muster too: the directories tell whether there is something to drain. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
 {
     char warning[512];

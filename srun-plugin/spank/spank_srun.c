@@ -13,9 +13,9 @@
 #include <slurm/spank.h>
 
 #include "srun-plugin/spank/env.h"
-#include "srun-plugin/epilog_timeout.h"
-#include "srun-plugin/spank/trust.h"
+#include "srun-plugin/spank/epilog.h"
 #include "srun-plugin/spank/port.h"
+#include "srun-plugin/spank/trust.h"
 #include "srun-plugin/preflight/preflight.h"
 #include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/plugin.h"
@@ -190,7 +190,7 @@ static void hand_over(const struct step_plan *plan)
     char *text = step_plan_text(plan, &err);
 
     if (!text || setenv(STEP_PLAN_NAME, text, 1) < 0)
-        slurm_spank_log("muster: warning: %s; the nodes do not know what srun knows", text ? "no memory" : err.text);
+        slurm_spank_log("muster: warning: %s; the nodes get no plan of the step", text ? "no memory" : err.text);
     free(text);
 }
 
@@ -226,7 +226,7 @@ void srun_check(struct plugin *plugin)
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
-/* The address of rank 0's node, and of one other; the node's name if slurmctld does not tell the address. */
+/* The address of rank 0's node, and of one other; the node's name if slurmctld does not give the address. */
 static void plan_addresses(struct step_plan *plan, struct step_layout *layout)
 {
     struct error err;
@@ -336,7 +336,7 @@ void srun_step(struct plugin *plugin, spank_t spank)
     if (known)
         plan_step(plugin, job_id, step_id);
     else
-        slurm_spank_log("muster: warning: Slurm does not tell the step's id; MASTER_ADDR is the first node's name");
+        slurm_spank_log("muster: warning: Slurm does not give the step's id; MASTER_ADDR is the first node's name");
     hand_over(&plugin->plan);
 }
 

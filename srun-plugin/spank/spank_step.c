@@ -17,7 +17,7 @@
 #include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/report_node.h"
 #include "srun-plugin/spank/plugin.h"
-#include "srun-plugin/spank/step_layout.h"
+#include "srun-plugin/place/step_layout.h"
 
 /* ---- Slurm's items and variables --------------------------------------------------------------------------------------------- */
 
@@ -286,7 +286,7 @@ void step_task(struct plugin *plugin, spank_t spank)
         apply_plan(plan, spank);
         report_rank(plugin, plan, spank);
     } else {
-        slurm_spank_log("muster: warning: rank %" PRIu32 ": %s; it has no variables of muster's", ask.task.rank,
+        slurm_spank_log("muster: warning: rank %" PRIu32 ": %s; muster set none of its variables", ask.task.rank,
                         err.text);
     }
     rank_plan_destroy(plan);

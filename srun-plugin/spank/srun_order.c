@@ -14,7 +14,6 @@
 #include "srun-plugin/spank/env.h"
 #include "srun-plugin/place/order.h"
 #include "srun-plugin/place/place.h"
-#include "srun-plugin/spank/report_step.h"
 
 #define COUNTS_SIZE 4096
 
@@ -225,7 +224,7 @@ void srun_order_step(struct srun_order *state, const struct step_layout *layout,
     if (plan->by_hostfile) {
         if (!is_followed(state->order, layout))
             slurm_spank_log("muster: warning: Slurm placed the ranks otherwise than in the plugin's host file; this "
-                            "costs speed, nothing else");
+                            "costs speed only");
         return;
     }
     order_destroy(state->order);

@@ -10,7 +10,7 @@
 #include "srun-plugin/place/order.h"
 #include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/srun_line.h"
-#include "srun-plugin/spank/step_layout.h"
+#include "srun-plugin/place/step_layout.h"
 #include "srun-plugin/spank/step_plan.h"
 
 /* Starts with job and topology; the rest is of zeros. */

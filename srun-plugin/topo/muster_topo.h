@@ -1,6 +1,6 @@
 /*
- * muster_topo.h - the words of muster-topo's command line. Each gets the arguments that follow its word, with argv[0]
- * being the word itself, prints to standard output, and returns 0, or -1 with *err.
+ * muster_topo.h - the commands of muster-topo. Each gets its arguments, with argv[0] the command's name, prints to
+ * standard output, and returns 0, or -1 with *err.
  */
 #ifndef MUSTER_SRUN_PLUGIN_MUSTER_TOPO_H
 #define MUSTER_SRUN_PLUGIN_MUSTER_TOPO_H

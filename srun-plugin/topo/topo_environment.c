@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/text.h"
 #include "srun-plugin/spank/rank_plan.h"
 #include "srun-plugin/node/sysfs.h"
 
@@ -49,16 +50,11 @@ static bool has_file(const char *name, void *arg)
     return false;
 }
 
-static void add_note(const struct error *err, void *arg)
+static void note_error(const struct error *err, void *arg)
 {
     struct environment *environment = arg;
-    char **notes = reallocarray(environment->notes, environment->note_count + 1, sizeof *notes);
 
-    if (!notes)
-        return;
-    environment->notes = notes;
-    if ((notes[environment->note_count] = strdup(err->text)))
-        environment->note_count++;
+    text_add_line(&environment->notes, &environment->note_count, "%s", err->text);
 }
 
 static int read_conf(struct environment *environment, struct error *err)
@@ -134,9 +130,9 @@ static int load_profiles(struct environment *environment, struct error *err)
 
     if (!(environment->view.fabric = fabric_create(err)))
         return -1;
-    fabric_add_directory(environment->view.fabric, FABRIC_SHIPPED, request->profiles, NULL, add_note, environment);
+    fabric_add_directory(environment->view.fabric, FABRIC_SHIPPED, request->profiles, NULL, note_error, environment);
     if (request->site)
-        fabric_add_directory(environment->view.fabric, FABRIC_SITE, request->site, NULL, add_note, environment);
+        fabric_add_directory(environment->view.fabric, FABRIC_SITE, request->site, NULL, note_error, environment);
     return 0;
 }
 
@@ -181,11 +177,9 @@ void environment_destroy(struct environment *environment)
         return;
     for (size_t i = 0; environment->ranks && i < environment->count; i++)
         rank_plan_destroy(environment->ranks[i]);
-    for (size_t i = 0; i < environment->note_count; i++)
-        free(environment->notes[i]);
+    text_free_lines(environment->notes, environment->note_count);
     fabric_givens_clear(&environment->conf);
     fabric_destroy(environment->view.fabric);
-    free(environment->notes);
     free(environment->ranks);
     free(environment);
 }

@@ -2,8 +2,8 @@
  * topo_environment.h - the variables that `srun --muster` would set for the ranks of a node, live or replayed, for
  * muster-topo: rank_plan.h for each rank.
  *
- * MASTER_ADDR, MASTER_PORT and MUSTER_JOB_ID are not known without a job: their value is "(of the job)". A replayed node
- * has no user's environment; libraries and nccl.conf are searched below its root.
+ * MASTER_ADDR, MASTER_PORT and MUSTER_JOB_ID are not known without a job: their value is "(of the job)". A replayed
+ * node has no user's environment; libraries and nccl.conf are searched below its root.
  */
 #ifndef MUSTER_SRUN_PLUGIN_TOPO_TOPO_ENVIRONMENT_H
 #define MUSTER_SRUN_PLUGIN_TOPO_TOPO_ENVIRONMENT_H

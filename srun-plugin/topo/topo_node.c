@@ -20,7 +20,7 @@
 /* More than any job has. */
 #define NODES_MAX 1000000
 
-struct options {
+struct node_options {
     const char *root, *xml;
     unsigned ranks; /* 0: as many as usable GPUs, else NUMA nodes */
     bool json, environment;
@@ -37,7 +37,7 @@ static int parse_count(const char *name, const char *text, unsigned most, unsign
     return 0;
 }
 
-static int keep_option(int option, struct options *options, struct error *err)
+static int keep_option(int option, struct node_options *options, struct error *err)
 {
     switch (option) {
     case 'j':
@@ -68,7 +68,7 @@ static int keep_option(int option, struct options *options, struct error *err)
     }
 }
 
-static int read_options(int argc, char **argv, struct options *options, struct error *err)
+static int read_options(int argc, char **argv, struct node_options *options, struct error *err)
 {
     static const struct option known[] = {
         {"cluster", required_argument, NULL, 'c'},   {"environment", no_argument, NULL, 'e'},
@@ -78,7 +78,7 @@ static int read_options(int argc, char **argv, struct options *options, struct e
         {"xml", required_argument, NULL, 'x'},       {0}};
     int option;
 
-    *options = (struct options){.root = "/", .request = {.nodes = 1, .profiles = FABRIC_DIR}};
+    *options = (struct node_options){.root = "/", .request = {.nodes = 1, .profiles = FABRIC_DIR}};
     opterr = 0;
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
         if (option == '?')
@@ -258,7 +258,7 @@ static void print_text(const struct node *node, const struct bind_plan *plan, co
 
 int topo_node(int argc, char **argv, struct error *err)
 {
-    struct options options;
+    struct node_options options;
     struct bind_request request = {0};
     struct node *node = NULL;
     struct bind_plan *plan = NULL;

@@ -19,7 +19,7 @@ static const uint64_t default_bytes[PLACE_AXES] = {
     [PLACE_DP] = 1000000000, [PLACE_PP] = 100000000, [PLACE_TP] = 10000000000};
 
 /* The command line. Texts are argv's. */
-struct options {
+struct place_options {
     const char *nodes, *topology, *slots, *mesh, *job, *bytes, *svg, *hostfile;
 };
 
@@ -32,7 +32,7 @@ struct place {
     struct place_report report;
 };
 
-static int read_options(int argc, char **argv, struct options *options, struct error *err)
+static int read_options(int argc, char **argv, struct place_options *options, struct error *err)
 {
     static const struct option known[] = {{"nodes", required_argument, NULL, 'n'},
                                           {"topology", required_argument, NULL, 't'},
@@ -101,7 +101,7 @@ static int read_axes(const char *text, uint64_t *values, const char *option, str
     return rc;
 }
 
-static int make_cluster(const struct options *options, struct place *place, struct error *err)
+static int make_cluster(const struct place_options *options, struct place *place, struct error *err)
 {
     struct hostlist *nodes = hostlist_create(options->nodes, err);
     char *text = options->topology && nodes ? cluster_read_text(options->topology, err) : NULL;
@@ -113,7 +113,7 @@ static int make_cluster(const struct options *options, struct place *place, stru
     return place->cluster ? 0 : -1;
 }
 
-static int make_slots(const struct options *options, struct place *place, int *all, struct error *err)
+static int make_slots(const struct place_options *options, struct place *place, int *all, struct error *err)
 {
     place->slots = calloc((size_t)place->cluster->node_count, sizeof *place->slots);
     if (!place->slots)
@@ -122,7 +122,7 @@ static int make_slots(const struct options *options, struct place *place, int *a
 }
 
 /* --mesh over the job file, and dp whatever is left where neither says it. */
-static int make_mesh(const struct options *options, const struct job *job, int slots, struct place *place,
+static int make_mesh(const struct place_options *options, const struct job *job, int slots, struct place *place,
                      struct error *err)
 {
     uint64_t axes[PLACE_AXES] = {[PLACE_PP] = 1, [PLACE_TP] = 1};
@@ -142,7 +142,8 @@ static int make_mesh(const struct options *options, const struct job *job, int s
     return 0;
 }
 
-static int make_bytes(const struct options *options, const struct job *job, struct place *place, struct error *err)
+static int make_bytes(const struct place_options *options, const struct job *job, struct place *place,
+                      struct error *err)
 {
     if (job)
         place_bytes(job, &place->mesh, place->bytes);
@@ -151,7 +152,7 @@ static int make_bytes(const struct options *options, const struct job *job, stru
     return options->bytes ? read_axes(options->bytes, place->bytes, "--bytes", err) : 0;
 }
 
-static int make_all(const struct options *options, struct place *place, struct error *err)
+static int make_all(const struct place_options *options, struct place *place, struct error *err)
 {
     struct job job;
     int slots, rc = -1;
@@ -165,7 +166,7 @@ static int make_all(const struct options *options, struct place *place, struct e
         job_destroy(&job);
     if (rc < 0 || place->mesh.dp < 1 || place->mesh.tp < 1 || place->mesh.pp < 1 || mesh_world(&place->mesh) > slots)
         return rc < 0 ? -1
-                      : error_set(err, CODE_CONFIG, "a mesh of dp %d, tp %d, pp %d does not go into %d slots",
+                      : error_set(err, CODE_CONFIG, "a mesh of dp %d, tp %d, pp %d does not fit %d slots",
                                   place->mesh.dp, place->mesh.tp, place->mesh.pp, slots);
     place->order = calloc((size_t)mesh_world(&place->mesh), sizeof *place->order);
     if (!place->order)
@@ -223,7 +224,7 @@ static int write_hostfile(const char *path, const struct placement *placement, s
 
 int topo_place(int argc, char **argv, struct error *err)
 {
-    struct options options = {0};
+    struct place_options options = {0};
     struct place place = {0};
     int rc = -1;
 

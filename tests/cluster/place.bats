@@ -55,7 +55,7 @@ allocated() {
     timeout -k 5 60 salloc -Q $options sh -c "$*"
 }
 
-@test "in an allocation the ranks land where muster-topo says: the nodes in a row, switch by switch" {
+@test "in an allocation the ranks land where muster-topo says: node after node, switch by switch" {
     expect --nodes 'n[1-8]' --slots 1 --mesh dp=8 --bytes dp=1
     [ "$(tr '\n' ' ' <hosts)" != "n1 n2 n3 n4 n5 n6 n7 n8 " ]
     allocated -N8 "srun --muster -n8 sh -c '$where'" >out

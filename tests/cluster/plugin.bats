@@ -298,7 +298,7 @@ SH
     [ "$status" -eq 0 ]
     [ "$(grep -c '^muster: warning: ' <<<"$output")" -eq 2 ] # srun's, and of node 0, which looks for the way there
     grep -q '^muster: warning: n2 does not resolve' <<<"$output"
-    grep -q '^muster: warning: slurmctld does not tell the address of node n2: .*; MASTER_ADDR is its name' <<<"$output"
+    grep -q '^muster: warning: slurmctld does not give the address of node n2: .*; MASTER_ADDR is its name' <<<"$output"
     grep -q '^muster: job .* 2 ranks on 2 nodes, rank 0 at n2$' <<<"$output" # the layout is not lost
     [ "$(grep -E '^[01] ' <<<"$output" | sort | tr '\n' ';')" = "0 n2;1 n2;" ]
 }

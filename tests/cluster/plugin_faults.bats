@@ -177,7 +177,7 @@ reason() {
     case $1 in
     local_init=no_files) echo "srun's command line cannot be read: .*: Too many" ;;
     local_init=no_memory) echo 'no memory to read ' ;;
-    local_user_init=no_files) echo 'does not tell the layout of step' ;;
+    local_user_init=no_files) echo 'does not give the layout of step' ;;
     user_init=no_files) echo 'etc/fabric: Too many' ;;
     init_post_opt=garbage | remote_init=garbage | user_init=garbage) echo 'has format .*: SLURM_MUSTER_STEP is ignored' ;;
     task_init=no_heap) echo 'malloc failed' ;; # of Slurm itself
@@ -253,7 +253,7 @@ callbacks="local_init init_post_opt local_user_init remote_init user_init task_i
         "$SANDBOX" kill-node n3 --dir "$SANDBOX_DIR"
         : >"$SANDBOX_DIR/log/slurmd.n3.log"
         "$SANDBOX" revive-node n3 --dir "$SANDBOX_DIR"
-        eventually 20 grep -q 'looks at this machine anew' "$SANDBOX_DIR/log/slurmd.n3.log"
+        eventually 20 grep -q 'reads this machine again' "$SANDBOX_DIR/log/slurmd.n3.log"
         step --muster -w n3 -n1 true
         for harm in $harms; do
             stack "$mode" "job_epilog=$harm"

@@ -114,7 +114,7 @@ n2_is_bad() {
     faulty n2 "exec unshare --mount sh -c 'mount -t tmpfs -o size=1M tmpfs $PWD/checkpoints; exec $PROGRAM \"\$@\"' - \"\$@\""
     preflight --muster=job.cfg
     n2_is_bad
-    grep -qE "$PWD/checkpoints has 0.0 GiB free, and [0-9.]+ GiB are wanted" <<<"$output"
+    grep -qE "$PWD/checkpoints has 0.0 GiB free, and [0-9.]+ GiB are needed" <<<"$output"
 }
 
 @test "a directory that no node can write to is not the nodes' fault: 74" {
@@ -147,7 +147,7 @@ n2_is_bad() {
     faulty n2 'kill -STOP $$'
     preflight
     n2_is_bad
-    grep -qE 'n2 is bad: silent: it said nothing in 2[0-9] s' <<<"$output"
+    grep -qE 'n2 is bad: silent: no answer in 2[0-9] s' <<<"$output"
     # Nothing stopped is left behind.
     left() { grep -lzx "SLURM_CONF=$SLURM_CONF" /proc/[0-9]*/environ 2>/dev/null | xargs -r -n1 dirname |
         xargs -r -I{} grep -l '^State:.*stopped' {}/status; }
@@ -159,7 +159,7 @@ n2_is_bad() {
     for i in 1 2 3; do faulty "n$i" 'kill -STOP $$'; done
     preflight
     [ "$status" -eq 74 ]
-    grep -qE '^muster: preflight: all 3 nodes: silent: it said nothing in 2[0-9] s$' <<<"$output"
+    grep -qE '^muster: preflight: all 3 nodes: silent: no answer in 2[0-9] s$' <<<"$output"
     none_started
 }
 
@@ -210,7 +210,7 @@ n2_is_bad() {
     faulty n2 "export MUSTER_PREFLIGHT_ROOT=$lost SLURM_GPUS_ON_NODE=8"
     preflight
     n2_is_bad
-    grep -q 'Slurm gave 8 GPUs, and 6 are usable' <<<"$output"
+    grep -q 'Slurm gave 8 GPUs, but 6 are usable' <<<"$output"
 }
 
 @test "the bad step's CPUs are free again, and the job goes on" {
@@ -272,7 +272,7 @@ SH
     run timeout 60 salloc -Q -N3 -w 'n[1-3]' srun --ntasks-per-node=1 --muster-preflight=exclude true
     echo "$output"
     [ "$status" -eq 76 ]
-    grep -q 'not requeued: only a job of sbatch can be requeued; give --exclude=n2 ' <<<"$output"
+    grep -q 'not requeued: can be requeued; give --exclude=n2 ' <<<"$output"
     timeout 60 sbatch -W --no-requeue -N3 -o out --wrap 'srun --ntasks-per-node=1 --muster-preflight=exclude true' || true
     cat out
     grep -q 'not requeued: the job may not be requeued' out

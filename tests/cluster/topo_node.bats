@@ -17,6 +17,16 @@ snapshot() {
     diff "$TOP/tests/fixtures/machines/dgx-h100-dead-port/expected.txt" "$BATS_TEST_TMPDIR/table"
 }
 
+@test "without libhwloc a node has its NICs, and a problem" {
+    snapshot dgx-h100
+    MUSTER_HWLOC=/no/such/libhwloc.so run muster-topo node "$BATS_TEST_TMPDIR/dgx-h100"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    grep -q '^problem: cores, memory and GPUs are not known: hwloc cannot be opened: /no/such/libhwloc.so' <<<"$output"
+    grep -q '^mlx5_0:1 ' <<<"$output"
+    [ "$(grep -c '^gpu ' <<<"$output")" -eq 0 ]
+}
+
 @test "--json says what the table says" {
     snapshot ex-mi250x
     muster-topo node --json "$BATS_TEST_TMPDIR/ex-mi250x" >"$BATS_TEST_TMPDIR/json"

@@ -57,10 +57,10 @@ refused() {
     for number in 5.7 1e300 -1 99999999999999999999 3x ''; do
         refused 64 "--tokens needs a whole number of at least 0, not $number" muster-generate --tokens "$number" x
         refused 64 "--seed needs a whole number of at least 0, not $number" muster-generate --seed "$number" x
-        refused 64 "--checkpoint-bytes takes a whole number of bytes, and not $number" \
+        refused 64 "--checkpoint-bytes takes a whole number of bytes, not $number" \
             muster-preflight --checkpoint-bytes "$number"
     done
-    refused 64 "--seconds takes 3 to 3600, and not 10m" muster-preflight --seconds 10m
+    refused 64 "--seconds takes 3 to 3600, not 10m" muster-preflight --seconds 10m
     refused 64 "unknown option --fast" muster-preflight --fast
     refused 64 "belongs to no option: n1" muster-preflight n1
     refused 64 "a file is missing after --text" "$TOP/quickstart" --text

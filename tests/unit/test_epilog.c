@@ -23,8 +23,7 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/epilog.h"
-#include "srun-plugin/epilog_timeout.h"
+#include "srun-plugin/spank/epilog.h"
 
 enum { NOBODY = 65534, JOB = 4711, TEXT = 64 * 1024 };
 

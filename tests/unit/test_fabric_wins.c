@@ -123,7 +123,7 @@ static void nothing_that_the_user_set_is_changed(void **state)
         plan = machines_plan(fabric, &machine->facts, &inputs);
         for (size_t v = 0; v < plan->count; v++) {
             const struct fabric_variable *variable = &plan->variables[v];
-            char value[ENV_VALUE_SIZE];
+            char value[FABRIC_VALUE_SIZE];
             bool users = machines_look_up(variable->name, value, sizeof value, environment);
 
             assert_int_equal(variable->origin == FABRIC_FROM_USER, users);

@@ -67,7 +67,7 @@ static void the_table_is_by_switch(void **state)
     assert_string_equal(run("place --nodes 'n[1-4]' --topology tree.conf --slots 2 --mesh tp=2,pp=2 "
                             "--bytes dp=100,pp=10,tp=1",
                             0),
-                        "8 ranks (dp 2, tp 2, pp 2) on 4 nodes beneath 3 switches; no order is better\n"
+                        "8 ranks (dp 2, tp 2, pp 2) on 4 nodes under 3 switches; no order is better\n"
                         "  switch  node  ranks                 pp          dp\n"
                         "  a       n1    0-1                   0           0\n"
                         "  a       n3    2-3                   0           1\n"
@@ -151,13 +151,13 @@ static void what_is_wrong_is_said(void **state)
         {"place --nodes n1 --colour red", "option --colour is unknown", 64},
         {"place --nodes n1 n2", "\"n2\" belongs to no option", 64},
         {"place --nodes 'n['", "host list", 65},
-        {"place --nodes n1,n1", "n1 is in the allocation twice", 65},
+        {"place --nodes n1,n1", "n1 is twice in the allocation", 65},
         {"place --nodes n1 --slots 8,8", "is not for 1 nodes", 65},
         {"place --nodes n1 --slots '8(x'", "must be numbers such as", 65},
         {"place --nodes n1 --slots 99999", "must be numbers such as", 65},
         {"place --nodes 'n[1-99999]' --slots 65535", "6553434465 on 99999 nodes", 65},
-        {"place --nodes 'n[1-9999]' --slots 65535 --mesh dp=1", "slots are more than can be placed on", 78},
-        {"place --nodes n1 --mesh dp=9", "dp 9, tp 1, pp 1 does not go into 8 slots", 78},
+        {"place --nodes 'n[1-9999]' --slots 65535 --mesh dp=1", "slots are more than the limit", 78},
+        {"place --nodes n1 --mesh dp=9", "dp 9, tp 1, pp 1 does not fit 8 slots", 78},
         {"place --nodes n1 --mesh tp=3", "8 ranks cannot be laid out", 78},
         {"place --nodes n1 --mesh tp=0", "", 78},
         {"place --nodes n1 --mesh dp", "must be dp=N, tp=N or pp=N", 64},

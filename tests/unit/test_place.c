@@ -123,7 +123,7 @@ static void what_cannot_be_placed_is_refused(void **state)
                                  (int[]){4, 4}, order, NULL, &err),
                      -1);
     assert_int_equal(err.code, CODE_CONFIG);
-    assert_non_null(strstr(err.text, "9 ranks do not go into the 8 slots of 2 nodes"));
+    assert_non_null(strstr(err.text, "9 ranks do not fit the 8 slots of 2 nodes"));
     assert_int_equal(place_ranks(cluster, &(struct mesh){.dp = 2, .tp = 0, .pp = 1}, (uint64_t[]){1, 1, 1},
                                  (int[]){4, 4}, order, NULL, &err),
                      -1);

@@ -186,7 +186,7 @@ static void test_silent(void **state)
         hear(i, "to - untried not all nodes came to talk");
         hear(i, "end 15.0");
     }
-    BAD("said nothing in 20 s", 2);
+    BAD("no answer in 20 s", 2);
     step_of_good_nodes(3);
     records[1].ended = false;
     BAD("did not finish", 1);
@@ -210,7 +210,7 @@ static void test_unstarted(void **state)
     verdict = judge();
     assert_int_equal(verdict->bad, 1);
     assert_string_equal(verdict->reasons[2], "srun cannot start a task there: Communication connection failure");
-    assert_string_equal(verdict->notes[0], "2 of 4 nodes were not heard out: srun gave up");
+    assert_string_equal(verdict->notes[0], "2 of 4 nodes could not finish: srun gave up");
     verdict_destroy(verdict);
     clear();
 }
@@ -220,7 +220,7 @@ static void test_problem(void **state)
     (void)state;
     step_of_good_nodes(3);
     hear(1, "problem checkpoints cannot be written to /scratch: Read-only file system");
-    hear(1, "problem GPU 3: rows of its memory wait for a reset to be remapped");
+    hear(1, "problem GPU 3: rows of its memory need a reset to be remapped");
     BAD("/scratch: Read-only file system; GPU 3: rows", 1);
     step_of_good_nodes(1);
     hear(0, "problem x");

@@ -143,7 +143,7 @@ static void host_file_and_map_put_everybody_on_the_same_node(void **state)
     assert_int_equal(taken, 255);
     assert_memory_equal(map, ((int[]){2, 3, 6, 4, 5, 0, 1, 7}), sizeof map);
     assert_int_equal(place_rank_map(cluster, order, other, 8, map, &err), -1);
-    assert_non_null(strstr(err.text, "node a has 2 of Slurm's ranks, and 3 of the mesh"));
+    assert_non_null(strstr(err.text, "node a has 2 ranks of Slurm's, but 3 of the mesh"));
     free(text);
     cluster_destroy(cluster);
     hostlist_destroy(list);

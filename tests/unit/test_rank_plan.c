@@ -126,7 +126,7 @@ static void muster_binds_only_where_it_may(void **state)
     expect_unbound(&ask, "the user asked");
     ask.user_binds = false;
     ask.may_bind = false;
-    expect_unbound(&ask, "--export=NONE");
+    expect_unbound(&ask, "plan of the step did not arrive");
     ask.may_bind = true;
     ask.task.node_cpus /= 2; /* other jobs' CPUs are among those that the kernel would give */
     expect_unbound(&ask, "no cgroup");

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "srun-plugin/route.h"
+#include "srun-plugin/node/route.h"
 #include "srun-plugin/node/sysfs.h"
 
 #define HEADER "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"

@@ -1,4 +1,8 @@
-#include "srun-plugin/epilog_run.h"
+/*
+ * epilog_run.c - one muster-ckptd that root starts for a user, who may have other processes on the node: in another job
+ * there, or by ssh. They must not get at what root has through it, nor at its place outside of every job's cgroup.
+ */
+#include "srun-plugin/spank/epilog.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +15,9 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common/clock.h"
 
 enum {
     SPARE_SECONDS = 5, /* at most, for it to end by itself, and again to be killed */
@@ -29,7 +34,7 @@ enum {
  * trace the program, nor take its descriptors or its memory, from its first instruction on. (A shell would make the
  * real group the effective one.)
  */
-static int become(uid_t uid)
+static int become_user(uid_t uid)
 {
     struct passwd *user;
 
@@ -72,7 +77,7 @@ static void become_program(const struct epilog_run *run, int out)
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     be_killable();
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0 ||
-        become(run->uid) < 0 || chdir("/") < 0)
+        become_user(run->uid) < 0 || chdir("/") < 0)
         _exit(EPILOG_NO_USER);
     close_range(STDERR_FILENO + 1, ~0u, 0);
     execle(run->program, run->program, "--once", "--partner", "--seconds", limit, run->stage, (char *)NULL,
@@ -82,7 +87,7 @@ static void become_program(const struct epilog_run *run, int out)
 
 /* ---- what it prints ---------------------------------------------------------------------------------------------- */
 
-struct output {
+struct child_output {
     int fd; /* -1: it is closed */
     void (*log)(const char *line);
     int lines;
@@ -90,7 +95,7 @@ struct output {
     size_t used;
 };
 
-static void end_line(struct output *output)
+static void end_line(struct child_output *output)
 {
     output->line[output->used] = '\0';
     if (output->used && output->lines < LINES_MOST)
@@ -101,7 +106,7 @@ static void end_line(struct output *output)
     output->used = 0;
 }
 
-static void take(struct output *output, const char *text, size_t size)
+static void add_output(struct child_output *output, const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
         if (text[i] == '\n' || output->used == LINE_SIZE - 1)
@@ -112,7 +117,7 @@ static void take(struct output *output, const char *text, size_t size)
 }
 
 /* What is there by now, and no more than one pipe's worth: the caller has a clock to look at. */
-static void read_output(struct output *output)
+static void read_output(struct child_output *output)
 {
     char text[4096];
     ssize_t got;
@@ -120,7 +125,7 @@ static void read_output(struct output *output)
     for (int i = 0; i < 16 && output->fd >= 0; i++) {
         got = read(output->fd, text, sizeof text);
         if (got > 0) {
-            take(output, text, (size_t)got);
+            add_output(output, text, (size_t)got);
         } else if (got == 0 || errno != EINTR) {
             if (got < 0 && errno == EAGAIN)
                 return;
@@ -132,18 +137,10 @@ static void read_output(struct output *output)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* True when the child has ended before `deadline`. It is still to be reaped. */
-static bool wait_until(pid_t child, double deadline, struct output *output)
+static bool wait_until(pid_t child, double deadline, struct child_output *output)
 {
-    while (now() < deadline) {
+    while (clock_monotonic() < deadline) {
         struct pollfd news = {.fd = output->fd, .events = POLLIN};
         siginfo_t info = {.si_pid = 0};
 
@@ -156,7 +153,7 @@ static bool wait_until(pid_t child, double deadline, struct output *output)
 }
 
 /* Its group too goes, while its number is still taken. */
-static int reap(pid_t child)
+static int reap_child(pid_t child)
 {
     int status = 0;
 
@@ -166,21 +163,21 @@ static int reap(pid_t child)
     return WEXITSTATUS(status);
 }
 
-static int wait_for(pid_t child, double end, double spare, struct output *output)
+static int wait_for(pid_t child, double end, double spare, struct child_output *output)
 {
     if (wait_until(child, end - spare, output))
-        return reap(child);
+        return reap_child(child);
     kill(-child, SIGKILL);
     if (!wait_until(child, end, output))
         return EPILOG_LEFT;
-    reap(child);
+    reap_child(child);
     return EPILOG_KILLED;
 }
 
 int epilog_run(const struct epilog_run *run)
 {
-    struct output output = {.fd = -1, .log = run->log};
-    double end = now() + run->seconds;
+    struct child_output output = {.fd = -1, .log = run->log};
+    double end = clock_monotonic() + run->seconds;
     int ends[2], status;
     pid_t child;
 

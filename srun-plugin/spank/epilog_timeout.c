@@ -1,4 +1,12 @@
-#include "srun-plugin/epilog_timeout.h"
+/*
+ * epilog_timeout.c - slurmd kills an epilog that runs past the timeout in slurm.conf, and drains the node: the epilog
+ * has to end before.
+ *
+ * The timeout comes from the file. slurmstepd, in which the epilog runs, has in memory only the settings that slurmd
+ * sends it; the timeout is not among them in Slurm 24.05 to 26.05. slurm_load_ctl_conf would ask slurmctld, from all
+ * nodes of a job at the same moment.
+ */
+#include "srun-plugin/spank/epilog.h"
 
 #include <ctype.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-#include "srun-plugin/spank/step_layout.h"
+#include "srun-plugin/place/step_layout.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -73,7 +73,7 @@ struct step_layout *step_layout_create(uint32_t job_id, uint32_t step_id, struct
     slurm_step_layout_t *answer = layout ? slurm_job_step_layout_get(&id) : NULL;
 
     if (!answer || answer->node_cnt < 1) {
-        error_set(err, CODE_INTERNAL, "slurmctld does not tell the layout of step %u.%u: %s", (unsigned)job_id,
+        error_set(err, CODE_INTERNAL, "slurmctld does not give the layout of step %u.%u: %s", (unsigned)job_id,
                   (unsigned)step_id, slurm_strerror(errno));
         goto fail;
     }
@@ -107,9 +107,9 @@ static int find_address(const char *node, char *address, size_t size, bool *cpus
     if (!failed && answer->record_count > 0 && answer->node_array[0].node_addr)
         snprintf(address, size, "%s", answer->node_array[0].node_addr);
     else if (failed)
-        error_set(err, CODE_INTERNAL, "slurmctld does not tell the address of node %s: %s", name, slurm_strerror(why));
+        error_set(err, CODE_INTERNAL, "slurmctld does not give the address of node %s: %s", name, slurm_strerror(why));
     else
-        failed = error_set(err, CODE_INTERNAL, "slurmctld knows no address of node %s", name);
+        failed = error_set(err, CODE_INTERNAL, "slurmctld has no address of node %s", name);
     if (!failed && answer->record_count > 0 && cpus_are_cores) {
         const node_info_t *info = &answer->node_array[0];
 

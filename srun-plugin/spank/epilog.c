@@ -1,4 +1,4 @@
-#include "srun-plugin/epilog.h"
+#include "srun-plugin/spank/epilog.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,24 +10,23 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
-#include "srun-plugin/epilog_run.h"
+#include "common/clock.h"
 
 enum {
     STAGES_MOST = 64, /* of one job: it has one on a node, or a few */
     LEAST_MS = 500,   /* for a stage to be begun */
 };
 
-struct run {
+struct epilog_pass {
     const struct epilog *epilog;
     void (*log)(const char *line);
     double deadline;
 };
 
-static void say(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void log_line(const struct epilog_pass *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void say(const struct run *run, const char *format, ...)
+static void log_line(const struct epilog_pass *run, const char *format, ...)
 {
     char line[PATH_MAX + 256];
     va_list args;
@@ -38,17 +37,9 @@ static void say(const struct run *run, const char *format, ...)
     run->log(line);
 }
 
-static double clock_now(void)
+static double seconds_left(const struct epilog_pass *run)
 {
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static double seconds_left(const struct run *run)
-{
-    return run->deadline - clock_now();
+    return run->deadline - clock_monotonic();
 }
 
 /*
@@ -71,40 +62,41 @@ static bool is_of_job(const struct epilog *epilog, const char *name)
     return is_of_id(epilog, epilog->job_id, name) || (epilog->het_job_id && is_of_id(epilog, epilog->het_job_id, name));
 }
 
-static void drain(const struct run *run, const char *stage)
+static void drain_stage(const struct epilog_pass *run, const char *stage)
 {
     const struct epilog *epilog = run->epilog;
     struct error err;
     int status;
 
     if (epilog->trust && epilog->trust(epilog->ckptd, &err) < 0) {
-        say(run, "%s: not drained: %s", stage, err.text);
+        log_line(run, "%s: not drained: %s", stage, err.text);
         return;
     }
     status = epilog_run(&(struct epilog_run){
         .program = epilog->ckptd, .stage = stage, .uid = epilog->uid, .seconds = seconds_left(run), .log = run->log});
     if (status == EPILOG_NO_PROCESS)
-        say(run, "%s: not drained: %s", stage, strerror(errno));
+        log_line(run, "%s: not drained: %s", stage, strerror(errno));
     else if (status == EPILOG_NO_PROGRAM)
-        say(run, "%s: not drained: %s does not start", stage, epilog->ckptd);
+        log_line(run, "%s: not drained: %s does not start", stage, epilog->ckptd);
     else if (status == EPILOG_NO_USER)
-        say(run, "%s: not drained: cannot become user %u", stage, (unsigned)epilog->uid);
+        log_line(run, "%s: not drained: cannot become user %u", stage, (unsigned)epilog->uid);
     else if (status == EPILOG_LEFT)
-        say(run,
+        log_line(
+            run,
             "%s: not all of it was drained: muster-ckptd hangs and cannot be killed; a requeued job goes on with it",
             stage);
     else if (status == EPILOG_KILLED)
-        say(run, "%s: not all of it was drained: muster-ckptd was killed; a requeued job goes on with it", stage);
+        log_line(run, "%s: not all of it was drained: muster-ckptd was killed; a requeued job goes on with it", stage);
     else if (status == CODE_STOPPED) /* muster-ckptd has logged what is left, and why */
-        say(run, "%s: not all of it was drained; the rest is kept: muster-ckptd --once goes on with it", stage);
+        log_line(run, "%s: not all of it was drained; the rest is kept: muster-ckptd --once goes on with it", stage);
     else if (status != 0)
-        say(run, "%s: not all of it was drained: muster-ckptd ended with %d", stage, status);
+        log_line(run, "%s: not all of it was drained: muster-ckptd ended with %d", stage, status);
     else
-        say(run, "%s: drained after job %" PRIu32, stage, epilog->job_id);
+        log_line(run, "%s: drained after job %" PRIu32, stage, epilog->job_id);
 }
 
 /* Owned by the job's user, and no link. What muster-ckptd then opens, it opens as that user. */
-static bool is_stage(const struct run *run, DIR *directory, const char *name)
+static bool is_stage(const struct epilog_pass *run, DIR *directory, const char *name)
 {
     struct stat status;
 
@@ -113,7 +105,7 @@ static bool is_stage(const struct run *run, DIR *directory, const char *name)
 }
 
 /* How many stages were drained, of those that there are when `most` may be. */
-static int drain_root(const struct run *run, const char *root, int most)
+static int drain_root(const struct epilog_pass *run, const char *root, int most)
 {
     DIR *directory = root[0] == '/' ? opendir(root) : NULL;
     char stage[PATH_MAX];
@@ -127,11 +119,12 @@ static int drain_root(const struct run *run, const char *root, int most)
             snprintf(stage, sizeof stage, "%s/%s", root, entry->d_name) >= (int)sizeof stage)
             continue;
         if (count == most || seconds_left(run) * 1000 < LEAST_MS) {
-            say(run, "%s: %s; what is left of job %" PRIu32 " there is not drained", stage,
-                count == most ? "a job has not so many stages" : "no time is left to drain it", run->epilog->job_id);
+            log_line(run, "%s: %s; what is left of job %" PRIu32 " there is not drained", stage,
+                     count == most ? "a job has not so many stages" : "no time is left to drain it",
+                     run->epilog->job_id);
             break;
         }
-        drain(run, stage);
+        drain_stage(run, stage);
         count++;
     }
     closedir(directory);
@@ -140,7 +133,7 @@ static int drain_root(const struct run *run, const char *root, int most)
 
 int epilog_drain(const struct epilog *epilog, void (*log)(const char *line))
 {
-    struct run run = {.epilog = epilog, .log = log, .deadline = clock_now() + epilog->seconds};
+    struct epilog_pass run = {.epilog = epilog, .log = log, .deadline = clock_monotonic() + epilog->seconds};
     char roots[PATH_MAX], *rest = roots, *root;
     int count = 0;
 

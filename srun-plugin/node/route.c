@@ -1,4 +1,4 @@
-#include "srun-plugin/route.h"
+#include "srun-plugin/node/route.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
