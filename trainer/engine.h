@@ -101,8 +101,8 @@ int engine_compare_ranks(struct engine *engine, struct error *err);
  */
 bool engine_capture(struct engine *engine);
 
-/* This rank's part of a save of the present or the captured state: its own shard, and the name of this attempt, which is
- * the same on all ranks. */
+/* This rank's part of a save of the present or the captured state: its own shard, and the name of this attempt, which
+ * is the same on all ranks. */
 struct engine_part {
     struct ckpt_save save; /* borrows from the engine and from this struct, which must not be moved */
     char attempt[CKPT_ATTEMPT_SIZE];

@@ -26,8 +26,8 @@ typedef void saver_say(void *arg, const char *line);
 /*
  * Open the stage of this node, which the job's first rank there does for what an earlier life of the job has left: what
  * is complete is drained and committed before this returns. hosts: rank r's host at hosts + r * stride. NULL with
- * CODE_IO when memory is short, with CODE_CONFIG when another release of muster staged there what this one does not know;
- * a stage that cannot be used is only said.
+ * CODE_IO when memory is short, with CODE_CONFIG when another release of muster staged there what this one does not
+ * know; a stage that cannot be used is only said.
  */
 struct saver *saver_create(struct engine *engine, const char *hosts, size_t stride, saver_say *say, void *arg,
                            struct error *err);

@@ -272,7 +272,7 @@ SH
     run timeout 60 salloc -Q -N3 -w 'n[1-3]' srun --ntasks-per-node=1 --muster-preflight=exclude true
     echo "$output"
     [ "$status" -eq 76 ]
-    grep -q 'not requeued: can be requeued; give --exclude=n2 ' <<<"$output"
+    grep -q 'not requeued: only .* jobs can be requeued: give --exclude=n2 ' <<<"$output"
     timeout 60 sbatch -W --no-requeue -N3 -o out --wrap 'srun --ntasks-per-node=1 --muster-preflight=exclude true' || true
     cat out
     grep -q 'not requeued: the job may not be requeued' out
