@@ -49,11 +49,6 @@ struct engine {
     uint64_t loaded_seed; /* of the checkpoint that was loaded */
     struct job loaded;    /* the job that it was trained with */
     bool is_loaded_known; /* the checkpoint has its job file */
-
-    struct ckpt_state captured; /* the state at engine_capture */
-    bool is_captured;
-    struct error prune_error; /* of the last save, on rank 0: why old checkpoints were not removed */
-    bool prune_failed;
 };
 
 /* Why a step left the parameters as they were. */
@@ -95,29 +90,28 @@ int engine_evaluate(struct engine *engine, int batch, struct mean_loss *loss, st
 int engine_compare_ranks(struct engine *engine, struct error *err);
 
 /*
- * Begins a save of the present state. On a device with discrete memory its copy to the host overlaps the next step, and
- * the next engine_part_create saves this state, not the later one. False if the device's memory is the host's: then
- * nothing was begun.
+ * Begins a save of the present state. On a device with discrete memory its copy to the host overlaps the next step:
+ * true, and the caller passes *captured to engine_part_create or engine_save after that step. False if the device's
+ * memory is the host's: then nothing was begun.
  */
-bool engine_capture(struct engine *engine);
+bool engine_capture(struct engine *engine, struct ckpt_state *captured);
 
-/* This rank's part of a save of the present or the captured state: its own shard, and the name of this attempt, which
- * is the same on all ranks. */
+/* This rank's part of a save: its own shard, and the name of this attempt, which is the same on all ranks. */
 struct engine_part {
     struct ckpt_save save; /* borrows from the engine and from this struct, which must not be moved */
     char attempt[CKPT_ATTEMPT_SIZE];
 };
 
-/* Collective. Must be destroyed also after a failure. */
-int engine_part_create(struct engine *engine, struct engine_part *part, struct error *err);
+/* captured: from engine_capture; NULL: the present state. Collective. Must be destroyed also after a failure. */
+int engine_part_create(struct engine *engine, const struct ckpt_state *captured, struct engine_part *part,
+                       struct error *err);
 void engine_part_destroy(struct engine_part *part);
 
 /*
- * Write a checkpoint of the state after `step` steps and commit it before returning; saver.h does it behind training's
- * back. Collective; every rank gets the same result. On failure nothing is lost: earlier checkpoints stand, and
- * training can go on.
+ * Writes a checkpoint to checkpoint.dir and commits it before returning; saver.h does that in the background.
+ * Collective; every rank gets the same result. After a failure earlier checkpoints stand, and training can go on.
  */
-int engine_save(struct engine *engine, struct error *err);
+int engine_save(struct engine *engine, const struct ckpt_state *captured, struct error *err);
 
 /*
  * Load the newest checkpoint in `dir` that is whole, whatever topology wrote it. skipped is called on every rank with

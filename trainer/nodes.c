@@ -1,89 +1,44 @@
 #include "trainer/nodes.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct nodes {
-    int world, count;
-    int *node, *local;   /* [world] */
-    int *first, *locals; /* [count] */
-    int *next;           /* [world] the next rank of the same node; -1 */
-};
-
-struct nodes *nodes_create(const char *hosts, size_t stride, int world, struct error *err)
+int nodes_find(struct nodes *n, const char *hosts, size_t stride, int world, struct error *err)
 {
-    struct nodes *n = calloc(1, sizeof *n);
-    int *room = n ? calloc((size_t)world, 5 * sizeof *room) : NULL;
+    int *room = calloc((size_t)world, 4 * sizeof *room);
 
-    if (!room) {
-        free(n);
-        error_set(err, CODE_IO, "out of memory for the nodes of %d ranks", world);
-        return NULL;
-    }
-    *n = (struct nodes){.world = world,
-                        .node = room,
-                        .local = room + world,
-                        .first = room + 2 * world,
-                        .locals = room + 3 * world,
-                        .next = room + 4 * world};
+    if (!room)
+        return error_set(err, CODE_IO, "out of memory for the nodes of %d ranks", world);
+    *n = (struct nodes){
+        .world = world, .of = room, .local = room + world, .first = room + 2 * world, .locals = room + 3 * world};
     for (int rank = 0; rank < world; rank++) {
-        const char *host = hosts + (size_t)rank * stride;
-        int node = 0, last = rank;
+        int node = n->count - 1; /* ranks of a node are mostly consecutive */
 
-        /* Ranks of a node are mostly consecutive, so the newest node is compared first. */
-        for (node = n->count - 1; node >= 0; node--)
-            if (strcmp(hosts + (size_t)n->first[node] * stride, host) == 0)
-                break;
+        while (node >= 0 && strcmp(hosts + (size_t)n->first[node] * stride, hosts + (size_t)rank * stride) != 0)
+            node--;
         if (node < 0) {
             node = n->count++;
             n->first[node] = rank;
-        } else {
-            for (last = n->first[node]; n->next[last] >= 0; last = n->next[last])
-                ;
-            n->next[last] = rank;
         }
-        n->node[rank] = node;
+        n->of[rank] = node;
         n->local[rank] = n->locals[node]++;
-        n->next[rank] = -1;
     }
-    return n;
+    return 0;
 }
 
-void nodes_destroy(struct nodes *nodes)
+void nodes_free(struct nodes *n)
 {
-    if (nodes)
-        free(nodes->node);
-    free(nodes);
+    free(n->of);
 }
 
-int nodes_count(const struct nodes *nodes)
-{
-    return nodes->count;
-}
-
-int nodes_of(const struct nodes *nodes, int rank)
-{
-    return nodes->node[rank];
-}
-
-int nodes_local(const struct nodes *nodes, int rank)
-{
-    return nodes->local[rank];
-}
-
-int nodes_locals(const struct nodes *nodes, int node)
-{
-    return nodes->locals[node];
-}
-
-/* The rank with index `local` on a node; -1 if there is none. */
+/* -1 if the node has fewer ranks. */
 static int rank_at(const struct nodes *n, int node, int local)
 {
-    int rank = n->first[node];
-
-    while (rank >= 0 && local-- > 0)
-        rank = n->next[rank];
-    return rank;
+    for (int rank = n->first[node]; rank < n->world && local < n->locals[node]; rank++)
+        if (n->of[rank] == node && n->local[rank] == local)
+            return rank;
+    return -1;
 }
 
 int nodes_rounds(const struct nodes *n)
@@ -100,9 +55,118 @@ int nodes_rounds(const struct nodes *n)
 
 void nodes_partners(const struct nodes *n, int rank, int round, int *to, int *from)
 {
-    int node = n->node[rank], local = n->local[rank], next = (node + 1) % n->count;
+    int node = n->of[rank], local = n->local[rank], next = (node + 1) % n->count;
     int before = (node + n->count - 1) % n->count;
 
     *to = local / n->locals[next] == round ? rank_at(n, next, local % n->locals[next]) : -1;
     *from = rank_at(n, before, round * n->locals[node] + local);
+}
+
+/* ---- copies of staged shards ---- */
+
+/* Sent ahead of a shard. */
+struct header {
+    uint64_t bytes, part_bytes;
+    int64_t shard;
+};
+
+struct incoming {
+    struct header header;
+    void *room;
+    char *part;
+    char answer;
+};
+
+static int receive_all(struct comm *world, void *buffer, size_t bytes, int from, struct error *err)
+{
+    struct comm_request *request = comm_start_recv(world, buffer, bytes, from, err);
+
+    return request ? comm_wait(request, err) : -1;
+}
+
+static int send_all(struct comm *world, const void *buffer, size_t bytes, int to, struct error *err)
+{
+    struct comm_request *request = comm_start_send(world, buffer, bytes, to, err);
+
+    return request ? comm_wait(request, err) : -1;
+}
+
+/* The neighbour announces its shard; this rank answers whether there is room. */
+static int answer_partner(struct incoming *in, struct ckpt_stage *stage, const struct ckpt_save *save,
+                          struct comm *world, int from, struct error *err)
+{
+    struct ckpt_save theirs = *save;
+    struct error no_room;
+
+    if (receive_all(world, &in->header, sizeof in->header, from, err) < 0)
+        return -1;
+    theirs.shard = (int)in->header.shard;
+    if (in->header.bytes > 0 && (in->part = malloc(in->header.part_bytes + 1)))
+        in->room = ckpt_stage_borrow(stage, &theirs, in->header.bytes, &no_room);
+    in->answer = in->room != NULL;
+    return send_all(world, &in->answer, 1, from, err);
+}
+
+static int keep_copy(struct incoming *in, struct ckpt_stage *stage, struct comm *world, int from, struct error *err)
+{
+    struct error broken; /* a copy that is damaged is not kept, and takes no room */
+
+    if (!in->room)
+        return 0;
+    if (receive_all(world, in->part, in->header.part_bytes, from, err) < 0 ||
+        receive_all(world, in->room, in->header.bytes, from, err) < 0)
+        return -1;
+    ckpt_stage_keep(stage, in->part, in->header.part_bytes, &broken);
+    return 0;
+}
+
+/* Sends are waited for only after this rank has received: else all nodes of the ring would wait for each other. */
+static int exchange_round(struct ckpt_stage *stage, const struct ckpt_save *save, struct comm *world, int to, int from,
+                          struct error *err)
+{
+    struct comm_request *ahead = NULL, *part = NULL, *data = NULL;
+    struct ckpt_staged mine = {0};
+    struct header header = {.shard = save->shard};
+    struct incoming in = {0};
+    struct error nothing;
+    char room = 0;
+    int result = -1;
+
+    if (to >= 0) {
+        if (ckpt_stage_lend(stage, &mine, &nothing) == 0) {
+            header.bytes = mine.bytes;
+            header.part_bytes = mine.part_bytes;
+        }
+        if (!(ahead = comm_start_send(world, &header, sizeof header, to, err)))
+            goto end;
+    }
+    if (from >= 0 && answer_partner(&in, stage, save, world, from, err) < 0)
+        goto end;
+    if (to >= 0 && (comm_wait(ahead, err) < 0 || receive_all(world, &room, 1, to, err) < 0))
+        goto end;
+    if (room && (!(part = comm_start_send(world, mine.part, mine.part_bytes, to, err)) ||
+                 !(data = comm_start_send(world, mine.data, mine.bytes, to, err))))
+        goto end;
+    if (from >= 0 && keep_copy(&in, stage, world, from, err) < 0)
+        goto end;
+    if (room && (comm_wait(part, err) < 0 || comm_wait(data, err) < 0))
+        goto end;
+    result = 0;
+end:
+    free(in.part);
+    return result;
+}
+
+int nodes_exchange(const struct nodes *nodes, struct ckpt_stage *stage, const struct ckpt_save *save,
+                   struct comm *world, struct error *err)
+{
+    comm_purpose(world, "shards", "partners");
+    for (int round = 0; round < nodes_rounds(nodes); round++) {
+        int to, from;
+
+        nodes_partners(nodes, comm_rank(world), round, &to, &from);
+        if (exchange_round(stage, save, world, to, from, err) < 0)
+            return -1;
+    }
+    return 0;
 }

@@ -1,13 +1,14 @@
 /*
  * run.h - the state of a run, shared by train.c and its helpers: run_start.c, everything before the first step, with
- * run_hosts.c, the checks of each host's memory and threads; run_watch.c, the watchdog and stragglers; run_save.c, the
- * checkpoints; and run_log.c, the output. Private to these files.
+ * run_hosts.c, the checks of each host's memory and threads; run_watch.c, the watchdog and stragglers; and
+ * run_log.c, the output. Private to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
 #define MUSTER_TRAINER_RUN_H
 
 #include "trainer/engine.h"
 #include "trainer/report/metrics.h"
+#include "trainer/saver.h"
 #include "trainer/watch/watchdog.h"
 #include "trainer/stop.h"
 
@@ -22,11 +23,7 @@ struct run {
     bool leader, terminal;
     double peak_flops; /* of all ranks together */
     struct saver *saver;
-    uint64_t loaded_step;  /* of the checkpoint in checkpoint.dir that it began with; UINT64_MAX: none */
-    uint64_t saved_step;   /* the last that was saved or staged, or loaded; UINT64_MAX: none */
-    bool save_due;         /* the step to save at has come */
-    bool save_captured;    /* its state is on its way to the host, beside the step that follows; then saver_begin */
-    bool save_waits;       /* for earlier saves to be drained, and that was logged */
+    bool resumed;          /* from checkpoint.dir */
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
     int global_batch;   /* of the last step */
@@ -76,30 +73,6 @@ int run_stragglers(struct run *run, double own_seconds, int stage, struct error 
 /* This rank will end, and communicates no more except in comm_world_fail: its end is not reported as a lost rank. */
 void run_watch_ending(struct run *run);
 void run_watch_stop(struct run *run);
-
-/* ---- run_save.c ---- */
-
-/* Collective, before a checkpoint is loaded: one may still be staged in the nodes' memory. */
-int run_save_start(struct run *run, struct error *err);
-
-/* Once there is a state to save, collective. */
-int run_save_reserve(struct run *run, struct error *err);
-
-/* After each step, collective: saves if a save is due, and logs the results of earlier saves. */
-int run_save_on_the_way(struct run *run, struct error *err);
-
-/*
- * At the end, collective: saves if that step is not saved yet, and returns when it is committed: 0; or 1 when
- * checkpoint.dir fails for too long: then the save stays staged, err says where and why.
- */
-int run_save_last(struct run *run, struct error *err);
-void run_save_stop(struct run *run);
-
-/* Before a run gives up, collective: waits for staged saves, so that run_last_saved is final. */
-int run_save_settle(struct run *run, struct error *err);
-
-/* The newest step that rank 0 knows to be committed in checkpoint.dir; UINT64_MAX for none. */
-uint64_t run_last_saved(const struct run *run);
 
 /* ---- run_log.c ---- */
 

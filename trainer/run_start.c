@@ -110,7 +110,6 @@ static int restore_or_initialize(struct run *run, struct error *err)
     struct engine *e = run->engine;
 
     recorder_phase("loading a checkpoint");
-    run->saved_step = run->loaded_step = UINT64_MAX;
     for (int i = 0; i < 2; i++) {
         int restored = dirs[i][0] ? engine_restore(e, dirs[i], i == 0, log_skipped_checkpoint, err) : 0;
 
@@ -120,12 +119,11 @@ static int restore_or_initialize(struct run *run, struct error *err)
             continue;
         run_log(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step,
                 e->consumed_samples);
-        if (dirs[i] == run->job->checkpoint.dir)
-            run->saved_step = run->loaded_step = e->step;
+        run->resumed = dirs[i] == run->job->checkpoint.dir;
         if (e->step >= (uint64_t)run->job->batch.steps)
             run_log(run, "nothing is left to train: batch.steps = %ld, counted from the first start of the run",
                     run->job->batch.steps);
-        else if (dirs[i] == run->job->checkpoint.dir)
+        else if (run->resumed)
             log_changed_job(run);
         return 0;
     }
@@ -173,7 +171,7 @@ static int open_metrics(struct run *run, struct error *err)
 
     recorder_phase("opening the metrics");
     if (run->leader && run->job->report.metrics[0]) {
-        if (run->loaded_step == UINT64_MAX || run->engine->step == 0)
+        if (!run->resumed || run->engine->step == 0)
             rename_old_metrics(run);
         run->metrics = metrics_open(run->job->report.metrics, (long)run->engine->step, err);
         result = run->metrics ? 0 : -1;
@@ -188,6 +186,28 @@ static int probe_checkpoint_dir(struct run *run, struct error *err)
 
     recorder_phase("testing checkpoint.dir");
     return comm_agree(run->world, probe ? ckpt_probe(run->job->checkpoint.dir, err) : 0, err);
+}
+
+static void log_saver(void *arg, const char *line)
+{
+    run_log(arg, "%s", line);
+}
+
+static void sync_metrics(void *arg)
+{
+    struct run *run = arg;
+    struct error err;
+
+    if (run->metrics && metrics_sync(run->metrics, &err) < 0)
+        run_log(run, "metrics may lack steps up to this checkpoint: %s", err.text);
+}
+
+static int start_saver(struct run *run, struct error *err)
+{
+    const struct saver_events events = {.log = log_saver, .before_save = sync_metrics, .arg = run};
+
+    run->saver = saver_create(run->engine, run->hosts[0].host, sizeof *run->hosts, &events, err);
+    return run->saver ? 0 : -1;
 }
 
 int run_compare_jobs(const struct run *run, struct error *err)
@@ -212,8 +232,8 @@ int run_start(struct run *run, struct error *err)
         measure_peak(run, err) < 0)
         return -1;
     describe_run(run);
-    if (run_check_threads(run, err) < 0 || run_save_start(run, err) < 0 || restore_or_initialize(run, err) < 0 ||
-        run_save_reserve(run, err) < 0 || open_metrics(run, err) < 0)
+    if (run_check_threads(run, err) < 0 || start_saver(run, err) < 0 || restore_or_initialize(run, err) < 0 ||
+        saver_reserve(run->saver, run->resumed, err) < 0 || open_metrics(run, err) < 0)
         return -1;
     recorder_phase(NULL);
     return 0;

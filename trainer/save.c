@@ -1,4 +1,4 @@
-/* save.c - what a rank has to save, and saving it straight to the checkpoint directory. */
+/* save.c - a rank's part of a save, and a save that is written straight to checkpoint.dir. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static struct ckpt_state state_of(const struct engine *e)
 }
 
 /* This rank's save, but for its pieces. */
-static struct ckpt_save describe(const struct engine *e, const char *attempt)
+static struct ckpt_save describe_save(const struct engine *e, const struct ckpt_state *captured, const char *attempt)
 {
     return (struct ckpt_save){
         .dir = e->job->checkpoint.dir,
@@ -54,25 +54,23 @@ static struct ckpt_save describe(const struct engine *e, const char *attempt)
         .kinds = zero_kinds,
         .nkinds = ZERO_KINDS,
         .job_text = e->job->text,
-        .state = e->is_captured ? e->captured : state_of(e),
+        .state = captured ? *captured : state_of(e),
     };
 }
 
-bool engine_capture(struct engine *e)
+bool engine_capture(struct engine *e, struct ckpt_state *captured)
 {
-    e->captured = state_of(e);
-    e->is_captured = zero_capture(e->zero);
-    return e->is_captured;
+    *captured = state_of(e);
+    return zero_capture(e->zero);
 }
 
-int engine_part_create(struct engine *e, struct engine_part *part, struct error *err)
+int engine_part_create(struct engine *e, const struct ckpt_state *captured, struct engine_part *part, struct error *err)
 {
     struct ckpt_piece *pieces = NULL;
     void **addresses = NULL;
     int result;
 
-    *part = (struct engine_part){.save = describe(e, part->attempt)};
-    e->is_captured = false;
+    *part = (struct engine_part){.save = describe_save(e, captured, part->attempt)};
     device_wait(e->dev);
     result = zero_pieces(e->zero, true, &pieces, &addresses, &part->save.npieces, err);
     part->save.pieces = result < 0 ? NULL : pieces;
@@ -89,12 +87,12 @@ void engine_part_destroy(struct engine_part *part)
 }
 
 /* All shards are written; a network filesystem may show them here a little later. */
-static int commit(const struct ckpt_save *save, struct error *err)
+static int commit_shards(const struct ckpt_save *save, struct error *err)
 {
     for (int tries = 0;; tries++) {
         int committed = ckpt_commit(save->dir, save->state.step, save->attempt, err);
 
-        if (committed != 0) /* by whom, should two jobs have come to it at once? */
+        if (committed != 0) /* but maybe by another job that saves here */
             return committed < 0 ? -1 : ckpt_check_committed(save, err);
         if (tries >= COMMIT_SECONDS * 10)
             return error_set(err, CODE_IO,
@@ -127,21 +125,17 @@ static int write_shards(struct engine *e, const struct ckpt_save *save, struct e
     return comm_agree(e->world, result, err);
 }
 
-int engine_save(struct engine *e, struct error *err)
+int engine_save(struct engine *e, const struct ckpt_state *captured, struct error *err)
 {
     struct engine_part part;
     int result = 0;
 
-    if (engine_part_create(e, &part, err) < 0 || write_shards(e, &part.save, err) < 0) {
+    if (engine_part_create(e, captured, &part, err) < 0 || write_shards(e, &part.save, err) < 0) {
         engine_part_destroy(&part);
         return -1;
     }
     if (comm_rank(e->world) == 0)
-        result = commit(&part.save, err);
-    /* Old checkpoints that cannot be removed are no reason to call this one failed. */
-    e->prune_failed = result == 0 && comm_rank(e->world) == 0 &&
-                      ckpt_prune(e->job->checkpoint.dir, e->job->checkpoint.keep,
-                                 (uint64_t)e->job->checkpoint.keep_every, &e->prune_error) < 0;
+        result = commit_shards(&part.save, err);
     engine_part_destroy(&part);
     return comm_agree(e->world, result, err);
 }

@@ -64,16 +64,18 @@ static int check_skipped(struct run *run, const struct step_result *result, stru
     const struct engine *e = run->engine;
     const char *why = result->skip == SKIP_SPIKE ? "the loss spiked" : "the gradient was not finite";
     char last_good[JOB_PATH_SIZE + 64] = "no checkpoint was written yet";
+    uint64_t last;
 
     if (result->skip == SKIP_SPIKE)
         run_log(run, " iteration %" PRIu64 " is skipped: its loss %.4f is a spike above the mean %.4f", e->step,
                 result->loss.all, e->spike.mean);
     if (result->skip == SKIP_NONE || e->skipped_in_a_row < (uint64_t)run->job->optimizer.most_skipped)
         return 0;
-    if (run_save_settle(run, err) < 0 && err->code == CODE_PEER)
+    if (saver_settle(run->saver, err) < 0 && err->code == CODE_PEER)
         return -1;
-    if (run_last_saved(run) != UINT64_MAX)
-        snprintf(last_good, sizeof last_good, "the last good checkpoint is step %" PRIu64 " in %s", run_last_saved(run),
+    last = saver_committed(run->saver);
+    if (last != UINT64_MAX)
+        snprintf(last_good, sizeof last_good, "the last good checkpoint is step %" PRIu64 " in %s", last,
                  run->job->checkpoint.dir);
     return error_set(err, CODE_DATA,
                      "%s in %" PRIu64 " steps in a row, up to step %" PRIu64
@@ -120,7 +122,7 @@ static int one_step(struct run *run, struct error *err)
     write_metrics(run, &m);
     if (check_skipped(run, &result, err) < 0)
         return -1;
-    return run_save_on_the_way(run, err);
+    return saver_step(run->saver, err);
 }
 
 static int stop_run(struct run *run, struct error *err)
@@ -132,7 +134,7 @@ static int stop_run(struct run *run, struct error *err)
     run_log(run, "stopping after step %" PRIu64 ": %s", run->engine->step, why);
     if (!run->job->checkpoint.dir[0])
         return error_set(err, CODE_CONFIG, "stopped by %s, and checkpoint.dir is not set: nothing was saved", why);
-    result = run_save_last(run, err);
+    result = saver_finish(run->saver, err);
     if (result > 0) /* the epilog or the next start of the job commits it: a requeue is right */
         run_log(run, "%s", err->text);
     return result < 0 ? -1 : CODE_STOPPED;
@@ -150,7 +152,7 @@ static int run_steps(struct run *run, struct error *err)
             return -1;
     }
     /* All steps are done. If the last checkpoint cannot be drained (a full disk), requeuing would not help: 74. */
-    return run_save_last(run, err) != 0 || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
+    return saver_finish(run->saver, err) != 0 || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
 }
 
 /* Rank 0 first: after comm_world_fail a rank may end at once, and then the launcher may kill the others. */
@@ -181,7 +183,7 @@ int train(const struct job *job, struct comm *world, struct error *err)
         comm_fabric_abandon(run.engine ? run.engine->fabric : NULL, err);
     }
     metrics_close(run.metrics);
-    run_save_stop(&run);
+    saver_destroy(run.saver);
     engine_destroy(run.engine);
     run_watch_stop(&run);
     return result;

@@ -112,7 +112,7 @@ larger() {
     diff <(grep step-00000010 before) <(grep step-00000010 after)
 }
 
-@test "a muster-ckptd that is killed is started anew" {
+@test "a muster-ckptd that is killed is restarted" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.drain_mib=10 >log 2>&1 3>&- &
     background=$!
@@ -121,7 +121,7 @@ larger() {
     pkill -KILL -f "muster-ckptd .*$DIR/stage"
     wait $background
     background=
-    grep -q '^muster-ckptd had ended and was started anew$' log
+    grep -q '^muster-ckptd had ended and was restarted$' log
     [ "$(muster-ckpt list ckpt | tail -n +2 | head -n 1 | awk '{ print $1 }')" -eq 40 ]
     muster-ckpt verify ckpt
 }

@@ -1,6 +1,6 @@
 /* A shard copied into the stage in a thread: what is drained is what would have been at once; and what failed is told.
  */
-#include "trainer/saver_copy.h"
+#include "trainer/saver_stage.h"
 
 #include "tests/unit/ckpt_stage_world.h"
 
@@ -15,11 +15,14 @@
 
 static uint64_t seed = 4711;
 
-static void start(struct saver_copy *copy, struct node *node, uint64_t step, const char *attempt, bool beside)
+static void start(struct saver_stage *stage, struct node *node, uint64_t step, const char *attempt, bool beside)
 {
-    copy->part.save = world_save(node->world, node->topology, 0, node->target, step, attempt);
-    saver_copy_start(copy, node->stage, beside);
-    assert_true(copy->under_way);
+    static struct ckpt_save save;
+
+    save = world_save(node->world, node->topology, 0, node->target, step, attempt);
+    stage->ckpt = node->stage;
+    saver_stage_copy(stage, &save, beside);
+    assert_true(saver_stage_is_copying(stage));
 }
 
 static volatile sig_atomic_t interrupted;
@@ -34,18 +37,18 @@ static void interrupt(int number)
 }
 
 /* What a trainer does meanwhile: looks after its drainer, asks whether the copy is over, and is told to stop. */
-static void train_beside(const struct saver_copy *copy, struct node *node)
+static void train_beside(const struct saver_stage *stage, struct node *node)
 {
     do {
         assert_false(ckpt_stage_is_drained(node->stage));
         assert_non_null(strstr(ckpt_stage_directory(node->stage), node->root));
         kill(getpid(), SIGUSR1);
-    } while (!saver_copy_is_over(copy));
+    } while (!saver_stage_is_over(stage));
 }
 
 static void beside_is_as_at_once(void **state)
 {
-    struct saver_copy copy = {0};
+    struct saver_stage stage = {0};
     struct world world;
     struct node node;
     struct error err;
@@ -57,12 +60,12 @@ static void beside_is_as_at_once(void **state)
     node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     for (uint64_t step = 1; step <= 10; step++) {
-        start(&copy, &node, step, "a", step % 3 != 0);
+        start(&stage, &node, step, "a", step % 3 != 0);
         if (step % 3 == 0)
-            assert_true(saver_copy_is_over(&copy));
-        train_beside(&copy, &node);
-        assert_int_equal(saver_copy_wait(&copy, &err), 0);
-        assert_false(copy.under_way);
+            assert_true(saver_stage_is_over(&stage));
+        train_beside(&stage, &node);
+        assert_int_equal(saver_stage_wait(&stage, &err), 0);
+        assert_false(saver_stage_is_copying(&stage));
         assert_int_equal(node_drain(&node, &failed), CKPT_DRAIN_DONE);
         assert_int_equal(failed, 0);
         world_expect(&world, node.topology, node.target, step);
@@ -75,7 +78,7 @@ static void beside_is_as_at_once(void **state)
 /* Nobody asked whether it is over: waiting for it is enough. */
 static void waiting_is_enough(void **state)
 {
-    struct saver_copy copy = {0};
+    struct saver_stage stage = {0};
     struct world world;
     struct node node;
     struct error err;
@@ -84,8 +87,8 @@ static void waiting_is_enough(void **state)
     node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 2, false);
     for (uint64_t step = 1; step <= 2; step++) {
-        start(&copy, &node, step, "a", true);
-        assert_int_equal(saver_copy_wait(&copy, &err), 0);
+        start(&stage, &node, step, "a", true);
+        assert_int_equal(saver_stage_wait(&stage, &err), 0);
     }
     assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 1);
@@ -96,7 +99,7 @@ static void waiting_is_enough(void **state)
 static void failures_are_told(void **state)
 {
     struct rlimit before, small = {100000, RLIM_INFINITY};
-    struct saver_copy copy = {0};
+    struct saver_stage stage = {0};
     struct world world;
     struct node node;
     struct error err = {0};
@@ -108,20 +111,20 @@ static void failures_are_told(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small.rlim_max = before.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    start(&copy, &node, 1, "a", true);
-    assert_int_equal(saver_copy_wait(&copy, &err), 1);
+    start(&stage, &node, 1, "a", true);
+    assert_int_equal(saver_stage_wait(&stage, &err), 1);
     assert_int_equal(err.code, CODE_IO);
     assert_non_null(strstr(err.text, node.root));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(ckpt_stage_drop(node.stage, 1, "a", &err), 0);
 
     err = (struct error){0};
-    start(&copy, &node, 2, "not a name", true); /* which is not for want of room */
-    assert_int_equal(saver_copy_wait(&copy, &err), -1);
+    start(&stage, &node, 2, "not a name", true); /* which is not for want of room */
+    assert_int_equal(saver_stage_wait(&stage, &err), -1);
     assert_int_equal(err.code, CODE_INTERNAL);
 
-    start(&copy, &node, 3, "b", true); /* and the next is none the worse for it */
-    assert_int_equal(saver_copy_wait(&copy, &err), 0);
+    start(&stage, &node, 3, "b", true); /* and the next is none the worse for it */
+    assert_int_equal(saver_stage_wait(&stage, &err), 0);
     assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 3);
     node_destroy(&node);
