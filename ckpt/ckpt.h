@@ -154,7 +154,7 @@ struct ckpt;
 /*
  * Open <path> = .../step-N: parses and checks the manifest (its crc, every name, offset and range; that the pieces of
  * every tensor cover it exactly once), and every shard's size and header against it. Does not read the data.
- * Fails with CODE_DATA and "path: what is wrong" (with the offset where there is one) for anything that does not fit;
+ * Fails with CODE_DATA and "path: the error" (with the offset where there is one) for any inconsistency;
  * with CODE_CONFIG where the manifest is whole, but in a form that this muster does not know (format/json_fields.h):
  * such a checkpoint is not broken, and no earlier one may be loaded instead.
  */
@@ -187,11 +187,11 @@ uint64_t ckpt_bytes(const struct ckpt *ckpt); /* of all shard files */
 /*
  * Read pieces of any other topology. `tensors` is the reader's table, in any order: names and shapes must be those of
  * the checkpoint, none missing on either side; kinds may be some of the checkpoint's. targets [npieces * nkinds], kind
- * fastest. Every 4 MiB block that holds something wanted is read once and its checksum verified before its bytes count;
+ * fastest. Every needed 4 MiB block is read once and its checksum verified before its bytes are used;
  * a mismatch is CODE_DATA naming file and offset. One call for everything is therefore much cheaper than many small
- * ones. A few threads read and copy at once, past the page cache where most of what they read is wanted. Memory: a
- * block a thread, and about 300 bytes for each pair of pieces that overlap and each 16 MiB of a shard that it spans. On
- * failure the targets' contents are undefined.
+ * ones. A few threads read and copy at once, past the page cache where most of the data that they read is needed.
+ * Memory: a block a thread, and about 300 bytes for each pair of pieces that overlap and each 16 MiB of a shard that it
+ * spans. On failure the targets' contents are undefined.
  */
 int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *const *kinds,
               size_t nkinds, const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err);

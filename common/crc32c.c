@@ -25,9 +25,9 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t bytes)
  * Checksum and copy in one pass: each cache line is folded into the checksum between its load and its store. In a
  * separate pass the memory would be idle while the checksum is computed.
  *
- * Folding: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009. Four
- * registers hold 256 bytes. A fold multiplies them by x^2048 modulo the polynomial and adds (xor) the next 256 bytes.
- * The checksum of the registers after the last fold is that of all the data.
+ * Folding: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009.
+ * Four registers hold 256 bytes. A fold multiplies them by x^2048 modulo the polynomial and adds (xor) the next 256
+ * bytes. The checksum of the registers after the last fold is that of all the data.
  */
 
 #if defined __x86_64__ && defined __GNUC__

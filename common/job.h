@@ -123,17 +123,17 @@ struct job {
     } report;
 
     /*
-     * The text of the job file, followed by a line "#! --set path=value" for each override. Such lines in a job file are
-     * applied like the option, so that this text alone gives the same job. Owned by the struct.
+     * The text of the job file, followed by a line "#! --set path=value" for each override. Such lines in a job file
+     * are applied like the option, so that this text alone gives the same job. Owned by the struct.
      */
     char *text;
 };
 
 /*
- * Reads and checks a job file. `set` holds `nset` overrides "path=value", which replace the file's values; of several for
- * one key the last one counts. Errors name them as "--set path=value". A value is written as in the file; strings need
- * no quotes. Relative paths in the file are relative to the process's working directory.
- * On failure *job needs no destroying.
+ * Reads and checks a job file. `set` holds `nset` overrides "path=value", which replace the file's values; of several
+ * for one key the last one counts. Errors name them as "--set path=value". A value is written as in the file; strings
+ * need no quotes. Relative paths in the file are relative to the process's working directory. On failure *job needs no
+ * destroying.
  */
 int job_load(struct job *job, const char *path, char *const *set, int nset, struct error *err);
 
@@ -151,15 +151,15 @@ void job_each_key(void (*visit)(const char *path, const char *type, const char *
                   void *arg);
 
 /*
- * Visits every variable of the group "environment", which `srun --muster` sets in every rank unless the user has set it.
- * `line` is its line in the file. -1 only when out of memory.
+ * Visits every variable of the group "environment", which `srun --muster` sets in every rank unless the user has set
+ * it. `line` is its line in the file. -1 only when out of memory.
  */
 int job_each_variable(const struct job *job, void (*visit)(const char *name, const char *value, int line, void *arg),
                       void *arg, struct error *err);
 
 /*
- * Visits the keys that affect training and differ between two jobs: of the model, the batch, the optimizer, the data and
- * the precision. Values are in the job file's syntax.
+ * Visits the keys that affect training and differ between two jobs: of the model, the batch, the optimizer, the data
+ * and the precision. Values are in the job file's syntax.
  */
 void job_each_difference(const struct job *a, const struct job *b,
                          void (*visit)(const char *path, const char *in_a, const char *in_b, void *arg), void *arg);

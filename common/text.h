@@ -14,8 +14,8 @@ bool text_to_long(const char *text, long least, long most, long *value);
 bool text_to_double(const char *text, double least, double most, double *value);
 
 /*
- * Read an unsigned decimal integer of at most `most` at *text, and move *text behind it. False if there is none or it is
- * larger; *text and *value are then unchanged.
+ * Read an unsigned decimal integer of at most `most` at *text, and move *text behind it. False if there is none or it
+ * is larger; *text and *value are then unchanged.
  */
 bool text_take_number(const char **text, long most, long *value);
 

@@ -1,4 +1,4 @@
-/* footprint.h - the bytes that a rank holds, by kind. Each part of the engine adds its own; see trainer/prediction.h. */
+/* footprint.h - the bytes that a rank holds, by kind. Each part of the engine adds its own (trainer/prediction.h). */
 #ifndef MUSTER_PLAN_FOOTPRINT_H
 #define MUSTER_PLAN_FOOTPRINT_H
 

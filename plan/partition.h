@@ -10,8 +10,9 @@
  *   embedding   8 d                lookups and sums: negligible, but it breaks ties against the first part
  *   head        2 V d              and 2 d^2 for BERT's dense layer
  *
- * Ties go to later parts, because with 1F1B earlier stages hold the activations of more micro-batches. So the first part
- * may have one layer less than the others, and the last, which has the head, several less. A part may have no layers.
+ * Ties go to later parts, because with 1F1B earlier stages hold the activations of more micro-batches. So the first
+ * part may have one layer less than the others, and the last, which has the head, several less. A part may have no
+ * layers.
  */
 #ifndef MUSTER_PLAN_PARTITION_H
 #define MUSTER_PLAN_PARTITION_H

@@ -10,9 +10,9 @@
  *
  * More chunks, v, are the interleaved schedule (the same paper, section 2.2.2): micro-batches go in groups of p, each
  * group through one chunk after the other; after 2 (p - s - 1) + (v - 1) p forwards a stage alternates. The bubble is
- * (p - 1) / (m v). The paper requires m to be a multiple of p; here it may be any number. The schedule of m micro-batches
- * is that of the next multiple of p without the surplus entries: each stage keeps its order, so no stage waits for a
- * removed entry, and no entry begins later.
+ * (p - 1) / (m v). The paper requires m to be a multiple of p; here it may be any number. The schedule of m
+ * micro-batches is that of the next multiple of p without the surplus entries: each stage keeps its order, so no stage
+ * waits for a removed entry, and no entry begins later.
  *
  * Guaranteed for all numbers:
  *   - every (micro-batch, chunk) has one forward and, later, one backward;

@@ -25,8 +25,8 @@ void nodes_free(struct nodes *nodes);
 
 /*
  * Copies go around a ring of nodes: each rank sends to a rank of the next node. If that node has fewer ranks, they
- * receive in several rounds. In each round a rank sends to at most one rank (*to) and receives from at most one (*from);
- * -1 is none.
+ * receive in several rounds. In each round a rank sends to at most one rank (*to) and receives from at most one
+ * (*from); -1 is none.
  */
 int nodes_rounds(const struct nodes *nodes); /* 0 when there is one node */
 void nodes_partners(const struct nodes *nodes, int rank, int round, int *to, int *from);

@@ -1,6 +1,6 @@
 /*
- * pipeline.h - one stage's part of a step: executes a schedule (schedule.h), receives its chunks' inputs and sends their
- * outputs. With one stage nothing is sent.
+ * pipeline.h - one stage's part of a step: executes a schedule (schedule.h), receives its chunks' inputs and sends
+ * their outputs. With one stage nothing is sent.
  *
  * Activations go up and gradients come down on two separate communicators. On each, messages between two stages are
  * received in the order in which they were sent, so they need no tags. The input of the next entry of the schedule is

@@ -23,8 +23,8 @@ struct rank_config {
     size_t tensor_gradients; /* most elements that are summed over tp */
 };
 
-/* training: false is for a forward pass on one rank. NULL with CODE_CONFIG if the job does not fit the mesh, CODE_IO when
- * out of memory. The job must outlive it. */
+/* training: false is for a forward pass on one rank. NULL with CODE_CONFIG if the job does not fit the mesh, CODE_IO
+ * when out of memory. The job must outlive it. */
 struct rank_config *rank_config_create(const struct job *job, const struct mesh *mesh, int rank, bool training,
                                        const struct device_traits *device, struct error *err);
 void rank_config_destroy(struct rank_config *config);

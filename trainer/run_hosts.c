@@ -105,8 +105,8 @@ static bool is_counted(const struct run *run, const struct part_of_host *shares,
 }
 
 /*
- * Threads that share a processor wait for each other at the end of every operation: training is not half but a hundredth
- * as fast, without any other sign of the reason. Ranks of one thread each are assumed to be intended.
+ * Threads that share a processor wait for each other at the end of every operation: training is not half but a
+ * hundredth as fast, without any other sign of the reason. Ranks of one thread each are assumed to be intended.
  */
 static void check_threads(const struct run *run, const struct part_of_host *shares)
 {

@@ -2,14 +2,12 @@
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "ckpt/drain/drain_internal.h"
@@ -18,7 +16,7 @@
 #define TURN_SECONDS 0.02
 #define STATUS_EVERY 0.2
 #define SIGN_EVERY   0.5
-#define ALONE_AFTER  60.0 /* without anyone who may stage: the trainer was killed, and nobody closed the stage */
+#define ALONE_AFTER  60.0 /* without a process that may stage: the trainer was killed, and the stage was not closed */
 
 static bool must_stop(const struct drainer *drainer)
 {
@@ -105,7 +103,7 @@ static int handle_all(struct drainer *drainer, struct error *err)
 }
 
 /*
- * Nobody may begin to use it meanwhile: whoever opens it waits for this lock, and then finds it gone. False if somebody
+ * A process that opens the stage meanwhile waits for this lock, and then finds the stage removed. False if a process
  * still has it open.
  */
 static bool remove_stage(struct drainer *drainer)
@@ -139,7 +137,7 @@ static int leave_stage(struct drainer *drainer, int left)
     drainer_write_status(drainer, true);
     if (left > 0)
         drain_log_left(drainer);
-    if (drainer->options.once && !drainer->users) /* nobody uses this memory again */
+    if (drainer->options.once && !drainer->users) /* this memory is not used again */
         file_trash(&drainer->stage, STAGE_FREE, NULL);
     return left > 0 || !drainer->options.once || drainer->incomplete > 0 ? CKPT_DRAIN_LEFT : CKPT_DRAIN_DONE;
 }
@@ -212,7 +210,7 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
         result = errno == ENOENT ? CKPT_DRAIN_DONE : -1;
     else if ((result = lock_stage(drainer, err)) == 0)
         result = drain_until_done(drainer, err);
-    else if (result < 0 && is_removed(drainer)) /* another drainer has ended, and removed it, since we opened it */
+    else if (result < 0 && is_removed(drainer)) /* another drainer has ended, and removed it, since it was opened */
         result = CKPT_DRAIN_DONE;
     umask(own); /* drain_generation's was that of who staged */
     if (failed)
@@ -226,9 +224,7 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
     return result;
 }
 
-/*
- * ---- a target that fails -------------------------------------------------------------------------------------------
- */
+/* ---- a target that fails ----------------------------------------------------------------------------------------- */
 
 #define FIRST_PAUSE 0.25
 #define MOST_PAUSE  30.0
@@ -303,7 +299,7 @@ void drain_recover(struct drain *drain)
     drainer_log(drainer, "the drain to %s works again, it had failed for %.0f s", drain->generation->target.dir,
                 clock_monotonic() - drainer->trouble.since);
     drainer->trouble.since = 0;
-    for (int i = 0; i < STATUS_MOST; i++) /* nobody need wait for the end of a pause */
+    for (int i = 0; i < STATUS_MOST; i++) /* no generation needs to wait for the end of its pause */
         drainer->waiting[i].retry = 0;
 }
 

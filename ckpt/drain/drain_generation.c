@@ -100,9 +100,7 @@ static bool is_unknown(struct drain *drain, struct error *why)
     return false;
 }
 
-/*
- * ---- the commit ---------------------------------------------------------------------------------------------------
- */
+/* ---- the commit -------------------------------------------------------------------------------------------------- */
 
 /* One of this node's parts, drained or not; NULL if none can be read. */
 static struct manifest *read_any_part(const struct drain *drain)
@@ -246,9 +244,7 @@ static int commit_generation(struct drain *drain, struct error *err)
     return is_superseded(drain) ? DRAIN_SUPERSEDED : check_moving(drain, waiting, now);
 }
 
-/*
- * ---- the end ------------------------------------------------------------------------------------------------------
- */
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 static void recycle_shards(const struct directory *stage, const struct directory *from)
 {
@@ -358,9 +354,7 @@ static int end_committed(struct drain *drain)
     return 0;
 }
 
-/*
- * ---- one turn ------------------------------------------------------------------------------------------------------
- */
+/* ---- one turn ---------------------------------------------------------------------------------------------------- */
 
 static int copy_shards(struct drain *drain, const struct directory *from, struct error *err)
 {

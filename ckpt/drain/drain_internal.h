@@ -14,7 +14,7 @@ enum {
     DRAIN_ALONE,       /* all shards of this node are in the target, and nothing moves there any more */
 };
 
-/* What is remembered of a generation from one turn to the next. */
+/* A generation's state from one turn to the next. */
 struct waiting {
     char name[FILE_NAME_SIZE];
     double next, delay;  /* when to try to commit, and how long after that again */
@@ -40,10 +40,10 @@ struct drainer {
     int lock;
     int failed;
     int unknown;    /* generations of this turn that are of an unknown form */
-    int stuck;      /* generations of this look whose target fails */
+    int stuck;      /* generations of this turn whose target fails */
     int incomplete; /* generations that ended without other nodes' shards */
     struct trouble trouble;
-    bool users;        /* someone may still stage */
+    bool users;        /* a process may still stage */
     bool prune_failed; /* and that was logged */
     struct waiting waiting[STATUS_MOST];
 
@@ -90,7 +90,7 @@ int drain_pace(struct drain *drain, uint64_t bytes, struct error *err);
 int drain_open_target(struct drain *drain, struct error *err);
 
 /*
- * Copy all complete staged shards that lie in `from`, and their parts, some at the same time, and make them durable. 0,
+ * Copy all complete staged shards in `from`, and their parts, some at the same time, and make them durable. 0,
  * DRAIN_INTERRUPTED or -1.
  */
 int drain_shards(struct drain *drain, const struct directory *from, struct error *err);

@@ -132,7 +132,6 @@ static int open_staged(struct staged *staged, const struct drain *drain, const s
 {
     const struct target *target = &drain->generation->target;
     char name[FILE_NAME_SIZE];
-    uint64_t bytes;
 
     *staged = (struct staged){.fd = -1};
     name_part(name, shard, target->shards);
@@ -145,12 +144,9 @@ static int open_staged(struct staged *staged, const struct drain *drain, const s
     if (manifest_check_save(staged->part, target->step, target->attempt, err) < 0)
         return error_prefix(err, "%s/%s", from->path, name);
     name_shard(name, shard, target->shards);
-    staged->fd = file_open(from, name, false, &bytes, err);
+    staged->fd = manifest_open_shard(staged->part, shard, from, false, err);
     if (staged->fd < 0)
         return -1;
-    if (bytes != manifest_shard_bytes(staged->part->shard))
-        return error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, its part says %" PRIu64, from->path, name, bytes,
-                         manifest_shard_bytes(staged->part->shard));
     return read_header(staged, from, name, err);
 }
 
@@ -304,15 +300,12 @@ static int drain_one(struct drain *drain, const struct directory *from, int shar
     return result == 0 ? release_shard(drain, from, shard, err) : result;
 }
 
-/* ---- several at the same time ---- */
+/* ---- several at the same time ------------------------------------------------------------------------------------ */
 
 struct queue {
     struct drain *drain;
     const struct directory *from;
-    int *shards;
-    int count, next;
-    int result;
-    struct error err;
+    int *shards, count;
 };
 
 /* The shards whose parts are in queue->from. */
@@ -336,44 +329,28 @@ static int list_parts(struct queue *queue, struct error *err)
     return result < 0 ? error_errno(err, CODE_IO, "%s: a list of %d shards", queue->from->path, queue->count) : 0;
 }
 
-static void *drain_queue(void *arg)
+static int drain_item(void *arg, int worker, size_t item, struct error *err)
 {
-    struct queue *queue = arg;
-    struct drainer *drainer = queue->drain->drainer;
+    const struct queue *queue = arg;
+    int result = drain_one(queue->drain, queue->from, queue->shards[item], err);
 
-    for (;;) {
-        struct error err = {0};
-        int shard, result;
-
-        pthread_mutex_lock(&drainer->mutex);
-        shard = queue->next < queue->count && queue->result == 0 ? queue->shards[queue->next++] : -1;
-        pthread_mutex_unlock(&drainer->mutex);
-        if (shard < 0)
-            return NULL;
-        result = drain_one(queue->drain, queue->from, shard, &err);
-        pthread_mutex_lock(&drainer->mutex);
-        /* A failure counts more than the interruption that it caused elsewhere. */
-        if (result != 0 && queue->result != -1) {
-            queue->result = result;
-            queue->err = err;
-        }
-        queue->drain->abort = queue->result != 0;
-        pthread_mutex_unlock(&drainer->mutex);
+    (void)worker;
+    if (result != 0) { /* the other threads stop in drain_pace */
+        pthread_mutex_lock(&queue->drain->drainer->mutex);
+        queue->drain->abort = true;
+        pthread_mutex_unlock(&queue->drain->drainer->mutex);
     }
+    return result;
 }
 
 int drain_shards(struct drain *drain, const struct directory *from, struct error *err)
 {
     struct queue queue = {.drain = drain, .from = from};
-    int most = drain->drainer->options.threads;
+    int result = list_parts(&queue, err);
 
     drain->abort = false;
-    if (list_parts(&queue, err) < 0)
-        queue.result = -1;
-    else
-        workers_run(most < queue.count ? most : queue.count, drain_queue, &queue);
+    if (result == 0)
+        result = workers_run(drain->drainer->options.threads, (size_t)queue.count, drain_item, &queue, err);
     free(queue.shards);
-    if (queue.result == -1 && err && queue.err.code != CODE_OK)
-        *err = queue.err;
-    return queue.result;
+    return result;
 }

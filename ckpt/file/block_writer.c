@@ -32,7 +32,7 @@ struct block_writer {
     bool started;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* Under the lock: what the thread has to write, if anything. */
+    /* Under the lock: the block that the thread writes next, or NULL. */
     const unsigned char *pending;
     size_t pending_bytes;
     uint64_t pending_offset;
@@ -126,11 +126,11 @@ static int write_failed(struct block_writer *writer, int failure, struct error *
 }
 
 /* Reserve the room and write the header. */
-static int begin(struct block_writer *writer, const void *header, struct error *err)
+static int begin_file(struct block_writer *writer, const void *header, struct error *err)
 {
     int failure;
 
-    /* Not every filesystem can reserve; one that has no room says so. */
+    /* Not every filesystem can reserve; a full one fails here. */
     if (fallocate(writer->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)(writer->header_bytes + writer->data_bytes)) < 0 &&
         (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
         return write_failed(writer, errno, err);
@@ -169,7 +169,7 @@ struct block_writer *block_writer_create(const struct directory *directory, cons
         error_errno(err, CODE_IO, "%s/%s: two buffers of %zu bytes", directory->path, name, SHARD_BLOCK);
         goto fail;
     }
-    if (open_temporary(writer, err) == 0 && begin(writer, header, err) == 0)
+    if (open_temporary(writer, err) == 0 && begin_file(writer, header, err) == 0)
         return writer;
 fail:
     block_writer_destroy(writer);
@@ -260,7 +260,7 @@ void block_writer_expect(struct block_writer *writer, const uint32_t *crcs)
 }
 
 /* Everything is in the file: cut off the padding, sync, give it its name. An fsync that failed is not tried again. */
-static int complete(struct block_writer *writer, struct error *err)
+static int complete_file(struct block_writer *writer, struct error *err)
 {
     const char *path = writer->directory->path;
 
@@ -292,7 +292,7 @@ int block_writer_finish(struct block_writer *writer, uint32_t *crcs, struct erro
     if (failure)
         return write_failed(writer, failure, err);
     memcpy(crcs, writer->crcs, writer->block * sizeof *crcs);
-    return complete(writer, err);
+    return complete_file(writer, err);
 }
 
 void block_writer_destroy(struct block_writer *writer)

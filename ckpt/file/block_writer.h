@@ -2,7 +2,7 @@
  * block_writer.h - one shard file, written in blocks that are checksummed on the way.
  *
  * The caller's bytes are copied into one of two 4 MiB buffers. When one is full its crc32c is taken, and a thread
- * writes it while the other is being filled: the checksum is of what was handed in, whatever the disk makes of it.
+ * writes it while the other is being filled: the checksum is of the caller's bytes, whether or not the disk keeps them.
  * Writes go past the page cache (O_DIRECT) where the filesystem allows; that is several times faster and leaves the
  * node's memory alone.
  *
@@ -33,11 +33,11 @@ int block_writer_put(struct block_writer *writer, const void *data, uint64_t byt
 void *block_writer_space(struct block_writer *writer, size_t *room);
 int block_writer_add(struct block_writer *writer, size_t bytes, struct error *err);
 
-/* What the blocks' checksums must be, borrowed: a block with another one is CODE_DATA and is not written. */
+/* The blocks' expected checksums, borrowed: a block with another one is CODE_DATA and is not written. */
 void block_writer_expect(struct block_writer *writer, const uint32_t *crcs);
 
 /* All data has been put: complete the file under its name. crcs [blocks] receives the blocks' checksums. 0, -1, or
- * 1 if someone has removed the file meanwhile. */
+ * 1 if another process has removed the file meanwhile. */
 int block_writer_finish(struct block_writer *writer, uint32_t *crcs, struct error *err);
 
 /* Frees it, and removes the file unless it was finished. */

@@ -32,7 +32,7 @@ int directory_open(struct directory *directory, const struct directory *beneath,
         int saved = errno;
 
         error_errno(err, CODE_IO, "%s", directory->path);
-        errno = saved; /* callers look whether it is ENOENT */
+        errno = saved; /* callers check for ENOENT */
         return -1;
     }
     return 0;
@@ -50,7 +50,9 @@ int directory_sync(const struct directory *directory, struct error *err)
     return fsync(directory->fd) < 0 ? error_errno(err, CODE_IO, "%s: cannot sync", directory->path) : 0;
 }
 
-/* Why mkdir() failed, kept: because the directory is there. A read-only file system says that of any name. */
+/*
+ * Whether mkdir() failed because the directory exists; keeps errno. A read-only file system gives EROFS for all names.
+ */
 static bool stands_already(const char *path)
 {
     int why = errno;
@@ -143,7 +145,7 @@ void file_temporary_name(char *name, size_t size, const char *stem)
     snprintf(name, size, "%s.%016" PRIx64 ".tmp", stem, random);
 }
 
-/* What there is of what has run out. Of a quota not every file system tells. */
+/* Free bytes or inodes, whichever has run out. Not every file system reports quotas. */
 static int no_room(const struct directory *directory, const char *name, uint64_t wanted, const struct statvfs *fs,
                    struct error *err)
 {
@@ -261,7 +263,7 @@ char *file_read(const struct directory *directory, const char *name, size_t most
 
 #define TRASH      ".trash"
 #define TRASH_SIZE 32
-#define MAX_DEPTH  8 /* a checkpoint has one level; deeper directories are not ours */
+#define MAX_DEPTH  8 /* a checkpoint has one level; deeper directories are not muster's */
 
 /* Removes all entries. Other processes may be removing the same tree: a missing entry is no failure. */
 static void remove_entries(const struct directory *directory, int depth)

@@ -24,7 +24,7 @@ int directory_open(struct directory *directory, const struct directory *beneath,
 void directory_close(struct directory *directory);
 int directory_sync(const struct directory *directory, struct error *err);
 
-/* mkdir -p, with an fsync of each parent of what was made. */
+/* mkdir -p, with an fsync of the parent of each new directory. */
 int directory_make_path(const char *path, struct error *err);
 
 /*
@@ -55,7 +55,7 @@ bool file_exists(const struct directory *directory, const char *name);
 /* Grow a malloc'ed array so that it has room for one element more than `count`. 0, or -1 with errno. */
 int file_grow(void **array, size_t count, size_t *room, size_t size);
 
-/* A name for a file that is not finished: starts with `stem`, ends with ".tmp", and nobody else has it. */
+/* A name for a file that is not finished: starts with `stem`, ends with ".tmp", unique. */
 void file_temporary_name(char *name, size_t size, const char *stem);
 
 /* Write a whole small file: temporary name, fsync, rename. The directory is not synced. */

@@ -1,14 +1,21 @@
-/* workers.h - one function on several threads at once, for work that waits for disks. */
+/* workers.h - a list of items on several threads at once, for work that waits for disks or memory. */
 #ifndef MUSTER_CKPT_FILE_WORKERS_H
 #define MUSTER_CKPT_FILE_WORKERS_H
+
+#include <stddef.h>
+
+#include "common/error.h"
 
 #define WORKERS_MOST 256
 
 /*
- * Run `work` on `count` threads (1 to WORKERS_MOST), the caller's among them, and wait for all. If the system gives
- * fewer threads than were asked for, fewer do the work: it must be such that one alone could. Signals are the program's
- * business: none is delivered to a thread that is started here.
+ * Call `work` for items 0 to count - 1, in order, on up to `threads` threads (1 to WORKERS_MOST), the caller's among
+ * them. `worker`, below the smaller of threads and WORKERS_MOST, is the thread's number: for buffers of its own. When a
+ * call returns other than 0, no more items are started. Returns 0; or -1 with the error of the first item that returned
+ * that; or else what the first item returned that was not 0. If the system gives fewer threads, fewer do the work.
+ * Signals are not delivered to the new threads.
  */
-void workers_run(int count, void *(*work)(void *arg), void *arg);
+int workers_run(int threads, size_t count, int (*work)(void *arg, int worker, size_t item, struct error *err),
+                void *arg, struct error *err);
 
 #endif

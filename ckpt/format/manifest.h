@@ -73,7 +73,7 @@ char *manifest_encode(const struct manifest *manifest, size_t *bytes, struct err
 
 /*
  * Parse and check. `part` is the shard that the text must be the part of, out of `shards`; or -1 for a manifest. NULL
- * and CODE_DATA with what is wrong, or CODE_CONFIG when another release wrote it in a form that is unknown here
+ * and CODE_DATA with the error, or CODE_CONFIG when another release wrote it in a form that is unknown here
  * (json_fields.h), without the file's name.
  */
 struct manifest *manifest_decode(const char *text, size_t bytes, int part, int shards, struct error *err);
@@ -81,6 +81,10 @@ struct manifest *manifest_decode(const char *text, size_t bytes, int part, int s
 /* The same from a file, with its name in the error. */
 struct manifest *manifest_read(const struct directory *directory, const char *name, int part, int shards,
                                struct error *err);
+
+/* Open a shard's file for reading; its length must be the manifest's or part's: CODE_DATA. Returns the descriptor. */
+int manifest_open_shard(const struct manifest *manifest, int shard, const struct directory *directory, bool direct,
+                        struct error *err);
 
 /* Write a manifest or part under its own name, and sync the directory. */
 int manifest_write(const struct manifest *manifest, const struct directory *directory, struct error *err);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ckpt/file/file.h"
 #include "ckpt/format/json_fields.h"
@@ -42,7 +43,7 @@ const struct json_field ckpt_state_fields[] = {
 /* jansson's functions give NULL when memory is short, and take NULL as failure: one check at the end is enough. */
 
 /* Appends to an array, and frees that on failure. */
-static void append(json_t **array, json_t *value)
+static void append_item(json_t **array, json_t *value)
 {
     if (json_array_append_new(*array, value) < 0) {
         json_decref(*array);
@@ -55,7 +56,7 @@ static json_t *encode_numbers(const uint64_t *numbers, int count)
     json_t *array = json_array();
 
     for (int i = 0; i < count; i++)
-        append(&array, json_integer((json_int_t)numbers[i]));
+        append_item(&array, json_integer((json_int_t)numbers[i]));
     return array;
 }
 
@@ -66,7 +67,7 @@ static json_t *encode_tensors(const struct manifest *manifest)
     for (size_t i = 0; i < manifest->ntensors; i++) {
         const struct ckpt_tensor *tensor = &manifest->tensors[i];
 
-        append(&array, json_pack("[s, o]", tensor->name, encode_numbers(tensor->shape, tensor->ndim)));
+        append_item(&array, json_pack("[s, o]", tensor->name, encode_numbers(tensor->shape, tensor->ndim)));
     }
     return array;
 }
@@ -76,7 +77,7 @@ static json_t *encode_kinds(const struct manifest *manifest)
     json_t *array = json_array();
 
     for (size_t k = 0; k < manifest->nkinds; k++)
-        append(&array, json_string(manifest->kinds[k]));
+        append_item(&array, json_string(manifest->kinds[k]));
     return array;
 }
 
@@ -95,8 +96,8 @@ static json_t *encode_piece(const struct ckpt_piece *piece, const struct ckpt_te
         json_pack("[I, I, I]", (json_int_t)piece->tensor, (json_int_t)piece->first, (json_int_t)piece->count);
 
     if (!is_whole_box(piece, tensor)) {
-        append(&array, encode_numbers(piece->start, tensor->ndim));
-        append(&array, encode_numbers(piece->shape, tensor->ndim));
+        append_item(&array, encode_numbers(piece->start, tensor->ndim));
+        append_item(&array, encode_numbers(piece->shape, tensor->ndim));
     }
     return array;
 }
@@ -106,7 +107,7 @@ static json_t *encode_pieces(const struct manifest *manifest, const struct manif
     json_t *array = json_array();
 
     for (size_t p = 0; p < shard->npieces; p++)
-        append(&array, encode_piece(&shard->pieces[p], &manifest->tensors[shard->pieces[p].tensor]));
+        append_item(&array, encode_piece(&shard->pieces[p], &manifest->tensors[shard->pieces[p].tensor]));
     return array;
 }
 
@@ -145,7 +146,7 @@ static json_t *encode_manifest(const struct manifest *manifest)
     json_t *files = json_array();
 
     for (int i = 0; i < manifest_count(manifest); i++)
-        append(&files, encode_shard(manifest, i));
+        append_item(&files, encode_shard(manifest, i));
     /* "crc32c" must come first: its digits are found by their place in the file. */
     return json_pack("{s:s, s:s, s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o}", "crc32c", "00000000", "format",
                      manifest->part < 0 ? MANIFEST_FORMAT : MANIFEST_PART_FORMAT, "version", MANIFEST_VERSION, "muster",
@@ -318,7 +319,7 @@ static int decode_blocks(struct manifest_shard *shard, json_t *object, struct er
     shard->block_crcs = calloc(blocks + 1, sizeof *shard->block_crcs);
     if (!shard->block_crcs)
         return error_errno(err, CODE_IO, "checksums of %zu blocks", blocks);
-    shard->layout.blocks = blocks; /* until manifest_check computes what it must be */
+    shard->layout.blocks = blocks; /* until manifest_check computes it from the pieces */
     for (size_t b = 0; b < blocks; b++) {
         uint64_t crc;
 
@@ -354,7 +355,7 @@ static int decode_shard(const struct manifest *manifest, struct manifest_shard *
         json_get_string(object, "host", shard->host, sizeof shard->host, err) < 0 ||
         json_get_integer(object, "written", INT64_MAX, &shard->written, err) < 0)
         return -1;
-    error_tame(shard->host); /* a checkpoint may be somebody else's, and is shown on terminals */
+    error_tame(shard->host); /* a checkpoint may be another user's, and is shown on terminals */
     shard->header_crc = (uint32_t)crc;
     if (block_bytes != SHARD_BLOCK)
         return error_set(err, CODE_DATA, "\"block_bytes\" is %" PRIu64 ", must be %zu", block_bytes, SHARD_BLOCK);
@@ -460,7 +461,7 @@ static int decode_manifest(struct manifest *manifest, json_t *root, int part, in
     return decode_files(manifest, files, err);
 }
 
-/* A later format may have its checksum elsewhere. Its number tells: damage does not change both. */
+/* A later format may have its checksum elsewhere. Then its number is higher: damage does not change both. */
 static int check_later(const char *text, size_t bytes, struct error *err)
 {
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
@@ -522,6 +523,23 @@ struct manifest *manifest_read(const struct directory *directory, const char *na
         error_prefix(err, "%s/%s", directory->path, name);
     free(text);
     return manifest;
+}
+
+int manifest_open_shard(const struct manifest *manifest, int shard, const struct directory *directory, bool direct,
+                        struct error *err)
+{
+    const struct manifest_shard *described = &manifest->shard[manifest->part < 0 ? shard : 0];
+    uint64_t bytes, expected = manifest_shard_bytes(described);
+    char name[FILE_NAME_SIZE];
+    int fd;
+
+    name_shard(name, shard, manifest->shards);
+    fd = file_open(directory, name, direct, &bytes, err);
+    if (fd < 0 || bytes == expected)
+        return fd;
+    close(fd);
+    return error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, the %s says %" PRIu64 "%s", directory->path, name,
+                     bytes, manifest->part < 0 ? "manifest" : "part", expected, bytes < expected ? ": truncated" : "");
 }
 
 int manifest_write(const struct manifest *manifest, const struct directory *directory, struct error *err)

@@ -53,7 +53,7 @@ struct ckpt_piece piece_of_tensor(uint32_t index, const struct ckpt_tensor *tens
 }
 
 /* Tensor coordinates of element `index` of the piece's box. */
-static void locate(const struct ckpt_piece *piece, int ndim, uint64_t index, uint64_t *coordinates)
+static void find_coordinates(const struct ckpt_piece *piece, int ndim, uint64_t index, uint64_t *coordinates)
 {
     for (int d = ndim - 1; d >= 0; d--) {
         coordinates[d] = piece->start[d] + index % piece->shape[d];
@@ -82,20 +82,20 @@ void piece_extent(const struct ckpt_piece *piece, const struct ckpt_tensor *tens
     struct ckpt_piece whole = piece_of_tensor(0, tensor, 0, 0);
     uint64_t coordinates[CKPT_MAX_DIMS] = {0};
 
-    locate(piece, tensor->ndim, piece->first, coordinates);
+    find_coordinates(piece, tensor->ndim, piece->first, coordinates);
     *first = elements_before(&whole, tensor->ndim, coordinates);
-    locate(piece, tensor->ndim, piece->first + piece->count - 1, coordinates);
+    find_coordinates(piece, tensor->ndim, piece->first + piece->count - 1, coordinates);
     *last = elements_before(&whole, tensor->ndim, coordinates);
 }
 
 /* Narrow common's run to what lies between the first and the last element of `piece`. */
-static void narrow(struct ckpt_piece *common, const struct ckpt_piece *piece, int ndim)
+static void narrow_run(struct ckpt_piece *common, const struct ckpt_piece *piece, int ndim)
 {
     uint64_t coordinates[CKPT_MAX_DIMS] = {0}, begin, end, common_end = common->first + common->count;
 
-    locate(piece, ndim, piece->first, coordinates);
+    find_coordinates(piece, ndim, piece->first, coordinates);
     begin = elements_before(common, ndim, coordinates);
-    locate(piece, ndim, piece->first + piece->count - 1, coordinates);
+    find_coordinates(piece, ndim, piece->first + piece->count - 1, coordinates);
     coordinates[ndim - 1]++; /* just past the last, still in lexicographic order */
     end = elements_before(common, ndim, coordinates);
     if (begin > common->first)
@@ -122,8 +122,8 @@ bool piece_intersect(const struct ckpt_piece *a, const struct ckpt_piece *b, int
         common->shape[d] = end - begin;
     }
     common->count = box_elements(common->shape, ndim);
-    narrow(common, a, ndim);
-    narrow(common, b, ndim);
+    narrow_run(common, a, ndim);
+    narrow_run(common, b, ndim);
     return common->count > 0;
 }
 
@@ -179,7 +179,7 @@ static uint64_t offset_in(const struct overlap *walk, uint64_t at, int which)
 {
     uint64_t coordinates[CKPT_MAX_DIMS] = {0};
 
-    locate(&walk->common, walk->ndim, at, coordinates);
+    find_coordinates(&walk->common, walk->ndim, at, coordinates);
     return elements_before(walk->pieces[which], walk->ndim, coordinates) - walk->pieces[which]->first;
 }
 
@@ -237,7 +237,7 @@ bool overlap_peek(const struct overlap *walk, uint64_t *b)
     return true;
 }
 
-#define MOST_BOXES 4096 /* of a tensor: each pair of them is looked at */
+#define MOST_BOXES 4096 /* of a tensor: all pairs are compared */
 
 static int by_place(const void *left, const void *right)
 {
@@ -250,7 +250,7 @@ static int by_place(const void *left, const void *right)
     return (a->shard > b->shard) - (a->shard < b->shard);
 }
 
-static void collect(struct cover *cover, const struct manifest *manifest)
+static void collect_pieces(struct cover *cover, const struct manifest *manifest)
 {
     size_t count = 0;
 
@@ -390,7 +390,7 @@ out:
 }
 
 /*
- * That no piece of the tensor overlaps another, and that together they are as many elements as it has: so, all of them.
+ * Check that no two pieces of the tensor overlap and that together they have as many elements as it: so, all elements.
  */
 static int check_tensor(struct cover *cover, size_t t, struct error *err)
 {
@@ -426,7 +426,7 @@ int cover_create(struct cover *cover, const struct manifest *manifest, struct er
         error_errno(err, CODE_IO, "an index of %zu pieces", count);
         goto fail;
     }
-    collect(cover, manifest);
+    collect_pieces(cover, manifest);
     for (size_t t = 0; t < manifest->ntensors; t++)
         if (check_tensor(cover, t, err) < 0)
             goto fail;

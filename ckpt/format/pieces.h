@@ -1,5 +1,5 @@
 /*
- * pieces.h - the arithmetic of pieces: which elements two of them share and where those lie in each; and that all
+ * pieces.h - the arithmetic of pieces: which elements two of them share and their places in each; and that all
  * pieces of a checkpoint hold every element exactly once.
  *
  * A piece is a box of a tensor and a run [first, first + count) of the box's elements in row-major order. Row-major
@@ -60,10 +60,10 @@ struct overlap {
 /* Returns whether there is any overlap; the pieces are borrowed during the walk. */
 bool overlap_start(struct overlap *walk, const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim);
 
-/* Of a walk that has just been started, only what lies in elements [begin, end) of b. Returns whether that is any. */
+/* Limits a walk that has just been started to elements [begin, end) of b. Returns whether any are left. */
 bool overlap_within(struct overlap *walk, uint64_t begin, uint64_t end);
 
-/* Where in b the first and the last element of what is left lie; there is one at least. */
+/* The places in b of the first and the last element that are left; there is at least one. */
 void overlap_span(const struct overlap *walk, uint64_t *first, uint64_t *last);
 
 /* The next run, of at most `most` elements; false at the end. */

@@ -26,7 +26,7 @@
 struct hf_export {
     enum dtype dtype;
     uint64_t shard_bytes; /* of a file's data, at most, but for a tensor that alone is larger */
-    int heads;            /* 0: as the checkpoint's job file says, which must not say otherwise */
+    int heads;            /* 0: the job file's; otherwise it must agree with the job file */
     void (*progress)(uint64_t done, uint64_t total, void *arg);
     void *arg;
 };
@@ -47,7 +47,7 @@ struct hf_nonfinite {
 struct hf_import {
     struct mesh mesh; /* of the shards; any may load any */
     int chunks, zero;
-    int heads; /* 0: as config.json says, which must not say otherwise */
+    int heads; /* 0: config.json's; otherwise it must agree with config.json */
     void (*progress)(uint64_t done, uint64_t total, void *arg);
     void *arg;
 };
@@ -57,13 +57,13 @@ struct hf_import {
  * file. A directory's model.safetensors is preferred to an index, as transformers does. fp32, fp16 and bf16 are taken,
  * and tensors with or without the prefix. attn.bias and attn.masked_bias are masks and left out. lm_head.weight is left
  * out when it equals wte.weight, and refused when it differs. exp_avg and exp_avg_sq are 0. The model is described in
- * *shape. config.json is checked first, and must describe what a GPT of ours computes. Names in an index are plain
+ * *shape. config.json is checked first, and must describe the computations of muster's GPT. Names in an index are plain
  * names in its own directory, and no link is followed. NaN and infinite weights are imported and counted in *nonfinite.
  */
 int hf_import(const char *path, const char *dir, const struct hf_import *how, struct model_shape *shape,
               struct hf_nonfinite *nonfinite, struct error *err);
 
-/* ---- within hf_*.c ---- */
+/* ---- within hf_*.c ----------------------------------------------------------------------------------------------- */
 
 /* The model group of a job file, "model = { layers = 12; ... };", as text. */
 void hf_model_text(char *text, size_t size, const struct model_shape *shape);
@@ -71,17 +71,17 @@ void hf_model_text(char *text, size_t size, const struct model_shape *shape);
 /* config.json of a model; `job` may be NULL. */
 json_t *hf_config(const struct model_shape *shape, const struct job *job, enum dtype dtype);
 
-/* Whether config.json describes a model of ours: its type first, then whatever changes what is computed. */
+/* Check that config.json describes muster's GPT: its type, and every key that changes the computations. */
 int hf_check_type(json_t *config, struct error *err);
 
-/* Whether config.json has the sizes that the tensors have; and how many heads it says, where it does. */
+/* Check that config.json has the tensors' sizes; *heads is set if it has n_head. */
 int hf_check_sizes(json_t *config, const struct model_shape *shape, int *heads, struct error *err);
 
 /*
- * How many heads a model has that `teller` (a file, for messages) says to have `told`, and the caller `given`; 0 is
- * that it says nothing. Heads show in no tensor's shape: where the two differ nobody knows who is right.
+ * Set the number of heads, which no tensor's shape shows: `found` in `source` (a file, for messages) or `given` by the
+ * caller; 0 is unknown. If the two differ, neither can be trusted: CODE_USAGE.
  */
-int hf_heads(struct model_shape *shape, const char *path, const char *teller, int told, int given, struct error *err);
+int hf_heads(struct model_shape *shape, const char *path, const char *source, int found, int given, struct error *err);
 
 /* The shape in their files: at most two dimensions. Returns how many. */
 int hf_shape(const struct ckpt_tensor *tensor, uint64_t shape[2]);
@@ -90,19 +90,15 @@ int hf_shape(const struct ckpt_tensor *tensor, uint64_t shape[2]);
 bool hf_tensor(const char *name, int ndim, const uint64_t *shape, struct ckpt_tensor *tensor);
 
 /*
- * hf_files.h - the .safetensors files of a model by Hugging Face, as one table of tensors that can be read at any
- * place.
- *
- * Everything is opened beneath the directory that was named, by plain names, through no links: what an index says can
- * lead nowhere else.
+ * The .safetensors files of a model, as one table of tensors. All files are opened beneath the given directory, by
+ * plain names and through no links: an index cannot lead outside.
  */
-
 struct hf_file {
     char name[256];
     int fd;
 };
 
-/* tensors[t], which is ours by name and shape, lies at that place of a file. */
+/* The place of tensors[t], which has muster's name and shape, in a file. */
 struct hf_place {
     int file;
     enum dtype dtype;
@@ -132,7 +128,7 @@ void hf_files_close(struct hf_files *files);
 int hf_files_read(const struct hf_files *files, const struct hf_place *place, uint64_t first, uint64_t count, float *to,
                   struct error *err);
 
-/* An object of JSON in the directory; NULL on failure, and when there is no such file, which *there tells. */
+/* An object of JSON in the directory; NULL on failure, and when there is no such file: then *there is false. */
 json_t *hf_files_json(const struct hf_files *files, const char *name, bool *there, struct error *err);
 
 #endif

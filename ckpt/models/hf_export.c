@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include <endian.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,8 +206,8 @@ static int write_json(const struct exporting *e, const char *name, json_t *json,
 
 /* The model's sizes; heads are the job file's, or else the caller's. *job is to be destroyed when true is in *has_job.
  */
-static int describe(const struct ckpt *ckpt, const struct hf_export *how, struct model_shape *shape, struct job *job,
-                    bool *has_job, struct error *err)
+static int read_model(const struct ckpt *ckpt, const struct hf_export *how, struct model_shape *shape, struct job *job,
+                      bool *has_job, struct error *err)
 {
     if (mesh_model_of(ckpt->manifest->tensors, ckpt->manifest->ntensors, shape, err) < 0)
         return error_prefix(err, "%s", ckpt->directory.path);
@@ -258,7 +257,7 @@ int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, s
     bool has_job = false;
     int result = -1;
 
-    if (describe(ckpt, how, &shape, &job, &has_job, err) == 0 && open_empty(&e.directory, dir, err) == 0)
+    if (read_model(ckpt, how, &shape, &job, &has_job, err) == 0 && open_empty(&e.directory, dir, err) == 0)
         result = write_all(&e, &shape, has_job ? &job : NULL, err);
     directory_close(&e.directory);
     json_decref(e.weight_map);

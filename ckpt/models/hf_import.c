@@ -41,7 +41,7 @@ static void note_nonfinite(struct importing *importing, uint32_t tensor, uint64_
     pthread_mutex_unlock(&importing->lock);
 }
 
-/* What of a tensor the piece is, run by run. */
+/* Reads the piece's elements of the tensor, run by run. */
 static int read_piece(struct importing *importing, const struct ckpt_tensor *tensor, const struct ckpt_piece *piece,
                       float *to, struct error *err)
 {
@@ -107,8 +107,9 @@ static int check_tensors(struct hf_files *files, json_t *config, struct model_sh
     return 0;
 }
 
-/* config.json first: of a model of another type it says so, where its tensors would only be unknown names. */
-static int describe(struct hf_files *files, const struct hf_import *how, struct model_shape *shape, struct error *err)
+/* config.json first: its error names a wrong type of model, where the tensors would only have unknown names. */
+static int check_model(struct hf_files *files, const struct hf_import *how, struct model_shape *shape,
+                       struct error *err)
 {
     bool there;
     json_t *config = hf_files_json(files, HF_CONFIG, &there, err);
@@ -139,7 +140,7 @@ static int compare_some(const struct hf_files *files, const struct hf_place *wte
     return 0;
 }
 
-/* transformers would tie the head or not, as config.json says; a model of ours has no head of its own. */
+/* transformers would tie the head or not, by config.json; our models have no head of their own. */
 static int check_head(const struct hf_files *files, const struct model_shape *shape, struct error *err)
 {
     const struct ckpt_tensor *head = &files->head;
@@ -205,7 +206,7 @@ int hf_import(const char *path, const char *dir, const struct hf_import *how, st
 
     if (hf_files_open(&importing.files, path, err) < 0)
         return -1;
-    if (describe(&importing.files, how, shape, err) == 0 && check_head(&importing.files, shape, err) == 0 &&
+    if (check_model(&importing.files, how, shape, err) == 0 && check_head(&importing.files, shape, err) == 0 &&
         map_tensors(&importing, shape, err) == 0) {
         hf_model_text(job + strlen(job), sizeof job - strlen(job), shape);
         strcat(job, "data = { train = \"-\"; };\n"); /* a job file must have one */

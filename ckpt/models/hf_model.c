@@ -1,9 +1,8 @@
-/* hf_model.c - names, shapes and config.json: where Hugging Face's GPT-2 and ours differ. */
+/* hf_model.c - names, shapes and config.json: the differences between Hugging Face's GPT-2 and muster's; its files. */
 
 #include "config.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,18 +88,17 @@ int hf_check_type(json_t *config, struct error *err)
     return check_flags(config, err);
 }
 
-int hf_heads(struct model_shape *shape, const char *path, const char *teller, int told, int given, struct error *err)
+int hf_heads(struct model_shape *shape, const char *path, const char *source, int found, int given, struct error *err)
 {
-    shape->heads = told > 0 ? told : given;
-    if (told > 0 && given > 0 && told != given)
-        return error_set(err, CODE_USAGE,
-                         "%s: its %s says that it has %d heads, and --heads says %d; leave --heads out", path, teller,
-                         told, given);
+    shape->heads = found > 0 ? found : given;
+    if (found > 0 && given > 0 && found != given)
+        return error_set(err, CODE_USAGE, "%s: its %s has %d heads, --heads has %d; leave --heads out", path, source,
+                         found, given);
     if (shape->heads < 1)
-        return error_set(err, CODE_USAGE, "%s: how many heads has it? No %s tells: --heads N, N dividing %d", path,
-                         teller, shape->hidden);
+        return error_set(err, CODE_USAGE, "%s: missing --heads N, N dividing %d: its number of heads is in no %s", path,
+                         shape->hidden, source);
     if (shape->hidden % shape->heads != 0)
-        return error_set(err, told > 0 ? CODE_DATA : CODE_USAGE, "%s: %d heads do not divide its width of %d", path,
+        return error_set(err, found > 0 ? CODE_DATA : CODE_USAGE, "%s: %d heads do not divide its width of %d", path,
                          shape->heads, shape->hidden);
     return 0;
 }

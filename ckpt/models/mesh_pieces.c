@@ -2,14 +2,13 @@
 
 #include "ckpt/models/mesh_pieces.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/partition.h"
 
-static const struct ckpt_tensor *find(const struct ckpt_tensor *tensors, size_t ntensors, const char *name)
+static const struct ckpt_tensor *find_tensor(const struct ckpt_tensor *tensors, size_t ntensors, const char *name)
 {
     for (size_t t = 0; t < ntensors; t++)
         if (strcmp(tensors[t].name, name) == 0)
@@ -36,7 +35,7 @@ static int by_name(const void *left, const void *right)
     return strcmp(((const struct ckpt_tensor *)left)->name, ((const struct ckpt_tensor *)right)->name);
 }
 
-/* That the model has exactly these tensors. */
+/* Check that the model has exactly these tensors. */
 static int compare_tables(const struct model_shape *shape, const struct ckpt_tensor *tensors, size_t ntensors,
                           struct error *err)
 {
@@ -73,14 +72,15 @@ out:
 
 int mesh_model_of(const struct ckpt_tensor *tensors, size_t ntensors, struct model_shape *shape, struct error *err)
 {
-    const struct ckpt_tensor *wte = find(tensors, ntensors, "wte.weight"), *wpe = find(tensors, ntensors, "wpe.weight");
+    const struct ckpt_tensor *wte = find_tensor(tensors, ntensors, "wte.weight"),
+                             *wpe = find_tensor(tensors, ntensors, "wpe.weight");
 
     if (!wte || !wpe || wte->ndim != 2 || wpe->ndim != 2)
         return error_set(err, CODE_DATA, "not a GPT or BERT: it needs matrices wte.weight and wpe.weight");
     if (wte->shape[0] > 1 << 24 || wte->shape[1] > 65536 || wpe->shape[0] > 1 << 20) /* as job_keys.c has it */
         return error_set(err, CODE_DATA, "a model of this size is more than a job file can have");
     *shape = (struct model_shape){
-        .kind = find(tensors, ntensors, "mlm.bias") ? MODEL_BERT : MODEL_GPT,
+        .kind = find_tensor(tensors, ntensors, "mlm.bias") ? MODEL_BERT : MODEL_GPT,
         .layers = count_layers(tensors, ntensors),
         .hidden = (int)wte->shape[1],
         .seq_length = (int)wpe->shape[0],

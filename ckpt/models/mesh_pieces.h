@@ -10,12 +10,12 @@
 #include "common/mesh.h"
 
 /*
- * The sizes of the model whose tensors these are, in any order; a table does not tell `heads`, which is left 0.
+ * The sizes of the model whose tensors these are, in any order; a table does not show `heads`, which is left 0.
  * CODE_DATA if they are not exactly the tensors of a GPT or BERT.
  */
 int mesh_model_of(const struct ckpt_tensor *tensors, size_t ntensors, struct model_shape *shape, struct error *err);
 
-/* Whether the model can be split so; CODE_USAGE and what would be right if not. heads 0 is not looked at. */
+/* Check that the model can be split so; CODE_USAGE otherwise. heads 0 is not checked. */
 int mesh_check(const struct model_shape *shape, const struct mesh *mesh, int chunks, struct error *err);
 
 /*

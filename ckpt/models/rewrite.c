@@ -2,12 +2,10 @@
 
 #include "ckpt/models/rewrite.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "ckpt/file/workers.h"
@@ -24,11 +22,10 @@ struct writing {
     struct units *units; /* the whole model */
     char attempt[CKPT_ATTEMPT_SIZE];
 
-    pthread_mutex_t lock; /* for all below */
-    int next;             /* shard */
-    uint64_t done, total; /* bytes */
-    bool failed;
-    struct error error; /* the first */
+    uint64_t total; /* bytes */
+
+    pthread_mutex_t lock;
+    uint64_t done; /* under the lock */
 };
 
 /* One shard: what ckpt_write_shard's source is asked with. */
@@ -63,14 +60,15 @@ static int source_read(void *arg, size_t kind, uint64_t first, uint64_t count, f
     return 0;
 }
 
-static int write_shard(struct writing *writing, int shard, struct error *err)
+static int write_shard(void *arg, int worker, size_t shard, struct error *err)
 {
+    struct writing *writing = arg;
     const struct rewrite *r = writing->rewrite;
     struct ckpt_piece *pieces = NULL;
     struct shard_source source = {.writing = writing};
     struct ckpt_save save = {
         .dir = r->dir,
-        .shard = shard,
+        .shard = (int)shard,
         .shards = mesh_world(&r->mesh),
         .tensors = writing->units->tensors,
         .ntensors = writing->units->ntensors,
@@ -84,7 +82,8 @@ static int write_shard(struct writing *writing, int shard, struct error *err)
     };
     int result = -1;
 
-    if (mesh_pieces(&r->shape, &r->mesh, r->chunks, shard, &pieces, &save.npieces, err) < 0)
+    (void)worker;
+    if (mesh_pieces(&r->shape, &r->mesh, r->chunks, (int)shard, &pieces, &save.npieces, err) < 0)
         goto out;
     save.pieces = source.pieces = pieces;
     source.npieces = save.npieces;
@@ -97,35 +96,6 @@ out:
     free(source.parts);
     free(pieces);
     return result;
-}
-
-/* The next shard's number, or -1 when there is none or one has failed. */
-static int take_shard(struct writing *writing)
-{
-    int shard = -1;
-
-    pthread_mutex_lock(&writing->lock);
-    if (!writing->failed && writing->next < mesh_world(&writing->rewrite->mesh))
-        shard = writing->next++;
-    pthread_mutex_unlock(&writing->lock);
-    return shard;
-}
-
-static void *write_shards(void *arg)
-{
-    struct writing *writing = arg;
-    struct error err;
-    int shard;
-
-    while ((shard = take_shard(writing)) >= 0)
-        if (write_shard(writing, shard, &err) < 0) {
-            pthread_mutex_lock(&writing->lock);
-            if (!writing->failed)
-                writing->error = err;
-            writing->failed = true;
-            pthread_mutex_unlock(&writing->lock);
-        }
-    return NULL;
 }
 
 static int check_free(const struct rewrite *r, struct error *err)
@@ -163,16 +133,13 @@ static int begin_writing(struct writing *writing, struct error *err)
 int rewrite_run(const struct rewrite *rewrite, struct error *err)
 {
     struct writing writing = {.rewrite = rewrite, .lock = PTHREAD_MUTEX_INITIALIZER};
-    int result = -1;
+    int result;
 
     if (mesh_check(&rewrite->shape, &rewrite->mesh, rewrite->chunks, err) < 0 || check_free(rewrite, err) < 0 ||
         begin_writing(&writing, err) < 0)
         return -1;
-    workers_run(SHARDS_AT_ONCE, write_shards, &writing);
-    if (writing.failed) {
-        if (err)
-            *err = writing.error;
-    } else {
+    result = workers_run(SHARDS_AT_ONCE, (size_t)mesh_world(&rewrite->mesh), write_shard, &writing, err);
+    if (result == 0) {
         result = ckpt_commit(rewrite->dir, rewrite->state.step, writing.attempt, err);
         if (result == 0)
             result = error_set(err, CODE_IO, "%s: step %" PRIu64 ": its shards were written, but are not visible",

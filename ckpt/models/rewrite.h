@@ -1,5 +1,5 @@
 /*
- * rewrite.h - a whole checkpoint in the shards of a given mesh, written by one process out of a source that can tell
+ * rewrite.h - a whole checkpoint in the shards of a given mesh, written by one process from a source that can read
  * any piece of any tensor; and ckpt_reshard, whose source is another checkpoint.
  *
  * Memory is bounded whatever the model's size: two shards are written at a time, each by way of a buffer of 32 MiB, and

@@ -19,7 +19,7 @@ int units_head(const struct units *units)
 /* How a tensor is laid out and split: split is the dimension that tp ranks share, or WHOLE. */
 enum { WHOLE = -1 };
 
-struct plan {
+struct tensor_plan {
     const char *suffix;
     int ndim;
     int shape[3];
@@ -33,7 +33,7 @@ struct builder {
 };
 
 /* The box of this rank: all of it, or an even part of the split dimension. */
-static void set_box(const struct builder *b, const struct plan *plan, struct unit_tensor *t)
+static void set_box(const struct builder *b, const struct tensor_plan *plan, struct unit_tensor *t)
 {
     t->count = 1;
     for (int i = 0; i < plan->ndim; i++) {
@@ -49,7 +49,7 @@ static void set_box(const struct builder *b, const struct plan *plan, struct uni
 }
 
 /* Appends a tensor to the model's table, and where the unit is here to the unit; reserve: elements kept for it. */
-static void add_tensor(const struct builder *b, struct unit *unit, const char *prefix, const struct plan *plan,
+static void add_tensor(const struct builder *b, struct unit *unit, const char *prefix, const struct tensor_plan *plan,
                        size_t reserve)
 {
     struct units *units = b->units;
@@ -71,7 +71,8 @@ static void add_tensor(const struct builder *b, struct unit *unit, const char *p
         unit->replicated = unit->count;
 }
 
-static void add_tensors(const struct builder *b, struct unit *unit, const char *prefix, const struct plan *plans, int n)
+static void add_tensors(const struct builder *b, struct unit *unit, const char *prefix, const struct tensor_plan *plans,
+                        int n)
 {
     for (int i = 0; i < n; i++)
         add_tensor(b, unit, prefix, &plans[i], 0);
@@ -83,7 +84,7 @@ static void wte_unit(const struct builder *b)
 {
     const struct model_shape *m = b->shape;
     struct unit *unit = &b->units->units[UNIT_WTE];
-    const struct plan plan = {"wte.weight", 2, {m->vocab, m->hidden}, 0};
+    const struct tensor_plan plan = {"wte.weight", 2, {m->vocab, m->hidden}, 0};
 
     snprintf(unit->name, sizeof unit->name, "token embedding");
     unit->here = b->place->first_stage || b->place->last_stage;
@@ -96,7 +97,7 @@ static void position_unit(const struct builder *b)
 {
     const struct model_shape *m = b->shape;
     struct unit *unit = &b->units->units[UNIT_POSITION];
-    const struct plan plans[] = {
+    const struct tensor_plan plans[] = {
         [POSITION_WPE] = {"wpe.weight", 2, {m->seq_length, m->hidden}, WHOLE},
         [POSITION_WTT] = {"wtt.weight", 2, {2, m->hidden}, WHOLE},
     };
@@ -111,7 +112,7 @@ static void block_unit(const struct builder *b, int layer)
     struct unit *unit = &b->units->units[UNIT_BLOCK0 + layer];
     int d = b->shape->hidden;
     char prefix[32];
-    const struct plan plans[] = {
+    const struct tensor_plan plans[] = {
         [BLOCK_LN_1_WEIGHT] = {"ln_1.weight", 1, {d}, WHOLE},
         [BLOCK_LN_1_BIAS] = {"ln_1.bias", 1, {d}, WHOLE},
         [BLOCK_ATTN_PROJ_BIAS] = {"attn.c_proj.bias", 1, {d}, WHOLE},
@@ -137,14 +138,14 @@ static void head_unit(const struct builder *b)
     const struct model_shape *m = b->shape;
     struct unit *unit = &b->units->units[units_head(b->units)];
     int d = m->hidden;
-    const struct plan plans[] = {
+    const struct tensor_plan plans[] = {
         [HEAD_LN_F_WEIGHT] = {"ln_f.weight", 1, {d}, WHOLE},        [HEAD_LN_F_BIAS] = {"ln_f.bias", 1, {d}, WHOLE},
         [HEAD_MLM_WEIGHT] = {"mlm.dense.weight", 2, {d, d}, WHOLE}, [HEAD_MLM_BIAS] = {"mlm.dense.bias", 1, {d}, WHOLE},
         [HEAD_MLM_LN_WEIGHT] = {"mlm.ln.weight", 1, {d}, WHOLE},    [HEAD_MLM_LN_BIAS] = {"mlm.ln.bias", 1, {d}, WHOLE},
         [HEAD_POOLER_WEIGHT] = {"pooler.weight", 2, {d, d}, WHOLE}, [HEAD_POOLER_BIAS] = {"pooler.bias", 1, {d}, WHOLE},
         [HEAD_ORDER_WEIGHT] = {"order.weight", 2, {d, 2}, WHOLE},   [HEAD_ORDER_BIAS] = {"order.bias", 1, {2}, WHOLE},
     };
-    const struct plan vocab_bias = {"mlm.bias", 1, {m->vocab}, 0};
+    const struct tensor_plan vocab_bias = {"mlm.bias", 1, {m->vocab}, 0};
 
     snprintf(unit->name, sizeof unit->name, "head");
     unit->here = b->place->last_stage;

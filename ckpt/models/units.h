@@ -113,7 +113,7 @@ size_t unit_tensor_overlap(const struct unit_tensor *tensor, size_t first, size_
 size_t unit_shard(const struct unit *unit, int dp, int dp_rank, size_t *first);
 
 /*
- * What of the logical tensors lies in elements [first, first + count) of a unit's flat buffer, as checkpoint pieces.
+ * The parts of the logical tensors in elements [first, first + count) of a unit's flat buffer, as checkpoint pieces.
  * Writes at most UNIT_MAX_TENSORS pieces, and where each begins in the flat buffer; returns how many. With `saving`,
  * only what this rank is the one to save.
  */

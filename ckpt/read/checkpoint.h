@@ -1,4 +1,4 @@
-/* checkpoint.h - what an open checkpoint is inside. */
+/* checkpoint.h - an open checkpoint, within ckpt/. The door of ckpt/read. */
 #ifndef MUSTER_CKPT_READ_CHECKPOINT_H
 #define MUSTER_CKPT_READ_CHECKPOINT_H
 
@@ -22,11 +22,11 @@ const struct ckpt_tensor *checkpoint_find(const struct ckpt *ckpt, const char *n
 /* The index of that kind, or -1. */
 int checkpoint_find_kind(const struct ckpt *ckpt, const char *kind);
 
-/* The sizes and headers of all shards against the manifest, of those that have not been looked at yet. */
+/* Check the sizes and headers of all shards that have not been checked yet. */
 int checkpoint_check_all(const struct ckpt *ckpt, struct error *err);
 
 /*
- * Open a shard's file; its length must be what the manifest says, and when it is touched for the first time its header
+ * Open a shard's file; its length must be the manifest's, and when it is opened for the first time its header
  * is compared too. Returns the descriptor.
  */
 int checkpoint_open_shard(const struct ckpt *ckpt, int shard, bool direct, struct error *err);

@@ -52,7 +52,7 @@ static float as_float(uint32_t bits)
     return value;
 }
 
-/* All of the tensor has been compared: say what was found. */
+/* All of the tensor has been compared: report its differences. */
 static void finish_tensor(struct diff *diff)
 {
     char reason[256];
@@ -89,7 +89,7 @@ static void compare_piece(struct diff *diff, size_t p)
         }
 }
 
-/* Read what the batch names from both and compare it. */
+/* Reads the batch's pieces from both and compares them. */
 static int compare_batch(struct diff *diff, struct error *err)
 {
     for (int side = 0; side < 2; side++) {
@@ -130,7 +130,7 @@ static int add_tensor(struct diff *diff, const struct ckpt_tensor *a, const stru
     return 0;
 }
 
-/* What has no counterpart in the other: each tensor with each of its kinds, and each kind. */
+/* Reports tensors, with each of their kinds, and kinds that are not in the other. */
 static void compare_tables(struct diff *diff, int side)
 {
     const struct ckpt *mine = diff->ckpts[side], *other = diff->ckpts[!side];

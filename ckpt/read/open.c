@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -172,24 +171,6 @@ int checkpoint_find_kind(const struct ckpt *ckpt, const char *kind)
 
 /* ---- shards ------------------------------------------------------------------------------------------------------ */
 
-static int open_file(const struct ckpt *ckpt, int shard, bool direct, struct error *err)
-{
-    uint64_t bytes, wanted = manifest_shard_bytes(&ckpt->manifest->shard[shard]);
-    char name[FILE_NAME_SIZE];
-    int fd;
-
-    name_shard(name, shard, ckpt->manifest->shards);
-    fd = file_open(&ckpt->directory, name, direct, &bytes, err);
-    if (fd < 0)
-        return -1;
-    if (bytes != wanted) {
-        close(fd);
-        return error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, the manifest says %" PRIu64 "%s",
-                         ckpt->directory.path, name, bytes, wanted, bytes < wanted ? ": truncated" : "");
-    }
-    return fd;
-}
-
 /* Check that the shard's header agrees with the manifest. */
 static int compare_header(const struct ckpt *ckpt, const struct manifest_shard *shard, const struct safetensors *st,
                           struct error *err)
@@ -248,7 +229,7 @@ static int check_shard(const struct ckpt *ckpt, int shard, struct error *err)
 
     if (atomic_load(&ckpt->checked[shard]))
         return 0;
-    fd = open_file(ckpt, shard, false, err);
+    fd = manifest_open_shard(ckpt->manifest, shard, &ckpt->directory, false, err);
     if (fd < 0)
         return -1;
     result = check_header(ckpt, shard, fd, err);
@@ -268,7 +249,9 @@ int checkpoint_check_all(const struct ckpt *ckpt, struct error *err)
 
 int checkpoint_open_shard(const struct ckpt *ckpt, int shard, bool direct, struct error *err)
 {
-    return check_shard(ckpt, shard, err) < 0 ? -1 : open_file(ckpt, shard, direct, err);
+    if (check_shard(ckpt, shard, err) < 0)
+        return -1;
+    return manifest_open_shard(ckpt->manifest, shard, &ckpt->directory, direct, err);
 }
 
 /* ---- blocks: the only way to read data --------------------------------------------------------------------------- */

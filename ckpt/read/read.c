@@ -1,16 +1,15 @@
 /*
  * read.c - ckpt_read: from any topology into any other.
  *
- * What is wanted is first written down as *copies*: a piece of the reader's, a piece of the checkpoint's that overlaps
- * it, and a kind, within one *segment* of a shard, a few blocks long. Sorted by place in the shards, the segments are
- * then served by a few threads, block by block: each block is read once, verified, and every copy takes from it what it
- * needs and stands still until its next block comes.
+ * A plan lists *copies*: a piece of the reader's, a piece of the checkpoint's that overlaps it, and a kind, within one
+ * *segment* of a shard, a few blocks long. Sorted by place in the shards, the segments are
+ * then served by a few threads, block by block: each block is read once, verified, and every copy takes its bytes
+ * from it and then waits for its next block.
  */
 
 #include "config.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,11 +26,11 @@ struct copy {
     int shard;
     uint64_t base;  /* bytes from the data's start to where element 0 of b lies */
     uint64_t next;  /* bytes from the data's start to where the next wanted byte lies; UINT64_MAX when done */
-    uint64_t begin; /* `next` at the start: what they are sorted by */
+    uint64_t begin; /* `next` at the start: the sort key */
     char *target;   /* where element 0 of a goes */
 };
 
-struct plan {
+struct read_plan {
     struct copy *copies;
     size_t count, room;
     struct ckpt_piece *pieces; /* the reader's, with the checkpoint's numbers for tensors */
@@ -56,7 +55,7 @@ static int map_tensors(const struct ckpt *ckpt, const struct ckpt_tensor *tensor
     return 0;
 }
 
-static int add_copy(struct plan *plan, const struct copy *copy, struct error *err)
+static int add_copy(struct read_plan *plan, const struct copy *copy, struct error *err)
 {
     if (file_grow((void **)&plan->copies, plan->count, &plan->room, sizeof *copy) < 0)
         return error_errno(err, CODE_IO, "a plan of %zu copies", plan->count + 1);
@@ -72,7 +71,7 @@ static void find_next(struct copy *copy)
 }
 
 /* The parts of a copy that lie in one segment each. */
-static int add_segments(struct plan *plan, const struct copy *whole, struct error *err)
+static int add_segments(struct read_plan *plan, const struct copy *whole, struct error *err)
 {
     uint64_t first, last;
 
@@ -92,7 +91,7 @@ static int add_segments(struct plan *plan, const struct copy *whole, struct erro
 }
 
 /* One piece of the reader's, one kind: copies for every piece of the checkpoint that overlaps it. */
-static int plan_piece(struct plan *plan, const struct ckpt *ckpt, const struct ckpt_piece *piece, int kind,
+static int plan_piece(struct read_plan *plan, const struct ckpt *ckpt, const struct ckpt_piece *piece, int kind,
                       void *target, struct error *err)
 {
     const struct ckpt_tensor *tensor = &ckpt->manifest->tensors[piece->tensor];
@@ -113,7 +112,7 @@ static int plan_piece(struct plan *plan, const struct ckpt *ckpt, const struct c
     return 0;
 }
 
-static int by_place(const void *left, const void *right)
+static int compare_places(const void *left, const void *right)
 {
     const struct copy *a = left, *b = right;
 
@@ -122,7 +121,7 @@ static int by_place(const void *left, const void *right)
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-static int make_plan(struct plan *plan, const struct ckpt *ckpt, const uint32_t *map, size_t ntensors,
+static int make_plan(struct read_plan *plan, const struct ckpt *ckpt, const uint32_t *map, size_t ntensors,
                      const char *const *kinds, size_t nkinds, const struct ckpt_piece *pieces, size_t npieces,
                      void *const *targets, struct error *err)
 {
@@ -150,12 +149,14 @@ static int make_plan(struct plan *plan, const struct ckpt *ckpt, const uint32_t 
         }
     }
     if (plan->count)
-        qsort(plan->copies, plan->count, sizeof *plan->copies, by_place);
+        qsort(plan->copies, plan->count, sizeof *plan->copies, compare_places);
     return 0;
 }
 
-/* Take what the copy wants of the block that starts `start` bytes into the data and is SHARD_BLOCK long. */
-static void serve(struct copy *copy, const unsigned char *buffer, uint64_t start)
+/*
+ * Copies the bytes that the copy needs from the block that starts `start` bytes into the data and is SHARD_BLOCK long.
+ */
+static void serve_copy(struct copy *copy, const unsigned char *buffer, uint64_t start)
 {
     while (copy->next < start + SHARD_BLOCK) {
         if (!overlap_next(&copy->walk, (start + SHARD_BLOCK - copy->next) / 4))
@@ -195,9 +196,9 @@ static bool is_dense(const struct copy *copies, size_t count)
     return wanted >= spanned / 2;
 }
 
-/* All copies out of one segment; buffer holds a block. */
-static int read_segment(const struct ckpt *ckpt, struct copy *copies, size_t count, int fd, bool direct, void *buffer,
-                        struct error *err)
+/* Serves all copies from one segment; buffer holds a block. */
+static int serve_segment(const struct ckpt *ckpt, struct copy *copies, size_t count, int fd, bool direct, void *buffer,
+                         struct error *err)
 {
     int shard = copies[0].shard;
     uint64_t block;
@@ -208,112 +209,99 @@ static int read_segment(const struct ckpt *ckpt, struct copy *copies, size_t cou
         if (checkpoint_read_block(ckpt, shard, fd, direct, block, buffer, err) < 0)
             return -1;
         for (size_t i = 0; i < count && copies[i].begin < start + SHARD_BLOCK; i++)
-            serve(&copies[i], buffer, start);
+            serve_copy(&copies[i], buffer, start);
         for (; count > 0 && copies->next == UINT64_MAX; copies++)
             count--;
     }
     return 0;
 }
 
-struct reading {
-    const struct ckpt *ckpt;
-    struct plan *plan;
-
-    pthread_mutex_t lock; /* for all below */
-    size_t taken;         /* copies that some thread has taken */
-    size_t failed;        /* of the copies that failed, the first's place; SIZE_MAX for none */
-    struct error error;
+/* A thread's buffer and open shard. */
+struct shard_reader {
+    void *buffer;
+    int fd, shard;
+    bool direct;
 };
 
-/* The copies of the next segment; 0 when there are none, or something has failed. */
-static size_t take(struct reading *reading, size_t *first)
-{
-    const struct plan *plan = reading->plan;
-    size_t count = 0;
+struct reading {
+    const struct ckpt *ckpt;
+    struct copy *copies;
+    size_t *first; /* [segments + 1] copies first[s] to first[s + 1] - 1 are of segment s */
+    size_t segments;
+    struct shard_reader readers[READ_THREADS];
+};
 
-    pthread_mutex_lock(&reading->lock);
-    *first = reading->taken;
-    if (reading->failed == SIZE_MAX)
-        while (*first + count < plan->count && plan->copies[*first + count].shard == plan->copies[*first].shard &&
-               plan->copies[*first + count].begin / SEGMENT == plan->copies[*first].begin / SEGMENT)
-            count++;
-    reading->taken += count;
-    pthread_mutex_unlock(&reading->lock);
-    return count;
+static bool is_new_segment(const struct copy *copy)
+{
+    return copy->shard != copy[-1].shard || copy->begin / SEGMENT != copy[-1].begin / SEGMENT;
 }
 
-static void fail(struct reading *reading, size_t first, const struct error *err)
+static int list_segments(struct reading *reading, const struct read_plan *plan, struct error *err)
 {
-    pthread_mutex_lock(&reading->lock);
-    if (first < reading->failed) {
-        reading->failed = first;
-        reading->error = *err;
-    }
-    pthread_mutex_unlock(&reading->lock);
+    reading->first = calloc(plan->count + 1, sizeof *reading->first);
+    if (!reading->first)
+        return error_errno(err, CODE_IO, "a plan of %zu copies", plan->count);
+    for (size_t i = 0; i < plan->count; i++)
+        if (i == 0 || is_new_segment(&plan->copies[i]))
+            reading->first[reading->segments++] = i;
+    reading->first[reading->segments] = plan->count;
+    return 0;
 }
 
-static void *read_segments(void *arg)
+static int read_segment(void *arg, int worker, size_t segment, struct error *err)
 {
     struct reading *reading = arg;
-    void *buffer = aligned_alloc(SHARD_ALIGN, SHARD_BLOCK);
-    bool direct = false;
-    int fd = -1, shard = -1;
-    struct error err;
-    size_t first, count;
+    struct shard_reader *reader = &reading->readers[worker];
+    struct copy *copies = reading->copies + reading->first[segment];
+    size_t count = reading->first[segment + 1] - reading->first[segment];
+    bool dense = is_dense(copies, count);
 
-    if (!buffer) {
-        error_errno(&err, CODE_IO, "a buffer of %zu bytes", SHARD_BLOCK);
-        fail(reading, 0, &err);
-        return NULL;
+    if (!reader->buffer)
+        reader->buffer = aligned_alloc(SHARD_ALIGN, SHARD_BLOCK);
+    if (!reader->buffer)
+        return error_errno(err, CODE_IO, "a buffer of %zu bytes", SHARD_BLOCK);
+    if (reader->fd < 0 || copies->shard != reader->shard || dense != reader->direct) {
+        if (reader->fd >= 0)
+            close(reader->fd);
+        reader->shard = copies->shard;
+        reader->direct = dense;
+        reader->fd = checkpoint_open_shard(reading->ckpt, reader->shard, dense, err);
     }
-    while ((count = take(reading, &first)) > 0) {
-        struct copy *copies = reading->plan->copies + first;
-        bool dense = is_dense(copies, count);
-
-        if (copies->shard != shard || dense != direct || fd < 0) {
-            if (fd >= 0)
-                close(fd);
-            shard = copies->shard;
-            direct = dense;
-            fd = checkpoint_open_shard(reading->ckpt, shard, direct, &err);
-        }
-        if (fd < 0 || read_segment(reading->ckpt, copies, count, fd, direct, buffer, &err) < 0) {
-            fail(reading, first, &err);
-            break;
-        }
-    }
-    if (fd >= 0)
-        close(fd);
-    free(buffer);
-    return NULL;
+    if (reader->fd < 0)
+        return -1;
+    return serve_segment(reading->ckpt, copies, count, reader->fd, dense, reader->buffer, err);
 }
 
-static int execute(const struct ckpt *ckpt, struct plan *plan, struct error *err)
+static int execute_plan(const struct ckpt *ckpt, struct read_plan *plan, struct error *err)
 {
-    struct reading reading = {.ckpt = ckpt, .plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER, .failed = SIZE_MAX};
-    bool many = plan->count > 1 && (plan->copies[0].shard != plan->copies[plan->count - 1].shard ||
-                                    plan->copies[0].begin / SEGMENT != plan->copies[plan->count - 1].begin / SEGMENT);
+    struct reading reading = {.ckpt = ckpt, .copies = plan->copies};
+    int result = list_segments(&reading, plan, err);
 
-    workers_run(many ? READ_THREADS : 1, read_segments, &reading);
-    if (reading.failed == SIZE_MAX)
-        return 0;
-    if (err)
-        *err = reading.error;
-    return -1;
+    for (int i = 0; i < READ_THREADS; i++)
+        reading.readers[i].fd = -1;
+    if (result == 0)
+        result = workers_run(READ_THREADS, reading.segments, read_segment, &reading, err);
+    for (int i = 0; i < READ_THREADS; i++) {
+        if (reading.readers[i].fd >= 0)
+            close(reading.readers[i].fd);
+        free(reading.readers[i].buffer);
+    }
+    free(reading.first);
+    return result;
 }
 
 int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *const *kinds,
               size_t nkinds, const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err)
 {
     uint32_t *map = calloc(ntensors + 1, sizeof *map);
-    struct plan plan = {0};
+    struct read_plan plan = {0};
     int result = -1;
 
     if (!map)
         return error_errno(err, CODE_IO, "a table of %zu tensors", ntensors);
     if (map_tensors(ckpt, tensors, ntensors, map, err) == 0 &&
         make_plan(&plan, ckpt, map, ntensors, kinds, nkinds, pieces, npieces, targets, err) == 0)
-        result = execute(ckpt, &plan, err);
+        result = execute_plan(ckpt, &plan, err);
     free(plan.copies);
     free(plan.pieces);
     free(map);

@@ -1,53 +1,52 @@
-/* verify.c - ckpt_verify: threads that take the next block from one counter until there is none, or one is wrong. */
-
+/* verify.c - ckpt_verify: all blocks of all shards, in runs that threads take one after the other. */
 #include "config.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "ckpt/file/workers.h"
 #include "ckpt/read/checkpoint.h"
+
+#define RUN_BLOCKS 16 /* 64 MiB */
+
+struct block_run {
+    int shard;
+    uint64_t block;
+};
 
 struct verify {
     const struct ckpt *ckpt;
     void (*progress)(uint64_t done, uint64_t total, void *arg);
     void *arg;
     uint64_t total; /* bytes of data */
+    struct block_run *runs;
+    size_t count;
+    void *buffers[WORKERS_MOST]; /* a block for each thread */
 
-    pthread_mutex_t lock; /* for all below */
-    int shard;            /* the next block to be taken is this */
-    uint64_t block;
-    uint64_t done;
-    bool failed;
-    int failed_shard; /* of all that fail, the first in the checkpoint's order is reported */
-    uint64_t failed_block;
-    struct error error;
+    pthread_mutex_t lock;
+    uint64_t done; /* under the lock */
 };
 
-/* The next block; false when there is none or something has failed. */
-static bool take(struct verify *verify, int *shard, uint64_t *block)
+static int list_runs(struct verify *verify, struct error *err)
 {
     const struct manifest *manifest = verify->ckpt->manifest;
-    bool taken = false;
+    size_t room = 0;
 
-    pthread_mutex_lock(&verify->lock);
-    while (verify->shard < manifest->shards && verify->block >= manifest->shard[verify->shard].layout.blocks) {
-        verify->shard++;
-        verify->block = 0;
+    for (int s = 0; s < manifest->shards; s++) {
+        const struct shard_layout *layout = &manifest->shard[s].layout;
+
+        verify->total += layout->data_bytes;
+        for (uint64_t block = 0; block < layout->blocks; block += RUN_BLOCKS) {
+            if (file_grow((void **)&verify->runs, verify->count, &room, sizeof *verify->runs) < 0)
+                return error_errno(err, CODE_IO, "a list of %zu runs of blocks", verify->count + 1);
+            verify->runs[verify->count++] = (struct block_run){s, block};
+        }
     }
-    if (!verify->failed && verify->shard < manifest->shards) {
-        *shard = verify->shard;
-        *block = verify->block++;
-        taken = true;
-    }
-    pthread_mutex_unlock(&verify->lock);
-    return taken;
+    return 0;
 }
 
-static void put_done(struct verify *verify, uint64_t bytes)
+static void add_done(struct verify *verify, uint64_t bytes)
 {
     pthread_mutex_lock(&verify->lock);
     verify->done += bytes;
@@ -56,62 +55,41 @@ static void put_done(struct verify *verify, uint64_t bytes)
     pthread_mutex_unlock(&verify->lock);
 }
 
-static void put_failure(struct verify *verify, int shard, uint64_t block, const struct error *err)
-{
-    pthread_mutex_lock(&verify->lock);
-    if (!verify->failed || shard < verify->failed_shard ||
-        (shard == verify->failed_shard && block < verify->failed_block)) {
-        verify->failed = true;
-        verify->failed_shard = shard;
-        verify->failed_block = block;
-        verify->error = *err;
-    }
-    pthread_mutex_unlock(&verify->lock);
-}
-
-static void *verify_blocks(void *arg)
+static int verify_run(void *arg, int worker, size_t item, struct error *err)
 {
     struct verify *verify = arg;
-    void *buffer = aligned_alloc(SHARD_ALIGN, SHARD_BLOCK);
-    int fd = -1, open_shard = -1, shard = 0;
-    struct error err;
-    uint64_t block = 0;
+    const struct block_run *run = &verify->runs[item];
+    const struct shard_layout *layout = &verify->ckpt->manifest->shard[run->shard].layout;
+    int fd, result = 0;
 
-    if (!buffer) {
-        error_errno(&err, CODE_IO, "a buffer of %zu bytes", SHARD_BLOCK);
-        put_failure(verify, 0, 0, &err);
-        return NULL;
+    if (!verify->buffers[worker])
+        verify->buffers[worker] = aligned_alloc(SHARD_ALIGN, SHARD_BLOCK);
+    if (!verify->buffers[worker])
+        return error_errno(err, CODE_IO, "a buffer of %zu bytes", SHARD_BLOCK);
+    fd = checkpoint_open_shard(verify->ckpt, run->shard, true, err);
+    if (fd < 0)
+        return -1;
+    for (uint64_t b = run->block; b < run->block + RUN_BLOCKS && b < layout->blocks && result == 0; b++) {
+        result = checkpoint_read_block(verify->ckpt, run->shard, fd, true, b, verify->buffers[worker], err);
+        if (result == 0)
+            add_done(verify, shard_block_bytes(layout, b));
     }
-    while (take(verify, &shard, &block)) {
-        if (shard != open_shard) {
-            if (fd >= 0)
-                close(fd);
-            fd = checkpoint_open_shard(verify->ckpt, shard, true, &err);
-            open_shard = shard;
-        }
-        if (fd < 0 || checkpoint_read_block(verify->ckpt, shard, fd, true, block, buffer, &err) < 0) {
-            put_failure(verify, shard, block, &err);
-            break;
-        }
-        put_done(verify, shard_block_bytes(&verify->ckpt->manifest->shard[shard].layout, block));
-    }
-    if (fd >= 0)
-        close(fd);
-    free(buffer);
-    return NULL;
+    close(fd);
+    return result;
 }
 
 int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, uint64_t total, void *arg), void *arg,
                 struct error *err)
 {
     struct verify verify = {.ckpt = ckpt, .progress = progress, .arg = arg, .lock = PTHREAD_MUTEX_INITIALIZER};
+    int result = checkpoint_check_all(ckpt, err); /* shards without data have no run */
 
-    if (checkpoint_check_all(ckpt, err) < 0) /* a shard without data would not be touched below */
-        return -1;
-    for (int i = 0; i < ckpt->manifest->shards; i++)
-        verify.total += ckpt->manifest->shard[i].layout.data_bytes;
-    workers_run(threads < 1 ? 1 : threads, verify_blocks, &verify);
-    if (verify.failed && err)
-        *err = verify.error;
-    return verify.failed ? -1 : 0;
+    if (result == 0)
+        result = list_runs(&verify, err);
+    if (result == 0)
+        result = workers_run(threads, verify.count, verify_run, &verify, err);
+    for (int i = 0; i < WORKERS_MOST; i++)
+        free(verify.buffers[i]);
+    free(verify.runs);
+    return result;
 }

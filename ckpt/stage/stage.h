@@ -6,7 +6,7 @@
  * directory (drain.h, run by muster-ckptd(8) or the job's epilog); and *commit* (ckpt_commit). There are no messages:
  * the directories hold all state.
  *
- *   <root>/muster-<uid>-<job>/               the stage: 0700, ours; one a node and job, shared by the job's ranks there
+ *   <root>/muster-<uid>-<job>/               the stage: mode 0700; one a node and job, shared by the job's ranks there
  *     users                                  held, shared, by every process that may stage
  *     lock                                   held (F_OFD_SETLK) by the one process that drains
  *     closed                                 no more saves follow: the drainer removes the stage when all is drained

@@ -5,13 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "ckpt/format/json_fields.h"
@@ -55,7 +53,7 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
     }
     if (fstat(stage->fd, &info) == 0 && info.st_uid == geteuid() && (info.st_mode & 07777) == 0700)
         return 0;
-    error_set(err, CODE_IO, "%s: is not a directory of ours with mode 0700: staged state would be others' to change",
+    error_set(err, CODE_IO, "%s: is not this user's directory with mode 0700: others could change the staged state",
               path);
     directory_close(stage);
     errno = EPERM;

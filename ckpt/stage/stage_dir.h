@@ -31,15 +31,18 @@ struct target {
     int keep;
     uint64_t keep_every;
     double started; /* seconds since 1970 */
-    mode_t umask;   /* of who staged it, and what is made of it has: it is target.json's own mode */
+    mode_t umask;   /* of the process that staged it, kept as target.json's mode; files in the target get it */
 };
 
-/* Open the stage; `make` makes it. Not ours, not a directory or open to others: CODE_IO. ENOENT is left in errno. */
+/*
+ * Open the stage; `make` makes it. Not this user's, not a directory or open to others: CODE_IO. ENOENT is left in
+ * errno.
+ */
 int stage_directory_open(struct directory *stage, const char *path, bool make, struct error *err);
 
 /*
  * Open or make the generation's directory beneath the stage, and its target.json. Ranks of a node may all do it at
- * once; they write the same, the time aside.
+ * once; they write the same, except the time.
  */
 int generation_make(struct directory *generation, const struct directory *stage, const struct target *target,
                     struct error *err);

@@ -29,12 +29,12 @@ struct ckpt_stage {
     int users;                       /* the shared lock of a process that may stage */
     struct mapping mappings[STAGE_MAPPINGS];
 
-    /* What was staged last, for ckpt_stage_lend. */
+    /* The shard that was staged last, for ckpt_stage_lend. */
     const struct mapping *last;
     char *last_part;
     size_t last_part_bytes;
 
-    /* What is being received. */
+    /* The copy that is being received. */
     struct slot borrowed;
     struct target borrowed_target;
     int borrowed_shard;

@@ -2,9 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +37,6 @@ struct shard_copy {
     size_t count;
     const struct shard_layout *layout;
     uint32_t *crcs; /* [layout->blocks] */
-    atomic_uint_fast64_t next;
 };
 
 /* Segments in order of offset, and one more at the data's end. */
@@ -104,14 +101,12 @@ static void copy_block(const struct shard_copy *copy, uint64_t block)
     copy->crcs[block] = crc;
 }
 
-static void *copy_blocks(void *arg)
+static int copy_item(void *copy, int worker, size_t block, struct error *err)
 {
-    struct shard_copy *copy = arg;
-    uint64_t block;
-
-    while ((block = atomic_fetch_add(&copy->next, 1)) < copy->layout->blocks)
-        copy_block(copy, block);
-    return NULL;
+    (void)worker;
+    (void)err;
+    copy_block(copy, block);
+    return 0;
 }
 
 /* Header and data into the mapped file at `to`; the checksums into `part`. */
@@ -120,12 +115,11 @@ static int fill_file(const struct ckpt_stage *stage, const struct ckpt_save *sav
 {
     struct manifest_shard *shard = part->shard;
     struct shard_copy copy = {.to = to + shard->data_offset, .layout = &shard->layout, .crcs = shard->block_crcs};
-    uint64_t blocks = shard->layout.blocks, threads = (uint64_t)stage->config.threads;
 
     if (list_segments(&copy, save, err) < 0)
         return -1;
     memcpy(to, header, shard->data_offset);
-    workers_run((int)(threads < blocks ? threads : blocks), copy_blocks, &copy);
+    workers_run(stage->config.threads, shard->layout.blocks, copy_item, &copy, NULL);
     free(copy.segments);
     return 0;
 }
@@ -180,7 +174,7 @@ static int wait_slot(struct ckpt_stage *stage, const struct ckpt_save *save, uin
     }
 }
 
-/* Moves the filled file to its name in `directory` and then writes the part, which says that both are complete. */
+/* Moves the filled file to its name in `directory` and then writes the part, which means that both are complete. */
 static int publish_files(const struct ckpt_stage *stage, const struct slot *slot, const struct directory *directory,
                          int shard, int shards, const char *text, size_t bytes, struct error *err)
 {
@@ -298,7 +292,7 @@ static int check_copy(const struct mapping *mapping, const struct manifest_shard
     const unsigned char *data = mapping->data + shard->data_offset;
 
     if (manifest_shard_bytes(shard) != mapping->bytes)
-        return error_set(err, CODE_DATA, "a partner's shard of %" PRIu64 " bytes, its part says %" PRIu64,
+        return error_set(err, CODE_DATA, "a partner's shard of %" PRIu64 " bytes, the part says %" PRIu64,
                          mapping->bytes, manifest_shard_bytes(shard));
     if (crc32c(0, mapping->data, shard->data_offset) != shard->header_crc)
         return error_set(err, CODE_DATA, "a partner's shard: checksum mismatch in the header");

@@ -1,7 +1,6 @@
 /* muster-ckpt.c - the program muster-ckpt: its command line. The commands are in tool_*.c. */
 #include "config.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,16 +71,6 @@ static int default_threads(void)
     return processors < 2 ? 4 : processors > 8 ? 16 : (int)processors * 2;
 }
 
-static bool parse_int(const char *text, long least, long most, int *number)
-{
-    long value;
-
-    if (!text_to_long(text, least, most, &value))
-        return false;
-    *number = (int)value;
-    return true;
-}
-
 /* "5GB" as Hugging Face has it, or "500MiB"; -1 if it is neither. */
 static int parse_bytes(const char *text, uint64_t *bytes)
 {
@@ -138,21 +127,24 @@ enum {
 /* An option with a number. Returns 0, or the exit code. */
 static int set_number(struct options *options, int option, const char *text)
 {
-    switch (option) {
-    case 'j':
-        return parse_int(text, 1, 256, &options->threads) ? 0 : report_usage("--threads must be 1 to 256, not ", text);
-    case OPT_HEADS:
-        return parse_int(text, 1, 4096, &options->heads) ? 0 : report_usage("--heads must be 1 to 4096, not ", text);
-    case OPT_KEEP:
-        return parse_int(text, 1, 1000000, &options->keep) ? 0 : report_usage("--keep must be at least 1, not ", text);
-    case OPT_KEEP_EVERY:
-        return parse_int(text, 1, 1000000000, &options->keep_every)
-                   ? 0
-                   : report_usage("--keep-every must be at least 1, not ", text);
-    default:
-        return parse_bytes(text, &options->shard_size) < 0 ? report_usage("--shard-size must be like 5GB, not ", text)
-                                                           : 0;
+    const struct {
+        int option, most, *number;
+        const char *wrong;
+    } numbers[] = {{'j', 256, &options->threads, "--threads must be 1 to 256, not "},
+                   {OPT_HEADS, 4096, &options->heads, "--heads must be 1 to 4096, not "},
+                   {OPT_KEEP, 1000000, &options->keep, "--keep must be at least 1, not "},
+                   {OPT_KEEP_EVERY, 1000000000, &options->keep_every, "--keep-every must be at least 1, not "}};
+    long value;
+
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (option != numbers[i].option)
+            continue;
+        if (!text_to_long(text, 1, numbers[i].most, &value))
+            return report_usage(numbers[i].wrong, text);
+        *numbers[i].number = (int)value;
+        return 0;
     }
+    return parse_bytes(text, &options->shard_size) < 0 ? report_usage("--shard-size must be like 5GB, not ", text) : 0;
 }
 
 /* -1: go on; otherwise the exit code. */

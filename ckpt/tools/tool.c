@@ -1,10 +1,9 @@
-/* tool.c - what the commands of muster-ckpt have in common: opening paths, formats, the progress bar. */
+/* tool.c - functions that the commands of muster-ckpt share: opening paths, formats, the progress bar. */
 #include "config.h"
 
 #include "ckpt/tools/tool.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-/* tool.h - the commands of muster-ckpt(1), and what they have in common. */
+/* tool.h - the commands of muster-ckpt(1), and the functions that they share. */
 #ifndef MUSTER_CKPT_TOOLS_TOOL_H
 #define MUSTER_CKPT_TOOLS_TOOL_H
 

@@ -166,9 +166,7 @@ int tool_import(char **paths, const struct options *options)
     return CODE_OK;
 }
 
-/*
- * ---- prune and rm -------------------------------------------------------------------------------------------------
- */
+/* ---- prune and rm ------------------------------------------------------------------------------------------------ */
 
 static bool is_listed(uint64_t step, const uint64_t *steps, size_t count)
 {
@@ -192,7 +190,7 @@ int tool_prune(char **paths, const struct options *options)
     if (tool_check_directory(paths[0], &err) < 0 || ckpt_list(paths[0], &before, &nbefore, &err) < 0)
         return error_report(&err);
     if (ckpt_prune(paths[0], options->keep, (uint64_t)options->keep_every, &err) < 0)
-        code = error_report(&err); /* others may have gone */
+        code = error_report(&err); /* others may have been removed */
     if (ckpt_list(paths[0], &after, &nafter, &err) < 0)
         code = error_report(&err);
     else

@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "ckpt/format/json_fields.h"
 #include "ckpt/tools/tool.h"

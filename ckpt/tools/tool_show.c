@@ -1,7 +1,6 @@
 /* tool_show.c - "muster-ckpt show" and "muster-ckpt list". */
 #include "config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,9 +26,7 @@ static json_t *summary_json(const struct ckpt *ckpt)
     return json;
 }
 
-/*
- * ---- show ---------------------------------------------------------------------------------------------------------
- */
+/* ---- show -------------------------------------------------------------------------------------------------------- */
 
 static void format_shape(char *text, size_t size, const struct ckpt_tensor *tensor)
 {
@@ -147,9 +144,7 @@ int tool_show(char **paths, const struct options *options)
     return code;
 }
 
-/*
- * ---- list ---------------------------------------------------------------------------------------------------------
- */
+/* ---- list -------------------------------------------------------------------------------------------------------- */
 
 static void print_row(uint64_t step, const struct ckpt *ckpt, const struct error *err)
 {

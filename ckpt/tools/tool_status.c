@@ -1,4 +1,4 @@
-/* tool_status.c - "muster-ckpt status": what is staged on this node, and how far its drain is. */
+/* tool_status.c - "muster-ckpt status": staged saves on this node, and the progress of their drain. */
 
 #include "config.h"
 

@@ -3,7 +3,6 @@
 #include "ckpt/write/attempt.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,9 +234,7 @@ bool attempt_is_given_up(const struct directory *parent, uint64_t step, const ch
     return true;
 }
 
-/*
- * ---- whose step is it: two jobs may have been given one directory -------------------------------------------------
- */
+/* ---- whose step is it: two jobs may have been given one directory ------------------------------------------------ */
 
 #define OVERRIDE_LINE "#! --set "
 
@@ -298,7 +295,7 @@ int attempt_check_committed(const struct directory *parent, const struct ckpt_sa
     manifest = manifest_read(&committed, MANIFEST_NAME, -1, 0, err);
     if (!manifest) {
         result = -1;
-        if (err && err->code == CODE_DATA) /* a damaged checkpoint says nothing about the save */
+        if (err && err->code == CODE_DATA) /* a damaged checkpoint is no fault of the save */
             err->code = CODE_IO;
     } else if (strcmp(manifest->attempt, save->attempt) != 0 &&
                (!same_progress(&manifest->state, &save->state) ||

@@ -2,8 +2,6 @@
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,22 +34,11 @@ static int has_all_files(const struct directory *partial, int *shards, struct er
     return found;
 }
 
-static int check_length(const struct directory *partial, const struct manifest_shard *described, int shard, int shards,
-                        struct error *err)
+static int check_length(const struct directory *partial, const struct manifest *manifest, int shard, struct error *err)
 {
-    char name[FILE_NAME_SIZE];
-    uint64_t bytes;
-    int fd;
+    int fd = manifest_open_shard(manifest, shard, partial, false, err);
 
-    name_shard(name, shard, shards);
-    fd = file_open(partial, name, false, &bytes, err);
-    if (fd < 0)
-        return -1;
-    close(fd);
-    if (bytes != manifest_shard_bytes(described))
-        return error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, its part says %" PRIu64, partial->path, name, bytes,
-                         manifest_shard_bytes(described));
-    return 0;
+    return fd < 0 ? -1 : close(fd);
 }
 
 /* A part that is checked, with a shard file of the right length beside it. */
@@ -62,7 +49,7 @@ static struct manifest *read_part(const struct directory *partial, int shard, in
 
     name_part(name, shard, shards);
     part = manifest_read(partial, name, shard, shards, err);
-    if (part && check_length(partial, part->shard, shard, shards, err) < 0) {
+    if (part && check_length(partial, part, shard, err) < 0) {
         manifest_destroy(part);
         return NULL;
     }
@@ -92,7 +79,7 @@ static struct manifest *gather_parts(const struct directory *partial, int shards
         if (!part)
             goto fail;
         all[i] = *part->shard;
-        memset(part->shard, 0, sizeof *part->shard); /* what it pointed to is in all[i] now */
+        memset(part->shard, 0, sizeof *part->shard); /* its pointers are in all[i] now */
         if (whole)
             manifest_destroy(part);
         else
@@ -156,7 +143,7 @@ static int has_whole_manifest(const struct directory *partial, uint64_t step, co
         goto out;
     }
     for (int i = 0; i < whole->shards; i++)
-        if (check_length(partial, &whole->shard[i], i, whole->shards, err) < 0)
+        if (check_length(partial, whole, i, err) < 0)
             goto out;
     result = directory_sync(partial, err) < 0 ? -1 : 1;
 out:

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +83,7 @@ bool ckpt_split_step_path(char *dir, size_t size, uint64_t *step, const char *pa
     return true;
 }
 
-/* What a save does, with a file of one byte. */
+/* Does the same as a save, with a file of one byte. */
 static int try_save(const struct directory *parent, const char *from, const char *to, struct error *err)
 {
     struct directory inside;

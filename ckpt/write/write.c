@@ -2,7 +2,6 @@
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +42,7 @@ static int copy_tables(struct manifest *part, const struct ckpt_save *save, stru
     return 0;
 }
 
-/* The shard's safetensors header, a 1-D tensor a kind, where the layout has them; and what the part says of it. */
+/* The shard's safetensors header, a 1-D tensor a kind, where the layout has them; and its place and checksum. */
 static int make_header(struct manifest *part, void **header, struct error *err)
 {
     struct safetensors_entry *entries = calloc(part->nkinds, sizeof *entries);
@@ -161,7 +160,7 @@ static int write_data(const struct directory *partial, const struct ckpt_save *s
     return result;
 }
 
-/* Writes both files and makes their names durable; the part comes last, since it says that the shard is complete. */
+/* Writes both files and makes their names durable; the part comes last, since it means that the shard is complete. */
 static int write_files(const struct directory *partial, const struct ckpt_save *save, struct manifest *part,
                        const void *header, struct error *err)
 {

@@ -11,9 +11,9 @@
  *                           int64 offset of each in PREFIX.bin, in bytes (S)
  *                           int64 the first sequence of each document, and finally S (D)
  *
- * For a GPT a sequence is a document. For a BERT it is a sentence, and a document is the run of sequences up to the next
- * boundary; Megatron-LM writes this with --split-sentences and muster-data with --sentences. A GPT reads both, since it
- * does not separate sequences.
+ * For a GPT a sequence is a document. For a BERT it is a sentence, and a document is the run of sequences up to the
+ * next boundary; Megatron-LM writes this with --split-sentences and muster-data with --sentences. A GPT reads both,
+ * since it does not separate sequences.
  *
  * Opening reads all of the index once and refuses any error in it, with CODE_DATA and the offset: sequences must lie in
  * order and without gaps, and both files must have exactly the size that follows. Then the tokens are one sequence, and

@@ -5,8 +5,8 @@
  * one ended and takes whole sentences up to a target length: `most` tokens, or, with probability `short_probability`, a
  * length drawn evenly from 2 to `most`, so that a model also learns short texts (Devlin et al., arXiv 1810.04805,
  * appendix A.2). If fewer than two sentences fit, or those that fit have less than half of the target length, the next
- * sentence is cut: the sample has exactly the target length, and the next sample begins with the rest. Every token is in
- * exactly one sample, whereas BERT and Megatron-LM discard the surplus of too long samples. A single token at a
+ * sentence is cut: the sample has exactly the target length, and the next sample begins with the rest. Every token is
+ * in exactly one sample, whereas BERT and Megatron-LM discard the surplus of too long samples. A single token at a
  * document's end makes no sample: the sample before takes it, or leaves it one more token. (Not used: documents of one
  * token; and with most = 2, one token of a document with an odd number.)
  *

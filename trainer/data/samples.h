@@ -66,9 +66,9 @@ struct bert_options {
  *   [CLS] A [SEP] B [SEP] [PAD]...
  *   types 0 up to the first [SEP], 1 up to the second, then 0
  *
- * Its text is a run of sentences of one document, at most seq_length - 3 tokens (packing.h). It is divided at the end of
- * one of its sentences, each with the same probability; a part of a single sentence is divided in the middle. In half of
- * the samples A is the first part and `order` is 0; in the others the two are swapped and `order` is 1.
+ * Its text is a run of sentences of one document, at most seq_length - 3 tokens (packing.h). It is divided at the end
+ * of one of its sentences, each with the same probability; a part of a single sentence is divided in the middle. In
+ * half of the samples A is the first part and `order` is 0; in the others the two are swapped and `order` is 1.
  *
  * max(1, round(mask_probability * text)) tokens of the text, in n-grams (draws.h), have themselves as target. Of these
  * 80% become [MASK], 10% a token drawn evenly from those that are not special, and 10% stay. All other targets are -1.

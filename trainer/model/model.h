@@ -2,8 +2,8 @@
  * model.h - this rank's chunks of a GPT or a BERT: one micro-batch forward and backward. zero.h stores parameters and
  * gradients, kernels.h has the arithmetic, and pipeline.h exchanges inputs and outputs between stages.
  *
- * Without a pipeline there is one chunk with the whole model. With one, a stage has a run of layers (several with virtual
- * stages); the first chunk of the model begins with the embedding, the last ends with the head.
+ * Without a pipeline there is one chunk with the whole model. With one, a stage has a run of layers (several with
+ * virtual stages); the first chunk of the model begins with the embedding, the last ends with the head.
  */
 #ifndef MUSTER_TRAINER_MODEL_MODEL_H
 #define MUSTER_TRAINER_MODEL_MODEL_H
@@ -57,9 +57,9 @@ void *model_gradient(struct model *model, int index);
 void model_forward(struct model *model, int chunk, int mb, const struct micro_batch *micro_batch);
 
 /*
- * After model_forward of the same micro-batch: replaces dx, the gradient of the chunk's output, by that of its input. If
- * the chunk has the head, dx is only written, and the losses are the micro-batch's (else 0). Passes the units' gradients
- * to zero_grad_ready, from the last unit to the first.
+ * After model_forward of the same micro-batch: replaces dx, the gradient of the chunk's output, by that of its input.
+ * If the chunk has the head, dx is only written, and the losses are the micro-batch's (else 0). Passes the units'
+ * gradients to zero_grad_ready, from the last unit to the first.
  */
 struct losses model_backward(struct model *model, int chunk, int mb, const struct micro_batch *micro_batch,
                              const struct loss_scales *scales, void *dx);
@@ -70,8 +70,8 @@ struct losses model_loss(struct model *model, int mb, const struct micro_batch *
 /* After model_forward, without a pipeline: the logits [vocab] of what follows token `position` of sample `sample`. */
 void model_logits(struct model *model, const struct micro_batch *micro_batch, int sample, int position, float *out);
 
-/* The units that each of these will gather, in order, for zero_plan. `units` has room for all units of the model; returns
- * their number. */
+/* The units that each of these will gather, in order, for zero_plan. `units` has room for all units of the model;
+ * returns their number. */
 size_t model_forward_uses(const struct model *model, int chunk, int *units);
 size_t model_backward_uses(const struct model *model, int chunk, int *units);
 size_t model_loss_uses(const struct model *model, int *units);

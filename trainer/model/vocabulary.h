@@ -1,8 +1,8 @@
 /*
  * vocabulary.h - the token embedding, and the projection to the vocabulary, tied to it, with its cross-entropy
- * (Megatron-LM, arXiv 1909.08053): each tp rank has the logits of its slice, and only three numbers a row are exchanged.
- * Logits are computed and used a chunk of rows at a time, so they take at most chunk * slice; the device chooses the
- * chunk (kernels.h, product_rows).
+ * (Megatron-LM, arXiv 1909.08053): each tp rank has the logits of its slice, and only three numbers a row are
+ * exchanged. Logits are computed and used a chunk of rows at a time, so they take at most chunk * slice; the device
+ * chooses the chunk (kernels.h, product_rows).
  *
  *     logits = y wte^T (+ bias)     loss[r] = logsumexp(logits[r]) - logits[r, target[r]], 0 where target < 0
  */

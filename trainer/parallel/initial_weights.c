@@ -8,8 +8,8 @@
 enum { CHUNK = 65536 }; /* elements a thread takes at a time */
 
 /*
- * The index in the whole tensor of element `at` of this rank's part; *run: the number of elements from there on that are
- * consecutive in the whole tensor too.
+ * The index in the whole tensor of element `at` of this rank's part; *run: the number of elements from there on that
+ * are consecutive in the whole tensor too.
  */
 static uint64_t logical_element(const struct ckpt_tensor *tensor, const struct unit_tensor *t, uint64_t at,
                                 uint64_t *run)

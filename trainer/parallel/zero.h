@@ -8,22 +8,22 @@
  *   2     | whole, all-gather after a step       | 1/dp, reduce-scattered    | 1/dp
  *   3     | 1/dp, gathered one unit ahead of use | 1/dp, reduce-scattered    | 1/dp
  *
- * Gradients are summed over ranks once a step, after the last micro-batch (stages 0 and 1), or after each unit's backward
- * pass in every micro-batch (2 and 3, so that they need to keep a shard only); parallel.reduce can choose otherwise.
- * Stages that reduce at the same moment compute the same bits. With a single micro-batch all do.
+ * Gradients are summed over ranks once a step, after the last micro-batch (stages 0 and 1), or after each unit's
+ * backward pass in every micro-batch (2 and 3, so that they need to keep a shard only); parallel.reduce can choose
+ * otherwise. Stages that reduce at the same moment compute the same bits. With a single micro-batch all do.
  *
  * Parameters are held in the type of the forward pass. There is a separate master copy if that type has 16 bits, or if
- * the optimizer is offloaded: then master, moments and the reduced gradients are in host memory and the step runs there,
- * a bucket at a time (ZeRO-Offload, arXiv 2101.06840). Gradients are copied to the host during the backward pass of the
- * remaining units, and new parameters to the device during the step of the next bucket.
+ * the optimizer is offloaded: then master, moments and the reduced gradients are in host memory and the step runs
+ * there, a bucket at a time (ZeRO-Offload, arXiv 2101.06840). Gradients are copied to the host during the backward pass
+ * of the remaining units, and new parameters to the device during the step of the next bucket.
  *
  * The model's code brackets every use of a unit:
  *
  *     zero_gather(z, u)       before the first use of u's parameters in a forward or backward pass
  *     zero_param(z, u)        their address, until
  *     zero_release(z, u)      after the last use
- *     zero_grad_begin(z, u)   an fp32 buffer for the gradients of u in this micro-batch; the caller overwrites all of it
- *     zero_grad_ready(z, u)   they are complete: adds them to those of earlier micro-batches, and sends them when due
+ *     zero_grad_begin(z, u) an fp32 buffer for the gradients of u in this micro-batch; the caller overwrites all of it
+ *     zero_grad_ready(z, u) they are complete: adds them to those of earlier micro-batches, and sends them when due
  *
  * A micro-batch's gradients are computed separately and then added, never accumulated inside a product: with the comm's
  * fixed tree, 2n ranks with one micro-batch each compute the same bits as n ranks with two.
@@ -132,8 +132,8 @@ int zero_loaded(struct zero *zero, struct error *err);
 bool zero_capture(struct zero *zero);
 
 /*
- * The fp32 master parameters of a unit, from its element zero_state_first on: for tools that hold all of it. On a discrete
- * device it is where zero_loaded takes them from.
+ * The fp32 master parameters of a unit, from its element zero_state_first on: for tools that hold all of it. On a
+ * discrete device it is where zero_loaded takes them from.
  */
 float *zero_master(struct zero *zero, int unit);
 

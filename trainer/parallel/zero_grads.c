@@ -10,8 +10,8 @@ void zero_micro_batch(struct zero *zero, bool first, bool last)
 /* ---- buckets in flight ---- */
 
 /*
- * By the buffer, not by the unit: a unit may have two open buffers, of consecutive micro-batches, and the later one is not
- * sent yet.
+ * By the buffer, not by the unit: a unit may have two open buffers, of consecutive micro-batches, and the later one is
+ * not sent yet.
  */
 static void close_open(struct zero *zero, const float *buffer)
 {

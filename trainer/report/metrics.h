@@ -67,8 +67,8 @@ struct metrics_writer *metrics_open(const char *path, long resume_step, struct e
 int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err);
 
 /*
- * True once, some seconds after the file was replaced or removed: a second job in the same directory has renamed its own
- * file over this one, and nobody will find the lines that are written here.
+ * True once, some seconds after the file was replaced or removed: a second job in the same directory has renamed its
+ * own file over this one, and nobody will find the lines that are written here.
  */
 bool metrics_displaced(struct metrics_writer *writer);
 

@@ -181,7 +181,8 @@ static void path_to(struct svg_path *path, const struct frame *frame, const stru
 }
 
 /*
- * One past the last of the steps from i on that lie in the same pixel column, with rising step numbers and finite losses.
+ * One past the last of the steps from i on that lie in the same pixel column, with rising step numbers and finite
+ * losses.
  */
 static size_t column_end(const struct frame *frame, const struct metrics_step *steps, size_t i, size_t count)
 {

@@ -32,8 +32,8 @@ struct progress {
 };
 
 /*
- * Writes the line into buf, without a newline, at most `columns` wide, and truncated to whole characters if `size` is too
- * small. Returns its length in bytes.
+ * Writes the line into buf, without a newline, at most `columns` wide, and truncated to whole characters if `size` is
+ * too small. Returns its length in bytes.
  */
 size_t progress_line(char *buf, size_t size, int columns, unsigned flags, const struct progress *progress);
 

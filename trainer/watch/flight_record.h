@@ -4,8 +4,9 @@
  * reads it.
  *
  * One thread writes and never waits. Readers copy, and detect whether the writer was in the middle of a change (a
- * sequence lock: Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). The file consists
- * of 64-bit words, each stored and loaded atomically, so that a copy may be torn but is never undefined behaviour.
+ * sequence lock: Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). The file
+ * consists of 64-bit words, each stored and loaded atomically, so that a copy may be torn but is never undefined
+ * behaviour.
  *
  * Times are nanoseconds of the host's CLOCK_MONOTONIC.
  */

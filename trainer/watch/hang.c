@@ -140,9 +140,9 @@ static void find_ends(struct judge *j)
 }
 
 /*
- * Keeps the most likely causes: lost ranks before silent ones, whose host may only not have published yet; either before
- * ranks that aborted or ended, which may be a consequence; and any of these before busy ranks, unless they have been
- * busy for long. Of the busy ranks those are kept that were busy for more than half of the longest time.
+ * Keeps the most likely causes: lost ranks before silent ones, whose host may only not have published yet; either
+ * before ranks that aborted or ended, which may be a consequence; and any of these before busy ranks, unless they have
+ * been busy for long. Of the busy ranks those are kept that were busy for more than half of the longest time.
  */
 static void keep_worst(struct judge *j, double patience)
 {

@@ -16,9 +16,9 @@ struct straggler {
 
 /*
  * The ranks whose own time is more than `factor` times the median of their group, slowest first; `found` has room for
- * all. Ranks with the same groups[rank], such as the pipeline stage, have the same work; NULL: all have. Finds none with
- * factor 0, nor in a group whose median is under a millisecond, where the differences are noise. Returns their number,
- * or -1 when out of memory.
+ * all. Ranks with the same groups[rank], such as the pipeline stage, have the same work; NULL: all have. Finds none
+ * with factor 0, nor in a group whose median is under a millisecond, where the differences are noise. Returns their
+ * number, or -1 when out of memory.
  */
 int stragglers_find(struct straggler *found, const double *seconds, const int *groups, int ranks, double factor);
 

@@ -54,8 +54,8 @@ static struct watchdog *_Atomic on_duty;
 static _Thread_local bool is_watchdog;
 
 /*
- * The aborting thread waits here while the watchdog finds the reason and ends the process. If no other rank is to blame,
- * this returns and abort goes on.
+ * The aborting thread waits here while the watchdog finds the reason and ends the process. If no other rank is to
+ * blame, this returns and abort goes on.
  */
 static void catch_abort(int number)
 {

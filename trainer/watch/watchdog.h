@@ -15,8 +15,8 @@
  * All ranks read the verdict from there: they wake the stopped ranks of their host and call `verdict`, which makes the
  * main thread fail with CODE_PEER. A process that still runs 3 seconds later is ended with that code.
  *
- * If the directory cannot be written to within 20 seconds, which may be the reason for the hang, each host judges by its
- * own ranks' records.
+ * If the directory cannot be written to within 20 seconds, which may be the reason for the hang, each host judges by
+ * its own ranks' records.
  */
 #ifndef MUSTER_TRAINER_WATCH_WATCHDOG_H
 #define MUSTER_TRAINER_WATCH_WATCHDOG_H
