@@ -49,7 +49,8 @@ larger() {
         --set report.kill_file="$DIR/stop" >log 2>&1 3>&- &
     background=$!
     until [ "$(grep -c '^checkpoint of step [0-9]* saved in ' log)" -ge 24 ]; do
-        now=$(du -s --block-size=1K "$DIR/stage" 2>/dev/null | cut -f1)
+        # The lesser of two readings: a file that moves from one directory to another may be counted twice in one.
+        now=$({ du -s --block-size=1K "$DIR/stage"; du -s --block-size=1K "$DIR/stage"; } 2>/dev/null | sort -n | sed 's/\t.*//;q')
         [ "${now:-0}" -le "$most" ] || most=$now
         kill -0 $background || { cat log; return 1; }
         sleep 0.05
