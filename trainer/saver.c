@@ -18,6 +18,7 @@ enum {
     UNDRAINED_SECONDS = 5,         /* without a muster-ckptd until no rank waits for it to make room */
     JOIN_SECONDS = 10,             /* for muster-ckptd to end */
     END_SECONDS = 10,              /* before the job's time limit, for the trainer to end */
+    EXTENDED_SECONDS = 60,         /* after it, when the limit must have been extended */
 };
 
 #define POLL_SECONDS 0.02
@@ -39,6 +40,7 @@ struct saver {
     /* earlier saves: steps; UINT64_MAX: none */
     uint64_t resumed, saved, staged, committed;
     struct ckpt_stage_trouble dropped; /* the last that made room for a newer one */
+    struct ckpt_stage_trouble suspect; /* the last that was found to be in the way */
     bool straight_logged, prune_logged, others_logged;
 };
 
@@ -160,14 +162,17 @@ static void poll_stage(struct saver *s)
         report_end(s, &news);
 }
 
-/* The trouble of the lowest rank that has any, on all ranks: 1; 0 if there is none. */
+/* The oldest trouble of any node, on all ranks: 1; 0 if there is none. */
 static int share_trouble(struct saver *s, bool holding, struct ckpt_stage_trouble *trouble, struct error *err)
 {
     int rank = comm_rank(s->world), size = comm_size(s->world);
     bool troubled = s->stage->first && ckpt_stage_trouble(s->stage->ckpt, holding, trouble);
-    double found = troubled ? size - rank : 0;
+    double oldest = troubled ? -(double)trouble->step : -INFINITY, found;
 
     comm_purpose(s->world, "what", "keeps a checkpoint in memory");
+    if (comm_max_f64(s->world, &oldest, 1, err) < 0)
+        return -1;
+    found = troubled && -(double)trouble->step == oldest ? size - rank : 0;
     if (comm_max_f64(s->world, &found, 1, err) < 0)
         return -1;
     if (found == 0)
@@ -175,14 +180,26 @@ static int share_trouble(struct saver *s, bool holding, struct ckpt_stage_troubl
     return comm_broadcast(s->world, trouble, sizeof *trouble, size - (int)found, err) < 0 ? -1 : 1;
 }
 
-/* It is still there until muster-ckptd has seen the mark, so this is called again; the log has it once. */
+static bool is_same(const struct ckpt_stage_trouble *a, const struct ckpt_stage_trouble *b)
+{
+    return a->step == b->step && strcmp(a->attempt, b->attempt) == 0;
+}
+
+/*
+ * One save makes room, and the next only when that one has left all nodes: muster-ckptd sees the mark at different times
+ * on different nodes. A save must be seen twice: the drainer may have ended the one that filled the stage meanwhile.
+ */
 static void drop_oldest(struct saver *s, const struct ckpt_stage_trouble *oldest)
 {
     struct error err;
+    bool again = is_same(&s->suspect, oldest);
 
+    s->suspect = *oldest;
+    if (!again || oldest->draining)
+        return;
     if (s->stage->first && ckpt_stage_replace(s->stage->ckpt, oldest->step, oldest->attempt, &err) < 0)
         log_line(s, "%s", err.text);
-    if (s->dropped.step != oldest->step || strcmp(s->dropped.attempt, oldest->attempt) != 0)
+    if (!is_same(&s->dropped, oldest))
         log_line(s, "the checkpoint of step %" PRIu64 " makes room for that of step %" PRIu64 ": %s", oldest->step,
                  s->engine->step, oldest->reason);
     s->dropped = *oldest;
@@ -201,16 +218,18 @@ static int make_room(struct saver *s, bool wait, bool *ready, struct error *err)
         double full = !ckpt_stage_ready(s->stage->ckpt, comm_rank(s->world), comm_size(s->world));
         double undrained = full > 0 && s->stage->first && clock_monotonic() - start > UNDRAINED_SECONDS &&
                            !saver_stage_is_drained(s->stage);
-        double values[2] = {full, undrained};
-        int found;
+        bool pending = s->dropped.attempt[0] && ckpt_stage_has(s->stage->ckpt, s->dropped.step, s->dropped.attempt);
+        double values[3] = {full, undrained, pending};
+        int found = 0;
 
         comm_purpose(s->world, "room", "for a checkpoint");
-        if (comm_max_f64(s->world, values, 2, err) < 0)
+        if (comm_max_f64(s->world, values, 3, err) < 0)
             return -1;
         *ready = values[0] == 0;
         if (*ready || values[1] > 0)
             return 0;
-        found = share_trouble(s, true, &oldest, err);
+        if (values[2] == 0)
+            found = share_trouble(s, true, &oldest, err);
         if (found < 0)
             return -1;
         if (found > 0)
@@ -227,15 +246,16 @@ static int make_room(struct saver *s, bool wait, bool *ready, struct error *err)
 static bool is_late(struct saver *s, double *failing)
 {
     const char *end = getenv("SLURM_JOB_END_TIME"); /* not everywhere */
-    double at = end ? strtod(end, NULL) : 0, now = clock_monotonic();
-    struct ckpt_stage_trouble trouble;
+    double left = end ? strtod(end, NULL) - clock_realtime() : HUGE_VAL, now = clock_monotonic();
+    struct ckpt_stage_trouble trouble = {0};
 
     if (!ckpt_stage_trouble(s->stage->ckpt, false, &trouble))
         *failing = 0;
     else if (*failing == 0)
         *failing = now;
-    return (at > 0 && clock_realtime() >= at - END_SECONDS) ||
-           (*failing > 0 && now - *failing >= s->job->checkpoint.last_seconds);
+    /* Long past its end, the job was extended or suspended, which its environment does not tell. */
+    return (left <= END_SECONDS && left > -EXTENDED_SECONDS) ||
+           (*failing > 0 && now - *failing >= s->job->checkpoint.last_seconds && !trouble.draining);
 }
 
 static int fail_late(struct saver *s, struct error *err)

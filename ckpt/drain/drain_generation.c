@@ -466,7 +466,9 @@ static int handle_generation(struct drain *drain)
     if (file_exists(&drain->source, STAGE_DROPPED) ||
         (!drain->drainer->users && contents.staged + contents.drained < drain->generation->target.local))
         return end_dropped(drain);
-    if (file_exists(&drain->source, STAGE_REPLACED))
+    /* The mark of a run that is dead says nothing: the save that it was to make room for may never have been staged. */
+    if (drain->drainer->users && !file_exists(&drain->source, STAGE_ADOPTED) &&
+        file_exists(&drain->source, STAGE_REPLACED))
         return end_replaced(drain);
     if (clock_monotonic() < drain->waiting->retry) {
         drain->drainer->stuck++;
@@ -499,12 +501,19 @@ int drain_generation(struct drainer *drainer, struct generation *generation)
     struct error why = {0};
     int result;
 
-    if (directory_open(&drain.source, &drainer->stage, generation->name, NULL) < 0)
-        return errno == ENOENT ? 0 : 1;
+    if (directory_open(&drain.source, &drainer->stage, generation->name, NULL) < 0) {
+        if (errno == ENOENT)
+            return 0;
+        drainer->stuck++;
+        return 1;
+    }
     drain.waiting = find_waiting(drainer, generation->name);
     if (is_unknown(&drain, &why)) {
         directory_close(&drain.source);
-        return leave_unknown(&drain, &why);
+        if (drain.waiting->unknown || why.code == CODE_CONFIG)
+            return leave_unknown(&drain, &why);
+        drainer->stuck++; /* it could not be read; the next turn tries again */
+        return 1;
     }
     if (generation->target.started == 0) { /* its first rank is just making it, or died or had no room */
         bool over =

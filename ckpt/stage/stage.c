@@ -254,10 +254,18 @@ bool ckpt_stage_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stag
     }
     if (!oldest)
         return false;
-    *trouble = (struct ckpt_stage_trouble){.step = oldest->step};
+    *trouble = (struct ckpt_stage_trouble){.step = oldest->step, .draining = oldest->state == STATUS_DRAINING};
     memcpy(trouble->attempt, oldest->attempt, sizeof trouble->attempt);
     memcpy(trouble->reason, oldest->reason, sizeof trouble->reason);
     return true;
+}
+
+bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step, const char *attempt)
+{
+    char name[FILE_NAME_SIZE];
+
+    name_partial(name, step, attempt);
+    return file_exists(&stage->directory, name);
 }
 
 int stage_check_drainer(struct ckpt_stage *stage, size_t saves, double *alive, struct error *err)

@@ -153,10 +153,14 @@ struct ckpt_stage_trouble {
     uint64_t step;
     char attempt[CKPT_ATTEMPT_SIZE];
     char reason[512];
+    bool draining; /* it is being tried again right now */
 };
 
 /* The oldest of those; with `holding`, of those that hold memory. False when there is none. */
 bool ckpt_stage_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stage_trouble *trouble);
+
+/* Whether this node still has that generation. */
+bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step, const char *attempt);
 
 /* Whether some process holds the lock. */
 bool ckpt_stage_is_drained(struct ckpt_stage *stage);

@@ -228,6 +228,30 @@ static void one_node_cannot_write(void **state)
 }
 
 /* Both generations of a stage fail and a third save is due: the oldest makes room for it, and says what for. */
+/* A run marks its only save to make room for a newer one, and is killed before that one is staged. */
+static void a_dead_run_replaces_nothing(void **state)
+{
+    struct ckpt_drain_options options = {.once = true};
+    struct world world;
+    struct node node;
+    struct error err;
+    char path[4096];
+
+    (void)state;
+    node_create(&node, &world, &seed, 1, false);
+    node_open(&node, "1", 1, false);
+    node_stage(&node, 1, "a");
+    assert_true(ckpt_stage_has(node.stage, 1, "a"));
+    assert_false(ckpt_stage_has(node.stage, 2, "a"));
+    assert_int_equal(ckpt_stage_replace(node.stage, 1, "a", &err), 0);
+    snprintf(path, sizeof path, "%s", ckpt_stage_directory(node.stage));
+    ckpt_stage_destroy(node.stage);
+    node.stage = NULL;
+    assert_int_equal(ckpt_drain(path, &options, NULL, &err), CKPT_DRAIN_DONE);
+    world_expect(&world, node.topology, node.target, 1);
+    node_destroy(&node);
+}
+
 static void a_newer_save_replaces(void **state)
 {
     struct ckpt_drain_options options = {0};
@@ -530,6 +554,7 @@ int main(void)
         cmocka_unit_test(two_drain_the_same),
         cmocka_unit_test(one_node_cannot_write),
         cmocka_unit_test(a_newer_save_replaces),
+        cmocka_unit_test(a_dead_run_replaces_nothing),
         cmocka_unit_test(the_disk_is_full),
         cmocka_unit_test(the_mount_is_missing),
         cmocka_unit_test(the_directory_vanishes),
