@@ -2,7 +2,7 @@
 
 Includes are checked against the table of rooms in CONTRIBUTING.md itself. A row names a room, or a folder of a room, and
 the rooms that it may call; the text after a semicolon is not read. A folder may call what its room may call, and a room
-its own folders. "door `x.h`" in the first column: other rooms include only that header.
+its own folders. "only interface `x.h`" in the first column: other rooms include only that header.
 
 There are no exceptions.
 """
@@ -46,15 +46,15 @@ class Table:
     """The table of rooms in CONTRIBUTING.md."""
 
     def __init__(self, text):
-        self.calls, self.doors = {}, {}
+        self.calls, self.interfaces = {}, {}
         for line in text.splitlines():
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
             room = re.match(r"`([\w/-]+/)`", cells[0])
             if line.startswith("|") and len(cells) == 2 and room and room.group(1).split("/")[0] in ROOMS:
                 self.calls[room.group(1)] = set(re.findall(r"`([\w/-]+/)`", cells[1].split(";")[0]))
-                doors = re.findall(r"door `([\w/.-]+\.h)`", cells[0])
-                if doors:
-                    self.doors[room.group(1)] = doors
+                interfaces = re.findall(r"only interface `([\w/.-]+\.h)`", cells[0])
+                if interfaces:
+                    self.interfaces[room.group(1)] = interfaces
 
     def room_of(self, path):
         rooms = [room for room in self.calls if path.startswith(room)]
@@ -72,8 +72,8 @@ class Table:
         if there not in allowed and there.split("/")[0] + "/" not in allowed - {house}:
             return f"{here} may not call {there}"
         room = there.split("/")[0] + "/"
-        if room != house and room in self.doors and included not in self.doors[room]:
-            return f"the door of {room} is {' '.join(self.doors[room])}"
+        if room != house and room in self.interfaces and included not in self.interfaces[room]:
+            return f"the only interface of {room} is {' '.join(self.interfaces[room])}"
         return None
 
 
