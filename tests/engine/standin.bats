@@ -210,7 +210,7 @@ refused() {
 @test "what a GPU's node may lack is said before the first step" {
     local train=("$STANDIN/muster-train" "$DIR/job.cfg" --set device=cuda)
     MUSTER_STANDIN_GPUS=0 refused 78 "this node shows this process no GPU" "${train[@]}"
-    MUSTER_STANDIN_MIB=20 refused 78 "rank 0 would hold 0.03 GiB of its GPU's memory, and 0.02 GiB of that are free" \
+    MUSTER_STANDIN_MIB=20 refused 78 "rank 0 would hold 0.03 GiB of its GPU's memory, and 0.02 GiB are free" \
         "${train[@]}"
     MUSTER_CUBLASLT=/nonexistent refused 78 "cuBLASLt cannot be opened: /nonexistent: " "${train[@]}"
 }
