@@ -170,8 +170,10 @@ static bool is_among(const char *members, const struct json_field *fields, const
 {
     size_t length = strlen(key);
 
+    if (length == 0 || strchr(key, ' '))
+        return false;
     for (const char *at = members; (at = strstr(at, key)); at += length)
-        if (length > 0 && (at == members || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+        if ((at == members || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
             return true;
     for (; fields && fields->name; fields++)
         if (strcmp(fields->name, key) == 0)

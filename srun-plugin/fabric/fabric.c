@@ -12,7 +12,7 @@
 #include "srun-plugin/fabric/fabric_profile.h"
 
 #define PROFILE_MOST (1 << 18) /* bytes */
-#define CONF_MOST    (1 << 20) /* of nccl.conf */
+#define CONF_MOST    (1 << 16) /* of nccl.conf */
 
 struct fabric *fabric_create(struct error *err)
 {

@@ -150,7 +150,6 @@ void step_node(struct plugin *plugin, spank_t spank)
     read_plan(spank, &plugin->plan);
     find_head(spank, &plugin->plan);
     take_job_variables(plugin);
-    read_nccl_conf(spank, &plugin->node.conf);
     ask.head_is_here = node == plugin->plan.head_node;
     ask.warn = node == 0 ? plugin_print : print_nothing; /* what the site did wrong is wrong on every node */
     node_view_read(&ask, &plugin->node.view);
@@ -261,6 +260,7 @@ void step_task(struct plugin *plugin, spank_t spank)
         spank_unsetenv(spank, "SLURM_DISTRIBUTION");
     }
     remove_outer_map(&plugin->plan, spank);
+    read_nccl_conf(spank, &plugin->node.conf); /* not in step_node: a file system that hangs must hold a task only */
     ask = (struct rank_ask){.task = describe_task(plugin, spank),
                             .view = view,
                             .user_binds = plugin->plan.user_binds,

@@ -255,6 +255,7 @@ int srun_line_own(struct srun_line *line, struct error *err)
     for (char *argument = text; argument < text + length; argument += strlen(argument) + 1)
         argv[count++] = argument;
     srun_line_read(argv, count, line);
+    line->text = text;
     free(argv);
     return 0;
 }

@@ -27,14 +27,15 @@ struct srun_line {
     bool job;                   /* --jobid */
     bool interactive;           /* --interactive: the step in which salloc runs a shell */
     size_t program;             /* index of the first argument that is no option; `count` if there is none */
+    char *text;                 /* of srun_line_own: the strings' memory, for the caller to free */
 };
 
 /* argv[0] is srun itself. Pure. */
 void srun_line_read(char *const *argv, size_t count, struct srun_line *line);
 
 /*
- * The command line of this process, whose strings are never freed. -1 and *err if it cannot be read: then the line says
- * that the user may have given any option.
+ * The command line of this process. -1 and *err if it cannot be read: then the line says that the user may have given any
+ * option.
  */
 int srun_line_own(struct srun_line *line, struct error *err);
 

@@ -165,7 +165,7 @@ static int read_pair(char *pair, struct step_plan *plan, struct error *err)
 
 int step_plan_read(const char *text, struct step_plan *plan, struct error *err)
 {
-    char *copy = strdup(text), *rest = NULL, *pair = copy ? strtok_r(copy, " ", &rest) : NULL;
+    char *copy = strndup(text, STEP_PLAN_MOST), *rest = NULL, *pair = copy ? strtok_r(copy, " ", &rest) : NULL;
     long format = 0;
     int rc = -1;
 

@@ -152,6 +152,7 @@ static void this_process_has_a_line(void **state)
     assert_int_equal(srun_line_own(&line, &err), 0);
     assert_true(line.known);
     assert_int_equal(line.program, 1);
+    free(line.text);
 }
 
 static void a_line_may_be_empty(void **state)
