@@ -6,7 +6,7 @@
  *   bench/checkpoint_parts save BYTES RANKS DIR STEP      ckpt_write_shard of every rank at once, and the commit
  *   bench/checkpoint_parts stage BYTES RANKS DIR STEP ROOT  ckpt_stage_shard of every rank at once, room reserved
  *                                                           before
- *   bench/checkpoint_parts load BYTES RANKS DIR STEP      ckpt_read of every rank at once, into another topology
+ *   bench/checkpoint_parts load BYTES RANKS DIR STEP      ckpt_read_together of all ranks, into another topology
  *   bench/checkpoint_parts run COMMAND...                 any program; its peak resident memory too
  *   bench/checkpoint_parts until PATH COMMAND...          any program, until PATH is there
  *
@@ -16,7 +16,7 @@
  */
 #include "config.h"
 
-#include "ckpt/models/mesh_pieces.h"
+#include "ckpt/models/units.h"
 #include "ckpt/stage/stage.h"
 
 #include <inttypes.h>
@@ -182,8 +182,7 @@ static void make_ranks(struct rank *ranks, int count, uint64_t bytes, bool reade
 {
     struct model_shape shape = model_of(bytes);
     struct mesh mesh = {.dp = reader ? 1 : count, .tp = reader ? count : 1, .pp = 1};
-    struct units_place place = {.dp = mesh.dp, .tp = mesh.tp, .first_stage = true, .last_stage = true};
-    struct units *units = units_create(&shape, &place, &ranks->err);
+    struct units *units = units_create(&shape, &mesh, 1, 0, &ranks->err);
 
     if (!units)
         die(&ranks->err);
@@ -196,7 +195,7 @@ static void make_ranks(struct rank *ranks, int count, uint64_t bytes, bool reade
                               .step = strtoull(where[1], NULL, 10),
                               .mesh = mesh,
                               .units = units};
-        if (mesh_pieces(&shape, &mesh, 1, r, &rank->pieces, &rank->npieces, &rank->err) < 0)
+        if (units_rank_pieces(&shape, &mesh, 1, r, &rank->pieces, &rank->npieces, &rank->err) < 0)
             die(&rank->err);
         rank->data = need(rank->npieces * KINDS, sizeof *rank->data);
         for (size_t p = 0; p < rank->npieces * KINDS; p++)
@@ -255,17 +254,59 @@ static void stage_rank(struct rank *rank, const char *root, pthread_barrier_t *b
     _exit(0);
 }
 
+/* What the ranks of a node share when they load. */
+static struct {
+    pthread_barrier_t barrier;
+    char *text; /* of the manifest */
+    size_t bytes;
+    void *memory;
+} shared;
+
+/* ckpt_node.agree: a rank that fails ends the program. */
+static int agree_ranks(void *arg, int result, struct error *err)
+{
+    (void)arg;
+    if (result < 0)
+        die(err);
+    pthread_barrier_wait(&shared.barrier);
+    return 0;
+}
+
+/* Ends the program if memory is short. */
+static void *map_pages(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct error err;
+
+    if (memory != MAP_FAILED)
+        return memory;
+    error_errno(&err, CODE_IO, "%zu bytes", bytes);
+    die(&err);
+    return NULL;
+}
+
+/* As in trainer/restore.c: the first rank reads the manifest, and all read the data together. */
 static void *load_rank(void *arg)
 {
     struct rank *rank = arg;
+    struct ckpt_node node = {.rank = rank->index, .ranks = rank->ranks, .agree = agree_ranks};
     char path[4096];
     struct ckpt *ckpt;
 
     ckpt_step_path(path, sizeof path, rank->dir, rank->step);
-    ckpt = ckpt_open(path, &rank->err);
-    rank->result = ckpt ? ckpt_read(ckpt, rank->units->tensors, rank->units->ntensors, kinds, KINDS, rank->pieces,
-                                    rank->npieces, (void *const *)rank->data, &rank->err)
-                        : -1;
+    if (rank->index == 0 && !(shared.text = ckpt_manifest_text(path, &shared.bytes, &rank->err)))
+        die(&rank->err);
+    pthread_barrier_wait(&shared.barrier);
+    ckpt = ckpt_open_with(path, shared.text, shared.bytes, &rank->err);
+    if (!ckpt)
+        die(&rank->err);
+    node.bytes = ckpt_node_bytes(ckpt, rank->ranks);
+    if (rank->index == 0)
+        shared.memory = map_pages(node.bytes);
+    pthread_barrier_wait(&shared.barrier);
+    node.memory = shared.memory;
+    rank->result = ckpt_read_together(ckpt, &node, rank->units->tensors, rank->units->ntensors, kinds, KINDS,
+                                      rank->pieces, rank->npieces, (void *const *)rank->data, &rank->err);
     ckpt_close(ckpt);
     return NULL;
 }
@@ -282,13 +323,13 @@ static double bench_stage(uint64_t bytes, int count, char **where)
 {
     static struct rank ranks[MAX_RANKS];
     pthread_barrier_t *barrier = mmap(NULL, sizeof *barrier, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pthread_barrierattr_t shared;
+    pthread_barrierattr_t attributes;
     double start;
     int status;
 
-    pthread_barrierattr_init(&shared);
-    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-    if (barrier == MAP_FAILED || pthread_barrier_init(barrier, &shared, (unsigned)count + 1) != 0)
+    pthread_barrierattr_init(&attributes);
+    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    if (barrier == MAP_FAILED || pthread_barrier_init(barrier, &attributes, (unsigned)count + 1) != 0)
         abort();
     make_ranks(ranks, count, bytes, false, where);
     for (int r = 0; r < count; r++)
@@ -309,6 +350,8 @@ static double bench_load(uint64_t bytes, int count, char **where)
     static struct rank ranks[MAX_RANKS];
     double seconds;
 
+    if (pthread_barrier_init(&shared.barrier, NULL, (unsigned)count) != 0)
+        abort();
     make_ranks(ranks, count, bytes, true, where);
     seconds = on_threads(ranks, count, load_rank);
     for (int r = 0; r < count; r++)

@@ -6,7 +6,7 @@ N parameters:
 
     products of the layers   6 R (12 L d^2) FLOPs          PRODUCT of the peak
     projection to the words  6 R d V FLOPs, and what of it is bound by memory: each chunk of C rows adds to the fp32
-                             gradient of the embedding, 8 d V bytes (MUSTER_PRODUCT_ROWS)
+                             gradient of the embedding, 8 d V bytes (MUSTER_LOGITS_ROWS)
     attention                2 causal products forward, 7 backward (5 are needed; the other 2 are the price of adding
                              in a fixed order), 2 R s d / 2 FLOPs each, at FORWARD and BACKWARD
     rows                     28 arrays [R, d] of 16-bit numbers a layer, each read or written once: LayerNorm 2 + 4
@@ -25,7 +25,7 @@ That leaves out the tails of kernels that do not fill the GPU, and gaps between 
 PEAK, PRODUCT = 989e12, 0.75  # dense bf16 of an H100 SXM, FLOP/s; what large products reach of it
 BANDWIDTH, STREAM = 3.35e12, 0.9
 FORWARD, BACKWARD = 350e12, 250e12  # attention with mma.sync
-CHUNK = 4096  # rows of logits at a time: PRODUCT_ROWS_GPU of kernels.h
+CHUNK = 4096  # rows of logits at a time: LOGITS_ROWS_GPU of kernels.h
 WAIT = 15e-6
 
 SIZES = {  # layers, hidden, heads, vocabulary

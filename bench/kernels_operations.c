@@ -74,30 +74,48 @@ static void down_dgelu(const struct bench *b)
     backward_data(b, down, EPILOGUE_DGELU);
 }
 
+/* A backward pass follows its forward pass in the table, and reads its out and lse. */
+static struct attention attention_of(const struct bench *b, const int32_t *document_start)
+{
+    return (struct attention){.batch = BATCH,
+                              .seq = SEQ,
+                              .heads = HEADS,
+                              .head_size = D / HEADS,
+                              .causal = true,
+                              .document_start = document_start,
+                              .qkv = b->x,
+                              .out = b->y,
+                              .lse = b->row[3],
+                              .dout = b->z,
+                              .dqkv = b->d_wide};
+}
+
 static void attention(const struct bench *b)
 {
-    b->k->attention_forward(b->dev, &(struct attention){.batch = BATCH,
-                                                        .seq = SEQ,
-                                                        .heads = HEADS,
-                                                        .head_size = D / HEADS,
-                                                        .causal = true,
-                                                        .qkv = b->x,
-                                                        .out = b->y,
-                                                        .lse = b->row[3]});
+    struct attention op = attention_of(b, NULL);
+
+    b->k->attention_forward(b->dev, &op);
+}
+
+static void attention_documents(const struct bench *b)
+{
+    struct attention op = attention_of(b, b->document_start);
+
+    b->k->attention_forward(b->dev, &op);
 }
 
 static void attention_back(const struct bench *b)
 {
-    b->k->attention_backward(b->dev, &(struct attention_backward){.batch = BATCH,
-                                                                  .seq = SEQ,
-                                                                  .heads = HEADS,
-                                                                  .head_size = D / HEADS,
-                                                                  .causal = true,
-                                                                  .qkv = b->x,
-                                                                  .out = b->y,
-                                                                  .dout = b->z,
-                                                                  .lse = b->row[3],
-                                                                  .dqkv = b->d_wide});
+    struct attention op = attention_of(b, NULL);
+
+    b->k->attention_backward(b->dev, &op);
+}
+
+static void attention_documents_back(const struct bench *b)
+{
+    struct attention op = attention_of(b, b->document_start);
+
+    b->k->attention_backward(b->dev, &op);
 }
 
 static void norm(const struct bench *b)
@@ -117,7 +135,7 @@ static void norm_residual(const struct bench *b)
     b->k->layernorm_forward(b->dev, &(struct layernorm){.rows = ROWS,
                                                         .cols = D,
                                                         .x = b->x,
-                                                        .residual = b->z,
+                                                        .branch = b->z,
                                                         .sum = b->wide,
                                                         .gamma = b->bias,
                                                         .beta = b->bias,
@@ -243,6 +261,8 @@ const struct bench_entry bench_entries[] = {
     {"bias_backward down", down_bias, 0, FLOATS(D), 1, false, 0},
     {"attention_forward", attention, ATTENTION_FLOPS, 0, 1, false, 0},
     {"attention_backward", attention_back, 2 * ATTENTION_FLOPS, 0, 1, false, 0},
+    {"attention_forward, documents", attention_documents, ATTENTION_FLOPS, 0, 0, false, 0},
+    {"attention_backward, documents", attention_documents_back, 2 * ATTENTION_FLOPS, 0, 0, false, 0},
     {"layernorm_forward", norm, 0, FLOATS(2 * D), 1, false, 0},
     {"layernorm_forward, residual", norm_residual, 0, FLOATS(4 * D), 1, false, 0},
     {"layernorm_backward", norm_backward, 0, FLOATS(4 * D), 2, false, 0},

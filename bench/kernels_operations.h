@@ -9,6 +9,7 @@
 #define HEADS      12
 #define D          768
 #define ROWS       (BATCH * SEQ)
+#define DOCUMENT   128 /* tokens of each document in a sample */
 #define VOCAB      50257
 #define STRIDE     50304
 #define PARAMETERS ((size_t)7 << 20) /* about a layer's */
@@ -25,7 +26,7 @@ struct bench {
     float *bias, *bias2, *row[4];
     float *logits; /* [ROWS, STRIDE]; also the optimizer's four arrays */
     float *table;  /* [VOCAB, D] */
-    int32_t *tokens;
+    int32_t *tokens, *document_start;
 };
 
 struct bench_entry {

@@ -2,6 +2,8 @@
  * profile.c - every operation of kernels.h between two marks. Bytes count each large operand once. Products are told
  * apart by their shape, because each shape has its own rate.
  */
+#include "config.h"
+
 #include "bench/profile.h"
 
 #include <stdio.h>
@@ -9,6 +11,11 @@
 #include <string.h>
 
 #include "common/clock.h"
+#ifdef HAVE_CUDA
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/cuda.h"
+#endif
 
 struct profile {
     struct kernels inner;
@@ -16,7 +23,10 @@ struct profile {
     size_t nrows;
     size_t row_of[PROFILE_PAIRS]; /* of marks not yet read */
     int pending;
-    double clock[2 * PROFILE_PAIRS]; /* where the backend has no marks */
+    double clock[2 * PROFILE_PAIRS]; /* where the device has no stream */
+#ifdef HAVE_CUDA
+    cudaEvent_t event[2 * PROFILE_PAIRS]; /* on its stream; created when first needed, and kept */
+#endif
 };
 
 static struct profile *profile; /* NULL: nothing is measured */
@@ -27,7 +37,7 @@ int profile_start(struct device *dev, struct error *err)
 
     if (!text || strcmp(text, "1") != 0)
         return 0;
-    if (dev->backend->discrete && !dev->backend->mark)
+    if (!device_is_host(dev) && !device_stream(dev))
         return error_set(err, CODE_CONFIG, "MUSTER_PROFILE=1: device \"%s\" cannot be measured; use cpu or cuda",
                          dev->backend->kind);
     profile = calloc(1, sizeof *profile);
@@ -38,27 +48,70 @@ int profile_start(struct device *dev, struct error *err)
     return 0;
 }
 
-void profile_stop(struct device *dev)
+#ifdef HAVE_CUDA
+static void set_event(struct device *dev, int which)
 {
-    if (profile)
-        dev->kernels = profile->inner;
-    free(profile);
-    profile = NULL;
+    cudaEvent_t *event = &profile->event[which];
+
+    if (!dev->failed && (*event || CUDA_OK(dev, cudaEventCreate(event))))
+        CUDA_OK(dev, cudaEventRecord(*event, device_stream(dev)));
 }
+
+static double event_seconds(struct device *dev, int first)
+{
+    float milliseconds = 0;
+
+    if (dev->failed || !CUDA_OK(dev, cudaEventSynchronize(profile->event[first + 1])) ||
+        !CUDA_OK(dev, cudaEventElapsedTime(&milliseconds, profile->event[first], profile->event[first + 1])))
+        return 0;
+    return milliseconds * 1e-3;
+}
+
+static void destroy_events(struct device *dev)
+{
+    for (int i = 0; i < 2 * PROFILE_PAIRS; i++)
+        if (profile->event[i])
+            CUDA_OK(dev, cudaEventDestroy(profile->event[i]));
+}
+#else
+static void set_event(struct device *dev, int which)
+{
+    (void)dev, (void)which;
+}
+
+static double event_seconds(struct device *dev, int first)
+{
+    (void)dev, (void)first;
+    return 0;
+}
+
+static void destroy_events(struct device *dev)
+{
+    (void)dev;
+}
+#endif
 
 static void set_mark(struct device *dev, int which)
 {
-    if (dev->backend->mark)
-        dev->backend->mark(dev, which);
+    if (device_stream(dev))
+        set_event(dev, which);
     else
         profile->clock[which] = clock_monotonic();
 }
 
 static double mark_seconds(struct device *dev, int first)
 {
-    if (dev->backend->between)
-        return dev->backend->between(dev, first, first + 1);
-    return profile->clock[first + 1] - profile->clock[first];
+    return device_stream(dev) ? event_seconds(dev, first) : profile->clock[first + 1] - profile->clock[first];
+}
+
+void profile_stop(struct device *dev)
+{
+    if (profile) {
+        dev->kernels = profile->inner;
+        destroy_events(dev);
+    }
+    free(profile);
+    profile = NULL;
 }
 
 static size_t row_named(const char *name)
@@ -176,13 +229,13 @@ static void profile_bias_backward(struct device *dev, enum dtype dtype, float *d
         profile_end(dev);                                                                                              \
     }
 
-ROWS_OPERATION(layernorm_forward, layernorm, op->residual ? 4 : 2)
+ROWS_OPERATION(layernorm_forward, layernorm, op->branch ? 4 : 2)
 ROWS_OPERATION(layernorm_backward, layernorm_backward, op->dresidual ? 4 : 3)
 ROWS_OPERATION(residual, residual, op->x ? 3 : 2)
 ROWS_OPERATION(embedding_forward, embedding, 2)
 ROWS_OPERATION(embedding_backward, embedding, 3)
-ROWS_OPERATION(positions_forward, positions, 2)
-ROWS_OPERATION(positions_backward, positions, 2)
+ROWS_OPERATION(position_embedding_forward, position_embedding, 2)
+ROWS_OPERATION(position_embedding_backward, position_embedding, 2)
 
 static void profile_dropout_backward(struct device *dev, enum dtype dtype, void *dx, const void *dy, size_t count,
                                      const struct dropout *dropout)
@@ -209,7 +262,17 @@ static void profile_attention_forward(struct device *dev, const struct attention
 }
 
 /* Five products are needed, however many a kernel computes. */
-static void profile_attention_backward(struct device *dev, const struct attention_backward *op)
+/* Of the keys, half the room for each row. */
+static void profile_attention_cached(struct device *dev, const struct cached_attention *op)
+{
+    double elements = (double)op->rows * op->heads * op->head_size * op->room;
+
+    profile_begin(dev, "attention_cached", 2 * elements, elements * (double)dtype_size(op->dtype));
+    profile->inner.attention_cached(dev, op);
+    profile_end(dev);
+}
+
+static void profile_attention_backward(struct device *dev, const struct attention *op)
 {
     double product = attention_product(op->batch, op->seq, op->heads, op->head_size, op->causal);
 
@@ -330,10 +393,11 @@ struct kernels profile_operations(void)
         .dropout_backward = profile_dropout_backward,
         .attention_forward = profile_attention_forward,
         .attention_backward = profile_attention_backward,
+        .attention_cached = profile_attention_cached,
         .embedding_forward = profile_embedding_forward,
         .embedding_backward = profile_embedding_backward,
-        .positions_forward = profile_positions_forward,
-        .positions_backward = profile_positions_backward,
+        .position_embedding_forward = profile_position_embedding_forward,
+        .position_embedding_backward = profile_position_embedding_backward,
         .cross_entropy = profile_cross_entropy,
         .cross_entropy_stats = profile_cross_entropy_stats,
         .cross_entropy_combine = profile_cross_entropy_combine,

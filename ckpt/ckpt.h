@@ -1,8 +1,8 @@
 /*
- * ckpt.h - checkpoints, format 1: written by any number of ranks in any topology, read by any other.
+ * ckpt.h - checkpoints, format 1: written by any number of ranks with any mesh, read with any other.
  *
  * The library sees named ranges of bytes in host memory and a directory. It knows nothing of MPI or of the trainer:
- * each process computes from the topology alone which pieces of which logical tensors it holds. Processes exchange no
+ * each process computes from the mesh alone which pieces of which logical tensors it holds. Processes exchange no
  * tensors.
  *
  *   <dir>/step-00000100/             exists only when complete
@@ -12,12 +12,14 @@
  *     shard-00002-of-00004.safetensors and shard-00002-of-00004.json (that shard's part of the manifest)
  *   <dir>/.trash/                    checkpoints that are being removed
  *   <dir>/latest                     a hint for people; never read
+ *   <dir>/owner-7.json               the run that saves here (struct ckpt_claim)
  *
- * Terms: a *tensor* is a logical, unsharded, unpadded tensor of the model ("h.0.attn.c_attn.weight"). Each has one
- * value a *kind*: "param", "exp_avg", "exp_avg_sq". A *piece* is a run of a tensor's elements that one shard holds. A
- * shard file has one 1-D tensor a kind, all of the same length: its pieces, one after the other. An *attempt* is the
- * name of one try to save a step; every try has its own directory. Files of an earlier try, or a process of it that is
- * still alive on some node, therefore cannot mix with a later one.
+ * Terms: a *tensor* is a logical, unsharded, unpadded tensor of the model ("h.0.attn.c_attn.weight"). For each tensor
+ * several arrays of its shape are saved, one for each *kind*: "param", "exp_avg", "exp_avg_sq". "param" is the fp32
+ * master copy. A *piece* is a run of the elements of a box of a tensor; one shard holds it. A shard file has one 1-D
+ * safetensors entry for each kind, all of the same length: its pieces, one after the other. An *attempt* is the name of
+ * one try to save a step; every try has its own directory. Files of an earlier try, or a process of it that is still
+ * alive on some node, therefore cannot mix with a later one.
  *
  * doc/muster-checkpoint.5.scd describes the bytes. All functions return 0 or -1, or as stated, and fill *err.
  */
@@ -43,8 +45,9 @@ struct ckpt_tensor {
 
 /*
  * Elements [first, first + count) of the row-major flattening of a box of a tensor. The box is what one tensor-parallel
- * rank holds (start 0 and the whole shape where the tensor is not split); [first, first + count) is its ZeRO share of
- * that.
+ * rank holds (start 0 and the whole shape where the tensor is not split). In every ZeRO stage a data-parallel rank
+ * saves 1/dp of the unit's flat buffer (ckpt/models/units.h). [first, first + count) is the part of the box that lies
+ * in this 1/dp.
  */
 struct ckpt_piece {
     uint32_t tensor; /* index into the table of tensors that goes with the pieces */
@@ -52,10 +55,10 @@ struct ckpt_piece {
     uint64_t first, count;
 };
 
-/* The logical state apart from the tensors. */
-struct ckpt_state {
+/* The run's progress: all that a checkpoint holds apart from the tensors. */
+struct ckpt_progress {
     uint64_t step;             /* optimizer steps done */
-    uint64_t consumed_samples; /* progress, the one number */
+    uint64_t consumed_samples; /* the position in the training data */
     uint64_t seed;             /* key of all random numbers */
     uint64_t skipped_steps;
     uint64_t skipped_in_a_row; /* as optimizer.most_skipped counts them */
@@ -79,21 +82,25 @@ struct ckpt_save {
     size_t nkinds;
     const struct ckpt_piece *pieces; /* may be none */
     size_t npieces;
-    const void *const *sources; /* [npieces * nkinds], kind fastest: piece p's elements of kind k; or NULL, and: */
-    /* Puts elements [first, first + count) of all pieces one after the other, of that kind, into `to`; in order. */
+    /* [npieces * nkinds], kind fastest: the elements of piece p, kind k. NULL: ckpt_write_shard calls `source`.
+     * ckpt_stage_shard needs `sources`. */
+    const void *const *sources;
+    /* Writes to `to` the elements [first, first + count) of the concatenation of all pieces' elements of that kind.
+     * Called with increasing `first`. */
     int (*source)(void *arg, size_t kind, uint64_t first, uint64_t count, float *to, struct error *err);
     void *source_arg;
-    struct ckpt_state state;
+    struct ckpt_progress state;
     const char *job_text; /* the job file; may be NULL */
-    const char *attempt;  /* the same on every rank of a save, and new for every try: "4711.0.1" for the first save of
-                             job 4711 before it was requeued. 1 to 64 letters, digits, '.', '_' and '-' */
+    const char *attempt;  /* the same on every rank of a save, and new for every try. The trainer's is the time in
+                             nanoseconds and rank 0's process id, both in hexadecimal: "17c3a5d0e1b2f400-1a2b". 1 to 64
+                             letters, digits, '.', '_' and '-' */
 };
 
 /*
  * Write this rank's shard and its part of the manifest into <dir>/step-N.ATTEMPT.partial, checksummed from a staging
  * buffer before the write, and fsync both. Creates directories as needed, and removes other attempts at this step, and
  * attempts at steps before the newest committed one. If step N is committed already, does only what
- * ckpt_check_committed does. A failure changes no committed checkpoint; when the disk is full the error has the wanted
+ * ckpt_check_owner does. A failure changes no committed checkpoint; when the disk is full the error has the wanted
  * and the free bytes. A failed write or fsync is not retried: the next attempt writes new files.
  */
 int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
@@ -104,36 +111,38 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
  * remove the parts. An attempt with a manifest.json needs no parts. Any process may call it at any time, and several at
  * once. Returns 1 when step N is committed (now or before), 0 when shards are still missing (or, on a network
  * filesystem, not visible yet: try again), -1 on failure. The committed step may be of another attempt, or even of
- * another run: ckpt_check_committed finds that.
+ * another run: ckpt_check_owner finds that. -1 with CODE_CONFIG also when another run owns the directory (struct
+ * ckpt_claim).
  */
 int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
 /*
- * Check that the committed step N is this save's: it is of the same attempt; or its step, consumed_samples, seed,
- * skipped_steps and job text are the same, except for lines "#! --set ...", as when a run repeats a step that it has
- * saved. Otherwise CODE_DATA: another run saves in this directory. Uses dir, state, job_text and attempt only.
+ * Check that the committed step N is this run's. It is if its attempt is this save's. It also is if its step,
+ * consumed_samples, seed, skipped_steps and job text (without the lines "#! --set ...") are this save's: a run may
+ * repeat a step that it has saved. Otherwise CODE_DATA: another run saves in this directory. Uses dir, state, job_text
+ * and attempt only. In ckpt/write/attempt.c.
  */
-int ckpt_check_committed(const struct ckpt_save *save, struct error *err);
+int ckpt_check_owner(const struct ckpt_save *save, struct error *err);
 
 /*
- * Remove, through <dir>/.trash, an attempt that all ranks have given up: otherwise a full disk stays full. No process
+ * Remove, through <dir>/.trash, an attempt that all ranks have abandoned: otherwise a full disk stays full. No process
  * may still write to it. A missing or committed attempt is no failure.
  */
-int ckpt_abandon(const char *dir, uint64_t step, const char *attempt, struct error *err);
+int ckpt_remove_attempt(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
 /*
  * Commit all complete attempts in dir: for a trainer that starts, or a process that outlived one. Incomplete and broken
- * attempts are left alone. A complete one that is newer than all checkpoints, but in a form that this muster does not
- * know (format/json_fields.h), is CODE_CONFIG: it is newer than any checkpoint that could be loaded. Also removes the
- * parts that an interrupted commit left in step-N. Returns the number of newly committed steps, or -1; 0 if there is no
- * such dir.
+ * attempts are left alone. It is a failure if one that is newer than all checkpoints cannot be committed because the
+ * directory fails (CODE_IO), or because its format is unknown (CODE_CONFIG; format/json_fields.h): it is newer than any
+ * checkpoint that could be loaded. Also removes the parts that an interrupted commit left in step-N. Returns the number
+ * of newly committed steps, or -1; 0 if there is no such dir.
  */
 int ckpt_recover(const char *dir, struct error *err);
 
 /*
  * Remove, through <dir>/.trash, the checkpoints older than the newest `keep` (at least 0; 0 keeps all) that ckpt_open
  * accepts, and the attempts at steps older than the newest of these. A checkpoint that does not open is not counted, so
- * that the last whole one always stays. Newer broken ones stay too, for inspection, and all of an unknown form
+ * that the last whole one always stays. Newer broken ones stay too, for inspection, and all of an unknown format
  * (format/json_fields.h). Also removes probe.*.tmp and latest.*.tmp older than a day, and the contents of .trash. With
  * keep_every above 0, checkpoints of steps that are multiples of it are never removed; they still count among the
  * newest `keep`.
@@ -142,10 +151,68 @@ int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err
 
 /*
  * Remove the checkpoint of step N through <dir>/.trash. The last one that ckpt_open accepts is refused with CODE_USAGE,
- * unless `even_last`. A broken one is always removed, and one of an unknown form (format/json_fields.h) is refused with
- * CODE_CONFIG. CODE_DATA if there is none of that step.
+ * unless `even_last`. A broken one is always removed, and one of an unknown format (format/json_fields.h) is refused
+ * with CODE_CONFIG. CODE_DATA if there is none of that step.
  */
 int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *err);
+
+/* ---- one directory, one run -------------------------------------------------------------------------------------- */
+
+/*
+ * A run that saves in a directory claims it: the file owner-N.json, N from 1. Each N is made once, by link(2) of a
+ * complete file, so of several runs that claim at once one gets it. The highest N is the directory's owner; N only
+ * grows, and the file stays when its run has ended. There is thus one owner at any time, whoever was killed when.
+ *
+ * A directory passes on only by a new claim. The caller finds out whether the owner lives (trainer/run_claim.c).
+ */
+struct ckpt_claim {
+    uint64_t number;  /* N */
+    uint64_t accepts; /* the number of the earliest claim whose saves may still be committed: N, or a lower one
+                         if the job was requeued, because its earlier saves are of the same run */
+    /* Slurm's names; "" without Slurm */
+    char cluster[128], job[32], array_task[64], step[32]; /* array_task: "4711_2" */
+    int restart;
+    /* rank 0 */
+    char host[256];
+    char machine[128]; /* boot id and pid namespace: `pid` means something only where both are the same */
+    int pid;
+    uint64_t pid_started;              /* in clock ticks, as in /proc/PID/stat */
+    double since, heartbeat, released; /* seconds since 1970; `released` is 0 until the run ends */
+    unsigned user;                     /* of the file; ckpt_claim_read fills it */
+    char *keys; /* malloc'ed: a line "path = value" for each key of the job that affects training; may be NULL */
+};
+
+/*
+ * The owner of dir: 1, and *owner, to be cleared; 0 if there is none, or no such dir; -1. CODE_CONFIG if its format is
+ * unknown (format/json_fields.h). Of a damaged file only number and times are known; `accepts` is 0.
+ */
+int ckpt_claim_read(const char *dir, struct ckpt_claim *owner, struct error *err);
+void ckpt_claim_clear(struct ckpt_claim *claim);
+
+/*
+ * Become the owner. The present owner must be dead or have released the directory, and claim->number is its number + 1.
+ * Returns 1; 0 if another process has claimed first: call ckpt_claim_read again; -1. Removes earlier claims, and
+ * abandons the attempts of claims below claim->accepts (write/attempt.h).
+ */
+int ckpt_claim_take(const char *dir, const struct ckpt_claim *claim, struct error *err);
+
+/* Write this run's claim again, with a new `heartbeat` or `released`. */
+int ckpt_claim_refresh(const char *dir, const struct ckpt_claim *claim, struct error *err);
+
+/* For a run that ends before its first step: as ckpt_claim_refresh, but removes the claim if its number is 1. */
+int ckpt_claim_withdraw(const char *dir, const struct ckpt_claim *claim, struct error *err);
+
+/* 0: claim `number` is the owner; 1: it has lost the directory, as *err says (CODE_CONFIG); -1: dir cannot be read. */
+int ckpt_claim_check(const char *dir, uint64_t number, struct error *err);
+
+/* "job 4711_2 (restart 0) on n3 since 2026-01-01T03:12:45 (owner-7.json)" */
+void ckpt_claim_describe(char *text, size_t size, const struct ckpt_claim *claim);
+
+/*
+ * Append the claim's number to an attempt's name, unless it is 0. ckpt_commit, ckpt_recover and the drainers do not
+ * commit such an attempt when a later owner does not accept it.
+ */
+void ckpt_claim_attempt(char attempt[static CKPT_ATTEMPT_SIZE], uint64_t number);
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
@@ -155,46 +222,78 @@ struct ckpt;
  * Open <path> = .../step-N: parses and checks the manifest (its crc, every name, offset and range; that the pieces of
  * every tensor cover it exactly once), and every shard's size and header against it. Does not read the data.
  * Fails with CODE_DATA and "path: the error" (with the offset where there is one) for any inconsistency;
- * with CODE_CONFIG where the manifest is whole, but in a form that this muster does not know (format/json_fields.h):
+ * with CODE_CONFIG where the manifest is whole, but in a format that this muster does not know (format/json_fields.h):
  * such a checkpoint is not broken, and no earlier one may be loaded instead.
  */
 struct ckpt *ckpt_open(const char *path, struct error *err);
 
-/*
- * The same, but a shard's size and header are checked only when it is read: for the ranks of a large job, which need
- * few of the shards each. The process that chooses the checkpoint should call ckpt_open.
- */
+/* The same, but opens no shard: a shard's size and header are checked only when it is read. */
 struct ckpt *ckpt_open_lazily(const char *path, struct error *err);
+
+/*
+ * ckpt_open_lazily in two parts, for a job of many processes: one reads the manifest, sends its text to the others, and
+ * each opens the checkpoint with it. The text of ckpt_manifest_text is malloc'ed and not checked; ckpt_open_with checks
+ * it, and borrows it for the call.
+ */
+char *ckpt_manifest_text(const char *path, size_t *bytes, struct error *err);
+struct ckpt *ckpt_open_with(const char *path, const char *text, size_t bytes, struct error *err);
 void ckpt_close(struct ckpt *ckpt);
 
-/* The writer and the time: for people. */
-struct ckpt_origin {
-    const char *version; /* of muster */
+/* Borrowed from the checkpoint. */
+struct ckpt_summary {
+    const char *version; /* of the muster that wrote it */
     const char *attempt;
     const char *host; /* of shard 0 */
     uint64_t written; /* seconds since 1970, of the last shard */
+    int shards;
+    uint64_t bytes; /* of all shard files */
+    const char *const *kinds;
+    size_t nkinds;
 };
 
-struct ckpt_origin ckpt_origin(const struct ckpt *ckpt);
-const struct ckpt_state *ckpt_state(const struct ckpt *ckpt);
+struct ckpt_summary ckpt_summary(const struct ckpt *ckpt);
+const struct ckpt_progress *ckpt_progress(const struct ckpt *ckpt);
 const char *ckpt_job_text(const struct ckpt *ckpt); /* "" if none */
 const char *ckpt_path(const struct ckpt *ckpt);
 const struct ckpt_tensor *ckpt_tensors(const struct ckpt *ckpt, size_t *count);
-const char *const *ckpt_kinds(const struct ckpt *ckpt, size_t *count);
-int ckpt_shards(const struct ckpt *ckpt);
-uint64_t ckpt_bytes(const struct ckpt *ckpt); /* of all shard files */
 
 /*
- * Read pieces of any other topology. `tensors` is the reader's table, in any order: names and shapes must be those of
- * the checkpoint, none missing on either side; kinds may be some of the checkpoint's. targets [npieces * nkinds], kind
- * fastest. Every needed 4 MiB block is read once and its checksum verified before its bytes are used;
- * a mismatch is CODE_DATA naming file and offset. One call for everything is therefore much cheaper than many small
- * ones. A few threads read and copy at once, past the page cache where most of the data that they read is needed.
- * Memory: a block a thread, and about 300 bytes for each pair of pieces that overlap and each 16 MiB of a shard that it
- * spans. On failure the targets' contents are undefined.
+ * Read pieces of any other mesh. `tensors` is the reader's table, in any order: names and shapes must be those of the
+ * checkpoint, none missing on either side; kinds may be some of the checkpoint's. targets [npieces * nkinds], kind
+ * fastest. Every needed 4 MiB block is read once and its checksum verified before its bytes are used; a mismatch is
+ * CODE_DATA naming file and offset. One call for everything is therefore much cheaper than many small ones. A few
+ * threads read and copy at once. A block whose needed elements lie close together (is_dense in read/read.c) is read
+ * past the page cache. Opens only the shards of these blocks, each when its first block is read, and has at most one
+ * open for each thread. Memory: a block a thread, and about 300 bytes for each pair of pieces that overlap and each
+ * block that the overlap spans. On failure the targets' contents are undefined.
  */
 int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *const *kinds,
               size_t nkinds, const struct ckpt_piece *pieces, size_t npieces, void *const *targets, struct error *err);
+
+/* The processes of a node that load one checkpoint at once. */
+struct ckpt_node {
+    int rank, ranks; /* this process among them */
+    void *memory;    /* memory that all of them have mapped, aligned to 4096 bytes */
+    size_t bytes;    /* ckpt_node_bytes. Fewer are slower. CODE_INTERNAL if the marks (read/together.c) and two blocks
+                        do not fit */
+    /*
+     * Waits until all have called it. All get the same result: 0, or -1 with the error of one whose `result` was -1.
+     * What a process wrote to the memory before, all can read afterwards.
+     */
+    int (*agree)(void *arg, int result, struct error *err);
+    void *arg;
+};
+
+size_t ckpt_node_bytes(const struct ckpt *ckpt, int ranks);
+
+/*
+ * ckpt_read of all the node's processes at once: a block that several of them want is read and verified by one of
+ * these, and the others copy from the node's memory. Every process must call this, with as many bytes of memory, and
+ * with the same checkpoint. If it fails on one, it may fail on all. node may be NULL.
+ */
+int ckpt_read_together(struct ckpt *ckpt, const struct ckpt_node *node, const struct ckpt_tensor *tensors,
+                       size_t ntensors, const char *const *kinds, size_t nkinds, const struct ckpt_piece *pieces,
+                       size_t npieces, void *const *targets, struct error *err);
 
 /*
  * Read and check every byte of every shard, on `threads` threads, past the page cache where the filesystem allows.
@@ -228,7 +327,7 @@ void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step);
 bool ckpt_split_step_path(char *dir, size_t size, uint64_t *step, const char *path);
 
 /*
- * Compare two checkpoints tensor by tensor, bit by bit, whatever topologies wrote them, in bounded memory. `differ` is
+ * Compare two checkpoints tensor by tensor, bit by bit, whatever meshes wrote them, in bounded memory. `differ` is
  * called once for every tensor and kind that is not identical or not in both (the reason has the first element and both
  * values), and for every field of the logical state that differs ("state" and its name), except dp, tp, pp and zero.
  * Returns the number of calls, or -1.

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void error_tame(char *text)
@@ -48,6 +49,15 @@ int error_errno(struct error *err, enum exit_code code, const char *format, ...)
     return -1;
 }
 
+void *error_calloc(size_t count, size_t size, struct error *err)
+{
+    void *memory = calloc(count, size);
+
+    if (!memory)
+        error_errno(err, CODE_IO, "no memory for %zu bytes", count * size);
+    return memory;
+}
+
 int error_prefix(struct error *err, const char *format, ...)
 {
     char rest[sizeof err->text];
@@ -63,6 +73,22 @@ int error_prefix(struct error *err, const char *format, ...)
     used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %.900s", rest);
     error_tame(err->text);
+    return -1;
+}
+
+struct error *error_first(struct error *kept)
+{
+    static _Thread_local struct error later; /* a consequence of the first, as a rule */
+
+    return kept->code ? &later : kept;
+}
+
+int error_take(struct error *kept, struct error *err)
+{
+    if (!kept->code)
+        return 0;
+    *err = *kept;
+    kept->code = CODE_OK;
     return -1;
 }
 

@@ -13,6 +13,7 @@
 #define MUSTER_COMMON_ERROR_H
 
 #include <stdarg.h>
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,7 +28,7 @@ enum exit_code {
     CODE_IO = 74,       /* the operating system refused a read, a write or memory */
     CODE_STOPPED = 75,  /* stopped on request, state saved: requeue me */
     CODE_PEER = 76,     /* another rank was lost or hung: requeue me */
-    CODE_CONFIG = 78,   /* bad job file, or a checkpoint or stage of another release of muster (ckpt/format/json_fields.h) */
+    CODE_CONFIG = 78,   /* bad job file; another run owns checkpoint.dir; a file of another release (json_fields.h) */
 };
 
 struct error {
@@ -41,8 +42,19 @@ int error_set(struct error *err, enum exit_code code, const char *format, ...) _
 /* The same, with ": " and the text of errno (as it was on entry) at the end. */
 int error_errno(struct error *err, enum exit_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* calloc(3). NULL, and *err is filled with CODE_IO, when there is no memory. */
+void *error_calloc(size_t count, size_t size, struct error *err);
+
 /* Put "context: " before the present text. Returns -1. */
 int error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * For code that goes on after a failure and reports the first one later, from *kept, which begins as zeros.
+ * error_first: where a function that is called meanwhile should write its error. error_take: 0, or -1 with the failure,
+ * which is then forgotten.
+ */
+struct error *error_first(struct error *kept);
+int error_take(struct error *kept, struct error *err);
 
 /* Make text one printable line: replaces control characters (a file name may contain any) by blanks and '?'. */
 void error_tame(char *text);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/job_data.h"
 #include "common/job_impl.h"
 #include "common/job_text.h"
 
@@ -22,11 +23,31 @@ int job_reader_fail(const struct job_reader *r, struct job_origin at, const char
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     error_set(r->err, CODE_CONFIG, "%s", text);
-    if (at.set)
-        return error_prefix(r->err, "--set %.300s", at.set);
+    if (at.override)
+        return error_prefix(r->err, "--set %.300s", at.override);
     if (at.line > 0)
         return error_prefix(r->err, "%.300s:%d", r->name, at.line);
     return error_prefix(r->err, "%.300s", r->name);
+}
+
+/* Reads text into *config, which the caller destroys in any case. On failure *line is where, and err says why. */
+static int read_settings(config_t *config, const char *text, int *line, struct error *err)
+{
+    char *prepared = job_text_prepare(text, line, err);
+    int status = -1;
+
+    config_init(config);
+    if (!prepared)
+        return -1;
+    if (config_read_string(config, prepared)) {
+        status = 0;
+    } else {
+        *line = config_error_line(config);
+        error_set(err, CODE_CONFIG, "%s here or just before; write name = value; and name = { ... };",
+                  config_error_text(config));
+    }
+    free(prepared);
+    return status;
 }
 
 /* ---- one value --------------------------------------------------------------------------------------------------- */
@@ -45,6 +66,8 @@ static const char *setting_kind(const config_setting_t *setting)
         return "a boolean";
     case CONFIG_TYPE_GROUP:
         return "a group";
+    case CONFIG_TYPE_ARRAY:
+        return "an array";
     default:
         return "a list";
     }
@@ -56,6 +79,10 @@ static int fail_type(const struct job_reader *r, const struct job_key *key, stru
 
     if (key->type == JOB_KEY_BOOL)
         return job_reader_fail(r, at, "%s is %s; it must be true or false", key->path, found);
+    if (key->type == JOB_KEY_DATA)
+        return job_reader_fail(r, at,
+                               "%s is %s; it must be a string, or a list: ( { data = \"web\"; weight = 0.7; }, ... )",
+                               key->path, found);
     return job_reader_fail(r, at, "%s is %s; it must be %s %s", key->path, found, type[0] == 'i' ? "an" : "a", type);
 }
 
@@ -117,8 +144,33 @@ static int store_choice(const struct job_reader *r, const struct job_key *key, s
     return job_reader_fail(r, at, "%s = \"%s\"; %s", key->path, text, key->rule ? key->rule : list);
 }
 
+static int store_data(const struct job_reader *r, const struct job_key *key, struct job_origin at, const char *text)
+{
+    struct job_data data;
+    struct error err;
+
+    if (job_data_parse(&data, text, &err) < 0 || job_data_format(&data, (char *)r->job + key->offset, &err) < 0)
+        return job_reader_fail(r, at, "%s: %s", key->path, err.text);
+    return 0;
+}
+
+static int store_list(const struct job_reader *r, const struct job_key *key, struct job_origin at,
+                      const config_setting_t *list)
+{
+    char text[JOB_DATA_SIZE];
+    struct error err;
+    int lines;
+
+    if (job_data_from_list(list, text, &lines, &err) == 0)
+        return store_data(r, key, at, text);
+    at.line += at.line > 0 ? lines : 0;
+    return job_reader_fail(r, at, "%s: %s", key->path, err.text);
+}
+
 static int store_string(const struct job_reader *r, const struct job_key *key, struct job_origin at, const char *text)
 {
+    if (key->type == JOB_KEY_DATA)
+        return store_data(r, key, at, text);
     if (key->type == JOB_KEY_CHOICE)
         return store_choice(r, key, at, text);
     if (strlen(text) >= key->size)
@@ -133,11 +185,13 @@ static int store_setting(struct job_reader *r, int index, struct job_origin at, 
     const struct job_key *key = &job_keys[index];
     int type = config_setting_type(setting);
     bool integer = type == CONFIG_TYPE_INT || type == CONFIG_TYPE_INT64;
-    bool wants_string = key->type == JOB_KEY_STRING || key->type == JOB_KEY_CHOICE;
+    bool wants_string = key->type == JOB_KEY_STRING || key->type == JOB_KEY_CHOICE || key->type == JOB_KEY_DATA;
 
     r->origin[index] = at;
     if (wants_string && type == CONFIG_TYPE_STRING)
         return store_string(r, key, at, config_setting_get_string(setting));
+    if (key->type == JOB_KEY_DATA && type == CONFIG_TYPE_LIST)
+        return store_list(r, key, at, setting);
     if (key->type == JOB_KEY_BOOL && type == CONFIG_TYPE_BOOL) {
         *((bool *)((char *)r->job + key->offset)) = config_setting_get_bool(setting);
         return 0;
@@ -151,17 +205,24 @@ static int store_setting(struct job_reader *r, int index, struct job_origin at, 
     return fail_type(r, key, at, setting_kind(setting));
 }
 
-/* Stores a value given as text: a default or an override. A string needs no quotes. */
+/* True if the value is the string itself, without quotes. */
+static bool is_bare_string(const struct job_key *key, const char *value)
+{
+    if (key->type == JOB_KEY_DATA && value[0] == '(') /* a list */
+        return false;
+    return (key->type == JOB_KEY_STRING || key->type == JOB_KEY_CHOICE || key->type == JOB_KEY_DATA) && value[0] != '"';
+}
+
+/* Stores a value given as text: a default or an override. */
 static int store_text(struct job_reader *r, int index, struct job_origin at, const char *value)
 {
     const struct job_key *key = &job_keys[index];
-    bool wants_string = key->type == JOB_KEY_STRING || key->type == JOB_KEY_CHOICE;
-    char *text = NULL, *wide = NULL;
+    char *text = NULL, *prepared = NULL;
     struct error err;
     config_t config;
     int line, status = -1;
 
-    if (wants_string && value[0] != '"') {
+    if (is_bare_string(key, value)) {
         r->origin[index] = at;
         return store_string(r, key, at, value);
     }
@@ -169,25 +230,25 @@ static int store_text(struct job_reader *r, int index, struct job_origin at, con
     if (asprintf(&text, "value = %s\n", value) < 0) {
         text = NULL;
         error_errno(r->err, CODE_IO, "no memory for %s", key->path);
-    } else if (!(wide = job_text_widen(text, &line, &err))) {
+    } else if (!(prepared = job_text_prepare(text, &line, &err))) {
         job_reader_fail(r, at, "%s", err.text);
-    } else if (!config_read_string(&config, wide) || config_setting_length(config_root_setting(&config)) != 1) {
+    } else if (!config_read_string(&config, prepared) || config_setting_length(config_root_setting(&config)) != 1) {
         fail_type(r, key, at, value[0] ? value : "nothing");
     } else {
         status = store_setting(r, index, at, config_setting_get_elem(config_root_setting(&config), 0));
     }
     config_destroy(&config);
-    free(wide);
+    free(prepared);
     free(text);
     return status;
 }
 
 /* ---- all values -------------------------------------------------------------------------------------------------- */
 
-static int store_fallbacks(struct job_reader *r)
+static int store_defaults(struct job_reader *r)
 {
     for (int k = 0; k < job_key_count; k++)
-        if (job_keys[k].fallback && store_text(r, k, (struct job_origin){0}, job_keys[k].fallback) < 0)
+        if (job_keys[k].default_text && store_text(r, k, (struct job_origin){0}, job_keys[k].default_text) < 0)
             return -1;
     return 0;
 }
@@ -200,8 +261,7 @@ static int fail_unknown(const struct job_reader *r, struct job_origin at, const 
     return job_reader_fail(r, at, "unknown key '%s'; %s", path, advice);
 }
 
-/* Slurm and muster set these, which identify a rank; a job file must not change them. */
-static bool is_reserved(const char *name)
+bool job_reserves_variable(const char *name)
 {
     static const char *const names[] = {"RANK",      "WORLD_SIZE",  "LOCAL_RANK",  "LOCAL_WORLD_SIZE",
                                         "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"};
@@ -242,7 +302,7 @@ static int check_environment(const struct job_reader *r, const config_setting_t 
         if (!is_valid_name(name))
             return job_reader_fail(r, at, "environment.%s is not a valid variable name; use letters, digits and _",
                                    name);
-        if (is_reserved(name))
+        if (job_reserves_variable(name))
             return job_reader_fail(r, at, "environment.%s is reserved: Slurm or muster sets it", name);
         if (!value || !is_one_line(value))
             return job_reader_fail(r, at, "environment.%s must be a string of one line: %s = \"...\";", name, name);
@@ -281,19 +341,13 @@ static int store_file(struct job_reader *r, const char *text)
 {
     struct error err;
     config_t config;
-    int line, status = -1;
-    char *wide = job_text_widen(text, &line, &err);
+    int line, status;
 
-    if (!wide)
-        return job_reader_fail(r, (struct job_origin){.line = line}, "%s", err.text);
-    config_init(&config);
-    if (config_read_string(&config, wide))
+    if (read_settings(&config, text, &line, &err) == 0)
         status = store_group(r, config_root_setting(&config), "");
     else
-        job_reader_fail(r, (struct job_origin){.line = config_error_line(&config)},
-                        "%s here or just before; write name = value; and name = { ... };", config_error_text(&config));
+        status = job_reader_fail(r, (struct job_origin){.line = line}, "%s", err.text);
     config_destroy(&config);
-    free(wide);
     return status;
 }
 
@@ -370,10 +424,10 @@ int job_parse(struct job *job, const char *text, const char *name, char *const *
     job->text = full_text(text, set, nset);
     if (!job->text)
         return error_errno(err, CODE_IO, "no memory for %s", name);
-    if (store_fallbacks(&reader) < 0 || store_file(&reader, text) < 0 || store_override_lines(&reader, text) < 0)
+    if (store_defaults(&reader) < 0 || store_file(&reader, text) < 0 || store_override_lines(&reader, text) < 0)
         goto fail;
     for (int i = 0; i < nset; i++)
-        if (store_override(&reader, (struct job_origin){.set = set[i]}, set[i]) < 0)
+        if (store_override(&reader, (struct job_origin){.override = set[i]}, set[i]) < 0)
             goto fail;
     if (job_check(&reader) < 0)
         goto fail;
@@ -407,27 +461,18 @@ void job_destroy(struct job *job)
 int job_each_variable(const struct job *job, void (*visit)(const char *name, const char *value, int line, void *arg),
                       void *arg, struct error *err)
 {
-    const config_setting_t *group;
+    const config_setting_t *group = NULL;
     config_t config;
-    int line, status = -1;
-    char *wide = job_text_widen(job->text, &line, err);
+    int line, status = read_settings(&config, job->text, &line, err);
 
-    if (!wide)
-        return -1;
-    config_init(&config);
-    if (config_read_string(&config, wide)) {
+    if (status == 0)
         group = config_lookup(&config, "environment");
-        for (int i = 0; group && i < config_setting_length(group); i++) {
-            const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
+    for (int i = 0; group && i < config_setting_length(group); i++) {
+        const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
 
-            visit(config_setting_name(setting), config_setting_get_string(setting),
-                  (int)config_setting_source_line(setting), arg);
-        }
-        status = 0;
-    } else {
-        error_set(err, CODE_INTERNAL, "the job file's text cannot be read a second time");
+        visit(config_setting_name(setting), config_setting_get_string(setting),
+              (int)config_setting_source_line(setting), arg);
     }
     config_destroy(&config);
-    free(wide);
     return status;
 }

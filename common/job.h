@@ -15,6 +15,7 @@
 #include "common/error.h"
 
 #define JOB_PATH_SIZE 1024
+#define JOB_DATA_SIZE 16384 /* a blend with all its prefixes */
 
 enum model_kind { MODEL_GPT, MODEL_BERT };
 enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT, LR_WSD };
@@ -22,6 +23,7 @@ enum reduce_when { REDUCE_AUTO, REDUCE_STEP, REDUCE_MICRO_BATCH };
 enum offload { OFFLOAD_NONE, OFFLOAD_OPTIMIZER };
 enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
+enum document_reset { RESET_NONE, RESET_DOCUMENT };
 
 /* Sizes of a GPT-2 or a BERT. A preset sets them; keys in the file override the preset. */
 struct model_shape {
@@ -35,8 +37,8 @@ struct model_shape {
 
 struct job {
     struct model_shape model; /* "model" group: preset, or layers hidden heads seq_length vocab kind */
-    char preset[32];          /* its name, or "" */
-    double init_std;          /* standard deviation of initial weights; output projections get / sqrt(2 layers) */
+    char preset[32];          /* the preset's name, or "" */
+    double init_std; /* standard deviation of initial weights; output projections (c_proj) use it / sqrt(2 layers) */
 
     struct {
         double hidden;    /* "model.dropout": of embeddings and of a block's outputs before the residual sums */
@@ -47,12 +49,12 @@ struct job {
 
     struct {
         int tp, pp;               /* dp follows from the allocation: ranks / (tp * pp) */
-        int zero;                 /* stage */
+        int zero;                 /* ZeRO stage, 0 to 3 (trainer/parallel/zero.h) */
         int chunks;               /* virtual stages of a pipeline rank; more than 1 is the interleaved schedule */
         enum reduce_when reduce;  /* when gradients are summed over dp; job_load leaves no REDUCE_AUTO */
         enum offload offload;     /* state that is held in host memory */
         enum recompute recompute; /* activations that the backward pass recomputes */
-        int recompute_layers;     /* only the first so many layers of a stage; 0 is all */
+        int recompute_layers;     /* layers of a pipeline stage, from its first, that recompute; 0: all */
     } parallel;
 
     struct {
@@ -61,29 +63,32 @@ struct job {
         long steps;              /* the run ends after this many steps */
         uint64_t seed;           /* initial weights and sample order */
         int rampup_start;        /* samples of the first step; 0 is no ramp-up, then the next two are 0 too */
-        int rampup_increment;    /* the batch grows by so many; divides global_batch - rampup_start */
-        uint64_t rampup_samples; /* samples consumed when it is global_batch */
+        int rampup_increment;    /* samples that the batch grows by at a time; divides global_batch - rampup_start */
+        uint64_t rampup_samples; /* consumed samples at which the batch is global_batch */
     } batch;
 
     struct {
         double lr, min_lr;
-        long warmup_steps; /* lr rises linearly over these */
-        long decay_steps;  /* and falls until this step; 0 means batch.steps */
+        long warmup_steps; /* the rate rises linearly to lr over these steps */
+        long decay_steps;  /* the rate falls until this step; 0 means batch.steps */
         enum lr_schedule schedule;
-        long cooldown_steps; /* for LR_WSD: it falls in the last so many steps before decay_steps */
+        long cooldown_steps; /* for LR_WSD: steps of its fall, which ends at decay_steps */
         double beta1, beta2, eps;
-        double weight_decay; /* of matrices only; biases and norms have none */
+        double weight_decay; /* of matrices, embeddings included; biases and norms have none */
         double clip;         /* global gradient norm; 0 is off */
         double spike_factor; /* a step whose loss is more than this times the running mean is skipped; 0 is off */
-        int most_skipped;    /* the run fails after so many skipped steps in a row */
+        int most_skipped;    /* skipped steps in a row after which the run fails */
     } optimizer;
 
     struct {
-        char train[JOB_PATH_SIZE]; /* prefix of a .bin and .idx made by muster-data */
-        char valid[JOB_PATH_SIZE]; /* "" for none */
-        int cls, sep, mask, pad;   /* BERT's special tokens; for a GPT as in the file, possibly -1 */
-        double mask_probability;   /* of a token of BERT's to be predicted */
-        double short_probability;  /* of a sample of BERT's to have a random shorter length */
+        char train[JOB_DATA_SIZE];     /* prefix of a .bin and .idx made by muster-data, or a blend (job_data.h) */
+        char valid[JOB_DATA_SIZE];     /* the same; "" for none */
+        char tokenizer[JOB_PATH_SIZE]; /* for tokenizer_open; "": PREFIX.tokenizer of the first set, if it exists */
+        enum document_reset reset;     /* whether a GPT's documents are separated within a sample (samples.h) */
+        int eod;                       /* a GPT's token that ends a document; -1: the tokenizer's, if any */
+        int cls, sep, mask, pad;       /* BERT's special tokens; for a GPT as in the file, possibly -1 */
+        double mask_probability;       /* BERT: fraction of the tokens that are predicted */
+        double short_probability;      /* BERT: fraction of the samples that have a random shorter length */
     } data;
 
     struct {
@@ -93,8 +98,8 @@ struct job {
         double loss_scale;         /* constant; 0 is dynamic with fp16, and none (1) otherwise */
         double loss_scale_start;   /* initial dynamic scale */
         double loss_scale_min;     /* least dynamic scale */
-        int loss_scale_window;     /* good steps in a row after which it doubles */
-        int loss_scale_hysteresis; /* overflows before it halves */
+        int loss_scale_window;     /* good steps in a row after which the dynamic scale doubles */
+        int loss_scale_hysteresis; /* overflows before the dynamic scale halves */
     } precision;
 
     struct {
@@ -103,11 +108,11 @@ struct job {
         long every;                /* steps between saves; 0 saves at the end and when stopped only */
         int keep;                  /* newest checkpoints kept; 0 keeps all */
         long keep_every;           /* steps whose multiples are kept for good; 0 is none */
-        char stage[JOB_PATH_SIZE]; /* directory on each node for staged saves; "" writes directly to dir */
+        char stage[JOB_PATH_SIZE]; /* directory on each node for staged saves, or "auto"; "" writes directly to dir */
         int staged;                /* most staged saves at once */
         bool partner;              /* each node also keeps its neighbour's staged shards */
         int drain_mib;             /* MiB a second that a node drains at most; 0 is no limit */
-        int last_seconds;          /* that a run waits at its start and end for a checkpoint.dir that fails */
+        int last_seconds;          /* seconds that a run waits at its start and end for a checkpoint.dir that fails */
     } checkpoint;
 
     struct {
@@ -116,24 +121,24 @@ struct job {
         int eval_batches;              /* global batches a validation */
         char metrics[JOB_PATH_SIZE];   /* metrics.jsonl; "" writes none */
         char kill_file[JOB_PATH_SIZE]; /* when this file appears, save and exit 75; "" is off */
-        double minutes;                /* save and exit 75 after so many; 0 is off */
+        double minutes;                /* save and exit 75 after this many; 0 is off */
         double peak_tflops;            /* of one rank's device, for MFU; 0 measures it at start */
-        double hang_seconds;           /* a collective that takes longer is a hang; 0 is never */
+        double hang_seconds;           /* when a rank waits this long for another, the run hangs; 0: never */
         double straggler_factor;       /* a rank whose steps take more than this times the median is logged; 0 is off */
     } report;
 
     /*
-     * The text of the job file, followed by a line "#! --set path=value" for each override. Such lines in a job file
-     * are applied like the option, so that this text alone gives the same job. Owned by the struct.
+     * The text of the job file, followed by a line "#! --set path=value" for each override (full_text in job.c). Such
+     * lines in a job file are applied like the option, so that this text alone gives the same job. Owned by the struct.
      */
     char *text;
 };
 
 /*
- * Reads and checks a job file. `set` holds `nset` overrides "path=value", which replace the file's values; of several
- * for one key the last one counts. Errors name them as "--set path=value". A value is written as in the file; strings
- * need no quotes. Relative paths in the file are relative to the process's working directory. On failure *job needs no
- * destroying.
+ * Reads and checks a job file. `set` holds `nset` overrides "path=value", which replace the file's values. If several
+ * are for one key, the last one counts. Errors name them as "--set path=value". A value is written as in the file;
+ * strings need no quotes. Relative paths in the file are relative to the process's working directory. On failure *job
+ * needs no destroying.
  */
 int job_load(struct job *job, const char *path, char *const *set, int nset, struct error *err);
 
@@ -143,26 +148,62 @@ int job_parse(struct job *job, const char *text, const char *name, char *const *
 void job_destroy(struct job *job);
 
 /*
- * Visits every key of the table, for the man page's test and for `muster-train --keys`. `type` is "integer", "number",
- * "boolean" or "string"; `fallback` is the default in the file's syntax, or "-" for none: data.train and the sizes of
- * the model have none.
+ * Replaces the patterns of sbatch --output in the paths that differ between the runs of a sweep: checkpoint.dir,
+ * checkpoint.load, report.metrics and report.kill_file. %j is SLURM_JOB_ID, %A SLURM_ARRAY_JOB_ID,
+ * %a SLURM_ARRAY_TASK_ID, %x SLURM_JOB_NAME, %% a percent sign; in %4a the 4 is the least number of digits. job->text
+ * keeps the patterns. CODE_CONFIG if a variable is not set or has a slash, or if a path becomes too long.
  */
-void job_each_key(void (*visit)(const char *path, const char *type, const char *fallback, const char *help, void *arg),
+int job_expand_paths(struct job *job, struct error *err);
+
+/*
+ * checkpoint.stage = "auto": a directory where slurmd's epilog finds what a killed job has staged. A job may have a
+ * /dev/shm of its own, which slurmd does not see: job_container/tmpfs, namespace/tmpfs, a container. So slurmd writes
+ * down the directories that its epilog searches (stage= of the plugin) with their device and inode, and the plugin
+ * hands that text to the tasks in MUSTER_STAGE: "/dev/shm=1b.1:/local/nvme=fd01.80". The user may set it too: a
+ * directory without "=" is taken as it is.
+ */
+#define JOB_STAGE_VARIABLE "MUSTER_STAGE"
+#define JOB_STAGE_AUTO     "auto"
+
+/* The text for directories "DIR:DIR..." as this process sees them; those that it does not see are left out. False if
+ * the text is longer than `size`. */
+bool job_stage_describe(const char *dirs, char *text, size_t size);
+
+/*
+ * Chooses the directory to stage in: `stage` itself. For "auto" it is the first directory of the text that has the same
+ * device and inode in this process and can be written to, else /dev/shm. Returns false if the epilog is known not to
+ * see the directory. If the text is NULL, nothing is known.
+ */
+bool job_stage_choose(const char *stage, const char *text, char root[JOB_PATH_SIZE]);
+
+/*
+ * Visits every key of the table, for the man page's test and for `muster-train --keys`. `type` is "integer", "number",
+ * "boolean" or "string"; `default_text` is the default in the file's syntax, or "-" for none: data.train and the sizes
+ * of the model have none.
+ */
+void job_each_key(void (*visit)(const char *path, const char *type, const char *default_text, const char *help,
+                                void *arg),
                   void *arg);
 
 /*
  * Visits every variable of the group "environment", which `srun --muster` sets in every rank unless the user has set
- * it. `line` is its line in the file. -1 only when out of memory.
+ * it. `line` is its line in the file. -1 only when out of memory: job_parse has checked the text.
  */
 int job_each_variable(const struct job *job, void (*visit)(const char *name, const char *value, int line, void *arg),
                       void *arg, struct error *err);
 
+/* True if Slurm or muster sets the variable, which identifies a rank: no job file and no fabric profile may set it. */
+bool job_reserves_variable(const char *name);
+
 /*
  * Visits the keys that affect training and differ between two jobs: of the model, the batch, the optimizer, the data
- * and the precision. Values are in the job file's syntax.
+ * and the precision. Values are in the job file's syntax. At resume trainer/run_start.c logs them.
  */
 void job_each_difference(const struct job *a, const struct job *b,
                          void (*visit)(const char *path, const char *in_a, const char *in_b, void *arg), void *arg);
+
+/* Visits the keys of a job that job_each_difference compares; with batch.steps if the learning rate depends on it. */
+void job_each_decisive(const struct job *job, void (*visit)(const char *path, const char *value, void *arg), void *arg);
 
 /* Sizes of a named preset; -1 with CODE_CONFIG and the list of names if there is no such preset. */
 int model_preset(struct model_shape *shape, const char *name, struct error *err);

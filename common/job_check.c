@@ -9,7 +9,7 @@ static struct job_origin origin_of(const struct job_reader *r, const char *path)
 
 static bool is_given(struct job_origin at)
 {
-    return at.line > 0 || at.set;
+    return at.line > 0 || at.override;
 }
 
 /* Where the first of two conflicting keys was given, else where the other was. */
@@ -55,24 +55,52 @@ static void fill_choices(struct job *job)
 {
     if (job->parallel.reduce == REDUCE_AUTO)
         job->parallel.reduce = job->parallel.zero < 2 ? REDUCE_STEP : REDUCE_MICRO_BATCH;
-    if (job->precision.reduce != DTYPE_F32) /* at first the index of "compute" among the choices, not a type */
+    if (job->precision.reduce != DTYPE_F32) /* store_choice stored 0 ("fp32") or 1 ("compute") here */
         job->precision.reduce = job->precision.compute;
 }
 
-static int check_model(const struct job_reader *r)
+/*
+ * Pairs of numbers that contradict each other. Of the sizes that tensor parallelism divides, hidden and 4 * hidden need
+ * no check: they are multiples of heads. The number of layers need not be a multiple of anything.
+ */
+static int check_pairs(const struct job_reader *r)
 {
-    const struct model_shape *model = &r->job->model;
+    const struct job *job = r->job;
+    const struct model_shape *model = &job->model;
+    int tp = job->parallel.tp, global = job->batch.global_batch;
+    double start = job->precision.loss_scale_start, least = job->precision.loss_scale_min;
+    const struct {
+        bool wrong;
+        const char *path, *is, *other, *advice;
+        double value, limit;
+    } pairs[] = {
+        {model->hidden % model->heads != 0, "model.hidden", "is not a multiple of", "model.heads",
+         "; each head has hidden / heads columns", model->hidden, model->heads},
+        {model->heads % tp != 0, "parallel.tp", "does not divide", "model.heads", "; each rank has heads / tp heads",
+         tp, model->heads},
+        {model->seq_length % tp != 0, "parallel.tp", "does not divide", "model.seq_length",
+         "; each rank normalizes seq_length / tp tokens of a sample", tp, model->seq_length},
+        {model->vocab < tp, "parallel.tp", "is more than", "model.vocab", "; each rank has a part of the vocabulary",
+         tp, model->vocab},
+        {job->batch.micro_batch > global, "batch.micro_batch", "is more than", "batch.global_batch",
+         "; at most the global batch", job->batch.micro_batch, global},
+        {job->batch.rampup_start >= global, "batch.rampup_start", "is not less than", "batch.global_batch", "",
+         job->batch.rampup_start, global},
+        {job->optimizer.min_lr > job->optimizer.lr, "optimizer.min_lr", "is more than", "optimizer.lr",
+         "; at most the peak rate", job->optimizer.min_lr, job->optimizer.lr},
+        {least > start, "precision.loss_scale_min", "is more than", "precision.loss_scale_start", "", least, start},
+    };
 
-    if (model->hidden % model->heads != 0)
-        return job_reader_fail(
-            r, either_origin(r, "model.heads", "model.hidden"),
-            "model.hidden = %d is not a multiple of model.heads = %d; each head has hidden / heads columns",
-            model->hidden, model->heads);
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        if (pairs[i].wrong)
+            return job_reader_fail(r, either_origin(r, pairs[i].path, pairs[i].other), "%s = %.15g %s %s = %.15g%s",
+                                   pairs[i].path, pairs[i].value, pairs[i].is, pairs[i].other, pairs[i].limit,
+                                   pairs[i].advice);
     return 0;
 }
 
-/* BERT's four special tokens must lie within the vocabulary and differ from each other. */
-static int check_bert(const struct job_reader *r)
+/* BERT's four special tokens: by default the last of the vocabulary. They must lie within it and differ. */
+static int fill_bert_tokens(const struct job_reader *r)
 {
     struct job *job = r->job;
     const struct {
@@ -113,29 +141,25 @@ static int check_bert(const struct job_reader *r)
     return 0;
 }
 
-/*
- * The sizes that tensor parallelism divides. hidden and 4 * hidden need no check: they are multiples of heads. The
- * number of layers need not be a multiple of anything.
- */
+static int check_documents(const struct job_reader *r)
+{
+    const struct job *job = r->job;
+
+    if (job->data.reset != RESET_NONE && job->model.kind == MODEL_BERT)
+        return job_reader_fail(r, either_origin(r, "data.reset", "model.kind"),
+                               "data.reset = \"document\" is for a GPT; a sample of a BERT is always of one document: "
+                               "remove the key");
+    if (job->data.eod >= job->model.vocab)
+        return job_reader_fail(r, either_origin(r, "data.eod", "model.vocab"),
+                               "data.eod = %d is not less than model.vocab = %d; tokens are 0 to vocab - 1",
+                               job->data.eod, job->model.vocab);
+    return 0;
+}
+
 static int check_parallel(const struct job_reader *r)
 {
-    const struct model_shape *model = &r->job->model;
-    int tp = r->job->parallel.tp, pp = r->job->parallel.pp, chunks = r->job->parallel.chunks;
+    int pp = r->job->parallel.pp, chunks = r->job->parallel.chunks;
 
-    if (model->heads % tp != 0)
-        return job_reader_fail(r, either_origin(r, "parallel.tp", "model.heads"),
-                               "parallel.tp = %d does not divide model.heads = %d; each rank has heads / tp heads", tp,
-                               model->heads);
-    if (model->seq_length % tp != 0)
-        return job_reader_fail(r, either_origin(r, "parallel.tp", "model.seq_length"),
-                               "parallel.tp = %d does not divide model.seq_length = %d; each rank normalizes "
-                               "seq_length / tp tokens of a sample",
-                               tp, model->seq_length);
-    if (model->vocab < tp)
-        return job_reader_fail(r, either_origin(r, "parallel.tp", "model.vocab"),
-                               "parallel.tp = %d is more than model.vocab = %d; each rank has a part of the "
-                               "vocabulary",
-                               tp, model->vocab);
     if (chunks > 1 && pp == 1)
         return job_reader_fail(r, either_origin(r, "parallel.chunks", "parallel.pp"),
                                "parallel.chunks = %d, but parallel.pp = 1; give pp of at least 2, or chunks = 1",
@@ -165,26 +189,12 @@ static int check_rampup(const struct job_reader *r)
                                        "%s is given, but %s is not, or 0; a ramp-up needs all three of rampup_start, "
                                        "rampup_increment and rampup_samples",
                                        paths[i], paths[k]);
-    if (start >= global)
-        return job_reader_fail(r, either_origin(r, "batch.rampup_start", "batch.global_batch"),
-                               "batch.rampup_start = %d is not less than batch.global_batch = %d", start, global);
     if ((global - start) % increment != 0)
         return job_reader_fail(r, either_origin(r, "batch.rampup_increment", "batch.global_batch"),
                                "batch.rampup_increment = %d does not divide %d: batch.global_batch = %d minus "
                                "batch.rampup_start = %d",
                                increment, global - start, global, start);
     return 0;
-}
-
-static int check_batch(const struct job_reader *r)
-{
-    int global = r->job->batch.global_batch, micro = r->job->batch.micro_batch;
-
-    if (micro > global)
-        return job_reader_fail(r, either_origin(r, "batch.micro_batch", "batch.global_batch"),
-                               "batch.micro_batch = %d is more than batch.global_batch = %d; at most the global batch",
-                               micro, global);
-    return check_rampup(r);
 }
 
 /* "wsd": warm-up, stable, decay. It needs the length of the decay, which must fit after the warm-up. */
@@ -212,14 +222,9 @@ static int check_cooldown(const struct job_reader *r, long decay, const char *de
 
 static int check_schedule(const struct job_reader *r)
 {
-    double lr = r->job->optimizer.lr, min_lr = r->job->optimizer.min_lr;
     long warmup = r->job->optimizer.warmup_steps, decay = r->job->optimizer.decay_steps;
     const char *decay_path = decay ? "optimizer.decay_steps" : "batch.steps";
 
-    if (min_lr > lr)
-        return job_reader_fail(r, either_origin(r, "optimizer.min_lr", "optimizer.lr"),
-                               "optimizer.min_lr = %g is more than optimizer.lr = %g; at most the peak rate", min_lr,
-                               lr);
     if (!decay)
         decay = r->job->batch.steps;
     if (warmup >= decay && r->job->optimizer.schedule != LR_CONSTANT)
@@ -248,17 +253,6 @@ static int check_factors(const struct job_reader *r)
     return 0;
 }
 
-static int check_loss_scale(const struct job_reader *r)
-{
-    double start = r->job->precision.loss_scale_start, least = r->job->precision.loss_scale_min;
-
-    if (least > start)
-        return job_reader_fail(r, either_origin(r, "precision.loss_scale_min", "precision.loss_scale_start"),
-                               "precision.loss_scale_min = %g is more than precision.loss_scale_start = %g", least,
-                               start);
-    return 0;
-}
-
 static int check_files(const struct job_reader *r)
 {
     const struct job *job = r->job;
@@ -278,10 +272,26 @@ static int check_files(const struct job_reader *r)
     return 0;
 }
 
+static int check_patterns(const struct job_reader *r)
+{
+    const struct job *job = r->job;
+    const char *const paths[JOB_PATTERN_KEYS] = {job->checkpoint.dir, job->checkpoint.load, job->report.metrics,
+                                                 job->report.kill_file};
+
+    for (size_t i = 0; i < JOB_PATTERN_KEYS; i++)
+        if (job_path_check(paths[i]) < 0)
+            return job_reader_fail(r, origin_of(r, job_pattern_keys[i]),
+                                   "%s has an unknown pattern; it can be %%j (job), %%A (job array), %%a (array task), "
+                                   "%%x (job name) or %%%% (a percent sign)",
+                                   job_pattern_keys[i]);
+    return 0;
+}
+
 int job_check(const struct job_reader *r)
 {
-    if (fill_sizes(r) < 0 || check_model(r) < 0 || check_bert(r) < 0 || check_parallel(r) < 0 || check_batch(r) < 0 ||
-        check_schedule(r) < 0 || check_factors(r) < 0 || check_loss_scale(r) < 0 || check_files(r) < 0)
+    if (fill_sizes(r) < 0 || check_pairs(r) < 0 || fill_bert_tokens(r) < 0 || check_documents(r) < 0 ||
+        check_parallel(r) < 0 || check_rampup(r) < 0 || check_schedule(r) < 0 || check_factors(r) < 0 ||
+        check_files(r) < 0 || check_patterns(r) < 0)
         return -1;
     fill_choices(r->job);
     return 0;

@@ -17,6 +17,7 @@ enum job_key_type {
     JOB_KEY_U64,    /* uint64_t */
     JOB_KEY_NUMBER, /* double; the file may have an integer */
     JOB_KEY_STRING, /* char[size] */
+    JOB_KEY_DATA,   /* char[JOB_DATA_SIZE]: data sets (job_data.h); the file may have a list */
     JOB_KEY_BOOL,   /* bool: true or false */
     JOB_KEY_CHOICE, /* an enum: the string's index among `choices` */
 };
@@ -29,7 +30,7 @@ struct job_key {
     double least, most;         /* of numbers, both allowed; every bound is exact in a double */
     const char *rule;           /* the allowed range in words, where "at least" and "at most" do not describe it well */
     const char *const *choices; /* NULL at the end */
-    const char *fallback;       /* the default, in the job file's syntax; NULL if there is none */
+    const char *default_text;   /* the default, in the job file's syntax; NULL if there is none */
     const char *help;           /* one line */
 };
 
@@ -45,13 +46,13 @@ bool job_key_is_group(const char *path);
 /* "integer", "number", "boolean" or "string". */
 const char *job_key_type_name(enum job_key_type type);
 
-/* The end of the message about the unknown key `path`: "did you mean 'batch.lr'?", or the names that exist there. */
+/* Writes the end of the message about an unknown key: "did you mean 'optimizer.lr'?", or the names in its group. */
 void job_key_advice(const char *path, char *advice, size_t size);
 
-/* Where a value was given. Neither line nor set: it is the default. */
+/* Where a value was given. If neither member is set, the value is the default. */
 struct job_origin {
-    int line;        /* in the file, from 1 */
-    const char *set; /* "path=value" of the command line */
+    int line;             /* in the file, from 1 */
+    const char *override; /* "path=value" of --set on the command line */
 };
 
 struct job_reader {
@@ -65,9 +66,16 @@ struct job_reader {
 int job_reader_fail(const struct job_reader *reader, struct job_origin at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Keys whose values may hold patterns (job_expand_paths). */
+#define JOB_PATTERN_KEYS 4
+extern const char *const job_pattern_keys[JOB_PATTERN_KEYS];
+
+/* -1 if the path holds a '%' that begins no pattern. */
+int job_path_check(const char *path);
+
 /*
- * The checks that involve more than one key. Fills the values that the file leaves to other keys (sizes from the
- * preset, BERT's tokens from the vocabulary, "auto" and "compute") and checks the job as a whole. Returns 0 or -1.
+ * The checks that involve more than one key. Fills the values that follow from other keys: sizes from the preset,
+ * BERT's tokens from the vocabulary, parallel.reduce = "auto", precision.reduce = "compute". Returns 0 or -1.
  */
 int job_check(const struct job_reader *reader);
 

@@ -10,15 +10,16 @@
 #define FIELD(member)   .offset = offsetof(struct job, member), .size = sizeof(((struct job *)NULL)->member)
 #define RANGE(low, top) .least = (low), .most = (top)
 
-/* Rows of keys whose path is that of the field. fallback: the default in the job file's syntax, NULL for none. */
-#define PLAIN(member, kind, standard, text)                                                                            \
-    .path = #member, .type = JOB_KEY_##kind, FIELD(member), .fallback = standard, .help = text
-#define CHOICE(member, names, standard, text)                                                                          \
-    .path = #member, .type = JOB_KEY_CHOICE, FIELD(member), .choices = names, .fallback = standard, .help = text
-#define NUMERIC(member, kind, standard, low, top, text)                                                                \
-    .path = #member, .type = JOB_KEY_##kind, FIELD(member), RANGE(low, top), .fallback = standard, .help = text
-#define RULED(member, kind, standard, low, top, range, text)                                                           \
-    .path = #member, .type = JOB_KEY_##kind, FIELD(member), RANGE(low, top), .rule = range, .fallback = standard,      \
+/* Rows of keys whose path is also the member of struct job: "parallel.zero" is job->parallel.zero. default_text: the
+ * default in the job file's syntax, NULL for none. */
+#define PLAIN(member, kind, initial, text)                                                                             \
+    .path = #member, .type = JOB_KEY_##kind, FIELD(member), .default_text = initial, .help = text
+#define CHOICE(member, names, initial, text)                                                                           \
+    .path = #member, .type = JOB_KEY_CHOICE, FIELD(member), .choices = names, .default_text = initial, .help = text
+#define NUMERIC(member, kind, initial, low, top, text)                                                                 \
+    .path = #member, .type = JOB_KEY_##kind, FIELD(member), RANGE(low, top), .default_text = initial, .help = text
+#define RULED(member, kind, initial, low, top, range, text)                                                            \
+    .path = #member, .type = JOB_KEY_##kind, FIELD(member), RANGE(low, top), .rule = range, .default_text = initial,   \
     .help = text
 
 /* Larger than any run needs, and small enough that no product of sizes and no count overflows. */
@@ -34,12 +35,13 @@ static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const reduces[] = {"auto", "step", "micro_batch", NULL};
 static const char *const offloads[] = {"none", "optimizer", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", NULL};
+static const char *const resets[] = {"none", "document", NULL};
 static const char *const schedules[] = {"cosine", "linear", "constant", "wsd", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_types[] = {"fp32", "compute", NULL}; /* job_check.c converts this to a dtype */
 
 const struct job_key job_keys[] = {
-    {"model.preset", JOB_KEY_STRING, FIELD(preset), .fallback = "\"\"",
+    {"model.preset", JOB_KEY_STRING, FIELD(preset), .default_text = "\"\"",
      .help = "name of a set of sizes; keys beside it override it"},
     {NUMERIC(model.layers, INT, NULL, 1, 4096, "transformer blocks")},
     {NUMERIC(model.hidden, INT, NULL, 1, 65536, "width of the model; a multiple of heads")},
@@ -48,26 +50,26 @@ const struct job_key job_keys[] = {
     {NUMERIC(model.vocab, INT, NULL, 2, 1 << 24, "number of different tokens; 256 for bytes, 50257 for GPT-2's")},
     {CHOICE(model.kind, kinds, "\"gpt\"", "kind of the model: GPT-2 or BERT; a preset sets it")},
     {"model.dropout", JOB_KEY_NUMBER, FIELD(dropout.hidden), RANGE(0, BELOW_1), .rule = "at least 0 and less than 1",
-     .fallback = "0.0", .help = "probability of dropout after the embeddings, attention and MLP"},
+     .default_text = "0.0", .help = "probability of dropout after the embeddings, attention and MLP"},
     {"model.attention_dropout", JOB_KEY_NUMBER, FIELD(dropout.attention), RANGE(0, BELOW_1),
-     .rule = "at least 0 and less than 1", .fallback = "0.0",
+     .rule = "at least 0 and less than 1", .default_text = "0.0",
      .help = "probability of dropout of attention's probabilities"},
     {"model.init_std", JOB_KEY_NUMBER, FIELD(init_std), RANGE(DBL_MIN, 1), .rule = "more than 0 and at most 1",
-     .fallback = "0.02", .help = "standard deviation of initial weights"},
+     .default_text = "0.02", .help = "standard deviation of initial weights"},
 
     {CHOICE(device, devices, "\"auto\"", "where a rank computes: a GPU, or the CPU")},
 
     {NUMERIC(parallel.tp, INT, "1", 1, 1024, "ranks that share each layer's matrices")},
     {NUMERIC(parallel.pp, INT, "1", 1, 1024, "pipeline stages that share the layers")},
     {NUMERIC(parallel.zero, INT, "1", 0, 3,
-             "ZeRO stage: 1 shares out the optimizer state, 2 the gradients too, 3 the parameters too")},
+             "ZeRO stage: 1 shards the optimizer state, 2 also the gradients, 3 also the parameters")},
     {NUMERIC(parallel.chunks, INT, "1", 1, 64,
              "parts of the model that a pipeline stage has; more than 1 is the interleaved schedule")},
     {CHOICE(parallel.reduce, reduces, "\"auto\"", "when gradients are summed over data-parallel ranks")},
     {CHOICE(parallel.offload, offloads, "\"none\"", "what is kept in host memory")},
     {CHOICE(parallel.recompute, recomputes, "\"none\"", "what the backward pass computes again instead of keeping it")},
     {NUMERIC(parallel.recompute_layers, INT, "0", 0, 4096,
-             "recompute only the first so many layers of a stage; 0 is all")},
+             "the number of layers of a stage, from its first, that recompute; 0: all")},
 
     {NUMERIC(batch.global_batch, INT, "8", 1, MANY, "samples a step, over all ranks")},
     {NUMERIC(batch.micro_batch, INT, "1", 1, MANY,
@@ -100,8 +102,12 @@ const struct job_key job_keys[] = {
              "skip a step whose loss is more than this times the running mean; 0 is off")},
     {NUMERIC(optimizer.most_skipped, INT, "10", 1, MANY, "give up after so many skipped steps in a row")},
 
-    {PLAIN(data.train, STRING, NULL, "prefix of a .bin and .idx made by muster-data")},
-    {PLAIN(data.valid, STRING, "\"\"", "the same for validation")},
+    {PLAIN(data.train, DATA, NULL, "prefix of a .bin and .idx made by muster-data, or several with weights")},
+    {PLAIN(data.valid, DATA, "\"\"", "the same for validation")},
+    {PLAIN(data.tokenizer, STRING, "\"\"",
+           "tokenizer that checkpoint.dir keeps; \"\" is PREFIX.tokenizer of the first training set, if there is one")},
+    {CHOICE(data.reset, resets, "\"none\"", "GPT: where attention and positions begin anew within a sample")},
+    {NUMERIC(data.eod, INT, "-1", -1, 1 << 24, "GPT: the token that ends a document; -1 is the tokenizer's")},
     {NUMERIC(data.cls, INT, "-1", -1, 1 << 24, "BERT: the token that begins a sample; -1 is vocab - 4")},
     {NUMERIC(data.sep, INT, "-1", -1, 1 << 24, "BERT: the token that ends a sentence; -1 is vocab - 3")},
     {NUMERIC(data.mask, INT, "-1", -1, 1 << 24, "BERT: the token that hides another; -1 is vocab - 2")},
@@ -133,8 +139,10 @@ const struct job_key job_keys[] = {
     {NUMERIC(checkpoint.keep, INT, "2", 0, MANY, "newest checkpoints kept; 0 keeps all")},
     {NUMERIC(checkpoint.keep_every, LONG, "0", 0, MANY_STEPS,
              "checkpoints at multiples of this many steps are kept for good; 0 is none")},
-    {PLAIN(checkpoint.stage, STRING, "\"/dev/shm\"",
-           "directory of each node where a save waits to be drained; \"\" writes straight to checkpoint.dir")},
+    {PLAIN(
+        checkpoint.stage, STRING, "\"auto\"",
+        "directory of each node where a save waits to be drained; \"auto\" is /dev/shm, or what srun --muster found; "
+        "\"\" writes straight to checkpoint.dir")},
     {NUMERIC(checkpoint.staged, INT, "2", 1, 16, "saves that may wait in checkpoint.stage at once")},
     {PLAIN(checkpoint.partner, BOOL, "false", "each node also keeps a copy of its neighbour's staged shards")},
     {NUMERIC(checkpoint.drain_mib, INT, "0", 0, MANY,
@@ -151,7 +159,7 @@ const struct job_key job_keys[] = {
     {NUMERIC(report.peak_tflops, NUMBER, "0.0", 0, MANY,
              "peak TFLOP/s of one rank's device, for MFU; 0 measures it at start")},
     {NUMERIC(report.hang_seconds, NUMBER, "600.0", 0, MANY,
-             "stop, and name the rank that is late, when a collective takes longer; 0 is off")},
+             "stop, and name the late rank, if a rank waits for another for longer; 0 is off")},
     {NUMERIC(report.straggler_factor, NUMBER, "1.5", 0, MANY,
              "name a rank whose steps take more than this times the median; 0 is off")},
 };
@@ -179,28 +187,22 @@ bool job_key_is_group(const char *path)
 
 const char *job_key_type_name(enum job_key_type type)
 {
-    switch (type) {
-    case JOB_KEY_INT:
-    case JOB_KEY_LONG:
-    case JOB_KEY_U64:
-        return "integer";
-    case JOB_KEY_NUMBER:
-        return "number";
-    case JOB_KEY_BOOL:
-        return "boolean";
-    case JOB_KEY_STRING:
-    case JOB_KEY_CHOICE:
-        break;
-    }
-    return "string";
+    static const char *const names[] = {
+        [JOB_KEY_INT] = "integer",   [JOB_KEY_LONG] = "integer", [JOB_KEY_U64] = "integer",
+        [JOB_KEY_NUMBER] = "number", [JOB_KEY_BOOL] = "boolean", [JOB_KEY_STRING] = "string",
+        [JOB_KEY_CHOICE] = "string", [JOB_KEY_DATA] = "string",
+    };
+
+    return names[type];
 }
 
-void job_each_key(void (*visit)(const char *path, const char *type, const char *fallback, const char *help, void *arg),
+void job_each_key(void (*visit)(const char *path, const char *type, const char *default_text, const char *help,
+                                void *arg),
                   void *arg)
 {
     for (int k = 0; k < job_key_count; k++)
-        visit(job_keys[k].path, job_key_type_name(job_keys[k].type), job_keys[k].fallback ? job_keys[k].fallback : "-",
-              job_keys[k].help, arg);
+        visit(job_keys[k].path, job_key_type_name(job_keys[k].type),
+              job_keys[k].default_text ? job_keys[k].default_text : "-", job_keys[k].help, arg);
 }
 
 /* ---- advice about unknown keys ----------------------------------------------------------------------------------- */
@@ -319,26 +321,31 @@ void job_key_advice(const char *path, char *advice, size_t size)
 
 /* ---- differences between jobs ------------------------------------------------------------------------------------ */
 
-#define VALUE_SIZE (JOB_PATH_SIZE + 2)
+#define VALUE_SIZE (JOB_DATA_SIZE + 2)
 
 /*
- * The groups whose keys affect training, and the keys in them that do not: initial weights are made once, another seed
- * is refused, and the others change only how the same numbers are computed. batch.steps depends on the schedule.
+ * Changes of keys in these groups are logged at resume, except of the keys in `unlogged`:
+ *
+ *   model.preset     the sizes that it sets are compared as keys of their own
+ *   model.init_std   acts only at the first start
+ *   batch.seed       another one is refused
+ *   batch.steps      values_differ logs it if the learning rate depends on it
+ *   data.tokenizer   changes no sample; another one than that in checkpoint.dir is refused
+ *   the others       do not change the result
  */
-static const char *const groups[] = {"model.", "batch.", "optimizer.", "data.", "precision."};
-static const char *const others[] = {
-    "model.preset", "model.init_std",   "batch.micro_batch",
-    "batch.steps",  "batch.seed",       "optimizer.most_skipped",
-    "data.valid",   "precision.reduce", "precision.loss_scale_start",
+static const char *const logged_groups[] = {"model.", "batch.", "optimizer.", "data.", "precision."};
+static const char *const unlogged[] = {
+    "model.preset",           "model.init_std", "batch.micro_batch", "batch.steps",      "batch.seed",
+    "optimizer.most_skipped", "data.valid",     "data.tokenizer",    "precision.reduce", "precision.loss_scale_start",
 };
 
-static bool affects_training(const struct job_key *key)
+static bool is_logged(const struct job_key *key)
 {
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (strcmp(key->path, others[i]) == 0)
+    for (size_t i = 0; i < sizeof unlogged / sizeof unlogged[0]; i++)
+        if (strcmp(key->path, unlogged[i]) == 0)
             return false;
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
-        if (strncmp(key->path, groups[i], strlen(groups[i])) == 0)
+    for (size_t i = 0; i < sizeof logged_groups / sizeof logged_groups[0]; i++)
+        if (strncmp(key->path, logged_groups[i], strlen(logged_groups[i])) == 0)
             return true;
     return false;
 }
@@ -358,9 +365,9 @@ static bool values_differ(const struct job *a, const struct job *b, const struct
 {
     if (strcmp(key->path, "batch.steps") == 0)
         return a->batch.steps != b->batch.steps && (decays_until_end(a) || decays_until_end(b));
-    if (!affects_training(key))
+    if (!is_logged(key))
         return false;
-    if (key->type == JOB_KEY_STRING)
+    if (key->type == JOB_KEY_STRING || key->type == JOB_KEY_DATA)
         return strcmp(field_of(a, key), field_of(b, key)) != 0;
     return memcmp(field_of(a, key), field_of(b, key), key->size) != 0;
 }
@@ -370,29 +377,19 @@ static void print_value(char *text, const struct job *job, const struct job_key 
 {
     const void *field = field_of(job, key);
 
-    switch (key->type) {
-    case JOB_KEY_INT:
+    if (key->type == JOB_KEY_INT)
         snprintf(text, VALUE_SIZE, "%d", *(const int *)field);
-        break;
-    case JOB_KEY_LONG:
+    else if (key->type == JOB_KEY_LONG)
         snprintf(text, VALUE_SIZE, "%ld", *(const long *)field);
-        break;
-    case JOB_KEY_U64:
+    else if (key->type == JOB_KEY_U64)
         snprintf(text, VALUE_SIZE, "%" PRIu64, *(const uint64_t *)field);
-        break;
-    case JOB_KEY_NUMBER:
+    else if (key->type == JOB_KEY_NUMBER)
         snprintf(text, VALUE_SIZE, "%.9g", *(const double *)field);
-        break;
-    case JOB_KEY_BOOL:
+    else if (key->type == JOB_KEY_BOOL)
         snprintf(text, VALUE_SIZE, "%s", *(const bool *)field ? "true" : "false");
-        break;
-    case JOB_KEY_CHOICE: /* all enums are ints */
-        snprintf(text, VALUE_SIZE, "\"%s\"", key->choices[*(const int *)field]);
-        break;
-    case JOB_KEY_STRING:
-        snprintf(text, VALUE_SIZE, "\"%s\"", (const char *)field);
-        break;
-    }
+    else /* a string, or a choice: all enums are ints */
+        snprintf(text, VALUE_SIZE, "\"%s\"",
+                 key->type == JOB_KEY_CHOICE ? key->choices[*(const int *)field] : (const char *)field);
 }
 
 void job_each_difference(const struct job *a, const struct job *b,
@@ -406,5 +403,17 @@ void job_each_difference(const struct job *a, const struct job *b,
         print_value(in_a, a, &job_keys[k]);
         print_value(in_b, b, &job_keys[k]);
         visit(job_keys[k].path, in_a, in_b, arg);
+    }
+}
+
+void job_each_decisive(const struct job *job, void (*visit)(const char *path, const char *value, void *arg), void *arg)
+{
+    char value[VALUE_SIZE];
+
+    for (int k = 0; k < job_key_count; k++) {
+        if (strcmp(job_keys[k].path, "batch.steps") == 0 ? !decays_until_end(job) : !is_logged(&job_keys[k]))
+            continue;
+        print_value(value, job, &job_keys[k]);
+        visit(job_keys[k].path, value, arg);
     }
 }

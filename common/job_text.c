@@ -7,44 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/text.h"
+
 #define FILE_SIZE_MAX ((size_t)1 << 20)
 #define DIGITS_MAX    18 /* any 18 digits fit in 64 bits */
 
 char *job_text_read(const char *path, struct error *err)
 {
-    FILE *file = fopen(path, "re");
-    char *text = malloc(FILE_SIZE_MAX + 2);
+    struct error why = {0};
     size_t size = 0;
+    char *text = text_read_file(path, FILE_SIZE_MAX, &size, &why);
 
-    if (!file) {
-        error_errno(err, CODE_CONFIG, "cannot open the job file %s", path);
-        goto fail;
-    }
-    if (!text) {
-        error_errno(err, CODE_IO, "no memory to read %s", path);
-        goto fail;
-    }
-    errno = 0;
-    size = fread(text, 1, FILE_SIZE_MAX + 1, file);
-    if (ferror(file)) {
-        error_errno(err, CODE_CONFIG, "cannot read the job file %s", path);
-        goto fail;
-    }
-    if (size > FILE_SIZE_MAX) {
-        error_set(err, CODE_CONFIG, "%s: more than %zu bytes; this is not a job file", path, FILE_SIZE_MAX);
-        goto fail;
-    }
-    text[size] = '\0';
-    if (strlen(text) != size) {
+    if (!text && why.code == CODE_DATA)
+        error_set(err, CODE_CONFIG, "%s; a job file is text of at most 1 MiB", why.text);
+    else if (!text)
+        error_set(err, CODE_CONFIG, "cannot read the job file %s", why.text);
+    else if (strlen(text) == size)
+        return text;
+    else
         error_set(err, CODE_CONFIG, "%s: a zero byte at offset %zu; a job file is text", path, strlen(text));
-        goto fail;
-    }
-    fclose(file);
-    return text;
-
-fail:
-    if (file)
-        fclose(file);
     free(text);
     return NULL;
 }
@@ -111,7 +92,7 @@ static int check_number(const char *p, size_t length, struct error *err)
     return digits == length;
 }
 
-char *job_text_widen(const char *text, int *line, struct error *err)
+char *job_text_prepare(const char *text, int *line, struct error *err)
 {
     char *copy = malloc(2 * strlen(text) + 2); /* at worst every second character is a one-digit integer */
     char *out = copy;

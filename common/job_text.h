@@ -19,6 +19,6 @@ char *job_text_read(const char *path, struct error *err);
  * Refuses integers of more than 18 digits, with leading zeros or in hexadecimal, strings that do not end on their line,
  * and @include. On failure *line is the line's number.
  */
-char *job_text_widen(const char *text, int *line, struct error *err);
+char *job_text_prepare(const char *text, int *line, struct error *err);
 
 #endif

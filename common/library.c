@@ -1,57 +1,24 @@
 #include "common/library.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Appends "; reason" to `tried`. dlerror's text begins with the name where the file is missing. */
-static void *open_file(const char *file, char *tried, size_t size)
-{
-    void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    size_t length = strlen(tried);
-    const char *why;
-
-    if (handle)
-        return handle;
-    why = dlerror();
-    snprintf(tried + length, size - length, "%s%.300s", length ? "; " : "", why ? why : file);
-    return NULL;
-}
-
-static void *open_any(const struct library *library, const char **opened, struct error *err)
-{
-    const char *named = getenv(library->variable);
-    char tried[700] = "";
-    void *handle = NULL;
-
-    if (named && *named) {
-        *opened = named;
-        handle = open_file(named, tried, sizeof tried);
-    } else {
-        for (size_t i = 0; i < 3 && library->sonames[i] && !handle; i++) {
-            *opened = library->sonames[i];
-            handle = open_file(*opened, tried, sizeof tried);
-        }
-    }
-    if (!handle)
-        error_set(err, CODE_CONFIG, "%s cannot be opened: %s; put its folder into LD_LIBRARY_PATH, or its file into %s",
-                  library->name, tried, library->variable);
-    return handle;
-}
-
 int library_load(const struct library *library, const char *const *names, size_t count, void *table, struct error *err)
 {
-    const char *opened = NULL;
-    void *handle = open_any(library, &opened, err);
+    const char *named = getenv(library->variable), *file = named && *named ? named : library->soname;
+    void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    const char *why = handle ? NULL : dlerror(); /* begins with the name where the file is missing */
 
     if (!handle)
-        return -1;
+        return error_set(err, CODE_CONFIG,
+                         "%s cannot be opened: %.300s; put its folder into LD_LIBRARY_PATH, or its file into %s",
+                         library->name, why ? why : file, library->variable);
     for (size_t i = 0; i < count; i++) {
         void *function = dlsym(handle, names[i]);
 
         if (!function)
-            return error_set(err, CODE_CONFIG, "%s: %s has no %s; version %s or newer is needed", library->name, opened,
+            return error_set(err, CODE_CONFIG, "%s: %s has no %s; version %s or newer is needed", library->name, file,
                              names[i], library->version);
         memcpy((char *)table + i * sizeof function, &function, sizeof function);
     }

@@ -18,7 +18,7 @@ extern "C" {
 struct philox_stream {
     uint64_t seed;
     uint32_t site; /* what the numbers are for: philox_site("h.3.attn.c_attn.weight") */
-    uint32_t step; /* training step, or 0 for initial weights */
+    uint32_t step; /* a second index; 0 in muster so far */
 };
 
 #ifdef __CUDACC__

@@ -52,16 +52,24 @@ static int parse_shape(struct safetensors_entry *entry, json_t *shape, struct er
     return 0;
 }
 
-/* The data must have exactly the length that follows from shape and dtype. */
+/* The bytes that follow from shape and dtype. code: of a failure. */
+static int entry_bytes(const struct safetensors_entry *entry, uint64_t *bytes, enum exit_code code, struct error *err)
+{
+    *bytes = safetensors_dtype_size(entry->dtype);
+    if (*bytes == 0)
+        return error_set(err, code, "tensor \"%s\": unknown dtype \"%s\"", entry->name, entry->dtype);
+    for (int d = 0; d < entry->ndim; d++)
+        if (__builtin_mul_overflow(*bytes, entry->shape[d], bytes))
+            return error_set(err, code, "tensor \"%s\": its shape overflows 64 bits", entry->name);
+    return 0;
+}
+
 static int check_size(const struct safetensors_entry *entry, struct error *err)
 {
-    uint64_t bytes = safetensors_dtype_size(entry->dtype);
+    uint64_t bytes;
 
-    if (bytes == 0)
-        return error_set(err, CODE_DATA, "tensor \"%s\": unknown dtype \"%s\"", entry->name, entry->dtype);
-    for (int d = 0; d < entry->ndim; d++)
-        if (__builtin_mul_overflow(bytes, entry->shape[d], &bytes))
-            return error_set(err, CODE_DATA, "tensor \"%s\": its shape overflows 64 bits", entry->name);
+    if (entry_bytes(entry, &bytes, CODE_DATA, err) < 0)
+        return -1;
     if (entry->begin > entry->end || entry->end - entry->begin != bytes)
         return error_set(err, CODE_DATA,
                          "tensor \"%s\": data_offsets [%" PRIu64 ", %" PRIu64 "], but its shape needs %" PRIu64
@@ -256,11 +264,6 @@ const struct safetensors_entry *safetensors_find(const struct safetensors *st, c
     return NULL;
 }
 
-const char *safetensors_metadata(const struct safetensors *st, const char *key)
-{
-    return json_string_value(json_object_get(json_object_get(st->json, "__metadata__"), key));
-}
-
 void safetensors_destroy(struct safetensors *st)
 {
     json_decref(st->json);
@@ -296,17 +299,6 @@ static int add_pad(json_t *root, int number, uint64_t begin, uint64_t end, struc
     return add_entry(root, &pad, err);
 }
 
-static int entry_bytes(const struct safetensors_entry *entry, uint64_t *bytes, struct error *err)
-{
-    *bytes = safetensors_dtype_size(entry->dtype);
-    if (*bytes == 0 || entry->ndim < 0 || entry->ndim > SAFETENSORS_MAX_DIMS)
-        return error_set(err, CODE_INTERNAL, "tensor \"%s\": no such dtype or number of dimensions", entry->name);
-    for (int d = 0; d < entry->ndim; d++)
-        if (__builtin_mul_overflow(*bytes, entry->shape[d], bytes))
-            return error_set(err, CODE_INTERNAL, "tensor \"%s\": its shape overflows 64 bits", entry->name);
-    return 0;
-}
-
 /* Place every entry, with a pad before each that would not be aligned. */
 static int place_entries(json_t *root, struct safetensors_entry *entries, size_t count, size_t align, struct error *err)
 {
@@ -316,7 +308,9 @@ static int place_entries(json_t *root, struct safetensors_entry *entries, size_t
     for (size_t i = 0; i < count; i++) {
         uint64_t gap = (align - at % align) % align, bytes;
 
-        if (entry_bytes(&entries[i], &bytes, err) < 0)
+        if (entries[i].ndim < 0 || entries[i].ndim > SAFETENSORS_MAX_DIMS)
+            return error_set(err, CODE_INTERNAL, "tensor \"%s\": no such number of dimensions", entries[i].name);
+        if (entry_bytes(&entries[i], &bytes, CODE_INTERNAL, err) < 0)
             return -1;
         if (gap > 0 && add_pad(root, pads++, at, at + gap, err) < 0)
             return -1;
@@ -331,9 +325,9 @@ static int place_entries(json_t *root, struct safetensors_entry *entries, size_t
 }
 
 /* The header: N, the JSON, and spaces. */
-static int frame_header(const char *text, size_t align, void **header, size_t *bytes, struct error *err)
+static int frame_header(const char *text, size_t start, void **header, size_t *bytes, struct error *err)
 {
-    size_t length = strlen(text), step = align < 8 ? 8 : align;
+    size_t length = strlen(text), step = start < 8 ? 8 : start;
     size_t total = (8 + length + step - 1) / step * step;
     uint64_t prefix = htole64(total - 8);
     char *out;
@@ -353,7 +347,7 @@ static int frame_header(const char *text, size_t align, void **header, size_t *b
 }
 
 int safetensors_layout(struct safetensors_entry *entries, size_t count, const char *const *metadata, size_t align,
-                       void **header, size_t *bytes, struct error *err)
+                       size_t start, void **header, size_t *bytes, struct error *err)
 {
     json_t *root = json_object(), *strings = NULL;
     char *text = NULL;
@@ -372,7 +366,7 @@ int safetensors_layout(struct safetensors_entry *entries, size_t count, const ch
         error_set(err, CODE_INTERNAL, "cannot write the header's JSON");
         goto fail;
     }
-    result = frame_header(text, align, header, bytes, err);
+    result = frame_header(text, start, header, bytes, err);
 fail:
     free(text);
     json_decref(root);

@@ -47,9 +47,6 @@ int safetensors_read(struct safetensors *st, int fd, struct error *err);
 /* The entry of that name, or NULL. */
 const struct safetensors_entry *safetensors_find(const struct safetensors *st, const char *name);
 
-/* __metadata__'s value of a key, or NULL. */
-const char *safetensors_metadata(const struct safetensors *st, const char *key);
-
 /* Frees what parsing allocated. Does nothing for a struct that is all zeros or whose parsing failed. */
 void safetensors_destroy(struct safetensors *st);
 
@@ -59,11 +56,11 @@ size_t safetensors_dtype_size(const char *dtype);
 /*
  * Lays out the entries' data one after the other, each at a multiple of `align` bytes (a power of two; 1 packs them),
  * fills in begin and end of each entry, and builds the header. Since the format allows no holes, U8 tensors "_pad.0",
- * "_pad.1", ... align the data, and spaces pad the header so that the data starts at a multiple of `align` (at least
+ * "_pad.1", ... align the data, and spaces pad the header so that the data starts at a multiple of `start` (at least
  * 8). metadata: pairs of strings, key then value, ended by NULL; or NULL. *header is malloc'ed, *bytes long. Nothing
  * follows the last tensor: the file has *bytes + entries[count - 1].end bytes.
  */
 int safetensors_layout(struct safetensors_entry *entries, size_t count, const char *const *metadata, size_t align,
-                       void **header, size_t *bytes, struct error *err);
+                       size_t start, void **header, size_t *bytes, struct error *err);
 
 #endif

@@ -1,8 +1,9 @@
 #include "common/svg.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <string.h>
+
+#include "common/text.h"
 
 static const char FONT[] =
     "font-family=\"'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif\"";
@@ -24,28 +25,21 @@ void svg_end(FILE *out)
 
 /* ---- text ---- */
 
-/* The length of the character at text if it is well-formed UTF-8 that XML allows, else 0. */
-static size_t character_bytes(const unsigned char *text)
+/* The length of the character at text if it is UTF-8 that XML allows, else 0. */
+static size_t character_bytes(const char *text)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t bytes = *text < 0x80 ? 1 : *text < 0xc2 ? 0 : *text < 0xe0 ? 2 : *text < 0xf0 ? 3 : *text < 0xf5 ? 4 : 0;
-    uint32_t code = bytes == 1 ? *text : bytes ? *text & (0x7fu >> bytes) : 0;
+    size_t bytes = text_utf8_length(text);
 
-    for (size_t i = 1; i < bytes; i++) {
-        if ((text[i] & 0xc0) != 0x80) /* the 0 at the end stops here too */
-            return 0;
-        code = code << 6 | (text[i] & 0x3f);
-    }
-    if (!bytes || code < least[bytes] || code < 0x20 || code == 0x7f || (code >= 0xd800 && code < 0xe000) ||
-        code == 0xfffe || code == 0xffff || code > 0x10ffff)
-        return 0;
+    if ((bytes == 1 && ((unsigned char)*text < 0x20 || *text == 0x7f)) ||
+        (bytes == 3 && (memcmp(text, "\xef\xbf\xbe", 3) == 0 || memcmp(text, "\xef\xbf\xbf", 3) == 0)))
+        return 0; /* control characters, U+FFFE and U+FFFF */
     return bytes;
 }
 
 void svg_escape(FILE *out, const char *text)
 {
     while (*text) {
-        size_t bytes = character_bytes((const unsigned char *)text);
+        size_t bytes = character_bytes(text);
 
         if (!bytes)
             fputc('?', out);
@@ -68,7 +62,7 @@ double svg_text_width(const char *text, double font_size)
     double ems = 0.0;
 
     while (*text) {
-        size_t bytes = character_bytes((const unsigned char *)text);
+        size_t bytes = character_bytes(text);
 
         ems += bytes > 2 ? 1.0 : 0.6; /* CJK and symbols; DejaVu Sans, the widest of the fonts, averages 0.58 */
         text += bytes ? bytes : 1;

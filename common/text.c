@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,6 +38,29 @@ bool text_to_double(const char *text, double least, double most, double *value)
     if (end == text || *end || !isfinite(number) || number < least || number > most)
         return false;
     *value = number;
+    return true;
+}
+
+bool text_to_seconds(const char *text, double *seconds)
+{
+    static const struct {
+        char name;
+        double seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    size_t length = strlen(text);
+    char number[32];
+    double unit = 1;
+
+    for (size_t i = 0; length > 1 && i < sizeof units / sizeof units[0]; i++)
+        if (text[length - 1] == units[i].name) {
+            unit = units[i].seconds;
+            length--;
+            break;
+        }
+    if (snprintf(number, sizeof number, "%.*s", (int)length, text) >= (int)sizeof number ||
+        !text_to_double(number, 1e-3, 36525.0 * 86400 / unit, seconds))
+        return false;
+    *seconds *= unit;
     return true;
 }
 
@@ -117,7 +142,8 @@ char *text_read_file(const char *path, size_t most, size_t *bytes, struct error 
 
 bool text_add_line(char ***lines, size_t *count, const char *format, ...)
 {
-    char **grown = reallocarray(*lines, *count + 1, sizeof *grown);
+    bool full = (*count & (*count - 1)) == 0; /* the room doubles at 0, 1, 2, 4, 8, ... lines */
+    char **grown = full ? reallocarray(*lines, *count ? 2 * *count : 1, sizeof *grown) : *lines;
     va_list arguments;
     int length;
 
@@ -136,4 +162,98 @@ void text_free_lines(char **lines, size_t count)
     for (size_t i = 0; i < count; i++)
         free(lines[i]);
     free(lines);
+}
+
+bool text_ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+size_t text_utf8_length(const char *text)
+{
+    static const struct {
+        unsigned char first, last, low, high; /* of the first byte, and of the second */
+        size_t length;
+    } kinds[] = {{0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+                 {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+                 {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
+
+    const unsigned char *byte = (const unsigned char *)text;
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        size_t at = 2;
+
+        if (byte[0] < kinds[i].first || byte[0] > kinds[i].last)
+            continue;
+        if (kinds[i].length == 1)
+            return 1;
+        if (byte[1] < kinds[i].low || byte[1] > kinds[i].high)
+            return 0;
+        while (at < kinds[i].length && byte[at] >= 0x80 && byte[at] <= 0xbf)
+            at++;
+        return at == kinds[i].length ? at : 0;
+    }
+    return 0;
+}
+
+size_t text_utf8_end(const char *text, size_t bytes)
+{
+    size_t at = 0;
+
+    while (at < bytes) {
+        char last[5] = {0};
+        uint64_t eight;
+        size_t length;
+
+        if (bytes - at >= 8) {
+            memcpy(&eight, text + at, 8);
+            if ((eight & 0x8080808080808080u) == 0) {
+                at += 8;
+                continue;
+            }
+        } else if (bytes - at < 4) {
+            memcpy(last, text + at, bytes - at);
+        }
+        length = text_utf8_length(bytes - at < 4 ? last : text + at);
+        if (length == 0)
+            break;
+        at += length;
+    }
+    return at;
+}
+
+void json_quote(FILE *out, const char *text)
+{
+    if (!text) {
+        fputs("null", out);
+        return;
+    }
+    fputc('"', out);
+    while (*text) {
+        size_t length = text_utf8_length(text);
+
+        if (*text == '"' || *text == '\\')
+            fprintf(out, "\\%c", *text);
+        else if ((unsigned char)*text < ' ')
+            fprintf(out, "\\u%04x", (unsigned)*text);
+        else if (length == 0)
+            fputs("\\ufffd", out);
+        else
+            fwrite(text, 1, length, out);
+        text += length ? length : 1;
+    }
+    fputc('"', out);
+}
+
+void json_string_member(FILE *out, const char *key, const char *value)
+{
+    fprintf(out, ",\"%s\":", key);
+    json_quote(out, value);
+}
+
+void json_number_member(FILE *out, const char *key, long value)
+{
+    fprintf(out, ",\"%s\":%ld", key, value);
 }

@@ -1,9 +1,10 @@
-/* text.h - parses numbers, and reads whole text files. */
+/* text.h - parses numbers, reads whole text files, and writes JSON to a stream. */
 #ifndef MUSTER_COMMON_TEXT_H
 #define MUSTER_COMMON_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "common/error.h"
 
@@ -12,6 +13,9 @@ bool text_to_long(const char *text, long least, long most, long *value);
 
 /* The same for a finite number, "0.5" or "1e-3". */
 bool text_to_double(const char *text, double least, double most, double *value);
+
+/* The same for a time above 0 of at most a century: "90", "90s", "30m", "24h" or "7d"; *seconds. */
+bool text_to_seconds(const char *text, double *seconds);
 
 /*
  * Read an unsigned decimal integer of at most `most` at *text, and move *text behind it. False if there is none or it
@@ -27,10 +31,27 @@ bool text_take_number(const char **text, long most, long *value);
 char *text_read_file(const char *path, size_t most, size_t *bytes, struct error *err);
 
 /*
- * Append a line, as printf writes it, to *count lines in *lines, malloc'ed; free them with text_free_lines. False, and
- * nothing is appended, when out of memory.
+ * Append a line, as printf writes it, to *count lines in *lines, malloc'ed; free them with text_free_lines. *lines and
+ * *count begin as NULL and 0, and only this function changes them. False, and nothing is appended, when out of memory.
  */
 bool text_add_line(char ***lines, size_t *count, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void text_free_lines(char **lines, size_t count);
+
+bool text_ends_with(const char *text, const char *end);
+
+/* Bytes of the UTF-8 character at `text` (RFC 3629, section 4); 0 where there is none. */
+size_t text_utf8_length(const char *text);
+
+/* The offset of the first byte that is not UTF-8; `bytes` if all are. */
+size_t text_utf8_end(const char *text, size_t bytes);
+
+/* JSON without jansson, for the plugin: json-c, which Slurm's daemons load, has functions of the same names as that. */
+
+/* A string with its quotes; NULL is null. Bytes that are not UTF-8 become U+FFFD. */
+void json_quote(FILE *out, const char *text);
+
+/* ,"key":"value" and ,"key":3 - the caller writes the first key of an object. */
+void json_string_member(FILE *out, const char *key, const char *value);
+void json_number_member(FILE *out, const char *key, long value);
 
 #endif

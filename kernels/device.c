@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
+#include "common/text.h"
+
 static const struct backend *const backends[] = {
     &backend_cpu,
 #ifdef HAVE_CUDA
@@ -18,18 +21,13 @@ static const struct backend *find_backend(const char *kind, int *index)
 {
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
         size_t length = strlen(backends[i]->kind);
-        char *end = NULL;
-        long number;
+        long number = 0;
 
-        if (strncmp(backends[i]->kind, kind, length) != 0)
-            continue;
-        if (kind[length] == '\0')
+        if (strncmp(backends[i]->kind, kind, length) == 0 &&
+            (!kind[length] || (kind[length] == ':' && text_to_long(kind + length + 1, 0, INT_MAX, &number)))) {
+            *index = (int)number;
             return backends[i];
-        number = kind[length] == ':' ? strtol(kind + length + 1, &end, 10) : -1;
-        if (number < 0 || number > INT_MAX || end == kind + length + 1 || *end)
-            continue;
-        *index = (int)number;
-        return backends[i];
+        }
     }
     return NULL;
 }
@@ -40,17 +38,16 @@ static const struct backend *find_backend(const char *kind, int *index)
 #define KINDS "this build of muster has only \"cpu\""
 #endif
 
-/* MUSTER_PRODUCT_ROWS, if it is a number, else the backend's. */
+/* MUSTER_LOGITS_ROWS, if it is a number, else the backend's. */
 static void set_product_rows(struct device *dev)
 {
-    const char *text = getenv("MUSTER_PRODUCT_ROWS");
-    char *end = NULL;
-    long rows = text ? strtol(text, &end, 10) : 0;
+    const char *text = getenv("MUSTER_LOGITS_ROWS");
+    long rows;
 
-    if (dev->product_rows == 0)
-        dev->product_rows = PRODUCT_ROWS_CPU;
-    if (rows >= 1 && rows <= INT_MAX && end != text && !*end)
-        dev->product_rows = (int)rows;
+    if (dev->logits_rows == 0)
+        dev->logits_rows = LOGITS_ROWS_CPU;
+    if (text && text_to_long(text, 1, INT_MAX, &rows))
+        dev->logits_rows = (int)rows;
 }
 
 struct device *device_open(const struct backend *backend, int index, int threads, struct error *err)
@@ -113,7 +110,8 @@ void device_allow_tf32(struct device *dev, bool allow)
 
 void device_wait(struct device *dev)
 {
-    dev->backend->wait(dev);
+    if (dev->backend->wait)
+        dev->backend->wait(dev);
 }
 
 int device_status(struct device *dev, struct error *err)
@@ -195,10 +193,10 @@ struct device_traits device_traits(const struct device *dev, enum dtype dtype)
 {
     return (struct device_traits){
         .threads = dev->threads,
-        .widens = dev->backend->widens(dev, dtype),
+        .widens = dev->backend->widens && dev->backend->widens(dev, dtype),
         .is_host = device_is_host(dev),
         .gpu = dev->backend->gpu,
-        .product_rows = dev->product_rows,
+        .logits_rows = dev->logits_rows,
     };
 }
 
@@ -274,7 +272,117 @@ bool matmul_valid(struct device *dev, const struct matmul *op)
                     needs_bias && !op->bias ? "bias" : "aux");
     else if (op->sums && (op->epilogue != EPILOGUE_NONE || op->transpose_b || op->ldb != op->n))
         device_fail(dev, CODE_INTERNAL, "%s: matmul: column sums need a packed, untransposed b and no epilogue", kind);
+    else if (op->few_rows && (op->transpose_a || op->ldc != op->n || op->epilogue == EPILOGUE_DGELU || op->accumulate ||
+                              op->c_fp32 || op->sums))
+        device_fail(dev, CODE_INTERNAL, "%s: matmul: few_rows needs an untransposed a and a packed c of the same type",
+                    kind);
     else
         return true;
     return false;
+}
+
+bool attention_valid(struct device *dev, const struct attention *op)
+{
+    if (!op->document_start || (op->causal && !op->lengths))
+        return true;
+    device_fail(dev, CODE_INTERNAL, "%s: attention: document_start needs causal, and no lengths", dev->backend->kind);
+    return false;
+}
+
+bool cached_attention_valid(struct device *dev, const struct cached_attention *op)
+{
+    if (op->rows >= 0 && op->heads > 0 && op->head_size > 0 && op->room > 0 && op->room % CACHE_GROUP == 0)
+        return true;
+    device_fail(dev, CODE_INTERNAL,
+                "%s: attention_cached: %d rows, %d heads of %d, room %d, which must be a multiple of %d",
+                dev->backend->kind, op->rows, op->heads, op->head_size, op->room, CACHE_GROUP);
+    return false;
+}
+
+/* ---- the device's rate ------------------------------------------------------------------------------------------- */
+
+#define SIDE            2048 /* of the timed square product */
+#define SIDE_GPU        4096 /* the same on a GPU, which needs a larger product to be busy */
+#define LEAST_SECONDS   0.01 /* between two waits for the device: long enough to hide the wait */
+#define MEASURE_SECONDS 0.3
+#define MEASURE_REPEATS 2 /* at least, after one warm-up */
+
+static double time_products(struct device *dev, const struct matmul *product, int count)
+{
+    double start = clock_monotonic();
+
+    for (int i = 0; i < count; i++)
+        dev->kernels.matmul(dev, product);
+    device_wait(dev);
+    return clock_monotonic() - start;
+}
+
+/* The best time of several: other processes on the machine only make a run slower. */
+static double best_time(struct device *dev, const struct matmul *product)
+{
+    double end, best;
+    int count = 1;
+
+    time_products(dev, product, count);
+    best = time_products(dev, product, count);
+    while (best < LEAST_SECONDS && !dev->failed) {
+        count *= 2;
+        best = time_products(dev, product, count);
+    }
+    end = clock_monotonic() + MEASURE_SECONDS;
+    for (int repeat = 1; repeat < MEASURE_REPEATS || clock_monotonic() + best < end; repeat++) {
+        double seconds = time_products(dev, product, count);
+
+        if (seconds < best)
+            best = seconds;
+    }
+    return best / count;
+}
+
+/* Normal deviates, because a product of zeros takes less power and then runs at a higher clock. */
+static int fill_operands(struct device *dev, enum dtype dtype, int side, void *a, void *b, float *wide,
+                         struct error *err)
+{
+    size_t count = (size_t)side * (size_t)side, bytes = count * sizeof(float);
+    float *x = device_alloc(dev, MEMORY_HOST, bytes, err);
+
+    if (!x)
+        return -1;
+    philox_normal(x, count, (struct philox_stream){.site = philox_site("device_measure_peak")}, 0, 0.0, 1.0);
+    dev->kernels.copy(dev, wide, x, bytes);
+    dev->kernels.cast(dev, dtype, a, DTYPE_F32, wide, count);
+    dev->kernels.copy(dev, b, a, count * dtype_size(dtype));
+    device_wait(dev);
+    device_free(dev, MEMORY_HOST, x);
+    return 0;
+}
+
+double device_measure_peak(struct device *dev, enum dtype dtype)
+{
+    int side = dev->logits_rows >= LOGITS_ROWS_GPU ? SIDE_GPU : SIDE;
+    size_t count = (size_t)side * (size_t)side, bytes = count * dtype_size(dtype);
+    size_t peak[2] = {dev->bytes_peak[MEMORY_DEVICE], dev->bytes_peak[MEMORY_HOST]};
+    struct error err = {0};
+    double rate = 0;
+    void *a = NULL, *b = NULL, *c = NULL;
+
+    a = device_alloc(dev, MEMORY_DEVICE, bytes, &err);
+    b = a ? device_alloc(dev, MEMORY_DEVICE, bytes, &err) : NULL;
+    c = b ? device_alloc(dev, MEMORY_DEVICE, count * sizeof(float), &err) : NULL;
+    if (c && fill_operands(dev, dtype, side, a, b, c, &err) == 0) {
+        struct matmul product = {.m = side, .n = side, .k = side, .dtype = dtype, .a = a, .b = b, .c = c};
+
+        rate = 2.0 * side * side * side / best_time(dev, &product);
+    } else {
+        device_fail(dev, err.code, "measuring the device's rate: %s", err.text);
+    }
+    device_free(dev, MEMORY_DEVICE, a);
+    device_free(dev, MEMORY_DEVICE, b);
+    device_free(dev, MEMORY_DEVICE, c);
+    dev->backend->trim(dev);
+    if (dev->reserved && device_reserve_workspace(dev, dev->reserved, &err) < 0)
+        device_fail(dev, err.code, "after measuring the device's rate: %s", err.text);
+    for (int space = 0; space < 2; space++) /* the peak of the caller's own work */
+        dev->bytes_peak[space] = peak[space];
+    return rate;
 }

@@ -13,23 +13,29 @@
 extern "C" {
 #endif
 
-enum { DEVICE_MARKS = 2048 };
+/* The operations of struct kernels that have code of their own for each kind of device and each instruction set; the
+ * backends declare them and fill their tables from this list. matmul, copy and zero are not among them. */
+#define KERNELS_OPERATIONS(f)                                                                                          \
+    f(bias_backward) f(layernorm_forward) f(layernorm_backward) f(residual) f(dropout_backward) f(attention_forward)   \
+        f(attention_backward) f(attention_cached) f(embedding_forward) f(embedding_backward)                           \
+            f(position_embedding_forward) f(position_embedding_backward) f(cross_entropy) f(cross_entropy_stats)       \
+                f(cross_entropy_combine) f(cross_entropy_finish) f(adamw) f(gelu_backward) f(tanh_forward)             \
+                    f(tanh_backward) f(add) f(accumulate) f(cast) f(sum_of_squares)
 
 struct backend {
     const char *kind; /* the name that device_create takes */
     int (*open)(struct device *dev, int threads, struct error *err);
     void (*close)(struct device *dev);
-    void (*wait)(struct device *dev);
+    void (*wait)(struct device *dev); /* NULL: an operation is complete when it returns */
     void (*poll)(struct device *dev); /* fails the device if an operation has failed, without waiting; may be NULL */
     void *(*alloc)(struct device *dev, enum memory space, size_t bytes, struct error *err);
     size_t (*free)(struct device *dev, enum memory space, void *pointer); /* returns the bytes that were requested */
-    size_t (*workspace)(const struct device *dev);
-    void (*trim)(struct device *dev);                                    /* frees the workspace */
-    int (*reserve)(struct device *dev, size_t bytes, struct error *err); /* allocates it; NULL: on demand */
-    bool (*widens)(const struct device *dev, enum dtype dtype);
-    size_t (*unused)(struct device *dev); /* device_bytes_unused; NULL: host memory */
-    bool discrete;                        /* MEMORY_DEVICE is not host memory */
-    bool gpu;                             /* its operations are those of kernels/cuda */
+    void (*trim)(struct device *dev);                                     /* frees the workspace */
+    int (*reserve)(struct device *dev, size_t bytes, struct error *err);  /* allocates it; NULL: on demand */
+    bool (*widens)(const struct device *dev, enum dtype dtype);           /* as device_traits; NULL: never */
+    size_t (*unused)(struct device *dev);                                 /* device_bytes_unused; NULL: host memory */
+    bool discrete;                                                        /* MEMORY_DEVICE is not host memory */
+    bool gpu;                                                             /* its operations are those of kernels/cuda */
     /* device_transfer and its functions; NULL: copies go through the queue. */
     uint64_t (*transfer)(struct device *dev, void *y, const void *x, size_t bytes);
     void (*transfer_join)(struct device *dev, uint64_t ticket);
@@ -37,10 +43,6 @@ struct backend {
     /* Of a GPU: device_stream and device_gpu_name; else NULL. */
     struct CUstream_st *(*stream)(const struct device *dev);
     int (*gpu_name)(const struct device *dev, unsigned char name[], struct error *err);
-    /* For bench/profile.h, on a GPU; else NULL. mark: records the time at which the queue reaches mark number `which`,
-     * below DEVICE_MARKS. between: the seconds between two marks, once both are recorded. */
-    void (*mark)(struct device *dev, int which);
-    double (*between)(struct device *dev, int first, int second);
 };
 
 extern const struct backend backend_cpu, backend_cuda;
@@ -51,8 +53,8 @@ struct device {
     struct kernels kernels;
     int index; /* the N of "kind:N", or 0 */
     int threads;
-    bool tf32;        /* device_allow_tf32 */
-    int product_rows; /* kernels.h; a backend may set it when it opens */
+    bool tf32;       /* device_allow_tf32 */
+    int logits_rows; /* kernels.h; a backend may set it when it opens */
     char description[128];
 
     bool failed;
@@ -60,6 +62,7 @@ struct device {
 
     size_t allocations;
     size_t reserved;                     /* by device_reserve_workspace */
+    size_t workspace;                    /* bytes of it now; the backend counts them */
     size_t bytes_used[2], bytes_peak[2]; /* by enum memory */
 };
 
@@ -74,11 +77,28 @@ void device_fail(struct device *dev, enum exit_code code, const char *format, ..
  * `name` is the operation. */
 bool device_ready(struct device *dev, enum dtype dtype, const char *name);
 
+/* False: the device has failed, and says which arguments cannot be combined. */
+bool attention_valid(struct device *dev, const struct attention *op);
+
 /* The same product with all strides given: kernels.h's 0 means packed. */
 struct matmul matmul_with_strides(const struct matmul *op);
 
 /* Of a product with its strides given. False: the device has failed, and says what is wrong. */
 bool matmul_valid(struct device *dev, const struct matmul *op);
+
+/* False: the device has failed, and says what is wrong with the operation's sizes. */
+bool cached_attention_valid(struct device *dev, const struct cached_attention *op);
+
+/* Of struct dropout: t, and the factor of what is kept. */
+static inline uint32_t dropout_threshold(double p)
+{
+    return (uint32_t)(p * 65536.0 + 0.5);
+}
+
+static inline float dropout_scale(double p)
+{
+    return 65536.0f / (65536.0f - (float)dropout_threshold(p));
+}
 
 #ifdef __cplusplus
 }

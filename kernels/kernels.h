@@ -18,9 +18,10 @@
  * and rounded once, statistics are fp32, and gradients of parameters are fp32. Where a 16-bit type is not native to the
  * processor, the operation widens its operands and gives the same kind of result, slower.
  *
- * Results are bitwise repeatable on the same device with the same shapes and the same number of threads, at any address.
- * One exception: a GPU's library may compute a product differently when an operand's alignment, up to 16 bytes, differs.
- * No operation reads the old contents of its output, unless `accumulate` is set.
+ * Results are bitwise repeatable on the same device with the same shapes and the same number of threads, at any
+ * address. One exception: a GPU's library may compute a product differently when an operand's alignment, up to 16
+ * bytes, differs. No operation reads the old contents of its output, unless `accumulate` is set or its description says
+ * += or "in place".
  */
 #ifndef MUSTER_KERNELS_KERNELS_H
 #define MUSTER_KERNELS_KERNELS_H
@@ -46,12 +47,12 @@ struct CUstream_st;
 /*
  * kind: "cpu", "cuda" or "cuda:N" (N: this process's number on its node; it gets GPU N modulo the visible GPUs). A
  * build without CUDA has no "cuda"; a node without a driver or a GPU is an error that says so. threads: 0 takes
- * OMP_NUM_THREADS or the cores that this process may use. The environment's MUSTER_ISA=baseline|avx2|avx512 takes a
- * lesser instruction set than the processor has, for tests.
+ * OMP_NUM_THREADS or the cores that this process may use. MUSTER_ISA=baseline|avx2|avx512 in the environment selects a
+ * lower instruction set than the processor's best, for tests.
  *
- * No signal may be handled in a thread that is in a CPU's operation, nor in those that it starts: oneDNN before 3.11.2
- * would overwrite the heap. A program that has handlers blocks their signals before it creates a device; trainer/stop.h
- * says more.
+ * No signal handler may run in a thread while it executes a CPU operation, nor in the threads that operations start:
+ * oneDNN before 3.11.2 would overwrite the heap. A program that has handlers blocks their signals before it creates a
+ * device. trainer/train.h has the reason.
  */
 struct device *device_create(const char *kind, int threads, struct error *err);
 void device_destroy(struct device *dev);
@@ -64,16 +65,17 @@ const char *device_describe(const struct device *dev);
 int device_status(struct device *dev, struct error *err);
 void device_wait(struct device *dev);
 
-/* Allows fp32 products to round their factors to TF32's 10 bits, which is faster on a GPU. To be called before the first
- * product. */
+/* Allows fp32 products to round their factors to TF32's 10 bits, which is faster on a GPU. To be called before the
+ * first product. */
 void device_allow_tf32(struct device *dev, bool allow);
 
 /* The device's measured rate on a large product of that type, in FLOP/s: the denominator of MFU if no peak is
  * configured. */
 double device_measure_peak(struct device *dev, enum dtype dtype);
 
-/* Two memory spaces. On a CPU both are host memory, counted separately. Memory is 64-byte aligned, and touched so that
- * its pages exist. The operations' own workspace comes from device_alloc too, and is counted. */
+/* Two memory spaces. On a CPU both are host memory, counted separately. A GPU's MEMORY_HOST is pinned. Memory is
+ * 64-byte aligned, and touched so that its pages exist. The operations' own workspace comes from device_alloc too, and
+ * is counted. */
 enum memory { MEMORY_DEVICE, MEMORY_HOST };
 
 void *device_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err);
@@ -103,6 +105,8 @@ struct workspace {
     int bias_cols;      /* most columns of a bias_backward */
     int gelu_cols;      /* n of the product with EPILOGUE_DGELU */
     int seq, head_size; /* of attention */
+    int cached;         /* room of attention_cached, of that head_size; 0 if it is not called */
+    int few_rows_cols;  /* n + k of the largest product with few_rows; 0: none */
     int heads;          /* of attention; this and the rest only for a GPU */
     size_t accumulated; /* elements of the largest product with accumulate */
     size_t squares;     /* most elements of a sum_of_squares */
@@ -119,33 +123,34 @@ size_t device_allocations(const struct device *dev);
 /*
  * True when MEMORY_DEVICE is host memory: the host may read and write it, and operations take any address. Else the
  * device has discrete memory, as a GPU: all operands must be MEMORY_DEVICE of this device. Either side of copy and
- * device_transfer may also be MEMORY_HOST of this device, but no other host memory. The host must not read the result of
- * a copy, nor write its source, before device_wait has returned.
+ * device_transfer may also be MEMORY_HOST of this device, but no other host memory. The host must not read the result
+ * of a copy, nor write its source, before device_wait has returned.
  */
 bool device_is_host(const struct device *dev);
 
 /*
- * A large product whose result is used at once is computed some rows at a time: few on a CPU, so that they stay in its
- * caches; many on a GPU, which needs much parallel work, and where sums over the parts go through memory once per part.
- * MUSTER_PRODUCT_ROWS in the environment overrides this, for comparisons: results differ in their last bits.
+ * The logits are computed for LOGITS_ROWS_* rows at a time. A CPU takes few rows, so that the result stays in its
+ * caches. A GPU takes many: it needs more parallel work, and each further run of rows reads and writes the accumulated
+ * weight gradient once more. MUSTER_LOGITS_ROWS in the environment overrides this, for comparisons: results differ in
+ * their last bits.
  */
-enum { PRODUCT_ROWS_CPU = 512, PRODUCT_ROWS_GPU = 4096 };
+enum { LOGITS_ROWS_CPU = 512, LOGITS_ROWS_GPU = 4096 };
 
 /* What the prediction of memory needs to know of a device. */
 struct device_traits {
-    int threads;      /* of a CPU's operations */
-    bool widens;      /* products of the forward pass's type are widened to fp32, which is slower */
-    bool is_host;     /* device_is_host */
-    bool gpu;         /* the operations are those of kernels/cuda */
-    int product_rows; /* as above; 0: a CPU's */
+    int threads;     /* of a CPU's operations */
+    bool widens;     /* products of the forward pass's type are widened to fp32, which is slower */
+    bool is_host;    /* device_is_host */
+    bool gpu;        /* the operations are those of kernels/cuda */
+    int logits_rows; /* as above; 0: a CPU's */
 };
 
 struct device_traits device_traits(const struct device *dev, enum dtype dtype);
 
 /*
- * A copy in the background of the queue of operations. It begins after everything that was enqueued before it, in the
- * order of the transfers. Nothing waits for it implicitly, not even device_wait. Until it has ended, its source must not
- * be written, and its destination must not be read or written.
+ * A copy that runs beside the queue of operations. It begins after every operation that was enqueued before it.
+ * Transfers run one after the other, in the order of their calls. Nothing waits for a transfer implicitly, not even
+ * device_wait. Until it has ended, its source must not be written, and its destination must not be read or written.
  *
  *     uint64_t ticket = device_transfer(dev, to, from, bytes);
  *     device_transfer_join(dev, ticket);    operations enqueued from now on run after it
@@ -158,12 +163,13 @@ void device_transfer_join(struct device *dev, uint64_t ticket);
 void device_transfer_wait(struct device *dev, uint64_t ticket);
 
 /*
- * For a library that works on the GPU beside the device's operations, on streams of its own (NCCL). The stream of the
- * operations is a cudaStream_t, valid as long as the device; NULL on a device that is not a GPU.
+ * For a library that has its own streams on the GPU (NCCL). The stream of the operations is a cudaStream_t, valid as
+ * long as the device; NULL on a device that is not a GPU.
  */
 struct CUstream_st *device_stream(const struct device *dev);
 
-/* A name of the GPU, or of its MIG slice, that is unique in the world: its UUID. Only where device_stream is not NULL. */
+/* A name of the GPU, or of its MIG slice, that is unique in the world: its UUID. Only where device_stream is not
+ * NULL. */
 enum { GPU_NAME = 16 };
 
 int device_gpu_name(const struct device *dev, unsigned char name[], struct error *err);
@@ -181,8 +187,13 @@ int device_gpu_name(const struct device *dev, unsigned char name[], struct error
  *   DGELU      c = ab * gelu'(aux)
  * gelu is the tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
  *
- * sums [n], fp32, where not NULL: overwritten with the column sums of b, as bias_backward makes them of a [k,n]; with
- * a weight's gradient x^T dy it is that of its bias. Then there is no epilogue, b is packed, and not transposed.
+ * sums [n], fp32, if not NULL: set to the column sums of b [k,n], like bias_backward. When the product is a weight
+ * gradient x^T dy, this is the bias gradient. It requires EPILOGUE_NONE and a packed b that is not transposed.
+ *
+ * few_rows is for a few rows (about 16 at most), such as those of the next tokens of some sequences. Such a product is
+ * bound by reading b from memory, and few_rows selects a kernel for that. On a CPU a row of c then has the same bits
+ * whatever m and the other rows are; a GPU's library promises nothing. It requires a packed c and an a that is not
+ * transposed. It must not be combined with EPILOGUE_DGELU, accumulate, c_fp32 or sums.
  */
 enum epilogue { EPILOGUE_NONE, EPILOGUE_BIAS, EPILOGUE_BIAS_GELU, EPILOGUE_DGELU };
 
@@ -193,16 +204,18 @@ struct matmul {
     enum epilogue epilogue;
     enum dtype dtype; /* of a, b, bias, aux and c */
     bool c_fp32;      /* c, and what accumulate adds to, is fp32 instead: gradients of weights */
+    bool few_rows;
     const void *a, *b, *bias;
     void *aux, *c;
     float *sums;
 };
 
 /*
- * Dropout whose mask is the same in every topology. Element i of a logical tensor is kept when the (i % 8)th 16-bit
+ * Dropout whose mask is the same on every mesh. Element i of a logical tensor is kept when the (i % 8)th 16-bit
  * half (the low half of word 0 first) of Philox block i / 8 of the stream is at least t = round(p * 65536), and is then
  * multiplied by 65536 / (65536 - t). `first` is the logical index of the first element of the operand at hand; its
  * elements follow in row-major order. Block b of a stream is philox4x32_10 of {low b, high b, site, step} by the seed.
+ * The trainer leaves `step` 0: the masks of two steps differ because `first` counts the samples of the whole run.
  */
 struct dropout {
     double p; /* 0: nothing is dropped, and the rest is not looked at */
@@ -211,33 +224,33 @@ struct dropout {
 };
 
 /*
- * Bias, dropout, residual and LayerNorm (eps 1e-5), fused:
- *   sum = x + dropout(residual + bias);  y = (sum - mean) * rstd * gamma + beta
- * residual may be NULL: sum = x and is not written. bias [cols] may be NULL. sum is rounded to dtype before anything is
- * made of it. mean and rstd [rows] fp32 are kept for the backward pass.
+ * Bias, dropout, residual sum and LayerNorm (eps 1e-5), fused. x is the residual stream, branch what is added to it:
+ *   sum = x + dropout(branch + bias);  y = (sum - mean) * rstd * gamma + beta
+ * branch may be NULL: sum = x and is not written. bias [cols] may be NULL. sum is rounded to dtype before it is used.
+ * mean and rstd [rows] fp32 are kept for the backward pass.
  */
 struct layernorm {
     int rows, cols;
     enum dtype dtype;
-    const void *x, *residual, *bias, *gamma, *beta;
+    const void *x, *branch, *bias, *gamma, *beta;
     struct dropout dropout;
     void *sum, *y;
     float *mean, *rstd;
 };
 
-/* The same without the norm: sum = x + dropout(residual + bias). sum may be x or residual; x may be NULL for zero. */
+/* The same without the norm: sum = x + dropout(branch + bias). sum may be x or branch; x may be NULL for zero. */
 struct residual {
     int rows, cols;
     enum dtype dtype;
-    const void *x, *residual, *bias;
+    const void *x, *branch, *bias;
     struct dropout dropout;
     void *sum;
 };
 
 /*
- * Backward: dx = gradient with respect to sum, plus `dresidual` where not NULL (what flows around the norm; may be the
- * same buffer as dx). dgamma and dbeta [cols] are overwritten.
- * With rows = 0 they become 0.
+ * Backward: dx = gradient with respect to sum, plus `dresidual` where not NULL (the gradient of the residual stream,
+ * which bypasses the norm; may be the same buffer as dx). dgamma and dbeta [cols] are overwritten. With rows = 0 they
+ * become 0.
  */
 struct layernorm_backward {
     int rows, cols;
@@ -255,6 +268,10 @@ struct layernorm_backward {
  * is kept for the backward pass, which recomputes the probabilities. Scale is 1/sqrt(head_size).
  * lengths [batch]: keys at and after lengths[b] are masked (padding); NULL means all are seq. With length 0 there is
  * nothing to attend to: out is 0, lse minus infinity, and the gradients are 0.
+ * document_start [batch*seq]: the position in its sample of the first token of each row's document. A query sees no key
+ * before that: samples of several documents give the results of the documents alone, in less time. NULL: a sample is
+ * one document. In a sample the values do not decrease, and none is more than its row's position. It requires causal,
+ * and no lengths.
  * Dropout falls on the probabilities after the softmax: that of (sample b, head h, query i, key j) is element
  * dropout.first + b * dropout_stride + (h * seq + i) * seq + j, so that a slice of the heads finds the mask of the
  * whole.
@@ -264,29 +281,44 @@ struct attention {
     bool causal;
     enum dtype dtype;
     const void *qkv;
-    const int32_t *lengths;
+    const int32_t *lengths, *document_start;
     struct dropout dropout;
     uint64_t dropout_stride;
-    void *out;
+    void *out; /* the backward pass only reads out and lse */
     float *lse;
+    const void *dout; /* backward */
+    void *dqkv;       /* backward: [batch*seq, 3*heads*head_size], overwritten */
 };
 
-struct attention_backward {
-    int batch, seq, heads, head_size;
-    bool causal;
+/*
+ * Attention of single tokens to the earlier ones of their sequences, whose keys and values are in a cache: for
+ * generating text. Row r is the token at positions[r] of the sequence in slot slots[r]. Its key and value (qkv as in
+ * struct attention) are stored in the cache; then it attends to the keys at positions 0 to positions[r] of its slot.
+ * All rows are stored before any attends, so one call may have many tokens of a sequence, in any order, and those of
+ * several sequences. Positions are less than room, and no two rows have the same slot and position.
+ *
+ * Keys lie in groups of CACHE_GROUP positions, so that the lanes of a vector, or neighbouring threads, are positions:
+ *   keys   [slots, heads, room / CACHE_GROUP, head_size, CACHE_GROUP]
+ *   values [slots, heads, room, head_size]
+ * A row's result has the same bits whatever the other rows are.
+ */
+enum { CACHE_GROUP = 16 };
+
+struct cached_attention {
+    int rows, heads, head_size;
+    int room; /* positions of a slot, a multiple of CACHE_GROUP */
     enum dtype dtype;
-    const void *qkv, *out, *dout;
-    const float *lse;
-    const int32_t *lengths;
-    struct dropout dropout; /* as in the forward pass */
-    uint64_t dropout_stride;
-    void *dqkv; /* [batch*seq, 3*heads*head_size], overwritten */
+    const void *qkv;                  /* [rows, 3*heads*head_size] */
+    const int32_t *slots, *positions; /* [rows] */
+    void *keys, *values;
+    void *out; /* [rows, heads*head_size] */
 };
 
 /*
  * x[r,:] = wte[tokens[r] - vocab_first, :], or 0 for tokens outside [vocab_first, vocab_first + vocab): another
- * tensor-parallel rank has those rows. The backward pass is dwte[token - vocab_first, :] += x[r,:], x being the
- * gradient: deterministic, with dwte in fp32.
+ * tensor-parallel rank has those rows. The backward pass is dwte[token - vocab_first, :] += x[r,:], where x is the
+ * gradient. It is deterministic, and dwte is fp32. vocab_first and vocab are this rank's slice: its first token and its
+ * number of rows.
  */
 struct embedding {
     int rows, cols;
@@ -299,14 +331,18 @@ struct embedding {
 };
 
 /*
- * x[r,:] = dropout(x[r,:] + wpe[(first_row + r) % seq, :] + wtt[types[r], :]), in place; wtt [2, cols] may be NULL.
+ * Position and token type embeddings:
+ *   x[r,:] = dropout(x[r,:] + wpe[p, :] + wtt[types[r], :]), in place; wtt [2, cols] may be NULL
+ *   p = (first_row + r) % seq - document_start[r], the row's position in its document (struct attention).
+ *   document_start [rows] may be NULL: then it is 0 everywhere
  * Backward, where x is the gradient: x is multiplied by the mask in place, then dwpe [seq, cols] and dwtt are
  * overwritten with its sums over the rows of each position and type.
  */
-struct positions {
+struct position_embedding {
     int rows, cols, seq, first_row;
     enum dtype dtype;
     const int32_t *types; /* [rows], 0 or 1; looked at only with wtt or dwtt */
+    const int32_t *document_start;
     const void *wpe, *wtt;
     struct dropout dropout;
     void *x;
@@ -320,7 +356,8 @@ struct positions {
  *   finish: loss[r] = log(sum) + max - target;  logits <- (softmax - onehot) * scale, overwritten in place
  * Where the slice is the whole vocabulary, cross_entropy is both passes: a GPU then finds the row still in its cache.
  * Rows whose target is negative have loss 0 and gradient 0. Columns from `vocab` to `stride` are padding: they do not
- * count, and their gradient is 0. A slice may be empty (vocab 0): its max is minus infinity, its sum and target are 0.
+ * count, and their gradient is 0. `vocab` is the columns of the slice. It may be 0: then max is minus infinity, sum and
+ * target are 0.
  */
 struct cross_entropy {
     int rows, vocab, stride; /* logits [rows, stride] */
@@ -346,8 +383,8 @@ struct cross_entropy_combine {
  * One AdamW step (decoupled decay; Loshchilov and Hutter, arXiv 1711.05101) on fp32 state:
  *   g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   p -= lr * ( m/bias1 / (sqrt(v/bias2) + eps) + weight_decay * p ),  bias_i = 1 - b_i^step
- * Element by element: the result of an element does not depend on where in the buffer it lies. copy, where not NULL,
- * gets the new parameters rounded to copy_dtype: what the forward pass computes with.
+ * Element by element: the result of an element does not depend on where in the buffer it lies. param is the fp32 master
+ * copy. copy, if not NULL, gets the new parameters rounded to copy_dtype, for the forward pass.
  */
 struct adamw {
     size_t count;
@@ -373,11 +410,12 @@ struct kernels {
     void (*dropout_backward)(struct device *, enum dtype, void *dx, const void *dy, size_t count,
                              const struct dropout *);
     void (*attention_forward)(struct device *, const struct attention *);
-    void (*attention_backward)(struct device *, const struct attention_backward *);
+    void (*attention_backward)(struct device *, const struct attention *);
+    void (*attention_cached)(struct device *, const struct cached_attention *);
     void (*embedding_forward)(struct device *, const struct embedding *);
     void (*embedding_backward)(struct device *, const struct embedding *);
-    void (*positions_forward)(struct device *, const struct positions *);
-    void (*positions_backward)(struct device *, const struct positions *);
+    void (*position_embedding_forward)(struct device *, const struct position_embedding *);
+    void (*position_embedding_backward)(struct device *, const struct position_embedding *);
     void (*cross_entropy)(struct device *, const struct cross_entropy *);
     void (*cross_entropy_stats)(struct device *, const struct cross_entropy *);
     void (*cross_entropy_combine)(struct device *, const struct cross_entropy_combine *);

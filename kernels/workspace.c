@@ -1,12 +1,57 @@
-#include "config.h"
-#include "kernels/cpu/cpu_workspace.h"
-#include "kernels/cuda/cuda_workspace.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cuda/cuda.h"
 #include "kernels/kernels.h"
 
 static size_t larger_of(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
+
+/* ---- of a GPU ---------------------------------------------------------------------------------------------------- */
+
+/* Whether rows of so many columns begin where cuBLASLt can begin them (matmul_call.h). */
+static bool align_up(const struct workspace *w, int cols)
+{
+    return (size_t)cols * dtype_size(w->dtype) % 16 == 0;
+}
+
+/* The product that goes to scratch because its epilogue is our own; matmul_call.h says which do. */
+static size_t unfused_bytes(const struct workspace *w)
+{
+    bool fits = align_up(w, w->gelu_cols) && align_up(w, w->bias_cols) && align_up(w, w->norm_cols);
+    int cols = fits ? 0 : w->bias_cols;
+
+    if ((!fits || w->dtype == DTYPE_F32) && w->gelu_cols > cols)
+        cols = w->gelu_cols;
+    return (size_t)w->rows * (size_t)cols * sizeof(float);
+}
+
+static size_t matmul_scratch(const struct workspace *w)
+{
+    size_t beside = w->backward ? w->accumulated * sizeof(float) : 0;
+
+    return workspace_matmul(larger_of(unfused_bytes(w), beside > MATMUL_MOST_BESIDE ? 0 : beside));
+}
+
+static size_t gpu_bytes(const struct workspace *w)
+{
+    size_t rows = (size_t)w->rows, bytes = matmul_scratch(w);
+
+    if (!w->backward || w->rows == 0)
+        return bytes;
+    bytes = larger_of(bytes, workspace_attention_backward(rows, (size_t)w->heads));
+    if (w->norm_cols) {
+        bytes = larger_of(bytes, workspace_layernorm_backward(w->rows, w->norm_cols));
+        /* position_embedding_backward with types */
+        bytes = larger_of(bytes, workspace_column_sums(w->rows, w->norm_cols, 2));
+        bytes = larger_of(bytes, workspace_embedding_backward(rows, (size_t)w->norm_cols));
+    }
+    if (w->bias_cols)
+        bytes = larger_of(bytes, workspace_column_sums(w->rows, w->bias_cols, 1));
+    return larger_of(bytes, workspace_sum_of_squares(w->squares));
+}
+
+/* ---- of a CPU ---------------------------------------------------------------------------------------------------- */
 
 static size_t attention_bytes(const struct workspace *w)
 {
@@ -25,22 +70,22 @@ static size_t matmul_bytes(const struct workspace *w)
     return w->products ? (w->widens ? workspace_widened_floats() : panel) * sizeof(float) : 0;
 }
 
-#ifdef HAVE_ONEDNN
-#define SCRATCHPAD PRODUCT_SCRATCHPAD
-#define COPY       COPY_BYTES
-#else
-#define SCRATCHPAD ((size_t)0) /* CBLAS has memory of its own, which is not counted */
-#define COPY       ((size_t)0)
-#endif
+static size_t inference_bytes(const struct workspace *w)
+{
+    size_t scores = workspace_part_floats(workspace_attention_cached(w->cached, w->head_size));
+    size_t bytes = w->cached ? (size_t)w->threads * scores * sizeof(float) : 0;
 
-/* Operations share one piece of memory, as large as the hungriest needs; the product's library has its own. */
+    return larger_of(bytes, workspace_few_rows(w->few_rows_cols, 0) * sizeof(float));
+}
+
+/* Operations share one piece of memory, as large as the hungriest needs; the matmul library has its own. */
 size_t kernels_workspace_bytes(const struct workspace *w)
 {
-    size_t bytes, library = (size_t)w->threads * SCRATCHPAD + (w->dtype == DTYPE_F32 ? COPY : 0);
+    size_t bytes, library = (size_t)w->threads * MATMUL_SCRATCHPAD + (w->dtype == DTYPE_F32 ? COPY_BYTES : 0);
 
     if (w->gpu)
-        return cuda_workspace_bytes(w);
-    bytes = larger_of(attention_bytes(w), matmul_bytes(w));
+        return gpu_bytes(w);
+    bytes = larger_of(larger_of(attention_bytes(w), matmul_bytes(w)), inference_bytes(w));
     if (w->backward) {
         bytes = larger_of(bytes, workspace_row_sums(w->rows, 2 * (size_t)w->norm_cols));
         bytes = larger_of(bytes, workspace_row_sums(w->rows, (size_t)w->bias_cols));

@@ -29,19 +29,3 @@ double flops_megatron(const struct model_shape *m, double tokens, bool recompute
 
     return 24.0 * passes * tokens * l * h * h * (1.0 + s / (6.0 * h) + v / (16.0 * l * h));
 }
-
-double flops_megatron_before_2022(const struct model_shape *m, double tokens, bool recompute, int tp)
-{
-    double h = m->hidden, l = m->layers;
-    /* Of a layer's 13h, 7h are biases that are split; two LayerNorms and two biases, 6h, are on every rank. */
-    double parameters = 12.0 * l * h * h + (7.0 + 6.0 * tp) * l * h + 2.0 * tp * h;
-
-    return 2.0 * (recompute ? 4.0 : 3.0) * parameters * tokens;
-}
-
-double flops_mosaicml(const struct model_shape *m, double tokens, bool recompute, bool attention)
-{
-    double pass = 2.0 * (double)model_parameters(m), per_pass = attention ? attention_forward(m) / 2.0 : 0;
-
-    return tokens * (recompute ? 4.0 * pass + 3.0 * per_pass : 3.0 * pass + 2.0 * per_pass);
-}

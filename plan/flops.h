@@ -9,11 +9,6 @@
  *     of attention with its QKV product, is 4 L d s + 6 L d^2 more.
  *   Megatron's TFLOPs a GPU (arXiv 2104.04473, appendix; the log line since 2022):
  *     24 f B s L d^2 (1 + s / (6d) + V / (16 L d)), f = 3, or 4 with full recompute.
- *   Megatron's log line before 2022: 2 f N' tokens, where N' leaves out the embeddings but sums what tensor-parallel
- *     ranks hold, so that what each of them has (LayerNorms, and the biases of row-parallel products) counts tp times.
- *   MosaicML's llm-foundry: N and attention apart; attention is 2 L d s a token and pass, and the backward pass does
- *     not count as two passes of it: 6N + 4 L d s, with recompute 8N + 6 L d s. Its columns mfu* and hfu* leave
- *     attention out.
  */
 #ifndef MUSTER_PLAN_FLOPS_H
 #define MUSTER_PLAN_FLOPS_H
@@ -24,15 +19,9 @@
 
 double flops_model(const struct model_shape *shape, double tokens); /* PaLM, for MFU */
 
-/*
- * PaLM, for HFU, with all layers recomputed. With some of them, interpolate between flops_model and this.
- */
+/* PaLM, for HFU, with all layers recomputed. With some of them, interpolate between flops_model and this. */
 double flops_hardware(const struct model_shape *shape, double tokens, enum recompute recompute);
 
 double flops_megatron(const struct model_shape *shape, double tokens, bool recompute);
-double flops_megatron_before_2022(const struct model_shape *shape, double tokens, bool recompute, int tp);
-
-/* To compare with published rows. `attention`: mfu and hfu, else mfu* and hfu*. */
-double flops_mosaicml(const struct model_shape *shape, double tokens, bool recompute, bool attention);
 
 #endif

@@ -1,4 +1,4 @@
-/* footprint.h - the bytes that a rank holds, by kind. Each part of the engine adds its own (trainer/prediction.h). */
+/* footprint.h - the bytes that a rank holds, by kind. Each part of the engine adds its own (trainer/rank_config.h). */
 #ifndef MUSTER_PLAN_FOOTPRINT_H
 #define MUSTER_PLAN_FOOTPRINT_H
 
@@ -14,7 +14,7 @@ struct footprint {
     size_t communication; /* gathered units, buckets in flight, what stages send and receive */
     size_t host_optimizer;
     size_t host_staging; /* buffers for transfers to and from discrete device memory, without those of
-                            comm_staged.c, which are used when ranks share a GPU */
+                            comm_device.c, which are used when ranks share a GPU */
 };
 
 static inline size_t footprint_device(const struct footprint *b)

@@ -1,7 +1,7 @@
 /*
  * schedule.h - pipeline schedules as data: one stage's work in one step, as an array that the trainer executes.
  *
- * The model is cut into stages * chunks contiguous parts (see partition.h). Chunk c of stage s is part c * stages + s,
+ * The model is cut into stages * chunks contiguous parts (partition_layers). Chunk c of stage s is part c * stages + s,
  * so that with more than one chunk a micro-batch goes round all stages `chunks` times.
  *
  * One chunk a stage is 1F1B (arXiv 2104.04473, section 2.2): stage s of p does p - s - 1 forwards, then alternates one
@@ -26,6 +26,9 @@
 #define MUSTER_PLAN_SCHEDULE_H
 
 #include <stddef.h>
+#include <stdint.h>
+
+#include "common/job.h"
 
 enum schedule_kind { SCHEDULE_FORWARD, SCHEDULE_BACKWARD };
 
@@ -40,5 +43,23 @@ size_t schedule_build(struct schedule_entry *entries, int stage, int stages, int
 
 /* The most micro-batches of a chunk that are held at once, from forward to backward. */
 int schedule_in_flight(const struct schedule_entry *entries, size_t n, int chunk);
+
+/*
+ * Assigns layers to the stages * chunks parts: contiguous runs, any number of layers over any number of parts, so that
+ * the largest work of a part is as small as possible. Besides its layers the first part has the embedding, and the last
+ * one the head: the product with the vocabulary, which is worth several layers of a small model. Work is the FLOPs of a
+ * token's forward pass (the backward pass is twice that for all of them):
+ *
+ *   layer       24 d^2 + 4 d s     matrices, and attention over s tokens
+ *   embedding   8 d                lookups and sums: negligible, but it breaks ties against the first part
+ *   head        2 V d              and 2 d^2 for BERT's dense layer
+ *
+ * Ties go to later parts, because with 1F1B earlier stages hold the activations of more micro-batches. So the first
+ * part may have one layer less than the others, and the last, which has the head, several less. A part may have no
+ * layers.
+ *
+ * Part i has the layers first[i] to first[i + 1] - 1. `first` has room for parts + 1.
+ */
+void partition_layers(const struct model_shape *shape, int parts, int *first);
 
 #endif

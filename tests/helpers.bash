@@ -4,7 +4,10 @@
 TOP=$(cd "${top_srcdir:-$(dirname "${BASH_SOURCE[0]}")/..}" && pwd)
 BUILD=$(cd "${top_builddir:-$TOP/build}" && pwd)
 PATH=$BUILD:$PATH
+export top_srcdir=$TOP top_builddir=$BUILD # a file is loaded again for each test, in the directory of setup_file
 export OMP_NUM_THREADS=1
+# Where hwloc's plugins are installed, each MPI rank would look for X displays, and wait for a name server that may be slow.
+export HWLOC_COMPONENTS=${HWLOC_COMPONENTS--gl}
 
 # ranks N COMMAND...: N ranks of a program on this machine, with a bound on its time.
 ranks() {
@@ -39,6 +42,20 @@ optimizer = { lr = 3e-3; min_lr = 3e-4; warmup_steps = 5; weight_decay = 0.1; cl
 data = { train = "$1/train"; valid = "$1/valid"; };
 report = { metrics = "$1/metrics.jsonl"; log_every = 10; peak_tflops = 0.1; };
 CFG
+}
+
+# claim FIELD VALUE...: changes the claim on ckpt, to what another host or job would have written
+claim() {
+    python3 - "$@" <<'PY'
+import glob, json, sys
+path, = glob.glob("ckpt/owner-*.json")
+with open(path) as file:
+    claim = json.load(file)
+for field, value in zip(sys.argv[1::2], sys.argv[2::2]):
+    claim[field] = type(claim[field])(value)
+with open(path, "w") as file:
+    json.dump(claim, file)
+PY
 }
 
 # eventually SECONDS COMMAND...: run it until it succeeds, but not for longer.

@@ -1,4 +1,4 @@
-#include "trainer/choose_device.h"
+#include "trainer/rank_config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,15 +29,4 @@ struct device *choose_device(enum device_choice choice, struct error *err)
             return dev;
     }
     return device_create("cpu", 0, err);
-}
-
-int choose_is_host(enum device_choice choice, bool *is_host, struct error *err)
-{
-    struct device *dev = choose_device(choice, err);
-
-    if (!dev)
-        return -1;
-    *is_host = device_is_host(dev);
-    device_destroy(dev);
-    return 0;
 }

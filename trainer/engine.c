@@ -3,46 +3,62 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "trainer/choose_device.h"
-#include "trainer/prediction.h"
+#include "trainer/rank_config.h"
 #include "trainer/watch/recorder.h"
 
-/* The validation data must have enough samples: a second round would count some twice. */
+/* Each set of the validation data must have enough samples: a second round would count some twice. */
 static int check_validation(const struct engine *e, struct error *err)
 {
-    uint64_t needed = (uint64_t)e->job->report.eval_batches * (uint64_t)e->job->batch.global_batch;
-    uint64_t present = samples_per_epoch(e->valid);
+    const uint64_t *needed;
 
-    if (e->job->report.eval_every == 0 || needed <= present)
+    if (e->job->report.eval_every == 0)
         return 0;
-    return error_set(err, CODE_CONFIG,
-                     "%s has %" PRIu64 " samples, and a validation takes %" PRIu64 " (report.eval_batches = %d of %d): "
-                     "lower report.eval_batches or give more validation data",
-                     e->job->data.valid, present, needed, e->job->report.eval_batches, e->job->batch.global_batch);
+    needed = blend_counts(e->valid, (uint64_t)e->job->report.eval_batches * (uint64_t)e->job->batch.global_batch);
+    for (int i = 0; i < blend_sets(e->valid); i++) {
+        struct blend_set set = blend_set(e->valid, i);
+
+        if (needed[i] > set.samples)
+            return error_set(
+                err, CODE_CONFIG,
+                "%s has %" PRIu64 " samples, and a validation takes %" PRIu64
+                " (report.eval_batches = %d of %d): lower report.eval_batches or give more validation data",
+                set.prefix, set.samples, needed[i], e->job->report.eval_batches, e->job->batch.global_batch);
+    }
+    return 0;
+}
+
+static int create_sums(struct set_sums *sums, const struct blend *data, struct error *err)
+{
+    sums->sets = data ? blend_sets(data) : 0;
+    sums->losses = error_calloc(2 * (size_t)sums->sets + 1, sizeof *sums->losses, err);
+    sums->predictions = sums->losses ? sums->losses + sums->sets : NULL;
+    return sums->losses ? 0 : -1;
 }
 
 /* Opens the data, and allocates room for this rank's largest share and one empty sample. */
 static int open_data(struct engine *e, struct error *err)
 {
     const struct job *job = e->job;
-    long most = most_samples(job, &e->mesh);
+    bool documents = job->data.reset == RESET_DOCUMENT;
+    long most = rank_config_most_samples(job, &e->mesh);
 
     recorder_phase("opening its data");
-    e->train = samples_create_train(job, err);
+    e->train = blend_create_train(job, err);
     if (!e->train)
         return -1;
     if (job->data.valid[0]) {
-        e->valid = samples_create_valid(job, err);
+        e->valid = blend_create_valid(job, err);
         if (!e->valid || check_validation(e, err) < 0)
             return -1;
     }
     recorder_phase("starting");
-    e->batch = batch_create(&job->model, most, err);
-    e->feed = feed_create(e->dev, &job->model, most, err);
-    e->micro_batches = calloc((size_t)e->config->most_micro_batches, sizeof *e->micro_batches);
-    if (!e->batch || !e->feed)
+    e->batch = batch_create(&job->model, documents, most, err);
+    e->feed = feed_create(e->dev, &job->model, documents, most, err);
+    e->micro_batches = error_calloc((size_t)e->config->most_micro_batches, sizeof *e->micro_batches, err);
+    e->sample_losses = error_calloc((size_t)most + 1, sizeof *e->sample_losses, err);
+    if (!e->batch || !e->feed || !e->micro_batches || !e->sample_losses)
         return -1;
-    return e->micro_batches ? 0 : error_set(err, CODE_IO, "out of memory for %ld samples", most);
+    return create_sums(&e->train_sums, e->train, err) < 0 ? -1 : create_sums(&e->valid_sums, e->valid, err);
 }
 
 static struct comm *split_group(struct engine *e, const char *label, enum comm_use use, int color, int key,
@@ -60,7 +76,7 @@ static struct comm *split_group(struct engine *e, const char *label, enum comm_u
 static int split_world(struct engine *e, struct error *err)
 {
     const struct mesh *mesh = &e->mesh;
-    const struct mesh_place *at = &e->place;
+    const struct mesh_coords *at = &e->config->coords;
     int column = at->dp * mesh->tp + at->tp; /* of the pipeline */
     bool tied = e->config->zero.tied;
 
@@ -79,33 +95,21 @@ static int split_world(struct engine *e, struct error *err)
     return e->tie ? 0 : -1;
 }
 
-/* Now and not in the first step, so that it is allocated before the other buffers and does not fragment memory. */
-static int reserve_workspace(struct engine *e, struct error *err)
-{
-    struct device_traits device = device_traits(e->dev, e->job->precision.compute);
-
-    return device_reserve_workspace(e->dev, predict_workspace(e->job, e->config, &device), err);
-}
-
 static int create_model(struct engine *e, struct error *err)
 {
-    struct rank_config *l = e->config;
-    struct zero_comms comms = {.dp = e->dp, .tie = l->zero.tied ? e->tie : NULL, .world = e->world};
-    int rows = l->model.max_samples * e->job->model.seq_length;
+    struct rank_config *config = e->config;
+    struct zero_comms comms = {.dp = e->dp, .tie = config->zero.tied ? e->tie : NULL, .world = e->world};
 
-    if (reserve_workspace(e, err) < 0)
+    /* Now and not in the first step, so that it is allocated before the other buffers and does not fragment memory. */
+    if (device_reserve_workspace(e->dev, rank_config_workspace(e->job, config, &e->traits), err) < 0 ||
+        tp_create(&e->tp_group, e->dev, e->tp, config->context.dtype, config->tp_scratch, err) < 0)
         return -1;
-    if (tensor_create(&e->tensor, e->dev, e->tp, l->context.dtype, rows, e->job->model.hidden, l->tensor_gradients,
-                      err) < 0)
-        return -1;
-    e->context = l->context;
-    e->context.dev = e->dev;
-    e->context.k = device_kernels(e->dev);
-    e->context.tp = &e->tensor;
-    e->zero = zero_create(e->dev, &comms, l->units, &l->zero, err);
-    e->model = e->zero ? model_create(&e->context, l->units, e->zero, &l->model, err) : NULL;
-    e->pipeline = e->model ? pipeline_create(e->dev, e->up, e->down, e->model, e->zero, &l->pipeline, err) : NULL;
-    return e->pipeline ? 0 : -1;
+    config->context.dev = e->dev;
+    config->context.k = device_kernels(e->dev);
+    config->context.tp = &e->tp_group;
+    e->zero = zero_create(e->dev, &comms, config->units, &config->zero, err);
+    e->model = e->zero ? model_create(&config->context, config->units, e->zero, &config->model, err) : NULL;
+    return e->model ? 0 : -1;
 }
 
 /* Checks a GPU's memory; run_hosts.c has checked the host's. NCCL and other ranks on the same GPU are not counted, so
@@ -115,7 +119,7 @@ static int fits_device(const struct engine *e, struct error *err)
     size_t unused = device_bytes_unused(e->dev), needed;
     struct footprint bytes;
 
-    if (engine_predict_memory(e, comm_rank(e->world), &bytes, err) < 0)
+    if (engine_predict_memory(e, &bytes, err) < 0)
         return -1;
     needed = footprint_device(&bytes);
     if (needed <= unused)
@@ -133,8 +137,10 @@ static int open_device(struct engine *e, struct error *err)
     int result;
 
     e->dev = choose_device(e->job->device, err);
-    if (e->dev)
+    if (e->dev) {
         device_allow_tf32(e->dev, e->job->precision.tf32);
+        e->traits = device_traits(e->dev, e->job->precision.compute);
+    }
     result = e->dev ? fits_device(e, err) : -1;
     kinds[result == 0 && device_is_host(e->dev)] = 1;
     if (comm_agree(e->world, result, err) < 0 || comm_max_f64(e->world, kinds, 2, err) < 0)
@@ -146,27 +152,28 @@ static int open_device(struct engine *e, struct error *err)
     return 0;
 }
 
+static int create_config(struct engine *e, struct error *err)
+{
+    e->config = rank_config_create(e->job, &e->mesh, comm_rank(e->world), &e->traits, err);
+    return e->config ? 0 : -1;
+}
+
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err)
 {
-    struct engine *e = calloc(1, sizeof *e);
-    struct device_traits device;
+    struct engine *e = error_calloc(1, sizeof *e, err);
 
-    if (!e) {
-        error_set(err, CODE_IO, "out of memory");
+    if (!e)
         return NULL;
-    }
     e->job = job;
     e->world = world;
     if (mesh_fit(&e->mesh, comm_size(world), job->parallel.tp, job->parallel.pp, err) < 0)
         goto fail;
-    e->place = mesh_place(&e->mesh, comm_rank(world));
-    if (open_device(e, err) < 0)
+    if (open_device(e, err) < 0 || create_config(e, err) < 0 || split_world(e, err) < 0 || open_data(e, err) < 0 ||
+        create_model(e, err) < 0)
         goto fail;
-    device = device_traits(e->dev, job->precision.compute);
-    e->config = rank_config_create(job, &e->mesh, comm_rank(world), true, &device, err);
-    if (!e->config || split_world(e, err) < 0 || open_data(e, err) < 0 || create_model(e, err) < 0)
-        goto fail;
-    return e;
+    e->pipeline = pipeline_create(job, e->up, e->down, e->model, e->zero, e->config->most_micro_batches, err);
+    if (e->pipeline)
+        return e;
 fail:
     engine_destroy(e);
     return NULL;
@@ -180,11 +187,11 @@ void engine_destroy(struct engine *e)
     pipeline_destroy(e->pipeline);
     model_destroy(e->model);
     zero_destroy(e->zero);
-    tensor_destroy(&e->tensor);
+    tp_destroy(&e->tp_group);
     feed_destroy(e->feed);
     rank_config_destroy(e->config);
-    samples_destroy(e->train);
-    samples_destroy(e->valid);
+    blend_destroy(e->train);
+    blend_destroy(e->valid);
     batch_destroy(e->batch);
     comm_destroy(e->dp);
     comm_destroy(e->tp);
@@ -194,40 +201,21 @@ void engine_destroy(struct engine *e)
     comm_fabric_destroy(e->fabric);
     device_destroy(e->dev);
     free(e->micro_batches);
+    free(e->sample_losses);
+    free(e->train_sums.losses);
+    free(e->valid_sums.losses);
     free(e);
 }
 
-int engine_predict_memory(const struct engine *e, int rank, struct footprint *bytes, struct error *err)
+int engine_predict_memory(const struct engine *e, struct footprint *bytes, struct error *err)
 {
-    struct device_traits device = device_traits(e->dev, e->job->precision.compute);
-
-    return predict_footprint(e->job, &e->mesh, rank, &device, bytes, err);
+    return rank_config_footprint(e->job, &e->mesh, comm_rank(e->world), &e->traits, bytes, err);
 }
 
 int engine_initialize(struct engine *e, struct error *err)
 {
-    const struct initial_weights initial = {e->job->batch.seed, e->job->init_std};
-
     e->step = e->consumed_samples = e->skipped_steps = e->skipped_in_a_row = 0;
     e->loss_scale = loss_scale_init(e->job);
     e->spike = (struct spike){0};
-    return zero_initialize(e->zero, &initial, err);
-}
-
-int engine_compare_ranks(struct engine *e, struct error *err)
-{
-    struct {
-        uint64_t train, valid;
-    } ours = {0}, leaders;
-    int rank = comm_rank(e->world), result = 0;
-
-    ours.train = samples_per_epoch(e->train);
-    ours.valid = e->valid ? samples_per_epoch(e->valid) : 0;
-    leaders = ours;
-    if (comm_broadcast(e->world, &leaders, sizeof leaders, 0, err) < 0)
-        return -1;
-    if (ours.train != leaders.train || ours.valid != leaders.valid)
-        result = error_set(err, CODE_DATA, "rank %d reads different data than rank 0: is %s shared?", rank,
-                           e->job->data.train);
-    return comm_agree(e->world, result, err);
+    return zero_initialize(e->zero, e->job, err);
 }

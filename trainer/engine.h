@@ -1,10 +1,11 @@
 /*
- * engine.h - one rank's part of a training run: device, mesh, model, optimizer state and data. muster-train and the
- * tests use it.
+ * engine.h - one rank's part of a training run: device, mesh, model, optimizer state and data. muster-train
+ * (run_start.c creates it) and the tests use it.
  *
  * One step: train.c calls engine_step (step.c); pipeline.c runs its micro-batches through model/model.c by the
- * schedule; the model passes each unit's gradients to parallel/zero.c, which reduces them over comm/ and applies AdamW
- * of kernels/.
+ * schedule; the model passes the gradients of each unit (ckpt/models/units.h: a block, say) to parallel/zero_grads.c,
+ * which reduces them over comm/; and parallel/zero_params.c applies AdamW of kernels/. `tie` connects the first and the
+ * last stage, which both have the token embedding.
  */
 #ifndef MUSTER_TRAINER_ENGINE_H
 #define MUSTER_TRAINER_ENGINE_H
@@ -18,32 +19,43 @@
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
 #include "trainer/data/batch.h"
-#include "trainer/data/feed.h"
 #include "trainer/rank_config.h"
 #include "trainer/optim/optim.h"
+#include "trainer/pipeline.h"
+
+/* What this rank's samples of each data set add to a loss. */
+struct set_sums {
+    int sets;
+    double *losses;      /* [sets] sum over tokens, in nats */
+    double *predictions; /* [sets] number of tokens predicted; follows `losses` in memory */
+};
 
 struct engine {
     const struct job *job; /* borrowed */
     struct comm *world;    /* borrowed */
     struct comm_fabric *fabric;
+    /* up, down: the stages of this rank's pipeline, for activations and for their gradients (pipeline.h) */
     struct comm *dp, *tp, *up, *down, *tie;
     struct mesh mesh;
-    struct mesh_place place;
     struct rank_config *config;
     struct device *dev;
-    struct context context;
-    struct tensor tensor;
+    struct device_traits traits; /* of dev */
+    struct tp_group tp_group;
     struct zero *zero;
     struct model *model;
     struct pipeline *pipeline;
-    struct samples *train, *valid; /* valid may be NULL */
-    struct batch *batch;           /* this rank's samples of a step, and an empty one */
+    struct blend *train, *valid; /* valid may be NULL */
+    struct batch *batch;         /* this rank's samples of a step, and an empty one */
     struct feed *feed;
     struct micro_batch *micro_batches;
+    double *sample_losses; /* of this rank's samples of a step: on the last stage (micro_batch.losses) */
+    struct set_sums train_sums, valid_sums;
+
+    uint64_t claim; /* number of the run's claim on checkpoint.dir (struct ckpt_claim); 0: none */
 
     /* progress, stored in checkpoints */
     uint64_t step, consumed_samples, skipped_steps;
-    uint64_t skipped_in_a_row; /* without overflows that a smaller loss scale may fix */
+    uint64_t skipped_in_a_row; /* overflows that a smaller loss scale may fix are not counted */
     struct loss_scale loss_scale;
     struct spike spike;
     uint64_t loaded_seed; /* of the checkpoint that was loaded */
@@ -57,7 +69,7 @@ enum skip { SKIP_NONE, SKIP_NOT_FINITE, SKIP_SPIKE };
 /* Means over the predictions of a global batch, in nats. */
 struct mean_loss {
     double all;   /* the minimized loss: that of the tokens; BERT: the sum of both means */
-    double order; /* the sentences' order's part of it; 0 for a GPT */
+    double order; /* the loss of sentence order, which is part of it; 0 for a GPT */
 };
 
 struct step_result {
@@ -74,8 +86,8 @@ struct step_result {
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err);
 void engine_destroy(struct engine *engine);
 
-/* The predicted memory of rank `rank` of this engine's mesh (prediction.h). */
-int engine_predict_memory(const struct engine *engine, int rank, struct footprint *bytes, struct error *err);
+/* The predicted memory of this rank (rank_config.h). */
+int engine_predict_memory(const struct engine *engine, struct footprint *bytes, struct error *err);
 
 /* Initial weights from batch.seed, step 0. Collective. */
 int engine_initialize(struct engine *engine, struct error *err);
@@ -86,41 +98,55 @@ int engine_step(struct engine *engine, struct step_result *result, struct error 
 /* Mean loss over the global batch `batch` (from 0) of the validation data, in its order. Collective. */
 int engine_evaluate(struct engine *engine, int batch, struct mean_loss *loss, struct error *err);
 
-/* Fails with CODE_DATA, naming the rank, if ranks read different data. Collective. */
-int engine_compare_ranks(struct engine *engine, struct error *err);
+/*
+ * losses[sums->sets]: each data set's mean loss of a predicted token, in nats, over the samples of all ranks since the
+ * previous call (or the engine's creation); NaN for none. engine->train_sums has the steps with a finite loss,
+ * engine->valid_sums the evaluations. This call exchanges the sums; steps do not. Collective.
+ */
+int engine_set_losses(struct engine *engine, struct set_sums *sums, double *losses, struct error *err);
 
 /*
- * Begins a save of the present state. On a device with discrete memory its copy to the host overlaps the next step:
- * true, and the caller passes *captured to engine_part_create or engine_save after that step. False if the device's
- * memory is the host's: then nothing was begun.
+ * ---- save.c ----
+ *
+ * Begins a save of the present state. On a device with discrete memory, begins to copy the state to the host and
+ * returns true: the copy overlaps the next step, and after that step the caller passes *snapshot to shard_save_create
+ * or engine_save. Returns false if the device's memory is the host's: then nothing was begun.
  */
-bool engine_capture(struct engine *engine, struct ckpt_state *captured);
+bool engine_snapshot(struct engine *engine, struct ckpt_progress *snapshot);
 
-/* This rank's part of a save: its own shard, and the name of this attempt, which is the same on all ranks. */
-struct engine_part {
+/* This rank's shard in a save, and the name of this attempt, which is the same on all ranks. engine_save writes it to
+ * checkpoint.dir; saver_stage.h copies it into the stage. */
+struct shard_save {
     struct ckpt_save save; /* borrows from the engine and from this struct, which must not be moved */
     char attempt[CKPT_ATTEMPT_SIZE];
 };
 
-/* captured: from engine_capture; NULL: the present state. Collective. Must be destroyed also after a failure. */
-int engine_part_create(struct engine *engine, const struct ckpt_state *captured, struct engine_part *part,
-                       struct error *err);
-void engine_part_destroy(struct engine_part *part);
+/* snapshot: from engine_snapshot; NULL: the present state. Waits for the transfer that engine_snapshot began.
+ * Collective. Must be destroyed also after a failure. */
+int shard_save_create(struct engine *engine, const struct ckpt_progress *snapshot, struct shard_save *own,
+                      struct error *err);
+void shard_save_destroy(struct shard_save *own);
 
 /*
  * Writes a checkpoint to checkpoint.dir and commits it before returning; saver.h does that in the background.
  * Collective; every rank gets the same result. After a failure earlier checkpoints stand, and training can go on.
  */
-int engine_save(struct engine *engine, const struct ckpt_state *captured, struct error *err);
+int engine_save(struct engine *engine, const struct ckpt_progress *snapshot, struct error *err);
 
 /*
- * Load the newest checkpoint in `dir` that is whole, whatever topology wrote it. skipped is called on every rank with
- * one line for each newer one that is damaged; where the directory is `ours` to write, these are renamed to
- * step-N.broken once an older one was loaded, so that their steps can be saved again.
+ * ---- restore.c ----
  *
- * Returns 1 when one was loaded and 0 when there is none at all. -1 with CODE_DATA when there are some and all are
- * damaged; CODE_IO when one could not be read for another reason, which is no reason to skip it; CODE_CONFIG when they
- * are of another model, or (where ours) of another seed. Where not ours, dir may be a single checkpoint, .../step-N.
+ * Loads the newest checkpoint in `dir` that is whole, whatever mesh wrote it. Rank 0 reads the manifest. A rank opens
+ * only shards whose bytes it needs. A block that several ranks of a node need is read by one of them, into memory of
+ * the node of at most 512 MiB (node_memory.h), which is freed before this returns. Newer checkpoints that are damaged
+ * are skipped: rank 0 calls skipped with one line for each. `ours`: the run saves in this directory too. If so, and an
+ * older checkpoint was loaded, the skipped ones are renamed to step-N.broken, so that their steps can be saved again.
+ *
+ * Returns 1 when a checkpoint was loaded and 0 when there is none. -1 with
+ *   CODE_DATA    all checkpoints are damaged;
+ *   CODE_IO      one could not be read for another reason, or seems damaged while the file system fails (ckpt_probe);
+ *   CODE_CONFIG  one is of another model, of an unknown format, or (if ours) of another seed.
+ * After CODE_IO and CODE_CONFIG no older checkpoint was tried. If not ours, dir may be a single checkpoint, .../step-N.
  */
 int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why),
                    struct error *err);

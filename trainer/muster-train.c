@@ -4,27 +4,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/job.h"
 #include "common/option.h"
 #include "common/text.h"
-#include "trainer/choose_device.h"
 #include "trainer/comm/comm.h"
-#include "trainer/prediction.h"
-#include "trainer/stop.h"
+#include "trainer/comm/launch.h"
+#include "trainer/rank_config.h"
 #include "trainer/train.h"
 
 static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n"
                             "       muster-train --check JOB.cfg [--set path=value]...\n"
                             "       muster-train --plan RANKS JOB.cfg [--set path=value]...\n"
-                            "       muster-train --keys | --version | --help\n"
+                            "       muster-train --keys | --mpi | --version | --help\n"
                             "\n"
-                            "Trains the model that the job file describes; see muster.cfg(5). Under Slurm: srun "
-                            "--mpi=pmi2 muster-train JOB.cfg\n"
+                            "Trains the model that the job file describes; see muster.cfg(5). Under Slurm:\n"
+                            "srun --mpi=$(muster-train --mpi) muster-train JOB.cfg\n"
                             "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
                             "  --check           only check the job file\n"
                             "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
                             "  --keys            list every key with its type and default\n"
+                            "  --mpi             print the type for srun --mpi that suits the MPI library\n"
                             "TERM, INT, HUP, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
 
 struct train_options {
@@ -35,23 +36,20 @@ struct train_options {
     int nset;
 };
 
-static void print_key(const char *path, const char *type, const char *fallback, const char *help, void *arg)
+static void print_key(const char *path, const char *type, const char *default_text, const char *help, void *arg)
 {
     (void)arg;
-    printf("%-28s %-8s %-12s %s\n", path, type, fallback, help);
+    printf("%-28s %-8s %-12s %s\n", path, type, default_text, help);
 }
 
 /* Returns -1 to go on, otherwise the exit code. */
 static int parse_options(struct train_options *o, int argc, char **argv)
 {
     static const struct option longopts[] = {
-        {"set", required_argument, NULL, 's'},
-        {"check", no_argument, NULL, 'c'},
-        {"keys", no_argument, NULL, 'k'},
-        {"plan", required_argument, NULL, 'p'},
-        {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},
-        {0},
+        {"set", required_argument, NULL, 's'},  {"check", no_argument, NULL, 'c'},
+        {"keys", no_argument, NULL, 'k'},       {"mpi", no_argument, NULL, 'm'},
+        {"plan", required_argument, NULL, 'p'}, {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},       {0},
     };
     long ranks;
     int option;
@@ -73,6 +71,9 @@ static int parse_options(struct train_options *o, int argc, char **argv)
         case 'k':
             job_each_key(print_key, NULL);
             return CODE_OK;
+        case 'm':
+            puts(comm_launch_type());
+            return CODE_OK;
         default:
             return option_standard(option, argv, usage);
         }
@@ -85,7 +86,18 @@ static int parse_options(struct train_options *o, int argc, char **argv)
     return -1;
 }
 
-/* The job file is read after the ranks have connected, so that they do not wait for one that cannot read it. */
+/* No rank could connect, and all have the same error: rank 0 reports it. The others wait a second before they end,
+ * since a launcher kills all ranks when one ends with an error. */
+static int fail_to_connect(const struct error *err)
+{
+    if (launch_rank() == 0)
+        return error_report(err);
+    sleep(1);
+    return (int)err->code;
+}
+
+/* The ranks connect first. So a rank that cannot read the job file can tell the others (comm_agree); otherwise they
+ * would wait for it to connect. */
 static int run_training(const struct train_options *options)
 {
     struct error err = {0};
@@ -94,13 +106,10 @@ static int run_training(const struct train_options *options)
     bool loaded;
     int result;
 
-    if (!world) {
-        const char *task = getenv("SLURM_PROCID"); /* every task has the same error: one reports it */
-
-        return !task || strcmp(task, "0") == 0 ? error_report(&err) : (int)err.code;
-    }
+    if (!world)
+        return fail_to_connect(&err);
     loaded = job_load(&job, options->job_path, options->set, options->nset, &err) == 0;
-    result = comm_agree(world, loaded ? 0 : -1, &err);
+    result = comm_agree(world, loaded ? job_expand_paths(&job, &err) : -1, &err);
     if (result == 0)
         result = train(&job, world, &err);
     else
@@ -111,24 +120,12 @@ static int run_training(const struct train_options *options)
     return result < 0 ? (int)err.code : result;
 }
 
-static int check_job(const struct train_options *options)
-{
-    struct error err = {0};
-    struct job job;
-
-    if (job_load(&job, options->job_path, options->set, options->nset, &err) < 0)
-        return error_report(&err);
-    printf("%s is a valid job file\n", options->job_path);
-    job_destroy(&job);
-    return CODE_OK;
-}
-
 /* --plan for GPUs also works on a machine without one. */
 static int plan_traits(const struct job *job, struct device_traits *traits, struct error *err)
 {
     struct device *dev;
 
-    *traits = (struct device_traits){.threads = 1, .gpu = true, .product_rows = PRODUCT_ROWS_GPU};
+    *traits = (struct device_traits){.threads = 1, .gpu = true, .logits_rows = LOGITS_ROWS_GPU};
     if (job->device == DEVICE_CUDA)
         return 0;
     dev = choose_device(job->device, err);
@@ -139,26 +136,48 @@ static int plan_traits(const struct job *job, struct device_traits *traits, stru
     return 0;
 }
 
-/* Shows the mesh and the memory of a run without starting it. */
-static int show_plan(const struct train_options *options)
+/* Prints the mesh and the memory of a run without starting it. */
+static int print_plan(const struct job *job, int ranks, struct error *err)
+{
+    struct mesh mesh;
+    struct device_traits device;
+    char *text = NULL;
+
+    if (plan_traits(job, &device, err) == 0 && mesh_fit(&mesh, ranks, job->parallel.tp, job->parallel.pp, err) == 0)
+        text = rank_config_table(job, &mesh, &device, err);
+    if (!text)
+        return -1;
+    printf("%d ranks: dp %d x tp %d x pp %d, ZeRO-%d\n%s\n", ranks, mesh.dp, mesh.tp, mesh.pp, job->parallel.zero,
+           text);
+    free(text);
+    return 0;
+}
+
+/* arg: the job file's name. */
+static void warn_of_preload(const char *name, const char *value, int line, void *arg)
+{
+    if (strcmp(name, "LD_PRELOAD") == 0 || strcmp(name, "LD_AUDIT") == 0)
+        fprintf(stderr, "muster-train: warning: %s:%d: %s makes every rank load %s; it must be on every node\n",
+                (const char *)arg, line, name, value);
+}
+
+/* --check and --plan */
+static int inspect_job(const struct train_options *options)
 {
     struct error err = {0};
     struct job job;
-    struct mesh mesh;
-    struct device_traits device;
-    char text[PREDICT_TABLE_SIZE];
-    int result = -1;
+    int result = 0;
 
     if (job_load(&job, options->job_path, options->set, options->nset, &err) < 0)
         return error_report(&err);
-    if (plan_traits(&job, &device, &err) == 0 &&
-        mesh_fit(&mesh, options->plan, job.parallel.tp, job.parallel.pp, &err) == 0)
-        result = predict_table(text, &job, &mesh, &device, &err);
-    if (result >= 0)
-        printf("%d ranks: dp %d x tp %d x pp %d, ZeRO-%d\n%s\n", options->plan, mesh.dp, mesh.tp, mesh.pp,
-               job.parallel.zero, text);
+    if (options->check)
+        result = job_each_variable(&job, warn_of_preload, (void *)options->job_path, &err);
+    if (options->check && result == 0)
+        printf("%s is a valid job file\n", options->job_path);
+    else if (!options->check)
+        result = print_plan(&job, options->plan, &err);
     job_destroy(&job);
-    return result >= 0 ? CODE_OK : error_report(&err);
+    return result < 0 ? error_report(&err) : CODE_OK;
 }
 
 int main(int argc, char **argv)
@@ -170,12 +189,10 @@ int main(int argc, char **argv)
         return CODE_INTERNAL;
     setlocale(LC_CTYPE, ""); /* for the progress line; LC_NUMERIC stays "C": numbers have a decimal point */
     code = parse_options(&options, argc, argv);
-    if (code < 0 && options.check) {
-        code = check_job(&options);
-    } else if (code < 0 && options.plan) {
-        code = show_plan(&options);
+    if (code < 0 && (options.check || options.plan)) {
+        code = inspect_job(&options);
     } else if (code < 0) {
-        stop_install(); /* first, so that an early signal is neither lost nor fatal */
+        train_block_signals(); /* first, so that an early signal is neither lost nor fatal */
         code = run_training(&options);
         free(options.set);
         return code; /* a log that could not be written does not make the training a failure */

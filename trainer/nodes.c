@@ -6,10 +6,10 @@
 
 int nodes_find(struct nodes *n, const char *hosts, size_t stride, int world, struct error *err)
 {
-    int *room = calloc((size_t)world, 4 * sizeof *room);
+    int *room = error_calloc((size_t)world, 4 * sizeof *room, err);
 
     if (!room)
-        return error_set(err, CODE_IO, "out of memory for the nodes of %d ranks", world);
+        return -1;
     *n = (struct nodes){
         .world = world, .of = room, .local = room + world, .first = room + 2 * world, .locals = room + 3 * world};
     for (int rank = 0; rank < world; rank++) {
@@ -125,7 +125,7 @@ static int exchange_round(struct ckpt_stage *stage, const struct ckpt_save *save
                           struct error *err)
 {
     struct comm_request *ahead = NULL, *part = NULL, *data = NULL;
-    struct ckpt_staged mine = {0};
+    struct ckpt_staged_shard mine = {0};
     struct header header = {.shard = save->shard};
     struct incoming in = {0};
     struct error nothing;

@@ -1,6 +1,6 @@
 /*
- * nodes.h - which ranks share a node, and copies of staged shards on the neighbouring node (checkpoint.partner): a node
- * that is lost for good then takes no save with it that was not drained yet.
+ * nodes.h - which ranks share a node, and copies of staged shards on the neighbouring node (checkpoint.partner): if a
+ * node is lost for good, its neighbour still has a copy of the saves that were not drained, if it had room.
  *
  * All but nodes_exchange are pure functions of the hosts' names. Nodes are numbered in the order of their
  * lowest ranks.

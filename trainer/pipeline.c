@@ -3,15 +3,15 @@
 #include <stdlib.h>
 
 #include "plan/schedule.h"
+#include "trainer/watch/recorder.h"
 
-enum { OUTPUTS = 2 }; /* sends of a chunk at once: model_output's buffers */
+enum { OUTPUTS = 2 }; /* a chunk's outputs that may be in flight at once: model_output has two buffers */
 
 struct pipeline {
-    struct device *dev;
     struct comm *up, *down;
     struct model *model;
     struct zero *zero;
-    struct pipeline_config config;
+    int pp, pp_rank, chunks;
     struct schedule_entry *entries;
     size_t nentries;
     int *plan; /* the units that the schedule gathers */
@@ -24,35 +24,41 @@ struct pipeline {
     int backwards;                  /* begun so far: selects the gradient buffer */
     struct comm_request *receiving; /* the next entry's input */
     struct comm_request *sent_up[MODEL_MAX_CHUNKS][OUTPUTS], *sent_down[MODEL_GRADIENTS];
-    bool failed;
-    struct error error;
+    struct error error; /* the first failure */
 };
 
-int pipeline_slots(int stage, int stages, int chunks, int chunk, int micro_batches)
+int pipeline_slots(int pp_rank, int pp, int chunks, int chunk, int micro_batches)
 {
     struct schedule_entry *entries = calloc((size_t)micro_batches * (size_t)chunks * 2 + 1, sizeof *entries);
     int slots = micro_batches; /* the upper bound, if out of memory */
 
     if (entries)
-        slots = schedule_in_flight(entries, schedule_build(entries, stage, stages, micro_batches, chunks), chunk);
+        slots = schedule_in_flight(entries, schedule_build(entries, pp_rank, pp, micro_batches, chunks), chunk);
     free(entries);
     return slots > 0 ? slots : 1;
 }
 
-struct pipeline *pipeline_create(struct device *dev, struct comm *up, struct comm *down, struct model *model,
-                                 struct zero *zero, const struct pipeline_config *config, struct error *err)
+struct pipeline *pipeline_create(const struct job *job, struct comm *up, struct comm *down, struct model *model,
+                                 struct zero *zero, int most_micro_batches, struct error *err)
 {
-    struct pipeline *p = calloc(1, sizeof *p);
-    size_t most = (size_t)config->most_micro_batches * (size_t)config->chunks * 2 + 1;
+    struct pipeline *p = error_calloc(1, sizeof *p, err);
+    size_t most = (size_t)most_micro_batches * (size_t)job->parallel.chunks * 2 + 1;
 
-    if (p) {
-        *p = (struct pipeline){.dev = dev, .up = up, .down = down, .model = model, .zero = zero, .config = *config};
-        p->entries = calloc(most, sizeof *p->entries);
-        p->plan = calloc(most, (size_t)config->units * sizeof *p->plan);
-    }
-    if (p && p->entries && p->plan)
+    if (!p)
+        return NULL;
+    *p = (struct pipeline){
+        .up = up,
+        .down = down,
+        .model = model,
+        .zero = zero,
+        .pp = comm_size(up),
+        .pp_rank = comm_rank(up),
+        .chunks = job->parallel.chunks,
+        .entries = error_calloc(most, sizeof *p->entries, err),
+        .plan = error_calloc(most, (size_t)(job->model.layers + 3) * sizeof *p->plan, err),
+    };
+    if (p->entries && p->plan)
         return p;
-    error_set(err, CODE_IO, "out of memory for a schedule of %zu entries", most);
     pipeline_destroy(p);
     return NULL;
 }
@@ -68,45 +74,35 @@ void pipeline_destroy(struct pipeline *p)
 
 static bool is_first(const struct pipeline *p, int chunk)
 {
-    return p->config.stage == 0 && chunk == 0;
+    return p->pp_rank == 0 && chunk == 0;
 }
 
 static bool is_last(const struct pipeline *p, int chunk)
 {
-    return p->config.stage == p->config.stages - 1 && chunk == p->config.chunks - 1;
+    return p->pp_rank == p->pp - 1 && chunk == p->chunks - 1;
 }
 
 /* After the last stage's chunk comes the first stage's next chunk. */
 static int stage_above(const struct pipeline *p)
 {
-    return (p->config.stage + 1) % p->config.stages;
+    return (p->pp_rank + 1) % p->pp;
 }
 
 static int stage_below(const struct pipeline *p)
 {
-    return (p->config.stage + p->config.stages - 1) % p->config.stages;
+    return (p->pp_rank + p->pp - 1) % p->pp;
 }
 
-static size_t activation_bytes(const struct pipeline *p, int mb)
+static size_t activation_bytes(const struct pipeline *p, int mb_index)
 {
-    return (size_t)p->micro_batches[mb].samples * p->config.bytes_per_sample;
+    return model_stream_bytes(p->model, p->micro_batches[mb_index].samples);
 }
 
 /* ---- messages between stages ---- */
 
-static void fail_pipeline(struct pipeline *p, const struct error *err)
-{
-    if (!p->failed)
-        p->error = *err;
-    p->failed = true;
-}
-
 static void wait_for(struct pipeline *p, struct comm_request **request)
 {
-    struct error err;
-
-    if (comm_wait(*request, &err) < 0)
-        fail_pipeline(p, &err);
+    comm_wait(*request, error_first(&p->error));
     *request = NULL;
 }
 
@@ -121,53 +117,46 @@ static void *next_gradient(struct pipeline *p)
 
 static void receive_input(struct pipeline *p, const struct schedule_entry *entry)
 {
-    struct error err;
+    size_t bytes = activation_bytes(p, entry->micro_batch);
 
     if (entry->kind == SCHEDULE_FORWARD && !is_first(p, entry->chunk)) {
-        comm_purpose(p->up, "activations", "");
-        p->receiving = comm_start_recv(p->up, model_input(p->model, entry->chunk, entry->micro_batch),
-                                       activation_bytes(p, entry->micro_batch), stage_below(p), &err);
+        void *input = model_input(p->model, entry->chunk, entry->micro_batch);
+
+        comm_purpose(p->up, "activations", NULL);
+        p->receiving = comm_start_recv(p->up, input, bytes, stage_below(p), error_first(&p->error));
     } else if (entry->kind == SCHEDULE_BACKWARD && !is_last(p, entry->chunk)) {
-        comm_purpose(p->down, "gradients of activations", "");
-        p->receiving =
-            comm_start_recv(p->down, next_gradient(p), activation_bytes(p, entry->micro_batch), stage_above(p), &err);
-    } else {
-        return;
+        void *gradient = next_gradient(p);
+
+        comm_purpose(p->down, "gradients of activations", NULL);
+        p->receiving = comm_start_recv(p->down, gradient, bytes, stage_above(p), error_first(&p->error));
     }
-    if (!p->receiving)
-        fail_pipeline(p, &err);
 }
 
 static void send_up(struct pipeline *p, const struct schedule_entry *entry)
 {
     struct comm_request **sent = &p->sent_up[entry->chunk][entry->micro_batch % OUTPUTS];
-    struct error err;
+    const void *output = model_output(p->model, entry->chunk, entry->micro_batch);
 
     if (is_last(p, entry->chunk))
         return;
-    comm_purpose(p->up, "activations", "");
-    *sent = comm_start_send(p->up, model_output(p->model, entry->chunk, entry->micro_batch),
-                            activation_bytes(p, entry->micro_batch), stage_above(p), &err);
-    if (!*sent)
-        fail_pipeline(p, &err);
+    comm_purpose(p->up, "activations", NULL);
+    *sent =
+        comm_start_send(p->up, output, activation_bytes(p, entry->micro_batch), stage_above(p), error_first(&p->error));
 }
 
 static void send_down(struct pipeline *p, const struct schedule_entry *entry, int index)
 {
-    struct error err;
-
     if (is_first(p, entry->chunk))
         return;
-    comm_purpose(p->down, "gradients of activations", "");
-    p->sent_down[index] = comm_start_send(p->down, model_gradient(p->model, index),
-                                          activation_bytes(p, entry->micro_batch), stage_below(p), &err);
-    if (!p->sent_down[index])
-        fail_pipeline(p, &err);
+    comm_purpose(p->down, "gradients of activations", NULL);
+    p->sent_down[index] =
+        comm_start_send(p->down, model_gradient(p->model, index), activation_bytes(p, entry->micro_batch),
+                        stage_below(p), error_first(&p->error));
 }
 
 static void finish_sends(struct pipeline *p)
 {
-    for (int chunk = 0; chunk < p->config.chunks; chunk++)
+    for (int chunk = 0; chunk < p->chunks; chunk++)
         for (int i = 0; i < OUTPUTS; i++)
             wait_for(p, &p->sent_up[chunk][i]);
     for (int i = 0; i < MODEL_GRADIENTS; i++)
@@ -197,7 +186,7 @@ static void run_forward(struct pipeline *p, const struct schedule_entry *entry, 
 static void run_backward(struct pipeline *p, const struct schedule_entry *entry, const struct loss_scales *scales,
                          struct losses *losses, int index)
 {
-    zero_micro_batch(p->zero, entry->micro_batch == 0, entry->micro_batch == p->count - 1);
+    zero_begin_micro_batch(p->zero, entry->micro_batch == 0, entry->micro_batch == p->count - 1);
     add_losses(losses, model_backward(p->model, entry->chunk, entry->micro_batch, &p->micro_batches[entry->micro_batch],
                                       scales, model_gradient(p->model, index)));
     send_down(p, entry, index);
@@ -209,6 +198,7 @@ static void run_entry(struct pipeline *p, size_t i, const struct loss_scales *sc
     const struct schedule_entry *entry = &p->entries[i];
     int index = p->backwards % MODEL_GRADIENTS;
 
+    recorder_micro_batch(entry->micro_batch + 1);
     wait_for(p, &p->receiving);
     if (entry->kind == SCHEDULE_BACKWARD) {
         if (is_last(p, entry->chunk))
@@ -223,11 +213,10 @@ static void run_entry(struct pipeline *p, size_t i, const struct loss_scales *sc
         run_backward(p, entry, scales, losses, index);
 }
 
-/* The schedule of so many micro-batches, and the units it will gather. */
+/* Builds the schedule of `count` micro-batches, and the list of the units that it will gather. */
 static void prepare_schedule(struct pipeline *p, int count, bool training)
 {
-    const struct pipeline_config *c = &p->config;
-    size_t n = schedule_build(p->entries, c->stage, c->stages, count, c->chunks), kept = 0;
+    size_t n = schedule_build(p->entries, p->pp_rank, p->pp, count, p->chunks), kept = 0;
 
     p->nplan = 0;
     for (size_t i = 0; i < n; i++) {
@@ -248,33 +237,18 @@ static void prepare_schedule(struct pipeline *p, int count, bool training)
     zero_plan(p->zero, p->plan, p->nplan);
 }
 
-static int run_entries(struct pipeline *p, const struct micro_batch *micro_batches, int count, bool training,
-                       const struct loss_scales *scales, struct losses *losses, struct error *err)
+int pipeline_run(struct pipeline *p, const struct micro_batch *micro_batches, int count,
+                 const struct loss_scales *scales, struct losses *losses, struct error *err)
 {
     *losses = (struct losses){0};
     p->micro_batches = micro_batches;
     p->count = count;
     p->backwards = 0;
-    prepare_schedule(p, count, training);
+    prepare_schedule(p, count, scales != NULL);
     receive_input(p, &p->entries[0]);
     for (size_t i = 0; i < p->nentries; i++)
         run_entry(p, i, scales, losses);
+    recorder_micro_batch(0);
     finish_sends(p);
-    if (!p->failed)
-        return 0;
-    *err = p->error;
-    p->failed = false;
-    return -1;
-}
-
-int pipeline_train(struct pipeline *p, const struct micro_batch *micro_batches, int count,
-                   const struct loss_scales *scales, struct losses *losses, struct error *err)
-{
-    return run_entries(p, micro_batches, count, true, scales, losses, err);
-}
-
-int pipeline_evaluate(struct pipeline *p, const struct micro_batch *micro_batches, int count, struct losses *losses,
-                      struct error *err)
-{
-    return run_entries(p, micro_batches, count, false, NULL, losses, err);
+    return error_take(&p->error, err);
 }

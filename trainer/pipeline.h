@@ -1,5 +1,5 @@
 /*
- * pipeline.h - one stage's part of a step: executes a schedule (schedule.h), receives its chunks' inputs and sends
+ * pipeline.h - one stage's part of a step: executes a schedule (plan/schedule.h), receives its chunks' inputs and sends
  * their outputs. With one stage nothing is sent.
  *
  * Activations go up and gradients come down on two separate communicators. On each, messages between two stages are
@@ -13,27 +13,21 @@
 
 struct pipeline;
 
-struct pipeline_config {
-    int stage, stages, chunks;
-    int most_micro_batches;  /* of a step */
-    size_t bytes_per_sample; /* of an activation between stages, on this rank */
-    int units;               /* of the model */
-};
-
-/* up and down: this rank's pipeline group, twice, in the order of the stages. All is borrowed. */
-struct pipeline *pipeline_create(struct device *dev, struct comm *up, struct comm *down, struct model *model,
-                                 struct zero *zero, const struct pipeline_config *config, struct error *err);
+/* up and down: two communicators of this rank's pipeline group. Rank i of both is stage i. most_micro_batches: the most
+ * that a step has. Everything is borrowed. */
+struct pipeline *pipeline_create(const struct job *job, struct comm *up, struct comm *down, struct model *model,
+                                 struct zero *zero, int most_micro_batches, struct error *err);
 void pipeline_destroy(struct pipeline *pipeline);
 
-/* Forward and backward of a step's micro-batches. *losses: the sums over this rank's, 0 but on the last stage. */
-int pipeline_train(struct pipeline *pipeline, const struct micro_batch *micro_batches, int count,
-                   const struct loss_scales *scales, struct losses *losses, struct error *err);
+/*
+ * Forward and backward of a step's micro-batches. If scales is NULL, only forward (validation). *losses: the sums over
+ * the micro-batches; 0 except on the last stage.
+ */
+int pipeline_run(struct pipeline *pipeline, const struct micro_batch *micro_batches, int count,
+                 const struct loss_scales *scales, struct losses *losses, struct error *err);
 
-/* Forward only. */
-int pipeline_evaluate(struct pipeline *pipeline, const struct micro_batch *micro_batches, int count,
-                      struct losses *losses, struct error *err);
-
-/* The most micro-batches whose activations a chunk holds at once in such a step: model_chunk's slots. Pure. */
-int pipeline_slots(int stage, int stages, int chunks, int chunk, int micro_batches);
+/* Returns model_chunk.slots: the most micro-batches whose activations a chunk holds at once, in a step of
+ * `micro_batches`. Pure. */
+int pipeline_slots(int pp_rank, int pp, int chunks, int chunk, int micro_batches);
 
 #endif

@@ -1,6 +1,11 @@
 /*
- * rank_config.h - the configuration of one rank's part: its units, chunks, ZeRO and pipeline, as a pure function of job
- * and mesh. The engine is created from it, and prediction.h adds up its bytes.
+ * rank_config.h - the configuration of one rank of a mesh: its units, its chunks of layers, and its part of ZeRO. A
+ * pure function of job, mesh, rank and the device's traits. configure_parts (rank_config.c) copies parallel.zero,
+ * parallel.reduce, parallel.offload and the types of `precision` into zero_config and context. tp and pp come with the
+ * mesh, and place_chunks uses parallel.chunks; other keys are read from the job where they are used (context.job).
+ *
+ * This header also predicts the bytes that a rank will hold, by kind. The engine is created from a rank_config and
+ * allocates by the same arithmetic, so the prediction is exact.
  */
 #ifndef MUSTER_TRAINER_RANK_CONFIG_H
 #define MUSTER_TRAINER_RANK_CONFIG_H
@@ -8,40 +13,62 @@
 #include "ckpt/models/units.h"
 #include "common/job.h"
 #include "common/mesh.h"
+#include "kernels/kernels.h"
+#include "plan/footprint.h"
 #include "trainer/model/model.h"
-#include "trainer/pipeline.h"
 #include "trainer/parallel/zero.h"
 
 struct rank_config {
-    struct mesh_place place;
+    struct mesh_coords coords;
     int most_micro_batches; /* of a step, at the full batch */
     struct units *units;    /* owned */
     struct context context; /* without device and tp group: the engine fills them in */
     struct model_config model;
     struct zero_config zero;
-    struct pipeline_config pipeline;
-    size_t tensor_gradients; /* most elements that are summed over tp */
+    size_t tp_scratch; /* for tp_create */
 };
 
-/* training: false is for a forward pass on one rank. NULL with CODE_CONFIG if the job does not fit the mesh, CODE_IO
- * when out of memory. The job must outlive it. */
-struct rank_config *rank_config_create(const struct job *job, const struct mesh *mesh, int rank, bool training,
+/*
+ * Creates the device that a job requests (choose_device.c). "auto" is a GPU if device_create finds one, else the CPU. A
+ * GPU that is present but unusable (any failure but CODE_CONFIG) is an error even then: a run on the CPU would be a
+ * hundred times slower than the user expects.
+ */
+struct device *choose_device(enum device_choice choice, struct error *err);
+
+/* NULL with CODE_CONFIG if the job does not fit the mesh, CODE_IO when out of memory. The job must outlive it. */
+struct rank_config *rank_config_create(const struct job *job, const struct mesh *mesh, int rank,
                                        const struct device_traits *device, struct error *err);
 void rank_config_destroy(struct rank_config *config);
 
 /*
- * A dp rank's share of a global batch of `size` samples: a contiguous run, whose sizes differ by at most one, divided
- * into micro-batches, of which the last may be short. micro_batches is the same on every dp rank, so that all take part
- * in every exchange: a rank with fewer samples adds empty ones.
+ * A dp rank's share of a global batch of `size` samples. It is contiguous; the shares differ by at most one sample. It
+ * is divided into micro-batches, the last of which may be short. micro_batches is the same on every dp rank, so that
+ * all take part in every exchange. A rank with fewer samples runs empty micro-batches, each of one empty sample. Only
+ * the dp rank matters: all tp ranks and all stages of a dp rank read the same samples. trainer/step.c reads them.
  */
 struct share {
     long first, count;
     int micro_batches;
 };
 
-struct share batch_share(const struct job *job, const struct mesh *mesh, int dp_rank, int size);
+struct share rank_config_share(const struct job *job, const struct mesh *mesh, int dp_rank, int size);
 
 /* The most samples of a step that a rank holds: its largest share, and an empty one. */
-long most_samples(const struct job *job, const struct mesh *mesh);
+long rank_config_most_samples(const struct job *job, const struct mesh *mesh);
+
+/* The bytes of rank `rank` of this mesh on such a device. -1 with CODE_CONFIG if the job does not fit the mesh. */
+int rank_config_footprint(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
+                          struct footprint *bytes, struct error *err);
+
+/* The kernels' part of `workspace`: the most that any operation of the model needs. */
+size_t rank_config_workspace(const struct job *job, const struct rank_config *config,
+                             const struct device_traits *device);
+
+/*
+ * The table "memory a rank, in MiB", malloc'ed: a row for each kind, a column for each pipeline stage; all tp and dp
+ * ranks of a stage hold the same. If there are many stages, only the first ones, the largest and the last are shown.
+ */
+char *rank_config_table(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
+                        struct error *err);
 
 #endif

@@ -1,16 +1,19 @@
-/* restore.c - an engine gets its state back from a checkpoint of any topology. */
+/* restore.c - loads an engine's state from a checkpoint of any mesh. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "trainer/engine.h"
+#include "trainer/node_memory.h"
 
-enum { LOAD_TRIES = 5 }; /* a second apart */
+enum { LOAD_RETRIES = 5 }; /* a second apart */
 
-/* Names and shapes must be ours: another model's checkpoint is the user's mistake, not a damaged file. */
-static int same_model(const struct engine *e, const struct ckpt *ckpt, struct error *err)
+/* Compares names and shapes in the order of the table, which is the same for all meshes. A checkpoint of another model
+ * is the user's mistake (CODE_CONFIG). ckpt_read would report it as a damaged file (CODE_DATA). */
+static int check_model(const struct engine *e, const struct ckpt *ckpt, struct error *err)
 {
     size_t count;
     const struct ckpt_tensor *theirs = ckpt_tensors(ckpt, &count);
@@ -44,10 +47,11 @@ void engine_forget_loaded(struct engine *e)
 }
 
 /*
- * What the checkpoint's own job file says, where it has one that this muster reads: heads show in no tensor's shape,
- * and other heads make another model of the same numbers. The rest is noted, for the log.
+ * No tensor's shape depends on the number of heads, but the same weights with other heads are another model. So this
+ * compares the number of heads with the one in the checkpoint's job text. Without a readable job text nothing is
+ * compared. Keeps the parsed job, for the log.
  */
-static int same_job(struct engine *e, const struct ckpt *ckpt, struct error *err)
+static int check_job(struct engine *e, const struct ckpt *ckpt, struct error *err)
 {
     engine_forget_loaded(e);
     if (job_parse(&e->loaded, ckpt_job_text(ckpt), ckpt_path(ckpt), NULL, 0, NULL) < 0)
@@ -59,42 +63,82 @@ static int same_job(struct engine *e, const struct ckpt *ckpt, struct error *err
     return 0;
 }
 
-static int read_tensors(struct engine *e, struct ckpt *ckpt, struct error *err)
+/* Rank 0 reads the manifest and sends it, so that a job of many ranks reads it once. *failed_here: this rank failed. */
+static struct ckpt *open_shared(struct engine *e, const char *path, bool *failed_here, struct error *err)
 {
-    struct ckpt_piece *pieces;
-    void **addresses;
-    size_t npieces;
-    int result;
+    bool first = comm_rank(e->world) == 0;
+    struct ckpt *ckpt = NULL;
+    size_t bytes = 0;
+    char *text = first ? ckpt_manifest_text(path, &bytes, err) : NULL;
 
-    if (zero_pieces(e->zero, false, &pieces, &addresses, &npieces, err) < 0)
+    *failed_here = first && !text;
+    if (comm_agree(e->world, *failed_here ? -1 : 0, err) < 0 ||
+        comm_broadcast(e->world, &bytes, sizeof bytes, 0, err) < 0)
+        goto out;
+    if (!first)
+        text = error_calloc(bytes + 1, 1, err);
+    *failed_here = !text;
+    if (comm_agree(e->world, *failed_here ? -1 : 0, err) < 0 || comm_broadcast(e->world, text, bytes, 0, err) < 0)
+        goto out;
+    ckpt = ckpt_open_with(path, text, bytes, err);
+    *failed_here = !ckpt;
+out:
+    free(text);
+    return ckpt;
+}
+
+/* Reads the state that this rank holds, together with the other ranks of its node. */
+static int read_state(struct engine *e, struct ckpt *ckpt, struct node_memory *memory, struct error *err)
+{
+    const struct ckpt_node *node = node_memory_for(memory, ckpt, err);
+    struct ckpt_piece *pieces = NULL;
+    void **addresses = NULL;
+    size_t npieces = 0;
+    int result = -1;
+
+    if (!node)
         return -1;
+    if (comm_agree(e->world, zero_pieces(e->zero, false, &pieces, &addresses, &npieces, err), err) < 0)
+        goto out;
     zero_clear(e->zero);
     device_wait(e->dev);
-    result = ckpt_read(ckpt, e->config->units->tensors, e->config->units->ntensors, zero_kinds, ZERO_KINDS, pieces,
-                       npieces, addresses, err);
+    /* All in one call: the checkpoint then reads and verifies each of its blocks once. */
+    result = ckpt_read_together(ckpt, node, e->config->units->tensors, e->config->units->ntensors, zero_kinds,
+                                ZERO_KINDS, pieces, npieces, addresses, err);
+out:
     free(pieces);
     free(addresses);
     return result;
 }
 
 /*
- * 0; or -1 with CODE_CONFIG when no checkpoint of this directory can be meant, or another release wrote this one and no
- * older one may pass for it; else when this one is not usable.
+ * CODE_CONFIG: do not try older checkpoints (this one is of another model, or in another release's format). CODE_DATA:
+ * it cannot be used, and engine_restore tries an older one. Other codes: load_agreed tries again, then engine_restore
+ * fails. All ranks fail if one does; *failed_here: this one.
  */
-static int load_one(struct engine *e, const char *dir, uint64_t step, struct error *err)
+static int load_one(struct engine *e, const char *dir, uint64_t step, struct node_memory *memory, bool *failed_here,
+                    struct error *err)
 {
     char path[JOB_PATH_SIZE + 64];
     struct ckpt *ckpt;
     int result;
 
     ckpt_step_path(path, sizeof path, dir, step);
-    /* One rank looks at every shard; the others at those that they read. */
-    ckpt = comm_rank(e->world) == 0 ? ckpt_open(path, err) : ckpt_open_lazily(path, err);
-    if (!ckpt)
-        return -1;
-    result = same_model(e, ckpt, err) < 0 || same_job(e, ckpt, err) < 0 || read_tensors(e, ckpt, err) < 0 ? -1 : 0;
+    ckpt = open_shared(e, path, failed_here, err);
+    result = ckpt ? 0 : -1;
+    if (ckpt && (check_model(e, ckpt, err) < 0 || check_job(e, ckpt, err) < 0)) {
+        *failed_here = true;
+        result = -1;
+    }
+    /* No rank begins to read alone: the ranks of a node read together. */
+    result = comm_agree(e->world, result, err);
     if (result == 0) {
-        const struct ckpt_state *state = ckpt_state(ckpt);
+        result = read_state(e, ckpt, memory, err);
+        *failed_here = result < 0 && !node_memory_failed_elsewhere(memory);
+        result = comm_agree(e->world, result, err);
+    }
+    if (result == 0) {
+        const struct ckpt_progress *state = ckpt_progress(ckpt);
 
         e->step = state->step;
         e->consumed_samples = state->consumed_samples;
@@ -109,8 +153,11 @@ static int load_one(struct engine *e, const char *dir, uint64_t step, struct err
     return result;
 }
 
-/* Rank 0 looks, all get the same list: directories need not look alike on every node at the same moment. */
-static int shared_list(struct engine *e, const char *dir, uint64_t **steps, size_t *count, struct error *err)
+/*
+ * Rank 0 reads the directory and sends the list: nodes may see different entries at the same moment. In a directory
+ * that is not `ours` it may not be allowed to commit.
+ */
+static int shared_list(struct engine *e, const char *dir, bool ours, uint64_t **steps, size_t *count, struct error *err)
 {
     uint64_t n = 0;
     int result = 0;
@@ -118,13 +165,14 @@ static int shared_list(struct engine *e, const char *dir, uint64_t **steps, size
     *steps = NULL;
     if (comm_rank(e->world) == 0) {
         /* A save that was complete but for its commit when its job was killed becomes the newest checkpoint now. */
-        result = ckpt_recover(dir, err) < 0 ? -1 : ckpt_list(dir, steps, count, err);
+        result = ckpt_recover(dir, err) < 0 && (ours || err->code == CODE_CONFIG) ? -1 : 0;
+        result = result < 0 ? -1 : ckpt_list(dir, steps, count, err);
         n = result < 0 ? 0 : *count;
     }
     if (comm_agree(e->world, result, err) < 0 || comm_broadcast(e->world, &n, sizeof n, 0, err) < 0)
         goto fail;
-    if (comm_rank(e->world) != 0 && !(*steps = calloc(n + 1, sizeof **steps)))
-        result = error_set(err, CODE_IO, "out of memory for a list of %" PRIu64 " checkpoints", n);
+    if (comm_rank(e->world) != 0 && !(*steps = error_calloc(n + 1, sizeof **steps, err)))
+        result = -1;
     if (comm_agree(e->world, result, err) < 0 ||
         (n && comm_broadcast(e->world, *steps, n * sizeof **steps, 0, err) < 0))
         goto fail;
@@ -136,26 +184,45 @@ fail:
 }
 
 /*
- * Whether a checkpoint is damaged is for all ranks to see alike. One that only some could not read, or that the
- * operating system would not read, may be a network filesystem that shows a file late: try again before saying so.
+ * All ranks must agree that a checkpoint is damaged. If only some could not read it, or the operating system reported
+ * an error, a network filesystem may show a file late: tries again.
  */
-static int load_agreed(struct engine *e, const char *dir, uint64_t step, struct error *err)
+static int load_agreed(struct engine *e, const char *dir, uint64_t step, struct node_memory *memory, struct error *err)
 {
     for (int tries = 0;; tries++) {
-        int result = load_one(e, dir, step, err);
-        double failed = result < 0;
+        bool failed_here;
+        int result = load_one(e, dir, step, memory, &failed_here, err);
+        double failed = failed_here;
 
         if (comm_sum_f64(e->world, &failed, 1, err) < 0)
             return -1;
-        result = comm_agree(e->world, result, err);
-        if (result == 0 || err->code == CODE_CONFIG || tries == LOAD_TRIES ||
+        if (result == 0 || err->code == CODE_CONFIG || tries == LOAD_RETRIES ||
             (err->code == CODE_DATA && (int)failed == comm_size(e->world)))
             return result;
         clock_sleep(1);
     }
 }
 
-/* What was skipped must not stand in the way of a save of the same step: rank 0 renames it. */
+/*
+ * If rank 0 may write to the directory, ckpt_probe must succeed there before a checkpoint counts as damaged: while a
+ * part of a parallel file system is down, the rest may say that a file does not exist. Without write permission nothing
+ * is probed.
+ */
+static int check_directory(struct engine *e, const char *dir, struct error *err)
+{
+    struct error damage = *err, why;
+    int result = 0;
+
+    if (comm_rank(e->world) == 0 && access(dir, W_OK) == 0 && ckpt_probe(dir, &why) < 0)
+        result = error_set(err, CODE_IO, "%.400s; it may be whole, because its file system fails: %.500s", damage.text,
+                           why.text);
+    if (comm_agree(e->world, result, err) < 0)
+        return -1;
+    *err = damage;
+    return 0;
+}
+
+/* Rank 0 renames the skipped checkpoints, so that their steps can be saved again. */
 static int set_aside(struct engine *e, const char *dir, const uint64_t *steps, size_t count, struct error *err)
 {
     int result = 0;
@@ -166,7 +233,7 @@ static int set_aside(struct engine *e, const char *dir, const uint64_t *steps, s
 }
 
 /* A run keeps its seed: another one would change the order of samples in the middle of an epoch. */
-static int same_seed(const struct engine *e, const char *dir, struct error *err)
+static int check_seed(const struct engine *e, const char *dir, struct error *err)
 {
     if (e->loaded_seed == e->job->batch.seed)
         return 0;
@@ -176,7 +243,7 @@ static int same_seed(const struct engine *e, const char *dir, struct error *err)
                      dir, e->loaded_seed, e->job->batch.seed);
 }
 
-/* Of the list, that one alone, if it is there. */
+/* Keeps only `step` in the list. Returns the list's new length: 1, or 0 if the step is not in it. */
 static size_t keep_only(uint64_t *steps, size_t count, uint64_t step)
 {
     for (size_t i = 0; i < count; i++)
@@ -190,22 +257,29 @@ static size_t keep_only(uint64_t *steps, size_t count, uint64_t step)
 int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)(const char *why), struct error *err)
 {
     char parent[JOB_PATH_SIZE];
+    struct node_memory *memory;
     uint64_t *steps, step;
     size_t count, tried = 0;
     bool one = !ours && ckpt_split_step_path(parent, sizeof parent, &step, dir);
     int result = 0;
 
     dir = one ? parent : dir;
-    if (shared_list(e, dir, &steps, &count, err) < 0)
+    if (shared_list(e, dir, ours, &steps, &count, err) < 0)
         return -1;
     if (one)
         count = keep_only(steps, count, step);
-    for (; tried < count; tried++) {
-        result = load_agreed(e, dir, steps[tried], err);
-        if (result == 0 || err->code != CODE_DATA || one)
-            break;
-        skipped(err->text);
+    if (!(memory = node_memory_create(e->world, err))) {
+        free(steps);
+        return -1;
     }
+    for (; tried < count; tried++) {
+        result = load_agreed(e, dir, steps[tried], memory, err);
+        if (result == 0 || err->code != CODE_DATA || one || check_directory(e, dir, err) < 0)
+            break;
+        if (comm_rank(e->world) == 0)
+            skipped(err->text);
+    }
+    node_memory_destroy(memory);
     if (result < 0 && tried == count) {
         struct error last = *err;
 
@@ -215,11 +289,11 @@ int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)
                   dir, count, last.text);
     }
     if (result == 0 && count > 0 && ours)
-        result = same_seed(e, dir, err) < 0 ? -1 : set_aside(e, dir, steps, tried, err);
+        result = check_seed(e, dir, err) < 0 ? -1 : set_aside(e, dir, steps, tried, err);
     free(steps);
     if (result < 0)
         return -1;
     if (count == 0)
         return 0;
-    return zero_loaded(e->zero, err) < 0 ? -1 : 1;
+    return zero_finish_load(e->zero, err) < 0 ? -1 : 1;
 }

@@ -1,7 +1,8 @@
 /*
  * run.h - the state of a run, shared by train.c and its helpers: run_start.c, everything before the first step, with
- * run_hosts.c, the checks of each host's memory and threads; run_watch.c, the watchdog and stragglers; and
- * run_log.c, the output. Private to these files.
+ * run_hosts.c, the checks of each host's memory and threads, and run_claim.c, the claim on checkpoint.dir;
+ * run_watch.c, the watchdog and stragglers; run_data.c, the data sets; run_tokenizer.c, their tokenizer; and run_log.c,
+ * the output. Private to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
 #define MUSTER_TRAINER_RUN_H
@@ -10,20 +11,25 @@
 #include "trainer/report/metrics.h"
 #include "trainer/saver.h"
 #include "trainer/watch/watchdog.h"
-#include "trainer/stop.h"
+
+/* From the weakest to the strongest. */
+enum stop_reason { STOP_NONE, STOP_MINUTES, STOP_FILE, STOP_SIGNAL, STOP_LOST }; /* LOST: checkpoint.dir */
 
 struct run {
     const struct job *job;
+    struct job job_of_engine; /* a copy that the engine gets; run_tokenizer_eod fills in its data.eod */
     struct comm *world;
     struct engine *engine;
-    struct metrics_writer *metrics; /* on rank 0; NULL elsewhere and without report.metrics */
-    struct watchdog *watchdog;      /* NULL with one rank or report.hang_seconds = 0 */
-    struct neighbour *hosts;        /* [world] where each rank runs */
-    bool *slow;                     /* [world] the stragglers of the last check */
+    struct metrics_writer *metrics;  /* on rank 0; NULL elsewhere and without report.metrics */
+    struct watchdog *watchdog;       /* NULL with one rank or report.hang_seconds = 0 */
+    struct rank_location *locations; /* [world] where each rank runs */
+    bool *slow;                      /* [world] the stragglers of the last check */
     bool leader, terminal;
     double peak_flops; /* of all ranks together */
     struct saver *saver;
-    bool resumed;          /* from checkpoint.dir */
+    struct claim_watch *claim; /* on rank 0; NULL elsewhere and without checkpoint.dir */
+    bool resumed;              /* from checkpoint.dir */
+    double started;        /* the first step could begin: report.minutes count from here, so that every run does one */
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
     int global_batch;   /* of the last step */
@@ -31,24 +37,28 @@ struct run {
     /* since the last check for stragglers */
     long watched_steps;
     double own_seconds; /* of this rank's steps, without waiting for others */
+    /* of the data sets (run_data.c) */
+    uint64_t *drawn;    /* [sets] samples of each so far; on rank 0 */
+    double *set_losses; /* [sets of data.train], then [sets of data.valid]: as last measured */
     /* since the last log line */
     long logged_steps;
     double logged_seconds, logged_loss, logged_order; /* losses of the steps that had a finite one */
     int logged_skipped, logged_nans;
 };
 
-/* ---- run_start.c: all collective; all ranks fail together, each with *err ---- */
-
 /*
- * Fails with CODE_CONFIG, naming the rank, if ranks read different job files. To be called first: ranks with different
- * jobs would call different operations, or split the world into groups that do not match, and deadlock.
+ * ---- run_start.c ----
+ *
+ * Compares the ranks' job files and data, checks the environment, starts the watchdog, creates the engine, restores or
+ * initializes it, and opens the metrics. Collective: all ranks fail together, each with *err.
  */
-int run_compare_jobs(const struct run *run, struct error *err);
-
-/* Checks the environment, creates the engine, restores or initializes it, opens the metrics. */
 int run_start(struct run *run, struct error *err);
 
 /* ---- run_hosts.c ---- */
+
+/* Gathers `count` floats of each rank: malloc'ed, [world][count]. Collective. NULL with *err when out of memory, or a
+ * rank is lost. */
+void *run_gather(const struct run *run, const void *own, size_t count, const char *purpose, struct error *err);
 
 /*
  * Fails with CODE_CONFIG if the ranks of a host would hold more than its memory, or the job does not fit the mesh. An
@@ -59,20 +69,71 @@ int run_check_memory(const struct run *run, struct error *err);
 /* Warns if the ranks on rank 0's host have more threads than processors. */
 int run_check_threads(const struct run *run, struct error *err);
 
+/*
+ * ---- run_claim.c ----
+ *
+ * Claims checkpoint.dir for this run, and watches the claim from then on. CODE_CONFIG if another run owns it. Makes the
+ * directory, and checks that checkpoints can be written there. Collective, when the engine was created.
+ */
+int run_claim_start(struct run *run, struct error *err);
+
+/* On rank 0: whether another run has taken the directory over, as the watching thread knows; the same by a look at the
+ * directory, -1 with CODE_CONFIG if so. Other ranks: false and 0. */
+bool run_claim_is_lost(const struct run *run);
+int run_claim_check(struct run *run, struct error *err);
+
+/* Releases the directory, after the last save. `trained`: the run came to its first step. */
+void run_claim_stop(struct run *run, bool trained);
+
 /* ---- run_watch.c ---- */
 
-/* Starts the flight recorder and the watchdog. Collective, before everything else. */
+/* Starts the flight recorder and the watchdog. Collective, right after the job files are compared; a hang before this
+ * is not reported. */
 int run_watch_start(struct run *run, struct error *err);
 
 /*
- * Logs the stragglers (report.straggler_factor). own_seconds: this rank's time of a step without waiting for others;
- * `stage`: its pipeline stage, since only ranks of one stage have the same work. Collective.
+ * Once a step; own_seconds: this rank's time without waiting for others. With each log line, logs the stragglers
+ * (report.straggler_factor) among the ranks of each pipeline stage, which have the same work. Collective.
  */
-int run_stragglers(struct run *run, double own_seconds, int stage, struct error *err);
+int run_stragglers(struct run *run, double own_seconds, struct error *err);
 
-/* This rank will end, and communicates no more except in comm_world_fail: its end is not reported as a lost rank. */
-void run_watch_ending(struct run *run);
+/* This rank will end, and communicates no more except in comm_world_fail: its end is not reported as a lost rank. After
+ * a hang it waits a few seconds for the other ranks of this host (watchdog_leave_together). */
+void run_announce_end(struct run *run);
 void run_watch_stop(struct run *run);
+
+/*
+ * ---- run_data.c: the data sets of a run ----
+ *
+ * run_data_start: after the engine has its data and its first step. Logs the sets of a blend. run_data_finish may be
+ * called without it.
+ */
+int run_data_start(struct run *run, struct error *err);
+void run_data_finish(struct run *run);
+
+/* After a step. Logs the sets that began another epoch; and on the steps of log lines, with a blend, the loss of each
+ * set since the previous one, which goes into *m too. Collective. */
+int run_data_step(struct run *run, struct metrics_step *m, struct error *err);
+
+/* The same for the sets of data.valid, after a validation. Collective. */
+int run_data_validation(struct run *run, struct metrics_step *m, struct error *err);
+
+/*
+ * ---- run_tokenizer.c ----
+ *
+ * Rank 0 finds the tokenizer of the data (data.tokenizer) and copies it to "tokenizer" in checkpoint.dir, which exists.
+ * CODE_CONFIG if it has more tokens than the model, or if a data set or checkpoint.dir has another one. Collective.
+ */
+int run_tokenizer_start(struct run *run, struct error *err);
+
+/*
+ * Before the engine is created: fills run->job_of_engine. Where documents are separated (data.reset) and data.eod is
+ * not set, its data.eod is the tokenizer's end of a document, if rank 0 finds one in the vocabulary. Collective.
+ */
+int run_tokenizer_eod(struct run *run, struct error *err);
+
+/* On rank 0, after a load from `dir`, checkpoint.load: logs a warning if the tokenizer there is not the data's. */
+void run_tokenizer_loaded(const struct run *run, const char *dir);
 
 /* ---- run_log.c ---- */
 

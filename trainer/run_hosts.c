@@ -1,28 +1,47 @@
-/* run_hosts.c - checks that the ranks of each host fit into its memory, before it is allocated, and that their threads
- * have a processor each. */
+/*
+ * run_hosts.c - the hosts of a run: checks that each one's ranks fit into its memory, before it is allocated, and that
+ * their threads have a processor each.
+ */
 #include <math.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/memory_limit.h"
-#include "trainer/choose_device.h"
-#include "trainer/prediction.h"
+#include "trainer/rank_config.h"
 #include "trainer/run.h"
+
+void *run_gather(const struct run *run, const void *own, size_t count, const char *purpose, struct error *err)
+{
+    float *all = error_calloc((size_t)comm_size(run->world), count * sizeof *all, err);
+
+    if (!all)
+        return NULL;
+    memcpy(all + (size_t)comm_rank(run->world) * count, own, count * sizeof *all);
+    comm_purpose(run->world, purpose, NULL);
+    return comm_all_gather(run->world, DTYPE_F32, all, count, err) == 0 ? all : NULL; /* may still be written to */
+}
+
+/* ---- memory ---- */
 
 #define MIB 0x1p20
 
 /* The least memory of its host that this rank will hold, in MiB. */
 static int predict_bytes(const struct run *run, float *mib, struct error *err)
 {
+    struct device *dev = choose_device(run->job->device, err);
     struct device_traits device = {.threads = 1};
     struct footprint bytes;
     struct mesh mesh;
 
-    if (choose_is_host(run->job->device, &device.is_host, err) < 0 ||
-        mesh_fit(&mesh, comm_size(run->world), run->job->parallel.tp, run->job->parallel.pp, err) < 0 ||
-        predict_footprint(run->job, &mesh, comm_rank(run->world), &device, &bytes, err) < 0)
+    if (!dev)
+        return -1;
+    device.is_host = device_is_host(dev);
+    device_destroy(dev);
+    if (mesh_fit(&mesh, comm_size(run->world), run->job->parallel.tp, run->job->parallel.pp, err) < 0 ||
+        rank_config_footprint(run->job, &mesh, comm_rank(run->world), &device, &bytes, err) < 0)
         return -1;
     *mib = (float)((double)((device.is_host ? footprint_device(&bytes) : 0) + footprint_host(&bytes)) / MIB);
     return 0;
@@ -33,45 +52,40 @@ static int compare_limit(const struct run *run, const float *mib, struct error *
 {
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / MIB, wanted = 0;
     double limit = (double)memory_limit() / MIB;
-    const char *host = run->hosts[comm_rank(run->world)].host;
+    const char *host = run->locations[comm_rank(run->world)].host;
     int ranks = 0;
 
     for (int rank = 0; rank < comm_size(run->world); rank++)
-        if (strcmp(run->hosts[rank].host, host) == 0) {
+        if (strcmp(run->locations[rank].host, host) == 0) {
             wanted += mib[rank];
             ranks++;
         }
     if (wanted <= fmin(machine, limit))
         return 0;
-    if (limit < machine)
-        return error_set(err, CODE_CONFIG,
-                         "%d rank%s on %s would hold %.1f GiB, and the job's memory limit there is %.1f GiB: ask for "
-                         "more (sbatch --mem) or start more nodes; muster-train --plan shows what takes the memory",
-                         ranks, ranks == 1 ? "" : "s", host, wanted / 1024, limit / 1024);
     return error_set(err, CODE_CONFIG,
-                     "%d rank%s on %s would hold %.1f GiB, and it has %.1f GiB: start more nodes; muster-train --plan "
+                     "%d rank%s on %s would hold %.1f GiB, and %s %.1f GiB: %sstart more nodes; muster-train --plan "
                      "shows what takes the memory",
-                     ranks, ranks == 1 ? "" : "s", host, wanted / 1024, machine / 1024);
+                     ranks, ranks == 1 ? "" : "s", host, wanted / 1024,
+                     limit < machine ? "the job's memory limit there is" : "it has", fmin(machine, limit) / 1024,
+                     limit < machine ? "ask for more (sbatch --mem) or " : "");
 }
 
 int run_check_memory(const struct run *run, struct error *err)
 {
-    int rank = comm_rank(run->world), result;
-    float *mib = calloc((size_t)comm_size(run->world), sizeof *mib);
+    float own = 0, *mib;
+    int result = predict_bytes(run, &own, err);
 
+    if (comm_agree(run->world, result, err) < 0)
+        return -1;
+    mib = run_gather(run, &own, 1, "memory", err);
     if (!mib)
-        return error_set(err, CODE_IO, "out of memory");
-    result = predict_bytes(run, &mib[rank], err);
-    if (comm_agree(run->world, result, err) < 0 || comm_all_gather(run->world, DTYPE_F32, mib, 1, err) < 0)
-        return -1; /* mib may still be written to */
+        return -1;
     result = comm_agree(run->world, compare_limit(run, mib, err), err);
     free(mib);
     return result;
 }
 
 /* ---- threads ---- */
-
-enum { PART_NUMBERS = 3 };
 
 struct part_of_host {
     float threads, processors; /* the rank's threads, and the processors that it may run on */
@@ -80,9 +94,9 @@ struct part_of_host {
 
 static struct part_of_host own_share(const struct run *run)
 {
-    struct device_traits device = device_traits(run->engine->dev, run->job->precision.compute);
+    const struct device_traits *device = &run->engine->traits;
     struct part_of_host part = {
-        .threads = device.is_host ? (float)device.threads : 0, .processors = INFINITY, .first = -1};
+        .threads = device->is_host ? (float)device->threads : 0, .processors = INFINITY, .first = -1};
     cpu_set_t set;
 
     if (sched_getaffinity(0, sizeof set, &set) < 0)
@@ -98,7 +112,7 @@ static struct part_of_host own_share(const struct run *run)
 static bool is_counted(const struct run *run, const struct part_of_host *shares, int rank)
 {
     for (int r = 0; r < rank; r++)
-        if (strcmp(run->hosts[r].host, run->hosts[rank].host) == 0 && shares[r].first == shares[rank].first &&
+        if (strcmp(run->locations[r].host, run->locations[rank].host) == 0 && shares[r].first == shares[rank].first &&
             shares[r].processors == shares[rank].processors)
             return true;
     return false;
@@ -111,11 +125,11 @@ static bool is_counted(const struct run *run, const struct part_of_host *shares,
 static void check_threads(const struct run *run, const struct part_of_host *shares)
 {
     float online = (float)sysconf(_SC_NPROCESSORS_ONLN), threads = 0, processors = 0, most = 0;
-    const char *host = run->hosts[0].host;
+    const char *host = run->locations[0].host;
     int ranks = 0;
 
     for (int rank = 0; rank < comm_size(run->world); rank++)
-        if (strcmp(run->hosts[rank].host, host) == 0) {
+        if (strcmp(run->locations[rank].host, host) == 0) {
             threads += shares[rank].threads;
             if (!is_counted(run, shares, rank))
                 processors += shares[rank].processors;
@@ -134,18 +148,11 @@ static void check_threads(const struct run *run, const struct part_of_host *shar
 
 int run_check_threads(const struct run *run, struct error *err)
 {
-    int rank = comm_rank(run->world), result = 0;
-    struct part_of_host *shares = calloc((size_t)comm_size(run->world), sizeof *shares);
+    struct part_of_host own = own_share(run), *shares;
 
+    shares = run_gather(run, &own, sizeof own / sizeof(float), "threads", err);
     if (!shares)
-        result = error_set(err, CODE_IO, "out of memory");
-    if (comm_agree(run->world, result, err) < 0) {
-        free(shares);
         return -1;
-    }
-    shares[rank] = own_share(run);
-    if (comm_all_gather(run->world, DTYPE_F32, shares, PART_NUMBERS, err) < 0)
-        return -1; /* not freed: a transfer may still write to it */
     if (run->leader)
         check_threads(run, shares);
     free(shares);

@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include "plan/flops.h"
-#include "trainer/report/log_line.h"
 #include "trainer/report/progress.h"
-#include "trainer/report/summary.h"
 #include "trainer/run.h"
 
 void run_log(const struct run *run, const char *format, ...)
@@ -101,7 +99,7 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
     };
     char text[LOG_LINE_SIZE];
 
-    log_line_format(text, sizeof text, &line);
+    log_line_format(text, &line);
     run_log(run, "%s", text);
     run->logged_steps = 0;
     run->logged_skipped = run->logged_nans = 0;
@@ -133,10 +131,9 @@ static void print_progress(const struct run *run, const struct metrics_step *m)
         .ranks = m->world,
     };
     struct terminal terminal = terminal_inspect(STDOUT_FILENO); /* each time: windows are resized */
-    unsigned flags = (terminal.utf8 ? PROGRESS_UTF8 : 0) | (terminal.colour ? PROGRESS_COLOUR : 0);
     char text[PROGRESS_SIZE];
 
-    progress_line(text, sizeof text, terminal.columns > 20 ? terminal.columns - 1 : 79, flags, &progress);
+    progress_line(text, terminal.columns > 20 ? terminal.columns - 1 : 79, &terminal, &progress);
     printf("\r\033[K%s", text);
     fflush(stdout);
 }
@@ -158,7 +155,7 @@ int run_report_memory(const struct run *run, struct error *err)
 
     if (run->global_batch == 0) /* without a step there is no peak */
         return 0;
-    if (engine_predict_memory(e, comm_rank(run->world), &bytes, err) < 0)
+    if (engine_predict_memory(e, &bytes, err) < 0)
         return -1;
     predicted = (double)footprint_device(&bytes);
     worst = fabs(peak / predicted - 1.0);

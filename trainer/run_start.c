@@ -9,7 +9,7 @@
 
 #include "config.h"
 #include "common/crc32c.h"
-#include "trainer/prediction.h"
+#include "trainer/rank_config.h"
 #include "trainer/optim/optim.h"
 #include "trainer/watch/recorder.h"
 #include "trainer/run.h"
@@ -34,12 +34,29 @@ static void describe_mesh(const struct run *run)
 static void describe_memory(const struct run *run)
 {
     const struct engine *e = run->engine;
-    struct device_traits device = device_traits(e->dev, run->job->precision.compute);
-    char text[PREDICT_TABLE_SIZE];
     struct error err;
+    char *text = run->leader ? rank_config_table(run->job, &e->mesh, &e->traits, &err) : NULL;
 
-    if (run->leader && predict_table(text, run->job, &e->mesh, &device, &err) > 0)
+    if (text)
         run_log(run, "%s", text);
+    free(text);
+}
+
+static void describe_documents(const struct run *run)
+{
+    const char *attention = getenv("MUSTER_ATTENTION");
+    const struct job *job = run->engine->job;
+    char eod[80] = "";
+
+    if (job->data.reset == RESET_NONE)
+        return;
+    if (job->data.eod >= 0)
+        snprintf(eod, sizeof eod, " and after token %d%s", job->data.eod,
+                 run->job->data.eod < 0 ? ", the tokenizer's end of a document" : "");
+    run_log(run, "documents are separated: they begin where the data's index says so%s", eod);
+    if (run->engine->traits.gpu && attention && strncmp(attention, "cudnn", 5) == 0)
+        run_log(run, "MUSTER_ATTENTION=%s has no effect: cuDNN's attention is not used with data.reset = \"document\"",
+                attention);
 }
 
 static void describe_run(const struct run *run)
@@ -55,6 +72,7 @@ static void describe_run(const struct run *run)
     describe_mesh(run);
     run_log(run, "batch: %d samples a step, micro-batches of %d; peak %.1f GFLOP/s in all", job->batch.global_batch,
             job->batch.micro_batch, run->peak_flops * 1e-9);
+    describe_documents(run);
     describe_memory(run);
 }
 
@@ -74,10 +92,7 @@ static int measure_peak(struct run *run, struct error *err)
 
 static void log_skipped_checkpoint(const char *why)
 {
-    const char *rank = getenv("PMI_RANK");
-
-    if (!rank || atoi(rank) == 0)
-        printf("skipped a checkpoint: %s\n", why);
+    printf("skipped a checkpoint: %s\n", why);
 }
 
 static void log_difference(const char *path, const char *before, const char *now, void *arg)
@@ -125,6 +140,8 @@ static int restore_or_initialize(struct run *run, struct error *err)
                     run->job->batch.steps);
         else if (run->resumed)
             log_changed_job(run);
+        if (!run->resumed)
+            run_tokenizer_loaded(run, dirs[i]);
         return 0;
     }
     /* A user who set checkpoint.load does not want to start from initial weights. */
@@ -179,61 +196,80 @@ static int open_metrics(struct run *run, struct error *err)
     return comm_agree(run->world, result, err);
 }
 
-/* A run that cannot save must not start. */
-static int probe_checkpoint_dir(struct run *run, struct error *err)
-{
-    bool probe = run->leader && run->job->checkpoint.dir[0];
-
-    recorder_phase("testing checkpoint.dir");
-    return comm_agree(run->world, probe ? ckpt_probe(run->job->checkpoint.dir, err) : 0, err);
-}
-
 static void log_saver(void *arg, const char *line)
 {
     run_log(arg, "%s", line);
 }
 
-static void sync_metrics(void *arg)
+static int prepare_save(void *arg, struct error *err)
 {
     struct run *run = arg;
-    struct error err;
 
-    if (run->metrics && metrics_sync(run->metrics, &err) < 0)
-        run_log(run, "metrics may lack steps up to this checkpoint: %s", err.text);
+    if (run_claim_check(run, err) < 0)
+        return -1;
+    if (run->metrics && metrics_sync(run->metrics, err) < 0)
+        run_log(run, "metrics may lack steps up to this checkpoint: %s", err->text);
+    return 0;
 }
 
 static int start_saver(struct run *run, struct error *err)
 {
-    const struct saver_events events = {.log = log_saver, .before_save = sync_metrics, .arg = run};
+    const struct saver_events events = {.log = log_saver, .before_save = prepare_save, .arg = run};
 
-    run->saver = saver_create(run->engine, run->hosts[0].host, sizeof *run->hosts, &events, err);
+    run->saver = saver_create(run->engine, run->locations[0].host, sizeof *run->locations, &events, err);
     return run->saver ? 0 : -1;
 }
 
-int run_compare_jobs(const struct run *run, struct error *err)
+/* Fails on all ranks, naming the first rank whose number differs from rank 0's: it reads other files. */
+static int compare_ranks(const struct run *run, uint64_t own, enum exit_code code, const char *reads, struct error *err)
 {
-    uint32_t ours = crc32c(0, run->job->text, strlen(run->job->text)), leaders = ours;
+    uint64_t leaders = own;
     int result = 0;
 
     if (comm_broadcast(run->world, &leaders, sizeof leaders, 0, err) < 0)
         return -1;
-    if (ours != leaders)
-        result = error_set(err, CODE_CONFIG, "rank %d reads another job file than rank 0: is the directory shared?",
-                           comm_rank(run->world));
+    if (own != leaders)
+        result = error_set(err, code, "rank %d reads %s", comm_rank(run->world), reads);
     return comm_agree(run->world, result, err);
+}
+
+/* This comes first: ranks with different jobs would call different operations, or split the world into groups that do
+ * not match, and deadlock. */
+static int compare_jobs(const struct run *run, struct error *err)
+{
+    return compare_ranks(run, crc32c(0, run->job->text, strlen(run->job->text)), CODE_CONFIG,
+                         "another job file than rank 0: is the directory shared?", err);
+}
+
+static int compare_data(const struct run *run, struct error *err)
+{
+    const struct blend *const data[] = {run->engine->train, run->engine->valid};
+
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; data[k] && i < blend_sets(data[k]); i++) {
+            struct blend_set set = blend_set(data[k], i);
+            char reads[JOB_PATH_SIZE + 64];
+
+            snprintf(reads, sizeof reads, "different data than rank 0: is %s shared?", set.prefix);
+            if (compare_ranks(run, set.samples, CODE_DATA, reads, err) < 0)
+                return -1;
+        }
+    return 0;
 }
 
 int run_start(struct run *run, struct error *err)
 {
-    if (refuse_kill_file(run->job, err) < 0 || run_check_memory(run, err) < 0)
+    if (compare_jobs(run, err) < 0 || run_watch_start(run, err) < 0 || refuse_kill_file(run->job, err) < 0 ||
+        run_check_memory(run, err) < 0 || run_tokenizer_eod(run, err) < 0)
         return -1;
-    run->engine = engine_create(run->job, run->world, err);
-    if (!run->engine || engine_compare_ranks(run->engine, err) < 0 || probe_checkpoint_dir(run, err) < 0 ||
-        measure_peak(run, err) < 0)
+    run->engine = engine_create(&run->job_of_engine, run->world, err);
+    if (!run->engine || compare_data(run, err) < 0 || run_claim_start(run, err) < 0 || measure_peak(run, err) < 0)
         return -1;
     describe_run(run);
+    if (run_tokenizer_start(run, err) < 0)
+        return -1;
     if (run_check_threads(run, err) < 0 || start_saver(run, err) < 0 || restore_or_initialize(run, err) < 0 ||
-        saver_reserve(run->saver, run->resumed, err) < 0 || open_metrics(run, err) < 0)
+        saver_reserve(run->saver, run->resumed, err) < 0 || run_data_start(run, err) < 0 || open_metrics(run, err) < 0)
         return -1;
     recorder_phase(NULL);
     return 0;

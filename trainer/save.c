@@ -1,9 +1,8 @@
-/* save.c - a rank's part of a save, and a save that is written straight to checkpoint.dir. */
+/* save.c - a rank's shard in a save, and a save that is written directly to checkpoint.dir. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -12,37 +11,34 @@
 enum { COMMIT_SECONDS = 60 }; /* how long a network filesystem may take to show other nodes' files */
 
 /* A name for this save that no other attempt at the same step has, the same on every rank. */
-static int attempt_name(struct engine *e, char *name, size_t size, struct error *err)
+static int attempt_name(struct engine *e, char name[static CKPT_ATTEMPT_SIZE], struct error *err)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    memset(name, 0, size);
-    snprintf(name, size, "%" PRIx64 "-%x", (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
-             (unsigned)getpid());
-    return comm_broadcast(e->world, name, size, 0, err);
+    memset(name, 0, CKPT_ATTEMPT_SIZE);
+    snprintf(name, CKPT_ATTEMPT_SIZE, "%" PRIx64 "-%x", (uint64_t)(clock_realtime() * 1e9), (unsigned)getpid());
+    ckpt_claim_attempt(name, e->claim);
+    return comm_broadcast(e->world, name, CKPT_ATTEMPT_SIZE, 0, err);
 }
 
-static struct ckpt_state state_of(const struct engine *e)
+static struct ckpt_progress present_state(const struct engine *e)
 {
-    return (struct ckpt_state){.step = e->step,
-                               .consumed_samples = e->consumed_samples,
-                               .seed = e->job->batch.seed,
-                               .skipped_steps = e->skipped_steps,
-                               .skipped_in_a_row = e->skipped_in_a_row,
-                               .loss_scale = e->loss_scale.scale,
-                               .loss_scale_good_steps = e->loss_scale.good_steps,
-                               .loss_scale_hysteresis = e->loss_scale.hysteresis_left,
-                               .loss_mean = e->spike.mean,
-                               .loss_count = e->spike.count,
-                               .dp = e->mesh.dp,
-                               .tp = e->mesh.tp,
-                               .pp = e->mesh.pp,
-                               .zero = e->job->parallel.zero};
+    return (struct ckpt_progress){.step = e->step,
+                                  .consumed_samples = e->consumed_samples,
+                                  .seed = e->job->batch.seed,
+                                  .skipped_steps = e->skipped_steps,
+                                  .skipped_in_a_row = e->skipped_in_a_row,
+                                  .loss_scale = e->loss_scale.scale,
+                                  .loss_scale_good_steps = e->loss_scale.good_steps,
+                                  .loss_scale_hysteresis = e->loss_scale.hysteresis_left,
+                                  .loss_mean = e->spike.mean,
+                                  .loss_count = e->spike.count,
+                                  .dp = e->mesh.dp,
+                                  .tp = e->mesh.tp,
+                                  .pp = e->mesh.pp,
+                                  .zero = e->job->parallel.zero};
 }
 
-/* This rank's save, but for its pieces. */
-static struct ckpt_save describe_save(const struct engine *e, const struct ckpt_state *captured, const char *attempt)
+/* This rank's save, without its pieces and their addresses. */
+static struct ckpt_save describe_save(const struct engine *e, const struct ckpt_progress *snapshot, const char *attempt)
 {
     return (struct ckpt_save){
         .dir = e->job->checkpoint.dir,
@@ -54,36 +50,36 @@ static struct ckpt_save describe_save(const struct engine *e, const struct ckpt_
         .kinds = zero_kinds,
         .nkinds = ZERO_KINDS,
         .job_text = e->job->text,
-        .state = captured ? *captured : state_of(e),
+        .state = snapshot ? *snapshot : present_state(e),
     };
 }
 
-bool engine_capture(struct engine *e, struct ckpt_state *captured)
+bool engine_snapshot(struct engine *e, struct ckpt_progress *snapshot)
 {
-    *captured = state_of(e);
-    return zero_capture(e->zero);
+    *snapshot = present_state(e);
+    return zero_snapshot(e->zero);
 }
 
-int engine_part_create(struct engine *e, const struct ckpt_state *captured, struct engine_part *part, struct error *err)
+int shard_save_create(struct engine *e, const struct ckpt_progress *snapshot, struct shard_save *own, struct error *err)
 {
     struct ckpt_piece *pieces = NULL;
     void **addresses = NULL;
     int result;
 
-    *part = (struct engine_part){.save = describe_save(e, captured, part->attempt)};
+    *own = (struct shard_save){.save = describe_save(e, snapshot, own->attempt)};
     device_wait(e->dev);
-    result = zero_pieces(e->zero, true, &pieces, &addresses, &part->save.npieces, err);
-    part->save.pieces = result < 0 ? NULL : pieces;
-    part->save.sources = result < 0 ? NULL : (const void *const *)addresses;
+    result = zero_pieces(e->zero, true, &pieces, &addresses, &own->save.npieces, err);
+    own->save.pieces = result < 0 ? NULL : pieces;
+    own->save.sources = result < 0 ? NULL : (const void *const *)addresses;
     if (comm_agree(e->world, result, err) < 0)
         return -1;
-    return attempt_name(e, part->attempt, sizeof part->attempt, err);
+    return attempt_name(e, own->attempt, err);
 }
 
-void engine_part_destroy(struct engine_part *part)
+void shard_save_destroy(struct shard_save *own)
 {
-    free((void *)part->save.pieces);
-    free((void *)part->save.sources);
+    free((void *)own->save.pieces);
+    free((void *)own->save.sources);
 }
 
 /* All shards are written; a network filesystem may show them here a little later. */
@@ -93,7 +89,7 @@ static int commit_shards(const struct ckpt_save *save, struct error *err)
         int committed = ckpt_commit(save->dir, save->state.step, save->attempt, err);
 
         if (committed != 0) /* but maybe by another job that saves here */
-            return committed < 0 ? -1 : ckpt_check_committed(save, err);
+            return committed < 0 ? -1 : ckpt_check_owner(save, err);
         if (tries >= COMMIT_SECONDS * 10)
             return error_set(err, CODE_IO,
                              "%s: step %" PRIu64 ": other ranks' shards did not become visible here in %d seconds: "
@@ -104,8 +100,9 @@ static int commit_shards(const struct ckpt_save *save, struct error *err)
 }
 
 /*
- * Every rank's shard, or no attempt at all: what some have written would fill a full disk for good. The sum says that
- * no rank is writing any more, which a failed comm_agree does not: a rank may have been lost.
+ * If a rank fails, the attempt is removed: otherwise its files would keep a full disk full. It is removed only after
+ * comm_sum_f64 has succeeded: then every rank has stopped writing. A failure of comm_agree does not imply that, since a
+ * rank may have been lost.
  */
 static int write_shards(struct engine *e, const struct ckpt_save *save, struct error *err)
 {
@@ -120,22 +117,22 @@ static int write_shards(struct engine *e, const struct ckpt_save *save, struct e
     if (failed > 0 && comm_rank(e->world) == 0) {
         struct error ignored; /* why the save failed is what counts */
 
-        ckpt_abandon(save->dir, save->state.step, save->attempt, &ignored);
+        ckpt_remove_attempt(save->dir, save->state.step, save->attempt, &ignored);
     }
     return comm_agree(e->world, result, err);
 }
 
-int engine_save(struct engine *e, const struct ckpt_state *captured, struct error *err)
+int engine_save(struct engine *e, const struct ckpt_progress *snapshot, struct error *err)
 {
-    struct engine_part part;
+    struct shard_save own;
     int result = 0;
 
-    if (engine_part_create(e, captured, &part, err) < 0 || write_shards(e, &part.save, err) < 0) {
-        engine_part_destroy(&part);
+    if (shard_save_create(e, snapshot, &own, err) < 0 || write_shards(e, &own.save, err) < 0) {
+        shard_save_destroy(&own);
         return -1;
     }
     if (comm_rank(e->world) == 0)
-        result = commit_shards(&part.save, err);
-    engine_part_destroy(&part);
+        result = commit_shards(&own.save, err);
+    shard_save_destroy(&own);
     return comm_agree(e->world, result, err);
 }

@@ -1,7 +1,8 @@
 /*
  * saver.h - saves checkpoints: stages each in node memory, then drains and commits it in the background.
  *
- * A saver owns all state of a run's saves: which step is due, captured, being copied, staged and committed. A run calls
+ * A saver owns all state of a run's saves: which step is due, has a snapshot, is being copied, is staged and is
+ * committed. A run calls
  *
  *     saver_create     before a checkpoint is loaded: drains and commits what an earlier run of the job has staged
  *     saver_reserve    when the state is loaded
@@ -10,14 +11,14 @@
  *     saver_destroy
  *
  * Each node has a stage (ckpt/stage/stage.h), which a muster-ckptd(8) drains. Where staging is not possible, saves are
- * written straight to checkpoint.dir (save.c), and the log says so once.
+ * written directly to checkpoint.dir (save.c), and the log says so once.
  *
  * Training waits while the state is copied into the stage, because a step changes it. On a device whose state must be
  * copied to the host anyway, training goes on meanwhile:
  *
- *     step k ends       the state is captured (engine_capture): its transfer to the host begins
+ *     step k ends       a snapshot of the state is taken (engine_snapshot): its transfer to the host begins
  *     step k+1 ends     waits for the rest of the transfer; a thread begins to copy it into the stage
- *     step k+2 ... end  are the copies of all ranks over? Then the save is staged
+ *     step k+2 ... end  tests whether all ranks have finished their copies; if so, the save is staged
  *
  * All functions but saver_committed and saver_destroy are collective.
  */
@@ -31,44 +32,49 @@ struct saver;
 /* What a saver calls on rank 0. */
 struct saver_events {
     void (*log)(void *arg, const char *line);
-    void (*before_save)(void *arg); /* to sync what should not be older than the checkpoint */
+    /* Syncs files that must not be older than the checkpoint. -1: this save fails. Unless the code is CODE_IO or
+     * CODE_DATA, the run ends. */
+    int (*before_save)(void *arg, struct error *err);
     void *arg;
 };
 
 /*
  * Open the stage of this node. What an earlier run has staged completely is drained and committed before this returns,
- * unless its target fails for checkpoint.last_seconds. hosts: the host of rank r is at hosts + r * stride. NULL with
- * CODE_IO when memory is short, with CODE_CONFIG when another release of muster has staged something in a form that
- * this one does not know. A stage that cannot be used is only logged.
+ * unless checkpoint.dir fails for checkpoint.last_seconds. hosts: the host of rank r is at hosts + r * stride. NULL
+ * with CODE_IO when memory is short, with CODE_CONFIG when another release of muster has staged something in a format
+ * that this one does not know. A stage that cannot be used is only logged.
  */
 struct saver *saver_create(struct engine *engine, const char *hosts, size_t stride, const struct saver_events *events,
                            struct error *err);
 
 /*
  * Where checkpoint.every is set, take the memory that saves will be staged in, so that the first save is as fast as the
- * others and none runs out of memory. `resumed`: the present state is that of the checkpoint of its step in
- * checkpoint.dir.
+ * others and none runs out of memory. `resumed`: the run was resumed, so that checkpoint.dir has a
+ * checkpoint of the present step.
  */
 int saver_reserve(struct saver *saver, bool resumed, struct error *err);
 
 /*
- * Save if a save is due, do what is next for the save under way, and log what became of earlier ones. A save that fails
- * is logged, and a later step tries again. A save is put off while steps are skipped, because the parameters may be
- * bad, and while the stage has no room. If the target of a staged save fails, the oldest such save is dropped to make
- * room. -1: ranks cannot communicate.
+ * Save if a save is due, continue the save under way, and log the results of earlier ones. A save that fails is logged,
+ * and a later step tries again. A save is put off while steps are skipped, because the parameters may be bad, and while
+ * the stage has no room. If there is no room because checkpoint.dir cannot be written, the oldest staged save is
+ * dropped (stage.h describes how). -1: ranks cannot communicate.
  */
 int saver_step(struct saver *saver, struct error *err);
 
 /*
- * Save the present state, unless its step is saved already, and wait until all is committed: 0. 1: something is left in
- * the stage, because its target has failed for checkpoint.last_seconds or the job's time limit is near; err says where
- * and why. The stage is closed in both cases.
+ * Save the present state, unless its step is saved already, and wait until all is committed. If the last staged save
+ * ended without a commit, or no muster-ckptd runs, save once more, without the stage. Returns 0 when all is committed;
+ * 1 when a save is left in the stage, because checkpoint.dir has failed for checkpoint.last_seconds or the job's time
+ * limit is near, with the place and the reason in err; -1 when the save failed or ranks cannot communicate. The stage
+ * is closed after 0 and 1.
  */
 int saver_finish(struct saver *saver, struct error *err);
 
-/*
- * Wait until the saves that were begun are committed: 0. 1 as saver_finish. Afterwards saver_committed does not change.
- */
+/* Complete the save under way, then wait until every staged save has ended: committed, superseded or failed (which is
+ * logged). 0: all have ended. 1: a save is left in the stage, with the reason in err. -1: ranks cannot communicate,
+ * muster-ckptd ended too often, or a save failed with another code than CODE_IO and CODE_DATA. Afterwards
+ * saver_committed does not change. */
 int saver_settle(struct saver *saver, struct error *err);
 
 /* The newest step that rank 0 knows to be in checkpoint.dir, or to resume from; UINT64_MAX: none. */

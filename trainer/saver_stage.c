@@ -12,10 +12,11 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/thread.h"
 
 #define PROGRAM "muster-ckptd"
 
-enum { LONG_LIVED = 10 }; /* seconds: a muster-ckptd that ran for longer does not count as a short life */
+enum { LONG_LIVED = 10 }; /* seconds; a muster-ckptd that runs for longer sets `restarts` to 0 */
 
 extern char **environ;
 
@@ -60,7 +61,7 @@ static int spawn_program(pid_t *pid, char **arguments)
 static int start_ckptd(struct saver_stage *s, struct error *err)
 {
     char path[4096], cap[32];
-    char *stage = (char *)(uintptr_t)ckpt_stage_directory(s->ckpt);
+    char *stage = (char *)(uintptr_t)ckpt_stage_directory(s->handle);
     char *arguments[] = {(char *)(uintptr_t)find_program(path, sizeof path),
                          (char[]){"--quiet"},
                          (char[]){"--child"},
@@ -86,14 +87,14 @@ static bool is_running(struct saver_stage *s)
     return s->pid != 0;
 }
 
-bool saver_stage_is_drained(struct saver_stage *s)
+bool saver_stage_has_drainer(struct saver_stage *s)
 {
-    return is_running(s) || ckpt_stage_is_drained(s->ckpt);
+    return is_running(s) || ckpt_stage_has_drainer(s->handle);
 }
 
 int saver_stage_supervise(struct saver_stage *s, struct error *err)
 {
-    if (!s->first || saver_stage_is_drained(s))
+    if (!s->first || saver_stage_has_drainer(s))
         return 0;
     if (clock_monotonic() - s->restarted > LONG_LIVED)
         s->restarts = 0;
@@ -116,10 +117,10 @@ struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int
     }
     s->first = config->adopt;
     s->cap = cap;
-    s->ckpt = ckpt_stage_open(config, err);
-    if (s->ckpt && (!s->first || start_ckptd(s, err) == 0))
+    s->handle = ckpt_stage_open(config, err);
+    if (s->handle && (!s->first || start_ckptd(s, err) == 0))
         return s;
-    if (s->ckpt)
+    if (s->handle)
         saver_stage_close(s, 0);
     else
         free(s);
@@ -132,9 +133,9 @@ void saver_stage_close(struct saver_stage *s, double seconds)
     struct error ignored;
 
     if (s->first)
-        ckpt_stage_close(s->ckpt, &ignored);
-    ckpt_stage_destroy(s->ckpt);
-    s->ckpt = NULL;
+        ckpt_stage_mark_closed(s->handle, &ignored);
+    ckpt_stage_destroy(s->handle);
+    s->handle = NULL;
     while (is_running(s) && clock_monotonic() < end)
         clock_sleep(0.01);
     free(s);
@@ -148,8 +149,37 @@ void saver_stage_destroy(struct saver_stage *s)
         return;
     if (s->save)
         saver_stage_wait(s, &ignored);
-    ckpt_stage_destroy(s->ckpt);
+    ckpt_stage_destroy(s->handle);
     free(s);
+}
+
+/* ---- room -------------------------------------------------------------------------------------------------------- */
+
+static bool is_same(const struct attempt_id *a, const struct attempt_id *b)
+{
+    return a->step == b->step && strcmp(a->attempt, b->attempt) == 0;
+}
+
+int saver_stage_replace(struct saver_stage *s, const struct ckpt_stage_trouble *oldest, struct error *err)
+{
+    struct attempt_id named = {.step = oldest->step};
+    bool again, first;
+
+    memcpy(named.attempt, oldest->attempt, sizeof named.attempt);
+    again = is_same(&s->suspect, &named);
+    first = !is_same(&s->replaced, &named);
+    s->suspect = named;
+    if (!again || oldest->draining)
+        return 0;
+    s->replaced = named;
+    if (s->first && ckpt_stage_replace(s->handle, named.step, named.attempt, err) < 0)
+        return -1;
+    return first;
+}
+
+bool saver_stage_is_replacing(const struct saver_stage *s)
+{
+    return s->replaced.attempt[0] && ckpt_stage_has(s->handle, s->replaced.step, s->replaced.attempt);
 }
 
 /* ---- the copy ---- */
@@ -158,29 +188,16 @@ static void *copy_shard(void *arg)
 {
     struct saver_stage *s = arg;
 
-    s->result = ckpt_stage_shard(s->ckpt, s->save, &s->error);
-    atomic_store(&s->over, true);
+    s->result = ckpt_stage_shard(s->handle, s->save, &s->error);
+    atomic_store(&s->done, true);
     return NULL;
 }
 
-/* Signals are the trainer's business: none is delivered to the thread, nor to those that it starts. */
-static bool start_thread(struct saver_stage *s)
-{
-    sigset_t all, before;
-    bool started;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    started = pthread_create(&s->thread, NULL, copy_shard, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
-}
-
-void saver_stage_copy(struct saver_stage *s, const struct ckpt_save *save, bool beside)
+void saver_stage_copy(struct saver_stage *s, const struct ckpt_save *save, bool in_thread)
 {
     s->save = save;
-    atomic_store(&s->over, false);
-    s->threaded = beside && start_thread(s);
+    atomic_store(&s->done, false);
+    s->threaded = in_thread && thread_start(&s->thread, copy_shard, s) == 0;
     if (!s->threaded)
         copy_shard(s);
 }
@@ -190,9 +207,9 @@ bool saver_stage_is_copying(const struct saver_stage *s)
     return s && s->save;
 }
 
-bool saver_stage_is_over(const struct saver_stage *s)
+bool saver_stage_copy_done(const struct saver_stage *s)
 {
-    return atomic_load(&s->over);
+    return atomic_load(&s->done);
 }
 
 int saver_stage_wait(struct saver_stage *s, struct error *err)

@@ -1,9 +1,9 @@
 /*
- * saver_stage.h - what a rank does in its node's stage: copies its shard into it, and, as the node's first rank, runs
- * the muster-ckptd(8) that drains it.
+ * saver_stage.h - the trainer's side of its node's stage: copies the rank's shard into the stage (ckpt_stage_shard).
+ * The node's first rank also runs the muster-ckptd(8) that drains the stage.
  *
- * Nothing here communicates with other ranks; saver.c makes them agree. While a copy is under way the stage may be
- * asked whether it is drained, and nothing else (ckpt/stage/stage.h).
+ * Nothing here communicates with other ranks; saver.c makes them agree. While a copy is under way, only
+ * ckpt_stage_directory and ckpt_stage_has_drainer may be called (ckpt/stage/stage.h).
  */
 #ifndef MUSTER_TRAINER_SAVER_STAGE_H
 #define MUSTER_TRAINER_SAVER_STAGE_H
@@ -17,20 +17,29 @@
 
 enum { SAVER_MOST_RESTARTS = 5 }; /* of a muster-ckptd that ends again and again */
 
+/* One try to save one step. */
+struct attempt_id {
+    uint64_t step;
+    char attempt[CKPT_ATTEMPT_SIZE];
+};
+
 /* Not to be moved while a copy is under way. */
 struct saver_stage {
-    struct ckpt_stage *ckpt;
+    struct ckpt_stage *handle;
     bool first; /* of the node's ranks */
     /* muster-ckptd, of the first rank */
     int cap;      /* MiB a second; 0: no limit */
     pid_t pid;    /* 0: not running */
-    int restarts; /* each after a short life */
+    int restarts; /* in a row; 0 again after one has run for LONG_LIVED seconds */
     double restarted;
+    /* the oldest save is replaced by a newer one, which needs its memory, while checkpoint.dir fails */
+    struct attempt_id replaced; /* the save that was replaced last; attempt "": none */
+    struct attempt_id suspect;  /* the save that the last call of saver_stage_replace named */
     /* the copy */
     const struct ckpt_save *save; /* borrowed; NULL: none is under way */
     bool threaded;
     pthread_t thread;
-    atomic_bool over;
+    atomic_bool done;
     int result;
     struct error error;
 };
@@ -43,28 +52,40 @@ struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int
 
 /*
  * This rank stages no more: muster-ckptd drains what is left, removes the stage and ends. Wait up to so many seconds
- * for that.
+ * for that, then free the struct.
  */
 void saver_stage_close(struct saver_stage *stage, double seconds);
 
-/* Waits for the copy under way, and leaves the stage as it is. NULL is harmless. */
+/* Waits for the copy under way, and leaves the stage as it is. NULL does nothing. */
 void saver_stage_destroy(struct saver_stage *stage);
 
 /*
- * Copy a shard into the stage; beside: in a thread, to which no signal is delivered. Where no thread can be started,
- * and where not beside, the copy is over on return.
+ * Copy a shard into the stage (ckpt_stage_shard). in_thread: in a thread with all signals blocked. Otherwise, or if no
+ * thread can be started, the copy is complete on return.
  */
-void saver_stage_copy(struct saver_stage *stage, const struct ckpt_save *save, bool beside);
-bool saver_stage_is_copying(const struct saver_stage *stage); /* NULL: not */
-bool saver_stage_is_over(const struct saver_stage *stage);    /* saver_stage_wait would not wait */
+void saver_stage_copy(struct saver_stage *stage, const struct ckpt_save *save, bool in_thread);
+bool saver_stage_is_copying(const struct saver_stage *stage); /* false for NULL */
+bool saver_stage_copy_done(const struct saver_stage *stage);  /* true if saver_stage_wait returns at once */
 
 /* Wait for the copy. Returns what ckpt_stage_shard returned, with its *err. */
 int saver_stage_wait(struct saver_stage *stage, struct error *err);
 
 /* Whether a muster-ckptd drains the stage: ours, or one of an earlier run that is still at work. */
-bool saver_stage_is_drained(struct saver_stage *stage);
+bool saver_stage_has_drainer(struct saver_stage *stage);
 
-/* Restart a muster-ckptd that has ended: 1. 0: not needed, or no longer tried. -1: failed. */
+/*
+ * The stage of some node is full, and `oldest` is the oldest save in trouble on any node. Replace it (by
+ * ckpt_stage_replace) if two calls in a row name it and the drainer is not trying it right now. After one call only,
+ * the drainer may just have freed the memory. Returns 1 if this call is the first to replace it (the caller logs that),
+ * otherwise 0; -1 on failure.
+ */
+int saver_stage_replace(struct saver_stage *stage, const struct ckpt_stage_trouble *oldest, struct error *err);
+
+/* Whether this node still has the save that was replaced last. The next one is replaced only when no node has this one
+ * any more: the drainers see the mark at different times. */
+bool saver_stage_is_replacing(const struct saver_stage *stage);
+
+/* Restart a muster-ckptd that has ended: 1. 0: not needed, or too many restarts after short lives. -1: failed. */
 int saver_stage_supervise(struct saver_stage *stage, struct error *err);
 
 #endif

@@ -6,15 +6,18 @@
 #include "trainer/watch/recorder.h"
 
 /*
- * This rank's micro-batches of a global batch, and the numbers that the batch's mean losses are divided by.
+ * This rank's number of micro-batches in a global batch, and the numbers by which the batch's loss sums are divided.
  */
 struct step_work {
     int micro_batches;
-    double tokens, samples; /* predictions in the global batch */
+    long own;                    /* samples of this rank */
+    double predictions, samples; /* of the global batch */
 };
 
-/* Samples [begin, begin + count) of the batch; its sample 0 is sample `first` of the run. */
-static struct micro_batch cut_batch(const struct batch *b, long begin, long count, uint64_t first, bool training)
+/* The micro-batch with samples [begin, begin + count) of batch b. Sample 0 of b is sample `first` of the run; losses[i]
+ * belongs to sample i of b. */
+static struct micro_batch cut_batch(const struct batch *b, long begin, long count, uint64_t first, bool training,
+                                    double *losses)
 {
     size_t at = (size_t)begin * (size_t)b->seq_length;
 
@@ -24,23 +27,26 @@ static struct micro_batch cut_batch(const struct batch *b, long begin, long coun
         .training = training,
         .tokens = b->tokens + at,
         .targets = b->targets + at,
+        .document_start = b->document_start ? b->document_start + at : NULL,
         .types = b->types ? b->types + at : NULL,
         .lengths = b->lengths ? b->lengths + begin : NULL,
         .order = b->order ? b->order + begin : NULL,
+        .losses = losses + begin,
     };
 }
 
-/* The global batch is the run's samples [first, first + size). Ranks with too few samples add empty ones. */
-static int read_batch(struct engine *e, const struct samples *samples, uint64_t first, int size, bool training,
+/* The global batch is the run's samples [first, first + size). A rank with too few samples adds one empty sample, which
+ * all its empty micro-batches use. */
+static int read_batch(struct engine *e, struct blend *blend, uint64_t first, int size, bool training,
                       struct step_work *work, struct error *err)
 {
-    struct share share = batch_share(e->job, &e->mesh, e->place.dp, size);
+    struct share share = rank_config_share(e->job, &e->mesh, e->config->coords.dp, size);
     long micro = e->job->batch.micro_batch;
     const struct batch *batch;
 
-    first += (uint64_t)share.first;
+    first += (uint64_t)share.first; /* from here on, this rank's first sample */
     recorder_phase("reading data");
-    if (batch_read(e->batch, samples, first, share.count, err) < 0)
+    if (batch_read(e->batch, blend, first, share.count, err) < 0)
         return -1;
     recorder_phase(NULL);
     if ((share.micro_batches - 1) * micro >= share.count)
@@ -50,35 +56,66 @@ static int read_batch(struct engine *e, const struct samples *samples, uint64_t 
         long begin = i * micro, left = share.count - begin;
 
         if (left <= 0)
-            e->micro_batches[i] = cut_batch(batch, share.count, 1, first, training);
+            e->micro_batches[i] = cut_batch(batch, share.count, 1, first, training, e->sample_losses);
         else
-            e->micro_batches[i] = cut_batch(batch, begin, left < micro ? left : micro, first, training);
+            e->micro_batches[i] =
+                cut_batch(batch, begin, left < micro ? left : micro, first, training, e->sample_losses);
     }
     work->micro_batches = share.micro_batches;
+    work->own = share.count;
     work->samples = size;
-    work->tokens = (double)e->batch->predicted;
+    work->predictions = (double)e->batch->predicted;
     comm_purpose(e->dp, "predictions", "count");
-    return comm_sum_f64(e->dp, &work->tokens, 1, err);
+    return comm_sum_f64(e->dp, &work->predictions, 1, err);
 }
 
-/* The mean losses, on every rank. Only the last stage has them, and all its tp ranks have the same tokens' loss. */
+/* The mean losses, on every rank. Only the last stage has sums. All its tp ranks have the same losses.tokens, so
+ * only tp rank 0 adds it; losses.order is each rank's share. */
 static int mean_loss(struct engine *e, const struct step_work *work, struct losses losses, struct mean_loss *loss,
                      struct error *err)
 {
-    double sums[] = {e->place.tp == 0 ? losses.tokens : 0, losses.order};
+    double sums[] = {e->config->coords.tp == 0 ? losses.tokens : 0, losses.order};
 
-    comm_purpose(e->world, "loss", "");
+    comm_purpose(e->world, "loss", NULL);
     if (comm_sum_f64(e->world, sums, 2, err) < 0)
         return -1;
     loss->order = sums[1] / work->samples;
-    loss->all = (work->tokens > 0 ? sums[0] / work->tokens : 0) + loss->order;
+    loss->all = (work->predictions > 0 ? sums[0] / work->predictions : 0) + loss->order;
     return 0;
+}
+
+/* All tp ranks of the last stage have the losses of its samples: the first one counts them. */
+static void add_to_sets(struct engine *e, const struct step_work *work, struct set_sums *sums)
+{
+    const struct mesh_coords *at = &e->config->coords;
+
+    if (at->pp != e->mesh.pp - 1 || at->tp != 0)
+        return;
+    for (long i = 0; i < work->own; i++) {
+        int set = e->batch->places[i].set;
+
+        sums->losses[set] += e->sample_losses[i];
+        sums->predictions[set] += e->batch->predictions[i];
+    }
+}
+
+int engine_set_losses(struct engine *e, struct set_sums *sums, double *losses, struct error *err)
+{
+    int result;
+
+    comm_purpose(e->world, "losses of data sets", NULL);
+    result = comm_sum_f64(e->world, sums->losses, 2 * (size_t)sums->sets, err);
+    for (int i = 0; i < sums->sets; i++) {
+        losses[i] = sums->predictions[i] > 0 ? sums->losses[i] / sums->predictions[i] : NAN;
+        sums->losses[i] = sums->predictions[i] = 0;
+    }
+    return result;
 }
 
 /* Failures of the tp group and the device are kept until they are read here. */
 static int engine_status(struct engine *e, struct error *err)
 {
-    return tensor_status(&e->tensor, err) < 0 ? -1 : device_status(e->dev, err);
+    return error_take(&e->tp_group.error, err) < 0 ? -1 : device_status(e->dev, err);
 }
 
 static double clip_coefficient(const struct job *job, double norm)
@@ -91,17 +128,19 @@ static double clip_coefficient(const struct job *job, double norm)
 static int update_parameters(struct engine *e, const struct step_result *result, struct error *err)
 {
     const struct job *job = e->job;
-    struct zero_step step = {
-        .lr = result->lr,
-        .beta1 = job->optimizer.beta1,
-        .beta2 = job->optimizer.beta2,
-        .eps = job->optimizer.eps,
-        .weight_decay = job->optimizer.weight_decay,
-        .grad_scale = clip_coefficient(job, result->grad_norm) / result->loss_scale,
-        .step = e->step + 1 - e->skipped_steps,
+    double step = (double)(e->step + 1 - e->skipped_steps);
+    struct adamw adamw = {
+        .grad_scale = (float)(clip_coefficient(job, result->grad_norm) / result->loss_scale),
+        .lr = (float)result->lr,
+        .beta1 = (float)job->optimizer.beta1,
+        .beta2 = (float)job->optimizer.beta2,
+        .eps = (float)job->optimizer.eps,
+        .weight_decay = (float)job->optimizer.weight_decay,
+        .bias1 = (float)(1.0 - pow(job->optimizer.beta1, step)),
+        .bias2 = (float)(1.0 - pow(job->optimizer.beta2, step)),
     };
 
-    return zero_step(e->zero, &step, err);
+    return zero_step(e->zero, &adamw, err);
 }
 
 /* Decides whether the step is skipped. All ranks have the same loss and norm, so they decide the same. */
@@ -129,13 +168,15 @@ static int compute_gradient(struct engine *e, struct step_result *result, struct
 
     if (read_batch(e, e->train, e->consumed_samples, result->global_batch, true, &work, err) < 0)
         return -1;
-    scales.tokens = work.tokens > 0 ? result->loss_scale / work.tokens : 0;
+    scales.tokens = work.predictions > 0 ? result->loss_scale / work.predictions : 0;
     scales.order = result->loss_scale / work.samples;
-    if (pipeline_train(e->pipeline, e->micro_batches, work.micro_batches, &scales, &losses, err) < 0 ||
+    if (pipeline_run(e->pipeline, e->micro_batches, work.micro_batches, &scales, &losses, err) < 0 ||
         zero_finish_gradients(e->zero, err) < 0 || engine_status(e, err) < 0 ||
         mean_loss(e, &work, losses, &result->loss, err) < 0 || zero_grad_norm_squared(e->zero, &norm_squared, err) < 0)
         return -1;
     result->grad_norm = sqrt(norm_squared) / result->loss_scale;
+    if (isfinite(result->loss.all))
+        add_to_sets(e, &work, &e->train_sums);
     return 0;
 }
 
@@ -174,8 +215,9 @@ int engine_evaluate(struct engine *e, int batch, struct mean_loss *loss, struct 
     struct losses losses;
 
     if (read_batch(e, e->valid, (uint64_t)batch * (uint64_t)size, size, false, &work, err) < 0 ||
-        pipeline_evaluate(e->pipeline, e->micro_batches, work.micro_batches, &losses, err) < 0 ||
+        pipeline_run(e->pipeline, e->micro_batches, work.micro_batches, NULL, &losses, err) < 0 ||
         engine_status(e, err) < 0)
         return -1;
+    add_to_sets(e, &work, &e->valid_sums);
     return mean_loss(e, &work, losses, loss, err);
 }

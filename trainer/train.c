@@ -2,18 +2,94 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "trainer/watch/recorder.h"
-#include "trainer/report/summary.h"
+#include "trainer/report/progress.h"
 #include "trainer/run.h"
+#include "trainer/watch/recorder.h"
 
+/* ---- requests to stop ---- */
+
+static sigset_t asking; /* the signals that ask to stop */
+
+void train_block_signals(void)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+    struct sigaction hangup;
+
+    sigemptyset(&asking);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        signal(signals[i], SIG_DFL); /* a shell starts background jobs with INT ignored */
+        sigaddset(&asking, signals[i]);
+    }
+    sigaddset(&asking, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &asking, NULL);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN)
+        sigdelset(&asking, SIGHUP); /* it stays blocked, since UCX installs a handler for it */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is then an error of write, like a full disk */
+}
+
+/* The last signal that was sent; 0 if none was. */
+static int signal_caught(void)
+{
+    static int caught;
+    const struct timespec at_once = {0};
+    int number;
+
+    while ((number = sigtimedwait(&asking, NULL, &at_once)) > 0)
+        caught = number;
+    return caught;
+}
+
+static enum stop_reason own_reason(const struct run *run, int caught)
+{
+    const struct job *job = run->job;
+
+    if (run_claim_is_lost(run))
+        return STOP_LOST;
+    if (caught)
+        return STOP_SIGNAL;
+    if (!run->leader) /* so that only one rank looks for the file at each step */
+        return STOP_NONE;
+    if (job->report.kill_file[0] && access(job->report.kill_file, F_OK) == 0)
+        return STOP_FILE;
+    if (job->report.minutes > 0 && clock_monotonic() - run->started >= 60.0 * job->report.minutes)
+        return STOP_MINUTES;
+    return STOP_NONE;
+}
+
+/* The strongest reason that any rank has. */
 static int check_stop(struct run *run, struct error *err)
 {
-    return stop_agreed(run->world, run->job, &run->stop, &run->stop_signal, err);
+    int caught = signal_caught();
+    double values[2] = {own_reason(run, caught), caught};
+
+    comm_purpose(run->world, "reasons to stop", NULL);
+    if (comm_max_f64(run->world, values, 2, err) < 0)
+        return -1;
+    run->stop = (enum stop_reason)values[0];
+    run->stop_signal = (int)values[1];
+    return 0;
 }
+
+/* "signal 15 (Terminated)", "the file kill.me", "the limit of 30 minutes" */
+static void describe_stop(const struct run *run, char *text, size_t size)
+{
+    if (run->stop == STOP_SIGNAL)
+        snprintf(text, size, "signal %d (%s)", run->stop_signal, strsignal(run->stop_signal));
+    else if (run->stop == STOP_FILE)
+        snprintf(text, size, "the file %s", run->job->report.kill_file);
+    else
+        snprintf(text, size, "the limit of %g minutes", run->job->report.minutes);
+}
+
+/* ---- after a step ---- */
 
 /* A stop request interrupts a validation: there may be only seconds left to save. */
 static int run_validation(struct run *run, struct metrics_step *m, struct error *err)
@@ -38,7 +114,7 @@ static int run_validation(struct run *run, struct metrics_step *m, struct error 
     if (job->model.kind == MODEL_BERT)
         m->valid_order_loss = sum.order / job->report.eval_batches;
     run_log_validation(run, m);
-    return 0;
+    return run_data_validation(run, m, err);
 }
 
 /* A failure to write metrics, such as a full disk, is logged once and does not end the training. */
@@ -85,21 +161,6 @@ static int check_skipped(struct run *run, const struct step_result *result, stru
 
 /* ---- the loop ---- */
 
-/* With each log line: checks for ranks whose own work took longer than that of ranks with the same work. */
-static int check_stragglers(struct run *run, double own_seconds, struct error *err)
-{
-    double mean;
-
-    run->watched_steps++;
-    run->own_seconds += own_seconds;
-    if (run->engine->step % (uint64_t)run->job->report.log_every != 0)
-        return 0;
-    mean = run->own_seconds / (double)run->watched_steps;
-    run->watched_steps = 0;
-    run->own_seconds = 0;
-    return run_stragglers(run, mean, run->engine->place.pp, err);
-}
-
 static int one_step(struct run *run, struct error *err)
 {
     struct step_result result;
@@ -107,7 +168,7 @@ static int one_step(struct run *run, struct error *err)
     double started = clock_monotonic(), waited = recorder_waited_seconds();
     size_t allocations = device_allocations(run->engine->dev);
 
-    recorder_step((int64_t)run->engine->step + 1, 0);
+    recorder_step((int64_t)run->engine->step + 1);
     if (engine_step(run->engine, &result, err) < 0)
         return -1;
     if (run->global_batch > 0) /* in the first step operations allocate their workspace */
@@ -115,7 +176,9 @@ static int one_step(struct run *run, struct error *err)
     run->global_batch = result.global_batch;
     m = run_measure(run, &result, clock_monotonic() - started);
     run_report(run, &m);
-    if (check_stragglers(run, m.step_seconds - (recorder_waited_seconds() - waited), err) < 0)
+    if (run_data_step(run, &m, err) < 0)
+        return -1;
+    if (run_stragglers(run, m.step_seconds - (recorder_waited_seconds() - waited), err) < 0)
         return -1;
     if (run_validation(run, &m, err) < 0)
         return -1;
@@ -130,7 +193,9 @@ static int stop_run(struct run *run, struct error *err)
     char why[JOB_PATH_SIZE + 64];
     int result;
 
-    stop_describe(why, sizeof why, run->job, run->stop, run->stop_signal);
+    if (run->stop == STOP_LOST)
+        return comm_agree(run->world, run_claim_check(run, err), err);
+    describe_stop(run, why, sizeof why);
     run_log(run, "stopping after step %" PRIu64 ": %s", run->engine->step, why);
     if (!run->job->checkpoint.dir[0])
         return error_set(err, CODE_CONFIG, "stopped by %s, and checkpoint.dir is not set: nothing was saved", why);
@@ -142,7 +207,7 @@ static int stop_run(struct run *run, struct error *err)
 
 static int run_steps(struct run *run, struct error *err)
 {
-    stop_start_clock();
+    run->started = clock_monotonic();
     while (run->engine->step < (uint64_t)run->job->batch.steps) {
         if (check_stop(run, err) < 0)
             return -1;
@@ -151,11 +216,12 @@ static int run_steps(struct run *run, struct error *err)
         if (one_step(run, err) < 0)
             return -1;
     }
-    /* All steps are done. If the last checkpoint cannot be drained (a full disk), requeuing would not help: 74. */
+    /* All steps are done. If the last checkpoint cannot be drained (a full disk), a requeue would not help: exit 74. */
     return saver_finish(run->saver, err) != 0 || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
 }
 
-/* Rank 0 first: after comm_world_fail a rank may end at once, and then the launcher may kill the others. */
+/* Rank 0 prints the error before comm_world_fail: after it, a rank may end at once, and then the launcher may kill the
+ * others. */
 void train_fail(struct comm *world, struct error *err)
 {
     bool leader = comm_rank(world) == 0;
@@ -169,13 +235,13 @@ void train_fail(struct comm *world, struct error *err)
 int train(const struct job *job, struct comm *world, struct error *err)
 {
     struct run run = {.job = job, .world = world, .leader = comm_rank(world) == 0};
+    bool started;
     int result;
 
     run.terminal = run.leader && terminal_inspect(STDOUT_FILENO).live;
-    result = run_compare_jobs(&run, err) < 0 || run_watch_start(&run, err) < 0 || run_start(&run, err) < 0
-                 ? -1
-                 : run_steps(&run, err);
-    run_watch_ending(&run);
+    started = run_start(&run, err) == 0;
+    result = started ? run_steps(&run, err) : -1;
+    run_announce_end(&run);
     if (result >= 0) {
         run_log(&run, "%s at step %" PRIu64, result == CODE_OK ? "done" : "stopped", run.engine->step);
     } else {
@@ -183,7 +249,9 @@ int train(const struct job *job, struct comm *world, struct error *err)
         comm_fabric_abandon(run.engine ? run.engine->fabric : NULL, err);
     }
     metrics_close(run.metrics);
+    run_data_finish(&run);
     saver_destroy(run.saver);
+    run_claim_stop(&run, started);
     engine_destroy(run.engine);
     run_watch_stop(&run);
     return result;

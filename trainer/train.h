@@ -18,4 +18,18 @@ int train(const struct job *job, struct comm *world, struct error *err);
  */
 void train_fail(struct comm *world, struct error *err);
 
+/*
+ * A run is asked to stop and save by TERM, INT, HUP, USR1 and USR2 (repeats are harmless), a kill-switch file, and a
+ * limit of minutes. One rank asked is enough: the ranks agree between steps.
+ *
+ * From this call on the signals stay pending until train reads them, between steps (HUP for ever where it was ignored,
+ * as under nohup). SIGPIPE is ignored, so that a run outlives the reader of its log. To be called before there are
+ * other threads, which inherit the mask.
+ *
+ * There is no handler, on purpose: a handler's frame is written below the stack pointer of the interrupted code, and
+ * oneDNN before 3.11.2 (Debian 12 has 2.6.3) points that register into the heap while it multiplies fp32 matrices. The
+ * frame, up to 12 KiB where there is AMX, then overwrites the heap (uxlfoundation/oneDNN, issue 4845).
+ */
+void train_block_signals(void);
+
 #endif

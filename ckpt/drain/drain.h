@@ -1,19 +1,22 @@
 /*
  * drain.h - drains a node's stage (stage.h) to the checkpoint directory, and commits: the loop of muster-ckptd(8).
  *
- * Each complete staged shard is copied to <dir>/step-N.ATTEMPT.partial in blocks of 4 MiB past the page cache, each
- * verified against its checksum from staging; then synced and renamed; then its part. A shard whose part is in the
- * target is not copied again. Then ckpt_commit is tried until the step is committed. Generations are drained oldest
- * first; one that waits for other nodes does not hold up the next.
+ * Each complete staged shard is copied to <dir>/step-N.ATTEMPT.partial in blocks of 4 MiB, past the page cache. Each
+ * block is verified against its checksum from staging. The file is synced and renamed, and then its part is written. A
+ * shard whose part is in the target is not copied again. When all shards of the node are copied, ckpt_commit is tried
+ * until the step is committed. The node of shard 0 commits a complete attempt at once. Another node does so 1.5 s
+ * later, if the step is still not committed (may_commit in drain_commit.c). Generations are drained oldest first; one
+ * that waits for other nodes does not hold up the next.
  *
- * A generation with a file of a form that this muster does not know (json_fields.h) is left alone, and so is the stage.
+ * A generation with a file of a format that this muster does not know (json_fields.h) is left alone, and so is the
+ * stage.
  *
- * After a kill at any moment, the next call continues. Two nodes may copy one shard at the same time (a
- * partner's copy): each has a temporary file of its own, and the names mean the same bytes.
+ * After a kill at any moment, the next call continues. Two nodes may copy one shard at the same time (a partner's
+ * copy): each writes a temporary file of its own, and both rename the same bytes to the same name.
  *
- * A target that fails, with whatever errno, does not end a generation: it stays in the stage and is tried again after
- * pauses that grow to 30 s, until it is committed, a newer step is committed, or ckpt_stage_replace drops it. Only
- * damaged staged data ends it as failed, and an attempt that can never be committed (stage.h).
+ * If the target fails, with any errno, the generation stays in the stage. The drainer tries it again after pauses that
+ * grow to 30 s, until this or a newer step is committed or ckpt_stage_replace is called. A generation fails only if its
+ * staged data is damaged or its attempt can never be committed (stage.h).
  */
 #ifndef MUSTER_CKPT_DRAIN_DRAIN_H
 #define MUSTER_CKPT_DRAIN_DRAIN_H
@@ -26,28 +29,42 @@ struct ckpt_drain_options {
     int threads;    /* shards copied at the same time; 0: 2 */
     uint64_t cap;   /* bytes a second, of all threads together; 0: unlimited */
     double seconds; /* return after this time; 0: no limit */
-    double idle;    /* for this long nothing has changed in the checkpoint directory, and a generation waits for other
-                       nodes' shards: log it and drain a partner's copies; with `once`, or where an earlier life of the
-                       job staged it, leave it to the other nodes. 0: 300 */
-    bool once;      /* return when nothing is left, not only when the stage was closed; without `seconds` also when the
-                       target fails for all that is left */
-    bool partner;   /* drain partner's copies that the target lacks */
+    double idle;    /* how long to wait for other nodes' shards while nothing changes in the checkpoint directory; 0:
+                       300 seconds. After it, logs that and drains the partner's copies. With `once`, or if an earlier
+                       run of the job staged the save, it then leaves the save to the other nodes. Below 0, with `once`:
+                       it tries to commit, and does not wait for other nodes' shards */
+    bool once;      /* return as soon as nothing is left, instead of waiting until the stage is closed. Without
+                       `seconds`, return also when the target fails for all that is left */
+    const volatile sig_atomic_t *then_once;   /* may be NULL: go on as with `once` and `idle` below 0 when it became
+                                                 other than 0 (muster-ckptd --child: the trainer has ended) */
+    bool partner;                             /* drain partner's copies that the target lacks */
+    bool require_unused;                      /* return CKPT_DRAIN_BUSY also if a process may still stage. With `once`,
+                                                 a target that fails is tried once, whatever `seconds` */
     const volatile sig_atomic_t *stop;        /* may be NULL: return soon after it became other than 0 */
-    void (*log)(const char *line, void *arg); /* may be NULL: one line for each event, without newline */
+    void (*log)(const char *line, void *arg); /* may be NULL: one line for each event, without newline. muster-ckptd
+                                                 --quiet prints the lines with the word "failed" */
     void *log_arg;
 };
 
 enum ckpt_drained {
     CKPT_DRAIN_DONE = 0, /* nothing is left: every generation ended; status.json has the results */
-    CKPT_DRAIN_LEFT = 1, /* something is left in the stage (time limit, stop, staged by another release), or was not
-                            committed because other nodes' shards are missing */
-    CKPT_DRAIN_BUSY = 2, /* another process drains this stage */
+    CKPT_DRAIN_LEFT,     /* something is left in the stage: time limit, stop, a target that fails, or staged by another
+                            release; or another process drains it for longer than `seconds`, with `once` */
+    CKPT_DRAIN_BUSY,     /* another process drains this stage; or see `require_unused` */
+    /* Nothing is left, and a save is not committed: */
+    CKPT_DRAIN_DAMAGED, /* its staged data was damaged, or its step is another run's */
+    CKPT_DRAIN_OTHERS,  /* because of other nodes: their shards are missing, or one of them abandoned it */
 };
 
+/* One of the above, or -1 when the stage cannot be used at all. A stage that does not exist is done. */
+int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, struct error *err);
+
 /*
- * One of the above, or -1 when the stage cannot be used at all. A generation that fails is not a failure of this call.
- * A stage that does not exist is done. *failed (may be NULL) counts the generations that ended as failed meanwhile.
+ * Remove the saves that were staged more than `seconds` ago and could not be drained since, and the stage if it is then
+ * empty. Logs a line with the word "failed" for each save that is lost. Saves of an unknown format stay, and so does
+ * all of a stage that a process uses or drains. Returns the number of saves that were removed, or -1.
  */
-int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, int *failed, struct error *err);
+int ckpt_reclaim(const char *stage_dir, double seconds, void (*log)(const char *line, void *arg), void *log_arg,
+                 struct error *err);
 
 #endif

@@ -3,10 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,85 +15,76 @@
 #include "ckpt/file/workers.h"
 #include "ckpt/file/block_writer.h"
 #include "ckpt/write/attempt.h"
-#include "common/clock.h"
-#include "common/crc32c.h"
 
+#define UNMAP_AFTER 4 /* blocks: the writer is done with one by then */
 #define TRIES       3 /* another drainer may remove our temporary file */
 #define OLD_SECONDS 60
 #define ANY_AGE     (-86400) /* clocks differ */
-#define WHY_TRIES   20
-#define WHY_SECONDS 0.02
 
 /* ---- the target's directories ------------------------------------------------------------------------------------ */
 
-int drain_check_given_up(struct drain *drain, struct error *err)
-{
-    const struct target *target = &drain->generation->target;
-    char why[512];
-
-    if (!attempt_is_given_up(&drain->parent, target->step, target->attempt, why, sizeof why))
-        return 0;
-    for (int tries = 0; tries < WHY_TRIES && !*why; tries++) { /* written a moment later, if there is room */
-        clock_sleep(WHY_SECONDS);
-        attempt_is_given_up(&drain->parent, target->step, target->attempt, why, sizeof why);
-    }
-    return error_set(err, CODE_DATA, "given up by another node: %s", *why ? why : "its reason could not be written");
-}
-
 /*
- * The checkpoint directory is made only if this stage has never seen it. Otherwise its file system is not mounted, and
- * a new directory would be beneath the mount point.
+ * The checkpoint directory is made only if it never existed in this stage's life. If it did and is missing now, its
+ * file system may not be mounted, and a new directory would be beneath the mount point.
  */
-static int open_parent(struct drain *drain, bool made, struct error *err)
+static int make_parent(struct drain_turn *turn, bool attempt_made, struct error *err)
 {
-    const struct directory *stage = &drain->drainer->stage;
-    const char *dir = drain->generation->target.dir;
+    const struct directory *stage = &turn->drainer->stage;
+    bool target_existed;
+    const char *dir = turn->generation->save.dir;
 
-    if (drain->parent.fd >= 0)
+    if (turn->parent.fd >= 0)
         return 0;
-    made |= file_exists(stage, STAGE_MADE);
-    if ((!made && directory_make_path(dir, err) < 0) || directory_open(&drain->parent, NULL, dir, err) < 0)
+    target_existed = attempt_made || file_exists(stage, STAGE_TARGET_EXISTED);
+    if ((!target_existed && directory_make_path(dir, err) < 0) || directory_open(&turn->parent, NULL, dir, err) < 0)
         return -1;
-    return made ? 0 : stage_mark(stage, STAGE_MADE, err);
+    return target_existed ? 0 : stage_mark(stage, STAGE_TARGET_EXISTED, err);
 }
 
-int drain_open_target(struct drain *drain, struct error *err)
+/* -1 also when the attempt was abandoned. */
+static int open_target(struct drain_turn *turn, struct error *err)
 {
-    const struct target *target = &drain->generation->target;
-    bool made = file_exists(&drain->source, STAGE_MADE), mine = false;
+    const struct staged_save *save = &turn->generation->save;
+    bool attempt_made = file_exists(&turn->source, STAGE_ATTEMPT_MADE), mine = false;
     char name[FILE_NAME_SIZE];
 
-    if (drain->partial.fd >= 0)
+    if (turn->partial.fd >= 0)
         return 0;
-    if (open_parent(drain, made, err) < 0 || drain_check_given_up(drain, err) < 0)
+    if (make_parent(turn, attempt_made, err) < 0 || drain_check_abandoned(turn, err) < 0 ||
+        drain_check_claim(turn, err) < 0)
         return -1;
-    name_partial(name, target->step, target->attempt);
-    if (!made) {
-        /* An earlier life's save must not remove the present life's attempts at its step. */
-        bool present = !file_exists(&drain->source, STAGE_ADOPTED) && drain->drainer->users;
+    name_attempt(name, ATTEMPT_PARTIAL, save->step, save->attempt);
+    if (!attempt_made) {
+        /* An earlier run's save must not remove the present run's attempts at its step. */
+        bool present = !file_exists(&turn->source, STAGE_ADOPTED) && turn->drainer->trainer_alive;
 
-        attempt_make_room(&drain->parent, target->step, present ? target->attempt : NULL);
-        mine = mkdirat(drain->parent.fd, name, 0777) == 0;
+        attempt_remove_stale(&turn->parent, save->step, present ? save->attempt : NULL);
+        mine = mkdirat(turn->parent.fd, name, 0777) == 0;
         if (!mine && errno != EEXIST)
-            return file_write_failed(&drain->parent, name, 0, err);
-        /* Another node may have given it up between the check and mkdir. */
-        if (drain_check_given_up(drain, err) < 0) {
+            return file_write_failed(&turn->parent, name, 0, err);
+        /* Another node may have abandoned it between the check and mkdir. */
+        if (drain_check_abandoned(turn, err) < 0) {
             if (mine)
-                unlinkat(drain->parent.fd, name, AT_REMOVEDIR);
+                unlinkat(turn->parent.fd, name, AT_REMOVEDIR);
             return -1;
         }
-        if (stage_mark(&drain->source, STAGE_MADE, err) < 0)
+        if (stage_mark(&turn->source, STAGE_ATTEMPT_MADE, err) < 0)
             return -1;
     }
-    if (directory_open(&drain->partial, &drain->parent, name, err) == 0)
+    if (directory_open(&turn->partial, &turn->parent, name, err) == 0) {
+        fstat(turn->parent.fd, &turn->progress->target_dir);
         return 0;
-    return made && errno == ENOENT ? error_set(err, CODE_IO, "%s/%s: has been removed", drain->parent.path, name) : -1;
+    }
+    if (!attempt_made || errno != ENOENT)
+        return -1;
+    error_set(err, CODE_IO, "%s/%s: has been removed", turn->parent.path, name);
+    return drain_judge_missing(turn, err);
 }
 
 /* ---- one shard --------------------------------------------------------------------------------------------------- */
 
 /* A staged shard, open. */
-struct staged {
+struct shard_source {
     struct manifest *part;
     char *text; /* of the part; the target gets the same bytes */
     size_t text_bytes;
@@ -101,97 +92,76 @@ struct staged {
     int fd;
 };
 
-static void close_staged(struct staged *staged)
+static void close_source(struct shard_source *source)
 {
-    if (staged->fd >= 0)
-        close(staged->fd);
-    free(staged->header);
-    free(staged->text);
-    manifest_destroy(staged->part);
+    if (source->fd >= 0)
+        close(source->fd);
+    free(source->header);
+    free(source->text);
+    manifest_destroy(source->part);
 }
 
-static int read_header(struct staged *staged, const struct directory *from, const char *name, struct error *err)
+static int open_source(struct shard_source *source, const struct drain_turn *turn, const struct directory *from,
+                       int shard, struct error *err)
 {
-    const struct manifest_shard *shard = staged->part->shard;
-
-    if (shard->data_offset > SHARD_BLOCK || shard->data_offset % SHARD_ALIGN != 0)
-        return error_set(err, CODE_DATA, "%s/%s: its header has %" PRIu64 " bytes", from->path, name,
-                         shard->data_offset);
-    staged->header = malloc(shard->data_offset);
-    if (!staged->header)
-        return error_errno(err, CODE_IO, "%s/%s", from->path, name);
-    if (file_read_at(staged->fd, staged->header, shard->data_offset, 0, from->path, name, err) < 0)
-        return -1;
-    if (crc32c(0, staged->header, shard->data_offset) != shard->header_crc)
-        return error_set(err, CODE_DATA, "%s/%s: its header has changed since it was staged", from->path, name);
-    return 0;
-}
-
-static int open_staged(struct staged *staged, const struct drain *drain, const struct directory *from, int shard,
-                       struct error *err)
-{
-    const struct target *target = &drain->generation->target;
+    const struct staged_save *save = &turn->generation->save;
     char name[FILE_NAME_SIZE];
 
-    *staged = (struct staged){.fd = -1};
-    name_part(name, shard, target->shards);
-    staged->text = file_read(from, name, MANIFEST_MAX_BYTES, &staged->text_bytes, err);
-    if (!staged->text)
+    *source = (struct shard_source){.fd = -1};
+    name_shard(name, SHARD_PART, shard, save->shards);
+    source->text = file_read(from, name, MANIFEST_MAX_BYTES, &source->text_bytes, err);
+    if (!source->text)
         return -1;
-    staged->part = manifest_decode(staged->text, staged->text_bytes, shard, target->shards, err);
-    if (!staged->part)
+    source->part = manifest_decode(source->text, source->text_bytes, shard, save->shards, err);
+    if (!source->part)
         return error_prefix(err, "%s/%s", from->path, name);
-    if (manifest_check_save(staged->part, target->step, target->attempt, err) < 0)
+    if (manifest_check_save(source->part, save->step, save->attempt, err) < 0)
         return error_prefix(err, "%s/%s", from->path, name);
-    name_shard(name, shard, target->shards);
-    staged->fd = manifest_open_shard(staged->part, shard, from, false, err);
-    if (staged->fd < 0)
+    source->fd = manifest_open_shard(source->part, shard, from, false, err);
+    if (source->fd < 0)
         return -1;
-    return read_header(staged, from, name, err);
+    source->header = manifest_read_header(source->part, shard, source->fd, from, err);
+    return source->header ? 0 : -1;
 }
 
-enum { REMOVED = 3 }; /* our temporary file, by another drainer of the same shard */
-
-/* The data, a block at a time, straight into the writer's buffers. */
-static int copy_blocks(struct drain *drain, const struct staged *staged, struct block_writer *writer, const char *name,
-                       struct error *err)
+/* The data, a block at a time, from the stage's memory. */
+static int copy_blocks(struct drain_turn *turn, const struct manifest_shard *shard, unsigned char *data,
+                       struct block_writer *writer, struct error *err)
 {
-    const struct manifest_shard *shard = staged->part->shard;
-    uint64_t offset = shard->data_offset, left = shard->layout.data_bytes;
+    uint64_t left = shard->layout.data_bytes;
 
-    block_writer_expect(writer, shard->block_crcs);
-    while (left > 0) {
-        size_t room;
-        void *space = block_writer_space(writer, &room);
-        int result = drain_pace(drain, room, err);
+    for (size_t block = 0; left > 0; block++) {
+        size_t bytes = left < SHARD_BLOCK ? (size_t)left : SHARD_BLOCK;
+        int result = drain_pace(turn, bytes, err);
 
         if (result != 0)
             return result;
-        if (file_read_at(staged->fd, space, room, offset, drain->source.path, name, err) < 0 ||
-            block_writer_add(writer, room, err) < 0)
+        if (block_writer_lend(writer, data + block * SHARD_BLOCK, bytes, shard->block_crcs[block], err) < 0)
             return -1;
-        offset += room;
-        left -= room;
+        if (block >= UNMAP_AFTER) /* to unmap all at the end would delay the commit */
+            madvise(data + (block - UNMAP_AFTER) * SHARD_BLOCK, SHARD_BLOCK, MADV_DONTNEED);
+        left -= bytes;
     }
     return 0;
 }
 
-static int copy_data(struct drain *drain, const struct staged *staged, const char *name, struct error *err)
+static int copy_data(struct drain_turn *turn, const struct shard_source *source, const char *name, struct error *err)
 {
-    const struct manifest_shard *shard = staged->part->shard;
-    struct block_writer *writer =
-        block_writer_create(&drain->partial, name, staged->header, shard->data_offset, shard->layout.data_bytes, err);
-    uint32_t *crcs = calloc(shard->layout.blocks + 1, sizeof *crcs);
-    int result = -1;
+    const struct manifest_shard *shard = source->part->shard;
+    uint64_t bytes = shard->data_offset + shard->layout.data_bytes;
+    unsigned char *file = mmap(NULL, bytes, PROT_READ, MAP_SHARED, source->fd, 0);
+    struct block_writer *writer;
+    int result;
 
-    if (writer && !crcs)
-        error_errno(err, CODE_IO, "%s: checksums", name);
-    else if (writer)
-        result = copy_blocks(drain, staged, writer, name, err);
-    if (result == 0 && (result = block_writer_finish(writer, crcs, err)) == 1)
-        result = REMOVED;
+    if (file == MAP_FAILED)
+        return error_errno(err, CODE_IO, "%s/%s: cannot be mapped", turn->source.path, name);
+    writer =
+        block_writer_create(&turn->partial, name, source->header, shard->data_offset, shard->layout.data_bytes, err);
+    result = writer ? copy_blocks(turn, shard, file + shard->data_offset, writer, err) : -1;
+    if (result == 0 && (result = block_writer_finish(writer, NULL, err)) == 1)
+        result = DRAIN_AGAIN;
     block_writer_destroy(writer);
-    free(crcs);
+    munmap(file, bytes);
     return result;
 }
 
@@ -199,158 +169,153 @@ static int copy_data(struct drain *drain, const struct staged *staged, const cha
  * Removes temporary files of killed drainers of this shard, each of which takes its room. Files younger than `age`
  * seconds may be of a running drainer on another node. Returns the number of removed files.
  */
-static int remove_leftovers(const struct drain *drain, const char *shard, int age)
+static int remove_leftovers(const struct drain_turn *turn, const char *shard, int age)
 {
     time_t before = time(NULL) - age + 1;
     size_t length = strlen(shard);
-    struct listing listing;
+    struct listing listing = listing_open(&turn->partial);
     const char *name;
     struct stat info;
     int removed = 0;
 
-    listing_open(&listing, &drain->partial);
     while ((name = listing_next(&listing)))
         if (strncmp(name, shard, length) == 0 && name[length] == '.' && name_is_unfinished(name) &&
-            fstatat(drain->partial.fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_mtime < before)
-            removed += unlinkat(drain->partial.fd, name, 0) == 0;
+            fstatat(turn->partial.fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_mtime < before)
+            removed += unlinkat(turn->partial.fd, name, 0) == 0;
     listing_close(&listing, NULL);
     return removed;
 }
 
 /* 0 if the directory that was written to still has its name, 1 if it has become the checkpoint; otherwise -1. */
-static int check_place(struct drain *drain, struct error *err)
+static int check_place(struct drain_turn *turn, struct error *err)
 {
     char partial[FILE_NAME_SIZE], step[FILE_NAME_SIZE];
     struct stat ours, there;
-    const struct target *target = &drain->generation->target;
+    const struct staged_save *save = &turn->generation->save;
 
-    name_partial(partial, target->step, target->attempt);
-    name_step(step, target->step);
-    if (fstat(drain->partial.fd, &ours) < 0)
-        return error_errno(err, CODE_IO, "%s", drain->partial.path);
-    if (fstatat(drain->parent.fd, partial, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
+    name_attempt(partial, ATTEMPT_PARTIAL, save->step, save->attempt);
+    name_step(step, save->step);
+    if (fstat(turn->partial.fd, &ours) < 0)
+        return error_errno(err, CODE_IO, "%s", turn->partial.path);
+    if (fstatat(turn->parent.fd, partial, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
         return 0;
-    if (fstatat(drain->parent.fd, step, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
+    if (fstatat(turn->parent.fd, step, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
         return 1;
-    if (drain_check_given_up(drain, err) < 0)
+    if (drain_check_abandoned(turn, err) < 0)
         return -1;
-    return error_set(err, CODE_IO, "%s: was removed while it was written", drain->partial.path);
+    return error_set(err, CODE_IO, "%s: was removed while it was written", turn->partial.path);
 }
 
-static int write_files(struct drain *drain, const struct staged *staged, int shard, struct error *err)
+static int write_files(struct drain_turn *turn, const struct shard_source *source, int shard, struct error *err)
 {
     char name[FILE_NAME_SIZE], part[FILE_NAME_SIZE];
-    int result = REMOVED;
+    int result = DRAIN_AGAIN;
 
-    name_shard(name, shard, drain->generation->target.shards);
-    name_part(part, shard, drain->generation->target.shards);
-    for (int tries = 0; tries < TRIES && result == REMOVED; tries++) {
-        if (file_exists(&drain->partial, part))
-            return directory_sync(&drain->partial, err) < 0 || check_place(drain, err) < 0 ? -1 : 0;
-        remove_leftovers(drain, name, OLD_SECONDS);
-        result = copy_data(drain, staged, name, err);
-        if (result == REMOVED && check_place(drain, err) < 0)
+    name_shard(name, SHARD_DATA, shard, turn->generation->save.shards);
+    name_shard(part, SHARD_PART, shard, turn->generation->save.shards);
+    for (int tries = 0; tries < TRIES && result == DRAIN_AGAIN; tries++) {
+        if (file_exists(&turn->partial, part))
+            return directory_sync(&turn->partial, err) < 0 || check_place(turn, err) < 0 ? -1 : 0;
+        remove_leftovers(turn, name, OLD_SECONDS);
+        result = copy_data(turn, source, name, err);
+        if (result == DRAIN_AGAIN && check_place(turn, err) < 0)
             return -1;
-        if (result == -1 && tries + 1 < TRIES && remove_leftovers(drain, name, ANY_AGE) > 0)
-            result = REMOVED; /* there may be room now */
+        if (result == -1 && tries + 1 < TRIES && remove_leftovers(turn, name, ANY_AGE) > 0)
+            result = DRAIN_AGAIN; /* there may be room now */
     }
     if (result != 0)
         return result == DRAIN_INTERRUPTED ? result : -1;
-    if (directory_sync(&drain->partial, err) < 0 ||
-        file_write(&drain->partial, part, staged->text, staged->text_bytes, err) < 0 ||
-        directory_sync(&drain->partial, err) < 0)
+    if (directory_sync(&turn->partial, err) < 0 ||
+        file_write(&turn->partial, part, source->text, source->text_bytes, err) < 0 ||
+        directory_sync(&turn->partial, err) < 0)
         return -1;
-    remove_leftovers(drain, name, ANY_AGE); /* a drainer that still writes one finds the part, and stops */
-    result = check_place(drain, err);
+    remove_leftovers(turn, name, ANY_AGE); /* a drainer that still writes one finds the part, and stops */
+    result = check_place(turn, err);
     /* Another drainer has committed meanwhile: this part came too late to be removed by the commit. */
-    if (result == 1 && directory_sync(&drain->parent, NULL) == 0)
-        unlinkat(drain->partial.fd, part, 0);
+    if (result == 1 && directory_sync(&turn->parent, NULL) == 0)
+        unlinkat(turn->partial.fd, part, 0);
     return result < 0 ? -1 : 0;
 }
 
 /*
- * The shard is durable in the target: marks it as drained and frees its memory. A mark without data is harmless, so it
- * is first.
+ * The shard is durable in the target: marks it as drained and frees its memory. The part is renamed first: after a
+ * crash in between, only an unneeded data file is left. The other order would leave a part, which means "complete",
+ * without its data.
  */
-static int release_shard(struct drain *drain, const struct directory *from, int shard, struct error *err)
+static int release_shard(struct drain_turn *turn, const struct directory *from, int shard, struct error *err)
 {
     char part[FILE_NAME_SIZE], drained[FILE_NAME_SIZE], name[FILE_NAME_SIZE];
-    int shards = drain->generation->target.shards;
+    int shards = turn->generation->save.shards;
 
-    name_part(part, shard, shards);
-    name_drained(drained, shard, shards);
-    name_shard(name, shard, shards);
+    name_shard(part, SHARD_PART, shard, shards);
+    name_shard(drained, SHARD_DRAINED, shard, shards);
+    name_shard(name, SHARD_DATA, shard, shards);
     if (renameat(from->fd, part, from->fd, drained) < 0)
         return error_errno(err, CODE_IO, "%s/%s", from->path, drained);
-    return stage_recycle(&drain->drainer->stage, from, name, err);
+    return stage_recycle(&turn->drainer->stage, from, name, err);
 }
 
-static int drain_one(struct drain *drain, const struct directory *from, int shard, struct error *err)
+static int drain_one(struct drain_turn *turn, const struct directory *from, int shard, struct error *err)
 {
-    struct staged staged;
-    int result = open_staged(&staged, drain, from, shard, err);
+    struct shard_source source;
+    int result = open_source(&source, turn, from, shard, err);
 
     if (result == 0) {
-        result = write_files(drain, &staged, shard, err);
+        result = write_files(turn, &source, shard, err);
         /* Another drainer has committed meanwhile, and the commit removed the file that was being written. */
-        if (result == -1 && check_place(drain, NULL) == 1)
+        if (result == -1 && check_place(turn, NULL) == 1)
             result = 0;
     }
-    close_staged(&staged);
-    return result == 0 ? release_shard(drain, from, shard, err) : result;
+    close_source(&source);
+    return result == 0 ? release_shard(turn, from, shard, err) : result;
 }
 
 /* ---- several at the same time ------------------------------------------------------------------------------------ */
 
 struct queue {
-    struct drain *drain;
+    struct drain_turn *turn;
     const struct directory *from;
-    int *shards, count;
+    int *shards;
+    size_t count;
 };
 
 /* The shards whose parts are in queue->from. */
 static int list_parts(struct queue *queue, struct error *err)
 {
-    struct listing listing;
+    struct listing listing = listing_open(queue->from);
     const char *name;
-    size_t room = 0;
-    int shard, shards, result = 0;
+    int shard, shards;
 
-    listing_open(&listing, queue->from);
-    while (result == 0 && (name = listing_next(&listing))) {
-        if (!name_parse_part(name, &shard, &shards) || shards != queue->drain->generation->target.shards)
-            continue;
-        result = file_grow((void **)&queue->shards, (size_t)queue->count, &room, sizeof shard);
-        if (result == 0)
-            queue->shards[queue->count++] = shard;
-    }
-    if (listing_close(&listing, err) < 0)
-        return -1;
-    return result < 0 ? error_errno(err, CODE_IO, "%s: a list of %d shards", queue->from->path, queue->count) : 0;
+    while ((name = listing_next(&listing)))
+        if (name_parse_shard(name, SHARD_PART, &shard, &shards) && shards == queue->turn->generation->save.shards)
+            listing_keep(&listing, (void **)&queue->shards, &queue->count, &shard, sizeof shard);
+    return listing_close(&listing, err);
 }
 
 static int drain_item(void *arg, int worker, size_t item, struct error *err)
 {
     const struct queue *queue = arg;
-    int result = drain_one(queue->drain, queue->from, queue->shards[item], err);
+    int result = drain_one(queue->turn, queue->from, queue->shards[item], err);
 
     (void)worker;
     if (result != 0) { /* the other threads stop in drain_pace */
-        pthread_mutex_lock(&queue->drain->drainer->mutex);
-        queue->drain->abort = true;
-        pthread_mutex_unlock(&queue->drain->drainer->mutex);
+        pthread_mutex_lock(&queue->turn->drainer->mutex);
+        queue->turn->abort = true;
+        pthread_mutex_unlock(&queue->turn->drainer->mutex);
     }
     return result;
 }
 
-int drain_shards(struct drain *drain, const struct directory *from, struct error *err)
+int drain_shards(struct drain_turn *turn, const struct directory *from, struct error *err)
 {
-    struct queue queue = {.drain = drain, .from = from};
-    int result = list_parts(&queue, err);
+    struct queue queue = {.turn = turn, .from = from};
+    int result = open_target(turn, err);
 
-    drain->abort = false;
+    turn->abort = false;
     if (result == 0)
-        result = workers_run(drain->drainer->options.threads, (size_t)queue.count, drain_item, &queue, err);
+        result = list_parts(&queue, err);
+    if (result == 0)
+        result = workers_run(turn->drainer->options.threads, queue.count, drain_item, &queue, err);
     free(queue.shards);
     return result;
 }

@@ -6,36 +6,42 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/crc32c.h"
+#include "common/thread.h"
+
+#define THREADS 2
+
+struct writing {
+    struct block_writer *writer;
+    pthread_t thread;
+    bool started;
+    /* Under the lock: the block that the thread writes next, or NULL. */
+    const unsigned char *pending;
+    size_t bytes;
+    uint64_t offset;
+};
 
 struct block_writer {
     const struct directory *directory;
     char name[FILE_NAME_SIZE], temporary[FILE_NAME_SIZE + 32];
     int fd;
     bool renamed;
-    uint64_t header_bytes, data_bytes;
+    uint64_t header_bytes, data_bytes, taken; /* taken: bytes of data so far */
 
-    unsigned char *buffers[2];
-    int filling; /* the buffer that is the caller's; the other is the thread's */
-    size_t fill; /* bytes in it */
+    unsigned char *buffers[THREADS + 1]; /* block b is filled into buffer b % (THREADS + 1) */
+    size_t fill;                         /* bytes in the next block's */
     uint64_t block;
-    uint32_t *crcs;           /* of blocks handed over */
-    const uint32_t *expected; /* what they must be, or NULL */
+    uint32_t *crcs; /* of blocks handed over */
 
-    pthread_t thread;
-    bool started;
+    struct writing threads[THREADS]; /* thread b % THREADS writes block b; a disk is faster with several in flight */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* Under the lock: the block that the thread writes next, or NULL. */
-    const unsigned char *pending;
-    size_t pending_bytes;
-    uint64_t pending_offset;
+    /* Under the lock: */
     bool stop;
     int failure; /* errno of a write that failed */
 };
@@ -70,40 +76,27 @@ static int write_at(int fd, const unsigned char *data, size_t bytes, uint64_t of
 
 static void *write_blocks(void *arg)
 {
-    struct block_writer *writer = arg;
+    struct writing *own = arg;
+    struct block_writer *writer = own->writer;
 
     pthread_mutex_lock(&writer->lock);
     for (;;) {
         int failure;
 
-        while (!writer->pending && !writer->stop)
+        while (!own->pending && !writer->stop)
             pthread_cond_wait(&writer->changed, &writer->lock);
-        if (!writer->pending)
+        if (!own->pending)
             break;
         pthread_mutex_unlock(&writer->lock);
-        failure = write_at(writer->fd, writer->pending, writer->pending_bytes, writer->pending_offset);
+        failure = write_at(writer->fd, own->pending, own->bytes, own->offset);
         pthread_mutex_lock(&writer->lock);
-        writer->pending = NULL;
+        own->pending = NULL;
         if (failure)
             writer->failure = failure;
-        pthread_cond_signal(&writer->changed);
+        pthread_cond_broadcast(&writer->changed);
     }
     pthread_mutex_unlock(&writer->lock);
     return NULL;
-}
-
-/* Signals are the trainer's business: none is delivered to this thread. */
-static int start_thread(struct block_writer *writer)
-{
-    sigset_t all, before;
-    int failure;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failure = pthread_create(&writer->thread, NULL, write_blocks, writer);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    writer->started = failure == 0;
-    return failure;
 }
 
 static int open_temporary(struct block_writer *writer, struct error *err)
@@ -138,7 +131,11 @@ static int begin_file(struct block_writer *writer, const void *header, struct er
     failure = write_at(writer->fd, writer->buffers[0], writer->header_bytes, 0);
     if (failure)
         return write_failed(writer, failure, err);
-    failure = start_thread(writer);
+    for (size_t i = 0; i < THREADS && !failure && i * SHARD_BLOCK < writer->data_bytes; i++) {
+        writer->threads[i].writer = writer;
+        failure = thread_start(&writer->threads[i].thread, write_blocks, &writer->threads[i]);
+        writer->threads[i].started = failure == 0;
+    }
     if (failure) {
         errno = failure;
         return error_errno(err, CODE_IO, "%s/%s: cannot start a thread", writer->directory->path, writer->name);
@@ -163,12 +160,12 @@ struct block_writer *block_writer_create(const struct directory *directory, cons
     pthread_mutex_init(&writer->lock, NULL);
     pthread_cond_init(&writer->changed, NULL);
     writer->crcs = calloc(data_bytes / SHARD_BLOCK + 1, sizeof *writer->crcs);
-    for (int i = 0; i < 2; i++)
-        writer->buffers[i] = aligned_alloc(SHARD_ALIGN, SHARD_BLOCK);
-    if (!writer->crcs || !writer->buffers[0] || !writer->buffers[1]) {
-        error_errno(err, CODE_IO, "%s/%s: two buffers of %zu bytes", directory->path, name, SHARD_BLOCK);
-        goto fail;
-    }
+    for (int i = 0; i <= THREADS; i++)
+        if (!(writer->buffers[i] = aligned_alloc(SHARD_ALIGN, SHARD_BLOCK)) || !writer->crcs) {
+            error_errno(err, CODE_IO, "%s/%s: %d buffers of %zu bytes", directory->path, name, THREADS + 1,
+                        SHARD_BLOCK);
+            goto fail;
+        }
     if (open_temporary(writer, err) == 0 && begin_file(writer, header, err) == 0)
         return writer;
 fail:
@@ -177,86 +174,88 @@ fail:
 }
 
 /* Wait until the thread has nothing left to write. Returns 0 or the errno of a write that failed. Holds the lock. */
-static int wait_idle(struct block_writer *writer)
+static int wait_idle(struct block_writer *writer, const struct writing *thread)
 {
-    while (writer->pending)
+    while (thread->pending)
         pthread_cond_wait(&writer->changed, &writer->lock);
     return writer->failure;
 }
 
-/* Give the filled buffer to the thread and take the other one. */
-static int hand_over(struct block_writer *writer, struct error *err)
+/* Give the next block to its thread, when that has written the one before. */
+static int hand_over(struct block_writer *writer, const unsigned char *data, size_t bytes, uint32_t crc,
+                     struct error *err)
 {
-    unsigned char *buffer = writer->buffers[writer->filling];
-    size_t padded = (writer->fill + SHARD_ALIGN - 1) / SHARD_ALIGN * SHARD_ALIGN;
+    struct writing *thread = &writer->threads[writer->block % THREADS];
     int failure;
 
-    writer->crcs[writer->block] = crc32c(0, buffer, writer->fill);
-    if (writer->expected && writer->crcs[writer->block] != writer->expected[writer->block])
-        return error_set(err, CODE_DATA,
-                         "%s: the data has changed since its checksum was taken, in the block of %zu bytes at offset "
-                         "%" PRIu64 " of the data",
-                         writer->name, writer->fill, writer->block * SHARD_BLOCK);
-    memset(buffer + writer->fill, 0, padded - writer->fill); /* beyond the file's end, cut off when it is finished */
     pthread_mutex_lock(&writer->lock);
-    failure = wait_idle(writer);
+    failure = wait_idle(writer, thread);
     if (!failure) {
-        writer->pending = buffer;
-        writer->pending_bytes = padded;
-        writer->pending_offset = writer->header_bytes + writer->block * SHARD_BLOCK;
-        pthread_cond_signal(&writer->changed);
+        thread->pending = data;
+        thread->bytes = bytes;
+        thread->offset = writer->header_bytes + writer->block * SHARD_BLOCK;
+        pthread_cond_broadcast(&writer->changed);
     }
     pthread_mutex_unlock(&writer->lock);
     if (failure)
         return write_failed(writer, failure, err);
-    writer->filling ^= 1;
-    writer->fill = 0;
-    writer->block++;
+    writer->crcs[writer->block++] = crc;
     return 0;
+}
+
+static unsigned char *next_buffer(const struct block_writer *writer)
+{
+    return writer->buffers[writer->block % (THREADS + 1)];
+}
+
+/* Hand over the filled buffer. The next one is free: its block went to the thread that hand_over has waited for. */
+static int hand_over_buffer(struct block_writer *writer, struct error *err)
+{
+    unsigned char *buffer = next_buffer(writer);
+    size_t padded = (writer->fill + SHARD_ALIGN - 1) / SHARD_ALIGN * SHARD_ALIGN;
+    uint32_t crc = crc32c(0, buffer, writer->fill);
+
+    memset(buffer + writer->fill, 0, padded - writer->fill); /* beyond the file's end, cut off when it is finished */
+    if (hand_over(writer, buffer, padded, crc, err) < 0)
+        return -1;
+    writer->fill = 0;
+    return 0;
+}
+
+int block_writer_lend(struct block_writer *writer, const void *block, size_t bytes, uint32_t crc, struct error *err)
+{
+    if (crc32c(0, block, bytes) != crc)
+        return error_set(err, CODE_DATA,
+                         "%s: the data has changed since its checksum was taken, in the block of %zu bytes at offset "
+                         "%" PRIu64 " of the data",
+                         writer->name, bytes, writer->block * SHARD_BLOCK);
+    if (bytes % SHARD_ALIGN != 0) /* to be padded */
+        return block_writer_put(writer, block, bytes, err);
+    writer->taken += bytes;
+    return hand_over(writer, block, bytes, crc, err);
 }
 
 int block_writer_put(struct block_writer *writer, const void *data, uint64_t bytes, struct error *err)
 {
-    const unsigned char *at = data;
-
-    if (bytes > writer->data_bytes - (writer->block * SHARD_BLOCK + writer->fill))
-        return error_set(err, CODE_INTERNAL, "%s: more data than announced", writer->name);
-    while (bytes > 0) {
+    for (const unsigned char *at = data; bytes > 0;) {
+        unsigned char *to = next_buffer(writer) + writer->fill;
         size_t room = SHARD_BLOCK - writer->fill, run = bytes < room ? (size_t)bytes : room;
 
+        if (run > writer->data_bytes - writer->taken)
+            return error_set(err, CODE_INTERNAL, "%s: more data than announced", writer->name);
         if (at) {
-            memcpy(writer->buffers[writer->filling] + writer->fill, at, run);
+            memcpy(to, at, run);
             at += run;
         } else {
-            memset(writer->buffers[writer->filling] + writer->fill, 0, run);
+            memset(to, 0, run);
         }
-        writer->fill += run;
         bytes -= run;
-        if (writer->fill == SHARD_BLOCK && hand_over(writer, err) < 0)
+        writer->taken += run;
+        writer->fill += run;
+        if (writer->fill == SHARD_BLOCK && hand_over_buffer(writer, err) < 0)
             return -1;
     }
     return 0;
-}
-
-void *block_writer_space(struct block_writer *writer, size_t *room)
-{
-    uint64_t left = writer->data_bytes - (writer->block * SHARD_BLOCK + writer->fill);
-
-    *room = SHARD_BLOCK - writer->fill;
-    if (left < *room)
-        *room = (size_t)left;
-    return writer->buffers[writer->filling] + writer->fill;
-}
-
-int block_writer_add(struct block_writer *writer, size_t bytes, struct error *err)
-{
-    writer->fill += bytes;
-    return writer->fill == SHARD_BLOCK ? hand_over(writer, err) : 0;
-}
-
-void block_writer_expect(struct block_writer *writer, const uint32_t *crcs)
-{
-    writer->expected = crcs;
 }
 
 /* Everything is in the file: cut off the padding, sync, give it its name. An fsync that failed is not tried again. */
@@ -280,18 +279,20 @@ static int complete_file(struct block_writer *writer, struct error *err)
 
 int block_writer_finish(struct block_writer *writer, uint32_t *crcs, struct error *err)
 {
-    int failure;
+    int failure = 0;
 
-    if (writer->block * SHARD_BLOCK + writer->fill != writer->data_bytes)
+    if (writer->taken != writer->data_bytes)
         return error_set(err, CODE_INTERNAL, "%s: less data than announced", writer->name);
-    if (writer->fill > 0 && hand_over(writer, err) < 0)
+    if (writer->fill > 0 && hand_over_buffer(writer, err) < 0)
         return -1;
     pthread_mutex_lock(&writer->lock);
-    failure = wait_idle(writer);
+    for (int i = 0; i < THREADS; i++)
+        failure = wait_idle(writer, &writer->threads[i]);
     pthread_mutex_unlock(&writer->lock);
     if (failure)
         return write_failed(writer, failure, err);
-    memcpy(crcs, writer->crcs, writer->block * sizeof *crcs);
+    if (crcs)
+        memcpy(crcs, writer->crcs, writer->block * sizeof *crcs);
     return complete_file(writer, err);
 }
 
@@ -299,13 +300,13 @@ void block_writer_destroy(struct block_writer *writer)
 {
     if (!writer)
         return;
-    if (writer->started) {
-        pthread_mutex_lock(&writer->lock);
-        writer->stop = true;
-        pthread_cond_signal(&writer->changed);
-        pthread_mutex_unlock(&writer->lock);
-        pthread_join(writer->thread, NULL);
-    }
+    pthread_mutex_lock(&writer->lock);
+    writer->stop = true;
+    pthread_cond_broadcast(&writer->changed);
+    pthread_mutex_unlock(&writer->lock);
+    for (int i = 0; i < THREADS; i++)
+        if (writer->threads[i].started)
+            pthread_join(writer->threads[i].thread, NULL);
     if (writer->fd >= 0) {
         close(writer->fd);
         if (!writer->renamed)
@@ -313,8 +314,8 @@ void block_writer_destroy(struct block_writer *writer)
     }
     pthread_mutex_destroy(&writer->lock);
     pthread_cond_destroy(&writer->changed);
-    free(writer->buffers[0]);
-    free(writer->buffers[1]);
+    for (int i = 0; i <= THREADS; i++)
+        free(writer->buffers[i]);
     free(writer->crcs);
     free(writer);
 }

@@ -1,10 +1,10 @@
 /*
  * block_writer.h - one shard file, written in blocks that are checksummed on the way.
  *
- * The caller's bytes are copied into one of two 4 MiB buffers. When one is full its crc32c is taken, and a thread
- * writes it while the other is being filled: the checksum is of the caller's bytes, whether or not the disk keeps them.
- * Writes go past the page cache (O_DIRECT) where the filesystem allows; that is several times faster and leaves the
- * node's memory alone.
+ * The caller's bytes are copied into one of three 4 MiB buffers. When one is full its crc32c is taken, and one of two
+ * threads writes it while the next is being filled: the checksum is of the caller's bytes, whether or not the disk
+ * keeps them. Lent blocks are written from where they are. Writes go past the page cache (O_DIRECT) where the
+ * filesystem allows; that is several times faster and leaves the node's memory alone.
  *
  * The file has a temporary name until block_writer_finish, which cuts it to length, syncs and renames it.
  */
@@ -27,17 +27,16 @@ struct block_writer *block_writer_create(const struct directory *directory, cons
 int block_writer_put(struct block_writer *writer, const void *data, uint64_t bytes, struct error *err);
 
 /*
- * The same without a copy: where the next bytes go, at most *room (at least 1 while data is left); and then, how many
- * have been put there.
+ * The same without a copy, for one block: SHARD_BLOCK bytes, or the last ones. They begin at a multiple of SHARD_ALIGN
+ * in memory, and stay unchanged until block_writer_finish or block_writer_destroy. A block with another checksum is
+ * CODE_DATA and is not written.
  */
-void *block_writer_space(struct block_writer *writer, size_t *room);
-int block_writer_add(struct block_writer *writer, size_t bytes, struct error *err);
+int block_writer_lend(struct block_writer *writer, const void *block, size_t bytes, uint32_t crc, struct error *err);
 
-/* The blocks' expected checksums, borrowed: a block with another one is CODE_DATA and is not written. */
-void block_writer_expect(struct block_writer *writer, const uint32_t *crcs);
-
-/* All data has been put: complete the file under its name. crcs [blocks] receives the blocks' checksums. 0, -1, or
- * 1 if another process has removed the file meanwhile. */
+/*
+ * All data has been put: complete the file under its name. crcs [blocks] (may be NULL) receives the blocks' checksums.
+ * 0, -1, or 1 if another process has removed the file meanwhile.
+ */
 int block_writer_finish(struct block_writer *writer, uint32_t *crcs, struct error *err);
 
 /* Frees it, and removes the file unless it was finished. */

@@ -84,36 +84,53 @@ int directory_make_path(const char *path, struct error *err)
     return 0;
 }
 
-void listing_open(struct listing *listing, const struct directory *directory)
+struct listing listing_open(const struct directory *directory)
 {
     int fd = openat(directory->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct listing listing = {.directory = directory, .stream = fd < 0 ? NULL : fdopendir(fd)};
 
-    listing->directory = directory;
-    listing->stream = fd < 0 ? NULL : fdopendir(fd);
-    listing->failure = listing->stream ? 0 : errno;
-    if (fd >= 0 && !listing->stream)
+    listing.failure = listing.stream ? 0 : errno;
+    if (fd >= 0 && !listing.stream)
         close(fd);
+    return listing;
 }
 
 const char *listing_next(struct listing *listing)
 {
     struct dirent *entry = NULL;
 
-    while (listing->stream) {
+    if (listing->failure)
+        return NULL;
+    for (;;) {
         errno = 0;
         entry = readdir(listing->stream);
         if (!entry || (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0))
             break;
     }
-    if (listing->stream && !entry)
+    if (!entry)
         listing->failure = errno;
     return entry ? entry->d_name : NULL;
+}
+
+void listing_keep(struct listing *listing, void **items, size_t *count, const void *item, size_t size)
+{
+    listing->items = items;
+    listing->count = count;
+    if (file_grow(items, *count, &listing->room, size) < 0)
+        listing->failure = errno;
+    else
+        memcpy((char *)*items + (*count)++ * size, item, size);
 }
 
 int listing_close(struct listing *listing, struct error *err)
 {
     if (listing->stream)
         closedir(listing->stream);
+    if (listing->failure && listing->items) {
+        free(*listing->items);
+        *listing->items = NULL;
+        *listing->count = 0;
+    }
     errno = listing->failure;
     return errno ? error_errno(err, CODE_IO, "%s: cannot list", listing->directory->path) : 0;
 }
@@ -145,35 +162,26 @@ void file_temporary_name(char *name, size_t size, const char *stem)
     snprintf(name, size, "%s.%016" PRIx64 ".tmp", stem, random);
 }
 
-/* Free bytes or inodes, whichever has run out. Not every file system reports quotas. */
-static int no_room(const struct directory *directory, const char *name, uint64_t wanted, const struct statvfs *fs,
-                   struct error *err)
-{
-    uint64_t free = (uint64_t)fs->f_bavail * fs->f_frsize;
-
-    if (errno == EDQUOT && wanted > 0)
-        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free on the file system",
-                           directory->path, name, wanted, free);
-    if (wanted == 0 && fs->f_files > 0) /* it was no file's data that found no room; btrfs counts no inodes */
-        return error_errno(err, CODE_IO, "%s/%s: cannot be made, %" PRIu64 " inodes and %" PRIu64 " bytes free",
-                           directory->path, name, (uint64_t)fs->f_favail, free);
-    if (fs->f_files > 0 && fs->f_favail == 0)
-        return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free, but no inode",
-                           directory->path, name, wanted, free);
-    return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free", directory->path, name, wanted,
-                       free);
-}
-
 int file_write_failed(const struct directory *directory, const char *name, uint64_t wanted, struct error *err)
 {
     int saved = errno;
     struct statvfs fs;
     bool known = (saved == ENOSPC || saved == EDQUOT) && fstatvfs(directory->fd, &fs) == 0;
+    bool inodes = known && fs.f_files > 0; /* btrfs counts none */
+    uint64_t free = known ? (uint64_t)fs.f_bavail * fs.f_frsize : 0;
 
     errno = saved;
-    if (known)
-        return no_room(directory, name, wanted, &fs, err);
-    return error_errno(err, CODE_IO, "%s/%s: cannot write", directory->path, name);
+    if (!known)
+        return error_errno(err, CODE_IO, "%s/%s: cannot write", directory->path, name);
+    if (wanted == 0 && inodes) /* it was no file's data that found no room */
+        return error_errno(err, CODE_IO, "%s/%s: cannot be made, %" PRIu64 " inodes and %" PRIu64 " bytes free",
+                           directory->path, name, (uint64_t)fs.f_favail, free);
+    /* Not every file system reports quotas. */
+    return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free%s", directory->path, name,
+                       wanted, free,
+                       saved == EDQUOT              ? " on the file system"
+                       : inodes && fs.f_favail == 0 ? ", but no inode"
+                                                    : "");
 }
 
 int file_write(const struct directory *directory, const char *name, const void *data, size_t bytes, struct error *err)
@@ -261,18 +269,16 @@ char *file_read(const struct directory *directory, const char *name, size_t most
 
 /* ---- removal ----------------------------------------------------------------------------------------------------- */
 
-#define TRASH      ".trash"
-#define TRASH_SIZE 32
-#define MAX_DEPTH  8 /* a checkpoint has one level; deeper directories are not muster's */
+#define TRASH     ".trash"
+#define MAX_DEPTH 8 /* a checkpoint has one level; deeper directories are not muster's */
 
 /* Removes all entries. Other processes may be removing the same tree: a missing entry is no failure. */
 static void remove_entries(const struct directory *directory, int depth)
 {
     struct directory inner;
-    struct listing listing;
+    struct listing listing = listing_open(directory);
     const char *name;
 
-    listing_open(&listing, directory);
     while ((name = listing_next(&listing))) {
         if (unlinkat(directory->fd, name, 0) == 0 || (errno != EISDIR && errno != EPERM) || depth == MAX_DEPTH)
             continue;
@@ -290,39 +296,35 @@ void file_remove_all(const struct directory *directory)
     remove_entries(directory, 0);
 }
 
-/*
- * .trash, or .trash-UID where another user's .trash cannot be written to: who continues a colleague's run must be able
- * to remove his own files.
- */
-static int make_trash(const struct directory *directory, char name[static TRASH_SIZE], struct error *err)
+/* .trash, or .trash-UID. */
+static void name_trash(char name[static FILE_TRASH_SIZE], bool own)
 {
-    snprintf(name, TRASH_SIZE, TRASH);
-    if (mkdirat(directory->fd, name, 0777) < 0 && errno != EEXIST)
-        return error_errno(err, CODE_IO, "%s/%s: cannot make the directory", directory->path, name);
-    if (faccessat(directory->fd, name, W_OK | X_OK, AT_EACCESS) == 0 || errno != EACCES)
-        return 0;
-    snprintf(name, TRASH_SIZE, TRASH "-%u", (unsigned)geteuid());
-    if (mkdirat(directory->fd, name, 0777) < 0 && errno != EEXIST)
-        return error_errno(err, CODE_IO, "%s/%s: cannot make the directory", directory->path, name);
-    return 0;
+    if (own)
+        snprintf(name, FILE_TRASH_SIZE, TRASH "-%u", (unsigned)geteuid());
+    else
+        snprintf(name, FILE_TRASH_SIZE, TRASH);
 }
 
-int file_make_trash(const struct directory *directory, struct error *err)
+int file_make_trash(const struct directory *directory, char name[static FILE_TRASH_SIZE], struct error *err)
 {
-    char name[TRASH_SIZE];
-
-    return make_trash(directory, name, err);
+    for (int own = 0; own < 2; own++) {
+        name_trash(name, own);
+        if (mkdirat(directory->fd, name, 0777) < 0 && errno != EEXIST)
+            return error_errno(err, CODE_IO, "%s/%s: cannot make the directory", directory->path, name);
+        if (faccessat(directory->fd, name, W_OK | X_OK, AT_EACCESS) == 0 || errno != EACCES)
+            break;
+    }
+    return 0;
 }
 
 void file_empty_trash(const struct directory *directory)
 {
-    char own[TRASH_SIZE];
-    const char *const names[] = {TRASH, own};
     struct directory trash;
+    char name[FILE_TRASH_SIZE];
 
-    snprintf(own, sizeof own, TRASH "-%u", (unsigned)geteuid());
-    for (int i = 0; i < 2; i++) {
-        if (directory_open(&trash, directory, names[i], NULL) < 0)
+    for (int own = 0; own < 2; own++) {
+        name_trash(name, own);
+        if (directory_open(&trash, directory, name, NULL) < 0)
             continue;
         if (directory_sync(directory, NULL) == 0) /* for the same reason as in file_trash */
             remove_entries(&trash, 0);
@@ -333,10 +335,10 @@ void file_empty_trash(const struct directory *directory)
 int file_trash(const struct directory *directory, const char *name, struct error *err)
 {
     struct directory trash;
-    char own[TRASH_SIZE], unique[256];
+    char own[FILE_TRASH_SIZE], unique[256];
     int result = -1;
 
-    if (make_trash(directory, own, err) < 0 || directory_open(&trash, directory, own, err) < 0)
+    if (file_make_trash(directory, own, err) < 0 || directory_open(&trash, directory, own, err) < 0)
         return -1;
     file_temporary_name(unique, sizeof unique, name);
     if (renameat(directory->fd, name, trash.fd, unique) < 0 && errno != ENOENT) {

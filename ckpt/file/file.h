@@ -30,7 +30,8 @@ int directory_make_path(const char *path, struct error *err);
 /*
  * The names in a directory but "." and "..":
  *
- *     listing_open(&listing, directory);
+ *     struct listing listing = listing_open(directory);
+ *
  *     while ((name = listing_next(&listing)))
  *         ...
  *     return listing_close(&listing, err);
@@ -39,14 +40,21 @@ struct listing {
     DIR *stream; /* NULL where it could not be opened: then it has no names */
     const struct directory *directory;
     int failure; /* errno, or 0 */
+    /* of listing_keep */
+    void **items;
+    size_t *count, room;
 };
 
-void listing_open(struct listing *listing, const struct directory *directory);
+struct listing listing_open(const struct directory *directory);
 
 /* Valid until the next call; NULL at the end. */
 const char *listing_next(struct listing *listing);
 
-/* 0, or -1 when the directory could not be opened or read to the end. */
+/* Append an item to the caller's malloc'ed array of *count, which is NULL at first; listing_close frees it on
+ * failure. */
+void listing_keep(struct listing *listing, void **items, size_t *count, const void *item, size_t size);
+
+/* 0, or -1 when the directory could not be opened or read to the end, or memory was short. */
 int listing_close(struct listing *listing, struct error *err);
 
 /* Whether there is an entry of that name. */
@@ -75,11 +83,13 @@ char *file_read(const struct directory *directory, const char *name, size_t most
 /* The error of a failed write, from errno; with the wanted and the free bytes if the disk is full. Returns -1. */
 int file_write_failed(const struct directory *directory, const char *name, uint64_t wanted, struct error *err);
 
+#define FILE_TRASH_SIZE 32
+
 /*
  * Make .trash while there is room for it: a full disk is emptied through it. Where another user's .trash cannot be
- * written to, here and below it is .trash-UID.
+ * written to, here and below it is .trash-UID: who continues a colleague's run must be able to remove his own files.
  */
-int file_make_trash(const struct directory *directory, struct error *err);
+int file_make_trash(const struct directory *directory, char name[static FILE_TRASH_SIZE], struct error *err);
 
 /*
  * Remove the entry `name` with all that is in it. It is renamed into .trash first and that made durable, so that half

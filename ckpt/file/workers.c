@@ -2,8 +2,7 @@
 
 #include "ckpt/file/workers.h"
 
-#include <pthread.h>
-#include <signal.h>
+#include "common/thread.h"
 
 struct pool {
     int (*work)(void *arg, int worker, size_t item, struct error *err);
@@ -48,21 +47,26 @@ int workers_run(int threads, size_t count, int (*work)(void *arg, int worker, si
 {
     struct pool pool = {.work = work, .arg = arg, .count = count, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t others[WORKERS_MOST];
-    sigset_t all, before;
     int started = 0;
 
     if (threads > WORKERS_MOST)
         threads = WORKERS_MOST;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (started + 1 < threads && (size_t)started + 1 < count &&
-           pthread_create(&others[started], NULL, run_items, &pool) == 0)
+           thread_start(&others[started], run_items, &pool) == 0)
         started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     run_items(&pool);
     while (started > 0)
         pthread_join(others[--started], NULL);
     if (pool.result < 0 && err)
         *err = pool.error;
     return pool.result;
+}
+
+void workers_progress_add(struct workers_progress *progress, uint64_t done)
+{
+    pthread_mutex_lock(&progress->lock);
+    progress->done += done;
+    if (progress->report)
+        progress->report(progress->done, progress->total, progress->arg);
+    pthread_mutex_unlock(&progress->lock);
 }

@@ -1,8 +1,10 @@
-/* workers.h - a list of items on several threads at once, for work that waits for disks or memory. */
+/* workers.h - a list of items on several threads at once, for work that waits for disks or memory; its progress. */
 #ifndef MUSTER_CKPT_FILE_WORKERS_H
 #define MUSTER_CKPT_FILE_WORKERS_H
 
+#include <pthread.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/error.h"
 
@@ -17,5 +19,15 @@
  */
 int workers_run(int threads, size_t count, int (*work)(void *arg, int worker, size_t item, struct error *err),
                 void *arg, struct error *err);
+
+/* The progress of work that several threads share. */
+struct workers_progress {
+    void (*report)(uint64_t done, uint64_t total, void *arg); /* called from one thread at a time; may be NULL */
+    void *arg;
+    uint64_t total, done;
+    pthread_mutex_t lock; /* PTHREAD_MUTEX_INITIALIZER */
+};
+
+void workers_progress_add(struct workers_progress *progress, uint64_t done);
 
 #endif

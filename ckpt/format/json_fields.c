@@ -150,30 +150,37 @@ int json_read_fields(json_t *object, const struct json_field *fields, void *to, 
     return 0;
 }
 
-int form_check(json_t *object, const char *format, int version, struct error *err)
+int json_write_file(const struct directory *directory, const char *name, json_t *json, size_t flags, struct error *err)
+{
+    char *text = json ? json_dumps(json, flags) : NULL;
+    int result = text ? file_write(directory, name, text, strlen(text), err)
+                      : error_set(err, CODE_IO, "%s/%s: out of memory", directory->path, name);
+
+    json_decref(json);
+    free(text);
+    return result;
+}
+
+int format_check(json_t *object, const struct file_format *format, struct error *err)
 {
     const char *name = json_string_value(json_object_get(object, "format"));
     json_t *number = json_object_get(object, "version");
 
     if (!name)
         return error_set(err, CODE_CONFIG, "member \"format\" is missing");
-    if (strcmp(name, format) != 0)
+    if (strcmp(name, format->name) != 0)
         return error_set(err, CODE_CONFIG, "format \"%.100s\" is unknown", name);
     if (!json_is_integer(number))
         return error_set(err, CODE_CONFIG, "member \"version\" is missing, or not a number");
-    if (json_integer_value(number) != version)
+    if (json_integer_value(number) != format->number)
         return error_set(err, CODE_CONFIG, "format version %lld is unknown", (long long)json_integer_value(number));
     return 0;
 }
 
-static bool is_among(const char *members, const struct json_field *fields, const char *key)
+static bool is_among(const char *const *members, const struct json_field *fields, const char *key)
 {
-    size_t length = strlen(key);
-
-    if (length == 0 || strchr(key, ' '))
-        return false;
-    for (const char *at = members; (at = strstr(at, key)); at += length)
-        if ((at == members || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+    for (; members && *members; members++)
+        if (strcmp(*members, key) == 0)
             return true;
     for (; fields && fields->name; fields++)
         if (strcmp(fields->name, key) == 0)
@@ -181,7 +188,7 @@ static bool is_among(const char *members, const struct json_field *fields, const
     return false;
 }
 
-int form_check_members(json_t *object, const char *members, const struct json_field *fields, struct error *err)
+int format_check_members(json_t *object, const char *const *members, const struct json_field *fields, struct error *err)
 {
     bool later = fields && has_later(object, fields);
     const char *key;
@@ -197,19 +204,13 @@ int form_check_members(json_t *object, const char *members, const struct json_fi
     for (; fields && fields->name; fields++)
         if ((later || !fields->later) && !json_object_get(object, fields->name))
             return error_set(err, CODE_CONFIG, "member \"%s\" is missing", fields->name);
-    while (*members) {
-        size_t length = strcspn(members, " ");
-        char name[64];
-
-        snprintf(name, sizeof name, "%.*s", (int)length, members);
-        if (!json_object_get(object, name))
-            return error_set(err, CODE_CONFIG, "member \"%s\" is missing", name);
-        members += length + (members[length] == ' ');
-    }
+    for (; members && *members; members++)
+        if (!json_object_get(object, *members))
+            return error_set(err, CODE_CONFIG, "member \"%s\" is missing", *members);
     return 0;
 }
 
-int form_explain(json_t *object, int version, struct error *err)
+int format_explain(json_t *object, const struct file_format *known, struct error *err)
 {
     const char *writer = json_string_value(json_object_get(object, "muster"));
     json_t *number = json_object_get(object, "version");
@@ -225,7 +226,7 @@ int form_explain(json_t *object, int version, struct error *err)
     used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used,
              " (written by %s in %s; this is muster " PACKAGE_VERSION ", which knows format %d)", release, format,
-             version);
+             known->number);
     error_tame(err->text);
     return -1;
 }

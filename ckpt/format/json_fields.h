@@ -3,8 +3,8 @@
  *
  * target.json, the parts and manifest.json each name their format, its number ("version") and the release that wrote
  * them ("muster"). A file with another number, or with other members than its format has, was written by another
- * release: its form is *unknown*, which is CODE_CONFIG, where damage is CODE_DATA. Files of an unknown form are left
- * alone: nothing beside them is drained, renamed or removed.
+ * release: its format is *unknown*, which is CODE_CONFIG, where damage is CODE_DATA. Files of an unknown format are
+ * left alone: nothing beside them is drained, renamed or removed. doc/COMPATIBILITY.md has the rules for changes.
  */
 #ifndef MUSTER_CKPT_FORMAT_JSON_FIELDS_H
 #define MUSTER_CKPT_FORMAT_JSON_FIELDS_H
@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
+#include "ckpt/file/file.h"
 
 /*
  * One member each; 0, or -1 with CODE_DATA and "key must be ...". A missing member is one of the wrong type, and so is
@@ -53,13 +53,23 @@ struct json_field {
 json_t *json_write_fields(const struct json_field *fields, const void *from);
 int json_read_fields(json_t *object, const struct json_field *fields, void *to, struct error *err);
 
-/* Check that "format" and "version" are these. */
-int form_check(json_t *object, const char *format, int version, struct error *err);
+/* Write a file of JSON with jansson's flags; takes the value. NULL, of a failure before, is an error too. */
+int json_write_file(const struct directory *directory, const char *name, json_t *json, size_t flags, struct error *err);
 
-/* Check that the object has these members, separated by blanks, and the fields (may be NULL), and no others. */
-int form_check_members(json_t *object, const char *members, const struct json_field *fields, struct error *err);
+/* A kind of file, and the number of its format that this release writes and reads. */
+struct file_format {
+    const char *name;
+    int number;
+};
 
-/* Adds to an unknown form's error: the release and format that wrote the file, and the format that this one knows. */
-int form_explain(json_t *object, int version, struct error *err);
+/* Check "format" and "version". */
+int format_check(json_t *object, const struct file_format *format, struct error *err);
+
+/* Check that the object has these members, ended by NULL, and these fields, and no others; either may be NULL. */
+int format_check_members(json_t *object, const char *const *members, const struct json_field *fields,
+                         struct error *err);
+
+/* Adds to an unknown format's error: the release and format that wrote the file, and the format that this one knows. */
+int format_explain(json_t *object, const struct file_format *known, struct error *err);
 
 #endif

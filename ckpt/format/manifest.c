@@ -1,83 +1,65 @@
-/* manifest.c - what makes a manifest valid; its JSON is in manifest_json.c. */
+/* manifest.c - a save's part of the manifest, what makes a manifest valid, and its files. Its JSON: manifest_json.c. */
 #include "config.h"
 
 #include "ckpt/format/manifest.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "ckpt/format/pieces.h"
-
-static int compare_names(const void *left, const void *right)
-{
-    return strcmp(*(const char *const *)left, *(const char *const *)right);
-}
-
-/* Check that no two of the names are equal. Sorts them. */
-static int check_unique(const char **names, size_t count, const char *what, struct error *err)
-{
-    if (count)
-        qsort(names, count, sizeof *names, compare_names);
-    for (size_t i = 1; i < count; i++)
-        if (strcmp(names[i - 1], names[i]) == 0)
-            return error_set(err, CODE_DATA, "%s \"%s\" is there twice", what, names[i]);
-    return 0;
-}
+#include "common/crc32c.h"
+#include "common/safetensors.h"
 
 static int check_tensors(const struct manifest *manifest, struct error *err)
 {
-    const char **names = calloc(manifest->ntensors + 1, sizeof *names);
-    int result = -1;
+    const struct ckpt_tensor **by_name;
+    const char *twice = NULL;
 
-    if (!names)
-        return error_errno(err, CODE_IO, "a table of %zu tensors", manifest->ntensors);
     for (size_t i = 0; i < manifest->ntensors; i++) {
         const struct ckpt_tensor *tensor = &manifest->tensors[i];
 
-        names[i] = tensor->name;
-        if (tensor->name[0] == '\0' || strnlen(tensor->name, CKPT_NAME_SIZE) == CKPT_NAME_SIZE) {
-            error_set(err, CODE_DATA, "tensor %zu: its name must have 1 to %d bytes", i, CKPT_NAME_SIZE - 1);
-            goto out;
-        }
-        if (!tensor_is_valid(tensor)) {
-            error_set(err, CODE_DATA,
-                      "tensor \"%s\": its shape must be 1 to %d sizes of at least 1, and 62 bits of bytes in all",
-                      tensor->name, CKPT_MAX_DIMS);
-            goto out;
-        }
+        if (tensor->name[0] == '\0' || strnlen(tensor->name, CKPT_NAME_SIZE) == CKPT_NAME_SIZE)
+            return error_set(err, CODE_DATA, "tensor %zu: its name must have 1 to %d bytes", i, CKPT_NAME_SIZE - 1);
+        if (!tensor_is_valid(tensor))
+            return error_set(
+                err, CODE_DATA,
+                "tensor \"%s\": its shape must be 1 to %d sizes of at least 1, and 62 bits of bytes in all",
+                tensor->name, CKPT_MAX_DIMS);
     }
-    result = check_unique(names, manifest->ntensors, "tensor", err);
-out:
-    free(names);
-    return result;
+    by_name = tensors_by_name(manifest->tensors, manifest->ntensors);
+    if (!by_name)
+        return error_errno(err, CODE_IO, "a table of %zu tensors", manifest->ntensors);
+    for (size_t i = 1; i < manifest->ntensors && !twice; i++)
+        twice = strcmp(by_name[i - 1]->name, by_name[i]->name) == 0 ? by_name[i]->name : NULL;
+    free(by_name);
+    return twice ? error_set(err, CODE_DATA, "tensor \"%s\" is there twice", twice) : 0;
 }
 
 /* Kinds are the names of the shard's own tensors, so '_' is kept for safetensors' __metadata__ and our pads. */
 static int check_kinds(const struct manifest *manifest, struct error *err)
 {
-    const char **names;
-    int result;
-
     if (manifest->nkinds < 1 || manifest->nkinds > 64)
         return error_set(err, CODE_DATA, "%zu kinds, there must be 1 to 64", manifest->nkinds);
-    names = calloc(manifest->nkinds, sizeof *names);
-    if (!names)
-        return error_errno(err, CODE_IO, "a table of %zu kinds", manifest->nkinds);
-    for (size_t k = 0; k < manifest->nkinds; k++)
-        names[k] = manifest->kinds[k];
-    result = check_unique(names, manifest->nkinds, "kind", err);
-    for (size_t k = 0; result == 0 && k < manifest->nkinds; k++)
-        if (names[k][0] == '\0' || names[k][0] == '_' || strlen(names[k]) >= CKPT_NAME_SIZE)
-            result =
-                error_set(err, CODE_DATA, "kind \"%s\": a kind's name must have 1 to %d bytes and not begin with '_'",
-                          names[k], CKPT_NAME_SIZE - 1);
-    free(names);
-    return result;
+    for (size_t k = 0; k < manifest->nkinds; k++) {
+        const char *kind = manifest->kinds[k];
+
+        if (kind[0] == '\0' || kind[0] == '_' || strlen(kind) >= CKPT_NAME_SIZE)
+            return error_set(err, CODE_DATA,
+                             "kind \"%s\": a kind's name must have 1 to %d bytes and not begin with '_'", kind,
+                             CKPT_NAME_SIZE - 1);
+        for (size_t i = 0; i < k; i++)
+            if (strcmp(manifest->kinds[i], kind) == 0)
+                return error_set(err, CODE_DATA, "kind \"%s\" is there twice", kind);
+    }
+    return 0;
 }
 
-static int check_state(const struct ckpt_state *state, struct error *err)
+static int check_state(const struct ckpt_progress *state, struct error *err)
 {
     if (state->step > INT64_MAX || state->consumed_samples > INT64_MAX || state->skipped_steps > INT64_MAX ||
         state->skipped_in_a_row > INT64_MAX || state->loss_count > INT64_MAX)
@@ -91,7 +73,21 @@ static int check_state(const struct ckpt_state *state, struct error *err)
     return 0;
 }
 
-static int check_shard(const struct manifest *manifest, struct manifest_shard *shard, struct error *err)
+int manifest_check(const struct manifest *manifest, struct error *err)
+{
+    if (manifest->shards < 1 || manifest->shards > CKPT_MAX_SHARDS)
+        return error_set(err, CODE_DATA, "%d shards, there must be 1 to %d", manifest->shards, CKPT_MAX_SHARDS);
+    if (manifest->part < -1 || manifest->part >= manifest->shards)
+        return error_set(err, CODE_DATA, "shard %d of %d", manifest->part, manifest->shards);
+    if (!name_is_attempt(manifest->attempt))
+        return error_set(err, CODE_DATA, "attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'",
+                         manifest->attempt, CKPT_ATTEMPT_SIZE - 1);
+    if (check_state(&manifest->state, err) < 0 || check_kinds(manifest, err) < 0)
+        return -1;
+    return check_tensors(manifest, err);
+}
+
+int manifest_lay_out(const struct manifest *manifest, struct manifest_shard *shard, struct error *err)
 {
     uint64_t elements = 0;
 
@@ -112,26 +108,92 @@ static int check_shard(const struct manifest *manifest, struct manifest_shard *s
     return 0;
 }
 
-int manifest_check(struct manifest *manifest, struct error *err)
-{
-    char name[FILE_NAME_SIZE];
+/* ---- the part of a save ------------------------------------------------------------------------------------------ */
 
-    if (manifest->shards < 1 || manifest->shards > CKPT_MAX_SHARDS)
-        return error_set(err, CODE_DATA, "%d shards, there must be 1 to %d", manifest->shards, CKPT_MAX_SHARDS);
-    if (manifest->part < -1 || manifest->part >= manifest->shards)
-        return error_set(err, CODE_DATA, "shard %d of %d", manifest->part, manifest->shards);
-    if (!name_is_attempt(manifest->attempt))
-        return error_set(err, CODE_DATA, "attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'",
-                         manifest->attempt, CKPT_ATTEMPT_SIZE - 1);
-    if (check_state(&manifest->state, err) < 0 || check_kinds(manifest, err) < 0 || check_tensors(manifest, err) < 0)
-        return -1;
-    for (int i = 0; i < manifest_count(manifest); i++)
-        if (check_shard(manifest, &manifest->shard[i], err) < 0) {
-            name_shard(name, manifest->part < 0 ? i : manifest->part, manifest->shards);
-            return error_prefix(err, "%s", name);
-        }
+/* Copies the save's tables, without empty pieces. */
+static int copy_tables(struct manifest *part, const struct ckpt_save *save, struct error *err)
+{
+    struct manifest_shard *shard = part->shard = calloc(1, sizeof *shard);
+
+    part->tensors = calloc(save->ntensors + 1, sizeof *part->tensors);
+    part->kinds = calloc(save->nkinds + 1, sizeof *part->kinds);
+    part->job_text = strdup(save->job_text ? save->job_text : "");
+    if (shard)
+        shard->pieces = calloc(save->npieces + 1, sizeof *shard->pieces);
+    if (!shard || !shard->pieces || !part->tensors || !part->kinds || !part->job_text)
+        return error_errno(err, CODE_IO, "manifest of shard %d", save->shard);
+    part->ntensors = save->ntensors;
+    if (save->ntensors)
+        memcpy(part->tensors, save->tensors, save->ntensors * sizeof *part->tensors);
+    for (part->nkinds = 0; part->nkinds < save->nkinds; part->nkinds++) {
+        part->kinds[part->nkinds] = strdup(save->kinds[part->nkinds]);
+        if (!part->kinds[part->nkinds])
+            return error_errno(err, CODE_IO, "manifest of shard %d", save->shard);
+    }
+    for (size_t p = 0; p < save->npieces; p++)
+        if (save->pieces[p].count > 0)
+            shard->pieces[shard->npieces++] = save->pieces[p];
     return 0;
 }
+
+/* Creates the shard's safetensors header: one 1-D tensor for each kind, at the layout's offsets. Sets data_offset and
+ * header_crc, and allocates block_crcs. */
+static int make_header(struct manifest *part, void **header, struct error *err)
+{
+    struct safetensors_entry *entries = calloc(part->nkinds, sizeof *entries);
+    const char *metadata[] = {"format", "muster-shard", NULL};
+    struct manifest_shard *shard = part->shard;
+    size_t bytes = 0;
+    int result;
+
+    shard->block_crcs = calloc(shard->layout.blocks + 1, sizeof *shard->block_crcs);
+    if (!entries || !shard->block_crcs) {
+        free(entries);
+        return error_errno(err, CODE_IO, "header of shard %d", part->part);
+    }
+    for (size_t k = 0; k < part->nkinds; k++)
+        entries[k] = (struct safetensors_entry){part->kinds[k], "F32", 1, {shard->layout.elements}, 0, 0};
+    result = safetensors_layout(entries, part->nkinds, metadata, SHARD_ALIGN, SHARD_ALIGN, header, &bytes, err);
+    free(entries);
+    if (result < 0)
+        return -1;
+    shard->data_offset = bytes;
+    shard->header_crc = crc32c(0, *header, bytes);
+    return 0;
+}
+
+struct manifest *manifest_create_part(const struct ckpt_save *save, void **header, struct error *err)
+{
+    struct manifest *part = calloc(1, sizeof *part);
+
+    if (!part) {
+        error_errno(err, CODE_IO, "manifest of shard %d", save->shard);
+        return NULL;
+    }
+    part->part = save->shard;
+    part->shards = save->shards;
+    part->state = save->state;
+    snprintf(part->version, sizeof part->version, "%s", PACKAGE_VERSION);
+    if (name_is_attempt(save->attempt)) /* otherwise manifest_check refuses "" */
+        snprintf(part->attempt, sizeof part->attempt, "%s", save->attempt);
+    if (copy_tables(part, save, err) < 0)
+        goto fail;
+    if (manifest_check(part, err) < 0 || manifest_lay_out(part, part->shard, err) < 0) {
+        if (err && err->code == CODE_DATA)
+            err->code = CODE_INTERNAL; /* the caller's struct is wrong, not a file */
+        error_prefix(err, "cannot save step %llu", (unsigned long long)save->state.step);
+        goto fail;
+    }
+    gethostname(part->shard->host, sizeof part->shard->host - 1);
+    part->shard->written = (uint64_t)time(NULL);
+    if (make_header(part, header, err) == 0)
+        return part;
+fail:
+    manifest_destroy(part);
+    return NULL;
+}
+
+/* ---- do parts belong together? ----------------------------------------------------------------------------------- */
 
 static bool same_tensors(const struct manifest *a, const struct manifest *b)
 {
@@ -153,7 +215,7 @@ static bool same_kinds(const struct manifest *a, const struct manifest *b)
     return true;
 }
 
-static bool same_state(const struct ckpt_state *a, const struct ckpt_state *b)
+static bool same_state(const struct ckpt_progress *a, const struct ckpt_progress *b)
 {
     const struct json_field *field = ckpt_state_fields;
 
@@ -197,4 +259,79 @@ void manifest_destroy(struct manifest *manifest)
     free(manifest->tensors);
     free(manifest->job_text);
     free(manifest);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+struct manifest *manifest_read(const struct directory *directory, const char *name, int part, int shards,
+                               struct error *err)
+{
+    size_t bytes;
+    char *text = file_read(directory, name, MANIFEST_MAX_BYTES, &bytes, err);
+    struct manifest *manifest = text ? manifest_decode(text, bytes, part, shards, err) : NULL;
+
+    if (text && !manifest)
+        error_prefix(err, "%s/%s", directory->path, name);
+    free(text);
+    return manifest;
+}
+
+int manifest_open_shard(const struct manifest *manifest, int shard, const struct directory *directory, bool direct,
+                        struct error *err)
+{
+    const struct manifest_shard *described = &manifest->shard[manifest->part < 0 ? shard : 0];
+    uint64_t bytes, expected = manifest_shard_bytes(described);
+    char name[FILE_NAME_SIZE];
+    int fd;
+
+    name_shard(name, SHARD_DATA, shard, manifest->shards);
+    fd = file_open(directory, name, direct, &bytes, err);
+    if (fd < 0 || bytes == expected)
+        return fd;
+    close(fd);
+    return error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, the %s says %" PRIu64 "%s", directory->path, name,
+                     bytes, manifest->part < 0 ? "manifest" : "part", expected, bytes < expected ? ": truncated" : "");
+}
+
+void *manifest_read_header(const struct manifest *manifest, int shard, int fd, const struct directory *directory,
+                           struct error *err)
+{
+    const struct manifest_shard *described = &manifest->shard[manifest->part < 0 ? shard : 0];
+    void *header = malloc(described->data_offset);
+    char name[FILE_NAME_SIZE];
+    uint32_t crc;
+
+    name_shard(name, SHARD_DATA, shard, manifest->shards);
+    if (!header) {
+        error_errno(err, CODE_IO, "%s/%s: a header of %" PRIu64 " bytes", directory->path, name,
+                    described->data_offset);
+        return NULL;
+    }
+    if (file_read_at(fd, header, described->data_offset, 0, directory->path, name, err) < 0)
+        goto fail;
+    crc = crc32c(0, header, described->data_offset);
+    if (crc == described->header_crc)
+        return header;
+    error_set(err, CODE_DATA,
+              "%s/%s: checksum mismatch in the header, bytes 0 to %" PRIu64 ": %08" PRIx32 ", the %s says %08" PRIx32,
+              directory->path, name, described->data_offset, crc, manifest->part < 0 ? "manifest" : "part",
+              described->header_crc);
+fail:
+    free(header);
+    return NULL;
+}
+
+int manifest_write(const struct manifest *manifest, const struct directory *directory, struct error *err)
+{
+    char name[FILE_NAME_SIZE] = MANIFEST_NAME;
+    size_t bytes;
+    char *text = manifest_encode(manifest, &bytes, err);
+    int result = -1;
+
+    if (manifest->part >= 0)
+        name_shard(name, SHARD_PART, manifest->part, manifest->shards);
+    if (text && file_write(directory, name, text, bytes, err) == 0)
+        result = directory_sync(directory, err);
+    free(text);
+    return result;
 }

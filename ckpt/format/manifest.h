@@ -1,6 +1,6 @@
 /*
- * manifest.h - what a checkpoint holds and where: the struct, its JSON, and what makes it valid. The door of the
- * format.
+ * manifest.h - the manifest: all tensors of a checkpoint, and the pieces in each shard. The struct, its JSON, and its
+ * checks. The interface of ckpt/format.
  *
  * A manifest describes all shards of a checkpoint; a *part* is the same for one shard, written beside it by the rank
  * that wrote the shard. Both are one line of JSON whose first member is the crc32c of the file's own bytes, taken with
@@ -18,7 +18,7 @@
 #define MANIFEST_MAX_BYTES ((size_t)1 << 30)
 
 struct manifest_shard {
-    uint64_t data_offset; /* bytes of the safetensors header, its length included: where the data starts */
+    uint64_t data_offset; /* bytes of the safetensors header with the 8-byte length before it: where the data starts */
     uint32_t header_crc;  /* crc32c of these bytes */
     struct shard_layout layout;
     uint32_t *block_crcs; /* [layout.blocks] */
@@ -31,7 +31,7 @@ struct manifest_shard {
 struct manifest {
     char version[32]; /* of the muster that wrote it */
     char attempt[CKPT_ATTEMPT_SIZE];
-    struct ckpt_state state;
+    struct ckpt_progress state;
     char *job_text;
     struct ckpt_tensor *tensors;
     size_t ntensors;
@@ -54,9 +54,7 @@ static inline uint64_t manifest_shard_bytes(const struct manifest_shard *shard)
     return shard->data_offset + shard->layout.data_bytes;
 }
 
-#define MANIFEST_FORMAT      "muster-checkpoint"
-#define MANIFEST_PART_FORMAT "muster-checkpoint-part"
-#define MANIFEST_VERSION     1
+extern const struct file_format manifest_format, part_format;
 
 /* The file begins with this and eight digits. */
 #define MANIFEST_START  "{\"crc32c\":\""
@@ -72,9 +70,9 @@ extern const struct json_field ckpt_state_fields[];
 char *manifest_encode(const struct manifest *manifest, size_t *bytes, struct error *err);
 
 /*
- * Parse and check. `part` is the shard that the text must be the part of, out of `shards`; or -1 for a manifest. NULL
- * and CODE_DATA with the error, or CODE_CONFIG when another release wrote it in a form that is unknown here
- * (json_fields.h), without the file's name.
+ * Parse and check. The text must be the part of shard `part` of `shards`, or a manifest if `part` is -1. NULL on
+ * failure: CODE_CONFIG if another release wrote it in a format that is unknown here (json_fields.h), CODE_DATA if it is
+ * not valid. The error does not name the file.
  */
 struct manifest *manifest_decode(const char *text, size_t bytes, int part, int shards, struct error *err);
 
@@ -86,14 +84,27 @@ struct manifest *manifest_read(const struct directory *directory, const char *na
 int manifest_open_shard(const struct manifest *manifest, int shard, const struct directory *directory, bool direct,
                         struct error *err);
 
+/* The header of that open file, malloc'ed and checked against its checksum; NULL on failure. */
+void *manifest_read_header(const struct manifest *manifest, int shard, int fd, const struct directory *directory,
+                           struct error *err);
+
 /* Write a manifest or part under its own name, and sync the directory. */
 int manifest_write(const struct manifest *manifest, const struct directory *directory, struct error *err);
 
+/* Check the values that do not belong to a shard: the state, and the sizes and names of the tables. */
+int manifest_check(const struct manifest *manifest, struct error *err);
+
 /*
- * Check everything beyond the JSON's form: sizes and names of the tables, each piece within its tensor, layouts that
- * follow from the pieces. Sets the layout of each shard. pieces.h checks that the pieces cover the tensors.
+ * Check that each piece of a shard is within its tensor, and set the shard's layout, which follows from the pieces.
+ * manifest_check comes first. pieces.h checks that the pieces of all shards cover the tensors.
  */
-int manifest_check(struct manifest *manifest, struct error *err);
+int manifest_lay_out(const struct manifest *manifest, struct manifest_shard *shard, struct error *err);
+
+/*
+ * Creates this rank's part of the manifest and checks it. block_crcs is allocated, and the caller fills it in. *header
+ * is the shard's safetensors header, malloc'ed. Empty pieces are left out. NULL on failure.
+ */
+struct manifest *manifest_create_part(const struct ckpt_save *save, void **header, struct error *err);
 
 /* Check that two parts can belong to one checkpoint; the error names what differs. */
 int manifest_agree(const struct manifest *a, const struct manifest *b, struct error *err);

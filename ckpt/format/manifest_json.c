@@ -1,6 +1,7 @@
 /*
- * manifest_json.c - a manifest to JSON and back. muster-checkpoint(5) describes the members. Reading trusts nothing:
- * members that are there twice are refused; unknown and missing ones beneath a right checksum are of another release.
+ * manifest_json.c - a manifest to JSON and back. muster-checkpoint(5) describes the members. Reading trusts nothing: a
+ * member that occurs twice is refused. If the checksum is right, an unknown or missing member means that another
+ * release wrote the file.
  */
 #include "config.h"
 
@@ -8,35 +9,42 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "ckpt/file/file.h"
 #include "ckpt/format/json_fields.h"
 #include "ckpt/format/manifest.h"
 #include "ckpt/format/pieces.h"
 #include "common/crc32c.h"
 
-#define MEMBERS       "crc32c format version muster attempt state job kinds tensors shards files"
-#define SHARD_MEMBERS "file bytes data_offset header_crc32c block_bytes block_crc32c pieces host written"
+const struct file_format manifest_format = {"muster-checkpoint", 1}, part_format = {"muster-checkpoint-part", 1};
+
+static const char *const members[] = {"crc32c", "format", "version", "muster", "attempt", "state",
+                                      "job",    "kinds",  "tensors", "shards", "files",   NULL};
+static const char *const shard_members[] = {"file",         "bytes",  "data_offset", "header_crc32c", "block_bytes",
+                                            "block_crc32c", "pieces", "host",        "written",       NULL};
 
 /* The later members came with a dynamic loss scale and a running mean of the loss. */
 const struct json_field ckpt_state_fields[] = {
-    {"step", FIELD_COUNT, JSON_PLACE(struct ckpt_state, step), false},
-    {"consumed_samples", FIELD_COUNT, JSON_PLACE(struct ckpt_state, consumed_samples), false},
-    {"seed", FIELD_SEED, JSON_PLACE(struct ckpt_state, seed), false},
-    {"skipped_steps", FIELD_COUNT, JSON_PLACE(struct ckpt_state, skipped_steps), false},
-    {"skipped_in_a_row", FIELD_COUNT, JSON_PLACE(struct ckpt_state, skipped_in_a_row), true},
-    {"loss_scale", FIELD_DOUBLE, JSON_PLACE(struct ckpt_state, loss_scale), false},
-    {"loss_scale_good_steps", FIELD_INT, JSON_PLACE(struct ckpt_state, loss_scale_good_steps), true},
-    {"loss_scale_hysteresis", FIELD_INT, JSON_PLACE(struct ckpt_state, loss_scale_hysteresis), true},
-    {"loss_mean", FIELD_DOUBLE, JSON_PLACE(struct ckpt_state, loss_mean), true},
-    {"loss_count", FIELD_COUNT, JSON_PLACE(struct ckpt_state, loss_count), true},
-    {"dp", FIELD_INT, JSON_PLACE(struct ckpt_state, dp), false},
-    {"tp", FIELD_INT, JSON_PLACE(struct ckpt_state, tp), false},
-    {"pp", FIELD_INT, JSON_PLACE(struct ckpt_state, pp), false},
-    {"zero", FIELD_INT, JSON_PLACE(struct ckpt_state, zero), false},
+    {"step", FIELD_COUNT, JSON_PLACE(struct ckpt_progress, step), false},
+    {"consumed_samples", FIELD_COUNT, JSON_PLACE(struct ckpt_progress, consumed_samples), false},
+    {"seed", FIELD_SEED, JSON_PLACE(struct ckpt_progress, seed), false},
+    {"skipped_steps", FIELD_COUNT, JSON_PLACE(struct ckpt_progress, skipped_steps), false},
+    {"skipped_in_a_row", FIELD_COUNT, JSON_PLACE(struct ckpt_progress, skipped_in_a_row), true},
+    {"loss_scale", FIELD_DOUBLE, JSON_PLACE(struct ckpt_progress, loss_scale), false},
+    {"loss_scale_good_steps", FIELD_INT, JSON_PLACE(struct ckpt_progress, loss_scale_good_steps), true},
+    {"loss_scale_hysteresis", FIELD_INT, JSON_PLACE(struct ckpt_progress, loss_scale_hysteresis), true},
+    {"loss_mean", FIELD_DOUBLE, JSON_PLACE(struct ckpt_progress, loss_mean), true},
+    {"loss_count", FIELD_COUNT, JSON_PLACE(struct ckpt_progress, loss_count), true},
+    {"dp", FIELD_INT, JSON_PLACE(struct ckpt_progress, dp), false},
+    {"tp", FIELD_INT, JSON_PLACE(struct ckpt_progress, tp), false},
+    {"pp", FIELD_INT, JSON_PLACE(struct ckpt_progress, pp), false},
+    {"zero", FIELD_INT, JSON_PLACE(struct ckpt_progress, zero), false},
     {0},
 };
+
+static const struct file_format *format_of(int part)
+{
+    return part < 0 ? &manifest_format : &part_format;
+}
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
@@ -132,7 +140,7 @@ static json_t *encode_shard(const struct manifest *manifest, int index)
     const struct manifest_shard *shard = &manifest->shard[index];
     char name[FILE_NAME_SIZE], crc[9];
 
-    name_shard(name, manifest->part < 0 ? index : manifest->part, manifest->shards);
+    name_shard(name, SHARD_DATA, manifest->part < 0 ? index : manifest->part, manifest->shards);
     snprintf(crc, sizeof crc, "%08" PRIx32, shard->header_crc);
     return json_pack("{s:s, s:I, s:I, s:s, s:I, s:o, s:o, s:s, s:I}", "file", name, "bytes",
                      (json_int_t)manifest_shard_bytes(shard), "data_offset", (json_int_t)shard->data_offset,
@@ -143,17 +151,17 @@ static json_t *encode_shard(const struct manifest *manifest, int index)
 
 static json_t *encode_manifest(const struct manifest *manifest)
 {
+    const struct file_format *format = format_of(manifest->part);
     json_t *files = json_array();
 
     for (int i = 0; i < manifest_count(manifest); i++)
         append_item(&files, encode_shard(manifest, i));
     /* "crc32c" must come first: its digits are found by their place in the file. */
     return json_pack("{s:s, s:s, s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o}", "crc32c", "00000000", "format",
-                     manifest->part < 0 ? MANIFEST_FORMAT : MANIFEST_PART_FORMAT, "version", MANIFEST_VERSION, "muster",
-                     manifest->version, "attempt", manifest->attempt, "state",
-                     json_write_fields(ckpt_state_fields, &manifest->state), "job", json_text(manifest->job_text),
-                     "kinds", encode_kinds(manifest), "tensors", encode_tensors(manifest), "shards", manifest->shards,
-                     "files", files);
+                     format->name, "version", format->number, "muster", manifest->version, "attempt", manifest->attempt,
+                     "state", json_write_fields(ckpt_state_fields, &manifest->state), "job",
+                     json_text(manifest->job_text), "kinds", encode_kinds(manifest), "tensors",
+                     encode_tensors(manifest), "shards", manifest->shards, "files", files);
 }
 
 uint32_t manifest_crc(const char *text, size_t bytes)
@@ -167,21 +175,16 @@ uint32_t manifest_crc(const char *text, size_t bytes)
 char *manifest_encode(const struct manifest *manifest, size_t *bytes, struct error *err)
 {
     json_t *root = encode_manifest(manifest);
-    char *text = NULL, crc[9];
+    char *dump = root ? json_dumps(root, JSON_COMPACT) : NULL, crc[9];
+    char *text = dump ? realloc(dump, strlen(dump) + 2) : NULL;
 
-    if (root) {
-        *bytes = json_dumpb(root, NULL, 0, JSON_COMPACT);
-        text = malloc(*bytes + 2);
-        if (text && json_dumpb(root, text, *bytes, JSON_COMPACT) != *bytes) {
-            free(text);
-            text = NULL;
-        }
-    }
     json_decref(root);
     if (!text) {
+        free(dump);
         error_set(err, CODE_IO, "cannot write the manifest's JSON: no memory, or a name that is not UTF-8");
         return NULL;
     }
+    *bytes = strlen(text);
     text[(*bytes)++] = '\n';
     text[*bytes] = '\0';
     snprintf(crc, sizeof crc, "%08" PRIx32, manifest_crc(text, *bytes));
@@ -308,6 +311,7 @@ static int decode_pieces(const struct manifest *manifest, struct manifest_shard 
     return 0;
 }
 
+/* The checksums of the blocks of a shard that has a layout. */
 static int decode_blocks(struct manifest_shard *shard, json_t *object, struct error *err)
 {
     json_t *value = json_object_get(object, "block_crc32c");
@@ -319,7 +323,6 @@ static int decode_blocks(struct manifest_shard *shard, json_t *object, struct er
     shard->block_crcs = calloc(blocks + 1, sizeof *shard->block_crcs);
     if (!shard->block_crcs)
         return error_errno(err, CODE_IO, "checksums of %zu blocks", blocks);
-    shard->layout.blocks = blocks; /* until manifest_check computes it from the pieces */
     for (size_t b = 0; b < blocks; b++) {
         uint64_t crc;
 
@@ -327,6 +330,9 @@ static int decode_blocks(struct manifest_shard *shard, json_t *object, struct er
             return error_set(err, CODE_DATA, "\"block_crc32c\": block %zu is not 8 hexadecimal digits", b);
         shard->block_crcs[b] = (uint32_t)crc;
     }
+    if (blocks != shard->layout.blocks)
+        return error_set(err, CODE_DATA, "checksums of %zu blocks, the pieces make %" PRIu64, blocks,
+                         shard->layout.blocks);
     return 0;
 }
 
@@ -336,22 +342,22 @@ static int check_file_name(json_t *object, int index, int shards, struct error *
     const char *name = json_string_value(json_object_get(object, "file"));
     char expected[FILE_NAME_SIZE];
 
-    name_shard(expected, index, shards);
+    name_shard(expected, SHARD_DATA, index, shards);
     if (!name || strcmp(name, expected) != 0)
         return error_set(err, CODE_DATA, "\"file\" is \"%s\", must be \"%s\"", name ? name : "", expected);
     return 0;
 }
 
-static int decode_shard(const struct manifest *manifest, struct manifest_shard *shard, json_t *object, uint64_t *bytes,
+/* The sizes that are written must be those that follow from the pieces. */
+static int decode_shard(const struct manifest *manifest, struct manifest_shard *shard, json_t *object,
                         struct error *err)
 {
-    uint64_t block_bytes, crc;
+    uint64_t bytes, block_bytes, crc;
 
-    if (json_get_integer(object, "bytes", INT64_MAX, bytes, err) < 0 ||
-        json_get_integer(object, "data_offset", INT32_MAX, &shard->data_offset, err) < 0 ||
+    if (json_get_integer(object, "bytes", INT64_MAX, &bytes, err) < 0 ||
+        json_get_integer(object, "data_offset", SHARD_BLOCK, &shard->data_offset, err) < 0 ||
         json_get_hex(object, "header_crc32c", 8, &crc, err) < 0 ||
         json_get_integer(object, "block_bytes", INT32_MAX, &block_bytes, err) < 0 ||
-        decode_blocks(shard, object, err) < 0 || decode_pieces(manifest, shard, object, err) < 0 ||
         json_get_string(object, "host", shard->host, sizeof shard->host, err) < 0 ||
         json_get_integer(object, "written", INT64_MAX, &shard->written, err) < 0)
         return -1;
@@ -362,68 +368,43 @@ static int decode_shard(const struct manifest *manifest, struct manifest_shard *
     if (shard->data_offset == 0 || shard->data_offset % SHARD_ALIGN != 0)
         return error_set(err, CODE_DATA, "\"data_offset\" is %" PRIu64 ", must be a multiple of %d", shard->data_offset,
                          SHARD_ALIGN);
-    return 0;
-}
-
-/* The sizes that are written must be those that follow from the pieces. */
-static int check_sizes(const struct manifest *manifest, const uint64_t *bytes, const uint64_t *blocks,
-                       struct error *err)
-{
-    char name[FILE_NAME_SIZE];
-
-    for (int i = 0; i < manifest_count(manifest); i++) {
-        const struct manifest_shard *shard = &manifest->shard[i];
-
-        name_shard(name, manifest->part < 0 ? i : manifest->part, manifest->shards);
-        if (bytes[i] != manifest_shard_bytes(shard))
-            return error_set(err, CODE_DATA, "%s: \"bytes\" is %" PRIu64 ", the pieces make %" PRIu64, name, bytes[i],
-                             manifest_shard_bytes(shard));
-        if (blocks[i] != shard->layout.blocks)
-            return error_set(err, CODE_DATA, "%s: checksums of %" PRIu64 " blocks, the pieces make %" PRIu64, name,
-                             blocks[i], shard->layout.blocks);
-    }
-    return 0;
+    if (decode_pieces(manifest, shard, object, err) < 0 || manifest_lay_out(manifest, shard, err) < 0)
+        return -1;
+    if (bytes != manifest_shard_bytes(shard))
+        return error_set(err, CODE_DATA, "\"bytes\" is %" PRIu64 ", the pieces make %" PRIu64, bytes,
+                         manifest_shard_bytes(shard));
+    return decode_blocks(shard, object, err);
 }
 
 static int decode_files(struct manifest *manifest, json_t *files, struct error *err)
 {
     size_t count = (size_t)manifest_count(manifest);
-    uint64_t *bytes = calloc(count, sizeof *bytes), *blocks = calloc(count, sizeof *blocks);
-    int result = -1;
 
+    if (json_array_size(files) != count)
+        return error_set(err, CODE_DATA, "\"files\" has %zu, must have %zu", json_array_size(files), count);
     manifest->shard = calloc(count, sizeof *manifest->shard);
-    if (!bytes || !blocks || !manifest->shard) {
-        error_errno(err, CODE_IO, "%zu shards", count);
-        goto out;
-    }
+    if (!manifest->shard)
+        return error_errno(err, CODE_IO, "%zu shards", count);
     for (size_t i = 0; i < count; i++) {
         json_t *object = json_array_get(files, i);
 
-        if (form_check_members(object, SHARD_MEMBERS, NULL, err) < 0 ||
+        if (format_check_members(object, shard_members, NULL, err) < 0 ||
             check_file_name(object, manifest->part < 0 ? (int)i : manifest->part, manifest->shards, err) < 0 ||
-            decode_shard(manifest, &manifest->shard[i], object, &bytes[i], err) < 0) {
-            error_prefix(err, "files[%zu]", i);
-            goto out;
-        }
-        blocks[i] = manifest->shard[i].layout.blocks;
+            decode_shard(manifest, &manifest->shard[i], object, err) < 0)
+            return error_prefix(err, "files[%zu]", i);
     }
-    if (manifest_check(manifest, err) == 0)
-        result = check_sizes(manifest, bytes, blocks, err);
-out:
-    free(bytes);
-    free(blocks);
-    return result;
+    return 0;
 }
 
 static int decode_head(struct manifest *manifest, json_t *root, int part, int shards, struct error *err)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
-    const char *wanted = part < 0 ? MANIFEST_FORMAT : MANIFEST_PART_FORMAT;
+    const struct file_format *wanted = format_of(part);
     json_t *job = json_object_get(root, "job");
 
-    if (format && strcmp(format, part < 0 ? MANIFEST_PART_FORMAT : MANIFEST_FORMAT) == 0)
-        return error_set(err, CODE_DATA, "\"format\" must be \"%s\"", wanted);
-    if (form_check(root, wanted, MANIFEST_VERSION, err) < 0 || form_check_members(root, MEMBERS, NULL, err) < 0)
+    if (format && strcmp(format, format_of(part < 0 ? 0 : -1)->name) == 0)
+        return error_set(err, CODE_DATA, "\"format\" must be \"%s\"", wanted->name);
+    if (format_check(root, wanted, err) < 0 || format_check_members(root, members, NULL, err) < 0)
         return -1;
     if (json_get_string(root, "muster", manifest->version, sizeof manifest->version, err) < 0 ||
         json_get_string(root, "attempt", manifest->attempt, sizeof manifest->attempt, err) < 0 ||
@@ -449,38 +430,35 @@ static int decode_manifest(struct manifest *manifest, json_t *root, int part, in
         return error_set(err, CODE_DATA, "must be a JSON object");
     if (decode_head(manifest, root, part, shards, err) < 0)
         return -1;
-    if (form_check_members(state, "", ckpt_state_fields, err) < 0 ||
+    if (format_check_members(state, NULL, ckpt_state_fields, err) < 0 ||
         json_read_fields(state, ckpt_state_fields, &manifest->state, err) < 0)
         return error_prefix(err, "state");
     if (decode_kinds(manifest, root, err) < 0 || decode_tensors(manifest, root, err) < 0 ||
-        json_get_array(root, "files", &files, err) < 0)
+        manifest_check(manifest, err) < 0 || json_get_array(root, "files", &files, err) < 0)
         return -1;
-    if (json_array_size(files) != (size_t)manifest_count(manifest))
-        return error_set(err, CODE_DATA, "\"files\" has %zu, must have %d", json_array_size(files),
-                         manifest_count(manifest));
     return decode_files(manifest, files, err);
 }
 
 /* A later format may have its checksum elsewhere. Then its number is higher: damage does not change both. */
-static int check_later(const char *text, size_t bytes, struct error *err)
+static int check_later(const char *text, size_t bytes, const struct file_format *known, struct error *err)
 {
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
     json_t *version = json_object_get(root, "version");
-    bool later = json_is_integer(version) && json_integer_value(version) > MANIFEST_VERSION;
+    bool later = json_is_integer(version) && json_integer_value(version) > known->number;
 
     error_set(err, later ? CODE_CONFIG : CODE_DATA, "must begin with " MANIFEST_START " and 8 hexadecimal digits");
-    form_explain(root, MANIFEST_VERSION, err);
+    format_explain(root, known, err);
     json_decref(root);
     return -1;
 }
 
-static int check_crc(const char *text, size_t bytes, struct error *err)
+static int check_crc(const char *text, size_t bytes, const struct file_format *known, struct error *err)
 {
     uint64_t crc;
 
     if (bytes < MANIFEST_CRC_AT + 8 || memcmp(text, MANIFEST_START, MANIFEST_CRC_AT) != 0 ||
         json_parse_hex(text + MANIFEST_CRC_AT, 8, &crc) < 0)
-        return check_later(text, bytes, err);
+        return check_later(text, bytes, known, err);
     if (crc != manifest_crc(text, bytes))
         return error_set(err, CODE_DATA, "checksum mismatch: says %08" PRIx64 ", its %zu bytes have %08" PRIx32, crc,
                          bytes, manifest_crc(text, bytes));
@@ -493,7 +471,7 @@ struct manifest *manifest_decode(const char *text, size_t bytes, int part, int s
     json_error_t where;
     json_t *root;
 
-    if (check_crc(text, bytes, err) < 0)
+    if (check_crc(text, bytes, format_of(part), err) < 0)
         return NULL;
     root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
     if (!root) {
@@ -504,55 +482,10 @@ struct manifest *manifest_decode(const char *text, size_t bytes, int part, int s
     if (!manifest) {
         error_errno(err, CODE_IO, "a manifest");
     } else if (decode_manifest(manifest, root, part, shards, err) < 0) {
-        form_explain(root, MANIFEST_VERSION, err);
+        format_explain(root, format_of(part), err);
         manifest_destroy(manifest);
         manifest = NULL;
     }
     json_decref(root);
     return manifest;
-}
-
-struct manifest *manifest_read(const struct directory *directory, const char *name, int part, int shards,
-                               struct error *err)
-{
-    size_t bytes;
-    char *text = file_read(directory, name, MANIFEST_MAX_BYTES, &bytes, err);
-    struct manifest *manifest = text ? manifest_decode(text, bytes, part, shards, err) : NULL;
-
-    if (text && !manifest)
-        error_prefix(err, "%s/%s", directory->path, name);
-    free(text);
-    return manifest;
-}
-
-int manifest_open_shard(const struct manifest *manifest, int shard, const struct directory *directory, bool direct,
-                        struct error *err)
-{
-    const struct manifest_shard *described = &manifest->shard[manifest->part < 0 ? shard : 0];
-    uint64_t bytes, expected = manifest_shard_bytes(described);
-    char name[FILE_NAME_SIZE];
-    int fd;
-
-    name_shard(name, shard, manifest->shards);
-    fd = file_open(directory, name, direct, &bytes, err);
-    if (fd < 0 || bytes == expected)
-        return fd;
-    close(fd);
-    return error_set(err, CODE_DATA, "%s/%s: %" PRIu64 " bytes, the %s says %" PRIu64 "%s", directory->path, name,
-                     bytes, manifest->part < 0 ? "manifest" : "part", expected, bytes < expected ? ": truncated" : "");
-}
-
-int manifest_write(const struct manifest *manifest, const struct directory *directory, struct error *err)
-{
-    char name[FILE_NAME_SIZE] = MANIFEST_NAME;
-    size_t bytes;
-    char *text = manifest_encode(manifest, &bytes, err);
-    int result = -1;
-
-    if (manifest->part >= 0)
-        name_part(name, manifest->part, manifest->shards);
-    if (text && file_write(directory, name, text, bytes, err) == 0)
-        result = directory_sync(directory, err);
-    free(text);
-    return result;
 }

@@ -32,6 +32,34 @@ bool tensor_same_shape(const struct ckpt_tensor *a, const struct ckpt_tensor *b)
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
 }
 
+static int compare_entries(const void *left, const void *right)
+{
+    return strcmp((*(const struct ckpt_tensor *const *)left)->name, (*(const struct ckpt_tensor *const *)right)->name);
+}
+
+static int compare_name(const void *name, const void *tensor)
+{
+    return strcmp(name, (*(const struct ckpt_tensor *const *)tensor)->name);
+}
+
+const struct ckpt_tensor **tensors_by_name(const struct ckpt_tensor *tensors, size_t ntensors)
+{
+    const struct ckpt_tensor **by_name = calloc(ntensors + 1, sizeof *by_name);
+
+    for (size_t t = 0; by_name && t < ntensors; t++)
+        by_name[t] = &tensors[t];
+    if (by_name)
+        qsort(by_name, ntensors, sizeof *by_name, compare_entries);
+    return by_name;
+}
+
+const struct ckpt_tensor *tensors_find(const struct ckpt_tensor *const *by_name, size_t ntensors, const char *name)
+{
+    const struct ckpt_tensor *const *found = bsearch(name, by_name, ntensors, sizeof *by_name, compare_name);
+
+    return found ? *found : NULL;
+}
+
 bool piece_is_valid(const struct ckpt_piece *piece, const struct ckpt_tensor *tensor)
 {
     uint64_t elements;
@@ -105,7 +133,9 @@ static void narrow_run(struct ckpt_piece *common, const struct ckpt_piece *piece
     common->count = end > common->first ? end - common->first : 0;
 }
 
-bool piece_intersect(const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim, struct ckpt_piece *common)
+/* The elements that a and b share, as a piece; false if there are none. Both are valid pieces of the same tensor. */
+static bool intersect_pieces(const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim,
+                             struct ckpt_piece *common)
 {
     memset(common, 0, sizeof *common);
     common->tensor = a->tensor;
@@ -128,7 +158,7 @@ bool piece_intersect(const struct ckpt_piece *a, const struct ckpt_piece *b, int
 }
 
 size_t pieces_cut(const struct ckpt_piece *pieces, size_t npieces, uint64_t first, uint64_t count,
-                  struct ckpt_piece *parts)
+                  struct ckpt_piece *cut)
 {
     uint64_t at = 0, end = first + count;
     size_t nparts = 0;
@@ -138,9 +168,9 @@ size_t pieces_cut(const struct ckpt_piece *pieces, size_t npieces, uint64_t firs
 
         if (from >= to)
             continue;
-        parts[nparts] = pieces[p];
-        parts[nparts].first += from;
-        parts[nparts++].count = to - from;
+        cut[nparts] = pieces[p];
+        cut[nparts].first += from;
+        cut[nparts++].count = to - from;
     }
     return nparts;
 }
@@ -166,7 +196,7 @@ bool overlap_start(struct overlap *walk, const struct ckpt_piece *a, const struc
     walk->pieces[0] = a;
     walk->pieces[1] = b;
     walk->ndim = ndim;
-    if (!piece_intersect(a, b, ndim, &walk->common))
+    if (!intersect_pieces(a, b, ndim, &walk->common))
         return false;
     walk->at = walk->common.first;
     walk->end = walk->common.first + walk->common.count;
@@ -183,7 +213,7 @@ static uint64_t offset_in(const struct overlap *walk, uint64_t at, int which)
     return elements_before(walk->pieces[which], walk->ndim, coordinates) - walk->pieces[which]->first;
 }
 
-/* The first element of common's box that lies at b or behind it; walk->end if none does. */
+/* The first element of common's box whose position in the second piece is at least `b`; walk->end if there is none. */
 static uint64_t lower_bound(const struct overlap *walk, uint64_t b)
 {
     uint64_t low = walk->at, high = walk->end;
@@ -214,244 +244,167 @@ void overlap_span(const struct overlap *walk, uint64_t *first, uint64_t *last)
     *last = offset_in(walk, walk->end - 1, 1);
 }
 
-bool overlap_next(struct overlap *walk, uint64_t most)
+bool overlap_next(struct overlap *walk)
 {
-    if (walk->at >= walk->end || most == 0)
+    if (walk->at >= walk->end)
         return false;
     walk->count = walk->row - walk->at % walk->row;
     if (walk->count > walk->end - walk->at)
         walk->count = walk->end - walk->at;
-    if (walk->count > most)
-        walk->count = most;
-    walk->a = offset_in(walk, walk->at, 0);
-    walk->b = offset_in(walk, walk->at, 1);
+    walk->at_a = offset_in(walk, walk->at, 0);
+    walk->at_b = offset_in(walk, walk->at, 1);
     walk->at += walk->count;
-    return true;
-}
-
-bool overlap_peek(const struct overlap *walk, uint64_t *b)
-{
-    if (walk->at >= walk->end)
-        return false;
-    *b = offset_in(walk, walk->at, 1);
     return true;
 }
 
 #define MOST_BOXES 4096 /* of a tensor: all pairs are compared */
 
-static int by_place(const void *left, const void *right)
+static int compare_numbers(uint64_t a, uint64_t b)
 {
-    const struct cover_piece *a = left, *b = right;
-
-    if (a->piece->tensor != b->piece->tensor)
-        return a->piece->tensor < b->piece->tensor ? -1 : 1;
-    if (a->first != b->first)
-        return a->first < b->first ? -1 : 1;
-    return (a->shard > b->shard) - (a->shard < b->shard);
+    return (a > b) - (a < b);
 }
 
-static void collect_pieces(struct cover *cover, const struct manifest *manifest)
+static int by_place(const void *left, const void *right)
 {
-    size_t count = 0;
+    const struct indexed_piece *a = left, *b = right;
+    int order = compare_numbers(a->piece->tensor, b->piece->tensor);
+
+    order = order ? order : compare_numbers(a->tensor_first, b->tensor_first);
+    return order ? order : compare_numbers((uint64_t)a->shard, (uint64_t)b->shard);
+}
+
+static int by_box(const void *left, const void *right)
+{
+    const struct ckpt_piece *a = ((const struct indexed_piece *)left)->piece;
+    const struct ckpt_piece *b = ((const struct indexed_piece *)right)->piece;
+    int order = compare_numbers(a->tensor, b->tensor);
+
+    order = order ? order : memcmp(a->start, b->start, sizeof a->start);
+    return order ? order : memcmp(a->shape, b->shape, sizeof a->shape);
+}
+
+/* The list of all pieces, in no order. */
+static void collect_pieces(struct piece_index *index)
+{
+    const struct manifest *manifest = index->manifest;
 
     for (int s = 0; s < manifest->shards; s++) {
         uint64_t offset = 0;
 
         for (size_t p = 0; p < manifest->shard[s].npieces; p++) {
             const struct ckpt_piece *piece = &manifest->shard[s].pieces[p];
-            struct cover_piece *entry = &cover->pieces[count++];
+            struct indexed_piece *indexed = &index->pieces[index->npieces++];
 
-            entry->piece = piece;
-            entry->shard = s;
-            entry->offset = offset;
-            piece_extent(piece, &manifest->tensors[piece->tensor], &entry->first, &entry->last);
+            *indexed = (struct indexed_piece){.piece = piece, .shard = s, .offset = offset};
+            piece_extent(piece, &manifest->tensors[piece->tensor], &indexed->tensor_first, &indexed->tensor_last);
             offset += piece->count;
         }
     }
-    if (count)
-        qsort(cover->pieces, count, sizeof *cover->pieces, by_place);
-    for (size_t t = 0, i = 0; t <= manifest->ntensors; t++) {
-        cover->start[t] = i;
-        while (t < manifest->ntensors && i < count && cover->pieces[i].piece->tensor == t)
-            i++;
+}
+
+/* Check that no tensor has too many boxes. Sorts the pieces. */
+static int count_boxes(struct piece_index *index, struct error *err)
+{
+    size_t boxes = 0;
+
+    qsort(index->pieces, index->npieces, sizeof *index->pieces, by_box);
+    for (size_t i = 0; i < index->npieces; i++) {
+        uint32_t tensor = index->pieces[i].piece->tensor;
+
+        if (i == 0 || tensor != index->pieces[i - 1].piece->tensor)
+            boxes = 1;
+        else if (by_box(&index->pieces[i - 1], &index->pieces[i]) != 0 && ++boxes > MOST_BOXES)
+            return error_set(err, CODE_DATA, "tensor \"%s\": more than %d different boxes",
+                             index->manifest->tensors[tensor].name, MOST_BOXES);
+    }
+    return 0;
+}
+
+static void sort_pieces(struct piece_index *index)
+{
+    qsort(index->pieces, index->npieces, sizeof *index->pieces, by_place);
+    for (size_t t = 0, i = 0; t <= index->manifest->ntensors; t++) {
+        uint64_t last = 0;
+
+        index->start[t] = i;
+        for (; i < index->npieces && index->pieces[i].piece->tensor == t; i++) {
+            last = index->pieces[i].tensor_last > last ? index->pieces[i].tensor_last : last;
+            index->pieces[i].last_so_far = last;
+        }
     }
 }
 
-/* All pieces of one box, by where their runs begin. */
-struct group {
-    struct cover_piece **pieces;
-    size_t count;
-};
-
-static int compare_boxes(const struct ckpt_piece *a, const struct ckpt_piece *b)
-{
-    int order = memcmp(a->start, b->start, sizeof a->start);
-
-    return order ? order : memcmp(a->shape, b->shape, sizeof a->shape);
-}
-
-static int by_box(const void *left, const void *right)
-{
-    const struct cover_piece *a = *(struct cover_piece *const *)left, *b = *(struct cover_piece *const *)right;
-    int order = compare_boxes(a->piece, b->piece);
-
-    if (order)
-        return order;
-    if (a->piece->first != b->piece->first)
-        return a->piece->first < b->piece->first ? -1 : 1;
-    return (a->shard > b->shard) - (a->shard < b->shard);
-}
-
-static int check_pair(const struct ckpt_tensor *tensor, const struct cover_piece *a, const struct cover_piece *b,
+static int check_pair(const struct ckpt_tensor *tensor, const struct indexed_piece *a, const struct indexed_piece *b,
                       struct error *err)
 {
     struct ckpt_piece common;
 
-    if (!piece_intersect(a->piece, b->piece, tensor->ndim, &common))
+    if (!intersect_pieces(a->piece, b->piece, tensor->ndim, &common))
         return 0;
     return error_set(err, CODE_DATA, "tensor \"%s\": shards %d and %d both have %" PRIu64 " of its elements",
                      tensor->name, a->shard < b->shard ? a->shard : b->shard, a->shard < b->shard ? b->shard : a->shard,
                      common.count);
 }
 
-static bool boxes_meet(const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim)
-{
-    for (int d = 0; d < ndim; d++)
-        if (a->start[d] >= b->start[d] + b->shape[d] || b->start[d] >= a->start[d] + a->shape[d])
-            return false;
-    return true;
-}
-
-/* Within a group runs and extents have one order, so that a merge sees every pair whose extents meet. */
-static int check_groups(const struct ckpt_tensor *tensor, const struct group *a, const struct group *b,
-                        struct error *err)
-{
-    if (!boxes_meet(a->pieces[0]->piece, b->pieces[0]->piece, tensor->ndim))
-        return 0;
-    for (size_t i = 0, j = 0; i < a->count && j < b->count;) {
-        if (check_pair(tensor, a->pieces[i], b->pieces[j], err) < 0)
-            return -1;
-        if (a->pieces[i]->last < b->pieces[j]->last)
-            i++;
-        else
-            j++;
-    }
-    return 0;
-}
-
-/* Sorts the pieces by box; the groups must have disjoint runs. Returns how many there are, or -1. */
-static int make_groups(const struct ckpt_tensor *tensor, struct cover_piece **pieces, size_t count,
-                       struct group *groups, struct error *err)
-{
-    int ngroups = 0;
-
-    if (count)
-        qsort(pieces, count, sizeof *pieces, by_box);
-    for (size_t i = 0; i < count; i++) {
-        if (i == 0 || compare_boxes(pieces[i - 1]->piece, pieces[i]->piece) != 0) {
-            if (ngroups == MOST_BOXES)
-                return error_set(err, CODE_DATA, "tensor \"%s\": more than %d different boxes", tensor->name,
-                                 MOST_BOXES);
-            groups[ngroups++] = (struct group){&pieces[i], 0};
-        } else if (check_pair(tensor, pieces[i - 1], pieces[i], err) < 0) {
-            return -1;
-        }
-        groups[ngroups - 1].count++;
-    }
-    return ngroups;
-}
-
-static int check_disjoint(struct cover *cover, size_t t, struct error *err)
-{
-    const struct ckpt_tensor *tensor = &cover->manifest->tensors[t];
-    size_t count = cover->start[t + 1] - cover->start[t];
-    struct cover_piece **pieces = calloc(count + 1, sizeof *pieces);
-    struct group *groups = calloc((count < MOST_BOXES ? count : MOST_BOXES) + 1, sizeof *groups);
-    int ngroups, result = -1;
-
-    if (!pieces || !groups) {
-        error_errno(err, CODE_IO, "an index of %zu pieces", count);
-        goto out;
-    }
-    for (size_t i = 0; i < count; i++)
-        pieces[i] = &cover->pieces[cover->start[t] + i];
-    ngroups = make_groups(tensor, pieces, count, groups, err);
-    if (ngroups < 0)
-        goto out;
-    for (int i = 0; i < ngroups; i++)
-        for (int j = i + 1; j < ngroups; j++)
-            if (check_groups(tensor, &groups[i], &groups[j], err) < 0)
-                goto out;
-    result = 0;
-out:
-    free(pieces);
-    free(groups);
-    return result;
-}
-
 /*
- * Check that no two pieces of the tensor overlap and that together they have as many elements as it: so, all elements.
+ * Check that no two pieces of the tensor overlap, and that they have as many elements as the tensor. Then they cover
+ * it. Compares only pairs whose extents overlap. Two pieces of the same box whose extents overlap share elements, which
+ * fails at once; so a tensor of B boxes and N pieces has at most B x N pairs to compare.
  */
-static int check_tensor(struct cover *cover, size_t t, struct error *err)
+static int check_tensor(const struct piece_index *index, size_t t, struct error *err)
 {
-    const struct ckpt_tensor *tensor = &cover->manifest->tensors[t];
+    const struct ckpt_tensor *tensor = &index->manifest->tensors[t];
     uint64_t elements = 0, whole = box_elements(tensor->shape, tensor->ndim);
 
-    for (size_t i = cover->start[t]; i < cover->start[t + 1]; i++) {
-        struct cover_piece *a = &cover->pieces[i];
+    for (size_t i = index->start[t]; i < index->start[t + 1]; i++) {
+        const struct indexed_piece *a = &index->pieces[i];
 
-        a->reach = i > cover->start[t] && a[-1].reach > a->last ? a[-1].reach : a->last;
+        for (size_t j = i + 1; j < index->start[t + 1] && index->pieces[j].tensor_first <= a->tensor_last; j++)
+            if (check_pair(tensor, a, &index->pieces[j], err) < 0)
+                return -1;
+        elements += a->piece->count; /* cannot overflow: they are distinct elements of the tensor */
     }
-    if (check_disjoint(cover, t, err) < 0)
-        return -1;
-    for (size_t i = cover->start[t]; i < cover->start[t + 1]; i++)
-        elements += cover->pieces[i].piece->count; /* cannot overflow: they are distinct elements of the tensor */
     if (elements != whole)
         return error_set(err, CODE_DATA, "tensor \"%s\": the shards have %" PRIu64 " of its %" PRIu64 " elements",
                          tensor->name, elements, whole);
     return 0;
 }
 
-int cover_create(struct cover *cover, const struct manifest *manifest, struct error *err)
+int piece_index_create(struct piece_index *index, const struct manifest *manifest, struct error *err)
 {
     size_t count = 0;
 
-    memset(cover, 0, sizeof *cover);
+    memset(index, 0, sizeof *index);
     for (int s = 0; s < manifest->shards; s++)
         count += manifest->shard[s].npieces;
-    cover->manifest = manifest;
-    cover->pieces = calloc(count + 1, sizeof *cover->pieces);
-    cover->start = calloc(manifest->ntensors + 1, sizeof *cover->start);
-    if (!cover->pieces || !cover->start) {
+    index->manifest = manifest;
+    index->pieces = calloc(count + 1, sizeof *index->pieces);
+    index->start = calloc(manifest->ntensors + 1, sizeof *index->start);
+    if (!index->pieces || !index->start) {
         error_errno(err, CODE_IO, "an index of %zu pieces", count);
         goto fail;
     }
-    collect_pieces(cover, manifest);
+    collect_pieces(index);
+    if (count_boxes(index, err) < 0)
+        goto fail;
+    sort_pieces(index);
     for (size_t t = 0; t < manifest->ntensors; t++)
-        if (check_tensor(cover, t, err) < 0)
+        if (check_tensor(index, t, err) < 0)
             goto fail;
     return 0;
 fail:
-    cover_destroy(cover);
+    piece_index_destroy(index);
     return -1;
 }
 
-void cover_destroy(struct cover *cover)
+size_t piece_index_find(const struct piece_index *index, uint32_t tensor, uint64_t first)
 {
-    free(cover->pieces);
-    free(cover->start);
-    memset(cover, 0, sizeof *cover);
-}
+    size_t low = index->start[tensor], high = index->start[tensor + 1];
 
-size_t cover_begin(const struct cover *cover, size_t tensor, uint64_t first)
-{
-    size_t low = cover->start[tensor], high = cover->start[tensor + 1];
-
-    /* `reach` never falls: bisect for the first piece after which something reaches as far as `first`. */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
-        if (cover->pieces[middle].reach < first)
+        if (index->pieces[middle].last_so_far < first)
             low = middle + 1;
         else
             high = middle;
@@ -459,7 +412,9 @@ size_t cover_begin(const struct cover *cover, size_t tensor, uint64_t first)
     return low;
 }
 
-bool cover_in(const struct cover *cover, size_t tensor, size_t index, uint64_t last)
+void piece_index_destroy(struct piece_index *index)
 {
-    return index < cover->start[tensor + 1] && cover->pieces[index].first <= last;
+    free(index->pieces);
+    free(index->start);
+    memset(index, 0, sizeof *index);
 }

@@ -1,11 +1,12 @@
 /*
- * pieces.h - the arithmetic of pieces: which elements two of them share and their places in each; and that all
+ * pieces.h - the arithmetic of pieces: which elements two of them share and their positions in each; and that all
  * pieces of a checkpoint hold every element exactly once.
  *
  * A piece is a box of a tensor and a run [first, first + count) of the box's elements in row-major order. Row-major
  * order within a box is the lexicographic order of the coordinates, the same for every box of the tensor. So a piece is
- * the elements of its box between two coordinates, and what two pieces share is the elements of the boxes' intersection
- * between the later beginning and the earlier end: a piece again. Everything here follows from that.
+ * the elements of its box between two coordinates. Two pieces share a piece again: its box is the intersection of both
+ * boxes; it begins where the later of the two begins, and ends where the earlier one ends. Everything here follows from
+ * that.
  */
 #ifndef MUSTER_CKPT_FORMAT_PIECES_H
 #define MUSTER_CKPT_FORMAT_PIECES_H
@@ -15,10 +16,16 @@
 /* Elements of a box of that shape. tensor_is_valid holds, so nothing overflows. */
 uint64_t box_elements(const uint64_t *shape, int ndim);
 
-/* 1 to CKPT_MAX_DIMS dimensions, none 0, and 4 x elements within 63 bits. */
+/* 1 to CKPT_MAX_DIMS dimensions, none 0, and 4 x elements within 62 bits. */
 bool tensor_is_valid(const struct ckpt_tensor *tensor);
 
 bool tensor_same_shape(const struct ckpt_tensor *a, const struct ckpt_tensor *b);
+
+/* A table's tensors in the order of their names, malloc'ed; NULL with errno. */
+const struct ckpt_tensor **tensors_by_name(const struct ckpt_tensor *tensors, size_t ntensors);
+
+/* The tensor of that name in such a list, or NULL. */
+const struct ckpt_tensor *tensors_find(const struct ckpt_tensor *const *by_name, size_t ntensors, const char *name);
 
 /* The box within the tensor, and the run within the box. The piece's own `tensor` is ignored. */
 bool piece_is_valid(const struct ckpt_piece *piece, const struct ckpt_tensor *tensor);
@@ -29,25 +36,22 @@ struct ckpt_piece piece_of_tensor(uint32_t index, const struct ckpt_tensor *tens
 /* Positions of the first and the last element in the row-major order of the whole tensor. count is not 0. */
 void piece_extent(const struct ckpt_piece *piece, const struct ckpt_tensor *tensor, uint64_t *first, uint64_t *last);
 
-/* The elements that a and b share, as a piece; false if there are none. Both are valid pieces of the same tensor. */
-bool piece_intersect(const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim, struct ckpt_piece *common);
-
 /*
- * The parts of the pieces that are elements [first, first + count) of all pieces one after the other. `parts` has room
- * for npieces; returns their number.
+ * Cuts elements [first, first + count) out of the concatenation of the pieces. Writes them as pieces to `cut`, which
+ * has room for npieces, and returns the number written.
  */
 size_t pieces_cut(const struct ckpt_piece *pieces, size_t npieces, uint64_t first, uint64_t count,
-                  struct ckpt_piece *parts);
+                  struct ckpt_piece *cut);
 
 /*
  * The shared elements as runs that are contiguous in both pieces, longest possible, in order:
  *
- *     for (overlap_start(&walk, a, b, ndim); overlap_next(&walk, UINT64_MAX); )
- *         memcpy(to + walk.a, from + walk.b, walk.count * size);
+ *     for (overlap_start(&walk, a, b, ndim); overlap_next(&walk); )
+ *         memcpy(to + walk.at_a, from + walk.at_b, walk.count * size);
  */
 struct overlap {
-    uint64_t a, b;  /* where the run starts, in elements from the start of either piece */
-    uint64_t count; /* elements in the run */
+    uint64_t at_a, at_b; /* where the run starts, in elements from the start of piece a and of piece b */
+    uint64_t count;      /* elements in the run */
 
     const struct ckpt_piece *pieces[2];
     struct ckpt_piece common;
@@ -60,45 +64,40 @@ struct overlap {
 /* Returns whether there is any overlap; the pieces are borrowed during the walk. */
 bool overlap_start(struct overlap *walk, const struct ckpt_piece *a, const struct ckpt_piece *b, int ndim);
 
-/* Limits a walk that has just been started to elements [begin, end) of b. Returns whether any are left. */
+/* Limits a walk that has just been started to elements [begin, end) of piece b. Returns whether any are left. */
 bool overlap_within(struct overlap *walk, uint64_t begin, uint64_t end);
 
-/* The places in b of the first and the last element that are left; there is at least one. */
+/* The positions in piece b of the first and the last element that are left; there is at least one. */
 void overlap_span(const struct overlap *walk, uint64_t *first, uint64_t *last);
 
-/* The next run, of at most `most` elements; false at the end. */
-bool overlap_next(struct overlap *walk, uint64_t most);
+/* The next run; false at the end. */
+bool overlap_next(struct overlap *walk);
 
-/* Where in b the next run will start; false at the end. Does not advance. */
-bool overlap_peek(const struct overlap *walk, uint64_t *b);
+/* ---- an index of all pieces of a checkpoint, by tensor ----------------------------------------------------------- */
 
-/* An index of all pieces of a checkpoint by tensor. */
-
-struct cover_piece {
+struct indexed_piece {
     const struct ckpt_piece *piece;
     int shard;
-    uint64_t offset;      /* elements of the shard's segment before it */
-    uint64_t first, last; /* its extent in the tensor, as of piece_extent */
-    uint64_t reach;       /* the greatest `last` of this and all before it */
+    uint64_t offset;                    /* elements of the shard's entry before it */
+    uint64_t tensor_first, tensor_last; /* its extent in the tensor (piece_extent) */
+    uint64_t last_so_far;               /* the greatest tensor_last of the tensor's pieces up to this one */
 };
 
-struct cover {
-    struct cover_piece *pieces; /* by tensor, then by first */
-    size_t *start;              /* [ntensors + 1] where each tensor's begin */
+struct piece_index {
+    struct indexed_piece *pieces; /* by tensor, then by tensor_first */
+    size_t npieces;
+    size_t *start; /* [ntensors + 1] where each tensor's begin */
     const struct manifest *manifest;
 };
 
-/* The manifest is borrowed. Fails with CODE_DATA when an element is missing or there twice, or a tensor
- * has pieces of more than 4096 different boxes. */
-int cover_create(struct cover *cover, const struct manifest *manifest, struct error *err);
-void cover_destroy(struct cover *cover);
-
 /*
- * The pieces that may overlap elements first..last of the tensor's row-major order:
- *
- *     for (i = cover_begin(cover, tensor, first); cover_in(cover, tensor, i, last); i++)
+ * Makes the index, and checks that the pieces cover the tensors. The manifest is borrowed. Fails with CODE_DATA when an
+ * element is missing or there twice, or a tensor has pieces of more than 4096 different boxes.
  */
-size_t cover_begin(const struct cover *cover, size_t tensor, uint64_t first);
-bool cover_in(const struct cover *cover, size_t tensor, size_t index, uint64_t last);
+int piece_index_create(struct piece_index *index, const struct manifest *manifest, struct error *err);
+
+/* The first of a tensor's pieces whose extent may reach position `first`; start[tensor + 1] if there is none. */
+size_t piece_index_find(const struct piece_index *index, uint32_t tensor, uint64_t first);
+void piece_index_destroy(struct piece_index *index);
 
 #endif

@@ -1,63 +1,76 @@
-/* hf_export.c - a checkpoint's parameters as Hugging Face's GPT-2; see hf.h. */
+/* hf_export.c - a checkpoint's parameters as Hugging Face's model; see hf.h. */
 
 #include "config.h"
 
-#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ckpt/file/block_writer.h"
+#include "ckpt/file/workers.h"
+#include "ckpt/format/json_fields.h"
 #include "ckpt/format/pieces.h"
-#include "ckpt/models/hf.h"
-#include "ckpt/models/mesh_pieces.h"
+#include "ckpt/models/hf_internal.h"
 #include "ckpt/read/checkpoint.h"
-#include "common/half.h"
+#include "common/dtype.h"
 #include "common/safetensors.h"
 
 #define WINDOW ((uint64_t)8 << 20) /* elements read at a time */
+
+/* Elements [first, first + count) of one of their tensors. */
+struct export_run {
+    size_t tensor;
+    uint64_t first, count;
+};
 
 struct exporting {
     struct ckpt *ckpt;
     const struct hf_export *how;
     struct directory directory;
+    struct hf_layout *layout;
+    struct hf_tokenizer tokenizer; /* if there is one */
+    bool gpt;
     size_t *first; /* [files + 1] file f has tensors first[f] to first[f + 1] - 1 */
     int files;
-    uint64_t done, total; /* bytes */
-    float *window;
+    struct workers_progress progress; /* bytes */
+    struct export_run *runs;          /* scratch of put_data: [tensors] */
+    struct ckpt_piece *pieces;        /* the runs' */
+    float *window, *turned;           /* [WINDOW]; the latter for a transposed run */
     json_t *weight_map;
 };
 
-static uint64_t tensor_bytes(const struct exporting *e, size_t t)
+static int allocate_buffers(struct exporting *e, const struct model_shape *shape, struct error *err)
 {
-    const struct ckpt_tensor *tensor = &e->ckpt->manifest->tensors[t];
-
-    return box_elements(tensor->shape, tensor->ndim) * dtype_size(e->how->dtype);
+    e->layout = hf_layout_create(shape, err);
+    if (!e->layout)
+        return -1;
+    e->first = calloc(e->layout->count + 1, sizeof *e->first);
+    e->runs = calloc(e->layout->count, sizeof *e->runs);
+    e->pieces = calloc(e->layout->count, sizeof *e->pieces);
+    e->window = malloc(WINDOW * sizeof *e->window);
+    e->turned = malloc(WINDOW * sizeof *e->turned);
+    e->weight_map = json_object();
+    if (!e->first || !e->runs || !e->pieces || !e->window || !e->turned || !e->weight_map)
+        return error_errno(err, CODE_IO, "buffers to export");
+    return 0;
 }
 
 /* Fill each file as far as it goes; no tensor is split. */
-static int assign_files(struct exporting *e, struct error *err)
+static void assign_files(struct exporting *e)
 {
-    size_t ntensors = e->ckpt->manifest->ntensors;
     uint64_t used = 0;
 
-    e->first = calloc(ntensors + 1, sizeof *e->first);
-    e->window = malloc(WINDOW * sizeof *e->window);
-    e->weight_map = json_object();
-    if (!e->first || !e->window || !e->weight_map)
-        return error_errno(err, CODE_IO, "buffers to export");
-    for (size_t t = 0; t < ntensors; t++) {
-        uint64_t bytes = tensor_bytes(e, t);
+    for (size_t t = 0; t < e->layout->count; t++) {
+        uint64_t bytes = hf_tensor_elements(&e->layout->tensors[t]) * dtype_size(e->how->dtype);
 
         if (used > 0 && used + bytes > e->how->shard_bytes) {
             e->first[++e->files] = t;
             used = 0;
         }
         used += bytes;
-        e->total += bytes;
+        e->progress.total += bytes;
     }
-    e->first[++e->files] = ntensors;
-    return 0;
+    e->first[++e->files] = e->layout->count;
 }
 
 static void make_file_name(char name[FILE_NAME_SIZE], const struct exporting *e, int file)
@@ -68,32 +81,15 @@ static void make_file_name(char name[FILE_NAME_SIZE], const struct exporting *e,
         snprintf(name, FILE_NAME_SIZE, "model-%05d-of-%05d.safetensors", file + 1, e->files);
 }
 
-/* The header with more spaces behind it, so that the data starts where block_writer wants it; no tensor is a pad. */
-static int align_header(void **header, size_t *bytes, struct error *err)
+/* The header of a file; also lists its tensors in the weight map. */
+static int make_header(const struct exporting *e, int file, const char *name, void **header, size_t *bytes,
+                       uint64_t *data_bytes, struct error *err)
 {
-    size_t aligned = (*bytes + SHARD_ALIGN - 1) / SHARD_ALIGN * SHARD_ALIGN;
-    uint64_t length = htole64(aligned - 8);
-    char *grown = realloc(*header, aligned);
-
-    if (!grown)
-        return error_errno(err, CODE_IO, "a header of %zu bytes", aligned);
-    memset(grown + *bytes, ' ', aligned - *bytes);
-    memcpy(grown, &length, sizeof length);
-    *header = grown;
-    *bytes = aligned;
-    return aligned <= SHARD_BLOCK
-               ? 0
-               : error_set(err, CODE_USAGE, "a header of %zu bytes is too long: lower --shard-size", aligned);
-}
-
-static int make_header(const struct exporting *e, int file, void **header, size_t *bytes, uint64_t *data_bytes,
-                       struct error *err)
-{
-    static const char *const types[] = {[DTYPE_F32] = "F32", [DTYPE_BF16] = "BF16", [DTYPE_F16] = "F16"};
     static const char *const metadata[] = {"format", "pt", NULL};
     size_t count = e->first[file + 1] - e->first[file];
     struct safetensors_entry *entries = calloc(count, sizeof *entries);
-    char(*names)[CKPT_NAME_SIZE + sizeof HF_PREFIX] = calloc(count, sizeof *names);
+    const char *prefix = e->gpt ? HF_PREFIX : "";
+    char(*names)[HF_NAME_SIZE + sizeof HF_PREFIX] = calloc(count, sizeof *names);
     int result = -1;
 
     if (!entries || !names) {
@@ -101,14 +97,18 @@ static int make_header(const struct exporting *e, int file, void **header, size_
         goto out;
     }
     for (size_t i = 0; i < count; i++) {
-        const struct ckpt_tensor *tensor = &e->ckpt->manifest->tensors[e->first[file] + i];
+        const struct hf_tensor *tensor = &e->layout->tensors[e->first[file] + i];
 
-        snprintf(names[i], sizeof names[i], HF_PREFIX "%s", tensor->name);
-        entries[i] = (struct safetensors_entry){.name = names[i], .dtype = types[e->how->dtype]};
-        entries[i].ndim = hf_shape(tensor, entries[i].shape);
+        snprintf(names[i], sizeof names[i], "%s%s", prefix, tensor->name);
+        entries[i] = (struct safetensors_entry){
+            .name = names[i], .dtype = hf_dtypes[e->how->dtype].stored, .ndim = tensor->ndim};
+        memcpy(entries[i].shape, tensor->shape, sizeof tensor->shape);
+        json_object_set_new(e->weight_map, names[i], json_string(name));
     }
-    if (safetensors_layout(entries, count, metadata, 1, header, bytes, err) == 0)
-        result = align_header(header, bytes, err);
+    /* No tensor is a pad, but the data starts where block_writer wants it. */
+    result = safetensors_layout(entries, count, metadata, 1, SHARD_ALIGN, header, bytes, err);
+    if (result == 0 && *bytes > SHARD_BLOCK)
+        result = error_set(err, CODE_USAGE, "a header of %zu bytes is too long: lower --shard-size", *bytes);
     *data_bytes = entries[count - 1].end;
 out:
     free(entries);
@@ -126,94 +126,106 @@ static void round_to(enum dtype dtype, float *numbers, uint64_t count)
     }
 }
 
+/*
+ * The next runs of the tensors below `end`: as many as fit into the window. *at is where the first begins, and moves
+ * behind the last. Transposed tensors are cut between rows: a row is far smaller than the window. Returns how many.
+ */
+static size_t next_runs(struct exporting *e, struct export_run *at, size_t end)
+{
+    uint64_t room = WINDOW;
+    size_t count = 0;
+
+    while (at->tensor < end && room > 0) {
+        const struct hf_tensor *tensor = &e->layout->tensors[at->tensor];
+        uint64_t left = hf_tensor_elements(tensor) - at->first, some = left < room ? left : room;
+
+        if (tensor->transposed)
+            some -= some % tensor->shape[1];
+        if (some == 0)
+            break;
+        e->runs[count] = (struct export_run){at->tensor, at->first, some};
+        e->pieces[count++] = hf_piece(e->layout, tensor, at->first, some);
+        room -= some;
+        at->first += some;
+        if (some == left)
+            *at = (struct export_run){.tensor = at->tensor + 1};
+    }
+    return count;
+}
+
+/* from [cols, rows], to [rows, cols]; in squares that stay in the cache. */
+static void turn_rows(const float *from, uint64_t rows, uint64_t cols, float *to)
+{
+    for (uint64_t r0 = 0; r0 < rows; r0 += 16)
+        for (uint64_t c0 = 0; c0 < cols; c0 += 16)
+            for (uint64_t r = r0; r < rows && r < r0 + 16; r++)
+                for (uint64_t c = c0; c < cols && c < c0 + 16; c++)
+                    to[r * cols + c] = from[c * rows + r];
+}
+
+static int put_run(struct exporting *e, const struct export_run *run, float *data, struct block_writer *writer,
+                   struct error *err)
+{
+    const struct hf_tensor *tensor = &e->layout->tensors[run->tensor];
+    uint64_t bytes = run->count * dtype_size(e->how->dtype);
+
+    if (tensor->transposed) {
+        turn_rows(data, run->count / tensor->shape[1], tensor->shape[1], e->turned);
+        data = e->turned;
+    }
+    round_to(e->how->dtype, data, run->count);
+    if (block_writer_put(writer, data, bytes, err) < 0)
+        return -1;
+    workers_progress_add(&e->progress, bytes);
+    return 0;
+}
+
 static int put_data(struct exporting *e, int file, struct block_writer *writer, struct error *err)
 {
-    const struct manifest *manifest = e->ckpt->manifest;
-    size_t begin = e->first[file], count = e->first[file + 1] - begin;
-    struct ckpt_piece *pieces = calloc(2 * count, sizeof *pieces), *parts = pieces + count;
-    uint64_t elements = 0;
-    int result = 0;
+    const struct units *units = e->layout->units;
+    struct export_run at = {.tensor = e->first[file]};
+    size_t count;
 
-    if (!pieces)
-        return error_errno(err, CODE_IO, "a list of %zu tensors", count);
-    for (size_t i = 0; i < count; i++) {
-        const struct ckpt_tensor *tensor = &manifest->tensors[begin + i];
+    while ((count = next_runs(e, &at, e->first[file + 1])) > 0) {
+        float *data = e->window;
 
-        pieces[i] = piece_of_tensor((uint32_t)(begin + i), tensor, 0, box_elements(tensor->shape, tensor->ndim));
-        elements += pieces[i].count;
+        if (checkpoint_read_pieces(e->ckpt, units->tensors, units->ntensors, "param", e->pieces, count, data, err) < 0)
+            return -1;
+        for (size_t i = 0; i < count; data += e->runs[i++].count)
+            if (put_run(e, &e->runs[i], data, writer, err) < 0)
+                return -1;
     }
-    for (uint64_t first = 0; first < elements && result == 0; first += WINDOW) {
-        uint64_t some = elements - first < WINDOW ? elements - first : WINDOW;
-        size_t nparts = pieces_cut(pieces, count, first, some, parts);
-
-        result = checkpoint_read_pieces(e->ckpt, manifest->tensors, manifest->ntensors, "param", parts, nparts,
-                                        e->window, err);
-        if (result < 0)
-            break;
-        round_to(e->how->dtype, e->window, some);
-        result = block_writer_put(writer, e->window, some * dtype_size(e->how->dtype), err);
-        e->done += some * dtype_size(e->how->dtype);
-        if (e->how->progress)
-            e->how->progress(e->done, e->total, e->how->arg);
-    }
-    free(pieces);
-    return result;
+    return 0;
 }
 
 static int write_file(struct exporting *e, int file, struct error *err)
 {
     struct block_writer *writer = NULL;
-    char name[FILE_NAME_SIZE], tensor[CKPT_NAME_SIZE + sizeof HF_PREFIX];
+    char name[FILE_NAME_SIZE];
     void *header = NULL;
     size_t header_bytes;
     uint64_t data_bytes;
-    uint32_t *crcs = NULL;
     int result = -1;
 
     make_file_name(name, e, file);
-    if (make_header(e, file, &header, &header_bytes, &data_bytes, err) < 0)
-        goto out;
-    crcs = calloc(data_bytes / SHARD_BLOCK + 1, sizeof *crcs); /* their format has no room for these */
-    if (!crcs) {
-        error_errno(err, CODE_IO, "%s", name);
-        goto out;
-    }
-    writer = block_writer_create(&e->directory, name, header, header_bytes, data_bytes, err);
+    if (make_header(e, file, name, &header, &header_bytes, &data_bytes, err) == 0)
+        writer = block_writer_create(&e->directory, name, header, header_bytes, data_bytes, err);
     if (writer && put_data(e, file, writer, err) == 0)
-        result = block_writer_finish(writer, crcs, err);
-    for (size_t t = e->first[file]; t < e->first[file + 1]; t++) {
-        snprintf(tensor, sizeof tensor, HF_PREFIX "%s", e->ckpt->manifest->tensors[t].name);
-        json_object_set_new(e->weight_map, tensor, json_string(name));
-    }
-out:
+        result = block_writer_finish(writer, NULL, err) == 0 ? 0 : -1; /* their format has no checksums */
     block_writer_destroy(writer);
-    free(crcs);
     free(header);
     return result;
 }
 
-/* Takes the object. */
-static int write_json(const struct exporting *e, const char *name, json_t *json, struct error *err)
-{
-    char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15)) : NULL;
-    int result = text ? file_write(&e->directory, name, text, strlen(text), err)
-                      : error_set(err, CODE_IO, "%s/%s: out of memory", e->directory.path, name);
-
-    json_decref(json);
-    free(text);
-    return result;
-}
+#define JSON_STYLE (JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15))
 
 /* The model's sizes; heads are the job file's, or else the caller's. *job is to be destroyed when true is in *has_job.
  */
 static int read_model(const struct ckpt *ckpt, const struct hf_export *how, struct model_shape *shape, struct job *job,
                       bool *has_job, struct error *err)
 {
-    if (mesh_model_of(ckpt->manifest->tensors, ckpt->manifest->ntensors, shape, err) < 0)
+    if (units_model_of(ckpt->manifest->tensors, ckpt->manifest->ntensors, shape, err) < 0)
         return error_prefix(err, "%s", ckpt->directory.path);
-    if (shape->kind != MODEL_GPT)
-        return error_set(err, CODE_DATA, "%s is of a BERT; only a GPT has a counterpart to export to",
-                         ckpt->directory.path);
     *has_job = job_parse(job, ckpt->manifest->job_text, ckpt->directory.path, NULL, 0, NULL) == 0;
     return hf_heads(shape, ckpt->directory.path, "job file", *has_job ? job->model.heads : 0, how->heads, err);
 }
@@ -225,44 +237,77 @@ static int open_empty(struct directory *directory, const char *dir, struct error
 
     if (directory_make_path(dir, err) < 0 || directory_open(directory, NULL, dir, err) < 0)
         return -1;
-    listing_open(&listing, directory);
+    listing = listing_open(directory);
     empty = !listing_next(&listing);
     if (listing_close(&listing, err) < 0)
         return -1;
     return empty ? 0 : error_set(err, CODE_USAGE, "%s: is not empty; name another directory, or empty it", dir);
 }
 
+/* The tokenizer, and the files that have the ids of its special tokens. */
+static int write_descriptions(struct exporting *e, const struct model_shape *shape, const struct job *job,
+                              struct error *err)
+{
+    int64_t end = e->gpt && shape->vocab > 50256 ? 50256 : -1; /* of GPT-2's tokenizer */
+    struct hf_ids ids = {.begin = end, .end = end, .pad = e->gpt || !job ? -1 : job->data.pad};
+
+    if (e->how->tokenizer) {
+        ids = e->tokenizer.ids;
+        if (hf_tokenizer_write(&e->tokenizer, &e->directory, err) < 0)
+            return -1;
+    }
+    if (ids.begin < 0 && e->gpt)
+        ids.begin = ids.end; /* what begins after the end of a document is a document */
+    if (e->gpt && json_write_file(&e->directory, HF_GENERATION, hf_generation_make(&ids), JSON_STYLE, err) < 0)
+        return -1;
+    return json_write_file(&e->directory, HF_CONFIG, hf_config_make(shape, job, &ids, e->how->dtype), JSON_STYLE, err);
+}
+
+/* config.json comes last: without it the folder is no model. */
 static int write_all(struct exporting *e, const struct model_shape *shape, const struct job *job, struct error *err)
 {
-    if (assign_files(e, err) < 0)
+    if (allocate_buffers(e, shape, err) < 0)
         return -1;
+    assign_files(e);
     for (int file = 0; file < e->files; file++)
         if (write_file(e, file, err) < 0)
             return -1;
-    if (e->files > 1 && write_json(e, HF_INDEX,
-                                   json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)e->total,
-                                             "weight_map", e->weight_map),
-                                   err) < 0)
+    if (e->files > 1 && json_write_file(&e->directory, HF_INDEX,
+                                        json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
+                                                  (json_int_t)e->progress.total, "weight_map", e->weight_map),
+                                        JSON_STYLE, err) < 0)
         return -1;
-    if (write_json(e, HF_CONFIG, hf_config(shape, job, e->how->dtype), err) < 0)
-        return -1;
-    return directory_sync(&e->directory, err);
+    return write_descriptions(e, shape, job, err) < 0 ? -1 : directory_sync(&e->directory, err);
 }
 
 int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, struct error *err)
 {
-    struct exporting e = {.ckpt = ckpt, .how = how, .directory = {.fd = -1}};
+    struct exporting e = {
+        .ckpt = ckpt,
+        .how = how,
+        .directory = {.fd = -1},
+        .progress = {.report = how->progress, .arg = how->arg, .lock = PTHREAD_MUTEX_INITIALIZER},
+    };
     struct model_shape shape;
     struct job job;
     bool has_job = false;
     int result = -1;
 
-    if (read_model(ckpt, how, &shape, &job, &has_job, err) == 0 && open_empty(&e.directory, dir, err) == 0)
+    if (read_model(ckpt, how, &shape, &job, &has_job, err) == 0 &&
+        (!how->tokenizer || hf_tokenizer_open(&e.tokenizer, how->tokenizer, &shape, err) == 0) &&
+        open_empty(&e.directory, dir, err) == 0) {
+        e.gpt = shape.kind == MODEL_GPT;
         result = write_all(&e, &shape, has_job ? &job : NULL, err);
+    }
+    hf_tokenizer_close(&e.tokenizer);
+    hf_layout_destroy(e.layout);
     directory_close(&e.directory);
     json_decref(e.weight_map);
     free(e.first);
+    free(e.runs);
+    free(e.pieces);
     free(e.window);
+    free(e.turned);
     if (has_job)
         job_destroy(&job);
     return result;

@@ -12,15 +12,23 @@
 #include "common/job.h"
 #include "common/mesh.h"
 
+/* The mesh whose shards are to be written. */
+struct rewrite_to {
+    struct mesh mesh;
+    int chunks;                                                 /* 0: the job file's, or 1 */
+    int zero;                                                   /* only noted */
+    void (*progress)(uint64_t done, uint64_t total, void *arg); /* bytes; from one thread at a time; may be NULL */
+    void *arg;
+};
+
 struct rewrite {
     const char *dir;          /* of checkpoints; must not have one of this step */
     const char *name;         /* of the program's command, for the attempt: letters */
     struct model_shape shape; /* heads may be 0: unknown */
-    struct mesh mesh;
-    int chunks;
+    struct rewrite_to to;
     const char *const *kinds;
     size_t nkinds;
-    struct ckpt_state state; /* with the mesh and the ZeRO stage that are to be noted in it */
+    struct ckpt_progress state; /* but for the mesh and the ZeRO stage, which are those of `to` */
     const char *job_text;
 
     /*
@@ -30,18 +38,12 @@ struct rewrite {
     int (*read)(void *arg, const struct ckpt_tensor *tensors, size_t ntensors, size_t kind,
                 const struct ckpt_piece *pieces, size_t npieces, float *to, struct error *err);
     void *arg;
-    void (*progress)(uint64_t done, uint64_t total, void *arg); /* bytes; from one thread at a time; may be NULL */
-    void *progress_arg;
 };
 
 /* 0, or -1 with nothing left of it. CODE_USAGE when the mesh does not fit the model, or dir has that step. */
-int rewrite_run(const struct rewrite *rewrite, struct error *err);
+int rewrite_run(struct rewrite *rewrite, struct error *err);
 
-/*
- * Write `source` anew into `dir` as a trainer of that mesh would have saved it; zero is only noted. chunks 0 takes the
- * job file's. All kinds, the state and the job file are kept.
- */
-int ckpt_reshard(struct ckpt *source, const char *dir, const struct mesh *mesh, int chunks, int zero,
-                 void (*progress)(uint64_t done, uint64_t total, void *arg), void *arg, struct error *err);
+/* Write `source` anew into `dir` as a trainer of that mesh would have saved it, with all kinds, state and job file. */
+int ckpt_reshard(struct ckpt *source, const char *dir, const struct rewrite_to *to, struct error *err);
 
 #endif

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/format/pieces.h"
 #include "common/mesh.h"
+#include "plan/schedule.h"
 
 static size_t round_up(size_t value, size_t multiple)
 {
@@ -16,7 +18,7 @@ int units_head(const struct units *units)
     return units->nunits - 1;
 }
 
-/* How a tensor is laid out and split: split is the dimension that tp ranks share, or WHOLE. */
+/* A tensor's shape. split: the dimension that is divided among the tp ranks; WHOLE: every tp rank has all of it. */
 enum { WHOLE = -1 };
 
 struct tensor_plan {
@@ -29,8 +31,28 @@ struct tensor_plan {
 struct builder {
     struct units *units;
     const struct model_shape *shape;
-    const struct units_place *place;
+    const struct mesh *mesh;
+    struct mesh_coords at;
+    int parts, *first; /* of the pipeline: part i has the layers first[i] to first[i + 1] - 1 */
 };
+
+static bool on_first_stage(const struct builder *b)
+{
+    return b->at.pp == 0;
+}
+
+static bool on_last_stage(const struct builder *b)
+{
+    return b->at.pp == b->mesh->pp - 1;
+}
+
+static bool has_layer(const struct builder *b, int layer)
+{
+    for (int part = b->at.pp; part < b->parts; part += b->mesh->pp)
+        if (layer >= b->first[part] && layer < b->first[part + 1])
+            return true;
+    return false;
+}
 
 /* The box of this rank: all of it, or an even part of the split dimension. */
 static void set_box(const struct builder *b, const struct tensor_plan *plan, struct unit_tensor *t)
@@ -39,7 +61,7 @@ static void set_box(const struct builder *b, const struct tensor_plan *plan, str
     for (int i = 0; i < plan->ndim; i++) {
         t->shape[i] = (uint64_t)plan->shape[i];
         if (i == plan->split) {
-            long first, count = even_split(plan->shape[i], b->place->tp, b->place->tp_rank, &first);
+            long first, count = mesh_even_split(plan->shape[i], b->mesh->tp, b->at.tp, &first);
 
             t->start[i] = (uint64_t)first;
             t->shape[i] = (uint64_t)count;
@@ -48,7 +70,10 @@ static void set_box(const struct builder *b, const struct tensor_plan *plan, str
     }
 }
 
-/* Appends a tensor to the model's table, and where the unit is here to the unit; reserve: elements kept for it. */
+/*
+ * Appends a tensor to the model's table and, if this rank holds the unit, to the unit. The tensor takes at least
+ * `reserve` elements of the flat buffer.
+ */
 static void add_tensor(const struct builder *b, struct unit *unit, const char *prefix, const struct tensor_plan *plan,
                        size_t reserve)
 {
@@ -71,15 +96,20 @@ static void add_tensor(const struct builder *b, struct unit *unit, const char *p
         unit->replicated = unit->count;
 }
 
+static void finish_unit(const struct builder *b, struct unit *unit)
+{
+    unit->count = round_up(unit->count, (size_t)b->mesh->dp * UNIT_ALIGN);
+}
+
 static void add_tensors(const struct builder *b, struct unit *unit, const char *prefix, const struct tensor_plan *plans,
                         int n)
 {
     for (int i = 0; i < n; i++)
         add_tensor(b, unit, prefix, &plans[i], 0);
-    unit->count = round_up(unit->count, (size_t)b->place->dp * UNIT_ALIGN);
+    finish_unit(b, unit);
 }
 
-/* The padded rows lie right behind this rank's, so that wte is one matrix of vocab_padded rows. */
+/* The padding rows directly follow this rank's rows, so that wte is one matrix of vocab_padded rows. */
 static void wte_unit(const struct builder *b)
 {
     const struct model_shape *m = b->shape;
@@ -87,10 +117,10 @@ static void wte_unit(const struct builder *b)
     const struct tensor_plan plan = {"wte.weight", 2, {m->vocab, m->hidden}, 0};
 
     snprintf(unit->name, sizeof unit->name, "token embedding");
-    unit->here = b->place->first_stage || b->place->last_stage;
-    unit->copy = unit->here && !b->place->first_stage;
+    unit->here = on_first_stage(b) || on_last_stage(b);
+    unit->copy = unit->here && !on_first_stage(b);
     add_tensor(b, unit, "", &plan, (size_t)b->units->vocab_padded * (size_t)m->hidden);
-    add_tensors(b, unit, "", NULL, 0);
+    finish_unit(b, unit);
 }
 
 static void position_unit(const struct builder *b)
@@ -103,7 +133,7 @@ static void position_unit(const struct builder *b)
     };
 
     snprintf(unit->name, sizeof unit->name, "positions");
-    unit->here = b->place->first_stage;
+    unit->here = on_first_stage(b);
     add_tensors(b, unit, "", plans, m->kind == MODEL_BERT ? 2 : 1);
 }
 
@@ -118,18 +148,18 @@ static void block_unit(const struct builder *b, int layer)
         [BLOCK_ATTN_PROJ_BIAS] = {"attn.c_proj.bias", 1, {d}, WHOLE},
         [BLOCK_LN_2_WEIGHT] = {"ln_2.weight", 1, {d}, WHOLE},
         [BLOCK_LN_2_BIAS] = {"ln_2.bias", 1, {d}, WHOLE},
-        [BLOCK_PROJ_BIAS] = {"mlp.c_proj.bias", 1, {d}, WHOLE},
-        [BLOCK_ATTN_WEIGHT] = {"attn.c_attn.weight", 3, {d, 3, d}, 2},
-        [BLOCK_ATTN_BIAS] = {"attn.c_attn.bias", 2, {3, d}, 1},
+        [BLOCK_MLP_PROJ_BIAS] = {"mlp.c_proj.bias", 1, {d}, WHOLE},
+        [BLOCK_QKV_WEIGHT] = {"attn.c_attn.weight", 3, {d, 3, d}, 2},
+        [BLOCK_QKV_BIAS] = {"attn.c_attn.bias", 2, {3, d}, 1},
         [BLOCK_ATTN_PROJ_WEIGHT] = {"attn.c_proj.weight", 2, {d, d}, 0},
         [BLOCK_FC_WEIGHT] = {"mlp.c_fc.weight", 2, {d, 4 * d}, 1},
         [BLOCK_FC_BIAS] = {"mlp.c_fc.bias", 1, {4 * d}, 0},
-        [BLOCK_PROJ_WEIGHT] = {"mlp.c_proj.weight", 2, {4 * d, d}, 0},
+        [BLOCK_MLP_PROJ_WEIGHT] = {"mlp.c_proj.weight", 2, {4 * d, d}, 0},
     };
 
     snprintf(unit->name, sizeof unit->name, "block %d", layer);
     snprintf(prefix, sizeof prefix, "h.%d.", layer);
-    unit->here = !b->place->layers || b->place->layers[layer];
+    unit->here = has_layer(b, layer);
     add_tensors(b, unit, prefix, plans, (int)(sizeof plans / sizeof *plans));
 }
 
@@ -148,49 +178,59 @@ static void head_unit(const struct builder *b)
     const struct tensor_plan vocab_bias = {"mlm.bias", 1, {m->vocab}, 0};
 
     snprintf(unit->name, sizeof unit->name, "head");
-    unit->here = b->place->last_stage;
+    unit->here = on_last_stage(b);
     add_tensors(b, unit, "", plans, m->kind == MODEL_BERT ? HEAD_ORDER_BIAS + 1 : HEAD_LN_F_BIAS + 1);
     if (m->kind == MODEL_BERT) {
         add_tensor(b, unit, "", &vocab_bias, (size_t)b->units->vocab_padded);
-        add_tensors(b, unit, "", NULL, 0);
+        finish_unit(b, unit);
     }
 }
 
 static void slice_vocabulary(const struct builder *b)
 {
     struct units *units = b->units;
-    int tp = b->place->tp;
+    int tp = b->mesh->tp;
     long first;
 
-    units->vocab = (int)even_split(b->shape->vocab, tp, b->place->tp_rank, &first);
+    units->vocab = (int)mesh_even_split(b->shape->vocab, tp, b->at.tp, &first);
     units->vocab_first = (int)first;
     units->vocab_padded = (int)round_up((size_t)b->shape->vocab, (size_t)VOCAB_ALIGN * (size_t)tp) / tp;
 }
 
-struct units *units_create(const struct model_shape *shape, const struct units_place *place, struct error *err)
+struct units *units_create(const struct model_shape *shape, const struct mesh *mesh, int chunks, int rank,
+                           struct error *err)
 {
     struct units *units = calloc(1, sizeof *units);
-    struct builder builder = {units, shape, place};
+    struct builder builder = {units, shape, mesh, mesh_coords(mesh, rank), mesh->pp * chunks, NULL};
 
-    if (!units)
+    builder.first = calloc((size_t)builder.parts + 1, sizeof *builder.first);
+    if (!units || !builder.first)
         goto no_memory;
     units->nunits = shape->layers + 3;
     units->units = calloc((size_t)units->nunits, sizeof *units->units);
     units->tensors = calloc((size_t)units->nunits * UNIT_MAX_TENSORS, sizeof *units->tensors);
     if (!units->units || !units->tensors)
         goto no_memory;
-    units->saves_replicated = place->tp_rank == 0;
+    units->saves_replicated = builder.at.tp == 0;
+    partition_layers(shape, builder.parts, builder.first);
     slice_vocabulary(&builder);
     wte_unit(&builder);
     position_unit(&builder);
     for (int layer = 0; layer < shape->layers; layer++)
         block_unit(&builder, layer);
     head_unit(&builder);
+    free(builder.first);
     return units;
 no_memory:
     error_set(err, CODE_IO, "out of memory for the list of %d layers", shape->layers);
+    free(builder.first);
     units_destroy(units);
     return NULL;
+}
+
+struct units *units_create_whole(const struct model_shape *shape, struct error *err)
+{
+    return units_create(shape, &(struct mesh){1, 1, 1}, 1, 0, err);
 }
 
 void units_destroy(struct units *units)
@@ -250,4 +290,124 @@ size_t units_pieces(const struct units *units, int unit, size_t first, size_t co
         offsets[npieces++] = t->offset + begin;
     }
     return npieces;
+}
+
+/* ---- for tools --------------------------------------------------------------------------------------------------- */
+
+/* Each layer has one ln_1.weight. */
+static int count_layers(const struct ckpt_tensor *const *by_name, size_t ntensors)
+{
+    int layers = 0;
+
+    for (size_t t = 0; t < ntensors; t++) {
+        int layer, end = 0;
+
+        if (sscanf(by_name[t]->name, "h.%9d.ln_1.weight%n", &layer, &end) == 1 && end > 0 && !by_name[t]->name[end])
+            layers++;
+    }
+    return layers;
+}
+
+/* Check that the model has exactly these tensors. */
+static int compare_tables(const struct model_shape *shape, const struct ckpt_tensor *const *theirs, size_t ntensors,
+                          struct error *err)
+{
+    struct units *units = units_create_whole(shape, err);
+    const struct ckpt_tensor **ours = units ? tensors_by_name(units->tensors, units->ntensors) : NULL;
+    int result = 0;
+
+    if (!ours)
+        result = error_set(err, CODE_IO, "out of memory for a table of %zu tensors", ntensors);
+    for (size_t t = 0; result == 0 && t < ntensors && t < units->ntensors; t++) {
+        int order = strcmp(theirs[t]->name, ours[t]->name);
+
+        if (order > 0)
+            result = error_set(err, CODE_DATA, "not a GPT or BERT: tensor \"%s\" is missing", ours[t]->name);
+        else if (order < 0)
+            result = error_set(err, CODE_DATA, "not a GPT or BERT: unexpected tensor \"%s\"", theirs[t]->name);
+        else if (!tensor_same_shape(theirs[t], ours[t]))
+            result = error_set(err, CODE_DATA, "not a GPT or BERT: tensor \"%s\" has the wrong shape", ours[t]->name);
+    }
+    if (result == 0 && ntensors != units->ntensors)
+        result =
+            error_set(err, CODE_DATA, "not a GPT or BERT: %zu tensors, there should be %zu", ntensors, units->ntensors);
+    free(ours);
+    units_destroy(units);
+    return result;
+}
+
+static int find_model(const struct ckpt_tensor *const *by_name, size_t ntensors, struct model_shape *shape,
+                      struct error *err)
+{
+    const struct ckpt_tensor *wte = tensors_find(by_name, ntensors, "wte.weight"),
+                             *wpe = tensors_find(by_name, ntensors, "wpe.weight");
+
+    if (!wte || !wpe || wte->ndim != 2 || wpe->ndim != 2)
+        return error_set(err, CODE_DATA, "not a GPT or BERT: it needs matrices wte.weight and wpe.weight");
+    if (wte->shape[0] > 1 << 24 || wte->shape[1] > 65536 || wpe->shape[0] > 1 << 20) /* as job_keys.c has it */
+        return error_set(err, CODE_DATA,
+                         "the model is too large: vocab is at most 16777216, hidden 65536, seq_length 1048576");
+    *shape = (struct model_shape){
+        .kind = tensors_find(by_name, ntensors, "mlm.bias") ? MODEL_BERT : MODEL_GPT,
+        .layers = count_layers(by_name, ntensors),
+        .hidden = (int)wte->shape[1],
+        .seq_length = (int)wpe->shape[0],
+        .vocab = (int)wte->shape[0],
+    };
+    if (shape->layers < 1 || shape->layers > 4096)
+        return error_set(err, CODE_DATA,
+                         "not a GPT or BERT: %d layers (tensors h.N.ln_1.weight), there must be 1 to 4096",
+                         shape->layers);
+    return compare_tables(shape, by_name, ntensors, err);
+}
+
+int units_model_of(const struct ckpt_tensor *tensors, size_t ntensors, struct model_shape *shape, struct error *err)
+{
+    const struct ckpt_tensor **by_name = tensors_by_name(tensors, ntensors);
+    int result = by_name ? find_model(by_name, ntensors, shape, err)
+                         : error_errno(err, CODE_IO, "a table of %zu tensors", ntensors);
+
+    free(by_name);
+    return result;
+}
+
+int units_check_mesh(const struct model_shape *shape, const struct mesh *mesh, int chunks, struct error *err)
+{
+    if (mesh->dp < 1 || mesh->tp < 1 || mesh->pp < 1 || chunks < 1)
+        return error_set(err, CODE_USAGE, "dp, tp, pp and chunks must be at least 1");
+    if ((long long)mesh->dp * mesh->tp > 99999 || (long long)mesh->dp * mesh->tp * mesh->pp > 99999)
+        return error_set(err, CODE_USAGE, "dp x tp x pp is more than 99999 ranks");
+    if (chunks > 64 || (chunks > 1 && mesh->pp == 1))
+        return error_set(err, CODE_USAGE, "chunks = %d: must be 1 to 64, and 1 when pp is 1", chunks);
+    if (shape->heads && shape->heads % mesh->tp != 0)
+        return error_set(err, CODE_USAGE, "tp = %d does not divide the model's %d heads", mesh->tp, shape->heads);
+    if (!shape->heads && shape->hidden % mesh->tp != 0)
+        return error_set(err, CODE_USAGE, "tp = %d does not divide the model's width of %d", mesh->tp, shape->hidden);
+    if (shape->seq_length % mesh->tp != 0)
+        return error_set(err, CODE_USAGE, "tp = %d does not divide the model's seq_length of %d", mesh->tp,
+                         shape->seq_length);
+    if (shape->vocab < mesh->tp)
+        return error_set(err, CODE_USAGE, "tp = %d is more than the model's vocab of %d", mesh->tp, shape->vocab);
+    return 0;
+}
+
+int units_rank_pieces(const struct model_shape *shape, const struct mesh *mesh, int chunks, int rank,
+                      struct ckpt_piece **pieces, size_t *npieces, struct error *err)
+{
+    struct units *units = units_create(shape, mesh, chunks, rank, err);
+    size_t offsets[UNIT_MAX_TENSORS];
+
+    *npieces = 0;
+    *pieces = units ? calloc((size_t)units->nunits * UNIT_MAX_TENSORS, sizeof **pieces) : NULL;
+    if (!*pieces) {
+        units_destroy(units);
+        return error_set(err, CODE_IO, "out of memory for the tensors of %d layers", shape->layers);
+    }
+    for (int u = 0; u < units->nunits; u++) {
+        size_t begin, count = unit_shard(&units->units[u], mesh->dp, mesh_coords(mesh, rank).dp, &begin);
+
+        *npieces += units_pieces(units, u, begin, count, true, *pieces + *npieces, offsets);
+    }
+    units_destroy(units);
+    return 0;
 }

@@ -4,12 +4,12 @@
  * units and the tensors in them. Pure arithmetic: nothing here allocates device memory.
  *
  *     unit  |ln_1.weight| ... |mlp.c_proj.bias|attn.c_attn.weight| ... |mlp.c_proj.weight|padding|
- *           0    replicated on tp ranks       shared    tensors, split over tp ranks              count
+ *           0    whole on every tp rank     replicated     this tp rank's slices                  count
  *     shard |    dp rank 0     |    dp rank 1     |    ...    |   dp rank dp-1   |
  *
- * count is a multiple of dp * UNIT_ALIGN. A pipeline stage holds only some of the units. The token embedding is a unit
- * of its own because it is tied to the projection of the head: with several stages, the first and the last both hold
- * it.
+ * Each tensor begins at a multiple of UNIT_ALIGN elements (not shown), and count is a multiple of dp * UNIT_ALIGN. A
+ * pipeline stage holds only some of the units. The token embedding is a unit of its own because it is tied to the
+ * projection of the head: with several stages, the first and the last both hold it.
  */
 #ifndef MUSTER_CKPT_MODELS_UNITS_H
 #define MUSTER_CKPT_MODELS_UNITS_H
@@ -20,10 +20,11 @@
 
 #include "ckpt/ckpt.h"
 #include "common/job.h"
+#include "common/mesh.h"
 
 enum {
-    UNIT_ALIGN = 16,   /* elements; a shard is a whole number of cache lines */
-    VOCAB_ALIGN = 128, /* a rank's slice of the vocabulary is padded to this many rows in memory, never in a file */
+    UNIT_ALIGN = 16,   /* elements; in fp32 one cache line */
+    VOCAB_ALIGN = 128, /* a tp rank's vocabulary is padded to a multiple of this in memory, never in a file */
     UNIT_MAX_TENSORS = 16,
 };
 
@@ -37,12 +38,13 @@ struct unit_tensor {
 
 struct unit {
     char name[32];
-    bool here; /* on this rank's stage; elsewhere it has no tensors and count is 0 */
-    bool copy; /* the last stage's second token embedding: not saved, and not counted in norms */
+    bool here; /* on this rank's pipeline stage; elsewhere it has no tensors and count is 0 */
+    bool copy; /* the last pipeline stage's copy of the token embedding, if it is not also the first stage: not saved,
+                  and not counted in norms */
     int ntensors;
     struct unit_tensor tensors[UNIT_MAX_TENSORS];
     size_t count;      /* of the flat buffer */
-    size_t replicated; /* its first elements are the same on all tp ranks; their gradients are sums over these */
+    size_t replicated; /* leading elements, the same on all tp ranks; their gradients are summed over the tp ranks */
 };
 
 struct units {
@@ -50,8 +52,8 @@ struct units {
     struct unit *units;
     struct ckpt_tensor *tensors; /* the whole model, in canonical order; the same on every rank */
     size_t ntensors;
-    bool saves_replicated;                /* tp rank 0: every element is saved and counted by one rank */
-    int vocab_first, vocab, vocab_padded; /* this rank's slice of the vocabulary, and rows in memory */
+    bool saves_replicated;                /* tp rank 0 only: it saves the replicated tensors and counts them in norms */
+    int vocab_first, vocab, vocab_padded; /* this rank's first token and number of tokens; rows of wte in memory */
 };
 
 enum { UNIT_WTE = 0, UNIT_POSITION = 1, UNIT_BLOCK0 = 2 };
@@ -59,7 +61,10 @@ enum { UNIT_WTE = 0, UNIT_POSITION = 1, UNIT_BLOCK0 = 2 };
 /* The last unit: norms, and what BERT's losses need. */
 int units_head(const struct units *units);
 
-/* Indices into a unit's tensors. */
+/* The tensors of a unit, in the order of its flat buffer. The replicated ones come first (unit.replicated). In these
+ * enums the bias of a column-parallel layer is the weight's index + 1, and a norm's bias is its weight's index + 1:
+ * linear_forward and norm_forward (trainer/model/context.c) rely on that. The names in files are in units.c:
+ * BLOCK_QKV_WEIGHT is "h.N.attn.c_attn.weight". */
 enum { WTE_WEIGHT };
 enum { POSITION_WPE, POSITION_WTT };
 enum {
@@ -68,13 +73,16 @@ enum {
     BLOCK_ATTN_PROJ_BIAS,
     BLOCK_LN_2_WEIGHT,
     BLOCK_LN_2_BIAS,
-    BLOCK_PROJ_BIAS,
-    BLOCK_ATTN_WEIGHT, /* logical shape [d, 3, d]: Q, K and V are split by heads, each alike */
-    BLOCK_ATTN_BIAS,   /* [3, d] */
+    BLOCK_MLP_PROJ_BIAS,
+    /* attn.c_attn.weight, shape [d_in, 3, d_out]: axis 1 is Q, K, V. tp ranks split the last axis; since tp divides the
+     * heads, each has whole heads. A rank's box [d, 3, d/tp] is the W[in, out] of linear_forward
+     * (trainer/model/context.h). */
+    BLOCK_QKV_WEIGHT,
+    BLOCK_QKV_BIAS, /* [3, d] */
     BLOCK_ATTN_PROJ_WEIGHT,
     BLOCK_FC_WEIGHT,
     BLOCK_FC_BIAS,
-    BLOCK_PROJ_WEIGHT,
+    BLOCK_MLP_PROJ_WEIGHT,
 };
 enum {
     HEAD_LN_F_WEIGHT,
@@ -91,33 +99,59 @@ enum {
     HEAD_VOCAB_BIAS, /* split over the vocabulary */
 };
 
-/* Whose units: a rank's place in the mesh, and the layers of its pipeline stage. */
-struct units_place {
-    int dp, tp, tp_rank;
-    bool first_stage, last_stage;
-    const bool *layers; /* [layers] which are on this stage; NULL for all */
-};
+/*
+ * The units of a GPT-2 with Hugging Face's tensor names, or of Megatron's BERT, as a rank of the mesh has them. The
+ * shape of c_attn is [d, 3, d] instead of Hugging Face's [d, 3d]; the bytes are the same. Pipeline stage s has parts
+ * c * pp + s of the model, one for each chunk c (partition_layers in plan/schedule.h). NULL when out of memory.
+ */
+struct units *units_create(const struct model_shape *shape, const struct mesh *mesh, int chunks, int rank,
+                           struct error *err);
 
-/* The units of a GPT-2 with Hugging Face's tensor names, or of Megatron's BERT. NULL when out of memory. */
-struct units *units_create(const struct model_shape *shape, const struct units_place *place, struct error *err);
+/* The units of a rank that has the whole model: dp = tp = pp = 1. */
+struct units *units_create_whole(const struct model_shape *shape, struct error *err);
 void units_destroy(struct units *units);
 
 /* Elements of the largest block on this rank. */
 size_t units_largest_block(const struct units *units);
 
-/* How many of elements [first, first + count) of a unit are of this tensor; *begin is the tensor's own number of the
- * first of them. */
+/*
+ * The number of elements of the tensor in [first, first + count) of the unit's flat buffer. *begin is the index, in the
+ * tensor's box, of the first one.
+ */
 size_t unit_tensor_overlap(const struct unit_tensor *tensor, size_t first, size_t count, size_t *begin);
 
-/* A data-parallel rank's part of a unit's flat buffer: where it begins, and its elements. */
+/* A dp rank's shard of a unit's flat buffer: where it begins, and its elements. (A shard of a *checkpoint* is the file
+ * with the pieces that one rank saves, of all its units.) */
 size_t unit_shard(const struct unit *unit, int dp, int dp_rank, size_t *first);
 
 /*
  * The parts of the logical tensors in elements [first, first + count) of a unit's flat buffer, as checkpoint pieces.
  * Writes at most UNIT_MAX_TENSORS pieces, and where each begins in the flat buffer; returns how many. With `saving`,
- * only what this rank is the one to save.
+ * skips what another rank saves: replicated tensors on tp ranks above 0, and the copy of the token embedding.
  */
 size_t units_pieces(const struct units *units, int unit, size_t first, size_t count, bool saving,
                     struct ckpt_piece *pieces, size_t *offsets);
+
+/* ---- for tools, which have no trainer ---------------------------------------------------------------------------- */
+
+/*
+ * Derives the model's sizes from its tensors, which may be in any order. Shapes do not depend on `heads`, which is set
+ * to 0.
+ * CODE_DATA if they are not exactly the tensors of a GPT or BERT.
+ */
+int units_model_of(const struct ckpt_tensor *tensors, size_t ntensors, struct model_shape *shape, struct error *err);
+
+/* Check that the model can be split so; CODE_USAGE otherwise. heads 0 is not checked. */
+int units_check_mesh(const struct model_shape *shape, const struct mesh *mesh, int chunks, struct error *err);
+
+/*
+ * The pieces that shard `rank` of that mesh's checkpoint has, in the order in which the trainer writes them. `chunks`
+ * is the job file's parallel.chunks. The ZeRO stage does not matter: data-parallel ranks share the work of saving in
+ * every stage. The trainer's pieces are zero_pieces' (trainer/parallel/zero.h): both come from units_create and
+ * units_pieces, and tests/unit/test_ckpt_mesh.c compares them. *pieces is malloc'ed; a piece's `tensor` is an index
+ * into units_create's `tensors`.
+ */
+int units_rank_pieces(const struct model_shape *shape, const struct mesh *mesh, int chunks, int rank,
+                      struct ckpt_piece **pieces, size_t *npieces, struct error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * diff.c - ckpt_diff: two checkpoints, whatever topologies wrote them, bit by bit in bounded memory.
  *
- * The logical tensors are read in batches of pieces, as many as fit the buffers: large, since ckpt_read reads whole
- * blocks and a batch of one small tensor would read 4 MiB a kind for it.
+ * The tensors are read one after the other in windows that may hold many: large ones, since ckpt_read reads whole
+ * blocks, and a window of one small tensor would read 4 MiB a kind for it.
  */
 
 #include "config.h"
@@ -15,8 +15,7 @@
 #include "ckpt/format/pieces.h"
 #include "ckpt/read/checkpoint.h"
 
-#define BATCH_ELEMENTS ((uint64_t)16 << 20) /* 64 MiB a checkpoint */
-#define BATCH_PIECES   4096
+#define WINDOW ((uint64_t)16 << 20) /* elements: 64 MiB a checkpoint */
 
 struct diff {
     struct ckpt *ckpts[2];
@@ -24,12 +23,11 @@ struct diff {
     void *arg;
     int differences;
 
-    const char *kind; /* the one being compared */
-    struct ckpt_piece pieces[2][BATCH_PIECES];
-    void *targets[2][BATCH_PIECES];
-    float *buffers[2];
+    const char *kind;             /* the one being compared */
+    struct ckpt_piece *pieces[2]; /* the tensors that both have, of each checkpoint */
+    struct ckpt_piece *parts[2];  /* those of a window */
     size_t npieces;
-    uint64_t filled; /* elements of the buffers */
+    float *buffers[2];
 
     /* The tensor that is being compared: its differences so far. */
     const struct ckpt_tensor *tensor;
@@ -70,11 +68,10 @@ static void finish_tensor(struct diff *diff)
     diff->count = 0;
 }
 
-static void compare_piece(struct diff *diff, size_t p)
+static void compare_piece(struct diff *diff, const struct ckpt_piece *piece, const float *left, const float *right)
 {
-    const struct ckpt_piece *piece = &diff->pieces[0][p];
     const struct ckpt_tensor *tensor = &diff->ckpts[0]->manifest->tensors[piece->tensor];
-    const uint32_t *a = diff->targets[0][p], *b = diff->targets[1][p];
+    const uint32_t *a = (const void *)left, *b = (const void *)right;
 
     if (tensor != diff->tensor)
         finish_tensor(diff);
@@ -89,44 +86,22 @@ static void compare_piece(struct diff *diff, size_t p)
         }
 }
 
-/* Reads the batch's pieces from both and compares them. */
-static int compare_batch(struct diff *diff, struct error *err)
+/* Elements [first, first + count) of all pieces one after the other. */
+static int compare_window(struct diff *diff, uint64_t first, uint64_t count, struct error *err)
 {
+    size_t nparts = 0;
+    uint64_t at = 0;
+
     for (int side = 0; side < 2; side++) {
         const struct manifest *manifest = diff->ckpts[side]->manifest;
 
-        if (diff->npieces > 0 && ckpt_read(diff->ckpts[side], manifest->tensors, manifest->ntensors, &diff->kind, 1,
-                                           diff->pieces[side], diff->npieces, diff->targets[side], err) < 0)
+        nparts = pieces_cut(diff->pieces[side], diff->npieces, first, count, diff->parts[side]);
+        if (checkpoint_read_pieces(diff->ckpts[side], manifest->tensors, manifest->ntensors, diff->kind,
+                                   diff->parts[side], nparts, diff->buffers[side], err) < 0)
             return -1;
     }
-    for (size_t p = 0; p < diff->npieces; p++)
-        compare_piece(diff, p);
-    diff->npieces = 0;
-    diff->filled = 0;
-    return 0;
-}
-
-/* Add the tensor to the batch, in as many pieces as it takes. */
-static int add_tensor(struct diff *diff, const struct ckpt_tensor *a, const struct ckpt_tensor *b, struct error *err)
-{
-    const struct ckpt_tensor *tensors[2] = {a, b};
-    uint64_t elements = box_elements(a->shape, a->ndim), count;
-
-    for (uint64_t first = 0; first < elements; first += count) {
-        if ((diff->filled == BATCH_ELEMENTS || diff->npieces == BATCH_PIECES) && compare_batch(diff, err) < 0)
-            return -1;
-        count = elements - first;
-        if (count > BATCH_ELEMENTS - diff->filled)
-            count = BATCH_ELEMENTS - diff->filled;
-        for (int side = 0; side < 2; side++) {
-            uint32_t index = (uint32_t)(tensors[side] - diff->ckpts[side]->manifest->tensors);
-
-            diff->pieces[side][diff->npieces] = piece_of_tensor(index, tensors[side], first, count);
-            diff->targets[side][diff->npieces] = diff->buffers[side] + diff->filled;
-        }
-        diff->filled += count;
-        diff->npieces++;
-    }
+    for (size_t p = 0; p < nparts; at += diff->parts[0][p++].count)
+        compare_piece(diff, &diff->parts[0][p], diff->buffers[0] + at, diff->buffers[1] + at);
     return 0;
 }
 
@@ -148,7 +123,7 @@ static void compare_tables(struct diff *diff, int side)
 /* Every field but the mesh that wrote it. */
 static void compare_state(struct diff *diff)
 {
-    const char *a = (const char *)ckpt_state(diff->ckpts[0]), *b = (const char *)ckpt_state(diff->ckpts[1]);
+    const char *a = (const char *)ckpt_progress(diff->ckpts[0]), *b = (const char *)ckpt_progress(diff->ckpts[1]);
     char reason[256];
 
     for (const struct json_field *field = ckpt_state_fields; strcmp(field->name, "dp") != 0; field++) {
@@ -169,19 +144,28 @@ static void compare_state(struct diff *diff)
 /* All tensors that both have, of one kind that both have. */
 static int compare_kind(struct diff *diff, const char *kind, struct error *err)
 {
-    const struct manifest *manifest = diff->ckpts[0]->manifest;
+    const struct ckpt *left = diff->ckpts[0], *right = diff->ckpts[1];
+    uint64_t elements = 0;
 
     diff->kind = kind;
-    for (size_t t = 0; t < manifest->ntensors; t++) {
-        const struct ckpt_tensor *a = &manifest->tensors[t], *b = checkpoint_find(diff->ckpts[1], a->name);
+    diff->npieces = 0;
+    for (size_t t = 0; t < left->manifest->ntensors; t++) {
+        const struct ckpt_tensor *a = &left->manifest->tensors[t], *b = checkpoint_find(right, a->name);
+        uint64_t count = box_elements(a->shape, a->ndim);
 
-        if (b && !tensor_same_shape(a, b))
+        if (b && !tensor_same_shape(a, b)) {
             report_difference(diff, a->name, kind, "the shapes differ");
-        else if (b && add_tensor(diff, a, b, err) < 0)
-            return -1;
+        } else if (b) {
+            uint32_t index = (uint32_t)(b - right->manifest->tensors);
+
+            diff->pieces[0][diff->npieces] = piece_of_tensor((uint32_t)t, a, 0, count);
+            diff->pieces[1][diff->npieces++] = piece_of_tensor(index, b, 0, count);
+            elements += count;
+        }
     }
-    if (compare_batch(diff, err) < 0)
-        return -1;
+    for (uint64_t first = 0; first < elements; first += WINDOW)
+        if (compare_window(diff, first, elements - first < WINDOW ? elements - first : WINDOW, err) < 0)
+            return -1;
     finish_tensor(diff);
     return 0;
 }
@@ -204,20 +188,22 @@ int ckpt_diff(struct ckpt *a, struct ckpt *b,
               void (*differ)(const char *tensor, const char *kind, const char *reason, void *arg), void *arg,
               struct error *err)
 {
-    struct diff *diff = calloc(1, sizeof *diff);
-    int result = -1;
+    struct diff diff = {.ckpts = {a, b}, .differ = differ, .arg = arg};
+    size_t most = a->manifest->ntensors;
+    bool room = true;
+    int result;
 
-    if (!diff)
-        return error_errno(err, CODE_IO, "buffers to compare");
-    *diff = (struct diff){.ckpts = {a, b}, .differ = differ, .arg = arg};
-    for (int side = 0; side < 2; side++)
-        diff->buffers[side] = malloc(BATCH_ELEMENTS * 4);
-    if (!diff->buffers[0] || !diff->buffers[1])
-        error_errno(err, CODE_IO, "two buffers of %" PRIu64 " bytes", BATCH_ELEMENTS * 4);
-    else
-        result = compare_all(diff, err);
-    free(diff->buffers[0]);
-    free(diff->buffers[1]);
-    free(diff);
+    for (int side = 0; side < 2; side++) {
+        diff.pieces[side] = calloc(2 * most + 1, sizeof *diff.pieces[side]);
+        diff.parts[side] = diff.pieces[side] + most;
+        diff.buffers[side] = malloc(WINDOW * sizeof(float));
+        room = room && diff.pieces[side] && diff.buffers[side];
+    }
+    result = room ? compare_all(&diff, err)
+                  : error_errno(err, CODE_IO, "two buffers of %" PRIu64 " bytes", WINDOW * sizeof(float));
+    for (int side = 0; side < 2; side++) {
+        free(diff.pieces[side]);
+        free(diff.buffers[side]);
+    }
     return result;
 }

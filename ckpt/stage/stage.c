@@ -14,70 +14,49 @@
 #include "ckpt/write/attempt.h"
 #include "common/clock.h"
 
-#define DEAD_SECONDS  5 /* without a drainer: it is reported as dead */
 #define POLL_SECONDS  0.02
 #define REMOVAL_TRIES 500
 
-/*
- * What an earlier life of the job left: complete generations are to be drained as they are. No rank would complete the
- * others.
- */
-static int adopt_all(const struct directory *stage, const struct generation *generations, size_t count,
-                     struct error *err)
+static int adopt_generation(const struct directory *directory, const struct generation *generation, struct error *err)
 {
-    struct directory directory;
+    int local = generation->save.local;
     struct contents contents;
+
+    generation_contents(directory, ".", &contents);
+    return stage_mark(directory,
+                      local > 0 && contents.staged + contents.drained >= local ? STAGE_ADOPTED : STAGE_DROPPED, err);
+}
+
+/*
+ * What an earlier run of the job left: complete generations are to be drained as they are. No rank would complete the
+ * others. Nothing is marked if another release of muster has staged a file of an unknown format.
+ */
+static int adopt_stage(const struct directory *stage, struct error *err)
+{
+    static int (*const passes[])(const struct directory *, const struct generation *,
+                                 struct error *) = {generation_check_formats, adopt_generation};
+    struct generation *generations;
+    struct directory directory;
+    size_t count;
     int result = 0;
 
-    for (size_t i = 0; i < count && result == 0; i++) {
-        if (directory_open(&directory, stage, generations[i].name, NULL) < 0)
+    if (generation_list(stage, &generations, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < 2 * count && result == 0; i++) {
+        const struct generation *generation = &generations[i % count];
+
+        if (directory_open(&directory, stage, generation->name, NULL) < 0)
             continue;
-        generation_contents(&directory, &contents);
-        result = stage_mark(&directory,
-                            generations[i].target.local > 0 &&
-                                    contents.staged + contents.drained >= generations[i].target.local
-                                ? STAGE_ADOPTED
-                                : STAGE_DROPPED,
-                            err);
+        result = passes[i / count](&directory, generation, err);
         directory_close(&directory);
     }
-    if (result == 0 && file_exists(stage, STAGE_FREE)) /* of other shards perhaps, which no rank would use again */
+    free(generations);
+    if (result == 0 && file_exists(stage, STAGE_FREE)) /* perhaps files of shards that no rank of this node has now */
         result = file_trash(stage, STAGE_FREE, err);
     return result;
 }
 
-/* Another release of muster may have staged files that this one does not know: then the stage is not changed. */
-static int check_forms(const struct directory *stage, const struct generation *generations, size_t count,
-                       struct error *err)
-{
-    struct directory directory;
-    int result = 0;
-
-    for (size_t i = 0; i < count && result == 0; i++) {
-        if (directory_open(&directory, stage, generations[i].name, NULL) < 0)
-            continue;
-        result = generation_check_forms(&generations[i], &directory, err);
-        directory_close(&directory);
-    }
-    return result;
-}
-
-static int adopt_stage(const struct directory *stage, struct error *err)
-{
-    struct generation *generations;
-    size_t count;
-    int result;
-
-    if (generation_list(stage, &generations, &count, err) < 0)
-        return -1;
-    result = check_forms(stage, generations, count, err);
-    if (result == 0)
-        result = adopt_all(stage, generations, count, err);
-    free(generations);
-    return result;
-}
-
-/* A drainer may be removing the stage of a job's earlier life: then it is made anew. */
+/* A drainer may be removing the stage of a job's earlier run: then it is made anew. */
 static int enter_stage(struct ckpt_stage *stage, const char *path, struct error *err)
 {
     struct stat info;
@@ -107,7 +86,8 @@ static int prepare_stage(struct ckpt_stage *stage, struct error *err)
         return error_errno(err, CODE_IO, "%s/" STAGE_CLOSED, stage->directory.path);
     if (stage_mark(&stage->directory, STAGE_LOCK, err) < 0) /* there may be no inode left when the drainer needs it */
         return -1;
-    if (stage->config.dir && access(stage->config.dir, F_OK) == 0 && stage_mark(&stage->directory, STAGE_MADE, err) < 0)
+    if (stage->config.dir && access(stage->config.dir, F_OK) == 0 &&
+        stage_mark(&stage->directory, STAGE_TARGET_EXISTED, err) < 0)
         return -1;
     if (status_read(stage->status, &stage->directory, NULL) == 0)
         stage->seen = status_serial(stage->status);
@@ -125,7 +105,7 @@ struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struc
         return NULL;
     }
     stage->config = *config;
-    stage->config.staged = config->staged > 0 ? config->staged : 2;
+    stage->config.max_staged = config->max_staged > 0 ? config->max_staged : 2;
     stage->config.threads = config->threads > 0 ? config->threads : 2;
     stage->config.local = config->local > 0 ? config->local : 1;
     stage->directory.fd = stage->users = -1;
@@ -161,7 +141,7 @@ void ckpt_stage_destroy(struct ckpt_stage *stage)
     free(stage);
 }
 
-int ckpt_stage_close(struct ckpt_stage *stage, struct error *err)
+int ckpt_stage_mark_closed(struct ckpt_stage *stage, struct error *err)
 {
     return stage_mark(&stage->directory, STAGE_CLOSED, err);
 }
@@ -173,7 +153,7 @@ static int mark_generation(struct ckpt_stage *stage, uint64_t step, const char *
     struct directory generation;
     int result;
 
-    name_partial(name, step, attempt);
+    name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
     if (directory_open(&generation, &stage->directory, name, err) < 0)
         return errno == ENOENT ? 0 : -1;
     result = stage_mark(&generation, mark, err);
@@ -191,7 +171,7 @@ int ckpt_stage_replace(struct ckpt_stage *stage, uint64_t step, const char *atte
     return mark_generation(stage, step, attempt, STAGE_REPLACED, err);
 }
 
-bool ckpt_stage_is_drained(struct ckpt_stage *stage)
+bool ckpt_stage_has_drainer(struct ckpt_stage *stage)
 {
     return stage_is_locked(&stage->directory, STAGE_LOCK);
 }
@@ -233,13 +213,12 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, stru
     news->outcome = next->state == STATUS_COMMITTED    ? CKPT_COMMITTED
                     : next->state == STATUS_SUPERSEDED ? CKPT_SUPERSEDED
                                                        : CKPT_FAILED;
-    news->bytes = next->bytes_total;
     news->seconds = next->ended - next->started;
     snprintf(news->reason, sizeof news->reason, "%s", next->reason);
     return 1;
 }
 
-bool ckpt_stage_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stage_trouble *trouble)
+bool ckpt_stage_find_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stage_trouble *trouble)
 {
     const struct status_generation *oldest = NULL;
 
@@ -248,8 +227,10 @@ bool ckpt_stage_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stag
     for (size_t i = 0; i < stage->status->count; i++) {
         const struct status_generation *one = &stage->status->generations[i];
 
-        if (one->serial == 0 && one->reason[0] && (!holding || one->state < STATUS_DRAINED) &&
-            (!oldest || one->started < oldest->started))
+        if (one->serial == 0 && one->state == STATUS_DRAINING && !one->reason[0])
+            return false; /* this one is getting on, whatever another waits for */
+        if (one->serial == 0 && one->reason[0] && one->state != STATUS_UNKNOWN &&
+            (!holding || one->state < STATUS_DRAINED) && (!oldest || one->started < oldest->started))
             oldest = one;
     }
     if (!oldest)
@@ -264,39 +245,28 @@ bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step, const char *a
 {
     char name[FILE_NAME_SIZE];
 
-    name_partial(name, step, attempt);
+    name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
     return file_exists(&stage->directory, name);
 }
 
-int stage_check_drainer(struct ckpt_stage *stage, size_t saves, double *alive, struct error *err)
+bool ckpt_stage_target_existed(const struct ckpt_stage *stage)
 {
-    double now = clock_monotonic();
-
-    if (ckpt_stage_is_drained(stage))
-        *alive = now;
-    else if (now - *alive > DEAD_SECONDS)
-        return error_set(err, CODE_IO, "%s: %zu saves are staged and no drainer runs: is muster-ckptd running?",
-                         stage->directory.path, saves);
-    return 0;
+    return file_exists(&stage->directory, STAGE_TARGET_EXISTED);
 }
 
-int ckpt_stage_wait(struct ckpt_stage *stage, double seconds, struct error *err)
+bool ckpt_stage_is_empty(struct ckpt_stage *stage)
 {
-    double start = clock_monotonic(), alive = start;
+    const struct status_generation *entry;
+    struct attempt *attempts;
+    size_t count, left = 0;
 
-    for (;;) {
-        struct attempt *attempts;
-        size_t count;
-
-        if (attempt_list(&stage->directory, &attempts, &count, err) < 0)
-            return -1;
-        free(attempts);
-        if (count == 0)
-            return 0;
-        if (stage_check_drainer(stage, count, &alive, err) < 0)
-            return -1;
-        if (clock_monotonic() - start > seconds)
-            return 1;
-        clock_sleep(POLL_SECONDS);
+    if (attempt_list(&stage->directory, &attempts, &count, NULL) < 0)
+        return false;
+    read_status(stage, NULL);
+    for (size_t i = 0; i < count; i++) {
+        entry = status_find(stage->status, attempts[i].step, attempts[i].attempt);
+        left += !entry || entry->state != STATUS_UNKNOWN;
     }
+    free(attempts);
+    return left == 0;
 }

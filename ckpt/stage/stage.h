@@ -1,7 +1,7 @@
 /*
  * stage.h - saves in this node's memory until they are on the parallel filesystem.
  *
- * A save has three parts: *stage*, one copy of a rank's state into files of this node, in their final format and
+ * A save has three phases: *stage*, one copy of a rank's state into files of this node, in their final format and
  * checksummed on the way, which is all that training waits for; *drain*, which copies these files to the checkpoint
  * directory (drain.h, run by muster-ckptd(8) or the job's epilog); and *commit* (ckpt_commit). There are no messages:
  * the directories hold all state.
@@ -10,39 +10,46 @@
  *     users                                  held, shared, by every process that may stage
  *     lock                                   held (F_OFD_SETLK) by the one process that drains
  *     closed                                 no more saves follow: the drainer removes the stage when all is drained
- *     made                                   the checkpoint directory existed: it is never made again
- *     status.json                            the drainer's report; see stage_status.h
+ *     made                                   the checkpoint directory existed, or the drainer has made it: it is
+ *                                            never made again
+ *     status.json                            the drainer's report; see stage_dir.h
  *     .free/shard-00002-of-00004.*.tmp       files of drained shards: their memory is used again
  *     step-00000100.ATTEMPT.partial/         a *generation*: one try to save one step
- *       target.json                          its checkpoint directory and so on (struct target of stage_dir.h)
+ *       target.json                          its checkpoint directory and so on (struct staged_save of stage_dir.h)
  *       shard-00002-of-00004.safetensors     as in the checkpoint
  *       shard-00002-of-00004.json            its part of the manifest: written last, it means "complete"
- *       shard-00002-of-00004.drained         the part, renamed once both are durable in the target; the data is removed
+ *       shard-00002-of-00004.drained         the part, renamed when data and part are durable in the checkpoint
+ *                                            directory; the data file is moved to .free
  *       partner/                             the same, of shards of another node
  *       made, adopted, dropped, replaced     marks; see below
  *
- * A generation's life: *staged* (all `local` shards complete) -> *draining* -> *drained* (this node is done; its memory
- * is free again) -> *committed*, or *superseded* (a newer step was committed), or *failed*. Then its directory is
- * removed, and status.json has the result.
+ * A generation's life: *staged* (all shards of this node, `local` of them, are complete) -> *draining* -> *drained*
+ * (this node is done; its memory is free again) -> *committed*, or *superseded* (a newer step was committed), or
+ * *failed*. Then its directory is removed, and status.json has the result.
  *
- * A failing target (any errno) does not end a generation: it stays and is tried again (drain.h). Only when the next
- * save needs its memory, the trainer marks the oldest generation whose target fails `replaced` (ckpt_stage_replace).
+ * Below, the *target* is the checkpoint directory. If it fails (any errno), the generation stays and is tried again
+ * (drain.h). A trainer learns of it from the drainer's report: an entry of status.json with a reason is in trouble
+ * (drain_set_reason; ckpt_stage_find_trouble). Either its target fails, or this node is done (*drained*, its memory is
+ * free) and other nodes' shards do not come. The trainer does nothing until the next save finds the stage full. It then
+ * gives the mark `replaced` to the oldest generation in trouble that still holds memory (saver_make_room,
+ * saver_stage_replace, ckpt_stage_replace). The drainer finds the mark, and abandons the attempt (drain_end_replaced,
+ * attempt_abandon).
  *
- * An attempt that can never be committed (a node's staged data is damaged, or the generation was dropped or replaced)
- * is *abandoned*, because the other nodes' files would fill the disk for ever: <dir>/step-N.ATTEMPT.partial is renamed
- * to step-N.ATTEMPT.abandoned, which needs no room, emptied, and left as the sign, with the reason in it (`why`, if
- * there is room). Every other drainer checks for the sign while it copies (twice a second), before and after it makes
- * the directory, and before each try to commit; if it finds the sign, it drops its own copy and reports "given up by
- * another node: why". Abandoning and committing rename the same directory, so only one succeeds. The first commit of
- * that or a later step removes the signs.
+ * An attempt that can never be committed (a node's staged data is damaged, what was drained is removed or damaged, or
+ * the generation was dropped or replaced) is abandoned on all nodes: ckpt/write/attempt.h has the protocol. A drainer
+ * looks for the marker step-N.ATTEMPT.abandoned in the target while it copies (twice a second), before and after it
+ * makes the attempt's directory, and before each try to commit. If it finds the marker, it ends its generation
+ * as failed and reports "given up by another node: why".
  *
- * If a generation has made the directory (`made`) and does not find it, its file system may not be mounted: the target
- * fails, and the directory is not made again. Likewise the checkpoint directory, with the stage's `made`.
+ * A generation has the mark `made` when the drainer has made the attempt's directory in the target. If that directory
+ * is missing later, its file system may not be mounted. The drainer treats this as a failure of the target, and does
+ * not make the directory again. drain_judge_missing says when the directory counts as removed instead. The same holds
+ * for the checkpoint directory and the stage's mark `made`.
  *
- * A restarted job has the same id and so finds the stage of its earlier life. The first rank on the node opens it with
- * `adopt`: generations that are complete here are marked `adopted` (drained and committed as they are; but they never
- * remove another attempt at their step, which may be the new life's), the others `dropped` (and abandoned as above, so
- * that other nodes need not wait for them).
+ * A restarted job has the same id and so finds the stage of its earlier run. The first rank on the node opens it with
+ * `adopt`. Generations that are complete here are marked `adopted`: they are drained and committed as they are. They
+ * never remove other attempts at their step, which the new run may have made. The others are marked `dropped`, and
+ * abandoned as above, so that other nodes need not wait for them.
  *
  * When no process holds `users` any more, the job's processes are dead: a drainer then drops incomplete generations and
  * drains partner's copies, whatever its options are. So the epilog need not know whether a trainer is alive.
@@ -57,11 +64,11 @@
 struct ckpt_stage;
 
 struct ckpt_stage_config {
-    const char *root; /* NULL: /dev/shm. A directory of this node: a RAM disk, or an NVMe disk */
-    const char *job;  /* NULL: $SLURM_JOB_ID, else "pid" and this process's session. 1 to 64 letters, digits, '.', '_'
-                         and '-'; the trainer's is "JOBID.NODE.CHECKSUM", the last of the checkpoint directory */
+    const char *root; /* a directory of this node: a RAM disk, or an NVMe disk */
+    const char *job;  /* 1 to 64 letters, digits, '.', '_' and '-'; the trainer's is "JOBID.NODE.CHECKSUM", the
+                         checksum of the checkpoint directory's path */
     int local;        /* shards of each save that this node stages; at least 1 */
-    int staged;       /* generations a rank may have in memory at once; 0: 2 */
+    int max_staged;   /* generations a rank may have in memory at once; 0: 2 */
     int threads;      /* that copy; 0: 2 */
     int keep;         /* as ckpt_prune: done by the node that holds shard 0, after the commit */
     uint64_t keep_every;
@@ -69,15 +76,17 @@ struct ckpt_stage_config {
     const char *dir; /* NULL, or the checkpoint directory: if it is there now, the drainer never makes it */
 };
 
-/* "<root>/muster-<uid>-<job>", with the defaults above. -1 with CODE_USAGE when the job's name is not one. */
+/* "<root>/muster-<uid>-<job>". -1 with CODE_USAGE when the job's name is not one. */
 int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, struct error *err);
 
 /*
  * Open the stage, making it if it is missing, and remove `closed`. NULL when it cannot be used: the root is missing or
  * read-only, or the name is not a directory of this user with mode 0700 (a link, say). The caller then
  * saves with ckpt_write_shard and logs that once. CODE_CONFIG with `adopt`: another release of muster staged files in a
- * form that this one does not know (json_fields.h); nothing was changed, and training must not begin. One a process.
- * One thread at a time may call its functions; any thread ckpt_stage_directory and ckpt_stage_is_drained.
+ * format that this one does not know (json_fields.h); nothing was changed, and training must not begin.
+ *
+ * A process opens one stage at most. One thread at a time may call its functions, except ckpt_stage_directory and
+ * ckpt_stage_has_drainer, which any thread may call at any time.
  */
 struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err);
 const char *ckpt_stage_directory(const struct ckpt_stage *stage);
@@ -85,8 +94,9 @@ const char *ckpt_stage_directory(const struct ckpt_stage *stage);
 /* Unmaps all files. The files stay, and with them the saves that are not drained yet. */
 void ckpt_stage_destroy(struct ckpt_stage *stage);
 
-/* No rank of this node will stage any more: the drainer ends when all is done, and removes the stage. */
-int ckpt_stage_close(struct ckpt_stage *stage, struct error *err);
+/* Makes the file `closed`: no rank of this node will stage any more. The drainer ends when all is done, and removes the
+ * stage. The handle stays open until ckpt_stage_destroy. */
+int ckpt_stage_mark_closed(struct ckpt_stage *stage, struct error *err);
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
@@ -99,27 +109,27 @@ int ckpt_stage_close(struct ckpt_stage *stage, struct error *err);
 int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err);
 
 /*
- * Copy this rank's shard into the stage. If this rank already has as many generations there as are allowed, waits until
- * one is drained: that bounds memory. When it returns the sources may change.
+ * Copy this rank's shard into the stage. When it returns the sources may change.
  *
- * 0: staged. 1: not possible here (no room; no drainer, so no memory will be freed), err has the reason: the
- * caller writes straight to the checkpoint directory. -1: the save itself is wrong, or memory for tables is short.
- * After 1 or -1 on any rank, every node must ckpt_stage_drop the attempt, and a straight write takes a new attempt's
- * name.
+ * 0: staged. 1: this node cannot stage the shard, err has the reason: max_staged generations of this rank are in memory
+ * (ckpt_stage_has_room is false), the memory has too little space, or a file operation failed. The caller writes
+ * directly to the checkpoint directory. -1: the save itself is wrong, or memory for tables is short. After 1 or -1 on
+ * any rank, one rank of every node must ckpt_stage_drop the attempt; a direct write needs a new attempt's name.
  */
 int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err);
 
-/* Whether ckpt_stage_shard of that shard would not have to wait for the drain. */
-bool ckpt_stage_ready(const struct ckpt_stage *stage, int shard, int shards);
+/* Whether this rank has fewer generations in memory than are allowed. */
+bool ckpt_stage_has_room(const struct ckpt_stage *stage, int shard, int shards);
 
 /*
- * The save has failed on some rank: the drainer drops the generation and removes its files from the target. One rank a
- * node suffices. A missing generation is no failure.
+ * The save has failed on some rank: marks the generation `dropped`. The drainer removes it, and its files from the
+ * checkpoint directory, without a report. One rank a node suffices. A missing generation is no failure.
  */
 int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err);
 
 /*
- * Likewise, because a newer save needs the memory: it is reported as failed, with the reason of the target's failure.
+ * A newer save needs the memory while the checkpoint directory fails: marks the generation `replaced`. The drainer
+ * removes it in the same way, and reports it as failed, with that reason.
  */
 int ckpt_stage_replace(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err);
 
@@ -131,8 +141,7 @@ struct ckpt_stage_news {
     uint64_t step;
     char attempt[CKPT_ATTEMPT_SIZE];
     enum ckpt_outcome outcome;
-    uint64_t bytes;   /* of this node's shards */
-    double seconds;   /* from when the first was staged to the end */
+    double seconds;   /* from the start of the copy, on the rank that made the generation, to the generation's end */
     char reason[512]; /* of a failure: what, where, how many bytes were wanted */
 };
 
@@ -143,10 +152,10 @@ struct ckpt_stage_news {
 int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, struct error *err);
 
 /*
- * Wait until every generation of this node has ended: 0. 1 after `seconds`, -1 if there is no drainer for 5 seconds.
- * Call it after a restart's adoption, before searching for the newest checkpoint; and at the end of a run.
+ * True if every generation of this node has ended, except those of an unknown format. A caller waits for it after it
+ * has adopted the saves of an earlier run, before it searches for the newest checkpoint; and at the end of a run.
  */
-int ckpt_stage_wait(struct ckpt_stage *stage, double seconds, struct error *err);
+bool ckpt_stage_is_empty(struct ckpt_stage *stage);
 
 /* A generation that cannot be completed at present: its target fails, or other nodes' shards do not come. */
 struct ckpt_stage_trouble {
@@ -156,19 +165,23 @@ struct ckpt_stage_trouble {
     bool draining; /* it is being tried again right now */
 };
 
-/* The oldest of those; with `holding`, of those that hold memory. False when there is none. */
-bool ckpt_stage_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stage_trouble *trouble);
+/* The oldest of those; with `holding`, of those that hold memory. False if there is none, or while any generation is in
+ * state *draining* without a reason. */
+bool ckpt_stage_find_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stage_trouble *trouble);
 
 /* Whether this node still has that generation. */
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step, const char *attempt);
 
+/* Whether the checkpoint directory existed, or the drainer has made it: a missing one is then not to be made again. */
+bool ckpt_stage_target_existed(const struct ckpt_stage *stage);
+
 /* Whether some process holds the lock. */
-bool ckpt_stage_is_drained(struct ckpt_stage *stage);
+bool ckpt_stage_has_drainer(struct ckpt_stage *stage);
 
 /* ---- partner copies: a shard is also kept on another node, in case its own node is lost -------------------------- */
 
 /* A staged shard as it is sent: the file's bytes, and the text of its part. */
-struct ckpt_staged {
+struct ckpt_staged_shard {
     const void *data;
     uint64_t bytes;
     const char *part;
@@ -176,16 +189,20 @@ struct ckpt_staged {
 };
 
 /* The shard that this rank staged last. Valid until its next ckpt_stage_shard, drained or not. -1 if there is none. */
-int ckpt_stage_lend(const struct ckpt_stage *stage, struct ckpt_staged *staged, struct error *err);
+int ckpt_stage_lend(const struct ckpt_stage *stage, struct ckpt_staged_shard *staged, struct error *err);
 
 /*
- * Room for a copy of another node's shard: `bytes` to receive into, or NULL when there is none (err has the reason:
- * this step then has no copy). Uses dir, shard, shards, state.step and attempt of *save. One at a time, finished by
- * ckpt_stage_keep, which checks every block against the part's checksums and makes the copy complete; another
- * ckpt_stage_borrow without it frees the room. This rank has staged its own shard of that save before: if the
- * generation has ended since, nothing is kept, since nothing can be lost any more. A drainer copies partner's shards
- * only with its option `partner` or when their node seems lost, and only those that the target lacks. They are removed
- * when the step is committed or superseded.
+ * Two calls keep a copy of another node's shard. First this rank must have staged its own shard of that save.
+ *
+ * ckpt_stage_borrow returns a buffer of `bytes` to receive into. NULL if there is no room, with the reason in err: this
+ * step then has no copy. Uses dir, shard, shards, state.step and attempt of *save. There is one buffer at a time:
+ * another ckpt_stage_borrow frees it.
+ *
+ * ckpt_stage_keep checks every block in the buffer against the checksums of `part`, and makes the copy complete. If the
+ * generation has ended meanwhile, it keeps nothing: the save can no longer be lost.
+ *
+ * A drainer copies partner's shards only with its option `partner` or when their node seems lost, and only those that
+ * the target lacks. They are removed when the step is committed or superseded.
  */
 void *ckpt_stage_borrow(struct ckpt_stage *stage, const struct ckpt_save *save, uint64_t bytes, struct error *err);
 int ckpt_stage_keep(struct ckpt_stage *stage, const char *part, size_t part_bytes, struct error *err);

@@ -18,19 +18,10 @@
 
 int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, struct error *err)
 {
-    char own[32];
-
-    if (!job || !*job)
-        job = getenv("SLURM_JOB_ID");
-    if (!job || !*job) {
-        snprintf(own, sizeof own, "pid%d", (int)getsid(0));
-        job = own;
-    }
     if (!name_is_attempt(job) || job[0] == '.')
-        return error_set(err, CODE_USAGE, "job \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'", job,
+        return error_set(err, CODE_USAGE, "job \"%.100s\": must be 1 to %d letters, digits, '.', '_' and '-'", job,
                          CKPT_ATTEMPT_SIZE - 1);
-    if (snprintf(path, size, "%s/muster-%u-%s", root && *root ? root : "/dev/shm", (unsigned)geteuid(), job) >=
-        (int)size)
+    if (snprintf(path, size, "%s/muster-%u-%s", root, (unsigned)geteuid(), job) >= (int)size)
         return error_set(err, CODE_USAGE, "%.100s...: is too long for a staging directory", path);
     return 0;
 }
@@ -60,52 +51,44 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
     return -1;
 }
 
-#define TARGET_FORMAT  "muster-stage"
-#define TARGET_VERSION 1
-#define TARGET_HEAD    "format version muster"
+static const struct file_format stage_format = {"muster-stage", 1};
+
+static const char *const target_head[] = {"format", "version", "muster", NULL};
 
 static const struct json_field target_fields[] = {
-    {"dir", FIELD_TEXT, JSON_PLACE(struct target, dir), false},
-    {"step", FIELD_COUNT, JSON_PLACE(struct target, step), false},
-    {"attempt", FIELD_TEXT, JSON_PLACE(struct target, attempt), false},
-    {"shards", FIELD_INT, JSON_PLACE(struct target, shards), false},
-    {"local", FIELD_INT, JSON_PLACE(struct target, local), false},
-    {"keep", FIELD_INT, JSON_PLACE(struct target, keep), false},
-    {"keep_every", FIELD_COUNT, JSON_PLACE(struct target, keep_every), false},
-    {"started", FIELD_DOUBLE, JSON_PLACE(struct target, started), false},
+    {"dir", FIELD_TEXT, JSON_PLACE(struct staged_save, dir), false},
+    {"step", FIELD_COUNT, JSON_PLACE(struct staged_save, step), false},
+    {"attempt", FIELD_TEXT, JSON_PLACE(struct staged_save, attempt), false},
+    {"shards", FIELD_INT, JSON_PLACE(struct staged_save, shards), false},
+    {"local", FIELD_INT, JSON_PLACE(struct staged_save, local), false},
+    {"keep", FIELD_INT, JSON_PLACE(struct staged_save, keep), false},
+    {"keep_every", FIELD_COUNT, JSON_PLACE(struct staged_save, keep_every), false},
+    {"started", FIELD_DOUBLE, JSON_PLACE(struct staged_save, started), false},
     {0},
 };
 
-static int target_write(const struct directory *generation, const struct target *target, struct error *err)
+static int target_write(const struct directory *generation, const struct staged_save *save, struct error *err)
 {
-    json_t *json =
-        json_pack("{s:s, s:i, s:s}", "format", TARGET_FORMAT, "version", TARGET_VERSION, "muster", PACKAGE_VERSION);
-    json_t *fields = json_write_fields(target_fields, target), *dir = json_string(target->dir);
-    char *text = dir && json_object_update(json, fields) == 0 ? json_dumps(json, JSON_COMPACT) : NULL;
-    int result = -1;
+    json_t *json = json_pack("{s:s, s:i, s:s, s:s}", "format", stage_format.name, "version", stage_format.number,
+                             "muster", PACKAGE_VERSION, "dir", save->dir);
 
-    if (text)
-        result = file_write(generation, STAGE_TARGET, text, strlen(text), err);
-    else
-        error_set(err, CODE_IO, "%s: checkpoint.dir must be UTF-8", generation->path);
-    free(text);
-    json_decref(dir);
-    json_decref(fields);
+    if (json_object_update_new(json, json_write_fields(target_fields, save)) == 0)
+        return json_write_file(generation, STAGE_TARGET, json, JSON_COMPACT, err);
     json_decref(json);
-    return result;
+    return error_set(err, CODE_IO, "%s: checkpoint.dir must be UTF-8", generation->path);
 }
 
-static int target_parse(struct target *target, json_t *json, struct error *err)
+static int target_parse(struct staged_save *save, json_t *json, struct error *err)
 {
     bool first = !json_object_get(json, "format") && !json_object_get(json, "version") &&
-                 !json_object_get(json, "muster"); /* the first release wrote no TARGET_HEAD */
+                 !json_object_get(json, "muster"); /* the first release wrote no target_head */
 
-    if ((!first && form_check(json, TARGET_FORMAT, TARGET_VERSION, err) < 0) ||
-        form_check_members(json, first ? "" : TARGET_HEAD, target_fields, err) < 0 ||
-        json_read_fields(json, target_fields, target, err) < 0)
+    if ((!first && format_check(json, &stage_format, err) < 0) ||
+        format_check_members(json, first ? NULL : target_head, target_fields, err) < 0 ||
+        json_read_fields(json, target_fields, save, err) < 0)
         return -1;
-    if (target->shards < 1 || target->shards > CKPT_MAX_SHARDS || target->local < 1 || target->dir[0] != '/' ||
-        !name_is_attempt(target->attempt))
+    if (save->shards < 1 || save->shards > CKPT_MAX_SHARDS || save->local < 1 || save->dir[0] != '/' ||
+        save->started <= 0 || !name_is_attempt(save->attempt))
         return error_set(err, CODE_DATA, "not what a stage writes");
     return 0;
 }
@@ -123,7 +106,7 @@ static mode_t read_umask(const struct directory *generation)
 }
 
 /* target.json is renamed into place: one that cannot be parsed is of another release, so CODE_CONFIG. */
-static int target_read(struct target *target, const struct directory *generation, struct error *err)
+static int target_read(struct staged_save *save, const struct directory *generation, struct error *err)
 {
     json_error_t where;
     json_t *json;
@@ -135,29 +118,29 @@ static int target_read(struct target *target, const struct directory *generation
     if (!text)
         return -1;
     json = json_loadb(text, bytes, 0, &where);
-    result = json ? target_parse(target, json, err) : error_set(err, CODE_DATA, "not JSON");
+    result = json ? target_parse(save, json, err) : error_set(err, CODE_DATA, "not JSON");
     if (result < 0) {
         err->code = CODE_CONFIG;
-        form_explain(json, TARGET_VERSION, err);
+        format_explain(json, &stage_format, err);
         error_prefix(err, "%s/" STAGE_TARGET, generation->path);
     }
-    target->umask = read_umask(generation);
+    save->umask = read_umask(generation);
     json_decref(json);
     free(text);
     return result;
 }
 
-int generation_make(struct directory *generation, const struct directory *stage, const struct target *target,
+int generation_make(struct directory *generation, const struct directory *stage, const struct staged_save *save,
                     struct error *err)
 {
     char name[FILE_NAME_SIZE];
 
-    name_partial(name, target->step, target->attempt);
+    name_attempt(name, ATTEMPT_PARTIAL, save->step, save->attempt);
     if (mkdirat(stage->fd, name, 0700) < 0 && errno != EEXIST)
         return file_write_failed(stage, name, 0, err);
     if (directory_open(generation, stage, name, err) < 0)
         return -1;
-    return file_exists(generation, STAGE_TARGET) ? 0 : target_write(generation, target, err);
+    return file_exists(generation, STAGE_TARGET) ? 0 : target_write(generation, save, err);
 }
 
 /* Oldest first. */
@@ -165,128 +148,98 @@ static int compare_age(const void *left, const void *right)
 {
     const struct generation *a = left, *b = right;
 
-    if (a->target.started != b->target.started)
-        return a->target.started < b->target.started ? -1 : 1;
-    return (a->target.step > b->target.step) - (a->target.step < b->target.step);
+    if (a->save.started != b->save.started)
+        return a->save.started < b->save.started ? -1 : 1;
+    return (a->save.step > b->save.step) - (a->save.step < b->save.step);
 }
 
-static void read_generation(struct generation *generation, const struct directory *stage, const struct attempt *attempt)
+static void read_target(struct generation *generation, const struct directory *stage)
 {
     struct directory directory;
 
-    memset(generation, 0, sizeof *generation);
-    name_partial(generation->name, attempt->step, attempt->attempt);
-    if (directory_open(&directory, stage, generation->name, NULL) == 0) {
-        if (file_exists(&directory, STAGE_TARGET) &&
-            target_read(&generation->target, &directory, &generation->unknown) < 0) {
-            if (!file_exists(&directory, STAGE_TARGET)) /* the drainer has just removed it */
-                generation->unknown.code = CODE_OK;
-            memset(&generation->target, 0, sizeof generation->target);
-        }
-        directory_close(&directory);
+    if (directory_open(&directory, stage, generation->name, NULL) < 0)
+        return;
+    if (file_exists(&directory, STAGE_TARGET) && target_read(&generation->save, &directory, &generation->unknown) < 0) {
+        if (!file_exists(&directory, STAGE_TARGET)) /* the drainer has just removed it */
+            generation->unknown.code = CODE_OK;
+        memset(&generation->save, 0, sizeof generation->save);
     }
-    generation->target.step = attempt->step;
-    snprintf(generation->target.attempt, sizeof generation->target.attempt, "%s", attempt->attempt);
+    directory_close(&directory);
 }
 
-/* A directory that no release up to this one makes in a stage. */
-static bool is_foreign(const struct directory *stage, const char *name)
+/* False for what is no generation, and no directory that another release made for its own purposes. */
+static bool read_generation(struct generation *generation, const struct directory *stage, const char *name)
 {
     char attempt[CKPT_ATTEMPT_SIZE];
     struct stat info;
     uint64_t step;
 
-    return name[0] != '.' && !name_parse_partial(name, &step, attempt) &&
-           fstatat(stage->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
-}
-
-static void describe_foreign(struct generation *generation, const struct directory *stage, const char *name)
-{
     memset(generation, 0, sizeof *generation);
     snprintf(generation->name, sizeof generation->name, "%s", name);
+    if (name_parse_attempt(name, ATTEMPT_PARTIAL, &step, attempt)) {
+        read_target(generation, stage);
+        generation->save.step = step;
+        memcpy(generation->save.attempt, attempt, sizeof attempt);
+        return true;
+    }
+    if (name[0] == '.' || fstatat(stage->fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(info.st_mode))
+        return false;
     error_set(&generation->unknown, CODE_CONFIG,
               "%s/%s: is nothing that muster " PACKAGE_VERSION " stages (format %d): another release made it",
-              stage->path, name, TARGET_VERSION);
+              stage->path, name, stage_format.number);
+    return true;
 }
 
 int generation_list(const struct directory *stage, struct generation **generations, size_t *count, struct error *err)
 {
-    struct generation *list = NULL;
-    struct attempt *attempts;
-    struct listing listing;
+    struct listing listing = listing_open(stage);
+    struct generation generation;
     const char *name;
-    size_t nattempts, used = 0, room = 0;
-    int result = 0;
 
-    if (attempt_list(stage, &attempts, &nattempts, err) < 0)
-        return -1;
-    for (size_t i = 0; i < nattempts && result == 0; i++) {
-        result = file_grow((void **)&list, used, &room, sizeof *list);
-        if (result == 0)
-            read_generation(&list[used++], stage, &attempts[i]);
-    }
-    free(attempts);
-    listing_open(&listing, stage);
-    while (result == 0 && (name = listing_next(&listing))) {
-        if (!is_foreign(stage, name))
-            continue;
-        result = file_grow((void **)&list, used, &room, sizeof *list);
-        if (result == 0)
-            describe_foreign(&list[used++], stage, name);
-    }
-    listing_close(&listing, NULL);
-    if (result < 0) {
-        free(list);
-        return error_set(err, CODE_IO, "%s: a list of %zu generations: no memory", stage->path, used + 1);
-    }
-    if (used)
-        qsort(list, used, sizeof *list, compare_age);
-    *generations = list;
-    *count = used;
-    return 0;
+    *generations = NULL;
+    *count = 0;
+    while (*count < GENERATIONS_MOST && (name = listing_next(&listing)))
+        if (read_generation(&generation, stage, name))
+            listing_keep(&listing, (void **)generations, count, &generation, sizeof generation);
+    if (*count)
+        qsort(*generations, *count, sizeof generation, compare_age);
+    return listing_close(&listing, err) < 0 ? -1 : *count == GENERATIONS_MOST;
 }
 
-int generation_check_forms(const struct generation *generation, const struct directory *directory, struct error *err)
+int generation_check_formats(const struct directory *directory, const struct generation *generation, struct error *err)
 {
     if (generation->unknown.code != CODE_OK) {
         *err = generation->unknown;
         return -1;
     }
-    if (attempt_check_forms(directory, err) < 0)
+    if (attempt_check_formats(directory, err) < 0)
         return -1;
-    return attempt_check_forms_in(directory, STAGE_PARTNER, err);
+    return attempt_check_formats_in(directory, STAGE_PARTNER, err);
 }
 
-void generation_contents(const struct directory *generation, struct contents *contents)
+void generation_contents(const struct directory *generation, const char *within, struct contents *contents)
 {
+    struct directory directory;
     struct listing listing;
     const char *name;
     struct stat info;
     int shard, shards;
 
     memset(contents, 0, sizeof *contents);
-    listing_open(&listing, generation);
+    if (directory_open(&directory, generation, within, NULL) < 0)
+        return;
+    listing = listing_open(&directory);
     while ((name = listing_next(&listing))) {
-        if (name_parse_part(name, &shard, &shards))
+        if (name_parse_shard(name, SHARD_PART, &shard, &shards))
             contents->staged++;
-        else if (name_parse_drained(name, &shard, &shards))
+        else if (name_parse_shard(name, SHARD_DRAINED, &shard, &shards))
             contents->drained++;
-        else if (name_parse_shard(name, &shard, &shards) &&
-                 fstatat(generation->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
+        else if (name_parse_shard(name, SHARD_DATA, &shard, &shards) &&
+                 fstatat(directory.fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
             contents->bytes += (uint64_t)info.st_size;
     }
     listing_close(&listing, NULL);
-}
-
-void generation_partner_contents(const struct directory *generation, struct contents *contents)
-{
-    struct directory partner;
-
-    memset(contents, 0, sizeof *contents);
-    if (directory_open(&partner, generation, STAGE_PARTNER, NULL) < 0)
-        return;
-    generation_contents(&partner, contents);
-    directory_close(&partner);
+    directory_close(&directory);
 }
 
 int stage_mark(const struct directory *directory, const char *mark, struct error *err)

@@ -1,33 +1,33 @@
-/*
- * stage_dir.h - the files of a stage (stage.h), for the ranks that fill it and the drainer that empties it.
- */
+/* stage_dir.h - the files of a stage (stage.h), for the ranks that fill it and the drainer that empties it. */
 #ifndef MUSTER_CKPT_STAGE_STAGE_DIR_H
 #define MUSTER_CKPT_STAGE_STAGE_DIR_H
 
+#include <jansson.h>
 #include <sys/types.h>
 
 #include "ckpt/file/file.h"
 #include "ckpt/format/names.h"
 
-#define STAGE_FREE     ".free"
-#define STAGE_LOCK     "lock"
-#define STAGE_USERS    "users"
-#define STAGE_CLOSED   "closed"
-#define STAGE_PARTNER  "partner"
-#define STAGE_TARGET   "target.json"
-#define STAGE_MADE     "made"
-#define STAGE_ADOPTED  "adopted"
-#define STAGE_DROPPED  "dropped"
-#define STAGE_REPLACED "replaced"
+#define STAGE_FREE           ".free"
+#define STAGE_LOCK           "lock"
+#define STAGE_USERS          "users"
+#define STAGE_CLOSED         "closed"
+#define STAGE_PARTNER        "partner"
+#define STAGE_TARGET         "target.json"
+#define STAGE_TARGET_EXISTED "made" /* mark of the stage: the checkpoint directory existed */
+#define STAGE_ATTEMPT_MADE   "made" /* mark of a generation: the drainer has made the attempt's directory */
+#define STAGE_ADOPTED        "adopted"
+#define STAGE_DROPPED        "dropped"
+#define STAGE_REPLACED       "replaced"
 
 #define STAGE_MAX_TARGET ((size_t)64 << 10)
 
-/* Where a generation goes. */
-struct target {
-    char dir[4096]; /* absolute */
+/* What target.json holds: the save that a generation is of, and where it goes. */
+struct staged_save {
+    char dir[4096]; /* the checkpoint directory, absolute */
     uint64_t step;
     char attempt[CKPT_ATTEMPT_SIZE];
-    int shards, local;
+    int shards, local; /* of the checkpoint, and of this node */
     int keep;
     uint64_t keep_every;
     double started; /* seconds since 1970 */
@@ -35,8 +35,8 @@ struct target {
 };
 
 /*
- * Open the stage; `make` makes it. Not this user's, not a directory or open to others: CODE_IO. ENOENT is left in
- * errno.
+ * Open the stage; with `make`, make it if it is missing. CODE_IO if it is not a directory of this user with mode 0700.
+ * If it is missing and not made, errno is ENOENT.
  */
 int stage_directory_open(struct directory *stage, const char *path, bool make, struct error *err);
 
@@ -44,35 +44,38 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
  * Open or make the generation's directory beneath the stage, and its target.json. Ranks of a node may all do it at
  * once; they write the same, except the time.
  */
-int generation_make(struct directory *generation, const struct directory *stage, const struct target *target,
+int generation_make(struct directory *generation, const struct directory *stage, const struct staged_save *save,
                     struct error *err);
 
 /*
- * All generations, oldest first, malloc'ed. Those without a target.json, which are just being made or whose maker died,
- * have started = 0. `unknown` has a code other than CODE_OK where target.json cannot be read or is of an unknown form
- * (json_fields.h), and for directories with names that this muster does not make: those are left alone.
+ * The generations, oldest first, malloc'ed. At most GENERATIONS_MOST of them, so that nobody can make a drainer look at
+ * thousands. Returns 0; 1 if there may be more, which a later call finds when these have ended; -1 on failure. A
+ * generation without a target.json has started = 0: a rank is making it, or died while it did. `unknown` has a code
+ * other than CODE_OK if target.json cannot be read or is of an unknown format (json_fields.h), or if the directory has
+ * a name that this muster does not make: such generations are left alone.
  */
+#define GENERATIONS_MOST 64
+
 struct generation {
-    struct target target;
+    struct staged_save save;
     char name[FILE_NAME_SIZE];
     struct error unknown;
 };
 int generation_list(const struct directory *stage, struct generation **generations, size_t *count, struct error *err);
 
 /*
- * Check that this muster knows the forms of all files, those of partners' shards included. If not, -1: the generation
+ * Check that this muster knows the formats of all files, those of partners' shards included. If not, -1: the generation
  * must be left alone.
  */
-int generation_check_forms(const struct generation *generation, const struct directory *directory, struct error *err);
+int generation_check_formats(const struct directory *directory, const struct generation *generation, struct error *err);
 
-/* What a generation's own directory holds, or that of its copies of partners' shards. */
+/* What a generation's directory holds: its own (`within` is "."), or that of its copies of partners' shards. */
 struct contents {
     int staged;     /* parts: complete shards whose data is here */
     int drained;    /* shards that are in the target */
     uint64_t bytes; /* of the data files that are here, complete or not */
 };
-void generation_contents(const struct directory *generation, struct contents *contents);
-void generation_partner_contents(const struct directory *generation, struct contents *contents);
+void generation_contents(const struct directory *generation, const char *within, struct contents *contents);
 
 /* Make an empty file that marks something; file_exists finds it. */
 int stage_mark(const struct directory *directory, const char *mark, struct error *err);
@@ -80,9 +83,89 @@ int stage_mark(const struct directory *directory, const char *mark, struct error
 /* Free a data file's memory: move it to .free, where its rank finds it again. A missing `name` is no failure. */
 int stage_recycle(const struct directory *stage, const struct directory *from, const char *name, struct error *err);
 
-/* Hold the lock `name` of the stage, shared or not, until the descriptor is closed: -1 and errno EAGAIN when another
- * process holds it. And whether any process does. */
+/* Take the lock `name` of the stage, shared or not. It is held until the returned descriptor is closed. -1 with errno
+ * EAGAIN if another process holds it. stage_is_locked: true if any process holds it. */
 int stage_lock(const struct directory *stage, const char *name, bool shared);
 bool stage_is_locked(const struct directory *stage, const char *name);
+
+/* ---- status.json (stage_status.c) -------------------------------------------------------------------------------- */
+
+/*
+ * status.json: the state of each generation. Only the drainer writes it: a whole new file each time, which it renames
+ * into place. It is for people (muster-ckpt status), and ranks read from it how their saves ended.
+ *
+ *   {"pid", "host", "updated",                      of the drainer; seconds since 1970
+ *    "generations": [{"step", "attempt", "dir", "state", "bytes_done", "bytes_total", "rate", "started", "ended",
+ *                     "serial", "reason"}]}
+ *
+ * Generations that are under way come first, then the last STATUS_ENDED that ended, oldest first. serial counts those
+ * that ended, from 1, and never decreases: a reader that remembers the greatest one it has seen misses none.
+ */
+
+#define STATUS_NAME  "status.json"
+#define STATUS_ENDED 32
+#define STATUS_MOST  64
+
+enum status_state {
+    STATUS_STAGING, /* not all local shards are complete */
+    STATUS_STAGED,
+    STATUS_DRAINING,
+    STATUS_DRAINED, /* waits for other nodes */
+    STATUS_UNKNOWN, /* has a file of an unknown format (json_fields.h) */
+    STATUS_COMMITTED,
+    STATUS_SUPERSEDED,
+    STATUS_FAILED,
+};
+
+struct status_generation {
+    uint64_t step;
+    char attempt[CKPT_ATTEMPT_SIZE];
+    char dir[4096];
+    enum status_state state;
+    uint64_t bytes_done, bytes_total; /* of this node's shards; total of those that are complete */
+    double rate;                      /* bytes a second, of the drain */
+    double started, ended;            /* ended is 0 while it is under way */
+    uint64_t serial;                  /* 0 while it is under way */
+    char reason[512]; /* of STATUS_FAILED and STATUS_UNKNOWN; otherwise why it has not ended yet, "" if nothing fails */
+};
+
+struct status {
+    int pid;
+    char host[65];
+    double updated;
+    size_t count;
+    struct status_generation generations[STATUS_MOST];
+};
+
+const char *status_state_name(enum status_state state);
+
+/* The state by the directory's contents alone, for a node with `local` shards. */
+enum status_state status_of(const struct contents *contents, int local);
+static inline bool status_has_ended(enum status_state state)
+{
+    return state >= STATUS_COMMITTED;
+}
+
+/* As JSON, or NULL. */
+json_t *status_json(const struct status *status);
+
+/* A missing file is an empty status: 0. */
+int status_read(struct status *status, const struct directory *stage, struct error *err);
+int status_write(const struct status *status, const struct directory *stage, struct error *err);
+
+/* The generation's entry, or NULL. */
+struct status_generation *status_find(struct status *status, uint64_t step, const char *attempt);
+
+/*
+ * The entry of a generation that is under way, a new one if there is none. The oldest ended one makes room for it.
+ */
+struct status_generation *status_start(struct status *status, const struct staged_save *save);
+void status_remove(struct status *status, struct status_generation *entry);
+
+/* The greatest serial. */
+uint64_t status_serial(const struct status *status);
+
+/* The drainer's status and, from the directories, the generations that it has not seen yet. For people. */
+int status_gather(struct status *status, const struct directory *stage, struct error *err);
 
 #endif

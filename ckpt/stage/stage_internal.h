@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "ckpt/stage/stage.h"
-#include "ckpt/stage/stage_status.h"
+#include "ckpt/stage/stage_dir.h"
 
 #define STAGE_MAPPINGS 16
 #define SLOT_NAME_SIZE (FILE_NAME_SIZE + 64)
@@ -36,7 +36,7 @@ struct ckpt_stage {
 
     /* The copy that is being received. */
     struct slot borrowed;
-    struct target borrowed_target;
+    struct staged_save borrowed_save;
     int borrowed_shard;
 
     struct status *status; /* as last read */
@@ -47,19 +47,13 @@ struct ckpt_stage {
 
 /*
  * A file of that many bytes for the shard, reserved and mapped: one that was given back, or a new one while this shard
- * has fewer than `staged` files. `within`: NULL, or STAGE_PARTNER. 0; 1 with CODE_IO when there is no room (errno
- * ENOSPC), or errno EAGAIN when `staged` files are in use.
+ * has fewer than `max_staged` files. `within`: NULL, or STAGE_PARTNER. 0; 1 with CODE_IO when there is no room, or when
+ * `max_staged` files are in use.
  */
 int slot_take(struct ckpt_stage *stage, const char *within, int shard, int shards, uint64_t bytes, struct slot *slot,
               struct error *err);
 
-/* Make files until the shard has `staged`, in use or not. 0, or 1 when there is no room. */
+/* Make files until the shard has `max_staged`, in use or not. 0, or 1 when there is no room. */
 int slot_reserve(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes, struct error *err);
-
-/*
- * While a caller waits until one of `saves` staged saves is drained: -1 with CODE_IO when there has been no drainer for
- * 5 seconds. *alive is when there was one, by clock_monotonic; at first, when the waiting began.
- */
-int stage_check_drainer(struct ckpt_stage *stage, size_t saves, double *alive, struct error *err);
 
 #endif

@@ -15,38 +15,37 @@
 #include "common/clock.h"
 #include "common/crc32c.h"
 
-#define POLL_SECONDS 2e-3
-
 /* ---- the copy ---------------------------------------------------------------------------------------------------- */
 
 /*
- * The one copy that training waits for: scattered sources to a shard's data, and its checksums. Memory bandwidth is all
- * that counts here. crc32c_copy reads and checksums a run that fits the cache, then stores it past the cache. The
- * checksums are therefore of the sources; the drain compares the stored data with them.
+ * Copies the scattered sources to the shard's data and computes its checksums. If the state is in host memory, training
+ * waits for this copy. Memory bandwidth is all that counts here. crc32c_copy reads and checksums a run that fits the
+ * cache, then stores it past the cache. The checksums are therefore of the sources; the drain compares the stored data
+ * with them.
  */
 
-/* The data's bytes from `offset` to the next segment's offset are copied from `source`; NULL: they are zeros. */
-struct segment {
+/* The data's bytes from `offset` to the next run's offset are copied from `source`; NULL: they are zeros. */
+struct source_run {
     uint64_t offset;
     const unsigned char *source;
 };
 
 struct shard_copy {
     unsigned char *to; /* aligned to 64 bytes */
-    struct segment *segments;
+    struct source_run *runs;
     size_t count;
     const struct shard_layout *layout;
     uint32_t *crcs; /* [layout->blocks] */
 };
 
-/* Segments in order of offset, and one more at the data's end. */
-static int list_segments(struct shard_copy *copy, const struct ckpt_save *save, struct error *err)
+/* Runs in order of offset, and one more at the data's end. */
+static int list_runs(struct shard_copy *copy, const struct ckpt_save *save, struct error *err)
 {
     const struct shard_layout *layout = copy->layout;
-    struct segment *segments = malloc((save->nkinds * (save->npieces + 1) + 1) * sizeof *segments);
+    struct source_run *runs = malloc((save->nkinds * (save->npieces + 1) + 1) * sizeof *runs);
     size_t n = 0;
 
-    if (!segments)
+    if (!runs)
         return error_errno(err, CODE_IO, "tables of shard %d", save->shard);
     for (size_t k = 0; k < save->nkinds; k++) {
         uint64_t offset = k * layout->stride;
@@ -54,27 +53,27 @@ static int list_segments(struct shard_copy *copy, const struct ckpt_save *save, 
         for (size_t p = 0; p < save->npieces; p++) {
             if (save->pieces[p].count == 0)
                 continue;
-            segments[n++] = (struct segment){offset, save->sources[p * save->nkinds + k]};
+            runs[n++] = (struct source_run){offset, save->sources[p * save->nkinds + k]};
             offset += save->pieces[p].count * 4;
         }
         if (k + 1 < save->nkinds && offset < (k + 1) * layout->stride)
-            segments[n++] = (struct segment){offset, NULL};
+            runs[n++] = (struct source_run){offset, NULL};
     }
-    segments[n++] = (struct segment){layout->data_bytes, NULL};
-    copy->segments = segments;
+    runs[n++] = (struct source_run){layout->data_bytes, NULL};
+    copy->runs = runs;
     copy->count = n;
     return 0;
 }
 
-/* The last segment that begins at or before the offset. */
-static size_t find_segment(const struct shard_copy *copy, uint64_t offset)
+/* The last run that begins at or before the offset. */
+static size_t find_run(const struct shard_copy *copy, uint64_t offset)
 {
     size_t low = 0, high = copy->count - 1;
 
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
 
-        if (copy->segments[middle].offset <= offset)
+        if (copy->runs[middle].offset <= offset)
             low = middle;
         else
             high = middle;
@@ -87,13 +86,13 @@ static void copy_block(const struct shard_copy *copy, uint64_t block)
     uint64_t at = block * SHARD_BLOCK, end = at + shard_block_bytes(copy->layout, block);
     uint32_t crc = 0;
 
-    for (size_t s = find_segment(copy, at); at < end; s++) {
-        uint64_t stop = copy->segments[s + 1].offset < end ? copy->segments[s + 1].offset : end;
-        const unsigned char *source = copy->segments[s].source;
+    for (size_t s = find_run(copy, at); at < end; s++) {
+        uint64_t stop = copy->runs[s + 1].offset < end ? copy->runs[s + 1].offset : end;
+        const unsigned char *source = copy->runs[s].source;
         size_t bytes = (size_t)(stop - at);
 
         if (source)
-            crc = crc32c_copy(crc, copy->to + at, source + (at - copy->segments[s].offset), bytes);
+            crc = crc32c_copy(crc, copy->to + at, source + (at - copy->runs[s].offset), bytes);
         else
             crc = crc32c(crc, memset(copy->to + at, 0, bytes), bytes);
         at = stop;
@@ -116,11 +115,11 @@ static int fill_file(const struct ckpt_stage *stage, const struct ckpt_save *sav
     struct manifest_shard *shard = part->shard;
     struct shard_copy copy = {.to = to + shard->data_offset, .layout = &shard->layout, .crcs = shard->block_crcs};
 
-    if (list_segments(&copy, save, err) < 0)
+    if (list_runs(&copy, save, err) < 0)
         return -1;
     memcpy(to, header, shard->data_offset);
     workers_run(stage->config.threads, shard->layout.blocks, copy_item, &copy, NULL);
-    free(copy.segments);
+    free(copy.runs);
     return 0;
 }
 
@@ -140,10 +139,10 @@ static int make_absolute(char *path, size_t size, const char *dir, struct error 
     return 0;
 }
 
-static int set_target(const struct ckpt_stage *stage, const struct ckpt_save *save, struct target *target,
-                      struct error *err)
+static int describe_staged(const struct ckpt_stage *stage, const struct ckpt_save *save, struct staged_save *staged,
+                           struct error *err)
 {
-    *target = (struct target){
+    *staged = (struct staged_save){
         .step = save->state.step,
         .shards = save->shards,
         .local = stage->config.local,
@@ -153,25 +152,8 @@ static int set_target(const struct ckpt_stage *stage, const struct ckpt_save *sa
     };
     if (!name_is_attempt(save->attempt))
         return error_set(err, CODE_INTERNAL, "attempt \"%s\" is not a name", save->attempt ? save->attempt : "");
-    snprintf(target->attempt, sizeof target->attempt, "%s", save->attempt);
-    return make_absolute(target->dir, sizeof target->dir, save->dir, err);
-}
-
-/* Waits for a file while all files that this rank may have are being drained. */
-static int wait_slot(struct ckpt_stage *stage, const struct ckpt_save *save, uint64_t bytes, struct slot *slot,
-                     struct error *err)
-{
-    double alive = clock_monotonic();
-
-    for (;;) {
-        int result = slot_take(stage, NULL, save->shard, save->shards, bytes, slot, err);
-
-        if (result <= 0 || errno != EAGAIN)
-            return result;
-        if (stage_check_drainer(stage, (size_t)stage->config.staged, &alive, err) < 0)
-            return 1;
-        clock_sleep(POLL_SECONDS);
-    }
+    snprintf(staged->attempt, sizeof staged->attempt, "%s", save->attempt);
+    return make_absolute(staged->dir, sizeof staged->dir, save->dir, err);
 }
 
 /* Moves the filled file to its name in `directory` and then writes the part, which means that both are complete. */
@@ -180,51 +162,51 @@ static int publish_files(const struct ckpt_stage *stage, const struct slot *slot
 {
     char from[FILE_NAME_SIZE + 80], name[FILE_NAME_SIZE];
 
-    name_shard(name, shard, shards);
+    name_shard(name, SHARD_DATA, shard, shards);
     snprintf(from, sizeof from, STAGE_FREE "/%s", slot->name);
     if (renameat(stage->directory.fd, from, directory->fd, name) < 0)
         return error_errno(err, CODE_IO, "%s/%s", directory->path, name);
-    name_part(name, shard, shards);
+    name_shard(name, SHARD_PART, shard, shards);
     return file_write(directory, name, text, bytes, err);
 }
 
-static int publish_shard(struct ckpt_stage *stage, const struct target *target, const struct slot *slot, int shard,
+static int publish_shard(struct ckpt_stage *stage, const struct staged_save *save, const struct slot *slot, int shard,
                          const char *text, size_t bytes, struct error *err)
 {
     char name[FILE_NAME_SIZE];
     struct directory generation;
     int result;
 
-    if (generation_make(&generation, &stage->directory, target, err) < 0)
+    if (generation_make(&generation, &stage->directory, save, err) < 0)
         return 1;
-    name_part(name, shard, target->shards);
+    name_shard(name, SHARD_PART, shard, save->shards);
     if (file_exists(&generation, name))
         result = error_set(err, CODE_INTERNAL, "%s/%s: was staged before; each try to save needs a new attempt's name",
                            generation.path, name);
     else
-        result = publish_files(stage, slot, &generation, shard, target->shards, text, bytes, err) < 0 ? 1 : 0;
+        result = publish_files(stage, slot, &generation, shard, save->shards, text, bytes, err) < 0 ? 1 : 0;
     directory_close(&generation);
     return result;
 }
 
-static int stage_part(struct ckpt_stage *stage, const struct ckpt_save *save, struct manifest *part, const void *header,
-                      struct error *err)
+static int stage_data_and_part(struct ckpt_stage *stage, const struct ckpt_save *save, struct manifest *part,
+                               const void *header, struct error *err)
 {
-    struct target target;
+    struct staged_save staged;
     struct slot slot;
     size_t bytes;
     char *text;
-    int result = set_target(stage, save, &target, err);
+    int result = describe_staged(stage, save, &staged, err);
 
     if (result == 0)
-        result = wait_slot(stage, save, manifest_shard_bytes(part->shard), &slot, err);
+        result = slot_take(stage, NULL, save->shard, save->shards, manifest_shard_bytes(part->shard), &slot, err);
     if (result != 0)
         return result;
-    target.started = clock_realtime();
+    staged.started = clock_realtime(); /* again: slot_take may have reserved and mapped a file */
     if (fill_file(stage, save, part, header, slot.mapping->data, err) < 0 ||
         !(text = manifest_encode(part, &bytes, err)))
         return -1;
-    result = publish_shard(stage, &target, &slot, save->shard, text, bytes, err);
+    result = publish_shard(stage, &staged, &slot, save->shard, text, bytes, err);
     if (result != 0) {
         free(text);
         return result;
@@ -239,12 +221,12 @@ static int stage_part(struct ckpt_stage *stage, const struct ckpt_save *save, st
 int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err)
 {
     void *header;
-    struct manifest *part = part_create(save, &header, err);
+    struct manifest *part = manifest_create_part(save, &header, err);
     int result;
 
     if (!part)
         return -1;
-    result = stage_part(stage, save, part, header, err);
+    result = stage_data_and_part(stage, save, part, header, err);
     free(header);
     manifest_destroy(part);
     return result;
@@ -253,7 +235,7 @@ int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, str
 int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err)
 {
     void *header;
-    struct manifest *part = part_create(save, &header, err);
+    struct manifest *part = manifest_create_part(save, &header, err);
     int result;
 
     if (!part)
@@ -266,18 +248,19 @@ int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, s
 
 /* ---- partner copies ---------------------------------------------------------------------------------------------- */
 
-int ckpt_stage_lend(const struct ckpt_stage *stage, struct ckpt_staged *staged, struct error *err)
+int ckpt_stage_lend(const struct ckpt_stage *stage, struct ckpt_staged_shard *staged, struct error *err)
 {
     if (!stage->last)
         return error_set(err, CODE_INTERNAL, "ckpt_stage_lend: nothing was staged");
-    *staged = (struct ckpt_staged){stage->last->data, stage->last->bytes, stage->last_part, stage->last_part_bytes};
+    *staged =
+        (struct ckpt_staged_shard){stage->last->data, stage->last->bytes, stage->last_part, stage->last_part_bytes};
     return 0;
 }
 
 void *ckpt_stage_borrow(struct ckpt_stage *stage, const struct ckpt_save *save, uint64_t bytes, struct error *err)
 {
     stage->borrowed.mapping = NULL;
-    if (set_target(stage, save, &stage->borrowed_target, err) < 0)
+    if (describe_staged(stage, save, &stage->borrowed_save, err) < 0)
         return NULL;
     stage->borrowed_shard = save->shard;
     if (slot_take(stage, STAGE_PARTNER, save->shard, save->shards, bytes, &stage->borrowed, err) != 0) {
@@ -307,19 +290,19 @@ static int check_copy(const struct mapping *mapping, const struct manifest_shard
  */
 static int publish_copy(struct ckpt_stage *stage, const char *part, size_t part_bytes, struct error *err)
 {
-    const struct target *target = &stage->borrowed_target;
+    const struct staged_save *save = &stage->borrowed_save;
     struct directory generation, partner;
     char name[FILE_NAME_SIZE];
     int result = -1;
 
-    name_partial(name, target->step, target->attempt);
+    name_attempt(name, ATTEMPT_PARTIAL, save->step, save->attempt);
     if (directory_open(&generation, &stage->directory, name, err) < 0)
         return errno == ENOENT ? 0 : -1;
     if (mkdirat(generation.fd, STAGE_PARTNER, 0700) < 0 && errno != EEXIST) {
         file_write_failed(&generation, STAGE_PARTNER, 0, err);
     } else if (directory_open(&partner, &generation, STAGE_PARTNER, err) == 0) {
-        result = publish_files(stage, &stage->borrowed, &partner, stage->borrowed_shard, target->shards, part,
-                               part_bytes, err);
+        result = publish_files(stage, &stage->borrowed, &partner, stage->borrowed_shard, save->shards, part, part_bytes,
+                               err);
         directory_close(&partner);
     }
     directory_close(&generation);
@@ -328,16 +311,16 @@ static int publish_copy(struct ckpt_stage *stage, const char *part, size_t part_
 
 int ckpt_stage_keep(struct ckpt_stage *stage, const char *part, size_t part_bytes, struct error *err)
 {
-    const struct target *target = &stage->borrowed_target;
+    const struct staged_save *save = &stage->borrowed_save;
     struct manifest *described;
     int result = -1;
 
     if (!stage->borrowed.mapping)
         return error_set(err, CODE_INTERNAL, "ckpt_stage_keep: nothing was borrowed");
-    described = manifest_decode(part, part_bytes, stage->borrowed_shard, target->shards, err);
+    described = manifest_decode(part, part_bytes, stage->borrowed_shard, save->shards, err);
     if (!described)
         return error_prefix(err, "a partner's part");
-    if (manifest_check_save(described, target->step, target->attempt, err) < 0)
+    if (manifest_check_save(described, save->step, save->attempt, err) < 0)
         error_prefix(err, "a partner's part");
     else if (check_copy(stage->borrowed.mapping, described->shard, err) == 0)
         result = publish_copy(stage, part, part_bytes, err);

@@ -60,30 +60,28 @@ static struct mapping *find_mapping(struct ckpt_stage *stage, const struct stat 
     return empty;
 }
 
-/* Reserved first: a store to a page that finds no memory would be SIGBUS. */
-static int reserve_file(struct ckpt_stage *stage, int fd, uint64_t bytes, struct error *err)
+/* A store to a page that finds no memory would be SIGBUS. Returns -1 with errno. */
+static int reserve_file(int fd, struct stat *info, uint64_t bytes)
 {
-    struct stat info;
-
-    if (fstat(fd, &info) == 0 && (uint64_t)info.st_size == bytes && (uint64_t)info.st_blocks * 512 >= bytes)
+    if (fstat(fd, info) < 0)
+        return -1;
+    if ((uint64_t)info->st_size == bytes && (uint64_t)info->st_blocks * 512 >= bytes)
         return 0;
-    if (ftruncate(fd, (off_t)bytes) == 0 && fallocate(fd, 0, 0, (off_t)bytes) == 0)
-        return 0;
-    file_write_failed(&stage->directory, "staged shard", bytes, err);
-    errno = ENOSPC;
-    return 1;
+    return ftruncate(fd, (off_t)bytes) < 0 ? -1 : fallocate(fd, 0, 0, (off_t)bytes);
 }
 
-static int map_file(struct ckpt_stage *stage, int fd, uint64_t bytes, struct slot *slot, struct error *err)
+/* Reserves and maps the file `fd`, and sets slot->mapping. Closes fd on failure, and if the file was mapped before. */
+static int fill_slot(struct ckpt_stage *stage, int fd, uint64_t bytes, struct slot *slot, struct error *err)
 {
-    struct stat info;
     struct mapping *mapping;
+    struct stat info;
     void *data;
 
-    if (fstat(fd, &info) < 0)
-        return error_errno(err, CODE_IO, "%s: staged shard", stage->directory.path);
-    mapping = find_mapping(stage, &info, bytes);
-    slot->mapping = mapping;
+    if (reserve_file(fd, &info, bytes) < 0) {
+        file_write_failed(&stage->directory, "staged shard", bytes, err);
+        goto fail;
+    }
+    mapping = slot->mapping = find_mapping(stage, &info, bytes);
     if (mapping->fd >= 0) {
         close(fd);
         return 0;
@@ -91,53 +89,65 @@ static int map_file(struct ckpt_stage *stage, int fd, uint64_t bytes, struct slo
     data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (data == MAP_FAILED) {
         error_errno(err, CODE_IO, "%s: cannot map %" PRIu64 " bytes", stage->directory.path, bytes);
-        close(fd);
-        return 1;
+        goto fail;
     }
     *mapping = (struct mapping){fd, info.st_dev, info.st_ino, bytes, data};
     return 0;
+fail:
+    close(fd);
+    return -1;
 }
 
-/* How many files of that shard there are, and the name of one. */
-static int find_free(const struct directory *free_files, const char *shard, char name[static SLOT_NAME_SIZE],
-                     struct error *err)
+/* The files of a shard: those that hold staged data, in any generation, and those in .free. */
+struct files {
+    char shard[FILE_NAME_SIZE];
+    struct directory free;          /* .free; closed (-1) if it is missing */
+    char free_file[SLOT_NAME_SIZE]; /* one of those there */
+    int free_count, in_use;
+};
+
+static void count_free(struct files *files)
 {
-    size_t length = strlen(shard);
-    struct listing listing;
+    size_t length = strlen(files->shard);
+    struct listing listing = listing_open(&files->free);
     const char *each;
-    int count = 0;
 
-    listing_open(&listing, free_files);
     while ((each = listing_next(&listing)))
-        if (strncmp(each, shard, length) == 0 && each[length] == '.') {
-            snprintf(name, SLOT_NAME_SIZE, "%s", each);
-            count++;
+        if (strncmp(each, files->shard, length) == 0 && each[length] == '.') {
+            snprintf(files->free_file, sizeof files->free_file, "%s", each);
+            files->free_count++;
         }
-    return listing_close(&listing, err) < 0 ? -1 : count;
+    listing_close(&listing, NULL);
 }
 
-/* How many generations hold data of this shard. */
-static int count_staged(const struct ckpt_stage *stage, const char *within, const char *name)
+static void count_staged(struct files *files, const struct ckpt_stage *stage, const char *within)
 {
     struct generation *generations;
     char path[3 * FILE_NAME_SIZE];
     size_t count;
-    int staged = 0;
 
     if (generation_list(&stage->directory, &generations, &count, NULL) < 0)
-        return 0;
+        return;
     for (size_t i = 0; i < count; i++) {
-        snprintf(path, sizeof path, "%s/%s%s%s", generations[i].name, within ? within : "", within ? "/" : "", name);
-        staged += file_exists(&stage->directory, path);
+        snprintf(path, sizeof path, "%s/%s%s%s", generations[i].name, within ? within : "", within ? "/" : "",
+                 files->shard);
+        files->in_use += file_exists(&stage->directory, path);
     }
     free(generations);
-    return staged;
 }
 
-/*
- * Whether the stage's file system, and memory if it is a RAM disk, have room for so many bytes more. 0, or 1 and
- * ENOSPC.
- */
+/* The caller closes files->free. Counts the staged files first: a file that is freed in between is then counted twice,
+ * and never missed. */
+static void files_find(struct files *files, const struct ckpt_stage *stage, const char *within, int shard, int shards)
+{
+    *files = (struct files){.free.fd = -1};
+    name_shard(files->shard, SHARD_DATA, shard, shards);
+    count_staged(files, stage, within);
+    if (directory_open(&files->free, &stage->directory, STAGE_FREE, NULL) == 0)
+        count_free(files);
+}
+
+/* Check that the stage's file system, and memory if it is a RAM disk, have room for so many bytes more. */
 static int check_room(const struct directory *stage, uint64_t bytes, struct error *err)
 {
     struct statfs fs;
@@ -163,126 +173,79 @@ static int check_room(const struct directory *stage, uint64_t bytes, struct erro
     }
     if (room >= bytes)
         return 0;
-    error_set(err, CODE_IO, "%s: a staged shard takes %" PRIu64 " bytes, %s has %" PRIu64 " left", stage->path, bytes,
-              of, room);
-    errno = ENOSPC;
-    return 1;
+    return error_set(err, CODE_IO, "%s: a staged shard takes %" PRIu64 " bytes, %s has %" PRIu64 " left", stage->path,
+                     bytes, of, room);
 }
 
-static int make_file(struct ckpt_stage *stage, const struct directory *free_files, const char *shard, uint64_t bytes,
-                     struct slot *slot, struct error *err)
+static int make_file(struct ckpt_stage *stage, struct files *files, uint64_t bytes, struct slot *slot,
+                     struct error *err)
 {
-    int fd, result = check_room(&stage->directory, bytes, err);
+    int fd;
 
-    if (result)
-        return result;
-    file_temporary_name(slot->name, sizeof slot->name, shard);
-    fd = openat(free_files->fd, slot->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return file_write_failed(free_files, slot->name, bytes, err), 1;
-    result = reserve_file(stage, fd, bytes, err);
-    if (result == 0)
-        return map_file(stage, fd, bytes, slot, err);
-    unlinkat(free_files->fd, slot->name, 0);
-    close(fd);
-    errno = ENOSPC;
-    return result;
-}
-
-static int use_file(struct ckpt_stage *stage, const struct directory *free_files, const char *name, uint64_t bytes,
-                    struct slot *slot, struct error *err)
-{
-    int fd = openat(free_files->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC), result;
-
-    if (fd < 0)
-        return error_errno(err, CODE_IO, "%s/%s", free_files->path, name), 1;
-    snprintf(slot->name, sizeof slot->name, "%s", name);
-    result = reserve_file(stage, fd, bytes, err);
-    if (result == 0)
-        return map_file(stage, fd, bytes, slot, err);
-    close(fd);
-    return result;
-}
-
-static int take_file(struct ckpt_stage *stage, const struct directory *free_files, const char *within,
-                     const char *shard, uint64_t bytes, struct slot *slot, struct error *err)
-{
-    char name[SLOT_NAME_SIZE];
-    int staged, found;
-
-    unmap_removed(stage);
-    /* Counted first: a file that is freed meanwhile is then counted twice, and never missed. */
-    staged = count_staged(stage, within, shard);
-    found = find_free(free_files, shard, name, err);
-    if (found < 0)
-        return 1;
-    if (found > 0)
-        return use_file(stage, free_files, name, bytes, slot, err);
-    if (staged >= stage->config.staged) {
-        error_set(err, CODE_IO, "%s: %d saves are staged and none is drained yet", stage->directory.path,
-                  stage->config.staged);
-        errno = EAGAIN;
-        return 1;
-    }
-    return make_file(stage, free_files, shard, bytes, slot, err);
-}
-
-static int open_free(struct ckpt_stage *stage, struct directory *free_files, struct error *err)
-{
-    if (mkdirat(stage->directory.fd, STAGE_FREE, 0700) < 0 && errno != EEXIST)
+    if (check_room(&stage->directory, bytes, err) < 0)
+        return -1;
+    if (files->free.fd < 0 && mkdirat(stage->directory.fd, STAGE_FREE, 0700) < 0 && errno != EEXIST)
         return file_write_failed(&stage->directory, STAGE_FREE, 0, err);
-    return directory_open(free_files, &stage->directory, STAGE_FREE, err);
+    if (files->free.fd < 0 && directory_open(&files->free, &stage->directory, STAGE_FREE, err) < 0)
+        return -1;
+    file_temporary_name(slot->name, sizeof slot->name, files->shard);
+    fd = openat(files->free.fd, slot->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return file_write_failed(&files->free, slot->name, bytes, err);
+    if (fill_slot(stage, fd, bytes, slot, err) == 0)
+        return 0;
+    unlinkat(files->free.fd, slot->name, 0);
+    return -1;
 }
 
-bool ckpt_stage_ready(const struct ckpt_stage *stage, int shard, int shards)
+static int take_file(struct ckpt_stage *stage, struct files *files, uint64_t bytes, struct slot *slot,
+                     struct error *err)
 {
-    char name[FILE_NAME_SIZE], file[SLOT_NAME_SIZE];
-    struct directory free_files;
-    int found = 0;
+    int fd;
 
-    name_shard(name, shard, shards);
-    if (directory_open(&free_files, &stage->directory, STAGE_FREE, NULL) == 0) {
-        found = find_free(&free_files, name, file, NULL);
-        directory_close(&free_files);
-    }
-    return found > 0 || count_staged(stage, NULL, name) < stage->config.staged;
+    if (files->free_count == 0 && files->in_use >= stage->config.max_staged)
+        return error_set(err, CODE_IO, "%s: %d saves are staged and none is drained yet", stage->directory.path,
+                         stage->config.max_staged);
+    if (files->free_count == 0)
+        return make_file(stage, files, bytes, slot, err);
+    fd = openat(files->free.fd, files->free_file, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return error_errno(err, CODE_IO, "%s/%s", files->free.path, files->free_file);
+    snprintf(slot->name, sizeof slot->name, "%s", files->free_file);
+    return fill_slot(stage, fd, bytes, slot, err);
+}
+
+bool ckpt_stage_has_room(const struct ckpt_stage *stage, int shard, int shards)
+{
+    struct files files;
+
+    files_find(&files, stage, NULL, shard, shards);
+    directory_close(&files.free);
+    return files.free_count > 0 || files.in_use < stage->config.max_staged;
 }
 
 int slot_reserve(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes, struct error *err)
 {
-    char name[FILE_NAME_SIZE], file[SLOT_NAME_SIZE];
-    struct directory free_files;
+    struct files files;
     struct slot slot;
-    int result, staged, found;
+    int result = 0;
 
-    name_shard(name, shard, shards);
-    if (open_free(stage, &free_files, err) < 0)
-        return 1;
-    staged = count_staged(stage, NULL, name);
-    found = find_free(&free_files, name, file, err);
-    result = found < 0;
-    for (int n = found + staged; n < stage->config.staged && result == 0; n++)
-        result = make_file(stage, &free_files, name, bytes, &slot, err);
-    directory_close(&free_files);
-    return result;
+    files_find(&files, stage, NULL, shard, shards);
+    for (int n = files.free_count + files.in_use; n < stage->config.max_staged && result == 0; n++)
+        result = make_file(stage, &files, bytes, &slot, err);
+    directory_close(&files.free);
+    return result < 0 ? 1 : 0;
 }
 
 int slot_take(struct ckpt_stage *stage, const char *within, int shard, int shards, uint64_t bytes, struct slot *slot,
               struct error *err)
 {
-    char name[FILE_NAME_SIZE];
-    struct directory free_files;
-    int result, saved;
+    struct files files;
+    int result;
 
-    name_shard(name, shard, shards);
-    if (open_free(stage, &free_files, err) < 0) {
-        errno = ENOSPC;
-        return 1;
-    }
-    errno = 0;
-    result = take_file(stage, &free_files, within, name, bytes, slot, err);
-    saved = errno;
-    directory_close(&free_files);
-    errno = saved;
-    return result;
+    unmap_removed(stage);
+    files_find(&files, stage, within, shard, shards);
+    result = take_file(stage, &files, bytes, slot, err);
+    directory_close(&files.free);
+    return result < 0 ? 1 : 0;
 }

@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "ckpt/stage/stage_status.h"
+#include "ckpt/stage/stage_dir.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,17 +62,7 @@ json_t *status_json(const struct status *status)
 
 int status_write(const struct status *status, const struct directory *stage, struct error *err)
 {
-    json_t *json = status_json(status);
-    char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
-    int result = -1;
-
-    if (text)
-        result = file_write(stage, STATUS_NAME, text, strlen(text), err);
-    else
-        error_set(err, CODE_IO, "%s/" STATUS_NAME ": out of memory", stage->path);
-    free(text);
-    json_decref(json);
-    return result;
+    return json_write_file(stage, STATUS_NAME, status_json(status), JSON_INDENT(1), err);
 }
 
 static int decode_generation(struct status_generation *g, json_t *json, struct error *err)
@@ -148,6 +138,55 @@ uint64_t status_serial(const struct status *status)
     return greatest;
 }
 
+void status_remove(struct status *status, struct status_generation *entry)
+{
+    size_t after = (size_t)(status->generations + status->count - entry) - 1;
+
+    memmove(entry, entry + 1, after * sizeof *entry);
+    status->count--;
+}
+
+/* Forgets the oldest ended generation, if there are too many. */
+static void forget_oldest(struct status *status)
+{
+    struct status_generation *oldest = NULL;
+    size_t ended = 0;
+
+    for (size_t i = 0; i < status->count; i++) {
+        struct status_generation *one = &status->generations[i];
+
+        if (one->serial == 0)
+            continue;
+        ended++;
+        if (!oldest || one->serial < oldest->serial)
+            oldest = one;
+    }
+    if (ended >= STATUS_ENDED || status->count == STATUS_MOST)
+        status_remove(status, oldest ? oldest : status->generations);
+}
+
+static void fill_entry(struct status_generation *entry, const struct staged_save *save)
+{
+    *entry = (struct status_generation){.step = save->step, .started = save->started};
+    memcpy(entry->attempt, save->attempt, sizeof entry->attempt);
+    memcpy(entry->dir, save->dir, sizeof entry->dir);
+}
+
+struct status_generation *status_start(struct status *status, const struct staged_save *save)
+{
+    struct status_generation *entry = status_find(status, save->step, save->attempt);
+
+    if (entry && entry->serial == 0)
+        return entry;
+    if (!entry) {
+        forget_oldest(status);
+        entry = &status->generations[status->count++];
+    }
+    /* An ended entry is of a drainer that was killed before it removed the generation, which ends once more. */
+    fill_entry(entry, save);
+    return entry;
+}
+
 /* A generation that the drainer has not seen yet. */
 static void add_staged(struct status *status, const struct directory *stage, const struct generation *generation)
 {
@@ -158,17 +197,14 @@ static void add_staged(struct status *status, const struct directory *stage, con
 
     if (directory_open(&directory, stage, generation->name, NULL) < 0)
         return;
-    generation_contents(&directory, &contents);
-    generation_check_forms(generation, &directory, &why);
+    generation_contents(&directory, ".", &contents);
+    generation_check_formats(&directory, generation, &why);
     directory_close(&directory);
-    memset(to, 0, sizeof *to);
-    to->step = generation->target.step;
-    memcpy(to->attempt, generation->target.attempt, sizeof to->attempt);
-    memcpy(to->dir, generation->target.dir, sizeof to->dir);
-    to->state = why.code == CODE_OK ? status_of(&contents, generation->target.local) : STATUS_UNKNOWN;
+    fill_entry(to, &generation->save);
+    error_tame(to->dir);
+    to->state = why.code == CODE_OK ? status_of(&contents, generation->save.local) : STATUS_UNKNOWN;
     snprintf(to->reason, sizeof to->reason, "%.500s", why.text);
     to->bytes_total = contents.bytes;
-    to->started = generation->target.started;
     status->count++;
 }
 
@@ -180,7 +216,7 @@ int status_gather(struct status *status, const struct directory *stage, struct e
     if (status_read(status, stage, err) < 0 || generation_list(stage, &generations, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count && status->count < STATUS_MOST; i++)
-        if (!status_find(status, generations[i].target.step, generations[i].target.attempt))
+        if (!status_find(status, generations[i].save.step, generations[i].save.attempt))
             add_staged(status, stage, &generations[i]);
     free(generations);
     return 0;

@@ -1,14 +1,124 @@
-/* muster-ckpt.c - the program muster-ckpt: its command line. The commands are in tool_*.c. */
+/* muster-ckpt.c - the program muster-ckpt: its command line, and what its commands (tool_*.c) share. */
 #include "config.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ckpt/tools/tool.h"
+#include "common/clock.h"
+#include "common/option.h"
 #include "common/text.h"
+
+/* ---- what the commands share ------------------------------------------------------------------------------------- */
+
+int tool_list_steps(const char *path, uint64_t **steps, size_t *count, struct error *err)
+{
+    struct stat info;
+
+    if (stat(path, &info) < 0)
+        return error_errno(err, errno == ENOENT || errno == ENOTDIR ? CODE_DATA : CODE_IO, "%s", path);
+    if (!S_ISDIR(info.st_mode))
+        return error_set(err, CODE_DATA, "%s: not a directory, so no checkpoint and no directory of them", path);
+    return ckpt_list(path, steps, count, err);
+}
+
+bool tool_is_removed(const char *path)
+{
+    return access(path, F_OK) < 0 && errno == ENOENT;
+}
+
+void tool_format_bytes(char *text, size_t size, uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(text, size, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+}
+
+struct ckpt *tool_open(const char *path, struct error *err)
+{
+    char inside[4096];
+    uint64_t *steps;
+    size_t count;
+
+    if (snprintf(inside, sizeof inside, "%s/manifest.json", path) < (int)sizeof inside && access(inside, F_OK) == 0)
+        return ckpt_open(path, err);
+    if (tool_list_steps(path, &steps, &count, err) < 0)
+        return NULL;
+    if (count == 0) {
+        error_set(err, CODE_DATA,
+                  "%s: no checkpoint (no manifest.json in it) and no directory of checkpoints (no step-* in it)", path);
+        free(steps);
+        return NULL;
+    }
+    ckpt_step_path(inside, sizeof inside, path, steps[0]);
+    free(steps);
+    return ckpt_open(inside, err);
+}
+
+int tool_print_json(json_t *json, struct error *err)
+{
+    int result = json_dumpf(json, stdout, JSON_INDENT(2));
+
+    json_decref(json);
+    if (result < 0)
+        return error_set(err, CODE_IO, "cannot print JSON: no memory, or nowhere to write");
+    putchar('\n');
+    return CODE_OK;
+}
+
+#define BAR_WIDTH 40
+
+struct bar tool_bar(const struct options *options)
+{
+    return (struct bar){.draw = !options->quiet && isatty(STDERR_FILENO), .last = -1, .start = clock_monotonic()};
+}
+
+/* Drawn only when it moves, so that a fast disk does not wait for a slow terminal. */
+void tool_bar_draw(uint64_t done, uint64_t total, void *arg)
+{
+    static const char full[] = "########################################";
+    struct bar *bar = arg;
+    double part = total ? (double)done / (double)total : 1;
+    char of_done[32], of_total[32];
+
+    if (!bar->draw || (int)(part * 1000) == bar->last)
+        return;
+    bar->last = (int)(part * 1000);
+    tool_format_bytes(of_done, sizeof of_done, done);
+    tool_format_bytes(of_total, sizeof of_total, total);
+    fprintf(stderr, "\r[%-*.*s] %5.1f%%  %s of %s ", BAR_WIDTH, (int)(part * BAR_WIDTH), full, 100 * part, of_done,
+            of_total);
+}
+
+double tool_bar_end(struct bar *bar)
+{
+    if (bar->last >= 0)
+        fprintf(stderr, "\r%*s\r", BAR_WIDTH + 40, "");
+    bar->last = -1;
+    return clock_monotonic() - bar->start;
+}
+
+void tool_format_rate(char *text, size_t size, uint64_t bytes, double seconds)
+{
+    char whole[32], rate[32];
+
+    tool_format_bytes(whole, sizeof whole, bytes);
+    tool_format_bytes(rate, sizeof rate, (uint64_t)((double)bytes / (seconds > 1e-3 ? seconds : 1e-3)));
+    snprintf(text, size, "%s in %.1f s (%s/s)", whole, seconds, rate);
+}
+
+/* ---- the command line -------------------------------------------------------------------------------------------- */
 
 static const char help[] =
     "Usage: muster-ckpt COMMAND [OPTION]... PATH...\n"
@@ -23,14 +133,19 @@ static const char help[] =
     "      -j, --threads=N   twice as many as there are processors, 4 to 16\n"
     "  diff A B        compare all tensors bit by bit, whatever topologies wrote them\n"
     "  status [STAGE]...   saves that are staged on this node, and their drain\n"
+    "      --all-users   root: of all users\n"
     "      --json      of these five: as JSON\n"
+    "  reclaim [STAGE]...  remove saves from this node's memory that could not be drained for long\n"
+    "      --older-than=AGE   90s, 30m, 24h, 7d; younger ones stay\n"
+    "      --all-users   root: of all users\n"
     "\n"
     "  reshard SRC DIR   write SRC into the directory DIR in the shards of another mesh\n"
     "      --to=MESH   dp=4,tp=2,pp=1,zero=1,chunks=1; missing sizes are 1\n"
-    "  export SRC DIR  write DIR as Hugging Face's GPT2LMHeadModel.from_pretrained reads it\n"
+    "  export SRC DIR  write DIR as Hugging Face's transformers load it: GPT-2, or Megatron-BERT\n"
     "      --format=hf --dtype=fp32|bf16|fp16 --shard-size=5GB --heads=N (if the checkpoint has no job file)\n"
-    "  import SRC DIR  make a checkpoint of step 0 in DIR of Hugging Face's GPT-2 in SRC, a directory or a file\n"
-    "      --format=hf --to=MESH --heads=N (if there is no config.json)\n"
+    "      --tokenizer=PATH   of the model; default: the folder tokenizer beside the checkpoint\n"
+    "  import SRC DIR  make a checkpoint of step 0 in DIR of such a model in SRC, a directory or a file\n"
+    "      --format=hf --to=MESH --heads=N (if there is no config.json) --tokenizer=PATH\n"
     "  prune DIR       remove all but the newest whole checkpoints\n"
     "      --keep=N    the number of checkpoints to keep\n"
     "      --keep-every=M   keep also steps that are multiples of M\n"
@@ -47,21 +162,13 @@ static const char help[] =
 static const struct command {
     const char *name;
     int paths, most_paths;
-    int (*run)(char **paths, const struct options *options);
+    int (*run)(char **paths, const struct options *options, struct error *err);
 } commands[] = {
-    {"diff", 2, 2, tool_diff},     {"export", 2, 2, tool_export}, {"import", 2, 2, tool_import},
-    {"list", 1, 1, tool_list},     {"prune", 1, 1, tool_prune},   {"reshard", 2, 2, tool_reshard},
-    {"rm", 1, 1 << 20, tool_rm},   {"show", 1, 1, tool_show},     {"status", 0, 1 << 20, tool_status},
-    {"verify", 1, 1, tool_verify},
+    {"diff", 2, 2, tool_diff},           {"export", 2, 2, tool_export}, {"import", 2, 2, tool_import},
+    {"list", 1, 1, tool_list},           {"prune", 1, 1, tool_prune},   {"reclaim", 0, 1 << 20, tool_reclaim},
+    {"reshard", 2, 2, tool_reshard},     {"rm", 1, 1 << 20, tool_rm},   {"show", 1, 1, tool_show},
+    {"status", 0, 1 << 20, tool_status}, {"verify", 1, 1, tool_verify},
 };
-
-static int report_usage(const char *wrong, const char *what)
-{
-    struct error err;
-
-    error_set(&err, CODE_USAGE, "%s%s (see muster-ckpt --help)", wrong, what);
-    return error_report(&err);
-}
 
 /* Reading waits for disks more than it computes: a few more threads than processors keep the disks busy. */
 static int default_threads(void)
@@ -95,33 +202,32 @@ static int run_command(const char *name, char **paths, int count, const struct o
 {
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         const struct command *command = &commands[i];
+        struct error err = {0};
+        int code;
 
         if (strcmp(name, command->name) != 0)
             continue;
         if (count < command->paths || count > command->most_paths)
-            return report_usage(name, command->most_paths > 2 ? ": takes at least one path"
-                                      : command->paths == 1   ? ": takes one path"
-                                                              : ": takes two paths");
-        return command->run(paths, options);
+            return option_fail("%s: takes %s", name,
+                               command->most_paths > 2 ? "at least one path"
+                               : command->paths == 1   ? "one path"
+                                                       : "two paths");
+        code = command->run(paths, options, &err);
+        return code < 0 ? error_report(&err) : code;
     }
-    return report_usage("no such command: ", name);
+    return option_fail("no such command: %s", name);
 }
 
 enum {
-    OPT_JSON = 256,
-    OPT_ALL,
-    OPT_TENSORS,
-    OPT_JOB,
-    OPT_FORCE,
-    OPT_TO,
+    OPT_TO = 256,
     OPT_FORMAT,
     OPT_DTYPE,
+    OPT_TOKENIZER,
     OPT_SHARD_SIZE,
     OPT_HEADS,
     OPT_KEEP,
     OPT_KEEP_EVERY,
-    OPT_HELP,
-    OPT_VERSION
+    OPT_OLDER_THAN,
 };
 
 /* An option with a number. Returns 0, or the exit code. */
@@ -130,69 +236,68 @@ static int set_number(struct options *options, int option, const char *text)
     const struct {
         int option, most, *number;
         const char *wrong;
-    } numbers[] = {{'j', 256, &options->threads, "--threads must be 1 to 256, not "},
-                   {OPT_HEADS, 4096, &options->heads, "--heads must be 1 to 4096, not "},
-                   {OPT_KEEP, 1000000, &options->keep, "--keep must be at least 1, not "},
-                   {OPT_KEEP_EVERY, 1000000000, &options->keep_every, "--keep-every must be at least 1, not "}};
+    } numbers[] = {{'j', 256, &options->threads, "--threads must be 1 to 256"},
+                   {OPT_HEADS, 4096, &options->heads, "--heads must be 1 to 4096"},
+                   {OPT_KEEP, 1000000, &options->keep, "--keep must be at least 1"},
+                   {OPT_KEEP_EVERY, 1000000000, &options->keep_every, "--keep-every must be at least 1"}};
     long value;
 
+    if (option == OPT_OLDER_THAN)
+        return text_to_seconds(text, &options->older_than)
+                   ? 0
+                   : option_fail("--older-than must be like 30m, 24h or 7d, not %s", text);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (option != numbers[i].option)
             continue;
         if (!text_to_long(text, 1, numbers[i].most, &value))
-            return report_usage(numbers[i].wrong, text);
+            return option_fail("%s, not %s", numbers[i].wrong, text);
         *numbers[i].number = (int)value;
         return 0;
     }
-    return parse_bytes(text, &options->shard_size) < 0 ? report_usage("--shard-size must be like 5GB, not ", text) : 0;
+    return parse_bytes(text, &options->shard_size) < 0 ? option_fail("--shard-size must be like 5GB, not %s", text) : 0;
 }
 
 /* -1: go on; otherwise the exit code. */
 static int parse_options(struct options *options, int argc, char **argv)
 {
-    static const struct option table[] = {
-        {"json", no_argument, NULL, OPT_JSON},
-        {"all", no_argument, NULL, OPT_ALL},
-        {"tensors", no_argument, NULL, OPT_TENSORS},
-        {"job", no_argument, NULL, OPT_JOB},
-        {"force", no_argument, NULL, OPT_FORCE},
+    const struct option table[] = {
+        {"json", no_argument, &options->json, 1},
+        {"all", no_argument, &options->all, 1},
+        {"tensors", no_argument, &options->tensors, 1},
+        {"job", no_argument, &options->job, 1},
+        {"force", no_argument, &options->force, 1},
+        {"all-users", no_argument, &options->all_users, 1},
+        {"older-than", required_argument, NULL, OPT_OLDER_THAN},
         {"to", required_argument, NULL, OPT_TO},
         {"format", required_argument, NULL, OPT_FORMAT},
         {"dtype", required_argument, NULL, OPT_DTYPE},
+        {"tokenizer", required_argument, NULL, OPT_TOKENIZER},
         {"shard-size", required_argument, NULL, OPT_SHARD_SIZE},
         {"heads", required_argument, NULL, OPT_HEADS},
         {"keep", required_argument, NULL, OPT_KEEP},
         {"keep-every", required_argument, NULL, OPT_KEEP_EVERY},
         {"quiet", no_argument, NULL, 'q'},
         {"threads", required_argument, NULL, 'j'},
-        {"help", no_argument, NULL, OPT_HELP},
-        {"version", no_argument, NULL, OPT_VERSION},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
     };
-    bool *const flags[] = {&options->json, &options->all, &options->tensors, &options->job, &options->force};
-    const char **const texts[] = {&options->to, &options->format, &options->dtype};
-    int option, code;
+    const char **const texts[] = {&options->to, &options->format, &options->dtype, &options->tokenizer};
+    int option, code = 0;
 
-    while ((option = getopt_long(argc, argv, "qj:", table, NULL)) != -1) {
-        if (option >= OPT_JSON && option <= OPT_FORCE) {
-            *flags[option - OPT_JSON] = true;
-        } else if (option >= OPT_TO && option <= OPT_DTYPE) {
+    opterr = 0;
+    while (code == 0 && (option = getopt_long(argc, argv, ":qj:hV", table, NULL)) != -1) {
+        if (option >= OPT_TO && option <= OPT_TOKENIZER) {
             *texts[option - OPT_TO] = optarg;
         } else if (option == 'q') {
-            options->quiet = true;
-        } else if (option == OPT_HELP) {
-            fputs(help, stdout);
-            return 0;
-        } else if (option == OPT_VERSION) {
-            puts("muster-ckpt " PACKAGE_VERSION);
-            return 0;
-        } else if (option == '?') {
-            return CODE_USAGE; /* getopt has printed the error */
-        } else if ((code = set_number(options, option, optarg)) != 0) {
-            return code;
+            options->quiet = 1;
+        } else if (optarg) {
+            code = set_number(options, option, optarg);
+        } else if (option != 0) {
+            return option_standard(option, argv, help);
         }
     }
-    return -1;
+    return code ? code : -1;
 }
 
 int main(int argc, char **argv)
@@ -203,6 +308,6 @@ int main(int argc, char **argv)
     if (code >= 0)
         return error_output(code);
     if (optind == argc)
-        return report_usage("a command is needed, such as list, show, verify or diff", "");
+        return option_fail("a command is needed, such as list, show, verify or diff");
     return error_output(run_command(argv[optind], argv + optind + 1, argc - optind - 1, &options));
 }

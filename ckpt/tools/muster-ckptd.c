@@ -1,16 +1,19 @@
 /* muster-ckptd.c - the program muster-ckptd: drains one node's stage. See muster-ckptd(8). */
 #include "config.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "ckpt/drain/drain.h"
+#include "common/option.h"
 #include "common/text.h"
 
 static const char help[] =
@@ -20,23 +23,30 @@ static const char help[] =
     "      --once         end when nothing is left, also if the stage is not closed\n"
     "      --seconds=N    end after N seconds, even if something is left\n"
     "      --cap=MIB      write at most so many MiB/s\n"
-    "      --child        drain for the parent process: ignore the signals that end a job, until the stage is closed "
-    "or\n"
-    "                     the parent ends; then as --once\n"
+    "      --child        drain for the parent process: ignore the signals that end a job; if the parent ends, go on "
+    "as\n"
+    "                     with --once --idle=0\n"
     "      --partner      also drain copies of other nodes' shards\n"
-    "      --idle=N       with --once: do not wait for other nodes' shards when nothing moves for N seconds (300)\n"
+    "      --idle=N       do not wait for other nodes' shards when nothing moves for N seconds (300); 0: try once\n"
+    "      --reclaim=AGE  of a job that has ended: end at once with 0 if a process uses STAGE; remove saves that "
+    "cannot\n"
+    "                     be drained and are older than AGE (90s, 30m, 24h, 7d)\n"
     "  -j, --threads=N    shards copied at the same time (2)\n"
     "  -q, --quiet        log failures only\n"
     "      --help         this text\n"
     "      --version      the version\n"
     "\n"
-    "One process drains a stage; a second one ends at once with 0. If it is killed, the next one continues.\n"
+    "One process drains a stage. A second one waits for it with --once --seconds, else it ends at once with 0. If the\n"
+    "first one is killed, the next one continues.\n"
     "Exits with 0 when all is committed; 75 when something is left, because it was stopped or the checkpoint "
     "directory\n"
-    "cannot be written; 74 when staged data is damaged; 64 for a wrong command line. See muster-ckptd(8).\n";
+    "cannot be written; 74 when staged data is damaged; 76 when a save is not committed because of other nodes; 64 "
+    "for a\n"
+    "wrong command line. See muster-ckptd(8).\n";
 
 static volatile sig_atomic_t stop;
 static volatile sig_atomic_t orphaned; /* with --child: its parent has ended */
+static bool is_in_step;                /* with --child: of a Slurm step */
 
 static void on_signal(int number)
 {
@@ -44,23 +54,29 @@ static void on_signal(int number)
     stop = 1;
 }
 
+/* Until the output is closed. Slurm waits for that when a step ends, and drains the node after 60 s. */
+#define OUTPUT_SECONDS 40
+
 static void on_orphaned(int number)
 {
     (void)number;
     orphaned = 1;
+    if (is_in_step)
+        alarm(OUTPUT_SECONDS);
 }
 
-static int report_usage(const char *wrong, const char *what)
+static void close_output(int number)
 {
-    struct error err;
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
-    error_set(&err, CODE_USAGE, "%s%s (see muster-ckptd --help)", wrong, what);
-    return error_report(&err);
+    (void)number;
+    dup2(null, STDOUT_FILENO);
+    dup2(null, STDERR_FILENO);
 }
 
 static void log_line(const char *line, void *arg)
 {
-    const bool *quiet = arg;
+    const int *quiet = arg;
     time_t now = time(NULL);
     struct tm parts;
     char when[32] = "-";
@@ -72,134 +88,131 @@ static void log_line(const char *line, void *arg)
     fprintf(stderr, "%s muster-ckptd[%d]: %s\n", when, (int)getpid(), line);
 }
 
-static int run_drain(const char *stage, const struct ckpt_drain_options *options)
+static int run_drain(const char *stage, const struct ckpt_drain_options *options, double reclaim)
 {
+    static const int codes[] = {[CKPT_DRAIN_DONE] = CODE_OK,
+                                [CKPT_DRAIN_LEFT] = CODE_STOPPED,
+                                [CKPT_DRAIN_BUSY] = CODE_OK,
+                                [CKPT_DRAIN_DAMAGED] = CODE_IO,
+                                [CKPT_DRAIN_OTHERS] = CODE_PEER};
     struct error err = {0};
-    int failed, result = ckpt_drain(stage, options, &failed, &err);
+    int result = ckpt_drain(stage, options, &err);
 
-    if (result < 0)
-        return error_report(&err);
-    if (result == CKPT_DRAIN_LEFT)
-        return CODE_STOPPED;
-    return failed > 0 ? CODE_IO : CODE_OK;
+    if (result == CKPT_DRAIN_LEFT && reclaim > 0) {
+        int removed = ckpt_reclaim(stage, reclaim, options->log, options->log_arg, &err);
+
+        if (removed != 0)
+            return removed < 0 ? error_report(&err) : CODE_IO;
+    }
+    return result < 0 ? error_report(&err) : codes[result];
 }
 
 /* Slurm ends a job by signals to all of its processes, and the trainer then saves once more: the drain must go on. */
-static int serve_parent(const char *stage, struct ckpt_drain_options *options)
+static void serve_parent(struct ckpt_drain_options *options)
 {
     static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
     struct sigaction action = {.sa_handler = on_orphaned};
     pid_t parent = getppid();
-    int code;
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         signal(ends[i], SIG_IGN);
+    is_in_step = getenv("SLURM_STEP_ID");
+    signal(SIGALRM, close_output);
     sigaction(SIGRTMIN, &action, NULL);
     prctl(PR_SET_PDEATHSIG, SIGRTMIN);
     if (getppid() != parent)
-        orphaned = 1;
-    options->stop = &orphaned;
-    code = run_drain(stage, options);
-    if (!orphaned)
-        return code;
+        on_orphaned(0);
     options->stop = NULL;
-    options->once = true;
-    return run_drain(stage, options);
+    options->then_once = &orphaned;
 }
 
-enum { OPT_ONCE = 256, OPT_SECONDS, OPT_CAP, OPT_PARTNER, OPT_IDLE, OPT_CHILD, OPT_HELP, OPT_VERSION };
+enum { SECONDS, IDLE, CAP, THREADS, NUMBERS }; /* also what getopt returns for these options */
 
-/* The command line. */
 struct command_line {
-    struct ckpt_drain_options options;
-    bool quiet, child;
+    double numbers[NUMBERS]; /* 0: not given */
+    double reclaim;          /* seconds; 0: not given */
+    int once, partner, child, quiet;
 };
 
-static bool read_positive(const char *text, double *value)
+static int set_number(struct command_line *line, int option, const char *text)
 {
-    return text_to_double(text, 0, 1e9, value) && *value > 0;
-}
+    static const struct {
+        double most;
+        const char *wrong;
+    } numbers[] = {[SECONDS] = {1e9, "--seconds must be above 0"},
+                   [IDLE] = {1e9, "--idle must be 0 or seconds"},
+                   [CAP] = {1e9, "--cap must be MiB a second, above 0"},
+                   [THREADS] = {16, "--threads must be 1 to 16"}};
+    double *value = &line->numbers[option];
 
-/* An option with a number. Returns 0, or the exit code. */
-static int set_number(struct ckpt_drain_options *options, int option, const char *text)
-{
-    double value;
-    long threads;
-
-    switch (option) {
-    case OPT_SECONDS:
-        return read_positive(text, &options->seconds) ? 0 : report_usage("--seconds must be above 0, not ", text);
-    case OPT_IDLE:
-        return read_positive(text, &options->idle) ? 0 : report_usage("--idle must be seconds above 0, not ", text);
-    case OPT_CAP:
-        if (!read_positive(text, &value))
-            return report_usage("--cap must be MiB a second, above 0, not ", text);
-        options->cap = (uint64_t)ceil(value * 1048576);
-        return 0;
-    default:
-        if (!text_to_long(text, 1, 16, &threads))
-            return report_usage("--threads must be 1 to 16, not ", text);
-        options->threads = (int)threads;
+    if (text_to_double(text, 0, numbers[option].most, value) && (*value > 0 || option == IDLE) &&
+        (option != THREADS || *value == trunc(*value))) {
+        if (*value == 0)
+            *value = -1; /* of struct ckpt_drain_options: try once */
         return 0;
     }
+    return option_fail("%s, not %s", numbers[option].wrong, text);
 }
 
 /* -1: go on; otherwise the exit code. */
 static int parse_options(struct command_line *line, int argc, char **argv)
 {
-    static const struct option table[] = {
-        {"once", no_argument, NULL, OPT_ONCE},
-        {"seconds", required_argument, NULL, OPT_SECONDS},
-        {"cap", required_argument, NULL, OPT_CAP},
-        {"partner", no_argument, NULL, OPT_PARTNER},
-        {"idle", required_argument, NULL, OPT_IDLE},
-        {"threads", required_argument, NULL, 'j'},
-        {"child", no_argument, NULL, OPT_CHILD},
+    const struct option table[] = {
+        {"once", no_argument, &line->once, true},
+        {"seconds", required_argument, NULL, SECONDS},
+        {"cap", required_argument, NULL, CAP},
+        {"partner", no_argument, &line->partner, true},
+        {"reclaim", required_argument, NULL, 'r'},
+        {"idle", required_argument, NULL, IDLE},
+        {"threads", required_argument, NULL, THREADS},
+        {"child", no_argument, &line->child, true},
         {"quiet", no_argument, NULL, 'q'},
-        {"help", no_argument, NULL, OPT_HELP},
-        {"version", no_argument, NULL, OPT_VERSION},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
     };
     int option, code;
 
-    while ((option = getopt_long(argc, argv, "qj:", table, NULL)) != -1) {
-        if (option == OPT_ONCE) {
-            line->options.once = true;
-        } else if (option == OPT_PARTNER) {
-            line->options.partner = true;
-        } else if (option == OPT_CHILD) {
-            line->child = true;
-        } else if (option == 'q') {
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":qj:hV", table, NULL)) != -1) {
+        if (option == 'q')
             line->quiet = true;
-        } else if (option == OPT_HELP) {
-            fputs(help, stdout);
-            return 0;
-        } else if (option == OPT_VERSION) {
-            puts("muster-ckptd " PACKAGE_VERSION);
-            return 0;
-        } else if (option == '?') {
-            return CODE_USAGE; /* getopt has printed the error */
-        } else if ((code = set_number(&line->options, option, optarg)) != 0) {
+        else if (option == 'r' && !text_to_seconds(optarg, &line->reclaim))
+            return option_fail("--reclaim must be like 30m, 24h or 7d, not %s", optarg);
+        else if (option == 'r')
+            continue;
+        else if (optarg && (code = set_number(line, option == 'j' ? THREADS : option, optarg)) != 0)
             return code;
-        }
+        else if (!optarg && option != 0)
+            return option_standard(option, argv, help);
     }
-    return optind + 1 == argc ? -1 : report_usage("one staging directory is needed", "");
+    return optind + 1 == argc ? -1 : option_fail("one staging directory is needed");
 }
 
 int main(int argc, char **argv)
 {
-    struct command_line line = {.options = {.stop = &stop, .log = log_line, .log_arg = &line.quiet}};
+    struct command_line line = {0};
     struct sigaction action = {.sa_handler = on_signal};
     int code = parse_options(&line, argc, argv);
+    struct ckpt_drain_options options = {.once = line.once,
+                                         .partner = line.partner,
+                                         .require_unused = line.reclaim > 0,
+                                         .seconds = line.numbers[SECONDS],
+                                         .idle = line.numbers[IDLE],
+                                         .cap = (uint64_t)ceil(line.numbers[CAP] * 1048576),
+                                         .threads = (int)line.numbers[THREADS],
+                                         .stop = &stop,
+                                         .log = log_line,
+                                         .log_arg = &line.quiet};
 
     if (code >= 0)
         return error_output(code);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* "ulimit -f": a write that fails, as on a full disk */
     signal(SIGHUP, SIG_IGN);
-    if (line.child)
-        return serve_parent(argv[optind], &line.options);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    return run_drain(argv[optind], &line.options);
+    if (line.child)
+        serve_parent(&options);
+    return run_drain(argv[optind], &options, line.reclaim);
 }

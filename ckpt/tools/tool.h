@@ -5,44 +5,44 @@
 #include <jansson.h>
 
 #include "ckpt/ckpt.h"
-#include "common/mesh.h"
 
 struct options {
-    bool json;
-    bool all;     /* verify: every checkpoint of a directory */
-    bool tensors; /* show: the table of tensors */
-    bool job;     /* show: the job file alone */
-    bool quiet;   /* no progress bar */
-    bool force;   /* rm: the last whole one too */
+    /* flags of getopt_long: 0 or 1 */
+    int json;
+    int all;           /* verify: every checkpoint of a directory */
+    int tensors;       /* show: the table of tensors */
+    int job;           /* show: the job file alone */
+    int quiet;         /* no progress bar */
+    int force;         /* rm: the last whole one too */
+    int all_users;     /* status, reclaim: root sees the stages of all users */
+    double older_than; /* reclaim: seconds; 0 if not given */
     int threads;
-    const char *to;      /* reshard, import: "dp=4,tp=2"; NULL if not given */
-    const char *format;  /* export, import */
-    const char *dtype;   /* export */
-    uint64_t shard_size; /* export: bytes of a file */
-    int heads;           /* export, import: 0 if not given */
-    int keep;            /* prune: -1 if not given */
+    const char *to;        /* reshard, import: "dp=4,tp=2"; NULL if not given */
+    const char *format;    /* export, import */
+    const char *dtype;     /* export */
+    const char *tokenizer; /* export, import: NULL if not given */
+    uint64_t shard_size;   /* export: bytes of a file */
+    int heads;             /* export, import: 0 if not given */
+    int keep;              /* prune: -1 if not given */
     int keep_every;
 };
 
-/* Each prints its results and errors and returns the exit code. paths: as many as it takes, ended by NULL. */
-int tool_list(char **paths, const struct options *options);
-int tool_show(char **paths, const struct options *options);
-int tool_verify(char **paths, const struct options *options);
-int tool_diff(char **paths, const struct options *options);
-int tool_status(char **paths, const struct options *options); /* no path: all stages under /dev/shm */
-int tool_reshard(char **paths, const struct options *options);
-int tool_export(char **paths, const struct options *options);
-int tool_import(char **paths, const struct options *options);
-int tool_prune(char **paths, const struct options *options);
-int tool_rm(char **paths, const struct options *options);
-
-/* The value of --to: missing sizes are 1, chunks 0 and zero -1. CODE_USAGE. */
-struct tool_mesh {
-    struct mesh mesh;
-    int chunks, zero;
-};
-
-int tool_parse_mesh(const char *text, struct tool_mesh *to, struct error *err);
+/*
+ * Each prints its results and returns the exit code; or -1 with *err, which the caller reports. `paths` is ended by
+ * NULL and has as many as the command takes.
+ */
+int tool_list(char **paths, const struct options *options, struct error *err);
+int tool_show(char **paths, const struct options *options, struct error *err);
+int tool_verify(char **paths, const struct options *options, struct error *err);
+int tool_diff(char **paths, const struct options *options, struct error *err);
+int tool_status(char **paths, const struct options *options,
+                struct error *err); /* no path: all stages under /dev/shm */
+int tool_reclaim(char **paths, const struct options *options, struct error *err); /* likewise */
+int tool_reshard(char **paths, const struct options *options, struct error *err);
+int tool_export(char **paths, const struct options *options, struct error *err);
+int tool_import(char **paths, const struct options *options, struct error *err);
+int tool_prune(char **paths, const struct options *options, struct error *err);
+int tool_rm(char **paths, const struct options *options, struct error *err);
 
 /* A progress bar on standard error, where that is a terminal and --quiet was not given. */
 struct bar {
@@ -65,25 +65,16 @@ void tool_format_rate(char *text, size_t size, uint64_t bytes, double seconds);
  */
 struct ckpt *tool_open(const char *path, struct error *err);
 
-/* That `path` is a directory: CODE_DATA if there is none. */
-int tool_check_directory(const char *path, struct error *err);
+/* ckpt_list of `path`, which must be a directory: CODE_DATA if there is none. */
+int tool_list_steps(const char *path, uint64_t **steps, size_t *count, struct error *err);
 
-/* Whether a checkpoint that was listed has been removed meanwhile, by a training that prunes. */
+/* Whether a checkpoint that was listed has been removed meanwhile. */
 bool tool_is_removed(const char *path);
-
-/* Why a checkpoint did not open: "broken", or "unknown" where another release wrote it (json_fields.h). */
-const char *tool_flaw(const struct error *err);
 
 /* "1.5 GiB", "512 B" */
 void tool_format_bytes(char *text, size_t size, uint64_t bytes);
 
-/* "2026-01-31 12:34", local time */
-void tool_format_time(char *text, size_t size, uint64_t seconds);
-
-/* "dp 4 x tp 2 x pp 1, ZeRO 3" */
-void tool_format_mesh(char *text, size_t size, const struct ckpt_state *state);
-
-/* Print the object and free it. */
-int tool_print_json(json_t *json);
+/* Print the object and free it. CODE_OK, or -1. */
+int tool_print_json(json_t *json, struct error *err);
 
 #endif

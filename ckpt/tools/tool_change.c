@@ -5,14 +5,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "ckpt/models/hf.h"
 #include "ckpt/models/rewrite.h"
 #include "ckpt/tools/tool.h"
 #include "common/text.h"
+#include "common/tokenizer_files.h"
+
+#define TOKENIZER_FOLDER "tokenizer" /* in checkpoint.dir; the trainer makes it, too */
 
 /* Reads one "name=number" and returns the rest of the text; NULL if it is none. */
-static const char *parse_size(const char *text, struct tool_mesh *to)
+static const char *parse_size(const char *text, struct rewrite_to *to)
 {
     const struct {
         const char *name;
@@ -39,9 +44,9 @@ static const char *parse_size(const char *text, struct tool_mesh *to)
     return NULL;
 }
 
-int tool_parse_mesh(const char *text, struct tool_mesh *to, struct error *err)
+/* Reads the value of --to. */
+static int parse_mesh(const char *text, struct rewrite_to *to, struct error *err)
 {
-    *to = (struct tool_mesh){.mesh = {1, 1, 1}, .zero = -1};
     for (const char *at = text; at && *at;) {
         at = parse_size(at, to);
         if (!at)
@@ -53,35 +58,30 @@ int tool_parse_mesh(const char *text, struct tool_mesh *to, struct error *err)
     return 0;
 }
 
-int tool_reshard(char **paths, const struct options *options)
+int tool_reshard(char **paths, const struct options *options, struct error *err)
 {
-    struct tool_mesh to;
     struct bar bar = tool_bar(options);
+    struct rewrite_to to = {.mesh = {1, 1, 1}, .zero = -1, .progress = tool_bar_draw, .arg = &bar};
     struct ckpt *source;
-    struct error err;
     char rate[96], path[4096];
     double seconds;
     int result;
 
-    if (!options->to || !*options->to) {
-        error_set(&err, CODE_USAGE, "reshard: missing --to MESH, like --to dp=4,tp=2,pp=1");
-        return error_report(&err);
-    }
-    if (tool_parse_mesh(options->to, &to, &err) < 0)
-        return error_report(&err);
-    source = tool_open(paths[0], &err);
-    if (!source)
-        return error_report(&err);
-    result = ckpt_reshard(source, paths[1], &to.mesh, to.chunks, to.zero < 0 ? ckpt_state(source)->zero : to.zero,
-                          tool_bar_draw, &bar, &err);
+    if (!options->to || !*options->to)
+        return error_set(err, CODE_USAGE, "reshard: missing --to MESH, like --to dp=4,tp=2,pp=1");
+    if (parse_mesh(options->to, &to, err) < 0 || !(source = tool_open(paths[0], err)))
+        return -1;
+    if (to.zero < 0)
+        to.zero = ckpt_progress(source)->zero;
+    result = ckpt_reshard(source, paths[1], &to, err);
     seconds = tool_bar_end(&bar);
     if (result == 0) {
-        ckpt_step_path(path, sizeof path, paths[1], ckpt_state(source)->step);
-        tool_format_rate(rate, sizeof rate, ckpt_bytes(source), seconds);
+        ckpt_step_path(path, sizeof path, paths[1], ckpt_progress(source)->step);
+        tool_format_rate(rate, sizeof rate, ckpt_summary(source).bytes, seconds);
         printf("%s: %d shards, %s\n", path, mesh_world(&to.mesh), rate);
     }
     ckpt_close(source);
-    return result < 0 ? error_report(&err) : CODE_OK;
+    return result;
 }
 
 /* ---- export and import ------------------------------------------------------------------------------------------- */
@@ -95,70 +95,119 @@ static int check_format(const char *command, const struct options *options, stru
 
 static int parse_dtype(const char *name, enum dtype *dtype, struct error *err)
 {
-    if (!name || strcmp(name, "fp32") == 0)
-        *dtype = DTYPE_F32;
-    else if (strcmp(name, "bf16") == 0)
-        *dtype = DTYPE_BF16;
-    else if (strcmp(name, "fp16") == 0)
-        *dtype = DTYPE_F16;
-    else
-        return error_set(err, CODE_USAGE, "--dtype %s: must be fp32, bf16 or fp16", name);
-    return 0;
+    for (*dtype = 0; name && *dtype < HF_DTYPES; ++*dtype)
+        if (strcmp(name, hf_dtypes[*dtype].option) == 0)
+            return 0;
+    return name ? error_set(err, CODE_USAGE, "--dtype %s: must be fp32, bf16 or fp16", name) : 0;
 }
 
-int tool_export(char **paths, const struct options *options)
+/* The tokenizer to export: the given one, or the folder beside the checkpoint. False if there is neither. */
+static bool find_tokenizer(char *path, size_t size, const struct ckpt *ckpt, const struct options *options)
+{
+    char dir[4096];
+    uint64_t step;
+
+    if (options->tokenizer)
+        return snprintf(path, size, "%s", options->tokenizer) < (int)size;
+    return ckpt_split_step_path(dir, sizeof dir, &step, ckpt_path(ckpt)) &&
+           snprintf(path, size, "%s/" TOKENIZER_FOLDER, dir) < (int)size && access(path, F_OK) == 0;
+}
+
+int tool_export(char **paths, const struct options *options, struct error *err)
 {
     struct bar bar = tool_bar(options);
     struct hf_export how = {
         .shard_bytes = options->shard_size, .heads = options->heads, .progress = tool_bar_draw, .arg = &bar};
     struct ckpt *ckpt;
-    struct error err;
-    char rate[96];
+    char rate[96], tokenizer[4096 + 16];
     double seconds;
     int result;
 
-    if (check_format("export", options, &err) < 0 || parse_dtype(options->dtype, &how.dtype, &err) < 0)
-        return error_report(&err);
-    ckpt = tool_open(paths[0], &err);
-    if (!ckpt)
-        return error_report(&err);
-    result = hf_export(ckpt, paths[1], &how, &err);
+    if (check_format("export", options, err) < 0 || parse_dtype(options->dtype, &how.dtype, err) < 0 ||
+        !(ckpt = tool_open(paths[0], err)))
+        return -1;
+    if (find_tokenizer(tokenizer, sizeof tokenizer, ckpt, options))
+        how.tokenizer = tokenizer;
+    result = hf_export(ckpt, paths[1], &how, err);
     seconds = tool_bar_end(&bar);
     if (result == 0) {
-        size_t nkinds;
+        struct ckpt_summary summary = ckpt_summary(ckpt);
 
-        ckpt_kinds(ckpt, &nkinds);
-        tool_format_rate(rate, sizeof rate, ckpt_bytes(ckpt) / nkinds, seconds);
+        tool_format_rate(rate, sizeof rate, summary.bytes / summary.nkinds, seconds);
         printf("%s: the parameters of %s, %s\n", paths[1], ckpt_path(ckpt), rate);
+        if (!how.tokenizer)
+            fprintf(stderr,
+                    "muster-ckpt: %s: without a tokenizer, since there is no folder " TOKENIZER_FOLDER
+                    " beside the checkpoint; --tokenizer PATH (or bytes) adds one\n",
+                    paths[1]);
     }
     ckpt_close(ckpt);
-    return result < 0 ? error_report(&err) : CODE_OK;
+    return result;
 }
 
-int tool_import(char **paths, const struct options *options)
+/*
+ * The tokenizer to import: the given one, or the model's. Sets "" if the model has none, and *none to the reason. -1 if
+ * the given one is none, or if `folder` has another one and its directory has checkpoints already, whose ids are that
+ * one's. Also if `folder` is there and the model has none: it would be taken for the model's.
+ */
+static int choose_tokenizer(char path[static 4096], char **paths, const char *folder, const struct options *options,
+                            struct error *none, struct error *err)
+{
+    const char *slash = strrchr(paths[0], '/');
+    struct tokenizer_files files;
+    uint64_t *steps = NULL;
+    struct stat info;
+    bool same = false;
+    size_t count;
+
+    if (options->tokenizer || stat(paths[0], &info) < 0 || S_ISDIR(info.st_mode))
+        snprintf(path, 4096, "%s", options->tokenizer ? options->tokenizer : paths[0]);
+    else
+        snprintf(path, 4096, "%.*s", slash ? (int)(slash + 1 - paths[0]) : 1, slash ? paths[0] : ".");
+    if (tokenizer_find_files(path, &files, options->tokenizer ? err : none) < 0) {
+        *path = '\0';
+        if (!options->tokenizer && access(folder, F_OK) == 0)
+            return error_set(err, CODE_USAGE, "%s is there, but %s has no tokenizer: name another directory", folder,
+                             paths[0]);
+        return options->tokenizer ? -1 : 0;
+    }
+    if (access(folder, F_OK) < 0)
+        return 0;
+    if (tokenizer_is_saved(path, folder, &same, err) < 0 || ckpt_list(paths[1], &steps, &count, err) < 0)
+        return -1;
+    free(steps);
+    if (!same && count > 0)
+        return error_set(err, CODE_USAGE,
+                         "%s is another tokenizer, of the checkpoints beside it: name another directory", folder);
+    return 0;
+}
+
+int tool_import(char **paths, const struct options *options, struct error *err)
 {
     struct bar bar = tool_bar(options);
-    struct hf_import how = {.heads = options->heads, .progress = tool_bar_draw, .arg = &bar};
+    struct rewrite_to to = {.mesh = {1, 1, 1}, .progress = tool_bar_draw, .arg = &bar};
     struct hf_nonfinite nonfinite;
     struct model_shape shape;
-    struct tool_mesh to;
-    struct error err;
-    char path[4096], text[256];
+    char path[4096], text[256], tokenizer[4096], folder[4096 + 16];
+    struct error none;
     int result;
 
-    if (check_format("import", options, &err) < 0 || tool_parse_mesh(options->to, &to, &err) < 0)
-        return error_report(&err);
-    how.mesh = to.mesh;
-    how.chunks = to.chunks;
-    how.zero = to.zero < 0 ? 0 : to.zero;
-    result = hf_import(paths[0], paths[1], &how, &shape, &nonfinite, &err);
+    snprintf(folder, sizeof folder, "%s/" TOKENIZER_FOLDER, paths[1]);
+    if (check_format("import", options, err) < 0 || parse_mesh(options->to, &to, err) < 0 ||
+        choose_tokenizer(tokenizer, paths, folder, options, &none, err) < 0)
+        return -1;
+    result = hf_import(paths[0], paths[1], &to, options->heads, &shape, &nonfinite, err);
     tool_bar_end(&bar);
     if (result < 0)
-        return error_report(&err);
+        return -1;
     ckpt_step_path(path, sizeof path, paths[1], 0);
+    if (*tokenizer && tokenizer_save(tokenizer, folder, err) < 0)
+        return error_prefix(err, "%s was made, but not its tokenizer", path);
     hf_model_text(text, sizeof text, &shape);
     fprintf(stderr, "%s: made of %s; a job file that starts from it has checkpoint.load = \"%s\" and:\n", path,
             paths[0], paths[1]);
+    if (!*tokenizer)
+        fprintf(stderr, "muster-ckpt: %s; imported without one\n", none.text);
     if (nonfinite.count > 0)
         fprintf(stderr, "muster-ckpt: warning: %s: %" PRIu64 " weight%s NaN or infinite; the first: %s\n", paths[0],
                 nonfinite.count, nonfinite.count == 1 ? " is" : "s are", nonfinite.first);
@@ -168,62 +217,44 @@ int tool_import(char **paths, const struct options *options)
 
 /* ---- prune and rm ------------------------------------------------------------------------------------------------ */
 
-static bool is_listed(uint64_t step, const uint64_t *steps, size_t count)
+int tool_prune(char **paths, const struct options *options, struct error *err)
 {
-    for (size_t i = 0; i < count; i++)
-        if (steps[i] == step)
-            return true;
-    return false;
-}
-
-int tool_prune(char **paths, const struct options *options)
-{
-    uint64_t *before = NULL, *after = NULL;
-    size_t nbefore = 0, nafter = 0;
-    struct error err;
+    char path[4096];
+    uint64_t *steps;
+    size_t count;
     int code = CODE_OK;
 
-    if (options->keep < 1) {
-        error_set(&err, CODE_USAGE, "prune: missing --keep N, the number of newest checkpoints to keep");
-        return error_report(&err);
+    if (options->keep < 1)
+        return error_set(err, CODE_USAGE, "prune: missing --keep N, the number of newest checkpoints to keep");
+    if (tool_list_steps(paths[0], &steps, &count, err) < 0)
+        return -1;
+    if (ckpt_prune(paths[0], options->keep, (uint64_t)options->keep_every, err) < 0)
+        code = error_report(err); /* others may have been removed */
+    for (size_t i = 0; i < count; i++) {
+        ckpt_step_path(path, sizeof path, paths[0], steps[i]);
+        if (tool_is_removed(path))
+            printf("%s: removed step %" PRIu64 "\n", paths[0], steps[i]);
     }
-    if (tool_check_directory(paths[0], &err) < 0 || ckpt_list(paths[0], &before, &nbefore, &err) < 0)
-        return error_report(&err);
-    if (ckpt_prune(paths[0], options->keep, (uint64_t)options->keep_every, &err) < 0)
-        code = error_report(&err); /* others may have been removed */
-    if (ckpt_list(paths[0], &after, &nafter, &err) < 0)
-        code = error_report(&err);
-    else
-        for (size_t i = 0; i < nbefore; i++)
-            if (!is_listed(before[i], after, nafter))
-                printf("%s: removed step %" PRIu64 "\n", paths[0], before[i]);
-    free(before);
-    free(after);
+    free(steps);
     return code;
 }
 
-static int remove_one(const char *path, bool force)
+int tool_rm(char **paths, const struct options *options, struct error *err)
 {
     char dir[4096];
     uint64_t step;
-    struct error err;
-    int result;
-
-    if (ckpt_split_step_path(dir, sizeof dir, &step, path))
-        result = ckpt_remove(dir, step, force, &err);
-    else
-        result = error_set(&err, CODE_USAGE, "%s: not the name of a checkpoint, like .../step-00000100", path);
-    return result < 0 ? error_report(&err) : CODE_OK;
-}
-
-int tool_rm(char **paths, const struct options *options)
-{
     int code = CODE_OK;
 
     for (; *paths; paths++) {
-        int one = remove_one(*paths, options->force);
+        int result;
 
-        code = code == CODE_OK ? one : code;
+        if (ckpt_split_step_path(dir, sizeof dir, &step, *paths))
+            result = ckpt_remove(dir, step, options->force, err);
+        else
+            result = error_set(err, CODE_USAGE, "%s: not the name of a checkpoint, like .../step-00000100", *paths);
+        if (result < 0)
+            result = error_report(err);
+        code = code == CODE_OK ? result : code;
     }
     return code;
 }

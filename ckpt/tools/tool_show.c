@@ -1,28 +1,53 @@
-/* tool_show.c - "muster-ckpt show" and "muster-ckpt list". */
+/* tool_show.c - the commands that only read: show, list, verify and diff checkpoints. */
 #include "config.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "ckpt/format/manifest.h"
 #include "ckpt/format/pieces.h"
 #include "ckpt/tools/tool.h"
 
+/* "2026-01-31 12:34", local time */
+static void format_time(char *text, size_t size, uint64_t seconds)
+{
+    time_t when = (time_t)seconds;
+    struct tm parts;
+
+    if (!localtime_r(&when, &parts) || strftime(text, size, "%Y-%m-%d %H:%M", &parts) == 0)
+        snprintf(text, size, "-");
+}
+
+/* "dp 4 x tp 2 x pp 1, ZeRO 3" */
+static void format_mesh(char *text, size_t size, const struct ckpt_progress *state)
+{
+    snprintf(text, size, "dp %d x tp %d x pp %d, ZeRO %d", state->dp, state->tp, state->pp, state->zero);
+}
+
+/* Why a checkpoint did not open: "broken", or "unknown" where another release wrote it (json_fields.h). */
+static const char *flaw_of(const struct error *err)
+{
+    return err->code == CODE_CONFIG ? "unknown" : "broken";
+}
+
 /* What list and show have in common. */
 static json_t *summary_json(const struct ckpt *ckpt)
 {
-    const struct ckpt_state *state = ckpt_state(ckpt);
-    struct ckpt_origin origin = ckpt_origin(ckpt);
+    const struct ckpt_progress *state = ckpt_progress(ckpt);
+    struct ckpt_summary summary = ckpt_summary(ckpt);
     json_t *json = json_write_fields(ckpt_state_fields, state);
     char seed[24];
 
     snprintf(seed, sizeof seed, "%" PRIu64, state->seed); /* a string: it may not fit a JSON reader's integers */
     json_object_set_new(json, "seed", json_string(seed));
     json_object_update_new(json, json_pack("{s:o, s:i, s:I, s:s, s:s, s:s, s:I}", "path", json_text(ckpt_path(ckpt)),
-                                           "shards", ckpt_shards(ckpt), "bytes", (json_int_t)ckpt_bytes(ckpt), "muster",
-                                           origin.version, "attempt", origin.attempt, "host", origin.host, "written",
-                                           (json_int_t)origin.written));
+                                           "shards", summary.shards, "bytes", (json_int_t)summary.bytes, "muster",
+                                           summary.version, "attempt", summary.attempt, "host", summary.host, "written",
+                                           (json_int_t)summary.written));
     return json;
 }
 
@@ -36,18 +61,7 @@ static void format_shape(char *text, size_t size, const struct ckpt_tensor *tens
         used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64, d ? ", " : "", tensor->shape[d]);
 }
 
-static void print_kinds(const struct ckpt *ckpt)
-{
-    size_t count;
-    const char *const *kinds = ckpt_kinds(ckpt, &count);
-
-    printf("kinds             ");
-    for (size_t k = 0; k < count; k++)
-        printf("%s%s", k ? ", " : "", kinds[k]);
-    printf(" (fp32)\n");
-}
-
-static void print_loss(const struct ckpt_state *state)
+static void print_loss(const struct ckpt_progress *state)
 {
     printf("loss scale        %g", state->loss_scale);
     if (state->loss_scale_hysteresis > 0)
@@ -61,8 +75,8 @@ static void print_loss(const struct ckpt_state *state)
 
 static void print_summary(const struct ckpt *ckpt)
 {
-    const struct ckpt_state *state = ckpt_state(ckpt);
-    struct ckpt_origin origin = ckpt_origin(ckpt);
+    const struct ckpt_progress *state = ckpt_progress(ckpt);
+    struct ckpt_summary summary = ckpt_summary(ckpt);
     char size[32], when[32], mesh[96];
     size_t count;
     const struct ckpt_tensor *tensors = ckpt_tensors(ckpt, &count);
@@ -70,9 +84,9 @@ static void print_summary(const struct ckpt *ckpt)
 
     for (size_t t = 0; t < count; t++)
         elements += box_elements(tensors[t].shape, tensors[t].ndim);
-    tool_format_bytes(size, sizeof size, ckpt_bytes(ckpt));
-    tool_format_time(when, sizeof when, origin.written);
-    tool_format_mesh(mesh, sizeof mesh, state);
+    tool_format_bytes(size, sizeof size, summary.bytes);
+    format_time(when, sizeof when, summary.written);
+    format_mesh(mesh, sizeof mesh, state);
     printf("%s\n", ckpt_path(ckpt));
     printf("step              %" PRIu64 "\n", state->step);
     printf("consumed samples  %" PRIu64 "\n", state->consumed_samples);
@@ -80,11 +94,15 @@ static void print_summary(const struct ckpt *ckpt)
            state->skipped_in_a_row);
     print_loss(state);
     printf("seed              %" PRIu64 "\n", state->seed);
-    printf("written           %s on %s, by muster %s, attempt %s\n", when, origin.host, origin.version, origin.attempt);
+    printf("written           %s on %s, by muster %s, attempt %s\n", when, summary.host, summary.version,
+           summary.attempt);
     printf("written by        %s\n", mesh);
-    printf("size              %s in %d shard%s\n", size, ckpt_shards(ckpt), ckpt_shards(ckpt) == 1 ? "" : "s");
+    printf("size              %s in %d shard%s\n", size, summary.shards, summary.shards == 1 ? "" : "s");
     printf("tensors           %zu of %" PRIu64 " elements\n", count, elements);
-    print_kinds(ckpt);
+    printf("kinds             ");
+    for (size_t k = 0; k < summary.nkinds; k++)
+        printf("%s%s", k ? ", " : "", summary.kinds[k]);
+    printf(" (fp32)\n");
     printf("job file          %s\n", *ckpt_job_text(ckpt) ? "kept (--job prints it)" : "none");
 }
 
@@ -101,15 +119,15 @@ static void print_tensors(const struct ckpt *ckpt)
     }
 }
 
-static int show_json(const struct ckpt *ckpt)
+static int show_json(const struct ckpt *ckpt, struct error *err)
 {
     json_t *object = summary_json(ckpt), *array = json_array(), *names = json_array();
-    size_t ntensors, nkinds;
+    struct ckpt_summary summary = ckpt_summary(ckpt);
+    size_t ntensors;
     const struct ckpt_tensor *tensors = ckpt_tensors(ckpt, &ntensors);
-    const char *const *kinds = ckpt_kinds(ckpt, &nkinds);
 
-    for (size_t k = 0; k < nkinds; k++)
-        json_array_append_new(names, json_string(kinds[k]));
+    for (size_t k = 0; k < summary.nkinds; k++)
+        json_array_append_new(names, json_string(summary.kinds[k]));
     for (size_t t = 0; t < ntensors; t++) {
         json_t *shape = json_array();
 
@@ -120,19 +138,18 @@ static int show_json(const struct ckpt *ckpt)
     json_object_set_new(object, "kinds", names);
     json_object_set_new(object, "tensors", array);
     json_object_set_new(object, "job", json_string(ckpt_job_text(ckpt)));
-    return tool_print_json(object);
+    return tool_print_json(object, err);
 }
 
-int tool_show(char **paths, const struct options *options)
+int tool_show(char **paths, const struct options *options, struct error *err)
 {
-    struct error err;
-    struct ckpt *ckpt = tool_open(paths[0], &err);
+    struct ckpt *ckpt = tool_open(paths[0], err);
     int code = CODE_OK;
 
     if (!ckpt)
-        return error_report(&err);
+        return -1;
     if (options->json) {
-        code = show_json(ckpt);
+        code = show_json(ckpt, err);
     } else if (options->job) {
         fputs(ckpt_job_text(ckpt), stdout);
     } else {
@@ -149,21 +166,21 @@ int tool_show(char **paths, const struct options *options)
 static void print_row(uint64_t step, const struct ckpt *ckpt, const struct error *err)
 {
     char size[32], when[32], mesh[96];
-    struct ckpt_origin origin;
+    struct ckpt_summary summary;
 
     if (!ckpt && !err) {
         printf("%10" PRIu64 "  removed meanwhile\n", step);
         return;
     }
     if (!ckpt) {
-        printf("%10" PRIu64 "  %s: %s\n", step, tool_flaw(err), err->text);
+        printf("%10" PRIu64 "  %s: %s\n", step, flaw_of(err), err->text);
         return;
     }
-    origin = ckpt_origin(ckpt);
-    tool_format_bytes(size, sizeof size, ckpt_bytes(ckpt));
-    tool_format_time(when, sizeof when, origin.written);
-    tool_format_mesh(mesh, sizeof mesh, ckpt_state(ckpt));
-    printf("%10" PRIu64 "  %10s  %6d  %-16s  %-26s  %s\n", step, size, ckpt_shards(ckpt), when, mesh, origin.host);
+    summary = ckpt_summary(ckpt);
+    tool_format_bytes(size, sizeof size, summary.bytes);
+    format_time(when, sizeof when, summary.written);
+    format_mesh(mesh, sizeof mesh, ckpt_progress(ckpt));
+    printf("%10" PRIu64 "  %10s  %6d  %-16s  %-26s  %s\n", step, size, summary.shards, when, mesh, summary.host);
 }
 
 /* A row or an object for one checkpoint, which may be broken: a list must show that and go on. */
@@ -183,32 +200,130 @@ static void list_one(const char *dir, uint64_t step, json_t *array)
         json_array_append_new(array, summary_json(ckpt));
     else
         json_array_append_new(array, json_pack("{s:o, s:I, s:o}", "path", json_text(path), "step", (json_int_t)step,
-                                               removed ? "removed" : tool_flaw(&err),
+                                               removed ? "removed" : flaw_of(&err),
                                                removed ? json_true() : json_text(err.text)));
     ckpt_close(ckpt);
 }
 
-int tool_list(char **paths, const struct options *options)
+int tool_list(char **paths, const struct options *options, struct error *err)
 {
-    const char *dir = paths[0];
-    json_t *array = options->json ? json_array() : NULL;
+    json_t *array;
     uint64_t *steps;
-    struct error err;
     size_t count;
 
-    if (tool_check_directory(dir, &err) < 0 || ckpt_list(dir, &steps, &count, &err) < 0) {
-        json_decref(array);
-        return error_report(&err);
-    }
-    if (!array && count == 0) {
-        error_set(&err, CODE_DATA, "%s: holds no checkpoints (no step-* in it)", dir);
+    if (tool_list_steps(paths[0], &steps, &count, err) < 0)
+        return -1;
+    if (!options->json && count == 0) {
         free(steps);
-        return error_report(&err);
+        return error_set(err, CODE_DATA, "%s: holds no checkpoints (no step-* in it)", paths[0]);
     }
+    array = options->json ? json_array() : NULL;
     if (!array)
         printf("%10s  %10s  %6s  %-16s  %-26s  %s\n", "STEP", "SIZE", "SHARDS", "WRITTEN", "BY", "ON");
     for (size_t i = 0; i < count; i++)
-        list_one(dir, steps[i], array);
+        list_one(paths[0], steps[i], array);
     free(steps);
-    return array ? tool_print_json(array) : CODE_OK;
+    return array ? tool_print_json(array, err) : CODE_OK;
+}
+
+/* ---- verify and diff --------------------------------------------------------------------------------------------- */
+
+/*
+ * Prints a line, or appends an object to `array`, and returns the exit code. One of a directory (`listed`) may be
+ * removed meanwhile.
+ */
+static int verify_one(const char *path, bool listed, const struct options *options, json_t *array)
+{
+    struct error err;
+    struct ckpt *ckpt = listed ? ckpt_open(path, &err) : tool_open(path, &err);
+    struct bar bar = tool_bar(options);
+    int result = ckpt ? ckpt_verify(ckpt, options->threads, tool_bar_draw, &bar, &err) : -1, code = CODE_OK;
+    double seconds = tool_bar_end(&bar);
+    char rate[96], line[128] = "removed meanwhile";
+    json_t *json;
+
+    if (ckpt)
+        path = ckpt_path(ckpt);
+    if (result == 0) {
+        uint64_t bytes = ckpt_summary(ckpt).bytes;
+
+        tool_format_rate(rate, sizeof rate, bytes, seconds);
+        snprintf(line, sizeof line, "whole, %s", rate);
+        json = json_pack("{s:o, s:b, s:I, s:f}", "path", json_text(path), "whole", 1, "bytes", (json_int_t)bytes,
+                         "seconds", seconds);
+    } else if (listed && tool_is_removed(path)) {
+        json = json_pack("{s:o, s:b}", "path", json_text(path), "removed", 1);
+    } else {
+        json = json_pack("{s:o, s:b, s:o}", "path", json_text(path), "whole", 0, flaw_of(&err), json_text(err.text));
+        code = error_report(&err);
+    }
+    if (array)
+        json_array_append_new(array, json);
+    else if (code == CODE_OK)
+        printf("%s: %s\n", path, line);
+    if (!array)
+        json_decref(json);
+    ckpt_close(ckpt);
+    return code;
+}
+
+static int verify_all(const char *dir, const struct options *options, json_t *array)
+{
+    char path[4096];
+    uint64_t *steps;
+    struct error err;
+    size_t count;
+    int code = CODE_OK;
+
+    if (tool_list_steps(dir, &steps, &count, &err) < 0)
+        return error_report(&err);
+    if (count == 0) {
+        error_set(&err, CODE_DATA, "%s: not a directory of checkpoints (no step-* in it)", dir);
+        code = error_report(&err);
+    }
+    for (size_t i = 0; i < count; i++) {
+        int one;
+
+        ckpt_step_path(path, sizeof path, dir, steps[i]);
+        one = verify_one(path, true, options, array);
+        code = code == CODE_OK ? one : code;
+    }
+    free(steps);
+    return code;
+}
+
+int tool_verify(char **paths, const struct options *options, struct error *err)
+{
+    json_t *array = options->json ? json_array() : NULL;
+    int code = options->all ? verify_all(paths[0], options, array) : verify_one(paths[0], false, options, array);
+
+    if (!array)
+        return code;
+    return tool_print_json(array, err) < 0 && code == CODE_OK ? -1 : code;
+}
+
+static void print_difference(const char *tensor, const char *kind, const char *reason, void *arg)
+{
+    json_t *array = arg;
+
+    if (array)
+        json_array_append_new(array,
+                              json_pack("{s:s, s:s, s:s}", "tensor", tensor, "kind", kind, "difference", reason));
+    else
+        printf("%s %s: %s\n", tensor, kind, reason);
+}
+
+int tool_diff(char **paths, const struct options *options, struct error *err)
+{
+    json_t *array = options->json ? json_array() : NULL;
+    struct ckpt *first = tool_open(paths[0], err), *second = first ? tool_open(paths[1], err) : NULL;
+    int result = second ? ckpt_diff(first, second, print_difference, array, err) : -1;
+
+    ckpt_close(first);
+    ckpt_close(second);
+    if (array && result >= 0 && tool_print_json(array, err) < 0)
+        return -1;
+    if (array && result < 0)
+        json_decref(array);
+    return result > 0 ? 1 : result;
 }

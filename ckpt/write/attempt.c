@@ -11,35 +11,33 @@
 
 #include "ckpt/format/manifest.h"
 
+int attempt_open_parent(struct directory *parent, const char *dir, const char *attempt, struct error *err)
+{
+    if (name_is_attempt(attempt))
+        return directory_open(parent, NULL, dir, err);
+    errno = EINVAL;
+    return error_set(err, CODE_INTERNAL, "attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'",
+                     attempt ? attempt : "", CKPT_ATTEMPT_SIZE - 1);
+}
+
 int attempt_list(const struct directory *parent, struct attempt **attempts, size_t *count, struct error *err)
 {
-    struct listing listing;
+    struct listing listing = listing_open(parent);
     const char *name;
-    bool no_memory = false;
-    size_t room = 0;
 
     *attempts = NULL;
     *count = 0;
-    listing_open(&listing, parent);
-    while (!no_memory && (name = listing_next(&listing))) {
+    while ((name = listing_next(&listing))) {
         struct attempt attempt = {0};
 
-        if (!name_parse_partial(name, &attempt.step, attempt.attempt)) {
-            attempt.abandoned = name_parse_abandoned(name, &attempt.step, attempt.attempt);
-            if (!attempt.abandoned)
-                continue;
-        }
-        no_memory = file_grow((void **)attempts, *count, &room, sizeof attempt) < 0;
-        if (!no_memory)
-            (*attempts)[(*count)++] = attempt;
+        attempt.abandoned = name_parse_attempt(name, ATTEMPT_ABANDONED, &attempt.step, attempt.attempt);
+        if (attempt.abandoned || name_parse_attempt(name, ATTEMPT_PARTIAL, &attempt.step, attempt.attempt))
+            listing_keep(&listing, (void **)attempts, count, &attempt, sizeof attempt);
     }
-    if (listing_close(&listing, err) == 0 && !no_memory)
-        return 0;
-    free(*attempts);
-    return no_memory ? error_set(err, CODE_IO, "%s: cannot list: no memory", parent->path) : -1;
+    return listing_close(&listing, err);
 }
 
-bool attempt_is_committed(const struct directory *parent, uint64_t step)
+bool step_is_committed(const struct directory *parent, uint64_t step)
 {
     char name[FILE_NAME_SIZE], manifest[FILE_NAME_SIZE + 32];
 
@@ -48,35 +46,33 @@ bool attempt_is_committed(const struct directory *parent, uint64_t step)
     return file_exists(parent, manifest);
 }
 
-int attempt_newest_committed(const struct directory *parent, uint64_t *newest, struct error *err)
+int step_newest_committed(const struct directory *parent, uint64_t *newest, struct error *err)
 {
-    struct listing listing;
+    struct listing listing = listing_open(parent);
     const char *name;
     uint64_t step;
     int found = 0;
 
     *newest = 0;
-    listing_open(&listing, parent);
     while ((name = listing_next(&listing)))
-        if (name_parse_step(name, &step) && (!found || step > *newest) && attempt_is_committed(parent, step)) {
+        if (name_parse_step(name, &step) && (!found || step > *newest) && step_is_committed(parent, step)) {
             *newest = step;
             found = 1;
         }
     return listing_close(&listing, err) < 0 ? -1 : found;
 }
 
-int attempt_check_forms(const struct directory *directory, struct error *err)
+int attempt_check_formats(const struct directory *directory, struct error *err)
 {
-    struct listing listing;
+    struct listing listing = listing_open(directory);
     const char *name;
     struct error why = {0};
 
-    listing_open(&listing, directory);
     while (why.code != CODE_CONFIG && (name = listing_next(&listing))) {
         int shard = -1, shards = 0;
 
-        if (strcmp(name, MANIFEST_NAME) == 0 || name_parse_part(name, &shard, &shards) ||
-            name_parse_drained(name, &shard, &shards))
+        if (strcmp(name, MANIFEST_NAME) == 0 || name_parse_shard(name, SHARD_PART, &shard, &shards) ||
+            name_parse_shard(name, SHARD_DRAINED, &shard, &shards))
             manifest_destroy(manifest_read(directory, name, shard, shards, &why));
     }
     listing_close(&listing, NULL);
@@ -87,72 +83,58 @@ int attempt_check_forms(const struct directory *directory, struct error *err)
     return -1;
 }
 
-int attempt_check_forms_in(const struct directory *parent, const char *name, struct error *err)
+int attempt_check_formats_in(const struct directory *parent, const char *name, struct error *err)
 {
     struct directory directory;
     int result;
 
     if (directory_open(&directory, parent, name, NULL) < 0)
         return 0;
-    result = attempt_check_forms(&directory, err);
+    result = attempt_check_formats(&directory, err);
     directory_close(&directory);
     return result;
 }
 
-static int trash_attempt(const struct directory *parent, const struct attempt *attempt, struct error *err)
+int attempt_trash(const struct directory *parent, const char *name, struct error *err)
 {
-    char name[FILE_NAME_SIZE];
-
-    if (attempt->abandoned)
-        name_abandoned(name, attempt->step, attempt->attempt);
-    else
-        name_partial(name, attempt->step, attempt->attempt);
-    return attempt_check_forms_in(parent, name, NULL) < 0 ? 0 : file_trash(parent, name, err);
+    return attempt_check_formats_in(parent, name, NULL) < 0 ? 0 : file_trash(parent, name, err);
 }
 
-/* Removes the attempts before `step`, or those at `step` other than `keep`; all that can be removed. */
-static int clear_attempts(const struct directory *parent, uint64_t step, bool older, const char *keep,
-                          struct error *err)
+int attempt_clear(const struct directory *parent, uint64_t step, bool older, const char *except, struct error *err)
 {
     struct attempt *attempts;
+    char name[FILE_NAME_SIZE];
     size_t count;
     int result = 0;
 
     if (attempt_list(parent, &attempts, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++) {
-        bool other = attempts[i].step == step && (!keep || strcmp(attempts[i].attempt, keep) != 0);
+        const struct attempt *a = &attempts[i];
 
-        /* Another user's attempts may have to stay. *err is of the first failure. */
-        if ((older ? attempts[i].step < step : other) && trash_attempt(parent, &attempts[i], result ? NULL : err) < 0)
+        if (older ? a->step >= step : a->step != step || (except && strcmp(a->attempt, except) == 0))
+            continue;
+        name_attempt(name, a->abandoned ? ATTEMPT_ABANDONED : ATTEMPT_PARTIAL, a->step, a->attempt);
+        if (attempt_trash(parent, name, result ? NULL : err) < 0) /* another user's attempts may have to stay */
             result = -1;
     }
     free(attempts);
     return result;
 }
 
-int attempt_clear_others(const struct directory *parent, uint64_t step, const char *keep, struct error *err)
+void attempt_remove_stale(const struct directory *parent, uint64_t step, const char *attempt)
 {
-    return clear_attempts(parent, step, false, keep, err);
-}
-
-int attempt_clear_older(const struct directory *parent, uint64_t step, struct error *err)
-{
-    return clear_attempts(parent, step, true, NULL, err);
-}
-
-void attempt_make_room(const struct directory *parent, uint64_t step, const char *attempt)
-{
+    char trash[FILE_TRASH_SIZE];
     uint64_t newest;
 
-    file_make_trash(parent, NULL);
-    if (attempt_newest_committed(parent, &newest, NULL) > 0)
-        attempt_clear_older(parent, newest < step ? newest : step, NULL);
+    file_make_trash(parent, trash, NULL);
+    if (step_newest_committed(parent, &newest, NULL) > 0)
+        attempt_clear(parent, newest < step ? newest : step, true, NULL, NULL);
     if (attempt)
-        attempt_clear_others(parent, step, attempt, NULL);
+        attempt_clear(parent, step, false, attempt, NULL);
 }
 
-/* ---- giving up --------------------------------------------------------------------------------------------------- */
+/* ---- abandoning -------------------------------------------------------------------------------------------------- */
 
 #define WHY     "why"
 #define MAX_WHY ((size_t)4096)
@@ -160,10 +142,9 @@ void attempt_make_room(const struct directory *parent, uint64_t step, const char
 /* Removes all files but the reason. */
 static void remove_files(const struct directory *abandoned)
 {
-    struct listing listing;
+    struct listing listing = listing_open(abandoned);
     const char *name;
 
-    listing_open(&listing, abandoned);
     while ((name = listing_next(&listing)))
         if (strcmp(name, WHY) != 0)
             unlinkat(abandoned->fd, name, 0);
@@ -171,11 +152,11 @@ static void remove_files(const struct directory *abandoned)
 }
 
 /* Renamed, not made: a full disk may have no room for a new name. */
-static int leave_sign(const struct directory *parent, const char *from, const char *to, struct error *err)
+static int leave_marker(const struct directory *parent, const char *from, const char *to, struct error *err)
 {
     if (renameat(parent->fd, from, parent->fd, to) == 0)
         return 0;
-    if (errno == ENOTEMPTY || errno == EEXIST) /* given up before, and made again by a process that did not check */
+    if (errno == ENOTEMPTY || errno == EEXIST) /* abandoned before, and made again by a process that did not check */
         return file_trash(parent, from, err);
     if (errno != ENOENT)
         return error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", parent->path, from, to);
@@ -184,19 +165,19 @@ static int leave_sign(const struct directory *parent, const char *from, const ch
     return 0;
 }
 
-int attempt_give_up(const struct directory *parent, uint64_t step, const char *attempt, const char *why,
+int attempt_abandon(const struct directory *parent, uint64_t step, const char *attempt, const char *why,
                     struct error *err)
 {
     char from[FILE_NAME_SIZE], to[FILE_NAME_SIZE];
     struct directory abandoned;
 
-    if (attempt_is_committed(parent, step))
+    if (step_is_committed(parent, step))
         return 0;
-    name_partial(from, step, attempt);
-    name_abandoned(to, step, attempt);
-    if (attempt_check_forms_in(parent, from, err) < 0)
+    name_attempt(from, ATTEMPT_PARTIAL, step, attempt);
+    name_attempt(to, ATTEMPT_ABANDONED, step, attempt);
+    if (attempt_check_formats_in(parent, from, err) < 0)
         return -1;
-    if (leave_sign(parent, from, to, err) < 0)
+    if (leave_marker(parent, from, to, err) < 0)
         return -1;
     /* Durable before it is emptied: else a crash could bring back the old name with half the files. */
     if (directory_sync(parent, err) < 0 || directory_open(&abandoned, parent, to, err) < 0)
@@ -210,14 +191,14 @@ int attempt_give_up(const struct directory *parent, uint64_t step, const char *a
     return 0;
 }
 
-bool attempt_is_given_up(const struct directory *parent, uint64_t step, const char *attempt, char *why, size_t size)
+bool attempt_is_abandoned(const struct directory *parent, uint64_t step, const char *attempt, char *why, size_t size)
 {
     char name[FILE_NAME_SIZE], path[FILE_NAME_SIZE + 8];
     struct directory abandoned;
     size_t bytes;
     char *text;
 
-    name_abandoned(name, step, attempt);
+    name_attempt(name, ATTEMPT_ABANDONED, step, attempt);
     snprintf(path, sizeof path, "%s/.", name);
     if (!file_exists(parent, path))
         return false;
@@ -275,22 +256,26 @@ static bool same_job(const char *kept, const char *ours)
     return false;
 }
 
-/* Not the topology, nor the loss scale: a run may continue with others. */
-static bool same_progress(const struct ckpt_state *a, const struct ckpt_state *b)
+/* Not the mesh, nor the loss scale: a run may continue with others. */
+static bool same_progress(const struct ckpt_progress *a, const struct ckpt_progress *b)
 {
     return a->step == b->step && a->consumed_samples == b->consumed_samples && a->seed == b->seed &&
            a->skipped_steps == b->skipped_steps;
 }
 
-int attempt_check_committed(const struct directory *parent, const struct ckpt_save *save, struct error *err)
+int ckpt_check_owner(const struct ckpt_save *save, struct error *err)
 {
     char name[FILE_NAME_SIZE];
-    struct directory committed;
+    struct directory parent, committed;
     struct manifest *manifest;
-    int result = 0;
+    int result;
 
+    if (directory_open(&parent, NULL, save->dir, err) < 0)
+        return -1;
     name_step(name, save->state.step);
-    if (directory_open(&committed, parent, name, err) < 0)
+    result = directory_open(&committed, &parent, name, err);
+    directory_close(&parent);
+    if (result < 0)
         return -1;
     manifest = manifest_read(&committed, MANIFEST_NAME, -1, 0, err);
     if (!manifest) {
@@ -304,17 +289,5 @@ int attempt_check_committed(const struct directory *parent, const struct ckpt_sa
                            committed.path, manifest->attempt);
     manifest_destroy(manifest);
     directory_close(&committed);
-    return result;
-}
-
-int ckpt_check_committed(const struct ckpt_save *save, struct error *err)
-{
-    struct directory parent;
-    int result;
-
-    if (directory_open(&parent, NULL, save->dir, err) < 0)
-        return -1;
-    result = attempt_check_committed(&parent, save, err);
-    directory_close(&parent);
     return result;
 }

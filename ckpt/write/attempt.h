@@ -1,4 +1,13 @@
-/* attempt.h - the attempts to save a step: making, listing, checking and removing them. The door of ckpt/write. */
+/*
+ * attempt.h - the attempts to save a step: making, listing, checking and removing them. The interface of ckpt/write for
+ * the other folders of ckpt/; ckpt_write_shard, ckpt_commit and ckpt_check_owner are in ckpt/ckpt.h.
+ *
+ * An attempt that can never be committed is *abandoned*, because the other nodes' files would fill the disk for ever:
+ * <dir>/step-N.ATTEMPT.partial is renamed to step-N.ATTEMPT.abandoned, which needs no room, and emptied. It stays as a
+ * *marker*, with the reason in it (the file `why`, if there is room). The processes of other nodes look for the marker
+ * (stage.h). Abandoning and committing rename the same directory, so only one succeeds. The first commit of that or a
+ * later step removes the markers. Messages to users call such an attempt "given up".
+ */
 #ifndef MUSTER_CKPT_WRITE_ATTEMPT_H
 #define MUSTER_CKPT_WRITE_ATTEMPT_H
 
@@ -8,60 +17,59 @@
 struct attempt {
     uint64_t step;
     char attempt[CKPT_ATTEMPT_SIZE];
-    bool abandoned; /* it was given up: only the sign is left (stage.h) */
+    bool abandoned; /* only the marker is left */
 };
 
-/*
- * A save's part of the manifest, checked, with the shard's header (malloc'ed) and everything but the blocks' checksums,
- * for which there is room. Empty pieces are left out. NULL on failure.
- */
-struct manifest *part_create(const struct ckpt_save *save, void **header, struct error *err);
+/* Check an attempt's name (CODE_INTERNAL), and open a directory of checkpoints; errno is ENOENT if there is none. */
+int attempt_open_parent(struct directory *parent, const char *dir, const char *attempt, struct error *err);
 
-/* All attempts in a directory of checkpoints, signs included, in no order, malloc'ed. */
+/* All attempts in a directory of checkpoints, markers included, in no order, malloc'ed. */
 int attempt_list(const struct directory *parent, struct attempt **attempts, size_t *count, struct error *err);
 
-/* Whether step-N exists and has a manifest. */
-bool attempt_is_committed(const struct directory *parent, uint64_t step);
+/* Whether step-N exists and has a manifest, of whatever attempt or run: ckpt_check_owner finds whose it is. */
+bool step_is_committed(const struct directory *parent, uint64_t step);
 
 /* The newest step that is committed: 1, or 0 when there is none. */
-int attempt_newest_committed(const struct directory *parent, uint64_t *step, struct error *err);
+int step_newest_committed(const struct directory *parent, uint64_t *step, struct error *err);
 
-/* ckpt_check_committed in an open directory. */
-int attempt_check_committed(const struct directory *parent, const struct ckpt_save *save, struct error *err);
+/* Whether all parts and shards of an attempt exist, so that ckpt_commit would commit it. */
+bool attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt);
 
 /*
- * Check the forms of the parts and the manifest in a directory: CODE_CONFIG, with the file, when one is unknown
+ * Check the formats of the parts and the manifest in a directory: CODE_CONFIG, with the file, when one is unknown
  * (json_fields.h). Unreadable and damaged files pass.
  */
-int attempt_check_forms(const struct directory *directory, struct error *err);
+int attempt_check_formats(const struct directory *directory, struct error *err);
 
 /* The same for the directory `name` in `parent`; a missing one passes. */
-int attempt_check_forms_in(const struct directory *parent, const char *name, struct error *err);
+int attempt_check_formats_in(const struct directory *parent, const char *name, struct error *err);
 
 /*
- * Give up an attempt that other nodes may be writing to: leaves the sign for them, with the reason in it (stage.h). An
- * attempt that is committed meanwhile stays committed. 0 if the sign is there or the step is committed. An attempt with
- * files of an unknown form is left alone: -1.
+ * Abandon an attempt that other nodes may be writing to: leaves the marker for them, with the reason in it. An attempt
+ * that is committed meanwhile stays committed. 0 if the marker is there or the step is committed. An attempt with
+ * files of an unknown format is left alone: -1.
  */
-int attempt_give_up(const struct directory *parent, uint64_t step, const char *attempt, const char *why,
+int attempt_abandon(const struct directory *parent, uint64_t step, const char *attempt, const char *why,
                     struct error *err);
 
-/* Whether an attempt was given up, and the reason ("" if it could not be written). */
-bool attempt_is_given_up(const struct directory *parent, uint64_t step, const char *attempt, char *why, size_t size);
+/* Whether an attempt was abandoned, and the reason ("" if it could not be written). */
+bool attempt_is_abandoned(const struct directory *parent, uint64_t step, const char *attempt, char *why, size_t size);
 
 /*
- * Remove the attempts at `step` other than `keep` (NULL: all of them), and their signs. All that can be removed go; -1
- * where some cannot, and *err is of the first. Those with files of an unknown form are left alone, which is no failure.
+ * Remove attempts and their markers. With `older`: all at steps before `step`. Otherwise: all at `step`, except the
+ * attempt `except` if that is not NULL. Continues after a failure; -1 with the first error. Those with files of an
+ * unknown format are left alone, which is no failure.
  */
-int attempt_clear_others(const struct directory *parent, uint64_t step, const char *keep, struct error *err);
+int attempt_clear(const struct directory *parent, uint64_t step, bool older, const char *except, struct error *err);
 
-/* Remove all attempts at steps before `step`, and their signs; likewise. */
-int attempt_clear_older(const struct directory *parent, uint64_t step, struct error *err);
+/* file_trash of an attempt or a checkpoint. One with files of an unknown format is left alone, which is no failure. */
+int attempt_trash(const struct directory *parent, const char *name, struct error *err);
 
 /*
- * Before a save writes: remove earlier attempts, whose room it may need. Of older steps only those before the newest
- * committed one; at this step all but `attempt`, which other ranks may be writing; NULL: none. Failures are ignored.
+ * Call before a save writes. Removes earlier attempts, whose room the save may need: those at steps before the newest
+ * committed step; and, if `attempt` is not NULL, those at `step` except `attempt`, which other ranks may be writing.
+ * Failures are ignored.
  */
-void attempt_make_room(const struct directory *parent, uint64_t step, const char *attempt);
+void attempt_remove_stale(const struct directory *parent, uint64_t step, const char *attempt);
 
 #endif

@@ -1,37 +1,180 @@
-/* commit.c - ckpt_commit and ckpt_recover: decided by the files alone, without a leader. */
+/*
+ * commit.c - a save in the checkpoint directory: ckpt_write_shard writes one rank's shard and part; ckpt_commit and
+ * ckpt_recover decide by the files alone, without a leader.
+ */
 #include "config.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "ckpt/file/block_writer.h"
 #include "ckpt/format/pieces.h"
 #include "ckpt/write/attempt.h"
+#include "ckpt/write/claim.h"
 
-/* Functions here return 1 for done, 0 for not yet and -1 for failed. */
+/* ---- one rank's shard and part ----------------------------------------------------------------------------------- */
 
-/* Whether all parts and shards exist, which is quick to check and mostly answered by "no". */
+#define STREAM_ELEMENTS ((uint64_t)8 << 20) /* 32 MiB */
+
+/* One kind's entry, from save->sources. */
+static int put_pieces(struct block_writer *writer, const struct ckpt_save *save, size_t kind, struct error *err)
+{
+    for (size_t p = 0; p < save->npieces; p++)
+        if (save->pieces[p].count > 0 &&
+            block_writer_put(writer, save->sources[p * save->nkinds + kind], save->pieces[p].count * 4, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* The same from save->source, through a buffer large enough for many small pieces. */
+static int put_stream(struct block_writer *writer, const struct ckpt_save *save, size_t kind, uint64_t elements,
+                      struct error *err)
+{
+    uint64_t most = elements < STREAM_ELEMENTS ? elements : STREAM_ELEMENTS;
+    float *buffer = malloc(most * sizeof *buffer + 1);
+    int result = 0;
+
+    if (!buffer)
+        return error_errno(err, CODE_IO, "a buffer of %zu bytes", (size_t)most * sizeof *buffer);
+    for (uint64_t first = 0; first < elements && result == 0; first += most) {
+        uint64_t count = elements - first < most ? elements - first : most;
+
+        result = save->source(save->source_arg, kind, first, count, buffer, err);
+        if (result == 0)
+            result = block_writer_put(writer, buffer, count * sizeof *buffer, err);
+    }
+    free(buffer);
+    return result;
+}
+
+/* Each kind's entry: its pieces one after the other, and zeros up to the next entry. */
+static int write_data(const struct directory *partial, const struct ckpt_save *save, struct manifest_shard *shard,
+                      const void *header, struct error *err)
+{
+    const struct shard_layout *layout = &shard->layout;
+    struct block_writer *writer;
+    char name[FILE_NAME_SIZE];
+    int result;
+
+    name_shard(name, SHARD_DATA, save->shard, save->shards);
+    writer = block_writer_create(partial, name, header, shard->data_offset, layout->data_bytes, err);
+    result = writer ? 0 : -1;
+    for (size_t k = 0; k < save->nkinds && result == 0; k++) {
+        result = save->sources ? put_pieces(writer, save, k, err) : put_stream(writer, save, k, layout->elements, err);
+        if (result == 0 && k + 1 < save->nkinds)
+            result = block_writer_put(writer, NULL, layout->stride - layout->elements * 4, err);
+    }
+    if (result == 0 && block_writer_finish(writer, shard->block_crcs, err) != 0)
+        result = -1;
+    block_writer_destroy(writer);
+    return result;
+}
+
+/* Writes both files and makes their names durable; the part comes last, since it means that the shard is complete. */
+static int write_files(const struct directory *partial, const struct ckpt_save *save, struct manifest *part,
+                       const void *header, struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+
+    name_shard(name, SHARD_PART, part->part, part->shards);
+    if (file_exists(partial, name))
+        return error_set(err, CODE_INTERNAL, "%s/%s: was written before; each try to save needs a new attempt's name",
+                         partial->path, name);
+    if (write_data(partial, save, part->shard, header, err) < 0 || directory_sync(partial, err) < 0)
+        return -1;
+    return manifest_write(part, partial, err);
+}
+
+int ckpt_write_shard(const struct ckpt_save *save, struct error *err)
+{
+    struct directory parent = {.fd = -1}, partial = {.fd = -1};
+    char name[FILE_NAME_SIZE];
+    void *header = NULL;
+    struct manifest *part = manifest_create_part(save, &header, err);
+    int result = -1;
+
+    if (!part)
+        return -1;
+    if (directory_make_path(save->dir, err) < 0 || directory_open(&parent, NULL, save->dir, err) < 0)
+        goto out;
+    if (step_is_committed(&parent, save->state.step)) {
+        result = ckpt_check_owner(save, err);
+        goto out;
+    }
+    attempt_remove_stale(&parent, save->state.step, save->attempt);
+    name_attempt(name, ATTEMPT_PARTIAL, save->state.step, save->attempt);
+    if (mkdirat(parent.fd, name, 0777) < 0 && errno != EEXIST) {
+        file_write_failed(&parent, name, 0, err);
+        goto out;
+    }
+    if (directory_open(&partial, &parent, name, err) < 0)
+        goto out;
+    result = write_files(&partial, save, part, header, err);
+    /* Another process may have committed the step meanwhile: then this shard is not needed. */
+    if (result < 0 && step_is_committed(&parent, save->state.step))
+        result = ckpt_check_owner(save, err);
+out:
+    directory_close(&partial);
+    directory_close(&parent);
+    free(header);
+    manifest_destroy(part);
+    return result;
+}
+
+/* ---- the commit -------------------------------------------------------------------------------------------------- */
+
+/* has_*, rename_* and commit_* return 1: yes, or done; 0: not yet; -1: failed. The others return 0 or -1. */
+
+/*
+ * Whether all parts and shards exist. Every node asks this again and again, and the answer is mostly "no": a listing
+ * with too few names gives it for much less than a look-up of each file would cost on a network file system.
+ */
 static int has_all_files(const struct directory *partial, int *shards, struct error *err)
 {
     char part[FILE_NAME_SIZE], shard[FILE_NAME_SIZE];
-    struct listing listing;
+    struct listing listing = listing_open(partial);
+    int index, of, parts = 0, files = 0;
     const char *name;
-    bool found = false;
-    int index;
+    bool found;
 
-    listing_open(&listing, partial);
-    while (!found && (name = listing_next(&listing)))
-        found = name_parse_part(name, &index, shards);
+    *shards = 0;
+    while ((name = listing_next(&listing)))
+        if (name_parse_shard(name, SHARD_PART, &index, &of)) {
+            *shards = of;
+            parts++;
+        } else if (name_parse_shard(name, SHARD_DATA, &index, &of)) {
+            files++;
+        }
     if (listing_close(&listing, err) < 0)
         return -1;
-    for (int i = 0; found && i < *shards; i++) {
-        name_part(part, i, *shards);
-        name_shard(shard, i, *shards);
+    found = parts > 0 && parts >= *shards && files >= *shards;
+    for (int i = 0; found && i < *shards; i++) { /* a network file system may list a name twice */
+        name_shard(part, SHARD_PART, i, *shards);
+        name_shard(shard, SHARD_DATA, i, *shards);
         found = file_exists(partial, part) && file_exists(partial, shard);
+        if (!found && errno != ENOENT)
+            return error_errno(err, CODE_IO, "%s: shard %d of %d", partial->path, i, *shards);
     }
     return found;
+}
+
+bool attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt)
+{
+    char name[FILE_NAME_SIZE];
+    struct directory partial;
+    int shards;
+    bool complete;
+
+    name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
+    if (directory_open(&partial, parent, name, NULL) < 0)
+        return false;
+    complete = has_all_files(&partial, &shards, NULL) > 0;
+    directory_close(&partial);
+    return complete;
 }
 
 static int check_length(const struct directory *partial, const struct manifest *manifest, int shard, struct error *err)
@@ -47,7 +190,7 @@ static struct manifest *read_part(const struct directory *partial, int shard, in
     char name[FILE_NAME_SIZE];
     struct manifest *part;
 
-    name_part(name, shard, shards);
+    name_shard(name, SHARD_PART, shard, shards);
     part = manifest_read(partial, name, shard, shards, err);
     if (part && check_length(partial, part, shard, err) < 0) {
         manifest_destroy(part);
@@ -62,39 +205,31 @@ static struct manifest *read_part(const struct directory *partial, int shard, in
  */
 static struct manifest *gather_parts(const struct directory *partial, int shards, struct error *err)
 {
-    struct manifest *whole = NULL, *part;
-    struct manifest_shard *all = calloc((unsigned)shards, sizeof *all);
+    struct manifest *whole = read_part(partial, 0, shards, err), *part;
+    struct manifest_shard *all = whole ? realloc(whole->shard, (unsigned)shards * sizeof *all) : NULL;
+    int result = all ? 0 : -1;
 
     if (!all) {
-        error_errno(err, CODE_IO, "%s: manifest of %d shards", partial->path, shards);
+        if (whole)
+            error_errno(err, CODE_IO, "%s: manifest of %d shards", partial->path, shards);
+        manifest_destroy(whole);
         return NULL;
     }
-    for (int i = 0; i < shards; i++) {
-        part = read_part(partial, i, shards, err);
-        if (part && whole && manifest_agree(whole, part, err) < 0) {
-            error_prefix(err, "%s: shard %d", partial->path, i);
-            manifest_destroy(part);
-            part = NULL;
-        }
-        if (!part)
-            goto fail;
-        all[i] = *part->shard;
-        memset(part->shard, 0, sizeof *part->shard); /* its pointers are in all[i] now */
-        if (whole)
-            manifest_destroy(part);
-        else
-            whole = part;
-    }
-    free(whole->shard);
+    memset(all + 1, 0, ((unsigned)shards - 1) * sizeof *all);
     whole->shard = all;
-    whole->part = -1;
-    return whole;
-fail:
-    for (int i = 0; i < shards; i++) {
-        free(all[i].block_crcs);
-        free(all[i].pieces);
+    for (int i = 1; i < shards && result == 0; i++) {
+        part = read_part(partial, i, shards, err);
+        if (!part || manifest_agree(whole, part, err) < 0) {
+            result = part ? error_prefix(err, "%s: shard %d", partial->path, i) : -1;
+        } else {
+            all[i] = *part->shard;
+            memset(part->shard, 0, sizeof *part->shard); /* its pointers are in all[i] now */
+        }
+        manifest_destroy(part);
     }
-    free(all);
+    whole->part = -1;
+    if (result == 0)
+        return whole;
     manifest_destroy(whole);
     return NULL;
 }
@@ -102,11 +237,11 @@ fail:
 /* The attempt as a whole checkpoint of this step: the pieces cover all tensors. */
 static int check_whole(const struct manifest *whole, uint64_t step, const char *attempt, struct error *err)
 {
-    struct cover cover;
+    struct piece_index index;
 
-    if (manifest_check_save(whole, step, attempt, err) < 0 || cover_create(&cover, whole, err) < 0)
+    if (manifest_check_save(whole, step, attempt, err) < 0 || piece_index_create(&index, whole, err) < 0)
         return -1;
-    cover_destroy(&cover);
+    piece_index_destroy(&index);
     return 0;
 }
 
@@ -125,8 +260,9 @@ static int write_manifest(const struct directory *partial, uint64_t step, const 
 }
 
 /*
- * After a power loss the parts may be missing although the rename that came before their removal was lost. The manifest
- * then shows that the attempt is complete: 1 if it does, 0 if there is none.
+ * Whether an attempt without parts is complete by its manifest. Parts are removed only when the rename to step-N is
+ * synced (commit_attempt, sweep_parts). If a file system loses that rename in a power loss all the same, this finds the
+ * attempt. 1; 0 if there is no manifest.
  */
 static int has_whole_manifest(const struct directory *partial, uint64_t step, const char *attempt, struct error *err)
 {
@@ -154,31 +290,19 @@ out:
 /* Removes the parts of a committed step, once its rename is durable, and temporary files that killed drainers left. */
 static void sweep_parts(const struct directory *parent, const struct directory *committed, bool synced)
 {
-    struct listing listing;
+    struct listing listing = listing_open(committed);
     const char *name;
     int shard, shards;
 
-    listing_open(&listing, committed);
     while ((name = listing_next(&listing))) {
-        if (!name_parse_part(name, &shard, &shards) && !name_is_unfinished(name))
+        if (!name_parse_shard(name, SHARD_PART, &shard, &shards) && !name_is_unfinished(name))
             continue;
-        if (!synced && (attempt_check_forms(committed, NULL) < 0 || directory_sync(parent, NULL) < 0))
+        if (!synced && (attempt_check_formats(committed, NULL) < 0 || directory_sync(parent, NULL) < 0))
             break;
         synced = true;
         unlinkat(committed->fd, name, 0);
     }
     listing_close(&listing, NULL);
-}
-
-/* The parts are not needed any more and `latest` is for people: neither may fail a commit. */
-static void tidy_step(const struct directory *parent, const struct directory *committed, uint64_t step)
-{
-    char name[FILE_NAME_SIZE];
-
-    sweep_parts(parent, committed, true);
-    name_step(name, step);
-    strcat(name, "\n");
-    file_write(parent, "latest", name, strlen(name), NULL);
 }
 
 /* Another process may have renamed it, or have committed another attempt at this step. */
@@ -187,12 +311,14 @@ static int rename_attempt(const struct directory *parent, uint64_t step, const c
     char from[FILE_NAME_SIZE], to[FILE_NAME_SIZE];
     int failure;
 
-    name_partial(from, step, attempt);
+    if (claim_check_attempt(parent, attempt, err) != 0)
+        return -1;
+    name_attempt(from, ATTEMPT_PARTIAL, step, attempt);
     name_step(to, step);
     if (renameat(parent->fd, from, parent->fd, to) == 0)
         return 1;
     failure = errno;
-    if (attempt_is_committed(parent, step))
+    if (step_is_committed(parent, step))
         return 1;
     errno = failure;
     if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR)
@@ -207,11 +333,11 @@ static int commit_attempt(const struct directory *parent, uint64_t step, const c
     struct directory partial;
     int shards, result;
 
-    name_partial(name, step, attempt);
+    name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
     if (directory_open(&partial, parent, name, err) < 0)
         return errno == ENOENT ? 0 : -1;
     result = has_all_files(&partial, &shards, err);
-    if (result > 0 && file_exists(&partial, MANIFEST_NAME) && attempt_check_forms(&partial, err) < 0)
+    if (result > 0 && file_exists(&partial, MANIFEST_NAME) && attempt_check_formats(&partial, err) < 0)
         result = -1;
     else if (result > 0 && write_manifest(&partial, step, attempt, shards, err) < 0)
         result = -1;
@@ -219,11 +345,15 @@ static int commit_attempt(const struct directory *parent, uint64_t step, const c
         result = has_whole_manifest(&partial, step, attempt, err);
     if (result > 0)
         result = rename_attempt(parent, step, attempt, err);
-    if (result > 0 &&
-        directory_sync(parent, err) < 0) /* before the parts are removed: a crash may keep only their removal */
+    /* Before the parts are removed: otherwise a crash could keep their removal and lose the rename. */
+    if (result > 0 && directory_sync(parent, err) < 0)
         result = -1;
-    if (result > 0)
-        tidy_step(parent, &partial, step);
+    if (result > 0) { /* the parts are not needed any more and `latest` is for people: neither may fail a commit */
+        sweep_parts(parent, &partial, true);
+        name_step(name, step);
+        strcat(name, "\n");
+        file_write(parent, "latest", name, strlen(name), NULL);
+    }
     directory_close(&partial);
     return result;
 }
@@ -231,15 +361,17 @@ static int commit_attempt(const struct directory *parent, uint64_t step, const c
 /* "Committed" is reported only when it is durable, even if the process that renamed died before the sync. */
 static int commit_step(const struct directory *parent, uint64_t step, const char *attempt, struct error *err)
 {
-    int result = attempt_is_committed(parent, step) ? 1 : commit_attempt(parent, step, attempt, err);
+    int result = step_is_committed(parent, step) ? 1 : commit_attempt(parent, step, attempt, err);
 
     /* Another process may have committed meanwhile, and removed the parts that this one was reading. */
-    if (result <= 0 && attempt_is_committed(parent, step))
+    if (result <= 0 && step_is_committed(parent, step))
         result = 1;
+    else if (result == 0 && errno != ENOENT && errno != ENOTDIR) /* it cannot be looked up: that is not "missing" */
+        return error_errno(err, CODE_IO, "%s: step %llu", parent->path, (unsigned long long)step);
     if (result > 0) {
         if (directory_sync(parent, err) < 0)
             return -1;
-        attempt_clear_others(parent, step, NULL, NULL); /* leftovers: no reason to fail */
+        attempt_clear(parent, step, false, NULL, NULL); /* leftovers: no reason to fail */
     }
     return result;
 }
@@ -249,13 +381,23 @@ int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct erro
     struct directory parent;
     int result;
 
-    if (!name_is_attempt(attempt))
-        return error_set(err, CODE_INTERNAL,
-                         "ckpt_commit: attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'",
-                         attempt ? attempt : "", CKPT_ATTEMPT_SIZE - 1);
-    if (directory_open(&parent, NULL, dir, err) < 0)
+    if (attempt_open_parent(&parent, dir, attempt, err) < 0)
         return errno == ENOENT ? 0 : -1;
     result = commit_step(&parent, step, attempt, err);
+    directory_close(&parent);
+    return result;
+}
+
+int ckpt_remove_attempt(const char *dir, uint64_t step, const char *attempt, struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    struct directory parent;
+    int result;
+
+    if (attempt_open_parent(&parent, dir, attempt, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
+    result = file_exists(&parent, name) ? file_trash(&parent, name, err) : 0;
     directory_close(&parent);
     return result;
 }
@@ -264,18 +406,30 @@ int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct erro
 static void sweep_steps(const struct directory *parent)
 {
     struct directory committed;
-    struct listing listing;
+    struct listing listing = listing_open(parent);
     const char *name;
     uint64_t step;
 
-    listing_open(&listing, parent);
     while ((name = listing_next(&listing)))
-        if (name_parse_step(name, &step) && attempt_is_committed(parent, step) &&
+        if (name_parse_step(name, &step) && step_is_committed(parent, step) &&
             directory_open(&committed, parent, name, NULL) == 0) {
             sweep_parts(parent, &committed, false);
             directory_close(&committed);
         }
     listing_close(&listing, NULL);
+}
+
+/* 1: committed now; 0: incomplete, or not to be committed; -1. */
+static int recover_attempt(const struct directory *parent, const struct attempt *attempt, struct error *err)
+{
+    int lost;
+
+    if (attempt->abandoned || step_is_committed(parent, attempt->step))
+        return 0;
+    lost = claim_check_attempt(parent, attempt->attempt, err);
+    if (lost != 0)
+        return lost > 0 ? 0 : -1;
+    return commit_step(parent, attempt->step, attempt->attempt, err);
 }
 
 int ckpt_recover(const char *dir, struct error *err)
@@ -288,17 +442,14 @@ int ckpt_recover(const char *dir, struct error *err)
 
     if (directory_open(&parent, NULL, dir, err) < 0)
         return errno == ENOENT ? 0 : -1;
-    if (attempt_list(&parent, &attempts, &count, err) < 0 ||
-        (found = attempt_newest_committed(&parent, &newest, err)) < 0)
+    if (attempt_list(&parent, &attempts, &count, err) < 0 || (found = step_newest_committed(&parent, &newest, err)) < 0)
         done = -1;
     for (size_t i = 0; i < count && done >= 0; i++) {
         struct error why = {0};
-        int result = attempts[i].abandoned || attempt_is_committed(&parent, attempts[i].step)
-                         ? 0
-                         : commit_step(&parent, attempts[i].step, attempts[i].attempt, &why);
+        int result = recover_attempt(&parent, &attempts[i], &why);
 
         done += result > 0;
-        if (result < 0 && why.code == CODE_CONFIG && (!found || attempts[i].step > newest)) {
+        if (result < 0 && why.code != CODE_DATA && (!found || attempts[i].step > newest)) {
             failed = -1;
             if (err)
                 *err = why;

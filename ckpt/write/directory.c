@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "ckpt/write/attempt.h"
+#include "common/text.h"
 
 static int newest_first(const void *left, const void *right)
 {
@@ -24,35 +25,22 @@ int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *er
     struct directory directory;
     struct listing listing;
     const char *name;
-    bool no_memory = false;
     uint64_t step;
-    size_t room = 0;
     int result;
 
     *steps = NULL;
     *count = 0;
     if (directory_open(&directory, NULL, dir, err) < 0)
         return errno == ENOENT ? 0 : -1;
-    listing_open(&listing, &directory);
-    while (!no_memory && (name = listing_next(&listing))) {
-        if (!name_parse_step(name, &step))
-            continue;
-        no_memory = file_grow((void **)steps, *count, &room, sizeof step) < 0;
-        if (!no_memory)
-            (*steps)[(*count)++] = step;
-    }
+    listing = listing_open(&directory);
+    while ((name = listing_next(&listing)))
+        if (name_parse_step(name, &step))
+            listing_keep(&listing, (void **)steps, count, &step, sizeof step);
     result = listing_close(&listing, err);
     directory_close(&directory);
-    if (no_memory)
-        result = error_set(err, CODE_IO, "%s: cannot list: no memory", dir);
-    if (result == 0 && *count)
+    if (*count)
         qsort(*steps, *count, sizeof step, newest_first);
-    if (result == 0)
-        return 0;
-    free(*steps);
-    *steps = NULL;
-    *count = 0;
-    return -1;
+    return result;
 }
 
 void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step)
@@ -164,37 +152,24 @@ static bool is_whole(const char *dir, uint64_t step)
     return ckpt != NULL;
 }
 
-/* One of an unknown form stays: no failure. */
-static int trash_step(const struct directory *directory, uint64_t step, struct error *err)
-{
-    char name[FILE_NAME_SIZE];
-
-    name_step(name, step);
-    return attempt_check_forms_in(directory, name, NULL) < 0 ? 0 : file_trash(directory, name, err);
-}
-
 /* Removes what processes left that died in ckpt_probe or while they wrote `latest`, a day later. */
 static void trash_stale(const struct directory *directory)
 {
-    struct listing listing;
+    struct listing listing = listing_open(directory);
     const char *name;
     struct stat info;
 
-    listing_open(&listing, directory);
-    while ((name = listing_next(&listing))) {
-        size_t length = strlen(name);
-
-        if ((strncmp(name, "probe.", 6) == 0 || strncmp(name, "latest.", 7) == 0) && length > 4 &&
-            strcmp(name + length - 4, ".tmp") == 0 && fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-            info.st_mtime + STALE_SECONDS < time(NULL))
+    while ((name = listing_next(&listing)))
+        if ((strncmp(name, "probe.", 6) == 0 || strncmp(name, "latest.", 7) == 0) && text_ends_with(name, ".tmp") &&
+            fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_mtime + STALE_SECONDS < time(NULL))
             file_trash(directory, name, NULL);
-    }
     listing_close(&listing, NULL);
 }
 
 int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err)
 {
     struct directory directory;
+    char name[FILE_NAME_SIZE];
     uint64_t *steps, newest = 0;
     size_t count;
     int whole = 0, failed = 0, result = -1;
@@ -211,15 +186,16 @@ int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err
     file_empty_trash(&directory);
     for (size_t i = 0; i < count && (whole == 0 || keep > 0); i++) {
         if (keep > 0 && whole == keep) {
+            name_step(name, steps[i]);
             if ((keep_every == 0 || steps[i] % keep_every != 0) &&
-                trash_step(&directory, steps[i], failed ? NULL : err) < 0)
+                attempt_trash(&directory, name, failed ? NULL : err) < 0)
                 failed = -1; /* another user's may have to stay; *err is of the first */
         } else if (is_whole(dir, steps[i])) {
             if (whole++ == 0)
                 newest = steps[i];
         }
     }
-    result = whole > 0 ? attempt_clear_older(&directory, newest, failed ? NULL : err) : 0;
+    result = whole > 0 ? attempt_clear(&directory, newest, true, NULL, failed ? NULL : err) : 0;
 out:
     directory_close(&directory);
     free(steps);
@@ -254,7 +230,7 @@ int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *er
         error_errno(err, errno == ENOENT ? CODE_DATA : CODE_IO, "%s/%s", dir, name);
         goto out;
     }
-    if (attempt_check_forms_in(&directory, name, err) < 0)
+    if (attempt_check_formats_in(&directory, name, err) < 0)
         goto out;
     another = even_last || !is_whole(dir, step) ? 1 : has_another_whole(dir, step, err);
     if (another == 0)

@@ -1,4 +1,5 @@
-#include "config.h"
+#include "kernels/cpu/cpu.h"
+
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,121 +7,98 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kernels/cpu/cpu.h"
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Not omp_get_max_threads(): that would be what an earlier device in this process was given. */
-static int default_threads(void)
+#define HUGE_PAGE      ((size_t)2 << 20)
+#define PARALLEL_BYTES ((size_t)1 << 16) /* below this, waking the other threads costs more than they save */
+
+/* Part `index` of `bytes`, cut at cache lines. Returns its size. */
+static size_t part_of(size_t bytes, int parts, int index, size_t *first)
 {
-    const char *text = getenv("OMP_NUM_THREADS");
-    long threads = text ? strtol(text, NULL, 10) : 0;
+    size_t lines = (bytes + 63) / 64;
+    size_t end = lines * (size_t)(index + 1) / (size_t)parts * 64;
 
-    return threads > 0 && threads < 4096 ? (int)threads : omp_get_num_procs();
+    *first = lines * (size_t)index / (size_t)parts * 64;
+    return (end < bytes ? end : bytes) - *first;
 }
 
-static int cpu_open(struct device *dev, int threads, struct error *err)
+/* Copies x, or writes zeros if it is NULL. */
+static void fill_memory(struct device *dev, void *y, const void *x, size_t bytes)
 {
-    struct cpu *cpu = calloc(1, sizeof *cpu);
-    char library[64];
+    int parts = bytes < PARALLEL_BYTES ? 1 : dev->threads;
 
-    dev->state = cpu;
-    if (!cpu)
-        return error_errno(err, CODE_IO, "cpu device");
-    dev->threads = threads ? threads : default_threads();
-    cpu->vector = vector_kernels_choose(err);
-    if (!cpu->vector)
-        return -1;
-    cpu->library = product_library_open(dev, err);
-    if (!cpu->library)
-        return -1;
-    dev->kernels = cpu->vector->op;
-    dev->kernels.matmul = cpu_matmul;
-    dev->kernels.copy = cpu_copy;
-    dev->kernels.zero = cpu_zero;
-    product_library_name(library, sizeof library);
-    snprintf(dev->description, sizeof dev->description, "cpu, %s, %d thread%s, %s", cpu->vector->isa, dev->threads,
-             dev->threads == 1 ? "" : "s", library);
-    return 0;
-}
+    if (dev->failed || bytes == 0) /* of nothing, the address may be NULL */
+        return;
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int i = 0; i < parts; i++) {
+        size_t first, size = part_of(bytes, parts, i, &first);
 
-static void cpu_trim(struct device *dev)
-{
-    struct cpu *cpu = device_cpu(dev);
-    struct growing *const memory[] = {&cpu->scratch, &cpu->scratchpad, &cpu->copy};
-
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
-        device_free(dev, MEMORY_DEVICE, memory[i]->at);
-        *memory[i] = (struct growing){0};
+        if (x)
+            memcpy((char *)y + first, (const char *)x + first, size);
+        else
+            memset((char *)y + first, 0, size);
     }
 }
 
-static void cpu_close(struct device *dev)
+static void cpu_copy(struct device *dev, void *y, const void *x, size_t bytes)
 {
-    struct cpu *cpu = device_cpu(dev);
-
-    if (!cpu)
-        return;
-    cpu_trim(dev);
-    product_library_close(cpu->library);
-    free(cpu);
+    fill_memory(dev, y, x, bytes);
 }
 
-/* Operations run where they are called, so the queue is always empty. */
-static void cpu_wait(struct device *dev)
+static void cpu_zero(struct device *dev, void *y, size_t bytes)
 {
+    fill_memory(dev, y, NULL, bytes);
+}
+
+/* Lies in the 64 bytes before what the caller gets, and keeps the alignment. */
+struct allocation {
+    size_t bytes;
+} __attribute__((aligned(64)));
+
+/* Linux allocates more than it has, and kills the process that uses it. So compare with the memory of the machine. */
+static int check_size(enum memory space, size_t bytes, struct error *err)
+{
+    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+
+    if ((double)bytes <= machine)
+        return 0;
+    return error_set(err, CODE_IO, "%.1f GiB of %s memory wanted, but this machine has %.1f GiB",
+                     (double)bytes / 0x1p30, space == MEMORY_HOST ? "host" : "device", machine / 0x1p30);
+}
+
+static void *cpu_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err)
+{
+    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : sizeof(struct allocation);
+    size_t total = sizeof(struct allocation) + bytes;
+    struct allocation *header;
+
+    if (check_size(space, bytes, err) < 0)
+        return NULL;
+    header = aligned_alloc(align, (total + align - 1) / align * align);
+    if (!header) {
+        error_errno(err, CODE_IO, "%.1f MiB of %s memory", (double)bytes / 0x1p20,
+                    space == MEMORY_HOST ? "host" : "device");
+        return NULL;
+    }
+    if (align == HUGE_PAGE)
+        madvise(header, total, MADV_HUGEPAGE); /* advice: its failure costs only speed */
+    header->bytes = bytes;
+    cpu_zero(dev, header + 1, bytes); /* the threads that will work on the pages touch them first */
+    return header + 1;
+}
+
+static size_t cpu_free(struct device *dev, enum memory space, void *pointer)
+{
+    struct allocation *header = (struct allocation *)pointer - 1;
+    size_t bytes = header->bytes;
+
     (void)dev;
+    (void)space;
+    free(header);
+    return bytes;
 }
 
-void *cpu_grow(struct device *dev, struct growing *memory, size_t bytes)
-{
-    struct error err = {0};
-
-    if (bytes <= memory->bytes)
-        return memory->at;
-    bytes = (bytes + 63) / 64 * 64;
-    device_free(dev, MEMORY_DEVICE, memory->at);
-    memory->at = device_alloc(dev, MEMORY_DEVICE, bytes, &err);
-    memory->bytes = memory->at ? bytes : 0;
-    if (!memory->at)
-        device_fail(dev, err.code, "cpu: working space: %s", err.text);
-    return memory->at;
-}
-
-static size_t cpu_workspace(const struct device *dev)
-{
-    const struct cpu *cpu = dev->state;
-
-    return cpu->scratch.bytes + cpu->scratchpad.bytes + cpu->copy.bytes;
-}
-
-static bool cpu_widens(const struct device *dev, enum dtype dtype)
-{
-    const struct cpu *cpu = dev->state;
-
-    return !product_native(cpu->library, dtype);
-}
-
-float *cpu_scratch(struct device *dev, size_t floats)
-{
-    return cpu_grow(dev, &device_cpu(dev)->scratch, floats * sizeof(float));
-}
-
-float *cpu_scratch_parts(struct device *dev, size_t parts, size_t floats, size_t *stride)
-{
-    *stride = workspace_part_floats(floats);
-    return cpu_scratch(dev, parts * *stride);
-}
-
-const struct backend backend_cpu = {
-    .kind = "cpu",
-    .open = cpu_open,
-    .close = cpu_close,
-    .wait = cpu_wait,
-    .alloc = cpu_alloc,
-    .free = cpu_free,
-    .workspace = cpu_workspace,
-    .trim = cpu_trim,
-    .widens = cpu_widens,
-};
+/* ---- instruction sets -------------------------------------------------------------------------------------------- */
 
 /* From the least to the best; the compiler's names for what -march=x86-64-v3 and -v4 may use. */
 static const struct vector_kernels *const tables[] = {
@@ -143,7 +121,8 @@ static int best_table(void)
     return 0;
 }
 
-const struct vector_kernels *vector_kernels_choose(struct error *err)
+/* The best table that this processor runs, or the lesser one that the environment's MUSTER_ISA names. */
+static const struct vector_kernels *choose_table(struct error *err)
 {
     const char *wanted = getenv("MUSTER_ISA");
     int best = best_table();
@@ -158,91 +137,103 @@ const struct vector_kernels *vector_kernels_choose(struct error *err)
     return NULL;
 }
 
-#define HUGE_PAGE      ((size_t)2 << 20)
-#define PARALLEL_BYTES ((size_t)1 << 16) /* below this, waking the other threads costs more than they save */
+/* ---- the device -------------------------------------------------------------------------------------------------- */
 
-/* Lies in the 64 bytes before what the caller gets, and keeps the alignment. */
-struct allocation {
-    size_t bytes;
-} __attribute__((aligned(64)));
-
-/* Linux grants what it does not have, and kills whoever touches it; so compare with what the machine has at all. */
-static int check_size(enum memory space, size_t bytes, struct error *err)
+/* Not omp_get_max_threads(): that would be what an earlier device in this process was given. */
+static int default_threads(void)
 {
-    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    const char *text = getenv("OMP_NUM_THREADS");
+    long threads = text ? strtol(text, NULL, 10) : 0;
 
-    if ((double)bytes <= machine)
-        return 0;
-    return error_set(err, CODE_IO, "%.1f GiB of %s memory wanted, but this machine has %.1f GiB",
-                     (double)bytes / 0x1p30, space == MEMORY_HOST ? "host" : "device", machine / 0x1p30);
+    return threads > 0 && threads < 4096 ? (int)threads : omp_get_num_procs();
 }
 
-void *cpu_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err)
+static int cpu_open(struct device *dev, int threads, struct error *err)
 {
-    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : sizeof(struct allocation);
-    size_t total = sizeof(struct allocation) + bytes;
-    struct allocation *header;
+    struct cpu *cpu = calloc(1, sizeof *cpu);
+    char library[64];
 
-    if (check_size(space, bytes, err) < 0)
-        return NULL;
-    header = aligned_alloc(align, (total + align - 1) / align * align);
-    if (!header) {
-        error_errno(err, CODE_IO, "%.1f MiB of %s memory", (double)bytes / 0x1p20,
-                    space == MEMORY_HOST ? "host" : "device");
-        return NULL;
+    dev->state = cpu;
+    if (!cpu)
+        return error_errno(err, CODE_IO, "cpu device");
+    dev->threads = threads ? threads : default_threads();
+    cpu->vector = choose_table(err);
+    if (!cpu->vector || matmul_library_open(dev, err) < 0)
+        return -1;
+    dev->kernels = cpu->vector->op;
+    dev->kernels.matmul = cpu_matmul;
+    dev->kernels.copy = cpu_copy;
+    dev->kernels.zero = cpu_zero;
+    matmul_library_name(library, sizeof library);
+    snprintf(dev->description, sizeof dev->description, "cpu, %s, %d thread%s, %s", cpu->vector->isa, dev->threads,
+             dev->threads == 1 ? "" : "s", library);
+    return 0;
+}
+
+static void cpu_trim(struct device *dev)
+{
+    struct cpu *cpu = device_cpu(dev);
+    struct growing *const memory[] = {&cpu->scratch, &cpu->scratchpad, &cpu->copy};
+
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
+        device_free(dev, MEMORY_DEVICE, memory[i]->at);
+        dev->workspace -= memory[i]->bytes;
+        *memory[i] = (struct growing){0};
     }
-    if (align == HUGE_PAGE)
-        madvise(header, total, MADV_HUGEPAGE); /* advice: its failure costs only speed */
-    header->bytes = bytes;
-    cpu_zero(dev, header + 1, bytes); /* the threads that will work on the pages touch them first */
-    return header + 1;
 }
 
-size_t cpu_free(struct device *dev, enum memory space, void *pointer)
+static void cpu_close(struct device *dev)
 {
-    struct allocation *header = (struct allocation *)pointer - 1;
-    size_t bytes = header->bytes;
+    struct cpu *cpu = device_cpu(dev);
 
-    (void)dev;
-    (void)space;
-    free(header);
-    return bytes;
-}
-
-/* Part `index` of `bytes`, cut at cache lines. Returns its size. */
-static size_t part_of(size_t bytes, int parts, int index, size_t *first)
-{
-    size_t lines = (bytes + 63) / 64;
-    size_t end = lines * (size_t)(index + 1) / (size_t)parts * 64;
-
-    *first = lines * (size_t)index / (size_t)parts * 64;
-    return (end < bytes ? end : bytes) - *first;
-}
-
-void cpu_copy(struct device *dev, void *y, const void *x, size_t bytes)
-{
-    int parts = bytes < PARALLEL_BYTES ? 1 : dev->threads;
-
-    if (dev->failed || bytes == 0) /* of nothing, the address may be NULL */
+    if (!cpu)
         return;
-#pragma omp parallel for num_threads(parts) schedule(static)
-    for (int i = 0; i < parts; i++) {
-        size_t first, size = part_of(bytes, parts, i, &first);
-
-        memcpy((char *)y + first, (const char *)x + first, size);
-    }
+    cpu_trim(dev);
+    matmul_library_close(cpu->library);
+    free(cpu);
 }
 
-void cpu_zero(struct device *dev, void *y, size_t bytes)
+void *cpu_grow(struct device *dev, struct growing *memory, size_t bytes)
 {
-    int parts = bytes < PARALLEL_BYTES ? 1 : dev->threads;
+    struct error err = {0};
 
-    if (dev->failed || bytes == 0) /* of nothing, the address may be NULL */
-        return;
-#pragma omp parallel for num_threads(parts) schedule(static)
-    for (int i = 0; i < parts; i++) {
-        size_t first, size = part_of(bytes, parts, i, &first);
-
-        memset((char *)y + first, 0, size);
-    }
+    if (bytes <= memory->bytes)
+        return memory->at;
+    bytes = (bytes + 63) / 64 * 64;
+    device_free(dev, MEMORY_DEVICE, memory->at);
+    dev->workspace -= memory->bytes;
+    memory->at = device_alloc(dev, MEMORY_DEVICE, bytes, &err);
+    memory->bytes = memory->at ? bytes : 0;
+    dev->workspace += memory->bytes;
+    if (!memory->at)
+        device_fail(dev, err.code, "cpu: workspace: %s", err.text);
+    return memory->at;
 }
+
+static bool cpu_widens(const struct device *dev, enum dtype dtype)
+{
+    const struct cpu *cpu = dev->state;
+
+    return !matmul_native(cpu->library, dtype);
+}
+
+float *cpu_scratch(struct device *dev, size_t floats)
+{
+    return cpu_grow(dev, &device_cpu(dev)->scratch, floats * sizeof(float));
+}
+
+float *cpu_scratch_parts(struct device *dev, size_t parts, size_t floats, size_t *stride)
+{
+    *stride = workspace_part_floats(floats);
+    return cpu_scratch(dev, parts * *stride);
+}
+
+const struct backend backend_cpu = {
+    .kind = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .trim = cpu_trim,
+    .widens = cpu_widens,
+};

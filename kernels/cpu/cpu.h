@@ -1,13 +1,17 @@
 /*
  * cpu.h - the CPU backend's insides; internal to kernels/cpu.
  *
- * Three kinds of code: matmul goes to a library (oneDNN, or CBLAS where that is missing); vector/ is compiled once an
- * instruction set and chosen when the device is created; the rest is plain.
+ * matmul is cpu_matmul (cpu_matmul.c), which calls a library: oneDNN, or CBLAS if that is missing. copy and zero are in
+ * cpu.c. Every other operation k->NAME is ISA(NAME) in vector/, which is compiled once for each instruction set
+ * (ISA is in vec.h; kernels/module.am); the device takes the best one when it is created.
  */
 #ifndef MUSTER_KERNELS_CPU_CPU_H
 #define MUSTER_KERNELS_CPU_CPU_H
 
-#include "kernels/cpu/cpu_workspace.h"
+#include "config.h"
+
+#include <stddef.h>
+
 #include "kernels/device.h"
 
 /* What vector/ offers, once for each instruction set. The members of `op` that are not vector code are NULL. */
@@ -16,12 +20,15 @@ struct vector_kernels {
     struct kernels op;
 
     /*
-     * The second half of a product. epilogue: c = op's epilogue of product [m,n] fp32 with rows ld apart, which may be
-     * where c is. epilogue_gelu: c = gelu(aux), aux [m,n] being there already. Rows of aux are ld_aux apart. Both add
-     * to c when accumulate.
+     * The second half of a matmul: epilogue applies op's epilogue to `product` ([m,n] fp32, row stride ld) and writes
+     * c; product may be c. epilogue_gelu: c = gelu(aux), where aux [m,n] is an input. Rows of aux are ld_aux apart.
+     * Both add to c when accumulate.
      */
     void (*epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld);
     void (*epilogue_gelu)(struct device *dev, const struct matmul *op, int ld_aux);
+
+    /* A matmul with few_rows; its strides must all be given. */
+    void (*few_rows)(struct device *dev, const struct matmul *op);
 
     /* y[rows, cols] = x, widened; rows of y are ld_y apart, those of x ld. */
     void (*widen)(struct device *dev, float *y, int ld_y, enum dtype dtype, const void *x, int ld, int rows, int cols);
@@ -29,14 +36,11 @@ struct vector_kernels {
 
 extern const struct vector_kernels vector_kernels_baseline, vector_kernels_avx2, vector_kernels_avx512;
 
-/* The best table that this processor runs, or the lesser one that the environment's MUSTER_ISA names. */
-const struct vector_kernels *vector_kernels_choose(struct error *err);
-
 #define DTYPES 3 /* of enum dtype */
 
-struct product_library; /* what matmul_onednn.c or matmul_cblas.c keeps between calls */
+struct matmul_library; /* what matmul_onednn.c or matmul_cblas.c keeps between calls */
 
-/* Memory of the device that grows to the most that was asked for, and stays. */
+/* Memory of the device that grows to the largest request and is kept. */
 struct growing {
     void *at;
     size_t bytes;
@@ -44,10 +48,10 @@ struct growing {
 
 struct cpu {
     const struct vector_kernels *vector;
-    struct product_library *library;
+    struct matmul_library *library;
     struct growing scratch;    /* of one operation at a time */
-    struct growing scratchpad; /* of the product's library, which runs inside an operation */
-    struct growing copy;       /* of columns of a product's b */
+    struct growing scratchpad; /* of the matmul library, which runs inside an operation */
+    struct growing copy;       /* of columns of a matmul's b */
 };
 
 static inline struct cpu *device_cpu(struct device *dev)
@@ -55,39 +59,148 @@ static inline struct cpu *device_cpu(struct device *dev)
     return dev->state;
 }
 
-/* At least `bytes` of it; what it held is lost. NULL: the device has failed. */
+/* Makes the memory at least `bytes` large and returns its address. Do not rely on earlier contents. NULL: the device
+ * has failed. */
 void *cpu_grow(struct device *dev, struct growing *memory, size_t bytes);
 
-/* Working memory for one operation, 64-byte aligned; what it holds is lost at the next operation. NULL: the device has
+/* Workspace for one operation, 64-byte aligned; its contents are lost at the next operation. NULL: the device has
  * failed. */
 float *cpu_scratch(struct device *dev, size_t floats);
 
 /* The same in `parts` equal parts, each with its own cache lines; *stride is the distance from one to the next. */
 float *cpu_scratch_parts(struct device *dev, size_t parts, size_t floats, size_t *stride);
 
-/* cpu/memory.c */
-void *cpu_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err);
-size_t cpu_free(struct device *dev, enum memory space, void *pointer);
-void cpu_copy(struct device *dev, void *y, const void *x, size_t bytes);
-void cpu_zero(struct device *dev, void *y, size_t bytes);
-
-/* cpu/matmul.c, cpu/matmul_widened.c; the latter for types that the library lacks, leading dimensions all given */
+/* cpu_matmul.c. cpu_matmul_widened does the same for types that the library lacks; op's strides must all be given. */
 void cpu_matmul(struct device *dev, const struct matmul *op);
 void cpu_matmul_widened(struct device *dev, const struct matmul *op);
 
 /*
- * The library behind matmul: c = op(a) op(b) (+ bias) (+ c when accumulate), leading dimensions all given, of types for
- * which product_native holds. It looks at bias and not at epilogue.
+ * The library behind matmul. matmul_library_run computes c = op(a) op(b) (+ bias) (+ c when accumulate), for types for
+ * which matmul_native is true. The strides must all be given. It reads bias and ignores epilogue.
  */
-struct product_library *product_library_open(struct device *dev, struct error *err);
-void product_library_close(struct product_library *library);
-void product_library_name(char *name, size_t size);
-bool product_native(const struct product_library *library, enum dtype dtype);
-void product(struct device *dev, const struct matmul *op);
+int matmul_library_open(struct device *dev, struct error *err);
+void matmul_library_close(struct matmul_library *library);
+void matmul_library_name(char *name, size_t size);
+bool matmul_native(const struct matmul_library *library, enum dtype dtype);
+void matmul_library_run(struct device *dev, const struct matmul *op);
 
-/* Whether the product would be faster if b were copied to where its rows are not a multiple of 1 KiB apart; and of
- * which types any may be. */
-bool product_wants_copy(const struct product_library *library, const struct matmul *op);
-bool product_may_copy(enum dtype dtype);
+/* Whether to copy b first, to a row stride that is not a multiple of 1 KiB (cache conflicts). Of fp32 only. */
+bool matmul_wants_copy(const struct matmul_library *library, const struct matmul *op);
+
+/* ---- workspace --------------------------------------------------------------------------------------------------- */
+
+/* The size of the operations' workspace: they allocate by these formulas, and kernels_workspace_bytes adds them up. In
+ * bytes, unless a name says otherwise. */
+
+/* A sum over rows is made of at most ROW_BLOCKS partial sums, each over a fixed range of rows, added in order. So it
+ * does not depend on the number of threads. */
+#define ROW_BLOCKS 64
+
+struct row_blocks {
+    int count; /* of blocks */
+    int rows;  /* in each but the last */
+};
+
+static inline struct row_blocks row_blocks(int rows)
+{
+    int each = (rows + ROW_BLOCKS - 1) / ROW_BLOCKS;
+
+    if (each < 8)
+        each = 8;
+    return (struct row_blocks){(rows + each - 1) / each, each};
+}
+
+/* One of several parts of the workspace, each with its own cache lines. */
+static inline size_t workspace_part_floats(size_t floats)
+{
+    return (floats + 15) / 16 * 16;
+}
+
+static inline size_t workspace_row_sums(int rows, size_t cols)
+{
+    return (size_t)row_blocks(rows).count * workspace_part_floats(cols) * sizeof(float);
+}
+
+#define QUERIES         64  /* of a tile of attention */
+#define KEYS            64  /* at most */
+#define ATTENTION_STATE 512 /* floats for the state of each query of a tile, and addresses */
+
+/* Of one thread; padded is the size of a head, rounded up to whole vectors. */
+static inline size_t workspace_attention_forward_floats(int padded)
+{
+    return ATTENTION_STATE + (size_t)(4 * padded + KEYS) * QUERIES;
+}
+
+static inline size_t workspace_attention_backward_floats(int seq, int padded)
+{
+    return ATTENTION_STATE + (size_t)(5 * padded + 2 * KEYS) * QUERIES + (size_t)4 * (size_t)seq * (size_t)padded;
+}
+
+/* Of one thread: a row's scores, and its query. */
+static inline size_t workspace_attention_cached(int room, int head_size)
+{
+    return (size_t)room + (size_t)head_size;
+}
+
+#define FEW_ROWS 16 /* of a product few_rows that are computed at once: their sums, and a in fp32, are kept */
+
+static inline size_t workspace_few_rows(int n, int k)
+{
+    return (size_t)FEW_ROWS * ((size_t)n + (size_t)k);
+}
+
+#define SQUARES_BLOCKS 4096 /* blocks of sum_of_squares whose sums, fp64, are kept at once */
+
+#define PANEL_ROWS 256 /* of c, multiplied and then run through gelu while still in the cache */
+
+/* A matmul of types that the library lacks goes through fp32 blocks of at most these sides. */
+#define WIDENED_M 512
+#define WIDENED_N 1024
+#define WIDENED_K 1024
+#define WIDENED_B (WIDENED_K * (WIDENED_N + 16)) /* rows are workspace_copy_ld apart */
+
+static inline size_t workspace_widened_floats(void)
+{
+    return (size_t)WIDENED_M * WIDENED_K + (size_t)WIDENED_B + (size_t)WIDENED_M * WIDENED_N;
+}
+
+/*
+ * A buffer for a copy of some of b's columns with a row stride that has no cache conflicts (matmul_wants_copy). It is
+ * only for fp32, and is allocated at the first matmul. Rows of the copy are an odd number of cache lines apart, so that
+ * they spread over all sets of the caches. workspace_copy_columns returns 0 if fewer than 512 columns would fit: every
+ * block of columns reads all of a again, which costs more than the copy saves.
+ */
+#ifdef HAVE_ONEDNN
+#define COPY_BYTES ((size_t)8 << 20)
+#else
+#define COPY_BYTES ((size_t)0)
+#endif
+
+static inline int workspace_copy_ld(int columns)
+{
+    return ((columns + 15) / 16 | 1) * 16;
+}
+
+static inline int workspace_copy_columns(int k, int n)
+{
+    size_t most = COPY_BYTES / sizeof(float) / (size_t)k;
+    int blocks, least = 512;
+
+    if ((size_t)workspace_copy_ld(n) <= most)
+        return n;
+    most = most < 64 ? 0 : (most - 16) / 64 * 64;
+    if (most < (size_t)least)
+        return 0;
+    blocks = (int)(((size_t)n + most - 1) / most);
+    return ((n + blocks - 1) / blocks + 63) / 64 * 64;
+}
+
+/* For each thread, from the first matmul on. oneDNN 2.6 asked for at most 2.8 MB over thousands of shapes. If it asks
+ * for more, it gets more. */
+#ifdef HAVE_ONEDNN
+#define MATMUL_SCRATCHPAD ((size_t)3 << 20)
+#else
+#define MATMUL_SCRATCHPAD ((size_t)0) /* CBLAS has memory of its own, which is not counted */
+#endif
 
 #endif

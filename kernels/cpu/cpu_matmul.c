@@ -2,26 +2,37 @@
 
 #include "kernels/cpu/cpu.h"
 
+static int least_of(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Element [row, col] of an operand whose rows are `ld` apart. */
+static void *element_at(enum dtype dtype, const void *p, int row, int ld, int col)
+{
+    return (char *)p + ((size_t)row * (size_t)ld + (size_t)col) * dtype_size(dtype);
+}
+
 static enum dtype type_of_c(const struct matmul *op)
 {
     return op->c_fp32 ? DTYPE_F32 : op->dtype;
 }
 
-static void *element_at(enum dtype dtype, const void *p, size_t index)
+/* The product that computes the block [m,n] of c at (row, col); rows of aux are ld_aux apart. */
+static struct matmul sub_product(const struct matmul *op, int ld_aux, int row, int col, int m, int n)
 {
-    return (char *)p + index * dtype_size(dtype);
-}
+    struct matmul block = *op;
 
-/* Rows [first, first + rows) of op(a), and of c and aux, whose rows are ld_aux apart. */
-static struct matmul panel_of(const struct matmul *op, int ld_aux, int first, int rows)
-{
-    struct matmul panel = *op;
-
-    panel.m = rows;
-    panel.a = element_at(op->dtype, op->a, (size_t)first * (size_t)(op->transpose_a ? 1 : op->lda));
-    panel.c = element_at(type_of_c(op), op->c, (size_t)first * (size_t)op->ldc);
-    panel.aux = element_at(op->dtype, op->aux, (size_t)first * (size_t)ld_aux);
-    return panel;
+    block.m = m;
+    block.n = n;
+    block.a = op->transpose_a ? element_at(op->dtype, op->a, 0, 0, row) : element_at(op->dtype, op->a, row, op->lda, 0);
+    block.b = op->transpose_b ? element_at(op->dtype, op->b, col, op->ldb, 0) : element_at(op->dtype, op->b, 0, 0, col);
+    block.c = element_at(type_of_c(op), op->c, row, op->ldc, col);
+    if (op->bias)
+        block.bias = element_at(op->dtype, op->bias, 0, 0, col);
+    if (op->aux)
+        block.aux = element_at(op->dtype, op->aux, row, ld_aux, col);
+    return block;
 }
 
 static void bias_gelu(struct device *dev, const struct matmul *panel, int ld_aux)
@@ -32,11 +43,11 @@ static void bias_gelu(struct device *dev, const struct matmul *panel, int ld_aux
     into_aux.c_fp32 = false;
     into_aux.ldc = ld_aux;
     into_aux.accumulate = false;
-    product(dev, &into_aux);
+    matmul_library_run(dev, &into_aux);
     device_cpu(dev)->vector->epilogue_gelu(dev, panel, ld_aux);
 }
 
-/* The product stays in fp32 until it has been multiplied: in c itself if that has room for it. */
+/* The product stays in fp32 until it is multiplied by gelu': in c itself if c is fp32 and not accumulated to. */
 static void apply_dgelu(struct device *dev, const struct matmul *panel, int ld_aux)
 {
     struct matmul plain = *panel;
@@ -50,37 +61,24 @@ static void apply_dgelu(struct device *dev, const struct matmul *panel, int ld_a
         plain.ldc = panel->n;
         plain.accumulate = false;
     }
-    product(dev, &plain);
+    matmul_library_run(dev, &plain);
     device_cpu(dev)->vector->epilogue(dev, panel, ld_aux, plain.c, plain.ldc);
 }
 
 static void multiply_panels(struct device *dev, const struct matmul *op, int ld_aux)
 {
     if (op->epilogue == EPILOGUE_NONE || op->epilogue == EPILOGUE_BIAS) {
-        product(dev, op);
+        matmul_library_run(dev, op);
         return;
     }
-    for (int first = 0; first < op->m; first += PANEL_ROWS) {
-        struct matmul panel = panel_of(op, ld_aux, first, op->m - first < PANEL_ROWS ? op->m - first : PANEL_ROWS);
+    for (int row = 0; row < op->m; row += PANEL_ROWS) {
+        struct matmul panel = sub_product(op, ld_aux, row, 0, least_of(op->m - row, PANEL_ROWS), op->n);
 
         if (op->epilogue == EPILOGUE_BIAS_GELU)
             bias_gelu(dev, &panel, ld_aux);
         else
             apply_dgelu(dev, &panel, ld_aux);
     }
-}
-
-/* Columns [first, first + columns) of op(b), c, bias and aux. */
-static struct matmul columns_of(const struct matmul *op, int first, int columns)
-{
-    struct matmul part = *op;
-
-    part.n = columns;
-    part.b = element_at(op->dtype, op->b, (size_t)first);
-    part.c = element_at(type_of_c(op), op->c, (size_t)first);
-    part.bias = op->bias ? element_at(op->dtype, op->bias, (size_t)first) : NULL;
-    part.aux = op->aux ? element_at(op->dtype, op->aux, (size_t)first) : NULL;
-    return part;
 }
 
 static void copy_b(struct device *dev, float *to, int ld, const struct matmul *part)
@@ -91,13 +89,14 @@ static void copy_b(struct device *dev, float *to, int ld, const struct matmul *p
                (size_t)part->n * sizeof(float));
 }
 
-/* fp32: see workspace_copy_columns. */
+/* fp32 only. Copies b, `columns` columns at a time, and multiplies with each copy. matmul_wants_copy (matmul_onednn.c)
+ * has the reason. */
 static void multiply_copied(struct device *dev, const struct matmul *op, int columns)
 {
     float *copy = device_cpu(dev)->copy.at;
 
-    for (int first = 0; first < op->n; first += columns) {
-        struct matmul part = columns_of(op, first, op->n - first < columns ? op->n - first : columns);
+    for (int col = 0; col < op->n; col += columns) {
+        struct matmul part = sub_product(op, op->n, 0, col, op->m, least_of(op->n - col, columns));
         int ld = workspace_copy_ld(part.n);
 
         copy_b(dev, copy, ld, &part);
@@ -105,6 +104,66 @@ static void multiply_copied(struct device *dev, const struct matmul *op, int col
         part.ldb = ld;
         multiply_panels(dev, &part, op->n);
     }
+}
+
+/* ---- types that the library lacks -------------------------------------------------------------------------------- */
+
+/*
+ * Products of 16-bit types that the library has no code for: blocks of both operands are widened to fp32 (exactly), and
+ * their products are accumulated in an fp32 block of c, which the epilogue rounds once.
+ */
+struct blocks {
+    float *a, *b, *c;
+};
+
+/* Widens a tile of an operand: [k, k + count) of its inner dimension, and all `side` elements of the other dimension.
+ * The inner dimension is the operand's rows if k_rows, else its columns. */
+static void widen_tile(struct device *dev, float *y, int ld_y, enum dtype dtype, const void *x, int ld, bool k_rows,
+                       int k, int count, int side)
+{
+    const void *at = k_rows ? element_at(dtype, x, k, ld, 0) : element_at(dtype, x, 0, ld, k);
+
+    device_cpu(dev)->vector->widen(dev, y, ld_y, dtype, at, ld, k_rows ? count : side, k_rows ? side : count);
+}
+
+/* space->c = the product of the block's a and b, WIDENED_K of k at a time. */
+static void accumulate_block(struct device *dev, const struct matmul *block, const struct blocks *space)
+{
+    struct matmul fp32 = {.m = block->m,
+                          .n = block->n,
+                          .transpose_a = block->transpose_a,
+                          .transpose_b = block->transpose_b,
+                          .ldc = block->n,
+                          .a = space->a,
+                          .b = space->b,
+                          .c = space->c};
+
+    for (int k = 0; k < block->k; k += WIDENED_K) {
+        fp32.k = least_of(block->k - k, WIDENED_K);
+        fp32.lda = block->transpose_a ? fp32.m : fp32.k;
+        fp32.ldb = block->transpose_b ? fp32.k : workspace_copy_ld(fp32.n);
+        fp32.accumulate = k > 0;
+        widen_tile(dev, space->a, fp32.lda, block->dtype, block->a, block->lda, block->transpose_a, k, fp32.k, fp32.m);
+        widen_tile(dev, space->b, fp32.ldb, block->dtype, block->b, block->ldb, !block->transpose_b, k, fp32.k, fp32.n);
+        matmul_library_run(dev, &fp32);
+    }
+}
+
+void cpu_matmul_widened(struct device *dev, const struct matmul *op)
+{
+    float *scratch = cpu_scratch(dev, workspace_widened_floats());
+    struct blocks space = {scratch, scratch + WIDENED_M * WIDENED_K, scratch + WIDENED_M * WIDENED_K + WIDENED_B};
+
+    if (!scratch)
+        return;
+    for (int col = 0; col < op->n; col += WIDENED_N)
+        for (int row = 0; row < op->m; row += WIDENED_M) {
+            struct matmul block =
+                sub_product(op, op->n, row, col, least_of(op->m - row, WIDENED_M), least_of(op->n - col, WIDENED_N));
+
+            accumulate_block(dev, &block, &space);
+            device_cpu(dev)->vector->epilogue(dev, &block, op->n, space.c, block.n);
+        }
 }
 
 void cpu_matmul(struct device *dev, const struct matmul *given)
@@ -119,100 +178,19 @@ void cpu_matmul(struct device *dev, const struct matmul *given)
         cpu->vector->op.bias_backward(dev, op.dtype, op.sums, op.b, op.k, op.n, false);
     if (op.epilogue == EPILOGUE_NONE || op.epilogue == EPILOGUE_DGELU)
         op.bias = NULL;
-    if (!product_native(cpu->library, op.dtype)) {
+    if (op.few_rows) {
+        cpu->vector->few_rows(dev, &op);
+        return;
+    }
+    if (!matmul_native(cpu->library, op.dtype)) {
         cpu_matmul_widened(dev, &op);
         return;
     }
-    if (product_may_copy(op.dtype) && !cpu_grow(dev, &cpu->copy, COPY_BYTES))
+    if (COPY_BYTES && op.dtype == DTYPE_F32 && !cpu_grow(dev, &cpu->copy, COPY_BYTES))
         return;
-    columns = product_wants_copy(cpu->library, &op) ? workspace_copy_columns(op.k, op.n) : 0;
+    columns = matmul_wants_copy(cpu->library, &op) ? workspace_copy_columns(op.k, op.n) : 0;
     if (columns > 0)
         multiply_copied(dev, &op, columns);
     else
         multiply_panels(dev, &op, op.n);
-}
-
-/*
- * Products of 16-bit types that the library has no code for: blocks of both operands are widened to fp32 (exactly), and
- * a block of c gathers their products in fp32 before its epilogue rounds it, once.
- */
-struct blocks {
-    float *a, *b, *c;
-};
-
-static int least_of(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-static const void *widened_at(enum dtype dtype, const void *p, size_t index)
-{
-    return (const char *)p + index * dtype_size(dtype);
-}
-
-/* The block of an operand [rows, cols] that begins at (row, col); transposed, it is stored [cols, rows], y too. */
-static void widen_tile(struct device *dev, float *y, int ld_y, enum dtype dtype, const void *x, int ld, bool transposed,
-                       int row, int col, int rows, int cols)
-{
-    int first = transposed ? col : row, second = transposed ? row : col;
-
-    device_cpu(dev)->vector->widen(dev, y, ld_y, dtype,
-                                   widened_at(dtype, x, (size_t)first * (size_t)ld + (size_t)second), ld,
-                                   transposed ? cols : rows, transposed ? rows : cols);
-}
-
-/* c's block = the product of a row of blocks of a and a column of blocks of b. */
-static void gather_tile(struct device *dev, const struct matmul *op, const struct blocks *space,
-                        const struct matmul *block, int row, int col)
-{
-    struct matmul fp32 = {.m = block->m,
-                          .n = block->n,
-                          .transpose_a = op->transpose_a,
-                          .transpose_b = op->transpose_b,
-                          .ldc = block->n,
-                          .a = space->a,
-                          .b = space->b,
-                          .c = space->c};
-
-    for (int k = 0; k < op->k; k += WIDENED_K) {
-        fp32.k = least_of(op->k - k, WIDENED_K);
-        fp32.lda = op->transpose_a ? fp32.m : fp32.k;
-        fp32.ldb = op->transpose_b ? fp32.k : workspace_copy_ld(fp32.n);
-        fp32.accumulate = k > 0;
-        widen_tile(dev, space->a, fp32.lda, op->dtype, op->a, op->lda, op->transpose_a, row, k, fp32.m, fp32.k);
-        widen_tile(dev, space->b, fp32.ldb, op->dtype, op->b, op->ldb, op->transpose_b, k, col, fp32.k, fp32.n);
-        product(dev, &fp32);
-    }
-}
-
-/* op on the block of c that begins at (row, col); its aux has rows op->n apart still. */
-static struct matmul block_of(const struct matmul *op, int row, int col)
-{
-    size_t at_c = (size_t)row * (size_t)op->ldc + (size_t)col, at_aux = (size_t)row * (size_t)op->n + (size_t)col;
-    struct matmul block = *op;
-
-    block.m = least_of(op->m - row, WIDENED_M);
-    block.n = least_of(op->n - col, WIDENED_N);
-    block.c = (void *)widened_at(op->c_fp32 ? DTYPE_F32 : op->dtype, op->c, at_c);
-    if (op->bias)
-        block.bias = widened_at(op->dtype, op->bias, (size_t)col);
-    if (op->aux)
-        block.aux = (void *)widened_at(op->dtype, op->aux, at_aux);
-    return block;
-}
-
-void cpu_matmul_widened(struct device *dev, const struct matmul *op)
-{
-    float *scratch = cpu_scratch(dev, workspace_widened_floats());
-    struct blocks space = {scratch, scratch + WIDENED_M * WIDENED_K, scratch + WIDENED_M * WIDENED_K + WIDENED_B};
-
-    if (!scratch)
-        return;
-    for (int col = 0; col < op->n; col += WIDENED_N)
-        for (int row = 0; row < op->m; row += WIDENED_M) {
-            struct matmul block = block_of(op, row, col);
-
-            gather_tile(dev, op, &space, &block, row, col);
-            device_cpu(dev)->vector->epilogue(dev, &block, op->n, space.c, block.n);
-        }
 }

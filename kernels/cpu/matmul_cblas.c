@@ -2,15 +2,9 @@
 
 #include <cblas.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* CBLAS keeps nothing for us; the struct only says that there is a library. */
-struct product_library {
-    int threads;
-};
-
-void product_library_name(char *name, size_t size)
+void matmul_library_name(char *name, size_t size)
 {
 #ifdef OPENBLAS_VERSION
     const char *version = OPENBLAS_VERSION; /* " OpenBLAS 0.3.21 " */
@@ -22,40 +16,29 @@ void product_library_name(char *name, size_t size)
 #endif
 }
 
-struct product_library *product_library_open(struct device *dev, struct error *err)
+/* CBLAS keeps nothing for us. */
+int matmul_library_open(struct device *dev, struct error *err)
 {
-    struct product_library *lib = calloc(1, sizeof *lib);
-
-    if (!lib) {
-        error_errno(err, CODE_IO, "cpu device");
-        return NULL;
-    }
-    lib->threads = dev->threads;
-    return lib;
+    (void)dev, (void)err;
+    return 0;
 }
 
-bool product_native(const struct product_library *lib, enum dtype dtype)
+void matmul_library_close(struct matmul_library *lib)
+{
+    (void)lib;
+}
+
+bool matmul_native(const struct matmul_library *lib, enum dtype dtype)
 {
     (void)lib;
     return dtype == DTYPE_F32;
 }
 
 /* It packs what it reads. */
-bool product_wants_copy(const struct product_library *lib, const struct matmul *op)
+bool matmul_wants_copy(const struct matmul_library *lib, const struct matmul *op)
 {
     (void)lib, (void)op;
     return false;
-}
-
-bool product_may_copy(enum dtype dtype)
-{
-    (void)dtype;
-    return false;
-}
-
-void product_library_close(struct product_library *lib)
-{
-    free(lib);
 }
 
 /* What sgemm adds to: c itself, with the bias already in every row. */
@@ -71,10 +54,10 @@ static void prepare_operand(struct device *dev, const struct matmul *op)
     }
 }
 
-void product(struct device *dev, const struct matmul *op)
+void matmul_library_run(struct device *dev, const struct matmul *op)
 {
 #ifdef OPENBLAS_VERSION
-    openblas_set_num_threads(device_cpu(dev)->library->threads);
+    openblas_set_num_threads(dev->threads);
 #endif
     if (op->bias)
         prepare_operand(dev, op);

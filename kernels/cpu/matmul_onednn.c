@@ -7,12 +7,12 @@
 #include <string.h>
 
 /*
- * oneDNN generates code for a product's exact shape and strides, which takes milliseconds, so what was made is kept. A
- * training step uses some twenty shapes; the least recently used goes when all slots are taken.
+ * oneDNN generates code for a product's exact shape and strides. That takes milliseconds, so the code is kept. A
+ * training step uses some twenty shapes. When all slots are taken, the least recently used is removed.
  */
 #define SLOTS 64
 
-/* oneDNN 3 made descriptors opaque and gave "sum" more parameters; otherwise we use what 2 and 3 have in common. */
+/* oneDNN 3 made descriptors opaque and gave "sum" more parameters. Everything else here is common to 2 and 3. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t layout;
 
@@ -26,7 +26,7 @@ static void layout_destroy(layout md)
     dnnl_memory_desc_destroy(md);
 }
 
-static dnnl_status_t describe_matrix(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const layout md[4], bool bias,
+static dnnl_status_t describe_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const layout md[4], bool bias,
                                      const_dnnl_primitive_attr_t attr)
 {
     return dnnl_matmul_primitive_desc_create(pd, engine, md[0], md[1], bias ? md[2] : NULL, md[3], attr);
@@ -48,7 +48,7 @@ static void layout_destroy(layout md)
     (void)md;
 }
 
-static dnnl_status_t describe_matrix(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const layout md[4], bool bias,
+static dnnl_status_t describe_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const layout md[4], bool bias,
                                      const_dnnl_primitive_attr_t attr)
 {
     dnnl_matmul_desc_t desc;
@@ -63,40 +63,40 @@ static dnnl_status_t describe_matrix(dnnl_primitive_desc_t *pd, dnnl_engine_t en
 #endif
 
 /* All that the generated code depends on. Compared as bytes: no padding. */
-struct product_key {
+struct matmul_key {
     int m, n, k, lda, ldb, ldc;
     int transpose_a, transpose_b, accumulate, bias;
     int type, type_of_c; /* enum dtype */
 };
 
-/* The last is no operand of ours, but what oneDNN works in. */
+/* OPERAND_SCRATCHPAD is oneDNN's own workspace. */
 enum operand { OPERAND_A, OPERAND_B, OPERAND_BIAS, OPERAND_C, OPERAND_SCRATCHPAD, OPERANDS };
 
-struct product_slot {
-    struct product_key key;
+struct matmul_slot {
+    struct matmul_key key;
     long last_use; /* 0: free */
     dnnl_primitive_t primitive;
     dnnl_memory_t memory[OPERANDS]; /* its layout; the address is set at each use */
     size_t scratchpad;              /* bytes */
 };
 
-struct product_library {
+struct matmul_library {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct product_slot slots[SLOTS];
+    struct matmul_slot slots[SLOTS];
     long uses;
     bool native[DTYPES]; /* by enum dtype */
-    bool packs_b;        /* of fp32, whether transposed or not */
+    bool packs_b;        /* oneDNN packs an fp32 b even if it is not transposed */
 };
 
-void product_library_name(char *name, size_t size)
+void matmul_library_name(char *name, size_t size)
 {
     const dnnl_version_t *version = dnnl_version();
 
     snprintf(name, size, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
 }
 
-static void slot_clear(struct product_slot *slot)
+static void slot_clear(struct matmul_slot *slot)
 {
     for (int i = 0; i < OPERANDS; i++)
         if (slot->memory[i])
@@ -106,7 +106,7 @@ static void slot_clear(struct product_slot *slot)
     memset(slot, 0, sizeof *slot);
 }
 
-void product_library_close(struct product_library *lib)
+void matmul_library_close(struct matmul_library *lib)
 {
     if (!lib)
         return;
@@ -121,8 +121,8 @@ void product_library_close(struct product_library *lib)
 
 static const dnnl_data_type_t data_type[] = {[DTYPE_F32] = dnnl_f32, [DTYPE_BF16] = dnnl_bf16, [DTYPE_F16] = dnnl_f16};
 
-/* Strides say everything: a transposed operand is one whose rows are a step apart. */
-static dnnl_status_t make_layouts(const struct product_key *key, layout md[OPERANDS])
+/* A transposed operand is described by its strides: its rows are one element apart. */
+static dnnl_status_t make_layouts(const struct matmul_key *key, layout md[OPERANDS])
 {
     const dnnl_dims_t a_strides = {key->transpose_a ? 1 : key->lda, key->transpose_a ? key->lda : 1};
     const dnnl_dims_t b_strides = {key->transpose_b ? 1 : key->ldb, key->transpose_b ? key->ldb : 1};
@@ -140,7 +140,7 @@ static dnnl_status_t make_layouts(const struct product_key *key, layout md[OPERA
     return status;
 }
 
-static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attr, const struct product_key *key)
+static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attr, const struct matmul_key *key)
 {
     dnnl_status_t status = dnnl_primitive_attr_create(attr);
     dnnl_post_ops_t post_ops;
@@ -159,14 +159,14 @@ static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attr, const struct p
     return status;
 }
 
-static dnnl_status_t make_primitive(struct product_slot *slot, const layout md[OPERANDS], dnnl_engine_t engine)
+static dnnl_status_t make_primitive(struct matmul_slot *slot, const layout md[OPERANDS], dnnl_engine_t engine)
 {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = make_attributes(&attr, &slot->key);
 
     if (status == dnnl_success)
-        status = describe_matrix(&pd, engine, md, slot->key.bias, attr);
+        status = describe_matmul(&pd, engine, md, slot->key.bias, attr);
     if (status == dnnl_success)
         status = dnnl_primitive_create(&slot->primitive, pd);
     if (status == dnnl_success) {
@@ -183,7 +183,7 @@ static dnnl_status_t make_primitive(struct product_slot *slot, const layout md[O
     return status;
 }
 
-static dnnl_status_t slot_fill(struct product_slot *slot, const struct product_key *key, dnnl_engine_t engine)
+static dnnl_status_t slot_fill(struct matmul_slot *slot, const struct matmul_key *key, dnnl_engine_t engine)
 {
     layout md[OPERANDS];
     dnnl_status_t status;
@@ -200,22 +200,22 @@ static dnnl_status_t slot_fill(struct product_slot *slot, const struct product_k
     return status;
 }
 
-/* Whether oneDNN multiplies this type on this processor: asked by making a small product. */
+/* Whether oneDNN supports this type on this processor; found by creating a small product. */
 static bool has_type(dnnl_engine_t engine, enum dtype dtype)
 {
-    const struct product_key key = {8, 8, 8, 8, 8, 8, .type = dtype, .type_of_c = dtype};
-    struct product_slot slot = {0};
+    const struct matmul_key key = {8, 8, 8, 8, 8, 8, .type = dtype, .type_of_c = dtype};
+    struct matmul_slot slot = {0};
     bool made = slot_fill(&slot, &key, engine) == dnnl_success;
 
     slot_clear(&slot);
     return made;
 }
 
-/* What it calls "brg" packs b only if that is transposed, or of 16 bits; "gemm" always. */
+/* oneDNN's brgemm kernels ("brg") pack b only if b is transposed or 16-bit; its gemm kernels always do. */
 static bool packs_b(dnnl_engine_t engine)
 {
-    const struct product_key key = {256, 256, 256, 256, 256, 256, .type = DTYPE_F32, .type_of_c = DTYPE_F32};
-    struct product_slot slot = {0};
+    const struct matmul_key key = {256, 256, 256, 256, 256, 256, .type = DTYPE_F32, .type_of_c = DTYPE_F32};
+    struct matmul_slot slot = {0};
     const_dnnl_primitive_desc_t pd;
     const char *name = "";
     bool packs = true;
@@ -229,55 +229,45 @@ static bool packs_b(dnnl_engine_t engine)
 }
 
 /*
- * Rows of b that are a multiple of 4 KiB apart share one set of the nearest cache, and at 1 KiB four do: measured with
- * 2.6 and 3.2, such products run at half and at nine tenths of the rate of others. Below 128 rows of a, copying b costs
- * what it saves.
+ * Rows of b that are a multiple of 4 KiB apart map to one set of the L1 cache; rows 1 KiB apart map to four sets.
+ * Measured with oneDNN 2.6 and 3.2, such products run at half and at nine tenths of the rate of others. If a has fewer
+ * than 128 rows, copying b costs as much as it saves.
  */
-bool product_wants_copy(const struct product_library *lib, const struct matmul *op)
+bool matmul_wants_copy(const struct matmul_library *lib, const struct matmul *op)
 {
     if (op->dtype != DTYPE_F32 || op->transpose_b || lib->packs_b || op->m < 128)
         return false;
     return op->ldb % 1024 == 0 || (op->ldb % 256 == 0 && workspace_copy_columns(op->k, op->n) == op->n);
 }
 
-bool product_may_copy(enum dtype dtype)
-{
-    return dtype == DTYPE_F32;
-}
-
-bool product_native(const struct product_library *lib, enum dtype dtype)
+bool matmul_native(const struct matmul_library *lib, enum dtype dtype)
 {
     return lib->native[dtype];
 }
 
-struct product_library *product_library_open(struct device *dev, struct error *err)
+int matmul_library_open(struct device *dev, struct error *err)
 {
-    struct product_library *lib = calloc(1, sizeof *lib);
+    struct matmul_library *lib = calloc(1, sizeof *lib);
 
-    (void)dev;
-    if (!lib) {
-        error_errno(err, CODE_IO, "cpu device");
-        return NULL;
-    }
+    device_cpu(dev)->library = lib;
+    if (!lib)
+        return error_errno(err, CODE_IO, "cpu device");
     if (dnnl_engine_create(&lib->engine, dnnl_cpu, 0) != dnnl_success ||
-        dnnl_stream_create(&lib->stream, lib->engine, dnnl_stream_default_flags) != dnnl_success) {
-        error_set(err, CODE_INTERNAL, "cpu device: oneDNN found no CPU engine");
-        product_library_close(lib);
-        return NULL;
-    }
+        dnnl_stream_create(&lib->stream, lib->engine, dnnl_stream_default_flags) != dnnl_success)
+        return error_set(err, CODE_INTERNAL, "cpu device: oneDNN found no CPU engine");
     for (int i = 0; i < DTYPES; i++)
         lib->native[i] = has_type(lib->engine, (enum dtype)i);
     lib->packs_b = packs_b(lib->engine);
-    return lib;
+    return 0;
 }
 
-static dnnl_status_t find_slot(struct product_library *lib, const struct product_key *key, struct product_slot **found)
+static dnnl_status_t find_slot(struct matmul_library *lib, const struct matmul_key *key, struct matmul_slot **found)
 {
-    struct product_slot *oldest = &lib->slots[0];
+    struct matmul_slot *oldest = &lib->slots[0];
     dnnl_status_t status;
 
     for (int i = 0; i < SLOTS; i++) {
-        struct product_slot *slot = &lib->slots[i];
+        struct matmul_slot *slot = &lib->slots[i];
 
         if (slot->last_use && memcmp(&slot->key, key, sizeof *key) == 0) {
             *found = slot;
@@ -294,8 +284,8 @@ static dnnl_status_t find_slot(struct product_library *lib, const struct product
     return status;
 }
 
-static dnnl_status_t execute_product(struct product_library *lib, struct product_slot *slot, const struct matmul *op,
-                                     void *scratchpad)
+static dnnl_status_t execute_matmul(struct matmul_library *lib, struct matmul_slot *slot, const struct matmul *op,
+                                    void *scratchpad)
 {
     const void *address[OPERANDS] = {op->a, op->b, op->bias, op->c, scratchpad};
     const int argument[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
@@ -314,18 +304,18 @@ static dnnl_status_t execute_product(struct product_library *lib, struct product
     return status == dnnl_success ? dnnl_stream_wait(lib->stream) : status;
 }
 
-void product(struct device *dev, const struct matmul *op)
+void matmul_library_run(struct device *dev, const struct matmul *op)
 {
     struct cpu *cpu = device_cpu(dev);
-    struct product_library *lib = cpu->library;
-    const struct product_key key = {op->m,           op->n,
-                                    op->k,           op->lda,
-                                    op->ldb,         op->ldc,
-                                    op->transpose_a, op->transpose_b,
-                                    op->accumulate,  op->bias != NULL,
-                                    op->dtype,       op->c_fp32 ? DTYPE_F32 : op->dtype};
-    size_t scratchpad = (size_t)dev->threads * PRODUCT_SCRATCHPAD;
-    struct product_slot *slot;
+    struct matmul_library *lib = cpu->library;
+    const struct matmul_key key = {op->m,           op->n,
+                                   op->k,           op->lda,
+                                   op->ldb,         op->ldc,
+                                   op->transpose_a, op->transpose_b,
+                                   op->accumulate,  op->bias != NULL,
+                                   op->dtype,       op->c_fp32 ? DTYPE_F32 : op->dtype};
+    size_t scratchpad = (size_t)dev->threads * MATMUL_SCRATCHPAD;
+    struct matmul_slot *slot;
     dnnl_status_t status;
 
     /* oneDNN takes as many threads as OpenMP would give to the calling thread. */
@@ -336,7 +326,7 @@ void product(struct device *dev, const struct matmul *op)
         slot->last_use = ++lib->uses;
         if (!cpu_grow(dev, &cpu->scratchpad, slot->scratchpad > scratchpad ? slot->scratchpad : scratchpad))
             return;
-        status = execute_product(lib, slot, op, cpu->scratchpad.at);
+        status = execute_matmul(lib, slot, op, cpu->scratchpad.at);
     }
     if (status != dnnl_success)
         device_fail(dev, CODE_INTERNAL, "cpu: matmul of %d x %d x %d: oneDNN failed with status %d", op->m, op->n,

@@ -1,167 +1,142 @@
 #include "kernels/cuda/arena.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* A piece or a hole; together they are the whole range, in order. */
 struct arena_block {
     size_t offset, size;
     size_t asked;
     bool used;
+    struct arena_block *next;
 };
 
 struct arena {
-    size_t capacity, held;
-    struct arena_block *blocks;
-    size_t count, room;
+    size_t capacity;
+    struct arena_block *first;
 };
+
+/* A hole, in front of `next`. */
+static struct arena_block *create_hole(size_t offset, size_t size, struct arena_block *next, struct error *err)
+{
+    struct arena_block *block = malloc(sizeof *block);
+
+    if (block)
+        *block = (struct arena_block){.offset = offset, .size = size, .next = next};
+    else
+        error_errno(err, CODE_IO, "an arena");
+    return block;
+}
 
 struct arena *arena_create(size_t capacity, struct error *err)
 {
     struct arena *arena = calloc(1, sizeof *arena);
 
-    if (arena)
-        arena->blocks = malloc(16 * sizeof *arena->blocks);
-    if (!arena || !arena->blocks) {
+    if (!arena) {
         error_errno(err, CODE_IO, "an arena");
-        free(arena);
         return NULL;
     }
-    arena->room = 16;
     arena->capacity = capacity / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
-    arena->blocks[0] = (struct arena_block){.size = arena->capacity};
-    arena->count = 1;
-    return arena;
+    arena->first = create_hole(0, arena->capacity, NULL, err);
+    if (arena->first)
+        return arena;
+    free(arena);
+    return NULL;
 }
 
 void arena_destroy(struct arena *arena)
 {
-    if (!arena)
-        return;
-    free(arena->blocks);
+    struct arena_block *block;
+
+    while (arena && (block = arena->first)) {
+        arena->first = block->next;
+        free(block);
+    }
     free(arena);
 }
 
-static size_t smallest_hole(const struct arena *arena, size_t size)
+static struct arena_block *smallest_hole(const struct arena *arena, size_t size)
 {
-    size_t best = arena->count;
+    struct arena_block *best = NULL;
 
-    for (size_t i = 0; i < arena->count; i++) {
-        const struct arena_block *block = &arena->blocks[i];
-
-        if (!block->used && block->size >= size && (best == arena->count || block->size < arena->blocks[best].size))
-            best = i;
-    }
+    for (struct arena_block *block = arena->first; block; block = block->next)
+        if (!block->used && block->size >= size && (!best || block->size < best->size))
+            best = block;
     return best;
 }
 
 static int fail_exhausted(const struct arena *arena, size_t bytes, struct error *err)
 {
-    double left = (double)(arena->capacity - arena->held), largest = 0;
+    size_t left = 0, largest = 0;
 
-    for (size_t i = 0; i < arena->count; i++)
-        if (!arena->blocks[i].used && (double)arena->blocks[i].size > largest)
-            largest = (double)arena->blocks[i].size;
+    for (const struct arena_block *block = arena->first; block; block = block->next) {
+        size_t hole = block->used ? 0 : block->size;
+
+        left += hole;
+        largest = hole > largest ? hole : largest;
+    }
     return error_set(err, CODE_IO, "%.1f MiB wanted; %.1f MiB held, %.1f MiB left, %.1f MiB of them in one piece",
-                     (double)bytes / 0x1p20, (double)arena->held / 0x1p20, left / 0x1p20, largest / 0x1p20);
-}
-
-static int make_room(struct arena *arena, struct error *err)
-{
-    struct arena_block *blocks;
-
-    if (arena->count < arena->room)
-        return 0;
-    blocks = realloc(arena->blocks, 2 * arena->room * sizeof *blocks);
-    if (!blocks)
-        return error_errno(err, CODE_IO, "an arena of %zu pieces", arena->count);
-    arena->blocks = blocks;
-    arena->room *= 2;
-    return 0;
-}
-
-static void insert_block(struct arena *arena, size_t at, struct arena_block block)
-{
-    memmove(arena->blocks + at + 1, arena->blocks + at, (arena->count - at) * sizeof block);
-    arena->blocks[at] = block;
-    arena->count++;
-}
-
-static void erase_block(struct arena *arena, size_t at)
-{
-    arena->count--;
-    memmove(arena->blocks + at, arena->blocks + at + 1, (arena->count - at) * sizeof *arena->blocks);
+                     (double)bytes / 0x1p20, (double)(arena->capacity - left) / 0x1p20, (double)left / 0x1p20,
+                     (double)largest / 0x1p20);
 }
 
 int arena_alloc(struct arena *arena, size_t bytes, size_t *offset, struct error *err)
 {
-    size_t size, at;
-    struct arena_block *block;
+    struct arena_block *block, *rest;
+    size_t size;
 
     if (bytes > arena->capacity)
         return fail_exhausted(arena, bytes, err);
     size = bytes ? (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT : ARENA_ALIGNMENT;
-    at = smallest_hole(arena, size);
-    if (at == arena->count)
+    block = smallest_hole(arena, size);
+    if (!block)
         return fail_exhausted(arena, bytes, err);
-    if (make_room(arena, err) < 0)
-        return -1;
-    block = &arena->blocks[at];
-    if (block->size > size)
-        insert_block(arena, at + 1, (struct arena_block){.offset = block->offset + size, .size = block->size - size});
-    *block = (struct arena_block){.offset = block->offset, .size = size, .asked = bytes, .used = true};
-    arena->held += size;
+    if (block->size > size) {
+        rest = create_hole(block->offset + size, block->size - size, block->next, err);
+        if (!rest)
+            return -1;
+        block->next = rest;
+        block->size = size;
+    }
+    block->asked = bytes;
+    block->used = true;
     *offset = block->offset;
     return 0;
 }
 
-static size_t find_block(const struct arena *arena, size_t offset)
+/* Two holes side by side become one. */
+static void join_holes(struct arena_block *block)
 {
-    size_t low = 0, high = arena->count;
+    struct arena_block *next = block ? block->next : NULL;
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (arena->blocks[middle].offset < offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    if (!next || block->used || next->used)
+        return;
+    block->size += next->size;
+    block->next = next->next;
+    free(next);
 }
 
 int arena_free(struct arena *arena, size_t offset, size_t *bytes)
 {
-    size_t at = find_block(arena, offset);
-    struct arena_block *block = arena->blocks + at;
+    struct arena_block *before = NULL, *block = arena->first;
 
-    if (at == arena->count || block->offset != offset || !block->used)
+    for (; block && block->offset < offset; block = block->next)
+        before = block;
+    if (!block || block->offset != offset || !block->used)
         return 0;
     *bytes = block->asked;
-    arena->held -= block->size;
     block->used = false;
-    if (at + 1 < arena->count && !block[1].used) {
-        block->size += block[1].size;
-        erase_block(arena, at + 1);
-    }
-    if (at > 0 && !block[-1].used) {
-        block[-1].size += block->size;
-        erase_block(arena, at);
-    }
+    join_holes(block);
+    join_holes(before);
     return 1;
-}
-
-size_t arena_held(const struct arena *arena)
-{
-    return arena->held;
 }
 
 size_t arena_extent(const struct arena *arena)
 {
-    for (size_t i = arena->count; i > 0; i--)
-        if (arena->blocks[i - 1].used)
-            return arena->blocks[i - 1].offset + arena->blocks[i - 1].size;
-    return 0;
+    size_t end = 0;
+
+    for (const struct arena_block *block = arena->first; block; block = block->next)
+        if (block->used)
+            end = block->offset + block->size;
+    return end;
 }

@@ -27,7 +27,6 @@ int arena_alloc(struct arena *arena, size_t bytes, size_t *offset, struct error 
 /* The bytes that were asked for, and 1; or 0 where no piece begins at that offset. */
 int arena_free(struct arena *arena, size_t offset, size_t *bytes);
 
-size_t arena_held(const struct arena *arena);   /* by all pieces, rounding included */
 size_t arena_extent(const struct arena *arena); /* the end of the last piece; 0 without any */
 
 #endif

@@ -6,22 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/attention_graph.h"
+#include "kernels/cuda/cudnn_graph.h"
+#include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 
-/* How attention is asked for, as far as a plan depends on it. */
+/* How attention is asked for, as far as a plan depends on it. Compared as bytes: no padding. */
 struct shape {
     int batch, heads, seq, head_size;
-    bool causal, backward;
+    int causal, backward; /* bool */
     enum dtype dtype;
-};
-
-/* plan is NULL where cuDNN has none: the device has failed then. */
-struct entry {
-    struct entry *next;
-    struct shape shape;
-    struct cudnn_graph *graph;
-    struct cudnn_plan *plan;
 };
 
 struct attention_cudnn {
@@ -29,24 +22,27 @@ struct attention_cudnn {
     bool usable; /* it is there, and wanted */
     bool ordered;
     cudnnHandle_t handle;
-    struct entry *entries;
+    struct cache *graphs; /* of struct cudnn_graph * by struct shape; NULL: cuDNN has no plan, the device has failed */
 };
+
+static void destroy_graph(void *value, void *arg)
+{
+    struct cudnn_graph **graph = value;
+    struct device *dev = arg;
+    struct error err = {0};
+
+    if (cudnn_graph_destroy(*graph, &err) < 0)
+        device_fail(dev, err.code, "%s", err.text);
+}
 
 void attention_cudnn_close(struct device *dev)
 {
     struct attention_cudnn *attention = device_cuda(dev)->attention;
-    struct error err = {0};
     cudnnStatus_t status;
 
     if (!attention)
         return;
-    for (struct entry *entry = attention->entries, *next; entry; entry = next) {
-        next = entry->next;
-        cudnn_plan_destroy(entry->plan);
-        if (cudnn_graph_destroy(entry->graph, &err) < 0)
-            device_fail(dev, err.code, "%s", err.text);
-        free(entry);
-    }
+    cache_destroy(attention->graphs, destroy_graph, dev);
     if (attention->handle) {
         status = attention->cudnn.cudnnDestroy(attention->handle);
         if (status != CUDNN_STATUS_SUCCESS)
@@ -97,18 +93,14 @@ static bool is_usable(struct device *dev)
 
     if (!cuda->attention) {
         cuda->attention = calloc(1, sizeof *cuda->attention);
-        if (!cuda->attention)
+        if (cuda->attention)
+            cuda->attention->graphs = cache_create(sizeof(struct shape), sizeof(struct cudnn_graph *), NULL);
+        if (!cuda->attention || !cuda->attention->graphs)
             device_fail(dev, CODE_IO, "attention: no memory");
         else if (is_wanted(dev, &cuda->attention->ordered))
             open_library(dev, cuda->attention);
     }
     return cuda->attention && cuda->attention->usable;
-}
-
-static bool same_shape(const struct shape *a, const struct shape *b)
-{
-    return a->batch == b->batch && a->heads == b->heads && a->seq == b->seq && a->head_size == b->head_size &&
-           a->causal == b->causal && a->backward == b->backward && a->dtype == b->dtype;
 }
 
 /* What NVIDIA's own cudnn-frontend does not ask of a release, or only with a mask of padding; NULL: nothing known. */
@@ -123,112 +115,82 @@ static const char *not_trusted(size_t version, const struct shape *shape)
     return version <= 91500 && shape->seq % 128 != 0 ? "up to version 9.15.0 only for multiples of 128" : NULL;
 }
 
-static void make_plan(struct device *dev, struct entry *entry, const struct attention_call *call)
+static struct cudnn_graph *make_graph(struct device *dev, const struct shape *shape, const struct attention_call *call)
 {
     struct attention_cudnn *attention = device_cuda(dev)->attention;
-    bool backward = entry->shape.backward;
-    const char *reason = not_trusted(attention->cudnn.cudnnGetVersion(), &entry->shape);
+    bool backward = shape->backward;
+    const char *reason = not_trusted(attention->cudnn.cudnnGetVersion(), shape);
+    struct cudnn_graph *graph;
     struct error err = {0};
 
     if (reason) {
         device_fail(dev, CODE_CONFIG, "MUSTER_ATTENTION asks for cuDNN %zu, and for a sequence of %d: %s",
                     attention->cudnn.cudnnGetVersion(), call->seq, reason);
-        return;
+        return NULL;
     }
-    entry->graph = backward ? attention_graph_backward(&attention->cudnn, call, attention->ordered)
-                            : attention_graph_forward(&attention->cudnn, call);
-    if (entry->graph)
-        entry->plan = cudnn_graph_plan(entry->graph, NULL, attention->ordered, &err);
-    else
+    graph = backward ? attention_graph_backward(&attention->cudnn, call, attention->ordered)
+                     : attention_graph_forward(&attention->cudnn, call);
+    if (!graph)
         error_set(&err, CODE_IO, "no memory");
-    if (!entry->plan)
-        device_fail(dev, err.code,
-                    "MUSTER_ATTENTION asks for cuDNN, which has no %s plan for batch %d, %d heads of %d, sequence %d: "
-                    "%s; MUSTER_ATTENTION=own does it without",
-                    backward ? "backward" : "forward", entry->shape.batch, call->heads, call->head_size, call->seq,
-                    err.text);
+    else if (cudnn_graph_plan(graph, NULL, attention->ordered, &err) == 0)
+        return graph;
+    device_fail(dev, err.code,
+                "MUSTER_ATTENTION asks for cuDNN, which has no %s plan for batch %d, %d heads of %d, sequence %d: "
+                "%s; MUSTER_ATTENTION=own does it without",
+                backward ? "backward" : "forward", shape->batch, call->heads, call->head_size, call->seq, err.text);
+    cudnn_graph_destroy(graph, NULL);
+    return NULL;
 }
 
-/* The plan for a shape, made when it is first seen: the one moment at which a step allocates. */
-static const struct cudnn_plan *plan_of(struct device *dev, const struct attention_call *call, bool backward)
+/* The graph of a shape with its plan, made when it is first seen: the one moment at which a step allocates. */
+static const struct cudnn_graph *graph_of(struct device *dev, const struct attention_call *call, bool backward)
 {
     struct attention_cudnn *attention = device_cuda(dev)->attention;
     struct shape shape = {
         call->pairs / call->heads, call->heads, call->seq, call->head_size, call->causal, backward, call->dtype};
-    struct entry *entry;
+    struct cudnn_graph **graph = cache_find(attention->graphs, &shape);
+    struct error err = {0};
 
-    for (entry = attention->entries; entry; entry = entry->next)
-        if (same_shape(&entry->shape, &shape))
-            return entry->plan;
-    entry = calloc(1, sizeof *entry);
-    if (!entry) {
-        device_fail(dev, CODE_IO, "attention: no memory");
+    if (graph)
+        return *graph;
+    graph = cache_add(attention->graphs, &shape, &err);
+    if (!graph) {
+        device_fail(dev, err.code, "attention: %s", err.text);
         return NULL;
     }
-    entry->shape = shape;
-    entry->next = attention->entries;
-    attention->entries = entry;
-    make_plan(dev, entry, call);
-    return entry->plan;
+    *graph = make_graph(dev, &shape, call);
+    return *graph;
 }
 
-static const struct cudnn_plan *plan_for(struct device *dev, const struct attention_call *call, bool backward)
+static const struct cudnn_graph *graph_for(struct device *dev, const struct attention_call *call, bool backward)
 {
     /* A head that begins off 16 bytes is not what the graph's tensors promise. */
-    bool fits = !call->drops && !call->lengths && call->dtype != DTYPE_F32 && call->head_size % 8 == 0 &&
-                attention_aligned(call);
+    bool fits = !call->drops && !call->documents && !call->lengths && call->dtype != DTYPE_F32 &&
+                call->head_size % 8 == 0 && attention_aligned(call);
 
-    return is_usable(dev) && fits ? plan_of(dev, call, backward) : NULL;
+    return is_usable(dev) && fits ? graph_of(dev, call, backward) : NULL;
 }
 
-/* Element `i` of a tensor of a 16-bit type. */
+/* Element `i` of a tensor of a 16-bit type; NULL of one that is not there. */
 static void *address_of(const void *tensor, size_t i)
 {
-    return (char *)tensor + 2 * i;
+    return tensor ? (char *)tensor + 2 * i : NULL;
 }
 
-bool attention_cudnn_forward(struct device *dev, const struct attention_call *call)
-{
-    const struct cudnn_plan *plan = plan_for(dev, call, false);
-    size_t hidden = (size_t)call->heads * (size_t)call->head_size;
-    float scale = call->scale, minus_infinity = -INFINITY;
-    struct error err = {0};
-    void *workspace;
-
-    if (!plan)
-        return dev->failed;
-    workspace = cuda_workspace(dev, (size_t)cudnn_plan_workspace(plan));
-    if (dev->failed)
-        return true;
-    int64_t ids[] = {
-        ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_OUT, ATTENTION_LSE, ATTENTION_SCALE, ATTENTION_MINUS_INFINITY};
-    void *addresses[] = {address_of(call->qkv, 0),
-                         address_of(call->qkv, hidden),
-                         address_of(call->qkv, 2 * hidden),
-                         call->out,
-                         call->lse,
-                         &scale,
-                         &minus_infinity};
-
-    if (cudnn_plan_run(plan, device_cuda(dev)->attention->handle, call->causal ? 7 : 6, ids, addresses, workspace,
-                       &err) < 0)
-        device_fail(dev, err.code, "attention_forward: %s", err.text);
-    return true;
-}
-
-/* cuDNN's workspace, and after it delta and, unless ordered, the sum of dq. */
-static size_t workspace_parts(const struct cudnn_plan *plan, const struct attention_call *call, size_t begins[2])
+/* cuDNN's workspace; behind it in a backward pass delta and, unless ordered, the sum of dq. */
+static size_t workspace_parts(const struct cudnn_graph *graph, const struct attention_call *call, bool ordered,
+                              size_t begins[2])
 {
     size_t rows = (size_t)call->pairs * (size_t)call->seq;
 
-    begins[0] = ((size_t)cudnn_plan_workspace(plan) + 255) / 256 * 256;
+    begins[0] = (cudnn_graph_workspace(graph) + 255) / 256 * 256;
     begins[1] = begins[0] + (rows * sizeof(float) + 255) / 256 * 256;
-    return begins[1] + rows * (size_t)call->head_size * sizeof(float);
+    return ordered ? begins[1] : begins[1] + rows * (size_t)call->head_size * sizeof(float);
 }
 
-bool attention_cudnn_backward(struct device *dev, const struct attention_call *call)
+bool attention_by_cudnn(struct device *dev, const struct attention_call *call, bool backward)
 {
-    const struct cudnn_plan *plan = plan_for(dev, call, true);
+    const struct cudnn_graph *graph = graph_for(dev, call, backward);
     size_t hidden = (size_t)call->heads * (size_t)call->head_size, begins[2], bytes;
     float scale = call->scale, minus_infinity = -INFINITY, one = 1;
     struct error err = {0};
@@ -238,11 +200,11 @@ bool attention_cudnn_backward(struct device *dev, const struct attention_call *c
     int64_t ids[ATTENTION_ONE];
     void *addresses[ATTENTION_ONE];
 
-    if (!plan)
+    if (!graph)
         return dev->failed;
     ordered = device_cuda(dev)->attention->ordered;
-    bytes = workspace_parts(plan, call, begins);
-    workspace = cuda_workspace(dev, ordered ? begins[1] : bytes);
+    bytes = workspace_parts(graph, call, ordered, begins);
+    workspace = cuda_workspace(dev, backward ? bytes : begins[0]);
     if (!workspace)
         return true;
     const struct {
@@ -255,15 +217,15 @@ bool attention_cudnn_backward(struct device *dev, const struct attention_call *c
         {ATTENTION_V, address_of(call->qkv, 2 * hidden), true},
         {ATTENTION_OUT, call->out, true},
         {ATTENTION_LSE, call->lse, true},
-        {ATTENTION_DOUT, address_of(call->dout, 0), true},
-        {ATTENTION_DQ, address_of(call->dqkv, 0), true},
-        {ATTENTION_DK, address_of(call->dqkv, hidden), true},
-        {ATTENTION_DV, address_of(call->dqkv, 2 * hidden), true},
-        {ATTENTION_DELTA, workspace + begins[0], true},
-        {ATTENTION_DQ_SUM, workspace + begins[1], !ordered},
         {ATTENTION_SCALE, &scale, true},
         {ATTENTION_MINUS_INFINITY, &minus_infinity, call->causal},
-        {ATTENTION_ONE, &one, true},
+        {ATTENTION_DOUT, address_of(call->dout, 0), backward},
+        {ATTENTION_DQ, address_of(call->dqkv, 0), backward},
+        {ATTENTION_DK, address_of(call->dqkv, hidden), backward},
+        {ATTENTION_DV, address_of(call->dqkv, 2 * hidden), backward},
+        {ATTENTION_DELTA, workspace + begins[0], backward},
+        {ATTENTION_DQ_SUM, workspace + begins[1], backward && !ordered},
+        {ATTENTION_ONE, &one, backward},
     };
 
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
@@ -271,7 +233,7 @@ bool attention_cudnn_backward(struct device *dev, const struct attention_call *c
             ids[count] = tensors[i].id;
             addresses[count++] = tensors[i].address;
         }
-    if (cudnn_plan_run(plan, device_cuda(dev)->attention->handle, count, ids, addresses, workspace, &err) < 0)
-        device_fail(dev, err.code, "attention_backward: %s", err.text);
+    if (cudnn_graph_run(graph, device_cuda(dev)->attention->handle, count, ids, addresses, workspace, &err) < 0)
+        device_fail(dev, err.code, "attention_%s: %s", backward ? "backward" : "forward", err.text);
     return true;
 }

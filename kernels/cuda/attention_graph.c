@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention_graph.h"
+#include "kernels/cuda/cudnn_graph.h"
 
 /* The graph as it is built. Scores are [batch, heads, seq, seq], but are never stored. */
 struct building {
@@ -45,22 +45,23 @@ static cudnn_descriptor packed_rows(const struct building *b, int64_t id, bool t
     return rows_tensor(b, id, 3 * b->heads * b->size, transposed);
 }
 
-static cudnn_descriptor scores_tensor(const struct building *b, cudnnDataType_t type)
+static cudnn_descriptor strided_scores(const struct building *b, cudnnDataType_t type, int64_t row, int64_t column)
 {
     return cudnn_tensor(b->graph, &(struct cudnn_tensor){
                                       .type = type,
                                       .size = {b->batch, b->heads, b->seq, b->seq},
-                                      .stride = {b->heads * b->seq * b->seq, b->seq * b->seq, b->seq, 1},
+                                      .stride = {b->heads * b->seq * b->seq, b->seq * b->seq, row, column},
                                   });
+}
+
+static cudnn_descriptor scores_tensor(const struct building *b, cudnnDataType_t type)
+{
+    return strided_scores(b, type, b->seq, 1);
 }
 
 static cudnn_descriptor transposed_scores(const struct building *b)
 {
-    return cudnn_tensor(b->graph, &(struct cudnn_tensor){
-                                      .type = b->type,
-                                      .size = {b->batch, b->heads, b->seq, b->seq},
-                                      .stride = {b->heads * b->seq * b->seq, b->seq * b->seq, 1, b->seq},
-                                  });
+    return strided_scores(b, b->type, 1, b->seq);
 }
 
 /* One number a query. */

@@ -5,24 +5,13 @@
 #include "kernels/cuda/cuda_attention.h"
 #include "kernels/device.h"
 
-static bool refuse_cudnn(struct device *dev)
+bool attention_by_cudnn(struct device *dev, const struct attention_call *call, bool backward)
 {
     const char *how = getenv("MUSTER_ATTENTION");
 
+    (void)call, (void)backward;
     if (!how || strcmp(how, "own") == 0)
         return false;
     device_fail(dev, CODE_CONFIG, "MUSTER_ATTENTION=%s: built without cuDNN; only \"own\" is possible", how);
     return true;
-}
-
-bool attention_cudnn_forward(struct device *dev, const struct attention_call *call)
-{
-    (void)call;
-    return refuse_cudnn(dev);
-}
-
-bool attention_cudnn_backward(struct device *dev, const struct attention_call *call)
-{
-    (void)call;
-    return refuse_cudnn(dev);
 }

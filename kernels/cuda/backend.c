@@ -1,15 +1,11 @@
-#include "config.h"
-
-#include "kernels/cuda/cuda_attention.h"
-#include "kernels/cuda/cuda.h"
-
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/operations.h"
-#include "kernels/cuda/cuda_workspace.h"
+#include "config.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_attention.h"
 
 #define PAGE 4096
 
@@ -32,17 +28,7 @@ int cuda_forget_error(void)
     return cudaGetLastError();
 }
 
-/* The same before there is a device to fail. */
-static int call_opened(cudaError_t status, const char *doing, struct error *err)
-{
-    if (status == cudaSuccess)
-        return 0;
-    return error_set(err, CODE_INTERNAL, "cuda: %s: %s (%s)", doing, cudaGetErrorString(status),
-                     cudaGetErrorName(status));
-}
-#define OPENED(call, err) call_opened(call, #call, err)
-
-static int count_gpus(int *count, struct error *err)
+static int count_gpus(struct device *dev, int *count, struct error *err)
 {
     cudaError_t status = cudaGetDeviceCount(count);
     int driver = 0, runtime = 0;
@@ -66,7 +52,8 @@ static int count_gpus(int *count, struct error *err)
             "device \"cuda\": this node's driver is for CUDA %d.%d, this build needs %d.%d; a newer driver "
             "is needed, or a build with an older nvcc",
             driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-    return OPENED(status, err);
+    cuda_ok(dev, (int)status, "cudaGetDeviceCount");
+    return device_status(dev, err);
 }
 
 static int find_gpu(struct device *dev, struct cuda *cuda, struct error *err)
@@ -74,11 +61,11 @@ static int find_gpu(struct device *dev, struct cuda *cuda, struct error *err)
     struct cudaDeviceProp gpu;
     int count = 0;
 
-    if (count_gpus(&count, err) < 0)
+    if (count_gpus(dev, &count, err) < 0)
         return -1;
     cuda->ordinal = dev->index % count;
-    if (OPENED(cudaSetDevice(cuda->ordinal), err) < 0 || OPENED(cudaGetDeviceProperties(&gpu, cuda->ordinal), err) < 0)
-        return -1;
+    if (!CUDA_OK(dev, cudaSetDevice(cuda->ordinal)) || !CUDA_OK(dev, cudaGetDeviceProperties(&gpu, cuda->ordinal)))
+        return device_status(dev, err);
     cuda->capability = 10 * gpu.major + gpu.minor;
     cuda->sms = gpu.multiProcessorCount;
     cuda->shared_limit = gpu.sharedMemPerBlockOptin;
@@ -90,12 +77,73 @@ static int find_gpu(struct device *dev, struct cuda *cuda, struct error *err)
     return 0;
 }
 
-static bool environment_is(const char *name, const char *value)
-{
-    const char *text = getenv(name);
+/* ---- transfers --------------------------------------------------------------------------------------------------- */
 
-    return text && strcmp(text, value) == 0;
+static bool open_transfers(struct device *dev)
+{
+    struct cuda *cuda = device_cuda(dev);
+    bool ok = CUDA_OK(dev, cudaEventCreateWithFlags(&cuda->computed, cudaEventDisableTiming));
+
+    for (int i = 0; i < CUDA_EVENTS && ok; i++)
+        ok = CUDA_OK(dev, cudaEventCreateWithFlags(&cuda->transferred[i], cudaEventDisableTiming));
+    return ok;
 }
+
+static void close_event(struct device *dev, cudaEvent_t event)
+{
+    if (event)
+        CUDA_OK(dev, cudaEventDestroy(event));
+}
+
+static uint64_t cuda_transfer(struct device *dev, void *y, const void *x, size_t bytes)
+{
+    struct cuda *cuda = device_cuda(dev);
+    cudaEvent_t done = cuda->transferred[(cuda->last_transfer + 1) % CUDA_EVENTS];
+
+    if (dev->failed)
+        return 0;
+    if (!CUDA_OK(dev, cudaEventRecord(cuda->computed, cuda->stream)) ||
+        !CUDA_OK(dev, cudaStreamWaitEvent(cuda->copy_stream, cuda->computed, 0)) ||
+        (bytes > 0 && !CUDA_OK(dev, cudaMemcpyAsync(y, x, bytes, cudaMemcpyDefault, cuda->copy_stream))) ||
+        !CUDA_OK(dev, cudaEventRecord(done, cuda->copy_stream)))
+        return 0;
+    return ++cuda->last_transfer;
+}
+
+static void cuda_transfer_join(struct device *dev, uint64_t ticket)
+{
+    struct cuda *cuda = device_cuda(dev);
+
+    if (!dev->failed)
+        CUDA_OK(dev, cudaStreamWaitEvent(cuda->stream, cuda->transferred[ticket % CUDA_EVENTS], 0));
+}
+
+static void cuda_transfer_wait(struct device *dev, uint64_t ticket)
+{
+    if (!dev->failed)
+        CUDA_OK(dev, cudaEventSynchronize(device_cuda(dev)->transferred[ticket % CUDA_EVENTS]));
+}
+
+/* ---- for NCCL ---------------------------------------------------------------------------------------------------- */
+
+static struct CUstream_st *cuda_stream(const struct device *dev)
+{
+    return device_cuda(dev)->stream;
+}
+
+static int cuda_gpu_name(const struct device *dev, unsigned char name[], struct error *err)
+{
+    struct cudaDeviceProp gpu;
+    cudaError_t status = cudaGetDeviceProperties(&gpu, device_cuda(dev)->ordinal);
+
+    _Static_assert(sizeof gpu.uuid == GPU_NAME, "a GPU's name is its UUID");
+    if (status != cudaSuccess)
+        return error_set(err, CODE_INTERNAL, "cuda: cudaGetDeviceProperties: %s", cudaGetErrorString(status));
+    memcpy(name, &gpu.uuid, GPU_NAME);
+    return 0;
+}
+
+/* ---- the device -------------------------------------------------------------------------------------------------- */
 
 static int cuda_open(struct device *dev, int threads, struct error *err)
 {
@@ -107,18 +155,16 @@ static int cuda_open(struct device *dev, int threads, struct error *err)
     dev->threads = threads ? threads : 1;
     if (find_gpu(dev, cuda, err) < 0)
         return -1;
-    if (OPENED(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), err) < 0 ||
-        OPENED(cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking), err) < 0 ||
-        OPENED(cudaHostAlloc(&cuda->page, PAGE, cudaHostAllocDefault), err) < 0)
-        return -1;
+    if (!CUDA_OK(dev, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking)) ||
+        !CUDA_OK(dev, cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking)) ||
+        !CUDA_OK(dev, cudaHostAlloc(&cuda->page, PAGE, cudaHostAllocDefault)) || !open_transfers(dev))
+        return device_status(dev, err);
     cuda->memory = cuda_memory_open(dev, err);
-    if (!cuda->memory || cuda_transfers_open(dev, err) < 0)
+    if (!cuda->memory || cuda_matmul_open(dev, err) < 0)
         return -1;
-    if (cuda_matmul_open(dev, err) < 0)
-        return -1;
-    cuda->waits = environment_is("MUSTER_CUDA_WAIT", "1");
-    dev->product_rows = PRODUCT_ROWS_GPU;
-    dev->kernels = cuda_operations();
+    cuda->waits = cuda_environment_is("MUSTER_CUDA_WAIT", "1");
+    dev->logits_rows = LOGITS_ROWS_GPU;
+    dev->kernels = (struct kernels){CUDA_OPERATIONS(CUDA_SET)};
     return 0;
 }
 
@@ -128,10 +174,10 @@ static void cuda_trim(struct device *dev)
 
     device_free(dev, MEMORY_DEVICE, cuda->workspace);
     cuda->workspace = NULL;
-    cuda->workspace_bytes = 0;
+    dev->workspace = 0;
 }
 
-/* A process whose GPU has failed cannot mend it here: whatever the calls say, the rest is given back too. */
+/* Errors are ignored: after a call that failed, the other resources are still freed. */
 static void cuda_close(struct device *dev)
 {
     struct cuda *cuda = device_cuda(dev);
@@ -152,8 +198,9 @@ static void cuda_close(struct device *dev)
     cuda_memory_close(dev, cuda->memory);
     if (cuda->page)
         CUDA_OK(dev, cudaFreeHost(cuda->page));
-    cuda_transfers_close(dev);
-    cuda_marks_close(dev);
+    for (int i = 0; i < CUDA_EVENTS; i++)
+        close_event(dev, cuda->transferred[i]);
+    close_event(dev, cuda->computed);
     if (cuda->copy_stream)
         CUDA_OK(dev, cudaStreamDestroy(cuda->copy_stream));
     if (cuda->stream)
@@ -166,7 +213,7 @@ static void cuda_wait(struct device *dev)
     CUDA_OK(dev, cudaStreamSynchronize(device_cuda(dev)->stream));
 }
 
-/* What failed asynchronously and has been noticed since; it does not wait. */
+/* Fails the device if CUDA has found an asynchronous error. Does not wait. */
 static void cuda_poll(struct device *dev)
 {
     cudaError_t status = cudaStreamQuery(device_cuda(dev)->stream);
@@ -182,15 +229,15 @@ static int cuda_reserve(struct device *dev, size_t bytes, struct error *err)
 {
     struct cuda *cuda = device_cuda(dev);
 
-    if (bytes <= cuda->workspace_bytes)
+    if (bytes <= dev->workspace)
         return 0;
     cuda_trim(dev);
     cuda->workspace = device_alloc(dev, MEMORY_DEVICE, bytes, err);
-    cuda->workspace_bytes = cuda->workspace ? bytes : 0;
+    dev->workspace = cuda->workspace ? bytes : 0;
     return cuda->workspace ? 0 : -1;
 }
 
-/* Nothing at first is less than what a product wants: most often there is but one allocation. */
+/* The first allocation is at least what a matmul needs, so that it is usually the only one. */
 void *cuda_workspace(struct device *dev, size_t bytes)
 {
     size_t least = workspace_matmul(0);
@@ -199,20 +246,8 @@ void *cuda_workspace(struct device *dev, size_t bytes)
     if (dev->failed)
         return NULL;
     if (cuda_reserve(dev, bytes > least ? bytes : least, &err) < 0)
-        device_fail(dev, err.code, "cuda: working space: %s", err.text);
+        device_fail(dev, err.code, "cuda: workspace: %s", err.text);
     return device_cuda(dev)->workspace;
-}
-
-static size_t workspace_bytes(const struct device *dev)
-{
-    return device_cuda(dev)->workspace_bytes;
-}
-
-static bool cuda_widens(const struct device *dev, enum dtype dtype)
-{
-    (void)dev;
-    (void)dtype;
-    return false;
 }
 
 void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes)
@@ -250,18 +285,14 @@ const struct backend backend_cuda = {
     .poll = cuda_poll,
     .alloc = cuda_alloc,
     .free = cuda_free,
-    .workspace = workspace_bytes,
     .trim = cuda_trim,
     .reserve = cuda_reserve,
-    .widens = cuda_widens,
     .unused = cuda_unused,
     .discrete = true,
     .gpu = true,
     .transfer = cuda_transfer,
     .transfer_join = cuda_transfer_join,
     .transfer_wait = cuda_transfer_wait,
-    .mark = cuda_mark,
-    .between = cuda_between,
     .stream = cuda_stream,
     .gpu_name = cuda_gpu_name,
 };

@@ -1,17 +1,23 @@
 /*
- * cuda.h - the CUDA backend's insides; internal to kernels/cuda.
+ * cuda.h - the CUDA backend's insides; internal to kernels/cuda. backend.c opens the device and has its streams,
+ * transfers and workspace.
  *
- * Operations are enqueued on one stream in program order, so memory that one operation is done with serves the next
- * without waiting. Whoever works on another stream (copies for offload and staging, NCCL) orders the two by events, and
- * frees nothing that the other still uses. No operation allocates once it has met its largest operands.
+ * Operations are enqueued on one stream in program order, so an operation may reuse the memory of an earlier one
+ * without waiting. Code that uses another stream (copies for offload and staging, NCCL) orders the two by events, and
+ * frees nothing that the other still uses. An operation allocates only when its operands are larger than any before.
  *
- * Needs no CUDA header, so that the tests' emulator can compile the same operations as plain C++. There another file
- * opens the device: "emulated" marks what it must set in `struct cuda`.
+ * Needs no CUDA header, so that the tests' emulator can compile the same operations as plain C++. There tests/cuda
+ * opens the device; "emulated" says what it sets in `struct cuda`.
  */
 #ifndef MUSTER_KERNELS_CUDA_CUDA_H
 #define MUSTER_KERNELS_CUDA_CUDA_H
 
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "kernels/device.h"
+#include "kernels/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,28 +25,30 @@ extern "C" {
 
 struct CUstream_st;     /* a cudaStream_t is a pointer to it */
 struct cuda_memory;     /* memory.c */
-struct cuda_matmul;     /* matmul.c */
-struct cuda_transfers;  /* streams.c */
+struct matmul_state;    /* cuda_matmul.c */
 struct attention_cudnn; /* attention_cudnn.c */
-struct cuda_marks;      /* streams.c */
+
+/* Each transfer has an event, of which there are a few in a ring. The stream keeps its order, so where a ticket's event
+ * has gone to a later transfer, waiting for that one is waiting for both. */
+#define CUDA_EVENTS 64
 
 struct cuda {
     int ordinal;                     /* of the GPU, among those visible to this process */
     int capability;                  /* 80 for sm_80, 90 for sm_90; emulated: 80 */
-    int sms;                         /* streaming multiprocessors; emulated: as many blocks as it likes to see */
-    size_t shared_limit;             /* bytes of shared memory that a block may ask for; emulated: the same */
+    int sms;                         /* streaming multiprocessors; emulated: any number */
+    size_t shared_limit;             /* bytes of shared memory that a block may request, also emulated */
     struct CUstream_st *stream;      /* of operations; emulated: NULL */
     struct CUstream_st *copy_stream; /* of transfers beside them; emulated: NULL */
-    bool waits;                      /* MUSTER_CUDA_WAIT=1: for each operation, so that what fails is named */
-    void *page;                      /* pinned: where cuda_fetch puts what it fetches */
+    bool waits; /* MUSTER_CUDA_WAIT=1: synchronize after each operation, to find a failing kernel */
+    void *page; /* pinned, the destination of cuda_fetch */
 
     struct cuda_memory *memory;
-    struct cuda_matmul *matmul;
-    struct cuda_transfers *transfers;
-    struct attention_cudnn *attention; /* NULL until cuDNN is first asked */
-    struct cuda_marks *marks;          /* NULL until the first */
+    struct matmul_state *matmul;
+    struct CUevent_st *transferred[CUDA_EVENTS]; /* of transfers, the newest ones */
+    struct CUevent_st *computed;                 /* what was enqueued before a transfer */
+    uint64_t last_transfer;                      /* ticket given out */
+    struct attention_cudnn *attention;           /* NULL until cuDNN is first asked */
     void *workspace;
-    size_t workspace_bytes;
 };
 
 static inline struct cuda *device_cuda(const struct device *dev)
@@ -50,45 +58,161 @@ static inline struct cuda *device_cuda(const struct device *dev)
 
 /*
  * Scratch for the kernels of one operation, 256-byte aligned, at least `bytes`; the next operation may write over it.
- * NULL: the device has failed. An operation that calls other operations asks after they are done with theirs.
+ * NULL: the device has failed. An operation that calls other operations calls this after them.
  */
 void *cuda_workspace(struct device *dev, size_t bytes);
 
 /* Waits for the stream, and copies at most 4096 bytes to the host: for the few results that operations return. */
 void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes);
 
-/* Whether a call of CUDA's run-time library succeeded; if not, the device fails with what was being done and why. An
- * asynchronous failure of an earlier kernel shows wherever the next call is. */
+/* Whether a call of CUDA's run-time library succeeded. If not, the device fails; the error names the call and CUDA's
+ * reason. An asynchronous failure of an earlier kernel is reported by the next call. */
 bool cuda_ok(struct device *dev, int status, const char *doing);
 #define CUDA_OK(dev, call) cuda_ok(dev, (int)(call), #call)
 
-/* After a call that may fail: CUDA keeps what it has returned until it is asked for, and the next launch of a kernel,
- * of whatever device, would take it for its own. */
+/* After a call that may fail: CUDA keeps the last error until it is read, and the next kernel launch would take that
+ * error for its own. */
 int cuda_forget_error(void);
 
-/* matmul.c: what products need between calls. Closing also what was half opened. */
+static inline bool cuda_environment_is(const char *name, const char *value)
+{
+    const char *text = getenv(name);
+
+    return text && strcmp(text, value) == 0;
+}
+
+/* cuda_matmul.c: the state of matmul. cuda_matmul_close also accepts a state that was opened only in part. */
 int cuda_matmul_open(struct device *dev, struct error *err);
 void cuda_matmul_close(struct device *dev);
 
-/* memory.c: see there for where the memory comes from. Freeing does not wait: on this stream what follows comes after.
- */
+/* memory.c, which says where the memory comes from. Freeing does not wait: later operations on this stream run after
+ * earlier ones. */
 struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err);
 void cuda_memory_close(struct device *dev, struct cuda_memory *memory);
 void *cuda_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err);
 size_t cuda_free(struct device *dev, enum memory space, void *pointer);
 size_t cuda_unused(struct device *dev);
 
-/* streams.c: device_transfer, marks for profiles, device_stream and device_gpu_name */
-int cuda_transfers_open(struct device *dev, struct error *err);
-void cuda_transfers_close(struct device *dev);
-uint64_t cuda_transfer(struct device *dev, void *y, const void *x, size_t bytes);
-void cuda_transfer_join(struct device *dev, uint64_t ticket);
-void cuda_transfer_wait(struct device *dev, uint64_t ticket);
-void cuda_mark(struct device *dev, int which);
-double cuda_between(struct device *dev, int first, int second);
-void cuda_marks_close(struct device *dev);
-struct CUstream_st *cuda_stream(const struct device *dev);
-int cuda_gpu_name(const struct device *dev, unsigned char name[], struct error *err);
+/*
+ * The operations of kernels.h, which says what they do, under their names there. Most are in gpu/; matmul is in
+ * cuda_matmul.c, attention in cuda_attention.c, copy and zero in backend.c. The table of a device is filled from
+ * CUDA_OPERATIONS.
+ */
+#define CUDA_OPERATIONS(f) KERNELS_OPERATIONS(f) f(matmul) f(copy) f(zero)
+#define CUDA_DECLARE(name) __typeof__(*((struct kernels *)NULL)->name) cuda_##name;
+#define CUDA_SET(name)     .name = cuda_##name,
+
+CUDA_OPERATIONS(CUDA_DECLARE)
+
+/* ---- what operations share ------------------------------------------------------------------------------------- */
+
+/*
+ * Sums over rows, in two stages: each block of rows alone, then the blocks' sums in order. The blocks depend only on
+ * the number of rows, so the result is the same on every GPU.
+ */
+
+/*
+ * sums[kinds][n] fp32 = sums over the rows of x[rows, n] of each kind; added to them when accumulate. kinds: 1, or 2
+ * with types [rows] of 0 or 1. Takes the workspace.
+ */
+void cuda_column_sums(struct device *dev, enum dtype dtype, float *sums, const void *x, const int32_t *types, int rows,
+                      int n, bool accumulate);
+
+/* The second stage: sum[n] (+)= partial[0][n] + partial[1][n] + ..., `blocks` of them, `stride` floats apart. */
+void cuda_add_partial_sums(struct device *dev, float *sum, const float *partial, int blocks, size_t stride, int n,
+                           bool accumulate);
+
+/* c (and aux) = op's epilogue of product, packed [m,n] fp32; + c when accumulate. op's strides are all given. */
+void cuda_epilogue(struct device *dev, const struct matmul *op, const float *product);
+
+/*
+ * Three sums (device memory, set to 0 first) over a matrix, its rows `stride` numbers apart: two that depend on each
+ * bit and its place, and how many numbers are finite and not near 0. Equal bits have equal sums, in any order of
+ * threads; different bits almost surely not.
+ */
+void cuda_checksum(struct device *dev, unsigned long long sums[3], enum dtype dtype, const void *x, size_t rows,
+                   size_t cols, size_t stride);
+
+/* ---- workspace --------------------------------------------------------------------------------------------------- */
+
+/* The size of the operations' workspace: they allocate by these formulas, and kernels_workspace_bytes adds them up. In
+ * bytes, unless a name says otherwise. */
+
+#define MATMUL_WORKSPACE   ((size_t)32 << 20)  /* for cuBLASLt: the size that NVIDIA recommends for these GPUs */
+#define MATMUL_CHECKSUM    ((size_t)256)       /* for the checksum of a product that is tried */
+#define MATMUL_MOST_BESIDE ((size_t)128 << 20) /* of memory to try an accumulating product in; larger are not tried */
+
+/* Of a product; `scratch` is the bytes of a result that does not go to c, or 0. */
+static inline size_t workspace_matmul(size_t scratch)
+{
+    return MATMUL_WORKSPACE + (scratch + 255) / 256 * 256 + MATMUL_CHECKSUM;
+}
+
+static inline size_t workspace_attention_backward(size_t rows, size_t heads)
+{
+    return rows * heads * sizeof(float);
+}
+
+/* Sums over columns: a grid of strips of columns, and of blocks of rows. */
+#define COLUMN_STRIP  256
+#define COLUMN_BLOCKS 528 /* in all, about as many as a large GPU runs at once */
+#define COLUMN_LEAST  32  /* rows of a block */
+
+struct column_blocks {
+    int count, rows; /* of blocks; in each but the last */
+};
+
+static inline struct column_blocks column_blocks(int rows, int cols)
+{
+    int strips = (cols + COLUMN_STRIP - 1) / COLUMN_STRIP, most = (rows + COLUMN_LEAST - 1) / COLUMN_LEAST;
+    struct column_blocks blocks;
+
+    blocks.count = (COLUMN_BLOCKS + strips - 1) / strips;
+    blocks.count = blocks.count < most ? blocks.count : most;
+    blocks.rows = (rows + blocks.count - 1) / blocks.count;
+    blocks.count = (rows + blocks.rows - 1) / blocks.rows;
+    return blocks;
+}
+
+/* kinds: 1, or 2 where rows are of two types. Neither rows nor cols is 0. */
+static inline size_t workspace_column_sums(int rows, int cols, int kinds)
+{
+    return (size_t)column_blocks(rows, cols).count * (size_t)kinds * (size_t)cols * sizeof(float);
+}
+
+#define NORM_BLOCKS     264  /* of layernorm_backward at most: the same on every GPU, so that sums are too */
+#define NORM_LEAST      4    /* the least rows of a warp, or of a block of several warps */
+#define NORM_ROW_WARPS  4    /* rows of a block where a warp has a row */
+#define NORM_WARP_LIMIT 1024 /* columns of a row that a warp can have */
+
+static inline int norm_blocks(int rows, int cols)
+{
+    int each = NORM_LEAST * (cols <= NORM_WARP_LIMIT ? NORM_ROW_WARPS : 1);
+    int most = cols <= NORM_WARP_LIMIT ? NORM_BLOCKS : 2 * NORM_BLOCKS;
+
+    return (rows + each - 1) / each < most ? (rows + each - 1) / each : most;
+}
+
+static inline size_t workspace_layernorm_backward(int rows, int cols)
+{
+    return (size_t)norm_blocks(rows, cols) * 2 * (size_t)cols * sizeof(float);
+}
+
+#define EMBEDDING_CHUNK 32 /* rows */
+
+static inline size_t workspace_embedding_backward(size_t rows, size_t cols)
+{
+    size_t chunks = (rows + EMBEDDING_CHUNK - 1) / EMBEDDING_CHUNK;
+
+    return 2 * chunks * cols * sizeof(float) + 2 * rows * sizeof(int);
+}
+
+#define SQUARES_BLOCK 4096 /* elements: as on a CPU */
+
+static inline size_t workspace_sum_of_squares(size_t count)
+{
+    return ((count + SQUARES_BLOCK - 1) / SQUARES_BLOCK + 1) * sizeof(double);
+}
 
 #ifdef __cplusplus
 }

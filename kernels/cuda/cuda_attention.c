@@ -4,11 +4,11 @@
 #include <math.h>
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/operations.h"
-#include "kernels/cuda/cuda_workspace.h"
 #include "kernels/device.h"
 
-struct attention_call attention_call_forward(const struct attention *op)
+_Static_assert(sizeof(struct attention_call) <= 128, "cuda_attention.h says why");
+
+struct attention_call attention_call_of(const struct attention *op)
 {
     struct attention_call call = {
         .seq = op->seq,
@@ -17,11 +17,13 @@ struct attention_call attention_call_forward(const struct attention *op)
         .pairs = op->batch * op->heads,
         .causal = op->causal,
         .drops = op->dropout.p > 0,
+        .documents = op->document_start != NULL,
         .dtype = op->dtype,
         .qkv = op->qkv,
+        .dout = op->dout,
         .out = op->out,
+        .dqkv = op->dqkv,
         .lse = op->lse,
-        .lengths = op->lengths,
         .scale = 1.0f / sqrtf((float)op->head_size),
         .stream = op->dropout.stream,
         .element = op->dropout.first,
@@ -29,33 +31,15 @@ struct attention_call attention_call_forward(const struct attention *op)
         .kept = 1,
     };
 
+    if (call.documents)
+        call.document_start = op->document_start;
+    else
+        call.lengths = op->lengths;
     call.scale_two = (float)(M_LOG2E / sqrt((double)op->head_size));
     if (call.drops) {
-        call.threshold = (uint32_t)(op->dropout.p * 65536.0 + 0.5);
-        call.kept = 65536.0f / (65536.0f - (float)call.threshold);
+        call.threshold = dropout_threshold(op->dropout.p);
+        call.kept = dropout_scale(op->dropout.p);
     }
-    return call;
-}
-
-struct attention_call attention_call_backward(const struct attention_backward *op)
-{
-    struct attention_call call = attention_call_forward(&(struct attention){
-        .batch = op->batch,
-        .seq = op->seq,
-        .heads = op->heads,
-        .head_size = op->head_size,
-        .causal = op->causal,
-        .dtype = op->dtype,
-        .qkv = op->qkv,
-        .lengths = op->lengths,
-        .dropout = op->dropout,
-        .dropout_stride = op->dropout_stride,
-        .out = (void *)op->out,
-        .lse = (float *)op->lse,
-    });
-
-    call.dout = op->dout;
-    call.dqkv = op->dqkv;
     return call;
 }
 
@@ -77,9 +61,10 @@ bool attention_fits_tiles(const struct attention_call *call)
     return size && blocks && call->dtype != DTYPE_F32 && attention_aligned(call);
 }
 
-static bool attention_ready(struct device *dev, const struct attention_call *call, const char *name)
+static bool attention_ready(struct device *dev, const struct attention *op, const struct attention_call *call,
+                            const char *name)
 {
-    if (!device_ready(dev, call->dtype, name))
+    if (!device_ready(dev, call->dtype, name) || !attention_valid(dev, op))
         return false;
     if (call->head_size > ATTENTION_MAX_HEAD_SIZE) {
         device_fail(dev, CODE_CONFIG, "%s: a head size of %d; on a GPU it can be at most %d", name, call->head_size,
@@ -91,11 +76,11 @@ static bool attention_ready(struct device *dev, const struct attention_call *cal
 
 void cuda_attention_forward(struct device *dev, const struct attention *op)
 {
-    struct attention_call call = attention_call_forward(op);
+    struct attention_call call = attention_call_of(op);
 
-    if (!attention_ready(dev, &call, "attention_forward"))
+    if (!attention_ready(dev, op, &call, "attention_forward"))
         return;
-    if (attention_cudnn_forward(dev, &call))
+    if (attention_by_cudnn(dev, &call, false))
         return;
     if (attention_fits_tiles(&call))
         attention_tiled_forward(dev, &call);
@@ -103,13 +88,13 @@ void cuda_attention_forward(struct device *dev, const struct attention *op)
         attention_plain_forward(dev, &call);
 }
 
-void cuda_attention_backward(struct device *dev, const struct attention_backward *op)
+void cuda_attention_backward(struct device *dev, const struct attention *op)
 {
-    struct attention_call call = attention_call_backward(op);
+    struct attention_call call = attention_call_of(op);
 
-    if (!attention_ready(dev, &call, "attention_backward"))
+    if (!attention_ready(dev, op, &call, "attention_backward"))
         return;
-    if (attention_cudnn_backward(dev, &call))
+    if (attention_by_cudnn(dev, &call, true))
         return;
     call.delta =
         cuda_workspace(dev, workspace_attention_backward((size_t)op->batch * (size_t)call.seq, (size_t)call.heads));

@@ -1,7 +1,7 @@
 /*
  * cuda_attention.h - what the attention kernels are given, and which of them takes which operation.
  *
- * Three kinds of kernel compute kernels.h's struct attention and struct attention_backward:
+ * Three kinds of kernel compute kernels.h's struct attention:
  *   - tiled (attention_forward.cu, attention_backward.cu): FlashAttention-2 (arXiv 2307.08691) on the tensor cores, for
  *     16-bit types and head sizes 64, 80, 96 and 128; attention_tile.h says how;
  *   - plain (attention_plain.cu): all else up to a head size of 256; fp32 arithmetic, right rather than fast;
@@ -27,18 +27,22 @@ extern "C" {
 
 #define ATTENTION_MAX_HEAD_SIZE 256
 
-/* An operation, forward or backward, as its kernels take it: by value. */
+/* An operation, forward or backward, as its kernels take it: by value. Beyond 128 bytes nvcc would no longer keep its
+ * fields in registers, and some kernels would spill. */
 struct attention_call {
     int seq, heads, head_size;
     int pairs; /* of a sample and a head: batch * heads */
-    bool causal, drops;
+    bool causal, drops, documents;
     enum dtype dtype;
     const void *qkv, *dout;
     void *out; /* backward: only read */
     void *dqkv;
     float *lse;
     float *delta; /* [pairs, seq] workspace of the backward pass: rowsum(dout * out) */
-    const int32_t *lengths;
+    union {
+        const int32_t *lengths;        /* may be NULL */
+        const int32_t *document_start; /* with `documents` */
+    };
     float scale;     /* 1 / sqrt(head_size) */
     float scale_two; /* that times log2(e): exp(scale * x) = 2^(scale_two * x) */
     struct philox_stream stream;
@@ -47,8 +51,7 @@ struct attention_call {
     float kept;
 };
 
-struct attention_call attention_call_forward(const struct attention *op);
-struct attention_call attention_call_backward(const struct attention_backward *op);
+struct attention_call attention_call_of(const struct attention *op);
 
 /* Whether qkv, out and their gradients begin at 16 bytes, as every fused kernel wants. */
 bool attention_aligned(const struct attention_call *call);
@@ -63,15 +66,14 @@ void attention_plain_forward(struct device *dev, const struct attention_call *ca
 void attention_plain_backward(struct device *dev, const struct attention_call *call);
 
 /*
- * cuDNN's fused kernels, for 16-bit types without dropout (its bits are not kernels.h's) and without lengths. The
+ * cuDNN's fused kernels, for 16-bit types without dropout (its bits are not kernels.h's), lengths and documents. The
  * environment's MUSTER_ATTENTION says when: "own", which is the default as long as nobody has measured the two, never;
  * "cudnn" wherever they can, with the same bits each time, for which the backward pass takes batch x heads x seq x seq
  * 16-bit numbers of workspace; "cudnn-unordered" without that workspace, and with a dq whose last bits differ from run
  * to run. false: it is not wanted or not for them; then the others do it. Where cuDNN is wanted and is not there, or
  * has no plan for the shape, the device fails with the reason: what was measured as cuDNN's shall be cuDNN's.
  */
-bool attention_cudnn_forward(struct device *dev, const struct attention_call *call);
-bool attention_cudnn_backward(struct device *dev, const struct attention_call *call);
+bool attention_by_cudnn(struct device *dev, const struct attention_call *call, bool backward);
 
 /* Gives back the plans that are kept with the device. */
 void attention_cudnn_close(struct device *dev);

@@ -14,12 +14,14 @@ struct cudnn_graph {
     int64_t next_id; /* of tensors that are never stored */
     bool failed;
     struct error failure;
+    cudnn_descriptor plan;
+    int64_t workspace; /* of the plan */
 };
 
 static const struct library library = {
     .name = "cuDNN",
     .variable = "MUSTER_CUDNN",
-    .sonames = {"libcudnn.so.9"},
+    .soname = "libcudnn.so.9",
     .version = "9.8",
 };
 
@@ -98,6 +100,13 @@ static void set_attribute(struct cudnn_graph *graph, cudnn_descriptor x, cudnnBa
 {
     if (!graph->failed)
         cudnn_ok(graph, graph->cudnn->cudnnBackendSetAttribute(x, name, type, count, value), "set an attribute");
+}
+
+static bool get_attribute(struct cudnn_graph *graph, cudnn_descriptor x, cudnnBackendAttributeName_t name,
+                          cudnnBackendAttributeType_t type, int64_t most, int64_t *count, void *value)
+{
+    return !graph->failed && cudnn_ok(graph, graph->cudnn->cudnnBackendGetAttribute(x, name, type, most, count, value),
+                                      "get an attribute");
 }
 
 static void set_descriptor(struct cudnn_graph *graph, cudnn_descriptor x, cudnnBackendAttributeName_t name,
@@ -200,12 +209,6 @@ void cudnn_reshape(struct cudnn_graph *graph, cudnn_descriptor x, cudnn_descript
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
 
-struct cudnn_plan {
-    struct cudnn_graph *graph; /* owns what the plan refers to */
-    cudnn_descriptor plan;
-    int64_t workspace;
-};
-
 static cudnn_descriptor describe_gpu(struct cudnn_graph *graph, const char *gpu)
 {
     cudnn_descriptor x = create_descriptor(graph, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
@@ -226,16 +229,9 @@ static bool is_deterministic(struct cudnn_graph *graph, cudnn_descriptor config)
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     int64_t count = 0;
 
-    if (graph->failed ||
-        !cudnn_ok(graph,
-                  graph->cudnn->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine),
-                  "an engine") ||
-        !cudnn_ok(graph,
-                  graph->cudnn->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                                         CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                                                         &count, notes),
-                  "an engine's notes"))
+    if (!get_attribute(graph, config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine) ||
+        !get_attribute(graph, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                       CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes))
         return false;
     for (int64_t i = 0; i < count; i++)
         if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
@@ -244,9 +240,8 @@ static bool is_deterministic(struct cudnn_graph *graph, cudnn_descriptor config)
 }
 
 /* A proposal that cuDNN cannot build is no failure of the graph; `why` is filled. */
-static bool build_plan(struct cudnn_plan *plan, cudnn_descriptor gpu, cudnn_descriptor config, struct error *why)
+static bool build_plan(struct cudnn_graph *graph, cudnn_descriptor gpu, cudnn_descriptor config, struct error *why)
 {
-    struct cudnn_graph *graph = plan->graph;
     const struct cudnn *cudnn = graph->cudnn;
     cudnn_descriptor x = create_descriptor(graph, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     cudnnStatus_t status;
@@ -263,19 +258,17 @@ static bool build_plan(struct cudnn_plan *plan, cudnn_descriptor gpu, cudnn_desc
         error_set(why, CODE_CONFIG, "cuDNN cannot build its plan: %s: %s", cudnn->cudnnGetErrorString(status), text);
         return false;
     }
-    plan->plan = x;
-    return cudnn_ok(graph,
-                    cudnn->cudnnBackendGetAttribute(x, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-                                                    &count, &plan->workspace),
-                    "a plan's workspace");
+    graph->plan = x;
+    return get_attribute(graph, x, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
+                         &graph->workspace);
 }
 
 #define MAX_PROPOSALS 8
 
-static bool try_proposals(struct cudnn_plan *plan, cudnn_descriptor operations, cudnn_descriptor gpu,
-                          cudnnBackendHeurMode_t mode, bool deterministic, struct error *why)
+static bool try_proposals(struct cudnn_graph *graph, cudnn_descriptor operations, cudnn_descriptor gpu,
+                          bool deterministic, struct error *why)
 {
-    struct cudnn_graph *graph = plan->graph;
+    const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     cudnn_descriptor heuristics = create_descriptor(graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), configs[MAX_PROPOSALS];
     int64_t count = 0;
 
@@ -285,59 +278,42 @@ static bool try_proposals(struct cudnn_plan *plan, cudnn_descriptor operations, 
     finalize_descriptor(graph, heuristics, "the heuristics");
     for (int i = 0; i < MAX_PROPOSALS; i++)
         configs[i] = create_descriptor(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    if (graph->failed ||
-        !cudnn_ok(graph,
-                  graph->cudnn->cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_PROPOSALS, &count, configs),
-                  "the proposals"))
+    if (!get_attribute(graph, heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_PROPOSALS,
+                       &count, configs))
         return false;
     for (int64_t i = 0; i < count && i < MAX_PROPOSALS; i++)
-        if ((!deterministic || is_deterministic(graph, configs[i])) && build_plan(plan, gpu, configs[i], why))
+        if ((!deterministic || is_deterministic(graph, configs[i])) && build_plan(graph, gpu, configs[i], why))
             return true;
     return false;
 }
 
-struct cudnn_plan *cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu_text, bool deterministic,
-                                    struct error *err)
+int cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu_text, bool deterministic, struct error *err)
 {
-    struct cudnn_plan *plan = calloc(1, sizeof *plan);
-    cudnn_descriptor gpu = describe_gpu(graph, gpu_text), operations;
+    cudnn_descriptor gpu = describe_gpu(graph, gpu_text);
+    cudnn_descriptor operations = create_descriptor(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     struct error why = {0};
 
-    if (!plan) {
-        error_errno(err, CODE_IO, "a plan for cuDNN");
-        return NULL;
-    }
-    plan->graph = graph;
-    operations = create_descriptor(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set_attribute(graph, operations, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                   graph->operation_count, graph->operations);
     finalize_descriptor(graph, operations, "a graph");
-    if (try_proposals(plan, operations, gpu, CUDNN_HEUR_MODE_A, deterministic, &why))
-        return plan;
+    if (try_proposals(graph, operations, gpu, deterministic, &why))
+        return 0;
     if (graph->failed)
         why = graph->failure;
     else if (!why.code)
         error_set(&why, CODE_CONFIG, "cuDNN proposes no%s plan", deterministic ? " deterministic" : "");
-    error_set(err, why.code, "%s", why.text);
-    free(plan);
-    return NULL;
+    return error_set(err, why.code, "%s", why.text);
 }
 
-void cudnn_plan_destroy(struct cudnn_plan *plan)
+size_t cudnn_graph_workspace(const struct cudnn_graph *graph)
 {
-    free(plan);
+    return (size_t)graph->workspace;
 }
 
-int64_t cudnn_plan_workspace(const struct cudnn_plan *plan)
+int cudnn_graph_run(const struct cudnn_graph *graph, cudnnHandle_t handle, int count, const int64_t *ids,
+                    void *const *addresses, void *workspace, struct error *err)
 {
-    return plan->workspace;
-}
-
-int cudnn_plan_run(const struct cudnn_plan *plan, cudnnHandle_t handle, int count, const int64_t *ids,
-                   void *const *addresses, void *workspace, struct error *err)
-{
-    const struct cudnn *cudnn = plan->graph->cudnn;
+    const struct cudnn *cudnn = graph->cudnn;
     cudnn_descriptor pack;
     cudnnStatus_t status = cudnn->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
     cudnnStatus_t given_back;
@@ -354,7 +330,7 @@ int cudnn_plan_run(const struct cudnn_plan *plan, cudnnHandle_t handle, int coun
     if (status == CUDNN_STATUS_SUCCESS)
         status = cudnn->cudnnBackendFinalize(pack);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->cudnnBackendExecute(handle, plan->plan, pack);
+        status = cudnn->cudnnBackendExecute(handle, graph->plan, pack);
     given_back = cudnn->cudnnBackendDestroyDescriptor(pack);
     if (status == CUDNN_STATUS_SUCCESS)
         status = given_back;

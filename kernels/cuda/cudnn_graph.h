@@ -2,8 +2,8 @@
  * cudnn_graph.h - cuDNN's C backend in the words that attention needs: tensors and operations become a graph, and a
  * graph a plan for one kind of GPU. Internal to kernels/cuda.
  *
- * No function but cudnn_graph_plan reports failure: the first one sticks to the graph, later calls do nothing and
- * return NULL, and the plan's error names it. A graph owns all descriptors that its functions return.
+ * The functions that build a graph report no failure: the first one sticks to the graph, later calls do nothing and
+ * return NULL, and cudnn_graph_plan's error names it. A graph owns all descriptors that its functions return.
  *
  * Plans are made from a description of the GPU (cuDNN's "device properties", since 9.8), which is either read off a GPU
  * or given as text: so a plan can also be made where there is no GPU, and tests do.
@@ -18,6 +18,7 @@
 
 #include "common/error.h"
 #include "common/library.h"
+#include "kernels/cuda/cuda_attention.h"
 
 #define CUDNN_FUNCTIONS(f)                                                                                             \
     f(cudnnGetVersion) f(cudnnGetErrorString) f(cudnnGetLastErrorString) f(cudnnCreate) f(cudnnDestroy)                \
@@ -76,19 +77,52 @@ void cudnn_reshape(struct cudnn_graph *graph, cudnn_descriptor x, cudnn_descript
 
 /* ---- a plan ------------------------------------------------------------------------------------------------------ */
 
-struct cudnn_plan;
+/*
+ * Gives the graph its plan: the first that cuDNN's heuristics propose and that it can build. gpu: text as cuDNN writes
+ * it (JSON), or NULL for the current GPU. deterministic: only one that gives the same bits each time. -1, with the
+ * graph's first failure or with what cuDNN said of each proposal, where there is none.
+ */
+int cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu, bool deterministic, struct error *err);
+
+/* Of a graph that has a plan: the bytes of workspace that it needs. */
+size_t cudnn_graph_workspace(const struct cudnn_graph *graph);
+
+/* Enqueues the plan on the handle's stream, with `count` tensors' addresses by their ids. */
+int cudnn_graph_run(const struct cudnn_graph *graph, cudnnHandle_t handle, int count, const int64_t *ids,
+                    void *const *addresses, void *workspace, struct error *err);
+
+/* ---- attention (attention_graph.c) ------------------------------------------------------------------------------- */
+
+/* In the shape that its fused kernels are recognised by: the one of NVIDIA's cudnn-frontend (scaled dot-product
+ * attention, without dropout and padding). */
+
+/* What a plan of attention is given the addresses of. The last three are numbers in host memory: 1 / sqrt(head_size),
+ * minus infinity, and 1. */
+enum attention_tensor {
+    ATTENTION_Q = 1,
+    ATTENTION_K,
+    ATTENTION_V,
+    ATTENTION_OUT,
+    ATTENTION_LSE, /* [batch, heads, seq], natural logarithms, as kernels.h has it */
+    ATTENTION_DOUT,
+    ATTENTION_DQ,
+    ATTENTION_DK,
+    ATTENTION_DV,
+    ATTENTION_DELTA,  /* fp32 [batch, heads, seq]: scratch */
+    ATTENTION_DQ_SUM, /* fp32 [batch, heads, seq, head_size]: scratch, unless ordered */
+    ATTENTION_SCALE,
+    ATTENTION_MINUS_INFINITY,
+    ATTENTION_ONE,
+};
+
+/* From a call's shape; its addresses, lengths and dropout are not looked at. Destroyed by the caller. */
+struct cudnn_graph *attention_graph_forward(const struct cudnn *cudnn, const struct attention_call *call);
 
 /*
- * The first that cuDNN's heuristics propose and that it can build. gpu: text as cuDNN writes it (JSON), or NULL for the
- * current GPU. deterministic: only one that gives the same bits each time. NULL, with the graph's first failure or with
- * what cuDNN said of each proposal, where there is none.
+ * ordered: the same bits each time; cuDNN then keeps the gradients of the scores, batch x heads x seq x seq 16-bit
+ * numbers, in its workspace. Otherwise its blocks add to a common fp32 dq in whatever order they come.
  */
-struct cudnn_plan *cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu, bool deterministic, struct error *err);
-void cudnn_plan_destroy(struct cudnn_plan *plan);
-int64_t cudnn_plan_workspace(const struct cudnn_plan *plan);
-
-/* Enqueues it on the handle's stream, with `count` tensors' addresses by their ids. */
-int cudnn_plan_run(const struct cudnn_plan *plan, cudnnHandle_t handle, int count, const int64_t *ids,
-                   void *const *addresses, void *workspace, struct error *err);
+struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const struct attention_call *call,
+                                             bool ordered);
 
 #endif

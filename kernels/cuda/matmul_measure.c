@@ -3,93 +3,91 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
-#include "kernels/cuda/operations.h"
+#include "kernels/cuda/cuda.h"
 
-#define REPEATS     3
-#define MOST_TRIES  16 /* products that are tried; each of them waits for the GPU */
-#define TELLING_F32 4096
-#define TELLING_16  (4 << 20)
+#define REPEATS    3
+#define MOST_TRIES 16 /* products of a shape that are compared; each of them waits for the GPU */
+#define ENOUGH_F32 4096
+#define ENOUGH_16  (4 << 20)
 
-struct sums {
+struct checksum {
     unsigned long long of[3];
 };
 
-static struct sums sums_of(struct device *dev, const struct product *product, const void *d, void *space)
+static struct checksum checksum_of(struct device *dev, const struct matmul_call *call, const void *d, void *space)
 {
-    struct sums sums = {{0}};
+    struct checksum sums = {{0}};
 
-    cuda_checksum(dev, space, product->d.dtype, d, (size_t)product->d.cols, (size_t)product->d.rows,
-                  (size_t)product->d.ld);
+    cuda_checksum(dev, space, call->d.dtype, d, (size_t)call->d.cols, (size_t)call->d.rows, (size_t)call->d.ld);
     cuda_fetch(dev, sums.of, space, sizeof sums.of);
     return sums;
 }
 
-/* Of a few runs after the first; negative if this candidate does not run at all. */
-static float elapsed_milliseconds(struct device *dev, const struct matmul_choice *choice, const struct product *product,
+/* The time of REPEATS runs, after compare_results has run each candidate once; negative if a call fails. */
+static float elapsed_milliseconds(struct device *dev, const struct matmul_choice *choice,
                                   const struct matmul_operands *at, int candidate)
 {
-    struct cuda_matmul *matmul = device_cuda(dev)->matmul;
+    struct matmul_state *state = device_cuda(dev)->matmul;
     struct CUstream_st *stream = device_cuda(dev)->stream;
     float time = 0;
 
-    if (!CUDA_OK(dev, cudaEventRecord(matmul->start, stream)))
+    if (!CUDA_OK(dev, cudaEventRecord(state->start, stream)))
         return -1;
     for (int i = 0; i < REPEATS; i++)
-        if (!LT_OK(dev, matmul_run(dev, choice, product, at, candidate)))
+        if (!LT_OK(dev, matmul_run(dev, choice, at, candidate)))
             return -1;
-    if (!CUDA_OK(dev, cudaEventRecord(matmul->stop, stream)) || !CUDA_OK(dev, cudaEventSynchronize(matmul->stop)) ||
-        !CUDA_OK(dev, cudaEventElapsedTime(&time, matmul->start, matmul->stop)))
+    if (!CUDA_OK(dev, cudaEventRecord(state->stop, stream)) || !CUDA_OK(dev, cudaEventSynchronize(state->stop)) ||
+        !CUDA_OK(dev, cudaEventElapsedTime(&time, state->start, state->stop)))
         return -1;
     return time;
 }
 
 /*
- * Whether what was compared so far tells algorithms apart. Zeros, as gradients are before anything was learned, and
- * what an overflow of fp16 leaves are the same by any of them. And what one adds in another order than the other shows
- * in nearly every number of fp32, but only in one of some thousands when it is rounded to 16 bits.
+ * Whether enough numbers were compared to tell algorithms apart. Zeros (gradients at the beginning) and what an fp16
+ * overflow leaves are the same for all algorithms; they are not counted. A different order of summation changes nearly
+ * every fp32 result, but only one 16-bit result in thousands.
  */
-static bool is_telling(const struct product *product, unsigned long long told)
+static bool is_enough(const struct matmul_call *call, unsigned long long compared)
 {
-    unsigned long long half = (unsigned long long)product->d.rows * (unsigned long long)product->d.cols / 2;
-    unsigned long long least = product->d.dtype == DTYPE_F32 ? TELLING_F32 : TELLING_16;
+    unsigned long long half = (unsigned long long)call->d.rows * (unsigned long long)call->d.cols / 2;
+    unsigned long long least = call->d.dtype == DTYPE_F32 ? ENOUGH_F32 : ENOUGH_16;
 
-    return told > (half > least ? half : least);
+    return compared > (half > least ? half : least);
 }
 
-/* Rules out those that turn out not to run, and those whose bits are not the first's. Returns how many numbers of the
- * first tell something. */
+/* Excludes candidates that do not run, and those whose bits differ from the first's. Returns how many numbers were
+ * compared: those of the first that are finite and not near zero. */
 static unsigned long long compare_results(struct device *dev, struct matmul_choice *choice,
-                                          const struct product *product, const struct matmul_operands *at, void *space)
+                                          const struct matmul_operands *at, void *space)
 {
-    struct sums first = {{0}};
+    struct checksum reference = {{0}};
     bool any = false;
 
     for (int i = 0; i < choice->count && !dev->failed; i++) {
-        struct sums sums;
+        struct checksum sums;
 
-        if (choice->out[i])
+        if (choice->excluded[i])
             continue;
-        if (matmul_run(dev, choice, product, at, i) != CUBLAS_STATUS_SUCCESS) {
+        if (matmul_run(dev, choice, at, i) != CUBLAS_STATUS_SUCCESS) {
             cuda_forget_error();
-            choice->out[i] = true;
+            choice->excluded[i] = true;
             continue;
         }
-        sums = sums_of(dev, product, at->d, space);
+        sums = checksum_of(dev, &choice->call, at->d, space);
         if (!any)
-            first = sums;
+            reference = sums;
         any = true;
-        choice->out[i] = memcmp(&sums, &first, sizeof sums) != 0 && !device_cuda(dev)->matmul->any;
+        choice->excluded[i] = memcmp(&sums, &reference, sizeof sums) != 0 && !device_cuda(dev)->matmul->any;
     }
-    return first.of[2];
+    return reference.of[2];
 }
 
-static void choose_fastest(struct device *dev, struct matmul_choice *choice, const struct product *product,
-                           const struct matmul_operands *at)
+static void choose_fastest(struct device *dev, struct matmul_choice *choice, const struct matmul_operands *at)
 {
     float best = -1;
 
     for (int i = 0; i < choice->count && !dev->failed; i++) {
-        float time = choice->out[i] ? -1 : elapsed_milliseconds(dev, choice, product, at, i);
+        float time = choice->excluded[i] ? -1 : elapsed_milliseconds(dev, choice, at, i);
 
         if (time >= 0 && (best < 0 || time < best)) {
             best = time;
@@ -98,34 +96,31 @@ static void choose_fastest(struct device *dev, struct matmul_choice *choice, con
     }
 }
 
-static void measure_algorithm(struct device *dev, struct matmul_choice *choice, const struct product *product,
-                              const struct matmul_operands *at, void *space)
+static void measure_algorithm(struct device *dev, struct matmul_choice *choice, const struct matmul_operands *at,
+                              void *space)
 {
-    choice->told += compare_results(dev, choice, product, at, space);
-    if (is_telling(product, choice->told) || device_cuda(dev)->matmul->any) {
-        choose_fastest(dev, choice, product, at);
-        choice->measured = true;
+    choice->compared += compare_results(dev, choice, at, space);
+    if (is_enough(&choice->call, choice->compared) || device_cuda(dev)->matmul->any) {
+        choose_fastest(dev, choice, at);
+        choice->settled = true;
     }
     if (++choice->tries == MOST_TRIES)
-        choice->measured = true;
+        choice->settled = true;
 }
 
-void matmul_measure(struct device *dev, struct matmul_choice *choice, const struct product *product,
-                    const struct matmul_operands *at)
+void matmul_measure(struct device *dev, struct matmul_choice *choice, const struct matmul_operands *at)
 {
-    size_t beside = product_scratch(product);
+    const struct matmul_call *call = &choice->call;
+    size_t in_place = (size_t)call->d.ld * (size_t)call->d.cols * dtype_size(call->d.dtype);
+    size_t beside = call->accumulate ? in_place : matmul_call_scratch(call);
     struct matmul_operands trial = *at;
     char *workspace;
 
-    _Static_assert(sizeof(struct sums) <= MATMUL_SUMS, "room for the checksum");
-    if (choice->count == 1 ||
-        (product->accumulate &&
-         (size_t)product->d.ld * (size_t)product->d.cols * dtype_size(product->d.dtype) > MATMUL_MOST_BESIDE)) {
-        choice->measured = true;
+    _Static_assert(sizeof(struct checksum) <= MATMUL_CHECKSUM, "room for the checksum");
+    if (choice->count == 1 || (call->accumulate && in_place > MATMUL_MOST_BESIDE)) {
+        choice->settled = true;
         return;
     }
-    if (product->accumulate)
-        beside = (size_t)product->d.ld * (size_t)product->d.cols * dtype_size(product->d.dtype);
     beside = (beside + 255) / 256 * 256;
     workspace = cuda_workspace(dev, workspace_matmul(beside));
     if (!workspace)
@@ -133,7 +128,7 @@ void matmul_measure(struct device *dev, struct matmul_choice *choice, const stru
     trial.workspace = workspace;
     if (beside)
         trial.d = workspace + MATMUL_WORKSPACE;
-    if (!product->accumulate)
+    if (!call->accumulate)
         trial.add = trial.d;
-    measure_algorithm(dev, choice, product, &trial, workspace + MATMUL_WORKSPACE + beside);
+    measure_algorithm(dev, choice, &trial, workspace + MATMUL_WORKSPACE + beside);
 }

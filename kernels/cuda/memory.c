@@ -34,6 +34,7 @@ struct driver {
 struct piece {
     void *at;
     size_t bytes;
+    struct piece *next;
 };
 
 struct cuda_memory {
@@ -45,7 +46,6 @@ struct cuda_memory {
     struct arena *arena;
 
     struct piece *separate; /* with MUSTER_CUDA_MEMORY=separate, instead of all that */
-    size_t count, room;
     bool is_separate, is_pinned;
 };
 
@@ -79,16 +79,15 @@ static int driver_ok(CUresult status, const char *doing, struct error *err)
     return status == CUDA_SUCCESS ? 0 : error_set(err, CODE_IO, "cuda: %s: error %d", doing, (int)status);
 }
 
-static int reserve_range(struct cuda_memory *memory, int ordinal, struct error *err)
+static int reserve_range(struct device *dev, struct cuda_memory *memory, struct error *err)
 {
     size_t unused, total, grain;
-    cudaError_t status = cudaMemGetInfo(&unused, &total);
 
-    if (status != cudaSuccess)
-        return error_set(err, CODE_INTERNAL, "cuda: cudaMemGetInfo: %s", cudaGetErrorString(status));
+    if (!CUDA_OK(dev, cudaMemGetInfo(&unused, &total)))
+        return device_status(dev, err);
     memory->kind = (CUmemAllocationProp){
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal},
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device_cuda(dev)->ordinal},
     };
     if (driver_open(&memory->driver, err) < 0 ||
         driver_ok(
@@ -122,7 +121,7 @@ struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err)
         error_set(err, CODE_CONFIG, "MUSTER_CUDA_MEMORY=%s: there are \"arena\", \"separate\" and \"pinned\"", choice);
         goto fail;
     }
-    if (!memory->is_separate && reserve_range(memory, device_cuda(dev)->ordinal, err) < 0)
+    if (!memory->is_separate && reserve_range(dev, memory, err) < 0)
         goto fail;
     return memory;
 
@@ -131,12 +130,23 @@ fail:
     return NULL;
 }
 
-static void free_piece(struct device *dev, const struct cuda_memory *memory, void *at)
+static size_t free_separate(struct device *dev, struct cuda_memory *memory, void *pointer)
 {
-    if (memory->is_pinned)
-        CUDA_OK(dev, cudaFreeHost(at));
-    else
-        CUDA_OK(dev, cudaFree(at));
+    for (struct piece **at = &memory->separate; *at; at = &(*at)->next)
+        if ((*at)->at == pointer) {
+            struct piece *piece = *at;
+            size_t bytes = piece->bytes;
+
+            *at = piece->next;
+            free(piece);
+            if (memory->is_pinned)
+                CUDA_OK(dev, cudaFreeHost(pointer));
+            else
+                CUDA_OK(dev, cudaFree(pointer));
+            return bytes;
+        }
+    device_fail(dev, CODE_INTERNAL, "cuda: %p is freed, but was not allocated here", pointer);
+    return 0;
 }
 
 void cuda_memory_close(struct device *dev, struct cuda_memory *memory)
@@ -150,10 +160,9 @@ void cuda_memory_close(struct device *dev, struct cuda_memory *memory)
         (memory->base &&
          driver_ok(memory->driver.cuMemAddressFree(memory->base, memory->reserved), "cuMemAddressFree", &err) < 0))
         device_fail(dev, err.code, "%s", err.text);
-    for (size_t i = 0; i < memory->count; i++)
-        free_piece(dev, memory, memory->separate[i].at);
+    while (memory->separate)
+        free_separate(dev, memory, memory->separate->at);
     arena_destroy(memory->arena);
-    free(memory->separate);
     free(memory);
 }
 
@@ -218,29 +227,26 @@ static void *from_arena(struct cuda_memory *memory, size_t bytes, struct error *
 
 static void *allocate_separately(struct cuda_memory *memory, size_t bytes, struct error *err)
 {
-    struct piece piece = {.bytes = bytes};
+    struct piece *piece = malloc(sizeof *piece);
+    void *at = NULL;
     cudaError_t status;
 
-    if (memory->count == memory->room) {
-        struct piece *grown = realloc(memory->separate, (2 * memory->room + 16) * sizeof *grown);
-
-        if (!grown) {
-            error_errno(err, CODE_IO, "cuda device");
-            return NULL;
-        }
-        memory->separate = grown;
-        memory->room = 2 * memory->room + 16;
-    }
-    if (memory->is_pinned)
-        status = cudaHostAlloc(&piece.at, bytes ? bytes : 1, cudaHostAllocDefault);
-    else
-        status = cudaMalloc(&piece.at, bytes ? bytes : 1);
-    if (status != cudaSuccess) {
-        no_memory(bytes, 0, cudaGetErrorString(status), err);
+    if (!piece) {
+        error_errno(err, CODE_IO, "cuda device");
         return NULL;
     }
-    memory->separate[memory->count++] = piece;
-    return piece.at;
+    if (memory->is_pinned)
+        status = cudaHostAlloc(&at, bytes ? bytes : 1, cudaHostAllocDefault);
+    else
+        status = cudaMalloc(&at, bytes ? bytes : 1);
+    if (status != cudaSuccess) {
+        no_memory(bytes, 0, cudaGetErrorString(status), err);
+        free(piece);
+        return NULL;
+    }
+    *piece = (struct piece){at, bytes, memory->separate};
+    memory->separate = piece;
+    return at;
 }
 
 /* As on a CPU the memory is zero, and that before any stream sees it; pieces are not taken inside a step. */
@@ -272,20 +278,6 @@ static void *host_memory(size_t bytes, struct error *err)
 void *cuda_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err)
 {
     return space == MEMORY_HOST ? host_memory(bytes, err) : device_memory(dev, bytes, err);
-}
-
-static size_t free_separate(struct device *dev, struct cuda_memory *memory, void *pointer)
-{
-    for (size_t i = 0; i < memory->count; i++)
-        if (memory->separate[i].at == pointer) {
-            size_t bytes = memory->separate[i].bytes;
-
-            memory->separate[i] = memory->separate[--memory->count];
-            free_piece(dev, memory, pointer);
-            return bytes;
-        }
-    device_fail(dev, CODE_INTERNAL, "cuda: %p is freed, but was not allocated here", pointer);
-    return 0;
 }
 
 size_t cuda_free(struct device *dev, enum memory space, void *pointer)

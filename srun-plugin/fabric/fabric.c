@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,37 +29,35 @@ void fabric_destroy(struct fabric *fabric)
     if (!fabric)
         return;
     for (size_t i = 0; i < fabric->count; i++)
-        fabric_profile_destroy(fabric->entries[i].profile);
-    free(fabric->entries);
+        fabric_profile_destroy(fabric->profiles[i]);
+    free(fabric->profiles);
     free(fabric);
 }
 
-static int add_profile(struct fabric *fabric, enum fabric_layer layer, struct fabric_profile *profile,
-                       struct error *err)
+static int add_profile(struct fabric *fabric, struct fabric_profile *profile, struct error *err)
 {
-    struct fabric_entry *larger;
+    struct fabric_profile **larger;
 
     for (size_t i = 0; i < fabric->count; i++) {
-        const struct fabric_entry *other = &fabric->entries[i];
+        const struct fabric_profile *other = fabric->profiles[i];
 
-        if (other->layer == layer && strcmp(other->profile->name, profile->name) == 0)
+        if (other->layer == profile->layer && strcmp(other->name, profile->name) == 0)
             return error_set(err, CODE_CONFIG, "%.300s:1: the name \"%s\" is already used by %.300s; choose another",
-                             profile->file, profile->name, other->profile->file);
+                             profile->file, profile->name, other->file);
     }
-    larger = realloc(fabric->entries, (fabric->count + 1) * sizeof *larger);
-    if (!larger)
+    if (!(larger = realloc(fabric->profiles, (fabric->count + 1) * sizeof *larger)))
         return error_errno(err, CODE_IO, "no memory for %s", profile->file);
-    fabric->entries = larger;
-    fabric->entries[fabric->count++] = (struct fabric_entry){layer, profile};
+    fabric->profiles = larger;
+    larger[fabric->count++] = profile;
     return 0;
 }
 
 int fabric_add_text(struct fabric *fabric, enum fabric_layer layer, const char *text, const char *file,
                     struct error *err)
 {
-    struct fabric_profile *profile = fabric_profile_read(text, file, err);
+    struct fabric_profile *profile = fabric_profile_read(layer, text, file, err);
 
-    if (profile && add_profile(fabric, layer, profile, err) == 0)
+    if (profile && add_profile(fabric, profile, err) == 0)
         return 0;
     fabric_profile_destroy(profile);
     return -1;
@@ -84,7 +83,7 @@ static bool is_for_absent(const char *name, const char *const *absent)
 static int add_file(struct fabric *fabric, enum fabric_layer layer, const char *directory, const char *name,
                     struct error *err)
 {
-    char path[4096], *text;
+    char path[PATH_MAX], *text;
     size_t bytes;
     int status;
 
@@ -126,70 +125,53 @@ int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const c
 
 /* ---- files of this machine --------------------------------------------------------------------------------------- */
 
-static bool exists_in(const char *directory, size_t length, const char *name)
-{
-    char path[4096];
-
-    return length > 0 && (size_t)snprintf(path, sizeof path, "%.*s/%s", (int)length, directory, name) < sizeof path &&
-           access(path, F_OK) == 0;
-}
-
 bool fabric_find_file(const char *name, void *arg)
 {
-    static const char *const usual[] = {"/usr/local/lib", "/usr/local/lib64", "/usr/lib64", "/usr/lib", NULL};
-    const char *path = arg;
+    const char *own = arg;
+    char *directories, path[PATH_MAX];
+    bool found = false;
 
     if (strchr(name, '/'))
         return access(name, F_OK) == 0;
-    while (path && *path) {
-        size_t length = strcspn(path, ":");
-
-        if (exists_in(path, length, name))
-            return true;
-        path += length + (path[length] == ':');
-    }
-    for (const char *const *directory = usual; *directory; directory++)
-        if (exists_in(*directory, strlen(*directory), name))
-            return true;
-    return false;
+    if (asprintf(&directories, "%s:/usr/local/lib:/usr/local/lib64:/usr/lib64:/usr/lib", own ? own : "") < 0)
+        return false;
+    for (char *rest = directories, *directory; !found && (directory = strsep(&rest, ":"));)
+        found = directory[0] && snprintf(path, sizeof path, "%s/%s", directory, name) < (int)sizeof path &&
+                access(path, F_OK) == 0;
+    free(directories);
+    return found;
 }
 
 /* ---- variables set by files -------------------------------------------------------------------------------------- */
 
-static void free_given(struct fabric_given *given)
+int file_variables_add(struct file_variables *variables, const char *name, const char *value, int line,
+                       struct error *err)
 {
-    free(given->name);
-    free(given->value);
-    free(given->source);
-}
+    struct file_variable *items, given;
 
-int fabric_givens_add(struct fabric_givens *givens, const char *name, const char *value, const char *source,
-                      struct error *err)
-{
-    struct fabric_given *items, given;
-
-    for (size_t i = 0; i < givens->count; i++)
-        if (strcmp(givens->items[i].name, name) == 0)
-            return 0;
-    items = realloc(givens->items, (givens->count + 1) * sizeof *items);
-    if (!items)
+    if (variables->count == FILE_VARIABLES_MOST)
+        return error_set(err, CODE_CONFIG, "more than %d variables; remove some", FILE_VARIABLES_MOST);
+    if (!(items = realloc(variables->items, (variables->count + 1) * sizeof *items)))
         return error_errno(err, CODE_IO, "no memory for %s", name);
-    givens->items = items;
-    given = (struct fabric_given){strdup(name), strdup(value), strdup(source)};
-    if (given.name && given.value && given.source) {
-        items[givens->count++] = given;
+    variables->items = items;
+    given = (struct file_variable){strdup(name), strdup(value), line};
+    if (given.name && given.value) {
+        items[variables->count++] = given;
         return 0;
     }
-    free_given(&given);
+    free(given.name);
+    free(given.value);
     return error_set(err, CODE_IO, "no memory for %s", name);
 }
 
-void fabric_givens_clear(struct fabric_givens *givens)
+void file_variables_clear(struct file_variables *variables)
 {
-    for (size_t i = 0; i < givens->count; i++)
-        free_given(&givens->items[i]);
-    free(givens->items);
-    *givens = (struct fabric_givens){0};
+    for (size_t i = 0; i < variables->count; i++) {
+        free(variables->items[i].name);
+        free(variables->items[i].value);
+    }
+    free(variables->items);
+    *variables = (struct file_variables){0};
 }
 
 /* Length of the variable's name at the beginning of a line; 0 if the line sets none. */
@@ -202,7 +184,7 @@ static size_t name_length(const char *line)
     return line[length] == '=' && !isdigit((unsigned char)line[0]) ? length : 0;
 }
 
-int fabric_conf_parse(struct fabric_givens *givens, const char *text, const char *source, struct error *err)
+int fabric_conf_parse(struct file_variables *variables, const char *text, struct error *err)
 {
     int status = 0;
 
@@ -213,9 +195,9 @@ int fabric_conf_parse(struct fabric_givens *givens, const char *text, const char
             char *line = strndup(text, length);
 
             if (!line)
-                return error_errno(err, CODE_IO, "no memory for %s", source);
+                return error_errno(err, CODE_IO, "no memory for nccl.conf");
             line[name] = '\0';
-            status = fabric_givens_add(givens, line, line + name + 1, source, err);
+            status = file_variables_add(variables, line, line + name + 1, 0, err);
             free(line);
         }
         text += length + (text[length] == '\n');
@@ -223,24 +205,24 @@ int fabric_conf_parse(struct fabric_givens *givens, const char *text, const char
     return status;
 }
 
-static int read_conf(struct fabric_givens *givens, const char *path, struct error *err)
+static int read_conf(struct file_variables *variables, const char *path, struct error *err)
 {
     char *text = text_read_file(path, CONF_MOST, NULL, NULL);
-    int status = text ? fabric_conf_parse(givens, text, "nccl.conf", err) : 0;
+    int status = text ? fabric_conf_parse(variables, text, err) : 0;
 
     free(text);
     return status;
 }
 
-int fabric_conf_read(struct fabric_givens *givens, const char *conf_file, const char *home, struct error *err)
+int fabric_conf_read(struct file_variables *variables, const char *conf_file, const char *home, struct error *err)
 {
-    char path[4096];
+    char path[PATH_MAX];
 
     if (conf_file && conf_file[0])
         snprintf(path, sizeof path, "%s", conf_file);
     else
         snprintf(path, sizeof path, "%s/.nccl.conf", home ? home : "");
-    if (((conf_file && conf_file[0]) || home) && read_conf(givens, path, err) < 0)
+    if (((conf_file && conf_file[0]) || home) && read_conf(variables, path, err) < 0)
         return -1;
-    return read_conf(givens, "/etc/nccl.conf", err);
+    return read_conf(variables, "/etc/nccl.conf", err);
 }

@@ -6,13 +6,13 @@
  *     struct fabric *fabric = fabric_create(&err);
  *     fabric_add_directory(fabric, FABRIC_SHIPPED, "/usr/share/muster/fabric", NULL, complain, NULL);
  *     fabric_add_directory(fabric, FABRIC_SITE, "/etc/muster/fabric", NULL, complain, NULL);
- *     struct fabric_plan *plan = fabric_plan_create(fabric, &facts, &inputs, &err);
- *     for (size_t i = 0; i < plan->count; i++)
- *         if (fabric_sets(&plan->variables[i]))
- *             setenv(plan->variables[i].name, plan->variables[i].value, 1);
+ *     fabric_fill_env(&list, fabric, &facts, &inputs, &err);
+ *     for (size_t i = 0; i < list.count; i++)
+ *         if (env_is_to_be_set(&list.variables[i]))
+ *             setenv(list.variables[i].name, list.variables[i].value, 1);
  *
  * Precedence, for each variable by itself: the user's environment, the job file, NCCL's own nccl.conf, the site's
- * profiles, the one shipped profile for this network. Variables that the user or nccl.conf has set are in the plan for
+ * profiles, the one shipped profile for this network. Variables that the user or nccl.conf has set are in the list for
  * the report only.
  *
  * fabric_add_directory, fabric_conf_read and fabric_find_file read files. Everything else is pure: the environment and
@@ -25,24 +25,15 @@
 #include <stddef.h>
 
 #include "common/error.h"
+#include "srun-plugin/node/env_list.h"
+#include "srun-plugin/node/node.h"
 
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
-
-/* One port of a network card. Strings are borrowed. No profile matches a port of another kind (a bridge's). */
-struct fabric_nic {
-    const char *kind;      /* "infiniband", "roce", "slingshot", "efa" or "ethernet" */
-    const char *driver;    /* "mlx5_core", "cxi_ss1", "efa", "ena", ...; NULL if not known */
-    const char *hca;       /* RDMA device in the form of NCCL_IB_HCA: "mlx5_0:1"; NULL or "" for none */
-    const char *interface; /* "ib0", "hsn0", "eth0"; NULL or "" for none */
-    int gid_index;         /* index of its RoCE v2 GID with an IPv4 address (node.h); -1 for none, or not known */
-    double gbps;           /* 0 if not known */
-    bool live;             /* the link is up; profiles see no other ports */
-};
 
 /* True if the file exists. A name without a slash is a library, searched for where the dynamic linker would. */
 typedef bool fabric_has_file(const char *name, void *arg);
 
-/* All that a profile's conditions can test. Strings are borrowed. */
+/* All that a profile's conditions can test. Strings and arrays are borrowed, except for `live`. */
 struct fabric_facts {
     unsigned nodes;         /* of the step */
     unsigned job_nodes;     /* of the job, in all its components */
@@ -54,9 +45,25 @@ struct fabric_facts {
     unsigned cores;         /* that the rank may run on */
     fabric_has_file *files; /* NULL: no file exists */
     void *files_arg;
-    const struct fabric_nic *nics;
+    const struct node_nic *nics;
+    bool *live; /* [nic_count] the ports that profiles see; NULL: those that are up */
     size_t nic_count;
 };
+
+/*
+ * Fills in gpus, vendor, nics and live of a node on which `local_ranks` ranks (at least 1) see `gpu_count` GPUs,
+ * indices into node->gpus (visible.h). -1 and *err: CODE_USAGE for 0 ranks, CODE_IO without memory. The caller frees
+ * live.
+ *
+ * A port of the fabric's kind (node_fabric) is live if a GPU of the step would use it (bind.h): a storage port beside
+ * no GPU is not. GPUs count and not ranks, since one rank may start a process for each GPU (torchrun). A port of
+ * another kind is live if it can be used at all.
+ */
+int fabric_facts_fill(struct fabric_facts *facts, const struct node *node, unsigned local_ranks, const size_t *gpus,
+                      size_t gpu_count, struct error *err);
+
+/* The interface that carries a port's traffic: its bond's if it is part of one; "" for none. */
+const char *fabric_interface(const struct node_nic *nic);
 
 /* A fabric_has_file for this machine. arg is LD_LIBRARY_PATH, or NULL. Does not read the linker's cache. */
 bool fabric_find_file(const char *name, void *arg);
@@ -84,80 +91,63 @@ typedef void fabric_complain(const struct error *err, void *arg);
  * site's directory may be missing; for shipped profiles that is one more call of `complain`. Returns how many were
  * added.
  *
- * `absent`: kinds of NIC that this node does not have, NULL behind the last; NULL for none. Files whose name begins
- * with one ("slingshot-cscs.cfg") are not read: to read all that muster ships takes 0.35 ms of each step.
+ * `absent`: what this node or job does not have, such as a kind of NIC; NULL behind the last, NULL for none. Files
+ * whose name begins with one ("slingshot-cscs.cfg") are not read: to read all that muster ships takes 0.35 ms of each
+ * step.
  */
 int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const char *path, const char *const *absent,
                          fabric_complain *complain, void *arg);
 
 /* ---- variables set by files -------------------------------------------------------------------------------------- */
 
+#define FILE_VARIABLES_MOST 1000 /* variables of one file */
+
 /* Variables that a file sets: the job file, or nccl.conf. The strings are owned. Zeroed, it is empty. */
-struct fabric_given {
+struct file_variable {
     char *name, *value;
-    char *source; /* "gpt.cfg:7", "nccl.conf" */
+    int line; /* of the job file; 0 in nccl.conf */
 };
 
-struct fabric_givens {
-    struct fabric_given *items;
+struct file_variables {
+    struct file_variable *items;
     size_t count;
 };
 
-/* The first of several with one name counts. */
-int fabric_givens_add(struct fabric_givens *givens, const char *name, const char *value, const char *source,
-                      struct error *err);
-void fabric_givens_clear(struct fabric_givens *givens);
+/* The first of several with one name counts. -1 and *err: CODE_CONFIG for too many, CODE_IO without memory. */
+int file_variables_add(struct file_variables *variables, const char *name, const char *value, int line,
+                       struct error *err);
+void file_variables_clear(struct file_variables *variables);
 
 /*
  * Adds the lines NAME=VALUE of an nccl.conf as NCCL reads them: blanks are not trimmed; comments (#) and lines that are
  * no assignment are skipped.
  */
-int fabric_conf_parse(struct fabric_givens *givens, const char *text, const char *source, struct error *err);
+int fabric_conf_parse(struct file_variables *variables, const char *text, struct error *err);
 
 /*
  * Reads the files that NCCL will read: `conf_file` (NCCL_CONF_FILE; NULL or "" if not set), or else
- * `home`/.nccl.conf, then /etc/nccl.conf. Skips files that cannot be read, as NCCL does. Never call it as root: the
- * paths are the user's.
+ * `home`/.nccl.conf, then /etc/nccl.conf. Skips files that cannot be read, as NCCL does, and files of more than 64 KiB.
+ * Never call it as root: the paths are the user's.
  */
-int fabric_conf_read(struct fabric_givens *givens, const char *conf_file, const char *home, struct error *err);
+int fabric_conf_read(struct file_variables *variables, const char *conf_file, const char *home, struct error *err);
 
-/* ---- the plan ---------------------------------------------------------------------------------------------------- */
-
-enum fabric_origin { FABRIC_FROM_USER, FABRIC_FROM_JOB, FABRIC_FROM_CONF, FABRIC_FROM_SITE, FABRIC_FROM_SHIPPED };
-
-struct fabric_variable {
-    char *name, *value;
-    enum fabric_origin origin;
-    char *source; /* "user", "nccl.conf", or "FILE:LINE" of the job file or profile */
-    char *why;    /* a profile's reason; for other origins the value that muster would have set, or "" */
-};
-
-struct fabric_plan {
-    char *profile; /* names of the profiles that matched: "infiniband" or "infiniband, our-site"; "" for none */
-    struct fabric_variable *variables; /* sorted by name, each once */
-    size_t count;
-    char **notes; /* lines for the user: warnings of profiles, and settings that were left out */
-    size_t note_count;
-};
+/* ---- the list of variables --------------------------------------------------------------------------------------- */
 
 #define FABRIC_VALUE_SIZE 4096 /* longer values of the user's are cut in the report */
 
-/* Copies the value of a variable, cut to size; false if it is not set. */
-typedef bool fabric_lookup(const char *name, char *value, size_t size, void *arg);
-
 /* Inputs that take precedence over profiles. Pointers may be NULL. */
 struct fabric_inputs {
-    fabric_lookup *user; /* variables that the user set, without those of an outer `srun --muster` */
+    env_lookup *user; /* variables that the user set, without those of an outer `srun --muster` */
     void *user_arg;
-    const struct fabric_givens *job, *conf;
+    const char *job_file; /* its name, to be shown as the source */
+    const struct file_variables *job, *conf;
 };
 
-/* If no profile matches, the plan has the job file's variables alone. NULL and *err only when out of memory. */
-struct fabric_plan *fabric_plan_create(const struct fabric *fabric, const struct fabric_facts *facts,
-                                       const struct fabric_inputs *inputs, struct error *err);
-void fabric_plan_destroy(struct fabric_plan *plan);
-
-/* True if the variable is to be set, overwriting; false if the user or nccl.conf has set it already. */
-bool fabric_sets(const struct fabric_variable *variable);
+/*
+ * Appends what job file, nccl.conf and profiles decide, sorted by name, each once. If no profile matches, these are the
+ * job file's variables alone. -1 and *err (CODE_IO) only when out of memory.
+ */
+int fabric_fill_env(struct env_list *list, const struct fabric *fabric, const struct fabric_facts *facts,
+                    const struct fabric_inputs *inputs, struct error *err);
 
 #endif

@@ -1,10 +1,62 @@
-/* Evaluates the conditions of profiles, and replaces their placeholders. */
+/* The facts of a node; evaluates the conditions of profiles, and replaces their placeholders. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "srun-plugin/fabric/fabric_profile.h"
+#include "srun-plugin/node/bind.h"
+
+/* ---- facts ------------------------------------------------------------------------------------------------------- */
+
+static const char *vendor_name(uint16_t vendor)
+{
+    switch (vendor) {
+    case 0x10de:
+        return "nvidia";
+    case 0x1002:
+        return "amd";
+    case 0x8086:
+        return "intel";
+    default:
+        return NULL;
+    }
+}
+
+int fabric_facts_fill(struct fabric_facts *facts, const struct node *node, unsigned local_ranks, const size_t *gpus,
+                      size_t gpu_count, struct error *err)
+{
+    /* At least as many ranks as GPUs: then each GPU has its NICs, whatever process uses it. */
+    unsigned ranks = local_ranks > 0 && local_ranks < gpu_count ? (unsigned)gpu_count : local_ranks;
+    const struct bind_request all = {.local_ranks = ranks, .gpus = gpus, .gpu_count = gpu_count};
+    struct bind_plan *plan = bind_plan_create(node, &all, err);
+    enum nic_kind fabric = node_fabric(node);
+
+    if (!plan)
+        return -1;
+    facts->gpus = (unsigned)gpu_count;
+    facts->vendor = gpu_count ? vendor_name(node->gpus[gpus[0]].vendor) : NULL;
+    facts->nics = node->nics;
+    facts->nic_count = node->nic_count;
+    facts->live = calloc(node->nic_count + 1, sizeof *facts->live);
+    for (size_t i = 0; facts->live && i < node->nic_count; i++) {
+        bool of_fabric = node->nics[i].kind == fabric && fabric != NIC_ETHERNET;
+
+        facts->live[i] = node_nic_usable(&node->nics[i]) && (!of_fabric || bind_plan_uses(plan, i));
+    }
+    bind_plan_destroy(plan);
+    return facts->live ? 0 : error_set(err, CODE_IO, "no memory for the facts of a node");
+}
+
+const char *fabric_interface(const struct node_nic *nic)
+{
+    return nic->bond[0] ? nic->bond : nic->netdev;
+}
+
+static bool is_live(const struct fabric_facts *facts, size_t nic)
+{
+    return facts->live ? facts->live[nic] : facts->nics[nic].up;
+}
 
 /* ---- conditions -------------------------------------------------------------------------------------------------- */
 
@@ -20,7 +72,7 @@ static bool has_name(const config_setting_t *names, const char *name)
 static bool has_nic(const config_setting_t *names, const struct fabric_facts *facts, bool drivers)
 {
     for (size_t i = 0; i < facts->nic_count; i++)
-        if (facts->nics[i].live && has_name(names, drivers ? facts->nics[i].driver : facts->nics[i].kind))
+        if (is_live(facts, i) && has_name(names, drivers ? facts->nics[i].driver : nic_kind_name(facts->nics[i].kind)))
             return true;
     return false;
 }
@@ -37,16 +89,12 @@ static bool part_holds(const config_setting_t *part, const struct fabric_facts *
 {
     const char *key = config_setting_name(part);
 
-    if (strcmp(key, "nics") == 0)
-        return has_nic(part, facts, false);
-    if (strcmp(key, "no_nics") == 0)
-        return !has_nic(part, facts, false);
-    if (strcmp(key, "drivers") == 0)
-        return has_nic(part, facts, true);
+    if (strncmp(key, "no_", 3) == 0)
+        return strcmp(key, "no_nics") == 0 ? !has_nic(part, facts, false) : !has_file(part, facts);
+    if (strcmp(key, "nics") == 0 || strcmp(key, "drivers") == 0)
+        return has_nic(part, facts, key[0] == 'd');
     if (strcmp(key, "files") == 0)
         return has_file(part, facts);
-    if (strcmp(key, "no_files") == 0)
-        return !has_file(part, facts);
     if (strcmp(key, "gpus") == 0)
         return config_setting_get_bool(part) == (facts->gpus > 0);
     if (strcmp(key, "vendors") == 0)
@@ -55,9 +103,7 @@ static bool part_holds(const config_setting_t *part, const struct fabric_facts *
         return has_name(part, facts->cluster);
     if (strcmp(key, "least_nodes") == 0)
         return facts->nodes >= config_setting_get_int64(part);
-    if (strcmp(key, "most_nodes") == 0)
-        return facts->nodes <= config_setting_get_int64(part);
-    return facts->job_nodes <= config_setting_get_int64(part); /* most_job_nodes */
+    return (strcmp(key, "most_nodes") == 0 ? facts->nodes : facts->job_nodes) <= config_setting_get_int64(part);
 }
 
 bool fabric_holds(const config_setting_t *condition, const struct fabric_facts *facts)
@@ -70,57 +116,43 @@ bool fabric_holds(const config_setting_t *condition, const struct fabric_facts *
 
 /* ---- placeholders ------------------------------------------------------------------------------------------------ */
 
-static bool is_given(const char *name)
-{
-    return name && name[0];
-}
-
 /* True if a profile selects this port, whatever its rate. A profile that names no kinds selects all RDMA ports. */
-static bool is_selected(const config_setting_t *match, const struct fabric_nic *nic)
+static bool is_selected(const config_setting_t *match, const struct fabric_facts *facts, size_t nic)
 {
     const config_setting_t *kinds = config_setting_get_member(match, "nics");
+    const struct node_nic *port = &facts->nics[nic];
 
-    return nic->live && (kinds ? has_name(kinds, nic->kind) : is_given(nic->hca));
+    return is_live(facts, nic) && (kinds ? has_name(kinds, nic_kind_name(port->kind)) : port->hca[0]);
 }
 
 /*
  * Ports of the same kind that are much slower belong to the management or storage network: with one of them among the
  * rails, all run at its rate. A port of half the rate is a link of the fabric that trained badly (bind.h uses it, too).
  */
-static bool is_fast(const config_setting_t *match, const struct fabric_facts *facts, const struct fabric_nic *nic)
+static bool is_fast(const config_setting_t *match, const struct fabric_facts *facts, size_t nic)
 {
-    double most = 0;
+    unsigned most = 0;
 
     for (size_t i = 0; i < facts->nic_count; i++)
-        if (is_selected(match, &facts->nics[i]) && facts->nics[i].gbps > most)
-            most = facts->nics[i].gbps;
-    return is_selected(match, nic) && 2 * nic->gbps >= most;
+        if (is_selected(match, facts, i) && facts->nics[i].rate > most)
+            most = facts->nics[i].rate;
+    return is_selected(match, facts, nic) && 2 * facts->nics[nic].rate >= most;
 }
 
-/* Writes a list of the HCAs, or of the interfaces, of the selected ports. */
+/* A list of the HCAs, or of the interfaces, of the selected ports. */
 static bool write_ports(FILE *out, const config_setting_t *match, const struct fabric_facts *facts, bool hcas)
 {
-    bool any = false;
+    const char *comma = "";
 
     for (size_t i = 0; i < facts->nic_count; i++) {
-        const char *name = hcas ? facts->nics[i].hca : facts->nics[i].interface;
+        const char *name = hcas ? facts->nics[i].hca : fabric_interface(&facts->nics[i]);
 
-        if (!is_given(name) || !is_fast(match, facts, &facts->nics[i]))
+        if (!name[0] || !is_fast(match, facts, i))
             continue;
-        fprintf(out, "%s%s", any ? "," : "", name);
-        any = true;
+        fprintf(out, "%s%s", comma, name);
+        comma = ",";
     }
-    return any;
-}
-
-static bool write_hca_list(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
-{
-    return write_ports(out, match, facts, true);
-}
-
-static bool write_nic_interfaces(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
-{
-    return write_ports(out, match, facts, false);
+    return comma[0];
 }
 
 /* NCCL takes one index for all ports: unknown unless all ports have the same. */
@@ -129,68 +161,67 @@ static bool write_gid_index(FILE *out, const config_setting_t *match, const stru
     int index = -1;
 
     for (size_t i = 0; i < facts->nic_count; i++) {
-        const struct fabric_nic *nic = &facts->nics[i];
+        int own = facts->nics[i].gid_index;
 
-        if (!is_given(nic->hca) || !is_fast(match, facts, nic))
+        if (!facts->nics[i].hca[0] || !is_fast(match, facts, i))
             continue;
-        if (nic->gid_index < 0 || (index >= 0 && nic->gid_index != index))
+        if (own < 0 || (index >= 0 && own != index))
             return false;
-        index = nic->gid_index;
+        index = own;
     }
     fprintf(out, "%d", index);
     return index >= 0;
 }
 
-static bool write_socket_ifname(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
-{
-    (void)match;
-    return is_given(facts->interface) && fputs(facts->interface, out) >= 0;
-}
+enum placeholder { SOCKET_IFNAME, NIC_INTERFACES, HCA_LIST, GID_INDEX, LOCAL_RANK, CORES, PLACEHOLDERS };
 
-static bool write_local_rank(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
-{
-    (void)match;
-    return fprintf(out, "%u", facts->local_rank) > 0;
-}
-
-static bool write_cores(FILE *out, const config_setting_t *match, const struct fabric_facts *facts)
-{
-    (void)match;
-    return facts->cores > 0 && fprintf(out, "%u", facts->cores) > 0;
-}
-
-static const struct {
-    const char *name;
-    bool (*write)(FILE *out, const config_setting_t *match, const struct fabric_facts *facts);
-} placeholders[] = {
-    {"socket_ifname", write_socket_ifname}, {"nic_interfaces", write_nic_interfaces}, {"hca_list", write_hca_list},
-    {"gid_index", write_gid_index},         {"local_rank", write_local_rank},         {"cores", write_cores},
+static const char *const placeholders[PLACEHOLDERS] = {
+    [SOCKET_IFNAME] = "socket_ifname", [NIC_INTERFACES] = "nic_interfaces", [HCA_LIST] = "hca_list",
+    [GID_INDEX] = "gid_index",         [LOCAL_RANK] = "local_rank",         [CORES] = "cores",
 };
 
-#define PLACEHOLDERS (sizeof placeholders / sizeof placeholders[0])
+/* False if the value is not known. */
+static bool write_placeholder(FILE *out, enum placeholder placeholder, const config_setting_t *match,
+                              const struct fabric_facts *facts)
+{
+    switch (placeholder) {
+    case SOCKET_IFNAME:
+        return facts->interface && facts->interface[0] && fputs(facts->interface, out) >= 0;
+    case NIC_INTERFACES:
+    case HCA_LIST:
+        return write_ports(out, match, facts, placeholder == HCA_LIST);
+    case GID_INDEX:
+        return write_gid_index(out, match, facts);
+    case LOCAL_RANK:
+        return fprintf(out, "%u", facts->local_rank) > 0;
+    case CORES:
+        return facts->cores > 0 && fprintf(out, "%u", facts->cores) > 0;
+    case PLACEHOLDERS:
+        break;
+    }
+    return false;
+}
 
 const char *fabric_placeholders(void)
 {
     return "${socket_ifname}, ${nic_interfaces}, ${hca_list}, ${gid_index}, ${local_rank}, ${cores}";
 }
 
-/* The index of the placeholder at "${name}"; -1 if there is no such placeholder. */
-static int find_placeholder(const char *at)
+/* PLACEHOLDERS if none begins at `at`. */
+static enum placeholder find_placeholder(const char *at)
 {
-    for (size_t i = 0; i < PLACEHOLDERS; i++) {
-        size_t length = strlen(placeholders[i].name);
+    for (unsigned i = 0; i < PLACEHOLDERS && strncmp(at, "${", 2) == 0; i++) {
+        size_t length = strlen(placeholders[i]);
 
-        if (strncmp(at + 2, placeholders[i].name, length) == 0 && at[2 + length] == '}')
-            return (int)i;
+        if (strncmp(at + 2, placeholders[i], length) == 0 && at[2 + length] == '}')
+            return i;
     }
-    return -1;
+    return PLACEHOLDERS;
 }
 
-int fabric_placeholder(const char *at)
+bool fabric_is_placeholder(const char *at)
 {
-    int index = find_placeholder(at);
-
-    return index < 0 ? -1 : (int)strlen(placeholders[index].name);
+    return find_placeholder(at) != PLACEHOLDERS;
 }
 
 /* Returns the name of the first placeholder whose value is not known; NULL if all are. */
@@ -198,15 +229,14 @@ static const char *render_text(FILE *out, const char *value, const config_settin
                                const struct fabric_facts *facts)
 {
     while (*value) {
-        int index = value[0] == '$' && value[1] == '{' ? find_placeholder(value) : -1;
+        enum placeholder found = find_placeholder(value);
 
-        if (index < 0) {
+        if (found == PLACEHOLDERS)
             fputc(*value++, out);
-            continue;
-        }
-        if (!placeholders[index].write(out, match, facts))
-            return placeholders[index].name;
-        value += strlen(placeholders[index].name) + 3;
+        else if (write_placeholder(out, found, match, facts))
+            value += strlen(placeholders[found]) + strlen("${}");
+        else
+            return placeholders[found];
     }
     return NULL;
 }

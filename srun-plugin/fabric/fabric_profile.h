@@ -10,6 +10,7 @@
 #include "srun-plugin/fabric/fabric.h"
 
 struct fabric_profile {
+    enum fabric_layer layer;
     char *file;
     const char *name;
     int priority;
@@ -17,14 +18,12 @@ struct fabric_profile {
 };
 
 /* NULL with CODE_CONFIG and "FILE:LINE: ...", or CODE_IO for memory. Free it with fabric_profile_destroy. */
-struct fabric_profile *fabric_profile_read(const char *text, const char *file, struct error *err);
+struct fabric_profile *fabric_profile_read(enum fabric_layer layer, const char *text, const char *file,
+                                           struct error *err);
 void fabric_profile_destroy(struct fabric_profile *profile);
 
 struct fabric {
-    struct fabric_entry {
-        enum fabric_layer layer;
-        struct fabric_profile *profile;
-    } * entries;
+    struct fabric_profile **profiles;
     size_t count;
 };
 
@@ -47,8 +46,8 @@ bool fabric_holds(const config_setting_t *condition, const struct fabric_facts *
 char *fabric_render(const char *value, const config_setting_t *match, const struct fabric_facts *facts,
                     const char **missing);
 
-/* The length of the placeholder's name at "${name}"; -1 for an unknown one or one that is not closed. */
-int fabric_placeholder(const char *at);
+/* True if one of the placeholders begins at `at`. */
+bool fabric_is_placeholder(const char *at);
 
 /* All placeholders: "${socket_ifname}, ${hca_list}, ..." */
 const char *fabric_placeholders(void);

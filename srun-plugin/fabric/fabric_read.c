@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/job.h"
 #include "common/job_text.h"
 #include "srun-plugin/fabric/fabric_profile.h"
 
@@ -19,11 +20,11 @@ struct reader {
     struct error *err;
 };
 
-static int fail_at(const struct reader *r, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-/* CODE_CONFIG with "FILE:LINE: " before the text. Returns -1. */
-static int fail_at(const struct reader *r, int line, const char *format, ...)
+/* CODE_CONFIG with "FILE:LINE: " before the text; for the profile itself, line 1. Returns -1. */
+static int __attribute__((format(printf, 3, 4)))
+fail_at(const struct reader *r, const config_setting_t *at, const char *format, ...)
 {
+    int line = config_setting_is_root(at) ? 1 : fabric_line(at);
     char text[sizeof r->err->text];
     va_list args;
 
@@ -57,56 +58,77 @@ const config_setting_t *fabric_member(const struct fabric_profile *profile, cons
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
-enum key_type { STRING, INTEGER, BOOLEAN, NAMES, GROUP, LIST };
+enum key_type { STRING, INTEGER, BOOLEAN, NAMES, CONDITION, LIST };
 
 /* A key of a group; a table ends with one without a name. */
 struct key {
     const char *name;
     enum key_type type;
     bool required;
-    const char *const *names; /* NAMES: the only ones allowed; NULL for any */
-    int least, most;          /* INTEGER */
+    const char *allowed;     /* NAMES: the only ones, quoted; NULL for any */
+    int least, most;         /* INTEGER */
+    const struct key *items; /* LIST: the keys of each group in it */
+    const char *item, *form; /* LIST: what a group is called in errors, and an example */
 };
 
-static const char *const kinds[] = {"infiniband", "roce", "slingshot", "efa", "ethernet", NULL};
-static const char *const vendors[] = {"nvidia", "amd", "intel", NULL};
-
-static const struct key profile_keys[] = {
-    {"name", STRING, true, NULL, 0, 0}, {"about", STRING, false, NULL, 0, 0},
-    {"match", GROUP, true, NULL, 0, 0}, {"priority", INTEGER, false, NULL, 0, PRIORITY_MOST},
-    {"set", LIST, false, NULL, 0, 0},   {"leave", NAMES, false, NULL, 0, 0},
-    {"warn", LIST, false, NULL, 0, 0},  {NULL, STRING, false, NULL, 0, 0},
-};
+#define KINDS "\"infiniband\", \"roce\", \"slingshot\", \"efa\", \"ethernet\""
 
 static const struct key condition_keys[] = {
-    {"nics", NAMES, false, kinds, 0, 0},
-    {"no_nics", NAMES, false, kinds, 0, 0},
-    {"drivers", NAMES, false, NULL, 0, 0},
-    {"files", NAMES, false, NULL, 0, 0},
-    {"no_files", NAMES, false, NULL, 0, 0},
-    {"gpus", BOOLEAN, false, NULL, 0, 0},
-    {"vendors", NAMES, false, vendors, 0, 0},
-    {"clusters", NAMES, false, NULL, 0, 0},
-    {"least_nodes", INTEGER, false, NULL, 1, NODES_MOST},
-    {"most_nodes", INTEGER, false, NULL, 1, NODES_MOST},
-    {"most_job_nodes", INTEGER, false, NULL, 1, NODES_MOST},
-    {NULL, STRING, false, NULL, 0, 0},
+    {.name = "nics", .type = NAMES, .allowed = KINDS},
+    {.name = "no_nics", .type = NAMES, .allowed = KINDS},
+    {.name = "drivers", .type = NAMES},
+    {.name = "files", .type = NAMES},
+    {.name = "no_files", .type = NAMES},
+    {.name = "gpus", .type = BOOLEAN},
+    {.name = "vendors", .type = NAMES, .allowed = "\"nvidia\", \"amd\", \"intel\""},
+    {.name = "clusters", .type = NAMES},
+    {.name = "least_nodes", .type = INTEGER, .least = 1, .most = NODES_MOST},
+    {.name = "most_nodes", .type = INTEGER, .least = 1, .most = NODES_MOST},
+    {.name = "most_job_nodes", .type = INTEGER, .least = 1, .most = NODES_MOST},
+    {.name = NULL},
 };
 
 static const struct key setting_keys[] = {
-    {"name", STRING, true, NULL, 0, 0},   {"value", STRING, true, NULL, 0, 0}, {"why", STRING, true, NULL, 0, 0},
-    {"source", STRING, true, NULL, 0, 0}, {"when", GROUP, false, NULL, 0, 0},  {NULL, STRING, false, NULL, 0, 0},
+    {.name = "name", .type = STRING, .required = true},
+    {.name = "value", .type = STRING, .required = true},
+    {.name = "why", .type = STRING, .required = true},
+    {.name = "source", .type = STRING, .required = true},
+    {.name = "when", .type = CONDITION},
+    {.name = NULL},
 };
 
 static const struct key warning_keys[] = {
-    {"text", STRING, true, NULL, 0, 0},
-    {"when", GROUP, true, NULL, 0, 0},
-    {NULL, STRING, false, NULL, 0, 0},
+    {.name = "text", .type = STRING, .required = true},
+    {.name = "when", .type = CONDITION, .required = true},
+    {.name = NULL},
 };
 
-static const char *const expected[] = {
-    [STRING] = "\"...\"",         [INTEGER] = "an integer", [BOOLEAN] = "true or false",
-    [NAMES] = "[ \"...\", ... ]", [GROUP] = "{ ... }",      [LIST] = "( { ... }, ... )",
+static const struct key profile_keys[] = {
+    {.name = "name", .type = STRING, .required = true},
+    {.name = "about", .type = STRING},
+    {.name = "match", .type = CONDITION, .required = true},
+    {.name = "priority", .type = INTEGER, .most = PRIORITY_MOST},
+    {.name = "set",
+     .type = LIST,
+     .items = setting_keys,
+     .item = "a setting",
+     .form = "( { name = \"...\"; ... }, ... )"},
+    {.name = "leave", .type = NAMES},
+    {.name = "warn",
+     .type = LIST,
+     .items = warning_keys,
+     .item = "a warning",
+     .form = "( { text = \"...\"; when = { ... }; }, ... )"},
+    {.name = NULL},
+};
+
+static const struct {
+    int type; /* libconfig's */
+    const char *form;
+} types[] = {
+    [STRING] = {CONFIG_TYPE_STRING, "\"...\""},      [INTEGER] = {CONFIG_TYPE_INT64, "an integer"},
+    [BOOLEAN] = {CONFIG_TYPE_BOOL, "true or false"}, [NAMES] = {CONFIG_TYPE_ARRAY, "[ \"...\", ... ]"},
+    [CONDITION] = {CONFIG_TYPE_GROUP, "{ ... }"},    [LIST] = {CONFIG_TYPE_LIST, "( { ... }, ... )"},
 };
 
 /* "a string", "an integer", ... */
@@ -121,175 +143,153 @@ static const char *type_name(const config_setting_t *setting)
     return names[config_setting_type(setting)];
 }
 
-static bool has_type(const config_setting_t *setting, enum key_type type)
-{
-    static const int types[] = {
-        [STRING] = CONFIG_TYPE_STRING, [INTEGER] = CONFIG_TYPE_INT64, [BOOLEAN] = CONFIG_TYPE_BOOL,
-        [NAMES] = CONFIG_TYPE_ARRAY,   [GROUP] = CONFIG_TYPE_GROUP,   [LIST] = CONFIG_TYPE_LIST,
-    };
-    int found = config_setting_type(setting);
-
-    return found == types[type] || (type == INTEGER && found == CONFIG_TYPE_INT);
-}
-
-/* "a, b, c" of the keys of a table. */
-static const char *list_keys(const struct key *keys, char *text, size_t size)
-{
-    size_t used = 0;
-
-    for (; keys->name && used < size; keys++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", keys->name);
-    return text;
-}
-
-static const char *list_names(const char *const *names, char *text, size_t size)
-{
-    size_t used = 0;
-
-    for (; *names && used < size; names++)
-        used += (size_t)snprintf(text + used, size - used, "%s\"%s\"", used ? ", " : "", *names);
-    return text;
-}
-
-static bool is_among(const char *const *names, const char *text)
-{
-    for (; *names; names++)
-        if (strcmp(*names, text) == 0)
-            return true;
-    return false;
-}
-
 /* The report and errors print each string on one line: no control characters. */
 static int check_string(const struct reader *r, const config_setting_t *setting, const char *key, const char *text)
 {
     if (!text[0])
-        return fail_at(r, fabric_line(setting), "%s is empty; remove it, or give it a text", key);
+        return fail_at(r, setting, "%s is empty; remove it, or give it a text", key);
     if (strlen(text) > STRING_MOST)
-        return fail_at(r, fabric_line(setting), "%s is %zu bytes long; at most %d", key, strlen(text), STRING_MOST);
+        return fail_at(r, setting, "%s is %zu bytes long; at most %d", key, strlen(text), STRING_MOST);
     for (const char *c = text; *c; c++)
         if (iscntrl((unsigned char)*c))
-            return fail_at(r, fabric_line(setting), "%s has a control character; one line of text", key);
+            return fail_at(r, setting, "%s has a control character; one line of text", key);
     return 0;
 }
 
 static int check_names(const struct reader *r, const struct key *key, const config_setting_t *setting)
 {
-    char text[256];
+    char quoted[STRING_MOST + 3];
 
     if (config_setting_length(setting) == 0)
-        return fail_at(r, fabric_line(setting), "%s is empty; remove it, or name one", key->name);
-    for (int i = 0; i < config_setting_length(setting); i++) {
-        const config_setting_t *element = config_setting_get_elem(setting, (unsigned)i);
+        return fail_at(r, setting, "%s is empty; remove it, or name one", key->name);
+    for (unsigned i = 0; i < fabric_length(setting); i++) {
+        const config_setting_t *element = config_setting_get_elem(setting, i);
         const char *name = config_setting_get_string(element);
 
         if (!name)
-            return fail_at(r, fabric_line(setting), "%s has %s; it must be [ \"...\", ... ]", key->name,
-                           type_name(element));
+            return fail_at(r, setting, "%s has %s; it must be %s", key->name, type_name(element), types[NAMES].form);
         if (check_string(r, setting, key->name, name) < 0)
             return -1;
-        if (key->names && !is_among(key->names, name))
-            return fail_at(r, fabric_line(setting), "%s has \"%s\"; it can be %s", key->name, name,
-                           list_names(key->names, text, sizeof text));
+        snprintf(quoted, sizeof quoted, "\"%s\"", name);
+        if (key->allowed && (strchr(name, '"') || !strstr(key->allowed, quoted)))
+            return fail_at(r, setting, "%s has %s; it can be %s", key->name, quoted, key->allowed);
+    }
+    return 0;
+}
+
+static int check_range(const struct reader *r, const struct key *key, const config_setting_t *setting)
+{
+    long long number = config_setting_get_int64(setting);
+
+    if (number < key->least || number > key->most)
+        return fail_at(r, setting, "%s = %lld; from %d to %d", key->name, number, key->least, key->most);
+    return 0;
+}
+
+static int check_group(const struct reader *r, const struct key *keys, const config_setting_t *group, const char *what);
+
+static int check_condition(const struct reader *r, const config_setting_t *condition)
+{
+    const config_setting_t *least = config_setting_get_member(condition, "least_nodes");
+    const config_setting_t *most = config_setting_get_member(condition, "most_nodes");
+
+    if (check_group(r, condition_keys, condition, config_setting_name(condition)) < 0)
+        return -1;
+    if (least && most && config_setting_get_int64(least) > config_setting_get_int64(most))
+        return fail_at(r, most, "most_nodes = %lld is less than least_nodes = %lld; nothing would match",
+                       config_setting_get_int64(most), config_setting_get_int64(least));
+    return 0;
+}
+
+static int check_list(const struct reader *r, const struct key *key, const config_setting_t *list)
+{
+    for (unsigned i = 0; i < fabric_length(list); i++) {
+        const config_setting_t *item = config_setting_get_elem(list, i);
+
+        if (!config_setting_is_group(item))
+            return fail_at(r, list, "%s has %s; it must be %s", key->name, type_name(item), key->form);
+        if (check_group(r, key->items, item, key->item) < 0)
+            return -1;
     }
     return 0;
 }
 
 static int check_value(const struct reader *r, const struct key *key, const config_setting_t *setting)
 {
-    long long number;
+    int type = config_setting_type(setting);
 
-    if (!has_type(setting, key->type))
-        return fail_at(r, fabric_line(setting), "%s is %s; it must be %s", key->name, type_name(setting),
-                       expected[key->type]);
-    if (key->type == STRING)
+    if (type != types[key->type].type && !(key->type == INTEGER && type == CONFIG_TYPE_INT))
+        return fail_at(r, setting, "%s is %s; it must be %s", key->name, type_name(setting), types[key->type].form);
+    switch (key->type) {
+    case STRING:
         return check_string(r, setting, key->name, config_setting_get_string(setting));
-    if (key->type == NAMES)
+    case INTEGER:
+        return check_range(r, key, setting);
+    case NAMES:
         return check_names(r, key, setting);
-    if (key->type != INTEGER)
-        return 0;
-    number = config_setting_get_int64(setting);
-    if (number < key->least || number > key->most)
-        return fail_at(r, fabric_line(setting), "%s = %lld; from %d to %d", key->name, number, key->least, key->most);
+    case CONDITION:
+        return check_condition(r, setting);
+    case LIST:
+        return check_list(r, key, setting);
+    case BOOLEAN:
+        break;
+    }
     return 0;
+}
+
+static int fail_unknown(const struct reader *r, const struct key *keys, const config_setting_t *member,
+                        const char *what)
+{
+    char text[256] = "";
+
+    for (size_t used = 0; keys->name && used < sizeof text; keys++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", keys->name);
+    return fail_at(r, member, "unknown key '%s' in %s; it has %s", config_setting_name(member), what, text);
 }
 
 /*
  * Checks that every member of the group is in the table and of its type, and that none that is required is missing.
- * `what` names the group in errors; `line` is the line for a missing member.
+ * `what` names the group in errors.
  */
-static int check_group(const struct reader *r, const struct key *keys, const config_setting_t *group, const char *what,
-                       int line)
+static int check_group(const struct reader *r, const struct key *keys, const config_setting_t *group, const char *what)
 {
-    char text[256];
-
-    for (int i = 0; i < config_setting_length(group); i++) {
-        const config_setting_t *member = config_setting_get_elem(group, (unsigned)i);
+    for (unsigned i = 0; i < fabric_length(group); i++) {
+        const config_setting_t *member = config_setting_get_elem(group, i);
         const struct key *key = keys;
 
         while (key->name && strcmp(key->name, config_setting_name(member)) != 0)
             key++;
         if (!key->name)
-            return fail_at(r, fabric_line(member), "unknown key '%s' in %s; it has %s", config_setting_name(member),
-                           what, list_keys(keys, text, sizeof text));
+            return fail_unknown(r, keys, member, what);
         if (check_value(r, key, member) < 0)
             return -1;
     }
     for (const struct key *key = keys; key->name; key++)
         if (key->required && !config_setting_get_member(group, key->name))
-            return fail_at(r, line, "%s has no %s; write %s = %s;", what, key->name, key->name, expected[key->type]);
+            return fail_at(r, group, "%s has no %s; write %s = %s;", what, key->name, key->name, types[key->type].form);
     return 0;
 }
 
 /* ---- checks beyond the tables ------------------------------------------------------------------------------------ */
-
-static int check_condition(const struct reader *r, const config_setting_t *condition)
-{
-    const config_setting_t *least, *most;
-
-    if (!condition)
-        return 0;
-    if (check_group(r, condition_keys, condition, config_setting_name(condition), fabric_line(condition)) < 0)
-        return -1;
-    least = config_setting_get_member(condition, "least_nodes");
-    most = config_setting_get_member(condition, "most_nodes");
-    if (least && most && config_setting_get_int64(least) > config_setting_get_int64(most))
-        return fail_at(r, fabric_line(most), "most_nodes = %lld is less than least_nodes = %lld; nothing would match",
-                       config_setting_get_int64(most), config_setting_get_int64(least));
-    return 0;
-}
-
-/* Slurm and the plugin set these: a profile must not change who a rank is. */
-static bool is_reserved(const char *name)
-{
-    static const char *const names[] = {"RANK",      "WORLD_SIZE",  "LOCAL_RANK",  "LOCAL_WORLD_SIZE",
-                                        "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS",
-                                        NULL};
-    static const char *const prefixes[] = {"SLURM_", "SPANK_", "PMI_", "PMIX_", "MUSTER_", NULL};
-
-    for (const char *const *prefix = prefixes; *prefix; prefix++)
-        if (strncmp(name, *prefix, strlen(*prefix)) == 0)
-            return true;
-    return is_among(names, name);
-}
 
 static int check_variable(const struct reader *r, const config_setting_t *setting, const char *name)
 {
     size_t length = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
 
     if (name[length] || isdigit((unsigned char)name[0]))
-        return fail_at(r, fabric_line(setting), "\"%s\" is not a variable's name; letters, digits and _", name);
+        return fail_at(r, setting, "\"%s\" is not a variable's name; letters, digits and _", name);
     if (length > NAME_MOST)
-        return fail_at(r, fabric_line(setting), "a variable's name of %zu bytes; at most %d", length, NAME_MOST);
-    if (is_reserved(name))
-        return fail_at(r, fabric_line(setting), "a profile must not set %s; Slurm or muster sets it", name);
+        return fail_at(r, setting, "a variable's name of %zu bytes; at most %d", length, NAME_MOST);
+    if (job_reserves_variable(name))
+        return fail_at(r, setting, "a profile must not set %s; Slurm or muster sets it", name);
     return 0;
 }
 
-static int check_placeholders(const struct reader *r, const config_setting_t *setting, const char *value)
+static int check_placeholders(const struct reader *r, const config_setting_t *setting)
 {
-    for (const char *p = strchr(value, '$'); p; p = strchr(p + 1, '$'))
-        if (p[1] == '{' && fabric_placeholder(p) < 0)
-            return fail_at(r, fabric_line(setting), "unknown placeholder %.*s; it can be %s",
+    for (const char *p = strchr(config_setting_get_string(setting), '$'); p; p = strchr(p + 1, '$'))
+        if (p[1] == '{' && !fabric_is_placeholder(p))
+            return fail_at(r, setting, "unknown placeholder %.*s; it can be %s",
                            (int)(strcspn(p, "}") + (strchr(p, '}') != NULL)), p, fabric_placeholders());
     return 0;
 }
@@ -297,61 +297,37 @@ static int check_placeholders(const struct reader *r, const config_setting_t *se
 static int check_setting(const struct reader *r, const config_setting_t *set, unsigned index)
 {
     const config_setting_t *setting = config_setting_get_elem(set, index);
-    const char *name;
+    const char *name = fabric_string(setting, "name");
 
-    if (!config_setting_is_group(setting))
-        return fail_at(r, fabric_line(set), "set has %s; it must be ( { name = \"...\"; ... }, ... )",
-                       type_name(setting));
-    if (check_group(r, setting_keys, setting, "a setting", fabric_line(setting)) < 0 ||
-        check_condition(r, config_setting_get_member(setting, "when")) < 0)
-        return -1;
-    name = fabric_string(setting, "name");
     if (check_variable(r, config_setting_get_member(setting, "name"), name) < 0 ||
-        check_placeholders(r, config_setting_get_member(setting, "value"), fabric_string(setting, "value")) < 0)
+        check_placeholders(r, config_setting_get_member(setting, "value")) < 0)
         return -1;
     for (unsigned i = 0; i < index; i++) {
         const config_setting_t *earlier = config_setting_get_elem(set, i);
 
         if (strcmp(fabric_string(earlier, "name"), name) == 0 && !config_setting_get_member(earlier, "when"))
-            return fail_at(r, fabric_line(setting), "%s is set already in line %d; the first needs a when = { ... };",
-                           name, fabric_line(earlier));
+            return fail_at(r, setting, "%s is set already in line %d; the first needs a when = { ... };", name,
+                           fabric_line(earlier));
     }
     return 0;
 }
 
-static int check_warning(const struct reader *r, const config_setting_t *warn, unsigned index)
-{
-    const config_setting_t *warning = config_setting_get_elem(warn, index);
-
-    if (!config_setting_is_group(warning))
-        return fail_at(r, fabric_line(warn), "warn has %s; it must be ( { text = \"...\"; when = { ... }; }, ... )",
-                       type_name(warning));
-    if (check_group(r, warning_keys, warning, "a warning", fabric_line(warning)) < 0)
-        return -1;
-    return check_condition(r, config_setting_get_member(warning, "when"));
-}
-
 static int check_profile(const struct reader *r, const config_setting_t *root)
 {
-    const config_setting_t *set, *leave, *warn;
+    const config_setting_t *set, *leave;
 
-    if (check_group(r, profile_keys, root, "the profile", 1) < 0 ||
-        check_condition(r, config_setting_get_member(root, "match")) < 0)
+    if (check_group(r, profile_keys, root, "the profile") < 0)
         return -1;
     set = config_setting_get_member(root, "set");
     leave = config_setting_get_member(root, "leave");
-    warn = config_setting_get_member(root, "warn");
     for (unsigned i = 0; i < fabric_length(set); i++)
         if (check_setting(r, set, i) < 0)
             return -1;
     for (unsigned i = 0; i < fabric_length(leave); i++)
         if (check_variable(r, leave, config_setting_get_string_elem(leave, (int)i)) < 0)
             return -1;
-    for (unsigned i = 0; i < fabric_length(warn); i++)
-        if (check_warning(r, warn, i) < 0)
-            return -1;
-    if (!leave && fabric_length(set) == 0 && fabric_length(warn) == 0)
-        return fail_at(r, 1, "the profile does nothing; write set = ( { ... } );");
+    if (!leave && fabric_length(set) == 0 && fabric_length(config_setting_get_member(root, "warn")) == 0)
+        return fail_at(r, root, "the profile does nothing; write set = ( { ... } );");
     return 0;
 }
 
@@ -361,19 +337,21 @@ static int parse_text(const struct reader *r, config_t *config, const char *text
 {
     struct error err;
     int line = 0, status = -1;
-    char *safe = job_text_widen(text, &line, &err);
+    char *safe = job_text_prepare(text, &line, &err);
 
     if (!safe)
-        return fail_at(r, line, "%s", err.text);
+        return error_set(r->err, CODE_CONFIG, "%.300s:%d: %s", r->file, line, err.text);
     if (config_read_string(config, safe))
         status = check_profile(r, config_root_setting(config));
     else
-        fail_at(r, config_error_line(config), "%s here or just before; write name = value;", config_error_text(config));
+        error_set(r->err, CODE_CONFIG, "%.300s:%d: %s here or just before; write name = value;", r->file,
+                  config_error_line(config), config_error_text(config));
     free(safe);
     return status;
 }
 
-struct fabric_profile *fabric_profile_read(const char *text, const char *file, struct error *err)
+struct fabric_profile *fabric_profile_read(enum fabric_layer layer, const char *text, const char *file,
+                                           struct error *err)
 {
     struct fabric_profile *profile = calloc(1, sizeof *profile);
     const struct reader reader = {.file = file, .err = err};
@@ -383,6 +361,7 @@ struct fabric_profile *fabric_profile_read(const char *text, const char *file, s
         free(profile);
         return NULL;
     }
+    profile->layer = layer;
     config_init(&profile->config);
     if (parse_text(&reader, &profile->config, text) == 0) {
         const config_setting_t *priority = fabric_member(profile, "priority");

@@ -32,13 +32,13 @@ static int choose_gpus(const struct node *node, const struct bind_request *reque
 
 /* ---- cores ------------------------------------------------------------------------------------------------------- */
 
-/* Cores and the ranks that share them, by index. `taken`: cores that have a rank. `seated`: ranks that have cores. */
+/* Cores and the ranks that share them, by index. */
 struct sharing {
     const struct node *node;
     struct bind_plan *plan;
     size_t *cores, core_count;
     size_t *ranks, rank_count;
-    bool *taken, *seated;
+    struct cpus taken; /* by ranks */
 };
 
 static void give_core(struct sharing *sharing, struct bind_rank *rank, size_t core)
@@ -47,7 +47,7 @@ static void give_core(struct sharing *sharing, struct bind_rank *rank, size_t co
 
     cpus_and(&cpus, &sharing->node->allowed);
     cpus_or(&rank->cpus, &cpus);
-    sharing->taken[core] = true;
+    cpus_or(&sharing->taken, &cpus);
 }
 
 /* Contiguous runs whose lengths differ by at most one; with fewer cores than ranks, one core each, used by several. */
@@ -62,23 +62,20 @@ static void share_cores(struct sharing *sharing)
         rank->shares_cores = cores < ranks;
         for (size_t j = first; j < last || j == first; j++)
             give_core(sharing, rank, sharing->cores[j]);
-        sharing->seated[sharing->ranks[i]] = true;
     }
-}
-
-static bool may_use(const struct node *node, size_t core)
-{
-    return cpus_intersect(&node->cores[core].cpus, &node->allowed);
 }
 
 /* Selects the usable cores of a NUMA node, of all with -1. */
 static void select_cores(struct sharing *sharing, int numa, bool free_only)
 {
     sharing->core_count = 0;
-    for (size_t i = 0; i < sharing->node->core_count; i++)
-        if (may_use(sharing->node, i) && (numa < 0 || sharing->node->cores[i].numa == numa) &&
-            !(free_only && sharing->taken[i]))
+    for (size_t i = 0; i < sharing->node->core_count; i++) {
+        const struct node_core *core = &sharing->node->cores[i];
+
+        if (cpus_intersect(&core->cpus, &sharing->node->allowed) && (numa < 0 || core->numa == numa) &&
+            !(free_only && cpus_intersect(&core->cpus, &sharing->taken)))
             sharing->cores[sharing->core_count++] = i;
+    }
 }
 
 static int numa_of_rank(const struct sharing *sharing, size_t rank)
@@ -105,7 +102,7 @@ static void share_rest(struct sharing *sharing)
 {
     sharing->rank_count = 0;
     for (size_t i = 0; i < sharing->plan->count; i++)
-        if (!sharing->seated[i])
+        if (cpus_next(&sharing->plan->ranks[i].cpus, 0) < 0)
             sharing->ranks[sharing->rank_count++] = i;
     if (sharing->rank_count == 0)
         return;
@@ -159,16 +156,6 @@ static void share_by_domain(struct sharing *sharing, size_t domains)
     }
 }
 
-static void share_without_gpus(struct sharing *sharing)
-{
-    size_t domains = even_domains(sharing);
-
-    if (domains)
-        share_by_domain(sharing, domains);
-    else
-        share_rest(sharing);
-}
-
 static bool is_any_gpu_placed(const struct sharing *sharing)
 {
     for (size_t i = 0; i < sharing->plan->count; i++)
@@ -197,24 +184,22 @@ static int assign_cores(const struct node *node, struct bind_plan *plan)
 
     sharing.cores = calloc(node->core_count + 1, sizeof *sharing.cores);
     sharing.ranks = calloc(plan->count, sizeof *sharing.ranks);
-    sharing.taken = calloc(node->core_count + 1, sizeof *sharing.taken);
-    sharing.seated = calloc(plan->count, sizeof *sharing.seated);
-    if (sharing.cores && sharing.ranks && sharing.taken && sharing.seated) {
-        bool is_launcher = plan->count == 1 && plan->gpu_count > 1;
+    if (sharing.cores && sharing.ranks) {
+        bool is_launcher = plan->count == 1 && plan->gpu_count > 1,
+             by_gpu = !is_launcher && is_any_gpu_placed(&sharing);
+        size_t domains = by_gpu ? 0 : even_domains(&sharing);
 
-        if (!is_launcher && is_any_gpu_placed(&sharing)) {
+        if (by_gpu)
             share_beside_gpus(&sharing);
+        if (domains)
+            share_by_domain(&sharing, domains);
+        else
             share_rest(&sharing);
-        } else {
-            share_without_gpus(&sharing);
-        }
         note_sharing(&sharing);
         status = 0;
     }
     free(sharing.cores);
     free(sharing.ranks);
-    free(sharing.taken);
-    free(sharing.seated);
     return status;
 }
 
@@ -275,14 +260,12 @@ static void find_seat(const struct node *node, const struct bind_plan *plan, con
     }
 }
 
-static int deal_nics(const struct node *node, struct bind_rank *rank, const bool *nearest, size_t seat, size_t seats)
+static void deal_nics(const struct node *node, struct bind_rank *rank, const bool *nearest, size_t seat, size_t seats)
 {
     size_t count = 0, index = 0;
 
     for (size_t i = 0; i < node->nic_count; i++)
         count += nearest[i];
-    if (!(rank->nics = calloc(count + 1, sizeof *rank->nics)))
-        return -1;
     for (size_t i = 0; i < node->nic_count; i++) {
         if (!nearest[i])
             continue;
@@ -290,7 +273,6 @@ static int deal_nics(const struct node *node, struct bind_rank *rank, const bool
             rank->nics[rank->nic_count++] = i;
         index++;
     }
-    return 0;
 }
 
 /* Ranks that have this NIC; 0 unless one of them has it below the same PCI switch as its GPU. */
@@ -312,7 +294,7 @@ static size_t count_users(const struct bind_plan *plan, size_t nic)
  * A GPU without a NIC of its own shares the least used one of its neighbours, not one that no rank uses: an idle NIC
  * may belong to the storage network. node->nic_count if no neighbour has one.
  */
-static size_t find_neighbours(const struct node *node, const struct bind_plan *plan, size_t rank, const bool *nearest)
+static size_t find_shared(const struct node *node, const struct bind_plan *plan, size_t rank, const bool *nearest)
 {
     size_t best = node->nic_count, fewest = SIZE_MAX;
 
@@ -330,32 +312,22 @@ static size_t find_neighbours(const struct node *node, const struct bind_plan *p
     return best;
 }
 
-static int join_neighbour(struct bind_rank *rank, size_t nic)
-{
-    if (!(rank->nics = calloc(1, sizeof *rank->nics)))
-        return -1;
-    rank->nics[rank->nic_count++] = nic;
-    return 0;
-}
-
 /* Called first for ranks with NICs of their own, then for the others. */
-static int give_nics(const struct node *node, struct bind_plan *plan, const bool *nearest, bool own)
+static void give_nics(const struct node *node, struct bind_plan *plan, const bool *nearest, bool own)
 {
-    int status = 0;
-
-    for (size_t i = 0; i < plan->count && status == 0; i++) {
+    for (size_t i = 0; i < plan->count; i++) {
+        struct bind_rank *rank = &plan->ranks[i];
         const bool *row = nearest + i * node->nic_count;
-        size_t seat, seats, neighbours = own ? node->nic_count : find_neighbours(node, plan, i, row);
+        size_t seat, seats, shared = own ? node->nic_count : find_shared(node, plan, i, row);
 
-        if ((plan->ranks[i].path == PATH_SWITCH) != own)
+        if ((rank->path == PATH_SWITCH) != own)
             continue;
         find_seat(node, plan, nearest, i, &seat, &seats);
-        if (neighbours < node->nic_count)
-            status = join_neighbour(&plan->ranks[i], neighbours);
+        if (shared < node->nic_count)
+            rank->nics[rank->nic_count++] = shared;
         else
-            status = deal_nics(node, &plan->ranks[i], row, seat, seats);
+            deal_nics(node, rank, row, seat, seats);
     }
-    return status;
 }
 
 static void note_remote(const struct node *node, struct bind_plan *plan)
@@ -370,22 +342,23 @@ static void note_remote(const struct node *node, struct bind_plan *plan)
 
 static int assign_nics(const struct node *node, struct bind_plan *plan)
 {
-    bool *fabric = calloc(node->nic_count + 1, sizeof *fabric);
-    bool *nearest = calloc(plan->count * node->nic_count + 1, sizeof *nearest);
-    int status = fabric && nearest ? 0 : -1;
+    bool *fabric = calloc((plan->count + 1) * node->nic_count + 1, sizeof *fabric), *nearest = fabric + node->nic_count;
 
-    if (status == 0) {
-        find_fabric(node, fabric);
-        for (size_t i = 0; i < plan->count; i++)
-            find_nearest(node, &plan->ranks[i], fabric, nearest + i * node->nic_count);
+    if (!fabric)
+        return -1;
+    find_fabric(node, fabric);
+    for (size_t i = 0; i < plan->count; i++) {
+        find_nearest(node, &plan->ranks[i], fabric, nearest + i * node->nic_count);
+        if (!(plan->ranks[i].nics = calloc(node->nic_count + 1, sizeof *plan->ranks[i].nics))) {
+            free(fabric);
+            return -1;
+        }
     }
-    if (status == 0 && (give_nics(node, plan, nearest, true) < 0 || give_nics(node, plan, nearest, false) < 0))
-        status = -1;
-    if (status == 0)
-        note_remote(node, plan);
-    free(nearest);
+    give_nics(node, plan, nearest, true);
+    give_nics(node, plan, nearest, false);
+    note_remote(node, plan);
     free(fabric);
-    return status;
+    return 0;
 }
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
@@ -421,7 +394,7 @@ static void count_threads(const struct node *node, const struct bind_plan *plan,
             cpus_add(&rank->mems, node->numas[core->numa].os_index);
     }
     if (!cores)
-        cores = plan->by_user ? cpus_count(&rank->cpus) : cpus_count(&node->allowed) / (unsigned)plan->count;
+        cores = plan->keeps_given ? cpus_count(&rank->cpus) : cpus_count(&node->allowed) / (unsigned)plan->count;
     if (plan->count == 1 && plan->gpu_count > 1)
         cores /= (unsigned)plan->gpu_count;
     rank->threads = cores ? cores : 1;
@@ -438,10 +411,10 @@ struct bind_plan *bind_plan_create(const struct node *node, const struct bind_re
     if (!(plan = calloc(1, sizeof *plan)))
         goto fail;
     plan->count = request->local_ranks;
-    plan->by_user = request->given != NULL;
+    plan->keeps_given = request->given != NULL;
     if (!(plan->ranks = calloc(plan->count, sizeof *plan->ranks)) || choose_gpus(node, request, plan) < 0)
         goto fail;
-    if (plan->by_user)
+    if (plan->keeps_given)
         keep_given(node, request, plan);
     else if (assign_cores(node, plan) < 0)
         goto fail;
@@ -476,7 +449,7 @@ bool bind_plan_uses(const struct bind_plan *plan, size_t nic)
     return false;
 }
 
-bool affinity_is_steps(const struct cpus *all, const struct node *node, uint32_t slurm_cpus, bool cpus_are_cores)
+bool affinity_is_of_step(const struct cpus *all, const struct node *node, uint32_t slurm_cpus, bool cpus_are_cores)
 {
     unsigned count = cpus_count(all), cores = 0;
 

@@ -4,18 +4,18 @@
  * GPU: local rank r gets the r-th GPU that the ranks see, which is what every trainer expects of LOCAL_RANK. With more
  * ranks than GPUs, rank r gets GPU r modulo their number.
  *
- * NICs: those nearest to the GPU, of the ports of the fabric's kind (node_fabric) that are up and of at least half the
- * rate of the fastest. GPUs with the same nearest NICs share them: NIC j goes to GPU j modulo GPUs; with fewer NICs
- * than GPUs, GPU i gets NIC i modulo NICs. A GPU that has no NIC below its switch although its neighbours do (a dead
- * port) shares one that is in use, not an idle one, which may be of another network. Ranks on one GPU get the same
+ * NICs: of the ports of the fabric's kind (node_fabric) that are up and have at least half the rate of the fastest,
+ * those nearest to the GPU. GPUs with the same nearest NICs share them: NIC j goes to GPU j modulo GPUs; with fewer
+ * NICs than GPUs, GPU i gets NIC i modulo NICs. A GPU that has no NIC below its switch although its neighbours do (a
+ * dead port) shares one that is in use, not an idle one, which may be of another network. Ranks on one GPU get the same
  * NICs. For a rank without a GPU, its cores count.
  *
  * Cores: ranks whose GPUs are at one NUMA node share those of its cores that Slurm gave, in contiguous runs whose
  * lengths differ by at most one. A rank whose GPU has no known place, or no core beside it, gets a share of the cores
  * that are left, else of all. A rank that is alone and sees several GPUs will start a process for each (torchrun): it
- * gets all cores. On CPU nodes: all cores, in NUMA order, in contiguous runs. If the ranks are a multiple of the NUMA
- * nodes, or the NUMA nodes of the ranks, no run crosses a border, unless Slurm gave more than twice as many cores of
- * one NUMA node as of another.
+ * gets all cores. On CPU nodes: all cores, in NUMA order, in contiguous runs. If the number of ranks is a multiple of
+ * the number of NUMA nodes, the cores of each rank are of one NUMA node. If it is the reverse, each rank gets whole
+ * NUMA nodes. Neither holds if Slurm gave more than twice as many cores of one NUMA node as of another.
  *
  * Memory: the NUMA nodes of the rank's cores.
  *
@@ -25,11 +25,14 @@
 #ifndef MUSTER_SRUN_PLUGIN_NODE_BIND_H
 #define MUSTER_SRUN_PLUGIN_NODE_BIND_H
 
+#include <stdio.h>
+
 #include "srun-plugin/node/node.h"
 
 struct bind_request {
     unsigned local_ranks;     /* at least 1 */
-    const struct cpus *given; /* [local_ranks] CPUs of the user's own binding; NULL if Slurm does not bind */
+    const struct cpus *given; /* [local_ranks] CPUs that the ranks keep, since Slurm binds them already or for another
+                                 reason; NULL: bind them */
     const size_t *gpus;       /* [gpu_count] that the ranks see, in their order (visible.h); NULL: all usable ones */
     size_t gpu_count;
 };
@@ -50,7 +53,7 @@ struct bind_plan {
     struct bind_rank *ranks; /* [count] */
     size_t count;
     size_t gpu_count; /* that the ranks see */
-    bool by_user;     /* Slurm binds already: apply nothing */
+    bool keeps_given; /* the ranks keep the CPUs given in the request: apply nothing */
     char **notes;     /* a line each: shortcomings of the binding */
     size_t note_count;
 };
@@ -68,6 +71,14 @@ void bind_plan_destroy(struct bind_plan *plan);
  * step. They are if they are no more than the CPUs of the step on the node according to Slurm (slurm_cpus). Slurm may
  * count cores (cpus_are_cores) where the kernel counts hardware threads. Pure.
  */
-bool affinity_is_steps(const struct cpus *all, const struct node *node, uint32_t slurm_cpus, bool cpus_are_cores);
+bool affinity_is_of_step(const struct cpus *all, const struct node *node, uint32_t slurm_cpus, bool cpus_are_cores);
+
+/* ---- tables (node_report.c) -------------------------------------------------------------------------------------- */
+
+/* The machine, its memory, GPUs and NICs, and its problems. */
+void node_report(const struct node *node, FILE *out);
+
+/* Rank, GPU, NICs, cores and threads, and the notes of the binding. */
+void bind_report(const struct node *node, const struct bind_plan *plan, FILE *out);
 
 #endif

@@ -3,8 +3,9 @@
 #include <ctype.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "common/text.h"
 
 #define WORDS (CPUS_MAX / 64)
 
@@ -68,34 +69,26 @@ int cpus_next(const struct cpus *set, unsigned from)
     return -1;
 }
 
-/* A CPU's number, its end in *end; -1 if there is none or it is too large. */
-static int parse_cpu(const char *text, char **end)
-{
-    unsigned long value;
-
-    if (!isdigit((unsigned char)*text))
-        return -1;
-    value = strtoul(text, end, 10);
-    return value < CPUS_MAX ? (int)value : -1;
-}
-
 int cpus_parse(struct cpus *set, const char *text, struct error *err)
 {
     const char *rest = text;
 
     memset(set, 0, sizeof *set);
     while (*rest && !isspace((unsigned char)*rest)) {
-        char *end;
-        int first = parse_cpu(rest, &end), last = first;
+        long first = 0, last;
+        bool valid = text_take_number(&rest, CPUS_MAX - 1, &first);
 
-        if (first >= 0 && *end == '-')
-            last = parse_cpu(end + 1, &end);
-        if (first < 0 || last < first || (*end && *end != ',' && !isspace((unsigned char)*end)))
+        last = first;
+        if (valid && *rest == '-') {
+            rest++;
+            valid = text_take_number(&rest, CPUS_MAX - 1, &last) && last >= first;
+        }
+        if (!valid || (*rest && *rest != ',' && !isspace((unsigned char)*rest)))
             return error_set(err, CODE_DATA, "'%s' is not a list of CPUs such as \"0-3,8\", each below %d", text,
                              CPUS_MAX);
-        for (int cpu = first; cpu <= last; cpu++)
+        for (long cpu = first; cpu <= last; cpu++)
             cpus_add(set, (unsigned)cpu);
-        rest = *end == ',' ? end + 1 : end;
+        rest += *rest == ',';
     }
     return 0;
 }

@@ -2,20 +2,25 @@
 
 #include "config.h"
 
-#ifdef HAVE_HWLOC
-
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <hwloc.h>
-
+#include "common/io.h"
 #include "common/library.h"
+#include "common/text.h"
 #include "srun-plugin/node/cpus.h"
 #include "srun-plugin/node/sysfs.h"
+
+#ifdef HAVE_HWLOC
+
+#include <hwloc.h>
 
 /* The size of a list of CPUS_MAX CPUs of which every second one is missing. */
 #define LIST_SIZE (CPUS_MAX * 3)
@@ -35,7 +40,7 @@ static struct hwloc {
 
 static int load_hwloc(struct error *err)
 {
-    static const struct library library = {"hwloc", "MUSTER_HWLOC", {"libhwloc.so.15"}, "2.1"};
+    static const struct library library = {"hwloc", "MUSTER_HWLOC", "libhwloc.so.15", "2.1"};
     static const char *const names[] = {HWLOC_FUNCTIONS(LIBRARY_NAME)};
 
     if (hwloc.hwloc_topology_load || library_load(&library, names, sizeof names / sizeof *names, &hwloc, err) == 0)
@@ -80,9 +85,12 @@ static int select_types(hwloc_topology_t topology)
  */
 static bool needs_pci(void)
 {
-    char nodes[64] = "", class[16] = "", **devices = sysfs_list("/", "sys/bus/pci/devices");
-    bool found = !sysfs_line("/", nodes, sizeof nodes, "sys/devices/system/node/online") || strcmp(nodes, "0") != 0;
+    char nodes[64] = "", class[16] = "", **devices;
+    bool found = false;
 
+    if (!sysfs_line("/", nodes, sizeof nodes, "sys/devices/system/node/online") || strcmp(nodes, "0") != 0)
+        return true;
+    devices = sysfs_list("/", "sys/bus/pci/devices");
     for (char **device = devices; device && *device && !found; device++)
         found = sysfs_line("/", class, sizeof class, "sys/bus/pci/devices/%s/class", *device) &&
                 (strncmp(class, "0x03", 4) == 0 || strncmp(class, "0x12", 4) == 0);
@@ -280,8 +288,6 @@ char *machine_read(const char *xml, struct error *err)
 
 #else
 
-#include <stddef.h>
-
 char *machine_read(const char *xml, struct error *err)
 {
     (void)xml;
@@ -297,3 +303,102 @@ int machine_save(const char *xml, const char *path, struct error *err)
 }
 
 #endif
+
+/* ---- the copy of slurmd ------------------------------------------------------------------------------------------ */
+
+#define TEXT_MAX (4 << 20)
+
+static bool is_trusted(const struct stat *status)
+{
+    return (status->st_uid == 0 || status->st_uid == geteuid()) && (status->st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+/* KIND-BOOT_ID; false if the kernel has no such number. Not by sysfs_line: snapshots do not need it. */
+static bool name_file(const char *kind, char *name, size_t size)
+{
+    char *boot = text_read_file("/proc/sys/kernel/random/boot_id", 64, NULL, NULL);
+    bool fits = boot && snprintf(name, size, "%s-%.*s", kind, (int)strcspn(boot, "\n"), boot) < (int)size;
+
+    free(boot);
+    return fits;
+}
+
+/* A descriptor of dir, if others cannot write there; -1 and errno. */
+static int open_dir(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat status;
+
+    if (fd >= 0 && fstat(fd, &status) == 0 && is_trusted(&status))
+        return fd;
+    if (fd >= 0) {
+        close(fd);
+        errno = EPERM;
+    }
+    return -1;
+}
+
+/* Writes another file and renames it, so that a reader sees a whole file or none. A machine may have several slurmd. */
+static int replace_file(int dir_fd, const char *name, const char *text, size_t size)
+{
+    char draft[32];
+    int fd;
+
+    snprintf(draft, sizeof draft, "new-%d", (int)getpid());
+    unlinkat(dir_fd, draft, 0);
+    fd = openat(dir_fd, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -1;
+    if (io_write_all(fd, text, size) < 0 || fchmod(fd, 0644) < 0) {
+        close(fd);
+        unlinkat(dir_fd, draft, 0);
+        return -1;
+    }
+    return close(fd) < 0 ? -1 : renameat(dir_fd, draft, dir_fd, name);
+}
+
+int slurmd_cache_write(const char *dir, const char *kind, const char *text, struct error *err)
+{
+    char name[NAME_MAX];
+    int fd = -1, status;
+
+    if (!name_file(kind, name, sizeof name))
+        return error_set(err, CODE_IO, "%s: the kernel has no boot_id to name a file by", dir);
+    if ((mkdir(dir, 0755) < 0 && errno != EEXIST) || (fd = open_dir(dir)) < 0)
+        return error_errno(err, CODE_IO, "%s cannot be used", dir);
+    status = replace_file(fd, name, text, strlen(text));
+    if (status < 0)
+        error_errno(err, CODE_IO, "%s/%s", dir, name);
+    close(fd);
+    return status;
+}
+
+int machine_cache_write(const char *dir, struct error *err)
+{
+    char *text = machine_read(NULL, err);
+    int status = text ? slurmd_cache_write(dir, MACHINE_CACHE, text, err) : -1;
+
+    free(text);
+    return status;
+}
+
+char *slurmd_cache_read(const char *dir, const char *kind)
+{
+    char name[NAME_MAX], *text = NULL;
+    struct stat status;
+    int dir_fd = open_dir(dir), fd = -1;
+
+    if (dir_fd >= 0 && name_file(kind, name, sizeof name))
+        fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && is_trusted(&status) &&
+        status.st_size <= TEXT_MAX && (text = calloc(1, (size_t)status.st_size + 1)) &&
+        io_read_at(fd, text, (size_t)status.st_size, 0) != status.st_size) {
+        free(text);
+        text = NULL;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (dir_fd >= 0)
+        close(dir_fd);
+    return text;
+}

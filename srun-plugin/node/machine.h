@@ -30,7 +30,7 @@
 /*
  * The text for a file of hwloc's XML, or for this machine if xml is NULL; the caller frees it. NULL and *err: CODE_DATA
  * for invalid XML, CODE_IO if it cannot be read or hwloc fails, CODE_INTERNAL if hwloc is not installed, or muster was
- * built without it. MUSTER_HWLOC names another libhwloc to load.
+ * built without it. MUSTER_HWLOC names another libhwloc to load; slurmd and slurmstepd ignore it.
  */
 char *machine_read(const char *xml, struct error *err);
 
@@ -40,6 +40,7 @@ int machine_save(const char *xml, const char *path, struct error *err);
 /* ---- the copy of slurmd ------------------------------------------------------------------------------------------ */
 
 #define MACHINE_CACHE_DIR "/run/muster"
+#define MACHINE_CACHE     "machine"
 
 /*
  * Reads this machine and writes dir/machine-BOOT_ID, mode 0644, atomically; creates dir (0755). It holds what is fixed
@@ -49,10 +50,13 @@ int machine_save(const char *xml, const char *path, struct error *err);
  */
 int machine_cache_write(const char *dir, struct error *err);
 
+/* The same for a text of another kind, dir/KIND-BOOT_ID: what slurmd sees, and steps may not. */
+int slurmd_cache_write(const char *dir, const char *kind, const char *text, struct error *err);
+
 /*
  * The text of this boot; the caller frees it. NULL if there is none, or if the file or dir does not belong to root or
  * to this user, or others may write to one: a user could otherwise feed root a false machine.
  */
-char *machine_cache_read(const char *dir);
+char *slurmd_cache_read(const char *dir, const char *kind);
 
 #endif

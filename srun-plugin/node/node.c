@@ -37,17 +37,17 @@ static void read_title(struct node *node, const char *root)
     snprintf(node->title, sizeof node->title, "%s%s%s", vendor, vendor[0] ? " " : "", product);
 }
 
-static uint64_t read_kilobytes(const char *meminfo, const char *key)
+static uint64_t read_kilobytes(const char *root, const char *key)
 {
-    const char *line = meminfo ? strstr(meminfo, key) : NULL;
+    char value[32];
 
-    return line ? strtoull(line + strlen(key), NULL, 10) << 10 : 0;
+    return sysfs_field(root, key, value, sizeof value, "proc/meminfo") ? strtoull(value, NULL, 10) << 10 : 0;
 }
 
 static void read_memory(struct node *node, const char *root)
 {
     unsigned long long size, available;
-    char *shm = sysfs_text(root, "shm"), *meminfo = sysfs_text(root, "proc/meminfo");
+    char *shm = sysfs_text(root, "shm");
 
     if (shm && sscanf(shm, "%llu %llu", &size, &available) == 2) {
         node->shm_size = size;
@@ -59,9 +59,8 @@ static void read_memory(struct node *node, const char *root)
                          size >> 20);
     }
     free(shm);
-    node->memory_total = read_kilobytes(meminfo, "MemTotal:");
-    node->memory_free = read_kilobytes(meminfo, "MemAvailable:");
-    free(meminfo);
+    node->memory_total = read_kilobytes(root, "MemTotal:");
+    node->memory_free = read_kilobytes(root, "MemAvailable:");
 }
 
 /* From proc/self/status; for this machine the kernel tells without a file. */
@@ -102,16 +101,7 @@ static void place_bonds(struct node *node)
     }
 }
 
-static void read_gids(struct node *node, const char *root)
-{
-    for (size_t i = 0; i < node->nic_count; i++) {
-        struct node_nic *nic = &node->nics[i];
-
-        nic->gid_index = nic->kind == NIC_ROCE && nic->up ? node_gid_index(root, nic->hca) : -1;
-    }
-}
-
-static int read_nics(struct node *node, struct node_tree *tree, const char *root, bool ethernet)
+static int read_nics(struct node *node, const char *root, bool ethernet)
 {
     if (node_read_rdma(node, root) < 0)
         return -1;
@@ -119,18 +109,22 @@ static int read_nics(struct node *node, struct node_tree *tree, const char *root
         return -1;
     if (node->nic_count)
         node_read_addresses(node, root);
-    read_gids(node, root);
-    if (!tree)
+    for (size_t i = 0; i < node->nic_count; i++) {
+        struct node_nic *nic = &node->nics[i];
+
+        nic->gid_index = nic->kind == NIC_ROCE && nic->up ? node_gid_index(root, nic->hca) : -1;
+        if (node->has_hwloc)
+            nic->numa = node_find_numa(node, nic->pci);
+    }
+    if (!node->has_hwloc)
         return 0;
-    for (size_t i = 0; i < node->nic_count; i++)
-        node->nics[i].numa = node_find_numa(node, tree, node->nics[i].pci);
     place_bonds(node);
     node->paths = calloc(node->gpu_count * node->nic_count + 1, sizeof *node->paths);
     if (!node->paths)
         return -1;
     for (size_t i = 0; i < node->gpu_count; i++)
         for (size_t j = 0; j < node->nic_count; j++)
-            node->paths[i * node->nic_count + j] = node_find_path(node, tree, i, j);
+            node->paths[i * node->nic_count + j] = node_find_path(node, i, j);
     return 0;
 }
 
@@ -148,10 +142,10 @@ static void check_numas(struct node *node)
 }
 
 /* Reads the text that slurmd wrote, in a hundredth of the time that hwloc takes. False if there is none. */
-static bool read_cached(struct node *node, struct node_tree **tree)
+static bool read_cached(struct node *node)
 {
-    char *text = machine_cache_read(MACHINE_CACHE_DIR);
-    bool read = text && node_tree_read(node, tree, text) == 0;
+    char *text = slurmd_cache_read(MACHINE_CACHE_DIR, MACHINE_CACHE);
+    bool read = text && node_read_text(node, text) == 0;
 
     free(text);
     return read;
@@ -172,9 +166,8 @@ static bool find_xml(struct node *node, const char *root, const char *xml, char 
     return beneath[0];
 }
 
-/* Without hwloc, *tree is NULL and the node has a problem. */
-static int read_machine(struct node *node, struct node_tree **tree, const char *root, const char *given,
-                        struct error *err)
+/* Without hwloc, the node has a problem. */
+static int read_machine(struct node *node, const char *root, const char *given, struct error *err)
 {
     struct error why = {.code = CODE_OK};
     char xml[PATH_MAX], *text;
@@ -189,7 +182,7 @@ static int read_machine(struct node *node, struct node_tree **tree, const char *
     }
     if (!text)
         return error_set(err, why.code, "%s", why.text);
-    rc = node_tree_read(node, tree, text);
+    rc = node_read_text(node, text);
     free(text);
     return rc < 0 ? error_set(err, CODE_DATA, "%s: not a machine with cores", xml[0] ? xml : root) : 0;
 }
@@ -197,7 +190,6 @@ static int read_machine(struct node *node, struct node_tree **tree, const char *
 struct node *node_read_bare(const char *root, const char *xml, bool ethernet, struct error *err)
 {
     struct node *node = NULL;
-    struct node_tree *tree = NULL;
     bool cached;
 
     if (access(root, R_OK | X_OK) < 0) {
@@ -206,23 +198,21 @@ struct node *node_read_bare(const char *root, const char *xml, bool ethernet, st
     }
     if (!(node = calloc(1, sizeof *node)))
         goto no_memory;
-    cached = !xml && sysfs_is_live(root) && read_cached(node, &tree);
-    if (!cached && read_machine(node, &tree, root, xml, err) < 0)
+    cached = !xml && sysfs_is_live(root) && read_cached(node);
+    if (!cached && read_machine(node, root, xml, err) < 0)
         goto fail;
     read_allowed(node, root);
     node_read_gpu_states(node, root);
     if (cached)
         node_check_gone(node);
-    if (read_nics(node, tree, root, ethernet) < 0)
+    if (read_nics(node, root, ethernet) < 0)
         goto no_memory;
     check_numas(node);
     node_check_nics(node, root);
-    node_tree_close(tree);
     return node;
 no_memory:
     error_set(err, CODE_IO, "no memory to read the node");
 fail:
-    node_tree_close(tree);
     node_destroy(node);
     return NULL;
 }
@@ -257,6 +247,8 @@ void node_clear(struct node *node)
     free(node->gpus);
     free(node->nics);
     free(node->paths);
+    free(node->places);
+    *node = (struct node){.has_hwloc = false};
 }
 
 void node_destroy(struct node *node)

@@ -3,7 +3,8 @@
  * and problems with them.
  *
  * Two sources: hwloc for cores, NUMA nodes and the tree of PCI devices; sysfs and procfs for facts that hwloc lacks
- * (link states and rates, drivers, addresses). Both can be saved on one machine and replayed on another (snapshot.h):
+ * (link states and rates, drivers, addresses). Both can be saved on one machine and replayed on another (muster-topo
+ * save):
  *
  *     struct error err;
  *     struct node *node = node_read("/", NULL, &err);                  // this machine
@@ -92,6 +93,8 @@ struct node_nic {
     bool default_route; /* of the IPv4 default route; by node_describe */
 };
 
+struct pci_place;
+
 struct node {
     char title[NODE_NAME_SIZE * 2]; /* name of the machine in its firmware; "" if there is none */
     bool has_hwloc;                 /* else numas, cores and gpus are empty */
@@ -105,7 +108,9 @@ struct node {
     size_t gpu_count;
     struct node_nic *nics; /* by kind, then by name */
     size_t nic_count;
-    enum node_path *paths;              /* [gpu * nic_count + nic] */
+    enum node_path *paths;    /* [gpu * nic_count + nic] */
+    struct pci_place *places; /* the PCI tree, for node_tree.c */
+    size_t place_count;
     uint64_t shm_size, shm_free;        /* bytes of /dev/shm; 0 if there is none */
     uint64_t memory_total, memory_free; /* MemTotal and MemAvailable, bytes */
     char **problems;                    /* one line each: the problem and its remedy */

@@ -11,27 +11,23 @@
 /* Appends a zeroed element to an array of *count, and returns it; NULL when out of memory. */
 void *node_grow(void *array_pointer, size_t *count, size_t size);
 
-/* Frees the members of node, not node itself. */
+/* Frees the members of node, not node itself, and zeroes it. */
 void node_clear(struct node *node);
 
 /* Adds a line to problems, as printf writes it; lost when out of memory. */
 #define node_problem(node, ...) text_add_line(&(node)->problems, &(node)->problem_count, __VA_ARGS__)
 
-/* The PCI devices of a machine and the bridges above them. */
-struct node_tree;
-
 /*
- * Reads cores, memory, CPUs and GPUs (address, ids and NUMA node) from the text of machine.h, which it modifies. -1 if
- * the text is not one of those; node is then unchanged.
+ * Reads cores, memory, CPUs, the PCI tree and GPUs (address, ids and NUMA node) from the text of machine.h, which it
+ * modifies, into a zeroed node. -1 if the text is not one of those; node is then zeroed again.
  */
-int node_tree_read(struct node *node, struct node_tree **tree, char *text);
-void node_tree_close(struct node_tree *tree);
+int node_read_text(struct node *node, char *text);
 
-int node_find_numa(const struct node *node, const struct node_tree *tree, const char *pci);
-enum node_path node_find_path(const struct node *node, const struct node_tree *tree, size_t gpu, size_t nic);
+int node_find_numa(const struct node *node, const char *pci);
+enum node_path node_find_path(const struct node *node, size_t gpu, size_t nic);
 
 /* From sysfs. */
-void node_read_gpu_states(struct node *node, const char *root); /* after node_tree_read */
+void node_read_gpu_states(struct node *node, const char *root); /* after node_read_text */
 void node_read_hidden(struct node *node, const char *root);     /* again, which GPUs are usable and which hidden */
 void node_check_gone(struct node *node); /* after both: GPUs that have gone since slurmd read the machine */
 int node_read_rdma(struct node *node, const char *root);

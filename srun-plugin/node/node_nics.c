@@ -10,7 +10,14 @@
 
 /* ---- RDMA: InfiniBand, RoCE, EFA and Slingshot ------------------------------------------------------------------- */
 
-#define PORT "sys/class/infiniband/%s/ports/%s/"
+/* The first line of a file of an RDMA port, "mlx5_0:1" (port 1 without ":1"); false if it cannot be read. */
+static bool read_port_line(const char *root, const char *hca, const char *file, char *line, size_t size)
+{
+    size_t device = strcspn(hca, ":");
+    const char *port = hca[device] ? hca + device + 1 : "1";
+
+    return sysfs_line(root, line, size, "sys/class/infiniband/%.*s/ports/%s/%s", (int)device, hca, port, file);
+}
 
 static enum nic_kind rdma_kind(const char *driver, const char *link_layer)
 {
@@ -38,16 +45,15 @@ static int read_port(struct node *node, const char *root, const char *hca, const
 
     if (!nic)
         return -1;
-    sysfs_line(root, link_layer, sizeof link_layer, PORT "link_layer", hca, port);
-    sysfs_line(root, state, sizeof state, PORT "state", hca, port); /* "4: ACTIVE" */
-    sysfs_line(root, rate, sizeof rate, PORT "rate", hca, port);    /* "200 Gb/sec (4X HDR)" */
+    snprintf(nic->hca, sizeof nic->hca, "%.48s:%.12s", hca, port);
+    read_port_line(root, nic->hca, "link_layer", link_layer, sizeof link_layer);
+    read_port_line(root, nic->hca, "state", state, sizeof state); /* "4: ACTIVE" */
+    read_port_line(root, nic->hca, "rate", rate, sizeof rate);    /* "200 Gb/sec (4X HDR)" */
     nic->kind = rdma_kind(nic->driver, link_layer);
     nic->up = strstr(state, "ACTIVE") != NULL;
     nic->rate = (unsigned)strtod(rate, NULL);
     if (nic->kind == NIC_EFA) /* libfabric does not number ports */
-        snprintf(nic->hca, sizeof nic->hca, "%s", hca);
-    else
-        snprintf(nic->hca, sizeof nic->hca, "%.48s:%.12s", hca, port);
+        nic->hca[strcspn(nic->hca, ":")] = '\0';
     return 0;
 }
 
@@ -94,7 +100,7 @@ int node_read_rdma(struct node *node, const char *root)
 #define TYPE_ETHERNET   1
 #define TYPE_INFINIBAND 32
 
-/* "unknown": the driver does not watch its link, as loopback, tunnels and some virtual machines. */
+/* "unknown": the driver does not report its link, as those of loopback, tunnels and some virtual machines. */
 static bool read_up(const char *root, const char *name)
 {
     char state[32] = "";
@@ -153,10 +159,13 @@ static int read_netdev(struct node *node, const char *root, const char *name, bo
 {
     char pci[16] = "", driver[32] = "", type[32] = "";
     struct node_nic *nic;
-    const struct sysfs_key keys[] = {{"PCI_SLOT_NAME=", pci, sizeof pci}, {"DRIVER=", driver, sizeof driver}};
     bool is_loopback = strcmp(name, "lo") == 0; /* it cannot be renamed, and no other interface can have its name */
-    bool is_device = !is_loopback && sysfs_fields(root, keys, 2, "sys/class/net/%s/device/uevent", name);
+    bool is_device = !is_loopback && sysfs_exists(root, "sys/class/net/%s/device/uevent", name);
 
+    if (is_device) {
+        sysfs_field(root, "PCI_SLOT_NAME=", pci, sizeof pci, "sys/class/net/%s/device/uevent", name);
+        sysfs_field(root, "DRIVER=", driver, sizeof driver, "sys/class/net/%s/device/uevent", name);
+    }
     if (!is_device && !is_loopback)
         sysfs_field(root, "DEVTYPE=", type, sizeof type, "sys/class/net/%s/uevent", name);
     *is_bond = strcmp(type, "bond") == 0;
@@ -281,25 +290,18 @@ void node_describe_netdevs(struct node *node, const char *root)
 
 #define GIDS_MOST 256 /* no card has more */
 
-/* The first line of a file of a port; false if it cannot be read, as for a GID that is not in use. */
-static bool read_gid_line(const char *root, const char *hca, const char *file, int index, char *line, size_t size)
-{
-    size_t device = strcspn(hca, ":");
-    const char *port = hca[device] ? hca + device + 1 : "1";
-
-    return sysfs_line(root, line, size, "sys/class/infiniband/%.*s/ports/%s/%s/%d", (int)device, hca, port, file,
-                      index);
-}
-
 int node_gid_index(const char *root, const char *hca)
 {
     static const char mapped[] = "0000:0000:0000:0000:0000:ffff:"; /* an IPv4 address, as the kernel writes it */
-    char type[32], gid[64];
+    char type_file[32], gid_file[32], type[32], gid[64];
 
-    for (int index = 0; index < GIDS_MOST; index++)
-        if (read_gid_line(root, hca, "gid_attrs/types", index, type, sizeof type) && strcmp(type, "RoCE v2") == 0 &&
-            read_gid_line(root, hca, "gids", index, gid, sizeof gid) && strncmp(gid, mapped, sizeof mapped - 1) == 0)
+    for (int index = 0; index < GIDS_MOST; index++) {
+        snprintf(type_file, sizeof type_file, "gid_attrs/types/%d", index);
+        snprintf(gid_file, sizeof gid_file, "gids/%d", index);
+        if (read_port_line(root, hca, type_file, type, sizeof type) && strcmp(type, "RoCE v2") == 0 &&
+            read_port_line(root, hca, gid_file, gid, sizeof gid) && strncmp(gid, mapped, sizeof mapped - 1) == 0)
             return index;
+    }
     return -1;
 }
 
@@ -308,13 +310,10 @@ int node_gid_index(const char *root, const char *hca)
 /* "2: Polling": nothing at the other end. "3: Disabled": an administrator's choice, and no problem. */
 static void check_down(struct node *node, const char *root, const struct node_nic *nic)
 {
-    char device[NODE_NAME_SIZE], state[32] = "unknown", physical[32] = "unknown", *port;
+    char state[32] = "unknown", physical[32] = "unknown";
 
-    snprintf(device, sizeof device, "%s", nic->hca);
-    if ((port = strchr(device, ':')))
-        *port++ = '\0';
-    sysfs_line(root, state, sizeof state, PORT "state", device, port ? port : "1");
-    sysfs_line(root, physical, sizeof physical, PORT "phys_state", device, port ? port : "1");
+    read_port_line(root, nic->hca, "state", state, sizeof state);
+    read_port_line(root, nic->hca, "phys_state", physical, sizeof physical);
     if (nic->kind == NIC_SLINGSHOT)
         node_problem(node, "%s device %s is not up: interface %s", nic_kind_name(nic->kind), nic->hca,
                      nic->netdev[0] ? nic->netdev : "is missing");

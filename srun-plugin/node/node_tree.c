@@ -1,4 +1,7 @@
-/* Cores, memory and the tree of PCI devices, read from the text of machine.h. */
+/*
+ * Cores, memory, the tree of PCI devices and GPUs, read from the text of machine.h; and which GPUs a rank can use, from
+ * sysfs and procfs.
+ */
 #include "srun-plugin/node/node_impl.h"
 
 #include <inttypes.h>
@@ -7,6 +10,7 @@
 #include <string.h>
 
 #include "srun-plugin/node/machine.h"
+#include "srun-plugin/node/sysfs.h"
 
 /* A bridge, whose address is "", or a device. */
 struct pci_place {
@@ -15,11 +19,6 @@ struct pci_place {
     int numa;
     unsigned class, vendor, device;
     char address[16];
-};
-
-struct node_tree {
-    struct pci_place *places;
-    size_t count;
 };
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
@@ -53,26 +52,26 @@ static int read_core(struct node *node, const char *list)
 }
 
 /* Appends a place. The one above it must have been read before. */
-static struct pci_place *add_place(struct node_tree *tree)
+static struct pci_place *add_place(struct node *node)
 {
-    struct pci_place *place = node_grow(&tree->places, &tree->count, sizeof *place);
+    struct pci_place *place = node_grow(&node->places, &node->place_count, sizeof *place);
 
     if (place)
         *place = (struct pci_place){.above = -1, .numa = -1};
     return place;
 }
 
-static bool is_above(const struct node_tree *tree, const struct pci_place *place)
+static bool is_above(const struct node *node, const struct pci_place *place)
 {
-    return place->above >= -1 && place->above < (int)tree->count - 1;
+    return place->above >= -1 && place->above < (int)node->place_count - 1;
 }
 
-static int read_bridge(struct node_tree *tree, const char *values)
+static int read_bridge(struct node *node, const char *values)
 {
-    struct pci_place *place = add_place(tree);
+    struct pci_place *place = add_place(node);
     char kind[8];
 
-    if (!place || sscanf(values, "%d %7s", &place->above, kind) < 2 || !is_above(tree, place))
+    if (!place || sscanf(values, "%d %7s", &place->above, kind) < 2 || !is_above(node, place))
         return -1;
     place->is_host = strcmp(kind, "host") == 0;
     return place->is_host || strcmp(kind, "pci") == 0 ? 0 : -1;
@@ -106,21 +105,21 @@ static int add_gpu(struct node *node, const struct pci_place *place)
     return 0;
 }
 
-static int read_device(struct node *node, struct node_tree *tree, const char *values)
+static int read_device(struct node *node, const char *values)
 {
-    struct pci_place *place = add_place(tree);
+    struct pci_place *place = add_place(node);
 
     if (!place ||
         sscanf(values, "%d %d %x %x:%x %15s", &place->above, &place->numa, &place->class, &place->vendor,
                &place->device, place->address) < 6 ||
-        !is_above(tree, place) || place->numa < -1 || place->numa >= (int)node->numa_count)
+        !is_above(node, place) || place->numa < -1 || place->numa >= (int)node->numa_count)
         return -1;
     return is_compute(place) ? add_gpu(node, place) : 0;
 }
 
 /* ---- the text ---------------------------------------------------------------------------------------------------- */
 
-static int read_line(struct node *node, struct node_tree *tree, const char *line)
+static int read_line(struct node *node, const char *line)
 {
     const char *space = strchr(line, ' '), *values = space ? space + 1 : "";
     size_t length = space ? (size_t)(space - line) : strlen(line);
@@ -129,9 +128,9 @@ static int read_line(struct node *node, struct node_tree *tree, const char *line
     if (IS("core"))
         return read_core(node, values);
     if (IS("device"))
-        return read_device(node, tree, values);
+        return read_device(node, values);
     if (IS("bridge"))
-        return read_bridge(tree, values);
+        return read_bridge(node, values);
     if (IS("numa"))
         return read_numa(node, values);
     if (IS("cpus"))
@@ -142,28 +141,16 @@ static int read_line(struct node *node, struct node_tree *tree, const char *line
 #undef IS
 }
 
-static int read_lines(struct node *node, struct node_tree *tree, char *text)
+static int read_lines(struct node *node, char *text)
 {
     char *line = strsep(&text, "\n");
 
     if (strcmp(line, MACHINE_FORM) != 0)
         return -1;
     while ((line = strsep(&text, "\n")) && strcmp(line, "end") != 0)
-        if (read_line(node, tree, line) < 0)
+        if (read_line(node, line) < 0)
             return -1;
     return line && node->core_count ? 0 : -1;
-}
-
-static void clear_cores(struct node *node)
-{
-    free(node->numas);
-    free(node->cores);
-    free(node->gpus);
-    node->numas = NULL;
-    node->cores = NULL;
-    node->gpus = NULL;
-    node->numa_count = node->core_count = node->gpu_count = 0;
-    node->cpus = node->allowed = (struct cpus){0};
 }
 
 static int by_address(const void *a, const void *b)
@@ -171,14 +158,10 @@ static int by_address(const void *a, const void *b)
     return strcmp(((const struct node_gpu *)a)->address, ((const struct node_gpu *)b)->address);
 }
 
-int node_tree_read(struct node *node, struct node_tree **tree, char *text)
+int node_read_text(struct node *node, char *text)
 {
-    if (!(*tree = calloc(1, sizeof **tree)))
-        return -1;
-    if (read_lines(node, *tree, text) < 0) {
-        clear_cores(node);
-        node_tree_close(*tree);
-        *tree = NULL;
+    if (read_lines(node, text) < 0) {
+        node_clear(node);
         return -1;
     }
     if (node->gpu_count)
@@ -187,49 +170,176 @@ int node_tree_read(struct node *node, struct node_tree **tree, char *text)
     return 0;
 }
 
-void node_tree_close(struct node_tree *tree)
-{
-    if (tree)
-        free(tree->places);
-    free(tree);
-}
-
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
-static int find_device(const struct node_tree *tree, const char *address)
+static int find_device(const struct node *node, const char *address)
 {
-    for (size_t i = 0; address[0] && i < tree->count; i++)
-        if (strcmp(tree->places[i].address, address) == 0)
+    for (size_t i = 0; address[0] && i < node->place_count; i++)
+        if (strcmp(node->places[i].address, address) == 0)
             return (int)i;
     return -1;
 }
 
-int node_find_numa(const struct node *node, const struct node_tree *tree, const char *pci)
+int node_find_numa(const struct node *node, const char *pci)
 {
     int place;
 
     if (node->numa_count == 1) /* also for devices that are on no PCI bus */
         return 0;
-    place = find_device(tree, pci);
-    return place < 0 ? -1 : tree->places[place].numa;
+    place = find_device(node, pci);
+    return place < 0 ? -1 : node->places[place].numa;
 }
 
 /* The lowest bridge above both; -1 if they share none. */
-static int common_bridge(const struct node_tree *tree, int a, int b)
+static int common_bridge(const struct node *node, int a, int b)
 {
-    for (; a >= 0; a = tree->places[a].above)
-        for (int above = b; above >= 0; above = tree->places[above].above)
+    for (; a >= 0; a = node->places[a].above)
+        for (int above = b; above >= 0; above = node->places[above].above)
             if (a == above)
                 return a;
     return -1;
 }
 
-enum node_path node_find_path(const struct node *node, const struct node_tree *tree, size_t gpu, size_t nic)
+enum node_path node_find_path(const struct node *node, size_t gpu, size_t nic)
 {
     int bridge =
-        common_bridge(tree, find_device(tree, node->gpus[gpu].address), find_device(tree, node->nics[nic].pci));
+        common_bridge(node, find_device(node, node->gpus[gpu].address), find_device(node, node->nics[nic].pci));
 
     if (bridge >= 0)
-        return tree->places[bridge].is_host ? PATH_HOST : PATH_SWITCH;
+        return node->places[bridge].is_host ? PATH_HOST : PATH_SWITCH;
     return node_numa_path(node, node->gpus[gpu].numa, node->nics[nic].numa);
+}
+
+/* ---- states of GPUs ---------------------------------------------------------------------------------------------- */
+
+static bool is_nvidia(const struct node_gpu *gpu)
+{
+    return gpu->vendor == 0x10de;
+}
+
+static bool is_compute_driver(const char *driver)
+{
+    static const char *const drivers[] = {"nvidia", "amdgpu", "i915", "xe"};
+
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
+        if (strcmp(driver, drivers[i]) == 0)
+            return true;
+    return false;
+}
+
+static void read_nvidia(struct node_gpu *gpu, const char *root)
+{
+    static const char path[] = "proc/driver/nvidia/gpus/%s/information";
+    char minor[16];
+
+    sysfs_field(root, "Model:", gpu->model, sizeof gpu->model, path, gpu->address);
+    if (sysfs_field(root, "Device Minor:", minor, sizeof minor, path, gpu->address))
+        gpu->minor = atoi(minor);
+}
+
+static void read_render_minor(struct node_gpu *gpu, const char *root)
+{
+    char **names = sysfs_list(root, "sys/bus/pci/devices/%s/drm", gpu->address);
+
+    for (char **name = names; name && *name; name++)
+        if (sscanf(*name, "renderD%d", &gpu->minor) == 1)
+            break;
+    sysfs_list_free(names);
+}
+
+/* Reads the list of device files, "PATH ok" or "PATH denied". A device that is not on the list cannot be opened. */
+static bool may_open(const char *devices, const struct node_gpu *gpu)
+{
+    char entry[48];
+    const char *line;
+
+    if (!devices || gpu->minor < 0)
+        return true;
+    snprintf(entry, sizeof entry, is_nvidia(gpu) ? "/dev/nvidia%d ok" : "/dev/dri/renderD%d ok", gpu->minor);
+    line = strstr(devices, entry);
+    return line && (line == devices || line[-1] == '\n');
+}
+
+static void judge_gpu(struct node *node, struct node_gpu *gpu, const char *root, const char *devices)
+{
+    char uevent[8];
+    bool seen = sysfs_field(root, "PCI_ID=", uevent, sizeof uevent, "sys/bus/pci/devices/%s/uevent", gpu->address);
+
+    if (seen && !is_compute_driver(gpu->driver)) {
+        gpu->state = GPU_NO_DRIVER;
+        node_problem(node, "GPU %s: %s%s; it cannot be used until %s is bound to it", gpu->address,
+                     gpu->driver[0] ? "bound to the driver " : "not bound to a driver", gpu->driver,
+                     is_nvidia(gpu) ? "the nvidia driver" : "the driver of its vendor");
+    } else if (is_nvidia(gpu) && sysfs_exists(root, "proc/driver/nvidia/gpus") &&
+               !sysfs_exists(root, "proc/driver/nvidia/gpus/%s", gpu->address)) {
+        gpu->state = GPU_LOST;
+        node_problem(
+            node,
+            "GPU %s: the nvidia driver is bound to it but does not list it: it fell off the bus (dmesg shows Xid "
+            "79), failed to start, or a container hides it",
+            gpu->address);
+    } else if (!may_open(devices, gpu)) {
+        gpu->state = GPU_HIDDEN;
+    }
+}
+
+void node_check_gone(struct node *node)
+{
+    for (size_t i = 0; i < node->gpu_count; i++) {
+        struct node_gpu *gpu = &node->gpus[i];
+
+        if (sysfs_exists("/", "sys/bus/pci/devices/%s", gpu->address))
+            continue;
+        gpu->state = GPU_LOST;
+        node_problem(node, "GPU %s: it was on the PCI bus when slurmd started, and is no longer there", gpu->address);
+    }
+}
+
+static void report_hidden(struct node *node)
+{
+    size_t hidden = 0;
+
+    for (size_t i = 0; i < node->gpu_count; i++)
+        hidden += node->gpus[i].state == GPU_HIDDEN;
+    if (hidden)
+        node_problem(
+            node,
+            "%zu of %zu GPUs cannot be opened by this process. If its cgroup hides them, the job did not request "
+            "them, or --gpus-per-task or --gpu-bind gives each rank only its own; --gpus-per-node with "
+            "--gpu-bind=none shows all of the job's GPUs to every rank",
+            hidden, node->gpu_count);
+}
+
+void node_read_gpu_states(struct node *node, const char *root)
+{
+    char *devices = node->gpu_count ? sysfs_text(root, "devices") : NULL;
+
+    for (size_t i = 0; i < node->gpu_count; i++) {
+        struct node_gpu *gpu = &node->gpus[i];
+
+        gpu->minor = -1;
+        sysfs_field(root, "DRIVER=", gpu->driver, sizeof gpu->driver, "sys/bus/pci/devices/%s/uevent", gpu->address);
+        if (is_nvidia(gpu))
+            read_nvidia(gpu, root);
+        else
+            read_render_minor(gpu, root);
+        if (!gpu->model[0])
+            snprintf(gpu->model, sizeof gpu->model, "%04x:%04x", gpu->vendor, gpu->device);
+        judge_gpu(node, gpu, root, devices);
+    }
+    report_hidden(node);
+    free(devices);
+}
+
+void node_read_hidden(struct node *node, const char *root)
+{
+    char *devices = node->gpu_count ? sysfs_text(root, "devices") : NULL;
+
+    for (size_t i = 0; i < node->gpu_count; i++) {
+        struct node_gpu *gpu = &node->gpus[i];
+
+        if (gpu->state == GPU_USABLE || gpu->state == GPU_HIDDEN)
+            gpu->state = may_open(devices, gpu) ? GPU_USABLE : GPU_HIDDEN;
+    }
+    free(devices);
 }

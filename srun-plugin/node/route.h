@@ -1,5 +1,5 @@
 /*
- * route.h - the way to the other nodes of a step: which interface the kernel really sends through, and by which address
+ * route.h - the route to other nodes of a step: the interface that the kernel sends through, and the address by which
  * the others reach rank 0's node.
  */
 #ifndef MUSTER_SRUN_PLUGIN_ROUTE_H
@@ -19,38 +19,31 @@ struct route_address {
 };
 
 /*
- * How this node sends to `peer`, another node's name or address: a UDP socket is connected to it (nothing is sent), and
- * its own address is looked up among the interfaces'. -1 with CODE_IO where the name does not resolve or no route leads
- * there.
+ * How this node sends to `peer`, the name or address of another node: connects a UDP socket to it (sends nothing), and
+ * looks up the socket's own address among those of the interfaces. -1 with CODE_IO if the name does not resolve or has
+ * no route.
  */
 int route_to(const char *peer, struct route_address *way, struct error *err);
 
-/* Whether `address` is one of this node's own: then it and its interface are *way. */
+/* True if `address` is one of this node; then *way has it and its interface. */
 bool route_is_own(const char *address, struct route_address *way);
 
 /*
- * The same as route_to from a saved /proc/net/route of a little-endian machine and that machine's addresses, in the
- * order of its interfaces. IPv4 only. The longest prefix wins, then the lowest metric, as in the kernel; policy routing
- * is not seen. -1 with CODE_DATA where the table has no route.
- */
-int route_replay(const char *table, const struct route_address *own, size_t count, const char *peer,
-                 struct route_address *way, struct error *err);
-
-/*
- * The addresses of a host, as this machine resolves it, into addresses[most]. Returns how many; -1 with CODE_IO where
+ * The addresses of a host, as this machine resolves it, into addresses[most]. Returns their number; -1 with CODE_IO if
  * it does not resolve.
  */
 int route_resolve(const char *host, char (*addresses)[INET6_ADDRSTRLEN], size_t most, struct error *err);
 
-/* 127.0.0.0/8 and ::1, which only this node reaches. */
+/* True for 127.0.0.0/8 and ::1, which only this node reaches. */
 bool route_is_loopback(const char *address);
 
 /*
- * By what the ranks of a step reach rank 0's node: `head`, the name that Slurm has for it, unless all of `addresses`,
- * what the name resolves to here, are loopback ones. That is Debian's /etc/hosts (127.0.1.1) on the node itself: rank 0
- * would then listen where nobody hears it. Then it is `own`, the address that this node sends to another node of the
- * step from (route_to), if that is one that others reach. `own` may be NULL. Returns head or own.
+ * The name or address by which the ranks of a step reach rank 0's node; called on that node. It is `name`, Slurm's name
+ * of the node, unless that resolves here to loopback addresses only (`addresses`), as with Debian's /etc/hosts
+ * (127.0.1.1): rank 0 would then listen where no other node reaches it. In that case it is `own`, the address from
+ * which this node sends to another node of the step (route_to), unless that is NULL or a loopback address. Returns name
+ * or own.
  */
-const char *route_head(const char *head, char (*addresses)[INET6_ADDRSTRLEN], size_t count, const char *own);
+const char *route_master(const char *name, char (*addresses)[INET6_ADDRSTRLEN], size_t count, const char *own);
 
 #endif

@@ -3,15 +3,19 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <ifaddrs.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -36,6 +40,72 @@ static bool join_path(char *path, const char *root, const char *format, va_list 
     wrote = vsnprintf(path + used, PATH_MAX - used, format, arguments);
     return wrote >= 0 && (size_t)wrote < PATH_MAX - used;
 }
+
+/* ---- a copy of what is read -------------------------------------------------------------------------------------- */
+
+static struct {
+    const char *dir; /* NULL: no copy is made */
+    int error;       /* errno of the first failure; 0 for none */
+} copy;
+
+int sysfs_copy_to(const char *dir)
+{
+    int error = copy.error;
+
+    copy.dir = dir;
+    copy.error = 0;
+    errno = error;
+    return error ? -1 : 0;
+}
+
+/* The path below the directory of the copy, where it makes the directories above it. */
+static bool make_parents(char full[PATH_MAX], const char *path)
+{
+    if (snprintf(full, PATH_MAX, "%s/%s", copy.dir, path) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    for (char *slash = full + strlen(copy.dir) + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        if (mkdir(full, 0777) < 0 && errno != EEXIST)
+            return false;
+        *slash = '/';
+    }
+    return true;
+}
+
+/* Appends a line or a text to a file, unless the file has it already. A path that ends in "/" is a directory. */
+static void copy_text(const char *path, const char *text, size_t length)
+{
+    char full[PATH_MAX], *old;
+    FILE *file;
+
+    if (!copy.dir || copy.error)
+        return;
+    if (!make_parents(full, path)) {
+        copy.error = errno;
+        return;
+    }
+    if (full[strlen(full) - 1] == '/')
+        return;
+    old = text_read_file(full, TEXT_MAX, NULL, NULL);
+    if (!old || !memmem(old, strlen(old), text, length)) {
+        file = fopen(full, "ae");
+        if (!file || fprintf(file, "%.*s%s", (int)length, text, length && text[length - 1] != '\n' ? "\n" : "") < 0)
+            copy.error = errno;
+        if (file && fclose(file) != 0)
+            copy.error = errno;
+    }
+    free(old);
+}
+
+/* `path` below root, as join_path makes it. */
+static const char *without_root(const char *path, const char *root)
+{
+    return path + (sysfs_is_live(root) ? 1 : strlen(root) + 1);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* A line without the blanks around it. */
 static void copy_trimmed(char *value, size_t size, const char *line)
@@ -64,86 +134,54 @@ static ssize_t read_lines(const char *path, char text[LINES_MAX + 1])
     return got;
 }
 
-/* The rest of the first line that begins with key, which may be "", into value; text stays whole. */
-static bool find_line(const char *text, const struct sysfs_key *wanted)
-{
-    size_t length = strlen(wanted->key);
-
-    for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
-        if (strncmp(text, wanted->key, length) == 0) {
-            copy_trimmed(wanted->value, wanted->size, text + length);
-            return true;
-        }
-    return false;
-}
-
-/* The number of fields found; -1 if there is no file. */
-static int read_fields(const char *root, const struct sysfs_key *keys, size_t count, const char *format,
-                       va_list arguments)
-{
-    char path[PATH_MAX], text[LINES_MAX + 1];
-    int found = 0;
-
-    if (!join_path(path, root, format, arguments) || read_lines(path, text) < 0)
-        return -1;
-    for (size_t i = 0; i < count; i++)
-        found += find_line(text, &keys[i]);
-    return found;
-}
-
-bool sysfs_line(const char *root, char *line, size_t size, const char *format, ...)
-{
-    va_list arguments;
-    int found;
-
-    va_start(arguments, format);
-    found = read_fields(root, &(struct sysfs_key){"", line, size}, 1, format, arguments);
-    va_end(arguments);
-    return found > 0;
-}
-
 bool sysfs_field(const char *root, const char *key, char *value, size_t size, const char *format, ...)
 {
-    va_list arguments;
-    int found;
-
-    va_start(arguments, format);
-    found = read_fields(root, &(struct sysfs_key){key, value, size}, 1, format, arguments);
-    va_end(arguments);
-    return found > 0;
-}
-
-bool sysfs_fields(const char *root, const struct sysfs_key *keys, size_t count, const char *format, ...)
-{
-    va_list arguments;
-    int found;
-
-    va_start(arguments, format);
-    found = read_fields(root, keys, count, format, arguments);
-    va_end(arguments);
-    return found >= 0;
-}
-
-bool sysfs_exists(const char *root, const char *format, ...)
-{
-    char path[PATH_MAX];
+    char path[PATH_MAX], text[LINES_MAX + 1];
+    size_t length = strlen(key);
     va_list arguments;
     bool fits;
 
     va_start(arguments, format);
     fits = join_path(path, root, format, arguments);
     va_end(arguments);
-    return fits && access(path, F_OK) == 0;
+    if (!fits || read_lines(path, text) < 0)
+        return false;
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (strncmp(line, key, length) == 0) {
+            copy_trimmed(value, size, line + length);
+            copy_text(without_root(path, root), line, strcspn(line, "\n"));
+            return true;
+        }
+    return false;
 }
 
-static int is_visible(const struct dirent *entry)
+bool sysfs_exists(const char *root, const char *format, ...)
 {
-    return entry->d_name[0] != '.';
+    char path[PATH_MAX];
+    struct stat found;
+    va_list arguments;
+    bool fits;
+
+    va_start(arguments, format);
+    fits = join_path(path, root, format, arguments);
+    va_end(arguments);
+    if (!fits || stat(path, &found) < 0)
+        return false;
+    if (S_ISDIR(found.st_mode) && strlen(path) + 1 < sizeof path)
+        strcat(path, "/");
+    copy_text(without_root(path, root), "", 0);
+    return true;
+}
+
+/* Not sys/class/net/bonding_masters, a file among the interfaces. */
+static int is_listed(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.' && entry->d_type != DT_REG;
 }
 
 char **sysfs_list(const char *root, const char *format, ...)
 {
-    char path[PATH_MAX], **names = NULL;
+    char path[PATH_MAX], item[PATH_MAX], **names = NULL;
     struct dirent **entries;
     va_list arguments;
     bool fits;
@@ -152,7 +190,7 @@ char **sysfs_list(const char *root, const char *format, ...)
     va_start(arguments, format);
     fits = join_path(path, root, format, arguments);
     va_end(arguments);
-    if (!fits || (count = scandir(path, &entries, is_visible, versionsort)) < 0)
+    if (!fits || (count = scandir(path, &entries, is_listed, versionsort)) < 0)
         return NULL;
     names = calloc((size_t)count + 1, sizeof *names);
     for (int i = 0; i < count; i++) {
@@ -160,6 +198,8 @@ char **sysfs_list(const char *root, const char *format, ...)
             sysfs_list_free(names);
             names = NULL;
         }
+        if (names && snprintf(item, sizeof item, "%s/%s/", path, names[i]) < (int)sizeof item)
+            copy_text(without_root(item, root), "", 0);
         free(entries[i]);
     }
     free(entries);
@@ -175,160 +215,79 @@ void sysfs_list_free(char **names)
 
 /* ---- facts of this machine that no file has ---------------------------------------------------------------------- */
 
-static struct in_addr ipv4_of(const struct sockaddr *address)
+static void print_address(FILE *out, const struct ifaddrs *item)
 {
-    return ((const struct sockaddr_in *)(const void *)address)->sin_addr;
+    int family = item->ifa_addr && item->ifa_netmask ? item->ifa_addr->sa_family : AF_UNSPEC;
+    bool is_v4 = family == AF_INET;
+    size_t at = is_v4 ? offsetof(struct sockaddr_in, sin_addr) : offsetof(struct sockaddr_in6, sin6_addr);
+    size_t size = is_v4 ? sizeof(struct in_addr) : sizeof(struct in6_addr);
+    char host[INET6_ADDRSTRLEN];
+    unsigned prefix = 0;
+
+    if (!is_v4 && family != AF_INET6)
+        return;
+    for (size_t i = 0; i < size; i++)
+        prefix += (unsigned)__builtin_popcount(((const unsigned char *)item->ifa_netmask)[at + i]);
+    inet_ntop(family, (const char *)item->ifa_addr + at, host, sizeof host);
+    fprintf(out, "%s %s/%u\n", item->ifa_name, host, prefix);
 }
 
-static unsigned bits_of(const struct sockaddr *mask)
+static void print_addresses(FILE *out)
 {
-    return (unsigned)__builtin_popcount(ipv4_of(mask).s_addr);
+    struct ifaddrs *list = NULL;
+
+    if (getifaddrs(&list) == 0)
+        for (const struct ifaddrs *item = list; item; item = item->ifa_next)
+            print_address(out, item);
+    freeifaddrs(list);
 }
 
-/* All IPv4 addresses, in a buffer that grows until they fit; false if the kernel does not tell. */
-static bool list_ipv4(int fd, struct ifconf *list)
-{
-    for (int room = 32; room <= 32768; room *= 4) {
-        int size = room * (int)sizeof(struct ifreq);
-        void *larger = realloc(list->ifc_buf, (size_t)size);
-
-        if (!larger)
-            return false;
-        list->ifc_buf = larger;
-        list->ifc_len = size;
-        if (ioctl(fd, SIOCGIFCONF, list) < 0)
-            return false;
-        if (list->ifc_len < size)
-            return true;
-    }
-    return false;
-}
-
-bool sysfs_interface(int fd, struct in_addr address, char interface[IF_NAMESIZE])
-{
-    struct ifconf list = {.ifc_buf = NULL};
-    bool found = false;
-
-    if (list_ipv4(fd, &list))
-        for (size_t i = 0; !found && i < (size_t)list.ifc_len / sizeof *list.ifc_req; i++)
-            if (ipv4_of(&list.ifc_req[i].ifr_addr).s_addr == address.s_addr) {
-                memcpy(interface, list.ifc_req[i].ifr_name, IF_NAMESIZE);
-                found = true;
-            }
-    free(list.ifc_buf);
-    return found;
-}
-
-static void print_ipv4(FILE *out)
-{
-    struct ifconf list = {.ifc_buf = NULL};
-    char host[INET_ADDRSTRLEN];
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-    if (fd >= 0 && list_ipv4(fd, &list))
-        for (size_t i = 0; i < (size_t)list.ifc_len / sizeof *list.ifc_req; i++) {
-            struct ifreq *item = &list.ifc_req[i];
-            struct in_addr address = ipv4_of(&item->ifr_addr);
-
-            inet_ntop(AF_INET, &address, host, sizeof host);
-            if (ioctl(fd, SIOCGIFNETMASK, item) == 0)
-                fprintf(out, "%.*s %s/%u\n", IFNAMSIZ, item->ifr_name, host, bits_of(&item->ifr_netmask));
-        }
-    if (fd >= 0)
-        close(fd);
-    free(list.ifc_buf);
-}
-
-/* 32 digits without colons. */
-static bool read_ipv6(const char *digits, struct in6_addr *address)
-{
-    for (size_t i = 0; i < sizeof *address; i++) {
-        const char pair[] = {digits[2 * i], digits[2 * i] ? digits[2 * i + 1] : '\0', '\0'};
-
-        if (!isxdigit((unsigned char)pair[0]) || !isxdigit((unsigned char)pair[1]))
-            return false;
-        address->s6_addr[i] = (unsigned char)strtoul(pair, NULL, 16);
-    }
-    return true;
-}
-
-/* "fe8000...01 02 40 20 80     eth0": address, index, prefix, scope, flags, name. */
-static void print_ipv6(FILE *out)
-{
-    char name[IFNAMSIZ], host[INET6_ADDRSTRLEN], *text = text_read_file("/proc/net/if_inet6", TEXT_MAX, NULL, NULL),
-                                                 *rest = text, *line;
-    struct in6_addr address;
-    unsigned prefix;
-
-    while (rest && (line = strsep(&rest, "\n")))
-        if (read_ipv6(line, &address) && sscanf(line + 32, "%*x %x %*x %*x %15s", &prefix, name) == 2 &&
-            inet_ntop(AF_INET6, &address, host, sizeof host))
-            fprintf(out, "%s %s/%u\n", name, host, prefix);
-    free(text);
-}
-
-/* Not by getifaddrs, which first asks the kernel for all it knows of every link: 0.1 ms. */
-static char *live_addresses(void)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-
-    if (!out)
-        return NULL;
-    print_ipv4(out);
-    print_ipv6(out);
-    fclose(out);
-    return text;
-}
-
-static char *live_shm(void)
+static void print_shm(FILE *out)
 {
     struct statvfs fs;
-    char *text;
 
-    if (statvfs("/dev/shm", &fs) < 0 || asprintf(&text, "%llu %llu\n", (unsigned long long)fs.f_blocks * fs.f_frsize,
-                                                 (unsigned long long)fs.f_bavail * fs.f_frsize) < 0)
-        return NULL;
-    return text;
+    if (statvfs("/dev/shm", &fs) == 0)
+        fprintf(out, "%llu %llu\n", (unsigned long long)fs.f_blocks * fs.f_frsize,
+                (unsigned long long)fs.f_bavail * fs.f_frsize);
 }
 
 /* access() and not open(): the device cgroup treats both alike, and to open a GPU may start it, which takes seconds. */
-static void print_devices(FILE *out, const char *pattern)
+static void print_devices(FILE *out)
 {
     glob_t found;
 
-    if (glob(pattern, 0, NULL, &found) == 0)
+    if (glob("/dev/{nvidia[0-9]*,dri/renderD*}", GLOB_BRACE, NULL, &found) == 0)
         for (size_t i = 0; i < found.gl_pathc; i++)
             fprintf(out, "%s %s\n", found.gl_pathv[i], access(found.gl_pathv[i], R_OK | W_OK) == 0 ? "ok" : "denied");
     globfree(&found);
 }
 
-static char *live_devices(void)
+static char *print_text(void (*print)(FILE *out))
 {
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
 
-    if (!out)
-        return NULL;
-    print_devices(out, "/dev/nvidia[0-9]*");
-    print_devices(out, "/dev/dri/renderD*");
-    fclose(out);
+    if (out) {
+        print(out);
+        fclose(out);
+    }
     return text;
 }
 
 char *sysfs_text(const char *root, const char *path)
 {
-    char full[PATH_MAX];
+    char full[PATH_MAX], *text = NULL;
 
     if (sysfs_is_live(root) && strcmp(path, "addresses") == 0)
-        return live_addresses();
-    if (sysfs_is_live(root) && strcmp(path, "shm") == 0)
-        return live_shm();
-    if (sysfs_is_live(root) && strcmp(path, "devices") == 0)
-        return live_devices();
-    if (snprintf(full, sizeof full, "%s/%s", sysfs_is_live(root) ? "" : root, path) >= (int)sizeof full)
-        return NULL;
-    return text_read_file(full, TEXT_MAX, NULL, NULL);
+        text = print_text(print_addresses);
+    else if (sysfs_is_live(root) && strcmp(path, "shm") == 0)
+        text = print_text(print_shm);
+    else if (sysfs_is_live(root) && strcmp(path, "devices") == 0)
+        text = print_text(print_devices);
+    else if (snprintf(full, sizeof full, "%s/%s", sysfs_is_live(root) ? "" : root, path) < (int)sizeof full)
+        text = text_read_file(full, TEXT_MAX, NULL, NULL);
+    if (text)
+        copy_text(path, text, strlen(text));
+    return text;
 }

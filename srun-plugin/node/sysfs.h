@@ -14,32 +14,19 @@
 #ifndef MUSTER_SRUN_PLUGIN_NODE_SYSFS_H
 #define MUSTER_SRUN_PLUGIN_NODE_SYSFS_H
 
-#include <net/if.h>
-#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
-
-/* The first line of a file, without newline and trailing blanks. */
-bool sysfs_line(const char *root, char *line, size_t size, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
 
 /* The rest of the line that begins with `key`, without blanks around it: "DRIVER=", "MemTotal:", "Model:". */
 bool sysfs_field(const char *root, const char *key, char *value, size_t size, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Several fields of one file. A field that is absent stays as it is. False if there is no file. */
-struct sysfs_key {
-    const char *key;
-    char *value;
-    size_t size;
-};
-
-bool sysfs_fields(const char *root, const struct sysfs_key *keys, size_t count, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+/* The first line of a file, without blanks around it. */
+#define sysfs_line(root, line, size, ...) sysfs_field(root, "", line, size, __VA_ARGS__)
 
 /*
- * The names in a directory, in version order (mlx5_2 before mlx5_10), ended by NULL; free it with sysfs_list_free. NULL
- * if there is no directory, or no memory.
+ * The names of directories and links in a directory, in version order (mlx5_2 before mlx5_10), ended by NULL; free it
+ * with sysfs_list_free. NULL if there is no directory, or no memory.
  */
 char **sysfs_list(const char *root, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sysfs_list_free(char **names);
@@ -49,8 +36,12 @@ bool sysfs_exists(const char *root, const char *format, ...) __attribute__((form
 /* The text of one file of at most 1 MiB, or of "addresses", "shm" or "devices"; the caller frees it. NULL if absent. */
 char *sysfs_text(const char *root, const char *path);
 
-/* Finds the interface of this machine that has an IPv4 address. `fd` is any socket. */
-bool sysfs_interface(int fd, struct in_addr address, char interface[IF_NAMESIZE]);
+/*
+ * From now on, also write all that is read below the directory `dir`, so that it can be read again there: the lines
+ * that were found, whole texts, and directories that were listed or exist. NULL ends this. -1 with errno if a write has
+ * failed since the call before.
+ */
+int sysfs_copy_to(const char *dir);
 
 /* True if root is this machine, "/". */
 bool sysfs_is_live(const char *root);

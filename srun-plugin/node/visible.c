@@ -5,15 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *value_for(const struct visible *visible, uint16_t vendor)
+#define VALUE_SIZE 4096
+
+/* The variable that selects GPUs of a vendor; NULL for none. */
+static const char *variable_of(uint16_t vendor)
 {
     switch (vendor) {
     case 0x10de:
-        return visible->cuda;
+        return "CUDA_VISIBLE_DEVICES";
     case 0x1002:
-        return visible->rocr;
+        return "ROCR_VISIBLE_DEVICES";
     case 0x8086:
-        return visible->ze;
+        return "ZE_AFFINITY_MASK";
     default:
         return NULL;
     }
@@ -46,16 +49,18 @@ static size_t pick_gpus(const char *value, const size_t *usable, size_t usable_c
     return count;
 }
 
-size_t visible_gpus(const struct node *node, const struct visible *visible, size_t indices[VISIBLE_MOST])
+size_t visible_gpus(const struct node *node, env_lookup *environment, void *environment_arg,
+                    size_t indices[VISIBLE_MOST])
 {
     size_t usable[VISIBLE_MOST], count = 0;
-    const char *value;
+    char value[VALUE_SIZE];
+    const char *name;
 
     for (size_t i = 0; i < node->gpu_count && count < VISIBLE_MOST; i++)
         if (node->gpus[i].state == GPU_USABLE)
             usable[count++] = i;
-    value = count ? value_for(visible, node->gpus[usable[0]].vendor) : NULL;
-    if (value && !names_by_uuid(value))
+    name = count ? variable_of(node->gpus[usable[0]].vendor) : NULL;
+    if (name && environment(name, value, sizeof value, environment_arg) && !names_by_uuid(value))
         return pick_gpus(value, usable, count, indices);
     memcpy(indices, usable, count * sizeof *indices);
     return count;

@@ -1,6 +1,6 @@
 /*
- * visible.h - which GPUs of its node a rank can use, and whether it can reach those of its neighbours. Pure: the values
- * of the variables are arguments.
+ * visible.h - which GPUs of its node a rank can use, and whether it can reach those of its neighbours. Pure: the
+ * environment is an argument.
  *
  * A rank sees the GPUs that its cgroup lets it open, reduced by CUDA_VISIBLE_DEVICES or the like. Slurm counts the GPUs
  * in that variable among those that the cgroup lets the task open (ConstrainDevices), else among all, in the order of
@@ -15,22 +15,21 @@
 #ifndef MUSTER_SRUN_PLUGIN_NODE_VISIBLE_H
 #define MUSTER_SRUN_PLUGIN_NODE_VISIBLE_H
 
+#include "srun-plugin/node/env_list.h"
 #include "srun-plugin/node/node.h"
-
-/* Values of the variables, borrowed; NULL if not set. The one of the GPUs' vendor counts. */
-struct visible {
-    const char *cuda; /* CUDA_VISIBLE_DEVICES: NVIDIA; ends before the first entry that is no GPU, as in CUDA */
-    const char *rocr; /* ROCR_VISIBLE_DEVICES: AMD */
-    const char *ze;   /* ZE_AFFINITY_MASK: Intel, "0,1" or with tiles "0.0,0.1", which is GPU 0 twice */
-};
 
 #define VISIBLE_MOST 256
 
 /*
+ * Of the variables of `environment` the one of the GPUs' vendor counts: CUDA_VISIBLE_DEVICES (NVIDIA), which ends
+ * before the first entry that is no GPU, as in CUDA; ROCR_VISIBLE_DEVICES (AMD); or ZE_AFFINITY_MASK (Intel), "0,1" or
+ * with tiles "0.0,0.1", which is GPU 0 twice.
+ *
  * Indices into node->gpus in the rank's own order: the GPU of local rank r is indices[r], or with more ranks than GPUs
  * indices[r % count]. Returns the count; 0 for none.
  */
-size_t visible_gpus(const struct node *node, const struct visible *visible, size_t indices[VISIBLE_MOST]);
+size_t visible_gpus(const struct node *node, env_lookup *environment, void *environment_arg,
+                    size_t indices[VISIBLE_MOST]);
 
 #define ISOLATION_LINE_SIZE 512
 

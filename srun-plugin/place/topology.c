@@ -1,11 +1,55 @@
-#include "srun-plugin/place/topology.h"
+/*
+ * The text is read into records, one for each switch or block. These are linked to a tree, of which the part above
+ * allocated nodes is copied into the switch tree.
+ */
+#include "srun-plugin/place/order.h"
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-/* KEY=VALUE */
+#include "plan/hostlist.h"
+
+/* A switch or block of the text. */
+struct record {
+    char *name;
+    bool aggregated;                   /* only while reading: a line for several blocks that Slurm joins */
+    struct hostlist *nodes, *switches; /* NULL for none */
+    int line;                          /* of the text, from 1 */
+    int below;                         /* allocated nodes beneath it */
+    int number;                        /* in the switch tree; -1: not (yet) there */
+};
+
+struct named {
+    const char *name;
+    int index;
+};
+
+/* A list of children with the parent of each: either all allocated nodes, or all switches (records). */
+struct members {
+    const char *kind;
+    int count;
+    struct named *sorted; /* by name */
+    int *above;           /* the record above each; -1 for none */
+};
+
+struct draft {
+    const char *where;
+    struct record *records; /* as in the text */
+    int count;
+    struct members nodes, switches;
+};
+
+static int no_memory(struct error *err)
+{
+    return error_errno(err, CODE_IO, "no memory for a tree of switches");
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
 struct pair {
     char *key, *value;
 };
@@ -58,17 +102,17 @@ static int set_list(struct hostlist **list, const struct pair *pair, struct erro
     return *list ? 0 : -1;
 }
 
-static int set_name(struct topology_record *record, const struct pair *pair, struct error *err)
+static int set_name(struct record *record, const struct pair *pair, struct error *err)
 {
     if (record->name)
         return error_set(err, CODE_DATA, "a line describes one switch or block; %s= begins a second one", pair->key);
     if (!*pair->value)
         return error_set(err, CODE_DATA, "%s= has no name", pair->key);
     record->name = strdup(pair->value);
-    return record->name ? 0 : error_errno(err, CODE_IO, "no memory for a topology");
+    return record->name ? 0 : no_memory(err);
 }
 
-static int set_pair(struct topology_record *record, const struct pair *pair, struct error *err)
+static int set_pair(struct record *record, const struct pair *pair, struct error *err)
 {
     static const char *const ignored[] = {"LinkSpeed", "Level", "BlockIndex", "BlockSize", "BlockSizes"};
 
@@ -82,14 +126,14 @@ static int set_pair(struct topology_record *record, const struct pair *pair, str
         if (strcasecmp(pair->key, ignored[i]) == 0)
             return 0;
     if (strcasecmp(pair->key, "AggregatedBlock") == 0) {
-        record->aggregated = 1;
+        record->aggregated = true;
         return 0;
     }
     return error_set(err, CODE_DATA, "%.40s= is unknown; SwitchName=, BlockName=, Nodes= and Switches= are expected",
                      pair->key);
 }
 
-static int read_line(char *line, struct topology_record *record, struct error *err)
+static int read_line(char *line, struct record *record, struct error *err)
 {
     struct pair pair;
     int found;
@@ -108,95 +152,273 @@ static int read_line(char *line, struct topology_record *record, struct error *e
     return 0;
 }
 
-static void drop_record(struct topology_record *record)
+static void clear_record(struct record *record)
 {
     free(record->name);
     hostlist_destroy(record->nodes);
     hostlist_destroy(record->switches);
 }
 
+static int append_record(struct draft *draft, const struct record *record, struct error *err)
+{
+    struct record *records = reallocarray(draft->records, (size_t)draft->count + 1, sizeof *records);
+
+    if (!records)
+        return no_memory(err);
+    draft->records = records;
+    records[draft->count++] = *record;
+    return 0;
+}
+
+static int read_records(struct draft *draft, const char *text, struct error *err)
+{
+    char *copy = strdup(text), *rest = copy, *line;
+    int number = 1, lines, rc = copy ? 0 : no_memory(err);
+
+    for (; rc == 0 && (line = take_line(&rest, &lines)); number += lines) {
+        struct record record = {.line = number, .number = -1};
+
+        if ((rc = read_line(line, &record, err)) < 0)
+            error_prefix(err, "%s:%d", draft->where, number);
+        else if (record.name)
+            rc = append_record(draft, &record, err);
+        if (rc < 0 || !record.name)
+            clear_record(&record);
+    }
+    free(copy);
+    return rc;
+}
+
+/* ---- from records to parents ------------------------------------------------------------------------------------- */
+
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct topology_record *)a)->name, ((const struct topology_record *)b)->name);
+    return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
 
-static int append_record(struct topology *topology, const struct topology_record *record, struct error *err)
+static int create_members(struct members *members, const char *kind, int count, struct error *err)
 {
-    if ((topology->count & (topology->count - 1)) == 0) {
-        size_t room = topology->count ? 2 * (size_t)topology->count : 1;
-        struct topology_record *records = realloc(topology->records, room * sizeof *records);
-
-        if (!records)
-            return error_errno(err, CODE_IO, "no memory for a topology");
-        topology->records = records;
-    }
-    topology->records[topology->count++] = *record;
-    return 0;
+    members->kind = kind;
+    members->sorted = calloc((size_t)count + 1, sizeof *members->sorted);
+    members->above = malloc(((size_t)count + 1) * sizeof *members->above);
+    return members->sorted && members->above ? 0 : no_memory(err);
 }
 
-static int sort_records(struct topology *topology, const char *where, struct error *err)
+static void add_member(struct members *members, const char *name)
 {
-    if (topology->count)
-        qsort(topology->records, (size_t)topology->count, sizeof *topology->records, by_name);
-    for (int i = 1; i < topology->count; i++) {
-        const struct topology_record *a = &topology->records[i - 1], *b = &topology->records[i];
-
-        if (strcmp(a->name, b->name) == 0)
-            return error_set(err, CODE_DATA, "%s:%d: switch %s is described already in line %d", where,
-                             a->line > b->line ? a->line : b->line, a->name, a->line > b->line ? b->line : a->line);
-    }
-    return 0;
+    members->above[members->count] = -1;
+    members->sorted[members->count] = (struct named){name, members->count};
+    members->count++;
 }
 
-struct topology *topology_create(const char *text, const char *where, struct error *err)
+/* Returns an entry that has the same name as the one before it; NULL if all names differ. */
+static const struct named *sort_members(struct members *members)
 {
-    struct topology *topology = calloc(1, sizeof *topology);
-    char *copy = strdup(text), *rest = copy, *line;
-    int number = 1, lines;
-
-    if (!topology || !copy) {
-        error_errno(err, CODE_IO, "no memory for a topology");
-        goto fail;
-    }
-    for (; (line = take_line(&rest, &lines)); number += lines) {
-        struct topology_record record = {.line = number};
-        int failed = read_line(line, &record, err) < 0;
-
-        if (failed)
-            error_prefix(err, "%s:%d", where, number);
-        if (!failed && record.name)
-            failed = append_record(topology, &record, err) < 0;
-        if (failed || !record.name)
-            drop_record(&record);
-        if (failed)
-            goto fail;
-    }
-    if (sort_records(topology, where, err) < 0)
-        goto fail;
-    free(copy);
-    return topology;
-fail:
-    free(copy);
-    topology_destroy(topology);
+    qsort(members->sorted, (size_t)members->count, sizeof *members->sorted, by_name);
+    for (int i = 1; i < members->count; i++)
+        if (by_name(&members->sorted[i - 1], &members->sorted[i]) == 0)
+            return &members->sorted[i];
     return NULL;
 }
 
-int topology_find(const struct topology *topology, const char *name)
+static int list_members(struct draft *draft, const struct switch_tree *switch_tree, struct error *err)
 {
-    struct topology_record key = {.name = (char *)(uintptr_t)name}, *found;
+    const struct named *twin;
 
-    if (!topology->count)
+    if (create_members(&draft->switches, "switch", draft->count, err) < 0 ||
+        create_members(&draft->nodes, "node", switch_tree->node_count, err) < 0)
         return -1;
-    found = bsearch(&key, topology->records, (size_t)topology->count, sizeof key, by_name);
-    return found ? (int)(found - topology->records) : -1;
+    for (int i = 0; i < draft->count; i++)
+        add_member(&draft->switches, draft->records[i].name);
+    for (int i = 0; i < switch_tree->node_count; i++)
+        add_member(&draft->nodes, switch_tree->nodes[i]);
+    if ((twin = sort_members(&draft->switches))) {
+        int a = draft->records[twin[-1].index].line, b = draft->records[twin->index].line;
+
+        return error_set(err, CODE_DATA, "%s:%d: switch %s is described already in line %d", draft->where,
+                         a > b ? a : b, twin->name, a > b ? b : a);
+    }
+    if ((twin = sort_members(&draft->nodes)))
+        return error_set(err, CODE_DATA, "node %s is twice in the allocation", twin->name);
+    return 0;
 }
 
-void topology_destroy(struct topology *topology)
+/* Puts the members that a record lists, or NULL, under it. Nodes that are not allocated have no member. */
+static int link_members(const struct draft *draft, const struct members *members, const struct hostlist *list, int at,
+                        struct error *err)
 {
-    if (!topology)
-        return;
-    for (int i = 0; i < topology->count; i++)
-        drop_record(&topology->records[i]);
-    free(topology->records);
-    free(topology);
+    const struct record *records = draft->records;
+
+    for (int i = 0; list && i < list->count; i++) {
+        struct named key = {.name = list->names[i]}, *found;
+
+        found = bsearch(&key, members->sorted, (size_t)members->count, sizeof key, by_name);
+        if (!found && members == &draft->switches)
+            return error_set(err, CODE_DATA, "%s:%d: switch %s is not described", draft->where, records[at].line,
+                             key.name);
+        if (!found)
+            continue;
+        if (members->above[found->index] >= 0 && members->above[found->index] != at)
+            return error_set(err, CODE_DATA, "%s:%d: %s %s is under %s already", draft->where, records[at].line,
+                             members->kind, key.name, records[members->above[found->index]].name);
+        members->above[found->index] = at;
+    }
+    return 0;
+}
+
+static int refuse_cycles(const struct draft *draft, struct error *err)
+{
+    for (int i = 0; i < draft->count; i++) {
+        int steps = 0;
+
+        for (int at = i; at >= 0; at = draft->switches.above[at])
+            if (steps++ > draft->count)
+                return error_set(err, CODE_DATA, "%s:%d: switch %s is above itself", draft->where,
+                                 draft->records[at].line, draft->records[at].name);
+    }
+    return 0;
+}
+
+static int link_all(const struct draft *draft, struct error *err)
+{
+    for (int i = 0; i < draft->count; i++)
+        if (link_members(draft, &draft->switches, draft->records[i].switches, i, err) < 0 ||
+            link_members(draft, &draft->nodes, draft->records[i].nodes, i, err) < 0)
+            return -1;
+    return refuse_cycles(draft, err);
+}
+
+/* ---- from parents to the tree ------------------------------------------------------------------------------------ */
+
+/* Counts the nodes beneath each record, and returns the record that is the root; -1 if there is none. */
+static int find_root(struct draft *draft, const struct switch_tree *switch_tree)
+{
+    int root = -1, tops = 0;
+
+    for (int node = 0; node < switch_tree->node_count; node++)
+        for (int at = draft->nodes.above[node]; at >= 0; at = draft->switches.above[at])
+            draft->records[at].below++;
+    for (int i = 0; i < draft->count; i++)
+        if (draft->switches.above[i] < 0 && draft->records[i].below) {
+            root = i;
+            tops++;
+        }
+    return tops == 1 ? root : -1;
+}
+
+/* Returns its number, or -1 without memory. */
+static int add_switch(struct switch_tree *switch_tree, const char *name, int parent)
+{
+    struct tree_switch *added = &switch_tree->switches[switch_tree->switch_count];
+
+    *added = (struct tree_switch){.name = strdup(name), .parent = parent};
+    added->depth = parent < 0 ? 0 : switch_tree->switches[parent].depth + 1;
+    if (added->depth >= switch_tree->levels)
+        switch_tree->levels = added->depth + 1;
+    return added->name ? switch_tree->switch_count++ : -1;
+}
+
+/* Level by level, so that parents come before children. */
+static int add_switches(struct draft *draft, struct switch_tree *switch_tree, struct error *err)
+{
+    int root = find_root(draft, switch_tree), before;
+
+    switch_tree->switches = calloc((size_t)draft->count + 1, sizeof *switch_tree->switches);
+    if (!switch_tree->switches || add_switch(switch_tree, root < 0 ? "" : draft->records[root].name, -1) < 0)
+        return no_memory(err);
+    if (root >= 0)
+        draft->records[root].number = 0;
+    do {
+        before = switch_tree->switch_count;
+        for (int i = 0; i < draft->count; i++) {
+            struct record *record = &draft->records[i];
+            int parent = draft->switches.above[i], above = parent < 0 ? 0 : draft->records[parent].number;
+
+            if (record->number >= 0 || !record->below || above < 0 || above >= before)
+                continue;
+            if ((record->number = add_switch(switch_tree, record->name, above)) < 0)
+                return no_memory(err);
+        }
+    } while (switch_tree->switch_count > before);
+    for (int node = 0; node < switch_tree->node_count; node++)
+        if (draft->nodes.above[node] >= 0) /* else it is under the root */
+            switch_tree->above[node] = draft->records[draft->nodes.above[node]].number;
+    return 0;
+}
+
+static int fill_paths(struct switch_tree *switch_tree, struct error *err)
+{
+    switch_tree->path =
+        malloc((size_t)switch_tree->node_count * (size_t)switch_tree->levels * sizeof *switch_tree->path);
+    if (!switch_tree->path)
+        return no_memory(err);
+    for (int node = 0; node < switch_tree->node_count; node++) {
+        int *path = &switch_tree->path[(size_t)node * (size_t)switch_tree->levels];
+
+        for (int depth = 0; depth < switch_tree->levels; depth++)
+            path[depth] = -1;
+        for (int at = switch_tree->above[node]; at >= 0; at = switch_tree->switches[at].parent)
+            path[switch_tree->switches[at].depth] = at;
+    }
+    return 0;
+}
+
+static int read_nodes(struct switch_tree *switch_tree, const char *nodes, struct error *err)
+{
+    struct hostlist *list = hostlist_create(nodes, err);
+    int rc = -1;
+
+    if (list && list->count < 1)
+        error_set(err, CODE_DATA, "there is no node in the allocation");
+    else if (list && !(switch_tree->above = calloc((size_t)list->count, sizeof *switch_tree->above)))
+        error_errno(err, CODE_IO, "no memory for %d nodes", list->count);
+    else if (list) {
+        switch_tree->nodes = list->names;
+        switch_tree->node_count = list->count;
+        *list = (struct hostlist){0};
+        rc = 0;
+    }
+    hostlist_destroy(list);
+    return rc;
+}
+
+struct switch_tree *switch_tree_create(const char *nodes, const char *text, const char *where, struct error *err)
+{
+    struct draft draft = {.where = where};
+    struct switch_tree *switch_tree = calloc(1, sizeof *switch_tree);
+    int rc = switch_tree ? read_nodes(switch_tree, nodes, err) : no_memory(err);
+
+    if (rc == 0 &&
+        (read_records(&draft, text ? text : "", err) < 0 || list_members(&draft, switch_tree, err) < 0 ||
+         link_all(&draft, err) < 0 || add_switches(&draft, switch_tree, err) < 0 || fill_paths(switch_tree, err) < 0))
+        rc = -1;
+    for (int i = 0; i < draft.count; i++)
+        clear_record(&draft.records[i]);
+    free(draft.records);
+    free(draft.nodes.sorted);
+    free(draft.nodes.above);
+    free(draft.switches.sorted);
+    free(draft.switches.above);
+    if (rc == 0)
+        return switch_tree;
+    switch_tree_destroy(switch_tree);
+    return NULL;
+}
+
+char *switch_tree_read_text(const char *path, struct error *err)
+{
+    FILE *in = fopen(path, "re");
+    char *text = NULL;
+    size_t room = 0;
+
+    if (!in || (getdelim(&text, &room, '\0', in) < 0 && ferror(in))) {
+        error_errno(err, CODE_IO, "cannot read %s", path);
+        free(text);
+        text = NULL;
+    } else if (!text) {
+        text = strdup("");
+    }
+    if (in)
+        fclose(in);
+    return text;
 }

@@ -14,11 +14,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "srun-plugin/place/hostlist.h"
-#include "srun-plugin/preflight/answer.h"
-#include "srun-plugin/preflight/deadline.h"
-#include "srun-plugin/preflight/pmi2.h"
 #include "srun-plugin/node/route.h"
+#include "plan/hostlist.h"
+#include "srun-plugin/preflight/judge.h"
 
 enum { BYTES = 1 << 20, PINGS = 8, GREETING = 64 };
 
@@ -29,29 +27,14 @@ struct peer {
     int rank;
 };
 
-struct listener {
-    int fd;
-    struct peer before;
-    int rank;
+/* This node, and its neighbours in the ring. */
+struct ring {
+    int rank, fd; /* fd: listens for `before`; -1 without an address */
+    struct peer before, next;
     double deadline;
 };
 
-/* Bytes that depend on the sender (splitmix64), so that other data is not mistaken for them. */
-static void fill_message(unsigned char *data, int rank)
-{
-    uint64_t state = (uint64_t)rank + 1;
-
-    for (size_t i = 0; i < BYTES; i += sizeof state) {
-        uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
-
-        z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-        z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-        z ^= z >> 31;
-        memcpy(data + i, &z, sizeof z);
-    }
-}
-
-static void greeting_of(char text[GREETING], int rank)
+static void write_greeting(char text[GREETING], int rank)
 {
     const char *job = getenv("PMI_JOBID");
 
@@ -59,9 +42,9 @@ static void greeting_of(char text[GREETING], int rank)
     snprintf(text, GREETING, "muster-preflight %s %d", job ? job : "", rank);
 }
 
-/* ---- the address of this node ---------------------------------------------------------------------------------------- */
+/* ---- the address of this node ------------------------------------------------------------------------------------ */
 
-/* Another node of the step: the next of the list. */
+/* The next node of the step's list; false without one. */
 static bool other_node(const char *name, char *other, size_t size)
 {
     const char *text = getenv("SLURM_STEP_NODELIST");
@@ -69,10 +52,8 @@ static bool other_node(const char *name, char *other, size_t size)
     bool found = false;
 
     for (int i = 0; list && !found && i < list->count; i++)
-        if (strcmp(list->names[i], name) == 0 && list->count > 1) {
-            snprintf(other, size, "%s", list->names[(i + 1) % list->count]);
-            found = true;
-        }
+        if (strcmp(list->names[i], name) == 0 && list->count > 1)
+            found = snprintf(other, size, "%s", list->names[(i + 1) % list->count]) > 0;
     hostlist_destroy(list);
     return found;
 }
@@ -84,23 +65,32 @@ static int own_address(const char *name, struct route_address *way, struct error
     char other[ANSWER_NAME_SIZE];
 
     error_set(err, CODE_IO, "SLURM_STEP_NODELIST and SLURM_LAUNCH_NODE_IPADDR name no other node");
-    if (other_node(name, other, sizeof other) && route_to(other, way, err) == 0)
-        return 0;
-    if (launch && route_to(launch, way, err) == 0)
+    if ((other_node(name, other, sizeof other) && route_to(other, way, err) == 0) ||
+        (launch && route_to(launch, way, err) == 0))
         return 0;
     return error_prefix(err, "no route to another node is known");
 }
 
+/* A socket for an address, which is written to *found and to be freed by freeaddrinfo. -1 and errno. */
+static int open_socket(const char *address, const char *port, struct addrinfo **found)
+{
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+
+    *found = NULL;
+    if (getaddrinfo(address, port, &hints, found) != 0) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    return socket((*found)->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
 static int open_listener(const char *address, unsigned *port, struct error *err)
 {
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *own = NULL;
     struct sockaddr_storage bound;
     socklen_t length = sizeof bound;
-    int fd;
+    struct addrinfo *own;
+    int fd = open_socket(address, "0", &own);
 
-    if (getaddrinfo(address, "0", &hints, &own) != 0)
-        return error_set(err, CODE_IO, "%s is no address", address);
-    fd = socket(own->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, own->ai_addr, own->ai_addrlen) < 0 || listen(fd, 8) < 0 ||
         getsockname(fd, (struct sockaddr *)&bound, &length) < 0) {
         error_errno(err, CODE_IO, "cannot listen on %s", address);
@@ -111,20 +101,37 @@ static int open_listener(const char *address, unsigned *port, struct error *err)
         *port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
                                                   : ((struct sockaddr_in *)(void *)&bound)->sin_port);
     }
-    freeaddrinfo(own);
+    if (own)
+        freeaddrinfo(own);
     return fd;
 }
 
 /* ---- the two ends ------------------------------------------------------------------------------------------------ */
 
+/* Bytes that depend on the sender (splitmix64), so that other data is not mistaken for them. NULL and errno. */
+static unsigned char *make_pattern(int rank)
+{
+    unsigned char *data = malloc(BYTES);
+    uint64_t state = (uint64_t)rank + 1;
+
+    for (size_t i = 0; data && i < BYTES; i += sizeof state) {
+        uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
+
+        z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+        z ^= z >> 31;
+        memcpy(data + i, &z, sizeof z);
+    }
+    return data;
+}
+
 /* 0; -1 and errno; EPROTO when a byte is wrong. */
 static int read_pattern(int fd, int rank, double deadline)
 {
-    unsigned char *got = malloc(BYTES), *wanted = malloc(BYTES);
+    unsigned char *got = malloc(BYTES), *wanted = make_pattern(rank);
     int rc = -1;
 
     if (got && wanted && deadline_read(fd, got, BYTES, deadline) == 0) {
-        fill_message(wanted, rank);
         rc = memcmp(got, wanted, BYTES) == 0 ? 0 : -1;
         errno = EPROTO;
     }
@@ -135,40 +142,36 @@ static int read_pattern(int fd, int rank, double deadline)
 
 static int write_pattern(int fd, int rank, double deadline)
 {
-    unsigned char *data = malloc(BYTES);
-    int rc = -1;
+    unsigned char *data = make_pattern(rank);
+    int rc = data ? deadline_write(fd, data, BYTES, deadline) : -1;
 
-    if (data) {
-        fill_message(data, rank);
-        rc = deadline_write(fd, data, BYTES, deadline);
-    }
     free(data);
     return rc;
 }
 
-static int serve_peer(int fd, const struct listener *self)
+static int serve_peer(int fd, const struct ring *ring)
 {
     char ping[GREETING];
 
     for (int i = 0; i < PINGS; i++)
-        if (deadline_read(fd, ping, sizeof ping, self->deadline) < 0 ||
-            deadline_write(fd, ping, sizeof ping, self->deadline) < 0)
+        if (deadline_read(fd, ping, sizeof ping, ring->deadline) < 0 ||
+            deadline_write(fd, ping, sizeof ping, ring->deadline) < 0)
             return -1;
-    return read_pattern(fd, self->before.rank, self->deadline) < 0 ? -1 : write_pattern(fd, self->rank, self->deadline);
+    return read_pattern(fd, ring->before.rank, ring->deadline) < 0 ? -1 : write_pattern(fd, ring->rank, ring->deadline);
 }
 
 /* The neighbour's connection. Others, such as a port scanner's, are closed. */
-static int accept_neighbour(const struct listener *self)
+static int accept_neighbour(const struct ring *ring)
 {
     char wanted[GREETING], got[GREETING];
 
-    greeting_of(wanted, self->before.rank);
-    while (deadline_wait(self->fd, POLLIN, self->deadline) == 0) {
-        int fd = accept4(self->fd, NULL, NULL, SOCK_CLOEXEC);
+    write_greeting(wanted, ring->before.rank);
+    while (deadline_wait(ring->fd, POLLIN, ring->deadline) == 0) {
+        int fd = accept4(ring->fd, NULL, NULL, SOCK_CLOEXEC);
 
         if (fd < 0)
             continue;
-        if (deadline_read(fd, got, sizeof got, self->deadline) == 0 && memcmp(got, wanted, sizeof got) == 0)
+        if (deadline_read(fd, got, sizeof got, ring->deadline) == 0 && memcmp(got, wanted, sizeof got) == 0)
             return fd;
         close(fd);
     }
@@ -177,15 +180,15 @@ static int accept_neighbour(const struct listener *self)
 
 static void *listen_to_neighbour(void *arg)
 {
-    const struct listener *self = arg;
-    int fd = accept_neighbour(self);
+    const struct ring *ring = arg;
+    int fd = accept_neighbour(ring);
 
     if (fd < 0)
-        write_finding("from", "%s listen nobody connected in %.0f s", self->before.name, talk_seconds);
-    else if (serve_peer(fd, self) < 0)
-        write_finding("from", "%s data %s", self->before.name, strerror(errno));
+        write_finding("from", "%s listen nobody connected in %.0f s", ring->before.name, talk_seconds);
+    else if (serve_peer(fd, ring) < 0)
+        write_finding("from", "%s data %s", ring->before.name, strerror(errno));
     else
-        write_finding("from", "%s ok", self->before.name);
+        write_finding("from", "%s ok", ring->before.name);
     if (fd >= 0)
         close(fd);
     return NULL;
@@ -193,24 +196,18 @@ static void *listen_to_neighbour(void *arg)
 
 static int connect_to(const struct peer *peer, double deadline)
 {
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *there = NULL;
-    int fd = -1, error = 0;
+    struct addrinfo *there;
+    int fd = open_socket(peer->address, peer->port, &there), error = 0;
     socklen_t length = sizeof error;
 
-    if (getaddrinfo(peer->address, peer->port, &hints, &there) != 0) {
-        errno = EADDRNOTAVAIL;
-        return -1;
-    }
-    fd = socket(there->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && connect(fd, there->ai_addr, there->ai_addrlen) < 0) {
         error = errno;
-        if (error == EINPROGRESS)
-            error =
-                deadline_wait(fd, POLLOUT, deadline) < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0
-                    ? errno
-                    : error;
+        if (error == EINPROGRESS &&
+            (deadline_wait(fd, POLLOUT, deadline) < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0))
+            error = errno;
     }
-    freeaddrinfo(there);
+    if (there)
+        freeaddrinfo(there);
     if (fd >= 0 && error) {
         close(fd);
         errno = error;
@@ -236,20 +233,26 @@ static double ping_peer(int fd, const char greeting[GREETING], double deadline)
     return fastest * 1e3;
 }
 
-static void talk_to(const struct peer *next, int rank, double deadline)
+static void talk_to_next(const struct ring *ring)
 {
-    int fd = connect_to(next, deadline);
+    const struct peer *next = &ring->next;
+    double deadline = ring->deadline, latency, begun;
     char greeting[GREETING];
-    double latency, begun;
+    int fd;
 
+    if (strcmp(next->address, "-") == 0) { /* the next node reports that itself */
+        write_finding("to", "%s untried it has no address", next->name);
+        return;
+    }
+    fd = connect_to(next, deadline);
     if (fd < 0) {
         write_finding("to", "%s connect %s port %s: %s", next->name, next->address, next->port, strerror(errno));
         return;
     }
-    greeting_of(greeting, rank);
+    write_greeting(greeting, ring->rank);
     latency = deadline_write(fd, greeting, sizeof greeting, deadline) < 0 ? -1 : ping_peer(fd, greeting, deadline);
     begun = clock_monotonic();
-    if (latency < 0 || write_pattern(fd, rank, deadline) < 0 || read_pattern(fd, next->rank, deadline) < 0)
+    if (latency < 0 || write_pattern(fd, ring->rank, deadline) < 0 || read_pattern(fd, next->rank, deadline) < 0)
         write_finding("to", "%s data %s: %s", next->name, next->address,
                       errno == EPROTO ? "bytes came back wrong" : strerror(errno));
     else
@@ -259,12 +262,12 @@ static void talk_to(const struct peer *next, int rank, double deadline)
 
 /* ---- all together ------------------------------------------------------------------------------------------------ */
 
-static int look_up_peer(struct pmi2 *pmi, int rank, struct peer *peer, double deadline, struct error *err)
+static int look_up_peer(struct pmi2 *pmi, int rank, struct peer *peer, struct error *err)
 {
     char key[32], value[512];
 
     snprintf(key, sizeof key, "muster-%d", rank);
-    if (pmi2_get(pmi, key, value, sizeof value, deadline, err) < 0)
+    if (pmi2_get(pmi, key, value, sizeof value, err) < 0)
         return -1;
     peer->rank = rank;
     if (sscanf(value, "%255s %45s %7s", peer->name, peer->address, peer->port) != 3)
@@ -272,74 +275,61 @@ static int look_up_peer(struct pmi2 *pmi, int rank, struct peer *peer, double de
     return 0;
 }
 
-/* Both at once: the ring has both. A next node without an address reports that itself. */
-static void talk_to_both(const struct peer *next, struct listener *listener)
-{
-    bool listening = false;
-    pthread_t thread;
-
-    if (listener->fd >= 0)
-        listening = pthread_create(&thread, NULL, listen_to_neighbour, listener) == 0;
-    if (strcmp(next->address, "-") == 0)
-        write_finding("to", "%s untried it has no address", next->name);
-    else
-        talk_to(next, listener->rank, listener->deadline);
-    if (listening)
-        pthread_join(thread, NULL);
-}
-
-/* A node without an address takes part in the fence too: the others wait for it. */
-static int announce_address(struct pmi2 *pmi, const char *name, double deadline, struct error *err)
+/* Opens ring->fd, and exchanges addresses with all nodes. A node without an address takes part: the others wait. */
+static int announce_address(struct pmi2 *pmi, const char *name, struct ring *ring, struct error *err)
 {
     struct route_address way = {.address = "-"};
     char key[32], value[512];
     unsigned port = 0;
-    int fd = -1;
 
     if (own_address(name, &way, err) == 0)
-        fd = open_listener(way.address, &port, err);
-    if (fd < 0)
+        ring->fd = open_listener(way.address, &port, err);
+    if (ring->fd < 0)
         write_finding("problem", "its neighbours cannot reach it: %s", err->text);
     snprintf(key, sizeof key, "muster-%d", pmi->rank);
-    snprintf(value, sizeof value, "%s %s %u", name, fd < 0 ? "-" : way.address, port);
-    if (pmi2_put(pmi, key, value, deadline, err) < 0 || pmi2_fence(pmi, deadline, err) < 0) {
-        write_finding("to", "- untried not all nodes took part: %s", err->text);
-        if (fd >= 0)
-            close(fd);
-        return -2;
-    }
-    return fd;
+    snprintf(value, sizeof value, "%s %s %u", name, ring->fd < 0 ? "-" : way.address, port);
+    if (pmi2_put(pmi, key, value, err) < 0 || pmi2_fence(pmi, err) < 0)
+        return error_prefix(err, "not all nodes took part");
+    return 0;
+}
+
+/* Both neighbours at once: the ring has both. */
+static void talk_to_both(struct ring *ring)
+{
+    bool listens = false;
+    pthread_t thread;
+
+    if (ring->fd >= 0)
+        listens = pthread_create(&thread, NULL, listen_to_neighbour, ring) == 0;
+    talk_to_next(ring);
+    if (listens)
+        pthread_join(thread, NULL);
 }
 
 void check_neighbours(const char *name, double deadline)
 {
+    struct ring ring = {.fd = -1};
     struct error err = {0};
-    struct listener listener;
-    struct peer next;
     struct pmi2 pmi;
-    int fd;
 
     if (pmi2_init(&pmi, deadline, &err) < 0) {
         write_finding("to", "- untried %s", err.text);
         return;
     }
+    ring.rank = pmi.rank;
     if (pmi.size == 1) {
         write_finding("to", "- untried one node only");
-        pmi2_finalize(&pmi, deadline);
-        return;
-    }
-    fd = announce_address(&pmi, name, deadline, &err);
-    if (fd == -2)
-        return;
-    listener = (struct listener){.fd = fd, .rank = pmi.rank, .deadline = clock_monotonic() + talk_seconds};
-    if (listener.deadline > deadline)
-        listener.deadline = deadline;
-    if (look_up_peer(&pmi, (pmi.rank + 1) % pmi.size, &next, deadline, &err) < 0 ||
-        look_up_peer(&pmi, (pmi.rank + pmi.size - 1) % pmi.size, &listener.before, deadline, &err) < 0)
+    } else if (announce_address(&pmi, name, &ring, &err) < 0 ||
+               look_up_peer(&pmi, (pmi.rank + 1) % pmi.size, &ring.next, &err) < 0 ||
+               look_up_peer(&pmi, (pmi.rank + pmi.size - 1) % pmi.size, &ring.before, &err) < 0) {
         write_finding("to", "- untried %s", err.text);
-    else
-        talk_to_both(&next, &listener);
-    if (fd >= 0)
-        close(fd);
-    pmi2_finalize(&pmi, deadline);
+    } else {
+        ring.deadline = clock_monotonic() + talk_seconds;
+        if (ring.deadline > deadline)
+            ring.deadline = deadline;
+        talk_to_both(&ring);
+    }
+    if (ring.fd >= 0)
+        close(ring.fd);
+    pmi2_finalize(&pmi);
 }

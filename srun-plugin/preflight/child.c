@@ -1,8 +1,9 @@
-#include "srun-plugin/preflight/child.h"
+#include "srun-plugin/preflight/preflight.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -16,7 +17,8 @@ static bool starts_with(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-bool child_inherits(const char *entry)
+/* Whether the child gets an entry "NAME=VALUE" of our environment. */
+static bool is_inherited(const char *entry)
 {
     static const char *const kept[] = {
         "SLURM_CONF=", "SLURM_CONF_SERVER=", "SLURM_JWT=", "SLURM_WORKING_CLUSTER=", "MUSTER_PREFLIGHT_ROOT="};
@@ -40,7 +42,7 @@ static char **list_environment(void)
         count++;
     entries = calloc(count + 1, sizeof *entries);
     for (size_t i = 0; entries && i < count; i++)
-        if (child_inherits(environ[i]))
+        if (is_inherited(environ[i]))
             entries[kept++] = environ[i];
     return entries;
 }

@@ -6,10 +6,133 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void blame_node(struct verdict *verdict, size_t node, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+#include "common/text.h"
 
-static void blame_node(struct verdict *verdict, size_t node, const char *format, ...)
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+static const char *const states[] = {"untried", "ok", "listen", "connect", "data"};
+
+void answer_start(struct answer *answer, const char *name)
+{
+    *answer = (struct answer){.begun = false};
+    snprintf(answer->name, sizeof answer->name, "%s", name);
+}
+
+void answer_clear(struct answer *answer)
+{
+    text_free_lines(answer->problems, answer->problem_count);
+    text_free_lines(answer->oddities, answer->oddity_count);
+    free(answer->to.text);
+    free(answer->from.text);
+    answer_start(answer, "");
+}
+
+static void add_text(char ***texts, size_t *count, const char *text)
+{
+    if (*count < ANSWER_TEXTS)
+        text_add_line(texts, count, "%s", text);
+}
+
+/* The name is the first `length` bytes. */
+static void add_fact(struct answer *answer, const char *name, size_t length, const char *value, bool note)
+{
+    struct fact *fact = &answer->facts[answer->fact_count];
+
+    if (answer->fact_count == ANSWER_FACTS || !length || length >= sizeof fact->name)
+        return;
+    *fact = (struct fact){.note = note};
+    memcpy(fact->name, name, length);
+    snprintf(fact->value, sizeof fact->value, "%s", value);
+    answer->fact_count++;
+}
+
+/* "PEER STATE TEXT" */
+static void take_talk(struct talk *talk, const char *text)
+{
+    char peer[ANSWER_NAME_SIZE], state[16];
+    int used = 0;
+
+    if (sscanf(text, "%255s %15s %n", peer, state, &used) < 2)
+        return;
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (strcmp(states[i], state) == 0)
+            talk->state = (enum talk_state)i;
+    snprintf(talk->peer, sizeof talk->peer, "%s", strcmp(peer, "-") == 0 ? "" : peer);
+    free(talk->text);
+    talk->text = used && text[used] ? strdup(text + used) : NULL;
+}
+
+static void take_value(struct answer *answer, const char *key, const char *value, double now)
+{
+    static const char usable[] = "usable GPUs";
+    size_t length = strcspn(value, " ");
+    char gpus[12];
+    double clock;
+
+    if (strcmp(key, "clock") == 0 && sscanf(value, "%lf", &clock) == 1) {
+        answer->has_clock = true;
+        answer->ahead = clock - now;
+    } else if (strcmp(key, "gpus") == 0 && sscanf(value, "%11s", gpus) == 1) {
+        add_fact(answer, usable, strlen(usable), gpus, false);
+    } else if ((strcmp(key, "version") == 0 || strcmp(key, "note") == 0) && value[length]) {
+        add_fact(answer, value, length, value + length + 1, key[0] == 'n');
+    } else if (strcmp(key, "problem") == 0) {
+        add_text(&answer->problems, &answer->problem_count, value);
+    } else if (strcmp(key, "oddity") == 0) {
+        add_text(&answer->oddities, &answer->oddity_count, value);
+    } else if (strcmp(key, "to") == 0) {
+        take_talk(&answer->to, value);
+    } else if (strcmp(key, "from") == 0) {
+        take_talk(&answer->from, value);
+    } else if (strcmp(key, "end") == 0) {
+        answer->ended = true;
+    }
+}
+
+bool answer_take(struct answer *answers, size_t count, const char *line, double now)
+{
+    char name[ANSWER_NAME_SIZE], key[16];
+    int used = 0;
+
+    if (sscanf(line, "preflight %255s %15s %n", name, key, &used) < 2 || !used)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(answers[i].name, name) == 0) {
+            answers[i].begun = true;
+            take_value(&answers[i], key, line + used, now);
+            return true;
+        }
+    return false;
+}
+
+bool answer_take_srun(struct answer *answers, size_t count, const char *line)
+{
+    static const char words[] = " failed on node ";
+    const char *launch = strstr(line, "Task launch for "), *node = launch ? strstr(launch, words) : NULL;
+    char name[ANSWER_NAME_SIZE], text[ANSWER_LINE_SIZE];
+    bool found = false;
+    int used = 0;
+
+    if (!node || sscanf(node + strlen(words), "%255[^: ]: %n", name, &used) < 1 || !used)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        struct answer *answer = &answers[i];
+
+        if (strcmp(answer->name, name) == 0) {
+            snprintf(text, sizeof text, "srun cannot start a task there: %s", node + strlen(words) + used);
+            add_text(&answer->problems, &answer->problem_count, text);
+            answer->unstarted = found = true;
+        }
+    }
+    for (size_t i = 0; found && i < count; i++)
+        answers[i].interrupted = true;
+    return found;
+}
+
+/* ---- each node by itself ----------------------------------------------------------------------------------------- */
+
+static void __attribute__((format(printf, 3, 4)))
+blame_node(struct verdict *verdict, size_t node, const char *format, ...)
 {
     char text[ANSWER_LINE_SIZE], *joined;
     char *old = verdict->reasons[node];
@@ -26,23 +149,8 @@ static void blame_node(struct verdict *verdict, size_t node, const char *format,
     verdict->reasons[node] = joined;
 }
 
-static void add_note(struct verdict *verdict, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void add_note(struct verdict *verdict, const char *format, ...)
-{
-    char **longer = realloc(verdict->notes, (verdict->note_count + 1) * sizeof *longer), *text;
-    va_list args;
-    int rc;
-
-    if (!longer)
-        return;
-    verdict->notes = longer;
-    va_start(args, format);
-    rc = vasprintf(&text, format, args);
-    va_end(args);
-    if (rc >= 0)
-        verdict->notes[verdict->note_count++] = text;
-}
+/* Adds a line to the notes, as printf writes it. */
+#define add_note(verdict, ...) text_add_line(&(verdict)->notes, &(verdict)->note_count, __VA_ARGS__)
 
 static void judge_alone(struct verdict *verdict, const struct answer *answers, double seconds)
 {
@@ -136,15 +244,11 @@ static void judge_clocks(struct verdict *verdict, const struct answer *answers)
     free(ahead);
 }
 
-/* ---- facts that should be equal on all nodes ---------------------------------------------------------------------- */
+/* ---- facts that should be equal on all nodes --------------------------------------------------------------------- */
 
-/* The value of a fact; NULL if the node has none. The number of GPUs is a fact too. */
-static const char *value_of(const struct answer *answer, const char *name, char text[32])
+/* The value of a fact; NULL if the node has none. */
+static const char *value_of(const struct answer *answer, const char *name)
 {
-    if (strcmp(name, "usable GPUs") == 0) {
-        snprintf(text, 32, "%d", answer->gpus);
-        return answer->gpus >= 0 ? text : NULL;
-    }
     for (size_t i = 0; i < answer->fact_count; i++)
         if (strcmp(answer->facts[i].name, name) == 0)
             return answer->facts[i].value;
@@ -153,45 +257,43 @@ static const char *value_of(const struct answer *answer, const char *name, char 
 
 /* Boyer and Moore's vote finds the one value that can have a majority; its votes are then counted. */
 static const char *find_majority(const struct answer *answers, size_t count, const char *name, size_t *votes,
-                                 size_t *voters, char kept[96])
+                                 size_t *voters)
 {
-    char text[32];
+    const char *kept = NULL;
     size_t balance = 0;
 
     *votes = *voters = 0;
-    kept[0] = '\0';
     for (size_t i = 0; i < count; i++) {
-        const char *value = value_of(&answers[i], name, text);
+        const char *value = value_of(&answers[i], name);
 
         if (!value)
             continue;
         (*voters)++;
         if (balance == 0)
-            snprintf(kept, 96, "%s", value);
+            kept = value;
         balance = strcmp(value, kept) == 0 ? balance + 1 : balance - 1;
     }
     for (size_t i = 0; i < count; i++) {
-        const char *value = value_of(&answers[i], name, text);
+        const char *value = value_of(&answers[i], name);
 
         *votes += value && strcmp(value, kept) == 0;
     }
-    return 2 * *votes > *voters ? kept : NULL;
+    return kept;
 }
 
 static void judge_fact(struct verdict *verdict, const struct answer *answers, const char *name, bool note)
 {
-    char kept[96], text[32];
     size_t votes, voters;
-    const char *usual = find_majority(answers, verdict->count, name, &votes, &voters, kept);
+    const char *usual = find_majority(answers, verdict->count, name, &votes, &voters);
 
     if (votes == voters)
         return;
-    if (!usual || note) {
-        add_note(verdict, "%s: not the same on all nodes; %zu of %zu have %s", name, votes, voters, kept);
+    if (2 * votes <= voters || note) {
+        add_note(verdict, "%s: not the same on all nodes; %zu of %zu have %s", name, votes, voters, usual);
         return;
     }
     for (size_t i = 0; i < verdict->count; i++) {
-        const char *value = value_of(&answers[i], name, text);
+        const char *value = value_of(&answers[i], name);
 
         if (value && strcmp(value, usual) != 0)
             blame_node(verdict, i, "%s: %s, and %s on %zu of %zu nodes", name, value, usual, votes, voters);
@@ -201,22 +303,19 @@ static void judge_fact(struct verdict *verdict, const struct answer *answers, co
 /* Each fact once, at the first node that has it. */
 static void judge_facts(struct verdict *verdict, const struct answer *answers)
 {
-    char text[32];
-
-    judge_fact(verdict, answers, "usable GPUs", false);
     for (size_t i = 0; i < verdict->count; i++)
         for (size_t k = 0; k < answers[i].fact_count; k++) {
             const struct fact *fact = &answers[i].facts[k];
             bool seen = false;
 
             for (size_t before = 0; before < i && !seen; before++)
-                seen = value_of(&answers[before], fact->name, text) != NULL;
+                seen = value_of(&answers[before], fact->name) != NULL;
             if (!seen)
                 judge_fact(verdict, answers, fact->name, fact->note);
         }
 }
 
-/* ---- which of two nodes that cannot talk is bad ---------------------------------------------------------------------- */
+/* ---- which of two nodes that cannot talk is bad ------------------------------------------------------------------ */
 
 #define NOBODY ((size_t)-1)
 
@@ -273,7 +372,7 @@ static bool has_failed(const struct edge *edge)
 
 static const char *text_of(const struct edge *edge)
 {
-    return edge->text ? edge->text : talk_state_name(edge->state);
+    return edge->text ? edge->text : states[edge->state];
 }
 
 /* After all else was judged: a pair with a node that is bad already explains itself. -1 without memory. */
@@ -282,6 +381,7 @@ static int judge_ring(struct verdict *verdict, const struct answer *answers)
     size_t count = verdict->count;
     struct edge *edges = draw_ring(answers, count);
     bool *known = calloc(count + 1, sizeof *known); /* bad for another reason */
+    char text[ANSWER_LINE_SIZE];
 
     if (!edges || !known) {
         free(edges);
@@ -298,19 +398,19 @@ static int judge_ring(struct verdict *verdict, const struct answer *answers)
             continue;
         if (!known[i] && !known[next] && !known[after])
             blame_node(verdict, next, "it cannot talk to either neighbour: with %s %s: %s; with %s %s: %s",
-                       answers[i].name, talk_state_name(edges[i].state), text_of(&edges[i]), answers[after].name,
-                       talk_state_name(edges[next].state), text_of(&edges[next]));
+                       answers[i].name, states[edges[i].state], text_of(&edges[i]), answers[after].name,
+                       states[edges[next].state], text_of(&edges[next]));
     }
     for (size_t i = 0; i < count; i++) {
         size_t next = edges[i].next;
 
         if (!has_failed(&edges[i]) || verdict->reasons[i] || verdict->reasons[next])
             continue;
-        blame_node(verdict, i, "the pair %s and %s cannot talk: %s: %s", answers[i].name, answers[next].name,
-                   talk_state_name(edges[i].state), text_of(&edges[i]));
+        snprintf(text, sizeof text, "the pair %s and %s cannot talk: %s: %s", answers[i].name, answers[next].name,
+                 states[edges[i].state], text_of(&edges[i]));
+        blame_node(verdict, i, "%s", text);
         if (next != i)
-            blame_node(verdict, next, "the pair %s and %s cannot talk: %s: %s", answers[i].name, answers[next].name,
-                       talk_state_name(edges[i].state), text_of(&edges[i]));
+            blame_node(verdict, next, "%s", text);
     }
     free(edges);
     free(known);
@@ -354,11 +454,7 @@ void verdict_destroy(struct verdict *verdict)
 {
     if (!verdict)
         return;
-    for (size_t i = 0; i < verdict->count; i++)
-        free(verdict->reasons[i]);
-    for (size_t i = 0; i < verdict->note_count; i++)
-        free(verdict->notes[i]);
-    free(verdict->reasons);
-    free(verdict->notes);
+    text_free_lines(verdict->reasons, verdict->count);
+    text_free_lines(verdict->notes, verdict->note_count);
     free(verdict);
 }

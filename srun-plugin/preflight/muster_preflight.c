@@ -1,99 +1,34 @@
 /*
- * muster_preflight.c - the program muster-preflight: one process a node checks it and prints an answer (answer.h). srun
+ * muster_preflight.c - the program muster-preflight: one process a node checks it and prints an answer (judge.h). srun
  * --muster-preflight starts it on all nodes of a step and judges the answers (preflight.c).
  *
  * It always ends: each check is bounded in time, and an alarm ends a check that hangs in a library or a file system.
  */
-#include "config.h"
-
-#include <ctype.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/option.h"
-#include "srun-plugin/preflight/answer.h"
+#include "common/job.h"
+#include "common/text.h"
+#include "config.h"
+#include "srun-plugin/node/node.h"
+#include "srun-plugin/node/sysfs.h"
+#include "srun-plugin/place/slurmctld.h"
 #include "srun-plugin/preflight/checks.h"
-
-struct preflight_options {
-    const char *checkpoint, *stage;
-    uint64_t checkpoint_bytes, stage_bytes;
-    int seconds;
-};
-
-static const char usage[] = "usage: srun --mpi=pmi2 --ntasks-per-node=1 muster-preflight [--checkpoint DIR]\n"
-                            "       [--checkpoint-bytes N] [--stage DIR] [--stage-bytes N] [--seconds N]\n"
-                            "\nSee muster-preflight(1).\n";
-
-static int bad_usage(const char *what, const char *argument)
-{
-    fprintf(stderr, "muster-preflight: %s%s; muster-preflight --help shows how\n", what, argument);
-    return -1;
-}
-
-static int read_number(const char *text, uint64_t least, uint64_t most, uint64_t *value)
-{
-    char *end;
-
-    errno = 0;
-    *value = strtoull(text, &end, 10);
-    return isdigit((unsigned char)*text) && !*end && errno == 0 && *value >= least && *value <= most ? 0 : -1;
-}
-
-static int read_options(int argc, char **argv, struct preflight_options *options)
-{
-    static const struct option known[] = {
-        {"checkpoint", required_argument, NULL, 'c'}, {"checkpoint-bytes", required_argument, NULL, 'C'},
-        {"stage", required_argument, NULL, 's'},      {"stage-bytes", required_argument, NULL, 'S'},
-        {"seconds", required_argument, NULL, 't'},    {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},          {0},
-    };
-    uint64_t seconds;
-    int option;
-
-    *options = (struct preflight_options){.seconds = 15};
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", known, NULL)) != -1)
-        switch (option) {
-        case 'c':
-            options->checkpoint = optarg;
-            break;
-        case 'C':
-            if (read_number(optarg, 0, UINT64_MAX, &options->checkpoint_bytes) < 0)
-                return bad_usage("--checkpoint-bytes takes a whole number of bytes, not ", optarg);
-            break;
-        case 's':
-            options->stage = optarg;
-            break;
-        case 'S':
-            if (read_number(optarg, 0, UINT64_MAX, &options->stage_bytes) < 0)
-                return bad_usage("--stage-bytes takes a whole number of bytes, not ", optarg);
-            break;
-        case 't':
-            if (read_number(optarg, 3, 3600, &seconds) < 0)
-                return bad_usage("--seconds takes 3 to 3600, not ", optarg);
-            options->seconds = (int)seconds;
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            exit(error_output(CODE_OK));
-        case 'v':
-            puts("muster-preflight " PACKAGE_VERSION);
-            exit(error_output(CODE_OK));
-        case ':':
-            return bad_usage("a value is missing after ", option_refused(argv));
-        default:
-            return bad_usage("unknown option ", option_refused(argv));
-        }
-    return optind < argc ? bad_usage("belongs to no option: ", argv[optind]) : 0;
-}
+#include "srun-plugin/preflight/judge.h"
 
 static char node_name[ANSWER_NAME_SIZE] = "?";
 
@@ -116,12 +51,369 @@ void write_finding(const char *key, const char *format, ...)
         return; /* the reader has a deadline; nobody else can be told */
 }
 
-static void write_clock(void)
+/*
+ * Whether slurmd has loaded the plugin, in a step of srun --muster: the plugin removes SLURM_MUSTER_STEP from the
+ * environment. If not it is a problem: the ranks of that node would have no RANK, while the others wait for them.
+ */
+static void check_plugin(void)
 {
-    struct timespec now;
+    if (getenv(STEP_PLAN_NAME))
+        write_finding(
+            "problem",
+            "slurmd has not loaded spank_muster.so there: its ranks would have no RANK and no MASTER_ADDR; add it "
+            "to the node's plugstack.conf");
+}
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    write_finding("clock", "%lld.%06ld", (long long)now.tv_sec, now.tv_nsec / 1000);
+/* ---- GPUs and links ---------------------------------------------------------------------------------------------- */
+
+/* The number of links between nodes, by kind. It is a fact, so that a missing port is noticed too. */
+static void write_links(const struct node *node)
+{
+    for (int kind = NIC_INFINIBAND; kind < NIC_ETHERNET; kind++) {
+        char name[64], *end;
+        size_t up = 0;
+
+        for (size_t i = 0; i < node->nic_count; i++)
+            up += (int)node->nics[i].kind == kind && node->nics[i].up;
+        snprintf(name, sizeof name, "%s-links-up", nic_kind_name((enum nic_kind)kind));
+        for (end = name; *end; end++)
+            if (*end == ' ')
+                *end = '-';
+        write_finding("version", "%s %zu", name, up);
+    }
+}
+
+/*
+ * GPUs and links of the machine under `root`: node_read's problems are oddities; fewer usable GPUs than Slurm gave
+ * (SLURM_GPUS_ON_NODE) are a problem.
+ */
+static void check_machine(const char *root)
+{
+    const char *given = getenv("SLURM_GPUS_ON_NODE");
+    struct error err = {0};
+    struct node *node = node_read(root, NULL, &err);
+    size_t usable;
+
+    if (!node) {
+        write_finding("problem", "the node's hardware cannot be read: %s", err.text);
+        return;
+    }
+    usable = node_usable_gpus(node, NULL);
+    write_finding("gpus", "%zu%s%s", usable, given ? " " : "", given ? given : "");
+    if (node->has_hwloc && given && atoi(given) > (int)usable)
+        write_finding("problem", "Slurm gave %d GPUs, but %zu are usable", atoi(given), usable);
+    for (size_t i = 0; i < node->problem_count; i++)
+        write_finding("oddity", "%s", node->problems[i]);
+    if (node->title[0])
+        write_finding("note", "machine %s", node->title);
+    write_links(node);
+    node_destroy(node);
+}
+
+/* ---- versions ---------------------------------------------------------------------------------------------------- */
+
+/* Where libraries are after LD_LIBRARY_PATH. */
+static const char usual[] = "/usr/local/cuda/lib64:/usr/local/lib:/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:"
+                            "/usr/lib64:/usr/lib:/lib64";
+
+static const struct {
+    const char *name;
+    const char *files[3]; /* names that programs load; the first found counts */
+} libraries[] = {
+    {"glibc", {"libc.so.6"}},
+    {"CUDA", {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}},
+    {"NCCL", {"libnccl.so.2"}},
+    {"libfabric", {"libfabric.so.1"}},
+    {"MPI", {"libmpi.so.12", "libmpich.so.12", "libmpi.so.40"}},
+};
+
+/*
+ * "libnccl.so.2" is a link to "libnccl.so.2.21.5": the name at the end of the links has the version. For a file without
+ * links, as in a container, its size tells versions apart.
+ */
+static bool try_file(const char *path, char *version, size_t size)
+{
+    char real[PATH_MAX];
+    struct stat status;
+
+    if (!realpath(path, real) || stat(real, &status) < 0)
+        return false;
+    snprintf(version, size, "%s (%lld bytes)", strrchr(real, '/') + 1, (long long)status.st_size);
+    return true;
+}
+
+static bool find_file(const char *root, const char *file, char *version, size_t size)
+{
+    const char *own = getenv("LD_LIBRARY_PATH");
+    char *directories, path[PATH_MAX];
+    bool found = false;
+
+    if (asprintf(&directories, "%s:%s", own ? own : "", usual) < 0)
+        return false;
+    for (char *rest = directories, *directory; !found && (directory = strsep(&rest, ":"));)
+        found = directory[0] && snprintf(path, sizeof path, "%s%s/%s", root, directory, file) < (int)sizeof path &&
+                try_file(path, version, size);
+    free(directories);
+    return found;
+}
+
+static void write_library(const char *root, size_t which)
+{
+    char version[96];
+
+    for (size_t k = 0; k < 3 && libraries[which].files[k]; k++)
+        if (find_file(root, libraries[which].files[k], version, sizeof version)) {
+            write_finding("version", "%s %s", libraries[which].name, version);
+            return;
+        }
+    write_finding("version", "%s none", libraries[which].name);
+}
+
+/*
+ * Versions of the kernel, glibc, muster and the NVIDIA driver, and of the CUDA, NCCL, libfabric and MPI libraries: the
+ * names of the files that LD_LIBRARY_PATH, and after it the usual places, have. Nothing is loaded or executed.
+ */
+static void check_versions(const char *root)
+{
+    const char *above = sysfs_is_live(root) ? "" : root;
+    char line[96];
+
+    write_finding("version", "muster %s", PACKAGE_VERSION);
+    if (sysfs_line(root, line, sizeof line, "proc/sys/kernel/osrelease"))
+        write_finding("version", "kernel %s", line);
+    write_finding("version", "NVIDIA-driver %s",
+                  sysfs_line(root, line, sizeof line, "sys/module/nvidia/version") ? line : "none");
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        write_library(above, i);
+}
+
+/* ---- directories ------------------------------------------------------------------------------------------------- */
+
+enum { SAMPLE = 64 * 1024 }; /* larger than the last free block of a quota or file system */
+
+/* The nearest directory at or above `path` that exists; the trainer creates the others. */
+static void find_nearest(const char *path, char *found, size_t size)
+{
+    char *slash;
+
+    snprintf(found, size, "%s", path);
+    while (access(found, F_OK) < 0 && errno == ENOENT) {
+        slash = strrchr(found, '/');
+        if (!slash) {
+            snprintf(found, size, ".");
+            return;
+        }
+        slash[slash == found] = '\0';
+    }
+}
+
+/* 0, or -1 and errno. With fsync, since a full quota may show only then. */
+static int write_sample(int fd)
+{
+    static char zeros[SAMPLE];
+    ssize_t done = write(fd, zeros, sizeof zeros);
+
+    if (done >= 0 && done < SAMPLE)
+        errno = ENOSPC;
+    return done == SAMPLE && fsync(fd) == 0 ? 0 : -1;
+}
+
+static int try_directory(const char *directory)
+{
+    char name[PATH_MAX];
+    int fd, failed, why;
+
+    if (snprintf(name, sizeof name, "%s/.muster-preflight.XXXXXX", directory) >= (int)sizeof name) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    fd = mkostemp(name, O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    failed = write_sample(fd);
+    why = errno;
+    unlink(name);
+    close(fd);
+    errno = why;
+    return failed;
+}
+
+/*
+ * Whether a file can be created, synced and removed in `path`, or in the nearest directory above that exists, and
+ * `bytes` are free there. `what` is its use, for the text: "checkpoints". Nothing if `path` is NULL or "".
+ */
+static void check_directory(const char *what, const char *path, uint64_t bytes)
+{
+    char directory[PATH_MAX];
+    struct statvfs room;
+    uint64_t available;
+
+    if (!path || !path[0])
+        return;
+    find_nearest(path, directory, sizeof directory);
+    if (try_directory(directory) < 0) {
+        write_finding("problem", "%s cannot be written to %s: %s", what, directory, strerror(errno));
+        return;
+    }
+    if (statvfs(directory, &room) < 0)
+        return;
+    available = (uint64_t)room.f_bavail * room.f_frsize;
+    if (available < bytes)
+        write_finding("problem", "%s: %s has %.1f GiB free, and %.1f GiB are needed", what, directory,
+                      (double)available / (1 << 30), (double)bytes / (1 << 30));
+}
+
+static void check_stage(const char *wanted, uint64_t bytes)
+{
+    char root[JOB_PATH_SIZE];
+
+    job_stage_choose(wanted, getenv(JOB_STAGE_VARIABLE), root);
+    check_directory("staged saves", root, bytes);
+}
+
+/*
+ * ---- NVML by hand -------------------------------------------------------------------------------------------------
+ *
+ * The few functions that are asked, declared as in the documentation of NVML's API (nvml.h, "Error reporting" and
+ * "Device queries"), so that nothing of NVIDIA's is needed to build. The library comes with the driver.
+ */
+enum { NVML_SUCCESS = 0, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1, NVML_VOLATILE_ECC = 0 };
+
+typedef struct nvml_device *nvml_device; /* opaque */
+
+struct nvml {
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*count)(unsigned *count);
+    int (*handle)(unsigned index, nvml_device *device);
+    int (*uuid)(nvml_device device, char *text, unsigned size);
+    int (*ecc)(nvml_device device, int type, int counter, unsigned long long *errors);
+    int (*rows)(nvml_device device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed);
+    const char *(*explain)(int code);
+};
+
+/* A function that this driver does not have is not asked. POSIX wants dlsym's result to fit a function's pointer. */
+static void find_symbol(void *library, const char *name, void *function)
+{
+    *(void **)function = dlsym(library, name);
+}
+
+static bool find_all(void *library, struct nvml *nvml)
+{
+    find_symbol(library, "nvmlInit_v2", &nvml->init);
+    find_symbol(library, "nvmlShutdown", &nvml->shutdown);
+    find_symbol(library, "nvmlDeviceGetCount_v2", &nvml->count);
+    find_symbol(library, "nvmlDeviceGetHandleByIndex_v2", &nvml->handle);
+    find_symbol(library, "nvmlDeviceGetUUID", &nvml->uuid);
+    find_symbol(library, "nvmlDeviceGetTotalEccErrors", &nvml->ecc);
+    find_symbol(library, "nvmlDeviceGetRemappedRows", &nvml->rows);
+    find_symbol(library, "nvmlErrorString", &nvml->explain);
+    return nvml->init && nvml->shutdown && nvml->count && nvml->handle && nvml->explain;
+}
+
+static void check_device(const struct nvml *nvml, unsigned index)
+{
+    unsigned corrected, uncorrected, pending, failed;
+    unsigned long long errors;
+    char name[96] = "";
+    nvml_device device;
+    int rc = nvml->handle(index, &device);
+
+    if (rc != NVML_SUCCESS) {
+        write_finding("problem", "GPU %u: the driver cannot reach it: %s", index, nvml->explain(rc));
+        return;
+    }
+    if (nvml->uuid)
+        nvml->uuid(device, name, sizeof name);
+    if (nvml->ecc &&
+        nvml->ecc(device, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, &errors) == NVML_SUCCESS && errors)
+        write_finding("problem", "GPU %u (%s): %llu uncorrected memory errors since its driver was loaded", index, name,
+                      errors);
+    if (!nvml->rows || nvml->rows(device, &corrected, &uncorrected, &pending, &failed) != NVML_SUCCESS)
+        return; /* before Ampere there are none */
+    if (failed)
+        write_finding("problem", "GPU %u (%s): a row of its memory could not be remapped: replace the GPU", index,
+                      name);
+    else if (pending)
+        write_finding("problem", "GPU %u (%s): rows of its memory need a reset to be remapped", index, name);
+}
+
+/*
+ * NVML, if its library is installed: uncorrected ECC errors since the driver was loaded, and memory rows that need a
+ * reset to be remapped or could not be remapped. Of this machine only.
+ */
+static void check_nvml(void)
+{
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    struct nvml nvml = {0};
+    unsigned count = 0;
+    int rc;
+
+    if (!library)
+        return;
+    if (find_all(library, &nvml)) {
+        rc = nvml.init();
+        /* The library also lies on nodes without a GPU, where no driver is loaded. */
+        if (rc == NVML_SUCCESS) {
+            if (nvml.count(&count) == NVML_SUCCESS)
+                for (unsigned i = 0; i < count; i++)
+                    check_device(&nvml, i);
+            nvml.shutdown();
+        } else if (access("/proc/driver/nvidia", F_OK) == 0) {
+            write_finding("oddity", "NVIDIA's driver does not answer: %s", nvml.explain(rc));
+        }
+    }
+    dlclose(library);
+}
+
+/* ---- the program ------------------------------------------------------------------------------------------------- */
+
+struct preflight_options {
+    const char *checkpoint, *stage;
+    long checkpoint_bytes, stage_bytes, seconds;
+};
+
+static const char usage[] = "usage: srun --mpi=pmi2 --ntasks-per-node=1 muster-preflight [--checkpoint DIR]\n"
+                            "       [--checkpoint-bytes N] [--stage DIR] [--stage-bytes N] [--seconds N]\n"
+                            "\nSee muster-preflight(1).\n";
+
+/* Returns -1, or the exit code if the program is to end. */
+static int read_options(int argc, char **argv, struct preflight_options *options)
+{
+    static const struct option known[] = {
+        {"checkpoint", required_argument, NULL, 'c'}, {"checkpoint-bytes", required_argument, NULL, 'C'},
+        {"stage", required_argument, NULL, 's'},      {"stage-bytes", required_argument, NULL, 'S'},
+        {"seconds", required_argument, NULL, 't'},    {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},          {0},
+    };
+    int option;
+
+    *options = (struct preflight_options){.seconds = 15};
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", known, NULL)) != -1)
+        switch (option) {
+        case 'c':
+            options->checkpoint = optarg;
+            break;
+        case 'C':
+            if (!text_to_long(optarg, 0, LONG_MAX, &options->checkpoint_bytes))
+                return option_fail("--checkpoint-bytes takes a whole number of bytes, not %s", optarg);
+            break;
+        case 's':
+            options->stage = optarg;
+            break;
+        case 'S':
+            if (!text_to_long(optarg, 0, LONG_MAX, &options->stage_bytes))
+                return option_fail("--stage-bytes takes a whole number of bytes, not %s", optarg);
+            break;
+        case 't':
+            if (!text_to_long(optarg, 3, 3600, &options->seconds))
+                return option_fail("--seconds takes 3 to 3600, not %s", optarg);
+            break;
+        default:
+            return error_output(option_standard(option, argv, usage));
+        }
+    return optind < argc ? option_fail("belongs to no option: %s", argv[optind]) : -1;
 }
 
 int main(int argc, char **argv)
@@ -130,22 +422,24 @@ int main(int argc, char **argv)
     const char *root = other_root && other_root[0] ? other_root : "/";
     double begun = clock_monotonic();
     struct preflight_options options;
+    int code = read_options(argc, argv, &options);
 
-    if (read_options(argc, argv, &options) < 0)
-        return CODE_USAGE;
+    if (code >= 0)
+        return code;
     gethostname(node_name, sizeof node_name - 1);
     if (slurm_name)
         snprintf(node_name, sizeof node_name, "%s", slurm_name);
     alarm((unsigned)options.seconds + 1);
-    write_clock();
+    write_finding("clock", "%.6f", clock_realtime());
     check_plugin();
     check_versions(root);
     check_machine(root);
     if (root != other_root)
         check_nvml();
-    check_directory("checkpoints", options.checkpoint, options.checkpoint_bytes);
-    check_directory("staged saves", options.stage, options.stage_bytes);
-    check_neighbours(node_name, begun + options.seconds - 1);
+    check_directory("checkpoints", options.checkpoint, (uint64_t)options.checkpoint_bytes);
+    if (options.stage && options.stage[0])
+        check_stage(options.stage, (uint64_t)options.stage_bytes);
+    check_neighbours(node_name, begun + (double)options.seconds - 1);
     write_finding("end", "%.3f", clock_monotonic() - begun);
     return CODE_OK;
 }

@@ -3,16 +3,19 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
 #include "common/clock.h"
-#include "srun-plugin/preflight/child.h"
+#include "common/text.h"
 #include "srun-plugin/preflight/judge.h"
-#include "srun-plugin/preflight/replace.h"
 
 enum { SECONDS = 20, NODES_A_SECOND = 64, SPARE = 4, BUFFER = 64 * 1024, NOTES = 8, BYTES_A_PARAMETER = 12 };
 
@@ -26,9 +29,7 @@ struct inbox {
 };
 
 /* A line to the user. */
-static void log_line(const struct preflight *preflight, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void log_line(const struct preflight *preflight, const char *format, ...)
+static void __attribute__((format(printf, 2, 3))) log_line(const struct preflight *preflight, const char *format, ...)
 {
     char line[3 * ANSWER_LINE_SIZE];
     int length = snprintf(line, sizeof line, "muster: preflight: ");
@@ -42,47 +43,26 @@ static void log_line(const struct preflight *preflight, const char *format, ...)
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */
 
-enum { ARGUMENTS = 32, ARGUMENT_SIZE = 64 + JOB_PATH_SIZE };
-
 struct command {
-    char *argv[ARGUMENTS + 1];
+    char **argv;
     size_t count;
     bool failed;
 };
 
-static void add_argument(struct command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void add_argument(struct command *command, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    if (command->count == ARGUMENTS || vasprintf(&command->argv[command->count], format, args) < 0)
-        command->failed = true;
-    else
-        command->argv[++command->count] = NULL;
-    va_end(args);
-}
-
-static char *all_names(const struct step_layout *layout)
-{
-    size_t size = 1;
-    char *names, *end;
-
-    for (size_t i = 0; i < layout->count; i++)
-        size += strlen(layout->nodes[i].name) + 1;
-    names = malloc(size);
-    end = names;
-    for (size_t i = 0; names && i < layout->count; i++)
-        end += sprintf(end, "%s%s", i ? "," : "", layout->nodes[i].name);
-    return names;
-}
+/* Adds an argument, as printf writes it. */
+#define add_argument(c, ...) ((c)->failed |= !text_add_line(&(c)->argv, &(c)->count, __VA_ARGS__))
 
 /* Of a parameter, the master weight, exp_avg and exp_avg_sq are saved in fp32. */
-static void add_job(struct command *command, const struct job *job, size_t nodes)
+static void add_job(struct command *command, const struct preflight *preflight, size_t nodes)
 {
+    struct job expanded = *preflight->job, *job = &expanded;
+    struct error err;
     uint64_t bytes = model_parameters(&job->model) * BYTES_A_PARAMETER;
 
+    if (job_expand_paths(job, &err) < 0) {
+        log_line(preflight, "checkpoint.dir is not tested: %s", err.text);
+        return;
+    }
     if (job->checkpoint.dir[0]) {
         add_argument(command, "--checkpoint=%s", job->checkpoint.dir);
         add_argument(command, "--checkpoint-bytes=%" PRIu64, bytes);
@@ -104,9 +84,9 @@ static void build_command(struct command *command, const struct preflight *prefl
     add_argument(command, "--jobid=%" PRIu32, layout->job_id);
     add_argument(command, "--job-name=muster-preflight");
     add_argument(command, "--overlap");
-    add_argument(command, "--nodes=%zu", layout->count);
+    add_argument(command, "--nodes=%zu", layout->node_count);
     add_argument(command, "--nodelist=%s", layout->list);
-    add_argument(command, "--ntasks=%zu", layout->count);
+    add_argument(command, "--ntasks=%zu", layout->node_count);
     add_argument(command, "--ntasks-per-node=1");
     add_argument(command, "--cpus-per-task=1");
     add_argument(command, "--mem=0");
@@ -118,26 +98,21 @@ static void build_command(struct command *command, const struct preflight *prefl
     add_argument(command, "%s", preflight->program);
     add_argument(command, "--seconds=%d", seconds);
     if (preflight->job)
-        add_job(command, preflight->job, layout->count);
-}
-
-static void command_free(struct command *command)
-{
-    for (size_t i = 0; i < command->count; i++)
-        free(command->argv[i]);
+        add_job(command, preflight, layout->node_count);
+    add_argument(command, "the end");
+    if (!command->failed) {
+        free(command->argv[--command->count]);
+        command->argv[command->count] = NULL;
+    }
 }
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* The plugin's own lines: the user's step has the same. */
-static bool is_from_plugin(const char *line)
-{
-    return strncmp(line, "muster: ", strlen("muster: ")) == 0;
-}
-
 static void take_line(struct inbox *inbox, const char *line)
 {
-    if (is_from_plugin(line) || answer_take(inbox->answers, inbox->count, line, clock_realtime()) || !line[0] ||
+    /* The plugin's own lines: the user's step has the same. */
+    if (strncmp(line, "muster: ", strlen("muster: ")) == 0 ||
+        answer_take(inbox->answers, inbox->count, line, clock_realtime()) || !line[0] ||
         answer_take_srun(inbox->answers, inbox->count, line))
         return;
     if (inbox->others < sizeof inbox->other / sizeof *inbox->other)
@@ -193,12 +168,12 @@ static struct inbox *inbox_create(const struct step_layout *layout)
 {
     struct inbox *inbox = calloc(1, sizeof *inbox);
 
-    if (!inbox || !(inbox->answers = calloc(layout->count, sizeof *inbox->answers))) {
+    if (!inbox || !(inbox->answers = calloc(layout->node_count, sizeof *inbox->answers))) {
         free(inbox);
         return NULL;
     }
-    inbox->count = layout->count;
-    for (size_t i = 0; i < layout->count; i++)
+    inbox->count = layout->node_count;
+    for (size_t i = 0; i < layout->node_count; i++)
         answer_start(&inbox->answers[i], layout->nodes[i].name);
     return inbox;
 }
@@ -218,17 +193,20 @@ static void inbox_destroy(struct inbox *inbox)
 /* The names of the bad nodes, separated by commas, to be freed. NULL without memory. */
 static char *list_bad(const struct step_layout *layout, const struct verdict *verdict)
 {
-    struct step_layout bad = {.nodes = calloc(layout->count, sizeof *bad.nodes)};
-    char *names;
+    char *names = NULL;
+    size_t size;
+    FILE *out = open_memstream(&names, &size);
+    const char *comma = "";
 
-    if (!bad.nodes)
-        return NULL;
-    for (size_t i = 0; i < layout->count; i++)
-        if (verdict->reasons[i])
-            bad.nodes[bad.count++] = layout->nodes[i];
-    names = all_names(&bad);
-    free(bad.nodes);
-    return names;
+    for (size_t i = 0; out && i < layout->node_count; i++)
+        if (verdict->reasons[i]) {
+            fprintf(out, "%s%s", comma, layout->nodes[i].name);
+            comma = ",";
+        }
+    if (out && fclose(out) == 0)
+        return names;
+    free(names);
+    return NULL;
 }
 
 static void log_others(const struct preflight *preflight, const struct inbox *inbox)
@@ -276,7 +254,7 @@ static bool has_no_answer(const struct inbox *inbox)
  */
 static int ask_nodes(const struct preflight *preflight, struct verdict **verdict, struct error *err)
 {
-    int seconds = SECONDS + (int)(preflight->layout->count / NODES_A_SECOND), status = -1;
+    int seconds = SECONDS + (int)(preflight->layout->node_count / NODES_A_SECOND), status = -1;
     double begun = clock_monotonic();
     struct inbox *inbox = inbox_create(preflight->layout);
     struct command command;
@@ -286,7 +264,7 @@ static int ask_nodes(const struct preflight *preflight, struct verdict **verdict
     *verdict = NULL;
     build_command(&command, preflight, seconds - SPARE);
     if (!inbox || command.failed) {
-        error_set(err, CODE_IO, "no memory to ask %zu nodes", preflight->layout->count);
+        error_set(err, CODE_IO, "no memory to ask %zu nodes", preflight->layout->node_count);
         goto done;
     }
     if (child_start(&child, command.argv, err) < 0)
@@ -307,34 +285,157 @@ static int ask_nodes(const struct preflight *preflight, struct verdict **verdict
     log_verdict(preflight, *verdict, inbox, clock_monotonic() - begun);
     status = 0;
 done:
-    command_free(&command);
+    text_free_lines(command.argv, command.count);
     inbox_destroy(inbox);
     return status;
 }
 
-/* ---- what becomes of the step ------------------------------------------------------------------------------------ */
+/* ---- calls of slurmctld ------------------------------------------------------------------------------------------ */
 
-/* True when the job goes back to the queue. */
-static bool requeue_job(const struct preflight *preflight, const char *bad)
+enum { TRIES = 20 }; /* at a quarter of a second: the requeue has to arrive in slurmctld's tables */
+
+/*
+ * Slurm's calls name a job by its number until 25.05, some of them by a step's id from 25.11 on, and all from 26.05
+ * on.
+ */
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+static slurm_step_id_t name_job(uint32_t job_id)
 {
-    unsigned job_id = (unsigned)preflight->layout->job_id;
-    struct error err = {0};
-    bool requeued;
+    slurm_step_id_t id = SLURM_STEP_ID_INITIALIZER;
 
-    if (replace_nodes(preflight->layout->job_id, bad, &requeued, &err) == 0)
-        log_line(preflight, "job %u goes back to the queue, and will not get %s again", job_id, bad);
-    else
-        log_line(preflight, "%s: %s", requeued ? "requeued, but with the same nodes" : "not requeued", err.text);
-    return requeued;
+    id.job_id = job_id;
+    return id;
+}
+#endif
+
+static int complete_job(uint32_t job_id, uint32_t code)
+{
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+    slurm_step_id_t id = name_job(job_id);
+
+    return slurm_complete_job(&id, code);
+#else
+    return slurm_complete_job(job_id, code);
+#endif
 }
 
-static void end_job(const struct preflight *preflight, int code)
+static void address_job(job_desc_msg_t *change, uint32_t job_id)
 {
-    struct error err = {0};
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+    change->step_id = name_job(job_id);
+#else
+    change->job_id = job_id;
+#endif
+}
 
-    if (replace_end_job(preflight->layout->job_id, &err) < 0)
-        log_line(preflight, "warning: %s", err.text);
-    exit(code);
+static int load_job(job_info_msg_t **answer, uint32_t job_id)
+{
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+    return slurm_load_job(answer, name_job(job_id), SHOW_ALL);
+#else
+    return slurm_load_job(answer, job_id, SHOW_ALL);
+#endif
+}
+
+static int requeue_job(uint32_t job_id)
+{
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+    return slurm_requeue(name_job(job_id), 0);
+#else
+    return slurm_requeue(job_id, 0);
+#endif
+}
+
+static int fail_call(struct error *err, const char *what)
+{
+    return error_set(err, CODE_INTERNAL, "%s: %s", what, slurm_strerror(errno));
+}
+
+/* The job's exclude list and `bad`, to be freed. NULL and *err if the job cannot be requeued. */
+static char *list_exclusion(uint32_t job_id, const char *bad, struct error *err)
+{
+    job_info_msg_t *answer = NULL;
+    const slurm_job_info_t *job;
+    char *list = NULL;
+
+    if (load_job(&answer, job_id) != SLURM_SUCCESS || answer->record_count < 1) {
+        fail_call(err, "slurmctld does not answer about the job");
+        slurm_free_job_info_msg(answer);
+        return NULL;
+    }
+    job = &answer->job_array[0];
+    if (!job->batch_flag)
+        error_set(err, CODE_USAGE, "only sbatch's jobs can be requeued: give --exclude=%s to the next job", bad);
+    else if (!job->requeue)
+        error_set(err, CODE_USAGE, "the job may not be requeued (sbatch --requeue): give --exclude=%s to the next job",
+                  bad);
+    else if (asprintf(&list, "%s%s%s", job->exc_nodes ? job->exc_nodes : "",
+                      job->exc_nodes && job->exc_nodes[0] ? "," : "", bad) < 0) {
+        error_set(err, CODE_IO, "no memory for a list of nodes");
+        list = NULL;
+    }
+    slurm_free_job_info_msg(answer);
+    return list;
+}
+
+/* The signals of the requeue would end srun before the exclusion. */
+static void block_signals(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGCONT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+static int exclude_nodes(uint32_t job_id, char *list, struct error *err)
+{
+    job_desc_msg_t change;
+
+    for (int i = 0; i < TRIES; i++) {
+        slurm_init_job_desc_msg(&change);
+        address_job(&change, job_id);
+        change.exc_nodes = list;
+        if (slurm_update_job(&change) == SLURM_SUCCESS)
+            return 0;
+        clock_sleep(0.25);
+    }
+    return fail_call(err, "slurmctld does not exclude them");
+}
+
+/* ---- what becomes of the step ------------------------------------------------------------------------------------ */
+
+/*
+ * Requeues the job, to run without `bad` ("n1,n3") and the nodes that it excludes already; true if it is requeued. Only
+ * jobs of sbatch can be. slurmctld accepts an exclude list for pending jobs only, but the requeue also ends this srun.
+ * So: requeue, and at once, with TERM and the like blocked, exclude. slurmctld waits KillWait (30 s by default) between
+ * TERM and KILL, and a requeued job does not start before it has left its old nodes.
+ */
+static bool replace_nodes(const struct preflight *preflight, const char *bad)
+{
+    uint32_t job_id = preflight->layout->job_id;
+    struct error err = {0};
+    char *list = list_exclusion(job_id, bad, &err);
+    bool requeued = false;
+
+    if (list) {
+        block_signals();
+        requeued = requeue_job(job_id) == SLURM_SUCCESS;
+        if (!requeued)
+            fail_call(&err, "slurmctld does not requeue the job");
+    }
+    if (!requeued)
+        log_line(preflight, "not requeued: %s", err.text);
+    else if (exclude_nodes(job_id, list, &err) < 0)
+        log_line(preflight, "requeued, but with the same nodes: %s", err.text);
+    else
+        log_line(preflight, "job %u goes back to the queue, and will not get %s again", (unsigned)job_id, bad);
+    free(list);
+    return requeued;
 }
 
 int preflight_step(const struct preflight *preflight)
@@ -352,10 +453,12 @@ int preflight_step(const struct preflight *preflight)
         code = verdict->everywhere ? CODE_IO : CODE_PEER;
     bad = list_bad(preflight->layout, verdict);
     verdict_destroy(verdict);
-    if (code == CODE_PEER && preflight->exclude && bad && requeue_job(preflight, bad))
+    if (code == CODE_PEER && preflight->exclude && bad && replace_nodes(preflight, bad))
         exit(code);
     free(bad);
-    if (code && preflight->own_job)
-        end_job(preflight, code);
-    return code;
+    if (!code || !preflight->own_job)
+        return code;
+    if (complete_job(preflight->layout->job_id, CODE_PEER << 8) != SLURM_SUCCESS)
+        log_line(preflight, "warning: the job cannot be ended: %s", slurm_strerror(errno));
+    exit(code);
 }

@@ -6,9 +6,11 @@
 #define MUSTER_SRUN_PLUGIN_PREFLIGHT_PREFLIGHT_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
+#include "common/error.h"
 #include "common/job.h"
-#include "srun-plugin/place/step_layout.h"
+#include "srun-plugin/place/slurmctld.h"
 
 struct preflight {
     const char *program;              /* muster-preflight, as the nodes find it */
@@ -28,5 +30,22 @@ struct preflight {
  * they become the user's program. If the job ends with the step, the process ends here.
  */
 int preflight_step(const struct preflight *preflight);
+
+/* ---- child.c ----------------------------------------------------------------------------------------------------- */
+
+/* The srun that starts muster-preflight on the nodes of a step. */
+struct child {
+    pid_t pid;
+    int fd; /* its standard output and error */
+};
+
+/*
+ * Starts this program, srun, again (/proc/self/exe) with these arguments, ended by NULL. It gets our environment
+ * without the variables of Slurm and muster, which srun would read as options, and an empty standard input.
+ */
+int child_start(struct child *child, char *const *argv, struct error *err);
+
+/* Ends it and its tasks within some seconds, if it has not ended; closes fd. */
+void child_end(struct child *child);
 
 #endif

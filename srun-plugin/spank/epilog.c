@@ -1,21 +1,53 @@
+/*
+ * epilog.c - one muster-ckptd for each stage that a job left, which root starts for the job's user. The user may have
+ * other processes on the node: in another job there, or by ssh. They must not get at what root has through it, nor at
+ * its place outside of every job's cgroup.
+ */
 #include "srun-plugin/spank/epilog.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 
 enum {
-    STAGES_MOST = 64, /* of one job: it has one on a node, or a few */
-    LEAST_MS = 500,   /* for a stage to be begun */
+    STAGES_MOST = 64,  /* of the job that ends, which has one on a node, or a few; and as many of earlier jobs */
+    LEAST_MS = 500,    /* for a stage to be begun */
+    SPARE_SECONDS = 5, /* at most, for muster-ckptd to end by itself, and again to be killed */
+    LOOK_MS = 20,
+    LINE_SIZE = 1024,
+    LINES_MOST = 50,
+    NOBODY = 65534,
+    FILES_MOST = 65536,
+};
+
+#define MEMORY_MOST (4ul << 30) /* bytes, of a muster-ckptd; mapped files do not count */
+
+/* Exit statuses of a child that is not muster-ckptd, and other results of run_program. */
+enum {
+    NO_USER = 126,
+    NO_PROGRAM = 127,
+    KILLED = -1,      /* it went on for too long */
+    LEFT_BEHIND = -2, /* and could not be killed: it hangs in the kernel, or a debugger has it */
+    NO_PROCESS = -3   /* errno says why */
 };
 
 struct epilog_pass {
@@ -24,9 +56,13 @@ struct epilog_pass {
     double deadline;
 };
 
-static void log_line(const struct epilog_pass *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+struct stage {
+    char path[PATH_MAX];
+    uint32_t uid, job;
+    const char *keep; /* --reclaim's AGE, of an earlier job; NULL: of the job that ends */
+};
 
-static void log_line(const struct epilog_pass *run, const char *format, ...)
+static void __attribute__((format(printf, 2, 3))) log_line(const struct epilog_pass *run, const char *format, ...)
 {
     char line[PATH_MAX + 256];
     va_list args;
@@ -42,105 +78,456 @@ static double seconds_left(const struct epilog_pass *run)
     return run->deadline - clock_monotonic();
 }
 
+/* ---- the child --------------------------------------------------------------------------------------------------- */
+
+/*
+ * The real group is another than the effective one, which alone counts for files: the kernel then lets nobody but root
+ * trace the program, nor take its descriptors or its memory, from its first instruction on. (A shell would make the
+ * real group the effective one.)
+ */
+static int become_user(uid_t uid)
+{
+    struct passwd *user;
+
+    if (geteuid() != 0)
+        return geteuid() == uid ? 0 : -1;
+    user = getpwuid(uid);
+    if (!user || initgroups(user->pw_name, user->pw_gid) < 0 ||
+        setresgid(user->pw_gid == NOBODY ? NOBODY - 1 : NOBODY, user->pw_gid, user->pw_gid) < 0 ||
+        setresuid(uid, uid, uid) < 0)
+        return -1;
+    return uid != 0 && geteuid() == 0 ? -1 : 0;
+}
+
+/* slurmd is often exempt from being killed where memory is out; what a user can make as large as he likes is not. */
+static void be_killable(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+    if (fd >= 0 && write(fd, "0", 1) == 1)
+        close(fd);
+}
+
+/* What is left of `seconds` is for the program to end by itself, and then to be killed. */
+static double spare_of(double seconds)
+{
+    return fmin(seconds / 6, SPARE_SECONDS);
+}
+
+/* Nothing of slurmd's goes along. */
+static void become_program(const struct epilog *epilog, const struct stage *stage, double seconds, int out)
+{
+    char limit[32], reclaim[64], path[] = "PATH=/usr/bin:/bin";
+    char *environment[] = {path, NULL};
+    int null = open("/dev/null", O_RDONLY);
+    sigset_t none;
+
+    snprintf(limit, sizeof limit, "%.1f", seconds - 2 * spare_of(seconds));
+    snprintf(reclaim, sizeof reclaim, "--reclaim=%s", stage->keep ? stage->keep : "");
+    setpgid(0, 0);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+    be_killable();
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0 ||
+        become_user(stage->uid) < 0 || chdir("/") < 0)
+        _exit(NO_USER);
+    close_range(STDERR_FILENO + 1, ~0u, 0);
+    setrlimit(RLIMIT_DATA, &(struct rlimit){MEMORY_MOST, MEMORY_MOST}); /* not before: this process may have more */
+    execle(epilog->ckptd, epilog->ckptd, "--once", "--partner", "--idle=0", "--seconds", limit, stage->path,
+           stage->keep ? reclaim : NULL, (char *)NULL, environment);
+    _exit(NO_PROGRAM);
+}
+
+/* ---- what it prints ---------------------------------------------------------------------------------------------- */
+
+struct child_output {
+    int fd; /* -1: it is closed */
+    void (*log)(const char *line);
+    int lines;
+    char line[LINE_SIZE];
+    size_t used;
+};
+
+static void end_line(struct child_output *output)
+{
+    output->line[output->used] = '\0';
+    if (output->used && output->lines < LINES_MOST)
+        output->log(output->line);
+    else if (output->used && output->lines == LINES_MOST)
+        output->log("muster-ckptd says more, which is left out");
+    output->lines += output->used > 0 && output->lines <= LINES_MOST;
+    output->used = 0;
+}
+
+static void add_output(struct child_output *output, const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '\n' || output->used == LINE_SIZE - 1)
+            end_line(output);
+        if (text[i] != '\n')
+            output->line[output->used++] = text[i] < ' ' || text[i] > '~' ? '?' : text[i];
+    }
+}
+
+/* What is there by now, and no more than one pipe's worth: the caller has a clock to look at. */
+static void read_output(struct child_output *output)
+{
+    char text[4096];
+    ssize_t got;
+
+    for (int i = 0; i < 16 && output->fd >= 0; i++) {
+        got = read(output->fd, text, sizeof text);
+        if (got > 0) {
+            add_output(output, text, (size_t)got);
+        } else if (got == 0 || errno != EINTR) {
+            if (got < 0 && errno == EAGAIN)
+                return;
+            close(output->fd);
+            output->fd = -1;
+        }
+    }
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+
+/* True when the child has ended before `deadline`. It is still to be reaped. */
+static bool wait_until(pid_t child, double deadline, struct child_output *output)
+{
+    while (clock_monotonic() < deadline) {
+        struct pollfd news = {.fd = output->fd, .events = POLLIN};
+        siginfo_t info = {.si_pid = 0};
+
+        poll(&news, 1, LOOK_MS);
+        read_output(output);
+        if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == child)
+            return true;
+    }
+    return false;
+}
+
+/* Its group too goes, while its number is still taken. */
+static int reap_child(pid_t child)
+{
+    int status = 0;
+
+    kill(-child, SIGKILL);
+    if (waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return KILLED;
+    return WEXITSTATUS(status);
+}
+
+static int wait_for(pid_t child, double end, double spare, struct child_output *output)
+{
+    if (wait_until(child, end - spare, output))
+        return reap_child(child);
+    kill(-child, SIGKILL);
+    if (!wait_until(child, end, output))
+        return LEFT_BEHIND;
+    reap_child(child);
+    return KILLED;
+}
+
+/*
+ * Run `ckptd --once --partner --idle=0 --seconds N stage` as the user, with --reclaim for an earlier job's stage, and
+ * wait for it until the deadline, even if it cannot be killed. N is smaller than what is left. Returns its exit status,
+ * or one of the above.
+ *
+ * It has no descriptor of ours: what it prints comes through a pipe and goes to the log, line by line, with '?' for
+ * what is not printable ASCII, since names of the user's making are in it; of endless output only the beginning. When
+ * we are root, it cannot be traced by other processes of the user, leaves no core, and the kernel may kill it when
+ * memory is out.
+ */
+static int run_program(const struct epilog_pass *run, const struct stage *stage)
+{
+    struct child_output output = {.fd = -1, .log = run->log};
+    double seconds = seconds_left(run);
+    int ends[2], status;
+    pid_t child;
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return NO_PROCESS;
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    child = fork();
+    if (child == 0)
+        become_program(run->epilog, stage, seconds, ends[1]);
+    close(ends[1]);
+    if (child < 0) {
+        close(ends[0]);
+        return NO_PROCESS;
+    }
+    setpgid(child, child);
+    output.fd = ends[0];
+    status = wait_for(child, run->deadline, spare_of(seconds), &output);
+    read_output(&output);
+    end_line(&output);
+    if (output.fd >= 0)
+        close(output.fd);
+    return status;
+}
+
+/* ---- the stages -------------------------------------------------------------------------------------------------- */
+
 /*
  * "muster-<uid>-<job>", and after it nothing or ".NODE.CHECKSUM" (trainer/saver.c), in the characters that a stage's
  * name has (ckpt_stage_path). The directory is everybody's: what else a name may hold would forge lines of slurmd's
  * log.
  */
-static bool is_of_id(const struct epilog *epilog, uint32_t job_id, const char *name)
+static bool read_name(const char *name, struct stage *stage)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    char wanted[64];
-    int length = snprintf(wanted, sizeof wanted, "muster-%u-%" PRIu32, (unsigned)epilog->uid, job_id);
+    char normal[64];
+    size_t length;
 
-    return strncmp(name, wanted, (size_t)length) == 0 && (name[length] == '\0' || name[length] == '.') &&
+    if (sscanf(name, "muster-%" SCNu32 "-%" SCNu32, &stage->uid, &stage->job) != 2)
+        return false;
+    length = (size_t)snprintf(normal, sizeof normal, "muster-%" PRIu32 "-%" PRIu32, stage->uid, stage->job);
+    return strncmp(name, normal, length) == 0 && (name[length] == '\0' || name[length] == '.') &&
            name[strspn(name, letters)] == '\0';
 }
 
-static bool is_of_job(const struct epilog *epilog, const char *name)
-{
-    return is_of_id(epilog, epilog->job_id, name) || (epilog->het_job_id && is_of_id(epilog, epilog->het_job_id, name));
-}
-
-static void drain_stage(const struct epilog_pass *run, const char *stage)
-{
-    const struct epilog *epilog = run->epilog;
-    struct error err;
-    int status;
-
-    if (epilog->trust && epilog->trust(epilog->ckptd, &err) < 0) {
-        log_line(run, "%s: not drained: %s", stage, err.text);
-        return;
-    }
-    status = epilog_run(&(struct epilog_run){
-        .program = epilog->ckptd, .stage = stage, .uid = epilog->uid, .seconds = seconds_left(run), .log = run->log});
-    if (status == EPILOG_NO_PROCESS)
-        log_line(run, "%s: not drained: %s", stage, strerror(errno));
-    else if (status == EPILOG_NO_PROGRAM)
-        log_line(run, "%s: not drained: %s does not start", stage, epilog->ckptd);
-    else if (status == EPILOG_NO_USER)
-        log_line(run, "%s: not drained: cannot become user %u", stage, (unsigned)epilog->uid);
-    else if (status == EPILOG_LEFT)
-        log_line(
-            run,
-            "%s: not all of it was drained: muster-ckptd hangs and cannot be killed; a requeued job goes on with it",
-            stage);
-    else if (status == EPILOG_KILLED)
-        log_line(run, "%s: not all of it was drained: muster-ckptd was killed; a requeued job goes on with it", stage);
-    else if (status == CODE_STOPPED) /* muster-ckptd has logged what is left, and why */
-        log_line(run, "%s: not all of it was drained; the rest is kept: muster-ckptd --once goes on with it", stage);
-    else if (status != 0)
-        log_line(run, "%s: not all of it was drained: muster-ckptd ended with %d", stage, status);
-    else
-        log_line(run, "%s: drained after job %" PRIu32, stage, epilog->job_id);
-}
-
-/* Owned by the job's user, and no link. What muster-ckptd then opens, it opens as that user. */
-static bool is_stage(const struct epilog_pass *run, DIR *directory, const char *name)
+/* Owned by the user in its name, and no link. What muster-ckptd then opens, it opens as that user. */
+static bool is_stage(DIR *directory, const char *root, const char *name, struct stage *stage)
 {
     struct stat status;
 
-    return is_of_job(run->epilog, name) && fstatat(dirfd(directory), name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-           S_ISDIR(status.st_mode) && status.st_uid == run->epilog->uid;
+    return read_name(name, stage) && fstatat(dirfd(directory), name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISDIR(status.st_mode) && status.st_uid == stage->uid &&
+           snprintf(stage->path, sizeof stage->path, "%s/%s", root, name) < (int)sizeof stage->path;
 }
 
-/* How many stages were drained, of those that there are when `most` may be. */
-static int drain_root(const struct epilog_pass *run, const char *root, int most)
+static bool is_of_job(const struct epilog *epilog, const struct stage *stage)
+{
+    return stage->uid == epilog->uid && stage->job != 0 &&
+           (stage->job == epilog->job_id || stage->job == epilog->het_job_id);
+}
+
+struct stages {
+    struct stage stage[STAGES_MOST];
+    int count;
+};
+
+/* Into own and others; those that are too many are left, and other users' if slurmd is not root. */
+static void find_stages(const struct epilog *epilog, const char *root, struct stages *own, struct stages *others)
 {
     DIR *directory = root[0] == '/' ? opendir(root) : NULL;
-    char stage[PATH_MAX];
     struct dirent *entry;
-    int count = 0;
+    struct stage stage;
 
-    if (!directory)
-        return 0;
-    while ((entry = readdir(directory))) {
-        if (!is_stage(run, directory, entry->d_name) ||
-            snprintf(stage, sizeof stage, "%s/%s", root, entry->d_name) >= (int)sizeof stage)
+    while (directory && (entry = readdir(directory))) {
+        struct stages *into;
+
+        if (!is_stage(directory, root, entry->d_name, &stage))
             continue;
-        if (count == most || seconds_left(run) * 1000 < LEAST_MS) {
-            log_line(run, "%s: %s; what is left of job %" PRIu32 " there is not drained", stage,
-                     count == most ? "a job has not so many stages" : "no time is left to drain it",
-                     run->epilog->job_id);
-            break;
-        }
-        drain_stage(run, stage);
-        count++;
+        into = is_of_job(epilog, &stage) ? own : others;
+        stage.keep = into == own ? NULL : epilog->keep;
+        if (into == others && (!stage.keep || (geteuid() != 0 && geteuid() != stage.uid)))
+            continue;
+        if (into->count < STAGES_MOST)
+            into->stage[into->count++] = stage;
     }
-    closedir(directory);
-    return count;
+    if (directory)
+        closedir(directory);
 }
 
+static void log_result(const struct epilog_pass *run, const struct stage *stage, int status)
+{
+    const char *path = stage->path;
+
+    if (status == NO_PROCESS)
+        log_line(run, "%s: not drained: %s", path, strerror(errno));
+    else if (status == NO_PROGRAM)
+        log_line(run, "%s: not drained: %s does not start", path, run->epilog->ckptd);
+    else if (status == NO_USER)
+        log_line(run, "%s: not drained: cannot become user %" PRIu32, path, stage->uid);
+    else if (status == LEFT_BEHIND || status == KILLED)
+        log_line(run, "%s: not all of it was drained: muster-ckptd %s; a requeued job goes on with it", path,
+                 status == KILLED ? "was killed" : "hangs and cannot be killed");
+    else if (status == CODE_STOPPED) /* muster-ckptd has logged what is left, and why */
+        log_line(run, "%s: not all of it was drained; the rest is kept: muster-ckptd --once goes on with it", path);
+    else if (status == CODE_PEER)
+        log_line(run,
+                 "%s: drained, but not all of it is committed: the node that brings the last shard commits, or the "
+                 "next start of the run",
+                 path);
+    else if (status != 0)
+        log_line(run, "%s: not all of it was drained: muster-ckptd ended with %d", path, status);
+    else if (!stage->keep) /* of an earlier job: drained, which muster-ckptd has logged, or in use by a job that runs */
+        log_line(run, "%s: drained after job %" PRIu32, path, run->epilog->job_id);
+}
+
+/* How many were drained, or tried, until `deadline`. One that hangs leaves some time for other users' stages. */
+static int drain_stages(struct epilog_pass *run, const struct stages *stages, double deadline)
+{
+    struct error err;
+
+    for (int i = 0; i < stages->count; i++) {
+        const struct stage *stage = &stages->stage[i];
+
+        run->deadline = deadline;
+        if (stage->keep && i + 1 < stages->count)
+            run->deadline -= seconds_left(run) / 2;
+        if (seconds_left(run) * 1000 < LEAST_MS) {
+            log_line(run, "%s: no time is left to drain it, nor what follows", stage->path);
+            return i;
+        }
+        if (run->epilog->trust && run->epilog->trust(run->epilog->ckptd, &err) < 0)
+            log_line(run, "%s: not drained: %s", stage->path, err.text);
+        else
+            log_result(run, stage, run_program(run, stage));
+    }
+    return stages->count;
+}
+
+/*
+ * The job's own stages come first: theirs are the newest saves. They leave some time for those of earlier jobs, so that
+ * their memory comes back even if the target of the own ones fails in every epilog.
+ */
 int epilog_drain(const struct epilog *epilog, void (*log)(const char *line))
 {
-    struct epilog_pass run = {.epilog = epilog, .log = log, .deadline = clock_monotonic() + epilog->seconds};
+    struct epilog_pass run = {.epilog = epilog, .log = log};
+    double end = clock_monotonic() + epilog->seconds;
+    struct stages *found = calloc(2, sizeof *found);
     char roots[PATH_MAX], *rest = roots, *root;
     int count = 0;
 
-    if (epilog->seconds <= 0 || strlen(epilog->roots) >= sizeof roots)
-        return 0;
-    strcpy(roots, epilog->roots);
-    while ((root = strsep(&rest, ":")))
-        count += drain_root(&run, root, STAGES_MOST - count);
+    if (found && epilog->seconds > 0 && strlen(epilog->roots) < sizeof roots) {
+        strcpy(roots, epilog->roots);
+        while ((root = strsep(&rest, ":")))
+            find_stages(epilog, root, &found[0], &found[1]);
+        count = drain_stages(&run, &found[0], found[1].count > 0 ? end - spare_of(epilog->seconds) : end);
+        if (found[0].count == STAGES_MOST)
+            log_line(&run, "job %" PRIu32 " has %d stages or more; those beyond are not drained", epilog->job_id,
+                     STAGES_MOST);
+        count += drain_stages(&run, &found[1], end);
+    }
+    free(found);
     return count;
+}
+
+int epilog_start(const struct epilog *epilog, void (*log)(const char *line))
+{
+    struct rlimit files;
+    struct stat status;
+    sigset_t none;
+    pid_t child = fork();
+
+    if (child != 0)
+        return child > 0 && waitpid(child, NULL, 0) == child ? 0 : -1;
+    if (setsid() < 0 || fork() != 0) /* nobody waits for a child of the child */
+        _exit(0);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGALRM, SIG_DFL);
+    alarm((unsigned)epilog->seconds + SPARE_SECONDS);
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur > FILES_MOST)
+        files.rlim_cur = FILES_MOST;
+    for (int fd = STDERR_FILENO + 1; fd < (int)files.rlim_cur; fd++)
+        if (fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode)) /* slurmd's port: a new slurmd needs it */
+            close(fd);
+    epilog_drain(epilog, log);
+    _exit(0);
+}
+
+/* ---- the timeout ------------------------------------------------------------------------------------------------- */
+
+/*
+ * slurmd kills an epilog that runs past the timeout in slurm.conf, and drains the node: the epilog has to end before.
+ *
+ * The timeout comes from the file. slurmstepd, in which the epilog runs, has in memory only the settings that slurmd
+ * sends it; the timeout is not among them in Slurm 24.05 to 26.05. slurm_load_ctl_conf would ask slurmctld, from all
+ * nodes of a job at the same moment.
+ */
+enum {
+    SLURM_SECONDS = 3,   /* of the timeout, for slurmstepd to start and end, and for other plugins */
+    INCLUDES_MOST = 4,   /* one in the other */
+    SLURM_NONE = 0xfffe, /* NO_VAL16, by which `scontrol show config` shows that there is no timeout */
+};
+
+static const char blanks[] = " \t\r\n";
+
+struct timeouts {
+    int epilog, both; /* EpilogTimeout, PrologEpilogTimeout */
+};
+
+/* "KEY=N" anywhere in a line, in any case, with blanks and quotes as Slurm allows them. */
+static void read_line(const char *line, struct timeouts *timeouts)
+{
+    static const char key[] = "EpilogTimeout", prefix[] = "Prolog";
+    const size_t prefix_length = sizeof prefix - 1;
+
+    for (const char *at = line; (at = strcasestr(at, key)); at += sizeof key - 1) {
+        bool prefixed =
+            (size_t)(at - line) >= prefix_length && strncasecmp(at - prefix_length, prefix, prefix_length) == 0;
+        const char *start = prefixed ? at - prefix_length : at, *value = at + sizeof key - 1;
+        char *end;
+        long seconds;
+
+        value += strspn(value, blanks);
+        if ((start > line && !isspace((unsigned char)start[-1])) || *value != '=')
+            continue;
+        value += 1 + strspn(value + 1, " \t\"");
+        seconds = strtol(value, &end, 10);
+        if (end > value && seconds >= 0 && seconds < SLURM_NONE)
+            *(prefixed ? &timeouts->both : &timeouts->epilog) = (int)seconds;
+    }
+}
+
+/* Where the file of a line "Include FILE" is: a relative path is relative to the file that includes it. */
+static bool find_include(const char *line, const char *includer, char path[PATH_MAX])
+{
+    const char *name = line + strspn(line, blanks), *slash = strrchr(includer, '/');
+    int length;
+
+    if (strncasecmp(name, "include", 7) != 0 || !isspace((unsigned char)name[7]))
+        return false;
+    name += 7 + strspn(name + 7, blanks);
+    length = (int)strcspn(name, blanks);
+    if (name[0] == '/' || !slash)
+        return snprintf(path, PATH_MAX, "%.*s", length, name) < PATH_MAX;
+    return snprintf(path, PATH_MAX, "%.*s/%.*s", (int)(slash - includer), includer, length, name) < PATH_MAX;
+}
+
+static void read_file(const char *path, int depth, struct timeouts *timeouts)
+{
+    FILE *file = fopen(path, "re");
+    char *line = NULL, include[PATH_MAX];
+    size_t size = 0;
+
+    while (file && getline(&line, &size, file) > 0) {
+        line[strcspn(line, "#")] = '\0';
+        if (!find_include(line, path, include))
+            read_line(line, timeouts);
+        else if (depth < INCLUDES_MOST)
+            read_file(include, depth + 1, timeouts);
+    }
+    free(line);
+    if (file)
+        fclose(file);
+}
+
+int epilog_timeout_read(const char *slurm_conf)
+{
+    struct timeouts timeouts = {EPILOG_NO_TIMEOUT, EPILOG_NO_TIMEOUT};
+
+    if (slurm_conf)
+        read_file(slurm_conf, 0, &timeouts);
+    return timeouts.epilog != EPILOG_NO_TIMEOUT ? timeouts.epilog : timeouts.both;
+}
+
+int epilog_timeout_fit(int seconds, int timeout, void (*warn)(const char *line))
+{
+    int granted = timeout < SLURM_SECONDS ? 0 : timeout - SLURM_SECONDS;
+    char line[512];
+
+    if (timeout == EPILOG_NO_TIMEOUT || seconds <= granted)
+        return seconds;
+    snprintf(line, sizeof line,
+             "muster: warning: slurm.conf's PrologEpilogTimeout (EpilogTimeout) of %d s is too short for "
+             "epilog_seconds=%d in plugstack.conf: the epilog drains checkpoints for %d s only; make the timeout %d s "
+             "or longer",
+             timeout, seconds, granted, seconds + SLURM_SECONDS);
+    if (warn)
+        warn(line);
+    return granted;
 }

@@ -1,12 +1,13 @@
 /*
- * plugin.h - what Slurm's callbacks share, and the way of the data:
+ * plugin.h - the state that the SPANK callbacks share, and how data flows between them:
  *
  *     srun    srun_begin, srun_check and srun_step fill one struct step_plan (step_plan.h), which goes to the nodes
  *     node    step_node reads the plan and the node, before Slurm forks the tasks, which inherit both
  *     rank    step_task applies them to its task
  *
- * spank_muster.c has the options and the callbacks, which only choose; spank_srun.c what happens in srun, sbatch and
- * salloc; spank_step.c what happens in slurmstepd.
+ * spank_muster.c has the options and the callbacks; a callback only calls the right function below. spank_srun.c has
+ * what happens in srun, sbatch and salloc. srun_order.c orders the ranks, in srun. spank_step.c has what happens in
+ * slurmstepd.
  */
 #ifndef MUSTER_SRUN_PLUGIN_SPANK_PLUGIN_H
 #define MUSTER_SRUN_PLUGIN_SPANK_PLUGIN_H
@@ -18,8 +19,10 @@
 #include <slurm/spank.h>
 
 #include "common/job.h"
-#include "srun-plugin/spank/node_view.h"
-#include "srun-plugin/spank/srun_order.h"
+#include "srun-plugin/place/order.h"
+#include "srun-plugin/place/slurmctld.h"
+#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/spank/srun_line.h"
 #include "srun-plugin/spank/step_plan.h"
 
 /* The options of the user. Slurm passes them on to the nodes. */
@@ -31,19 +34,23 @@ struct request {
 /* The arguments of the plugin in plugstack.conf. Slurm keeps their strings. */
 struct site {
     const char *stage, *ckptd; /* for the epilog (epilog.h); ckptd NULL for the installed one */
+    const char *stage_keep;    /* for what earlier jobs staged (epilog.h); "0": leave it */
     int epilog_seconds;
-    const char *topology;  /* a file with the switches (cluster.h); NULL asks slurmctld */
+    const char *topology;  /* a file with the switches (order.h); NULL asks slurmctld */
     const char *profiles;  /* a directory that replaces the fabric profiles of muster; NULL for these */
     const char *fabric;    /* the directory of the site's profiles */
     const char *preflight; /* the program muster-preflight; NULL for the installed one */
 };
 
-/* The job file, which srun reads once. */
-struct job_once {
-    bool read, good;
-    char path[PATH_MAX]; /* as given */
-    struct job job;      /* where good */
-    struct error err;    /* where read and not good */
+/*
+ * The job file, which srun reads once. If it is wrong, srun_check refuses it, or srun_step if the step may be salloc's
+ * interactive one; sbatch_check only warns.
+ */
+struct job_file {
+    char path[PATH_MAX]; /* as given; "" if none was read */
+    bool valid;
+    struct job job;   /* if valid */
+    struct error err; /* if read and not valid */
 };
 
 /* What one callback leaves for the next one in the same process. */
@@ -53,41 +60,96 @@ struct plugin {
     struct step_plan plan;
     struct { /* in srun */
         struct srun_line line;
-        struct job_once job;
-        struct srun_order order;
+        struct job_file file;
+        char *switches; /* text for switch_tree_create; NULL: not read yet, or cannot be read */
+        bool switches_read;
+        bool user_places;    /* the user chose the nodes of ranks, or may have */
+        struct order *order; /* the last one computed; applied only if plan.by_hostfile or plan.by_map */
+        int hostfile;        /* if plan.by_hostfile: the host file's descriptor, open until the step exists */
         char outer_cpus[32]; /* the SLURM_CPUS_PER_TASK around srun; "" for none */
-        bool own_job;        /* srun allocates the job itself, and ends it when it ends */
+        bool own_job;        /* this srun creates the Slurm job, which ends with it */
     } srun;
     struct { /* in slurmstepd */
         struct node_view view;
-        struct fabric_givens job, conf; /* variables of the job file, and of nccl.conf */
+        struct file_variables conf; /* variables of nccl.conf */
+        char *stages; /* the epilog's directories, described by slurmd (job_stage_describe, common/job.h); NULL: none */
+        bool first;   /* the step's node 0, which prints the warnings that all nodes would */
     } node;
 };
 
 /* A line to the user: from srun at once, from a node through srun. */
 void plugin_print(const char *line);
 
+/* Prints each line of a text, and frees the text. NULL prints nothing. */
+void plugin_print_lines(char *text);
+
+/* In srun and slurmd: a line if slurm.conf gives the epilog less time than plugstack.conf. */
+void plugin_warn_of_timeout(int epilog_seconds);
+
 /* ---- spank_srun.c ------------------------------------------------------------------------------------------------ */
 
-/* Before srun reads its options and its environment: the last moment at which a host file can order the ranks. */
+/* slurm_spank_init in srun, before it reads its options and its environment: the last moment at which a host file can
+ * order the ranks. */
 void srun_begin(struct plugin *plugin);
 
-/* The options are known. Ends srun with 78 if the job file is wrong. */
+/* slurm_spank_init_post_opt: the options are known. Ends srun with 78 if the job file is wrong. */
 void srun_check(struct plugin *plugin);
 void sbatch_check(struct plugin *plugin);
 
-/* The step exists, nothing runs yet. */
+/* slurm_spank_local_user_init: the step exists, nothing runs yet. */
 void srun_step(struct plugin *plugin, spank_t spank);
 
-/* srun ends; with plan.refused as exit code if that is set. */
+/* slurm_spank_exit: srun ends, with plan.exit_code if that is not 0. */
 void srun_end(const struct plugin *plugin);
+
+/* The job file that srun has read; NULL without one, or if it is wrong. */
+const struct job *plugin_job(const struct plugin *plugin);
+
+/* ---- srun_order.c ------------------------------------------------------------------------------------------------ */
+
+/*
+ * Before srun reads its environment: inside an allocation, if nothing but Slurm's default chooses the node of each rank
+ * and another order is better, write that order to a host file, set SLURM_HOSTFILE and SLURM_DISTRIBUTION=arbitrary,
+ * and set plan.by_hostfile. If the user chose the nodes of ranks, or may have (user_places), neither this function nor
+ * srun_order_step orders them. In the following cases this function writes no host file, but srun_order_step may still
+ * set MUSTER_RANK_MAP:
+ *
+ *  - -N on the command line: Slurm 23.11.4 and later refuse -N with that distribution; they accept SLURM_NNODES, which
+ *    sbatch sets;
+ *  - rank 0 would leave the first node although the user set MASTER_ADDR (`address_by_user`);
+ *  - an option that srun_line.h does not know;
+ *  - srun runs outside an allocation of several nodes, or inside a step;
+ *  - the ranks of each node cannot be predicted (order_counts).
+ */
+void srun_order_begin(struct plugin *plugin, bool address_by_user);
+
+/*
+ * srun has read the host file: close it, and remove the variables that name it. srun has already copied its environment
+ * for the tasks, so step_task removes these variables from each task's environment too.
+ */
+void srun_order_close(struct plugin *plugin);
+
+/*
+ * Once the layout is known: set MUSTER_RANK_MAP and plan.by_map if the user did not choose the nodes of ranks, and the
+ * job file's mesh has less traffic in another order than Slurm's. Warns if Slurm did not follow the host file.
+ */
+void srun_order_step(struct plugin *plugin, const struct step_layout *layout);
+
+/* For --muster-report, after srun_order_step: the nodes by switch, their ranks, and the place of each in the mesh. */
+void srun_order_report(struct plugin *plugin, const struct step_layout *layout);
 
 /* ---- spank_step.c ------------------------------------------------------------------------------------------------ */
 
-/* Once a node, as the user, before the tasks are forked. */
+/* slurm_spank_user_init: once a node, as the user, before the tasks are forked. */
 void step_node(struct plugin *plugin, spank_t spank);
 
-/* In each task. */
+/* slurm_spank_task_init: in each task. */
 void step_task(struct plugin *plugin, spank_t spank);
+
+/*
+ * In slurmd: save which directories its epilog searches, for step_node. In slurmstepd the same paths may be other
+ * directories (namespace/linux).
+ */
+int step_stages_save(const struct site *site, struct error *err);
 
 #endif

@@ -1,67 +1,268 @@
 #include "srun-plugin/spank/rank_plan.h"
 
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include "srun-plugin/fabric/fabric_facts.h"
 #include "srun-plugin/node/visible.h"
 
+/* ---- who set a variable ------------------------------------------------------------------------------------------ */
+
+/* "NAME=value" with the value's blanks as %20, since blanks separate entries; false if it does not fit. */
+static bool write_word(char *word, size_t size, const char *name, const char *value)
+{
+    size_t used = (size_t)snprintf(word, size, "%s=", name);
+
+    for (; *value && used + 4 < size; value++)
+        if (*value == ' ' || *value == '%')
+            used += (size_t)snprintf(word + used, size - used, "%%%02X", *value);
+        else
+            word[used++] = *value;
+    if (used < size)
+        word[used] = '\0';
+    return !*value && used < size;
+}
+
+bool env_was_set(const char *record, const char *name, const char *value)
+{
+    char word[ENV_VALUE_SIZE];
+    size_t length;
+
+    if (!write_word(word, sizeof word, name, value))
+        return false;
+    length = strlen(word);
+    for (const char *at = strstr(record, word); at; at = strstr(at + 1, word))
+        if ((at == record || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+            return true;
+    return false;
+}
+
+void env_record(char *record, size_t size, const char *name, const char *value)
+{
+    char word[ENV_VALUE_SIZE];
+    size_t used = strlen(record);
+
+    if (write_word(word, sizeof word, name, value) && used + 1 + strlen(word) < size)
+        snprintf(record + used, size - used, "%s%s", used ? " " : "", word);
+}
+
+void env_reader_open(struct env_reader *reader, env_lookup *lookup, void *arg)
+{
+    reader->lookup = lookup;
+    reader->arg = arg;
+    if (!lookup("MUSTER_SET", reader->outer, sizeof reader->outer, arg))
+        reader->outer[0] = '\0';
+}
+
+bool env_of_process(const char *name, char *value, size_t size, void *unused)
+{
+    const char *found = getenv(name);
+
+    (void)unused;
+    return found && snprintf(value, size, "%s", found) >= 0;
+}
+
+bool env_of_user(const char *name, char *value, size_t size, void *reader)
+{
+    const struct env_reader *from = reader;
+
+    return from->lookup(name, value, size, from->arg) && !env_was_set(from->outer, name, value);
+}
+
+/* ---- the variables ----------------------------------------------------------------------------------------------- */
+
+struct env_maker {
+    struct env_list *plan;
+    struct env_reader *reader;
+    bool no_memory;
+};
+
+static void __attribute__((format(printf, 4, 5)))
+add_variable(struct env_maker *maker, const char *name, const char *why, const char *format, ...)
+{
+    char value[ENV_VALUE_SIZE];
+    bool users = env_of_user(name, value, sizeof value, maker->reader);
+    va_list args;
+
+    value[ENV_SHOWN] = '\0';
+    va_start(args, format);
+    if (!users)
+        vsnprintf(value, sizeof value, format, args);
+    va_end(args);
+    maker->no_memory |= !env_list_add(maker->plan, users ? ENV_FROM_USER : ENV_FROM_MUSTER, name, value,
+                                      users ? "user" : "muster", "%s", users ? "" : why);
+}
+
+/*
+ * The step's own --cpus-per-task counts. Slurm 22.05 and 23.02 do not pass sbatch's to srun, though the batch script's
+ * SLURM_CPUS_PER_TASK is still in the environment. 1 is also the default of a step: it counts only if srun itself set
+ * SLURM_CPUS_PER_TASK. Without --cpus-per-task the ranks of a node share the step's CPUs there.
+ */
+static void add_threads(struct env_maker *maker, const struct task *task)
+{
+    uint32_t share = task->local_ranks ? task->node_cpus / task->local_ranks : 0;
+    uint32_t threads = share ? share : 1;
+    /* Not sbatch's number, but what the rank really has; the report explains it. */
+    const char *why =
+        task->cpus_inherited
+            ? "the step's CPUs on the node / its ranks there: sbatch's --cpus-per-task does not reach srun"
+            : "the step's CPUs on the node / its ranks there";
+    char given[32];
+    bool gave_one = !task->cpus_inherited &&
+                    maker->reader->lookup("SLURM_CPUS_PER_TASK", given, sizeof given, maker->reader->arg) &&
+                    strcmp(given, "1") == 0;
+
+    if (task->bound_cores) {
+        threads = task->bound_cores;
+        why = task->cpus_inherited ? "the cores that the rank is bound to: sbatch's --cpus-per-task does not reach srun"
+                                   : "the cores that the rank is bound to";
+    }
+    if (task->cpus_per_task > 1 || gave_one) {
+        threads = task->cpus_per_task ? task->cpus_per_task : 1;
+        why = "srun --cpus-per-task";
+    }
+    if (task->bound_cpus && task->bound_cpus < threads) {
+        threads = task->bound_cpus;
+        why = "the CPUs that the rank is bound to";
+    }
+    add_variable(maker, "OMP_NUM_THREADS", why, "%" PRIu32, threads);
+}
+
+/* Slurm leaves SLURM_RESTART_COUNT unset on a job's first run. */
+static void add_restart_count(struct env_maker *maker)
+{
+    char count[32];
+
+    if (!maker->reader->lookup("SLURM_RESTART_COUNT", count, sizeof count, maker->reader->arg))
+        snprintf(count, sizeof count, "0");
+    add_variable(maker, "MUSTER_RESTART_COUNT", "times the job was requeued", "%s", count);
+}
+
+bool env_plan(const struct task *task, struct env_reader *reader, struct env_list *plan)
+{
+    struct env_maker maker = {.plan = plan, .reader = reader};
+
+    add_variable(&maker, "RANK", "Slurm's number of the task (SLURM_PROCID)", "%" PRIu32, task->rank);
+    add_variable(&maker, "WORLD_SIZE", "ranks of the step", "%" PRIu32, task->ranks);
+    add_variable(&maker, "LOCAL_RANK", "its place on the node", "%" PRIu32, task->local_rank);
+    add_variable(&maker, "LOCAL_WORLD_SIZE", "ranks on the node", "%" PRIu32, task->local_ranks);
+    add_variable(&maker, "NODE_RANK", "the node's number in the step", "%" PRIu32, task->node);
+    if (task->master_address)
+        add_variable(&maker, "MASTER_ADDR", "the node of rank 0", "%s", task->master_address);
+    add_variable(&maker, "MASTER_PORT", task->port ? "free when srun looked" : "from the job and step id", "%u",
+                 task->port ? task->port : port_of_step(task->job_id, task->step_id, 0));
+    add_threads(&maker, task);
+    add_variable(&maker, "MUSTER_NODES", "nodes of the step", "%" PRIu32, task->nodes);
+    if (task->stages)
+        add_variable(&maker, "MUSTER_STAGE", "directories that slurmd's epilog searches for saves", "%s", task->stages);
+    add_variable(&maker, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);
+    add_restart_count(&maker);
+    /* By default CUDA counts the fastest GPU first; LOCAL_RANK would not be the GPU beside the rank's cores and NIC. */
+    if (task->sees_nvidia)
+        add_variable(&maker, "CUDA_DEVICE_ORDER", "LOCAL_RANK then counts GPUs as the report does", "PCI_BUS_ID");
+    if (task->job_file)
+        maker.no_memory |= !env_list_add(plan, ENV_FROM_MUSTER, "MUSTER_JOB", task->job_file, "muster",
+                                         "the job file that srun checked");
+    return !maker.no_memory;
+}
+
+/* MUSTER_JOB is not recorded: every srun sets it anew. */
+bool env_plan_record(const struct task *task, struct env_reader *reader, struct env_list *plan)
+{
+    char map[ENV_MAP_WORD], record[ENV_VALUE_SIZE] = "";
+
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct env_variable *variable = &plan->variables[i];
+
+        if (env_is_to_be_set(variable) && strcmp(variable->name, "MUSTER_JOB") != 0)
+            env_record(record, sizeof record, variable->name, variable->value);
+    }
+    if (task->by_map && reader->lookup("MUSTER_RANK_MAP", map, sizeof map, reader->arg))
+        env_record(record, sizeof record, "MUSTER_RANK_MAP", map);
+    return env_list_add(plan, ENV_FROM_MUSTER, "MUSTER_SET", record, "muster", "what muster set, for an inner srun");
+}
+
+/* ---- MASTER_PORT ------------------------------------------------------------------------------------------------- */
+
+#define JOB_STRIDE     7499u /* near PORT_COUNT / golden ratio squared, and the best there for up to 256 jobs */
+#define ATTEMPT_STRIDE 5003u
+
+unsigned port_of_step(uint32_t job_id, uint32_t step_id, unsigned attempt)
+{
+    uint64_t place = (uint64_t)job_id * JOB_STRIDE + step_id + (uint64_t)attempt * ATTEMPT_STRIDE;
+
+    return PORT_FIRST + (unsigned)(place % PORT_COUNT);
+}
+
+unsigned port_choose(uint32_t job_id, uint32_t step_id, port_probe *is_free, void *arg)
+{
+    for (unsigned attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
+        unsigned port = port_of_step(job_id, step_id, attempt);
+
+        if (is_free(port, arg))
+            return port;
+    }
+    return port_of_step(job_id, step_id, 0);
+}
+
+bool port_is_free(unsigned port, void *arg)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int yes = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool free;
+
+    (void)arg;
+    if (fd < 0)
+        return true; /* not known to be taken */
+    /* As the program will do: a connection in TIME_WAIT does not count. */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    free = bind(fd, (const struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 1) == 0;
+    close(fd);
+    return free;
+}
+
+/* ---- the plan of a rank ------------------------------------------------------------------------------------------ */
+
 struct making {
-    const struct rank_ask *ask;
+    const struct rank_request *request;
     struct rank_plan *plan;
     size_t gpus[VISIBLE_MOST]; /* that the rank sees */
     size_t gpu_count;
-    char record[ENV_VALUE_SIZE]; /* MUSTER_SET of an srun --muster around this one */
+    struct env_reader reader;
 };
 
 /* A variable of the task's; NULL when it is not set. */
-static const char *look_up(const struct making *making, const char *name, char *value, size_t size)
+static const char *value_or_null(const struct making *making, const char *name, char *value, size_t size)
 {
-    return making->ask->environment(name, value, size, making->ask->environment_arg) ? value : NULL;
-}
-
-/* What the user set, and not an srun --muster around this one. */
-static bool users_own(const char *name, char *value, size_t size, void *arg)
-{
-    const struct making *making = arg;
-
-    return look_up(making, name, value, size) && !env_was_set(making->record, name, value);
+    return making->request->environment(name, value, size, making->request->environment_arg) ? value : NULL;
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------------------------------- */
 
-static void see_gpus(struct making *making)
-{
-    char cuda[ENV_VALUE_SIZE], rocr[ENV_VALUE_SIZE], ze[ENV_VALUE_SIZE];
-    const struct visible visible = {
-        .cuda = look_up(making, "CUDA_VISIBLE_DEVICES", cuda, sizeof cuda),
-        .rocr = look_up(making, "ROCR_VISIBLE_DEVICES", rocr, sizeof rocr),
-        .ze = look_up(making, "ZE_AFFINITY_MASK", ze, sizeof ze),
-    };
-
-    making->gpu_count = visible_gpus(making->ask->view->node, &visible, making->gpus);
-}
-
 static void judge_isolation(struct making *making)
 {
-    const struct rank_ask *ask = making->ask;
+    const struct rank_request *request = making->request;
     char visible[ENV_VALUE_SIZE], on_node[32], per_task[256], tres_per_task[512], bind[256];
     struct isolation isolation = {
-        .rank = ask->task.rank,
-        .local_ranks = ask->task.local_ranks,
-        .node_gpus = look_up(making, "SLURM_GPUS_ON_NODE", on_node, sizeof on_node) ? atoi(on_node) : -1,
-        .openable = ask->view->node ? (int)node_usable_gpus(ask->view->node, NULL) : -1,
-        .gpus_per_task = look_up(making, "SLURM_GPUS_PER_TASK", per_task, sizeof per_task),
-        .tres_per_task = look_up(making, "SLURM_TRES_PER_TASK", tres_per_task, sizeof tres_per_task),
+        .rank = request->task.rank,
+        .local_ranks = request->task.local_ranks,
+        .node_gpus = value_or_null(making, "SLURM_GPUS_ON_NODE", on_node, sizeof on_node) ? atoi(on_node) : -1,
+        .openable = request->view->node ? (int)node_usable_gpus(request->view->node, NULL) : -1,
+        .gpus_per_task = value_or_null(making, "SLURM_GPUS_PER_TASK", per_task, sizeof per_task),
+        .tres_per_task = value_or_null(making, "SLURM_TRES_PER_TASK", tres_per_task, sizeof tres_per_task),
     };
 
-    isolation.visible = look_up(making, "CUDA_VISIBLE_DEVICES", visible, sizeof visible);
+    isolation.visible = value_or_null(making, "CUDA_VISIBLE_DEVICES", visible, sizeof visible);
     if (!isolation.visible)
-        isolation.visible = look_up(making, "ROCR_VISIBLE_DEVICES", visible, sizeof visible);
-    isolation.gpu_bind = look_up(making, "SLURM_GPU_BIND", bind, sizeof bind);
+        isolation.visible = value_or_null(making, "ROCR_VISIBLE_DEVICES", visible, sizeof visible);
+    isolation.gpu_bind = value_or_null(making, "SLURM_GPU_BIND", bind, sizeof bind);
     if (!isolation.gpu_bind)
-        isolation.gpu_bind = look_up(making, "SLURM_TRES_BIND", bind, sizeof bind);
+        isolation.gpu_bind = value_or_null(making, "SLURM_TRES_BIND", bind, sizeof bind);
     making->plan->isolation = isolation_judge(&isolation, making->plan->isolation_line);
 }
 
@@ -71,55 +272,55 @@ static int make_bind_plan(struct making *making, const struct cpus *given, const
                           struct error *err)
 {
     const struct bind_request request = {
-        .local_ranks = making->ask->task.local_ranks, .given = given, .gpus = gpus, .gpu_count = gpu_count};
+        .local_ranks = making->request->task.local_ranks, .given = given, .gpus = gpus, .gpu_count = gpu_count};
 
-    making->plan->bind = bind_plan_create(making->ask->view->node, &request, err);
+    making->plan->bind = bind_plan_create(making->request->view->node, &request, err);
     return making->plan->bind ? 0 : -1;
 }
 
 /*
- * Where each rank sees a GPU of its own, the others' are not known here. They are as a rule the node's in turn: then
- * this rank's row is that of its GPU. Where a cgroup hides the others' altogether, the ranks share the cores beside the
- * GPU of each by their numbers: too few for each, but no two on the same.
+ * Each rank sees one GPU, its own. If this process can open the GPUs of the other ranks, plan for all GPUs of the node
+ * and take the rank of this GPU. If a cgroup hides them, the ranks divide the cores near this GPU by local rank: each
+ * gets fewer cores than it could, but no two get the same.
  */
 static int bind_isolated(struct making *making, const struct cpus *given, struct error *err)
 {
     struct rank_plan *plan = making->plan;
 
-    if (node_usable_gpus(making->ask->view->node, NULL) < making->ask->task.local_ranks)
+    if (node_usable_gpus(making->request->view->node, NULL) < making->request->task.local_ranks)
         return make_bind_plan(making, given, making->gpus, making->gpu_count, err);
     if (make_bind_plan(making, given, NULL, 0, err) < 0)
         return -1;
     for (size_t r = 0; r < plan->bind->count; r++)
         if (plan->bind->ranks[r].gpu == (int)making->gpus[0]) {
-            plan->row = r;
+            plan->bind_index = r;
             return 0;
         }
     bind_plan_destroy(plan->bind);
     return make_bind_plan(making, given, making->gpus, making->gpu_count, err);
 }
 
-/* Every rank's row is what Slurm left to this one: of the others it is not known, nor needed. */
-static struct cpus *given_to_all(const struct rank_ask *ask)
+/* An entry for each rank of the node, all with this rank's CPUs. The CPUs of the others are not known, or needed. */
+static struct cpus *given_to_all(const struct rank_request *request)
 {
-    struct cpus *given = calloc(ask->task.local_ranks, sizeof *given);
+    struct cpus *given = calloc(request->task.local_ranks, sizeof *given);
 
-    for (unsigned r = 0; given && r < ask->task.local_ranks; r++)
-        given[r] = ask->affinity.own;
+    for (unsigned r = 0; given && r < request->task.local_ranks; r++)
+        given[r] = request->affinity.own;
     return given;
 }
 
-static const char *reason_not_to_bind(const struct rank_ask *ask)
+static const char *reason_not_to_bind(const struct rank_request *request)
 {
-    const struct node *node = ask->view->node;
+    const struct node *node = request->view->node;
 
-    if (ask->user_binds)
+    if (request->user_binds)
         return "the user asked Slurm for a binding";
-    if (!ask->may_bind)
+    if (!request->step_known)
         return "srun's plan of the step did not arrive: what the user asked for is not known";
-    if (!ask->affinity_known)
+    if (!request->affinity_known)
         return "the kernel does not tell this process's CPUs";
-    if (!affinity_is_steps(&ask->affinity.all, node, ask->task.node_cpus, ask->cpus_are_cores))
+    if (!affinity_is_of_step(&request->affinity.all, node, request->task.node_cpus, request->cpus_are_cores))
         return "Slurm does not confine the step to its own CPUs here (no cgroup): which of them are its own is not "
                "known";
     return NULL;
@@ -127,15 +328,15 @@ static const char *reason_not_to_bind(const struct rank_ask *ask)
 
 static int bind_rank(struct making *making, struct error *err)
 {
-    const struct rank_ask *ask = making->ask;
+    const struct rank_request *request = making->request;
     struct rank_plan *plan = making->plan;
     struct cpus *given = NULL;
     int rc;
 
-    plan->unbound = reason_not_to_bind(ask);
-    if (plan->unbound && ask->affinity_known && !(given = given_to_all(ask)))
-        return error_errno(err, CODE_IO, "no memory for the CPUs of %u ranks", ask->task.local_ranks);
-    plan->row = ask->task.local_rank;
+    plan->why_not_bound = reason_not_to_bind(request);
+    if (plan->why_not_bound && request->affinity_known && !(given = given_to_all(request)))
+        return error_errno(err, CODE_IO, "no memory for the CPUs of %u ranks", request->task.local_ranks);
+    plan->bind_index = request->task.local_rank;
     if (plan->isolation != ISOLATION_NONE && making->gpu_count == 1)
         rc = bind_isolated(making, given, err);
     else
@@ -143,10 +344,10 @@ static int bind_rank(struct making *making, struct error *err)
     free(given);
     if (rc < 0)
         return -1;
-    plan->binds = !plan->unbound && cpus_count(&plan->bind->ranks[plan->row].cpus) > 0;
-    if (plan->binds) {
-        plan->task.bound_cpus = cpus_count(&plan->bind->ranks[plan->row].cpus);
-        plan->task.bound_cores = plan->bind->ranks[plan->row].threads;
+    plan->do_bind = !plan->why_not_bound && cpus_count(&plan->bind->ranks[plan->bind_index].cpus) > 0;
+    if (plan->do_bind) {
+        plan->task.bound_cpus = cpus_count(&plan->bind->ranks[plan->bind_index].cpus);
+        plan->task.bound_cores = plan->bind->ranks[plan->bind_index].threads;
     }
     return 0;
 }
@@ -155,75 +356,67 @@ static int bind_rank(struct making *making, struct error *err)
 
 static int plan_fabric(struct making *making, struct error *err)
 {
-    const struct rank_ask *ask = making->ask;
-    const struct node_view *view = ask->view;
+    const struct rank_request *request = making->request;
+    const struct node_view *view = request->view;
     char cluster[256];
-    const struct fabric_facts_request request = {
-        .nodes = ask->task.nodes,
-        .job_nodes = ask->job_nodes,
-        .local_ranks = ask->task.local_ranks,
-        .local_rank = ask->task.local_rank,
-        .cores = making->plan->bind->ranks[making->plan->row].threads,
-        .gpus = making->gpus,
-        .gpu_count = making->gpu_count,
-        .cluster = look_up(making, "SLURM_CLUSTER_NAME", cluster, sizeof cluster),
-        .interface = view->way.interface[0] ? view->way.interface : NULL,
-        .files = ask->files,
-        .files_arg = ask->files_arg,
+    struct fabric_facts facts = {
+        .nodes = request->task.nodes,
+        .job_nodes = request->job_nodes,
+        .local_rank = request->task.local_rank,
+        .cores = making->plan->bind->ranks[making->plan->bind_index].threads,
+        .cluster = value_or_null(making, "SLURM_CLUSTER_NAME", cluster, sizeof cluster),
+        .interface = view->route.interface[0] ? view->route.interface : NULL,
+        .files = request->files,
+        .files_arg = request->files_arg,
     };
-    const struct fabric_inputs inputs = {.user = users_own, .user_arg = making, .job = ask->job, .conf = ask->conf};
-    struct fabric_facts facts;
+    const struct fabric_inputs inputs = {.user = env_of_user,
+                                         .user_arg = &making->reader,
+                                         .job_file = request->task.job_file,
+                                         .job = request->job,
+                                         .conf = request->conf};
+    int rc;
 
-    if (fabric_facts_fill(view->node, &request, &facts, err) < 0)
+    if (fabric_facts_fill(&facts, view->node, request->task.local_ranks, making->gpus, making->gpu_count, err) < 0)
         return -1;
-    making->plan->fabric = fabric_plan_create(view->fabric, &facts, &inputs, err);
-    fabric_facts_clear(&facts);
-    return making->plan->fabric ? 0 : -1;
-}
-
-/* MUSTER_SET, the last of the entries, tells an srun inside the step of the fabric's variables too. */
-static void record_fabric(struct rank_plan *plan)
-{
-    for (size_t i = 0; i < plan->fabric->count; i++)
-        if (fabric_sets(&plan->fabric->variables[i]))
-            env_record(plan->env->record, sizeof plan->env->record, plan->fabric->variables[i].name,
-                       plan->fabric->variables[i].value);
+    rc = fabric_fill_env(&making->plan->env, view->fabric, &facts, &inputs, err);
+    free(facts.live);
+    return rc;
 }
 
 static int make_plan(struct making *making, struct error *err)
 {
-    const struct rank_ask *ask = making->ask;
+    const struct rank_request *request = making->request;
     struct rank_plan *plan = making->plan;
 
-    if (!look_up(making, "MUSTER_SET", making->record, sizeof making->record))
-        making->record[0] = '\0';
-    plan->env = malloc(sizeof *plan->env);
-    if (!plan->env)
-        return error_errno(err, CODE_IO, "no memory for the variables of a rank");
-    if (ask->view->node) {
-        see_gpus(making);
+    env_reader_open(&making->reader, request->environment, request->environment_arg);
+    if (request->view->node) {
+        making->gpu_count =
+            visible_gpus(request->view->node, request->environment, request->environment_arg, making->gpus);
         judge_isolation(making);
-        plan->task.sees_nvidia = making->gpu_count && ask->view->node->gpus[making->gpus[0]].vendor == 0x10de;
-        if (bind_rank(making, err) < 0 || (ask->view->fabric && plan_fabric(making, err) < 0))
+        plan->task.sees_nvidia = making->gpu_count && request->view->node->gpus[making->gpus[0]].vendor == 0x10de;
+        if (bind_rank(making, err) < 0)
             return -1;
     }
-    env_plan(&plan->task, ask->environment, ask->environment_arg, plan->env);
-    if (plan->fabric)
-        record_fabric(plan);
+    if (!env_plan(&plan->task, &making->reader, &plan->env))
+        return error_errno(err, CODE_IO, "no memory for the variables of a rank");
+    if (request->view->node && request->view->fabric && plan_fabric(making, err) < 0)
+        return -1;
+    if (!env_plan_record(&plan->task, &making->reader, &plan->env))
+        return error_errno(err, CODE_IO, "no memory for the variables of a rank");
     return 0;
 }
 
-struct rank_plan *rank_plan_create(const struct rank_ask *ask, struct error *err)
+struct rank_plan *rank_plan_create(const struct rank_request *request, struct error *err)
 {
     struct rank_plan *plan = calloc(1, sizeof *plan);
     struct making *making = calloc(1, sizeof *making);
     int rc = -1;
 
     if (plan && making) {
-        plan->task = ask->task;
-        if (ask->affinity_known)
-            plan->task.bound_cpus = cpus_count(&ask->affinity.own);
-        *making = (struct making){.ask = ask, .plan = plan};
+        plan->task = request->task;
+        if (request->affinity_known)
+            plan->task.bound_cpus = cpus_count(&request->affinity.own);
+        *making = (struct making){.request = request, .plan = plan};
         rc = make_plan(making, err);
     } else {
         error_errno(err, CODE_IO, "no memory for the plan of a rank");
@@ -240,7 +433,6 @@ void rank_plan_destroy(struct rank_plan *plan)
     if (!plan)
         return;
     bind_plan_destroy(plan->bind);
-    fabric_plan_destroy(plan->fabric);
-    free(plan->env);
+    env_list_clear(&plan->env);
     free(plan);
 }

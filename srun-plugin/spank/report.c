@@ -1,14 +1,29 @@
 #include "srun-plugin/spank/report.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json_write.h"
-#include "srun-plugin/place/place_report.h"
+#include "common/text.h"
+#include "srun-plugin/node/bind.h"
+#include "srun-plugin/place/order.h"
 
-#define LINE_SIZE 1000 /* Slurm breaks longer ones, and other tasks' lines come in between */
+#define LINE_SIZE 1000 /* Slurm splits longer lines, and lines of other tasks come in between */
+
+/* A line of a table, in which control characters of a user's variable make no other line. */
+static void __attribute__((format(printf, 2, 3))) print_line(FILE *out, const char *format, ...)
+{
+    char line[LINE_SIZE];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    error_tame(line);
+    fprintf(out, "%s\n", line);
+}
 
 char *report_ranks(const uint32_t *ranks, size_t count, char *text, size_t size)
 {
@@ -33,136 +48,169 @@ char *report_ranks(const uint32_t *ranks, size_t count, char *text, size_t size)
     return text;
 }
 
-struct row {
-    const char *name, *value;
-    char source[320];
-};
-
-static struct row row_of_entry(const struct env_entry *entry)
+/* The width of a column that holds this text, too. */
+static int widen_column(int width, const char *text)
 {
-    struct row row = {.name = entry->name, .value = entry->value};
+    int length = (int)strlen(text);
 
-    if (entry->source == ENV_USER)
-        snprintf(row.source, sizeof row.source, "user");
-    else
-        snprintf(row.source, sizeof row.source, "muster: %s", entry->why);
-    return row;
+    return length > width ? length : width;
 }
 
-static struct row row_of_fabric(const struct fabric_variable *variable)
-{
-    struct row row = {.name = variable->name, .value = variable->value};
+/* ---- the variables of a rank ------------------------------------------------------------------------------------- */
 
-    if (variable->why && variable->why[0])
-        snprintf(row.source, sizeof row.source, "%s: %s", variable->source, variable->why);
-    else
-        snprintf(row.source, sizeof row.source, "%s", variable->source);
-    return row;
+static const char *source_of(const struct env_variable *variable, char text[320])
+{
+    snprintf(text, 320, "%s%s%s", variable->source, variable->why[0] ? ": " : "", variable->why);
+    return text;
 }
 
-/* First muster's own, then the fabric's. rows is large enough for all. */
-static size_t list_rows(const struct rank_plan *plan, struct row *rows)
+static void print_variables(const struct env_list *env, FILE *out)
 {
-    size_t count = 0;
-
-    for (size_t i = 0; i < plan->env->count; i++)
-        if (strcmp(plan->env->entries[i].name, "MUSTER_SET") != 0) /* which says again what all the others say */
-            rows[count++] = row_of_entry(&plan->env->entries[i]);
-    for (size_t i = 0; plan->fabric && i < plan->fabric->count; i++)
-        rows[count++] = row_of_fabric(&plan->fabric->variables[i]);
-    return count;
-}
-
-static struct row *make_rows(const struct rank_plan *plan, size_t *count)
-{
-    struct row *rows = calloc(plan->env->count + (plan->fabric ? plan->fabric->count : 0) + 1, sizeof *rows);
-
-    *count = rows ? list_rows(plan, rows) : 0;
-    return rows;
-}
-
-static void print_notes(const struct rank_plan *plan, report_print *print)
-{
-    char line[LINE_SIZE];
-
-    if (!plan->fabric)
-        return;
-    snprintf(line, sizeof line, "  fabric profile: %s", plan->fabric->profile[0] ? plan->fabric->profile : "none fits");
-    print(line);
-    for (size_t i = 0; i < plan->fabric->note_count; i++) {
-        snprintf(line, sizeof line, "  note: %s", plan->fabric->notes[i]);
-        print(line);
-    }
-}
-
-void report_variables(const struct rank_plan *plan, report_print *print)
-{
-    char line[LINE_SIZE];
     int name = (int)strlen("variable"), value = (int)strlen("value");
-    size_t count;
-    struct row *rows = make_rows(plan, &count);
+    char source[320];
 
-    for (size_t i = 0; i < count; i++) {
-        int length = (int)strlen(rows[i].name);
-
-        name = length > name ? length : name;
-        length = (int)strlen(rows[i].value);
-        if (length <= 32) /* one long path must not push every other line's last column away */
-            value = length > value ? length : value;
+    for (size_t i = 0; i < env->count; i++) {
+        name = widen_column(name, env->variables[i].name);
+        if (strlen(env->variables[i].value) <= 32) /* one long path must not push every other line's last column away */
+            value = widen_column(value, env->variables[i].value);
     }
-    snprintf(line, sizeof line, "muster: the environment of rank %" PRIu32, plan->task.rank);
-    print(line);
-    print_notes(plan, print);
-    snprintf(line, sizeof line, "  %-*s  %-*s  source", name, "variable", value, "value");
-    print(line);
-    for (size_t i = 0; i < count; i++) {
-        snprintf(line, sizeof line, "  %-*s  %-*.400s  %s", name, rows[i].name, value, rows[i].value, rows[i].source);
-        print(line);
-    }
-    free(rows);
+    if (env->profile)
+        print_line(out, "  fabric profile: %s", env->profile[0] ? env->profile : "none fits");
+    for (size_t i = 0; i < env->note_count; i++)
+        print_line(out, "  note: %s", env->notes[i]);
+    print_line(out, "  %-*s  %-*s  source", name, "variable", value, "value");
+    for (size_t i = 0; i < env->count; i++)
+        if (strcmp(env->variables[i].name, "MUSTER_SET") != 0) /* it repeats the others */
+            print_line(out, "  %-*s  %-*.400s  %s", name, env->variables[i].name, value, env->variables[i].value,
+                       source_of(&env->variables[i], source));
 }
 
-static void write_variable(const struct rank_plan *plan, const struct row *row, FILE *out)
+static void write_variable(FILE *out, uint32_t rank, const struct env_variable *variable)
 {
-    char value[601];
+    char value[601], source[320];
 
-    snprintf(value, sizeof value, "%s", row->value);
-    fprintf(out, "{\"muster\":\"variable\",\"rank\":%" PRIu32, plan->task.rank);
-    json_string_member(out, "name", row->name);
+    snprintf(value, sizeof value, "%s", variable->value);
+    fprintf(out, "{\"muster\":\"variable\",\"rank\":%" PRIu32, rank);
+    json_string_member(out, "name", variable->name);
     json_string_member(out, "value", value);
-    if (strlen(row->value) >= sizeof value)
+    if (strlen(variable->value) >= sizeof value)
         fputs(",\"cut\":true", out);
-    json_string_member(out, "source", row->source);
-    fputc('}', out);
+    json_string_member(out, "source", source_of(variable, source));
+    fputs("}\n", out);
 }
 
-void report_variables_json(const struct rank_plan *plan, report_print *print)
+void report_variables(const struct rank_plan *plan, bool json, FILE *out)
 {
-    size_t count, size;
-    struct row *rows = make_rows(plan, &count);
-
-    for (size_t i = 0; i < count; i++) {
-        char *text = NULL;
-        FILE *out = open_memstream(&text, &size);
-
-        if (out)
-            write_variable(plan, &rows[i], out);
-        if (out && fclose(out) == 0)
-            print(text);
-        free(text);
+    if (!json) {
+        print_line(out, "muster: the environment of rank %" PRIu32, plan->task.rank);
+        print_variables(&plan->env, out);
     }
-    free(rows);
+    for (size_t i = 0; json && i < plan->env.count; i++)
+        if (strcmp(plan->env.variables[i].name, "MUSTER_SET") != 0)
+            write_variable(out, plan->task.rank, &plan->env.variables[i]);
 }
 
-/* ---- the step, for a person ---- */
+/* ---- a node ------------------------------------------------------------------------------------------------------ */
 
-static void print_with(const char *line, void *arg)
+static void print_tables(const struct node *node, const struct rank_plan *plan, FILE *out)
 {
-    char indented[LINE_SIZE + 2];
-
-    snprintf(indented, sizeof indented, "%s%s", line[0] == ' ' ? "" : "  ", line);
-    (*(report_print **)arg)(indented);
+    if (!node || !plan->bind) {
+        fputs("could not be read: no rank is bound and no fabric profile applies", out);
+        return;
+    }
+    if (plan->task.rank == 0 || node->problem_count > 0) /* most nodes are like rank 0's */
+        node_report(node, out);
+    bind_report(node, plan->bind, out);
+    if (plan->why_not_bound)
+        fprintf(out, "no rank is bound: %s\n", plan->why_not_bound);
 }
+
+static void print_node(const char *name, const char *ranks, const struct node *node, const struct rank_plan *plan,
+                       FILE *out)
+{
+    char *text = NULL, *line;
+    size_t size;
+    FILE *tables = open_memstream(&text, &size);
+
+    print_line(out, "muster: node %s, rank%s %.600s", name, plan->task.local_ranks == 1 ? "" : "s",
+               ranks ? ranks : "not known");
+    if (tables) {
+        print_tables(node, plan, tables);
+        fclose(tables);
+    }
+    for (char *rest = text; (line = strsep(&rest, "\n"));)
+        if (line[0])
+            print_line(out, "  %.80s: %.900s", name, line);
+    free(text);
+}
+
+static void begin_member(FILE *out, const char *kind, const char *node)
+{
+    fprintf(out, "{\"muster\":\"%s\"", kind);
+    json_string_member(out, "node", node);
+}
+
+static void write_cpus(FILE *out, const char *key, const struct cpus *cpus)
+{
+    char text[1024];
+
+    json_string_member(out, key, cpus_format(cpus, text, sizeof text));
+}
+
+static void write_rank(FILE *out, const char *name, const struct node *node, const struct bind_rank *rank, size_t row)
+{
+    begin_member(out, "rank", name);
+    json_number_member(out, "local_rank", (long)row);
+    json_string_member(out, "gpu", rank->gpu >= 0 ? node->gpus[rank->gpu].address : NULL);
+    fputs(",\"nics\":[", out);
+    for (size_t i = 0; i < rank->nic_count; i++) {
+        fputs(i ? "," : "", out);
+        json_quote(out, node_nic_name(&node->nics[rank->nics[i]]));
+    }
+    fputc(']', out);
+    write_cpus(out, "cpus", &rank->cpus);
+    write_cpus(out, "memory", &rank->mems);
+    json_number_member(out, "threads", rank->threads);
+    fputs("}\n", out);
+}
+
+static void write_texts(FILE *out, const char *kind, const char *name, char **texts, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        begin_member(out, kind, name);
+        json_string_member(out, "text", texts[i]);
+        fputs("}\n", out);
+    }
+}
+
+static void write_node(FILE *out, const char *name, const char *ranks, const struct node *node,
+                       const struct rank_plan *plan)
+{
+    begin_member(out, "node", name);
+    json_string_member(out, "ranks", ranks);
+    json_string_member(out, "machine", node && node->title[0] ? node->title : NULL);
+    json_string_member(out, "unbound", plan->why_not_bound);
+    fputs("}\n", out);
+    for (size_t row = 0; plan->bind && row < plan->bind->count; row++)
+        write_rank(out, name, node, &plan->bind->ranks[row], row);
+    if (node)
+        write_texts(out, "problem", name, node->problems, node->problem_count);
+    if (plan->bind)
+        write_texts(out, "note", name, plan->bind->notes, plan->bind->note_count);
+}
+
+void report_node(const char *name, const char *ranks, const struct node *node, const struct rank_plan *plan, bool json,
+                 FILE *out)
+{
+    bool has_notes = !node || node->problem_count > 0 || (plan->bind && plan->bind->note_count > 0);
+
+    if (json)
+        write_node(out, name, ranks, node, plan);
+    else if (plan->task.nodes <= REPORT_NODES || plan->task.rank == 0 || has_notes)
+        print_node(name, ranks, node, plan, out);
+}
+
+/* ---- the step ---------------------------------------------------------------------------------------------------- */
 
 /* What crosses the topmost switch in a step of training, in this order and in Slurm's. */
 static void describe_gain(const struct order *order, char *text, size_t size)
@@ -175,95 +223,81 @@ static void describe_gain(const struct order *order, char *text, size_t size)
     text[0] = '\0';
     if (!slurms)
         return;
-    place_in_order(order->cluster, &order->mesh, order->slots, NULL, slurms);
-    place_traffic(order->cluster, &order->mesh, order->bytes, slurms, traffic);
-    while (depth < order->cluster->levels && traffic[depth] == order->report.traffic[depth])
+    place_in_order(order->switch_tree, &order->mesh, order->slots, NULL, slurms);
+    place_traffic(order->switch_tree, &order->mesh, order->bytes, slurms, traffic);
+    while (depth < order->switch_tree->levels && traffic[depth] == order->cost.traffic[depth])
         depth++;
     if (order->guessed)
         snprintf(text, size, ": node after node, switch by switch");
     else
         snprintf(text, size, ": %s a step %s instead of %s",
-                 place_bytes_text(order->report.traffic[depth], ours, sizeof ours),
-                 place_depth_text(order->cluster, depth, where, sizeof where),
-                 place_bytes_text(traffic[depth], theirs, sizeof theirs));
+                 order_bytes_text(order->cost.traffic[depth], ours, sizeof ours),
+                 order_depth_text(order->switch_tree, depth, where, sizeof where),
+                 order_bytes_text(traffic[depth], theirs, sizeof theirs));
     free(slurms);
 }
 
-static void report_order(const struct report_step *step, report_print *print)
+static void print_order(const struct order *order, const struct step_plan *plan, FILE *out)
 {
-    char line[LINE_SIZE], gain[LINE_SIZE / 2] = "";
+    char gain[LINE_SIZE / 2] = "";
 
-    if (step->by_hostfile || step->by_map)
-        describe_gain(step->order, gain, sizeof gain);
-    if (step->by_hostfile)
-        snprintf(line, sizeof line, "  order: by muster's host file%s", gain);
-    else if (step->by_map)
-        snprintf(line, sizeof line, "  order: Slurm's for SLURM_PROCID, MUSTER_RANK_MAP's for the mesh (ranks below)%s",
-                 gain);
-    else if (step->order && step->order->as_slurm)
-        snprintf(line, sizeof line, "  order: Slurm's; no better order found");
+    if (plan->by_hostfile || plan->by_map)
+        describe_gain(order, gain, sizeof gain);
+    if (plan->by_hostfile)
+        print_line(out, "  order: by muster's host file%s", gain);
+    else if (plan->by_map)
+        print_line(out, "  order: Slurm's for SLURM_PROCID, MUSTER_RANK_MAP's for the mesh (ranks below)%s", gain);
     else
-        snprintf(line, sizeof line, "  order: as the user asked Slurm");
-    print(line);
+        print_line(out, "  order: %s",
+                   order && order->keeps_slurm_order
+                       ? "Slurm's; no better order found"
+                       : "Slurm's; not changed (the user's placement, -N, MASTER_ADDR, or an unknown option)");
 }
 
-static void report_plain(const struct report_step *step, report_print *print)
+/* "spine/leaf1" for a node of the layout; "-" without switches. */
+static const char *path_of(const struct order *order, size_t node, char *path, size_t size)
 {
-    const struct step_layout *layout = step->layout;
-    char line[LINE_SIZE], ranks[512], path[256] = "";
-    int names = 4, paths = 6;
+    const char *name = order ? switch_tree_path_name(order->switch_tree, (int)node, path, size) : "";
 
-    for (size_t i = 0; i < layout->count; i++) {
-        int length = (int)strlen(layout->nodes[i].name);
+    return name[0] ? name : "-";
+}
 
-        names = length > names ? length : names;
-        if (step->order)
-            length = (int)strlen(cluster_path_name(step->order->cluster, (int)i, path, sizeof path));
-        paths = step->order && length > paths ? length : paths;
+static void print_nodes(const struct step_layout *layout, const struct order *order, FILE *out)
+{
+    char ranks[512], path[256];
+    int names = (int)strlen("node"), paths = (int)strlen("switch");
+
+    for (size_t i = 0; i < layout->node_count; i++) {
+        names = widen_column(names, layout->nodes[i].name);
+        paths = widen_column(paths, path_of(order, i, path, sizeof path));
     }
-    snprintf(line, sizeof line, "  %-*s  %-*s  ranks", paths, "switch", names, "node");
-    print(line);
-    for (size_t i = 0; i < layout->count; i++) {
-        const struct step_node *node = &layout->nodes[i];
+    print_line(out, "  %-*s  %-*s  ranks", paths, "switch", names, "node");
+    for (size_t i = 0; i < layout->node_count; i++) {
+        const struct layout_node *node = &layout->nodes[i];
 
-        if (step->order)
-            cluster_path_name(step->order->cluster, (int)i, path, sizeof path);
-        snprintf(line, sizeof line, "  %-*s  %-*s  %s", paths, path[0] ? path : "-", names, node->name,
-                 report_ranks(node->ranks, node->count, ranks, sizeof ranks));
-        print(line);
+        print_line(out, "  %-*s  %-*s  %s", paths, path_of(order, i, path, sizeof path), names, node->name,
+                   report_ranks(node->ranks, node->rank_count, ranks, sizeof ranks));
     }
 }
 
-void report_step(const struct report_step *step, report_print *print)
+static void print_step(const struct step_layout *layout, const struct order *order, const struct step_plan *plan,
+                       FILE *out)
 {
-    const struct step_layout *layout = step->layout;
-    const struct order *order = step->order;
-    char line[LINE_SIZE];
     struct error ignored;
 
-    snprintf(line, sizeof line,
-             "muster: job %" PRIu32 " step %" PRIu32 ": %" PRIu32 " rank%s on %zu node%s, rank 0 at %s", layout->job_id,
-             layout->step_id, layout->ranks, layout->ranks == 1 ? "" : "s", layout->count,
-             layout->count == 1 ? "" : "s", layout->head);
-    print(line);
-    report_order(step, print);
+    print_line(out, "muster: job %" PRIu32 " step %" PRIu32 ": %" PRIu32 " rank%s on %zu node%s, rank 0 at %s",
+               layout->job_id, layout->step_id, layout->rank_count, layout->rank_count == 1 ? "" : "s",
+               layout->node_count, layout->node_count == 1 ? "" : "s", layout->master_address);
+    print_order(order, plan, out);
     if (!order || order->guessed) {
-        report_plain(step, print);
+        print_nodes(layout, order, out);
     } else {
-        const struct placement placement = {.cluster = order->cluster,
-                                            .mesh = &order->mesh,
-                                            .bytes = order->bytes,
-                                            .slots = order->slots,
-                                            .order = order->nodes,
-                                            .report = &order->report};
-
-        place_report_nodes(&placement, print_with, &print, &ignored);
-        if (order->cluster->node_count > 1)
-            place_report_traffic(&placement, print_with, &print, &ignored);
+        fputs("  ", out);
+        order_report_nodes(order, out, &ignored);
+        if (order->switch_tree->node_count > 1)
+            order_report_traffic(order, out, &ignored);
     }
 }
-
-/* ---- the step, for programs ---- */
 
 static void write_numbers(FILE *out, const char *key, const uint32_t *numbers, size_t count)
 {
@@ -273,18 +307,18 @@ static void write_numbers(FILE *out, const char *key, const uint32_t *numbers, s
     fputc(']', out);
 }
 
-static void write_switches(FILE *out, const struct cluster *cluster, int node)
+static void write_switches(FILE *out, const struct switch_tree *switch_tree, int node)
 {
     const char *comma = "";
 
     fputs(",\"switches\":[", out);
-    for (int depth = 0; depth < cluster->levels; depth++) {
-        int at = cluster->path[(size_t)node * (size_t)cluster->levels + (size_t)depth];
+    for (int depth = 0; depth < switch_tree->levels; depth++) {
+        int at = switch_tree->path[(size_t)node * (size_t)switch_tree->levels + (size_t)depth];
 
-        if (at < 0 || !cluster->switches[at].name[0])
+        if (at < 0 || !switch_tree->switches[at].name[0])
             continue;
         fputs(comma, out);
-        json_quote(out, cluster->switches[at].name);
+        json_quote(out, switch_tree->switches[at].name);
         comma = ",";
     }
     fputc(']', out);
@@ -297,9 +331,9 @@ static void write_mesh_ranks(FILE *out, const struct order *order, int node)
 
     fputs(",\"mesh_ranks\":[", out);
     for (int rank = 0; rank < mesh_world(&order->mesh); rank++) {
-        struct mesh_place place = mesh_place(&order->mesh, rank);
+        struct mesh_coords place = mesh_coords(&order->mesh, rank);
 
-        if (order->nodes[rank] != node)
+        if (order->node_of[rank] != node)
             continue;
         fprintf(out, "%s{\"rank\":%d,\"dp\":%d,\"tp\":%d,\"pp\":%d}", comma, rank, place.dp, place.tp, place.pp);
         comma = ",";
@@ -307,39 +341,41 @@ static void write_mesh_ranks(FILE *out, const struct order *order, int node)
     fputc(']', out);
 }
 
-void report_step_json(const struct report_step *step, report_print *print)
+static void write_step(FILE *out, const struct step_layout *layout, const struct order *order,
+                       const struct step_plan *plan)
 {
-    const struct step_layout *layout = step->layout;
-    const struct order *order = step->order;
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
+    const char *chosen = order && order->keeps_slurm_order ? "slurm" : "asked";
 
-    if (!out)
-        return;
-    fprintf(out, "{\"muster\":\"step\",\"job\":%" PRIu32 ",\"step\":%" PRIu32 ",\"ranks\":%" PRIu32, layout->job_id,
-            layout->step_id, layout->ranks);
-    json_string_member(out, "head", layout->head);
-    json_string_member(out, "order",
-                       step->by_hostfile          ? "hostfile"
-                       : step->by_map             ? "map"
-                       : order && order->as_slurm ? "slurm"
-                                                  : "asked");
+    if (plan->by_hostfile || plan->by_map)
+        chosen = plan->by_hostfile ? "hostfile" : "map";
+    fputs("{\"muster\":\"step\"", out);
+    json_number_member(out, "job", layout->job_id);
+    json_number_member(out, "step", layout->step_id);
+    json_number_member(out, "ranks", layout->rank_count);
+    json_string_member(out, "head", layout->master_address);
+    json_string_member(out, "order", chosen);
     if (order && !order->guessed)
         fprintf(out, ",\"mesh\":{\"dp\":%d,\"tp\":%d,\"pp\":%d}", order->mesh.dp, order->mesh.tp, order->mesh.pp);
     fputs(",\"nodes\":[", out);
-    for (size_t i = 0; i < layout->count; i++) {
+    for (size_t i = 0; i < layout->node_count; i++) {
         fprintf(out, "%s{\"name\":", i ? "," : "");
         json_quote(out, layout->nodes[i].name);
-        write_numbers(out, "ranks", layout->nodes[i].ranks, layout->nodes[i].count);
+        write_numbers(out, "ranks", layout->nodes[i].ranks, layout->nodes[i].rank_count);
         if (order)
-            write_switches(out, order->cluster, (int)i);
+            write_switches(out, order->switch_tree, (int)i);
         if (order && !order->guessed)
             write_mesh_ranks(out, order, (int)i);
         fputc('}', out);
     }
-    fputs("]}", out);
-    if (fclose(out) == 0)
-        print(text);
-    free(text);
+    fputc(']', out);
+    fputs("}\n", out);
+}
+
+void report_step(const struct step_layout *layout, const struct order *order, const struct step_plan *plan, bool json,
+                 FILE *out)
+{
+    if (json)
+        write_step(out, layout, order, plan);
+    else
+        print_step(layout, order, plan, out);
 }

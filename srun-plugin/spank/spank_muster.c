@@ -3,14 +3,17 @@
  *
  *   srun      init             reads srun's command line and the job file; orders the ranks by a host file unless the
  *                              user placed them (spank_srun.c)
- *             init_post_opt    ends srun with 78 if the job file is wrong, before anything is launched; not the srun
- *                              of salloc's interactive step, whose end would end the job
- *             local_user_init  asks slurmctld for the layout; hands the plan over to the nodes (SLURM_MUSTER_STEP)
+ *             init_post_opt    ends srun with 78 if the job file is wrong, before anything is launched; the srun of
+ *                              salloc's interactive step is not ended: the job would end with it
+ *             local_user_init  asks slurmctld for the layout; without a host file, orders the ranks of muster-train by
+ *                              MUSTER_RANK_MAP (srun_order.c); hands the plan over to the nodes (SLURM_MUSTER_STEP);
+ *                              prints the report
  *             exit             ends with 76 if --muster-preflight found a bad node
  *   slurmstepd  user_init      reads the node and the fabric profiles, once for all its ranks (spank_step.c)
  *             task_init        binds one rank and sets its variables, as the user, after Slurm bound it to its CPUs
  *   sbatch, salloc             pass the options on; warn of a wrong job file
- *   slurmd    init             saves the machine as hwloc sees it (machine.h)
+ *   slurmd    init             saves what steps may not see: the machine (machine.h), the stage directories; warns of a
+ *                              short epilog timeout; starts a process that drains what ended jobs left
  *             job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
  *
  * Rules: without --muster nothing happens. Every callback returns 0 even after an error, since Slurm drains a node
@@ -39,7 +42,8 @@ int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE; /* a plugin that cannot 
 
 enum option_value { OPTION_JOB, OPTION_REPORT, OPTION_PREFLIGHT };
 
-static struct plugin plugin = {.site = {.stage = "/dev/shm", .epilog_seconds = 60, .fabric = FABRIC_SITE_DIR}};
+static struct plugin plugin = {
+    .site = {.stage = "/dev/shm", .stage_keep = "24h", .epilog_seconds = 60, .fabric = FABRIC_SITE_DIR}};
 
 /* On a node the line also goes to slurmd's log: control characters in a user's variable must not forge lines there. */
 void plugin_print(const char *line)
@@ -51,6 +55,34 @@ void plugin_print(const char *line)
     error_tame(printable);
     slurm_spank_log("%s", printable);
     free(printable);
+}
+
+void plugin_print_lines(char *text)
+{
+    for (char *rest = text, *line; (line = strsep(&rest, "\n"));)
+        if (line[0])
+            plugin_print(line);
+    free(text);
+}
+
+/*
+ * The slurm.conf that srun and slurmd have loaded; a configless node has no such file. Slurm's headers declare only its
+ * type. It is weak so that the plugin loads where libslurm does not export it.
+ */
+extern slurm_conf_t slurm_conf __attribute__((weak));
+
+void plugin_warn_of_timeout(int epilog_seconds)
+{
+    int timeout = NO_VAL16; /* Slurm's value for none */
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
+    if (&slurm_conf)
+        timeout = slurm_conf.epilog_timeout;
+#else
+    if (&slurm_conf)
+        timeout = slurm_conf.prolog_epilog_timeout;
+#endif
+    epilog_timeout_fit(epilog_seconds, timeout < NO_VAL16 ? timeout : EPILOG_NO_TIMEOUT, plugin_print);
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -114,8 +146,9 @@ static void read_site(int argc, char *argv[])
     const struct {
         const char *key;
         const char **value;
-    } keys[] = {{"stage=", &site->stage},       {"ckptd=", &site->ckptd},   {"topology=", &site->topology},
-                {"profiles=", &site->profiles}, {"fabric=", &site->fabric}, {"preflight=", &site->preflight}};
+    } keys[] = {{"stage=", &site->stage},        {"stage_keep=", &site->stage_keep}, {"ckptd=", &site->ckptd},
+                {"topology=", &site->topology},  {"profiles=", &site->profiles},     {"fabric=", &site->fabric},
+                {"preflight=", &site->preflight}};
     const size_t count = sizeof keys / sizeof keys[0];
 
     for (int i = 0; i < argc; i++) {
@@ -128,9 +161,10 @@ static void read_site(int argc, char *argv[])
         else if (strncmp(argv[i], "epilog_seconds=", 15) == 0)
             site->epilog_seconds = atoi(argv[i] + 15);
         else
-            slurm_error("muster: plugstack.conf: %s is unknown; known are stage=, ckptd=, epilog_seconds=, topology=, "
-                        "profiles=, fabric= and preflight=",
-                        argv[i]);
+            slurm_error(
+                "muster: plugstack.conf: %s is unknown; known are stage=, stage_keep=, ckptd=, epilog_seconds=, "
+                "topology=, profiles=, fabric= and preflight=",
+                argv[i]);
     }
 }
 
@@ -145,12 +179,37 @@ static void keep_machine(void)
         slurm_info("muster: each srun --muster reads this machine again: %s", err.text);
 }
 
+/* The settings of this node's epilog. The caller adds the job. */
+static struct epilog describe_epilog(void)
+{
+    const struct site *site = &plugin.site;
+
+    return (struct epilog){
+        .roots = site->stage,
+        .ckptd = site->ckptd ? site->ckptd : CKPTD_PATH,
+        .trust = site->ckptd ? NULL : trust_program,
+        .keep = strcmp(site->stage_keep, "0") != 0 ? site->stage_keep : NULL,
+        .seconds = epilog_timeout_fit(site->epilog_seconds, epilog_timeout_read(getenv("SLURM_CONF")), NULL)};
+}
+
 int slurm_spank_init(spank_t spank, int argc, char *argv[])
 {
     spank_context_t context = spank_context();
+    struct epilog leftover;
+    struct error err;
 
-    if (context == S_CTX_SLURMD)
+    if (context == S_CTX_SLURMD || context == S_CTX_REMOTE)
+        unsetenv("MUSTER_HWLOC"); /* root loads the installed library only, whatever its environment names */
+    if (context == S_CTX_SLURMD) {
         keep_machine();
+        read_site(argc, argv);
+        plugin_warn_of_timeout(plugin.site.epilog_seconds);
+        if (step_stages_save(&plugin.site, &err) < 0)
+            slurm_info("muster: jobs in containers do not know which stages the epilog finds: %s", err.text);
+        leftover = describe_epilog();
+        if (leftover.keep && leftover.seconds > 0)
+            epilog_start(&leftover, plugin_print);
+    }
     if (context != S_CTX_LOCAL && context != S_CTX_REMOTE && context != S_CTX_ALLOCATOR)
         return 0;
     read_site(argc, argv);
@@ -222,22 +281,14 @@ static uint32_t het_job_id(void)
 /* For jobs without --muster too: the directories tell whether there is something to drain. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
 {
-    char warning[512];
     struct epilog epilog;
 
     read_site(argc, argv);
-    epilog = (struct epilog){.het_job_id = het_job_id(),
-                             .roots = plugin.site.stage,
-                             .ckptd = plugin.site.ckptd ? plugin.site.ckptd : CKPTD_PATH,
-                             .trust = plugin.site.ckptd ? NULL : trust_program,
-                             .seconds = epilog_timeout_fit(plugin.site.epilog_seconds,
-                                                           epilog_timeout_read(getenv("SLURM_CONF")), warning,
-                                                           sizeof warning)};
+    epilog = describe_epilog();
+    epilog.het_job_id = het_job_id();
     if (spank_get_item(spank, S_JOB_ID, &epilog.job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_UID, &epilog.uid) != ESPANK_SUCCESS)
         return 0;
-    if (warning[0])
-        plugin_print(warning);
     epilog_drain(&epilog, plugin_print);
     return 0;
 }

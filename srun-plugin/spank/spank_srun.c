@@ -1,7 +1,7 @@
 /*
- * spank_srun.c - what the plugin does in srun, sbatch and salloc (plugin.h). Its only tools are srun's own environment,
- * which the tasks inherit, and short calls to slurmctld: one for the switches, one for the layout, one or two for
- * addresses, for any number of ranks.
+ * spank_srun.c - what the plugin does in srun, sbatch and salloc (plugin.h). It changes srun's own environment,
+ * which the tasks inherit, and sends a few RPCs to slurmctld (place/slurmctld.h): for the switches, the layout, and one
+ * or two addresses. Their number does not depend on the number of ranks.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,9 +12,7 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-#include "srun-plugin/spank/env.h"
-#include "srun-plugin/spank/epilog.h"
-#include "srun-plugin/spank/port.h"
+#include "srun-plugin/spank/rank_plan.h"
 #include "srun-plugin/spank/trust.h"
 #include "srun-plugin/preflight/preflight.h"
 #include "srun-plugin/spank/report.h"
@@ -33,44 +31,45 @@ static void add_variable(const char *name, const char *value, int line, void *ar
     struct variable_sink *sink = arg;
 
     if (sink->rc == 0)
-        sink->rc = step_plan_add(sink->plan, name, value, line, sink->err);
+        sink->rc = file_variables_add(&sink->plan->variables, name, value, line, sink->err);
 }
 
 /* The plan's part that comes from the job file. */
-static int plan_job(struct step_plan *plan, const struct job_once *once, struct error *err)
+static int plan_job(struct step_plan *plan, const struct job_file *file, struct error *err)
 {
     struct variable_sink sink = {.plan = plan, .err = err};
     char *text = NULL;
 
-    if (!realpath(once->path, plan->job_file)) /* the tasks' working directory may be another */
-        return error_errno(err, CODE_IO, "%s", once->path);
-    if (job_each_variable(&once->job, add_variable, &sink, err) < 0 || sink.rc < 0 ||
+    if (!realpath(file->path, plan->job_file)) /* the tasks' working directory may be another */
+        return error_errno(err, CODE_IO, "%s", file->path);
+    if (job_each_variable(&file->job, add_variable, &sink, err) < 0 || sink.rc < 0 ||
         !(text = step_plan_text(plan, err)))
-        return error_prefix(err, "%s", once->path);
+        return error_prefix(err, "%s", file->path);
     free(text);
     return 0;
 }
 
 /*
- * Reads the job file into the plan. This is the one place of the plugin that does: srun_check finds what srun_begin has
- * read, unless srun understood its command line otherwise than srun_line.h.
+ * Reads the job file into the plan, without muster-train's --set, which the plugin does not see. No other function of
+ * the plugin reads the file. srun_begin calls read_job first, if srun_line knows all options of the command line. Later
+ * srun_check calls it for the file that srun's own option parser found; if that is the same file, nothing happens.
  */
 static void read_job(struct plugin *plugin, const char *path)
 {
-    struct job_once *once = &plugin->srun.job;
+    struct job_file *file = &plugin->srun.file;
 
-    if (once->read && strcmp(once->path, path) == 0)
+    if (file->path[0] && strcmp(file->path, path) == 0)
         return;
-    if (once->good)
-        job_destroy(&once->job);
+    if (file->valid)
+        job_destroy(&file->job);
     step_plan_clear(&plugin->plan);
-    *once = (struct job_once){.read = true};
-    snprintf(once->path, sizeof once->path, "%s", path);
-    if (job_load(&once->job, path, NULL, 0, &once->err) < 0)
+    *file = (struct job_file){.valid = false};
+    snprintf(file->path, sizeof file->path, "%s", path);
+    if (job_load(&file->job, path, NULL, 0, &file->err) < 0)
         return;
-    once->good = plan_job(&plugin->plan, once, &once->err) == 0;
-    if (!once->good)
-        job_destroy(&once->job);
+    file->valid = plan_job(&plugin->plan, file, &file->err) == 0;
+    if (!file->valid)
+        job_destroy(&file->job);
 }
 
 static void refuse_job_file(const struct error *err)
@@ -81,7 +80,7 @@ static void refuse_job_file(const struct error *err)
 
 static void warn_of_job_file(const struct error *err)
 {
-    slurm_spank_log("muster: warning: %s; srun will refuse it like this", err->text);
+    slurm_spank_log("muster: warning: %s; srun will refuse this job file as it is", err->text);
 }
 
 /* The job may wait in the queue for days; until it runs, its file may be corrected, or be in another directory. */
@@ -90,14 +89,14 @@ void sbatch_check(struct plugin *plugin)
     if (!plugin->request.file[0])
         return;
     read_job(plugin, plugin->request.file);
-    if (!plugin->srun.job.good)
-        warn_of_job_file(&plugin->srun.job.err);
+    if (!plugin->srun.file.valid)
+        warn_of_job_file(&plugin->srun.file.err);
 }
 
 /* ---- before srun reads its options ------------------------------------------------------------------------------- */
 
 /* An option of the job's, as sbatch and salloc hand it to the sruns inside; NULL if it was not given. */
-static const char *option_of_job(const char *option)
+static const char *outer_option(const char *option)
 {
     char name[128];
 
@@ -107,37 +106,29 @@ static const char *option_of_job(const char *option)
 
 static bool is_requested(const struct srun_line *line)
 {
-    return line->muster || option_of_job("muster") || option_of_job("muster_report") ||
-           option_of_job("muster_preflight");
+    return line->muster || outer_option("muster") || outer_option("muster_report") || outer_option("muster_preflight");
 }
 
-/* As srun_check will find it; "(null)" is how Slurm passes an option without value on. NULL for none. */
-static const char *find_job_file(const struct srun_line *line)
+/* The job file that srun_check will find; NULL for none. Slurm passes on an option without a value as "(null)". */
+static const char *choose_job_file(const struct srun_line *line)
 {
-    const char *outer = option_of_job("muster");
+    const char *outer = outer_option("muster");
 
     if (line->file)
         return line->file;
     return outer && outer[0] && strcmp(outer, "(null)") != 0 ? outer : getenv("MUSTER_JOB");
 }
 
-/* Whether the user set a variable, and not an srun --muster around this one. */
-static bool is_users(const char *name)
+const struct job *plugin_job(const struct plugin *plugin)
 {
-    const char *value = getenv(name), *record = getenv("MUSTER_SET");
-
-    return value && !(record && env_was_set(record, name, value));
-}
-
-static const struct job *known_job(const struct plugin *plugin)
-{
-    return plugin->srun.job.good ? &plugin->srun.job.job : NULL;
+    return plugin->srun.file.valid ? &plugin->srun.file.job : NULL;
 }
 
 void srun_begin(struct plugin *plugin)
 {
     struct srun_line *line = &plugin->srun.line;
-    struct srun_order *order = &plugin->srun.order;
+    char address[ENV_VALUE_SIZE];
+    struct env_reader environment;
     const char *file;
     struct error err;
 
@@ -148,14 +139,14 @@ void srun_begin(struct plugin *plugin)
         return;
     plugin->plan.user_binds =
         line->binds || getenv("SLURM_CPU_BIND") || getenv("SLURM_HINT") || getenv("SLURM_THREADS_PER_CORE");
-    file = line->known ? find_job_file(line) : NULL;
+    file = line->known ? choose_job_file(line) : NULL;
     if (file && file[0]) {
         read_job(plugin, file);
-        if (!plugin->srun.job.good)
+        if (!plugin->srun.file.valid)
             return;
     }
-    *order = (struct srun_order){.job = known_job(plugin), .topology = plugin->site.topology};
-    srun_order_begin(order, line, is_users("MASTER_ADDR"), &plugin->plan);
+    env_reader_open(&environment, env_of_process, NULL);
+    srun_order_begin(plugin, env_of_user("MASTER_ADDR", address, sizeof address, &environment));
 }
 
 /* ---- the options are known --------------------------------------------------------------------------------------- */
@@ -164,13 +155,13 @@ void srun_begin(struct plugin *plugin)
  * srun sets SLURM_CPUS_PER_TASK only if it was given --cpus-per-task, and else leaves sbatch's value there. It has read
  * its environment by now: with the variable removed, srun_step sees whether srun has set it.
  */
-static void hide_outer_cpus(char *outer, size_t size)
+static void hide_outer_cpus(struct plugin *plugin)
 {
     const char *value = getenv("SLURM_CPUS_PER_TASK");
 
-    if (!value || strlen(value) >= size)
+    if (!value || strlen(value) >= sizeof plugin->srun.outer_cpus)
         return;
-    snprintf(outer, size, "%s", value);
+    strcpy(plugin->srun.outer_cpus, value);
     unsetenv("SLURM_CPUS_PER_TASK");
 }
 
@@ -195,10 +186,11 @@ static void hand_over(const struct step_plan *plan)
 }
 
 /*
- * With LaunchParameters=use_interactive_step, salloc's shell is that of a hidden `srun --interactive` in the job, whose
- * end would be the job's. Behind an option that srun_line.h does not know, --interactive may be the program's: then
- * srun_step, which knows the step's id, decides. It cannot decide every time: a step whose srun ends there holds its
- * CPUs until the job ends.
+ * With LaunchParameters=use_interactive_step, salloc's shell runs in a hidden `srun --interactive`. If that srun ends,
+ * so does the job. srun_check refuses a wrong job file only in an srun that cannot be salloc's interactive step. In the
+ * others srun_step decides, since it knows the step's id. (After an option that srun_line.h does not know,
+ * --interactive may be an argument of the program.) srun_step is the worse place: if srun ends there, the CPUs of the
+ * step are held until the job ends.
  */
 static bool may_be_interactive(const struct srun_line *line)
 {
@@ -207,19 +199,18 @@ static bool may_be_interactive(const struct srun_line *line)
 
 void srun_check(struct plugin *plugin)
 {
-    struct job_once *once = &plugin->srun.job;
+    struct job_file *file = &plugin->srun.file;
     const char *outer = getenv("MUSTER_JOB");
 
-    hide_outer_cpus(plugin->srun.outer_cpus, sizeof plugin->srun.outer_cpus);
-    plugin->srun.own_job = !getenv("SLURM_JOB_ID") && !getenv("SLURM_JOBID") && !plugin->srun.line.job;
+    hide_outer_cpus(plugin);
+    plugin->srun.own_job = !getenv("SLURM_JOB_ID") && !getenv("SLURM_JOBID") && !plugin->srun.line.has_jobid;
     if (!plugin->request.file[0] && outer)
         snprintf(plugin->request.file, sizeof plugin->request.file, "%s", outer);
     if (plugin->request.file[0])
         read_job(plugin, plugin->request.file);
-    if (once->read && !once->good && !may_be_interactive(&plugin->srun.line))
-        refuse_job_file(&once->err);
-    plugin->srun.order.job = known_job(plugin);
-    if (once->good)
+    if (file->path[0] && !file->valid && !may_be_interactive(&plugin->srun.line))
+        refuse_job_file(&file->err);
+    if (file->valid)
         setenv("MUSTER_JOB", plugin->plan.job_file, 1);
     hand_over(&plugin->plan); /* all that the other components of a heterogeneous step get */
 }
@@ -231,46 +222,23 @@ static void plan_addresses(struct step_plan *plan, struct step_layout *layout)
 {
     struct error err;
 
-    if (step_layout_find_head(layout, &err) < 0)
+    if (step_layout_ask_rank0_node(layout, &err) < 0)
         slurm_spank_log("muster: warning: %s; MASTER_ADDR is its name", err.text);
-    snprintf(plan->head, sizeof plan->head, "%s", layout->head);
+    snprintf(plan->master_address, sizeof plan->master_address, "%s", layout->master_address);
     plan->cpus_are_cores = layout->cpus_are_cores;
-    plan->head_node = (unsigned)(step_layout_node_of_rank_0(layout) - layout->nodes);
+    plan->rank0_node = (unsigned)layout->rank0_node;
     step_layout_find_peer(layout, plan->peer, sizeof plan->peer);
 }
 
-/* That a port is free here matters only if rank 0 will listen here. */
+/* Ports are tested only if rank 0 runs on this host: a port that is free here says nothing about other hosts. */
 static void plan_port(struct step_plan *plan, const struct step_layout *layout)
 {
-    char host[STEP_NODE_NAME_SIZE] = "";
+    char host[HOSTNAME_SIZE] = "";
 
     gethostname(host, sizeof host - 1);
     host[strcspn(host, ".")] = '\0';
-    if (strcmp(host, step_layout_node_of_rank_0(layout)->name) == 0)
+    if (strcmp(host, layout->nodes[layout->rank0_node].name) == 0)
         plan->port = port_choose(layout->job_id, layout->step_id, port_is_free, NULL);
-}
-
-/*
- * slurm.conf as srun has it in memory: configless, it has no file of it. Slurm's headers declare the type only. Weak:
- * without it the plugin still loads.
- */
-extern slurm_conf_t slurm_conf __attribute__((weak));
-
-static void warn_of_timeout(int epilog_seconds)
-{
-    int timeout = NO_VAL16; /* Slurm's value for none */
-    char warning[512];
-
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
-    if (&slurm_conf)
-        timeout = slurm_conf.epilog_timeout;
-#else
-    if (&slurm_conf)
-        timeout = slurm_conf.prolog_epilog_timeout;
-#endif
-    epilog_timeout_fit(epilog_seconds, timeout < NO_VAL16 ? timeout : EPILOG_NO_TIMEOUT, warning, sizeof warning);
-    if (warning[0])
-        plugin_print(warning);
 }
 
 /* Returns the exit code for srun if a node is bad, else 0. */
@@ -280,7 +248,7 @@ static unsigned check_nodes(const struct plugin *plugin, const struct step_layou
     const struct preflight preflight = {
         .program = program ? program : PREFLIGHT_PATH,
         .layout = layout,
-        .job = known_job(plugin),
+        .job = plugin_job(plugin),
         .exclude = plugin->request.exclude,
         .own_job = plugin->srun.own_job,
         .log = plugin_print,
@@ -295,7 +263,6 @@ static unsigned check_nodes(const struct plugin *plugin, const struct step_layou
 
 static void plan_step(struct plugin *plugin, uint32_t job_id, uint32_t step_id)
 {
-    struct srun_order *order = &plugin->srun.order;
     struct step_plan *plan = &plugin->plan;
     struct error err;
     struct step_layout *layout = step_layout_create(job_id, step_id, &err);
@@ -306,33 +273,33 @@ static void plan_step(struct plugin *plugin, uint32_t job_id, uint32_t step_id)
     }
     plan_addresses(plan, layout);
     plan_port(plan, layout);
-    srun_order_step(order, layout, plan);
+    srun_order_step(plugin, layout);
     if (plugin->request.report) {
-        srun_order_report(order, layout, plan, plugin->request.json, plugin_print);
-        warn_of_timeout(plugin->site.epilog_seconds);
+        srun_order_report(plugin, layout);
+        plugin_warn_of_timeout(plugin->site.epilog_seconds);
     }
     if (plugin->request.preflight)
-        plan->refused = check_nodes(plugin, layout);
+        plan->exit_code = check_nodes(plugin, layout);
     step_layout_destroy(layout);
 }
 
 void srun_step(struct plugin *plugin, spank_t spank)
 {
-    const struct job_once *once = &plugin->srun.job;
+    const struct job_file *file = &plugin->srun.file;
     uint32_t job_id, step_id;
     bool known = spank_get_item(spank, S_JOB_ID, &job_id) == ESPANK_SUCCESS &&
                  spank_get_item(spank, S_JOB_STEPID, &step_id) == ESPANK_SUCCESS;
     bool has_ranks = !known || step_id < SLURM_MAX_NORMAL_STEP_ID;
 
-    srun_order_close(&plugin->srun.order, &plugin->plan);
+    srun_order_close(plugin);
     restore_outer_cpus(plugin);
-    if (once->read && !once->good && has_ranks)
-        refuse_job_file(&once->err);
-    if (once->read && !once->good)
-        warn_of_job_file(&once->err);
+    if (file->path[0] && !file->valid && has_ranks)
+        refuse_job_file(&file->err);
+    if (file->path[0] && !file->valid)
+        warn_of_job_file(&file->err);
     if (!has_ranks)
         return;
-    plugin->plan.complete = true;
+    plugin->plan.step_known = true;
     if (known)
         plan_step(plugin, job_id, step_id);
     else
@@ -340,11 +307,12 @@ void srun_step(struct plugin *plugin, spank_t spank)
     hand_over(&plugin->plan);
 }
 
-/* On a dead node not even a task that ends at once can be started; srun would end with a code of its own. */
+/* Ends srun with the exit code of preflight. The tasks' exit code is not enough: on a dead node no task starts, and
+ * srun would return a code of its own. */
 void srun_end(const struct plugin *plugin)
 {
-    if (!plugin->plan.refused)
+    if (!plugin->plan.exit_code)
         return;
     fflush(NULL);
-    _exit((int)plugin->plan.refused);
+    _exit((int)plugin->plan.exit_code);
 }

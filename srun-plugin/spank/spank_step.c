@@ -13,36 +13,32 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-#include "srun-plugin/spank/rank_plan.h"
-#include "srun-plugin/spank/report.h"
-#include "srun-plugin/spank/report_node.h"
+#include "common/text.h"
+#include "srun-plugin/node/machine.h"
+#include "srun-plugin/place/slurmctld.h"
 #include "srun-plugin/spank/plugin.h"
-#include "srun-plugin/place/step_layout.h"
+#include "srun-plugin/spank/report.h"
+#include "srun-plugin/spank/trust.h"
 
-/* ---- Slurm's items and variables --------------------------------------------------------------------------------------------- */
+#define ADDRESSES  8            /* of rank 0's node */
+#define VALUE_MOST (128 * 1024) /* bytes: Linux starts no program with a longer variable */
+
+/* ---- Slurm's items and variables --------------------------------------------------------------------------------- */
 
 /* A value that does not fit is cut, and is set all the same. */
-static bool look_up(const char *name, char *value, size_t size, void *arg)
+static bool env_of_task(const char *name, char *value, size_t size, void *arg)
 {
     spank_err_t rc = spank_getenv((spank_t)arg, name, value, (int)size);
 
     return rc == ESPANK_SUCCESS || rc == ESPANK_NOSPACE;
 }
 
-/* The whole of a value, however long, to be freed; NULL when it is not set. */
-static char *look_up_whole(spank_t spank, const char *name)
+/* The whole of a value, to be freed; NULL when it is not set, or longer than a program can be given. */
+static char *env_of_task_whole(spank_t spank, const char *name)
 {
-    spank_err_t rc = ESPANK_NOSPACE;
-    char *value = NULL;
+    char *value = malloc(VALUE_MOST);
 
-    for (int size = ENV_VALUE_SIZE; rc == ESPANK_NOSPACE && size < INT_MAX / 2; size *= 2) {
-        free(value);
-        value = malloc((size_t)size);
-        if (!value)
-            return NULL;
-        rc = spank_getenv(spank, name, value, size);
-    }
-    if (rc == ESPANK_SUCCESS)
+    if (value && spank_getenv(spank, name, value, VALUE_MOST) == ESPANK_SUCCESS)
         return value;
     free(value);
     return NULL;
@@ -56,15 +52,16 @@ static uint32_t get_item(spank_t spank, spank_item_t which)
     return spank_get_item(spank, which, &value) == ESPANK_SUCCESS ? value : 0;
 }
 
-/* SPANK knows the step's only. Of a heterogeneous job all that matters is that there are more. */
+/* SPANK gives only the step's number of nodes. For a heterogeneous job the result need only be larger than that. */
 static unsigned job_nodes(spank_t spank, unsigned step_nodes)
 {
     char text[32];
-    unsigned nodes = look_up("SLURM_JOB_NUM_NODES", text, sizeof text, spank) ? (unsigned)strtoul(text, NULL, 10) : 0;
+    unsigned nodes =
+        env_of_task("SLURM_JOB_NUM_NODES", text, sizeof text, spank) ? (unsigned)strtoul(text, NULL, 10) : 0;
 
     if (nodes < step_nodes)
         nodes = step_nodes;
-    return look_up("SLURM_HET_SIZE", text, sizeof text, spank) ? nodes + 1 : nodes;
+    return env_of_task("SLURM_HET_SIZE", text, sizeof text, spank) ? nodes + 1 : nodes;
 }
 
 /* Batch scripts, salloc's interactive steps and the external step have no ranks. */
@@ -75,84 +72,191 @@ static bool has_ranks(spank_t spank)
 
 /* ---- once a node ------------------------------------------------------------------------------------------------- */
 
-static void read_plan(spank_t spank, struct step_plan *plan)
+static void print_warning(const struct error *err)
 {
-    char *text = look_up_whole(spank, STEP_PLAN_NAME);
+    char line[sizeof err->text + 64];
+
+    snprintf(line, sizeof line, "muster: warning: %s", err->text);
+    plugin_print(line);
+}
+
+/* What is wrong on one node is wrong on all. */
+static void warn_once(const struct error *err, void *arg)
+{
+    const struct plugin *plugin = arg;
+
+    if (plugin->node.first)
+        print_warning(err);
+}
+
+static void read_plan(struct plugin *plugin, spank_t spank)
+{
+    char *text = env_of_task_whole(spank, STEP_PLAN_NAME);
     struct error err;
 
-    if (text && step_plan_read(text, plan, &err) < 0 && get_item(spank, S_JOB_NODEID) == 0) {
-        error_tame(err.text);
-        slurm_spank_log("muster: warning: %s", err.text);
-    }
+    if (text && step_plan_read(text, &plugin->plan, &err) < 0)
+        warn_once(&err, plugin);
     free(text);
 }
 
-/* If srun could not tell it, the first node's name is the best that is known. */
-static void find_head(spank_t spank, struct step_plan *plan)
+/* If the plan has no address of rank 0's node, the first node's name is the best that is known. */
+static void fall_back_to_first_node(struct plugin *plugin, spank_t spank)
 {
+    struct step_plan *plan = &plugin->plan;
+    struct hostlist *list;
     char *nodes, components[32];
 
-    if (plan->head[0])
+    if (plan->master_address[0])
         return;
-    /* Of a heterogeneous step Slurm lets srun speak to one component, and names the nodes of all in the list. */
-    if (look_up("SLURM_HET_SIZE", components, sizeof components, spank)) {
-        if (get_item(spank, S_JOB_NODEID) == 0)
+    /* In a heterogeneous step srun can send the plan to one component only, and SLURM_STEP_NODELIST names the nodes of
+     * all components. */
+    if (env_of_task("SLURM_HET_SIZE", components, sizeof components, spank)) {
+        if (plugin->node.first)
             plugin_print(
                 "muster: warning: this component of a heterogeneous step has no MASTER_ADDR, and is not bound");
         return;
     }
-    nodes = look_up_whole(spank, "SLURM_STEP_NODELIST"); /* of a large step, longer than any fixed size */
-    if (nodes && step_layout_first_name(nodes, plan->head, sizeof plan->head) < 0)
-        plan->head[0] = '\0';
+    nodes = env_of_task_whole(spank, "SLURM_STEP_NODELIST"); /* of a large step, longer than any fixed size */
+    list = nodes ? hostlist_create(nodes, NULL) : NULL;
+    if (list && list->count > 0)
+        snprintf(plan->master_address, sizeof plan->master_address, "%s", list->names[0]);
+    hostlist_destroy(list);
     free(nodes);
 }
 
-static void take_job_variables(struct plugin *plugin)
+/*
+ * The interface and address for other nodes of the step. On other nodes: the route to rank 0's node. On rank 0's node:
+ * the interface that has Slurm's address of the node; if Slurm has a name instead of an address, the route to the peer.
+ */
+static void find_route(struct plugin *plugin, bool has_rank0)
 {
-    const struct step_plan *plan = &plugin->plan;
-    const char *slash = strrchr(plan->job_file, '/');
-    char source[PATH_MAX + 32];
-    struct error err = {0};
+    const char *other = has_rank0 ? plugin->plan.peer : plugin->plan.master_address;
+    struct route_address *route = &plugin->node.view.route;
+    struct error err;
 
-    for (size_t i = 0; i < plan->variable_count; i++) {
-        const struct step_variable *variable = &plan->variables[i];
-
-        snprintf(source, sizeof source, "%s:%d", slash ? slash + 1 : plan->job_file, variable->line);
-        if (fabric_givens_add(&plugin->node.job, variable->name, variable->value, source, &err) < 0)
-            slurm_spank_log("muster: warning: %s; the ranks lack %s", err.text, variable->name);
+    if (!other[0] || (has_rank0 && route_is_own(plugin->plan.master_address, route)))
+        return;
+    if (route_to(other, route, &err) < 0) {
+        *route = (struct route_address){0};
+        warn_once(&err, plugin);
     }
 }
 
-static void read_nccl_conf(spank_t spank, struct fabric_givens *givens)
+/* Sets view->master_address, on every node. On rank 0's node the node's own name may resolve to 127.0.1.1. Rank 0 must
+ * not listen on that. */
+static void find_master(struct plugin *plugin, bool has_rank0)
 {
-    char file[PATH_MAX], home[PATH_MAX];
+    char addresses[ADDRESSES][INET6_ADDRSTRLEN];
+    struct node_view *view = &plugin->node.view;
+    const char *master = plugin->plan.master_address;
     struct error ignored;
+    int count;
 
-    fabric_conf_read(givens, look_up("NCCL_CONF_FILE", file, sizeof file, spank) ? file : NULL,
-                     look_up("HOME", home, sizeof home, spank) ? home : NULL, &ignored);
+    if (master[0] && has_rank0 && view->route.address[0]) {
+        count = route_resolve(master, addresses, ADDRESSES, &ignored);
+        if (count > 0)
+            master = route_master(master, addresses, (size_t)count, view->route.address);
+    }
+    snprintf(view->master_address, sizeof view->master_address, "%s", master);
 }
 
-static void print_nothing(const char *line)
+/*
+ * Into absent: the beginnings of the names of shipped profiles that cannot match here, NULL behind the last: the kinds
+ * of RDMA port that the node does not have; "tcp" (NCCL's sockets) on a node without GPUs, "cpu" on one with GPUs or in
+ * a job of one node; "single-node" in a job of several nodes.
+ */
+static void list_absent(const struct node *node, unsigned nodes, const char *absent[NIC_KINDS + 4])
 {
-    (void)line;
+    size_t count = 0;
+
+    for (enum nic_kind kind = 0; kind < NIC_ETHERNET; kind++) {
+        bool found = false;
+
+        for (size_t i = 0; node && i < node->nic_count; i++)
+            found = found || (node->nics[i].kind == kind && node_nic_usable(&node->nics[i]));
+        if (!found)
+            absent[count++] = nic_kind_name(kind);
+    }
+    if (!node || node->gpu_count == 0)
+        absent[count++] = "tcp";
+    if (nodes == 1 || (node && node->gpu_count > 0))
+        absent[count++] = "cpu";
+    if (nodes > 1)
+        absent[count++] = "single-node";
+    absent[count] = NULL;
+}
+
+static void add_profiles(struct plugin *plugin, unsigned nodes)
+{
+    struct fabric *fabric = plugin->node.view.fabric;
+    const char *absent[NIC_KINDS + 4];
+    char own[PATH_MAX];
+    struct error err;
+
+    list_absent(plugin->node.view.node, nodes, absent);
+    if (plugin->site.profiles)
+        fabric_add_directory(fabric, FABRIC_SHIPPED, plugin->site.profiles, NULL, warn_once, plugin);
+    else if (trust_profiles(own, &err) < 0)
+        warn_once(&err, plugin);
+    else
+        fabric_add_directory(fabric, FABRIC_SHIPPED, own, absent, warn_once, plugin);
+    fabric_add_directory(fabric, FABRIC_SITE, plugin->site.fabric, NULL, warn_once, plugin);
+}
+
+/* `nodes`: of the job. Nothing fails: what could not be read is absent, and a line reports it. */
+static void read_node(struct plugin *plugin, unsigned nodes)
+{
+    struct node_view *view = &plugin->node.view;
+    bool describe = plugin->request.report;
+    /* A site's profile may match any fact. */
+    bool ethernet = describe || plugin->site.profiles || access(plugin->site.fabric, F_OK) == 0;
+    struct error err;
+
+    view->node = node_read_bare("/", NULL, ethernet, &err);
+    if (!view->node)
+        warn_once(&err, plugin);
+    else if (describe)
+        node_describe(view->node, "/");
+    view->fabric = fabric_create(&err);
+    if (view->fabric)
+        add_profiles(plugin, nodes);
+}
+
+/* The name of the cache file has the directories in it: several slurmd on one host may have different ones. */
+static void name_stages(const char *dirs, char kind[NAME_MAX])
+{
+    snprintf(kind, NAME_MAX, "stage%s", dirs);
+    for (char *slash = kind; (slash = strchr(slash, '/'));)
+        *slash = '_';
+}
+
+int step_stages_save(const struct site *site, struct error *err)
+{
+    char kind[NAME_MAX], text[ENV_VALUE_SIZE];
+
+    name_stages(site->stage, kind);
+    if (!job_stage_describe(site->stage, text, sizeof text))
+        return error_set(err, CODE_USAGE, "stage=%s is too long", site->stage);
+    return slurmd_cache_write(MACHINE_CACHE_DIR, kind, text, err);
 }
 
 void step_node(struct plugin *plugin, spank_t spank)
 {
+    char kind[NAME_MAX];
     uint32_t node = get_item(spank, S_JOB_NODEID);
-    struct node_view_request ask = {.plan = &plugin->plan,
-                                    .describe = plugin->request.report,
-                                    .profiles = plugin->site.profiles,
-                                    .site = plugin->site.fabric};
+    bool has_rank0;
 
     if (!has_ranks(spank))
         return;
-    read_plan(spank, &plugin->plan);
-    find_head(spank, &plugin->plan);
-    take_job_variables(plugin);
-    ask.head_is_here = node == plugin->plan.head_node;
-    ask.warn = node == 0 ? plugin_print : print_nothing; /* what the site did wrong is wrong on every node */
-    node_view_read(&ask, &plugin->node.view);
+    plugin->node.first = node == 0;
+    name_stages(plugin->site.stage, kind);
+    plugin->node.stages = slurmd_cache_read(MACHINE_CACHE_DIR, kind);
+    read_plan(plugin, spank);
+    fall_back_to_first_node(plugin, spank);
+    read_node(plugin, job_nodes(spank, get_item(spank, S_JOB_NNODES)));
+    has_rank0 = node == plugin->plan.rank0_node;
+    find_route(plugin, has_rank0);
+    find_master(plugin, has_rank0);
 }
 
 /* ---- each task --------------------------------------------------------------------------------------------------- */
@@ -175,71 +279,112 @@ static struct task describe_task(const struct plugin *plugin, spank_t spank)
         .cpus_per_task = get_item(spank, S_STEP_CPUS_PER_TASK),
         .cpus_inherited = plan->cpus_inherited,
         .node_cpus = node_cpus,
-        .head = plugin->node.view.head[0] ? plugin->node.view.head : NULL,
+        .stages = plugin->node.stages,
+        .master_address = plugin->node.view.master_address[0] ? plugin->node.view.master_address : NULL,
         .port = plan->port,
-        .mapped = plan->by_map,
+        .by_map = plan->by_map,
     };
 }
 
-/* The user may have named another one by srun --export. NULL for none. */
-static char *find_job_file(const struct step_plan *plan, spank_t spank)
+static void read_nccl_conf(struct plugin *plugin, spank_t spank)
 {
-    char *file = look_up_whole(spank, "MUSTER_JOB");
+    char file[PATH_MAX], home[PATH_MAX];
+    struct error err;
 
-    return file || !plan->job_file[0] ? file : strdup(plan->job_file);
+    if (fabric_conf_read(&plugin->node.conf, env_of_task("NCCL_CONF_FILE", file, sizeof file, spank) ? file : NULL,
+                         env_of_task("HOME", home, sizeof home, spank) ? home : NULL, &err) < 0 &&
+        get_item(spank, S_TASK_GLOBAL_ID) == 0)
+        print_warning(&err);
 }
 
-static void set_variable(spank_t spank, uint32_t rank, const char *name, const char *value)
+static bool is_same_file(const char *file, const char *absolute)
 {
-    if (spank_setenv(spank, name, value, 1) != ESPANK_SUCCESS)
-        slurm_spank_log("muster: warning: rank %" PRIu32 ": Slurm did not set %s", rank, name);
+    char real[PATH_MAX];
+
+    return strcmp(file, absolute) == 0 || (realpath(file, real) && strcmp(real, absolute) == 0);
 }
 
-/* srun cannot take it back from the tasks of its step, whose environment Slurm has copied by then. */
+/*
+ * The job file of the tasks; NULL for none. If the user has named another one by srun --export, srun has not read it:
+ * then none of the variables of srun's job file is set.
+ */
+static char *task_job_file(struct plugin *plugin, spank_t spank)
+{
+    char *file = env_of_task_whole(spank, "MUSTER_JOB"), *checked = plugin->plan.job_file;
+    struct error err;
+
+    if (!file)
+        return checked[0] ? strdup(checked) : NULL;
+    if (checked[0] && !is_same_file(file, checked)) {
+        error_set(&err, CODE_CONFIG,
+                  "the tasks have MUSTER_JOB=%.300s, but srun has read %.300s: none of its variables is set; give srun "
+                  "--muster=%.300s",
+                  file, checked, file);
+        if (get_item(spank, S_TASK_GLOBAL_ID) == 0)
+            print_warning(&err);
+        step_plan_clear(&plugin->plan);
+    }
+    return file;
+}
+
+/* The MUSTER_RANK_MAP of an outer step: srun_order_step unsets it, but that does not reach the tasks (step_plan.h). */
 static void remove_outer_map(const struct step_plan *plan, spank_t spank)
 {
-    char record[ENV_VALUE_SIZE], start[ENV_MAP_WORD];
+    struct env_reader environment;
+    char start[ENV_MAP_WORD];
 
-    if (!plan->by_map && look_up("MUSTER_RANK_MAP", start, sizeof start, spank) &&
-        look_up("MUSTER_SET", record, sizeof record, spank) && env_was_set(record, "MUSTER_RANK_MAP", start))
+    env_reader_open(&environment, env_of_task, spank);
+    if (!plan->by_map && !env_of_user("MUSTER_RANK_MAP", start, sizeof start, &environment))
         spank_unsetenv(spank, "MUSTER_RANK_MAP");
 }
 
 static void apply_plan(const struct rank_plan *plan, spank_t spank)
 {
-    uint32_t rank = plan->task.rank;
+    if (plan->do_bind && affinity_set(&plan->bind->ranks[plan->bind_index].cpus) < 0)
+        slurm_spank_log("muster: warning: rank %" PRIu32 ": the kernel did not bind it: %m", plan->task.rank);
+    for (size_t i = 0; i < plan->env.count; i++)
+        if (env_is_to_be_set(&plan->env.variables[i]) &&
+            spank_setenv(spank, plan->env.variables[i].name, plan->env.variables[i].value, 1) != ESPANK_SUCCESS)
+            slurm_spank_log("muster: warning: rank %" PRIu32 ": Slurm did not set %s", plan->task.rank,
+                            plan->env.variables[i].name);
+}
 
-    if (plan->binds && affinity_set(&plan->bind->ranks[plan->row].cpus) < 0)
-        slurm_spank_log("muster: warning: rank %" PRIu32 ": the kernel did not bind it: %m", rank);
-    for (size_t i = 0; i < plan->env->count; i++)
-        if (plan->env->entries[i].source == ENV_MUSTER)
-            set_variable(spank, rank, plan->env->entries[i].name, plan->env->entries[i].value);
-    for (size_t i = 0; plan->fabric && i < plan->fabric->count; i++)
-        if (fabric_sets(&plan->fabric->variables[i]))
-            set_variable(spank, rank, plan->fabric->variables[i].name, plan->fabric->variables[i].value);
+/* The task, unlike slurmd, may be in a container. */
+static void note_stage(const struct plugin *plugin, struct rank_plan *plan)
+{
+    const char *stages = plugin->node.stages;
+    char root[JOB_PATH_SIZE];
+    bool seen = job_stage_choose(JOB_STAGE_AUTO, stages, root);
+
+    if (!plan->bind || !stages || (seen && strncmp(stages, root, strlen(root)) == 0))
+        return;
+    text_add_line(
+        &plan->bind->notes, &plan->bind->note_count,
+        seen ? "saves are staged in %s, which slurmd's epilog sees too (stage=%s)"
+             : "saves are staged in %s, which slurmd's epilog does not see: a save that is there when the job is "
+               "killed is lost; add a directory that both see to stage=%s in plugstack.conf",
+        root, plugin->site.stage);
 }
 
 static void report_rank(const struct plugin *plugin, const struct rank_plan *plan, spank_t spank)
 {
-    char name[256], ranks[ENV_VALUE_SIZE];
-    const struct report_node node = {
-        .name = look_up("SLURMD_NODENAME", name, sizeof name, spank) ? name : "this node",
-        .ranks = look_up("SLURM_GTIDS", ranks, sizeof ranks, spank) ? ranks : NULL,
-        .node = plugin->node.view.node,
-        .plan = plan,
-        .json = plugin->request.json,
-    };
+    char name[256], ranks[ENV_VALUE_SIZE], *text = NULL;
+    bool json = plugin->request.json;
+    size_t size;
+    FILE *out;
 
     if (plan->task.rank == 0 && plan->isolation != ISOLATION_NONE)
         plugin_print(plan->isolation_line);
-    if (!plugin->request.report)
+    if (!plugin->request.report || !(out = open_memstream(&text, &size)))
         return;
-    if (plan->task.local_rank == 0 && report_node_is_due(&node))
-        report_node(&node, plugin_print);
-    if (plan->task.rank == 0 && plugin->request.json)
-        report_variables_json(plan, plugin_print);
-    else if (plan->task.rank == 0)
-        report_variables(plan, plugin_print);
+    if (plan->task.local_rank == 0)
+        report_node(env_of_task("SLURMD_NODENAME", name, sizeof name, spank) ? name : "this node",
+                    env_of_task("SLURM_GTIDS", ranks, sizeof ranks, spank) ? ranks : NULL, plugin->node.view.node, plan,
+                    json, out);
+    if (plan->task.rank == 0)
+        report_variables(plan, json, out);
+    fclose(out);
+    plugin_print_lines(text);
 }
 
 void step_task(struct plugin *plugin, spank_t spank)
@@ -247,46 +392,47 @@ void step_task(struct plugin *plugin, spank_t spank)
     const struct node_view *view = &plugin->node.view;
     char library_path[ENV_VALUE_SIZE], *job_file;
     struct rank_plan *plan;
-    struct rank_ask ask;
+    struct rank_request request;
     struct error err;
 
     spank_unsetenv(spank, STEP_PLAN_NAME); /* step_node has read it; an srun inside this step writes its own */
     if (!has_ranks(spank))
         return;
-    if (plugin->plan.refused)
-        _exit((int)plugin->plan.refused);
+    if (plugin->plan.exit_code)
+        _exit((int)plugin->plan.exit_code);
     if (plugin->plan.by_hostfile) {
         spank_unsetenv(spank, "SLURM_HOSTFILE");
         spank_unsetenv(spank, "SLURM_DISTRIBUTION");
     }
     remove_outer_map(&plugin->plan, spank);
-    read_nccl_conf(spank, &plugin->node.conf); /* not in step_node: a file system that hangs must hold a task only */
-    ask = (struct rank_ask){.task = describe_task(plugin, spank),
-                            .view = view,
-                            .user_binds = plugin->plan.user_binds,
-                            .may_bind = plugin->plan.complete,
-                            .cpus_are_cores = plugin->plan.cpus_are_cores,
-                            .job = &plugin->node.job,
-                            .conf = &plugin->node.conf,
-                            .files = fabric_find_file,
-                            .environment = look_up,
-                            .environment_arg = spank};
-    ask.job_nodes = job_nodes(spank, ask.task.nodes);
-    ask.task.job_file = job_file = find_job_file(&plugin->plan, spank);
-    if (look_up("LD_LIBRARY_PATH", library_path, sizeof library_path, spank))
-        ask.files_arg = library_path;
-    ask.affinity_known = affinity_read(&ask.affinity, view->node ? &view->node->cpus : NULL) == 0;
+    read_nccl_conf(plugin, spank); /* not in step_node: a file system that hangs must hold a task only */
+    request = (struct rank_request){.task = describe_task(plugin, spank),
+                                    .view = view,
+                                    .user_binds = plugin->plan.user_binds,
+                                    .step_known = plugin->plan.step_known,
+                                    .cpus_are_cores = plugin->plan.cpus_are_cores,
+                                    .job = &plugin->plan.variables,
+                                    .conf = &plugin->node.conf,
+                                    .files = fabric_find_file,
+                                    .environment = env_of_task,
+                                    .environment_arg = spank};
+    request.job_nodes = job_nodes(spank, request.task.nodes);
+    request.task.job_file = job_file = task_job_file(plugin, spank);
+    if (env_of_task("LD_LIBRARY_PATH", library_path, sizeof library_path, spank))
+        request.files_arg = library_path;
+    request.affinity_known = affinity_read(&request.affinity, view->node ? &view->node->cpus : NULL) == 0;
     if (view->node) {
         node_read_own(view->node, "/");
-        if (ask.affinity_known)
-            view->node->allowed = ask.affinity.all;
+        if (request.affinity_known)
+            view->node->allowed = request.affinity.all;
     }
-    plan = rank_plan_create(&ask, &err);
+    plan = rank_plan_create(&request, &err);
     if (plan) {
         apply_plan(plan, spank);
+        note_stage(plugin, plan);
         report_rank(plugin, plan, spank);
     } else {
-        slurm_spank_log("muster: warning: rank %" PRIu32 ": %s; muster set none of its variables", ask.task.rank,
+        slurm_spank_log("muster: warning: rank %" PRIu32 ": %s; muster set none of its variables", request.task.rank,
                         err.text);
     }
     rank_plan_destroy(plan);

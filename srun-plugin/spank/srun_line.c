@@ -7,7 +7,8 @@
 
 #define COMMAND_LINE_MOST (8 << 20) /* bytes; Linux allows 6 MiB */
 
-enum meaning { OTHER, MUSTER, JOB_FILE, NODES, TASKS, TASKS_PER_NODE, PLACES, BINDS, JOB, INTERACTIVE };
+/* Bits; each sets a flag of struct srun_line. */
+enum meaning { OTHER, MUSTER = 1, PLACES = 2, BINDS = 4, JOBID = 8, INTERACTIVE = 16 };
 
 /* VALUE: in the same argument (--long=x, -sx) or else the next one. MAYBE: in the same argument or none. */
 enum arity { FLAG, VALUE, MAYBE };
@@ -16,154 +17,93 @@ static const struct option {
     const char *name;
     char letter; /* 0 for none */
     enum arity arity;
-    enum meaning meaning;
+    unsigned meaning;
+    size_t kept; /* the member of struct srun_line that is its value; 0 for none */
 } options[] = {
-    {"muster", 0, MAYBE, JOB_FILE},
-    {"muster-report", 0, MAYBE, MUSTER},
-    {"muster-preflight", 0, MAYBE, MUSTER},
-    {"nodes", 'N', VALUE, NODES},
-    {"ntasks", 'n', VALUE, TASKS},
-    {"ntasks-per-node", 0, VALUE, TASKS_PER_NODE},
+    {"muster", 0, MAYBE, MUSTER, offsetof(struct srun_line, file)},
+    {"muster-report", 0, MAYBE, MUSTER, 0},
+    {"muster-preflight", 0, MAYBE, MUSTER, 0},
+    {"nodes", 'N', VALUE, OTHER, offsetof(struct srun_line, nodes)},
+    {"ntasks", 'n', VALUE, OTHER, offsetof(struct srun_line, tasks)},
+    {"ntasks-per-node", 0, VALUE, OTHER, offsetof(struct srun_line, tasks_per_node)},
 
-    {"distribution", 'm', VALUE, PLACES},
-    {"nodelist", 'w', VALUE, PLACES},
-    {"nodefile", 'F', VALUE, PLACES},
-    {"exclude", 'x', VALUE, PLACES},
-    {"relative", 'r', VALUE, PLACES},
-    {"multi-prog", 0, FLAG, PLACES},
-    {"ntasks-per-core", 0, VALUE, PLACES},
-    {"ntasks-per-gpu", 0, VALUE, PLACES},
-    {"ntasks-per-socket", 0, VALUE, PLACES},
-    {"het-group", 0, VALUE, PLACES},
-    {"jobid", 0, VALUE, JOB},
-    {"constraint", 'C', VALUE, PLACES},
-    {"interactive", 0, FLAG, INTERACTIVE},
-    {"test-only", 0, FLAG, PLACES},
-    {"no-allocate", 'Z', FLAG, PLACES},
+    {"distribution", 'm', VALUE, PLACES, 0},
+    {"nodelist", 'w', VALUE, PLACES, 0},
+    {"nodefile", 'F', VALUE, PLACES, 0},
+    {"exclude", 'x', VALUE, PLACES, 0},
+    {"relative", 'r', VALUE, PLACES, 0},
+    {"multi-prog", 0, FLAG, PLACES, 0},
+    {"ntasks-per-core", 0, VALUE, PLACES, 0},
+    {"ntasks-per-gpu", 0, VALUE, PLACES, 0},
+    {"ntasks-per-socket", 0, VALUE, PLACES, 0},
+    {"het-group", 0, VALUE, PLACES, 0},
+    {"jobid", 0, VALUE, JOBID | PLACES, 0},
+    {"constraint", 'C', VALUE, PLACES, 0},
+    {"interactive", 0, FLAG, INTERACTIVE | PLACES, 0},
+    {"test-only", 0, FLAG, PLACES, 0},
+    {"no-allocate", 'Z', FLAG, PLACES, 0},
 
-    {"cpu-bind", 0, VALUE, BINDS},
-    {"cpu_bind", 0, VALUE, BINDS},
-    {"accel-bind", 0, VALUE, BINDS},
-    {"hint", 0, VALUE, BINDS},
-    {"threads-per-core", 0, VALUE, BINDS},
-    {"cores-per-socket", 0, VALUE, BINDS},
-    {"extra-node-info", 'B', VALUE, BINDS},
-
-    {"chdir", 'D', VALUE, OTHER},
-    {"comment", 0, VALUE, OTHER},
-    {"cpu-freq", 0, VALUE, OTHER},
-    {"cpus-per-gpu", 0, VALUE, OTHER},
-    {"cpus-per-task", 'c', VALUE, OTHER},
-    {"deadline", 0, VALUE, OTHER},
-    {"disable-status", 'X', FLAG, OTHER},
-    {"epilog", 0, VALUE, OTHER},
-    {"error", 'e', VALUE, OTHER},
-    {"exact", 0, FLAG, OTHER},
-    {"exclusive", 0, MAYBE, OTHER},
-    {"export", 0, VALUE, OTHER},
-    {"gpu-bind", 0, VALUE, OTHER},
-    {"gpu-freq", 0, VALUE, OTHER},
-    {"gpus", 'G', VALUE, OTHER},
-    {"gpus-per-node", 0, VALUE, OTHER},
-    {"gpus-per-task", 0, VALUE, OTHER},
-    {"gres", 0, VALUE, OTHER},
-    {"gres-flags", 0, VALUE, OTHER},
-    {"immediate", 'I', MAYBE, OTHER},
-    {"input", 'i', VALUE, OTHER},
-    {"job-name", 'J', VALUE, OTHER},
-    {"kill-on-bad-exit", 'K', MAYBE, OTHER},
-    {"label", 'l', FLAG, OTHER},
-    {"mem", 0, VALUE, OTHER},
-    {"mem-bind", 0, VALUE, OTHER},
-    {"mem-per-cpu", 0, VALUE, OTHER},
-    {"mem-per-gpu", 0, VALUE, OTHER},
-    {"mpi", 0, VALUE, OTHER},
-    {"msg-timeout", 0, VALUE, OTHER},
-    {"network", 0, VALUE, OTHER},
-    {"no-kill", 'k', MAYBE, OTHER},
-    {"open-mode", 0, VALUE, OTHER},
-    {"output", 'o', VALUE, OTHER},
-    {"overcommit", 'O', FLAG, OTHER},
-    {"overlap", 0, FLAG, OTHER},
-    {"preserve-env", 'E', FLAG, OTHER},
-    {"profile", 0, VALUE, OTHER},
-    {"prolog", 0, VALUE, OTHER},
-    {"propagate", 0, MAYBE, OTHER},
-    {"pty", 0, MAYBE, OTHER},
-    {"quiet", 'Q', FLAG, OTHER},
-    {"qos", 'q', VALUE, OTHER},
-    {"quit-on-interrupt", 0, FLAG, OTHER},
-    {"signal", 0, VALUE, OTHER},
-    {"slurmd-debug", 0, VALUE, OTHER},
-    {"task-epilog", 0, VALUE, OTHER},
-    {"task-prolog", 0, VALUE, OTHER},
-    {"threads", 'T', VALUE, OTHER},
-    {"time", 't', VALUE, OTHER},
-    {"tres-bind", 0, VALUE, OTHER},
-    {"tres-per-task", 0, VALUE, OTHER},
-    {"unbuffered", 'u', FLAG, OTHER},
-    {"verbose", 'v', FLAG, OTHER},
-    {"wait", 'W', VALUE, OTHER},
+    {"cpu-bind", 0, VALUE, BINDS, 0},
+    {"cpu_bind", 0, VALUE, BINDS, 0},
+    {"accel-bind", 0, VALUE, BINDS, 0},
+    {"hint", 0, VALUE, BINDS, 0},
+    {"threads-per-core", 0, VALUE, BINDS, 0},
+    {"cores-per-socket", 0, VALUE, BINDS, 0},
+    {"extra-node-info", 'B', VALUE, BINDS, 0},
 };
 
-static const struct option *find_long(const char *name, size_t length)
-{
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (strncmp(options[i].name, name, length) == 0 && options[i].name[length] == '\0')
-            return &options[i];
-    return NULL;
-}
+/* The others: their letter, if they have one, is behind a comma. */
+static const char *const plain_options[3][48] = {
+    [FLAG] = {"disable-status,X", "exact", "label,l", "overcommit,O", "overlap", "preserve-env,E", "quiet,Q",
+              "quit-on-interrupt", "unbuffered,u", "verbose,v"},
+    [VALUE] = {"chdir,D",     "comment",      "cpu-freq",      "cpus-per-gpu",  "cpus-per-task,c",
+               "deadline",    "epilog",       "error,e",       "export",        "gpu-bind",
+               "gpu-freq",    "gpus,G",       "gpus-per-node", "gpus-per-task", "gres",
+               "gres-flags",  "input,i",      "job-name,J",    "mem",           "mem-bind",
+               "mem-per-cpu", "mem-per-gpu",  "mpi",           "msg-timeout",   "network",
+               "open-mode",   "output,o",     "profile",       "prolog",        "qos,q",
+               "signal",      "slurmd-debug", "task-epilog",   "task-prolog",   "threads,T",
+               "time,t",      "tres-bind",    "tres-per-task", "wait,W"},
+    [MAYBE] = {"exclusive", "immediate,I", "kill-on-bad-exit,K", "no-kill,k", "propagate", "pty"},
+};
 
-static const struct option *find_letter(char letter)
+/* By its letter, or with 0 by its name; NULL if it is unknown. */
+static const struct option *find_option(char letter, const char *name, size_t length)
 {
+    static const struct option plain[] = {
+        [FLAG] = {.arity = FLAG}, [VALUE] = {.arity = VALUE}, [MAYBE] = {.arity = MAYBE}};
+
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (options[i].letter == letter)
+        if (letter ? options[i].letter == letter
+                   : strncmp(options[i].name, name, length) == 0 && !options[i].name[length])
             return &options[i];
+    for (size_t arity = 0; arity < sizeof plain / sizeof plain[0]; arity++)
+        for (const char *const *entry = plain_options[arity]; *entry; entry++) {
+            size_t own = strcspn(*entry, ",");
+
+            if (letter ? (*entry)[own] && (*entry)[own + 1] == letter
+                       : own == length && strncmp(*entry, name, own) == 0)
+                return &plain[arity];
+        }
     return NULL;
 }
 
 static void apply_option(struct srun_line *line, const struct option *option, const char *value)
 {
-    switch (option->meaning) {
-    case JOB_FILE:
-        line->muster = true;
-        if (value && value[0])
-            line->file = value;
-        break;
-    case MUSTER:
-        line->muster = true;
-        break;
-    case NODES:
-        line->nodes = value;
-        break;
-    case TASKS:
-        line->tasks = value;
-        break;
-    case TASKS_PER_NODE:
-        line->tasks_per_node = value;
-        break;
-    case PLACES:
-        line->places = true;
-        break;
-    case BINDS:
-        line->binds = true;
-        break;
-    case JOB:
-        line->job = line->places = true;
-        break;
-    case INTERACTIVE:
-        line->interactive = line->places = true;
-        break;
-    case OTHER:
-        break;
-    }
+    line->muster |= option->meaning & MUSTER;
+    line->places |= option->meaning & PLACES;
+    line->binds |= option->meaning & BINDS;
+    line->has_jobid |= option->meaning & JOBID;
+    line->interactive |= option->meaning & INTERACTIVE;
+    if (option->kept && value && value[0])
+        memcpy((char *)line + option->kept, &value, sizeof value);
 }
 
 /* "-lN4": letters without a value, then perhaps one with. Returns the number of arguments read; 0 if not known. */
 static size_t read_letters(char *const *argv, size_t left, struct srun_line *line)
 {
     for (const char *at = argv[0] + 1; *at; at++) {
-        const struct option *option = find_letter(*at);
+        const struct option *option = find_option(*at, "", 0);
 
         if (!option)
             return 0;
@@ -185,7 +125,7 @@ static size_t read_letters(char *const *argv, size_t left, struct srun_line *lin
 static size_t read_name(char *const *argv, size_t left, struct srun_line *line)
 {
     const char *name = argv[0] + 2, *equals = strchr(name, '=');
-    const struct option *option = find_long(name, equals ? (size_t)(equals - name) : strlen(name));
+    const struct option *option = find_option(0, name, equals ? (size_t)(equals - name) : strlen(name));
 
     /* Slurm accepts abbreviations too. Which option they mean depends on options that only Slurm knows. */
     if (!option || (equals && option->arity == FLAG) || (!equals && option->arity == VALUE && left < 2))
@@ -202,7 +142,7 @@ static bool may_mean(const char *argument, enum meaning meaning)
     if (argument[0] != '-' || !argument[1])
         return false;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (options[i].meaning == meaning &&
+        if ((options[i].meaning & meaning) &&
             (name ? strncmp(options[i].name, argument + 2, strcspn(argument + 2, "=")) == 0
                   : options[i].letter == argument[1]))
             return true;
@@ -215,7 +155,7 @@ static void guess_argument(const char *argument, struct srun_line *line)
     line->muster |= strncmp(argument, "--muster", 8) == 0;
     line->places |= may_mean(argument, PLACES);
     line->binds |= may_mean(argument, BINDS);
-    line->job |= may_mean(argument, JOB);
+    line->has_jobid |= may_mean(argument, JOBID);
     line->interactive |= strcmp(argument, "--interactive") == 0; /* "--in" is --input */
 }
 
@@ -245,7 +185,7 @@ int srun_line_own(struct srun_line *line, struct error *err)
     char *text = text_read_file("/proc/self/cmdline", COMMAND_LINE_MOST, &length, err);
     char **argv = text ? calloc(length + 1, sizeof *argv) : NULL;
 
-    *line = (struct srun_line){.muster = true, .places = true, .binds = true, .job = true, .interactive = true};
+    *line = (struct srun_line){.muster = true, .places = true, .binds = true, .has_jobid = true, .interactive = true};
     if (text && !argv)
         error_errno(err, CODE_IO, "no memory for srun's command line");
     if (!argv) {

@@ -2,9 +2,10 @@
  * srun_line.h - the options on srun's command line, as far as muster needs them.
  *
  * The plugin must read them itself: it can set a host file only in slurm_spank_init, which runs before srun parses its
- * options. An option that the table does not have may take a value, place ranks, or both. Then `known` is false, the
- * rank order stays Slurm's, and `places`, `binds`, `job` and `interactive` are true if any later argument might be, or
- * abbreviate, such an option.
+ * options. srun_line.c has a table of srun's options. An option that is not in it makes `known` false, since it may
+ * take a value or place ranks, and no host file is written. After such an option, `places`, `binds`, `has_jobid` and
+ * `interactive` are also set by any argument that may be one of their options, in full or abbreviated; and `muster` by
+ * one that begins with "--muster".
  */
 #ifndef MUSTER_SRUN_PLUGIN_SRUN_LINE_H
 #define MUSTER_SRUN_PLUGIN_SRUN_LINE_H
@@ -22,9 +23,11 @@ struct srun_line {
     const char *nodes;          /* -N */
     const char *tasks;          /* -n */
     const char *tasks_per_node; /* --ntasks-per-node */
-    bool places;                /* an option chooses the node of a rank: -m, -w, -x, -r, --multi-prog, ... */
+    bool places;                /* an option chooses the nodes of ranks (-m, -w, -x, -r, --multi-prog, ...) or is one
+                                   with which ranks are not ordered (--test-only, --interactive, --constraint, a ":",
+                                   ...) */
     bool binds;                 /* an option chooses the CPUs of a rank: --cpu-bind, --hint, ... */
-    bool job;                   /* --jobid */
+    bool has_jobid;             /* --jobid */
     bool interactive;           /* --interactive: the step in which salloc runs a shell */
     size_t program;             /* index of the first argument that is no option; `count` if there is none */
     char *text;                 /* of srun_line_own: the strings' memory, for the caller to free */
@@ -34,8 +37,8 @@ struct srun_line {
 void srun_line_read(char *const *argv, size_t count, struct srun_line *line);
 
 /*
- * The command line of this process. -1 and *err if it cannot be read: then the line says that the user may have given any
- * option.
+ * The command line of this process. -1 and *err if it cannot be read: then the line says that the user may have given
+ * any option.
  */
 int srun_line_own(struct srun_line *line, struct error *err);
 

@@ -1,5 +1,7 @@
-#include "srun-plugin/spank/srun_order.h"
-
+/*
+ * srun_order.c - orders the ranks in srun (order.h): by a host file before the step exists, else by a map, which
+ * muster-train reads (plugin.h). An error costs speed only: then the rank order is unchanged.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,41 +11,41 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-#include "common/rank_map.h"
-#include "srun-plugin/place/cluster.h"
-#include "srun-plugin/spank/env.h"
+#include "common/mesh.h"
 #include "srun-plugin/place/order.h"
-#include "srun-plugin/place/place.h"
+#include "srun-plugin/spank/plugin.h"
+#include "srun-plugin/spank/report.h"
 
 #define COUNTS_SIZE 4096
 
 /* Without switches every node is as near as every other. */
-static void read_switches(struct srun_order *state)
+static void read_switches(struct plugin *plugin)
 {
     struct error err;
 
-    if (state->switches_read)
+    if (plugin->srun.switches_read)
         return;
-    state->switches_read = true;
-    state->switches = state->topology ? cluster_read_text(state->topology, &err) : cluster_slurm_text(&err);
-    if (!state->switches)
+    plugin->srun.switches_read = true;
+    plugin->srun.switches = plugin->site.topology ? switch_tree_read_text(plugin->site.topology, &err)
+                                                  : switch_tree_slurm_text(getenv("SLURM_JOB_PARTITION"), &err);
+    if (!plugin->srun.switches)
         slurm_spank_log("muster: warning: %s; the ranks are placed as if there were no switches", err.text);
 }
 
-static struct order *make_order(struct srun_order *state, const char *nodes, const char *tasks, const struct job *job,
+static struct order *make_order(struct plugin *plugin, const char *nodes, const char *tasks, const struct job *job,
                                 struct error *err)
 {
-    struct order_request request = {.job = job, .nodes = nodes, .tasks = tasks};
+    struct order_request request = {.job = job, .nodes = nodes, .tasks_per_node = tasks};
 
-    read_switches(state);
-    request.topology = state->switches;
-    request.where = state->topology ? state->topology : "slurmctld";
+    read_switches(plugin);
+    request.topology = plugin->srun.switches;
+    request.where = plugin->site.topology ? plugin->site.topology : "slurmctld";
     return order_create(&request, err);
 }
 
 /* ---- before the step exists -------------------------------------------------------------------------------------- */
 
-/* Slurm numbers the steps of batch scripts and interactive shells from the top. */
+/* Batch scripts and interactive shells have the highest step ids, above SLURM_MAX_NORMAL_STEP_ID. */
 static bool inside_a_step(void)
 {
     const char *step = getenv("SLURM_STEP_ID");
@@ -61,11 +63,12 @@ static bool any_set(const char *const *names)
 
 /*
  * In memory: srun may end before the plugin is called again (a bad option, a signal), and would leave a file behind.
- * srun reads the list in this process, before it starts another one. Returns the descriptor, or -1.
+ * srun reads the file in this process, before it starts another process, so the descriptor is valid then. Returns it,
+ * or -1.
  */
 static int write_hostfile(const struct order *order)
 {
-    char *text = place_hostfile(order->cluster, order->nodes, mesh_world(&order->mesh), NULL);
+    char *text = order_hostfile(order, NULL);
     int fd = text ? memfd_create("muster-hosts", MFD_CLOEXEC) : -1;
 
     if (fd >= 0 && write(fd, text, strlen(text)) != (ssize_t)strlen(text)) {
@@ -76,98 +79,90 @@ static int write_hostfile(const struct order *order)
     return fd;
 }
 
-/* The counts of ranks by node that Slurm will choose, into text; false if the plugin must not order the ranks. */
-static bool may_order(struct srun_order *state, const struct srun_line *line, char *counts, size_t size)
+/* Whether the user has chosen the nodes of ranks. */
+static bool user_places(const struct srun_line *line)
 {
     static const char *const placing[] = {"SLURM_DISTRIBUTION",      "SLURM_HOSTFILE",
                                           "SLURM_HET_SIZE",          "SLURM_RELATIVE",
                                           "SLURM_NTASKS_PER_CORE",   "SLURM_NTASKS_PER_GPU",
                                           "SLURM_NTASKS_PER_SOCKET", "SLURM_SPREAD_JOB",
                                           "SLURM_SRUN_MULTI",        NULL};
-    const char *count = getenv("SLURM_JOB_NUM_NODES");
 
-    state->user_places = line->places || any_set(placing);
-    return line->known && !state->user_places && !line->nodes && getenv("SLURM_JOB_NODELIST") && count &&
-           atoi(count) > 1 && !inside_a_step() &&
-           order_counts(atoi(count), line->tasks ? line->tasks : getenv("SLURM_NTASKS"),
+    return line->places || any_set(placing);
+}
+
+/* Predicts how many ranks Slurm will start on each node of the job, into `counts`. False if this cannot be predicted,
+ * if the step may not use all nodes of the job, or if there is only one node. */
+static bool predict_counts(const struct srun_line *line, char *counts, size_t size)
+{
+    const char *nodes = getenv("SLURM_JOB_NUM_NODES");
+
+    return line->known && !line->nodes && getenv("SLURM_JOB_NODELIST") && nodes && atoi(nodes) > 1 &&
+           !inside_a_step() &&
+           order_counts(atoi(nodes), line->tasks ? line->tasks : getenv("SLURM_NTASKS"),
                         line->tasks_per_node ? line->tasks_per_node : getenv("SLURM_NTASKS_PER_NODE"),
                         getenv("SLURM_TASKS_PER_NODE"), counts, size) == 0;
 }
 
-void srun_order_begin(struct srun_order *state, const struct srun_line *line, bool head_is_users,
-                      struct step_plan *plan)
+void srun_order_begin(struct plugin *plugin, bool address_by_user)
 {
     char counts[COUNTS_SIZE], path[64];
     struct error err;
     int fd;
 
-    if (!may_order(state, line, counts, sizeof counts))
+    plugin->srun.user_places = user_places(&plugin->srun.line);
+    if (plugin->srun.user_places || !predict_counts(&plugin->srun.line, counts, sizeof counts))
         return;
-    state->order = make_order(state, getenv("SLURM_JOB_NODELIST"), counts, state->job, &err);
-    if (!state->order && !state->job) /* with a job file srun_order_step tries again, and warns */
+    plugin->srun.order = make_order(plugin, getenv("SLURM_JOB_NODELIST"), counts, plugin_job(plugin), &err);
+    if (!plugin->srun.order && !plugin_job(plugin)) /* with a job file srun_order_step tries again, and warns */
         slurm_spank_log("muster: warning: %s; the rank order is unchanged", err.text);
-    if (!state->order || state->order->as_slurm || (head_is_users && state->order->nodes[0] != 0) ||
-        (fd = write_hostfile(state->order)) < 0)
+    if (!plugin->srun.order || plugin->srun.order->keeps_slurm_order ||
+        (address_by_user && plugin->srun.order->node_of[0] != 0) || (fd = write_hostfile(plugin->srun.order)) < 0)
         return;
-    state->hostfile = fd;
+    plugin->srun.hostfile = fd;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     setenv("SLURM_HOSTFILE", path, 1);
     setenv("SLURM_DISTRIBUTION", "arbitrary", 1);
-    plan->by_hostfile = true;
+    plugin->plan.by_hostfile = true;
 }
 
-void srun_order_close(struct srun_order *state, const struct step_plan *plan)
+void srun_order_close(struct plugin *plugin)
 {
-    if (!plan->by_hostfile)
+    if (!plugin->plan.by_hostfile)
         return;
-    close(state->hostfile);
+    close(plugin->srun.hostfile);
     unsetenv("SLURM_HOSTFILE");
     unsetenv("SLURM_DISTRIBUTION");
 }
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
-/* "n1,n2" and "8,8" of a layout, to be freed; NULL without memory. */
-static char *list_nodes(const struct step_layout *layout, bool counts)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-
-    for (size_t i = 0; out && i < layout->count; i++) {
-        if (counts)
-            fprintf(out, "%s%zu", i ? "," : "", layout->nodes[i].count);
-        else
-            fprintf(out, "%s%s", i ? "," : "", layout->nodes[i].name);
-    }
-    if (out)
-        fclose(out);
-    return text;
-}
-
-static struct order *order_of_layout(struct srun_order *state, const struct step_layout *layout, const struct job *job,
+static struct order *order_of_layout(struct plugin *plugin, const struct step_layout *layout, const struct job *job,
                                      struct error *err)
 {
-    char *nodes = list_nodes(layout, false), *counts = list_nodes(layout, true);
     struct order *order = NULL;
+    char *counts = NULL;
+    size_t size;
+    FILE *out = open_memstream(&counts, &size);
 
-    if (nodes && counts)
-        order = make_order(state, nodes, counts, job, err);
+    for (size_t i = 0; out && i < layout->node_count; i++)
+        fprintf(out, "%s%zu", i ? "," : "", layout->nodes[i].rank_count);
+    if (out && fclose(out) == 0)
+        order = make_order(plugin, layout->list, counts, job, err);
     else
-        error_set(err, CODE_IO, "no memory for %zu nodes", layout->count);
-    free(nodes);
+        error_set(err, CODE_IO, "no memory for %zu nodes", layout->node_count);
     free(counts);
     return order;
 }
 
-/* The node, by its place in the layout, of each of Slurm's ranks. */
+/* For each of Slurm's ranks the index of its node in the layout. */
 static int *nodes_of_ranks(const struct step_layout *layout)
 {
-    int *nodes = calloc(layout->ranks ? layout->ranks : 1, sizeof *nodes);
+    int *nodes = calloc(layout->rank_count ? layout->rank_count : 1, sizeof *nodes);
 
-    for (size_t i = 0; nodes && i < layout->count; i++)
-        for (size_t r = 0; r < layout->nodes[i].count; r++)
-            if (layout->nodes[i].ranks[r] < layout->ranks)
+    for (size_t i = 0; nodes && i < layout->node_count; i++)
+        for (size_t r = 0; r < layout->nodes[i].rank_count; r++)
+            if (layout->nodes[i].ranks[r] < layout->rank_count)
                 nodes[layout->nodes[i].ranks[r]] = (int)i;
     return nodes;
 }
@@ -175,98 +170,95 @@ static int *nodes_of_ranks(const struct step_layout *layout)
 /* Whether each rank is on the node that the host file names for it. */
 static bool is_followed(const struct order *order, const struct step_layout *layout)
 {
-    if ((int)layout->ranks != mesh_world(&order->mesh))
-        return false;
-    for (size_t i = 0; i < layout->count; i++)
-        for (size_t r = 0; r < layout->nodes[i].count; r++) {
-            uint32_t rank = layout->nodes[i].ranks[r];
+    int *slurm_nodes = nodes_of_ranks(layout);
+    bool followed = slurm_nodes && (int)layout->rank_count == mesh_world(&order->mesh);
 
-            if (rank >= layout->ranks || strcmp(order->cluster->nodes[order->nodes[rank]], layout->nodes[i].name) != 0)
-                return false;
-        }
-    return true;
+    for (uint32_t rank = 0; followed && rank < layout->rank_count; rank++)
+        followed = strcmp(order->switch_tree->nodes[order->node_of[rank]], layout->nodes[slurm_nodes[rank]].name) == 0;
+    free(slurm_nodes);
+    return followed;
 }
 
 static bool set_map(const struct order *order, const struct step_layout *layout, struct error *err)
 {
-    int *slurms = nodes_of_ranks(layout), *map = calloc(layout->ranks ? layout->ranks : 1, sizeof *map);
+    int *slurm_nodes = nodes_of_ranks(layout), *map = calloc(layout->rank_count ? layout->rank_count : 1, sizeof *map);
     char *text = NULL;
 
-    if (!slurms || !map)
-        error_set(err, CODE_IO, "no memory for %u ranks", (unsigned)layout->ranks);
-    else if (place_rank_map(order->cluster, order->nodes, slurms, (int)layout->ranks, map, err) == 0)
-        text = rank_map_text(map, (int)layout->ranks, err);
+    if (!slurm_nodes || !map)
+        error_set(err, CODE_IO, "no memory for %u ranks", (unsigned)layout->rank_count);
+    else if (order_rank_map(order, slurm_nodes, map, err) == 0)
+        text = rank_map_text(map, (int)layout->rank_count, err);
     if (text)
         setenv("MUSTER_RANK_MAP", text, 1);
-    free(slurms);
+    free(slurm_nodes);
     free(map);
     free(text);
     return text != NULL;
 }
 
 /* Whether the user set MUSTER_RANK_MAP, and not an srun --muster around this one. */
-static bool map_is_users(void)
+static bool map_by_user(void)
 {
-    const char *map = getenv("MUSTER_RANK_MAP"), *record = getenv("MUSTER_SET");
+    struct env_reader environment;
     char start[ENV_MAP_WORD];
 
-    snprintf(start, sizeof start, "%s", map ? map : "");
-    return map && !(record && env_was_set(record, "MUSTER_RANK_MAP", start));
+    env_reader_open(&environment, env_of_process, NULL);
+    return env_of_user("MUSTER_RANK_MAP", start, sizeof start, &environment);
 }
 
-void srun_order_step(struct srun_order *state, const struct step_layout *layout, struct step_plan *plan)
+void srun_order_step(struct plugin *plugin, const struct step_layout *layout)
 {
     struct error err;
 
-    if (map_is_users())
+    if (map_by_user())
         return;
     unsetenv("MUSTER_RANK_MAP"); /* of a step around this one */
-    if (plan->by_hostfile) {
-        if (!is_followed(state->order, layout))
+    if (plugin->plan.by_hostfile) {
+        if (!is_followed(plugin->srun.order, layout))
             slurm_spank_log("muster: warning: Slurm placed the ranks otherwise than in the plugin's host file; this "
                             "costs speed only");
         return;
     }
-    order_destroy(state->order);
-    state->order = NULL;
-    if (!state->job || state->user_places || layout->count < 2)
+    order_destroy(plugin->srun.order);
+    plugin->srun.order = NULL;
+    if (!plugin_job(plugin) || plugin->srun.user_places || layout->node_count < 2)
         return;
-    state->order = order_of_layout(state, layout, state->job, &err);
-    if (state->order && !state->order->as_slurm)
-        plan->by_map = set_map(state->order, layout, &err);
-    if (!state->order || (!state->order->as_slurm && !plan->by_map))
+    plugin->srun.order = order_of_layout(plugin, layout, plugin_job(plugin), &err);
+    if (plugin->srun.order && !plugin->srun.order->keeps_slurm_order)
+        plugin->plan.by_map = set_map(plugin->srun.order, layout, &err);
+    if (!plugin->srun.order || (!plugin->srun.order->keeps_slurm_order && !plugin->plan.by_map))
         slurm_spank_log("muster: warning: %s; the rank order is unchanged", err.text);
 }
 
 /* ---- the report -------------------------------------------------------------------------------------------------- */
 
 /* The order that the step has, with the mesh that goes with it; NULL if it is not known. */
-static struct order *find_order(struct srun_order *state, const struct step_layout *layout)
+static struct order *find_order(struct plugin *plugin, const struct step_layout *layout)
 {
     struct error ignored;
-    struct order *order = order_of_layout(state, layout, state->job, &ignored);
-    int *slurms = nodes_of_ranks(layout);
+    struct order *order = order_of_layout(plugin, layout, plugin_job(plugin), &ignored);
+    int *slurm_nodes = nodes_of_ranks(layout);
 
-    if (!order && state->job) /* its mesh does not fit these ranks, as the trainer will say */
-        order = order_of_layout(state, layout, NULL, &ignored);
-    if (order && slurms)
-        order_replace(order, slurms);
-    free(slurms);
+    if (!order && plugin_job(plugin)) /* its mesh does not fit these ranks, as the trainer will say */
+        order = order_of_layout(plugin, layout, NULL, &ignored);
+    if (order && slurm_nodes)
+        order_replace(order, slurm_nodes);
+    free(slurm_nodes);
     return order;
 }
 
-void srun_order_report(struct srun_order *state, const struct step_layout *layout, const struct step_plan *plan,
-                       bool json, report_print *print)
+void srun_order_report(struct plugin *plugin, const struct step_layout *layout)
 {
-    struct report_step step = {.layout = layout, .by_hostfile = plan->by_hostfile, .by_map = plan->by_map};
-    struct order *made = NULL;
+    /* With a map, the layout's ranks are Slurm's and not the mesh's. Then the order of srun_order_step stays. */
+    struct order *made = plugin->plan.by_map ? NULL : find_order(plugin, layout);
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
 
-    if (!plan->by_map)
-        made = find_order(state, layout);
-    step.order = made ? made : state->order;
-    if (json)
-        report_step_json(&step, print);
-    else
-        report_step(&step, print);
+    if (out) {
+        report_step(layout, made ? made : plugin->srun.order, &plugin->plan, plugin->request.json, out);
+        fclose(out);
+    }
+    plugin_print_lines(text);
     order_destroy(made);
 }

@@ -14,12 +14,12 @@ static const struct field {
     enum field_kind kind;
     size_t offset, most; /* most: bytes of a text with its zero, or the largest number */
 } fields[] = {
-    {"head", FIELD_TEXT, offsetof(struct step_plan, head), STEP_PLAN_ADDRESS_SIZE},
+    {"head", FIELD_TEXT, offsetof(struct step_plan, master_address), STEP_PLAN_ADDRESS_SIZE},
     {"peer", FIELD_TEXT, offsetof(struct step_plan, peer), STEP_PLAN_ADDRESS_SIZE},
-    {"head_node", FIELD_NUMBER, offsetof(struct step_plan, head_node), 0xffffff},
+    {"head_node", FIELD_NUMBER, offsetof(struct step_plan, rank0_node), 0xffffff},
     {"port", FIELD_NUMBER, offsetof(struct step_plan, port), 65535},
-    {"refused", FIELD_NUMBER, offsetof(struct step_plan, refused), 255},
-    {"complete", FIELD_FLAG, offsetof(struct step_plan, complete), 1},
+    {"refused", FIELD_NUMBER, offsetof(struct step_plan, exit_code), 255},
+    {"complete", FIELD_FLAG, offsetof(struct step_plan, step_known), 1},
     {"cpus_inherited", FIELD_FLAG, offsetof(struct step_plan, cpus_inherited), 1},
     {"user_binds", FIELD_FLAG, offsetof(struct step_plan, user_binds), 1},
     {"by_hostfile", FIELD_FLAG, offsetof(struct step_plan, by_hostfile), 1},
@@ -28,28 +28,9 @@ static const struct field {
     {"job_file", FIELD_TEXT, offsetof(struct step_plan, job_file), PATH_MAX},
 };
 
-int step_plan_add(struct step_plan *plan, const char *name, const char *value, int line, struct error *err)
-{
-    struct step_variable *grown = realloc(plan->variables, (plan->variable_count + 1) * sizeof *grown), *added;
-
-    if (grown)
-        plan->variables = grown;
-    if (!grown)
-        return error_errno(err, CODE_IO, "no memory for variables");
-    added = &grown[plan->variable_count++];
-    *added = (struct step_variable){.name = strdup(name), .value = strdup(value), .line = line};
-    return added->name && added->value ? 0 : error_errno(err, CODE_IO, "no memory for variables");
-}
-
 void step_plan_clear(struct step_plan *plan)
 {
-    for (size_t i = 0; i < plan->variable_count; i++) {
-        free(plan->variables[i].name);
-        free(plan->variables[i].value);
-    }
-    free(plan->variables);
-    plan->variables = NULL;
-    plan->variable_count = 0;
+    file_variables_clear(&plan->variables);
     plan->job_file[0] = '\0';
 }
 
@@ -88,9 +69,11 @@ char *step_plan_text(const struct step_plan *plan, struct error *err)
         fprintf(out, "%d", STEP_PLAN_FORMAT);
     for (size_t i = 0; out && i < sizeof fields / sizeof fields[0]; i++)
         write_field(out, &fields[i], plan);
-    for (size_t i = 0; out && i < plan->variable_count; i++) {
-        fprintf(out, " env=%d:%s=", plan->variables[i].line, plan->variables[i].name);
-        write_value(out, plan->variables[i].value);
+    for (size_t i = 0; out && i < plan->variables.count; i++) {
+        const struct file_variable *variable = &plan->variables.items[i];
+
+        fprintf(out, " env=%d:%s=", variable->line, variable->name);
+        write_value(out, variable->value);
     }
     if (!out || fclose(out) != 0) {
         error_errno(err, CODE_IO, "no memory for the plan of a step");
@@ -144,7 +127,7 @@ static int read_variable(char *text, struct step_plan *plan, struct error *err)
     if (!value)
         return 0;
     *value++ = '\0';
-    return step_plan_add(plan, name + 1, value, atoi(text), err);
+    return file_variables_add(&plan->variables, name + 1, value, atoi(text), err);
 }
 
 static int read_pair(char *pair, struct step_plan *plan, struct error *err)
@@ -169,7 +152,7 @@ int step_plan_read(const char *text, struct step_plan *plan, struct error *err)
     long format = 0;
     int rc = -1;
 
-    *plan = (struct step_plan){.complete = false};
+    *plan = (struct step_plan){.step_known = false};
     if (!copy)
         error_errno(err, CODE_IO, "no memory for the plan of a step");
     else if (!pair || !text_to_long(pair, 0, LONG_MAX, &format) || format != STEP_PLAN_FORMAT)
@@ -183,7 +166,7 @@ int step_plan_read(const char *text, struct step_plan *plan, struct error *err)
     free(copy);
     if (rc < 0) {
         step_plan_clear(plan);
-        *plan = (struct step_plan){.complete = false};
+        *plan = (struct step_plan){.step_known = false};
     }
     return rc;
 }

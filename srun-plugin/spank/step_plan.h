@@ -1,20 +1,31 @@
 /*
- * step_plan.h - what srun finds out about a step, once, for all its nodes and ranks.
+ * step_plan.h - the facts about a step that srun finds out once for all its nodes and ranks.
  *
  *     srun   reads its command line, the job file and slurmctld's answers into the plan (spank_srun.c)
- *     node   gets the plan in the variable SLURM_MUSTER_STEP and adds what only a node can see (view.h)
+ *     node   gets the plan in the variable SLURM_MUSTER_STEP and adds what only a node can see (rank_plan.h)
  *     rank   applies the result to itself (spank_step.c)
  *
  * The variable is a format number and then KEY=VALUE, with a blank before each:
  *
  *     1 head=10.0.0.1 peer=n2 head_node=0 port=17499 user_binds=1 job_file=/u/gpt.cfg env=12:NCCL_DEBUG=INFO
  *
- * In values, bytes up to the blank, DEL and "%" are written as %XX. Unknown keys are ignored, so that a newer srun can
- * add some. There is no list of nodes in it: 8,192 names would not fit into a variable. Slurm passes variables that
- * begin with SLURM_ even with srun --export=NONE. Tasks do not see the variable.
+ * The name of the variable is STEP_PLAN_NAME in place/slurmctld.h, because preflight/ may not include this header. The
+ * rank order is not in the plan: Slurm has it from the host file, or the tasks inherit MUSTER_RANK_MAP (srun_order.c),
+ * which trainer/comm/comm_mpi.c reads. With srun --export=NONE they do not inherit it: then the mesh has Slurm's order,
+ * although the report names the map.
  *
- * Slurm lets the plugin finish the plan of one component of a heterogeneous step. The others get what srun knew before
- * the step existed: then `complete` is false.
+ * srun copies its environment for the tasks, then calls slurm_spank_local_user_init (our srun_step), then adds its
+ * environment to the copy. So a variable that is set in this callback reaches the tasks: the plan and MUSTER_RANK_MAP.
+ * A variable that is unset there stays in the copy; step_task removes it on the node (remove_outer_map in
+ * spank_step.c).
+ *
+ * A key is the name of a field of struct step_plan, or the one in the field's comment. In values, control characters,
+ * blanks, DEL and "%" are written as %XX. Unknown keys are ignored, so that a newer srun can add some. The plan has no
+ * list of nodes: 8,192 names would not fit into a variable. Slurm passes variables that begin with SLURM_ even with
+ * srun --export=NONE. Tasks do not see SLURM_MUSTER_STEP.
+ *
+ * In a heterogeneous step, slurm_spank_local_user_init can change the environment of one component only. The others get
+ * the plan that srun_check wrote in slurm_spank_init_post_opt, in which `step_known` is false.
  */
 #ifndef MUSTER_SRUN_PLUGIN_SPANK_STEP_PLAN_H
 #define MUSTER_SRUN_PLUGIN_SPANK_STEP_PLAN_H
@@ -24,36 +35,28 @@
 #include <stddef.h>
 
 #include "common/error.h"
+#include "srun-plugin/fabric/fabric.h"
+#include "srun-plugin/place/slurmctld.h"
 
-#define STEP_PLAN_NAME         "SLURM_MUSTER_STEP"
 #define STEP_PLAN_FORMAT       1
 #define STEP_PLAN_MOST         (96 * 1024) /* bytes of the text; Linux starts no program with a variable of 128 KiB */
 #define STEP_PLAN_ADDRESS_SIZE 256
 
-struct step_variable {
-    char *name, *value;
-    int line; /* of the job file */
-};
-
 struct step_plan {
-    bool complete;                     /* srun wrote it once the step existed */
-    char head[STEP_PLAN_ADDRESS_SIZE]; /* address of rank 0's node; "" if not known */
-    char peer[STEP_PLAN_ADDRESS_SIZE]; /* address of another node of the step; "" if there is none */
-    unsigned head_node;                /* index of rank 0's node in the step */
-    unsigned port;                     /* for MASTER_PORT: was free on rank 0's node; 0 if srun could not test it */
-    unsigned refused;                  /* exit code for all tasks, since preflight found a bad node; 0 to run */
-    bool cpus_inherited;               /* SLURM_CPUS_PER_TASK was set by sbatch or salloc, not by this srun */
-    bool user_binds;                   /* the user asked Slurm for a binding */
-    bool by_hostfile;                  /* muster set SLURM_HOSTFILE and SLURM_DISTRIBUTION */
-    bool by_map;                       /* muster set MUSTER_RANK_MAP */
-    bool cpus_are_cores;               /* Slurm counts cores as CPUs on rank 0's node, which has hardware threads */
-    char job_file[PATH_MAX];           /* absolute; "" for none */
-    struct step_variable *variables;   /* group "environment" of the job file */
-    size_t variable_count;
+    bool step_known; /* key "complete": written by srun_step, when the step existed, even if slurmctld gave no layout */
+    char master_address[STEP_PLAN_ADDRESS_SIZE]; /* key "head": address of rank 0's node; "" if not known */
+    char peer[STEP_PLAN_ADDRESS_SIZE];           /* address of another node of the step; "" if there is none */
+    unsigned rank0_node;                         /* key "head_node": index of rank 0's node in the step */
+    unsigned port;           /* for MASTER_PORT: was free on rank 0's node; 0 if srun could not test it */
+    unsigned exit_code;      /* key "refused": exit code for all tasks, since preflight found a bad node; 0 to run */
+    bool cpus_inherited;     /* SLURM_CPUS_PER_TASK was set by sbatch or salloc, not by this srun */
+    bool user_binds;         /* the user asked Slurm for a binding */
+    bool by_hostfile;        /* muster set SLURM_HOSTFILE and SLURM_DISTRIBUTION */
+    bool by_map;             /* muster set MUSTER_RANK_MAP */
+    bool cpus_are_cores;     /* Slurm counts cores as CPUs on rank 0's node, which has hardware threads */
+    char job_file[PATH_MAX]; /* absolute; "" for none */
+    struct file_variables variables; /* group "environment" of the job file */
 };
-
-/* Append a variable. -1 and *err (CODE_IO) without memory. */
-int step_plan_add(struct step_plan *plan, const char *name, const char *value, int line, struct error *err);
 
 /* The text of SLURM_MUSTER_STEP, to be freed. NULL and *err: CODE_CONFIG if longer than STEP_PLAN_MOST, CODE_IO. */
 char *step_plan_text(const struct step_plan *plan, struct error *err);
@@ -61,7 +64,7 @@ char *step_plan_text(const struct step_plan *plan, struct error *err);
 /* Read such a text. On failure *plan is empty: CODE_DATA if the text has another format number, CODE_IO. */
 int step_plan_read(const char *text, struct step_plan *plan, struct error *err);
 
-/* Remove the job file and its variables from the plan. */
+/* Remove the job file and its variables from the plan, and free them. */
 void step_plan_clear(struct step_plan *plan);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * trust.h - which files of its installation prefix the plugin may use, though nobody named them in plugstack.conf.
  *
- * A plugin that lies in its prefix trusts all of it: whoever loads the one trusts the other. A plugin that was copied
- * elsewhere may have been built for a user's directory, or for one in /tmp that is long gone. It then uses only what
- * nobody but root and the plugin's owner can have written.
+ * A plugin that lies in its prefix trusts all of it: a process that loads the one trusts the other. A plugin that was
+ * copied elsewhere may have been built for a user's directory, or for one in /tmp that is long gone. It then uses only
+ * files that nobody but root and the plugin's owner can have written.
  */
 #ifndef MUSTER_SRUN_PLUGIN_SPANK_TRUST_H
 #define MUSTER_SRUN_PLUGIN_SPANK_TRUST_H

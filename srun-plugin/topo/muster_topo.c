@@ -1,13 +1,204 @@
 /*
- * muster_topo.c - the program muster-topo: what srun --muster would do, on a laptop, without a cluster.
+ * muster_topo.c - the program muster-topo: what srun --muster would do, on a laptop, without a cluster. Here are
+ * its options and the command place.
  */
-#include "config.h"
-
-#include "srun-plugin/topo/muster_topo.h"
-
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/job.h"
+#include "common/option.h"
+#include "common/text.h"
+#include "config.h"
+#include "srun-plugin/place/order.h"
+#include "srun-plugin/topo/muster_topo.h"
+
+int topo_options(int argc, char **argv, const struct topo_option *options, struct error *err)
+{
+    struct option known[16] = {{0}};
+    int found, index;
+
+    for (size_t i = 0; options[i].name; i++)
+        known[i] = (struct option){options[i].name, options[i].value ? required_argument : no_argument, NULL, 0};
+    opterr = 0;
+    while ((found = getopt_long(argc, argv, "", known, &index)) == 0) {
+        if (options[index].value)
+            *options[index].value = optarg;
+        else
+            *options[index].flag = true;
+    }
+    if (found != -1)
+        return error_set(err, CODE_USAGE, "%s: option %s is unknown or lacks its value", argv[0], option_refused(argv));
+    return optind;
+}
+
+/* ---- muster-topo place ------------------------------------------------------------------------------------------- */
+
+/* Without a job: about those of a model with a few hundred million parameters. */
+static const uint64_t default_bytes[PLACE_AXES] = {
+    [PLACE_DP] = 1000000000, [PLACE_PP] = 100000000, [PLACE_TP] = 10000000000};
+
+/* The command line. Texts are argv's. */
+struct place_options {
+    const char *nodes, *topology, *slots, *mesh, *job, *bytes, *svg, *hostfile;
+};
+
+static int read_options(int argc, char **argv, struct place_options *options, struct error *err)
+{
+    const struct topo_option known[] = {
+        {"nodes", &options->nodes, NULL}, {"topology", &options->topology, NULL}, {"slots", &options->slots, NULL},
+        {"mesh", &options->mesh, NULL},   {"job", &options->job, NULL},           {"bytes", &options->bytes, NULL},
+        {"svg", &options->svg, NULL},     {"hostfile", &options->hostfile, NULL}, {NULL, NULL, NULL}};
+    int first = topo_options(argc, argv, known, err);
+
+    if (first < 0)
+        return -1;
+    if (first < argc)
+        return error_set(err, CODE_USAGE, "place: \"%s\" belongs to no option", argv[first]);
+    if (!options->nodes)
+        return error_set(err, CODE_USAGE, "place: --nodes is needed, such as --nodes n[1-64]");
+    return 0;
+}
+
+/* "dp=8,tp=8,pp=4"; numbers may end in k, M or G. */
+static int read_axes(const char *text, uint64_t *values, const char *option, struct error *err)
+{
+    static const char *const names[PLACE_AXES] = {[PLACE_DP] = "dp=", [PLACE_PP] = "pp=", [PLACE_TP] = "tp="};
+
+    for (const char *word = text + strspn(text, ","); *word; word += strspn(word, ",")) {
+        const char *at = word + 3;
+        uint64_t unit = 1;
+        long number;
+        int axis = 0;
+
+        while (axis < PLACE_AXES && strncmp(word, names[axis], 3) != 0)
+            axis++;
+        if (axis < PLACE_AXES && text_take_number(&at, (long)PLACE_BYTES, &number)) {
+            unit = *at == 'k' ? 1000 : *at == 'M' ? 1000000 : *at == 'G' ? 1000000000 : 1;
+            at += unit > 1;
+        }
+        if (axis == PLACE_AXES || at == word + 3 || (*at && *at != ',') || (uint64_t)number > PLACE_BYTES / unit)
+            return error_set(err, CODE_USAGE, "place: %s %s: must be dp=N, tp=N or pp=N, with commas between", option,
+                             word);
+        values[axis] = (uint64_t)number * unit;
+        word = at;
+    }
+    return 0;
+}
+
+/* --mesh over the job file; dp is 0, as many replicas as fit, if neither tells it. */
+static int read_mesh(const struct place_options *options, const struct job *job, struct mesh *mesh, struct error *err)
+{
+    uint64_t axes[PLACE_AXES] = {[PLACE_PP] = 1, [PLACE_TP] = 1};
+
+    if (job) {
+        axes[PLACE_TP] = (uint64_t)job->parallel.tp;
+        axes[PLACE_PP] = (uint64_t)job->parallel.pp;
+    }
+    if (options->mesh && read_axes(options->mesh, axes, "--mesh", err) < 0)
+        return -1;
+    for (int axis = 0; axis < PLACE_AXES; axis++)
+        if (axes[axis] > PLACE_RANKS)
+            return error_set(err, CODE_USAGE, "place: --mesh %s: more than %d ranks", options->mesh, PLACE_RANKS);
+    *mesh = (struct mesh){.dp = (int)axes[PLACE_DP], .tp = (int)axes[PLACE_TP], .pp = (int)axes[PLACE_PP]};
+    return 0;
+}
+
+static struct order *make_order(const struct place_options *options, const struct job *job, struct error *err)
+{
+    uint64_t bytes[PLACE_AXES] = {ORDER_BYTES_COMPUTED, ORDER_BYTES_COMPUTED, ORDER_BYTES_COMPUTED};
+    struct mesh mesh;
+    char *topology = options->topology ? switch_tree_read_text(options->topology, err) : NULL;
+    const struct order_request request = {.job = job,
+                                          .nodes = options->nodes,
+                                          .tasks_per_node = options->slots ? options->slots : "8",
+                                          .topology = topology,
+                                          .where = options->topology,
+                                          .mesh = &mesh,
+                                          .bytes = bytes};
+    struct order *order = NULL;
+
+    if (!job)
+        memcpy(bytes, default_bytes, sizeof bytes);
+    if ((topology || !options->topology) && read_mesh(options, job, &mesh, err) == 0 &&
+        (!options->bytes || read_axes(options->bytes, bytes, "--bytes", err) == 0))
+        order = order_create(&request, err);
+    free(topology);
+    return order;
+}
+
+static struct order *read_all(const struct place_options *options, struct error *err)
+{
+    struct order *order;
+    struct job job;
+
+    if (!options->job)
+        return make_order(options, NULL, err);
+    if (job_load(&job, options->job, NULL, 0, err) < 0)
+        return NULL;
+    order = make_order(options, &job, err);
+    job_destroy(&job);
+    return order;
+}
+
+/* Removes what a failure left of a file, but not a device such as /dev/full. */
+static void remove_file(const char *path)
+{
+    struct stat found;
+
+    if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
+        unlink(path);
+}
+
+static int put_hostfile(FILE *out, const struct order *order, struct error *err)
+{
+    char *text = order_hostfile(order, err);
+
+    if (!text)
+        return -1;
+    fputs(text, out);
+    free(text);
+    return 0;
+}
+
+static int write_file(const char *path, const struct order *order,
+                      int (*put)(FILE *out, const struct order *order, struct error *err), struct error *err)
+{
+    FILE *out = fopen(path, "we");
+    bool failed;
+    int rc;
+
+    if (!out)
+        return error_errno(err, CODE_IO, "cannot make %s", path);
+    rc = put(out, order, err);
+    failed = ferror(out);
+    if ((fclose(out) != 0 || failed) && rc == 0)
+        rc = error_errno(err, CODE_IO, "cannot write %s", path);
+    if (rc < 0)
+        remove_file(path);
+    return rc;
+}
+
+static int topo_place(int argc, char **argv, struct error *err)
+{
+    struct place_options options = {0};
+    struct order *order = read_options(argc, argv, &options, err) == 0 ? read_all(&options, err) : NULL;
+    int rc = order ? order_report_nodes(order, stdout, err) : -1;
+
+    if (rc == 0)
+        rc = order_report_traffic(order, stdout, err);
+    if (rc == 0 && options.svg)
+        rc = write_file(options.svg, order, place_svg, err);
+    if (rc == 0 && options.hostfile)
+        rc = write_file(options.hostfile, order, put_hostfile, err);
+    order_destroy(order);
+    return rc;
+}
+
+/* ---- the program ------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *word, *usage;
@@ -56,3 +247,5 @@ int main(int argc, char **argv)
     print_help(stderr);
     return CODE_USAGE;
 }
+
+/* muster-topo place. */

@@ -1,17 +1,20 @@
-#include "srun-plugin/topo/place_svg.h"
+#include "srun-plugin/topo/muster_topo.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rank_map.h"
+#include "common/mesh.h"
 #include "common/svg.h"
+#include "plan/hostlist.h"
+#include "srun-plugin/place/order.h"
 
 #define LEFT         24.0
 #define TOP          96.0
 #define COLUMN       150.0 /* from a switch to those beneath it */
 #define SWITCH_WIDTH 104.0
 #define SWITCH_HIGH  28.0
-#define LARGE        256 /* nodes that still get boxes with words in them */
+#define SPACE        8.0 /* below a switch without children */
+#define LARGE        256 /* nodes that still get boxes with text in them */
 
 #define STYLE_TITLE    "font-size=\"18\" font-weight=\"600\" fill=\"#1f2933\""
 #define STYLE_SUBTITLE "font-size=\"12.5\" fill=\"#5f6b76\""
@@ -21,14 +24,15 @@
 #define STYLE_FRAME    "fill=\"none\" stroke=\"#3e4c59\" stroke-width=\"1\""
 
 struct drawing {
-    FILE *out; /* NULL while only heights are measured */
-    const struct placement *placement;
-    const int *first, *ranks; /* place_by_node */
+    FILE *out;
+    const struct order *order;
+    const int *first, *ranks; /* order_by_node */
     bool by_stage;
     int colours; /* stages, or replicas */
     bool small;
     double box_width, box_high, gap;
-    int boxes; /* in a line */
+    int boxes;    /* in a line */
+    double *high; /* [switches] of a switch and all beneath it */
 };
 
 /* ---- colours ---- */
@@ -37,7 +41,7 @@ static const unsigned char okabe_ito[][3] = {{86, 180, 233},  {230, 159, 0}, {0,
                                              {204, 121, 167}, {213, 94, 0},  {0, 114, 178}, {153, 153, 153}};
 static const unsigned char viridis[][3] = {{253, 231, 37}, {94, 201, 98}, {33, 145, 140}, {59, 82, 139}, {68, 1, 84}};
 
-/* Up to eight things get colours that the colour-blind can tell apart; more are a ramp, whose order can be read. */
+/* Up to eight stages or replicas get colours that the colour-blind can distinguish; more get a ramp of colours. */
 static void colour_of(int index, int count, int rgb[3])
 {
     double at = count > 1 ? 4.0 * index / (count - 1) : 0.0;
@@ -72,12 +76,12 @@ static const char *ink_on(int index, int count, bool strong)
 
 static int colour_index(const struct drawing *drawing, int rank)
 {
-    struct mesh_place place = mesh_place(drawing->placement->mesh, rank);
+    struct mesh_coords place = mesh_coords(&drawing->order->mesh, rank);
 
     return drawing->by_stage ? place.pp : place.dp;
 }
 
-/* What fits the box, with an ellipsis for the rest. */
+/* Shortens a text to a width; the end becomes "..". */
 static void cut_text(char *text, double font_size, double width)
 {
     while (strlen(text) > 3 && svg_text_width(text, font_size) > width) {
@@ -87,14 +91,14 @@ static void cut_text(char *text, double font_size, double width)
     }
 }
 
-static void draw_words(const struct drawing *drawing, int node, double x, double y)
+static void draw_labels(const struct drawing *drawing, int node, double x, double y)
 {
     const int *ranks = &drawing->ranks[drawing->first[node]];
     int count = drawing->first[node + 1] - drawing->first[node],
         middle = count ? colour_index(drawing, ranks[count / 2]) : 0;
     char name[HOSTNAME_SIZE], list[64], *all = count ? rank_map_text(ranks, count, NULL) : NULL;
 
-    snprintf(name, sizeof name, "%s", drawing->placement->cluster->nodes[node]);
+    snprintf(name, sizeof name, "%s", drawing->order->switch_tree->nodes[node]);
     snprintf(list, sizeof list, "%.60s", all ? all : "-");
     free(all);
     cut_text(name, 12, drawing->box_width - 6);
@@ -105,7 +109,7 @@ static void draw_words(const struct drawing *drawing, int node, double x, double
              count ? ink_on(middle, drawing->colours, false) : STYLE_NAME, list);
 }
 
-/* A stripe for each rank, neighbours of one colour as one. */
+/* A stripe for each rank; adjacent ranks of one colour share a stripe. */
 static void draw_node(const struct drawing *drawing, int node, double x, double y)
 {
     const int *ranks = &drawing->ranks[drawing->first[node]];
@@ -121,50 +125,61 @@ static void draw_node(const struct drawing *drawing, int node, double x, double 
     }
     svg_rect(drawing->out, x, y, drawing->box_width, drawing->box_high, STYLE_FRAME);
     if (!drawing->small)
-        draw_words(drawing, node, x, y);
+        draw_labels(drawing, node, x, y);
 }
 
 static double nodes_left(const struct drawing *drawing)
 {
-    return LEFT + drawing->placement->cluster->levels * COLUMN;
+    return LEFT + drawing->order->switch_tree->levels * COLUMN;
 }
 
-static int count_nodes(const struct cluster *cluster, int at)
+static int count_nodes(const struct switch_tree *switch_tree, int at)
 {
     int count = 0;
 
-    for (int node = 0; node < cluster->node_count; node++)
-        count += cluster->above[node] == at;
+    for (int node = 0; node < switch_tree->node_count; node++)
+        count += switch_tree->above[node] == at;
     return count;
 }
 
-/* The nodes right beneath a switch, in lines; returns the height they take. */
-static double draw_nodes(const struct drawing *drawing, int at, double y)
+/* The height of all lines of boxes right beneath a switch, of which the last may be short; 0 without nodes. */
+static double lines_high(const struct drawing *drawing, int at)
 {
-    const struct cluster *cluster = drawing->placement->cluster;
-    double line = drawing->box_high + drawing->gap, least = SWITCH_HIGH + drawing->gap;
-    int count = 0, lines = (count_nodes(cluster, at) + drawing->boxes - 1) / drawing->boxes;
+    int count = count_nodes(drawing->order->switch_tree, at);
 
-    if (lines && lines * line < least) /* a line lower than its switch stands in its middle */
-        y += (least - lines * line) / 2;
+    return (count + drawing->boxes - 1) / drawing->boxes * (drawing->box_high + drawing->gap);
+}
 
-    for (int node = 0; node < cluster->node_count; node++) {
-        double x = nodes_left(drawing) + count % drawing->boxes * (drawing->box_width + drawing->gap);
+/* The same, but as high as the switch at least. */
+static double nodes_high(const struct drawing *drawing, int at)
+{
+    double high = lines_high(drawing, at), least = SWITCH_HIGH + drawing->gap;
 
-        if (cluster->above[node] != at)
+    return high > 0 && high < least ? least : high;
+}
+
+/* The nodes right beneath a switch, in lines. */
+static void draw_nodes(const struct drawing *drawing, int at, double y)
+{
+    const struct switch_tree *switch_tree = drawing->order->switch_tree;
+    double line = drawing->box_high + drawing->gap;
+    int count = 0;
+
+    y += (nodes_high(drawing, at) - lines_high(drawing, at)) / 2; /* centers a line lower than its switch */
+    for (int node = 0; node < switch_tree->node_count; node++) {
+        if (switch_tree->above[node] != at)
             continue;
-        if (drawing->out)
-            draw_node(drawing, node, x, y + count / drawing->boxes * line);
+        draw_node(drawing, node, nodes_left(drawing) + count % drawing->boxes * (drawing->box_width + drawing->gap),
+                  y + count / drawing->boxes * line);
         count++;
     }
-    return lines && lines * line < least ? least : lines * line;
 }
 
 /* ---- the tree ---- */
 
 static void draw_switch(const struct drawing *drawing, int at, double y)
 {
-    const struct cluster_switch *drawn = &drawing->placement->cluster->switches[at];
+    const struct tree_switch *drawn = &drawing->order->switch_tree->switches[at];
     double x = LEFT + drawn->depth * COLUMN;
     char name[HOSTNAME_SIZE];
 
@@ -174,7 +189,7 @@ static void draw_switch(const struct drawing *drawing, int at, double y)
     svg_text(drawing->out, x + SWITCH_WIDTH / 2, y + 4, SVG_MIDDLE, STYLE_NAME, name);
 }
 
-/* From the right edge of a switch to what is beneath it at (x, y). */
+/* From the right edge of a switch to a child or the nodes, at (x, y). */
 static void draw_wire(const struct drawing *drawing, int depth, double middle, double x, double y)
 {
     double from = LEFT + depth * COLUMN + SWITCH_WIDTH, bend = from + (COLUMN - SWITCH_WIDTH) / 2;
@@ -184,53 +199,55 @@ static void draw_wire(const struct drawing *drawing, int depth, double middle, d
     svg_line(drawing->out, bend, y, x, y, STYLE_WIRE);
 }
 
-/* Draws what hangs beneath a switch, then the switch in the middle of it; returns the height of all. */
-static double draw_tree(const struct drawing *drawing, int at, double top)
+/* Children come after their parents. A leaf has some space below. */
+static void measure_tree(const struct drawing *drawing)
 {
-    const struct cluster *cluster = drawing->placement->cluster;
-    int depth = cluster->switches[at].depth;
-    double high = draw_nodes(drawing, at, top), own = high, middle, y;
-    struct drawing measure = *drawing;
+    const struct switch_tree *switch_tree = drawing->order->switch_tree;
 
-    measure.out = NULL;
-    for (int child = at + 1; child < cluster->switch_count; child++)
-        if (cluster->switches[child].parent == at)
-            high += draw_tree(drawing, child, top + high);
-    if (own == high) /* a leaf: some room before the next */
-        high = own = high + 8;
-    middle = top + (high - 8) / 2;
-    if (!drawing->out)
-        return high;
-    if (own > 0)
-        draw_wire(drawing, depth, middle, nodes_left(drawing) - 6, own == high ? middle : top + own / 2);
-    y = top + (own < high ? own : 0);
-    for (int child = at + 1; own < high && child < cluster->switch_count; child++) {
-        double below;
+    for (int at = switch_tree->switch_count - 1; at >= 0; at--) {
+        bool is_leaf = drawing->high[at] == 0;
 
-        if (cluster->switches[child].parent != at)
-            continue;
-        below = draw_tree(&measure, child, 0);
-        draw_wire(drawing, depth, middle, LEFT + (depth + 1) * COLUMN, y + (below - 8) / 2);
-        y += below;
+        drawing->high[at] += nodes_high(drawing, at) + (is_leaf ? SPACE : 0);
+        if (at > 0)
+            drawing->high[switch_tree->switches[at].parent] += drawing->high[at];
     }
+}
+
+/* Draws a switch in the middle of its nodes and children. */
+static void draw_tree(const struct drawing *drawing, int at, double top)
+{
+    const struct switch_tree *switch_tree = drawing->order->switch_tree;
+    int depth = switch_tree->switches[at].depth;
+    double own = nodes_high(drawing, at), y = top + own;
+    double middle = top + (drawing->high[at] - SPACE) / 2;
+
+    draw_nodes(drawing, at, top);
+    for (int child = at + 1; child < switch_tree->switch_count; child++) {
+        if (switch_tree->switches[child].parent != at)
+            continue;
+        draw_wire(drawing, depth, middle, LEFT + (depth + 1) * COLUMN, y + (drawing->high[child] - SPACE) / 2);
+        draw_tree(drawing, child, y);
+        y += drawing->high[child];
+    }
+    if (own > 0)
+        draw_wire(drawing, depth, middle, nodes_left(drawing) - 6, y == top + own ? middle : top + own / 2);
     draw_switch(drawing, at, middle);
-    return high;
 }
 
 static void draw_heading(const struct drawing *drawing)
 {
-    const struct placement *placement = drawing->placement;
-    const struct mesh *mesh = placement->mesh;
+    const struct order *order = drawing->order;
+    const struct mesh *mesh = &order->mesh;
     char text[256], bytes[32], depth[64];
     double x = LEFT;
 
     snprintf(text, sizeof text, "%d ranks (dp %d, tp %d, pp %d) on %d nodes", mesh_world(mesh), mesh->dp, mesh->tp,
-             mesh->pp, placement->cluster->node_count);
+             mesh->pp, order->switch_tree->node_count);
     svg_text(drawing->out, LEFT, 34, SVG_START, STYLE_TITLE, text);
-    snprintf(text, sizeof text, "%s in a step %s", place_bytes_text(placement->report->traffic[0], bytes, sizeof bytes),
-             place_depth_text(placement->cluster, 0, depth, sizeof depth));
+    snprintf(text, sizeof text, "%s in a step %s", order_bytes_text(order->cost.traffic[0], bytes, sizeof bytes),
+             order_depth_text(order->switch_tree, 0, depth, sizeof depth));
     svg_text(drawing->out, LEFT, 56, SVG_START, STYLE_SUBTITLE, text);
-    for (int i = 0; i < drawing->colours && i < 16; i++) { /* of a ramp, its ends and steps between */
+    for (int i = 0; i < drawing->colours && i < 16; i++) { /* of a ramp, its ends and some steps between */
         int index = drawing->colours <= 16 ? i : (int)((long)i * (drawing->colours - 1) / 15);
 
         snprintf(text, sizeof text, i == 0 ? (drawing->by_stage ? "stage %d" : "replica %d") : "%d", index);
@@ -241,47 +258,50 @@ static void draw_heading(const struct drawing *drawing)
 }
 
 /* The longest line of boxes that any switch needs, no longer than `most`. */
-static int widest_line(const struct cluster *cluster, int most)
+static int widest_line(const struct switch_tree *switch_tree, int most)
 {
     int widest = 1;
 
-    for (int at = 0; at < cluster->switch_count; at++) {
-        int count = count_nodes(cluster, at);
-
-        widest = count > widest ? count : widest;
-    }
+    for (int at = 0; at < switch_tree->switch_count; at++)
+        widest = count_nodes(switch_tree, at) > widest ? count_nodes(switch_tree, at) : widest;
     return widest < most ? widest : most;
 }
 
-int place_svg(FILE *out, const struct placement *placement, struct error *err)
+int place_svg(FILE *out, const struct order *order, struct error *err)
 {
-    size_t nodes = (size_t)placement->cluster->node_count, world = (size_t)mesh_world(placement->mesh);
+    size_t nodes = (size_t)order->switch_tree->node_count, world = (size_t)mesh_world(&order->mesh);
     int *first = calloc(nodes + 1 + world, sizeof *first), *ranks = first + nodes + 1;
     bool small = nodes > LARGE;
-    struct drawing drawing = {.placement = placement,
+    struct drawing drawing = {.out = out,
+                              .order = order,
                               .first = first,
                               .ranks = ranks,
-                              .by_stage = placement->mesh->pp > 1,
-                              .colours = placement->mesh->pp > 1 ? placement->mesh->pp : placement->mesh->dp,
+                              .by_stage = order->mesh.pp > 1,
+                              .colours = order->mesh.pp > 1 ? order->mesh.pp : order->mesh.dp,
                               .small = small,
                               .box_width = small ? 12 : 92,
                               .box_high = small ? 12 : 40,
                               .gap = small ? 3 : 6,
-                              .boxes = widest_line(placement->cluster, small ? 64 : 8)};
+                              .boxes = widest_line(order->switch_tree, small ? 64 : 8),
+                              .high = calloc((size_t)order->switch_tree->switch_count, sizeof(double))};
     double high, width;
+    int rc = 0;
 
-    if (!first)
-        return error_errno(err, CODE_IO, "no memory for a picture of %zu ranks", world);
-    place_by_node(placement, first, ranks);
-    high = TOP + draw_tree(&drawing, 0, TOP) + 16;
-    width = nodes_left(&drawing) + drawing.boxes * (drawing.box_width + drawing.gap) + LEFT;
-    width = width < 640 ? 640 : width; /* the heading's */
-    drawing.out = out;
-    svg_begin(out, width, high, "Ranks on nodes");
-    svg_rect(out, 0, 0, width, high, "fill=\"#ffffff\"");
-    draw_tree(&drawing, 0, TOP);
-    draw_heading(&drawing);
-    svg_end(out);
+    if (first && drawing.high) {
+        order_by_node(order->node_of, mesh_world(&order->mesh), order->switch_tree->node_count, first, ranks);
+        measure_tree(&drawing);
+        high = TOP + drawing.high[0] + 16;
+        width = nodes_left(&drawing) + drawing.boxes * (drawing.box_width + drawing.gap) + LEFT;
+        width = width < 640 ? 640 : width; /* the heading's */
+        svg_begin(out, width, high, "Ranks on nodes");
+        svg_rect(out, 0, 0, width, high, "fill=\"#ffffff\"");
+        draw_tree(&drawing, 0, TOP);
+        draw_heading(&drawing);
+        svg_end(out);
+    } else {
+        rc = error_errno(err, CODE_IO, "no memory for a picture of %zu ranks", world);
+    }
+    free(drawing.high);
     free(first);
-    return 0;
+    return rc;
 }

@@ -1,4 +1,4 @@
-#include "srun-plugin/topo/topo_environment.h"
+#include "srun-plugin/topo/muster_topo.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,17 +11,11 @@
 struct environment {
     struct environment_request request;
     struct node_view view; /* its node is borrowed */
-    struct fabric_givens conf;
+    struct file_variables conf;
     struct rank_plan **ranks; /* [count] */
     size_t count;
     char **notes; /* about broken profiles */
     size_t note_count;
-};
-
-/* A variable of a rank, whoever sets it. */
-struct variable {
-    const char *name, *value, *source, *why;
-    bool set;
 };
 
 static bool look_up(const char *name, char *value, size_t size, void *arg)
@@ -66,7 +60,7 @@ static int read_conf(struct environment *environment, struct error *err)
         return fabric_conf_read(&environment->conf, getenv("NCCL_CONF_FILE"), getenv("HOME"), err);
     if (!(text = sysfs_text(environment->request.root, "etc/nccl.conf")))
         return 0;
-    status = fabric_conf_parse(&environment->conf, text, "/etc/nccl.conf", err);
+    status = fabric_conf_parse(&environment->conf, text, err);
     free(text);
     return status;
 }
@@ -79,15 +73,15 @@ static const char *default_interface(const struct node *node)
     return NULL;
 }
 
-/* These are not known before there is a job. */
-static void hide_job(struct env_set *set)
+/* The value to show; three are not known before there is a job. */
+static const char *shown_value(const struct env_variable *variable)
 {
     static const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "MUSTER_JOB_ID"};
 
-    for (size_t i = 0; i < set->count; i++)
-        for (size_t j = 0; j < sizeof names / sizeof *names; j++)
-            if (set->entries[i].source == ENV_MUSTER && strcmp(set->entries[i].name, names[j]) == 0)
-                set->entries[i].value = "(of the job)";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (variable->origin == ENV_FROM_MUSTER && strcmp(variable->name, names[i]) == 0)
+            return "(of the job)";
+    return variable->value;
 }
 
 /* As if the step had all CPUs that this process may run on, and no binding was requested. */
@@ -96,18 +90,18 @@ static struct rank_plan *plan_rank(struct environment *environment, uint32_t ind
     const struct environment_request *request = &environment->request;
     const struct cpus *allowed = &environment->view.node->allowed;
     uint32_t local_ranks = (uint32_t)environment->count;
-    const struct rank_ask ask = {
+    const struct rank_request ask = {
         .task = {.nodes = request->nodes,
                  .ranks = request->nodes * local_ranks,
                  .rank = index,
                  .local_ranks = local_ranks,
                  .local_rank = index,
                  .node_cpus = cpus_count(allowed),
-                 .head = "?"},
+                 .master_address = "?"},
         .view = &environment->view,
         .affinity = {.own = *allowed, .all = *allowed},
         .affinity_known = true,
-        .may_bind = true,
+        .step_known = true,
         .job_nodes = request->nodes,
         .conf = &environment->conf,
         .files = has_file,
@@ -115,13 +109,8 @@ static struct rank_plan *plan_rank(struct environment *environment, uint32_t ind
         .environment = look_up,
         .environment_arg = environment,
     };
-    struct rank_plan *plan = rank_plan_create(&ask, err);
 
-    if (!plan)
-        return NULL;
-    plan->env->count--; /* MUSTER_SET: internal */
-    hide_job(plan->env);
-    return plan;
+    return rank_plan_create(&ask, err);
 }
 
 static int load_profiles(struct environment *environment, struct error *err)
@@ -142,7 +131,7 @@ static void choose_interface(struct environment *environment)
 
     if (!interface)
         interface = default_interface(environment->view.node);
-    snprintf(environment->view.way.interface, sizeof environment->view.way.interface, "%.*s", IF_NAMESIZE - 1,
+    snprintf(environment->view.route.interface, sizeof environment->view.route.interface, "%.*s", IF_NAMESIZE - 1,
              interface ? interface : "");
 }
 
@@ -178,7 +167,7 @@ void environment_destroy(struct environment *environment)
     for (size_t i = 0; environment->ranks && i < environment->count; i++)
         rank_plan_destroy(environment->ranks[i]);
     text_free_lines(environment->notes, environment->note_count);
-    fabric_givens_clear(&environment->conf);
+    file_variables_clear(&environment->conf);
     fabric_destroy(environment->view.fabric);
     free(environment->ranks);
     free(environment);
@@ -186,38 +175,22 @@ void environment_destroy(struct environment *environment)
 
 /* ---- output ------------------------------------------------------------------------------------------------------ */
 
+/* Without MUSTER_SET, the last: it is internal. */
 static size_t variable_count(const struct rank_plan *rank)
 {
-    return rank->env->count + rank->fabric->count;
+    return rank->env.count - 1;
 }
 
-static struct variable variable_at(const struct rank_plan *rank, size_t index)
+static const struct env_variable *find_variable(const struct rank_plan *rank, const char *name)
 {
-    const struct fabric_variable *of_fabric;
-
-    if (index < rank->env->count) {
-        const struct env_entry *entry = &rank->env->entries[index];
-
-        return (struct variable){entry->name, entry->value, entry->source == ENV_USER ? "user" : "muster", entry->why,
-                                 entry->source == ENV_MUSTER};
-    }
-    of_fabric = &rank->fabric->variables[index - rank->env->count];
-    return (struct variable){of_fabric->name, of_fabric->value, of_fabric->source, of_fabric->why,
-                             fabric_sets(of_fabric)};
-}
-
-static const struct variable *find_variable(const struct rank_plan *rank, const char *name, struct variable *found)
-{
-    for (size_t i = 0; i < variable_count(rank); i++) {
-        *found = variable_at(rank, i);
-        if (strcmp(found->name, name) == 0)
-            return found;
-    }
+    for (size_t i = 0; i < variable_count(rank); i++)
+        if (strcmp(rank->env.variables[i].name, name) == 0)
+            return &rank->env.variables[i];
     return NULL;
 }
 
 /* The value of all ranks, or if they differ each rank's, "0 1 2 3"; the caller frees it. */
-static char *join_values(const struct environment *environment, const struct variable *first)
+static char *join_values(const struct environment *environment, const struct env_variable *first)
 {
     char *text = NULL;
     size_t size;
@@ -227,17 +200,17 @@ static char *join_values(const struct environment *environment, const struct var
     if (!out)
         return NULL;
     for (size_t i = 0; i < environment->count; i++) {
-        struct variable other;
-        const char *value = find_variable(environment->ranks[i], first->name, &other) ? other.value : "-";
+        const struct env_variable *other = find_variable(environment->ranks[i], first->name);
+        const char *value = other ? shown_value(other) : "-";
 
-        differ = differ || strcmp(value, first->value) != 0;
+        differ = differ || strcmp(value, shown_value(first)) != 0;
         fprintf(out, "%s%s", i ? " " : "", value);
     }
     fclose(out);
     if (differ || !text)
         return text;
     free(text);
-    return strdup(first->value);
+    return strdup(shown_value(first));
 }
 
 /* "ours.cfg:21" of "/etc/muster/fabric/ours.cfg:21". */
@@ -257,18 +230,18 @@ static const char *without_directory(const struct environment *environment, cons
 void environment_print(const struct environment *environment)
 {
     const struct rank_plan *first = environment->ranks[0];
-    const struct fabric_plan *fabric = first->fabric;
+    const struct env_list *fabric = &first->env;
 
     printf("environment of %zu rank%s on each of %u node%s, %s%s\n", environment->count,
            environment->count == 1 ? "" : "s", environment->request.nodes, environment->request.nodes == 1 ? "" : "s",
            fabric->profile[0] ? "profile " : "no profile matches", fabric->profile);
     printf("%-28s  %-28s  %-20s  why\n", "variable", "value", "source");
     for (size_t i = 0; i < variable_count(first); i++) {
-        struct variable shown = variable_at(first, i);
-        char *value = join_values(environment, &shown);
+        const struct env_variable *shown = &first->env.variables[i];
+        char *value = join_values(environment, shown);
 
-        printf("%-28s  %-28s  %-20s  %s\n", shown.name, value ? value : shown.value,
-               without_directory(environment, shown.source), without_directory(environment, shown.why));
+        printf("%-28s  %-28s  %-20s  %s\n", shown->name, value ? value : shown_value(shown),
+               without_directory(environment, shown->source), without_directory(environment, shown->why));
         free(value);
     }
     if (environment->note_count + fabric->note_count)
@@ -284,18 +257,18 @@ static json_t *describe_rank(const struct rank_plan *rank)
     json_t *object = json_object();
 
     for (size_t i = 0; i < variable_count(rank); i++) {
-        struct variable v = variable_at(rank, i);
+        const struct env_variable *v = &rank->env.variables[i];
 
-        json_object_set_new(
-            object, v.name,
-            json_pack("{s:s, s:s, s:s, s:b}", "value", v.value, "source", v.source, "why", v.why, "set", (int)v.set));
+        json_object_set_new(object, v->name,
+                            json_pack("{s:s, s:s, s:s, s:b}", "value", shown_value(v), "source", v->source, "why",
+                                      v->why, "set", (int)env_is_to_be_set(v)));
     }
     return object;
 }
 
 json_t *environment_json(const struct environment *environment)
 {
-    const struct fabric_plan *fabric = environment->ranks[0]->fabric;
+    const struct env_list *fabric = &environment->ranks[0]->env;
     json_t *ranks = json_array(), *notes = json_array();
 
     for (size_t i = 0; i < environment->note_count; i++)

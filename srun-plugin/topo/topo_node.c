@@ -2,20 +2,15 @@
  * muster-topo node, muster-topo save. The keys of the JSON are those of the structs in node.h and bind.h; null is not
  * known. muster-topo(1) describes them.
  */
-#include "common/option.h"
 #include "common/text.h"
 #include "srun-plugin/topo/muster_topo.h"
 
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "srun-plugin/node/bind.h"
-#include "srun-plugin/node/node_report.h"
-#include "srun-plugin/topo/snapshot.h"
-#include "srun-plugin/topo/topo_environment.h"
 
 /* More than any job has. */
 #define NODES_MAX 1000000
@@ -37,66 +32,37 @@ static int parse_count(const char *name, const char *text, unsigned most, unsign
     return 0;
 }
 
-static int keep_option(int option, struct node_options *options, struct error *err)
-{
-    switch (option) {
-    case 'j':
-        options->json = true;
-        return 0;
-    case 'x':
-        options->xml = optarg;
-        return 0;
-    case 'e':
-        options->environment = true;
-        return 0;
-    case 'c':
-        options->request.cluster = optarg;
-        return 0;
-    case 'i':
-        options->request.interface = optarg;
-        return 0;
-    case 'p':
-        options->request.profiles = optarg;
-        return 0;
-    case 's':
-        options->request.site = optarg;
-        return 0;
-    case 'r':
-        return parse_count("ranks", optarg, CPUS_MAX, &options->ranks, err);
-    default:
-        return parse_count("nodes", optarg, NODES_MAX, &options->request.nodes, err);
-    }
-}
-
 static int read_options(int argc, char **argv, struct node_options *options, struct error *err)
 {
-    static const struct option known[] = {
-        {"cluster", required_argument, NULL, 'c'},   {"environment", no_argument, NULL, 'e'},
-        {"interface", required_argument, NULL, 'i'}, {"json", no_argument, NULL, 'j'},
-        {"nodes", required_argument, NULL, 'n'},     {"profiles", required_argument, NULL, 'p'},
-        {"ranks", required_argument, NULL, 'r'},     {"site", required_argument, NULL, 's'},
-        {"xml", required_argument, NULL, 'x'},       {0}};
-    int option;
+    struct environment_request *request = &options->request;
+    const char *ranks = NULL, *nodes = NULL;
+    const struct topo_option known[] = {{"cluster", &request->cluster, NULL},
+                                        {"environment", NULL, &options->environment},
+                                        {"interface", &request->interface, NULL},
+                                        {"json", NULL, &options->json},
+                                        {"nodes", &nodes, NULL},
+                                        {"profiles", &request->profiles, NULL},
+                                        {"ranks", &ranks, NULL},
+                                        {"site", &request->site, NULL},
+                                        {"xml", &options->xml, NULL},
+                                        {NULL, NULL, NULL}};
+    int first;
 
     *options = (struct node_options){.root = "/", .request = {.nodes = 1, .profiles = FABRIC_DIR}};
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
-        if (option == '?')
-            return error_set(err, CODE_USAGE, "node: %s: unknown, or its value is missing; see muster-topo(1)",
-                             option_refused(argv));
-        if (keep_option(option, options, err) < 0)
-            return -1;
-    }
-    if (optind + 1 < argc)
+    if ((first = topo_options(argc, argv, known, err)) < 0 ||
+        (ranks && parse_count("ranks", ranks, CPUS_MAX, &options->ranks, err) < 0) ||
+        (nodes && parse_count("nodes", nodes, NODES_MAX, &request->nodes, err) < 0))
+        return -1;
+    if (first + 1 < argc)
         return error_set(err, CODE_USAGE, "node: at most one directory of a snapshot; unexpected argument '%s'",
-                         argv[optind + 1]);
-    if (optind < argc)
-        options->root = argv[optind];
-    options->request.root = options->root;
-    if (strcmp(options->root, "/") == 0 && !options->request.site)
-        options->request.site = "/etc/muster/fabric";
-    if (strcmp(options->root, "/") == 0 && !options->request.cluster)
-        options->request.cluster = getenv("SLURM_CLUSTER_NAME");
+                         argv[first + 1]);
+    if (first < argc)
+        options->root = argv[first];
+    request->root = options->root;
+    if (strcmp(options->root, "/") == 0 && !request->site)
+        request->site = "/etc/muster/fabric";
+    if (strcmp(options->root, "/") == 0 && !request->cluster)
+        request->cluster = getenv("SLURM_CLUSTER_NAME");
     return 0;
 }
 
@@ -105,12 +71,6 @@ static unsigned default_ranks(const struct node *node)
     size_t gpus = node_usable_gpus(node, NULL), ranks = gpus ? gpus : node->numa_count;
 
     return ranks ? (unsigned)ranks : 1;
-}
-
-static void print_line(const char *line, void *arg)
-{
-    (void)arg;
-    puts(line);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
@@ -224,7 +184,7 @@ static json_t *describe_binding(const struct node *node, const struct bind_plan 
 
     for (size_t i = 0; i < plan->count; i++)
         json_array_append_new(ranks, describe_rank(node, &plan->ranks[i]));
-    return json_pack("{s:o, s:b, s:o}", "ranks", ranks, "by_user", (int)plan->by_user, "notes",
+    return json_pack("{s:o, s:b, s:o}", "ranks", ranks, "by_user", (int)plan->keeps_given, "notes",
                      list_lines(plan->notes, plan->note_count));
 }
 
@@ -247,9 +207,9 @@ static int print_json(const struct node *node, const struct bind_plan *plan, con
 
 static void print_text(const struct node *node, const struct bind_plan *plan, const struct environment *environment)
 {
-    node_report(node, print_line, NULL);
+    node_report(node, stdout);
     putchar('\n');
-    bind_report(node, plan, print_line, NULL);
+    bind_report(node, plan, stdout);
     if (environment) {
         putchar('\n');
         environment_print(environment);

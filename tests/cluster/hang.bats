@@ -69,7 +69,7 @@ stopped() {
     ! grep -q 'Killed' "$OUT"
 }
 
-@test "a node whose only rank is stopped gives no sign, and Slurm ends it" {
+@test "a node whose only rank is stopped is silent, and Slurm ends it" {
     JOB=$(sbatch --parsable --nodes=3 --cpus-per-task=1 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg)
-    stopped 1 'rank 1 on n2 gave no sign*'
+    stopped 1 'rank 1 on n2 is silent*'
 }

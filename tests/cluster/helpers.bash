@@ -31,6 +31,11 @@ why_no_plugin() {
     fi
 }
 
+# slurm_since 23.11: whether the Slurm of the tests is that release or a later one
+slurm_since() {
+    [ "$(printf '%s\n' "$1" "$(srun --version | cut -d' ' -f2)" | sort -V | head -n 1)" = "$1" ]
+}
+
 why_not() {
     local why
     why=$(why_no_slurm)

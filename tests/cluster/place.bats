@@ -90,7 +90,7 @@ allocated() {
     [ "$(sort -u hosts | wc -l)" -eq 5 ]
 }
 
-# Of a mesh's ranks, the one that each of Slurm's plays: text of rank_map.h, a line a rank
+# Of a mesh's ranks, the one that each of Slurm's plays: text of mesh.h, a line a rank
 expand_map() {
     tr ',' '\n' <<<"$1" | awk -F'[-:]' '{for (i = $1; i <= (NF > 1 ? $2 : $1); i += NF > 2 ? $3 : 1) print i}'
 }
@@ -226,4 +226,30 @@ train() {
 
 @test "the nodes are all idle after all this" {
     eventually 20 all_idle
+}
+
+# The last one: with topology.yaml, Slurm ignores topology.conf.
+@test "a partition's own topology, not the cluster's default, decides its order (Slurm 25.05)" {
+    slurm_since 25.05 || skip "this Slurm has one topology for all partitions"
+    cat >"$SANDBOX_DIR/etc/topology.yaml" <<'YAML'
+- topology: halves
+  cluster_default: true
+  tree:
+    switches: [{switch: s0, children: "s[1-2]"}, {switch: s1, nodes: "n[1-4]"}, {switch: s2, nodes: "n[5-8]"}]
+- topology: odd
+  tree:
+    switches: [{switch: t0, children: "t[1-2]"}, {switch: t1, nodes: "n[1,3,5,7]"}, {switch: t2, nodes: "n[2,4,6,8]"}]
+YAML
+    echo 'PartitionName=odd Topology=odd' >>"$SANDBOX_DIR/etc/slurm.conf"
+    scontrol reconfigure
+    eventually 20 all_idle
+    scontrol show topology odd >switches
+    expect --nodes 'n[1-8]' --slots 1 --mesh dp=8 --bytes dp=1
+    allocated "-N8 -p odd" "srun --muster -n8 sh -c '$where'" >out
+    diff hosts <(landed out)
+    expect --nodes 'n[1-8]' --slots 1 --job "$JOB_FILE"
+    step --muster="$JOB_FILE" -p odd -N8 -n8 sh -c "$where \$MUSTER_RANK_MAP" >out
+    map_leads_to_hosts
+    allocated -N8 "srun --muster -n8 sh -c '$where'" >out # the default's order is that of the nodes' names
+    [ "$(landed out | tr '\n' ' ')" = "n1 n2 n3 n4 n5 n6 n7 n8 " ]
 }

@@ -78,13 +78,21 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$output" = 1 ]
     run step --muster -n1 -c2 sh -c 'echo $OMP_NUM_THREADS'
     [ "$output" = 2 ]
-    timeout 60 sbatch -W -N1 -c2 -o out --wrap 'srun --muster -n2 sh -c "echo \$OMP_NUM_THREADS"'
-    [ "$(tr '\n' ' ' <out)" = "1 1 " ]
-    # A step of 1 CPU per task, whose rank has the node: what sbatch said is there, and is not srun's.
+    # srun inherits sbatch's option again since 23.11.
+    local inherited=2
+    if slurm_since 23.11; then
+        inherited=1
+        timeout 60 sbatch -W -N1 -c2 -o out --wrap 'srun --muster -n1 sh -c "echo \$OMP_NUM_THREADS"'
+        [ "$(cat out)" = 2 ]
+    else
+        timeout 60 sbatch -W -N1 -c2 -o out --wrap 'srun --muster -n2 sh -c "echo \$OMP_NUM_THREADS"'
+        [ "$(tr '\n' ' ' <out)" = "1 1 " ]
+    fi
+    # A step of 1 CPU per task, whose rank has the node: sbatch's value is in the environment.
     timeout 60 sbatch -W -N1 -c1 -o out --wrap 'for option in -n1 "-n1 -c1"; do
         srun --muster $option sh -c "echo \$OMP_NUM_THREADS \$SLURM_CPUS_PER_TASK \${MUSTER_CPUS_INHERITED-gone}"; done'
     cat out
-    [ "$(tr '\n' ';' <out)" = "2 1 gone;1 1 gone;" ]
+    [ "$(tr '\n' ';' <out)" = "$inherited 1 gone;1 1 gone;" ]
 }
 
 @test "two steps of a job have different ports" {
@@ -163,7 +171,7 @@ SH
     [ "$status" -eq 0 ]
     [ "$(grep -c '^muster: warning: bad.cfg:3: ' <<<"$output")" -eq 2 ] # salloc's, and the hidden srun's
     [ "$(grep -c '^muster: bad.cfg:3: ' <<<"$output")" -eq 1 ]
-    grep -qx 'step 4294967290 unset' <<<"$output"
+    grep -qxE 'step (4294967290|-6) unset' <<<"$output"
     grep -qx 'srun 78' <<<"$output"
     [ ! -e started ]
 }
@@ -239,6 +247,18 @@ SH
     no_line once.cfg nodes.trace
 }
 
+@test "ranks that get another job file by --export get none of the variables of srun's" {
+    { cat good.cfg && echo 'environment = { FROM_JOB = "yes"; };'; } >first.cfg
+    cp good.cfg second.cfg
+    run step --export=PATH,MUSTER_JOB=second.cfg --muster=first.cfg -N2 -n2 sh -c 'echo has $FROM_JOB $MUSTER_JOB'
+    echo "$output"
+    [ "$(grep -c '^has second.cfg$' <<<"$output")" -eq 2 ]
+    [ "$(grep -c "MUSTER_JOB=second.cfg, but srun has read $PWD/first.cfg: none of its variables" <<<"$output")" -eq 1 ]
+    run step --export=PATH,MUSTER_JOB=first.cfg --muster=first.cfg -N2 -n2 sh -c 'echo has $FROM_JOB $MUSTER_JOB'
+    [ "$(grep -c '^has yes first.cfg$' <<<"$output")" -eq 2 ] # the same file
+    [ "$(grep -c warning <<<"$output")" -eq 0 ]
+}
+
 @test "all components of a heterogeneous step get the job file's variables" {
     { cat good.cfg && echo 'environment = { FROM_JOB = "yes"; };'; } >het.cfg
     run step --muster=het.cfg -N1 -n1 sh -c 'echo $FROM_JOB $MUSTER_JOB' : -N1 -n1 sh -c 'echo $FROM_JOB $MUSTER_JOB'
@@ -290,7 +310,7 @@ SH
     scontrol reconfigure
     cd "$dir"
     SLURM_HOSTFILE=$dir/hosts run timeout 60 setpriv --reuid=65534 --regid=65534 --clear-groups \
-        srun --muster-report --distribution=arbitrary -N2 -n2 sh -c 'echo $RANK $MASTER_ADDR'
+        srun --muster-report --distribution=arbitrary -n2 sh -c 'echo $RANK $MASTER_ADDR'
     cd "$BATS_TEST_TMPDIR"
     "$SANDBOX" stop --dir "$dir/sandbox" --purge
     rm -r "$dir"

@@ -14,7 +14,8 @@ setup_file() {
     scontrol reconfigure
     # Two files: Slurm loads no path twice.
     command -v gcc >/dev/null || return 0
-    gcc -std=gnu17 -O1 -shared -fPIC -o "$BATS_FILE_TMPDIR/spank_fault.so" "$TOP/tests/cluster/spank_fault.c"
+    gcc -std=gnu17 -O1 -shared -fPIC ${MUSTER_TEST_SLURM:+-isystem "$MUSTER_TEST_SLURM/include"} \
+        -o "$BATS_FILE_TMPDIR/spank_fault.so" "$TOP/tests/cluster/spank_fault.c"
     cp "$BATS_FILE_TMPDIR"/spank_{fault,mend}.so
 }
 
@@ -127,8 +128,8 @@ pick() {
     printf 'SwitchName=s1 Nodes=n[1-\nrubbish\n' >noise
     for word in nonsense=1 = '%s%n' "topology=/no/such/file" topology=/ "topology=$PWD/noise" topology= \
         "profiles=/no/such/directory" "profiles=$PWD/noise" profiles= "fabric=$PWD/noise" fabric=/dev/null fabric= \
-        "fabric=/$long" epilog_seconds=soon epilog_seconds=-1 stage= "stage=$PWD/noise" ckptd=/no/such/program; do
-        echo "required $PLUGIN $word" >"$SANDBOX_DIR/etc/plugstack.conf"
+        "fabric=/$long" epilog_seconds=soon epilog_seconds=-1 stage_keep=0 stage= "stage=$PWD/noise" ckptd=/no/such/program; do
+        echo "required $PLUGIN stage_keep=0 $word" >"$SANDBOX_DIR/etc/plugstack.conf"
         step -Q --muster -N2 -n2 sh -c "$show" >out 2>err
         echo "$word:" | head -c 100
         cat out err
@@ -136,7 +137,7 @@ pick() {
         no_line -vE 'muster: |spank: ' err # Slurm itself cuts lines that are too long
     done
     for word in topology=/no/such/file profiles=/no/such/directory "fabric=$PWD/noise" "topology=$PWD/noise"; do
-        echo "required $PLUGIN $word" >"$SANDBOX_DIR/etc/plugstack.conf"
+        echo "required $PLUGIN stage_keep=0 $word" >"$SANDBOX_DIR/etc/plugstack.conf"
         timeout 60 salloc -Q -N2 srun --muster -n2 true 2>err
         cat err
         grep -q "muster: .*${word#*=}" err
@@ -189,6 +190,11 @@ judge() {
     local reason
     reason=$(reason "$1")
     cat "$2"
+    # What the plugin needs there may still fit into srun's heap: then nothing fails.
+    if [ "$1" = local_init=no_memory ] && ! grep -qE "$reason" "$2"; then
+        set -- fits "$2"
+        reason=''
+    fi
     if [ -n "$reason" ]; then
         grep -qE "$reason" "$2"
     else
@@ -210,6 +216,8 @@ callbacks="local_init init_post_opt local_user_init remote_init user_init task_i
     for mode in required optional; do
         for callback in $callbacks; do
             for harm in $harms; do
+                # Since 24.05 Slurm's library loads plugins there for what it receives, and ends srun if it cannot.
+                [ $callback=$harm != local_user_init=no_memory ] || ! slurm_since 24.05 || continue
                 echo "$mode $callback=$harm"
                 stack "$mode" "$callback=$harm"
                 timeout -k 5 40 srun --muster=good.cfg -N2 -n2 sh -c "$show" >out 2>&1 || true
@@ -263,6 +271,19 @@ callbacks="local_init init_post_opt local_user_init remote_init user_init task_i
     done
 }
 
+@test "slurmd loads no library that its environment names" {
+    "$SANDBOX" kill-node n3 --dir "$SANDBOX_DIR"
+    : >"$SANDBOX_DIR/log/slurmd.n3.log"
+    mkdir bin
+    printf '#!/bin/sh\nMUSTER_HWLOC=/no/such/libhwloc.so exec %s "$@"\n' "$(command -v slurmd)" >bin/slurmd
+    chmod +x bin/slurmd
+    PATH=$PWD/bin:$PATH "$SANDBOX" revive-node n3 --dir "$SANDBOX_DIR"
+    step --muster-report -w n3 -n1 true >out 2>&1
+    cat out
+    grep -q 'n3' out
+    no_line '/no/such/' out "$SANDBOX_DIR/log/slurmd.n3.log"
+}
+
 # hang EPILOG_SECONDS: a job on n1 leaves a stage, on which muster-ckptd hangs until it is killed
 hang() {
     : >"$SANDBOX_DIR/log/slurmd.n1.log"
@@ -281,12 +302,15 @@ hang() {
     hang 60
     cat report
     grep -q '^muster: warning: .* of 9 s is too short for epilog_seconds=60 .* for 6 s only' report
-    grep -q 'warning: .* of 9 s is too short for epilog_seconds=60 ' "$SANDBOX_DIR/log/slurmd.n1.log"
+    no_line 'too short' "$SANDBOX_DIR/log/slurmd.n1.log"
+    "$SANDBOX" kill-node n1 --dir "$SANDBOX_DIR"
+    "$SANDBOX" revive-node n1 --dir "$SANDBOX_DIR" # slurmd's log has it when slurmd starts
+    eventually 20 grep -q "warning: .* of 9 s is too short for epilog_seconds=60 " "$SANDBOX_DIR/log/slurmd.n1.log"
 }
 
 @test "the plugin stacked twice, under two names" {
     cp "$PLUGIN" "$BATS_FILE_TMPDIR/spank_again.so"
-    echo "required $BATS_FILE_TMPDIR/spank_again.so" >>"$SANDBOX_DIR/etc/plugstack.conf"
+    echo "required $BATS_FILE_TMPDIR/spank_again.so stage_keep=0" >>"$SANDBOX_DIR/etc/plugstack.conf"
     run step --muster=good.cfg -N2 -n2 sh -c "$show"
     echo "$output"
     [ "$(grep '^rank' <<<"$output" | sort | tr '\n' ';')" = "rank 0 of 2;rank 1 of 2;" ]

@@ -285,7 +285,8 @@ SH
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -cx up <<<"$output")" -eq 3 ]
-    grep -q '^muster: preflight: slurmstepd.*: error: execve(): /nonexistent: No such file' <<<"$output"
+    # 22.05 names slurmstepd and the node, 26.05 the time.
+    grep -q '^muster: preflight: .*error: execve(): /nonexistent: No such file' <<<"$output"
     grep -qx 'muster: preflight: warning: the nodes were not checked: no node answered: /nonexistent did not run there' \
         <<<"$output"
     run step -N1 --muster-preflight=nonsense true

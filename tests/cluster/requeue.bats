@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # etc/train.sbatch, as it is shipped: preempted, it comes back on the nodes that are left; a dead node does not end it.
 # However it is preempted, it is requeued once at most and finishes once. In the place of muster-train stands a script
-# with its exit codes: it notes where it runs, and on TERM it exits with 75. Files change what it does: with `finish` it
-# ends well at once, with `last_step` on TERM, with `deaf` it does not stop on TERM.
+# with its exit codes: it answers --mpi, notes where it runs, and on TERM it exits with 75. Files change what it does:
+# with `finish` it ends well at once, with `last_step` on TERM, with `deaf` it does not stop on TERM.
 load helpers
 
 setup_file() {
@@ -13,6 +13,7 @@ setup_file() {
     mkdir "$BATS_FILE_TMPDIR/bin"
     cat >"$BATS_FILE_TMPDIR/bin/muster-train" <<'SH'
 #!/bin/sh
+[ "$*" != --mpi ] || { echo pmi2; exit; }
 echo "run $MUSTER_RESTART_COUNT: rank $RANK of $WORLD_SIZE, $MUSTER_NODES nodes, $SLURMD_NODENAME"
 finish() {
     [ "$RANK" != 0 ] || echo "done at step 5"

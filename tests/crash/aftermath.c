@@ -135,13 +135,14 @@ static enum finding save(struct aftermath *aftermath, const char *dir, uint64_t 
 /* latest.*.tmp stay for a day: another process may be writing one. */
 static bool may_lie_there(const char *name)
 {
-    static const char *const starts[] = {"latest", "step-"};
+    static const char *const starts[] = {"latest", "owner-", "step-"};
 
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, ".trash") == 0)
         return true;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0)
-            return !strstr(name, ".partial") && !strstr(name, ".abandoned");
+            return !strstr(name, ".partial") && !strstr(name, ".abandoned") &&
+                   (name[0] != 'o' || !strstr(name, ".tmp"));
     return false;
 }
 

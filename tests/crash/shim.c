@@ -4,6 +4,7 @@
  */
 #include "tests/crash/shim_state.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +25,10 @@ static int open_at(int directory, const char *path, int flags, mode_t mode)
     const char *name;
     int fd;
 
-    if (!writes || !shim_watches_path(directory, path))
+    if (!shim_watches_path(directory, path))
         return REAL(openat)(directory, path, flags, mode);
+    if (!writes)
+        return shim_fails("look") ? -1 : REAL(openat)(directory, path, flags, mode);
     if (shim_fails("open"))
         return -1;
     shim_lock();
@@ -229,6 +232,7 @@ static int rename_at(int from_directory, const char *from, int to_directory, con
         return REAL(renameat2)(from_directory, from, to_directory, to, flags);
     if (shim_fails("rename"))
         return -1;
+    shim_be_late();
     shim_lock();
     from_parent = shim_parent(from_directory, from, &from_name);
     to_parent = shim_parent(to_directory, to, &to_name);
@@ -314,4 +318,58 @@ EXPORT int mkdirat(int directory, const char *path, mode_t mode)
 EXPORT int mkdir(const char *path, mode_t mode)
 {
     return mkdirat(AT_FDCWD, path, mode);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+EXPORT ssize_t pread(int fd, void *data, size_t bytes, off_t offset)
+{
+    return shim_watches(fd) && shim_fails("read") ? -1 : REAL(pread)(fd, data, bytes, offset);
+}
+
+EXPORT ssize_t pread64(int fd, void *data, size_t bytes, off_t offset)
+{
+    return pread(fd, data, bytes, offset);
+}
+
+EXPORT ssize_t read(int fd, void *data, size_t bytes)
+{
+    return shim_watches(fd) && shim_fails("read") ? -1 : REAL(read)(fd, data, bytes);
+}
+
+/* The next name that is not too young for SHIM_LATE. */
+EXPORT struct dirent *readdir(DIR *stream)
+{
+    bool watched = shim_watches(dirfd(stream));
+    struct dirent *entry;
+
+    if (watched && shim_fails("list"))
+        return NULL;
+    do
+        entry = REAL(readdir)(stream);
+    while (entry && watched && shim_is_young(dirfd(stream), entry->d_name));
+    return entry;
+}
+
+/* The same struct, on 64-bit machines. */
+EXPORT struct dirent64 *readdir64(DIR *stream)
+{
+    return (struct dirent64 *)readdir(stream);
+}
+
+EXPORT int faccessat(int directory, const char *path, int mode, int flags)
+{
+    return shim_watches_path(directory, path) && shim_fails("stat") ? -1
+                                                                    : REAL(faccessat)(directory, path, mode, flags);
+}
+
+EXPORT int fstatat(int directory, const char *restrict path, struct stat *restrict info, int flags)
+{
+    return shim_watches_path(directory, path) && shim_fails("stat") ? -1 : REAL(fstatat)(directory, path, info, flags);
+}
+
+EXPORT int fstatat64(int directory, const char *restrict path, struct stat64 *restrict info, int flags)
+{
+    return shim_watches_path(directory, path) && shim_fails("stat") ? -1
+                                                                    : REAL(fstatat64)(directory, path, info, flags);
 }

@@ -12,11 +12,14 @@
  *   SHIM_SYNC  "none", "files" or "directories": only these are synced; an fsync of others does nothing and says that
  *              it did. For the controls: tests that must then fail.
  *   SHIM_FAIL  CALL:N:HOW[+]: the process's N-th call of that name beneath the directory fails; with "+" all later ones
- *              too. CALL: open (to write), mkdir, write, fallocate, ftruncate, fsync, close, rename, unlink. HOW:
- *              ENOSPC, EDQUOT, EIO; or "short": a write does half and says so; or KILL: the process is killed in its
+ *              too. CALL: open (to write), mkdir, write, fallocate, ftruncate, fsync, close, rename, unlink; look (open
+ *              to read), read, list (readdir), stat (and access). HOW: ENOSPC, EDQUOT, EIO, EACCES, EROFS, ESTALE,
+ *              ENOTCONN; or "short": a write does half and says so; or KILL: the process is killed in its
  *              stead; or WAIT: the call waits, and nothing with it but its thread, until the file SHIM_GO is there. A
  *              close that fails has closed, as on Linux
  *   SHIM_HIT   a file that is created when a call was made to fail, or to wait
+ *   SHIM_LATE  milliseconds: a network file system whose renames take so long, and whose listings lack the names that
+ *              were made or renamed less than that ago
  *   SHIM_PROGRAM  do nothing in programs of other names, which a program may start
  *
  * A write to descriptor 1 is logged too: it is how a program tells what it has promised.

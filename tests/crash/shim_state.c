@@ -84,7 +84,8 @@ uint64_t shim_inode_at(int directory, const char *path)
 {
     struct stat info;
     int saved = errno;
-    uint64_t inode = fstatat(directory, path, &info, AT_SYMLINK_NOFOLLOW) == 0 ? info.st_ino : 0;
+    long result = syscall(SYS_newfstatat, directory, path, &info, AT_SYMLINK_NOFOLLOW); /* not by the wrapper */
+    uint64_t inode = result == 0 ? info.st_ino : 0;
 
     errno = saved;
     return inode;
@@ -171,8 +172,8 @@ void shim_log(struct shim_record record, const char *name, const char *name2, co
 
 /* ---- the calls that fail ----------------------------------------------------------------------------------------- */
 
-static const char *const call_names[] = {"open",  "mkdir", "write",  "fallocate", "ftruncate",
-                                         "fsync", "close", "rename", "unlink"};
+static const char *const call_names[] = {"open",   "mkdir",  "write", "fallocate", "ftruncate", "fsync", "close",
+                                         "rename", "unlink", "look",  "read",      "list",      "stat"};
 #define CALLS (sizeof call_names / sizeof *call_names)
 
 static atomic_long seen[CALLS];
@@ -194,7 +195,8 @@ static int error_number(const char *how)
     static const struct {
         const char *name;
         int number;
-    } known[] = {{"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EIO", EIO}, {"short", CUT}, {"KILL", KILL}, {"WAIT", WAIT}};
+    } known[] = {{"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT},     {"EIO", EIO},   {"EACCES", EACCES}, {"EROFS", EROFS},
+                 {"ESTALE", ESTALE}, {"ENOTCONN", ENOTCONN}, {"short", CUT}, {"KILL", KILL},     {"WAIT", WAIT}};
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(how, known[i].name) == 0)
@@ -260,6 +262,36 @@ bool shim_cuts(void)
         return false;
     mark_hit();
     return true;
+}
+
+static long late_ms(void)
+{
+    const char *text = getenv("SHIM_LATE");
+
+    return text ? strtol(text, NULL, 10) : 0;
+}
+
+void shim_be_late(void)
+{
+    long ms = late_ms();
+
+    if (ms > 0)
+        nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+bool shim_is_young(int directory, const char *name)
+{
+    struct timespec now;
+    struct stat info;
+    int saved = errno;
+    bool young = false;
+
+    if (late_ms() > 0 && name[0] != '.' && syscall(SYS_newfstatat, directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0) {
+        clock_gettime(CLOCK_REALTIME, &now);
+        young = (now.tv_sec - info.st_ctim.tv_sec) * 1000 + (now.tv_nsec - info.st_ctim.tv_nsec) / 1000000 < late_ms();
+    }
+    errno = saved;
+    return young;
 }
 
 enum shim_sync shim_sync(void)

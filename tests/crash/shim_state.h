@@ -31,6 +31,10 @@ bool shim_fails(const char *call);
 /* Whether this process's next write has to be cut short. To be asked before shim_fails("write"), which counts. */
 bool shim_cuts(void);
 
+/* SHIM_LATE: waits so long; and whether a directory's name was made or renamed less than that ago. */
+void shim_be_late(void);
+bool shim_is_young(int directory, const char *name);
+
 enum shim_sync { SYNC_NONE = 0, SYNC_FILES = 1, SYNC_DIRECTORIES = 2, SYNC_ALL = 3 };
 enum shim_sync shim_sync(void);
 

@@ -33,6 +33,7 @@ struct story {
     const char *victim[MAX_WORDS];
     uint64_t promised; /* committed by the commands before */
     uint64_t staged;   /* or staged */
+    uint64_t claimed;  /* the number of the claim by the commands before; the victims claim the next one */
 };
 
 #define DRAIN                                                                                                          \
@@ -67,6 +68,11 @@ static const struct story stories[] = {
      .after = DRAIN,
      .promised = 10,
      .staged = 20},
+    {.plan = {2, 28, false, 2},
+     .before = {{"--claim", "1", "DIR", "10", "20"}},
+     .victim = {"--claim", "2", "DIR", "30"},
+     .promised = 20,
+     .claimed = 1},
 };
 
 /* Every kill happens in one place, put back each time to what the template has: a stage holds its target's path. */
@@ -187,6 +193,40 @@ static uint64_t drain_after(const struct story *story, const struct place *place
     return staged > promised ? staged : promised;
 }
 
+static int count_owners(const struct place *place)
+{
+    char pattern[600];
+    glob_t found;
+    int count;
+
+    snprintf(pattern, sizeof pattern, "%s/owner-*", place->dir);
+    count = glob(pattern, 0, NULL, &found) == 0 ? (int)found.gl_pathc : 0;
+    globfree(&found);
+    return count;
+}
+
+/* There is one owner, and it is whoever said so; and whoever comes after can become the owner. */
+static void take_over(const struct story *story, const struct place *place, const char *said)
+{
+    struct ckpt_claim owner;
+    struct error err = {0};
+    uint64_t told = newest_said(said, "owner ");
+    const char *first = strstr(said, "owner ");
+
+    if (first && strstr(first + 1, "owner "))
+        fail_msg("two processes became the owner: %s", said);
+    if (ckpt_recover(place->dir, &err) < 0 || ckpt_claim_read(place->dir, &owner, &err) != 1)
+        fail_msg("no owner: %s", err.text);
+    if (owner.number < story->claimed || owner.number > story->claimed + 1 || owner.number < told)
+        fail_msg("the owner is %llu, after %s", (unsigned long long)owner.number, said);
+    owner.accepts = ++owner.number;
+    if (ckpt_claim_take(place->dir, &owner, &err) != 1)
+        fail_msg("nobody can take over: %s", err.text);
+    if (count_owners(place) != 1)
+        fail_msg("%d owner files are left", count_owners(place));
+    ckpt_claim_clear(&owner);
+}
+
 /* Returns whether the call was reached. */
 static bool one_kill(const struct story *story, struct aftermath *aftermath, const struct place *place,
                      struct trace_kill kill, struct tally *tally)
@@ -201,6 +241,8 @@ static bool one_kill(const struct story *story, struct aftermath *aftermath, con
     tally->promised += promised > 0;
     if (story->after[0])
         promised = drain_after(story, place, trace.said, tally);
+    if (story->claimed > 0)
+        take_over(story, place, trace.said);
     if (promised < story->promised)
         promised = story->promised;
     if (aftermath_go_on(aftermath, place->dir, promised, kill.call % 2 == 0) != ALL_WELL)
@@ -284,6 +326,7 @@ int main(void)
         {"the first save", killed_at_any_call, NULL, NULL, story_state(3)},
         {"a staged save, two ranks, two drainers", killed_at_any_call, NULL, NULL, story_state(4)},
         {"two staged saves over an incomplete attempt, three ranks", killed_at_any_call, NULL, NULL, story_state(5)},
+        {"two that take a directory over, and a save under that claim", killed_at_any_call, NULL, NULL, story_state(7)},
         {"a drainer that adopts", killed_at_any_call, NULL, NULL, story_state(6)},
     };
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/operations.h"
 
 #define SHARED_LIMIT (227 << 10) /* of an H100, in bytes */
 #define SMS          4           /* few, so that blocks have several pieces of work each */
@@ -28,7 +27,7 @@ static int emulated_open(struct device *dev, int threads, struct error *err)
     cuda->sms = SMS;
     cuda->shared_limit = SHARED_LIMIT;
     dev->threads = threads ? threads : 1;
-    dev->kernels = cuda_operations();
+    dev->kernels = (struct kernels){CUDA_OPERATIONS(CUDA_SET)};
     snprintf(dev->description, sizeof dev->description, "cuda-emulated, one fiber a thread");
     return 0;
 }
@@ -39,7 +38,7 @@ static void emulated_trim(struct device *dev)
 
     device_free(dev, MEMORY_DEVICE, cuda->workspace);
     cuda->workspace = NULL;
-    cuda->workspace_bytes = 0;
+    dev->workspace = 0;
 }
 
 static void emulated_close(struct device *dev)
@@ -47,12 +46,6 @@ static void emulated_close(struct device *dev)
     if (device_cuda(dev))
         emulated_trim(dev);
     free(device_cuda(dev));
-}
-
-/* An operation is done when it returns. */
-static void emulated_wait(struct device *dev)
-{
-    (void)dev;
 }
 
 static void *emulated_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err)
@@ -82,28 +75,13 @@ static size_t emulated_free(struct device *dev, enum memory space, void *pointer
     return bytes;
 }
 
-static size_t emulated_workspace_bytes(const struct device *dev)
-{
-    return device_cuda(dev)->workspace_bytes;
-}
-
-static bool emulated_widens(const struct device *dev, enum dtype dtype)
-{
-    (void)dev;
-    (void)dtype;
-    return false;
-}
-
 const struct backend backend_cuda_emulated = {
     .kind = "cuda-emulated",
     .open = emulated_open,
     .close = emulated_close,
-    .wait = emulated_wait,
     .alloc = emulated_alloc,
     .free = emulated_free,
-    .workspace = emulated_workspace_bytes,
     .trim = emulated_trim,
-    .widens = emulated_widens,
     .gpu = true,
 };
 
@@ -116,15 +94,15 @@ void *cuda_workspace(struct device *dev, size_t bytes)
 
     if (dev->failed)
         return NULL;
-    if (bytes > cuda->workspace_bytes) {
+    if (bytes > dev->workspace) {
         emulated_trim(dev);
         cuda->workspace = device_alloc(dev, MEMORY_DEVICE, bytes, &err);
-        cuda->workspace_bytes = cuda->workspace ? bytes : 0;
+        dev->workspace = cuda->workspace ? bytes : 0;
     }
     if (cuda->workspace)
-        memset(cuda->workspace, 0xff, cuda->workspace_bytes);
+        memset(cuda->workspace, 0xff, dev->workspace);
     else
-        device_fail(dev, err.code, "cuda-emulated: working space: %s", err.text);
+        device_fail(dev, err.code, "cuda-emulated: workspace: %s", err.text);
     return cuda->workspace;
 }
 

@@ -1,10 +1,9 @@
 #include "tests/cuda/emulated_names.h"
 /* before what it renames */
 
-#include "common/half.h"
+#include "common/dtype.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/operations.h"
-#include "kernels/cuda/product.h"
+#include "kernels/cuda/matmul_call.h"
 
 /* In place of cuBLASLt three plain loops; what follows a product where cuBLASLt cannot do it is the kernel itself. */
 

@@ -1,6 +1,6 @@
 #include "tests/cuda/emulated_names.h"
 /* before what it renames */
-#include "kernels/cuda/operations.h"
+#include "kernels/cuda/cuda.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/half.h"
+#include "common/dtype.h"
 #include "tests/cuda/emulated_device.h"
 #include "tests/cuda/mma_cases.h"
 

@@ -176,7 +176,7 @@ static void test_abandon(void **state)
         requests[i] = comm_start_all_gather(groups[i], DTYPE_F32, i ? send : recv, COUNT, &err);
         assert_int_equal(done(requests[i] ? 0 : -1), 0);
     }
-    comm_nccl_root_abandon(root, &why);
+    nccl_root_abort(root, &why);
     for (int i = 0; i < GROUPS; i++) {
         assert_int_equal(comm_wait(requests[i], &err), -1);
         assert_int_equal(err.code, CODE_PEER);

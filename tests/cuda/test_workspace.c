@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/cuda_workspace.h"
+#include "kernels/cuda/cuda.h"
 #include "tests/cuda/emulated_device.h"
 
 /* The formulas of workspace.h are what the operations ask for, and kernels_workspace_bytes is the most of them. */
@@ -41,7 +41,7 @@ static void expect_workspace(size_t bytes)
 {
     if (device_status(dev, &err) < 0)
         fail_msg("%s", err.text);
-    assert_int_equal(dev->backend->workspace(dev), bytes);
+    assert_int_equal(dev->workspace, bytes);
     dev->backend->trim(dev);
 }
 
@@ -57,8 +57,9 @@ static void test_columns(void **state)
 
         device_kernels(dev)->bias_backward(dev, DTYPE_F32, sum, x, rows, cols, false);
         expect_workspace(workspace_column_sums(rows, cols, 1));
-        device_kernels(dev)->positions_backward(
-            dev, &(struct positions){.rows = rows, .cols = cols, .seq = rows, .types = types, .x = x, .dwtt = sum});
+        device_kernels(dev)->position_embedding_backward(
+            dev,
+            &(struct position_embedding){.rows = rows, .cols = cols, .seq = rows, .types = types, .x = x, .dwtt = sum});
         expect_workspace(workspace_column_sums(rows, cols, 2));
         device_free(dev, MEMORY_DEVICE, x);
         device_free(dev, MEMORY_DEVICE, sum);
@@ -111,15 +112,15 @@ static void test_attention_and_squares(void **state)
     double sum;
 
     (void)state;
-    device_kernels(dev)->attention_backward(dev, &(struct attention_backward){.batch = 2,
-                                                                              .seq = 19,
-                                                                              .heads = 3,
-                                                                              .head_size = 16,
-                                                                              .qkv = qkv,
-                                                                              .out = out,
-                                                                              .dout = out,
-                                                                              .lse = lse,
-                                                                              .dqkv = dqkv});
+    device_kernels(dev)->attention_backward(dev, &(struct attention){.batch = 2,
+                                                                     .seq = 19,
+                                                                     .heads = 3,
+                                                                     .head_size = 16,
+                                                                     .qkv = qkv,
+                                                                     .out = out,
+                                                                     .dout = out,
+                                                                     .lse = lse,
+                                                                     .dqkv = dqkv});
     expect_workspace(workspace_attention_backward(rows, 3));
     device_kernels(dev)->sum_of_squares(dev, &sum, qkv, rows * 3 * hidden);
     expect_workspace(workspace_sum_of_squares(rows * 3 * hidden));

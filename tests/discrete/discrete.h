@@ -1,7 +1,7 @@
 /*
- * discrete.h - "cpu-discrete": a test device that computes on the CPU and has discrete memory and a queue, as a GPU has.
- * A run that computes the CPU's bits here depends neither on memory that host and device share, nor on operations that
- * are complete when the call returns.
+ * discrete.h - "cpu-discrete": a test device that computes on the CPU and has discrete memory and a queue, as a GPU
+ * has. A run that computes the CPU's bits here depends neither on memory that host and device share, nor on operations
+ * that are complete when the call returns.
  *
  *   memory      MEMORY_DEVICE is a range of addresses without access: the host faults there. The contents lie at the
  *               same offset in a second range, which only operations know, and start as NaN. MEMORY_HOST has its own
@@ -31,9 +31,9 @@ struct discrete_entry {
         struct layernorm_backward layernorm_backward;
         struct residual residual;
         struct attention attention;
-        struct attention_backward attention_backward;
+        struct cached_attention cached_attention;
         struct embedding embedding;
-        struct positions positions;
+        struct position_embedding position_embedding;
         struct cross_entropy cross_entropy;
         struct cross_entropy_combine cross_entropy_combine;
         struct adamw adamw;
@@ -60,7 +60,6 @@ struct discrete {
     struct device *cpu; /* the CPU that computes */
     char *range[DISCRETE_RANGES];
     size_t used[DISCRETE_RANGES];
-    size_t workspace; /* of cpu, when last counted */
     struct discrete_entry *entries;
     size_t nentries, most_entries;
     struct discrete_transfer *transfers; /* number i has ticket first_ticket + i */

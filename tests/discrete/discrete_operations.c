@@ -35,7 +35,7 @@ static void translate_operands(struct device *dev, const char *name, void *op, c
 OPERATION(matmul, matmul, AT(matmul, a), AT(matmul, b), AT(matmul, bias), AT(matmul, aux), AT(matmul, c),
           AT(matmul, sums))
 
-OPERATION(layernorm_forward, layernorm, AT(layernorm, x), AT(layernorm, residual), AT(layernorm, bias),
+OPERATION(layernorm_forward, layernorm, AT(layernorm, x), AT(layernorm, branch), AT(layernorm, bias),
           AT(layernorm, gamma), AT(layernorm, beta), AT(layernorm, sum), AT(layernorm, y), AT(layernorm, mean),
           AT(layernorm, rstd))
 
@@ -44,24 +44,28 @@ OPERATION(layernorm_backward, layernorm_backward, AT(layernorm_backward, dy), AT
           AT(layernorm_backward, rstd), AT(layernorm_backward, dx), AT(layernorm_backward, dgamma),
           AT(layernorm_backward, dbeta))
 
-OPERATION(residual, residual, AT(residual, x), AT(residual, residual), AT(residual, bias), AT(residual, sum))
+OPERATION(residual, residual, AT(residual, x), AT(residual, branch), AT(residual, bias), AT(residual, sum))
 
-OPERATION(attention_forward, attention, AT(attention, qkv), AT(attention, lengths), AT(attention, out),
-          AT(attention, lse))
+#define ATTENTION                                                                                                      \
+    AT(attention, qkv), AT(attention, lengths), AT(attention, document_start), AT(attention, out), AT(attention, lse), \
+        AT(attention, dout), AT(attention, dqkv)
+OPERATION(attention_forward, attention, ATTENTION)
+OPERATION(attention_backward, attention, ATTENTION)
 
-OPERATION(attention_backward, attention_backward, AT(attention_backward, qkv), AT(attention_backward, out),
-          AT(attention_backward, dout), AT(attention_backward, lse), AT(attention_backward, lengths),
-          AT(attention_backward, dqkv))
+OPERATION(attention_cached, cached_attention, AT(cached_attention, qkv), AT(cached_attention, slots),
+          AT(cached_attention, positions), AT(cached_attention, keys), AT(cached_attention, values),
+          AT(cached_attention, out))
 
 #define EMBEDDING AT(embedding, tokens), AT(embedding, wte), AT(embedding, x), AT(embedding, dwte)
 OPERATION(embedding_forward, embedding, EMBEDDING)
 OPERATION(embedding_backward, embedding, EMBEDDING)
 
 #define POSITIONS                                                                                                      \
-    AT(positions, types), AT(positions, wpe), AT(positions, wtt), AT(positions, x), AT(positions, dwpe),               \
-        AT(positions, dwtt)
-OPERATION(positions_forward, positions, POSITIONS)
-OPERATION(positions_backward, positions, POSITIONS)
+    AT(position_embedding, types), AT(position_embedding, document_start), AT(position_embedding, wpe),                \
+        AT(position_embedding, wtt), AT(position_embedding, x), AT(position_embedding, dwpe),                          \
+        AT(position_embedding, dwtt)
+OPERATION(position_embedding_forward, position_embedding, POSITIONS)
+OPERATION(position_embedding_backward, position_embedding, POSITIONS)
 
 #define CROSS_ENTROPY                                                                                                  \
     AT(cross_entropy, targets), AT(cross_entropy, logits), AT(cross_entropy, max), AT(cross_entropy, sum),             \
@@ -246,10 +250,11 @@ const struct kernels discrete_kernels = {
     .residual = discrete_residual,
     .attention_forward = discrete_attention_forward,
     .attention_backward = discrete_attention_backward,
+    .attention_cached = discrete_attention_cached,
     .embedding_forward = discrete_embedding_forward,
     .embedding_backward = discrete_embedding_backward,
-    .positions_forward = discrete_positions_forward,
-    .positions_backward = discrete_positions_backward,
+    .position_embedding_forward = discrete_position_embedding_forward,
+    .position_embedding_backward = discrete_position_embedding_backward,
     .cross_entropy = discrete_cross_entropy,
     .cross_entropy_stats = discrete_cross_entropy_stats,
     .cross_entropy_combine = discrete_cross_entropy_combine,

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "tests/discrete/discrete.h"
-#include "trainer/choose_device.h"
+#include "trainer/rank_config.h"
 #include "trainer/comm/comm_impl.h"
 
 struct comm *__real_comm_on_device(struct comm_fabric *fabric, struct comm *comm, enum comm_use use, int color, int key,
@@ -25,13 +25,6 @@ struct device *choose_device(enum device_choice choice, struct error *err)
     (void)choice;
     device = device_open(&backend_discrete, 0, 0, err);
     return device;
-}
-
-int choose_is_host(enum device_choice choice, bool *is_host, struct error *err)
-{
-    (void)choice, (void)err;
-    *is_host = false;
-    return 0;
 }
 
 /* ---- late collectives -------------------------------------------------------------------------------------------- */
@@ -96,26 +89,19 @@ static struct comm_request *late_begun(struct comm *comm, struct comm_request *i
 {
     struct late_request *request;
 
-    if (!inner || inner == &comm_done)
-        return inner;
+    if (!inner)
+        return NULL;
     request = request_create(comm, NULL, 0);
     request->inner = inner;
     return &request->base;
 }
 
-static struct comm_request *late_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err)
+static struct comm_request *late_message(struct comm *comm, bool sending, void *buffer, size_t bytes, int peer,
+                                         struct error *err)
 {
-    return late_begun(comm, late_inner(comm)->ops->start_send(late_inner(comm), buffer, bytes, peer, err));
-}
+    struct comm *inner = late_inner(comm);
 
-static struct comm_request *late_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err)
-{
-    return late_begun(comm, late_inner(comm)->ops->start_recv(late_inner(comm), buffer, bytes, peer, err));
-}
-
-static struct comm_request *late_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err)
-{
-    return late_begun(comm, late_inner(comm)->ops->start_broadcast(late_inner(comm), buffer, bytes, root, err));
+    return late_begun(comm, inner->ops->start_message(inner, sending, buffer, bytes, peer, err));
 }
 
 static int late_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
@@ -136,14 +122,9 @@ static int late_wait(struct comm_request *base, struct error *err)
         r->inner = inner->ops->start_all_gather(inner, r->to, r->count, err);
     if (!r->inner)
         return -1;
-    result = r->inner == &comm_done ? 0 : r->inner->comm->ops->wait(r->inner, err);
+    result = r->inner->comm->ops->wait(r->inner, err);
     free(r);
     return result;
-}
-
-static struct comm *late_split(struct comm *comm, int color, int key, struct error *err)
-{
-    return late_inner(comm)->ops->split(late_inner(comm), color, key, err);
 }
 
 static void late_destroy(struct comm *comm)
@@ -153,13 +134,10 @@ static void late_destroy(struct comm *comm)
 }
 
 static const struct comm_ops late_ops = {
-    .split = late_split,
     .destroy = late_destroy,
     .start_reduce_scatter = late_reduce_scatter,
     .start_all_gather = late_all_gather,
-    .start_broadcast = late_broadcast,
-    .start_send = late_send,
-    .start_recv = late_recv,
+    .start_message = late_message,
     .all_reduce = late_all_reduce,
     .wait = late_wait,
 };
@@ -173,8 +151,8 @@ struct comm *__wrap_comm_on_device(struct comm_fabric *fabric, struct comm *comm
 
     if (!inner || inner == comm || !when || strcmp(when, "late") != 0)
         return inner;
-    late = calloc(1, sizeof *late);
-    if (!late || comm_device_init(&late->base, &late_ops, inner->host, err) < 0)
+    late = comm_device_create(sizeof *late, &late_ops, inner->host, err);
+    if (!late)
         abort();
     late->inner = inner;
     return &late->base;

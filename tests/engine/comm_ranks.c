@@ -9,7 +9,7 @@
 
 #include "common/philox.h"
 #include "trainer/comm/comm.h"
-#include "trainer/parallel/tensor.h"
+#include "trainer/parallel/tp_group.h"
 #include "trainer/watch/recorder.h"
 
 static struct comm *world;
@@ -103,13 +103,13 @@ static void test_overlap(void)
 }
 
 /* In buckets of `bucket` elements: nothing is written beyond scratch, and each element is the tree's sum. */
-static void test_tensor_sum(struct device *dev, size_t count, size_t bucket, int round)
+static void test_bucketed_sum(struct device *dev, size_t count, size_t bucket, int round)
 {
     size_t bytes = bucket * (size_t)size * sizeof(float);
     float *gradients = calloc(count + 1, sizeof *gradients), *whole = calloc(count, sizeof *whole);
-    struct tensor tp;
+    struct tp_group tp;
 
-    CHECK(tensor_create(&tp, dev, world, DTYPE_F32, 0, 0, count, &err) == 0);
+    CHECK(tp_create(&tp, dev, world, DTYPE_F32, tp_scratch_bytes(size, DTYPE_F32, 0, 0, count), &err) == 0);
     CHECK(size == 1 || tp.scratch_bytes == count * (size_t)size * sizeof(float));
     if (size > 1) {
         tp.scratch_bytes = bytes;
@@ -118,29 +118,29 @@ static void test_tensor_sum(struct device *dev, size_t count, size_t bucket, int
     fill(gradients, count, round);
     fill(whole, count, round);
     gradients[count] = 42;
-    tensor_sum(&tp, gradients, count, "test");
-    CHECK(tensor_status(&tp, &err) == 0);
+    tp_all_reduce_f32(&tp, gradients, count, "test");
+    CHECK(error_take(&tp.error, &err) == 0);
     CHECK(comm_all_reduce(world, DTYPE_F32, whole, count, NULL, &err) == 0);
     CHECK(memcmp(gradients, whole, count * sizeof *whole) == 0 && gradients[count] == 42);
     for (size_t i = 0; i < count; i++)
         CHECK(gradients[i] == tree(0, size, round, i));
     for (size_t i = bytes; size > 1 && i < count * (size_t)size * sizeof(float); i++)
         CHECK(((char *)tp.scratch)[i] == 0x5a);
-    tensor_destroy(&tp);
+    tp_destroy(&tp);
     free(gradients);
     free(whole);
 }
 
 /* One that fills its buckets, one that does not, one element at a time, and one bucket. */
-static void test_tensor_sums(void)
+static void test_bucketed_sums(void)
 {
     struct device *dev = device_create("cpu", 1, &err);
 
     CHECK(dev != NULL);
-    test_tensor_sum(dev, 1000, 250, 0);
-    test_tensor_sum(dev, 1000, 64, 1);
-    test_tensor_sum(dev, 33, 1, 2);
-    test_tensor_sum(dev, 100, 100, 3);
+    test_bucketed_sum(dev, 1000, 250, 0);
+    test_bucketed_sum(dev, 1000, 64, 1);
+    test_bucketed_sum(dev, 33, 1, 2);
+    test_bucketed_sum(dev, 100, 100, 3);
     device_destroy(dev);
 }
 
@@ -218,12 +218,12 @@ static void test_record(void)
         CHECK(r.operations == 5); /* split, sum, barrier, receive, send */
         CHECK(r.ring[1].kind == RECORD_SPLIT && r.ring[2].kind == RECORD_SUM && r.ring[3].kind == RECORD_BARRIER);
         CHECK(strcmp(r.ring[2].purpose, "block 7 gradients") == 0 && r.ring[3].purpose[0] == '\0');
-        CHECK(r.ring[4].kind == RECORD_RECEIVE && r.ring[4].peer == previous && r.ring[4].left > 0);
+        CHECK(r.ring[4].kind == RECORD_RECEIVE && r.ring[4].peer == previous && r.ring[4].finished > 0);
         CHECK(r.ring[5].kind == RECORD_SEND && r.ring[5].peer == next && r.ring[5].sequence == 1);
         c = find_comm(&r, "world", &slot);
-        CHECK(c && c->size == size && c->entered == 1 && c->left == 1);
+        CHECK(c && c->size == size && c->collectives_entered == 1 && c->collectives_finished == 1);
         c = find_comm(&r, "turned", &slot);
-        CHECK(c && c->size == size && c->entered == 2 && c->left == 2);
+        CHECK(c && c->size == size && c->collectives_entered == 2 && c->collectives_finished == 2);
         record_members(file, slot, members, size);
         for (int i = 0; i < size; i++)
             CHECK(members[i] == size - 1 - i);
@@ -276,7 +276,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         test_reduce_scatter(counts[i], (int)i);
     test_overlap();
-    test_tensor_sums();
+    test_bucketed_sums();
     test_scalars();
     test_split();
     test_ring();

@@ -41,6 +41,7 @@ same_on_discrete() {
     train discrete discrete "$@"
     muster-report compare --tolerance 0 "$DIR/cpu.jsonl" "$DIR/discrete.jsonl"
     diff <(grep -o '"valid_loss":[^,}]*' "$DIR/cpu.jsonl") <(grep -o '"valid_loss":[^,}]*' "$DIR/discrete.jsonl")
+    diff <(grep -o 'set_losses":[^]]*' "$DIR/cpu.jsonl") <(grep -o 'set_losses":[^]]*' "$DIR/discrete.jsonl")
     muster-ckpt diff "$DIR/cpu/step-00000006" "$DIR/discrete/step-00000006"
     grep -q 'on cpu-discrete: ' "$DIR/discrete.log"
     [ "$1" = 1 ] || grep -q 'devices communicate by host memory' "$DIR/discrete.log"
@@ -78,6 +79,9 @@ same_on_discrete() {
     same 4 parallel.pp=2 parallel.zero=2 parallel.offload=optimizer
 }
 @test "dp 2 x tp 2 x pp 2, ZeRO-3" { same 8 parallel.tp=2 parallel.pp=2 parallel.zero=3; }
+@test "documents, tp 2 x pp 2, attention recomputed" {
+    same 4 parallel.tp=2 parallel.pp=2 parallel.recompute=selective data.reset=document data.eod=32
+}
 
 # bert RANKS SET...
 bert() {
@@ -87,6 +91,16 @@ bert() {
 }
 @test "BERT on one rank" { bert 1 model.dropout=0.1; }
 @test "BERT on tp 2" { bert 2 parallel.tp=2; }
+
+@test "blends, whose losses of each set the host sums: GPT and BERT" {
+    same 4 "data.train=0.7 $DIR/train 0.3 $DIR/sentences" "data.valid=0.5 $DIR/valid 0.5 $DIR/sentences-valid" \
+        parallel.pp=2 parallel.zero=2
+    [ "$(grep -c '"set_losses":' "$DIR/discrete.jsonl")" -eq 1 ]
+    [ "$(grep -c '"valid_set_losses":' "$DIR/discrete.jsonl")" -eq 2 ]
+    muster-data "$DIR/text" --sentences --out "$DIR/others" >/dev/null
+    bert 2 "data.train=0.7 $DIR/sentences 0.3 $DIR/others" parallel.tp=2
+    [ "$(grep -c '"set_losses":' "$DIR/discrete.jsonl")" -eq 1 ]
+}
 
 @test "a resumed run equals the uninterrupted one, also on another device" {
     train cpu whole 2 parallel.zero=1
@@ -120,14 +134,14 @@ bert() {
 # A GPU takes more rows of logits at a time than a CPU: another order of sums, and nothing else.
 @test "logits in parts of other sizes" {
     train cpu usual 1
-    MUSTER_PRODUCT_ROWS=40 bert 1
-    MUSTER_PRODUCT_ROWS=40 same 2 parallel.tp=2
-    MUSTER_PRODUCT_ROWS=40 same 1
+    MUSTER_LOGITS_ROWS=40 bert 1
+    MUSTER_LOGITS_ROWS=40 same 2 parallel.tp=2
+    MUSTER_LOGITS_ROWS=40 same 1
     muster-report compare --tolerance 1e-4 "$DIR/usual.jsonl" "$DIR/discrete.jsonl"
     if muster-report compare --tolerance 0 "$DIR/usual.jsonl" "$DIR/discrete.jsonl"; then
         echo "the size of the parts changed nothing: it was not used"
         false
     fi
-    MUSTER_PRODUCT_ROWS=1000 same 1
+    MUSTER_LOGITS_ROWS=1000 same 1
     muster-report compare --tolerance 0 "$DIR/usual.jsonl" "$DIR/discrete.jsonl"
 }

@@ -58,11 +58,15 @@ all_ended() {
     [ "$(ls codes | wc -l)" -eq 4 ]
 }
 
-# named WORDS...: the report begins with them, and was printed once; on failure, all there is to see
+printed() {
+    grep -q '^---- this run hangs' log
+}
+
+# named PATTERN: the report begins with it, and is printed once, after its file; on failure, all there is to see
 named() {
     local sentence
     sentence=$(head -n 1 hang-*/hang-report.txt)
-    [[ $sentence == $1 ]] && [ "$(grep -c '^---- this run hangs' log)" -eq 1 ] && return
+    [[ $sentence == $1 ]] && within 10 printed && [ "$(grep -c '^---- this run hangs' log)" -eq 1 ] && return
     echo "# $sentence"
     cat hang-*/hang-report.txt
     return 1

@@ -199,6 +199,16 @@ handled_anywhere() {
     [ "$(grep -c 'muster-train:' <<<"$output")" -eq 1 ]
 }
 
+@test "a missing or wrong latest changes nothing" {
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 --set checkpoint.every=8 >/dev/null
+    rm "$DIR/ckpt/latest"
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 >"$DIR/log"
+    grep -q '^resumed from .* at step 10 ' "$DIR/log"
+    echo step-00000008 >"$DIR/ckpt/latest"
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 >"$DIR/log"
+    grep -q '^resumed from .* at step 12 ' "$DIR/log"
+}
+
 @test "another model's checkpoint is refused with 78 and both sizes" {
     ranks 1 muster-train "$DIR/job.cfg" --set batch.steps=10 >/dev/null
     run muster-train "$DIR/job.cfg" --set model.hidden=64
@@ -264,4 +274,21 @@ goes_bad() {
 @test "checkpoints of a run that went bad do not replace those from before" {
     goes_bad --set checkpoint.stage=
     goes_bad --set checkpoint.staged=16 # behind the training's back it is waited for; with room for all, none is put off
+}
+
+@test "a checkpoint that seems damaged where nothing can be written is not skipped for an older one" {
+    mkdir "$DIR/full"
+    unshare -m mount -t tmpfs none "$DIR/full" || skip "may not mount"
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.every=10 >/dev/null
+    cd "$DIR"
+    code=0
+    unshare -m bash -c 'mount -t tmpfs -o nr_inodes=14 none full && cp -r ckpt/step-* full &&
+        rm full/step-00000020/shard-00001-of-00002.safetensors && { n=0; while mkdir full/$((n++)); do :; done; }
+        "$@"' bash timeout 60 mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.load="$DIR/full" \
+        --set checkpoint.dir="$DIR/new" >log 2>&1 || code=$?
+    cat log
+    [ "$code" -eq 74 ]
+    grep -q 'full/step-00000020/.*: No such file or directory; it may be whole, because its file system fails: .*No space left' log
+    run grep '^resumed from\|^skipped' log
+    [ "$status" -eq 1 ]
 }

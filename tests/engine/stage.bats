@@ -34,7 +34,7 @@ larger() {
     [ "$(stages)" -eq 0 ]
 }
 
-@test "what is staged is what is written straight, bit by bit" {
+@test "what is staged is what is written directly, bit by bit" {
     ranks 3 muster-train job.cfg >log
     ranks 3 muster-train job.cfg --set checkpoint.dir=straight --set checkpoint.stage= >log
     run muster-ckpt diff ckpt straight
@@ -127,9 +127,25 @@ larger() {
     muster-ckpt verify ckpt
 }
 
+@test "where no muster-ckptd keeps running, saves go straight once the stage is full" {
+    mkdir bin
+    cp "$BUILD/muster-train" bin
+    printf '#!/bin/sh\nexit 1\n' >bin/muster-ckptd
+    chmod +x bin/muster-ckptd
+    ranks 2 bin/muster-train job.cfg --set batch.steps=1000000 --set report.kill_file="$DIR/stop" >log 2>&1 3>&- &
+    background=$!
+    eventually 60 grep -q '^checkpoints are written directly to .*: 2 saves are staged and none is drained yet' log
+    eventually 60 grep -q '^checkpoint of step [0-9]* saved in ' log
+    touch stop
+    wait $background || [ $? -eq 75 ]
+    background=
+    muster-ckpt verify --all ckpt
+    rm -r stage/*
+}
+
 @test "where staging is not possible saves go straight, and that is said once" {
     ranks 2 muster-train job.cfg --set checkpoint.stage=/nowhere >log
-    [ "$(grep -c '^checkpoints are written straight to .*: /nowhere' log)" -eq 1 ]
+    [ "$(grep -c '^checkpoints are written directly to .*: /nowhere' log)" -eq 1 ]
     [ "$(grep -c '^checkpoint of step [0-9]* saved in ' log)" -eq 4 ]
     muster-ckpt verify --all ckpt
 }
@@ -139,7 +155,7 @@ larger() {
     unshare -m bash -c 'mount -t tmpfs -o size=30m,nr_inodes=6,mode=700 none stage && "$@"; result=$?; ls -A stage >left
         exit $result' bash timeout 60 mpiexec.mpich -n 2 muster-train job.cfg >log
     cat log left
-    grep -q '^checkpoints are written straight to .*, but no inode: No space left on device$' log
+    grep -q '^checkpoints are written directly to .*, but no inode: No space left on device$' log
     [ ! -s left ]
     muster-ckpt verify ckpt
 }
@@ -155,7 +171,7 @@ larger() {
     mkdir -m 755 other
     ln -s "$DIR/other" "stage/$name"
     ranks 2 muster-train job.cfg --set batch.steps=50 >log
-    grep -q '^checkpoints are written straight to .*'"$name" log
+    grep -q '^checkpoints are written directly to .*'"$name" log
     [ -z "$(ls other)" ]
     [ -L "stage/$name" ]
     grep -q '^done at step 50$' log
@@ -184,7 +200,7 @@ saved() {
     break_target
     eventually 60 grep -q 'muster-ckptd.*: drain failed, it stays in .* and is tried again: .*Not a directory' log
     # Memory for two: the oldest makes room for the next, by name.
-    eventually 60 grep -Eq '^the checkpoint of step [0-9]+ makes room for that of step [0-9]+: .*Not a directory' log
+    eventually 60 grep -Eq '^the checkpoint of step [0-9]+ is dropped to make room for that of step [0-9]+: .*Not a directory' log
     eventually 60 grep -Eq '^checkpoint of step [0-9]+ failed: dropped, a newer save needs its memory: .*Not a directory' log
     kept=$(ls -d stage/*/step-*.partial | sed 's/.*step-0*//; s/[.].*//' | sort -n | tail -n 1)
     mend_target
@@ -216,6 +232,42 @@ saved() {
     saved 30
     muster-ckpt verify ckpt
     [ "$(stages)" -eq 0 ]
+}
+
+@test "a last save whose directory is removed while it is drained is written again, straight" {
+    larger
+    ranks 2 muster-train job.cfg --set checkpoint.every=0 --set batch.steps=10 --set checkpoint.drain_mib=8 \
+        --set checkpoint.last_seconds=30 >log 2>&1 3>&- &
+    background=$!
+    begun() { [ -n "$(ls -d ckpt/step-*.partial 2>/dev/null)" ]; }
+    eventually 30 begun
+    rm -r ckpt/step-*.partial
+    wait $background
+    background=
+    cat log
+    grep -q '^checkpoint of step 10 failed: .*has been removed' log
+    saved 10
+    muster-ckpt verify ckpt
+    [ "$(stages)" -eq 0 ]
+}
+
+@test "a last save that cannot be drained is not written directly beneath a mount that is missing" {
+    larger
+    ranks 2 muster-train job.cfg --set checkpoint.every=0 --set batch.steps=10 --set checkpoint.drain_mib=8 \
+        --set checkpoint.last_seconds=8 >log 2>&1 3>&- &
+    background=$!
+    begun() { [ -n "$(ls -d ckpt/step-*.partial 2>/dev/null)" ]; }
+    eventually 30 begun
+    mv ckpt away
+    status=0
+    wait $background || status=$?
+    background=
+    cat log
+    [ "$status" -eq 74 ]
+    [ ! -e ckpt ]
+    mv away ckpt
+    muster-ckptd --once stage/*
+    muster-ckpt verify ckpt
 }
 
 # ends_with CODE WORDS...: of a run whose checkpoint directory fails for longer than it waits, and what it leaves
@@ -263,6 +315,22 @@ ends_with() {
     ends_with 75 100000 SLURM_JOB_END_TIME=$(($(date +%s) + 25))
 }
 
+@test "a job that runs long after its time limit was extended: the run waits for its checkpoint directory" {
+    larger
+    SLURM_JOB_END_TIME=$(($(date +%s) - 100)) ranks 2 muster-train job.cfg --set checkpoint.every=0 \
+        --set batch.steps=30 >log 2>&1 3>&- &
+    background=$!
+    eventually 30 grep -q 'iteration       10' log
+    break_target
+    eventually 60 grep -q 'drain failed, it stays in ' log
+    sleep 2
+    kill -0 $background
+    mend_target
+    wait $background
+    background=
+    saved 30
+}
+
 @test "a run that starts while the checkpoint directory cannot be drained to goes on after a while" {
     larger
     # Step 40 is staged, and the run is killed before it is drained.
@@ -277,8 +345,10 @@ ends_with() {
     wait $background || true
     background=
     rm -rf ckpt/step-00000040.*                   # what the drain has begun is not to be found
-    ranks 2 muster-train job.cfg --set checkpoint.last_seconds=2 >log 2>&1
+    # A later save takes longer than that to drain, and does get on.
+    ranks 2 muster-train job.cfg --set checkpoint.last_seconds=2 --set checkpoint.drain_mib=4 >log 2>&1 || status=$?
     cat log
+    [ "${status:-0}" -eq 0 ]
     grep -q '^what an earlier run has staged is not drained, and is tried again .*has been removed' log
     grep -q '^resumed from .* at step 20 ' log
     grep -q '^done at step 40$' log

@@ -118,6 +118,16 @@ like() {
     done
 }
 
+@test "documents are separated as on the CPU, by muster's own attention" {
+    local documents=(data.reset=document data.eod=32)
+    train near 1 device=cpu "${documents[@]}"
+    MUSTER_ATTENTION=own like near 1e-4 1 "${documents[@]}"
+    grep '^documents are separated: they begin where the data.s index says so and after token 32$' "$DIR/run.log"
+    like near 1e-4 4 parallel.tp=2 parallel.pp=2 parallel.recompute=full "${documents[@]}"
+    train near 1 device=cpu "${documents[@]}" precision.compute=bf16 model.hidden=128 model.seq_length=64
+    like near 1e-3 1 "${documents[@]}" precision.compute=bf16 model.hidden=128 model.seq_length=64
+}
+
 # An algorithm is chosen once a shape, and then runs with the biases of all layers, wherever these begin.
 @test "epilogues' operands of any alignment" {
     local odd=(precision.compute=bf16 model.hidden=40 model.heads=5 model.layers=3)

@@ -26,7 +26,8 @@ struct variant {
 
 static const struct variant variants[] = {
     {"gpt-2-layers", {"batch.global_batch=12"}},
-    {"gpt-5-layers", {"model.layers=5", "model.vocab=259", "model.seq_length=20"}},
+    {"gpt-5-layers-documents",
+     {"model.layers=5", "model.vocab=259", "model.seq_length=20", "data.reset=document", "data.eod=32"}},
     {"gpt-3-layers-dropout", {"model.layers=3", "model.dropout=0.1", "model.attention_dropout=0.1"}},
     {"gpt-7-layers", {"model.layers=7", "model.hidden=48", "batch.global_batch=11"}},
     {"gpt-1-layer", {"model.layers=1", "model.seq_length=32", "model.hidden=64", "model.dropout=0.2"}},
@@ -148,7 +149,7 @@ bool trial_accumulates(const struct trial *trial)
     int n;
 
     trial_job(&job, trial, "", NULL);
-    n = batch_share(&job, &mesh, 0, job.batch.global_batch).micro_batches;
+    n = rank_config_share(&job, &mesh, 0, job.batch.global_batch).micro_batches;
     job_destroy(&job);
     return n > 1;
 }

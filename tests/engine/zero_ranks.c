@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "trainer/parallel/zero.h"
+#include "trainer/parallel/zero_impl.h"
 
 enum { MICRO_BATCHES = 6, HIDDEN = 256 }; /* large enough that MPI sends from where the gradients are */
 
@@ -42,7 +42,7 @@ static void one_micro_batch(struct zero *zero, const struct units *units, int un
     static const float *before;
     float *grad;
 
-    zero_micro_batch(zero, micro_batch == 0, micro_batch == MICRO_BATCHES - 1);
+    zero_begin_micro_batch(zero, micro_batch == 0, micro_batch == MICRO_BATCHES - 1);
     grad = zero_grad_begin(zero, unit);
     CHECK(micro_batch == 0 || grad != before);
     before = grad;
@@ -67,8 +67,8 @@ static void check_sums(const float *sums, size_t count)
 int main(void)
 {
     struct model_shape shape = {.layers = 1, .hidden = HIDDEN, .heads = 1, .seq_length = 8, .vocab = 8};
-    struct units_place place = {.tp = 1, .first_stage = true, .last_stage = true};
-    struct zero_config config = {.reduce_every = true, .many_micro_batches = true, .training = true};
+    struct mesh mesh = {.tp = 1, .pp = 1};
+    struct zero_config config = {.reduce_every_micro_batch = true, .many_micro_batches = true};
     struct zero_comms comms;
     struct device *dev;
     struct units *units;
@@ -77,16 +77,16 @@ int main(void)
     world = comm_world_create(&err);
     if (!world)
         return error_report(&err);
-    config.dp = place.dp = comm_size(world);
+    config.dp = mesh.dp = comm_size(world);
     config.dp_rank = comm_rank(world);
     comms = (struct zero_comms){.dp = world, .world = world};
     CHECK(dev = device_create("cpu", 1, &err));
-    CHECK(units = units_create(&shape, &place, &err));
+    CHECK(units = units_create(&shape, &mesh, 1, comm_rank(world), &err));
     CHECK(zero = zero_create(dev, &comms, units, &config, &err));
     for (int m = 0; m < MICRO_BATCHES; m++)
         one_micro_batch(zero, units, UNIT_BLOCK0, m);
     CHECK(zero_finish_gradients(zero, &err) == 0);
-    check_sums(zero_gradient(zero, UNIT_BLOCK0), units->units[UNIT_BLOCK0].count);
+    check_sums(zero->unit[UNIT_BLOCK0].grad, units->units[UNIT_BLOCK0].count);
     zero_destroy(zero);
     units_destroy(units);
     device_destroy(dev);

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# fuzz.sh - libFuzzer on every parser of files that others give us: each for a minute, two at a time. Memory errors,
+# fuzz.sh - libFuzzer on every parser of files that others give us: each for half a minute, two at a time. Memory errors,
 # leaks and undefined behaviour are findings.
 #
-#   tests/fuzz/fuzz.sh [NAME]...     safetensors manifest job indexed topology; none named: all of them
-#     MUSTER_FUZZ_SECONDS=N       (60; 600 with MUSTER_CHECK_FULL)
+#   tests/fuzz/fuzz.sh [NAME]...     safetensors manifest job indexed topology tokenizer json_text; none named: all
+#     MUSTER_FUZZ_SECONDS=N       (30; 600 with MUSTER_CHECK_FULL)
 #
 # Builds with clang into build/fuzz/, only the sources that are needed. Seeds are what our own programs write. An input
 # that is a finding stays in build/fuzz/NAME.findings/, and build/fuzz/NAME FILE runs it again.
 . "$(dirname "$0")/../helpers.bash"
 
-all=(safetensors manifest job indexed topology)
+all=(safetensors manifest job indexed topology tokenizer json_text)
 [ $# -eq 0 ] || all=("$@")
-seconds=60
+seconds=30
 [ -z "${MUSTER_CHECK_FULL-}" ] || seconds=600
 seconds=${MUSTER_FUZZ_SECONDS:-$seconds}
 out=$BUILD/fuzz
@@ -23,25 +23,35 @@ echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
 
 json=(common/crc32c.c common/error.c)
 sources_safetensors=(common/error.c common/io.c common/safetensors.c)
-sources_manifest=("${json[@]}" common/io.c ckpt/file/file.c ckpt/format/json_fields.c ckpt/format/manifest.c
-    ckpt/format/manifest_json.c ckpt/format/names.c ckpt/format/pieces.c)
-sources_job=(common/error.c common/job.c common/job_check.c common/job_keys.c common/job_text.c common/model_shape.c)
+sources_manifest=("${json[@]}" common/io.c common/text.c ckpt/file/file.c ckpt/format/json_fields.c ckpt/format/manifest.c
+    ckpt/format/manifest_json.c ckpt/format/names.c ckpt/format/pieces.c common/safetensors.c)
+sources_job=(common/error.c common/job*.c common/model_shape.c common/text.c)
 sources_indexed=(common/error.c common/io.c trainer/data/indexed.c)
-sources_topology=(common/error.c common/rank_map.c common/text.c srun-plugin/place/cluster.c
-    srun-plugin/place/hostlist.c srun-plugin/place/topology.c)
+sources_topology=(common/error.c common/mesh.c common/model_shape.c common/text.c
+    plan/place.c plan/place_divide.c plan/place_search.c plan/place_seats.c
+    plan/hostlist.c srun-plugin/place/topology.c)
+sources_json_text=(common/error.c common/text.c trainer/data/json_text.c)
+sources_tokenizer=(common/crc32c.c common/error.c common/io.c common/text.c common/tokenizer_files.c
+    trainer/tokenizer/*.c)
+libraries='jansson libconfig libisal libpcre2-8 libutf8proc'
 
 build() {
     local -n sources=sources_$1
-    (cd "$TOP" && "$clang" -std=gnu17 -g -O1 $sanitizers -fno-sanitize-recover=undefined -D_GNU_SOURCE -I. -I"$BUILD" \
-        $(pkg-config --cflags jansson libconfig libisal) "tests/fuzz/fuzz_$1.c" "${sources[@]}" -o "$out/$1" \
-        $(pkg-config --libs jansson libconfig libisal))
+    local more=() flags="-g -O1 $sanitizers -fno-sanitize-recover=undefined -D_GNU_SOURCE -I. -I$BUILD"
+    if [ "$1" = tokenizer ] && grep -q '^#define HAVE_SENTENCEPIECE' "$BUILD/config.h"; then
+        more=("$out/shim.o" -lsentencepiece -lsentencepiece_train -lstdc++)
+        (cd "$TOP" && "$clang" -x c++ -std=c++17 $flags -fno-sanitize=vptr,function \
+            -c trainer/tokenizer/sentencepiece_shim.cc -o "$out/shim.o") || return
+    fi
+    (cd "$TOP" && "$clang" -std=gnu17 $flags $(pkg-config --cflags $libraries) "tests/fuzz/fuzz_$1.c" ${sources[@]} \
+        -o "$out/$1" ${more[@]+"${more[@]}"} $(pkg-config --libs $libraries))
 }
 
 # What our own programs write, once.
 make_seeds() {
     local dir=$out/seeds part
     rm -rf "$dir"
-    mkdir -p "$dir"/{safetensors,manifest,job,indexed,topology,made}
+    mkdir -p "$dir"/{safetensors,manifest,job,indexed,topology,tokenizer,json_text,made}
     "$BUILD/tests/crash/saver" --seed 7 "$dir/made/ckpt" 10 >/dev/null
     "$BUILD/tests/crash/saver" --seed 9 --shards 3 --absent --attempt x "$dir/made/ckpt" 20 >/dev/null
     cp "$dir"/made/ckpt/step-00000010/manifest.json "$dir/manifest/whole"
@@ -68,6 +78,11 @@ make_seeds() {
     muster-data "$dir/made/text" --out "$dir/made/gpt" >/dev/null
     muster-data "$dir/made/text" --out "$dir/made/bert" --sentences >/dev/null
     cp "$dir"/made/*.idx "$dir/indexed"
+    python3 "$TOP/tests/fuzz/tokenizer_seeds.py" "$dir/tokenizer"
+    printf '%s' '{"id": [1, {"text": null}, -0.5e+3], "text": "a\n\u00e9\ud83d\ude00 \"", "x": true}' \
+        >"$dir/json_text/all"
+    printf '{"text": "\303\251\360\237\230\200", "text": ""}' >"$dir/json_text/utf8"
+    printf '{"text": NaN}' >"$dir/json_text/nan"
 }
 
 dictionary() {
@@ -77,6 +92,9 @@ dictionary() {
     manifest) printf '"%s"\n' '\"tensors\":' '\"files\":' '\"pieces\":' '\"block_crc32c\":' '\"shards\":' '\"state\":' '[0,0,1]' ;;
     safetensors) printf '"%s"\n' '\"dtype\":' '\"F32\"' '\"BF16\"' '\"shape\":' '\"data_offsets\":' '__metadata__' '[0,0]' ;;
     topology) printf '"%s"\n' 'SwitchName=' 'BlockName=' ' Nodes=' ' Switches=' 'AggregatedBlock=' '\x01' '[1-4]' '(x3)' ;;
+    tokenizer) printf '"%s"\n' '\"lstrip\":true' '\"normalized\":true' '\"type\":\"NFC\"' '\"Digits\"' '\"Split\"' '\"Regex\"' \
+        '\"ignore_merges\":true' '\"add_prefix_space\":true' '\xc4\xa0' '\xe2\x96\x81' '\x01' '[UNK]\x0a' '##' ;;
+    json_text) printf '"%s"\n' '\"text\": ' '\"text\":\"' '\\u' '\\ud83d\\ude00' 'null' 'true' '[[[' ']]]' '1e5' '-0' 'Infinity' '\xc3\xa9' ;;
     indexed) printf '"%s"\n' 'MMIDIDX\x00\x00' '\x01\x00\x00\x00\x00\x00\x00\x00' ;;
     esac
 }

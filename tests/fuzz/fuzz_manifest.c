@@ -25,7 +25,7 @@ static void mend_crc(char *text, size_t size)
 static void look_at(const struct manifest *manifest, int part, int shards)
 {
     struct manifest *again;
-    struct cover cover = {0};
+    struct piece_index index = {0};
     struct error err = {0};
     size_t bytes, bytes_again;
     char *text = manifest_encode(manifest, &bytes, &err), *text_again;
@@ -40,8 +40,8 @@ static void look_at(const struct manifest *manifest, int part, int shards)
         abort();
     if (part >= 0 && manifest_agree(manifest, again, &err) < 0)
         abort();
-    if (part < 0 && cover_create(&cover, manifest, &err) == 0)
-        cover_destroy(&cover);
+    if (part < 0 && piece_index_create(&index, manifest, &err) == 0)
+        piece_index_destroy(&index);
     free(text);
     free(text_again);
     manifest_destroy(again);

@@ -2,14 +2,14 @@
  * Any text as a host list, a topology.conf, a map of ranks and counts by node: refused with one line, or what comes of
  * it holds together. Before a byte 1 stands the allocation, after it the topology.
  */
-#include "srun-plugin/place/cluster.h"
+#include "srun-plugin/place/order.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rank_map.h"
-#include "srun-plugin/place/hostlist.h"
+#include "common/mesh.h"
+#include "plan/hostlist.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,30 +19,37 @@ static void expect_reason(const struct error *err)
         abort();
 }
 
-static void check_cluster(const struct cluster *cluster)
+/* Whether an allocated node is beneath the switch. */
+static int has_node(const struct switch_tree *switch_tree, int at)
 {
-    int last = cluster->node_count - 1;
+    for (int node = 0; node < switch_tree->node_count; node++)
+        if (switch_tree->path[node * switch_tree->levels + switch_tree->switches[at].depth] == at)
+            return 1;
+    return 0;
+}
 
-    for (int i = 1; i < cluster->switch_count; i++)
-        if (cluster->switches[i].parent < 0 || cluster->switches[i].parent >= i || cluster->switches[i].nodes < 1)
+static void check_cluster(const struct switch_tree *switch_tree)
+{
+    int last = switch_tree->node_count - 1;
+
+    for (int i = 1; i < switch_tree->switch_count; i++)
+        if (switch_tree->switches[i].parent < 0 || switch_tree->switches[i].parent >= i || !has_node(switch_tree, i))
             abort();
-    if (cluster_meet(cluster, 0, last) != cluster_meet(cluster, last, 0) ||
-        cluster_meet(cluster, last, last) != cluster->levels)
+    if (switch_tree_meet(switch_tree, 0, last) != switch_tree_meet(switch_tree, last, 0) ||
+        switch_tree_meet(switch_tree, last, last) != switch_tree->levels)
         abort();
 }
 
 static void try_cluster(const char *list, const char *text)
 {
     struct error err = {0};
-    struct hostlist *nodes = hostlist_create(list, &err);
-    struct cluster *cluster = nodes ? cluster_create(nodes, text, "fuzz", &err) : NULL;
+    struct switch_tree *switch_tree = switch_tree_create(list, text, "fuzz", &err);
 
-    if (cluster)
-        check_cluster(cluster);
+    if (switch_tree)
+        check_cluster(switch_tree);
     else
         expect_reason(&err);
-    cluster_destroy(cluster);
-    hostlist_destroy(nodes);
+    switch_tree_destroy(switch_tree);
 }
 
 static void try_rank_map(const char *text)

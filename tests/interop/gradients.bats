@@ -26,7 +26,7 @@ compare() {
         "$BUILD/tests/interop/samples" "$DIR/job.cfg" train "$batch" "$out/batch.bin" "${sets[@]}" "batch.seed=$seed"
         outs+=("$out")
     done
-    /usr/bin/python3 "$TOP/tests/interop/gradients.py" "$heads" "$seq" "$precision" "${outs[@]}"
+    /usr/bin/python3 "$TOP/tests/interop/gradients.py" ${EOD:+--eod "$EOD"} "$heads" "$seq" "$precision" "${outs[@]}"
 }
 
 @test "GPT, fp32: 2 layers, 2 heads, sequence 32" { compare gpt fp32 2 2 2 32 32 8 8 256; }
@@ -39,6 +39,14 @@ compare() {
 
 @test "GPT, fp32: a vocabulary that is padded, more rows than the head takes at once, two threads" {
     OMP_NUM_THREADS=2 compare gpt fp32 1 2 4 128 64 10 10 300
+}
+
+@test "GPT, fp32: documents that end with a space" {
+    EOD=32 compare gpt fp32 2 3 5 37 80 5 2 256 data.reset=document data.eod=32
+}
+
+@test "GPT, fp32: documents that end with a full stop, two threads" {
+    EOD=46 OMP_NUM_THREADS=2 compare gpt fp32 2 2 4 200 64 4 4 256 data.reset=document data.eod=46
 }
 
 @test "BERT, fp32: 2 layers, 2 heads, sequence 32" { compare bert fp32 2 2 2 32 32 8 8 260; }
@@ -58,6 +66,10 @@ compare() {
 }
 
 @test "GPT, bf16: gpt-tiny" { compare gpt bf16 4 4 4 128 128 8 8 256; }
+
+@test "GPT, bf16: documents that end with a space" {
+    EOD=32 compare gpt bf16 8 2 2 32 32 8 8 256 data.reset=document data.eod=32
+}
 
 @test "BERT, bf16: 2 layers, 2 heads, sequence 32" { compare bert bf16 16 2 2 32 32 8 8 260; }
 

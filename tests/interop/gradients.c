@@ -16,6 +16,7 @@
 
 #include "common/philox.h"
 #include "trainer/engine.h"
+#include "trainer/parallel/zero_impl.h"
 
 static struct error err;
 
@@ -41,10 +42,18 @@ static void close_whole(FILE *file)
     }
 }
 
+/* The parameters of a unit in host memory, from which zero_finish_load takes them. */
+static float *master_of(const struct engine *e, int unit)
+{
+    const struct zero_unit *u = &e->zero->unit[unit];
+
+    return u->size.mirror ? u->mirror[0] : u->master;
+}
+
 static int shift_vector(const struct engine *e, int unit, const struct unit_tensor *tensor)
 {
     struct philox_stream stream = {.seed = e->job->batch.seed, .step = 1};
-    float *at = zero_master(e->zero, unit) + tensor->offset, *shift = malloc(tensor->count * sizeof *shift);
+    float *at = master_of(e, unit) + tensor->offset, *shift = malloc(tensor->count * sizeof *shift);
 
     if (!shift)
         return error_set(&err, CODE_IO, "out of memory");
@@ -64,9 +73,10 @@ static int initialize(struct engine *e)
         return -1;
     for (int u = 0; u < units->nunits; u++)
         for (int t = 0; t < units->units[u].ntensors; t++)
-            if (!initial_weights_decay(&units->tensors[units->units[u].tensors[t].index]) && shift_vector(e, u, &units->units[u].tensors[t]) < 0)
+            if (!tensor_is_matrix(&units->tensors[units->units[u].tensors[t].index]) &&
+                shift_vector(e, u, &units->units[u].tensors[t]) < 0)
                 return -1;
-    return zero_loaded(e->zero, &err);
+    return zero_finish_load(e->zero, &err);
 }
 
 /* Parameters or gradients of every tensor, one after the other, in the order of the table. */
@@ -76,7 +86,7 @@ static void write_tensors(const struct engine *e, const char *dir, bool gradient
     FILE *file = open_in(dir, gradients ? "gradients.bin" : "weights.bin");
 
     for (int u = 0; u < units->nunits; u++) {
-        const float *flat = gradients ? zero_gradient(e->zero, u) : zero_master(e->zero, u);
+        const float *flat = gradients ? e->zero->unit[u].grad : master_of(e, u);
 
         for (int t = 0; t < units->units[u].ntensors; t++)
             fwrite(flat + units->units[u].tensors[t].offset, sizeof *flat, units->units[u].tensors[t].count, file);
@@ -115,13 +125,14 @@ static int write_samples(struct engine *e, FILE *index)
             .first_sample = (uint64_t)i,
             .tokens = b->tokens + at,
             .targets = b->targets + at,
+            .document_start = b->document_start ? b->document_start + at : NULL,
             .types = b->types ? b->types + at : NULL,
             .lengths = b->lengths ? b->lengths + i : NULL,
             .order = b->order ? b->order + i : NULL,
         };
         struct losses losses;
 
-        if (pipeline_evaluate(e->pipeline, &one, 1, &losses, &err) < 0 || device_status(e->dev, &err) < 0)
+        if (pipeline_run(e->pipeline, &one, 1, NULL, &losses, &err) < 0 || device_status(e->dev, &err) < 0)
             return -1;
         fprintf(index, "sample %.17g %.17g\n", losses.tokens, losses.order);
     }
@@ -133,7 +144,7 @@ static int run(struct engine *e, const char *dir)
     FILE *index = open_in(dir, "index.txt");
     struct step_result result;
 
-    if (!zero_gradient(e->zero, 0))
+    if (e->zero->config.zero_stage != 0)
         return error_set(&err, CODE_CONFIG, "parallel.zero must be 0, so that gradients are whole");
     if (initialize(e) < 0)
         return -1;

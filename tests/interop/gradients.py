@@ -1,7 +1,7 @@
-"""gradients.py HEADS SEQ fp32|bf16|fp16 DIR... - compare what gradients.c wrote into each DIR with PyTorch.
+"""gradients.py [--eod TOKEN] HEADS SEQ fp32|bf16|fp16 DIR... - compare what gradients.c wrote into each DIR with PyTorch.
 
 samples.c has written the same batch into DIR/batch.bin. The same model with the same weights (model.py) computes losses
-and gradients there.
+and gradients there. With --eod a sample's documents, which end with that token, do not see each other.
 
 fp32: every sample's losses, the step's loss, and every tensor's gradient, as the greatest difference relative to the
 greatest gradient of the tensor, are within 1e-4 of PyTorch in float32 and in float64.
@@ -93,11 +93,11 @@ class Errors:
         return (self.off[name] / self.truth[name]) ** 0.5
 
 
-def measure(directories, seq, heads):
+def measure(directories, seq, heads, eod):
     errors = {who: Errors() for who in ("muster", "PyTorch", "autocast")}
     for directory in directories:
         ours = Ours(directory)
-        samples = model.Samples(f"{directory}/batch.bin", seq)
+        samples = model.Samples(f"{directory}/batch.bin", seq, eod)
         truth = theirs(ours.weights, samples, heads, torch.float32)
         results = {"muster": (ours.loss, ours.samples, ours.gradients),
                    "PyTorch": theirs(ours.weights, samples, heads, torch.bfloat16),
@@ -111,8 +111,8 @@ def measure(directories, seq, heads):
     return errors
 
 
-def check_16_bits(directories, seq, heads, factor):
-    errors = measure(directories, seq, heads)
+def check_16_bits(directories, seq, heads, eod, factor):
+    errors = measure(directories, seq, heads, eod)
     failed = False
     print(f"{'relative error against fp32':28} {'muster':>9} {'PyTorch':>9} {'autocast':>9}  muster/PyTorch")
     for name in errors["muster"].off:
@@ -125,14 +125,17 @@ def check_16_bits(directories, seq, heads, factor):
 
 
 def main():
-    heads, seq, precision, *directories = sys.argv[1:]
+    arguments, eod = sys.argv[1:], None
+    if arguments[0] == "--eod":
+        eod, arguments = int(arguments[1]), arguments[2:]
+    heads, seq, precision, *directories = arguments
     heads, seq, failed = int(heads), int(seq), False
     assert directories
     if precision == "fp32":
         for directory in directories:
-            failed |= check_fp32(Ours(directory), model.Samples(f"{directory}/batch.bin", seq), heads)
+            failed |= check_fp32(Ours(directory), model.Samples(f"{directory}/batch.bin", seq, eod), heads)
     else:
-        failed = check_16_bits(directories, seq, heads, FACTORS[precision])
+        failed = check_16_bits(directories, seq, heads, eod, FACTORS[precision])
     return 1 if failed else 0
 
 

@@ -5,6 +5,7 @@ setup_file() {
     export DIR=$BATS_FILE_TMPDIR HF_HUB_OFFLINE=1
     load ../helpers
     tiny_job "$DIR"
+    muster-data "$DIR/text" --out "$DIR/pairs" --sentences >/dev/null
 }
 
 setup() {
@@ -15,9 +16,14 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
     hf() { "$python" "$TOP/tests/interop/hf.py" "$@"; }
     logits() { "$BUILD/tests/interop/logits" "$DIR/job.cfg" "$@"; }
+    kind=gpt
     model=(model.layers=3 model.hidden=48 model.heads=4 model.seq_length=24 model.vocab=301)
-    # Every token of the vocabulary, and in an order that has nothing to do with the text.
-    "$python" -c 'import numpy; numpy.random.default_rng(3).integers(0, 301, 24 * 20, dtype="<i4").tofile("tokens")'
+}
+
+# a_bert: the tests that follow are of a BERT
+a_bert() {
+    kind=bert
+    model+=(model.kind=bert "data.train=$DIR/pairs" data.valid=)
 }
 
 # export_agrees TOLERANCE OPTION...: train on tp 2 x pp 2, export, and compare the logits
@@ -27,6 +33,7 @@ export_agrees() {
         parallel.pp=2 checkpoint.dir=ckpt; do options+=(--set "$key"); done
     ranks 4 muster-train "$DIR/job.cfg" "${options[@]}" >log 2>&1 || { cat log; return 1; }
     muster-ckpt export --format hf "${@:2}" ckpt hf
+    hf tokens "$kind" tokens 24 301 20
     logits ckpt tokens ours "${model[@]}"
     hf compare hf tokens ours "$tolerance"
 }
@@ -38,16 +45,22 @@ export_agrees() {
     [ "$(ls hf/model-*-of-*.safetensors | wc -l)" -gt 3 ]
 }
 
+@test "a BERT's export gives our logits" {
+    a_bert
+    export_agrees 1e-4
+}
+
 @test "an export in bf16 gives our logits, rounded" { export_agrees 0.1 --dtype bf16; }
 
 # import_agrees SHARD_SIZE DTYPE OPTION...: a model that transformers saved
 import_agrees() {
-    hf make hf "$1" "$2" 3 48 4 24 301
+    hf make "$kind" hf "$1" "$2" 3 48 4 24 301
     muster-ckpt import --format hf "${@:3}" hf ckpt >lines
     cat lines
     sed '/^model =/d' "$DIR/job.cfg" >rest
     cat lines rest >job.cfg # the printed lines are the model group of a job file
-    "$BUILD/tests/interop/logits" job.cfg ckpt tokens ours
+    hf tokens "$kind" tokens 24 301 20
+    "$BUILD/tests/interop/logits" job.cfg ckpt tokens ours "${model[@]:5}"
     hf compare hf tokens ours 1e-4
 }
 
@@ -56,6 +69,11 @@ import_agrees() {
 @test "an import of several files gives their logits" {
     import_agrees 40KB float32 --to dp=2,tp=4,pp=2
     [ "$(ls hf/model-*-of-*.safetensors | wc -l)" -gt 3 ]
+}
+
+@test "a BERT's import gives their logits" {
+    a_bert
+    import_agrees 40KB float32 --to dp=3,tp=2,pp=2
 }
 
 @test "an import from bf16 and fp16 gives their logits" {
@@ -81,7 +99,7 @@ t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model
 }
 
 @test "a head of its own is refused, a copy of wte is not" {
-    hf make hf 1GB float32 3 48 4 24 301
+    hf make gpt hf 1GB float32 3 48 4 24 301
     change_tensors 't["lm_head.weight"] = t["transformer.wte.weight"].clone()'
     muster-ckpt import --format hf hf copy
     change_tensors 't["lm_head.weight"][300, 2] += 1'
@@ -91,10 +109,69 @@ t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model
 }
 
 @test "NaN and infinite weights are reported" {
-    hf make hf 1GB float32 3 48 4 24 301
+    hf make gpt hf 1GB float32 3 48 4 24 301
     change_tensors 't["transformer.h.1.mlp.c_fc.weight"][3, 17] = float("nan"); t["transformer.ln_f.bias"][:2] = float("inf")'
     run muster-ckpt import --format hf hf ckpt
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *"warning: hf: 3 weights are NaN or infinite; the first: h.1.mlp.c_fc.weight[3, 17] is nan"* ]]
+}
+
+@test "a tokenizer comes along, in and out" {
+    local kind
+    hf folders theirs
+    for kind in $(ls theirs); do
+        muster-ckpt import --format hf "theirs/$kind" "ckpt/$kind"
+        muster-ckpt export --format hf "ckpt/$kind" "ours/$kind"
+    done
+    grep -q '^#define HAVE_SENTENCEPIECE' "$BUILD/config.h" || rm -rf ours/model # tokenize could not read it
+    echo '{"tokenizer_class": "Other"}' >tokenizer_config.json # is not beside "bytes"
+    muster-ckpt export --format hf --tokenizer bytes ckpt/json ours/bytes
+    hf tokenizers "$BUILD/tests/interop/tokenize" ours/*
+    [ "$(ls theirs | wc -l)" -ge 3 ]
+    muster-ckpt import --format hf theirs/json/model.safetensors again --heads 2 # the files beside it
+    cmp again/tokenizer/tokenizer.json theirs/json/tokenizer.json
+    muster-ckpt export --format hf --tokenizer theirs/pair/merges.txt ckpt/json other
+    cmp other/vocab.json theirs/pair/vocab.json
+}
+
+@test "a missing tokenizer is reported, and a wrong one refused" {
+    hf make gpt hf 1GB float32 2 32 2 16 300
+    run muster-ckpt import --format hf hf ckpt
+    echo "$output"
+    [ "$status" -eq 0 ] && [[ $output == *"hf: no tokenizer: expected tokenizer.json"*"imported without one"* ]]
+    [ ! -e ckpt/tokenizer ]
+    run muster-ckpt export --format hf ckpt out
+    echo "$output"
+    [ "$status" -eq 0 ] && [[ $output == *"out: without a tokenizer, since there is no folder tokenizer beside"* ]]
+    rm -r out
+    # refused CODE PATTERN ARGUMENT...: that exit code, one line with the pattern, and no export
+    refused() {
+        run muster-ckpt "${@:3}"
+        echo "$output"
+        [ "$status" -eq "$1" ] && [[ $output == *$2* ]] && [ "${#lines[@]}" -eq 1 ] && [ ! -e out ]
+    }
+    export_with() { refused "$1" "$2" export --format hf --tokenizer "$3" ckpt out; }
+    mkdir small large
+    printf '%s\n' '[UNK]' a b >small/vocab.txt
+    seq 302 >large/vocab.txt
+    export_with 64 "large: its ids go to 301, the model's vocabulary has 300: not the model's tokenizer" large
+    export_with 65 "hf: no tokenizer: expected tokenizer.json" hf
+    echo '{"model": {"vocab": [["a", 1]]}}' >unigram.json
+    export_with 65 "unigram.json: model.vocab must be an object" unigram.json
+    echo no >broken.model
+    export_with 65 "broken.model: not a model of SentencePiece" broken.model
+    cp -r small ckpt/tokenizer
+    refused 64 "ckpt/tokenizer is another tokenizer, of the checkpoints beside it" \
+        import --format hf --tokenizer large hf ckpt
+    mkdir empty
+    cp -r small empty/tokenizer
+    refused 64 "empty/tokenizer is there, but hf has no tokenizer" import --format hf hf empty
+}
+
+@test "folders of many forms: transformers' logits, or one line" {
+    sed "s|^data = .*|data = { train = \"$DIR/pairs\"; };|" "$DIR/job.cfg" >bert.cfg
+    "$python" "$TOP/tests/interop/hf_variants.py" "$BUILD/tests/interop/logits" "$DIR/job.cfg" bert.cfg \
+        >log 2>&1 || { cat log; return 1; }
+    tail -n 1 log
 }

@@ -12,12 +12,19 @@ import torch.nn.functional as F
 
 
 class Samples:
-    """What samples.c wrote."""
+    """What samples.c wrote. eod: the token that ends a document, for data.reset = "document"; starts: of each token,
+    the position of the first token of its document."""
 
-    def __init__(self, path, seq):
+    def __init__(self, path, seq, eod=None):
         rows = torch.from_numpy(np.fromfile(path, np.int32).astype(np.int64)).view(-1, 3 * seq + 2)
         self.tokens, self.targets, self.types = rows[:, :seq], rows[:, seq:2 * seq], rows[:, 2 * seq:3 * seq]
         self.lengths, self.order = rows[:, -2], rows[:, -1]
+        self.starts = torch.zeros_like(self.tokens)
+        if eod is not None:
+            ends = self.tokens == eod
+            assert ends.any() and torch.equal(self.targets < 0, ends), "other targets are masked than those after eod"
+            after = torch.where(ends, torch.arange(1, seq + 1), 0).cummax(1).values
+            self.starts[:, 1:] = after[:, :-1]
 
     def slice(self, first, end):
         part = object.__new__(Samples)
@@ -59,12 +66,13 @@ def losses(p, samples, heads):
     bert = "mlm.bias" in p
     batch, seq = samples.tokens.shape
     layers = sum(name.endswith("ln_1.weight") for name in p)
-    x = F.embedding(samples.tokens, p["wte.weight"]) + p["wpe.weight"][:seq]
+    x = F.embedding(samples.tokens, p["wte.weight"]) + p["wpe.weight"][torch.arange(seq) - samples.starts]
     if bert:
         x = x + F.embedding(samples.types, p["wtt.weight"])
         hidden_keys = (torch.arange(seq) >= samples.lengths[:, None])[:, None, None, :]
     else:
-        hidden_keys = torch.ones(seq, seq, dtype=torch.bool).triu(1)
+        hidden_keys = torch.ones(seq, seq, dtype=torch.bool).triu(1) | (torch.arange(seq) < samples.starts[:, :, None])
+        hidden_keys = hidden_keys[:, None]
     for i in range(layers):
         x = block(x, p, f"h.{i}.", heads, hidden_keys)
     x = norm(x, p, "ln_f")

@@ -1,4 +1,4 @@
-# A whole training in bf16 learns what it learns in fp32: the quickstart's model on the quickstart's text.
+# A whole training in bf16 learns what it learns in fp32: gpt-tiny on the bytes of the quickstart's text.
 load ../helpers
 
 setup() {
@@ -9,6 +9,7 @@ setup() {
 # train PRECISION: prints the validation loss after the last step
 train() {
     muster-train "$TOP/etc/quickstart.cfg" --set batch.steps=1000 --set "precision.compute=$1" --set checkpoint.dir= \
+        --set data.tokenizer=bytes --set model.vocab=256 --set model.seq_length=128 \
         --set checkpoint.every=0 --set optimizer.lr=1e-3 --set optimizer.min_lr=1e-4 --set report.eval_every=250 \
         --set report.eval_batches=20 --set "report.metrics=$1.jsonl" >"$1.log" 2>&1 || { cat "$1.log" >&2; return 1; }
     [ "$(wc -l <"$1.jsonl")" -eq 1000 ]

@@ -39,8 +39,8 @@ static int write_sample(FILE *file, const struct batch *batch, long index)
 
 static int write_batch(const struct job *job, bool train, long count, const char *path)
 {
-    struct samples *samples = train ? samples_create_train(job, &err) : samples_create_valid(job, &err);
-    struct batch *batch = samples ? batch_create(&job->model, count, &err) : NULL;
+    struct blend *samples = train ? blend_create_train(job, &err) : blend_create_valid(job, &err);
+    struct batch *batch = samples ? batch_create(&job->model, job->data.reset == RESET_DOCUMENT, count, &err) : NULL;
     FILE *file = fopen(path, "w");
     int result = -1;
 
@@ -53,7 +53,7 @@ static int write_batch(const struct job *job, bool train, long count, const char
     if (file && fclose(file) != 0 && result == 0)
         result = error_errno(&err, CODE_IO, "%s", path);
     batch_destroy(batch);
-    samples_destroy(samples);
+    blend_destroy(samples);
     return result;
 }
 

@@ -21,6 +21,12 @@ struct attention_buffers attention_make(struct device *dev, enum dtype dtype, co
         b.lengths = int_buffer(dev, (size_t)x->batch);
         memcpy(b.lengths, x->lengths, (size_t)x->batch * sizeof *b.lengths);
     }
+    if (x->document_start) {
+        size_t rows = (size_t)x->batch * (size_t)x->seq;
+
+        b.document_start = int_buffer(dev, rows);
+        memcpy(b.document_start, x->document_start, rows * sizeof *b.document_start);
+    }
     return b;
 }
 
@@ -34,6 +40,7 @@ void attention_forward_on(struct device *dev, const struct attention_case *x, co
                                                                     .dtype = b->qkv.dtype,
                                                                     .qkv = b->qkv.at,
                                                                     .lengths = b->lengths,
+                                                                    .document_start = b->document_start,
                                                                     .dropout = x->dropout,
                                                                     .dropout_stride = x->dropout_stride,
                                                                     .out = b->out.at,
@@ -42,20 +49,21 @@ void attention_forward_on(struct device *dev, const struct attention_case *x, co
 
 void attention_backward_on(struct device *dev, const struct attention_case *x, const struct attention_buffers *b)
 {
-    device_kernels(dev)->attention_backward(dev, &(struct attention_backward){.batch = x->batch,
-                                                                              .seq = x->seq,
-                                                                              .heads = x->heads,
-                                                                              .head_size = x->head_size,
-                                                                              .causal = x->causal,
-                                                                              .dtype = b->qkv.dtype,
-                                                                              .qkv = b->qkv.at,
-                                                                              .out = b->out.at,
-                                                                              .dout = b->dout.at,
-                                                                              .lse = b->lse,
-                                                                              .lengths = b->lengths,
-                                                                              .dropout = x->dropout,
-                                                                              .dropout_stride = x->dropout_stride,
-                                                                              .dqkv = b->dqkv.at});
+    device_kernels(dev)->attention_backward(dev, &(struct attention){.batch = x->batch,
+                                                                     .seq = x->seq,
+                                                                     .heads = x->heads,
+                                                                     .head_size = x->head_size,
+                                                                     .causal = x->causal,
+                                                                     .dtype = b->qkv.dtype,
+                                                                     .qkv = b->qkv.at,
+                                                                     .out = b->out.at,
+                                                                     .dout = b->dout.at,
+                                                                     .lse = b->lse,
+                                                                     .lengths = b->lengths,
+                                                                     .document_start = b->document_start,
+                                                                     .dropout = x->dropout,
+                                                                     .dropout_stride = x->dropout_stride,
+                                                                     .dqkv = b->dqkv.at});
 }
 
 void attention_expect_lse(const float *got, const double *want, size_t count, double size)

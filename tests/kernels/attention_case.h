@@ -12,7 +12,7 @@
 struct attention_buffers {
     struct tensor qkv, out, dout, dqkv;
     float *lse;
-    int32_t *lengths; /* NULL if the case has none */
+    int32_t *lengths, *document_start; /* NULL if the case has none */
 };
 
 /* qkv is normal, times `spread`. */

@@ -26,6 +26,11 @@ static int keys_of(const struct attention_case *x, int sample, int row)
     return x->causal && row + 1 < keys ? row + 1 : keys;
 }
 
+static int first_key(const struct attention_case *x, int sample, int row)
+{
+    return x->document_start ? x->document_start[sample * x->seq + row] : 0;
+}
+
 static double dot(const double *x, const double *y, int size)
 {
     double sum = 0;
@@ -46,17 +51,19 @@ static double factor_of(const struct attention_case *x, int sample, int head, in
 /* p[keys] of one query; returns the log-sum-exp. */
 static double probabilities(const struct attention_case *x, const double *qkv, int sample, int head, int row, double *p)
 {
-    int keys = keys_of(x, sample, row);
+    int keys = keys_of(x, sample, row), first = first_key(x, sample, row);
     double most = -INFINITY, sum = 0;
 
-    for (int j = 0; j < keys; j++) {
+    for (int j = 0; j < first; j++)
+        p[j] = 0;
+    for (int j = first; j < keys; j++) {
         p[j] = dot(qkv + qkv_at(x, sample, row, 0, head), qkv + qkv_at(x, sample, j, 1, head), x->head_size) /
                sqrt(x->head_size);
         most = fmax(most, p[j]);
     }
-    for (int j = 0; j < keys; j++)
+    for (int j = first; j < keys; j++)
         sum += p[j] = exp(p[j] - most);
-    for (int j = 0; j < keys; j++)
+    for (int j = first; j < keys; j++)
         p[j] /= sum;
     return keys > 0 ? most + log(sum) : -INFINITY;
 }

@@ -10,13 +10,13 @@
 struct attention_case {
     int batch, seq, heads, head_size;
     bool causal;
-    const int32_t *lengths;
+    const int32_t *lengths, *document_start;
     struct dropout dropout;
     uint64_t dropout_stride;
 };
 
 /*
- * Arrays as in kernels.h's struct attention_backward. out and lse are written from qkv; dqkv from qkv, dout and
+ * Arrays as in kernels.h's struct attention. out and lse are written from qkv; dqkv from qkv, dout and
  * `out_given`, the out that the backward pass is given (rounded, say).
  */
 void attention_reference_forward(const struct attention_case *x, const double *qkv, double *out, double *lse);

@@ -15,7 +15,7 @@
 
 #define FENCE       64   /* bytes on each side of a buffer */
 #define POISON      0xff /* each byte: NaN in every type */
-#define MAX_BUFFERS 64
+#define MAX_BUFFERS 128
 
 static struct {
     void *base;           /* of device_alloc */
@@ -123,7 +123,7 @@ void finish_buffers(struct device *dev)
         if (buffers[i].fence && (!poisoned(buffers[i].base, FENCE) || !poisoned(buffers[i].fence, FENCE)))
             fail_msg("buffer %d was written beyond its ends", i);
     free_buffers(dev);
-    assert_int_equal(dev->bytes_used[MEMORY_DEVICE], dev->backend->workspace(dev));
+    assert_int_equal(dev->bytes_used[MEMORY_DEVICE], dev->workspace);
 }
 
 void finish_device(struct device *dev)

@@ -118,11 +118,6 @@ static size_t mirror_free(struct device *dev, enum memory space, void *pointer)
     return ((struct header *)pointer - 1)->bytes;
 }
 
-static size_t mirror_workspace(const struct device *dev)
-{
-    return ((const struct discrete *)dev->state)->workspace;
-}
-
 static void mirror_trim(struct device *dev)
 {
     struct discrete *d = device_discrete(dev);
@@ -135,7 +130,7 @@ static bool mirror_widens(const struct device *dev, enum dtype dtype)
 {
     const struct device *behind = ((const struct discrete *)dev->state)->cpu;
 
-    return behind->backend->widens(behind, dtype);
+    return device_traits(behind, dtype).widens;
 }
 
 static int mirror_open(struct device *dev, int threads, struct error *err)
@@ -171,8 +166,7 @@ static void mirror_close(struct device *dev)
 #define MIRROR(is_gpu)                                                                                                 \
     {                                                                                                                  \
         .kind = "mirror", .open = mirror_open, .close = mirror_close, .wait = discrete_wait, .alloc = mirror_alloc,    \
-        .free = mirror_free, .workspace = mirror_workspace, .trim = mirror_trim, .widens = mirror_widens,              \
-        .gpu = is_gpu                                                                                                  \
+        .free = mirror_free, .trim = mirror_trim, .widens = mirror_widens, .gpu = is_gpu                               \
     }
 static const struct backend mirrors[] = {MIRROR(false), MIRROR(true)};
 

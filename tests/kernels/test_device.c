@@ -235,16 +235,16 @@ static void run_step(struct device *dev, const struct workspace *w)
                                                   .lse = others});
     if (!w->backward)
         return;
-    k->attention_backward(dev, &(struct attention_backward){.batch = 2,
-                                                            .seq = w->seq,
-                                                            .heads = HIDDEN / w->head_size,
-                                                            .head_size = w->head_size,
-                                                            .dtype = w->dtype,
-                                                            .qkv = x.at,
-                                                            .out = y.at,
-                                                            .dout = y.at,
-                                                            .lse = others,
-                                                            .dqkv = z.at});
+    k->attention_backward(dev, &(struct attention){.batch = 2,
+                                                   .seq = w->seq,
+                                                   .heads = HIDDEN / w->head_size,
+                                                   .head_size = w->head_size,
+                                                   .dtype = w->dtype,
+                                                   .qkv = x.at,
+                                                   .out = y.at,
+                                                   .dout = y.at,
+                                                   .lse = others,
+                                                   .dqkv = z.at});
     k->layernorm_backward(dev, &(struct layernorm_backward){.rows = TOKENS,
                                                             .cols = HIDDEN,
                                                             .dtype = w->dtype,
@@ -281,10 +281,10 @@ static void test_workspace(void **state)
         if (!dev)
             continue;
         w.threads = dev->threads;
-        w.widens = dev->backend->widens(dev, w.dtype);
+        w.widens = device_traits(dev, w.dtype).widens;
         w.gpu = device_traits(dev, w.dtype).gpu;
         run_step(dev, &w);
-        assert_int_equal(dev->backend->workspace(dev), kernels_workspace_bytes(&w));
+        assert_int_equal(dev->workspace, kernels_workspace_bytes(&w));
         finish_device(dev);
     }
 }

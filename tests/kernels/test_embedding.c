@@ -74,7 +74,7 @@ struct tables {
 };
 
 /* x is input of the forward pass and of the backward pass alike. */
-static struct tables make_tables(struct device *dev, const struct positions *op)
+static struct tables make_tables(struct device *dev, const struct position_embedding *op)
 {
     size_t cols = op->cols, count = op->rows * cols;
     struct tables t = {
@@ -88,7 +88,8 @@ static struct tables make_tables(struct device *dev, const struct positions *op)
 
     for (size_t i = 0; i < count; i++) {
         int row = (int)(i / cols);
-        size_t position = (size_t)(op->first_row + row) % op->seq * cols + i % cols;
+        int start = op->document_start ? op->document_start[row] : 0;
+        size_t position = (size_t)((op->first_row + row) % op->seq - start) * cols + i % cols;
         size_t type = op->types[row] * cols + i % cols;
         double factor = dropout_keeps(&op->dropout, op->dropout.first + i) ? dropout_factor(&op->dropout) : 0;
         double x = tensor_get(t.x, i), gradient = rounded(op->dtype, x * factor);
@@ -100,7 +101,22 @@ static struct tables make_tables(struct device *dev, const struct positions *op)
     return t;
 }
 
-static void check_positions(struct device *dev, struct positions op, bool types)
+/* Documents of 1 to 4 rows. */
+static int32_t *make_starts(struct device *dev, int first_row)
+{
+    int32_t *starts = int_buffer(dev, ROWS);
+
+    for (int row = 0, start = 0; row < ROWS; row++) {
+        int position = (first_row + row) % SEQ;
+
+        if (position == 0 || row % 7 == 3 || row % 4 == 1)
+            start = position;
+        starts[row] = row == 0 ? 0 : start;
+    }
+    return starts;
+}
+
+static void check_positions(struct device *dev, struct position_embedding op, bool types, bool documents)
 {
     int32_t *type = int_buffer(dev, ROWS);
     struct tables t;
@@ -111,6 +127,7 @@ static void check_positions(struct device *dev, struct positions op, bool types)
     for (int row = 0; row < ROWS; row++)
         type[row] = row / 3 % 2;
     op.seq = SEQ;
+    op.document_start = documents ? make_starts(dev, op.first_row) : NULL;
     op.types = type;
     op.wtt = types ? type : NULL; /* any address: make_tables asks whether there is one */
     t = make_tables(dev, &op);
@@ -119,13 +136,13 @@ static void check_positions(struct device *dev, struct positions op, bool types)
     op.wtt = types ? t.wtt.at : NULL;
     op.types = types ? type : NULL;
     op.x = t.x.at;
-    device_kernels(dev)->positions_forward(dev, &op);
+    device_kernels(dev)->position_embedding_forward(dev, &op);
     if (count)
         expect_rounded("x", t.x, t.want, count, 1e-6);
     op.x = dx.at;
     op.dwpe = dwpe;
     op.dwtt = types ? dwtt : NULL;
-    device_kernels(dev)->positions_backward(dev, &op);
+    device_kernels(dev)->position_embedding_backward(dev, &op);
     expect_close("dwpe", dwpe, t.dwpe, (size_t)SEQ * op.cols, 1e-6);
     if (types)
         expect_close("dwtt", dwtt, t.dwtt, (size_t)2 * op.cols, 1e-6);
@@ -137,13 +154,25 @@ static void check_positions(struct device *dev, struct positions op, bool types)
 static void check_all_positions(struct device *dev, enum dtype dtype)
 {
     const struct dropout dropout = {0.4, {3, 4, 5}, 999};
+    const struct {
+        struct position_embedding op;
+        bool types;
+    } cases[] = {
+        {{.rows = ROWS, .cols = 1}, false},
+        {{.rows = ROWS, .cols = 20}, true},
+        {{.rows = 7, .cols = 64, .first_row = 8}, true},
+        {{.rows = ROWS, .cols = 33, .dropout = dropout}, true},
+        {{.rows = ROWS, .cols = 100, .dropout = dropout}, false},
+        {{.rows = 0, .cols = 20}, true}, /* gradients are 0 */
+    };
 
-    check_positions(dev, (struct positions){.rows = ROWS, .cols = 1, .dtype = dtype}, false);
-    check_positions(dev, (struct positions){.rows = ROWS, .cols = 20, .dtype = dtype}, true);
-    check_positions(dev, (struct positions){.rows = 7, .cols = 64, .first_row = 8, .dtype = dtype}, true);
-    check_positions(dev, (struct positions){.rows = ROWS, .cols = 33, .dtype = dtype, .dropout = dropout}, true);
-    check_positions(dev, (struct positions){.rows = ROWS, .cols = 100, .dtype = dtype, .dropout = dropout}, false);
-    check_positions(dev, (struct positions){.rows = 0, .cols = 20, .dtype = dtype}, true); /* gradients are 0 */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int documents = 0; documents < 2; documents++) {
+            struct position_embedding op = cases[i].op;
+
+            op.dtype = dtype;
+            check_positions(dev, op, cases[i].types, documents);
+        }
 }
 
 static void test_positions(void **state)

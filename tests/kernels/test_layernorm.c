@@ -118,7 +118,7 @@ static struct call make_call(struct device *dev, enum dtype dtype, int rows, int
                               .cols = cols,
                               .dtype = dtype,
                               .x = c.x.at,
-                              .residual = variant == PLAIN ? NULL : c.residual.at,
+                              .branch = variant == PLAIN ? NULL : c.residual.at,
                               .bias = variant == DROPOUT ? c.bias.at : NULL,
                               .gamma = c.gamma.at,
                               .beta = c.beta.at,
@@ -150,7 +150,7 @@ static struct plain make_plain(struct device *dev, const struct call *c)
     struct plain p = {
         .rows = c->op.rows,
         .cols = c->op.cols,
-        .x = tensor_values(dev, c->op.residual ? c->sum : c->x),
+        .x = tensor_values(dev, c->op.branch ? c->sum : c->x),
         .gamma = tensor_values(dev, c->gamma),
         .beta = tensor_values(dev, c->beta),
         .dy = tensor_values(dev, c->dy),
@@ -173,7 +173,7 @@ static void check_backward(struct device *dev, const struct plain *p, const stru
 {
     size_t count = c->x.count;
     float *dgamma = poisoned_floats(dev, p->cols), *dbeta = poisoned_floats(dev, p->cols);
-    bool around = c->op.residual;
+    bool around = c->op.branch;
     struct tensor dx =
         around ? random_tensor(dev, c->op.dtype, count, "dresidual") : poisoned_tensor(dev, c->op.dtype, count);
     double *want = around ? tensor_values(dev, dx) : reference(dev, count);
@@ -257,7 +257,7 @@ static void check_residual(struct device *dev, enum dtype dtype)
     device_kernels(dev)->residual(dev, &op);
     expect_same("sum in place of the residual", c.residual.at, c.sum.at, bytes);
     c.residual = data(dev, dtype, c.x.count, "residual");
-    op.residual = c.residual.at;
+    op.branch = c.residual.at;
     op.sum = c.x.at;
     device_kernels(dev)->residual(dev, &op);
     expect_same("sum in place of x", c.x.at, c.sum.at, bytes);

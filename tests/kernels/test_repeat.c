@@ -58,16 +58,16 @@ static void do_attention(struct device *dev, int shift, struct run *run)
                                                                     .qkv = qkv,
                                                                     .out = run->out[0],
                                                                     .lse = run->out[1]});
-    device_kernels(dev)->attention_backward(dev, &(struct attention_backward){.batch = BATCH,
-                                                                              .seq = SEQ,
-                                                                              .heads = HEADS,
-                                                                              .head_size = SIZE,
-                                                                              .causal = true,
-                                                                              .qkv = qkv,
-                                                                              .out = run->out[0],
-                                                                              .dout = dout,
-                                                                              .lse = run->out[1],
-                                                                              .dqkv = run->out[2]});
+    device_kernels(dev)->attention_backward(dev, &(struct attention){.batch = BATCH,
+                                                                     .seq = SEQ,
+                                                                     .heads = HEADS,
+                                                                     .head_size = SIZE,
+                                                                     .causal = true,
+                                                                     .qkv = qkv,
+                                                                     .out = run->out[0],
+                                                                     .dout = dout,
+                                                                     .lse = run->out[1],
+                                                                     .dqkv = run->out[2]});
 }
 
 static void do_layernorm(struct device *dev, int shift, struct run *run)

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "common/clock.h"
+
 void node_create(struct node *node, struct world *world, uint64_t *seed, int shards, bool large)
 {
     world_create(world, seed, large);
@@ -43,7 +45,7 @@ static int count_local(const struct node *node)
 void node_open(struct node *node, const char *job, int staged, bool adopt)
 {
     struct ckpt_stage_config config = {
-        .root = node->root, .job = job, .local = count_local(node), .staged = staged, .keep = 3, .adopt = adopt};
+        .root = node->root, .job = job, .local = count_local(node), .max_staged = staged, .keep = 3, .adopt = adopt};
     struct error err;
 
     node->stage = ckpt_stage_open(&config, &err);
@@ -58,20 +60,31 @@ void node_stage(struct node *node, uint64_t step, const char *attempt)
     for (int s = node->first; s < node->topology->shards; s += node->stride) {
         struct ckpt_save save = world_save(node->world, node->topology, s, node->target, step, attempt);
 
+        for (int tries = 0; !ckpt_stage_has_room(node->stage, s, node->topology->shards) && tries < 30000; tries++)
+            clock_sleep(0.002);
         if (ckpt_stage_shard(node->stage, &save, &err) != 0)
             fail_msg("%s", err.text);
     }
 }
 
-int node_drain(struct node *node, int *failed)
+int node_drain(struct node *node)
 {
     struct ckpt_drain_options options = {.once = true, .seconds = 60};
     struct error err;
-    int result = ckpt_drain(ckpt_stage_directory(node->stage), &options, failed, &err);
+    int result = ckpt_drain(ckpt_stage_directory(node->stage), &options, &err);
 
     if (result < 0)
         fail_msg("%s", err.text);
     return result;
+}
+
+bool node_wait(struct node *node, double seconds)
+{
+    double end = clock_monotonic() + seconds;
+
+    while (!ckpt_stage_is_empty(node->stage) && clock_monotonic() < end)
+        clock_sleep(0.01);
+    return ckpt_stage_is_empty(node->stage);
 }
 
 pid_t node_start_drain(const struct node *node, const struct ckpt_drain_options *options)
@@ -85,7 +98,7 @@ pid_t node_start_drain(const struct node *node, const struct ckpt_drain_options 
 
         snprintf(path, sizeof path, "%s", ckpt_stage_directory(node->stage));
         ckpt_stage_destroy(node->stage); /* else the drainer itself would count as one who may stage */
-        _exit(ckpt_drain(path, options, NULL, &err) & 0xff);
+        _exit(ckpt_drain(path, options, &err) & 0xff);
     }
     return child;
 }

@@ -33,7 +33,10 @@ void node_open(struct node *node, const char *job, int staged, bool adopt);
 void node_stage(struct node *node, uint64_t step, const char *attempt);
 
 /* Drain in this process until nothing is left. Returns ckpt_drain's result. */
-int node_drain(struct node *node, int *failed);
+int node_drain(struct node *node);
+
+/* Wait until nothing is left in the stage, or so many seconds: whether nothing is. */
+bool node_wait(struct node *node, double seconds);
 
 /* A child process that drains until it is killed or the stage is closed. */
 pid_t node_start_drain(const struct node *node, const struct ckpt_drain_options *options);

@@ -1,4 +1,5 @@
-/* data_files.h - files of data sets made by hand, for the tests that read them. Included after cmocka.h. */
+/* data_files.h - files of data sets made by hand, and their samples, for the tests that read them. Included after
+ * cmocka.h. */
 #ifndef MUSTER_TESTS_DATA_FILES_H
 #define MUSTER_TESTS_DATA_FILES_H
 
@@ -6,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "trainer/data/samples.h"
 
 /* Little-endian. */
 static inline void put(unsigned char *at, uint64_t value, int bytes)
@@ -49,6 +52,34 @@ static inline void write_data_set(const char *prefix, const unsigned char *token
     snprintf(path, sizeof path, "%s.bin", prefix);
     write_file(path, tokens, begin);
     free(idx);
+}
+
+/* BERT's special tokens and probabilities. */
+struct bert_options {
+    struct bert_tokens {
+        int cls, sep, mask, pad;
+    } special;
+    double mask_probability, short_probability;
+};
+
+/* The samples of a job with this data: GPT's without options, else BERT's. shuffled: for training. */
+static inline struct samples *make_samples(const char *prefix, const struct model_shape *shape,
+                                           const struct bert_options *options, bool shuffled, uint64_t seed,
+                                           struct error *err)
+{
+    static struct job job;
+
+    job = (struct job){.model = *shape};
+    job.model.kind = options ? MODEL_BERT : MODEL_GPT;
+    if (options) {
+        job.data.cls = options->special.cls;
+        job.data.sep = options->special.sep;
+        job.data.mask = options->special.mask;
+        job.data.pad = options->special.pad;
+        job.data.mask_probability = options->mask_probability;
+        job.data.short_probability = options->short_probability;
+    }
+    return shuffled ? samples_create_train(&job, prefix, seed, err) : samples_create_valid(&job, prefix, err);
 }
 
 #endif

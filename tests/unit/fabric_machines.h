@@ -27,14 +27,15 @@ struct fabric *machines_load_shipped(const char *const *absent);
 void machines_add(struct fabric *fabric, enum fabric_layer layer, const char *text, const char *file);
 
 /* A plan; `inputs` may be NULL. */
-struct fabric_plan *machines_plan(const struct fabric *fabric, const struct fabric_facts *facts,
-                                  const struct fabric_inputs *inputs);
+struct env_list *machines_plan(const struct fabric *fabric, const struct fabric_facts *facts,
+                               const struct fabric_inputs *inputs);
+void machines_plan_destroy(struct env_list *plan);
 
 /* NULL where the plan has no such variable. */
-const struct fabric_variable *machines_find(const struct fabric_plan *plan, const char *name);
+const struct env_variable *machines_find(const struct env_list *plan, const char *name);
 
 /* A `value` of NULL: the plan must not have the variable. */
-void machines_expect(const struct fabric_plan *plan, const char *name, const char *value, const char *source);
+void machines_expect(const struct env_list *plan, const char *name, const char *value, const char *source);
 
 /* An env_lookup; arg is an environment: "NAME=value" strings, ended by NULL. */
 bool machines_look_up(const char *name, char *value, size_t size, void *arg);

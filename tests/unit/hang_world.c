@@ -32,7 +32,7 @@ struct hang_world hang_world(int dp, int tp, int pp)
         r->state = HANG_RUNNING;
         snprintf(r->host, sizeof r->host, "n%d", rank / 2 + 1);
         snprintf(r->record.phase, sizeof r->record.phase, "computing");
-        r->record.active = w.now;
+        r->record.last_change = w.now;
         add_comm(&w, rank, WORLD, "world", 0, 1, w.size);
         if (dp > 1)
             add_comm(&w, rank, DP, "dp", first + rank % tp, tp, dp);
@@ -75,10 +75,10 @@ struct record_op hang_world_enter(struct hang_world *w, int rank, int comm, enum
     else if (kind == RECORD_RECEIVE)
         op.sequence = ++peer_of(c, peer)->receives;
     else
-        op.sequence = ++c->entered;
+        op.sequence = ++c->collectives_entered;
     snprintf(op.purpose, sizeof op.purpose, "%s", purpose);
     r->ring[op.number % RECORD_RING] = op;
-    r->active = w->now;
+    r->last_change = w->now;
     return op;
 }
 
@@ -86,7 +86,7 @@ void hang_world_wait(struct hang_world *w, int rank, const struct record_op *op)
 {
     struct flight_record *r = &w->ranks[rank].record;
 
-    r->active = r->waiting_since = w->now += 1000;
+    r->last_change = r->waiting_since = w->now += 1000;
     r->waiting = *op;
 }
 
@@ -94,11 +94,11 @@ void hang_world_leave(struct hang_world *w, int rank, const struct record_op *op
 {
     struct flight_record *r = &w->ranks[rank].record;
 
-    r->active = w->now += 1000;
+    r->last_change = w->now += 1000;
     r->waiting_since = 0;
-    r->ring[op->number % RECORD_RING].left = w->now;
-    if (!record_is_transfer(op->kind))
-        r->comms[op->comm].left++;
+    r->ring[op->number % RECORD_RING].finished = w->now;
+    if (!record_is_message(op->kind))
+        r->comms[op->comm].collectives_finished++;
 }
 
 void hang_world_do(struct hang_world *w, int rank, int comm, enum record_kind kind, const char *purpose)

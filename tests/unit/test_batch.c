@@ -1,4 +1,4 @@
-/* Batches of both models: what samples_read gives, all of it, and what is done when it fails. */
+/* Batches of both models: what blend_read gives, all of it, and what is done when it fails. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -59,14 +59,16 @@ static struct job job_of(enum model_kind kind)
     return job;
 }
 
-static long check_sample(const struct batch *batch, long i, const struct samples *source, uint64_t n)
+static long check_sample(const struct batch *batch, long i, struct blend *source, uint64_t n)
 {
     int32_t tokens[SEQ], targets[SEQ], types[SEQ], length, order;
+    struct blend_place place;
     struct error err;
     long predicted = 0;
     size_t at = (size_t)i * SEQ;
 
-    assert_int_equal(samples_read(source, n, &(struct sample){tokens, targets, types, &length, &order}, &err), 0);
+    blend_locate(source, n, 1, &place);
+    assert_int_equal(blend_read(source, place, &(struct sample){tokens, targets, types, &length, &order, NULL}, &err), 0);
     assert_memory_equal(batch->tokens + at, tokens, sizeof tokens);
     assert_memory_equal(batch->targets + at, targets, sizeof targets);
     if (batch->types) {
@@ -76,6 +78,8 @@ static long check_sample(const struct batch *batch, long i, const struct samples
     }
     for (int t = 0; t < SEQ; t++)
         predicted += targets[t] >= 0;
+    assert_int_equal(batch->predictions[i], predicted);
+    assert_int_equal(batch->places[i].number, n);
     return predicted;
 }
 
@@ -83,8 +87,8 @@ static void check_batches(enum model_kind kind, bool train)
 {
     struct job job = job_of(kind);
     struct error err;
-    struct samples *source = train ? samples_create_train(&job, &err) : samples_create_valid(&job, &err);
-    struct batch *batch = batch_create(&job.model, MOST, &err);
+    struct blend *source = train ? blend_create_train(&job, &err) : blend_create_valid(&job, &err);
+    struct batch *batch = batch_create(&job.model, false, MOST, &err);
 
     assert_true(source && batch);
     assert_int_equal(batch->samples, 0);
@@ -107,7 +111,7 @@ static void check_batches(enum model_kind kind, bool train)
     assert_int_equal(err.code, CODE_INTERNAL);
     batch_destroy(batch);
     batch_destroy(NULL);
-    samples_destroy(source);
+    blend_destroy(source);
 }
 
 static void batches_hold_the_samples(void **state)
@@ -128,14 +132,14 @@ static void a_gpt_does_not_see_sentences(void **state)
 
     (void)state;
     for (int sentences = 0; sentences < 2; sentences++) {
-        struct samples *source;
+        struct blend *source;
 
         write_set(sentences);
-        source = samples_create_train(&job, &err);
-        batches[sentences] = batch_create(&job.model, MOST, &err);
+        source = blend_create_train(&job, &err);
+        batches[sentences] = batch_create(&job.model, false, MOST, &err);
         assert_true(source && batches[sentences]);
         assert_int_equal(batch_read(batches[sentences], source, 100, MOST, &err), 0);
-        samples_destroy(source);
+        blend_destroy(source);
     }
     assert_memory_equal(batches[0]->tokens, batches[1]->tokens, sizeof(int32_t) * MOST * SEQ);
     assert_memory_equal(batches[0]->targets, batches[1]->targets, sizeof(int32_t) * MOST * SEQ);
@@ -148,14 +152,14 @@ static void the_first_bad_sample_is_reported(void **state)
 {
     struct job job = job_of(MODEL_GPT);
     struct batch *batch;
-    struct samples *source;
+    struct blend *source;
     struct error err;
 
     (void)state;
     job.model.vocab = 200;
     write_set(true);
-    source = samples_create_valid(&job, &err);
-    batch = batch_create(&job.model, MOST, &err);
+    source = blend_create_valid(&job, &err);
+    batch = batch_create(&job.model, false, MOST, &err);
     assert_true(source && batch);
     for (int repeat = 0; repeat < 50; repeat++) {
         memset(&err, 0, sizeof err);
@@ -170,7 +174,7 @@ static void the_first_bad_sample_is_reported(void **state)
     assert_int_equal(batch_read(batch, source, 0, 1, &err), 0);
     assert_int_equal(batch->samples, 1);
     batch_destroy(batch);
-    samples_destroy(source);
+    blend_destroy(source);
 }
 
 static void check_empty(const struct batch *batch, long i)
@@ -194,8 +198,8 @@ static void empty_samples_teach_nothing(void **state)
     for (enum model_kind kind = MODEL_GPT; kind <= MODEL_BERT; kind++) {
         struct job job = job_of(kind);
         struct error err;
-        struct samples *source = samples_create_train(&job, &err);
-        struct batch *batch = batch_create(&job.model, MOST, &err);
+        struct blend *source = blend_create_train(&job, &err);
+        struct batch *batch = batch_create(&job.model, false, MOST, &err);
         long predicted;
 
         assert_true(source && batch);
@@ -216,7 +220,7 @@ static void empty_samples_teach_nothing(void **state)
         check_empty(batch, 1);
         assert_int_equal(check_sample(batch, 0, source, 0) + check_sample(batch, 2, source, 2), predicted);
         batch_destroy(batch);
-        samples_destroy(source);
+        blend_destroy(source);
     }
 }
 

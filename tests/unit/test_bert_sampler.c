@@ -61,7 +61,12 @@ static uint64_t get(const unsigned char *at, int bytes)
 static int make_data(void **state)
 {
     const struct convert convert = {
-        .texts = texts, .ntexts = sizeof texts / sizeof texts[0], .out = PREFIX, .sentences = true};
+        .texts = {.paths = texts, .count = sizeof texts / sizeof texts[0]},
+        .out = PREFIX,
+        .key = "text",
+        .workers = 1,
+        .sentences = true,
+    };
     struct converted converted;
     struct error err;
     size_t size, token = 0;
@@ -86,7 +91,7 @@ static int make_data(void **state)
         }
     }
     free(idx);
-    return document == convert.ntexts + 1u && token == all.count ? 0 : -1;
+    return document == (unsigned)convert.texts.count + 1 && token == all.count ? 0 : -1;
 }
 
 static int remove_data(void **state)
@@ -108,7 +113,7 @@ struct read {
 
 static int read_sample(const struct samples *samples, uint64_t n, struct read *r, struct error *err)
 {
-    const struct sample into = {r->tokens, r->targets, r->types, &r->length, &r->order};
+    const struct sample into = {r->tokens, r->targets, r->types, &r->length, &r->order, NULL};
 
     memset(r, 0x5a, sizeof *r); /* everything must be filled */
     return samples_read(samples, n, &into, err);
@@ -181,7 +186,7 @@ static int check_text(const struct read *r, size_t at)
 static void a_sequential_epoch_is_the_data_in_order(void **state)
 {
     struct error err;
-    struct samples *samples = bert_sampler_create(PREFIX, &shape, &options, false, 0, &err);
+    struct samples *samples = make_samples(PREFIX, &shape, &options, false, 0, &err);
     uint64_t count;
     size_t at = 0;
 
@@ -204,7 +209,7 @@ static void a_sequential_epoch_is_the_data_in_order(void **state)
 static void every_epoch_takes_every_text_once(void **state)
 {
     struct error err;
-    struct samples *samples = bert_sampler_create(PREFIX, &shape, &options, true, SEED, &err);
+    struct samples *samples = make_samples(PREFIX, &shape, &options, true, SEED, &err);
     uint64_t count;
     size_t *number, at = 0;
     int same_masks = 0, same_order = 0;
@@ -271,7 +276,7 @@ static void tally_sample(const struct read *r, struct tally *t)
 static void chance_decides_as_described(void **state)
 {
     struct error err;
-    struct samples *samples = bert_sampler_create(PREFIX, &shape, &options, true, SEED, &err);
+    struct samples *samples = make_samples(PREFIX, &shape, &options, true, SEED, &err);
     struct tally t = {0};
     double ordinary = VOCAB - 4;
 
@@ -309,8 +314,7 @@ static void every_end_of_a_sentence_divides_as_often(void **state)
 
     (void)state;
     write_data_set("test_bert_small", tokens, lengths, 5, boundaries, 1);
-    samples =
-        bert_sampler_create("test_bert_small", &shape, &(struct bert_options){options.special, 0.15, 0}, true, 1, &err);
+    samples = make_samples("test_bert_small", &shape, &(struct bert_options){options.special, 0.15, 0}, true, 1, &err);
     assert_non_null(samples);
     assert_int_equal(samples_per_epoch(samples), 1);
     for (uint64_t n = 0; n < DRAWS; n++) {
@@ -337,9 +341,9 @@ static void sample_n_depends_on_n_alone(void **state)
 {
     enum { SOME = 3000 };
     struct error err;
-    struct samples *one = bert_sampler_create(PREFIX, &shape, &options, true, SEED, &err);
-    struct samples *other = bert_sampler_create(PREFIX, &shape, &options, true, SEED, &err);
-    struct samples *seeded = bert_sampler_create(PREFIX, &shape, &options, true, SEED + (1ull << 40), &err);
+    struct samples *one = make_samples(PREFIX, &shape, &options, true, SEED, &err);
+    struct samples *other = make_samples(PREFIX, &shape, &options, true, SEED, &err);
+    struct samples *seeded = make_samples(PREFIX, &shape, &options, true, SEED + (1ull << 40), &err);
     struct read *forwards = calloc(SOME, sizeof *forwards);
     int same = 0, failed = 0;
 
@@ -372,7 +376,7 @@ static void assert_refused(const char *prefix, struct model_shape sizes, struct 
     struct error err;
     struct bert_options wrong = {special, 0.15, 0.1};
 
-    assert_null(bert_sampler_create(prefix, &sizes, &wrong, true, 1, &err));
+    assert_null(make_samples(prefix, &sizes, &wrong, true, 1, &err));
     assert_string_equal(err.text, message);
     assert_int_equal(err.code, code);
 }
@@ -409,16 +413,16 @@ static void wrong_data_is_refused(void **state)
                    "test_bert_small.idx has no document of two sentences, which a BERT needs; make the data with "
                    "muster-data --sentences");
     write_data_set("test_bert_small", tokens, lengths, 2, together, 1);
-    samples = bert_sampler_create("test_bert_small", &shape, &options, false, 0, &err);
+    samples = make_samples("test_bert_small", &shape, &options, false, 0, &err);
     assert_non_null(samples);
     assert_int_equal(read_sample(samples, 0, &r, &err), -1);
     assert_string_equal(err.text, "test_bert_small.bin, offset 4: token 4 is 255; that is data.mask: choose special "
                                   "token ids that do not occur in the text, or a larger model.vocab than 256");
     assert_int_equal(err.code, CODE_DATA);
     samples_destroy(samples);
-    samples = bert_sampler_create("test_bert_small", &(struct model_shape){.seq_length = SEQ, .vocab = 255},
-                                  &(struct bert_options){{.cls = 1, .sep = 2, .mask = 3, .pad = 4}, 0.15, 0.1}, false,
-                                  0, &err);
+    samples =
+        make_samples("test_bert_small", &(struct model_shape){.seq_length = SEQ, .vocab = 255},
+                     &(struct bert_options){{.cls = 1, .sep = 2, .mask = 3, .pad = 4}, 0.15, 0.1}, false, 0, &err);
     assert_non_null(samples);
     assert_int_equal(read_sample(samples, 0, &r, &err), -1);
     assert_string_equal(err.text,

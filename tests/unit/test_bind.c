@@ -205,7 +205,7 @@ static void test_given(void **state)
                 cpus_add(&given[i], pick(200));
         plan = bind_plan_create(node, &request, NULL);
         assert_non_null(plan);
-        assert_true(plan->by_user);
+        assert_true(plan->keeps_given);
         for (unsigned i = 0; i < request.local_ranks; i++)
             assert_true(cpus_equal(&plan->ranks[i].cpus, &given[i]));
         bind_plan_destroy(plan);

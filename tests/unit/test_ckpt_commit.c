@@ -2,10 +2,12 @@
 #include "tests/unit/test_ckpt_world.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -144,12 +146,12 @@ static void another_runs_step_is_not_ours(void **state)
         assert_int_equal(ckpt_write_shard(&save, &err), 0);
     }
     assert_int_equal(ckpt_commit(dir, 105, "mine", &err), 1);
-    assert_int_equal(ckpt_check_committed(&save, &err), 0);
+    assert_int_equal(ckpt_check_owner(&save, &err), 0);
     /* A later try of the same run, with other overrides. */
     save.attempt = "again";
     save.job_text = "model = 1;\n# caf\xe9\n#! --set optimizer.lr=2\n#! --set batch.steps=9";
     assert_int_equal(ckpt_write_shard(&save, &err), 0);
-    assert_int_equal(ckpt_check_committed(&save, &err), 0);
+    assert_int_equal(ckpt_check_owner(&save, &err), 0);
     save.state.dp++; /* in another topology */
     assert_int_equal(ckpt_write_shard(&save, &err), 0);
     /* Another run. */
@@ -158,7 +160,7 @@ static void another_runs_step_is_not_ours(void **state)
     assert_int_equal(err.code, CODE_DATA);
     assert_non_null(
         strstr(err.text, "/step-00000105 is of attempt mine, another run's: do two jobs share this directory?"));
-    assert_int_equal(ckpt_check_committed(&save, &err), -1);
+    assert_int_equal(ckpt_check_owner(&save, &err), -1);
     save.state.seed--;
     save.job_text = "model = 2;\n# caf\xe9\n";
     assert_int_equal(ckpt_write_shard(&save, &err), -1);
@@ -233,6 +235,26 @@ static void whoever_survives_recovers(void **state)
     assert_int_equal(ckpt_recover("/nonexistent/directory", &err), 0);
 }
 
+/* Where the directory fails, an older checkpoint must not be taken for the newest. */
+static void a_recovery_that_fails_says_so(void **state)
+{
+    struct rlimit before, none = {0};
+    struct error err;
+
+    (void)state;
+    write_shards(four, 135, "5", 0, 4);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none.rlim_max = before.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    assert_int_equal(ckpt_recover(dir, &err), -1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(err.code, CODE_IO);
+    assert_non_null(strstr(err.text, "step-00000135.5.partial/manifest.json: cannot write: File too large"));
+    assert_int_equal(ckpt_recover(dir, &err), 1);
+    assert_true(exists("step-00000135"));
+}
+
 /* What a loss of power can make of a commit: the parts' removal survives, and the rename before it does not. */
 static void a_lost_rename_is_made_again(void **state)
 {
@@ -305,6 +327,7 @@ int main(void)
         cmocka_unit_test(eight_processes_commit_at_once),  cmocka_unit_test(leftovers_do_not_poison),
         cmocka_unit_test(another_runs_step_is_not_ours),   cmocka_unit_test(one_attempt_writes_a_shard_once),
         cmocka_unit_test(parts_that_disagree_are_refused), cmocka_unit_test(whoever_survives_recovers),
+        cmocka_unit_test(a_recovery_that_fails_says_so),
         cmocka_unit_test(a_lost_rename_is_made_again),     cmocka_unit_test(something_in_the_way_is_named),
     };
 

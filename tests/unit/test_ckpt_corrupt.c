@@ -235,7 +235,7 @@ static const struct damage damages[] = {
     {.name = "no JSON", .old = "}", .new = "", .says = "offset"},
 };
 
-/* Its checksum is right: not damaged, but written by another release in a form that this one does not know. */
+/* Its checksum is right: not damaged, but written by another release in a format that this one does not know. */
 static const struct damage unknowns[] = {
     {.name = "a later version", .old = "\"version\":1", .new = "\"version\":2", .says = "format version 2 is unknown"},
     {.name = "another format",
@@ -332,7 +332,7 @@ static void state_of_an_early_manifest_has_defaults(void **state)
     static const char later[] = ",\"skipped_in_a_row\":0";
     static const char scale[] =
         ",\"loss_scale_good_steps\":0,\"loss_scale_hysteresis\":0,\"loss_mean\":0.0,\"loss_count\":0";
-    const struct ckpt_state expected = {.step = 1, .loss_scale = 1};
+    const struct ckpt_progress expected = {.step = 1, .loss_scale = 1};
     struct error err;
     struct ckpt *ckpt;
     float out[2][34];
@@ -349,7 +349,7 @@ static void state_of_an_early_manifest_has_defaults(void **state)
         fail_msg("%s", err.text);
     ckpt = ckpt_open(dir, &err);
     assert_non_null(ckpt);
-    assert_memory_equal(ckpt_state(ckpt), &expected, sizeof expected);
+    assert_memory_equal(ckpt_progress(ckpt), &expected, sizeof expected);
     ckpt_close(ckpt);
     scratch_destroy(dir);
 }

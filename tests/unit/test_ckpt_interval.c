@@ -67,8 +67,7 @@ static void overlaps_are_those_of_marks(void **state)
         struct ckpt_tensor tensor = random_tensor(&random);
         struct ckpt_piece a = random_piece(&tensor, &random), b = random_piece(&tensor, &random);
         long in_a[MOST], in_b[MOST], last_a = -2, last_b = -2;
-        uint64_t at = 0, most = world_random(&random, 2) ? UINT64_MAX : 1 + world_random(&random, 5), seen = 0,
-                 expected = 0;
+        uint64_t at = 0, seen = 0, expected = 0;
         struct overlap walk;
         bool any;
 
@@ -78,19 +77,19 @@ static void overlaps_are_those_of_marks(void **state)
             expected += in_a[i] >= 0 && in_b[i] >= 0;
         any = overlap_start(&walk, &a, &b, tensor.ndim);
         assert_int_equal(any, expected > 0);
-        while (any && overlap_next(&walk, most)) {
-            if (most == UINT64_MAX) /* as long as can be: this run does not continue the one before */
-                assert_false((long)walk.a == last_a + 1 && (long)walk.b == last_b + 1);
+        while (any && overlap_next(&walk)) {
+            /* as long as can be: this run does not continue the one before */
+            assert_false((long)walk.at_a == last_a + 1 && (long)walk.at_b == last_b + 1);
             for (uint64_t i = 0; i < walk.count; i++, at++) {
                 while (at < MOST && (in_a[at] < 0 || in_b[at] < 0))
                     at++;
                 assert_true(at < MOST);
-                assert_int_equal(in_a[at], walk.a + i);
-                assert_int_equal(in_b[at], walk.b + i);
+                assert_int_equal(in_a[at], walk.at_a + i);
+                assert_int_equal(in_b[at], walk.at_b + i);
                 seen++;
             }
-            last_a = (long)(walk.a + walk.count - 1);
-            last_b = (long)(walk.b + walk.count - 1);
+            last_a = (long)(walk.at_a + walk.count - 1);
+            last_b = (long)(walk.at_b + walk.count - 1);
         }
         assert_int_equal(seen, expected);
         nonempty += expected > 0;
@@ -150,30 +149,30 @@ static void names_are_read_as_they_are_written(void **state)
     int shard, shards;
 
     (void)state;
-    name_partial(name, 200, "47.1.partial");
+    name_attempt(name, ATTEMPT_PARTIAL, 200, "47.1.partial");
     assert_string_equal(name, "step-00000200.47.1.partial.partial");
-    assert_true(name_parse_partial(name, &step, attempt));
+    assert_true(name_parse_attempt(name, ATTEMPT_PARTIAL, &step, attempt));
     assert_int_equal(step, 200);
     assert_string_equal(attempt, "47.1.partial");
-    assert_false(name_parse_partial("step-00000200.partial", &step, attempt));
-    assert_false(name_parse_partial("step-00000200..partial", &step, attempt));
-    assert_false(name_parse_partial("step-200.a.partial", &step, attempt));
+    assert_false(name_parse_attempt("step-00000200.partial", ATTEMPT_PARTIAL, &step, attempt));
+    assert_false(name_parse_attempt("step-00000200..partial", ATTEMPT_PARTIAL, &step, attempt));
+    assert_false(name_parse_attempt("step-200.a.partial", ATTEMPT_PARTIAL, &step, attempt));
     assert_true(name_parse_step("step-123456789012", &step));
     assert_int_equal(step, 123456789012);
     assert_false(name_parse_step("step--0000001", &step));
     assert_false(name_parse_step("step-000000001", &step));
     assert_false(name_parse_step("step-00000001x", &step));
-    assert_true(name_parse_part("shard-00002-of-00004.json", &shard, &shards));
+    assert_true(name_parse_shard("shard-00002-of-00004.json", SHARD_PART, &shard, &shards));
     assert_int_equal(shard, 2);
     assert_int_equal(shards, 4);
-    assert_false(name_parse_part("shard-00004-of-00004.json", &shard, &shards));
-    assert_false(name_parse_part("shard-2-of-4.json", &shard, &shards));
-    assert_false(name_parse_part("shard-00002-of-00004.json.tmp", &shard, &shards));
-    assert_true(name_parse_shard("shard-00002-of-00004.safetensors", &shard, &shards));
+    assert_false(name_parse_shard("shard-00004-of-00004.json", SHARD_PART, &shard, &shards));
+    assert_false(name_parse_shard("shard-2-of-4.json", SHARD_PART, &shard, &shards));
+    assert_false(name_parse_shard("shard-00002-of-00004.json.tmp", SHARD_PART, &shard, &shards));
+    assert_true(name_parse_shard("shard-00002-of-00004.safetensors", SHARD_DATA, &shard, &shards));
     assert_int_equal(shard, 2);
     assert_int_equal(shards, 4);
-    assert_false(name_parse_shard("shard-00002-of-00004.json", &shard, &shards));
-    assert_false(name_parse_shard("shard-00002-of-00004.safetensors.1.tmp", &shard, &shards));
+    assert_false(name_parse_shard("shard-00002-of-00004.json", SHARD_DATA, &shard, &shards));
+    assert_false(name_parse_shard("shard-00002-of-00004.safetensors.1.tmp", SHARD_DATA, &shard, &shards));
     assert_false(name_is_attempt("../x"));
     assert_false(name_is_attempt(""));
     assert_false(name_is_attempt(NULL));
@@ -187,7 +186,7 @@ static void many_pieces_are_checked(void **state)
     struct ckpt_piece *pieces = calloc(ROWS + 1, sizeof *pieces);
     struct manifest_shard shard = {.pieces = pieces, .npieces = ROWS + 1};
     struct manifest manifest = {.tensors = &tensor, .ntensors = 1, .shards = 1, .part = -1, .shard = &shard};
-    struct cover cover;
+    struct piece_index index;
     struct error err;
 
     (void)state;
@@ -195,26 +194,26 @@ static void many_pieces_are_checked(void **state)
     for (uint64_t i = 0; i < ROWS; i++)
         pieces[i] = (struct ckpt_piece){.start = {0, 2}, .shape = {ROWS, 2}, .first = 2 * i, .count = 2};
     pieces[ROWS] = (struct ckpt_piece){.shape = {ROWS, 2}, .count = 2 * ROWS};
-    assert_int_equal(cover_create(&cover, &manifest, &err), 0);
-    cover_destroy(&cover);
+    assert_int_equal(piece_index_create(&index, &manifest, &err), 0);
+    piece_index_destroy(&index);
     pieces[777].first++;
-    assert_int_equal(cover_create(&cover, &manifest, &err), -1);
+    assert_int_equal(piece_index_create(&index, &manifest, &err), -1);
     assert_non_null(strstr(err.text, "both have 1 of its elements"));
     pieces[777].first--;
     pieces[ROWS].start[1] = 1; /* the halves overlap */
-    assert_int_equal(cover_create(&cover, &manifest, &err), -1);
+    assert_int_equal(piece_index_create(&index, &manifest, &err), -1);
     assert_non_null(strstr(err.text, "both have "));
     for (uint64_t i = 0; i < 4097; i++) /* a row each: as many boxes */
         pieces[i] = (struct ckpt_piece){.start = {i, 0}, .shape = {1, 4}, .count = 4};
     shard.npieces = 4097;
     tensor.shape[0] = 4097;
-    assert_int_equal(cover_create(&cover, &manifest, &err), -1);
+    assert_int_equal(piece_index_create(&index, &manifest, &err), -1);
     assert_int_equal(err.code, CODE_DATA);
     assert_non_null(strstr(err.text, "more than 4096 different boxes"));
     shard.npieces = 4096;
     tensor.shape[0] = 4096;
-    assert_int_equal(cover_create(&cover, &manifest, &err), 0);
-    cover_destroy(&cover);
+    assert_int_equal(piece_index_create(&index, &manifest, &err), 0);
+    piece_index_destroy(&index);
     free(pieces);
 }
 

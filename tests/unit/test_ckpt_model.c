@@ -46,8 +46,7 @@ struct mesh draw_mesh(uint64_t *random, int *chunks)
 
 struct units *model_units(const struct model_shape *shape)
 {
-    const struct units_place whole = {.dp = 1, .tp = 1, .first_stage = true, .last_stage = true};
-    struct units *units = units_create(shape, &whole, NULL);
+    struct units *units = units_create_whole(shape, NULL);
 
     assert_non_null(units);
     return units;
@@ -94,17 +93,10 @@ void model_write(const struct model_shape *shape, const struct mesh *mesh, int c
         .dir = dir,
         .name = "test",
         .shape = *shape,
-        .mesh = *mesh,
-        .chunks = chunks,
+        .to = {.mesh = *mesh, .chunks = chunks},
         .kinds = model_kinds,
         .nkinds = MODEL_KINDS,
-        .state = {.step = 5,
-                  .consumed_samples = 40,
-                  .seed = 9,
-                  .loss_scale = 1,
-                  .dp = mesh->dp,
-                  .tp = mesh->tp,
-                  .pp = mesh->pp},
+        .state = {.step = 5, .consumed_samples = 40, .seed = 9, .loss_scale = 1},
         .job_text = job,
         .read = fill,
     };

@@ -108,11 +108,11 @@ static void state_and_tables_come_back(void **state)
     save = world_save(&world, topology, 0, path, 123456789, "job-1_2.3");
     ckpt = ckpt_open(join(path, dir, "deep/er/step-123456789/"), &err);
     assert_non_null(ckpt);
-    assert_memory_equal(ckpt_state(ckpt), &save.state, sizeof save.state);
-    assert_int_equal(ckpt_state(ckpt)->dp, 4);
+    assert_memory_equal(ckpt_progress(ckpt), &save.state, sizeof save.state);
+    assert_int_equal(ckpt_progress(ckpt)->dp, 4);
     assert_string_equal(ckpt_job_text(ckpt), "model = \"gpt-tiny\"; # caf?\n");
-    assert_string_equal(ckpt_origin(ckpt).attempt, "job-1_2.3");
-    assert_int_equal(ckpt_shards(ckpt), 4);
+    assert_string_equal(ckpt_summary(ckpt).attempt, "job-1_2.3");
+    assert_int_equal(ckpt_summary(ckpt).shards, 4);
     assert_memory_equal(ckpt_tensors(ckpt, &count), world.tensors, world.ntensors * sizeof *world.tensors);
     assert_int_equal(count, world.ntensors);
     path[strlen(path) - 1] = '\0';

@@ -1,4 +1,4 @@
-/* What takes room in a checkpoint directory and what gives it back: full disks, saves given up, pruning, probes. */
+/* What takes room in a checkpoint directory and what gives it back: full disks, abandoned saves, pruning, probes. */
 #include "tests/unit/test_ckpt_world.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static int unmake(void **state)
     return 0;
 }
 
-static void what_is_given_up_takes_no_room(void **state)
+static void what_is_abandoned_takes_no_room(void **state)
 {
     char where[512], path[600];
     struct ckpt_save save;
@@ -48,7 +48,7 @@ static void what_is_given_up_takes_no_room(void **state)
 
     (void)state;
     join(where, dir, "abandon");
-    assert_int_equal(ckpt_abandon(where, 1, "1", &err), 0); /* no directory, so no attempt */
+    assert_int_equal(ckpt_remove_attempt(where, 1, "1", &err), 0); /* no directory, so no attempt */
     for (int try = 1; try <= 3; try++) {
         char attempt[16];
 
@@ -58,12 +58,12 @@ static void what_is_given_up_takes_no_room(void **state)
             assert_int_equal(ckpt_write_shard(&save, &err), 0);
         }
         assert_int_equal(count_entries(where), 1);
-        assert_int_equal(ckpt_abandon(where, (uint64_t)try, attempt, &err), 0);
-        assert_int_equal(ckpt_abandon(where, (uint64_t)try, attempt, &err), 0);
+        assert_int_equal(ckpt_remove_attempt(where, (uint64_t)try, attempt, &err), 0);
+        assert_int_equal(ckpt_remove_attempt(where, (uint64_t)try, attempt, &err), 0);
         assert_int_equal(count_entries(where), 0);
         assert_int_equal(count_entries(join(path, where, ".trash")), 0);
     }
-    assert_int_equal(ckpt_abandon(where, 1, "../1", &err), -1);
+    assert_int_equal(ckpt_remove_attempt(where, 1, "../1", &err), -1);
     assert_int_equal(err.code, CODE_INTERNAL);
     /* A save that was cut off at step 2 goes before step 6 is written, since 4 is committed; one at 5 may still end. */
     save = world_save(&world, four, 0, where, 2, "old");
@@ -277,7 +277,7 @@ static void what_another_user_left_keeps_nothing_else_from_going(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_given_up_takes_no_room),
+        cmocka_unit_test(what_is_abandoned_takes_no_room),
         cmocka_unit_test(pruning_keeps_the_last_whole_one),
         cmocka_unit_test(a_full_disk_is_said_and_survived),
         cmocka_unit_test(probing_leaves_nothing),

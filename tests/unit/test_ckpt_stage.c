@@ -1,7 +1,7 @@
 /* Staging: what is drained is what would have been written; memory is used again and bounded; who may not, cannot. */
 #include "tests/unit/ckpt_stage_world.h"
 
-#include "ckpt/stage/stage_status.h"
+#include "ckpt/stage/stage_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,13 +28,11 @@ static void drained_is_what_would_be_written(void **state)
         struct node node;
         struct error err;
         char straight[256];
-        int failed;
 
         node_create(&node, &world, &seed, 1 + round % 5, round % 4 == 0);
         node_open(&node, "1", 2, false);
         node_stage(&node, 10, "a.1");
-        assert_int_equal(node_drain(&node, &failed), CKPT_DRAIN_DONE);
-        assert_int_equal(failed, 0);
+        assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
         assert_int_equal(node_news(&node).outcome, CKPT_COMMITTED);
         scratch_create(straight, scratch_fast());
         world_write(&world, node.topology, straight, 10, "a.1");
@@ -70,12 +68,11 @@ static long faults(void)
 static void memory_is_used_again(void **state)
 {
     struct ckpt_save save;
-    struct ckpt_staged staged;
+    struct ckpt_staged_shard staged;
     const void *seen[2] = {NULL, NULL};
     struct world world;
     struct node node;
     struct error err;
-    int failed;
 
     (void)state;
     node_create(&node, &world, &seed, 1, true);
@@ -102,8 +99,7 @@ static void memory_is_used_again(void **state)
             seen[1] = seen[0];
         seen[0] = staged.data;
         assert_true(node_bytes(&node) < 2 * staged.bytes + 200000);
-        assert_int_equal(node_drain(&node, &failed), CKPT_DRAIN_DONE);
-        assert_int_equal(failed, 0);
+        assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
         world_expect(&world, node.topology, node.target, step);
     }
     node_destroy(&node);
@@ -132,12 +128,12 @@ static void no_room(void **state)
     assert_int_equal(ckpt_stage_drop(node.stage, 1, "x", &err), 0);
     assert_true(node_bytes(&node) < 100000);
     node_stage(&node, 2, "y");
-    assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
+    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 2);
     node_destroy(&node);
 }
 
-/* Nobody drains: the third save is told so, and can be written straight. */
+/* Nobody drains: the third save is told so, and can be written directly. */
 static void nobody_drains(void **state)
 {
     struct ckpt_save save;
@@ -152,10 +148,9 @@ static void nobody_drains(void **state)
     node_stage(&node, 2, "b");
     save = world_save(&world, node.topology, 0, node.target, 3, "c");
     assert_int_equal(ckpt_stage_shard(node.stage, &save, &err), 1);
-    assert_non_null(strstr(err.text, "no drainer runs"));
-    assert_int_equal(ckpt_stage_wait(node.stage, 60, &err), -1);
-    assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
-    assert_int_equal(ckpt_stage_wait(node.stage, 60, &err), 0);
+    assert_non_null(strstr(err.text, "2 saves are staged and none is drained"));
+    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
+    assert_true(node_wait(&node, 60));
     world_expect(&world, node.topology, node.target, 1);
     world_expect(&world, node.topology, node.target, 2);
     node_destroy(&node);
@@ -171,7 +166,7 @@ static void refuse(struct node *node, const char *job)
     assert_null(ckpt_stage_open(&config, &err));
     assert_int_equal(err.code, CODE_IO);
     assert_int_equal(ckpt_stage_path(path, sizeof path, node->root, job, &err), 0);
-    assert_int_equal(ckpt_drain(path, &options, NULL, &err), -1);
+    assert_int_equal(ckpt_drain(path, &options, &err), -1);
 }
 
 static void others_directories_are_refused(void **state)
@@ -214,7 +209,7 @@ static void a_restarted_job_adopts(void **state)
     struct ckpt_save save;
     uint64_t *steps;
     size_t count;
-    char sign[512];
+    char marker[512];
 
     (void)state;
     node_create(&node, &world, &seed, 3, false);
@@ -224,18 +219,18 @@ static void a_restarted_job_adopts(void **state)
     assert_int_equal(ckpt_stage_shard(node.stage, &save, &err), 0);
     ckpt_stage_destroy(node.stage);
     node_open(&node, "1", 2, true);
-    assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
-    assert_int_equal(ckpt_stage_wait(node.stage, 1, &err), 0);
+    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
+    assert_true(node_wait(&node, 1));
     assert_int_equal(ckpt_list(node.target, &steps, &count, &err), 0);
     assert_int_equal(count, 1);
     assert_int_equal(steps[0], 5);
     free(steps);
     world_expect(&world, node.topology, node.target, 5);
-    assert_int_equal(access(join(sign, node.target, "step-00000006.old.2.abandoned"), F_OK), 0);
+    assert_int_equal(access(join(marker, node.target, "step-00000006.old.2.abandoned"), F_OK), 0);
     node_stage(&node, 6, "new.1");
-    assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
+    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 6);
-    assert_int_equal(access(sign, F_OK), -1);
+    assert_int_equal(access(marker, F_OK), -1);
     node_destroy(&node);
 }
 
@@ -255,9 +250,9 @@ static void closed_is_removed(void **state)
     snprintf(path, sizeof path, "%s", ckpt_stage_directory(node.stage));
     node_stage(&node, 5, "a");
     child = node_start_drain(&node, &options);
-    assert_int_equal(ckpt_stage_wait(node.stage, 60, &err), 0);
+    assert_true(node_wait(&node, 60));
     assert_int_equal(node_news(&node).step, 5);
-    assert_int_equal(ckpt_stage_close(node.stage, &err), 0);
+    assert_int_equal(ckpt_stage_mark_closed(node.stage, &err), 0);
     ckpt_stage_destroy(node.stage);
     node.stage = NULL;
     child_wait(child);
@@ -271,11 +266,10 @@ static void drain_partner(const struct ckpt_drain_options *options)
 {
     struct world world;
     struct node node, lost;
-    struct ckpt_staged staged;
+    struct ckpt_staged_shard staged;
     struct error err;
     struct ckpt_save save;
     unsigned char *room;
-    int failed;
 
     node_create(&node, &world, &seed, 2, true);
     node.stride = 2;
@@ -298,8 +292,7 @@ static void drain_partner(const struct ckpt_drain_options *options)
     if (ckpt_stage_keep(node.stage, staged.part, staged.part_bytes, &err) < 0)
         fail_msg("%s", err.text);
     ckpt_stage_destroy(lost.stage);
-    assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), options, &failed, &err), CKPT_DRAIN_DONE);
-    assert_int_equal(failed, 0);
+    assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), options, &err), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 7);
     node_destroy(&node);
 }
@@ -322,7 +315,7 @@ static void a_partners_copy_comes_too_late(void **state)
 {
     struct world world;
     struct node node, other;
-    struct ckpt_staged staged;
+    struct ckpt_staged_shard staged;
     struct error err;
     struct ckpt_save save;
     unsigned char *room;
@@ -345,12 +338,12 @@ static void a_partners_copy_comes_too_late(void **state)
         for (int turn = 0; turn < 2; turn++) { /* the first node has to wait for the second */
             struct ckpt_drain_options options = {.once = true, .seconds = turn == 0 ? 0.1 : 60};
 
-            ckpt_drain(ckpt_stage_directory(node.stage), &options, NULL, &err);
-            ckpt_drain(ckpt_stage_directory(other.stage), &options, NULL, &err);
+            ckpt_drain(ckpt_stage_directory(node.stage), &options, &err);
+            ckpt_drain(ckpt_stage_directory(other.stage), &options, &err);
         }
-        assert_int_equal(ckpt_stage_wait(node.stage, 0, &err), 0);
+        assert_true(node_wait(&node, 0));
         assert_int_equal(ckpt_stage_keep(node.stage, staged.part, staged.part_bytes, &err), 0);
-        assert_int_equal(ckpt_stage_wait(node.stage, 0, &err), 0);
+        assert_true(node_wait(&node, 0));
         world_expect(&world, node.topology, node.target, step);
     }
     ckpt_stage_destroy(other.stage);

@@ -68,7 +68,7 @@ void world_expect(const struct world *world, struct topology *topology, const ch
 void scratch_create(char path[256], const char *base);
 void scratch_destroy(const char *path);
 
-/* A base on a RAM disk, where fsync costs nothing; NULL if there is none. */
+/* A base on a RAM disk, where fsync costs nothing (tests/run-cmocka empties it); NULL if there is none. */
 const char *scratch_fast(void);
 
 /* A whole file, malloc'ed and ended by a zero byte; and writing one. Fail the test on errors. */

@@ -84,6 +84,20 @@ static void command_lines(void **state)
     assert_non_null(strstr(output, "mode 0700"));
 }
 
+/* A job has begun and saved nothing: the drainer is there, and has not said who it is. */
+static void drainer_without_a_save(const char *stage)
+{
+    pid_t child = start("1", stage);
+
+    do {
+        usleep(10000);
+        assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
+    } while (strstr(output, "no drainer"));
+    assert_non_null(strstr(output, ": has a drainer\n"));
+    assert_int_equal(kill(child, SIGTERM), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 static void once(void **state)
 {
     struct world world;
@@ -93,6 +107,7 @@ static void once(void **state)
     (void)state;
     setup(&node, &world, 3, false);
     stage = ckpt_stage_directory(node.stage);
+    drainer_without_a_save(stage);
     node_stage(&node, 30, "a");
     assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
     assert_non_null(strstr(output, "no drainer"));
@@ -145,9 +160,9 @@ static void a_target_that_is_none(void **state)
 
 static void wait_drained(struct node *node, bool drained)
 {
-    for (int tries = 0; ckpt_stage_is_drained(node->stage) != drained && tries < 2000; tries++)
+    for (int tries = 0; ckpt_stage_has_drainer(node->stage) != drained && tries < 2000; tries++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    assert_int_equal(ckpt_stage_is_drained(node->stage), drained);
+    assert_int_equal(ckpt_stage_has_drainer(node->stage), drained);
 }
 
 /* TERM ends it with 75 in the middle of a slow drain; KILL at once; time is up; and each time another goes on. */
@@ -155,7 +170,6 @@ static void stopped_and_killed(void **state)
 {
     struct world world;
     struct node node;
-    struct error err;
     const char *stage;
     pid_t child;
     int status;
@@ -167,7 +181,7 @@ static void stopped_and_killed(void **state)
     child = start("1", stage);
     wait_drained(&node, true);
     assert_int_equal(run("muster-ckptd", "--once %s", stage), 0); /* a second one has nothing to do */
-    assert_int_equal(ckpt_stage_wait(node.stage, 0, &err), 1);
+    assert_false(node_wait(&node, 0));
     kill(child, SIGTERM);
     status = child_wait(child);
     assert_true(WIFEXITED(status));
@@ -179,6 +193,134 @@ static void stopped_and_killed(void **state)
     assert_int_equal(run("muster-ckptd", "-q --once --cap 0.5 --seconds 0.2 %s", stage), 75);
     assert_int_equal(run("muster-ckptd", "--once %s", stage), 0);
     world_expect(&world, node.topology, node.target, 30);
+    node_destroy(&node);
+}
+
+/* Not committed because of other nodes, and nothing is left here: 76. */
+static void what_other_nodes_did(void **state)
+{
+    struct ckpt_staged_shard staged;
+    struct world world;
+    struct node node, other;
+    struct error err;
+
+    (void)state;
+    node_create(&node, &world, &seed, 2, false);
+    other = node;
+    node.stride = other.stride = 2;
+    other.first = 1;
+    node_open(&node, "1", 2, false);
+    node_open(&other, "2", 2, false);
+    node_stage(&node, 30, "a");
+    assert_int_equal(run("muster-ckptd", "-q --once --idle 0.3 %s", ckpt_stage_directory(node.stage)), 76);
+    assert_non_null(strstr(output, "step 30 (a): failed: other nodes' shards are missing"));
+    assert_true(node_wait(&node, 0));
+    node_stage(&node, 31, "b");
+    node_stage(&other, 31, "b");
+    assert_int_equal(ckpt_stage_lend(other.stage, &staged, &err), 0);
+    ((unsigned char *)(uintptr_t)staged.data)[staged.bytes - 1] ^= 4;
+    assert_int_equal(run("muster-ckptd", "-q --once %s", ckpt_stage_directory(other.stage)), 74);
+    assert_int_equal(run("muster-ckptd", "-q --once %s", ckpt_stage_directory(node.stage)), 76);
+    assert_non_null(strstr(output, "step 31 (b): failed: given up by another node: "));
+    ckpt_stage_destroy(other.stage);
+    node_destroy(&node);
+}
+
+/* Its parent ends while the target fails: it goes on as with --once, and logs once what is left. */
+static void a_child_whose_parent_ends(void **state)
+{
+    struct world world;
+    struct node node;
+    char command[2048], file[512], before[256];
+    const char *line;
+    FILE *pipe;
+
+    (void)state;
+    setup(&node, &world, 1, false);
+    memcpy(before, node.target, sizeof before);
+    spew(join(file, node.target, "file"), "x", 1);
+    strcpy(node.target, file);
+    node_stage(&node, 30, "a");
+    snprintf(command, sizeof command, "(%s --child %s & sleep 0.5) 2>&1", program("muster-ckptd"),
+             ckpt_stage_directory(node.stage));
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
+    pclose(pipe);
+    line = strstr(output, ": left in ");
+    assert_non_null(line);
+    assert_null(strstr(line + 1, ": left in "));
+    memcpy(node.target, before, sizeof before);
+    node_destroy(&node);
+}
+
+/* Its parent ends and another node's shard is missing: it ends without waiting for that. */
+static void a_child_whose_parent_ends_leaves_it_to_others(void **state)
+{
+    struct world world;
+    struct node node;
+    char command[2048];
+    FILE *pipe;
+
+    (void)state;
+    node_create(&node, &world, &seed, 2, false);
+    node.stride = 2;
+    node_open(&node, "1", 2, false);
+    node_stage(&node, 30, "a");
+    snprintf(command, sizeof command, "(%s --child %s & sleep 0.5) 2>&1", program("muster-ckptd"),
+             ckpt_stage_directory(node.stage));
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    output[fread(output, 1, sizeof output - 1, pipe)] = '\0'; /* until it has ended */
+    pclose(pipe);
+    assert_non_null(strstr(output, "a node that has the save commits it when they come"));
+    assert_false(ckpt_stage_has(node.stage, 30, "a"));
+    node_destroy(&node);
+}
+
+/* With --once --seconds, as in an epilog: what another process drains is not said to be drained before it is. */
+static void a_second_one_with_time_waits(void **state)
+{
+    struct world world;
+    struct node node;
+    const char *stage;
+    pid_t child;
+
+    (void)state;
+    setup(&node, &world, 2, true);
+    stage = ckpt_stage_directory(node.stage);
+    node_stage(&node, 30, "a");
+    child = start("1", stage);
+    wait_drained(&node, true);
+    assert_int_equal(run("muster-ckptd", "-q --once --seconds 0.2 %s", stage), 75);
+    assert_non_null(strstr(output, "another process still drains"));
+    kill(child, SIGTERM);
+    assert_int_equal(run("muster-ckptd", "--once --seconds 60 %s", stage), 0);
+    assert_int_equal(WEXITSTATUS(child_wait(child)), 75);
+    world_expect(&world, node.topology, node.target, 30);
+    node_destroy(&node);
+}
+
+/* What another release has staged stays; nobody waits for it. */
+static void an_unknown_save_is_not_waited_for(void **state)
+{
+    struct ckpt_stage_trouble trouble;
+    struct world world;
+    struct node node;
+    char path[1024];
+
+    (void)state;
+    setup(&node, &world, 1, false);
+    node_stage(&node, 30, "b");
+    snprintf(path, sizeof path, "%s/step-00000030.b.partial/target.json", ckpt_stage_directory(node.stage));
+    good_edit(path, "\"muster\":\"", "\"later\":1,\"muster\":\"9.", false);
+    node_stage(&node, 31, "c");
+    assert_false(node_wait(&node, 0));
+    assert_int_equal(run("muster-ckptd", "-q --once %s", ckpt_stage_directory(node.stage)), 75);
+    world_expect(&world, node.topology, node.target, 31);
+    assert_true(node_wait(&node, 0));
+    assert_true(ckpt_stage_has(node.stage, 30, "b"));
+    assert_false(ckpt_stage_find_trouble(node.stage, false, &trouble));
     node_destroy(&node);
 }
 
@@ -332,6 +474,11 @@ int main(void)
         cmocka_unit_test(once),
         cmocka_unit_test(a_target_that_is_none),
         cmocka_unit_test(stopped_and_killed),
+        cmocka_unit_test(what_other_nodes_did),
+        cmocka_unit_test(a_child_whose_parent_ends),
+        cmocka_unit_test(a_child_whose_parent_ends_leaves_it_to_others),
+        cmocka_unit_test(a_second_one_with_time_waits),
+        cmocka_unit_test(an_unknown_save_is_not_waited_for),
         cmocka_unit_test(the_epilog),
         cmocka_unit_test(drained_without_a_status),
         cmocka_unit_test(another_release),

@@ -10,7 +10,7 @@
 
 #include "config.h"
 #include "tests/discrete/discrete.h"
-#include "trainer/choose_device.h"
+#include "trainer/rank_config.h"
 #include "trainer/comm/comm_impl.h"
 #ifdef HAVE_NCCL
 #include "trainer/comm/comm_nccl.h"
@@ -63,23 +63,18 @@ static void test_choices(void **state)
 {
     struct error err;
     struct device *dev, *cuda;
-    bool is_host = false;
 
     (void)state;
     dev = choose_device(DEVICE_CPU, &err);
     assert_non_null(dev);
-    assert_true(strncmp(device_describe(dev), "cpu, ", 5) == 0);
+    assert_true(strncmp(device_describe(dev), "cpu, ", 5) == 0 && device_is_host(dev));
     device_destroy(dev);
-    assert_int_equal(choose_is_host(DEVICE_CPU, &is_host, &err), 0);
-    assert_true(is_host);
 
     cuda = choose_device(DEVICE_CUDA, &err);
     dev = choose_device(DEVICE_AUTO, &err);
     assert_non_null(dev);
     assert_int_equal(device_is_host(dev), cuda == NULL);
     device_destroy(dev);
-    assert_int_equal(choose_is_host(DEVICE_AUTO, &is_host, &err), 0);
-    assert_int_equal(is_host, cuda == NULL);
     device_destroy(cuda);
 }
 

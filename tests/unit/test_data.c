@@ -203,7 +203,8 @@ static void every_broken_index_has_its_message(void **state)
         {"magic", 0, 1, 'X', "test_data.idx, offset 0: not \"MMIDIDX\"; this is not the index of a data set"},
         {"magic's end", 8, 1, 1, "test_data.idx, offset 0: not \"MMIDIDX\"; this is not the index of a data set"},
         {"version", 9, 8, 2, "test_data.idx, offset 9: version 2; version 1 is supported"},
-        {"type 0", 17, 1, 0, "test_data.idx, offset 17: token type 0; 1 (uint8), 4 (int32) and 8 (uint16) are supported"},
+        {"type 0", 17, 1, 0,
+         "test_data.idx, offset 17: token type 0; 1 (uint8), 4 (int32) and 8 (uint16) are supported"},
         {"type float", 17, 1, 6,
          "test_data.idx, offset 17: token type 6; 1 (uint8), 4 (int32) and 8 (uint16) are supported"},
         {"no sequences", 18, 8, 0, "test_data.idx, offset 18: 0 sequences in 114 bytes"},
@@ -318,7 +319,7 @@ static void tokens_beyond_the_vocabulary_are_reported(void **state)
     (void)state;
     put(image.bin + 4 * 9, (uint32_t)-5, 4);
     write_image(&image);
-    samples = sampler_create(PREFIX, &shape, false, 0, &err);
+    samples = make_samples(PREFIX, &shape, NULL, false, 0, &err);
     assert_non_null(samples);
     assert_int_equal(samples_read(samples, 0, &(struct sample){.tokens = tokens, .targets = targets}, &err), -1);
     assert_string_equal(err.text,

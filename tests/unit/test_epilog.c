@@ -54,7 +54,7 @@ static void make_stage(const char *suffix)
     assert_int_equal(chown(path, user, (gid_t)-1), 0);
 }
 
-/* The program that is run for each stage: $5 is the stage. */
+/* The program that is run for each stage: $6 is the stage. */
 static void script(const char *text)
 {
     FILE *file = fopen(program, "w");
@@ -111,8 +111,8 @@ static void each_stage_of_the_job_is_drained(void **state)
     assert_non_null(strstr(said, "4711: drained after job 4711\n"));
     assert_non_null(strstr(said, "4711.n1.5d0c1b2a: drained after job 4711\n"));
     assert_null(strstr(said, "47110"));
-    assert_non_null(
-        strstr(said, user == NOBODY ? "65534 --once --partner --seconds " : " --once --partner --seconds "));
+    assert_non_null(strstr(said, user == NOBODY ? "65534 --once --partner --idle=0 --seconds "
+                                                : " --once --partner --idle=0 --seconds "));
 }
 
 /* Slurm ends each component under its own id, while the tasks of all have that of the first. */
@@ -129,6 +129,54 @@ static void of_a_heterogeneous_job_too(void **state)
     assert_non_null(strstr(said, "4711.n1.5d0c1b2a: drained"));
     epilog.het_job_id = 0;
     assert_int_equal(epilog_drain(&epilog, keep), 0);
+}
+
+/* Those of earlier jobs too, each as its user, and after the job's own. */
+static void what_earlier_jobs_left_is_drained(void **state)
+{
+    struct epilog epilog = {.job_id = JOB, .uid = user, .roots = base, .ckptd = program, .keep = "24h", .seconds = 30};
+    char path[256];
+
+    (void)state;
+    if (getenv("MUSTER_TEST_EMULATED")) {
+        print_message("# an emulator sets no limit on memory\n");
+        skip();
+    }
+    make_stage(".n1.5d0c1b2a");
+    make_stage("0.n1.5d0c1b2a");
+    make_stage("0x"); /* no job's */
+    stage_path(path, "00");
+    assert_int_equal(mkdir(path, 0700), 0); /* another user's who pretends, or root's */
+    assert_int_equal(chown(path, user + (geteuid() == 0), (gid_t)-1), 0);
+    script("echo got \"$@\"; ulimit -d");
+    said[0] = '\0';
+    assert_int_equal(epilog_drain(&epilog, keep), geteuid() == 0 ? 2 : 3);
+    assert_non_null(strstr(said, "4711.n1.5d0c1b2a\n4194304\n")); /* KiB */
+    assert_non_null(strstr(said, "47110.n1.5d0c1b2a --reclaim=24h\n"));
+    assert_true(strstr(said, "drained after job 4711\n") < strstr(said, "--reclaim"));
+    assert_null(strstr(said, "0x"));
+    epilog.job_id = 0; /* slurmd starts: none is its own */
+    said[0] = '\0';
+    assert_int_equal(epilog_drain(&epilog, keep), geteuid() == 0 ? 2 : 3);
+    assert_non_null(strstr(said, "4711.n1.5d0c1b2a --reclaim=24h\n"));
+}
+
+static void slurmd_does_not_wait_for_it(void **state)
+{
+    const struct epilog epilog = {.uid = user, .roots = base, .ckptd = program, .keep = "24h", .seconds = 30};
+    int ends[2];
+    char byte;
+
+    (void)state;
+    make_stage("");
+    assert_int_equal(pipe(ends), 0); /* open until the process has ended that nobody waits for */
+    script("while [ ! -e \"$6/go\" ]; do sleep 0.01; done");
+    assert_int_equal(epilog_start(&epilog, keep), 0);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    make_stage("/go");
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 0);
+    close(ends[0]);
 }
 
 static int distrust(const char *path, struct error *err)
@@ -223,7 +271,7 @@ static void its_seconds_are_less_than_the_epilogs(void **state)
 {
     (void)state;
     make_stage("");
-    script("echo told $4");
+    script("echo told $5");
     assert_int_equal(drain(60), 1);
     assert_true(seconds_told() > 40 && seconds_told() <= 50);
     assert_int_equal(drain(6), 1);
@@ -249,21 +297,26 @@ static void what_hangs_is_killed_in_time(void **state)
     assert_non_null(strstr(said, "was killed"));
 }
 
+static char warning[512];
+
+static void keep_warning(const char *line)
+{
+    snprintf(warning, sizeof warning, "%s", line);
+}
+
 static void it_ends_before_slurmd_kills_it(void **state)
 {
-    char warning[512];
-
     (void)state;
-    assert_int_equal(epilog_timeout_fit(60, EPILOG_NO_TIMEOUT, warning, sizeof warning), 60);
+    warning[0] = '\0';
+    assert_int_equal(epilog_timeout_fit(60, EPILOG_NO_TIMEOUT, keep_warning), 60);
+    assert_int_equal(epilog_timeout_fit(60, 63, keep_warning), 60);
+    assert_int_equal(epilog_timeout_fit(60, 62, NULL), 59);
+    assert_int_equal(epilog_timeout_fit(0, 1, keep_warning), 0);
     assert_string_equal(warning, "");
-    assert_int_equal(epilog_timeout_fit(60, 63, warning, sizeof warning), 60);
-    assert_string_equal(warning, "");
-    assert_int_equal(epilog_timeout_fit(60, 62, warning, sizeof warning), 59);
+    assert_int_equal(epilog_timeout_fit(60, 0, keep_warning), 0);
+    assert_int_equal(epilog_timeout_fit(60, 62, keep_warning), 59);
     assert_non_null(strstr(warning, " of 62 s is too short for epilog_seconds=60 "));
     assert_non_null(strstr(warning, " for 59 s only; make the timeout 63 s or longer"));
-    assert_int_equal(epilog_timeout_fit(60, 0, warning, sizeof warning), 0);
-    assert_int_equal(epilog_timeout_fit(0, 1, warning, sizeof warning), 0);
-    assert_string_equal(warning, "");
 }
 
 static void write_text(const char *path, const char *text)
@@ -284,6 +337,7 @@ static void the_timeout_is_that_of_slurm_conf(void **state)
         {"ClusterName=a\nPrologEpilogTimeout=30\n", 30},
         {"KillWait=2  epilogtimeout = \"40\" # EpilogTimeout=1\n", 40},
         {"PrologEpilogTimeout=90\nEpilogTimeout=50\nPrologTimeout=5", 50},
+        {"EpilogTimeout=90 PrologEpilogTimeout=50\n", 90}, /* as Slurm 25.11 and 26.05 */
         {"Include more\n", 70},
         {" include\t/no/such/file\nInclude slurm.conf\nEpilogTimeout=8", 8},
         {"PrologEpilogTimeout=65534\n", EPILOG_NO_TIMEOUT},
@@ -355,7 +409,7 @@ static void the_user_cannot_take_the_process_over(void **state)
     if (geteuid() != 0)
         skip(); /* it is root who has something to lose */
     make_stage("");
-    script("echo $$ >\"$5/pid\"; sleep 3; cat /proc/self/oom_score_adj");
+    script("echo $$ >\"$6/pid\"; sleep 3; cat /proc/self/oom_score_adj");
     thief = fork();
     if (thief == 0)
         _exit(steal());
@@ -376,7 +430,7 @@ static void what_cannot_be_killed_is_left_behind(void **state)
 
     (void)state;
     make_stage("");
-    script("echo $$ >\"$5/pid\"; sleep 60");
+    script("echo $$ >\"$6/pid\"; sleep 60");
     assert_int_equal(pipe(ends), 0);
     tracer = fork();
     if (tracer == 0) {
@@ -467,7 +521,7 @@ static void what_hangs_in_the_kernel_is_left_behind(void **state)
         skip(); /* this machine lets nobody mount */
     }
     make_stage("");
-    script("echo $$ >\"$5/pid\"; exec <\"${0%/*}/hanging/file\"");
+    script("echo $$ >\"$6/pid\"; exec <\"${0%/*}/hanging/file\"");
     in_time = drain_in_time();
     left = state_of(process_of_script());
     kill(server, SIGKILL); /* who waits for it then ends */
@@ -485,6 +539,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(each_stage_of_the_job_is_drained, empty),
         cmocka_unit_test_teardown(of_a_heterogeneous_job_too, empty),
+        cmocka_unit_test_teardown(what_earlier_jobs_left_is_drained, empty),
+        cmocka_unit_test_teardown(slurmd_does_not_wait_for_it, empty),
         cmocka_unit_test_teardown(a_program_that_anybody_could_write_is_not_run, empty),
         cmocka_unit_test_teardown(a_name_forges_no_line_of_the_log, empty),
         cmocka_unit_test_teardown(what_it_prints_comes_as_printable_lines, empty),

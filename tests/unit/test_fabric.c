@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/unit/fabric_machines.h"
 
@@ -20,24 +21,24 @@ static void each_machine_gets_its_variables(void **state)
 
     (void)state;
     for (size_t i = 0; i < MACHINES; i++) {
-        struct fabric_plan *plan = machines_plan(fabric, &machines[i].facts, NULL);
+        struct env_list *plan = machines_plan(fabric, &machines[i].facts, NULL);
         char text[4096] = "";
 
         for (size_t v = 0; v < plan->count; v++) {
             size_t used = strlen(text);
 
-            assert_true(fabric_sets(&plan->variables[v]));
+            assert_true(env_is_to_be_set(&plan->variables[v]));
             snprintf(text + used, sizeof text - used, "%s=%s\n", plan->variables[v].name, plan->variables[v].value);
         }
         if (strcmp(plan->profile, machines[i].chosen) != 0 || strcmp(text, machines[i].variables) != 0)
             fail_msg("%s: %s\n%s", machines[i].name, plan->profile, text);
         assert_int_equal(plan->note_count, machines[i].notes);
-        fabric_plan_destroy(plan);
+        machines_plan_destroy(plan);
     }
     fabric_destroy(fabric);
 }
 
-static void assert_same(const struct fabric_plan *plan, const struct fabric_plan *other)
+static void assert_same(const struct env_list *plan, const struct env_list *other)
 {
     assert_string_equal(plan->profile, other->profile);
     assert_int_equal(plan->note_count, other->note_count);
@@ -49,8 +50,8 @@ static void assert_same(const struct fabric_plan *plan, const struct fabric_plan
     }
 }
 
-/* Kinds of NIC that a machine has not, NULL behind the last. */
-static size_t list_absent(const struct fabric_facts *facts, const char *absent[5])
+/* What a machine or its job does not have, as the plugin lists it: NULL behind the last. */
+static size_t list_absent(const struct fabric_facts *facts, const char *absent[7])
 {
     static const char *const kinds[] = {"infiniband", "roce", "slingshot", "efa"};
     size_t count = 0;
@@ -59,16 +60,20 @@ static size_t list_absent(const struct fabric_facts *facts, const char *absent[5
         bool found = false;
 
         for (size_t i = 0; i < facts->nic_count; i++)
-            found = found || (facts->nics[i].live && strcmp(facts->nics[i].kind, kinds[k]) == 0);
+            found = found || (facts->nics[i].up && strcmp(nic_kind_name(facts->nics[i].kind), kinds[k]) == 0);
         if (!found)
             absent[count++] = kinds[k];
     }
+    if (facts->gpus == 0)
+        absent[count++] = "tcp";
+    if (facts->job_nodes > 1)
+        absent[count++] = "single-node";
     absent[count] = NULL;
     return count;
 }
 
 /* A profile that is not read because of its file's name would not have matched. */
-static void profiles_for_absent_nics_are_not_needed(void **state)
+static void profiles_for_absent_parts_are_not_needed(void **state)
 {
     struct fabric *all = machines_load_shipped(NULL);
     size_t skipped = 0;
@@ -76,12 +81,12 @@ static void profiles_for_absent_nics_are_not_needed(void **state)
     (void)state;
     for (size_t i = 0; i < 3 * MACHINES; i++) {
         struct fabric_facts facts = machines[i / 3].facts;
-        struct fabric_plan *plan, *other;
+        struct env_list *plan, *other;
         struct fabric *some;
-        const char *absent[5];
+        const char *absent[7];
 
-        skipped += list_absent(&facts, absent);
         facts.nodes = facts.job_nodes = i % 3 ? (unsigned)(i % 3) * 4 : facts.nodes;
+        skipped += list_absent(&facts, absent);
         some = machines_load_shipped(absent);
         plan = machines_plan(all, &facts, NULL);
         other = machines_plan(some, &facts, NULL);
@@ -90,31 +95,31 @@ static void profiles_for_absent_nics_are_not_needed(void **state)
             assert_string_equal(plan->variables[v].source, other->variables[v].source);
         for (size_t n = 0; n < plan->note_count; n++)
             assert_string_equal(plan->notes[n], other->notes[n]);
-        fabric_plan_destroy(plan);
-        fabric_plan_destroy(other);
+        machines_plan_destroy(plan);
+        machines_plan_destroy(other);
         fabric_destroy(some);
     }
-    assert_in_range(skipped, 6 * MACHINES, 12 * MACHINES);
+    assert_in_range(skipped, 8 * MACHINES, 15 * MACHINES);
     fabric_destroy(all);
 }
 
 static void shipped_profiles_are_named_without_their_directory(void **state)
 {
     struct fabric *fabric = machines_load_shipped(NULL);
-    struct fabric_plan *plan = machines_plan(fabric, &machines[0].facts, NULL);
+    struct env_list *plan = machines_plan(fabric, &machines[0].facts, NULL);
 
     (void)state;
     assert_in_range(plan->count, 1, 100);
     for (size_t v = 0; v < plan->count; v++)
         assert_null(strchr(plan->variables[v].source, '/'));
-    fabric_plan_destroy(plan);
+    machines_plan_destroy(plan);
     fabric_destroy(fabric);
 }
 
 static bool is_plain(const struct fabric_facts *facts)
 {
     for (size_t i = 0; i < facts->nic_count; i++)
-        if (facts->nics[i].hca && facts->nics[i].hca[0])
+        if (facts->nics[i].hca[0])
             return false;
     return facts->gpus == 0;
 }
@@ -128,7 +133,7 @@ static void without_gpus_no_shipped_profile_asks_for_ethernet(void **state)
     (void)state;
     for (size_t i = 0; i < MACHINES; i++) {
         struct fabric_facts bare = machines[i].facts;
-        struct fabric_plan *plan, *whole;
+        struct env_list *plan, *whole;
 
         if (!is_plain(&machines[i].facts))
             continue;
@@ -138,8 +143,8 @@ static void without_gpus_no_shipped_profile_asks_for_ethernet(void **state)
         whole = machines_plan(all, &machines[i].facts, NULL);
         assert_same(plan, whole);
         plain += whole->count > 0;
-        fabric_plan_destroy(plan);
-        fabric_plan_destroy(whole);
+        machines_plan_destroy(plan);
+        machines_plan_destroy(whole);
     }
     assert_in_range(plain, 2, MACHINES);
     fabric_destroy(all);
@@ -178,12 +183,12 @@ static void each_profile_matches_its_machines_and_no_others(void **state)
 
         machines_add(fabric, FABRIC_SHIPPED, read_shipped(machines_shipped[p]), machines_shipped[p]);
         for (size_t i = 0; i < MACHINES; i++) {
-            struct fabric_plan *plan = machines_plan(fabric, &machines[i].facts, NULL);
+            struct env_list *plan = machines_plan(fabric, &machines[i].facts, NULL);
 
             if ((plan->profile[0] != '\0') != lists(machines[i].matches, machines_shipped[p]))
                 fail_msg("%s on %s: \"%s\"", machines_shipped[p], machines[i].name, plan->profile);
             matched += strcmp(machines[i].chosen, machines_shipped[p]) == 0;
-            fabric_plan_destroy(plan);
+            machines_plan_destroy(plan);
         }
         assert_in_range(matched, 1, MACHINES);
         fabric_destroy(fabric);
@@ -194,22 +199,53 @@ static void each_profile_matches_its_machines_and_no_others(void **state)
 
 static void reads_nccl_conf_as_nccl_does(void **state)
 {
-    struct fabric_givens conf = {0};
+    struct file_variables conf = {0};
 
     (void)state;
     assert_int_equal(fabric_conf_parse(&conf,
                                        "# NCCL_A=0\nNCCL_DEBUG=WARN\nNCCL_SOCKET_IFNAME==ens1f0\n\n NCCL_B=1\nNCCL_C\n"
-                                       "NCCL_D = 1\n9X=1\nNCCL_DEBUG=INFO\nNCCL_E=\nNCCL_F=a b ",
-                                       "nccl.conf", NULL),
+                                       "NCCL_D = 1\n9X=1\nNCCL_E=\nNCCL_F=a b ",
+                                       NULL),
                      0);
     assert_int_equal(conf.count, 4);
-    assert_string_equal(conf.items[0].value, "WARN"); /* the first counts */
+    assert_string_equal(conf.items[0].value, "WARN");
     assert_string_equal(conf.items[1].value, "=ens1f0");
     assert_string_equal(conf.items[2].name, "NCCL_E");
     assert_string_equal(conf.items[2].value, "");
     assert_string_equal(conf.items[3].value, "a b ");
-    fabric_givens_clear(&conf);
+    file_variables_clear(&conf);
     assert_int_equal(conf.count, 0);
+}
+
+/* A file of more than 64 KiB is skipped, and so is what exceeds FILE_VARIABLES_MOST variables. */
+static void a_large_nccl_conf_is_bounded(void **state)
+{
+    static char text[70000];
+    char path[] = "nccl-conf-XXXXXX";
+    struct file_variables conf = {0};
+    struct error err = {0};
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    memset(text, '#', sizeof text);
+    memcpy(text, "A=1\n", 4);
+    assert_int_equal(write(fd, text, 65536), 65536);
+    assert_int_equal(fabric_conf_read(&conf, path, NULL, &err), 0);
+    assert_string_equal(conf.items[0].name, "A");
+    file_variables_clear(&conf);
+    assert_int_equal(write(fd, "#", 1), 1);
+    assert_int_equal(fabric_conf_read(&conf, path, NULL, &err), 0);
+    assert_true(conf.count == 0 || strcmp(conf.items[0].name, "A") != 0); /* /etc/nccl.conf may have some */
+    file_variables_clear(&conf);
+    close(fd);
+    unlink(path);
+    for (size_t i = 0, used = 0; i <= FILE_VARIABLES_MOST; i++)
+        used += (size_t)sprintf(text + used, "NCCL_%zu=%zu\n", i, i);
+    assert_int_equal(fabric_conf_parse(&conf, text, &err), -1);
+    assert_int_equal(err.code, CODE_CONFIG);
+    assert_int_equal(conf.count, FILE_VARIABLES_MOST);
+    file_variables_clear(&conf);
 }
 
 static void finds_libraries_where_the_loader_looks(void **state)
@@ -286,10 +322,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_machine_gets_its_variables),
         cmocka_unit_test(each_profile_matches_its_machines_and_no_others),
-        cmocka_unit_test(profiles_for_absent_nics_are_not_needed),
+        cmocka_unit_test(profiles_for_absent_parts_are_not_needed),
         cmocka_unit_test(shipped_profiles_are_named_without_their_directory),
         cmocka_unit_test(without_gpus_no_shipped_profile_asks_for_ethernet),
         cmocka_unit_test(reads_nccl_conf_as_nccl_does),
+        cmocka_unit_test(a_large_nccl_conf_is_bounded),
         cmocka_unit_test(finds_libraries_where_the_loader_looks),
         cmocka_unit_test(the_manual_has_every_key),
     };

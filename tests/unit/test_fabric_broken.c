@@ -85,7 +85,7 @@ static void a_broken_profile_is_skipped_and_told(void **state)
     static const struct fabric_facts facts;
     static const struct fabric_inputs inputs;
     struct fabric *fabric = fabric_create(NULL);
-    struct fabric_plan *plan;
+    struct env_list plan = {0};
     char directory[] = "fabric-XXXXXX", path[64], *large = malloc(300000);
     static const char *const files[] = {"a.cfg", "b.cfg", "c.cfg", "d.cfg", "e.cfg", "f.cfg", "g.txt", ".h.cfg"};
     int count = 0;
@@ -110,11 +110,11 @@ static void a_broken_profile_is_skipped_and_told(void **state)
     assert_string_equal(complaints[2], "./d.cfg: larger than 262144 bytes");
     assert_string_equal(complaints[3], "./e.cfg:1: the name \"A\" is already used by ./a.cfg; choose another");
     assert_string_equal(complaints[4], "./z.cfg: not a regular file");
-    plan = fabric_plan_create(fabric, &facts, &inputs, NULL);
-    assert_int_equal(plan->count, 2);
-    assert_string_equal(plan->variables[0].name, "NCCL_A");
-    assert_string_equal(plan->variables[1].name, "NCCL_F");
-    fabric_plan_destroy(plan);
+    assert_int_equal(fabric_fill_env(&plan, fabric, &facts, &inputs, NULL), 0);
+    assert_int_equal(plan.count, 2);
+    assert_string_equal(plan.variables[0].name, "NCCL_A");
+    assert_string_equal(plan.variables[1].name, "NCCL_F");
+    env_list_clear(&plan);
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         unlink(files[i]);
     rmdir("z.cfg");
@@ -164,7 +164,8 @@ static void mutate(char *text, uint64_t *counter)
  */
 static void mutations_never_crash(void **state)
 {
-    static const struct fabric_nic nic = {"roce", "mlx5_core", "mlx5_0:1", "eth0", 3, 100, true};
+    static const struct node_nic nic = {
+        .kind = NIC_ROCE, .hca = "mlx5_0:1", .netdev = "eth0", .gid_index = 3, .rate = 100, .up = true};
     static const struct fabric_facts facts = {.nodes = 2, .gpus = 1, .nics = &nic, .nic_count = 1};
     static const struct fabric_inputs inputs;
     static char original[8192], text[8192];
@@ -181,13 +182,15 @@ static void mutations_never_crash(void **state)
     fclose(file);
     for (int round = 0; round < 2000; round++) {
         struct fabric *fabric = fabric_create(NULL);
+        struct env_list plan = {0};
         struct error err = {0};
 
         strcpy(text, original);
         for (uint32_t i = 0, count = 1 + draw(&counter, 4); i < count; i++)
             mutate(text, &counter);
         if (fabric_add_text(fabric, FABRIC_SITE, text, "mutant.cfg", &err) == 0) {
-            fabric_plan_destroy(fabric_plan_create(fabric, &facts, &inputs, NULL));
+            assert_int_equal(fabric_fill_env(&plan, fabric, &facts, &inputs, NULL), 0);
+            env_list_clear(&plan);
             accepted++;
         } else {
             assert_int_equal(err.code, CODE_CONFIG);

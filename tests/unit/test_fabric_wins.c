@@ -28,17 +28,21 @@ static void the_first_who_has_a_say_wins(void **state)
     (void)state;
     for (unsigned who = 0; who < 32; who++) {
         struct fabric *fabric = fabric_create(NULL);
-        struct fabric_givens job = {0}, conf = {0};
+        struct file_variables job = {0}, conf = {0};
         const char *environment[] = {who & 1 ? "NCCL_X=u" : NULL, NULL};
-        struct fabric_inputs inputs = {.user = machines_look_up, .user_arg = environment, .job = &job, .conf = &conf};
-        struct fabric_plan *plan;
+        struct fabric_inputs inputs = {.user = machines_look_up,
+                                       .user_arg = environment,
+                                       .job_file = "/home/me/gpt.cfg",
+                                       .job = &job,
+                                       .conf = &conf};
+        struct env_list *plan;
         char text[512];
         int first = who ? __builtin_ctz(who) : -1;
 
         if (who & 2)
-            assert_int_equal(fabric_givens_add(&job, "NCCL_X", "j", sources[1], NULL), 0);
+            assert_int_equal(file_variables_add(&job, "NCCL_X", "j", 7, NULL), 0);
         if (who & 4)
-            assert_int_equal(fabric_conf_parse(&conf, "NCCL_X=c\n", sources[2], NULL), 0);
+            assert_int_equal(fabric_conf_parse(&conf, "NCCL_X=c\nNCCL_X=d\n", NULL), 0); /* the first counts */
         for (int layer = 3; layer < 5; layer++) {
             snprintf(text, sizeof text, profile, layer, values[layer]);
             if (who & 1u << layer)
@@ -52,10 +56,10 @@ static void the_first_who_has_a_say_wins(void **state)
         assert_int_equal(plan->count, first >= 0);
         machines_expect(plan, "NCCL_X", first >= 0 ? values[first] : NULL, first >= 0 ? sources[first] : NULL);
         if (first >= 0)
-            assert_int_equal(fabric_sets(machines_find(plan, "NCCL_X")), first == 1 || first > 2);
-        fabric_plan_destroy(plan);
-        fabric_givens_clear(&job);
-        fabric_givens_clear(&conf);
+            assert_int_equal(env_is_to_be_set(machines_find(plan, "NCCL_X")), first == 1 || first > 2);
+        machines_plan_destroy(plan);
+        file_variables_clear(&job);
+        file_variables_clear(&conf);
         fabric_destroy(fabric);
     }
 }
@@ -73,7 +77,7 @@ static void collect_names(const struct fabric *fabric)
 {
     name_count = 0;
     for (size_t i = 0; i < MACHINES; i++) {
-        struct fabric_plan *plan = machines_plan(fabric, &machines[i].facts, NULL);
+        struct env_list *plan = machines_plan(fabric, &machines[i].facts, NULL);
 
         for (size_t v = 0; v < plan->count; v++) {
             size_t n = 0;
@@ -83,7 +87,7 @@ static void collect_names(const struct fabric *fabric)
             if (n == name_count)
                 snprintf(names[name_count++], sizeof names[0], "%s", plan->variables[v].name);
         }
-        fabric_plan_destroy(plan);
+        machines_plan_destroy(plan);
     }
     assert_in_range(name_count, 20, 63);
 }
@@ -111,34 +115,34 @@ static void nothing_that_the_user_set_is_changed(void **state)
     for (int round = 0; round < 1000; round++) {
         const struct machine *machine = &machines[draw(&counter, MACHINES)];
         char *environment[64];
-        struct fabric_givens job = {0}, conf = {0};
+        struct file_variables job = {0}, conf = {0};
         struct fabric_inputs inputs = {.user = machines_look_up, .user_arg = environment, .job = &job, .conf = &conf};
-        struct fabric_plan *plan;
+        struct env_list *plan;
 
         make_environment(environment, &counter);
         for (int i = 0; i < 4; i++) {
-            fabric_givens_add(&job, names[draw(&counter, (uint32_t)name_count)], "job", "gpt.cfg:7", NULL);
-            fabric_givens_add(&conf, names[draw(&counter, (uint32_t)name_count)], "conf", "nccl.conf", NULL);
+            file_variables_add(&job, names[draw(&counter, (uint32_t)name_count)], "job", 7, NULL);
+            file_variables_add(&conf, names[draw(&counter, (uint32_t)name_count)], "conf", 0, NULL);
         }
         plan = machines_plan(fabric, &machine->facts, &inputs);
         for (size_t v = 0; v < plan->count; v++) {
-            const struct fabric_variable *variable = &plan->variables[v];
+            const struct env_variable *variable = &plan->variables[v];
             char value[FABRIC_VALUE_SIZE];
             bool users = machines_look_up(variable->name, value, sizeof value, environment);
 
-            assert_int_equal(variable->origin == FABRIC_FROM_USER, users);
+            assert_int_equal(variable->origin == ENV_FROM_USER, users);
             if (v > 0)
                 assert_true(strcmp(plan->variables[v - 1].name, variable->name) < 0); /* each once */
-            set += fabric_sets(variable);
+            set += env_is_to_be_set(variable);
             if (!users)
                 continue;
-            assert_false(fabric_sets(variable));
+            assert_false(env_is_to_be_set(variable));
             assert_string_equal(variable->value, value);
             kept++;
         }
-        fabric_plan_destroy(plan);
-        fabric_givens_clear(&job);
-        fabric_givens_clear(&conf);
+        machines_plan_destroy(plan);
+        file_variables_clear(&job);
+        file_variables_clear(&conf);
         for (size_t i = 0; environment[i]; i++)
             free(environment[i]);
     }
@@ -152,8 +156,8 @@ static void the_report_says_what_muster_would_have_set(void **state)
     struct fabric *fabric = machines_load_shipped(NULL);
     const char *environment[] = {"NCCL_SOCKET_IFNAME=^docker", NULL};
     struct fabric_inputs inputs = {.user = machines_look_up, .user_arg = environment};
-    struct fabric_plan *plan = machines_plan(fabric, &machines[0].facts, &inputs);
-    const struct fabric_variable *variable = machines_find(plan, "NCCL_SOCKET_IFNAME");
+    struct env_list *plan = machines_plan(fabric, &machines[0].facts, &inputs);
+    const struct env_variable *variable = machines_find(plan, "NCCL_SOCKET_IFNAME");
 
     (void)state;
     assert_non_null(strstr(variable->why, "infiniband.cfg:"));
@@ -161,7 +165,7 @@ static void the_report_says_what_muster_would_have_set(void **state)
     variable = machines_find(plan, "NCCL_IB_HCA");
     assert_non_null(strstr(variable->source, "infiniband.cfg:"));
     assert_non_null(strstr(variable->why, "the fast ones only"));
-    fabric_plan_destroy(plan);
+    machines_plan_destroy(plan);
     fabric_destroy(fabric);
 }
 
@@ -172,7 +176,7 @@ static void the_report_says_what_muster_would_have_set(void **state)
 static void a_site_lays_its_own_over_the_shipped_one(void **state)
 {
     struct fabric *fabric = machines_load_shipped(NULL);
-    struct fabric_plan *plan;
+    struct env_list *plan;
 
     (void)state;
     machines_add(fabric, FABRIC_SITE,
@@ -192,15 +196,15 @@ static void a_site_lays_its_own_over_the_shipped_one(void **state)
     machines_expect(plan, "NCCL_IB_TC", "low", "low.cfg:2");
     machines_expect(plan, "NCCL_SOCKET_IFNAME", "=ib0", "high.cfg:3");
     machines_expect(plan, "NCCL_IB_HCA", NULL, NULL);
-    assert_int_equal(machines_find(plan, "GLOO_SOCKET_IFNAME")->origin, FABRIC_FROM_SHIPPED);
-    fabric_plan_destroy(plan);
+    assert_int_equal(machines_find(plan, "GLOO_SOCKET_IFNAME")->origin, ENV_FROM_SHIPPED);
+    machines_plan_destroy(plan);
     fabric_destroy(fabric);
 }
 
 static void a_site_replaces_a_shipped_one_by_its_name(void **state)
 {
     struct fabric *fabric = machines_load_shipped(NULL);
-    struct fabric_plan *plan;
+    struct env_list *plan;
 
     (void)state;
     /* Also where it does not match: whatever is known as infiniband is the site's. */
@@ -210,7 +214,7 @@ static void a_site_replaces_a_shipped_one_by_its_name(void **state)
     plan = machines_plan(fabric, &machines[0].facts, NULL);
     assert_string_equal(plan->profile, "");
     assert_int_equal(plan->count, 0);
-    fabric_plan_destroy(plan);
+    machines_plan_destroy(plan);
     fabric_destroy(fabric);
 }
 
@@ -218,11 +222,12 @@ static void what_is_not_known_is_left_out_and_told(void **state)
 {
     const char *environment[] = {"NCCL_IB_GID_INDEX=1", "OMP_PLACES=", NULL};
     const struct fabric_inputs inputs = {.user = machines_look_up, .user_arg = environment};
-    static const struct fabric_nic mixed[] = {{"roce", "mlx5_core", "mlx5_0:1", "eth0", 3, 100, true},
-                                              {"roce", "mlx5_core", "mlx5_1:1", "eth1", 5, 100, true}};
+    static const struct node_nic mixed[] = {
+        {.kind = NIC_ROCE, .hca = "mlx5_0:1", .netdev = "eth0", .gid_index = 3, .rate = 100, .up = true},
+        {.kind = NIC_ROCE, .hca = "mlx5_1:1", .netdev = "eth1", .gid_index = 5, .rate = 100, .up = true}};
     static const struct fabric_facts facts = {.nodes = 2, .job_nodes = 8, .local_rank = 3, NICS(mixed)};
     struct fabric *fabric = fabric_create(NULL);
-    struct fabric_plan *plan;
+    struct env_list *plan;
 
     (void)state;
     machines_add(fabric, FABRIC_SITE,
@@ -234,7 +239,7 @@ static void what_is_not_known_is_left_out_and_told(void **state)
                  "ours.cfg");
     plan = machines_plan(fabric, &facts, &inputs);
     assert_int_equal(plan->note_count, 0); /* the user has said it */
-    fabric_plan_destroy(plan);
+    machines_plan_destroy(plan);
     plan = machines_plan(fabric, &facts, NULL);
     assert_int_equal(plan->note_count, 2);
     assert_string_equal(plan->notes[0], "site.cfg:3: NCCL_IB_GID_INDEX is left out: gid_index is not known here");
@@ -242,7 +247,7 @@ static void what_is_not_known_is_left_out_and_told(void **state)
     machines_expect(plan, "NCCL_IB_GID_INDEX", NULL, NULL); /* the ports differ, and NCCL takes one for all */
     machines_expect(plan, "OMP_PLACES", "cores", "ours.cfg:1");
     machines_expect(plan, "X_RANK", "$3$", "site.cfg:5");
-    fabric_plan_destroy(plan);
+    machines_plan_destroy(plan);
     fabric_destroy(fabric);
 }
 
@@ -250,7 +255,7 @@ static void the_first_setting_whose_condition_holds_counts(void **state)
 {
     static const struct fabric_facts amd = {.vendor = "amd"}, nvidia = {.vendor = "nvidia"};
     struct fabric *fabric = fabric_create(NULL);
-    struct fabric_plan *plan;
+    struct env_list *plan;
 
     (void)state;
     machines_add(
@@ -260,10 +265,10 @@ static void the_first_setting_whose_condition_holds_counts(void **state)
         "p.cfg");
     plan = machines_plan(fabric, &amd, NULL);
     machines_expect(plan, "X", "a", "p.cfg:2");
-    fabric_plan_destroy(plan);
+    machines_plan_destroy(plan);
     plan = machines_plan(fabric, &nvidia, NULL);
     machines_expect(plan, "X", "b", "p.cfg:3");
-    fabric_plan_destroy(plan);
+    machines_plan_destroy(plan);
     fabric_destroy(fabric);
 }
 

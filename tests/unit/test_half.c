@@ -1,4 +1,4 @@
-/* The two 16-bit types of common/half.h: every value there is, and rounding against float64. */
+/* The two 16-bit types of common/dtype.h: every value there is, and rounding against float64. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <cmocka.h>
 
-#include "common/half.h"
+#include "common/dtype.h"
 #include "common/philox.h"
 
 enum { DRAWS = 2000000 };

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "common/text.h"
 #include "tests/unit/hang_world.h"
 #include "trainer/watch/hang.h"
 
@@ -18,16 +19,16 @@
 
 static struct error err;
 
-static void check_sentence(const struct hang_world *w, enum hang_verdict_kind kind, const char *expected)
+static void check_cause(const struct hang_world *w, enum hang_verdict_kind kind, const char *expected)
 {
     struct hang_verdict v;
-    char text[2048];
+    struct record_cause cause;
 
     assert_int_equal(hang_judge(&v, w->ranks, w->size, PATIENCE, &err), 0);
-    hang_sentence(text, sizeof text, &v, w->ranks, w->size);
-    assert_string_equal(text, expected);
+    hang_cause(&cause, &v, w->ranks, w->size);
+    assert_string_equal(cause.text, expected);
     assert_int_equal(v.kind, kind);
-    hang_verdict_free(&v);
+    free(v.named);
 }
 
 static void enter_and_wait(struct hang_world *w, int rank, int comm, enum record_kind kind, int peer,
@@ -59,15 +60,13 @@ static void a_rank_that_computes(void **state)
 
     (void)state;
     hang_world_take(&w, 603);
-    check_sentence(
-        &w, HANG_LATE,
-        "rank 5 on n3 is 2 collectives behind, last entered reduce-scatter of block 7 gradients (dp); it has "
-        "been computing for 603 s");
+    check_cause(&w, HANG_LATE,
+                "rank 5 on n3 is 2 collectives behind, last entered reduce-scatter of block 7 gradients (dp); it has "
+                "been computing for 603 s");
     snprintf(w.ranks[5].record.phase, sizeof w.ranks[5].record.phase, "saving a checkpoint");
-    check_sentence(
-        &w, HANG_LATE,
-        "rank 5 on n3 is 2 collectives behind, last entered reduce-scatter of block 7 gradients (dp); it has "
-        "been saving a checkpoint for 603 s");
+    check_cause(&w, HANG_LATE,
+                "rank 5 on n3 is 2 collectives behind, last entered reduce-scatter of block 7 gradients (dp); it has "
+                "been saving a checkpoint for 603 s");
     hang_world_free(&w);
 }
 
@@ -78,17 +77,16 @@ static void a_rank_that_is_lost(void **state)
     (void)state;
     hang_world_take(&w, 20);
     w.ranks[5].state = HANG_STOPPED;
-    check_sentence(&w, HANG_LATE,
-                   "rank 5 on n3 is stopped (by SIGSTOP or a debugger); it is 2 collectives behind, last entered "
-                   "reduce-scatter of block 7 gradients (dp)");
+    check_cause(&w, HANG_LATE,
+                "rank 5 on n3 is stopped (by SIGSTOP or a debugger); it is 2 collectives behind, last entered "
+                "reduce-scatter of block 7 gradients (dp)");
     w.ranks[5].state = HANG_DEAD;
-    check_sentence(
-        &w, HANG_LATE,
-        "rank 5 on n3 is dead (its process is gone); it is 2 collectives behind, last entered reduce-scatter "
-        "of block 7 gradients (dp)");
+    check_cause(&w, HANG_LATE,
+                "rank 5 on n3 is dead (its process is gone); it is 2 collectives behind, last entered reduce-scatter "
+                "of block 7 gradients (dp)");
     w.ranks[5].state = HANG_SILENT;
     memset(&w.ranks[5].record, 0, sizeof w.ranks[5].record);
-    check_sentence(&w, HANG_LATE, "rank 5 on n3 gave no sign: its node or it is dead, stopped or cut off");
+    check_cause(&w, HANG_LATE, "rank 5 on n3 is silent: it or its node is dead, stopped or cut off");
     hang_world_free(&w);
 }
 
@@ -100,11 +98,11 @@ static void a_dead_rank_that_nobody_waits_for(void **state)
     (void)state;
     hang_world_take(&w, 0.1);
     w.ranks[2].state = HANG_DEAD;
-    check_sentence(&w, HANG_LATE, "rank 2 on n2 is dead (its process is gone); has entered nothing yet");
+    check_cause(&w, HANG_LATE, "rank 2 on n2 is dead (its process is gone); has entered nothing yet");
     hang_world_free(&w);
 }
 
-static void a_host_is_one_sentence(void **state)
+static void a_host_is_one_cause(void **state)
 {
     struct hang_world w = two_behind();
 
@@ -112,16 +110,15 @@ static void a_host_is_one_sentence(void **state)
     hang_world_take(&w, 20);
     for (int rank = 4; rank < 6; rank++)
         w.ranks[rank].state = HANG_SILENT;
-    check_sentence(&w, HANG_LATE, "ranks 4-5 on n3 gave no sign: their node is dead, stopped or cut off");
+    check_cause(&w, HANG_LATE, "ranks 4-5 on n3 are silent: their node is dead, stopped or cut off");
     for (int rank = 4; rank < 6; rank++)
         w.ranks[rank].state = HANG_DEAD;
-    check_sentence(&w, HANG_LATE, "ranks 4-5 on n3 are dead (their processes are gone)");
-    /* Hosts that have not spoken yet are no reason, where there is one. */
+    check_cause(&w, HANG_LATE, "ranks 4-5 on n3 are dead (their processes are gone)");
+    /* Hosts that have not published yet are no reason, where there is one. */
     w.ranks[4].state = HANG_SILENT;
-    check_sentence(
-        &w, HANG_LATE,
-        "rank 5 on n3 is dead (its process is gone); it is 2 collectives behind, last entered reduce-scatter "
-        "of block 7 gradients (dp)");
+    check_cause(&w, HANG_LATE,
+                "rank 5 on n3 is dead (its process is gone); it is 2 collectives behind, last entered reduce-scatter "
+                "of block 7 gradients (dp)");
     hang_world_free(&w);
 }
 
@@ -140,9 +137,9 @@ static void a_chain_ends_at_one(void **state)
     for (int rank = 4; rank < 7; rank++)
         enter_and_wait(&w, rank, WORLD, RECORD_BARRIER, -1, "");
     hang_world_take(&w, 700);
-    check_sentence(&w, HANG_LATE,
-                   "rank 7 on n4 has not begun to send to rank 3, last entered sum of losses (world); it has been "
-                   "computing for 700 s");
+    check_cause(&w, HANG_LATE,
+                "rank 7 on n4 has not begun to send to rank 3, last entered sum of losses (world); it has been "
+                "computing for 700 s");
     hang_world_free(&w);
 }
 
@@ -156,19 +153,19 @@ static void entering_is_not_all(void **state)
     enter_and_wait(&w, 0, DP, RECORD_ALL_GATHER, -1, "block 0 parameters");
     op = hang_world_enter(&w, 1, DP, RECORD_ALL_GATHER, -1, "block 0 parameters");
     hang_world_take(&w, 700);
-    check_sentence(&w, HANG_LATE,
-                   "rank 1 on n1 last entered all-gather of block 0 parameters (dp); it has been computing for 700 s");
+    check_cause(&w, HANG_LATE,
+                "rank 1 on n1 last entered all-gather of block 0 parameters (dp); it has been computing for 700 s");
     hang_world_wait(&w, 1, &op);
-    check_sentence(&w, HANG_TRANSFER,
-                   "no rank is late, but data does not arrive: rank 0 on n1 in all-gather of block 0 parameters (dp), "
-                   "which all others have entered; check the network of n1");
+    check_cause(&w, HANG_NETWORK,
+                "no rank is late, but data does not arrive: rank 0 on n1 in all-gather of block 0 parameters (dp), "
+                "which all others have entered; check the network of n1");
     hang_world_leave(&w, 1, &op);
     enter_and_wait(&w, 1, WORLD, RECORD_BARRIER, -1, "");
     hang_world_take(&w, 700);
     /* 1 waits for 0 now, which is in an operation that nobody holds up. */
-    check_sentence(&w, HANG_TRANSFER,
-                   "no rank is late, but data does not arrive: rank 0 on n1 in all-gather of block 0 parameters (dp), "
-                   "which all others have entered; check the network of n1");
+    check_cause(&w, HANG_NETWORK,
+                "no rank is late, but data does not arrive: rank 0 on n1 in all-gather of block 0 parameters (dp), "
+                "which all others have entered; check the network of n1");
     hang_world_free(&w);
 }
 
@@ -180,26 +177,24 @@ static void a_message_is_between_two(void **state)
     (void)state;
     enter_and_wait(&w, 0, BACKWARD, RECORD_RECEIVE, 1, "micro-batch 1");
     hang_world_take(&w, 700);
-    check_sentence(
+    check_cause(
         &w, HANG_LATE,
         "rank 1 on n1 has not begun to send to rank 0, has entered nothing yet; it has been computing for 700 s");
     hang_world_enter(&w, 1, BACKWARD, RECORD_RECEIVE, 0, "");
     hang_world_take(&w, 700);
-    check_sentence(
-        &w, HANG_LATE,
-        "rank 1 on n1 has not begun to send to rank 0, last entered receive from rank 0 (pp backward); it has "
-        "been computing for 700 s");
+    check_cause(&w, HANG_LATE,
+                "rank 1 on n1 has not begun to send to rank 0, last entered receive from rank 0 (pp backward); it has "
+                "been computing for 700 s");
     hang_world_enter(&w, 1, BACKWARD, RECORD_SEND, 0, "micro-batch 1");
     hang_world_take(&w, 700);
-    check_sentence(&w, HANG_LATE,
-                   "rank 1 on n1 last entered send of micro-batch 1 to rank 0 (pp backward); it has been computing for "
-                   "700 s");
+    check_cause(&w, HANG_LATE,
+                "rank 1 on n1 last entered send of micro-batch 1 to rank 0 (pp backward); it has been computing for "
+                "700 s");
     enter_and_wait(&w, 1, FORWARD, RECORD_SEND, 2, "micro-batch 2");
     hang_world_take(&w, 700);
-    check_sentence(
-        &w, HANG_LATE,
-        "rank 2 on n2 has not begun to receive from rank 1, has entered nothing yet; it has been computing for "
-        "700 s");
+    check_cause(&w, HANG_LATE,
+                "rank 2 on n2 has not begun to receive from rank 1, has entered nothing yet; it has been computing for "
+                "700 s");
     hang_world_free(&w);
 }
 
@@ -213,11 +208,10 @@ static void a_circle(void **state)
     enter_and_wait(&w, 3, DP, RECORD_SUM, -1, "");
     enter_and_wait(&w, 1, TP, RECORD_ALL_GATHER, -1, "x");
     hang_world_take(&w, 700);
-    check_sentence(
-        &w, HANG_CYCLE,
-        "ranks wait for each other in a cycle: rank 0 on n1 in sum (dp), rank 2 on n2 in all-gather of x (tp), "
-        "rank 3 on n2 in sum (dp), rank 1 on n1 in all-gather of x (tp), which waits for rank 0; this is a "
-        "bug in muster");
+    check_cause(&w, HANG_CYCLE,
+                "ranks wait for each other in a cycle: rank 0 on n1 in sum (dp), rank 2 on n2 in all-gather of x (tp), "
+                "rank 3 on n2 in sum (dp), rank 1 on n1 in all-gather of x (tp), which waits for rank 0; this is a "
+                "bug in muster");
     hang_world_free(&w);
 }
 
@@ -229,10 +223,10 @@ static void different_operations(void **state)
     enter_and_wait(&w, 0, DP, RECORD_SUM, -1, "losses");
     enter_and_wait(&w, 1, DP, RECORD_ALL_GATHER, -1, "block 3 parameters");
     hang_world_take(&w, 700);
-    check_sentence(&w, HANG_MISMATCH,
-                   "two ranks are in different operations, both number 1 on their communicator: rank 0 on n1 in sum of "
-                   "losses (dp), "
-                   "rank 1 on n1 in all-gather of block 3 parameters (dp); this is a bug in muster");
+    check_cause(&w, HANG_MISMATCH,
+                "two ranks are in different operations, both number 1 on their communicator: rank 0 on n1 in sum of "
+                "losses (dp), "
+                "rank 1 on n1 in all-gather of block 3 parameters (dp); this is a bug in muster");
     hang_world_free(&w);
 }
 
@@ -240,30 +234,27 @@ static void different_operations(void **state)
 static void aborts(void **state)
 {
     struct hang_world w = two_behind();
+    struct record_cause cause;
     struct hang_verdict v;
-    char text[1024];
 
     (void)state;
     hang_world_take(&w, 1);
     w.ranks[3].state = HANG_ABORTED;
     w.ranks[5].state = HANG_DEAD;
     assert_int_equal(hang_judge(&v, w.ranks, w.size, PATIENCE, &err), 0);
-    assert_int_equal(v.nlate, 1);
-    assert_int_equal(v.late[0].rank, 5);
-    hang_sentence(text, sizeof text, &v, w.ranks, w.size);
-    assert_false(hang_blames_abort(text, 3));
-    assert_false(hang_blames_abort(text, 5));
-    hang_verdict_free(&v);
+    assert_int_equal(v.nnamed, 1);
+    assert_int_equal(v.named[0].rank, 5);
+    hang_cause(&cause, &v, w.ranks, w.size);
+    assert_false(cause.aborted);
+    free(v.named);
 
     w.ranks[5].state = HANG_RUNNING;
     assert_int_equal(hang_judge(&v, w.ranks, w.size, PATIENCE, &err), 0);
-    assert_int_equal(v.nlate, 1);
-    assert_int_equal(v.late[0].rank, 3);
-    hang_sentence(text, sizeof text, &v, w.ranks, w.size);
-    assert_true(hang_blames_abort(text, 3));
-    assert_false(hang_blames_abort(text, 5));
-    assert_false(hang_blames_abort(text, 33));
-    hang_verdict_free(&v);
+    assert_int_equal(v.nnamed, 1);
+    assert_int_equal(v.named[0].rank, 3);
+    hang_cause(&cause, &v, w.ranks, w.size);
+    assert_true(cause.aborted);
+    free(v.named);
     hang_world_free(&w);
 }
 
@@ -273,31 +264,30 @@ static void nobody_waits(void **state)
 
     (void)state;
     hang_world_take(&w, 1);
-    check_sentence(&w, HANG_NOTHING, "no rank waits for another");
+    check_cause(&w, HANG_NOTHING, "no rank waits for another");
     hang_world_free(&w);
 }
 
-/* Whatever the size of the buffer, the text ends in it. */
-static void sentences_are_cut(void **state)
+static void causes_are_cut(void **state)
 {
     struct hang_world w = hang_world(64, 1, 1);
+    struct record_cause cause;
     struct hang_verdict v;
 
     (void)state;
-    for (int rank = 0; rank < 64; rank++)
+    for (int rank = 0; rank < 64; rank++) {
         if (rank % 2)
             w.ranks[rank].state = rank % 4 == 1 ? HANG_DEAD : HANG_STOPPED;
+        snprintf(w.ranks[rank].host, sizeof w.ranks[rank].host, "a-node-with-a-name-that-takes-all-of-its-room-%017d",
+                 rank / 2);
+    }
     hang_world_take(&w, 1);
     assert_int_equal(hang_judge(&v, w.ranks, w.size, PATIENCE, &err), 0);
-    assert_int_equal(v.nlate, 32);
-    for (size_t size = 1; size < 1200; size++) {
-        char *text = malloc(size);
-
-        hang_sentence(text, size, &v, w.ranks, w.size);
-        assert_true(strlen(text) < size);
-        free(text);
-    }
-    hang_verdict_free(&v);
+    assert_int_equal(v.nnamed, 32);
+    memset(&cause, '#', sizeof cause);
+    hang_cause(&cause, &v, w.ranks, w.size);
+    assert_int_equal(strlen(cause.text), sizeof cause.text - 1);
+    free(v.named);
     hang_world_free(&w);
 }
 
@@ -306,14 +296,12 @@ static void sentences_are_cut(void **state)
 static char *report_of(const struct hang_rank *ranks, int world)
 {
     struct hang_verdict v;
-    char *text = NULL;
-    size_t length;
-    FILE *out = open_memstream(&text, &length);
+    char *text;
 
     assert_int_equal(hang_judge(&v, ranks, world, PATIENCE, &err), 0);
-    hang_print(out, "job 7", &v, ranks, world, 0);
-    assert_int_equal(fclose(out), 0);
-    hang_verdict_free(&v);
+    text = hang_compose("job 7", &v, ranks, world, 0);
+    free(v.named);
+    assert_non_null(text);
     return text;
 }
 
@@ -339,39 +327,46 @@ static void the_report_says_who_waits(void **state)
     hang_world_free(&w);
 }
 
-/* Through the files of four hosts, one of which is a host that has not spoken. */
+/* As a rank of this node, which has the records of its two ranks alone. */
+static void publish_node(const struct hang_world *w, const char *path, int node)
+{
+    struct hang_rank *known = hang_ranks_create(w->size, &err);
+
+    memcpy(known + 2 * node, w->ranks + 2 * node, 2 * sizeof *known);
+    assert_int_equal(hang_records_publish(path, 2 * node, known, w->size, &err), 0);
+    free(known);
+}
+
+/* Through the files of four nodes, one of which has not published. */
 static void files_bring_it_together(void **state)
 {
     struct hang_world w = two_behind();
-    char dir[] = "/tmp/muster-hang-XXXXXX", path[128], sentence[512];
+    char dir[] = "/tmp/muster-hang-XXXXXX", path[128];
+    struct record_cause cause;
     struct hang_rank *read = hang_ranks_create(w.size, &err);
-    bool spoken[8];
+    bool published[8];
     char *before, *after;
 
     (void)state;
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/not/yet", dir);
-    assert_false(hang_raised(path));
-    assert_int_equal(hang_raise(path, &err), 0);
-    assert_int_equal(hang_raise(path, &err), 0);
-    assert_true(hang_raised(path));
+    assert_false(hang_alarm_raised(path));
+    assert_int_equal(hang_raise_alarm(path, &err), 0);
+    assert_int_equal(hang_raise_alarm(path, &err), 0);
+    assert_true(hang_alarm_raised(path));
     w.ranks[5].state = HANG_STOPPED;
     hang_world_take(&w, 20);
-    for (int host = 1; host < 4; host++) {
-        bool chosen[8] = {false};
-
-        chosen[2 * host] = chosen[2 * host + 1] = true;
-        assert_int_equal(hang_publish(path, 2 * host, w.ranks, chosen, w.size, &err), 0);
-    }
-    for (int rank = 0; rank < 2; rank++) { /* the first host has not spoken: what is known of it is its name */
+    for (int node = 1; node < 4; node++)
+        publish_node(&w, path, node);
+    for (int rank = 0; rank < 2; rank++) { /* the first node has not published: only its name is known */
         w.ranks[rank].state = HANG_SILENT;
         memset(&w.ranks[rank].record, 0, sizeof w.ranks[rank].record);
         snprintf(read[rank].host, sizeof read[rank].host, "%s", w.ranks[rank].host);
     }
-    assert_int_equal(hang_spoken(path, spoken, w.size, &err), 0);
+    assert_int_equal(hang_published(path, published, w.size, &err), 0);
     for (int rank = 0; rank < 8; rank++)
-        assert_int_equal(spoken[rank], rank == 2 || rank == 4 || rank == 6);
-    hang_collect(path, spoken, read, w.size);
+        assert_int_equal(published[rank], rank == 2 || rank == 4 || rank == 6);
+    hang_collect(path, published, read, w.size);
     for (int rank = 2; rank < 8; rank++) {
         assert_memory_equal(&read[rank].record, &w.ranks[rank].record, sizeof read[rank].record);
         assert_memory_equal(read[rank].members[DP], w.ranks[rank].members[DP], 8 * sizeof(int));
@@ -380,12 +375,24 @@ static void files_bring_it_together(void **state)
     after = report_of(read, w.size);
     assert_string_equal(after, before);
 
-    assert_false(hang_report_sentence(path, sentence, sizeof sentence));
-    assert_int_equal(hang_report_publish(path, 2, after, strlen(after), &err), 1);
-    assert_int_equal(hang_report_publish(path, 4, "other\n", 6, &err), 0);
-    assert_true(hang_report_sentence(path, sentence, sizeof sentence));
-    assert_int_equal(strncmp(sentence, "rank 5 on n3 is stopped", 23), 0);
+    assert_false(hang_cause_read(path, &cause));
+    assert_int_equal(hang_report_publish(path, 2, after, &err), 1);
+    assert_int_equal(hang_report_publish(path, 4, "other\n", &err), 0);
+    assert_true(hang_cause_read(path, &cause));
+    assert_int_equal(strncmp(cause.text, "rank 5 on n3 is stopped", 23), 0);
+    assert_false(cause.aborted);
     free(before);
+    free(after);
+
+    for (int rank = 0; rank < 8; rank++)
+        w.ranks[rank].state = rank == 3 ? HANG_ABORTED : HANG_RUNNING;
+    after = report_of(w.ranks, w.size);
+    snprintf(path + strlen(path), sizeof path - strlen(path), "/again");
+    assert_int_equal(hang_raise_alarm(path, &err), 0);
+    assert_int_equal(hang_report_publish(path, 2, after, &err), 1);
+    assert_true(hang_cause_read(path, &cause));
+    assert_int_equal(strncmp(cause.text, "rank 3 on n2 has aborted", 24), 0);
+    assert_true(cause.aborted);
     free(after);
     hang_ranks_destroy(read, w.size);
     hang_world_free(&w);
@@ -394,39 +401,56 @@ static void files_bring_it_together(void **state)
 }
 
 /* A file of another version, or half a file, is as good as none; it breaks nothing. */
+static void collect_text(const char *path, const char *text, struct hang_rank *ranks)
+{
+    const bool published[8] = {[4] = true};
+    char file[128];
+    FILE *out;
+
+    snprintf(file, sizeof file, "%s/records-00004.json", path);
+    out = fopen(file, "w");
+    assert_non_null(out);
+    fputs(text, out);
+    assert_int_equal(fclose(out), 0);
+    hang_collect(path, published, ranks, 8);
+}
+
 static void broken_files_are_left_out(void **state)
 {
     struct hang_world w = two_behind();
-    bool chosen[8] = {[5] = true};
-    json_t *json;
+    char dir[] = "/tmp/muster-hang-XXXXXX", path[128], *version;
+    struct hang_rank *read = hang_ranks_create(8, &err);
     char *text;
-    size_t length;
 
     (void)state;
+    assert_non_null(mkdtemp(dir));
     hang_world_take(&w, 20);
-    json = hang_encode(w.ranks, chosen, w.size);
-    text = json_dumps(json, JSON_COMPACT);
-    json_decref(json);
-    length = strlen(text);
-    for (size_t at = 0; at < length; at++) {
-        struct hang_rank *read = hang_ranks_create(8, &err);
-        char *broken = strdup(text);
+    publish_node(&w, dir, 2);
+    snprintf(path, sizeof path, "%s/records-00004.json", dir);
+    text = text_read_file(path, 1 << 20, NULL, &err);
+    assert_non_null(text);
+    collect_text(dir, text, read);
+    assert_int_equal(read[4].state, HANG_RUNNING);
+    assert_int_equal(read[3].state, HANG_SILENT);
+    for (size_t at = 0; text[at]; at++) {
+        char before = text[at];
 
-        broken[at] = broken[at] == '9' ? '7' : '9';
-        json = json_loads(broken, 0, NULL);
-        if (json && hang_decode(read, 8, json, &err) == 0) {
-            free(report_of(read, 8)); /* what was taken in can be used */
-        }
-        json_decref(json);
-        free(broken);
-        hang_ranks_destroy(read, 8);
+        text[at] = before == '9' ? '7' : '9';
+        collect_text(dir, text, read);
+        free(report_of(read, 8)); /* what was taken in can be used */
+        text[at] = before;
     }
-    json = json_loads("{\"version\": 2, \"ranks\": []}", 0, NULL);
-    assert_int_equal(hang_decode(w.ranks, 8, json, &err), -1);
-    assert_int_equal(err.code, CODE_DATA);
-    json_decref(json);
+    hang_rank_clear(&read[4]);
+    version = strstr(text, "\"version\":1");
+    assert_non_null(version);
+    version[strlen("\"version\":")] = '2';
+    collect_text(dir, text, read);
+    assert_int_equal(read[4].state, HANG_SILENT);
     free(text);
+    hang_ranks_destroy(read, 8);
     hang_world_free(&w);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
 }
 
 int main(void)
@@ -435,7 +459,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_computes),
         cmocka_unit_test(a_rank_that_is_lost),
         cmocka_unit_test(a_dead_rank_that_nobody_waits_for),
-        cmocka_unit_test(a_host_is_one_sentence),
+        cmocka_unit_test(a_host_is_one_cause),
         cmocka_unit_test(a_chain_ends_at_one),
         cmocka_unit_test(entering_is_not_all),
         cmocka_unit_test(a_message_is_between_two),
@@ -443,7 +467,7 @@ int main(void)
         cmocka_unit_test(different_operations),
         cmocka_unit_test(aborts),
         cmocka_unit_test(nobody_waits),
-        cmocka_unit_test(sentences_are_cut),
+        cmocka_unit_test(causes_are_cut),
         cmocka_unit_test(the_report_says_who_waits),
         cmocka_unit_test(files_bring_it_together),
         cmocka_unit_test(broken_files_are_left_out),

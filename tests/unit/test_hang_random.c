@@ -116,7 +116,7 @@ static bool is_over(const struct hang_world *w, int rank, const struct item *ite
     if (item->kind == RECORD_RECEIVE)
         return transfers(w, item->peer, item->comm, rank, true) >= op->sequence;
     for (int i = 0; i < w->ranks[rank].record.comms[item->comm].size; i++)
-        if (w->ranks[w->ranks[rank].members[item->comm][i]].record.comms[item->comm].entered < op->sequence)
+        if (w->ranks[w->ranks[rank].members[item->comm][i]].record.comms[item->comm].collectives_entered < op->sequence)
             return false;
     return true;
 }
@@ -196,13 +196,13 @@ static void names_the_stuck(int victims, const enum hang_state *states, int nsta
     }
     assert_int_equal(hang_judge(&v, w.ranks, w.size, 300, &err), 0);
     assert_int_equal(v.kind, HANG_LATE);
-    assert_true(v.nlate >= 1 && v.nlate <= (size_t)victims);
-    for (size_t i = 0; i < v.nlate; i++) {
-        assert_true(stuck[v.late[i].rank]);
-        surest = v.late[i].rank == surest ? -1 : surest;
+    assert_true(v.nnamed >= 1 && v.nnamed <= (size_t)victims);
+    for (size_t i = 0; i < v.nnamed; i++) {
+        assert_true(stuck[v.named[i].rank]);
+        surest = v.named[i].rank == surest ? -1 : surest;
     }
     assert_int_equal(surest, -1);
-    hang_verdict_free(&v);
+    free(v.named);
     hang_world_free(&w);
 }
 
@@ -240,7 +240,7 @@ static void nonsense(void **state)
         for (int action = 0; action < 50; action++) {
             int rank = random_below(w.size), comm = random_below(AXES);
             enum record_kind kind = (enum record_kind)random_below(RECORD_KINDS);
-            int peer = record_is_transfer(kind) ? random_below(w.size) : -1;
+            int peer = record_is_message(kind) ? random_below(w.size) : -1;
             struct record_op op;
 
             if (!w.ranks[rank].record.comms[comm].id ||
@@ -249,11 +249,11 @@ static void nonsense(void **state)
             op = hang_world_enter(&w, rank, comm, kind, peer, "");
             if (random_below(2))
                 hang_world_wait(&w, rank, &op);
-            w.ranks[rank].state = (enum hang_state)random_below(HANG_ENDED + 1);
+            w.ranks[rank].state = (enum hang_state)random_below(HANG_ENDING + 1);
         }
         hang_world_take(&w, 10);
         assert_int_equal(hang_judge(&v, w.ranks, w.size, 300, &err), 0);
-        hang_verdict_free(&v);
+        free(v.named);
         hang_world_free(&w);
     }
 }

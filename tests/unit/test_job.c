@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "common/job.h"
+#include "common/job_data.h"
 #include "common/job_impl.h"
 #include "tests/unit/test_job_broken.h"
 
@@ -55,6 +58,82 @@ static void what_is_not_given_has_its_default(void **state)
     assert_int_equal(job.report.log_every, 10);
     assert_string_equal(job.text, least);
     job_destroy(&job);
+}
+
+static void expand(struct job *job, const char *dir)
+{
+    struct error err;
+
+    snprintf(job->checkpoint.dir, sizeof job->checkpoint.dir, "%s", dir);
+    if (job_expand_paths(job, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void paths_get_the_values_of_their_patterns(void **state)
+{
+    char path[JOB_PATH_SIZE];
+    struct error err;
+    struct job job;
+
+    (void)state;
+    setenv("SLURM_JOB_ID", "1234", 1);
+    setenv("SLURM_ARRAY_JOB_ID", "1230", 1);
+    setenv("SLURM_ARRAY_TASK_ID", "7", 1);
+    setenv("SLURM_JOB_NAME", "sweep", 1);
+    parse(&job, least, NULL, 0);
+    expand(&job, "a/%A_%a/%x.%j");
+    assert_string_equal(job.checkpoint.dir, "a/1230_7/sweep.1234");
+    assert_string_equal(job.report.metrics, "");
+    expand(&job, "%3a%%%2j%5x");
+    assert_string_equal(job.checkpoint.dir, "007%1234sweep");
+    snprintf(path, sizeof path, "%01021d%%a", 0);
+    expand(&job, path);
+    assert_int_equal(strlen(job.checkpoint.dir), 1022);
+    snprintf(job.checkpoint.dir, sizeof job.checkpoint.dir, "%01020d%%j", 0);
+    assert_int_equal(job_expand_paths(&job, &err), -1);
+    assert_int_equal(err.code, CODE_CONFIG);
+    strcpy(job.checkpoint.dir, "%a");
+    unsetenv("SLURM_ARRAY_TASK_ID");
+    assert_int_equal(job_expand_paths(&job, &err), -1);
+    assert_string_equal(err.text,
+                        "checkpoint.dir: %a is the index of an array task, but SLURM_ARRAY_TASK_ID is not set");
+    strcpy(job.checkpoint.dir, "%x");
+    setenv("SLURM_JOB_NAME", "../other", 1);
+    assert_int_equal(job_expand_paths(&job, &err), -1);
+    job_destroy(&job);
+}
+
+/* A job may have other directories of these names than slurmd. */
+static void the_stage_is_one_that_slurmd_sees(void **state)
+{
+    char base[] = "/tmp/muster-stage-XXXXXX", first[64], second[64], both[160], text[1024], root[JOB_PATH_SIZE];
+
+    (void)state;
+    assert_non_null(mkdtemp(base));
+    snprintf(first, sizeof first, "%s/first", base);
+    snprintf(second, sizeof second, "%s/second", base);
+    snprintf(both, sizeof both, "/nowhere:%s:%s", first, second);
+    assert_int_equal(mkdir(first, 0700) | mkdir(second, 0700), 0);
+    assert_true(job_stage_describe(both, text, sizeof text));
+    assert_false(job_stage_describe(both, root, 40));
+    assert_true(job_stage_choose("auto", text, root));
+    assert_string_equal(root, first);
+    assert_int_equal(rmdir(first), 0);
+    assert_true(job_stage_choose("auto", text, root));
+    assert_string_equal(root, second);
+    assert_true(job_stage_choose(second, text, root)); /* the user's choice, which slurmd sees, or does not */
+    assert_false(job_stage_choose(base, text, root));
+    assert_string_equal(root, base);
+    assert_int_equal(rmdir(second), 0);
+    assert_false(job_stage_choose("auto", text, root));
+    assert_string_equal(root, "/dev/shm");
+    assert_true(job_stage_choose("auto", base, root));
+    assert_string_equal(root, base);
+    assert_true(job_stage_choose("auto", NULL, root));
+    assert_string_equal(root, "/dev/shm");
+    assert_true(job_stage_choose(base, "", root));
+    assert_string_equal(root, base);
+    rmdir(base);
 }
 
 static void what_is_given_is_kept(void **state)
@@ -178,6 +257,7 @@ static const struct {
     {"batch.rampup_samples", "64", {"batch.rampup_start=2", "batch.rampup_increment=2", "batch.rampup_samples=10"}},
     {"optimizer.min_lr", "1e-6", {0}},
     {"optimizer.cooldown_steps", "64", {"optimizer.schedule=wsd", "optimizer.cooldown_steps=1"}},
+    {"data.eod", "7", {0}},
     {"precision.reduce", "compute", {"precision.compute=bf16"}},
     {"checkpoint.staged", "4", {0}},
     {"checkpoint.partner", "true", {0}},
@@ -265,6 +345,46 @@ static void choices_that_stand_for_others_are_resolved(void **state)
     parse(&job, bert, (const char *[]){"model.kind=gpt"}, 1);
     assert_int_equal(job.model.kind, MODEL_GPT);
     job_destroy(&job);
+}
+
+/* ---- blends ------------------------------------------------------------------------------------------------------ */
+
+static void blends_are_stored_as_one_string(void **state)
+{
+    static const struct {
+        const char *value, *stored;
+        int sets;
+    } rows[] = {
+        {"\"web\"", "web", 1},
+        {"\"my web\"", "my web", 1},
+        {"\"2024\"", "2024", 1},
+        {"\"0.5 web\"", "web", 1},
+        {"\"0.70 web  0.3\\tcode\"", "0.7 web 0.3 code", 2},
+        {"\"7 web 3 code 1e-2 maths\"", "7 web 3 code 0.01 maths", 3},
+        {"( { data = \"web\"; weight = 0.7; }, { weight = 3; data = \"a/code\"; } )", "0.7 web 3 a/code", 2},
+        {"( { data = \"web\"; weight = 0.1234567890123456; }, { data = \"b\"; weight = 50000; } )",
+         "0.1234567890123456 web 50000 b", 2},
+        {"( { data = \"web\"; weight = 2; } )", "web", 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[512], override[512], *set = override;
+        struct job_data data;
+        struct job job;
+        struct error err;
+
+        snprintf(text, sizeof text, "model = { preset = \"gpt-tiny\"; };\ndata = { train = \"t\"; valid = %s; };\n",
+                 rows[i].value);
+        snprintf(override, sizeof override, "data.train=%s", rows[i].value);
+        if (job_parse(&job, text, "blend.cfg", &set, 1, &err) < 0)
+            fail_msg("%s", err.text);
+        assert_string_equal(job.data.train, rows[i].stored);
+        assert_string_equal(job.data.valid, rows[i].stored);
+        assert_int_equal(job_data_parse(&data, job.data.train, &err), 0);
+        assert_int_equal(data.count, rows[i].sets);
+        job_destroy(&job);
+    }
 }
 
 static void examples_are_good_jobs(void **state)
@@ -382,15 +502,16 @@ static void differences_are_those_that_what_is_learned_depends_on(void **state)
                                        "model.init_std=0.01", "batch.seed=1",        "optimizer.most_skipped=3"};
     static const char *const some[] = {"optimizer.lr=1e-3", "optimizer.schedule=linear", "batch.global_batch=16",
                                        "batch.steps=2000",  "precision.compute=bf16",    "model.dropout=0.1",
-                                       "data.train=other",  "precision.tf32=true"};
+                                       "data.train=other",  "precision.tf32=true",       "data.reset=document"};
     static const char *const constant[] = {"optimizer.decay_steps=1000", "batch.steps=2000"};
 
     (void)state;
     differ(NULL, 0, "");
     differ(none, 9, "");
-    differ(some, 8,
+    differ(some, 9,
            "model.dropout 0 0.1\nbatch.global_batch 8 16\nbatch.steps 1000 2000\noptimizer.lr 0.0003 0.001\n"
            "optimizer.schedule \"cosine\" \"linear\"\ndata.train \"corpus\" \"other\"\n"
+           "data.reset \"none\" \"document\"\n"
            "precision.compute \"fp32\" \"bf16\"\nprecision.tf32 false true\n");
     differ(constant, 2, "batch.steps 1000 2000\noptimizer.decay_steps 0 1000\n");
 }
@@ -408,12 +529,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_given_has_its_default),
+        cmocka_unit_test(paths_get_the_values_of_their_patterns),
         cmocka_unit_test(what_is_given_is_kept),
         cmocka_unit_test(sizes_beside_a_preset_override_it),
         cmocka_unit_test(overrides_win_and_the_last_wins_most),
         cmocka_unit_test(text_makes_the_same_job_again),
         cmocka_unit_test(every_key_reaches_its_own_field),
         cmocka_unit_test(choices_that_stand_for_others_are_resolved),
+        cmocka_unit_test(blends_are_stored_as_one_string),
         cmocka_unit_test(examples_are_good_jobs),
         cmocka_unit_test(every_broken_file_has_its_message),
         cmocka_unit_test(every_broken_override_has_its_message),
@@ -423,6 +546,7 @@ int main(void)
         cmocka_unit_test(the_environment_has_no_keys_of_its_own),
         cmocka_unit_test(differences_are_those_that_what_is_learned_depends_on),
         cmocka_unit_test(destroying_nothing_is_harmless),
+        cmocka_unit_test(the_stage_is_one_that_slurmd_sees),
     };
 
     return cmocka_run_group_tests_name("job", tests, NULL, NULL);

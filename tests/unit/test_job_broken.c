@@ -144,14 +144,14 @@ void unreadable_files_are_named(void **state)
     char *large = calloc(1, 2 << 20);
 
     (void)state;
-    assert_load_fails("no-such.cfg", "cannot open the job file no-such.cfg: No such file or directory");
-    assert_load_fails(".", "cannot read the job file .: Is a directory");
+    assert_load_fails("no-such.cfg", "cannot read the job file no-such.cfg: No such file or directory");
+    assert_load_fails(".", ".: not a regular file; a job file is text of at most 1 MiB");
     write_file("test_job.cfg", "model = 1;\0", 11);
     assert_load_fails("test_job.cfg", "test_job.cfg: a zero byte at offset 10; a job file is text");
     assert_non_null(large);
     memset(large, '\n', 2 << 20);
     write_file("test_job.cfg", large, 2 << 20);
-    assert_load_fails("test_job.cfg", "test_job.cfg: more than 1048576 bytes; this is not a job file");
+    assert_load_fails("test_job.cfg", "test_job.cfg: larger than 1048576 bytes; a job file is text of at most 1 MiB");
     free(large);
     unlink("test_job.cfg");
 }

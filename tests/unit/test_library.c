@@ -17,9 +17,8 @@ struct math {
 };
 static const char *const names[] = {MATH_FUNCTIONS(LIBRARY_NAME)};
 
-static const struct library libm = {"Mathematics", "MUSTER_TEST_LIBRARY", {"libnone.so.1", "libm.so.6"}, "2.1"};
+static const struct library libm = {"Mathematics", "MUSTER_TEST_LIBRARY", "libm.so.6", "2.1"};
 
-/* The second name serves when the first is not there. */
 static void test_loads(void **state)
 {
     struct math math = {0};
@@ -35,7 +34,7 @@ static void test_loads(void **state)
 
 static void test_missing_library(void **state)
 {
-    struct library none = {"Nothing", "MUSTER_TEST_LIBRARY", {"libnone.so.1", "libnone.so.0"}, "1"};
+    struct library none = {"Nothing", "MUSTER_TEST_LIBRARY", "libnone.so.1", "1"};
     struct math math = {0};
     struct error err = {0};
 
@@ -44,7 +43,6 @@ static void test_missing_library(void **state)
     assert_int_equal(library_load(&none, names, 2, &math, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "Nothing cannot be opened: libnone.so.1: "));
-    assert_non_null(strstr(err.text, "; libnone.so.0: "));
     assert_non_null(strstr(err.text, "MUSTER_TEST_LIBRARY"));
 }
 
@@ -58,7 +56,6 @@ static void test_named_file(void **state)
     setenv("MUSTER_TEST_LIBRARY", "/nowhere/libm.so.6", 1);
     assert_int_equal(library_load(&libm, names, 2, &math, &err), -1);
     assert_non_null(strstr(err.text, "/nowhere/libm.so.6"));
-    assert_null(strstr(err.text, "libnone"));
     setenv("MUSTER_TEST_LIBRARY", "libm.so.6", 1);
     assert_int_equal(library_load(&libm, names, 2, &math, &err), 0);
     unsetenv("MUSTER_TEST_LIBRARY");

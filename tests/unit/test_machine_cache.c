@@ -59,18 +59,17 @@ static void same_numas(const struct node *a, const struct node *b)
 static void it_equals_a_new_reading(void **state)
 {
     struct node looked = {0}, cached = {0};
-    struct node_tree *look = NULL, *cache = NULL;
     struct error err = {0};
     char *now, *kept;
 
     (void)state;
     write_now();
     write_now(); /* slurmd starts again */
-    assert_non_null(kept = machine_cache_read(dir));
+    assert_non_null(kept = slurmd_cache_read(dir, MACHINE_CACHE));
     assert_non_null(now = machine_read(NULL, &err));
     assert_string_equal(kept, now);
-    assert_int_equal(node_tree_read(&looked, &look, now), 0);
-    assert_int_equal(node_tree_read(&cached, &cache, kept), 0);
+    assert_int_equal(node_read_text(&looked, now), 0);
+    assert_int_equal(node_read_text(&cached, kept), 0);
     assert_in_range(looked.core_count, 1, CPUS_MAX);
     assert_int_equal(cached.core_count, looked.core_count);
     assert_memory_equal(cached.cores, looked.cores, looked.core_count * sizeof *looked.cores);
@@ -80,8 +79,6 @@ static void it_equals_a_new_reading(void **state)
     assert_int_equal(cpus_count(&cached.cpus), sysconf(_SC_NPROCESSORS_CONF));
     free(now);
     free(kept);
-    node_tree_close(look);
-    node_tree_close(cache);
     node_clear(&looked);
     node_clear(&cached);
 }
@@ -94,7 +91,7 @@ static void it_tells_no_names(void **state)
 
     (void)state;
     write_now();
-    assert_non_null(text = machine_cache_read(dir));
+    assert_non_null(text = slurmd_cache_read(dir, MACHINE_CACHE));
     for (rest = text; (line = strsep(&rest, "\n")) && line[0];)
         if (strcmp(line, MACHINE_FORM) != 0 && strcmp(line, "end") != 0) {
             size_t word = strcspn(line, " "), values = strspn(line + word, " 0123456789abcdef,:.-");
@@ -114,15 +111,15 @@ static void nobody_else_may_write_it(void **state)
     (void)state;
     write_now();
     assert_int_equal(chmod(file, 0666), 0);
-    assert_null(machine_cache_read(dir));
+    assert_null(slurmd_cache_read(dir, MACHINE_CACHE));
     assert_int_equal(chmod(file, 0644), 0);
     assert_int_equal(chmod(dir, 0777), 0);
-    assert_null(machine_cache_read(dir));
+    assert_null(slurmd_cache_read(dir, MACHINE_CACHE));
     assert_int_equal(machine_cache_write(dir, &err), -1);
     assert_int_equal(err.code, CODE_IO);
     assert_non_null(strstr(err.text, dir));
     assert_int_equal(chmod(dir, 0755), 0);
-    assert_non_null(text = machine_cache_read(dir));
+    assert_non_null(text = slurmd_cache_read(dir, MACHINE_CACHE));
     free(text);
 }
 
@@ -145,23 +142,21 @@ static void a_gpu_that_is_gone_is_told(void **state)
 static void what_is_no_cache_is_not_read(void **state)
 {
     struct node node = {0};
-    struct node_tree *tree;
     char *text;
 
     (void)state;
     write_now();
-    assert_non_null(text = machine_cache_read(dir));
+    assert_non_null(text = slurmd_cache_read(dir, MACHINE_CACHE));
     assert_int_equal(truncate(file, (off_t)strlen(text) / 2), 0);
     free(text);
-    assert_non_null(text = machine_cache_read(dir));
-    assert_int_equal(node_tree_read(&node, &tree, text), -1);
-    assert_null(tree);
+    assert_non_null(text = slurmd_cache_read(dir, MACHINE_CACHE));
+    assert_int_equal(node_read_text(&node, text), -1);
     free(text);
     assert_int_equal(unlink(file), 0);
-    assert_null(machine_cache_read(dir));
+    assert_null(slurmd_cache_read(dir, MACHINE_CACHE));
     assert_int_equal(symlink("/etc/passwd", file), 0);
-    assert_null(machine_cache_read(dir));
-    assert_null(machine_cache_read("/nowhere"));
+    assert_null(slurmd_cache_read(dir, MACHINE_CACHE));
+    assert_null(slurmd_cache_read("/nowhere", MACHINE_CACHE));
 }
 
 /* Each line that cannot be right makes a text none, and leaves nothing of those before it. */
@@ -191,30 +186,27 @@ static void a_broken_text_is_none(void **state)
     };
     static const char good[] = BEGIN "bridge -1 host\ndevice 0 0 0302 10de:20b0 0000:07:00.0\nend\n";
     struct node node = {0};
-    struct node_tree *tree;
     char text[512];
 
     (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         snprintf(text, sizeof text, "%s", broken[i]);
-        if (node_tree_read(&node, &tree, text) == 0)
+        if (node_read_text(&node, text) == 0)
             fail_msg("number %zu is one: %s", i, broken[i]);
-        assert_null(tree);
         assert_int_equal(node.core_count + node.numa_count + node.gpu_count + cpus_count(&node.cpus), 0);
     }
     snprintf(text, sizeof text, "%s", good);
-    assert_int_equal(node_tree_read(&node, &tree, text), 0);
+    assert_int_equal(node_read_text(&node, text), 0);
     assert_int_equal(node.gpu_count, 1);
     assert_string_equal(node.gpus[0].address, "0000:07:00.0");
-    assert_int_equal(node_find_numa(&node, tree, "0000:07:00.0"), 0);
-    node_tree_close(tree);
+    assert_int_equal(node_find_numa(&node, "0000:07:00.0"), 0);
     node_clear(&node);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_equals_a_new_reading),     cmocka_unit_test(it_tells_no_names),
+        cmocka_unit_test(it_equals_a_new_reading),      cmocka_unit_test(it_tells_no_names),
         cmocka_unit_test(nobody_else_may_write_it),     cmocka_unit_test(a_gpu_that_is_gone_is_told),
         cmocka_unit_test(what_is_no_cache_is_not_read), cmocka_unit_test(a_broken_text_is_none),
     };

@@ -21,7 +21,7 @@ static void ranks_and_places_are_one_to_one(void **state)
                 assert_int_equal(mesh.dp, dp);
                 assert_int_equal(mesh_world(&mesh), dp * tp * pp);
                 for (int rank = 0; rank < mesh_world(&mesh); rank++) {
-                    struct mesh_place place = mesh_place(&mesh, rank);
+                    struct mesh_coords place = mesh_coords(&mesh, rank);
 
                     assert_in_range(place.dp, 0, dp - 1);
                     assert_in_range(place.tp, 0, tp - 1);
@@ -34,17 +34,17 @@ static void ranks_and_places_are_one_to_one(void **state)
 static void tp_is_innermost_and_pp_outermost(void **state)
 {
     struct mesh mesh;
-    struct mesh_place place;
+    struct mesh_coords place;
 
     (void)state;
     assert_int_equal(mesh_fit(&mesh, 24, 2, 3, NULL), 0); /* dp 4 */
-    place = mesh_place(&mesh, 1);
+    place = mesh_coords(&mesh, 1);
     assert_true(place.tp == 1 && place.dp == 0 && place.pp == 0);
-    place = mesh_place(&mesh, 2);
+    place = mesh_coords(&mesh, 2);
     assert_true(place.tp == 0 && place.dp == 1 && place.pp == 0);
-    place = mesh_place(&mesh, 8);
+    place = mesh_coords(&mesh, 8);
     assert_true(place.tp == 0 && place.dp == 0 && place.pp == 1);
-    place = mesh_place(&mesh, 23);
+    place = mesh_coords(&mesh, 23);
     assert_true(place.tp == 1 && place.dp == 3 && place.pp == 2);
 }
 
@@ -73,7 +73,7 @@ static void even_splits_cover_all_once(void **state)
             long end = 0;
 
             for (int i = 0; i < parts; i++) {
-                long first, size = even_split(counts[c], parts, i, &first);
+                long first, size = mesh_even_split(counts[c], parts, i, &first);
 
                 assert_true(first == end);
                 assert_true(size == counts[c] / parts || size == counts[c] / parts + 1);

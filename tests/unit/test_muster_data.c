@@ -6,69 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "tests/unit/muster_data_run.h"
 #include "trainer/data/indexed.h"
-
-static char program[4096], directory[] = "test_muster_data.XXXXXX";
-
-/* Everything happens in a directory of its own. */
-static int enter(void **state)
-{
-    char here[3000], *path;
-
-    (void)state;
-    snprintf(here, sizeof here, "%s/muster-data", getenv("top_builddir"));
-    path = realpath(here, program);
-    return path && mkdtemp(directory) && chdir(directory) == 0 ? 0 : -1;
-}
-
-static int leave(void **state)
-{
-    (void)state;
-    return chdir("..") == 0 && rmdir(directory) == 0 ? 0 : -1;
-}
-
-/* By name from outside, so that it can empty no other directory. */
-static int clean(void **state)
-{
-    char command[256];
-
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf ../%s/*", directory);
-    return system(command) == 0 ? 0 : -1;
-}
-
-static void write_file(const char *path, const void *bytes, size_t size)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
-}
-
-/* Runs "muster-data ARGUMENTS" in a shell and expects its exit code and all it prints, to either stream. */
-static void expect(const char *arguments, int code, const char *output)
-{
-    char command[8192], text[4096];
-    size_t size;
-    FILE *pipe;
-    int status;
-
-    snprintf(command, sizeof command, "{ '%s' %s; } 2>&1", program, arguments);
-    pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size = fread(text, 1, sizeof text - 1, pipe);
-    text[size] = '\0';
-    status = pclose(pipe);
-    assert_string_equal(text, output);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), code);
-}
 
 static void expect_tokens(const char *prefix, const char *bytes, uint64_t documents)
 {
@@ -86,11 +28,6 @@ static void expect_tokens(const char *prefix, const char *bytes, uint64_t docume
     for (size_t i = 0; i < count; i++)
         assert_int_equal(tokens[i], (unsigned char)bytes[i]);
     indexed_close(indexed);
-}
-
-static void expect_nothing_left(void)
-{
-    assert_int_equal(system("test -z \"$(ls | grep -e '[.]tmp$' -e '[.]idx$' -e '[.]bin$')\""), 0);
 }
 
 static void texts_become_documents(void **state)
@@ -222,16 +159,14 @@ static void broken_texts_are_refused(void **state)
         {"empty --out set", 65, "empty is empty; leave it out or give it text"},
         {"empty empty --out set", 65, "empty is empty; leave it out or give it text"},
         {"- --out set < /dev/null", 65, "standard input is empty; leave it out or give it text"},
-        {"zero --out set", 65, "zero, offset 4: a zero byte; give plain text, not compressed, not UTF-16"},
+        {"zero --out set", 65, "zero:1, offset 4: a zero byte; give plain text, not UTF-16, not a binary file"},
         {"zero-far --out set", 65,
-         "zero-far, offset 1500000: a zero byte; give plain text, not compressed, not UTF-16"},
+         "zero-far:1, offset 1500000: a zero byte; give plain text, not UTF-16, not a binary file"},
         {". --out set", 65, ". is a directory; give the files in it"},
         {"none --out set", 65, "cannot read none: No such file or directory"},
         {"a --out no/such/set", 74, "cannot create no/such/set.bin.tmp: No such file or directory"},
         {"a --out set --valid-out valid --valid-percent 1", 65,
-         "1 percent of 3 bytes leaves nothing for validation; give more text"},
-        {"a - --out set --valid-out valid < /dev/null", 64,
-         "- is not a regular file: a validation set needs its size beforehand"},
+         "1 percent of 3 tokens leaves nothing for validation; give more text"},
         {"a", 64, "no --out PREFIX was given; muster-data --help lists the options"},
         {"a --out ''", 64, "the prefix \"\" names no file; muster-data --help lists the options"},
         {"a --out set --valid-out ../", 64, "the prefix \"../\" names no file; muster-data --help lists the options"},
@@ -280,10 +215,10 @@ static void empty_texts_among_others_are_left_out(void **state)
     write_file("b", "two.", 4);
     write_file("empty", "", 0);
     expect("empty a empty b --out set", 0,
-           "left out 2 of 4 texts, which are empty: empty, ...\n"
+           "left out 2 of 4 documents, which are empty: empty, ...\n"
            "set: 7 tokens, 2 documents; wrote set.bin and set.idx\n");
     expect("a empty b --out more --valid-out valid --valid-percent 50", 0,
-           "left out 1 of 3 texts, which is empty: empty\n"
+           "left out 1 of 3 documents, which is empty: empty\n"
            "more: 4 tokens, 2 documents; wrote more.bin and more.idx\n"
            "valid: 3 tokens, 1 document; wrote valid.bin and valid.idx\n");
 }
@@ -319,18 +254,6 @@ static void a_list_may_be_long(void **state)
            "set: 100000 tokens, 100000 documents; wrote set.bin and set.idx\n");
 }
 
-static void json_gets_a_hint(void **state)
-{
-    (void)state;
-    write_file("a", "one", 3);
-    write_file("b.jsonl", "{}", 2);
-    expect(
-        "a b.jsonl --out set", 0,
-        "muster-data: note: b.jsonl is read as plain text, including JSON's keys and braces; to read only its texts: "
-        "jq -r .text FILE | muster-data - ...\n"
-        "set: 5 tokens, 2 documents; wrote set.bin and set.idx\n");
-}
-
 static void an_existing_set_is_kept(void **state)
 {
     (void)state;
@@ -347,7 +270,7 @@ static void an_existing_set_is_kept(void **state)
 static void two_writers_of_one_prefix_do_not_mix(void **state)
 {
     struct error err;
-    struct indexed_writer *writer = indexed_writer_create("set", &err);
+    struct indexed_writer *writer = indexed_writer_create("set", INDEXED_U8, &err);
 
     (void)state;
     write_file("a", "one", 3);
@@ -399,7 +322,7 @@ static void a_signal_leaves_nothing(void **state)
 static void help_and_version(void **state)
 {
     (void)state;
-    expect("--help | grep -c -e --out -e --check -e --valid-percent -e --sentences -e --files-from", 0, "8\n");
+    expect("--help | grep -c -e --out -e --check -e --valid-percent -e --sentences -e --files-from", 0, "9\n");
     expect("--version | grep -c '^muster-data [0-9.]*$'", 0, "1\n");
     expect("--nonsense", 64, "muster-data: unknown option --nonsense; muster-data --help lists the options\n");
     expect("a -out set", 64, "muster-data: unknown option -out; muster-data --help lists the options\n");
@@ -419,7 +342,6 @@ int main(void)
         cmocka_unit_test_setup(empty_texts_among_others_are_left_out, clean),
         cmocka_unit_test_setup(texts_are_named_by_a_list, clean),
         cmocka_unit_test_setup(a_list_may_be_long, clean),
-        cmocka_unit_test_setup(json_gets_a_hint, clean),
         cmocka_unit_test_setup(an_existing_set_is_kept, clean),
         cmocka_unit_test_setup(two_writers_of_one_prefix_do_not_mix, clean),
         cmocka_unit_test_setup(a_full_disk_is_an_error_and_leaves_nothing, clean),

@@ -17,15 +17,10 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/node/node_report.h"
-#include "srun-plugin/topo/snapshot.h"
+#include "srun-plugin/node/bind.h"
+#include "srun-plugin/topo/muster_topo.h"
 #include "srun-plugin/node/sysfs.h"
 #include "tests/unit/machines.h"
-
-static void print_line(const char *line, void *arg)
-{
-    fprintf(arg, "%s\n", line);
-}
 
 /* What `muster-topo node ROOT` prints; the caller frees it. */
 static char *describe(const char *root)
@@ -42,9 +37,9 @@ static char *describe(const char *root)
     ranks = node_usable_gpus(node, NULL) ? node_usable_gpus(node, NULL) : node->numa_count;
     plan = bind_plan_create(node, &(struct bind_request){.local_ranks = ranks ? (unsigned)ranks : 1}, &err);
     assert_non_null(plan);
-    node_report(node, print_line, out);
-    print_line("", out);
-    bind_report(node, plan, print_line, out);
+    node_report(node, out);
+    fputc('\n', out);
+    bind_report(node, plan, out);
     fclose(out);
     bind_plan_destroy(plan);
     node_destroy(node);

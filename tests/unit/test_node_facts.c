@@ -9,13 +9,26 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/fabric/fabric_facts.h"
+#include "srun-plugin/fabric/fabric.h"
+#include "srun-plugin/node/bind.h"
 #include "srun-plugin/node/visible.h"
 #include "tests/unit/machines.h"
 
+struct visible {
+    const char *cuda, *rocr, *ze; /* the values; NULL if not set */
+};
+
+static bool look_up(const char *name, char *value, size_t size, void *arg)
+{
+    const struct visible *visible = arg;
+    const char *found = name[0] == 'C' ? visible->cuda : name[0] == 'R' ? visible->rocr : visible->ze;
+
+    return found && snprintf(value, size, "%s", found) >= 0;
+}
+
 static void expect_seen(const struct node *node, struct visible visible, const char *wanted)
 {
-    size_t indices[VISIBLE_MOST], count = visible_gpus(node, &visible, indices), used = 0;
+    size_t indices[VISIBLE_MOST], count = visible_gpus(node, look_up, &visible, indices), used = 0;
     char text[1024] = "";
 
     for (size_t i = 0; i < count; i++)
@@ -77,13 +90,11 @@ static void the_variable_is_the_vendors(void **state)
 
 static void facts_of(const struct node *node, unsigned local_ranks, const char *cuda, struct fabric_facts *facts)
 {
-    size_t gpus[VISIBLE_MOST], count = visible_gpus(node, &(struct visible){.cuda = cuda}, gpus);
+    size_t gpus[VISIBLE_MOST], count = visible_gpus(node, look_up, &(struct visible){.cuda = cuda}, gpus);
     struct error err = {0};
 
-    if (fabric_facts_fill(node,
-                   &(struct fabric_facts_request){
-                       .nodes = 2, .job_nodes = 3, .local_ranks = local_ranks, .gpus = gpus, .gpu_count = count},
-                   facts, &err) < 0)
+    *facts = (struct fabric_facts){.nodes = 2};
+    if (fabric_facts_fill(facts, node, local_ranks, gpus, count, &err) < 0)
         fail_msg("%s", err.text);
 }
 
@@ -97,12 +108,11 @@ static void expect_live(const struct node *node, unsigned local_ranks, const cha
 
     facts_of(node, local_ranks, cuda, &facts);
     for (size_t i = 0; i < facts.nic_count; i++)
-        if (facts.nics[i].live && strcmp(facts.nics[i].kind, kind) == 0)
+        if (facts.live[i] && strcmp(nic_kind_name(facts.nics[i].kind), kind) == 0)
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? " " : "",
-                                     facts.nics[i].hca ? facts.nics[i].hca : facts.nics[i].interface);
+                                     node_nic_name(&facts.nics[i]));
     assert_string_equal(text, wanted);
-    fabric_facts_clear(&facts);
-    fabric_facts_clear(&facts);
+    free(facts.live);
 }
 
 static void the_rails_are_those_of_the_gpus(void **state)
@@ -135,9 +145,9 @@ static void a_part_of_a_bond_is_the_bond(void **state)
     assert_int_equal(facts.gpus, 0);
     assert_null(facts.vendor);
     for (size_t i = 0; i < facts.nic_count; i++)
-        parts += facts.nics[i].interface && strcmp(facts.nics[i].interface, "bond0") == 0;
+        parts += strcmp(fabric_interface(&facts.nics[i]), "bond0") == 0;
     assert_int_equal(parts, 3); /* itself and two ports */
-    fabric_facts_clear(&facts);
+    free(facts.live);
     node_destroy(node);
 }
 
@@ -150,25 +160,24 @@ static void gids_and_vendors_are_told(void **state)
     facts_of(node, 8, NULL, &facts);
     assert_int_equal(facts.gpus, 8);
     assert_string_equal(facts.vendor, "nvidia");
-    assert_int_equal(facts.nodes, 2);
-    assert_int_equal(facts.job_nodes, 3);
+    assert_int_equal(facts.nodes, 2); /* left as it was */
     assert_string_equal(facts.nics[0].hca, "mlx5_0:1");
     assert_int_equal(facts.nics[0].gid_index, 3);
-    assert_true(facts.nics[0].gbps == 400);
-    fabric_facts_clear(&facts);
+    assert_int_equal(facts.nics[0].rate, 400);
+    free(facts.live);
     node_destroy(node);
 }
 
 static void no_ranks_are_an_error(void **state)
 {
     struct node *node = machines_read("hgx-roce");
-    struct fabric_facts facts;
+    struct fabric_facts facts = {.nodes = 1};
     struct error err;
 
     (void)state;
-    assert_int_equal(fabric_facts_fill(node, &(struct fabric_facts_request){.nodes = 1}, &facts, &err), -1);
+    assert_int_equal(fabric_facts_fill(&facts, node, 0, NULL, 0, &err), -1);
     assert_int_equal(err.code, CODE_USAGE);
-    assert_null(facts.nics);
+    assert_null(facts.live);
     node_destroy(node);
 }
 

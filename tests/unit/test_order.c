@@ -1,8 +1,8 @@
 /* Which node each rank gets, from what srun knows: the mesh of a job file, the counts, the switches. */
 #include "common/job.h"
 #include "srun-plugin/place/order.h"
-#include "srun-plugin/place/place.h"
-#include "tests/unit/place_cluster.h"
+#include "plan/place.h"
+#include "tests/unit/place_switches.h"
 
 /* Neighbours by name hang on different switches, as names tell nothing of cables. */
 static const char scattered[] = "SwitchName=s1 Nodes=n[1,3,5,7]\nSwitchName=s2 Nodes=n[2,4,6,8]\n";
@@ -10,7 +10,8 @@ static const char in_turn[] = "SwitchName=s1 Nodes=n[1-4]\nSwitchName=s2 Nodes=n
 
 static struct order *make_order(const struct job *job, const char *tasks, const char *topology)
 {
-    const struct order_request ask = {.job = job, .nodes = "n[1-8]", .tasks = tasks, .topology = topology, .where = "test"};
+    const struct order_request ask = {
+        .job = job, .nodes = "n[1-8]", .tasks_per_node = tasks, .topology = topology, .where = "test"};
     struct error err = {0};
     struct order *order = order_create(&ask, &err);
 
@@ -43,11 +44,11 @@ static void without_a_job_file_the_nodes_stand_in_a_row(void **state)
 
     (void)state;
     assert_true(order->guessed);
-    assert_false(order->as_slurm);
-    assert_int_equal(order->nodes[0], 0);
+    assert_false(order->keeps_slurm_order);
+    assert_int_equal(order->node_of[0], 0);
     for (int rank = 0; rank < 16; rank++) {
-        assert_int_equal(order->nodes[rank], order->nodes[rank & ~1]);
-        assert_int_equal(order->nodes[rank] % 2, row[rank / 2] % 2);
+        assert_int_equal(order->node_of[rank], order->node_of[rank & ~1]);
+        assert_int_equal(order->node_of[rank] % 2, row[rank / 2] % 2);
     }
     order_destroy(order);
 }
@@ -57,12 +58,12 @@ static void slurms_order_stays_where_no_other_is_better(void **state)
     struct order *order = make_order(NULL, "2(x8)", in_turn);
 
     (void)state;
-    assert_true(order->as_slurm);
+    assert_true(order->keeps_slurm_order);
     for (int rank = 0; rank < 16; rank++)
-        assert_int_equal(order->nodes[rank], rank / 2);
+        assert_int_equal(order->node_of[rank], rank / 2);
     order_destroy(order);
     order = make_order(NULL, "2(x8)", NULL); /* no switches are known */
-    assert_true(order->as_slurm);
+    assert_true(order->keeps_slurm_order);
     order_destroy(order);
     order = make_order(NULL, "3,1(x7)", scattered); /* ragged: each rank by itself */
     assert_int_equal(order->mesh.tp, 1);
@@ -80,9 +81,9 @@ static void the_mesh_is_the_job_files(void **state)
     assert_int_equal(order->mesh.dp, 4);
     assert_int_equal(order->mesh.tp, 2);
     assert_int_equal(order->mesh.pp, 2);
-    assert_int_equal(order->nodes[0], 0);
+    assert_int_equal(order->node_of[0], 0);
     for (int rank = 0; rank < 16; rank += 2)
-        assert_int_equal(order->nodes[rank], order->nodes[rank + 1]);
+        assert_int_equal(order->node_of[rank], order->node_of[rank + 1]);
     order_destroy(order);
     job_destroy(&job);
 }
@@ -91,7 +92,7 @@ static void a_mesh_that_does_not_fit_is_an_error(void **state)
 {
     struct job job = load("tp = 4;");
     const struct order_request ask = {
-        .job = &job, .nodes = "n[1-8]", .tasks = "1(x7),3", .topology = scattered, .where = "t"};
+        .job = &job, .nodes = "n[1-8]", .tasks_per_node = "1(x7),3", .topology = scattered, .where = "t"};
     struct error err = {0};
 
     (void)state;
@@ -103,23 +104,23 @@ static void a_mesh_that_does_not_fit_is_an_error(void **state)
 static void another_order_can_be_shown(void **state)
 {
     struct order *order = make_order(NULL, "2(x8)", scattered);
-    uint64_t before = order->report.traffic[0];
+    uint64_t before = order->cost.traffic[0];
     int slurms[16];
 
     (void)state;
     for (int rank = 0; rank < 16; rank++)
         slurms[rank] = rank / 2;
     order_replace(order, slurms);
-    assert_true(order->report.traffic[0] > before);
-    assert_false(order->report.exact);
-    assert_memory_equal(order->nodes, slurms, sizeof slurms);
+    assert_true(order->cost.traffic[0] > before);
+    assert_false(order->cost.exact);
+    assert_memory_equal(order->node_of, slurms, sizeof slurms);
     order_destroy(order);
 }
 
 /* Turning rings and pipelines costs nothing: random orders keep their traffic at every depth. */
 static void rank_0_comes_to_the_first_node_for_nothing(void **state)
 {
-    struct cluster *cluster = make_cluster("n[1-8]", scattered);
+    struct switch_tree *switch_tree = make_cluster("n[1-8]", scattered);
     const uint64_t bytes[PLACE_AXES] = {[PLACE_DP] = 7, [PLACE_PP] = 100, [PLACE_TP] = 3};
     unsigned seed = 1;
     int came = 0;
@@ -141,20 +142,20 @@ static void rank_0_comes_to_the_first_node_for_nothing(void **state)
         }
         for (int i = 0; i < world; i++)
             had = order[i] == 0 ? i : had;
-        place_traffic(cluster, mesh, bytes, order, before);
+        place_traffic(switch_tree, mesh, bytes, order, before);
         if (place_keep_first(mesh, order, room)) {
             assert_int_equal(order[0], 0);
             came++;
         } else {
-            struct mesh_place where = mesh_place(mesh, had);
+            struct mesh_coords where = mesh_coords(mesh, had);
 
             assert_true(where.tp > 0 || (where.pp > 0 && where.pp < mesh->pp - 1));
         }
-        place_traffic(cluster, mesh, bytes, order, after);
-        assert_int_equal(place_compare(before, after, cluster->levels + 1), 0);
+        place_traffic(switch_tree, mesh, bytes, order, after);
+        assert_int_equal(place_compare(before, after, switch_tree->levels + 1), 0);
     }
     assert_in_range(came, 150, 299);
-    cluster_destroy(cluster);
+    switch_tree_destroy(switch_tree);
 }
 
 static void counts_are_taken_only_where_they_are_settled(void **state)

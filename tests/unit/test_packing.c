@@ -13,7 +13,7 @@
 
 #include "tests/unit/data_files.h"
 #include "trainer/data/draws.h"
-#include "trainer/data/packing.h"
+#include "trainer/data/samples.h"
 
 #define PREFIX "test_packing"
 

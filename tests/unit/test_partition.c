@@ -7,11 +7,11 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "plan/partition.h"
+#include "plan/schedule.h"
 
 #define PARTS 16
 
-/* FLOPs of a token's forward pass through a part, by the formulas of partition.h. */
+/* FLOPs of a token's forward pass through a part, by the formulas of schedule.h. */
 static uint64_t partition_work(const struct model_shape *m, int parts, const int *first, int part)
 {
     uint64_t d = (uint64_t)m->hidden, layers = (uint64_t)(first[part + 1] - first[part]);

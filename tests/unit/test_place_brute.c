@@ -2,10 +2,10 @@
  * Ranks on nodes against brute force: the best of all orders, on every tree of up to 7 nodes (a sample of those of 7;
  * all with MUSTER_CHECK_FULL), and where nodes are uneven.
  */
-#include "tests/unit/place_cluster.h"
+#include "tests/unit/place_switches.h"
 
 struct brute {
-    const struct cluster *cluster;
+    const struct switch_tree *switch_tree;
     struct mesh mesh;
     const uint64_t *bytes;
     int left[8]; /* seats for tp groups on each node */
@@ -22,13 +22,13 @@ static void try_all(struct brute *brute, int cell)
 
     if (cell == brute->mesh.dp * brute->mesh.pp) {
         brute->orders++;
-        place_traffic(brute->cluster, &brute->mesh, brute->bytes, brute->order, traffic);
-        if (!brute->any || place_compare(traffic, brute->best, brute->cluster->levels) < 0)
+        place_traffic(brute->switch_tree, &brute->mesh, brute->bytes, brute->order, traffic);
+        if (!brute->any || place_compare(traffic, brute->best, brute->switch_tree->levels) < 0)
             memcpy(brute->best, traffic, sizeof brute->best);
         brute->any = true;
         return;
     }
-    for (int node = 0; node < brute->cluster->node_count; node++) {
+    for (int node = 0; node < brute->switch_tree->node_count; node++) {
         if (!brute->left[node])
             continue;
         brute->left[node]--;
@@ -39,22 +39,23 @@ static void try_all(struct brute *brute, int cell)
     }
 }
 
-static long expect_the_best(const struct cluster *cluster, struct mesh mesh, const uint64_t *bytes, const int *slots)
+static long expect_the_best(const struct switch_tree *switch_tree, struct mesh mesh, const uint64_t *bytes,
+                            const int *slots)
 {
-    struct brute brute = {.cluster = cluster, .mesh = mesh, .bytes = bytes};
-    struct place_report report;
+    struct brute brute = {.switch_tree = switch_tree, .mesh = mesh, .bytes = bytes};
+    struct place_cost cost;
     int order[RANKS];
 
-    for (int node = 0; node < cluster->node_count; node++)
+    for (int node = 0; node < switch_tree->node_count; node++)
         brute.left[node] = slots[node] / mesh.tp;
     try_all(&brute, 0);
-    place_all(cluster, mesh, bytes, slots, order, &report);
-    check_order(cluster, mesh, bytes, slots, order, &report);
-    assert_true(report.exact);
-    assert_int_equal(report.split_groups, 0);
-    if (place_compare(report.traffic, brute.best, cluster->levels) != 0)
-        fail_msg("dp %d pp %d on %d nodes: %lu at the top, and %lu would do", mesh.dp, mesh.pp, cluster->node_count,
-                 (unsigned long)report.traffic[0], (unsigned long)brute.best[0]);
+    place_all(switch_tree, mesh, bytes, slots, order, &cost);
+    check_order(switch_tree, mesh, bytes, slots, order, &cost);
+    assert_true(cost.exact);
+    assert_int_equal(cost.split_groups, 0);
+    if (place_compare(cost.traffic, brute.best, switch_tree->levels) != 0)
+        fail_msg("dp %d pp %d on %d nodes: %lu at the top, and %lu would do", mesh.dp, mesh.pp, switch_tree->node_count,
+                 (unsigned long)cost.traffic[0], (unsigned long)brute.best[0]);
     return brute.orders;
 }
 
@@ -100,15 +101,15 @@ static bool next_grouping(int *group, int nodes)
     return false;
 }
 
-static long compare_meshes(const struct cluster *cluster, int groups, const int *slots)
+static long compare_meshes(const struct switch_tree *switch_tree, int groups, const int *slots)
 {
     long orders = 0;
 
     for (int pp = 1; pp <= groups; pp++)
         if (groups % pp == 0)
             for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
-                orders +=
-                    expect_the_best(cluster, (struct mesh){.dp = groups / pp, .tp = 2, .pp = pp}, weights[i], slots);
+                orders += expect_the_best(switch_tree, (struct mesh){.dp = groups / pp, .tp = 2, .pp = pp}, weights[i],
+                                          slots);
     return orders;
 }
 
@@ -126,21 +127,21 @@ static void every_tree_of_up_to_seven_nodes_is_placed_as_well_as_by_brute_force(
             slots[i] = 2;
         snprintf(list, sizeof list, "n[0-%d]", nodes - 1);
         do {
-            struct cluster *cluster;
+            struct switch_tree *switch_tree;
 
             if (nodes == 7 && !all && turn++ % 59) /* 877 groupings of 7 nodes, 5040 orders each */
                 continue;
             describe(group, nodes, 0, text, sizeof text);
-            cluster = make_cluster(list, text);
-            compare_meshes(cluster, nodes, slots);
+            switch_tree = make_cluster(list, text);
+            compare_meshes(switch_tree, nodes, slots);
             if (nodes > 3) /* a node to spare */
-                compare_meshes(cluster, nodes - 1, slots);
-            cluster_destroy(cluster);
+                compare_meshes(switch_tree, nodes - 1, slots);
+            switch_tree_destroy(switch_tree);
             trees++;
             describe(group, nodes, 1, text, sizeof text);
-            cluster = make_cluster(list, text);
-            compare_meshes(cluster, nodes, slots);
-            cluster_destroy(cluster);
+            switch_tree = make_cluster(list, text);
+            compare_meshes(switch_tree, nodes, slots);
+            switch_tree_destroy(switch_tree);
         } while (next_grouping(group, nodes));
     }
     assert_true(trees > 280);
@@ -160,7 +161,7 @@ static void uneven_nodes_are_placed_as_well_as_by_brute_force(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
         for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
-            struct cluster *cluster = make_cluster("n[0-4]", trees[i]);
+            struct switch_tree *switch_tree = make_cluster("n[0-4]", trees[i]);
             long orders = 0;
 
             for (int groups = 4; groups <= 8; groups += 2) {
@@ -169,10 +170,10 @@ static void uneven_nodes_are_placed_as_well_as_by_brute_force(void **state)
                 for (int node = 0; node < 5; node++)
                     room += slots[j][node] / 2;
                 if (room >= groups)
-                    orders += compare_meshes(cluster, groups, slots[j]);
+                    orders += compare_meshes(switch_tree, groups, slots[j]);
             }
             assert_true(orders > 1000);
-            cluster_destroy(cluster);
+            switch_tree_destroy(switch_tree);
         }
 }
 

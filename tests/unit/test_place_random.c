@@ -12,7 +12,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "srun-plugin/place/place.h"
+#include "plan/place.h"
+#include "srun-plugin/place/order.h"
 
 #define NODES 4096
 
@@ -113,16 +114,14 @@ static void simulate(struct simulated *sim, bool scattered, int most, int share)
     build(sim, scattered, machines, share);
 }
 
-static struct cluster *make(const struct simulated *sim)
+static struct switch_tree *make(const struct simulated *sim)
 {
     struct error err = {0};
-    struct hostlist *list = hostlist_create(sim->list, &err);
-    struct cluster *cluster = list ? cluster_create(list, sim->text, "simulated", &err) : NULL;
+    struct switch_tree *switch_tree = switch_tree_create(sim->list, sim->text, "simulated", &err);
 
-    if (!cluster)
+    if (!switch_tree)
         fail_msg("%s", err.text);
-    hostlist_destroy(list);
-    return cluster;
+    return switch_tree;
 }
 
 /* pp is some divisor of the number of tp groups. */
@@ -139,37 +138,50 @@ static struct mesh choose_mesh(int groups, int tp)
     return (struct mesh){.dp = groups / pp, .tp = tp, .pp = pp};
 }
 
+static int by_name(const void *a, const void *b, void *names)
+{
+    return strcmp(((char **)names)[*(const int *)a], ((char **)names)[*(const int *)b]);
+}
+
+static void sort_names(const struct switch_tree *switch_tree, int *nodes)
+{
+    for (int i = 0; i < switch_tree->node_count; i++)
+        nodes[i] = i;
+    qsort_r(nodes, (size_t)switch_tree->node_count, sizeof *nodes, by_name, switch_tree->nodes);
+}
+
 struct outcome {
     uint64_t ours, slurm, alphabetical; /* at the top */
 };
 
-static struct outcome place(const struct cluster *cluster, struct mesh mesh, const uint64_t *bytes, const int *slots)
+static struct outcome place(const struct switch_tree *switch_tree, struct mesh mesh, const uint64_t *bytes,
+                            const int *slots)
 {
     int world = mesh_world(&mesh), *order = calloc((size_t)world, sizeof *order);
-    int *nodes = calloc((size_t)cluster->node_count, sizeof *nodes), *used = calloc(NODES, sizeof *used);
+    int *nodes = calloc((size_t)switch_tree->node_count, sizeof *nodes), *used = calloc(NODES, sizeof *used);
     uint64_t traffic[PLACE_LEVELS + 1];
-    struct place_report report;
+    struct place_cost cost;
     struct outcome outcome;
     struct error err = {0};
 
     assert_non_null(order);
     assert_non_null(nodes);
     assert_non_null(used);
-    if (place_ranks(cluster, &mesh, bytes, slots, order, &report, &err) < 0)
+    if (place_ranks(switch_tree, &mesh, bytes, slots, order, &cost, &err) < 0)
         fail_msg("%s", err.text);
     for (int rank = 0; rank < world; rank++) {
-        assert_in_range(order[rank], 0, cluster->node_count - 1);
+        assert_in_range(order[rank], 0, switch_tree->node_count - 1);
         assert_true(used[order[rank]]++ < slots[order[rank]]);
     }
-    place_traffic(cluster, &mesh, bytes, order, traffic);
-    assert_memory_equal(traffic, report.traffic, ((size_t)cluster->levels + 1) * sizeof *traffic);
+    place_traffic(switch_tree, &mesh, bytes, order, traffic);
+    assert_memory_equal(traffic, cost.traffic, ((size_t)switch_tree->levels + 1) * sizeof *traffic);
     outcome.ours = traffic[0];
-    place_in_order(cluster, &mesh, slots, NULL, order);
-    place_traffic(cluster, &mesh, bytes, order, traffic);
+    place_in_order(switch_tree, &mesh, slots, NULL, order);
+    place_traffic(switch_tree, &mesh, bytes, order, traffic);
     outcome.slurm = traffic[0];
-    place_alphabetical(cluster, nodes);
-    place_in_order(cluster, &mesh, slots, nodes, order);
-    place_traffic(cluster, &mesh, bytes, order, traffic);
+    sort_names(switch_tree, nodes);
+    place_in_order(switch_tree, &mesh, slots, nodes, order);
+    place_traffic(switch_tree, &mesh, bytes, order, traffic);
     outcome.alphabetical = traffic[0];
     free(order);
     free(nodes);
@@ -194,7 +206,7 @@ static int compared; /* with sorted names */
 static void check_seed(int seed, int most, bool scattered)
 {
     struct simulated sim;
-    struct cluster *cluster;
+    struct switch_tree *switch_tree;
     struct mesh mesh;
     uint64_t bytes[PLACE_AXES];
     int *slots, per_node, tp, groups = 0, tops = 0;
@@ -203,13 +215,13 @@ static void check_seed(int seed, int most, bool scattered)
 
     state_of_random = (uint64_t)seed * 1000003u;
     simulate(&sim, scattered, most, between(30, 100));
-    cluster = make(&sim);
-    slots = calloc((size_t)cluster->node_count, sizeof *slots);
+    switch_tree = make(&sim);
+    slots = calloc((size_t)switch_tree->node_count, sizeof *slots);
     assert_non_null(slots);
     tp = 1 << between(0, 3);
     per_node = 8 / tp;
     uneven = between(0, 3) == 0;
-    for (int i = 0; i < cluster->node_count; i++) {
+    for (int i = 0; i < switch_tree->node_count; i++) {
         slots[i] = tp * (uneven ? between(1, per_node) : per_node);
         groups += slots[i] / tp;
     }
@@ -217,20 +229,20 @@ static void check_seed(int seed, int most, bool scattered)
         groups -= groups % 8 < groups ? groups % 8 : 0;
     mesh = choose_mesh(groups, tp);
     choose_bytes(bytes);
-    got = place(cluster, mesh, bytes, slots);
-    for (int i = 0; i < cluster->switch_count; i++)
-        tops += cluster->switches[i].depth == 1;
+    got = place(switch_tree, mesh, bytes, slots);
+    for (int i = 0; i < switch_tree->switch_count; i++)
+        tops += switch_tree->switches[i].depth == 1;
     if (got.ours > got.slurm)
         fail_msg("seed %d: %lu at the top, %lu in Slurm's order", seed, (unsigned long)got.ours,
                  (unsigned long)got.slurm);
     /* A switch with a node or two lets a ring through whatever is done: there must be something to gather. */
-    if (scattered && cluster->node_count >= 32 && cluster->node_count >= 4 * tops) {
+    if (scattered && switch_tree->node_count >= 32 && switch_tree->node_count >= 4 * tops) {
         compared++;
         if (got.ours > got.alphabetical / 2)
             fail_msg("seed %d: %lu at the top, %lu with sorted names", seed, (unsigned long)got.ours,
                      (unsigned long)got.alphabetical);
     }
-    cluster_destroy(cluster);
+    switch_tree_destroy(switch_tree);
     free(slots);
     free(sim.text);
     free(sim.list);
@@ -257,23 +269,23 @@ static void the_largest_machine_is_placed(void **state)
     struct simulated sim = {.levels = 4, .widths = {4, 8, 8, 16}};
     const struct mesh mesh = {.dp = 2048, .tp = 1, .pp = 16};
     int slots[NODES];
-    struct cluster *cluster;
+    struct switch_tree *switch_tree;
     struct outcome got;
 
     (void)state;
     state_of_random = 4096;
     build(&sim, true, NODES, 100);
-    cluster = make(&sim);
-    assert_int_equal(cluster->node_count, NODES);
+    switch_tree = make(&sim);
+    assert_int_equal(switch_tree->node_count, NODES);
     for (int i = 0; i < NODES; i++)
         slots[i] = 8;
-    got = place(cluster, mesh, (uint64_t[]){[PLACE_DP] = 9000, [PLACE_PP] = 10, [PLACE_TP] = 1}, slots);
+    got = place(switch_tree, mesh, (uint64_t[]){[PLACE_DP] = 9000, [PLACE_PP] = 10, [PLACE_TP] = 1}, slots);
     assert_int_equal(got.ours, 3 * 2048 * 10); /* 4 of 16 stages beneath each of 4 switches: 3 boundaries */
-    got = place(cluster, mesh, (uint64_t[]){[PLACE_DP] = 1000, [PLACE_PP] = 10, [PLACE_TP] = 1}, slots);
+    got = place(switch_tree, mesh, (uint64_t[]){[PLACE_DP] = 1000, [PLACE_PP] = 10, [PLACE_TP] = 1}, slots);
     assert_int_equal(got.ours, 2048 * 10 + 2 * 8 * 2 * 1000); /* two halves of 8 stages, each two halves of its rings */
-    got = place(cluster, mesh, (uint64_t[]){[PLACE_DP] = 10, [PLACE_PP] = 1000, [PLACE_TP] = 1}, slots);
+    got = place(switch_tree, mesh, (uint64_t[]){[PLACE_DP] = 10, [PLACE_PP] = 1000, [PLACE_TP] = 1}, slots);
     assert_int_equal(got.ours, 4 * 16 * 10); /* a quarter of each ring: 4 crossings of each of 16 */
-    cluster_destroy(cluster);
+    switch_tree_destroy(switch_tree);
     free(sim.text);
     free(sim.list);
 }

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "srun-plugin/spank/env.h"
+#include "srun-plugin/spank/rank_plan.h"
 #include "srun-plugin/spank/report.h"
 
 /* An environment: "NAME=value" strings, ended by NULL. */
@@ -22,31 +22,35 @@ static bool look_up(const char *name, char *value, size_t size, void *arg)
     return false;
 }
 
-static struct env_set set;
-static const struct env_entry *const entries = set.entries;
+static struct env_list made;
 
-static size_t plan(const struct task *task, const char **environment)
+static void plan(const struct task *task, const char **environment)
 {
-    env_plan(task, look_up, environment, &set);
-    assert_in_range(set.count, 1, ENV_MAX);
-    return set.count;
+    struct env_reader reader;
+
+    env_list_clear(&made);
+    env_reader_open(&reader, look_up, environment);
+    assert_true(env_plan(task, &reader, &made));
+    assert_true(env_plan_record(task, &reader, &made));
+    assert_string_equal(made.variables[made.count - 1].name, "MUSTER_SET");
 }
 
-static const struct env_entry *entry(size_t count, const char *name)
+static const struct env_variable *entry(const char *name)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(entries[i].name, name) == 0)
-            return &entries[i];
+    for (size_t i = 0; i < made.count; i++)
+        if (strcmp(made.variables[i].name, name) == 0)
+            return &made.variables[i];
     return NULL;
 }
 
-static void expect(size_t count, const char *name, const char *value, enum env_source source)
+static void expect(const char *name, const char *value, enum env_origin origin)
 {
-    const struct env_entry *found = entry(count, name);
+    const struct env_variable *found = entry(name);
 
     assert_non_null(found);
     assert_string_equal(found->value, value);
-    assert_int_equal(found->source, source);
+    assert_int_equal(found->origin, origin);
+    assert_int_equal(env_is_to_be_set(found), origin != ENV_FROM_USER);
 }
 
 /* The last rank of two nodes with four ranks each. */
@@ -62,74 +66,69 @@ static const struct task task = {
     .cpus_per_task = 1,
     .node_cpus = 32,
     .bound_cpus = 32,
-    .head = "n1",
+    .master_address = "n1",
     .job_file = "/home/me/gpt.cfg",
 };
 
 static void sets_everything_in_an_empty_environment(void **state)
 {
-    size_t count = plan(&task, (const char *[]){NULL});
-
     (void)state;
-    expect(count, "RANK", "7", ENV_MUSTER);
-    expect(count, "WORLD_SIZE", "8", ENV_MUSTER);
-    expect(count, "LOCAL_RANK", "3", ENV_MUSTER);
-    expect(count, "LOCAL_WORLD_SIZE", "4", ENV_MUSTER);
-    expect(count, "NODE_RANK", "1", ENV_MUSTER);
-    expect(count, "MASTER_ADDR", "n1", ENV_MUSTER);
-    expect(count, "MASTER_PORT", "14705", ENV_MUSTER); /* port.h */
-    expect(count, "OMP_NUM_THREADS", "8", ENV_MUSTER);
-    expect(count, "MUSTER_NODES", "2", ENV_MUSTER);
-    expect(count, "MUSTER_JOB_ID", "42", ENV_MUSTER);
-    expect(count, "MUSTER_RESTART_COUNT", "0", ENV_MUSTER);
-    expect(count, "MUSTER_JOB", "/home/me/gpt.cfg", ENV_MUSTER);
+    plan(&task, (const char *[]){NULL});
+    expect("RANK", "7", ENV_FROM_MUSTER);
+    expect("WORLD_SIZE", "8", ENV_FROM_MUSTER);
+    expect("LOCAL_RANK", "3", ENV_FROM_MUSTER);
+    expect("LOCAL_WORLD_SIZE", "4", ENV_FROM_MUSTER);
+    expect("NODE_RANK", "1", ENV_FROM_MUSTER);
+    expect("MASTER_ADDR", "n1", ENV_FROM_MUSTER);
+    expect("MASTER_PORT", "14705", ENV_FROM_MUSTER); /* port_of_step */
+    expect("OMP_NUM_THREADS", "8", ENV_FROM_MUSTER);
+    expect("MUSTER_NODES", "2", ENV_FROM_MUSTER);
+    expect("MUSTER_JOB_ID", "42", ENV_FROM_MUSTER);
+    expect("MUSTER_RESTART_COUNT", "0", ENV_FROM_MUSTER);
+    expect("MUSTER_JOB", "/home/me/gpt.cfg", ENV_FROM_MUSTER);
 }
 
 static void leaves_out_what_is_not_known(void **state)
 {
     struct task bare = task;
-    size_t count;
 
     (void)state;
-    bare.head = bare.job_file = NULL;
-    count = plan(&bare, (const char *[]){NULL});
-    assert_null(entry(count, "MASTER_ADDR"));
-    assert_null(entry(count, "MUSTER_JOB"));
+    bare.master_address = bare.job_file = NULL;
+    plan(&bare, (const char *[]){NULL});
+    assert_null(entry("MASTER_ADDR"));
+    assert_null(entry("MUSTER_JOB"));
 }
 
 static void keeps_what_the_user_set(void **state)
 {
-    size_t count = plan(&task, (const char *[]){"RANK=0", "MASTER_PORT=29500", "OMP_NUM_THREADS=", NULL});
-
     (void)state;
-    expect(count, "RANK", "0", ENV_USER);
-    expect(count, "MASTER_PORT", "29500", ENV_USER);
-    expect(count, "OMP_NUM_THREADS", "", ENV_USER);
-    expect(count, "WORLD_SIZE", "8", ENV_MUSTER);
+    plan(&task, (const char *[]){"RANK=0", "MASTER_PORT=29500", "OMP_NUM_THREADS=", NULL});
+    expect("RANK", "0", ENV_FROM_USER);
+    expect("MASTER_PORT", "29500", ENV_FROM_USER);
+    expect("OMP_NUM_THREADS", "", ENV_FROM_USER);
+    expect("WORLD_SIZE", "8", ENV_FROM_MUSTER);
 }
 
 static void keeps_what_is_too_long_to_copy(void **state)
 {
     static char address[2 * ENV_VALUE_SIZE];
-    size_t count;
 
     (void)state;
     memset(address, 'a', sizeof address - 1);
     memcpy(address, "MASTER_ADDR=", strlen("MASTER_ADDR="));
-    count = plan(&task, (const char *[]){address, NULL});
-    assert_int_equal(entry(count, "MASTER_ADDR")->source, ENV_USER);
+    plan(&task, (const char *[]){address, NULL});
+    assert_int_equal(entry("MASTER_ADDR")->origin, ENV_FROM_USER);
 }
 
 static void takes_back_what_an_outer_srun_set(void **state)
 {
     /* The user has changed WORLD_SIZE since the outer step set it, and NODE_RANK, from 11. */
-    size_t count = plan(&task, (const char *[]){"MUSTER_SET=RANK=1 WORLD_SIZE=2 NODE_RANK=11", "RANK=1", "WORLD_SIZE=3",
-                                                "NODE_RANK=1", NULL});
-
     (void)state;
-    expect(count, "RANK", "7", ENV_MUSTER);
-    expect(count, "WORLD_SIZE", "3", ENV_USER);
-    expect(count, "NODE_RANK", "1", ENV_USER);
+    plan(&task, (const char *[]){"MUSTER_SET=RANK=1 WORLD_SIZE=2 NODE_RANK=11", "RANK=1", "WORLD_SIZE=3", "NODE_RANK=1",
+                                 NULL});
+    expect("RANK", "7", ENV_FROM_MUSTER);
+    expect("WORLD_SIZE", "3", ENV_FROM_USER);
+    expect("NODE_RANK", "1", ENV_FROM_USER);
 }
 
 static void a_record_keeps_what_is_similar_apart(void **state)
@@ -158,25 +157,27 @@ static void a_record_keeps_what_is_similar_apart(void **state)
 
 static void an_inner_plan_undoes_all_of_an_outer_one(void **state)
 {
-    static char words[ENV_MAX][ENV_VALUE_SIZE + 64];
-    const char *environment[ENV_MAX + 2] = {"MASTER_PORT=29500"};
+    static char words[20][ENV_VALUE_SIZE + 64];
+    const char *environment[20] = {"MASTER_PORT=29500"};
     struct task inner = task;
-    size_t count = plan(&task, environment), used = 1;
+    size_t used = 1;
 
     (void)state;
-    for (size_t i = 0; i < count; i++) {
-        if (entries[i].source == ENV_USER)
+    plan(&task, environment);
+    assert_in_range(made.count, 12, 18);
+    for (size_t i = 0; i < made.count; i++) {
+        if (made.variables[i].origin == ENV_FROM_USER)
             continue;
-        snprintf(words[i], sizeof words[i], "%s=%s", entries[i].name, entries[i].value);
+        snprintf(words[i], sizeof words[i], "%s=%s", made.variables[i].name, made.variables[i].value);
         environment[used++] = words[i];
     }
     inner.rank = 5;
     inner.step_id = 4;
     inner.job_file = NULL; /* what the outer one left in MUSTER_JOB is not touched */
-    count = plan(&inner, environment);
-    for (size_t i = 0; i < count; i++)
-        assert_int_equal(entries[i].source, strcmp(entries[i].name, "MASTER_PORT") == 0 ? ENV_USER : ENV_MUSTER);
-    expect(count, "RANK", "5", ENV_MUSTER);
+    plan(&inner, environment);
+    for (size_t i = 0; i < made.count; i++)
+        assert_int_equal(env_is_to_be_set(&made.variables[i]), strcmp(made.variables[i].name, "MASTER_PORT") != 0);
+    expect("RANK", "5", ENV_FROM_MUSTER);
 }
 
 static void threads_are_what_the_step_gives(void **state)
@@ -202,37 +203,34 @@ static void threads_are_what_the_step_gives(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct task t = task;
-        size_t count;
 
         t.cpus_per_task = cases[i].cpus_per_task;
         t.node_cpus = cases[i].node_cpus;
         t.local_ranks = cases[i].local_ranks;
         t.bound_cpus = cases[i].bound;
         t.cpus_inherited = cases[i].inherited;
-        count = plan(&t, (const char *[]){cases[i].asked, NULL});
-        expect(count, "OMP_NUM_THREADS", cases[i].threads, ENV_MUSTER);
-        assert_int_equal(strstr(entry(count, "OMP_NUM_THREADS")->why, "does not reach srun") != NULL,
+        plan(&t, (const char *[]){cases[i].asked, NULL});
+        expect("OMP_NUM_THREADS", cases[i].threads, ENV_FROM_MUSTER);
+        assert_int_equal(strstr(entry("OMP_NUM_THREADS")->why, "does not reach srun") != NULL,
                          cases[i].inherited && cases[i].cpus_per_task == 1);
     }
 }
 
 static void counts_restarts(void **state)
 {
-    size_t count = plan(&task, (const char *[]){"SLURM_RESTART_COUNT=2", NULL});
-
     (void)state;
-    expect(count, "MUSTER_RESTART_COUNT", "2", ENV_MUSTER);
+    plan(&task, (const char *[]){"SLURM_RESTART_COUNT=2", NULL});
+    expect("MUSTER_RESTART_COUNT", "2", ENV_FROM_MUSTER);
 }
 
 static void takes_the_port_that_srun_found(void **state)
 {
     struct task probed = task;
-    size_t count;
 
     (void)state;
     probed.port = 12345;
-    count = plan(&probed, (const char *[]){NULL});
-    expect(count, "MASTER_PORT", "12345", ENV_MUSTER);
+    plan(&probed, (const char *[]){NULL});
+    expect("MASTER_PORT", "12345", ENV_FROM_MUSTER);
 }
 
 static void writes_runs_of_ranks(void **state)

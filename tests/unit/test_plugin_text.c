@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "common/json_write.h"
+#include "common/text.h"
 #include "srun-plugin/spank/step_plan.h"
 
 /* Reads the text and frees it. */
@@ -25,12 +25,12 @@ static void read_own(char *text, struct step_plan *plan)
 
 static void a_plan_arrives_as_it_was_sent(void **state)
 {
-    struct step_plan sent = {.complete = true,
-                             .head = "10.0.0.1",
+    struct step_plan sent = {.step_known = true,
+                             .master_address = "10.0.0.1",
                              .peer = "nid00007",
-                             .head_node = 8191,
+                             .rank0_node = 8191,
                              .port = 17499,
-                             .refused = 76,
+                             .exit_code = 76,
                              .cpus_inherited = true,
                              .user_binds = true,
                              .by_hostfile = true,
@@ -40,29 +40,54 @@ static void a_plan_arrives_as_it_was_sent(void **state)
     struct step_plan came;
 
     (void)state;
-    assert_int_equal(step_plan_add(&sent, "NCCL_DEBUG", "INFO", 12, NULL), 0);
-    assert_int_equal(step_plan_add(&sent, "A", "b=c d%20 \t:e", 13, NULL), 0);
-    assert_int_equal(step_plan_add(&sent, "EMPTY", "", 14, NULL), 0);
+    assert_int_equal(file_variables_add(&sent.variables, "NCCL_DEBUG", "INFO", 12, NULL), 0);
+    assert_int_equal(file_variables_add(&sent.variables, "A", "b=c d%20 \t:e", 13, NULL), 0);
+    assert_int_equal(file_variables_add(&sent.variables, "EMPTY", "", 14, NULL), 0);
     read_own(step_plan_text(&sent, NULL), &came);
-    assert_string_equal(came.head, sent.head);
+    assert_string_equal(came.master_address, sent.master_address);
     assert_string_equal(came.peer, sent.peer);
     assert_string_equal(came.job_file, sent.job_file);
-    assert_int_equal(came.head_node, 8191);
+    assert_int_equal(came.rank0_node, 8191);
     assert_int_equal(came.port, 17499);
-    assert_int_equal(came.refused, 76);
-    assert_true(came.complete && came.cpus_inherited && came.user_binds && came.by_hostfile && came.by_map &&
+    assert_int_equal(came.exit_code, 76);
+    assert_true(came.step_known && came.cpus_inherited && came.user_binds && came.by_hostfile && came.by_map &&
                 came.cpus_are_cores);
-    assert_int_equal(came.variable_count, 3);
+    assert_int_equal(came.variables.count, 3);
     for (size_t i = 0; i < 3; i++) {
-        assert_string_equal(came.variables[i].name, sent.variables[i].name);
-        assert_string_equal(came.variables[i].value, sent.variables[i].value);
-        assert_int_equal(came.variables[i].line, sent.variables[i].line);
+        assert_string_equal(came.variables.items[i].name, sent.variables.items[i].name);
+        assert_string_equal(came.variables.items[i].value, sent.variables.items[i].value);
+        assert_int_equal(came.variables.items[i].line, sent.variables.items[i].line);
     }
     step_plan_clear(&came);
     step_plan_clear(&sent);
     read_own(step_plan_text(&(struct step_plan){.port = 0}, NULL), &came);
-    assert_false(came.complete || came.cpus_inherited || came.user_binds || came.by_hostfile || came.by_map ||
-                 came.cpus_are_cores || came.refused || came.variable_count || came.job_file[0]);
+    assert_false(came.step_known || came.cpus_inherited || came.user_binds || came.by_hostfile || came.by_map ||
+                 came.cpus_are_cores || came.exit_code || came.variables.count || came.job_file[0]);
+}
+
+/* What the first release's srun sends (doc/COMPATIBILITY.md): every later node must read it. */
+static void a_plan_of_format_1_is_read(void **state)
+{
+    struct step_plan came;
+
+    (void)state;
+    read_own(
+        strdup("1 head=10.0.0.1 peer=n2 head_node=3 port=17499 refused=76 complete=1 cpus_inherited=1 user_binds=1 "
+               "by_hostfile=1 by_map=1 cpus_are_cores=1 job_file=/u/a%20b.cfg env=12:NCCL_DEBUG=INFO"),
+        &came);
+    assert_string_equal(came.master_address, "10.0.0.1");
+    assert_string_equal(came.peer, "n2");
+    assert_int_equal(came.rank0_node, 3);
+    assert_int_equal(came.port, 17499);
+    assert_int_equal(came.exit_code, 76);
+    assert_true(came.step_known && came.cpus_inherited && came.user_binds && came.by_hostfile && came.by_map &&
+                came.cpus_are_cores);
+    assert_string_equal(came.job_file, "/u/a b.cfg");
+    assert_int_equal(came.variables.count, 1);
+    assert_int_equal(came.variables.items[0].line, 12);
+    assert_string_equal(came.variables.items[0].name, "NCCL_DEBUG");
+    assert_string_equal(came.variables.items[0].value, "INFO");
+    step_plan_clear(&came);
 }
 
 static void unknown_keys_and_bad_values_are_ignored(void **state)
@@ -74,14 +99,14 @@ static void unknown_keys_and_bad_values_are_ignored(void **state)
     read_own(strdup("1 = head =x by_map=2 port=99999999999 refused=-1 head=a%zz%2 later=1 head_node=- env=A env=A=1 "
                     "env=:B=2"),
              &came);
-    assert_string_equal(came.head, "a%zz%2");
-    assert_false(came.by_map || came.port || came.refused || came.head_node);
-    assert_int_equal(came.variable_count, 1);
-    assert_string_equal(came.variables[0].name, "B");
+    assert_string_equal(came.master_address, "a%zz%2");
+    assert_false(came.by_map || came.port || came.exit_code || came.rank0_node);
+    assert_int_equal(came.variables.count, 1);
+    assert_string_equal(came.variables.items[0].name, "B");
     step_plan_clear(&came);
     memset(longest + 7, 'h', sizeof longest - 8);
     read_own(strdup(longest), &came);
-    assert_string_equal(came.head, "");
+    assert_string_equal(came.master_address, "");
 }
 
 /* Of another release of muster: its keys may mean something else. */
@@ -97,7 +122,7 @@ static void another_format_is_refused(void **state)
         assert_int_equal(step_plan_read(texts[i], &came, &err), -1);
         assert_int_equal(err.code, CODE_DATA);
         assert_non_null(strstr(err.text, "SLURM_MUSTER_STEP"));
-        assert_string_equal(came.head, "");
+        assert_string_equal(came.master_address, "");
     }
 }
 
@@ -112,13 +137,13 @@ static void too_many_variables_are_refused(void **state)
     memset(value, 'v', sizeof value - 1);
     value[sizeof value - 1] = '\0';
     for (int i = 0; i < 90; i++)
-        assert_int_equal(step_plan_add(&plan, "NAME", value, i, NULL), 0);
+        assert_int_equal(file_variables_add(&plan.variables, "NAME", value, i, NULL), 0);
     text = step_plan_text(&plan, &err);
     assert_non_null(text);
     assert_in_range(strlen(text), 90 * 1024, STEP_PLAN_MOST);
     free(text);
     for (int i = 0; i < 8; i++)
-        assert_int_equal(step_plan_add(&plan, "NAME", value, i, NULL), 0);
+        assert_int_equal(file_variables_add(&plan.variables, "NAME", value, i, NULL), 0);
     assert_null(step_plan_text(&plan, &err));
     assert_int_equal(err.code, CODE_CONFIG);
     step_plan_clear(&plan);
@@ -180,9 +205,13 @@ static void random_bytes_make_a_string(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plan_arrives_as_it_was_sent), cmocka_unit_test(unknown_keys_and_bad_values_are_ignored),
-        cmocka_unit_test(another_format_is_refused),     cmocka_unit_test(too_many_variables_are_refused),
-        cmocka_unit_test(any_bytes_make_a_string),       cmocka_unit_test(random_bytes_make_a_string),
+        cmocka_unit_test(a_plan_arrives_as_it_was_sent),
+        cmocka_unit_test(a_plan_of_format_1_is_read),
+        cmocka_unit_test(unknown_keys_and_bad_values_are_ignored),
+        cmocka_unit_test(another_format_is_refused),
+        cmocka_unit_test(too_many_variables_are_refused),
+        cmocka_unit_test(any_bytes_make_a_string),
+        cmocka_unit_test(random_bytes_make_a_string),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "srun-plugin/spank/port.h"
+#include "srun-plugin/spank/rank_plan.h"
 
 static void every_port_is_in_range(void **state)
 {
@@ -35,7 +35,7 @@ static void steps_of_a_job_differ(void **state)
     assert_int_equal(port_of_step(4711, PORT_COUNT, 0), port_of_step(4711, 0, 0));
 }
 
-/* The table in port.h: no collision nearer than D for jobs up to J apart, and one at D. */
+/* The table in rank_plan.h: no collision nearer than D for jobs up to J apart, and one at D. */
 static void neighbouring_jobs_differ_as_far_as_the_header_says(void **state)
 {
     static const struct {

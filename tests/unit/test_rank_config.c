@@ -4,10 +4,10 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
-#include "trainer/prediction.h"
 #include "trainer/rank_config.h"
 #include "trainer/parallel/zero_impl.h"
 
@@ -28,9 +28,9 @@ static void shares_are_the_batch(void **state)
                 int micro_batches;
 
                 job.batch.micro_batch = micro;
-                micro_batches = batch_share(&job, &mesh, 0, size).micro_batches;
+                micro_batches = rank_config_share(&job, &mesh, 0, size).micro_batches;
                 for (int rank = 0; rank < dp; rank++) {
-                    struct share share = batch_share(&job, &mesh, rank, size);
+                    struct share share = rank_config_share(&job, &mesh, rank, size);
 
                     assert_int_equal(share.first, next);
                     assert_int_equal(share.micro_batches, micro_batches);
@@ -73,8 +73,8 @@ static void stages_have_all_layers_once(void **state)
                 job.model.layers = layers;
                 job.parallel.chunks = chunks;
                 for (int stage = 0; stage < pp; stage++) {
-                    int rank = mesh_rank(&mesh, (struct mesh_place){.dp = 1, .tp = 1, .pp = stage});
-                    struct rank_config *l = rank_config_create(&job, &mesh, rank, true, &on_cpu, &err);
+                    int rank = mesh_rank(&mesh, (struct mesh_coords){.dp = 1, .tp = 1, .pp = stage});
+                    struct rank_config *l = rank_config_create(&job, &mesh, rank, &on_cpu, &err);
 
                     assert_non_null(l);
                     assert_int_equal(l->model.chunks, chunks);
@@ -83,8 +83,8 @@ static void stages_have_all_layers_once(void **state)
                             seen[l->model.chunk[c].first_layer + i]++;
                             assert_true(l->units->units[UNIT_BLOCK0 + l->model.chunk[c].first_layer + i].here);
                         }
-                        embeds += l->model.chunk[c].embeds;
-                        heads += l->model.chunk[c].heads;
+                        embeds += l->model.chunk[c].has_embedding;
+                        heads += l->model.chunk[c].has_head;
                     }
                     assert_int_equal(l->zero.tied, pp > 1 && (stage == 0 || stage == pp - 1));
                     rank_config_destroy(l);
@@ -102,12 +102,12 @@ static void too_few_samples_are_refused(void **state)
     struct job job = tiny_job();
     struct mesh most = {12, 1, 1}, more = {13, 1, 1};
     struct error err;
-    struct rank_config *l = rank_config_create(&job, &most, 11, true, &on_cpu, &err);
+    struct rank_config *l = rank_config_create(&job, &most, 11, &on_cpu, &err);
 
     (void)state;
     assert_non_null(l);
     rank_config_destroy(l);
-    assert_null(rank_config_create(&job, &more, 0, true, &on_cpu, &err));
+    assert_null(rank_config_create(&job, &more, 0, &on_cpu, &err));
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "batch.global_batch = 12"));
     job_destroy(&job);
@@ -121,7 +121,6 @@ static struct zero_sizes sizes_of(struct zero_config config, bool is_block)
 {
     const struct unit unit = {.count = COUNT, .here = true};
 
-    config.training = true;
     config = zero_effective(&config);
     return zero_sizes_of(&unit, is_block, &config);
 }
@@ -131,7 +130,8 @@ static void the_stages_are_the_papers(void **state)
     (void)state;
     for (int stage = 0; stage <= 3; stage++)
         for (int rank = 0; rank < DP; rank++) {
-            struct zero_config config = {.stage = stage, .dp = DP, .dp_rank = rank, .reduce_every = stage >= 2};
+            struct zero_config config = {
+                .zero_stage = stage, .dp = DP, .dp_rank = rank, .reduce_every_micro_batch = stage >= 2};
             struct zero_sizes s = sizes_of(config, true);
 
             assert_int_equal(s.shard_count, COUNT / DP);
@@ -143,7 +143,7 @@ static void the_stages_are_the_papers(void **state)
             assert_int_equal(s.moment, s.state_count);
             assert_int_equal(s.master, 0); /* fp32: the parameters are their own */
             assert_int_equal(s.host_grad, 0);
-            config.compute = DTYPE_BF16;
+            config.compute_dtype = DTYPE_BF16;
             assert_int_equal(sizes_of(config, true).master, s.state_count);
             config.offload = true;
             assert_int_equal(sizes_of(config, true).host_grad, s.state_count);
@@ -162,14 +162,15 @@ static void alone_nothing_is_sharded(void **state)
     for (int stage = 0; stage <= 3; stage++) {
         struct rank_config *l;
         struct footprint bytes = {0};
-        struct zero_sizes s = sizes_of((struct zero_config){.stage = stage, .dp = 1, .reduce_every = true}, true);
+        struct zero_sizes s =
+            sizes_of((struct zero_config){.zero_stage = stage, .dp = 1, .reduce_every_micro_batch = true}, true);
 
         assert_int_equal(s.param, COUNT);
         assert_int_equal(s.grad, COUNT);
         assert_int_equal(s.moment, COUNT);
         assert_int_equal(s.gathered, 0);
         job.parallel.zero = stage;
-        l = rank_config_create(&job, &alone, 0, true, &on_cpu, &err);
+        l = rank_config_create(&job, &alone, 0, &on_cpu, &err);
         assert_non_null(l);
         zero_footprint(l->units, &l->zero, &bytes);
         assert_int_equal(bytes.communication, 0);
@@ -194,7 +195,7 @@ static void more_sharding_is_less_memory(void **state)
         struct rank_config *l;
 
         job.parallel.zero = stage;
-        l = rank_config_create(&job, &mesh, 5, true, &on_cpu, &err);
+        l = rank_config_create(&job, &mesh, 5, &on_cpu, &err);
         assert_non_null(l);
         zero_footprint(l->units, &l->zero, &bytes);
         assert_true(bytes.parameters <= before.parameters && bytes.gradients <= before.gradients &&
@@ -207,7 +208,7 @@ static void more_sharding_is_less_memory(void **state)
     job_destroy(&job);
 }
 
-/* ---- predict_table ---- */
+/* ---- rank_config_table ---- */
 
 /* "stage N" and the bytes in all, in MiB, of the heaviest stage are in the table; where they lie does not matter. */
 static void assert_shows(const char *table, int stage, size_t bytes, bool named)
@@ -231,7 +232,7 @@ static void the_heaviest_stage_is_shown(void **state)
     for (int layers = 1; layers <= 20; layers++)
         for (int pp = 1; pp <= 20; pp++) {
             struct mesh mesh = {1, 1, pp};
-            char table[PREDICT_TABLE_SIZE];
+            char *table;
             size_t most = 0, bytes[20];
             struct footprint parts;
             struct error err;
@@ -239,16 +240,18 @@ static void the_heaviest_stage_is_shown(void **state)
 
             job.model.layers = layers;
             for (int stage = 0; stage < pp; stage++) {
-                assert_int_equal(predict_footprint(&job, &mesh, stage, &on_cpu, &parts, &err), 0);
+                assert_int_equal(rank_config_footprint(&job, &mesh, stage, &on_cpu, &parts, &err), 0);
                 bytes[stage] = footprint_device(&parts);
                 heaviest = bytes[stage] > most ? stage : heaviest;
                 most = bytes[heaviest];
             }
             middle += heaviest > 4 && heaviest < pp - 1;
-            assert_true(predict_table(table, &job, &mesh, &on_cpu, &err) > 0);
+            table = rank_config_table(&job, &mesh, &on_cpu, &err);
+            assert_non_null(table);
             assert_shows(table, heaviest, most, pp > 1);
             assert_shows(table, 0, bytes[0], pp > 1);
             assert_shows(table, pp - 1, bytes[pp - 1], pp > 1);
+            free(table);
         }
     assert_true(middle > 10);
     job_destroy(&job);
@@ -266,11 +269,11 @@ static void a_stage_without_layers_takes_little(void **state)
     for (size_t d = 0; d < 2; d++) {
         job.model.layers = 1; /* on stage 2 */
         for (int stage = 0; stage < 4; stage++) {
-            struct rank_config *l = rank_config_create(&job, &mesh, stage, true, &devices[d], &err);
+            struct rank_config *l = rank_config_create(&job, &mesh, stage, &devices[d], &err);
             size_t bytes;
 
             assert_non_null(l);
-            bytes = predict_workspace(&job, l, &devices[d]);
+            bytes = rank_config_workspace(&job, l, &devices[d]);
             if (stage == 0) /* the embedding: sums of squares alone, 4096 of fp64 */
                 assert_int_equal(bytes, 32768);
             else if (stage == 1)
@@ -301,11 +304,11 @@ static void scratch_of_tensor_parallelism_is_bounded(void **state)
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         const struct model_shape *m = &models[i].shape;
         struct mesh mesh = {1, models[i].tp, 1};
-        size_t rows = (size_t)m->seq_length * (size_t)m->hidden * 2, sums = 4 * (size_t)TENSOR_SUM_ELEMENTS;
+        size_t rows = (size_t)m->seq_length * (size_t)m->hidden * 2, sums = 4 * (size_t)TP_BUCKET_ELEMENTS;
         struct footprint bytes;
 
         job.model = *m;
-        assert_int_equal(predict_footprint(&job, &mesh, 0, &on_cpu, &bytes, &err), 0);
+        assert_int_equal(rank_config_footprint(&job, &mesh, 0, &on_cpu, &bytes, &err), 0);
         assert_int_equal(bytes.communication, rows > sums ? rows : sums); /* one stage and dp 1: nothing else */
     }
     job_destroy(&job);
@@ -314,13 +317,9 @@ static void scratch_of_tensor_parallelism_is_bounded(void **state)
 /* Few gradients take no whole bucket. */
 static void few_gradients_take_little_scratch(void **state)
 {
-    struct footprint bytes = {0};
-
     (void)state;
-    tensor_footprint(4, DTYPE_BF16, 8, 16, 100, &bytes);
-    assert_int_equal(bytes.communication, 100 * 4 * sizeof(float));
-    tensor_footprint(1, DTYPE_BF16, 8, 16, 100, &bytes);
-    assert_int_equal(bytes.communication, 100 * 4 * sizeof(float));
+    assert_int_equal(tp_scratch_bytes(4, DTYPE_BF16, 8, 16, 100), 100 * 4 * sizeof(float));
+    assert_int_equal(tp_scratch_bytes(1, DTYPE_BF16, 8, 16, 100), 0);
 }
 
 int main(void)

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/rank_map.h"
-#include "srun-plugin/place/place.h"
+#include "common/mesh.h"
+#include "srun-plugin/place/order.h"
 
 static void round_trip(const int *map, int world, const char *expected)
 {
@@ -126,27 +126,28 @@ static void broken_texts_are_refused(void **state)
 static void host_file_and_map_put_everybody_on_the_same_node(void **state)
 {
     struct error err = {0};
-    struct hostlist *list = hostlist_create("a,b,c", &err);
-    struct cluster *cluster = cluster_create(list, NULL, "", &err);
-    const int order[] = {2, 2, 0, 0, 1, 1, 0, 2}, slurm[] = {0, 0, 0, 1, 1, 2, 2, 2}; /* block distribution */
+    int node_of[] = {2, 2, 0, 0, 1, 1, 0, 2};
+    struct order order = {.switch_tree = switch_tree_create("a,b,c", NULL, "", &err),
+                          .mesh = {.dp = 8, .tp = 1, .pp = 1},
+                          .node_of = node_of};
+    const int slurm[] = {0, 0, 0, 1, 1, 2, 2, 2}; /* block distribution */
     const int other[] = {0, 0, 1, 1, 1, 2, 2, 2};
     int map[8], taken = 0;
-    char *text = place_hostfile(cluster, order, 8, &err);
+    char *text = order_hostfile(&order, &err);
 
     (void)state;
     assert_string_equal(text, "c\nc\na\na\nb\nb\na\nc\n");
-    assert_int_equal(place_rank_map(cluster, order, slurm, 8, map, &err), 0);
+    assert_int_equal(order_rank_map(&order, slurm, map, &err), 0);
     for (int rank = 0; rank < 8; rank++) {
-        assert_int_equal(order[map[rank]], slurm[rank]);
+        assert_int_equal(node_of[map[rank]], slurm[rank]);
         taken |= 1 << map[rank];
     }
     assert_int_equal(taken, 255);
     assert_memory_equal(map, ((int[]){2, 3, 6, 4, 5, 0, 1, 7}), sizeof map);
-    assert_int_equal(place_rank_map(cluster, order, other, 8, map, &err), -1);
-    assert_non_null(strstr(err.text, "node a has 2 ranks of Slurm's, but 3 of the mesh"));
+    assert_int_equal(order_rank_map(&order, other, map, &err), -1);
+    assert_non_null(strstr(err.text, "Slurm has 2 ranks on node a, but the mesh has 3"));
     free(text);
-    cluster_destroy(cluster);
-    hostlist_destroy(list);
+    switch_tree_destroy(order.switch_tree);
 }
 
 int main(void)

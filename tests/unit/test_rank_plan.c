@@ -11,7 +11,6 @@
 
 #include "srun-plugin/spank/rank_plan.h"
 #include "srun-plugin/spank/report.h"
-#include "srun-plugin/spank/report_node.h"
 #include "tests/unit/machines.h"
 
 static struct node_view view;
@@ -30,10 +29,10 @@ static bool look_up(const char *name, char *value, size_t size, void *arg)
 static const char *const nothing[] = {NULL};
 
 /* Rank 8 + local_rank, the second of two such machines with eight ranks each, its CPUs all the step's. */
-static struct rank_ask ask_on(const char *machine, unsigned local_rank)
+static struct rank_request ask_on(const char *machine, unsigned local_rank)
 {
     struct error err;
-    struct rank_ask ask = {
+    struct rank_request ask = {
         .task = {.job_id = 42,
                  .nodes = 2,
                  .node = 1,
@@ -42,10 +41,10 @@ static struct rank_ask ask_on(const char *machine, unsigned local_rank)
                  .local_ranks = 8,
                  .local_rank = local_rank,
                  .cpus_per_task = 1,
-                 .head = "n1"},
+                 .master_address = "n1"},
         .view = &view,
         .affinity_known = true,
-        .may_bind = true,
+        .step_known = true,
         .job_nodes = 2,
         .environment = look_up,
         .environment_arg = (void *)(uintptr_t)nothing,
@@ -62,7 +61,7 @@ static struct rank_ask ask_on(const char *machine, unsigned local_rank)
     return ask;
 }
 
-static struct rank_plan *make_plan(const struct rank_ask *ask)
+static struct rank_plan *make_plan(const struct rank_request *ask)
 {
     struct error err;
     struct rank_plan *plan = rank_plan_create(ask, &err);
@@ -74,9 +73,9 @@ static struct rank_plan *make_plan(const struct rank_ask *ask)
 
 static const char *entry(const struct rank_plan *plan, const char *name)
 {
-    for (size_t i = 0; i < plan->env->count; i++)
-        if (strcmp(plan->env->entries[i].name, name) == 0)
-            return plan->env->entries[i].value;
+    for (size_t i = 0; i < plan->env.count; i++)
+        if (strcmp(plan->env.variables[i].name, name) == 0)
+            return plan->env.variables[i].value;
     return NULL;
 }
 
@@ -84,38 +83,38 @@ static void a_rank_runs_beside_its_gpu(void **state)
 {
     (void)state;
     for (unsigned local = 0; local < 8; local++) {
-        struct rank_ask ask = ask_on("dgx-a100", local);
+        struct rank_request ask = ask_on("dgx-a100", local);
         struct rank_plan *plan = make_plan(&ask);
-        const struct bind_rank *rank = &plan->bind->ranks[plan->row];
+        const struct bind_rank *rank = &plan->bind->ranks[plan->bind_index];
         const struct node_gpu *gpu = &view.node->gpus[rank->gpu];
 
-        assert_true(plan->binds);
-        assert_null(plan->unbound);
+        assert_true(plan->do_bind);
+        assert_null(plan->why_not_bound);
         assert_int_equal(rank->gpu, local);
         assert_true(cpus_has(&rank->mems, view.node->numas[gpu->numa].os_index));
         assert_int_equal(atoi(entry(plan, "OMP_NUM_THREADS")), rank->threads);
         assert_string_equal(entry(plan, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
         assert_int_equal(plan->isolation, ISOLATION_NONE);
-        assert_string_equal(plan->fabric->profile, "infiniband");
+        assert_string_equal(plan->env.profile, "infiniband");
         assert_non_null(strstr(entry(plan, "MUSTER_SET"), "NCCL_IB_HCA=")); /* for an srun inside the step */
         rank_plan_destroy(plan);
     }
 }
 
-static void expect_unbound(struct rank_ask *ask, const char *why)
+static void expect_unbound(struct rank_request *ask, const char *why)
 {
     struct rank_plan *plan = make_plan(ask);
 
-    assert_false(plan->binds);
-    assert_non_null(plan->unbound);
-    assert_non_null(strstr(plan->unbound, why));
-    assert_true(cpus_equal(&plan->bind->ranks[plan->row].cpus, &ask->affinity.own));
+    assert_false(plan->do_bind);
+    assert_non_null(plan->why_not_bound);
+    assert_non_null(strstr(plan->why_not_bound, why));
+    assert_true(cpus_equal(&plan->bind->ranks[plan->bind_index].cpus, &ask->affinity.own));
     rank_plan_destroy(plan);
 }
 
 static void muster_binds_only_where_it_may(void **state)
 {
-    struct rank_ask ask = ask_on("dgx-a100", 2);
+    struct rank_request ask = ask_on("dgx-a100", 2);
     struct cpus few = {0};
 
     (void)state;
@@ -125,21 +124,21 @@ static void muster_binds_only_where_it_may(void **state)
     ask.user_binds = true;
     expect_unbound(&ask, "the user asked");
     ask.user_binds = false;
-    ask.may_bind = false;
+    ask.step_known = false;
     expect_unbound(&ask, "plan of the step did not arrive");
-    ask.may_bind = true;
+    ask.step_known = true;
     ask.task.node_cpus /= 2; /* other jobs' CPUs are among those that the kernel would give */
     expect_unbound(&ask, "no cgroup");
     ask.cpus_are_cores = true; /* two hardware threads a core, of which Slurm counts one: the node is the step's */
     ask.affinity.own = ask.affinity.all;
     struct rank_plan *plan = make_plan(&ask);
-    assert_true(plan->binds);
+    assert_true(plan->do_bind);
     rank_plan_destroy(plan);
 }
 
 static void threads_that_the_user_asked_for_stay(void **state)
 {
-    struct rank_ask ask = ask_on("dgx-a100", 0);
+    struct rank_request ask = ask_on("dgx-a100", 0);
     struct rank_plan *plan;
 
     (void)state;
@@ -153,7 +152,7 @@ static void threads_that_the_user_asked_for_stay(void **state)
 static void a_rank_alone_with_its_gpu_is_told(void **state)
 {
     const char *masked[] = {"CUDA_VISIBLE_DEVICES=5", "SLURM_GPUS_ON_NODE=8", "SLURM_GPUS_PER_TASK=1", NULL};
-    struct rank_ask ask = ask_on("dgx-a100", 5);
+    struct rank_request ask = ask_on("dgx-a100", 5);
     struct rank_plan *plan;
 
     (void)state;
@@ -161,7 +160,7 @@ static void a_rank_alone_with_its_gpu_is_told(void **state)
     plan = make_plan(&ask);
     assert_int_equal(plan->isolation, ISOLATION_MASKED);
     assert_non_null(strstr(plan->isolation_line, "--gpus-per-task"));
-    assert_int_equal(plan->row, 5);
+    assert_int_equal(plan->bind_index, 5);
     assert_int_equal(plan->bind->ranks[5].gpu, 5);
     assert_true(plan->bind->ranks[5].threads > 4);
     rank_plan_destroy(plan);
@@ -175,7 +174,7 @@ static void ranks_whose_neighbours_are_hidden_share_no_core(void **state)
 
     (void)state;
     for (unsigned local = 0; local < 8; local++) {
-        struct rank_ask ask = ask_on("dgx-a100", local);
+        struct rank_request ask = ask_on("dgx-a100", local);
         struct rank_plan *plan;
 
         for (unsigned gpu = 0; gpu < 8; gpu++)
@@ -183,17 +182,17 @@ static void ranks_whose_neighbours_are_hidden_share_no_core(void **state)
         ask.environment_arg = hidden;
         plan = make_plan(&ask);
         assert_int_equal(plan->isolation, ISOLATION_HIDDEN);
-        assert_int_equal(plan->bind->ranks[plan->row].gpu, local);
-        assert_true(plan->binds);
-        assert_false(cpus_intersect(&taken, &plan->bind->ranks[plan->row].cpus));
-        cpus_or(&taken, &plan->bind->ranks[plan->row].cpus);
+        assert_int_equal(plan->bind->ranks[plan->bind_index].gpu, local);
+        assert_true(plan->do_bind);
+        assert_false(cpus_intersect(&taken, &plan->bind->ranks[plan->bind_index].cpus));
+        cpus_or(&taken, &plan->bind->ranks[plan->bind_index].cpus);
         rank_plan_destroy(plan);
     }
 }
 
 static void without_a_node_there_are_variables_still(void **state)
 {
-    struct rank_ask ask = ask_on("dgx-a100", 1);
+    struct rank_request ask = ask_on("dgx-a100", 1);
     struct rank_plan *plan;
 
     (void)state;
@@ -201,8 +200,8 @@ static void without_a_node_there_are_variables_still(void **state)
     view.node = NULL;
     plan = make_plan(&ask);
     assert_null(plan->bind);
-    assert_null(plan->fabric);
-    assert_false(plan->binds);
+    assert_null(plan->env.profile);
+    assert_false(plan->do_bind);
     assert_string_equal(entry(plan, "RANK"), "9");
     rank_plan_destroy(plan);
 }
@@ -210,10 +209,13 @@ static void without_a_node_there_are_variables_still(void **state)
 static char printed[64][1024];
 static size_t lines;
 
-static void keep_line(const char *line)
+/* The text of a stream, by lines. */
+static void keep_lines(FILE *out)
 {
-    if (lines < 64)
-        snprintf(printed[lines++], sizeof printed[0], "%s", line);
+    rewind(out);
+    for (lines = 0; lines < 64 && fgets(printed[lines], sizeof printed[0], out); lines++)
+        printed[lines][strcspn(printed[lines], "\n")] = '\0';
+    fclose(out);
 }
 
 static size_t lines_with(const char *text)
@@ -228,24 +230,24 @@ static size_t lines_with(const char *text)
 static void the_report_has_every_variable_and_rank(void **state)
 {
     const char *environment[] = {"MASTER_PORT=29500", "NCCL_DEBUG=WARN", NULL};
-    struct rank_ask ask = ask_on("dgx-a100", 0);
-    struct report_node report = {.name = "n2", .ranks = "8,9,10,11,12,13,14,15", .node = view.node};
+    struct rank_request ask = ask_on("dgx-a100", 0);
     struct rank_plan *plan;
+    FILE *out;
 
     (void)state;
     ask.environment_arg = environment;
-    report.plan = plan = make_plan(&ask);
-    lines = 0;
-    report_variables(plan, keep_line);
+    plan = make_plan(&ask);
+    assert_non_null(out = tmpfile());
+    report_variables(plan, false, out);
+    keep_lines(out);
     assert_string_equal(printed[0], "muster: the environment of rank 8");
-    for (size_t i = 0; i < plan->env->count; i++)
-        assert_int_equal(lines_with(plan->env->entries[i].name) >= 1,
-                         strcmp(plan->env->entries[i].name, "MUSTER_SET") != 0);
-    for (size_t i = 0; i < plan->fabric->count; i++)
-        assert_true(lines_with(plan->fabric->variables[i].name) >= 1);
+    for (size_t i = 0; i < plan->env.count; i++)
+        assert_int_equal(lines_with(plan->env.variables[i].name) >= 1,
+                         strcmp(plan->env.variables[i].name, "MUSTER_SET") != 0);
     assert_int_equal(lines_with("29500"), 1);
-    lines = 0;
-    report_node(&report, keep_line);
+    assert_non_null(out = tmpfile());
+    report_node("n2", "8,9,10,11,12,13,14,15", view.node, plan, false, out);
+    keep_lines(out);
     assert_int_equal(lines, 1 + 1 + 8); /* not rank 0's node, and nothing amiss: a heading, the table's, the ranks */
     for (size_t i = 1; i < lines; i++)
         assert_memory_equal(printed[i], "  n2: ", 6);

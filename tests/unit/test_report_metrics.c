@@ -28,6 +28,23 @@ static void line_has_exactly_the_keys_in_order(void **state)
     assert_non_null(strstr(line, ",\"pp\":1,\"order_loss\":0.75,\"valid_loss\":3.5,\"valid_order_loss\":0.5}\n"));
 }
 
+static void losses_of_data_sets_follow(void **state)
+{
+    const double losses[] = {3.5, NAN, 1.0 / 3.0};
+    struct metrics_step out, step = make_step(1, 4);
+    char line[METRICS_LINE_SIZE];
+
+    (void)state;
+    step.sets = 3;
+    step.valid_sets = 1;
+    step.set_losses = step.valid_set_losses = losses;
+    metrics_format(line, &step);
+    assert_non_null(
+        strstr(line, ",\"pp\":1,\"set_losses\":[3.5,null,0.3333333333333333],\"valid_set_losses\":[3.5]}\n"));
+    assert_int_equal(metrics_parse(&out, line, strlen(line), NULL), 0);
+    assert_int_equal(out.sets + out.valid_sets, 0);
+}
+
 static void assert_same_bits(double a, double b)
 {
     assert_memory_equal(&a, &b, sizeof a);
@@ -57,9 +74,14 @@ static void the_longest_line_fits(void **state)
 {
     const double longest = -2.2250738585072014e-308;
     struct metrics_step out, in = make_step(1, INT_MAX);
+    double losses[METRICS_SETS_MOST];
     char line[METRICS_LINE_SIZE];
 
     (void)state;
+    for (int i = 0; i < METRICS_SETS_MOST; i++)
+        losses[i] = longest;
+    in.sets = in.valid_sets = METRICS_SETS_MOST;
+    in.set_losses = in.valid_set_losses = losses;
     in.step = in.consumed_samples = LONG_MAX;
     in.skipped = in.tp = in.pp = INT_MAX;
     in.loss = in.lr = in.grad_norm = in.loss_scale = in.valid_loss = longest;
@@ -112,6 +134,8 @@ static void parse_is_strict(void **state)
     refuses("\"lr\"", "\"l\\u0007r\"", "unknown key \"l?r\"");
     refuses("\"lr\":0.00015", "\"loss\":1", "duplicate");
     refuses("\"lr\":0.00015", "\"lr\":\"fast\"", "\"lr\" must be a number");
+    refuses("\"pp\":1", "\"pp\":1,\"set_losses\":3", "\"set_losses\" must be an array");
+    refuses("\"pp\":1", "\"pp\":1,\"valid_set_losses\":[3,\"x\"]", "\"valid_set_losses\" must have numbers");
     refuses("\"step\":1", "\"step\":1.5", "\"step\" must be a whole number");
     refuses("\"step\":1", "\"step\":-1", "from 0");
     refuses("\"step\":1", "\"step\":null", "\"step\" must be a whole number");
@@ -238,11 +262,14 @@ static void resume_drops_what_will_be_done_again(void **state)
 
 static void resume_replaces_the_file_behind_a_link_and_keeps_its_mode(void **state)
 {
+    const double losses[] = {3.5, NAN};
     char text[4 * METRICS_LINE_SIZE], link[128], *now;
     struct metrics_step *run = make_run(3, 3, 4);
     struct stat before, after;
 
     (void)state;
+    run[1].sets = 2; /* lines are kept with all that they have */
+    run[1].set_losses = losses;
     write_file(text, format_run(text, run, 3));
     assert_int_equal(chmod(test_file, 0640), 0);
     assert_int_equal(stat(test_file, &before), 0);
@@ -358,6 +385,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(line_has_exactly_the_keys_in_order),
+        cmocka_unit_test(losses_of_data_sets_follow),
         cmocka_unit_test(results_come_back_bit_for_bit),
         cmocka_unit_test(the_longest_line_fits),
         cmocka_unit_test(not_finite_is_null_and_reads_as_nan),

@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 
-#include "trainer/report/marks.h"
 #include "trainer/report/plot.h"
 #include "common/svg.h"
 #include "trainer/report/summary.h"
@@ -42,8 +41,8 @@ static void axes_have_nice_ticks_for_any_range(void **state)
 
         if (span < 1e-6 * fabs(lo))
             continue;
-        cover = axis_cover(lo, lo + span, most);
-        inside = axis_inside(lo + span, lo, most);
+        cover = axis_make(lo, lo + span, most, true);
+        inside = axis_make(lo + span, lo, most, false);
         check_ticks(&cover, lo, lo + span, most, true);
         check_ticks(&inside, lo, lo + span, most, false);
     }
@@ -51,19 +50,19 @@ static void axes_have_nice_ticks_for_any_range(void **state)
 
 static void axes_have_the_expected_ticks(void **state)
 {
-    struct axis axis = axis_cover(3.13, 11.44, 9);
+    struct axis axis = axis_make(3.13, 11.44, 9, true);
     char label[64];
 
     (void)state;
     assert_int_equal(axis.count, 6);
     assert_string_equal(axis_label(&axis, 0, label, sizeof label), "2");
     assert_string_equal(axis_label(&axis, 5, label, sizeof label), "12");
-    axis = axis_inside(0, 95367, 11);
+    axis = axis_make(0, 95367, 11, false);
     assert_int_equal(axis.count, 10);
     assert_string_equal(axis_label(&axis, 9, label, sizeof label), "90,000");
-    axis = axis_cover(3.31, 3.42, 9);
+    axis = axis_make(3.31, 3.42, 9, true);
     assert_string_equal(axis_label(&axis, 1, label, sizeof label), "3.32");
-    axis = axis_cover(-1, 1, 9);
+    axis = axis_make(-1, 1, 9, true);
     assert_string_equal(axis_label(&axis, axis.count / 2, label, sizeof label), "0.0");
 }
 
@@ -75,7 +74,8 @@ static void axes_take_degenerate_ranges(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        struct axis cover = axis_cover(ends[i][0], ends[i][1], 8), inside = axis_inside(ends[i][0], ends[i][1], 8);
+        struct axis cover = axis_make(ends[i][0], ends[i][1], 8, true),
+                    inside = axis_make(ends[i][0], ends[i][1], 8, false);
         char label[64];
 
         assert_true(isfinite(cover.lo) && isfinite(cover.hi) && cover.lo < cover.hi);
@@ -215,7 +215,7 @@ static void plot_shows_run_reference_and_the_change_of_mesh(void **state)
     char *text = plot_text(&plot);
 
     (void)state;
-    assert_non_null(strstr(text, ">preempted: 4 \u2192 2 ranks at step 120<"));
+    assert_non_null(strstr(text, ">shrunk: 4 \u2192 2 ranks at step 120<"));
     assert_non_null(strstr(text, ">validation<"));
     assert_null(strstr(text, ">reference run<"));
     free(text);
@@ -230,7 +230,8 @@ static void plot_shows_run_reference_and_the_change_of_mesh(void **state)
 
 static void users_mark_replaces_the_automatic_one(void **state)
 {
-    const struct plot_mark marks[] = {{120, "node 3 & 4 <lost>"}, {60, "bad \xff byte \x01, good \u00fc"}};
+    const struct mark marks[] = {{.step = 120, .label = "node 3 & 4 <lost>"},
+                                 {.step = 60, .label = "bad \xff byte \x01, good \u00fc"}};
     struct metrics_step *run = make_run(200, 120, 4);
     struct plot plot = {.title = "\"quoted\" & <tagged>", .steps = run, .nsteps = 200, .marks = marks, .nmarks = 2};
     char *text = plot_text(&plot);
@@ -294,7 +295,7 @@ static void labels_never_overlap(void **state)
         for (size_t i = 0; i < count; i++) {
             marks[i].x = 76.0 + 852.0 * (double)i / (double)count + drand48();
             snprintf(marks[i].label, sizeof marks[i].label, "%.*s", 3 + (int)(lrand48() % 30),
-                     "preempted: 4 to 2 ranks at step 120");
+                     "shrunk: 4 to 2 ranks at step 120");
         }
         rows = marks_place(marks, count, 76, 928);
         for (size_t i = 0; i < count; i++) {
@@ -312,17 +313,17 @@ static void labels_never_overlap(void **state)
 
 /* ---- the chart of characters ---- */
 
-static void text_chart_draws_a_falling_line(void **state)
+static void chart_draws_a_falling_line(void **state)
 {
-    const double x[] = {1, 2, 3, 4}, y[] = {4, 3, 2, 1};
-    const struct text_chart chart = {.x = x, .y = y, .count = 4, .width = 4, .height = 4};
+    const struct metrics_step steps[] = {
+        {.step = 1, .loss = 4}, {.step = 2, .loss = 3}, {.step = 3, .loss = 2}, {.step = 4, .loss = 1}};
     char *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
 
     (void)state;
     assert_non_null(out);
-    text_chart_print(out, &chart);
+    summary_chart(out, steps, 4, 4, 4, false);
     fclose(out);
     assert_string_equal(text, "          4 |*   \n            | *  \n            |  * \n          1 |   *\n"
                               "            +----\n             1  4\n");
@@ -341,7 +342,7 @@ int main(void)
         cmocka_unit_test(plot_of_a_long_run_is_small_and_keeps_the_spike),
         cmocka_unit_test(plot_takes_gaps_and_single_steps),
         cmocka_unit_test(labels_never_overlap),
-        cmocka_unit_test(text_chart_draws_a_falling_line),
+        cmocka_unit_test(chart_draws_a_falling_line),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

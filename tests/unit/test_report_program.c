@@ -116,7 +116,7 @@ static void plot_goes_to_the_file_or_stdout(void **state)
     (void)state;
     write_run(20, 12, 4);
     snprintf(path, sizeof path, "%s.svg", test_file);
-    expect(0, "plot FILE", "preempted: 4 \u2192 2 ranks at step 12");
+    expect(0, "plot FILE", "shrunk: 4 \u2192 2 ranks at step 12");
     expect(0, "plot FILE --reference FILE --mark 3=x --title T -o FILE.svg && grep -c '</svg>' FILE.svg", "1\n");
     assert_int_equal(unlink(path), 0);
     expect(64, "plot FILE -o FILE", ": would write the picture over the metrics; name another file");

@@ -1,6 +1,5 @@
 #include "tests/unit/test_report.h"
 
-#include "trainer/report/compare.h"
 #include "trainer/report/plot.h"
 #include "trainer/report/summary.h"
 #include "trainer/report/follow.h"
@@ -20,14 +19,14 @@ static void a_run_is_cut_where_its_mesh_changes(void **state)
     run[120].step_seconds = 78 * 0.5; /* a slow step counts for its time, as it does in the totals */
     assert_int_equal(segments_make(run, 200, &segments, &count, NULL), 0);
     assert_int_equal(count, 3);
-    assert_int_equal(segments[0].first_step, 1);
-    assert_int_equal(segments[0].last_step, 120);
-    assert_int_equal(segments[0].world, 4);
+    assert_int_equal(segments[0].first->step, 1);
+    assert_int_equal(segments[0].last->step, 120);
+    assert_int_equal(segments[0].first->world, 4);
     assert_true(fabs(segments[0].tokens - 120 * 0.5 * 12000) < 1e-6);
     assert_true(fabs(segments[1].mfu - 0.4) < 1e-9);
-    assert_int_equal(segments[1].last_step, 199);
+    assert_int_equal(segments[1].last->step, 199);
     assert_int_equal(segments[2].steps, 1);
-    assert_int_equal(segments[2].tp, 2);
+    assert_int_equal(segments[2].first->tp, 2);
     free(segments);
     assert_int_equal(segments_make(run, 0, &segments, &count, NULL), 0);
     assert_int_equal(count, 0);
@@ -141,15 +140,25 @@ static void compare_finds_missing_and_repeated_steps(void **state)
     free(b);
 }
 
+/* Of two runs of one step with these losses. */
+static double relative_worst(double a, double b)
+{
+    const struct metrics_step x = {.step = 1, .loss = a}, y = {.step = 1, .loss = b};
+    struct comparison c;
+
+    assert_int_equal(compare_runs(&c, &x, 1, &y, 1, NULL), 0);
+    return c.worst;
+}
+
 static void relative_difference_has_no_bad_corner(void **state)
 {
     (void)state;
-    assert_true(compare_relative(0.0, -0.0) == 0.0);
-    assert_true(compare_relative(1.0, 0.0) == 1.0);
-    assert_true(compare_relative(5e-324, 0.0) == 1.0);
-    assert_true(compare_relative(1e308, -1e308) == 2.0);
-    assert_true(isinf(compare_relative(INFINITY, 1.0)));
-    assert_true(compare_relative(INFINITY, INFINITY) == 0.0);
+    assert_true(relative_worst(0.0, -0.0) == 0.0);
+    assert_true(relative_worst(1.0, 0.0) == 1.0);
+    assert_true(relative_worst(5e-324, 0.0) == 1.0);
+    assert_true(relative_worst(1e308, -1e308) == 2.0);
+    assert_true(isinf(relative_worst(INFINITY, 1.0)));
+    assert_true(relative_worst(INFINITY, INFINITY) == 0.0);
 }
 
 /* ---- follow ---- */
@@ -163,22 +172,22 @@ static void append_file(const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-static void expect_line(struct tail *tail, const char *text)
+/* Returns the line's number. */
+static long expect_line(struct tail *tail, const char *text)
 {
-    const char *line;
-    size_t length;
+    struct tail_line line;
 
-    assert_int_equal(tail_next(tail, &line, &length, NULL), TAIL_LINE);
-    assert_string_equal(line, text);
-    assert_int_equal(length, strlen(text));
+    assert_int_equal(tail_next(tail, &line, NULL), TAIL_LINE);
+    assert_string_equal(line.text, text);
+    assert_int_equal(line.length, strlen(text));
+    return line.number;
 }
 
 static void expect_news(struct tail *tail, enum tail_news news)
 {
-    const char *line;
-    size_t length;
+    struct tail_line line;
 
-    assert_int_equal(tail_next(tail, &line, &length, NULL), news);
+    assert_int_equal(tail_next(tail, &line, NULL), news);
 }
 
 static void tail_follows_the_name(void **state)
@@ -195,16 +204,14 @@ static void tail_follows_the_name(void **state)
     expect_news(tail, TAIL_NOTHING); /* half a line */
     append_file("o\n\nthree\n");
     expect_line(tail, "two");
-    expect_line(tail, "");
-    assert_int_equal(tail_line_number(tail), 3);
+    assert_int_equal(expect_line(tail, ""), 3);
     expect_line(tail, "three");
 
     assert_int_equal(rename(test_file, beside), 0); /* gone for a moment: not news */
     expect_news(tail, TAIL_NOTHING);
     append_file("new one\nnew two\n");
     expect_news(tail, TAIL_ANEW);
-    expect_line(tail, "new one");
-    assert_int_equal(tail_line_number(tail), 1);
+    assert_int_equal(expect_line(tail, "new one"), 1);
     expect_line(tail, "new two");
     expect_news(tail, TAIL_NOTHING);
 
@@ -238,57 +245,55 @@ static void tail_gives_lines_longer_than_its_buffer(void **state)
 }
 
 /* Steps from..to on `world` ranks; returns how many events there were, the last of them in `event`. */
-static int watch_steps(struct watch *watch, long from, long to, int world, char event[160])
+static int watch_steps(struct followed_run *run, long from, long to, int world, char event[160])
 {
     int events = 0;
 
     for (long step = from; step <= to; step++) {
         struct metrics_step s = make_step(step, world);
 
-        events += watch_step(watch, &s, event, 160);
+        events += followed_step(run, &s, event, 160);
     }
     return events;
 }
 
 static void watch_tells_changes_once(void **state)
 {
-    struct watch watch;
+    struct followed_run run = {.steps = 200};
     char event[160];
 
     (void)state;
-    watch_start(&watch, 200);
-    assert_int_equal(watch_steps(&watch, 1, 120, 4, event), 0);
-    assert_int_equal(watch_steps(&watch, 121, 130, 2, event), 1);
+    assert_int_equal(watch_steps(&run, 1, 120, 4, event), 0);
+    assert_int_equal(watch_steps(&run, 121, 130, 2, event), 1);
     assert_string_equal(event, "resumed at step 121 on 2 ranks (was 4)");
-    assert_false(watch_rewound(&watch, event, sizeof event));
+    assert_false(followed_rewound(&run, event, sizeof event));
 
     /* The job resumes at step 125 with one rank: the file is written anew, and read again from its beginning. */
-    watch_anew(&watch);
-    assert_int_equal(watch_steps(&watch, 1, 120, 4, event), 0);
-    assert_int_equal(watch_steps(&watch, 121, 124, 2, event), 0);
-    assert_true(watch_rewound(&watch, event, sizeof event));
+    followed_anew(&run);
+    assert_int_equal(watch_steps(&run, 1, 120, 4, event), 0);
+    assert_int_equal(watch_steps(&run, 121, 124, 2, event), 0);
+    assert_true(followed_rewound(&run, event, sizeof event));
     assert_string_equal(event, "back at step 124 (was 130): going on from a checkpoint");
-    assert_false(watch_rewound(&watch, event, sizeof event));
-    assert_int_equal(watch_steps(&watch, 125, 140, 1, event), 1);
+    assert_false(followed_rewound(&run, event, sizeof event));
+    assert_int_equal(watch_steps(&run, 125, 140, 1, event), 1);
     assert_string_equal(event, "resumed at step 125 on 1 rank (was 2)");
 }
 
 static void watch_estimates_the_time_left(void **state)
 {
     struct progress progress;
-    struct watch watch;
+    struct followed_run run = {.steps = 200};
     char event[160];
 
     (void)state;
-    watch_start(&watch, 200);
-    assert_true(isnan(watch_progress(&watch).eta_seconds));
-    watch_steps(&watch, 1, 150, 4, event);
-    progress = watch_progress(&watch);
+    assert_true(isnan(followed_progress(&run).eta_seconds));
+    watch_steps(&run, 1, 150, 4, event);
+    progress = followed_progress(&run);
     assert_true(fabs(progress.eta_seconds - 25.0) < 1e-9); /* 50 steps of 0.5 s */
     assert_int_equal(progress.step, 150);
     assert_int_equal(progress.ranks, 4);
-    watch_steps(&watch, 151, 200, 4, event);
-    assert_true(watch_progress(&watch).eta_seconds == 0.0);
+    watch_steps(&run, 151, 200, 4, event);
+    assert_true(followed_progress(&run).eta_seconds == 0.0);
 }
 
 /* ---- anything at all ---- */

@@ -132,7 +132,7 @@ static void each_epoch_takes_every_sample_once(void **state)
 
     (void)state;
     write_ramp(1005);
-    samples = sampler_create(PREFIX, &ten, true, 1234, &err);
+    samples = make_samples(PREFIX, &ten, NULL, true, 1234, &err);
     assert_non_null(samples);
     assert_int_equal(samples_per_epoch(samples), 100);
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
@@ -165,7 +165,7 @@ static void sequential_samples_are_in_order(void **state)
 
     (void)state;
     write_ramp(1001);
-    samples = sampler_create(PREFIX, &ten, false, 0, &err);
+    samples = make_samples(PREFIX, &ten, NULL, false, 0, &err);
     assert_non_null(samples);
     assert_int_equal(samples_per_epoch(samples), 100);
     for (uint64_t i = 0; i < 250; i++) {
@@ -186,12 +186,12 @@ static void a_set_too_small_for_one_sample_is_refused(void **state)
 
     (void)state;
     write_ramp(10);
-    assert_null(sampler_create(PREFIX, &ten, true, 1, &err));
+    assert_null(make_samples(PREFIX, &ten, NULL, true, 1, &err));
     assert_int_equal(err.code, CODE_DATA);
     assert_string_equal(err.text,
                         "test_sampler.bin has 10 tokens; a sample of model.seq_length = 10 needs at least 11");
     write_ramp(11);
-    samples = sampler_create(PREFIX, &ten, true, 1, &err);
+    samples = make_samples(PREFIX, &ten, NULL, true, 1, &err);
     assert_non_null(samples);
     assert_int_equal(samples_per_epoch(samples), 1);
     samples_destroy(samples);

@@ -20,7 +20,7 @@ static void start(struct saver_stage *stage, struct node *node, uint64_t step, c
     static struct ckpt_save save;
 
     save = world_save(node->world, node->topology, 0, node->target, step, attempt);
-    stage->ckpt = node->stage;
+    stage->handle = node->stage;
     saver_stage_copy(stage, &save, beside);
     assert_true(saver_stage_is_copying(stage));
 }
@@ -40,10 +40,10 @@ static void interrupt(int number)
 static void train_beside(const struct saver_stage *stage, struct node *node)
 {
     do {
-        assert_false(ckpt_stage_is_drained(node->stage));
+        assert_false(ckpt_stage_has_drainer(node->stage));
         assert_non_null(strstr(ckpt_stage_directory(node->stage), node->root));
         kill(getpid(), SIGUSR1);
-    } while (!saver_stage_is_over(stage));
+    } while (!saver_stage_copy_done(stage));
 }
 
 static void beside_is_as_at_once(void **state)
@@ -52,7 +52,6 @@ static void beside_is_as_at_once(void **state)
     struct world world;
     struct node node;
     struct error err;
-    int failed;
 
     (void)state;
     trainer = pthread_self();
@@ -62,12 +61,11 @@ static void beside_is_as_at_once(void **state)
     for (uint64_t step = 1; step <= 10; step++) {
         start(&stage, &node, step, "a", step % 3 != 0);
         if (step % 3 == 0)
-            assert_true(saver_stage_is_over(&stage));
+            assert_true(saver_stage_copy_done(&stage));
         train_beside(&stage, &node);
         assert_int_equal(saver_stage_wait(&stage, &err), 0);
         assert_false(saver_stage_is_copying(&stage));
-        assert_int_equal(node_drain(&node, &failed), CKPT_DRAIN_DONE);
-        assert_int_equal(failed, 0);
+        assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
         world_expect(&world, node.topology, node.target, step);
     }
     assert_true(interrupted);
@@ -90,7 +88,7 @@ static void waiting_is_enough(void **state)
         start(&stage, &node, step, "a", true);
         assert_int_equal(saver_stage_wait(&stage, &err), 0);
     }
-    assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
+    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 1);
     world_expect(&world, node.topology, node.target, 2);
     node_destroy(&node);
@@ -125,17 +123,75 @@ static void failures_are_told(void **state)
 
     start(&stage, &node, 3, "b", true); /* and the next is none the worse for it */
     assert_int_equal(saver_stage_wait(&stage, &err), 0);
-    assert_int_equal(node_drain(&node, NULL), CKPT_DRAIN_DONE);
+    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 3);
+    node_destroy(&node);
+}
+
+/* One save makes room, once it was found twice in a row and is not tried right now; the next when it has left. */
+static void one_save_is_dropped_at_a_time(void **state)
+{
+    struct ckpt_stage_trouble one = {.step = 1, .attempt = "a"}, two = {.step = 2, .attempt = "b"};
+    struct saver_stage stage = {.first = true};
+    struct world world;
+    struct node node;
+    struct error err;
+
+    (void)state;
+    node_create(&node, &world, &seed, 1, false);
+    node_open(&node, "1", 2, false);
+    node_stage(&node, 1, "a");
+    node_stage(&node, 2, "b");
+    stage.handle = node.stage;
+    assert_false(saver_stage_is_replacing(&stage));
+    assert_int_equal(saver_stage_replace(&stage, &one, &err), 0);
+    assert_int_equal(saver_stage_replace(&stage, &two, &err), 0); /* the first has left meanwhile */
+    assert_int_equal(saver_stage_replace(&stage, &one, &err), 0);
+    one.draining = true;
+    assert_int_equal(saver_stage_replace(&stage, &one, &err), 0);
+    assert_false(saver_stage_is_replacing(&stage));
+    one.draining = false;
+    assert_int_equal(saver_stage_replace(&stage, &one, &err), 1);
+    assert_true(saver_stage_is_replacing(&stage));
+    assert_int_equal(saver_stage_replace(&stage, &one, &err), 0); /* that was logged */
+    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
+    assert_false(saver_stage_is_replacing(&stage));
+    assert_int_equal(node_news(&node).outcome, CKPT_FAILED);
+    assert_int_equal(node_news(&node).outcome, CKPT_COMMITTED);
+    node_destroy(&node);
+}
+
+/* On a node without the save, or of a rank that is not the node's first, nothing is marked. */
+static void others_mark_nothing(void **state)
+{
+    struct ckpt_stage_trouble one = {.step = 1, .attempt = "a"}, none = {.step = 7, .attempt = "x"};
+    struct saver_stage stage = {0};
+    struct world world;
+    struct node node;
+    struct error err;
+
+    (void)state;
+    node_create(&node, &world, &seed, 1, false);
+    node_open(&node, "1", 2, false);
+    node_stage(&node, 1, "a");
+    stage.handle = node.stage;
+    saver_stage_replace(&stage, &one, &err);
+    assert_int_equal(saver_stage_replace(&stage, &one, &err), 1);
+    stage.first = true;
+    saver_stage_replace(&stage, &none, &err);
+    assert_int_equal(saver_stage_replace(&stage, &none, &err), 1);
+    assert_false(saver_stage_is_replacing(&stage));
+    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
+    assert_int_equal(node_news(&node).outcome, CKPT_COMMITTED);
     node_destroy(&node);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(beside_is_as_at_once),
-        cmocka_unit_test(waiting_is_enough),
-        cmocka_unit_test(failures_are_told),
+        cmocka_unit_test(beside_is_as_at_once), cmocka_unit_test(waiting_is_enough),
+        cmocka_unit_test(failures_are_told),    cmocka_unit_test(one_save_is_dropped_at_a_time),
+        cmocka_unit_test(others_mark_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,10 +130,10 @@ static void what_is_not_known_is_said_to_be(void **state)
 static void a_job_and_an_interactive_step_are_seen(void **state)
 {
     (void)state;
-    assert_true(READ("srun --jobid=7 p").job);
+    assert_true(READ("srun --jobid=7 p").has_jobid);
     assert_true(READ("srun --jobid 7 p").places);
-    assert_true(READ("srun --jobi=7 p").job); /* abbreviated */
-    assert_false(READ("srun -n4 p --jobid=7").job);
+    assert_true(READ("srun --jobi=7 p").has_jobid); /* abbreviated */
+    assert_false(READ("srun -n4 p --jobid=7").has_jobid);
     assert_true(READ("srun -n 1 --interactive --pty sh").interactive);
     assert_true(READ("srun --interactive p").places);
     assert_false(READ("srun --quiet p --interactive").interactive);

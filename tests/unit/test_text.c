@@ -96,13 +96,48 @@ static void files_are_read_whole(void **state)
     free(text);
 }
 
+/* At every place among ASCII, with the end of the text right behind it. */
+static void the_end_of_utf8_is_found(void **state)
+{
+    static const struct {
+        const char *character;
+        size_t good; /* bytes of it */
+    } rows[] = {
+        {"a", 1},
+        {"\xc3\xa9", 2},
+        {"\xe2\x82\xac", 3},
+        {"\xf0\x9f\x98\x80", 4},
+        {"\xff", 0},
+        {"\x80", 0},
+        {"\xc3", 0},
+        {"\xe2\x82", 0},
+        {"\xf0\x9f\x98", 0},
+        {"\xc0\x80", 0},
+        {"\xed\xa0\x80", 0},
+        {"\xf4\x90\x80\x80", 0},
+    };
+
+    (void)state;
+    for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++)
+        for (size_t before = 0; before < 20; before++) {
+            size_t length = strlen(rows[row].character), bytes = before + length;
+            char *text = malloc(bytes);
+
+            assert_non_null(text);
+            memset(text, 'x', before);
+            memcpy(text + before, rows[row].character, length);
+            assert_int_equal(text_utf8_end(text, bytes), rows[row].good ? bytes : before);
+            free(text);
+        }
+    assert_int_equal(text_utf8_end("a\0b", 3), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers_are_whole_and_in_range),
-        cmocka_unit_test(numbers_are_finite_and_in_range),
-        cmocka_unit_test(numbers_are_taken_one_by_one),
-        cmocka_unit_test(files_are_read_whole),
+        cmocka_unit_test(integers_are_whole_and_in_range), cmocka_unit_test(numbers_are_finite_and_in_range),
+        cmocka_unit_test(numbers_are_taken_one_by_one),    cmocka_unit_test(files_are_read_whole),
+        cmocka_unit_test(the_end_of_utf8_is_found),
     };
 
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);

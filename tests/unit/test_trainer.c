@@ -10,9 +10,9 @@
 
 #include "ckpt/models/units.h"
 #include "common/mesh.h"
-#include "plan/partition.h"
+#include "plan/schedule.h"
 #include "common/philox.h"
-#include "trainer/parallel/initial_weights.h"
+#include "trainer/parallel/zero.h"
 
 enum { SHAPES = 30, SEED = 42 };
 
@@ -46,40 +46,17 @@ static struct world draw_world(uint32_t number)
     return w;
 }
 
-/* The layers of all the chunks that a stage has. */
-static void layers_of_stage(const struct world *w, int stage, bool *here)
+static struct units *units_at(const struct world *w, struct mesh_coords place)
 {
-    int first[16], parts = w->mesh.pp * w->chunks;
+    struct units *units = units_create(&w->shape, &w->mesh, w->chunks, mesh_rank(&w->mesh, place), NULL);
 
-    partition_layers(&w->shape, parts, first);
-    for (int part = stage; part < parts; part += w->mesh.pp)
-        for (int layer = first[part]; layer < first[part + 1]; layer++)
-            here[layer] = true;
-}
-
-static struct units *units_at(const struct world *w, struct mesh_place place)
-{
-    bool here[16] = {false};
-    struct units_place at = {.dp = w->mesh.dp,
-                             .tp = w->mesh.tp,
-                             .tp_rank = place.tp,
-                             .first_stage = place.pp == 0,
-                             .last_stage = place.pp == w->mesh.pp - 1,
-                             .layers = here};
-    struct error err;
-    struct units *units;
-
-    layers_of_stage(w, place.pp, here);
-    units = units_create(&w->shape, &at, &err);
     assert_non_null(units);
     return units;
 }
 
 static struct units *units_of_all(const struct model_shape *shape)
 {
-    struct units_place alone = {.dp = 1, .tp = 1, .first_stage = true, .last_stage = true};
-    struct error err;
-    struct units *units = units_create(shape, &alone, &err);
+    struct units *units = units_create_whole(shape, NULL);
 
     assert_non_null(units);
     return units;
@@ -120,7 +97,7 @@ struct whole {
     int *saved; /* by how many ranks */
 };
 
-static const struct initial_weights initial = {SEED, 0.02};
+static const struct job seeded = {.batch.seed = SEED, .init_std = 0.02};
 
 static struct whole whole_create(const struct model_shape *shape)
 {
@@ -137,7 +114,7 @@ static struct whole whole_create(const struct model_shape *shape)
         const struct unit *unit = &whole.units->units[u];
         float *values = calloc(unit->count, sizeof *values);
 
-        initial_weights(&initial, whole.units, u, 0, unit->count, values);
+        initial_weights(&seeded, whole.units, u, 0, unit->count, values);
         for (int t = 0; t < unit->ntensors; t++)
             memcpy(whole.initial + whole.first[unit->tensors[t].index], values + unit->tensors[t].offset,
                    unit->tensors[t].count * sizeof *values);
@@ -162,7 +139,7 @@ static void check_shard(struct whole *whole, const struct units *units, int u, s
     float *values = malloc(count * sizeof *values);
 
     memset(values, 0xff, count * sizeof *values);
-    initial_weights(&initial, units, u, first, count, values);
+    initial_weights(&seeded, units, u, first, count, values);
     n = units_pieces(units, u, first, count, false, pieces, offsets);
     for (size_t i = 0; i < n; i++) {
         assert_true(offsets[i] >= first && offsets[i] + pieces[i].count <= first + count);
@@ -191,7 +168,7 @@ static void check_world(const struct world *w)
 
     assert_int_equal(whole.count, model_parameters(&w->shape));
     for (int rank = 0; rank < mesh_world(&w->mesh); rank++) {
-        struct mesh_place place = mesh_place(&w->mesh, rank);
+        struct mesh_coords place = mesh_coords(&w->mesh, rank);
         struct units *units = units_at(w, place);
 
         assert_int_equal(units->ntensors, whole.units->ntensors);
@@ -236,7 +213,7 @@ static void test_vocabulary_slices(void **state)
 
             w.shape.vocab = vocabs[v];
             for (int rank = 0; rank < tp; rank++) {
-                struct units *units = units_at(&w, (struct mesh_place){.tp = rank});
+                struct units *units = units_at(&w, (struct mesh_coords){.tp = rank});
 
                 assert_int_equal(units->vocab_first, next);
                 assert_true(units->vocab >= vocabs[v] / tp && units->vocab <= units->vocab_padded);
@@ -260,7 +237,7 @@ static void test_initial_weights_are_gpt2s(void **state)
     float *values = malloc(block->count * sizeof *values);
 
     (void)state;
-    initial_weights(&initial, units, UNIT_BLOCK0, 0, block->count, values);
+    initial_weights(&seeded, units, UNIT_BLOCK0, 0, block->count, values);
     for (int t = 0; t < block->ntensors; t++) {
         const struct unit_tensor *tensor = &block->tensors[t];
         double sum = 0, squares = 0, n = (double)tensor->count, expected = 0;
@@ -269,17 +246,17 @@ static void test_initial_weights_are_gpt2s(void **state)
             sum += values[tensor->offset + i];
             squares += (double)values[tensor->offset + i] * values[tensor->offset + i];
         }
-        if (t == BLOCK_ATTN_WEIGHT || t == BLOCK_FC_WEIGHT)
+        if (t == BLOCK_QKV_WEIGHT || t == BLOCK_FC_WEIGHT)
             expected = 0.02;
-        if (t == BLOCK_ATTN_PROJ_WEIGHT || t == BLOCK_PROJ_WEIGHT)
+        if (t == BLOCK_ATTN_PROJ_WEIGHT || t == BLOCK_MLP_PROJ_WEIGHT)
             expected = 0.02 / sqrt(8.0);
         if (expected > 0) {
             assert_true(fabs(sum / n) < 5 * expected / sqrt(n));
             assert_true(fabs(sqrt(squares / n) / expected - 1) < 0.01);
-            assert_true(initial_weights_decay(&units->tensors[tensor->index]));
+            assert_true(tensor_is_matrix(&units->tensors[tensor->index]));
         } else {
             assert_true(sum == (t == BLOCK_LN_1_WEIGHT || t == BLOCK_LN_2_WEIGHT ? n : 0));
-            assert_false(initial_weights_decay(&units->tensors[tensor->index]));
+            assert_false(tensor_is_matrix(&units->tensors[tensor->index]));
         }
     }
     free(values);

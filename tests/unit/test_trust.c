@@ -127,6 +127,12 @@ static void profiles_are_those_beside_the_plugin_or_the_installed_ones(void **st
     assert_int_equal(mkdir(own, 0755), 0);
     assert_int_equal(trust_profiles(path, &err), 0);
     assert_string_equal(path, own);
+    if (geteuid() == 0) { /* slurmstepd has the user's effective id */
+        assert_int_equal(chmod(own, 0700), 0);
+        assert_int_equal(seteuid(65534), 0);
+        assert_int_equal(trust_profiles(path, &err), -1);
+        assert_int_equal(seteuid(0), 0);
+    }
     assert_int_equal(rmdir(own), 0);
     assert_int_equal(chmod(installed, 0755), 0);
 }

@@ -87,9 +87,9 @@ static unsigned pick(unsigned below)
 }
 
 struct scene {
-    struct rank_ask ask;
+    struct rank_request ask;
     struct node_view view;
-    struct fabric_givens job, conf;
+    struct file_variables job, conf;
 };
 
 static bool some_files(const char *name, void *arg)
@@ -99,10 +99,7 @@ static bool some_files(const char *name, void *arg)
 
 static void keep_variable(const char *name, const char *value, int line, void *arg)
 {
-    char source[32];
-
-    snprintf(source, sizeof source, "gpt.cfg:%d", line);
-    assert_int_equal(fabric_givens_add(arg, name, value, source, NULL), 0);
+    assert_int_equal(file_variables_add(arg, name, value, line, NULL), 0);
 }
 
 /* Neither a job file nor a profile may set the others. */
@@ -118,7 +115,7 @@ static bool is_for_files(const char *name)
 }
 
 /* A real job file through its parser. */
-static void make_job(struct fabric_givens *givens)
+static void make_job(struct file_variables *variables)
 {
     char text[4096] = "model = { preset = \"gpt-tiny\"; };\ndata = { train = \"c\"; };\nenvironment = {\n";
     bool used[NAMES_MAX] = {false};
@@ -133,7 +130,8 @@ static void make_job(struct fabric_givens *givens)
         used[n] = true;
     }
     strcat(text, "};\n");
-    if (job_parse(&job, text, "gpt.cfg", NULL, 0, &err) < 0 || job_each_variable(&job, keep_variable, givens, &err) < 0)
+    if (job_parse(&job, text, "gpt.cfg", NULL, 0, &err) < 0 ||
+        job_each_variable(&job, keep_variable, variables, &err) < 0)
         fail_msg("%s", err.text);
     job_destroy(&job);
 }
@@ -179,8 +177,8 @@ static struct task make_task(uint32_t step_nodes, uint32_t local)
                          .cpus_per_task = pick(4),
                          .cpus_inherited = pick(2),
                          .node_cpus = pick(300),
-                         .mapped = pick(2),
-                         .head = pick(4) ? "n1" : NULL,
+                         .by_map = pick(2),
+                         .master_address = pick(4) ? "n1" : NULL,
                          .job_file = pick(2) ? "/home/me/gpt.cfg" : NULL};
 }
 
@@ -191,33 +189,33 @@ static void make_scene(struct scene *scene)
 
     salt = pick(3);
     *scene = (struct scene){.view.node = nodes[pick((unsigned)node_count)]};
-    snprintf(scene->view.way.interface, sizeof scene->view.way.interface, "%s", pick(4) ? "eth0" : "");
-    scene->ask = (struct rank_ask){.task = make_task(step_nodes, 1 + pick(8)),
-                                   .view = &scene->view,
-                                   .affinity_known = pick(4),
-                                   .user_binds = pick(2),
-                                   .may_bind = pick(4),
-                                   .cpus_are_cores = pick(2),
-                                   .job_nodes = step_nodes + pick(2),
-                                   .job = &scene->job,
-                                   .conf = &scene->conf,
-                                   .files = some_files,
-                                   .files_arg = &salt,
-                                   .environment = look_up};
+    snprintf(scene->view.route.interface, sizeof scene->view.route.interface, "%s", pick(4) ? "eth0" : "");
+    scene->ask = (struct rank_request){.task = make_task(step_nodes, 1 + pick(8)),
+                                       .view = &scene->view,
+                                       .affinity_known = pick(4),
+                                       .user_binds = pick(2),
+                                       .step_known = pick(4),
+                                       .cpus_are_cores = pick(2),
+                                       .job_nodes = step_nodes + pick(2),
+                                       .job = &scene->job,
+                                       .conf = &scene->conf,
+                                       .files = some_files,
+                                       .files_arg = &salt,
+                                       .environment = look_up};
     scene->ask.affinity.all = scene->view.node->allowed;
     scene->ask.affinity.own = some_of(&scene->ask.affinity.all);
     make_fabric(scene);
     if (scene->ask.task.job_file)
         make_job(&scene->job);
     for (unsigned i = pick(4); i > 0; i--)
-        fabric_givens_add(&scene->conf, names[pick((unsigned)name_count)], "conf", "nccl.conf", NULL);
+        file_variables_add(&scene->conf, names[pick((unsigned)name_count)], "conf", 0, NULL);
 }
 
 static void clear_scene(struct scene *scene)
 {
     fabric_destroy(scene->view.fabric);
-    fabric_givens_clear(&scene->job);
-    fabric_givens_clear(&scene->conf);
+    file_variables_clear(&scene->job);
+    file_variables_clear(&scene->conf);
 }
 
 /* ---- the chain --------------------------------------------------------------------------------------------------- */
@@ -230,15 +228,10 @@ static void apply(struct scene *scene, struct environment *environment)
     scene->ask.environment_arg = environment;
     if (!(plan = rank_plan_create(&scene->ask, &err)))
         fail_msg("%s", err.text);
-    assert_non_null(plan->fabric);
-    for (size_t i = 0; i < plan->env->count; i++) {
-        if (plan->env->entries[i].source == ENV_MUSTER)
-            put(environment, plan->env->entries[i].name, plan->env->entries[i].value);
-        set += plan->env->entries[i].source == ENV_MUSTER;
-    }
-    for (size_t i = 0; i < plan->fabric->count; i++)
-        if (fabric_sets(&plan->fabric->variables[i])) {
-            put(environment, plan->fabric->variables[i].name, plan->fabric->variables[i].value);
+    assert_non_null(plan->env.profile);
+    for (size_t i = 0; i < plan->env.count; i++)
+        if (env_is_to_be_set(&plan->env.variables[i])) {
+            put(environment, plan->env.variables[i].name, plan->env.variables[i].value);
             set++;
         }
     rank_plan_destroy(plan);
@@ -339,8 +332,10 @@ static void collect_profile(const char *path)
 
 static void collect_names(void)
 {
-    static struct env_set env;
-    const struct task task = {.ranks = 1, .head = "n1", .job_file = "/j", .mapped = true, .sees_nvidia = true};
+    struct env_list env = {0};
+    struct env_reader reader;
+    const struct task task = {
+        .ranks = 1, .master_address = "n1", .job_file = "/j", .by_map = true, .sees_nvidia = true};
     static const char *const slurms[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_CPUS_PER_TASK",
                                          "SLURM_GPU_BIND",       "SLURM_GPUS_ON_NODE",   "SLURM_GPUS_PER_TASK",
                                          "SLURM_CLUSTER_NAME",   "SLURM_RESTART_COUNT",  "MUSTER_RANK_MAP"};
@@ -352,9 +347,11 @@ static void collect_names(void)
     index_of("MUSTER_SET");
     for (size_t i = 0; i < sizeof slurms / sizeof *slurms; i++)
         index_of(slurms[i]);
-    env_plan(&task, look_up, &empty, &env);
+    env_reader_open(&reader, look_up, &empty);
+    assert_true(env_plan(&task, &reader, &env));
     for (size_t i = 0; i < env.count; i++)
-        index_of(env.entries[i].name);
+        index_of(env.variables[i].name);
+    env_list_clear(&env);
     of_env = name_count;
     snprintf(pattern, sizeof pattern, "%s/etc/fabric/*.cfg", getenv("top_srcdir"));
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/mesh.h"
 #include "config.h"
 #include "trainer/comm/comm_impl.h"
 
@@ -12,77 +13,25 @@ struct comm_request comm_done;
 
 /* ---- a group of one: every collective is a copy or nothing ------------------------------------------------------- */
 
-static struct comm *self_split(struct comm *parent, int color, int key, struct error *err)
-{
-    (void)parent, (void)color, (void)key;
-    return comm_alone_create(err);
-}
-
-static void self_destroy(struct comm *comm)
+static void destroy_alone(struct comm *comm)
 {
     free(comm);
 }
 
-static struct comm_request *self_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
-                                                size_t count, size_t stride, void *scratch, struct error *err)
-{
-    (void)comm, (void)stride, (void)scratch, (void)err;
-    if (recv != send)
-        memmove(recv, send, count * dtype_size(dtype));
-    return &comm_done;
-}
+static const struct comm_ops alone_ops = {.destroy = destroy_alone, .finish = destroy_alone};
 
-static struct comm_request *self_all_gather(struct comm *comm, void *buffer, size_t bytes, struct error *err)
+static bool is_alone(const struct comm *comm)
 {
-    (void)comm, (void)buffer, (void)bytes, (void)err;
-    return &comm_done;
+    return comm->ops == &alone_ops;
 }
-
-static struct comm_request *self_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err)
-{
-    (void)root;
-    return self_all_gather(comm, buffer, bytes, err);
-}
-
-static struct comm_request *self_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err)
-{
-    (void)comm, (void)buffer, (void)bytes;
-    error_set(err, CODE_INTERNAL, "a group of one rank cannot send to or receive from rank %d", peer);
-    return NULL;
-}
-
-static struct comm_request *self_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err)
-{
-    return self_send(comm, buffer, bytes, peer, err);
-}
-
-static int self_wait(struct comm_request *request, struct error *err)
-{
-    (void)request, (void)err;
-    return 0;
-}
-
-static const struct comm_ops self_ops = {
-    .split = self_split,
-    .destroy = self_destroy,
-    .start_reduce_scatter = self_reduce_scatter,
-    .start_all_gather = self_all_gather,
-    .start_broadcast = self_broadcast,
-    .start_send = self_send,
-    .start_recv = self_recv,
-    .wait = self_wait,
-    .finish = self_destroy,
-};
 
 struct comm *comm_alone_create(struct error *err)
 {
-    struct comm *comm = calloc(1, sizeof *comm);
+    struct comm *comm = error_calloc(1, sizeof *comm, err);
 
-    if (!comm) {
-        error_set(err, CODE_IO, "out of memory");
+    if (!comm)
         return NULL;
-    }
-    comm->ops = &self_ops;
+    comm->ops = &alone_ops;
     comm->size = 1;
     snprintf(comm->text, sizeof comm->text, "one process");
     return comm;
@@ -90,31 +39,40 @@ struct comm *comm_alone_create(struct error *err)
 
 /* ---- the world --------------------------------------------------------------------------------------------------- */
 
-static int env_number(const char *name)
+int comm_read_rank_map(int size, int *map, struct error *err)
 {
-    const char *value = getenv(name);
+    const char *text = getenv("MUSTER_RANK_MAP");
+    struct error why;
 
-    return value ? atoi(value) : 0;
+    if (!text || !text[0])
+        return 0;
+    if (rank_map_parse(text, size, map, &why) < 0)
+        return error_set(err, CODE_USAGE, "MUSTER_RANK_MAP: %s; unset it, or let srun --muster set it", why.text);
+    return 1;
 }
 
 struct comm *comm_world_create(struct error *err)
 {
-    int pmi_size = env_number("PMI_SIZE");
-    bool slurm_step = getenv("SLURM_STEP_ID") && getenv("SLURM_PROCID");
+    struct launch launch = launch_read();
+    int alone;
 
-    if (slurm_step && env_number("SLURM_STEP_NUM_TASKS") > 1 && !getenv("PMI_FD") && pmi_size == 0) {
-        error_set(err, CODE_USAGE,
-                  "Slurm started %d tasks without PMI2, so they cannot find each other: use srun --mpi=pmi2",
-                  env_number("SLURM_STEP_NUM_TASKS"));
-        return NULL;
-    }
-    if (pmi_size <= 1 && env_number("SLURM_STEP_NUM_TASKS") <= 1)
-        return comm_alone_create(err);
+    if (launch.size == 1)
+        return comm_read_rank_map(1, &alone, err) < 0 ? NULL : comm_alone_create(err);
 #ifdef HAVE_MPI
-    return comm_mpi_create(err);
+    return comm_mpi_create(&launch, err);
 #else
-    error_set(err, CODE_USAGE, "several ranks were started, but muster was built without MPI: configure --with-mpi");
+    error_set(err, CODE_USAGE, "%s started several ranks, but muster was built without MPI: configure --with-mpi",
+              launch.launcher);
     return NULL;
+#endif
+}
+
+const char *comm_launch_type(void)
+{
+#ifdef HAVE_MPI
+    return comm_mpi_launch_type();
+#else
+    return "none";
 #endif
 }
 
@@ -129,29 +87,6 @@ bool comm_world_fail(struct comm *world, struct error *err)
     return !world->ops->fail || world->ops->fail(world, err);
 }
 
-static int reduce_sum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err);
-static int reduce_maximum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err);
-
-int comm_agree(struct comm *comm, int result, struct error *err)
-{
-    double culprit = result < 0 ? comm->size - comm->rank : 0; /* the maximum is that of the lowest rank */
-    struct error shared = {0};
-    int lowest;
-
-    if (reduce_maximum(comm, RECORD_AGREEMENT, &culprit, 1, &shared) < 0) {
-        *err = shared;
-        return -1;
-    }
-    if (culprit == 0)
-        return 0;
-    lowest = comm->size - (int)culprit;
-    if (comm->rank == lowest)
-        shared = *err;
-    if (comm_broadcast(comm, &shared, sizeof shared, lowest, err) == 0)
-        *err = shared;
-    return -1;
-}
-
 /* ---- groups ---- */
 
 /* Gathers every member's rank in the world, in the group's order. */
@@ -159,9 +94,9 @@ static int learn_members(struct comm *comm, int rank_in_world, struct error *err
 {
     struct comm_request *request;
 
-    comm->members = calloc((size_t)comm->size, sizeof *comm->members);
+    comm->members = error_calloc((size_t)comm->size, sizeof *comm->members, err);
     if (!comm->members)
-        return error_set(err, CODE_IO, "out of memory for a group of %d ranks", comm->size);
+        return -1;
     comm->members[comm->rank] = rank_in_world;
     request = comm->ops->start_all_gather(comm, comm->members, sizeof *comm->members, err);
     return request ? comm_wait(request, err) : -1;
@@ -169,11 +104,11 @@ static int learn_members(struct comm *comm, int rank_in_world, struct error *err
 
 struct comm *comm_split(struct comm *parent, int color, int key, struct error *err)
 {
-    struct record_op op = comm_enter(parent, RECORD_SPLIT, -1);
-    struct comm *comm;
+    struct record_op op = comm_record_enter(parent, RECORD_SPLIT, -1);
+    struct comm *host = comm_host(parent), *comm;
 
-    recorder_wait(&op);
-    comm = parent->ops->split(parent, color, key, err);
+    recorder_wait_begin(&op);
+    comm = is_alone(host) ? comm_alone_create(err) : host->ops->split(host, color, key, err);
     recorder_leave(&op);
     if (comm && comm->size > 1 && learn_members(comm, comm_world_rank(parent, parent->rank), err) < 0)
         return NULL; /* not destroyed: see wait_started */
@@ -209,41 +144,55 @@ const char *comm_describe(const struct comm *comm)
 struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
                                                size_t count, size_t stride, void *scratch, struct error *err)
 {
-    struct record_op op = comm_enter(comm, RECORD_REDUCE_SCATTER, -1);
+    struct record_op op = comm_record_enter(comm, RECORD_REDUCE_SCATTER, -1);
 
-    return comm_entered(comm->ops->start_reduce_scatter(comm, dtype, recv, send, count, stride, scratch, err), &op);
+    if (!is_alone(comm))
+        return comm_record_started(
+            comm->ops->start_reduce_scatter(comm, dtype, recv, send, count, stride, scratch, err), &op);
+    if (recv != send)
+        memmove(recv, send, count * dtype_size(dtype));
+    return &comm_done;
+}
+
+/* In the memory that comm is for, or in host memory. */
+static struct comm_request *start_gather(struct comm *comm, bool on_host, enum record_kind kind, void *buffer,
+                                         size_t bytes, struct error *err)
+{
+    struct comm *used = on_host ? comm_host(comm) : comm;
+    struct record_op op = comm_record_enter(comm, kind, -1);
+
+    return is_alone(used) ? &comm_done
+                          : comm_record_started(used->ops->start_all_gather(used, buffer, bytes, err), &op);
 }
 
 struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count,
                                            struct error *err)
 {
-    struct record_op op = comm_enter(comm, RECORD_ALL_GATHER, -1);
+    return start_gather(comm, false, RECORD_ALL_GATHER, buffer, count * dtype_size(dtype), err);
+}
 
-    return comm_entered(comm->ops->start_all_gather(comm, buffer, count * dtype_size(dtype), err), &op);
+static struct comm_request *start_message(struct comm *comm, bool sending, void *buffer, size_t bytes, int peer,
+                                          struct error *err)
+{
+    struct record_op op;
+
+    if (!comm->ops->start_message) {
+        error_set(err, CODE_INTERNAL, "no message %s rank %d: the group (%s) is for collectives only",
+                  sending ? "to" : "from", peer, comm->text);
+        return NULL;
+    }
+    op = comm_record_enter(comm, sending ? RECORD_SEND : RECORD_RECEIVE, peer);
+    return comm_record_started(comm->ops->start_message(comm, sending, buffer, bytes, peer, err), &op);
 }
 
 struct comm_request *comm_start_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err)
 {
-    struct record_op op = comm_enter(comm, RECORD_SEND, peer);
-
-    return comm_entered(comm->ops->start_send(comm, buffer, bytes, peer, err), &op);
+    return start_message(comm, true, (void *)buffer, bytes, peer, err);
 }
 
 struct comm_request *comm_start_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err)
 {
-    struct record_op op = comm_enter(comm, RECORD_RECEIVE, peer);
-
-    return comm_entered(comm->ops->start_recv(comm, buffer, bytes, peer, err), &op);
-}
-
-/* An all-gather of host memory, also when comm is for device memory. */
-static struct comm_request *start_host_gather(struct comm *comm, enum record_kind kind, void *buffer, size_t bytes,
-                                              struct error *err)
-{
-    struct comm *host = comm_host(comm);
-    struct record_op op = comm_enter(comm, kind, -1);
-
-    return comm_entered(host->ops->start_all_gather(host, buffer, bytes, err), &op);
+    return start_message(comm, false, buffer, bytes, peer, err);
 }
 
 int comm_wait(struct comm_request *request, struct error *err)
@@ -254,11 +203,11 @@ int comm_wait(struct comm_request *request, struct error *err)
     if (!request || request == &comm_done)
         return 0;
     op = request->op;
-    recorder_wait(&op);
-    /* A peer that was interrupted too may have exited, and a library that notices may abort. */
+    recorder_wait_begin(&op);
+    /* After comm_interrupt the library is not called: a peer may have exited, and a library that notices may abort. */
     result = comm_interrupted(err) ? -1 : request->comm->ops->wait(request, err);
     if (result < 0 && err && err->code == CODE_PEER)
-        comm_explain(err); /* while the record still shows the operation that this rank waits in */
+        comm_peer_failed(err); /* while the record still shows the operation that this rank waits in */
     recorder_leave(&op);
     return result;
 }
@@ -277,18 +226,16 @@ int comm_all_reduce_on_host(struct comm *comm, enum dtype dtype, void *buffer, s
                             struct error *err)
 {
     size_t bytes = count * dtype_size(dtype);
-    char *all = scratch ? scratch : malloc((size_t)comm->size * bytes + 1);
-    const void **parts = malloc((size_t)comm->size * sizeof *parts);
+    char *all = scratch ? scratch : error_calloc((size_t)comm->size, bytes, err);
+    const void **parts = error_calloc((size_t)comm->size, sizeof *parts, err);
     int result = -1;
 
-    if (!all || !parts) {
-        error_set(err, CODE_IO, "out of memory summing %zu bytes of %d ranks", bytes, comm->size);
+    if (!all || !parts)
         goto out;
-    }
     for (int rank = 0; rank < comm->size; rank++)
         parts[rank] = all + (size_t)rank * bytes;
     memcpy(all + (size_t)comm->rank * bytes, buffer, bytes);
-    result = comm->size == 1 ? 0 : wait_started(start_host_gather(comm, RECORD_ALL_REDUCE, all, bytes, err), err);
+    result = wait_started(start_gather(comm, true, RECORD_ALL_REDUCE, all, bytes, err), err);
     if (result == 0)
         comm_tree_sum(dtype, buffer, parts, comm->size, count);
 out:
@@ -312,18 +259,19 @@ int comm_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t co
 
 int comm_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err)
 {
+    struct comm *host = comm_host(comm);
     struct record_op op;
     char *copy;
     int result;
 
-    if (comm->size == 1)
+    if (is_alone(host))
         return 0;
-    copy = malloc(bytes + 1);
+    copy = error_calloc(bytes, 1, err);
     if (!copy)
-        return error_set(err, CODE_IO, "out of memory for a broadcast of %zu bytes", bytes);
+        return -1;
     memcpy(copy, buffer, bytes);
-    op = comm_enter(comm, RECORD_BROADCAST, -1);
-    result = wait_started(comm_entered(comm->ops->start_broadcast(comm, copy, bytes, root, err), &op), err);
+    op = comm_record_enter(comm, RECORD_BROADCAST, -1);
+    result = wait_started(comm_record_started(host->ops->start_broadcast(host, copy, bytes, root, err), &op), err);
     if (result == 0) {
         memcpy(buffer, copy, bytes);
         free(copy);
@@ -331,62 +279,72 @@ int comm_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, stru
     return result;
 }
 
-int comm_barrier(struct comm *comm, struct error *err)
+/* ---- scalars ---- */
+
+/* Replaces each value by `combine` of all ranks' values, which are `stride` apart. */
+static int reduce_f64(struct comm *comm, enum record_kind kind,
+                      double (*combine)(const double *values, int ranks, size_t stride), double *values, size_t count,
+                      struct error *err)
 {
-    double nothing = 0;
+    double *all = error_calloc((size_t)comm->size * count, sizeof *all, err);
 
-    return reduce_sum(comm, RECORD_BARRIER, &nothing, 1, err);
-}
-
-/* Returns every rank's values in rank order; the caller frees them. */
-static double *gather_f64(struct comm *comm, enum record_kind kind, const double *values, size_t count,
-                          struct error *err)
-{
-    double *all = malloc((size_t)comm->size * count * sizeof *all);
-
-    if (!all) {
-        error_set(err, CODE_IO, "out of memory gathering %zu numbers from %d ranks", count, comm->size);
-        return NULL;
-    }
+    if (!all)
+        return -1;
     memcpy(all + (size_t)comm->rank * count, values, count * sizeof *all);
-    return wait_started(start_host_gather(comm, kind, all, count * sizeof *all, err), err) < 0 ? NULL : all;
-}
-
-static int reduce_sum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err)
-{
-    double *all = gather_f64(comm, kind, values, count, err);
-
-    if (!all)
+    if (wait_started(start_gather(comm, true, kind, all, count * sizeof *all, err), err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++)
-        values[i] = comm_tree_sum_f64(all + i, comm->size, count);
+        values[i] = combine(all + i, comm->size, count);
     free(all);
     return 0;
 }
 
-static int reduce_maximum(struct comm *comm, enum record_kind kind, double *values, size_t count, struct error *err)
+static double find_greatest(const double *values, int ranks, size_t stride)
 {
-    double *all = gather_f64(comm, kind, values, count, err);
+    double greatest = values[0];
 
-    if (!all)
-        return -1;
-    for (size_t i = 0; i < count; i++)
-        for (int rank = 0; rank < comm->size; rank++) {
-            double value = all[(size_t)rank * count + i];
+    for (int rank = 1; rank < ranks; rank++) {
+        double value = values[(size_t)rank * stride];
 
-            if (isnan(value) || value > values[i])
-                values[i] = value;
-        }
-    free(all);
-    return 0;
+        if (isnan(value) || value > greatest)
+            greatest = value;
+    }
+    return greatest;
 }
 
 int comm_sum_f64(struct comm *comm, double *values, size_t count, struct error *err)
 {
-    return reduce_sum(comm, RECORD_SUM, values, count, err);
+    return reduce_f64(comm, RECORD_SUM, comm_tree_sum_f64, values, count, err);
 }
 
 int comm_max_f64(struct comm *comm, double *values, size_t count, struct error *err)
 {
-    return reduce_maximum(comm, RECORD_MAXIMUM, values, count, err);
+    return reduce_f64(comm, RECORD_MAXIMUM, find_greatest, values, count, err);
+}
+
+int comm_barrier(struct comm *comm, struct error *err)
+{
+    double nothing = 0;
+
+    return reduce_f64(comm, RECORD_BARRIER, comm_tree_sum_f64, &nothing, 1, err);
+}
+
+int comm_agree(struct comm *comm, int result, struct error *err)
+{
+    double culprit = result < 0 ? comm->size - comm->rank : 0; /* the maximum is that of the lowest rank */
+    struct error shared = {0};
+    int lowest;
+
+    if (reduce_f64(comm, RECORD_AGREEMENT, find_greatest, &culprit, 1, &shared) < 0) {
+        *err = shared;
+        return -1;
+    }
+    if (culprit == 0)
+        return 0;
+    lowest = comm->size - (int)culprit;
+    if (comm->rank == lowest)
+        shared = *err;
+    if (comm_broadcast(comm, &shared, sizeof shared, lowest, err) == 0)
+        *err = shared;
+    return -1;
 }

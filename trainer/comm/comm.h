@@ -1,17 +1,17 @@
 /*
  * comm.h - groups of ranks and what they do together. Every axis of the mesh (dp, tp, pp) is one struct comm, and so is
- * the world. Implementations: self (one rank, no library), mpi (MPICH over PMI2); and, for buffers on a GPU, staged (by
- * way of the host) and nccl.
+ * the world. Implementations: self (one rank, no library), mpi (any MPI 3 library); and, for buffers on a GPU, staged
+ * (by way of the host) and nccl.
  *
  * Every rank of a group must call the same operations in the same order. Operations begin with a start function and end
  * with comm_wait; between the two the buffers belong to the operation. Several may be under way at once. The blocking
  * forms are start and wait in one.
  *
- * Sums are taken in a fixed binary tree over the ranks, ((0+1)+(2+3))+..., whatever the network, the placement or the
- * library's mood: the same inputs give the same bits, and the sum of 2^k ranks equals the sum of 2^(k-1) ranks that had
- * added neighbours' inputs first. A reduce-scatter and an all-reduce of the same buffers agree bit by bit.
+ * Sums are taken in a fixed binary tree over the ranks, ((0+1)+(2+3))+.... So the same inputs give the same bits on any
+ * network, placement and library, and the sum over 2^k ranks equals that over 2^(k-1) ranks that have each added the
+ * inputs of two neighbours first. A reduce-scatter and an all-reduce of the same buffers agree bit by bit.
  *
- * Waiting gives the core away (sched_yield) rather than spinning, so that ranks may outnumber cores.
+ * A wait calls sched_yield, so that there may be more ranks than cores.
  */
 #ifndef MUSTER_TRAINER_COMM_COMM_H
 #define MUSTER_TRAINER_COMM_COMM_H
@@ -28,29 +28,35 @@ struct comm;
 struct comm_request;
 
 /*
- * All ranks that the launcher started: MPI when a PMI environment says that there are several, otherwise one rank
- * alone. Fails with CODE_USAGE when Slurm started several tasks without PMI2 (each would believe itself alone). Call
- * once, before threads; comm_world_finish after everything else, on every way out but a crash. After comm_world_fail it
- * ends the library only if that returned true and no operation is under way on any rank: else it might wait for ever.
+ * All ranks that the launcher started (launch.h): MPI when there are several, otherwise one rank alone. Fails with
+ * CODE_USAGE when the MPI library does not speak the launcher's protocol (each rank would believe itself alone). Call
+ * once, before threads; comm_world_finish after everything else, on every way out but a crash. With MPI both are in
+ * comm_mpi.c, and what they and comm_world_fail do after a failure is in comm_mpi_failure.c. After comm_world_fail,
+ * comm_world_finish calls MPI_Finalize only if comm_world_fail returned true and no operation is under way on any rank:
+ * otherwise MPI_Finalize might not return.
  */
 struct comm *comm_world_create(struct error *err);
 void comm_world_finish(struct comm *world);
 
+/* The type for srun --mpi that suits the MPI library of this build: "pmi2", "pmix"; "none" without MPI. */
+const char *comm_launch_type(void);
+
 /*
  * A rank that fails tells the others, which may be waiting for it in any operation: there comm_wait fails with the
- * culprit's error, its exit code included, so that all ranks end alike and for the true reason. A rank that fails
- * because it was told tells nobody. Waits a few seconds for the others to have failed too; true when all have, and then
- * err->code is rank 0's on all of them: ranks may have failed at once for different reasons, and a launcher makes of
- * different codes one that nobody meant. To be called before buffers are freed that operations under way may still use;
- * afterwards only comm_destroy, comm_world_finish and this again, for its answer, may be called.
+ * error of the rank that failed, its exit code included, so that all ranks end with the same code and name the true
+ * reason. A rank that fails because it was notified does not notify others. Waits a few seconds for the others to fail
+ * too. Returns true if all ranks have this error, or after comm_interrupt: then only one rank needs to print it. Then
+ * err->code is rank 0's on every rank, because a launcher combines different exit codes into one that no rank returned.
+ * To be called before buffers are freed that operations under way may still use; afterwards only comm_destroy,
+ * comm_world_finish and this again, for its result, may be called.
  */
 bool comm_world_fail(struct comm *world, struct error *err);
 
-/* A group of this process only, whatever was started: for tools. End it with comm_destroy. */
+/* A group of this process only, whatever was started: for tools. Destroy it with comm_destroy. */
 struct comm *comm_alone_create(struct error *err);
 
 /*
- * Every rank learns whether all succeeded: 0, or -1 with the error of the lowest rank that failed, on all ranks alike.
+ * Tells every rank whether all succeeded. All return the same: 0, or -1 with the error of the lowest rank that failed.
  * `result` is this rank's own, with *err filled when it is negative.
  */
 int comm_agree(struct comm *comm, int result, struct error *err);
@@ -61,8 +67,8 @@ void comm_destroy(struct comm *comm);
 
 /*
  * How the ranks' devices reach each other: by NCCL where each rank has a GPU of its own and NCCL can be opened on all
- * of them, else by way of host memory; on a CPU, and with one rank, there is nothing to it. Collective. What is passed
- * is borrowed, and must outlive it, as it must outlive the groups made by it.
+ * of them, else by way of host memory; on a CPU, and with one rank, it does nothing. Collective. `world` and `dev` are
+ * borrowed and must outlive it, and it must outlive the groups made by it.
  */
 struct comm_fabric;
 
@@ -70,33 +76,33 @@ struct comm_fabric *comm_fabric_create(struct comm *world, struct device *dev, s
 void comm_fabric_destroy(struct comm_fabric *fabric);
 
 /*
- * After a failure, when comm_world_fail has returned: what devices still do together is ended without the other ranks,
- * and every operation fails from now on. Else freeing memory might wait for them for ever. NULL is harmless.
+ * After a failure, when comm_world_fail has returned: ends the devices' operations without the other ranks; from now on
+ * every operation fails. Without this, freeing memory might wait for these operations for ever. NULL does nothing.
  */
 void comm_fabric_abandon(struct comm_fabric *fabric, const struct error *err);
 
-/* "NCCL 2.27.7", "host memory, because ranks share a GPU"; "" where no device needs any. */
+/* "NCCL 2.27.7", "host memory, because ranks share a GPU"; "" for a CPU or one rank. */
 const char *comm_fabric_describe(const struct comm_fabric *fabric);
 
 /*
- * A group that was split off the world, by this color and key, for the memory of the fabric's device, where that is no
- * host memory (device_is_host). It takes comm over, also when it fails, and is comm itself on a CPU and in a group of
- * one. Collective over the world.
+ * A group like comm, which was split off the world by this color and key, but for the memory of the fabric's device. It
+ * takes ownership of comm, also when it fails. On a CPU (device_is_host) and in a group of one it returns comm itself.
+ * Collective over the world.
  *
- * - What is reduced, gathered, sent and received is MEMORY_DEVICE, and so is scratch. Broadcasts, the forms for
- * scalars, agreements and barriers take host memory.
- * - An operation begins when what was enqueued to the device before its start is done, and what is enqueued after
- *   comm_wait has returned comes after it: nobody need wait for the device. (On a CPU operations are done when they
- *   return.) For the host to look at results, device_wait.
- * - A group is for collectives or for messages, sends and receives. Sums of NCCL's are in its own order: the same bits
- *   from run to run, but not those of the tree, and 16-bit types are not summed in fp32.
+ * - Buffers that are reduced, gathered, sent or received are MEMORY_DEVICE, and so is scratch. Broadcasts, the forms
+ *   for scalars, agreements and barriers take host memory.
+ * - An operation begins when the device has done what was enqueued before its start; what is enqueued after comm_wait
+ *   has returned comes after it. So the caller need not wait for the device. (On a CPU operations are done when they
+ *   return.) Before the host reads results, call device_wait.
+ * - A group is for collectives, or for messages (sends and receives). NCCL sums in its own order: the same bits from
+ *   run to run, but not those of the tree, and it does not sum 16-bit types in fp32.
  */
 enum comm_use { COMM_COLLECTIVES, COMM_MESSAGES };
 
 struct comm *comm_on_device(struct comm_fabric *fabric, struct comm *comm, enum comm_use use, int color, int key,
                             struct error *err);
 
-/* For host memory: comm itself, or what comm_on_device has taken over. Borrowed. */
+/* The same group for host memory: comm itself, or what comm_on_device took ownership of. Borrowed. */
 struct comm *comm_host(struct comm *comm);
 
 int comm_rank(const struct comm *comm);
@@ -104,59 +110,61 @@ int comm_size(const struct comm *comm);
 const char *comm_describe(const struct comm *comm); /* "MPICH 4.0.2" or "one process" */
 
 /*
- * For the flight recorder (report/recorder.h): what a communicator is called ("dp"; else "world" and "group"), to be
- * said before its first operation, alike on all members; and what its next operation is for, such as ("block 7",
- * "gradients"), which makes "reduce-scatter of block 7 gradients". Both words are borrowed until that operation has
- * begun, and either may be NULL.
+ * For the flight recorder (trainer/watch/recorder.h). comm_label names a communicator ("dp"; the default is "world" or
+ * "group"): call it before the first operation, with the same label on all members. comm_purpose names the purpose of
+ * the next operation: unit "block 7" and data "gradients" make "reduce-scatter of block 7 gradients". Both are borrowed
+ * until that operation has begun, and either may be NULL.
  */
 void comm_label(struct comm *comm, const char *label);
-void comm_purpose(struct comm *comm, const char *what, const char *of);
+void comm_purpose(struct comm *comm, const char *unit, const char *data);
 
 /*
- * From any thread: from now on every comm_wait of this process fails with this error, and comm_world_fail tells and
- * waits for nobody. The first one counts.
+ * From any thread (the watchdog calls it): from now on every comm_wait of this process fails with this error,
+ * comm_world_fail neither tells other ranks nor waits for them, and comm_world_finish does not call MPI_Finalize. Only
+ * the first call counts. comm_interrupt.c.
  */
 void comm_interrupt(const struct error *err);
 
 /*
- * A comm_wait that fails with CODE_PEER calls `explain`, which may wait for what is known by then and put a better text
- * into *err. NULL for none.
+ * A comm_wait that fails with CODE_PEER calls `call`, which may wait until the cause is known, and replace the text of
+ * *err by it. NULL for none. With a watchdog it is watchdog_peer_failed: it raises the alarm; when the cause is known,
+ * the watchdog's thread calls comm_interrupt; a wait that fails by that calls `call` again, which changes nothing.
  */
-void comm_explain_with(void (*explain)(struct error *err, void *arg), void *arg);
+void comm_on_peer_failure(void (*call)(struct error *err, void *arg), void *arg);
 
 /* ---- collectives ------------------------------------------------------------------------------------------------- */
 
 /*
- * recv[count] = sum over ranks of their send[rank * stride ... + count); send is left as it is. recv may be that part
- * of send which is this rank's. 16-bit types are summed in fp32 and rounded once. scratch has room for
- * the group's size * count elements; NULL takes it from the heap for the time of the operation.
+ * recv[count] = sum over ranks of their send[rank * stride ... + count); send does not change. recv may be this rank's
+ * part of send. 16-bit types are summed in fp32 and rounded once. scratch has room for size * count elements (size: of
+ * the group); if it is NULL, the operation allocates it.
  */
 struct comm_request *comm_start_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
                                                size_t count, size_t stride, void *scratch, struct error *err);
 
-/* Each rank's buffer[rank * count .. + count) is spread to all: buffer has size * count elements. */
+/* Each rank's buffer[rank * count .. + count) is copied to all ranks: buffer has size * count elements. */
 struct comm_request *comm_start_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count,
                                            struct error *err);
 
-/* To and from one rank of the group, in order of posting. */
+/* To and from one rank of the group, received in the order in which they were sent. */
 struct comm_request *comm_start_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err);
 struct comm_request *comm_start_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err);
 
 /*
- * Ends and frees the request; NULL means there is nothing to wait for. A lost peer is CODE_PEER. When it fails, the
+ * Waits for the operation and frees the request; for NULL it does nothing. A lost peer is CODE_PEER. When it fails, the
  * operation is still under way: its buffers must stay until comm_world_fail has returned.
  */
 int comm_wait(struct comm_request *request, struct error *err);
 
-/* Every rank's buffer[count] becomes the sum of all, the same bits everywhere. Meant for small buffers: every rank gets
- * every other's whole. scratch as above. */
+/* Every rank's buffer[count] becomes the sum of all, the same bits everywhere. For small buffers: every rank receives
+ * every other's whole buffer. scratch as above. */
 int comm_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch, struct error *err);
 int comm_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t count, struct error *err);
 int comm_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err);
 int comm_barrier(struct comm *comm, struct error *err);
 
 /*
- * For a handful of scalars: every rank gets the tree sum, or the greatest, of each. NaN wins over every number in max.
+ * For a few scalars: every rank gets the tree sum, or the maximum, of each. The maximum of NaN and a number is NaN.
  */
 int comm_sum_f64(struct comm *comm, double *values, size_t count, struct error *err);
 int comm_max_f64(struct comm *comm, double *values, size_t count, struct error *err);

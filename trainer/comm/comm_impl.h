@@ -3,8 +3,10 @@
 #define MUSTER_TRAINER_COMM_COMM_IMPL_H
 
 #include "trainer/comm/comm.h"
+#include "trainer/comm/launch.h"
 #include "trainer/watch/recorder.h"
 
+/* Communicators for device memory leave split, start_broadcast, finish, fail and check_failure to comm->host. */
 struct comm_ops {
     struct comm *(*split)(struct comm *, int color, int key, struct error *err);
     void (*destroy)(struct comm *);
@@ -12,14 +14,16 @@ struct comm_ops {
                                                  size_t stride, void *scratch, struct error *err);
     struct comm_request *(*start_all_gather)(struct comm *, void *buffer, size_t bytes, struct error *err);
     struct comm_request *(*start_broadcast)(struct comm *, void *buffer, size_t bytes, int root, struct error *err);
-    struct comm_request *(*start_send)(struct comm *, const void *buffer, size_t bytes, int peer, struct error *err);
-    struct comm_request *(*start_recv)(struct comm *, void *buffer, size_t bytes, int peer, struct error *err);
+    /* a send or a receive; NULL: the group is for collectives only */
+    struct comm_request *(*start_message)(struct comm *, bool sending, void *buffer, size_t bytes, int peer,
+                                          struct error *err);
     /* comm_all_reduce; NULL: an all-gather, and every rank adds */
     int (*all_reduce)(struct comm *, enum dtype, void *buffer, size_t count, void *scratch, struct error *err);
     int (*wait)(struct comm_request *, struct error *err);
     void (*finish)(struct comm *);               /* of the world: end the library */
-    bool (*fail)(struct comm *, struct error *); /* NULL where there is nobody to tell */
-    bool (*told)(struct error *);                /* whether a rank has failed, while waiting; NULL likewise */
+    bool (*fail)(struct comm *, struct error *); /* NULL without other ranks */
+    /* polled while waiting: a rank has failed, or comm_interrupt was called; NULL without other ranks */
+    bool (*check_failure)(struct error *);
 };
 
 struct comm {
@@ -28,39 +32,49 @@ struct comm {
     int rank, size;
     char text[96];
 
-    /* comm.c's, for the flight recorder */
+    /* comm_record.c's, for the flight recorder */
     char label[RECORD_NAME_SIZE];
-    int *members; /* [size] ranks of the world; NULL for the world, and for a group of one, which is not recorded */
-    const char *what, *of;
-    struct recorder_comm recorded;
+    int *members; /* [size] ranks of the world; NULL for the world, for a group of one, which is not recorded, and where
+                     host has them */
+    const char *purpose_unit, *purpose_data; /* of the next operation */
+    struct recorder_slot recorded;
 };
 
 struct comm_request {
     struct comm *comm;
-    struct record_op op; /* comm.c's */
+    struct record_op op; /* comm_record.c's */
 };
 
-struct comm *comm_mpi_create(struct error *err);
+/* MUSTER_RANK_MAP (common/mesh.h) for `size` ranks into map[size]: 1; 0 if it is not set; -1 with CODE_USAGE. */
+int comm_read_rank_map(int size, int *map, struct error *err);
+
+/* NULL and CODE_USAGE if the MPI library does not find the ranks that the launcher started. */
+struct comm *comm_mpi_create(const struct launch *launch, struct error *err);
+const char *comm_mpi_launch_type(void); /* comm_launch_type */
 
 /* comm_all_reduce of host memory, whatever comm is for; recorded as comm's. */
 int comm_all_reduce_on_host(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
                             struct error *err);
 
 /* ---- comm_record.c ----
- * comm_enter before an operation, for it may be the library's start that never ends; comm_entered when that has
- * returned, with what it returned. peer is a rank of the group, -1 for a collective.
+ * Call comm_record_enter before starting the operation, because the start itself may hang, and comm_record_started with
+ * the request that the start returned. peer is a rank of the group, -1 for a collective.
  */
-struct record_op comm_enter(struct comm *comm, enum record_kind kind, int peer);
-struct comm_request *comm_entered(struct comm_request *request, const struct record_op *op);
+struct record_op comm_record_enter(struct comm *comm, enum record_kind kind, int peer);
+struct comm_request *comm_record_started(struct comm_request *request, const struct record_op *op);
 int comm_world_rank(const struct comm *comm, int rank);
 
-/* A wait has failed with CODE_PEER: what comm_explain_with has set. */
-void comm_explain(struct error *err);
+/* ---- comm_interrupt.c ---- */
+
+/* A wait has failed with CODE_PEER: calls the function set by comm_on_peer_failure. */
+void comm_peer_failed(struct error *err);
 
 /* Whether comm_interrupt was called; then *err is its error. Cheap enough to ask while waiting. */
 bool comm_interrupted(struct error *err);
 
-/* A request that was over when it began; comm_wait knows it and frees nothing. */
+/* ---- comm.c, tree_sum.c, comm_device.c ---- */
+
+/* An operation that was complete when it began; comm_wait returns at once and frees nothing. */
 extern struct comm_request comm_done;
 
 /*
@@ -70,21 +84,13 @@ extern struct comm_request comm_done;
 void comm_tree_sum(enum dtype dtype, void *out, const void *const *parts, int ranks, size_t count);
 double comm_tree_sum_f64(const double *values, int ranks, size_t stride);
 
-/* ---- comm_device.c and comm_staged.c ----
- * What the communicators for device memory share. Each has a communicator of the same ranks for host memory, which does
- * everything that has no buffer on the device.
- *
- * comm gets the rank, size, members and label of `host`, which it owns if this succeeds.
+/*
+ * A communicator for device memory of the same ranks as `host`, which is for host memory: takes ownership of it, also
+ * when it fails. `bytes`: the size of the implementation's struct, which begins with struct comm.
  */
-int comm_device_init(struct comm *comm, const struct comm_ops *ops, struct comm *host, struct error *err);
-
-/* For comm_ops: the host communicator's. */
-struct comm *comm_device_split(struct comm *comm, int color, int key, struct error *err);
-struct comm_request *comm_device_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err);
+void *comm_device_create(size_t bytes, const struct comm_ops *ops, struct comm *host, struct error *err);
 
 /* True when all `count` names, of `bytes` bytes each, are different. */
 bool comm_names_differ(const unsigned char *names, size_t bytes, int count);
-
-struct comm *comm_staged_create(struct comm *host, struct device *dev, struct error *err);
 
 #endif

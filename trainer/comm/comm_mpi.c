@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/rank_map.h"
+#include "common/crc32c.h"
 #include "trainer/comm/comm_mpi.h"
 
 enum {
@@ -24,8 +24,6 @@ enum {
 
 struct mpi_request {
     struct comm_request base;
-    MPI_Request *pending;
-    int npending;
     /* what a reduce-scatter does when all parts are in */
     enum dtype dtype;
     void *recv;
@@ -33,6 +31,8 @@ struct mpi_request {
     char *scratch; /* [size - 1][count], in rank order without this rank; NULL for other operations */
     bool scratch_ours;
     size_t count;
+    int npending;
+    MPI_Request pending[];
 };
 
 static int open_requests; /* of this process */
@@ -49,15 +49,11 @@ static struct comm_mpi *as_mpi(struct comm *comm)
 
 static struct mpi_request *request_create(struct comm *comm, int npending, struct error *err)
 {
-    struct mpi_request *request = calloc(1, sizeof *request);
+    size_t bytes = sizeof(struct mpi_request) + (size_t)npending * sizeof(MPI_Request);
+    struct mpi_request *request = error_calloc(1, bytes, err);
 
-    if (request)
-        request->pending = calloc((size_t)npending, sizeof *request->pending);
-    if (!request || !request->pending) {
-        free(request);
-        error_set(err, CODE_IO, "out of memory for a collective of %d ranks", comm->size);
+    if (!request)
         return NULL;
-    }
     request->base.comm = comm;
     for (int i = 0; i < npending; i++)
         request->pending[i] = MPI_REQUEST_NULL;
@@ -70,7 +66,6 @@ static void request_free(struct mpi_request *request)
     open_requests--;
     if (request->scratch_ours)
         free(request->scratch);
-    free(request->pending);
     free(request);
 }
 
@@ -139,9 +134,8 @@ static struct comm_request *mpi_reduce_scatter(struct comm *comm, enum dtype dty
     request->own = (const char *)send + (size_t)comm->rank * stride_bytes;
     request->count = count;
     request->scratch_ours = !scratch;
-    request->scratch = scratch ? scratch : malloc((size_t)(comm->size - 1) * bytes + 1);
+    request->scratch = scratch ? scratch : error_calloc((size_t)(comm->size - 1), bytes, err);
     if (!request->scratch) {
-        error_set(err, CODE_IO, "out of memory: %zu bytes for a reduce-scatter", (size_t)(comm->size - 1) * bytes);
         request_free(request);
         return NULL;
     }
@@ -189,8 +183,8 @@ static struct comm_request *mpi_broadcast(struct comm *comm, void *buffer, size_
     return code == MPI_SUCCESS ? &request->base : request_failed(request, "broadcast", code, err);
 }
 
-static struct comm_request *point_to_point(struct comm *comm, bool sending, void *buffer, size_t bytes, int peer,
-                                           struct error *err)
+static struct comm_request *mpi_message(struct comm *comm, bool sending, void *buffer, size_t bytes, int peer,
+                                        struct error *err)
 {
     struct mpi_request *request = request_create(comm, count_messages(bytes), err);
     int code;
@@ -201,24 +195,14 @@ static struct comm_request *point_to_point(struct comm *comm, bool sending, void
     return code == MPI_SUCCESS ? &request->base : request_failed(request, sending ? "send" : "receive", code, err);
 }
 
-static struct comm_request *mpi_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err)
-{
-    return point_to_point(comm, true, (void *)buffer, bytes, peer, err);
-}
-
-static struct comm_request *mpi_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err)
-{
-    return point_to_point(comm, false, buffer, bytes, peer, err);
-}
-
 static int add_parts(const struct mpi_request *request, struct error *err)
 {
     const struct comm *comm = request->base.comm;
-    const void **parts = malloc((size_t)comm->size * sizeof *parts);
+    const void **parts = error_calloc((size_t)comm->size, sizeof *parts, err);
     size_t bytes = request->count * dtype_size(request->dtype);
 
     if (!parts)
-        return error_set(err, CODE_IO, "out of memory adding the parts of %d ranks", comm->size);
+        return -1;
     for (int rank = 0; rank < comm->size; rank++) {
         int slot = rank < comm->rank ? rank : rank - 1;
 
@@ -250,12 +234,12 @@ static int mpi_wait(struct comm_request *base, struct error *err)
             break;
         if (++polls % 16 == 0)
             sched_yield();
-        /* The request is left as it is: its buffers may still be written to, until the process ends. */
-        if (polls % 256 == 0 && comm_mpi_told_of_failure(err))
+        /* The request is not freed: MPI may still write to its buffers until the process ends. */
+        if (polls % 256 == 0 && comm_mpi_check_failure(err)) /* a rank has failed, or comm_interrupt was called */
             return -1;
     }
-    if (code != MPI_SUCCESS) /* left as it is, too */
-        return comm_mpi_error(err, base->comm, "a collective", code);
+    if (code != MPI_SUCCESS) /* not freed either */
+        return comm_mpi_error(err, base->comm, record_kinds[base->op.kind], code);
     if (request->scratch)
         result = add_parts(request, err);
     request_free(request);
@@ -264,29 +248,44 @@ static int mpi_wait(struct comm_request *base, struct error *err)
 
 static const struct comm_ops mpi_ops;
 
-static struct comm *wrap_handle(MPI_Comm handle, bool world, struct error *err)
+/* MPI lets this be called before MPI_Init too. The first line, with blanks for tabs. */
+static const char *library_version(char version[MPI_MAX_LIBRARY_VERSION_STRING])
 {
-    struct comm_mpi *comm = calloc(1, sizeof *comm);
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length;
 
-    if (!comm) {
-        error_set(err, CODE_IO, "out of memory");
+    MPI_Get_library_version(version, &length);
+    version[strcspn(version, "\n")] = '\0';
+    for (char *at = version; *at; at++)
+        if (*at == '\t')
+            *at = ' ';
+    return version;
+}
+
+/* Open MPI's goes on with its package, behind a comma. */
+static int name_length(const char *version)
+{
+    size_t length = strcspn(version, ",");
+
+    return length < 50 ? (int)length : 50;
+}
+
+static struct comm *wrap_handle(MPI_Comm handle, bool world, struct error *err)
+{
+    struct comm_mpi *comm = error_calloc(1, sizeof *comm, err);
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+
+    if (!comm)
         return NULL;
-    }
     comm->base.ops = &mpi_ops;
     comm->handle = handle;
     comm->world = world;
     MPI_Comm_rank(handle, &comm->base.rank);
     MPI_Comm_size(handle, &comm->base.size);
     MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN);
-    MPI_Get_library_version(version, &length);
-    version[strcspn(version, "\n")] = '\0';
-    for (char *at = version; *at; at++)
-        if (*at == '\t')
-            *at = ' ';
-    snprintf(comm->base.text, sizeof comm->base.text, "%d ranks%s, %.50s", comm->base.size,
-             handle != MPI_COMM_WORLD && world ? " in the order of MUSTER_RANK_MAP" : "", version);
+    library_version(version);
+    snprintf(comm->base.text, sizeof comm->base.text, "%d ranks%s, %.*s", comm->base.size,
+             handle != MPI_COMM_WORLD && world ? " in the order of MUSTER_RANK_MAP" : "", name_length(version),
+             version);
     return &comm->base;
 }
 
@@ -311,7 +310,7 @@ static void mpi_destroy(struct comm *comm)
 
 static void mpi_finish(struct comm *comm)
 {
-    if (comm_mpi_failure_end())
+    if (comm_mpi_may_finalize())
         MPI_Finalize();
     alarm(0);
     free(comm);
@@ -323,56 +322,96 @@ static const struct comm_ops mpi_ops = {
     .start_reduce_scatter = mpi_reduce_scatter,
     .start_all_gather = mpi_all_gather,
     .start_broadcast = mpi_broadcast,
-    .start_send = mpi_send,
-    .start_recv = mpi_recv,
+    .start_message = mpi_message,
     .wait = mpi_wait,
     .finish = mpi_finish,
     .fail = comm_mpi_fail,
-    .told = comm_mpi_told_of_failure,
+    .check_failure = comm_mpi_check_failure,
 };
 
+/* Whether every rank has the same MUSTER_RANK_MAP. Without this check, only the rank with a different map would fail,
+ * and the others would hang. */
+static int agree_on_map(const char *text, struct error *err)
+{
+    long sum = crc32c(0, text, strlen(text)), range[2] = {sum, -sum};
+    int code = MPI_Allreduce(MPI_IN_PLACE, range, 2, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
+
+    if (code != MPI_SUCCESS)
+        return error_set(err, CODE_PEER, "MPI did not compare the ranks' MUSTER_RANK_MAP (code %d)", code);
+    if (range[0] != -range[1])
+        return error_set(err, CODE_USAGE,
+                         "MUSTER_RANK_MAP differs between ranks, here it is \"%.100s\"; unset it, or "
+                         "let srun --muster set it",
+                         text);
+    return 0;
+}
+
 /*
- * MUSTER_RANK_MAP (common/rank_map.h): srun --muster wants the mesh in another order than Slurm's, for the sake of the
- * switches. From here on a rank is what that says; nobody else in the trainer knows of Slurm's.
+ * Applies MUSTER_RANK_MAP (common/mesh.h), which srun --muster sets if another order than Slurm's sends less data
+ * across the switches. Under srun, the rank in MPI_COMM_WORLD is SLURM_PROCID. From here on, ranks in the trainer are
+ * mesh ranks. No other code in the trainer uses Slurm's.
  */
 static int order_ranks(MPI_Comm *handle, struct error *err)
 {
     const char *text = getenv("MUSTER_RANK_MAP");
-    struct error why;
     int rank, size, code, *map;
 
+    if (agree_on_map(text ? text : "", err) < 0)
+        return -1;
     if (!text || !text[0])
         return 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    map = calloc((size_t)size, sizeof *map);
+    map = error_calloc((size_t)size, sizeof *map, err);
     if (!map)
-        return error_set(err, CODE_IO, "out of memory for the order of %d ranks", size);
-    if (rank_map_parse(text, size, map, &why) < 0) {
+        return -1;
+    if (comm_read_rank_map(size, map, err) < 0) {
         free(map);
-        return error_set(err, CODE_USAGE, "MUSTER_RANK_MAP: %s; unset it, or let srun --muster set it", why.text);
+        return -1;
     }
     code = MPI_Comm_split(MPI_COMM_WORLD, 0, map[rank], handle);
     free(map);
     return code == MPI_SUCCESS ? 0 : error_set(err, CODE_PEER, "MPI did not order its ranks (code %d)", code);
 }
 
-struct comm *comm_mpi_create(struct error *err)
+const char *comm_mpi_launch_type(void)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+
+    return launch_type(library_version(version));
+}
+
+static int start_mpi(const struct launch *launch, struct error *err)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int provided, size, code;
+
+    if (launch_check(launch, library_version(version), err) < 0)
+        return -1;
+    code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    if (code != MPI_SUCCESS)
+        return error_set(err, CODE_USAGE, "MPI did not start (code %d): start with srun --mpi=%s or mpiexec", code,
+                         launch_type(version));
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (launch_check_size(launch, version, size, err) == 0)
+        return 0;
+    MPI_Finalize();
+    return -1;
+}
+
+struct comm *comm_mpi_create(const struct launch *launch, struct error *err)
 {
     MPI_Comm handle = MPI_COMM_WORLD;
     struct comm *world;
-    int provided, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 
-    if (code != MPI_SUCCESS) {
-        error_set(err, CODE_USAGE, "MPI did not start (code %d): start with srun --mpi=pmi2 or mpiexec", code);
+    if (start_mpi(launch, err) < 0)
         return NULL;
-    }
     if (order_ranks(&handle, err) < 0) {
-        MPI_Finalize(); /* all ranks have the same map, and fail alike */
+        MPI_Finalize(); /* agree_on_map has compared the maps: all ranks fail alike */
         return NULL;
     }
     world = wrap_handle(handle, true, err);
-    if (world && comm_mpi_failure_begin(world, err) < 0)
+    if (world && comm_mpi_failure_init(world, err) < 0)
         return NULL;
     return world;
 }

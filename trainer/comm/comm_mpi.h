@@ -19,19 +19,23 @@ int comm_mpi_error(struct error *err, const struct comm *comm, const char *what,
 int comm_mpi_open_requests(void);
 
 /* Called once, after MPI_Init. */
-int comm_mpi_failure_begin(struct comm *world, struct error *err);
+int comm_mpi_failure_init(struct comm *world, struct error *err);
 
 /*
  * True if MPI_Finalize may be called. After a failure that is so only when all ranks have reached this call and no rank
- * has an open request; an alarm then ends the process with the agreed exit code if MPI_Finalize does not return. Else
- * mpiexec is told that this rank ends, unless another rank may hang, which mpiexec should then kill.
+ * has an open request; SIGALRM then ends the process with the agreed exit code if MPI_Finalize does not return.
+ * Otherwise it tells mpiexec that this rank ends. But if another rank may still hang, it does not: mpiexec then takes
+ * this rank for crashed, and kills the others.
  */
-bool comm_mpi_failure_end(void);
+bool comm_mpi_may_finalize(void);
 
 bool comm_mpi_failing(void); /* this rank has sent or received a failure */
 
-/* True if a rank has failed: *err is its error, now and at every later call. Cheap enough to call while waiting. */
-bool comm_mpi_told_of_failure(struct error *err);
+/*
+ * True if a rank has failed, or comm_interrupt was called: *err is that error, now and at every later call. Cheap
+ * enough to call while waiting.
+ */
+bool comm_mpi_check_failure(struct error *err);
 
 bool comm_mpi_fail(struct comm *world, struct error *err); /* comm_world_fail */
 

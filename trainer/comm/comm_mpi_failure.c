@@ -1,4 +1,7 @@
-/* comm_mpi_failure.c - comm_world_fail over MPI: a rank that fails tells all others. */
+/*
+ * comm_mpi_failure.c - comm_world_fail over MPI: a rank that fails tells all others. After comm_interrupt it does not:
+ * each rank's watchdog has the cause, so nothing is sent or waited for, and MPI_Finalize is not called.
+ */
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,10 +24,10 @@ static struct {
     bool known; /* this rank has sent or received `error` */
     struct error error;
     int heard;     /* messages received */
-    bool told;     /* this rank has sent its error to all others */
+    bool sent;     /* this rank has sent its error to all others */
     bool answered; /* comm_mpi_fail has waited; `all` is its result */
     bool all;
-    int sum[3]; /* when all: open requests, ranks that have told, rank 0's exit code */
+    int sum[3]; /* when all: open requests, ranks that have sent, rank 0's exit code */
 } failing;
 
 /* Requeuing helps after a lost peer, but not after a bug or without memory. */
@@ -58,7 +61,7 @@ int comm_mpi_error(struct error *err, const struct comm *comm, const char *what,
     return error_set(err, exit_code_of(code), "rank %d of %d: %s failed: %s", comm->rank, comm->size, what, text);
 }
 
-int comm_mpi_failure_begin(struct comm *world, struct error *err)
+int comm_mpi_failure_init(struct comm *world, struct error *err)
 {
     int code = MPI_Comm_dup(((struct comm_mpi *)world)->handle, &failing.handle);
 
@@ -107,7 +110,7 @@ static bool receive_all(void)
 {
     struct error heard;
 
-    while (failing.heard < failing.sum[1] - failing.told)
+    while (failing.heard < failing.sum[1] - failing.sent)
         if (receive_failure(MPI_ANY_SOURCE, &heard) != MPI_SUCCESS)
             return false;
     return true;
@@ -138,7 +141,7 @@ static void tell_mpiexec(void)
         (void)!recv(hydra.fd, answer, sizeof answer, MSG_DONTWAIT);
 }
 
-bool comm_mpi_failure_end(void)
+bool comm_mpi_may_finalize(void)
 {
     struct error interrupted;
 
@@ -146,7 +149,8 @@ bool comm_mpi_failure_end(void)
         MPI_Comm_free(&failing.handle);
         return true;
     }
-    /* A rank may hang: mpiexec should see a crash here, and kill that rank. */
+    /* Another rank may still hang. mpiexec kills that rank only if this one seems to have crashed, so this rank does
+     * not tell mpiexec that it ends. */
     if (!failing.all || comm_interrupted(&interrupted) || !barrier_passed())
         return false;
     signal(SIGALRM, exit_process);
@@ -162,7 +166,7 @@ bool comm_mpi_failing(void)
     return failing.known;
 }
 
-bool comm_mpi_told_of_failure(struct error *err)
+bool comm_mpi_check_failure(struct error *err)
 {
     MPI_Status status;
     int there = 0;
@@ -185,7 +189,7 @@ static void tell_all(struct comm *comm, const struct error *err)
 {
     MPI_Request request;
 
-    failing.known = failing.told = true;
+    failing.known = failing.sent = true;
     failing.error = *err;
     error_prefix(&failing.error, "rank %d", comm->rank);
     for (int rank = 0; rank < comm->size; rank++)
@@ -194,20 +198,20 @@ static void tell_all(struct comm *comm, const struct error *err)
             MPI_Request_free(&request);
 }
 
-/* True if all ranks have reached this call. */
+/* True if all ranks have reached this call. Also true after comm_interrupt, without any exchange: each process is ended
+ * by its own watchdog. */
 static bool exchange_failure(struct comm *comm, const struct error *err)
 {
     MPI_Request request;
 
     failing.sum[0] = comm_mpi_open_requests();
-    if (comm_interrupted(&failing.error)) { /* every rank's watchdog does this: no rank is left to tell */
+    if (comm_interrupted(&failing.error)) {
         failing.known = true;
-        failing.sum[0]++;
         return true;
     }
     if (!failing.known)
         tell_all(comm, err);
-    failing.sum[1] = failing.told;
+    failing.sum[1] = failing.sent;
     failing.sum[2] = comm->rank == 0 ? (int)err->code : 0;
     if (MPI_Iallreduce(MPI_IN_PLACE, failing.sum, 3, MPI_INT, MPI_SUM, failing.handle, &request) != MPI_SUCCESS ||
         !wait_briefly(&request))

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "common/library.h"
-#include "trainer/comm/nccl_root.h"
 
 struct nccl_request {
     struct comm_request base;
@@ -21,7 +20,7 @@ struct comm_nccl {
     struct nccl_root *root;
     struct nccl_member member;
     cudaStream_t stream, compute;
-    cudaEvent_t computed; /* what was enqueued to the device before an operation */
+    cudaEvent_t computed; /* after what was enqueued to the device before an operation */
     struct nccl_request *free;
 };
 
@@ -52,11 +51,9 @@ static struct nccl_request *take_request(struct comm_nccl *c, struct error *err)
         c->free = request->next;
         return request;
     }
-    request = calloc(1, sizeof *request);
-    if (!request) {
-        error_set(err, CODE_IO, "out of memory for a collective of %d ranks", c->base.size);
+    request = error_calloc(1, sizeof *request, err);
+    if (!request)
         return NULL;
-    }
     request->base.comm = &c->base;
     if (cuda_error(err, cudaEventCreateWithFlags(&request->done, cudaEventDisableTiming), "an event") == 0)
         return request;
@@ -70,7 +67,7 @@ static void return_request(struct comm_nccl *c, struct nccl_request *request)
     c->free = request;
 }
 
-/* Before NCCL is called: on the stream comes what the device has still to compute. */
+/* Before NCCL is called: its stream waits for what was enqueued to the device. */
 static struct nccl_request *begin_request(struct comm *comm, struct error *err)
 {
     struct comm_nccl *c = as_nccl(comm);
@@ -94,7 +91,7 @@ static struct comm_request *finish_start(struct nccl_request *request, ncclResul
     if (nccl_settle(c->root, c->member.handle, status, what, err) == 0 &&
         cuda_error(err, cudaEventRecord(request->done, c->stream), "cudaEventRecord") == 0)
         return &request->base;
-    return NULL; /* the request is lost: what the stream still does with it nobody knows */
+    return NULL; /* the request is not reused: the stream may still use it */
 }
 
 static int nccl_wait(struct comm_request *base, struct error *err)
@@ -119,7 +116,7 @@ static int nccl_wait(struct comm_request *base, struct error *err)
         nccl_root_abort(c->root, err);
         return -1;
     }
-    if (nccl_root_usable(c->root, err) < 0) /* then the event may say no more than that the kernel was made to end */
+    if (nccl_root_usable(c->root, err) < 0) /* the event may be done only because the kernel was aborted */
         return -1;
     return_request(c, request);
     return 0;
@@ -127,7 +124,7 @@ static int nccl_wait(struct comm_request *base, struct error *err)
 
 /* ---- operations ---- */
 
-/* NCCL wants the parts side by side. */
+/* NCCL needs the parts one after the other. */
 static const void *side_by_side(struct comm_nccl *c, const void *send, size_t bytes, size_t stride, void *scratch,
                                 struct error *err)
 {
@@ -156,7 +153,7 @@ static struct comm_request *nccl_reduce_scatter(struct comm *comm, enum dtype dt
     if (!from)
         return NULL;
     return finish_start(
-        request, nccl_api()->ncclReduceScatter(from, recv, count, type_of(dtype), ncclSum, c->member.handle, c->stream),
+        request, nccl_api.ncclReduceScatter(from, recv, count, type_of(dtype), ncclSum, c->member.handle, c->stream),
         "reduce-scatter", err);
 }
 
@@ -168,7 +165,7 @@ static struct comm_request *nccl_all_gather(struct comm *comm, void *buffer, siz
 
     if (!request)
         return NULL;
-    return finish_start(request, nccl_api()->ncclAllGather(own, buffer, bytes, ncclUint8, c->member.handle, c->stream),
+    return finish_start(request, nccl_api.ncclAllGather(own, buffer, bytes, ncclUint8, c->member.handle, c->stream),
                         "all-gather", err);
 }
 
@@ -176,7 +173,7 @@ static int nccl_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, si
                            struct error *err)
 {
     struct comm_nccl *c = as_nccl(comm);
-    struct record_op op = comm_enter(comm, RECORD_ALL_REDUCE, -1);
+    struct record_op op = comm_record_enter(comm, RECORD_ALL_REDUCE, -1);
     struct nccl_request *request = begin_request(comm, err);
     struct comm_request *started = NULL;
 
@@ -184,33 +181,15 @@ static int nccl_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, si
     if (request)
         started = finish_start(
             request,
-            nccl_api()->ncclAllReduce(buffer, buffer, count, type_of(dtype), ncclSum, c->member.handle, c->stream),
+            nccl_api.ncclAllReduce(buffer, buffer, count, type_of(dtype), ncclSum, c->member.handle, c->stream),
             "all-reduce", err);
-    started = comm_entered(started, &op);
+    started = comm_record_started(started, &op);
     return started ? comm_wait(started, err) : -1;
-}
-
-static struct comm_request *no_messages(struct error *err)
-{
-    error_set(err, CODE_INTERNAL, "NCCL: this group is for collectives and not for messages");
-    return NULL;
-}
-
-static struct comm_request *nccl_send(struct comm *comm, const void *buffer, size_t bytes, int peer, struct error *err)
-{
-    (void)comm, (void)buffer, (void)bytes, (void)peer;
-    return no_messages(err);
-}
-
-static struct comm_request *nccl_recv(struct comm *comm, void *buffer, size_t bytes, int peer, struct error *err)
-{
-    (void)comm, (void)buffer, (void)bytes, (void)peer;
-    return no_messages(err);
 }
 
 /* ---- groups ---- */
 
-/* Where a GPU's part cannot be given back, nothing more is begun there. */
+/* If a resource of the GPU cannot be freed, no other operation starts on it. */
 static void nccl_destroy(struct comm *comm)
 {
     struct comm_nccl *c = as_nccl(comm);
@@ -236,18 +215,14 @@ static void nccl_destroy(struct comm *comm)
 }
 
 static const struct comm_ops nccl_ops = {
-    .split = comm_device_split,
     .destroy = nccl_destroy,
     .start_reduce_scatter = nccl_reduce_scatter,
     .start_all_gather = nccl_all_gather,
-    .start_broadcast = comm_device_broadcast,
-    .start_send = nccl_send,
-    .start_recv = nccl_recv,
     .all_reduce = nccl_all_reduce,
     .wait = nccl_wait,
 };
 
-/* Of a higher priority than the operations, which are enqueued far ahead and would keep all of the GPU. */
+/* Of a higher priority than the kernels, which are enqueued far ahead and would occupy the whole GPU. */
 static int create_stream(struct comm_nccl *c, struct device *dev, struct error *err)
 {
     int least, greatest;
@@ -262,24 +237,19 @@ static int create_stream(struct comm_nccl *c, struct device *dev, struct error *
 struct comm *comm_nccl_create(struct nccl_root *root, struct comm *host, int least, int color, int key,
                               struct error *err)
 {
-    struct comm_nccl *c = calloc(1, sizeof *c);
     bool joins = host->size >= least;
+    struct comm_nccl *c = comm_device_create(sizeof *c, &nccl_ops, host, err);
 
-    if (!c || comm_device_init(&c->base, &nccl_ops, host, err) < 0) {
-        free(c);
-        error_set(err, CODE_IO, "out of memory for a group of %d ranks", host->size);
-        comm_destroy(host);
+    if (!c)
         return NULL;
-    }
     c->root = root;
     if (nccl_root_split(root, joins, color, key, &c->member, err) < 0)
         goto fail;
-    if (joins && create_stream(c, nccl_root_device(root), err) == 0)
+    if (joins && create_stream(c, root->dev, err) == 0)
         return &c->base;
     if (joins)
         goto fail;
     nccl_root_leave(root, &c->member);
-    free(c->base.members);
     free(c);
     return host;
 fail:

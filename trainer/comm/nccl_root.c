@@ -1,4 +1,4 @@
-#include "trainer/comm/nccl_root.h"
+#include "trainer/comm/comm_nccl.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -8,44 +8,30 @@
 
 enum {
     END_SECONDS = 5,
-    GROUPS_ABORT = 22200, /* the first version whose groups may be of aborts */
+    GROUPS_ABORT = 22200, /* the first version that allows ncclCommAbort within a group */
 };
 
-struct nccl_root {
-    struct comm *world;
-    struct device *dev;
-    struct nccl_member all;
-    struct nccl_member *members;
-    bool aborted;
-    struct error why;
-};
-
-static struct nccl_api api;
+struct nccl_api nccl_api;
 
 static const struct library library = {
     .name = "NCCL",
     .variable = "MUSTER_NCCL",
-    .sonames = {"libnccl.so.2"},
+    .soname = "libnccl.so.2",
     .version = "2.18",
 };
-
-const struct nccl_api *nccl_api(void)
-{
-    return &api;
-}
 
 int comm_nccl_load(struct error *err)
 {
     static const char *const names[] = {NCCL_FUNCTIONS(LIBRARY_NAME)};
 
-    return library_load(&library, names, sizeof names / sizeof *names, &api, err);
+    return library_load(&library, names, sizeof names / sizeof *names, &nccl_api, err);
 }
 
 void comm_nccl_version(char *text, size_t size)
 {
     int version = 0;
 
-    if (api.ncclGetVersion(&version) != ncclSuccess)
+    if (nccl_api.ncclGetVersion(&version) != ncclSuccess)
         version = 0;
     snprintf(text, size, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
@@ -54,7 +40,7 @@ void comm_nccl_version(char *text, size_t size)
 
 static bool abort_one(struct nccl_member *member)
 {
-    ncclResult_t status = member->handle ? api.ncclCommAbort(member->handle) : ncclSuccess;
+    ncclResult_t status = member->handle ? nccl_api.ncclCommAbort(member->handle) : ncclSuccess;
     bool aborted = status == ncclSuccess || status == ncclInProgress;
 
     member->handle = NULL;
@@ -66,17 +52,17 @@ void nccl_root_abort(struct nccl_root *root, const struct error *err)
     int version = 0;
     bool clean = true, grouped;
 
-    if (root->aborted)
+    if (!root || root->aborted)
         return;
     root->aborted = true;
     root->why = *err;
-    grouped =
-        api.ncclGetVersion(&version) == ncclSuccess && version >= GROUPS_ABORT && api.ncclGroupStart() == ncclSuccess;
+    grouped = nccl_api.ncclGetVersion(&version) == ncclSuccess && version >= GROUPS_ABORT &&
+              nccl_api.ncclGroupStart() == ncclSuccess;
     for (struct nccl_member *member = root->members; member; member = member->next)
         clean &= abort_one(member);
     clean &= abort_one(&root->all);
     if (grouped)
-        clean &= api.ncclGroupEnd() == ncclSuccess;
+        clean &= nccl_api.ncclGroupEnd() == ncclSuccess;
     if (!clean)
         error_prefix(&root->why, "NCCL could not be aborted, after");
 }
@@ -93,7 +79,7 @@ static int fail_root(struct nccl_root *root, ncclResult_t status, const char *wh
 {
     bool lost = status == ncclRemoteError || status == ncclSystemError;
 
-    error_set(err, lost ? CODE_PEER : CODE_INTERNAL, "NCCL: %s: %s", what, api.ncclGetErrorString(status));
+    error_set(err, lost ? CODE_PEER : CODE_INTERNAL, "NCCL: %s: %s", what, nccl_api.ncclGetErrorString(status));
     nccl_root_abort(root, err);
     return -1;
 }
@@ -104,11 +90,11 @@ int nccl_look(struct nccl_root *root, ncclComm_t handle, struct error *err)
 
     if (nccl_root_usable(root, err) < 0)
         return -1;
-    if (comm_interrupted(err) || (root->world->ops->told && root->world->ops->told(err))) {
+    if (comm_interrupted(err) || (root->world->ops->check_failure && root->world->ops->check_failure(err))) {
         nccl_root_abort(root, err);
         return -1;
     }
-    asked = handle ? api.ncclCommGetAsyncError(handle, &status) : ncclSuccess;
+    asked = handle ? nccl_api.ncclCommGetAsyncError(handle, &status) : ncclSuccess;
     if (asked != ncclSuccess)
         status = asked;
     return status == ncclSuccess || status == ncclInProgress ? 0 : fail_root(root, status, "another rank", err);
@@ -125,7 +111,7 @@ int nccl_settle(struct nccl_root *root, ncclComm_t handle, ncclResult_t status, 
         if (again && nccl_look(root, NULL, err) < 0)
             return -1;
         again = true;
-        asked = api.ncclCommGetAsyncError(handle, &status);
+        asked = nccl_api.ncclCommGetAsyncError(handle, &status);
         if (asked != ncclSuccess)
             status = asked;
     }
@@ -134,12 +120,7 @@ int nccl_settle(struct nccl_root *root, ncclComm_t handle, ncclResult_t status, 
 
 /* ---- the communicators ---- */
 
-struct device *nccl_root_device(const struct nccl_root *root)
-{
-    return root->dev;
-}
-
-/* Waits for the others to have ended their operations too, but not for long: this rank may be the one that fails. */
+/* Waits until the others have ended their operations too, but not for long: this rank may be the one that fails. */
 static void end_member(struct nccl_root *root, struct nccl_member *member)
 {
     double until = clock_monotonic() + END_SECONDS;
@@ -147,27 +128,27 @@ static void end_member(struct nccl_root *root, struct nccl_member *member)
 
     if (!member->handle)
         return;
-    status = api.ncclCommFinalize(member->handle);
+    status = nccl_api.ncclCommFinalize(member->handle);
     while (status == ncclInProgress && clock_monotonic() < until) {
         sched_yield();
-        if (api.ncclCommGetAsyncError(member->handle, &status) != ncclSuccess)
+        if (nccl_api.ncclCommGetAsyncError(member->handle, &status) != ncclSuccess)
             status = ncclInternalError;
     }
-    if ((status != ncclSuccess || api.ncclCommDestroy(member->handle) != ncclSuccess) && !abort_one(member)) {
+    if ((status != ncclSuccess || nccl_api.ncclCommDestroy(member->handle) != ncclSuccess) && !abort_one(member)) {
         root->aborted = true;
         error_set(&root->why, CODE_INTERNAL, "NCCL: a communicator could be neither ended nor aborted");
     }
     member->handle = NULL;
 }
 
-/* Ranks that cannot reach each other hang here: the watchdog is to see them wait. */
+/* Ranks that cannot reach each other hang here: the record shows the watchdog that they wait. */
 static struct record_op enter_world(struct comm *world, const char *what)
 {
     struct record_op op;
 
     comm_purpose(world, "NCCL", what);
-    op = comm_enter(world, RECORD_SPLIT, -1);
-    recorder_wait(&op);
+    op = comm_record_enter(world, RECORD_SPLIT, -1);
+    recorder_wait_begin(&op);
     return op;
 }
 
@@ -183,7 +164,7 @@ int nccl_root_split(struct nccl_root *root, bool join, int color, int key, struc
         return -1;
     config.blocking = 0;
     op = enter_world(root->world, "groups");
-    status = api.ncclCommSplit(root->all.handle, join ? color : NCCL_SPLIT_NOCOLOR, key, &member->handle, &config);
+    status = nccl_api.ncclCommSplit(root->all.handle, join ? color : NCCL_SPLIT_NOCOLOR, key, &member->handle, &config);
     result = nccl_settle(root, root->all.handle, status, "ncclCommSplit", err);
     if (result == 0) {
         member->next = root->members;
@@ -208,24 +189,24 @@ void nccl_root_leave(struct nccl_root *root, struct nccl_member *member)
 
 struct nccl_root *comm_nccl_root_create(struct comm *world, struct device *dev, struct error *err)
 {
-    struct nccl_root *root = calloc(1, sizeof *root);
+    struct nccl_root *root = error_calloc(1, sizeof *root, err);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id = {{0}};
     ncclResult_t status = ncclSuccess;
     struct record_op op;
-    int result = root ? 0 : error_set(err, CODE_IO, "out of memory");
+    int result = root ? 0 : -1;
 
     config.blocking = 0;
     if (result == 0 && world->rank == 0)
-        status = api.ncclGetUniqueId(&id);
+        status = nccl_api.ncclGetUniqueId(&id);
     if (status != ncclSuccess)
-        result = error_set(err, CODE_INTERNAL, "NCCL: its unique id: %s", api.ncclGetErrorString(status));
+        result = error_set(err, CODE_INTERNAL, "NCCL: its unique id: %s", nccl_api.ncclGetErrorString(status));
     if (comm_agree(world, result, err) < 0 || comm_broadcast(world, &id, sizeof id, 0, err) < 0)
         goto fail;
     root->world = world;
     root->dev = dev;
     op = enter_world(world, "start");
-    status = api.ncclCommInitRankConfig(&root->all.handle, world->size, id, world->rank, &config);
+    status = nccl_api.ncclCommInitRankConfig(&root->all.handle, world->size, id, world->rank, &config);
     result = nccl_settle(root, root->all.handle, status, "its start", err);
     recorder_leave(&op);
     if (result == 0)
@@ -233,12 +214,6 @@ struct nccl_root *comm_nccl_root_create(struct comm *world, struct device *dev, 
 fail:
     free(root);
     return NULL;
-}
-
-void comm_nccl_root_abandon(struct nccl_root *root, const struct error *err)
-{
-    if (root)
-        nccl_root_abort(root, err);
 }
 
 void comm_nccl_root_destroy(struct nccl_root *root)

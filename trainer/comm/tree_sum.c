@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "common/half.h"
+#include "common/dtype.h"
 #include "trainer/comm/comm_impl.h"
 
 enum { BLOCK = 1024 }; /* elements summed at a time: a block of every partial sum stays in the first-level cache */

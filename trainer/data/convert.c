@@ -1,275 +1,291 @@
 #include "trainer/data/convert.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <poll.h>
-#include <stdbool.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "trainer/data/indexed.h"
-#include "trainer/data/packing.h"
-
-#define CHUNK_SIZE   ((size_t)1 << 20)
-#define STOP_LATENCY 200 /* milliseconds */
+#include "trainer/data/work_queue.h"
 
 struct conversion {
     const struct convert *convert;
-    struct indexed_writer *train, *valid;
-    uint64_t total, cut; /* bytes of all texts; offset of the validation part, or UINT64_MAX */
-    uint64_t done;
-    struct sentences sentences; /* of the current text */
-    int empty;
-    const char *first_empty;
-    char *chunk;
+    struct converted *converted;
+    struct tokenizer *tokenizer; /* NULL for bytes */
+    struct encoding encoding;
+    struct indexed_writer *sets[CONVERT_SETS]; /* all goes to the first; what others get is moved at the end */
+    struct text_reader *reader;
+    struct work_queue *queue;
+    uint64_t in_document; /* tokens of the current document */
+    int open_sets;        /* sets from this number on are committed */
+    char end[4];          /* the token that ends a document, if there is one */
 };
 
-/* The size of all texts together; 0 if one is unknown before it is read. Detects unreadable texts before the start. */
-static int measure_texts(const struct convert *convert, uint64_t *total, struct error *err)
+/* ---- what was encoded, in order ---------------------------------------------------------------------------------- */
+
+static void print_place(char *out, size_t size, const struct text_place *place)
 {
-    bool known = true;
+    snprintf(out, size, "%.200s:%" PRIu64 ", offset %" PRIu64, place->name, place->line, place->offset);
+}
 
-    *total = 0;
-    for (int i = 0; i < convert->ntexts; i++) {
-        const char *text = convert->texts[i];
-        struct stat status;
+static int take_bad(struct conversion *c, const struct bad_place *bad, struct error *err)
+{
+    struct converted *converted = c->converted;
+    char place[300], more[80] = "";
 
-        if ((strcmp(text, "-") == 0 ? fstat(STDIN_FILENO, &status) : stat(text, &status)) < 0)
-            return error_errno(err, CODE_DATA, "cannot read %s", text);
-        if (S_ISDIR(status.st_mode))
-            return error_set(err, CODE_DATA, "%s is a directory; give the files in it", text);
-        if (!S_ISREG(status.st_mode) && convert->valid_out)
-            return error_set(err, CODE_USAGE, "%s is not a regular file: a validation set needs its size beforehand",
-                             text);
-        known = known && S_ISREG(status.st_mode);
-        *total += (uint64_t)status.st_size;
+    print_place(place, sizeof place, &bad->place);
+    if (converted->bad == c->convert->skip_bad) {
+        if (converted->bad > 0)
+            snprintf(more, sizeof more, " (after %" PRIu64 " that --skip-bad passed over)", converted->bad);
+        return error_set(err, CODE_DATA, "%s: %s%s", place, bad->what, more);
     }
-    if (!known)
-        *total = 0;
+    if (converted->bad++ == 0)
+        snprintf(converted->first_bad, sizeof converted->first_bad, "%s: %s", place, bad->what);
     return 0;
 }
 
-/* Appends bytes of one sentence to the training part, to the validation part, or to both if the cut is between. */
-static int append_bytes(struct conversion *c, const char *bytes, size_t count, struct error *err)
+static int end_document(struct conversion *c, const struct text_piece *piece, struct error *err)
 {
-    uint64_t left = c->cut > c->done ? c->cut - c->done : 0; /* of the training part */
-    size_t here = count < left ? count : (size_t)left;
+    struct converted *converted = c->converted;
+    uint64_t tokens = c->in_document;
 
-    c->done += count;
-    if (indexed_writer_append(c->train, bytes, here, err) < 0)
+    c->in_document = 0;
+    converted->documents++;
+    if (tokens == 0 && converted->empty++ == 0)
+        snprintf(converted->first_empty, sizeof converted->first_empty,
+                 piece->flags & PIECE_JSON ? "%.250s:%" PRIu64 : "%.250s", piece->place.name, piece->place.line);
+    if (tokens == 0)
+        return 0;
+    if (c->convert->append_end && indexed_writer_append(c->sets[0], c->end, 1, err) < 0)
         return -1;
-    return here < count ? indexed_writer_append(c->valid, bytes + here, count - here, err) : 0;
+    return indexed_writer_end_document(c->sets[0], err);
 }
 
-static int end_sentence(struct conversion *c, struct error *err)
+static int take_parcel(struct conversion *c, const struct parcel *parcel, struct error *err)
 {
-    if (indexed_writer_end_sequence(c->train, err) < 0)
-        return -1;
-    return c->valid ? indexed_writer_end_sequence(c->valid, err) : 0;
-}
+    const size_t width = indexed_width(c->encoding.type);
+    const char *tokens = parcel->tokens;
 
-static int append_chunk(struct conversion *c, size_t count, struct error *err)
-{
-    const char *next = c->chunk;
-
-    while (count > 0) {
-        bool ended = false;
-        size_t here = c->convert->sentences ? sentences_next(&c->sentences, next, count, &ended) : count;
-
-        if (append_bytes(c, next, here, err) < 0 || (ended && end_sentence(c, err) < 0))
+    for (size_t i = 0; i < parcel->bad_count; i++)
+        if (take_bad(c, &parcel->bad[i], err) < 0)
             return -1;
-        next += here;
-        count -= here;
-    }
-    return 0;
-}
+    if (parcel->failed)
+        return error_set(err, parcel->err.code, "%s", parcel->err.text);
+    for (size_t i = 0; i < parcel->run_count; i++) {
+        const struct token_run *run = &parcel->runs[i];
 
-/* Like read, but does not block for long: a signal just before a blocking read of a pipe would not interrupt it. */
-static ssize_t read_chunk(const struct conversion *c, int fd)
-{
-    const volatile sig_atomic_t *stop = c->convert->stop;
-    struct pollfd ready = {.fd = fd, .events = POLLIN};
-
-    while (stop) {
-        int count = *stop ? -1 : poll(&ready, 1, STOP_LATENCY);
-
-        if (count > 0)
-            break;
-        if (*stop)
-            errno = EINTR;
-        if (count < 0)
+        if (indexed_writer_append(c->sets[0], tokens, run->count, err) < 0)
+            return -1;
+        tokens += run->count * width;
+        c->in_document += run->count;
+        if ((run->end == RUN_ENDS_SEQUENCE && indexed_writer_end_sequence(c->sets[0], err) < 0) ||
+            (run->end == RUN_ENDS_DOCUMENT && end_document(c, &parcel->pieces[run->piece], err) < 0))
             return -1;
     }
-    return read(fd, c->chunk, CHUNK_SIZE);
-}
-
-/* One empty file among many is reported only; an empty pipe, or only empty files, is an error. */
-static int note_empty(struct conversion *c, const char *text, int fd, struct error *err)
-{
-    struct stat status;
-
-    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) || ++c->empty == c->convert->ntexts)
-        return error_set(err, CODE_DATA, "%s is empty; leave it out or give it text", text);
-    if (!c->first_empty)
-        c->first_empty = text;
     return 0;
 }
 
-static int read_text(struct conversion *c, const char *text, int fd, struct error *err)
+/* The oldest parcel. Returns 1, 0 if there is none, -1. */
+static int take_oldest(struct conversion *c, struct error *err)
+{
+    struct parcel *parcel = work_queue_take(c->queue);
+    int result;
+
+    if (!parcel)
+        return 0;
+    result = take_parcel(c, parcel, err);
+    work_queue_release(c->queue);
+    if (c->convert->progress)
+        c->convert->progress(text_reader_done(c->reader), text_reader_total(c->reader));
+    return result < 0 ? -1 : 1;
+}
+
+/* An error in reading counts only if what was read before it is good, whatever the number of workers. */
+static int run_all(struct conversion *c, struct error *err)
+{
+    struct error reading;
+    int filled = 1, taken = 1;
+
+    while (taken > 0) {
+        struct parcel *parcel = filled > 0 ? work_queue_next(c->queue) : NULL;
+
+        if (parcel) {
+            filled = text_reader_fill(c->reader, parcel, &reading);
+            if (parcel->piece_count > 0)
+                work_queue_submit(c->queue);
+            if (filled < 0 && reading.code == CODE_STOPPED)
+                break;
+            continue;
+        }
+        taken = take_oldest(c, err);
+    }
+    if (taken < 0)
+        return -1;
+    return filled < 0 ? error_set(err, reading.code, "%s", reading.text) : 0;
+}
+
+/* ---- the sets ---------------------------------------------------------------------------------------------------- */
+
+static bool has_split(const struct convert *convert)
+{
+    return convert->split[0] > 0 || convert->split[1] > 0 || convert->split[2] > 0;
+}
+
+static int add_set(struct conversion *c, const char *prefix, const char *end, struct error *err)
+{
+    struct converted_set *set = &c->converted->sets[c->converted->count];
+
+    if (snprintf(set->prefix, sizeof set->prefix, "%s%s", prefix, end) >= PATH_MAX)
+        return error_set(err, CODE_USAGE, "%.200s...: this prefix is too long", prefix);
+    c->sets[c->converted->count] = indexed_writer_create(set->prefix, c->encoding.type, err);
+    if (!c->sets[c->converted->count])
+        return -1;
+    c->converted->count++;
+    return 0;
+}
+
+static int create_sets(struct conversion *c, struct error *err)
+{
+    static const char *const ends[CONVERT_SETS] = {"_train", "_valid", "_test"};
+    const struct convert *convert = c->convert;
+
+    if (!has_split(convert))
+        return add_set(c, convert->out, "", err) < 0 ||
+                       (convert->valid_out && add_set(c, convert->valid_out, "", err) < 0)
+                   ? -1
+                   : 0;
+    for (int i = 0; i < CONVERT_SETS; i++)
+        if (convert->split[i] > 0 && add_set(c, convert->out, ends[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Copies the tokenizer beside each set, or removes what a killed run left there. */
+static int save_tokenizers(const struct conversion *c, const char *tokenizer, struct error *err)
+{
+    for (int i = 0; i < c->open_sets; i++) {
+        char folder[PATH_MAX + 16];
+
+        snprintf(folder, sizeof folder, "%s.tokenizer", c->converted->sets[i].prefix);
+        if (tokenizer_save(tokenizer ? tokenizer : "bytes", folder, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int move_percent(struct conversion *c, struct error *err)
+{
+    const double percent = c->convert->valid_percent;
+    const uint64_t tokens = indexed_writer_facts(c->sets[0]).tokens;
+    const uint64_t valid = (uint64_t)((double)tokens * percent / 100);
+
+    if (valid == 0 || valid >= tokens)
+        return error_set(err, CODE_DATA, "%g percent of %" PRIu64 " tokens leaves nothing for %s; give more text",
+                         percent, tokens, valid ? "training" : "validation");
+    return indexed_writer_move(c->sets[0], tokens - valid, c->sets[1], err);
+}
+
+/* Moves documents to the second set and from there to the third, since only the end of a set can be moved. */
+static int move_split(struct conversion *c, struct error *err)
+{
+    const double *weights = c->convert->split;
+    const double sum = weights[0] + weights[1] + weights[2];
+    const uint64_t documents = indexed_writer_facts(c->sets[0]).documents;
+    uint64_t begins[CONVERT_SETS + 1] = {0}, position;
+    double before = 0;
+    int set = 0;
+
+    for (int i = 0; i < CONVERT_SETS; i++) {
+        before += weights[i];
+        if (weights[i] > 0)
+            begins[++set] = (uint64_t)llround((double)documents * before / sum);
+    }
+    for (int i = 0; i < set; i++)
+        if (begins[i + 1] <= begins[i])
+            return error_set(err, CODE_DATA, "--split %g,%g,%g of %" PRIu64 " document%s leaves none for %s; give more",
+                             weights[0], weights[1], weights[2], documents, documents == 1 ? "" : "s",
+                             c->converted->sets[i].prefix);
+    for (int i = 1; i < set; i++)
+        if (indexed_writer_find(c->sets[i - 1], begins[i] - begins[i - 1], &position, err) < 0 ||
+            indexed_writer_move(c->sets[i - 1], position, c->sets[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static int commit_sets(struct conversion *c, struct error *err)
+{
+    struct converted *converted = c->converted;
+
+    if (indexed_writer_facts(c->sets[0]).tokens == 0)
+        return converted->bad
+                   ? error_set(err, CODE_DATA, "no good document; the first bad place: %s", converted->first_bad)
+               : converted->documents
+                   ? error_set(err, CODE_DATA, "%s is empty; leave it out or give it text", converted->first_empty)
+                   : error_set(err, CODE_DATA, "%s has no document; give it text", c->convert->texts.paths[0]);
+    if (c->convert->valid_out && move_percent(c, err) < 0)
+        return -1;
+    if (has_split(c->convert) && move_split(c, err) < 0)
+        return -1;
+    for (int i = converted->count - 1; i >= 0; i--) {
+        converted->sets[i].facts = indexed_writer_facts(c->sets[i]);
+        if (indexed_writer_commit(c->sets[i], err) < 0)
+            return -1;
+        c->open_sets = i;
+    }
+    return 0;
+}
+
+/* ---- the conversion ---------------------------------------------------------------------------------------------- */
+
+static int open_tokenizer(struct conversion *c, struct error *err)
 {
     const struct convert *convert = c->convert;
-    uint64_t offset = 0;
-    ssize_t got;
+    int32_t end = 256;
 
-    c->sentences = (struct sentences){0};
-    while ((got = read_chunk(c, fd)) != 0) {
-        const char *zero = got > 0 ? memchr(c->chunk, 0, (size_t)got) : NULL;
-
-        if (convert->stop && *convert->stop)
-            return error_set(err, CODE_STOPPED, "stopped by a signal; nothing was kept");
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return error_errno(err, CODE_IO, "cannot read %s, offset %" PRIu64, text, offset);
-        if (zero)
-            return error_set(err, CODE_DATA,
-                             "%s, offset %" PRIu64 ": a zero byte; give plain text, not compressed, not UTF-16", text,
-                             offset + (uint64_t)(zero - c->chunk));
-        if (append_chunk(c, (size_t)got, err) < 0)
+    c->encoding = (struct encoding){.key = convert->key, .sentences = convert->sentences, .type = INDEXED_U8};
+    if (convert->tokenizer) {
+        c->tokenizer = tokenizer_open(convert->tokenizer, err);
+        if (!c->tokenizer)
             return -1;
-        offset += (uint64_t)got;
-        if (convert->progress)
-            convert->progress(c->done, c->total);
+        end = tokenizer_special(c->tokenizer, SPECIAL_END);
+    } else if (convert->append_end) {
+        c->tokenizer = tokenizer_open("bytes", err); /* 257 tokens do not fit into uint8 */
+        if (!c->tokenizer)
+            return -1;
     }
-    if (offset == 0)
-        return note_empty(c, text, fd, err);
-    if (indexed_writer_end_document(c->train, err) < 0)
-        return -1;
-    return c->valid ? indexed_writer_end_document(c->valid, err) : 0;
-}
-
-static int convert_text(struct conversion *c, const char *text, struct error *err)
-{
-    int fd, status;
-
-    if (strcmp(text, "-") == 0)
-        return read_text(c, "standard input", STDIN_FILENO, err);
-    fd = open(text, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return error_errno(err, CODE_DATA, "cannot read %s", text);
-    status = read_text(c, text, fd, err);
-    close(fd);
-    return status;
-}
-
-static int commit_sets(struct conversion *c, struct converted *converted, struct error *err)
-{
-    converted->train = indexed_writer_facts(c->train);
-    converted->empty = c->empty;
-    converted->first_empty = c->first_empty;
-    converted->valid = c->valid ? indexed_writer_facts(c->valid) : (struct indexed_facts){0};
-    if (c->valid && (converted->train.tokens == 0 || converted->valid.tokens == 0))
-        return error_set(err, CODE_DATA, "%g percent of %" PRIu64 " bytes leaves nothing for %s; give more text",
-                         c->convert->valid_percent, c->done, converted->valid.tokens ? "training" : "validation");
-    if (c->valid && indexed_writer_commit(c->valid, err) < 0)
-        return -1;
-    return indexed_writer_commit(c->train, err);
+    if (convert->append_end && end < 0)
+        return error_set(err, CODE_CONFIG,
+                         "%s has no token that ends a document: name eos_token in its special_tokens_map.json",
+                         convert->tokenizer);
+    c->encoding.tokenizer = c->tokenizer;
+    c->encoding.utf8 = convert->tokenizer && strcmp(convert->tokenizer, "bytes") != 0;
+    if (c->tokenizer)
+        c->encoding.type = tokenizer_size(c->tokenizer) <= 1 << 16 ? INDEXED_U16 : INDEXED_I32;
+    indexed_pack(c->encoding.type, &end, 1, c->end);
+    return 0;
 }
 
 int convert_texts(const struct convert *convert, struct converted *converted, struct error *err)
 {
-    struct conversion c = {.convert = convert, .cut = UINT64_MAX};
+    struct conversion c = {.convert = convert, .converted = converted};
     int status = -1;
 
-    if (measure_texts(convert, &c.total, err) < 0)
-        return -1;
-    if (convert->valid_out)
-        c.cut = c.total - (uint64_t)((double)c.total * convert->valid_percent / 100);
-    c.chunk = malloc(CHUNK_SIZE);
-    if (!c.chunk) {
-        error_errno(err, CODE_IO, "no memory to read texts");
+    *converted = (struct converted){0};
+    if (open_tokenizer(&c, err) < 0 || !(c.reader = text_reader_create(&convert->texts, &c.encoding, err)) ||
+        create_sets(&c, err) < 0)
         goto done;
-    }
-    c.train = indexed_writer_create(convert->out, err);
-    if (!c.train)
-        goto done;
-    if (convert->valid_out && !(c.valid = indexed_writer_create(convert->valid_out, err)))
-        goto done;
-    for (int i = 0; i < convert->ntexts; i++)
-        if (convert_text(&c, convert->texts[i], err) < 0)
-            goto done;
-    status = commit_sets(&c, converted, err);
+    c.open_sets = converted->count;
+    if (save_tokenizers(&c, convert->tokenizer, err) == 0 &&
+        (c.queue = work_queue_create(convert->workers, &c.encoding, err)) && run_all(&c, err) == 0)
+        status = commit_sets(&c, err);
 
 done:
-    indexed_writer_destroy(c.valid);
-    indexed_writer_destroy(c.train);
-    free(c.chunk);
+    if (status < 0)
+        save_tokenizers(&c, NULL, NULL); /* removes them */
+    work_queue_destroy(c.queue);
+    for (int i = CONVERT_SETS - 1; i >= 0; i--)
+        indexed_writer_destroy(c.sets[i]);
+    text_reader_destroy(c.reader);
+    tokenizer_close(c.tokenizer);
     return status;
-}
-
-static int add_name(struct text_names *names, const char *name, struct error *err)
-{
-    if (names->count == names->room) {
-        int room = names->room < INT_MAX / 4 ? 2 * names->room + 64 : 0;
-        char **grown = room ? realloc(names->names, (size_t)room * sizeof *grown) : NULL;
-
-        if (!grown)
-            return error_errno(err, CODE_IO, "no memory for the names of %d texts", names->count + 1);
-        names->names = grown;
-        names->room = room;
-    }
-    names->names[names->count] = strdup(name);
-    if (!names->names[names->count])
-        return error_errno(err, CODE_IO, "no memory for the names of %d texts", names->count + 1);
-    names->count++;
-    return 0;
-}
-
-int text_names_add(struct text_names *names, char *const *more, int count, struct error *err)
-{
-    for (int i = 0; i < count; i++)
-        if (add_name(names, more[i], err) < 0)
-            return -1;
-    return 0;
-}
-
-int text_names_read(struct text_names *names, const char *list, struct error *err)
-{
-    FILE *file = strcmp(list, "-") == 0 ? stdin : fopen(list, "re");
-    char *line = NULL;
-    size_t size = 0;
-    ssize_t length;
-    int result = 0;
-
-    if (!file)
-        return error_errno(err, CODE_DATA, "cannot read %s", list);
-    while (result == 0 && (length = getline(&line, &size, file)) > 0) {
-        if (memchr(line, '\0', (size_t)length)) {
-            result =
-                error_set(err, CODE_DATA, "%s: a zero byte; names must be one a line (of find, without -print0)", list);
-            break;
-        }
-        line[strcspn(line, "\n")] = '\0';
-        if (*line)
-            result = add_name(names, line, err);
-    }
-    if (result == 0 && ferror(file))
-        result = error_errno(err, CODE_IO, "cannot read %s", list);
-    free(line);
-    if (file != stdin)
-        fclose(file);
-    return result;
-}
-
-void text_names_destroy(struct text_names *names)
-{
-    for (int i = 0; i < names->count; i++)
-        free(names->names[i]);
-    free(names->names);
-    *names = (struct text_names){0};
 }

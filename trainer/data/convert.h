@@ -1,54 +1,65 @@
 /*
  * convert.h - converts texts to data sets, for muster-data.
  *
- * Every byte of a text is a token and every text a document. A text with a zero byte is refused: it is compressed, or
- * UTF-16. The tokens are the same with and without sentences: only the index differs.
+ * What a text is, text_reader.h says. A document's tokens are those of the tokenizer, without special tokens around
+ * them: what looks like one in the text, "<|endoftext|>", is text. With sentences, each sentence is a sequence and is
+ * encoded by itself. Documents without a token are left out.
+ *
+ * Beside PREFIX.bin and PREFIX.idx there is the folder PREFIX.tokenizer with a copy of the tokenizer's files
+ * (tokenizer_save), each data set with its own, so that it can be moved by itself. A data set without the folder is of
+ * bytes, or another program's. The folder is there before the index is, and the index is the last file to appear. On
+ * failure none of them is left.
  */
 #ifndef MUSTER_TRAINER_DATA_CONVERT_H
 #define MUSTER_TRAINER_DATA_CONVERT_H
 
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
 #include "trainer/data/indexed.h"
+#include "trainer/data/text_reader.h"
+
+#define CONVERT_SETS 3
 
 struct convert {
-    char *const *texts; /* paths; "-" is standard input */
-    int ntexts;
-    const char *out;       /* prefix */
-    const char *valid_out; /* prefix, or NULL: the last valid_percent of all bytes go there */
-    bool sentences;        /* each sentence is a sequence (packing.h); otherwise each document is */
-    double valid_percent;  /* more than 0 and less than 100 */
+    struct text_inputs texts;
+    const char *tokenizer; /* a path, as tokenizer_open takes it; NULL: each byte is a token, of type uint8 */
+    const char *key;       /* of JSON lines */
+    bool sentences;        /* each sentence is a sequence; otherwise each document is */
+    bool append_end;       /* the tokenizer's end-of-document token after each document */
+    int workers;           /* threads that encode: 1 to WORK_THREADS_MOST. The data set does not depend on it */
+    uint64_t skip_bad;     /* go on past that many bad places (parcel.h), and leave them out */
 
-    void (*progress)(uint64_t done, uint64_t total); /* bytes; total is 0 if unknown; may be NULL */
-    const volatile sig_atomic_t *stop;               /* fails with CODE_STOPPED when this is not 0; may be NULL */
+    const char *out; /* prefix */
+
+    /* A second data set of the last valid_percent of all tokens; more than 0 and less than 100. NULL: none. */
+    const char *valid_out;
+    double valid_percent;
+
+    /*
+     * Or: data sets out_train, out_valid and out_test, for each weight that is not 0. Documents go there in order, in
+     * numbers as the weights: the first D * weights[0] / sum to out_train, rounded, and so on. All 0: no split.
+     */
+    double split[CONVERT_SETS];
+
+    /* Bytes of the files; total is 0 if unknown. May be NULL. */
+    void (*progress)(uint64_t done, uint64_t total);
 };
 
 struct converted {
-    struct indexed_facts train, valid; /* valid is all 0 without valid_out */
-    int empty;                         /* number of empty texts, which become no document */
-    const char *first_empty;           /* NULL if there are none */
+    struct converted_set {
+        char prefix[PATH_MAX];
+        struct indexed_facts facts;
+    } sets[CONVERT_SETS];
+    int count;                      /* of sets */
+    uint64_t documents, empty, bad; /* empty ones, and bad places, which were left out */
+    char first_empty[300], first_bad[600];
 };
 
-/* The training set is committed last: on failure there is none. A validation set needs regular files, whose size is
- * known before they are read. */
+/* CODE_DATA for the first bad place that is not to be skipped, with its text, line and offset. */
 int convert_texts(const struct convert *convert, struct converted *converted, struct error *err);
-
-/* The names of the texts that muster-data reads: its arguments, and those listed in a file. */
-struct text_names {
-    char **names;
-    int count;
-    int room;
-};
-
-/* Copies each. */
-int text_names_add(struct text_names *names, char *const *more, int count, struct error *err);
-
-/* Adds those in the file `list`, one a line; skips empty lines. "-" is standard input. CODE_DATA or CODE_IO. */
-int text_names_read(struct text_names *names, const char *list, struct error *err);
-
-void text_names_destroy(struct text_names *names);
 
 #endif

@@ -41,9 +41,40 @@ static unsigned type_width(unsigned type)
     }
 }
 
+size_t indexed_width(enum indexed_type type)
+{
+    return type_width(type);
+}
+
 const char *indexed_type_name(enum indexed_type type)
 {
     return type == INDEXED_U8 ? "uint8" : type == INDEXED_U16 ? "uint16" : "int32";
+}
+
+void indexed_pack(enum indexed_type type, const int32_t *ids, size_t count, void *tokens)
+{
+    uint8_t *bytes = tokens;
+
+    switch (type) {
+    case INDEXED_U8:
+        for (size_t i = 0; i < count; i++)
+            bytes[i] = (uint8_t)ids[i];
+        break;
+    case INDEXED_U16:
+        for (size_t i = 0; i < count; i++) {
+            uint16_t token = htole16((uint16_t)ids[i]);
+
+            memcpy(bytes + 2 * i, &token, 2);
+        }
+        break;
+    case INDEXED_I32:
+        for (size_t i = 0; i < count; i++) {
+            uint32_t token = htole32((uint32_t)ids[i]);
+
+            memcpy(bytes + 4 * i, &token, 4);
+        }
+        break;
+    }
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
@@ -82,20 +113,13 @@ static int read_file(const struct data_file *file, uint64_t offset, void *buffer
 
 /* ---- the index --------------------------------------------------------------------------------------------------- */
 
-static uint64_t get_u64(const unsigned char *bytes)
+/* A little-endian number of so many bytes, at most 8. */
+static inline uint64_t get_number(const unsigned char *bytes, size_t count)
 {
-    uint64_t value;
+    uint64_t value = 0;
 
-    memcpy(&value, bytes, sizeof value);
+    memcpy(&value, bytes, count);
     return le64toh(value);
-}
-
-static uint32_t get_u32(const unsigned char *bytes)
-{
-    uint32_t value;
-
-    memcpy(&value, bytes, sizeof value);
-    return le32toh(value);
 }
 
 static int check_header(struct indexed *x, struct error *err)
@@ -111,7 +135,7 @@ static int check_header(struct indexed *x, struct error *err)
         return -1;
     if (memcmp(header, INDEXED_MAGIC, 9) != 0)
         return error_set(err, CODE_DATA, "%s, offset 0: not \"MMIDIDX\"; this is not the index of a data set", path);
-    version = get_u64(header + 9);
+    version = get_number(header + 9, 8);
     if (version != INDEXED_VERSION)
         return error_set(err, CODE_DATA, "%s, offset 9: version %" PRIu64 "; version 1 is supported", path, version);
     x->width = type_width(header[17]);
@@ -119,8 +143,8 @@ static int check_header(struct indexed *x, struct error *err)
         return error_set(err, CODE_DATA,
                          "%s, offset 17: token type %d; 1 (uint8), 4 (int32) and 8 (uint16) are supported", path,
                          header[17]);
-    sequences = get_u64(header + 18);
-    boundaries = get_u64(header + 26);
+    sequences = get_number(header + 18, 8);
+    boundaries = get_number(header + 26, 8);
     if (sequences < 1 || sequences > x->idx.size) /* so that the sum below cannot overflow */
         return error_set(err, CODE_DATA, "%s, offset 18: %" PRIu64 " sequences in %" PRIu64 " bytes", path, sequences,
                          x->idx.size);
@@ -152,8 +176,8 @@ static int check_sequences(struct indexed *x, struct error *err)
         if (k == 0 && (read_file(&x->idx, INDEXED_HEADER_SIZE + 4 * i, lengths, 4 * here, err) < 0 ||
                        read_file(&x->idx, begins_at + 8 * i, begins, 8 * here, err) < 0))
             return -1;
-        length = (int32_t)get_u32(lengths + 4 * k);
-        begin = get_u64(begins + 8 * k);
+        length = (int32_t)get_number(lengths + 4 * k, 4);
+        begin = get_number(begins + 8 * k, 8);
         if (length < 0)
             return error_set(err, CODE_DATA, "%s, offset %" PRIu64 ": sequence %" PRIu64 " has length %" PRId32,
                              x->idx.path, INDEXED_HEADER_SIZE + 4 * i, i, length);
@@ -182,7 +206,7 @@ static int check_documents(struct indexed *x, struct error *err)
 
         if (k == 0 && read_file(&x->idx, at + 8 * i, chunk, 8 * here, err) < 0)
             return -1;
-        begin = get_u64(chunk + 8 * k);
+        begin = get_number(chunk + 8 * k, 8);
         if ((i == 0 && begin != 0) || begin < before || (i == count - 1 && begin != x->facts.sequences) ||
             begin > x->facts.sequences)
             return error_set(err, CODE_DATA,
@@ -198,12 +222,10 @@ static int check_documents(struct indexed *x, struct error *err)
 
 struct indexed *indexed_open(const char *prefix, struct error *err)
 {
-    struct indexed *x = calloc(1, sizeof *x);
+    struct indexed *x = error_calloc(1, sizeof *x, err);
 
-    if (!x) {
-        error_errno(err, CODE_IO, "no memory to open %s", prefix);
+    if (!x)
         return NULL;
-    }
     x->bin.fd = x->idx.fd = -1;
     if (open_file(&x->idx, prefix, ".idx", err) < 0 || open_file(&x->bin, prefix, ".bin", err) < 0 ||
         check_header(x, err) < 0 || check_sequences(x, err) < 0 || check_documents(x, err) < 0)
@@ -276,6 +298,23 @@ int indexed_boundaries(const struct indexed *x, uint64_t first, size_t count, ui
     return 0;
 }
 
+int indexed_sequence_begin(const struct indexed *x, uint64_t sequence, uint64_t *token, struct error *err)
+{
+    uint64_t offset = INDEXED_HEADER_SIZE + 4 * x->facts.sequences + 8 * sequence;
+    unsigned char bytes[8];
+
+    *token = x->facts.tokens;
+    if (sequence == x->facts.sequences)
+        return 0;
+    if (sequence > x->facts.sequences)
+        return error_set(err, CODE_INTERNAL, "%s: sequence %" PRIu64 " of %" PRIu64 " was asked for", x->idx.path,
+                         sequence, x->facts.sequences);
+    if (read_file(&x->idx, offset, bytes, sizeof bytes, err) < 0)
+        return -1;
+    *token = get_number(bytes, 8) / x->width;
+    return *token <= x->facts.tokens ? 0 : index_changed(x, offset, err);
+}
+
 /* ---- tokens ------------------------------------------------------------------------------------------------------ */
 
 static void decode_tokens(const unsigned char *bytes, unsigned width, size_t count, int32_t *tokens)
@@ -286,7 +325,7 @@ static void decode_tokens(const unsigned char *bytes, unsigned width, size_t cou
         else if (width == 2)
             tokens[i] = bytes[2 * i] | bytes[2 * i + 1] << 8;
         else
-            tokens[i] = (int32_t)get_u32(bytes + 4 * i);
+            tokens[i] = (int32_t)get_number(bytes + 4 * i, 4);
     }
 }
 

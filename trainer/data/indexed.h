@@ -15,9 +15,10 @@
  * next boundary; Megatron-LM writes this with --split-sentences and muster-data with --sentences. A GPT reads both,
  * since it does not separate sequences.
  *
- * Opening reads all of the index once and refuses any error in it, with CODE_DATA and the offset: sequences must lie in
- * order and without gaps, and both files must have exactly the size that follows. Then the tokens are one sequence, and
- * a token's position in it gives its offset: the index is not kept, so memory does not grow with the data.
+ * Opening reads the whole index once and refuses any error in it with CODE_DATA and the offset: sequences must lie in
+ * order and without gaps, and both files must have exactly the size that S, D and the lengths give. So the tokens of
+ * PREFIX.bin can be addressed by their position alone: token p has the offset p * (bytes of a token). The index is not
+ * kept, so memory does not grow with the data.
  *
  * Files are read with pread and not mapped: a file that shrinks or a failing file system is an error, not a SIGBUS.
  */
@@ -52,6 +53,12 @@ struct indexed_facts indexed_facts(const struct indexed *indexed);
 /* "uint8", "int32", "uint16". */
 const char *indexed_type_name(enum indexed_type type);
 
+/* Bytes of a token: 1, 4, 2. */
+size_t indexed_width(enum indexed_type type);
+
+/* Writes ids as tokens of this type, little-endian: count * indexed_width(type) bytes. The ids must fit. */
+void indexed_pack(enum indexed_type type, const int32_t *ids, size_t count, void *tokens);
+
 /*
  * Reads tokens [first, first + count). A token below 0 or not below `vocab` is CODE_DATA, with its position and offset.
  * May be called by several threads at once.
@@ -62,20 +69,31 @@ int indexed_read(const struct indexed *indexed, uint64_t first, size_t count, in
 /* CODE_DATA with the file and offset of the token at `position`, its value, and `why`. Returns -1. */
 int indexed_refuse(const struct indexed *indexed, uint64_t position, int32_t token, const char *why, struct error *err);
 
-/* Reads the lengths of the sequences [first, first + count) from the file. This and the next may be called by several
- * threads at once. */
+/* Reads the lengths of the sequences [first, first + count) from the file. Thread-safe, as are the two functions after
+ * it. */
 int indexed_lengths(const struct indexed *indexed, uint64_t first, size_t count, int32_t *lengths, struct error *err);
 
-/* Reads the first sequences of the documents [first, first + count); that of document D - 1 is S. */
+/* Reads entries [first, first + count) of the D document boundaries: the first sequence of each document. The last
+ * boundary, D - 1, is S. */
 int indexed_boundaries(const struct indexed *indexed, uint64_t first, size_t count, uint64_t *boundaries,
                        struct error *err);
 
+/* Reads the position of the first token of a sequence, 0 to S. For S it is the number of tokens. */
+int indexed_sequence_begin(const struct indexed *indexed, uint64_t sequence, uint64_t *token, struct error *err);
+
 /*
- * ---- writing (indexed_writer.c): a data set of bytes, one token a byte ----------------------------------------------
+ * begins[i] = 1 if token first + i is the first of a document, else 0 (documents.c). Finds the first of these documents
+ * by bisection in the index file. May be called by several threads at once.
+ */
+int indexed_document_flags(const struct indexed *indexed, uint64_t first, size_t count, int32_t *begins,
+                           struct error *err);
+
+/*
+ * ---- writing (indexed_writer.c) -------------------------------------------------------------------------------------
  *
  * Everything goes to PREFIX.bin.tmp and PREFIX.idx.tmp; indexed_writer_commit renames them, the index last, after both
- * have reached the disk. So an existing index belongs to a complete data set. None is ever overwritten. Memory does not
- * grow with the data.
+ * have reached the disk. So an existing index belongs to a complete data set. None is ever overwritten. Files that a
+ * killed writer left are replaced by the next one. Memory does not grow with the data.
  */
 
 /* Lengths are int32 in the index: a longer one becomes several sequences. */
@@ -84,19 +102,29 @@ int indexed_boundaries(const struct indexed *indexed, uint64_t first, size_t cou
 struct indexed_writer;
 
 /* Fails with CODE_USAGE if PREFIX.idx exists or another process is writing this prefix. */
-struct indexed_writer *indexed_writer_create(const char *prefix, struct error *err);
+struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_type type, struct error *err);
 
 /* Without a commit, removes the files. */
 void indexed_writer_destroy(struct indexed_writer *writer);
 
-/* Adds tokens to the current sequence. */
-int indexed_writer_append(struct indexed_writer *writer, const void *bytes, size_t count, struct error *err);
+/* Adds `count` tokens of the set's type, as indexed_pack writes them, to the current sequence. */
+int indexed_writer_append(struct indexed_writer *writer, const void *tokens, size_t count, struct error *err);
 
 /* Ends the current sequence, but not its document. Does nothing if it has no tokens. */
 int indexed_writer_end_sequence(struct indexed_writer *writer, struct error *err);
 
 /* Ends the current document and its last sequence. Does nothing if it has no tokens. */
 int indexed_writer_end_document(struct indexed_writer *writer, struct error *err);
+
+/* The position of the first token of a document, or, for the number of documents, that of the end. */
+int indexed_writer_find(struct indexed_writer *writer, uint64_t document, uint64_t *position, struct error *err);
+
+/*
+ * Moves all tokens from `position` on to `rest`, an empty writer of the same type. A sequence that reaches over the
+ * position is cut: its document ends here and goes on there. All documents must be ended.
+ */
+int indexed_writer_move(struct indexed_writer *writer, uint64_t position, struct indexed_writer *rest,
+                        struct error *err);
 
 /* All documents must be ended, and there must be at least one. After this, only facts and destroy may be called. */
 int indexed_writer_commit(struct indexed_writer *writer, struct error *err);

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "common/io.h"
-#include "trainer/data/indexed.h"
 
 struct data_output {
     FILE *stream;
@@ -20,8 +19,8 @@ struct data_output {
 };
 
 struct indexed_writer {
-    struct data_output bin, idx; /* idx has room for the header, then lengths as sequences end */
-    FILE *begins, *boundaries;   /* temporary files: the two tables that follow the lengths */
+    struct data_output bin, idx; /* idx has the header, then lengths as sequences end */
+    FILE *boundaries;            /* the table of documents, in a file without a name until the lengths are complete */
     uint64_t sequence;           /* tokens of the current sequence */
     uint64_t first_of_document;  /* the current document's first sequence */
     struct indexed_facts facts;
@@ -54,36 +53,49 @@ static int output_fail(const struct data_output *out, struct error *err)
     return error_errno(err, CODE_IO, "cannot write %s", out->temporary);
 }
 
-static int put_u64(FILE *stream, uint64_t value)
+/* The lowest bytes of the value, little-endian. */
+static int put_number(FILE *stream, uint64_t value, size_t bytes)
 {
     value = htole64(value);
-    return fwrite(&value, sizeof value, 1, stream) == 1 ? 0 : -1;
-}
-
-static int put_u32(FILE *stream, uint32_t value)
-{
-    value = htole32(value);
-    return fwrite(&value, sizeof value, 1, stream) == 1 ? 0 : -1;
+    return fwrite(&value, bytes, 1, stream) == 1 ? 0 : -1;
 }
 
 static int put_header(FILE *stream, const struct indexed_facts *facts)
 {
-    if (fwrite(INDEXED_MAGIC, 9, 1, stream) != 1 || put_u64(stream, INDEXED_VERSION) < 0 ||
-        putc((int)facts->type, stream) == EOF || put_u64(stream, facts->sequences) < 0)
+    if (fwrite(INDEXED_MAGIC, 9, 1, stream) != 1 || put_number(stream, INDEXED_VERSION, 8) < 0 ||
+        put_number(stream, facts->type, 1) < 0 || put_number(stream, facts->sequences, 8) < 0)
         return -1;
-    return put_u64(stream, facts->documents + 1);
+    return put_number(stream, facts->documents + 1, 8);
 }
 
-struct indexed_writer *indexed_writer_create(const char *prefix, struct error *err)
+/* A file without a name, where the set is: /tmp may have less room. */
+static FILE *open_nameless(const char *prefix, struct error *err)
 {
-    struct indexed_writer *w = calloc(1, sizeof *w);
+    char path[PATH_MAX];
+    int fd;
+    FILE *stream;
 
-    if (!w) {
-        error_errno(err, CODE_IO, "no memory to write %s", prefix);
-        return NULL;
+    snprintf(path, sizeof path, "%s.documents.tmp", prefix);
+    fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        unlink(path);
+    stream = fd < 0 ? NULL : fdopen(fd, "w+");
+    if (!stream) {
+        error_errno(err, CODE_IO, "cannot create %s", path);
+        if (fd >= 0)
+            close(fd);
     }
-    w->facts.type = INDEXED_U8;
-    if (strlen(prefix) + sizeof ".bin.tmp" > PATH_MAX) {
+    return stream;
+}
+
+struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_type type, struct error *err)
+{
+    struct indexed_writer *w = error_calloc(1, sizeof *w, err);
+
+    if (!w)
+        return NULL;
+    w->facts.type = type;
+    if (strlen(prefix) + sizeof ".documents.tmp" > PATH_MAX) {
         error_set(err, CODE_USAGE, "%.200s...: this prefix is too long", prefix);
         goto fail;
     }
@@ -93,13 +105,10 @@ struct indexed_writer *indexed_writer_create(const char *prefix, struct error *e
         error_set(err, CODE_USAGE, "%s exists; remove it or choose another prefix", w->idx.path);
         goto fail;
     }
-    w->begins = tmpfile();
-    w->boundaries = tmpfile();
-    if (!w->begins || !w->boundaries) {
-        error_errno(err, CODE_IO, "cannot create a temporary file");
+    w->boundaries = open_nameless(prefix, err);
+    if (!w->boundaries)
         goto fail;
-    }
-    if (put_header(w->idx.stream, &w->facts) < 0 || put_u64(w->boundaries, 0) < 0) {
+    if (put_header(w->idx.stream, &w->facts) < 0 || put_number(w->boundaries, 0, 8) < 0) {
         output_fail(&w->idx, err);
         goto fail;
     }
@@ -125,8 +134,6 @@ void indexed_writer_destroy(struct indexed_writer *w)
         return;
     output_close(&w->bin, w->committed);
     output_close(&w->idx, w->committed);
-    if (w->begins)
-        fclose(w->begins);
     if (w->boundaries)
         fclose(w->boundaries);
     free(w);
@@ -136,7 +143,7 @@ int indexed_writer_end_sequence(struct indexed_writer *w, struct error *err)
 {
     if (w->sequence == 0)
         return 0;
-    if (put_u32(w->idx.stream, (uint32_t)w->sequence) < 0 || put_u64(w->begins, w->facts.tokens) < 0)
+    if (put_number(w->idx.stream, w->sequence, 4) < 0)
         return output_fail(&w->idx, err);
     if (w->sequence > w->facts.longest)
         w->facts.longest = w->sequence;
@@ -146,18 +153,19 @@ int indexed_writer_end_sequence(struct indexed_writer *w, struct error *err)
     return 0;
 }
 
-int indexed_writer_append(struct indexed_writer *w, const void *bytes, size_t count, struct error *err)
+int indexed_writer_append(struct indexed_writer *w, const void *tokens, size_t count, struct error *err)
 {
-    const char *next = bytes;
+    const size_t width = indexed_width(w->facts.type);
+    const char *next = tokens;
 
     while (count > 0) {
         size_t room = INDEXED_SEQUENCE_MAX - w->sequence;
         size_t here = count < room ? count : room;
 
-        if (fwrite(next, 1, here, w->bin.stream) != here)
+        if (fwrite(next, width, here, w->bin.stream) != here)
             return output_fail(&w->bin, err);
         w->sequence += here;
-        next += here;
+        next += here * width;
         count -= here;
         if (w->sequence == INDEXED_SEQUENCE_MAX && indexed_writer_end_sequence(w, err) < 0)
             return -1;
@@ -171,12 +179,179 @@ int indexed_writer_end_document(struct indexed_writer *w, struct error *err)
         return -1;
     if (w->facts.sequences == w->first_of_document)
         return 0;
-    if (put_u64(w->boundaries, w->facts.sequences) < 0)
+    if (put_number(w->boundaries, w->facts.sequences, 8) < 0)
         return output_fail(&w->idx, err);
     if (w->facts.sequences - w->first_of_document > w->facts.longest_document)
         w->facts.longest_document = w->facts.sequences - w->first_of_document;
     w->first_of_document = w->facts.sequences;
     w->facts.documents++;
+    return 0;
+}
+
+/* ---- moving the end to another set ------------------------------------------------------------------------------- */
+
+/* Reads a writer's index from its beginning. */
+struct index_cursor {
+    FILE *lengths, *boundaries;
+    uint64_t sequence, boundary; /* the next sequence; the first of the next document */
+};
+
+static int get_value(FILE *stream, uint64_t *value, size_t bytes)
+{
+    *value = 0;
+    if (fread(value, bytes, 1, stream) != 1)
+        return -1;
+    *value = le64toh(*value);
+    return 0;
+}
+
+static int cursor_begin(struct index_cursor *cursor, struct indexed_writer *w, struct error *err)
+{
+    *cursor = (struct index_cursor){.lengths = w->idx.stream, .boundaries = w->boundaries};
+    if (fflush(w->bin.stream) == EOF)
+        return output_fail(&w->bin, err);
+    if (fseeko(cursor->lengths, INDEXED_HEADER_SIZE, SEEK_SET) < 0 || fseeko(cursor->boundaries, 8, SEEK_SET) < 0 ||
+        get_value(cursor->boundaries, &cursor->boundary, 8) < 0)
+        return output_fail(&w->idx, err);
+    return 0;
+}
+
+/* The next sequence; *last if it is its document's last. */
+static int cursor_next(struct index_cursor *cursor, uint64_t *length, bool *last)
+{
+    if (get_value(cursor->lengths, length, 4) < 0)
+        return -1;
+    *last = ++cursor->sequence == cursor->boundary;
+    if (*last)
+        get_value(cursor->boundaries, &cursor->boundary, 8); /* there is none after the last document */
+    return 0;
+}
+
+static void count_sequence(struct indexed_facts *facts, uint64_t *in_document, uint64_t length)
+{
+    facts->sequences++;
+    facts->tokens += length;
+    facts->longest = length > facts->longest ? length : facts->longest;
+    ++*in_document;
+    if (*in_document > facts->longest_document)
+        facts->longest_document = *in_document;
+}
+
+static int copy_tokens(struct indexed_writer *w, uint64_t position, uint64_t count, struct indexed_writer *to,
+                       struct error *err)
+{
+    const size_t width = indexed_width(w->facts.type);
+    char bytes[1 << 16];
+
+    while (count > 0) {
+        size_t here = count < sizeof bytes / width ? (size_t)count : sizeof bytes / width;
+
+        if (io_read_at(fileno(w->bin.stream), bytes, here * width, (off_t)(position * width)) !=
+            (ssize_t)(here * width))
+            return error_errno(err, CODE_IO, "cannot read %s", w->bin.temporary);
+        if (indexed_writer_append(to, bytes, here, err) < 0)
+            return -1;
+        position += here;
+        count -= here;
+    }
+    return 0;
+}
+
+/* Ends the files where `facts` says; the last sequence has `last` tokens. */
+static int cut_files(struct indexed_writer *w, const struct indexed_facts *facts, uint64_t last, struct error *err)
+{
+    off_t lengths = INDEXED_HEADER_SIZE + 4 * (off_t)facts->sequences;
+    off_t tokens = (off_t)(facts->tokens * indexed_width(facts->type));
+
+    if (fseeko(w->bin.stream, tokens, SEEK_SET) < 0 || ftruncate(fileno(w->bin.stream), tokens) < 0)
+        return output_fail(&w->bin, err);
+    if (fseeko(w->idx.stream, lengths - 4, SEEK_SET) < 0 || put_number(w->idx.stream, last, 4) < 0 ||
+        fflush(w->idx.stream) == EOF || ftruncate(fileno(w->idx.stream), lengths) < 0 ||
+        fseeko(w->boundaries, 8 * (off_t)facts->documents, SEEK_SET) < 0 ||
+        put_number(w->boundaries, facts->sequences, 8) < 0 || fflush(w->boundaries) == EOF ||
+        ftruncate(fileno(w->boundaries), 8 * (off_t)facts->documents + 8) < 0)
+        return output_fail(&w->idx, err);
+    return 0;
+}
+
+int indexed_writer_find(struct indexed_writer *w, uint64_t document, uint64_t *position, struct error *err)
+{
+    struct index_cursor cursor;
+    uint64_t documents = 0, length;
+    bool last;
+
+    *position = 0;
+    if (cursor_begin(&cursor, w, err) < 0)
+        return -1;
+    for (uint64_t i = 0; i < w->facts.sequences && documents < document; i++) {
+        if (cursor_next(&cursor, &length, &last) < 0)
+            return output_fail(&w->idx, err);
+        *position += length;
+        documents += last;
+    }
+    return 0;
+}
+
+int indexed_writer_move(struct indexed_writer *w, uint64_t position, struct indexed_writer *rest, struct error *err)
+{
+    struct indexed_facts kept = {.type = w->facts.type};
+    struct index_cursor cursor;
+    uint64_t at = 0, in_document = 0, cut = 0, length;
+    bool last;
+
+    if (cursor_begin(&cursor, w, err) < 0)
+        return -1;
+    for (uint64_t i = 0; i < w->facts.sequences; i++, at += length) {
+        uint64_t here;
+
+        if (cursor_next(&cursor, &length, &last) < 0)
+            return output_fail(&w->idx, err);
+        here = at >= position ? 0 : position - at < length ? position - at : length; /* stays */
+        if (here > 0) {
+            count_sequence(&kept, &in_document, here);
+            cut = here;
+        }
+        if (in_document > 0 && (last || here < length)) {
+            kept.documents++;
+            in_document = 0;
+        }
+        if (here < length &&
+            (copy_tokens(w, at + here, length - here, rest, err) < 0 ||
+             (last ? indexed_writer_end_document(rest, err) : indexed_writer_end_sequence(rest, err)) < 0))
+            return -1;
+    }
+    if (cut_files(w, &kept, cut, err) < 0)
+        return -1;
+    w->facts = kept;
+    w->first_of_document = kept.sequences;
+    return 0;
+}
+
+/* ---- the commit -------------------------------------------------------------------------------------------------- */
+
+/* Appends the offset of each sequence, from the lengths. */
+static int append_offsets(struct indexed_writer *w)
+{
+    const uint64_t width = indexed_width(w->facts.type);
+    int32_t lengths[4096];
+    uint64_t offset = 0;
+    off_t at = INDEXED_HEADER_SIZE;
+
+    if (fflush(w->idx.stream) == EOF)
+        return -1;
+    for (uint64_t left = w->facts.sequences; left > 0;) {
+        size_t count = left < 4096 ? (size_t)left : 4096;
+
+        if (io_read_at(fileno(w->idx.stream), lengths, 4 * count, at) != (ssize_t)(4 * count))
+            return -1;
+        for (size_t i = 0; i < count; i++) {
+            if (put_number(w->idx.stream, offset, 8) < 0)
+                return -1;
+            offset += width * le32toh((uint32_t)lengths[i]);
+        }
+        at += 4 * (off_t)count;
+        left -= count;
+    }
     return 0;
 }
 
@@ -212,8 +387,9 @@ int indexed_writer_commit(struct indexed_writer *w, struct error *err)
 {
     if (w->facts.documents == 0 || w->sequence > 0)
         return error_set(err, CODE_INTERNAL, "%s: committed without a document, or within one", w->idx.path);
-    if (append_all(w->idx.stream, w->begins) < 0 || append_all(w->idx.stream, w->boundaries) < 0 ||
-        fseek(w->idx.stream, 0, SEEK_SET) < 0 || put_header(w->idx.stream, &w->facts) < 0)
+    if (fseeko(w->idx.stream, 0, SEEK_END) < 0 || append_offsets(w) < 0 ||
+        append_all(w->idx.stream, w->boundaries) < 0 || fseek(w->idx.stream, 0, SEEK_SET) < 0 ||
+        put_header(w->idx.stream, &w->facts) < 0)
         return output_fail(&w->idx, err);
     if (output_sync(&w->bin, err) < 0 || output_sync(&w->idx, err) < 0 || output_rename(&w->bin, err) < 0 ||
         output_rename(&w->idx, err) < 0)

@@ -1,4 +1,4 @@
-#include "trainer/data/packing.h"
+#include "trainer/data/samples.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -25,8 +25,8 @@ struct packing {
     uint64_t seed, samples;
     uint32_t site;
 
-    struct text_place *landmarks; /* [samples / stride, rounded up] sample i * stride */
-    uint64_t stride, room;
+    struct text_place *landmarks; /* [samples / stride, rounded up, of MOST_LANDMARKS] sample i * stride */
+    uint64_t stride;
 };
 
 /* ---- a walk over the sentences ----------------------------------------------------------------------------------- */
@@ -202,29 +202,19 @@ static int take_sample(struct text_walk *w, uint64_t p, struct packed *packed, i
 
 /* ---- landmarks --------------------------------------------------------------------------------------------------- */
 
-static int add_landmark(struct packing *packing, struct text_place place, struct error *err)
+static void add_landmark(struct packing *packing, struct text_place place)
 {
     uint64_t count = packing->samples / packing->stride;
 
     if (packing->samples % packing->stride != 0)
-        return 0;
+        return;
     if (count == MOST_LANDMARKS) { /* keep every second one; this one is among them */
         for (uint64_t i = 0; i < count / 2; i++)
             packing->landmarks[i] = packing->landmarks[2 * i];
         packing->stride *= 2;
         count /= 2;
     }
-    if (count == packing->room) {
-        uint64_t room = packing->room ? 2 * packing->room : 64;
-        struct text_place *larger = realloc(packing->landmarks, room * sizeof *larger);
-
-        if (!larger)
-            return error_errno(err, CODE_IO, "no memory for %llu landmarks", (unsigned long long)room);
-        packing->landmarks = larger;
-        packing->room = room;
-    }
     packing->landmarks[count] = place;
-    return 0;
 }
 
 static int pack_all(struct packing *packing, struct error *err)
@@ -232,14 +222,19 @@ static int pack_all(struct packing *packing, struct error *err)
     int *breaks = malloc((size_t)packing->most * sizeof *breaks), found = -1;
     struct text_walk walk;
 
-    if (!breaks)
-        return error_errno(err, CODE_IO, "no memory to pack samples");
+    /* Pages that are not used take no memory. */
+    packing->landmarks = malloc(MOST_LANDMARKS * sizeof *packing->landmarks);
+    if (!breaks || !packing->landmarks) {
+        error_errno(err, CODE_IO, "no memory to pack samples");
+        goto done;
+    }
     if (walk_start(&walk, packing, (struct text_place){0}, err) < 0)
         goto done;
     while ((found = find_sample(&walk, err)) > 0) {
         struct packed packed;
 
-        if (add_landmark(packing, walk.at, err) < 0 || take_sample(&walk, packing->samples, &packed, breaks, err) < 0) {
+        add_landmark(packing, walk.at);
+        if (take_sample(&walk, packing->samples, &packed, breaks, err) < 0) {
             found = -1;
             break;
         }
@@ -256,12 +251,10 @@ done:
 struct packing *packing_create(const struct indexed *data, int most, double short_probability, uint64_t seed,
                                struct error *err)
 {
-    struct packing *packing = calloc(1, sizeof *packing);
+    struct packing *packing = error_calloc(1, sizeof *packing, err);
 
-    if (!packing) {
-        error_errno(err, CODE_IO, "no memory to pack samples");
+    if (!packing)
         return NULL;
-    }
     packing->data = data;
     packing->facts = indexed_facts(data);
     packing->most = most;
@@ -307,48 +300,4 @@ int packing_read(const struct packing *packing, uint64_t p, struct packed *packe
         if (i == p)
             return 0;
     }
-}
-
-/* ---- dividing text into sentences -------------------------------------------------------------------------------- */
-
-static bool is_one_of(char byte, const char *set)
-{
-    return byte && strchr(set, byte);
-}
-
-static int after_space(int state, char space)
-{
-    switch (state) {
-    case SENTENCE_STOP:
-        return SENTENCE_OVER;
-    case SENTENCE_TEXT:
-        return space == '\n' ? SENTENCE_LINE_END : SENTENCE_TEXT;
-    case SENTENCE_LINE_END:
-        return space == '\n' ? SENTENCE_OVER : SENTENCE_LINE_END;
-    default:
-        return state;
-    }
-}
-
-static int after_text(int state, char byte)
-{
-    if (is_one_of(byte, ".!?") || (state == SENTENCE_STOP && is_one_of(byte, "\"')]")))
-        return SENTENCE_STOP;
-    return SENTENCE_TEXT;
-}
-
-size_t sentences_next(struct sentences *s, const char *bytes, size_t count, bool *ended)
-{
-    *ended = false;
-    for (size_t i = 0; i < count; i++) {
-        bool space = is_one_of(bytes[i], " \t\n\v\f\r");
-
-        if (s->state == SENTENCE_OVER && !space) {
-            s->state = SENTENCE_EMPTY;
-            *ended = true;
-            return i;
-        }
-        s->state = space ? after_space(s->state, bytes[i]) : after_text(s->state, bytes[i]);
-    }
-    return count;
 }

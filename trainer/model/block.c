@@ -3,20 +3,6 @@
 
 #include <stdio.h>
 
-struct transformer_block block_of(const struct context *c, const struct units *units, int layer)
-{
-    struct transformer_block b = {.c = c, .unit = &units->units[UNIT_BLOCK0 + layer], .layer = layer};
-    char name[64];
-
-    snprintf(name, sizeof name, "h.%d.attn.dropout", layer);
-    b.site_attention = philox_site(name);
-    snprintf(name, sizeof name, "h.%d.attn.c_proj.dropout", layer);
-    b.site_projection = philox_site(name);
-    snprintf(name, sizeof name, "h.%d.mlp.dropout", layer);
-    b.site_mlp = philox_site(name);
-    return b;
-}
-
 void block_activations_place(struct block_activations *a, const struct context *c, enum recompute recompute,
                              int max_samples, struct buffer_layout *kept, struct buffer_layout *shared)
 {
@@ -50,7 +36,7 @@ void block_scratch_place(struct block_scratch *s, const struct context *c, int m
     s->narrow = place_buffer(layout, rows * split * element);
     s->part = place_buffer(layout, rows * d * element);
     s->local = s->full_a = s->full_b = NULL;
-    if (c->tp_size > 1 || c->dropout > 0)
+    if (c->tp_size > 1 || c->job->dropout.hidden > 0)
         s->local = place_buffer(layout, local * d * element);
     if (c->tp_size > 1) {
         s->full_a = place_buffer(layout, rows * d * element);
@@ -58,37 +44,51 @@ void block_scratch_place(struct block_scratch *s, const struct context *c, int m
     }
 }
 
-static const void *block_weight(const struct transformer_block *b, const void *param, int tensor)
+static int local_rows(const struct block_pass *b)
 {
-    return context_weight(b->c, b->unit, param, tensor);
+    return context_local_rows(b->w.c, b->mb->samples);
+}
+
+static int all_rows(const struct block_pass *b)
+{
+    return context_rows(b->w.c, b->mb->samples);
+}
+
+/* The Philox site (philox.h) of one dropout of this block: each has a stream of its own. */
+static uint32_t dropout_site(const struct block_pass *b, const char *name)
+{
+    char site[64];
+
+    snprintf(site, sizeof site, "h.%d.%s.dropout", b->layer, name);
+    return philox_site(site);
 }
 
 /* The arguments of attention, forward and backward. */
-static struct attention attention_arguments(const struct transformer_block *b, const struct block_activations *a,
-                                            const struct micro_batch *mb)
+static struct attention attention_arguments(const struct block_pass *b)
 {
-    const struct context *c = b->c;
+    const struct context *c = b->w.c;
     const struct model_shape *m = c->shape;
     uint64_t square = (uint64_t)m->seq_length * (uint64_t)m->seq_length;
     struct attention attention = {
-        .batch = mb->samples,
+        .batch = b->mb->samples,
         .seq = m->seq_length,
         .heads = m->heads / c->tp_size,
         .head_size = m->hidden / m->heads,
         .causal = m->kind == MODEL_GPT,
         .dtype = c->dtype,
-        .qkv = a->qkv,
-        .lengths = m->kind == MODEL_GPT ? NULL : mb->lengths,
-        .out = a->att,
-        .lse = a->lse,
+        .qkv = b->a->qkv,
+        .lengths = m->kind == MODEL_GPT ? NULL : b->mb->lengths,
+        .document_start = b->mb->document_start,
+        .out = b->a->att,
+        .lse = b->a->lse,
     };
 
-    if (mb->training && c->attention_dropout > 0) {
+    if (b->mb->training && c->job->dropout.attention > 0) {
         attention.dropout_stride = (uint64_t)m->heads * square;
         attention.dropout = (struct dropout){
-            .p = c->attention_dropout,
-            .stream = {.seed = c->seed, .site = b->site_attention},
-            .first = mb->first_sample * attention.dropout_stride +
+            .p = c->job->dropout.attention,
+            .stream = {.seed = c->job->batch.seed, .site = dropout_site(b, "attn")},
+            .first = b->mb->first_sample * attention.dropout_stride +
                      (uint64_t)c->tp->rank * (uint64_t)attention.heads * square,
         };
     }
@@ -97,204 +97,183 @@ static struct attention attention_arguments(const struct transformer_block *b, c
 
 /* ---- forward, in pieces that recomputing shares ---- */
 
-static void attend_heads(const struct transformer_block *b, const void *param, const struct block_activations *a,
-                         const struct block_scratch *s, const struct micro_batch *mb)
+/* A column-parallel layer: y [R, out] from this rank's rows of the norm's output x. */
+static void column_parallel_forward(const struct block_pass *b, int tensor, void *y, const void *x, void *aux, int out)
 {
-    const struct context *c = b->c;
-    int rows = context_rows(c, mb->samples), d = c->shape->hidden;
-    struct attention attention = attention_arguments(b, a, mb);
-    const void *y1;
+    const struct context *c = b->w.c;
+    int rows = all_rows(b), d = c->shape->hidden;
 
-    tensor_gather(c->tp, a->y1, s->full_a, rows, d, b->unit->name);
-    y1 = tensor_gathered(c->tp, a->y1, s->full_a);
-    linear_forward(c, a->qkv, y1, block_weight(b, param, BLOCK_ATTN_WEIGHT), block_weight(b, param, BLOCK_ATTN_BIAS),
-                   NULL, rows, d, 3 * d / c->tp_size);
-    c->k->attention_forward(c->dev, &attention);
+    tp_start_all_gather(c->tp, x, b->s->full_a, rows, d, b->w.unit->name);
+    linear_forward(&b->w, tensor, y, tp_all_gathered(c->tp, x, b->s->full_a), aux, rows, d, out);
 }
 
 /* part = in[rows, n] W, summed over the group; returns this rank's rows of the sum. */
-static const void *project_output(const struct transformer_block *b, const void *in, const void *w,
-                                  const struct block_scratch *s, int rows, int n)
+static const void *row_parallel_forward(const struct block_pass *b, int tensor, const void *in, int n)
 {
-    const struct context *c = b->c;
-    int d = c->shape->hidden;
+    const struct context *c = b->w.c;
+    int rows = all_rows(b), d = c->shape->hidden;
+    struct matmul product = context_product(c, rows, d, n, in, weights_at(&b->w, tensor), b->s->part);
 
-    linear_forward(c, s->part, in, w, NULL, NULL, rows, n, d);
-    tensor_reduce(c->tp, s->local, s->part, rows, d, b->unit->name);
-    return tensor_reduced(c->tp, s->local, s->part);
+    c->k->matmul(c->dev, &product);
+    tp_start_reduce_scatter(c->tp, b->s->local, b->s->part, rows, d, b->w.unit->name);
+    return tp_reduce_scattered(c->tp, b->s->local, b->s->part);
 }
 
-static void second_norm(const struct transformer_block *b, const void *param, const struct block_activations *a,
-                        const struct micro_batch *mb, const void *projected)
+static void attention_forward(const struct block_pass *b)
 {
-    const struct context *c = b->c;
+    const struct context *c = b->w.c;
+    struct attention attention = attention_arguments(b);
 
-    c->k->layernorm_forward(c->dev, &(struct layernorm){.rows = context_local_rows(c, mb->samples),
-                                                        .cols = c->shape->hidden,
-                                                        .dtype = c->dtype,
-                                                        .x = a->x,
-                                                        .residual = projected,
-                                                        .bias = block_weight(b, param, BLOCK_ATTN_PROJ_BIAS),
-                                                        .dropout = context_dropout(c, mb, b->site_projection),
-                                                        .sum = a->mid,
-                                                        .y = a->y2,
-                                                        .mean = a->mean2,
-                                                        .rstd = a->rstd2,
-                                                        .gamma = block_weight(b, param, BLOCK_LN_2_WEIGHT),
-                                                        .beta = block_weight(b, param, BLOCK_LN_2_BIAS)});
+    column_parallel_forward(b, BLOCK_QKV_WEIGHT, b->a->qkv, b->a->y1, NULL, 3 * c->shape->hidden / c->tp_size);
+    c->k->attention_forward(c->dev, &attention);
 }
 
-/* The forward pass from y1 to act. */
-static void inner_width(const struct transformer_block *b, const void *param, const struct block_activations *a,
-                        const struct block_scratch *s, const struct micro_batch *mb)
+static void second_norm(const struct block_pass *b, const void *projected)
 {
-    const struct context *c = b->c;
-    int rows = context_rows(c, mb->samples), d = c->shape->hidden, split = d / c->tp_size;
-    const void *y2;
+    const struct context *c = b->w.c;
 
-    norm_forward(c, b->unit, param, BLOCK_LN_1_WEIGHT, a->x, a->y1, a->mean1, a->rstd1,
-                 context_local_rows(c, mb->samples));
-    attend_heads(b, param, a, s, mb);
-    second_norm(b, param, a, mb,
-                project_output(b, a->att, block_weight(b, param, BLOCK_ATTN_PROJ_WEIGHT), s, rows, split));
-    tensor_gather(c->tp, a->y2, s->full_a, rows, d, b->unit->name);
-    y2 = tensor_gathered(c->tp, a->y2, s->full_a);
-    linear_forward(c, a->act, y2, block_weight(b, param, BLOCK_FC_WEIGHT), block_weight(b, param, BLOCK_FC_BIAS),
-                   a->pre, rows, d, 4 * split);
+    c->k->layernorm_forward(c->dev,
+                            &(struct layernorm){.rows = local_rows(b),
+                                                .cols = c->shape->hidden,
+                                                .dtype = c->dtype,
+                                                .x = b->a->x,
+                                                .branch = projected,
+                                                .bias = weights_at(&b->w, BLOCK_ATTN_PROJ_BIAS),
+                                                .dropout = context_dropout(c, b->mb, dropout_site(b, "attn.c_proj")),
+                                                .sum = b->a->mid,
+                                                .y = b->a->y2,
+                                                .mean = b->a->mean2,
+                                                .rstd = b->a->rstd2,
+                                                .gamma = weights_at(&b->w, BLOCK_LN_2_WEIGHT),
+                                                .beta = weights_at(&b->w, BLOCK_LN_2_BIAS)});
 }
 
-void block_forward(const struct transformer_block *b, const void *param, const struct block_activations *a,
-                   const struct block_scratch *s, const struct micro_batch *mb, void *out)
+/* The forward pass from x to act, without the last product. */
+static void forward_to_act(const struct block_pass *b)
 {
-    const struct context *c = b->c;
-    int rows = context_rows(c, mb->samples), split = c->shape->hidden / c->tp_size;
+    const struct block_activations *a = b->a;
+    int split = b->w.c->shape->hidden / b->w.c->tp_size;
+
+    norm_forward(&b->w, BLOCK_LN_1_WEIGHT, a->x, a->y1, a->mean1, a->rstd1, local_rows(b));
+    attention_forward(b);
+    second_norm(b, row_parallel_forward(b, BLOCK_ATTN_PROJ_WEIGHT, a->att, split));
+    column_parallel_forward(b, BLOCK_FC_WEIGHT, a->act, a->y2, a->pre, 4 * split);
+}
+
+void block_forward(const struct block_pass *b, void *out)
+{
+    const struct context *c = b->w.c;
     const void *projected;
 
-    inner_width(b, param, a, s, mb);
-    projected = project_output(b, a->act, block_weight(b, param, BLOCK_PROJ_WEIGHT), s, rows, 4 * split);
-    c->k->residual(c->dev, &(struct residual){.rows = context_local_rows(c, mb->samples),
+    forward_to_act(b);
+    projected = row_parallel_forward(b, BLOCK_MLP_PROJ_WEIGHT, b->a->act, 4 * c->shape->hidden / c->tp_size);
+    c->k->residual(c->dev, &(struct residual){.rows = local_rows(b),
                                               .cols = c->shape->hidden,
                                               .dtype = c->dtype,
-                                              .x = a->mid,
-                                              .residual = projected,
-                                              .bias = block_weight(b, param, BLOCK_PROJ_BIAS),
-                                              .dropout = context_dropout(c, mb, b->site_mlp),
+                                              .x = b->a->mid,
+                                              .branch = projected,
+                                              .bias = weights_at(&b->w, BLOCK_MLP_PROJ_BIAS),
+                                              .dropout = context_dropout(c, b->mb, dropout_site(b, "mlp")),
                                               .sum = out});
 }
 
-void block_recompute(const struct transformer_block *b, enum recompute recompute, const void *param,
-                     const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb)
+void block_recompute(const struct block_pass *b, enum recompute recompute)
 {
     if (recompute == RECOMPUTE_FULL)
-        inner_width(b, param, a, s, mb);
+        forward_to_act(b);
     else if (recompute == RECOMPUTE_SELECTIVE)
-        attend_heads(b, param, a, s, mb);
+        attention_forward(b);
 }
 
 /*
  * ---- backward, from out to x ----
  *
- * Rows are gathered for a product's inputs, and partial sums reduced, while another product of the same layer is
- * computed.
+ * The all-gather of a product's input, and the reduce-scatter of another's partial sums, run while a product of the
+ * same layer is computed.
  */
-
-static float *block_gradient(const struct transformer_block *b, float *grad, int tensor)
-{
-    return context_gradient(b->unit, grad, tensor);
-}
 
 /*
- * The gradient before a dropout and a bias: dx through the mask, in s->local if there is a dropout; and dbias. Returns
- * all rows of the gradient.
+ * Backward of sum = x + dropout(branch + bias), where dx is the sum's gradient. The branch's gradient is dx times the
+ * dropout's mask (in s->local), or dx itself without dropout. Computes the bias's gradient, and returns the branch's,
+ * gathered: all rows.
  */
-static const void *residual_backward(const struct transformer_block *b, float *dbias, const struct block_scratch *s,
-                                     const struct micro_batch *mb, uint32_t site, const void *dx)
+static const void *residual_backward(const struct block_pass *b, int bias, const char *site, const void *dx)
 {
-    const struct context *c = b->c;
-    struct dropout dropout = context_dropout(c, mb, site);
-    int rows = context_rows(c, mb->samples), local = context_local_rows(c, mb->samples), d = c->shape->hidden;
+    const struct context *c = b->w.c;
+    struct dropout dropout = context_dropout(c, b->mb, dropout_site(b, site));
+    int local = local_rows(b), d = c->shape->hidden;
     const void *dz = dx;
 
     if (dropout.p > 0) {
-        c->k->dropout_backward(c->dev, c->dtype, s->local, dx, (size_t)local * (size_t)d, &dropout);
-        dz = s->local;
+        c->k->dropout_backward(c->dev, c->dtype, b->s->local, dx, (size_t)local * (size_t)d, &dropout);
+        dz = b->s->local;
     }
-    c->k->bias_backward(c->dev, c->dtype, dbias, dz, local, d, false);
-    tensor_gather(c->tp, dz, s->full_a, rows, d, b->unit->name);
-    return tensor_gathered(c->tp, dz, s->full_a);
+    c->k->bias_backward(c->dev, c->dtype, weights_gradient(&b->w, bias), dz, local, d, false);
+    tp_start_all_gather(c->tp, dz, b->s->full_a, all_rows(b), d, b->w.unit->name);
+    return tp_all_gathered(c->tp, dz, b->s->full_a);
 }
 
 /*
  * A column-parallel layer after a norm: computes its gradients from dy [R, out]. Returns the gradient of the norm's
  * output y (local rows), summed over the group. The weight's gradient is computed during the exchange.
  */
-static const void *column_backward(const struct transformer_block *b, const void *param, float *grad, int weight_tensor,
-                                   const void *dy, const void *y, const struct block_scratch *s, int rows, int out)
+static const void *column_parallel_backward(const struct block_pass *b, int tensor, const void *dy, const void *y,
+                                            int out)
 {
-    const struct context *c = b->c;
-    int d = c->shape->hidden;
+    const struct context *c = b->w.c;
+    const struct block_scratch *s = b->s;
+    int rows = all_rows(b), d = c->shape->hidden;
     const void *all;
 
-    tensor_gather(c->tp, y, s->full_b, rows, d, b->unit->name);
-    linear_backward_input(c, s->part, dy, block_weight(b, param, weight_tensor), NULL, rows, d, out);
-    all = tensor_gathered(c->tp, y, s->full_b);
-    tensor_reduce(c->tp, s->local, s->part, rows, d, b->unit->name);
-    linear_backward_weight(c, block_gradient(b, grad, weight_tensor), block_gradient(b, grad, weight_tensor + 1), dy,
-                           all, rows, d, out);
-    return tensor_reduced(c->tp, s->local, s->part);
+    tp_start_all_gather(c->tp, y, s->full_b, rows, d, b->w.unit->name);
+    linear_backward_input(&b->w, tensor, s->part, dy, NULL, rows, d, out);
+    all = tp_all_gathered(c->tp, y, s->full_b);
+    tp_start_reduce_scatter(c->tp, s->local, s->part, rows, d, b->w.unit->name);
+    linear_backward_weight(&b->w, tensor, true, dy, all, rows, d, out);
+    return tp_reduce_scattered(c->tp, s->local, s->part);
 }
 
-static void mlp_backward(const struct transformer_block *b, const void *param, float *grad,
-                         const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb,
-                         void *dx)
+/* A row-parallel layer: its gradients from dz [R, d], and that of its input `in` [R, n] in dx. */
+static void row_parallel_backward(const struct block_pass *b, int tensor, void *dx, const void *dz, const void *in,
+                                  void *aux, int n)
 {
-    const struct context *c = b->c;
-    int rows = context_rows(c, mb->samples), d = c->shape->hidden, wide = 4 * d / c->tp_size;
-    const void *dz = residual_backward(b, block_gradient(b, grad, BLOCK_PROJ_BIAS), s, mb, b->site_mlp, dx), *dy;
+    int rows = all_rows(b), d = b->w.c->shape->hidden;
 
-    linear_backward_input(c, s->wide, dz, block_weight(b, param, BLOCK_PROJ_WEIGHT), a->pre, rows, wide, d);
-    linear_backward_weight(c, block_gradient(b, grad, BLOCK_PROJ_WEIGHT), NULL, dz, a->act, rows, wide, d);
-    dy = column_backward(b, param, grad, BLOCK_FC_WEIGHT, s->wide, a->y2, s, rows, wide);
-    norm_backward(c, b->unit, param, grad, BLOCK_LN_2_WEIGHT, dy, a->mid, a->mean2, a->rstd2, dx,
-                  context_local_rows(c, mb->samples), dx);
+    linear_backward_input(&b->w, tensor, dx, dz, aux, rows, n, d);
+    linear_backward_weight(&b->w, tensor, false, dz, in, rows, n, d);
 }
 
-static void attention_backward(const struct transformer_block *b, const struct block_activations *a,
-                               const struct block_scratch *s, const struct micro_batch *mb)
+static void mlp_backward(const struct block_pass *b, void *dx)
 {
-    struct attention forward = attention_arguments(b, a, mb);
+    const struct block_activations *a = b->a;
+    int wide = 4 * b->w.c->shape->hidden / b->w.c->tp_size;
+    const void *dz = residual_backward(b, BLOCK_MLP_PROJ_BIAS, "mlp", dx), *dy;
 
-    b->c->k->attention_backward(b->c->dev, &(struct attention_backward){.batch = forward.batch,
-                                                                        .seq = forward.seq,
-                                                                        .heads = forward.heads,
-                                                                        .head_size = forward.head_size,
-                                                                        .causal = forward.causal,
-                                                                        .dtype = forward.dtype,
-                                                                        .qkv = a->qkv,
-                                                                        .out = a->att,
-                                                                        .dout = s->narrow,
-                                                                        .lse = a->lse,
-                                                                        .lengths = forward.lengths,
-                                                                        .dropout = forward.dropout,
-                                                                        .dropout_stride = forward.dropout_stride,
-                                                                        .dqkv = s->wide});
+    row_parallel_backward(b, BLOCK_MLP_PROJ_WEIGHT, b->s->wide, dz, a->act, a->pre, wide);
+    dy = column_parallel_backward(b, BLOCK_FC_WEIGHT, b->s->wide, a->y2, wide);
+    norm_backward(&b->w, BLOCK_LN_2_WEIGHT, dy, a->mid, a->mean2, a->rstd2, dx, local_rows(b), dx);
 }
 
-void block_backward(const struct transformer_block *b, const void *param, float *grad,
-                    const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb,
-                    void *dx)
+static void attention_backward(const struct block_pass *b)
 {
-    const struct context *c = b->c;
-    int rows = context_rows(c, mb->samples), d = c->shape->hidden, split = d / c->tp_size;
+    struct attention attention = attention_arguments(b);
+
+    attention.dout = b->s->narrow;
+    attention.dqkv = b->s->wide;
+    b->w.c->k->attention_backward(b->w.c->dev, &attention);
+}
+
+void block_backward(const struct block_pass *b, void *dx)
+{
+    const struct block_activations *a = b->a;
+    int split = b->w.c->shape->hidden / b->w.c->tp_size;
     const void *dz, *dy;
 
-    mlp_backward(b, param, grad, a, s, mb, dx); /* dx becomes the gradient of mid */
-    dz = residual_backward(b, block_gradient(b, grad, BLOCK_ATTN_PROJ_BIAS), s, mb, b->site_projection, dx);
-    linear_backward_input(c, s->narrow, dz, block_weight(b, param, BLOCK_ATTN_PROJ_WEIGHT), NULL, rows, split, d);
-    linear_backward_weight(c, block_gradient(b, grad, BLOCK_ATTN_PROJ_WEIGHT), NULL, dz, a->att, rows, split, d);
-    attention_backward(b, a, s, mb);
-    dy = column_backward(b, param, grad, BLOCK_ATTN_WEIGHT, s->wide, a->y1, s, rows, 3 * split);
-    norm_backward(c, b->unit, param, grad, BLOCK_LN_1_WEIGHT, dy, a->x, a->mean1, a->rstd1, dx,
-                  context_local_rows(c, mb->samples), dx);
-    tensor_sum(c->tp, grad, b->unit->replicated, b->unit->name);
+    mlp_backward(b, dx); /* dx becomes the gradient of mid */
+    dz = residual_backward(b, BLOCK_ATTN_PROJ_BIAS, "attn.c_proj", dx);
+    row_parallel_backward(b, BLOCK_ATTN_PROJ_WEIGHT, b->s->narrow, dz, a->att, NULL, split);
+    attention_backward(b);
+    dy = column_parallel_backward(b, BLOCK_QKV_WEIGHT, b->s->wide, a->y1, 3 * split);
+    norm_backward(&b->w, BLOCK_LN_1_WEIGHT, dy, a->x, a->mean1, a->rstd1, dx, local_rows(b), dx);
+    tp_all_reduce_f32(b->w.c->tp, b->w.grad, b->w.unit->replicated, b->w.unit->name);
 }

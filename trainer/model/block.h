@@ -1,6 +1,7 @@
 /*
  * block.h - one transformer block of GPT-2 (pre-norm), forward and backward, written once in terms of kernels.h and the
- * tp group. BERT's is the same without the causal mask and with padding.
+ * tp group. BERT's is the same without the causal mask and with padding. A GPT's attention stays within documents if
+ * the micro-batch has document_start.
  *
  *     y1  = layernorm(x; ln_1)               gather y1 (all rows)
  *     qkv = y1 Wqkv + b                      att = attention(qkv)
@@ -9,7 +10,8 @@
  *     pre = y2 Wfc + b                       act = gelu(pre)
  *     out = mid + dropout(reduce(act Wproj) + b)
  *
- * Weights are [in, out], as in Hugging Face's GPT-2. n/tp of heads and of the 4d hidden units are this rank's.
+ * Weights are [in, out], as in Hugging Face's GPT-2. This rank has heads/tp of the heads and 4d/tp of
+ * the MLP's hidden units.
  */
 #ifndef MUSTER_TRAINER_MODEL_BLOCK_H
 #define MUSTER_TRAINER_MODEL_BLOCK_H
@@ -21,7 +23,7 @@ struct block_activations {
     void *x;                              /* [Rl, d], the block's input, borrowed */
     void *y1, *mid, *y2;                  /* [Rl, d] */
     float *mean1, *rstd1, *mean2, *rstd2; /* [Rl] */
-    void *qkv;                            /* [R, 3d/tp] */
+    void *qkv;                            /* [R, 3d/tp]: Q | K | V, each heads/tp x head_size (struct attention) */
     void *att;                            /* [R, d/tp] */
     float *lse;                           /* [samples, a', s] */
     void *pre, *act;                      /* [R, 4d/tp] */
@@ -33,18 +35,18 @@ struct block_scratch {
     void *narrow; /* [R, d/tp]: gradient of att */
     void *part;   /* [R, d]: partial sums before reduce */
     void *local;  /* [Rl, d]: after reduce; and gradients before a dropout */
-    void *full_a; /* [R, d], tp > 1: gathered gradients */
-    void *full_b; /* [R, d], tp > 1: gathered y1 or y2 */
+    void *full_a; /* [R, d], tp > 1: forward: gathered y1 or y2; backward: gathered gradients */
+    void *full_b; /* [R, d], tp > 1: backward: gathered y1 or y2 */
 };
 
-struct transformer_block {
-    const struct context *c;
-    const struct unit *unit; /* where each tensor lies in param and grad */
+/* A block's pass over one micro-batch. Everything is borrowed. */
+struct block_pass {
+    struct weights w;
     int layer;
-    uint32_t site_attention, site_projection, site_mlp; /* of dropout */
+    const struct block_activations *a;
+    const struct block_scratch *s;
+    const struct micro_batch *mb;
 };
-
-struct transformer_block block_of(const struct context *c, const struct units *units, int layer);
 
 /*
  * Places the activations of one block in two buffers: `kept` for those that are kept from the forward to the backward
@@ -57,16 +59,12 @@ void block_scratch_place(struct block_scratch *s, const struct context *c, int m
                          struct buffer_layout *layout);
 
 /* out [Rl, d] is the next block's x. */
-void block_forward(const struct transformer_block *b, const void *param, const struct block_activations *a,
-                   const struct block_scratch *s, const struct micro_batch *mb, void *out);
+void block_forward(const struct block_pass *b, void *out);
 
 /* Before block_backward: recomputes the activations that were not kept. */
-void block_recompute(const struct transformer_block *b, enum recompute recompute, const void *param,
-                     const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb);
+void block_recompute(const struct block_pass *b, enum recompute recompute);
 
-/* dx: gradient of out on entry, of x on return, in place. grad: the unit's flat buffer, overwritten. */
-void block_backward(const struct transformer_block *b, const void *param, float *grad,
-                    const struct block_activations *a, const struct block_scratch *s, const struct micro_batch *mb,
-                    void *dx);
+/* dx: gradient of out on entry, of x on return, in place. Overwrites the unit's gradients. */
+void block_backward(const struct block_pass *b, void *dx);
 
 #endif

@@ -15,99 +15,87 @@ struct dropout context_dropout(const struct context *c, const struct micro_batch
     uint64_t seq = (uint64_t)c->shape->seq_length, d = (uint64_t)c->shape->hidden;
     uint64_t first_row = mb->first_sample * seq;
 
-    if (!mb->training || c->dropout == 0)
+    if (!mb->training || c->job->dropout.hidden == 0)
         return (struct dropout){0};
     first_row += (uint64_t)c->tp->rank * (uint64_t)context_local_rows(c, mb->samples);
-    return (struct dropout){.p = c->dropout, .stream = {.seed = c->seed, .site = site}, .first = first_row * d};
+    return (struct dropout){
+        .p = c->job->dropout.hidden, .stream = {.seed = c->job->batch.seed, .site = site}, .first = first_row * d};
 }
 
-const void *context_weight(const struct context *c, const struct unit *unit, const void *param, int tensor)
+const void *weights_at(const struct weights *w, int tensor)
 {
-    return (const char *)param + unit->tensors[tensor].offset * dtype_size(c->dtype);
+    return (const char *)w->param + w->unit->tensors[tensor].offset * dtype_size(w->c->dtype);
 }
 
-float *context_gradient(const struct unit *unit, float *grad, int tensor)
+float *weights_gradient(const struct weights *w, int tensor)
 {
-    return grad + unit->tensors[tensor].offset;
+    return w->grad + w->unit->tensors[tensor].offset;
 }
 
-void linear_forward(const struct context *c, void *y, const void *x, const void *w, const void *bias, void *aux,
-                    int rows, int in, int out)
+struct matmul context_product(const struct context *c, int m, int n, int k, const void *a, const void *b, void *out)
 {
-    c->k->matmul(c->dev, &(struct matmul){.m = rows,
-                                          .n = out,
-                                          .k = in,
-                                          .dtype = c->dtype,
-                                          .a = x,
-                                          .b = w,
-                                          .c = y,
-                                          .bias = bias,
-                                          .aux = aux,
-                                          .epilogue = aux    ? EPILOGUE_BIAS_GELU
-                                                      : bias ? EPILOGUE_BIAS
-                                                             : EPILOGUE_NONE});
+    return (struct matmul){.m = m, .n = n, .k = k, .dtype = c->dtype, .a = a, .b = b, .c = out};
 }
 
-void linear_backward_input(const struct context *c, void *dx, const void *dy, const void *w, void *aux, int rows,
-                           int in, int out)
+void linear_forward(const struct weights *w, int tensor, void *y, const void *x, void *aux, int rows, int in, int out)
 {
-    c->k->matmul(c->dev, &(struct matmul){.m = rows,
-                                          .n = in,
-                                          .k = out,
-                                          .transpose_b = true,
-                                          .dtype = c->dtype,
-                                          .a = dy,
-                                          .b = w,
-                                          .c = dx,
-                                          .aux = aux,
-                                          .epilogue = aux ? EPILOGUE_DGELU : EPILOGUE_NONE});
+    struct matmul product = context_product(w->c, rows, out, in, x, weights_at(w, tensor), y);
+
+    product.bias = weights_at(w, tensor + 1);
+    product.aux = aux;
+    product.epilogue = aux ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS;
+    w->c->k->matmul(w->c->dev, &product);
 }
 
-void linear_backward_weight(const struct context *c, float *dw, float *dbias, const void *dy, const void *x, int rows,
+void linear_backward_input(const struct weights *w, int tensor, void *dx, const void *dy, void *aux, int rows, int in,
+                           int out)
+{
+    struct matmul product = context_product(w->c, rows, in, out, dy, weights_at(w, tensor), dx);
+
+    product.transpose_b = true;
+    product.aux = aux;
+    product.epilogue = aux ? EPILOGUE_DGELU : EPILOGUE_NONE;
+    w->c->k->matmul(w->c->dev, &product);
+}
+
+void linear_backward_weight(const struct weights *w, int tensor, bool bias, const void *dy, const void *x, int rows,
                             int in, int out)
 {
-    c->k->matmul(c->dev, &(struct matmul){.m = in,
-                                          .n = out,
-                                          .k = rows,
-                                          .transpose_a = true,
-                                          .dtype = c->dtype,
-                                          .c_fp32 = true,
-                                          .a = x,
-                                          .b = dy,
-                                          .c = dw,
-                                          .sums = dbias});
+    struct matmul product = context_product(w->c, in, out, rows, x, dy, weights_gradient(w, tensor));
+
+    product.transpose_a = product.c_fp32 = true;
+    product.sums = bias ? weights_gradient(w, tensor + 1) : NULL;
+    w->c->k->matmul(w->c->dev, &product);
 }
 
-void norm_forward(const struct context *c, const struct unit *unit, const void *param, int tensor, const void *x,
-                  void *y, float *mean, float *rstd, int rows)
+void norm_forward(const struct weights *w, int tensor, const void *x, void *y, float *mean, float *rstd, int rows)
 {
-    c->k->layernorm_forward(c->dev, &(struct layernorm){.rows = rows,
-                                                        .cols = c->shape->hidden,
-                                                        .dtype = c->dtype,
-                                                        .x = x,
-                                                        .y = y,
-                                                        .mean = mean,
-                                                        .rstd = rstd,
-                                                        .gamma = context_weight(c, unit, param, tensor),
-                                                        .beta = context_weight(c, unit, param, tensor + 1)});
+    w->c->k->layernorm_forward(w->c->dev, &(struct layernorm){.rows = rows,
+                                                              .cols = w->c->shape->hidden,
+                                                              .dtype = w->c->dtype,
+                                                              .x = x,
+                                                              .y = y,
+                                                              .mean = mean,
+                                                              .rstd = rstd,
+                                                              .gamma = weights_at(w, tensor),
+                                                              .beta = weights_at(w, tensor + 1)});
 }
 
-void norm_backward(const struct context *c, const struct unit *unit, const void *param, float *grad, int tensor,
-                   const void *dy, const void *x, const float *mean, const float *rstd, const void *dresidual, int rows,
-                   void *dx)
+void norm_backward(const struct weights *w, int tensor, const void *dy, const void *x, const float *mean,
+                   const float *rstd, const void *dresidual, int rows, void *dx)
 {
-    c->k->layernorm_backward(c->dev, &(struct layernorm_backward){.rows = rows,
-                                                                  .cols = c->shape->hidden,
-                                                                  .dtype = c->dtype,
-                                                                  .dy = dy,
-                                                                  .sum = x,
-                                                                  .dresidual = dresidual,
-                                                                  .dx = dx,
-                                                                  .mean = mean,
-                                                                  .rstd = rstd,
-                                                                  .gamma = context_weight(c, unit, param, tensor),
-                                                                  .dgamma = context_gradient(unit, grad, tensor),
-                                                                  .dbeta = context_gradient(unit, grad, tensor + 1)});
+    w->c->k->layernorm_backward(w->c->dev, &(struct layernorm_backward){.rows = rows,
+                                                                        .cols = w->c->shape->hidden,
+                                                                        .dtype = w->c->dtype,
+                                                                        .dy = dy,
+                                                                        .sum = x,
+                                                                        .dresidual = dresidual,
+                                                                        .dx = dx,
+                                                                        .mean = mean,
+                                                                        .rstd = rstd,
+                                                                        .gamma = weights_at(w, tensor),
+                                                                        .dgamma = weights_gradient(w, tensor),
+                                                                        .dbeta = weights_gradient(w, tensor + 1)});
 }
 
 const float *context_read(const struct context *c, float *host, const float *at, size_t count)
@@ -118,10 +106,25 @@ const float *context_read(const struct context *c, float *host, const float *at,
     return c->discrete ? host : at;
 }
 
+double context_total(const struct context *c, float *host, const float *at, int count)
+{
+    const float *values = context_read(c, host, at, (size_t)count);
+    double total = 0;
+
+    for (int i = 0; i < count; i++)
+        total += values[i];
+    return total;
+}
+
+size_t buffer_bytes(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
 void *place_buffer(struct buffer_layout *layout, size_t bytes)
 {
     void *at = layout->base ? layout->base + layout->used : NULL;
 
-    layout->used += (bytes + 63) / 64 * 64;
+    layout->used += buffer_bytes(bytes);
     return at;
 }

@@ -2,7 +2,22 @@
 
 static bool is_bert(const struct model_head *h)
 {
-    return h->c->shape->kind == MODEL_BERT;
+    return h->w.c->shape->kind == MODEL_BERT;
+}
+
+static void place_order(struct head_order *o, const struct context *c, int max_samples, struct buffer_layout *layout)
+{
+    size_t samples = (size_t)max_samples, row = (size_t)c->shape->hidden * dtype_size(c->dtype);
+
+    o->first = place_buffer(layout, samples * row);
+    o->pooled = place_buffer(layout, samples * row);
+    o->gradient = place_buffer(layout, samples * row);
+    o->targets = place_buffer(layout, samples * sizeof *o->targets);
+    cross_entropy_place(&o->ce, samples, layout);
+    o->ce.logits = place_buffer(layout, samples * 2 * dtype_size(c->dtype));
+    o->ce.targets = o->targets;
+    o->ce.dtype = c->dtype;
+    o->ce.vocab = o->ce.stride = 2;
 }
 
 void head_place(struct model_head *h, const struct context *c, const struct units *units, int max_samples,
@@ -11,14 +26,14 @@ void head_place(struct model_head *h, const struct context *c, const struct unit
     size_t local = (size_t)context_local_rows(c, max_samples);
     size_t bytes = local * (size_t)c->shape->hidden * dtype_size(c->dtype);
 
-    *h = (struct model_head){.c = c, .unit = &units->units[units_head(units)]};
+    *h = (struct model_head){.w = {.c = c, .unit = &units->units[units_head(units)]}};
     vocabulary_place(&h->vocabulary, c, units, max_samples, layout, host);
     h->h = place_buffer(layout, bytes);
     h->mean = place_buffer(layout, local * sizeof(float));
     h->rstd = place_buffer(layout, local * sizeof(float));
     if (!is_bert(h))
         return;
-    head_order_place(&h->order, c, h->unit, max_samples, layout, host);
+    place_order(&h->order, c, max_samples, layout);
     h->pre = place_buffer(layout, bytes);
     h->act = place_buffer(layout, bytes);
     h->y = place_buffer(layout, bytes);
@@ -27,84 +42,164 @@ void head_place(struct model_head *h, const struct context *c, const struct unit
     h->mlm_rstd = place_buffer(layout, local * sizeof(float));
 }
 
-static const void *head_weight(const struct model_head *h, const void *param, int tensor)
+/* ---- the order of sentences ---- */
+
+/* True if this rank holds the sample's first token, in row *row. */
+static bool is_ours(const struct context *c, const struct micro_batch *mb, int sample, int *row)
 {
-    return context_weight(h->c, h->unit, param, tensor);
+    int local = context_local_rows(c, mb->samples);
+
+    *row = sample * c->shape->seq_length - c->tp->rank * local;
+    return *row >= 0 && *row < local;
 }
 
-static float *head_gradient(const struct model_head *h, float *grad, int tensor)
+static int take_first_rows(struct model_head *h, const struct micro_batch *mb)
 {
-    return context_gradient(h->unit, grad, tensor);
+    const struct context *c = h->w.c;
+    size_t bytes = (size_t)c->shape->hidden * dtype_size(c->dtype);
+    int n = 0, row;
+
+    for (int i = 0; i < mb->samples; i++)
+        if (is_ours(c, mb, i, &row)) {
+            c->k->copy(c->dev, (char *)h->order.first + (size_t)n * bytes, (char *)h->h + (size_t)row * bytes, bytes);
+            c->k->copy(c->dev, &h->order.targets[n++], &mb->order[i], sizeof *h->order.targets);
+        }
+    return n;
 }
+
+/* The forward pass; replaces the logits by their gradient. */
+static double order_forward(struct model_head *h, int n, double scale)
+{
+    const struct context *c = h->w.c;
+    struct head_order *o = &h->order;
+    int d = c->shape->hidden;
+
+    o->ce.rows = n;
+    o->ce.scale = (float)scale;
+    linear_forward(&h->w, HEAD_POOLER_WEIGHT, o->pooled, o->first, NULL, n, d, d);
+    c->k->tanh_forward(c->dev, c->dtype, o->pooled, o->pooled, (size_t)n * (size_t)d);
+    linear_forward(&h->w, HEAD_ORDER_WEIGHT, o->ce.logits, o->pooled, NULL, n, d, 2);
+    c->k->cross_entropy_stats(c->dev, &o->ce);
+    c->k->cross_entropy_finish(c->dev, &o->ce);
+    return context_total(c, h->vocabulary.host, o->ce.loss, n);
+}
+
+static void zero_gradients(struct model_head *h)
+{
+    const int tensors[] = {HEAD_POOLER_WEIGHT, HEAD_POOLER_BIAS, HEAD_ORDER_WEIGHT, HEAD_ORDER_BIAS};
+
+    for (int i = 0; i < 4; i++)
+        h->w.c->k->zero(h->w.c->dev, weights_gradient(&h->w, tensors[i]),
+                        h->w.unit->tensors[tensors[i]].count * sizeof(float));
+}
+
+static void add_first_rows(struct model_head *h, void *dh, const struct micro_batch *mb)
+{
+    const struct context *c = h->w.c;
+    size_t d = (size_t)c->shape->hidden, bytes = d * dtype_size(c->dtype);
+    char *first = h->order.first;
+    int row;
+
+    for (int i = 0; i < mb->samples; i++)
+        if (is_ours(c, mb, i, &row)) {
+            c->k->add(c->dev, c->dtype, (char *)dh + (size_t)row * bytes, first, d);
+            first += bytes;
+        }
+}
+
+/* Overwrites the gradients of the pooler and the order, and adds the gradient of h to dh. */
+static void order_backward(struct model_head *h, int n, const struct micro_batch *mb, void *dh)
+{
+    const struct context *c = h->w.c;
+    struct head_order *o = &h->order;
+    void *dpooled = o->gradient;
+    int d = c->shape->hidden;
+
+    linear_backward_weight(&h->w, HEAD_ORDER_WEIGHT, true, o->ce.logits, o->pooled, n, d, 2);
+    linear_backward_input(&h->w, HEAD_ORDER_WEIGHT, dpooled, o->ce.logits, NULL, n, d, 2);
+    c->k->tanh_backward(c->dev, c->dtype, dpooled, dpooled, o->pooled, (size_t)n * (size_t)d);
+    linear_backward_weight(&h->w, HEAD_POOLER_WEIGHT, true, dpooled, o->first, n, d, d);
+    linear_backward_input(&h->w, HEAD_POOLER_WEIGHT, o->first, dpooled, NULL, n, d, d);
+    add_first_rows(h, dh, mb);
+}
+
+/* Sum of the losses of the samples whose first token this rank holds. dh: as in order_backward. */
+static double order_loss(struct model_head *h, const struct micro_batch *mb, const struct head_gradients *gradients,
+                         void *dh)
+{
+    int n = take_first_rows(h, mb);
+    double total = n ? order_forward(h, n, gradients ? gradients->scales->order : 0) : 0;
+
+    if (gradients && n > 0)
+        order_backward(h, n, mb, dh);
+    else if (gradients)
+        zero_gradients(h);
+    return total;
+}
+
+/* ---- the head ---- */
 
 /* The input of the projection to the vocabulary: the final norm's output, or BERT's transform of it. */
-static void *mlm_forward(struct model_head *h, const void *param, const void *x, const struct micro_batch *mb)
+static void *mlm_forward(struct model_head *h, const void *x, const struct micro_batch *mb)
 {
-    int local = context_local_rows(h->c, mb->samples), d = h->c->shape->hidden;
+    int local = context_local_rows(h->w.c, mb->samples), d = h->w.c->shape->hidden;
 
-    norm_forward(h->c, h->unit, param, HEAD_LN_F_WEIGHT, x, h->h, h->mean, h->rstd, local);
+    norm_forward(&h->w, HEAD_LN_F_WEIGHT, x, h->h, h->mean, h->rstd, local);
     if (!is_bert(h))
         return h->h;
-    linear_forward(h->c, h->act, h->h, head_weight(h, param, HEAD_MLM_WEIGHT), head_weight(h, param, HEAD_MLM_BIAS),
-                   h->pre, local, d, d);
-    norm_forward(h->c, h->unit, param, HEAD_MLM_LN_WEIGHT, h->act, h->y, h->mlm_mean, h->mlm_rstd, local);
+    linear_forward(&h->w, HEAD_MLM_WEIGHT, h->act, h->h, h->pre, local, d, d);
+    norm_forward(&h->w, HEAD_MLM_LN_WEIGHT, h->act, h->y, h->mlm_mean, h->mlm_rstd, local);
     return h->y;
 }
 
-static const void *vocabulary_bias(const struct model_head *h, const void *param)
+static const void *vocabulary_bias(const struct model_head *h)
 {
-    return is_bert(h) ? head_weight(h, param, HEAD_VOCAB_BIAS) : NULL;
-}
-
-struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x,
-                        const struct micro_batch *mb)
-{
-    const void *y = mlm_forward(h, param, x, mb);
-    struct losses losses = {.tokens = vocabulary_loss(&h->vocabulary, wte, vocabulary_bias(h, param), y, mb)};
-
-    if (is_bert(h))
-        losses.order = head_order_loss(&h->order, param, h->h, mb);
-    return losses;
+    return is_bert(h) ? weights_at(&h->w, HEAD_VOCAB_BIAS) : NULL;
 }
 
 /* Computes the gradient of h, in h->act, from that of y, in h->y; and the transform's gradients. */
-static void transform_backward(struct model_head *h, const void *param, float *grad, const struct micro_batch *mb)
+static void transform_backward(struct model_head *h, const struct micro_batch *mb)
 {
-    const struct context *c = h->c;
+    const struct context *c = h->w.c;
     int local = context_local_rows(c, mb->samples), d = c->shape->hidden;
 
-    norm_backward(c, h->unit, param, grad, HEAD_MLM_LN_WEIGHT, h->y, h->act, h->mlm_mean, h->mlm_rstd, NULL, local,
-                  h->dact);
+    norm_backward(&h->w, HEAD_MLM_LN_WEIGHT, h->y, h->act, h->mlm_mean, h->mlm_rstd, NULL, local, h->dact);
     c->k->gelu_backward(c->dev, c->dtype, h->pre, h->dact, h->pre, (size_t)local * (size_t)d);
-    linear_backward_weight(c, head_gradient(h, grad, HEAD_MLM_WEIGHT), head_gradient(h, grad, HEAD_MLM_BIAS), h->pre,
-                           h->h, local, d, d);
-    linear_backward_input(c, h->act, h->pre, head_weight(h, param, HEAD_MLM_WEIGHT), NULL, local, d, d);
+    linear_backward_weight(&h->w, HEAD_MLM_WEIGHT, true, h->pre, h->h, local, d, d);
+    linear_backward_input(&h->w, HEAD_MLM_WEIGHT, h->act, h->pre, NULL, local, d, d);
 }
 
-struct losses head_loss_backward(struct model_head *h, const void *param, const void *wte, float *grad, float *wte_grad,
-                                 const void *x, const struct micro_batch *mb, const struct loss_scales *scales,
-                                 void *dx)
+struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x,
+                        const struct micro_batch *mb, const struct head_gradients *gradients)
 {
-    void *y = mlm_forward(h, param, x, mb), *dh = y;
-    float *bias_grad = is_bert(h) ? head_gradient(h, grad, HEAD_VOCAB_BIAS) : NULL;
-    struct losses losses = {.tokens = vocabulary_loss_backward(&h->vocabulary, wte, vocabulary_bias(h, param), wte_grad,
-                                                               bias_grad, y, mb, scales->tokens)};
+    struct vocabulary_gradients vocabulary = {0};
+    struct losses losses = {0};
+    void *y;
 
-    if (is_bert(h)) {
-        transform_backward(h, param, grad, mb);
-        dh = h->act;
-        losses.order = head_order_loss_backward(&h->order, param, grad, h->h, mb, scales->order, dh);
+    h->w.param = param;
+    y = mlm_forward(h, x, mb);
+    if (gradients) {
+        h->w.grad = gradients->head;
+        vocabulary.scale = gradients->scales->tokens;
+        vocabulary.wte = gradients->wte;
+        vocabulary.bias = is_bert(h) ? weights_gradient(&h->w, HEAD_VOCAB_BIAS) : NULL;
     }
-    norm_backward(h->c, h->unit, param, grad, HEAD_LN_F_WEIGHT, dh, x, h->mean, h->rstd, NULL,
-                  context_local_rows(h->c, mb->samples), dx);
-    tensor_sum(h->c->tp, grad, h->unit->replicated, "head");
+    losses.tokens = vocabulary_loss(&h->vocabulary, wte, vocabulary_bias(h), y, mb, gradients ? &vocabulary : NULL);
+    if (gradients && is_bert(h))
+        transform_backward(h, mb);
+    if (is_bert(h))
+        losses.order = order_loss(h, mb, gradients, h->act);
+    if (!gradients)
+        return losses;
+    norm_backward(&h->w, HEAD_LN_F_WEIGHT, is_bert(h) ? h->act : y, x, h->mean, h->rstd, NULL,
+                  context_local_rows(h->w.c, mb->samples), gradients->dx);
+    tp_all_reduce_f32(h->w.c->tp, gradients->head, h->w.unit->replicated, "head");
     return losses;
 }
 
 void head_logits(struct model_head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb,
                  int row, float *out)
 {
-    const void *y = mlm_forward(h, param, x, mb);
-
-    vocabulary_logits(&h->vocabulary, wte, vocabulary_bias(h, param), y, row, out);
+    h->w.param = param;
+    vocabulary_logits(&h->vocabulary, wte, vocabulary_bias(h), mlm_forward(h, x, mb), row, out);
 }

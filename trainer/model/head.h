@@ -3,23 +3,32 @@
  *
  *   GPT   loss of each next token from y = layernorm(x; ln_f)
  *   BERT  h = layernorm(x; ln_f); masked tokens from y = layernorm(gelu(h Wmlm + b); mlm.ln), with a bias on the
- *         logits; and whether the two sentences were swapped, from the first token of each sample (head_order.h)
+ *         logits; and the loss of sentence order prediction (were A and B swapped?):
+ *
+ *             c = h[first token]    p = tanh(c Wpooler + b)    logits = p Worder + b [2]    cross-entropy with order
+ *
+ *         One tp rank holds the row of a sample's first token. That rank alone computes the sample's order loss. The
+ *         gradients are then summed over the tp group, and the losses over the world (mean_loss in step.c).
  */
 #ifndef MUSTER_TRAINER_MODEL_HEAD_H
 #define MUSTER_TRAINER_MODEL_HEAD_H
 
 #include "trainer/model/context.h"
-#include "trainer/model/head_order.h"
 #include "trainer/model/vocabulary.h"
 
+struct head_order {
+    void *first, *pooled, *gradient; /* [samples, d] */
+    int32_t *targets;                /* [samples], those of this rank's samples */
+    struct cross_entropy ce;         /* logits [samples, 2] */
+};
+
 struct model_head {
-    const struct context *c;
-    const struct unit *unit;
+    struct weights w; /* of the call under way */
     struct vocabulary vocabulary;
-    struct head_order order;
     void *h;            /* [Rl, d], the final norm's output; GPT: y, then its gradient */
     float *mean, *rstd; /* [Rl] */
     /* BERT */
+    struct head_order order;
     void *pre, *act, *y, *dact; /* [Rl, d] */
     float *mlm_mean, *mlm_rstd; /* [Rl] */
 };
@@ -35,18 +44,24 @@ struct loss_scales {
     double tokens, order;
 };
 
-/* host: of host memory, used only for a discrete device. */
+/* The inputs and outputs of a backward pass. dx [Rl, d], the head's gradients and those of the tied wte are
+ * overwritten. */
+struct head_gradients {
+    const struct loss_scales *scales;
+    float *head, *wte;
+    void *dx;
+};
+
+/* host: layout of host memory, used only for a discrete device. */
 void head_place(struct model_head *h, const struct context *c, const struct units *units, int max_samples,
                 struct buffer_layout *layout, struct buffer_layout *host);
 
-/* x [Rl, d] is the last block's output; param and wte are the head's and the tied embedding's. */
+/*
+ * x [Rl, d] is the last block's output; param and wte are the head's and the tied embedding's. With `gradients`, which
+ * may be NULL, the backward pass follows.
+ */
 struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x,
-                        const struct micro_batch *mb);
-
-/* The same, and the backward pass: dx [Rl, d], the head's gradients and the tied wte's are overwritten. */
-struct losses head_loss_backward(struct model_head *h, const void *param, const void *wte, float *grad, float *wte_grad,
-                                 const void *x, const struct micro_batch *mb, const struct loss_scales *scales,
-                                 void *dx);
+                        const struct micro_batch *mb, const struct head_gradients *gradients);
 
 /* GPT: logits of row `row` of x as fp32, to out [vocab]. */
 void head_logits(struct model_head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb,

@@ -1,17 +1,150 @@
-#include "trainer/model/model_impl.h"
+/* model.c - a model's memory, and the forward and backward pass of its chunks. */
+#include "trainer/model/model.h"
 
 #include <stdlib.h>
 
-#include "trainer/model/vocabulary.h"
+#include "trainer/model/block.h"
+
+struct chunk {
+    struct model_chunk config;
+    int first_of_stage;             /* its first layer's place among the layers of the stage */
+    struct block_activations *acts; /* [slots][layers] */
+    char *inputs, *outputs;         /* [ninputs], [noutputs] of stream_bytes each */
+    int ninputs, noutputs;
+};
+
+struct model {
+    const struct context *c;
+    const struct units *units;
+    struct zero *zero;
+    struct model_config config;
+    struct chunk chunks[MODEL_MAX_CHUNKS];
+    struct block_scratch scratch;
+    struct model_head head;
+    void *gradients[MODEL_GRADIENTS];
+    char *kept, *shared, *workspace; /* the memory of all of these */
+    char *host;                      /* and what the host reads; NULL unless the device is discrete */
+};
+
+/*
+ * ---- memory ----
+ *
+ * Four buffers: `kept` from forward to backward, `shared` for recomputed activations, `workspace` for the current
+ * operation, and `host` in host memory.
+ */
+struct model_layouts {
+    struct buffer_layout kept, shared, workspace, host;
+};
+
+size_t model_stream_bytes(const struct model *m, int samples)
+{
+    return (size_t)context_local_rows(m->c, samples) * (size_t)m->c->shape->hidden * dtype_size(m->c->dtype);
+}
+
+/* The distance between two of a chunk's inputs, or outputs: the bytes of the largest, rounded up. */
+static size_t stream_bytes(const struct model *m)
+{
+    return buffer_bytes(model_stream_bytes(m, m->config.max_samples));
+}
+
+static int create_chunks(struct model *m, struct error *err)
+{
+    int layers = 0;
+
+    for (int i = 0; i < m->config.chunks; i++) {
+        struct chunk *chunk = &m->chunks[i];
+        const struct model_chunk *config = &m->config.chunk[i];
+
+        *chunk = (struct chunk){.config = *config, .first_of_stage = layers};
+        chunk->ninputs = config->has_embedding ? config->slots : config->slots + 1;
+        chunk->noutputs = config->has_head ? config->slots : 2;
+        chunk->acts = error_calloc((size_t)config->slots * (size_t)config->layers + 1, sizeof *chunk->acts, err);
+        if (!chunk->acts)
+            return -1;
+        layers += config->layers;
+    }
+    return 0;
+}
+
+static void destroy_chunks(struct model *m)
+{
+    for (int i = 0; i < m->config.chunks; i++)
+        free(m->chunks[i].acts);
+}
+
+/* A layer recomputes if it is one of the first recompute_layers of its stage, counted over the stage's chunks. */
+static enum recompute recompute_of(const struct context *c, const struct chunk *chunk, int layer)
+{
+    int first = c->job->parallel.recompute_layers; /* 0: all */
+
+    return first == 0 || chunk->first_of_stage + layer < first ? c->job->parallel.recompute : RECOMPUTE_NONE;
+}
+
+/* Every block uses the shared buffer from its beginning; its size is that of the largest block. */
+static void place_block(const struct model *m, struct block_activations *a, enum recompute recompute,
+                        struct model_layouts *to)
+{
+    struct buffer_layout own = {.base = to->shared.base};
+
+    block_activations_place(a, m->c, recompute, m->config.max_samples, &to->kept, &own);
+    if (own.used > to->shared.used)
+        to->shared.used = own.used;
+}
+
+/* One micro-batch's activations. Every layer's input is kept, also with recomputation. */
+static void place_slot(const struct model *m, const struct chunk *chunk, struct block_activations *acts,
+                       struct model_layouts *to)
+{
+    for (int l = 0; l < chunk->config.layers; l++) {
+        if (l > 0)
+            acts[l].x = place_buffer(&to->kept, stream_bytes(m));
+        place_block(m, &acts[l], recompute_of(m->c, chunk, l), to);
+    }
+}
+
+/* With NULL bases it only counts the bytes. */
+static void place_model(struct model *m, struct model_layouts *to)
+{
+    int gradients = m->config.pipelined ? MODEL_GRADIENTS : 1;
+
+    for (int i = 0; i < m->config.chunks; i++) {
+        struct chunk *chunk = &m->chunks[i];
+
+        chunk->inputs = place_buffer(&to->kept, (size_t)chunk->ninputs * stream_bytes(m));
+        chunk->outputs = place_buffer(&to->kept, (size_t)chunk->noutputs * stream_bytes(m));
+        for (int s = 0; s < chunk->config.slots; s++)
+            place_slot(m, chunk, &chunk->acts[s * chunk->config.layers], to);
+        if (chunk->config.has_head)
+            head_place(&m->head, m->c, m->units, m->config.max_samples, &to->workspace, &to->host);
+    }
+    block_scratch_place(&m->scratch, m->c, m->config.max_samples, &to->workspace);
+    for (int i = 0; i < MODEL_GRADIENTS; i++)
+        m->gradients[i] = i < gradients ? place_buffer(&to->workspace, stream_bytes(m)) : m->gradients[0];
+}
+
+void model_footprint(const struct context *context, const struct units *units, const struct model_config *config,
+                     struct footprint *bytes)
+{
+    struct model m = {.c = context, .units = units, .config = *config};
+    struct model_layouts layouts = {0};
+    struct error err;
+
+    if (create_chunks(&m, &err) == 0)
+        place_model(&m, &layouts);
+    destroy_chunks(&m);
+    bytes->activations += layouts.kept.used;
+    bytes->workspace += layouts.shared.used + layouts.workspace.used;
+    bytes->host_staging += layouts.host.used;
+}
 
 static int allocate_buffers(struct model *m, struct error *err)
 {
     struct model_layouts counted = {0}, layouts;
     struct device *dev = m->c->dev;
 
-    if (model_create_lists(m, err) < 0)
+    if (create_chunks(m, err) < 0)
         return -1;
-    model_place(m, &counted);
+    place_model(m, &counted);
     m->kept = device_alloc(dev, MEMORY_DEVICE, counted.kept.used, err);
     m->shared = m->kept && counted.shared.used ? device_alloc(dev, MEMORY_DEVICE, counted.shared.used, err) : m->kept;
     m->workspace = m->shared ? device_alloc(dev, MEMORY_DEVICE, counted.workspace.used, err) : NULL;
@@ -21,19 +154,17 @@ static int allocate_buffers(struct model *m, struct error *err)
         return error_prefix(err, "activations of %d layers", m->c->shape->layers);
     layouts = (struct model_layouts){
         .kept.base = m->kept, .shared.base = m->shared, .workspace.base = m->workspace, .host.base = m->host};
-    model_place(m, &layouts);
+    place_model(m, &layouts);
     return 0;
 }
 
 struct model *model_create(const struct context *context, const struct units *units, struct zero *zero,
                            const struct model_config *config, struct error *err)
 {
-    struct model *m = calloc(1, sizeof *m);
+    struct model *m = error_calloc(1, sizeof *m, err);
 
-    if (!m) {
-        error_set(err, CODE_IO, "out of memory");
+    if (!m)
         return NULL;
-    }
     m->c = context;
     m->units = units;
     m->zero = zero;
@@ -53,18 +184,18 @@ void model_destroy(struct model *m)
     device_free(m->c->dev, MEMORY_DEVICE, m->kept);
     device_free(m->c->dev, MEMORY_DEVICE, m->workspace);
     device_free(m->c->dev, MEMORY_HOST, m->host);
-    model_destroy_lists(m);
+    destroy_chunks(m);
     free(m);
 }
 
-void *model_input(struct model *m, int chunk, int mb)
+void *model_input(struct model *m, int chunk, int mb_index)
 {
-    return m->chunks[chunk].inputs[mb % m->chunks[chunk].ninputs];
+    return m->chunks[chunk].inputs + (size_t)(mb_index % m->chunks[chunk].ninputs) * stream_bytes(m);
 }
 
-void *model_output(struct model *m, int chunk, int mb)
+void *model_output(struct model *m, int chunk, int mb_index)
 {
-    return m->chunks[chunk].outputs[mb % m->chunks[chunk].noutputs];
+    return m->chunks[chunk].outputs + (size_t)(mb_index % m->chunks[chunk].noutputs) * stream_bytes(m);
 }
 
 void *model_gradient(struct model *m, int index)
@@ -72,46 +203,59 @@ void *model_gradient(struct model *m, int index)
     return m->gradients[index % MODEL_GRADIENTS];
 }
 
-static struct block_activations *slot_of(struct model *m, int chunk, int mb)
+static struct block_activations *slot_of(const struct chunk *chunk, int mb_index)
 {
-    return m->chunks[chunk].acts[mb % m->chunks[chunk].is.slots];
+    return &chunk->acts[mb_index % chunk->config.slots * chunk->config.layers];
 }
 
 /* ---- forward ---- */
 
+static struct weights weights_of(const struct model *m, int unit)
+{
+    return (struct weights){.c = m->c, .unit = &m->units->units[unit], .param = zero_param(m->zero, unit)};
+}
+
+/* A layer of a chunk, whose parameters are gathered. */
+static struct block_pass gather_block(const struct model *m, const struct chunk *chunk, int l,
+                                      const struct block_activations *acts, const struct micro_batch *mb)
+{
+    int layer = chunk->config.first_layer + l;
+
+    zero_gather(m->zero, UNIT_BLOCK0 + layer);
+    return (struct block_pass){
+        .w = weights_of(m, UNIT_BLOCK0 + layer), .layer = layer, .a = &acts[l], .s = &m->scratch, .mb = mb};
+}
+
 static void embed_tokens(struct model *m, const struct micro_batch *mb, void *x)
 {
+    struct weights positions;
+
     zero_gather(m->zero, UNIT_WTE);
     zero_gather(m->zero, UNIT_POSITION);
-    embedding_forward(m->c, m->units, zero_param(m->zero, UNIT_WTE), zero_param(m->zero, UNIT_POSITION), mb,
-                      m->scratch.part, x);
+    positions = weights_of(m, UNIT_POSITION);
+    embed_forward(&positions, m->units, zero_param(m->zero, UNIT_WTE), mb, m->scratch.part, x);
     zero_release(m->zero, UNIT_POSITION);
     zero_release(m->zero, UNIT_WTE);
 }
 
-void model_forward(struct model *m, int index, int mb, const struct micro_batch *micro_batch)
+void model_forward(struct model *m, int index, int mb_index, const struct micro_batch *mb)
 {
-    struct chunk *chunk = &m->chunks[index];
-    struct block_activations *acts = slot_of(m, index, mb);
-    void *x = model_input(m, index, mb), *out = model_output(m, index, mb);
-    int layers = chunk->is.layers;
+    const struct chunk *chunk = &m->chunks[index];
+    struct block_activations *acts = slot_of(chunk, mb_index);
+    void *x = model_input(m, index, mb_index), *out = model_output(m, index, mb_index);
+    int layers = chunk->config.layers;
 
-    if (chunk->is.embeds)
-        embed_tokens(m, micro_batch, x);
+    if (chunk->config.has_embedding)
+        embed_tokens(m, mb, x);
     acts[0].x = x;
     for (int l = 0; l < layers; l++) {
-        int unit = UNIT_BLOCK0 + chunk->is.first_layer + l;
-        struct transformer_block block = block_of(m->c, m->units, chunk->is.first_layer + l);
+        struct block_pass block = gather_block(m, chunk, l, acts, mb);
 
-        zero_gather(m->zero, unit);
-        block_forward(&block, zero_param(m->zero, unit), &acts[l], &m->scratch, micro_batch,
-                      l + 1 < layers ? acts[l + 1].x : out);
-        zero_release(m->zero, unit);
+        block_forward(&block, l + 1 < layers ? acts[l + 1].x : out);
+        zero_release(m->zero, UNIT_BLOCK0 + block.layer);
     }
     if (layers == 0) /* a stage that has the embedding or the head only, or nothing */
-        m->c->k->copy(m->c->dev, out, x,
-                      (size_t)context_local_rows(m->c, micro_batch->samples) * (size_t)m->c->shape->hidden *
-                          dtype_size(m->c->dtype));
+        m->c->k->copy(m->c->dev, out, x, model_stream_bytes(m, mb->samples));
 }
 
 static void gather_head(struct model *m)
@@ -126,41 +270,45 @@ static void release_head(struct model *m)
     zero_release(m->zero, UNIT_WTE);
 }
 
-struct losses model_loss(struct model *m, int mb, const struct micro_batch *micro_batch)
+static struct losses run_head(struct model *m, int mb_index, const struct micro_batch *mb,
+                              const struct head_gradients *gradients)
 {
     struct losses losses;
 
-    gather_head(m);
     losses = head_loss(&m->head, zero_param(m->zero, units_head(m->units)), zero_param(m->zero, UNIT_WTE),
-                       model_output(m, m->config.chunks - 1, mb), micro_batch);
+                       model_output(m, m->config.chunks - 1, mb_index), mb, gradients);
     release_head(m);
     return losses;
 }
 
-void model_logits(struct model *m, const struct micro_batch *micro_batch, int sample, int position, float *out)
+struct losses model_loss(struct model *m, int mb_index, const struct micro_batch *mb)
+{
+    gather_head(m);
+    return run_head(m, mb_index, mb, NULL);
+}
+
+void model_logits(struct model *m, const struct micro_batch *mb, int sample, int position, float *out)
 {
     gather_head(m);
     head_logits(&m->head, zero_param(m->zero, units_head(m->units)), zero_param(m->zero, UNIT_WTE),
-                model_output(m, 0, 0), micro_batch, sample * m->c->shape->seq_length + position, out);
+                model_output(m, 0, 0), mb, sample * m->c->shape->seq_length + position, out);
     release_head(m);
 }
 
 /* ---- backward ---- */
 
 /* The tied embedding's gradient is completed by the embedding's backward pass, if that is on this stage too. */
-static struct losses head_backward(struct model *m, const struct chunk *chunk, int mb,
-                                   const struct micro_batch *micro_batch, const struct loss_scales *scales, void *dx,
-                                   float **wte_grad)
+static struct losses head_backward(struct model *m, int mb_index, const struct micro_batch *mb,
+                                   const struct loss_scales *scales, void *dx, float **wte_grad)
 {
+    struct head_gradients gradients = {.scales = scales, .dx = dx};
     int head = units_head(m->units);
     struct losses losses;
 
     gather_head(m);
-    *wte_grad = zero_grad_begin(m->zero, UNIT_WTE);
-    losses = head_loss_backward(&m->head, zero_param(m->zero, head), zero_param(m->zero, UNIT_WTE),
-                                zero_grad_begin(m->zero, head), *wte_grad, chunk->outputs[mb % chunk->noutputs],
-                                micro_batch, scales, dx);
-    release_head(m);
+    gradients.wte = *wte_grad = zero_grad_begin(m->zero, UNIT_WTE);
+    gradients.head = zero_grad_begin(m->zero, head);
+    losses = run_head(m, mb_index, mb, &gradients);
     zero_grad_ready(m->zero, head);
     if (m->config.pipelined)
         zero_grad_ready(m->zero, UNIT_WTE);
@@ -168,46 +316,46 @@ static struct losses head_backward(struct model *m, const struct chunk *chunk, i
 }
 
 static void layer_backward(struct model *m, const struct chunk *chunk, int l, const struct block_activations *acts,
-                           const struct micro_batch *micro_batch, void *dx)
+                           const struct micro_batch *mb, void *dx)
 {
-    int unit = UNIT_BLOCK0 + chunk->is.first_layer + l;
-    struct transformer_block block = block_of(m->c, m->units, chunk->is.first_layer + l);
-    const void *param;
+    int unit = UNIT_BLOCK0 + chunk->config.first_layer + l;
+    struct block_pass block = gather_block(m, chunk, l, acts, mb);
 
-    zero_gather(m->zero, unit);
-    param = zero_param(m->zero, unit);
-    block_recompute(&block, chunk->recompute[l], param, &acts[l], &m->scratch, micro_batch);
-    block_backward(&block, param, zero_grad_begin(m->zero, unit), &acts[l], &m->scratch, micro_batch, dx);
+    block_recompute(&block, recompute_of(m->c, chunk, l));
+    block.w.grad = zero_grad_begin(m->zero, unit);
+    block_backward(&block, dx);
     zero_release(m->zero, unit);
     zero_grad_ready(m->zero, unit);
 }
 
-static void embed_backward(struct model *m, const struct micro_batch *micro_batch, void *dx, float *wte_grad)
+static void embed_tokens_backward(struct model *m, const struct micro_batch *mb, void *dx, float *wte_grad)
 {
+    struct weights positions = {.c = m->c, .unit = &m->units->units[UNIT_POSITION]};
+
     if (!wte_grad) { /* the head is on another stage */
         wte_grad = zero_grad_begin(m->zero, UNIT_WTE);
         m->c->k->zero(m->c->dev, wte_grad, m->units->units[UNIT_WTE].count * sizeof *wte_grad);
     }
-    embedding_backward(m->c, m->units, micro_batch, dx, m->scratch.part, wte_grad,
-                       zero_grad_begin(m->zero, UNIT_POSITION));
+    positions.grad = zero_grad_begin(m->zero, UNIT_POSITION);
+    embed_backward(&positions, m->units, mb, dx, m->scratch.part, wte_grad);
     zero_grad_ready(m->zero, UNIT_POSITION);
     zero_grad_ready(m->zero, UNIT_WTE);
 }
 
-struct losses model_backward(struct model *m, int index, int mb, const struct micro_batch *micro_batch,
+struct losses model_backward(struct model *m, int index, int mb_index, const struct micro_batch *mb,
                              const struct loss_scales *scales, void *dx)
 {
     const struct chunk *chunk = &m->chunks[index];
-    const struct block_activations *acts = slot_of(m, index, mb);
+    const struct block_activations *acts = slot_of(chunk, mb_index);
     struct losses losses = {0};
     float *wte_grad = NULL;
 
-    if (chunk->is.heads)
-        losses = head_backward(m, chunk, mb, micro_batch, scales, dx, &wte_grad);
-    for (int l = chunk->is.layers - 1; l >= 0; l--)
-        layer_backward(m, chunk, l, acts, micro_batch, dx);
-    if (chunk->is.embeds)
-        embed_backward(m, micro_batch, dx, wte_grad);
+    if (chunk->config.has_head)
+        losses = head_backward(m, mb_index, mb, scales, dx, &wte_grad);
+    for (int l = chunk->config.layers - 1; l >= 0; l--)
+        layer_backward(m, chunk, l, acts, mb, dx);
+    if (chunk->config.has_embedding)
+        embed_tokens_backward(m, mb, dx, wte_grad);
     return losses;
 }
 
@@ -218,7 +366,7 @@ size_t model_forward_uses(const struct model *m, int index, int *units)
     const struct model_chunk *chunk = &m->config.chunk[index];
     size_t n = 0;
 
-    if (chunk->embeds) {
+    if (chunk->has_embedding) {
         units[n++] = UNIT_WTE;
         units[n++] = UNIT_POSITION;
     }
@@ -237,7 +385,7 @@ size_t model_loss_uses(const struct model *m, int *units)
 size_t model_backward_uses(const struct model *m, int index, int *units)
 {
     const struct model_chunk *chunk = &m->config.chunk[index];
-    size_t n = chunk->heads ? model_loss_uses(m, units) : 0;
+    size_t n = chunk->has_head ? model_loss_uses(m, units) : 0;
 
     for (int l = chunk->layers - 1; l >= 0; l--)
         units[n++] = UNIT_BLOCK0 + chunk->first_layer + l;

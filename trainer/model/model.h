@@ -2,8 +2,9 @@
  * model.h - this rank's chunks of a GPT or a BERT: one micro-batch forward and backward. zero.h stores parameters and
  * gradients, kernels.h has the arithmetic, and pipeline.h exchanges inputs and outputs between stages.
  *
- * Without a pipeline there is one chunk with the whole model. With one, a stage has a run of layers (several with
- * virtual stages); the first chunk of the model begins with the embedding, the last ends with the head.
+ * Without a pipeline there is one chunk with the whole model. With one, a stage has a chunk, which is a run of layers
+ * (several chunks with virtual stages); the first chunk of the model begins with the embedding, the last ends with the
+ * head.
  */
 #ifndef MUSTER_TRAINER_MODEL_MODEL_H
 #define MUSTER_TRAINER_MODEL_MODEL_H
@@ -18,8 +19,8 @@ enum { MODEL_MAX_CHUNKS = 64 };
 /* One of a stage's runs of layers. */
 struct model_chunk {
     int first_layer, layers;
-    bool embeds, heads; /* it has the embedding, and the head */
-    int slots;          /* micro-batches whose activations are held at once */
+    bool has_embedding, has_head;
+    int slots; /* micro-batches whose activations are held at once */
 };
 
 struct model_config {
@@ -27,7 +28,6 @@ struct model_config {
     struct model_chunk chunk[MODEL_MAX_CHUNKS];
     int max_samples; /* of a micro-batch */
     bool pipelined;  /* activations come from and go to other stages */
-    bool training;   /* false: without backward pass, with the activations of one block only */
 };
 
 struct model;
@@ -42,36 +42,40 @@ void model_footprint(const struct context *context, const struct units *units, c
                      struct footprint *bytes);
 
 /*
- * The buffers of a chunk's input [local rows, d], if it has no embedding, and of its output. mb is the micro-batch's
- * number in the step. The input of one more micro-batch than there are slots may be received ahead; without a head,
- * outputs alternate between two buffers.
+ * The buffers of a chunk's input and of its output [local rows, d]. mb_index is the micro-batch's number in the step.
+ * The embedding writes the first chunk's input. The other chunks' inputs are received. There is one buffer more than
+ * slots, so that the next input can be received ahead. Without a head, outputs alternate between two buffers.
  */
-void *model_input(struct model *model, int chunk, int mb);
-void *model_output(struct model *model, int chunk, int mb);
+void *model_input(struct model *model, int chunk, int mb_index);
+void *model_output(struct model *model, int chunk, int mb_index);
 
-/* MODEL_GRADIENTS buffers [local rows, d] for gradients of outputs, which are replaced by those of inputs. */
+/* The bytes of a chunk's input for that number of samples; its output has as many. */
+size_t model_stream_bytes(const struct model *model, int samples);
+
+/* MODEL_GRADIENTS buffers [local rows, d]. Each holds the gradient of an output, which model_backward replaces by that
+ * of the input. */
 enum { MODEL_GRADIENTS = 3 };
 void *model_gradient(struct model *model, int index);
 
-/* All layers of a chunk, and before them the embedding if it is here. */
-void model_forward(struct model *model, int chunk, int mb, const struct micro_batch *micro_batch);
+/* All layers of a chunk. Before them the embedding, if the chunk has it. */
+void model_forward(struct model *model, int chunk, int mb_index, const struct micro_batch *mb);
 
 /*
  * After model_forward of the same micro-batch: replaces dx, the gradient of the chunk's output, by that of its input.
- * If the chunk has the head, dx is only written, and the losses are the micro-batch's (else 0). Passes the units'
- * gradients to zero_grad_ready, from the last unit to the first.
+ * If the chunk has the head, this runs the head's forward pass too: dx is then only written, and the losses are the
+ * micro-batch's (else 0). Passes the units' gradients to zero_grad_ready, from the last unit to the first.
  */
-struct losses model_backward(struct model *model, int chunk, int mb, const struct micro_batch *micro_batch,
+struct losses model_backward(struct model *model, int chunk, int mb_index, const struct micro_batch *mb,
                              const struct loss_scales *scales, void *dx);
 
 /* The losses alone, after model_forward of the last chunk. */
-struct losses model_loss(struct model *model, int mb, const struct micro_batch *micro_batch);
+struct losses model_loss(struct model *model, int mb_index, const struct micro_batch *mb);
 
 /* After model_forward, without a pipeline: the logits [vocab] of what follows token `position` of sample `sample`. */
-void model_logits(struct model *model, const struct micro_batch *micro_batch, int sample, int position, float *out);
+void model_logits(struct model *model, const struct micro_batch *mb, int sample, int position, float *out);
 
-/* The units that each of these will gather, in order, for zero_plan. `units` has room for all units of the model;
- * returns their number. */
+/* The units that a forward pass, a backward pass and model_loss will gather, in order, for zero_plan. `units` has room
+ * for all units of the model; returns their number. */
 size_t model_forward_uses(const struct model *model, int chunk, int *units);
 size_t model_backward_uses(const struct model *model, int chunk, int *units);
 size_t model_loss_uses(const struct model *model, int *units);

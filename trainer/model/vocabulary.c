@@ -2,128 +2,110 @@
 
 #include <string.h>
 
-static int chunk_rows(const struct context *c, int samples)
+static int rows_at_once(const struct context *c, int samples)
 {
     int rows = context_rows(c, samples);
 
-    return rows < c->product_rows ? rows : c->product_rows;
+    return rows < c->logits_rows ? rows : c->logits_rows;
+}
+
+void cross_entropy_place(struct cross_entropy *ce, size_t rows, struct buffer_layout *layout)
+{
+    ce->max = place_buffer(layout, rows * sizeof(float));
+    ce->sum = place_buffer(layout, rows * sizeof(float));
+    ce->target = place_buffer(layout, rows * sizeof(float));
+    ce->loss = place_buffer(layout, rows * sizeof(float));
 }
 
 void vocabulary_place(struct vocabulary *v, const struct context *c, const struct units *units, int max_samples,
                       struct buffer_layout *layout, struct buffer_layout *host)
 {
-    size_t rows = (size_t)context_rows(c, max_samples), chunk = (size_t)chunk_rows(c, max_samples);
+    size_t rows = (size_t)context_rows(c, max_samples), most = (size_t)rows_at_once(c, max_samples);
     size_t d = (size_t)c->shape->hidden, element = dtype_size(c->dtype), tp = (size_t)c->tp_size;
     size_t vocab = (size_t)c->shape->vocab;
 
     *v = (struct vocabulary){.c = c, .units = units};
-    v->logits = place_buffer(layout, chunk * (size_t)units->vocab_padded * element);
+    v->ce = (struct cross_entropy){
+        .vocab = units->vocab, .stride = units->vocab_padded, .vocab_first = units->vocab_first, .dtype = c->dtype};
+    v->ce.logits = place_buffer(layout, most * (size_t)units->vocab_padded * element);
     v->full = tp > 1 ? place_buffer(layout, rows * d * element) : NULL;
-    v->stats = tp > 1 ? place_buffer(layout, tp * 3 * chunk * sizeof(float)) : NULL;
-    v->max = place_buffer(layout, rows * sizeof(float));
-    v->sum = place_buffer(layout, rows * sizeof(float));
-    v->target = place_buffer(layout, rows * sizeof(float));
-    v->loss = place_buffer(layout, rows * sizeof(float));
+    v->stats = tp > 1 ? place_buffer(layout, tp * 3 * most * sizeof(float)) : NULL;
+    cross_entropy_place(&v->ce, rows, layout);
     if (!c->discrete)
         return;
     v->wide = place_buffer(layout, vocab * sizeof(float));
     v->host = place_buffer(host, (rows > vocab ? rows : vocab) * sizeof(float));
 }
 
-static void chunk_logits(struct vocabulary *v, const void *wte, const void *bias, const void *y, int first, int rows)
+static void logits_of_rows(struct vocabulary *v, const void *wte, const void *bias, const void *y, int first, int rows)
 {
     const struct context *c = v->c;
     int d = c->shape->hidden;
+    const void *at = (const char *)y + (size_t)first * (size_t)d * dtype_size(c->dtype);
+    struct matmul product = context_product(c, rows, v->units->vocab_padded, d, at, wte, v->ce.logits);
 
-    c->k->matmul(c->dev, &(struct matmul){.m = rows,
-                                          .n = v->units->vocab_padded,
-                                          .k = d,
-                                          .transpose_b = true,
-                                          .dtype = c->dtype,
-                                          .a = (const char *)y + (size_t)first * (size_t)d * dtype_size(c->dtype),
-                                          .b = wte,
-                                          .c = v->logits,
-                                          .bias = bias,
-                                          .epilogue = bias ? EPILOGUE_BIAS : EPILOGUE_NONE});
+    product.transpose_b = true;
+    product.bias = bias;
+    product.epilogue = bias ? EPILOGUE_BIAS : EPILOGUE_NONE;
+    c->k->matmul(c->dev, &product);
 }
 
 /* Ranks exchange their slices' max, sum and target of each row, and each computes those of the whole vocabulary. */
-static void combine_ranks(struct vocabulary *v, int first, int rows)
+static void combine_ranks(struct vocabulary *v, const struct cross_entropy *ce)
 {
     const struct context *c = v->c;
-    float *own = v->stats + (size_t)c->tp->rank * 3 * (size_t)rows;
-    const float *parts[] = {v->max, v->sum, v->target};
+    size_t rows = (size_t)ce->rows;
+    float *own = v->stats + (size_t)c->tp->rank * 3 * rows;
+    const float *parts[] = {ce->max, ce->sum, ce->target};
 
-    for (int i = 0; i < 3; i++)
-        c->k->copy(c->dev, own + (size_t)i * (size_t)rows, parts[i] + first, (size_t)rows * sizeof(float));
-    tensor_share(c->tp, v->stats, (size_t)rows * 3, "logits");
-    c->k->cross_entropy_combine(c->dev, &(struct cross_entropy_combine){.rows = rows,
+    for (size_t i = 0; i < 3; i++)
+        c->k->copy(c->dev, own + i * rows, parts[i], rows * sizeof(float));
+    tp_all_gather_f32(c->tp, v->stats, rows * 3, "logits");
+    c->k->cross_entropy_combine(c->dev, &(struct cross_entropy_combine){.rows = ce->rows,
                                                                         .parts = c->tp->size,
                                                                         .stats = v->stats,
-                                                                        .max = v->max + first,
-                                                                        .sum = v->sum + first,
-                                                                        .target = v->target + first});
+                                                                        .max = ce->max,
+                                                                        .sum = ce->sum,
+                                                                        .target = ce->target});
 }
 
-static void chunk_loss(struct vocabulary *v, const int32_t *targets, int first, int rows, double scale)
+static void loss_of_rows(struct vocabulary *v, const int32_t *targets, int first, int rows, double scale)
 {
     const struct context *c = v->c;
-    struct cross_entropy ce = {
-        .rows = rows,
-        .vocab = v->units->vocab,
-        .stride = v->units->vocab_padded,
-        .vocab_first = v->units->vocab_first,
-        .dtype = c->dtype,
-        .targets = targets + first,
-        .logits = v->logits,
-        .scale = (float)scale,
-        .max = v->max + first,
-        .sum = v->sum + first,
-        .target = v->target + first,
-        .loss = v->loss + first,
-    };
+    struct cross_entropy ce = v->ce;
 
+    ce.rows = rows;
+    ce.targets = targets + first;
+    ce.scale = (float)scale;
+    ce.max += first;
+    ce.sum += first;
+    ce.target += first;
+    ce.loss += first;
     if (c->tp->size == 1) {
         c->k->cross_entropy(c->dev, &ce);
         return;
     }
     c->k->cross_entropy_stats(c->dev, &ce);
-    combine_ranks(v, first, rows);
+    combine_ranks(v, &ce);
     c->k->cross_entropy_finish(c->dev, &ce);
 }
 
-/* dwte += dlogits^T y (the first chunk overwrites), then y's rows become their own gradient, dlogits wte. */
-static void chunk_backward(struct vocabulary *v, const void *wte, float *wte_grad, float *bias_grad, void *y, int first,
-                           int rows)
+/* dwte += dlogits^T y (the first rows overwrite), then y's rows become their own gradient, dlogits wte. */
+static void backward_of_rows(struct vocabulary *v, const void *wte, const struct vocabulary_gradients *gradients,
+                             void *y, int first, int rows)
 {
     const struct context *c = v->c;
     int d = c->shape->hidden, padded = v->units->vocab_padded;
     void *at = (char *)y + (size_t)first * (size_t)d * dtype_size(c->dtype);
+    struct matmul product = context_product(c, padded, d, rows, v->ce.logits, at, gradients->wte);
 
-    c->k->matmul(c->dev, &(struct matmul){.m = padded,
-                                          .n = d,
-                                          .k = rows,
-                                          .transpose_a = true,
-                                          .accumulate = first > 0,
-                                          .dtype = c->dtype,
-                                          .c_fp32 = true,
-                                          .a = v->logits,
-                                          .b = at,
-                                          .c = wte_grad});
-    if (bias_grad)
-        c->k->bias_backward(c->dev, c->dtype, bias_grad, v->logits, rows, padded, first > 0);
-    c->k->matmul(
-        c->dev, &(struct matmul){.m = rows, .n = d, .k = padded, .dtype = c->dtype, .a = v->logits, .b = wte, .c = at});
-}
-
-static double total_loss(struct vocabulary *v, int rows)
-{
-    const float *loss = context_read(v->c, v->host, v->loss, (size_t)rows);
-    double total = 0;
-
-    for (int i = 0; i < rows; i++)
-        total += loss[i];
-    return total;
+    product.transpose_a = product.c_fp32 = true;
+    product.accumulate = first > 0;
+    c->k->matmul(c->dev, &product);
+    if (gradients->bias)
+        c->k->bias_backward(c->dev, c->dtype, gradients->bias, v->ce.logits, rows, padded, first > 0);
+    product = context_product(c, rows, d, padded, v->ce.logits, wte, at);
+    c->k->matmul(c->dev, &product);
 }
 
 /* Gathers all rows of y; with one rank returns y itself. */
@@ -131,42 +113,48 @@ static void *all_rows(struct vocabulary *v, const void *y, int rows)
 {
     const struct context *c = v->c;
 
-    tensor_gather(c->tp, y, v->full, rows, c->shape->hidden, "head");
-    return (void *)tensor_gathered(c->tp, y, v->full);
+    tp_start_all_gather(c->tp, y, v->full, rows, c->shape->hidden, "head");
+    return (void *)tp_all_gathered(c->tp, y, v->full);
 }
 
-double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, const void *y,
-                       const struct micro_batch *mb)
+/* Sums the rows' losses, in order; and those of each sample. */
+static double add_losses(const struct context *c, const float *rows, const struct micro_batch *mb)
 {
-    int all = context_rows(v->c, mb->samples), most = v->c->product_rows;
-    const void *full = all_rows(v, y, all);
+    double total = 0;
 
-    for (int first = 0; first < all; first += most) {
-        int rows = all - first < most ? all - first : most;
+    for (int i = 0; i < mb->samples; i++) {
+        double sample = 0;
 
-        chunk_logits(v, wte, bias, full, first, rows);
-        chunk_loss(v, mb->targets, first, rows, 0);
+        for (int t = 0; t < c->shape->seq_length; t++, rows++) {
+            total += *rows;
+            sample += *rows;
+        }
+        if (mb->losses)
+            mb->losses[i] = sample;
     }
-    return total_loss(v, all);
+    return total;
 }
 
-double vocabulary_loss_backward(struct vocabulary *v, const void *wte, const void *bias, float *wte_grad,
-                                float *bias_grad, void *y, const struct micro_batch *mb, double scale)
+double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, void *y, const struct micro_batch *mb,
+                       const struct vocabulary_gradients *gradients)
 {
     const struct context *c = v->c;
-    int all = context_rows(c, mb->samples), most = c->product_rows;
+    int all = context_rows(c, mb->samples), most = c->logits_rows;
     void *full = all_rows(v, y, all);
 
     for (int first = 0; first < all; first += most) {
         int rows = all - first < most ? all - first : most;
 
-        chunk_logits(v, wte, bias, full, first, rows);
-        chunk_loss(v, mb->targets, first, rows, scale);
-        chunk_backward(v, wte, wte_grad, bias_grad, full, first, rows);
+        logits_of_rows(v, wte, bias, full, first, rows);
+        loss_of_rows(v, mb->targets, first, rows, gradients ? gradients->scale : 0);
+        if (gradients)
+            backward_of_rows(v, wte, gradients, full, first, rows);
     }
-    tensor_reduce(c->tp, y, full, all, c->shape->hidden, "head");
-    tensor_reduced(c->tp, y, full);
-    return total_loss(v, all);
+    if (gradients) {
+        tp_start_reduce_scatter(c->tp, y, full, all, c->shape->hidden, "head");
+        tp_reduce_scattered(c->tp, y, full);
+    }
+    return add_losses(c, context_read(c, v->host, v->ce.loss, (size_t)all), mb);
 }
 
 void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, const void *y, int row, float *out)
@@ -175,24 +163,25 @@ void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, 
     size_t vocab = (size_t)c->shape->vocab;
     float *wide = c->discrete ? v->wide : out;
 
-    chunk_logits(v, wte, bias, y, row, 1);
-    c->k->cast(c->dev, DTYPE_F32, wide, c->dtype, v->logits, vocab);
+    logits_of_rows(v, wte, bias, y, row, 1);
+    c->k->cast(c->dev, DTYPE_F32, wide, c->dtype, v->ce.logits, vocab);
     wide = (float *)context_read(c, v->host, wide, vocab);
     if (wide != out)
         memcpy(out, wide, vocab * sizeof *out);
 }
 
-static struct positions positions_of(const struct context *c, const struct micro_batch *mb, void *x)
+static struct position_embedding positions_of(const struct context *c, const struct micro_batch *mb, void *x)
 {
     int local = context_local_rows(c, mb->samples), first = c->tp->rank * local;
 
-    return (struct positions){
+    return (struct position_embedding){
         .rows = local,
         .cols = c->shape->hidden,
         .seq = c->shape->seq_length,
         .first_row = first,
         .dtype = c->dtype,
         .types = mb->types ? mb->types + first : NULL,
+        .document_start = mb->document_start ? mb->document_start + first : NULL,
         .dropout = context_dropout(c, mb, philox_site("embedding.dropout")),
         .x = x,
     };
@@ -210,36 +199,36 @@ static struct embedding embedding_of(const struct context *c, const struct units
     };
 }
 
-void embedding_forward(const struct context *c, const struct units *units, const void *wte, const void *positions,
-                       const struct micro_batch *mb, void *part, void *x)
+void embed_forward(const struct weights *positions, const struct units *units, const void *wte,
+                   const struct micro_batch *mb, void *scratch, void *x)
 {
-    const struct unit *unit = &units->units[UNIT_POSITION];
-    struct embedding tokens = embedding_of(c, units, mb);
-    struct positions at = positions_of(c, mb, x);
+    const struct context *c = positions->c;
+    struct embedding embedding = embedding_of(c, units, mb);
+    struct position_embedding position = positions_of(c, mb, x);
 
-    tokens.wte = wte;
-    tokens.x = c->tp->size > 1 ? part : x;
-    c->k->embedding_forward(c->dev, &tokens);
-    tensor_reduce(c->tp, x, part, tokens.rows, tokens.cols, "token embedding");
-    tensor_reduced(c->tp, x, part);
-    at.wpe = context_weight(c, unit, positions, POSITION_WPE);
-    at.wtt = unit->ntensors > POSITION_WTT ? context_weight(c, unit, positions, POSITION_WTT) : NULL;
-    c->k->positions_forward(c->dev, &at);
+    embedding.wte = wte;
+    embedding.x = c->tp->size > 1 ? scratch : x; /* with one tp rank the exchange below does nothing */
+    c->k->embedding_forward(c->dev, &embedding);
+    tp_start_reduce_scatter(c->tp, x, scratch, embedding.rows, embedding.cols, "token embedding");
+    tp_reduce_scattered(c->tp, x, scratch);
+    position.wpe = weights_at(positions, POSITION_WPE);
+    position.wtt = positions->unit->ntensors > POSITION_WTT ? weights_at(positions, POSITION_WTT) : NULL;
+    c->k->position_embedding_forward(c->dev, &position);
 }
 
-void embedding_backward(const struct context *c, const struct units *units, const struct micro_batch *mb, void *dx,
-                        void *full, float *wte_grad, float *position_grad)
+void embed_backward(const struct weights *positions, const struct units *units, const struct micro_batch *mb, void *dx,
+                    void *scratch, float *wte_grad)
 {
-    const struct unit *unit = &units->units[UNIT_POSITION];
-    struct embedding tokens = embedding_of(c, units, mb);
-    struct positions at = positions_of(c, mb, dx);
+    const struct context *c = positions->c;
+    struct embedding embedding = embedding_of(c, units, mb);
+    struct position_embedding position = positions_of(c, mb, dx);
 
-    at.dwpe = context_gradient(unit, position_grad, POSITION_WPE);
-    at.dwtt = unit->ntensors > POSITION_WTT ? context_gradient(unit, position_grad, POSITION_WTT) : NULL;
-    c->k->positions_backward(c->dev, &at);
-    tensor_gather(c->tp, dx, full, tokens.rows, tokens.cols, "token embedding");
-    tokens.x = (void *)tensor_gathered(c->tp, dx, full);
-    tokens.dwte = wte_grad;
-    c->k->embedding_backward(c->dev, &tokens);
-    tensor_sum(c->tp, position_grad, unit->replicated, "positions");
+    position.dwpe = weights_gradient(positions, POSITION_WPE);
+    position.dwtt = positions->unit->ntensors > POSITION_WTT ? weights_gradient(positions, POSITION_WTT) : NULL;
+    c->k->position_embedding_backward(c->dev, &position);
+    tp_start_all_gather(c->tp, dx, scratch, embedding.rows, embedding.cols, "token embedding");
+    embedding.x = (void *)tp_all_gathered(c->tp, dx, scratch);
+    embedding.dwte = wte_grad;
+    c->k->embedding_backward(c->dev, &embedding);
+    tp_all_reduce_f32(c->tp, positions->grad, positions->unit->replicated, "positions");
 }

@@ -1,8 +1,8 @@
 /*
- * vocabulary.h - the token embedding, and the projection to the vocabulary, tied to it, with its cross-entropy
- * (Megatron-LM, arXiv 1909.08053): each tp rank has the logits of its slice, and only three numbers a row are
- * exchanged. Logits are computed and used a chunk of rows at a time, so they take at most chunk * slice; the device
- * chooses the chunk (kernels.h, product_rows).
+ * vocabulary.h - the token embedding; the output projection, which shares its weights (tied); and the cross-entropy of
+ * the logits (Megatron-LM, arXiv 1909.08053). Each tp rank has the logits of its slice of the vocabulary, and only
+ * three numbers a row are exchanged. Logits are computed and used for at most logits_rows rows at a time (kernels.h),
+ * so their buffer has at most logits_rows * slice elements.
  *
  *     logits = y wte^T (+ bias)     loss[r] = logsumexp(logits[r]) - logits[r, target[r]], 0 where target < 0
  */
@@ -14,28 +14,32 @@
 struct vocabulary {
     const struct context *c;
     const struct units *units;
-    void *logits;                     /* [min(R, chunk), padded slice] */
-    void *full;                       /* [R, d], tp > 1: all rows of y, then of its gradient's partial sums */
-    float *stats;                     /* [tp][3][chunk], tp > 1: what ranks exchange */
-    float *max, *sum, *target, *loss; /* [R] */
-    float *wide;                      /* [vocabulary], discrete: logits as fp32 */
-    float *host;                      /* [greater of the two], discrete: what the host reads */
+    struct cross_entropy ce; /* logits [min(R, logits_rows), padded slice] */
+    void *full;              /* [R, d], tp > 1: all rows of y; then this rank's partial sums of its gradient */
+    float *stats;            /* [tp][3][min(R, logits_rows)], tp > 1: what ranks exchange */
+    float *wide;             /* [vocabulary], discrete: logits as fp32 */
+    float *host;             /* [max(R, vocabulary)], discrete: losses or wide, copied to the host */
 };
 
-/* host: of host memory, used only for a discrete device. */
+/* Places the arrays of results of *ce (max, sum, target and loss), [rows] fp32 each. */
+void cross_entropy_place(struct cross_entropy *ce, size_t rows, struct buffer_layout *layout);
+
+/* host: layout of host memory, used only for a discrete device. */
 void vocabulary_place(struct vocabulary *v, const struct context *c, const struct units *units, int max_samples,
                       struct buffer_layout *layout, struct buffer_layout *host);
 
-/* Sum over rows of the loss, in fp64: the same on all tp ranks. y: local rows. */
-double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, const void *y,
-                       const struct micro_batch *mb);
+/* The outputs of the backward pass of loss * scale. Both are overwritten. */
+struct vocabulary_gradients {
+    double scale;
+    float *wte, *bias; /* bias may be NULL */
+};
 
 /*
- * The same, and the backward pass of loss * scale: y is overwritten by its gradient (local rows); wte_grad (and
- * bias_grad, where not NULL) are overwritten.
+ * Sum over rows of the loss, in fp64: the same on all tp ranks. y: local rows. With `gradients`, which may be NULL, the
+ * backward pass follows, and y is overwritten by its gradient.
  */
-double vocabulary_loss_backward(struct vocabulary *v, const void *wte, const void *bias, float *wte_grad,
-                                float *bias_grad, void *y, const struct micro_batch *mb, double scale);
+double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, void *y, const struct micro_batch *mb,
+                       const struct vocabulary_gradients *gradients);
 
 /* Logits of one row of y as fp32: for sampling text, with one tp rank. */
 void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, const void *y, int row, float *out);
@@ -48,15 +52,15 @@ void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, 
  * Each tp rank looks up the tokens of its slice of the vocabulary, for all rows; `reduce` sums over the ranks.
  */
 
-/* x [local rows, d]. part: scratch of [rows, d]. */
-void embedding_forward(const struct context *c, const struct units *units, const void *wte, const void *positions,
-                       const struct micro_batch *mb, void *part, void *x);
+/* positions: the second unit. x: [local rows, d]. scratch: [rows, d]. */
+void embed_forward(const struct weights *positions, const struct units *units, const void *wte,
+                   const struct micro_batch *mb, void *scratch, void *x);
 
 /*
  * dx [local rows, d] is overwritten. The tokens' rows are added to wte_grad, which may already hold the head's share.
- * position_grad is overwritten. full: scratch of [rows, d], used with several tp ranks.
+ * The positions' gradients are overwritten. scratch: [rows, d], used with several tp ranks.
  */
-void embedding_backward(const struct context *c, const struct units *units, const struct micro_batch *mb, void *dx,
-                        void *full, float *wte_grad, float *position_grad);
+void embed_backward(const struct weights *positions, const struct units *units, const struct micro_batch *mb, void *dx,
+                    void *scratch, float *wte_grad);
 
 #endif

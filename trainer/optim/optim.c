@@ -68,11 +68,6 @@ bool loss_scale_can_fall(const struct loss_scale *s, const struct job *job)
     return is_dynamic(job) && s->scale > job->precision.loss_scale_min;
 }
 
-static void halve_scale(struct loss_scale *s, double least)
-{
-    s->scale = s->scale / 2 > least ? s->scale / 2 : least;
-}
-
 void loss_scale_update(struct loss_scale *s, const struct job *job, bool overflow)
 {
     if (!is_dynamic(job))
@@ -82,7 +77,7 @@ void loss_scale_update(struct loss_scale *s, const struct job *job, bool overflo
         if (s->hysteresis_left > 1)
             s->hysteresis_left--;
         else
-            halve_scale(s, job->precision.loss_scale_min);
+            s->scale = fmax(s->scale / 2, job->precision.loss_scale_min);
         return;
     }
     if (++s->good_steps < job->precision.loss_scale_window)

@@ -39,13 +39,13 @@ int batch_size_at(const struct job *job, uint64_t consumed_samples);
 
 /*
  * The loss is multiplied by the loss scale so that small gradients do not become 0 in fp16. Gradients are divided by it
- * before they are used. If one of them is not finite, on any rank, the step is skipped. By precision.loss_scale and
- * precision.compute the scale is none (1), constant, or dynamic. The dynamic scale is Megatron's:
+ * before they are used. If one of them is not finite, on any rank, the step is skipped. precision.loss_scale and
+ * precision.compute decide whether the scale is none (1), constant or dynamic. The dynamic scale is Megatron's:
  *
  *   - it begins at loss_scale_start;
  *   - after loss_scale_window good steps in a row it doubles, and the hysteresis is reset;
- *   - an overflow ends the row and uses up one of loss_scale_hysteresis; when it uses up the last one, and at every
- *     overflow after that, the scale halves, but not below loss_scale_min.
+ *   - an overflow sets good_steps to 0 and uses up one of loss_scale_hysteresis; when it uses up the last one, and at
+ *     every overflow after that, the scale halves, but not below loss_scale_min.
  *
  * Unlike Megatron's it does not grow beyond 2^100, so that it is always a finite float. All ranks must update theirs
  * with the same `overflow`: true if any rank's gradients overflowed.

@@ -2,59 +2,65 @@
  * zero.h - ZeRO (arXiv 1910.02054): the distribution of parameters, gradients and optimizer state over ranks, and their
  * exchange. All stages use the same calls on units; the stage decides what each call does.
  *
- *   stage | parameters                           | gradients                 | master, exp_avg, exp_avg_sq (fp32)
- *   0     | whole                                | whole, all-reduced        | whole
- *   1     | whole, all-gather after a step       | whole, reduce-scattered   | 1/dp
- *   2     | whole, all-gather after a step       | 1/dp, reduce-scattered    | 1/dp
- *   3     | 1/dp, gathered one unit ahead of use | 1/dp, reduce-scattered    | 1/dp
+ * parallel.reduce is "step" or "micro_batch". With "step", gradients are summed over ranks once a step, after the last
+ * micro-batch. With "micro_batch", they are summed after each unit's backward pass in every micro-batch. In stages 1 to
+ * 3 a rank then keeps only its 1/dp of the sums. "step" is the default of stages 0 and 1, "micro_batch" of 2 and 3
+ * (common/job_check.c).
  *
- * Gradients are summed over ranks once a step, after the last micro-batch (stages 0 and 1), or after each unit's
- * backward pass in every micro-batch (2 and 3, so that they need to keep a shard only); parallel.reduce can choose
- * otherwise. Stages that reduce at the same moment compute the same bits. With a single micro-batch all do.
+ *         |                                      | gradients               | fp32: master,
+ *   stage | parameters                           | "step"  | "micro_batch" | exp_avg, exp_avg_sq
+ *   0     | whole                                | whole   | whole         | whole
+ *   1, 2  | whole, all-gather after a step       | whole   | 1/dp          | 1/dp
+ *   3     | 1/dp, gathered one unit ahead of use | whole   | 1/dp          | 1/dp
+ *
+ * So stage 1 with "micro_batch" is stage 2, and stage 2 with "step" is stage 1. Gradients are reduce-scattered, and in
+ * stage 0 then all-gathered. With dp = 1 every stage is stage 0.
+ *
+ * Stages with the same parallel.reduce compute the same bits; with one micro-batch a step, all stages do.
  *
  * Parameters are held in the type of the forward pass. There is a separate master copy if that type has 16 bits, or if
  * the optimizer is offloaded: then master, moments and the reduced gradients are in host memory and the step runs
- * there, a bucket at a time (ZeRO-Offload, arXiv 2101.06840). Gradients are copied to the host during the backward pass
- * of the remaining units, and new parameters to the device during the step of the next bucket.
+ * there, STAGING_ELEMENTS at a time (ZeRO-Offload, arXiv 2101.06840). Gradients are copied to the host during the
+ * backward pass of the remaining units, and new parameters to the device during the step of the next elements.
  *
- * The model's code brackets every use of a unit:
+ * The model's code (trainer/model/model.c) brackets every use of a unit:
  *
  *     zero_gather(z, u)       before the first use of u's parameters in a forward or backward pass
- *     zero_param(z, u)        their address, until
- *     zero_release(z, u)      after the last use
- *     zero_grad_begin(z, u) an fp32 buffer for the gradients of u in this micro-batch; the caller overwrites all of it
- *     zero_grad_ready(z, u) they are complete: adds them to those of earlier micro-batches, and sends them when due
+ *     zero_param(z, u)        the address of u's parameters; valid until zero_release
+ *     zero_release(z, u)      after the last use of u's parameters
+ *     zero_grad_begin(z, u)   an fp32 buffer for u's gradients of this micro-batch; the caller overwrites all of it
+ *     zero_grad_ready(z, u)   u's gradients are complete: adds them to those of earlier micro-batches, and starts the
+ *                             sum over ranks when it is due
  *
- * A micro-batch's gradients are computed separately and then added, never accumulated inside a product: with the comm's
+ * A micro-batch's gradients are computed separately and then added, never accumulated inside a product: with comm.h's
  * fixed tree, 2n ranks with one micro-batch each compute the same bits as n ranks with two.
  */
 #ifndef MUSTER_TRAINER_PARALLEL_ZERO_H
 #define MUSTER_TRAINER_PARALLEL_ZERO_H
 
 #include "ckpt/models/units.h"
+#include "common/job.h"
 #include "kernels/kernels.h"
-#include "trainer/comm/comm.h"
 #include "plan/footprint.h"
-#include "trainer/parallel/initial_weights.h"
+#include "trainer/comm/comm.h"
 
 struct zero;
 
 /* The options that decide where state is held, and when it is exchanged. */
 struct zero_config {
-    int stage, dp, dp_rank;
-    enum dtype compute; /* of parameters in the forward pass */
-    enum dtype wire;    /* of gradients between ranks */
+    int zero_stage, dp, dp_rank;
+    enum dtype compute_dtype; /* of parameters in the forward pass */
+    enum dtype reduce_dtype;  /* of gradients between ranks: precision.reduce */
     bool offload;
-    bool reduce_every;       /* every micro-batch, rather than once a step */
-    bool many_micro_batches; /* some step may have more than one */
-    bool tied;               /* the token embedding is held by another stage too */
-    bool training;           /* false: parameters only, for the forward pass */
-    bool discrete;           /* the device's memory is not host memory (device_is_host) */
-    bool mirror; /* discrete: zero_pieces will be asked for, which takes host memory for all that it shows */
+    bool reduce_every_micro_batch; /* parallel.reduce; false: once a step */
+    bool many_micro_batches;       /* some step may have more than one */
+    bool tied;                     /* the token embedding is held by another pipeline stage too */
+    bool discrete;                 /* the device's memory is not host memory (device_is_host) */
+    bool mirror;                   /* if discrete: allocate copies of the state in host memory, for zero_pieces */
 };
 
-/* dp: of config->dp ranks; tie: the ranks of the first and the last stage with the same dp and tp index, or NULL if the
- * token embedding is not held twice; world: for norms. All are borrowed and must outlive the struct. */
+/* dp: of config->dp ranks; tie: the ranks of the first and the last pipeline stage with the same dp and tp index, or
+ * NULL if the token embedding is not held twice; world: for norms. All are borrowed and must outlive the struct. */
 struct zero_comms {
     struct comm *dp, *tie, *world;
 };
@@ -66,17 +72,28 @@ void zero_destroy(struct zero *zero);
 /* The bytes that zero_create will allocate for these units: the same arithmetic. Adds to *bytes. Pure. */
 void zero_footprint(const struct units *units, const struct zero_config *config, struct footprint *bytes);
 
-/* Sets parameters and moments to zero, padding included, before a checkpoint is read. */
+/* Sets all buffers to zero, padding included, before a checkpoint is read. */
 void zero_clear(struct zero *zero);
 
-/* The same, then sets the parameters to their initial values. Collective. */
-int zero_initialize(struct zero *zero, const struct initial_weights *initial, struct error *err);
+/*
+ * Initial weights are the same on every mesh: each element is a function of the seed and its index in the logical
+ * tensor. As in GPT-2, biases are 0, scales of norms 1, matrices normal with deviation init_std, and the two output
+ * projections of a block (c_proj) with init_std / sqrt(2 layers).
+ *
+ * Writes elements [first, first + count) of a unit; padding is zero.
+ */
+void initial_weights(const struct job *job, const struct units *units, int unit, size_t first, size_t count,
+                     float *out);
+
+/* zero_clear, then sets the parameters to their initial values. Collective. */
+int zero_initialize(struct zero *zero, const struct job *job, struct error *err);
 
 /* ---- in the model ------------------------------------------------------------------------------------------------ */
 
 /*
- * The units that will be gathered, in order, until the next call: stage 3 fetches each while the one before is in use.
- * Borrowed until then. Every rank of the dp group must give the same.
+ * Sets the order in which units will be gathered, until the next zero_plan. ZeRO stage 3 prefetches the next one while
+ * one is in use. trainer/pipeline.c calls it for each step. `units` is borrowed until the next call. Every rank of the
+ * dp group must give the same.
  */
 void zero_plan(struct zero *zero, const int *units, size_t count);
 
@@ -90,54 +107,49 @@ int zero_status(struct zero *zero, struct error *err);
 
 /* ---- around a step ----------------------------------------------------------------------------------------------- */
 
-/* Before each micro-batch's backward pass. first, last: it is the first, and the last, of the step. */
-void zero_micro_batch(struct zero *zero, bool first, bool last);
+/* Before each micro-batch's backward pass, by trainer/pipeline.c. first, last: of the step's micro-batches. */
+void zero_begin_micro_batch(struct zero *zero, bool first, bool last);
 
 /* Waits for the exchange begun by zero_grad_ready, and sums the tied embedding's two gradients. */
 int zero_finish_gradients(struct zero *zero, struct error *err);
 
-/* Sum of squares of the global gradient; every parameter counts once. The same bits in every stage. */
+/* Sum of squares of the global gradient; every parameter counts once. The same bits in every ZeRO stage. */
 int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err);
 
-/* Hyperparameters of one optimizer step; weight_decay is for tensors that decay. */
-struct zero_step {
-    double lr, beta1, beta2, eps, weight_decay;
-    double grad_scale; /* clip coefficient, and 1/loss scale */
-    uint64_t step;     /* 1 for the first */
-};
+/* True for matrices, embeddings included; false for biases and the weights of norms. Goes by the name of the tensor
+ * (ckpt/models/units.c): ".weight", but not of a norm. Weight decay applies to matrices, and their initial values are
+ * normal. In zero_state.c. */
+bool tensor_is_matrix(const struct ckpt_tensor *tensor);
 
-int zero_step(struct zero *zero, const struct zero_step *step, struct error *err);
+/* One AdamW step. Only the scalars of *hyperparameters are used. weight_decay applies where tensor_is_matrix is true;
+ * elsewhere it is 0. */
+int zero_step(struct zero *zero, const struct adamw *hyperparameters, struct error *err);
 
-/* ---- for checkpoints and tests ----------------------------------------------------------------------------------- */
+/* ---- for checkpoints --------------------------------------------------------------------------------------------- */
 
 enum { ZERO_KINDS = 3 };
 extern const char *const zero_kinds[ZERO_KINDS]; /* "param", "exp_avg", "exp_avg_sq" */
 
 /*
- * This rank's part as checkpoint pieces, with the address of each kind of each piece: [npieces * ZERO_KINDS], kind
- * fastest. For saving, every element belongs to exactly one rank. For loading, the pieces are all state that the rank
- * holds; then zero_loaded derives the parameters and sends them to the other ranks. Both arrays are malloc'ed.
+ * This rank's pieces of a checkpoint, with the address of each kind of each piece: [npieces * ZERO_KINDS], kind
+ * fastest. "param" is the fp32 master copy. For saving: the rank's 1/dp of each unit, in every ZeRO stage, so that all
+ * ranks together have each element once. For loading: everything that the rank holds state for (ZeRO stage 0: whole
+ * units); then zero_finish_load casts the master copy to the parameters and, in ZeRO stages 1 and 2, all-gathers them.
+ * Both arrays are malloc'ed.
  *
- * Addresses are of host memory. For state on a device it is a copy: the one begun by zero_capture, or one made now.
+ * The addresses are in host memory. If the state is in device memory, they are in its mirror. For saving, the mirror
+ * has the copy that zero_snapshot began, or zero_pieces copies the state now. For loading, the caller fills the mirror,
+ * and zero_finish_load copies it to the device.
  */
 int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void ***addresses, size_t *npieces,
                 struct error *err);
-int zero_loaded(struct zero *zero, struct error *err);
+int zero_finish_load(struct zero *zero, struct error *err);
 
 /*
  * Begins to copy the state for the next zero_pieces, which waits for it. Forward and backward passes overlap the copy;
  * the next zero_step waits for it, on the device. False if the state is in host memory: then nothing is copied, and
  * zero_pieces returns addresses of the state itself.
  */
-bool zero_capture(struct zero *zero);
-
-/*
- * The fp32 master parameters of a unit, from its element zero_state_first on: for tools that hold all of it. On a
- * discrete device it is where zero_loaded takes them from.
- */
-float *zero_master(struct zero *zero, int unit);
-
-/* The reduced gradient of a unit after zero_finish_gradients: whole in stage 0; else NULL. */
-const float *zero_gradient(const struct zero *zero, int unit);
+bool zero_snapshot(struct zero *zero);
 
 #endif

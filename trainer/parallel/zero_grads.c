@@ -1,7 +1,7 @@
 /* zero_grads.c - sums gradients over micro-batches and ranks, a bucket at a time. */
 #include "trainer/parallel/zero_impl.h"
 
-void zero_micro_batch(struct zero *zero, bool first, bool last)
+void zero_begin_micro_batch(struct zero *zero, bool first, bool last)
 {
     zero->first = first;
     zero->last = last;
@@ -10,14 +10,14 @@ void zero_micro_batch(struct zero *zero, bool first, bool last)
 /* ---- buckets in flight ---- */
 
 /*
- * By the buffer, not by the unit: a unit may have two open buffers, of consecutive micro-batches, and the later one is
- * not sent yet.
+ * Finds the slot by its buffer and not by its unit: a unit may have two buffers, of consecutive micro-batches, and the
+ * later one is not sent yet.
  */
-static void close_open(struct zero *zero, const float *buffer)
+static void release_micro_grad(struct zero *zero, const float *buffer)
 {
     for (int i = 0; i < BLOCK_SLOTS; i++)
-        if (zero->open[i].buffer == buffer)
-            zero->open[i].unit = NULL;
+        if (zero->micro_grad_slots[i].buffer == buffer)
+            zero->micro_grad_slots[i].unit = NULL;
 }
 
 /* Copies complete sums to the host, during the backward pass of the remaining units. */
@@ -42,25 +42,21 @@ static void fold_gradients(struct zero *zero, const struct reduce_slot *slot)
     }
     if (slot->bounce)
         device_transfer_wait(zero->dev, device_transfer(zero->dev, slot->bounce, slot->incoming,
-                                                        slot->count * dtype_size(zero->config.wire)));
+                                                        slot->count * dtype_size(zero->config.reduce_dtype)));
     if (slot->overwrite)
-        k->cast(dev, DTYPE_F32, sums, zero->config.wire, incoming, slot->count);
+        k->cast(dev, DTYPE_F32, sums, zero->config.reduce_dtype, incoming, slot->count);
     else
-        k->accumulate(dev, sums, zero->config.wire, incoming, slot->count);
+        k->accumulate(dev, sums, zero->config.reduce_dtype, incoming, slot->count);
 }
 
 static void finish_slot(struct zero *zero, struct reduce_slot *slot)
 {
-    struct error err;
-
     if (!slot->unit)
         return;
-    if (comm_wait(slot->request, &err) < 0)
-        zero_fail(zero, &err);
-    else
+    if (comm_wait(slot->request, error_first(&zero->error)) == 0)
         fold_gradients(zero, slot);
-    if (slot->closes)
-        close_open(zero, slot->closes);
+    if (slot->releases)
+        release_micro_grad(zero, slot->releases);
     slot->unit = NULL;
     slot->request = NULL;
 }
@@ -77,28 +73,25 @@ static void start_bucket(struct zero *zero, struct zero_unit *u, const float *se
     size_t left = u->size.shard_count - first, stride = u->size.shard_count;
     const void *from = send + first;
     void *to;
-    struct error err;
 
     finish_oldest(zero);
     slot->unit = u;
     slot->first = first;
     slot->count = left < zero->shared.bucket ? left : zero->shared.bucket;
-    slot->overwrite = zero->first || !zero->config.reduce_every;
-    slot->closes = first + slot->count == u->size.shard_count ? send : NULL;
-    if (slot->wire) {
+    slot->overwrite = zero->first || !zero->config.reduce_every_micro_batch;
+    slot->releases = first + slot->count == u->size.shard_count ? send : NULL;
+    if (slot->outgoing) {
         for (int rank = 0; rank < zero->config.dp; rank++)
-            zero->k->cast(zero->dev, zero->config.wire,
-                          slot->wire + (size_t)rank * slot->count * dtype_size(zero->config.wire), DTYPE_F32,
-                          send + (size_t)rank * u->size.shard_count + first, slot->count);
-        from = slot->wire;
+            zero->k->cast(zero->dev, zero->config.reduce_dtype,
+                          slot->outgoing + (size_t)rank * slot->count * dtype_size(zero->config.reduce_dtype),
+                          DTYPE_F32, send + (size_t)rank * u->size.shard_count + first, slot->count);
+        from = slot->outgoing;
         stride = slot->count;
     }
     to = slot->incoming ? (void *)slot->incoming : (void *)(u->grad + u->size.shard_first + first);
     comm_purpose(zero->comms.dp, u->unit->name, "gradients");
-    slot->request = comm_start_reduce_scatter(zero->comms.dp, zero->config.wire, to, from, slot->count, stride,
-                                              slot->scratch, &err);
-    if (!slot->request)
-        zero_fail(zero, &err);
+    slot->request = comm_start_reduce_scatter(zero->comms.dp, zero->config.reduce_dtype, to, from, slot->count, stride,
+                                              slot->scratch, error_first(&zero->error));
 }
 
 static void start_reduce(struct zero *zero, struct zero_unit *u, const float *send)
@@ -110,18 +103,18 @@ static void start_reduce(struct zero *zero, struct zero_unit *u, const float *se
 /* ---- in the model ---- */
 
 /* A buffer for a block's gradients in this micro-batch; waits for the oldest reductions until one is free. */
-static float *acquire_open(struct zero *zero, struct zero_unit *u)
+static float *acquire_micro_grad(struct zero *zero, struct zero_unit *u)
 {
     for (int tries = 0; tries <= REDUCE_SLOTS; tries++) {
-        for (int i = 0; i < zero->shared.open_slots; i++)
-            if (!zero->open[i].unit) {
-                zero->open[i].unit = u;
-                return zero->open[i].buffer;
+        for (int i = 0; i < zero->shared.micro_grad_slots; i++)
+            if (!zero->micro_grad_slots[i].unit) {
+                zero->micro_grad_slots[i].unit = u;
+                return zero->micro_grad_slots[i].buffer;
             }
         finish_oldest(zero);
     }
-    zero_fail(zero, &(struct error){.code = CODE_INTERNAL, .text = "too many blocks have open gradients"});
-    return zero->open[0].buffer;
+    error_set(error_first(&zero->error), CODE_INTERNAL, "too many blocks have gradients to be reduced");
+    return zero->micro_grad_slots[0].buffer;
 }
 
 static bool is_in_flight(const struct zero *zero, const struct zero_unit *u)
@@ -134,37 +127,37 @@ static bool is_in_flight(const struct zero *zero, const struct zero_unit *u)
 
 float *zero_grad_begin(struct zero *zero, int unit)
 {
-    struct zero_unit *u = &zero->state[unit];
+    struct zero_unit *u = &zero->unit[unit];
 
-    if (zero->first && !zero->config.reduce_every) {
-        u->given = u->grad;
-    } else if (u->open) {
+    if (zero->first && !zero->config.reduce_every_micro_batch) {
+        u->current_micro_grad = u->grad;
+    } else if (u->own_micro_grad) {
         while (is_in_flight(zero, u)) /* the previous micro-batch's gradients are still being sent */
             finish_oldest(zero);
-        u->given = u->open;
+        u->current_micro_grad = u->own_micro_grad;
     } else {
-        u->given = acquire_open(zero, u);
+        u->current_micro_grad = acquire_micro_grad(zero, u);
     }
-    return u->given;
+    return u->current_micro_grad;
 }
 
-/* The tied embedding's gradient is complete only after the sum over the first and the last stage. */
+/* The tied embedding's gradient is complete only after the sum over the first and the last pipeline stage. */
 static bool is_tied(const struct zero *zero, const struct zero_unit *u)
 {
-    return zero->config.tied && u == &zero->state[UNIT_WTE];
+    return zero->config.tied && u == &zero->unit[UNIT_WTE];
 }
 
 void zero_grad_ready(struct zero *zero, int unit)
 {
-    struct zero_unit *u = &zero->state[unit];
+    struct zero_unit *u = &zero->unit[unit];
 
-    if (zero->config.reduce_every) {
-        start_reduce(zero, u, u->given);
+    if (zero->config.reduce_every_micro_batch) {
+        start_reduce(zero, u, u->current_micro_grad);
         return;
     }
-    if (u->given != u->grad) {
-        zero->k->accumulate(zero->dev, u->grad, DTYPE_F32, u->given, u->unit->count);
-        close_open(zero, u->given);
+    if (u->current_micro_grad != u->grad) {
+        zero->k->accumulate(zero->dev, u->grad, DTYPE_F32, u->current_micro_grad, u->unit->count);
+        release_micro_grad(zero, u->current_micro_grad);
     }
     if (!zero->last)
         return;
@@ -176,14 +169,13 @@ void zero_grad_ready(struct zero *zero, int unit)
 
 /* ---- around a step ---- */
 
-/* Sums the first and the last stage's gradients of the same shard: both get the same bits. */
+/* Sums the first and the last pipeline stage's gradients of the same shard: both get the same bits. */
 static void sum_tied(struct zero *zero)
 {
-    struct zero_unit *u = &zero->state[UNIT_WTE];
+    struct zero_unit *u = &zero->unit[UNIT_WTE];
     float *grad = zero_shard_grad(zero, u);
     bool on_host = zero_sums_on_host(&zero->config);
     struct comm *tie = zero->comms.tie;
-    struct error err;
 
     if (!zero->config.tied)
         return;
@@ -192,27 +184,22 @@ static void sum_tied(struct zero *zero)
         tie = comm_host(tie);
     }
     for (size_t first = 0; first < u->size.shard_count; first += TIE_ELEMENTS) {
-        size_t left = u->size.shard_count - first;
+        size_t left = u->size.shard_count - first, count = left < TIE_ELEMENTS ? left : TIE_ELEMENTS;
 
         comm_purpose(tie, u->unit->name, "gradients");
-        if (comm_all_reduce(tie, DTYPE_F32, grad + first, left < TIE_ELEMENTS ? left : TIE_ELEMENTS, zero->tie, &err) <
-            0)
-            zero_fail(zero, &err);
+        comm_all_reduce(tie, DTYPE_F32, grad + first, count, zero->tie, error_first(&zero->error));
     }
 }
 
-/* Stage 0 needs every gradient on every rank; then they are copied to the host. */
+/* ZeRO stage 0 needs every gradient on every rank. With offload they are then copied to the host. */
 static void gather_whole(struct zero *zero)
 {
-    struct error err;
-
-    for (int i = zero->units->nunits - 1; i >= 0 && zero->config.stage == 0; i--) {
-        struct zero_unit *u = &zero->state[i];
+    for (int i = zero->units->nunits - 1; i >= 0 && zero->config.zero_stage == 0; i--) {
+        struct zero_unit *u = &zero->unit[i];
 
         comm_purpose(zero->comms.dp, u->unit->name, "gradients");
-        if (zero->config.dp > 1 && u->unit->count &&
-            comm_all_gather(zero->comms.dp, DTYPE_F32, u->grad, u->size.shard_count, &err) < 0)
-            zero_fail(zero, &err);
+        if (zero->config.dp > 1 && u->unit->count)
+            comm_all_gather(zero->comms.dp, DTYPE_F32, u->grad, u->size.shard_count, error_first(&zero->error));
         if (u->host_grad && (zero->config.dp > 1 || is_tied(zero, u)))
             offload_gradients(zero, u->host_grad, u->grad, u->unit->count);
     }
@@ -224,7 +211,7 @@ int zero_finish_gradients(struct zero *zero, struct error *err)
         finish_oldest(zero);
     sum_tied(zero);
     gather_whole(zero);
-    device_transfer_wait(zero->dev, zero->landed); /* the host's step reads them, and the device overwrites its own */
+    device_transfer_wait(zero->dev, zero->landed); /* the host reads the copies; the next step overwrites the sources */
     zero->landed = 0;
     return zero_status(zero, err);
 }
@@ -238,7 +225,7 @@ int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err)
 
     /* Each rank's shard only, in every stage, so that all stages round the same. */
     for (int i = 0; i < zero->units->nunits; i++) {
-        const struct zero_unit *u = &zero->state[i];
+        const struct zero_unit *u = &zero->unit[i];
         size_t skip = 0;
         double sum = 0;
 
@@ -252,11 +239,6 @@ int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err)
         total += sum;
     }
     *result = total;
-    comm_purpose(zero->comms.world, "gradient norm", "");
+    comm_purpose(zero->comms.world, "gradient norm", NULL);
     return comm_sum_f64(zero->comms.world, result, 1, err);
-}
-
-const float *zero_gradient(const struct zero *zero, int unit)
-{
-    return zero->config.stage == 0 ? zero->state[unit].grad : NULL;
 }

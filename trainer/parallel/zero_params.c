@@ -1,15 +1,40 @@
-/* zero_params.c - the optimizer step, and the parameters: gathered for use in stage 3, after a step in 1 and 2. */
-#include <math.h>
+/* zero_params.c - the optimizer step; gathers parameters: before use in ZeRO stage 3, after a step in 1 and 2. */
 #include <string.h>
 
 #include "trainer/parallel/zero_impl.h"
 
 static char *element_bytes(const struct zero *zero, char *buffer, size_t index)
 {
-    return buffer + index * dtype_size(zero->config.compute);
+    return buffer + index * dtype_size(zero->config.compute_dtype);
 }
 
-/* ---- stage 3: units are gathered and released ---- */
+/* ---- staging: from the host to a device, half by half ---- */
+
+static char *half_at(const struct zero *zero)
+{
+    return zero->staging + (size_t)zero->half * STAGING_ELEMENTS * zero->shared.staging_element;
+}
+
+char *zero_staging(struct zero *zero)
+{
+    device_transfer_wait(zero->dev, zero->staged[zero->half]);
+    zero->staged[zero->half] = 0;
+    return half_at(zero);
+}
+
+void zero_send_staged(struct zero *zero, void *to, size_t bytes)
+{
+    zero->staged[zero->half] = device_transfer(zero->dev, to, half_at(zero), bytes);
+    zero->half = (zero->half + 1) % zero->shared.staging_halves;
+}
+
+void zero_staging_join(struct zero *zero)
+{
+    for (int i = 0; i < 2; i++)
+        device_transfer_join(zero->dev, zero->staged[i]);
+}
+
+/* ---- ZeRO stage 3: units are gathered and released ---- */
 
 void zero_plan(struct zero *zero, const int *units, size_t count)
 {
@@ -46,9 +71,8 @@ static struct gather_slot *choose_slot(struct zero *zero, int unit)
 /* NULL if every slot is in use, which can happen only for a unit that is gathered ahead; it is then gathered later. */
 static struct gather_slot *start_gather(struct zero *zero, int unit)
 {
-    struct zero_unit *u = &zero->state[unit];
+    struct zero_unit *u = &zero->unit[unit];
     struct gather_slot *slot = find_slot(zero, unit);
-    struct error err;
 
     if (slot)
         return slot;
@@ -57,39 +81,32 @@ static struct gather_slot *start_gather(struct zero *zero, int unit)
         return NULL;
     slot->unit = unit;
     zero->k->copy(zero->dev, element_bytes(zero, slot->buffer, u->size.shard_first), u->param,
-                  u->size.shard_count * dtype_size(zero->config.compute));
+                  u->size.shard_count * dtype_size(zero->config.compute_dtype));
     comm_purpose(zero->comms.dp, u->unit->name, "parameters");
-    slot->request =
-        comm_start_all_gather(zero->comms.dp, zero->config.compute, slot->buffer, u->size.shard_count, &err);
-    if (!slot->request)
-        zero_fail(zero, &err);
+    slot->request = comm_start_all_gather(zero->comms.dp, zero->config.compute_dtype, slot->buffer, u->size.shard_count,
+                                          error_first(&zero->error));
     return slot;
 }
 
 void zero_gather(struct zero *zero, int unit)
 {
     struct gather_slot *slot;
-    struct error err;
 
-    if (zero->config.stage < 3)
+    if (zero->config.zero_stage < 3)
         return;
-    if (zero->plan_at >= zero->plan_count || zero->plan[zero->plan_at] != unit) {
-        error_set(&err, CODE_INTERNAL, "unit %d is gathered out of the plan's order", unit);
-        zero_fail(zero, &err);
-    }
+    if (zero->plan_at >= zero->plan_count || zero->plan[zero->plan_at] != unit)
+        error_set(error_first(&zero->error), CODE_INTERNAL, "unit %d is gathered out of the plan's order", unit);
     zero->plan_at++;
     slot = start_gather(zero, unit);
     if (!slot) {
-        error_set(&err, CODE_INTERNAL, "no slot is free to gather unit %d", unit);
-        zero_fail(zero, &err);
+        error_set(error_first(&zero->error), CODE_INTERNAL, "no slot is free to gather unit %d", unit);
         return;
     }
     slot->in_use = true;
     slot->used = ++zero->clock;
     if (zero->plan_at < zero->plan_count) /* gather the next unit while this one is used */
         start_gather(zero, zero->plan[zero->plan_at]);
-    if (comm_wait(slot->request, &err) < 0)
-        zero_fail(zero, &err);
+    comm_wait(slot->request, error_first(&zero->error));
     slot->request = NULL;
 }
 
@@ -106,19 +123,16 @@ const void *zero_param(const struct zero *zero, int unit)
     const struct gather_slot *slot = find_slot(zero, unit);
 
     /* After a failure there may be no slot; the step's results are discarded, so any memory of the size is enough. */
-    if (zero->config.stage < 3)
-        return zero->state[unit].param;
+    if (zero->config.zero_stage < 3)
+        return zero->unit[unit].param;
     return slot ? slot->buffer : zero->gathers[zero_is_block(zero->units, unit) ? 0 : BLOCK_SLOTS + unit].buffer;
 }
 
 /* After a step the gathered parameters are outdated. Waits for units gathered ahead and not used. */
-void zero_forget_gathered(struct zero *zero)
+static void forget_gathered(struct zero *zero)
 {
-    struct error err;
-
     for (int i = 0; i < zero->ngathers; i++) {
-        if (comm_wait(zero->gathers[i].request, &err) < 0)
-            zero_fail(zero, &err);
+        comm_wait(zero->gathers[i].request, error_first(&zero->error));
         zero->gathers[i].request = NULL;
         zero->gathers[i].in_use = false;
         zero->gathers[i].unit = -1;
@@ -127,35 +141,31 @@ void zero_forget_gathered(struct zero *zero)
 
 /* ---- stages 1 and 2: updated shards are gathered ---- */
 
-int zero_start_spread(struct zero *zero, int unit, struct error *err)
+static void start_all_gather(struct zero *zero, int unit)
 {
-    struct zero_unit *u = &zero->state[unit];
+    struct zero_unit *u = &zero->unit[unit];
 
-    if (zero->config.stage == 0 || zero->config.stage == 3 || !u->unit->count)
-        return 0;
+    if (zero->config.zero_stage == 0 || zero->config.zero_stage == 3 || !u->unit->count)
+        return;
     comm_purpose(zero->comms.dp, u->unit->name, "parameters");
-    zero->gathering[unit] =
-        comm_start_all_gather(zero->comms.dp, zero->config.compute, u->param, u->size.shard_count, err);
-    return zero->gathering[unit] ? 0 : -1;
+    zero->param_requests[unit] = comm_start_all_gather(zero->comms.dp, zero->config.compute_dtype, u->param,
+                                                       u->size.shard_count, error_first(&zero->error));
 }
 
-int zero_finish_spread(struct zero *zero, struct error *err)
+static int finish_all_gather(struct zero *zero, struct error *err)
 {
-    int result = 0;
-
     for (int i = 0; i < zero->units->nunits; i++) {
-        if (comm_wait(zero->gathering[i], err) < 0)
-            result = -1;
-        zero->gathering[i] = NULL;
+        comm_wait(zero->param_requests[i], error_first(&zero->error));
+        zero->param_requests[i] = NULL;
     }
-    return result;
+    return zero_status(zero, err);
 }
 
 /* Parameters from their master copy. */
-static void publish_unit(struct zero *zero, const struct zero_unit *u)
+static void refresh_unit(struct zero *zero, const struct zero_unit *u)
 {
-    enum dtype compute = zero->config.compute;
-    char *param = element_bytes(zero, u->param, u->size.state_first - zero_param_first(zero, u));
+    enum dtype compute = zero->config.compute_dtype;
+    char *param = element_bytes(zero, u->param, u->size.state_first - u->size.param_first);
 
     if (!u->size.master)
         return;
@@ -172,15 +182,14 @@ static void publish_unit(struct zero *zero, const struct zero_unit *u)
     zero_staging_join(zero);
 }
 
-int zero_publish(struct zero *zero, struct error *err)
+int zero_refresh_params(struct zero *zero, struct error *err)
 {
-    zero_forget_gathered(zero);
+    forget_gathered(zero);
     for (int i = 0; i < zero->units->nunits; i++) {
-        publish_unit(zero, &zero->state[i]);
-        if (zero_start_spread(zero, i, err) < 0)
-            return -1;
+        refresh_unit(zero, &zero->unit[i]);
+        start_all_gather(zero, i);
     }
-    return zero_finish_spread(zero, err) < 0 ? -1 : zero_status(zero, err);
+    return finish_all_gather(zero, err);
 }
 
 /* ---- AdamW on this rank's part of the state, and the new parameters ---- */
@@ -188,15 +197,15 @@ int zero_publish(struct zero *zero, struct error *err)
 /* Elements [low, high) of a unit, all of one tensor. With offload the new parameters pass through a staging buffer. */
 static void step_range(struct zero *zero, const struct zero_unit *u, struct adamw *adamw, size_t low, size_t high)
 {
-    size_t element = dtype_size(zero->config.compute), at = low - u->size.state_first;
-    char *param = u->param + (low - zero_param_first(zero, u)) * element;
+    size_t element = dtype_size(zero->config.compute_dtype), at = low - u->size.state_first;
+    char *param = u->param + (low - u->size.param_first) * element;
 
     adamw->count = high - low;
     adamw->param = u->master + at;
-    adamw->grad = zero_state_grad(zero, u) + at;
+    adamw->grad = zero_state_grad(u) + at;
     adamw->exp_avg = u->exp_avg + at;
     adamw->exp_avg_sq = u->exp_avg_sq + at;
-    adamw->copy_dtype = zero->config.compute;
+    adamw->copy_dtype = zero->config.compute_dtype;
     if (!zero->config.offload) {
         adamw->copy = u->size.master ? param : NULL;
         zero->k->adamw(zero->dev, adamw);
@@ -207,25 +216,17 @@ static void step_range(struct zero *zero, const struct zero_unit *u, struct adam
     zero_send_staged(zero, param, adamw->count * element);
 }
 
-static void step_unit(struct zero *zero, const struct zero_unit *u, const struct zero_step *step)
+static void step_unit(struct zero *zero, const struct zero_unit *u, const struct adamw *hyperparameters)
 {
     size_t most = zero->config.offload ? STAGING_ELEMENTS : SIZE_MAX;
-    struct adamw adamw = {
-        .grad_scale = (float)step->grad_scale,
-        .lr = (float)step->lr,
-        .beta1 = (float)step->beta1,
-        .beta2 = (float)step->beta2,
-        .eps = (float)step->eps,
-        .bias1 = (float)(1.0 - pow(step->beta1, (double)step->step)),
-        .bias2 = (float)(1.0 - pow(step->beta2, (double)step->step)),
-    };
+    struct adamw adamw = *hyperparameters;
 
     /* Tensor by tensor: they differ in weight decay, and padding must not change. */
     for (int i = 0; i < u->unit->ntensors; i++) {
         const struct unit_tensor *t = &u->unit->tensors[i];
         size_t begin, left = unit_tensor_overlap(t, u->size.state_first, u->size.state_count, &begin);
 
-        adamw.weight_decay = initial_weights_decay(&zero->units->tensors[t->index]) ? (float)step->weight_decay : 0.0f;
+        adamw.weight_decay = tensor_is_matrix(&zero->units->tensors[t->index]) ? hyperparameters->weight_decay : 0.0f;
         for (size_t low = t->offset + begin; left > 0;) {
             size_t count = left < most ? left : most;
 
@@ -238,16 +239,15 @@ static void step_unit(struct zero *zero, const struct zero_unit *u, const struct
         zero_staging_join(zero);
 }
 
-int zero_step(struct zero *zero, const struct zero_step *step, struct error *err)
+int zero_step(struct zero *zero, const struct adamw *hyperparameters, struct error *err)
 {
-    zero_forget_gathered(zero);
-    device_transfer_join(zero->dev, zero->captured); /* the captured state is about to change */
+    forget_gathered(zero);
+    device_transfer_join(zero->dev, zero->snapshot_transfer); /* the snapshot state is about to change */
     for (int i = 0; i < zero->units->nunits; i++) {
-        step_unit(zero, &zero->state[i], step);
-        if (zero_start_spread(zero, i, err) < 0)
-            return -1;
+        step_unit(zero, &zero->unit[i], hyperparameters);
+        start_all_gather(zero, i);
     }
-    if (zero_finish_spread(zero, err) < 0 || zero_status(zero, err) < 0)
+    if (finish_all_gather(zero, err) < 0)
         return -1;
     return zero->host == zero->dev ? 0 : device_status(zero->host, err);
 }

@@ -1,7 +1,169 @@
-/* zero_state.c - the state for checkpoints, and transfers of it between host and device. */
+/* zero_state.c - the state's initial values, and its pieces of checkpoints. */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/philox.h"
+#include "common/text.h"
 #include "trainer/parallel/zero_impl.h"
+
+const char *const zero_kinds[ZERO_KINDS] = {"param", "exp_avg", "exp_avg_sq"};
+
+/* ---- initial weights ---- */
+
+enum { CHUNK = 65536 }; /* elements a thread takes at a time */
+
+/*
+ * Maps element `at` of this tp rank's box to its index in the logical tensor. *run: the number of elements from there
+ * on that are contiguous in both.
+ */
+static uint64_t logical_element(const struct ckpt_tensor *tensor, const struct unit_tensor *t, uint64_t at,
+                                uint64_t *run)
+{
+    uint64_t element = 0, stride = 1, left = at;
+
+    *run = t->shape[tensor->ndim - 1] - at % t->shape[tensor->ndim - 1];
+    for (int i = tensor->ndim - 1; i >= 0; i--) {
+        element += (t->start[i] + left % t->shape[i]) * stride;
+        left /= t->shape[i];
+        stride *= tensor->shape[i];
+    }
+    return element;
+}
+
+static void draw_normal(const struct ckpt_tensor *tensor, const struct unit_tensor *t, struct philox_stream stream,
+                        double deviation, size_t begin, size_t count, float *out)
+{
+#pragma omp parallel for schedule(static)
+    for (size_t chunk = 0; chunk < count; chunk += CHUNK) {
+        size_t end = chunk + CHUNK < count ? chunk + CHUNK : count;
+
+        for (size_t i = chunk; i < end;) {
+            uint64_t run, element = logical_element(tensor, t, begin + i, &run);
+            size_t length = run < end - i ? (size_t)run : end - i;
+
+            philox_normal(out + i, length, stream, element, 0.0, deviation);
+            i += length;
+        }
+    }
+}
+
+/* ln_1, ln_2, ln_f and BERT's mlm.ln */
+static bool is_norm(const char *name)
+{
+    const char *ln = strstr(name, "ln");
+
+    return ln && (ln == name || ln[-1] == '.') && (ln[2] == '_' || ln[2] == '.');
+}
+
+bool tensor_is_matrix(const struct ckpt_tensor *tensor)
+{
+    return text_ends_with(tensor->name, ".weight") && !is_norm(tensor->name);
+}
+
+void initial_weights(const struct job *job, const struct units *units, int unit, size_t first, size_t count, float *out)
+{
+    const struct unit *u = &units->units[unit];
+    int layers = units_head(units) - UNIT_BLOCK0;
+
+    memset(out, 0, count * sizeof *out);
+    for (int i = 0; i < u->ntensors; i++) {
+        const struct unit_tensor *t = &u->tensors[i];
+        const struct ckpt_tensor *tensor = &units->tensors[t->index];
+        struct philox_stream stream = {.seed = job->batch.seed, .site = philox_site(tensor->name)};
+        bool output = text_ends_with(tensor->name, ".c_proj.weight");
+        size_t begin, length = unit_tensor_overlap(t, first, count, &begin);
+        float *at = out + (t->offset + begin - first);
+
+        if (tensor_is_matrix(tensor))
+            draw_normal(tensor, t, stream, output ? job->init_std / sqrt(2.0 * layers) : job->init_std, begin, length,
+                        at);
+        else if (is_norm(tensor->name) && text_ends_with(tensor->name, ".weight"))
+            for (size_t j = 0; j < length; j++)
+                at[j] = 1.0f;
+    }
+}
+
+/* In discrete memory: staged from the host. */
+static void initialize_discrete(struct zero *zero, int unit, const struct job *job)
+{
+    struct zero_unit *u = &zero->unit[unit];
+
+    for (size_t low = 0; low < u->size.state_count; low += STAGING_ELEMENTS) {
+        size_t left = u->size.state_count - low, count = left < STAGING_ELEMENTS ? left : STAGING_ELEMENTS;
+
+        initial_weights(job, zero->units, unit, u->size.state_first + low, count, (float *)zero_staging(zero));
+        zero_send_staged(zero, u->master + low, count * sizeof(float));
+    }
+    zero_staging_join(zero);
+}
+
+static float *state_of_kind(const struct zero_unit *u, int kind)
+{
+    float *const state[ZERO_KINDS] = {u->master, u->exp_avg, u->exp_avg_sq};
+
+    return state[kind];
+}
+
+int zero_initialize(struct zero *zero, const struct job *job, struct error *err)
+{
+    bool discrete = zero->config.discrete && !zero->config.offload;
+
+    zero_clear(zero);
+    for (int i = 0; i < zero->units->nunits; i++) {
+        struct zero_unit *u = &zero->unit[i];
+
+        if (discrete)
+            initialize_discrete(zero, i, job);
+        else if (u->size.state_count)
+            initial_weights(job, zero->units, i, u->size.state_first, u->size.state_count, u->master);
+    }
+    return zero_refresh_params(zero, err);
+}
+
+/* ---- the mirror: the state of a discrete device, copied to the host ---- */
+
+bool zero_snapshot(struct zero *zero)
+{
+    if (!zero->config.discrete || zero->config.offload)
+        return false;
+    for (int i = 0; i < zero->units->nunits; i++) {
+        const struct zero_unit *u = &zero->unit[i];
+
+        for (int kind = 0; kind < ZERO_KINDS; kind++)
+            if (u->mirror[kind])
+                zero->snapshot_transfer =
+                    device_transfer(zero->dev, u->mirror[kind], state_of_kind(u, kind), u->size.mirror * sizeof(float));
+    }
+    return true; /* also on a rank that holds no unit: all ranks must return the same */
+}
+
+/* Waits for the snapshot, or copies the present state. */
+static void fill_mirror(struct zero *zero)
+{
+    if (!zero->snapshot_transfer)
+        zero_snapshot(zero);
+    device_transfer_wait(zero->dev, zero->snapshot_transfer);
+    zero->snapshot_transfer = 0;
+}
+
+static void load_mirror(struct zero *zero)
+{
+    uint64_t ticket = 0;
+
+    for (int i = 0; i < zero->units->nunits; i++) {
+        const struct zero_unit *u = &zero->unit[i];
+
+        for (int kind = 0; kind < ZERO_KINDS; kind++)
+            if (u->mirror[kind])
+                ticket =
+                    device_transfer(zero->dev, state_of_kind(u, kind), u->mirror[kind], u->size.mirror * sizeof(float));
+    }
+    device_transfer_join(zero->dev, ticket);
+    device_transfer_wait(zero->dev, ticket);
+}
+
+/* ---- pieces of checkpoints ---- */
 
 int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void ***addresses, size_t *npieces,
                 struct error *err)
@@ -12,131 +174,35 @@ int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void
     if (zero->config.discrete && !zero->config.offload && !zero->config.mirror)
         return error_set(err, CODE_INTERNAL, "zero: no host memory was allocated for checkpoints");
     if (saving && zero->config.discrete && !zero->config.offload)
-        zero_fill_mirror(zero);
-    *pieces = calloc(most, sizeof **pieces);
-    *addresses = calloc(most * ZERO_KINDS, sizeof **addresses);
+        fill_mirror(zero);
+    *pieces = error_calloc(most, sizeof **pieces, err);
+    *addresses = error_calloc(most * ZERO_KINDS, sizeof **addresses, err);
     if (!*pieces || !*addresses) {
         free(*pieces);
         free(*addresses);
-        return error_set(err, CODE_IO, "out of memory for the list of %zu tensors", most);
+        return -1;
     }
     for (int i = 0; i < zero->units->nunits; i++) {
-        struct zero_unit *u = &zero->state[i];
+        struct zero_unit *u = &zero->unit[i];
         size_t first = saving ? u->size.shard_first : u->size.state_first;
         size_t count = saving ? u->size.shard_count : u->size.state_count;
         size_t got = units_pieces(zero->units, i, first, count, saving, *pieces + n, offsets);
 
         for (size_t j = 0; j < got; j++, n++) {
             size_t at = offsets[j] - u->size.state_first;
-            void **address = *addresses + n * ZERO_KINDS;
 
-            address[0] = (u->size.mirror ? u->mirror[0] : u->master) + at;
-            address[1] = (u->size.mirror ? u->mirror[1] : u->exp_avg) + at;
-            address[2] = (u->size.mirror ? u->mirror[2] : u->exp_avg_sq) + at;
+            for (int kind = 0; kind < ZERO_KINDS; kind++)
+                (*addresses)[n * ZERO_KINDS + (size_t)kind] =
+                    (u->size.mirror ? u->mirror[kind] : state_of_kind(u, kind)) + at;
         }
     }
     *npieces = n;
     return 0;
 }
 
-int zero_loaded(struct zero *zero, struct error *err)
+int zero_finish_load(struct zero *zero, struct error *err)
 {
     if (zero->config.discrete && !zero->config.offload)
-        zero_load_mirror(zero);
-    return zero_publish(zero, err);
-}
-
-float *zero_master(struct zero *zero, int unit)
-{
-    struct zero_unit *u = &zero->state[unit];
-
-    return u->size.mirror ? u->mirror[0] : u->master;
-}
-
-/* ---- staging: from the host to a device, half by half ---- */
-
-static char *half_at(const struct zero *zero)
-{
-    return zero->staging + (size_t)zero->half * STAGING_ELEMENTS * zero->shared.staging_element;
-}
-
-char *zero_staging(struct zero *zero)
-{
-    device_transfer_wait(zero->dev, zero->staged[zero->half]);
-    zero->staged[zero->half] = 0;
-    return half_at(zero);
-}
-
-void zero_send_staged(struct zero *zero, void *to, size_t bytes)
-{
-    zero->staged[zero->half] = device_transfer(zero->dev, to, half_at(zero), bytes);
-    zero->half = (zero->half + 1) % zero->shared.staging_halves;
-}
-
-void zero_staging_join(struct zero *zero)
-{
-    for (int i = 0; i < 2; i++)
-        device_transfer_join(zero->dev, zero->staged[i]);
-}
-
-/* ---- initial weights ---- */
-
-void zero_initialize_discrete(struct zero *zero, int unit, const struct initial_weights *initial)
-{
-    struct zero_unit *u = &zero->state[unit];
-
-    for (size_t low = 0; low < u->size.state_count; low += STAGING_ELEMENTS) {
-        size_t left = u->size.state_count - low, count = left < STAGING_ELEMENTS ? left : STAGING_ELEMENTS;
-
-        initial_weights(initial, zero->units, unit, u->size.state_first + low, count, (float *)zero_staging(zero));
-        zero_send_staged(zero, u->master + low, count * sizeof(float));
-    }
-    zero_staging_join(zero);
-}
-
-/* ---- the mirror ---- */
-
-static float *state_of(const struct zero_unit *u, int kind)
-{
-    float *const state[ZERO_KINDS] = {u->master, u->exp_avg, u->exp_avg_sq};
-
-    return state[kind];
-}
-
-bool zero_capture(struct zero *zero)
-{
-    if (!zero->config.discrete || zero->config.offload)
-        return false;
-    for (int i = 0; i < zero->units->nunits; i++) {
-        const struct zero_unit *u = &zero->state[i];
-
-        for (int kind = 0; kind < ZERO_KINDS; kind++)
-            if (u->mirror[kind])
-                zero->captured =
-                    device_transfer(zero->dev, u->mirror[kind], state_of(u, kind), u->size.mirror * sizeof(float));
-    }
-    return true; /* the same on all ranks, though one may hold nothing */
-}
-
-void zero_fill_mirror(struct zero *zero)
-{
-    if (!zero->captured)
-        zero_capture(zero);
-    device_transfer_wait(zero->dev, zero->captured);
-    zero->captured = 0;
-}
-
-void zero_load_mirror(struct zero *zero)
-{
-    uint64_t ticket = 0;
-
-    for (int i = 0; i < zero->units->nunits; i++) {
-        const struct zero_unit *u = &zero->state[i];
-
-        for (int kind = 0; kind < ZERO_KINDS; kind++)
-            if (u->mirror[kind])
-                ticket = device_transfer(zero->dev, state_of(u, kind), u->mirror[kind], u->size.mirror * sizeof(float));
-    }
-    device_transfer_join(zero->dev, ticket);
-    device_transfer_wait(zero->dev, ticket);
+        load_mirror(zero);
+    return zero_refresh_params(zero, err);
 }

@@ -1,7 +1,6 @@
 #include "trainer/report/follow.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -13,8 +12,6 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "trainer/report/metrics.h"
-#include "trainer/report/progress.h"
 #include "trainer/report/summary.h"
 
 static volatile sig_atomic_t stop_requested;
@@ -23,6 +20,88 @@ static void on_signal(int number)
 {
     (void)number;
     stop_requested = 1;
+}
+
+/* ---- the state of the run ---- */
+
+/* True once for each change. */
+static bool remember_change(struct followed_run *run, const struct metrics_step *s)
+{
+    for (size_t i = 0; i < run->nshown && i < FOLLOWED_EVENTS; i++)
+        if (run->shown[i].step == s->step && segments_same_mesh(&run->shown[i], s))
+            return false;
+    run->shown[run->nshown++ % FOLLOWED_EVENTS] = *s;
+    return true;
+}
+
+static void describe_mesh(char *event, size_t size, const struct metrics_step *before, const struct metrics_step *now)
+{
+    if (now->world != before->world)
+        snprintf(event, size, "resumed at step %ld on %d rank%s (was %d)", now->step, now->world,
+                 now->world == 1 ? "" : "s", before->world);
+    else
+        snprintf(event, size, "resumed at step %ld with dp %d, tp %d, pp %d (was %d, %d, %d)", now->step, now->dp,
+                 now->tp, now->pp, before->dp, before->tp, before->pp);
+}
+
+bool followed_step(struct followed_run *run, const struct metrics_step *step, char *event, size_t size)
+{
+    bool changed = run->last.step > 0 && !segments_same_mesh(&run->last, step);
+    bool event_due = changed && remember_change(run, step);
+
+    if (event_due)
+        describe_mesh(event, size, &run->last, step);
+    if (changed)
+        run->timed = 0;
+    run->seconds[run->timed++ % FOLLOWED_RECENT] = step->step_seconds;
+    run->last = *step;
+    if (step->step > run->furthest)
+        run->furthest = step->step;
+    return event_due;
+}
+
+void followed_anew(struct followed_run *run)
+{
+    run->anew = true;
+    run->last = (struct metrics_step){0};
+    run->timed = 0;
+}
+
+bool followed_rewound(struct followed_run *run, char *event, size_t size)
+{
+    bool back = run->anew && run->last.step < run->furthest;
+
+    if (back) {
+        snprintf(event, size, "back at step %ld (was %ld): going on from a checkpoint", run->last.step, run->furthest);
+        run->furthest = run->last.step;
+    }
+    run->anew = false;
+    return back;
+}
+
+static double estimate_end(const struct followed_run *run)
+{
+    size_t count = run->timed < FOLLOWED_RECENT ? run->timed : FOLLOWED_RECENT;
+    double sum = 0.0;
+
+    if (!count || run->steps <= 0)
+        return NAN;
+    for (size_t i = 0; i < count; i++)
+        sum += run->seconds[i];
+    return run->last.step >= run->steps ? 0.0 : sum / (double)count * (double)(run->steps - run->last.step);
+}
+
+struct progress followed_progress(const struct followed_run *run)
+{
+    return (struct progress){
+        .step = run->last.step,
+        .steps = run->steps,
+        .loss = run->last.loss,
+        .tokens_per_second = run->last.tokens_per_second,
+        .mfu = run->last.mfu,
+        .eta_seconds = estimate_end(run),
+        .ranks = run->last.world,
+    };
 }
 
 /* ---- the screen ---- */
@@ -45,44 +124,43 @@ static void print_event(struct screen *screen, const char *event)
     screen->drawn = false;
 }
 
-static void draw_live(struct screen *screen, const struct terminal *terminal, const struct watch *watch,
+static void draw_live(struct screen *screen, const struct terminal *terminal, const struct followed_run *run,
                       const char *path)
 {
-    unsigned flags = (terminal->utf8 ? PROGRESS_UTF8 : 0) | (terminal->colour ? PROGRESS_COLOUR : 0);
-    struct progress progress = watch_progress(watch);
+    struct progress progress = followed_progress(run);
     char line[PROGRESS_SIZE];
 
     /* One column is left free: some terminals wrap after a full line, and then \r does not reach it. */
-    if (watch->last.step > 0)
-        progress_line(line, sizeof line, terminal->columns - 1, flags, &progress);
+    if (run->last.step > 0)
+        progress_line(line, terminal->columns - 1, terminal, &progress);
     else if (snprintf(line, sizeof line, "waiting for %s", path) >= terminal->columns)
         snprintf(line, sizeof line, "waiting");
     printf("\r%s\033[K", line);
     screen->drawn = true;
 }
 
-static void print_plain(struct screen *screen, const struct watch *watch, double now)
+static void print_plain(struct screen *screen, const struct followed_run *run, double now)
 {
-    struct progress progress = watch_progress(watch);
+    struct progress progress = followed_progress(run);
     char line[PROGRESS_SIZE];
 
-    progress_line(line, sizeof line, PROGRESS_SIZE - 1, PROGRESS_NO_BAR, &progress);
+    progress_line(line, PROGRESS_SIZE - 1, &(struct terminal){0}, &progress);
     printf("%s\n", line);
     screen->last = now;
-    screen->last_step = watch->last.step;
+    screen->last_step = run->last.step;
 }
 
-static void show_progress(struct screen *screen, const struct follow *follow, const struct watch *watch, bool end)
+static void show_progress(struct screen *screen, const struct follow *follow, const struct followed_run *run, bool end)
 {
     struct terminal terminal = terminal_inspect(STDOUT_FILENO); /* each time: windows are resized */
     double now = clock_monotonic();
 
     if (terminal.live)
-        draw_live(screen, &terminal, watch, follow->path);
-    else if (watch->last.step == 0 && !screen->waiting && now - screen->began >= follow->interval)
+        draw_live(screen, &terminal, run, follow->path);
+    else if (run->last.step == 0 && !screen->waiting && now - screen->began >= follow->interval)
         screen->waiting = printf("waiting for %s\n", follow->path) > 0;
-    else if (watch->last.step != screen->last_step && (end || now - screen->last >= follow->interval))
-        print_plain(screen, watch, now);
+    else if (run->last.step != screen->last_step && (end || now - screen->last >= follow->interval))
+        print_plain(screen, run, now);
     if (terminal.live && end)
         putchar('\n');
     fflush(stdout);
@@ -90,40 +168,29 @@ static void show_progress(struct screen *screen, const struct follow *follow, co
 
 /* ---- the run ---- */
 
-static int show_line(struct screen *screen, struct watch *watch, const struct tail *tail, const char *path,
-                     const char *line, size_t length, struct error *err)
-{
-    struct metrics_step step;
-    char event[160];
-
-    if (metrics_parse(&step, line, length, err) < 0)
-        return error_prefix(err, "%s:%ld", path, tail_line_number(tail));
-    if (watch_step(watch, &step, event, sizeof event))
-        print_event(screen, event);
-    return 0;
-}
-
 /* Reads all present lines. */
-static int read_lines(struct screen *screen, struct watch *watch, struct tail *tail, const char *path,
+static int read_lines(struct screen *screen, struct followed_run *run, struct tail *tail, const char *path,
                       struct error *err)
 {
-    const char *line;
+    struct metrics_step step;
+    struct tail_line line;
     char event[160];
-    size_t length;
 
     while (!stop_requested) {
-        switch (tail_next(tail, &line, &length, err)) {
+        switch (tail_next(tail, &line, err)) {
         case TAIL_ERROR:
             return -1;
         case TAIL_LINE:
-            if (show_line(screen, watch, tail, path, line, length, err) < 0)
-                return -1;
+            if (metrics_parse(&step, line.text, line.length, err) < 0)
+                return error_prefix(err, "%s:%ld", path, line.number);
+            if (followed_step(run, &step, event, sizeof event))
+                print_event(screen, event);
             break;
         case TAIL_ANEW:
-            watch_anew(watch);
+            followed_anew(run);
             break;
         case TAIL_NOTHING:
-            if (watch_rewound(watch, event, sizeof event))
+            if (followed_rewound(run, event, sizeof event))
                 print_event(screen, event);
             return 0;
         }
@@ -144,42 +211,33 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-static int follow_tail(const struct follow *follow, struct tail *tail, struct error *err)
-{
-    const struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
-    struct screen screen = {.began = clock_monotonic(), .last = -INFINITY};
-    struct watch watch;
-    bool end = false;
-
-    watch_start(&watch, follow->steps);
-    while (!end) {
-        bool ended = process_ended(follow->pid); /* before the last read, so that the last lines are not missed */
-
-        if (read_lines(&screen, &watch, tail, follow->path, err) < 0) {
-            if (screen.drawn)
-                putchar('\n');
-            return -1;
-        }
-        end = ended || stop_requested || (follow->steps > 0 && watch.last.step >= follow->steps);
-        show_progress(&screen, follow, &watch, end);
-        if (ferror(stdout))
-            return error_errno(err, CODE_IO, "cannot print");
-        if (!end)
-            nanosleep(&pause, NULL);
-    }
-    return 0;
-}
-
 int follow_run(const struct follow *follow, struct error *err)
 {
+    const struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
     struct tail *tail = tail_create(follow->path, err);
-    int result;
+    struct screen screen = {.began = clock_monotonic(), .last = -INFINITY};
+    struct followed_run run = {.steps = follow->steps};
+    bool end = false;
+    int result = 0;
 
     if (!tail)
         return -1;
     stop_requested = 0;
     catch_signals();
-    result = follow_tail(follow, tail, err);
+    while (result == 0 && !end) {
+        bool ended = process_ended(follow->pid); /* before the last read, so that the last lines are not missed */
+
+        result = read_lines(&screen, &run, tail, follow->path, err);
+        end = ended || stop_requested || (follow->steps > 0 && run.last.step >= follow->steps);
+        if (result == 0)
+            show_progress(&screen, follow, &run, end);
+        else if (screen.drawn)
+            putchar('\n');
+        if (result == 0 && ferror(stdout))
+            result = error_errno(err, CODE_IO, "cannot print");
+        if (result == 0 && !end)
+            nanosleep(&pause, NULL);
+    }
     tail_destroy(tail);
     return result;
 }
@@ -188,14 +246,12 @@ int follow_run(const struct follow *follow, struct error *err)
 
 struct tail {
     char *path;
-    int fd; /* -1 without a file. Kept open, so that a new file cannot get the old one's inode number */
+    FILE *file; /* NULL without one. Kept open, so that a new file cannot get the old one's inode number */
     long line_number;
-    off_t offset; /* end of the bytes read so far */
-    char *buf;    /* [begin, end) is read and not returned yet */
-    size_t begin, end, size;
+    off_t offset; /* end of the lines returned so far */
+    char *line;
+    size_t size; /* of its memory */
 };
-
-enum { CHUNK = 64 * 1024 };
 
 struct tail *tail_create(const char *path, struct error *err)
 {
@@ -206,7 +262,6 @@ struct tail *tail_create(const char *path, struct error *err)
         free(tail);
         return NULL;
     }
-    tail->fd = -1;
     return tail;
 }
 
@@ -214,16 +269,11 @@ void tail_destroy(struct tail *tail)
 {
     if (!tail)
         return;
-    if (tail->fd >= 0)
-        close(tail->fd);
-    free(tail->buf);
+    if (tail->file)
+        fclose(tail->file);
+    free(tail->line);
     free(tail->path);
     free(tail);
-}
-
-long tail_line_number(const struct tail *tail)
-{
-    return tail->line_number;
 }
 
 /* True if the name now belongs to another file, or the file is shorter than what was read. A removed name is not. */
@@ -231,86 +281,52 @@ static bool was_replaced(const struct tail *tail)
 {
     struct stat named, held;
 
-    if (stat(tail->path, &named) < 0 || fstat(tail->fd, &held) < 0)
+    if (stat(tail->path, &named) < 0 || fstat(fileno(tail->file), &held) < 0)
         return false;
     return named.st_dev != held.st_dev || named.st_ino != held.st_ino || held.st_size < tail->offset;
 }
 
 static enum tail_news reopen_file(struct tail *tail, struct error *err)
 {
-    bool first = tail->fd < 0;
-    int fd = open(tail->path, O_RDONLY | O_CLOEXEC);
+    bool first = !tail->file;
+    FILE *file = fopen(tail->path, "re");
 
-    if (fd < 0 && errno == ENOENT)
+    if (!file && errno == ENOENT)
         return TAIL_NOTHING;
-    if (fd < 0)
+    if (!file)
         return error_errno(err, CODE_IO, "cannot open %s", tail->path);
     if (!first)
-        close(tail->fd);
-    tail->fd = fd;
+        fclose(tail->file);
+    tail->file = file;
     tail->offset = 0;
     tail->line_number = 0;
-    tail->begin = tail->end = 0;
     return first ? TAIL_NOTHING : TAIL_ANEW;
 }
 
-/* Reads more into the buffer; returns the bytes, 0 at the end of the file. */
-static ssize_t fill_buffer(struct tail *tail, struct error *err)
+/* Reads a line; half a line is read again later, from the file and not from the buffer. */
+static enum tail_news read_line(struct tail *tail, struct tail_line *line, struct error *err)
 {
-    ssize_t got;
+    ssize_t got = getline(&tail->line, &tail->size, tail->file);
 
-    if (tail->begin > 0)
-        memmove(tail->buf, tail->buf + tail->begin, tail->end - tail->begin);
-    tail->end -= tail->begin;
-    tail->begin = 0;
-    if (tail->size - tail->end < CHUNK) {
-        char *more = realloc(tail->buf, tail->end + 2 * CHUNK);
-
-        if (!more)
-            return error_errno(err, CODE_IO, "no memory for a line of %s", tail->path);
-        tail->buf = more;
-        tail->size = tail->end + 2 * CHUNK;
-    }
-    got = read(tail->fd, tail->buf + tail->end, tail->size - tail->end);
-    if (got < 0)
-        return error_errno(err, CODE_IO, "cannot read %s", tail->path);
-    tail->end += (size_t)got;
-    tail->offset += got;
-    return got;
-}
-
-static bool next_buffered_line(struct tail *tail, const char **line, size_t *length)
-{
-    char *begin = tail->buf + tail->begin, *newline = NULL;
-
-    if (tail->end > tail->begin)
-        newline = memchr(begin, '\n', tail->end - tail->begin);
-    if (!newline)
-        return false;
-    *newline = '\0';
-    *line = begin;
-    *length = (size_t)(newline - begin);
-    tail->begin += *length + 1;
-    tail->line_number++;
-    return true;
-}
-
-enum tail_news tail_next(struct tail *tail, const char **line, size_t *length, struct error *err)
-{
-    if (tail->fd >= 0 && next_buffered_line(tail, line, length))
+    if (got > 0 && tail->line[got - 1] == '\n') {
+        tail->line[got - 1] = '\0';
+        *line = (struct tail_line){.text = tail->line, .length = (size_t)got - 1, .number = ++tail->line_number};
+        tail->offset += got;
         return TAIL_LINE;
-    if (tail->fd < 0 || was_replaced(tail)) {
-        enum tail_news news = reopen_file(tail, err);
-
-        if (news != TAIL_NOTHING || tail->fd < 0)
-            return news;
     }
-    for (;;) {
-        ssize_t got = fill_buffer(tail, err);
+    if (!feof(tail->file))
+        return error_errno(err, CODE_IO, "cannot read %s", tail->path);
+    if (fseeko(tail->file, tail->offset, SEEK_SET) < 0 || fflush(tail->file) == EOF)
+        return error_errno(err, CODE_IO, "cannot read %s", tail->path);
+    return TAIL_NOTHING;
+}
 
-        if (got <= 0)
-            return got < 0 ? TAIL_ERROR : TAIL_NOTHING;
-        if (next_buffered_line(tail, line, length))
-            return TAIL_LINE;
-    }
+enum tail_news tail_next(struct tail *tail, struct tail_line *line, struct error *err)
+{
+    enum tail_news news = tail->file ? read_line(tail, line, err) : TAIL_NOTHING;
+
+    if (news != TAIL_NOTHING || (tail->file && !was_replaced(tail)))
+        return news;
+    news = reopen_file(tail, err);
+    return news == TAIL_NOTHING && tail->file ? read_line(tail, line, err) : news;
 }

@@ -1,4 +1,4 @@
-#include "trainer/report/marks.h"
+#include "trainer/report/plot.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -7,20 +7,20 @@
 #include <string.h>
 
 #include "trainer/report/progress.h"
-#include "trainer/report/compare.h"
+#include "trainer/report/summary.h"
 
 #define ARROW "\u2192"
 
 enum { BRIEF_ABOVE = 3 }; /* more changes than this, and their labels are short */
 
-/* Describes the change of mesh between two segments. */
-static void describe_change(struct mark *mark, const struct run_segment *before, const struct run_segment *after,
+/* Describes the change of mesh between two steps. */
+static void describe_change(struct mark *mark, const struct metrics_step *before, const struct metrics_step *after,
                             bool brief)
 {
-    const char *why = after->world < before->world ? "preempted: " : "grown: ";
+    const char *why = after->world < before->world ? "shrunk: " : "grown: ";
     char where[32];
 
-    mark->step = before->last_step;
+    mark->step = before->step;
     snprintf(where, sizeof where, " at step %ld", mark->step);
     if (after->world != before->world)
         snprintf(mark->label, sizeof mark->label, "%s%d " ARROW " %d ranks%s", brief ? "" : why, before->world,
@@ -37,42 +37,27 @@ static int by_step(const void *a, const void *b)
     return (x->step > y->step) - (x->step < y->step);
 }
 
-static struct mark *at_step(struct mark *marks, size_t nmarks, long step)
-{
-    for (size_t i = 0; i < nmarks; i++)
-        if (marks[i].step == step)
-            return &marks[i];
-    return NULL;
-}
-
 int marks_make(const struct plot *plot, struct mark **marks, size_t *nmarks, struct error *err)
 {
     struct run_segment *segments;
     size_t nsegments;
 
-    *marks = NULL;
-    *nmarks = 0;
     if (segments_make(plot->steps, plot->nsteps, &segments, &nsegments, err) < 0)
         return -1;
-    if (nsegments + plot->nmarks < 2 && !plot->nmarks) {
-        free(segments);
-        return 0;
-    }
-    *marks = calloc(nsegments + plot->nmarks, sizeof **marks);
-    if (!*marks) {
-        free(segments);
-        return error_errno(err, CODE_IO, "no memory for %zu marks", nsegments + plot->nmarks);
-    }
-    for (size_t i = 1; i < nsegments; i++)
-        describe_change(&(*marks)[(*nmarks)++], &segments[i - 1], &segments[i], nsegments - 1 > BRIEF_ABOVE);
+    *nmarks = 0;
+    *marks = error_calloc(nsegments + plot->nmarks + 1, sizeof **marks, err);
+    for (size_t i = 1; *marks && i < nsegments; i++)
+        describe_change(&(*marks)[(*nmarks)++], segments[i - 1].last, segments[i].first, nsegments - 1 > BRIEF_ABOVE);
     free(segments);
+    if (!*marks)
+        return -1;
     for (size_t i = 0; i < plot->nmarks; i++) {
-        struct mark *mark = at_step(*marks, *nmarks, plot->marks[i].step);
+        size_t k = 0;
 
-        if (!mark)
-            mark = &(*marks)[(*nmarks)++];
-        mark->step = plot->marks[i].step;
-        snprintf(mark->label, sizeof mark->label, "%s", plot->marks[i].label);
+        while (k < *nmarks && (*marks)[k].step != plot->marks[i].step)
+            k++;
+        (*marks)[k] = plot->marks[i];
+        *nmarks += k == *nmarks;
     }
     qsort(*marks, *nmarks, sizeof **marks, by_step);
     return 0;
@@ -171,36 +156,20 @@ static double nice_step(double range, int parts)
     return 10.0 * power;
 }
 
-static struct axis with_ticks(double lo, double hi, double first, double last, double step)
-{
-    struct axis axis = {.lo = lo, .hi = hi, .first = first, .step = step};
-    double exponent = floor(log10(step) + 1e-9);
-
-    axis.count = last < first ? 0 : (int)lround((last - first) / step) + 1;
-    axis.decimals = exponent < 0 ? (int)-exponent : 0;
-    return axis;
-}
-
-struct axis axis_cover(double lo, double hi, int most)
+struct axis axis_make(double lo, double hi, int most, bool cover)
 {
     order_and_widen(&lo, &hi);
     for (int parts = most - 1;; parts--) { /* rounding outwards can cost two parts more than the range has */
-        double step = nice_step(hi - lo, parts > 1 ? parts : 1);
-        double first = step * floor(lo / step + 1e-9), last = step * ceil(hi / step - 1e-9);
-        struct axis axis = with_ticks(first, last, first, last, step);
+        double step = nice_step(hi - lo, parts > 1 ? parts : 1), exponent = floor(log10(step) + 1e-9);
+        double first = step * (cover ? floor(lo / step + 1e-9) : ceil(lo / step - 1e-9));
+        double last = step * (cover ? ceil(hi / step - 1e-9) : floor(hi / step + 1e-9));
+        struct axis axis = {.lo = cover ? first : lo, .hi = cover ? last : hi, .first = first, .step = step};
 
+        axis.count = last < first ? 0 : (int)lround((last - first) / step) + 1;
+        axis.decimals = exponent < 0 ? (int)-exponent : 0;
         if (axis.count <= most || parts <= 1)
             return axis;
     }
-}
-
-struct axis axis_inside(double lo, double hi, int most)
-{
-    double step;
-
-    order_and_widen(&lo, &hi);
-    step = nice_step(hi - lo, most - 1); /* at most 2.5 times too coarse: of three steps or more one tick is inside */
-    return with_ticks(lo, hi, step * ceil(lo / step - 1e-9), step * floor(hi / step + 1e-9), step);
 }
 
 double axis_tick(const struct axis *axis, int index)

@@ -1,17 +1,18 @@
-/*
- * metrics.c - reads metrics, and converts a step to a line of JSON and back. Both directions use one table of keys.
- */
-
 #include "trainer/report/metrics.h"
 
-#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/io.h"
 
 enum kind {
     KIND_LONG,
@@ -29,6 +30,7 @@ struct metrics_key {
 
 #define KEY(field, type, low) .name = #field, .kind = type, .least = low, .offset = offsetof(struct metrics_step, field)
 
+/* Both directions use this table. */
 static const struct metrics_key KEYS[] = {
     {KEY(step, KIND_LONG, 0)},
     {KEY(consumed_samples, KIND_LONG, 0)},
@@ -54,7 +56,7 @@ static const struct metrics_key KEYS[] = {
 
 enum { KEY_COUNT = sizeof KEYS / sizeof KEYS[0], KEY_OPTIONAL = KEY_COUNT - 3 }; /* the first of those */
 
-/* ---- writing ---- */
+/* ---- a step as text ---- */
 
 /* The fewest digits that read back the same double: 0.00015 rather than 0.00014999999999999999. */
 static int format_double(char *buf, size_t size, double value, enum kind kind)
@@ -74,49 +76,59 @@ static int format_double(char *buf, size_t size, double value, enum kind kind)
     return snprintf(buf, size, "%.17g", value);
 }
 
-static int format_value(char *buf, size_t size, const struct metrics_key *key, const struct metrics_step *step)
+static int format_value(char *buf, size_t size, const struct metrics_key *key, const void *field)
 {
-    const char *field = (const char *)step + key->offset;
-
-    switch (key->kind) {
-    case KIND_LONG:
-        return snprintf(buf, size, "%ld", *(const long *)(const void *)field);
-    case KIND_INT:
-        return snprintf(buf, size, "%d", *(const int *)(const void *)field);
-    case KIND_RESULT:
-    case KIND_MEASURE:
-        break;
-    }
-    return format_double(buf, size, *(const double *)(const void *)field, key->kind);
+    if (key->kind == KIND_LONG)
+        return snprintf(buf, size, "%ld", *(const long *)field);
+    if (key->kind == KIND_INT)
+        return snprintf(buf, size, "%d", *(const int *)field);
+    return format_double(buf, size, *(const double *)field, key->kind);
 }
 
-static bool is_missing(const struct metrics_key *key, const struct metrics_step *step)
+static size_t format_array(char *buf, size_t size, const char *name, const double *values, int count)
 {
-    return isnan(*(const double *)(const void *)((const char *)step + key->offset));
+    size_t used = 0;
+
+    for (int i = 0; i < count; i++) {
+        used += i ? (size_t)snprintf(buf + used, size - used, ",")
+                  : (size_t)snprintf(buf + used, size - used, ",\"%s\":[", name);
+        used += (size_t)format_double(buf + used, size - used, values[i], KIND_RESULT);
+    }
+    return used + (count ? (size_t)snprintf(buf + used, size - used, "]") : 0);
 }
 
 size_t metrics_format(char *buf, const struct metrics_step *step)
 {
     size_t used = 0;
 
-    /* No check for room: 19 keys of at most 17 + 5 characters and 19 values of at most 24 are under 900. */
+    /* No check for room: 19 keys of at most 17 + 5 characters and 19 values of at most 24 are under 900, and 2 arrays
+     * of 128 values and commas are under 6500. */
     for (int i = 0; i < KEY_COUNT; i++) {
-        if (i >= KEY_OPTIONAL && is_missing(&KEYS[i], step))
+        const void *field = (const char *)step + KEYS[i].offset;
+
+        if (i >= KEY_OPTIONAL && isnan(*(const double *)field))
             continue;
         used += (size_t)snprintf(buf + used, METRICS_LINE_SIZE - used, "%c\"%s\":", i ? ',' : '{', KEYS[i].name);
-        used += (size_t)format_value(buf + used, METRICS_LINE_SIZE - used, &KEYS[i], step);
+        used += (size_t)format_value(buf + used, METRICS_LINE_SIZE - used, &KEYS[i], field);
     }
+    used += format_array(buf + used, METRICS_LINE_SIZE - used, "set_losses", step->set_losses, step->sets);
+    used += format_array(buf + used, METRICS_LINE_SIZE - used, "valid_set_losses", step->valid_set_losses,
+                         step->valid_sets);
     used += (size_t)snprintf(buf + used, METRICS_LINE_SIZE - used, "}\n");
     return used;
 }
 
-/* ---- reading ---- */
-
-static int parse_count(const struct metrics_key *key, const json_t *value, void *field, struct error *err)
+static int parse_value(const struct metrics_key *key, const json_t *value, struct metrics_step *step, struct error *err)
 {
-    json_int_t most = key->kind == KIND_INT ? INT_MAX : LONG_MAX;
-    json_int_t count = json_integer_value(value);
+    void *field = (char *)step + key->offset;
+    json_int_t most = key->kind == KIND_INT ? INT_MAX : LONG_MAX, count = json_integer_value(value);
 
+    if (key->kind == KIND_RESULT || key->kind == KIND_MEASURE) {
+        if (!json_is_number(value) && !json_is_null(value))
+            return error_set(err, CODE_DATA, "\"%s\" must be a number, or null where it was not finite", key->name);
+        *(double *)field = json_is_null(value) ? NAN : json_number_value(value);
+        return 0;
+    }
     if (!json_is_integer(value) || count < key->least || count > most)
         return error_set(err, CODE_DATA, "\"%s\" must be a whole number from %ld to %lld", key->name, key->least,
                          (long long)most);
@@ -127,46 +139,39 @@ static int parse_count(const struct metrics_key *key, const json_t *value, void 
     return 0;
 }
 
-static int parse_value(const struct metrics_key *key, const json_t *value, struct metrics_step *step, struct error *err)
+static int check_array(json_t *object, const char *name, struct error *err)
 {
-    void *field = (char *)step + key->offset;
+    const json_t *array = json_object_get(object, name);
 
-    if (key->kind == KIND_LONG || key->kind == KIND_INT)
-        return parse_count(key, value, field, err);
-    if (!json_is_number(value) && !json_is_null(value))
-        return error_set(err, CODE_DATA, "\"%s\" must be a number, or null where it was not finite", key->name);
-    *(double *)field = json_is_null(value) ? NAN : json_number_value(value);
+    if (array && !json_is_array(array))
+        return error_set(err, CODE_DATA, "\"%s\" must be an array", name);
+    for (size_t i = 0; i < json_array_size(array); i++)
+        if (!json_is_number(json_array_get(array, i)) && !json_is_null(json_array_get(array, i)))
+            return error_set(err, CODE_DATA, "\"%s\" must have numbers, and null for a set without samples", name);
+    json_object_del(object, name);
     return 0;
 }
 
-static int find_key(const char *name)
-{
-    for (int i = 0; i < KEY_COUNT; i++)
-        if (strcmp(name, KEYS[i].name) == 0)
-            return i;
-    return -1;
-}
-
+/* Takes the keys out of the object: what remains is unknown. */
 static int parse_object(struct metrics_step *step, json_t *object, struct error *err)
 {
-    bool seen[KEY_COUNT] = {false};
-    const char *name;
-    json_t *value;
+    const char *missing = NULL;
 
-    json_object_foreach(object, name, value)
-    {
-        int i = find_key(name);
+    if (check_array(object, "set_losses", err) < 0 || check_array(object, "valid_set_losses", err) < 0)
+        return -1;
 
-        if (i < 0)
-            return error_set(err, CODE_DATA, "unknown key \"%.47s\"", name);
-        if (parse_value(&KEYS[i], value, step, err) < 0)
+    for (int i = 0; i < KEY_COUNT; i++) {
+        const json_t *value = json_object_get(object, KEYS[i].name);
+
+        if (!value && !missing && i < KEY_OPTIONAL)
+            missing = KEYS[i].name;
+        else if (value && parse_value(&KEYS[i], value, step, err) < 0)
             return -1;
-        seen[i] = true;
+        json_object_del(object, KEYS[i].name);
     }
-    for (int i = 0; i < KEY_OPTIONAL; i++)
-        if (!seen[i])
-            return error_set(err, CODE_DATA, "key \"%s\" is missing", KEYS[i].name);
-    return 0;
+    if (json_object_size(object) > 0)
+        return error_set(err, CODE_DATA, "unknown key \"%.47s\"", json_object_iter_key(json_object_iter(object)));
+    return missing ? error_set(err, CODE_DATA, "key \"%s\" is missing", missing) : 0;
 }
 
 int metrics_parse(struct metrics_step *step, const char *text, size_t length, struct error *err)
@@ -188,79 +193,218 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
     return result;
 }
 
-int metrics_each(const char *path, metrics_visit *visit, void *arg, bool *torn, struct error *err)
+/* ---- reading a file ---- */
+
+static int add_step(struct metrics_step **steps, size_t *count, size_t *room, const struct metrics_step *step,
+                    struct error *err)
 {
-    FILE *file = fopen(path, "re");
-    char *line = NULL;
-    size_t size = 0;
-    ssize_t length;
-    int result;
+    if (*count == *room) {
+        size_t more = *room ? 2 * *room : 256;
+        struct metrics_step *larger = reallocarray(*steps, more, sizeof *larger);
 
-    if (torn)
-        *torn = false;
-    if (!file)
-        return error_errno(err, CODE_IO, "cannot open metrics %s", path);
-    for (long number = 1; (length = getline(&line, &size, file)) >= 0; number++) {
-        struct metrics_step step;
-
-        if (line[length - 1] != '\n') { /* the last line, not completely written */
-            if (torn)
-                *torn = true;
-            break;
-        }
-        if (metrics_parse(&step, line, (size_t)length, err) < 0) {
-            result = error_prefix(err, "%s:%ld", path, number);
-            goto out;
-        }
-        result = visit(&step, line, (size_t)length, arg);
-        if (result)
-            goto out;
+        if (!larger)
+            return error_errno(err, CODE_IO, "no memory for %zu steps of metrics", more);
+        *steps = larger;
+        *room = more;
     }
-    if (ferror(file)) /* a directory can be opened and fails only here */
-        result = error_errno(err, CODE_IO, "cannot read metrics %s", path);
-    else
-        result = 0;
-out:
-    free(line);
-    fclose(file);
-    return result;
-}
-
-struct step_list {
-    struct metrics_step *steps;
-    size_t count, room;
-    struct error *err;
-};
-
-static int append_step(const struct metrics_step *step, const char *line, size_t length, void *arg)
-{
-    struct step_list *list = arg;
-
-    (void)line, (void)length;
-    if (list->count == list->room) {
-        size_t room = list->room ? 2 * list->room : 256;
-        struct metrics_step *more = reallocarray(list->steps, room, sizeof *more);
-
-        if (!more)
-            return error_errno(list->err, CODE_IO, "no memory for %zu steps of metrics", room);
-        list->steps = more;
-        list->room = room;
-    }
-    list->steps[list->count++] = *step;
+    (*steps)[(*count)++] = *step;
     return 0;
 }
 
 int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct error *err)
 {
-    struct step_list list = {.err = err};
+    FILE *file = fopen(path, "re");
+    char *line = NULL;
+    size_t size = 0, room = 0;
+    ssize_t length;
+    int result = 0;
 
     *steps = NULL;
     *count = 0;
-    if (metrics_each(path, append_step, &list, NULL, err) < 0) {
-        free(list.steps);
-        return -1;
+    if (!file)
+        return error_errno(err, CODE_IO, "cannot open metrics %s", path);
+    while (result == 0 && (length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
+        struct metrics_step step;
+
+        if (metrics_parse(&step, line, (size_t)length, err) < 0)
+            result = error_prefix(err, "%s:%zu", path, *count + 1);
+        else
+            result = add_step(steps, count, &room, &step, err);
     }
-    *steps = list.steps;
-    *count = list.count;
+    if (result == 0 && ferror(file)) /* a directory can be opened and fails only here */
+        result = error_errno(err, CODE_IO, "cannot read metrics %s", path);
+    if (result < 0) {
+        free(*steps);
+        *steps = NULL;
+        *count = 0;
+    }
+    free(line);
+    fclose(file);
+    return result;
+}
+
+/* ---- the writer ---- */
+
+enum { CHECK_SECONDS = 5 }; /* between two checks of the name, which need the file system */
+
+struct metrics_writer {
+    int fd;
+    time_t checked; /* when the name was last checked */
+    bool displaced; /* it belonged to another file */
+    char path[PATH_MAX];
+};
+
+/* ---- removing the steps that a resumed run will repeat ---- */
+
+static int replace_file(const char *path, mode_t mode, const char *text, size_t length, struct error *err)
+{
+    char beside[PATH_MAX + 8];
+    int fd;
+
+    snprintf(beside, sizeof beside, "%s.tmp", path);
+    fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return error_errno(err, CODE_IO, "cannot create %s", beside);
+    if (fchmod(fd, mode & 0777) == 0 && io_write_all(fd, text, length) == 0 && fsync(fd) == 0 &&
+        rename(beside, path) == 0 && io_sync_parent(path) == 0) {
+        close(fd);
+        return 0;
+    }
+    error_errno(err, CODE_IO, "cannot write %s and rename it to %s", beside, path);
+    close(fd);
+    unlink(beside);
+    return -1;
+}
+
+/* Copies the lines of the file's first `count` steps, but not those beyond resume_step, into memory. */
+static int keep_lines(const char *path, const struct metrics_step *steps, size_t count, long resume_step, FILE *kept,
+                      struct error *err)
+{
+    FILE *file = fopen(path, "re");
+    char *line = NULL;
+    size_t size = 0;
+    int result = 0;
+
+    for (size_t i = 0; file && i < count && getline(&line, &size, file) > 0; i++)
+        if (steps[i].step <= resume_step)
+            fputs(line, kept); /* fclose reports a failure */
+    if (!file || ferror(file))
+        result = error_errno(err, CODE_IO, "cannot read metrics %s", path);
+    free(line);
+    if (file)
+        fclose(file);
+    return result;
+}
+
+/* A last line that is torn is not among the steps. */
+static int drop_beyond(const char *path, const struct stat *now, long resume_step, struct error *err)
+{
+    char *text = NULL;
+    struct metrics_step *steps;
+    size_t count, length = 0;
+    FILE *kept;
+    int result;
+
+    if (metrics_read(path, &steps, &count, err) < 0)
+        return -1;
+    kept = open_memstream(&text, &length);
+    result = kept ? keep_lines(path, steps, count, resume_step, kept, err) : 0;
+    if ((!kept || fclose(kept) != 0) && result == 0)
+        result = error_errno(err, CODE_IO, "no memory to read %s", path);
+    if (result == 0 && (off_t)length != now->st_size)
+        result = replace_file(path, now->st_mode, text, length, err);
+    free(steps);
+    free(text);
+    return result;
+}
+
+/* ---- appending ---- */
+
+struct metrics_writer *metrics_open(const char *path, long resume_step, struct error *err)
+{
+    struct metrics_writer *writer = error_calloc(1, sizeof *writer, err);
+    struct stat now;
+
+    if (!writer)
+        return NULL;
+    writer->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666);
+    if (writer->fd < 0 || fstat(writer->fd, &now) < 0) {
+        error_errno(err, CODE_IO, "cannot open metrics %s", path);
+        goto fail;
+    }
+    /* Resolve symbolic links, so that the rename replaces the file and not a link to it. */
+    if (!realpath(path, writer->path)) {
+        error_errno(err, CODE_IO, "cannot resolve metrics %s", path);
+        goto fail;
+    }
+    if (!S_ISREG(now.st_mode) || now.st_size == 0) /* a pipe or a terminal has no lines to remove */
+        return writer;
+    if (drop_beyond(writer->path, &now, resume_step, err) < 0)
+        goto fail;
+    close(writer->fd); /* it may be the file that was replaced */
+    writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC | O_APPEND);
+    if (writer->fd < 0) {
+        error_errno(err, CODE_IO, "cannot open metrics %s", writer->path);
+        goto fail;
+    }
+    return writer;
+fail:
+    metrics_close(writer);
+    return NULL;
+}
+
+bool metrics_displaced(struct metrics_writer *writer)
+{
+    struct stat ours, named;
+    time_t now = time(NULL);
+
+    if (writer->displaced || (now - writer->checked < CHECK_SECONDS && now >= writer->checked))
+        return false;
+    writer->checked = now;
+    if (fstat(writer->fd, &ours) < 0)
+        return writer->displaced = errno == ESTALE; /* removed on another node, by NFS */
+    if (!S_ISREG(ours.st_mode))
+        return false;
+    if (stat(writer->path, &named) < 0)
+        writer->displaced = errno == ENOENT;
+    else
+        writer->displaced = named.st_ino != ours.st_ino || named.st_dev != ours.st_dev;
+    return writer->displaced;
+}
+
+int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err)
+{
+    char line[METRICS_LINE_SIZE];
+    size_t length = metrics_format(line, step);
+    struct stat now;
+    ssize_t done;
+
+    do
+        done = write(writer->fd, line, length);
+    while (done < 0 && errno == EINTR);
+    if (done == (ssize_t)length)
+        return 0;
+    if (done < 0)
+        return error_errno(err, CODE_IO, "cannot write step %ld to metrics %s", step->step, writer->path);
+    /* Half a line would make the next one invalid too. */
+    if (fstat(writer->fd, &now) < 0 || ftruncate(writer->fd, now.st_size - done) < 0)
+        return error_errno(err, CODE_IO, "step %ld is torn in metrics %s", step->step, writer->path);
+    return error_set(err, CODE_IO, "cannot write step %ld to metrics %s: no space for the whole line", step->step,
+                     writer->path);
+}
+
+int metrics_sync(struct metrics_writer *writer, struct error *err)
+{
+    if (fdatasync(writer->fd) < 0 && errno != EINVAL) /* EINVAL: a pipe or a terminal, which has no disk */
+        return error_errno(err, CODE_IO, "cannot sync metrics %s", writer->path);
     return 0;
+}
+
+void metrics_close(struct metrics_writer *writer)
+{
+    if (!writer)
+        return;
+    if (writer->fd >= 0)
+        close(writer->fd);
+    free(writer);
 }

@@ -6,8 +6,10 @@
  * Always all of these keys, in this order: step consumed_samples loss lr grad_norm loss_scale skipped step_seconds
  * tokens_per_second tflops mfu hfu world dp tp pp; for a BERT order_loss; on validated steps valid_loss, and for a BERT
  * valid_order_loss. A number that is not finite (the loss of a run that diverged) is null, and reads back as NaN; the
- * last three are left out then. Results (losses, lr, grad_norm, loss_scale) are written with enough digits to read back
- * the same double; measurements with nine.
+ * last three are left out then. With a blend, set_losses is an array with each data set's mean loss of a token since
+ * the previous one, in the order of data.train, on the steps of log lines; and valid_set_losses on validated steps.
+ * Readers here check the arrays and leave them out. Results (losses, lr, grad_norm, loss_scale) are written with enough
+ * digits to read back the same double; measurements with nine.
  *
  * The file belongs to the run, not to the job: a job that resumes removes the steps beyond its checkpoint and appends.
  * So every step is in the file once, in order, whatever happened to the jobs.
@@ -22,7 +24,8 @@
 
 #include "common/error.h"
 
-#define METRICS_LINE_SIZE 1024 /* of any line that metrics_format makes, with its newline and a 0 */
+#define METRICS_SETS_MOST 128
+#define METRICS_LINE_SIZE 8192 /* of any line that metrics_format makes, with its newline and a 0 */
 
 struct metrics_step {
     long step;             /* from 1 */
@@ -40,6 +43,11 @@ struct metrics_step {
     double order_loss;        /* of the sentences' order, which is part of loss; NaN for a GPT */
     double valid_loss;        /* NaN when the step was not validated */
     double valid_order_loss;  /* of the sentences' order, which is part of valid_loss */
+
+    /* to be written, each if its number is not 0; borrowed. A step that was read has none */
+    int sets, valid_sets;
+    const double *set_losses,
+        *valid_set_losses; /* [sets] and [valid_sets], at most METRICS_SETS_MOST; NaN: no sample */
 };
 
 /* One step as one line, with its newline, into buf of METRICS_LINE_SIZE bytes. Returns its length. */
@@ -85,12 +93,5 @@ void metrics_close(struct metrics_writer *writer); /* may be NULL */
  * is wrong". An empty file has 0 steps.
  */
 int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct error *err);
-
-/*
- * The same one line at a time, with the text. `line` ends in its newline and is valid during the call. If a visit
- * returns other than 0, metrics_each stops and returns that. *torn (may be NULL): the last line is torn.
- */
-typedef int metrics_visit(const struct metrics_step *step, const char *line, size_t length, void *arg);
-int metrics_each(const char *path, metrics_visit *visit, void *arg, bool *torn, struct error *err);
 
 #endif

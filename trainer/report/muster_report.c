@@ -1,5 +1,4 @@
-/* muster_report.c - the program muster-report: its command line. The commands are in follow.c, plot.c, compare.c and
- * summary.c. */
+/* muster_report.c - the program muster-report: its command line. The commands are in follow.c, plot.c and summary.c. */
 #include "config.h"
 
 #include <getopt.h>
@@ -14,10 +13,10 @@
 
 #include "common/option.h"
 #include "common/text.h"
-#include "trainer/report/compare.h"
 #include "trainer/report/follow.h"
 #include "trainer/report/metrics.h"
 #include "trainer/report/plot.h"
+#include "trainer/report/progress.h"
 #include "trainer/report/summary.h"
 
 enum { CODE_DIFFER = 1 }; /* like diff's; other failures use common/error.h */
@@ -92,14 +91,14 @@ static int run_follow(int argc, char **argv, struct error *err)
 
 /* ---- plot ---- */
 
-static int read_mark(char *text, struct plot_mark *mark, struct error *err)
+static int read_mark(char *text, struct mark *mark, struct error *err)
 {
     char *equals = strchr(text, '=');
 
     if (!equals || !equals[1])
         return error_set(err, CODE_USAGE, "--mark %s: must be STEP=LABEL, such as 120=preempted", text);
     *equals = '\0';
-    mark->label = equals + 1;
+    snprintf(mark->label, sizeof mark->label, "%s", equals + 1);
     return read_long(text, "--mark", 0, &mark->step, err);
 }
 
@@ -168,11 +167,11 @@ static int run_plot(int argc, char **argv, struct error *err)
                                             {0}};
     struct plot plot = {.title = "Training loss"};
     const char *reference = NULL, *output = NULL;
-    struct plot_mark *marks = calloc((size_t)argc, sizeof *marks);
+    struct mark *marks = error_calloc((size_t)argc, sizeof *marks, err);
     int c, result = -1;
 
     if (!marks)
-        return error_errno(err, CODE_IO, "no memory");
+        return -1;
     plot.marks = marks;
     while ((c = getopt_long(argc, argv, "o:", options, NULL)) != -1) {
         if (c == 'r')

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/report/marks.h"
 #include "common/svg.h"
 #include "trainer/report/progress.h"
 
@@ -93,7 +92,7 @@ static struct axis step_axis(double lo, double hi)
         hi = lo + 3.0;
     }
     most = (int)((RIGHT - LEFT) / (svg_text_width(units_grouped(widest, (long)hi), 12.0) + 28.0));
-    return axis_inside(lo, hi, hi - lo + 1.0 < most ? (int)(hi - lo) + 1 : most);
+    return axis_make(lo, hi, hi - lo + 1.0 < most ? (int)(hi - lo) + 1 : most, false);
 }
 
 /* ---- frame and text ---- */
@@ -261,7 +260,7 @@ int plot_write(FILE *out, const struct plot *plot, struct error *err)
         extent.step_hi = fmax(extent.step_hi, (double)marks[i].step);
     }
     frame.x = step_axis(extent.step_lo, extent.step_hi);
-    frame.y = axis_cover(extent.loss_lo, extent.loss_hi, 9);
+    frame.y = axis_make(extent.loss_lo, extent.loss_hi, 9, true);
     for (size_t i = 0; i < nmarks; i++)
         marks[i].x = frame_x(&frame, (double)marks[i].step);
     rows = marks_place(marks, nmarks, LEFT, RIGHT);

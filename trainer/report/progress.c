@@ -1,11 +1,12 @@
 #include "trainer/report/progress.h"
 
+#include <langinfo.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
-#include "trainer/report/compare.h"
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 /* The fields, in the order of the line. */
 enum field { STEP, BAR, LOSS, RATE, RANKS, MFU, ETA, FIELDS };
@@ -16,12 +17,11 @@ static const enum field DROPPED_FIRST[] = {MFU, RANKS, RATE, BAR, ETA, LOSS};
 enum { GAP = 2, BAR_LEAST = 8, BAR_MOST = 48 };
 
 struct progress_fields {
-    char text[FIELDS][64]; /* "" is not shown. The bar is drawn at the end, when its width is known */
-    bool shown[FIELDS];
-    int bar; /* columns */
+    char text[FIELDS][64]; /* "" is not shown. The bar's is "=": it is drawn at the end, when its width is known */
+    int bar;               /* columns */
 };
 
-static void fill_fields(struct progress_fields *line, unsigned flags, const struct progress *p)
+static void fill_fields(struct progress_fields *line, const struct progress *p, bool bar)
 {
     char number[UNITS_SIZE];
     int width = p->steps > 0 ? snprintf(NULL, 0, "%ld", p->steps) : 0;
@@ -40,9 +40,7 @@ static void fill_fields(struct progress_fields *line, unsigned flags, const stru
         snprintf(line->text[MFU], sizeof line->text[MFU], "MFU %.1f%%", 100.0 * p->mfu);
     if (p->steps > 0 && !isnan(p->eta_seconds))
         snprintf(line->text[ETA], sizeof line->text[ETA], "ETA %s", units_duration(number, p->eta_seconds));
-    for (int i = 0; i < FIELDS; i++)
-        line->shown[i] = line->text[i][0] != '\0';
-    line->shown[BAR] = p->steps > 0 && !(flags & PROGRESS_NO_BAR);
+    strcpy(line->text[BAR], p->steps > 0 && bar ? "=" : "");
     line->bar = BAR_LEAST;
 }
 
@@ -52,7 +50,7 @@ static int text_width(const struct progress_fields *line)
     int columns = -GAP;
 
     for (int i = 0; i < FIELDS; i++)
-        if (line->shown[i])
+        if (line->text[i][0])
             columns += GAP + (i == BAR ? line->bar : (int)strlen(line->text[i]));
     return columns;
 }
@@ -60,8 +58,8 @@ static int text_width(const struct progress_fields *line)
 static void fit_parts(struct progress_fields *line, int columns)
 {
     for (size_t i = 0; i < sizeof DROPPED_FIRST / sizeof DROPPED_FIRST[0] && text_width(line) > columns; i++)
-        line->shown[DROPPED_FIRST[i]] = false;
-    if (line->shown[BAR]) {
+        line->text[DROPPED_FIRST[i]][0] = '\0';
+    if (line->text[BAR][0]) {
         line->bar += columns - text_width(line);
         if (line->bar > BAR_MOST)
             line->bar = BAR_MOST;
@@ -70,156 +68,81 @@ static void fit_parts(struct progress_fields *line, int columns)
         line->text[STEP][columns > 0 ? columns : 0] = '\0';
 }
 
-struct text_buffer {
-    char *buf;
-    size_t size, used;
-};
-
-/* Completely or not at all, so that no character and no escape sequence is truncated. */
-static void put_part(struct text_buffer *out, const char *text)
+static void append_text(char line[PROGRESS_SIZE], const char *text)
 {
-    size_t length = strlen(text);
-
-    if (out->used + length + 1 > out->size) {
-        out->size = 0; /* then nothing more either */
-        return;
-    }
-    memcpy(out->buf + out->used, text, length + 1);
-    out->used += length;
+    strncat(line, text, PROGRESS_SIZE - strlen(line) - 1);
 }
 
-static void put_bar(struct text_buffer *out, int columns, unsigned flags, const struct progress *p)
+static void append_bar(char line[PROGRESS_SIZE], int columns, const struct terminal *terminal, const struct progress *p)
 {
-    const char *full = flags & PROGRESS_UTF8 ? "\u2501" : "=", *rest = flags & PROGRESS_UTF8 ? "\u2500" : ".";
+    const char *full = terminal->utf8 ? "\u2501" : "=", *rest = terminal->utf8 ? "\u2500" : ".";
     double part = p->step >= p->steps ? 1.0 : p->step > 0 ? (double)p->step / (double)p->steps : 0.0;
     int filled = (int)(part * columns);
 
-    if (flags & PROGRESS_COLOUR)
-        put_part(out, "\033[32m");
+    if (terminal->colour)
+        append_text(line, "\033[32m");
     for (int i = 0; i < columns; i++) {
-        if (i == filled && (flags & PROGRESS_COLOUR))
-            put_part(out, "\033[0;2m");
-        put_part(out, i < filled ? full : rest);
+        if (i == filled && terminal->colour)
+            append_text(line, "\033[0;2m");
+        append_text(line, i < filled ? full : rest);
     }
-    if (flags & PROGRESS_COLOUR)
-        put_part(out, "\033[0m");
+    if (terminal->colour)
+        append_text(line, "\033[0m");
 }
 
-size_t progress_line(char *buf, size_t size, int columns, unsigned flags, const struct progress *progress)
+void progress_line(char line[PROGRESS_SIZE], int columns, const struct terminal *terminal,
+                   const struct progress *progress)
 {
-    struct text_buffer out = {.buf = buf, .size = size};
-    struct progress_fields line;
-    bool first = true;
+    struct progress_fields fields;
 
-    if (!size)
-        return 0;
-    buf[0] = '\0';
-    fill_fields(&line, flags, progress);
-    fit_parts(&line, columns);
+    line[0] = '\0';
+    fill_fields(&fields, progress, terminal->live);
+    fit_parts(&fields, columns);
     for (int i = 0; i < FIELDS; i++) {
-        if (!line.shown[i])
+        if (!fields.text[i][0])
             continue;
-        if (!first)
-            put_part(&out, "  ");
-        first = false;
+        if (line[0])
+            append_text(line, "  ");
         if (i == BAR)
-            put_bar(&out, line.bar, flags, progress);
+            append_bar(line, fields.bar, terminal, progress);
         else
-            put_part(&out, line.text[i]);
+            append_text(line, fields.text[i]);
     }
-    return out.used;
 }
 
-void watch_start(struct watch *watch, long steps)
+struct terminal terminal_inspect(int fd)
 {
-    memset(watch, 0, sizeof *watch);
-    watch->steps = steps;
+    const char *term = getenv("TERM"), *no_colour = getenv("NO_COLOR");
+    struct terminal terminal = {.columns = 80};
+    struct winsize size;
+
+    terminal.live = isatty(fd) && term && strcmp(term, "dumb") != 0;
+    terminal.colour = terminal.live && (!no_colour || !*no_colour);
+    terminal.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        terminal.columns = size.ws_col;
+    return terminal;
 }
 
-/* True once for each change. */
-static bool remember_change(struct watch *watch, const struct metrics_step *s)
+void log_line_format(char text[LOG_LINE_SIZE], const struct log_line *line)
 {
-    const struct watch_event now = {.step = s->step, .world = s->world, .dp = s->dp, .tp = s->tp, .pp = s->pp};
+    char order[40] = "", mfu[40] = "", hfu[40] = "";
 
-    for (size_t i = 0; i < watch->nshown && i < WATCH_EVENTS; i++) {
-        const struct watch_event *e = &watch->shown[i];
-
-        if (e->step == now.step && e->world == now.world && e->dp == now.dp && e->tp == now.tp && e->pp == now.pp)
-            return false;
-    }
-    watch->shown[watch->nshown++ % WATCH_EVENTS] = now;
-    return true;
-}
-
-static void describe_mesh(char *event, size_t size, const struct metrics_step *before, const struct metrics_step *now)
-{
-    if (now->world != before->world)
-        snprintf(event, size, "resumed at step %ld on %d rank%s (was %d)", now->step, now->world,
-                 now->world == 1 ? "" : "s", before->world);
-    else
-        snprintf(event, size, "resumed at step %ld with dp %d, tp %d, pp %d (was %d, %d, %d)", now->step, now->dp,
-                 now->tp, now->pp, before->dp, before->tp, before->pp);
-}
-
-bool watch_step(struct watch *watch, const struct metrics_step *step, char *event, size_t size)
-{
-    bool changed = watch->last.step > 0 && !segments_same_mesh(&watch->last, step);
-    bool event_due = changed && remember_change(watch, step);
-
-    if (event_due)
-        describe_mesh(event, size, &watch->last, step);
-    if (changed)
-        watch->timed = 0;
-    watch->seconds[watch->timed++ % WATCH_RECENT] = step->step_seconds;
-    watch->last = *step;
-    if (step->step > watch->furthest)
-        watch->furthest = step->step;
-    return event_due;
-}
-
-void watch_anew(struct watch *watch)
-{
-    watch->anew = true;
-    watch->last = (struct metrics_step){0};
-    watch->timed = 0;
-}
-
-bool watch_rewound(struct watch *watch, char *event, size_t size)
-{
-    bool back = watch->anew && watch->last.step < watch->furthest;
-
-    if (back) {
-        snprintf(event, size, "back at step %ld (was %ld): going on from a checkpoint", watch->last.step,
-                 watch->furthest);
-        watch->furthest = watch->last.step;
-    }
-    watch->anew = false;
-    return back;
-}
-
-static double estimate_end(const struct watch *watch)
-{
-    size_t count = watch->timed < WATCH_RECENT ? watch->timed : WATCH_RECENT;
-    double sum = 0.0;
-
-    if (!count || watch->steps <= 0)
-        return NAN;
-    for (size_t i = 0; i < count; i++)
-        sum += watch->seconds[i];
-    return watch->last.step >= watch->steps ? 0.0 : sum / (double)count * (double)(watch->steps - watch->last.step);
-}
-
-struct progress watch_progress(const struct watch *watch)
-{
-    return (struct progress){
-        .step = watch->last.step,
-        .steps = watch->steps,
-        .loss = watch->last.loss,
-        .tokens_per_second = watch->last.tokens_per_second,
-        .mfu = watch->last.mfu,
-        .eta_seconds = estimate_end(watch),
-        .ranks = watch->last.world,
-    };
+    if (line->bert)
+        snprintf(order, sizeof order, " sop loss: %.6E |", line->order_loss);
+    if (!isnan(line->mfu))
+        snprintf(mfu, sizeof mfu, " MFU: %.2f%% |", 100.0 * line->mfu);
+    if (!isnan(line->hfu))
+        snprintf(hfu, sizeof hfu, " HFU: %.2f%% |", 100.0 * line->hfu);
+    snprintf(text, LOG_LINE_SIZE,
+             " iteration %8ld/%8ld | consumed samples: %12ld | consumed tokens: %12ld |"
+             " elapsed time per iteration (s): %.2f | learning rate: %.3E | global batch size: %5d |"
+             " lm loss: %.6E |%s loss scale: %.1f | grad norm: %.3f | num zeros: 0.0 |"
+             " number of skipped iterations: %3d | number of nan iterations: %3d |"
+             " samples per second: %.3f | TFLOPs: %.2f |%s%s",
+             line->step, line->steps, line->consumed_samples, line->consumed_tokens, line->step_seconds, line->lr,
+             line->global_batch, line->loss, order, line->loss_scale, line->grad_norm, line->skipped, line->nans,
+             line->samples_per_second, line->tflops, mfu, hfu);
 }
 
 const char *units_count(char buf[UNITS_SIZE], double value)

@@ -1,5 +1,7 @@
 /*
- * progress.h - the progress line of a run, fitted to the width of a terminal. Pure functions.
+ * progress.h - the lines that show a run's progress. Pure functions, except for terminal_inspect.
+ *
+ * On a terminal it is one line, fitted to the width:
  *
  *     120/200 ━━━━━━━━━━━━━━━━━━────────────  loss 5.0625  12.3k tok/s  4 ranks  ETA 1:23
  *
@@ -11,15 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "trainer/report/metrics.h"
-
-#define PROGRESS_SIZE 1024 /* enough for any line */
-
-enum progress_flag {
-    PROGRESS_UTF8 = 1,   /* the terminal shows UTF-8: a finer bar */
-    PROGRESS_COLOUR = 2, /* use escape sequences for colours */
-    PROGRESS_NO_BAR = 4, /* for logs */
-};
+#define PROGRESS_SIZE 1024 /* more than any line has */
 
 struct progress {
     long step;
@@ -31,45 +25,49 @@ struct progress {
     int ranks; /* 0: not shown */
 };
 
-/*
- * Writes the line into buf, without a newline, at most `columns` wide, and truncated to whole characters if `size` is
- * too small. Returns its length in bytes.
- */
-size_t progress_line(char *buf, size_t size, int columns, unsigned flags, const struct progress *progress);
-
-/* ---- the state of a run that is followed, without files and clock: follow.c has those ---- */
-
-enum { WATCH_RECENT = 20, WATCH_EVENTS = 64 };
-
-struct watch {
-    struct metrics_step last;     /* step 0: none yet */
-    long steps;                   /* of the whole run; 0 unknown */
-    long furthest;                /* highest step so far: a resumed job begins below it if work was lost */
-    bool anew;                    /* the file was replaced, and its lines are being read */
-    double seconds[WATCH_RECENT]; /* of the latest steps on this mesh, a ring; for the ETA */
-    size_t timed;                 /* number of steps stored in it */
-    struct watch_event {
-        long step;
-        int world, dp, tp, pp;
-    } shown[WATCH_EVENTS]; /* the latest changes, a ring: a file that is read again must not show them twice */
-    size_t nshown;
+/* The capabilities of the user's terminal. Call setlocale(LC_CTYPE, "") first. */
+struct terminal {
+    bool live;   /* a line can be redrawn: not a file, a pipe, or TERM=dumb */
+    bool colour; /* live, and NO_COLOR (no-color.org) is not set */
+    bool utf8;   /* the locale's encoding */
+    int columns; /* 80 if unknown */
 };
 
-void watch_start(struct watch *watch, long steps);
+struct terminal terminal_inspect(int fd);
+
+/* Writes the line, without a newline, at most `columns` wide; without a bar if the terminal is not live. */
+void progress_line(char line[PROGRESS_SIZE], int columns, const struct terminal *terminal,
+                   const struct progress *progress);
 
 /*
- * Adds one step. Returns true and one line of text if there is an event for the user, such as "resumed at step 121 on 2
- * ranks (was 4)".
+ * ---- elsewhere: the log line, in exactly the format of BigScience's Megatron-DeepSpeed, so that scripts for those
+ * logs can read ours
  */
-bool watch_step(struct watch *watch, const struct metrics_step *step, char *event, size_t size);
 
-/* The file is read again from its beginning. */
-void watch_anew(struct watch *watch);
+#define LOG_LINE_SIZE 768 /* enough for all realistic numbers */
 
-/* At the end of a new file: true and a line if the run is at an earlier step than before ("back at step 100..."). */
-bool watch_rewound(struct watch *watch, char *event, size_t size);
+/* Means and counts are over the steps since the previous line. */
+struct log_line {
+    long step, steps; /* "iteration step/steps" */
+    long consumed_samples;
+    long consumed_tokens;
+    double step_seconds; /* mean */
+    double lr;
+    int global_batch; /* samples a step */
+    double loss;      /* mean; of a BERT's tokens */
+    bool bert;
+    double order_loss; /* of a BERT's sentence order */
+    double loss_scale;
+    double grad_norm;
+    int skipped; /* steps without an update */
+    int nans;    /* steps whose loss was not finite */
+    double samples_per_second;
+    double tflops;   /* of one rank, by Megatron's formula */
+    double mfu, hfu; /* 0 to 1. Not in Megatron's line, so they come last; left out if NaN */
+};
 
-struct progress watch_progress(const struct watch *watch);
+/* Writes the line, without a newline, cut to the buffer. "num zeros" is always 0: they are not counted. */
+void log_line_format(char text[LOG_LINE_SIZE], const struct log_line *line);
 
 /* ---- numbers for people; each function returns buf ---- */
 

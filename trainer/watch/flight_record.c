@@ -18,11 +18,11 @@
 enum { WORDS = sizeof(struct flight_record) / sizeof(uint64_t), COPY_TRIES = 1000 };
 _Static_assert(sizeof(struct flight_record) % sizeof(uint64_t) == 0, "a record is a whole number of words");
 
-/* The mapped file. The verdict is written once, before verdict_there is set. */
+/* The mapped file. The cause is written once, before has_cause is set. */
 struct shared {
     _Atomic uint64_t version; /* odd: being written */
-    _Atomic uint64_t alarm, aborting, verdict_there;
-    char verdict[RECORD_VERDICT_SIZE];
+    _Atomic uint64_t flags[RECORD_FLAGS], has_cause;
+    struct record_cause cause;
     _Atomic uint64_t words[WORDS];
     _Atomic int32_t members[]; /* [RECORD_COMMS][world] */
 };
@@ -31,8 +31,8 @@ struct record_file {
     struct shared *shared;
     size_t bytes;
     int world;
-    uint64_t device;
-    char path[96]; /* "" if there is nothing to unlink */
+    uint64_t filesystem; /* of the owner's */
+    char path[96];       /* "" if there is nothing to unlink */
 };
 
 const char *const record_kinds[RECORD_KINDS] = {
@@ -49,7 +49,7 @@ const char *const record_kinds[RECORD_KINDS] = {
     [RECORD_SPLIT] = "split",
 };
 
-bool record_is_transfer(int kind)
+bool record_is_message(int kind)
 {
     return kind == RECORD_SEND || kind == RECORD_RECEIVE;
 }
@@ -63,7 +63,7 @@ const struct record_op *record_last(const struct flight_record *record)
 
 static void format_path(char *path, size_t size, const struct process *p)
 {
-    snprintf(path, size, SHM PREFIX "%" PRIu64 ".%" PRId64 ".%" PRIu64, p->numbering, p->pid, p->started);
+    snprintf(path, size, SHM PREFIX "%" PRIu64 ".%" PRId64 ".%" PRIu64, p->pid_namespace, p->pid, p->started);
 }
 
 static bool is_left_over(const char *name)
@@ -71,7 +71,8 @@ static bool is_left_over(const char *name)
     struct process p;
     char rest;
 
-    return sscanf(name, PREFIX "%" SCNu64 ".%" SCNd64 ".%" SCNu64 "%c", &p.numbering, &p.pid, &p.started, &rest) == 3 &&
+    return sscanf(name, PREFIX "%" SCNu64 ".%" SCNd64 ".%" SCNu64 "%c", &p.pid_namespace, &p.pid, &p.started, &rest) ==
+               3 &&
            process_inspect(&p) == PROCESS_GONE;
 }
 
@@ -96,12 +97,10 @@ static size_t file_bytes(int world)
 /* fd -1 maps private memory. */
 static struct record_file *map_record(int fd, int world, int protection, struct error *err)
 {
-    struct record_file *file = calloc(1, sizeof *file);
+    struct record_file *file = error_calloc(1, sizeof *file, err);
 
-    if (!file) {
-        error_set(err, CODE_IO, "out of memory");
+    if (!file)
         return NULL;
-    }
     file->world = world;
     file->bytes = file_bytes(world);
     file->shared = mmap(NULL, file->bytes, protection, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
@@ -135,7 +134,7 @@ static struct record_file *create_shared(int world, struct error *err)
         unlink(path);
         return NULL;
     }
-    file->device = status.st_dev;
+    file->filesystem = status.st_dev;
     snprintf(file->path, sizeof file->path, "%s", path);
     return file;
 }
@@ -149,9 +148,9 @@ struct record_file *record_create(int world, struct error *err)
     return file ? file : map_record(-1, world, PROT_READ | PROT_WRITE, err);
 }
 
-uint64_t record_device(const struct record_file *file)
+uint64_t record_filesystem(const struct record_file *file)
 {
-    return file->device;
+    return file->filesystem;
 }
 
 struct record_file *record_map(const struct process *owner, int world, struct error *err)
@@ -173,8 +172,6 @@ struct record_file *record_map(const struct process *owner, int world, struct er
         error_set(err, CODE_IO, "%s: not a record of this version", path);
     else
         file = map_record(fd, world, PROT_READ, err);
-    if (file)
-        file->device = status.st_dev;
     close(fd);
     return file;
 }
@@ -201,14 +198,14 @@ void record_close(struct record_file *file)
  * Every word is stored with release and loaded with acquire: a reader that has read a new word also reads the odd
  * version stored before it, and tries again. On x86 these are plain moves.
  */
-void record_begin(struct record_file *file)
+void record_write_begin(struct record_file *file)
 {
     uint64_t version = atomic_load_explicit(&file->shared->version, memory_order_relaxed);
 
     atomic_store_explicit(&file->shared->version, version + 1, memory_order_relaxed);
 }
 
-void record_end(struct record_file *file)
+void record_write_end(struct record_file *file)
 {
     uint64_t version = atomic_load_explicit(&file->shared->version, memory_order_relaxed);
 
@@ -272,54 +269,47 @@ bool record_copy(struct flight_record *out, const struct record_file *file)
 
 /* ---- members ---- */
 
+static _Atomic int32_t *members_of(const struct record_file *file, int comm)
+{
+    return file->shared->members + (size_t)comm * (size_t)file->world;
+}
+
 void record_put_members(struct record_file *file, int comm, const int *members, int size)
 {
     for (int i = 0; i < size; i++)
-        atomic_store_explicit(&file->shared->members[(size_t)comm * (size_t)file->world + (size_t)i], members[i],
-                              memory_order_release);
+        atomic_store_explicit(members_of(file, comm) + i, members[i], memory_order_release);
 }
 
 void record_members(const struct record_file *file, int comm, int *members, int size)
 {
     for (int i = 0; i < size; i++)
-        members[i] = atomic_load_explicit(&file->shared->members[(size_t)comm * (size_t)file->world + (size_t)i],
-                                          memory_order_acquire);
+        members[i] = atomic_load_explicit(members_of(file, comm) + i, memory_order_acquire);
 }
 
-/* ---- alarm and verdict ---- */
+/* ---- messages of watchdogs ---- */
 
-void record_raise_alarm(struct record_file *file)
+void record_set_flag(struct record_file *file, enum record_flag flag)
 {
-    atomic_store_explicit(&file->shared->alarm, 1, memory_order_release);
+    atomic_store_explicit(&file->shared->flags[flag], 1, memory_order_release);
 }
 
-bool record_alarm(const struct record_file *file)
+bool record_flag(const struct record_file *file, enum record_flag flag)
 {
-    return atomic_load_explicit(&file->shared->alarm, memory_order_acquire);
+    return atomic_load_explicit(&file->shared->flags[flag], memory_order_acquire);
 }
 
-void record_set_aborting(struct record_file *file)
+void record_set_cause(struct record_file *file, const struct record_cause *cause)
 {
-    atomic_store_explicit(&file->shared->aborting, 1, memory_order_release);
+    file->shared->cause = *cause;
+    atomic_store_explicit(&file->shared->has_cause, 1, memory_order_release);
 }
 
-bool record_aborting(const struct record_file *file)
+bool record_get_cause(const struct record_file *file, struct record_cause *cause)
 {
-    return atomic_load_explicit(&file->shared->aborting, memory_order_acquire);
-}
-
-void record_set_verdict(struct record_file *file, const char *text)
-{
-    snprintf(file->shared->verdict, sizeof file->shared->verdict, "%s", text);
-    atomic_store_explicit(&file->shared->verdict_there, 1, memory_order_release);
-}
-
-bool record_verdict(const struct record_file *file, char text[static RECORD_VERDICT_SIZE])
-{
-    if (!atomic_load_explicit(&file->shared->verdict_there, memory_order_acquire))
+    if (!atomic_load_explicit(&file->shared->has_cause, memory_order_acquire))
         return false;
-    memcpy(text, file->shared->verdict, RECORD_VERDICT_SIZE);
-    text[RECORD_VERDICT_SIZE - 1] = '\0';
+    *cause = file->shared->cause;
+    cause->text[sizeof cause->text - 1] = '\0';
     return true;
 }
 
@@ -328,7 +318,7 @@ bool record_verdict(const struct record_file *file, char text[static RECORD_VERD
 /* State letter and start time of a process; false, with errno, when it cannot be read. */
 static bool read_stat(int64_t pid, char *state, uint64_t *started)
 {
-    char path[64], text[1024], *at;
+    char path[64], text[1024], *name_end;
     ssize_t length;
     int fd, reason;
 
@@ -340,23 +330,15 @@ static bool read_stat(int64_t pid, char *state, uint64_t *started)
     reason = length < 0 ? errno : EIO;
     close(fd);
     errno = reason;
-    if (length <= 0)
-        return false;
-    text[length] = '\0';
-    at = strrchr(text, ')'); /* the name before it may contain any character */
-    if (!at || at[1] != ' ')
-        return false;
-    *state = at[2];
-    at += 2;
-    for (int field = 3; field < 22 && at; field++) /* proc(5): state is field 3, starttime field 22 */
-        at = strchr(at + 1, ' ');
-    if (!at)
-        return false;
-    *started = strtoull(at, NULL, 10);
-    return true;
+    text[length > 0 ? length : 0] = '\0';
+    name_end = strrchr(text, ')'); /* the name may contain any character */
+    /* proc(5): state is field 3, starttime field 22 */
+    return name_end &&
+           sscanf(name_end, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64,
+                  state, started) == 2;
 }
 
-static uint64_t own_numbering(void)
+static uint64_t own_pid_namespace(void)
 {
     struct stat status;
 
@@ -365,20 +347,20 @@ static uint64_t own_numbering(void)
 
 struct process process_self(void)
 {
-    struct process self = {.pid = getpid(), .numbering = own_numbering()};
+    struct process self = {.pid = getpid(), .pid_namespace = own_pid_namespace()};
     char state;
 
-    if (!self.numbering || !read_stat(self.pid, &state, &self.started))
+    if (!self.pid_namespace || !read_stat(self.pid, &state, &self.started))
         return (struct process){0};
     return self;
 }
 
 enum process_state process_inspect(const struct process *process)
 {
-    uint64_t started, numbering = own_numbering();
+    uint64_t started, pid_namespace = own_pid_namespace();
     char state;
 
-    if (process->pid == 0 || process->numbering != numbering)
+    if (process->pid == 0 || process->pid_namespace != pid_namespace)
         return PROCESS_UNKNOWN;
     if (!read_stat(process->pid, &state, &started))
         return errno == ENOENT || errno == ESRCH ? PROCESS_GONE : PROCESS_UNKNOWN;

@@ -1,6 +1,6 @@
 /*
  * flight_record.h - the flight recorder's record: the current and latest operations of one rank, in shared memory,
- * where the other ranks of its host can read it even when it is stopped or dead. recorder.h writes it; the watchdog
+ * where the other ranks of its node can read it even when it is stopped or dead. recorder.h writes it; the watchdog
  * reads it.
  *
  * One thread writes and never waits. Readers copy, and detect whether the writer was in the middle of a change (a
@@ -8,7 +8,7 @@
  * consists of 64-bit words, each stored and loaded atomically, so that a copy may be torn but is never undefined
  * behaviour.
  *
- * Times are nanoseconds of the host's CLOCK_MONOTONIC.
+ * Times are nanoseconds of the node's CLOCK_MONOTONIC.
  */
 #ifndef MUSTER_TRAINER_WATCH_FLIGHT_RECORD_H
 #define MUSTER_TRAINER_WATCH_FLIGHT_RECORD_H
@@ -19,11 +19,11 @@
 
 #include "common/error.h"
 
-/* A process of this host. The kernel reuses pids, but not with the same start time. */
+/* A process of this node. The kernel reuses pids, but not with the same start time. */
 struct process {
     int64_t pid;
-    uint64_t started;   /* clock ticks after boot */
-    uint64_t numbering; /* the inode of its pid namespace: each container has its own pids */
+    uint64_t started;       /* clock ticks after boot */
+    uint64_t pid_namespace; /* its inode: each container has its own pids */
 };
 
 enum process_state {
@@ -36,7 +36,7 @@ enum process_state {
 /* All 0 where there is no /proc. */
 struct process process_self(void);
 
-/* GONE only if /proc would show the process and does not. */
+/* PROCESS_GONE only for a process of this pid namespace that /proc no longer shows, or shows as a zombie. */
 enum process_state process_inspect(const struct process *process);
 
 enum {
@@ -54,8 +54,8 @@ enum record_kind {
     RECORD_BROADCAST,
     RECORD_SEND,
     RECORD_RECEIVE,
-    RECORD_SUM,
-    RECORD_MAXIMUM,
+    RECORD_SUM,     /* all-reduce of scalars */
+    RECORD_MAXIMUM, /* the same, with the maximum */
     RECORD_BARRIER,
     RECORD_AGREEMENT, /* on whether all succeeded */
     RECORD_SPLIT,     /* into groups */
@@ -65,13 +65,13 @@ enum record_kind {
 extern const char *const record_kinds[RECORD_KINDS]; /* "reduce-scatter", ... */
 
 /* Sends and receives, which are counted by peer; collectives are counted by communicator. */
-bool record_is_transfer(int kind);
+bool record_is_message(int kind);
 
 struct record_op {
     uint64_t number;   /* among all operations of this rank, from 1; 0: none */
     uint64_t sequence; /* among its communicator's collectives, or its sends to or receives from this peer; from 1 */
     int64_t entered;   /* time of its start */
-    int64_t left;      /* time at which waiting for it ended; 0: not yet */
+    int64_t finished;  /* time at which waiting for it ended; 0: not yet */
     int32_t kind;      /* enum record_kind */
     int32_t comm;      /* index into comms */
     int32_t peer;      /* rank in the world; -1 for a collective */
@@ -85,10 +85,10 @@ struct record_peer {
 };
 
 struct record_comm {
-    uint64_t id;      /* the same on every member: a hash of name and members; 0: unused */
-    uint64_t entered; /* collectives started */
-    uint64_t left;    /* collectives waited for */
-    int32_t size;     /* members, see record_members */
+    uint64_t id;                   /* the same on every member: a hash of name and members; 0: unused */
+    uint64_t collectives_entered;  /* started */
+    uint64_t collectives_finished; /* waited for */
+    int32_t size;                  /* members, see record_members */
     int32_t npeers;
     struct record_peer peers[RECORD_PEERS];
     char name[RECORD_NAME_SIZE];
@@ -96,13 +96,13 @@ struct record_comm {
 
 struct flight_record {
     uint64_t operations;          /* started so far */
-    int64_t active;               /* when this rank last began or ended anything */
+    int64_t last_change;          /* when this rank last began or ended an operation or a phase */
     int64_t waiting_since;        /* 0: not waiting */
     struct record_op waiting;     /* the operation it waits in */
-    char phase[RECORD_TEXT_SIZE]; /* its work between operations: "computing", "saving a checkpoint" */
-    int64_t step, micro_batch;    /* current ones, from 1; 0: none */
+    char phase[RECORD_TEXT_SIZE]; /* what it does between operations: "computing", "saving a checkpoint" */
+    int64_t step, micro_batch;    /* from 1; 0: none. trainer/pipeline.c sets micro_batch (recorder_micro_batch) */
     double waited_seconds;        /* in operations, since the start */
-    uint64_t ended;               /* 1: this rank is ending, and announces it */
+    int64_t ending;               /* 1: this rank is ending, and announces it */
     struct record_comm comms[RECORD_COMMS];
     struct record_op ring[RECORD_RING]; /* operation n is at n % RECORD_RING */
 };
@@ -113,27 +113,29 @@ const struct record_op *record_last(const struct flight_record *record);
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 /*
- * A file in /dev/shm that only its owner may open, named after its process. The name is needed only until the host's
+ * A file in /dev/shm that only its owner may open, named after its process. The name is needed only until the node's
  * other ranks have mapped it; after record_unlink nothing is left behind, however the processes end.
  */
 struct record_file;
 
 /*
- * This process's own. Removes the files of processes that were killed before record_unlink. If /dev/shm is full or
- * missing it is private memory, which neighbours cannot read. NULL with CODE_IO when out of memory.
+ * Creates this process's record file. Removes the files of processes that were killed before record_unlink. If /dev/shm
+ * is full or missing, the record is in private memory, which other ranks cannot read. NULL with CODE_IO when out of
+ * memory.
  */
 struct record_file *record_create(int world, struct error *err);
 
-/* The file's file system, by which ranks detect whether they share it; 0 for private memory. */
-uint64_t record_device(const struct record_file *file);
+/* The number of the file's file system, by which ranks detect whether they share it; 0 for private memory. */
+uint64_t record_filesystem(const struct record_file *file);
 
-/* Another's, to read; NULL with CODE_IO. */
+/* Maps the record file of another process of this node, read-only; NULL with CODE_IO. */
 struct record_file *record_map(const struct process *owner, int world, struct error *err);
 
 void record_unlink(struct record_file *file);
 void record_close(struct record_file *file); /* may be NULL; the owner's is unlinked too */
 
-/* A copy. False if it may be torn: each try met the writer in the middle of a change, where it may be stopped. */
+/* Copies the record. False if the copy may be torn: in every try the writer was in the middle of a change. A writer may
+ * be stopped there. */
 bool record_copy(struct flight_record *out, const struct record_file *file);
 
 /* The members of a communicator, as ranks of the world in the communicator's order. */
@@ -141,21 +143,30 @@ void record_members(const struct record_file *file, int comm, int *members, int 
 
 /* ---- for the writer: recorder.c ---------------------------------------------------------------------------------- */
 
-void record_begin(struct record_file *file);
+void record_write_begin(struct record_file *file);
 /* Stores bytes [offset, offset + bytes) of `from` in the file; both are multiples of 8. */
 void record_put(struct record_file *file, const struct flight_record *from, size_t offset, size_t bytes);
-void record_end(struct record_file *file);
+void record_write_end(struct record_file *file);
 void record_put_members(struct record_file *file, int comm, const int *members, int size);
 
-/* ---- for watchdogs: messages to the other ranks of the host ------------------------------------------------------ */
+/* ---- for watchdogs: messages to the other ranks of the node ------------------------------------------------------ */
 
-enum { RECORD_VERDICT_SIZE = 1024 };
+enum record_flag {
+    RECORD_ALARM,    /* this rank has raised the alarm */
+    RECORD_ABORTING, /* it has called abort */
+    RECORD_FLAGS
+};
 
-void record_raise_alarm(struct record_file *file);
-bool record_alarm(const struct record_file *file);
-void record_set_aborting(struct record_file *file); /* may be called by a signal handler */
-bool record_aborting(const struct record_file *file);
-void record_set_verdict(struct record_file *file, const char *text); /* once */
-bool record_verdict(const struct record_file *file, char text[static RECORD_VERDICT_SIZE]);
+void record_set_flag(struct record_file *file, enum record_flag flag); /* may be called by a signal handler */
+bool record_flag(const struct record_file *file, enum record_flag flag);
+
+/* The cause of a hang in one line (hang_cause), as a rank passes it on. */
+struct record_cause {
+    char text[1024];
+    bool aborted; /* the ranks that it names have aborted, and no other rank was lost */
+};
+
+void record_set_cause(struct record_file *file, const struct record_cause *cause); /* once */
+bool record_get_cause(const struct record_file *file, struct record_cause *cause);
 
 #endif

@@ -3,39 +3,49 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const hang_states[HANG_STATES] = {
+    [HANG_SILENT] = "silent", [HANG_RUNNING] = "running", [HANG_STOPPED] = "stopped",
+    [HANG_DEAD] = "dead",     [HANG_ABORTED] = "aborted", [HANG_ENDING] = "ending",
+};
+
 struct hang_rank *hang_ranks_create(int world, struct error *err)
 {
-    struct hang_rank *ranks = calloc((size_t)world, sizeof *ranks);
+    return error_calloc((size_t)world, sizeof(struct hang_rank), err);
+}
 
-    if (!ranks)
-        error_set(err, CODE_IO, "out of memory for the records of %d ranks", world);
-    return ranks;
+void hang_rank_clear(struct hang_rank *rank)
+{
+    for (int i = 0; i < RECORD_COMMS; i++) {
+        free(rank->members[i]);
+        rank->members[i] = NULL;
+    }
+    memset(&rank->record, 0, sizeof rank->record);
+    rank->state = HANG_SILENT;
 }
 
 void hang_ranks_destroy(struct hang_rank *ranks, int world)
 {
     for (int rank = 0; ranks && rank < world; rank++)
-        for (int c = 0; c < RECORD_COMMS; c++)
-            free(ranks[rank].members[c]);
+        hang_rank_clear(&ranks[rank]);
     free(ranks);
 }
 
-const struct record_op *hang_waits(const struct hang_rank *rank)
+const struct record_op *hang_waiting_op(const struct hang_rank *rank)
 {
     return rank->state == HANG_RUNNING && rank->record.waiting_since ? &rank->record.waiting : NULL;
 }
 
-double hang_idle_seconds(const struct hang_rank *rank)
+double hang_unchanged_seconds(const struct hang_rank *rank)
 {
-    return 1e-9 * (double)(rank->taken - rank->record.active);
+    return 1e-9 * (double)(rank->taken - rank->record.last_change);
 }
 
 /* ---- who waits for whom ---- */
 
 enum strength {
     BLOCKS_NOT,
-    BLOCKS_BUSY,   /* it has entered but does not wait: a library may move data only while a rank waits */
-    BLOCKS_ABSENT, /* it has not entered */
+    BLOCKS_ENTERED, /* it has entered, but computes, or is stopped or dead: MPI may need it to move data */
+    BLOCKS_ABSENT,  /* it has not entered */
 };
 
 static const struct record_comm *same_comm(const struct hang_rank *rank, const struct record_comm *comm)
@@ -56,31 +66,32 @@ static uint64_t count_messages(const struct record_comm *comm, int peer, bool se
 }
 
 /* The progress of `rank` where `waiter` waits: collectives entered, or messages to or from the waiter. */
-static uint64_t count_collectives(const struct hang_rank *rank, int waiter, const struct record_op *op,
-                                  const struct record_comm *comm)
+static uint64_t count_progress(const struct hang_rank *rank, int waiter, const struct record_op *op,
+                               const struct record_comm *comm)
 {
     const struct record_comm *theirs = same_comm(rank, comm);
 
-    if (record_is_transfer(op->kind))
+    if (record_is_message(op->kind))
         return count_messages(theirs, waiter, op->kind == RECORD_RECEIVE);
-    return theirs ? theirs->entered : 0;
+    return theirs ? theirs->collectives_entered : 0;
 }
 
 static enum strength blocks_waiter(const struct hang_rank *ranks, int waiter, int rank)
 {
-    const struct record_op *op = hang_waits(&ranks[waiter]);
+    const struct record_op *op = hang_waiting_op(&ranks[waiter]);
     const struct record_comm *comm = &ranks[waiter].record.comms[op->comm], *theirs;
     const struct hang_rank *other = &ranks[rank];
 
-    if (rank == waiter || (record_is_transfer(op->kind) && rank != op->peer))
+    if (rank == waiter || (record_is_message(op->kind) && rank != op->peer))
         return BLOCKS_NOT;
-    if (other->state == HANG_SILENT || count_collectives(other, waiter, op, comm) < op->sequence)
+    if (other->state == HANG_SILENT || count_progress(other, waiter, op, comm) < op->sequence)
         return BLOCKS_ABSENT;
     if (other->state != HANG_RUNNING)
-        return BLOCKS_BUSY;
+        return BLOCKS_ENTERED;
     theirs = same_comm(other, comm);
-    if (!hang_waits(other) && (record_is_transfer(op->kind) || (theirs && theirs->left < op->sequence)))
-        return BLOCKS_BUSY;
+    if (!hang_waiting_op(other) &&
+        (record_is_message(op->kind) || (theirs && theirs->collectives_finished < op->sequence)))
+        return BLOCKS_ENTERED;
     return BLOCKS_NOT;
 }
 
@@ -103,36 +114,41 @@ static enum strength find_strongest(const struct hang_rank *ranks, int waiter)
 struct judge {
     const struct hang_rank *ranks;
     int world;
-    int *waiter; /* [world] the lowest rank that waits for this one, if this one does not wait itself; else -1 */
-    bool *late;  /* [world] */
+    int *waiter;   /* [world] the lowest rank that waits for this one, if this one does not wait itself; else -1 */
+    int *next;     /* [world] the lowest rank that this one waits for; -1 for none */
+    bool *suspect; /* [world] ranks that may be the cause */
     struct hang_verdict *verdict;
 };
 
-static bool is_lost(const struct hang_rank *rank)
+static bool is_dead_or_stopped(const struct hang_rank *rank)
 {
     return rank->state == HANG_DEAD || rank->state == HANG_STOPPED;
 }
 
-/* Marks the ranks at which chains of waiting end, and those that are lost or have aborted. */
+/* Marks the ranks at which chains of waiting end, and those that are dead, stopped or have aborted. */
 static void find_ends(struct judge *j)
 {
     for (int rank = 0; rank < j->world; rank++) {
-        j->waiter[rank] = -1;
-        j->late[rank] = is_lost(&j->ranks[rank]) || j->ranks[rank].state == HANG_ABORTED;
+        j->waiter[rank] = j->next[rank] = -1;
+        j->suspect[rank] = is_dead_or_stopped(&j->ranks[rank]) || j->ranks[rank].state == HANG_ABORTED;
     }
     for (int w = 0; w < j->world; w++) {
         const struct hang_rank *r = &j->ranks[w];
         int comm = r->record.waiting.comm;
         enum strength most;
 
-        if (!hang_waits(r) || (most = find_strongest(j->ranks, w)) == BLOCKS_NOT)
+        if (!hang_waiting_op(r) || (most = find_strongest(j->ranks, w)) == BLOCKS_NOT)
             continue;
         for (int i = 0; i < r->record.comms[comm].size; i++) {
             int rank = r->members[comm][i];
 
-            if (blocks_waiter(j->ranks, w, rank) != most || hang_waits(&j->ranks[rank]))
+            if (blocks_waiter(j->ranks, w, rank) != most)
                 continue;
-            j->late[rank] = true;
+            if (j->next[w] < 0 || rank < j->next[w])
+                j->next[w] = rank;
+            if (hang_waiting_op(&j->ranks[rank]))
+                continue;
+            j->suspect[rank] = true;
             if (j->waiter[rank] < 0)
                 j->waiter[rank] = w;
         }
@@ -140,183 +156,164 @@ static void find_ends(struct judge *j)
 }
 
 /*
- * Keeps the most likely causes: lost ranks before silent ones, whose host may only not have published yet; either
- * before ranks that aborted or ended, which may be a consequence; and any of these before busy ranks, unless they have
- * been busy for long. Of the busy ranks those are kept that were busy for more than half of the longest time.
+ * Keeps the most likely causes. Of these classes only the first one that occurs remains:
+ *
+ *   1. dead and stopped ranks
+ *   2. silent ranks: perhaps their node has just not published yet
+ *   3. ranks that have aborted: it may be a consequence
+ *   4. ranks that have ended or are ending: it may be a consequence
+ *
+ * A running rank that does not wait is kept if it has been unchanged for long enough. If there is a rank of class 1, 2
+ * or 3, that is at least `patience`. Otherwise it is at least half of the time of the one that has been unchanged
+ * longest.
  */
-static void keep_worst(struct judge *j, double patience)
+static void keep_most_likely(struct judge *j, double patience)
 {
-    bool lost = false, silent = false, aborted = false;
+    bool gone = false, silent = false, aborted = false;
     double longest = 0;
 
     for (int rank = 0; rank < j->world; rank++) {
         const struct hang_rank *r = &j->ranks[rank];
 
-        if (!j->late[rank])
+        if (!j->suspect[rank])
             continue;
-        lost |= is_lost(r);
+        gone |= is_dead_or_stopped(r);
         silent |= r->state == HANG_SILENT;
         aborted |= r->state == HANG_ABORTED;
-        if (r->state == HANG_RUNNING && hang_idle_seconds(r) > longest)
-            longest = hang_idle_seconds(r);
+        if (r->state == HANG_RUNNING && hang_unchanged_seconds(r) > longest)
+            longest = hang_unchanged_seconds(r);
     }
     for (int rank = 0; rank < j->world; rank++) {
         const struct hang_rank *r = &j->ranks[rank];
-        double least = lost || silent || aborted ? patience : longest / 2;
+        double least = gone || silent || aborted ? patience : longest / 2;
 
         if (r->state == HANG_SILENT)
-            j->late[rank] &= !lost;
-        else if (r->state == HANG_ABORTED || r->state == HANG_ENDED)
-            j->late[rank] &= !lost && !silent && (r->state == HANG_ABORTED || !aborted);
+            j->suspect[rank] &= !gone;
+        else if (r->state == HANG_ABORTED || r->state == HANG_ENDING)
+            j->suspect[rank] &= !gone && !silent && (r->state == HANG_ABORTED || !aborted);
         else if (r->state == HANG_RUNNING)
-            j->late[rank] &= hang_idle_seconds(r) >= least;
+            j->suspect[rank] &= hang_unchanged_seconds(r) >= least;
     }
 }
 
-static int add_late(struct judge *j, int rank, int waiter, struct error *err)
+static void add_named(struct judge *j, int rank, int waiter)
 {
-    struct hang_verdict *v = j->verdict;
-    struct hang_late *more = realloc(v->late, (v->nlate + 1) * sizeof *more);
-
-    if (!more)
-        return error_set(err, CODE_IO, "out of memory");
-    v->late = more;
-    v->late[v->nlate++] = (struct hang_late){.rank = rank, .waiter = waiter};
-    return 0;
+    j->verdict->named[j->verdict->nnamed++] = (struct hang_named){.rank = rank, .waiter = waiter};
 }
 
 /* How far a late rank is behind the others on the communicator where a rank waits for it. */
-static void measure_lateness(const struct judge *j, struct hang_late *late)
+static void measure_lateness(const struct judge *j, struct hang_named *named)
 {
-    const struct hang_rank *w = &j->ranks[late->waiter];
+    const struct hang_rank *w = &j->ranks[named->waiter];
     const struct record_op *op = &w->record.waiting;
     const struct record_comm *comm = &w->record.comms[op->comm];
-    uint64_t most = op->sequence, own = count_collectives(&j->ranks[late->rank], late->waiter, op, comm);
+    uint64_t most = op->sequence, own = count_progress(&j->ranks[named->rank], named->waiter, op, comm);
 
-    late->comm = op->comm;
-    for (int i = 0; i < comm->size && !record_is_transfer(op->kind); i++) {
-        uint64_t other = count_collectives(&j->ranks[w->members[op->comm][i]], late->waiter, op, comm);
+    for (int i = 0; i < comm->size && !record_is_message(op->kind); i++) {
+        uint64_t other = count_progress(&j->ranks[w->members[op->comm][i]], named->waiter, op, comm);
 
         most = other > most ? other : most;
     }
-    late->behind = most > own ? most - own : 0;
+    named->behind = most > own ? most - own : 0;
 }
 
-static int name_late(struct judge *j, struct error *err)
+static void name_suspects(struct judge *j)
 {
     for (int rank = 0; rank < j->world; rank++) {
-        if (!j->late[rank])
+        if (!j->suspect[rank])
             continue;
-        if (add_late(j, rank, j->waiter[rank], err) < 0)
-            return -1;
+        add_named(j, rank, j->waiter[rank]);
         if (j->waiter[rank] >= 0)
-            measure_lateness(j, &j->verdict->late[j->verdict->nlate - 1]);
+            measure_lateness(j, &j->verdict->named[j->verdict->nnamed - 1]);
     }
     j->verdict->kind = HANG_LATE;
-    return 0;
 }
 
-static bool same_operation(const struct hang_rank *a, const struct hang_rank *b)
+/* False if the two ranks are in different operations with the same sequence number on one communicator. */
+static bool operations_agree(const struct hang_rank *a, const struct hang_rank *b)
 {
-    const struct record_op *p = hang_waits(a), *q = hang_waits(b);
+    const struct record_op *p = hang_waiting_op(a), *q = hang_waiting_op(b);
 
     return a->record.comms[p->comm].id != b->record.comms[q->comm].id || p->sequence != q->sequence ||
-           record_is_transfer(p->kind) || record_is_transfer(q->kind) ||
+           record_is_message(p->kind) || record_is_message(q->kind) ||
            (p->kind == q->kind && strcmp(p->purpose, q->purpose) == 0);
 }
 
-/* 1 if two ranks are in different operations at the same place of a communicator. */
-static int find_mismatch(struct judge *j, struct error *err)
+/* Finds two ranks that are in different operations with the same sequence number on one communicator. */
+static bool find_mismatch(struct judge *j)
 {
     for (int a = 0; a < j->world; a++)
-        for (int b = a + 1; b < j->world && hang_waits(&j->ranks[a]); b++)
-            if (hang_waits(&j->ranks[b]) && !same_operation(&j->ranks[a], &j->ranks[b])) {
+        for (int b = a + 1; b < j->world && hang_waiting_op(&j->ranks[a]); b++)
+            if (hang_waiting_op(&j->ranks[b]) && !operations_agree(&j->ranks[a], &j->ranks[b])) {
                 j->verdict->kind = HANG_MISMATCH;
-                return add_late(j, a, -1, err) < 0 || add_late(j, b, -1, err) < 0 ? -1 : 1;
+                add_named(j, a, -1);
+                add_named(j, b, -1);
+                return true;
             }
-    return 0;
+    return false;
 }
 
-/* The lowest rank that a waiting one waits for; -1 for none. */
-static int next_in_chain(const struct judge *j, int waiter)
+/*
+ * There is no suspect: every rank that is waited for waits too. Either some wait for no rank (HANG_NETWORK), or all are
+ * in cycles (HANG_CYCLE).
+ */
+static void judge_without_suspects(struct judge *j)
 {
-    const struct hang_rank *r = &j->ranks[waiter];
-    int comm = r->record.waiting.comm, lowest = -1;
-    enum strength most = find_strongest(j->ranks, waiter);
-
-    for (int i = 0; i < r->record.comms[comm].size && most != BLOCKS_NOT; i++) {
-        int rank = r->members[comm][i];
-
-        if (blocks_waiter(j->ranks, waiter, rank) == most && (lowest < 0 || rank < lowest))
-            lowest = rank;
-    }
-    return lowest;
-}
-
-/* All late candidates wait: some for no rank, or all in cycles. `late` marks the ranks that were visited. */
-static int name_waiting(struct judge *j, struct error *err)
-{
+    bool *visited = j->suspect; /* no rank is marked in it */
     int first = -1, rank;
 
-    j->verdict->kind = HANG_TRANSFER;
+    j->verdict->kind = HANG_NETWORK;
     for (int w = 0; w < j->world; w++) {
-        if (!hang_waits(&j->ranks[w]))
+        if (!hang_waiting_op(&j->ranks[w]))
             continue;
         first = first < 0 ? w : first;
-        if (find_strongest(j->ranks, w) == BLOCKS_NOT && add_late(j, w, -1, err) < 0)
-            return -1;
+        if (j->next[w] < 0)
+            add_named(j, w, -1);
     }
-    if (j->verdict->nlate > 0)
-        return 0;
+    if (j->verdict->nnamed > 0)
+        return;
     j->verdict->kind = first < 0 ? HANG_NOTHING : HANG_CYCLE;
     if (first < 0)
-        return 0;
-    for (rank = first; !j->late[rank]; rank = next_in_chain(j, rank))
-        j->late[rank] = true;
+        return;
+    for (rank = first; !visited[rank]; rank = j->next[rank])
+        visited[rank] = true;
     first = rank;
     do {
-        if (add_late(j, rank, -1, err) < 0)
-            return -1;
-        rank = next_in_chain(j, rank);
+        add_named(j, rank, -1);
+        rank = j->next[rank];
     } while (rank != first);
-    return 0;
 }
 
-static int judge_ranks(struct judge *j, double patience, struct error *err)
+static void judge_ranks(struct judge *j, double patience)
 {
-    int mismatch;
     bool any = false;
 
     find_ends(j);
-    keep_worst(j, patience);
+    keep_most_likely(j, patience);
     for (int rank = 0; rank < j->world; rank++)
-        any |= j->late[rank];
+        any |= j->suspect[rank];
     if (any)
-        return name_late(j, err);
-    mismatch = find_mismatch(j, err);
-    return mismatch != 0 ? (mismatch < 0 ? -1 : 0) : name_waiting(j, err);
+        name_suspects(j);
+    else if (!find_mismatch(j))
+        judge_without_suspects(j);
 }
 
 int hang_judge(struct hang_verdict *verdict, const struct hang_rank *ranks, int world, double patience,
                struct error *err)
 {
     struct judge j = {.ranks = ranks, .world = world, .verdict = verdict};
-    int result = -1;
+    int result = 0;
 
-    *verdict = (struct hang_verdict){0};
+    *verdict = (struct hang_verdict){.named = calloc((size_t)world, sizeof *verdict->named)};
     j.waiter = calloc((size_t)world, sizeof *j.waiter);
-    j.late = calloc((size_t)world, sizeof *j.late);
-    if (j.waiter && j.late)
-        result = judge_ranks(&j, patience, err);
+    j.next = calloc((size_t)world, sizeof *j.next);
+    j.suspect = calloc((size_t)world, sizeof *j.suspect);
+    if (verdict->named && j.waiter && j.next && j.suspect)
+        judge_ranks(&j, patience);
     else
-        error_set(err, CODE_IO, "out of memory to judge %d ranks", world);
+        result = error_set(err, CODE_IO, "out of memory to judge %d ranks", world);
     free(j.waiter);
-    free(j.late);
+    free(j.next);
+    free(j.suspect);
     return result;
-}
-
-void hang_verdict_free(struct hang_verdict *verdict)
-{
-    free(verdict->late);
-    *verdict = (struct hang_verdict){0};
 }

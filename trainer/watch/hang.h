@@ -1,18 +1,16 @@
 /*
- * hang.h - finds the rank that causes a hang, exchanges the ranks' records between hosts, and writes the report.
+ * hang.h - finds the rank that causes a hang, exchanges the ranks' records between nodes, and writes the report.
  *
  * A waiting rank waits for the ranks that have not entered the same operation: the members of the communicator that
  * have entered fewer collectives there, or the peer that has not sent or received yet. If one of these waits itself,
- * the search goes on from it; where a chain ends is the late rank. In a chain (A waits in tp for B, B in dp for C, and
- * C computes) that is C alone, however many wait.
+ * the search goes on from it. The late rank is at the end of the chain. For example, A waits in tp for B, B waits in dp
+ * for C, and C computes: only C is late.
  */
 #ifndef MUSTER_TRAINER_WATCH_HANG_H
 #define MUSTER_TRAINER_WATCH_HANG_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 #include "common/error.h"
 #include "trainer/watch/flight_record.h"
@@ -20,131 +18,138 @@
 enum { HANG_HOST_SIZE = 64 };
 
 enum hang_state {
-    HANG_SILENT,  /* no record: its node is dead or cut off, or no rank of it is left to publish */
+    HANG_SILENT,  /* no record: its node is dead or cut off, or no rank of that node runs and can publish it */
     HANG_RUNNING, /* waiting if record.waiting_since is not 0, otherwise doing what record.phase names */
     HANG_STOPPED, /* by SIGSTOP, a terminal or a debugger */
     HANG_DEAD,    /* its process ended without announcing it */
     HANG_ABORTED, /* it, or a library in it, has called abort, possibly because a peer was lost */
-    HANG_ENDED,   /* it is ending, or has ended after announcing it */
+    HANG_ENDING,  /* it is ending, or has ended after announcing it */
+    HANG_STATES
 };
+
+extern const char *const hang_states[HANG_STATES]; /* "silent", ... */
 
 struct hang_rank {
     enum hang_state state;
-    char host[HANG_HOST_SIZE];
-    int64_t taken;               /* when the record was copied, on its host's clock */
+    char host[HANG_HOST_SIZE];   /* the node's name */
+    int64_t taken;               /* when the record was copied, on its node's clock */
     struct flight_record record; /* all 0 when silent */
     int *members[RECORD_COMMS];  /* owned; [record.comms[i].size] ranks of the world */
 };
 
-/* All ranks of a world, silent ones too; the caller fills in the hosts. NULL when out of memory. */
+/* An array of `world` ranks, all HANG_SILENT; the caller fills in the hosts. NULL when out of memory. */
 struct hang_rank *hang_ranks_create(int world, struct error *err);
 void hang_ranks_destroy(struct hang_rank *ranks, int world);
 
-/* The operation that the rank waits in; NULL if it does not wait or is not HANG_RUNNING. */
-const struct record_op *hang_waits(const struct hang_rank *rank);
+/* Makes the rank silent, without a record. */
+void hang_rank_clear(struct hang_rank *rank);
 
-/* Seconds since it last began or ended anything. */
-double hang_idle_seconds(const struct hang_rank *rank);
+/* The operation that the rank waits in; NULL if it does not wait or is not HANG_RUNNING. */
+const struct record_op *hang_waiting_op(const struct hang_rank *rank);
+
+/* Seconds since the rank last began or ended an operation or a phase. */
+double hang_unchanged_seconds(const struct hang_rank *rank);
 
 /* ---- the verdict: pure functions --------------------------------------------------------------------------------- */
 
 enum hang_verdict_kind {
-    HANG_LATE,     /* the other ranks wait for `late` */
-    HANG_MISMATCH, /* the two ranks of `late` are in different operations at the same place */
-    HANG_CYCLE,    /* each of `late` waits for the next, and the last for the first */
-    HANG_TRANSFER, /* all have entered the operation that `late` waits in: the network or the library hangs */
+    HANG_LATE,     /* the other ranks wait for the named ranks */
+    HANG_MISMATCH, /* the two named ranks are in different operations with the same number on one communicator */
+    HANG_CYCLE,    /* each named rank waits for the next, and the last for the first */
+    HANG_NETWORK,  /* all have entered the operation that the named ranks wait in: the network or the library hangs */
     HANG_NOTHING,  /* no rank waits and none is missing */
 };
 
-struct hang_late {
+struct hang_named {
     int rank;
+
+    /* HANG_LATE only */
     int waiter;      /* the lowest rank that waits for it; -1 for none */
-    int comm;        /* where: index into the waiter's comms */
-    uint64_t behind; /* collectives that it is behind the first of that communicator; or messages it owes the waiter */
+    uint64_t behind; /* collectives by which it is behind the most advanced member of waiter's communicator; for a send
+                        or receive, messages by which it is behind the waiter */
 };
 
 struct hang_verdict {
     enum hang_verdict_kind kind;
-    struct hang_late *late; /* [nlate], owned: in the order of rank, or of the cycle */
-    size_t nlate;
+    struct hang_named *named; /* [nnamed] in the order of rank, or of the cycle; the caller frees it */
+    size_t nnamed;
 };
 
 /*
- * patience: seconds after which a rank that is busy on its own counts as late even if another rank is silent or dead.
- * -1 when out of memory.
+ * If a rank is dead, stopped, silent or has aborted, a running rank that does not wait is named too, but only if it has
+ * been unchanged for at least `patience` seconds. -1 when out of memory; then, too, the caller frees verdict->named.
  */
 int hang_judge(struct hang_verdict *verdict, const struct hang_rank *ranks, int world, double patience,
                struct error *err);
-void hang_verdict_free(struct hang_verdict *verdict);
 
 /* ---- the report (hang_report.c) ---------------------------------------------------------------------------------- */
 
 /*
- * One line, without a newline, truncated to `size`:
+ * One line, without a newline, truncated to the buffer:
  *
  *     rank 5 on n3 is 2 collectives behind, last entered reduce-scatter of block 7 gradients (dp); it has been
  *     computing for 603 s
- *     rank 5 on n3 is dead (its process is gone), last entered ...
- *     ranks 8-15 on n3 gave no sign
+ *     rank 5 on n3 is dead (its process is gone); it is 2 collectives behind, last entered reduce-scatter of block 7
+ *     gradients (dp)
+ *     ranks 8-15 on n3 are silent: their node is dead, stopped or cut off
  */
-void hang_sentence(char *text, size_t size, const struct hang_verdict *verdict, const struct hang_rank *ranks,
-                   int world);
-
-/* True if such a sentence blames this one rank for having aborted. */
-bool hang_blames_abort(const char *sentence, int rank);
+void hang_cause(struct record_cause *cause, const struct hang_verdict *verdict, const struct hang_rank *ranks,
+                int world);
 
 /*
- * The whole report: the sentence, `title` (may be NULL), the waiting ranks and their operations, a line for each rank
- * (at most most_lines; 0 for all), and the last operations of the late ranks.
+ * The whole report, malloc'ed; NULL when out of memory: the cause, `title`, the waiting ranks and their operations, a
+ * line for each rank (at most most_lines; 0 for all), and the last operations of the named ranks. If the named ranks
+ * have aborted, it ends in HANG_ABORTED_LINE, by which hang_cause_read sets record_cause.aborted on other nodes.
  */
-void hang_print(FILE *out, const char *title, const struct hang_verdict *verdict, const struct hang_rank *ranks,
-                int world, int most_lines);
+#define HANG_ABORTED_LINE "the abort is the cause: no other rank was lost\n"
+
+char *hang_compose(const char *title, const struct hang_verdict *verdict, const struct hang_rank *ranks, int world,
+                   int most_lines);
 
 /*
- * ---- the directory of a hang, on the file system that all hosts share (hang_files.c) --------------------------------
+ * ---- the directory of a hang, on the file system that all nodes share (hang_files.c) --------------------------------
  *
  *     <where>/hang-<job>.<step>.<restart>/
- *         records-00004.json      the records of rank 4's host
- *         hang-report.txt         the report; its first line is the sentence
+ *         records-00004.json      the records of rank 4's node
+ *         hang-report.txt         the report; its first line is the cause
  *
  * The alarm is that the directory exists. Each file is written under another name and renamed. The directory is kept
  * for the user.
  */
 
 /* Raises the alarm, if it is not raised yet. CODE_IO. */
-int hang_raise(const char *dir, struct error *err);
-bool hang_raised(const char *dir);
-
-/* Writes the records of the ranks that `chosen` marks, as rank `speaker`. CODE_IO. */
-int hang_publish(const char *dir, int speaker, const struct hang_rank *ranks, const bool *chosen, int world,
-                 struct error *err);
-
-/* Sets spoken[world]: the ranks that have published. CODE_IO when the directory cannot be read. */
-int hang_spoken(const char *dir, bool *spoken, int world, struct error *err);
-
-/* Reads what these ranks have published. A file that cannot be read is skipped. */
-void hang_collect(const char *dir, const bool *spoken, struct hang_rank *ranks, int world);
-
-/* 1 if this is the report now, 0 if there already was one; -1 with CODE_IO. `rank` is the writer. */
-int hang_report_publish(const char *dir, int rank, const char *text, size_t length, struct error *err);
-
-/* The report's first line, without its newline; false if there is no report. */
-bool hang_report_sentence(const char *dir, char *text, size_t size);
+int hang_raise_alarm(const char *dir, struct error *err);
+bool hang_alarm_raised(const char *dir);
 
 /*
- * The records of the ranks that `chosen` marks, as JSON:
+ * Writes the records of the ranks that are not silent, as rank `publisher`. CODE_IO. The file is JSON:
  *
- * {"version": 1, "ranks": [{"rank": 5, "host": "n3", "state": "stopped", "taken": NS, "phase": "computing", ...,
- *   "waiting": OP, "comms": [...], "ring": [OP, ...]}, ...]}
+ * {"version": 1, "ranks": [{"rank": 5, "host": "n3", "state": "stopped", "taken": NS, "operations": N,
+ *   "last_change": NS, "phase": "computing", "step": 7, "micro_batch": 2, "waited_seconds": 1.5, "waiting_since": NS,
+ *   "comms": [COMM, ...], "ring": [OP, ...], "waiting": OP}, ...]}           (without "waiting" if it does not wait)
+ * COMM {"slot": 0, "name": "dp", "id": N, "entered": N, "finished": N, "members": [[FIRST, STRIDE, COUNT], ...],
+ *   "peers": [[RANK, SENDS, RECEIVES], ...]}
+ * OP {"number": N, "sequence": N, "entered": NS, "finished": NS, "kind": "all-gather", "comm": SLOT, "peer": RANK,
+ *   "purpose": "block 7"}
  *
- * The members of a communicator are runs of [first, stride, count]. NULL when out of memory; json_decref frees it.
+ * The names are those of struct hang_rank, flight_record, record_comm (its "entered" and "finished" are
+ * collectives_entered and collectives_finished) and record_op. NS: nanoseconds of the node's clock.
  */
-json_t *hang_encode(const struct hang_rank *ranks, const bool *chosen, int world);
+int hang_records_publish(const char *dir, int publisher, const struct hang_rank *ranks, int world, struct error *err);
+
+/* Sets published[world]: the ranks that have published. CODE_IO when the directory cannot be read. */
+int hang_published(const char *dir, bool *published, int world, struct error *err);
 
 /*
- * The reverse: replaces the records and hosts of the ranks in `json`. Fails with CODE_DATA; ranks before the faulty one
- * are replaced.
+ * Reads what these ranks have published, and replaces the records and hosts. A file that cannot be read or is of
+ * another version is skipped, as is the rest of a file from an invalid record on.
  */
-int hang_decode(struct hang_rank *ranks, int world, const json_t *json, struct error *err);
+void hang_collect(const char *dir, const bool *published, struct hang_rank *ranks, int world);
+
+/* 1 if `text` is the report now, 0 if there was one already; -1 with CODE_IO. `rank` is the writer. */
+int hang_report_publish(const char *dir, int rank, const char *text, struct error *err);
+
+/* The cause of the report; false if there is no report. */
+bool hang_cause_read(const char *dir, struct record_cause *cause);
 
 #endif

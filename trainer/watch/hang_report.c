@@ -1,235 +1,216 @@
 #include "trainer/watch/hang.h"
 
-#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SENTENCES = 8, MOST_GROUPS = 16, MOST_HISTORIES = 4, HISTORY = 12, OP_TEXT_SIZE = 160 };
+enum { MOST_CAUSES = 8, MOST_GROUPS = 16, MOST_HISTORIES = 4, HISTORY = 12 };
 
-/* ---- parts of sentences ---- */
+/* ---- parts of the text ---- */
 
-/* Text that is truncated at the end of its buffer. */
-struct report_line {
-    char *text;
-    size_t size, used;
-};
-__attribute__((format(printf, 2, 3))) static void add_text(struct report_line *line, const char *format, ...)
+static void put_seconds(FILE *out, double seconds)
 {
-    va_list args;
-    int length;
-
-    va_start(args, format);
-    length = vsnprintf(line->text + line->used, line->size - line->used, format, args);
-    va_end(args);
-    if (length > 0)
-        line->used += (size_t)length < line->size - line->used ? (size_t)length : line->size - line->used - 1;
+    fprintf(out, seconds < 10 ? "%.1f s" : "%.0f s", seconds);
 }
 
-static void add_seconds(struct report_line *line, double seconds)
+static void put_operation(FILE *out, const struct hang_rank *rank, const struct record_op *op)
 {
-    add_text(line, seconds < 10 ? "%.1f s" : "%.0f s", seconds);
-}
-
-static void add_operation(struct report_line *line, const struct hang_rank *rank, const struct record_op *op)
-{
-    add_text(line, "%s", record_kinds[op->kind]);
+    fputs(record_kinds[op->kind], out);
     if (op->purpose[0])
-        add_text(line, " of %s", op->purpose);
+        fprintf(out, " of %s", op->purpose);
     if (op->kind == RECORD_SEND)
-        add_text(line, " to rank %d", op->peer);
+        fprintf(out, " to rank %d", op->peer);
     if (op->kind == RECORD_RECEIVE)
-        add_text(line, " from rank %d", op->peer);
-    add_text(line, " (%s)", rank->record.comms[op->comm].name);
+        fprintf(out, " from rank %d", op->peer);
+    fprintf(out, " (%s)", rank->record.comms[op->comm].name);
 }
 
-static void add_ranks(struct report_line *line, const bool *chosen, int world)
+/* "ranks 0-3, 5"; returns their number. */
+static int put_ranks(FILE *out, const bool *group, int world)
 {
     const char *before = "";
     int count = 0;
 
     for (int rank = 0; rank < world; rank++)
-        count += chosen[rank];
-    add_text(line, count == 1 ? "rank " : "ranks ");
+        count += group[rank];
+    fputs(count == 1 ? "rank " : "ranks ", out);
     for (int rank = 0; rank < world; rank++) {
         int last = rank;
 
-        if (!chosen[rank])
+        if (!group[rank])
             continue;
-        while (last + 1 < world && chosen[last + 1])
+        while (last + 1 < world && group[last + 1])
             last++;
-        add_text(line, last > rank ? "%s%d-%d" : "%s%d", before, rank, last);
+        fprintf(out, last > rank ? "%s%d-%d" : "%s%d", before, rank, last);
         before = ", ";
         rank = last;
     }
+    return count;
 }
 
-/* ---- the sentence ---- */
+/* ---- the cause ---- */
 
-static void add_position(struct report_line *line, const struct hang_late *late, const struct hang_rank *ranks)
+static void put_position(FILE *out, const struct hang_named *named, const struct hang_rank *ranks)
 {
-    const struct hang_rank *rank = &ranks[late->rank];
+    const struct hang_rank *rank = &ranks[named->rank];
     const struct record_op *last = record_last(&rank->record);
-    const struct record_op *op = late->waiter >= 0 ? &ranks[late->waiter].record.waiting : NULL;
-    bool transfer = op && record_is_transfer(op->kind);
+    const struct record_op *op = named->waiter >= 0 ? &ranks[named->waiter].record.waiting : NULL;
+    bool message = op && record_is_message(op->kind);
 
-    if (late->behind > 0 && transfer)
-        add_text(line, " has not begun to %s rank %d,", op->kind == RECORD_RECEIVE ? "send to" : "receive from",
-                 late->waiter);
-    else if (late->behind > 0)
-        add_text(line, " is %llu collective%s behind,", (unsigned long long)late->behind, late->behind == 1 ? "" : "s");
+    if (named->behind > 0 && message)
+        fprintf(out, " has not begun to %s rank %d,", op->kind == RECORD_RECEIVE ? "send to" : "receive from",
+                named->waiter);
+    else if (named->behind > 0)
+        fprintf(out, " is %llu collective%s behind,", (unsigned long long)named->behind, named->behind == 1 ? "" : "s");
     if (!last) {
-        add_text(line, " has entered nothing yet");
+        fprintf(out, " has entered nothing yet");
         return;
     }
-    add_text(line, " last entered ");
-    add_operation(line, rank, last);
+    fprintf(out, " last entered ");
+    put_operation(out, rank, last);
 }
 
-/* Several silent, dead or stopped ranks of one host share a sentence. */
-static const char *describe_state(enum hang_state state, bool several)
+/* The text for one rank, and the text for several ranks of one node. */
+static const char *const descriptions[HANG_STATES][2] = {
+    [HANG_SILENT] = {"is silent: it or its node is dead, stopped or cut off",
+                     "are silent: their node is dead, stopped or cut off"},
+    [HANG_STOPPED] = {"is stopped (by SIGSTOP or a debugger)", "are stopped (by SIGSTOP or a debugger)"},
+    [HANG_DEAD] = {"is dead (its process is gone)", "are dead (their processes are gone)"},
+    [HANG_ABORTED] = {"has aborted", "have aborted"},
+    [HANG_ENDING] = {"has ended", "have ended"},
+};
+
+static void put_one(FILE *out, const struct hang_named *named, const struct hang_rank *ranks)
 {
-    switch (state) {
-    case HANG_SILENT:
-        return several ? "gave no sign: their node is dead, stopped or cut off"
-                       : "gave no sign: its node or it is dead, stopped or cut off";
-    case HANG_DEAD:
-        return several ? "are dead (their processes are gone)" : "is dead (its process is gone)";
-    case HANG_STOPPED:
-        return several ? "are stopped (by SIGSTOP or a debugger)" : "is stopped (by SIGSTOP or a debugger)";
-    case HANG_ABORTED:
-        return several ? "have aborted" : "has aborted";
-    case HANG_ENDED:
-        return several ? "have ended" : "has ended";
-    case HANG_RUNNING:
-        break;
+    const struct hang_rank *rank = &ranks[named->rank];
+
+    fprintf(out, "rank %d on %s", named->rank, rank->host);
+    if (rank->state == HANG_RUNNING) {
+        put_position(out, named, ranks);
+        fprintf(out, "; it has been %s for ", rank->record.phase);
+        put_seconds(out, hang_unchanged_seconds(rank));
+        return;
     }
-    return "";
-}
-
-static void add_one(struct report_line *line, const struct hang_late *late, const struct hang_rank *ranks)
-{
-    const struct hang_rank *rank = &ranks[late->rank];
-
-    add_text(line, "rank %d on %s", late->rank, rank->host);
-    if (rank->state != HANG_RUNNING)
-        add_text(line, " %s", describe_state(rank->state, false));
+    fprintf(out, " %s", descriptions[rank->state][0]);
     if (rank->state == HANG_SILENT)
         return;
-    if (rank->state != HANG_RUNNING)
-        add_text(line, ";%s", late->behind > 0 ? " it" : "");
-    add_position(line, late, ranks);
-    if (rank->state != HANG_RUNNING)
-        return;
-    add_text(line, "; it has been %s for ", rank->record.phase);
-    add_seconds(line, hang_idle_seconds(rank));
+    fprintf(out, ";%s", named->behind > 0 ? " it" : "");
+    put_position(out, named, ranks);
 }
 
-static void add_late_ranks(struct report_line *line, const struct hang_verdict *v, const struct hang_rank *ranks,
-                           int world)
+static void put_named_ranks(FILE *out, const struct hang_verdict *v, const struct hang_rank *ranks, int world)
 {
     bool *done = calloc((size_t)world, sizeof *done), *group = calloc((size_t)world, sizeof *group);
-    int sentences = 0;
+    int causes = 0;
 
-    for (size_t i = 0; done && group && i < v->nlate; i++) {
-        const struct hang_rank *rank = &ranks[v->late[i].rank];
+    for (size_t i = 0; done && group && i < v->nnamed; i++) {
+        const struct hang_rank *rank = &ranks[v->named[i].rank];
         int together = 0;
 
-        if (done[v->late[i].rank])
+        if (done[v->named[i].rank])
             continue;
-        if (sentences++ > 0)
-            add_text(line, "; ");
-        if (sentences > MOST_SENTENCES) {
-            add_text(line, "and %zu more", v->nlate - i);
+        if (causes++ > 0)
+            fprintf(out, "; ");
+        if (causes > MOST_CAUSES) {
+            fprintf(out, "and %zu more", v->nnamed - i);
             break;
         }
         memset(group, 0, (size_t)world * sizeof *group);
-        for (size_t k = i; k < v->nlate && rank->state != HANG_RUNNING; k++) {
-            const struct hang_rank *other = &ranks[v->late[k].rank];
+        for (size_t k = i; k < v->nnamed && rank->state != HANG_RUNNING; k++) {
+            const struct hang_rank *other = &ranks[v->named[k].rank];
 
             if (other->state != rank->state || strcmp(other->host, rank->host) != 0)
                 continue;
-            group[v->late[k].rank] = done[v->late[k].rank] = true;
+            group[v->named[k].rank] = done[v->named[k].rank] = true;
             together++;
         }
         if (together > 1) {
-            add_ranks(line, group, world);
-            add_text(line, " on %s %s", rank->host, describe_state(rank->state, true));
+            put_ranks(out, group, world);
+            fprintf(out, " on %s %s", rank->host, descriptions[rank->state][1]);
         } else {
-            add_one(line, &v->late[i], ranks);
+            put_one(out, &v->named[i], ranks);
         }
     }
     free(done);
     free(group);
 }
 
-static void add_waiting(struct report_line *line, const struct hang_rank *ranks, int rank)
+static void put_waiting(FILE *out, const struct hang_rank *ranks, int rank)
 {
-    add_text(line, "rank %d on %s in ", rank, ranks[rank].host);
-    add_operation(line, &ranks[rank], &ranks[rank].record.waiting);
+    fprintf(out, "rank %d on %s in ", rank, ranks[rank].host);
+    put_operation(out, &ranks[rank], &ranks[rank].record.waiting);
 }
 
-void hang_sentence(char *text, size_t size, const struct hang_verdict *v, const struct hang_rank *ranks, int world)
+static void put_cause(FILE *out, const struct hang_verdict *v, const struct hang_rank *ranks, int world)
 {
-    struct report_line line = {.text = text, .size = size};
-    const struct record_op *op = v->nlate ? &ranks[v->late[0].rank].record.waiting : NULL;
+    const struct record_op *op = v->nnamed ? &ranks[v->named[0].rank].record.waiting : NULL;
 
-    text[0] = '\0';
     switch (v->kind) {
     case HANG_LATE:
-        add_late_ranks(&line, v, ranks, world);
+        put_named_ranks(out, v, ranks, world);
         break;
     case HANG_MISMATCH:
-        add_text(&line, "two ranks are in different operations, both number %llu on their communicator: ",
-                 (unsigned long long)op->sequence);
-        add_waiting(&line, ranks, v->late[0].rank);
-        add_text(&line, ", ");
-        add_waiting(&line, ranks, v->late[1].rank);
-        add_text(&line, "; this is a bug in muster");
+        fprintf(out, "two ranks are in different operations, both number %llu on their communicator: ",
+                (unsigned long long)op->sequence);
+        put_waiting(out, ranks, v->named[0].rank);
+        fprintf(out, ", ");
+        put_waiting(out, ranks, v->named[1].rank);
+        fprintf(out, "; this is a bug in muster");
         break;
     case HANG_CYCLE:
-        add_text(&line, "ranks wait for each other in a cycle: ");
-        for (size_t i = 0; i < v->nlate && i < MOST_SENTENCES; i++) {
-            add_waiting(&line, ranks, v->late[i].rank);
-            add_text(&line, ", ");
+        fprintf(out, "ranks wait for each other in a cycle: ");
+        for (size_t i = 0; i < v->nnamed && i < MOST_CAUSES; i++) {
+            put_waiting(out, ranks, v->named[i].rank);
+            fprintf(out, ", ");
         }
-        add_text(&line, "which waits for rank %d; this is a bug in muster", v->late[0].rank);
+        fprintf(out, "which waits for rank %d; this is a bug in muster", v->named[0].rank);
         break;
-    case HANG_TRANSFER:
-        add_text(&line, "no rank is late, but data does not arrive: ");
-        add_waiting(&line, ranks, v->late[0].rank);
-        add_text(&line, ", which all others have entered; check the network of %s", ranks[v->late[0].rank].host);
+    case HANG_NETWORK:
+        fprintf(out, "no rank is late, but data does not arrive: ");
+        put_waiting(out, ranks, v->named[0].rank);
+        fprintf(out, ", which all others have entered; check the network of %s", ranks[v->named[0].rank].host);
         break;
     case HANG_NOTHING:
-        add_text(&line, "no rank waits for another");
+        fprintf(out, "no rank waits for another");
         break;
     }
 }
 
-bool hang_blames_abort(const char *sentence, int rank)
+/* True if the named ranks have aborted. Then no other rank was lost: that would have been named first. */
+static bool blames_abort(const struct hang_verdict *v, const struct hang_rank *ranks)
 {
-    char start[32], aborted[64];
-    const char *at;
+    for (size_t i = 0; i < v->nnamed; i++)
+        if (ranks[v->named[i].rank].state == HANG_ABORTED)
+            return true;
+    return false;
+}
 
-    snprintf(start, sizeof start, "rank %d on ", rank);
-    snprintf(aborted, sizeof aborted, " %s", describe_state(HANG_ABORTED, false));
-    at = strstr(sentence, start);
-    at = at ? strchr(at + strlen(start), ' ') : NULL; /* after the host */
-    return at && strncmp(at, aborted, strlen(aborted)) == 0;
+void hang_cause(struct record_cause *cause, const struct hang_verdict *v, const struct hang_rank *ranks, int world)
+{
+    FILE *out = fmemopen(cause->text, sizeof cause->text, "w");
+
+    cause->text[0] = '\0';
+    cause->aborted = blames_abort(v, ranks);
+    if (!out)
+        return;
+    put_cause(out, v, ranks, world);
+    fclose(out);
+    cause->text[sizeof cause->text - 1] = '\0'; /* fmemopen does not terminate a text that it truncates */
 }
 
 /* ---- the report ---- */
 
-static bool is_late(const struct hang_verdict *v, int rank)
+static bool is_named(const struct hang_verdict *v, int rank)
 {
-    for (size_t i = 0; i < v->nlate; i++)
-        if (v->late[i].rank == rank)
+    for (size_t i = 0; i < v->nnamed; i++)
+        if (v->named[i].rank == rank)
             return true;
     return false;
 }
 
 static bool same_text(const struct hang_rank *a, const struct hang_rank *b)
 {
-    const struct record_op *p = hang_waits(a), *q = hang_waits(b);
+    const struct record_op *p = hang_waiting_op(a), *q = hang_waiting_op(b);
 
     return p && q && p->kind == q->kind && strcmp(p->purpose, q->purpose) == 0 &&
            strcmp(a->record.comms[p->comm].name, b->record.comms[q->comm].name) == 0;
@@ -242,11 +223,9 @@ static void print_waiting(FILE *out, const struct hang_rank *ranks, int world)
     int groups = 0;
 
     for (int first = 0; done && group && first < world; first++) {
-        char text[1024];
-        struct report_line line = {.text = text, .size = sizeof text};
         double longest = 0;
 
-        if (done[first] || !hang_waits(&ranks[first]))
+        if (done[first] || !hang_waiting_op(&ranks[first]))
             continue;
         if (++groups > MOST_GROUPS) {
             fputs("  and so on\n", out);
@@ -260,55 +239,39 @@ static void print_waiting(FILE *out, const struct hang_rank *ranks, int world)
             if (group[rank] && seconds > longest)
                 longest = seconds;
         }
-        add_ranks(&line, group, world);
-        add_text(&line, strchr(text, '-') || strchr(text, ',') ? " wait in " : " waits in ");
-        add_operation(&line, &ranks[first], &ranks[first].record.waiting);
-        add_text(&line, ", for ");
-        add_seconds(&line, longest);
-        fprintf(out, "  %s\n", text);
+        fputs("  ", out);
+        fputs(put_ranks(out, group, world) > 1 ? " wait in " : " waits in ", out);
+        put_operation(out, &ranks[first], &ranks[first].record.waiting);
+        fprintf(out, ", for ");
+        put_seconds(out, longest);
+        fputc('\n', out);
     }
     free(done);
     free(group);
 }
 
-static const char *state_name(const struct hang_rank *rank)
+static void print_rank(FILE *out, const struct hang_rank *rank, int number, bool named)
 {
-    switch (rank->state) {
-    case HANG_SILENT:
-        return "no sign";
-    case HANG_STOPPED:
-        return "stopped";
-    case HANG_DEAD:
-        return "dead";
-    case HANG_ABORTED:
-        return "aborted";
-    case HANG_ENDED:
-        return "ended";
-    case HANG_RUNNING:
-        break;
-    }
-    return hang_waits(rank) ? "waiting" : rank->record.phase;
-}
+    const struct record_op *op = hang_waiting_op(rank) ? hang_waiting_op(rank) : record_last(&rank->record);
+    const struct flight_record *r = &rank->record;
+    const char *state = hang_states[rank->state];
+    char step[48] = "-";
 
-static void print_rank(FILE *out, const struct hang_rank *rank, int number, bool late)
-{
-    const struct record_op *op = hang_waits(rank) ? hang_waits(rank) : record_last(&rank->record);
-    char text[OP_TEXT_SIZE] = "-", step[48] = "-";
-    struct report_line line = {.text = text, .size = sizeof text};
-
-    fprintf(out, "%c %5d  %-16s %-20s", late ? '*' : ' ', number, rank->host, state_name(rank));
-    if (rank->state == HANG_SILENT) {
-        fputc('\n', out);
-        return;
+    if (rank->state == HANG_RUNNING)
+        state = hang_waiting_op(rank) ? "waiting" : r->phase;
+    fprintf(out, "%c %5d  %-16s %-20s", named ? '*' : ' ', number, rank->host, state);
+    if (rank->state != HANG_SILENT) {
+        if (r->step)
+            snprintf(step, sizeof step, r->micro_batch ? "%lld.%lld" : "%lld", (long long)r->step,
+                     (long long)r->micro_batch);
+        fprintf(out, " %8.1f s  %-10s #%llu ", hang_unchanged_seconds(rank), step,
+                op ? (unsigned long long)op->sequence : 0);
+        if (op)
+            put_operation(out, rank, op);
+        else
+            fputc('-', out);
     }
-    if (op)
-        add_operation(&line, rank, op);
-    if (rank->record.step && rank->record.micro_batch)
-        snprintf(step, sizeof step, "%lld.%lld", (long long)rank->record.step, (long long)rank->record.micro_batch);
-    else if (rank->record.step)
-        snprintf(step, sizeof step, "%lld", (long long)rank->record.step);
-    fprintf(out, " %8.1f s  %-10s #%llu %s\n", hang_idle_seconds(rank), step, op ? (unsigned long long)op->sequence : 0,
-            text);
+    fputc('\n', out);
 }
 
 static void print_history(FILE *out, const struct hang_rank *rank, int number)
@@ -318,38 +281,49 @@ static void print_history(FILE *out, const struct hang_rank *rank, int number)
     fprintf(out, "\nlast operations of rank %d, seconds before this report:\n", number);
     for (uint64_t n = first; n <= last; n++) {
         const struct record_op *op = &rank->record.ring[n % RECORD_RING];
-        char text[OP_TEXT_SIZE];
-        struct report_line line = {.text = text, .size = sizeof text};
 
         if (op->number != n)
             continue;
-        add_operation(&line, rank, op);
-        fprintf(out, "  %9.3f  #%llu %s, ", 1e-9 * (double)(rank->taken - op->entered),
-                (unsigned long long)op->sequence, text);
-        if (op->left)
-            fprintf(out, "took %.3f s\n", 1e-9 * (double)(op->left - op->entered));
+        fprintf(out, "  %9.3f  #%llu ", 1e-9 * (double)(rank->taken - op->entered), (unsigned long long)op->sequence);
+        put_operation(out, rank, op);
+        if (op->finished)
+            fprintf(out, ", took %.3f s\n", 1e-9 * (double)(op->finished - op->entered));
         else
-            fputs("not finished\n", out);
+            fputs(", not finished\n", out);
     }
 }
 
-void hang_print(FILE *out, const char *title, const struct hang_verdict *v, const struct hang_rank *ranks, int world,
-                int most_lines)
+static void print_report(FILE *out, const char *title, const struct hang_verdict *v, const struct hang_rank *ranks,
+                         int world, int most_lines)
 {
-    char sentence[2048];
     int lines = 0, histories = 0;
 
-    hang_sentence(sentence, sizeof sentence, v, ranks, world);
-    fprintf(out, "%s\n%s\n\n", sentence, title ? title : "");
+    put_cause(out, v, ranks, world);
+    fprintf(out, "\n%s\n\n", title);
     print_waiting(out, ranks, world);
-    fprintf(out, "\n%7s  %-16s %-20s %10s  %-10s waits in, or last entered\n", "rank", "host", "state", "since",
-            "step");
+    fprintf(out, "\n%7s  %-16s %-20s %10s  %-10s waits in, or last entered\n", "rank", "node", "state", "unchanged",
+            "step.micro");
     for (int rank = 0; rank < world; rank++)
-        if (most_lines == 0 || lines++ < most_lines || is_late(v, rank))
-            print_rank(out, &ranks[rank], rank, is_late(v, rank));
-    for (size_t i = 0; i < v->nlate && histories < MOST_HISTORIES; i++)
-        if (record_last(&ranks[v->late[i].rank].record)) {
-            print_history(out, &ranks[v->late[i].rank], v->late[i].rank);
+        if (most_lines == 0 || lines++ < most_lines || is_named(v, rank))
+            print_rank(out, &ranks[rank], rank, is_named(v, rank));
+    for (size_t i = 0; i < v->nnamed && histories < MOST_HISTORIES; i++)
+        if (record_last(&ranks[v->named[i].rank].record)) {
+            print_history(out, &ranks[v->named[i].rank], v->named[i].rank);
             histories++;
         }
+    if (blames_abort(v, ranks))
+        fputs("\n" HANG_ABORTED_LINE, out);
+}
+
+char *hang_compose(const char *title, const struct hang_verdict *verdict, const struct hang_rank *ranks, int world,
+                   int most_lines)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+
+    if (!out)
+        return NULL;
+    print_report(out, title, verdict, ranks, world, most_lines);
+    return fclose(out) == 0 ? text : (free(text), NULL);
 }

@@ -10,14 +10,22 @@ static struct {
     struct flight_record now; /* the file's content; only this thread changes it */
 } recorder;
 
-#define PUT(first, last)                                                                                               \
-    record_put(recorder.file, &recorder.now, offsetof(struct flight_record, first),                                    \
-               offsetof(struct flight_record, last) + sizeof(recorder.now.last) -                                      \
-                   offsetof(struct flight_record, first))
-
 static void put_at(const void *field, size_t bytes)
 {
-    record_put(recorder.file, &recorder.now, (size_t)((const char *)field - (const char *)&recorder.now), bytes);
+    if (bytes)
+        record_put(recorder.file, &recorder.now, (size_t)((const char *)field - (const char *)&recorder.now), bytes);
+}
+
+/* Puts the fields before `comms`, which are few, and two other parts of the record into the file, all at one moment. */
+static void write_parts(const void *part, size_t bytes, const void *other, size_t other_bytes)
+{
+    if (!recorder.file)
+        return;
+    record_write_begin(recorder.file);
+    put_at(&recorder.now, offsetof(struct flight_record, comms));
+    put_at(part, bytes);
+    put_at(other, other_bytes);
+    record_write_end(recorder.file);
 }
 
 int64_t recorder_now(void)
@@ -36,7 +44,7 @@ struct record_file *recorder_start(int world, struct error *err)
         return NULL;
     recorder.id++;
     memset(&recorder.now, 0, sizeof recorder.now);
-    recorder.now.active = recorder_now();
+    recorder.now.last_change = recorder_now();
     recorder_phase("starting");
     return recorder.file;
 }
@@ -51,25 +59,21 @@ void recorder_stop(void)
 
 void recorder_phase(const char *what)
 {
-    if (!recorder.file)
-        return;
-    recorder.now.active = recorder_now();
+    recorder.now.last_change = recorder_now();
     snprintf(recorder.now.phase, sizeof recorder.now.phase, "%s", what ? what : "computing");
-    record_begin(recorder.file);
-    PUT(active, active);
-    PUT(phase, phase);
-    record_end(recorder.file);
+    write_parts(NULL, 0, NULL, 0);
 }
 
-void recorder_step(int64_t step, int64_t micro_batch)
+void recorder_step(int64_t step)
 {
-    if (!recorder.file)
-        return;
     recorder.now.step = step;
+    recorder_micro_batch(0);
+}
+
+void recorder_micro_batch(int64_t micro_batch)
+{
     recorder.now.micro_batch = micro_batch;
-    record_begin(recorder.file);
-    PUT(step, micro_batch);
-    record_end(recorder.file);
+    write_parts(NULL, 0, NULL, 0);
 }
 
 double recorder_waited_seconds(void)
@@ -79,12 +83,8 @@ double recorder_waited_seconds(void)
 
 void recorder_ending(void)
 {
-    if (!recorder.file)
-        return;
-    recorder.now.ended = 1;
-    record_begin(recorder.file);
-    PUT(ended, ended);
-    record_end(recorder.file);
+    recorder.now.ending = 1;
+    write_parts(NULL, 0, NULL, 0);
 }
 
 /* ---- communicators ---- */
@@ -101,21 +101,27 @@ static uint64_t hash_comm(const char *name, const int *members, int size)
     return h ? h : 1;
 }
 
-bool recorder_wants(const struct recorder_comm *comm)
+bool recorder_must_add_comm(const struct recorder_slot *comm)
 {
     return recorder.file && comm->recorder != recorder.id;
 }
 
-void recorder_add_comm(struct recorder_comm *comm, const char *name, const int *members, int size)
+static struct record_comm *find_comm(const struct recorder_slot *comm)
 {
-    struct record_comm *c = NULL;
+    if (!recorder.file || comm->recorder != recorder.id || comm->slot < 0)
+        return NULL;
+    return &recorder.now.comms[comm->slot];
+}
 
-    *comm = (struct recorder_comm){.recorder = recorder.id, .slot = -1};
-    for (int i = 0; i < RECORD_COMMS && !c && recorder.file; i++)
-        if (recorder.now.comms[i].id == 0) {
-            comm->slot = i;
-            c = &recorder.now.comms[i];
-        }
+void recorder_add_comm(struct recorder_slot *comm, const char *name, const int *members, int size)
+{
+    struct record_comm *c;
+    int slot = 0;
+
+    while (slot < RECORD_COMMS && recorder.now.comms[slot].id != 0)
+        slot++;
+    *comm = (struct recorder_slot){.recorder = recorder.id, .slot = slot < RECORD_COMMS ? slot : -1};
+    c = find_comm(comm);
     if (!c)
         return;
     record_put_members(recorder.file, comm->slot, members, size);
@@ -123,29 +129,18 @@ void recorder_add_comm(struct recorder_comm *comm, const char *name, const int *
     snprintf(c->name, sizeof c->name, "%s", name);
     c->size = size;
     c->id = hash_comm(c->name, members, size);
-    record_begin(recorder.file);
-    put_at(c, sizeof *c);
-    record_end(recorder.file);
+    write_parts(c, sizeof *c, NULL, 0);
 }
 
-static struct record_comm *find_comm(const struct recorder_comm *comm)
-{
-    if (!recorder.file || comm->recorder != recorder.id || comm->slot < 0)
-        return NULL;
-    return &recorder.now.comms[comm->slot];
-}
-
-void recorder_remove_comm(struct recorder_comm *comm)
+void recorder_remove_comm(struct recorder_slot *comm)
 {
     struct record_comm *c = find_comm(comm);
 
     if (c) {
         memset(c, 0, sizeof *c);
-        record_begin(recorder.file);
-        put_at(c, sizeof *c);
-        record_end(recorder.file);
+        write_parts(c, sizeof *c, NULL, 0);
     }
-    *comm = (struct recorder_comm){0};
+    *comm = (struct recorder_slot){0};
 }
 
 /* ---- operations ---- */
@@ -166,8 +161,8 @@ static uint64_t count_operation(struct record_comm *c, enum record_kind kind, in
 {
     struct record_peer *peer;
 
-    if (!record_is_transfer(kind))
-        return ++c->entered;
+    if (!record_is_message(kind))
+        return ++c->collectives_entered;
     peer = find_peer(c, rank);
     if (!peer)
         return 0;
@@ -179,15 +174,15 @@ static void append_word(char text[static RECORD_TEXT_SIZE], const char *word)
 {
     size_t at = strlen(text);
 
-    if (!word || at >= RECORD_TEXT_SIZE - 2)
+    if (!word || !*word || at >= RECORD_TEXT_SIZE - 2)
         return;
     if (at > 0)
         text[at++] = ' ';
     memccpy(text + at, word, 0, RECORD_TEXT_SIZE - 1 - at);
 }
 
-void recorder_enter(struct record_op *op, const struct recorder_comm *comm, enum record_kind kind, int peer,
-                    const char *what, const char *of)
+void recorder_enter(struct record_op *op, const struct recorder_slot *comm, enum record_kind kind, int peer,
+                    const char *unit, const char *data)
 {
     struct record_comm *c = find_comm(comm);
     struct record_op *place;
@@ -198,33 +193,27 @@ void recorder_enter(struct record_op *op, const struct recorder_comm *comm, enum
     memset(op, 0, sizeof *op);
     op->number = ++recorder.now.operations;
     op->sequence = count_operation(c, kind, peer);
-    op->entered = recorder.now.active = recorder_now();
+    op->entered = recorder.now.last_change = recorder_now();
     op->kind = kind;
     op->comm = comm->slot;
-    op->peer = record_is_transfer(kind) ? peer : -1;
-    append_word(op->purpose, what);
-    append_word(op->purpose, of);
+    op->peer = record_is_message(kind) ? peer : -1;
+    append_word(op->purpose, unit);
+    append_word(op->purpose, data);
     place = &recorder.now.ring[op->number % RECORD_RING];
     *place = *op;
-    record_begin(recorder.file);
-    PUT(operations, active);
-    put_at(place, sizeof *place);
-    if (record_is_transfer(kind))
-        put_at(&c->size, sizeof *c - offsetof(struct record_comm, size));
+    if (record_is_message(kind))
+        write_parts(place, sizeof *place, &c->size, sizeof *c - offsetof(struct record_comm, size));
     else
-        put_at(&c->entered, sizeof c->entered);
-    record_end(recorder.file);
+        write_parts(place, sizeof *place, &c->collectives_entered, sizeof c->collectives_entered);
 }
 
-void recorder_wait(const struct record_op *op)
+void recorder_wait_begin(const struct record_op *op)
 {
     if (!recorder.file || op->number == 0)
         return;
-    recorder.now.active = recorder.now.waiting_since = recorder_now();
+    recorder.now.last_change = recorder.now.waiting_since = recorder_now();
     recorder.now.waiting = *op;
-    record_begin(recorder.file);
-    PUT(active, waiting);
-    record_end(recorder.file);
+    write_parts(NULL, 0, NULL, 0);
 }
 
 void recorder_leave(const struct record_op *op)
@@ -238,16 +227,11 @@ void recorder_leave(const struct record_op *op)
     now = recorder_now();
     if (recorder.now.waiting_since)
         recorder.now.waited_seconds += 1e-9 * (double)(now - recorder.now.waiting_since);
-    recorder.now.active = now;
+    recorder.now.last_change = now;
     recorder.now.waiting_since = 0;
     if (place->number == op->number)
-        place->left = now;
-    if (!record_is_transfer(op->kind))
-        c->left++;
-    record_begin(recorder.file);
-    PUT(active, waiting_since);
-    PUT(waited_seconds, waited_seconds);
-    put_at(&place->left, sizeof place->left);
-    put_at(&c->left, sizeof c->left);
-    record_end(recorder.file);
+        place->finished = now;
+    if (!record_is_message(op->kind))
+        c->collectives_finished++;
+    write_parts(&place->finished, sizeof place->finished, &c->collectives_finished, sizeof c->collectives_finished);
 }

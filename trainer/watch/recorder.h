@@ -1,11 +1,11 @@
 /*
  * recorder.h - the flight recorder: a rank records its operations as it starts and ends them, so that other ranks can
- * report its state when it is stopped or dead. comm/comm.c records every operation; the engine names their purpose
+ * report its state when it is stopped or dead. trainer/comm records every operation; the engine names their purpose
  * (comm_purpose), and its work between them (recorder_phase).
  *
- * One recorder a process, used by the thread that communicates. Without one every function does nothing, so that tools
- * and tests need none. Recording an operation takes some 110 ns: three readings of the clock and a few cache lines; no
- * system calls.
+ * One recorder per process, used by the thread that communicates. Without one every function does nothing, so that
+ * tools and tests need none. Recording an operation takes some 110 ns: three readings of the clock and a few cache
+ * lines; no system calls.
  */
 #ifndef MUSTER_TRAINER_WATCH_RECORDER_H
 #define MUSTER_TRAINER_WATCH_RECORDER_H
@@ -27,8 +27,9 @@ int64_t recorder_now(void);
 /* Names this rank's work between operations from now on, such as "saving a checkpoint"; NULL is "computing". */
 void recorder_phase(const char *what);
 
-/* The current step and micro-batch, from 1; 0 for none. */
-void recorder_step(int64_t step, int64_t micro_batch);
+/* The current step, from 1, and its micro-batch, from 1; 0 between micro-batches. recorder_step sets it to 0. */
+void recorder_step(int64_t step);
+void recorder_micro_batch(int64_t micro_batch);
 
 /* Seconds spent waiting in operations since the start. The rest of a step's time is this rank's own work. */
 double recorder_waited_seconds(void);
@@ -36,28 +37,30 @@ double recorder_waited_seconds(void);
 /* Announces that this process is about to end, so that its end is not reported as a lost rank. */
 void recorder_ending(void);
 
-/* ---- for comm/comm.c --------------------------------------------------------------------------------------------- */
+/* ---- for trainer/comm -------------------------------------------------------------------------------------------- */
 
 /* A communicator's place in the record; {0} before the first operation. */
-struct recorder_comm {
+struct recorder_slot {
     uint64_t recorder; /* number of the recorder that knows it: a process may start several, one after the other */
     int slot;
 };
 
 /* Registers the communicator; members are ranks of the world, in its order. */
-void recorder_add_comm(struct recorder_comm *comm, const char *name, const int *members, int size);
-void recorder_remove_comm(struct recorder_comm *comm);
+void recorder_add_comm(struct recorder_slot *comm, const char *name, const int *members, int size);
+void recorder_remove_comm(struct recorder_slot *comm);
 
 /* True if the communicator must be registered first. */
-bool recorder_wants(const struct recorder_comm *comm);
+bool recorder_must_add_comm(const struct recorder_slot *comm);
 
 /*
  * Records the start of an operation in *op, for the two calls below. peer: a rank of the world, for sends and receives.
- * what and of, either of which may be NULL, make the purpose: "block 7 gradients".
+ * unit and data, each of which may be NULL or empty, make the purpose: "block 7" and "gradients" are "block 7
+ * gradients". Only recorder_wait_begin records that a wait begins. So if the start of an operation hangs, this rank's
+ * watchdog raises no alarm; the watchdog of a rank that waits for this rank does.
  */
-void recorder_enter(struct record_op *op, const struct recorder_comm *comm, enum record_kind kind, int peer,
-                    const char *what, const char *of);
-void recorder_wait(const struct record_op *op);  /* the rank begins to wait for it */
-void recorder_leave(const struct record_op *op); /* it has finished */
+void recorder_enter(struct record_op *op, const struct recorder_slot *comm, enum record_kind kind, int peer,
+                    const char *unit, const char *data);
+void recorder_wait_begin(const struct record_op *op); /* the rank begins to wait for it */
+void recorder_leave(const struct record_op *op);      /* it has finished */
 
 #endif

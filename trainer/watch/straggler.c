@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LEAST_SECONDS 1e-3
+#define LEAST_SECONDS 1e-3 /* a smaller median is noise */
 
 static int compare_seconds(const void *left, const void *right)
 {
-    double a = *(const double *)left, b = *(const double *)right;
+    float a = *(const float *)left, b = *(const float *)right;
 
     return (a > b) - (a < b);
 }
@@ -21,29 +21,30 @@ static int slowest_first(const void *left, const void *right)
 }
 
 /* The median of one rank's group; `sorted` has room for all ranks. */
-static double find_median(double *sorted, const double *seconds, const int *groups, int ranks, int rank)
+static double find_median(float *sorted, const struct rank_time *times, int ranks, int rank)
 {
     size_t n = 0;
 
     for (int other = 0; other < ranks; other++)
-        if (!groups || groups[other] == groups[rank])
-            sorted[n++] = seconds[other];
+        if (times[other].group == times[rank].group)
+            sorted[n++] = times[other].seconds;
     qsort(sorted, n, sizeof *sorted, compare_seconds);
     return sorted[(n - 1) / 2];
 }
 
-int stragglers_find(struct straggler *found, const double *seconds, const int *groups, int ranks, double factor)
+int stragglers_find(struct straggler *found, const struct rank_time *times, int ranks, double factor)
 {
-    double *sorted = malloc((size_t)ranks * sizeof *sorted), middle = 0;
+    float *sorted = malloc((size_t)ranks * sizeof *sorted);
+    double middle = 0;
     int n = 0;
 
     if (!sorted)
         return -1;
     for (int rank = 0; rank < ranks && factor > 0; rank++) {
-        if (rank == 0 || (groups && groups[rank] != groups[rank - 1]))
-            middle = find_median(sorted, seconds, groups, ranks, rank);
-        if (middle >= LEAST_SECONDS && seconds[rank] > factor * middle)
-            found[n++] = (struct straggler){.rank = rank, .seconds = seconds[rank], .median = middle};
+        if (rank == 0 || times[rank].group != times[rank - 1].group)
+            middle = find_median(sorted, times, ranks, rank);
+        if (middle >= LEAST_SECONDS && times[rank].seconds > factor * middle)
+            found[n++] = (struct straggler){.rank = rank, .seconds = times[rank].seconds, .median = middle};
     }
     free(sorted);
     if (n > 1)

@@ -1,5 +1,6 @@
-#include "trainer/watch/watchdog.h"
+#include "trainer/watch/watchdog_impl.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,20 +9,44 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/thread.h"
 #include "trainer/watch/recorder.h"
-#include "trainer/watch/watchdog_impl.h"
 
-#define POLL_SECONDS      0.25
-#define MOST_SECONDS      1.0  /* that one poll can add to a wait: the process was suspended for the rest */
-#define NEIGHBOUR_SECONDS 1.0  /* between checks of the host's processes; least time between checks of the directory */
-#define DIRECTORY_SECONDS 10.0 /* most time between checks of the directory: a thousand hosts share the file system */
-#define ALARM_SECONDS     20.0
-#define LINGER_SECONDS    3.0
+/*
+ * Seconds.
+ *
+ * MOST_WAIT_PER_POLL        if more time has passed between two polls, the process was suspended
+ * CHECK_INTERVAL            between two checks of the node's processes; also the least between two checks of the
+ *                           directory
+ * DIRECTORY_MOST_INTERVAL   longest time between checks of the directory: a thousand nodes may share it
+ * CAUSE_TIMEOUT             to get the cause through the directory
+ * END_TIMEOUT               for the main thread and the node's other ranks to end
+ */
+#define POLL_INTERVAL           0.25
+#define MOST_WAIT_PER_POLL      1.0
+#define CHECK_INTERVAL          1.0
+#define DIRECTORY_MOST_INTERVAL 10.0
+#define CAUSE_TIMEOUT           20.0
+#define END_TIMEOUT             3.0
+
+struct watchdog {
+    struct watchdog_config config;
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* over what follows */
+    pthread_cond_t changed;
+    bool stopping, wait_failed; /* from the main thread */
+    bool alarm, gave_up;        /* gave_up: the directory cannot be used */
+    atomic_bool has_cause;      /* `cause` is set; also read without the lock */
+    struct record_cause cause;
+
+    atomic_bool may_abort; /* the cause blames this rank's abort: catch_abort returns, and abort goes on */
+};
 
 /* The thread's state between polls. */
 struct polling {
-    int64_t last, neighbours, directory; /* times of the latest poll and checks */
-    uint64_t operation;                  /* that this rank waited in at the last poll */
+    int64_t last, processes, directory; /* times of the latest poll and checks */
+    uint64_t operation;                 /* that this rank waited in at the last poll */
     double waited;
 };
 
@@ -30,7 +55,8 @@ static double seconds_since(int64_t then)
     return 1e-9 * (double)(recorder_now() - then);
 }
 
-void watchdog_wait(struct watchdog *w, double seconds)
+/* Waits for `changed`, at most so long. The lock is held. */
+static void wait_for_change(struct watchdog *w, double seconds)
 {
     int64_t until = recorder_now() + (int64_t)(seconds * 1e9);
     struct timespec time = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
@@ -38,12 +64,13 @@ void watchdog_wait(struct watchdog *w, double seconds)
     pthread_cond_timedwait(&w->changed, &w->lock, &time);
 }
 
-void watchdog_set_verdict(struct watchdog *w, const char *text)
+/* The first call sets the cause; later ones change nothing. */
+static void set_cause(struct watchdog *w, const struct record_cause *cause)
 {
     pthread_mutex_lock(&w->lock);
-    if (!w->judged)
-        snprintf(w->verdict, sizeof w->verdict, "%s", text);
-    w->judged = true;
+    if (!w->has_cause)
+        w->cause = *cause;
+    w->has_cause = true;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
 }
@@ -64,12 +91,12 @@ static void catch_abort(int number)
     (void)number;
     if (!w || is_watchdog)
         return;
-    record_set_aborting(w->config.record);
-    for (double waited = 0; waited < ALARM_SECONDS + LINGER_SECONDS && !w->abort; waited += POLL_SECONDS)
-        clock_sleep(POLL_SECONDS);
+    record_set_flag(w->config.record_file, RECORD_ABORTING);
+    for (double waited = 0; waited < CAUSE_TIMEOUT + END_TIMEOUT && !w->may_abort; waited += POLL_INTERVAL)
+        clock_sleep(POLL_INTERVAL);
 }
 
-static void handle_abort(struct watchdog *w)
+static void set_abort_handler(struct watchdog *w)
 {
     struct sigaction action = {.sa_handler = w ? catch_abort : SIG_DFL};
 
@@ -80,97 +107,105 @@ static void handle_abort(struct watchdog *w)
 
 /* ---- reasons for alarm ---- */
 
-static bool waits_too_long(struct watchdog *w, struct polling *l, const struct flight_record *record)
+static bool waits_too_long(struct watchdog *w, struct polling *polling, const struct flight_record *record)
 {
-    double passed = seconds_since(l->last);
+    double passed = seconds_since(polling->last);
 
-    l->last = recorder_now();
-    if (!record->waiting_since || record->waiting.number != l->operation)
-        l->waited = 0;
+    polling->last = recorder_now();
+    if (!record->waiting_since || record->waiting.number != polling->operation)
+        polling->waited = 0;
     else
-        l->waited += passed < MOST_SECONDS ? passed : MOST_SECONDS;
-    l->operation = record->waiting_since ? record->waiting.number : 0;
-    return l->waited > w->config.hang_seconds;
+        polling->waited += passed < MOST_WAIT_PER_POLL ? passed : MOST_WAIT_PER_POLL;
+    polling->operation = record->waiting_since ? record->waiting.number : 0;
+    return polling->waited > w->config.hang_seconds;
 }
 
 /*
- * One rank a host checks the shared directory. The longer this rank has been at the same operation or phase, the less
- * often it checks; but often again shortly before it would raise the alarm itself, because then others may do so too.
+ * The longer this rank has been at the same operation or phase, the less often it checks the shared directory. From 75%
+ * of hang_seconds on it checks every second again: the ranks of other nodes are then about to raise the alarm, too.
  */
-static bool raised_elsewhere(struct watchdog *w, struct polling *l, const struct flight_record *record)
+static bool raised_elsewhere(struct watchdog *w, struct polling *polling, const struct flight_record *record)
 {
-    double idle = seconds_since(record->active), pause = idle / 8;
+    double idle = seconds_since(record->last_change), pause = idle / 8;
 
-    if (pause > DIRECTORY_SECONDS)
-        pause = DIRECTORY_SECONDS;
-    if (pause < NEIGHBOUR_SECONDS || idle > 0.75 * w->config.hang_seconds)
-        pause = NEIGHBOUR_SECONDS;
-    if (seconds_since(l->directory) < pause || idle < NEIGHBOUR_SECONDS)
+    if (pause > DIRECTORY_MOST_INTERVAL)
+        pause = DIRECTORY_MOST_INTERVAL;
+    if (pause < CHECK_INTERVAL || idle > 0.75 * w->config.hang_seconds)
+        pause = CHECK_INTERVAL;
+    if (seconds_since(polling->directory) < pause || idle < CHECK_INTERVAL)
         return false;
-    l->directory = recorder_now();
-    return hang_raised(w->directory);
+    polling->directory = recorder_now();
+    return hang_alarm_raised(w->config.output.directory);
 }
 
-static bool alarm_is_due(struct watchdog *w, struct polling *l)
+static bool alarm_is_due(struct watchdog *w, struct polling *polling)
 {
     struct flight_record record;
 
-    record_copy(&record, w->config.record);
-    if (waits_too_long(w, l, &record) || record_aborting(w->config.record) || neighbours_alarm(w->config.neighbours))
+    record_copy(&record, w->config.record_file);
+    if (waits_too_long(w, polling, &record) || record_flag(w->config.record_file, RECORD_ABORTING) ||
+        local_ranks_alarm(w->config.local_ranks))
         return true;
-    if (seconds_since(l->neighbours) < NEIGHBOUR_SECONDS || !neighbours_speaker(w->config.neighbours))
+    if (seconds_since(polling->processes) < CHECK_INTERVAL || !local_ranks_publisher(w->config.local_ranks))
         return false;
-    l->neighbours = recorder_now();
-    return neighbours_dead(w->config.neighbours) >= 0 || raised_elsewhere(w, l, &record);
+    polling->processes = recorder_now();
+    return local_ranks_any_dead(w->config.local_ranks) || raised_elsewhere(w, polling, &record);
 }
 
 /* ---- the alarm ---- */
 
-/* Signals are handled by the main thread. */
-static int start_thread(pthread_t *thread, void *(*run)(void *), void *arg)
+/* Runs in a thread of its own, because the file system may be what hangs. */
+static void *judge_by_directory(void *arg)
 {
-    sigset_t all, before;
-    int result;
+    struct watchdog *w = arg;
+    struct record_cause cause;
+    struct error err;
+    int result = watchdog_find_cause(&w->config, &w->has_cause, &cause, &err);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    result = pthread_create(thread, NULL, run, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return result;
+    if (result > 0)
+        set_cause(w, &cause);
+    pthread_mutex_lock(&w->lock);
+    w->gave_up = result < 0;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
 }
 
-/* Returns when there is a verdict. */
-static void get_verdict(struct watchdog *w)
+/*
+ * Returns when the cause is known. It comes from one of three sources: the record of a rank of this node that knows it;
+ * the directory; or, if that cannot be used within CAUSE_TIMEOUT, this node's records alone. In a rank that is not the
+ * publisher, the thread `judge` raises the alarm and then waits. It goes on if this rank becomes the publisher.
+ */
+static void get_cause(struct watchdog *w)
 {
-    char text[RECORD_VERDICT_SIZE];
+    struct record_cause cause;
     int64_t began = recorder_now();
-    pthread_t reporter;
-    bool judged = false, alone = false;
+    pthread_t judge;
+    bool alone = false;
 
-    if (neighbours_verdict(w->config.neighbours, text)) {
-        watchdog_set_verdict(w, text);
-        return;
-    }
-    alone = start_thread(&reporter, watchdog_report, w) != 0;
-    if (!alone)
-        pthread_detach(reporter);
-    while (!judged && !alone) {
-        pthread_mutex_lock(&w->lock);
-        if (!w->judged && !w->gave_up)
-            watchdog_wait(w, POLL_SECONDS / 2);
-        judged = w->judged;
-        alone = !judged && (w->gave_up || seconds_since(began) > ALARM_SECONDS);
-        pthread_mutex_unlock(&w->lock);
-        if (!judged && neighbours_verdict(w->config.neighbours, text)) {
-            watchdog_set_verdict(w, text);
-            judged = true;
+    if (!local_ranks_cause(w->config.local_ranks, &cause)) {
+        alone = thread_start(&judge, judge_by_directory, w) != 0;
+        if (!alone)
+            pthread_detach(judge);
+        while (!alone && !w->has_cause && !local_ranks_cause(w->config.local_ranks, &cause)) {
+            pthread_mutex_lock(&w->lock);
+            if (!w->has_cause && !w->gave_up)
+                wait_for_change(w, POLL_INTERVAL / 2);
+            alone = !w->has_cause && (w->gave_up || seconds_since(began) > CAUSE_TIMEOUT);
+            pthread_mutex_unlock(&w->lock);
         }
     }
-    if (alone)
-        watchdog_judge_alone(w);
+    if (alone) {
+        watchdog_find_cause_alone(&w->config, &cause);
+        /* The publisher may have found a cause meanwhile, and may have sent SIGCONT to the stopped ranks. Then our
+         * records show them as running, and its cause is the right one. */
+        local_ranks_cause(w->config.local_ranks, &cause);
+    }
+    if (!w->has_cause)
+        set_cause(w, &cause);
 }
 
-/* The main thread may hold any lock. */
+/* The main thread may hold the lock of stdout: then nothing is flushed. */
 static void end_process(void)
 {
     if (ftrylockfile(stdout) == 0) {
@@ -180,25 +215,28 @@ static void end_process(void)
     _exit(CODE_PEER);
 }
 
-static void apply_verdict(struct watchdog *w)
+static void apply_cause(struct watchdog *w)
 {
+    struct record_file *own = w->config.record_file;
+    bool blamed = w->cause.aborted && record_flag(own, RECORD_ABORTING); /* read now: if this rank aborts later, that is
+                                                                            a consequence of the hang, not its cause */
     int64_t began = recorder_now();
     struct error err;
 
-    error_set(&err, CODE_PEER, "%s", w->verdict);
-    record_set_verdict(w->config.record, w->verdict);
-    if (neighbours_speaker(w->config.neighbours))
-        neighbours_wake(w->config.neighbours);
-    w->config.verdict(&err);
-    while (seconds_since(began) < LINGER_SECONDS && !neighbours_left(w->config.neighbours)) {
-        if (neighbours_speaker(w->config.neighbours)) /* the previous speaker may have ended by now */
-            neighbours_wake(w->config.neighbours);
-        clock_sleep(POLL_SECONDS);
+    error_set(&err, CODE_PEER, "%s", w->cause.text);
+    record_set_cause(own, &w->cause);
+    if (local_ranks_publisher(w->config.local_ranks))
+        local_ranks_continue(w->config.local_ranks);
+    w->config.on_cause(&err);
+    while (seconds_since(began) < END_TIMEOUT && !local_ranks_all_ending(w->config.local_ranks)) {
+        if (local_ranks_publisher(w->config.local_ranks)) /* the previous publisher may have ended by now */
+            local_ranks_continue(w->config.local_ranks);
+        clock_sleep(POLL_INTERVAL);
     }
-    while (seconds_since(began) < LINGER_SECONDS && !record_aborting(w->config.record))
-        clock_sleep(POLL_SECONDS); /* meanwhile the main thread ends the process */
-    if (hang_blames_abort(w->verdict, w->config.rank))
-        w->abort = true;
+    while (seconds_since(began) < END_TIMEOUT && !record_flag(own, RECORD_ABORTING))
+        clock_sleep(POLL_INTERVAL); /* meanwhile the main thread ends the process, unless it is in abort */
+    if (blamed)
+        w->may_abort = true;
     else
         end_process();
 }
@@ -211,20 +249,20 @@ static void *watch_rank(void *arg)
     is_watchdog = true;
     pthread_mutex_lock(&w->lock);
     while (!w->stopping && !w->alarm) {
-        if (!w->explain)
-            watchdog_wait(w, POLL_SECONDS);
+        if (!w->wait_failed)
+            wait_for_change(w, POLL_INTERVAL);
         if (w->stopping)
             break;
         pthread_mutex_unlock(&w->lock);
         bool due = alarm_is_due(w, &polling);
         pthread_mutex_lock(&w->lock);
-        w->alarm = (due || w->explain) && !w->stopping;
+        w->alarm = (due || w->wait_failed) && !w->stopping;
     }
     pthread_mutex_unlock(&w->lock);
     if (w->alarm) {
-        record_raise_alarm(w->config.record);
-        get_verdict(w);
-        apply_verdict(w);
+        record_set_flag(w->config.record_file, RECORD_ALARM);
+        get_cause(w);
+        apply_cause(w);
     }
     return NULL;
 }
@@ -233,22 +271,19 @@ static void *watch_rank(void *arg)
 
 static void destroy_watchdog(struct watchdog *w)
 {
-    neighbours_destroy(w->config.neighbours);
+    local_ranks_destroy(w->config.local_ranks);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
-    free(w->directory);
-    free(w->title);
     free(w);
 }
 
 struct watchdog *watchdog_start(const struct watchdog_config *config, struct error *err)
 {
-    struct watchdog *w = calloc(1, sizeof *w);
+    struct watchdog *w = error_calloc(1, sizeof *w, err);
     pthread_condattr_t attributes;
 
     if (!w) {
-        neighbours_destroy(config->neighbours);
-        error_set(err, CODE_IO, "out of memory");
+        local_ranks_destroy(config->local_ranks);
         return NULL;
     }
     w->config = *config;
@@ -257,29 +292,22 @@ struct watchdog *watchdog_start(const struct watchdog_config *config, struct err
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&w->changed, &attributes);
     pthread_condattr_destroy(&attributes);
-    w->config.directory = w->directory = strdup(config->directory);
-    w->config.title = w->title = strdup(config->title);
-    if (!w->directory || !w->title || start_thread(&w->thread, watch_rank, w) != 0) {
-        error_set(err, CODE_IO, "cannot start the watchdog: out of memory or threads");
+    if (thread_start(&w->thread, watch_rank, w) != 0) {
+        error_set(err, CODE_IO, "cannot start the watchdog: out of threads");
         destroy_watchdog(w);
         return NULL;
     }
-    handle_abort(w);
+    set_abort_handler(w);
     return w;
 }
 
 void watchdog_leave_together(struct watchdog *w)
 {
     int64_t began = recorder_now();
-    bool judged;
+    bool has_cause = w && w->has_cause;
 
-    if (!w)
-        return;
-    pthread_mutex_lock(&w->lock);
-    judged = w->judged;
-    pthread_mutex_unlock(&w->lock);
-    while (judged && seconds_since(began) < LINGER_SECONDS && !neighbours_left(w->config.neighbours))
-        clock_sleep(POLL_SECONDS / 10);
+    while (has_cause && seconds_since(began) < END_TIMEOUT && !local_ranks_all_ending(w->config.local_ranks))
+        clock_sleep(POLL_INTERVAL / 10);
 }
 
 bool watchdog_stop(struct watchdog *w)
@@ -296,25 +324,25 @@ bool watchdog_stop(struct watchdog *w)
     if (alarm)
         return false;
     pthread_join(w->thread, NULL);
-    handle_abort(NULL);
+    set_abort_handler(NULL);
     destroy_watchdog(w);
     return true;
 }
 
-void watchdog_explain(struct error *err, void *arg)
+void watchdog_peer_failed(struct error *err, void *arg)
 {
     struct watchdog *w = arg;
     int64_t began = recorder_now();
     char before[sizeof err->text];
 
     pthread_mutex_lock(&w->lock);
-    w->explain = true;
+    w->wait_failed = true;
     pthread_cond_broadcast(&w->changed);
-    while (!w->judged && seconds_since(began) < ALARM_SECONDS + LINGER_SECONDS)
-        watchdog_wait(w, POLL_SECONDS);
-    if (w->judged && !strstr(err->text, w->verdict)) {
+    while (!w->has_cause && seconds_since(began) < CAUSE_TIMEOUT + END_TIMEOUT)
+        wait_for_change(w, POLL_INTERVAL);
+    if (w->has_cause && !strstr(err->text, w->cause.text)) {
         memcpy(before, err->text, sizeof before);
-        error_set(err, CODE_PEER, "%.700s (%.300s)", w->verdict, before);
+        error_set(err, CODE_PEER, "%.700s (%.300s)", w->cause.text, before);
     }
     pthread_mutex_unlock(&w->lock);
 }

@@ -1,46 +1,60 @@
 /*
  * watchdog.h - detects a hang, reports which rank causes it, and ends the run so that it can be requeued.
  *
- * Each rank has a thread that checks, four times a second, for a reason to raise the alarm:
+ * A node's publisher is its lowest running rank (local_ranks.h). Each rank has a thread that checks for a reason to
+ * raise the alarm:
  *
- *   - this rank has been in one wait for hang_seconds (time in which the process was suspended does not count, since
- *     Slurm can suspend and resume a job);
- *   - a rank of this host has ended without announcing it;
- *   - a wait has failed because a peer was lost (watchdog_explain), or this process has called abort: libraries under
- *     MPI do that when they find that a peer has ended (UCX, reading the memory of another process);
- *   - another rank has raised the alarm: in its record on this host, otherwise by creating the directory.
+ *   - four times a second: this rank has been in one wait for hang_seconds (time in which the process was suspended
+ *     does not count, since Slurm can suspend and resume a job), or another rank of this node has raised the alarm;
+ *   - at once: a wait has failed because a peer was lost (watchdog_peer_failed), or this process has called abort:
+ *     libraries under MPI do that when they find that a peer has ended (UCX, reading the memory of another process);
+ *   - once a second, by the publisher of each node (local_ranks.h): a rank of this node has ended without announcing
+ *     it;
+ *   - every 1 to 10 s, by the publisher of each node: a rank of another node has raised the alarm by creating the
+ *     directory of the hang (output.directory).
  *
- * Then one rank of each host publishes the records of the host's ranks in that directory (hang.h). When every host has
- * done so, or after 3 seconds, the lowest of these ranks judges, writes the report, and prints it to standard error.
- * All ranks read the verdict from there: they wake the stopped ranks of their host and call `verdict`, which makes the
- * main thread fail with CODE_PEER. A process that still runs 3 seconds later is ended with that code.
+ * Then the publisher of each node publishes the records of the node's ranks in that directory (hang.h). When every node
+ * has done so, or after 3 seconds, the lowest of the publishers judges, writes the report, and prints it to standard
+ * error. The first line of the report, the cause, names the late ranks (hang_cause). Each publisher reads it, passes it
+ * to its node's ranks in its record (record_set_cause), and continues the stopped ones. Every rank then calls
+ * config.on_cause. The trainer passes comm_interrupt for it, which makes the main thread's wait fail with CODE_PEER
+ * (exit code 76). If the main thread has not ended the process 3 seconds later, the watchdog ends it with that code.
  *
- * If the directory cannot be written to within 20 seconds, which may be the reason for the hang, each host judges by
- * its own ranks' records.
+ * A file system that does not answer may itself be the reason for the hang. So if the cause is not known after 20
+ * seconds, each node judges by its own ranks' records.
  */
 #ifndef MUSTER_TRAINER_WATCH_WATCHDOG_H
 #define MUSTER_TRAINER_WATCH_WATCHDOG_H
 
-#include "trainer/watch/neighbours.h"
+#include <stdbool.h>
+
+#include "common/job.h"
+#include "trainer/watch/local_ranks.h"
 
 struct watchdog;
+
+/* Where a hang is reported; the same on all ranks. */
+struct hang_output {
+    char directory[JOB_PATH_SIZE + 128]; /* must not exist: its existence is the alarm */
+    char title[160];                     /* of the report: the job */
+};
 
 struct watchdog_config {
     int rank, world;
     double hang_seconds;
-    const char *directory;         /* of the hang, the same on all ranks; must not exist. Copied. */
-    const char *title;             /* of the report: the job. Copied. */
-    struct record_file *record;    /* this rank's own, until watchdog_stop */
-    struct neighbours *neighbours; /* owned from here on */
-    void (*verdict)(const struct error *err);
+    struct hang_output output;
+    struct record_file *record_file; /* this rank's own, until watchdog_stop */
+    struct local_ranks *local_ranks; /* owned from here on */
+    void (*on_cause)(const struct error *err);
 };
 
-/* NULL with CODE_IO, and then the neighbours are destroyed. */
+/* On failure NULL with CODE_IO; config->local_ranks is destroyed then, too. */
 struct watchdog *watchdog_start(const struct watchdog_config *config, struct error *err);
 
 /*
- * After a verdict, and after recorder_ending: waits a few seconds for the host's other ranks to end too, because a peer
- * that ends while they still communicate would make their library abort. Without a verdict it returns at once.
+ * To be called after recorder_ending. If the cause of a hang is known, it waits up to 3 seconds for the node's other
+ * ranks to end too: if this rank ended while they still communicate, their MPI library would abort them. Otherwise it
+ * returns at once.
  */
 void watchdog_leave_together(struct watchdog *watchdog);
 
@@ -52,8 +66,9 @@ bool watchdog_stop(struct watchdog *watchdog);
 
 /*
  * Called by the main thread when a wait has failed with CODE_PEER (`arg` is the watchdog): raises the alarm, waits for
- * the verdict and puts it into *err, with the previous text in parentheses.
+ * the cause and puts it into *err, with the previous text in parentheses. Also called when comm_interrupt made the wait
+ * fail with the cause: then it changes nothing.
  */
-void watchdog_explain(struct error *err, void *arg);
+void watchdog_peer_failed(struct error *err, void *arg);
 
 #endif

@@ -15,6 +15,7 @@ struct head_slice ISA(attention_head)(const struct attention *op, int pair)
         .seq = op->seq,
         .keys = keys < 0 ? 0 : keys,
         .causal = op->causal,
+        .document_start = op->document_start ? op->document_start + (size_t)batch_index * (size_t)op->seq : NULL,
         .dtype = op->dtype,
         .stride = 3 * (ptrdiff_t)hidden,
         .q = typed_at(op->dtype, op->qkv, q),
@@ -66,18 +67,41 @@ void ISA(attention_unpack)(const struct head_slice *head, void *to, ptrdiff_t st
     WITH_DTYPE(head->dtype, T, unpack(T, head, to, stride, from, rows, scale));
 }
 
+int ISA(attention_first_key)(const struct head_slice *head, int query)
+{
+    return head->document_start ? head->document_start[query] / KEYS * KEYS : 0;
+}
+
+/* The starts of documents do not decrease: the queries that see none of the tile's keys are the last ones. The first
+ * query, or on the diagonal query `lane`, sees some. */
+static void cut_documents(struct key_tile *tile, const int32_t *document_start)
+{
+    int queries = tile->end, whole;
+
+    while (document_start[tile->end - 1] >= tile->first + tile->count)
+        tile->end--;
+    whole = key_tile_vectors(tile) * LANES;
+    tile->end = whole < queries ? whole : queries;
+    if (document_start[tile->end - 1] > tile->first)
+        tile->document_start = document_start;
+}
+
 struct key_tile ISA(attention_key_tile)(const struct head_slice *head, int query, int queries, int first)
 {
     bool diagonal = head->causal && first >= query;
     int end = head->causal && query + queries < head->keys ? query + queries : head->keys;
     int most = diagonal ? DIAGONAL_KEYS : KEYS;
-
-    return (struct key_tile){
+    struct key_tile tile = {
         .first = first,
         .count = end - first < most ? (end > first ? end - first : 0) : most,
         .lane = diagonal ? first - query : 0,
+        .end = queries,
         .diagonal = diagonal,
     };
+
+    if (head->document_start && tile.count > 0)
+        cut_documents(&tile, head->document_start + query);
+    return tile;
 }
 
 /* Key `tile.first + j` is seen by the queries from tile.lane + j on. */
@@ -91,13 +115,29 @@ static void mask_diagonal(struct key_tile tile, float *s)
         }
 }
 
-void ISA(attention_scores)(const struct head_slice *head, const float *q_transposed, int vectors, struct key_tile tile,
+/* Key `tile.first + j` is seen by the queries whose document begins there or before. */
+static void mask_documents(struct key_tile tile, float *s)
+{
+    int lanes = key_tile_vectors(&tile) * LANES, seeing = 0;
+
+    for (int j = 0; j < tile.count; j++) {
+        while (seeing < tile.end && tile.document_start[seeing] <= tile.first + j)
+            seeing++;
+        for (int i = seeing / LANES * LANES; i < lanes; i += LANES) {
+            float *lane = s + j * QUERIES + i;
+
+            vec_store(lane, vec_select(vec_iota() + (float)i < (float)seeing, vec_load(lane), vec_all(-INFINITY)));
+        }
+    }
+}
+
+void ISA(attention_scores)(const struct head_slice *head, const float *q_transposed, struct key_tile tile,
                            struct rows k, float *s)
 {
     ISA(tile_product)
     (&(struct tile_product){
         .m = tile.count,
-        .vectors = vectors - tile.lane / LANES,
+        .vectors = key_tile_vectors(&tile) - tile.lane / LANES,
         .k = head->size,
         .a = k.at,
         .a_row = k.stride,
@@ -109,6 +149,8 @@ void ISA(attention_scores)(const struct head_slice *head, const float *q_transpo
     });
     if (tile.diagonal)
         mask_diagonal(tile, s);
+    if (tile.document_start)
+        mask_documents(tile, s);
 }
 
 typedef float four __attribute__((vector_size(16)));
@@ -155,4 +197,133 @@ void ISA(attention_transpose)(float *to, struct rows from, int rows, int size, f
 void ISA(attention_untranspose)(float *to, ptrdiff_t stride, const float *from, int rows, int size)
 {
     transpose_tile(to, stride, from, QUERIES, size, rows, 1.0f);
+}
+
+/* ---- dropout ----------------------------------------------------------------------------------------------------- */
+
+_Static_assert(QUERIES == 64 && KEYS == 64, "a row of the mask is 64 bits");
+
+/* bits[i] >> j & 1 becomes bits[j] >> i & 1: swaps the off-diagonal halves of ever smaller squares. */
+static void transpose_bits(uint64_t bits[64])
+{
+    uint64_t low = 0x00000000ffffffff;
+
+    for (int half = 32; half > 0; half /= 2, low ^= low << half)
+        for (int i = 0; i < 64; i = ((i | half) + 1) & ~half) {
+            uint64_t swap = ((bits[i] >> half) ^ bits[i | half]) & low;
+
+            bits[i] ^= swap << half;
+            bits[i | half] ^= swap;
+        }
+}
+
+/* Bit j: whether element first + j is kept. */
+static uint64_t keep_bits(const struct dropout *dropout, uint64_t first)
+{
+    uint16_t random[KEYS + 8 + 4 * LANES];
+    uint32_t threshold = dropout_threshold(dropout->p);
+    const uint16_t *from = random + first % 8;
+    uint64_t bits = 0;
+
+    ISA(dropout_bits)(random, dropout->stream, first / 8 * 8, first % 8 ? KEYS + 8 : KEYS);
+    for (int j = 0; j < KEYS; j += LANES)
+        bits |= (uint64_t)vec_bits((ivec)(halves_widen(from + j) >= threshold)) << j;
+    return bits;
+}
+
+const uint64_t *ISA(attention_mask)(const struct head_slice *head, uint64_t mask[KEYS], int query, int queries,
+                                    struct key_tile tile)
+{
+    if (!head->dropout)
+        return NULL;
+    if (tile.first % KEYS == 0) {
+        uint64_t element = head->element + (uint64_t)query * (uint64_t)head->seq + (uint64_t)tile.first;
+
+        for (int i = 0; i < QUERIES; i++, element += (uint64_t)head->seq)
+            mask[i] = i < queries ? keep_bits(head->dropout, element) : 0;
+        transpose_bits(mask);
+    }
+    return mask + tile.first % KEYS;
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * A block of ROWS x VECTORS vectors of c stays in registers over the whole of k. With 32 registers 4 x 4 fit, with 16
+ * registers 4 x 2; each step of k loads as many numbers as it needs multiplications to hide.
+ */
+#define ROWS 4
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define VECTORS 4
+#else
+#define VECTORS 2
+#endif
+
+/* Inlined with constant `rows` and `vectors`, so that the loops over them unroll and `sum` lives in registers. */
+__attribute__((always_inline)) static inline void block(const struct tile_product *op, int rows, int vectors,
+                                                        const float *a, const float *b, float *c)
+{
+    const ptrdiff_t a_row = op->a_row, a_column = op->a_column, b_row = op->b_row, c_row = op->c_row;
+    vec sum[ROWS][VECTORS];
+
+#pragma GCC unroll 4
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = op->accumulate ? vec_load(c + i * c_row + v * LANES) : (vec){0};
+    for (int p = 0; p < op->k; p++) {
+        vec row[VECTORS];
+
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            row[v] = vec_load(b + v * LANES);
+#pragma GCC unroll 4
+        for (int i = 0; i < rows; i++) {
+            vec element = vec_all(a[i * a_row]);
+
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                sum[i][v] += element * row[v];
+        }
+        a += a_column;
+        b += b_row;
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            vec_store(c + i * c_row + v * LANES, sum[i][v]);
+}
+
+/* All rows of a strip of `vectors` columns; b's strip is read again for every block of rows, from the nearest cache. */
+__attribute__((always_inline)) static inline void strip(const struct tile_product *op, int vectors, int first)
+{
+    const float *a = op->a, *b = op->b + first * LANES;
+    float *c = op->c + first * LANES;
+    int left = op->m;
+
+    for (; left >= ROWS; left -= ROWS, a += ROWS * op->a_row, c += ROWS * op->c_row)
+        block(op, ROWS, vectors, a, b, c);
+    if (left == 3)
+        block(op, 3, vectors, a, b, c);
+    else if (left == 2)
+        block(op, 2, vectors, a, b, c);
+    else if (left == 1)
+        block(op, 1, vectors, a, b, c);
+}
+
+void ISA(tile_product)(const struct tile_product *op)
+{
+    int first = 0;
+
+    for (; first + VECTORS <= op->vectors; first += VECTORS)
+        strip(op, VECTORS, first);
+#if VECTORS == 4
+    if (op->vectors - first == 3)
+        strip(op, 3, first);
+    else if (op->vectors - first == 2)
+        strip(op, 2, first);
+#endif
+    if (op->vectors - first == 1)
+        strip(op, 1, first);
 }

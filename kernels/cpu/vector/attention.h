@@ -11,8 +11,6 @@
 #define MUSTER_KERNELS_CPU_VECTOR_ATTENTION_H
 
 #include "kernels/cpu/vector/dropout.h"
-#include "kernels/cpu/vector/tile_product.h"
-#include "kernels/cpu/cpu_workspace.h"
 
 /* QUERIES is also the row stride of everything whose columns are queries. */
 #define DIAGONAL_KEYS 16 /* of a tile that causality cuts: what lies left of the diagonal is then mostly skipped */
@@ -30,6 +28,7 @@ struct head_slice {
     int seq;
     int keys; /* that are not padding */
     bool causal;
+    const int32_t *document_start; /* [seq] of this sample; NULL: all 0 */
     enum dtype dtype;
     ptrdiff_t stride; /* of q, k and v, in elements */
     const void *q, *k, *v;
@@ -52,20 +51,33 @@ struct rows ISA(attention_rows)(const struct head_slice *head, const void *from,
 void ISA(attention_unpack)(const struct head_slice *head, void *to, ptrdiff_t stride, const float *from, int rows,
                            float scale);
 
-/* A tile of keys against a tile of queries. */
+/* A tile of keys against a tile of queries, which are counted from the tile's first. */
 struct key_tile {
     int first, count;
     int lane;      /* queries before this one see none of these keys */
+    int end;       /* nor do queries from this one on; rounded up to a whole vector */
     bool diagonal; /* queries [lane, lane + DIAGONAL_KEYS) see some of them */
+    /* [end] of the queries; NULL: none of their documents begins within the tile */
+    const int32_t *document_start;
 };
+
+/* The vectors of queries from the first to `end`. */
+static inline int key_tile_vectors(const struct key_tile *tile)
+{
+    return (tile->end + LANES - 1) / LANES;
+}
+
+/* The first tile of keys for the tile of queries that begins at `query` begins at this key. */
+int ISA(attention_first_key)(const struct head_slice *head, int query);
 
 /*
  * The tile that begins at key `first`, for the tile of queries [query, query + queries). count is 0 when there is none.
  */
 struct key_tile ISA(attention_key_tile)(const struct head_slice *head, int query, int queries, int first);
 
-/* s[keys, queries] = scores, from the transposed, scaled queries; masked ones are -FLT_MAX. k: the tile's keys. */
-void ISA(attention_scores)(const struct head_slice *head, const float *q_transposed, int vectors, struct key_tile tile,
+/* s[keys, queries] = scores, from the transposed, scaled queries; those of keys after the query are -FLT_MAX, those of
+ * other documents minus infinity. k: the tile's keys. */
+void ISA(attention_scores)(const struct head_slice *head, const float *q_transposed, struct key_tile tile,
                            struct rows k, float *s);
 
 /*
@@ -81,5 +93,24 @@ void ISA(attention_transpose)(float *to, struct rows from, int rows, int size, f
 
 /* rows of `to` = from[size][QUERIES], transposed back. */
 void ISA(attention_untranspose)(float *to, ptrdiff_t stride, const float *from, int rows, int size);
+
+/*
+ * The small matrix products inside attention: c[m, columns] (+)= a[m,k] * b[k, columns].
+ *
+ * The columns are whole vectors. Elements of a are read one at a time and spread over a vector, so a may have any two
+ * strides and is never packed or transposed; rows of b and c are contiguous.
+ */
+struct tile_product {
+    int m, vectors, k;
+    const float *a;
+    ptrdiff_t a_row, a_column; /* distance from a[i,p] to a[i+1,p] and to a[i,p+1] */
+    const float *b;
+    ptrdiff_t b_row;
+    float *c;
+    ptrdiff_t c_row;
+    bool accumulate;
+};
+
+void ISA(tile_product)(const struct tile_product *op);
 
 #endif

@@ -83,49 +83,39 @@ static void load_queries(const struct head_slice *head, const struct gradients *
     memset(w->dq, 0, (size_t)queries * head->padded * sizeof *w->dq);
 }
 
-/* p becomes the probabilities, and ds, which holds dP, the gradient of the scores. */
-static void scores_backward(struct attention_work *w, int vectors, struct key_tile tile)
+/* p becomes the probabilities, and ds, which holds dP, the gradient of the scores. With dropout (keep is not NULL) p
+ * becomes what is left of the probabilities, with which out was made. */
+INLINE void scores_backward(struct attention_work *w, int vectors, struct key_tile tile, const uint64_t *keep,
+                            float scale)
 {
     for (int lane = tile.lane; lane < vectors * LANES; lane += LANES) {
         vec lse = vec_load(w->lse + lane), delta = vec_load(w->delta + lane);
 
         for (int j = 0; j < tile.count; j++) {
             float *s = w->p + j * QUERIES + lane, *ds = w->ds + j * QUERIES + lane;
-            vec p = vec_exp2(vec_load(s) - lse);
+            vec p = vec_exp2(vec_load(s) - lse), left = p, dp = vec_load(ds);
 
-            vec_store(s, p);
-            vec_store(ds, p * (vec_load(ds) - delta));
-        }
-    }
-}
+            if (keep) {
+                vec factor = vec_select(vec_mask((uint32_t)(keep[j] >> lane)), vec_all(scale), (vec){0});
 
-/* The same with dropout: p becomes what is left of the probabilities, with which out was made. */
-static void dropped_scores_backward(struct attention_work *w, int vectors, struct key_tile tile, const uint64_t *keep,
-                                    float scale)
-{
-    for (int lane = tile.lane; lane < vectors * LANES; lane += LANES) {
-        vec lse = vec_load(w->lse + lane), delta = vec_load(w->delta + lane);
-
-        for (int j = 0; j < tile.count; j++) {
-            float *s = w->p + j * QUERIES + lane, *ds = w->ds + j * QUERIES + lane;
-            vec p = vec_exp2(vec_load(s) - lse);
-            vec factor = vec_select(vec_mask((uint32_t)(keep[j] >> lane)), vec_all(scale), (vec){0});
-
-            vec_store(s, p * factor);
-            vec_store(ds, p * (vec_load(ds) * factor - delta));
+                left = p * factor;
+                dp = dp * factor;
+            }
+            vec_store(s, left);
+            vec_store(ds, p * (dp - delta));
         }
     }
 }
 
 /* sum[keys, size] += x[keys, queries] * rows[queries, size], for dV and dK */
-static void add_over_queries(const struct head_slice *head, float *sum, const float *x, const float *rows, int queries,
+static void add_over_queries(const struct head_slice *head, float *sum, const float *x, const float *rows,
                              struct key_tile tile)
 {
     ISA(tile_product)
     (&(struct tile_product){
         .m = tile.count,
         .vectors = head->padded / LANES,
-        .k = queries - tile.lane,
+        .k = tile.end - tile.lane,
         .a = x + tile.lane,
         .a_row = QUERIES,
         .a_column = 1,
@@ -142,12 +132,12 @@ static struct rows rows_at(const struct head_slice *head, const float *rows, str
     return (struct rows){rows + (ptrdiff_t)tile.first * head->padded, head->padded};
 }
 
-static void visit_keys(const struct head_slice *head, struct attention_work *w, int queries, struct key_tile tile,
+static void visit_keys(const struct head_slice *head, struct attention_work *w, struct key_tile tile,
                        const uint64_t *keep)
 {
-    int vectors = (queries + LANES - 1) / LANES;
+    int vectors = key_tile_vectors(&tile);
 
-    ISA(attention_scores)(head, w->q_transposed, vectors, tile, rows_at(head, w->k, tile), w->p);
+    ISA(attention_scores)(head, w->q_transposed, tile, rows_at(head, w->k, tile), w->p);
     ISA(tile_product)
     (&(struct tile_product){
         /* dP^T = V dout^T */
@@ -163,15 +153,15 @@ static void visit_keys(const struct head_slice *head, struct attention_work *w, 
         .c_row = QUERIES,
     });
     if (keep)
-        dropped_scores_backward(w, vectors, tile, keep, dropout_scale(head->dropout->p));
+        scores_backward(w, vectors, tile, keep, dropout_scale(head->dropout->p));
     else
-        scores_backward(w, vectors, tile);
-    add_over_queries(head, w->dv, w->p, w->dout, queries, tile);
-    add_over_queries(head, w->dk, w->ds, w->q, queries, tile);
+        scores_backward(w, vectors, tile, NULL, 1);
+    add_over_queries(head, w->dv, w->p, w->dout, tile);
+    add_over_queries(head, w->dk, w->ds, w->q, tile);
     ISA(tile_product)
     (&(struct tile_product){
         /* dQ += dS K */
-        .m = queries - tile.lane,
+        .m = tile.end - tile.lane,
         .vectors = head->padded / LANES,
         .k = tile.count,
         .a = w->ds + tile.lane,
@@ -198,11 +188,11 @@ static void head_backward(const struct head_slice *head, const struct gradients 
         struct key_tile tile;
 
         load_queries(head, g, w, query, queries);
-        for (int key = 0;; key += tile.count) {
+        for (int key = ISA(attention_first_key)(head, query);; key += tile.count) {
             tile = ISA(attention_key_tile)(head, query, queries, key);
             if (tile.count == 0)
                 break;
-            visit_keys(head, w, queries, tile, ISA(attention_mask)(head, w->mask, query, queries, tile));
+            visit_keys(head, w, tile, ISA(attention_mask)(head, w->mask, query, queries, tile));
         }
         ISA(attention_unpack)
         (head, typed_at_mutable(head->dtype, g->dq, (size_t)(query * head->stride)), head->stride, w->dq, queries,
@@ -212,9 +202,9 @@ static void head_backward(const struct head_slice *head, const struct gradients 
     ISA(attention_unpack)(head, g->dv, head->stride, w->dv, seq, 1.0f);
 }
 
-static void one_head(const struct attention_backward *op, const struct attention *forward, float *scratch, int pair)
+static void one_head(const struct attention *op, float *scratch, int pair)
 {
-    struct head_slice head = ISA(attention_head)(forward, pair);
+    struct head_slice head = ISA(attention_head)(op, pair);
     size_t hidden = (size_t)op->heads * (size_t)op->head_size, sample = (size_t)(pair / op->heads) * (size_t)op->seq;
     size_t at = sample * hidden + (size_t)(pair % op->heads) * (size_t)op->head_size;
     size_t dq = at + 2 * sample * hidden;
@@ -231,30 +221,18 @@ static void one_head(const struct attention_backward *op, const struct attention
     head_backward(&head, &g, work_in(scratch, op->seq, head.padded), op->seq);
 }
 
-void ISA(attention_backward)(struct device *dev, const struct attention_backward *op)
+void ISA(attention_backward)(struct device *dev, const struct attention *op)
 {
-    const struct attention forward = {
-        .batch = op->batch,
-        .seq = op->seq,
-        .heads = op->heads,
-        .head_size = op->head_size,
-        .causal = op->causal,
-        .dtype = op->dtype,
-        .qkv = op->qkv,
-        .lengths = op->lengths,
-        .dropout = op->dropout,
-        .dropout_stride = op->dropout_stride,
-    };
     int padded = (op->head_size + LANES - 1) / LANES * LANES, pairs = op->batch * op->heads;
     size_t stride;
     float *scratch;
 
-    if (!device_ready(dev, op->dtype, "attention_backward"))
+    if (!device_ready(dev, op->dtype, "attention_backward") || !attention_valid(dev, op))
         return;
     scratch = cpu_scratch_parts(dev, dev->threads, workspace_attention_backward_floats(op->seq, padded), &stride);
     if (!scratch)
         return;
 #pragma omp parallel for num_threads(dev->threads) schedule(dynamic)
     for (int pair = 0; pair < pairs; pair++)
-        one_head(op, &forward, scratch + omp_get_thread_num() * stride, pair);
+        one_head(op, scratch + omp_get_thread_num() * stride, pair);
 }

@@ -81,14 +81,15 @@ static void rescale_rows(float *out, int size, vec correction)
         vec_store(out + d * QUERIES, vec_load(out + d * QUERIES) * correction);
 }
 
-static void visit_keys(const struct head_slice *head, struct attention_work *w, int vectors, struct key_tile tile,
+static void visit_keys(const struct head_slice *head, struct attention_work *w, struct key_tile tile,
                        const uint64_t *keep)
 {
+    int vectors = key_tile_vectors(&tile);
     struct rows k = ISA(attention_rows)(head, head->k, head->stride, tile.first, tile.count, w->space);
     struct rows v =
         ISA(attention_rows)(head, head->v, head->stride, tile.first, tile.count, w->space + KEYS * head->padded);
 
-    ISA(attention_scores)(head, w->q, vectors, tile, k, w->p);
+    ISA(attention_scores)(head, w->q, tile, k, w->p);
     for (int lane = tile.lane; lane < vectors * LANES; lane += LANES) {
         rescale_rows(w->out + lane, head->size, softmax_update(w, lane, tile.count));
         if (keep)
@@ -149,17 +150,17 @@ static void one_tile(const struct attention *op, float *scratch, int pair, int q
 {
     struct head_slice head = ISA(attention_head)(op, pair);
     struct attention_work *w = work_in(scratch, head.padded);
-    int queries = op->seq - query < QUERIES ? op->seq - query : QUERIES, vectors = (queries + LANES - 1) / LANES;
+    int queries = op->seq - query < QUERIES ? op->seq - query : QUERIES;
     size_t hidden = (size_t)op->heads * (size_t)op->head_size;
     size_t row = (size_t)(pair / op->heads) * (size_t)op->seq + (size_t)query;
     struct key_tile tile;
 
     begin_rows(&head, w, query, queries);
-    for (int key = 0;; key += tile.count) {
+    for (int key = ISA(attention_first_key)(&head, query);; key += tile.count) {
         tile = ISA(attention_key_tile)(&head, query, queries, key);
         if (tile.count == 0)
             break;
-        visit_keys(&head, w, vectors, tile, ISA(attention_mask)(&head, w->mask, query, queries, tile));
+        visit_keys(&head, w, tile, ISA(attention_mask)(&head, w->mask, query, queries, tile));
     }
     finish_rows(&head, w, queries, op->lse + (size_t)pair * (size_t)op->seq + query);
     write_out(&head, w,
@@ -174,7 +175,7 @@ void ISA(attention_forward)(struct device *dev, const struct attention *op)
     size_t stride;
     float *scratch;
 
-    if (!device_ready(dev, op->dtype, "attention_forward"))
+    if (!device_ready(dev, op->dtype, "attention_forward") || !attention_valid(dev, op))
         return;
     scratch = cpu_scratch_parts(dev, dev->threads, workspace_attention_forward_floats(padded), &stride);
     if (!scratch)

@@ -1,4 +1,3 @@
-#include "kernels/cpu/vector/typed.h"
 #include "kernels/cpu/vector/vector.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #ifndef MUSTER_KERNELS_CPU_VECTOR_DROPOUT_H
 #define MUSTER_KERNELS_CPU_VECTOR_DROPOUT_H
 
-#include "kernels/cpu/vector/typed.h"
+#include "kernels/cpu/vector/vector.h"
 #include "kernels/kernels.h"
 
 #define DROPOUT_RUN 256 /* elements of a run; a few kB that stay in the nearest cache */
@@ -20,16 +20,6 @@ struct dropout_run {
     bool made;
     uint16_t bits[DROPOUT_RUN];
 };
-
-static inline uint32_t dropout_threshold(double p)
-{
-    return (uint32_t)(p * 65536.0 + 0.5);
-}
-
-static inline float dropout_scale(double p)
-{
-    return 65536.0f / (65536.0f - (float)dropout_threshold(p));
-}
 
 /* Whether there is anything to do; if not, the run is not to be used. */
 static inline bool dropout_begin(struct dropout_run *run, const struct dropout *dropout)

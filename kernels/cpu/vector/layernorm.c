@@ -1,12 +1,12 @@
+#include <math.h>
+
 #include "kernels/cpu/vector/dropout.h"
 #include "kernels/cpu/vector/vector.h"
-
-#include <math.h>
 
 #define EPSILON 1e-5f
 
 struct norm_row {
-    const void *x, *residual, *bias;
+    const void *x, *branch, *bias;
     void *sum;
     uint64_t element;        /* of the first column, for dropout */
     struct dropout_run *run; /* NULL: no dropout */
@@ -15,7 +15,7 @@ struct norm_row {
 /* What is added to x in the columns from i on. */
 INLINE vec residual_part(enum dtype T, const struct norm_row *r, size_t i, size_t count)
 {
-    vec v = typed_load_part(T, r->residual, i, count);
+    vec v = typed_load_part(T, r->branch, i, count);
 
     if (r->bias)
         v += typed_load_part(T, r->bias, i, count);
@@ -31,7 +31,7 @@ INLINE float add_residual(enum dtype T, const struct norm_row *r, size_t n)
         size_t count = vec_count(i, n);
         vec v = r->x ? typed_load_part(T, r->x, i, count) : (vec){0};
 
-        if (r->residual) {
+        if (r->branch) {
             v = typed_round(T, v + residual_part(T, r, i, count));
             typed_store_part(T, r->sum, i, v, count);
         }
@@ -79,9 +79,9 @@ INLINE struct norm_row row_at(enum dtype T, const struct residual *op, struct dr
 
     return (struct norm_row){
         .x = op->x ? typed_at(T, op->x, at) : NULL,
-        .residual = op->residual ? typed_at(T, op->residual, at) : NULL,
+        .branch = op->branch ? typed_at(T, op->branch, at) : NULL,
         .bias = op->bias,
-        .sum = op->residual ? typed_at_mutable(T, op->sum, at) : NULL,
+        .sum = op->branch ? typed_at_mutable(T, op->sum, at) : NULL,
         .element = op->dropout.first + at,
         .run = run,
     };
@@ -103,13 +103,13 @@ INLINE void forward_row(enum dtype T, const struct layernorm *op, const struct r
 
 void ISA(layernorm_forward)(struct device *dev, const struct layernorm *op)
 {
-    const struct residual part = {op->rows, op->cols, op->dtype, op->x, op->residual, op->bias, op->dropout, op->sum};
+    const struct residual part = {op->rows, op->cols, op->dtype, op->x, op->branch, op->bias, op->dropout, op->sum};
 
     if (!device_ready(dev, op->dtype, "layernorm_forward"))
         return;
 #pragma omp parallel num_threads(dev->threads)
     {
-        struct dropout_run bits, *run = op->residual && dropout_begin(&bits, &op->dropout) ? &bits : NULL;
+        struct dropout_run bits, *run = op->branch && dropout_begin(&bits, &op->dropout) ? &bits : NULL;
 
 #pragma omp for schedule(static)
         for (int row = 0; row < op->rows; row++)
@@ -136,4 +136,104 @@ void ISA(residual)(struct device *dev, const struct residual *op)
         for (int row = 0; row < op->rows; row++)
             WITH_DTYPE(op->dtype, T, residual_row(T, op, run, row));
     }
+}
+
+/*
+ * With xhat = (s - mean) * rstd and g = dy * gamma, of each row:
+ *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) (+ dresidual)
+ *   dgamma = sum over rows of dy * xhat,  dbeta = sum over rows of dy
+ */
+struct gradient_row {
+    const void *dy, *sum, *gamma, *dresidual;
+    void *dx;
+    float *dgamma, *dbeta; /* partial sums of this block of rows */
+    float mean, rstd;
+};
+
+struct moments {
+    float g, g_xhat; /* means over the row */
+};
+
+INLINE struct moments row_moments(enum dtype T, const struct gradient_row *r, size_t n)
+{
+    vec g_total = {0}, g_xhat_total = {0};
+
+    for (size_t i = 0; i < n; i += LANES) {
+        size_t count = vec_count(i, n);
+        vec dy = typed_load_part(T, r->dy, i, count);
+        vec g = dy * typed_load_part(T, r->gamma, i, count);
+        vec xhat = (typed_load_part(T, r->sum, i, count) - r->mean) * r->rstd;
+
+        g_total += g;
+        g_xhat_total += g * xhat;
+        vec_store_part(r->dgamma + i, vec_load_part(r->dgamma + i, count) + dy * xhat, count);
+        vec_store_part(r->dbeta + i, vec_load_part(r->dbeta + i, count) + dy, count);
+    }
+    return (struct moments){vec_sum(g_total) / (float)n, vec_sum(g_xhat_total) / (float)n};
+}
+
+INLINE void row_gradient(enum dtype T, const struct gradient_row *r, struct moments mean, size_t n)
+{
+    for (size_t i = 0; i < n; i += LANES) {
+        size_t count = vec_count(i, n);
+        vec g = typed_load_part(T, r->dy, i, count) * typed_load_part(T, r->gamma, i, count);
+        vec xhat = (typed_load_part(T, r->sum, i, count) - r->mean) * r->rstd;
+        vec dx = r->rstd * (g - mean.g - xhat * mean.g_xhat);
+
+        if (r->dresidual)
+            dx += typed_load_part(T, r->dresidual, i, count);
+        typed_store_part(T, r->dx, i, dx, count);
+    }
+}
+
+INLINE void block_backward(enum dtype T, const struct layernorm_backward *op, int first, int end, float *dgamma,
+                           float *dbeta)
+{
+    size_t n = op->cols;
+
+    memset(dgamma, 0, n * sizeof *dgamma);
+    memset(dbeta, 0, n * sizeof *dbeta);
+    for (int row = first; row < end; row++) {
+        struct gradient_row r = {
+            .dy = typed_at(T, op->dy, row * n),
+            .sum = typed_at(T, op->sum, row * n),
+            .gamma = op->gamma,
+            .dresidual = op->dresidual ? typed_at(T, op->dresidual, row * n) : NULL,
+            .dx = typed_at_mutable(T, op->dx, row * n),
+            .dgamma = dgamma,
+            .dbeta = dbeta,
+            .mean = op->mean[row],
+            .rstd = op->rstd[row],
+        };
+
+        row_gradient(T, &r, row_moments(T, &r, n), n);
+    }
+}
+
+void ISA(layernorm_backward)(struct device *dev, const struct layernorm_backward *op)
+{
+    struct row_blocks blocks = row_blocks(op->rows);
+    size_t stride, n = op->cols;
+    float *partial;
+
+    if (!device_ready(dev, op->dtype, "layernorm_backward"))
+        return;
+    if (op->rows == 0) {
+        memset(op->dgamma, 0, n * sizeof(float));
+        memset(op->dbeta, 0, n * sizeof(float));
+        return;
+    }
+    partial = cpu_scratch_parts(dev, blocks.count, 2 * n, &stride);
+    if (!partial)
+        return;
+#pragma omp parallel for num_threads(dev->threads) schedule(static)
+    for (int block = 0; block < blocks.count; block++) {
+        int first = block * blocks.rows;
+        int end = op->rows - first < blocks.rows ? op->rows : first + blocks.rows;
+        float *sums = partial + block * stride;
+
+        WITH_DTYPE(op->dtype, T, block_backward(T, op, first, end, sums, sums + n));
+    }
+    ISA(add_partial_sums)(dev, op->dgamma, partial, blocks.count, stride, op->cols, false);
+    ISA(add_partial_sums)(dev, op->dbeta, partial + n, blocks.count, stride, op->cols, false);
 }

@@ -1,4 +1,3 @@
-#include "kernels/cpu/vector/typed.h"
 #include "kernels/cpu/vector/vector.h"
 
 /* Operations on flat arrays. Threads take pieces of CHUNK elements, small enough to be spread evenly. */
@@ -8,18 +7,37 @@
     _Pragma("omp parallel for num_threads(dev->threads) schedule(static)") for (size_t first = 0; first < (count);     \
                                                                                 first += CHUNK)
 
-static size_t chunk_end(size_t first, size_t count)
+/* Functions of one or two elements; constants where they are called, so that each call is compiled for its own. */
+enum flat { GELU_SLOPE, TANH, TANH_SLOPE, SUM, SAME };
+
+INLINE vec flat_value(enum flat f, vec x, vec y)
 {
-    return count - first < CHUNK ? count : first + CHUNK;
+    switch (f) {
+    case GELU_SLOPE:
+        return x * vec_gelu_derivative(y);
+    case TANH:
+        return vec_tanh(x);
+    case TANH_SLOPE:
+        return x * (1.0f - y * y);
+    case SUM:
+        return x + y;
+    case SAME:
+        break;
+    }
+    return x;
 }
 
-INLINE void gelu_backward_chunk(enum dtype T, void *dx, const void *dy, const void *x, size_t first, size_t end)
+/* z = f(x, y); y is not read where f does not need it. Operands may be the same array. */
+INLINE void flat_chunk(enum flat f, enum dtype Z, void *z, enum dtype X, const void *x, enum dtype Y, const void *y,
+                       size_t first, size_t count)
 {
+    size_t end = count - first < CHUNK ? count : first + CHUNK;
+
     for (size_t i = first; i < end; i += LANES) {
         size_t part = vec_count(i, end);
-        vec slope = vec_gelu_derivative(typed_load_part(T, x, i, part));
+        vec b = f == TANH || f == SAME ? (vec){0} : typed_load_part(Y, y, i, part);
 
-        typed_store_part(T, dx, i, typed_load_part(T, dy, i, part) * slope, part);
+        typed_store_part(Z, z, i, flat_value(f, typed_load_part(X, x, i, part), b), part);
     }
 }
 
@@ -28,16 +46,7 @@ void ISA(gelu_backward)(struct device *dev, enum dtype dtype, void *dx, const vo
     if (!device_ready(dev, dtype, "gelu_backward"))
         return;
     EACH_CHUNK(first, count)
-    WITH_DTYPE(dtype, T, gelu_backward_chunk(T, dx, dy, x, first, chunk_end(first, count)));
-}
-
-INLINE void tanh_chunk(enum dtype T, void *y, const void *x, size_t first, size_t end)
-{
-    for (size_t i = first; i < end; i += LANES) {
-        size_t part = vec_count(i, end);
-
-        typed_store_part(T, y, i, vec_tanh(typed_load_part(T, x, i, part)), part);
-    }
+    WITH_DTYPE(dtype, T, flat_chunk(GELU_SLOPE, T, dx, T, dy, T, x, first, count));
 }
 
 void ISA(tanh_forward)(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
@@ -45,17 +54,7 @@ void ISA(tanh_forward)(struct device *dev, enum dtype dtype, void *y, const void
     if (!device_ready(dev, dtype, "tanh_forward"))
         return;
     EACH_CHUNK(first, count)
-    WITH_DTYPE(dtype, T, tanh_chunk(T, y, x, first, chunk_end(first, count)));
-}
-
-INLINE void tanh_backward_chunk(enum dtype T, void *dx, const void *dy, const void *y, size_t first, size_t end)
-{
-    for (size_t i = first; i < end; i += LANES) {
-        size_t part = vec_count(i, end);
-        vec t = typed_load_part(T, y, i, part);
-
-        typed_store_part(T, dx, i, typed_load_part(T, dy, i, part) * (1.0f - t * t), part);
-    }
+    WITH_DTYPE(dtype, T, flat_chunk(TANH, T, y, T, x, T, NULL, first, count));
 }
 
 void ISA(tanh_backward)(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *y, size_t count)
@@ -63,16 +62,7 @@ void ISA(tanh_backward)(struct device *dev, enum dtype dtype, void *dx, const vo
     if (!device_ready(dev, dtype, "tanh_backward"))
         return;
     EACH_CHUNK(first, count)
-    WITH_DTYPE(dtype, T, tanh_backward_chunk(T, dx, dy, y, first, chunk_end(first, count)));
-}
-
-INLINE void add_chunk(enum dtype T, void *y, enum dtype of_x, const void *x, size_t first, size_t end)
-{
-    for (size_t i = first; i < end; i += LANES) {
-        size_t part = vec_count(i, end);
-
-        typed_store_part(T, y, i, typed_load_part(T, y, i, part) + typed_load_part(of_x, x, i, part), part);
-    }
+    WITH_DTYPE(dtype, T, flat_chunk(TANH_SLOPE, T, dx, T, dy, T, y, first, count));
 }
 
 void ISA(add)(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
@@ -80,7 +70,7 @@ void ISA(add)(struct device *dev, enum dtype dtype, void *y, const void *x, size
     if (!device_ready(dev, dtype, "add"))
         return;
     EACH_CHUNK(first, count)
-    WITH_DTYPE(dtype, T, add_chunk(T, y, T, x, first, chunk_end(first, count)));
+    WITH_DTYPE(dtype, T, flat_chunk(SUM, T, y, T, y, T, x, first, count));
 }
 
 void ISA(accumulate)(struct device *dev, float *y, enum dtype dtype, const void *x, size_t count)
@@ -88,16 +78,7 @@ void ISA(accumulate)(struct device *dev, float *y, enum dtype dtype, const void 
     if (!device_ready(dev, dtype, "accumulate"))
         return;
     EACH_CHUNK(first, count)
-    WITH_DTYPE(dtype, T, add_chunk(DTYPE_F32, y, T, x, first, chunk_end(first, count)));
-}
-
-INLINE void cast_chunk(enum dtype to, void *y, enum dtype from, const void *x, size_t first, size_t end)
-{
-    for (size_t i = first; i < end; i += LANES) {
-        size_t part = vec_count(i, end);
-
-        typed_store_part(to, y, i, typed_load_part(from, x, i, part), part);
-    }
+    WITH_DTYPE(dtype, T, flat_chunk(SUM, DTYPE_F32, y, DTYPE_F32, y, T, x, first, count));
 }
 
 void ISA(cast)(struct device *dev, enum dtype to, void *y, enum dtype from, const void *x, size_t count)
@@ -105,5 +86,5 @@ void ISA(cast)(struct device *dev, enum dtype to, void *y, enum dtype from, cons
     if (!device_ready(dev, to, "cast"))
         return;
     EACH_CHUNK(first, count)
-    WITH_DTYPE(to, TO, WITH_DTYPE(from, FROM, cast_chunk(TO, y, FROM, x, first, chunk_end(first, count))));
+    WITH_DTYPE(to, TO, WITH_DTYPE(from, FROM, flat_chunk(SAME, TO, y, FROM, x, FROM, NULL, first, count)));
 }

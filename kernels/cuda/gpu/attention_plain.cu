@@ -6,32 +6,19 @@
  * A warp owns one row, and goes through the others 32 at a time: a lane computes the score of one of them, and then the
  * row's sums, whose columns are dealt out to the lanes, take up all 32 in order. So each sum has one order.
  */
+#include <float.h>
 #include <math.h>
 
 #include "kernels/cuda/gpu/attention_tile.h"
+#include "kernels/cuda/gpu/dropout_mask.h"
+#include "kernels/cuda/gpu/rows.h"
 
 #define PLAIN_ROWS    8 /* a block's */
 #define PLAIN_THREADS (PLAIN_ROWS * WARP)
 #define PLAIN_COLUMNS (ATTENTION_MAX_HEAD_SIZE / WARP)
 
-template <enum dtype T> static __device__ inline float read_element(const void *from, ptrdiff_t i)
-{
-    if constexpr (T == DTYPE_F32)
-        return ((const float *)from)[i];
-    else
-        return mma_low<T>(((const uint16_t *)from)[i]);
-}
-
-template <enum dtype T> static __device__ inline void put_element(void *to, ptrdiff_t i, float x)
-{
-    if constexpr (T == DTYPE_F32)
-        ((float *)to)[i] = x;
-    else
-        ((uint16_t *)to)[i] = (uint16_t)mma_pack<T>(x, 0);
-}
-
 /* tile[rows][size + 1] = rows [first, limit), widened; the rest 0. The odd length keeps lanes in different banks. */
-template <enum dtype T>
+template <class T>
 static __device__ inline void load_rows(float *tile, int rows, const void *from, ptrdiff_t at, ptrdiff_t stride,
                                         int first, int limit, int size)
 {
@@ -39,7 +26,7 @@ static __device__ inline void load_rows(float *tile, int rows, const void *from,
         int row = i / size, column = i % size;
 
         tile[row * (size + 1) + column] =
-            first + row < limit ? read_element<T>(from, at + (first + row) * stride + column) : 0;
+            first + row < limit ? widen_value(static_cast<const T *>(from)[at + (first + row) * stride + column]) : 0;
     }
 }
 
@@ -52,32 +39,18 @@ static __device__ inline float dot_product(const float *x, const float *y, int s
     return sum;
 }
 
-static __device__ inline float warp_sum(float x)
-{
-    for (int i = 16; i > 0; i /= 2)
-        x += __shfl_xor_sync(FULL_WARP, x, i);
-    return x;
-}
-
-static __device__ inline float warp_max(float x)
-{
-    for (int i = 16; i > 0; i /= 2)
-        x = fmaxf(x, __shfl_xor_sync(FULL_WARP, x, i));
-    return x;
-}
-
 /* What dropout multiplies a probability by. */
 static __device__ inline float dropout_factor(const struct attention_call &call, const struct attention_head &head,
                                               int query, int key)
 {
     uint64_t i = head.element + (uint64_t)query * (uint64_t)call.seq + (uint64_t)key;
-    uint32_t counter[4] = {(uint32_t)(i / 8), (uint32_t)(i / 8 >> 32), call.stream.site, call.stream.step};
-    uint32_t seed[2] = {(uint32_t)call.stream.seed, (uint32_t)(call.stream.seed >> 32)}, random[4], word;
+    uint4 random;
+    uint32_t word;
 
     if (!call.drops)
         return 1;
-    philox4x32_10(counter, seed, random);
-    word = i & 4 ? (i & 2 ? random[3] : random[2]) : (i & 2 ? random[1] : random[0]);
+    random = mask_block(call.stream, i / 8);
+    word = i & 4 ? (i & 2 ? random.w : random.z) : (i & 2 ? random.y : random.x);
     return (word >> (i & 1) * 16 & 0xffff) >= call.threshold ? call.kept : 0;
 }
 
@@ -96,7 +69,7 @@ static __device__ inline void add_rows(float sum[PLAIN_COLUMNS], float weight, c
     }
 }
 
-template <enum dtype T>
+template <class T>
 static __device__ inline void put_row(void *to, ptrdiff_t at, const float sum[PLAIN_COLUMNS], float factor, int size)
 {
     int lane = (int)threadIdx.x % WARP;
@@ -104,23 +77,31 @@ static __device__ inline void put_row(void *to, ptrdiff_t at, const float sum[PL
 #pragma unroll
     for (int i = 0; i < PLAIN_COLUMNS; i++)
         if (i * WARP + lane < size)
-            put_element<T>(to, at + i * WARP + lane, sum[i] * factor);
+            static_cast<T *>(to)[at + i * WARP + lane] = narrow_value<T>(sum[i] * factor);
 }
 
-template <enum dtype T>
+/* The first key that a query sees; for rows beyond the sequence, that of the last one. */
+template <bool DOCUMENTS> static __device__ inline int first_key(const struct attention_call &call, int pair, int query)
+{
+    return DOCUMENTS ? document_starts_of(call, pair)[min(query, call.seq - 1)] : 0;
+}
+
+template <class T, bool DOCUMENTS>
 static __global__ void __launch_bounds__(PLAIN_THREADS) attention_forward_plain(struct attention_call call)
 {
     int tiles = (call.seq + PLAIN_ROWS - 1) / PLAIN_ROWS, size = call.head_size;
-    struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
+    struct attention_head head = attention_head_of<DOCUMENTS>(call, (int)blockIdx.x / tiles);
     int block_query = (int)blockIdx.x % tiles * PLAIN_ROWS, warp = (int)threadIdx.x / WARP;
     int query = block_query + warp, lane = (int)threadIdx.x % WARP;
     int end = call.causal ? min(head.keys, block_query + PLAIN_ROWS) : head.keys;
-    float o[PLAIN_COLUMNS] = {}, most = -INFINITY, sum = 0;
+    int begin = first_key<DOCUMENTS>(call, (int)blockIdx.x / tiles, block_query) / WARP * WARP;
+    int least = first_key<DOCUMENTS>(call, (int)blockIdx.x / tiles, query);
+    float o[PLAIN_COLUMNS] = {}, most = -FLT_MAX, sum = 0; /* finite: the first keys may all be hidden */
     DYNAMIC_SHARED(float, q);
     float *k = q + PLAIN_ROWS * (size + 1), *v = k + WARP * (size + 1);
 
     load_rows<T>(q, PLAIN_ROWS, call.qkv, head.at, head.stride, block_query, call.seq, size);
-    for (int first = 0; first < end; first += WARP) {
+    for (int first = begin; first < end; first += WARP) {
         int key = first + lane;
         float x, top, p, shrink;
 
@@ -129,7 +110,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_forward_plain(
         load_rows<T>(v, WARP, call.qkv, head.at + 2 * head.hidden, head.stride, first, head.keys, size);
         __syncthreads();
         x = dot_product(q + warp * (size + 1), k + lane * (size + 1), size) * call.scale;
-        if (key >= head.keys || (call.causal && key > query))
+        if (key >= head.keys || (call.causal && key > query) || key < least)
             x = -INFINITY;
         top = fmaxf(most, warp_max(x));
         shrink = expf(most - top);
@@ -149,15 +130,17 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_forward_plain(
 }
 
 /* dq and delta. */
-template <enum dtype T>
+template <class T, bool DOCUMENTS>
 static __global__ void __launch_bounds__(PLAIN_THREADS) attention_backward_plain_queries(struct attention_call call)
 {
     int tiles = (call.seq + PLAIN_ROWS - 1) / PLAIN_ROWS, size = call.head_size;
-    struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
+    struct attention_head head = attention_head_of<DOCUMENTS>(call, (int)blockIdx.x / tiles);
     int block_query = (int)blockIdx.x % tiles * PLAIN_ROWS, warp = (int)threadIdx.x / WARP;
     int query = block_query + warp, lane = (int)threadIdx.x % WARP;
     int end = call.causal ? min(head.keys, block_query + PLAIN_ROWS) : head.keys;
     ptrdiff_t out_at = head.out_at + (ptrdiff_t)query * head.hidden;
+    int begin = first_key<DOCUMENTS>(call, (int)blockIdx.x / tiles, block_query) / WARP * WARP;
+    int least = first_key<DOCUMENTS>(call, (int)blockIdx.x / tiles, query);
     float dq[PLAIN_COLUMNS] = {}, delta = 0, lse = query < call.seq ? call.lse[head.row_at + (size_t)query] : 0;
     DYNAMIC_SHARED(float, q);
     float *dout = q + PLAIN_ROWS * (size + 1), *k = dout + PLAIN_ROWS * (size + 1), *v = k + WARP * (size + 1);
@@ -166,11 +149,11 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_backward_plain
     load_rows<T>(dout, PLAIN_ROWS, call.dout, head.out_at, head.hidden, block_query, call.seq, size);
     __syncthreads();
     for (int d = lane; d < size && query < call.seq; d += WARP)
-        delta += dout[warp * (size + 1) + d] * read_element<T>(call.out, out_at + d);
+        delta += dout[warp * (size + 1) + d] * widen_value(static_cast<const T *>(call.out)[out_at + d]);
     delta = warp_sum(delta);
-    for (int first = 0; first < end; first += WARP) {
+    for (int first = begin; first < end; first += WARP) {
         int key = first + lane;
-        bool counts = key < head.keys && !(call.causal && key > query);
+        bool counts = key < head.keys && !(call.causal && key > query) && key >= least;
         float p, dp;
 
         __syncthreads();
@@ -190,11 +173,12 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_backward_plain
 }
 
 /* dk and dv. */
-template <enum dtype T>
+template <class T, bool DOCUMENTS>
 static __global__ void __launch_bounds__(PLAIN_THREADS) attention_backward_plain_keys(struct attention_call call)
 {
     int tiles = (call.seq + PLAIN_ROWS - 1) / PLAIN_ROWS, size = call.head_size;
-    struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
+    int pair = (int)blockIdx.x / tiles;
+    struct attention_head head = attention_head_of<DOCUMENTS>(call, pair);
     int block_key = (int)blockIdx.x % tiles * PLAIN_ROWS, warp = (int)threadIdx.x / WARP;
     int key = block_key + warp, lane = (int)threadIdx.x % WARP;
     int begin = call.causal ? block_key : 0, end = block_key < head.keys ? call.seq : 0;
@@ -207,10 +191,13 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_backward_plain
     load_rows<T>(v, PLAIN_ROWS, call.qkv, head.at + 2 * head.hidden, head.stride, block_key, head.keys, size);
     for (int first = begin; first < end; first += WARP) {
         int query = first + lane;
-        bool counts = query < call.seq && key < head.keys && !(call.causal && key > query);
+        bool counts = query < call.seq && key < head.keys && !(call.causal && key > query) &&
+                      key >= first_key<DOCUMENTS>(call, pair, query);
         size_t statistics = head.row_at + (size_t)min(query, call.seq - 1);
         float x, p, dp, z;
 
+        if (first_key<DOCUMENTS>(call, pair, first) >= block_key + PLAIN_ROWS)
+            break; /* from here on queries see none of the block's keys */
         __syncthreads();
         load_rows<T>(q, WARP, call.qkv, head.at, head.stride, first, call.seq, size);
         load_rows<T>(dout, WARP, call.dout, head.out_at, head.hidden, first, call.seq, size);
@@ -238,36 +225,34 @@ static unsigned block_count(const struct attention_call *call)
     return (unsigned)(call->pairs * ((call->seq + PLAIN_ROWS - 1) / PLAIN_ROWS));
 }
 
-template <enum dtype T> static void plain_forward(struct device *dev, const struct attention_call *call)
+template <class T, bool DOCUMENTS> static void plain_forward(struct device *dev, const struct attention_call *call)
 {
-    LAUNCH(dev, attention_forward_plain<T>, dim3(block_count(call)), dim3(PLAIN_THREADS),
+    LAUNCH(dev, (attention_forward_plain<T, DOCUMENTS>), dim3(block_count(call)), dim3(PLAIN_THREADS),
            shared_bytes(call, PLAIN_ROWS), *call);
 }
 
-template <enum dtype T> static void plain_backward(struct device *dev, const struct attention_call *call)
+template <class T, bool DOCUMENTS> static void plain_backward(struct device *dev, const struct attention_call *call)
 {
     size_t bytes = shared_bytes(call, 2 * PLAIN_ROWS);
 
-    LAUNCH(dev, attention_backward_plain_queries<T>, dim3(block_count(call)), dim3(PLAIN_THREADS), bytes, *call);
-    LAUNCH(dev, attention_backward_plain_keys<T>, dim3(block_count(call)), dim3(PLAIN_THREADS), bytes, *call);
+    LAUNCH(dev, (attention_backward_plain_queries<T, DOCUMENTS>), dim3(block_count(call)), dim3(PLAIN_THREADS), bytes,
+           *call);
+    LAUNCH(dev, (attention_backward_plain_keys<T, DOCUMENTS>), dim3(block_count(call)), dim3(PLAIN_THREADS), bytes,
+           *call);
 }
 
 void attention_plain_forward(struct device *dev, const struct attention_call *call)
 {
-    if (call->dtype == DTYPE_F32)
-        plain_forward<DTYPE_F32>(dev, call);
-    else if (call->dtype == DTYPE_BF16)
-        plain_forward<DTYPE_BF16>(dev, call);
+    if (call->documents)
+        WITH_TYPE(call->dtype, T, (plain_forward<T, true>(dev, call)));
     else
-        plain_forward<DTYPE_F16>(dev, call);
+        WITH_TYPE(call->dtype, T, (plain_forward<T, false>(dev, call)));
 }
 
 void attention_plain_backward(struct device *dev, const struct attention_call *call)
 {
-    if (call->dtype == DTYPE_F32)
-        plain_backward<DTYPE_F32>(dev, call);
-    else if (call->dtype == DTYPE_BF16)
-        plain_backward<DTYPE_BF16>(dev, call);
+    if (call->documents)
+        WITH_TYPE(call->dtype, T, (plain_backward<T, true>(dev, call)));
     else
-        plain_backward<DTYPE_F16>(dev, call);
+        WITH_TYPE(call->dtype, T, (plain_backward<T, false>(dev, call)));
 }

@@ -53,6 +53,7 @@ struct attention_head {
     uint64_t element;     /* of dropout: of query 0 and key 0 */
 };
 
+template <bool DOCUMENTS>
 static __device__ inline struct attention_head attention_head_of(const struct attention_call &call, int pair)
 {
     int sample = pair / call.heads, head = pair % call.heads;
@@ -64,10 +65,31 @@ static __device__ inline struct attention_head attention_head_of(const struct at
     x.out_at = (ptrdiff_t)sample * call.seq * x.hidden + head * call.head_size;
     x.q = (const uint16_t *)call.qkv + x.at;
     x.row_at = (size_t)pair * (size_t)call.seq;
-    x.keys = call.lengths ? min(max((int)call.lengths[sample], 0), call.seq) : call.seq;
+    x.keys = !DOCUMENTS && call.lengths ? min(max((int)call.lengths[sample], 0), call.seq) : call.seq;
     x.element =
         call.element + (uint64_t)sample * call.stride + (uint64_t)head * (uint64_t)call.seq * (uint64_t)call.seq;
     return x;
+}
+
+/* document_start of the sample of a pair. */
+static __device__ inline const int32_t *document_starts_of(const struct attention_call &call, int pair)
+{
+    return call.document_start + (ptrdiff_t)(pair / call.heads) * call.seq;
+}
+
+/*
+ * starts[QUERIES] = document_start of the block's queries; those beyond the sequence have the last one's. To
+ * be read after a __syncthreads. Returns where the first tile of N keys begins that the block has to look at.
+ */
+template <int QUERIES, int N>
+static __device__ inline int document_starts_load(int32_t *starts, const struct attention_call &call, int pair,
+                                                  int block_query)
+{
+    const int32_t *from = document_starts_of(call, pair);
+
+    static_assert(QUERIES == ATTENTION_THREADS, "a thread loads one");
+    starts[threadIdx.x] = from[min(block_query + (int)threadIdx.x, call.seq - 1)];
+    return from[block_query] / N * N;
 }
 
 /*
@@ -102,12 +124,12 @@ static __device__ inline void tile_copy(uint16_t *tile, const uint16_t *from, pt
     }
 }
 
-/* The same for one float a row. */
-template <int ROWS> static __device__ inline void floats_copy(float *to, const float *from, int first, int limit)
+/* The same for one float or int32 a row. */
+template <int ROWS, class T> static __device__ inline void numbers_copy(T *to, const T *from, int first, int limit)
 {
     int row = (int)threadIdx.x;
 
-    static_assert(ROWS <= ATTENTION_THREADS, "a thread copies one");
+    static_assert(ROWS <= ATTENTION_THREADS && sizeof(T) == 4, "a thread copies one");
     if (row < ROWS)
         cp_async<4>(to + row, from + first + row, first + row < limit);
 }
@@ -287,6 +309,25 @@ static __device__ inline void mask_scores(float s[M][N / 8][4], int query, int k
             }
 }
 
+/* So do those of keys before the query's document. starts: document_start of the queries, in shared memory. */
+template <bool ROWS_ARE_KEYS, int M, int N>
+static __device__ inline void mask_documents(float s[M][N / 8][4], const int32_t *starts, int key)
+{
+    int lane = (int)(thread_anew() % 32), group = lane / 4, t = lane % 4;
+
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int row = m * 16 + i / 2 * 8 + group, column = n * 8 + t * 2 + i % 2;
+
+                if (key + (ROWS_ARE_KEYS ? row : column) < starts[ROWS_ARE_KEYS ? column : row])
+                    s[m][n][i] = -INFINITY;
+            }
+}
+
 /* The sum over the four lanes that share a row, in each of them. */
 static __device__ inline float quad_sum(float x)
 {
@@ -295,19 +336,29 @@ static __device__ inline float quad_sum(float x)
 }
 
 /*
- * attention_choose: launches the kernel that is compiled for a call's type, head size and dropout. Each pass passes its
- * launch as
+ * attention_choose: launches the kernel that is compiled for a call's type, head size, dropout and documents. Each pass
+ * passes its launch as
  *     struct forward {
- *         template <enum dtype T, int D, bool DROPS> static void launch(struct device *, const struct attention_call *);
+ *         template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
+ *         static void launch(struct device *, const struct attention_call *);
  *     };
  */
+template <class Pass, enum dtype T, int D, bool DROPS>
+static void attention_choose_documents(struct device *dev, const struct attention_call *call)
+{
+    if (call->documents)
+        Pass::template launch<T, D, DROPS, true>(dev, call);
+    else
+        Pass::template launch<T, D, DROPS, false>(dev, call);
+}
+
 template <class Pass, enum dtype T, int D>
 static void attention_choose_drops(struct device *dev, const struct attention_call *call)
 {
     if (call->drops)
-        Pass::template launch<T, D, true>(dev, call);
+        attention_choose_documents<Pass, T, D, true>(dev, call);
     else
-        Pass::template launch<T, D, false>(dev, call);
+        attention_choose_documents<Pass, T, D, false>(dev, call);
 }
 
 template <class Pass, enum dtype T>

@@ -1,12 +1,11 @@
 
-#include "kernels/cuda/operations.h"
+#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gpu/pack.h"
-#include "kernels/cuda/cuda_workspace.h"
 
 #define WARPS 8             /* of a block, which take its rows in turn */
 #define STRIP (WARP * PACK) /* columns of a block */
 
-static_assert(STRIP == COLUMN_STRIP && COLUMN_LEAST == WARPS * 4, "as it is foretold");
+static_assert(STRIP == COLUMN_STRIP && COLUMN_LEAST == WARPS * 4, "as it is predicted");
 
 /* Adds the pack to the sums of its kind. Both are touched either way: registers cannot be chosen between. */
 template <int KINDS> static inline __device__ void add_kind(struct pack sums[KINDS], const struct pack &x, int kind)

@@ -1,6 +1,6 @@
-#include "kernels/cuda/operations.h"
+#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gpu/pack.h"
-#include "kernels/cuda/gpu/reduce.h"
+#include "kernels/cuda/gpu/rows.h"
 
 /*
  * Softmax's statistics and the gradient of its loss, a block a row. The statistics are made in one pass (the online
@@ -8,7 +8,7 @@
  *   max' = maximum of max and x;  sum' = sum * exp(max - max') + exp(x - max')
  */
 #define THREADS 256
-#define BOTH    1024 /* for both passes: so few blocks at a time that their rows stay in the L2 cache until the second */
+#define BOTH    1024 /* for both passes: so few blocks that their rows stay in the L2 cache until the second */
 
 #define LOG2_E 1.44269504088896340736f
 

@@ -8,7 +8,7 @@
 
 #include "common/philox.h"
 #include "kernels/cuda/gpu/pack.h"
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 
 /* What kernels take by value; made of struct dropout on the host. */
 struct mask {
@@ -26,8 +26,8 @@ static inline struct mask mask_of(const struct dropout *dropout)
         return mask;
     mask.stream = dropout->stream;
     mask.first = dropout->first;
-    mask.threshold = static_cast<uint32_t>(dropout->p * 65536.0 + 0.5);
-    mask.scale = 65536.0f / (65536.0f - static_cast<float>(mask.threshold));
+    mask.threshold = dropout_threshold(dropout->p);
+    mask.scale = dropout_scale(dropout->p);
     return mask;
 }
 

@@ -1,10 +1,11 @@
-#include "kernels/cuda/cuda_workspace.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gpu/dropout_mask.h"
 #include "kernels/cuda/gpu/pack.h"
 #include "kernels/cuda/gpu/rows.h"
-#include "kernels/cuda/operations.h"
 
-/* x[r,:] = wte[tokens[r] - vocab_first, :], or 0 for another rank's tokens; a warp a row. The bits as they are. */
-template <class T> static __global__ void __launch_bounds__(ROW_WARPS *WARP) embedding_forward(struct embedding op)
+/* x[r,:] = wte[tokens[r] - vocab_first, :], or 0 for tokens of another tp rank. One warp per row. Copies bits
+ * unchanged. */
+template <class T> static __global__ void __launch_bounds__(ROW_WARPS *WARP) lookup_rows(struct embedding op)
 {
     size_t row = static_cast<size_t>(blockIdx.x) * ROW_WARPS + threadIdx.x / WARP, cols = static_cast<size_t>(op.cols);
     int64_t from;
@@ -25,17 +26,18 @@ template <class T> static __global__ void __launch_bounds__(ROW_WARPS *WARP) emb
 void cuda_embedding_forward(struct device *dev, const struct embedding *op)
 {
     if (device_ready(dev, op->dtype, "embedding_forward") && op->rows > 0)
-        WITH_TYPE(op->dtype, T, LAUNCH(dev, embedding_forward<T>, row_blocks(op->rows, 1), row_threads(1), 0, *op));
+        WITH_TYPE(op->dtype, T, LAUNCH(dev, lookup_rows<T>, grid_of_rows(op->rows, 1), row_threads(1), 0, *op));
 }
 
 /*
  * dwte[token - vocab_first, :] += x[r,:], without atomics and always in the same order. Tokens are few and rows of one
  * token may be many (padding, masks), so the rows are sorted by token, ties in their order, and the sorted sequence is
- * cut into chunks of CHUNK. A run is what lies side by side of one token.
+ * cut into chunks of CHUNK. A run is a maximal range of sorted rows with the same token.
  *
- *   rank      position of each row in the sorted order: how many come before it. rows^2 comparisons, in shared memory.
+ *   rank_rows position of each row in the sorted order: how many come before it. rows^2 comparisons, in shared memory.
  *   add_runs  each chunk adds its rows up. A run that lies within the chunk has no other writer: it goes to dwte. What
- *             continues a run from before goes to head[chunk], the beginning of a run that goes on after to tail[chunk].
+ *             continues a run from before goes to head[chunk], the beginning of a run that goes on after to
+ *             tail[chunk].
  *   add_cut   the chunk with the beginning of a run that goes on adds its tail and the heads that follow.
  */
 #define CHUNK   EMBEDDING_CHUNK
@@ -159,4 +161,134 @@ void cuda_embedding_backward(struct device *dev, const struct embedding *op)
     LAUNCH(dev, rank_rows, static_cast<unsigned>((rows + RANKERS - 1) / RANKERS), RANKERS, 0, *op, sorted);
     WITH_TYPE(op->dtype, T, LAUNCH(dev, add_runs<T>, grid, THREADS, 0, *op, sorted));
     LAUNCH(dev, add_cut, grid, THREADS, 0, *op, sorted);
+}
+
+static inline __device__ size_t position_of(const struct position_embedding &op, size_t row)
+{
+    size_t start = op.document_start ? static_cast<size_t>(op.document_start[row]) : 0;
+
+    return (static_cast<size_t>(op.first_row) + row) % static_cast<size_t>(op.seq) - start;
+}
+
+/* x[r,:] = dropout(x[r,:] + wpe[position, :] + wtt[types[r], :]), in place; a warp a row. */
+template <class T>
+static __global__ void __launch_bounds__(ROW_WARPS *WARP)
+    position_embedding_forward(struct position_embedding op, struct mask mask)
+{
+    size_t row = static_cast<size_t>(blockIdx.x) * ROW_WARPS + threadIdx.x / WARP, cols = static_cast<size_t>(op.cols);
+    const T *wpe, *wtt = NULL;
+
+    if (row >= static_cast<size_t>(op.rows))
+        return;
+    wpe = static_cast<const T *>(op.wpe) + position_of(op, row) * cols;
+    if (op.wtt)
+        wtt = static_cast<const T *>(op.wtt) + static_cast<size_t>(op.types[row]) * cols;
+    for (size_t col = threadIdx.x % WARP * PACK; col < cols; col += WARP * PACK) {
+        T *at = static_cast<T *>(op.x) + row * cols + col;
+        int n = pack_count(col, cols);
+        struct pack x = pack_load(at, n);
+
+        pack_add(x, pack_load(wpe + col, n));
+        if (wtt)
+            pack_add(x, pack_load(wtt + col, n));
+        mask_apply(mask, x, row * cols + col);
+        pack_store(at, x, n);
+    }
+}
+
+void cuda_position_embedding_forward(struct device *dev, const struct position_embedding *op)
+{
+    if (device_ready(dev, op->dtype, "position_embedding_forward") && op->rows > 0)
+        WITH_TYPE(op->dtype, T,
+                  LAUNCH(dev, position_embedding_forward<T>, grid_of_rows(op->rows, 1), row_threads(1), 0, *op,
+                         mask_of(&op->dropout)));
+}
+
+#define STRIP (WARP * PACK) /* columns of a warp */
+
+/* Masks a pack of the gradient, in place, and adds what is stored to sum. */
+template <class T>
+static inline __device__ void add_gradient(struct pack &sum, const struct position_embedding &op,
+                                           const struct mask &mask, size_t at, int n)
+{
+    T *x_at = static_cast<T *>(op.x) + at;
+    struct pack x = pack_load(x_at, n);
+
+    mask_apply(mask, x, at);
+    if (mask.threshold)
+        pack_store(x_at, x, n);
+#pragma unroll
+    for (int j = 0; j < PACK; j++)
+        sum.v[j] += round_to<T>(x.v[j]);
+}
+
+/*
+ * A warp a position and a strip of columns: it masks the gradient's rows of that position, in place, and adds up what
+ * is stored. Every row has one position, so each is read and written once. Positions alone, some hundreds, are too few
+ * warps to keep a GPU's memory busy.
+ */
+template <class T>
+static __global__ void __launch_bounds__(ROW_WARPS *WARP)
+    position_embedding_backward(struct position_embedding op, struct mask mask)
+{
+    size_t position = static_cast<size_t>(blockIdx.x) * ROW_WARPS + threadIdx.x / WARP;
+    size_t cols = static_cast<size_t>(op.cols), seq = static_cast<size_t>(op.seq);
+    size_t first = (position + seq - static_cast<size_t>(op.first_row) % seq) % seq; /* the first of its rows */
+    size_t col = static_cast<size_t>(blockIdx.y) * STRIP + threadIdx.x % WARP * PACK;
+    struct pack sum = {};
+    int n;
+
+    if (position >= seq || col >= cols)
+        return;
+    n = pack_count(col, cols);
+    for (size_t row = first; row < static_cast<size_t>(op.rows); row += seq)
+        add_gradient<T>(sum, op, mask, row * cols + col, n);
+    if (op.dwpe)
+        pack_store(op.dwpe + position * cols + col, sum, n);
+}
+
+/* The same where documents have positions of their own: each warp looks for the rows of its position among all rows, 32
+ * at a time, and takes them in their order. */
+template <class T>
+static __global__ void __launch_bounds__(ROW_WARPS *WARP)
+    document_positions_backward(struct position_embedding op, struct mask mask)
+{
+    size_t position = static_cast<size_t>(blockIdx.x) * ROW_WARPS + threadIdx.x / WARP;
+    size_t rows = static_cast<size_t>(op.rows), cols = static_cast<size_t>(op.cols), lane = threadIdx.x % WARP;
+    size_t col = static_cast<size_t>(blockIdx.y) * STRIP + lane * PACK;
+    struct pack sum = {};
+    int n = col < cols ? pack_count(col, cols) : 0;
+
+    if (position >= static_cast<size_t>(op.seq))
+        return;
+    for (size_t first = 0; first < rows; first += WARP) {
+        bool is_here = first + lane < rows && position_of(op, first + lane) == position;
+
+        for (unsigned left = __ballot_sync(FULL_WARP, is_here); left; left &= left - 1) {
+            size_t row = first + static_cast<size_t>(__ffs(static_cast<int>(left)) - 1);
+
+            if (n > 0)
+                add_gradient<T>(sum, op, mask, row * cols + col, n);
+        }
+    }
+    if (op.dwpe && n > 0)
+        pack_store(op.dwpe + position * cols + col, sum, n);
+}
+
+void cuda_position_embedding_backward(struct device *dev, const struct position_embedding *op)
+{
+    dim3 grid(grid_of_rows(op->seq, 1), static_cast<unsigned>((op->cols + STRIP - 1) / STRIP));
+
+    if (!device_ready(dev, op->dtype, "position_embedding_backward"))
+        return;
+    if (op->document_start)
+        WITH_TYPE(op->dtype, T,
+                  LAUNCH(dev, document_positions_backward<T>, grid, row_threads(1), 0, *op, mask_of(&op->dropout)));
+    else
+        WITH_TYPE(op->dtype, T,
+                  LAUNCH(dev, position_embedding_backward<T>, grid, row_threads(1), 0, *op, mask_of(&op->dropout)));
+    if (op->dwtt && op->rows == 0)
+        cuda_zero(dev, op->dwtt, 2 * static_cast<size_t>(op->cols) * sizeof(float));
+    else if (op->dwtt)
+        cuda_column_sums(dev, op->dtype, op->dwtt, op->x, op->types, op->rows, op->cols, false);
 }

@@ -1,13 +1,12 @@
-#include "kernels/cuda/cuda_workspace.h"
 #include "kernels/cuda/gpu/pack.h"
-#include "kernels/cuda/operations.h"
+#include "kernels/cuda/cuda.h"
 
 /*
  * kernels.h's AdamW, a pack a thread: four arrays are read once and three, or four, written once.
  *   g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   p -= lr * ( m/bias1 / (sqrt(v/bias2) + eps) + weight_decay * p )
- * Every operation is rounded by itself, none fused: so the bits are the CPU's (kernels/cpu/vector/adamw.c), and an
- * offloaded optimizer is the optimizer that is not.
+ * Every operation is rounded by itself, none fused: so the bits are the CPU's (kernels/cpu/vector/optimizer.c), and an
+ * offloaded step gives the same bits as one that is not offloaded.
  */
 static inline __device__ float decayed_moment(float beta, float x, float y)
 {

@@ -15,7 +15,7 @@ struct pack {
     float v[PACK];
 };
 
-/* For the host: calls with T as the type that a dtype is. */
+/* For the host: runs the statement with T the C type of `dtype`. */
 #define WITH_TYPE(dtype, T, ...)                                                                                       \
     do {                                                                                                               \
         if ((dtype) == DTYPE_F32) {                                                                                    \

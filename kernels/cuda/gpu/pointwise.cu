@@ -1,7 +1,39 @@
+#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gpu/dropout_mask.h"
-#include "kernels/cuda/gpu/gelu.h"
+#include "kernels/cuda/gpu/language.h"
 #include "kernels/cuda/gpu/pack.h"
-#include "kernels/cuda/operations.h"
+
+/*
+ * gelu(x) = 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), and its derivative, in fp32 on a GPU.
+ *
+ * With e = exp(-2u) and s = 1 / (1 + e): gelu(x) = x s, and 1 - s = e s without cancellation, so
+ *   gelu'(x) = s + x s (1 - s) 2u',  2u' = sqrt(8/pi) (1 + 3 * 0.044715 x^2)
+ * Beyond |x| = 30 s is 0 or 1 and the slope too. e stays finite, so that no infinity meets a zero; a NaN stays one.
+ */
+static inline __device__ float gelu_clamp(float x)
+{
+    return x > 30.0f ? 30.0f : x < -30.0f ? -30.0f : x;
+}
+
+static inline __device__ float gelu_exp(float x)
+{
+    const float linear = -2.30220819f; /* -2 sqrt(2/pi) log2(e) */
+    float power = x * (linear + linear * 0.044715f * (x * x));
+
+    return exp2f(power > 126.0f ? 126.0f : power);
+}
+
+static inline __device__ float gelu_of(float x)
+{
+    return x / (1.0f + gelu_exp(gelu_clamp(x)));
+}
+
+static inline __device__ float gelu_slope_of(float x)
+{
+    float c = gelu_clamp(x), e = gelu_exp(c), s = 1.0f / (1.0f + e);
+
+    return s + c * s * (e * s) * (1.59576912f * (1.0f + 0.134145f * (c * c)));
+}
 
 /*
  * Operations on flat arrays: each thread loads its pack of every operand, computes, and stores. Operands may be the
@@ -133,4 +165,87 @@ void cuda_dropout_backward(struct device *dev, enum dtype dtype, void *dx, const
     WITH_TYPE(dtype, T,
               LAUNCH(dev, dropout_backward<T>, flat_blocks(count), FLAT_THREADS, 0, static_cast<T *>(dx),
                      static_cast<const T *>(dy), count, mask));
+}
+
+/* ---- the end of a matmul ----------------------------------------------------------------------------------------- */
+
+#define THREADS 256
+
+/* gelu is made of aux as it was rounded. T is the type of bias and aux, C that of c. */
+template <class T, class C> static __global__ void finish_element(struct matmul op, const float *__restrict__ product)
+{
+    size_t i = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x, n = static_cast<size_t>(op.n);
+    size_t row = i / n, col = i % n;
+    float x;
+    C *c;
+
+    if (row >= static_cast<size_t>(op.m))
+        return;
+    x = product[i];
+    c = static_cast<C *>(op.c) + row * static_cast<size_t>(op.ldc) + col;
+    if (op.epilogue == EPILOGUE_BIAS || op.epilogue == EPILOGUE_BIAS_GELU)
+        x += widen_value(static_cast<const T *>(op.bias)[col]);
+    if (op.epilogue == EPILOGUE_BIAS_GELU) {
+        static_cast<T *>(op.aux)[i] = narrow_value<T>(x);
+        x = gelu_of(round_to<T>(x));
+    }
+    if (op.epilogue == EPILOGUE_DGELU)
+        x *= gelu_slope_of(widen_value(static_cast<const T *>(op.aux)[i]));
+    *c = narrow_value<C>(op.accumulate ? widen_value(*c) + x : x);
+}
+
+static unsigned blocks_of(size_t count)
+{
+    return static_cast<unsigned>((count + THREADS - 1) / THREADS);
+}
+
+extern "C" void cuda_epilogue(struct device *dev, const struct matmul *op, const float *product)
+{
+    unsigned blocks = blocks_of(static_cast<size_t>(op->m) * static_cast<size_t>(op->n));
+
+    WITH_TYPE(op->dtype, T, {
+        if (op->c_fp32)
+            LAUNCH(dev, (finish_element<T, float>), blocks, THREADS, 0, *op, product);
+        else
+            LAUNCH(dev, (finish_element<T, T>), blocks, THREADS, 0, *op, product);
+    });
+}
+
+static inline __device__ unsigned long long mix_bits(unsigned long long x)
+{
+    x = (x ^ (x >> 31)) * 0x9e3779b97f4a7c15ull;
+    return x ^ (x >> 29);
+}
+
+/* Sums of integers, so that the order of the atomics does not matter. One word a thread at a time: it is no part of
+ * training. A number has `per` words, in the last of which are its sign and exponent. */
+static __global__ void checksum_kernel(unsigned long long *sums, const unsigned short *__restrict__ x, size_t rows,
+                                       size_t words, size_t stride, unsigned per, unsigned exponent)
+{
+    size_t step = static_cast<size_t>(gridDim.x) * THREADS;
+    unsigned long long sum = 0, other = 0, tell = 0;
+
+    for (size_t i = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x; i < rows * words; i += step) {
+        size_t word_of_row = i % words;
+        unsigned long long word = x[i / words * stride + word_of_row], mixed = mix_bits(word << 40 ^ i);
+
+        sum += mixed;
+        other += mix_bits(mixed);
+        tell += word_of_row % per == per - 1 && (word & 0x7fff) && (word & exponent) != exponent;
+    }
+    atomicAdd(&sums[0], sum);
+    atomicAdd(&sums[1], other);
+    atomicAdd(&sums[2], tell);
+}
+
+extern "C" void cuda_checksum(struct device *dev, unsigned long long sums[3], enum dtype dtype, const void *x,
+                              size_t rows, size_t cols, size_t stride)
+{
+    unsigned per = static_cast<unsigned>(dtype_size(dtype) / 2), exponent = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80;
+    size_t most = 4 * static_cast<size_t>(device_cuda(dev)->sms), words = cols * per;
+    size_t blocks = (rows * words + THREADS - 1) / THREADS;
+
+    cuda_zero(dev, sums, 3 * sizeof *sums);
+    LAUNCH(dev, checksum_kernel, static_cast<unsigned>(blocks < most ? blocks : most), THREADS, 0, sums,
+           static_cast<const unsigned short *>(x), rows, words, stride * per, per, exponent);
 }

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "common/half.h"
+#include "common/dtype.h"
 #include "tests/cuda/standin/standin.h"
 
 struct layout {

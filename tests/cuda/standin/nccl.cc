@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "common/half.h"
+#include "common/dtype.h"
 #include "tests/cuda/standin/standin.h"
 
 enum { RANKS = 16, SLOT = 1 << 18 };

@@ -1,6 +1,6 @@
 /*
- * language.h - kernels/cuda/gpu/language.h in plain C++ on top of emulator.h. The emulated build finds this file first, by
- * -I. Names, meanings and layouts are CUDA's (CUDA C++ Programming Guide; CUDA Math API for the conversions).
+ * language.h - kernels/cuda/gpu/language.h in plain C++ on top of emulator.h. The emulated build finds this file first,
+ * by -I. Names, meanings and layouts are CUDA's (CUDA C++ Programming Guide; CUDA Math API for the conversions).
  */
 #ifndef MUSTER_KERNELS_CUDA_GPU_LANGUAGE_H
 #define MUSTER_KERNELS_CUDA_GPU_LANGUAGE_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "common/half.h"
+#include "common/dtype.h"
 #include "kernels/cuda/cuda.h"
 #include "tests/cuda/emulator.h"
 #ifdef MUSTER_CUDA_STANDIN

@@ -1,7 +1,7 @@
 /*
- * mma.h - the functions of kernels/cuda/gpu/mma.h in plain C++, for the emulator: one fiber per GPU thread, one block after
- * the other. The emulated build finds this file first, by -I. Written from the PTX ISA's fragment layouts alone, not
- * from the kernels.
+ * mma.h - the functions of kernels/cuda/gpu/mma.h in plain C++, for the emulator: one fiber per GPU thread, one block
+ * after the other. The emulated build finds this file first, by -I. Written from the PTX ISA's fragment layouts alone,
+ * not from the kernels.
  *
  * cp_async copies as late as the rules allow, in cp_async_wait: a kernel that reads too early finds the old contents.
  */
@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "common/dtype.h"
-#include "common/half.h"
 #include "kernels/cuda/gpu/language.h"
 #include "tests/cuda/emulator.h"
 

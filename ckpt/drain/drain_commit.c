@@ -1,0 +1,305 @@
+/*
+ * drain_commit.c - an attempt in the checkpoint directory: commits it; or abandons it, for all nodes, if it can never
+ * be committed.
+ */
+#include "config.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "ckpt/drain/drain_internal.h"
+#include "ckpt/write/attempt.h"
+#include "ckpt/write/claim.h"
+#include "common/clock.h"
+
+#define MOST_DELAY  1.0  /* seconds between commits */
+#define MANY_SHARDS 4096 /* from here on, not every node may look at all files for each try */
+
+#define IDLE_LOOKS 16 /* how often a node calls measure_activity in `idle` seconds, while it waits for others' shards */
+
+#define WHY_TRIES   20 /* to read why another node has abandoned the attempt */
+#define WHY_SECONDS 0.02
+
+#define COMMIT_TRIES 6
+#define COMMIT_PAUSE 0.05
+
+#define OTHERS_SECONDS 1.5 /* a complete attempt is left to the node of shard 0 for so long */
+
+#define LOST_SECONDS 5.0 /* a network file system may show another node's rename late */
+
+/* Opens the checkpoint directory, unless it is open. It is not made. */
+static int open_parent(struct drain_turn *turn, struct error *err)
+{
+    return turn->parent.fd >= 0 ? 0 : directory_open(&turn->parent, NULL, turn->generation->save.dir, err);
+}
+
+/* ---- the commit -------------------------------------------------------------------------------------------------- */
+
+/* One of this node's parts, drained or not; NULL if none can be read. */
+static struct manifest *read_any_part(const struct drain_turn *turn)
+{
+    struct manifest *part = NULL;
+    struct listing listing = listing_open(&turn->source);
+    const char *name;
+    int shard, shards;
+
+    while (!part && (name = listing_next(&listing)))
+        if ((name_parse_shard(name, SHARD_PART, &shard, &shards) ||
+             name_parse_shard(name, SHARD_DRAINED, &shard, &shards)) &&
+            shards == turn->generation->save.shards)
+            part = manifest_read(&turn->source, name, shard, shards, NULL);
+    listing_close(&listing, NULL);
+    return part;
+}
+
+int drain_is_committed(struct drain_turn *turn, struct error *err)
+{
+    const struct staged_save *staged = &turn->generation->save;
+    struct ckpt_save save = {.dir = staged->dir, .attempt = staged->attempt};
+    struct manifest *part;
+    int result;
+
+    if (open_parent(turn, NULL) < 0 || !step_is_committed(&turn->parent, staged->step))
+        return DRAIN_CONTINUE;
+    part = read_any_part(turn);
+    if (!part)
+        return DRAIN_COMMITTED;
+    save.state = part->state;
+    save.job_text = part->job_text;
+    result = ckpt_check_owner(&save, err) < 0 ? -1 : DRAIN_COMMITTED;
+    manifest_destroy(part);
+    return result;
+}
+
+bool drain_is_superseded(const struct drain_turn *turn)
+{
+    uint64_t newest;
+
+    return turn->parent.fd >= 0 && step_newest_committed(&turn->parent, &newest, NULL) > 0 &&
+           newest > turn->generation->save.step;
+}
+
+/* A number that changes whenever a process writes to an attempt in the checkpoint directory. */
+static uint64_t measure_activity(const struct directory *parent)
+{
+    struct attempt *attempts;
+    struct directory directory;
+    struct listing listing;
+    const char *file;
+    struct stat info;
+    uint64_t sum = 0;
+    size_t count;
+
+    if (attempt_list(parent, &attempts, &count, NULL) < 0)
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        char name[FILE_NAME_SIZE];
+
+        name_attempt(name, ATTEMPT_PARTIAL, attempts[i].step, attempts[i].attempt);
+        if (attempts[i].abandoned || directory_open(&directory, parent, name, NULL) < 0)
+            continue;
+        listing = listing_open(&directory);
+        while ((file = listing_next(&listing)))
+            if (fstatat(directory.fd, file, &info, AT_SYMLINK_NOFOLLOW) == 0)
+                sum += 1 + (uint64_t)info.st_size + (uint64_t)info.st_mtim.tv_sec + (uint64_t)info.st_mtim.tv_nsec;
+        listing_close(&listing, NULL);
+        directory_close(&directory);
+        sum++;
+    }
+    free(attempts);
+    return sum;
+}
+
+static int check_moving(struct drain_turn *turn, double now)
+{
+    struct drain_progress *progress = turn->progress;
+    uint64_t sum;
+
+    if (turn->drainer->options.idle < 0)
+        return DRAIN_STALLED;
+    if (now < progress->next_look)
+        return progress->stalled ? DRAIN_STALLED : DRAIN_CONTINUE;
+    progress->next_look = now + turn->drainer->options.idle / IDLE_LOOKS;
+    sum = measure_activity(&turn->parent);
+    if (sum != progress->activity) {
+        progress->activity = sum;
+        progress->moved_at = now;
+        if (progress->stalled)
+            drain_set_reason(turn, "");
+        progress->stalled = false;
+    }
+    return now - progress->moved_at < turn->drainer->options.idle ? DRAIN_CONTINUE : DRAIN_STALLED;
+}
+
+/*
+ * Whether to commit now if no file is missing. The node of shard 0 always does; another node only when the attempt has
+ * been complete for OTHERS_SECONDS and shard 0's node has not committed it. So two nodes rarely commit at the same time:
+ * GlusterFS loses a file when one client renames to its name while another removes the source of such a rename.
+ *
+ * For a save of many shards, the other nodes look for missing files only once, right after they have copied their own
+ * shards, and again after half of `idle`: else all would list all files again and again.
+ */
+static bool may_commit(struct drain_turn *turn)
+{
+    const struct staged_save *save = &turn->generation->save;
+    struct drain_progress *progress = turn->progress;
+    double now = clock_monotonic();
+    char first[FILE_NAME_SIZE];
+
+    name_shard(first, SHARD_DRAINED, 0, save->shards);
+    if (file_exists(&turn->source, first))
+        return true;
+    if (save->shards >= MANY_SHARDS && now < progress->next_gather)
+        return false;
+    progress->next_gather = now + turn->drainer->options.idle / 2;
+    if (!attempt_is_complete(&turn->parent, save->step, save->attempt)) {
+        progress->complete_since = 0;
+        return true; /* ckpt_commit finds out what is missing */
+    }
+    if (progress->complete_since == 0)
+        progress->complete_since = now;
+    if (now - progress->complete_since >= OTHERS_SECONDS)
+        return true;
+    progress->next_gather = 0;
+    return false;
+}
+
+static int try_commit(struct drain_turn *turn, struct error *err)
+{
+    const struct staged_save *save = &turn->generation->save;
+    char partial[FILE_NAME_SIZE], committed[FILE_NAME_SIZE];
+    struct error abandoned;
+    int result;
+    bool there;
+
+    if (open_parent(turn, err) < 0 || drain_check_abandoned(turn, err) < 0)
+        return -1;
+    if (!step_is_committed(&turn->parent, save->step) && drain_check_claim(turn, err) < 0)
+        return -1;
+    if (!may_commit(turn))
+        return drain_is_committed(turn, err);
+    name_attempt(partial, ATTEMPT_PARTIAL, save->step, save->attempt);
+    there = file_exists(&turn->parent, partial);
+    result = ckpt_commit(save->dir, save->step, save->attempt, err);
+    if (result > 0 || step_is_committed(&turn->parent, save->step))
+        return drain_is_committed(turn, err);
+    if (result == 0 && there)
+        return DRAIN_CONTINUE;
+    name_step(committed, save->step);
+    if (result == 0 && file_exists(&turn->parent, committed)) /* step-N exists and its manifest cannot be found, for
+                                                                 example because a storage server is down: it is unknown
+                                                                 whose it is */
+        return error_set(err, CODE_IO, "%s/%s/" MANIFEST_NAME " cannot be found", save->dir, committed);
+    if (result == 0)
+        error_set(err, CODE_DATA, "%s/%s: has been removed", save->dir, partial);
+    /* Another node may have abandoned it: then files vanish during the commit. */
+    if (drain_check_abandoned(turn, &abandoned) < 0) {
+        *err = abandoned;
+        return -1;
+    }
+    if (err->code == CODE_DATA) /* in the target: the staged data is not damaged */
+        return drain_judge_missing(turn, err);
+    err->code = CODE_IO;
+    return -1;
+}
+
+/* Whether the attempt, or its step, is in the checkpoint directory. */
+static bool is_in_target(const struct drain_turn *turn)
+{
+    const struct staged_save *save = &turn->generation->save;
+    char partial[FILE_NAME_SIZE], committed[FILE_NAME_SIZE];
+
+    name_attempt(partial, ATTEMPT_PARTIAL, save->step, save->attempt);
+    name_step(committed, save->step);
+    return turn->parent.fd >= 0 && (file_exists(&turn->parent, partial) || file_exists(&turn->parent, committed));
+}
+
+/*
+ * Several nodes may commit at the same time; may_commit makes that rare. While one of them renames the directory, and
+ * about a second later, a network file system may deny another node the files in it (GlusterFS: ENOENT). So a failure
+ * counts only if it persists.
+ */
+static int commit_patiently(struct drain_turn *turn, struct error *err)
+{
+    double pause = COMMIT_PAUSE;
+    int result = try_commit(turn, err);
+
+    for (int tries = 0; tries < COMMIT_TRIES && result < 0 && err->code == CODE_IO && is_in_target(turn); tries++) {
+        clock_sleep(pause);
+        pause *= 2;
+        turn->progress->next_gather = 0;
+        result = try_commit(turn, err);
+    }
+    return result;
+}
+
+int drain_commit(struct drain_turn *turn, struct error *err)
+{
+    struct drain_progress *progress = turn->progress;
+    double now = clock_monotonic();
+    int result;
+
+    if (now < progress->next_commit)
+        return DRAIN_CONTINUE;
+    progress->next_commit = now + progress->commit_delay;
+    progress->commit_delay = fmin(1.5 * progress->commit_delay, MOST_DELAY);
+    result = commit_patiently(turn, err);
+    if (result < 0)
+        progress->next_commit = progress->next_gather = 0; /* drain_retry has its own pauses */
+    if (result != DRAIN_CONTINUE || now - progress->complete_since < OTHERS_SECONDS) /* may_commit waits */
+        return result;
+    return drain_is_superseded(turn) ? DRAIN_SUPERSEDED : check_moving(turn, now);
+}
+
+/* ---- an attempt that can never be committed ---------------------------------------------------------------------- */
+
+int drain_check_abandoned(struct drain_turn *turn, struct error *err)
+{
+    const struct staged_save *save = &turn->generation->save;
+    char why[512];
+
+    if (!attempt_is_abandoned(&turn->parent, save->step, save->attempt, why, sizeof why))
+        return 0;
+    for (int tries = 0; tries < WHY_TRIES && !*why; tries++) { /* written a moment later, if there is room */
+        clock_sleep(WHY_SECONDS);
+        attempt_is_abandoned(&turn->parent, save->step, save->attempt, why, sizeof why);
+    }
+    return error_set(err, CODE_PEER, "given up by another node: %s", *why ? why : "its reason could not be written");
+}
+
+int drain_check_claim(struct drain_turn *turn, struct error *err)
+{
+    int lost = claim_check_attempt(&turn->parent, turn->generation->save.attempt, err);
+
+    if (lost == 0)
+        return 0;
+    err->code = lost > 0 ? CODE_DATA : CODE_IO;
+    return -1;
+}
+
+int drain_judge_missing(struct drain_turn *turn, struct error *err)
+{
+    struct drain_progress *progress = turn->progress;
+    struct stat now;
+
+    err->code = CODE_IO;
+    if (!turn->drainer->trainer_alive || file_exists(&turn->source, STAGE_ADOPTED) ||
+        fstat(turn->parent.fd, &now) < 0 || now.st_dev != progress->target_dir.st_dev ||
+        now.st_ino != progress->target_dir.st_ino)
+        return -1;
+    if (progress->lost_since == 0)
+        progress->lost_since = clock_monotonic();
+    if (clock_monotonic() - progress->lost_since >= LOST_SECONDS)
+        err->code = CODE_DATA;
+    return -1;
+}
+
+void drain_abandon(struct drain_turn *turn, const char *why)
+{
+    const struct staged_save *save = &turn->generation->save;
+
+    if (open_parent(turn, NULL) == 0 && !attempt_is_abandoned(&turn->parent, save->step, save->attempt, NULL, 0))
+        attempt_abandon(&turn->parent, save->step, save->attempt, why, NULL);
+}

@@ -1,0 +1,113 @@
+/* drain_reclaim.c - frees the memory of saves that could not be drained for long. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ckpt/drain/drain.h"
+#include "ckpt/stage/stage_dir.h"
+#include "common/clock.h"
+
+struct reclaim {
+    struct directory stage;
+    double before; /* seconds since 1970: saves that were staged earlier go */
+    void (*log)(const char *line, void *arg);
+    void *log_arg;
+    int removed, left;
+};
+
+/* By its directory where no rank has come as far as target.json. */
+static double time_staged(const struct directory *directory, const struct generation *generation)
+{
+    struct stat info;
+
+    if (generation->save.started > 0 || fstat(directory->fd, &info) < 0)
+        return generation->save.started;
+    return (double)info.st_mtim.tv_sec;
+}
+
+static bool may_go(const struct reclaim *run, const struct generation *generation, double *staged, uint64_t *bytes)
+{
+    struct directory directory;
+    struct contents contents;
+    struct error unknown;
+    bool may = false;
+
+    if (directory_open(&directory, &run->stage, generation->name, NULL) < 0)
+        return false;
+    *staged = time_staged(&directory, generation);
+    generation_contents(&directory, ".", &contents);
+    *bytes = contents.bytes;
+    if (*staged > 0 && *staged < run->before)
+        may = generation_check_formats(&directory, generation, &unknown) == 0;
+    directory_close(&directory);
+    return may;
+}
+
+static void remove_old(struct reclaim *run, const struct generation *generation)
+{
+    const struct staged_save *save = &generation->save;
+    double staged;
+    uint64_t bytes;
+    char line[9216];
+
+    if (!may_go(run, generation, &staged, &bytes) || file_trash(&run->stage, generation->name, NULL) < 0) {
+        run->left++;
+        return;
+    }
+    run->removed++;
+    snprintf(line, sizeof line,
+             "step %" PRIu64 " (%s): failed: staged %.1f hours ago in %s, not committed to %s since; removed, %" PRIu64
+             " bytes are lost",
+             save->step, save->attempt, (clock_realtime() - staged) / 3600, run->stage.path,
+             save->dir[0] ? save->dir : "any directory", bytes);
+    error_tame(line);
+    if (run->log)
+        run->log(line, run->log_arg);
+}
+
+static int reclaim_stage(struct reclaim *run, struct error *err)
+{
+    struct generation *generations;
+    size_t count;
+    int more, before;
+
+    do {
+        before = run->removed;
+        run->left = 0;
+        more = generation_list(&run->stage, &generations, &count, err);
+        for (size_t i = 0; more >= 0 && i < count; i++)
+            remove_old(run, &generations[i]);
+        free(generations);
+    } while (more > 0 && run->removed > before);
+    if (more < 0)
+        return -1;
+    if (run->left == 0) {
+        file_remove_all(&run->stage);
+        rmdir(run->stage.path);
+    }
+    return run->removed;
+}
+
+int ckpt_reclaim(const char *stage_dir, double seconds, void (*log)(const char *line, void *arg), void *log_arg,
+                 struct error *err)
+{
+    struct reclaim run = {.before = clock_realtime() - seconds, .log = log, .log_arg = log_arg};
+    int users, lock, result = 0;
+
+    if (stage_directory_open(&run.stage, stage_dir, false, err) < 0)
+        return access(stage_dir, F_OK) < 0 ? 0 : -1;
+    users = stage_lock(&run.stage, STAGE_USERS, false);
+    lock = users < 0 ? -1 : stage_lock(&run.stage, STAGE_LOCK, false);
+    if (lock >= 0)
+        result = reclaim_stage(&run, err);
+    if (lock >= 0)
+        close(lock);
+    if (users >= 0)
+        close(users);
+    directory_close(&run.stage);
+    return result;
+}

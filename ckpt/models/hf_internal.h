@@ -1,0 +1,172 @@
+/* hf_internal.h - what the files hf_*.c share: Hugging Face's names, its files and its config.json. */
+#ifndef MUSTER_CKPT_MODELS_HF_INTERNAL_H
+#define MUSTER_CKPT_MODELS_HF_INTERNAL_H
+
+#include <jansson.h>
+
+#include "ckpt/file/file.h"
+#include "ckpt/models/hf.h"
+#include "ckpt/models/units.h"
+#include "common/safetensors.h"
+
+#define HF_PREFIX     "transformer." /* of GPT2LMHeadModel's tensors; GPT2Model's have none */
+#define HF_CONFIG     "config.json"
+#define HF_GENERATION "generation_config.json"
+#define HF_MODEL      "model.safetensors"
+#define HF_INDEX      "model.safetensors.index.json"
+#define HF_EPSILON    1e-5 /* of our norms */
+#define HF_NAME_SIZE  96
+
+/* ---- names: hf_names.c ------------------------------------------------------------------------------------------- */
+
+/*
+ * One of their tensors. With `transposed`, theirs is [out, in] and ours [in, out]. `part` 0, 1 or 2: Q, K or V, which
+ * are three tensors in a BERT: part [:, part, :] of our [d, 3, d], or [part, :] of our [3, d]. part -1: all of ours.
+ */
+struct hf_tensor {
+    char name[HF_NAME_SIZE]; /* without HF_PREFIX */
+    uint32_t ours;           /* index into units->tensors */
+    int part;
+    bool transposed;
+    int ndim;
+    uint64_t shape[2];
+};
+
+/* All tensors of a model in the order of ours. */
+struct hf_layout {
+    struct units *units; /* the whole model */
+    struct hf_tensor *tensors;
+    size_t count;
+    size_t *start; /* [units->ntensors + 1] our tensor t is tensors start[t] to start[t + 1] - 1 */
+};
+
+/* NULL when out of memory. `destroy` does nothing for NULL. */
+struct hf_layout *hf_layout_create(const struct model_shape *shape, struct error *err);
+void hf_layout_destroy(struct hf_layout *layout);
+
+uint64_t hf_tensor_elements(const struct hf_tensor *tensor);
+
+/*
+ * Elements [first, first + count) of their tensor as a piece of ours. Of a transposed tensor these are whole rows, and
+ * the piece has them as columns: element (r, c) of theirs is number c * rows + r of the piece.
+ */
+struct ckpt_piece hf_piece(const struct hf_layout *layout, const struct hf_tensor *tensor, uint64_t first,
+                           uint64_t count);
+
+/*
+ * What their files have twice: `name` has the values of `of`. transformers ties them, or not, by config.json; a muster
+ * model has them once. The list is ended by an entry without a name.
+ */
+struct hf_twin {
+    const char *name, *of;
+};
+
+const struct hf_twin *hf_twins(enum model_kind kind);
+
+/* Buffers, no weights: the causal mask, position numbers. */
+bool hf_is_buffer(const char *name);
+
+/*
+ * Set the number of heads, which no tensor's shape shows: `found` in `source` (a file, for messages) or `given` by the
+ * caller; 0 is unknown. If the two differ, neither can be trusted: CODE_USAGE.
+ */
+int hf_heads(struct model_shape *shape, const char *path, const char *source, int found, int given, struct error *err);
+
+/* ---- config.json: hf_config.c ------------------------------------------------------------------------------------ */
+
+/*
+ * Check that config.json describes muster's computations: the type of model, and every key that changes them. A key
+ * that is absent has the value that transformers gives it.
+ */
+int hf_config_check_type(json_t *config, enum model_kind *kind, struct error *err);
+
+/* Check that config.json has the tensors' sizes. *heads is that of config.json; 0 if it has none and `given` is set. */
+int hf_config_check_sizes(json_t *config, const struct model_shape *shape, int given, int *heads, struct error *err);
+
+/* Ids of special tokens; -1 is none. */
+struct hf_ids {
+    int64_t begin, end, pad;
+};
+
+/* A new config.json, and a new generation_config.json of a GPT; `job` may be NULL. */
+json_t *hf_config_make(const struct model_shape *shape, const struct job *job, const struct hf_ids *ids,
+                       enum dtype dtype);
+json_t *hf_generation_make(const struct hf_ids *ids);
+
+/* ---- files: hf_files.c ------------------------------------------------------------------------------------------- */
+
+/*
+ * The .safetensors files of a model, as one table of tensors. All files are opened beneath the given directory, by
+ * plain names and through no links: an index cannot lead outside.
+ */
+struct hf_file {
+    char name[256];
+    int fd;
+};
+
+/* A tensor in a file. */
+struct hf_place {
+    char name[HF_NAME_SIZE]; /* without HF_PREFIX */
+    bool prefixed;           /* it had it */
+    int file;
+    enum dtype dtype;
+    int ndim;
+    uint64_t shape[2]; /* the first two */
+    uint64_t offset;   /* bytes from the file's start */
+    bool used;         /* for the caller */
+};
+
+struct hf_files {
+    struct directory directory;
+    char only[256]; /* the one file that was named, in the directory; "": none was */
+    struct hf_file *files;
+    int count;
+    struct hf_place *places; /* by name; without buffers */
+    size_t nplaces, room, file_room;
+};
+
+/*
+ * Opens the directory: `path`, or the directory of the one file that it names. On failure it needs no closing.
+ * hf_files_scan opens the .safetensors files and fills the table of tensors, in
+ * which no name is twice.
+ */
+int hf_files_open(struct hf_files *files, const char *path, struct error *err);
+int hf_files_scan(struct hf_files *files, struct error *err);
+void hf_files_close(struct hf_files *files);
+
+/* The tensor of that name, or NULL. */
+struct hf_place *hf_files_find(const struct hf_files *files, const char *name);
+
+/* Elements [first, first + count) of the tensor at that place as fp32. From any thread. */
+int hf_files_read(const struct hf_files *files, const struct hf_place *place, uint64_t first, uint64_t count, float *to,
+                  struct error *err);
+
+/* An object of JSON in a directory; NULL on failure, and when there is no such file: then *there is false. */
+json_t *hf_json(const struct directory *directory, const char *name, bool *there, struct error *err);
+
+/* ---- tokenizers: hf_tokenizer.c ---------------------------------------------------------------------------------- */
+
+/*
+ * A tokenizer (common/tokenizer_files.h) for a model's folder, with the ids of its special tokens. open reads
+ * its vocabulary and writes nothing; write copies its files. AutoTokenizer must be able to load the folder: where
+ * tokenizer_config.json does not name a class, the class, the special tokens and the longest text are added, and a
+ * SentencePiece model becomes spiece.model of BertGenerationTokenizer, which adds nothing to libsentencepiece's ids.
+ * "bytes" becomes a tokenizer.json of 256 tokens, and one for the end of a document if the model has an id for it.
+ */
+struct hf_tokenizer {
+    const char *path; /* borrowed */
+    struct hf_ids ids;
+    json_t *config; /* a tokenizer_config.json to write; NULL: there is one that is good */
+    json_t *bytes;  /* a tokenizer.json to write, of "bytes"; else NULL */
+    bool is_model;  /* SentencePiece's, to be renamed */
+};
+
+/* CODE_USAGE for a tokenizer with more ids than the model. On failure it needs no closing. */
+int hf_tokenizer_open(struct hf_tokenizer *tokenizer, const char *path, const struct model_shape *shape,
+                      struct error *err);
+int hf_tokenizer_write(const struct hf_tokenizer *tokenizer, const struct directory *directory, struct error *err);
+
+/* Does nothing for a struct that is all zeros. */
+void hf_tokenizer_close(struct hf_tokenizer *tokenizer);
+
+#endif

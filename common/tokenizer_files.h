@@ -1,0 +1,75 @@
+/*
+ * tokenizer_files.h - which files a tokenizer has, and copies of them. trainer/tokenizer/ reads them; ckpt/ takes them
+ * to and from Hugging Face's folders without reading ids.
+ *
+ * A tokenizer is named by "bytes", by one of its files, or by a directory, in which the first of these files that
+ * exists counts: tokenizer.json, *.model (one), vocab.json and merges.txt, encoder.json and vocab.bpe, vocab.txt. A
+ * file of a pair may have a prefix, as Megatron-LM's gpt2-vocab.json and gpt2-merges.txt. Beside these files,
+ * special_tokens_map.json and tokenizer_config.json belong to it if they exist.
+ */
+#ifndef MUSTER_COMMON_TOKENIZER_FILES_H
+#define MUSTER_COMMON_TOKENIZER_FILES_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/error.h"
+
+#define TOKENIZER_FILE_MOST ((size_t)1 << 30) /* bytes in one file */
+#define TOKENIZER_MAP       "special_tokens_map.json"
+#define TOKENIZER_CONFIG    "tokenizer_config.json"
+
+enum layout {
+    LAYOUT_BYTES, /* no files */
+    LAYOUT_JSON,  /* tokenizer.json */
+    LAYOUT_MODEL, /* SentencePiece's *.model */
+    LAYOUT_PAIR,  /* vocab.json and merges.txt of byte-level BPE, or encoder.json and vocab.bpe */
+    LAYOUT_LINES, /* WordPiece's vocab.txt */
+};
+
+struct tokenizer_files {
+    enum layout layout;
+    char paths[2][PATH_MAX]; /* the second is empty but for LAYOUT_PAIR */
+};
+
+/* CODE_DATA when there is no tokenizer, CODE_IO when the path cannot be looked up. The files need not exist. */
+int tokenizer_find_files(const char *path, struct tokenizer_files *files, struct error *err);
+
+/* Writes the path of the file `name` beside the file `path`. 0 if there is such a file. */
+int tokenizer_neighbour(const char *path, const char *name, char file[PATH_MAX]);
+
+/*
+ * Copies the files of the tokenizer `path` to the folder `dir`, so that the folder names the same tokenizer, with the
+ * same fingerprint. A data set and a checkpoint keep such a copy.
+ *
+ * The names in the folder are Hugging Face's: tokenizer.json, tokenizer.model, vocab.json and merges.txt, or vocab.txt,
+ * and the two files that name special tokens, where they exist beside the others. "bytes" has no files: after
+ * tokenizer_save("bytes", dir) there is no folder. So a reader takes a missing folder for "bytes".
+ *
+ * The folder appears when it is complete and on disk: it is written as dir.tmp, which a later call replaces if a crash
+ * leaves it. A folder with the same files is left as it is. One with another tokenizer is replaced, unless it also has
+ * other files: then CODE_USAGE. The folder's parent must exist. No two processes may save to one folder at a time.
+ * CODE_IO if the disk is full; then the old folder is as before.
+ */
+int tokenizer_save(const char *path, const char *dir, struct error *err);
+
+/* Whether tokenizer_save(path, dir) would change nothing: *same. CODE_DATA and CODE_IO as tokenizer_save. */
+int tokenizer_is_saved(const char *path, const char *dir, bool *same, struct error *err);
+
+/* Copies the files, under these names, into a folder that exists and has none of them. Each is on disk; the folder is
+ * not synced. Nothing for "bytes". */
+int tokenizer_copy(const char *path, const char *dir, struct error *err);
+
+/* ---- special tokens ---------------------------------------------------------------------------------------------- */
+
+enum special_token { SPECIAL_END, SPECIAL_BEGIN, SPECIAL_PAD, SPECIAL_UNKNOWN, SPECIAL_MASK, SPECIAL_CLS, SPECIAL_SEP };
+#define SPECIAL_TOKENS 7
+
+/* Their keys in the two files that name special tokens: "eos_token" and so on. */
+extern const char *const tokenizer_special_keys[SPECIAL_TOKENS];
+
+/* Names that count where no file says so, separated by blanks: the first that exists. */
+extern const char *const tokenizer_special_names[SPECIAL_TOKENS];
+
+#endif

@@ -1,0 +1,126 @@
+#!/usr/bin/env bats
+# The epilog gives a node back: it does not wait for dead nodes, and frees what earlier jobs left, after the data.
+load helpers
+
+setup_file() {
+    WHY_NOT=$(why_not)
+    export WHY_NOT
+    [ -z "$WHY_NOT" ] || return 0
+    # A directory of its own: other sandboxes' nodes are this machine too. A long time, which nothing here waits for.
+    export STAGE=$BATS_FILE_TMPDIR/stage
+    mkdir -m 1777 "$STAGE"
+    sandbox_up 2 --plugin "$PLUGIN" --site "stage=$STAGE stage_keep=24h epilog_seconds=600"
+}
+
+teardown_file() {
+    sandbox_down
+}
+
+setup() {
+    skip_if "$WHY_NOT"
+    unset MUSTER_JOB
+    export UCX_TLS=^cma # a rank reads no memory of another node's, and does not abort when that rank has died
+    export SLURM_WAIT=5
+    DIR=$BATS_TEST_TMPDIR OUT=$BATS_TEST_TMPDIR/out
+    tiny_job "$DIR"
+    # 30 MB of state, which a node drains at 1 MiB a second: there is time to kill it in the middle.
+    sed -i 's/hidden = 32;/hidden = 320;/; s/steps = 50;/steps = 100000;/; s/_batch = 24;/_batch = 6;/; s/_batch = 4;/_batch = 2;/' \
+        "$DIR/job.cfg"
+    echo "checkpoint = { dir = \"$DIR/ckpt\"; stage = \"$STAGE\"; every = 30; drain_mib = 1; };" >>"$DIR/job.cfg"
+    cd "$DIR" || return
+}
+
+teardown() {
+    [ -z "$WHY_NOT" ] || return 0
+    cat "$OUT"
+    [ -z "${DEAD:-}" ] || "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
+    tail -n 20 "$SANDBOX_DIR"/log/slurmd.n*.log
+    ls -R "$STAGE"
+    scancel --user "$(id -un)"
+    eventually 60 all_idle
+    rm -rf "${STAGE:?}"/*
+}
+
+# train NODES: a job that is not requeued; returns when step 30 is staged on all of its nodes, and not committed.
+train() {
+    JOB=$(sbatch --parsable --nodes="$1" --no-requeue --output="$OUT" \
+        --wrap "srun --ntasks-per-node=1 muster-train job.cfg")
+    STAGED=$1
+    eventually 60 staged
+}
+
+staged() {
+    [ "$(compgen -G "$STAGE/muster-*/step-00000030.*/shard-*.json" | wc -l)" = "$STAGED" ] &&
+        [ ! -e ckpt/step-00000030 ]
+}
+
+idle() {
+    [ "$(sinfo -h -N -p batch -n "$1" -o %T)" = idle ]
+}
+
+logged() {
+    grep -hE "$1" "$SANDBOX_DIR"/log/slurmd.n?.log
+}
+
+is_empty() {
+    [ -z "$(ls -A "$STAGE")" ]
+}
+
+@test "a dead node holds nobody: the other's epilog leaves, and the node that comes back brings the last shard" {
+    train 2
+    DEAD=n2
+    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+    mkdir lost
+    mv "$STAGE"/muster-*.n2.* lost # this machine is all nodes: n2's memory is not seen on n1
+    scancel "$JOB"                 # sooner than Slurm finds that n2 is dead
+    eventually 90 idle n1
+    logged 'a node that has the save commits it when they come'
+    is_empty
+    newest=$(cd lost/* && ls step-*/shard-*.json | tail -n 1) # staged on n2, and not drained
+    [ -n "$newest" ]
+    [ ! -e "ckpt/${newest%%.*}" ]
+    mv lost/* "$STAGE"
+    "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
+    DEAD=
+    eventually 60 test -e "ckpt/${newest%%.*}"
+    eventually 60 is_empty
+    muster-ckpt verify ckpt
+}
+
+@test "what a job had to leave is drained by a later job's epilog, as its user" {
+    train 1
+    mv ckpt away
+    touch ckpt
+    sed -i 's/epilog_seconds=600/epilog_seconds=6/' "$SANDBOX_DIR/etc/plugstack.conf"
+    scancel "$JOB"
+    eventually 90 all_idle
+    logged 'the rest is kept: muster-ckptd --once goes on with it'
+    [ -n "$(ls "$STAGE")" ]
+    step true # tries once, and keeps what is younger than 24 hours
+    eventually 60 all_idle
+    [ -n "$(ls "$STAGE")" ]
+    rm ckpt
+    mv away ckpt
+    if [ "$(id -u)" = 0 ]; then # the leftover is another user's than the later job
+        mv "$STAGE"/muster-0-* "$STAGE/muster-65534-1"
+        chown -R 65534 "$STAGE/muster-65534-1" ckpt
+        chmod a+x "$BATS_TEST_TMPDIR" "$BATS_RUN_TMPDIR"
+    fi
+    step true
+    eventually 60 is_empty
+    [ "$(stat -c %u ckpt/step-???????? | sort -u)" = "$(stat -c %u ckpt)" ]
+    muster-ckpt verify ckpt
+}
+
+@test "what nobody can drain is lost after stage_keep: the log names it, and the memory is free" {
+    sed -i 's/epilog_seconds=600/epilog_seconds=6/; s/stage_keep=24h/stage_keep=1s/' "$SANDBOX_DIR/etc/plugstack.conf"
+    train 1
+    mv ckpt away
+    touch ckpt
+    scancel "$JOB"
+    eventually 90 all_idle
+    [ -n "$(ls "$STAGE")" ]
+    step true
+    eventually 60 is_empty
+    logged 'failed: staged .* hours ago in .* removed, [0-9]+ bytes are lost'
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env bats
+# etc/train.sbatch decides by what Slurm says about the job. The private Slurm has no slurmdbd, and so no QOS: programs
+# that print the recorded lines of scontrol and sacctmgr stand in for it. requeue.bats runs the script on a real one.
+load ../helpers
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return
+    mkdir bin
+    PATH=$PWD/bin:$PATH
+    cat >bin/scontrol <<'SH'
+#!/bin/sh
+case "$*" in
+*"show job 8") cat array_job job ;; # the id of the array, and of its last task
+*"show job 8_3" | *"show job 7") cat job ;;
+*"show partition"*) echo "PartitionName=batch QoS=N/A PreemptMode=REQUEUE GraceTime=10" ;;
+*"show config") cat config ;;
+*) echo "scontrol $*" >>done ;;
+esac
+SH
+    printf '#!/bin/sh\n[ -e qos ] && cat qos\n' >bin/sacctmgr
+    printf '#!/bin/sh\nexit 75\n' >bin/srun
+    chmod +x bin/*
+    echo "JobId=7 JobName=gpt QOS=low Requeue=1 Restarts=0 PreemptTime=2026-01-02T03:04:05" >job
+    slurm 22.05.8 preempt/qos
+    : >done
+}
+
+# slurm VERSION PREEMPT_TYPE
+slurm() {
+    printf 'PreemptMode             = REQUEUE\nPreemptType             = %s\nSLURM_VERSION           = %s\n' "$2" "$1" >config
+}
+
+# script [VARIABLE=VALUE...]: the job's run, which ends with 75
+script() {
+    run env SLURM_JOB_ID=7 SLURM_JOB_PARTITION=batch "$@" bash "$TOP/etc/train.sbatch" job.cfg
+    echo "$output"
+    cat done
+    [ "$status" -eq 75 ]
+}
+
+@test "a QOS that cancels what it preempts: not requeued, on any release" {
+    echo cancel >qos
+    for version in 22.05.8 26.05.3; do
+        slurm $version preempt/qos
+        script
+        grep -q 'not requeued: it was preempted with PreemptMode=CANCEL' <<<"$output"
+        [ ! -s done ]
+    done
+}
+
+@test "a QOS that requeues, or does what slurm.conf says: requeued" {
+    for mode in requeue cluster; do
+        : >done
+        echo $mode >qos
+        script
+        [ -z "$output" ]
+        grep -qx 'scontrol requeue 7' done
+    done
+}
+
+@test "a QOS that is unknown because slurmdbd does not answer: requeued, and said" {
+    script
+    [ "$output" = "train.sbatch: preempted: the PreemptMode of QOS low is unknown, slurmdbd does not answer" ]
+    grep -qx 'scontrol requeue 7' done
+}
+
+@test "without preempt/qos nobody asks for the QOS" {
+    echo cancel >qos
+    slurm 22.05.8 preempt/partition_prio
+    script
+    grep -qx 'scontrol requeue 7' done
+}
+
+@test "a task of an array asks about itself, and requeues itself only" {
+    sed 's/JobId=7/JobId=9/' job >array_job
+    echo "JobId=8 JobName=gpt QOS=low Requeue=1 Restarts=0 PreemptTime=None" >job
+    echo cancel >qos # of the other task, which was preempted
+    script SLURM_JOB_ID=8 SLURM_ARRAY_JOB_ID=8 SLURM_ARRAY_TASK_ID=3
+    grep -qx 'scontrol requeue 8_3' done
+}

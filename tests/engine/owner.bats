@@ -1,0 +1,270 @@
+# One directory, one run: who may save in checkpoint.dir, and who takes it over. Slurm is played by its variables and,
+# where a test says so, by a squeue; tests/cluster/owner.bats has the real one.
+load ../helpers
+
+setup() {
+    need mpiexec.mpich
+    need python3
+    DIR=$(realpath "$BATS_TEST_TMPDIR")
+    mkdir -m 700 "$DIR/stage"
+    tiny_job "$DIR"
+    sed -i 's/steps = 50;/steps = 1000000;/; s/global_batch = 24/global_batch = 4/; s/micro_batch = 4/micro_batch = 2/' \
+        "$DIR/job.cfg"
+    echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 20; stage = \"$DIR/stage\"; };" >>"$DIR/job.cfg"
+    cd "$DIR" || return
+    for name in ${!SLURM_*}; do unset "$name"; done
+}
+
+teardown() {
+    [ -z "${first:-}" ] || kill -CONT "$first" 2>/dev/null || true
+    [ -z "${first:-}" ] || kill -KILL "$first" 2>/dev/null || true
+    eventually 20 no_drainer
+}
+
+# A muster-ckptd ends by itself when its trainer has ended.
+no_drainer() { ! pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null; }
+
+# owner FILE: a run of one rank in the background, its log in FILE; returns when it has saved
+owner() {
+    local log=$1
+    shift
+    env "$@" muster-train job.cfg >"$log" 2>&1 3>&- &
+    first=$!
+    eventually 30 grep -q '^checkpoint of step 20 saved in ' "$log"
+}
+
+# ends CODE COMMAND...: its output is in the file log
+ends() {
+    local status=0
+    timeout 60 "${@:2}" >log 2>&1 </dev/null || status=$?
+    cat log
+    [ "$status" -eq "$1" ]
+}
+
+# next CODE [VARIABLE]...: the short run that comes after
+next() {
+    ends "$1" env "${@:2}" muster-train job.cfg --set report.minutes=0.01
+}
+
+# later JOB: another job takes the directory over, as it does in claim.c
+later() {
+    python3 - "$1" <<'PY'
+import glob, json, os, sys, time
+path, = glob.glob("ckpt/owner-*.json")
+number = int(path[len("ckpt/owner-"):-len(".json")])
+with open(path) as file:
+    claim = json.load(file)
+claim.update(accepts=number + 1, job=sys.argv[1], host="elsewhere", machine="", since=time.time(), heartbeat=time.time())
+with open("later.json", "w") as file:
+    json.dump(claim, file)
+os.link("later.json", f"ckpt/owner-{number + 1}.json")
+PY
+}
+
+refused() {
+    [ "$(grep -c . log)" -eq 1 ]
+    grep -q "^muster-train: checkpoint.dir = \"$DIR/ckpt\" belongs to $1.* since 20.* (owner-[0-9]*.json), which has not ended" log
+}
+
+sums() {
+    find ckpt stage metrics.jsonl -type f -exec md5sum {} + | sort
+}
+
+# The muster-ckptd of a run that stands still has ended what it was at. The sums are in the file before.
+nothing_moves() {
+    sums >before
+    sleep 0.5
+    sums 2>&1 | cmp -s before -
+}
+
+@test "a second run is refused before its first step, in one line, and changes nothing" {
+    owner a
+    kill -STOP "$first" # a run that stands still owns it, too
+    eventually 20 nothing_moves
+    ends 78 muster-train job.cfg --set optimizer.lr=1e-3
+    refused "process $first on "
+    grep -q '; optimizer.lr = 0.003 there, optimizer.lr = 0.001 here: give this run another checkpoint.dir' log
+    sums | diff before -
+    ends 78 mpiexec.mpich -n 2 muster-train job.cfg
+    [ "$(grep -c 'belongs to process' log)" -eq 1 ]
+    kill -CONT "$first"
+    kill -TERM "$first"
+    wait "$first" || [ $? -eq 75 ]
+    first=
+    # It released the directory: the next run starts at once, and takes nothing over.
+    next 75
+    grep -q '^resumed from ' log
+    [ "$(grep -c 'took over' log)" -eq 0 ]
+    [ "$(ls ckpt/owner-*)" = ckpt/owner-2.json ]
+}
+
+@test "a run that was killed: the next takes the directory over at once, and says so" {
+    owner a
+    kill -KILL "$first"
+    wait "$first" || true
+    next 75
+    grep -q "^took over $DIR/ckpt from process $first on .*, which ended without releasing it, " log
+    grep -q '^resumed from ' log
+    # What it was writing when it was killed is no claim.
+    first=
+    touch ckpt/owner-3.json.0123456789abcdef.tmp
+    next 75
+    [ "$(ls ckpt/owner-*)" = ckpt/owner-3.json ]
+}
+
+@test "of four runs that start at once, one trains" {
+    for k in 1 2 3 4; do
+        (
+            code=0
+            timeout 60 muster-train job.cfg --set report.minutes=0.1 --set report.metrics= >"log.$k" 2>&1 || code=$?
+            echo $code >"code.$k"
+        ) 3>&- &
+    done
+    wait
+    cat log.*
+    [ "$(cat code.? | sort | xargs)" = "75 78 78 78" ]
+    [ "$(cat log.? | grep -c 'iteration ')" -gt 0 ]
+    [ "$(cat log.? | grep -l 'starting from initial weights' log.? | wc -l)" -eq 1 ]
+    [ "$(ls ckpt/owner-*)" = ckpt/owner-1.json ]
+}
+
+@test "the same job, requeued, takes over at once from its earlier run; that one ends with 78" {
+    job=(SLURM_JOB_ID=4711 SLURM_CLUSTER_NAME=here)
+    owner a "${job[@]}" SLURM_RESTART_COUNT=0
+    next 75 "${job[@]}" SLURM_RESTART_COUNT=1
+    grep -q '^took over .* from job 4711 (restart 0) on ' log
+    status=0
+    wait "$first" || status=$?
+    first=
+    cat a
+    [ "$status" -eq 78 ]
+    grep -q "^muster-train: $DIR/ckpt belongs to job 4711 (restart 1) .*: the run of owner-1.json has lost it, and saves nothing more\$" a
+    # An earlier run that comes back late is refused, whatever became of the later one's process.
+    claim released 0
+    ends 78 env "${job[@]}" SLURM_RESTART_COUNT=0 muster-train job.cfg
+    refused 'job 4711 (restart 1) on '
+}
+
+@test "an owner that lost the directory ends with 78, and commits nothing more" {
+    for stage in "$DIR/stage" ""; do
+        rm -rf ckpt metrics.jsonl
+        sed -i "s|stage = \"[^\"]*\"|stage = \"$stage\"|" job.cfg
+        owner a
+        kill -STOP "$first"
+        later 5
+        muster-ckpt list ckpt | tail -n +2 | sort >before
+        kill -CONT "$first"
+        status=0
+        wait "$first" || status=$?
+        first=
+        cat a
+        [ "$status" -eq 78 ]
+        [ "$(grep -c "^muster-train: $DIR/ckpt belongs to job 5 .*: the run of owner-1.json has lost it, and saves nothing more\$" a)" -eq 1 ]
+        eventually 20 no_drainer
+        muster-ckpt list ckpt | tail -n +2 | sort | diff before -
+        [ -e ckpt/owner-2.json ] # not touched by the one that lost
+        grep -q '"job": "5"' ckpt/owner-2.json
+    done
+}
+
+@test "a run on another host, without Slurm: its heartbeat decides" {
+    next 75
+    claim released 0 machine "another one" heartbeat "$(($(date +%s) - 30))"
+    ends 78 muster-train job.cfg
+    refused 'process [0-9]* on '
+    claim heartbeat "$(($(date +%s) - 90))"
+    next 75
+    grep -q '^took over .* [0-9]* s after its last heartbeat$' log
+    # A file that is no claim any more counts by its age.
+    echo '{' >ckpt/owner-2.json
+    ends 78 muster-train job.cfg
+    refused 'an unknown run'
+    touch -d '2 minutes ago' ckpt/owner-2.json
+    next 75
+    grep -q '^took over .* from an unknown run ' log
+}
+
+@test "a run on another host whose clock is hours off is alive while its heartbeat changes" {
+    for off in -7200 7200; do
+        rm -rf ckpt
+        next 75
+        claim released 0 machine "another one" heartbeat "$(($(date +%s) + off))"
+        (sleep 5; claim heartbeat "$(($(date +%s) + off))") 3>&- &
+        ends 78 muster-train job.cfg
+        wait
+        grep -q '^waiting 22 s to see whether process [0-9]* on .* still writes to ' log
+        sed -i '/^muster-train: /!d' log
+        refused 'process [0-9]* on '
+    done
+    next 75 # nobody changes it any more, though it is of the future
+    grep -q '^took over .* 0 s after its last heartbeat$' log
+}
+
+@test "a claim in a format of another release: 78, both releases, and it stays" {
+    next 75
+    sed -i 's/"version": 1/"version": 2/; s/"muster": "/"muster": "9./' ckpt/owner-1.json
+    md5sum ckpt/owner-* >before
+    ends 78 muster-train job.cfg
+    grep -q '/owner-1.json: format version 2 is unknown (written by muster 9\.[0-9.]* in format 2; this is muster [0-9.]*, which knows format 1)' log
+    md5sum ckpt/owner-* | diff before -
+}
+
+# squeue JOB-LINE STEP-LINE: what a squeue prints; "-" stands for an unknown job, "" for a slurmctld that is down
+squeue_says() {
+    mkdir -p bin
+    cat >bin/squeue <<SH
+#!/bin/sh
+echo "\$*" >>asked
+case "$1" in
+"") echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"; exit 1 ;;
+-) echo "slurm_load_jobs error: Invalid job id specified"; exit 1 ;;
+esac
+case "\$*" in *--steps=*) [ -z "$2" ] || echo "$2" ;; *) echo "$1" ;; esac
+SH
+    chmod +x bin/squeue
+}
+
+@test "Slurm says who lives: running, suspended and requeued jobs do; ended and unknown ones, and ended steps, do not" {
+    here=(SLURM_CLUSTER_NAME=here PATH="$DIR/bin:$PATH")
+    next 75 "${here[@]}" SLURM_JOB_ID=12 SLURM_STEP_ID=0 SLURM_ARRAY_JOB_ID=11 SLURM_ARRAY_TASK_ID=3
+    revive() { claim released 0 machine "another one" heartbeat "$(date +%s)" job 12 step 0 array_task 11_3; }
+    for state in RUNNING SUSPENDED PENDING; do
+        revive
+        squeue_says $state 11_3.0
+        ends 78 env "${here[@]}" SLURM_JOB_ID=20 muster-train job.cfg
+        refused 'job 11_3 (restart 0) on '
+    done
+    grep -q -- '--jobs=11_3 ' asked
+    grep -q -- '--steps=11_3.0 ' asked
+    for state in CANCELLED NODE_FAIL - RUNNING; do # the last without its step
+        revive
+        squeue_says $state ""
+        next 75 "${here[@]}" SLURM_JOB_ID=20
+        grep -q '^took over .* from job 11_3 ' log
+    done
+    # No answer: the heartbeat.
+    revive
+    squeue_says "" ""
+    ends 78 env "${here[@]}" SLURM_JOB_ID=20 muster-train job.cfg
+    claim heartbeat 1000000000
+    next 75 "${here[@]}" SLURM_JOB_ID=20
+    # Another cluster's jobs are not asked for.
+    revive
+    claim cluster there
+    squeue_says - ""
+    ends 78 env "${here[@]}" SLURM_JOB_ID=20 muster-train job.cfg
+}
+
+@test "a job that is completing is waited for" {
+    next 75 SLURM_JOB_ID=12 SLURM_CLUSTER_NAME=here
+    claim released 0 machine "another one" heartbeat "$(date +%s)"
+    squeue_says COMPLETING ""
+    env SLURM_CLUSTER_NAME=here SLURM_JOB_ID=20 PATH="$DIR/bin:$PATH" muster-train job.cfg --set report.minutes=0.01 \
+        >a 2>&1 3>&- &
+    first=$!
+    eventually 30 grep -q '^waiting for job 12, which is ending, to leave ' a
+    squeue_says COMPLETED ""
+    wait "$first" || [ $? -eq 75 ]
+    first=
+    grep -q '^took over .* from job 12 ' a
+}

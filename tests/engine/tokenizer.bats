@@ -1,0 +1,138 @@
+# The tokenizer of a run's data: checkpoint.dir keeps it, and another one is refused.
+load ../helpers
+
+setup() {
+    need mpiexec.mpich
+    DIR=$BATS_TEST_TMPDIR
+    tiny_job "$DIR"
+    echo "checkpoint = { dir = \"$DIR/ckpt\"; };" >>"$DIR/job.cfg"
+    mkdir "$DIR/train.tokenizer" "$DIR/other" "$DIR/large"
+    printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' a b c >"$DIR/train.tokenizer/vocab.txt"
+    { cat "$DIR/train.tokenizer/vocab.txt"; echo d; } >"$DIR/other/vocab.txt"
+    { cat "$DIR/other/vocab.txt"; seq 1000 1290; } >"$DIR/large/vocab.txt"
+}
+
+train() {
+    ranks 2 muster-train "$DIR/job.cfg" "$@" >"$DIR/log" 2>"$DIR/err"
+}
+
+# refused CODE MESSAGE ARGS...: one line, with the exit code
+refused() {
+    local code=0 want=$1 message=$2
+    shift 2
+    train "$@" || code=$?
+    cat "$DIR/err"
+    [ "$code" -eq "$want" ]
+    [ "$(grep -c 'muster-train: ' "$DIR/err")" -eq 1 ]
+    grep -q "muster-train: $message" "$DIR/err"
+}
+
+@test "the tokenizer beside the data is kept in checkpoint.dir, and muster-ckpt ignores it" {
+    train --set batch.steps=10 --set checkpoint.every=5
+    grep -qx "tokenizer: $DIR/train.tokenizer, WordPiece, 8 tokens" "$DIR/log"
+    cmp "$DIR/train.tokenizer/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
+    ls "$DIR/ckpt" | grep -v step- >"$DIR/names"
+    [ "$(grep -c . "$DIR/names")" -eq "$(grep -cx 'latest\|tokenizer\|owner-1.json' "$DIR/names")" ]
+    muster-ckpt list "$DIR/ckpt" >"$DIR/list"
+    cat "$DIR/list"
+    [ "$(wc -l <"$DIR/list")" -eq 3 ]
+    muster-ckpt verify "$DIR/ckpt"
+    muster-ckpt prune --keep 1 "$DIR/ckpt"
+    [ -e "$DIR/ckpt/tokenizer/vocab.txt" ]
+    # from the copy itself, from another folder with the same vocabulary, or without any
+    train --set batch.steps=12 --set data.tokenizer="$DIR/ckpt/tokenizer"
+    grep -q 'resumed from .* at step 10' "$DIR/log"
+    cp -r "$DIR/train.tokenizer" "$DIR/moved"
+    rm -r "$DIR/train.tokenizer"
+    train --set batch.steps=14 --set data.tokenizer="$DIR/moved"
+    train --set batch.steps=16
+    grep -q 'resumed from .* at step 14' "$DIR/log"
+    [ "$(grep -c '^tokenizer:' "$DIR/log")" -eq 0 ]
+    cmp "$DIR/moved/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
+}
+
+@test "another tokenizer than that of checkpoint.dir or of the data is refused" {
+    train --set batch.steps=6
+    refused 78 "$DIR/ckpt/tokenizer (WordPiece, 8 tokens) is another tokenizer than $DIR/other (WordPiece, 9 tokens)" \
+        --set batch.steps=8 --set data.tokenizer="$DIR/other" --set data.train="$DIR/valid"
+    cmp "$DIR/train.tokenizer/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
+    refused 78 "$DIR/ckpt/tokenizer (.*) is another tokenizer than bytes (bytes, 257 tokens)" \
+        --set batch.steps=8 --set data.tokenizer=bytes --set data.train="$DIR/valid"
+    cp -r "$DIR/other" "$DIR/valid.tokenizer"
+    refused 78 "$DIR/valid.tokenizer (.*) is another tokenizer than $DIR/train.tokenizer (.*): make all data" \
+        --set batch.steps=8
+    refused 78 "$DIR/valid.tokenizer (.*) is another tokenizer than $DIR/train.tokenizer (.*): make all data" \
+        --set batch.steps=8 --set "data.train=1 $DIR/train 1 $DIR/valid" --set data.valid=
+}
+
+@test "a tokenizer that does not fit the model, or cannot be read, is refused" {
+    refused 78 "the tokenizer $DIR/large has 300 tokens, and model.vocab = 256: at least 300 would fit" \
+        --set data.tokenizer="$DIR/large"
+    refused 74 "data.tokenizer: $DIR/none: No such file" --set data.tokenizer="$DIR/none"
+    refused 65 "data.tokenizer: .*no tokenizer" --set data.tokenizer="$DIR"
+    [ ! -e "$DIR/ckpt/tokenizer" ]
+    train --set data.tokenizer=bytes --set data.train="$DIR/valid" --set batch.steps=6
+    grep -qx "tokenizer: bytes, bytes, 257 tokens" "$DIR/log"
+    [ ! -e "$DIR/ckpt/tokenizer" ]
+}
+
+@test "checkpoint.load with another tokenizer than the data's: one line warns of it, and the run goes on" {
+    train --set batch.steps=6
+    cp -r "$DIR/ckpt" "$DIR/base"
+    rm -r "$DIR/ckpt"
+    train --set batch.steps=8 --set checkpoint.load="$DIR/base"
+    [ "$(grep -c '^warning:' "$DIR/log")" -eq 0 ]
+    rm -r "$DIR/ckpt"
+    local warning="warning: $DIR/base/tokenizer (WordPiece, 8 tokens) is another tokenizer than $DIR/other (WordPiece, 9"
+    for base in "$DIR/base" "$DIR/base/step-00000006"; do
+        rm -rf "$DIR/ckpt"
+        train --set batch.steps=8 --set checkpoint.load="$base" --set data.tokenizer="$DIR/other" \
+            --set data.train="$DIR/valid"
+        cat "$DIR/log"
+        [ "$(grep -cF "$warning" "$DIR/log")" -eq 1 ]
+        grep -q '^done at step 8$' "$DIR/log"
+    done
+    # once: a restart of the same run goes on from checkpoint.dir
+    train --set batch.steps=10 --set checkpoint.load="$DIR/base" --set data.tokenizer="$DIR/other" \
+        --set data.train="$DIR/valid"
+    [ "$(grep -c '^warning:' "$DIR/log")" -eq 0 ]
+    rm -r "$DIR/ckpt" "$DIR/train.tokenizer"
+    train --set batch.steps=8 --set checkpoint.load="$DIR/base"
+    grep -q "^warning: checkpoint.load has a tokenizer, $DIR/base/tokenizer, and the data has none" "$DIR/log"
+}
+
+# losses NAME ARGS...: of a few steps, into that file
+losses() {
+    rm -rf "$DIR/ckpt" "$DIR/metrics.jsonl"
+    train --set batch.steps=6 "${@:2}" || { cat "$DIR/err"; return 1; }
+    grep -o '"loss":[^,]*' "$DIR/metrics.jsonl" >"$DIR/$1"
+}
+
+@test "documents that are separated end with the tokenizer's end-of-document token" {
+    # its id is that of a blank in a text of bytes
+    { echo '[UNK]'; seq 31; echo '[SEP]'; } >"$DIR/train.tokenizer/vocab.txt"
+    losses taken --set data.reset=document
+    grep -qx "documents are separated: .* and after token 32, the tokenizer's end of a document" "$DIR/log"
+    losses given --set data.reset=document --set data.eod=32
+    grep -qx "documents are separated: .* and after token 32" "$DIR/log"
+    cmp "$DIR/taken" "$DIR/given"
+    rm -r "$DIR/train.tokenizer"
+    losses bytes --set data.reset=document --set data.tokenizer=bytes # its 256 is not in model.vocab
+    grep -qx "documents are separated: they begin where the data's index says so" "$DIR/log"
+    ! cmp -s "$DIR/taken" "$DIR/bytes"
+}
+
+@test "from text to text: muster-data's tokenizer comes with the data, muster-generate finds it by the checkpoint" {
+    { printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]'; tr -cs 'A-Za-z' '\n' <"$DIR/text" |
+        tr A-Z a-z | sort | uniq -c | sort -k1,1nr -k2 | awk 'NF == 2 && NR <= 200 { print $2 }'; } >"$DIR/vocab.txt"
+    muster-data "$DIR/text" --tokenizer "$DIR/vocab.txt" --out "$DIR/words" >/dev/null
+    muster-data "$DIR/job.cfg" --tokenizer "$DIR/vocab.txt" --out "$DIR/keys" >/dev/null
+    train --set "data.train=0.9 $DIR/words 0.1 $DIR/keys" --set data.valid= --set batch.steps=40
+    grep -q "^tokenizer: $DIR/words.tokenizer, WordPiece, " "$DIR/log"
+    cmp "$DIR/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
+    rm -r "$DIR"/words.* "$DIR"/keys.*
+    muster-generate "$DIR/ckpt" --prompt "and god said" --tokens 20 --seed 1 >"$DIR/words"
+    cat "$DIR/words"
+    # words of the vocabulary, not bytes
+    [ "$(grep -o '[a-z]\+' "$DIR/words" | grep -cxFf "$DIR/vocab.txt")" -ge 10 ]
+}

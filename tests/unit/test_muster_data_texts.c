@@ -1,0 +1,288 @@
+/* muster-data on JSON lines, compressed texts and with tokenizers: what it makes of them, and what it refuses. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/muster_data_run.h"
+
+static void write_text(const char *path, const char *text)
+{
+    write_file(path, text, strlen(text));
+}
+
+/* BERT's kind of vocabulary: [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, a 5, b 6, c 7, ##b 8, "." 9. */
+static void write_vocab(void)
+{
+    write_text("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n##b\n.\n");
+}
+
+static void same_set(const char *a, const char *b)
+{
+    char command[300];
+
+    snprintf(command, sizeof command, "cmp %s.bin %s.bin && cmp %s.idx %s.idx", a, b, a, b);
+    assert_int_equal(system(command), 0);
+}
+
+static void lines_of_json_are_documents(void **state)
+{
+    (void)state;
+    write_text("a.jsonl",
+               "{\"text\": \"one\"}\n\n {\"id\": [1, {\"text\": 2}], \"text\":\"two\\n\\u00fc\\ud83d\\ude00\"} \r\n"
+               "{\"te\\u0078t\": \"x\", \"text\": \"y\", \"other\": -1.5e3}");
+    expect("a.jsonl --out set", 0, "set: 14 tokens, 3 documents; wrote set.bin and set.idx\n");
+    expect("decode set", 0, "onetwo\n\xc3\xbc\xf0\x9f\x98\x80y");
+    expect("decode set --documents 1-2", 0, "two\n\xc3\xbc\xf0\x9f\x98\x80y");
+    expect("decode set --documents 3", 64, "muster-data: set has documents 0 to 2\n");
+    write_text("b.json", "{\"content\": \"one\", \"text\": 3}\n");
+    expect("b.json --key content --out b", 0, "b: 3 tokens, 1 document; wrote b.bin and b.idx\n");
+    expect("- --key content --out c < b.json", 0, "c: 3 tokens, 1 document; wrote c.bin and c.idx\n");
+    same_set("b", "c");
+    write_text("e.jsonl", "{\"text\": \"\"}\n{\"text\": \"x\"}\n{\"text\": \"\"}\n");
+    expect(
+        "e.jsonl --out e", 0,
+        "left out 2 of 3 documents, which are empty: e.jsonl:1, ...\ne: 1 token, 1 document; wrote e.bin and e.idx\n");
+}
+
+static void compressed_texts_give_the_same_set(void **state)
+{
+    (void)state;
+    assert_int_equal(system("seq 200000 | sed 's/.*/{\"text\": \"number & and \\\\u00e9\"}/' > a.jsonl"), 0);
+    assert_int_equal(
+        system("gzip -k a.jsonl && { head -n 1000 a.jsonl | gzip; tail -n +1001 a.jsonl | gzip; } > b.json.gz"), 0);
+    expect("a.jsonl --out a --workers 1", 0, "a: 3888895 tokens, 200000 documents; wrote a.bin and a.idx\n");
+    expect("a.jsonl.gz --out b --workers 3", 0, "b: 3888895 tokens, 200000 documents; wrote b.bin and b.idx\n");
+    expect("b.json.gz --out c", 0, "c: 3888895 tokens, 200000 documents; wrote c.bin and c.idx\n");
+    same_set("a", "b");
+    same_set("a", "c");
+    /* pzstd's form */
+    assert_int_equal(system("printf 'P*M\\030\\002\\0\\0\\0xx(\\265/\\375 \\004!\\0\\0text' > p.zst"), 0);
+    expect("p.zst --out p", 0, "p: 4 tokens, 1 document; wrote p.bin and p.idx\n");
+    expect("decode p", 0, "text");
+    expect("a.jsonl.gz --out text --key number", 65,
+           "muster-data: a.jsonl.gz:1, offset 0: the object has no key \"number\"; --key names another\n");
+}
+
+static void a_tokenizer_goes_with_the_set(void **state)
+{
+    (void)state;
+    write_vocab();
+    write_text("a", "Ab c. B x");
+    expect("a --tokenizer vocab.txt --out set --append-eod", 0,
+           "set: 7 tokens, 1 document; wrote set.bin and set.idx\n");
+    expect(
+        "verify set", 0,
+        "set: 7 tokens (uint16), 1 document, longest sequence 7; tokens are 1 to 9: model.vocab must be at least 10; "
+        "tokenizer: WordPiece, 10 tokens\n");
+    expect("decode set", 0, "ab c . b [UNK] [SEP]");
+    assert_int_equal(system("cmp vocab.txt set.tokenizer/vocab.txt"), 0);
+    expect("a --tokenizer . --sentences --out pairs", 0,
+           "pairs: 6 tokens, 2 sentences, 1 document; wrote pairs.bin and pairs.idx\n");
+    expect("show pairs", 0,
+           "pairs: 6 tokens (uint16), 2 sentences, 1 document, longest sentence 4; tokenizer: WordPiece, 10 tokens\n");
+    expect("a --out bytes --append-eod", 0, "bytes: 10 tokens, 1 document; wrote bytes.bin and bytes.idx\n");
+    expect("decode bytes", 0, "Ab c. B x");
+    write_text("vocab.txt", "[UNK]\n[SEP]\n");
+    assert_int_equal(system("cp vocab.txt set.tokenizer"), 0);
+    expect("verify set", 65,
+           "muster-data: set.tokenizer does not fit: set.bin, offset 0: token 0 is 5; with model.vocab = 2 tokens are "
+           "0 to 1\n");
+}
+
+static void documents_are_split_in_order(void **state)
+{
+    (void)state;
+    assert_int_equal(system("seq 0 99 | sed 's/.*/{\"text\": \"& \"}/' > a.jsonl"), 0);
+    expect("a.jsonl --split 969,30,1 --out set", 65,
+           "muster-data: --split 969,30,1 of 100 documents leaves none for set_test; give more\n");
+    expect_nothing_left();
+    expect("a.jsonl --split 8,1,1 --out set", 0,
+           "set_train: 230 tokens, 80 documents; wrote set_train.bin and set_train.idx\n"
+           "set_valid: 30 tokens, 10 documents; wrote set_valid.bin and set_valid.idx\n"
+           "set_test: 30 tokens, 10 documents; wrote set_test.bin and set_test.idx\n");
+    expect("decode set_valid", 0, "80 81 82 83 84 85 86 87 88 89 ");
+    expect("decode set_test", 0, "90 91 92 93 94 95 96 97 98 99 ");
+    expect("a.jsonl --split 3,0,1 --out two", 0,
+           "two_train: 215 tokens, 75 documents; wrote two_train.bin and two_train.idx\n"
+           "two_test: 75 tokens, 25 documents; wrote two_test.bin and two_test.idx\n");
+    expect("a.jsonl --out whole", 0, "whole: 290 tokens, 100 documents; wrote whole.bin and whole.idx\n");
+    expect("merge set_train set_valid set_test --out back", 0,
+           "back: 290 tokens, 100 documents; wrote back.bin and back.idx\n");
+    same_set("whole", "back");
+}
+
+static void bad_places_are_skipped_on_request(void **state)
+{
+    (void)state;
+    write_vocab();
+    write_text("a.jsonl", "{\"text\": \"a\"}\n{\"text\": 3}\n{\"text\": \"b\"}\n{\"text\": \"a\n{\"text\": \"c\"}\n");
+    expect("a.jsonl --out set", 65, "muster-data: a.jsonl:2, offset 23: the value of \"text\" is not a string\n");
+    expect_nothing_left();
+    expect("a.jsonl --out set --skip-bad 1", 65,
+           "muster-data: a.jsonl:4, offset 51: the JSON ends early (after 1 that --skip-bad passed over)\n");
+    expect_nothing_left();
+    expect("a.jsonl --out set --skip-bad 2", 0,
+           "skipped 2 bad places, the first: a.jsonl:2, offset 23: the value of \"text\" is not a string\n"
+           "set: 3 tokens, 3 documents; wrote set.bin and set.idx\n");
+    expect("decode set", 0, "abc");
+    assert_int_equal(system("seq 500 | gzip -n | head -c 200 > half.gz"), 0);
+    for (int workers = 1; workers <= 8; workers += 7) { /* the first error counts, whoever finds one first */
+        char arguments[100];
+
+        snprintf(arguments, sizeof arguments, "a.jsonl half.gz --out none --workers %d", workers);
+        expect(arguments, 65, "muster-data: a.jsonl:2, offset 23: the value of \"text\" is not a string\n");
+    }
+    write_file("b", "a\nb\xff\xfe c \xc3\n", 10);
+    expect("b --tokenizer vocab.txt --out words", 65, "muster-data: b:2, offset 3: not UTF-8: byte 0xff\n");
+    expect("b --tokenizer vocab.txt --out words --skip-bad 5", 0,
+           "skipped 2 bad places, the first: b:2, offset 3: not UTF-8: byte 0xff\n"
+           "words: 3 tokens, 1 document; wrote words.bin and words.idx\n");
+    expect("decode words", 0, "a b c");
+    expect("b --out bytes", 0, "bytes: 10 tokens, 1 document; wrote bytes.bin and bytes.idx\n");
+}
+
+static void broken_input_is_refused_with_one_line(void **state)
+{
+    static const struct {
+        const char *text; /* of x.jsonl */
+        const char *message;
+    } lines[] = {
+        {"[1]", "x.jsonl:1, offset 0: expected a JSON object, as {\"text\": \"...\"}, on each line"},
+        {"\xef\xbb\xbf{\"text\": \"a\"}", "x.jsonl:1, offset 0: a byte order mark: remove these three bytes"},
+        {"{\"text\": \"a\"},", "x.jsonl:1, offset 13: more after the object: expected one object a line"},
+        {"{\"text\": \"a\"", "x.jsonl:1, offset 12: the JSON ends early"},
+        {"{\"text\" \"a\"}", "x.jsonl:1, offset 8: expected a colon"},
+        {"{text: \"a\"}", "x.jsonl:1, offset 1: expected a key in quotes"},
+        {"{\"text\": \"a\" \"b\"}", "x.jsonl:1, offset 13: expected a comma or a closing brace"},
+        {"{\"text\": \"\\x\"}", "x.jsonl:1, offset 11: an unknown escape after \\"},
+        {"{\"text\": \"\\u12g4\"}", "x.jsonl:1, offset 12: expected four hexadecimal digits after \\u"},
+        {"{\"text\": \"\\ud800\"}", "x.jsonl:1, offset 16: half of a surrogate pair, which is no character"},
+        {"{\"text\": \"a\tb\"}", "x.jsonl:1, offset 11: a control character in a string: it must be escaped"},
+        {"{\"text\": \"\xff\"}", "x.jsonl:1, offset 10: not UTF-8"},
+        {"{\"text\": null}", "x.jsonl:1, offset 9: the value of \"text\" is not a string"},
+        {"{\"n\": 01, \"text\": \"a\"}", "x.jsonl:1, offset 7: expected a comma or a closing brace"},
+        {"{\"n\": tru}", "x.jsonl:1, offset 6: expected a value"},
+        {"{\"n\": [1 2]}", "x.jsonl:1, offset 9: expected a comma or a closing bracket"},
+        {"{\"n\": 1.}", "x.jsonl:1, offset 8: expected a digit"},
+        {"\n\n{}", "x.jsonl:3, offset 2: the object has no key \"text\"; --key names another"},
+        {"\n", "x.jsonl has no document; give it text"},
+    };
+    char message[400];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        write_text("x.jsonl", lines[i].text);
+        snprintf(message, sizeof message, "muster-data: %s\n", lines[i].message);
+        expect("x.jsonl --out set", 65, message);
+        expect_nothing_left();
+    }
+}
+
+static void broken_files_are_refused_with_one_line(void **state)
+{
+    static const struct {
+        const char *arguments;
+        int code;
+        const char *message;
+    } rows[] = {
+        {"half.gz --out set", 65, "half.gz, offset 12: the compressed text ends early: the file is not complete"},
+        {"more.gz --out set", 65, "more.gz, offset 24: bytes that are not gzip's after the end of the compressed text"},
+        {"text.gz --out set", 65, "text.gz, offset 0: not compressed as its name says: rename it, or compress it"},
+        {"text.zst --out set", 65, "text.zst, offset 0: not compressed as its name says: rename it, or compress it"},
+        {"a --out set --tokenizer none", 74, "none: No such file or directory"},
+        {"a --out set --tokenizer a", 65,
+         "a: not a tokenizer's file: expected tokenizer.json, vocab.json, merges.txt, encoder.json, vocab.bpe, "
+         "vocab.txt "
+         "or *.model"},
+        {"a --out set --tokenizer other.txt --append-eod", 78,
+         "other.txt has no token that ends a document: name eos_token in its special_tokens_map.json"},
+        {"a --out set --split 1,2,3,4", 64,
+         "--split 1,2,3,4: expected up to three weights, as 969,30,1; muster-data --help lists the options"},
+        {"a --out set --split 0", 64,
+         "--split 0: expected up to three weights, as 969,30,1; muster-data --help lists the options"},
+        {"a --out set --split 1,1 --valid-out v", 64,
+         "--split and --valid-out were both given; muster-data --help lists the options"},
+        {"a --out set --workers 0", 64,
+         "--workers must be a number from 1 to 1024; muster-data --help lists the options"},
+        {"a --out set --skip-bad -1", 64,
+         "--skip-bad must be a number, 0 or more; muster-data --help lists the options"},
+        {"merge a --out set", 65, "there is no a.idx; give the prefix of a .bin and .idx made by muster-data"},
+        {"merge one two", 64, "merge: no --out PREFIX was given; muster-data --help lists the options"},
+        {"show", 64, "show: no prefix was given; muster-data --help lists the options"},
+        {"decode a b", 64, "decode: expected one prefix; muster-data --help lists the options"},
+        {"train-tokenizer a --out t", 64,
+         "train-tokenizer: --vocab-size must be a number from 300 to 1048576; muster-data --help lists the options"},
+        {"train-tokenizer a --out t --vocab-size 400 --kind word", 64,
+         "--kind word: expected bpe or unigram; muster-data --help lists the options"},
+    };
+    char message[400];
+
+    (void)state;
+    write_text("a", "text");
+    write_text("other.txt", "[UNK]\na\n");
+    assert_int_equal(system("cp a text.gz; cp a text.zst; gzip -n < a > whole.gz; head -c 12 whole.gz > half.gz; "
+                            "{ cat whole.gz; echo more; } > more.gz"),
+                     0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        snprintf(message, sizeof message, "muster-data: %s\n", rows[i].message);
+        expect(rows[i].arguments, rows[i].code, message);
+        expect_nothing_left();
+    }
+}
+
+static void an_overlong_line_is_bad(void **state)
+{
+    (void)state;
+    assert_int_equal(system("{ echo '{\"text\": \"a\"}'; head -c 70000000 /dev/zero | tr '\\0' x; echo; "
+                            "echo '{\"text\": \"b\"}'; } > a.jsonl"),
+                     0);
+    expect("a.jsonl --out set", 65,
+           "muster-data: a.jsonl:2, offset 14: a line of more than 64 MiB; expected one document a line\n");
+    expect_nothing_left();
+    expect("a.jsonl --out set --skip-bad 1", 0,
+           "skipped 1 bad place, the first: a.jsonl:2, offset 14: a line of more than 64 MiB; expected one document a "
+           "line\nset: 2 tokens, 2 documents; wrote set.bin and set.idx\n");
+    expect("decode set", 0, "ab");
+    write_vocab();
+    assert_int_equal(system("{ echo a; head -c 70000000 /dev/zero | tr '\\0' x; } > word"), 0);
+    expect(
+        "word --tokenizer vocab.txt --out word", 65,
+        "muster-data: word:1, offset 1: more than 64 MiB that this tokenizer cannot divide: give shorter documents, as "
+        "files or as JSON lines\n");
+    assert_int_equal(system("test -z \"$(ls | grep word[.])\""), 0);
+}
+
+static void what_a_killed_run_left_is_replaced(void **state)
+{
+    (void)state;
+    write_vocab();
+    write_text("a", "a b");
+    assert_int_equal(system("mkdir set.tokenizer set.tokenizer.tmp; echo x > set.bin; echo x > set.bin.tmp; "
+                            "echo x > set.idx.tmp; cp vocab.txt set.tokenizer; cp vocab.txt set.tokenizer.tmp"),
+                     0);
+    expect("a --out set", 0, "set: 3 tokens, 1 document; wrote set.bin and set.idx\n");
+    expect("decode set", 0, "a b");
+    assert_int_equal(system("test ! -e set.tokenizer"), 0);
+    unlink("set.idx");
+    expect("a --tokenizer vocab.txt --out set", 0, "set: 2 tokens, 1 document; wrote set.bin and set.idx\n");
+    assert_int_equal(system("test -z \"$(ls | grep tmp)\""), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(lines_of_json_are_documents, clean),
+        cmocka_unit_test_setup(compressed_texts_give_the_same_set, clean),
+        cmocka_unit_test_setup(a_tokenizer_goes_with_the_set, clean),
+        cmocka_unit_test_setup(documents_are_split_in_order, clean),
+        cmocka_unit_test_setup(bad_places_are_skipped_on_request, clean),
+        cmocka_unit_test_setup(broken_input_is_refused_with_one_line, clean),
+        cmocka_unit_test_setup(broken_files_are_refused_with_one_line, clean),
+        cmocka_unit_test_setup(an_overlong_line_is_bad, clean),
+        cmocka_unit_test_setup_teardown(what_a_killed_run_left_is_replaced, clean, clean),
+    };
+
+    return cmocka_run_group_tests_name("muster_data_texts", tests, enter, leave);
+}

@@ -1,0 +1,176 @@
+/* tokenizer_save: the copy gives the same tokenizer, is complete or not there, and replaces no one's files. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "trainer/tokenizer/tokenizer.h"
+
+static char directory[] = "test_tokenizer_save.XXXXXX";
+static struct error err;
+
+static int enter(void **state)
+{
+    (void)state;
+    return mkdtemp(directory) && chdir(directory) == 0 ? 0 : -1;
+}
+
+static int leave(void **state)
+{
+    (void)state;
+    return chdir("..") == 0 && rmdir(directory) == 0 ? 0 : -1;
+}
+
+/* By name from outside, so that it can empty no other directory. */
+static int clean(void **state)
+{
+    char command[256];
+
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf ../%s/*", directory);
+    return system(command) == 0 ? 0 : -1;
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
+    assert_int_equal(fclose(file), 0);
+}
+
+/* GPT-2's kind of vocabulary: the bytes in the alphabet of such files, and two merges. */
+static void write_pair(const char *vocab, const char *merges)
+{
+    FILE *file = fopen(vocab, "w");
+    int next = 256;
+
+    assert_non_null(file);
+    fprintf(file, "{\"th\": 256, \"the\": 257, \"<|endoftext|>\": 258");
+    for (int byte = 0; byte < 256; byte++) {
+        int shown = (byte > ' ' && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+
+        fprintf(file, ", \"\\u%04x\": %d", (unsigned)(shown ? byte : next), byte);
+        next += !shown;
+    }
+    fprintf(file, "}");
+    assert_int_equal(fclose(file), 0);
+    write_file(merges, "#version: 0.2\nt h\nth e\n");
+}
+
+static uint32_t fingerprint(const char *path)
+{
+    struct tokenizer *tokenizer = tokenizer_open(path, &err);
+    uint32_t sum;
+
+    if (!tokenizer)
+        fail_msg("%s", err.text);
+    sum = tokenizer_fingerprint(tokenizer);
+    tokenizer_close(tokenizer);
+    return sum;
+}
+
+static void expect_files(const char *dir, const char *names)
+{
+    char command[300];
+
+    snprintf(command, sizeof command, "test \"$(ls -A %s | tr '\\n' ' ')\" = '%s '", dir, names);
+    assert_int_equal(system(command), 0);
+}
+
+static void save(const char *path, const char *dir)
+{
+    if (tokenizer_save(path, dir, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void a_copy_is_the_same_tokenizer(void **state)
+{
+    (void)state;
+    write_pair("gpt2-vocab.json", "gpt2-merges.txt");
+    save("gpt2-merges.txt", "copy/");
+    expect_files("copy", "merges.txt vocab.json");
+    assert_int_equal(fingerprint("copy"), fingerprint("gpt2-vocab.json"));
+    expect_files(".", "copy gpt2-merges.txt gpt2-vocab.json");
+
+    assert_int_equal(mkdir("openai", 0777), 0);
+    write_pair("openai/encoder.json", "openai/vocab.bpe");
+    save("openai", "copy2");
+    expect_files("copy2", "merges.txt vocab.json");
+    assert_int_equal(fingerprint("copy2"), fingerprint("copy"));
+
+    write_file("bert-vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n");
+    write_file("tokenizer_config.json", "{\"do_lower_case\": false}");
+    save("bert-vocab.txt", "copy3");
+    expect_files("copy3", "tokenizer_config.json vocab.txt");
+    assert_int_equal(fingerprint("copy3"), fingerprint("bert-vocab.txt"));
+    save("copy3", "copy4"); /* of a copy */
+    assert_int_equal(fingerprint("copy4"), fingerprint("bert-vocab.txt"));
+}
+
+static void a_copy_is_replaced_by_another_tokenizer(void **state)
+{
+    struct stat before, after;
+
+    (void)state;
+    write_pair("vocab.json", "merges.txt");
+    write_file("vocab.txt", "[UNK]\na\n##b\n");
+    save("vocab.json", "copy");
+    assert_int_equal(stat("copy", &before), 0);
+    save("vocab.json", "copy");
+    assert_int_equal(stat("copy", &after), 0);
+    assert_int_equal(before.st_ino, after.st_ino); /* the same: nothing was written */
+    assert_int_equal(mkdir("copy.tmp", 0777), 0);  /* of a process that was killed */
+    write_file("copy.tmp/vocab.json", "{");
+    save("vocab.txt", "copy");
+    expect_files("copy", "vocab.txt");
+    assert_int_equal(fingerprint("copy"), fingerprint("vocab.txt"));
+    write_file("copy/merges.txt", ""); /* a file more makes another tokenizer */
+    save("vocab.txt", "copy");
+    expect_files("copy", "vocab.txt");
+    save("bytes", "copy");
+    assert_int_equal(access("copy", F_OK), -1);
+    save("bytes", "copy");
+    expect_files(".", "merges.txt vocab.json vocab.txt");
+}
+
+static void other_files_are_kept(void **state)
+{
+    (void)state;
+    write_file("vocab.txt", "[UNK]\na\n##b\n");
+    assert_int_equal(mkdir("copy", 0777), 0);
+    write_file("copy/notes", "mine");
+    for (int bytes = 0; bytes < 2; bytes++) {
+        assert_int_equal(tokenizer_save(bytes ? "bytes" : "vocab.txt", "copy", &err), -1);
+        assert_int_equal(err.code, CODE_USAGE);
+        assert_string_equal(err.text, "copy has notes, which is not a file of a saved tokenizer: move it, or choose "
+                                      "another name");
+        expect_files("copy", "notes");
+    }
+    write_file("file", "");
+    assert_int_equal(tokenizer_save("vocab.txt", "file", &err), -1);
+    assert_int_equal(err.code, CODE_IO);
+    assert_int_equal(tokenizer_save("vocab.txt", "none/copy", &err), -1);
+    assert_string_equal(err.text, "cannot create none/copy.tmp: No such file or directory");
+    assert_int_equal(tokenizer_save("none", "copy2", &err), -1);
+    assert_string_equal(err.text, "none: No such file or directory");
+    expect_files(".", "copy file vocab.txt");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_copy_is_the_same_tokenizer, clean),
+        cmocka_unit_test_setup(a_copy_is_replaced_by_another_tokenizer, clean),
+        cmocka_unit_test_setup_teardown(other_files_are_kept, clean, clean),
+    };
+
+    return cmocka_run_group_tests_name("tokenizer_save", tests, enter, leave);
+}

@@ -1,0 +1,221 @@
+/* data_convert.c - muster-data TEXT... --out PREFIX. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/option.h"
+#include "common/text.h"
+#include "trainer/data/convert.h"
+#include "trainer/data/data_tool.h"
+#include "trainer/data/work_queue.h"
+
+#define VALID_PERCENT 5
+
+/* The options as they are written. */
+struct convert_options {
+    const char *list, *percent, *split, *workers, *skip, *key;
+    bool check;
+    int others; /* options that --check does not take */
+};
+
+static void print_converted(const struct convert *convert, const struct converted *converted)
+{
+    if (converted->bad)
+        printf("skipped %" PRIu64 " bad place%s, the first: %s\n", converted->bad, data_plural(converted->bad),
+               converted->first_bad);
+    if (converted->empty)
+        printf("left out %" PRIu64 " of %" PRIu64 " documents, which %s empty: %s%s\n", converted->empty,
+               converted->documents, converted->empty == 1 ? "is" : "are", converted->first_empty,
+               converted->empty == 1 ? "" : ", ...");
+    for (int i = 0; i < converted->count; i++) {
+        const struct converted_set *set = &converted->sets[i];
+
+        printf("%s: %" PRIu64 " token%s, ", set->prefix, set->facts.tokens, data_plural(set->facts.tokens));
+        data_print_documents(&set->facts, convert->sentences);
+        printf("; wrote %s.bin and %s.idx\n", set->prefix, set->prefix);
+    }
+}
+
+static int run_convert(struct convert *convert)
+{
+    static struct converted converted;
+    struct error err;
+    int status;
+
+    data_catch_signals();
+    convert->texts.stop = &data_stop;
+    convert->progress = data_progress();
+    status = convert_texts(convert, &converted, &err);
+    data_end_progress();
+    if (status < 0)
+        return data_fail(&err);
+    print_converted(convert, &converted);
+    return CODE_OK;
+}
+
+/* The texts of the command line, then those of the list. */
+static int convert_all(struct convert *convert, const char *list)
+{
+    char **names = NULL;
+    size_t count = 0;
+    struct error err;
+    int code;
+
+    if (data_read_names(convert->texts.paths, convert->texts.count, list, &names, &count, &err) < 0) {
+        code = err.code == CODE_USAGE ? option_fail("%s", err.text) : error_report(&err);
+    } else {
+        convert->texts.paths = names;
+        convert->texts.count = (int)count;
+        code = run_convert(convert);
+    }
+    text_free_lines(names, count);
+    return code;
+}
+
+/* ---- options ----------------------------------------------------------------------------------------------------- */
+
+/* "./set" is "set". Links to the same directory are found when the second file is created. */
+static bool is_same_prefix(const char *a, const char *b)
+{
+    while (strncmp(a, "./", 2) == 0)
+        a += 1 + strspn(a + 1, "/");
+    while (strncmp(b, "./", 2) == 0)
+        b += 1 + strspn(b + 1, "/");
+    return strcmp(a, b) == 0;
+}
+
+/* "969,30,1", or fewer numbers, with a sum above 0. */
+static bool read_split(const char *text, double split[CONVERT_SETS])
+{
+    char part[64];
+    double sum = 0;
+    int count = 0;
+
+    for (const char *at = text; at; count++) {
+        size_t length = strcspn(at, ",");
+
+        if (count == CONVERT_SETS || length >= sizeof part)
+            return false;
+        memcpy(part, at, length);
+        part[length] = '\0';
+        if (!text_to_double(part, 0, 1e9, &split[count]))
+            return false;
+        sum += split[count];
+        at = at[length] ? at + length + 1 : NULL;
+    }
+    return sum > 0;
+}
+
+static int check_sets(struct convert *convert, const struct convert_options *options)
+{
+    const char *valid = convert->valid_out;
+
+    if (!convert->out)
+        return option_fail("no --out PREFIX was given");
+    if (data_is_nameless(convert->out) || (valid && data_is_nameless(valid)))
+        return option_fail("the prefix \"%s\" names no file", data_is_nameless(convert->out) ? convert->out : valid);
+    if (options->percent && !valid)
+        return option_fail("--valid-percent was given without --valid-out");
+    if (valid && is_same_prefix(valid, convert->out))
+        return option_fail("--out and --valid-out are the same prefix");
+    if (options->percent && (!text_to_double(options->percent, 0, 100, &convert->valid_percent) ||
+                             convert->valid_percent == 0 || convert->valid_percent == 100))
+        return option_fail("--valid-percent must be a number, more than 0 and less than 100");
+    if (valid && options->split)
+        return option_fail("--split and --valid-out were both given");
+    if (options->split && !read_split(options->split, convert->split))
+        return option_fail("--split %s: expected up to three weights, as 969,30,1", options->split);
+    return CODE_OK;
+}
+
+static int check_options(struct convert *convert, const struct convert_options *options)
+{
+    long number;
+    int code;
+
+    if (convert->texts.count == 0 && !options->list)
+        return option_fail("no text was given");
+    code = check_sets(convert, options);
+    if (code)
+        return code;
+    convert->workers = data_processors();
+    if (options->workers) {
+        if (!text_to_long(options->workers, 1, WORK_THREADS_MOST, &number))
+            return option_fail("--workers must be a number from 1 to %d", WORK_THREADS_MOST);
+        convert->workers = (int)number;
+    }
+    if (options->skip) {
+        if (!text_to_long(options->skip, 0, INT_MAX, &number))
+            return option_fail("--skip-bad must be a number, 0 or more");
+        convert->skip_bad = (uint64_t)number;
+    }
+    convert->key = options->key ? options->key : "text";
+    convert->texts.json_input = options->key;
+    return CODE_OK;
+}
+
+/* Returns -1, or an exit code. */
+static int read_options(int argc, char **argv, struct convert *convert, struct convert_options *options)
+{
+    enum { OUT = 1, TOKENIZER, FILES_FROM, KEY, END, SPLIT, SENTENCES, VALID, PERCENT, SKIP, WORKERS, CHECK };
+    static const struct option names[] = {
+        {"out", required_argument, NULL, OUT},
+        {"tokenizer", required_argument, NULL, TOKENIZER},
+        {"files-from", required_argument, NULL, FILES_FROM},
+        {"key", required_argument, NULL, KEY},
+        {"append-eod", no_argument, NULL, END},
+        {"split", required_argument, NULL, SPLIT},
+        {"sentences", no_argument, NULL, SENTENCES},
+        {"valid-out", required_argument, NULL, VALID},
+        {"valid-percent", required_argument, NULL, PERCENT},
+        {"skip-bad", required_argument, NULL, SKIP},
+        {"workers", required_argument, NULL, WORKERS},
+        {"check", no_argument, NULL, CHECK},
+        {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
+    };
+    const char **texts[] = {
+        [OUT] = &convert->out,         [TOKENIZER] = &convert->tokenizer, [FILES_FROM] = &options->list,
+        [KEY] = &options->key,         [SPLIT] = &options->split,         [VALID] = &convert->valid_out,
+        [PERCENT] = &options->percent, [SKIP] = &options->skip,           [WORKERS] = &options->workers,
+    };
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", names, NULL)) != -1) {
+        options->others += option != CHECK;
+        if (option == END)
+            convert->append_end = true;
+        else if (option == SENTENCES)
+            convert->sentences = true;
+        else if (option == CHECK)
+            options->check = true;
+        else if (option > 0 && option < CHECK)
+            *texts[option] = optarg;
+        else
+            return option_standard(option, argv, data_usage);
+    }
+    convert->texts.paths = argv + optind;
+    convert->texts.count = argc - optind;
+    return -1;
+}
+
+int data_convert(int argc, char **argv)
+{
+    static struct convert convert = {.valid_percent = VALID_PERCENT};
+    struct convert_options options = {0};
+    int code = read_options(argc, argv, &convert, &options);
+
+    if (code >= 0)
+        return code;
+    if (options.check && options.others)
+        return option_fail("--check takes prefixes only");
+    if (options.check)
+        return convert.texts.count ? data_print_sets(convert.texts.paths, convert.texts.count, true)
+                                   : option_fail("no prefix was given");
+    code = check_options(&convert, &options);
+    return code ? code : convert_all(&convert, options.list);
+}

@@ -1,0 +1,264 @@
+/* data_inspect.c - muster-data show, verify and decode: what is in a data set. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/option.h"
+#include "common/text.h"
+#include "trainer/data/data_tool.h"
+#include "trainer/data/indexed.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+#define CHUNK ((size_t)1 << 16) /* tokens read at once */
+
+static int32_t chunk[CHUNK];
+
+void data_print_documents(const struct indexed_facts *facts, bool sentences)
+{
+    if (sentences)
+        printf("%" PRIu64 " sentence%s, ", facts->sequences, data_plural(facts->sequences));
+    printf("%" PRIu64 " document%s", facts->documents, data_plural(facts->documents));
+}
+
+const char *data_tokenizer_of(const char *prefix, char folder[PATH_MAX])
+{
+    return snprintf(folder, PATH_MAX, "%s.tokenizer", prefix) < PATH_MAX && access(folder, F_OK) == 0 ? folder
+                                                                                                      : "bytes";
+}
+
+/* ---- show, verify ------------------------------------------------------------------------------------------------ */
+
+/* The least and the largest token. */
+struct token_range {
+    int32_t least, most;
+};
+
+/* `vocab`: tokens are below. */
+static int read_tokens(const struct indexed *indexed, int32_t vocab, struct token_range *range, struct error *err)
+{
+    const uint64_t tokens = indexed_facts(indexed).tokens;
+
+    *range = (struct token_range){INT32_MAX, 0};
+    for (uint64_t at = 0; at < tokens; at += CHUNK) {
+        size_t count = tokens - at < CHUNK ? (size_t)(tokens - at) : CHUNK;
+
+        if (indexed_read(indexed, at, count, vocab, chunk, err) < 0)
+            return -1;
+        for (size_t i = 0; i < count; i++) {
+            range->least = chunk[i] < range->least ? chunk[i] : range->least;
+            range->most = chunk[i] > range->most ? chunk[i] : range->most;
+        }
+    }
+    return 0;
+}
+
+static void print_set(const char *prefix, const struct indexed_facts *facts, const struct token_range *range,
+                      const struct tokenizer *tokenizer)
+{
+    const bool sentences = facts->longest_document > 1;
+
+    printf("%s: %" PRIu64 " tokens (%s), ", prefix, facts->tokens, indexed_type_name(facts->type));
+    data_print_documents(facts, sentences);
+    printf(", longest %s %" PRIu64, sentences ? "sentence" : "sequence", facts->longest);
+    if (range && facts->tokens)
+        printf("; tokens are %" PRId32 " to %" PRId32 ": model.vocab must be at least %" PRId64, range->least,
+               range->most, (int64_t)range->most + 1);
+    if (tokenizer)
+        printf("; tokenizer: %s, %" PRId32 " tokens", tokenizer_kind(tokenizer), tokenizer_size(tokenizer));
+    putchar('\n');
+}
+
+static int print_one(const char *prefix, bool every_token, struct error *err)
+{
+    char folder[PATH_MAX];
+    struct indexed *indexed = indexed_open(prefix, err);
+    struct tokenizer *tokenizer = NULL;
+    struct token_range range;
+    struct indexed_facts facts;
+    int status = -1;
+
+    if (!indexed)
+        return -1;
+    facts = indexed_facts(indexed);
+    if (data_tokenizer_of(prefix, folder) == folder && !(tokenizer = tokenizer_open(folder, err)))
+        goto done;
+    if (every_token && read_tokens(indexed, tokenizer ? tokenizer_size(tokenizer) : INT_MAX, &range, err) < 0) {
+        if (tokenizer && err->code == CODE_DATA)
+            error_prefix(err, "%s does not fit", folder);
+        goto done;
+    }
+    print_set(prefix, &facts, every_token ? &range : NULL, tokenizer);
+    status = 0;
+
+done:
+    tokenizer_close(tokenizer);
+    indexed_close(indexed);
+    return status;
+}
+
+int data_print_sets(char *const *prefixes, int count, bool every_token)
+{
+    int worst = CODE_OK;
+
+    for (int i = 0; i < count; i++) {
+        struct error err;
+
+        if (print_one(prefixes[i], every_token, &err) < 0)
+            worst = error_report(&err);
+    }
+    return worst;
+}
+
+/* Arguments that are only prefixes. */
+static int inspect_sets(int argc, char **argv, bool every_token)
+{
+    static const struct option names[] = {{"version", no_argument, NULL, 'V'}, {"help", no_argument, NULL, 'h'}, {0}};
+    int option;
+
+    opterr = 0;
+    option = getopt_long(argc, argv, ":", names, NULL);
+    if (option != -1)
+        return option_standard(option, argv, data_usage);
+    if (optind == argc)
+        return option_fail("%s: no prefix was given", argv[0]);
+    return data_print_sets(argv + optind, argc - optind, every_token);
+}
+
+int data_show(int argc, char **argv)
+{
+    return inspect_sets(argc, argv, false);
+}
+
+int data_verify(int argc, char **argv)
+{
+    return inspect_sets(argc, argv, true);
+}
+
+/* ---- decode ------------------------------------------------------------------------------------------------------ */
+
+struct decoding {
+    const char *prefix;
+    struct indexed *indexed;
+    struct tokenizer *tokenizer;
+    uint64_t sequence, position; /* the first sequence of the next document, and its first token */
+    struct text_list text;
+};
+
+/* Moves to the document that begins with this sequence; *tokens are on the way. */
+static int pass_sequences(struct decoding *d, uint64_t until, uint64_t *tokens, struct error *err)
+{
+    int32_t *lengths = chunk;
+
+    *tokens = 0;
+    while (d->sequence < until) {
+        size_t count = until - d->sequence < CHUNK ? (size_t)(until - d->sequence) : CHUNK;
+
+        if (indexed_lengths(d->indexed, d->sequence, count, lengths, err) < 0)
+            return -1;
+        for (size_t i = 0; i < count; i++)
+            *tokens += (uint64_t)lengths[i];
+        d->sequence += count;
+    }
+    d->position += *tokens;
+    return 0;
+}
+
+static int print_document(struct decoding *d, uint64_t document, struct error *err)
+{
+    struct decode_state state = {0};
+    uint64_t end, tokens, at;
+
+    if (indexed_boundaries(d->indexed, document + 1, 1, &end, err) < 0 || pass_sequences(d, end, &tokens, err) < 0)
+        return -1;
+    for (at = d->position - tokens; at < d->position;) {
+        size_t count = d->position - at < CHUNK ? (size_t)(d->position - at) : CHUNK;
+
+        if (indexed_read(d->indexed, at, count, INT_MAX, chunk, err) < 0)
+            return -1;
+        at += count;
+        d->text.count = 0;
+        if (tokenizer_decode(d->tokenizer, &state, chunk, count, at < d->position ? DECODE_MORE : 0, &d->text, err) < 0)
+            return error_prefix(err, "%s, document %" PRIu64, d->prefix, document);
+        fwrite(d->text.text, 1, d->text.count, stdout);
+    }
+    return 0;
+}
+
+static int decode_documents(const char *prefix, const char *tokenizer, uint64_t first, uint64_t last, struct error *err)
+{
+    struct decoding d = {.prefix = prefix, .indexed = indexed_open(prefix, err)};
+    char folder[PATH_MAX];
+    uint64_t documents, begin, tokens;
+    int status = -1;
+
+    if (!d.indexed)
+        return -1;
+    documents = indexed_facts(d.indexed).documents;
+    last = last < documents || last == UINT64_MAX ? last : documents;
+    if (last == UINT64_MAX)
+        last = documents - 1;
+    if (last == documents) {
+        error_set(err, CODE_USAGE, "%s has documents 0 to %" PRIu64, prefix, documents - 1);
+        goto done;
+    }
+    d.tokenizer = tokenizer_open(tokenizer ? tokenizer : data_tokenizer_of(prefix, folder), err);
+    if (!d.tokenizer || indexed_boundaries(d.indexed, first, 1, &begin, err) < 0 ||
+        pass_sequences(&d, begin, &tokens, err) < 0)
+        goto done;
+    status = 0;
+    for (uint64_t i = first; i <= last && status == 0; i++)
+        status = print_document(&d, i, err);
+
+done:
+    free(d.text.text);
+    tokenizer_close(d.tokenizer);
+    indexed_close(d.indexed);
+    return status;
+}
+
+/* "7" or "7-9". */
+static bool read_range(const char *text, uint64_t *first, uint64_t *last)
+{
+    long from, to;
+
+    if (!text_take_number(&text, LONG_MAX - 1, &from))
+        return false;
+    to = from;
+    if (*text == '-' && (text++, !text_take_number(&text, LONG_MAX - 1, &to)))
+        return false;
+    *first = (uint64_t)from;
+    *last = (uint64_t)to;
+    return *text == '\0' && from <= to;
+}
+
+int data_decode(int argc, char **argv)
+{
+    enum { DOCUMENTS = 1, TOKENIZER };
+    static const struct option names[] = {
+        {"documents", required_argument, NULL, DOCUMENTS},
+        {"tokenizer", required_argument, NULL, TOKENIZER},
+        {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
+    };
+    const char *tokenizer = NULL;
+    uint64_t first = 0, last = UINT64_MAX;
+    struct error err;
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", names, NULL)) != -1) {
+        if (option == TOKENIZER)
+            tokenizer = optarg;
+        else if (option != DOCUMENTS)
+            return option_standard(option, argv, data_usage);
+        else if (!read_range(optarg, &first, &last))
+            return option_fail("--documents %s: expected a number or two, as 3-5", optarg);
+    }
+    if (argc - optind != 1)
+        return option_fail("decode: expected one prefix");
+    return decode_documents(argv[optind], tokenizer, first, last, &err) < 0 ? error_report(&err) : CODE_OK;
+}

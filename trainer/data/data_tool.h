@@ -1,0 +1,65 @@
+/* data_tool.h - the commands of muster-data. Each gets its arguments, argv[0] its name, and returns the exit code. */
+#ifndef MUSTER_TRAINER_DATA_DATA_TOOL_H
+#define MUSTER_TRAINER_DATA_DATA_TOOL_H
+
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+int data_convert(int argc, char **argv); /* without a command: TEXT... --out PREFIX, and --check PREFIX... */
+int data_show(int argc, char **argv);
+int data_verify(int argc, char **argv);
+int data_decode(int argc, char **argv);
+int data_merge(int argc, char **argv);
+int data_train_tokenizer(int argc, char **argv);
+
+/* ---- data_inspect.c ---------------------------------------------------------------------------------------------- */
+
+struct indexed_facts;
+
+/* Prints the sizes of each set; `every_token`: reads the tokens, and prints their range. Returns the exit code. */
+int data_print_sets(char *const *prefixes, int count, bool every_token);
+
+/* "5 sentences, 2 documents", or only the documents where sequences are documents. */
+void data_print_documents(const struct indexed_facts *facts, bool sentences);
+
+/* The tokenizer of a set, for tokenizer_open: its folder, or "bytes" if it has none. */
+const char *data_tokenizer_of(const char *prefix, char folder[PATH_MAX]);
+
+/* ---- data_common.c: what the commands share ---------------------------------------------------------------------- */
+
+extern const char data_usage[];
+
+/* Not 0 after SIGINT or SIGTERM, once data_catch_signals was called. */
+extern volatile sig_atomic_t data_stop;
+void data_catch_signals(void);
+
+/* Shows a bar, the rate and the time left; bytes, total 0 if unknown. data_progress() is NULL if standard error is not
+ * a terminal. */
+typedef void data_progress_function(uint64_t done, uint64_t total);
+data_progress_function *data_progress(void);
+void data_end_progress(void);
+
+/* Reports the error; after a signal, raises it again. Returns the exit code. */
+int data_fail(const struct error *err);
+
+/* "" for 1, or else "s". */
+const char *data_plural(uint64_t count);
+
+/* The prefix of a data set would name hidden files, ".bin" and ".idx": probably an unset shell variable. */
+bool data_is_nameless(const char *prefix);
+
+/* The processors that this process may use. */
+int data_processors(void);
+
+/*
+ * The names of the command line and then those in the file `list`, one a line, without empty lines; "-" is standard
+ * input; list may be NULL. Free them with text_free_lines, also after a failure.
+ */
+int data_read_names(char *const *given, int count, const char *list, char ***names, size_t *total, struct error *err);
+
+#endif

@@ -1,0 +1,351 @@
+#include "trainer/data/json_text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/text.h"
+
+struct json_scan {
+    const char *line, *at, *end;
+    struct error *err;
+};
+
+/* At scan->at. */
+static int refuse_json(struct json_scan *scan, const char *what)
+{
+    return error_set(scan->err, CODE_DATA, "%s", scan->at < scan->end ? what : "the JSON ends early");
+}
+
+static void skip_space(struct json_scan *scan)
+{
+    while (scan->at < scan->end && (*scan->at == ' ' || *scan->at == '\t' || *scan->at == '\r' || *scan->at == '\n'))
+        scan->at++;
+}
+
+static bool take_sign(struct json_scan *scan, char sign)
+{
+    skip_space(scan);
+    if (scan->at == scan->end || *scan->at != sign)
+        return false;
+    scan->at++;
+    return true;
+}
+
+/* ---- strings ----------------------------------------------------------------------------------------------------- */
+
+/* Makes room for `more` bytes. */
+static int reserve_text(struct json_scan *scan, struct text_list *text, size_t more)
+{
+    size_t room = text->room ? text->room : 256;
+    char *larger;
+
+    if (text->room - text->count >= more)
+        return 0;
+    while (room - text->count < more)
+        room *= 2;
+    larger = realloc(text->text, room);
+    if (!larger)
+        return error_set(scan->err, CODE_IO, "no memory for %zu bytes of JSON", room);
+    text->text = larger;
+    text->room = room;
+    return 0;
+}
+
+/* The four hexadecimal digits of \uXXXX. */
+static bool take_hex(struct json_scan *scan, uint32_t *code)
+{
+    if (scan->end - scan->at < 4)
+        return false;
+    *code = 0;
+    for (int i = 0; i < 4; i++) {
+        char digit = scan->at[i];
+        int value = digit >= '0' && digit <= '9'   ? digit - '0'
+                    : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
+                    : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
+                                                   : -1;
+
+        if (value < 0)
+            return false;
+        *code = *code << 4 | (uint32_t)value;
+    }
+    scan->at += 4;
+    return true;
+}
+
+static size_t put_utf8(uint32_t code, char *out)
+{
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        out[0] = (char)(0xc0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 0x3f));
+        return 2;
+    }
+    if (code < 0x10000) {
+        out[0] = (char)(0xe0 | code >> 12);
+        out[1] = (char)(0x80 | (code >> 6 & 0x3f));
+        out[2] = (char)(0x80 | (code & 0x3f));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | code >> 18);
+    out[1] = (char)(0x80 | (code >> 12 & 0x3f));
+    out[2] = (char)(0x80 | (code >> 6 & 0x3f));
+    out[3] = (char)(0x80 | (code & 0x3f));
+    return 4;
+}
+
+/* \uXXXX, or two of them that are one character (surrogates). */
+static int take_code(struct json_scan *scan, uint32_t *code)
+{
+    uint32_t low;
+
+    if (!take_hex(scan, code))
+        return refuse_json(scan, "expected four hexadecimal digits after \\u");
+    if (*code < 0xd800 || *code > 0xdfff)
+        return 0;
+    if (*code < 0xdc00 && scan->end - scan->at >= 6 && scan->at[0] == '\\' && scan->at[1] == 'u') {
+        scan->at += 2;
+        if (take_hex(scan, &low) && low >= 0xdc00 && low <= 0xdfff) {
+            *code = 0x10000 + ((*code - 0xd800) << 10) + (low - 0xdc00);
+            return 0;
+        }
+    }
+    return error_set(scan->err, CODE_DATA, "half of a surrogate pair, which is no character");
+}
+
+static int take_escape(struct json_scan *scan, struct text_list *text)
+{
+    static const char signs[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    const char *sign = scan->at < scan->end && *scan->at ? strchr(signs, *scan->at) : NULL;
+    char out[4];
+    size_t count = 1;
+    uint32_t code;
+
+    if (sign) {
+        out[0] = values[sign - signs];
+        scan->at++;
+    } else if (scan->at < scan->end && *scan->at == 'u') {
+        scan->at++;
+        if (take_code(scan, &code) < 0)
+            return -1;
+        count = put_utf8(code, out);
+    } else {
+        return refuse_json(scan, "an unknown escape after \\");
+    }
+    if (text) {
+        memcpy(text->text + text->count, out, count); /* take_string made room for 4 */
+        text->count += count;
+    }
+    return 0;
+}
+
+/* The string whose quote is at scan->at; `text` may be NULL. The line is UTF-8 already. */
+static int take_string(struct json_scan *scan, struct text_list *text)
+{
+    scan->at++;
+    if (text)
+        text->count = 0;
+    for (;;) {
+        const char *begin = scan->at;
+
+        while (scan->at < scan->end && *scan->at != '"' && *scan->at != '\\' && (uint8_t)*scan->at >= ' ')
+            scan->at++;
+        if (text && reserve_text(scan, text, (size_t)(scan->at - begin) + 4) < 0)
+            return -1;
+        if (text) {
+            memcpy(text->text + text->count, begin, (size_t)(scan->at - begin));
+            text->count += (size_t)(scan->at - begin);
+        }
+        if (scan->at == scan->end)
+            return refuse_json(scan, "");
+        if (*scan->at == '"') {
+            scan->at++;
+            return 0;
+        }
+        if (*scan->at != '\\')
+            return refuse_json(scan, "a control character in a string: it must be escaped");
+        scan->at++;
+        if (take_escape(scan, text) < 0)
+            return -1;
+    }
+}
+
+/* ---- other values ------------------------------------------------------------------------------------------------ */
+
+static size_t take_digits(struct json_scan *scan)
+{
+    const char *begin = scan->at;
+
+    while (scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9')
+        scan->at++;
+    return (size_t)(scan->at - begin);
+}
+
+static int take_number(struct json_scan *scan)
+{
+    bool zero;
+
+    scan->at += *scan->at == '-';
+    zero = scan->at < scan->end && *scan->at == '0';
+    if (zero)
+        scan->at++;
+    else if (take_digits(scan) == 0)
+        return refuse_json(scan, "expected a digit");
+    if (scan->at < scan->end && *scan->at == '.') {
+        scan->at++;
+        if (take_digits(scan) == 0)
+            return refuse_json(scan, "expected a digit");
+    }
+    if (scan->at < scan->end && (*scan->at == 'e' || *scan->at == 'E')) {
+        scan->at++;
+        scan->at += scan->at < scan->end && (*scan->at == '+' || *scan->at == '-');
+        if (take_digits(scan) == 0)
+            return refuse_json(scan, "expected a digit");
+    }
+    return 0;
+}
+
+static int take_scalar(struct json_scan *scan)
+{
+    static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"}; /* Python's, too */
+
+    for (int i = 0; i < 6; i++) {
+        size_t length = strlen(words[i]);
+
+        if ((size_t)(scan->end - scan->at) >= length && memcmp(scan->at, words[i], length) == 0) {
+            scan->at += length;
+            return 0;
+        }
+    }
+    if (scan->at < scan->end && (*scan->at == '-' || (*scan->at >= '0' && *scan->at <= '9')))
+        return take_number(scan);
+    return refuse_json(scan, "expected a value");
+}
+
+/* The key of a member and its colon, within skip_value. */
+static int skip_key(struct json_scan *scan)
+{
+    skip_space(scan);
+    if (scan->at == scan->end || *scan->at != '"')
+        return refuse_json(scan, "expected a key in quotes");
+    if (take_string(scan, NULL) < 0)
+        return -1;
+    return take_sign(scan, ':') ? 0 : refuse_json(scan, "expected a colon");
+}
+
+/* After a value: closes what ends here. Returns 1 if another value follows, 0 if the outermost ended, -1. */
+static int end_value(struct json_scan *scan, const bool *is_object, int *depth)
+{
+    while (*depth > 0) {
+        if (take_sign(scan, ','))
+            return is_object[*depth - 1] && skip_key(scan) < 0 ? -1 : 1;
+        if (!take_sign(scan, is_object[*depth - 1] ? '}' : ']'))
+            return refuse_json(scan, "expected a comma or a closing bracket");
+        --*depth;
+    }
+    return 0;
+}
+
+/* Any value, whatever is in it. */
+static int skip_value(struct json_scan *scan)
+{
+    bool is_object[JSON_DEPTH_MOST];
+    int depth = 0, result = 1;
+
+    while (result > 0) {
+        bool object, opened;
+
+        skip_space(scan);
+        object = scan->at < scan->end && *scan->at == '{';
+        opened = object || (scan->at < scan->end && *scan->at == '[');
+        if (opened && depth == JSON_DEPTH_MOST)
+            return refuse_json(scan, "too many brackets within each other");
+        if (opened) {
+            scan->at++;
+            is_object[depth++] = object;
+            if (take_sign(scan, object ? '}' : ']'))
+                depth--;
+            else if (object && skip_key(scan) < 0)
+                return -1;
+            else
+                continue;
+        } else if (scan->at < scan->end && *scan->at == '"') {
+            if (take_string(scan, NULL) < 0)
+                return -1;
+        } else if (take_scalar(scan) < 0) {
+            return -1;
+        }
+        result = end_value(scan, is_object, &depth);
+    }
+    return result;
+}
+
+/* ---- the line ---------------------------------------------------------------------------------------------------- */
+
+/* A member of the object: its value is taken if it has the key. *text is scratch until then. */
+static int take_member(struct json_scan *scan, const char *key, struct text_list *text, struct text_list *name,
+                       bool *found)
+{
+    skip_space(scan);
+    if (scan->at == scan->end || *scan->at != '"')
+        return refuse_json(scan, "expected a key in quotes");
+    if (take_string(scan, name) < 0)
+        return -1;
+    if (!take_sign(scan, ':'))
+        return refuse_json(scan, "expected a colon");
+    skip_space(scan);
+    if (name->count != strlen(key) || memcmp(name->text, key, name->count) != 0)
+        return skip_value(scan);
+    if (scan->at < scan->end && *scan->at != '"')
+        return error_set(scan->err, CODE_DATA, "the value of \"%.100s\" is not a string", key);
+    if (scan->at == scan->end)
+        return refuse_json(scan, "");
+    *found = true;
+    return take_string(scan, text);
+}
+
+static int take_object(struct json_scan *scan, const char *key, struct text_list *text, struct text_list *name)
+{
+    bool found = false;
+
+    if (scan->end - scan->at >= 3 && memcmp(scan->at, "\xef\xbb\xbf", 3) == 0)
+        return refuse_json(scan, "a byte order mark: remove these three bytes");
+    if (!take_sign(scan, '{'))
+        return refuse_json(scan, "expected a JSON object, as {\"text\": \"...\"}, on each line");
+    if (!take_sign(scan, '}')) {
+        do
+            if (take_member(scan, key, text, name, &found) < 0)
+                return -1;
+        while (take_sign(scan, ','));
+        if (!take_sign(scan, '}'))
+            return refuse_json(scan, "expected a comma or a closing brace");
+    }
+    skip_space(scan);
+    if (scan->at < scan->end)
+        return refuse_json(scan, "more after the object: expected one object a line");
+    if (!found) {
+        scan->at = scan->line;
+        return error_set(scan->err, CODE_DATA, "the object has no key \"%.100s\"; --key names another", key);
+    }
+    return 0;
+}
+
+int json_text(const char *line, size_t bytes, const char *key, struct text_list *text, size_t *at, struct error *err)
+{
+    struct json_scan scan = {.line = line, .at = line, .end = line + bytes, .err = err};
+    struct text_list name = {0};
+    int result;
+
+    text->count = 0;
+    *at = text_utf8_end(line, bytes);
+    if (*at < bytes)
+        return error_set(err, CODE_DATA, "not UTF-8");
+    result = take_object(&scan, key, text, &name);
+    *at = (size_t)(scan.at - line);
+    free(name.text);
+    return result;
+}

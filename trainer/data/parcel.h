@@ -1,0 +1,107 @@
+/*
+ * parcel.h - a parcel of text, which one thread encodes: some 256 KiB of whole documents, and of pieces of longer ones.
+ *
+ * text_reader.h fills parcels, always alike, work_queue.h gives them to threads, and convert.c writes what comes out in
+ * the order in which they were filled. So the data set does not depend on the number of threads.
+ */
+#ifndef MUSTER_TRAINER_DATA_PARCEL_H
+#define MUSTER_TRAINER_DATA_PARCEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "trainer/data/indexed.h"
+#include "trainer/data/sentences.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+#define PARCEL_SIZE ((size_t)256 << 10) /* bytes of text from which a parcel is full */
+#define PIECE_MOST  ((size_t)64 << 20)  /* bytes: of a line of JSON, and of text in which there is no cut */
+
+/* Where something is in a text. */
+struct text_place {
+    const char *name;
+    uint64_t line, offset; /* from 1; in bytes, from 0, after decompression */
+};
+
+/* Line feeds in a text. */
+uint64_t text_lines(const char *text, size_t bytes);
+
+enum {
+    PIECE_JSON = 1,          /* a line of JSON lines; otherwise text */
+    PIECE_CONTINUES = 2,     /* its first sequence began in an earlier piece */
+    PIECE_ENDS_SEQUENCE = 4, /* the sentence ends with the piece */
+    PIECE_ENDS_DOCUMENT = 8,
+    PIECE_LONG = 16, /* a line of JSON of more than PIECE_MOST bytes, which was not kept */
+};
+
+struct text_piece {
+    size_t at, bytes; /* in the parcel's text */
+    unsigned flags;
+    struct text_place place;    /* of its first byte */
+    struct sentences sentences; /* the state before it */
+};
+
+/* Text that is left out: a document of JSON lines, or bytes of a text. `what` says why. */
+struct bad_place {
+    struct text_place place;
+    char what[160];
+};
+
+/* A run of tokens of a piece, and what ends with it. */
+struct token_run {
+    size_t count, piece;
+    enum { RUN_GOES_ON, RUN_ENDS_SEQUENCE, RUN_ENDS_DOCUMENT } end;
+};
+
+struct parcel {
+    /* filled by a reader */
+    struct text_list text;
+    struct text_piece *pieces;
+    size_t piece_count, piece_room;
+
+    /* filled by parcel_encode */
+    char *tokens; /* of the set's type */
+    size_t token_count, token_room;
+    struct token_run *runs;
+    size_t run_count, run_room;
+    struct bad_place *bad;
+    size_t bad_count, bad_room;
+    struct error err; /* if it failed */
+    bool failed;
+};
+
+/* Appends a piece with this text, a copy. */
+int parcel_add(struct parcel *parcel, const struct text_piece *piece, const char *text, struct error *err);
+
+/* Forgets what it holds, but keeps the memory. */
+void parcel_clear(struct parcel *parcel);
+void parcel_free(struct parcel *parcel);
+
+/* How texts become tokens. */
+struct encoding {
+    const struct tokenizer *tokenizer; /* NULL: each byte is a token */
+    enum indexed_type type;
+    const char *key; /* of JSON lines */
+    bool sentences;  /* each is a sequence, encoded by itself */
+    bool utf8;       /* other bytes are bad */
+};
+
+/* What a thread needs: created by it, and its own. */
+struct parcel_worker;
+struct parcel_worker *parcel_worker_create(const struct encoding *encoding, struct error *err);
+void parcel_worker_destroy(struct parcel_worker *worker);
+
+/*
+ * The text of a piece: of JSON, its string; without the bytes that are bad. Lists what is left out in parcel->bad. A
+ * zero byte is bad in a text that is not JSON, and so are bytes that are not UTF-8, if encoding->utf8. Valid until the
+ * next call. A document that is left out is NULL, without a failure.
+ */
+int parcel_text(struct parcel_worker *worker, struct parcel *parcel, size_t piece, const char **text, size_t *bytes,
+                struct error *err);
+
+/* Fills in tokens, runs and bad places, or err. */
+void parcel_encode(struct parcel_worker *worker, struct parcel *parcel);
+
+#endif

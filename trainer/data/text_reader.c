@@ -1,0 +1,323 @@
+#include "trainer/data/text_reader.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/text.h"
+#include "trainer/data/text_source.h"
+
+#define PIECES_MOST 16384 /* in a parcel */
+
+struct text_reader {
+    const struct text_inputs *texts;
+    const struct encoding *encoding;
+    uint64_t total, before; /* bytes of all files; of those before the current one */
+
+    /* the current text */
+    struct text_source *source;
+    int next; /* text to open when source is NULL */
+    bool json, ended;
+    char *block; /* read and not yet in a parcel: block[at, used) */
+    size_t at, used, room;
+    struct text_piece piece; /* the next one */
+};
+
+/* The size of all texts together. Detects unreadable texts before the start. */
+static int measure_texts(struct text_reader *r, struct error *err)
+{
+    bool known = true;
+
+    for (int i = 0; i < r->texts->count; i++) {
+        const char *path = r->texts->paths[i];
+        struct stat status;
+
+        if ((strcmp(path, "-") == 0 ? fstat(STDIN_FILENO, &status) : stat(path, &status)) < 0)
+            return error_errno(err, CODE_DATA, "cannot read %s", path);
+        if (S_ISDIR(status.st_mode))
+            return error_set(err, CODE_DATA, "%s is a directory; give the files in it", path);
+        known = known && S_ISREG(status.st_mode);
+        r->total += (uint64_t)status.st_size;
+    }
+    if (!known)
+        r->total = 0;
+    return 0;
+}
+
+struct text_reader *text_reader_create(const struct text_inputs *texts, const struct encoding *encoding,
+                                       struct error *err)
+{
+    struct text_reader *r = error_calloc(1, sizeof *r, err);
+
+    if (!r)
+        return NULL;
+    r->texts = texts;
+    r->encoding = encoding;
+    if (measure_texts(r, err) < 0) {
+        text_reader_destroy(r);
+        return NULL;
+    }
+    return r;
+}
+
+void text_reader_destroy(struct text_reader *r)
+{
+    if (!r)
+        return;
+    text_source_close(r->source);
+    free(r->block);
+    free(r);
+}
+
+uint64_t text_reader_done(const struct text_reader *r)
+{
+    return r->before + (r->source ? text_source_taken(r->source) : 0);
+}
+
+uint64_t text_reader_total(const struct text_reader *r)
+{
+    return r->total;
+}
+
+/* ---- the current text -------------------------------------------------------------------------------------------- */
+
+static bool is_json(const struct text_reader *r, const char *path)
+{
+    char name[4096];
+    size_t length = strlen(path);
+
+    if (strcmp(path, "-") == 0)
+        return r->texts->json_input;
+    if (text_ends_with(path, ".gz"))
+        length -= 3;
+    else if (text_ends_with(path, ".zst"))
+        length -= 4;
+    if (length >= sizeof name)
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)length, path);
+    return text_ends_with(name, ".jsonl") || text_ends_with(name, ".json");
+}
+
+static int open_text(struct text_reader *r, struct error *err)
+{
+    const char *path = r->texts->paths[r->next++];
+
+    r->source = text_source_open(path, r->texts->stop, err);
+    if (!r->source)
+        return -1;
+    r->json = is_json(r, path);
+    r->ended = false;
+    r->at = r->used = 0;
+    r->piece = (struct text_piece){.place = {.name = strcmp(path, "-") == 0 ? "standard input" : path, .line = 1}};
+    return 0;
+}
+
+static void close_text(struct text_reader *r)
+{
+    r->before += text_source_taken(r->source);
+    text_source_close(r->source);
+    r->source = NULL;
+}
+
+/* Reads until the block has `wanted` bytes, or the text ends. */
+static int fill_block(struct text_reader *r, size_t wanted, struct error *err)
+{
+    ssize_t got;
+
+    if (r->used - r->at >= wanted || r->ended)
+        return 0;
+    if (r->at > 0)
+        memmove(r->block, r->block + r->at, r->used - r->at);
+    r->used -= r->at;
+    r->at = 0;
+    if (r->room < wanted) {
+        char *larger = realloc(r->block, wanted);
+
+        if (!larger)
+            return error_set(err, CODE_IO, "no memory for %zu bytes of a text", wanted);
+        r->block = larger;
+        r->room = wanted;
+    }
+    got = text_source_read(r->source, r->block + r->used, wanted - r->used, err);
+    if (got < 0)
+        return -1;
+    r->used += (size_t)got;
+    r->ended = r->used < wanted;
+    return 0;
+}
+
+/* Moves behind the next `bytes`, which have so many lines. */
+static void pass_bytes(struct text_reader *r, size_t bytes, uint64_t lines)
+{
+    r->at += bytes;
+    r->piece.place.offset += bytes;
+    r->piece.place.line += lines;
+}
+
+/* ---- documents that are texts ------------------------------------------------------------------------------------ */
+
+/* The end of the last sentence that ends in the text; 0 for none. */
+static size_t find_sentence(const struct text_reader *r, const char *text, size_t bytes)
+{
+    struct sentences state = r->piece.sentences;
+    size_t last = 0;
+    bool ended = true;
+
+    for (size_t at = 0; ended;) {
+        at += sentences_next(&state, text + at, bytes - at, &ended);
+        if (ended)
+            last = at;
+    }
+    return last;
+}
+
+/* Bytes are cut behind a line, or, if the line is long, before a character. */
+static size_t cut_bytes(const char *text, size_t bytes)
+{
+    const char *line = memrchr(text, '\n', bytes);
+    size_t cut = bytes;
+
+    if (line)
+        return (size_t)(line + 1 - text);
+    while (cut > 1 && bytes - cut < 3 && ((uint8_t)text[cut - 1] & 0xc0) == 0x80)
+        cut--;
+    return cut > 1 && ((uint8_t)text[cut - 1] & 0xc0) == 0xc0 ? cut - 1 : cut;
+}
+
+/* How much of the block the next piece takes; 0 if more text is needed. */
+static size_t find_cut(struct text_reader *r)
+{
+    const char *text = r->block + r->at;
+    size_t bytes = r->used - r->at, cut;
+
+    if (r->encoding->sentences && (cut = find_sentence(r, text, bytes)) > 0) {
+        r->piece.flags |= PIECE_ENDS_SEQUENCE;
+        return cut;
+    }
+    return r->encoding->tokenizer ? tokenizer_cut(r->encoding->tokenizer, text, bytes) : cut_bytes(text, bytes);
+}
+
+/* The state of the sentence behind a piece. */
+static void pass_sentences(struct text_reader *r, const char *text, size_t bytes)
+{
+    bool ended = true;
+
+    if (r->piece.flags & PIECE_ENDS_SEQUENCE)
+        r->piece.sentences = (struct sentences){0};
+    else
+        while (ended) {
+            size_t here = sentences_next(&r->piece.sentences, text, bytes, &ended);
+
+            text += here;
+            bytes -= here;
+        }
+}
+
+static int add_text(struct text_reader *r, struct parcel *parcel, struct error *err)
+{
+    size_t cut = 0;
+    const char *text;
+
+    for (size_t wanted = PARCEL_SIZE; cut == 0; wanted *= 2) {
+        if (wanted > PIECE_MOST)
+            return error_set(err, CODE_DATA,
+                             "%s:%" PRIu64 ", offset %" PRIu64 ": more than 64 MiB that this tokenizer cannot divide: "
+                             "give shorter documents, as files or as JSON lines",
+                             r->piece.place.name, r->piece.place.line, r->piece.place.offset);
+        if (fill_block(r, wanted, err) < 0)
+            return -1;
+        if (r->ended)
+            break;
+        cut = find_cut(r);
+    }
+    if (cut == 0) {
+        cut = r->used - r->at;
+        r->piece.flags |= PIECE_ENDS_DOCUMENT;
+    }
+    text = r->block + r->at;
+    r->piece.bytes = cut;
+    if (parcel_add(parcel, &r->piece, text, err) < 0)
+        return -1;
+    if (r->piece.flags & PIECE_ENDS_DOCUMENT) {
+        close_text(r);
+        return 0;
+    }
+    if (r->encoding->sentences)
+        pass_sentences(r, text, cut);
+    r->piece.flags = r->piece.flags & PIECE_ENDS_SEQUENCE ? 0 : PIECE_CONTINUES;
+    pass_bytes(r, cut, text_lines(text, cut));
+    return 0;
+}
+
+/* ---- documents that are lines of JSON ---------------------------------------------------------------------------- */
+
+static bool is_blank(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\r')
+            return false;
+    return true;
+}
+
+/* Passes over the rest of a line that is too long. */
+static int pass_line(struct text_reader *r, struct error *err)
+{
+    for (;;) {
+        const char *end = memchr(r->block + r->at, '\n', r->used - r->at);
+
+        if (end) {
+            pass_bytes(r, (size_t)(end + 1 - (r->block + r->at)), 1);
+            return 0;
+        }
+        pass_bytes(r, r->used - r->at, 0);
+        if (r->ended)
+            return 0;
+        if (fill_block(r, PARCEL_SIZE, err) < 0)
+            return -1;
+    }
+}
+
+static int add_line(struct text_reader *r, struct parcel *parcel, struct error *err)
+{
+    size_t length = 0;
+    const char *text, *end = NULL;
+
+    r->piece.flags = PIECE_JSON | PIECE_ENDS_DOCUMENT;
+    for (size_t wanted = PARCEL_SIZE;; wanted = 2 * (r->used - r->at)) {
+        text = r->block + r->at;
+        end = r->used > r->at ? memchr(text + length, '\n', r->used - r->at - length) : NULL;
+        length = end ? (size_t)(end - text) : r->used - r->at;
+        if (end || r->ended || length > PIECE_MOST)
+            break;
+        if (fill_block(r, wanted > PARCEL_SIZE ? wanted : PARCEL_SIZE, err) < 0)
+            return -1;
+    }
+    if (length > PIECE_MOST) {
+        r->piece.flags |= PIECE_LONG;
+        r->piece.bytes = 0;
+        return parcel_add(parcel, &r->piece, "", err) < 0 ? -1 : pass_line(r, err);
+    }
+    r->piece.bytes = length;
+    if (!is_blank(text, length) && parcel_add(parcel, &r->piece, text, err) < 0)
+        return -1;
+    pass_bytes(r, length + (end != NULL), 1);
+    if (!end)
+        close_text(r);
+    return 0;
+}
+
+int text_reader_fill(struct text_reader *r, struct parcel *parcel, struct error *err)
+{
+    while (parcel->text.count < PARCEL_SIZE && parcel->piece_count < PIECES_MOST) {
+        if (!r->source && r->next == r->texts->count)
+            break;
+        if (!r->source && open_text(r, err) < 0)
+            return -1;
+        if ((r->json ? add_line(r, parcel, err) : add_text(r, parcel, err)) < 0)
+            return -1;
+    }
+    return parcel->piece_count > 0;
+}

@@ -1,0 +1,37 @@
+/*
+ * text_reader.h - reads texts and fills parcels with their documents, in order.
+ *
+ * A text whose name ends with .jsonl or .json, or with one of these and .gz or .zst, is JSON lines: a line is a
+ * document. Lines of white space are passed over. Any other text is one document. Of a document that does not fit into
+ * a parcel, pieces are cut where the cut does not change the tokens (tokenizer_cut). Memory does not grow with the
+ * texts: more than PIECE_MOST bytes without such a place are refused.
+ */
+#ifndef MUSTER_TRAINER_DATA_TEXT_READER_H
+#define MUSTER_TRAINER_DATA_TEXT_READER_H
+
+#include <signal.h>
+
+#include "trainer/data/parcel.h"
+
+struct text_reader;
+
+struct text_inputs {
+    char *const *paths; /* "-" is standard input */
+    int count;
+    bool json_input;                   /* standard input is JSON lines */
+    const volatile sig_atomic_t *stop; /* fails with CODE_STOPPED when this is not 0; may be NULL */
+};
+
+/* Both are borrowed. CODE_DATA if one of the texts cannot be read or is a directory: it is known before the start. */
+struct text_reader *text_reader_create(const struct text_inputs *texts, const struct encoding *encoding,
+                                       struct error *err);
+void text_reader_destroy(struct text_reader *reader);
+
+/* Fills an empty parcel. Returns 1; 0 when all texts are read; -1, and then the parcel has what was read before. */
+int text_reader_fill(struct text_reader *reader, struct parcel *parcel, struct error *err);
+
+/* Bytes of the files that have been read, and of all files; this is 0 if one is not a regular file. */
+uint64_t text_reader_done(const struct text_reader *reader);
+uint64_t text_reader_total(const struct text_reader *reader);
+
+#endif

@@ -1,0 +1,459 @@
+/*
+ * run_claim.c - one directory, one run: rank 0 claims checkpoint.dir (struct ckpt_claim) before anything is loaded, and
+ * keeps the claim until the run ends. A thread of it refreshes the heartbeat, and finds out if another run has taken
+ * the directory over.
+ *
+ * An owner is alive or dead, in this order of evidence:
+ *   - it released the directory: dead;
+ *   - it is an earlier run of this very job, which Slurm has requeued since: dead;
+ *   - it is a job of this cluster that was requeued and waits: alive, it will go on from there; or that is completing:
+ *     it may be saving, or its epilog may be, so that is waited for;
+ *   - its process, where it can be looked for, because it runs, or ran, on this machine;
+ *   - Slurm's answer about the job and its step, if it is a job of this cluster;
+ *   - the heartbeat, where Slurm does not answer: its time, and, since clocks differ, whether it changes.
+ * A wrong answer costs a run, never a checkpoint: the owner that is taken for dead commits nothing more.
+ */
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/thread.h"
+#include "trainer/run.h"
+#include "trainer/slurm_job.h"
+#include "trainer/watch/recorder.h"
+
+#define LOOK_SECONDS   2.0  /* between looks for a newer claim */
+#define BEAT_SECONDS   10.0 /* between heartbeats */
+#define STALE_SECONDS  60.0 /* a heartbeat older than this is a dead run's, or its clock is wrong */
+#define SILENT_SECONDS 22.0 /* such a run is dead if its heartbeat stays the same for so long */
+#define ENDING_SECONDS 90.0 /* for a job that completes: the epilog takes at most 60 s */
+#define POLL_SECONDS   1.0
+#define MOST_RACES     100 /* others that claimed at the same moment, and have ended since */
+
+struct claim_watch {
+    const char *dir;
+    struct ckpt_claim claim;
+    atomic_bool lost;
+    struct error why; /* of the loss */
+    /* while it claims: the owner's heartbeat when that was first judged, and clock_monotonic then; 0: not yet */
+    double beat, beat_seen;
+    /* the thread */
+    bool running;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t ending;
+    bool end;
+};
+
+/* ---- this run ---------------------------------------------------------------------------------------------------- */
+
+static void copy_variable(char *to, size_t size, const char *name)
+{
+    const char *value = getenv(name);
+
+    snprintf(to, size, "%s", value ? value : "");
+}
+
+static void read_line(char *line, size_t size, const char *path)
+{
+    FILE *file = fopen(path, "r");
+
+    if (!file || !fgets(line, (int)size, file))
+        line[0] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    if (file)
+        fclose(file);
+}
+
+/* When a process was started; 0: it has ended; -1: it cannot be seen. */
+static int64_t process_start(int pid)
+{
+    char path[64], line[1024], state = 0;
+    unsigned long long started = 0;
+    const char *rest;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    read_line(line, sizeof line, path);
+    rest = strrchr(line, ')'); /* its name may hold anything */
+    if (!rest)
+        return kill(pid, 0) < 0 && errno == ESRCH ? 0 : -1;
+    if (sscanf(rest, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &state,
+               &started) != 2)
+        return -1;
+    return state == 'Z' || state == 'X' ? 0 : (int64_t)started;
+}
+
+/* The boot's id, and the namespace of process ids. */
+static void name_machine(char *machine, size_t size)
+{
+    char boot[64], space[64];
+    ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+
+    read_line(boot, sizeof boot, "/proc/sys/kernel/random/boot_id");
+    space[length > 0 ? length : 0] = '\0';
+    snprintf(machine, size, "%s%s%s", boot, *space ? " " : "", space);
+    if (!*boot || !*space)
+        machine[0] = '\0';
+}
+
+struct key_text {
+    char *text;
+    size_t size;
+    FILE *stream;
+};
+
+static void add_key(const char *path, const char *value, void *arg)
+{
+    struct key_text *keys = arg;
+
+    fprintf(keys->stream, "%s = %s\n", path, value);
+}
+
+/* A line for each key that affects training; NULL without memory. */
+static char *list_keys(const struct job *job)
+{
+    struct key_text keys = {0};
+
+    keys.stream = open_memstream(&keys.text, &keys.size);
+    if (!keys.stream)
+        return NULL;
+    job_each_decisive(job, add_key, &keys);
+    fclose(keys.stream);
+    return keys.text;
+}
+
+static void describe_self(struct ckpt_claim *claim, const struct run *run)
+{
+    char text[32];
+    int64_t started = process_start((int)getpid());
+
+    copy_variable(claim->cluster, sizeof claim->cluster, "SLURM_CLUSTER_NAME");
+    copy_variable(claim->job, sizeof claim->job, "SLURM_JOB_ID");
+    copy_variable(claim->step, sizeof claim->step, "SLURM_STEP_ID");
+    if (strlen(claim->step) > 9) /* a number that Slurm reserves, as for salloc's shell: squeue does not list it */
+        claim->step[0] = '\0';
+    if (getenv("SLURM_ARRAY_JOB_ID") && getenv("SLURM_ARRAY_TASK_ID"))
+        snprintf(claim->array_task, sizeof claim->array_task, "%.31s_%.31s", getenv("SLURM_ARRAY_JOB_ID"),
+                 getenv("SLURM_ARRAY_TASK_ID"));
+    copy_variable(text, sizeof text, "SLURM_RESTART_COUNT");
+    claim->restart = atoi(text);
+    snprintf(claim->host, sizeof claim->host, "%s", run->locations[0].host);
+    name_machine(claim->machine, sizeof claim->machine);
+    claim->pid = (int)getpid();
+    claim->pid_started = started > 0 ? (uint64_t)started : 0;
+    claim->keys = list_keys(run->job);
+}
+
+/* ---- the owner's ------------------------------------------------------------------------------------------------- */
+
+enum verdict { OWNER_DEAD, OWNER_ENDING, OWNER_SILENT, OWNER_ALIVE };
+
+static bool is_same_job(const struct ckpt_claim *owner, const struct ckpt_claim *own)
+{
+    return strcmp(owner->cluster, own->cluster) == 0 && strcmp(owner->job, own->job) == 0 &&
+           (own->job[0] || strcmp(owner->machine, own->machine) == 0);
+}
+
+static enum verdict judge_heartbeat(struct claim_watch *watch, const struct ckpt_claim *owner)
+{
+    double now = clock_monotonic();
+
+    if (fabs(clock_realtime() - owner->heartbeat) <= STALE_SECONDS)
+        return OWNER_ALIVE;
+    if (watch->beat_seen == 0) {
+        watch->beat = owner->heartbeat;
+        watch->beat_seen = now;
+    }
+    if (owner->heartbeat != watch->beat)
+        return OWNER_ALIVE;
+    return now - watch->beat_seen < SILENT_SECONDS ? OWNER_SILENT : OWNER_DEAD;
+}
+
+/* 1: it runs; 0: it has ended; -1: it cannot be seen from here. */
+static int find_process(const struct ckpt_claim *owner, const struct ckpt_claim *own)
+{
+    int64_t started;
+
+    if (!own->machine[0] || strcmp(owner->machine, own->machine) != 0)
+        return -1;
+    started = process_start(owner->pid);
+    if (started < 0 || owner->pid_started == 0)
+        return -1;
+    return started == (int64_t)owner->pid_started;
+}
+
+static enum verdict judge_owner(struct claim_watch *watch, const struct ckpt_claim *owner)
+{
+    const struct ckpt_claim *own = &watch->claim;
+    bool ask = own->job[0] && owner->job[0] && strcmp(owner->cluster, own->cluster) == 0;
+    enum slurm_answer answer;
+    int process;
+
+    if (owner->released > 0)
+        return OWNER_DEAD;
+    if (own->job[0] && is_same_job(owner, own) && owner->restart != own->restart)
+        return owner->restart < own->restart ? OWNER_DEAD : OWNER_ALIVE;
+    answer = ask ? slurm_job_ask(owner->array_task[0] ? owner->array_task : owner->job, owner->step) : SLURM_SILENT;
+    process = find_process(owner, own);
+    if (answer == SLURM_COMPLETING)
+        return OWNER_ENDING;
+    if (answer == SLURM_WAITING || process > 0)
+        return OWNER_ALIVE;
+    if (process == 0 || answer == SLURM_ENDED || (answer == SLURM_UNKNOWN && owner->user == geteuid()))
+        return OWNER_DEAD;
+    return answer == SLURM_RUNNING ? OWNER_ALIVE : judge_heartbeat(watch, owner);
+}
+
+/* ---- claiming ---------------------------------------------------------------------------------------------------- */
+
+static int line_length(const char *line)
+{
+    size_t length = strcspn(line, "\n");
+
+    return length < 80 ? (int)length : 80;
+}
+
+/* Among lines "path = value" the one that begins like `key`, up to its value; NULL if there is none. */
+static const char *find_line(const char *lines, const char *key)
+{
+    const char *value = strstr(key, " = ");
+    size_t length = value ? (size_t)(value - key) + 3 : strlen(key);
+
+    while (*lines && strncmp(lines, key, length) != 0)
+        lines += strcspn(lines, "\n") + 1;
+    return *lines ? lines : NULL;
+}
+
+/* The first key that differs: "; optimizer.lr = 0.001 there, optimizer.lr = 0.002 here". */
+static void describe_difference(char *text, size_t size, const struct ckpt_claim *owner, const struct ckpt_claim *own)
+{
+    text[0] = '\0';
+    for (const char *ours = own->keys; ours && owner->keys && *ours; ours += strcspn(ours, "\n") + 1) {
+        const char *theirs = find_line(owner->keys, ours);
+        size_t length = strcspn(ours, "\n");
+
+        if (theirs && strncmp(theirs, ours, length + 1) != 0) {
+            snprintf(text, size, "; %.*s there, %.*s here", line_length(theirs), theirs, line_length(ours), ours);
+            return;
+        }
+    }
+}
+
+static int refuse_start(const struct run *run, const struct ckpt_claim *owner, const struct ckpt_claim *own,
+                        struct error *err)
+{
+    char who[256], difference[256];
+
+    ckpt_claim_describe(who, sizeof who, owner);
+    describe_difference(difference, sizeof difference, owner, own);
+    return error_set(err, CODE_CONFIG,
+                     "checkpoint.dir = \"%.300s\" belongs to %s, which has not ended%s: give this run another "
+                     "checkpoint.dir, by the job's number for example (\"%%j\", in an array \"%%A_%%a\"), or wait",
+                     run->job->checkpoint.dir, who, difference);
+}
+
+static void log_takeover(const struct run *run, const struct ckpt_claim *owner)
+{
+    char who[256];
+
+    if (owner->number == 0 || owner->released > 0)
+        return;
+    ckpt_claim_describe(who, sizeof who, owner);
+    run_log(run, "took over %s from %s, which ended without releasing it, %.0f s after its last heartbeat",
+            run->job->checkpoint.dir, who, fmax(0, clock_realtime() - owner->heartbeat));
+}
+
+/*
+ * The owner is dead: claims the directory. As ckpt_claim_take. What another job has left complete is committed first:
+ * afterwards it could not be.
+ */
+static int take_directory(struct run *run, const struct ckpt_claim *owner, struct error *err)
+{
+    struct claim_watch *watch = run->claim;
+    struct ckpt_claim *claim = &watch->claim;
+    bool inherits = owner->accepts > 0 && is_same_job(owner, claim);
+
+    if (ckpt_probe(watch->dir, err) < 0 || (owner->number > 0 && !inherits && ckpt_recover(watch->dir, err) < 0))
+        return -1;
+    claim->number = owner->number + 1;
+    claim->accepts = inherits ? owner->accepts : claim->number;
+    claim->since = claim->heartbeat = clock_realtime();
+    return ckpt_claim_take(watch->dir, claim, err);
+}
+
+static void log_waiting(const struct run *run, const struct ckpt_claim *owner, enum verdict verdict)
+{
+    char who[256];
+
+    ckpt_claim_describe(who, sizeof who, owner);
+    if (verdict == OWNER_ENDING)
+        run_log(run, "waiting for job %s, which is ending, to leave %s", owner->job, run->claim->dir);
+    else
+        run_log(run, "waiting %.0f s to see whether %s still writes to %s: its heartbeat is %.0f s old by this clock",
+                SILENT_SECONDS, who, run->claim->dir, clock_realtime() - owner->heartbeat);
+}
+
+/* Rank 0: 0: claimed; 1: the owner is ending or silent, wait; -1. `waited`: seconds so far. */
+static int try_claim(struct run *run, double waited, struct error *err)
+{
+    struct ckpt_claim owner, *own = &run->claim->claim;
+    int taken = 0, found = 0;
+
+    for (int races = 0; taken == 0 && races < MOST_RACES; races++) {
+        enum verdict verdict = OWNER_DEAD;
+
+        found = ckpt_claim_read(run->claim->dir, &owner, err);
+        if (found < 0)
+            return -1;
+        if (found > 0)
+            verdict = judge_owner(run->claim, &owner);
+        if ((verdict == OWNER_ENDING || verdict == OWNER_SILENT) && waited < ENDING_SECONDS) {
+            if (waited == 0)
+                log_waiting(run, &owner, verdict);
+            ckpt_claim_clear(&owner);
+            return 1;
+        }
+        taken = verdict == OWNER_ALIVE ? refuse_start(run, &owner, own, err) : take_directory(run, &owner, err);
+        if (taken > 0)
+            log_takeover(run, &owner);
+        ckpt_claim_clear(&owner);
+    }
+    return taken > 0 ? 0 : taken < 0 ? -1 : error_set(err, CODE_IO, "%s: too many runs claim it", run->claim->dir);
+}
+
+/* ---- while it runs ----------------------------------------------------------------------------------------------- */
+
+static void look_once(struct claim_watch *watch, double *beat)
+{
+    struct error ignored; /* a directory that fails is reported by the saves */
+
+    if (ckpt_claim_check(watch->dir, watch->claim.number, &watch->why) > 0) {
+        atomic_store(&watch->lost, true);
+        return;
+    }
+    if (clock_monotonic() < *beat)
+        return;
+    *beat = clock_monotonic() + BEAT_SECONDS;
+    watch->claim.heartbeat = clock_realtime();
+    ckpt_claim_refresh(watch->dir, &watch->claim, &ignored);
+}
+
+static void *watch_claim(void *arg)
+{
+    struct claim_watch *watch = arg;
+    double beat = clock_monotonic() + BEAT_SECONDS;
+
+    pthread_mutex_lock(&watch->mutex);
+    while (!watch->end && !atomic_load(&watch->lost)) {
+        double at = clock_monotonic() + LOOK_SECONDS;
+        struct timespec until = {.tv_sec = (time_t)at, .tv_nsec = (long)((at - floor(at)) * 1e9)};
+
+        if (pthread_cond_clockwait(&watch->ending, &watch->mutex, CLOCK_MONOTONIC, &until) == 0)
+            continue;
+        pthread_mutex_unlock(&watch->mutex);
+        look_once(watch, &beat);
+        pthread_mutex_lock(&watch->mutex);
+    }
+    pthread_mutex_unlock(&watch->mutex);
+    return NULL;
+}
+
+static int start_watch(struct claim_watch *watch, struct error *err)
+{
+    int failure;
+
+    pthread_mutex_init(&watch->mutex, NULL);
+    pthread_cond_init(&watch->ending, NULL);
+    failure = thread_start(&watch->thread, watch_claim, watch);
+    watch->running = failure == 0;
+    return failure ? error_set(err, CODE_IO, "no thread for the claim on %s: %s", watch->dir, strerror(failure)) : 0;
+}
+
+static int prepare_claim(struct run *run, struct error *err)
+{
+    if (!run->leader)
+        return 0;
+    run->claim = error_calloc(1, sizeof *run->claim, err);
+    if (!run->claim)
+        return -1;
+    run->claim->dir = run->job->checkpoint.dir;
+    describe_self(&run->claim->claim, run);
+    return 0;
+}
+
+int run_claim_start(struct run *run, struct error *err)
+{
+    double again = 1, started = clock_monotonic(), waited = 0;
+    int result;
+
+    if (!run->job->checkpoint.dir[0])
+        return 0;
+    recorder_phase("claiming checkpoint.dir");
+    if (comm_agree(run->world, prepare_claim(run, err), err) < 0)
+        return -1;
+    /* In short operations, so that no watchdog takes this for a hang. */
+    while (again > 0) {
+        result = run->leader ? try_claim(run, waited, err) : 0;
+        again = result > 0;
+        if (comm_agree(run->world, result < 0 ? -1 : 0, err) < 0 || comm_max_f64(run->world, &again, 1, err) < 0)
+            return -1;
+        if (again > 0)
+            clock_sleep(POLL_SECONDS);
+        waited = clock_monotonic() - started;
+    }
+    if (run->leader)
+        run->engine->claim = run->claim->claim.number;
+    if (comm_broadcast(run->world, &run->engine->claim, sizeof run->engine->claim, 0, err) < 0)
+        return -1;
+    return comm_agree(run->world, run->leader ? start_watch(run->claim, err) : 0, err);
+}
+
+bool run_claim_is_lost(const struct run *run)
+{
+    return run->claim && atomic_load(&run->claim->lost);
+}
+
+int run_claim_check(struct run *run, struct error *err)
+{
+    struct claim_watch *watch = run->claim;
+
+    if (!watch)
+        return 0;
+    if (!run_claim_is_lost(run))
+        return ckpt_claim_check(watch->dir, watch->claim.number, err) > 0 ? -1 : 0;
+    *err = watch->why;
+    return -1;
+}
+
+void run_claim_stop(struct run *run, bool trained)
+{
+    struct claim_watch *watch = run->claim;
+    struct error ignored;
+
+    if (!watch)
+        return;
+    if (watch->running) {
+        pthread_mutex_lock(&watch->mutex);
+        watch->end = true;
+        pthread_cond_signal(&watch->ending);
+        pthread_mutex_unlock(&watch->mutex);
+        pthread_join(watch->thread, NULL);
+    }
+    if (run->engine && run->engine->claim > 0 && run_claim_check(run, &ignored) == 0) {
+        watch->claim.released = watch->claim.heartbeat = clock_realtime();
+        if (trained)
+            ckpt_claim_refresh(watch->dir, &watch->claim, &ignored);
+        else
+            ckpt_claim_withdraw(watch->dir, &watch->claim, &ignored);
+    }
+    ckpt_claim_clear(&watch->claim);
+    free(watch);
+    run->claim = NULL;
+}

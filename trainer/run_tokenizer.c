@@ -1,0 +1,184 @@
+/*
+ * run_tokenizer.c - the tokenizer of a run's data: found, compared and copied to checkpoint.dir, so that whoever has
+ * the checkpoints can turn their ids into text. Tokenizers are compared by their fingerprints: the same vocabulary in
+ * files of another format is the same tokenizer.
+ */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/job_data.h"
+#include "trainer/run.h"
+#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/watch/recorder.h"
+
+#define BYTES_TOKENS 256 /* without the end of a document, which a text of bytes need not have */
+
+/* The tokenizer beside a data set. False if there is none. */
+static bool find_beside(const char *prefix, char path[PATH_MAX])
+{
+    return snprintf(path, PATH_MAX, "%s.tokenizer", prefix) < PATH_MAX && access(path, F_OK) == 0;
+}
+
+/* data.tokenizer, or the one beside the first data set. False if there is neither. */
+static bool find_tokenizer(const struct job *job, char path[PATH_MAX])
+{
+    struct job_data data;
+    struct error err;
+
+    if (job->data.tokenizer[0])
+        return snprintf(path, PATH_MAX, "%s", job->data.tokenizer) < PATH_MAX;
+    return job_data_parse(&data, job->data.train, &err) == 0 && find_beside(data.sets[0].prefix, path);
+}
+
+static int check_size(const struct run *run, const char *path, const struct tokenizer *tokenizer, struct error *err)
+{
+    int size = tokenizer_size(tokenizer), vocab = run->job->model.vocab;
+
+    if (strcmp(tokenizer_kind(tokenizer), "bytes") == 0)
+        size = BYTES_TOKENS;
+    if (size <= vocab)
+        return 0;
+    return error_set(err, CODE_CONFIG,
+                     "the tokenizer %.300s has %d tokens, and model.vocab = %d: at least %d would fit", path, size,
+                     vocab, size);
+}
+
+/* Fails if the tokenizer in the directory `other` is not that of `path`; "bytes" is one without a directory. */
+static int compare_with(const char *path, const struct tokenizer *tokenizer, const char *other, const char *advice,
+                        struct error *err)
+{
+    struct tokenizer *there = tokenizer_open(other, err);
+    char kind[64];
+    int size;
+    bool same;
+
+    if (!there)
+        return -1;
+    same = tokenizer_fingerprint(there) == tokenizer_fingerprint(tokenizer);
+    snprintf(kind, sizeof kind, "%s", tokenizer_kind(there));
+    size = tokenizer_size(there);
+    tokenizer_close(there);
+    if (same)
+        return 0;
+    return error_set(err, CODE_CONFIG, "%.300s (%s, %d tokens) is another tokenizer than %.300s (%s, %d tokens): %s",
+                     other, kind, size, path, tokenizer_kind(tokenizer), tokenizer_size(tokenizer), advice);
+}
+
+static int compare_sets(const struct run *run, const char *path, const struct tokenizer *tokenizer, struct error *err)
+{
+    const struct blend *const data[] = {run->engine->train, run->engine->valid};
+    char beside[PATH_MAX];
+
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; data[k] && i < blend_sets(data[k]); i++)
+            if (find_beside(blend_set(data[k], i).prefix, beside) && strcmp(beside, path) != 0 &&
+                compare_with(path, tokenizer, beside, "make all data of a run with one tokenizer", err) < 0)
+                return -1;
+    return 0;
+}
+
+/* In checkpoint.dir. */
+static int keep_copy(const struct run *run, const char *path, const struct tokenizer *tokenizer, struct error *err)
+{
+    char copy[PATH_MAX];
+
+    if (!run->job->checkpoint.dir[0])
+        return 0;
+    snprintf(copy, sizeof copy, "%s/tokenizer", run->job->checkpoint.dir);
+    if (access(copy, F_OK) == 0)
+        return compare_with(path, tokenizer, copy, "give this run the former, or a checkpoint.dir of its own", err);
+    return tokenizer_save(path, copy, err);
+}
+
+static int take_tokenizer(const struct run *run, const char *path, struct error *err)
+{
+    struct tokenizer *tokenizer = tokenizer_open(path, err);
+    int result;
+
+    if (!tokenizer)
+        return error_prefix(err, "data.tokenizer");
+    result = check_size(run, path, tokenizer, err);
+    if (result == 0)
+        result = compare_sets(run, path, tokenizer, err);
+    if (result == 0)
+        result = keep_copy(run, path, tokenizer, err);
+    if (result == 0)
+        run_log(run, "tokenizer: %s, %s, %" PRId32 " tokens", path, tokenizer_kind(tokenizer),
+                tokenizer_size(tokenizer));
+    tokenizer_close(tokenizer);
+    return result;
+}
+
+int run_tokenizer_start(struct run *run, struct error *err)
+{
+    char path[PATH_MAX];
+    int result = 0;
+
+    recorder_phase("opening its tokenizer");
+    if (run->leader && find_tokenizer(run->job, path))
+        result = take_tokenizer(run, path, err);
+    return comm_agree(run->world, result, err);
+}
+
+/* The end of a document in the tokenizer at `path`; -1 for none that the model has. */
+static int read_end(const char *path, int vocab, int32_t *end, struct error *err)
+{
+    struct tokenizer *tokenizer = tokenizer_open(path, err);
+
+    if (!tokenizer)
+        return error_prefix(err, "data.tokenizer");
+    *end = tokenizer_special(tokenizer, SPECIAL_END);
+    if (*end >= vocab) /* bytes without the end of a document */
+        *end = -1;
+    tokenizer_close(tokenizer);
+    return 0;
+}
+
+int run_tokenizer_eod(struct run *run, struct error *err)
+{
+    const struct job *job = run->job;
+    char path[PATH_MAX];
+    int32_t end = -1;
+    int result = 0;
+
+    run->job_of_engine = *job;
+    if (job->data.reset == RESET_NONE || job->data.eod >= 0)
+        return 0;
+    recorder_phase("opening its tokenizer");
+    if (run->leader && find_tokenizer(job, path))
+        result = read_end(path, job->model.vocab, &end, err);
+    if (comm_agree(run->world, result, err) < 0 || comm_broadcast(run->world, &end, sizeof end, 0, err) < 0)
+        return -1;
+    run->job_of_engine.data.eod = end;
+    return 0;
+}
+
+void run_tokenizer_loaded(const struct run *run, const char *dir)
+{
+    static const char advice[] = "the model of checkpoint.load has learned the ids of the former";
+    struct tokenizer *tokenizer;
+    char path[PATH_MAX], parent[JOB_PATH_SIZE], theirs[PATH_MAX];
+    uint64_t step;
+    struct error err;
+
+    if (!run->leader)
+        return;
+    snprintf(theirs, sizeof theirs, "%s/tokenizer",
+             ckpt_split_step_path(parent, sizeof parent, &step, dir) ? parent : dir);
+    if (access(theirs, F_OK) < 0)
+        return;
+    if (!find_tokenizer(run->job, path)) {
+        run_log(run,
+                "warning: checkpoint.load has a tokenizer, %s, and the data has none: set data.tokenizer to it if "
+                "the data's ids are its own",
+                theirs);
+        return;
+    }
+    tokenizer = tokenizer_open(path, &err);
+    if (!tokenizer || compare_with(path, tokenizer, theirs, advice, &err) < 0)
+        run_log(run, "warning: %s", err.text);
+    tokenizer_close(tokenizer);
+}

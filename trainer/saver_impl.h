@@ -1,0 +1,66 @@
+/*
+ * saver_impl.h - a saver (saver.h), within the files saver*.c: the save that is due, the one before it while it is
+ * copied, and what is known of earlier ones.
+ */
+#ifndef MUSTER_TRAINER_SAVER_IMPL_H
+#define MUSTER_TRAINER_SAVER_IMPL_H
+
+#include "trainer/nodes.h"
+#include "trainer/saver.h"
+#include "trainer/saver_stage.h"
+
+struct saver {
+    struct engine *engine;
+    const struct job *job;
+    struct comm *world;
+    struct saver_events events;
+    struct nodes nodes;
+    struct saver_stage *stage; /* NULL: saves are written directly to checkpoint.dir */
+    /* The save that is due or under way. has_snapshot is false while a copy is under way. */
+    bool due;                      /* since a step that is a multiple of checkpoint.every */
+    double full_since;             /* clock_monotonic when the stage was first found full; 0: it has room */
+    bool put_off;                  /* the stage is full, and that was logged */
+    bool has_snapshot;             /* its copy begins after the next step */
+    struct ckpt_progress snapshot; /* the run's progress when engine_snapshot was called */
+    struct shard_save shard_save;  /* while it is copied */
+    double waited;                 /* seconds that training waited for the copy */
+    /* Steps; UINT64_MAX: none. */
+    uint64_t resumed;     /* of the checkpoint that the run was resumed from */
+    uint64_t last_save;   /* staged, or written directly */
+    uint64_t staged_step; /* staged last; none after a save that was written directly */
+    uint64_t committed;   /* committed last */
+    bool existed;         /* checkpoint.dir existed at the start, or this run has saved there */
+    bool direct_logged, prune_logged, others_logged;
+};
+
+/* ---- saver_drain.c: staged saves until they are committed -------------------------------------------------------- */
+
+/* A line of the log, on rank 0. */
+void saver_log(struct saver *saver, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* On rank 0: log if another job saves in this run's directory. */
+void saver_look_for_others(struct saver *saver);
+
+/* Not collective: restarts a muster-ckptd that was killed, and logs what became of earlier saves. */
+void saver_poll(struct saver *saver);
+
+/*
+ * Sets *proceed to true if the save need not wait any more: either the stage has room; or no muster-ckptd runs, and
+ * then ckpt_stage_shard returns 1 and the save is written directly. All ranks get the same *proceed. With `wait`,
+ * returns only when it is true. If the stage is full on some node, a call
+ *
+ *   1. does nothing while a node still has the save that was replaced last (saver_stage_is_replacing); otherwise it
+ *   2. finds the oldest save of all nodes that is in trouble and holds memory (ckpt_stage_find_trouble), and
+ *   3. marks it `replaced` on all nodes (saver_stage_replace, ckpt_stage_replace), if the previous call found the same
+ *      save and the drainer is not trying it right now.
+ */
+int saver_make_room(struct saver *saver, bool wait, bool *proceed, struct error *err);
+
+/*
+ * Waits until all saves in the stage have ended. 0: they have; 1: one is left in the stage, with the reason in err; -1:
+ * ranks cannot communicate, or muster-ckptd ended too often (saver_stage_supervise). In short operations, so that no
+ * watchdog takes this for a hang.
+ */
+int saver_wait_for_staged(struct saver *saver, struct error *err);
+
+#endif

@@ -1,0 +1,156 @@
+#include "trainer/slurm_job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+
+extern char **environ;
+
+#define MOST_SECONDS 20 /* squeue itself waits for MessageTimeout (10 s) */
+
+/* The environment without the user's own filters of squeue's output. NULL without memory. */
+static char **list_variables(void)
+{
+    size_t count = 0, kept = 0;
+    char **list;
+
+    while (environ[count])
+        count++;
+    list = calloc(count + 1, sizeof *list);
+    for (size_t i = 0; list && i < count; i++)
+        if (strncmp(environ[i], "SQUEUE_", 7) != 0 && strncmp(environ[i], "SLURM_CLUSTERS=", 15) != 0)
+            list[kept++] = environ[i];
+    return list;
+}
+
+/* Its output and its errors go to one pipe. */
+static int spawn_squeue(pid_t *pid, int out, char **arguments)
+{
+    char **variables = list_variables();
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    int code;
+
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&files, out, STDERR_FILENO);
+    posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    code = variables ? posix_spawnp(pid, arguments[0], &files, &attributes, arguments, variables) : ENOMEM;
+    free(variables);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+    return code;
+}
+
+/* Reads until the end, or until the time is over: then false. What does not fit is lost. */
+static bool read_output(int fd, char *text, size_t size)
+{
+    double end = clock_monotonic() + MOST_SECONDS;
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    char rest[256];
+    size_t used = 0;
+
+    for (double left = MOST_SECONDS; left > 0; left = end - clock_monotonic()) {
+        bool full = used + 1 >= size;
+        ssize_t got;
+
+        if (poll(&ready, 1, (int)(left * 1000) + 1) <= 0)
+            continue;
+        got = read(fd, full ? rest : text + used, full ? sizeof rest : size - 1 - used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        used += full || got < 0 ? 0 : (size_t)got;
+        text[used] = '\0';
+        if (got <= 0)
+            return got == 0;
+    }
+    return false;
+}
+
+/* squeue's exit code, or -1. */
+static int run_squeue(char **arguments, char *text, size_t size)
+{
+    int ends[2], status = 0;
+    bool complete;
+    pid_t pid;
+
+    text[0] = '\0';
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -1;
+    if (spawn_squeue(&pid, ends[1], arguments) != 0) {
+        close(ends[0]);
+        close(ends[1]);
+        return -1;
+    }
+    close(ends[1]);
+    complete = read_output(ends[0], text, size);
+    close(ends[0]);
+    if (!complete)
+        kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return complete && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static enum slurm_answer read_state(char *text)
+{
+    static const char *const ended[] = {"BOOT_FAIL", "CANCELLED", "COMPLETED",     "DEADLINE",
+                                        "FAILED",    "NODE_FAIL", "PREEMPTED",     "OUT_OF_MEMORY",
+                                        "REVOKED",   "TIMEOUT",   "LAUNCH_FAILED", "RECONFIG_FAIL"};
+    static const char *const waiting[] = {"PENDING",     "REQUEUED",     "REQUEUE_HOLD",
+                                          "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"};
+
+    text[strcspn(text, " \n")] = '\0';
+    if (!*text)
+        return SLURM_UNKNOWN;
+    if (strcmp(text, "COMPLETING") == 0)
+        return SLURM_COMPLETING;
+    for (size_t i = 0; i < sizeof ended / sizeof *ended; i++)
+        if (strcmp(text, ended[i]) == 0)
+            return SLURM_ENDED;
+    for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
+        if (strcmp(text, waiting[i]) == 0)
+            return SLURM_WAITING;
+    return SLURM_RUNNING;
+}
+
+enum slurm_answer slurm_job_ask(const char *job, const char *step)
+{
+    char option[160], text[512];
+    char *arguments[] = {(char[]){"squeue"},       (char[]){"--noheader"},  option,
+                         (char[]){"--states=all"}, (char[]){"--format=%T"}, NULL};
+    enum slurm_answer answer;
+    int code;
+
+    snprintf(option, sizeof option, "--jobs=%s", job);
+    code = run_squeue(arguments, text, sizeof text);
+    if (code != 0)
+        return code > 0 && strstr(text, "Invalid job id") ? SLURM_UNKNOWN : SLURM_SILENT;
+    answer = read_state(text);
+    if (answer != SLURM_RUNNING || !*step)
+        return answer;
+    /* The run's own step may have ended in a job that goes on. A suspended job's steps are listed too. */
+    snprintf(option, sizeof option, "--steps=%s.%s", job, step);
+    arguments[3] = (char[]){"--format=%i"};
+    arguments[4] = NULL;
+    if (run_squeue(arguments, text, sizeof text) != 0)
+        return SLURM_RUNNING;
+    return *text ? SLURM_RUNNING : SLURM_ENDED;
+}

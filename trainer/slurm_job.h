@@ -1,0 +1,20 @@
+/*
+ * slurm_job.h - asks Slurm, with squeue(1) and for a limited time, whether a job of this cluster runs. The trainer does
+ * not link libslurm: it must run under any release.
+ */
+#ifndef MUSTER_TRAINER_SLURM_JOB_H
+#define MUSTER_TRAINER_SLURM_JOB_H
+
+enum slurm_answer {
+    SLURM_SILENT,     /* no squeue, or slurmctld did not answer */
+    SLURM_UNKNOWN,    /* no such job: it ended long ago, or this user may not see it */
+    SLURM_ENDED,      /* the job; or, while it runs, that step of it */
+    SLURM_COMPLETING, /* its processes or its epilog may still run */
+    SLURM_WAITING,    /* it was requeued, and will run again */
+    SLURM_RUNNING,    /* or suspended */
+};
+
+/* job: as squeue --jobs takes it, "4711" or "4711_2". step: a step's number; "" asks for the job alone. */
+enum slurm_answer slurm_job_ask(const char *job, const char *step);
+
+#endif

@@ -1,0 +1,62 @@
+/*
+ * split.h - divides text into the words whose bytes byte-level BPE then merges.
+ *
+ * Three patterns have scanners, many times as fast as any regular expression: those of GPT-2 (also GPT-NeoX, RoBERTa,
+ * OPT), Llama 3, and Qwen 2, which is Llama 3's with single digits. Every other pattern is PCRE2's with JIT, which
+ * agrees with the references' engines on patterns like these. Its own \s has U+180E too; with PCRE2 10.40 and later, \s
+ * is Unicode's White_Space here, as in the references. A test holds the scanners against PCRE2.
+ */
+#ifndef MUSTER_TRAINER_TOKENIZER_SPLIT_H
+#define MUSTER_TRAINER_TOKENIZER_SPLIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+#define SPLIT_STEPS 8
+
+enum split_pattern { SPLIT_GPT2, SPLIT_LLAMA3, SPLIT_QWEN2, SPLIT_REGEX };
+#define SPLIT_SCANNERS 3
+
+/* The regular expressions of the first three. */
+extern const char *const split_patterns[SPLIT_SCANNERS];
+
+/* One after the other, each step divides the words of the step before. */
+struct split_step {
+    enum split_pattern pattern;
+    bool matches_only; /* leaves out text that the pattern does not match; otherwise it is a word, too */
+    char *regex;       /* of SPLIT_REGEX */
+    void *code;        /* compiled */
+};
+
+struct splitter {
+    struct split_step steps[SPLIT_STEPS];
+    int count; /* with 0 steps the whole text is a word */
+};
+
+/* Adds a step with a scanner if the pattern has one. CODE_DATA for a pattern that PCRE2 refuses. `literal`: no regular
+ * expression, but text to be found. */
+int splitter_add(struct splitter *splitter, const char *regex, bool literal, bool matches_only, struct error *err);
+void splitter_free(struct splitter *splitter);
+
+/* What PCRE2 needs for each thread; NULL without SPLIT_REGEX. */
+struct split_memory;
+int split_memory_create(const struct splitter *splitter, struct split_memory **memory, struct error *err);
+void split_memory_destroy(struct split_memory *memory);
+
+/* The end of the word at text, which is before end. Not for SPLIT_REGEX. `classes` as in unicode.h. */
+const uint8_t *split_scan(enum split_pattern pattern, const uint8_t *classes, const uint8_t *text, const uint8_t *end);
+
+/* The next match of a regular expression at or behind `from`: 1, 0 if there is none, or -1. */
+int split_search(const struct split_step *step, struct split_memory *memory, const char *text, size_t from,
+                 size_t bytes, size_t *begin, size_t *stop, struct error *err);
+
+/*
+ * Whether a word ends between two characters whatever is before and behind them: true only if all steps are scanners,
+ * and the first of the two is a letter or digit and the other not.
+ */
+bool splitter_cuts(const struct splitter *splitter, uint8_t before, uint8_t behind);
+
+#endif

@@ -1,0 +1,146 @@
+/* token_table.c - tokens by id and by their bytes, and the merges of byte-level BPE by their pairs. */
+#include "trainer/tokenizer/tokenizer_impl.h"
+
+#include <stdlib.h>
+
+/* *items, of `room` items of `size` bytes, with room for at least `needed`. */
+static int grow_array(void **items, size_t *room, size_t needed, size_t size, struct error *err)
+{
+    size_t more = *room + *room / 2 + 64;
+    void *grown;
+
+    if (needed <= *room)
+        return 0;
+    if (more < needed)
+        more = needed;
+    grown = reallocarray(*items, more, size);
+    if (!grown)
+        return error_set(err, CODE_IO, "out of memory for %zu tokens or bytes of text", more);
+    *items = grown;
+    *room = more;
+    return 0;
+}
+
+int token_list_reserve(struct token_list *list, size_t more, struct error *err)
+{
+    return grow_array((void **)&list->ids, &list->room, list->count + more, sizeof *list->ids, err);
+}
+
+int text_list_append(struct text_list *list, const char *text, size_t bytes, struct error *err)
+{
+    if (grow_array((void **)&list->text, &list->room, list->count + bytes, 1, err) < 0)
+        return -1;
+    if (bytes > 0)
+        memcpy(list->text + list->count, text, bytes);
+    list->count += bytes;
+    return 0;
+}
+
+/* The slot of these bytes, or the empty one where they belong. */
+static int32_t *find_slot(const struct token_table *table, const char *bytes, size_t count)
+{
+    for (uint32_t at = (uint32_t)hash_bytes(bytes, count) & table->mask;; at = (at + 1) & table->mask) {
+        int32_t id = table->slots[at];
+        const struct token_entry *entry;
+
+        if (id < 0)
+            return &table->slots[at];
+        entry = &table->entries[id];
+        if (entry->length == count && memcmp(table->bytes + entry->at, bytes, count) == 0)
+            return &table->slots[at];
+    }
+}
+
+/* At most half of the slots are taken. */
+static int grow_slots(struct token_table *table, struct error *err)
+{
+    size_t count = table->slots ? 2 * ((size_t)table->mask + 1) : 1024;
+    int32_t *old = table->slots;
+
+    table->slots = malloc(count * sizeof *table->slots);
+    if (!table->slots) {
+        table->slots = old;
+        return error_set(err, CODE_IO, "out of memory for %zu tokens", count);
+    }
+    free(old);
+    table->mask = (uint32_t)(count - 1);
+    memset(table->slots, 0xff, count * sizeof *table->slots);
+    for (int32_t id = 0; id < table->size; id++) {
+        const struct token_entry *entry = &table->entries[id];
+        int32_t *slot = entry->flags ? find_slot(table, table->bytes + entry->at, entry->length) : NULL;
+
+        if (slot && *slot < 0)
+            *slot = id;
+    }
+    return 0;
+}
+
+int token_table_add(struct token_table *table, int64_t id, const char *bytes, size_t count, struct error *err)
+{
+    size_t room = (size_t)table->entries_room;
+    int32_t *slot;
+
+    if (id < 0 || id >= TOKENS_MOST)
+        return error_set(err, CODE_DATA, "token id %lld is not between 0 and %d", (long long)id, TOKENS_MOST - 1);
+    if (id < table->size && table->entries[id].flags)
+        return error_set(err, CODE_DATA, "two tokens have the id %lld", (long long)id);
+    if (table->used + count > UINT32_MAX)
+        return error_set(err, CODE_DATA, "the tokens have more than 4 GiB of text");
+    if (grow_array((void **)&table->bytes, &table->room, table->used + count + 1, 1, err) < 0 ||
+        grow_array((void **)&table->entries, &room, (size_t)id + 1, sizeof *table->entries, err) < 0)
+        return -1;
+    table->entries_room = (int32_t)room;
+    if ((!table->slots || (uint32_t)table->known >= table->mask / 2) && grow_slots(table, err) < 0)
+        return -1;
+    for (; table->size <= id; table->size++)
+        table->entries[table->size] = (struct token_entry){0};
+    if (count > 0)
+        memcpy(table->bytes + table->used, bytes, count);
+    table->entries[id] = (struct token_entry){(uint32_t)table->used, (uint32_t)count, TOKEN_KNOWN};
+    slot = find_slot(table, bytes, count);
+    if (*slot < 0)
+        *slot = (int32_t)id;
+    table->used += count;
+    table->known++;
+    return 0;
+}
+
+int32_t token_table_find(const struct token_table *table, const char *bytes, size_t count)
+{
+    return table->slots ? *find_slot(table, bytes, count) : -1;
+}
+
+void token_table_free(struct token_table *table)
+{
+    free(table->bytes);
+    free(table->entries);
+    free(table->slots);
+    *table = (struct token_table){0};
+}
+
+int merge_table_create(struct merge_table *table, uint32_t count, struct error *err)
+{
+    size_t slots = 64;
+
+    while (slots < 2 * (size_t)count)
+        slots *= 2;
+    table->slots = malloc(slots * sizeof *table->slots);
+    table->byte_pairs = malloc(65536 * sizeof *table->byte_pairs);
+    if (!table->slots || !table->byte_pairs)
+        return error_set(err, CODE_IO, "out of memory for %u merges", (unsigned)count);
+    memset(table->slots, 0xff, slots * sizeof *table->slots);
+    memset(table->byte_pairs, 0xff, 65536 * sizeof *table->byte_pairs);
+    table->mask = (uint32_t)(slots - 1);
+    return 0;
+}
+
+void merge_table_add(struct merge_table *table, int32_t left, int32_t right, uint32_t rank, int32_t id)
+{
+    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    uint32_t at = merge_hash(pair) & table->mask;
+
+    while (table->slots[at].pair != pair && table->slots[at].pair != UINT64_MAX)
+        at = (at + 1) & table->mask;
+    table->count += table->slots[at].pair == UINT64_MAX;
+    table->slots[at] = (struct merge_slot){pair, rank, id};
+}

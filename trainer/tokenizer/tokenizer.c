@@ -1,0 +1,284 @@
+/* tokenizer.c - opens a tokenizer, and answers questions about its tokens. */
+#include "trainer/tokenizer/tokenizer_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/crc32c.h"
+
+#define BYTES_END 256 /* the id that ends a document of bytes */
+
+const char *tokenizer_kind(const struct tokenizer *tokenizer)
+{
+    static const char *const kinds[] = {"bytes", "byte-level BPE", "WordPiece", "SentencePiece"};
+
+    return kinds[tokenizer->kind];
+}
+
+int32_t tokenizer_size(const struct tokenizer *tokenizer)
+{
+    return tokenizer->table.size;
+}
+
+uint32_t tokenizer_fingerprint(const struct tokenizer *tokenizer)
+{
+    return tokenizer->fingerprint;
+}
+
+const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id, size_t *bytes)
+{
+    const struct token_table *table = &tokenizer->table;
+
+    if (id < 0 || id >= table->size || !table->entries[id].flags)
+        return NULL;
+    *bytes = table->entries[id].length;
+    return table->bytes + table->entries[id].at;
+}
+
+int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *token, size_t bytes)
+{
+    return token_table_find(&tokenizer->table, token, bytes);
+}
+
+int32_t tokenizer_special(const struct tokenizer *tokenizer, enum special_token special)
+{
+    return tokenizer->special[special];
+}
+
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id)
+{
+    return id >= 0 && id < tokenizer->table.size && (tokenizer->table.entries[id].flags & TOKEN_SPECIAL);
+}
+
+/* Whether files of byte-level BPE write the text as it is. */
+static bool is_shown(const char *text)
+{
+    while (*text > ' ' && *text < 0x7f)
+        text++;
+    return !*text;
+}
+
+int tokenizer_add_token(struct tokenizer *tokenizer, const struct added_token *token, struct error *err)
+{
+    struct token_table *table = &tokenizer->table;
+    bool known = token->id < table->size && table->entries[token->id].flags;
+    int32_t other = token_table_find(table, token->text, token->bytes);
+
+    if (token->bytes == 0)
+        return 0;
+    if (known && (table->entries[token->id].length != token->bytes ||
+                  memcmp(table->bytes + table->entries[token->id].at, token->text, token->bytes) != 0))
+        return error_set(err, CODE_DATA, "the id %d of '%.100s' has another token in the vocabulary", (int)token->id,
+                         token->text);
+    if (other >= 0 && other != token->id && is_shown(token->text))
+        return error_set(err, CODE_DATA, "'%.100s' has the id %d here and %d in the vocabulary", token->text,
+                         (int)token->id, (int)other);
+    if (!known) {
+        if (token_table_add(table, token->id, token->text, token->bytes, err) < 0)
+            return -1;
+        table->entries[token->id].flags |= TOKEN_ADDED;
+    }
+    table->entries[token->id].flags |= TOKEN_FOUND | (token->special ? TOKEN_SPECIAL : 0);
+    return added_set_add(token->normalized ? &tokenizer->normalized : &tokenizer->raw, token, err);
+}
+
+/* ---- the fingerprint --------------------------------------------------------------------------------------------- */
+
+static uint32_t sum_number(uint32_t crc, uint64_t number)
+{
+    uint8_t bytes[8];
+
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (uint8_t)(number >> 8 * i);
+    return crc32c(crc, bytes, 8);
+}
+
+static uint32_t sum_text(uint32_t crc, const char *text, size_t bytes)
+{
+    return crc32c(sum_number(crc, bytes), text, bytes);
+}
+
+static uint32_t sum_added(uint32_t crc, const struct added_set *set)
+{
+    for (int i = 0; i < set->count; i++) {
+        const struct added_token *token = &set->tokens[i];
+
+        crc = sum_text(sum_number(crc, (uint64_t)token->id), token->text, token->bytes);
+        crc = sum_number(crc, (uint64_t)token->single_word << 3 | (uint64_t)token->left << 2 |
+                                  (uint64_t)token->right << 1 | (uint64_t)token->special);
+    }
+    return crc;
+}
+
+static uint32_t sum_tokenizer(const struct tokenizer *tokenizer)
+{
+    const struct token_table *table = &tokenizer->table;
+    const char *kind = tokenizer_kind(tokenizer);
+    uint32_t crc = sum_text(tokenizer->fingerprint, kind, strlen(kind));
+    uint64_t merges = 0; /* a sum, because their order in the table depends on the order of adding */
+
+    for (int32_t id = 0; id < table->size; id++)
+        if (table->entries[id].flags)
+            crc = sum_text(sum_number(crc, (uint64_t)id), table->bytes + table->entries[id].at,
+                           table->entries[id].length);
+    for (uint32_t i = 0; tokenizer->merges.slots && i <= tokenizer->merges.mask; i++) {
+        const struct merge_slot *slot = &tokenizer->merges.slots[i];
+
+        if (slot->pair != UINT64_MAX)
+            merges += (slot->pair ^ (uint64_t)slot->rank << 20) * 0x9e3779b97f4a7c15u ^ (uint64_t)slot->id << 7;
+    }
+    crc = sum_number(crc, merges);
+    for (int i = 0; i < tokenizer->splitter.count; i++) {
+        const struct split_step *step = &tokenizer->splitter.steps[i];
+        const char *regex = step->regex ? step->regex : split_patterns[step->pattern];
+
+        crc = sum_text(sum_number(crc, step->matches_only), regex, strlen(regex));
+    }
+    crc = sum_added(sum_added(crc, &tokenizer->raw), &tokenizer->normalized);
+    return sum_number(crc, (uint64_t)tokenizer->nfc | (uint64_t)tokenizer->prefix_space << 1 |
+                               (uint64_t)tokenizer->whole_words << 2 | (uint64_t)tokenizer->clean << 3 |
+                               (uint64_t)tokenizer->chinese << 4 | (uint64_t)tokenizer->lower << 5 |
+                               (uint64_t)tokenizer->strip << 6);
+}
+
+/* ---- added tokens that are found in normalized text -------------------------------------------------------------- */
+
+/* Whether cuts, which are in text as it is written, could be in a token: one that has more than one word or, with NFC,
+ * a letter that can be written in two ways. */
+static bool hides_cuts(const struct tokenizer *tokenizer, const char *text, size_t bytes)
+{
+    bool hides = false;
+
+    for (size_t i = 0; i < bytes; i++)
+        hides |=
+            tokenizer->kind == KIND_WORDPIECE ? strchr(" \n\t", text[i]) != NULL : tokenizer->nfc && (text[i] & 0x80);
+    return hides;
+}
+
+static int normalize_token(struct tokenizer *tokenizer, struct added_token *token, struct error *err)
+{
+    struct text_list room = {0};
+    const char *text = token->text;
+    size_t bytes = token->bytes;
+    int result = tokenizer_normalize(tokenizer, &text, &bytes, &room, err);
+
+    if (result == 0 && text != token->text) {
+        result = text_list_append(&room, "", 1, err);
+        free(token->text);
+        token->text = room.text;
+        token->bytes = bytes;
+    } else {
+        free(room.text);
+    }
+    if (result == 0)
+        tokenizer->never_cut |= hides_cuts(tokenizer, token->text, token->bytes);
+    return result;
+}
+
+static int normalize_tokens(struct tokenizer *tokenizer, struct error *err)
+{
+    struct added_set *set = &tokenizer->normalized;
+
+    for (int i = 0; i < set->count;) {
+        if (normalize_token(tokenizer, &set->tokens[i], err) < 0)
+            return -1;
+        if (set->tokens[i].bytes > 0) {
+            i++;
+        } else {
+            free(set->tokens[i].text);
+            set->tokens[i] = set->tokens[--set->count];
+        }
+    }
+    return 0;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static int open_bytes(struct tokenizer *tokenizer, struct error *err)
+{
+    for (int byte = 0; byte < 256; byte++) {
+        char text = (char)byte;
+
+        if (token_table_add(&tokenizer->table, byte, &text, 1, err) < 0)
+            return -1;
+    }
+    if (token_table_add(&tokenizer->table, BYTES_END, "", 0, err) < 0)
+        return -1;
+    tokenizer->table.entries[BYTES_END].flags |= TOKEN_SPECIAL;
+    tokenizer->special[SPECIAL_END] = BYTES_END;
+    return 0;
+}
+
+static int open_files(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
+{
+    const char *path = files->paths[0];
+
+    switch (files->layout) {
+    case LAYOUT_PAIR:
+        return read_bpe_files(tokenizer, path, files->paths[1], err) < 0
+                   ? -1
+                   : read_special_tokens(tokenizer, path, true, err);
+    case LAYOUT_JSON:
+        return read_tokenizer_json(tokenizer, path, err) < 0 ? -1 : read_special_tokens(tokenizer, path, false, err);
+    case LAYOUT_MODEL:
+        return read_sentencepiece(tokenizer, path, err);
+    case LAYOUT_LINES:
+        if (read_vocab_txt(tokenizer, path, err) < 0 || read_special_tokens(tokenizer, path, true, err) < 0)
+            return -1;
+        tokenizer->unknown = tokenizer->special[SPECIAL_UNKNOWN];
+        return 0;
+    default:
+        return open_bytes(tokenizer, err);
+    }
+}
+
+struct tokenizer *tokenizer_open(const char *path, struct error *err)
+{
+    struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
+    struct tokenizer_files files;
+
+    if (!tokenizer) {
+        error_set(err, CODE_IO, "out of memory for a tokenizer");
+        return NULL;
+    }
+    memset(tokenizer->special, 0xff, sizeof tokenizer->special);
+    tokenizer->unknown = -1;
+    if (tokenizer_find_files(path, &files, err) < 0 || open_files(tokenizer, &files, err) < 0 ||
+        tokenizer_finish(tokenizer, err) < 0) {
+        tokenizer_close(tokenizer);
+        return NULL;
+    }
+    return tokenizer;
+}
+
+int tokenizer_finish(struct tokenizer *tokenizer, struct error *err)
+{
+    const struct token_table *table = &tokenizer->table;
+
+    if (normalize_tokens(tokenizer, err) < 0)
+        return -1;
+    added_set_close(&tokenizer->raw);
+    added_set_close(&tokenizer->normalized);
+    for (int i = 0; i < SPECIAL_TOKENS; i++)
+        if (tokenizer->special[i] >= 0)
+            table->entries[tokenizer->special[i]].flags |= TOKEN_SPECIAL;
+    for (int32_t id = 0; id < table->size; id++)
+        if (table->entries[id].length > tokenizer->longest)
+            tokenizer->longest = table->entries[id].length;
+    tokenizer->fingerprint = sum_tokenizer(tokenizer);
+    return 0;
+}
+
+void tokenizer_close(struct tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    token_table_free(&tokenizer->table);
+    added_set_free(&tokenizer->raw);
+    added_set_free(&tokenizer->normalized);
+    splitter_free(&tokenizer->splitter);
+    free(tokenizer->merges.slots);
+    free(tokenizer->merges.byte_pairs);
+    piece_model_destroy(tokenizer->pieces);
+    free(tokenizer);
+}

@@ -1,0 +1,189 @@
+#include "trainer/tokenizer/unicode.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+static uint8_t classes[CODE_POINTS];
+
+static int is_space(uint32_t code)
+{
+    return (code >= 9 && code <= 13) || code == 0x20 || code == 0x85 || code == 0xa0 || code == 0x1680 ||
+           (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f ||
+           code == 0x3000;
+}
+
+static uint8_t class_of(uint32_t code)
+{
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+    uint8_t class = CLASS_OTHER;
+
+    if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO)
+        class = CLASS_LETTER;
+    else if (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO)
+        class = CLASS_NUMBER;
+    else if (is_space(code))
+        class = CLASS_SPACE;
+    if (code == '\n' || code == '\r')
+        class |= CLASS_NEWLINE;
+    if (category == UTF8PROC_CATEGORY_MN)
+        class |= CLASS_ACCENT;
+    if (category >= UTF8PROC_CATEGORY_CC && category <= UTF8PROC_CATEGORY_CO)
+        class |= CLASS_CONTROL;
+    if ((category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO) ||
+        (code > ' ' && code < 0x7f && (class & CLASS_OTHER)))
+        class |= CLASS_PUNCT;
+    return class;
+}
+
+static void fill_classes(void)
+{
+    for (uint32_t code = 0; code < CODE_POINTS; code++)
+        classes[code] = class_of(code);
+}
+
+const uint8_t *unicode_classes(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, fill_classes);
+    return classes;
+}
+
+int unicode_in_word(uint32_t code)
+{
+    switch (utf8proc_category((utf8proc_int32_t)code)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+        return 1;
+    default: /* joiners, and the circled and squared letters, which are alphabetic */
+        return code == 0x200c || code == 0x200d || (code >= 0x24b6 && code <= 0x24e9) ||
+               (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
+               (code >= 0x1f170 && code <= 0x1f189);
+    }
+}
+
+int utf8_previous(const uint8_t *begin, const uint8_t *text, uint32_t *code)
+{
+    for (int length = 1; length <= 4 && length <= text - begin; length++) {
+        if ((text[-length] & 0xc0) == 0x80)
+            continue;
+        if (utf8_next(text - length, text, code) == length)
+            return length;
+        break;
+    }
+    *code = REPLACEMENT;
+    return 1;
+}
+
+int utf8_write(uint32_t code, char *out)
+{
+    return (int)utf8proc_encode_char((utf8proc_int32_t)code, (utf8proc_uint8_t *)out);
+}
+
+/* The end of the run of valid characters that begins at text; *composed tells whether it is in NFC for certain. */
+static const uint8_t *valid_run(const uint8_t *text, const uint8_t *end, int *composed)
+{
+    uint32_t code;
+
+    while (text < end) {
+        int length = utf8_next(text, end, &code);
+
+        if (code == REPLACEMENT && length == 1)
+            break;
+        if (code >= 0x300)
+            *composed = 0;
+        text += length;
+    }
+    return text;
+}
+
+static int append_run(char **out, size_t *used, const void *text, size_t bytes, int composed)
+{
+    utf8proc_uint8_t *form = NULL;
+    utf8proc_ssize_t length = (utf8proc_ssize_t)bytes;
+    char *grown;
+
+    if (!composed && bytes > 0) {
+        length = utf8proc_map(text, (utf8proc_ssize_t)bytes, &form, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        if (length < 0)
+            return -1;
+        text = form;
+    }
+    grown = realloc(*out, *used + (size_t)length + 1);
+    if (grown) {
+        *out = grown;
+        memcpy(grown + *used, text, (size_t)length);
+        *used += (size_t)length;
+    }
+    free(form);
+    return grown ? 0 : -1;
+}
+
+int unicode_nfc(const char *text, size_t bytes, char **out, size_t *out_bytes, struct error *err)
+{
+    const uint8_t *at = (const uint8_t *)text, *end = at + bytes;
+    int composed = 1;
+    uint32_t code;
+
+    *out = NULL;
+    *out_bytes = 0;
+    for (const uint8_t *p = at; p < end && composed; p += utf8_next(p, end, &code))
+        composed = *p < 0xcc; /* U+0300 begins with that byte */
+    if (composed)
+        return 0;
+    while (at < end) {
+        const uint8_t *stop;
+
+        composed = 1;
+        stop = valid_run(at, end, &composed);
+        if (stop == at) { /* bytes that are not UTF-8 */
+            stop++;
+            composed = 1;
+        }
+        if (append_run(out, out_bytes, at, (size_t)(stop - at), composed) < 0) {
+            free(*out);
+            *out = NULL;
+            return error_set(err, CODE_IO, "out of memory for the normal form of %zu bytes", bytes);
+        }
+        at = stop;
+    }
+    return 0;
+}
+
+int unicode_decompose(uint32_t code, int32_t out[4])
+{
+    int boundary = 0;
+    utf8proc_ssize_t length;
+
+    out[0] = (int32_t)code;
+    if (code < 0xc0)
+        return 1;
+    length = utf8proc_decompose_char((utf8proc_int32_t)code, out, 4, UTF8PROC_DECOMPOSE, &boundary);
+    return length >= 1 && length <= 4 ? (int)length : 1;
+}
+
+int unicode_mark_order(uint32_t code)
+{
+    return utf8proc_get_property((utf8proc_int32_t)code)->combining_class;
+}
+
+int unicode_lower(uint32_t code, int32_t out[2])
+{
+    out[0] = utf8proc_tolower((utf8proc_int32_t)code);
+    out[1] = 0x307;
+    if (code != 0x130) /* the only one whose lower case is two */
+        return 1;
+    out[0] = 'i';
+    return 2;
+}

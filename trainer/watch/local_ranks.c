@@ -1,0 +1,216 @@
+#include "trainer/watch/local_ranks.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/watch/recorder.h"
+
+struct mapped_rank {
+    int rank;
+    struct record_file *file;
+    struct process process; /* pid 0: unknown */
+};
+
+struct local_ranks {
+    int rank, world;
+    struct rank_location *all;  /* [world] */
+    int *lowest;                /* [world] the lowest rank of each rank's node */
+    struct mapped_rank *mapped; /* [count] in the order of rank; this rank among them */
+    int count;
+};
+
+struct rank_location rank_location_self(const char *host, const struct record_file *own)
+{
+    struct rank_location self = {.process = process_self(), .record_filesystem = record_filesystem(own)};
+
+    snprintf(self.host, sizeof self.host, "%s", host);
+    return self;
+}
+
+/* record_filesystem is 0 for a record in private memory, which no other rank can read. */
+static bool same_node(const struct rank_location *a, const struct rank_location *b)
+{
+    return a->record_filesystem && a->record_filesystem == b->record_filesystem &&
+           a->process.pid_namespace == b->process.pid_namespace && strcmp(a->host, b->host) == 0;
+}
+
+/* A node's ranks usually follow each other. */
+static void find_lowest_ranks(struct local_ranks *n)
+{
+    for (int rank = 0; rank < n->world; rank++) {
+        int low = rank > 0 && same_node(&n->all[rank - 1], &n->all[rank]) ? n->lowest[rank - 1] : 0;
+
+        while (low < rank && !(n->lowest[low] == low && same_node(&n->all[low], &n->all[rank])))
+            low++;
+        n->lowest[rank] = low;
+    }
+}
+
+static int map_rank(struct local_ranks *n, int rank, struct record_file *own, struct error *err)
+{
+    struct mapped_rank *r = &n->mapped[n->count];
+
+    r->rank = rank;
+    r->file = rank == n->rank ? own : record_map(&n->all[rank].process, n->world, err);
+    if (!r->file)
+        return error_prefix(err, "the flight record of rank %d", rank);
+    r->process = n->all[rank].process;
+    if (process_inspect(&r->process) != PROCESS_RUNNING) /* not visible in /proc, but it runs: no alarm */
+        r->process.pid = 0;
+    n->count++;
+    return 0;
+}
+
+struct local_ranks *local_ranks_create(const struct rank_location *all, int world, int rank, struct record_file *own,
+                                       struct error *err)
+{
+    struct local_ranks *n = error_calloc(1, sizeof *n, err);
+
+    if (!n)
+        return NULL;
+    n->rank = rank;
+    n->world = world;
+    n->all = error_calloc((size_t)world, sizeof *n->all, err);
+    n->lowest = error_calloc((size_t)world, sizeof *n->lowest, err);
+    n->mapped = error_calloc((size_t)world, sizeof *n->mapped, err);
+    if (!n->all || !n->lowest || !n->mapped)
+        goto fail;
+    memcpy(n->all, all, (size_t)world * sizeof *n->all);
+    find_lowest_ranks(n);
+    for (int other = 0; other < world; other++)
+        if (n->lowest[other] == n->lowest[rank] && map_rank(n, other, own, err) < 0)
+            goto fail;
+    return n;
+fail:
+    local_ranks_destroy(n);
+    return NULL;
+}
+
+void local_ranks_destroy(struct local_ranks *n)
+{
+    if (!n)
+        return;
+    for (int i = 0; i < n->count; i++)
+        if (n->mapped[i].rank != n->rank)
+            record_close(n->mapped[i].file);
+    free(n->all);
+    free(n->lowest);
+    free(n->mapped);
+    free(n);
+}
+
+/* ---- their state ---- */
+
+/* Inspects the process, then copies the record: a rank that had announced its end by then is not dead. A process that
+ * cannot be inspected counts as running. */
+static enum hang_state inspect_rank(const struct mapped_rank *r, struct flight_record *record)
+{
+    enum process_state seen = process_inspect(&r->process);
+
+    record_copy(record, r->file);
+    if (record->ending)
+        return HANG_ENDING;
+    if (seen == PROCESS_GONE)
+        return HANG_DEAD;
+    if (record_flag(r->file, RECORD_ABORTING))
+        return HANG_ABORTED;
+    return seen == PROCESS_STOPPED ? HANG_STOPPED : HANG_RUNNING;
+}
+
+/* True if a rank of this node is in one of the states, given as bits 1 << state. */
+static bool any_rank_in(const struct local_ranks *n, unsigned states)
+{
+    struct flight_record record;
+
+    for (int i = 0; i < n->count; i++)
+        if (states & 1u << inspect_rank(&n->mapped[i], &record))
+            return true;
+    return false;
+}
+
+bool local_ranks_publisher(const struct local_ranks *n)
+{
+    struct flight_record record;
+
+    for (int i = 0; n->mapped[i].rank != n->rank; i++) {
+        enum hang_state state = inspect_rank(&n->mapped[i], &record);
+
+        if (state == HANG_RUNNING ||
+            (state == HANG_ABORTED && process_inspect(&n->mapped[i].process) != PROCESS_STOPPED))
+            return false;
+    }
+    return true;
+}
+
+bool local_ranks_any_dead(const struct local_ranks *n)
+{
+    return any_rank_in(n, 1u << HANG_DEAD);
+}
+
+bool local_ranks_all_ending(const struct local_ranks *n)
+{
+    return !any_rank_in(n, 1u << HANG_RUNNING | 1u << HANG_STOPPED);
+}
+
+bool local_ranks_alarm(const struct local_ranks *n)
+{
+    for (int i = 0; i < n->count; i++)
+        if (record_flag(n->mapped[i].file, RECORD_ALARM))
+            return true;
+    return false;
+}
+
+bool local_ranks_cause(const struct local_ranks *n, struct record_cause *cause)
+{
+    for (int i = 0; i < n->count; i++)
+        if (record_get_cause(n->mapped[i].file, cause))
+            return true;
+    return false;
+}
+
+struct hang_rank *local_ranks_snapshot(const struct local_ranks *n, struct error *err)
+{
+    struct hang_rank *ranks = hang_ranks_create(n->world, err);
+
+    if (!ranks)
+        return NULL;
+    for (int rank = 0; rank < n->world; rank++)
+        memcpy(ranks[rank].host, n->all[rank].host, sizeof ranks[rank].host);
+    for (int i = 0; i < n->count; i++) {
+        const struct mapped_rank *from = &n->mapped[i];
+        struct hang_rank *r = &ranks[from->rank];
+
+        r->state = inspect_rank(from, &r->record);
+        r->taken = recorder_now();
+        for (int c = 0; c < RECORD_COMMS; c++) {
+            int size = r->record.comms[c].size;
+
+            r->members[c] = r->record.comms[c].id ? calloc((size_t)size + 1, sizeof(int)) : NULL;
+            if (r->members[c])
+                record_members(from->file, c, r->members[c], size);
+        }
+    }
+    return ranks;
+}
+
+bool local_ranks_complete(const struct local_ranks *n, const bool *published)
+{
+    for (int rank = 0; rank < n->world; rank++) {
+        bool any = false;
+
+        for (int other = rank; other < n->world && n->lowest[rank] == rank && !any; other++)
+            any = published[other] && n->lowest[other] == rank;
+        if (n->lowest[rank] == rank && !any)
+            return false;
+    }
+    return true;
+}
+
+void local_ranks_continue(const struct local_ranks *n)
+{
+    for (int i = 0; i < n->count; i++)
+        if (process_inspect(&n->mapped[i].process) == PROCESS_STOPPED)
+            kill((pid_t)n->mapped[i].process.pid, SIGCONT);
+}

@@ -1,0 +1,156 @@
+/* watchdog_judge.c - after an alarm: publishes the node's records, and finds the cause of the hang. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "trainer/watch/recorder.h"
+#include "trainer/watch/watchdog_impl.h"
+
+/* Seconds. */
+#define POLL_INTERVAL   0.1
+#define PUBLISH_TIMEOUT 3.0 /* for other nodes to publish */
+#define JUDGE_TIMEOUT   3.0 /* for the publisher whose turn it is to judge; then others try */
+
+enum { LINES_ON_STDERR = 32 };
+
+static int publish_records(const struct watchdog_config *config, struct error *err)
+{
+    struct hang_rank *ranks = local_ranks_snapshot(config->local_ranks, err);
+    int result = ranks ? hang_records_publish(config->output.directory, config->rank, ranks, config->world, err) : -1;
+
+    hang_ranks_destroy(ranks, config->world);
+    return result;
+}
+
+/* The report as malloc'ed text, with at most `lines` ranks; 0: all. */
+static char *compose_report(const struct watchdog_config *config, const struct hang_verdict *verdict,
+                            const struct hang_rank *ranks, int lines)
+{
+    char title[512], date[64];
+    time_t now = time(NULL);
+    struct tm tm;
+
+    strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S %Z", localtime_r(&now, &tm));
+    snprintf(title, sizeof title, "%s, %s, report.hang_seconds = %g", config->output.title, date, config->hang_seconds);
+    return hang_compose(title, verdict, ranks, config->world, lines);
+}
+
+/* Prints the report in one write, so that other ranks' lines do not interleave. */
+static void print_to_stderr(const struct watchdog_config *config, const struct hang_verdict *verdict,
+                            const struct hang_rank *ranks, bool to_directory)
+{
+    char *body = compose_report(config, verdict, ranks, LINES_ON_STDERR), *text;
+    int length = body ? asprintf(&text, "---- this run hangs; %s%s%s ----\n%s----\n",
+                                 to_directory ? "the whole report is " : "the state of other nodes is unknown: ",
+                                 config->output.directory, to_directory ? "/hang-report.txt" : " cannot be used", body)
+                      : -1;
+
+    if (length >= 0) {
+        if (write(STDERR_FILENO, text, (size_t)length) < 0)
+            length = 0; /* nothing can be done about it */
+        free(text);
+    }
+    free(body);
+}
+
+static int publish_report(const struct watchdog_config *config, const struct hang_verdict *verdict,
+                          const struct hang_rank *ranks, struct error *err)
+{
+    char *text = compose_report(config, verdict, ranks, 0);
+    int result = text ? hang_report_publish(config->output.directory, config->rank, text, err) : -1;
+
+    free(text);
+    return result;
+}
+
+/*
+ * Finds the cause from all published records, or from this node's if `published` is NULL. 1 if this rank's report is
+ * the one that is used; 0 if another rank has written one first.
+ */
+static int judge_records(const struct watchdog_config *config, const bool *published, struct record_cause *cause,
+                         struct error *err)
+{
+    struct hang_rank *ranks = local_ranks_snapshot(config->local_ranks, err); /* also the names of all nodes */
+    struct hang_verdict verdict = {0};
+    int result;
+
+    if (!ranks)
+        return -1;
+    if (published)
+        hang_collect(config->output.directory, published, ranks, config->world);
+    /* patience: half of hang_seconds */
+    result = hang_judge(&verdict, ranks, config->world, config->hang_seconds / 2, err) == 0 ? 1 : -1;
+    if (result > 0 && published)
+        result = publish_report(config, &verdict, ranks, err);
+    if (result > 0)
+        hang_cause(cause, &verdict, ranks, config->world);
+    if (result > 0 && (published || local_ranks_publisher(config->local_ranks)))
+        print_to_stderr(config, &verdict, ranks, published);
+    free(verdict.named);
+    hang_ranks_destroy(ranks, config->world);
+    return result;
+}
+
+/* The lowest publisher judges as soon as every node has published, or after PUBLISH_TIMEOUT. The other publishers judge
+ * if there is no report JUDGE_TIMEOUT after that. */
+static bool my_turn(const struct watchdog_config *config, const bool *published, double seconds)
+{
+    int lowest = 0;
+
+    while (lowest < config->rank && !published[lowest])
+        lowest++;
+    if (lowest < config->rank)
+        return seconds > PUBLISH_TIMEOUT + JUDGE_TIMEOUT;
+    return seconds > PUBLISH_TIMEOUT || local_ranks_complete(config->local_ranks, published);
+}
+
+/* One poll of the directory by a publisher that has published its records. */
+static int poll_directory(const struct watchdog_config *config, double seconds, struct record_cause *cause,
+                          struct error *err)
+{
+    bool *published;
+    int result;
+
+    if (hang_cause_read(config->output.directory, cause))
+        return 1;
+    published = error_calloc((size_t)config->world, sizeof *published, err);
+    if (!published)
+        return -1;
+    result = hang_published(config->output.directory, published, config->world, err);
+    if (result == 0 && my_turn(config, published, seconds))
+        result = judge_records(config, published, cause, err);
+    free(published);
+    return result;
+}
+
+int watchdog_find_cause(const struct watchdog_config *config, const atomic_bool *stop, struct record_cause *cause,
+                        struct error *err)
+{
+    int64_t began = recorder_now();
+    bool done = false; /* this rank has published its node's records */
+    int result = hang_raise_alarm(config->output.directory, err);
+
+    while (result == 0 && !*stop) {
+        if (local_ranks_publisher(config->local_ranks)) {
+            if (!done)
+                result = publish_records(config, err);
+            done = true;
+            if (result == 0)
+                result = poll_directory(config, 1e-9 * (double)(recorder_now() - began), cause, err);
+        }
+        if (result == 0)
+            clock_sleep(POLL_INTERVAL);
+    }
+    return result;
+}
+
+void watchdog_find_cause_alone(const struct watchdog_config *config, struct record_cause *cause)
+{
+    struct error err;
+
+    *cause = (struct record_cause){"an operation takes longer than report.hang_seconds, or a rank was lost", false};
+    judge_records(config, NULL, cause, &err);
+}
