@@ -210,7 +210,7 @@ teardown() {
 }
 
 @test "a save that the job's memory limit has no room for goes straight, and nobody is killed" {
-    limited_group 160M
+    limited_group 180M
     run bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' bash "$group" timeout 60 mpiexec.mpich -n 1 \
         muster-train "$DIR/job.cfg" --set model.layers=4 --set model.hidden=384 --set batch.steps=6 \
         --set checkpoint.every=2 --set checkpoint.dir="$DIR/ckpt"
