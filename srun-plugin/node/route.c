@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "srun-plugin/node/sysfs.h"
 
 #define PORT_DISCARD "9" /* never sent to */
+#define ADDRESSES    64  /* IPv4 addresses of a node that are searched the fast way */
 
 static int print_address(const struct sockaddr *address, char *text, size_t size)
 {
@@ -43,7 +45,29 @@ static int find_source(const struct addrinfo *peer, char address[INET6_ADDRSTRLE
     return status;
 }
 
-bool route_is_own(const char *own, struct route_address *way)
+/* Of IPv4 only, and of ADDRESSES at most. */
+static bool find_quickly(const char *own, char *interface)
+{
+    struct ifreq items[ADDRESSES];
+    struct ifconf list = {.ifc_len = sizeof items, .ifc_req = items};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), count = 0;
+    char address[INET6_ADDRSTRLEN];
+    bool found = false;
+
+    if (fd >= 0 && ioctl(fd, SIOCGIFCONF, &list) == 0)
+        count = list.ifc_len / (int)sizeof *items;
+    for (int i = 0; i < count && !found; i++) {
+        found = print_address(&items[i].ifr_addr, address, sizeof address) == 0 && strcmp(address, own) == 0;
+        if (found)
+            snprintf(interface, IF_NAMESIZE, "%.*s", IF_NAMESIZE - 1, items[i].ifr_name);
+    }
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+/* All addresses of this node. That takes 0.06 ms: the kernel lists all that it knows of each interface. */
+static bool find_by_list(const char *own, char *interface)
 {
     char *addresses = sysfs_text("/", "addresses"), wanted[INET6_ADDRSTRLEN + 2];
     const char *at, *line;
@@ -53,11 +77,18 @@ bool route_is_own(const char *own, struct route_address *way)
     if (at) {
         line = memrchr(addresses, '\n', (size_t)(at - addresses));
         line = line ? line + 1 : addresses;
-        snprintf(way->interface, sizeof way->interface, "%.*s", (int)(at - line), line);
-        snprintf(way->address, sizeof way->address, "%s", own);
+        snprintf(interface, IF_NAMESIZE, "%.*s", (int)(at - line), line);
     }
     free(addresses);
     return at;
+}
+
+bool route_is_own(const char *own, struct route_address *way)
+{
+    if (!find_quickly(own, way->interface) && !find_by_list(own, way->interface))
+        return false;
+    snprintf(way->address, sizeof way->address, "%s", own);
+    return true;
 }
 
 static int look_up(const char *host, struct addrinfo **list, struct error *err)
