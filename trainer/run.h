@@ -29,6 +29,7 @@ struct run {
     struct saver *saver;
     struct claim_watch *claim; /* on rank 0; NULL elsewhere and without checkpoint.dir */
     bool resumed;              /* from checkpoint.dir */
+    bool all_saved;            /* it ended, and no save of it is still to be drained */
     double started;        /* the first step could begin: report.minutes count from here, so that every run does one */
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
@@ -82,7 +83,8 @@ int run_claim_start(struct run *run, struct error *err);
 bool run_claim_is_lost(const struct run *run);
 int run_claim_check(struct run *run, struct error *err);
 
-/* Releases the directory, after the last save. `trained`: the run came to its first step. */
+/* Releases the directory, after the last save. `trained`: the run came to its first step. If not all is saved, another
+ * job that claims it waits for this one's epilog (run_claim.c): then the claim stays as if this run had been killed. */
 void run_claim_stop(struct run *run, bool trained);
 
 /* ---- run_watch.c ---- */

@@ -155,10 +155,14 @@ static void describe_self(struct ckpt_claim *claim, const struct run *run)
 
 enum verdict { OWNER_DEAD, OWNER_ENDING, OWNER_SILENT, OWNER_ALIVE };
 
+/* Without Slurm: what runs on this machine; or, after a reboot or in a new container, the same job file on this host. */
 static bool is_same_job(const struct ckpt_claim *owner, const struct ckpt_claim *own)
 {
-    return strcmp(owner->cluster, own->cluster) == 0 && strcmp(owner->job, own->job) == 0 &&
-           (own->job[0] || strcmp(owner->machine, own->machine) == 0);
+    bool same_file = owner->keys && own->keys && strcmp(owner->keys, own->keys) == 0;
+
+    if (own->job[0] || owner->job[0])
+        return strcmp(owner->cluster, own->cluster) == 0 && strcmp(owner->job, own->job) == 0;
+    return strcmp(owner->machine, own->machine) == 0 || (same_file && strcmp(owner->host, own->host) == 0);
 }
 
 static enum verdict judge_heartbeat(struct claim_watch *watch, const struct ckpt_claim *owner)
@@ -447,7 +451,8 @@ void run_claim_stop(struct run *run, bool trained)
         pthread_join(watch->thread, NULL);
     }
     if (run->engine && run->engine->claim > 0 && run_claim_check(run, &ignored) == 0) {
-        watch->claim.released = watch->claim.heartbeat = clock_realtime();
+        watch->claim.heartbeat = clock_realtime();
+        watch->claim.released = trained && !run->all_saved ? 0 : watch->claim.heartbeat;
         if (trained)
             ckpt_claim_refresh(watch->dir, &watch->claim, &ignored);
         else

@@ -60,17 +60,18 @@ static int spawn_program(pid_t *pid, char **arguments)
 
 static int start_ckptd(struct saver_stage *s, struct error *err)
 {
-    char path[4096], cap[32];
+    char path[4096], cap[32], child[32];
     char *stage = (char *)(uintptr_t)ckpt_stage_directory(s->handle);
     char *arguments[] = {(char *)(uintptr_t)find_program(path, sizeof path),
                          (char[]){"--quiet"},
-                         (char[]){"--child"},
+                         child,
                          s->cap > 0 ? cap : stage,
                          s->cap > 0 ? stage : NULL,
                          NULL};
     int code;
 
     snprintf(cap, sizeof cap, "--cap=%d", s->cap);
+    snprintf(child, sizeof child, "--child=%d", (int)getpid());
     code = spawn_program(&s->pid, arguments);
     if (code == 0)
         return 0;

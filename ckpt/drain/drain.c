@@ -77,17 +77,19 @@ static struct drain_progress *find_progress(struct drainer *drainer, const char 
 
 /* Reads the generation's contents, and updates bytes and state of its entry in status.json. Call before and after
  * copying. */
-static void count_bytes(struct drain_turn *turn, struct contents *contents)
+static int count_bytes(struct drain_turn *turn, struct contents *contents, struct error *err)
 {
     struct drain_progress *progress = turn->progress;
 
-    generation_contents(&turn->source, ".", contents);
+    if (generation_contents(&turn->source, ".", contents, err) < 0)
+        return -1;
     /* Shards that are not here any more are drained: by this process, or by one that was killed. */
     if (turn->entry->bytes_total > contents->bytes && contents->drained > 0)
         progress->drained_bytes = turn->entry->bytes_total - contents->bytes;
     turn->entry->bytes_done = progress->drained_bytes;
     turn->entry->bytes_total = progress->drained_bytes + contents->bytes;
     turn->entry->state = status_of(contents, turn->generation->save.local);
+    return 0;
 }
 
 /* Whether it has a file of an unknown format (json_fields.h) and must be left alone. Parts come one by one. When their
@@ -99,8 +101,9 @@ static int is_unknown(struct drain_turn *turn, struct error *why)
 
     if (turn->progress->unknown)
         return 1;
-    generation_contents(&turn->source, ".", &own);
-    generation_contents(&turn->source, STAGE_PARTNER, &others);
+    if (generation_contents(&turn->source, ".", &own, why) < 0 ||
+        generation_contents(&turn->source, STAGE_PARTNER, &others, why) < 0)
+        return -1;
     parts = own.staged + own.drained + others.staged + others.drained;
     if (turn->generation->unknown.code == CODE_OK && parts == turn->progress->checked_parts)
         return 0;
@@ -144,8 +147,10 @@ static int copy_partner(struct drain_turn *turn, struct error *err)
     if ((!turn->drainer->options.partner && turn->drainer->trainer_alive && !turn->progress->stalled) ||
         directory_open(&partner, &turn->source, STAGE_PARTNER, NULL) < 0)
         return 0;
-    generation_contents(&partner, ".", &contents);
-    if (contents.staged > 0)
+    result = generation_contents(&partner, ".", &contents, err);
+    if (result == 0 && contents.staged > 0)
+        result = drain_is_committed(turn, err); /* by another node, which had those shards */
+    if (result == 0 && contents.staged > 0)
         result = copy_shards(turn, &partner, err);
     directory_close(&partner);
     return result;
@@ -165,7 +170,8 @@ static int drain_further(struct drain_turn *turn, struct contents *contents, str
         result = copy_shards(turn, &turn->source, err);
         if (result != DRAIN_CONTINUE)
             return result;
-        count_bytes(turn, contents);
+        if (count_bytes(turn, contents, err) < 0)
+            return -1;
         drain_recover(turn);
     }
     result = copy_partner(turn, err);
@@ -183,7 +189,8 @@ static enum turn_result take_turn(struct drain_turn *turn)
     struct error err = {0};
     int result;
 
-    count_bytes(turn, &contents);
+    if (count_bytes(turn, &contents, &err) < 0)
+        return drain_retry(turn, &err);
     if (file_exists(&turn->source, STAGE_DROPPED) ||
         (!drainer->trainer_alive && contents.staged + contents.drained < turn->generation->save.local))
         return drain_end_dropped(turn);
@@ -354,9 +361,10 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
         bool closed = file_exists(&drainer->stage, STAGE_CLOSED);
         int left;
 
-        if (drainer->options.then_once && *drainer->options.then_once) {
+        if (drainer->options.then_once && *drainer->options.then_once && !drainer->options.once) {
             drainer->options.once = true;
             drainer->options.idle = -1;
+            drainer_end_pauses(drainer); /* each save is tried once more */
         }
         left = handle_all(drainer, err);
 

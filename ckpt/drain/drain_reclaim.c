@@ -39,10 +39,9 @@ static bool may_go(const struct reclaim *run, const struct generation *generatio
     if (directory_open(&directory, &run->stage, generation->name, NULL) < 0)
         return false;
     *staged = time_staged(&directory, generation);
-    generation_contents(&directory, ".", &contents);
-    *bytes = contents.bytes;
-    if (*staged > 0 && *staged < run->before)
+    if (generation_contents(&directory, ".", &contents, &unknown) == 0 && *staged > 0 && *staged < run->before)
         may = generation_check_formats(&directory, generation, &unknown) == 0;
+    *bytes = contents.bytes;
     directory_close(&directory);
     return may;
 }

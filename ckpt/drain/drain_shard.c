@@ -124,6 +124,17 @@ static int open_source(struct shard_source *source, const struct drain_turn *tur
     return source->header ? 0 : -1;
 }
 
+/* Maps the block's pages. One that cannot be read (a fault of memory, or of a disk that the stage is on) would end this
+ * process by SIGBUS, and each that comes after it. */
+static int read_block(const struct drain_turn *turn, void *block, size_t bytes, struct error *err)
+{
+#ifdef MADV_POPULATE_READ /* Linux 5.14 */
+    if (madvise(block, bytes, MADV_POPULATE_READ) < 0 && (errno == EFAULT || errno == EHWPOISON))
+        return error_set(err, CODE_DATA, "%s: a staged block of %zu bytes cannot be read", turn->source.path, bytes);
+#endif
+    return 0;
+}
+
 /* The data, a block at a time, from the stage's memory. */
 static int copy_blocks(struct drain_turn *turn, const struct manifest_shard *shard, unsigned char *data,
                        struct block_writer *writer, struct error *err)
@@ -136,7 +147,8 @@ static int copy_blocks(struct drain_turn *turn, const struct manifest_shard *sha
 
         if (result != 0)
             return result;
-        if (block_writer_lend(writer, data + block * SHARD_BLOCK, bytes, shard->block_crcs[block], err) < 0)
+        if (read_block(turn, data + block * SHARD_BLOCK, bytes, err) < 0 ||
+            block_writer_lend(writer, data + block * SHARD_BLOCK, bytes, shard->block_crcs[block], err) < 0)
             return -1;
         if (block >= UNMAP_AFTER) /* to unmap all at the end would delay the commit */
             madvise(data + (block - UNMAP_AFTER) * SHARD_BLOCK, SHARD_BLOCK, MADV_DONTNEED);
@@ -255,6 +267,18 @@ static int release_shard(struct drain_turn *turn, const struct directory *from, 
     return stage_recycle(&turn->drainer->stage, from, name, err);
 }
 
+/* A damaged copy of another node's shard: that node may still have the shard itself. */
+static int drop_copy(struct drain_turn *turn, const struct directory *from, int shard, const struct error *why)
+{
+    char part[FILE_NAME_SIZE], name[FILE_NAME_SIZE];
+
+    name_shard(part, SHARD_PART, shard, turn->generation->save.shards);
+    name_shard(name, SHARD_DATA, shard, turn->generation->save.shards);
+    drain_log(turn, "failed: the copy of shard %d, another node's, is damaged and is removed: %s", shard, why->text);
+    unlinkat(from->fd, part, 0);
+    return stage_recycle(&turn->drainer->stage, from, name, NULL);
+}
+
 static int drain_one(struct drain_turn *turn, const struct directory *from, int shard, struct error *err)
 {
     struct shard_source source;
@@ -267,6 +291,8 @@ static int drain_one(struct drain_turn *turn, const struct directory *from, int 
             result = 0;
     }
     close_source(&source);
+    if (result == -1 && err->code == CODE_DATA && from != &turn->source)
+        return drop_copy(turn, from, shard, err);
     return result == 0 ? release_shard(turn, from, shard, err) : result;
 }
 

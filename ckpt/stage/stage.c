@@ -22,7 +22,8 @@ static int adopt_generation(const struct directory *directory, const struct gene
     int local = generation->save.local;
     struct contents contents;
 
-    generation_contents(directory, ".", &contents);
+    if (generation_contents(directory, ".", &contents, err) < 0)
+        return -1;
     return stage_mark(directory,
                       local > 0 && contents.staged + contents.drained >= local ? STAGE_ADOPTED : STAGE_DROPPED, err);
 }

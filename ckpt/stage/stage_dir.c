@@ -217,17 +217,18 @@ int generation_check_formats(const struct directory *directory, const struct gen
     return attempt_check_formats_in(directory, STAGE_PARTNER, err);
 }
 
-void generation_contents(const struct directory *generation, const char *within, struct contents *contents)
+int generation_contents(const struct directory *generation, const char *within, struct contents *contents,
+                        struct error *err)
 {
     struct directory directory;
     struct listing listing;
     const char *name;
     struct stat info;
-    int shard, shards;
+    int shard, shards, result;
 
     memset(contents, 0, sizeof *contents);
-    if (directory_open(&directory, generation, within, NULL) < 0)
-        return;
+    if (directory_open(&directory, generation, within, err) < 0)
+        return errno == ENOENT ? 0 : -1;
     listing = listing_open(&directory);
     while ((name = listing_next(&listing))) {
         if (name_parse_shard(name, SHARD_PART, &shard, &shards))
@@ -238,8 +239,9 @@ void generation_contents(const struct directory *generation, const char *within,
                  fstatat(directory.fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
             contents->bytes += (uint64_t)info.st_size;
     }
-    listing_close(&listing, NULL);
+    result = listing_close(&listing, err);
     directory_close(&directory);
+    return result;
 }
 
 int stage_mark(const struct directory *directory, const char *mark, struct error *err)
@@ -287,8 +289,8 @@ bool stage_is_locked(const struct directory *stage, const char *name)
     bool locked;
 
     if (fd < 0)
-        return false;
-    locked = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+        return errno != ENOENT;
+    locked = fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
     close(fd);
     return locked;
 }

@@ -75,7 +75,9 @@ struct contents {
     int drained;    /* shards that are in the target */
     uint64_t bytes; /* of the data files that are here, complete or not */
 };
-void generation_contents(const struct directory *generation, const char *within, struct contents *contents);
+/* Nothing if `within` is missing. -1 if it cannot be read: then *contents is of no use. */
+int generation_contents(const struct directory *generation, const char *within, struct contents *contents,
+                        struct error *err);
 
 /* Make an empty file that marks something; file_exists finds it. */
 int stage_mark(const struct directory *directory, const char *mark, struct error *err);
@@ -84,7 +86,7 @@ int stage_mark(const struct directory *directory, const char *mark, struct error
 int stage_recycle(const struct directory *stage, const struct directory *from, const char *name, struct error *err);
 
 /* Take the lock `name` of the stage, shared or not. It is held until the returned descriptor is closed. -1 with errno
- * EAGAIN if another process holds it. stage_is_locked: true if any process holds it. */
+ * EAGAIN if another process holds it. stage_is_locked: true if any process holds it, also if that cannot be found out. */
 int stage_lock(const struct directory *stage, const char *name, bool shared);
 bool stage_is_locked(const struct directory *stage, const char *name);
 

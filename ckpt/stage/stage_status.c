@@ -197,7 +197,7 @@ static void add_staged(struct status *status, const struct directory *stage, con
 
     if (directory_open(&directory, stage, generation->name, NULL) < 0)
         return;
-    generation_contents(&directory, ".", &contents);
+    generation_contents(&directory, ".", &contents, NULL);
     generation_check_formats(&directory, generation, &why);
     directory_close(&directory);
     fill_entry(to, &generation->save);

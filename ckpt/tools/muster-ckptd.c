@@ -23,9 +23,8 @@ static const char help[] =
     "      --once         end when nothing is left, also if the stage is not closed\n"
     "      --seconds=N    end after N seconds, even if something is left\n"
     "      --cap=MIB      write at most so many MiB/s\n"
-    "      --child        drain for the parent process: ignore the signals that end a job; if the parent ends, go on "
-    "as\n"
-    "                     with --once --idle=0\n"
+    "      --child[=PID]  drain for the parent process, which has that PID: ignore the signals that end a job; if the\n"
+    "                     parent ends, go on as with --once --idle=0\n"
     "      --partner      also drain copies of other nodes' shards\n"
     "      --idle=N       do not wait for other nodes' shards when nothing moves for N seconds (300); 0: try once\n"
     "      --reclaim=AGE  of a job that has ended: end at once with 0 if a process uses STAGE; remove saves that "
@@ -108,11 +107,10 @@ static int run_drain(const char *stage, const struct ckpt_drain_options *options
 }
 
 /* Slurm ends a job by signals to all of its processes, and the trainer then saves once more: the drain must go on. */
-static void serve_parent(struct ckpt_drain_options *options)
+static void serve_parent(pid_t parent, struct ckpt_drain_options *options)
 {
     static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
     struct sigaction action = {.sa_handler = on_orphaned};
-    pid_t parent = getppid();
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         signal(ends[i], SIG_IGN);
@@ -131,7 +129,8 @@ enum { SECONDS, IDLE, CAP, THREADS, NUMBERS }; /* also what getopt returns for t
 struct command_line {
     double numbers[NUMBERS]; /* 0: not given */
     double reclaim;          /* seconds; 0: not given */
-    int once, partner, child, quiet;
+    int once, partner, quiet;
+    pid_t parent; /* with --child; 0 else */
 };
 
 static int set_number(struct command_line *line, int option, const char *text)
@@ -165,7 +164,7 @@ static int parse_options(struct command_line *line, int argc, char **argv)
         {"reclaim", required_argument, NULL, 'r'},
         {"idle", required_argument, NULL, IDLE},
         {"threads", required_argument, NULL, THREADS},
-        {"child", no_argument, &line->child, true},
+        {"child", optional_argument, NULL, 'c'},
         {"quiet", no_argument, NULL, 'q'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
@@ -177,6 +176,8 @@ static int parse_options(struct command_line *line, int argc, char **argv)
     while ((option = getopt_long(argc, argv, ":qj:hV", table, NULL)) != -1) {
         if (option == 'q')
             line->quiet = true;
+        else if (option == 'c') /* a parent that has ended already is not getppid() any more */
+            line->parent = optarg ? (pid_t)strtol(optarg, NULL, 10) : getppid();
         else if (option == 'r' && !text_to_seconds(optarg, &line->reclaim))
             return option_fail("--reclaim must be like 30m, 24h or 7d, not %s", optarg);
         else if (option == 'r')
@@ -212,7 +213,7 @@ int main(int argc, char **argv)
     signal(SIGHUP, SIG_IGN);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    if (line.child)
-        serve_parent(&options);
+    if (line.parent)
+        serve_parent(line.parent, &options);
     return run_drain(argv[optind], &options, line.reclaim);
 }

@@ -261,6 +261,39 @@ static void closed_is_removed(void **state)
     node_destroy(&node);
 }
 
+/* Two nodes of a shard each, to be opened as jobs "1" and "2". */
+static void create_pair(struct node *node, struct node *other, struct world *world, bool large)
+{
+    node_create(node, world, &seed, 2, large);
+    node->stride = 2;
+    *other = *node;
+    other->first = 1;
+    node_open(node, "1", 2, false);
+    node_open(other, "2", 2, false);
+}
+
+/* Room on `node` for the copy of the other's shard, and in it what arrived. */
+static unsigned char *receive_copy(struct node *node, struct node *other, uint64_t step,
+                                   struct ckpt_staged_shard *staged)
+{
+    struct ckpt_save save = world_save(node->world, node->topology, 1, node->target, step, "a");
+    struct error err;
+    unsigned char *room;
+
+    assert_int_equal(ckpt_stage_lend(other->stage, staged, &err), 0);
+    room = ckpt_stage_borrow(node->stage, &save, staged->bytes, &err);
+    assert_non_null(room);
+    memcpy(room, staged->data, staged->bytes);
+    return room;
+}
+
+static int drain_with(const struct node *node, const struct ckpt_drain_options *options)
+{
+    struct error err;
+
+    return ckpt_drain(ckpt_stage_directory(node->stage), options, &err);
+}
+
 /* Node 1 is lost; node 0 has a copy of its shards, and commits. A flipped bit on the way is refused. */
 static void drain_partner(const struct ckpt_drain_options *options)
 {
@@ -268,31 +301,19 @@ static void drain_partner(const struct ckpt_drain_options *options)
     struct node node, lost;
     struct ckpt_staged_shard staged;
     struct error err;
-    struct ckpt_save save;
     unsigned char *room;
 
-    node_create(&node, &world, &seed, 2, true);
-    node.stride = 2;
-    lost = node;
-    lost.first = 1;
-    node_open(&node, "1", 2, false);
-    node_open(&lost, "2", 2, false);
+    create_pair(&node, &lost, &world, true);
     node_stage(&node, 7, "a");
     node_stage(&lost, 7, "a");
-    assert_int_equal(ckpt_stage_lend(lost.stage, &staged, &err), 0);
-    save = world_save(&world, node.topology, 1, node.target, 7, "a");
-    room = ckpt_stage_borrow(node.stage, &save, staged.bytes, &err);
-    assert_non_null(room);
-    memcpy(room, staged.data, staged.bytes);
+    room = receive_copy(&node, &lost, 7, &staged);
     room[staged.bytes - 1] ^= 1;
     assert_int_equal(ckpt_stage_keep(node.stage, staged.part, staged.part_bytes, &err), -1);
-    room = ckpt_stage_borrow(node.stage, &save, staged.bytes, &err);
-    assert_non_null(room);
-    memcpy(room, staged.data, staged.bytes);
+    receive_copy(&node, &lost, 7, &staged);
     if (ckpt_stage_keep(node.stage, staged.part, staged.part_bytes, &err) < 0)
         fail_msg("%s", err.text);
     ckpt_stage_destroy(lost.stage);
-    assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), options, &err), CKPT_DRAIN_DONE);
+    assert_int_equal(drain_with(&node, options), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 7);
     node_destroy(&node);
 }
@@ -317,35 +338,74 @@ static void a_partners_copy_comes_too_late(void **state)
     struct node node, other;
     struct ckpt_staged_shard staged;
     struct error err;
-    struct ckpt_save save;
-    unsigned char *room;
 
     (void)state;
-    node_create(&node, &world, &seed, 2, false);
-    node.stride = 2;
-    other = node;
-    other.first = 1;
-    node_open(&node, "1", 2, false);
-    node_open(&other, "2", 2, false);
+    create_pair(&node, &other, &world, false);
     for (uint64_t step = 1; step <= 4; step++) {
         node_stage(&node, step, "a");
         node_stage(&other, step, "a");
-        assert_int_equal(ckpt_stage_lend(other.stage, &staged, &err), 0);
-        save = world_save(&world, node.topology, 1, node.target, step, "a");
-        room = ckpt_stage_borrow(node.stage, &save, staged.bytes, &err);
-        assert_non_null(room);
-        memcpy(room, staged.data, staged.bytes);
+        receive_copy(&node, &other, step, &staged);
         for (int turn = 0; turn < 2; turn++) { /* the first node has to wait for the second */
             struct ckpt_drain_options options = {.once = true, .seconds = turn == 0 ? 0.1 : 60};
 
-            ckpt_drain(ckpt_stage_directory(node.stage), &options, &err);
-            ckpt_drain(ckpt_stage_directory(other.stage), &options, &err);
+            drain_with(&node, &options);
+            drain_with(&other, &options);
         }
         assert_true(node_wait(&node, 0));
         assert_int_equal(ckpt_stage_keep(node.stage, staged.part, staged.part_bytes, &err), 0);
         assert_true(node_wait(&node, 0));
         world_expect(&world, node.topology, node.target, step);
     }
+    ckpt_stage_destroy(other.stage);
+    node_destroy(&node);
+}
+
+/* The other node commits with its own shard: the copy is not needed any more, and its memory is freed. */
+static void a_partners_copy_is_of_a_committed_save(void **state)
+{
+    struct ckpt_drain_options own = {.once = true, .seconds = 0.3},
+                              all = {.once = true, .partner = true, .seconds = 60};
+    struct world world;
+    struct node node, other;
+    struct ckpt_staged_shard staged;
+    struct error err;
+
+    (void)state;
+    create_pair(&node, &other, &world, false);
+    node_stage(&node, 1, "a");
+    node_stage(&other, 1, "a");
+    receive_copy(&node, &other, 1, &staged);
+    assert_int_equal(ckpt_stage_keep(node.stage, staged.part, staged.part_bytes, &err), 0);
+    drain_with(&node, &own);
+    assert_int_equal(drain_with(&other, &all), CKPT_DRAIN_DONE);
+    assert_false(node_wait(&node, 0));
+    assert_int_equal(drain_with(&node, &all), CKPT_DRAIN_DONE);
+    assert_true(node_wait(&node, 0));
+    world_expect(&world, node.topology, node.target, 1);
+    ckpt_stage_destroy(other.stage);
+    node_destroy(&node);
+}
+
+/* A bit of the copy flips in memory, and the other node still has the shard: that one is committed. */
+static void a_partners_copy_is_damaged(void **state)
+{
+    struct ckpt_drain_options options = {.once = true, .partner = true, .idle = 0.1, .seconds = 60};
+    struct world world;
+    struct node node, other;
+    struct ckpt_staged_shard staged;
+    struct error err;
+    unsigned char *room;
+
+    (void)state;
+    create_pair(&node, &other, &world, false);
+    node_stage(&node, 1, "a");
+    node_stage(&other, 1, "a");
+    room = receive_copy(&node, &other, 1, &staged);
+    assert_int_equal(ckpt_stage_keep(node.stage, staged.part, staged.part_bytes, &err), 0);
+    room[staged.bytes - 1] ^= 1;
+    assert_int_equal(drain_with(&node, &options), CKPT_DRAIN_OTHERS);
+    assert_int_equal(drain_with(&other, &options), CKPT_DRAIN_DONE);
+    world_expect(&world, node.topology, node.target, 1);
     ckpt_stage_destroy(other.stage);
     node_destroy(&node);
 }
@@ -363,6 +423,8 @@ int main(void)
         cmocka_unit_test(a_partners_copy_is_drained),
         cmocka_unit_test(a_partners_copy_is_drained_when_nothing_moves),
         cmocka_unit_test(a_partners_copy_comes_too_late),
+        cmocka_unit_test(a_partners_copy_is_of_a_committed_save),
+        cmocka_unit_test(a_partners_copy_is_damaged),
     };
 
     return cmocka_run_group_tests_name("ckpt_stage", tests, NULL, NULL);

@@ -254,6 +254,47 @@ static void a_child_whose_parent_ends(void **state)
     node_destroy(&node);
 }
 
+/* The target works again just before its parent ends: that is not left for the end of a pause. */
+static void a_child_whose_parent_ends_tries_once_more(void **state)
+{
+    struct world world;
+    struct node node;
+    char command[2048], file[512];
+    FILE *pipe;
+
+    (void)state;
+    setup(&node, &world, 1, false);
+    spew(join(file, node.target, "file"), "x", 1);
+    strcpy(node.target, file);
+    node_stage(&node, 30, "a");
+    /* The pauses are 0.25, 0.5, 1 and 2 s: it works again at the beginning of the last. */
+    snprintf(command, sizeof command, "(%s --child %s & sleep 2; rm %s; sleep 0.2) 2>&1", program("muster-ckptd"),
+             ckpt_stage_directory(node.stage), node.target);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
+    pclose(pipe);
+    assert_null(strstr(output, ": left in "));
+    world_expect(&world, node.topology, node.target, 30);
+    scratch_destroy(node.target);
+    *strrchr(node.target, '/') = '\0';
+    node_destroy(&node);
+}
+
+/* Its parent has ended before it asks who that is: by the number it was given, it knows. */
+static void a_child_whose_parent_has_ended(void **state)
+{
+    struct world world;
+    struct node node;
+
+    (void)state;
+    setup(&node, &world, 1, false);
+    node_stage(&node, 30, "a");
+    assert_int_equal(run("muster-ckptd", "--child=1 %s", ckpt_stage_directory(node.stage)), 0);
+    world_expect(&world, node.topology, node.target, 30);
+    node_destroy(&node);
+}
+
 /* Its parent ends and another node's shard is missing: it ends without waiting for that. */
 static void a_child_whose_parent_ends_leaves_it_to_others(void **state)
 {
@@ -476,6 +517,8 @@ int main(void)
         cmocka_unit_test(stopped_and_killed),
         cmocka_unit_test(what_other_nodes_did),
         cmocka_unit_test(a_child_whose_parent_ends),
+        cmocka_unit_test(a_child_whose_parent_ends_tries_once_more),
+        cmocka_unit_test(a_child_whose_parent_has_ended),
         cmocka_unit_test(a_child_whose_parent_ends_leaves_it_to_others),
         cmocka_unit_test(a_second_one_with_time_waits),
         cmocka_unit_test(an_unknown_save_is_not_waited_for),
