@@ -166,11 +166,57 @@ static void every_call_of_a_drain_fails(void **state)
     every_call_fails(true);
 }
 
+/* A drain without a trainer, as in an epilog: the call fails once, on the stage. Returns whether it was reached. */
+static bool one_stage_error(const char *call, int n, struct aftermath *aftermath)
+{
+    char base[256], dir[512], stage[512], hit[512], root_of[600], fail_of[64], hit_of[600], said[4096], where[128];
+    const char *environment[] = {root_of, fail_of, hit_of, "SHIM_PROGRAM=muster-ckptd", NULL}, *quiet[] = {NULL};
+    const char *before[] = {"tests/crash/saver", "--serial", "--seed", "31", "--keep", "2", dir, "20", NULL};
+    const char *only[] = {"tests/crash/saver", "--serial", "--seed",     "31", "--keep", "2",
+                          "--stage",           stage,      "--no-drain", dir,  "30",     NULL};
+    const char *drain[] = {"tests/crash/saver", "--drain", "--stage", stage, dir, NULL};
+    bool reached;
+    int status;
+
+    scratch_create(base, scratch_fast());
+    join(dir, base, "checkpoints");
+    join(hit, base, "hit");
+    assert_int_equal(mkdir(join(stage, base, "stage"), 0700), 0);
+    snprintf(where, sizeof where, "%s no. %d of the stage fails", call, n);
+    snprintf(root_of, sizeof root_of, "SHIM_ROOT=%s", stage);
+    snprintf(fail_of, sizeof fail_of, "SHIM_FAIL=%s:%d:EIO", call, n);
+    snprintf(hit_of, sizeof hit_of, "SHIM_HIT=%s", hit);
+    assert_int_equal(run_shimmed(before, quiet, said, sizeof said), 0);
+    assert_int_equal(run_shimmed(only, quiet, said, sizeof said), 0);
+    status = run_shimmed(drain, environment, said, sizeof said);
+    reached = access(hit, F_OK) == 0;
+    if (status != 0 && run_shimmed(drain, quiet, said, sizeof said) != 0)
+        fail_msg("%s: the drain after it fails: %s", where, said);
+    if (aftermath_go_on(aftermath, dir, 30, n % 2 == 0) != ALL_WELL)
+        fail_msg("%s, exit %d: %s", where, WEXITSTATUS(status), aftermath->text);
+    scratch_destroy(base);
+    return reached;
+}
+
+static void every_look_at_the_stage_fails(void **state)
+{
+    static const char *const calls[] = {"look", "read", "list", "stat"};
+    struct aftermath aftermath;
+
+    (void)state;
+    aftermath_create(&aftermath, &plan);
+    for (size_t c = 0; c < sizeof calls / sizeof *calls; c++)
+        for (int n = 1; one_stage_error(calls[c], n, &aftermath); n++)
+            assert_true(n < 500);
+    aftermath_destroy(&aftermath);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call_of_a_save_fails),
         cmocka_unit_test(every_call_of_a_drain_fails),
+        cmocka_unit_test(every_look_at_the_stage_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
