@@ -113,6 +113,33 @@ nothing_moves() {
     [ "$(ls ckpt/owner-*)" = ckpt/owner-3.json ]
 }
 
+field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"; }
+
+@test "without Slurm, after a reboot: the same job file goes on with its staged saves, another one does not" {
+    owner a
+    kill -KILL "$first"
+    wait "$first" || true
+    first=
+    claim machine before-the-reboot released 1
+    next 75
+    [ "$(field ckpt/owner-2.json accepts)" -eq 1 ]
+    claim machine before-the-reboot
+    ends 75 muster-train job.cfg --set report.minutes=0.01 --set optimizer.weight_decay=0.2
+    [ "$(field ckpt/owner-3.json accepts)" -eq 3 ]
+}
+
+@test "a run that leaves a save to an epilog does not release the directory" {
+    local shim=$BUILD/tests/crash/.libs/libshim.so
+    [ -e "$shim" ] || skip "the crash tests' shim is not built"
+    ends 75 env LD_PRELOAD="$shim" SHIM_PROGRAM=muster-ckptd SHIM_ROOT="$DIR/ckpt" SHIM_FAIL=fallocate:1:ENOSPC+ \
+        muster-train job.cfg --set report.minutes=0.01 --set checkpoint.last_seconds=1
+    grep -q 'stays in' log
+    [ "$(field ckpt/owner-1.json released)" = 0.0 ]
+    next 75
+    grep -q '^took over ' log
+    [ "$(field ckpt/owner-2.json released)" != 0.0 ]
+}
+
 @test "of four runs that start at once, one trains" {
     for k in 1 2 3 4; do
         (
