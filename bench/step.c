@@ -63,7 +63,7 @@ static int write_data(struct bench *b, struct error *err)
         for (size_t i = 0; i < count; i++)
             bytes[i] = (unsigned char)philox_u32((struct philox_stream){.seed = 1}, i);
         snprintf(prefix, sizeof prefix, "%s/data", b->dir);
-        writer = indexed_writer_create(prefix, INDEXED_U8, err);
+        writer = indexed_writer_create(prefix, INDEXED_U8, NULL, err);
         result = !writer || indexed_writer_append(writer, bytes, count, err) < 0 ||
                          indexed_writer_end_document(writer, err) < 0 || indexed_writer_commit(writer, err) < 0
                      ? -1

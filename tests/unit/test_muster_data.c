@@ -270,7 +270,7 @@ static void an_existing_set_is_kept(void **state)
 static void two_writers_of_one_prefix_do_not_mix(void **state)
 {
     struct error err;
-    struct indexed_writer *writer = indexed_writer_create("set", INDEXED_U8, &err);
+    struct indexed_writer *writer = indexed_writer_create("set", INDEXED_U8, NULL, &err);
 
     (void)state;
     write_file("a", "one", 3);

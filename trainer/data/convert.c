@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "trainer/data/work_queue.h"
 
@@ -17,7 +18,6 @@ struct conversion {
     struct text_reader *reader;
     struct work_queue *queue;
     uint64_t in_document; /* tokens of the current document */
-    int open_sets;        /* sets from this number on are committed */
     char end[4];          /* the token that ends a document, if there is one */
 };
 
@@ -131,13 +131,31 @@ static bool has_split(const struct convert *convert)
     return convert->split[0] > 0 || convert->split[1] > 0 || convert->split[2] > 0;
 }
 
+/* A text that the set's files would replace. */
+static int refuse_own_texts(const struct text_inputs *texts, const char *prefix, struct error *err)
+{
+    static const char *const ends[] = {".bin", ".bin.tmp", ".idx.tmp", ".documents.tmp"};
+    char path[PATH_MAX + 16];
+    struct stat own, text;
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        snprintf(path, sizeof path, "%s%s", prefix, ends[i]);
+        for (int k = 0; stat(path, &own) == 0 && k < texts->count; k++)
+            if (stat(texts->paths[k], &text) == 0 && text.st_dev == own.st_dev && text.st_ino == own.st_ino)
+                return error_set(err, CODE_USAGE, "%s is a text and would be replaced; choose another prefix", path);
+    }
+    return 0;
+}
+
 static int add_set(struct conversion *c, const char *prefix, const char *end, struct error *err)
 {
     struct converted_set *set = &c->converted->sets[c->converted->count];
 
     if (snprintf(set->prefix, sizeof set->prefix, "%s%s", prefix, end) >= PATH_MAX)
         return error_set(err, CODE_USAGE, "%.200s...: this prefix is too long", prefix);
-    c->sets[c->converted->count] = indexed_writer_create(set->prefix, c->encoding.type, err);
+    if (refuse_own_texts(&c->convert->texts, set->prefix, err) < 0)
+        return -1;
+    c->sets[c->converted->count] = indexed_writer_create(set->prefix, c->encoding.type, c->convert->tokenizer, err);
     if (!c->sets[c->converted->count])
         return -1;
     c->converted->count++;
@@ -157,19 +175,6 @@ static int create_sets(struct conversion *c, struct error *err)
     for (int i = 0; i < CONVERT_SETS; i++)
         if (convert->split[i] > 0 && add_set(c, convert->out, ends[i], err) < 0)
             return -1;
-    return 0;
-}
-
-/* Copies the tokenizer beside each set, or removes what a killed run left there. */
-static int save_tokenizers(const struct conversion *c, const char *tokenizer, struct error *err)
-{
-    for (int i = 0; i < c->open_sets; i++) {
-        char folder[PATH_MAX + 16];
-
-        snprintf(folder, sizeof folder, "%s.tokenizer", c->converted->sets[i].prefix);
-        if (tokenizer_save(tokenizer ? tokenizer : "bytes", folder, err) < 0)
-            return -1;
-    }
     return 0;
 }
 
@@ -230,7 +235,6 @@ static int commit_sets(struct conversion *c, struct error *err)
         converted->sets[i].facts = indexed_writer_facts(c->sets[i]);
         if (indexed_writer_commit(c->sets[i], err) < 0)
             return -1;
-        c->open_sets = i;
     }
     return 0;
 }
@@ -274,14 +278,10 @@ int convert_texts(const struct convert *convert, struct converted *converted, st
     if (open_tokenizer(&c, err) < 0 || !(c.reader = text_reader_create(&convert->texts, &c.encoding, err)) ||
         create_sets(&c, err) < 0)
         goto done;
-    c.open_sets = converted->count;
-    if (save_tokenizers(&c, convert->tokenizer, err) == 0 &&
-        (c.queue = work_queue_create(convert->workers, &c.encoding, err)) && run_all(&c, err) == 0)
+    if ((c.queue = work_queue_create(convert->workers, &c.encoding, err)) && run_all(&c, err) == 0)
         status = commit_sets(&c, err);
 
 done:
-    if (status < 0)
-        save_tokenizers(&c, NULL, NULL); /* removes them */
     work_queue_destroy(c.queue);
     for (int i = CONVERT_SETS - 1; i >= 0; i--)
         indexed_writer_destroy(c.sets[i]);

@@ -5,10 +5,8 @@
  * them: what looks like one in the text, "<|endoftext|>", is text. With sentences, each sentence is a sequence and is
  * encoded by itself. Documents without a token are left out.
  *
- * Beside PREFIX.bin and PREFIX.idx there is the folder PREFIX.tokenizer with a copy of the tokenizer's files
- * (tokenizer_save), each data set with its own, so that it can be moved by itself. A data set without the folder is of
- * bytes, or another program's. The folder is there before the index is, and the index is the last file to appear. On
- * failure none of them is left.
+ * Each data set has a copy of the tokenizer (indexed.h). The index is the last file to appear. On failure nothing is left
+ * that was not there before.
  */
 #ifndef MUSTER_TRAINER_DATA_CONVERT_H
 #define MUSTER_TRAINER_DATA_CONVERT_H

@@ -102,14 +102,14 @@ static int copy_set(struct merging *m, const struct indexed *from, struct error 
         if (i % CHUNK == 0 && indexed_lengths(from, i, left < CHUNK ? (size_t)left : CHUNK, lengths, err) < 0)
             return -1;
         length = lengths[i % CHUNK];
+        while (document + 1 < facts.documents && i >= end) /* documents may be empty */
+            if (indexed_boundaries(from, ++document + 1, 1, &end, err) < 0)
+                return -1;
         if (copy_tokens(m, from, position, (uint64_t)length, err) < 0)
             return -1;
         position += (uint64_t)length;
         if (i + 1 < end ? indexed_writer_end_sequence(m->out, err) < 0 : indexed_writer_end_document(m->out, err) < 0)
             return -1;
-        while (document + 1 < facts.documents && i + 1 >= end) /* documents may be empty */
-            if (indexed_boundaries(from, ++document + 1, 1, &end, err) < 0)
-                return -1;
     }
     return 0;
 }
@@ -117,17 +117,16 @@ static int copy_set(struct merging *m, const struct indexed *from, struct error 
 static int merge_sets(char *const *prefixes, int count, const char *out, struct error *err)
 {
     struct merging m = {.progress = data_progress()};
-    char folder[PATH_MAX], target[PATH_MAX + 16];
+    char folder[PATH_MAX];
     enum indexed_type type = INDEXED_U8;
     struct indexed_facts facts;
-    int status = -1;
+    int status = 0;
 
-    if (check_sets(prefixes, count, &type, &m.total, err) < 0 || !(m.out = indexed_writer_create(out, type, err)))
+    if (check_sets(prefixes, count, &type, &m.total, err) < 0 ||
+        !(m.out = indexed_writer_create(out, type, data_tokenizer_of(prefixes[0], folder), err)))
         return -1;
     m.width = indexed_width(type);
     m.total *= m.width;
-    snprintf(target, sizeof target, "%s.tokenizer", out);
-    status = tokenizer_save(data_tokenizer_of(prefixes[0], folder), target, err);
     for (int i = 0; i < count && status == 0; i++) {
         struct indexed *from = indexed_open(prefixes[i], err);
 
@@ -137,8 +136,6 @@ static int merge_sets(char *const *prefixes, int count, const char *out, struct 
     facts = indexed_writer_facts(m.out);
     if (status == 0)
         status = indexed_writer_commit(m.out, err);
-    if (status < 0)
-        tokenizer_save("bytes", target, NULL); /* removes it */
     indexed_writer_destroy(m.out);
     data_end_progress();
     if (status < 0)

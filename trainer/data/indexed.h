@@ -94,6 +94,9 @@ int indexed_document_flags(const struct indexed *indexed, uint64_t first, size_t
  * Everything goes to PREFIX.bin.tmp and PREFIX.idx.tmp; indexed_writer_commit renames them, the index last, after both
  * have reached the disk. So an existing index belongs to a complete data set. None is ever overwritten. Files that a
  * killed writer left are replaced by the next one. Memory does not grow with the data.
+ *
+ * PREFIX.tokenizer is a copy of the tokenizer's files (tokenizer_save), so that a set can be moved by itself. It is there
+ * before the index. A set without it is of bytes, or another program's.
  */
 
 /* Lengths are int32 in the index: a longer one becomes several sequences. */
@@ -101,10 +104,14 @@ int indexed_document_flags(const struct indexed *indexed, uint64_t first, size_t
 
 struct indexed_writer;
 
-/* Fails with CODE_USAGE if PREFIX.idx exists or another process is writing this prefix. */
-struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_type type, struct error *err);
+/*
+ * `tokenizer`: a path, as tokenizer_open takes it; NULL for bytes. Fails with CODE_USAGE if PREFIX.idx exists, if another
+ * process is writing this prefix, or if PREFIX.tokenizer is another tokenizer, and not one that a killed writer left.
+ */
+struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_type type, const char *tokenizer,
+                                             struct error *err);
 
-/* Without a commit, removes the files. */
+/* Without a commit, removes the files, and the folder if this writer made it. */
 void indexed_writer_destroy(struct indexed_writer *writer);
 
 /* Adds `count` tokens of the set's type, as indexed_pack writes them, to the current sequence. */

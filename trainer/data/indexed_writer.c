@@ -9,9 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/io.h"
+#include "common/tokenizer_files.h"
 
 struct data_output {
     FILE *stream;
@@ -24,8 +26,18 @@ struct indexed_writer {
     uint64_t sequence;           /* tokens of the current sequence */
     uint64_t first_of_document;  /* the current document's first sequence */
     struct indexed_facts facts;
+    char folder[PATH_MAX]; /* of the tokenizer; "" if it was there before */
     bool committed;
 };
+
+/* Between open and flock another process may have renamed the file: it is a complete set's then. */
+static bool has_name(int fd, const char *path)
+{
+    struct stat open_file, named;
+
+    return fstat(fd, &open_file) == 0 && stat(path, &named) == 0 && open_file.st_dev == named.st_dev &&
+           open_file.st_ino == named.st_ino;
+}
 
 static int output_open(struct data_output *out, const char *prefix, const char *suffix, struct error *err)
 {
@@ -36,7 +48,8 @@ static int output_open(struct data_output *out, const char *prefix, const char *
     fd = open(out->temporary, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return error_errno(err, CODE_IO, "cannot create %s", out->temporary);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) { /* other errors: a file system without locks */
+    if ((flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) /* other errors: a file system without locks */
+        || !has_name(fd, out->temporary)) {
         close(fd);
         return error_set(err, CODE_USAGE, "%s is being written by another process", out->temporary);
     }
@@ -88,9 +101,38 @@ static FILE *open_nameless(const char *prefix, struct error *err)
     return stream;
 }
 
-struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_type type, struct error *err)
+/* `replaces`: what is there may be another tokenizer, which a killed writer left. */
+static int save_tokenizer(struct indexed_writer *w, const char *prefix, const char *tokenizer, bool replaces,
+                          struct error *err)
+{
+    char folder[PATH_MAX];
+    bool same;
+
+    snprintf(folder, sizeof folder, "%s.tokenizer", prefix);
+    if (tokenizer_is_saved(tokenizer, folder, &same, err) < 0)
+        return -1;
+    if (same)
+        return 0;
+    if (!replaces && access(folder, F_OK) == 0)
+        return error_set(err, CODE_USAGE, "%s is another tokenizer; move it or choose another prefix", folder);
+    if (tokenizer_save(tokenizer, folder, err) < 0)
+        return -1;
+    memcpy(w->folder, folder, sizeof folder);
+    return 0;
+}
+
+static bool is_left(const char *prefix, const char *suffix)
+{
+    char path[PATH_MAX];
+
+    return snprintf(path, sizeof path, "%s%s", prefix, suffix) < PATH_MAX && access(path, F_OK) == 0;
+}
+
+struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_type type, const char *tokenizer,
+                                             struct error *err)
 {
     struct indexed_writer *w = error_calloc(1, sizeof *w, err);
+    bool killed = is_left(prefix, ".bin") || is_left(prefix, ".bin.tmp");
 
     if (!w)
         return NULL;
@@ -105,6 +147,8 @@ struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_ty
         error_set(err, CODE_USAGE, "%s exists; remove it or choose another prefix", w->idx.path);
         goto fail;
     }
+    if (save_tokenizer(w, prefix, tokenizer ? tokenizer : "bytes", killed, err) < 0)
+        goto fail;
     w->boundaries = open_nameless(prefix, err);
     if (!w->boundaries)
         goto fail;
@@ -132,6 +176,8 @@ void indexed_writer_destroy(struct indexed_writer *w)
 {
     if (!w)
         return;
+    if (w->folder[0] && !w->committed)
+        tokenizer_save("bytes", w->folder, NULL); /* removes it */
     output_close(&w->bin, w->committed);
     output_close(&w->idx, w->committed);
     if (w->boundaries)

@@ -16,7 +16,7 @@ const char data_usage[] =
     "  --out PREFIX        write PREFIX.bin, PREFIX.idx and the folder PREFIX.tokenizer\n"
     "  --tokenizer PATH    a tokenizer's folder, or one of its files; without it a byte is a token\n"
     "  --files-from FILE   read the names of more texts from FILE, one a line; \"-\" is standard input\n"
-    "  --key KEY           the key of the text in JSON lines (text); standard input is JSON lines, too\n"
+    "  --key KEY           the key of the text in JSON lines (text); all but *.txt are JSON lines then\n"
     "  --append-eod        end each document with the tokenizer's end-of-document token\n"
     "  --split A,B,C       write PREFIX_train, PREFIX_valid, PREFIX_test: documents in order, in these proportions\n"
     "  --valid-out PREFIX  write the last part of the tokens there, for validation\n"

@@ -89,8 +89,6 @@ static bool is_json(const struct text_reader *r, const char *path)
     char name[4096];
     size_t length = strlen(path);
 
-    if (strcmp(path, "-") == 0)
-        return r->texts->json_input;
     if (text_ends_with(path, ".gz"))
         length -= 3;
     else if (text_ends_with(path, ".zst"))
@@ -98,7 +96,8 @@ static bool is_json(const struct text_reader *r, const char *path)
     if (length >= sizeof name)
         return false;
     snprintf(name, sizeof name, "%.*s", (int)length, path);
-    return text_ends_with(name, ".jsonl") || text_ends_with(name, ".json");
+    return text_ends_with(name, ".jsonl") || text_ends_with(name, ".json") ||
+           (r->texts->json_input && !text_ends_with(name, ".txt"));
 }
 
 static int open_text(struct text_reader *r, struct error *err)

@@ -18,7 +18,7 @@ struct text_reader;
 struct text_inputs {
     char *const *paths; /* "-" is standard input */
     int count;
-    bool json_input;                   /* standard input is JSON lines */
+    bool json_input;                   /* all but *.txt are JSON lines, whatever their names */
     const volatile sig_atomic_t *stop; /* fails with CODE_STOPPED when this is not 0; may be NULL */
 };
 

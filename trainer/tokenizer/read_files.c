@@ -244,6 +244,8 @@ static int add_special(struct tokenizer *tokenizer, const char *text, size_t byt
     return tokenizer->table.entries[id].flags & TOKEN_FOUND ? 0 : tokenizer_add_token(tokenizer, &token, err);
 }
 
+#define NO_TOKEN (-2) /* in `special`: a file names a token that is not in the vocabulary */
+
 /* The special tokens that a file names. `add`: they are not found in text yet. */
 static int take_names(struct tokenizer *tokenizer, json_t *root, const char *path, bool add, struct error *err)
 {
@@ -252,6 +254,8 @@ static int take_names(struct tokenizer *tokenizer, json_t *root, const char *pat
         json_t *name = json_is_object(value) ? json_object_get(value, "content") : value;
         int32_t id = name ? token_table_find(&tokenizer->table, json_string_value(name), json_string_length(name)) : -1;
 
+        if (json_is_string(name) && id < 0 && i == SPECIAL_END)
+            tokenizer->special[i] = NO_TOKEN;
         if (!json_is_string(name) || id < 0)
             continue;
         tokenizer->special[i] = id;
@@ -319,6 +323,41 @@ static int check_added(const struct tokenizer *tokenizer, const char *path, stru
     return result;
 }
 
+/* The classes of transformers that read these files as this program does, without "Fast" at the end. */
+static const char *const pair_classes[] = {
+    "GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer",    "CodeGenTokenizer",    "LongformerTokenizer",
+    "LEDTokenizer",  "DebertaTokenizer", "GPTNeoXTokenizer", "PreTrainedTokenizer", NULL};
+static const char *const line_classes[] = {"BertTokenizer",
+                                           "DistilBertTokenizer",
+                                           "ElectraTokenizer",
+                                           "MobileBertTokenizer",
+                                           "ConvBertTokenizer",
+                                           "SqueezeBertTokenizer",
+                                           "LxmertTokenizer",
+                                           "FunnelTokenizer",
+                                           "LayoutLMTokenizer",
+                                           "PreTrainedTokenizer",
+                                           NULL};
+
+/* Other classes split the text in other ways, of which these files say nothing. */
+static int check_class(const struct tokenizer *tokenizer, json_t *root, const char *path, struct error *err)
+{
+    const char *const *classes = tokenizer->kind == KIND_BPE ? pair_classes : line_classes;
+    const char *name = json_string_value(json_object_get(root, "tokenizer_class"));
+    size_t length = name ? strlen(name) : 0;
+
+    if (!name)
+        return 0;
+    length -= text_ends_with(name, "Fast") ? 4 : 0;
+    for (; *classes; classes++)
+        if (strlen(*classes) == length && strncmp(name, *classes, length) == 0)
+            return 0;
+    return error_set(err, CODE_DATA,
+                     "%s: tokenizer_class is %.100s, which may split text in another way: save the tokenizer as a "
+                     "tokenizer.json",
+                     path, name);
+}
+
 /* BERT's options, which tokenizer.json has in its normalizer. */
 static int take_options(struct tokenizer *tokenizer, json_t *root, const char *path, struct error *err)
 {
@@ -343,6 +382,8 @@ int read_special_tokens(struct tokenizer *tokenizer, const char *path, bool add,
         if (read_neighbour(path, files[i], &root, file, err) < 0)
             return -1;
         if (i == 1 && root && add)
+            result = check_class(tokenizer, root, file, err);
+        if (i == 1 && root && result == 0 && add)
             result = take_decoder(tokenizer, json_object_get(root, "added_tokens_decoder"), file, err);
         if (i == 1 && root && result == 0 && add && tokenizer->kind == KIND_WORDPIECE)
             result = take_options(tokenizer, root, file, err);
@@ -354,6 +395,9 @@ int read_special_tokens(struct tokenizer *tokenizer, const char *path, bool add,
             result = take_others(tokenizer, json_object_get(root, "additional_special_tokens"), file, err);
         json_decref(root);
     }
+    if (result == 0 && tokenizer->special[SPECIAL_END] == NO_TOKEN)
+        return error_set(err, CODE_DATA, "%s: the eos_token that the files beside it name is not in the vocabulary",
+                         path);
     for (int i = 0; i < SPECIAL_TOKENS && result == 0; i++)
         for (const char *name = tokenizer_special_names[i]; *name && tokenizer->special[i] < 0;) {
             size_t length = strcspn(name, " ");

@@ -182,6 +182,38 @@ static char *name_white_space(const char *regex)
     return out;
 }
 
+/* Whether "{n}", "{n,}" or "{n,m}" begins here; its length. */
+static size_t count_repeat(const char *at)
+{
+    size_t length = 1 + strspn(at + 1, "0123456789,");
+
+    return length > 1 && at[length] == '}' ? length + 1 : 0;
+}
+
+/*
+ * What Oniguruma, which the references use, understands and PCRE2 takes for something else: "X{1,3}+" is (X{1,3})+ there
+ * and possessive here; "(?m)" lets the dot match line ends there.
+ */
+static const char *find_other_meaning(const char *regex)
+{
+    bool class = false;
+
+    for (const char *at = regex; *at; at++) {
+        if (*at == '\\' && at[1]) {
+            at += at[2] == '{' && strchr("pPx", at[1]) ? 1 + strcspn(at + 1, "}") : 1;
+            if (!*at)
+                break;
+        } else if (class || *at == '[') {
+            class = *at != ']';
+        } else if (*at == '{' && count_repeat(at) && at[count_repeat(at)] == '+') {
+            return "{...}+";
+        } else if (*at == '(' && at[1] == '?' && at[2 + strspn(at + 2, "ix-")] == 'm') {
+            return "(?m";
+        }
+    }
+    return NULL;
+}
+
 static int compile_regex(struct split_step *step, const char *regex, uint32_t options, struct error *err)
 {
     PCRE2_SIZE at;
@@ -198,9 +230,13 @@ static int compile_regex(struct split_step *step, const char *regex, uint32_t op
 /* The pattern is compiled as it is first: a message has the place of an error in that. */
 static int compile_step(struct split_step *step, uint32_t options, struct error *err)
 {
+    const char *other = options & PCRE2_LITERAL ? NULL : find_other_meaning(step->regex);
     char *named;
-    int status = compile_regex(step, step->regex, options, err);
+    int status;
 
+    if (other)
+        return error_set(err, CODE_DATA, "patterns with %s are not supported: PCRE2 takes it in another way", other);
+    status = compile_regex(step, step->regex, options, err);
     if (status < 0 || (options & PCRE2_LITERAL) || PCRE2_MAJOR * 100 + PCRE2_MINOR < 1040)
         return status;
     named = name_white_space(step->regex);
@@ -215,7 +251,8 @@ static int compile_step(struct split_step *step, uint32_t options, struct error 
 int splitter_add(struct splitter *splitter, const char *regex, bool literal, bool matches_only, struct error *err)
 {
     struct split_step *step = &splitter->steps[splitter->count];
-    uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | (literal ? PCRE2_LITERAL : 0), empty = 0;
+    uint32_t options = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE);
+    uint32_t empty = 0;
 
     if (splitter->count == SPLIT_STEPS)
         return error_set(err, CODE_DATA, "more than %d splits, one after the other, are not supported", SPLIT_STEPS);
@@ -225,8 +262,6 @@ int splitter_add(struct splitter *splitter, const char *regex, bool literal, boo
             splitter->count++;
             return 0;
         }
-    if (literal)
-        options &= ~PCRE2_UCP;
     *step = (struct split_step){.pattern = SPLIT_REGEX, .matches_only = matches_only, .regex = strdup(regex)};
     if (!step->regex)
         return error_set(err, CODE_IO, "out of memory for a split pattern");

@@ -221,7 +221,7 @@ static int open_files(struct tokenizer *tokenizer, const struct tokenizer_files 
     case LAYOUT_JSON:
         return read_tokenizer_json(tokenizer, path, err) < 0 ? -1 : read_special_tokens(tokenizer, path, false, err);
     case LAYOUT_MODEL:
-        return read_sentencepiece(tokenizer, path, err);
+        return read_sentencepiece(tokenizer, path, err) < 0 ? -1 : read_special_tokens(tokenizer, path, false, err);
     case LAYOUT_LINES:
         if (read_vocab_txt(tokenizer, path, err) < 0 || read_special_tokens(tokenizer, path, true, err) < 0)
             return -1;
