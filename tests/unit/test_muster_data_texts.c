@@ -270,6 +270,74 @@ static void what_a_killed_run_left_is_replaced(void **state)
     assert_int_equal(system("test -z \"$(ls | grep tmp)\""), 0);
 }
 
+/* What this run did not make stays, and a run that would have to replace it is refused. */
+static void the_users_files_stay(void **state)
+{
+    (void)state;
+    write_vocab();
+    write_text("a", "a b");
+    write_text("empty", "");
+    assert_int_equal(system("mkdir set.tokenizer && cp vocab.txt set.tokenizer"), 0);
+    expect("empty --tokenizer set.tokenizer --out set", 65,
+           "muster-data: empty is empty; leave it out or give it text\n");
+    assert_int_equal(system("cmp vocab.txt set.tokenizer/vocab.txt"), 0);
+    expect("a --out set", 64, "muster-data: set.tokenizer is another tokenizer; move it or choose another prefix\n");
+    assert_int_equal(system("cmp vocab.txt set.tokenizer/vocab.txt"), 0);
+    expect("a --tokenizer set.tokenizer --out set", 0, "set: 2 tokens, 1 document; wrote set.bin and set.idx\n");
+    write_text("words.bin", "a b");
+    expect("words.bin --out words", 64,
+           "muster-data: words.bin is a text and would be replaced; choose another prefix\n");
+    assert_int_equal(system("test \"$(cat words.bin)\" = 'a b'"), 0);
+}
+
+/* As another program may write it: document 0 is empty, document 1 has three sentences. */
+static void a_set_that_begins_with_an_empty_document_is_merged(void **state)
+{
+    const uint64_t counts[] = {3, 3}, version = 1, offsets[] = {0, 5, 10}, bounds[] = {0, 0, 3};
+    const uint32_t lengths[] = {5, 5, 6};
+    char index[128], *at = index;
+
+    (void)state;
+    at = mempcpy(at, "MMIDIDX\0\0", 9);
+    at = mempcpy(at, &version, 8);
+    *at++ = 1;
+    at = mempcpy(at, counts, sizeof counts);
+    at = mempcpy(at, lengths, sizeof lengths);
+    at = mempcpy(at, offsets, sizeof offsets);
+    at = mempcpy(at, bounds, sizeof bounds);
+    write_file("b.idx", index, (size_t)(at - index));
+    write_text("b.bin", "One. Two. Three.");
+    expect("merge b b --out set", 0, "set: 32 tokens, 6 sentences, 2 documents; wrote set.bin and set.idx\n");
+    expect("decode set --documents 1", 0, "One. Two. Three.");
+}
+
+static void what_the_files_beside_a_vocabulary_say_counts(void **state)
+{
+    (void)state;
+    write_vocab();
+    write_text("a", "a b");
+    write_text("tokenizer_config.json", "{\"tokenizer_class\": \"BertJapaneseTokenizer\"}");
+    expect("a --tokenizer vocab.txt --out set", 65,
+           "muster-data: tokenizer_config.json: tokenizer_class is BertJapaneseTokenizer, which may split text in "
+           "another way: save the tokenizer as a tokenizer.json\n");
+    write_text("tokenizer_config.json", "{\"tokenizer_class\": \"BertTokenizerFast\", \"eos_token\": \"<end>\"}");
+    expect("a --tokenizer vocab.txt --out set", 65,
+           "muster-data: vocab.txt: the eos_token that the files beside it name is not in the vocabulary\n");
+    write_text("tokenizer_config.json", "{\"tokenizer_class\": \"BertTokenizerFast\", \"eos_token\": \"c\"}");
+    expect("a --tokenizer vocab.txt --append-eod --out set", 0,
+           "set: 3 tokens, 1 document; wrote set.bin and set.idx\n");
+    expect("decode set", 0, "a b c");
+}
+
+static void with_a_key_all_but_txt_is_json(void **state)
+{
+    (void)state;
+    write_text("a.ndjson", "{\"content\": \"one\"}\n{\"content\": \"two\"}\n");
+    expect("a.ndjson --key content --out set", 0, "set: 6 tokens, 2 documents; wrote set.bin and set.idx\n");
+    write_text("b.txt", "three");
+    expect("a.ndjson b.txt --key content --out both", 0, "both: 11 tokens, 3 documents; wrote both.bin and both.idx\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +349,10 @@ int main(void)
         cmocka_unit_test_setup(broken_input_is_refused_with_one_line, clean),
         cmocka_unit_test_setup(broken_files_are_refused_with_one_line, clean),
         cmocka_unit_test_setup(an_overlong_line_is_bad, clean),
+        cmocka_unit_test_setup(the_users_files_stay, clean),
+        cmocka_unit_test_setup(what_the_files_beside_a_vocabulary_say_counts, clean),
+        cmocka_unit_test_setup(with_a_key_all_but_txt_is_json, clean),
+        cmocka_unit_test_setup(a_set_that_begins_with_an_empty_document_is_merged, clean),
         cmocka_unit_test_setup_teardown(what_a_killed_run_left_is_replaced, clean, clean),
     };
 

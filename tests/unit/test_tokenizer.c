@@ -536,6 +536,15 @@ static void what_is_not_supported_is_refused_with_its_path(void **state)
          "{'type': 'Sequence', 'pretokenizers': [{'type': 'Split', 'pattern': {'Regex': 'a*'}, 'behavior': "
          "'Isolated'}]}",
          "pre_tokenizer.pretokenizers[0].pattern: patterns that match empty text are not supported"},
+        {"", "pre_tokenizer",
+         "{'type': 'Sequence', 'pretokenizers': [{'type': 'Split', 'pattern': {'Regex': "
+         "'[+{1,3}+]|\\\\p{N}+|a{1,3}+'}, "
+         "'behavior': 'Isolated'}]}",
+         "pre_tokenizer.pretokenizers[0].pattern: patterns with {...}+ are not supported"},
+        {"", "pre_tokenizer",
+         "{'type': 'Sequence', 'pretokenizers': [{'type': 'Split', 'pattern': {'Regex': '(?im:a.)'}, 'behavior': "
+         "'Isolated'}]}",
+         "pre_tokenizer.pretokenizers[0].pattern: patterns with (?m are not supported"},
         {"pre_tokenizer", "new_option", "true", "pre_tokenizer.new_option: true is not supported"},
         {"", "added_tokens", "[{'id': 5, 'content': '<x>'}]", "added_tokens[0]: the id 5 of '<x>' has another token"},
         {"", "added_tokens", "[{'id': 300, 'content': 5}]",

@@ -186,6 +186,7 @@ static void white_space_of_a_pattern_is_that_of_unicode(void **state)
     assert_int_equal(match_length("[^\\s\\p{L}]+", "\xe1\xa0\x8e!\xc2\xa0"), 4);
     assert_int_equal(match_length("[^\\S\n]+", " \xe3\x80\x80\t\xc2\x85\n"), 7);
     assert_int_equal(match_length("\\s+(?!\\S)", "   a"), 2);
+    assert_int_equal(match_length("a$", "a\nb"), 1); /* line ends, as in Oniguruma */
     /* an escaped backslash before an s is no escape */
     assert_int_equal(match_length("\\\\s", "\\s"), 2);
     assert_int_equal(match_length("[\\\\s]+", "s\\ "), 2);
