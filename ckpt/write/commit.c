@@ -245,24 +245,10 @@ static int check_whole(const struct manifest *whole, uint64_t step, const char *
     return 0;
 }
 
-static int write_manifest(const struct directory *partial, uint64_t step, const char *attempt, int shards,
-                          struct error *err)
-{
-    struct manifest *whole = gather_parts(partial, shards, err);
-    int result = -1;
-
-    if (whole && check_whole(whole, step, attempt, err) < 0)
-        error_prefix(err, "%s", partial->path);
-    else if (whole)
-        result = manifest_write(whole, partial, err);
-    manifest_destroy(whole);
-    return result;
-}
-
 /*
- * Whether an attempt without parts is complete by its manifest. Parts are removed only when the rename to step-N is
- * synced (commit_attempt, sweep_parts). If a file system loses that rename in a power loss all the same, this finds the
- * attempt. 1; 0 if there is no manifest.
+ * Whether an attempt is complete by its manifest. Parts are removed only when the rename to step-N is synced
+ * (commit_attempt, sweep_parts). If a file system loses that rename in a power loss all the same, this finds the
+ * attempt without parts. 1; 0 if there is no manifest.
  */
 static int has_whole_manifest(const struct directory *partial, uint64_t step, const char *attempt, struct error *err)
 {
@@ -283,6 +269,24 @@ static int has_whole_manifest(const struct directory *partial, uint64_t step, co
             goto out;
     result = directory_sync(partial, err) < 0 ? -1 : 1;
 out:
+    manifest_destroy(whole);
+    return result;
+}
+
+/* Does not replace a good one: GlusterFS may lose a file to whose name two clients rename at the same time. */
+static int write_manifest(const struct directory *partial, uint64_t step, const char *attempt, int shards,
+                          struct error *err)
+{
+    struct manifest *whole;
+    int result = -1;
+
+    if (has_whole_manifest(partial, step, attempt, NULL) > 0)
+        return 0;
+    whole = gather_parts(partial, shards, err);
+    if (whole && check_whole(whole, step, attempt, err) < 0)
+        error_prefix(err, "%s", partial->path);
+    else if (whole)
+        result = manifest_write(whole, partial, err);
     manifest_destroy(whole);
     return result;
 }
