@@ -301,7 +301,7 @@ int tokenizer_save(const char *path, const char *dir, struct error *err)
         result = 0;
         goto done;
     }
-    if (refuse_others(name, err) < 0)
+    if (refuse_others(name, err) < 0 || refuse_others(temporary, err) < 0)
         goto done;
     if (write_saved(&saved, temporary, err) < 0 || replace_folder(temporary, name, err) < 0) {
         remove_saved(temporary, NULL);

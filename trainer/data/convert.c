@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "trainer/data/work_queue.h"
 
@@ -131,17 +132,26 @@ static bool has_split(const struct convert *convert)
     return convert->split[0] > 0 || convert->split[1] > 0 || convert->split[2] > 0;
 }
 
+/* "-" is standard input. */
+static bool is_same_file(const char *text, const struct stat *own)
+{
+    struct stat info;
+    int failed = strcmp(text, "-") == 0 ? fstat(STDIN_FILENO, &info) : stat(text, &info);
+
+    return failed == 0 && info.st_dev == own->st_dev && info.st_ino == own->st_ino;
+}
+
 /* A text that the set's files would replace. */
 static int refuse_own_texts(const struct text_inputs *texts, const char *prefix, struct error *err)
 {
     static const char *const ends[] = {".bin", ".bin.tmp", ".idx.tmp", ".documents.tmp"};
     char path[PATH_MAX + 16];
-    struct stat own, text;
+    struct stat own;
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         snprintf(path, sizeof path, "%s%s", prefix, ends[i]);
         for (int k = 0; stat(path, &own) == 0 && k < texts->count; k++)
-            if (stat(texts->paths[k], &text) == 0 && text.st_dev == own.st_dev && text.st_ino == own.st_ino)
+            if (is_same_file(texts->paths[k], &own))
                 return error_set(err, CODE_USAGE, "%s is a text and would be replaced; choose another prefix", path);
     }
     return 0;

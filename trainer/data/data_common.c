@@ -125,6 +125,8 @@ static int read_list(char ***names, size_t *count, const char *list, struct erro
         bool zero = memchr(line, '\0', (size_t)length);
 
         line[strcspn(line, "\n")] = '\0';
+        if (text_ends_with(line, "\r")) /* of a list that was written on Windows */
+            line[strlen(line) - 1] = '\0';
         if (zero)
             result =
                 error_set(err, CODE_DATA, "%s: a zero byte; names must be one a line (of find, without -print0)", list);

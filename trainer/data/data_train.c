@@ -101,9 +101,9 @@ static int save_model(const char *folder, const char *model, size_t bytes, struc
 
     for (; length > 1 && folder[length - 1] == '/'; length--)
         ;
-    if (snprintf(path, sizeof path, "%.*s.tmp.model", length, folder) >= PATH_MAX)
+    if (snprintf(path, sizeof path, "%.*s.XXXXXX.model", length, folder) >= PATH_MAX)
         return error_set(err, CODE_USAGE, "%.100s...: the path is too long", folder);
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    fd = mkostemps(path, (int)strlen(".model"), O_CLOEXEC);
     if (fd < 0)
         return error_errno(err, CODE_IO, "cannot create %s", path);
     status = io_write_all(fd, model, bytes) < 0 ? error_errno(err, CODE_IO, "cannot write %s", path) : 0;

@@ -92,8 +92,8 @@ int indexed_document_flags(const struct indexed *indexed, uint64_t first, size_t
  * ---- writing (indexed_writer.c) -------------------------------------------------------------------------------------
  *
  * Everything goes to PREFIX.bin.tmp and PREFIX.idx.tmp; indexed_writer_commit renames them, the index last, after both
- * have reached the disk. So an existing index belongs to a complete data set. None is ever overwritten. Files that a
- * killed writer left are replaced by the next one. Memory does not grow with the data.
+ * have reached the disk. So an existing index belongs to a complete data set. None is ever overwritten. The .tmp files
+ * that a killed writer left are replaced by the next one. Memory does not grow with the data.
  *
  * PREFIX.tokenizer is a copy of the tokenizer's files (tokenizer_save), so that a set can be moved by itself. It is there
  * before the index. A set without it is of bytes, or another program's.
@@ -105,8 +105,9 @@ int indexed_document_flags(const struct indexed *indexed, uint64_t first, size_t
 struct indexed_writer;
 
 /*
- * `tokenizer`: a path, as tokenizer_open takes it; NULL for bytes. Fails with CODE_USAGE if PREFIX.idx exists, if another
- * process is writing this prefix, or if PREFIX.tokenizer is another tokenizer, and not one that a killed writer left.
+ * `tokenizer`: a path, as tokenizer_open takes it; NULL for bytes. Fails with CODE_USAGE if PREFIX.idx or PREFIX.bin
+ * exists, if another process is writing this prefix, or if PREFIX.tokenizer is not a copy of this tokenizer. (A
+ * PREFIX.bin with PREFIX.idx.tmp beside it is of a killed writer, and is removed.)
  */
 struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_type type, const char *tokenizer,
                                              struct error *err);

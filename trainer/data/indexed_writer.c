@@ -101,38 +101,44 @@ static FILE *open_nameless(const char *prefix, struct error *err)
     return stream;
 }
 
-/* `replaces`: what is there may be another tokenizer, which a killed writer left. */
-static int save_tokenizer(struct indexed_writer *w, const char *prefix, const char *tokenizer, bool replaces,
-                          struct error *err)
+/* Replaces no folder. One with the same tokenizer is used as it is; a set of bytes has none. */
+static int save_tokenizer(struct indexed_writer *w, const char *prefix, const char *tokenizer, struct error *err)
 {
     char folder[PATH_MAX];
-    bool same;
+    bool same, is_there;
 
     snprintf(folder, sizeof folder, "%s.tokenizer", prefix);
+    is_there = access(folder, F_OK) == 0;
     if (tokenizer_is_saved(tokenizer, folder, &same, err) < 0)
         return -1;
-    if (same)
-        return 0;
-    if (!replaces && access(folder, F_OK) == 0)
+    if (is_there && (!same || strcmp(tokenizer, "bytes") == 0))
         return error_set(err, CODE_USAGE, "%s is another tokenizer; move it or choose another prefix", folder);
+    if (is_there || strcmp(tokenizer, "bytes") == 0)
+        return 0;
     if (tokenizer_save(tokenizer, folder, err) < 0)
         return -1;
     memcpy(w->folder, folder, sizeof folder);
     return 0;
 }
 
-static bool is_left(const char *prefix, const char *suffix)
+/* The set's files that are there already. A killed writer may have left a PREFIX.bin, with PREFIX.idx.tmp beside it. */
+static int refuse_files(const struct indexed_writer *w, bool killed, struct error *err)
 {
-    char path[PATH_MAX];
-
-    return snprintf(path, sizeof path, "%s%s", prefix, suffix) < PATH_MAX && access(path, F_OK) == 0;
+    if (access(w->idx.path, F_OK) == 0)
+        return error_set(err, CODE_USAGE, "%s exists; remove the set or choose another prefix", w->idx.path);
+    if (access(w->bin.path, F_OK) == 0 && !killed)
+        return error_set(err, CODE_USAGE, "%s exists, and is of no set; remove it or choose another prefix",
+                         w->bin.path);
+    unlink(w->bin.path);
+    return 0;
 }
 
 struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_type type, const char *tokenizer,
                                              struct error *err)
 {
     struct indexed_writer *w = error_calloc(1, sizeof *w, err);
-    bool killed = is_left(prefix, ".bin") || is_left(prefix, ".bin.tmp");
+    char index[PATH_MAX];
+    bool killed;
 
     if (!w)
         return NULL;
@@ -141,13 +147,10 @@ struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_ty
         error_set(err, CODE_USAGE, "%.200s...: this prefix is too long", prefix);
         goto fail;
     }
-    if (output_open(&w->bin, prefix, ".bin", err) < 0 || output_open(&w->idx, prefix, ".idx", err) < 0)
-        goto fail;
-    if (access(w->idx.path, F_OK) == 0) {
-        error_set(err, CODE_USAGE, "%s exists; remove it or choose another prefix", w->idx.path);
-        goto fail;
-    }
-    if (save_tokenizer(w, prefix, tokenizer ? tokenizer : "bytes", killed, err) < 0)
+    snprintf(index, sizeof index, "%s.idx.tmp", prefix);
+    killed = access(index, F_OK) == 0;
+    if (output_open(&w->bin, prefix, ".bin", err) < 0 || output_open(&w->idx, prefix, ".idx", err) < 0 ||
+        refuse_files(w, killed, err) < 0 || save_tokenizer(w, prefix, tokenizer ? tokenizer : "bytes", err) < 0)
         goto fail;
     w->boundaries = open_nameless(prefix, err);
     if (!w->boundaries)

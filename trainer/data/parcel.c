@@ -113,11 +113,18 @@ static int add_bad(struct parcel *parcel, const struct text_place *place, const 
     return 0;
 }
 
+/* The next zero byte, or the end. */
+static const char *find_zero(const char *text, const char *end)
+{
+    const char *zero = memchr(text, 0, (size_t)(end - text));
+
+    return zero ? zero : end;
+}
+
 /* How much of the text is good. */
 static size_t good_bytes(const char *text, size_t bytes, bool utf8)
 {
-    const char *zero = memchr(text, 0, bytes);
-    size_t end = zero ? (size_t)(zero - text) : bytes;
+    size_t end = (size_t)(find_zero(text, text + bytes) - text);
 
     return utf8 ? text_utf8_end(text, end) : end;
 }
@@ -129,12 +136,17 @@ static int clean_text(struct parcel_worker *worker, struct parcel *parcel, const
     const bool utf8 = worker->encoding->utf8;
     struct text_list *clean = &worker->text;
     struct text_place place = piece->place;
+    const char *end = text + piece->bytes, *zero = find_zero(text, end);
     char what[100];
 
     clean->count = 0;
     for (size_t at = 0; at < piece->bytes;) {
-        size_t good = good_bytes(text + at, piece->bytes - at, utf8);
+        size_t good;
 
+        if (zero < text + at)
+            zero = find_zero(text + at, end); /* once for each zero: texts of 64 MiB may have many bad places */
+        good = (size_t)(zero - (text + at));
+        good = utf8 ? text_utf8_end(text + at, good) : good;
         if (reserve_array(&clean->text, &clean->room, clean->count, good + 1, 1, err) < 0)
             return -1;
         memcpy(clean->text + clean->count, text + at, good);

@@ -108,7 +108,9 @@ static int begin_compression(struct text_source *s, const char *path, struct err
                          s->name);
     if (s->compression == COMPRESSION_GZIP && inflateInit2(&s->gzip, 16 + MAX_WBITS) != Z_OK)
         return error_set(err, CODE_IO, "no memory to read %s", s->name);
-    if (s->compression == COMPRESSION_ZSTD && !(s->zstd = ZSTD_createDStream()))
+    /* 31: also what "zstd --long=31" wrote; its window of 2 GiB is allocated for such files only. */
+    if (s->compression == COMPRESSION_ZSTD &&
+        (!(s->zstd = ZSTD_createDStream()) || ZSTD_isError(ZSTD_DCtx_setParameter(s->zstd, ZSTD_d_windowLogMax, 31))))
         return error_set(err, CODE_IO, "no memory to read %s", s->name);
     return 0;
 }
