@@ -406,8 +406,10 @@ static void added_tokens_are_found_as_their_flags_say(void **state)
     json_array_append_new(added, parse("{'id': 265, 'content': '<m>', 'lstrip': true, 'rstrip': true}"));
     json_array_append_new(added, parse("{'id': 266, 'content': 'one', 'single_word': true}"));
     json_array_append_new(added, parse("{'id': 267, 'content': '<m>x'}"));
+    json_array_append_new(added, parse("{'id': 268, 'content': '\\t', 'lstrip': true, 'rstrip': true}"));
     tokenizer = open_json(root);
-    assert_int_equal(tokenizer_size(tokenizer), 268);
+    assert_int_equal(tokenizer_size(tokenizer), 269);
+    expect_ids(tokenizer, "a\t\ta", 0, "97 268 97"); /* the first takes the second with it */
     expect_ids(tokenizer, "a<|end|>a", 0, "97 264 97");
     expect_ids(tokenizer, "<|end|>", ENCODE_PLAIN, "60 124 101 110 100 124 62");
     expect_ids(tokenizer, "a <m>\n a", 0, "97 265 97");

@@ -148,6 +148,8 @@ int added_find(const struct added_set *set, const char *text, size_t bytes, bool
         take_space(token, text, bytes, &match);
         if (match.begin < taken)
             match.begin = taken;
+        if (match.end <= match.begin) /* white space that the token before has taken */
+            continue;
         if (match.begin > taken && add_match(found, -1, taken, match.begin, err) < 0)
             return -1;
         if (add_match(found, index, match.begin, match.end, err) < 0)
