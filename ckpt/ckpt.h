@@ -326,6 +326,9 @@ void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step);
 /* The reverse: "<dir>/step-00000100/", as people write it, into dir and step. False if it is no such path. */
 bool ckpt_split_step_path(char *dir, size_t size, uint64_t *step, const char *path);
 
+/* The same of a path that may also be a link to a checkpoint, or "." in one. */
+bool ckpt_find_step_path(char *dir, size_t size, uint64_t *step, const char *path);
+
 /*
  * Compare two checkpoints tensor by tensor, bit by bit, whatever meshes wrote them, in bounded memory. `differ` is
  * called once for every tensor and kind that is not identical or not in both (the reason has the first element and both

@@ -260,7 +260,7 @@ int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)
     struct node_memory *memory;
     uint64_t *steps, step;
     size_t count, tried = 0;
-    bool one = !ours && ckpt_split_step_path(parent, sizeof parent, &step, dir);
+    bool one = !ours && ckpt_find_step_path(parent, sizeof parent, &step, dir);
     int result = 0;
 
     dir = one ? parent : dir;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/job_data.h"
+#include "trainer/data/indexed.h"
 #include "trainer/run.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/watch/recorder.h"
@@ -112,14 +113,49 @@ static int take_tokenizer(const struct run *run, const char *path, struct error 
     return result;
 }
 
+static void warn_of_tokenizer(const struct run *run, const char *key, const char *folder)
+{
+    run_log(
+        run,
+        "warning: %s has a tokenizer, %s, and the data has none: set data.tokenizer to it if the data's ids are its "
+        "own",
+        key, folder);
+}
+
+/* Whether the first data set is of bytes: its tokens are. */
+static bool is_of_bytes(const struct run *run)
+{
+    struct indexed *set = indexed_open(blend_set(run->engine->train, 0).prefix, NULL);
+    bool bytes = set && indexed_facts(set).type == INDEXED_U8;
+
+    indexed_close(set);
+    return bytes;
+}
+
+/* The data has no tokenizer. muster-generate and others take the one in checkpoint.dir for that of its checkpoints. */
+static int check_no_tokenizer(const struct run *run, struct error *err)
+{
+    char copy[PATH_MAX];
+
+    snprintf(copy, sizeof copy, "%s/tokenizer", run->job->checkpoint.dir);
+    if (!run->job->checkpoint.dir[0] || access(copy, F_OK) < 0)
+        return 0;
+    if (is_of_bytes(run))
+        return error_set(err, CODE_CONFIG,
+                         "%.300s is a tokenizer, and the data is of bytes: give this run a checkpoint.dir of its own",
+                         copy);
+    warn_of_tokenizer(run, "checkpoint.dir", copy);
+    return 0;
+}
+
 int run_tokenizer_start(struct run *run, struct error *err)
 {
     char path[PATH_MAX];
     int result = 0;
 
     recorder_phase("opening its tokenizer");
-    if (run->leader && find_tokenizer(run->job, path))
-        result = take_tokenizer(run, path, err);
+    if (run->leader)
+        result = find_tokenizer(run->job, path) ? take_tokenizer(run, path, err) : check_no_tokenizer(run, err);
     return comm_agree(run->world, result, err);
 }
 
@@ -167,14 +203,11 @@ void run_tokenizer_loaded(const struct run *run, const char *dir)
     if (!run->leader)
         return;
     snprintf(theirs, sizeof theirs, "%s/tokenizer",
-             ckpt_split_step_path(parent, sizeof parent, &step, dir) ? parent : dir);
+             ckpt_find_step_path(parent, sizeof parent, &step, dir) ? parent : dir);
     if (access(theirs, F_OK) < 0)
         return;
     if (!find_tokenizer(run->job, path)) {
-        run_log(run,
-                "warning: checkpoint.load has a tokenizer, %s, and the data has none: set data.tokenizer to it if "
-                "the data's ids are its own",
-                theirs);
+        warn_of_tokenizer(run, "checkpoint.load", theirs);
         return;
     }
     tokenizer = tokenizer_open(path, &err);

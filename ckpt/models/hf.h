@@ -22,31 +22,32 @@
 
 #define HF_DTYPES 3
 
+/* NaN and infinite numbers among weights. */
+struct hf_nonfinite {
+    uint64_t count;
+    char first[CKPT_NAME_SIZE + 80]; /* the first one in the model's order: "h.0.mlp.c_fc.weight[3, 17] is nan" */
+};
+
 struct hf_export {
     enum dtype dtype;
-    uint64_t shard_bytes;  /* of a file's data, at most, but for a tensor that alone is larger */
-    int heads;             /* 0: the job file's; otherwise it must agree with the job file */
-    const char *tokenizer; /* common/tokenizer_files.h; NULL: none */
+    uint64_t shard_bytes;           /* of a file's data, at most, but for a tensor that alone is larger */
+    int heads;                      /* 0: the job file's; otherwise it must agree with the job file */
+    const char *tokenizer;          /* common/tokenizer_files.h; NULL: none */
+    struct hf_nonfinite *nonfinite; /* begins zeroed; NULL: not wanted */
     void (*progress)(uint64_t done, uint64_t total, void *arg);
     void *arg;
 };
 
 /*
  * Write `param` into dir, which is made, and must be empty: a file that stayed from another export could be taken for
- * part of this one. What is too large for bf16 or fp16 becomes infinite, as in their own conversion. Memory: 64 MiB and
- * the reader's.
+ * part of this one. What is too large for bf16 or fp16 becomes infinite, as in their own conversion. NaN and
+ * infinite weights are counted in *nonfinite. Memory: 64 MiB and the reader's.
  *
  * With a tokenizer, its files come along, and tokenizer_config.json is completed: AutoTokenizer and
  * AutoModelForCausalLM load the folder as it is. config.json and, of a GPT, generation_config.json have the ids of its
  * special tokens. CODE_USAGE for a tokenizer that has more ids than the model.
  */
 int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, struct error *err);
-
-/* NaN and infinite numbers among imported weights. */
-struct hf_nonfinite {
-    uint64_t count;
-    char first[CKPT_NAME_SIZE + 80]; /* the first one in the model's order: "h.0.mlp.c_fc.weight[3, 17] is nan" */
-};
 
 /*
  * Make a checkpoint of step 0 in `dir` of a model at `path`: a directory with model.safetensors or an index, or one

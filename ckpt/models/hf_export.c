@@ -2,6 +2,7 @@
 
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,13 +117,28 @@ out:
     return result;
 }
 
-/* In place: a 16-bit number never lies behind the fp32 that it comes from. */
-static void round_to(enum dtype dtype, float *numbers, uint64_t count)
+static void count_nonfinite(struct exporting *e, const struct export_run *run, uint64_t i, float value)
 {
-    for (uint64_t i = 0; i < count && dtype != DTYPE_F32; i++) {
-        uint16_t half = dtype == DTYPE_BF16 ? bf16_of_float(numbers[i]) : f16_of_float(numbers[i]);
+    if (e->how->nonfinite && e->how->nonfinite->count++ == 0)
+        hf_name_nonfinite(e->how->nonfinite, &e->layout->tensors[run->tensor], run->first + i, value);
+}
 
-        memcpy((char *)numbers + 2 * i, &half, 2);
+/* In place: a 16-bit number never lies behind the fp32 that it comes from. */
+static void round_run(struct exporting *e, const struct export_run *run, float *numbers)
+{
+    const bool bf16 = e->how->dtype == DTYPE_BF16;
+
+    for (uint64_t i = 0; i < run->count; i++) {
+        float value = numbers[i];
+
+        if (e->how->dtype != DTYPE_F32) {
+            uint16_t half = bf16 ? bf16_of_float(value) : f16_of_float(value);
+
+            memcpy((char *)numbers + 2 * i, &half, 2);
+            value = bf16 ? bf16_to_float(half) : f16_to_float(half);
+        }
+        if (!isfinite(value))
+            count_nonfinite(e, run, i, value);
     }
 }
 
@@ -173,7 +189,7 @@ static int put_run(struct exporting *e, const struct export_run *run, float *dat
         turn_rows(data, run->count / tensor->shape[1], tensor->shape[1], e->turned);
         data = e->turned;
     }
-    round_to(e->how->dtype, data, run->count);
+    round_run(e, run, data);
     if (block_writer_put(writer, data, bytes, err) < 0)
         return -1;
     workers_progress_add(&e->progress, bytes);

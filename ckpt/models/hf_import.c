@@ -28,10 +28,8 @@ struct importing {
     uint64_t first_element;
 };
 
-/* The first one's place is given by row and column of the file's tensor. */
 static void note_nonfinite(struct importing *importing, size_t index, uint64_t element, float value)
 {
-    const struct hf_tensor *tensor = &importing->layout->tensors[index];
     struct hf_nonfinite *nonfinite = importing->nonfinite;
 
     pthread_mutex_lock(&importing->lock);
@@ -39,12 +37,7 @@ static void note_nonfinite(struct importing *importing, size_t index, uint64_t e
         (index == importing->first_tensor && element < importing->first_element)) {
         importing->first_tensor = index;
         importing->first_element = element;
-        if (tensor->ndim == 1)
-            snprintf(nonfinite->first, sizeof nonfinite->first, "%s[%" PRIu64 "] is %f", tensor->name, element,
-                     (double)value);
-        else
-            snprintf(nonfinite->first, sizeof nonfinite->first, "%s[%" PRIu64 ", %" PRIu64 "] is %f", tensor->name,
-                     element / tensor->shape[1], element % tensor->shape[1], (double)value);
+        hf_name_nonfinite(nonfinite, &importing->layout->tensors[index], element, value);
     }
     pthread_mutex_unlock(&importing->lock);
 }

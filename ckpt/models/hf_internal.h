@@ -46,6 +46,9 @@ void hf_layout_destroy(struct hf_layout *layout);
 
 uint64_t hf_tensor_elements(const struct hf_tensor *tensor);
 
+/* The first NaN or infinite weight: its tensor in their files, and its place there by row and column. */
+void hf_name_nonfinite(struct hf_nonfinite *nonfinite, const struct hf_tensor *tensor, uint64_t element, float value);
+
 /*
  * Elements [first, first + count) of their tensor as a piece of ours. Of a transposed tensor these are whole rows, and
  * the piece has them as columns: element (r, c) of theirs is number c * rows + r of the piece.

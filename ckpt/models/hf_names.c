@@ -1,6 +1,7 @@
 /* hf_names.c - names and shapes: the differences between Hugging Face's models and muster's. See hf.h. */
 #include "config.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,6 +152,17 @@ struct ckpt_piece hf_piece(const struct hf_layout *layout, const struct hf_tenso
         piece.first = 0;
     }
     return piece;
+}
+
+void hf_name_nonfinite(struct hf_nonfinite *nonfinite, const struct hf_tensor *tensor, uint64_t element, float value)
+{
+    char place[64];
+
+    if (tensor->ndim == 1)
+        snprintf(place, sizeof place, "%" PRIu64, element);
+    else
+        snprintf(place, sizeof place, "%" PRIu64 ", %" PRIu64, element / tensor->shape[1], element % tensor->shape[1]);
+    snprintf(nonfinite->first, sizeof nonfinite->first, "%s[%s] is %f", tensor->name, place, (double)value);
 }
 
 const struct hf_twin *hf_twins(enum model_kind kind)

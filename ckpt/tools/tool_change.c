@@ -109,15 +109,26 @@ static bool find_tokenizer(char *path, size_t size, const struct ckpt *ckpt, con
 
     if (options->tokenizer)
         return snprintf(path, size, "%s", options->tokenizer) < (int)size;
-    return ckpt_split_step_path(dir, sizeof dir, &step, ckpt_path(ckpt)) &&
+    return ckpt_find_step_path(dir, sizeof dir, &step, ckpt_path(ckpt)) &&
            snprintf(path, size, "%s/" TOKENIZER_FOLDER, dir) < (int)size && access(path, F_OK) == 0;
+}
+
+static void warn_of_nonfinite(const char *path, const struct hf_nonfinite *nonfinite)
+{
+    if (nonfinite->count > 0)
+        fprintf(stderr, "muster-ckpt: warning: %s: %" PRIu64 " weight%s NaN or infinite; the first: %s\n", path,
+                nonfinite->count, nonfinite->count == 1 ? " is" : "s are", nonfinite->first);
 }
 
 int tool_export(char **paths, const struct options *options, struct error *err)
 {
     struct bar bar = tool_bar(options);
-    struct hf_export how = {
-        .shard_bytes = options->shard_size, .heads = options->heads, .progress = tool_bar_draw, .arg = &bar};
+    struct hf_nonfinite nonfinite = {0};
+    struct hf_export how = {.nonfinite = &nonfinite,
+                            .shard_bytes = options->shard_size,
+                            .heads = options->heads,
+                            .progress = tool_bar_draw,
+                            .arg = &bar};
     struct ckpt *ckpt;
     char rate[96], tokenizer[4096 + 16];
     double seconds;
@@ -135,6 +146,7 @@ int tool_export(char **paths, const struct options *options, struct error *err)
 
         tool_format_rate(rate, sizeof rate, summary.bytes / summary.nkinds, seconds);
         printf("%s: the parameters of %s, %s\n", paths[1], ckpt_path(ckpt), rate);
+        warn_of_nonfinite(paths[1], &nonfinite);
         if (!how.tokenizer)
             fprintf(stderr,
                     "muster-ckpt: %s: without a tokenizer, since there is no folder " TOKENIZER_FOLDER
@@ -147,18 +159,16 @@ int tool_export(char **paths, const struct options *options, struct error *err)
 
 /*
  * The tokenizer to import: the given one, or the model's. Sets "" if the model has none, and *none to the reason. -1 if
- * the given one is none, or if `folder` has another one and its directory has checkpoints already, whose ids are that
- * one's. Also if `folder` is there and the model has none: it would be taken for the model's.
+ * the given one is none, or if `folder` is there and is another one: the directory's other checkpoints may have its ids.
+ * Also if `folder` is there and the model has none: it would be taken for the model's.
  */
 static int choose_tokenizer(char path[static 4096], char **paths, const char *folder, const struct options *options,
                             struct error *none, struct error *err)
 {
     const char *slash = strrchr(paths[0], '/');
     struct tokenizer_files files;
-    uint64_t *steps = NULL;
     struct stat info;
     bool same = false;
-    size_t count;
 
     if (options->tokenizer || stat(paths[0], &info) < 0 || S_ISDIR(info.st_mode))
         snprintf(path, 4096, "%s", options->tokenizer ? options->tokenizer : paths[0]);
@@ -173,13 +183,9 @@ static int choose_tokenizer(char path[static 4096], char **paths, const char *fo
     }
     if (access(folder, F_OK) < 0)
         return 0;
-    if (tokenizer_is_saved(path, folder, &same, err) < 0 || ckpt_list(paths[1], &steps, &count, err) < 0)
+    if (tokenizer_is_saved(path, folder, &same, err) < 0)
         return -1;
-    free(steps);
-    if (!same && count > 0)
-        return error_set(err, CODE_USAGE,
-                         "%s is another tokenizer, of the checkpoints beside it: name another directory", folder);
-    return 0;
+    return same ? 0 : error_set(err, CODE_USAGE, "%s is another tokenizer: move it, or name another directory", folder);
 }
 
 int tool_import(char **paths, const struct options *options, struct error *err)
@@ -208,9 +214,7 @@ int tool_import(char **paths, const struct options *options, struct error *err)
             paths[0], paths[1]);
     if (!*tokenizer)
         fprintf(stderr, "muster-ckpt: %s; imported without one\n", none.text);
-    if (nonfinite.count > 0)
-        fprintf(stderr, "muster-ckpt: warning: %s: %" PRIu64 " weight%s NaN or infinite; the first: %s\n", paths[0],
-                nonfinite.count, nonfinite.count == 1 ? " is" : "s are", nonfinite.first);
+    warn_of_nonfinite(paths[0], &nonfinite);
     fputs(text, stdout);
     return CODE_OK;
 }

@@ -71,6 +71,14 @@ bool ckpt_split_step_path(char *dir, size_t size, uint64_t *step, const char *pa
     return true;
 }
 
+bool ckpt_find_step_path(char *dir, size_t size, uint64_t *step, const char *path)
+{
+    char real[PATH_MAX];
+
+    return ckpt_split_step_path(dir, size, step, path) ||
+           (realpath(path, real) && ckpt_split_step_path(dir, size, step, real));
+}
+
 /* Does the same as a save, with a file of one byte. */
 static int try_save(const struct directory *parent, const char *from, const char *to, struct error *err)
 {

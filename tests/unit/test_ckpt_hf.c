@@ -471,6 +471,32 @@ static void nonfinite_weights_are_reported(void **state)
     }
 }
 
+/* What fp32 holds and fp16 does not. */
+static void weights_too_large_for_fp16_are_reported(void **state)
+{
+    const struct hf_export whole = {.shard_bytes = 1 << 30};
+    const struct hf_export half = {.dtype = DTYPE_F16, .shard_bytes = 1 << 30, .nonfinite = &nonfinite};
+    static const float large = 1e6F;
+    char theirs[512], ours[512], path[512], *text;
+    size_t bytes, begin, end;
+    struct model_shape shape;
+    struct error err;
+
+    (void)state;
+    assert_int_equal(export_to("large", &whole, &err), 0);
+    text = slurp(join(path, join(theirs, dir, "large"), HF_MODEL), &bytes);
+    find_data(text, bytes, HF_PREFIX "h.1.attn.c_attn.weight", &begin, &end);
+    memcpy(text + begin + 4 * (2 * 72 + 3), &large, 4);
+    spew(path, text, bytes);
+    free(text);
+    assert_int_equal(hf_import(theirs, join(ours, dir, "large.back"), &alone, 0, &shape, &nonfinite, &err), 0);
+    assert_int_equal(nonfinite.count, 0);
+    ckpt_step_path(path, sizeof path, ours, 0);
+    assert_int_equal(export_from(path, "half", &half, &err), 0);
+    assert_int_equal(nonfinite.count, 1);
+    assert_string_equal(nonfinite.first, "h.1.attn.c_attn.weight[2, 3] is inf");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -479,6 +505,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(what_is_equal_is_taken),
         cmocka_unit_test(nonfinite_weights_are_reported),
+        cmocka_unit_test(weights_too_large_for_fp16_are_reported),
     };
 
     return cmocka_run_group_tests(tests, make, unmake);

@@ -58,7 +58,7 @@ static struct ckpt *open_checkpoint(const struct inference_options *o, char *tok
 
     snprintf(at, sizeof at, "%s/manifest.json", o->checkpoint);
     if (access(at, F_OK) == 0) {
-        bool split = ckpt_split_step_path(parent, sizeof parent, &step, o->checkpoint);
+        bool split = ckpt_find_step_path(parent, sizeof parent, &step, o->checkpoint);
 
         snprintf(tokenizer, size, "%s/tokenizer", split ? parent : o->checkpoint);
         return ckpt_open(o->checkpoint, err);
