@@ -79,7 +79,8 @@ struct step_result {
     double loss_scale; /* of this step */
     int global_batch;  /* samples of this step */
     enum skip skip;
-    bool gives_up; /* the step was not finite, and no smaller loss scale is left to try */
+    bool unpredicted; /* no token of it is to be predicted: with data.reset, all its documents have one token */
+    bool gives_up;    /* the step was not finite, and no smaller loss scale is left to try */
 };
 
 /* Allocates everything; parameters are unset until engine_initialize or engine_restore. Collective. */
@@ -95,7 +96,8 @@ int engine_initialize(struct engine *engine, struct error *err);
 /* One optimizer step on the next global batch. Collective. */
 int engine_step(struct engine *engine, struct step_result *result, struct error *err);
 
-/* Mean loss over the global batch `batch` (from 0) of the validation data, in its order. Collective. */
+/* Mean loss over the global batch `batch` (from 0) of the validation data, in its order; NaN if none of its tokens is to
+ * be predicted. Collective. */
 int engine_evaluate(struct engine *engine, int batch, struct mean_loss *loss, struct error *err);
 
 /*

@@ -29,6 +29,7 @@ struct run {
     struct saver *saver;
     struct claim_watch *claim; /* on rank 0; NULL elsewhere and without checkpoint.dir */
     bool resumed;              /* from checkpoint.dir */
+    bool was_unpredicted;      /* a step had no token to predict: it was reported */
     bool all_saved;            /* it ended, and no save of it is still to be drained */
     double started;        /* the first step could begin: report.minutes count from here, so that every run does one */
     enum stop_reason stop; /* as last agreed */

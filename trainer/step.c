@@ -168,6 +168,7 @@ static int compute_gradient(struct engine *e, struct step_result *result, struct
 
     if (read_batch(e, e->train, e->consumed_samples, result->global_batch, true, &work, err) < 0)
         return -1;
+    result->unpredicted = work.predictions == 0;
     scales.tokens = work.predictions > 0 ? result->loss_scale / work.predictions : 0;
     scales.order = result->loss_scale / work.samples;
     if (pipeline_run(e->pipeline, e->micro_batches, work.micro_batches, &scales, &losses, err) < 0 ||
@@ -219,5 +220,9 @@ int engine_evaluate(struct engine *e, int batch, struct mean_loss *loss, struct 
         engine_status(e, err) < 0)
         return -1;
     add_to_sets(e, &work, &e->valid_sums);
-    return mean_loss(e, &work, losses, loss, err);
+    if (mean_loss(e, &work, losses, loss, err) < 0)
+        return -1;
+    if (work.predictions == 0)
+        loss->all = NAN;
+    return 0;
 }

@@ -174,6 +174,12 @@ static int one_step(struct run *run, struct error *err)
     if (run->global_batch > 0) /* in the first step operations allocate their workspace */
         run->allocations += device_allocations(run->engine->dev) - allocations;
     run->global_batch = result.global_batch;
+    if (result.unpredicted && !run->was_unpredicted)
+        run_log(run,
+                "warning: nothing is learned in step %" PRIu64 ": data.reset = \"document\", and all its documents "
+                "have one token (later steps like it are not reported)",
+                run->engine->step);
+    run->was_unpredicted |= result.unpredicted;
     m = run_measure(run, &result, clock_monotonic() - started);
     run_report(run, &m);
     if (run_data_step(run, &m, err) < 0)

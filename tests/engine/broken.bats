@@ -187,7 +187,11 @@ capitals_model() {
     capitals_model
     cd "$DIR"
     local model=c/step-00000010
+    printf '\xef\xbb\xbfIN THE\r\nGOOD\r\n' >p # as Windows writes it
+    muster-generate --prompts p --tokens 5 $model >out
     good() { printf '%s\n' '"GOOD"' "IN THE" >p; }
+    good
+    muster-generate --prompts p --tokens 5 $model | sort | cmp - <(sort out) || { cat out; false; }
     for lines in '"no end' '"two" "strings"' '""' '"\ud800"'; do
         good
         printf '%s\n' "$lines" >>p
@@ -208,10 +212,12 @@ capitals_model() {
     refused 64 "--stop-id 91: the model's tokens are 0 to 90" muster-generate --stop-id 91 $model
     refused 74 "no such tokenizer: No such file" muster-generate --tokenizer "no such tokenizer" $model
     for line in '{"text": "ONE TWO"' '{"tex": "ONE TWO"}' '["ONE TWO"]' '{"text": 3}' '{"text": "ONE"}' \
-        '{"text": "ONE "}' '{"text": " ONE"}' '{"text": "one two"}' ''; do
+        '{"text": "ONE "}' '{"text": " ONE"}' '{"text": "one two"}'; do
         printf '{"text": "ONE TWO"}\n%s\n' "$line" >lines
         refused 65 "muster-eval: lines:2" muster-eval --last-word $model lines
     done
+    printf '{"text": "ONE TWO"}\n \n{"text": "TWO ONE"}\r\n\n' >lines # blank lines are no texts
+    muster-eval --last-word $model lines | grep -Eq '"samples": *2\b'
     : >lines
     refused 65 "lines: empty; lines of {\"text\": \"...\"} are expected" muster-eval --last-word $model lines
     printf A >one

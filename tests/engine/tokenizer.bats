@@ -39,15 +39,14 @@ refused() {
     muster-ckpt verify "$DIR/ckpt"
     muster-ckpt prune --keep 1 "$DIR/ckpt"
     [ -e "$DIR/ckpt/tokenizer/vocab.txt" ]
-    # from the copy itself, from another folder with the same vocabulary, or without any
+    # from the copy itself, or from another folder with the same vocabulary
     train --set batch.steps=12 --set data.tokenizer="$DIR/ckpt/tokenizer"
     grep -q 'resumed from .* at step 10' "$DIR/log"
     cp -r "$DIR/train.tokenizer" "$DIR/moved"
     rm -r "$DIR/train.tokenizer"
     train --set batch.steps=14 --set data.tokenizer="$DIR/moved"
-    train --set batch.steps=16
-    grep -q 'resumed from .* at step 14' "$DIR/log"
-    [ "$(grep -c '^tokenizer:' "$DIR/log")" -eq 0 ]
+    refused 78 "$DIR/ckpt/tokenizer is a tokenizer, and the data is of bytes: give this run a checkpoint.dir of its own" \
+        --set batch.steps=16
     cmp "$DIR/moved/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
 }
 
@@ -122,6 +121,16 @@ losses() {
     ! cmp -s "$DIR/taken" "$DIR/bytes"
 }
 
+@test "documents of one token, kept apart: nothing is learned, and the log says so once" {
+    yes x | head -n 1000 | sed 's/.*/{"text": "x"}/' >"$DIR/x.jsonl"
+    muster-data "$DIR/x.jsonl" --out "$DIR/x" >/dev/null
+    train --set data.train="$DIR/x" --set data.valid="$DIR/x" --set data.tokenizer=bytes --set data.reset=document \
+        --set batch.steps=6 --set report.eval_every=3 --set report.eval_batches=1
+    cat "$DIR/log"
+    [ "$(grep -c '^warning: nothing is learned in step 1: data.reset = "document"' "$DIR/log")" -eq 1 ]
+    grep -q 'perplexity: nan' "$DIR/log"
+}
+
 @test "from text to text: muster-data's tokenizer comes with the data, muster-generate finds it by the checkpoint" {
     { printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]'; tr -cs 'A-Za-z' '\n' <"$DIR/text" |
         tr A-Z a-z | sort | uniq -c | sort -k1,1nr -k2 | awk 'NF == 2 && NR <= 200 { print $2 }'; } >"$DIR/vocab.txt"
@@ -130,9 +139,16 @@ losses() {
     train --set "data.train=0.9 $DIR/words 0.1 $DIR/keys" --set data.valid= --set batch.steps=40
     grep -q "^tokenizer: $DIR/words.tokenizer, WordPiece, " "$DIR/log"
     cmp "$DIR/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
+    rm -r "$DIR/words.tokenizer"
+    train --set "data.train=$DIR/words" --set data.valid= --set batch.steps=42
+    grep -q "^warning: checkpoint.dir has a tokenizer, $DIR/ckpt/tokenizer, and the data has none" "$DIR/log"
     rm -r "$DIR"/words.* "$DIR"/keys.*
     muster-generate "$DIR/ckpt" --prompt "and god said" --tokens 20 --seed 1 >"$DIR/words"
     cat "$DIR/words"
+    # also where the checkpoint has another name
+    ln -s ckpt/step-00000042 "$DIR/best"
+    muster-generate "$DIR/best" --prompt "and god said" --tokens 20 --seed 1 | cmp - "$DIR/words"
+    (cd "$DIR/best/" && muster-generate . --prompt "and god said" --tokens 20 --seed 1) | cmp - "$DIR/words"
     # words of the vocabulary, not bytes
     [ "$(grep -o '[a-z]\+' "$DIR/words" | grep -cxFf "$DIR/vocab.txt")" -ge 10 ]
 }

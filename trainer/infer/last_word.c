@@ -61,8 +61,8 @@ static int read_object(struct inference *f, const char *name, const char *line, 
     return result;
 }
 
-static int read_line(struct last_words *w, struct inference *f, const char *path, const char *line, size_t bytes,
-                     struct error *err)
+static int read_line(struct last_words *w, struct inference *f, const char *path, size_t number, const char *line,
+                     size_t bytes, struct error *err)
 {
     struct span *spans = realloc(w->spans, (w->count + 1) * sizeof *spans);
     struct token_list *texts = spans ? realloc(w->texts, (w->count + 1) * sizeof *texts) : NULL;
@@ -72,7 +72,7 @@ static int read_line(struct last_words *w, struct inference *f, const char *path
     w->texts = texts ? texts : w->texts;
     if (!texts)
         return error_errno(err, CODE_IO, "%s", path);
-    snprintf(name, sizeof name, "%.1000s:%zu", path, w->count + 1);
+    snprintf(name, sizeof name, "%.1000s:%zu", path, number);
     texts[w->count] = (struct token_list){0};
     w->count++;
     return read_object(f, name, line, bytes, &texts[w->count - 1], &spans[w->count - 1], err);
@@ -85,11 +85,12 @@ int last_words_read(struct last_words *w, struct inference *f, const char *path,
     int result = text ? 0 : -1;
 
     *w = (struct last_words){0};
-    for (size_t at = 0; result == 0 && at < bytes;) {
+    for (size_t at = 0, line = 1; result == 0 && at < bytes; line++) {
         const char *end = memchr(text + at, '\n', bytes - at);
         size_t length = end ? (size_t)(end - text) - at : bytes - at;
 
-        result = read_line(w, f, path, text + at, length, err);
+        if (strspn(text + at, " \t\r") < length)
+            result = read_line(w, f, path, line, text + at, length, err);
         at += length + 1;
     }
     if (result == 0 && w->count == 0)

@@ -6,6 +6,8 @@
 
 #include "common/text.h"
 
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
+
 enum { MOST_BYTES = 1 << 30 };
 
 static int copy_text(struct prompt *p, const char *text, size_t bytes, struct error *err)
@@ -59,11 +61,12 @@ int prompts_read(struct prompts *prompts, const char *path, struct error *err)
     int result = text ? 0 : -1;
 
     *prompts = (struct prompts){0};
-    for (size_t at = 0; result == 0 && at < bytes;) {
+    for (size_t at = text && strncmp(text, BYTE_ORDER_MARK, 3) == 0 ? 3 : 0; result == 0 && at < bytes;) {
         const char *end = memchr(text + at, '\n', bytes - at);
         size_t length = end ? (size_t)(end - text) - at : bytes - at;
+        bool windows = length > 0 && text[at + length - 1] == '\r';
 
-        result = read_line(prompts, path, text + at, length, err);
+        result = read_line(prompts, path, text + at, length - windows, err);
         at += length + 1;
     }
     if (result == 0 && prompts->count == 0)
