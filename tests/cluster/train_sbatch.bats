@@ -78,3 +78,50 @@ script() {
     script SLURM_JOB_ID=8 SLURM_ARRAY_JOB_ID=8 SLURM_ARRAY_TASK_ID=3
     grep -qx 'scontrol requeue 8_3' done
 }
+
+@test "what looks like a fact in the job's name is none" {
+    echo "JobId=7 JobName=a Requeue=0 PreemptTime=None UserId=me(1) GroupId=me(1) QOS=low Requeue=1 PreemptTime=2026-01-02T03:04:05" >job
+    echo cancel >qos
+    script
+    grep -q 'not requeued: it was preempted with PreemptMode=CANCEL' <<<"$output"
+}
+
+# ended CODE VARIABLE=VALUE...: the script's run, whose srun ends with that code
+ended() {
+    local code=$1
+    shift
+    printf '#!/bin/sh\nexit %d\n' "$code" >bin/srun
+    run env SLURM_JOB_ID=7 SLURM_JOB_PARTITION=batch "$@" bash "$TOP/etc/train.sbatch" job.cfg
+    echo "$output"
+    [ "$status" -eq "$code" ]
+}
+
+@test "a rank is lost in every run: requeued three times, also where the count cannot be written" {
+    mkdir .lost-7 # nothing can be written to it
+    for restarts in 0 1 2 3; do
+        : >done
+        ended 76 SLURM_RESTART_COUNT=$restarts
+        [ "$(grep -c requeue done)" -eq $((restarts < 3)) ]
+    done
+    rmdir .lost-7
+    for requeued in 1 1 1 0; do
+        : >done
+        ended 76 SLURM_RESTART_COUNT=9 # of preemptions
+        [ "$(grep -c requeue done)" -eq $requeued ]
+    done
+}
+
+@test "sbatch --signal=B:USR1: the script hands the signal to srun, and requeues the job" {
+    printf '#!/bin/bash\ntrap "echo stopped; exit 75" USR1\ntouch begun\nwhile :; do sleep 0.1; done\n' >bin/srun
+    SLURM_JOB_ID=7 SLURM_JOB_PARTITION=batch bash "$TOP/etc/train.sbatch" job.cfg >out 2>&1 3>&- &
+    begun() { [ -e begun ]; }
+    eventually 10 begun
+    sleep 0.2
+    kill -USR1 $!
+    code=0
+    wait $! || code=$?
+    cat out
+    [ $code -eq 75 ]
+    grep -qx stopped out
+    grep -qx 'scontrol requeue 7' done
+}
