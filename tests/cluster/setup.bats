@@ -92,6 +92,16 @@ site_headers() { mkdir -p "$SITE/slurm/include/slurm" && touch "$SITE/slurm/incl
     [ ! -e "$SITE/apt" ]
 }
 
+@test "setup configures again when Slurm was upgraded in its place" {
+    site
+    site_headers
+    echo "#define SLURM_VERSION_NUMBER 0x1a0503" >"$SITE/slurm/include/slurm/slurm_version.h"
+    "$SITE/tree/setup" | grep -qx "setup: configure"
+    "$SITE/tree/setup" | { ! grep -x "setup: configure"; }
+    echo "#define SLURM_VERSION_NUMBER 0x1a0b00" >"$SITE/slurm/include/slurm/slurm_version.h"
+    "$SITE/tree/setup" | grep -qx "setup: configure"
+}
+
 @test "setup stops if the Slurm in PATH has no headers" {
     site
     run "$SITE/tree/setup"
