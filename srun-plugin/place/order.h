@@ -86,10 +86,12 @@ int order_counts(int nodes, const char *ntasks, const char *ntasks_per_node, con
  *     SwitchName=leaf1 Nodes=n[1-16]           a switch with nodes
  *     SwitchName=spine Switches=leaf[1-8]      a switch of switches
  *     BlockName=b1     Nodes=n[1-18]           topology/block: a block is a switch beneath the root
+ *     RingName=r1      Nodes=n[1-4]            topology/ring and topology/torus3d (TorusName=): a ring is a block, and
+ *                                              so is a torus; which of its nodes are neighbours is not used
  *
  * Keys are as in Slurm, in any case; "#" begins a comment and a backslash at the end of a line continues it. The output
- * of `scontrol show topology` is accepted too: Level, LinkSpeed, BlockIndex, BlockSize(s) and lines of AggregatedBlock
- * are ignored, and so are the Nodes of a switch that has Switches. Switches without an allocated node under them are
+ * of `scontrol show topology` is accepted too: Level, LinkSpeed, BlockIndex, BlockSize(s), RingSize, Dims, lines
+ * of AggregatedBlock and those of PlacementDims are ignored, and so are the Nodes of a switch that has Switches. Switches without an allocated node under them are
  * left out.
  *
  * switch_tree_create: the tree of `text` above the host list `nodes`. NULL or "" as text: all nodes beneath one root.

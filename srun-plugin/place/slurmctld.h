@@ -19,6 +19,9 @@
  * because preflight/ may not include step_plan.h. */
 #define STEP_PLAN_NAME "SLURM_MUSTER_STEP"
 
+/* The variable that carries MUSTER_RANK_MAP to the tasks: srun --export=NONE passes variables of Slurm only. */
+#define RANK_MAP_NAME "SLURM_MUSTER_RANK_MAP"
+
 struct layout_node {
     char name[HOSTNAME_SIZE];
     uint32_t *ranks; /* [rank_count] ascending */

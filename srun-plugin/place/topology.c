@@ -17,6 +17,7 @@
 struct record {
     char *name;
     bool aggregated;                   /* only while reading: a line for several blocks that Slurm joins */
+    bool torus;                        /* only while reading: of a torus, whose first line has its nodes */
     struct hostlist *nodes, *switches; /* NULL for none */
     int line;                          /* of the text, from 1 */
     int below;                         /* allocated nodes beneath it */
@@ -50,6 +51,8 @@ static int no_memory(struct error *err)
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
+#define BLANKS " \t\r"
+
 struct pair {
     char *key, *value;
 };
@@ -77,20 +80,25 @@ static char *take_line(char **text, int *lines)
     }
 }
 
+/* KEY=VALUE, KEY = VALUE or KEY="VALUE". 1; 0 at the end of the line; -1. */
 static int take_pair(char **line, struct pair *pair, struct error *err)
 {
-    char *begin = *line + strspn(*line, " \t\r"), *end = begin + strcspn(begin, " \t\r"), *equals;
+    char *key = *line + strspn(*line, BLANKS), *end = key + strcspn(key, "=" BLANKS),
+         *equals = end + strspn(end, BLANKS);
+    char *value, *after;
 
     *pair = (struct pair){0};
-    *line = *end ? end + 1 : end;
-    if (begin == end)
+    *line = key;
+    if (!*key)
         return 0;
-    *end = '\0';
-    equals = strchr(begin, '=');
-    if (!equals || equals == begin)
-        return error_set(err, CODE_DATA, "\"%.40s\" is no KEY=VALUE", begin);
-    *equals = '\0';
-    *pair = (struct pair){begin, equals + 1};
+    if (*equals != '=' || equals == key)
+        return error_set(err, CODE_DATA, "\"%.*s\" is no KEY=VALUE", (int)strcspn(key, BLANKS), key);
+    value = equals + 1 + (equals > end ? strspn(equals + 1, BLANKS) : 0);
+    value += *value == '"';
+    after = value + strcspn(value, value[-1] == '"' ? "\"" : BLANKS);
+    *line = *after ? after + 1 : after;
+    *end = *after = '\0';
+    *pair = (struct pair){key, value};
     return 1;
 }
 
@@ -114,10 +122,15 @@ static int set_name(struct record *record, const struct pair *pair, struct error
 
 static int set_pair(struct record *record, const struct pair *pair, struct error *err)
 {
-    static const char *const ignored[] = {"LinkSpeed", "Level", "BlockIndex", "BlockSize", "BlockSizes"};
+    static const char *const names[] = {"SwitchName", "BlockName", "RingName", "TorusName"};
+    static const char *const ignored[] = {"LinkSpeed", "Level", "BlockIndex",    "BlockSize", "BlockSizes",
+                                          "RingSize",  "Dims",  "PlacementDims", "Anchors"};
 
-    if (strcasecmp(pair->key, "SwitchName") == 0 || strcasecmp(pair->key, "BlockName") == 0)
-        return set_name(record, pair, err);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcasecmp(pair->key, names[i]) == 0) {
+            record->torus = names[i][0] == 'T';
+            return set_name(record, pair, err);
+        }
     if (strcasecmp(pair->key, "Nodes") == 0)
         return set_list(&record->nodes, pair, err);
     if (strcasecmp(pair->key, "Switches") == 0)
@@ -180,9 +193,9 @@ static int read_records(struct draft *draft, const char *text, struct error *err
 
         if ((rc = read_line(line, &record, err)) < 0)
             error_prefix(err, "%s:%d", draft->where, number);
-        else if (record.name)
+        else if (record.name && (record.nodes || !record.torus))
             rc = append_record(draft, &record, err);
-        if (rc < 0 || !record.name)
+        if (rc < 0 || !record.name || (record.torus && !record.nodes))
             clear_record(&record);
     }
     free(copy);

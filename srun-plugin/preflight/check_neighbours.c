@@ -18,7 +18,7 @@
 #include "plan/hostlist.h"
 #include "srun-plugin/preflight/judge.h"
 
-enum { BYTES = 1 << 20, PINGS = 8, GREETING = 64 };
+enum { BYTES = 1 << 20, BLOCK = 1 << 14, PINGS = 8, GREETING = 64 };
 
 static const double talk_seconds = 5; /* after all addresses are known; a good node answers in milliseconds */
 
@@ -108,45 +108,26 @@ static int open_listener(const char *address, unsigned *port, struct error *err)
 
 /* ---- the two ends ------------------------------------------------------------------------------------------------ */
 
-/* Bytes that depend on the sender (splitmix64), so that other data is not mistaken for them. NULL and errno. */
-static unsigned char *make_pattern(int rank)
+/*
+ * Sends BYTES bytes, or with `in` reads and compares them. They depend on the sender (a linear congruential sequence
+ * that begins with its rank), so that other data is not mistaken for them. 0; -1 and errno; EPROTO for a wrong byte.
+ */
+static int move_pattern(int fd, int rank, bool in, double deadline)
 {
-    unsigned char *data = malloc(BYTES);
-    uint64_t state = (uint64_t)rank + 1;
+    uint32_t pattern[BLOCK], got[BLOCK], state = (uint32_t)rank;
 
-    for (size_t i = 0; data && i < BYTES; i += sizeof state) {
-        uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
-
-        z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-        z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-        z ^= z >> 31;
-        memcpy(data + i, &z, sizeof z);
+    for (size_t done = 0; done < BYTES; done += sizeof pattern) {
+        for (size_t i = 0; i < BLOCK; i++)
+            pattern[i] = state = state * 1664525U + 1013904223U;
+        if ((in ? deadline_read(fd, got, sizeof got, deadline)
+                : deadline_write(fd, pattern, sizeof pattern, deadline)) < 0)
+            return -1;
+        if (in && memcmp(got, pattern, sizeof got) != 0) {
+            errno = EPROTO;
+            return -1;
+        }
     }
-    return data;
-}
-
-/* 0; -1 and errno; EPROTO when a byte is wrong. */
-static int read_pattern(int fd, int rank, double deadline)
-{
-    unsigned char *got = malloc(BYTES), *wanted = make_pattern(rank);
-    int rc = -1;
-
-    if (got && wanted && deadline_read(fd, got, BYTES, deadline) == 0) {
-        rc = memcmp(got, wanted, BYTES) == 0 ? 0 : -1;
-        errno = EPROTO;
-    }
-    free(got);
-    free(wanted);
-    return rc;
-}
-
-static int write_pattern(int fd, int rank, double deadline)
-{
-    unsigned char *data = make_pattern(rank);
-    int rc = data ? deadline_write(fd, data, BYTES, deadline) : -1;
-
-    free(data);
-    return rc;
+    return 0;
 }
 
 static int serve_peer(int fd, const struct ring *ring)
@@ -157,7 +138,9 @@ static int serve_peer(int fd, const struct ring *ring)
         if (deadline_read(fd, ping, sizeof ping, ring->deadline) < 0 ||
             deadline_write(fd, ping, sizeof ping, ring->deadline) < 0)
             return -1;
-    return read_pattern(fd, ring->before.rank, ring->deadline) < 0 ? -1 : write_pattern(fd, ring->rank, ring->deadline);
+    return move_pattern(fd, ring->before.rank, true, ring->deadline) < 0
+               ? -1
+               : move_pattern(fd, ring->rank, false, ring->deadline);
 }
 
 /* The neighbour's connection. Others, such as a port scanner's, are closed. */
@@ -252,7 +235,8 @@ static void talk_to_next(const struct ring *ring)
     write_greeting(greeting, ring->rank);
     latency = deadline_write(fd, greeting, sizeof greeting, deadline) < 0 ? -1 : ping_peer(fd, greeting, deadline);
     begun = clock_monotonic();
-    if (latency < 0 || write_pattern(fd, ring->rank, deadline) < 0 || read_pattern(fd, next->rank, deadline) < 0)
+    if (latency < 0 || move_pattern(fd, ring->rank, false, deadline) < 0 ||
+        move_pattern(fd, next->rank, true, deadline) < 0)
         write_finding("to", "%s data %s: %s", next->name, next->address,
                       errno == EPROTO ? "bytes came back wrong" : strerror(errno));
     else

@@ -24,6 +24,7 @@
 #include "common/job.h"
 #include "common/text.h"
 #include "config.h"
+#include "srun-plugin/fabric/fabric.h"
 #include "srun-plugin/node/node.h"
 #include "srun-plugin/node/sysfs.h"
 #include "srun-plugin/place/slurmctld.h"
@@ -112,10 +113,6 @@ static void check_machine(const char *root)
 
 /* ---- versions ---------------------------------------------------------------------------------------------------- */
 
-/* Where libraries are after LD_LIBRARY_PATH. */
-static const char usual[] = "/usr/local/cuda/lib64:/usr/local/lib:/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:"
-                            "/usr/lib64:/usr/lib:/lib64";
-
 static const struct {
     const char *name;
     const char *files[3]; /* names that programs load; the first found counts */
@@ -131,39 +128,16 @@ static const struct {
  * "libnccl.so.2" is a link to "libnccl.so.2.21.5": the name at the end of the links has the version. For a file without
  * links, as in a container, its size tells versions apart.
  */
-static bool try_file(const char *path, char *version, size_t size)
-{
-    char real[PATH_MAX];
-    struct stat status;
-
-    if (!realpath(path, real) || stat(real, &status) < 0)
-        return false;
-    snprintf(version, size, "%s (%lld bytes)", strrchr(real, '/') + 1, (long long)status.st_size);
-    return true;
-}
-
-static bool find_file(const char *root, const char *file, char *version, size_t size)
-{
-    const char *own = getenv("LD_LIBRARY_PATH");
-    char *directories, path[PATH_MAX];
-    bool found = false;
-
-    if (asprintf(&directories, "%s:%s", own ? own : "", usual) < 0)
-        return false;
-    for (char *rest = directories, *directory; !found && (directory = strsep(&rest, ":"));)
-        found = directory[0] && snprintf(path, sizeof path, "%s%s/%s", root, directory, file) < (int)sizeof path &&
-                try_file(path, version, size);
-    free(directories);
-    return found;
-}
-
 static void write_library(const char *root, size_t which)
 {
-    char version[96];
+    char path[PATH_MAX], real[PATH_MAX];
+    struct stat status;
 
     for (size_t k = 0; k < 3 && libraries[which].files[k]; k++)
-        if (find_file(root, libraries[which].files[k], version, sizeof version)) {
-            write_finding("version", "%s %s", libraries[which].name, version);
+        if (fabric_find_library(root, libraries[which].files[k], getenv("LD_LIBRARY_PATH"), path) &&
+            realpath(path, real) && stat(real, &status) == 0) {
+            write_finding("version", "%s %s (%lld bytes)", libraries[which].name, strrchr(real, '/') + 1,
+                          (long long)status.st_size);
             return;
         }
     write_finding("version", "%s none", libraries[which].name);

@@ -294,10 +294,7 @@ done:
 
 enum { TRIES = 20 }; /* at a quarter of a second: the requeue has to arrive in slurmctld's tables */
 
-/*
- * Slurm's calls name a job by its number until 25.05, some of them by a step's id from 25.11 on, and all from 26.05
- * on.
- */
+/* Slurm's calls name a job by its number until 25.05, some by a step's id from 25.11 on, and all from 26.05 on. */
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
 static slurm_step_id_t name_job(uint32_t job_id)
 {
@@ -306,45 +303,25 @@ static slurm_step_id_t name_job(uint32_t job_id)
     id.job_id = job_id;
     return id;
 }
-#endif
 
 static int complete_job(uint32_t job_id, uint32_t code)
 {
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
     slurm_step_id_t id = name_job(job_id);
 
     return slurm_complete_job(&id, code);
-#else
-    return slurm_complete_job(job_id, code);
-#endif
 }
 
-static void address_job(job_desc_msg_t *change, uint32_t job_id)
-{
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
-    change->step_id = name_job(job_id);
+#define ADDRESS_JOB(change, job) ((change)->step_id = name_job(job))
 #else
-    change->job_id = job_id;
+#define complete_job             slurm_complete_job
+#define ADDRESS_JOB(change, job) ((change)->job_id = (job))
 #endif
-}
 
-static int load_job(job_info_msg_t **answer, uint32_t job_id)
-{
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
-    return slurm_load_job(answer, name_job(job_id), SHOW_ALL);
+#define JOB(id) name_job(id)
 #else
-    return slurm_load_job(answer, job_id, SHOW_ALL);
+#define JOB(id) (id)
 #endif
-}
-
-static int requeue_job(uint32_t job_id)
-{
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
-    return slurm_requeue(name_job(job_id), 0);
-#else
-    return slurm_requeue(job_id, 0);
-#endif
-}
 
 static int fail_call(struct error *err, const char *what)
 {
@@ -358,7 +335,7 @@ static char *list_exclusion(uint32_t job_id, const char *bad, struct error *err)
     const slurm_job_info_t *job;
     char *list = NULL;
 
-    if (load_job(&answer, job_id) != SLURM_SUCCESS || answer->record_count < 1) {
+    if (slurm_load_job(&answer, JOB(job_id), SHOW_ALL) != SLURM_SUCCESS || answer->record_count < 1) {
         fail_call(err, "slurmctld does not answer about the job");
         slurm_free_job_info_msg(answer);
         return NULL;
@@ -381,14 +358,12 @@ static char *list_exclusion(uint32_t job_id, const char *bad, struct error *err)
 /* The signals of the requeue would end srun before the exclusion. */
 static void block_signals(void)
 {
+    static const int signals[] = {SIGTERM, SIGCONT, SIGHUP, SIGUSR1, SIGUSR2};
     sigset_t set;
 
     sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGCONT);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGUSR1);
-    sigaddset(&set, SIGUSR2);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigaddset(&set, signals[i]);
     sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
@@ -398,7 +373,7 @@ static int exclude_nodes(uint32_t job_id, char *list, struct error *err)
 
     for (int i = 0; i < TRIES; i++) {
         slurm_init_job_desc_msg(&change);
-        address_job(&change, job_id);
+        ADDRESS_JOB(&change, job_id);
         change.exc_nodes = list;
         if (slurm_update_job(&change) == SLURM_SUCCESS)
             return 0;
@@ -424,7 +399,7 @@ static bool replace_nodes(const struct preflight *preflight, const char *bad)
 
     if (list) {
         block_signals();
-        requeued = requeue_job(job_id) == SLURM_SUCCESS;
+        requeued = slurm_requeue(JOB(job_id), 0) == SLURM_SUCCESS;
         if (!requeued)
             fail_call(&err, "slurmctld does not requeue the job");
     }

@@ -20,6 +20,7 @@
  * whose plugin fails in init or user_init. No file of a user is opened as root. See spank(8) and
  * doc/spank_muster.8.scd.
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@
 #include <slurm/spank.h>
 
 #include "common/error.h"
+#include "common/text.h"
 #include "srun-plugin/node/machine.h"
 #include "srun-plugin/spank/epilog.h"
 #include "srun-plugin/spank/plugin.h"
@@ -39,6 +41,8 @@ SPANK_PLUGIN(spank_muster, 1)
 extern int slurm_spank_init_failure_mode;
 int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE; /* a plugin that cannot start costs the job, not the node */
 #endif
+
+#define EPILOG_MOST 86400 /* seconds */
 
 enum option_value { OPTION_JOB, OPTION_REPORT, OPTION_PREFLIGHT };
 
@@ -139,6 +143,33 @@ static struct spank_option options[] = {
      2, OPTION_PREFLIGHT, on_option},
 };
 
+/* slurmd and srun log what they do not use. */
+static void check_site(struct site *site, const char *seconds)
+{
+    double age;
+    long number;
+
+    for (const char *part = site->stage; part; part = strchr(part, ':') ? strchr(part, ':') + 1 : NULL)
+        if (part[0] != '/')
+            slurm_error("muster: plugstack.conf: stage=%s: each directory must begin with /; \"%.*s\" is not used",
+                        site->stage, (int)strcspn(part, ":"), part);
+    if (strcmp(site->stage_keep, "0") != 0 &&
+        (!isalpha((unsigned char)site->stage_keep[strspn(site->stage_keep, "0123456789.")]) ||
+         !text_to_seconds(site->stage_keep, &age))) {
+        slurm_error(
+            "muster: plugstack.conf: stage_keep=%s: must be 0 or an age with its unit, such as 24h; 24h is used",
+            site->stage_keep);
+        site->stage_keep = "24h";
+    }
+    if (!seconds)
+        return;
+    if (text_to_long(seconds, 0, EPILOG_MOST, &number))
+        site->epilog_seconds = (int)number;
+    else
+        slurm_error("muster: plugstack.conf: epilog_seconds=%s: must be a number of seconds, 0 to %d; %d is used",
+                    seconds, EPILOG_MOST, site->epilog_seconds);
+}
+
 /* The arguments after the plugin's path in plugstack.conf. */
 static void read_site(int argc, char *argv[])
 {
@@ -150,6 +181,7 @@ static void read_site(int argc, char *argv[])
                 {"topology=", &site->topology},  {"profiles=", &site->profiles},     {"fabric=", &site->fabric},
                 {"preflight=", &site->preflight}};
     const size_t count = sizeof keys / sizeof keys[0];
+    const char *seconds = NULL;
 
     for (int i = 0; i < argc; i++) {
         size_t k = 0;
@@ -159,13 +191,14 @@ static void read_site(int argc, char *argv[])
         if (k < count)
             *keys[k].value = argv[i] + strlen(keys[k].key);
         else if (strncmp(argv[i], "epilog_seconds=", 15) == 0)
-            site->epilog_seconds = atoi(argv[i] + 15);
+            seconds = argv[i] + 15;
         else
             slurm_error(
                 "muster: plugstack.conf: %s is unknown; known are stage=, stage_keep=, ckptd=, epilog_seconds=, "
                 "topology=, profiles=, fabric= and preflight=",
                 argv[i]);
     }
+    check_site(site, seconds);
 }
 
 /* ---- callbacks --------------------------------------------------------------------------------------------------- */

@@ -327,15 +327,20 @@ static char *task_job_file(struct plugin *plugin, spank_t spank)
     return file;
 }
 
-/* The MUSTER_RANK_MAP of an outer step: srun_order_step unsets it, but that does not reach the tasks (step_plan.h). */
-static void remove_outer_map(const struct step_plan *plan, spank_t spank)
+/* The map that srun has made, unless the user set one; without either, that of an outer step is removed. */
+static void apply_map(const struct step_plan *plan, spank_t spank)
 {
+    char start[ENV_MAP_WORD], *map = env_of_task_whole(spank, RANK_MAP_NAME);
     struct env_reader environment;
-    char start[ENV_MAP_WORD];
 
     env_reader_open(&environment, env_of_task, spank);
-    if (!plan->by_map && !env_of_user("MUSTER_RANK_MAP", start, sizeof start, &environment))
+    spank_unsetenv(spank, RANK_MAP_NAME);
+    if (!env_of_user("MUSTER_RANK_MAP", start, sizeof start, &environment)) {
         spank_unsetenv(spank, "MUSTER_RANK_MAP");
+        if (plan->by_map && map && spank_setenv(spank, "MUSTER_RANK_MAP", map, 1) != ESPANK_SUCCESS)
+            slurm_spank_log("muster: warning: Slurm did not set MUSTER_RANK_MAP");
+    }
+    free(map);
 }
 
 static void apply_plan(const struct rank_plan *plan, spank_t spank)
@@ -404,7 +409,7 @@ void step_task(struct plugin *plugin, spank_t spank)
         spank_unsetenv(spank, "SLURM_HOSTFILE");
         spank_unsetenv(spank, "SLURM_DISTRIBUTION");
     }
-    remove_outer_map(&plugin->plan, spank);
+    apply_map(&plugin->plan, spank);
     read_nccl_conf(plugin, spank); /* not in step_node: a file system that hangs must hold a task only */
     request = (struct rank_request){.task = describe_task(plugin, spank),
                                     .view = view,

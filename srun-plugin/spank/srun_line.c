@@ -8,7 +8,7 @@
 #define COMMAND_LINE_MOST (8 << 20) /* bytes; Linux allows 6 MiB */
 
 /* Bits; each sets a flag of struct srun_line. */
-enum meaning { OTHER, MUSTER = 1, PLACES = 2, BINDS = 4, JOBID = 8, INTERACTIVE = 16 };
+enum meaning { OTHER, MUSTER = 1, PLACES = 2, BINDS = 4, JOBID = 8, INTERACTIVE = 16, SHARES = 32 };
 
 /* VALUE: in the same argument (--long=x, -sx) or else the next one. MAYBE: in the same argument or none. */
 enum arity { FLAG, VALUE, MAYBE };
@@ -23,6 +23,8 @@ static const struct option {
     {"muster", 0, MAYBE, MUSTER, offsetof(struct srun_line, file)},
     {"muster-report", 0, MAYBE, MUSTER, 0},
     {"muster-preflight", 0, MAYBE, MUSTER, 0},
+    {"cpus-per-task", 'c', VALUE, SHARES, 0},
+    {"tres-per-task", 0, VALUE, SHARES, 0},
     {"nodes", 'N', VALUE, OTHER, offsetof(struct srun_line, nodes)},
     {"ntasks", 'n', VALUE, OTHER, offsetof(struct srun_line, tasks)},
     {"ntasks-per-node", 0, VALUE, OTHER, offsetof(struct srun_line, tasks_per_node)},
@@ -56,14 +58,13 @@ static const struct option {
 static const char *const plain_options[3][48] = {
     [FLAG] = {"disable-status,X", "exact", "label,l", "overcommit,O", "overlap", "preserve-env,E", "quiet,Q",
               "quit-on-interrupt", "unbuffered,u", "verbose,v"},
-    [VALUE] = {"chdir,D",     "comment",      "cpu-freq",      "cpus-per-gpu",  "cpus-per-task,c",
-               "deadline",    "epilog",       "error,e",       "export",        "gpu-bind",
-               "gpu-freq",    "gpus,G",       "gpus-per-node", "gpus-per-task", "gres",
-               "gres-flags",  "input,i",      "job-name,J",    "mem",           "mem-bind",
-               "mem-per-cpu", "mem-per-gpu",  "mpi",           "msg-timeout",   "network",
-               "open-mode",   "output,o",     "profile",       "prolog",        "qos,q",
-               "signal",      "slurmd-debug", "task-epilog",   "task-prolog",   "threads,T",
-               "time,t",      "tres-bind",    "tres-per-task", "wait,W"},
+    [VALUE] = {"chdir,D",       "comment",     "cpu-freq",    "cpus-per-gpu", "deadline",    "epilog",
+               "error,e",       "export",      "gpu-bind",    "gpu-freq",     "gpus,G",      "gpus-per-node",
+               "gpus-per-task", "gres",        "gres-flags",  "input,i",      "job-name,J",  "mem",
+               "mem-bind",      "mem-per-cpu", "mem-per-gpu", "mpi",          "msg-timeout", "network",
+               "open-mode",     "output,o",    "profile",     "prolog",       "qos,q",       "signal",
+               "slurmd-debug",  "task-epilog", "task-prolog", "threads,T",    "time,t",      "tres-bind",
+               "wait,W"},
     [MAYBE] = {"exclusive", "immediate,I", "kill-on-bad-exit,K", "no-kill,k", "propagate", "pty"},
 };
 
@@ -95,6 +96,7 @@ static void apply_option(struct srun_line *line, const struct option *option, co
     line->binds |= option->meaning & BINDS;
     line->has_jobid |= option->meaning & JOBID;
     line->interactive |= option->meaning & INTERACTIVE;
+    line->shares |= option->meaning & SHARES;
     if (option->kept && value && value[0])
         memcpy((char *)line + option->kept, &value, sizeof value);
 }

@@ -23,6 +23,8 @@ struct srun_line {
     const char *nodes;          /* -N */
     const char *tasks;          /* -n */
     const char *tasks_per_node; /* --ntasks-per-node */
+    bool shares;                /* --cpus-per-task or --tres-per-task: without -n, Slurm starts as many tasks on a node
+                                   as have room there */
     bool places;                /* an option chooses the nodes of ranks (-m, -w, -x, -r, --multi-prog, ...) or is one
                                    with which ranks are not ordered (--test-only, --interactive, --constraint, a ":",
                                    ...) */

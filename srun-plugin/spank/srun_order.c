@@ -82,26 +82,32 @@ static int write_hostfile(const struct order *order)
 /* Whether the user has chosen the nodes of ranks. */
 static bool user_places(const struct srun_line *line)
 {
-    static const char *const placing[] = {"SLURM_DISTRIBUTION",      "SLURM_HOSTFILE",
-                                          "SLURM_HET_SIZE",          "SLURM_RELATIVE",
-                                          "SLURM_NTASKS_PER_CORE",   "SLURM_NTASKS_PER_GPU",
-                                          "SLURM_NTASKS_PER_SOCKET", "SLURM_SPREAD_JOB",
-                                          "SLURM_SRUN_MULTI",        NULL};
+    static const char *const placing[] = {"SLURM_DISTRIBUTION",      "SLURM_HOSTFILE",        "SLURM_HET_SIZE",
+                                          "SLURM_RELATIVE",          "SLURM_NTASKS_PER_CORE", "SLURM_NTASKS_PER_GPU",
+                                          "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_TRES", "SLURM_SPREAD_JOB",
+                                          "SLURM_SRUN_MULTI",        "SLURM_CONSTRAINT",      NULL};
 
     return line->places || any_set(placing);
 }
 
-/* Predicts how many ranks Slurm will start on each node of the job, into `counts`. False if this cannot be predicted,
- * if the step may not use all nodes of the job, or if there is only one node. */
+/*
+ * Predicts how many ranks Slurm will start on each node of the job, into `counts`. False if this cannot be predicted,
+ * if the step may not use all nodes of the job, or if there is only one node. Without a number of tasks Slurm starts one
+ * on a node, or, with a number of CPUs or other resources for a task, as many as have room there: that is not predicted.
+ */
 static bool predict_counts(const struct srun_line *line, char *counts, size_t size)
 {
-    const char *nodes = getenv("SLURM_JOB_NUM_NODES");
+    static const char *const sharing[] = {"SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", NULL};
+    const char *nodes = getenv("SLURM_JOB_NUM_NODES"), *tasks = line->tasks ? line->tasks : getenv("SLURM_NTASKS");
+    const char *each = line->tasks_per_node ? line->tasks_per_node : getenv("SLURM_NTASKS_PER_NODE");
 
+    if (!tasks)
+        tasks = getenv("SLURM_NPROCS");
+    if (!tasks && !each && (line->shares || any_set(sharing)))
+        return false;
     return line->known && !line->nodes && getenv("SLURM_JOB_NODELIST") && nodes && atoi(nodes) > 1 &&
            !inside_a_step() &&
-           order_counts(atoi(nodes), line->tasks ? line->tasks : getenv("SLURM_NTASKS"),
-                        line->tasks_per_node ? line->tasks_per_node : getenv("SLURM_NTASKS_PER_NODE"),
-                        getenv("SLURM_TASKS_PER_NODE"), counts, size) == 0;
+           order_counts(atoi(nodes), tasks, each, getenv("SLURM_TASKS_PER_NODE"), counts, size) == 0;
 }
 
 void srun_order_begin(struct plugin *plugin, bool address_by_user)
@@ -189,7 +195,7 @@ static bool set_map(const struct order *order, const struct step_layout *layout,
     else if (order_rank_map(order, slurm_nodes, map, err) == 0)
         text = rank_map_text(map, (int)layout->rank_count, err);
     if (text)
-        setenv("MUSTER_RANK_MAP", text, 1);
+        setenv(RANK_MAP_NAME, text, 1);
     free(slurm_nodes);
     free(map);
     free(text);
@@ -213,6 +219,7 @@ void srun_order_step(struct plugin *plugin, const struct step_layout *layout)
     if (map_by_user())
         return;
     unsetenv("MUSTER_RANK_MAP"); /* of a step around this one */
+    unsetenv(RANK_MAP_NAME);
     if (plugin->plan.by_hostfile) {
         if (!is_followed(plugin->srun.order, layout))
             slurm_spank_log("muster: warning: Slurm placed the ranks otherwise than in the plugin's host file; this "

@@ -10,14 +10,13 @@
  *     1 head=10.0.0.1 peer=n2 head_node=0 port=17499 user_binds=1 job_file=/u/gpt.cfg env=12:NCCL_DEBUG=INFO
  *
  * The name of the variable is STEP_PLAN_NAME in place/slurmctld.h, because preflight/ may not include this header. The
- * rank order is not in the plan: Slurm has it from the host file, or the tasks inherit MUSTER_RANK_MAP (srun_order.c),
- * which trainer/comm/comm_mpi.c reads. With srun --export=NONE they do not inherit it: then the mesh has Slurm's order,
- * although the report names the map.
+ * rank order is not in the plan: Slurm has it from the host file, or the tasks get it as MUSTER_RANK_MAP (srun_order.c),
+ * which trainer/comm/comm_mpi.c reads. A map can be as long as a variable may be, so it has one of its own,
+ * RANK_MAP_NAME.
  *
  * srun copies its environment for the tasks, then calls slurm_spank_local_user_init (our srun_step), then adds its
- * environment to the copy. So a variable that is set in this callback reaches the tasks: the plan and MUSTER_RANK_MAP.
- * A variable that is unset there stays in the copy; step_task removes it on the node (remove_outer_map in
- * spank_step.c).
+ * environment to the copy. So a variable that is set in this callback reaches the tasks: the plan and the map. A
+ * variable that is unset there stays in the copy; step_task removes it on the node (apply_map in spank_step.c).
  *
  * A key is the name of a field of struct step_plan, or the one in the field's comment. In values, control characters,
  * blanks, DEL and "%" are written as %XX. Unknown keys are ignored, so that a newer srun can add some. The plan has no

@@ -12,7 +12,6 @@
 #include "common/job.h"
 #include "common/option.h"
 #include "common/text.h"
-#include "config.h"
 #include "srun-plugin/place/order.h"
 #include "srun-plugin/topo/muster_topo.h"
 
@@ -201,51 +200,33 @@ static int topo_place(int argc, char **argv, struct error *err)
 /* ---- the program ------------------------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *word, *usage;
+    const char *word;
     int (*run)(int argc, char **argv, struct error *err);
-} commands[] = {
-    {"node",
-     "node [--xml FILE] [--ranks N] [--json] [--environment [--nodes N] [--cluster NAME] [--interface NAME]\n"
-     "                        [--profiles DIR] [--site DIR]] [DIR]",
-     topo_node},
-    {"save", "save DIR", topo_save},
-    {"place",
-     "place --nodes LIST [--topology FILE] [--slots COUNTS] [--mesh dp=N,tp=N,pp=N] [--job FILE]\n"
-     "                         [--bytes dp=N,tp=N,pp=N] [--svg FILE] [--hostfile FILE]",
-     topo_place},
-};
+} commands[] = {{"node", topo_node}, {"save", topo_save}, {"place", topo_place}};
 
-static void print_help(FILE *out)
-{
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        fprintf(out, "%s muster-topo %s\n", i ? "      " : "usage:", commands[i].usage);
-    fprintf(out, "\nSee muster-topo(1).\n");
-}
+static const char usage[] =
+    "usage: muster-topo node [--xml FILE] [--ranks N] [--json] [--environment [--nodes N] [--cluster NAME] "
+    "[--interface "
+    "NAME]\n"
+    "                        [--profiles DIR] [--site DIR]] [DIR]\n"
+    "       muster-topo save DIR\n"
+    "       muster-topo place --nodes LIST [--topology FILE] [--slots COUNTS] [--mesh dp=N,tp=N,pp=N] [--job FILE]\n"
+    "                         [--bytes dp=N,tp=N,pp=N] [--svg FILE] [--hostfile FILE]\n"
+    "\nSee muster-topo(1).\n";
 
 int main(int argc, char **argv)
 {
     struct error err = {0};
 
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        print_help(stdout);
-        return fflush(stdout) == 0 ? CODE_OK : CODE_IO;
-    }
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+        return error_output(option_standard('h', argv, usage));
     if (argc == 2 && strcmp(argv[1], "--version") == 0)
-        return puts("muster-topo " PACKAGE_VERSION) >= 0 && fflush(stdout) == 0 ? CODE_OK : CODE_IO;
+        return error_output(option_standard('V', argv, usage));
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
-        if (strcmp(argv[1], commands[i].word) == 0) {
-            if (commands[i].run(argc - 1, argv + 1, &err) < 0)
-                return error_report(&err);
-            if (fflush(stdout) != 0 || ferror(stdout)) {
-                error_errno(&err, CODE_IO, "cannot write to standard output");
-                return error_report(&err);
-            }
-            return CODE_OK;
-        }
+        if (strcmp(argv[1], commands[i].word) == 0)
+            return commands[i].run(argc - 1, argv + 1, &err) < 0 ? error_report(&err) : error_output(CODE_OK);
     if (argc > 1)
         fprintf(stderr, "muster-topo: there is no \"%s\"\n", argv[1]);
-    print_help(stderr);
+    fputs(usage, stderr);
     return CODE_USAGE;
 }
-
-/* muster-topo place. */

@@ -30,18 +30,12 @@ static bool look_up(const char *name, char *value, size_t size, void *arg)
 
 static bool has_file(const char *name, void *arg)
 {
-    static const char *const usual[] = {"usr/local/lib", "usr/local/lib64", "usr/lib64", "usr/lib"};
-    const struct environment *environment = arg;
-    const char *root = environment->request.root;
+    const char *root = ((const struct environment *)arg)->request.root;
+    char path[PATH_MAX];
 
     if (sysfs_is_live(root))
         return fabric_find_file(name, getenv("LD_LIBRARY_PATH"));
-    if (name[0] == '/')
-        return sysfs_exists(root, "%s", name + 1);
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (sysfs_exists(root, "%s/%s", usual[i], name))
-            return true;
-    return false;
+    return name[0] == '/' ? sysfs_exists(root, "%s", name + 1) : fabric_find_library(root, name, NULL, path);
 }
 
 static void note_error(const struct error *err, void *arg)

@@ -152,6 +152,28 @@ train() {
     grep -o '"loss":[^,}]*' "$BATS_FILE_TMPDIR/metrics.jsonl"
 }
 
+@test "srun --export=NONE: the ranks have the map that the report names" {
+    expect --nodes 'n[1-8]' --slots 1 --job "$JOB_FILE"
+    step --export=NONE --muster="$JOB_FILE" -N8 -n8 /bin/sh -c "$where \$MUSTER_RANK_MAP" >out
+    map_leads_to_hosts
+}
+
+@test "with --muster as many ranks start as without, however their number is given" {
+    local given count
+    for given in "srun" "srun -c1" "srun -c 2" "SRUN_CPUS_PER_TASK=1 srun" "SLURM_NPROCS=16 srun" "srun -n8 -c1" \
+        "srun --ntasks-per-node=2" "SLURM_NTASKS=8 SLURM_NPROCS=16 srun" "SLURM_CPUS_PER_TASK=1 srun" \
+        "SLURM_TRES_PER_TASK=cpu=1 srun" "srun --tres-per-task=cpu:1"; do
+        [[ $given != *tres* && $given != *TRES* ]] || slurm_since 24.05 || continue
+        allocated -N8 "$given sh -c '$where'" >plain
+        for count in "" "=$JOB_FILE"; do
+            allocated -N8 "$given --muster$count sh -c '$where'" >out
+            echo "$given: $(wc -l <out) ranks, $(wc -l <plain) without"
+            [ "$(wc -l <plain)" -ge 8 ]
+            [ "$(cut -d' ' -f2 out | sort)" = "$(cut -d' ' -f2 plain | sort)" ]
+        done
+    done
+}
+
 @test "muster-train takes its place from the map, says so, and learns the same" {
     export OMP_NUM_THREADS=1 # eight ranks share this machine's cores
     train >without

@@ -136,7 +136,8 @@ pick() {
         [ "$(sort out | tr '\n' ';')" = "rank 0 of 2;rank 1 of 2;" ]
         no_line -vE 'muster: |spank: ' err # Slurm itself cuts lines that are too long
     done
-    for word in topology=/no/such/file profiles=/no/such/directory "fabric=$PWD/noise" "topology=$PWD/noise"; do
+    for word in topology=/no/such/file profiles=/no/such/directory "fabric=$PWD/noise" "topology=$PWD/noise" \
+        epilog_seconds=soon epilog_seconds=-1 stage=/dev/shm:local stage_keep=24; do
         echo "required $PLUGIN stage_keep=0 $word" >"$SANDBOX_DIR/etc/plugstack.conf"
         timeout 60 salloc -Q -N2 srun --muster -n2 true 2>err
         cat err

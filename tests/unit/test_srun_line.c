@@ -54,6 +54,10 @@ static void values_are_in_the_same_argument_or_the_next(void **state)
     assert_string_equal(line.tasks_per_node, "2");
     assert_string_equal(line.nodes, "4");
     assert_int_equal(line.program, 12);
+    assert_false(line.shares);
+    assert_true(READ("srun -lc2 prog").shares);
+    assert_true(READ("srun --cpus-per-task 2 prog").shares);
+    assert_true(READ("srun --tres-per-task=cpu:1 prog").shares);
     line = READ("srun -lN3 -vvn6 prog");
     assert_true(line.known);
     assert_string_equal(line.nodes, "3");

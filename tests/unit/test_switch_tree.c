@@ -150,6 +150,27 @@ static void unnamed_nodes_and_several_tops_hang_beneath_the_root(void **state)
     switch_tree_destroy(switch_tree);
 }
 
+static void expect_two_groups(const char *text)
+{
+    struct switch_tree *switch_tree = make_good("n[1-2,5,9]", text);
+
+    assert_int_equal(switch_tree_meet(switch_tree, 0, 1), 1);
+    assert_int_equal(switch_tree_meet(switch_tree, 1, 2), 0);
+    expect_path(switch_tree, 0, "a");
+    expect_path(switch_tree, 2, "b");
+    expect_path(switch_tree, 3, "");
+    switch_tree_destroy(switch_tree);
+}
+
+static void rings_a_torus_and_quotation_marks_are_understood(void **state)
+{
+    (void)state;
+    expect_two_groups("RingName=a RingSize=4 Nodes=n[1-4]\nRingName=b RingSize=2 Nodes=n[5-6]");
+    expect_two_groups("TorusName=a Dims=2x2x1 Nodes=n[1-4]\n  TorusName=a PlacementDims=1x2x1(2) Anchors=2\n"
+                      "TorusName=b Dims=2x1x1 Nodes=n[5-6]");
+    expect_two_groups("BlockName = a Nodes = \"n[1-2], n[3-4]\"\nBlockName=\"b\" Nodes=\"n[5-6]\"");
+}
+
 static void what_scontrol_prints_is_understood(void **state)
 {
     struct switch_tree *switch_tree =
@@ -213,6 +234,7 @@ int main(void)
         cmocka_unit_test(a_name_too_long_is_refused),
         cmocka_unit_test(a_tree_is_read),
         cmocka_unit_test(unnamed_nodes_and_several_tops_hang_beneath_the_root),
+        cmocka_unit_test(rings_a_torus_and_quotation_marks_are_understood),
         cmocka_unit_test(what_scontrol_prints_is_understood),
         cmocka_unit_test(broken_topologies_are_refused_with_their_line),
     };
