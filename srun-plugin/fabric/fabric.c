@@ -11,14 +11,10 @@
 
 #include "common/text.h"
 #include "srun-plugin/fabric/fabric_profile.h"
+#include "srun-plugin/node/sysfs.h"
 
 #define PROFILE_MOST (1 << 18) /* bytes */
 #define CONF_MOST    (1 << 16) /* of nccl.conf */
-
-/* Where libraries are after LD_LIBRARY_PATH, with those of Debian. */
-static const char usual_directories[] =
-    "/usr/local/cuda/lib64:/usr/local/lib:/usr/local/lib64:/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:"
-    "/usr/lib64:/usr/lib:/lib64";
 
 struct fabric *fabric_create(struct error *err)
 {
@@ -130,25 +126,11 @@ int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const c
 
 /* ---- files of this machine --------------------------------------------------------------------------------------- */
 
-bool fabric_find_library(const char *root, const char *name, const char *own, char path[PATH_MAX])
-{
-    char *directories;
-    bool found = false;
-
-    if (asprintf(&directories, "%s:%s", own ? own : "", usual_directories) < 0)
-        return false;
-    for (char *rest = directories, *directory; !found && (directory = strsep(&rest, ":"));)
-        found = directory[0] && snprintf(path, PATH_MAX, "%s%s/%s", root, directory, name) < PATH_MAX &&
-                access(path, F_OK) == 0;
-    free(directories);
-    return found;
-}
-
 bool fabric_find_file(const char *name, void *arg)
 {
     char path[PATH_MAX];
 
-    return strchr(name, '/') ? access(name, F_OK) == 0 : fabric_find_library("", name, arg, path);
+    return strchr(name, '/') ? access(name, F_OK) == 0 : sysfs_find_library("", name, arg, path);
 }
 
 /* ---- variables set by files -------------------------------------------------------------------------------------- */

@@ -15,13 +15,12 @@
  * profiles, the one shipped profile for this network. Variables that the user or nccl.conf has set are in the list for
  * the report only.
  *
- * fabric_add_directory, fabric_conf_read and fabric_find_... read files. Everything else is pure: the environment and
+ * fabric_add_directory, fabric_conf_read and fabric_find_file read files. Everything else is pure: the environment and
  * the facts are arguments.
  */
 #ifndef MUSTER_SRUN_PLUGIN_FABRIC_FABRIC_H
 #define MUSTER_SRUN_PLUGIN_FABRIC_FABRIC_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -68,12 +67,6 @@ const char *fabric_interface(const struct node_nic *nic);
 
 /* A fabric_has_file for this machine. arg is LD_LIBRARY_PATH, or NULL. */
 bool fabric_find_file(const char *name, void *arg);
-
-/*
- * The path of a library of the machine under `root` ("" for this one): in `own` (LD_LIBRARY_PATH, or NULL), then in the
- * usual directories. Does not read the linker's cache.
- */
-bool fabric_find_library(const char *root, const char *name, const char *own, char path[PATH_MAX]);
 
 /* ---- profiles ---------------------------------------------------------------------------------------------------- */
 

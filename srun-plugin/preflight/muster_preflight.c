@@ -24,7 +24,6 @@
 #include "common/job.h"
 #include "common/text.h"
 #include "config.h"
-#include "srun-plugin/fabric/fabric.h"
 #include "srun-plugin/node/node.h"
 #include "srun-plugin/node/sysfs.h"
 #include "srun-plugin/place/slurmctld.h"
@@ -134,7 +133,7 @@ static void write_library(const char *root, size_t which)
     struct stat status;
 
     for (size_t k = 0; k < 3 && libraries[which].files[k]; k++)
-        if (fabric_find_library(root, libraries[which].files[k], getenv("LD_LIBRARY_PATH"), path) &&
+        if (sysfs_find_library(root, libraries[which].files[k], getenv("LD_LIBRARY_PATH"), path) &&
             realpath(path, real) && stat(real, &status) == 0) {
             write_finding("version", "%s %s (%lld bytes)", libraries[which].name, strrchr(real, '/') + 1,
                           (long long)status.st_size);
