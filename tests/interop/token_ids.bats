@@ -32,7 +32,7 @@ ids() { $COMPARE "$1" "$DIR" "${@:2}"; }
 
 @test "the split patterns of Llama 3 and Qwen 2" { ids compare llama3 qwen2; }
 
-@test "split patterns of PCRE2, and several one after the other" { ids compare regex steps; }
+@test "split patterns of PCRE2, and several one after the other" { ids compare regex steps words; }
 
 @test "GPT-NeoX with NFC and added tokens, RoBERTa with a blank before the text" { ids compare neox roberta; }
 
@@ -41,7 +41,7 @@ ids() { $COMPARE "$1" "$DIR" "${@:2}"; }
 }
 
 @test "special tokens in the text" {
-    ids special gpt2-json neox llama3 qwen2 roberta regex bert-uncased bert-cased-txt bert-accents
+    ids special gpt2-json neox llama3 qwen2 roberta regex words bert-uncased bert-cased-txt bert-accents
 }
 
 @test "SentencePiece: Unigram and BPE" {

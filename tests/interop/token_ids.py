@@ -44,6 +44,7 @@ SPECIAL = {
     "qwen2": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
     "roberta": ["<s>", "</s>", "<mask>", "<pad>"],
     "regex": ["<|endoftext|>"],
+    "words": ["<|im_end|>", "\n\n"],
     "bert-uncased": ["[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"],
     "bert-cased": ["[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"],
     "bert-accents": ["[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]", "COVID", "Caf\u00e9"],
@@ -235,9 +236,11 @@ def make_vocabularies(path):
     train_bpe(folder("neox"), corpus, byte_level(), 4000, normalizers.NFC(),
               [AddedToken(t, special=True, normalized=False) for t in SPECIAL["neox"][:2]] + white)
     bytes_only = byte_level(regex=False)
-    for name, pattern, form in (("llama3", LLAMA3, None), ("qwen2", QWEN2, normalizers.NFC()), ("regex", O200K, None)):
+    for name, pattern, form in (("llama3", LLAMA3, None), ("qwen2", QWEN2, normalizers.NFC()), ("regex", O200K, None),
+                                ("words", r"[\p{Han}]+|\w+|[^\w\s]+|\s+", None)):
         train_bpe(folder(name), corpus, pre_tokenizers.Sequence([split(pattern), bytes_only]), 4000, form,
-                  [AddedToken(t, special=True, normalized=False) for t in SPECIAL[name]], name == "llama3")
+                  [AddedToken(t, special=True, normalized=False, rstrip=name == "words" and t != "\n\n")
+                   for t in SPECIAL[name]], name == "llama3")
     steps = [split("[\r\n]"), pre_tokenizers.Digits(individual_digits=True), split(r"\s?\p{L}+"), byte_level()]
     train_bpe(folder("steps"), corpus, pre_tokenizers.Sequence(steps), 3000)
     train_bpe(folder("roberta"), corpus, byte_level(prefix=True), 4000, None,

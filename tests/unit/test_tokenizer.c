@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "trainer/tokenizer/split.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/unicode.h"
 
@@ -498,6 +499,57 @@ static void options_of_tokenizer_json(void **state)
 }
 
 /* What is set in tokenizer.json at "PATH KEY" and the message. */
+/* The ids of the patterns that are taken are held against tokenizers' by interop/token_ids. */
+static void split_patterns_that_mean_something_else_are_refused(void **state)
+{
+    static const char *const cases[][2] = {
+        {"x[+]|a{1,3}+", "{...}+"},
+        {"aa{2}?", "{n}?"},
+        {"\\p{L}{,3}x", "{,n}"},
+        {"(?m:a.)", "(?m"},
+        {"a(?i)b|c", "(?i"},
+        {"(?<name>a)", "(?<"},
+        {"[a-z&&[^e]]", "&&"},
+        {"[\\p{L}[a]]", "["},
+        {"[[:alpha:]]", "["},
+        {"[]a]", "]"},
+        {"\\bx", "\\b"},
+        {"\\h", "\\h"},
+        {"[\\v]", "\\v"},
+        {"\\pL", "\\p"},
+        {"[\\W\\d]", "\\W"},
+        {"\\xe9", "\\x"},
+        {"\\101", "\\1"},
+        {"\\Qa\\E", "\\Q"},
+        {"\\p{Xwd}", "\\p"},
+        {"(?i:Fix)", "(?i and \"fi\""},
+        {"(?i:\xc3\x9f)", "(?i and letters beyond ASCII"},
+    };
+    static const char *const taken[][2] = {
+        {"a{2,3}|b{2}|[{]{x}", "a{2,3}|b{2}|[{]{x}"},
+        {"\\w[\\w.-]\\s", "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\xc2\xb2\xc2\xb3\xc2\xb9\xc2\xbc\xc2\xbd\xc2\xbe]"
+                          "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}.-]\\p{White_Space}"},
+        {"[\\p{Han}\\p{^Lu}]|\\P{Greek}|\\p{Emoji}", "[\\p{sc:Han}\\p{^Lu}]|\\P{sc:Greek}|\\p{Emoji}"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        char wanted[80];
+
+        snprintf(wanted, sizeof wanted, "patterns with %s are not supported", cases[i][1]);
+        assert_null(split_translate(cases[i][0], &err));
+        if (strncmp(err.text, wanted, strlen(wanted)) != 0)
+            fail_msg("%s: \"%s\" does not begin with \"%s\"", cases[i][0], err.text, wanted);
+    }
+    for (size_t i = 0; i < LENGTH(taken); i++) {
+        char *text = split_translate(taken[i][0], &err);
+
+        assert_non_null(text);
+        assert_string_equal(text, taken[i][1]);
+        free(text);
+    }
+}
+
 static void what_is_not_supported_is_refused_with_its_path(void **state)
 {
     static const struct {
@@ -538,15 +590,6 @@ static void what_is_not_supported_is_refused_with_its_path(void **state)
          "{'type': 'Sequence', 'pretokenizers': [{'type': 'Split', 'pattern': {'Regex': 'a*'}, 'behavior': "
          "'Isolated'}]}",
          "pre_tokenizer.pretokenizers[0].pattern: patterns that match empty text are not supported"},
-        {"", "pre_tokenizer",
-         "{'type': 'Sequence', 'pretokenizers': [{'type': 'Split', 'pattern': {'Regex': "
-         "'[+{1,3}+]|\\\\p{N}+|a{1,3}+'}, "
-         "'behavior': 'Isolated'}]}",
-         "pre_tokenizer.pretokenizers[0].pattern: patterns with {...}+ are not supported"},
-        {"", "pre_tokenizer",
-         "{'type': 'Sequence', 'pretokenizers': [{'type': 'Split', 'pattern': {'Regex': '(?im:a.)'}, 'behavior': "
-         "'Isolated'}]}",
-         "pre_tokenizer.pretokenizers[0].pattern: patterns with (?m are not supported"},
         {"pre_tokenizer", "new_option", "true", "pre_tokenizer.new_option: true is not supported"},
         {"", "added_tokens", "[{'id': 5, 'content': '<x>'}]", "added_tokens[0]: the id 5 of '<x>' has another token"},
         {"", "added_tokens", "[{'id': 300, 'content': 5}]",
@@ -803,6 +846,7 @@ int main(void)
         cmocka_unit_test(special_tokens_are_left_out_on_request),
         cmocka_unit_test(broken_utf8_is_kept_and_splits_like_a_sign),
         cmocka_unit_test(options_of_tokenizer_json),
+        cmocka_unit_test(split_patterns_that_mean_something_else_are_refused),
         cmocka_unit_test(what_is_not_supported_is_refused_with_its_path),
         cmocka_unit_test(pairs_of_files_give_the_same_tokenizer),
         cmocka_unit_test(wordpiece_is_berts),

@@ -146,9 +146,9 @@ int added_find(const struct added_set *set, const char *text, size_t bytes, bool
         if ((plain && token->special) || (token->single_word && !is_single(text, bytes, match.begin, match.end)))
             continue;
         take_space(token, text, bytes, &match);
-        if (match.begin < taken)
+        if (token->left && match.begin < taken) /* otherwise both tokens count, as in the references */
             match.begin = taken;
-        if (match.end <= match.begin) /* white space that the token before has taken */
+        if (match.end <= match.begin)
             continue;
         if (match.begin > taken && add_match(found, -1, taken, match.begin, err) < 0)
             return -1;

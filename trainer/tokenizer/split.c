@@ -157,63 +157,6 @@ struct split_memory {
     pcre2_jit_stack *stack;
 };
 
-/*
- * The pattern with \p{White_Space} for \s, and \P for \S, malloc'ed: PCRE2's \s has U+180E too, which is white space to
- * Perl and not to Unicode. Both forms may stand in a class. PCRE2 knows the property from 10.40 on.
- */
-static char *name_white_space(const char *regex)
-{
-    static const char property[] = "{White_Space}";
-    char *out = malloc(strlen(regex) * sizeof property + 1), *at = out;
-
-    if (!out)
-        return NULL;
-    while (*regex) {
-        bool escape = regex[0] == '\\' && regex[1];
-        bool space = escape && (regex[1] == 's' || regex[1] == 'S');
-
-        *at++ = *regex++;
-        if (space)
-            at += sprintf(at, "%c%s", *regex++ == 's' ? 'p' : 'P', property);
-        else if (escape)
-            *at++ = *regex++;
-    }
-    *at = 0;
-    return out;
-}
-
-/* Whether "{n}", "{n,}" or "{n,m}" begins here; its length. */
-static size_t count_repeat(const char *at)
-{
-    size_t length = 1 + strspn(at + 1, "0123456789,");
-
-    return length > 1 && at[length] == '}' ? length + 1 : 0;
-}
-
-/*
- * What Oniguruma, which the references use, understands and PCRE2 takes for something else: "X{1,3}+" is (X{1,3})+ there
- * and possessive here; "(?m)" lets the dot match line ends there.
- */
-static const char *find_other_meaning(const char *regex)
-{
-    bool class = false;
-
-    for (const char *at = regex; *at; at++) {
-        if (*at == '\\' && at[1]) {
-            at += at[2] == '{' && strchr("pPx", at[1]) ? 1 + strcspn(at + 1, "}") : 1;
-            if (!*at)
-                break;
-        } else if (class || *at == '[') {
-            class = *at != ']';
-        } else if (*at == '{' && count_repeat(at) && at[count_repeat(at)] == '+') {
-            return "{...}+";
-        } else if (*at == '(' && at[1] == '?' && at[2 + strspn(at + 2, "ix-")] == 'm') {
-            return "(?m";
-        }
-    }
-    return NULL;
-}
-
 static int compile_regex(struct split_step *step, const char *regex, uint32_t options, struct error *err)
 {
     PCRE2_SIZE at;
@@ -230,21 +173,17 @@ static int compile_regex(struct split_step *step, const char *regex, uint32_t op
 /* The pattern is compiled as it is first: a message has the place of an error in that. */
 static int compile_step(struct split_step *step, uint32_t options, struct error *err)
 {
-    const char *other = options & PCRE2_LITERAL ? NULL : find_other_meaning(step->regex);
-    char *named;
-    int status;
+    char *translated;
+    int status = compile_regex(step, step->regex, options, err);
 
-    if (other)
-        return error_set(err, CODE_DATA, "patterns with %s are not supported: PCRE2 takes it in another way", other);
-    status = compile_regex(step, step->regex, options, err);
-    if (status < 0 || (options & PCRE2_LITERAL) || PCRE2_MAJOR * 100 + PCRE2_MINOR < 1040)
+    if (status < 0 || (options & PCRE2_LITERAL))
         return status;
-    named = name_white_space(step->regex);
-    if (!named)
-        return error_set(err, CODE_IO, "out of memory for a split pattern");
+    translated = split_translate(step->regex, err);
+    if (!translated)
+        return -1;
     pcre2_code_free(step->code);
-    status = compile_regex(step, named, options, err);
-    free(named);
+    status = compile_regex(step, translated, options, err);
+    free(translated);
     return status;
 }
 

@@ -2,9 +2,8 @@
  * split.h - divides text into the words whose bytes byte-level BPE then merges.
  *
  * Three patterns have scanners, many times as fast as any regular expression: those of GPT-2 (also GPT-NeoX, RoBERTa,
- * OPT), Llama 3, and Qwen 2, which is Llama 3's with single digits. Every other pattern is PCRE2's with JIT, which
- * agrees with the references' engines on patterns like these. Its own \s has U+180E too; with PCRE2 10.40 and later, \s
- * is Unicode's White_Space here, as in the references. A test holds the scanners against PCRE2.
+ * OPT), Llama 3, and Qwen 2, which is Llama 3's with single digits. Every other pattern is PCRE2's with JIT, translated
+ * from the references' syntax. A test holds the scanners against PCRE2.
  */
 #ifndef MUSTER_TRAINER_TOKENIZER_SPLIT_H
 #define MUSTER_TRAINER_TOKENIZER_SPLIT_H
@@ -36,10 +35,16 @@ struct splitter {
     int count; /* with 0 steps the whole text is a word */
 };
 
-/* Adds a step with a scanner if the pattern has one. CODE_DATA for a pattern that PCRE2 refuses. `literal`: no regular
- * expression, but text to be found. */
+/* Adds a step with a scanner if the pattern has one. CODE_DATA for a pattern that PCRE2 refuses, or that split_translate
+ * does. `literal`: no regular expression, but text to be found. */
 int splitter_add(struct splitter *splitter, const char *regex, bool literal, bool matches_only, struct error *err);
 void splitter_free(struct splitter *splitter);
+
+/*
+ * The pattern in PCRE2's syntax, to be freed. NULL and *err: CODE_DATA if it has something that the references'
+ * Oniguruma understands in another way, such as a class in a class (split_pattern.c has all of them); CODE_IO.
+ */
+char *split_translate(const char *regex, struct error *err);
 
 /* What PCRE2 needs for each thread; NULL without SPLIT_REGEX. */
 struct split_memory;
