@@ -352,11 +352,30 @@ done:
     return result;
 }
 
+/* transformers leaves out the first line of merges.txt, and what is behind the last line break. */
+static int mend_merges(const struct directory *directory, struct error *err)
+{
+    size_t bytes;
+    char *text = file_read(directory, "merges.txt", TOKENIZER_FILE_MOST, &bytes, NULL), *mended = NULL;
+    int length = 0;
+
+    if (text && (strncmp(text, "#version", 8) != 0 || text[bytes - 1] != '\n'))
+        length = asprintf(&mended, "%s%s%s", strncmp(text, "#version", 8) != 0 ? "#version: 0.2\n" : "", text,
+                          bytes > 0 && text[bytes - 1] == '\n' ? "" : "\n");
+    free(text);
+    if (length > 0)
+        length = file_write(directory, "merges.txt", mended, (size_t)length, err);
+    else if (length < 0)
+        error_set(err, CODE_IO, "no memory for merges.txt");
+    free(mended);
+    return length < 0 ? -1 : 0;
+}
+
 int hf_tokenizer_write(const struct hf_tokenizer *tokenizer, const struct directory *directory, struct error *err)
 {
     if (tokenizer->bytes && json_write_file(directory, "tokenizer.json", json_incref(tokenizer->bytes), 0, err) < 0)
         return -1;
-    if (tokenizer_copy(tokenizer->path, directory->path, err) < 0)
+    if (tokenizer_copy(tokenizer->path, directory->path, err) < 0 || mend_merges(directory, err) < 0)
         return -1;
     if (tokenizer->is_model && renameat(directory->fd, "tokenizer.model", directory->fd, "spiece.model") < 0)
         return error_errno(err, CODE_IO, "%s/tokenizer.model", directory->path);

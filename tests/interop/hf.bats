@@ -133,6 +133,12 @@ t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model
     cmp again/tokenizer/tokenizer.json theirs/json/tokenizer.json
     muster-ckpt export --format hf --tokenizer theirs/pair/merges.txt ckpt/json other
     cmp other/vocab.json theirs/pair/vocab.json
+    # transformers reads neither the first line nor what is behind the last line break
+    tail -n +2 theirs/pair/merges.txt | head -c -1 >bare.txt
+    cp theirs/pair/vocab.json bare-vocab.json && mv bare.txt bare-merges.txt
+    muster-ckpt export --format hf --tokenizer bare-merges.txt ckpt/json third
+    diff <(tail -n +2 theirs/pair/merges.txt) <(tail -n +2 third/merges.txt)
+    head -n 1 third/merges.txt | grep -q '^#version'
 }
 
 @test "a missing tokenizer is reported, and a wrong one refused" {
