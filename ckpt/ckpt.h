@@ -178,8 +178,9 @@ struct ckpt_claim {
     int pid;
     uint64_t pid_started;              /* in clock ticks, as in /proc/PID/stat */
     double since, heartbeat, released; /* seconds since 1970; `released` is 0 until the run ends */
-    unsigned user;                     /* of the file; ckpt_claim_read fills it */
-    char *keys; /* malloc'ed: a line "path = value" for each key of the job that affects training; may be NULL */
+    double life;   /* `since` of claim 1: a directory that was emptied begins again with 1; 0 if it is not known */
+    unsigned user; /* of the file; ckpt_claim_read fills it */
+    char *keys;    /* malloc'ed: a line "path = value" for each key of the job that affects training; may be NULL */
 };
 
 /*
@@ -202,8 +203,11 @@ int ckpt_claim_refresh(const char *dir, const struct ckpt_claim *claim, struct e
 /* For a run that ends before its first step: as ckpt_claim_refresh, but removes the claim if its number is 1. */
 int ckpt_claim_withdraw(const char *dir, const struct ckpt_claim *claim, struct error *err);
 
-/* 0: claim `number` is the owner; 1: it has lost the directory, as *err says (CODE_CONFIG); -1: dir cannot be read. */
-int ckpt_claim_check(const char *dir, uint64_t number, struct error *err);
+/*
+ * 0: this claim is the owner, or the directory was emptied and has none; 1: it has lost the directory, as *err says
+ * (CODE_CONFIG), also if another run has begun again with its number; -1: dir cannot be read.
+ */
+int ckpt_claim_check(const char *dir, const struct ckpt_claim *claim, struct error *err);
 
 /* "job 4711_2 (restart 0) on n3 since 2026-01-01T03:12:45 (owner-7.json)" */
 void ckpt_claim_describe(char *text, size_t size, const struct ckpt_claim *claim);

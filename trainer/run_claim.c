@@ -289,6 +289,7 @@ static int take_directory(struct run *run, const struct ckpt_claim *owner, struc
     claim->number = owner->number + 1;
     claim->accepts = inherits ? owner->accepts : claim->number;
     claim->since = claim->heartbeat = clock_realtime();
+    claim->life = owner->number ? owner->life : claim->since;
     return ckpt_claim_take(watch->dir, claim, err);
 }
 
@@ -338,7 +339,7 @@ static void look_once(struct claim_watch *watch, double *beat)
 {
     struct error ignored; /* a directory that fails is reported by the saves */
 
-    if (ckpt_claim_check(watch->dir, watch->claim.number, &watch->why) > 0) {
+    if (ckpt_claim_check(watch->dir, &watch->claim, &watch->why) > 0) {
         atomic_store(&watch->lost, true);
         return;
     }
@@ -431,7 +432,7 @@ int run_claim_check(struct run *run, struct error *err)
     if (!watch)
         return 0;
     if (!run_claim_is_lost(run))
-        return ckpt_claim_check(watch->dir, watch->claim.number, err) > 0 ? -1 : 0;
+        return ckpt_claim_check(watch->dir, &watch->claim, err) > 0 ? -1 : 0;
     *err = watch->why;
     return -1;
 }

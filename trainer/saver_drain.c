@@ -14,7 +14,8 @@
 enum {
     LINE_SIZE = 1024,
     FULL_SECONDS = 5, /* if a stage has been full for so long and no muster-ckptd drains it, no rank waits for room */
-    END_SECONDS = 10, /* stop waiting so long before the job's time limit, so that the trainer can end */
+    SILENT_SECONDS = 30,   /* a muster-ckptd that has written nothing for so long is reported */
+    END_SECONDS = 10,      /* stop waiting so long before the job's time limit, so that the trainer can end */
     EXTENDED_SECONDS = 60, /* if the limit has passed for so long, it must have been extended */
 };
 
@@ -113,9 +114,48 @@ static int share_trouble(struct saver *s, bool holding, struct ckpt_stage_troubl
     return comm_broadcast(s->world, trouble, sizeof *trouble, size - (int)found, err) < 0 ? -1 : 1;
 }
 
+/* What a wait has seen of the drain. Begins zeroed. */
+struct watched_drain {
+    double failing;        /* since when it has failed; 0: it does not */
+    double updated, moved; /* the time in its status, and when that last changed */
+    bool logged, killed;
+};
+
+/* A drain that fails writes that. One that writes nothing is stuck in the file system, or was stopped. */
+static double silent_seconds(struct saver *s, struct watched_drain *drain)
+{
+    double updated = ckpt_stage_updated(s->stage->handle), now = clock_monotonic();
+
+    if (drain->moved == 0 || updated != drain->updated) {
+        drain->updated = updated;
+        drain->moved = now;
+        drain->logged = false;
+    }
+    if (now - drain->moved >= SILENT_SECONDS && !drain->logged) {
+        drain->logged = true;
+        saver_log(s, "muster-ckptd has written nothing for %d s: waiting for it", SILENT_SECONDS);
+    }
+    return now - drain->moved;
+}
+
+/* Whether to wait no longer for a drain that is silent. Before that, its process is killed once, and so replaced. */
+static bool is_stuck(struct saver *s, struct watched_drain *drain)
+{
+    double silent = silent_seconds(s, drain), last = fmax(s->job->checkpoint.last_seconds, 2 * SILENT_SECONDS);
+
+    if (silent < last || drain->killed)
+        return silent >= last;
+    drain->killed = true;
+    drain->moved = 0;
+    saver_stage_kill_drainer(s->stage);
+    saver_log(s, "muster-ckptd has written nothing for %.0f s: it is killed, and started again", silent);
+    return false;
+}
+
 int saver_make_room(struct saver *s, bool wait, bool *proceed, struct error *err)
 {
     struct ckpt_stage_trouble oldest = {0};
+    struct watched_drain drain = {0};
 
     for (*proceed = true; s->stage;) {
         double full = !ckpt_stage_has_room(s->stage->handle, comm_rank(s->world), comm_size(s->world));
@@ -126,7 +166,7 @@ int saver_make_room(struct saver *s, bool wait, bool *proceed, struct error *err
         if (full == 0 || s->full_since == 0)
             s->full_since = full > 0 ? clock_monotonic() : 0;
         values[1] = full > 0 && s->stage->first && clock_monotonic() - s->full_since > FULL_SECONDS &&
-                    !saver_stage_has_drainer(s->stage);
+                    (!saver_stage_has_drainer(s->stage) || is_stuck(s, &drain));
         comm_purpose(s->world, "room", "for a checkpoint");
         if (comm_max_f64(s->world, values, 3, err) < 0)
             return -1;
@@ -152,23 +192,22 @@ int saver_make_room(struct saver *s, bool wait, bool *proceed, struct error *err
     return 0;
 }
 
-/*
- * Whether to stop waiting: the drain has failed for checkpoint.last_seconds, or the job's time limit is near. *failing:
- * since when it has failed; 0: it does not.
- */
-static bool must_stop_waiting(struct saver *s, double *failing)
+/* Whether to stop waiting: the drain has failed, or was silent, for checkpoint.last_seconds, or the job's time limit is
+ * near. */
+static bool must_stop_waiting(struct saver *s, struct watched_drain *drain)
 {
     const char *end = getenv("SLURM_JOB_END_TIME"); /* not everywhere */
     double left = end ? strtod(end, NULL) - clock_realtime() : HUGE_VAL, now = clock_monotonic();
     struct ckpt_stage_trouble trouble = {0};
 
     if (!ckpt_stage_find_trouble(s->stage->handle, false, &trouble))
-        *failing = 0;
-    else if (*failing == 0)
-        *failing = now;
+        drain->failing = 0;
+    else if (drain->failing == 0)
+        drain->failing = now;
     /* If the end is long past, the job was extended or suspended, and the variable is out of date: ignore it. */
     return (left <= END_SECONDS && left > -EXTENDED_SECONDS) ||
-           (*failing > 0 && now - *failing >= s->job->checkpoint.last_seconds && !trouble.draining);
+           (drain->failing > 0 && now - drain->failing >= s->job->checkpoint.last_seconds && !trouble.draining) ||
+           is_stuck(s, drain);
 }
 
 static int fail_waiting(struct saver *s, struct error *err)
@@ -178,21 +217,21 @@ static int fail_waiting(struct saver *s, struct error *err)
 
     if (found < 0)
         return -1;
-    error_set(err, CODE_IO, "%s", found ? trouble.reason : "the job's time limit is near");
+    error_set(err, CODE_IO, "%s", found ? trouble.reason : "the job's time limit is near, or muster-ckptd is stuck");
     return 1;
 }
 
 int saver_wait_for_staged(struct saver *s, struct error *err)
 {
     enum { ALL_ENDED, WAITING, NO_DRAINER, STOP }; /* by precedence */
-    double failing = 0;
+    struct watched_drain drain = {0};
 
     for (;;) {
         double state = ALL_ENDED;
         bool left = s->stage->first && !ckpt_stage_is_empty(s->stage->handle);
 
         saver_poll(s);
-        if (left && must_stop_waiting(s, &failing))
+        if (left && must_stop_waiting(s, &drain))
             state = STOP;
         else if (left)
             state =

@@ -93,6 +93,12 @@ bool saver_stage_has_drainer(struct saver_stage *s)
     return is_running(s) || ckpt_stage_has_drainer(s->handle);
 }
 
+void saver_stage_kill_drainer(struct saver_stage *s)
+{
+    if (is_running(s))
+        kill(s->pid, SIGKILL);
+}
+
 int saver_stage_supervise(struct saver_stage *s, struct error *err)
 {
     if (!s->first || saver_stage_has_drainer(s))

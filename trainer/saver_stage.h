@@ -73,6 +73,9 @@ int saver_stage_wait(struct saver_stage *stage, struct error *err);
 /* Whether a muster-ckptd drains the stage: ours, or one of an earlier run that is still at work. */
 bool saver_stage_has_drainer(struct saver_stage *stage);
 
+/* Kills the muster-ckptd of this process, if it has one: saver_stage_supervise starts another. */
+void saver_stage_kill_drainer(struct saver_stage *stage);
+
 /*
  * The stage of some node is full, and `oldest` is the oldest save in trouble on any node. Replace it (by
  * ckpt_stage_replace) if two calls in a row name it and the drainer is not trying it right now. After one call only,

@@ -436,6 +436,8 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
     pthread_mutex_init(&drainer->mutex, NULL);
     if (stage_directory_open(&drainer->stage, stage_dir, false, err) < 0)
         result = errno == ENOENT ? CKPT_DRAIN_DONE : -1;
+    else if (stage_directory_check(&drainer->stage, err) < 0)
+        result = -1;
     else if ((result = lock_stage(drainer, err)) == 0)
         result = drain_until_done(drainer, err);
     else if (result < 0 && is_removed(drainer)) /* another drainer has ended, and removed it, since it was opened */

@@ -99,6 +99,10 @@ int ckpt_reclaim(const char *stage_dir, double seconds, void (*log)(const char *
 
     if (stage_directory_open(&run.stage, stage_dir, false, err) < 0)
         return access(stage_dir, F_OK) < 0 ? 0 : -1;
+    if (stage_directory_check(&run.stage, err) < 0) {
+        directory_close(&run.stage);
+        return -1;
+    }
     users = stage_lock(&run.stage, STAGE_USERS, false);
     lock = users < 0 ? -1 : stage_lock(&run.stage, STAGE_LOCK, false);
     if (lock >= 0)

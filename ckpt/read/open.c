@@ -127,6 +127,8 @@ char *ckpt_manifest_text(const char *path, size_t *bytes, struct error *err)
 struct ckpt *ckpt_open_with(const char *path, const char *text, size_t bytes, struct error *err)
 {
     struct ckpt *ckpt = error_calloc(1, sizeof *ckpt, err);
+    char parent[sizeof ckpt->directory.path];
+    uint64_t step;
 
     if (!ckpt)
         return NULL;
@@ -135,6 +137,11 @@ struct ckpt *ckpt_open_with(const char *path, const char *text, size_t bytes, st
     ckpt->manifest = manifest_decode(text, bytes, -1, 0, err);
     if (!ckpt->manifest || piece_index_create(&ckpt->index, ckpt->manifest, err) < 0) {
         error_prefix(err, "%s/" MANIFEST_NAME, ckpt->directory.path);
+        goto fail;
+    }
+    if (ckpt_split_step_path(parent, sizeof parent, &step, path) && step != ckpt->manifest->state.step) {
+        error_set(err, CODE_DATA, "%s/" MANIFEST_NAME ": is of step %" PRIu64 ", not of that in its directory's name",
+                  ckpt->directory.path, ckpt->manifest->state.step);
         goto fail;
     }
     ckpt->checked = calloc((size_t)ckpt->manifest->shards, sizeof *ckpt->checked);

@@ -242,6 +242,11 @@ bool ckpt_stage_find_trouble(struct ckpt_stage *stage, bool holding, struct ckpt
     return true;
 }
 
+double ckpt_stage_updated(struct ckpt_stage *stage)
+{
+    return read_status(stage, NULL) < 0 ? 0 : stage->status->updated;
+}
+
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step, const char *attempt)
 {
     char name[FILE_NAME_SIZE];

@@ -169,6 +169,10 @@ struct ckpt_stage_trouble {
  * state *draining* without a reason. */
 bool ckpt_stage_find_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stage_trouble *trouble);
 
+/* When the drainer last wrote what it does, in seconds since 1970: at least once a second while it is not stuck and has
+ * generations. 0: never. */
+double ckpt_stage_updated(struct ckpt_stage *stage);
+
 /* Whether this node still has that generation. */
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step, const char *attempt);
 

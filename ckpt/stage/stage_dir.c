@@ -51,6 +51,18 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
     return -1;
 }
 
+int stage_directory_check(const struct directory *stage, struct error *err)
+{
+    char real[PATH_MAX], name[32];
+
+    snprintf(name, sizeof name, "/muster-%u-", (unsigned)geteuid());
+    if (file_exists(stage, STAGE_USERS) ||
+        (realpath(stage->path, real) && strncmp(strrchr(real, '/'), name, strlen(name)) == 0))
+        return 0;
+    return error_set(err, CODE_USAGE, "%s: is no staging directory: its name does not begin with muster-%u-",
+                     stage->path, (unsigned)geteuid());
+}
+
 static const struct file_format stage_format = {"muster-stage", 1};
 
 static const char *const target_head[] = {"format", "version", "muster", NULL};

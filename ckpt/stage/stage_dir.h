@@ -40,6 +40,9 @@ struct staged_save {
  */
 int stage_directory_open(struct directory *stage, const char *path, bool make, struct error *err);
 
+/* For those who remove what they find in it: CODE_USAGE unless it has a stage's name (ckpt_stage_path) or STAGE_USERS. */
+int stage_directory_check(const struct directory *stage, struct error *err);
+
 /*
  * Open or make the generation's directory beneath the stage, and its target.json. Ranks of a node may all do it at
  * once; they write the same, except the time.

@@ -5,6 +5,7 @@
 #include <getopt.h>
 #include <math.h>
 #include <signal.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,13 +172,16 @@ static int parse_options(struct command_line *line, int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     int option, code;
+    long parent;
 
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":qj:hV", table, NULL)) != -1) {
         if (option == 'q')
             line->quiet = true;
+        else if (option == 'c' && optarg && !text_to_long(optarg, 1, INT_MAX, &parent))
+            return option_fail("--child must be a process id, not %s", optarg);
         else if (option == 'c') /* a parent that has ended already is not getppid() any more */
-            line->parent = optarg ? (pid_t)strtol(optarg, NULL, 10) : getppid();
+            line->parent = optarg ? (pid_t)parent : getppid();
         else if (option == 'r' && !text_to_seconds(optarg, &line->reclaim))
             return option_fail("--reclaim must be like 30m, 24h or 7d, not %s", optarg);
         else if (option == 'r')

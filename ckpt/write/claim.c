@@ -80,6 +80,7 @@ static const struct json_field claim_fields[] = {
     {"machine", FIELD_TEXT, JSON_PLACE(struct ckpt_claim, machine), false},
     {"pid", FIELD_INT, JSON_PLACE(struct ckpt_claim, pid), false},
     {"pid_started", FIELD_COUNT, JSON_PLACE(struct ckpt_claim, pid_started), false},
+    {"life", FIELD_DOUBLE, JSON_PLACE(struct ckpt_claim, life), true},
     {"since", FIELD_DOUBLE, JSON_PLACE(struct ckpt_claim, since), false},
     {"heartbeat", FIELD_DOUBLE, JSON_PLACE(struct ckpt_claim, heartbeat), false},
     {"released", FIELD_DOUBLE, JSON_PLACE(struct ckpt_claim, released), false},
@@ -262,7 +263,14 @@ static int explain_loss(const struct directory *directory, uint64_t number, cons
     return 1;
 }
 
-int ckpt_claim_check(const char *dir, uint64_t number, struct error *err)
+static bool is_same_claim(const struct ckpt_claim *owner, const struct ckpt_claim *claim)
+{
+    return owner->number == claim->number &&
+           (owner->pid == 0 || claim->pid == 0 || /* damaged, or not known */
+            (owner->pid == claim->pid && owner->since == claim->since && strcmp(owner->machine, claim->machine) == 0));
+}
+
+int ckpt_claim_check(const char *dir, const struct ckpt_claim *claim, struct error *err)
 {
     struct directory directory;
     struct ckpt_claim owner;
@@ -272,12 +280,30 @@ int ckpt_claim_check(const char *dir, uint64_t number, struct error *err)
         return -1;
     result = read_owner(&directory, &owner, err);
     if (result > 0)
-        result = owner.number > number ? explain_loss(&directory, number, &owner, err) : 0;
+        result = is_same_claim(&owner, claim) ? 0 : explain_loss(&directory, claim->number, &owner, err);
     else if (result < 0 && err && err->code == CODE_CONFIG) /* of a later release */
         result = 1;
     ckpt_claim_clear(&owner);
     directory_close(&directory);
     return result;
+}
+
+#define SKEW_SECONDS 5 /* of the clocks of two runs' nodes */
+
+/*
+ * Whether the attempt is of a run that had this number before the directory was emptied. An attempt's name has the time
+ * and the process id of rank 0 (trainer/save.c).
+ */
+static bool is_of_earlier_life(const char *attempt, uint64_t number, const struct ckpt_claim *owner)
+{
+    unsigned long long nanoseconds;
+    unsigned pid;
+
+    if (sscanf(attempt, "%16llx-%x.", &nanoseconds, &pid) != 2)
+        return false;
+    if (number == owner->number)
+        return owner->pid > 0 && pid != (unsigned)owner->pid;
+    return (double)nanoseconds * 1e-9 + SKEW_SECONDS < owner->life;
 }
 
 int claim_check_attempt(const struct directory *parent, const char *attempt, struct error *err)
@@ -293,7 +319,9 @@ int claim_check_attempt(const struct directory *parent, const char *attempt, str
         result = error_set(err, CODE_IO, "%s/owner-%" PRIu64 ".json: is damaged: whose saves it accepts is unknown",
                            parent->path, owner.number);
     else if (result > 0)
-        result = number < owner.accepts ? explain_loss(parent, number, &owner, err) : 0;
+        result = number < owner.accepts || is_of_earlier_life(attempt, number, &owner)
+                     ? explain_loss(parent, number, &owner, err)
+                     : 0;
     ckpt_claim_clear(&owner);
     return result;
 }

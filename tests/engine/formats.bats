@@ -116,6 +116,9 @@ sums() {
         rm -rf ckpt/*
         checkpoint 1
         cp -r ckpt/step-00000004 ckpt/step-00000002 # an older one that could be loaded
+        sed -i 's/"step":4\b/"step":2/' ckpt/step-00000002/manifest.json
+        crc32c --seal ckpt/step-00000002/manifest.json
+        muster-ckpt verify ckpt/step-00000002
         later $number ckpt/step-00000004/manifest.json
         sums >before
         expect 78 train

@@ -179,6 +179,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
         sed -i "s|stage = \"[^\"]*\"|stage = \"$stage\"|" job.cfg
         owner a
         kill -STOP "$first"
+        eventually 20 nothing_moves
         later 5
         muster-ckpt list ckpt | tail -n +2 | sort >before
         kill -CONT "$first"
@@ -193,6 +194,47 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
         [ -e ckpt/owner-2.json ] # not touched by the one that lost
         grep -q '"job": "5"' ckpt/owner-2.json
     done
+}
+
+@test "a directory that is emptied in a run, and claimed anew: the first run ends with 78" {
+    for stage in "$DIR/stage" ""; do
+        rm -rf ckpt metrics.jsonl
+        sed -i "s|stage = \"[^\"]*\"|stage = \"$stage\"|" job.cfg
+        owner a
+        rm -rf ckpt/* ckpt/.trash
+        ends 75 muster-train job.cfg --set optimizer.lr=1e-3 --set report.minutes=0.1 --set report.metrics=
+        saved=$(sed -n 's/^stopped at step //p' log)
+        status=0
+        wait "$first" || status=$?
+        first=
+        cat a
+        [ "$status" -eq 78 ]
+        grep -q "^muster-train: $DIR/ckpt belongs to process .* the run of owner-1.json has lost it" a
+        muster-ckpt verify ckpt
+        [ "$(muster-ckpt list ckpt | awk '$1 ~ /^[0-9]+$/ { print $1 }' | sort -n | tail -n 1)" = "$saved" ]
+    done
+}
+
+@test "what a dead job staged for a directory that was emptied since is not committed there" {
+    sed -i 's/drain_mib = [0-9]*/drain_mib = 1/; s/hidden = 32/hidden = 256/; s/global_batch = [0-9]*/global_batch = 4/' job.cfg
+    grep -q drain_mib job.cfg || sed -i 's/checkpoint = {/checkpoint = { drain_mib = 1;/' job.cfg
+    SLURM_CLUSTER_NAME=here SLURM_JOB_ID=1 muster-train job.cfg --set checkpoint.every=20 >a 2>&1 3>&- &
+    first=$!
+    staged() { [ "$(ls -d stage/*/step-*.partial 2>/dev/null | wc -l)" -ge 2 ]; }
+    eventually 60 staged
+    kill -KILL "$first" $(pgrep -P "$first")
+    wait "$first" || true
+    first=
+    eventually 20 no_drainer
+    rm -rf ckpt
+    export SLURM_CLUSTER_NAME=here SLURM_JOB_ID=2
+    ends 75 muster-train job.cfg --set checkpoint.every=5 --set checkpoint.drain_mib=0 --set report.minutes=0.05
+    before=$(muster-ckpt list ckpt)
+    muster-ckptd --once --idle=0 stage/muster-*-1.* 2>log || [ $? -ge 74 ]
+    cat log
+    grep -q 'belongs to job 2' log
+    [ "$(muster-ckpt list ckpt)" = "$before" ]
+    rm -rf stage/muster-*-1.*
 }
 
 @test "a run on another host, without Slurm: its heartbeat decides" {

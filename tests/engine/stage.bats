@@ -113,6 +113,21 @@ larger() {
     diff <(grep step-00000010 before) <(grep step-00000010 after)
 }
 
+@test "a muster-ckptd that stands still is replaced" {
+    larger
+    ranks 2 muster-train job.cfg --set checkpoint.drain_mib=4 --set checkpoint.last_seconds=5 >log 2>&1 3>&- &
+    background=$!
+    eventually 30 grep -q 'iteration  *10/' log
+    pkill -STOP -f "muster-ckptd .*$DIR/stage"
+    wait $background
+    background=
+    cat log
+    grep -q '^muster-ckptd has written nothing for 60 s: it is killed, and started again$' log
+    grep -q '^done at step 40$' log
+    [ "$(stages)" -eq 0 ]
+    muster-ckpt verify ckpt
+}
+
 @test "a muster-ckptd that is killed is restarted" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.drain_mib=10 >log 2>&1 3>&- &

@@ -173,12 +173,12 @@ static void a_lost_owner_commits_nothing(void **state)
     strcpy(early, attempt_of(first, "early"));
     strcpy(late, attempt_of(first, "late"));
     write_shards(10, early);
-    assert_int_equal(ckpt_claim_check(dir, first, &err), 0);
+    assert_int_equal(ckpt_claim_check(dir, &(struct ckpt_claim){.number = first}, &err), 0);
     second = take_as(dir, "2", 0);
-    assert_int_equal(ckpt_claim_check(dir, first, &err), 1);
+    assert_int_equal(ckpt_claim_check(dir, &(struct ckpt_claim){.number = first}, &err), 1);
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "belongs to job 2 (restart 0) on n3 since "));
-    assert_int_equal(ckpt_claim_check(dir, second, &err), 0);
+    assert_int_equal(ckpt_claim_check(dir, &(struct ckpt_claim){.number = second}, &err), 0);
     /* What it had begun was renamed, so that not even a commit which has looked before can end it. */
     snprintf(name, sizeof name, "step-00000010.%s.partial", early);
     assert_false(exists(name));
@@ -302,7 +302,7 @@ static void what_is_written_is_read(void **state)
     shell("sed -i 's/\"version\": 1/\"version\": 2/' %s", path);
     assert_int_equal(ckpt_claim_read(dir, &back, &err), -1);
     assert_non_null(strstr(err.text, "format version 2 is unknown"));
-    assert_int_equal(ckpt_claim_check(dir, claim.number - 1, &err), 1);
+    assert_int_equal(ckpt_claim_check(dir, &(struct ckpt_claim){.number = claim.number - 1}, &err), 1);
     spew(path, "{", 1);
     assert_int_equal(ckpt_claim_read(dir, &back, &err), 1);
     assert_int_equal(back.number, claim.number);
@@ -324,8 +324,8 @@ static void other_tools_leave_it(void **state)
     free(steps);
     assert_int_equal(ckpt_prune(dir, 1, 0, &err), 0);
     assert_int_equal(ckpt_remove(dir, 1000, true, &err), 0);
-    assert_int_equal(ckpt_claim_check(dir, number, &err), 0);
-    assert_int_equal(ckpt_claim_check(join(first, base, "nowhere"), number, &err), -1);
+    assert_int_equal(ckpt_claim_check(dir, &(struct ckpt_claim){.number = number}, &err), 0);
+    assert_int_equal(ckpt_claim_check(join(first, base, "nowhere"), &(struct ckpt_claim){.number = number}, &err), -1);
     /* A start that failed leaves an empty directory empty, but no number is given twice. */
     mkdir(join(first, base, "first"), 0777);
     assert_int_equal(take_as(first, "", 0), 1);

@@ -71,6 +71,8 @@ static void setup(struct node *node, struct world *world, int shards, bool large
 
 static void command_lines(void **state)
 {
+    char mine[] = "/tmp/muster-mine.XXXXXX";
+
     (void)state;
     assert_int_equal(run("muster-ckptd", "--help"), 0);
     assert_non_null(strstr(output, "Usage: muster-ckptd"));
@@ -82,6 +84,10 @@ static void command_lines(void **state)
     assert_int_equal(run("muster-ckptd", "--once /there/is/no/stage"), 0);
     assert_int_equal(run("muster-ckptd", "--once /tmp"), 74);
     assert_non_null(strstr(output, "mode 0700"));
+    assert_int_equal(run("muster-ckptd", "--child=abc --once /x"), 64);
+    assert_non_null(mkdtemp(mine));
+    assert_int_equal(run("muster-ckptd", "--once %s", mine), 64); /* no stage: nothing of it is removed */
+    assert_int_equal(rmdir(mine), 0);
 }
 
 /* A job has begun and saved nothing: the drainer is there, and has not said who it is. */
