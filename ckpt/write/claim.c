@@ -267,7 +267,7 @@ static bool is_same_claim(const struct ckpt_claim *owner, const struct ckpt_clai
 {
     return owner->number == claim->number &&
            (owner->pid == 0 || claim->pid == 0 || /* damaged, or not known */
-            (owner->pid == claim->pid && owner->since == claim->since && strcmp(owner->machine, claim->machine) == 0));
+            (owner->pid == claim->pid && owner->since == claim->since));
 }
 
 int ckpt_claim_check(const char *dir, const struct ckpt_claim *claim, struct error *err)
