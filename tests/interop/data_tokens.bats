@@ -109,7 +109,7 @@ same() {
         if [ -e set.idx ]; then
             same whole set
             whole=$((whole + 1))
-            rm set.idx
+            rm set.idx set.bin
         fi
     done
     echo "$whole of $kills were whole"
