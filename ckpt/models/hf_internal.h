@@ -46,7 +46,7 @@ void hf_layout_destroy(struct hf_layout *layout);
 
 uint64_t hf_tensor_elements(const struct hf_tensor *tensor);
 
-/* The first NaN or infinite weight: its tensor in their files, and its place there by row and column. */
+/* Fills in nonfinite->first: the tensor in their files, the weight's row and column there, and its value. */
 void hf_name_nonfinite(struct hf_nonfinite *nonfinite, const struct hf_tensor *tensor, uint64_t element, float value);
 
 /*

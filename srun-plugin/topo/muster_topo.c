@@ -205,10 +205,8 @@ static const struct {
 } commands[] = {{"node", topo_node}, {"save", topo_save}, {"place", topo_place}};
 
 static const char usage[] =
-    "usage: muster-topo node [--xml FILE] [--ranks N] [--json] [--environment [--nodes N] [--cluster NAME] "
-    "[--interface "
-    "NAME]\n"
-    "                        [--profiles DIR] [--site DIR]] [DIR]\n"
+    "usage: muster-topo node [--xml FILE] [--ranks N] [--json] [--environment [--nodes N] [--cluster NAME]\n"
+    "                        [--interface NAME] [--profiles DIR] [--site DIR]] [DIR]\n"
     "       muster-topo save DIR\n"
     "       muster-topo place --nodes LIST [--topology FILE] [--slots COUNTS] [--mesh dp=N,tp=N,pp=N] [--job FILE]\n"
     "                         [--bytes dp=N,tp=N,pp=N] [--svg FILE] [--hostfile FILE]\n"

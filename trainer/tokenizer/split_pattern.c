@@ -139,7 +139,7 @@ static void take_group(struct translation *t, bool first)
         refuse_part(t, 3);
 }
 
-/* Without regard to case, letters of Oniguruma's match two others: "ss" is U+00DF. */
+/* Where case is ignored, Oniguruma lets two letters match one: "ss" also matches U+00DF. PCRE2 does not. */
 static void check_case(struct translation *t, const char *regex)
 {
     static const char *const pairs[] = {"ss", "st", "ff", "fi", "fl"};
