@@ -73,7 +73,7 @@ const struct job_key job_keys[] = {
 
     {NUMERIC(batch.global_batch, INT, "8", 1, MANY, "samples a step, over all ranks")},
     {NUMERIC(batch.micro_batch, INT, "1", 1, MANY,
-             "samples a rank holds at a time; more is faster and takes more memory; changes no result")},
+             "samples a rank holds at a time; more is faster and takes more memory; results differ by rounding only")},
     {NUMERIC(batch.steps, LONG, "1000", 1, MANY_STEPS, "the run ends after this many steps")},
     {NUMERIC(batch.seed, U64, "1234", 0, 0x1p53 - 1, "key of initial weights, sample order, dropout and masking")},
     {NUMERIC(batch.rampup_start, INT, "0", 0, MANY,

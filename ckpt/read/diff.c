@@ -1,5 +1,5 @@
 /*
- * diff.c - ckpt_diff: two checkpoints, whatever topologies wrote them, bit by bit in bounded memory.
+ * diff.c - ckpt_diff: two checkpoints, whatever meshes wrote them, bit by bit in bounded memory.
  *
  * The tensors are read one after the other in windows that may hold many: large ones, since ckpt_read reads whole
  * blocks, and a window of one small tensor would read 4 MiB a kind for it.

@@ -131,7 +131,7 @@ static const char help[] =
     "  verify PATH     read every byte and check it; of a directory, the newest\n"
     "      --all       every checkpoint of the directory\n"
     "      -j, --threads=N   twice as many as there are processors, 4 to 16\n"
-    "  diff A B        compare all tensors bit by bit, whatever topologies wrote them\n"
+    "  diff A B        compare all tensors bit by bit, whatever meshes wrote them\n"
     "  status [STAGE]...   saves that are staged on this node, and their drain\n"
     "      --all-users   root: of all users\n"
     "      --json      of these five: as JSON\n"
@@ -156,8 +156,8 @@ static const char help[] =
     "      --help      this text\n"
     "      --version   the version\n"
     "\n"
-    "Exits with 0 on success; diff with 1 when A and B differ; 65 for a broken or missing checkpoint,\n"
-    "64 for a wrong command line, 74 when reading or writing failed. See muster-ckpt(1).\n";
+    "Exits with 0 on success; diff with 1 when A and B differ; 64 for a wrong command line; 65 for a broken or missing\n"
+    "checkpoint; 74 when reading or writing failed; 78 for a checkpoint of an unknown format. See muster-ckpt(1).\n";
 
 static const struct command {
     const char *name;

@@ -52,7 +52,7 @@ job_is() {
     code=0
     sbatch --wait --nodes=1 --output="$OUT.none" "$TOP/etc/train.sbatch" || code=$?
     [ "$code" -eq 64 ]
-    [ "$(cat "$OUT.none")" = "train.sbatch: which job file? sbatch train.sbatch JOB.cfg [--set path=value]..." ]
+    [ "$(cat "$OUT.none")" = "train.sbatch: missing JOB.cfg: sbatch train.sbatch JOB.cfg [--set path=value]..." ]
 }
 
 @test "a rank that is killed: the others end, the job is requeued, resumes and finishes" {
