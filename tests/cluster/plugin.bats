@@ -286,7 +286,7 @@ SH
 }
 
 @test "what the user's variables hold forges no line of slurmd's log" {
-    local value=$'lo\n[2026-01-01T00:00:00.000] error: forged\e[31m\u009b31m'
+    local value=$'lo\n[2026-01-01T00:00:00.000] error: forged\e[31m\302\23331m' # U+009B, in any locale
     GLOO_SOCKET_IFNAME=$value step --muster-report -N1 -w n1 sh -c 'printf %s "$GLOO_SOCKET_IFNAME"' >out 2>err
     [ "$(cat out)" = "$value" ]
     cat -v err

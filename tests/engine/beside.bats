@@ -182,7 +182,8 @@ SH
     timeout -k 5 100 mpiexec.mpich \
         -n 1 -env SLURMD_NODENAME a muster-train job.cfg --set checkpoint.partner=true : \
         -n 1 -env SLURMD_NODENAME b muster-train job.cfg --set checkpoint.partner=true >log 2>&1
-    [ "$(ls -d ckpt/step-* | wc -l)" -eq 3 ]
+    [ -e ckpt/step-00000009 ] # on a busy machine, one of the earlier two may be overtaken
+    [ -z "$(grep -E "failed|dropped|given up" log)" ]
     muster-ckpt verify --all ckpt
     [ -z "$(ls stage)" ]
 }
