@@ -168,7 +168,7 @@ static int show_opened(const struct directory *stage, const struct options *opti
         if (drained && status->pid == 0)
             printf("%s: has a drainer\n", path);
         else if (drained)
-            printf("%s: drained by process %d on %s\n", path, status->pid, status->host);
+            printf("%s: process %d on %s drains it\n", path, status->pid, status->host);
         else
             printf("%s: no drainer\n", path);
         for (size_t i = 0; i < status->count; i++)

@@ -316,11 +316,10 @@ static bool is_trusted(const struct stat *status)
 /* KIND-BOOT_ID; false if the kernel has no such number. Not by sysfs_line: snapshots do not need it. */
 static bool name_file(const char *kind, char *name, size_t size)
 {
-    char *boot = text_read_file("/proc/sys/kernel/random/boot_id", 64, NULL, NULL);
-    bool fits = boot && snprintf(name, size, "%s-%.*s", kind, (int)strcspn(boot, "\n"), boot) < (int)size;
+    static char *boot; /* read once a process */
 
-    free(boot);
-    return fits;
+    boot = boot ? boot : text_read_file("/proc/sys/kernel/random/boot_id", 64, NULL, NULL);
+    return boot && snprintf(name, size, "%s-%.*s", kind, (int)strcspn(boot, "\n"), boot) < (int)size;
 }
 
 /* A descriptor of dir, if others cannot write there; -1 and errno. */

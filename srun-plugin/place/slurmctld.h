@@ -22,6 +22,9 @@
 /* The variable that carries MUSTER_RANK_MAP to the tasks: srun --export=NONE passes variables of Slurm only. */
 #define RANK_MAP_NAME "SLURM_MUSTER_RANK_MAP"
 
+/* In each task: the release of the plugin that started it, since the plugin's file on a node may be another by now. */
+#define PLUGIN_NAME "SLURM_MUSTER_PLUGIN"
+
 struct layout_node {
     char name[HOSTNAME_SIZE];
     uint32_t *ranks; /* [rank_count] ascending */

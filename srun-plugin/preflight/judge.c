@@ -283,13 +283,16 @@ static const char *find_majority(const struct answer *answers, size_t count, con
 
 static void judge_fact(struct verdict *verdict, const struct answer *answers, const char *name, bool note)
 {
-    size_t votes, voters;
+    size_t votes, voters, other = 0;
     const char *usual = find_majority(answers, verdict->count, name, &votes, &voters);
 
     if (votes == voters)
         return;
     if (2 * votes <= voters || note) {
-        add_note(verdict, "%s: not the same on all nodes; %zu of %zu have %s", name, votes, voters, usual);
+        for (const char *value; !(value = value_of(&answers[other], name)) || strcmp(value, usual) == 0;)
+            other++;
+        add_note(verdict, "%s: not the same on all nodes; %zu of %zu have %s, %s has %s", name, votes, voters, usual,
+                 answers[other].name, value_of(&answers[other], name));
         return;
     }
     for (size_t i = 0; i < verdict->count; i++) {

@@ -42,9 +42,7 @@ void write_finding(const char *key, const char *format, ...)
     va_start(args, format);
     vsnprintf(line + length, sizeof line - (size_t)length - 1, format, args);
     va_end(args);
-    for (char *c = line; *c; c++)
-        if (*c == '\n' || *c == '\r')
-            *c = ' ';
+    error_tame(line);
     end = strlen(line);
     line[end] = '\n';
     if (write(STDOUT_FILENO, line, end + 1) < 0)
@@ -57,6 +55,7 @@ void write_finding(const char *key, const char *format, ...)
  */
 static void check_plugin(void)
 {
+    write_finding("note", "plugin %s", getenv(PLUGIN_NAME) ? getenv(PLUGIN_NAME) : "of an unknown release");
     if (getenv(STEP_PLAN_NAME))
         write_finding(
             "problem",
@@ -70,16 +69,11 @@ static void check_plugin(void)
 static void write_links(const struct node *node)
 {
     for (int kind = NIC_INFINIBAND; kind < NIC_ETHERNET; kind++) {
-        char name[64], *end;
         size_t up = 0;
 
         for (size_t i = 0; i < node->nic_count; i++)
             up += (int)node->nics[i].kind == kind && node->nics[i].up;
-        snprintf(name, sizeof name, "%s-links-up", nic_kind_name((enum nic_kind)kind));
-        for (end = name; *end; end++)
-            if (*end == ' ')
-                *end = '-';
-        write_finding("version", "%s %zu", name, up);
+        write_finding("version", "%s-links-up %zu", nic_kind_name((enum nic_kind)kind), up);
     }
 }
 
@@ -171,8 +165,7 @@ static void find_nearest(const char *path, char *found, size_t size)
 
     snprintf(found, size, "%s", path);
     while (access(found, F_OK) < 0 && errno == ENOENT) {
-        slash = strrchr(found, '/');
-        if (!slash) {
+        if (!(slash = strrchr(found, '/'))) {
             snprintf(found, size, ".");
             return;
         }

@@ -143,7 +143,7 @@ static struct spank_option options[] = {
      2, OPTION_PREFLIGHT, on_option},
 };
 
-/* slurmd and srun log what they do not use. */
+/* slurmd, srun, sbatch and salloc log what they do not use; a step would only log it again. */
 static void check_site(struct site *site, const char *seconds)
 {
     double age;
@@ -198,7 +198,8 @@ static void read_site(int argc, char *argv[])
                 "topology=, profiles=, fabric= and preflight=",
                 argv[i]);
     }
-    check_site(site, seconds);
+    if (spank_context() != S_CTX_REMOTE)
+        check_site(site, seconds);
 }
 
 /* ---- callbacks --------------------------------------------------------------------------------------------------- */

@@ -175,6 +175,19 @@ n2_is_bad() {
     grep -q 'NCCL: libnccl.so.2.18.5 (0 bytes), and libnccl.so.2.21.5 (0 bytes) on 2 of 3 nodes' <<<"$output"
 }
 
+@test "a node with another release of the plugin is named, and is good" {
+    local release
+    release=$(srun --muster -N1 -n1 printenv SLURM_MUSTER_PLUGIN)
+    [[ $release == [0-9]*.[0-9]* ]]
+    preflight
+    [[ $output != *"plugin: not the same"* ]]
+    rm started.*
+    faulty n2 "export SLURM_MUSTER_PLUGIN=0.0.9"
+    preflight
+    [ "$status" -eq 0 ]
+    grep -q "plugin: not the same on all nodes; 2 of 3 have $release, n2 has 0.0.9" <<<"$output"
+}
+
 @test "a node where slurmd does not load the plugin" {
     mkdir none
     cp "$SANDBOX_DIR"/etc/*.conf none

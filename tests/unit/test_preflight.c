@@ -292,7 +292,7 @@ static void test_versions(void **state)
     verdict = judge();
     assert_int_equal(verdict->bad, 0);
     assert_int_equal(verdict->note_count, 1);
-    assert_non_null(strstr(verdict->notes[0], "machine: not the same on all nodes; 2 of 3 have DGX H100"));
+    assert_non_null(strstr(verdict->notes[0], "machine: not the same on all nodes; 2 of 3 have DGX H100, n1 has DGX A100"));
     verdict_destroy(verdict);
     clear();
 }
