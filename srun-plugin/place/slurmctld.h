@@ -23,7 +23,7 @@
 #define RANK_MAP_NAME "SLURM_MUSTER_RANK_MAP"
 
 /* In each task: the release of the plugin that started it, since the plugin's file on a node may be another by now. */
-#define PLUGIN_NAME "SLURM_MUSTER_PLUGIN"
+#define PLUGIN_VERSION_NAME "MUSTER_PLUGIN_VERSION"
 
 struct layout_node {
     char name[HOSTNAME_SIZE];

@@ -55,7 +55,7 @@ void write_finding(const char *key, const char *format, ...)
  */
 static void check_plugin(void)
 {
-    write_finding("note", "plugin %s", getenv(PLUGIN_NAME) ? getenv(PLUGIN_NAME) : "of an unknown release");
+    write_finding("note", "plugin %s", getenv(PLUGIN_VERSION_NAME) ? getenv(PLUGIN_VERSION_NAME) : "an unknown one");
     if (getenv(STEP_PLAN_NAME))
         write_finding(
             "problem",

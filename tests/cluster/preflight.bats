@@ -177,12 +177,12 @@ n2_is_bad() {
 
 @test "a node with another release of the plugin is named, and is good" {
     local release
-    release=$(srun --muster -N1 -n1 printenv SLURM_MUSTER_PLUGIN)
+    release=$(srun --muster -N1 -n1 printenv MUSTER_PLUGIN_VERSION)
     [[ $release == [0-9]*.[0-9]* ]]
     preflight
     [[ $output != *"plugin: not the same"* ]]
     rm started.*
-    faulty n2 "export SLURM_MUSTER_PLUGIN=0.0.9"
+    faulty n2 "export MUSTER_PLUGIN_VERSION=0.0.9"
     preflight
     [ "$status" -eq 0 ]
     grep -q "plugin: not the same on all nodes; 2 of 3 have $release, n2 has 0.0.9" <<<"$output"
