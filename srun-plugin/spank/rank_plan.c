@@ -9,7 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "config.h"
 #include "srun-plugin/node/visible.h"
+#include "srun-plugin/place/slurmctld.h"
 
 /* ---- who set a variable ------------------------------------------------------------------------------------------ */
 
@@ -162,6 +164,7 @@ bool env_plan(const struct task *task, struct env_reader *reader, struct env_lis
         add_variable(&maker, "MUSTER_STAGE", "directories that slurmd's epilog searches for saves", "%s", task->stages);
     add_variable(&maker, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);
     add_restart_count(&maker);
+    add_variable(&maker, PLUGIN_VERSION_NAME, "the plugin's release, for --muster-preflight", "%s", PACKAGE_VERSION);
     /* By default CUDA counts the fastest GPU first; LOCAL_RANK would not be the GPU beside the rank's cores and NIC. */
     if (task->sees_nvidia)
         add_variable(&maker, "CUDA_DEVICE_ORDER", "LOCAL_RANK then counts GPUs as the report does", "PCI_BUS_ID");

@@ -14,7 +14,6 @@
 #include <slurm/spank.h>
 
 #include "common/text.h"
-#include "config.h"
 #include "srun-plugin/node/machine.h"
 #include "srun-plugin/place/slurmctld.h"
 #include "srun-plugin/spank/plugin.h"
@@ -404,7 +403,6 @@ void step_task(struct plugin *plugin, spank_t spank)
     spank_unsetenv(spank, STEP_PLAN_NAME); /* step_node has read it; an srun inside this step writes its own */
     if (!has_ranks(spank))
         return;
-    spank_setenv(spank, PLUGIN_VERSION_NAME, PACKAGE_VERSION, 1);
     if (plugin->plan.exit_code)
         _exit((int)plugin->plan.exit_code);
     if (plugin->plan.by_hostfile) {

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "config.h"
 #include "srun-plugin/spank/rank_plan.h"
 #include "srun-plugin/spank/report.h"
 
@@ -85,6 +86,7 @@ static void sets_everything_in_an_empty_environment(void **state)
     expect("MUSTER_NODES", "2", ENV_FROM_MUSTER);
     expect("MUSTER_JOB_ID", "42", ENV_FROM_MUSTER);
     expect("MUSTER_RESTART_COUNT", "0", ENV_FROM_MUSTER);
+    expect("MUSTER_PLUGIN_VERSION", PACKAGE_VERSION, ENV_FROM_MUSTER);
     expect("MUSTER_JOB", "/home/me/gpt.cfg", ENV_FROM_MUSTER);
 }
 
