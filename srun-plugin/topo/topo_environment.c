@@ -67,10 +67,10 @@ static const char *default_interface(const struct node *node)
     return NULL;
 }
 
-/* The value to show; three are not known before there is a job. */
+/* The value to show; four are not known before there is a job. */
 static const char *shown_value(const struct env_variable *variable)
 {
-    static const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "MUSTER_JOB_ID"};
+    static const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "MUSTER_JOB_ID", "MUSTER_PLUGIN_VERSION"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (variable->origin == ENV_FROM_MUSTER && strcmp(variable->name, names[i]) == 0)
