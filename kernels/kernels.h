@@ -108,7 +108,6 @@ struct workspace {
     int cached;         /* room of attention_cached, of that head_size; 0 if it is not called */
     int few_rows_cols;  /* n + k of the largest product with few_rows; 0: none */
     int heads;          /* of attention; this and the rest only for a GPU */
-    size_t accumulated; /* elements of the largest product with accumulate */
     size_t squares;     /* most elements of a sum_of_squares */
 };
 

@@ -26,16 +26,9 @@ static size_t unfused_bytes(const struct workspace *w)
     return (size_t)w->rows * (size_t)cols * sizeof(float);
 }
 
-static size_t matmul_scratch(const struct workspace *w)
-{
-    size_t beside = w->backward ? w->accumulated * sizeof(float) : 0;
-
-    return workspace_matmul(larger_of(unfused_bytes(w), beside > MATMUL_MOST_BESIDE ? 0 : beside));
-}
-
 static size_t gpu_bytes(const struct workspace *w)
 {
-    size_t rows = (size_t)w->rows, bytes = matmul_scratch(w);
+    size_t rows = (size_t)w->rows, bytes = workspace_matmul(unfused_bytes(w));
 
     if (!w->backward || w->rows == 0)
         return bytes;

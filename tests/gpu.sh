@@ -100,8 +100,7 @@ sanitizer() {
     sanitizer=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v compute-sanitizer) ||
         { fail "$stage: compute-sanitizer is not here"; return; }
     # It sees nothing of an arena: every buffer is an allocation of its own, which host and GPU both read.
-    # And its time goes to our kernels: cuBLASLt's algorithms, and its rate, are measured in the other stages.
-    export MUSTER_CUDA_MEMORY=pinned MUSTER_MATMUL=first MUSTER_TEST_EMULATED=1
+    export MUSTER_CUDA_MEMORY=pinned MUSTER_TEST_EMULATED=1
     for tool in racecheck synccheck memcheck; do
         under=("$sanitizer" --tool "$tool" --error-exitcode 99 --target-processes all)
         # Each call's status is looked at anyway; here a call that may fail would count: an allocation that a test wants
@@ -112,7 +111,7 @@ sanitizer() {
         [ $tool != memcheck ] || kernels types pointwise dropout device repeat matmul
     done
     under=()
-    unset MUSTER_CUDA_MEMORY MUSTER_MATMUL MUSTER_TEST_EMULATED
+    unset MUSTER_CUDA_MEMORY MUSTER_TEST_EMULATED
 }
 
 say "gpu: $gpu; MUSTER_TEST_SEED=$MUSTER_TEST_SEED; $(date -u +%FT%TZ)"

@@ -165,8 +165,6 @@ size_t rank_config_workspace(const struct job *job, const struct rank_config *co
         .seq = m->seq_length,
         .head_size = layers ? m->hidden / m->heads : 0,
         .heads = layers ? m->heads / tp : 0,
-        .accumulated =
-            head && rows > config->context.logits_rows ? (size_t)config->units->vocab_padded * (size_t)m->hidden : 0,
     };
 
     if (layers && wide > sizes.bias_cols)

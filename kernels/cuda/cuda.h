@@ -125,27 +125,17 @@ void cuda_add_partial_sums(struct device *dev, float *sum, const float *partial,
 /* c (and aux) = op's epilogue of product, packed [m,n] fp32; + c when accumulate. op's strides are all given. */
 void cuda_epilogue(struct device *dev, const struct matmul *op, const float *product);
 
-/*
- * Three sums (device memory, set to 0 first) over a matrix, its rows `stride` numbers apart: two that depend on each
- * bit and its place, and how many numbers are finite and not near 0. Equal bits have equal sums, in any order of
- * threads; different bits almost surely not.
- */
-void cuda_checksum(struct device *dev, unsigned long long sums[3], enum dtype dtype, const void *x, size_t rows,
-                   size_t cols, size_t stride);
-
 /* ---- workspace --------------------------------------------------------------------------------------------------- */
 
 /* The size of the operations' workspace: they allocate by these formulas, and kernels_workspace_bytes adds them up. In
  * bytes, unless a name says otherwise. */
 
-#define MATMUL_WORKSPACE   ((size_t)32 << 20)  /* for cuBLASLt: the size that NVIDIA recommends for these GPUs */
-#define MATMUL_CHECKSUM    ((size_t)256)       /* for the checksum of a product that is tried */
-#define MATMUL_MOST_BESIDE ((size_t)128 << 20) /* of memory to try an accumulating product in; larger are not tried */
+#define MATMUL_WORKSPACE ((size_t)32 << 20) /* for cuBLASLt: the size that NVIDIA recommends for these GPUs */
 
 /* Of a product; `scratch` is the bytes of a result that does not go to c, or 0. */
 static inline size_t workspace_matmul(size_t scratch)
 {
-    return MATMUL_WORKSPACE + (scratch + 255) / 256 * 256 + MATMUL_CHECKSUM;
+    return MATMUL_WORKSPACE + (scratch + 255) / 256 * 256;
 }
 
 static inline size_t workspace_attention_backward(size_t rows, size_t heads)

@@ -34,16 +34,11 @@ int cuda_matmul_open(struct device *dev, struct error *err)
     device_cuda(dev)->matmul = state;
     if (!state)
         return error_errno(err, CODE_IO, "cuda device");
-    state->measures = !cuda_environment_is("MUSTER_MATMUL", "first");
-    state->any = cuda_environment_is("MUSTER_MATMUL", "any");
     state->fuses_sums = cuda_environment_is("MUSTER_MATMUL_SUMS", "fused");
     state->choices = cache_create(sizeof(struct matmul_call), sizeof(struct matmul_choice), err);
     if (!state->choices || library_load(&library, names, sizeof names / sizeof *names, &state->lt, err) < 0)
         return -1;
-    if (!matmul_ok(dev, state->lt.cublasLtCreate(&state->handle), "cublasLtCreate") ||
-        !CUDA_OK(dev, cudaEventCreate(&state->start)) || !CUDA_OK(dev, cudaEventCreate(&state->stop)))
-        return device_status(dev, err);
-    return 0;
+    return matmul_ok(dev, state->lt.cublasLtCreate(&state->handle), "cublasLtCreate") ? 0 : device_status(dev, err);
 }
 
 static void destroy_choice(void *value, void *arg)
@@ -69,10 +64,6 @@ void cuda_matmul_close(struct device *dev)
     if (!state)
         return;
     cache_destroy(state->choices, destroy_choice, dev);
-    if (state->start)
-        CUDA_OK(dev, cudaEventDestroy(state->start));
-    if (state->stop)
-        CUDA_OK(dev, cudaEventDestroy(state->stop));
     if (state->handle)
         LT_OK(dev, state->lt.cublasLtDestroy(state->handle));
     free(state);
@@ -173,7 +164,7 @@ static bool set_preference(struct device *dev, cublasLtMatmulPreference_t prefer
 static bool ask_heuristic(struct device *dev, struct matmul_choice *choice)
 {
     const struct matmul_state *state = device_cuda(dev)->matmul;
-    cublasLtMatmulHeuristicResult_t results[MATMUL_CANDIDATES];
+    cublasLtMatmulHeuristicResult_t result;
     cublasLtMatmulPreference_t preference = NULL;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     int count = 0;
@@ -184,19 +175,18 @@ static bool ask_heuristic(struct device *dev, struct matmul_choice *choice)
     ok = set_preference(dev, preference, &choice->call);
     if (ok)
         status = state->lt.cublasLtMatmulAlgoGetHeuristic(state->handle, choice->desc, choice->first, choice->second,
-                                                          choice->d, choice->d, preference, MATMUL_CANDIDATES, results,
-                                                          &count);
+                                                          choice->d, choice->d, preference, 1, &result, &count);
     if (!LT_OK(dev, state->lt.cublasLtMatmulPreferenceDestroy(preference)) || !ok)
         return false;
-    /* No candidate. cuBLASLt's manual does not say which of these two statuses means an epilogue that is not supported
+    /* No algorithm. cuBLASLt's manual does not say which of these two statuses means an epilogue that is not supported
      * for these types and strides. */
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
         return true;
     if (!matmul_ok(dev, status, "cublasLtMatmulAlgoGetHeuristic"))
         return false;
-    for (int i = 0; i < count; i++)
-        if (results[i].state == CUBLAS_STATUS_SUCCESS)
-            choice->candidates[choice->count++] = results[i].algo;
+    choice->found = count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+    if (choice->found)
+        choice->algorithm = result.algo;
     return true;
 }
 
@@ -225,30 +215,18 @@ static struct matmul_choice *choice_for(struct device *dev, const struct matmul 
     return NULL;
 }
 
-/* The candidates of the shape. If cuBLASLt has none with the fused epilogue at these sizes, those of the plain
+/* cuBLASLt's algorithm for the shape. If it has none with the fused epilogue at these sizes, that of the plain
  * product. */
-static struct matmul_choice *find_candidates(struct device *dev, const struct matmul *op)
+static struct matmul_choice *find_algorithm(struct device *dev, const struct matmul *op)
 {
     struct matmul_choice *choice = choice_for(dev, op, true);
 
-    if (choice && choice->count == 0 && (choice->call.epilogue != EPILOGUE_NONE || choice->call.sums))
+    if (choice && !choice->found && (choice->call.epilogue != EPILOGUE_NONE || choice->call.sums))
         choice = choice_for(dev, op, false);
-    if (choice && choice->count == 0)
+    if (choice && !choice->found)
         device_fail(dev, CODE_INTERNAL, "cuda: matmul: cuBLASLt has no algorithm for m = %d, n = %d, k = %d, dtype %d",
                     op->m, op->n, op->k, (int)op->dtype);
     return dev->failed ? NULL : choice;
-}
-
-cublasStatus_t matmul_run(struct device *dev, const struct matmul_choice *choice, const struct matmul_operands *at,
-                          int candidate)
-{
-    const struct matmul_state *state = device_cuda(dev)->matmul;
-    float alpha = 1, beta = choice->call.accumulate ? 1 : 0;
-
-    return state->lt.cublasLtMatmul(state->handle, choice->desc, &alpha, at->first, choice->first, at->second,
-                                    choice->second, &beta, at->add, choice->d, at->d, choice->d,
-                                    &choice->candidates[candidate], at->workspace, MATMUL_WORKSPACE,
-                                    device_cuda(dev)->stream);
 }
 
 /* cuBLASLt may refuse an algorithm that its heuristic proposed. Then nothing was enqueued. */
@@ -258,28 +236,18 @@ static bool is_refusal(cublasStatus_t status)
            status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-/* Excludes the chosen candidate, and chooses the first one left. False: none is left, and `count` becomes 0, as if the
- * heuristic had proposed none. */
-static bool choose_other(struct matmul_choice *choice)
+static bool run_algorithm(struct device *dev, struct matmul_choice *choice, const struct matmul_operands *at)
 {
-    choice->excluded[choice->chosen] = true;
-    for (choice->chosen = 0; choice->chosen < choice->count; choice->chosen++)
-        if (!choice->excluded[choice->chosen])
-            return true;
-    choice->chosen = choice->count = 0;
-    return false;
-}
+    const struct matmul_state *state = device_cuda(dev)->matmul;
+    float alpha = 1, beta = choice->call.accumulate ? 1 : 0;
+    cublasStatus_t status = state->lt.cublasLtMatmul(
+        state->handle, choice->desc, &alpha, at->first, choice->first, at->second, choice->second, &beta, at->d,
+        choice->d, at->d, choice->d, &choice->algorithm, at->workspace, MATMUL_WORKSPACE, device_cuda(dev)->stream);
 
-static bool run_chosen(struct device *dev, struct matmul_choice *choice, const struct matmul_operands *at)
-{
-    cublasStatus_t status;
-
-    while (is_refusal(status = matmul_run(dev, choice, at, choice->chosen))) {
+    choice->found = !is_refusal(status);
+    if (!choice->found)
         cuda_forget_error();
-        if (!choose_other(choice))
-            return false;
-    }
-    return matmul_ok(dev, status, "cublasLtMatmul");
+    return choice->found && matmul_ok(dev, status, "cublasLtMatmul");
 }
 
 static bool set_addresses(struct device *dev, struct matmul_operands *at, const struct matmul_call *call,
@@ -289,26 +257,17 @@ static bool set_addresses(struct device *dev, struct matmul_operands *at, const 
     at->first = op->b;
     at->second = op->a;
     at->d = call->unfused && at->workspace ? (char *)at->workspace + MATMUL_WORKSPACE : op->c;
-    at->add = at->d;
     return at->workspace;
 }
 
 /* Enqueues the product, with its epilogue fused if cuBLASLt has an algorithm for that. NULL and the device has not
- * failed: no candidate with the fused epilogue ran. Call again: find_candidates then takes the plain product, and for
- * that one the device fails if no candidate runs. */
+ * failed: the algorithm was refused. Call again: find_algorithm then takes the plain product, and fails the device if
+ * that was the one refused. */
 static const struct matmul_choice *try_multiply(struct device *dev, struct matmul_operands *at, const struct matmul *op)
 {
-    struct matmul_choice *choice = find_candidates(dev, op);
+    struct matmul_choice *choice = find_algorithm(dev, op);
 
-    if (!choice || !set_addresses(dev, at, &choice->call, op))
-        return NULL;
-    /* With dgelu in place (c == aux), a second trial would read the results of the first. */
-    if (!choice->settled && device_cuda(dev)->matmul->measures && op->c != op->aux) {
-        matmul_measure(dev, choice, at);
-        if (dev->failed || !set_addresses(dev, at, &choice->call, op))
-            return NULL;
-    }
-    return run_chosen(dev, choice, at) ? choice : NULL;
+    return choice && set_addresses(dev, at, &choice->call, op) && run_algorithm(dev, choice, at) ? choice : NULL;
 }
 
 void cuda_matmul(struct device *dev, const struct matmul *given)

@@ -43,7 +43,6 @@
 #define cuda_column_sums                 emulated_column_sums
 #define cuda_add_partial_sums            emulated_add_partial_sums
 #define cuda_epilogue                    emulated_epilogue
-#define cuda_checksum                    emulated_checksum
 #define cuda_workspace                   emulated_workspace
 #define cuda_fetch                       emulated_fetch
 #define cuda_ok                          emulated_ok

@@ -154,22 +154,18 @@ static void test_foretold(void **state)
     struct workspace w = sizes_of(DTYPE_BF16);
 
     (void)state;
-    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB + 256); /* nothing wants more than cuBLASLt */
-    w.accumulated = 8 * MIB;
-    assert_int_equal(kernels_workspace_bytes(&w), 64 * MIB + 256); /* a place to try that product in */
-    w.accumulated = 33 * MIB;
-    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB + 256); /* which is not tried */
+    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB); /* nothing wants more than cuBLASLt */
     w = sizes_of(DTYPE_F32);
-    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB + 256 + 16384 * 3072 * sizeof(float)); /* gelu is our own */
+    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB + 16384 * 3072 * sizeof(float)); /* gelu is our own */
     w = sizes_of(DTYPE_BF16);
     w.bias_cols = 3074; /* rows that begin at no 16 bytes */
-    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB + 256 + 16384 * 3074 * sizeof(float));
+    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB + 16384 * 3074 * sizeof(float));
     w = sizes_of(DTYPE_BF16);
     w.rows = 65536;
     w.norm_cols = w.bias_cols = w.gelu_cols = 4096;
     assert_int_equal(kernels_workspace_bytes(&w), workspace_embedding_backward(65536, 4096));
     w.backward = false;
-    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB + 256);
+    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB);
 }
 
 int main(void)

@@ -31,15 +31,12 @@ struct preference {
     uint32_t alignment[4]; /* of A, B, C, D */
 };
 
-/* What a candidate remembers between the heuristic and the product. The epilogue's operands are aligned as their
+/* What an algorithm remembers between the heuristic and the product. The epilogue's operands are aligned as their
  * addresses were when the heuristic was asked. */
 struct algorithm {
-    uint32_t kind, alignment[4], bias, aux;
+    uint32_t alignment[4], bias, aux;
     uint64_t workspace;
 };
-
-/* The second gives the first's bits, the third adds in two halves, and the fourth turns out not to run. */
-enum { SAME, SAME_TOO, HALVES, NEVER, KINDS };
 
 static size_t size_of(cudaDataType type)
 {
@@ -153,22 +150,19 @@ void product::sum_a(const std::vector<float> &factor) const
 
 void product::run() const
 {
-    std::vector<float> factor = factor_a(), column(m), half(m);
-    size_t split = how.kind == HALVES ? k / 2 : k;
+    std::vector<float> factor = factor_a(), column(m);
 
     for (size_t j = 0; j < n; j++) {
         std::fill(column.begin(), column.end(), 0.0f);
-        std::fill(half.begin(), half.end(), 0.0f);
         for (size_t l = 0; l < k; l++) {
             float b_lj =
                 get(b.type, at_b, call.transpose_b == CUBLAS_OP_N ? j * (size_t)b.ld + l : l * (size_t)b.ld + j);
-            float *to = l < split ? column.data() : half.data();
 
             for (size_t i = 0; i < m; i++)
-                to[i] += factor[l * m + i] * b_lj;
+                column[i] += factor[l * m + i] * b_lj;
         }
         for (size_t i = 0; i < m; i++) {
-            float sum = alpha * (column[i] + half[i]);
+            float sum = alpha * column[i];
 
             if (beta != 0)
                 sum += beta * get(c.type, at_c, j * (size_t)c.ld + i);
@@ -389,17 +383,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *count = 0;
     if (refusal(p) || (p.call.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !standin_number("MUSTER_STANDIN_EPILOGUES", 1)))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    for (uint32_t kind = 0; kind < KINDS && (int)kind < most; kind++) {
-        cublasLtMatmulHeuristicResult_t *result = &results[(*count)++];
-        algorithm how = {kind, {}, alignment_of(p.call.bias), alignment_of(p.call.aux), wishes->workspace};
+    if (most < 1)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    algorithm how = {{}, alignment_of(p.call.bias), alignment_of(p.call.aux), wishes->workspace};
 
-        memset(result, 0, sizeof *result);
-        memcpy(how.alignment, wishes->alignment, sizeof how.alignment);
-        static_assert(sizeof how <= sizeof result->algo, "a candidate has room for what it remembers");
-        memcpy(&result->algo, &how, sizeof how);
-        result->state = CUBLAS_STATUS_SUCCESS;
-        result->workspaceSize = wishes->workspace;
-    }
+    memset(&results[0], 0, sizeof results[0]);
+    memcpy(how.alignment, wishes->alignment, sizeof how.alignment);
+    static_assert(sizeof how <= sizeof results[0].algo, "an algorithm has room for what it remembers");
+    memcpy(&results[0].algo, &how, sizeof how);
+    results[0].state = CUBLAS_STATUS_SUCCESS;
+    results[0].workspaceSize = wishes->workspace;
+    *count = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -419,8 +413,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t call
     p.at_d = at_d;
     memcpy(&p.alpha, alpha, sizeof p.alpha);
     memcpy(&p.beta, beta, sizeof p.beta);
-    if (p.how.kind == NEVER || (standin_number("MUSTER_STANDIN_REFUSES", 0) &&
-                                (p.how.kind == SAME || p.call.epilogue != CUBLASLT_EPILOGUE_DEFAULT)))
+    if (standin_number("MUSTER_STANDIN_REFUSES", 0) && p.call.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (refusal(p) || workspace_bytes < p.how.workspace || !aligned(workspace, 256) ||
         !aligned(at_a, p.how.alignment[0]) || !aligned(at_b, p.how.alignment[1]) ||
@@ -431,7 +424,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t call
         return CUBLAS_STATUS_EXECUTION_FAILED;
     standin_enqueue(stream, [=] {
         if (p.reaches()) {
-            memset(workspace, 0xff, p.how.kind == SAME_TOO ? 4096 : 0); /* an algorithm's scratch */
+            memset(workspace, 0xff, 4096); /* an algorithm's scratch */
             p.run();
         }
         return true;
