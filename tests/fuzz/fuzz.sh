@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# fuzz.sh - libFuzzer on every parser of files that others give us: each for half a minute, two at a time. Memory errors,
+# fuzz.sh - libFuzzer on every parser of files that others give us: each for ten seconds, two at a time. Memory errors,
 # leaks and undefined behaviour are findings.
 #
 #   tests/fuzz/fuzz.sh [NAME]...     safetensors manifest job indexed topology tokenizer json_text; none named: all
-#     MUSTER_FUZZ_SECONDS=N       (30; 600 with MUSTER_CHECK_FULL)
+#     MUSTER_FUZZ_SECONDS=N       (10; 600 with MUSTER_CHECK_FULL)
 #
 # Builds with clang into build/fuzz/, only the sources that are needed. Seeds are what our own programs write. An input
 # that is a finding stays in build/fuzz/NAME.findings/, and build/fuzz/NAME FILE runs it again.
@@ -11,7 +11,7 @@
 
 all=(safetensors manifest job indexed topology tokenizer json_text)
 [ $# -eq 0 ] || all=("$@")
-seconds=30
+seconds=10
 [ -z "${MUSTER_CHECK_FULL-}" ] || seconds=600
 seconds=${MUSTER_FUZZ_SECONDS:-$seconds}
 out=$BUILD/fuzz
