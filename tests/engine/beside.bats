@@ -48,7 +48,7 @@ all_like_straight() {
 }
 
 # A copy makes its directory in the stage by the third mkdir: the stage and its reserve are made by the first two.
-@test "training goes on beside a copy, and a snapshot waits for it: every save is of its own step" {
+@test "training continues during a copy to the stage, and each save holds the state of its own step" {
     shimmed mkdir:3:WAIT mpiexec.mpich -n 2 muster-train job.cfg >log 2>&1 3>&- &
     background=$!
     eventually 30 test -e hit
@@ -63,13 +63,13 @@ all_like_straight() {
     [ -z "$(ls stage)" ]
 }
 
-@test "saves on successive steps" {
+@test "saves after every step hold the state of their own step" {
     ranks 2 muster-train job.cfg --set checkpoint.every=1 --set checkpoint.staged=16 >log
     all_like_straight 9
 }
 
 # The file that says that a copy has begun is the one that stops the run.
-@test "stopped beside a copy: it is saved, and so is the last step" {
+@test "a run stopped during a copy to the stage commits that save and the save of its last step" {
     shimmed mkdir:3:WAIT mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.every=100 --set batch.steps=100000 \
         --set optimizer.decay_steps=9 --set report.kill_file="$DIR/hit" >log 2>&1 3>&- &
     background=$!
@@ -84,7 +84,7 @@ all_like_straight() {
     muster-ckpt verify --all ckpt
 }
 
-@test "no room for the copy of one rank: all save straight, and earlier checkpoints stand" {
+@test "no room for one rank's copy: all ranks save directly, and earlier checkpoints remain" {
     ranks 2 muster-train job.cfg --set batch.steps=3 --set optimizer.decay_steps=9 >log
     timeout 60 mpiexec.mpich \
         -n 1 muster-train job.cfg : \
@@ -117,7 +117,7 @@ killed() {
     eventually 10 is_empty stage
 }
 
-@test "killed before the copy, within it and before each of its names: the save before is there" {
+@test "a run killed before or during a copy to the stage resumes from the previous save" {
     # as one rank, for the reference
     rm -rf straight
     muster-train job.cfg --set checkpoint.stage= --set checkpoint.every=1 --set checkpoint.dir=straight \
@@ -127,7 +127,7 @@ killed() {
     for call in 4 5 6; do killed "$DIR/stage" rename:$call:KILL 3; done
 }
 
-@test "a rank is lost beside the copies: the other ends, and no half of that save is taken for one" {
+@test "a rank is lost during the copies: the other ends with 76, and the incomplete save is not used" {
     # mpiexec would kill the other rank when one has ended
     cat >rank <<'SH'
 #!/bin/sh
@@ -158,7 +158,7 @@ SH
 }
 
 # Then what is there by now may be bad, and no good checkpoint is to give way to it.
-@test "no room for a copy while steps are skipped: the present state is not saved in its place" {
+@test "no room for a copy while steps are skipped: the current state is not saved instead" {
     # Each step multiplies the weights by a million, until none is good any more.
     local bad=(--set optimizer.lr=1000 --set optimizer.weight_decay=1000 --set optimizer.clip=0 \
         --set optimizer.warmup_steps=0 --set batch.steps=50) first
@@ -177,7 +177,7 @@ SH
 }
 
 # A small model's step takes longer than its drain: the partner's copy comes when the save is committed already.
-@test "partners exchange copies of what may be committed already" {
+@test "a partner's copy that arrives after the commit causes no error" {
     sed -i 's/global_batch = 4/global_batch = 48/; s/hidden = 32/hidden = 128/' job.cfg
     timeout -k 5 100 mpiexec.mpich \
         -n 1 -env SLURMD_NODENAME a muster-train job.cfg --set checkpoint.partner=true : \

@@ -36,7 +36,7 @@ run_on() {
         --set report.metrics="$DIR/$name.jsonl" "$@"
 }
 
-@test "each prefix of a run has each set's part of the samples, within one sample" {
+@test "in every prefix of a run, each data set's share of samples is exact to within one sample" {
     need python3
     "$BUILD/tests/interop/samples" "$DIR/job.cfg" train 4000 "$DIR/samples"
     python3 - "$DIR/samples" <<'PY'
@@ -53,7 +53,7 @@ for n in range(4000):
 PY
 }
 
-@test "1, 2, 3 and 5 ranks train the same run, and a preempted one goes on with another mesh" {
+@test "1, 2, 3 and 5 ranks give the same losses, and a preempted run resumes on another mesh" {
     run_on 1 one >"$DIR/log"
     for n in 2 3 5; do
         run_on $n "mesh$n" --set parallel.zero=$((n % 4)) >/dev/null
@@ -81,7 +81,7 @@ PY
     muster-ckpt diff "$DIR/one/step-$(printf %08d "$steps")" "$DIR/again/step-$(printf %08d "$steps")"
 }
 
-@test "the log and the metrics have epochs and losses of each set; a changed blend is logged" {
+@test "each data set's epochs and losses are reported, and a changed blend is logged" {
     run_on 2 run >"$DIR/log"
     cat "$DIR/log"
     grep -qx "data set $DIR/digits: 5% of the samples; an epoch has [0-9]*" "$DIR/log"
@@ -113,7 +113,7 @@ PY
     [ "$(grep -c set_losses "$DIR/kept.jsonl")" -ge 3 ]
 }
 
-@test "broken blends are one line each" {
+@test "each invalid blend is refused in one line" {
     # refused CODE MESSAGE ARGS...
     refused() {
         local code=0 want=$1 message=$2

@@ -17,7 +17,7 @@ refused() {
     return 1
 }
 
-@test "every broken job file: 78, file and line" {
+@test "every invalid job file is refused with 78, file and line" {
     local count=0 file line
     for file in "$TOP"/tests/unit/broken_jobs/*.cfg; do
         # the first line says where and how it is broken: "# LINE: message", or "# message" where no line is to blame
@@ -29,7 +29,7 @@ refused() {
     [ "$count" -ge 30 ]
 }
 
-@test "the scripts say how they are used, from whatever directory" {
+@test "--help of the scripts works from any directory" {
     cd "$TOP/etc"
     for script in check setup quickstart bench/cpu bench/checkpoint; do
         run "../$script" --help
@@ -39,7 +39,7 @@ refused() {
     done
 }
 
-@test "a job file that is not there, a bad --set, a bad option" {
+@test "a missing job file, an invalid --set and an invalid option are refused" {
     tiny_job "$DIR/tiny"
     refused 78 "$DIR/nothing.cfg" muster-train "$DIR/nothing.cfg"
     mkfifo "$DIR/pipe.cfg"
@@ -64,7 +64,7 @@ refused() {
     [[ $output == *"LD_PRELOAD makes every rank load /opt/x.so"*"is a valid job file" ]]
 }
 
-@test "a MUSTER_RANK_MAP that is none, for one rank: 64" {
+@test "an invalid MUSTER_RANK_MAP of a one-rank run is refused with 64" {
     tiny_job "$DIR/tiny"
     for map in garbage 0-3 1 0,0 -; do
         refused 64 "MUSTER_RANK_MAP: " env MUSTER_RANK_MAP=$map muster-train "$DIR/tiny/job.cfg"
@@ -72,7 +72,7 @@ refused() {
     MUSTER_RANK_MAP=0 muster-train "$DIR/tiny/job.cfg" --set batch.steps=6
 }
 
-@test "a rank with another MUSTER_RANK_MAP: all ranks end with 64" {
+@test "a MUSTER_RANK_MAP that differs between ranks ends all ranks with 64" {
     need mpiexec.mpich
     tiny_job "$DIR/tiny"
     printf '#!/bin/sh\n[ "$PMI_RANK" = 0 ] || export MUSTER_RANK_MAP=$1\nshift\nexec "$@"\n' >"$DIR/rank"
@@ -85,7 +85,7 @@ refused() {
     done
 }
 
-@test "other programs' wrong numbers and options are refused in one line, and not half read" {
+@test "invalid numbers and options of the other programs are refused in one line" {
     for number in 5.7 1e300 -1 99999999999999999999 3x ''; do
         refused 64 "--tokens needs a whole number of at least 0, not $number" muster-generate --tokens "$number" x
         refused 64 "--seed needs a whole number of at least 0, not $number" muster-generate --seed "$number" x
@@ -100,7 +100,7 @@ refused() {
     refused 64 "--prefix=$DIR/in st: make install takes an absolute path" "$TOP/setup" "--prefix=$DIR/in st"
 }
 
-@test "what cannot be printed is 74, not 0" {
+@test "output that cannot be written ends the program with 74" {
     tiny_job "$DIR/tiny"
     for command in "muster-train --keys" "muster-train --check $DIR/tiny/job.cfg" \
         "muster-train --plan 4 $DIR/tiny/job.cfg" "muster-data --check $DIR/tiny/train" "muster-ckpt --help" \
@@ -113,7 +113,7 @@ refused() {
     done
 }
 
-@test "a number that is none is nan in the log, without a sign" {
+@test "a NaN is logged as nan, without a sign" {
     tiny_job "$DIR/tiny"
     status=0
     muster-train "$DIR/tiny/job.cfg" --set precision.compute=fp16 --set precision.loss_scale=1e30 \
@@ -129,7 +129,7 @@ on_terminal() {
     env "$@" script -qc "muster-train $DIR/tiny/job.cfg $sets" /dev/null
 }
 
-@test "a terminal is shown what it can show" {
+@test "terminal output has colors and UTF-8 only where the terminal supports them" {
     command -v script >/dev/null || skip "script is not installed"
     tiny_job "$DIR/tiny"
     if locale -a | grep -qix 'c.utf-\?8'; then
@@ -154,7 +154,7 @@ capitals_model() {
         --set batch.steps=20 --set checkpoint.every=10 --set checkpoint.dir="$DIR/c" >/dev/null
 }
 
-@test "text of a checkpoint: prompts that the model cannot know, directories without any, a broken newest" {
+@test "muster-generate refuses unknown tokens and missing checkpoints, and skips a damaged newest one" {
     capitals_model
     muster-generate --prompt IN --tokens 5 "$DIR/c"
     refused 64 "--prompt has token 110 (bytes); with model.vocab = 91 the model knows 0 to 90" \
@@ -183,7 +183,7 @@ capitals_model() {
     [ "$status" -eq 74 ]
 }
 
-@test "text to continue and to score that is broken" {
+@test "muster-generate and muster-eval refuse invalid prompts, texts and options in one line" {
     capitals_model
     cd "$DIR"
     local model=c/step-00000010
@@ -251,7 +251,7 @@ patch() {
     printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
 
-@test "broken data: 65, file and offset" {
+@test "broken data sets are refused with 65 and the file's name" {
     tiny_job "$DIR/tiny"
     cases=0
     fresh && truncate -s -1 "$DIR/d.bin" && broken_data short-bin d.bin
@@ -284,7 +284,7 @@ again() {
     step=$DIR/c/step-00000010
 }
 
-@test "broken checkpoints: 65, the file, and none loads" {
+@test "broken checkpoints are refused with 65 and the file's name, and none is loaded" {
     need mpiexec.mpich
     tiny_job "$DIR/tiny"
     ranks 2 muster-train "$DIR/tiny/job.cfg" --set batch.steps=10 --set checkpoint.dir="$DIR/good" >/dev/null
@@ -333,7 +333,7 @@ newer() {
     rm -r "$DIR/before"
 }
 
-@test "a checkpoint of a later release: 78, both releases; it stays, and no older one is taken for it" {
+@test "a checkpoint of a later release is refused with 78 and kept, and no older one is loaded instead" {
     need python3
     tiny_job "$DIR/tiny"
     muster-train "$DIR/tiny/job.cfg" --set batch.steps=20 --set checkpoint.every=10 --set checkpoint.dir="$DIR/good" >/dev/null

@@ -25,7 +25,7 @@ bare() {
     [ "$size" -lt 50000000 ]
 }
 
-@test "every program loads the bundle's libraries, and of this machine only libc and compilers'" {
+@test "programs load the bundle's libraries, and from the system only libc and compiler libraries" {
     local program library found=0
     for program in "$PLACE"/muster/libexec/*; do
         while read -r library; do
@@ -59,7 +59,7 @@ CFG
     [ "$(losses "$PLACE/job/metrics.jsonl")" = "$(losses "$PLACE/job/own.jsonl")" ]
 }
 
-@test "several ranks are launched out of the bundle" {
+@test "several ranks are launched from the bundle" {
     [ -e "$PLACE/muster/mpiexec.mpich" ] || skip "no MPICH's hydra was here to pack"
     run bare timeout 120 muster/mpiexec.mpich -n 2 muster/muster-train job/job.cfg --set batch.steps=10
     echo "$output"
@@ -67,7 +67,7 @@ CFG
     [[ $output == *"mesh: dp 2 "*"2 ranks"* ]]
 }
 
-@test "a kernel test runs out of the bundle, and the GPU's say that there is none" {
+@test "a kernel test runs from the bundle, and tests/gpu.sh reports that there is no GPU" {
     bare muster/tests/kernels/test_device
     [ ! -e /dev/nvidiactl ] || skip "there is a GPU here"
     run bare muster/tests/gpu.sh

@@ -55,7 +55,7 @@ setup() {
     [ "$output" = "8 ranks agree" ]
 }
 
-@test "ranks that fail at once for different reasons, beside others that wait, all end with the code of rank 0's" {
+@test "if ranks fail for different reasons while others wait, all end with the exit code of rank 0" {
     for failing in 1 2 3 4 1 2 3 4; do # mpiexec ORs codes: 74 and 65 would make 75, "requeue me"
         run ranks 4 "$BUILD/tests/engine/comm_ranks" "$failing"
         echo "$failing failing, exit $status: $output"
@@ -64,7 +64,7 @@ setup() {
     done
 }
 
-@test "Slurm tasks without PMI2 are refused, not left alone" {
+@test "Slurm tasks without PMI2 are refused instead of running as single ranks" {
     run env SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 "$BUILD/tests/engine/comm_ranks"
     [ "$status" -eq 64 ]
     [[ $output == *"srun --mpi=pmi2"* ]]

@@ -58,7 +58,7 @@ same_on_discrete() {
     same 1 precision.compute=bf16 model.dropout=0.1 model.attention_dropout=0.1 parallel.recompute=full
 }
 @test "one rank, offload" { same 1 parallel.offload=optimizer; }
-@test "one rank, offload, fp16, a batch that is not even" {
+@test "one rank, offload, fp16, an uneven batch" {
     same 1 parallel.offload=optimizer precision.compute=fp16 batch.global_batch=7 batch.micro_batch=3
 }
 @test "dp 2, ZeRO-0, offload" { same 2 parallel.zero=0 parallel.offload=optimizer; }
@@ -92,7 +92,7 @@ bert() {
 @test "BERT on one rank" { bert 1 model.dropout=0.1; }
 @test "BERT on tp 2" { bert 2 parallel.tp=2; }
 
-@test "blends, whose losses of each set the host sums: GPT and BERT" {
+@test "blends of GPT and BERT: each data set's losses are summed on the host" {
     same 4 "data.train=0.7 $DIR/train 0.3 $DIR/sentences" "data.valid=0.5 $DIR/valid 0.5 $DIR/sentences-valid" \
         parallel.pp=2 parallel.zero=2
     [ "$(grep -c '"set_losses":' "$DIR/discrete.jsonl")" -eq 1 ]
@@ -111,7 +111,7 @@ bert() {
 }
 
 # The state is copied during the next step, which must not change what is copied.
-@test "a save has the state of its own step, direct and staged" {
+@test "direct and staged saves hold the state of their own step" {
     local how step
     mkdir -p "$DIR/stage"
     train cpu direct 2 checkpoint.every=1 checkpoint.keep=0
@@ -122,7 +122,7 @@ bert() {
     done
 }
 
-@test "text from a checkpoint is the same" {
+@test "muster-generate gives the same text on the CPU and the discrete device" {
     rm -rf "$DIR/cpu"
     train cpu cpu 1
     cpu=$(muster-generate "$DIR/cpu" --prompt In --tokens 40)
@@ -132,7 +132,7 @@ bert() {
 }
 
 # A GPU takes more rows of logits at a time than a CPU: another order of sums, and nothing else.
-@test "logits in parts of other sizes" {
+@test "computing logits in chunks of another size changes only the rounding" {
     train cpu usual 1
     MUSTER_LOGITS_ROWS=40 bert 1
     MUSTER_LOGITS_ROWS=40 same 2 parallel.tp=2

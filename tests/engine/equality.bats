@@ -32,7 +32,7 @@ train() {
     awk -v a="$first" -v b="$last" 'BEGIN { exit !(a > 5.4 && a < 5.7 && b < 3.2) }'
 }
 
-@test "ZeRO-0 and ZeRO-1 give the same bits, at 1, 2, 3 and 4 ranks" {
+@test "ZeRO-0 and ZeRO-1 are bit-identical on 1, 2, 3 and 4 ranks" {
     for n in 1 2 3 4; do
         train "zero0-$n" $n parallel.zero=0
         train "zero1-$n" $n parallel.zero=1
@@ -40,31 +40,31 @@ train() {
     done
 }
 
-@test "2n ranks with one micro-batch give the bits of n ranks with two" {
+@test "2n ranks with one micro-batch are bit-identical to n ranks with two" {
     train four 4 batch.global_batch=16
     train two 2 batch.global_batch=16
     muster-report compare --tolerance 0 "$DIR/four.jsonl" "$DIR/two.jsonl"
 }
 
-@test "the micro-batch size changes nothing but rounding" {
+@test "the micro-batch size changes only the rounding" {
     train mb1 2 batch.micro_batch=1
     train mb12 2 batch.micro_batch=12
     muster-report compare --tolerance 1e-5 "$DIR/mb1.jsonl" "$DIR/mb12.jsonl"
 }
 
-@test "a global batch that no rank count divides" {
+@test "a global batch that the rank count does not divide gives the same losses" {
     train odd1 1 batch.global_batch=7 batch.micro_batch=3
     train odd4 4 batch.global_batch=7 batch.micro_batch=3
     muster-report compare --tolerance 1e-5 "$DIR/odd1.jsonl" "$DIR/odd4.jsonl"
 }
 
-@test "more ranks than samples is refused with 78" {
+@test "more ranks than samples in a batch are refused with 78" {
     run ranks 3 muster-train "$DIR/job.cfg" --set batch.global_batch=2 --set batch.micro_batch=1
     [ "$status" -eq 78 ]
     [[ $output == *"batch.global_batch = 2"* ]]
 }
 
-@test "another seed is another run" {
+@test "another seed gives different losses" {
     train seed1 1
     train seed2 1 batch.seed=2
     run muster-report compare --tolerance 1e-5 "$DIR/seed1.jsonl" "$DIR/seed2.jsonl"

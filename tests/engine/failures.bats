@@ -22,19 +22,19 @@ said() {
     [ "$status" -eq "$1" ] && [ "$(grep -c '^muster-train: ' <<<"$output")" -eq 1 ] && [[ $output == *"$2"* ]]
 }
 
-@test "one rank has no job file" {
+@test "a job file that is missing on one rank ends the run with 78 in one line" {
     run unlike "$DIR/job.cfg" "$DIR/nothing.cfg"
     said 78 "$DIR/nothing.cfg"
     [ "${#lines[@]}" -eq 1 ] # mpiexec takes none of the ranks for crashed; it would say so, and might lose the code
 }
 
-@test "ranks with different job files" {
+@test "ranks with different job files are refused with 78" {
     sed 's/lr = 3e-3/lr = 1e-3/' "$DIR/job.cfg" >"$DIR/other.cfg"
     run unlike "$DIR/job.cfg" "$DIR/other.cfg"
     said 78 "rank 1 reads another job file than rank 0"
 }
 
-@test "ranks with different job files, of which one does not fit the world" {
+@test "ranks with different job files are refused, also when one does not fit the number of ranks" {
     sed 's/zero = 1;/zero = 1; pp = 3;/' "$DIR/job.cfg" >"$DIR/other.cfg"
     run unlike "$DIR/job.cfg" "$DIR/other.cfg"
     said 78 "rank 1 reads another job file than rank 0"
@@ -43,7 +43,7 @@ said() {
     said 78 "rank 1 reads another job file than rank 0"
 }
 
-@test "what befalls all ranks at once is said every time" {
+@test "an error on all ranks is reported in one line" {
     # The code may be that of a rank which mpiexec killed because another had ended.
     for _ in $(seq 15); do
         run ranks 4 muster-train "$DIR/job.cfg" --set batch.global_batch=3 --set batch.micro_batch=1
@@ -52,7 +52,7 @@ said() {
     done
 }
 
-@test "ranks with different data" {
+@test "ranks with different data are refused with 65" {
     mkdir "$DIR/a" "$DIR/b"
     cp "$DIR"/train.* "$DIR/a/"
     cp "$DIR/valid.bin" "$DIR/b/train.bin"
@@ -63,14 +63,14 @@ said() {
     said 65 "rank 1 reads different data than rank 0"
 }
 
-@test "one rank meets a bad token: all end with 65 and its reason" {
+@test "an invalid token read by one rank ends all ranks with 65 and that rank's error" {
     printf '\373' | dd of="$DIR/train.bin" bs=1 seek=100000 conv=notrunc status=none
     run ranks 3 muster-train "$DIR/job.cfg" --set model.vocab=250 --set batch.steps=3000
     said 65 "251"
     [[ $output == *"rank "* ]]
 }
 
-@test "metrics that cannot be written are said once, and training goes on" {
+@test "metrics that cannot be written are reported once, and training continues" {
     run ranks 2 muster-train "$DIR/job.cfg" --set report.metrics=/dev/full --set checkpoint.dir="$DIR/ckpt"
     echo "$output"
     [ "$status" -eq 0 ]
@@ -78,13 +78,13 @@ said() {
     muster-ckpt verify "$DIR/ckpt"
 }
 
-@test "a checkpoint directory that cannot be is refused before the first step" {
+@test "a checkpoint directory that cannot be created is refused before the first step" {
     run ranks 2 muster-train "$DIR/job.cfg" --set checkpoint.dir=/proc/nowhere
     said 74 /proc/nowhere
     [ ! -s "$DIR/metrics.jsonl" ]
 }
 
-@test "saves stay in memory while the checkpoint directory is away, and are drained when it is back" {
+@test "saves stay in memory while the checkpoint directory is missing, and are drained when it is back" {
     sed -i 's/steps = 50/steps = 100000/' "$DIR/job.cfg"
     RANKS_SECONDS=120 ranks 2 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" --set checkpoint.every=50 \
         --set report.kill_file="$DIR/stop" >"$DIR/log" 2>&1 3>&- &
@@ -102,7 +102,7 @@ said() {
     muster-ckpt verify "$DIR/ckpt/step-$(printf '%08d' "$step")"
 }
 
-@test "old checkpoints that cannot be removed are said once, staged or straight, and one's own still go" {
+@test "old checkpoints that cannot be removed are reported once, and the run's own are still removed" {
     [ "$(id -u)" -eq 0 ] || skip "needs root, to be two users"
     chmod 711 "$DIR" "$BATS_RUN_TMPDIR" "$BATS_FILE_TMPDIR"
     setpriv --reuid=65534 --clear-groups test -x "$BUILD/muster-train" -a -r "$DIR/job.cfg" ||
@@ -123,7 +123,7 @@ said() {
     done
 }
 
-@test "more threads than processors are said before the first step, and more ranks than processors are not" {
+@test "more threads than processors are reported before the first step, more ranks than processors not" {
     cpu=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
     OMP_NUM_THREADS=2 run ranks 2 taskset -c "$cpu" muster-train "$DIR/job.cfg" --set batch.steps=6
     echo "$output"
@@ -134,7 +134,7 @@ said() {
     [[ $output != *"very slow"* ]]
 }
 
-@test "a limit on the size of files fails saves and metrics in words, and ends nothing" {
+@test "a file size limit fails saves and metrics with an error message, and training continues" {
     sed -i 's/steps = 50/steps = 100/' "$DIR/job.cfg"
     ulimit -f 20 # KiB
     run timeout 60 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" --set checkpoint.every=50
@@ -145,7 +145,7 @@ said() {
     [[ ${lines[-1]} == "muster-train: checkpoint of step 100 failed: "*": File too large" ]]
 }
 
-@test "a run that starts anew keeps the metrics of the one before" {
+@test "a run that starts from scratch keeps the metrics of the previous run" {
     ranks 1 muster-train "$DIR/job.cfg" >/dev/null
     ranks 1 muster-train "$DIR/job.cfg" >"$DIR/log"
     grep -q 'metrics of an earlier run are now' "$DIR/log"
@@ -153,13 +153,13 @@ said() {
     [ "$(wc -l <"$DIR/metrics.jsonl")" -eq 50 ]
 }
 
-@test "another seed does not continue a run" {
+@test "a checkpoint of a run with another seed is refused with 78" {
     ranks 1 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" >/dev/null
     run ranks 2 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" --set batch.seed=9 --set batch.steps=60
     said 78 "batch.seed = 1"
 }
 
-@test "a checkpoint that only one rank cannot read is not damaged" {
+@test "a checkpoint that only one rank cannot read is not treated as damaged" {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.dir="$DIR/ckpt" --set checkpoint.every=10 >/dev/null
     sed -i "\$a checkpoint = { dir = \"ckpt\"; };" "$DIR/job.cfg"
     mkdir -p "$DIR/other/ckpt" # where rank 1 looks: the directory is there, and as yet empty, as on a slow NFS
@@ -178,7 +178,7 @@ said() {
     said 78 "report.eval_batches = 1000"
 }
 
-@test "ranks that together want more memory than the host has are refused before they take it" {
+@test "ranks that need more memory than the host has are refused before they allocate it" {
     ulimit -v 16000000 # should they take it all the same
     run ranks 2 muster-train "$DIR/job.cfg" --set model.layers=4096 --set model.hidden=4096
     said 78 "2 ranks on "
@@ -201,7 +201,7 @@ teardown() {
     [ -z "${group:-}" ] || eventually 10 rmdir "$group"
 }
 
-@test "ranks that want more than the memory limit of their job are refused before they are killed for it" {
+@test "ranks that need more than the job's memory limit are refused before the OOM killer acts" {
     limited_group 200M
     run bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' bash "$group" timeout 60 mpiexec.mpich -n 2 \
         muster-train "$DIR/job.cfg" --set model.layers=8 --set model.hidden=512
@@ -209,7 +209,7 @@ teardown() {
     said 78 "sbatch --mem"
 }
 
-@test "a save that the job's memory limit has no room for goes straight, and nobody is killed" {
+@test "a save that does not fit the job's memory limit is written directly, and no rank is killed" {
     limited_group 180M
     run bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' bash "$group" timeout 60 mpiexec.mpich -n 1 \
         muster-train "$DIR/job.cfg" --set model.layers=4 --set model.hidden=384 --set batch.steps=6 \

@@ -78,7 +78,7 @@ sums() {
     find ckpt/step-* "$STAGE"/step-* -type f -exec md5sum {} + | sort -k 2
 }
 
-@test "the checkpoint of format 1 is verified, and a training resumes from it on another mesh" {
+@test "a checkpoint of format 1 is verified, and a run resumes from it on another mesh" {
     checkpoint 1
     expect 0 muster-ckpt verify ckpt
     expect 0 train
@@ -86,7 +86,7 @@ sums() {
     grep -q '^done at step 6$' log
 }
 
-@test "the stage of format 1 is drained, and is the checkpoint of format 1" {
+@test "a stage of format 1 is drained to the same checkpoint as that of format 1" {
     stage 1
     expect 0 muster-ckptd --once "$STAGE"
     [ ! -e "$STAGE" ]
@@ -96,14 +96,14 @@ sums() {
     expect 0 muster-ckpt diff drained ckpt
 }
 
-@test "the stage of format 1 is adopted by a training" {
+@test "a run adopts a stage of format 1" {
     stage 1
     expect 0 train
     grep -q '^resumed from ckpt at step 4 ' log
     [ ! -e "$STAGE" ]
 }
 
-@test "the claim of format 1 is read: a training takes the directory over, and names its job" {
+@test "a claim of format 1 is read: the next run takes over the directory and logs the claim's job" {
     cp "$FIXTURES/owner-1.json.fixture" ckpt/owner-6.json
     sed -i 's/"released": [0-9.]*/"released": 0/' ckpt/owner-6.json
     expect 0 train
@@ -111,7 +111,7 @@ sums() {
     [ "$(ls ckpt/owner-*)" = ckpt/owner-7.json ]
 }
 
-@test "a checkpoint of another format: 78, and nothing is touched" {
+@test "a checkpoint of another format is refused with 78 and left unchanged" {
     for number in 2 0; do
         rm -rf ckpt/*
         checkpoint 1
@@ -130,7 +130,7 @@ sums() {
     done
 }
 
-@test "a save that a later muster-ckptd drained, in an unknown format: the training ends with 78" {
+@test "an uncommitted save in a later format ends the run with 78 and is left unchanged" {
     stage 1
     cp -r "$STAGE"/step-00000004.*.partial ckpt
     rm ckpt/*/target.json
@@ -142,7 +142,7 @@ sums() {
     sums | diff before -
 }
 
-@test "a stage of another format: muster-ckptd 75, a training 78, and nothing is touched" {
+@test "a stage of another format ends muster-ckptd with 75 and a run with 78, and is left unchanged" {
     for file in target.json shard-00001-of-00002.json; do
         for number in 2 0; do
             rm -rf stage/*
@@ -159,7 +159,7 @@ sums() {
     done
 }
 
-@test "a step that a later muster-ckptd committed: the copy in memory stays, 75" {
+@test "if a step is already committed in a later format, muster-ckptd keeps the staged copy and ends with 75" {
     stage 1
     checkpoint 1
     later 2 ckpt/step-00000004/manifest.json

@@ -31,7 +31,7 @@ STEP
     echo "$output"
 }
 
-@test "bench/gpu halves the samples that did not fit, whoever says so" {
+@test "bench/gpu halves the micro-batch after each kind of out-of-memory error" {
     local engine="would hold 89.00 GiB of its GPU's memory" memory="12.0 MiB of device memory: this process holds"
     grep -q "GiB of its GPU's memory" "$TOP/trainer/engine.c"
     grep -q "MiB of device memory" "$TOP/kernels/cuda/memory.c"
@@ -45,7 +45,7 @@ STEP
     [[ $output == *'failed: ours gpt-125m 1024'* ]]
 }
 
-@test "bench/gpu takes no figure from a loss that is none" {
+@test "bench/gpu rejects a result whose loss is NaN" {
     measure nan "data: no such file"
     measure nan "rank 0 would hold 89.00 GiB of its GPU's memory"
     [[ $output == *'the loss is nan'*'failed: ours gpt-125m 1024'* ]]
@@ -64,7 +64,7 @@ STEP
 }
 
 # It ends with 255 where a program never calls CUDA.
-@test "tests/gpu.sh gives compute-sanitizer no program that has nothing for it" {
+@test "tests/gpu.sh runs each compute-sanitizer tool only on the programs that it applies to" {
     local name
     for name in attention cross_entropy device discrete dropout embedding layernorm matmul optimizer pointwise profile repeat \
         transfer types; do

@@ -82,7 +82,7 @@ ended_with() {
     done
 }
 
-@test "SIGSTOP of one rank at a random moment: named within hang_seconds + 5, and all end with 76" {
+@test "a rank stopped at a random moment is named within hang_seconds + 5, and all ranks end with 76" {
     for round in $(seq "$ROUNDS"); do
         victim=$((RANDOM % 4))
         four_ranks
@@ -97,7 +97,7 @@ ended_with() {
     done
 }
 
-@test "SIGKILL of one rank at a random moment: named at once, and the others end with 76" {
+@test "a rank killed at a random moment is named at once, and the others end with 76" {
     for round in $(seq "$ROUNDS"); do
         victim=$((RANDOM % 4))
         four_ranks --set report.hang_seconds=1000
@@ -112,7 +112,7 @@ ended_with() {
     done
 }
 
-@test "a rank that is stuck in an open file is named with what it does" {
+@test "a rank that blocks while opening the metrics is named with that operation" {
     rm -f metrics.jsonl
     mkfifo stuck
     four_ranks --set report.metrics="$DIR/stuck"
@@ -122,7 +122,7 @@ ended_with() {
     ended_with 76
 }
 
-@test "a rank whose data do not open is named with that" {
+@test "a rank that blocks while opening its data is named with that operation" {
     mkdir stuck
     mkfifo stuck/train.idx
     ln -s ../job.cfg stuck/
@@ -134,7 +134,7 @@ ended_with() {
     ended_with 76
 }
 
-@test "a run that was told to stop while nothing hangs leaves no trace of the watchdog" {
+@test "a run that is stopped while nothing hangs leaves no watchdog files" {
     four_ranks --set checkpoint.dir="$DIR/ckpt"
     within 30 under_way
     kill -TERM "$(cat pids/3)"
@@ -145,7 +145,7 @@ ended_with() {
     ! ls /dev/shm/muster-record.*."$(cat pids/0)".*
 }
 
-@test "report.hang_seconds = 0 watches nothing, and trains as well" {
+@test "report.hang_seconds = 0 turns the watchdog off, and training works" {
     timeout -k 5 60 mpiexec.mpich -n 2 muster-train job.cfg --set report.hang_seconds=0 >log
     grep -q '^done at step 50$' log
 }

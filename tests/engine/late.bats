@@ -21,7 +21,7 @@ late() {
     ranks "$n" env SHIM_ROOT="$DIR/nfs" SHIM_LATE=400 LD_PRELOAD="$SHIM" muster-train job.cfg "$@"
 }
 
-@test "staged and straight saves are committed, and are loaded on another mesh" {
+@test "staged and direct saves on a slow network file system are committed and load on another mesh" {
     late 2 >log
     late 2 --set checkpoint.dir=nfs/straight --set checkpoint.stage= --set report.metrics=straight.jsonl >straight.log
     for log in log straight.log; do

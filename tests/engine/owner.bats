@@ -78,7 +78,7 @@ nothing_moves() {
     sums 2>&1 | cmp -s before -
 }
 
-@test "a second run is refused before its first step, in one line, and changes nothing" {
+@test "a second run is refused before its first step, in one line, and changes no file" {
     owner a
     kill -STOP "$first" # a run that stands still owns it, too
     eventually 20 nothing_moves
@@ -99,7 +99,7 @@ nothing_moves() {
     [ "$(ls ckpt/owner-*)" = ckpt/owner-2.json ]
 }
 
-@test "a run that was killed: the next takes the directory over at once, and says so" {
+@test "after a run is killed, the next run takes over the directory at once and logs it" {
     owner a
     kill -KILL "$first"
     wait "$first" || true
@@ -115,7 +115,7 @@ nothing_moves() {
 
 field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"; }
 
-@test "without Slurm, after a reboot: the same job file goes on with its staged saves, another one does not" {
+@test "after a reboot without Slurm, the same job file adopts its staged saves, another one does not" {
     owner a
     kill -KILL "$first"
     wait "$first" || true
@@ -140,7 +140,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     [ "$(field ckpt/owner-2.json released)" != 0.0 ]
 }
 
-@test "of four runs that start at once, one trains" {
+@test "of four runs started at once, exactly one trains" {
     for k in 1 2 3 4; do
         (
             code=0
@@ -156,7 +156,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     [ "$(ls ckpt/owner-*)" = ckpt/owner-1.json ]
 }
 
-@test "the same job, requeued, takes over at once from its earlier run; that one ends with 78" {
+@test "a requeued job takes over from its earlier run at once, and the earlier run ends with 78" {
     job=(SLURM_JOB_ID=4711 SLURM_CLUSTER_NAME=here)
     owner a "${job[@]}" SLURM_RESTART_COUNT=0
     next 75 "${job[@]}" SLURM_RESTART_COUNT=1
@@ -173,7 +173,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     refused 'job 4711 (restart 1) on '
 }
 
-@test "an owner that lost the directory ends with 78, and commits nothing more" {
+@test "a run that lost the directory to another job ends with 78 and commits nothing more" {
     for stage in "$DIR/stage" ""; do
         rm -rf ckpt metrics.jsonl
         sed -i "s|stage = \"[^\"]*\"|stage = \"$stage\"|" job.cfg
@@ -197,7 +197,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     done
 }
 
-@test "a directory that is emptied in a run, and claimed anew: the first run ends with 78" {
+@test "if a run's directory is emptied and claimed by another run, the first run ends with 78" {
     for stage in "$DIR/stage" ""; do
         rm -rf ckpt metrics.jsonl
         sed -i "s|stage = \"[^\"]*\"|stage = \"$stage\"|" job.cfg
@@ -216,7 +216,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     done
 }
 
-@test "what a dead job staged for a directory that was emptied since is not committed there" {
+@test "a dead job's staged saves are not committed to a directory that was emptied and claimed anew" {
     sed -i 's/drain_mib = [0-9]*/drain_mib = 1/; s/hidden = 32/hidden = 256/; s/global_batch = [0-9]*/global_batch = 4/' job.cfg
     grep -q drain_mib job.cfg || sed -i 's/checkpoint = {/checkpoint = { drain_mib = 1;/' job.cfg
     SLURM_CLUSTER_NAME=here SLURM_JOB_ID=1 muster-train job.cfg --set checkpoint.every=20 >a 2>&1 3>&- &
@@ -238,7 +238,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     rm -rf stage/muster-*-1.*
 }
 
-@test "a run on another host, without Slurm: its heartbeat decides" {
+@test "without Slurm, the heartbeat decides whether a run on another host is alive" {
     next 75
     claim released 0 machine "another one" heartbeat "$(($(date +%s) - 30))"
     ends 78 muster-train job.cfg
@@ -255,7 +255,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     grep -q '^took over .* from an unknown run ' log
 }
 
-@test "a run on another host whose clock is hours off is alive while its heartbeat changes" {
+@test "a run on another host with a wrong clock counts as alive while its heartbeat changes" {
     for off in -7200 7200; do
         rm -rf ckpt
         next 75
@@ -271,7 +271,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     grep -q '^took over .* 0 s after its last heartbeat$' log
 }
 
-@test "a claim in a format of another release: 78, both releases, and it stays" {
+@test "a claim in another release's format is refused with 78, names both releases, and is kept" {
     next 75
     sed -i 's/"version": 1/"version": 2/; s/"muster": "/"muster": "9./' ckpt/owner-1.json
     md5sum ckpt/owner-* >before
@@ -295,7 +295,7 @@ SH
     chmod +x bin/squeue
 }
 
-@test "Slurm says who lives: running, suspended and requeued jobs do; ended and unknown ones, and ended steps, do not" {
+@test "running, suspended and requeued jobs count as alive, ended or unknown jobs and ended steps do not" {
     here=(SLURM_CLUSTER_NAME=here PATH="$DIR/bin:$PATH")
     next 75 "${here[@]}" SLURM_JOB_ID=12 SLURM_STEP_ID=0 SLURM_ARRAY_JOB_ID=11 SLURM_ARRAY_TASK_ID=3
     revive() { claim released 0 machine "another one" heartbeat "$(date +%s)" job 12 step 0 array_task 11_3; }
@@ -326,7 +326,7 @@ SH
     ends 78 env "${here[@]}" SLURM_JOB_ID=20 muster-train job.cfg
 }
 
-@test "a job that is completing is waited for" {
+@test "a run waits until a completing job has ended before it takes over the directory" {
     next 75 SLURM_JOB_ID=12 SLURM_CLUSTER_NAME=here
     claim released 0 machine "another one" heartbeat "$(date +%s)"
     squeue_says COMPLETING ""

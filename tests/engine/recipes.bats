@@ -20,7 +20,7 @@ commands() {
     awk '/^```/ {inside = !inside; next} inside && sub(/^\$ /, "")' "$PAGE" | sed 's/; */\n/g' | grep '^muster-'
 }
 
-@test "every job file of the recipes is a valid one, also as a plan of 4 ranks" {
+@test "every job file of muster-recipes(7) is valid, also for --plan 4" {
     extract
     [ "$(echo *.cfg)" = "array.cfg bert.cfg blend.cfg node.cfg tune.cfg" ]
     export SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=2 SLURM_JOB_NAME=lr
@@ -32,7 +32,7 @@ commands() {
     bash -n array.sbatch
 }
 
-@test "every option of the recipes' commands is one of its program" {
+@test "every option in the recipes' commands exists in its program" {
     [ "$(commands | wc -l)" -ge 15 ]
     while read -r program rest; do
         for word in $rest; do
@@ -42,7 +42,7 @@ commands() {
     done < <(commands)
 }
 
-@test "the recipes' data sets are made as the page makes them, and large enough for the first job" {
+@test "the recipes' data commands work, and the data is large enough for the first job" {
     english corpus.txt
     cp corpus.txt a.txt && cp corpus.txt b.txt
     commands | grep '^muster-data' | grep -v gpt2 >lines

@@ -37,7 +37,7 @@ stopped_with_75() {
     [ "$code" -eq 75 ] || { cat "$DIR/log"; echo "exit $code"; return 1; }
 }
 
-@test "one rank signalled is enough, and the same mesh resumes bit by bit" {
+@test "a signal to one rank stops all ranks, and a resume on the same mesh is bit-identical" {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=300 --set checkpoint.dir="$DIR/whole" \
         --set report.metrics="$DIR/whole.jsonl" >/dev/null
     start_ranks 2 --set batch.steps=300
@@ -53,7 +53,7 @@ stopped_with_75() {
     muster-report compare --tolerance 0 "$DIR/metrics.jsonl" "$DIR/whole.jsonl"
 }
 
-@test "other heads are another model, though no shape shows it; another job is said" {
+@test "another number of heads is refused as another model, and changed job file keys are logged" {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 >"$DIR/log"
     code=0
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=14 --set model.heads=4 >"$DIR/log" 2>"$DIR/err" || code=$?
@@ -72,7 +72,7 @@ stopped_with_75() {
     [ "$(grep -c 'up to step' "$DIR/log")" -eq 0 ]
 }
 
-@test "two jobs in one checkpoint.dir: the one that is behind says so, once, staged or straight" {
+@test "of two jobs in one checkpoint.dir, the one with fewer steps reports it once" {
     # The other's is a checkpoint of this very run's, of a step that it has yet to come to.
     ranks 1 muster-train "$DIR/job.cfg" --set batch.steps=900 --set checkpoint.dir="$DIR/far" --set report.metrics= >"$DIR/log"
     for stage in /dev/shm ""; do
@@ -124,7 +124,7 @@ handled_anywhere() {
     done
 }
 
-@test "no signal is handled in the middle of a product, which oneDNN would not outlive; a thousand are one" {
+@test "no thread handles signals asynchronously, and a flood of signals stops the run as one does" {
     start_ranks 2 --set batch.steps=100000 --set batch.global_batch=6144 --set batch.micro_batch=64 \
         --set model.hidden=128 --set checkpoint.dir="$DIR/ckpt"
     wait_steps 1
@@ -142,14 +142,14 @@ handled_anywhere() {
     muster-ckpt verify "$DIR/ckpt"
 }
 
-@test "a save is staged whatever the node is called, and however many jobs there were" {
+@test "saves are staged also with long node names and large job ids" {
     name=gke-training-cluster-gpu-pool-a3-highgpu-8g-0123456789abcdef
     SLURM_JOB_ID=4294967295 SLURMD_NODENAME=$name ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 >"$DIR/log"
     cat "$DIR/log"
     grep -q 'checkpoint of step 10 saved in .*, of which training waited' "$DIR/log"
 }
 
-@test "saved by 4 ranks, loaded and saved again by 1, 2, 3 and 8: no bit differs" {
+@test "a checkpoint of 4 ranks is bit-identical after 1, 2, 3 and 8 ranks load and save it" {
     ranks 4 muster-train "$DIR/job.cfg" --set batch.steps=10 >/dev/null
     for n in 1 2 3 8; do
         ranks "$n" muster-train "$DIR/job.cfg" --set batch.steps=10 --set checkpoint.load="$DIR/ckpt" \
@@ -159,7 +159,7 @@ handled_anywhere() {
     done
 }
 
-@test "resumed on fewer ranks, the losses follow the uninterrupted run" {
+@test "after a resume on fewer ranks, the losses match the uninterrupted run" {
     ranks 4 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/whole" --set report.metrics="$DIR/whole.jsonl" >/dev/null
     ranks 4 muster-train "$DIR/job.cfg" --set batch.steps=20 --set optimizer.decay_steps=50 >/dev/null
     ranks 3 muster-train "$DIR/job.cfg" --set optimizer.decay_steps=50 >"$DIR/log"
@@ -167,7 +167,7 @@ handled_anywhere() {
     muster-report compare --tolerance 1e-5 "$DIR/metrics.jsonl" "$DIR/whole.jsonl"
 }
 
-@test "steps done after the last checkpoint are done again, once" {
+@test "after a kill, the steps since the last checkpoint are repeated, and the metrics have each step once" {
     start_ranks 2 --set batch.steps=400 --set checkpoint.every=10
     wait_steps 25
     pkill -KILL -f "muster-train $DIR/job.cfg"
@@ -179,7 +179,7 @@ handled_anywhere() {
     muster-report compare --tolerance 0 "$DIR/metrics.jsonl" "$DIR/whole.jsonl"
 }
 
-@test "a damaged newest checkpoint is skipped with its reason; when all are damaged nothing starts anew" {
+@test "a damaged newest checkpoint is skipped with its reason; if all are damaged, the run ends with 65" {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.every=10 >/dev/null
     truncate -s -4096 "$DIR/ckpt/step-00000020/shard-00001-of-00002.safetensors"
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 --set checkpoint.dir="$DIR/else" --set checkpoint.load="$DIR/ckpt" \
@@ -199,7 +199,7 @@ handled_anywhere() {
     [ "$(grep -c 'muster-train:' <<<"$output")" -eq 1 ]
 }
 
-@test "a missing or wrong latest changes nothing" {
+@test "a missing or wrong latest file has no effect" {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 --set checkpoint.every=8 >/dev/null
     rm "$DIR/ckpt/latest"
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 >"$DIR/log"
@@ -216,7 +216,7 @@ handled_anywhere() {
     [[ $output == *"256 x 32"*"256 x 64"* ]]
 }
 
-@test "a run starts from one certain checkpoint of another, or not at all; what is trained already is said" {
+@test "checkpoint.load of one step loads that step or fails, and a run with no steps left reports it" {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.every=10 >/dev/null
     from() {
         ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=12 --set report.metrics="" --set checkpoint.load="$@"
@@ -243,7 +243,7 @@ handled_anywhere() {
     done
 }
 
-@test "a directory to start from that has no checkpoint is refused with 78: nothing starts anew" {
+@test "a checkpoint.load directory without a checkpoint is refused with 78" {
     run ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=10 --set checkpoint.load="$DIR/misspelt"
     echo "$output"
     [ "$status" -eq 78 ]
@@ -271,12 +271,12 @@ goes_bad() {
     [ "$(ls "$DIR/ckpt" | grep -c '^step-')" -eq 2 ]
 }
 
-@test "checkpoints of a run that went bad do not replace those from before" {
+@test "a diverging run keeps its last good checkpoints" {
     goes_bad --set checkpoint.stage=
     goes_bad --set checkpoint.staged=16 # behind the training's back it is waited for; with room for all, none is put off
 }
 
-@test "a checkpoint that seems damaged where nothing can be written is not skipped for an older one" {
+@test "an unreadable checkpoint on a failing file system is not skipped for an older one" {
     mkdir "$DIR/full"
     unshare -m mount -t tmpfs none "$DIR/full" || skip "may not mount"
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.every=10 >/dev/null

@@ -26,7 +26,7 @@ larger() {
     sed -i 's/hidden = 32/hidden = 256/; s/global_batch = 24/global_batch = 4/; s/micro_batch = 4/micro_batch = 2/' job.cfg
 }
 
-@test "a run leaves no stage, and every save is committed" {
+@test "a run leaves no stage behind, and every save is committed" {
     ranks 2 muster-train job.cfg >log
     [ "$(grep -c '^checkpoint of step [0-9]* saved in ' log)" -eq 4 ]
     [ "$(muster-ckpt list --json ckpt | grep -c '"step"')" -eq 3 ]
@@ -34,7 +34,7 @@ larger() {
     [ "$(stages)" -eq 0 ]
 }
 
-@test "what is staged is what is written directly, bit by bit" {
+@test "staged and direct saves are bit-identical" {
     ranks 3 muster-train job.cfg >log
     ranks 3 muster-train job.cfg --set checkpoint.dir=straight --set checkpoint.stage= >log
     run muster-ckpt diff ckpt straight
@@ -42,7 +42,7 @@ larger() {
     [ -z "$output" ]
 }
 
-@test "24 saves against a drain that is much too slow: memory stays bounded, training goes on, all that is kept is whole" {
+@test "with a slow drain, staged memory is bounded, training continues and all checkpoints are whole" {
     larger
     local most=0 now
     ranks 2 muster-train job.cfg --set checkpoint.every=1 --set batch.steps=100000 --set checkpoint.drain_mib=40 \
@@ -65,7 +65,7 @@ larger() {
     muster-ckpt verify --all ckpt
 }
 
-@test "ranks and muster-ckptd are killed while they drain; the next run adopts what was staged" {
+@test "after ranks and muster-ckptd are killed during a drain, the next run adopts the staged save" {
     larger
     mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.drain_mib=2 >log 2>&1 3>&- &
     background=$!
@@ -85,7 +85,7 @@ larger() {
     [ "$(stages)" -eq 0 ]
 }
 
-@test "a stage that a later release left: 78, both releases, and nothing of it is touched" {
+@test "a stage of a later release is refused with 78, names both releases, and is left unchanged" {
     larger
     mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.drain_mib=2 >log 2>&1 3>&- &
     background=$!
@@ -113,7 +113,7 @@ larger() {
     diff <(grep step-00000010 before) <(grep step-00000010 after)
 }
 
-@test "a muster-ckptd that stands still is replaced" {
+@test "a muster-ckptd that hangs is replaced" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.drain_mib=4 --set checkpoint.last_seconds=5 >log 2>&1 3>&- &
     background=$!
@@ -142,7 +142,7 @@ larger() {
     muster-ckpt verify ckpt
 }
 
-@test "where no muster-ckptd keeps running, saves go straight once the stage is full" {
+@test "if muster-ckptd does not run, saves are written directly once the stage is full" {
     mkdir bin
     cp "$BUILD/muster-train" bin
     printf '#!/bin/sh\nexit 1\n' >bin/muster-ckptd
@@ -158,14 +158,14 @@ larger() {
     rm -r stage/*
 }
 
-@test "where staging is not possible saves go straight, and that is said once" {
+@test "if staging is impossible, saves are written directly, and that is logged once" {
     ranks 2 muster-train job.cfg --set checkpoint.stage=/nowhere >log
     [ "$(grep -c '^checkpoints are written directly to .*: /nowhere' log)" -eq 1 ]
     [ "$(grep -c '^checkpoint of step [0-9]* saved in ' log)" -eq 4 ]
     muster-ckpt verify --all ckpt
 }
 
-@test "a stage without an inode left: said as that, saves go straight, and nothing stays" {
+@test "a stage without free inodes is reported and left empty, and saves are written directly" {
     unshare -m mount -t tmpfs none stage || skip "may not mount"
     unshare -m bash -c 'mount -t tmpfs -o size=30m,nr_inodes=6,mode=700 none stage && "$@"; result=$?; ls -A stage >left
         exit $result' bash timeout 60 mpiexec.mpich -n 2 muster-train job.cfg >log
@@ -175,7 +175,7 @@ larger() {
     muster-ckpt verify ckpt
 }
 
-@test "a stage that is not ours is not used" {
+@test "a stage whose name is a symbolic link is not used" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.drain_mib=20 >log 2>&1 3>&- &
     background=$!
@@ -207,7 +207,7 @@ saved() {
     grep -q "^checkpoint of step $1 saved in " log
 }
 
-@test "a checkpoint directory that is not there for a while costs no save that there is memory for" {
+@test "while the checkpoint directory is missing, only saves that do not fit into memory are lost" {
     larger
     ranks 2 muster-train job.cfg --set batch.steps=100000 --set report.kill_file="$DIR/stop" >log 2>&1 3>&- &
     background=$!
@@ -232,7 +232,7 @@ saved() {
     [ "$(stages)" -eq 0 ]
 }
 
-@test "a run that ends while the checkpoint directory fails waits for it, and commits its last step" {
+@test "a run that ends while the checkpoint directory fails waits for it and commits its last step" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.every=0 --set batch.steps=30 >log 2>&1 3>&- &
     background=$!
@@ -249,7 +249,7 @@ saved() {
     [ "$(stages)" -eq 0 ]
 }
 
-@test "a last save whose directory is removed while it is drained is written again, straight" {
+@test "a last save whose directory is removed during the drain is written again directly" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.every=0 --set batch.steps=10 --set checkpoint.drain_mib=8 \
         --set checkpoint.last_seconds=30 >log 2>&1 3>&- &
@@ -266,7 +266,7 @@ saved() {
     [ "$(stages)" -eq 0 ]
 }
 
-@test "a last save that cannot be drained is not written directly beneath a mount that is missing" {
+@test "a last save that cannot be drained is not written beneath a missing mount" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.every=0 --set batch.steps=10 --set checkpoint.drain_mib=8 \
         --set checkpoint.last_seconds=8 >log 2>&1 3>&- &
@@ -316,12 +316,12 @@ ends_with() {
     [ "$(stages)" -eq 0 ]
 }
 
-@test "a stopped run whose checkpoint directory fails for too long leaves its last save in memory: 75" {
+@test "a stopped run whose checkpoint directory fails too long ends with 75 and keeps its save in memory" {
     sed -i 's/keep = 3;/keep = 3; last_seconds = 2;/' job.cfg
     ends_with 75 100000 A=
 }
 
-@test "a run that is done and cannot write its last checkpoint leaves it in memory: 74" {
+@test "a finished run that cannot write its last checkpoint ends with 74 and keeps it in memory" {
     sed -i 's/keep = 3;/keep = 3; last_seconds = 2;/' job.cfg
     ends_with 74 30 A=
 }
@@ -330,7 +330,7 @@ ends_with() {
     ends_with 75 100000 SLURM_JOB_END_TIME=$(($(date +%s) + 25))
 }
 
-@test "a job that runs long after its time limit was extended: the run waits for its checkpoint directory" {
+@test "a run whose time limit was extended still waits for its checkpoint directory" {
     larger
     SLURM_JOB_END_TIME=$(($(date +%s) - 100)) ranks 2 muster-train job.cfg --set checkpoint.every=0 \
         --set batch.steps=30 >log 2>&1 3>&- &
@@ -346,7 +346,7 @@ ends_with() {
     saved 30
 }
 
-@test "a run that starts while the checkpoint directory cannot be drained to goes on after a while" {
+@test "a run whose earlier stage cannot be drained resumes from the last committed checkpoint" {
     larger
     # Step 40 is staged, and the run is killed before it is drained.
     ranks 2 muster-train job.cfg --set batch.steps=20 >log 2>&1

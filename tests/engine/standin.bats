@@ -45,7 +45,7 @@ like() {
     return 1
 }
 
-@test "tests/gpu.sh engine: a GPU for all ranks" {
+@test "tests/gpu.sh engine passes with one stand-in GPU for all ranks" {
     # a build tree of links, in which the trainer is the one that has a stand-in
     mkdir -p all/tests/cuda all/tests/kernels
     ln -s "$BUILD"/muster-{data,report,ckpt,ckptd} "$STANDIN/muster-train" all/
@@ -59,7 +59,7 @@ like() {
     [[ $output == *" passed, 0 failed, 0 skipped on cuda, stand-in for a GPU"* ]]
 }
 
-@test "tests/kernels, on what a GPU's host code makes of them" {
+@test "tests/kernels pass with the GPU's host code on the stand-in" {
     local program
     for program in "$STANDIN"/test_*; do
         case ${program##*/} in *.* | test_nccl) continue ;; esac
@@ -69,7 +69,7 @@ like() {
     MUSTER_STANDIN_EPILOGUES=0 MUSTER_TEST_DEVICE=cuda timeout 120 "$STANDIN/test_matmul"
 }
 
-@test "a GPU for each rank: every mesh has the CPU's losses, to 1e-4" {
+@test "with one GPU per rank, every mesh has the CPU's losses to 1e-4" {
     like cpu 1e-4 1
     like cpu 1e-4 2 parallel.zero=0
     like cpu 1e-4 2 parallel.zero=2 parallel.offload=optimizer
@@ -78,20 +78,20 @@ like() {
     like cpu 1e-4 4 parallel.tp=2 parallel.pp=2
 }
 
-@test "groups of GPUs exchange by NCCL, and messages go by the host" {
+@test "two ranks with a GPU each communicate by NCCL" {
     [ -x "$STANDIN/test_nccl" ] || skip "not built with NCCL"
     train nccl 2
     grep '^devices communicate by NCCL' "$DIR/nccl.log"
 }
 
-@test "whatever the order of what streams do: the same bits" {
+@test "results are bit-identical for any execution order of the streams" {
     train first 4 parallel.tp=2 parallel.zero=3 precision.compute=bf16 model.dropout=0.1
     for seed in 0 11 12; do
         MUSTER_STANDIN_SEED=$seed like first 0 4 parallel.tp=2 parallel.zero=3 precision.compute=bf16 model.dropout=0.1
     done
 }
 
-@test "16-bit types, and products without epilogues: the CPU's losses, to 1e-3" {
+@test "bf16 and fp16, also without epilogues, have the CPU's losses to 1e-3" {
     for type in bf16 fp16; do
         train near 1 device=cpu precision.compute=$type
         like near 1e-3 1 precision.compute=$type
@@ -101,7 +101,7 @@ like() {
     done
 }
 
-@test "documents are separated as on the CPU, by muster's own attention" {
+@test "muster's own attention separates documents as on the CPU" {
     local documents=(data.reset=document data.eod=32)
     train near 1 device=cpu "${documents[@]}"
     MUSTER_ATTENTION=own like near 1e-4 1 "${documents[@]}"
@@ -112,21 +112,21 @@ like() {
 }
 
 # An algorithm is chosen once a shape, and then runs with the biases of all layers, wherever these begin.
-@test "epilogues' operands of any alignment" {
+@test "matmul epilogues accept operands of any alignment" {
     local odd=(precision.compute=bf16 model.hidden=40 model.heads=5 model.layers=3)
     train near 1 device=cpu "${odd[@]}"
     like near 1e-3 1 "${odd[@]}"
     MUSTER_MATMUL_SUMS=fused like near 1e-3 1 "${odd[@]}"
 }
 
-@test "memory of its own for each buffer, and waits for each operation: the same bits" {
+@test "separate or pinned buffers, and waiting for each operation, change no bit" {
     train arena 1
     MUSTER_CUDA_MEMORY=separate like arena 0 1
     MUSTER_CUDA_MEMORY=pinned like arena 0 1
     MUSTER_CUDA_WAIT=1 like arena 0 1
 }
 
-@test "the host touches nothing that is the GPU's" {
+@test "the host never accesses the GPU's memory" {
     export MUSTER_STANDIN_HIDE=1
     like cpu 1e-4 1 parallel.offload=optimizer "checkpoint.dir=$PWD/saved" checkpoint.every=2 \
         "checkpoint.stage=$PWD/stage"
@@ -152,7 +152,7 @@ forgotten() {
     grep "standin: $what is forgotten" "$DIR/forgot.log"
 }
 
-@test "a wait that is forgotten shows" {
+@test "a missing wait for a stream or an event is detected" {
     forgotten cudaStreamWaitEvent:1 1 parallel.offload=optimizer   # a transfer, for what is computed
     forgotten cudaStreamWaitEvent:2 1 parallel.offload=optimizer   # what is computed, for a transfer
     forgotten cudaEventSynchronize:1 1 parallel.offload=optimizer  # the host, for a transfer
@@ -163,7 +163,7 @@ forgotten() {
     forgotten cudaEventQuery:1 2 parallel.tp=2      # the host, for a collective
 }
 
-@test "a rank that is lost while all are in NCCL: it is aborted, and the others end with 76" {
+@test "a rank is lost while all are in NCCL: NCCL is aborted, and the others end with 76" {
     [ -x "$STANDIN/test_nccl" ] || skip "not built with NCCL"
     # What mpiexec starts: it would kill the other ranks when one has ended, and all that they could still say.
     cat >rank <<'SH'
@@ -200,7 +200,7 @@ refused() {
     [ "$status" -eq "$code" ] && [[ $output == *"$words"* ]]
 }
 
-@test "what a GPU's node may lack is said before the first step" {
+@test "a missing GPU, too little GPU memory or no cuBLASLt is reported before the first step" {
     local train=("$STANDIN/muster-train" "$DIR/job.cfg" --set device=cuda)
     MUSTER_STANDIN_GPUS=0 refused 78 "this node shows this process no GPU" "${train[@]}"
     MUSTER_STANDIN_MIB=20 refused 78 "rank 0 would hold 0.03 GiB of its GPU's memory, and 0.02 GiB are free" \

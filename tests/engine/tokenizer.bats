@@ -27,7 +27,7 @@ refused() {
     grep -q "muster-train: $message" "$DIR/err"
 }
 
-@test "the tokenizer beside the data is kept in checkpoint.dir, and muster-ckpt ignores it" {
+@test "the data's tokenizer is copied to checkpoint.dir, and muster-ckpt ignores it there" {
     train --set batch.steps=10 --set checkpoint.every=5
     grep -qx "tokenizer: $DIR/train.tokenizer, WordPiece, 8 tokens" "$DIR/log"
     cmp "$DIR/train.tokenizer/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
@@ -50,7 +50,7 @@ refused() {
     cmp "$DIR/moved/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
 }
 
-@test "another tokenizer than that of checkpoint.dir or of the data is refused" {
+@test "a tokenizer that differs from that of checkpoint.dir or of the data is refused" {
     train --set batch.steps=6
     refused 78 "$DIR/ckpt/tokenizer (WordPiece, 8 tokens) is another tokenizer than $DIR/other (WordPiece, 9 tokens)" \
         --set batch.steps=8 --set data.tokenizer="$DIR/other" --set data.train="$DIR/valid"
@@ -75,7 +75,7 @@ refused() {
     [ ! -e "$DIR/ckpt/tokenizer" ]
 }
 
-@test "checkpoint.load with another tokenizer than the data's: one line warns of it, and the run goes on" {
+@test "checkpoint.load with another tokenizer than the data's gives one warning, and the run continues" {
     train --set batch.steps=6
     cp -r "$DIR/ckpt" "$DIR/base"
     rm -r "$DIR/ckpt"
@@ -107,7 +107,7 @@ losses() {
     grep -o '"loss":[^,]*' "$DIR/metrics.jsonl" >"$DIR/$1"
 }
 
-@test "documents that are separated end with the tokenizer's end-of-document token" {
+@test "data.reset separates documents at the tokenizer's end-of-document token" {
     # its id is that of a blank in a text of bytes
     { echo '[UNK]'; seq 31; echo '[SEP]'; } >"$DIR/train.tokenizer/vocab.txt"
     losses taken --set data.reset=document
@@ -121,7 +121,7 @@ losses() {
     ! cmp -s "$DIR/taken" "$DIR/bytes"
 }
 
-@test "documents of one token, kept apart: nothing is learned, and the log says so once" {
+@test "separated documents of one token give one warning that nothing is learned" {
     yes x | head -n 1000 | sed 's/.*/{"text": "x"}/' >"$DIR/x.jsonl"
     muster-data "$DIR/x.jsonl" --out "$DIR/x" >/dev/null
     train --set data.train="$DIR/x" --set data.valid="$DIR/x" --set data.tokenizer=bytes --set data.reset=document \
@@ -131,7 +131,7 @@ losses() {
     grep -q 'perplexity: nan' "$DIR/log"
 }
 
-@test "from text to text: muster-data's tokenizer comes with the data, muster-generate finds it by the checkpoint" {
+@test "muster-train and muster-generate find the tokenizer of muster-data without an option" {
     { printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]'; tr -cs 'A-Za-z' '\n' <"$DIR/text" |
         tr A-Z a-z | sort | uniq -c | sort -k1,1nr -k2 | awk 'NF == 2 && NR <= 200 { print $2 }'; } >"$DIR/vocab.txt"
     muster-data "$DIR/text" --tokenizer "$DIR/vocab.txt" --out "$DIR/words" >/dev/null

@@ -5,7 +5,7 @@ setup() {
     need mpiexec.mpich
 }
 
-@test "gradients of a block that follows itself are not written over while they are sent" {
+@test "gradients of a one-block model are not overwritten while they are sent" {
     for n in 2 3; do
         run ranks $n "$BUILD/tests/engine/zero_ranks"
         [ "$status" -eq 0 ]
