@@ -73,9 +73,9 @@ is_like() {
 mesh() {
     local description=$1 way
     shift
-    RUN=first check "$description: as one rank, to 1e-4" like one 1e-4 "$@"
+    RUN=first check "$description: the losses of one rank to 1e-4" like one 1e-4 "$@"
     for way in parallel.offload=optimizer parallel.recompute=full; do
-        check "$description, $way: the same bits" like first 0 "$@" $way
+        check "$description, $way: bit-identical" like first 0 "$@" $way
     done
 }
 
@@ -103,27 +103,27 @@ no_allocations() {
 
 if [ "$what" = one ]; then
     echo 1..2
-    check "the CPU trains" train cpu cpu 1 batch.steps=1
-    check "one step on $device: the CPU's loss, to 1e-4" like cpu 1e-4 1 batch.steps=1
+    check "training on the CPU works" train cpu cpu 1 batch.steps=1
+    check "one step on $device: the CPU's loss to 1e-4" like cpu 1e-4 1 batch.steps=1
     exit $failed
 fi
 
 echo 1..30
-check "the CPU trains" train cpu cpu 1
-RUN=one check "one rank: the CPU's losses, to 1e-4" like cpu 1e-4 1
-check "one rank: nothing is allocated in a step" no_allocations
-check "one rank, again: the same bits" like one 0 1
-check "one rank, offload: the same bits" like one 0 1 parallel.offload=optimizer
-check "one rank, recomputed: the same bits" like one 0 1 parallel.recompute=full
-RUN=whole check "dp 2, ZeRO-0: as one rank, to 1e-4" like one 1e-4 2 parallel.zero=0
-check "dp 2, ZeRO-1: the bits of ZeRO-0" like whole 0 2 parallel.zero=1
-check "dp 2, ZeRO-1, offload: the bits of ZeRO-0" like whole 0 2 parallel.zero=1 parallel.offload=optimizer
-RUN=early check "dp 2, ZeRO-2: as one rank, to 1e-4" like one 1e-4 2 parallel.zero=2
-check "dp 2, ZeRO-2, offload: the bits of ZeRO-2" like early 0 2 parallel.zero=2 parallel.offload=optimizer
-check "dp 2, ZeRO-3: the bits of ZeRO-2" like early 0 2 parallel.zero=3
-check "dp 2, ZeRO-3, offload: the bits of ZeRO-2" like early 0 2 parallel.zero=3 parallel.offload=optimizer
-check "dp 2: a run that is resumed is the one that was not interrupted" resumes 2 parallel.zero=0
-check "dp 2: saves, straight and staged" saves
+check "training on the CPU works" train cpu cpu 1
+RUN=one check "one rank: the CPU's losses to 1e-4" like cpu 1e-4 1
+check "one rank: no allocation in steps after the first" no_allocations
+check "one rank, repeated: bit-identical" like one 0 1
+check "one rank, offload: bit-identical" like one 0 1 parallel.offload=optimizer
+check "one rank, layers recomputed: bit-identical" like one 0 1 parallel.recompute=full
+RUN=whole check "dp 2, ZeRO-0: the losses of one rank to 1e-4" like one 1e-4 2 parallel.zero=0
+check "dp 2, ZeRO-1: bit-identical to ZeRO-0" like whole 0 2 parallel.zero=1
+check "dp 2, ZeRO-1, offload: bit-identical to ZeRO-0" like whole 0 2 parallel.zero=1 parallel.offload=optimizer
+RUN=early check "dp 2, ZeRO-2: the losses of one rank to 1e-4" like one 1e-4 2 parallel.zero=2
+check "dp 2, ZeRO-2, offload: bit-identical to ZeRO-2" like early 0 2 parallel.zero=2 parallel.offload=optimizer
+check "dp 2, ZeRO-3: bit-identical to ZeRO-2" like early 0 2 parallel.zero=3
+check "dp 2, ZeRO-3, offload: bit-identical to ZeRO-2" like early 0 2 parallel.zero=3 parallel.offload=optimizer
+check "dp 2: a resumed run is bit-identical to an uninterrupted one" resumes 2 parallel.zero=0
+check "dp 2: direct and staged saves are bit-identical" saves
 mesh "dp 4, ZeRO-2" 4 parallel.zero=2
 mesh "tp 2" 2 parallel.tp=2
 mesh "pp 2, two chunks" 2 parallel.pp=2 parallel.chunks=2

@@ -63,7 +63,7 @@ is_empty() {
     [ -z "$(ls -A "$STAGE")" ]
 }
 
-@test "a job with a /dev/shm of its own stages where the epilog sees it, which commits what a killed job left" {
+@test "a job with a private /dev/shm stages where the epilog can commit a killed job's save" {
     run step --muster-report true
     echo "$output"
     grep -q "note: saves are staged in $STAGE, which slurmd's epilog sees too (stage=/dev/shm:$STAGE)" <<<"$output"
@@ -77,7 +77,7 @@ is_empty() {
     muster-ckpt verify ckpt
 }
 
-@test "a container that hides every such directory: the run says that a killed job's save is lost" {
+@test "a run in a container that hides the stage from slurmd warns that a killed job's save is lost" {
     sed -i 's/steps = 60;/steps = 6;/; s/drain_mib = 1;/drain_mib = 0;/' job.cfg
     # shellcheck disable=SC2016 # for the task
     step --muster unshare --mount bash -c \

@@ -66,7 +66,7 @@ is_empty() {
     [ -z "$(ls -A "$STAGE")" ]
 }
 
-@test "a dead node holds nobody: the other's epilog leaves, and the node that comes back brings the last shard" {
+@test "an epilog does not wait for a dead node, whose last shard is committed when it returns" {
     train 2
     DEAD=n2
     "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
@@ -87,7 +87,7 @@ is_empty() {
     muster-ckpt verify ckpt
 }
 
-@test "what a job had to leave is drained by a later job's epilog, as its user" {
+@test "a save that a job left behind is drained by a later job's epilog, as the save's user" {
     train 1
     mv ckpt away
     touch ckpt
@@ -112,7 +112,7 @@ is_empty() {
     muster-ckpt verify ckpt
 }
 
-@test "what nobody can drain is lost after stage_keep: the log names it, and the memory is free" {
+@test "a save that cannot be drained is removed after stage_keep, and the log names it" {
     sed -i 's/epilog_seconds=600/epilog_seconds=6/; s/stage_keep=24h/stage_keep=1s/' "$SANDBOX_DIR/etc/plugstack.conf"
     train 1
     mv ckpt away

@@ -62,14 +62,14 @@ stopped() {
     job_is 'Restarts=1 '
 }
 
-@test "a rank with a neighbour on its node is seen to be stopped, and ends with 76 like all others" {
+@test "a stopped rank that shares its node is named as stopped, and all ranks end with 76" {
     sed 's/--ntasks-per-node=1/--ntasks-per-node=2/' "$TOP/etc/train.sbatch" >train.sbatch
     JOB=$(sbatch --parsable --nodes=2 --output="$OUT" train.sbatch job.cfg)
     stopped 3 'rank 3 on n2 is stopped (by SIGSTOP or a debugger)*last entered *'
     ! grep -q 'Killed' "$OUT"
 }
 
-@test "a node whose only rank is stopped is silent, and Slurm ends it" {
+@test "a node whose only rank is stopped is reported as silent, and Slurm ends it" {
     JOB=$(sbatch --parsable --nodes=3 --cpus-per-task=1 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg)
     stopped 1 'rank 1 on n2 is silent*'
 }

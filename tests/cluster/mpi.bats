@@ -66,33 +66,33 @@ job_is() {
     scontrol show job "$JOB" | grep -q "$1"
 }
 
-@test "muster-train --mpi names the type for srun" {
+@test "muster-train --mpi prints the type for srun --mpi" {
     [ "$("$MPICH/muster-train" --mpi)" = pmi2 ]
     [ "$("$OPENMPI/muster-train" --mpi)" = pmix ]
 }
 
-@test "MPICH over PMI2" {
+@test "MPICH over PMI2 has the losses of one process" {
     trains "$MPICH" 2 pmi2 MPICH
 }
 
-@test "Open MPI over PMIx" {
+@test "Open MPI over PMIx has the losses of one process" {
     trains "$OPENMPI" 2 pmix 'Open MPI v'
     unset OMPI_MCA_btl
     trains "$OPENMPI" 1 pmix 'Open MPI v'
 }
 
-@test "MPICH over PMIx, and over nothing" {
+@test "MPICH under --mpi=pmix and --mpi=none is refused" {
     if ldd "$(command -v mpichversion)" | grep -q libpmix; then skip "this MPICH speaks PMIx"; fi
     refuses 'srun --mpi=pmi2' srun -N2 -n4 --mpi=pmix "$MPICH/muster-train"
     refuses 'srun --mpi=pmi2' srun -N2 -n4 --mpi=none "$MPICH/muster-train"
 }
 
-@test "Open MPI over PMI2, and over nothing" {
+@test "Open MPI under --mpi=pmi2 and --mpi=none is refused" {
     refuses 'srun --mpi=pmix' srun -N2 -n4 --mpi=pmi2 "$OPENMPI/muster-train"
     refuses 'srun --mpi=pmix' srun -N2 -n4 --mpi=none "$OPENMPI/muster-train"
 }
 
-@test "mpirun and mpiexec start their own library's programs, and the other's are refused" {
+@test "mpirun and mpiexec run programs of their own MPI library, and those of the other are refused" {
     local mpirun=(mpirun.openmpi --oversubscribe)
     [ "$(id -u)" != 0 ] || mpirun+=(--allow-run-as-root)
     export -n SLURM_CONF
@@ -107,7 +107,7 @@ job_is() {
     grep -q '^muster-train: mpirun started 4 ranks with PMIx, which MPICH .*: start them with its own mpiexec' <<<"$output"
 }
 
-@test "ranks of Open MPI that fail for different reasons all end with the code of rank 0's" {
+@test "if ranks of Open MPI fail for different reasons, all end with the exit code of rank 0" {
     for failing in 1 2 3 4; do
         run step -N2 --ntasks-per-node=2 --mpi=pmix "$OPENMPI/tests/engine/comm_ranks" "$failing"
         echo "$failing failing, exit $status: $output"
@@ -118,7 +118,7 @@ job_is() {
     grep -qx '4 ranks agree' <<<"$output"
 }
 
-@test "every mesh of two ranks of Open MPI trains the same model; in full, of four" {
+@test "every mesh of two ranks of Open MPI trains the same model (with --full, of four)" {
     local ranks=1
     [ -z "${MUSTER_CHECK_FULL:-}" ] || ranks=2 # of a node
     . "$TOP/tests/engine/tap.bash"
@@ -131,7 +131,7 @@ job_is() {
 }
 
 # The job's own story: asked to stop, requeued, resumed, with the losses of a run that was not stopped.
-@test "train.sbatch with Open MPI: it stops, is requeued, resumes, and ends once" {
+@test "train.sbatch with Open MPI is stopped, requeued, resumes and finishes once" {
     export PATH=$OPENMPI:$PATH
     rm -f metrics.jsonl
     JOB=$(sbatch --parsable --nodes=2 --cpus-per-task=1 --output=out "$TOP/etc/train.sbatch" job.cfg --set batch.steps=2000)
@@ -148,7 +148,7 @@ job_is() {
     muster-report compare --tolerance 1e-5 <(head -n 5 alone.jsonl) first.jsonl
 }
 
-@test "--muster-preflight before a step with PMIx" {
+@test "--muster-preflight works before a step with PMIx" {
     run step -N2 --ntasks-per-node=1 --mpi=pmix --muster=job.cfg --muster-preflight true
     echo "$output"
     [ "$status" -eq 0 ]

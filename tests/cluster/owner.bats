@@ -65,7 +65,7 @@ only_slurm() {
     claim machine elsewhere heartbeat 1000000000
 }
 
-@test "two tasks of an array in one directory: one trains, the other ends with 78 before its first step" {
+@test "of two array tasks in one directory, one trains and the other ends with 78 before its first step" {
     submit %a --array=1-2 --requeue
     both() { [ "$(cat out.[12] 2>/dev/null | grep -cE 'belongs to job|^checkpoint of step 50 saved')" -eq 2 ]; }
     eventually 60 both
@@ -78,7 +78,7 @@ only_slurm() {
     [ "$(state "${JOB}_$owner")" = RUNNING ]
 }
 
-@test "a job that runs, and one that is suspended, own their directory" {
+@test "a running job and a suspended job own their directory" {
     submit first
     first=$JOB
     eventually 60 saved first
@@ -91,7 +91,7 @@ only_slurm() {
     refused third "$first"
 }
 
-@test "a job that scancel killed is dead at once" {
+@test "the directory of a job that scancel killed is taken over at once" {
     long_steps
     submit first
     first=$JOB
@@ -104,7 +104,7 @@ only_slurm() {
     eventually 60 took_over
 }
 
-@test "a step that was killed in a job that goes on is dead" {
+@test "the directory of a killed step is taken over even if its job still runs" {
     TRAIN="$TRAIN; sleep 600"
     submit first
     first=$JOB
@@ -119,7 +119,7 @@ only_slurm() {
     [ "$(state "$first")" = RUNNING ]
 }
 
-@test "a requeued job keeps its directory while it waits, and takes it over at once when it is back" {
+@test "a requeued job keeps its directory while pending, and takes it over at once when it restarts" {
     long_steps
     submit first --requeue
     first=$JOB

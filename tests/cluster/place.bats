@@ -55,7 +55,7 @@ allocated() {
     timeout -k 5 60 salloc -Q $options sh -c "$*"
 }
 
-@test "in an allocation the ranks land where muster-topo says: node after node, switch by switch" {
+@test "in an allocation, ranks are placed as muster-topo says, node by node and switch by switch" {
     expect --nodes 'n[1-8]' --slots 1 --mesh dp=8 --bytes dp=1
     [ "$(tr '\n' ' ' <hosts)" != "n1 n2 n3 n4 n5 n6 n7 n8 " ]
     allocated -N8 "srun --muster -n8 sh -c '$where'" >out
@@ -74,7 +74,7 @@ allocated() {
     grep -q '^muster: the environment of rank 0$' report
 }
 
-@test "the job file's mesh decides, two ranks a node" {
+@test "the job file's mesh decides the placement of two ranks a node" {
     expect --nodes 'n[1-8]' --slots 2 --job "$JOB_FILE"
     [ "$(uniq hosts | tr '\n' ' ')" != "n1 n2 n3 n4 n5 n6 n7 n8 " ]
     allocated -N8 "srun --muster=$JOB_FILE -n16 --ntasks-per-node=2 sh -c '$where'" >out
@@ -82,7 +82,7 @@ allocated() {
     diff hosts <(landed out)
 }
 
-@test "ragged counts: as many ranks a node as Slurm gave it" {
+@test "with uneven tasks per node, each node gets as many ranks as Slurm assigned" {
     allocated "-N5 -n8 -w n[1-5]" "echo \$SLURM_TASKS_PER_NODE >counts; srun --muster sh -c '$where'" >out
     cat counts out
     expect --nodes 'n[1-5]' --slots "$(cat counts)" --mesh dp=8 --bytes dp=1
@@ -107,7 +107,7 @@ map_leads_to_hosts() {
     done <out
 }
 
-@test "outside an allocation Slurm's order stays, and the map says which rank of the mesh each one plays" {
+@test "outside an allocation, rank order is unchanged and MUSTER_RANK_MAP maps ranks to the mesh" {
     expect --nodes 'n[1-8]' --slots 1 --job "$JOB_FILE"
     step --muster="$JOB_FILE" -N8 -n8 sh -c 'echo "$SLURM_PROCID $SLURMD_NODENAME $MUSTER_RANK_MAP $RANK"' >out
     step -N8 -n8 sh -c "$where" >plain
@@ -118,7 +118,7 @@ map_leads_to_hosts() {
 }
 
 # From 23.11.4 on srun refuses --nodes on its command line together with --distribution=arbitrary.
-@test "an srun with -N in an allocation starts: Slurm's order stays, and the map holds the mesh's" {
+@test "srun -N in an allocation keeps Slurm's rank order, and MUSTER_RANK_MAP maps ranks to the mesh" {
     local option
     expect --nodes 'n[1-8]' --slots 1 --job "$JOB_FILE"
     for option in -N8 "-N 8" --nodes=8; do
@@ -137,7 +137,7 @@ map_leads_to_hosts() {
     diff hosts <(landed out)
 }
 
-@test "an srun inside a step with a map does not pass that map on" {
+@test "an srun inside a step does not inherit the step's MUSTER_RANK_MAP" {
     step --muster="$JOB_FILE" -N8 -n8 sh -c '[ -n "$MUSTER_RANK_MAP" ] || echo outer has none
         [ $SLURM_PROCID != 0 ] || srun --overlap --muster -N2 -n2 sh -c "echo inner \${MUSTER_RANK_MAP-none}"' >out
     cat out
@@ -152,13 +152,13 @@ train() {
     grep -o '"loss":[^,}]*' "$BATS_FILE_TMPDIR/metrics.jsonl"
 }
 
-@test "srun --export=NONE: the ranks have the map that the report names" {
+@test "with srun --export=NONE, the ranks still get MUSTER_RANK_MAP" {
     expect --nodes 'n[1-8]' --slots 1 --job "$JOB_FILE"
     step --export=NONE --muster="$JOB_FILE" -N8 -n8 /bin/sh -c "$where \$MUSTER_RANK_MAP" >out
     map_leads_to_hosts
 }
 
-@test "with --muster as many ranks start as without, however their number is given" {
+@test "--muster does not change the number of ranks, however it is given" {
     local given count
     for given in "srun" "srun -c1" "srun -c 2" "SRUN_CPUS_PER_TASK=1 srun" "SLURM_NPROCS=16 srun" "srun -n8 -c1" \
         "srun --ntasks-per-node=2" "SLURM_NTASKS=8 SLURM_NPROCS=16 srun" "SLURM_CPUS_PER_TASK=1 srun" \
@@ -174,7 +174,7 @@ train() {
     done
 }
 
-@test "muster-train takes its place from the map, says so, and learns the same" {
+@test "muster-train follows and logs MUSTER_RANK_MAP, and the losses are the same" {
     export OMP_NUM_THREADS=1 # eight ranks share this machine's cores
     train >without
     no_line MUSTER_RANK_MAP train.out
@@ -185,7 +185,7 @@ train() {
     diff without with
 }
 
-@test "what the user says of nodes and ranks stays" {
+@test "the user's options for nodes and distribution are not changed" {
     local option
     for option in "-m block" "--distribution=cyclic" "--dist=block" "-w n[1-8]" "-r0" "-x n9"; do
         # shellcheck disable=SC2086 # an option and its value
@@ -209,14 +209,14 @@ train() {
     landed_as out plain
 }
 
-@test "a MASTER_ADDR of the user's keeps rank 0 on the first node" {
+@test "a MASTER_ADDR set by the user keeps rank 0 on the first node" {
     allocated -N8 "MASTER_ADDR=n1 srun --muster=$JOB_FILE -n8 sh -c '$where \$MASTER_ADDR'" >out
     cat out
     [ "$(landed out | head -n 1)" = n1 ]
     [ "$(cut -d' ' -f3 out | sort -u)" = n1 ]
 }
 
-@test "an srun inside a step has its own order, and one inside a reordered step is not led by that one's" {
+@test "an srun inside a reordered step does not inherit the step's rank order" {
     allocated -N8 "srun --muster -n8 sh -c '[ \$SLURM_PROCID != 3 ] || srun --overlap --muster -N8 -n8 sh -c \
         \"echo \\\$SLURM_PROCID \\\$SLURMD_NODENAME \\\${MUSTER_RANK_MAP-none}\"'" >out
     cat out
@@ -225,7 +225,7 @@ train() {
     no_line -v ' none$' out
 }
 
-@test "nothing is left: no file, no variable of the way there; and a user's reach the ranks" {
+@test "no temporary file or internal variable is left, and the user's variables reach the ranks" {
     mkdir tmp
     export TMPDIR=$PWD/tmp
     allocated -N8 "srun --muster -n8 env; srun --muster -n8 -t nonsense true
@@ -240,18 +240,18 @@ train() {
     [ "$(grep -c '^SLURM_DISTRIBUTION=block$' out)" -eq 2 ]
 }
 
-@test "where TMPDIR is no directory and cannot be written, the order is the same" {
+@test "rank placement works if TMPDIR is not a writable directory" {
     expect --nodes 'n[1-8]' --slots 1 --mesh dp=8 --bytes dp=1
     TMPDIR=/proc/nowhere allocated -N8 "srun --muster -n8 sh -c '$where'" >out
     diff hosts <(landed out)
 }
 
-@test "the nodes are all idle after all this" {
+@test "all nodes are idle after these tests" {
     eventually 20 all_idle
 }
 
 # The last one: with topology.yaml, Slurm ignores topology.conf.
-@test "a partition's own topology, not the cluster's default, decides its order (Slurm 25.05)" {
+@test "rank order follows the partition's own topology, not the cluster's default (Slurm 25.05)" {
     slurm_since 25.05 || skip "this Slurm has one topology for all partitions"
     cat >"$SANDBOX_DIR/etc/topology.yaml" <<'YAML'
 - topology: halves

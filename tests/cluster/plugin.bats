@@ -28,7 +28,7 @@ variables="RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK MASTER_ADDR MAS
 variables+=" MUSTER_NODES MUSTER_JOB_ID MUSTER_RESTART_COUNT MUSTER_JOB"
 show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; done; echo"
 
-@test "every rank of two nodes and two tasks a node has its own place" {
+@test "each rank on two nodes with two tasks each gets its own rank variables" {
     step --muster=good.cfg -N2 --ntasks-per-node=2 sh -c "$show" | sort >ranks
     cat ranks
     [ "$(wc -l <ranks)" -eq 4 ]
@@ -42,20 +42,20 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$file" = "$BATS_TEST_TMPDIR/good.cfg" ]
 }
 
-@test "ranks laid out cyclically are still where they say" {
+@test "rank variables are correct with a cyclic distribution" {
     run step --muster -N2 -n4 -m cyclic sh -c 'echo $RANK $SLURM_PROCID $NODE_RANK $SLURM_NODEID $LOCAL_RANK'
     echo "$output"
     [ "$(sort <<<"$output" | tr '\n' ';')" = "0 0 0 0 0;1 1 1 1 0;2 2 0 0 1;3 3 1 1 1;" ]
 }
 
-@test "what the user set stays" {
+@test "variables set by the user are unchanged" {
     MASTER_PORT=29500 OMP_NUM_THREADS=7 MASTER_ADDR=me MUSTER_NODES=9 run step --muster -N2 --ntasks-per-node=1 \
         sh -c 'echo $MASTER_PORT $OMP_NUM_THREADS $MASTER_ADDR $MUSTER_NODES $WORLD_SIZE'
     echo "$output"
     [ "$(sort -u <<<"$output")" = "29500 7 me 9 2" ]
 }
 
-@test "what the user set stays, however long it is" {
+@test "very long variables set by the user are unchanged" {
     local long
     long=$(printf '%05000d' 0)
     MASTER_ADDR=$long MUSTER_NODES=$long run step --muster -n1 sh -c 'echo ${#MASTER_ADDR} ${#MUSTER_NODES} $RANK'
@@ -63,7 +63,7 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$output" = "5000 5000 0" ]
 }
 
-@test "an srun inside a step gets its own variables, and still the user's" {
+@test "an srun inside a step gets its own rank variables and keeps the user's variables" {
     MASTER_PORT=29500 run step --muster -N2 --ntasks-per-node=1 sh -c \
         'test $RANK = 1 ||
          env -u SLURM_NTASKS_PER_NODE srun --overlap --muster -n4 sh -c "echo \$RANK/\$WORLD_SIZE \$MASTER_PORT"'
@@ -71,7 +71,7 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$(sort <<<"$output" | tr '\n' ';')" = "0/4 29500;1/4 29500;2/4 29500;3/4 29500;" ]
 }
 
-@test "threads follow srun's --cpus-per-task, not sbatch's, and else the ranks share the node" {
+@test "OMP_NUM_THREADS follows --cpus-per-task where srun uses it, else ranks share the node's CPUs" {
     run step --muster -n1 sh -c 'echo $OMP_NUM_THREADS'
     [ "$output" = 2 ]
     run step --muster -n1 -c1 sh -c 'echo $OMP_NUM_THREADS'
@@ -95,7 +95,7 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$(tr '\n' ';' <out)" = "$inherited 1 gone;1 1 gone;" ]
 }
 
-@test "two steps of a job have different ports" {
+@test "steps of a job have different MASTER_PORTs" {
     timeout 60 sbatch -W -N1 -o out --wrap \
         'for i in 1 2 3; do srun -Q --muster -n1 sh -c "echo \$MASTER_PORT"; done'
     cat out
@@ -103,13 +103,13 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$(sort -u out | wc -l)" -eq 3 ]
 }
 
-@test "without --muster nothing is set" {
+@test "without --muster no variable is set" {
     run step -N2 --ntasks-per-node=1 sh -c "$show"
     echo "$output"
     [ "$(tr -s '\n' ' ' <<<"$output" | tr ' ' '\n' | sort -u | grep .)" = unset ]
 }
 
-@test "#SBATCH --muster reaches the steps of the job, not the batch script" {
+@test "--muster in an sbatch script applies to the job's steps, not to the batch script" {
     cat >script <<SH
 #!/bin/sh
 #SBATCH --muster=good.cfg --nodes=2 --output=out
@@ -123,7 +123,7 @@ SH
 rank 0 of 2 $PWD/good.cfg;rank 1 of 2 $PWD/good.cfg;" ]
 }
 
-@test "a broken job file ends srun with 78 and one line, and no rank starts and no node suffers" {
+@test "a broken job file ends srun with 78 in one line; no rank starts and no node is drained" {
     run step --muster=bad.cfg -N2 touch started
     echo "$output"
     [ "$status" -eq 78 ]
@@ -137,7 +137,7 @@ rank 0 of 2 $PWD/good.cfg;rank 1 of 2 $PWD/good.cfg;" ]
     [[ $output == *missing.cfg* ]]
 }
 
-@test "sbatch warns of a broken job file and takes the job, whose srun ends with 78" {
+@test "sbatch accepts a job with a broken job file and warns, and the job's srun ends with 78" {
     run timeout 60 sbatch -W -N2 -o out --muster=bad.cfg --wrap 'srun touch started; exit $?'
     echo "$output"
     [ "$status" -eq 78 ]
@@ -147,7 +147,7 @@ rank 0 of 2 $PWD/good.cfg;rank 1 of 2 $PWD/good.cfg;" ]
     eventually 20 all_idle
 }
 
-@test "salloc passes the option on" {
+@test "salloc passes --muster on to srun" {
     run timeout 60 salloc -Q -N2 --muster=good.cfg srun --ntasks-per-node=1 sh -c 'echo $RANK $MUSTER_JOB'
     echo "$output"
     [ "$(sort <<<"$output" | tr '\n' ';')" = "0 $PWD/good.cfg;1 $PWD/good.cfg;" ]
@@ -160,7 +160,7 @@ interactive() {
     SLURM_CONF=$PWD/slurm.conf timeout -k 5 60 salloc -Q "$@" </dev/null
 }
 
-@test "salloc's interactive step only warns of a broken job file, and an srun in it ends with 78" {
+@test "salloc's interactive step warns of a broken job file, and an srun in it ends with 78" {
     cat >shell <<'SH'
 echo "step $SLURM_STEP_ID ${RANK-unset}"
 srun touch started
@@ -176,7 +176,7 @@ SH
     [ ! -e started ]
 }
 
-@test "a program's own --interactive makes no interactive step of its srun" {
+@test "--interactive as an argument of the program does not make its step interactive" {
     run timeout 60 salloc -Q -N1 srun --muster=bad.cfg touch started --interactive
     echo "$output"
     [ "$status" -eq 78 ]
@@ -196,13 +196,13 @@ SH
     eventually 20 all_idle
 }
 
-@test "a step of one node is taken for a job of one node only where the job has no other" {
+@test "settings for one-node jobs do not apply to a one-node step of a larger job" {
     show='echo "${GLOO_SOCKET_IFNAME-unset}"'
     [ "$(step -N1 -n1 --muster sh -c "$show")" = lo ]
     [ "$(timeout 60 salloc -Q -N2 srun -N1 -n1 --muster sh -c "$show")" = unset ]
 }
 
-@test "from within another job srun lays out the step's own nodes" {
+@test "srun --jobid from within another job lays out the nodes of its own step" {
     local other
     other=$(timeout 60 salloc -w n2 --no-shell 2>&1 | sed -n 's/.*Granted job allocation //p')
     timeout 60 salloc -Q -w n1 srun --jobid="$other" --muster-report -n2 true >out 2>&1
@@ -213,7 +213,7 @@ SH
     no_line 'n1' out
 }
 
-@test "with --export=NONE the ranks still have their variables, and what srun found out" {
+@test "with --export=NONE the ranks still get WORLD_SIZE, MASTER_ADDR and MUSTER_JOB" {
     run step --export=NONE --muster=good.cfg -N2 --ntasks-per-node=1 "$(command -v env)"
     echo "$output"
     [ "$(grep -c '^WORLD_SIZE=2$' <<<"$output")" -eq 2 ]
@@ -222,7 +222,7 @@ SH
     [ "$(grep -c "^MUSTER_JOB=$PWD/good.cfg\$" <<<"$output")" -eq 2 ]
 }
 
-@test "srun reads the job file once; no node and no rank reads it" {
+@test "srun reads the job file once; nodes and ranks do not read it" {
     local tracer node
     command -v strace >/dev/null || skip "strace is not installed"
     { cat good.cfg && echo 'environment = { FROM_JOB = "a b%20"; };'; } >once.cfg
@@ -247,7 +247,7 @@ SH
     no_line once.cfg nodes.trace
 }
 
-@test "ranks that get another job file by --export get none of the variables of srun's" {
+@test "ranks given another MUSTER_JOB by --export get no variables of srun's job file" {
     { cat good.cfg && echo 'environment = { FROM_JOB = "yes"; };'; } >first.cfg
     cp good.cfg second.cfg
     run step --export=PATH,MUSTER_JOB=second.cfg --muster=first.cfg -N2 -n2 sh -c 'echo has $FROM_JOB $MUSTER_JOB'
@@ -267,7 +267,7 @@ SH
     [ "$(grep -c 'this component of a heterogeneous step has no MASTER_ADDR, and is not bound' <<<"$output")" -eq 1 ]
 }
 
-@test "--muster-report prints one table, with every variable and who set it" {
+@test "--muster-report prints one table with every variable and its source" {
     OMP_NUM_THREADS=5 run step --muster=good.cfg --muster-report -N2 --ntasks-per-node=2 true
     echo "$output"
     [ "$status" -eq 0 ]
@@ -285,7 +285,7 @@ SH
     done
 }
 
-@test "what the user's variables hold forges no line of slurmd's log" {
+@test "line breaks in the user's variables cannot forge lines of slurmd's log" {
     local value=$'lo\n[2026-01-01T00:00:00.000] error: forged\e[31m\302\23331m' # U+009B, in any locale
     GLOO_SOCKET_IFNAME=$value step --muster-report -N1 -w n1 sh -c 'printf %s "$GLOO_SOCKET_IFNAME"' >out 2>err
     [ "$(cat out)" = "$value" ]
@@ -296,7 +296,7 @@ SH
     no_line -a '^\[2026-01-01' "$SANDBOX_DIR/log/slurmd.n1.log"
 }
 
-@test "where slurmctld tells nobody of its nodes, MASTER_ADDR is the name of rank 0's node" {
+@test "if slurmctld hides the nodes (PrivateData), MASTER_ADDR is the name of rank 0's node" {
     [ "$(id -u)" -eq 0 ] || skip "only root has other users, to whom PrivateData applies"
     # Not in bats' own directory, which an ordinary user cannot enter.
     local dir
@@ -323,6 +323,6 @@ SH
     [ "$(grep -E '^[01] ' <<<"$output" | sort | tr '\n' ';')" = "0 n2;1 n2;" ]
 }
 
-@test "the nodes are all idle after all this" {
+@test "all nodes are idle after these tests" {
     eventually 20 all_idle
 }

@@ -72,7 +72,7 @@ pick() {
     [ -n "$word" ] || word=-
 }
 
-@test "200 random option strings drain nothing, end in time, and each error has its reason" {
+@test "with 200 random option strings, srun ends in time with a reason, and no node is drained" {
     local i n words word status refused=0
     RANDOM=6 # seeds bash's generator; not by local, where it is a variable like others
     for ((i = 0; i < 200; i++)); do
@@ -105,7 +105,7 @@ pick() {
 
 # ---- the site --------------------------------------------------------------------------------------------------------
 
-@test "each broken fabric profile is named by srun, with its line, and costs nothing else" {
+@test "each broken fabric profile is reported by srun with its line, and the ranks still run" {
     local profile name count=0
     mkdir -p "$SANDBOX_DIR/etc/fabric"
     for profile in "$TOP"/tests/unit/broken_fabric/*.cfg; do
@@ -122,7 +122,7 @@ pick() {
     [ "$count" -ge 50 ]
 }
 
-@test "nonsense in plugstack.conf costs a line at most" {
+@test "invalid arguments in plugstack.conf cause only warnings, and the ranks still run" {
     local word long
     printf -v long '%05000d' 7
     printf 'SwitchName=s1 Nodes=n[1-\nrubbish\n' >noise
@@ -145,7 +145,7 @@ pick() {
     done
 }
 
-@test "a copied plugin uses the profiles beside it, or installed ones that only root could write" {
+@test "a copied plugin uses the fabric profiles next to it, and warns if there are none" {
     mkdir copy
     # By this name the copy finds no profiles of a muster that is installed on this machine.
     LC_ALL=C sed 's|share/muster/fabric|share/absent/fabric|g' "$PLUGIN" >copy/spank_muster.so
@@ -211,7 +211,7 @@ judge() {
 harms="no_files no_memory no_write garbage"
 callbacks="local_init init_post_opt local_user_init remote_init user_init task_init"
 
-@test "a fault in any callback of srun, the plugin required or optional" {
+@test "a fault in any callback of srun drains no node and is reported, with a required or optional plugin" {
     [ -f "$BATS_FILE_TMPDIR/spank_mend.so" ] || skip "gcc is not installed"
     local mode callback harm
     for mode in required optional; do
@@ -231,7 +231,7 @@ callbacks="local_init init_post_opt local_user_init remote_init user_init task_i
     done
 }
 
-@test "a fault in any callback under sbatch, the plugin required or optional" {
+@test "a fault in any callback under sbatch drains no node, with a required or optional plugin" {
     [ -f "$BATS_FILE_TMPDIR/spank_mend.so" ] || skip "gcc is not installed"
     local mode callback harm i=0
     for mode in required optional; do
@@ -254,7 +254,7 @@ callbacks="local_init init_post_opt local_user_init remote_init user_init task_i
     [ "$status" -eq 0 ]
 }
 
-@test "a fault when slurmd starts, or when a job ends" {
+@test "a fault when slurmd starts or a job ends drains no node" {
     [ -f "$BATS_FILE_TMPDIR/spank_mend.so" ] || skip "gcc is not installed"
     local harm mode
     for mode in required optional; do
@@ -272,7 +272,7 @@ callbacks="local_init init_post_opt local_user_init remote_init user_init task_i
     done
 }
 
-@test "slurmd loads no library that its environment names" {
+@test "slurmd does not load a library named in its environment" {
     "$SANDBOX" kill-node n3 --dir "$SANDBOX_DIR"
     : >"$SANDBOX_DIR/log/slurmd.n3.log"
     mkdir bin
@@ -295,7 +295,7 @@ hang() {
     eventually 30 all_idle
 }
 
-@test "a muster-ckptd that hangs in the epilog drains no node, even where slurm.conf's timeout is too short" {
+@test "a muster-ckptd that hangs in the epilog drains no node, even if PrologEpilogTimeout is too short" {
     printf '#!/bin/sh\ntrap "" TERM\nsleep 60\n' >hang
     chmod +x hang
     hang 6
@@ -309,7 +309,7 @@ hang() {
     eventually 20 grep -q "warning: .* of 9 s is too short for epilog_seconds=60 " "$SANDBOX_DIR/log/slurmd.n1.log"
 }
 
-@test "the plugin stacked twice, under two names" {
+@test "ranks run if plugstack.conf loads the plugin twice, under two names" {
     cp "$PLUGIN" "$BATS_FILE_TMPDIR/spank_again.so"
     echo "required $BATS_FILE_TMPDIR/spank_again.so stage_keep=0" >>"$SANDBOX_DIR/etc/plugstack.conf"
     run step --muster=good.cfg -N2 -n2 sh -c "$show"

@@ -8,7 +8,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
 
-@test "only SPANK's symbols are exported" {
+@test "the plugin exports only SPANK's symbols" {
     run nm -D --defined-only --format=posix "$PLUGIN"
     # slurm_spank_init_failure_mode is of Slurm 25.05 and later.
     exported=$(cut -d' ' -f1 <<<"$output" | grep -vx slurm_spank_init_failure_mode | sort | tr '\n' ' ')
@@ -17,7 +17,7 @@ setup() {
 slurm_spank_job_epilog slurm_spank_local_user_init slurm_spank_task_init slurm_spank_user_init spank_plugin_version " ]
 }
 
-@test "every undefined symbol is on the list of what may be there" {
+@test "every undefined symbol of the plugin is on the list of allowed symbols" {
     # Lazy binding hides a symbol that is missing until it is called, in slurmd, a year from now.
     grep -v '^#' "$TOP/tests/cluster/plugin_symbols.allow" >"$BATS_TEST_TMPDIR/allow"
     run nm -D --undefined-only "$PLUGIN"
@@ -28,7 +28,7 @@ slurm_spank_job_epilog slurm_spank_local_user_init slurm_spank_task_init slurm_s
     [ -z "$unknown" ]
 }
 
-@test "it links only the C library and libconfig, not hwloc" {
+@test "the plugin links only the C library and libconfig, not hwloc" {
     run objdump -p "$PLUGIN"
     [ "$status" -eq 0 ]
     needed=$(awk '$1 == "NEEDED" {print $2}' <<<"$output" | grep -vE '^lib(c|m|dl|config)\.so\.|^ld-linux' || true)
@@ -36,7 +36,7 @@ slurm_spank_job_epilog slurm_spank_local_user_init slurm_spank_task_init slurm_s
     [ -z "$needed" ]
 }
 
-@test "no symbol of libconfig is one of Slurm's programs too" {
+@test "libconfig and Slurm's programs define no symbol in common" {
     # Slurm's own would be found first.
     library=$(ldd "$PLUGIN" | awk '$1 ~ /^libconfig\.so/ {print $3}')
     symbols() { nm -D --defined-only --format=posix "$1" | awk '$1 !~ /^(_|__bss_start$|_?e?(nd|data)$)/ {print $1}' | sort -u; }
@@ -52,7 +52,7 @@ slurm_spank_job_epilog slurm_spank_local_user_init slurm_spank_task_init slurm_s
     done
 }
 
-@test "it compiles against the installed headers of Slurm, and an API that has changed is noticed" {
+@test "the plugin compiles against the installed Slurm headers, and a changed API is detected" {
     run "$TOP/tests/slurm-headers" /usr/include
     echo "$output"
     [ "$status" -eq 0 ]

@@ -91,7 +91,7 @@ judge() {
     done
 }
 
-@test "the lists are whole" {
+@test "the lists of variables are complete" {
     printf '%s\n' "${variables[@]}"
     [ "${#variables[@]}" -ge 25 ]
     for name in RANK WORLD_SIZE MASTER_ADDR OMP_NUM_THREADS MUSTER_RESTART_COUNT NCCL_SOCKET_IFNAME; do
@@ -106,7 +106,7 @@ judge() {
     done
 }
 
-@test "what is in the environment" {
+@test "variables in the user's environment are unchanged" {
     local i
     for i in {1..30}; do
         choose
@@ -116,7 +116,7 @@ judge() {
 }
 
 # --export takes no commas in values, cuts blanks, and reads quotes.
-@test "what --export says" {
+@test "variables set by --export are unchanged" {
     local i
     for i in {1..30}; do
         choose "[, '\"\\\\]"
@@ -126,7 +126,7 @@ judge() {
     done
 }
 
-@test "what a batch script and sbatch say, with --muster there too" {
+@test "variables set by sbatch and a batch script are unchanged, also with --muster in the script" {
     local i quoted
     for i in {1..8}; do
         choose "[, '\\\\]"
@@ -147,7 +147,7 @@ judge() {
     done
 }
 
-@test "what an outer srun --muster set is not the user's, but what its program set since is" {
+@test "an inner srun replaces the outer srun's variables, and keeps those that the program has set" {
     choose "'"
     {
         echo '[ $SLURM_PROCID = 1 ] || exit 0'

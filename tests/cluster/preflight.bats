@@ -67,7 +67,7 @@ n2_is_bad() {
     none_started
 }
 
-@test "good nodes pass with one line, and then the tasks run" {
+@test "if all nodes are good, preflight prints one line and the tasks start" {
     preflight --muster=job.cfg
     [ "$status" -eq 0 ]
     [ "${#lines[@]}" -eq 1 ]
@@ -77,7 +77,7 @@ n2_is_bad() {
     [ -z "$(compgen -G '.muster-preflight*')" ]
 }
 
-@test "the program itself: each node talks to both neighbours" {
+@test "muster-preflight on each node communicates with both neighbours" {
     run step -N3 --ntasks-per-node=1 --mpi=pmi2 "$PROGRAM"
     echo "$output"
     for i in 1 2 3; do
@@ -87,7 +87,7 @@ n2_is_bad() {
     done
 }
 
-@test "without Slurm it ends by itself, and says why nobody was talked to" {
+@test "without Slurm, muster-preflight ends and reports why it tested no neighbour" {
     run env -u PMI_FD -u SLURM_JOB_ID timeout 10 "$PROGRAM"
     [ "$status" -eq 0 ]
     grep -q ' to - untried PMI2 is not there' <<<"$output"
@@ -95,7 +95,7 @@ n2_is_bad() {
     [ "$status" -eq 64 ]
 }
 
-@test "a node whose checkpoint directory is on a full file system" {
+@test "a node whose checkpoint file system is full is reported as bad" {
     unshare --mount true 2>/dev/null || skip "no new mount namespace for this user"
     mkdir checkpoints
     faulty n2 "exec unshare --mount sh -c 'mount -t tmpfs -o size=16k tmpfs $PWD/checkpoints; exec $PROGRAM \"\$@\"' - \"\$@\""
@@ -104,7 +104,7 @@ n2_is_bad() {
     grep -q "n2 is bad: checkpoints cannot be written to $PWD/checkpoints: No space left on device" <<<"$output"
 }
 
-@test "a node that mounts the checkpoint directory read-only, and one that has too little room" {
+@test "a node whose checkpoint file system is read-only or too small is reported as bad" {
     unshare --mount true 2>/dev/null || skip "no new mount namespace for this user"
     mkdir checkpoints
     faulty n2 "exec unshare --mount sh -c 'mount -t tmpfs -o ro tmpfs $PWD/checkpoints; exec $PROGRAM \"\$@\"' - \"\$@\""
@@ -117,7 +117,7 @@ n2_is_bad() {
     grep -qE "$PWD/checkpoints has 0.0 GiB free, and [0-9.]+ GiB are needed" <<<"$output"
 }
 
-@test "a directory that no node can write to is not the nodes' fault: 74" {
+@test "a checkpoint directory that no node can write to ends srun with 74 and blames no node" {
     sed -i 's|dir = .*;|dir = "/proc/checkpoints"; };|' job.cfg
     preflight --muster=job.cfg
     [ "$status" -eq 74 ]
@@ -125,7 +125,7 @@ n2_is_bad() {
     none_started
 }
 
-@test "a node that the network does not reach" {
+@test "a node without a network is reported as bad" {
     unshare --net true 2>/dev/null || skip "no new network namespace for this user"
     faulty n2 "exec unshare --net $PROGRAM \"\$@\""
     preflight
@@ -133,7 +133,7 @@ n2_is_bad() {
     grep -q 'n2 is bad: its neighbours cannot reach it: ' <<<"$output"
 }
 
-@test "a node that listens, but where nobody comes through" {
+@test "a node that cannot connect to its neighbours is reported as bad" {
     unshare --net true 2>/dev/null || skip "no new network namespace for this user"
     need ip
     faulty n2 "exec unshare --net sh -c 'ip link set lo up; exec $PROGRAM \"\$@\"' - \"\$@\""
@@ -143,7 +143,7 @@ n2_is_bad() {
         <<<"$output"
 }
 
-@test "a node that hangs is named as silent, in time, and nothing of it stays" {
+@test "a node that hangs is reported as silent in time, and no process of it is left" {
     faulty n2 'kill -STOP $$'
     preflight
     n2_is_bad
@@ -155,7 +155,7 @@ n2_is_bad() {
     eventually 10 gone
 }
 
-@test "nodes that all hang are all named, and no task starts: 74" {
+@test "if all nodes hang, all are reported, no task starts, and srun ends with 74" {
     for i in 1 2 3; do faulty "n$i" 'kill -STOP $$'; done
     preflight
     [ "$status" -eq 74 ]
@@ -163,7 +163,7 @@ n2_is_bad() {
     none_started
 }
 
-@test "another NCCL than the others'" {
+@test "a node with another NCCL version is reported as bad" {
     for i in 1 2 3; do
         mkdir -p "lib$i"
         : >"lib$i/libnccl.so.2.$((i == 2 ? 18 : 21)).5"
@@ -175,7 +175,7 @@ n2_is_bad() {
     grep -q 'NCCL: libnccl.so.2.18.5 (0 bytes), and libnccl.so.2.21.5 (0 bytes) on 2 of 3 nodes' <<<"$output"
 }
 
-@test "a node with another release of the plugin is named, and is good" {
+@test "a node with another plugin release is reported, and counts as good" {
     local release
     release=$(srun --muster -N1 -n1 printenv MUSTER_PLUGIN_VERSION)
     [[ $release == [0-9]*.[0-9]* ]]
@@ -188,7 +188,7 @@ n2_is_bad() {
     grep -q "plugin: not the same on all nodes; 2 of 3 have $release, n2 has 0.0.9" <<<"$output"
 }
 
-@test "a node where slurmd does not load the plugin" {
+@test "a node where slurmd has not loaded the plugin is reported as bad" {
     mkdir none
     cp "$SANDBOX_DIR"/etc/*.conf none
     : >none/plugstack.conf
@@ -206,7 +206,7 @@ n2_is_bad() {
     none_started
 }
 
-@test "a lost GPU, a dead port: machines replayed from tests/fixtures" {
+@test "a node with a dead InfiniBand port or a lost GPU is reported as bad (recorded machines)" {
     grep -q '^HWLOC_LIBS = -l' "$BUILD/Makefile" || skip "built without hwloc"
     local good lost dead
     good=$(snapshot dgx-h100) dead=$(snapshot dgx-h100-dead-port)
@@ -226,7 +226,7 @@ n2_is_bad() {
     grep -q 'Slurm gave 8 GPUs, but 6 are usable' <<<"$output"
 }
 
-@test "the bad step's CPUs are free again, and the job goes on" {
+@test "after a failed preflight, the step's CPUs are free and the job continues" {
     faulty n2 "export MUSTER_PREFLIGHT_ROOT=/nonexistent"
     cat >script <<'SH'
 srun -N3 --ntasks-per-node=1 --muster-preflight touch started
@@ -240,7 +240,7 @@ SH
     [ "$(grep -cx next <<<"$output")" -eq 6 ]
 }
 
-@test "a dead node, that Slurm has not missed yet" {
+@test "a dead node that Slurm has not detected yet is reported as bad" {
     cat >script <<SH
 "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
 srun -N3 --ntasks-per-node=1 --muster-preflight touch started
@@ -255,14 +255,14 @@ SH
     grep -q '^muster: preflight: 2 of 3 nodes are good; n2 is not ' <<<"$output"
 }
 
-@test "with --export=NONE no task starts either" {
+@test "with --export=NONE, no task starts if a node is bad" {
     faulty n2 "export MUSTER_PREFLIGHT_ROOT=/nonexistent"
     preflight --export=NONE
     [ "$status" -eq 76 ]
     none_started
 }
 
-@test "=exclude: the job is requeued and runs on the other nodes" {
+@test "--muster-preflight=exclude requeues the job without the bad node" {
     faulty n2 "export MUSTER_PREFLIGHT_ROOT=/nonexistent"
     cat >script <<'SH'
 #!/bin/sh
@@ -280,7 +280,7 @@ SH
     [ "$(sort -u <(grep '^run' out) | tr '\n' ' ')" = "run 0 run 1 " ]
 }
 
-@test "=exclude says why a job cannot be requeued" {
+@test "--muster-preflight=exclude reports why a job cannot be requeued" {
     faulty n2 "export MUSTER_PREFLIGHT_ROOT=/nonexistent"
     run timeout 60 salloc -Q -N3 -w 'n[1-3]' srun --ntasks-per-node=1 --muster-preflight=exclude true
     echo "$output"
@@ -291,7 +291,7 @@ SH
     grep -q 'not requeued: the job may not be requeued' out
 }
 
-@test "a program that is not there is a warning, and a wrong argument is refused" {
+@test "a missing muster-preflight causes a warning, and an invalid argument is refused" {
     sed "s| preflight=[^ ]*| preflight=/nonexistent|" "$SANDBOX_DIR/etc/plugstack.conf" >plugstack.conf
     sed "s|^PlugStackConfig=.*|PlugStackConfig=$PWD/plugstack.conf|" "$SLURM_CONF" >slurm.conf
     SLURM_CONF=$PWD/slurm.conf run step -N3 --ntasks-per-node=1 --muster-preflight echo up

@@ -18,7 +18,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
 
-@test "a program without MPI: the ranks find each other by MASTER_ADDR and MASTER_PORT" {
+@test "ranks of a program without MPI connect by MASTER_ADDR and MASTER_PORT" {
     need bash
     cat >meet <<'SH'
 #!/usr/bin/env bash
@@ -43,7 +43,7 @@ SH
     [ "$output" = "met [1, 2, 3]" ]
 }
 
-@test "a PyTorch job over gloo on four nodes" {
+@test "a PyTorch job with gloo runs on four nodes" {
     /usr/bin/python3 -c 'import torch' 2>/dev/null || skip "python3-torch is not installed"
     cat >sum.py <<'PY'
 import torch
@@ -62,7 +62,7 @@ PY
     [ "$(grep -cE '^rank [0-3] of 4 threads [1-9]' <<<"$output")" -eq 4 ]
 }
 
-@test "an MPICH program" {
+@test "an MPICH program runs on four nodes" {
     need mpicc.mpich
     cat >sum.c <<'C'
 #include <mpi.h>
@@ -89,7 +89,7 @@ C
     [ "$(sort <<<"$output")" = "$(for r in {0..7}; do echo "rank $r $r of 8 8 sum 28"; done)" ]
 }
 
-@test "muster-train" {
+@test "muster-train runs on four nodes" {
     tiny_job "$PWD"
     sed -i 's/steps = 50/steps = 6/; s/log_every = 10/log_every = 1/' job.cfg
     run step --muster=job.cfg -N4 -n4 muster-train job.cfg

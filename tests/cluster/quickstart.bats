@@ -56,12 +56,12 @@ setup() {
     run_dir=$(echo "$OUT"/first/muster-quickstart.*)
 }
 
-@test "it ends well" {
+@test "quickstart ends with exit code 0" {
     cat "$OUT/first.log"
     [ "$(cat "$OUT/first.code")" -eq 0 ]
 }
 
-@test "preempted at step k on 4 nodes, resumed at step k on 2, and finished" {
+@test "the job is preempted on 4 nodes, resumes at the same step on 2, and finishes" {
     log=$(echo "$run_dir"/preempted/train-*.out)
     stopped=$(sed -n 's/^stopped at step \([0-9]*\)$/\1/p' "$log")
     resumed=$(sed -n 's/^resumed from .* at step \([0-9]*\) .*/\1/p' "$log")
@@ -73,28 +73,28 @@ setup() {
     grep -q '^job [0-9]* finished once; Restarts=0$' "$OUT/first.log"
 }
 
-@test "no step repeated, none skipped, and the mesh changes where it was preempted" {
+@test "no step is repeated or skipped, and the mesh changes at the preemption" {
     awk -F'[:,]' -v k="$(sed -n 's/^stopped at step //p' "$run_dir"/preempted/train-*.out)" '
         { match($0, /"world":[0-9]+/); world = substr($0, RSTART + 8, RLENGTH - 8) }
         $2 != NR || world != (NR <= k ? 4 : 2) { bad = 1 }
         END { exit bad || NR != 300 }' "$run_dir/preempted/metrics.jsonl"
 }
 
-@test "the loss fell by more than two fifths, and equals the uninterrupted run's to 1e-5" {
+@test "the loss falls by more than 40% and matches the uninterrupted run to 1e-5" {
     muster-report compare --tolerance 1e-5 "$run_dir/preempted/metrics.jsonl" "$run_dir/alone/metrics.jsonl"
     first=$(sed -n '1s/.*"loss":\([0-9.]*\).*/\1/p' "$run_dir/preempted/metrics.jsonl")
     last=$(sed -n '$s/.*"loss":\([0-9.]*\).*/\1/p' "$run_dir/preempted/metrics.jsonl")
     awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < 0.6 * a) }'
 }
 
-@test "the report is there: picture with the preemption marked, verified checkpoint, text" {
+@test "the report has the plot with the preemption, a verified checkpoint and generated text" {
     grep -q 'shrunk: 4 → 2 ranks' "$run_dir/loss.svg"
     grep -q 'checkpoints/step-00000300: whole' "$OUT/first.log"
     grep -q 'And the LORD said' "$OUT/first.log"
     grep -q 'the same (tolerance' "$run_dir/report.txt"
 }
 
-@test "its tokens are those of a vocabulary of the text, and it writes words" {
+@test "the run uses a tokenizer trained on the text, and the generated text has English words" {
     for run in preempted alone; do
         grep -qx 'tokenizer: tokenizer, SentencePiece, 2000 tokens' "$run_dir/$run"/train-*.out
         ! grep -q '^warning' "$run_dir/$run"/train-*.out
@@ -108,7 +108,7 @@ setup() {
     [ "$all" -ge 40 ] && [ "$known" -ge $((all * 85 / 100)) ]
 }
 
-@test "a second one at the same time, as an ordinary user, on 3 nodes" {
+@test "a second quickstart runs at the same time, as an ordinary user, on 3 nodes" {
     cat "$OUT/second.log"
     [ "$(cat "$OUT/second.code")" -eq 0 ]
     grep -q '^mesh: dp 3 ' "$OUT"/second/muster-quickstart.*/preempted/train-*.out
@@ -116,7 +116,7 @@ setup() {
     grep -qx 'tokenizer: tokenizer, SentencePiece, 445 tokens' "$OUT"/second/muster-quickstart.*/preempted/train-*.out
 }
 
-@test "Ctrl-C, and once more: 130, and it says where things are; no stage is left in memory" {
+@test "Ctrl-C, pressed twice, ends with 130, names the output directory and leaves no stage" {
     cat "$OUT/third.log"
     [ "$(cat "$OUT/third.code")" -eq 130 ]
     grep -q "^quickstart: interrupted; Slurm is being stopped" "$OUT/third.log"
@@ -127,7 +127,7 @@ setup() {
     done
 }
 
-@test "no process is left, and only the report" {
+@test "quickstart leaves no process, and only the report" {
     ! grep -lzsF "$OUT" /proc/[0-9]*/environ /proc/[0-9]*/cmdline | grep -v "/$$/" | xargs -r -n1 dirname |
         while read -r process; do tr '\0' ' ' <"$process/cmdline"; echo; done | grep -E 'slurm|muster-(train|report)'
     [ ! -e "$run_dir/slurm" ]

@@ -67,7 +67,7 @@ nodes_of_run() {
     sed -n "s/^run $1: rank .* nodes, //p" "$OUT" | sort | tr '\n' ' '
 }
 
-@test "preempted by an urgent job of two nodes, the job goes on with two ranks on the other two" {
+@test "a job preempted by a two-node job continues with two ranks on the other two nodes" {
     [ "$(nodes_of_run 0)" = "n1 n2 n3 n4 " ]
     local begun=$SECONDS
     urgent=$(sbatch --parsable -p urgent -N2 -o /dev/null --wrap 'sleep 60')
@@ -130,13 +130,13 @@ ended_once() {
     scontrol show job "$JOB" | grep -q JobState=COMPLETED
 }
 
-@test "a job that does its last step within the grace time is not started again" {
+@test "a job that finishes within the grace time is not started again" {
     touch last_step
     urgent
     ended_once 0
 }
 
-@test "preempted under PreemptMode=CANCEL, the job is not requeued, and says why" {
+@test "a job preempted under PreemptMode=CANCEL is not requeued, and the reason is logged" {
     scontrol update PartitionName=batch PreemptMode=CANCEL
     urgent
     eventually 45 ended
@@ -144,7 +144,7 @@ ended_once() {
     grep -q '^train.sbatch: not requeued: it was preempted with PreemptMode=CANCEL; submit it again' "$OUT"
 }
 
-@test "a job with --no-requeue is not requeued, and says why" {
+@test "a job with --no-requeue is not requeued, and the reason is logged" {
     scancel "$JOB"
     eventually 30 all_idle
     OUT=$OUT.again
@@ -157,7 +157,7 @@ ended_once() {
     no_line -q 'slurmctld did not requeue the job' "$OUT"
 }
 
-@test "a node that dies takes the run down, and Slurm requeues the job on the three that are left" {
+@test "when a node dies, Slurm requeues the job on the three remaining nodes" {
     local begun=$SECONDS
     "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
     eventually 90 ranks_of_run 1 3
@@ -167,7 +167,7 @@ ended_once() {
     "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
 }
 
-@test "a run that ends with another code is not requeued" {
+@test "a run that ends with 78 is not requeued" {
     printf 'model = { presett = "gpt-tiny"; };\n' >job.cfg
     scontrol requeue "$JOB"
     failed() {
@@ -206,7 +206,7 @@ slurmctld_again() {
     ) &
 }
 
-@test "slurmctld is away when the run wants to be requeued: the job asks again, and goes on" {
+@test "if slurmctld is down when the run asks for a requeue, the job asks again and restarts" {
     kill -TERM "$(slurmctld_pid)"
     gone() { [ -z "$(slurmctld_pid)" ]; }
     eventually 20 gone

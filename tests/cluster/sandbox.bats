@@ -39,7 +39,7 @@ tasks_named() {
     [ "$(sort <<<"$output" | tr '\n' ' ')" = "n1 s0.s1.n1 n2 s0.s1.n2 n3 s0.s2.n3 n4 s0.s2.n4 " ]
 }
 
-@test "who does not have its key is not believed" {
+@test "a client without the sandbox's key is rejected" {
     start "$DIR" 1
     sed 's|^AuthType=.*|AuthType=auth/none|; s|^CredType=.*|CredType=cred/none|; s|^AuthInfo=.*||' \
         "$DIR/etc/slurm.conf" >"$DIR/etc/none.conf"
@@ -50,7 +50,7 @@ tasks_named() {
     [ "$(stat -c %a "$DIR/etc/munge.key")" = 600 ]
 }
 
-@test "PMI2 starts ranks that know each other" {
+@test "PMI2 gives each task its rank and the number of ranks" {
     need mpiexec.mpich
     start "$DIR" 2
     run step -N2 --ntasks-per-node=2 sh -c 'echo rank $PMI_RANK of $PMI_SIZE'
@@ -58,7 +58,7 @@ tasks_named() {
     [ "$(sort <<<"$output" | tr '\n' ' ')" = "rank 0 of 4 rank 1 of 4 rank 2 of 4 rank 3 of 4 " ]
 }
 
-@test "stop leaves no process, not of a job either" {
+@test "stop leaves no process, including those of jobs" {
     start "$DIR" 2
     unset SLURM_CONF # ours would be found below
     SLURM_CONF=$DIR/etc/slurm.conf sbatch -N2 -o /dev/null --wrap 'sleep 600 & srun --ntasks-per-node=1 sleep 600'
@@ -71,7 +71,7 @@ tasks_named() {
     [ ! -e "$DIR" ]
 }
 
-@test "what no sandbox made is neither started in nor purged" {
+@test "a directory that no sandbox created is neither used nor purged" {
     mkdir -p "$DIR"/{etc,log}
     echo mine | tee "$DIR/etc/file" "$DIR/log/file" >"$DIR/port"
     cp -a "$DIR" "$DIR-before"
@@ -91,7 +91,7 @@ tasks_named() {
     [ -d "$DIR-2" ]
 }
 
-@test "an empty directory and a sandbox's own are started in, and a missing one is stopped" {
+@test "start accepts an empty directory or a sandbox's own, and stop a missing one" {
     "$SANDBOX" stop --dir "$DIR"
     [ ! -e "$DIR" ]
     mkdir "$DIR"
@@ -102,7 +102,7 @@ tasks_named() {
     [ ! -e "$DIR" ]
 }
 
-@test "a plugin and programs whose paths have blanks in them" {
+@test "paths of the plugin and the programs may contain spaces" {
     [ -r "$PLUGIN" ] || skip "the plugin is not built"
     mkdir "$BATS_TEST_TMPDIR/a b"
     ln -s "$(dirname "$PLUGIN")" "$BATS_TEST_TMPDIR/a b/plugin"
@@ -122,7 +122,7 @@ tasks_named() {
     [ "$(timeout -k 5 60 srun --muster printenv RANK)" = 0 ]
 }
 
-@test "two sandboxes start at once and do not meet" {
+@test "two sandboxes start at the same time and do not interfere" {
     "$SANDBOX" start --dir "$DIR" --nodes 2 &
     "$SANDBOX" start --dir "$DIR-2" --nodes 3
     wait $!
@@ -132,7 +132,7 @@ tasks_named() {
     [ "$("$SANDBOX" status --dir "$DIR-2" | grep -c ' idle$')" -eq 3 ]
 }
 
-@test "a killed node goes down with its tasks, alone, and comes back" {
+@test "a killed node goes down with its tasks, the other stays up, and the killed one is revived" {
     start "$DIR" 2
     step -N2 --ntasks-per-node=1 --no-kill sleep 600 &
     local step=$!
@@ -151,7 +151,7 @@ tasks_named() {
     "$SANDBOX" status --dir "$DIR" | grep -qx 'n2 idle'
 }
 
-@test "a directory for locks that is a link, or another's, is not written to" {
+@test "a lock directory that is a symbolic link is not written to" {
     mkdir "$BATS_TEST_TMPDIR/theirs" "$BATS_TEST_TMPDIR/tmp"
     ln -s ../theirs "$BATS_TEST_TMPDIR/tmp/muster-sandbox-ports.$UID"
     TMPDIR=$BATS_TEST_TMPDIR/tmp run "$SANDBOX" start --dir "$DIR" --nodes 1
@@ -161,7 +161,7 @@ tasks_named() {
     [ -z "$(ls -A "$BATS_TEST_TMPDIR/theirs")" ]
 }
 
-@test "a sandbox that is up is not started twice, and a missing plugin is named" {
+@test "a running sandbox is not started twice, and a missing plugin is reported" {
     start "$DIR" 1
     run "$SANDBOX" start --dir "$DIR"
     [ "$status" -eq 64 ]

@@ -8,7 +8,7 @@ setup() {
     export TMPDIR=$BATS_TEST_TMPDIR # a setup that fails leaves its log
 }
 
-@test "the plugin is compiled again when configure finds another Slurm" {
+@test "the plugin is compiled again after configure finds another Slurm" {
     [ -f "$BUILD/slurm_release.h" ] || skip "the build has no plugin"
     for source in srun-plugin/spank/spank_muster srun-plugin/place/slurmctld; do
         grep -q slurm_release.h "$BUILD"/${source%/*}/.deps/*"${source##*/}.Plo"
@@ -26,7 +26,7 @@ setup() {
     [ "$(cksum <srun-plugin/.libs/spank_muster.so)" != "$before" ]
 }
 
-@test "setup refuses a Slurm that has no headers" {
+@test "setup refuses a Slurm without headers" {
     run "$TREE/setup" --with-slurm=/nonexistent
     echo "$output"
     [ "$status" -eq 64 ]
@@ -34,7 +34,7 @@ setup() {
 }
 
 # Most sites build Slurm that way. Here only what scontrol says of it can be had.
-@test "the sandbox refuses a Slurm that was built for one slurmd on a machine" {
+@test "the sandbox refuses a Slurm built without --enable-multiple-slurmd" {
     skip_if "$(why_no_slurm)"
     mkdir "$BATS_TEST_TMPDIR/bin"
     printf '#!/bin/sh\n"%s" "$@" | sed "/^MULTIPLE_SLURMD/s/[Yy]es/No/"\n' "$(command -v scontrol)" >"$BATS_TEST_TMPDIR/bin/scontrol"
@@ -79,7 +79,7 @@ END
 
 site_headers() { mkdir -p "$SITE/slurm/include/slurm" && touch "$SITE/slurm/include/slurm/spank.h"; }
 
-@test "setup takes the Slurm in PATH, installs no other, and keeps it" {
+@test "setup uses the Slurm in PATH, installs no other, and keeps it in the next run" {
     site
     site_headers
     run "$SITE/tree/setup"
@@ -92,7 +92,7 @@ site_headers() { mkdir -p "$SITE/slurm/include/slurm" && touch "$SITE/slurm/incl
     [ ! -e "$SITE/apt" ]
 }
 
-@test "setup configures again when Slurm was upgraded in its place" {
+@test "setup configures again after Slurm is upgraded in place" {
     site
     site_headers
     echo "#define SLURM_VERSION_NUMBER 0x1a0503" >"$SITE/slurm/include/slurm/slurm_version.h"
@@ -111,7 +111,7 @@ site_headers() { mkdir -p "$SITE/slurm/include/slurm" && touch "$SITE/slurm/incl
     [ ! -e "$SITE/apt" ]
 }
 
-@test "setup installs no daemon of Slurm in a cluster of Debian's" {
+@test "setup installs no Slurm daemon on a node of a cluster with Debian's Slurm" {
     site
     touch "$SITE/debian" "$SITE/slurm.conf"
     SLURM_CONF=$SITE/slurm.conf run "$SITE/tree/setup"

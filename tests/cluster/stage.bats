@@ -68,7 +68,7 @@ completed() {
     scontrol show job "$JOB" | grep -q 'JobState=COMPLETED'
 }
 
-@test "all processes of a node are killed while a save drains: the epilog commits it, the job goes on from it" {
+@test "after all processes of a node are killed in a drain, the epilog commits the save and the job resumes" {
     submit
     eventually 60 staged
     kill_all_on n2
@@ -82,7 +82,7 @@ completed() {
     muster-ckpt verify ckpt
 }
 
-@test "a node is lost for good with what it staged: its partner's copy is committed, the job goes on without it" {
+@test "after a node is lost with its staged save, its partner's copy is committed and the job resumes" {
     submit 'partner = true;'
     eventually 60 staged
     "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
@@ -96,7 +96,7 @@ completed() {
     "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
 }
 
-@test "the checkpoint directory fails when the job is asked to stop, and works again in the epilog: the last save is there" {
+@test "the epilog commits the last save once the checkpoint directory works again, and the job resumes" {
     submit 'last_seconds = 2;'
     eventually 60 staged
     mv ckpt away

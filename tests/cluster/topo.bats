@@ -18,7 +18,7 @@ setup() {
 }
 
 # The heavier axis is pp, so a replica's two stages belong beneath one switch: not the order that Slurm would choose.
-@test "ranks land where the host file says" {
+@test "ranks are placed as the host file says" {
     scontrol show topology >switches
     run muster-topo place --nodes 'n[1-4]' --topology switches --slots 1 --mesh dp=2,pp=2 --bytes dp=1,pp=100 --hostfile hosts
     echo "$output"
@@ -31,7 +31,7 @@ setup() {
     [ "$(sort -n <<<"$output" | tr '\n' ' ')" = "0 n1 1 n3 2 n2 3 n4 " ]
 }
 
-@test "several ranks of a node are told apart as muster-topo does" {
+@test "SLURM_LOCALID of several ranks on a node follows muster-topo's order" {
     scontrol show topology >switches
     muster-topo place --nodes 'n[1-4]' --topology switches --slots 2 --mesh tp=2,pp=2 --bytes dp=1,pp=100,tp=1 --hostfile hosts
     SLURM_HOSTFILE=hosts run step -n8 --distribution=arbitrary --overcommit \

@@ -11,13 +11,13 @@ snapshot() {
     "$TOP/tests/fixtures/make-machines" "$TOP/tests/fixtures/machines/$1/machine" "$BATS_TEST_TMPDIR/$1"
 }
 
-@test "a replayed machine is what is expected of it" {
+@test "the table of a recorded machine is as expected" {
     snapshot dgx-h100-dead-port
     muster-topo node "$BATS_TEST_TMPDIR/dgx-h100-dead-port" >"$BATS_TEST_TMPDIR/table"
     diff "$TOP/tests/fixtures/machines/dgx-h100-dead-port/expected.txt" "$BATS_TEST_TMPDIR/table"
 }
 
-@test "without libhwloc a node has its NICs, and a problem" {
+@test "without libhwloc, a node's NICs are listed and the missing library is reported" {
     snapshot dgx-h100
     MUSTER_HWLOC=/no/such/libhwloc.so run muster-topo node "$BATS_TEST_TMPDIR/dgx-h100"
     echo "$output"
@@ -27,7 +27,7 @@ snapshot() {
     [ "$(grep -c '^gpu ' <<<"$output")" -eq 0 ]
 }
 
-@test "--json says what the table says" {
+@test "--json has the node's fabric and each rank's GPU, NICs, CPUs, memory and threads" {
     snapshot ex-mi250x
     muster-topo node --json "$BATS_TEST_TMPDIR/ex-mi250x" >"$BATS_TEST_TMPDIR/json"
     run python3 - "$BATS_TEST_TMPDIR/json" <<'PYTHON'
@@ -62,7 +62,7 @@ PYTHON
     [ "${lines[3]}" = "NCCL_SOCKET_IFNAME =bond0 roce.cfg True True" ]
 }
 
-@test "--environment here: what the user and a site have set" {
+@test "--environment shows variables that the user and the site have set" {
     mkdir "$BATS_TEST_TMPDIR/site"
     cat >"$BATS_TEST_TMPDIR/site/ours.cfg" <<'PROFILE'
 name = "ours";
@@ -81,7 +81,7 @@ PROFILE
     grep -q '^note: broken.cfg:1: ' <<<"$output"
 }
 
-@test "hwloc's own tools read what make-machines writes" {
+@test "hwloc's own tools read the files of make-machines" {
     need lstopo-no-graphics
     for machine in "$TOP"/tests/fixtures/machines/*/; do
         snapshot "$(basename "$machine")"
@@ -94,7 +94,7 @@ PROFILE
     done
 }
 
-@test "this machine, saved and read again" {
+@test "a saved snapshot of this machine gives the same table" {
     muster-topo save "$BATS_TEST_TMPDIR/here"
     muster-topo node "$BATS_TEST_TMPDIR/here" | grep -v '^memory' >"$BATS_TEST_TMPDIR/replayed"
     muster-topo node | grep -v '^memory' >"$BATS_TEST_TMPDIR/live"
@@ -103,7 +103,7 @@ PROFILE
     [ "$status" -eq 64 ]
 }
 
-@test "wrong usage and bad files are told" {
+@test "invalid options and files are reported" {
     run muster-topo node --ranks=0
     [ "$status" -eq 64 ]
     run muster-topo node --environment --nodes=0

@@ -45,7 +45,7 @@ job_is() {
     scontrol show job "$JOB" | grep -q "$1"
 }
 
-@test "what follows the job file is muster-train's too; without a job file it is one line" {
+@test "train.sbatch passes its arguments to muster-train, and reports a missing job file in one line" {
     JOB=$(sbatch --parsable --wait --nodes=2 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg --set batch.steps=7)
     cat "$OUT"
     grep -q '^done at step 7$' "$OUT"
@@ -55,7 +55,7 @@ job_is() {
     [ "$(cat "$OUT.none")" = "train.sbatch: missing JOB.cfg: sbatch train.sbatch JOB.cfg [--set path=value]..." ]
 }
 
-@test "a rank that is killed: the others end, the job is requeued, resumes and finishes" {
+@test "when a rank is killed, the others end, and the job is requeued, resumes and finishes" {
     submit 3000
     eventually 30 steps_done 50
     pid=$(pgrep -f "muster-train job.cfg" | while read -r pid; do
@@ -69,7 +69,7 @@ job_is() {
     [ "$(wc -l <metrics.jsonl)" -eq 3000 ]
 }
 
-@test "a rank that fails alone: all end with its code and its reason, and nothing is requeued" {
+@test "when one rank fails, all end with its code and error, and the job is not requeued" {
     # One byte that the vocabulary does not have, in a place that some rank will read.
     sed -i 's/vocab = 256/vocab = 250/' job.cfg
     printf '\373' | dd of=train.bin bs=1 seek=100000 conv=notrunc status=none
@@ -81,14 +81,14 @@ job_is() {
     [ -d ckpt ]
 }
 
-@test "at the time limit it saves and is requeued" {
+@test "at the time limit the run saves and is requeued" {
     submit 1000000 --time=1 --signal=USR1@52
     eventually 60 job_is 'Restarts=1'
     grep -q '^stopped at step' "$OUT"
     grep -q 'stopping after step .*: signal 10' "$OUT"
 }
 
-@test "a job that scancel ends stays ended" {
+@test "a job ended by scancel is not requeued" {
     submit 1000000
     eventually 30 steps_done 5
     scancel "$JOB"

@@ -38,7 +38,7 @@ script() {
     [ "$status" -eq 75 ]
 }
 
-@test "a QOS that cancels what it preempts: not requeued, on any release" {
+@test "a preempted job whose QOS has PreemptMode=cancel is not requeued, on any Slurm release" {
     echo cancel >qos
     for version in 22.05.8 26.05.3; do
         slurm $version preempt/qos
@@ -48,7 +48,7 @@ script() {
     done
 }
 
-@test "a QOS that requeues, or does what slurm.conf says: requeued" {
+@test "a preempted job whose QOS has PreemptMode=requeue or cluster is requeued" {
     for mode in requeue cluster; do
         : >done
         echo $mode >qos
@@ -58,20 +58,20 @@ script() {
     done
 }
 
-@test "a QOS that is unknown because slurmdbd does not answer: requeued, and said" {
+@test "if slurmdbd does not answer, the QOS's PreemptMode is logged as unknown and the job is requeued" {
     script
     [ "$output" = "train.sbatch: preempted: the PreemptMode of QOS low is unknown, slurmdbd does not answer" ]
     grep -qx 'scontrol requeue 7' done
 }
 
-@test "without preempt/qos nobody asks for the QOS" {
+@test "without preempt/qos the QOS is ignored" {
     echo cancel >qos
     slurm 22.05.8 preempt/partition_prio
     script
     grep -qx 'scontrol requeue 7' done
 }
 
-@test "a task of an array asks about itself, and requeues itself only" {
+@test "an array task reads its own state and requeues only itself" {
     sed 's/JobId=7/JobId=9/' job >array_job
     echo "JobId=8 JobName=gpt QOS=low Requeue=1 Restarts=0 PreemptTime=None" >job
     echo cancel >qos # of the other task, which was preempted
@@ -79,7 +79,7 @@ script() {
     grep -qx 'scontrol requeue 8_3' done
 }
 
-@test "what looks like a fact in the job's name is none" {
+@test "text in the job's name is not taken for a field of scontrol's output" {
     echo "JobId=7 JobName=a Requeue=0 PreemptTime=None UserId=me(1) GroupId=me(1) QOS=low Requeue=1 PreemptTime=2026-01-02T03:04:05" >job
     echo cancel >qos
     script
@@ -96,7 +96,7 @@ ended() {
     [ "$status" -eq "$code" ]
 }
 
-@test "a rank is lost in every run: requeued three times, also where the count cannot be written" {
+@test "a job that loses a rank in every run is requeued three times, also if the count cannot be written" {
     mkdir .lost-7 # nothing can be written to it
     for restarts in 0 1 2 3; do
         : >done
@@ -111,7 +111,7 @@ ended() {
     done
 }
 
-@test "sbatch --signal=B:USR1: the script hands the signal to srun, and requeues the job" {
+@test "with sbatch --signal=B:USR1, the script forwards the signal to srun and requeues the job" {
     printf '#!/bin/bash\ntrap "echo stopped; exit 75" USR1\ntouch begun\nwhile :; do sleep 0.1; done\n' >bin/srun
     SLURM_JOB_ID=7 SLURM_JOB_PARTITION=batch bash "$TOP/etc/train.sbatch" job.cfg >out 2>&1 3>&- &
     begun() { [ -e begun ]; }

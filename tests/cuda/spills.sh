@@ -30,9 +30,9 @@ ptxas info    : Used 255 registers, used 0 barriers
 ptxas info    : Compiling entry function '_Z4finePj' for 'sm_90a'
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
 if [ "$(spilling <<<"$planted" | tr '\n' ';')" = 'sm_80 _Z5probePj: 8 bytes;of 2;' ]; then
-    tap ok "a spill that was planted is seen"
+    tap ok "a planted register spill is detected"
 else
-    tap 'not ok' "a spill that was planted is seen"
+    tap 'not ok' "a planted register spill is detected"
     spilling <<<"$planted" | sed 's/^/# /'
 fi
 
@@ -40,15 +40,15 @@ for source in "$top_srcdir"/kernels/cuda/gpu/*.cu; do
     name=$(basename "$source" .cu) report=$here/$(basename "$source" .cu).ptxas
     if [ ! -f "$report" ]; then
         echo "# no $report: is $name.cu in kernels/cuda/module.am?"
-        tap 'not ok' "$name.cu"
+        tap 'not ok' "$name.cu: ptxas reported its registers"
         continue
     fi
     seen=$(spilling <"$report")
     if [ "${seen%% *}" = of ] && [ "$seen" != 'of 0' ]; then
-        tap ok "$name.cu: $seen kernels, and none spills"
+        tap ok "$name.cu: none $seen kernels spills registers"
     else
         printf '%s\n' "$seen" | sed 's/^/# /'
-        tap 'not ok' "$name.cu"
+        tap 'not ok' "$name.cu: no kernel spills registers"
     fi
 done
 echo "1..$number"

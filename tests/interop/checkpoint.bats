@@ -46,11 +46,11 @@ bert() { printf '%s\n' model.kind=bert model.vocab=260 "data.train=$DIR/pairs" "
 @test "GPT on tp 2 x dp 2, ZeRO-3" { check 1e-4 4 parallel.tp=2 parallel.zero=3; }
 
 # Its own validation is rounded to bf16; the checkpoint is not.
-@test "GPT in bf16 on dp 2, ZeRO-2: the checkpoint holds the fp32 master" {
+@test "GPT in bf16 on dp 2, ZeRO-2: the checkpoint holds the fp32 master weights" {
     check 5e-3 2 parallel.zero=2 precision.compute=bf16
 }
 
-@test "BERT in bf16 on dp 2, ZeRO-2: the checkpoint holds the fp32 master" {
+@test "BERT in bf16 on dp 2, ZeRO-2: the checkpoint holds the fp32 master weights" {
     mapfile -t keys < <(bert)
     check 5e-3 2 parallel.zero=2 precision.compute=bf16 "${keys[@]}"
 }

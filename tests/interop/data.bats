@@ -10,7 +10,7 @@ setup() {
     indexed() { python3 "$TOP/tests/interop/indexed.py" "$@"; }
 }
 
-@test "sentences and documents that muster-data writes" {
+@test "a reader of Megatron-LM's format reads muster-data's sentences" {
     run -0 muster-data text "${licenses[@]}" --out set --sentences
     said=${output#set: }
     run -0 indexed sentences set text "${licenses[@]}"
@@ -20,14 +20,14 @@ setup() {
     [ "$output" = "indexed.py: set does not hold the documents of these texts" ]
 }
 
-@test "documents that muster-data writes for a GPT" {
+@test "a reader of Megatron-LM's format reads muster-data's documents" {
     muster-data text "${licenses[@]}" --out set
     indexed documents set text "${licenses[@]}"
     run ! indexed sentences set text "${licenses[@]}"
     [ "$output" = "indexed.py: set does not hold the sentences of these texts" ]
 }
 
-@test "sentences that another tool wrote, in tokens of every type" {
+@test "muster-data --check reads Megatron-LM data sets with tokens of every type" {
     for code in 1 4 8; do
         run -0 indexed write "set$code" $code text "${licenses[@]}"
         counts=${output#* tokens, }

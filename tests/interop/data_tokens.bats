@@ -23,7 +23,7 @@ same() {
     cmp "$1.bin" "$2.bin" && cmp "$1.idx" "$2.idx" && diff -r "$1.tokenizer" "$2.tokenizer"
 }
 
-@test "GPT-2: tiktoken's ids, in sets that do not depend on threads and compression" {
+@test "GPT-2: ids match tiktoken's, and threads and compression do not change the data set" {
     muster-data "$DIR/a.jsonl" --tokenizer "$DIR/gpt2" --append-eod --workers 1 --out one
     $COMPARE gpt2 one "$DIR/a.jsonl"
     gzip -c "$DIR/a.jsonl" >a.jsonl.gz
@@ -39,7 +39,7 @@ same() {
     [[ $output == *"(uint16), 3001 documents, "*"; tokenizer: byte-level BPE, 50257 tokens" ]]
 }
 
-@test "GPT-2: the text of a long document, which is encoded in pieces, comes back" {
+@test "GPT-2: a long document, encoded in pieces, decodes to the same text" {
     for workers in 1 3; do
         muster-data "$DIR/text" --tokenizer "$DIR/gpt2" --workers $workers --out set$workers
     done
@@ -47,7 +47,7 @@ same() {
     muster-data decode set1 | cmp - "$DIR/text"
 }
 
-@test "GPT-2: parts of a set are the set" {
+@test "GPT-2: the parts of a split data set merge to the original" {
     muster-data "$DIR/a.jsonl" --tokenizer "$DIR/gpt2" --out set
     muster-data "$DIR/a.jsonl" --tokenizer "$DIR/gpt2" --split 969,30,1 --out set
     muster-data merge set_train set_valid set_test --out merged
@@ -57,7 +57,7 @@ same() {
     diff -r train.tokenizer valid.tokenizer
 }
 
-@test "BERT: tokenizers' ids of sentences" {
+@test "BERT: ids of sentences match those of tokenizers" {
     for workers in 1 2; do
         muster-data "$DIR/text" --tokenizer "$DIR/bert" --sentences --workers $workers --out set$workers
     done
@@ -65,7 +65,7 @@ same() {
     $COMPARE bert set1 "$DIR/text" "$DIR/bert/vocab.txt"
 }
 
-@test "SentencePiece: a vocabulary that muster-data trained, with sentencepiece's ids" {
+@test "SentencePiece: with a vocabulary that muster-data trained, ids match sentencepiece's" {
     grep -q '^#define HAVE_SENTENCEPIECE' "$BUILD/config.h" || skip "muster was built without libsentencepiece"
     for kind in bpe unigram; do
         muster-data train-tokenizer "$DIR/text" --vocab-size 2000 --kind $kind --out $kind
@@ -80,7 +80,7 @@ same() {
     [ ! -e none ]
 }
 
-@test "a disk that fills up in the middle: one line, and nothing is left" {
+@test "a disk that fills up during a run gives one error line and leaves no file" {
     [ "$(id -u)" = 0 ] || skip "only root can mount a small file system"
     mkdir small
     mount -t tmpfs -o size=2m none small 2>/dev/null || skip "no file system can be mounted here"
@@ -95,7 +95,7 @@ same() {
     [ -z "$left" ]
 }
 
-@test "killed at moments all over a run: a set with an index is whole, and the next run replaces the rest" {
+@test "a kill at any time leaves a whole data set or files that the next run replaces" {
     muster-data "$DIR/text" --tokenizer "$DIR/gpt2" --out whole
     local begin=$EPOCHREALTIME kills=10 whole=0 took
     [ -z "${MUSTER_CHECK_FULL-}" ] || kills=100

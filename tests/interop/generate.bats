@@ -25,13 +25,13 @@ setup() {
     beside() { "$PYTHON" "$TOP/tests/interop/generate.py" "$1" hf ckpt/tokenizer "${@:2}"; }
 }
 
-@test "200 tokens, greedily: theirs, for prompts of different lengths in one batch" {
+@test "greedy generation matches transformers, for prompts of different lengths in one batch" {
     muster-generate --prompts prompts --temperature 0 ckpt >lines
     [ "$(wc -l <lines)" -eq 4 ]
     beside greedy lines
 }
 
-@test "a text does not depend on the batch, its size or the number of threads" {
+@test "generated text does not depend on the batch, its size or the number of threads" {
     for options in "--temperature 1.2 --seed 7" "--top-p 0.7 --top-k 500"; do
         muster-generate --prompts prompts --tokens 30 $options ckpt >together
         muster-generate --prompts prompts --tokens 30 $options --batch 2 ckpt | diff together -
@@ -48,7 +48,7 @@ setup() {
     [ "$(muster-generate --prompt x --seed 1 ckpt | cksum)" != "$(muster-generate --prompt x --seed 2 ckpt | cksum)" ]
 }
 
-@test "the context slides: 600 tokens of a model with 256, always valid UTF-8" {
+@test "generation continues past the context length and is always valid UTF-8" {
     muster-generate --prompt "In the beginning" --tokens 600 --temperature 1.5 ckpt >stream
     iconv -f UTF-8 -t UTF-8 stream >/dev/null
     head -c 3000 text | tr '\n' ' ' >long # more tokens than the context
@@ -56,7 +56,7 @@ setup() {
     "$PYTHON" -c 'import json; assert len(json.loads(open("lines").read())["ids"]) == 20'
 }
 
-@test "stop texts and stop tokens" {
+@test "generation ends at stop texts and stop tokens" {
     muster-generate --prompts prompts --temperature 0 --tokens 100 ckpt >whole
     "$PYTHON" - whole <<'PY' >stops
 import json
@@ -84,7 +84,7 @@ PY
         diff stream -
 }
 
-@test "perplexity: theirs, with and without a stride" {
+@test "perplexity matches transformers, with and without a stride" {
     muster-eval ckpt text >rolling
     muster-eval --stride 100 ckpt text >strided
     head -c 1500 text >short
@@ -96,7 +96,7 @@ PY
     [ "$status" -eq 65 ] && [ "$output" = "muster-eval: empty: 0 tokens; at least 1 needed" ]
 }
 
-@test "last words: theirs" {
+@test "muster-eval --last-word matches transformers" {
     muster-generate --prompts prompts --temperature 0 --tokens 60 ckpt >lines
     "$PYTHON" "$TOP/tests/interop/generate.py" samples lines >samples
     [ "$(wc -l <samples)" -gt 20 ]
@@ -104,7 +104,7 @@ PY
     beside last-word samples result
 }
 
-@test "without a tokenizer, text is ids" {
+@test "without a tokenizer, prompts and output are token ids" {
     mv ckpt/tokenizer words
     muster-generate --prompt "818 262" --temperature 0 --tokens 5 ckpt >ids 2>note
     mv words ckpt/tokenizer

@@ -37,7 +37,7 @@ compare() {
 
 @test "GPT, fp32: 4 layers, 4 heads, sequence 128: gpt-tiny" { compare gpt fp32 1 4 4 128 128 8 4 256; }
 
-@test "GPT, fp32: a vocabulary that is padded, more rows than the head takes at once, two threads" {
+@test "GPT, fp32: a padded vocabulary, more rows than the output head takes at once, two threads" {
     OMP_NUM_THREADS=2 compare gpt fp32 1 2 4 128 64 10 10 300
 }
 
@@ -55,7 +55,7 @@ compare() {
     compare bert fp32 2 3 5 37 80 5 2 300 data.short_probability=0.9
 }
 
-@test "BERT, fp32: 4 layers, 4 heads, sequence 128, more rows than the head takes at once, two threads" {
+@test "BERT, fp32: 4 layers, 4 heads, sequence 128, more rows than the output head takes at once, two threads" {
     OMP_NUM_THREADS=2 compare bert fp32 1 4 4 128 128 8 8 260
 }
 

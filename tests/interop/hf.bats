@@ -38,19 +38,19 @@ export_agrees() {
     hf compare hf tokens ours "$tolerance"
 }
 
-@test "an export gives our logits" { export_agrees 1e-4; }
+@test "an export gives the same logits in transformers" { export_agrees 1e-4; }
 
-@test "an export in several files gives our logits" {
+@test "an export in several files gives the same logits in transformers" {
     export_agrees 1e-4 --shard-size 40KB
     [ "$(ls hf/model-*-of-*.safetensors | wc -l)" -gt 3 ]
 }
 
-@test "a BERT's export gives our logits" {
+@test "an export of a BERT gives the same logits in transformers" {
     a_bert
     export_agrees 1e-4
 }
 
-@test "an export in bf16 gives our logits, rounded" { export_agrees 0.1 --dtype bf16; }
+@test "an export in bf16 gives the same logits in transformers, up to rounding" { export_agrees 0.1 --dtype bf16; }
 
 # import_agrees SHARD_SIZE DTYPE OPTION...: a model that transformers saved
 import_agrees() {
@@ -64,25 +64,25 @@ import_agrees() {
     hf compare hf tokens ours 1e-4
 }
 
-@test "an import gives their logits" { import_agrees 1GB float32; }
+@test "an import gives the same logits as transformers" { import_agrees 1GB float32; }
 
-@test "an import of several files gives their logits" {
+@test "an import of several files gives the same logits as transformers" {
     import_agrees 40KB float32 --to dp=2,tp=4,pp=2
     [ "$(ls hf/model-*-of-*.safetensors | wc -l)" -gt 3 ]
 }
 
-@test "a BERT's import gives their logits" {
+@test "an import of a BERT gives the same logits as transformers" {
     a_bert
     import_agrees 40KB float32 --to dp=3,tp=2,pp=2
 }
 
-@test "an import from bf16 and fp16 gives their logits" {
+@test "an import from bf16 and fp16 gives the same logits as transformers" {
     import_agrees 1GB bfloat16
     rm -r hf ckpt
     import_agrees 1GB float16
 }
 
-@test "a training goes on from an import" {
+@test "training continues from an imported model" {
     import_agrees 1GB float32 --to dp=3
     ranks 4 muster-train job.cfg --set checkpoint.load=ckpt --set checkpoint.dir=new --set parallel.tp=2 \
         --set batch.steps=3 --set optimizer.warmup_steps=1 --set report.metrics= >log 2>&1 || { cat log; return 1; }
@@ -98,7 +98,7 @@ change_tensors() {
 t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model.safetensors", {"format": "pt"})' "$1"
 }
 
-@test "a head of its own is refused, a copy of wte is not" {
+@test "an lm_head that differs from wte is refused, a copy of wte is accepted" {
     hf make gpt hf 1GB float32 3 48 4 24 301
     change_tensors 't["lm_head.weight"] = t["transformer.wte.weight"].clone()'
     muster-ckpt import --format hf hf copy
@@ -117,7 +117,7 @@ t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model
     [[ $output == *"warning: hf: 3 weights are NaN or infinite; the first: h.1.mlp.c_fc.weight[3, 17] is nan"* ]]
 }
 
-@test "a tokenizer comes along, in and out" {
+@test "import and export keep the tokenizer" {
     local kind
     hf folders theirs
     for kind in $(ls theirs); do
@@ -141,7 +141,7 @@ t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model
     head -n 1 third/merges.txt | grep -q '^#version'
 }
 
-@test "a missing tokenizer is reported, and a wrong one refused" {
+@test "a missing tokenizer is reported, and a wrong one is refused" {
     hf make gpt hf 1GB float32 2 32 2 16 300
     run muster-ckpt import --format hf hf ckpt
     echo "$output"
@@ -175,7 +175,7 @@ t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model
     refused 64 "empty/tokenizer is there, but hf has no tokenizer" import --format hf hf empty
 }
 
-@test "folders of many forms: transformers' logits, or one line" {
+@test "variants of Hugging Face folders give transformers' logits or are refused in one line" {
     sed "s|^data = .*|data = { train = \"$DIR/pairs\"; };|" "$DIR/job.cfg" >bert.cfg
     "$python" "$TOP/tests/interop/hf_variants.py" "$BUILD/tests/interop/logits" "$DIR/job.cfg" bert.cfg \
         >log 2>&1 || { cat log; return 1; }

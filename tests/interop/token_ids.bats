@@ -22,29 +22,29 @@ setup() {
 # ids KIND NAME...: the ids of each vocabulary
 ids() { $COMPARE "$1" "$DIR" "${@:2}"; }
 
-@test "GPT-2: ids of tiktoken" { ids compare gpt2-tiktoken; }
+@test "GPT-2: ids match tiktoken's" { ids compare gpt2-tiktoken; }
 
-@test "GPT-2's files and its tokenizer.json: ids of tokenizers" {
+@test "GPT-2's files and its tokenizer.json: ids match those of tokenizers" {
     ids compare gpt2 gpt2-json
     [[ $("$TOKENIZE" "$DIR/gpt2") == "byte-level BPE 50257 "*" 50256 -1 "* ]]
     [ "$("$TOKENIZE" "$DIR/gpt2")" = "$("$TOKENIZE" "$DIR/gpt2-json")" ] # also the fingerprint
 }
 
-@test "the split patterns of Llama 3 and Qwen 2" { ids compare llama3 qwen2; }
+@test "split patterns of Llama 3 and Qwen 2: ids match" { ids compare llama3 qwen2; }
 
-@test "split patterns of PCRE2, and several one after the other" { ids compare regex steps words; }
+@test "PCRE2 split patterns, one or several in sequence: ids match" { ids compare regex steps words; }
 
-@test "GPT-NeoX with NFC and added tokens, RoBERTa with a blank before the text" { ids compare neox roberta; }
+@test "GPT-NeoX with NFC and added tokens, RoBERTa with a leading space: ids match" { ids compare neox roberta; }
 
-@test "BERT, in lower case, in both, and with accents" {
+@test "BERT, uncased, cased and with accents: ids match" {
     ids compare bert-uncased bert-uncased-txt bert-cased-txt bert-accents
 }
 
-@test "special tokens in the text" {
+@test "special tokens in the text: ids match" {
     ids special gpt2-json neox llama3 qwen2 roberta regex words bert-uncased bert-cased-txt bert-accents
 }
 
-@test "SentencePiece: Unigram and BPE" {
+@test "SentencePiece, Unigram and BPE: ids match" {
     if grep -q '^#define HAVE_SENTENCEPIECE' "$BUILD/config.h"; then
         ids compare unigram sp-bpe sp-plain
     else
@@ -54,4 +54,4 @@ ids() { $COMPARE "$1" "$DIR" "${@:2}"; }
     fi
 }
 
-@test "bytes" { ids compare bytes; }
+@test "byte tokenizer: ids match" { ids compare bytes; }

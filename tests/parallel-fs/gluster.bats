@@ -87,7 +87,7 @@ steps() {
     on "$1" muster-ckpt list "$2" | awk '$1 ~ /^[0-9]+$/ { print $1 }' | sort -n | paste -sd ' '
 }
 
-@test "four ranks on two mounts: staged is direct, bit by bit; loads on 3 and 1 ranks go on with the same losses" {
+@test "saves of four ranks on two mounts are identical staged and direct, and 1 and 3 ranks resume from them" {
     # GlusterFS sometimes denies a file that was just renamed: the save is tried again, and a newer one may overtake it
     train 4 >log
     [ "$(grep -Ec '^checkpoint of step [0-9]+ (saved in|was overtaken) ' log)" -eq 4 ]
@@ -111,7 +111,7 @@ steps() {
     done
 }
 
-@test "old checkpoints go, from either mount, and nothing of them stays on a brick" {
+@test "old checkpoints are removed from either mount and leave nothing on a brick" {
     train 4 --set checkpoint.every=5 --set checkpoint.keep=2 >log
     [ "$(grep -c '^checkpoint of step [0-9]* saved in ' log)" -ge 3 ]
     steps a "$FS/ckpt" | grep -Eq '^[0-9]+ 40$'
@@ -125,7 +125,7 @@ steps() {
     [ "$(ls -d "$BATS_FILE_TMPDIR"/volume/brick?/"$BATS_TEST_NUMBER"/ckpt/step-*/ | grep -vc step-00000040/)" -eq 0 ]
 }
 
-@test "all processes of both nodes are killed in a drain; a drain on each node commits it, and three ranks go on" {
+@test "after all processes are killed during a drain, a drain on each node commits it and three ranks resume" {
     larger
     train 4 --set checkpoint.drain_mib=2 --set checkpoint.every=30 >log 2>&1 3>&- &
     staged() { [ "$(ls stage/*/step-00000030.*/shard-*.json 2>/dev/null | wc -l)" -eq 4 ]; }
@@ -158,7 +158,7 @@ brick_of() {
     done
 }
 
-@test "a run that starts while a brick is dead goes on from no older checkpoint, and puts none aside" {
+@test "a run that starts while a brick is dead loads no older checkpoint and renames none" {
     train 4 >log
     before=$(steps a "$FS/ckpt")
     newest=$BATS_TEST_NUMBER/ckpt/step-00000040
@@ -223,7 +223,7 @@ ends_well() {
     grep -q "^resumed from .* at step $last " again
 }
 
-@test "a brick is dead for a minute, while one run trains and another ends: the last save of both is committed" {
+@test "while a brick is dead for a minute, one run trains and another ends, and both commit their last save" {
     RANDOM=$SEED
     for ((outage = 1; outage <= OUTAGES; outage++)); do
         brick=$((RANDOM % 4 + 1)) moment=$((RANDOM % 4000)) ending=$((RANDOM % 20))

@@ -65,10 +65,10 @@ interrupted() {
     [ $? = 130 ] && gone "$DIR/four"
 }
 
-it "output and exit code go through" passes_through
-it "a program that a signal kills at once is not lost" dies_at_once
-it "one that hangs is killed with all that it started, in other sessions too, and named" hangs
-it "what a program leaves running is killed, and named" leaves_something
-it "who is interrupted ends the test too" interrupted
+it "output and exit code are passed through" passes_through
+it "a program killed by a signal ends with that signal's exit code" dies_at_once
+it "a program that hangs is killed and named, with its children in other sessions" hangs
+it "processes that a program leaves running are killed and named" leaves_something
+it "an interrupted tests/bounded also ends its program" interrupted
 echo "1..$number"
 exit $bad

@@ -36,5 +36,5 @@ while IFS= read -r row; do
 done < <(grep '^|' "$page" | grep -vE '^\| (fault|---) ')
 
 echo 1..2
-[ "$rows" -ge 40 ] && echo "ok 1 - $rows faults" || echo "not ok 1 - $rows faults, at least 40 are wanted"
-[ "$bad" -eq 0 ] && echo "ok 2 - every fault has its tests" || echo "not ok 2 - $bad faults without a test"
+[ "$rows" -ge 40 ] && echo "ok 1 - $rows rows" || echo "not ok 1 - $rows rows, at least 40 are expected"
+[ "$bad" -eq 0 ] && echo "ok 2 - every row names existing tests" || echo "not ok 2 - $bad errors in rows or their tests"

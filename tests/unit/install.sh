@@ -53,12 +53,12 @@ paths_follow() {
     for file in spank/trust.c topo/topo_environment.c; do grep -q "srun-plugin/$file" "$DIR/make" || return; done
 }
 
-it 1 "make install" make -C "$build" install DESTDIR="$root"
+it 1 "make install succeeds" make -C "$build" install DESTDIR="$root"
 it 2 "plugstack.conf.example has the plugin's path" plugin_line
 if [ -n "$modulecmd" ]; then
-    (it 3 "the environment module adds the programs and their manual" module)
+    (it 3 "the environment module adds the programs to PATH and the man pages to MANPATH" module)
 else
     echo "ok 3 # SKIP environment-modules is not installed"
 fi
-it 4 "make uninstall leaves nothing" nothing_left
-it 5 "after another --prefix, what has its path in it is compiled again" paths_follow
+it 4 "make uninstall removes all installed files" nothing_left
+it 5 "files that contain the prefix are compiled again after another --prefix" paths_follow
