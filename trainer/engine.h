@@ -66,21 +66,30 @@ struct engine {
 /* Why a step left the parameters as they were. */
 enum skip { SKIP_NONE, SKIP_NOT_FINITE, SKIP_SPIKE };
 
-/* Means over the predictions of a global batch, in nats. */
+/* Sums over global batches and all ranks: of the losses, in nats, and of what was predicted. */
+struct loss_sums {
+    double tokens, predictions;
+    double order, samples; /* BERT: the loss of sentence order, of each sample; for a GPT `order` is 0 */
+};
+
+/* Means over what was predicted, in nats; NaN where no token was. */
 struct mean_loss {
     double all;   /* the minimized loss: that of the tokens; BERT: the sum of both means */
     double order; /* the loss of sentence order, which is part of it; 0 for a GPT */
 };
 
+struct mean_loss loss_mean(const struct loss_sums *sums);
+void loss_add(struct loss_sums *to, const struct loss_sums *sums);
+
 struct step_result {
-    struct mean_loss loss;
-    double grad_norm; /* before clipping */
+    struct loss_sums sums; /* no predictions: with data.reset, all documents of the step have one token */
+    struct mean_loss loss; /* of `sums` */
+    double grad_norm;      /* before clipping */
     double lr;
     double loss_scale; /* of this step */
     int global_batch;  /* samples of this step */
     enum skip skip;
-    bool unpredicted; /* no token of it is to be predicted: with data.reset, all its documents have one token */
-    bool gives_up;    /* the step was not finite, and no smaller loss scale is left to try */
+    bool gives_up; /* the step was not finite, and no smaller loss scale is left to try */
 };
 
 /* Allocates everything; parameters are unset until engine_initialize or engine_restore. Collective. */
@@ -96,9 +105,8 @@ int engine_initialize(struct engine *engine, struct error *err);
 /* One optimizer step on the next global batch. Collective. */
 int engine_step(struct engine *engine, struct step_result *result, struct error *err);
 
-/* Mean loss over the global batch `batch` (from 0) of the validation data, in its order; NaN if none of its tokens is to
- * be predicted. Collective. */
-int engine_evaluate(struct engine *engine, int batch, struct mean_loss *loss, struct error *err);
+/* Adds to *sums the global batch `batch` (from 0) of the validation data, in its order. Collective. */
+int engine_evaluate(struct engine *engine, int batch, struct loss_sums *sums, struct error *err);
 
 /*
  * losses[sums->sets]: each data set's mean loss of a predicted token, in nats, over the samples of all ranks since the

@@ -44,7 +44,8 @@ struct run {
     double *set_losses; /* [sets of data.train], then [sets of data.valid]: as last measured */
     /* since the last log line */
     long logged_steps;
-    double logged_seconds, logged_loss, logged_order; /* losses of the steps that had a finite one */
+    double logged_seconds;
+    struct loss_sums logged; /* of the steps with a finite loss */
     int logged_skipped, logged_nans;
 };
 
@@ -152,7 +153,7 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
 int run_report_memory(const struct run *run, struct error *err);
 
 /* Once a step on every rank: prints the log line if one is due, or the progress line on a terminal. */
-void run_report(struct run *run, const struct metrics_step *m);
+void run_report(struct run *run, const struct metrics_step *m, const struct loss_sums *sums);
 
 void run_log_validation(const struct run *run, const struct metrics_step *m);
 

@@ -76,7 +76,7 @@ static void log_losses(const struct run *run, const char *name, const struct ble
     for (int i = 0; i < blend_sets(data); i++) {
         fprintf(line, "%s%s ", i ? " | " : "", blend_set(data, i).prefix);
         if (isnan(losses[i]))
-            fputs("no sample", line);
+            fputs("nothing predicted", line);
         else
             fprintf(line, "%.6E", losses[i]);
     }

@@ -76,7 +76,7 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
     const struct job *job = run->job;
     double mean_seconds = run->logged_seconds / (double)run->logged_steps;
     double rescale = m->step_seconds / mean_seconds; /* from this step's rates to the mean since the last line */
-    double steps = (double)(run->logged_steps - run->logged_nans);
+    struct mean_loss loss = loss_mean(&run->logged);
     struct log_line line = {
         .step = m->step,
         .steps = job->batch.steps,
@@ -85,9 +85,9 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
         .step_seconds = mean_seconds,
         .lr = m->lr,
         .global_batch = run->global_batch,
-        .loss = unsigned_nan((run->logged_loss - run->logged_order) / steps),
+        .loss = unsigned_nan(loss.all - loss.order),
         .bert = job->model.kind == MODEL_BERT,
-        .order_loss = unsigned_nan(run->logged_order / steps),
+        .order_loss = unsigned_nan(loss.order),
         .loss_scale = m->loss_scale,
         .grad_norm = unsigned_nan(m->grad_norm),
         .skipped = run->logged_skipped,
@@ -103,7 +103,8 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
     run_log(run, "%s", text);
     run->logged_steps = 0;
     run->logged_skipped = run->logged_nans = 0;
-    run->logged_seconds = run->logged_loss = run->logged_order = 0;
+    run->logged_seconds = 0;
+    run->logged = (struct loss_sums){0};
 }
 
 /* The perplexity is that of the tokens, without the loss of the sentences' order. */
@@ -170,16 +171,13 @@ int run_report_memory(const struct run *run, struct error *err)
     return 0;
 }
 
-void run_report(struct run *run, const struct metrics_step *m)
+void run_report(struct run *run, const struct metrics_step *m, const struct loss_sums *sums)
 {
     run->logged_steps++;
     run->logged_seconds += m->step_seconds;
-    if (isfinite(m->loss)) {
-        run->logged_loss += m->loss;
-        run->logged_order += isnan(m->order_loss) ? 0 : m->order_loss;
-    } else {
-        run->logged_nans++;
-    }
+    if (isfinite(m->loss))
+        loss_add(&run->logged, sums);
+    run->logged_nans += !isfinite(m->loss) && sums->predictions > 0;
     run->logged_skipped += m->skipped;
     if (!run->leader)
         return;

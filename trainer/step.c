@@ -5,14 +5,26 @@
 #include "trainer/optim/optim.h"
 #include "trainer/watch/recorder.h"
 
-/*
- * This rank's number of micro-batches in a global batch, and the numbers by which the batch's loss sums are divided.
- */
+/* This rank's part of a global batch. */
 struct step_work {
     int micro_batches;
-    long own;                    /* samples of this rank */
-    double predictions, samples; /* of the global batch */
+    long own; /* samples of this rank */
 };
+
+struct mean_loss loss_mean(const struct loss_sums *sums)
+{
+    double order = sums->order / sums->samples;
+
+    return (struct mean_loss){sums->predictions > 0 ? sums->tokens / sums->predictions + order : NAN, order};
+}
+
+void loss_add(struct loss_sums *to, const struct loss_sums *sums)
+{
+    to->tokens += sums->tokens;
+    to->predictions += sums->predictions;
+    to->order += sums->order;
+    to->samples += sums->samples;
+}
 
 /* The micro-batch with samples [begin, begin + count) of batch b. Sample 0 of b is sample `first` of the run; losses[i]
  * belongs to sample i of b. */
@@ -36,9 +48,9 @@ static struct micro_batch cut_batch(const struct batch *b, long begin, long coun
 }
 
 /* The global batch is the run's samples [first, first + size). A rank with too few samples adds one empty sample, which
- * all its empty micro-batches use. */
+ * all its empty micro-batches use. *sums gets the numbers by which the losses will be divided. */
 static int read_batch(struct engine *e, struct blend *blend, uint64_t first, int size, bool training,
-                      struct step_work *work, struct error *err)
+                      struct step_work *work, struct loss_sums *sums, struct error *err)
 {
     struct share share = rank_config_share(e->job, &e->mesh, e->config->coords.dp, size);
     long micro = e->job->batch.micro_batch;
@@ -63,24 +75,22 @@ static int read_batch(struct engine *e, struct blend *blend, uint64_t first, int
     }
     work->micro_batches = share.micro_batches;
     work->own = share.count;
-    work->samples = size;
-    work->predictions = (double)e->batch->predicted;
+    *sums = (struct loss_sums){.predictions = (double)e->batch->predicted, .samples = size};
     comm_purpose(e->dp, "predictions", "count");
-    return comm_sum_f64(e->dp, &work->predictions, 1, err);
+    return comm_sum_f64(e->dp, &sums->predictions, 1, err);
 }
 
-/* The mean losses, on every rank. Only the last stage has sums. All its tp ranks have the same losses.tokens, so
+/* The losses of all ranks, on every rank. Only the last stage has some. All its tp ranks have the same losses.tokens, so
  * only tp rank 0 adds it; losses.order is each rank's share. */
-static int mean_loss(struct engine *e, const struct step_work *work, struct losses losses, struct mean_loss *loss,
-                     struct error *err)
+static int sum_losses(struct engine *e, struct losses losses, struct loss_sums *sums, struct error *err)
 {
-    double sums[] = {e->config->coords.tp == 0 ? losses.tokens : 0, losses.order};
+    double all[] = {e->config->coords.tp == 0 ? losses.tokens : 0, losses.order};
 
     comm_purpose(e->world, "loss", NULL);
-    if (comm_sum_f64(e->world, sums, 2, err) < 0)
+    if (comm_sum_f64(e->world, all, 2, err) < 0)
         return -1;
-    loss->order = sums[1] / work->samples;
-    loss->all = (work->predictions > 0 ? sums[0] / work->predictions : 0) + loss->order;
+    sums->tokens = all[0];
+    sums->order = all[1];
     return 0;
 }
 
@@ -146,7 +156,7 @@ static int update_parameters(struct engine *e, const struct step_result *result,
 /* Decides whether the step is skipped. All ranks have the same loss and norm, so they decide the same. */
 static enum skip judge_step(struct engine *e, struct step_result *result)
 {
-    bool finite = isfinite(result->loss.all) && isfinite(result->grad_norm);
+    bool finite = isfinite(result->sums.tokens + result->sums.order) && isfinite(result->grad_norm);
 
     result->gives_up = !finite && !loss_scale_can_fall(&e->loss_scale, e->job);
     loss_scale_update(&e->loss_scale, e->job, !finite);
@@ -161,20 +171,21 @@ static enum skip judge_step(struct engine *e, struct step_result *result)
 /* Forward and backward of the global batch: its loss, and the norm of its gradient. */
 static int compute_gradient(struct engine *e, struct step_result *result, struct error *err)
 {
+    struct loss_sums *sums = &result->sums;
     struct step_work work;
     struct losses losses;
     struct loss_scales scales;
     double norm_squared;
 
-    if (read_batch(e, e->train, e->consumed_samples, result->global_batch, true, &work, err) < 0)
+    if (read_batch(e, e->train, e->consumed_samples, result->global_batch, true, &work, sums, err) < 0)
         return -1;
-    result->unpredicted = work.predictions == 0;
-    scales.tokens = work.predictions > 0 ? result->loss_scale / work.predictions : 0;
-    scales.order = result->loss_scale / work.samples;
+    scales.tokens = sums->predictions > 0 ? result->loss_scale / sums->predictions : 0;
+    scales.order = result->loss_scale / sums->samples;
     if (pipeline_run(e->pipeline, e->micro_batches, work.micro_batches, &scales, &losses, err) < 0 ||
-        zero_finish_gradients(e->zero, err) < 0 || engine_status(e, err) < 0 ||
-        mean_loss(e, &work, losses, &result->loss, err) < 0 || zero_grad_norm_squared(e->zero, &norm_squared, err) < 0)
+        zero_finish_gradients(e->zero, err) < 0 || engine_status(e, err) < 0 || sum_losses(e, losses, sums, err) < 0 ||
+        zero_grad_norm_squared(e->zero, &norm_squared, err) < 0)
         return -1;
+    result->loss = loss_mean(sums);
     result->grad_norm = sqrt(norm_squared) / result->loss_scale;
     if (isfinite(result->loss.all))
         add_to_sets(e, &work, &e->train_sums);
@@ -209,20 +220,20 @@ int engine_step(struct engine *e, struct step_result *result, struct error *err)
     return 0;
 }
 
-int engine_evaluate(struct engine *e, int batch, struct mean_loss *loss, struct error *err)
+int engine_evaluate(struct engine *e, int batch, struct loss_sums *sums, struct error *err)
 {
     int size = e->job->batch.global_batch;
     struct step_work work;
     struct losses losses;
+    struct loss_sums own;
 
-    if (read_batch(e, e->valid, (uint64_t)batch * (uint64_t)size, size, false, &work, err) < 0 ||
+    if (read_batch(e, e->valid, (uint64_t)batch * (uint64_t)size, size, false, &work, &own, err) < 0 ||
         pipeline_run(e->pipeline, e->micro_batches, work.micro_batches, NULL, &losses, err) < 0 ||
         engine_status(e, err) < 0)
         return -1;
     add_to_sets(e, &work, &e->valid_sums);
-    if (mean_loss(e, &work, losses, loss, err) < 0)
+    if (sum_losses(e, losses, &own, err) < 0)
         return -1;
-    if (work.predictions == 0)
-        loss->all = NAN;
+    loss_add(sums, &own);
     return 0;
 }

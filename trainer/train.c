@@ -96,24 +96,27 @@ static int run_validation(struct run *run, struct metrics_step *m, struct error 
 {
     const struct job *job = run->job;
     bool last = m->step == job->batch.steps;
-    struct mean_loss sum = {0};
+    struct loss_sums sums = {0};
+    struct mean_loss loss;
 
     if (!run->engine->valid || job->report.eval_every == 0 || (m->step % job->report.eval_every != 0 && !last))
         return 0;
     for (int batch = 0; batch < job->report.eval_batches; batch++) {
-        struct mean_loss loss;
-
-        if (engine_evaluate(run->engine, batch, &loss, err) < 0 || check_stop(run, err) < 0)
+        if (engine_evaluate(run->engine, batch, &sums, err) < 0 || check_stop(run, err) < 0)
             return -1;
         if (run->stop != STOP_NONE && batch + 1 < job->report.eval_batches)
             return 0;
-        sum.all += loss.all;
-        sum.order += loss.order;
     }
-    m->valid_loss = sum.all / job->report.eval_batches;
+    loss = loss_mean(&sums);
+    m->validated = true;
+    m->valid_loss = loss.all;
     if (job->model.kind == MODEL_BERT)
-        m->valid_order_loss = sum.order / job->report.eval_batches;
-    run_log_validation(run, m);
+        m->valid_order_loss = loss.order;
+    if (sums.predictions == 0)
+        run_log(run, "warning: the validation at iteration %ld predicts nothing: all its documents have one token",
+                m->step);
+    else
+        run_log_validation(run, m);
     return run_data_validation(run, m, err);
 }
 
@@ -174,14 +177,14 @@ static int one_step(struct run *run, struct error *err)
     if (run->global_batch > 0) /* in the first step operations allocate their workspace */
         run->allocations += device_allocations(run->engine->dev) - allocations;
     run->global_batch = result.global_batch;
-    if (result.unpredicted && !run->was_unpredicted)
+    if (result.sums.predictions == 0 && !run->was_unpredicted)
         run_log(run,
                 "warning: nothing is learned in step %" PRIu64 ": data.reset = \"document\", and all its documents "
                 "have one token (later steps like it are not reported)",
                 run->engine->step);
-    run->was_unpredicted |= result.unpredicted;
+    run->was_unpredicted |= result.sums.predictions == 0;
     m = run_measure(run, &result, clock_monotonic() - started);
-    run_report(run, &m);
+    run_report(run, &m, &result.sums);
     if (run_data_step(run, &m, err) < 0)
         return -1;
     if (run_stragglers(run, m.step_seconds - (recorder_waited_seconds() - waited), err) < 0)

@@ -30,7 +30,7 @@ static void run(const struct trial *trial, const char *ckpt, double numbers[NUMB
     struct job job;
     struct engine *e;
     struct step_result result;
-    struct mean_loss valid;
+    struct loss_sums valid = {0};
 
     trial_name(name, trial);
     trial_job(&job, trial, dir, ckpt);
@@ -44,7 +44,7 @@ static void run(const struct trial *trial, const char *ckpt, double numbers[NUMB
     }
     if (engine_evaluate(e, 1, &valid, &err) < 0 || (ckpt && engine_save(e, NULL, &err) < 0))
         trial_die(world, &err, name);
-    numbers[STEPS] = valid.all;
+    numbers[STEPS] = loss_mean(&valid).all;
     engine_destroy(e);
     job_destroy(&job);
 }

@@ -128,7 +128,8 @@ losses() {
         --set batch.steps=6 --set report.eval_every=3 --set report.eval_batches=1
     cat "$DIR/log"
     [ "$(grep -c '^warning: nothing is learned in step 1: data.reset = "document"' "$DIR/log")" -eq 1 ]
-    grep -q 'perplexity: nan' "$DIR/log"
+    grep -q '^warning: the validation at iteration 3 predicts nothing: all its documents have one token' "$DIR/log"
+    grep -q '"step":3,.*"loss":null,.*"valid_loss":null}' "$DIR/metrics.jsonl"
 }
 
 @test "muster-train and muster-generate find the tokenizer of muster-data without an option" {

@@ -83,6 +83,7 @@ static inline struct metrics_step make_step(long step, int world)
         .tp = 1,
         .pp = 1,
         .order_loss = NAN,
+        .validated = step % 50 == 0,
         .valid_loss = step % 50 == 0 ? 3.5 : NAN,
         .valid_order_loss = NAN,
     };

@@ -19,6 +19,9 @@ static void line_has_exactly_the_keys_in_order(void **state)
     (void)state;
     assert_int_equal(metrics_format(line, &step), strlen(LINE));
     assert_string_equal(line, LINE);
+    step.validated = true;
+    metrics_format(line, &step); /* of nothing */
+    assert_non_null(strstr(line, ",\"pp\":1,\"valid_loss\":null}\n"));
     step.valid_loss = 3.5;
     metrics_format(line, &step);
     assert_non_null(strstr(line, ",\"pp\":1,\"valid_loss\":3.5}\n"));
@@ -58,6 +61,7 @@ static void results_come_back_bit_for_bit(void **state)
     char line[METRICS_LINE_SIZE];
 
     (void)state;
+    in.validated = true;
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         in.loss = in.lr = in.grad_norm = in.loss_scale = in.valid_loss = values[i];
         metrics_format(line, &in);
@@ -86,6 +90,7 @@ static void the_longest_line_fits(void **state)
     in.skipped = in.tp = in.pp = INT_MAX;
     in.loss = in.lr = in.grad_norm = in.loss_scale = in.valid_loss = longest;
     in.order_loss = in.valid_order_loss = longest;
+    in.validated = true;
     in.step_seconds = in.tokens_per_second = in.tflops = in.mfu = in.hfu = longest;
     assert_true(metrics_format(line, &in) < METRICS_LINE_SIZE - 100);
     assert_int_equal(metrics_parse(&out, line, strlen(line), NULL), 0);
@@ -108,7 +113,7 @@ static void not_finite_is_null_and_reads_as_nan(void **state)
     assert_non_null(strstr(line, "\"grad_norm\":null,"));
     assert_int_equal(metrics_parse(&out, line, strlen(line), NULL), 0);
     assert_true(isnan(out.loss) && isnan(out.grad_norm) && isnan(out.mfu));
-    assert_true(isnan(out.valid_loss)); /* for it was not there */
+    assert_true(isnan(out.valid_loss) && !out.validated); /* for it was not there */
 }
 
 /* LINE with one piece replaced must fail, and say so. */

@@ -8,7 +8,7 @@
  *             c = h[first token]    p = tanh(c Wpooler + b)    logits = p Worder + b [2]    cross-entropy with order
  *
  *         One tp rank holds the row of a sample's first token. That rank alone computes the sample's order loss. The
- *         gradients are then summed over the tp group, and the losses over the world (mean_loss in step.c).
+ *         gradients are then summed over the tp group, and the losses over the world (sum_losses in step.c).
  */
 #ifndef MUSTER_TRAINER_MODEL_HEAD_H
 #define MUSTER_TRAINER_MODEL_HEAD_H

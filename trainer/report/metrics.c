@@ -97,6 +97,13 @@ static size_t format_array(char *buf, size_t size, const char *name, const doubl
     return used + (count ? (size_t)snprintf(buf + used, size - used, "]") : 0);
 }
 
+static bool is_left_out(const struct metrics_key *key, const struct metrics_step *step)
+{
+    if (key->offset == offsetof(struct metrics_step, valid_loss))
+        return !step->validated;
+    return key >= &KEYS[KEY_OPTIONAL] && isnan(*(const double *)(const void *)((const char *)step + key->offset));
+}
+
 size_t metrics_format(char *buf, const struct metrics_step *step)
 {
     size_t used = 0;
@@ -106,7 +113,7 @@ size_t metrics_format(char *buf, const struct metrics_step *step)
     for (int i = 0; i < KEY_COUNT; i++) {
         const void *field = (const char *)step + KEYS[i].offset;
 
-        if (i >= KEY_OPTIONAL && isnan(*(const double *)field))
+        if (is_left_out(&KEYS[i], step))
             continue;
         used += (size_t)snprintf(buf + used, METRICS_LINE_SIZE - used, "%c\"%s\":", i ? ',' : '{', KEYS[i].name);
         used += (size_t)format_value(buf + used, METRICS_LINE_SIZE - used, &KEYS[i], field);
@@ -125,7 +132,7 @@ static int parse_value(const struct metrics_key *key, const json_t *value, struc
 
     if (key->kind == KIND_RESULT || key->kind == KIND_MEASURE) {
         if (!json_is_number(value) && !json_is_null(value))
-            return error_set(err, CODE_DATA, "\"%s\" must be a number, or null where it was not finite", key->name);
+            return error_set(err, CODE_DATA, "\"%s\" must be a number, or null where there is none", key->name);
         *(double *)field = json_is_null(value) ? NAN : json_number_value(value);
         return 0;
     }
@@ -147,7 +154,7 @@ static int check_array(json_t *object, const char *name, struct error *err)
         return error_set(err, CODE_DATA, "\"%s\" must be an array", name);
     for (size_t i = 0; i < json_array_size(array); i++)
         if (!json_is_number(json_array_get(array, i)) && !json_is_null(json_array_get(array, i)))
-            return error_set(err, CODE_DATA, "\"%s\" must have numbers, and null for a set without samples", name);
+            return error_set(err, CODE_DATA, "\"%s\" must have numbers, and null for a set without predictions", name);
     json_object_del(object, name);
     return 0;
 }
@@ -157,6 +164,7 @@ static int parse_object(struct metrics_step *step, json_t *object, struct error 
 {
     const char *missing = NULL;
 
+    step->validated = json_object_get(object, "valid_loss") != NULL;
     if (check_array(object, "set_losses", err) < 0 || check_array(object, "valid_set_losses", err) < 0)
         return -1;
 

@@ -5,9 +5,10 @@
  *
  * Always all of these keys, in this order: step consumed_samples loss lr grad_norm loss_scale skipped step_seconds
  * tokens_per_second tflops mfu hfu world dp tp pp; for a BERT order_loss; on validated steps valid_loss, and for a BERT
- * valid_order_loss. A number that is not finite (the loss of a run that diverged) is null, and reads back as NaN; the
- * last three are left out then. With a blend, set_losses is an array with each data set's mean loss of a token since
- * the previous one, in the order of data.train, on the steps of log lines; and valid_set_losses on validated steps.
+ * valid_order_loss. A number that is not finite (the loss of a run that diverged) or does not exist (the mean loss of
+ * no token) is null, and reads back as NaN; order_loss and valid_order_loss are left out then. With a blend, set_losses
+ * is an array with each data set's mean loss of a token since the previous one, in the order of data.train, on the
+ * steps of log lines; and valid_set_losses on validated steps.
  * Readers here check the arrays and leave them out. Results (losses, lr, grad_norm, loss_scale) are written with enough
  * digits to read back the same double; measurements with nine.
  *
@@ -41,13 +42,14 @@ struct metrics_step {
     double mfu, hfu;          /* PaLM's, 0 to 1 */
     int world, dp, tp, pp;    /* the mesh that did this step */
     double order_loss;        /* of the sentences' order, which is part of loss; NaN for a GPT */
-    double valid_loss;        /* NaN when the step was not validated */
+    bool validated;           /* valid_loss is that of this step */
+    double valid_loss;        /* NaN when the step was not validated, or its validation predicted nothing */
     double valid_order_loss;  /* of the sentences' order, which is part of valid_loss */
 
     /* to be written, each if its number is not 0; borrowed. A step that was read has none */
     int sets, valid_sets;
     const double *set_losses,
-        *valid_set_losses; /* [sets] and [valid_sets], at most METRICS_SETS_MOST; NaN: no sample */
+        *valid_set_losses; /* [sets] and [valid_sets], at most METRICS_SETS_MOST; NaN: no prediction */
 };
 
 /* One step as one line, with its newline, into buf of METRICS_LINE_SIZE bytes. Returns its length. */

@@ -111,7 +111,7 @@ static void print_results(FILE *out, const struct run_segment *all, const struct
     if (t->best)
         fprintf(out, "; lowest %.4f at step %ld", t->best->loss, t->best->step);
     if (t->not_finite)
-        fprintf(out, "; %ld not finite", t->not_finite);
+        fprintf(out, "; %ld not finite, or of steps that predicted nothing", t->not_finite);
     if (t->best_valid)
         fprintf(out, "\n  %-12sbest %.4f at step %ld, last %.4f at step %ld", "valid loss", t->best_valid->valid_loss,
                 t->best_valid->step, t->last_valid->valid_loss, t->last_valid->step);
