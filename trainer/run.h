@@ -29,6 +29,7 @@ struct run {
     struct saver *saver;
     struct claim_watch *claim; /* on rank 0; NULL elsewhere and without checkpoint.dir */
     bool resumed;              /* from checkpoint.dir */
+    bool validation_due;       /* after the engine's step: not done, or interrupted by a request to stop */
     bool was_unpredicted;      /* a step had no token to predict: it was reported */
     bool all_saved;            /* it ended, and no save of it is still to be drained */
     double started;        /* the first step could begin: report.minutes count from here, so that every run does one */
@@ -118,6 +119,9 @@ void run_data_finish(struct run *run);
 /* After a step. Logs the sets that began another epoch; and on the steps of log lines, with a blend, the loss of each
  * set since the previous one, which goes into *m too. Collective. */
 int run_data_step(struct run *run, struct metrics_step *m, struct error *err);
+
+/* Whether a validation follows the step that the engine did last. */
+bool run_validates_step(const struct run *run);
 
 /* The same for the sets of data.valid, after a validation. Collective. */
 int run_data_validation(struct run *run, struct metrics_step *m, struct error *err);

@@ -102,6 +102,13 @@ int run_data_step(struct run *run, struct metrics_step *m, struct error *err)
     return 0;
 }
 
+bool run_validates_step(const struct run *run)
+{
+    long step = (long)run->engine->step, every = run->job->report.eval_every;
+
+    return run->engine->valid && every > 0 && step > 0 && (step % every == 0 || step == run->job->batch.steps);
+}
+
 int run_data_validation(struct run *run, struct metrics_step *m, struct error *err)
 {
     struct engine *e = run->engine;

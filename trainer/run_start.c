@@ -196,6 +196,14 @@ static int open_metrics(struct run *run, struct error *err)
     return comm_agree(run->world, result, err);
 }
 
+/* A validation that the metrics lack was interrupted. Without metrics nothing shows that it was done. */
+static int find_validation(struct run *run, struct error *err)
+{
+    run->validation_due = run->resumed && run_validates_step(run) &&
+                          !(run->metrics && metrics_has_validation(run->metrics, (long)run->engine->step));
+    return comm_broadcast(run->world, &run->validation_due, sizeof run->validation_due, 0, err);
+}
+
 static void log_saver(void *arg, const char *line)
 {
     run_log(arg, "%s", line);
@@ -269,7 +277,8 @@ int run_start(struct run *run, struct error *err)
     if (run_tokenizer_start(run, err) < 0)
         return -1;
     if (run_check_threads(run, err) < 0 || start_saver(run, err) < 0 || restore_or_initialize(run, err) < 0 ||
-        saver_reserve(run->saver, run->resumed, err) < 0 || run_data_start(run, err) < 0 || open_metrics(run, err) < 0)
+        saver_reserve(run->saver, run->resumed, err) < 0 || run_data_start(run, err) < 0 ||
+        open_metrics(run, err) < 0 || find_validation(run, err) < 0)
         return -1;
     recorder_phase(NULL);
     return 0;

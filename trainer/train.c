@@ -91,22 +91,25 @@ static void describe_stop(const struct run *run, char *text, size_t size)
 
 /* ---- after a step ---- */
 
-/* A stop request interrupts a validation: there may be only seconds left to save. */
+/* A stop request interrupts a validation: there may be only seconds left to save. It stays due then. */
 static int run_validation(struct run *run, struct metrics_step *m, struct error *err)
 {
     const struct job *job = run->job;
-    bool last = m->step == job->batch.steps;
     struct loss_sums sums = {0};
     struct mean_loss loss;
 
-    if (!run->engine->valid || job->report.eval_every == 0 || (m->step % job->report.eval_every != 0 && !last))
+    if (!run->validation_due)
         return 0;
     for (int batch = 0; batch < job->report.eval_batches; batch++) {
         if (engine_evaluate(run->engine, batch, &sums, err) < 0 || check_stop(run, err) < 0)
             return -1;
-        if (run->stop != STOP_NONE && batch + 1 < job->report.eval_batches)
+        if (run->stop != STOP_NONE && batch + 1 < job->report.eval_batches) {
+            run_log(run, "the validation at iteration %ld is interrupted: the next start of the run repeats it",
+                    m->step);
             return 0;
+        }
     }
+    run->validation_due = false;
     loss = loss_mean(&sums);
     m->validated = true;
     m->valid_loss = loss.all;
@@ -183,6 +186,7 @@ static int one_step(struct run *run, struct error *err)
                 "have one token (later steps like it are not reported)",
                 run->engine->step);
     run->was_unpredicted |= result.sums.predictions == 0;
+    run->validation_due = run_validates_step(run);
     m = run_measure(run, &result, clock_monotonic() - started);
     run_report(run, &m, &result.sums);
     if (run_data_step(run, &m, err) < 0)
@@ -195,6 +199,21 @@ static int one_step(struct run *run, struct error *err)
     if (check_skipped(run, &result, err) < 0)
         return -1;
     return saver_step(run->saver, err);
+}
+
+/* That of the step that the run resumed from. report.minutes count from its end, so that it ends some time. */
+static int repeat_validation(struct run *run, struct error *err)
+{
+    struct metrics_step m = {.step = (long)run->engine->step, .valid_order_loss = NAN};
+    struct error why;
+
+    recorder_step((int64_t)m.step);
+    if (run_validation(run, &m, err) < 0)
+        return -1;
+    if (m.validated && run->metrics && metrics_add_validation(run->metrics, &m, &why) < 0)
+        run_log(run, "the metrics lack the validation at iteration %ld: %s", m.step, why.text);
+    run->started = clock_monotonic();
+    return 0;
 }
 
 static int stop_run(struct run *run, struct error *err)
@@ -217,13 +236,13 @@ static int stop_run(struct run *run, struct error *err)
 
 static int run_steps(struct run *run, struct error *err)
 {
-    run->started = clock_monotonic();
-    while (run->engine->step < (uint64_t)run->job->batch.steps) {
-        if (check_stop(run, err) < 0)
+    run->started = run->validation_due ? INFINITY : clock_monotonic();
+    while (run->validation_due || run->engine->step < (uint64_t)run->job->batch.steps) {
+        if (run->stop == STOP_NONE && check_stop(run, err) < 0) /* a validation may have found a reason */
             return -1;
         if (run->stop != STOP_NONE)
             return stop_run(run, err);
-        if (one_step(run, err) < 0)
+        if ((run->validation_due ? repeat_validation(run, err) : one_step(run, err)) < 0)
             return -1;
     }
     /* All steps are done. If the last checkpoint cannot be drained (a full disk), a requeue would not help: exit 74. */

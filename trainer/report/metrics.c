@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/io.h"
+#include "common/text.h"
 
 enum kind {
     KIND_LONG,
@@ -54,7 +56,7 @@ static const struct metrics_key KEYS[] = {
     {KEY(valid_order_loss, KIND_RESULT, 0)},
 };
 
-enum { KEY_COUNT = sizeof KEYS / sizeof KEYS[0], KEY_OPTIONAL = KEY_COUNT - 3 }; /* the first of those */
+enum { KEY_COUNT = sizeof KEYS / sizeof KEYS[0], KEY_VALIDATION = KEY_COUNT - 2, KEY_OPTIONAL = KEY_VALIDATION - 1 };
 
 /* ---- a step as text ---- */
 
@@ -97,32 +99,39 @@ static size_t format_array(char *buf, size_t size, const char *name, const doubl
     return used + (count ? (size_t)snprintf(buf + used, size - used, "]") : 0);
 }
 
-static bool is_left_out(const struct metrics_key *key, const struct metrics_step *step)
+/* Leaves out an order_loss or valid_order_loss that is NaN. */
+static size_t format_keys(char *buf, size_t size, int first, int end, const struct metrics_step *step)
 {
-    if (key->offset == offsetof(struct metrics_step, valid_loss))
-        return !step->validated;
-    return key >= &KEYS[KEY_OPTIONAL] && isnan(*(const double *)(const void *)((const char *)step + key->offset));
+    size_t used = 0;
+
+    for (int i = first; i < end; i++) {
+        const void *field = (const char *)step + KEYS[i].offset;
+
+        if (i >= KEY_OPTIONAL && i != KEY_VALIDATION && isnan(*(const double *)field))
+            continue;
+        used += (size_t)snprintf(buf + used, size - used, "%c\"%s\":", i ? ',' : '{', KEYS[i].name);
+        used += (size_t)format_value(buf + used, size - used, &KEYS[i], field);
+    }
+    return used;
+}
+
+/* The end of the line of a step: what a validation adds to it, and "}\n". */
+static size_t format_end(char *buf, size_t size, const struct metrics_step *step)
+{
+    size_t used = step->validated ? format_keys(buf, size, KEY_VALIDATION, KEY_COUNT, step) : 0;
+
+    used += format_array(buf + used, size - used, "valid_set_losses", step->valid_set_losses, step->valid_sets);
+    return used + (size_t)snprintf(buf + used, size - used, "}\n");
 }
 
 size_t metrics_format(char *buf, const struct metrics_step *step)
 {
-    size_t used = 0;
-
     /* No check for room: 19 keys of at most 17 + 5 characters and 19 values of at most 24 are under 900, and 2 arrays
      * of 128 values and commas are under 6500. */
-    for (int i = 0; i < KEY_COUNT; i++) {
-        const void *field = (const char *)step + KEYS[i].offset;
+    size_t used = format_keys(buf, METRICS_LINE_SIZE, 0, KEY_VALIDATION, step);
 
-        if (is_left_out(&KEYS[i], step))
-            continue;
-        used += (size_t)snprintf(buf + used, METRICS_LINE_SIZE - used, "%c\"%s\":", i ? ',' : '{', KEYS[i].name);
-        used += (size_t)format_value(buf + used, METRICS_LINE_SIZE - used, &KEYS[i], field);
-    }
     used += format_array(buf + used, METRICS_LINE_SIZE - used, "set_losses", step->set_losses, step->sets);
-    used += format_array(buf + used, METRICS_LINE_SIZE - used, "valid_set_losses", step->valid_set_losses,
-                         step->valid_sets);
-    used += (size_t)snprintf(buf + used, METRICS_LINE_SIZE - used, "}\n");
-    return used;
+    return used + format_end(buf + used, METRICS_LINE_SIZE - used, step);
 }
 
 static int parse_value(const struct metrics_key *key, const json_t *value, struct metrics_step *step, struct error *err)
@@ -259,6 +268,8 @@ struct metrics_writer {
     int fd;
     time_t checked; /* when the name was last checked */
     bool displaced; /* it belonged to another file */
+    long last_step; /* of the lines that metrics_open kept; 0: there are none */
+    bool validated; /* that step */
     char path[PATH_MAX];
 };
 
@@ -305,8 +316,9 @@ static int keep_lines(const char *path, const struct metrics_step *steps, size_t
 }
 
 /* A last line that is torn is not among the steps. */
-static int drop_beyond(const char *path, const struct stat *now, long resume_step, struct error *err)
+static int drop_beyond(struct metrics_writer *writer, const struct stat *now, long resume_step, struct error *err)
 {
+    const char *path = writer->path;
     char *text = NULL;
     struct metrics_step *steps;
     size_t count, length = 0;
@@ -315,6 +327,11 @@ static int drop_beyond(const char *path, const struct stat *now, long resume_ste
 
     if (metrics_read(path, &steps, &count, err) < 0)
         return -1;
+    for (size_t i = 0; i < count; i++)
+        if (steps[i].step <= resume_step) {
+            writer->last_step = steps[i].step;
+            writer->validated = steps[i].validated;
+        }
     kept = open_memstream(&text, &length);
     result = kept ? keep_lines(path, steps, count, resume_step, kept, err) : 0;
     if ((!kept || fclose(kept) != 0) && result == 0)
@@ -327,6 +344,14 @@ static int drop_beyond(const char *path, const struct stat *now, long resume_ste
 }
 
 /* ---- appending ---- */
+
+/* After the file was replaced. */
+static int open_again(struct metrics_writer *writer, struct error *err)
+{
+    close(writer->fd);
+    writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC | O_APPEND);
+    return writer->fd < 0 ? error_errno(err, CODE_IO, "cannot open metrics %s", writer->path) : 0;
+}
 
 struct metrics_writer *metrics_open(const char *path, long resume_step, struct error *err)
 {
@@ -347,18 +372,41 @@ struct metrics_writer *metrics_open(const char *path, long resume_step, struct e
     }
     if (!S_ISREG(now.st_mode) || now.st_size == 0) /* a pipe or a terminal has no lines to remove */
         return writer;
-    if (drop_beyond(writer->path, &now, resume_step, err) < 0)
+    if (drop_beyond(writer, &now, resume_step, err) < 0 || open_again(writer, err) < 0)
         goto fail;
-    close(writer->fd); /* it may be the file that was replaced */
-    writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC | O_APPEND);
-    if (writer->fd < 0) {
-        error_errno(err, CODE_IO, "cannot open metrics %s", writer->path);
-        goto fail;
-    }
     return writer;
 fail:
     metrics_close(writer);
     return NULL;
+}
+
+bool metrics_has_validation(const struct metrics_writer *writer, long step)
+{
+    return writer->last_step == step && writer->validated;
+}
+
+int metrics_add_validation(struct metrics_writer *writer, const struct metrics_step *step, struct error *err)
+{
+    char *text, *room;
+    struct stat now;
+    size_t bytes;
+    int result;
+
+    if (writer->last_step != step->step || writer->validated)
+        return 0;
+    text = text_read_file(writer->path, SIZE_MAX / 2, &bytes, err);
+    if (!text)
+        return -1;
+    room = realloc(text, bytes + METRICS_LINE_SIZE);
+    if (!room || fstat(writer->fd, &now) < 0) {
+        result = error_errno(err, CODE_IO, "cannot change metrics %s", writer->path);
+    } else {
+        bytes += format_end(room + bytes - 2, METRICS_LINE_SIZE, step) - 2; /* in place of "}\n" */
+        result = replace_file(writer->path, now.st_mode, room, bytes, err) < 0 ? -1 : open_again(writer, err);
+    }
+    writer->validated = result == 0;
+    free(room ? room : text);
+    return result;
 }
 
 bool metrics_displaced(struct metrics_writer *writer)

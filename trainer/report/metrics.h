@@ -4,8 +4,8 @@
  *     {"step":120,"consumed_samples":30720,"loss":5.0625,...,"world":4,"dp":2,"tp":2,"pp":1}
  *
  * Always all of these keys, in this order: step consumed_samples loss lr grad_norm loss_scale skipped step_seconds
- * tokens_per_second tflops mfu hfu world dp tp pp; for a BERT order_loss; on validated steps valid_loss, and for a BERT
- * valid_order_loss. A number that is not finite (the loss of a run that diverged) or does not exist (the mean loss of
+ * tokens_per_second tflops mfu hfu world dp tp pp; for a BERT order_loss; last, on validated steps valid_loss, and for a
+ * BERT valid_order_loss. A number that is not finite (the loss of a run that diverged) or does not exist (the mean loss of
  * no token) is null, and reads back as NaN; order_loss and valid_order_loss are left out then. With a blend, set_losses
  * is an array with each data set's mean loss of a token since the previous one, in the order of data.train, on the
  * steps of log lines; and valid_set_losses on validated steps.
@@ -75,6 +75,13 @@ struct metrics_writer *metrics_open(const char *path, long resume_step, struct e
 
 /* Appends one step by one write(2), so that no reader sees half a line. A short write (disk full) is removed again. */
 int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err);
+
+/* Whether the last line that metrics_open kept is that of `step`, and has a validation. */
+bool metrics_has_validation(const struct metrics_writer *writer, long step);
+
+/* Adds the validation of a step to its line, if that is the last one that metrics_open kept and has none. Call before
+ * metrics_write. Replaces the file as metrics_open does. */
+int metrics_add_validation(struct metrics_writer *writer, const struct metrics_step *step, struct error *err);
 
 /*
  * True once, some seconds after the file was replaced or removed: a second job in the same directory has renamed its
