@@ -40,7 +40,7 @@ struct fabric_facts {
     unsigned gpus;          /* of the step on this node; 0 for none */
     const char *vendor;     /* of the GPUs: "nvidia", "amd", "intel"; NULL without GPUs */
     const char *cluster;    /* SLURM_CLUSTER_NAME; NULL if not known */
-    const char *interface;  /* that routes to the other nodes of the step (route.h); NULL if not known */
+    const char *interface;  /* that routes to the other nodes of the step (route.h); NULL if not known, or lo */
     unsigned local_rank;    /* of the rank on its node */
     unsigned cores;         /* that the rank may run on */
     fabric_has_file *files; /* NULL: no file exists */

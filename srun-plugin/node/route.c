@@ -83,10 +83,26 @@ static bool find_by_list(const char *own, char *interface)
     return at;
 }
 
+/* Of an alias, such as "lo:1", too. */
+static bool is_loopback_interface(const char *name)
+{
+    struct ifreq item = {0};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool loopback;
+
+    snprintf(item.ifr_name, sizeof item.ifr_name, "%s", name);
+    loopback = fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &item) == 0 && (item.ifr_flags & IFF_LOOPBACK);
+    if (fd >= 0)
+        close(fd);
+    return loopback;
+}
+
 bool route_is_own(const char *own, struct route_address *way)
 {
     if (!find_quickly(own, way->interface) && !find_by_list(own, way->interface))
         return false;
+    if (!route_is_loopback(own) && is_loopback_interface(way->interface))
+        way->interface[0] = '\0';
     snprintf(way->address, sizeof way->address, "%s", own);
     return true;
 }

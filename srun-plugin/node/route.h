@@ -12,7 +12,10 @@
 
 #include "common/error.h"
 
-/* An address of this node and the interface that has it. */
+/*
+ * An address of this node and the interface that has it. The interface is "" if it is loopback and the address is not
+ * (hosts that announce their address by BGP may have it on lo): a library that is told "lo" takes 127.0.0.1.
+ */
 struct route_address {
     char interface[IF_NAMESIZE];
     char address[INET6_ADDRSTRLEN];
@@ -25,7 +28,7 @@ struct route_address {
  */
 int route_to(const char *peer, struct route_address *way, struct error *err);
 
-/* True if `address` is one of this node; then *way has it and its interface. */
+/* True if `address` is one of this node; then *way has it, and its interface. */
 bool route_is_own(const char *address, struct route_address *way);
 
 /*

@@ -6,9 +6,13 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "srun-plugin/node/route.h"
@@ -48,6 +52,56 @@ static void knows_its_own_addresses(void **state)
     assert_false(route_is_own("127.0.0.", &way));
     assert_false(route_is_own("27.0.0.1", &way));
     assert_false(route_is_own(NO_NAME, &way));
+}
+
+static bool give_address(const char *interface, const char *address)
+{
+    struct ifreq item = {0};
+    struct sockaddr_in *in = (struct sockaddr_in *)(void *)&item.ifr_addr;
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    bool given;
+
+    snprintf(item.ifr_name, sizeof item.ifr_name, "%s", interface);
+    in->sin_family = AF_INET;
+    given = inet_pton(AF_INET, address, &in->sin_addr) == 1 && ioctl(fd, SIOCSIFADDR, &item) == 0;
+    item.ifr_flags = IFF_UP;
+    given = given && ioctl(fd, SIOCSIFFLAGS, &item) == 0;
+    close(fd);
+    return given;
+}
+
+enum { NO_NAMESPACE = 77 };
+
+/* Returns an exit code. */
+static int look_at_lo(void)
+{
+    struct route_address way;
+
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0 || !give_address("lo", "127.0.0.1") ||
+        !give_address("lo:1", "10.88.0.1"))
+        return NO_NAMESPACE;
+    if (!route_is_own("127.0.0.1", &way) || strcmp(way.interface, "lo") != 0)
+        return 1;
+    if (!route_is_own("10.88.0.1", &way) || way.interface[0] || strcmp(way.address, "10.88.0.1") != 0)
+        return 2;
+    if (route_to("10.88.0.1", &way, NULL) < 0 || way.interface[0] || strcmp(way.address, "10.88.0.1") != 0)
+        return 3;
+    return give_address("lo", "10.88.0.2") && route_is_own("10.88.0.2", &way) && !way.interface[0] ? 0 : 4;
+}
+
+static void an_address_of_the_node_on_lo_has_no_interface_that_libraries_may_take(void **state)
+{
+    int status;
+    pid_t pid = fork();
+
+    (void)state;
+    if (pid == 0)
+        _exit(look_at_lo());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == NO_NAMESPACE)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void knows_loopback(void **state)
@@ -96,9 +150,12 @@ static void resolves_a_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(asks_this_kernel), cmocka_unit_test(knows_its_own_addresses),
-        cmocka_unit_test(knows_loopback),   cmocka_unit_test(chooses_a_head_that_others_reach),
+        cmocka_unit_test(asks_this_kernel),
+        cmocka_unit_test(knows_its_own_addresses),
+        cmocka_unit_test(knows_loopback),
+        cmocka_unit_test(chooses_a_head_that_others_reach),
         cmocka_unit_test(resolves_a_name),
+        cmocka_unit_test(an_address_of_the_node_on_lo_has_no_interface_that_libraries_may_take),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
