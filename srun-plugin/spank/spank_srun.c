@@ -230,14 +230,16 @@ static void plan_addresses(struct step_plan *plan, struct step_layout *layout)
     step_layout_find_peer(layout, plan->peer, sizeof plan->peer);
 }
 
-/* Ports are tested only if rank 0 runs on this host: a port that is free here says nothing about other hosts. */
+/* Ports are tested only if rank 0 runs on this host: a port that is free here says nothing about other hosts. Slurm's
+ * name of a node need not be the host's: inside a job, SLURMD_NODENAME has it. */
 static void plan_port(struct step_plan *plan, const struct step_layout *layout)
 {
+    const char *rank0 = layout->nodes[layout->rank0_node].name, *node = getenv("SLURMD_NODENAME");
     char host[HOSTNAME_SIZE] = "";
 
     gethostname(host, sizeof host - 1);
     host[strcspn(host, ".")] = '\0';
-    if (strcmp(host, layout->nodes[layout->rank0_node].name) == 0)
+    if (strcmp(host, rank0) == 0 || (node && strcmp(node, rank0) == 0))
         plan->port = port_choose(layout->job_id, layout->step_id, port_is_free, NULL);
 }
 

@@ -71,6 +71,23 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$(sort <<<"$output" | tr '\n' ';')" = "0/4 29500;1/4 29500;2/4 29500;3/4 29500;" ]
 }
 
+@test "a port that something listens on is not MASTER_PORT, also where the node's name is not the host's" {
+    cat >job <<'SH'
+port=$(($(srun -Q --muster -n1 sh -c 'echo $MASTER_PORT') + 1)) # of the next step
+python3 -c '
+import socket, sys, time
+with socket.create_server(("", int(sys.argv[1]))):
+    print("taken", flush=True)
+    time.sleep(60)' $port >taken &
+until [ -s taken ]; do sleep 0.1; done
+srun -Q --muster -n1 sh -c "test \$MASTER_PORT != $port && echo other"
+kill $!
+SH
+    timeout 60 sbatch -W -N1 -o out --wrap "$(cat job)"
+    cat out
+    [ "$(cat out)" = other ]
+}
+
 @test "OMP_NUM_THREADS follows --cpus-per-task where srun uses it, else ranks share the node's CPUs" {
     run step --muster -n1 sh -c 'echo $OMP_NUM_THREADS'
     [ "$output" = 2 ]
