@@ -61,12 +61,23 @@ void env_reader_open(struct env_reader *reader, env_lookup *lookup, void *arg)
         reader->outer[0] = '\0';
 }
 
-bool env_of_process(const char *name, char *value, size_t size, void *unused)
+void env_forget_outer(void)
 {
-    const char *found = getenv(name);
+    const char *record = getenv("MUSTER_SET"), *value;
+    char *names = record ? strdup(record) : NULL, start[ENV_MAP_WORD];
 
-    (void)unused;
-    return found && snprintf(value, size, "%s", found) >= 0;
+    for (char *rest = names, *name; (name = strsep(&rest, " "));) {
+        name[strcspn(name, "=")] = '\0';
+        value = getenv(name);
+        if (value && strcmp(name, "MUSTER_RANK_MAP") == 0) {
+            snprintf(start, sizeof start, "%s", value);
+            value = start;
+        }
+        if (value && env_was_set(record, name, value))
+            unsetenv(name);
+    }
+    free(names);
+    unsetenv("MUSTER_SET");
 }
 
 bool env_of_user(const char *name, char *value, size_t size, void *reader)

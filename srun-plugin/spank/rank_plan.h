@@ -58,8 +58,8 @@ struct env_reader {
 
 void env_reader_open(struct env_reader *reader, env_lookup *lookup, void *arg);
 
-/* An env_lookup of this process's environment. */
-bool env_of_process(const char *name, char *value, size_t size, void *unused);
+/* Unsets in this process what an outer srun --muster set in it, as far as it still has these values, and MUSTER_SET. */
+void env_forget_outer(void);
 
 /* An env_lookup of the variables that the user set, not an outer srun. */
 bool env_of_user(const char *name, char *value, size_t size, void *reader);

@@ -16,8 +16,9 @@
  *                              short epilog timeout; starts a process that drains what ended jobs left
  *             job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
  *
- * Rules: without --muster nothing happens. Every callback returns 0 even after an error, since Slurm drains a node
- * whose plugin fails in init or user_init. No file of a user is opened as root. See spank(8) and
+ * Rules: without --muster nothing happens, except that an srun, sbatch or salloc inside a step of srun --muster unsets
+ * what that step has set: its RANK is not that of the inner tasks. Every callback returns 0 even after an error, since
+ * Slurm drains a node whose plugin fails in init or user_init. No file of a user is opened as root. See spank(8) and
  * doc/spank_muster.8.scd.
  */
 #include <ctype.h>
@@ -246,6 +247,8 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
     }
     if (context != S_CTX_LOCAL && context != S_CTX_REMOTE && context != S_CTX_ALLOCATOR)
         return 0;
+    if (context != S_CTX_REMOTE)
+        env_forget_outer();
     read_site(argc, argv);
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (spank_option_register(spank, &options[i]) != ESPANK_SUCCESS)

@@ -127,8 +127,6 @@ const struct job *plugin_job(const struct plugin *plugin)
 void srun_begin(struct plugin *plugin)
 {
     struct srun_line *line = &plugin->srun.line;
-    char address[ENV_VALUE_SIZE];
-    struct env_reader environment;
     const char *file;
     struct error err;
 
@@ -145,8 +143,7 @@ void srun_begin(struct plugin *plugin)
         if (!plugin->srun.file.valid)
             return;
     }
-    env_reader_open(&environment, env_of_process, NULL);
-    srun_order_begin(plugin, env_of_user("MASTER_ADDR", address, sizeof address, &environment));
+    srun_order_begin(plugin, getenv("MASTER_ADDR"));
 }
 
 /* ---- the options are known --------------------------------------------------------------------------------------- */

@@ -202,21 +202,11 @@ static bool set_map(const struct order *order, const struct step_layout *layout,
     return text != NULL;
 }
 
-/* Whether the user set MUSTER_RANK_MAP, and not an srun --muster around this one. */
-static bool map_by_user(void)
-{
-    struct env_reader environment;
-    char start[ENV_MAP_WORD];
-
-    env_reader_open(&environment, env_of_process, NULL);
-    return env_of_user("MUSTER_RANK_MAP", start, sizeof start, &environment);
-}
-
 void srun_order_step(struct plugin *plugin, const struct step_layout *layout)
 {
     struct error err;
 
-    if (map_by_user())
+    if (getenv("MUSTER_RANK_MAP"))
         return;
     unsetenv("MUSTER_RANK_MAP"); /* of a step around this one */
     unsetenv(RANK_MAP_NAME);

@@ -71,6 +71,18 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$(sort <<<"$output" | tr '\n' ';')" = "0/4 29500;1/4 29500;2/4 29500;3/4 29500;" ]
 }
 
+@test "an srun without --muster, or an sbatch, inside a step has nothing of the outer step's" {
+    local names='env | grep -cE "^(RANK|WORLD_SIZE|LOCAL_|NODE_RANK|MASTER_|GLOO_|MUSTER_(SET|RANK_MAP|NODES|JOB_ID|PLUGIN))"'
+    # MASTER_PORT is the user's, and so is what was changed since
+    MASTER_PORT=29500 run step --muster -N1 -n1 sh -c "LOCAL_RANK=5 srun --overlap -n1 sh -c 'echo \$MASTER_PORT \$LOCAL_RANK; $names'
+        srun --overlap -n1 sh -c 'srun --overlap --muster -n1 sh -c \"echo \\\$RANK/\\\$WORLD_SIZE \\\$MASTER_PORT\"'"
+    echo "$output"
+    [ "$(tr '\n' ' ' <<<"$output")" = "29500 5 2 0/1 29500 " ]
+    run step --muster -N1 -n1 sh -c "env -u SLURM_JOB_ID sbatch -W -o out --wrap '$names' >/dev/null"
+    echo "$output"
+    [ "$(cat out)" = 0 ]
+}
+
 @test "a port that something listens on is not MASTER_PORT, also where the node's name is not the host's" {
     cat >job <<'SH'
 port=$(($(srun -Q --muster -n1 sh -c 'echo $MASTER_PORT') + 1)) # of the next step
