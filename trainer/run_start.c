@@ -229,7 +229,8 @@ static int start_saver(struct run *run, struct error *err)
 }
 
 /* Fails on all ranks, naming the first rank whose number differs from rank 0's: it reads other files. */
-static int compare_ranks(const struct run *run, uint64_t own, enum exit_code code, const char *reads, struct error *err)
+static int compare_ranks(const struct run *run, uint64_t own, enum exit_code code, const char *differs,
+                         struct error *err)
 {
     uint64_t leaders = own;
     int result = 0;
@@ -237,16 +238,36 @@ static int compare_ranks(const struct run *run, uint64_t own, enum exit_code cod
     if (comm_broadcast(run->world, &leaders, sizeof leaders, 0, err) < 0)
         return -1;
     if (own != leaders)
-        result = error_set(err, code, "rank %d reads %s", comm_rank(run->world), reads);
+        result = error_set(err, code, "rank %d %s", comm_rank(run->world), differs);
     return comm_agree(run->world, result, err);
+}
+
+/* Of the text of a job, without its options --set. */
+static uint32_t file_checksum(const char *text)
+{
+    uint32_t sum = 0;
+    size_t length;
+
+    for (; *text; text += length) {
+        length = strcspn(text, "\n");
+        length += text[length] == '\n';
+        if (strncmp(text, "#! --set ", strlen("#! --set ")) != 0)
+            sum = crc32c(sum, text, length);
+    }
+    return sum;
 }
 
 /* This comes first: ranks with different jobs would call different operations, or split the world into groups that do
  * not match, and deadlock. */
 static int compare_jobs(const struct run *run, struct error *err)
 {
-    return compare_ranks(run, crc32c(0, run->job->text, strlen(run->job->text)), CODE_CONFIG,
-                         "another job file than rank 0: is the directory shared?", err);
+    const char *text = run->job->text;
+
+    if (compare_ranks(run, file_checksum(text), CODE_CONFIG,
+                      "reads another job file than rank 0: is the directory shared?", err) < 0)
+        return -1;
+    return compare_ranks(run, crc32c(0, text, strlen(text)), CODE_CONFIG,
+                         "has other options --set than rank 0: give all ranks the same", err);
 }
 
 static int compare_data(const struct run *run, struct error *err)
@@ -256,10 +277,10 @@ static int compare_data(const struct run *run, struct error *err)
     for (int k = 0; k < 2; k++)
         for (int i = 0; data[k] && i < blend_sets(data[k]); i++) {
             struct blend_set set = blend_set(data[k], i);
-            char reads[JOB_PATH_SIZE + 64];
+            char differs[JOB_PATH_SIZE + 64];
 
-            snprintf(reads, sizeof reads, "different data than rank 0: is %s shared?", set.prefix);
-            if (compare_ranks(run, set.samples, CODE_DATA, reads, err) < 0)
+            snprintf(differs, sizeof differs, "reads different data than rank 0: is %s shared?", set.prefix);
+            if (compare_ranks(run, set.samples, CODE_DATA, differs, err) < 0)
                 return -1;
         }
     return 0;

@@ -34,6 +34,12 @@ said() {
     said 78 "rank 1 reads another job file than rank 0"
 }
 
+@test "ranks with one job file and different options --set" {
+    run timeout -k 5 30 mpiexec.mpich -n 1 muster-train "$DIR/job.cfg" : \
+        -n 1 muster-train "$DIR/job.cfg" --set optimizer.lr=1e-3
+    said 78 "rank 1 has other options --set than rank 0: give all ranks the same"
+}
+
 @test "ranks with different job files are refused, also when one does not fit the number of ranks" {
     sed 's/zero = 1;/zero = 1; pp = 3;/' "$DIR/job.cfg" >"$DIR/other.cfg"
     run unlike "$DIR/job.cfg" "$DIR/other.cfg"
