@@ -145,6 +145,27 @@ pick() {
     done
 }
 
+@test "a plugin that does not load: optional, only --muster fails; required, srun, sbatch, salloc and slurmd do" {
+    local program
+    printf 'no library\n' >broken.so
+    chmod +x broken.so
+    for mode in optional required; do
+        echo "$mode $PWD/broken.so" >"$SANDBOX_DIR/etc/plugstack.conf"
+        for program in "srun -n1 true" "sbatch -o /dev/null --wrap true" "salloc -n1 true" "srun --muster -n1 true"; do
+            run timeout 60 $program
+            echo "$mode $program: $status"
+            [ "$([ "$status" -eq 0 ] && echo works)" = "$([[ $mode = optional && $program != *--muster* ]] && echo works)" ]
+        done
+        eventually 30 all_idle # the batch job reads the file too
+    done
+    # not the pid file of the slurmd that runs: a new one would end that
+    cp "$SANDBOX_DIR"/etc/* .
+    sed "s#PidFile=.*/#PidFile=$PWD/#" "$SANDBOX_DIR/etc/slurm.conf" >slurm.conf
+    run timeout 20 slurmd -D -N n1 -f "$PWD/slurm.conf"
+    echo "$output"
+    [[ $status -ne 0 && $status -ne 124 && $output == *"broken.so. Aborting."* ]]
+}
+
 @test "a copied plugin uses the fabric profiles next to it, and warns if there are none" {
     mkdir copy
     # By this name the copy finds no profiles of a muster that is installed on this machine.
