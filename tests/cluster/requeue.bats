@@ -144,6 +144,16 @@ ended_once() {
     grep -q '^train.sbatch: not requeued: it was preempted with PreemptMode=CANCEL; submit it again' "$OUT"
 }
 
+@test "scancel --full with USR1 saves and requeues; with TERM it ends srun too, and is no way to stop a run" {
+    scancel --full --signal=USR1 "$JOB"
+    eventually 45 ranks_of_run 1 4
+    [ "$(grep -c '^run 0: rank .* stops' "$OUT")" -eq 4 ]
+    scancel --full --signal=TERM "$JOB"
+    eventually 45 ended
+    scontrol show job "$JOB" | grep -q JobState=FAILED
+    scontrol show job "$JOB" | grep -q 'Restarts=1 '
+}
+
 @test "a job with --no-requeue is not requeued, and the reason is logged" {
     scancel "$JOB"
     eventually 30 all_idle
