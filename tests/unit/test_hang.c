@@ -255,6 +255,11 @@ static void aborts(void **state)
     hang_cause(&cause, &v, w.ranks, w.size);
     assert_true(cause.aborted);
     free(v.named);
+
+    /* All that is known is that one node does not answer, and that the other ranks have aborted. */
+    for (int rank = 0; rank < w.size; rank++)
+        w.ranks[rank].state = rank == 5 ? HANG_SILENT : HANG_ABORTED;
+    check_cause(&w, HANG_LATE, "rank 5 on n3 is silent: it or its node is dead, stopped or cut off");
     hang_world_free(&w);
 }
 

@@ -125,12 +125,22 @@ static bool is_dead_or_stopped(const struct hang_rank *rank)
     return rank->state == HANG_DEAD || rank->state == HANG_STOPPED;
 }
 
-/* Marks the ranks at which chains of waiting end, and those that are dead, stopped or have aborted. */
+/*
+ * Marks the ranks at which chains of waiting end, and those that are dead, stopped or have aborted. If one has aborted,
+ * it does not show for whom it waited: then it may have been for any silent rank.
+ */
 static void find_ends(struct judge *j)
 {
+    bool aborted = false;
+
+    for (int rank = 0; rank < j->world; rank++)
+        aborted |= j->ranks[rank].state == HANG_ABORTED;
     for (int rank = 0; rank < j->world; rank++) {
+        enum hang_state state = j->ranks[rank].state;
+
         j->waiter[rank] = j->next[rank] = -1;
-        j->suspect[rank] = is_dead_or_stopped(&j->ranks[rank]) || j->ranks[rank].state == HANG_ABORTED;
+        j->suspect[rank] =
+            is_dead_or_stopped(&j->ranks[rank]) || state == HANG_ABORTED || (aborted && state == HANG_SILENT);
     }
     for (int w = 0; w < j->world; w++) {
         const struct hang_rank *r = &j->ranks[w];
