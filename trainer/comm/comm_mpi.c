@@ -5,6 +5,7 @@
  * the tree's order. That moves (p-1)/p of the buffer in each direction, as a ring does, in one round instead of p-1,
  * and the order of the sum is ours. Everything is non-blocking underneath; MPI makes progress while someone waits.
  */
+#include <dlfcn.h>
 #include <limits.h>
 #include <mpi.h>
 #include <sched.h>
@@ -381,6 +382,23 @@ const char *comm_mpi_launch_type(void)
     return launch_type(library_version(version));
 }
 
+/*
+ * When a process dies, UCX prints a backtrace in each of its peers. It reads its variables when it is loaded: in
+ * MPI_Init, if MPI opens it as a plugin; or before main, if MPI is linked with it. Then it warns of later ones.
+ */
+static void quiet_ucx(void)
+{
+    int (*set)(const char *name, const char *value);
+
+    *(void **)&set = dlsym(RTLD_DEFAULT, "ucs_global_opts_set_value");
+    if (getenv("UCX_HANDLE_ERRORS"))
+        return;
+    if (set)
+        set("HANDLE_ERRORS", "none");
+    else
+        setenv("UCX_HANDLE_ERRORS", "none", 0);
+}
+
 static int start_mpi(const struct launch *launch, struct error *err)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -388,6 +406,7 @@ static int start_mpi(const struct launch *launch, struct error *err)
 
     if (launch_check(launch, library_version(version), err) < 0)
         return -1;
+    quiet_ucx();
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     if (code != MPI_SUCCESS)
         return error_set(err, CODE_USAGE, "MPI did not start (code %d): start with srun --mpi=%s or mpiexec", code,
