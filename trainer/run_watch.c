@@ -58,13 +58,27 @@ static void name_output(struct hang_output *output, const struct job *job)
         snprintf(output->directory, sizeof output->directory, "%s/%s-%d", base, name, k);
 }
 
-static int start_watchdog(struct run *run, struct record_file *record, struct error *err)
+/* Without links, a rank that is killed is noticed by the ranks of its node alone. */
+static struct links *connect_links(const struct run *run, struct links *links, struct error *err)
+{
+    int parent = links_parent(comm_rank(run->world));
+    int result = links_connect(links, &run->locations[parent].link, err);
+
+    if (comm_agree(run->world, result, err) == 0 && comm_agree(run->world, links_accept(links, err), err) == 0)
+        return links;
+    links_destroy(links);
+    run_log(run, "warning: a rank that is killed may be noticed only after report.hang_seconds: %s", err->text);
+    return NULL;
+}
+
+static int start_watchdog(struct run *run, struct record_file *record, struct links *links, struct error *err)
 {
     struct watchdog_config config = {
         .rank = comm_rank(run->world),
         .world = comm_size(run->world),
         .hang_seconds = run->job->report.hang_seconds,
         .record_file = record,
+        .links = connect_links(run, links, err),
         .on_cause = comm_interrupt,
     };
     int result;
@@ -78,6 +92,7 @@ static int start_watchdog(struct run *run, struct record_file *record, struct er
     record_unlink(record); /* all ranks of the node have mapped it */
     if (result < 0) {
         local_ranks_destroy(config.local_ranks);
+        links_destroy(config.links);
         run_log(run, "training goes on without a watchdog: %s", err->text);
         return 0;
     }
@@ -90,6 +105,8 @@ static int start_watchdog(struct run *run, struct record_file *record, struct er
 int run_watch_start(struct run *run, struct error *err)
 {
     struct record_file *record = recorder_start(comm_size(run->world), err);
+    bool watched = comm_size(run->world) > 1 && run->job->report.hang_seconds > 0;
+    struct links *links = NULL;
     struct rank_location self;
     char host[HANG_HOST_SIZE];
 
@@ -97,16 +114,18 @@ int run_watch_start(struct run *run, struct error *err)
         return -1;
     own_host(host);
     self = rank_location_self(host, record);
+    if (watched)
+        links = links_create(comm_size(run->world), comm_rank(run->world), &self.link, err);
     _Static_assert(sizeof self % sizeof(float) == 0, "it is exchanged as floats");
     run->locations = run_gather(run, &self, sizeof self / sizeof(float), "hosts", err);
     run->slow = run->locations ? error_calloc((size_t)comm_size(run->world), sizeof *run->slow, err) : NULL;
     if (!run->slow)
         return -1;
-    if (comm_size(run->world) == 1 || run->job->report.hang_seconds == 0) {
+    if (!watched) {
         record_unlink(record);
         return 0;
     }
-    return start_watchdog(run, record, err);
+    return start_watchdog(run, record, links, err);
 }
 
 void run_announce_end(struct run *run)

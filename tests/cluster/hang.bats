@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# A rank that is stopped on a node: the report names it and its node, Slurm requeues the job, and it finishes.
+# A rank that is stopped or killed on a node: the report names it and its node, and Slurm requeues the job.
 load helpers
 
 setup_file() {
@@ -72,4 +72,47 @@ stopped() {
 @test "a node whose only rank is stopped is reported as silent, and Slurm ends it" {
     JOB=$(sbatch --parsable --nodes=3 --cpus-per-task=1 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg)
     stopped 1 'rank 1 on n2 is silent*'
+}
+
+# killed RANK SIGNAL SENTENCE: with one rank on each of two nodes, in a step that srun would end after a minute
+killed() {
+    rm -rf metrics.jsonl out pids hang-*
+    mkdir pids
+    SLURM_WAIT=60 step -N2 -n2 -c1 sh -c 'echo $$ >pids/$SLURM_PROCID; exec muster-train job.cfg "$@"' x \
+        --set checkpoint.dir= --set checkpoint.every=0 --set batch.steps=1000000 --set report.hang_seconds=600 \
+        >"$OUT" 2>&1 &
+    local srun=$!
+    eventually 60 steps_done 20
+    sleep "0.$((RANDOM % 10))"
+    kill -"$2" "$(cat "pids/$1")"
+    wait "$srun" || true
+    [[ $(head -n 1 hang-*/hang-report.txt) == $3 ]]
+    [[ $(grep -v '^srun: \|^slurmstepd: ' "$OUT" | tail -n 1) == "muster-train: "$3 ]]
+    grep -q "task $((1 - $1)): Exited with exit code 76" "$OUT"
+    no_line 'First task exited\|backtrace\|UCX  WARN' "$OUT" # srun did not end it; UCX says nothing of its own
+}
+
+@test "a rank that is killed, alone on its node, is named within seconds, and the other one ends with 76" {
+    rounds=${MUSTER_CHECK_FULL:+100}
+    for round in $(seq "${rounds:-3}"); do
+        victim=$((RANDOM % 2))
+        killed "$victim" KILL "rank $victim on n$((victim + 1)) is dead (its process is gone), probably by SIGKILL*"
+        no_line 'the abort is the cause' "$OUT"
+    done
+}
+
+@test "a rank that crashes is named with its signal, and the other one ends with 76" {
+    killed 1 QUIT 'rank 1 on n2 was ended by signal 3 (Quit);*'
+}
+
+@test "a job that is suspended and resumed trains on" {
+    JOB=$(sbatch --parsable --nodes=2 --cpus-per-task=1 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg)
+    eventually 60 steps_done 110
+    scontrol suspend "$JOB"
+    sleep 8 # longer than a node may be silent
+    scontrol resume "$JOB"
+    eventually 120 job_is 'JobState=COMPLETED'
+    job_is 'Restarts=0 '
+    run ls -d ckpt/hang-*
+    [ "$status" -ne 0 ]
 }

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -82,8 +83,8 @@ static void a_rank_that_is_lost(void **state)
                 "reduce-scatter of block 7 gradients (dp)");
     w.ranks[5].state = HANG_DEAD;
     check_cause(&w, HANG_LATE,
-                "rank 5 on n3 is dead (its process is gone); it is 2 collectives behind, last entered reduce-scatter "
-                "of block 7 gradients (dp)");
+                "rank 5 on n3 is dead (its process is gone), probably by SIGKILL; it is 2 collectives behind, last "
+                "entered reduce-scatter of block 7 gradients (dp)");
     w.ranks[5].state = HANG_SILENT;
     memset(&w.ranks[5].record, 0, sizeof w.ranks[5].record);
     check_cause(&w, HANG_LATE, "rank 5 on n3 is silent: it or its node is dead, stopped or cut off");
@@ -98,7 +99,8 @@ static void a_dead_rank_that_nobody_waits_for(void **state)
     (void)state;
     hang_world_take(&w, 0.1);
     w.ranks[2].state = HANG_DEAD;
-    check_cause(&w, HANG_LATE, "rank 2 on n2 is dead (its process is gone); has entered nothing yet");
+    check_cause(&w, HANG_LATE,
+                "rank 2 on n2 is dead (its process is gone), probably by SIGKILL; has entered nothing yet");
     hang_world_free(&w);
 }
 
@@ -113,12 +115,12 @@ static void a_host_is_one_cause(void **state)
     check_cause(&w, HANG_LATE, "ranks 4-5 on n3 are silent: their node is dead, stopped or cut off");
     for (int rank = 4; rank < 6; rank++)
         w.ranks[rank].state = HANG_DEAD;
-    check_cause(&w, HANG_LATE, "ranks 4-5 on n3 are dead (their processes are gone)");
+    check_cause(&w, HANG_LATE, "ranks 4-5 on n3 are dead (their processes are gone), probably by SIGKILL");
     /* Hosts that have not published yet are no reason, where there is one. */
     w.ranks[4].state = HANG_SILENT;
     check_cause(&w, HANG_LATE,
-                "rank 5 on n3 is dead (its process is gone); it is 2 collectives behind, last entered reduce-scatter "
-                "of block 7 gradients (dp)");
+                "rank 5 on n3 is dead (its process is gone), probably by SIGKILL; it is 2 collectives behind, last "
+                "entered reduce-scatter of block 7 gradients (dp)");
     hang_world_free(&w);
 }
 
@@ -255,6 +257,10 @@ static void aborts(void **state)
     hang_cause(&cause, &v, w.ranks, w.size);
     assert_true(cause.aborted);
     free(v.named);
+    w.ranks[3].signal = SIGSEGV;
+    check_cause(&w, HANG_LATE,
+                "rank 3 on n2 was ended by signal 11 (Segmentation fault); last entered reduce-scatter of "
+                "block 5 gradients (dp)");
 
     /* All that is known is that one node does not answer, and that the other ranks have aborted. */
     for (int rank = 0; rank < w.size; rank++)
@@ -340,6 +346,36 @@ static void publish_node(const struct hang_world *w, const char *path, int node)
     memcpy(known + 2 * node, w->ranks + 2 * node, 2 * sizeof *known);
     assert_int_equal(hang_records_publish(path, 2 * node, known, w->size, &err), 0);
     free(known);
+}
+
+/* Rank 5's own node published its record just before it died; what others see stays with the record, in any order. */
+static void a_death_seen_from_another_node(void **state)
+{
+    static const int seer[] = {0, 6}; /* before and after rank 4, which publishes rank 5's record */
+    char dir[] = "/tmp/muster-hang-XXXXXX", command[64];
+    struct hang_world w = two_behind();
+
+    (void)state;
+    hang_world_take(&w, 1);
+    assert_non_null(mkdtemp(dir));
+    for (int k = 0; k < 2; k++) {
+        struct hang_rank *known = hang_ranks_create(w.size, &err), *read = hang_ranks_create(w.size, &err);
+        bool published[8] = {false};
+
+        publish_node(&w, dir, 2);
+        memcpy(known + seer[k], w.ranks + seer[k], 2 * sizeof *known);
+        known[5].state = HANG_DEAD;
+        assert_int_equal(hang_records_publish(dir, seer[k], known, w.size, &err), 0);
+        published[4] = published[seer[k]] = true;
+        hang_collect(dir, published, read, w.size);
+        assert_int_equal(read[5].state, HANG_DEAD);
+        assert_memory_equal(&read[5].record, &w.ranks[5].record, sizeof read[5].record);
+        free(known);
+        hang_ranks_destroy(read, w.size);
+    }
+    hang_world_free(&w);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
 }
 
 /* Through the files of four nodes, one of which has not published. */
@@ -474,6 +510,7 @@ int main(void)
         cmocka_unit_test(nobody_waits),
         cmocka_unit_test(causes_are_cut),
         cmocka_unit_test(the_report_says_who_waits),
+        cmocka_unit_test(a_death_seen_from_another_node),
         cmocka_unit_test(files_bring_it_together),
         cmocka_unit_test(broken_files_are_left_out),
     };

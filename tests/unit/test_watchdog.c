@@ -140,12 +140,33 @@ static void is_killed(struct scene *s, int rank)
 
 static void aborts(struct scene *s, int rank)
 {
-    const struct rlimit none = {0};
-
     (void)rank;
     be_late(s);
-    setrlimit(RLIMIT_CORE, &none);
     abort();
+}
+
+static void exits(struct scene *s, int rank)
+{
+    (void)rank;
+    be_late(s);
+    exit(3);
+}
+
+static void use_up_the_stack(volatile char *before)
+{
+    volatile char frame[4096];
+
+    frame[0] = before ? *before : 0;
+    if (frame[0] == 0)
+        use_up_the_stack(frame);
+    frame[1] = frame[0];
+}
+
+static void crashes(struct scene *s, int rank)
+{
+    (void)rank;
+    be_late(s);
+    use_up_the_stack(NULL);
 }
 
 static void loses_its_peer(struct scene *s, int rank)
@@ -178,16 +199,20 @@ static void be_rank(struct scene *s, int rank)
     };
     struct error err;
 
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     alarm(60);
     snprintf(config.output.directory, sizeof config.output.directory, "%s", s->directory);
     config.record_file = recorder_start(RANKS, &err);
     if (!config.record_file)
         _exit(1);
     s->all[rank] = rank_location_self(s->hosts[rank], config.record_file);
+    config.links = links_create(RANKS, rank, &s->all[rank].link, &err);
     meet(s, 0);
     config.local_ranks = local_ranks_create(s->all, RANKS, rank, config.record_file, &err);
+    if (links_connect(config.links, &s->all[links_parent(rank)].link, &err) < 0)
+        _exit(1);
     meet(s, 1);
-    if (!config.local_ranks)
+    if (!config.local_ranks || links_accept(config.links, &err) < 0)
         _exit(1);
     record_unlink(config.record_file);
     watchdog = watchdog_start(&config, &err);
@@ -277,6 +302,16 @@ static void report_is(const char *expected)
             starts_with(scene->text[rank], expected);
 }
 
+static void skip_if_sanitized(const char *why)
+{
+#ifdef __SANITIZE_THREAD__
+    print_message("# %s\n", why);
+    skip();
+#else
+    (void)why;
+#endif
+}
+
 static void names_one_that_is_stopped_and_wakes_it(void **state)
 {
     (void)state;
@@ -328,6 +363,44 @@ static void lets_one_abort_that_does_so_of_itself(void **state)
     start_ranks();
     all_end_with(CODE_PEER, 1, -SIGABRT);
     report_is("rank 1 on n1 has aborted");
+}
+
+/* Nobody else is on its node, and no rank waits for hang_seconds. */
+static void sees_at_once_that_one_on_another_node_is_dead(void **state)
+{
+    (void)state;
+    scene->hang_seconds = 1000;
+    scene->act[1] = is_killed;
+    for (int rank = 0; rank < RANKS; rank++)
+        snprintf(scene->hosts[rank], sizeof scene->hosts[rank], "n%d", rank);
+    start_ranks();
+    all_end_with(CODE_PEER, 1, -SIGKILL);
+    report_is("rank 1 on n1 is dead (its process is gone), probably by SIGKILL");
+}
+
+/* Libraries do that when they give up, as in MPI_Abort. */
+static void lets_one_exit_that_does_so_of_itself(void **state)
+{
+    (void)state;
+    skip_if_sanitized("the thread sanitizer changes the code of an exit with a thread that was not joined");
+    scene->hang_seconds = 1000;
+    scene->act[3] = exits;
+    start_ranks();
+    all_end_with(CODE_PEER, 3, 3);
+    report_is("rank 3 on n1 has aborted");
+}
+
+static void names_the_signal_of_a_crash(void **state)
+{
+    (void)state;
+    skip_if_sanitized("the thread sanitizer has no place for a stack that is used up");
+    scene->hang_seconds = 1000;
+    scene->act[2] = crashes;
+    snprintf(scene->hosts[2], sizeof scene->hosts[2], "n2");
+    start_ranks();
+    all_end_with(CODE_PEER, 2, -SIGSEGV);
+    report_is("rank 2 on n2 was ended by signal 11 (Segmentation fault); it is 1 collective behind, "
+              "last entered");
 }
 
 /* The library of each survivor finds the peer gone: one fails, one aborts. */
@@ -399,6 +472,21 @@ static void one_that_ends_is_not_missed(void **state)
     assert_false(hang_alarm_raised(scene->directory));
 }
 
+/* It may be swapped out, or in a debugger: its node answers for it. */
+static void one_that_is_stopped_is_not_dead(void **state)
+{
+    (void)state;
+    scene->hang_seconds = 1000;
+    snprintf(scene->hosts[2], sizeof scene->hosts[2], "n2");
+    start_ranks();
+    while (scene->ready < RANKS)
+        usleep(1000);
+    kill(pids[2], SIGSTOP);
+    sleep(3);
+    kill(pids[2], SIGCONT);
+    no_alarm();
+}
+
 /* As Slurm does with `scontrol suspend`, or a laptop with its lid closed. */
 static void time_suspended_does_not_count(void **state)
 {
@@ -424,11 +512,15 @@ int main(void)
         TEST(names_the_lowest_too),
         TEST(names_one_that_computes_for_ever),
         TEST(sees_at_once_that_one_is_dead),
+        TEST(sees_at_once_that_one_on_another_node_is_dead),
         TEST(lets_one_abort_that_does_so_of_itself),
+        TEST(lets_one_exit_that_does_so_of_itself),
+        TEST(names_the_signal_of_a_crash),
         TEST(explains_a_lost_peer),
         TEST(names_the_host_that_is_silent),
         TEST(judges_by_host_where_nothing_can_be_written),
         TEST(one_that_ends_is_not_missed),
+        TEST(one_that_is_stopped_is_not_dead),
         TEST(time_suspended_does_not_count),
     };
 

@@ -288,14 +288,14 @@ void record_members(const struct record_file *file, int comm, int *members, int 
 
 /* ---- messages of watchdogs ---- */
 
-void record_set_flag(struct record_file *file, enum record_flag flag)
+void record_set_flag(struct record_file *file, enum record_flag flag, int value)
 {
-    atomic_store_explicit(&file->shared->flags[flag], 1, memory_order_release);
+    atomic_store_explicit(&file->shared->flags[flag], (uint64_t)value, memory_order_release);
 }
 
-bool record_flag(const struct record_file *file, enum record_flag flag)
+int record_flag(const struct record_file *file, enum record_flag flag)
 {
-    return atomic_load_explicit(&file->shared->flags[flag], memory_order_acquire);
+    return (int)atomic_load_explicit(&file->shared->flags[flag], memory_order_acquire);
 }
 
 void record_set_cause(struct record_file *file, const struct record_cause *cause)

@@ -152,13 +152,13 @@ void record_put_members(struct record_file *file, int comm, const int *members, 
 /* ---- for watchdogs: messages to the other ranks of the node ------------------------------------------------------ */
 
 enum record_flag {
-    RECORD_ALARM,    /* this rank has raised the alarm */
-    RECORD_ABORTING, /* it has called abort */
+    RECORD_ALARM,    /* 1: this rank has raised the alarm */
+    RECORD_ABORTING, /* the signal by which it is about to end; SIGABRT also if it has called exit */
     RECORD_FLAGS
 };
 
-void record_set_flag(struct record_file *file, enum record_flag flag); /* may be called by a signal handler */
-bool record_flag(const struct record_file *file, enum record_flag flag);
+void record_set_flag(struct record_file *file, enum record_flag flag, int value); /* also in a signal handler */
+int record_flag(const struct record_file *file, enum record_flag flag);           /* 0: not set */
 
 /* The cause of a hang in one line (hang_cause), as a rank passes it on. */
 struct record_cause {

@@ -21,6 +21,8 @@ void hang_rank_clear(struct hang_rank *rank)
     }
     memset(&rank->record, 0, sizeof rank->record);
     rank->state = HANG_SILENT;
+    rank->signal = 0;
+    rank->taken = 0;
 }
 
 void hang_ranks_destroy(struct hang_rank *ranks, int world)

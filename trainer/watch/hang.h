@@ -22,8 +22,8 @@ enum hang_state {
     HANG_RUNNING, /* waiting if record.waiting_since is not 0, otherwise doing what record.phase names */
     HANG_STOPPED, /* by SIGSTOP, a terminal or a debugger */
     HANG_DEAD,    /* its process ended without announcing it */
-    HANG_ABORTED, /* it, or a library in it, has called abort, possibly because a peer was lost */
-    HANG_ENDING,  /* it is ending, or has ended after announcing it */
+    HANG_ABORTED, /* a signal ends it, or it, or a library in it, has called abort or exit: possibly since a peer was lost */
+    HANG_ENDING, /* it is ending, or has ended after announcing it */
     HANG_STATES
 };
 
@@ -31,9 +31,10 @@ extern const char *const hang_states[HANG_STATES]; /* "silent", ... */
 
 struct hang_rank {
     enum hang_state state;
+    int signal;                  /* that ends it, when aborted */
     char host[HANG_HOST_SIZE];   /* the node's name */
-    int64_t taken;               /* when the record was copied, on its node's clock */
-    struct flight_record record; /* all 0 when silent */
+    int64_t taken;               /* when the record was copied, on its node's clock; 0 without a record */
+    struct flight_record record; /* all 0 when silent, or when only ranks of other nodes know that it is dead */
     int *members[RECORD_COMMS];  /* owned; [record.comms[i].size] ranks of the world */
 };
 
@@ -89,8 +90,8 @@ int hang_judge(struct hang_verdict *verdict, const struct hang_rank *ranks, int 
  *
  *     rank 5 on n3 is 2 collectives behind, last entered reduce-scatter of block 7 gradients (dp); it has been
  *     computing for 603 s
- *     rank 5 on n3 is dead (its process is gone); it is 2 collectives behind, last entered reduce-scatter of block 7
- *     gradients (dp)
+ *     rank 5 on n3 is dead (its process is gone), probably by SIGKILL; it is 2 collectives behind, last entered
+ *     reduce-scatter of block 7 gradients (dp)
  *     ranks 8-15 on n3 are silent: their node is dead, stopped or cut off
  */
 void hang_cause(struct record_cause *cause, const struct hang_verdict *verdict, const struct hang_rank *ranks,
@@ -124,8 +125,8 @@ bool hang_alarm_raised(const char *dir);
 /*
  * Writes the records of the ranks that are not silent, as rank `publisher`. CODE_IO. The file is JSON:
  *
- * {"version": 1, "ranks": [{"rank": 5, "host": "n3", "state": "stopped", "taken": NS, "operations": N,
- *   "last_change": NS, "phase": "computing", "step": 7, "micro_batch": 2, "waited_seconds": 1.5, "waiting_since": NS,
+ * {"version": 1, "ranks": [{"rank": 5, "host": "n3", "state": "stopped", "signal": 0, "taken": NS,
+ *   "operations": N, "last_change": NS, "phase": "computing", "step": 7, "micro_batch": 2, "waited_seconds": 1.5, "waiting_since": NS,
  *   "comms": [COMM, ...], "ring": [OP, ...], "waiting": OP}, ...]}           (without "waiting" if it does not wait)
  * COMM {"slot": 0, "name": "dp", "id": N, "entered": N, "finished": N, "members": [[FIRST, STRIDE, COUNT], ...],
  *   "peers": [[RANK, SENDS, RECEIVES], ...]}
@@ -141,8 +142,9 @@ int hang_records_publish(const char *dir, int publisher, const struct hang_rank 
 int hang_published(const char *dir, bool *published, int world, struct error *err);
 
 /*
- * Reads what these ranks have published, and replaces the records and hosts. A file that cannot be read or is of
- * another version is skipped, as is the rest of a file from an invalid record on.
+ * Reads what these ranks have published, and replaces the records and hosts. A rank that is dead for one of them is
+ * dead. A file that cannot be read or is of another version is skipped, as is the rest of a file from an invalid record
+ * on.
  */
 void hang_collect(const char *dir, const bool *published, struct hang_rank *ranks, int world);
 

@@ -67,11 +67,11 @@ static json_t *encode_rank(const struct hang_rank *rank, int number)
     const struct flight_record *r = &rank->record;
     json_t *comms = json_array(), *ring = json_array();
     json_t *json =
-        json_pack("{s:i,s:s,s:s,s:I,s:I,s:I,s:s,s:I,s:I,s:f,s:I,s:o,s:o}", "rank", number, "host", rank->host, "state",
-                  hang_states[rank->state], "taken", (json_int_t)rank->taken, "operations", (json_int_t)r->operations,
-                  "last_change", (json_int_t)r->last_change, "phase", r->phase, "step", (json_int_t)r->step,
-                  "micro_batch", (json_int_t)r->micro_batch, "waited_seconds", r->waited_seconds, "waiting_since",
-                  (json_int_t)r->waiting_since, "comms", comms, "ring", ring);
+        json_pack("{s:i,s:s,s:s,s:i,s:I,s:I,s:I,s:s,s:I,s:I,s:f,s:I,s:o,s:o}", "rank", number, "host", rank->host,
+                  "state", hang_states[rank->state], "signal", rank->signal, "taken", (json_int_t)rank->taken,
+                  "operations", (json_int_t)r->operations, "last_change", (json_int_t)r->last_change, "phase", r->phase,
+                  "step", (json_int_t)r->step, "micro_batch", (json_int_t)r->micro_batch, "waited_seconds",
+                  r->waited_seconds, "waiting_since", (json_int_t)r->waiting_since, "comms", comms, "ring", ring);
 
     for (int i = 0; json && i < RECORD_COMMS; i++)
         if (r->comms[i].id)
@@ -200,16 +200,22 @@ static int decode_rank(struct hang_rank *ranks, int world, const json_t *json)
     json_t *comms, *ring;
     struct hang_rank *rank;
     struct flight_record *r;
+    int number, signal, found;
     double waited;
-    int number;
+    bool is_dead;
 
-    if (json_unpack((json_t *)json, "{s:i,s:s,s:s,s:I,s:I,s:I,s:s,s:I,s:I,s:F,s:I,s:o,s:o}", "rank", &number, "host",
-                    &host, "state", &state, "taken", &taken, "operations", &operations, "last_change", &last_change,
-                    "phase", &phase, "step", &step, "micro_batch", &micro_batch, "waited_seconds", &waited,
-                    "waiting_since", &waiting_since, "comms", &comms, "ring", &ring) < 0 ||
-        number < 0 || number >= world || find_name(hang_states, HANG_STATES, state) < 0)
+    if (json_unpack((json_t *)json, "{s:i,s:s,s:s,s:i,s:I,s:I,s:I,s:s,s:I,s:I,s:F,s:I,s:o,s:o}", "rank", &number,
+                    "host", &host, "state", &state, "signal", &signal, "taken", &taken, "operations", &operations,
+                    "last_change", &last_change, "phase", &phase, "step", &step, "micro_batch", &micro_batch,
+                    "waited_seconds", &waited, "waiting_since", &waiting_since, "comms", &comms, "ring", &ring) < 0 ||
+        number < 0 || number >= world || (found = find_name(hang_states, HANG_STATES, state)) < 0)
         return -1;
     rank = &ranks[number];
+    is_dead = found == HANG_DEAD || rank->state == HANG_DEAD;
+    if (found == HANG_DEAD && taken == 0) { /* seen from another node: there may be a record from its own */
+        rank->state = rank->state == HANG_ENDING ? HANG_ENDING : HANG_DEAD;
+        return 0;
+    }
     hang_rank_clear(rank);
     r = &rank->record;
     snprintf(rank->host, sizeof rank->host, "%s", host);
@@ -225,7 +231,8 @@ static int decode_rank(struct hang_rank *ranks, int world, const json_t *json)
         hang_rank_clear(rank);
         return -1;
     }
-    rank->state = (enum hang_state)find_name(hang_states, HANG_STATES, state);
+    rank->signal = signal;
+    rank->state = is_dead && found != HANG_ENDING ? HANG_DEAD : (enum hang_state)found;
     r->ending = rank->state == HANG_ENDING;
     return 0;
 }

@@ -1,5 +1,6 @@
 #include "trainer/watch/hang.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,11 @@ static int put_ranks(FILE *out, const bool *group, int world)
     return count;
 }
 
+static bool has_record(const struct hang_rank *rank)
+{
+    return rank->state != HANG_SILENT && rank->taken;
+}
+
 /* ---- the cause ---- */
 
 static void put_position(FILE *out, const struct hang_named *named, const struct hang_rank *ranks)
@@ -75,10 +81,20 @@ static const char *const descriptions[HANG_STATES][2] = {
     [HANG_SILENT] = {"is silent: it or its node is dead, stopped or cut off",
                      "are silent: their node is dead, stopped or cut off"},
     [HANG_STOPPED] = {"is stopped (by SIGSTOP or a debugger)", "are stopped (by SIGSTOP or a debugger)"},
-    [HANG_DEAD] = {"is dead (its process is gone)", "are dead (their processes are gone)"},
+    /* other signals, and exit, are announced: HANG_ABORTED */
+    [HANG_DEAD] = {"is dead (its process is gone), probably by SIGKILL",
+                   "are dead (their processes are gone), probably by SIGKILL"},
     [HANG_ABORTED] = {"has aborted", "have aborted"},
     [HANG_ENDING] = {"has ended", "have ended"},
 };
+
+static void put_state(FILE *out, const struct hang_rank *rank, bool several)
+{
+    if (rank->state == HANG_ABORTED && rank->signal && rank->signal != SIGABRT)
+        fprintf(out, " %s ended by signal %d (%s)", several ? "were" : "was", rank->signal, strsignal(rank->signal));
+    else
+        fprintf(out, " %s", descriptions[rank->state][several]);
+}
 
 static void put_one(FILE *out, const struct hang_named *named, const struct hang_rank *ranks)
 {
@@ -91,8 +107,8 @@ static void put_one(FILE *out, const struct hang_named *named, const struct hang
         put_seconds(out, hang_unchanged_seconds(rank));
         return;
     }
-    fprintf(out, " %s", descriptions[rank->state][0]);
-    if (rank->state == HANG_SILENT)
+    put_state(out, rank, false);
+    if (!has_record(rank))
         return;
     fprintf(out, ";%s", named->behind > 0 ? " it" : "");
     put_position(out, named, ranks);
@@ -119,14 +135,15 @@ static void put_named_ranks(FILE *out, const struct hang_verdict *v, const struc
         for (size_t k = i; k < v->nnamed && rank->state != HANG_RUNNING; k++) {
             const struct hang_rank *other = &ranks[v->named[k].rank];
 
-            if (other->state != rank->state || strcmp(other->host, rank->host) != 0)
+            if (other->state != rank->state || other->signal != rank->signal || strcmp(other->host, rank->host) != 0)
                 continue;
             group[v->named[k].rank] = done[v->named[k].rank] = true;
             together++;
         }
         if (together > 1) {
             put_ranks(out, group, world);
-            fprintf(out, " on %s %s", rank->host, descriptions[rank->state][1]);
+            fprintf(out, " on %s", rank->host);
+            put_state(out, rank, true);
         } else {
             put_one(out, &v->named[i], ranks);
         }
@@ -260,7 +277,7 @@ static void print_rank(FILE *out, const struct hang_rank *rank, int number, bool
     if (rank->state == HANG_RUNNING)
         state = hang_waiting_op(rank) ? "waiting" : r->phase;
     fprintf(out, "%c %5d  %-16s %-20s", named ? '*' : ' ', number, rank->host, state);
-    if (rank->state != HANG_SILENT) {
+    if (has_record(rank)) {
         if (r->step)
             snprintf(step, sizeof step, r->micro_batch ? "%lld.%lld" : "%lld", (long long)r->step,
                      (long long)r->micro_batch);

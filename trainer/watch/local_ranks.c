@@ -183,6 +183,7 @@ struct hang_rank *local_ranks_snapshot(const struct local_ranks *n, struct error
         struct hang_rank *r = &ranks[from->rank];
 
         r->state = inspect_rank(from, &r->record);
+        r->signal = record_flag(from->file, RECORD_ABORTING);
         r->taken = recorder_now();
         for (int c = 0; c < RECORD_COMMS; c++) {
             int size = r->record.comms[c].size;

@@ -12,14 +12,17 @@
 #include <stdint.h>
 
 #include "trainer/watch/hang.h"
+#include "trainer/watch/links.h"
 
 /* Where a rank runs; exchanged between all ranks at the start. */
 struct rank_location {
     char host[HANG_HOST_SIZE]; /* the node's name */
     struct process process;
     uint64_t record_filesystem; /* of its flight record: containers of one node may each have a /dev/shm of their own */
+    struct link_address link;   /* where it listens (links.h) */
 };
 
+/* Without the link. */
 struct rank_location rank_location_self(const char *host, const struct record_file *own);
 
 struct local_ranks;

@@ -1,5 +1,6 @@
 #include "trainer/watch/watchdog_impl.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
  * DIRECTORY_MOST_INTERVAL   longest time between checks of the directory: a thousand nodes may share it
  * CAUSE_TIMEOUT             to get the cause through the directory
  * END_TIMEOUT               for the main thread and the node's other ranks to end
+ * CUT_SECONDS               of waiting, after which a connection that timed out is a reason for alarm
  */
 #define POLL_INTERVAL           0.25
 #define MOST_WAIT_PER_POLL      1.0
@@ -28,6 +30,7 @@
 #define DIRECTORY_MOST_INTERVAL 10.0
 #define CAUSE_TIMEOUT           20.0
 #define END_TIMEOUT             3.0
+#define CUT_SECONDS             5.0
 
 struct watchdog {
     struct watchdog_config config;
@@ -40,7 +43,9 @@ struct watchdog {
     atomic_bool has_cause;      /* `cause` is set; also read without the lock */
     struct record_cause cause;
 
-    atomic_bool may_abort; /* the cause blames this rank's abort: catch_abort returns, and abort goes on */
+    pid_t process;
+    atomic_bool announced; /* this rank has announced its end */
+    atomic_bool may_abort; /* the cause blames this rank's own end: wait_for_end returns, and it ends */
 };
 
 /* The thread's state between polls. */
@@ -75,34 +80,75 @@ static void set_cause(struct watchdog *w, const struct record_cause *cause)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* ---- abort ---- */
+/* ---- an end of this process that was not announced --------------------------------------------------------------- */
 
+/*
+ * Those that end a process, except the ones that ask it to stop (trainer/train.c). A handler of SIGALRM or a later one
+ * stays: it is for something else. Of the others only libraries have handlers, to report a crash, and those run later.
+ */
+static const int fatal_signals[] = {SIGABRT, SIGSEGV, SIGBUS,  SIGFPE,    SIGILL,  SIGSYS, SIGTRAP,  SIGQUIT,
+                                    SIGXCPU, SIGALRM, SIGPROF, SIGVTALRM, SIGPOLL, SIGPWR, SIGSTKFLT};
+enum { FATAL_SIGNALS = sizeof fatal_signals / sizeof *fatal_signals, ALWAYS_CAUGHT = 9, STACK_SIZE = 1 << 16 };
+
+static struct sigaction handlers_before[FATAL_SIGNALS];
+static char signal_stack[STACK_SIZE]; /* for a main thread that has used up its own */
 static struct watchdog *_Atomic on_duty;
 static _Thread_local bool is_watchdog;
 
 /*
- * The aborting thread waits here while the watchdog finds the reason and ends the process. If no other rank is to
- * blame, this returns and abort goes on.
+ * The ending thread waits here while the watchdog finds the reason: the loss of another rank may be what crashed this
+ * one. The watchdog ends the process with CODE_PEER, except when no other rank is to blame: then this returns.
  */
-static void catch_abort(int number)
+static void wait_for_end(int signal)
 {
     struct watchdog *w = on_duty;
 
-    (void)number;
-    if (!w || is_watchdog)
+    if (!w || is_watchdog || w->process != getpid())
         return;
-    record_set_flag(w->config.record_file, RECORD_ABORTING);
+    record_set_flag(w->config.record_file, RECORD_ABORTING, signal);
     for (double waited = 0; waited < CAUSE_TIMEOUT + END_TIMEOUT && !w->may_abort; waited += POLL_INTERVAL)
         clock_sleep(POLL_INTERVAL);
 }
 
-static void set_abort_handler(struct watchdog *w)
+static void catch_signal(int signal)
 {
-    struct sigaction action = {.sa_handler = w ? catch_abort : SIG_DFL};
+    int k = 0;
+
+    wait_for_end(signal);
+    while (fatal_signals[k] != signal)
+        k++;
+    sigaction(signal, &handlers_before[k], NULL);
+    raise(signal); /* when this handler returns */
+}
+
+/* A library gives up, as in MPI_Abort; or it is the end of main. */
+static void catch_exit(void)
+{
+    struct watchdog *w = on_duty;
+
+    if (w && !w->announced)
+        wait_for_end(SIGABRT);
+}
+
+static void catch_ends(struct watchdog *w)
+{
+    struct sigaction action = {.sa_handler = catch_signal, .sa_flags = SA_ONSTACK};
 
     on_duty = w;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGABRT, &action, NULL);
+    sigaltstack(&(stack_t){.ss_sp = signal_stack, .ss_size = sizeof signal_stack}, NULL);
+    for (int k = 0; k < FATAL_SIGNALS; k++) {
+        sigaction(fatal_signals[k], NULL, &handlers_before[k]);
+        if (k < ALWAYS_CAUGHT || handlers_before[k].sa_handler == SIG_DFL)
+            sigaction(fatal_signals[k], &action, NULL);
+    }
+    atexit(catch_exit);
+}
+
+static void release_ends(void)
+{
+    on_duty = NULL;
+    for (int k = 0; k < FATAL_SIGNALS; k++)
+        sigaction(fatal_signals[k], &handlers_before[k], NULL);
 }
 
 /* ---- reasons for alarm ---- */
@@ -140,11 +186,13 @@ static bool raised_elsewhere(struct watchdog *w, struct polling *polling, const 
 
 static bool alarm_is_due(struct watchdog *w, struct polling *polling)
 {
+    enum links_news news = links_poll(w->config.links);
     struct flight_record record;
 
     record_copy(&record, w->config.record_file);
     if (waits_too_long(w, polling, &record) || record_flag(w->config.record_file, RECORD_ABORTING) ||
-        local_ranks_alarm(w->config.local_ranks))
+        local_ranks_alarm(w->config.local_ranks) || news == LINKS_LOST ||
+        (news == LINKS_CUT && polling->waited > CUT_SECONDS))
         return true;
     if (seconds_since(polling->processes) < CHECK_INTERVAL || !local_ranks_publisher(w->config.local_ranks))
         return false;
@@ -205,9 +253,15 @@ static void get_cause(struct watchdog *w)
         set_cause(w, &cause);
 }
 
-/* The main thread may hold the lock of stdout: then nothing is flushed. */
-static void end_process(void)
+/*
+ * Rank 0's main thread would have printed the cause. The last line of a rank that ends in a library is that library's:
+ * so the cause is printed once more. The main thread may hold the lock of stdout: then nothing is flushed.
+ */
+static void end_process(struct watchdog *w)
 {
+    links_tell(w->config.links, LINK_ENDING);
+    if (w->config.rank == 0 || record_flag(w->config.record_file, RECORD_ABORTING))
+        dprintf(STDERR_FILENO, "%s: %s\n", program_invocation_short_name, w->cause.text);
     if (ftrylockfile(stdout) == 0) {
         fflush(stdout);
         funlockfile(stdout);
@@ -238,7 +292,7 @@ static void apply_cause(struct watchdog *w)
     if (blamed)
         w->may_abort = true;
     else
-        end_process();
+        end_process(w);
 }
 
 static void *watch_rank(void *arg)
@@ -260,7 +314,8 @@ static void *watch_rank(void *arg)
     }
     pthread_mutex_unlock(&w->lock);
     if (w->alarm) {
-        record_set_flag(w->config.record_file, RECORD_ALARM);
+        record_set_flag(w->config.record_file, RECORD_ALARM, 1);
+        links_tell(w->config.links, LINK_ALARM);
         get_cause(w);
         apply_cause(w);
     }
@@ -272,6 +327,7 @@ static void *watch_rank(void *arg)
 static void destroy_watchdog(struct watchdog *w)
 {
     local_ranks_destroy(w->config.local_ranks);
+    links_destroy(w->config.links);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
     free(w);
@@ -284,9 +340,11 @@ struct watchdog *watchdog_start(const struct watchdog_config *config, struct err
 
     if (!w) {
         local_ranks_destroy(config->local_ranks);
+        links_destroy(config->links);
         return NULL;
     }
     w->config = *config;
+    w->process = getpid();
     pthread_mutex_init(&w->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -297,7 +355,7 @@ struct watchdog *watchdog_start(const struct watchdog_config *config, struct err
         destroy_watchdog(w);
         return NULL;
     }
-    set_abort_handler(w);
+    catch_ends(w);
     return w;
 }
 
@@ -306,6 +364,10 @@ void watchdog_leave_together(struct watchdog *w)
     int64_t began = recorder_now();
     bool has_cause = w && w->has_cause;
 
+    if (!w)
+        return;
+    w->announced = true;
+    links_tell(w->config.links, LINK_ENDING);
     while (has_cause && seconds_since(began) < END_TIMEOUT && !local_ranks_all_ending(w->config.local_ranks))
         clock_sleep(POLL_INTERVAL / 10);
 }
@@ -324,7 +386,7 @@ bool watchdog_stop(struct watchdog *w)
     if (alarm)
         return false;
     pthread_join(w->thread, NULL);
-    set_abort_handler(NULL);
+    release_ends();
     destroy_watchdog(w);
     return true;
 }

@@ -1,4 +1,5 @@
 /* watchdog_judge.c - after an alarm: publishes the node's records, and finds the cause of the hang. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,36 @@
 
 enum { LINES_ON_STDERR = 32 };
 
-static int publish_records(const struct watchdog_config *config, struct error *err)
+/* A publisher's work. */
+struct search {
+    int64_t began;
+    int dead;    /* ranks that were dead when it published; -1 before */
+    bool judged; /* since then */
+};
+
+/* This node's ranks, and what it knows of others. */
+static struct hang_rank *take_snapshot(const struct watchdog_config *config, struct error *err)
 {
     struct hang_rank *ranks = local_ranks_snapshot(config->local_ranks, err);
-    int result = ranks ? hang_records_publish(config->output.directory, config->rank, ranks, config->world, err) : -1;
 
+    if (ranks)
+        links_mark_dead(config->links, ranks);
+    return ranks;
+}
+
+/* Publishes again when another rank has died: the first alarm may come while a process is ending. */
+static int publish_records(const struct watchdog_config *config, struct search *search, struct error *err)
+{
+    struct hang_rank *ranks = take_snapshot(config, err);
+    int dead = 0, result = ranks ? 0 : -1;
+
+    for (int rank = 0; ranks && rank < config->world; rank++)
+        dead += ranks[rank].state == HANG_DEAD;
+    if (ranks && dead != search->dead) {
+        result = hang_records_publish(config->output.directory, config->rank, ranks, config->world, err);
+        search->judged = false;
+        search->dead = dead;
+    }
     hang_ranks_destroy(ranks, config->world);
     return result;
 }
@@ -38,14 +64,17 @@ static char *compose_report(const struct watchdog_config *config, const struct h
     return hang_compose(title, verdict, ranks, config->world, lines);
 }
 
-/* Prints the report in one write, so that other ranks' lines do not interleave. */
+/* Prints the report in one write, so that other ranks' lines do not interleave. Its last line is the cause, which the
+ * main thread of rank 0 prints if that is the judge. */
 static void print_to_stderr(const struct watchdog_config *config, const struct hang_verdict *verdict,
-                            const struct hang_rank *ranks, bool to_directory)
+                            const struct hang_rank *ranks, const struct record_cause *cause, bool to_directory)
 {
     char *body = compose_report(config, verdict, ranks, LINES_ON_STDERR), *text;
-    int length = body ? asprintf(&text, "---- this run hangs; %s%s%s ----\n%s----\n",
+    const char *last = config->rank == 0 ? "" : cause->text, *name = program_invocation_short_name;
+    int length = body ? asprintf(&text, "---- this run hangs; %s%s%s ----\n%s----\n%s%s%s%s",
                                  to_directory ? "the whole report is " : "the state of other nodes is unknown: ",
-                                 config->output.directory, to_directory ? "/hang-report.txt" : " cannot be used", body)
+                                 config->output.directory, to_directory ? "/hang-report.txt" : " cannot be used", body,
+                                 *last ? name : "", *last ? ": " : "", last, *last ? "\n" : "")
                       : -1;
 
     if (length >= 0) {
@@ -54,6 +83,14 @@ static void print_to_stderr(const struct watchdog_config *config, const struct h
         free(text);
     }
     free(body);
+}
+
+static bool names_lost_rank(const struct hang_verdict *verdict, const struct hang_rank *ranks)
+{
+    for (size_t i = 0; i < verdict->nnamed; i++)
+        if (ranks[verdict->named[i].rank].state == HANG_DEAD || ranks[verdict->named[i].rank].state == HANG_STOPPED)
+            return true;
+    return false;
 }
 
 static int publish_report(const struct watchdog_config *config, const struct hang_verdict *verdict,
@@ -68,12 +105,13 @@ static int publish_report(const struct watchdog_config *config, const struct han
 
 /*
  * Finds the cause from all published records, or from this node's if `published` is NULL. 1 if this rank's report is
- * the one that is used; 0 if another rank has written one first.
+ * the one that is used; 0 if another rank has written one first, or if no rank is dead or stopped and this is not
+ * `final`.
  */
-static int judge_records(const struct watchdog_config *config, const bool *published, struct record_cause *cause,
-                         struct error *err)
+static int judge_records(const struct watchdog_config *config, const bool *published, bool final,
+                         struct record_cause *cause, struct error *err)
 {
-    struct hang_rank *ranks = local_ranks_snapshot(config->local_ranks, err); /* also the names of all nodes */
+    struct hang_rank *ranks = take_snapshot(config, err); /* also the names of all nodes */
     struct hang_verdict verdict = {0};
     int result;
 
@@ -83,20 +121,23 @@ static int judge_records(const struct watchdog_config *config, const bool *publi
         hang_collect(config->output.directory, published, ranks, config->world);
     /* patience: half of hang_seconds */
     result = hang_judge(&verdict, ranks, config->world, config->hang_seconds / 2, err) == 0 ? 1 : -1;
+    if (result > 0 && !final && !names_lost_rank(&verdict, ranks))
+        result = 0;
     if (result > 0 && published)
         result = publish_report(config, &verdict, ranks, err);
     if (result > 0)
         hang_cause(cause, &verdict, ranks, config->world);
     if (result > 0 && (published || local_ranks_publisher(config->local_ranks)))
-        print_to_stderr(config, &verdict, ranks, published);
+        print_to_stderr(config, &verdict, ranks, cause, published);
     free(verdict.named);
     hang_ranks_destroy(ranks, config->world);
     return result;
 }
 
-/* The lowest publisher judges as soon as every node has published, or after PUBLISH_TIMEOUT. The other publishers judge
- * if there is no report JUDGE_TIMEOUT after that. */
-static bool my_turn(const struct watchdog_config *config, const bool *published, double seconds)
+/* The lowest publisher judges as soon as every node has published, and after PUBLISH_TIMEOUT. The other publishers
+ * judge if there is no report JUDGE_TIMEOUT after that. */
+static bool my_turn(const struct watchdog_config *config, const struct search *search, const bool *published,
+                    double seconds)
 {
     int lowest = 0;
 
@@ -104,13 +145,14 @@ static bool my_turn(const struct watchdog_config *config, const bool *published,
         lowest++;
     if (lowest < config->rank)
         return seconds > PUBLISH_TIMEOUT + JUDGE_TIMEOUT;
-    return seconds > PUBLISH_TIMEOUT || local_ranks_complete(config->local_ranks, published);
+    return seconds > PUBLISH_TIMEOUT || (!search->judged && local_ranks_complete(config->local_ranks, published));
 }
 
 /* One poll of the directory by a publisher that has published its records. */
-static int poll_directory(const struct watchdog_config *config, double seconds, struct record_cause *cause,
+static int poll_directory(const struct watchdog_config *config, struct search *search, struct record_cause *cause,
                           struct error *err)
 {
+    double seconds = 1e-9 * (double)(recorder_now() - search->began);
     bool *published;
     int result;
 
@@ -120,8 +162,10 @@ static int poll_directory(const struct watchdog_config *config, double seconds, 
     if (!published)
         return -1;
     result = hang_published(config->output.directory, published, config->world, err);
-    if (result == 0 && my_turn(config, published, seconds))
-        result = judge_records(config, published, cause, err);
+    if (result == 0 && my_turn(config, search, published, seconds)) {
+        result = judge_records(config, published, seconds > PUBLISH_TIMEOUT, cause, err);
+        search->judged = true;
+    }
     free(published);
     return result;
 }
@@ -129,17 +173,14 @@ static int poll_directory(const struct watchdog_config *config, double seconds, 
 int watchdog_find_cause(const struct watchdog_config *config, const atomic_bool *stop, struct record_cause *cause,
                         struct error *err)
 {
-    int64_t began = recorder_now();
-    bool done = false; /* this rank has published its node's records */
+    struct search search = {.began = recorder_now(), .dead = -1};
     int result = hang_raise_alarm(config->output.directory, err);
 
     while (result == 0 && !*stop) {
         if (local_ranks_publisher(config->local_ranks)) {
-            if (!done)
-                result = publish_records(config, err);
-            done = true;
+            result = publish_records(config, &search, err);
             if (result == 0)
-                result = poll_directory(config, 1e-9 * (double)(recorder_now() - began), cause, err);
+                result = poll_directory(config, &search, cause, err);
         }
         if (result == 0)
             clock_sleep(POLL_INTERVAL);
@@ -152,5 +193,8 @@ void watchdog_find_cause_alone(const struct watchdog_config *config, struct reco
     struct error err;
 
     *cause = (struct record_cause){"an operation takes longer than report.hang_seconds, or a rank was lost", false};
-    judge_records(config, NULL, cause, &err);
+    if (judge_records(config, NULL, false, cause, &err) != 0)
+        return;
+    clock_sleep(PUBLISH_TIMEOUT);
+    judge_records(config, NULL, true, cause, &err);
 }
