@@ -3,6 +3,7 @@
 #include "common/safetensors.h"
 
 #include <endian.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -211,9 +212,11 @@ int safetensors_parse(struct safetensors *st, const void *header, size_t bytes, 
     if (check_padding(text, length, err) < 0)
         return -1;
     st->data_offset = 8 + length;
+    errno = 0;
     st->json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
-    if (!st->json) {
-        error_set(err, CODE_DATA, "offset %d: %s", 8 + where.position, where.text);
+    if (!st->json) { /* jansson calls it a wrong token when malloc fails */
+        error_set(err, errno == ENOMEM ? CODE_IO : CODE_DATA, "offset %d: %s", 8 + where.position,
+                  errno == ENOMEM ? "no memory" : where.text);
         goto fail;
     }
     if (parse_entries(st, st->json, err) < 0 || check_order(st, file_bytes - st->data_offset, err) < 0)

@@ -98,7 +98,7 @@ static uint64_t measure_activity(const struct directory *parent)
         char name[FILE_NAME_SIZE];
 
         name_attempt(name, ATTEMPT_PARTIAL, attempts[i].step, attempts[i].attempt);
-        if (attempts[i].abandoned || directory_open(&directory, parent, name, NULL) < 0)
+        if (attempts[i].abandoned || directory_open_made(&directory, parent, name, NULL) < 0)
             continue;
         listing = listing_open(&directory);
         while ((file = listing_next(&listing)))

@@ -71,7 +71,7 @@ static int open_target(struct drain_turn *turn, struct error *err)
         if (stage_mark(&turn->source, STAGE_ATTEMPT_MADE, err) < 0)
             return -1;
     }
-    if (directory_open(&turn->partial, &turn->parent, name, err) == 0) {
+    if (directory_open_made(&turn->partial, &turn->parent, name, err) == 0) {
         fstat(turn->parent.fd, &turn->progress->target_dir);
         return 0;
     }

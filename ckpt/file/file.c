@@ -16,26 +16,54 @@
 
 #include "common/io.h"
 
-int directory_open(struct directory *directory, const struct directory *beneath, const char *name, struct error *err)
+/*
+ * The error of a failed open, from errno. If the name is a link, adds where it leads: "No such file" of a name that is
+ * there misleads. ELOOP instead of ENOENT then. Returns -1.
+ */
+static int open_failed(int fd, const char *name, const char *path, enum exit_code code, struct error *err)
+{
+    char target[256];
+    ssize_t length;
+    int saved = errno;
+
+    length = readlinkat(fd, name, target, sizeof target - 1);
+    errno = saved;
+    if (length > 0) {
+        error_errno(err, code, "%s, a link to %.*s", path, (int)length, target);
+        saved = saved == ENOENT || saved == ENOTDIR ? ELOOP : saved;
+    } else {
+        error_errno(err, code, "%s", path);
+    }
+    errno = saved; /* callers check for ENOENT */
+    return -1;
+}
+
+static int open_beneath(struct directory *directory, const struct directory *beneath, const char *name, bool links,
+                        struct error *err)
 {
     int length = beneath ? snprintf(directory->path, sizeof directory->path, "%s/%s", beneath->path, name)
                          : snprintf(directory->path, sizeof directory->path, "%s", name);
+    int at = beneath ? beneath->fd : AT_FDCWD;
 
     directory->fd = -1;
+    directory->links = links;
     if (length >= (int)sizeof directory->path) {
         errno = ENAMETOOLONG;
         return error_errno(err, CODE_IO, "%.100s...", name);
     }
-    directory->fd = beneath ? openat(beneath->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-                            : open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory->fd < 0) {
-        int saved = errno;
+    directory->fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (links ? 0 : O_NOFOLLOW));
+    return directory->fd < 0 ? open_failed(at, name, directory->path, CODE_IO, err) : 0;
+}
 
-        error_errno(err, CODE_IO, "%s", directory->path);
-        errno = saved; /* callers check for ENOENT */
-        return -1;
-    }
-    return 0;
+int directory_open(struct directory *directory, const struct directory *beneath, const char *name, struct error *err)
+{
+    return open_beneath(directory, beneath, name, !beneath || beneath->links, err);
+}
+
+int directory_open_made(struct directory *directory, const struct directory *beneath, const char *name,
+                        struct error *err)
+{
+    return open_beneath(directory, beneath, name, false, err);
 }
 
 void directory_close(struct directory *directory)
@@ -208,18 +236,30 @@ fail:
     return -1;
 }
 
+/* What cannot be opened may be whole; only what is not there is known to be missing. */
+static int file_open_failed(const struct directory *directory, const char *name, struct error *err)
+{
+    int failure = errno;
+    bool missing = failure == ENOENT && !file_exists(directory, name) && errno == ENOENT;
+    bool refused = failure == ELOOP && !directory->links; /* by O_NOFOLLOW */
+    char path[sizeof directory->path + 256];
+
+    snprintf(path, sizeof path, "%s/%s", directory->path, name);
+    errno = failure;
+    return open_failed(directory->fd, name, path, missing || refused ? CODE_DATA : CODE_IO, err);
+}
+
 int file_open(const struct directory *directory, const char *name, bool direct, uint64_t *bytes, struct error *err)
 {
     /* O_NONBLOCK: a FIFO of that name must not hang us. It means nothing to a regular file. */
-    int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    int flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | (directory->links ? 0 : O_NOFOLLOW);
     int fd = openat(directory->fd, name, flags | (direct ? O_DIRECT : 0));
     struct stat info;
 
     if (fd < 0 && direct && errno == EINVAL)
         fd = openat(directory->fd, name, flags);
     if (fd < 0)
-        return error_errno(err, errno == ENOENT || errno == ELOOP ? CODE_DATA : CODE_IO, "%s/%s", directory->path,
-                           name);
+        return file_open_failed(directory, name, err);
     if (fstat(fd, &info) < 0) {
         error_errno(err, CODE_IO, "%s/%s", directory->path, name);
     } else if (!S_ISREG(info.st_mode)) {
@@ -282,7 +322,7 @@ static void remove_entries(const struct directory *directory, int depth)
     while ((name = listing_next(&listing))) {
         if (unlinkat(directory->fd, name, 0) == 0 || (errno != EISDIR && errno != EPERM) || depth == MAX_DEPTH)
             continue;
-        if (directory_open(&inner, directory, name, NULL) == 0) {
+        if (directory_open_made(&inner, directory, name, NULL) == 0) {
             remove_entries(&inner, depth + 1);
             directory_close(&inner);
         }
@@ -324,7 +364,7 @@ void file_empty_trash(const struct directory *directory)
 
     for (int own = 0; own < 2; own++) {
         name_trash(name, own);
-        if (directory_open(&trash, directory, name, NULL) < 0)
+        if (directory_open_made(&trash, directory, name, NULL) < 0)
             continue;
         if (directory_sync(directory, NULL) == 0) /* for the same reason as in file_trash */
             remove_entries(&trash, 0);
@@ -338,7 +378,7 @@ int file_trash(const struct directory *directory, const char *name, struct error
     char own[FILE_TRASH_SIZE], unique[256];
     int result = -1;
 
-    if (file_make_trash(directory, own, err) < 0 || directory_open(&trash, directory, own, err) < 0)
+    if (file_make_trash(directory, own, err) < 0 || directory_open_made(&trash, directory, own, err) < 0)
         return -1;
     file_temporary_name(unique, sizeof unique, name);
     if (renameat(directory->fd, name, trash.fd, unique) < 0 && errno != ENOENT) {

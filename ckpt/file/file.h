@@ -1,8 +1,10 @@
 /*
  * file.h - files and directories, changed so that a crash at any moment leaves the old or the new state.
  *
- * Names are taken beneath an open directory and symbolic links are not followed, so that no name leads out of it.
- * `path` is the directory's, for messages only.
+ * Names are taken beneath an open directory. Whether they may be symbolic links is a property of the directory. Those of
+ * a user's directory may: a checkpoint that was moved to another file system, a model in Hugging Face's cache. Those of
+ * the stage, and of what muster makes and removes, may not: no name leads out of these. Whatever is written, renamed or
+ * removed is the name itself, never what a link points to. `path` is the directory's, for messages only.
  */
 #ifndef MUSTER_CKPT_FILE_FILE_H
 #define MUSTER_CKPT_FILE_FILE_H
@@ -15,12 +17,20 @@
 #include "common/error.h"
 
 struct directory {
-    int fd; /* -1 when closed */
+    int fd;     /* -1 when closed */
+    bool links; /* symbolic links in it are followed */
     char path[4096];
 };
 
-/* Open a directory; `beneath` NULL: any path; else a name beneath it, not through a link. -1 with errno and CODE_IO. */
+/*
+ * Open a directory; `beneath` NULL: any path, of a user's directory; else a name beneath it, with the same `links`. -1
+ * with errno and CODE_IO. ENOENT is of a name that is not there: of a link to no directory it is ELOOP.
+ */
 int directory_open(struct directory *directory, const struct directory *beneath, const char *name, struct error *err);
+
+/* The same for a directory that muster has made there: neither it nor what is in it may be a link. */
+int directory_open_made(struct directory *directory, const struct directory *beneath, const char *name,
+                        struct error *err);
 void directory_close(struct directory *directory);
 int directory_sync(const struct directory *directory, struct error *err);
 
@@ -57,7 +67,7 @@ void listing_keep(struct listing *listing, void **items, size_t *count, const vo
 /* 0, or -1 when the directory could not be opened or read to the end, or memory was short. */
 int listing_close(struct listing *listing, struct error *err);
 
-/* Whether there is an entry of that name. */
+/* Whether there is an entry of that name, be it a link that leads nowhere. */
 bool file_exists(const struct directory *directory, const char *name);
 
 /* Grow a malloc'ed array so that it has room for one element more than `count`. 0, or -1 with errno. */
@@ -69,8 +79,8 @@ void file_temporary_name(char *name, size_t size, const char *stem);
 /* Write a whole small file: temporary name, fsync, rename. The directory is not synced. */
 int file_write(const struct directory *directory, const char *name, const void *data, size_t bytes, struct error *err);
 
-/* Open for reading; anything but a regular file is CODE_DATA. Returns the descriptor. O_DIRECT where `direct` and
- * possible. */
+/* Open for reading; anything but a regular file is CODE_DATA, and so is a missing one, but not a link that leads
+ * nowhere. Returns the descriptor. O_DIRECT where `direct` and possible. */
 int file_open(const struct directory *directory, const char *name, bool direct, uint64_t *bytes, struct error *err);
 
 /* Read exactly that; a file that ends before is CODE_DATA. The message starts with the path and name. */

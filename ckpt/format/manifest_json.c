@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -473,9 +474,11 @@ struct manifest *manifest_decode(const char *text, size_t bytes, int part, int s
 
     if (check_crc(text, bytes, format_of(part), err) < 0)
         return NULL;
+    errno = 0;
     root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-    if (!root) {
-        error_set(err, CODE_DATA, "offset %d: %s", where.position, where.text);
+    if (!root) { /* jansson calls it a wrong token when malloc fails */
+        error_set(err, errno == ENOMEM ? CODE_IO : CODE_DATA, "offset %d: %s", where.position,
+                  errno == ENOMEM ? "no memory" : where.text);
         return NULL;
     }
     manifest = calloc(1, sizeof *manifest);

@@ -87,15 +87,10 @@ static int open_file(struct hf_files *files, int index, struct error *err)
 {
     struct hf_file *file = &files->files[index];
     struct safetensors st = {0};
-    struct stat info;
     uint64_t bytes;
     int result = 0;
 
     file->fd = file_open(&files->directory, file->name, false, &bytes, err);
-    if (file->fd < 0 && fstatat(files->directory.fd, file->name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISLNK(info.st_mode))
-        return error_set(err, CODE_DATA, "%s/%s is a symbolic link, which is not followed: copy the model with cp -rL",
-                         files->directory.path, file->name);
     if (file->fd < 0)
         return -1;
     if (safetensors_read(&st, file->fd, err) < 0)

@@ -31,6 +31,7 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
     struct stat info;
 
     stage->fd = -1;
+    stage->links = false;
     snprintf(stage->path, sizeof stage->path, "%s", path);
     if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
         return error_errno(err, CODE_IO, "%s: cannot make the staging directory", path);

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,16 +21,16 @@ int tool_list_steps(const char *path, uint64_t **steps, size_t *count, struct er
 {
     struct stat info;
 
-    if (stat(path, &info) < 0)
-        return error_errno(err, errno == ENOENT || errno == ENOTDIR ? CODE_DATA : CODE_IO, "%s", path);
-    if (!S_ISDIR(info.st_mode))
+    if (tool_is_removed(path))
+        return error_errno(err, CODE_DATA, "%s", path);
+    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
         return error_set(err, CODE_DATA, "%s: not a directory, so no checkpoint and no directory of them", path);
     return ckpt_list(path, steps, count, err);
 }
 
 bool tool_is_removed(const char *path)
 {
-    return access(path, F_OK) < 0 && errno == ENOENT;
+    return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
 void tool_format_bytes(char *text, size_t size, uint64_t bytes)
@@ -51,7 +52,8 @@ struct ckpt *tool_open(const char *path, struct error *err)
     uint64_t *steps;
     size_t count;
 
-    if (snprintf(inside, sizeof inside, "%s/manifest.json", path) < (int)sizeof inside && access(inside, F_OK) == 0)
+    if (snprintf(inside, sizeof inside, "%s/manifest.json", path) < (int)sizeof inside &&
+        faccessat(AT_FDCWD, inside, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return ckpt_open(path, err);
     if (tool_list_steps(path, &steps, &count, err) < 0)
         return NULL;

@@ -68,7 +68,7 @@ struct ckpt *tool_open(const char *path, struct error *err);
 /* ckpt_list of `path`, which must be a directory: CODE_DATA if there is none. */
 int tool_list_steps(const char *path, uint64_t **steps, size_t *count, struct error *err);
 
-/* Whether a checkpoint that was listed has been removed meanwhile. */
+/* Whether there is no such name: a checkpoint that was listed has been removed meanwhile. Sets errno. */
 bool tool_is_removed(const char *path);
 
 /* "1.5 GiB", "512 B" */

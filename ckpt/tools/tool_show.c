@@ -28,10 +28,11 @@ static void format_mesh(char *text, size_t size, const struct ckpt_progress *sta
     snprintf(text, size, "dp %d x tp %d x pp %d, ZeRO %d", state->dp, state->tp, state->pp, state->zero);
 }
 
-/* Why a checkpoint did not open: "broken", or "unknown" where another release wrote it (json_fields.h). */
+/* Why a checkpoint did not open: "broken" by its contents, "unknown" where another release wrote it (json_fields.h),
+ * or "unreadable": it may be whole. */
 static const char *flaw_of(const struct error *err)
 {
-    return err->code == CODE_CONFIG ? "unknown" : "broken";
+    return err->code == CODE_CONFIG ? "unknown" : err->code == CODE_DATA ? "broken" : "unreadable";
 }
 
 /* What list and show have in common. */

@@ -180,7 +180,7 @@ int attempt_abandon(const struct directory *parent, uint64_t step, const char *a
     if (leave_marker(parent, from, to, err) < 0)
         return -1;
     /* Durable before it is emptied: else a crash could bring back the old name with half the files. */
-    if (directory_sync(parent, err) < 0 || directory_open(&abandoned, parent, to, err) < 0)
+    if (directory_sync(parent, err) < 0 || directory_open_made(&abandoned, parent, to, err) < 0)
         return -1;
     /* Written first, since removing many files takes long; and again, since a full disk has room only after that. */
     file_write(&abandoned, WHY, why, strnlen(why, MAX_WHY), NULL);
@@ -205,7 +205,7 @@ bool attempt_is_abandoned(const struct directory *parent, uint64_t step, const c
     if (!why)
         return true;
     why[0] = '\0';
-    if (directory_open(&abandoned, parent, name, NULL) == 0) {
+    if (directory_open_made(&abandoned, parent, name, NULL) == 0) {
         text = file_read(&abandoned, WHY, MAX_WHY, &bytes, NULL);
         if (text)
             snprintf(why, size, "%s", text);

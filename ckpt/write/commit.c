@@ -111,7 +111,7 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err)
         file_write_failed(&parent, name, 0, err);
         goto out;
     }
-    if (directory_open(&partial, &parent, name, err) < 0)
+    if (directory_open_made(&partial, &parent, name, err) < 0)
         goto out;
     result = write_files(&partial, save, part, header, err);
     /* Another process may have committed the step meanwhile: then this shard is not needed. */
@@ -170,7 +170,7 @@ bool attempt_is_complete(const struct directory *parent, uint64_t step, const ch
     bool complete;
 
     name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
-    if (directory_open(&partial, parent, name, NULL) < 0)
+    if (directory_open_made(&partial, parent, name, NULL) < 0)
         return false;
     complete = has_all_files(&partial, &shards, NULL) > 0;
     directory_close(&partial);
@@ -338,7 +338,7 @@ static int commit_attempt(const struct directory *parent, uint64_t step, const c
     int shards, result;
 
     name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
-    if (directory_open(&partial, parent, name, err) < 0)
+    if (directory_open_made(&partial, parent, name, err) < 0)
         return errno == ENOENT ? 0 : -1;
     result = has_all_files(&partial, &shards, err);
     if (result > 0 && file_exists(&partial, MANIFEST_NAME) && attempt_check_formats(&partial, err) < 0)
@@ -416,7 +416,7 @@ static void sweep_steps(const struct directory *parent)
 
     while ((name = listing_next(&listing)))
         if (name_parse_step(name, &step) && step_is_committed(parent, step) &&
-            directory_open(&committed, parent, name, NULL) == 0) {
+            directory_open_made(&committed, parent, name, NULL) == 0) {
             sweep_parts(parent, &committed, false);
             directory_close(&committed);
         }

@@ -87,7 +87,7 @@ static int try_save(const struct directory *parent, const char *from, const char
 
     if (mkdirat(parent->fd, from, 0777) < 0)
         return file_write_failed(parent, from, 0, err);
-    if (directory_open(&inside, parent, from, err) < 0)
+    if (directory_open_made(&inside, parent, from, err) < 0)
         return -1;
     if (file_write(&inside, "probe", "", 1, err) < 0 || directory_sync(&inside, err) < 0)
         goto out;
@@ -148,16 +148,21 @@ int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, stru
 
 #define STALE_SECONDS (24 * 60 * 60)
 
-/* Whether ckpt_open accepts it. */
-static bool is_whole(const char *dir, uint64_t step)
+/* 1 if ckpt_open accepts it; 0 if it is broken or unknown; -1 if that cannot be found out. */
+static int is_whole(const char *dir, uint64_t step, struct error *err)
 {
     char path[4096];
+    struct error why = {0};
     struct ckpt *ckpt;
 
     ckpt_step_path(path, sizeof path, dir, step);
-    ckpt = ckpt_open(path, NULL);
+    ckpt = ckpt_open(path, &why);
     ckpt_close(ckpt);
-    return ckpt != NULL;
+    if (ckpt || why.code == CODE_DATA || why.code == CODE_CONFIG)
+        return ckpt != NULL;
+    if (err)
+        *err = why;
+    return -1;
 }
 
 /* Removes what processes left that died in ckpt_probe or while they wrote `latest`, a day later. */
@@ -198,7 +203,7 @@ int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err
             if ((keep_every == 0 || steps[i] % keep_every != 0) &&
                 attempt_trash(&directory, name, failed ? NULL : err) < 0)
                 failed = -1; /* another user's may have to stay; *err is of the first */
-        } else if (is_whole(dir, steps[i])) {
+        } else if (is_whole(dir, steps[i], NULL) > 0) {
             if (whole++ == 0)
                 newest = steps[i];
         }
@@ -220,7 +225,7 @@ static int has_another_whole(const char *dir, uint64_t step, struct error *err)
     if (ckpt_list(dir, &steps, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count && !found; i++)
-        found = steps[i] != step && is_whole(dir, steps[i]);
+        found = steps[i] != step && is_whole(dir, steps[i], NULL) > 0;
     free(steps);
     return found;
 }
@@ -229,7 +234,7 @@ int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *er
 {
     struct directory directory;
     char name[FILE_NAME_SIZE];
-    int another, result = -1;
+    int whole, another, result = -1;
 
     name_step(name, step);
     if (directory_open(&directory, NULL, dir, err) < 0)
@@ -240,8 +245,11 @@ int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *er
     }
     if (attempt_check_formats_in(&directory, name, err) < 0)
         goto out;
-    another = even_last || !is_whole(dir, step) ? 1 : has_another_whole(dir, step, err);
-    if (another == 0)
+    whole = even_last ? 0 : is_whole(dir, step, err);
+    another = whole > 0 ? has_another_whole(dir, step, err) : 1;
+    if (whole < 0)
+        error_prefix(err, "cannot see whether it is whole (--force removes it)");
+    else if (another == 0)
         error_set(err, CODE_USAGE, "%s/%s is the last whole checkpoint of its directory; --force removes even that",
                   dir, name);
     else if (another > 0)

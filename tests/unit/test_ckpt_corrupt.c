@@ -4,11 +4,15 @@
 #include "ckpt/format/manifest.h"
 #include "tests/unit/ckpt_good.h"
 
+#include <errno.h>
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -77,15 +81,6 @@ static void apply_swap(const char *dir, const struct damage *damage)
     assert_int_equal(rename(c, b), 0);
 }
 
-/* The shard itself is fine, but somewhere else. */
-static void apply_link(const char *dir, const struct damage *damage)
-{
-    char path[512], target[512];
-
-    apply_remove(dir, damage);
-    assert_int_equal(symlink(join(target, good_path, damage->file), join(path, dir, damage->file)), 0);
-}
-
 static void apply_fifo(const char *dir, const struct damage *damage)
 {
     char path[512];
@@ -125,7 +120,6 @@ static const struct damage damages[] = {
     {.name = "bit in a header's length", .file = SHARD1, .says = "header", .apply = apply_flip, .number = 1},
     {.name = "bit in a header's padding", .file = SHARD0, .says = "header", .apply = apply_flip, .number = 4095},
     {.name = "shard missing", .file = SHARD0, .says = "No such file", .apply = apply_remove},
-    {.name = "shard a link", .file = SHARD0, .says = "symbolic links", .apply = apply_link},
     {.name = "shard a fifo", .file = SHARD0, .says = "not a regular file", .apply = apply_fifo},
     {.name = "shards swapped", .file = SHARD0, .says = "checksum mismatch", .apply = apply_swap},
     {.name = "manifest missing", .file = MANIFEST_NAME, .says = "No such file", .apply = apply_remove},
@@ -326,6 +320,113 @@ static void every_damage_is_named(void **state)
     }
 }
 
+/* ---- what is no damage ------------------------------------------------------------------------------------------- */
+
+static void link_to(const char *target, const char *dir, const char *name)
+{
+    char path[512];
+
+    remove(join(path, dir, name));
+    assert_int_equal(symlink(target, path), 0);
+}
+
+/* Each file may be somewhere else, and so may the directory. */
+static void links_are_followed(void **state)
+{
+    static const char *const files[] = {SHARD0, SHARD1, MANIFEST_NAME};
+    char dir[512], link[512], target[512];
+    float out[2][34];
+    struct error err;
+
+    (void)state;
+    good_copy(join(dir, good_base, "linked"));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        link_to(join(target, good_path, files[i]), dir, files[i]);
+    link_to("linked", good_base, "link");
+    if (good_load(dir, out, &err) < 0 || good_load(join(link, good_base, "link"), out, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(unlink(link), 0);
+    scratch_destroy(dir);
+}
+
+/* CODE_DATA would have the checkpoint renamed. */
+static void expect_unreadable(const char *path, const char *says)
+{
+    float out[2][34];
+    struct error err = {0};
+
+    assert_int_equal(good_load(path, out, &err), -1);
+    if (err.code != CODE_IO || !strstr(err.text, says))
+        fail_msg("%s: %d, \"%s\" should say \"%s\"", path, err.code, err.text, says);
+}
+
+static void a_link_that_leads_nowhere_is_no_damage(void **state)
+{
+    static const char *const files[] = {SHARD0, SHARD1, MANIFEST_NAME};
+    char dir[512], link[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        good_copy(join(dir, good_base, "linked"));
+        link_to("/not/mounted", dir, files[i]);
+        expect_unreadable(dir, ", a link to /not/mounted: No such file");
+        link_to(files[i], dir, files[i]);
+        expect_unreadable(dir, ": Too many levels of symbolic links");
+        scratch_destroy(dir);
+    }
+    link_to("/not/mounted", good_base, "link");
+    expect_unreadable(join(link, good_base, "link"), "/link, a link to /not/mounted: No such file");
+    assert_int_equal(unlink(link), 0);
+}
+
+static int allocations; /* that succeed */
+
+static void *allocate_some(size_t bytes)
+{
+    if (allocations-- > 0)
+        return malloc(bytes);
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* Of the JSON: everything else is checked malloc by malloc. */
+static void a_lack_of_memory_is_no_damage(void **state)
+{
+    float out[2][34];
+    struct error err = {0};
+    int fits = 0;
+
+    (void)state;
+    json_set_alloc_funcs(allocate_some, free);
+    for (allocations = 0; good_load(good_path, out, &err) < 0; allocations = ++fits)
+        if (err.code != CODE_IO)
+            break;
+    json_set_alloc_funcs(malloc, free);
+    if (err.code != CODE_IO)
+        fail_msg("with %d allocations: %d, %s", fits, err.code, err.text);
+    assert_true(fits > 100);
+}
+
+static void a_lack_of_descriptors_is_no_damage(void **state)
+{
+    float out[2][34];
+    struct error err = {0};
+    struct rlimit before, some;
+    int refused = 0;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    some = before;
+    for (some.rlim_cur = 0; setrlimit(RLIMIT_NOFILE, &some) == 0 && good_load(good_path, out, &err) < 0;
+         some.rlim_cur++, refused++)
+        if (err.code != CODE_IO)
+            break;
+    setrlimit(RLIMIT_NOFILE, &before);
+    if (err.code != CODE_IO)
+        fail_msg("with %ju descriptors: %d, %s", (uintmax_t)some.rlim_cur, err.code, err.text);
+    assert_true(refused > 2);
+}
+
 /* The first manifests had nine members of state; the later five come together or not at all. */
 static void state_of_an_early_manifest_has_defaults(void **state)
 {
@@ -358,6 +459,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_damage_is_named),
+        cmocka_unit_test(links_are_followed),
+        cmocka_unit_test(a_link_that_leads_nowhere_is_no_damage),
+        cmocka_unit_test(a_lack_of_memory_is_no_damage),
+        cmocka_unit_test(a_lack_of_descriptors_is_no_damage),
         cmocka_unit_test(an_unknown_form_is_no_damage),
         cmocka_unit_test(state_of_an_early_manifest_has_defaults),
     };

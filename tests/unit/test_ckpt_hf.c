@@ -177,14 +177,12 @@ static void to_root(const char *model)
     edit(model, HF_INDEX, "\"model-00001-of", "\"/model-00001-of");
 }
 
-static void to_link(const char *model)
+static void to_nowhere(const char *model)
 {
-    char path[512], target[512];
+    char path[512];
 
-    join(path, model, "model-00001-of-00002.safetensors");
-    join(target, model, "elsewhere");
-    assert_int_equal(rename(path, target), 0);
-    assert_int_equal(symlink("elsewhere", path), 0);
+    assert_int_equal(unlink(join(path, model, "model-00001-of-00002.safetensors")), 0);
+    assert_int_equal(symlink("../../blobs/0123", path), 0);
 }
 
 static void missing(const char *model)
@@ -352,6 +350,29 @@ static void no_config(const char *model)
     edit(model, HF_CONFIG, "{", "[");
 }
 
+/* Hugging Face's cache: snapshots/REVISION has links to blobs/HASH. */
+static void a_snapshot_of_links_is_imported(void **state)
+{
+    const struct hf_export how = {.shard_bytes = 40000};
+    char theirs[512], ours[512];
+    struct model_shape shape;
+    struct error err;
+
+    (void)state;
+    assert_int_equal(export_to("cache", &how, &err), 0);
+    shell("cd %s/cache && mkdir -p blobs snapshots/main && i=0 && for f in *.*; do i=$((i + 1)) && mv $f blobs/$i && "
+          "ln -s ../../blobs/$i snapshots/main/$f || exit 1; done",
+          dir);
+    if (hf_import(join(theirs, dir, "cache/snapshots/main"), join(ours, dir, "cached"), &alone, 0, &shape, &nonfinite,
+                  &err) < 0)
+        fail_msg("%s", err.text);
+    assert_true(model_matches(&gpt, ours, 0, NULL, true));
+    to_nowhere(theirs);
+    assert_int_equal(hf_import(theirs, join(ours, dir, "lost"), &alone, 0, &shape, &nonfinite, &err), -1);
+    assert_int_equal(err.code, CODE_IO);
+    assert_non_null(strstr(err.text, "model-00001-of-00002.safetensors, a link to ../../blobs/0123: No such file"));
+}
+
 static void what_is_wrong_is_named(void **state)
 {
     static const struct {
@@ -360,7 +381,6 @@ static void what_is_wrong_is_named(void **state)
     } cases[] = {
         {to_parent, "\"../model-00001-of-00002.safetensors\" is no plain name"},
         {to_root, "\"/model-00001-of-00002.safetensors\" is no plain name"},
-        {to_link, "model-00001-of-00002.safetensors is a symbolic link"},
         {missing, "model-00002-of-00002.safetensors: No such file"},
         {pickle, "has no model.safetensors, and pytorch_model.bin is not read: write it anew with"},
         {lacks_one, "tensor \"h.1.ln_2.bias\" is missing"},
@@ -502,6 +522,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back),
         cmocka_unit_test(one_file_with_heads_given),
+        cmocka_unit_test(a_snapshot_of_links_is_imported),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(what_is_equal_is_taken),
         cmocka_unit_test(nonfinite_weights_are_reported),

@@ -140,14 +140,56 @@ static void list_and_show(void **state)
     says("file: not a directory");
     assert_int_equal(run("ln -s a \"$(printf 'caf\\351')\" && muster list --json \"$(printf 'caf\\351')\""), 0);
     says("\"caf?/step-00000020\"");
-    /* A dangling link is listed, and gone when it is looked at. */
-    assert_int_equal(run("mkdir gone; ln -s nothing gone/step-00000003; muster list gone"), 0);
-    says("removed meanwhile");
-    assert_int_equal(run("muster verify --all gone"), 0);
-    says("gone/step-00000003: removed meanwhile");
     assert_int_equal(run("mkdir -p empty; muster show empty 2>&1"), 65);
     says("empty: no checkpoint");
     assert_int_equal(run("muster show a >/dev/full 2>&1"), 74);
+}
+
+/* l/step-10: its shard on another file system; l/step-20: all of it; m: a directory of them; l/step-30: not mounted. */
+static void links_are_followed(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        run("mkdir l away; cp -r a/step-00000010 l; mv l/step-00000010/shard* away; "
+            "ln -s ../../away/shard-00000-of-00001.safetensors l/step-00000010; cp -r a/step-00000020 away; "
+            "ln -s ../away/step-00000020 l/step-00000020; ln -s l m"),
+        0);
+    assert_int_equal(run("muster list m && muster verify --all m && muster show m"), 0);
+    says("m/step-00000020: whole, ");
+    says("m/step-00000010: whole, ");
+    says("in 4 shards");
+    assert_int_equal(run("muster diff m/step-00000010 l/step-00000020"), 1);
+    assert_int_equal(run("muster diff l/step-00000020 a"), 0);
+}
+
+/* It is not mounted, maybe: it is neither removed nor broken. */
+static void a_link_that_leads_nowhere_is_named(void **state)
+{
+    (void)state;
+    assert_int_equal(run("ln -s /not/mounted l/step-00000030; muster list l"), 0);
+    says("        30  unreadable: l/step-00000030, a link to /not/mounted: No such file or directory\n");
+    assert_int_equal(run("muster list --json l | grep unreadable"), 0);
+    assert_int_equal(run("muster show l 2>&1"), 74);
+    assert_int_equal(run("muster verify --all l 2>&1"), 74);
+    says("l/step-00000030, a link to /not/mounted: No such");
+    assert_int_equal(run("mkdir n; ln -s /not/mounted n/manifest.json; muster show n 2>&1"), 74);
+    says("n/manifest.json, a link to /not/mounted: No such");
+    assert_int_equal(run("ln -s /not/mounted o; muster list o 2>&1"), 74);
+    says("muster-ckpt: o, a link to /not/mounted: No such");
+    assert_int_equal(run("muster rm l/step-00000030 2>&1"), 74);
+    says("cannot see whether it is whole (--force removes it): l/step-00000030, a link to");
+    assert_int_equal(run("muster rm --force l/step-00000030; test ! -L l/step-00000030"), 0);
+}
+
+static void the_link_is_removed_and_not_what_it_points_to(void **state)
+{
+    (void)state;
+    assert_int_equal(run("cp -r l p; muster prune --keep 1 p"), 0);
+    assert_string_equal(output, "p: removed step 10\n");
+    assert_int_equal(run("cp -r a/step-00000010 p; muster rm p/step-00000020 p/step-00000010 2>&1"), 64);
+    says("p/step-00000010 is the last whole");
+    assert_int_equal(run("ls away; ls -A p/.trash; muster verify away/step-00000020"), 0);
+    says("shard-00000-of-00001.safetensors\nstep-00000020\naway/step-00000020: whole");
 }
 
 static void verify_and_diff(void **state)
@@ -327,6 +369,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_and_usage),
         cmocka_unit_test(list_and_show),
+        cmocka_unit_test(links_are_followed),
+        cmocka_unit_test(a_link_that_leads_nowhere_is_named),
+        cmocka_unit_test(the_link_is_removed_and_not_what_it_points_to),
         cmocka_unit_test(verify_and_diff_in_json),
         cmocka_unit_test(pruning),
         cmocka_unit_test(removing),
