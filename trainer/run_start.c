@@ -184,14 +184,18 @@ static void rename_old_metrics(const struct run *run)
 
 static int open_metrics(struct run *run, struct error *err)
 {
+    struct metrics_damage damage;
     int result = 0;
 
     recorder_phase("opening the metrics");
     if (run->leader && run->job->report.metrics[0]) {
         if (!run->resumed || run->engine->step == 0)
             rename_old_metrics(run);
-        run->metrics = metrics_open(run->job->report.metrics, (long)run->engine->step, err);
+        run->metrics = metrics_open(run->job->report.metrics, (long)run->engine->step, &damage, err);
         result = run->metrics ? 0 : -1;
+        if (damage.lines > 0 && result == 0)
+            run_log(run, "warning: %s; %zu such line%s left out of the metrics (the file as it was: %s)",
+                    damage.first.text, damage.lines, damage.lines == 1 ? " is" : "s are", damage.kept);
     }
     return comm_agree(run->world, result, err);
 }

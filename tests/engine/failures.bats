@@ -84,6 +84,47 @@ said() {
     muster-ckpt verify "$DIR/ckpt"
 }
 
+@test "damaged lines of the metrics are said once, at one restart; the others are kept, and the run trains" {
+    cd "$DIR"
+    ranks 2 muster-train job.cfg --set batch.steps=10 --set checkpoint.dir=ckpt >log
+    head -c 512 /dev/zero >zeros
+    { sed -n 1,4p metrics.jsonl && cat zeros && sed -n 5p metrics.jsonl && sed -n 6,10p metrics.jsonl; } >damaged
+    cp damaged metrics.jsonl
+    ranks 2 muster-train job.cfg --set batch.steps=12 --set checkpoint.dir=ckpt >log
+    cat log
+    grep -q '^warning: .*metrics.jsonl:5: .*; 1 such line is left out .*the file as it was: .*metrics.jsonl.damaged)$' log
+    [ "$(grep -c 'left out' log)" -eq 1 ]
+    cmp damaged metrics.jsonl.damaged
+    muster-report summary metrics.jsonl
+    [ "$(sed 's/.*"step":\([0-9]*\),.*/\1/' metrics.jsonl | xargs)" = "1 2 3 4 6 7 8 9 10 11 12" ]
+    ranks 2 muster-train job.cfg --set batch.steps=13 --set checkpoint.dir=ckpt >log
+    [ "$(grep -c 'left out' log)" -eq 0 ]
+}
+
+@test "a FIFO that nobody reads, a directory or a socket for the metrics: 78 in one line, at once" {
+    mkfifo "$DIR/fifo"
+    run ranks 2 muster-train "$DIR/job.cfg" --set report.metrics="$DIR/fifo"
+    said 78 "metrics $DIR/fifo: it is a FIFO that nobody reads; start the reader first, or name a file"
+    run ranks 2 muster-train "$DIR/job.cfg" --set report.metrics="$DIR"
+    said 78 "metrics $DIR: it is a directory; name a file"
+    rm "$DIR/train.idx"
+    mkfifo "$DIR/train.idx" # nor does any other file of a run
+    run ranks 2 muster-train "$DIR/job.cfg"
+    said 65 "$DIR/train.idx is not a regular file"
+}
+
+@test "metrics go to a FIFO with a reader, to standard output and to /dev/null" {
+    mkfifo "$DIR/fifo"
+    cat "$DIR/fifo" >"$DIR/read" 3>&- &
+    muster-train "$DIR/job.cfg" --set batch.steps=6 --set report.metrics="$DIR/fifo" >"$DIR/log"
+    wait $!
+    [ "$(wc -l <"$DIR/read")" -eq 6 ]
+    muster-train "$DIR/job.cfg" --set batch.steps=6 --set report.metrics=/dev/stdout | tee "$DIR/log"
+    [ "$(grep -c '^{"step":' "$DIR/log")" -eq 6 ]
+    muster-train "$DIR/job.cfg" --set batch.steps=6 --set report.metrics=/dev/null >"$DIR/log"
+    [ "$(grep -c 'no more metrics' "$DIR/log")" -eq 0 ]
+}
+
 @test "a checkpoint directory that cannot be created is refused before the first step" {
     run ranks 2 muster-train "$DIR/job.cfg" --set checkpoint.dir=/proc/nowhere
     said 74 /proc/nowhere

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
+static struct metrics_damage damage;
+
 /* Runs `muster-report ARGUMENTS`, FILE standing for the metrics file; its output and errors go to `output`. */
 static int run_program(const char *arguments, char *output, size_t size)
 {
@@ -80,6 +82,11 @@ static void bad_files_are_65_and_74(void **state)
     expect(65, "compare FILE FILE", "metrics.jsonl:1: key \"step\" is missing");
     expect(65, "follow FILE", "metrics.jsonl:1: key \"step\" is missing");
     write_run(3, 3, 4);
+    expect(0, "compare FILE FILE && printf '\\0\\0\\n' >>FILE && tail -n 1 FILE >>FILE", "the same");
+    expect(0, "summary FILE", "/metrics.jsonl:4: column ");
+    expect(0, "summary FILE", "; 2 such lines are left out\n");
+    expect(0, "follow FILE --steps 3", "/metrics.jsonl:4: column ");
+    write_run(3, 3, 4);
     expect(74, "plot FILE -o /nonexistent/loss.svg", "cannot create /nonexistent/loss.svg");
     expect(74, "summary FILE >/dev/full", "No space left");
     /* By a link: a program that removes what it could not write must not get at the device. */
@@ -134,7 +141,7 @@ static pid_t start_writer(void)
     if (child)
         return child;
     for (int job = 0; job < 2; job++) {
-        struct metrics_writer *writer = metrics_open(test_file, job ? 20 : 0, NULL);
+        struct metrics_writer *writer = metrics_open(test_file, job ? 20 : 0, &damage, NULL);
 
         for (long step = job ? 21 : 1; writer && step <= (job ? 40 : 30); step++) {
             struct metrics_step s = make_step(step, job ? 2 : 4);

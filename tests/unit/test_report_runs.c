@@ -5,6 +5,8 @@
 #include "trainer/report/follow.h"
 #include "trainer/report/progress.h"
 
+static struct metrics_damage damage;
+
 /* ---- segments and summary ---- */
 
 static void a_run_is_cut_where_its_mesh_changes(void **state)
@@ -341,7 +343,7 @@ static bool use_file(FILE *sink)
     struct error err = {0};
     size_t count;
 
-    if (metrics_read(test_file, &steps, &count, &err) < 0) {
+    if (metrics_read(test_file, &steps, &count, &damage, &err) < 0) {
         assert_int_equal(err.code, CODE_DATA);
         assert_non_null(strstr(err.text, "metrics.jsonl:"));
         return false;
@@ -354,7 +356,7 @@ static bool use_file(FILE *sink)
     assert_int_equal(compare_runs(&comparison, steps, count, steps, count, &err), 0);
     assert_true(comparison.worst == 0.0);
     free(steps);
-    return true;
+    return damage.lines == 0;
 }
 
 static void no_mutation_of_a_file_crashes_anything(void **state)
@@ -375,7 +377,9 @@ static void no_mutation_of_a_file_crashes_anything(void **state)
             good++;
         else
             bad++;
-        metrics_close(metrics_open(test_file, 5, NULL));
+        metrics_close(metrics_open(test_file, 5, &damage, NULL));
+        if (damage.lines > 0)
+            assert_int_equal(unlink(damage.kept), 0);
     }
     assert_true(good > 50 && bad > 50); /* both ways were taken */
     fclose(sink);

@@ -85,7 +85,7 @@ static int open_file(struct data_file *file, const char *prefix, const char *suf
 
     if (snprintf(file->path, sizeof file->path, "%s%s", prefix, suffix) >= (int)sizeof file->path)
         return error_set(err, CODE_DATA, "%.200s...: this prefix of a data set is too long", prefix);
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     if (file->fd < 0 && errno == ENOENT)
         return error_set(err, CODE_DATA, "there is no %s; give the prefix of a .bin and .idx made by muster-data",
                          file->path);

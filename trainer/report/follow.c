@@ -107,11 +107,13 @@ struct progress followed_progress(const struct followed_run *run)
 /* ---- the screen ---- */
 
 struct screen {
-    bool drawn;     /* the cursor is behind a live line */
-    bool waiting;   /* "waiting for ..." was printed */
-    double began;   /* when following began */
-    double last;    /* when a plain line was printed */
-    long last_step; /* its step */
+    bool drawn;          /* the cursor is behind a live line */
+    bool waiting;        /* "waiting for ..." was printed */
+    double began;        /* when following began */
+    double last;         /* when a plain line was printed */
+    long last_step;      /* its step */
+    struct error damage; /* the first line that was no step; CODE_OK: none yet */
+    bool damage_shown;
 };
 
 static void print_event(struct screen *screen, const char *event)
@@ -168,12 +170,30 @@ static void show_progress(struct screen *screen, const struct follow *follow, co
 
 /* ---- the run ---- */
 
+/* Shows the first damaged line once. A file with no step at all is not one of metrics: -1. */
+static int show_damage(struct screen *screen, const struct followed_run *run, struct error *err)
+{
+    struct error shown = screen->damage;
+
+    if (screen->damage.code == CODE_OK || screen->damage_shown)
+        return 0;
+    if (run->last.step == 0) {
+        *err = shown;
+        return -1;
+    }
+    error_prefix(&shown, "such lines are left out");
+    print_event(screen, shown.text);
+    screen->damage_shown = true;
+    return 0;
+}
+
 /* Reads all present lines. */
 static int read_lines(struct screen *screen, struct followed_run *run, struct tail *tail, const char *path,
                       struct error *err)
 {
     struct metrics_step step;
     struct tail_line line;
+    struct error why;
     char event[160];
 
     while (!stop_requested) {
@@ -181,8 +201,12 @@ static int read_lines(struct screen *screen, struct followed_run *run, struct ta
         case TAIL_ERROR:
             return -1;
         case TAIL_LINE:
-            if (metrics_parse(&step, line.text, line.length, err) < 0)
-                return error_prefix(err, "%s:%ld", path, line.number);
+            if (metrics_parse(&step, line.text, line.length, &why) < 0) {
+                error_prefix(&why, "%s:%ld", path, line.number);
+                if (screen->damage.code == CODE_OK)
+                    screen->damage = why;
+                break;
+            }
             if (followed_step(run, &step, event, sizeof event))
                 print_event(screen, event);
             break;
@@ -192,7 +216,7 @@ static int read_lines(struct screen *screen, struct followed_run *run, struct ta
         case TAIL_NOTHING:
             if (followed_rewound(run, event, sizeof event))
                 print_event(screen, event);
-            return 0;
+            return show_damage(screen, run, err);
         }
     }
     return 0;

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,11 +165,9 @@ static int check_array(json_t *object, const char *name, struct error *err)
     for (size_t i = 0; i < json_array_size(array); i++)
         if (!json_is_number(json_array_get(array, i)) && !json_is_null(json_array_get(array, i)))
             return error_set(err, CODE_DATA, "\"%s\" must have numbers, and null for a set without predictions", name);
-    json_object_del(object, name);
     return 0;
 }
 
-/* Takes the keys out of the object: what remains is unknown. */
 static int parse_object(struct metrics_step *step, json_t *object, struct error *err)
 {
     const char *missing = NULL;
@@ -184,10 +183,7 @@ static int parse_object(struct metrics_step *step, json_t *object, struct error 
             missing = KEYS[i].name;
         else if (value && parse_value(&KEYS[i], value, step, err) < 0)
             return -1;
-        json_object_del(object, KEYS[i].name);
     }
-    if (json_object_size(object) > 0)
-        return error_set(err, CODE_DATA, "unknown key \"%.47s\"", json_object_iter_key(json_object_iter(object)));
     return missing ? error_set(err, CODE_DATA, "key \"%s\" is missing", missing) : 0;
 }
 
@@ -228,41 +224,80 @@ static int add_step(struct metrics_step **steps, size_t *count, size_t *room, co
     return 0;
 }
 
-int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct error *err)
+/* What becomes of a file's lines that are steps. `line` has no newline. */
+typedef int take_step(void *arg, const struct metrics_step *step, const char *line, struct error *err);
+
+/* A last line without a newline is being written, unless it is a whole step. */
+static int each_step(const char *path, take_step *take, void *arg, struct metrics_damage *damage, struct error *err)
 {
     FILE *file = fopen(path, "re");
     char *line = NULL;
-    size_t size = 0, room = 0;
+    size_t size = 0, number = 0;
     ssize_t length;
     int result = 0;
 
-    *steps = NULL;
-    *count = 0;
+    damage->lines = 0;
     if (!file)
         return error_errno(err, CODE_IO, "cannot open metrics %s", path);
-    while (result == 0 && (length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
+    while (result == 0 && (length = getline(&line, &size, file)) > 0) {
+        bool ended = line[length - 1] == '\n';
         struct metrics_step step;
+        struct error why;
 
-        if (metrics_parse(&step, line, (size_t)length, err) < 0)
-            result = error_prefix(err, "%s:%zu", path, *count + 1);
-        else
-            result = add_step(steps, count, &room, &step, err);
+        number++;
+        line[length - ended] = '\0';
+        if (metrics_parse(&step, line, (size_t)(length - ended), &why) == 0) {
+            result = take(arg, &step, line, err);
+        } else if (ended && damage->lines++ == 0) {
+            error_prefix(&why, "%s:%zu", path, number);
+            damage->first = why;
+        }
     }
-    if (result == 0 && ferror(file)) /* a directory can be opened and fails only here */
+    if (result == 0 && !feof(file)) /* a directory can be opened and fails only here; or there is no memory */
         result = error_errno(err, CODE_IO, "cannot read metrics %s", path);
-    if (result < 0) {
-        free(*steps);
-        *steps = NULL;
-        *count = 0;
-    }
     free(line);
     fclose(file);
     return result;
 }
 
+struct step_list {
+    struct metrics_step *steps;
+    size_t count, room;
+};
+
+static int list_step(void *arg, const struct metrics_step *step, const char *line, struct error *err)
+{
+    struct step_list *list = arg;
+
+    (void)line;
+    return add_step(&list->steps, &list->count, &list->room, step, err);
+}
+
+int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct metrics_damage *damage,
+                 struct error *err)
+{
+    struct step_list list = {0};
+    int result = each_step(path, list_step, &list, damage, err);
+
+    if (result == 0 && list.count == 0 && damage->lines > 0) {
+        *err = damage->first;
+        result = -1;
+    }
+    if (result < 0) {
+        free(list.steps);
+        list = (struct step_list){0};
+    }
+    *steps = list.steps;
+    *count = list.count;
+    return result;
+}
+
 /* ---- the writer ---- */
 
-enum { CHECK_SECONDS = 5 }; /* between two checks of the name, which need the file system */
+enum {
+    CHECK_SECONDS = 5, /* between two checks of the name, which need the file system */
+    READER_SECONDS = 10,
+};
 
 struct metrics_writer {
     int fd;
@@ -281,7 +316,7 @@ static int replace_file(const char *path, mode_t mode, const char *text, size_t 
     int fd;
 
     snprintf(beside, sizeof beside, "%s.tmp", path);
-    fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0)
         return error_errno(err, CODE_IO, "cannot create %s", beside);
     if (fchmod(fd, mode & 0777) == 0 && io_write_all(fd, text, length) == 0 && fsync(fd) == 0 &&
@@ -295,50 +330,52 @@ static int replace_file(const char *path, mode_t mode, const char *text, size_t 
     return -1;
 }
 
-/* Copies the lines of the file's first `count` steps, but not those beyond resume_step, into memory. */
-static int keep_lines(const char *path, const struct metrics_step *steps, size_t count, long resume_step, FILE *kept,
-                      struct error *err)
-{
-    FILE *file = fopen(path, "re");
-    char *line = NULL;
-    size_t size = 0;
-    int result = 0;
+struct kept_lines {
+    FILE *text;
+    long resume_step;
+    struct metrics_writer *writer;
+};
 
-    for (size_t i = 0; file && i < count && getline(&line, &size, file) > 0; i++)
-        if (steps[i].step <= resume_step)
-            fputs(line, kept); /* fclose reports a failure */
-    if (!file || ferror(file))
-        result = error_errno(err, CODE_IO, "cannot read metrics %s", path);
-    free(line);
-    if (file)
-        fclose(file);
-    return result;
+static int keep_line(void *arg, const struct metrics_step *step, const char *line, struct error *err)
+{
+    const struct kept_lines *kept = arg;
+
+    (void)err;
+    if (step->step > kept->resume_step)
+        return 0;
+    fprintf(kept->text, "%s\n", line); /* fclose reports a failure */
+    kept->writer->last_step = step->step;
+    kept->writer->validated = step->validated;
+    return 0;
+}
+
+/* The damaged file stays: it may be none of metrics at all, but a file that the job file names by mistake. */
+static int keep_damaged(const char *path, struct metrics_damage *damage, struct error *err)
+{
+    snprintf(damage->kept, sizeof damage->kept, "%s.damaged", path);
+    for (int k = 2; k < 1000 && access(damage->kept, F_OK) == 0; k++)
+        snprintf(damage->kept, sizeof damage->kept, "%s.damaged-%d", path, k);
+    if (link(path, damage->kept) < 0 && rename(path, damage->kept) < 0) /* not every file system has hard links */
+        return error_errno(err, CODE_IO, "cannot keep the damaged metrics as %s", damage->kept);
+    return 0;
 }
 
 /* A last line that is torn is not among the steps. */
-static int drop_beyond(struct metrics_writer *writer, const struct stat *now, long resume_step, struct error *err)
+static int drop_beyond(struct metrics_writer *writer, const struct stat *now, long resume_step,
+                       struct metrics_damage *damage, struct error *err)
 {
     const char *path = writer->path;
     char *text = NULL;
-    struct metrics_step *steps;
-    size_t count, length = 0;
-    FILE *kept;
-    int result;
+    size_t length = 0;
+    struct kept_lines kept = {open_memstream(&text, &length), resume_step, writer};
+    int result = kept.text ? each_step(path, keep_line, &kept, damage, err) : 0;
 
-    if (metrics_read(path, &steps, &count, err) < 0)
-        return -1;
-    for (size_t i = 0; i < count; i++)
-        if (steps[i].step <= resume_step) {
-            writer->last_step = steps[i].step;
-            writer->validated = steps[i].validated;
-        }
-    kept = open_memstream(&text, &length);
-    result = kept ? keep_lines(path, steps, count, resume_step, kept, err) : 0;
-    if ((!kept || fclose(kept) != 0) && result == 0)
+    if ((!kept.text || fclose(kept.text) != 0) && result == 0)
         result = error_errno(err, CODE_IO, "no memory to read %s", path);
-    if (result == 0 && (off_t)length != now->st_size)
+    if (result == 0 && damage->lines > 0)
+        result = keep_damaged(path, damage, err);
+    if (result == 0 && (damage->lines > 0 || (off_t)length != now->st_size))
         result = replace_file(path, now->st_mode, text, length, err);
-    free(steps);
     free(text);
     return result;
 }
@@ -353,26 +390,54 @@ static int open_again(struct metrics_writer *writer, struct error *err)
     return writer->fd < 0 ? error_errno(err, CODE_IO, "cannot open metrics %s", writer->path) : 0;
 }
 
-struct metrics_writer *metrics_open(const char *path, long resume_step, struct error *err)
+/* Opens the file without waiting: a FIFO without a reader would hang the run. Pipes, terminals and /dev/null are files
+ * to append to; what can never be one is the job file's mistake. */
+static int open_file(const char *path, struct stat *now, struct error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | O_NONBLOCK, 0666), failure = errno;
+    bool known = fd < 0 ? stat(path, now) == 0 : fstat(fd, now) == 0;
+    const char *what = !known                   ? NULL
+                       : S_ISDIR(now->st_mode)  ? "a directory"
+                       : S_ISSOCK(now->st_mode) ? "a socket"
+                       : S_ISBLK(now->st_mode)  ? "a disk"
+                       : S_ISFIFO(now->st_mode) && fd < 0 && failure == ENXIO
+                           ? "a FIFO that nobody reads; start the reader first, or"
+                           : NULL;
+
+    if (fd >= 0 && known && !what)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    errno = failure;
+    if (what)
+        return error_set(err, CODE_CONFIG, "metrics %s: it is %s%s name a file", path, what,
+                         S_ISFIFO(now->st_mode) ? "" : ";");
+    return error_errno(err, CODE_IO, "cannot open metrics %s", path);
+}
+
+struct metrics_writer *metrics_open(const char *path, long resume_step, struct metrics_damage *damage,
+                                    struct error *err)
 {
     struct metrics_writer *writer = error_calloc(1, sizeof *writer, err);
     struct stat now;
 
+    damage->lines = 0;
     if (!writer)
         return NULL;
-    writer->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666);
-    if (writer->fd < 0 || fstat(writer->fd, &now) < 0) {
-        error_errno(err, CODE_IO, "cannot open metrics %s", path);
+    writer->fd = open_file(path, &now, err);
+    if (writer->fd < 0)
         goto fail;
-    }
+    snprintf(writer->path, sizeof writer->path, "%s", path);
+    if (!S_ISREG(now.st_mode)) /* a pipe or a terminal has no lines to remove, and /dev/stdout then leads to no name */
+        return writer;
     /* Resolve symbolic links, so that the rename replaces the file and not a link to it. */
     if (!realpath(path, writer->path)) {
         error_errno(err, CODE_IO, "cannot resolve metrics %s", path);
         goto fail;
     }
-    if (!S_ISREG(now.st_mode) || now.st_size == 0) /* a pipe or a terminal has no lines to remove */
+    if (now.st_size == 0)
         return writer;
-    if (drop_beyond(writer, &now, resume_step, err) < 0 || open_again(writer, err) < 0)
+    if (drop_beyond(writer, &now, resume_step, damage, err) < 0 || open_again(writer, err) < 0)
         goto fail;
     return writer;
 fail:
@@ -428,6 +493,17 @@ bool metrics_displaced(struct metrics_writer *writer)
     return writer->displaced;
 }
 
+/* A pipe is full: waits until its reader has read, but not for a reader that was stopped. */
+static bool wait_for_reader(int fd)
+{
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+
+    if (poll(&room, 1, READER_SECONDS * 1000) > 0)
+        return true;
+    errno = ETIMEDOUT;
+    return false;
+}
+
 int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err)
 {
     char line[METRICS_LINE_SIZE];
@@ -437,7 +513,7 @@ int metrics_write(struct metrics_writer *writer, const struct metrics_step *step
 
     do
         done = write(writer->fd, line, length);
-    while (done < 0 && errno == EINTR);
+    while (done < 0 && (errno == EINTR || (errno == EAGAIN && wait_for_reader(writer->fd))));
     if (done == (ssize_t)length)
         return 0;
     if (done < 0)

@@ -20,6 +20,7 @@
 #ifndef MUSTER_TRAINER_REPORT_METRICS_H
 #define MUSTER_TRAINER_REPORT_METRICS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -56,10 +57,18 @@ struct metrics_step {
 size_t metrics_format(char *buf, const struct metrics_step *step);
 
 /*
- * The reverse, strict: every key once, none unknown, counts whole and in range. `text` need not end in 0, and may end
- * in a newline. Fails with CODE_DATA; the caller prefixes the error with file and line.
+ * The reverse, strict: every key once, counts whole and in range. Unknown keys are a later release's, and ignored.
+ * `text` need not end in 0, and may end in a newline. Fails with CODE_DATA; the caller prefixes the error with file and
+ * line.
  */
 int metrics_parse(struct metrics_step *step, const char *text, size_t length, struct error *err);
+
+/* Complete lines that are no steps: a power loss leaves zeros, or half lines. They are left out, and the caller says so. */
+struct metrics_damage {
+    size_t lines;
+    struct error first;       /* of the first: "FILE:LINE: what is wrong" */
+    char kept[PATH_MAX + 24]; /* metrics_open: the file as it was */
+};
 
 /* ---- writing ---- */
 
@@ -67,13 +76,16 @@ struct metrics_writer;
 
 /*
  * Opens a run's metrics for appending; creates the file if there is none. For a run that resumes after step resume_step
- * (0 for a new one) it first removes the lines beyond that step, and a torn last line that a crash left: a new file is
- * written and renamed over the old one, so that a reader or another crash sees either the old or the new. Fails with
- * CODE_IO, or with CODE_DATA if a line other than a torn last one is not a step.
+ * (0 for a new one) it first removes the lines beyond that step, a torn last line that a crash left, and damaged lines: a
+ * new file is written and renamed over the old one, so that a reader or another crash sees either the old or the new. A
+ * file with damaged lines is kept beside it, as FILE.damaged, .damaged-2 and so on. Fails with CODE_IO; with CODE_CONFIG
+ * for a FIFO that nobody reads, a socket, a directory or a disk.
  */
-struct metrics_writer *metrics_open(const char *path, long resume_step, struct error *err);
+struct metrics_writer *metrics_open(const char *path, long resume_step, struct metrics_damage *damage,
+                                    struct error *err);
 
-/* Appends one step by one write(2), so that no reader sees half a line. A short write (disk full) is removed again. */
+/* Appends one step by one write(2), so that no reader sees half a line. A short write (disk full) is removed again. Fails
+ * if the reader of a pipe that is full does not read for 10 seconds. */
 int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err);
 
 /* Whether the last line that metrics_open kept is that of `step`, and has a validation. */
@@ -98,9 +110,10 @@ void metrics_close(struct metrics_writer *writer); /* may be NULL */
 
 /*
  * All steps of a file, in its order, in an array that the caller frees. A last line without a newline is being written,
- * or was torn by a crash, and is left out. Any other line that is not a step fails with CODE_DATA and "FILE:LINE: what
- * is wrong". An empty file has 0 steps.
+ * or was torn by a crash, and is left out, unless it is a whole step. Any other line that is not a step is damaged. If
+ * all are, the file is not one of metrics: CODE_DATA, and the first. An empty file has 0 steps.
  */
-int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct error *err);
+int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct metrics_damage *damage,
+                 struct error *err);
 
 #endif

@@ -137,15 +137,28 @@ static int protect_metrics(const char *output, const char *path, struct error *e
     return error_set(err, CODE_USAGE, "-o %s: would write the picture over the metrics; name another file", output);
 }
 
+/* Says once which lines are damaged. */
+static int read_metrics(const char *path, struct metrics_step **steps, size_t *count, struct error *err)
+{
+    struct metrics_damage damage;
+
+    if (metrics_read(path, steps, count, &damage, err) < 0)
+        return -1;
+    if (damage.lines > 0)
+        fprintf(stderr, "muster-report: warning: %s; %zu such line%s left out\n", damage.first.text, damage.lines,
+                damage.lines == 1 ? " is" : "s are");
+    return 0;
+}
+
 static int draw_plot(const char *path, const char *reference, const char *output, struct plot *plot, struct error *err)
 {
     struct metrics_step *steps = NULL, *other = NULL;
     int result = -1;
 
     if (protect_metrics(output, path, err) < 0 || protect_metrics(output, reference, err) < 0 ||
-        metrics_read(path, &steps, &plot->nsteps, err) < 0)
+        read_metrics(path, &steps, &plot->nsteps, err) < 0)
         goto out;
-    if (reference && metrics_read(reference, &other, &plot->nreference, err) < 0)
+    if (reference && read_metrics(reference, &other, &plot->nreference, err) < 0)
         goto out;
     plot->steps = steps;
     plot->reference = other;
@@ -244,7 +257,7 @@ static int run_compare(int argc, char **argv, struct error *err)
     }
     if (expect_files(argc, argv, 2, err) < 0)
         return -1;
-    if (metrics_read(argv[optind], &a, &na, err) == 0 && metrics_read(argv[optind + 1], &b, &nb, err) == 0 &&
+    if (read_metrics(argv[optind], &a, &na, err) == 0 && read_metrics(argv[optind + 1], &b, &nb, err) == 0 &&
         compare_runs(&comparison, a, na, b, nb, err) == 0)
         result = print_comparison(argv + optind, &comparison, tolerance, common_only);
     free(a);
@@ -264,7 +277,7 @@ static int run_summary(int argc, char **argv, struct error *err)
 
     if (getopt_long(argc, argv, "", options, NULL) != -1)
         return unknown_option(argv, err);
-    if (expect_files(argc, argv, 1, err) < 0 || metrics_read(argv[optind], &steps, &summary.count, err) < 0)
+    if (expect_files(argc, argv, 1, err) < 0 || read_metrics(argv[optind], &steps, &summary.count, err) < 0)
         return -1;
     summary.name = argv[optind];
     summary.steps = steps;
