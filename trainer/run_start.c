@@ -135,6 +135,12 @@ static int restore_or_initialize(struct run *run, struct error *err)
         run_log(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step,
                 e->consumed_samples);
         run->resumed = dirs[i] == run->job->checkpoint.dir;
+        if (run->resumed && dirs[1][0])
+            run_log(
+                run,
+                "checkpoint.load = \"%s\" is not used, since checkpoint.dir has checkpoints: to start from it, name "
+                "another checkpoint.dir",
+                dirs[1]);
         if (e->step >= (uint64_t)run->job->batch.steps)
             run_log(run, "nothing is left to train: batch.steps = %ld, counted from the first start of the run",
                     run->job->batch.steps);

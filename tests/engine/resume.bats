@@ -231,7 +231,14 @@ handled_anywhere() {
     grep -qx "the metrics of an earlier run are now $DIR/metrics.jsonl.old" "$DIR/log"
     [ "$(wc -l <"$DIR/metrics.jsonl.old")" -eq 20 ]
     [ "$(wc -l <"$DIR/metrics.jsonl")" -eq 2 ]
+    # It does not take a run back: its own checkpoints count first.
+    for load in "$DIR/ckpt/step-00000010" "$DIR/ckpt"; do
+        from "$load" --set checkpoint.dir="$DIR/ckpt" >"$DIR/log"
+        grep -qx "resumed from $DIR/ckpt at step 20 (480 samples)" "$DIR/log"
+        [ "$(grep -c "^checkpoint.load = \"$load\" is not used, since checkpoint.dir has checkpoints: " "$DIR/log")" -eq 1 ]
+    done
     from "$DIR/ckpt" --set checkpoint.dir="$DIR/done" >"$DIR/log"
+    [ "$(grep -c "is not used" "$DIR/log")" -eq 0 ]
     grep -qx "nothing is left to train: batch.steps = 12, counted from the first start of the run" "$DIR/log"
     for step in 15 10; do # one that is not there, one that is damaged: there are others, which were not meant
         truncate -s -4096 "$DIR/ckpt/step-00000010/shard-00001-of-00002.safetensors"
