@@ -118,7 +118,7 @@ int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct erro
 
 /*
  * Check that the committed step N is this run's. It is if its attempt is this save's. It also is if its step,
- * consumed_samples, seed, skipped_steps and job text (without the lines "#! --set ...") are this save's: a run may
+ * consumed_samples, seed, skipped_steps and job text (without lines that begin with "#! ") are this save's: a run may
  * repeat a step that it has saved. Otherwise CODE_DATA: another run saves in this directory. Uses dir, state, job_text
  * and attempt only. In ckpt/write/attempt.c.
  */

@@ -35,6 +35,7 @@ static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const reduces[] = {"auto", "step", "micro_batch", NULL};
 static const char *const offloads[] = {"none", "optimizer", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", NULL};
+static const char *const changes[] = {"refuse", "accept", NULL};
 static const char *const resets[] = {"none", "document", NULL};
 static const char *const schedules[] = {"cosine", "linear", "constant", "wsd", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp16", NULL};
@@ -106,6 +107,8 @@ const struct job_key job_keys[] = {
     {PLAIN(data.valid, DATA, "\"\"", "the same for validation")},
     {PLAIN(data.tokenizer, STRING, "\"\"",
            "tokenizer that checkpoint.dir keeps; \"\" is PREFIX.tokenizer of the first training set, if there is one")},
+    {CHOICE(data.changed, changes, "\"refuse\"",
+            "a data set that was replaced since the checkpoint: \"accept\" trains with it")},
     {CHOICE(data.reset, resets, "\"none\"", "GPT: where attention and positions begin anew within a sample")},
     {NUMERIC(data.eod, INT, "-1", -1, 1 << 24, "GPT: the token that ends a document; -1 is the tokenizer's")},
     {NUMERIC(data.cls, INT, "-1", -1, 1 << 24, "BERT: the token that begins a sample; -1 is vocab - 4")},
@@ -330,13 +333,23 @@ void job_key_advice(const char *path, char *advice, size_t size)
  *   model.init_std   acts only at the first start
  *   batch.seed       another one is refused
  *   batch.steps      values_differ logs it if the learning rate depends on it
+ *   data.changed     changes no sample by itself
  *   data.tokenizer   changes no sample; another one than that in checkpoint.dir is refused
  *   the others       do not change the result
  */
 static const char *const logged_groups[] = {"model.", "batch.", "optimizer.", "data.", "precision."};
 static const char *const unlogged[] = {
-    "model.preset",           "model.init_std", "batch.micro_batch", "batch.steps",      "batch.seed",
-    "optimizer.most_skipped", "data.valid",     "data.tokenizer",    "precision.reduce", "precision.loss_scale_start",
+    "model.preset",
+    "model.init_std",
+    "batch.micro_batch",
+    "batch.steps",
+    "batch.seed",
+    "optimizer.most_skipped",
+    "data.valid",
+    "data.tokenizer",
+    "data.changed",
+    "precision.reduce",
+    "precision.loss_scale_start",
 };
 
 static bool is_logged(const struct job_key *key)

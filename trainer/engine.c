@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "trainer/data/set_record.h"
 #include "trainer/rank_config.h"
 #include "trainer/watch/recorder.h"
 
@@ -51,6 +52,9 @@ static int open_data(struct engine *e, struct error *err)
         if (!e->valid || check_validation(e, err) < 0)
             return -1;
     }
+    e->job_text = set_record_append(job->text ? job->text : "", e->train, e->valid, err);
+    if (!e->job_text)
+        return -1;
     recorder_phase("starting");
     e->batch = batch_create(&job->model, documents, most, err);
     e->feed = feed_create(e->dev, &job->model, documents, most, err);
@@ -192,6 +196,7 @@ void engine_destroy(struct engine *e)
     rank_config_destroy(e->config);
     blend_destroy(e->train);
     blend_destroy(e->valid);
+    free(e->job_text);
     batch_destroy(e->batch);
     comm_destroy(e->dp);
     comm_destroy(e->tp);

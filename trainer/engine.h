@@ -45,6 +45,7 @@ struct engine {
     struct model *model;
     struct pipeline *pipeline;
     struct blend *train, *valid; /* valid may be NULL */
+    char *job_text;              /* of the job, with the data sets (data/set_record.h): for checkpoints */
     struct batch *batch;         /* this rank's samples of a step, and an empty one */
     struct feed *feed;
     struct micro_batch *micro_batches;
@@ -61,6 +62,7 @@ struct engine {
     uint64_t loaded_seed; /* of the checkpoint that was loaded */
     struct job loaded;    /* the job that it was trained with */
     bool is_loaded_known; /* the checkpoint has its job file */
+    struct error changed; /* a data set was replaced since that checkpoint; or CODE_OK */
 };
 
 /* Why a step left the parameters as they were. */
@@ -155,7 +157,8 @@ int engine_save(struct engine *engine, const struct ckpt_progress *snapshot, str
  * Returns 1 when a checkpoint was loaded and 0 when there is none. -1 with
  *   CODE_DATA    all checkpoints are damaged;
  *   CODE_IO      one could not be read for another reason, or seems damaged while the file system fails (ckpt_probe);
- *   CODE_CONFIG  one is of another model, of an unknown format, or (if ours) of another seed.
+ *   CODE_CONFIG  one is of another model, of an unknown format, or (if ours) of another seed, or of data that has
+ *                changed (engine->changed, data.changed).
  * After CODE_IO and CODE_CONFIG no older checkpoint was tried. If not ours, dir may be a single checkpoint, .../step-N.
  */
 int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why),

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "trainer/data/set_record.h"
 #include "trainer/engine.h"
 #include "trainer/node_memory.h"
 
@@ -49,12 +50,17 @@ void engine_forget_loaded(struct engine *e)
 /*
  * No tensor's shape depends on the number of heads, but the same weights with other heads are another model. So this
  * compares the number of heads with the one in the checkpoint's job text. Without a readable job text nothing is
- * compared. Keeps the parsed job, for the log.
+ * compared. Keeps the parsed job, for the log, and whether the data has changed.
  */
 static int check_job(struct engine *e, const struct ckpt *ckpt, struct error *err)
 {
+    const char *text = ckpt_job_text(ckpt);
+
     engine_forget_loaded(e);
-    if (job_parse(&e->loaded, ckpt_job_text(ckpt), ckpt_path(ckpt), NULL, 0, NULL) < 0)
+    e->changed.code = CODE_OK;
+    if (set_record_compare(text, e->train, &e->changed) == 0)
+        set_record_compare(text, e->valid, &e->changed);
+    if (job_parse(&e->loaded, text, ckpt_path(ckpt), NULL, 0, NULL) < 0)
         return 0;
     e->is_loaded_known = true;
     if (e->loaded.model.heads != e->job->model.heads)
@@ -243,6 +249,15 @@ static int check_seed(const struct engine *e, const char *dir, struct error *err
                      dir, e->loaded_seed, e->job->batch.seed);
 }
 
+/* The same seed gives other samples from other data. */
+static int check_data(const struct engine *e, struct error *err)
+{
+    if (e->changed.code == CODE_OK || e->job->data.changed == CHANGED_ACCEPT)
+        return 0;
+    return error_set(err, CODE_CONFIG, "%.900s: restore it, or go on with it by --set data.changed=accept",
+                     e->changed.text);
+}
+
 /* Keeps only `step` in the list. Returns the list's new length: 1, or 0 if the step is not in it. */
 static size_t keep_only(uint64_t *steps, size_t count, uint64_t step)
 {
@@ -289,7 +304,7 @@ int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)
                   dir, count, last.text);
     }
     if (result == 0 && count > 0 && ours)
-        result = check_seed(e, dir, err) < 0 ? -1 : set_aside(e, dir, steps, tried, err);
+        result = check_seed(e, dir, err) < 0 || check_data(e, err) < 0 ? -1 : set_aside(e, dir, steps, tried, err);
     free(steps);
     if (result < 0)
         return -1;

@@ -141,6 +141,8 @@ static int restore_or_initialize(struct run *run, struct error *err)
                 "checkpoint.load = \"%s\" is not used, since checkpoint.dir has checkpoints: to start from it, name "
                 "another checkpoint.dir",
                 dirs[1]);
+        if (e->changed.code != CODE_OK)
+            run_log(run, "warning: %s", e->changed.text);
         if (e->step >= (uint64_t)run->job->batch.steps)
             run_log(run, "nothing is left to train: batch.steps = %ld, counted from the first start of the run",
                     run->job->batch.steps);
@@ -290,7 +292,7 @@ static int compare_data(const struct run *run, struct error *err)
             char differs[JOB_PATH_SIZE + 64];
 
             snprintf(differs, sizeof differs, "reads different data than rank 0: is %s shared?", set.prefix);
-            if (compare_ranks(run, set.samples, CODE_DATA, differs, err) < 0)
+            if (compare_ranks(run, set.facts.checksum, CODE_DATA, differs, err) < 0)
                 return -1;
         }
     return 0;

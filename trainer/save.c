@@ -49,7 +49,7 @@ static struct ckpt_save describe_save(const struct engine *e, const struct ckpt_
         .ntensors = e->config->units->ntensors,
         .kinds = zero_kinds,
         .nkinds = ZERO_KINDS,
-        .job_text = e->job->text,
+        .job_text = e->job_text,
         .state = snapshot ? *snapshot : present_state(e),
     };
 }

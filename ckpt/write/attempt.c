@@ -217,9 +217,9 @@ bool attempt_is_abandoned(const struct directory *parent, uint64_t step, const c
 
 /* ---- whose step is it: two jobs may have been given one directory ------------------------------------------------ */
 
-#define OVERRIDE_LINE "#! --set "
+#define ADDED_LINE "#! " /* by muster: options --set, and the data sets */
 
-/* The next line that is no override; *text moves to the line after it. NULL at the end. */
+/* The next line of the job file itself; *text moves to the line after it. NULL at the end. */
 static const char *next_line(const char **text, size_t *length)
 {
     while (**text) {
@@ -227,7 +227,7 @@ static const char *next_line(const char **text, size_t *length)
 
         *length = strcspn(line, "\n");
         *text = line + *length + (line[*length] == '\n');
-        if (strncmp(line, OVERRIDE_LINE, strlen(OVERRIDE_LINE)) != 0)
+        if (strncmp(line, ADDED_LINE, strlen(ADDED_LINE)) != 0)
             return line;
     }
     return NULL;

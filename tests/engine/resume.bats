@@ -72,6 +72,46 @@ stopped_with_75() {
     [ "$(grep -c 'up to step' "$DIR/log")" -eq 0 ]
 }
 
+@test "a data set that was replaced under its prefix is refused (78) until it is accepted; one that was moved is not" {
+    replace() { # PREFIX, by the set of another text
+        rm -rf "$1".*
+        head -c "$2" "$DIR/text" >"$DIR/other"
+        muster-data "$DIR/other" --out "$1" >/dev/null
+    }
+    resume() {
+        ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=$((20 + $1)) "${@:2}" >"$DIR/log" 2>&1
+    }
+    ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 >"$DIR/log"
+    for set in train valid; do
+        mkdir -p "$DIR/moved"
+        cp -r "$DIR/$set".* "$DIR/moved/"
+    done
+    for set in train valid; do
+        replace "$DIR/$set" 60000
+        code=0
+        resume 1 || code=$?
+        cat "$DIR/log"
+        [ "$code" -eq 78 ]
+        had=$(muster-data --check "$DIR/moved/$set" | sed 's/.*: \([0-9]*\) tokens.*/\1/')
+        said="data set $DIR/$set was replaced: it has 60000 tokens in 1 document (index [0-9a-f]*), and had $had in 1 ("
+        grep -q "^muster-train: $said.*): restore it, or go on with it by --set data.changed=accept$" "$DIR/log"
+        [ "$(newest "$DIR/ckpt")" = step-00000020 ]
+        cp -r "$DIR/moved/$set".* "$DIR/"
+    done
+    resume 2 --set data.train="$DIR/moved/train" --set data.valid="$DIR/moved/valid"
+    resume 3
+    replace "$DIR/train" 40000
+    resume 5 --set data.changed=accept
+    grep -q "^warning: data set $DIR/train was replaced: it has 40000 tokens" "$DIR/log"
+    resume 6
+    [ "$(grep -c 'was replaced' "$DIR/log")" -eq 0 ]
+    muster-ckpt show --job "$DIR/ckpt" | grep -q "^#! data: 40000 tokens, 1 documents, index [0-9a-f]*, $DIR/train$"
+    # Another run that starts from this one may have other data under that name: one line.
+    replace "$DIR/train" 30000
+    resume 7 --set checkpoint.load="$DIR/ckpt" --set checkpoint.dir="$DIR/branch"
+    grep -q "^warning: data set $DIR/train was replaced: it has 30000 tokens" "$DIR/log"
+}
+
 @test "of two jobs in one checkpoint.dir, the one with fewer steps reports it once" {
     # The other's is a checkpoint of this very run's, of a step that it has yet to come to.
     ranks 1 muster-train "$DIR/job.cfg" --set batch.steps=900 --set checkpoint.dir="$DIR/far" --set report.metrics= >"$DIR/log"

@@ -12,6 +12,7 @@
 #include "tests/unit/data_files.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/blend.h"
+#include "trainer/data/set_record.h"
 
 enum { SEQ = 4, SETS = 3, STEPS = 60, GLOBAL = 17, SAMPLES = STEPS * GLOBAL };
 
@@ -184,6 +185,61 @@ static void a_set_that_cannot_be_read_is_named(void **state)
     assert_non_null(strstr(err.text, "test_blend_none.idx"));
 }
 
+/* What a run with this data says of a checkpoint with that job text. */
+static int compare_sets(const char *text, const char *data, struct error *err)
+{
+    struct job job = job_of(data);
+    struct blend *blend = blend_create_train(&job, NULL);
+    int result;
+
+    assert_non_null(blend);
+    result = set_record_compare(text, blend, err);
+    blend_destroy(blend);
+    return result;
+}
+
+static char *record_sets(const char *text, const char *data)
+{
+    struct job job = job_of(data);
+    struct blend *train = blend_create_train(&job, NULL), *valid = blend_create_valid(&job, NULL);
+    char *recorded;
+
+    assert_true(train && valid);
+    recorded = set_record_append(text, train, valid, NULL);
+    blend_destroy(train);
+    blend_destroy(valid);
+    assert_non_null(recorded);
+    return recorded;
+}
+
+static void a_set_that_was_replaced_is_named(void **state)
+{
+    static const unsigned char tokens[SEQ * 20 + 1];
+    static const int lengths[2] = {SEQ * 10, SEQ * 10 + 1};
+    static const uint64_t boundaries[3] = {0, 1, 2};
+    char *text = record_sets("batch = {};", "3 test_blend_a 1 test_blend_c"), *later;
+    struct error err;
+
+    (void)state;
+    assert_int_equal(strncmp(text, "batch = {};\n#! data: 601 tokens, 1 documents, index ", 47), 0);
+    assert_int_equal(compare_sets(text, "1 test_blend_c 1 test_blend_a 1 test_blend_b", &err), 0);
+    assert_int_equal(compare_sets("batch = {};\n#! --set data.train=x\n", "test_blend_c", &err), 0);
+    assert_int_equal(set_record_compare(text, NULL, &err), 0);
+    /* As many tokens, and one document more; then other documents of the same number. */
+    write_data_set("test_blend_c", tokens, lengths, 2, boundaries, 2);
+    assert_int_equal(compare_sets(text, "3 test_blend_a 1 test_blend_c", &err), -1);
+    assert_int_equal(err.code, CODE_CONFIG);
+    assert_non_null(strstr(err.text, "data set test_blend_c was replaced: it has 81 tokens in 2 documents (index "));
+    assert_non_null(strstr(err.text, "), and had 81 in 1 ("));
+    later = record_sets(text, "test_blend_c"); /* the last line counts */
+    assert_int_equal(compare_sets(later, "test_blend_c", &err), 0);
+    write_data_set("test_blend_c", tokens, (int[2]){SEQ * 10 + 1, SEQ * 10}, 2, boundaries, 2);
+    assert_int_equal(compare_sets(later, "test_blend_c", &err), -1);
+    assert_int_equal(compare_sets(later, "test_blend_a", &err), 0);
+    free(text);
+    free(later);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +247,7 @@ int main(void)
         cmocka_unit_test(each_set_has_its_own_order_and_epochs),
         cmocka_unit_test(one_set_is_read_as_it_always_was),
         cmocka_unit_test(a_set_that_cannot_be_read_is_named),
+        cmocka_unit_test(a_set_that_was_replaced_is_named), /* the last: it does so */
     };
 
     return cmocka_run_group_tests_name("blend", tests, write_sets, remove_sets);

@@ -499,7 +499,8 @@ static void differences_are_those_that_what_is_learned_depends_on(void **state)
 {
     static const char *const none[] = {"parallel.zero=3",     "batch.micro_batch=2", "checkpoint.dir=x",
                                        "report.log_every=1",  "device=cpu",          "precision.reduce=compute",
-                                       "model.init_std=0.01", "batch.seed=1",        "optimizer.most_skipped=3"};
+                                       "model.init_std=0.01", "batch.seed=1",        "optimizer.most_skipped=3",
+                                       "data.changed=accept"};
     static const char *const some[] = {"optimizer.lr=1e-3", "optimizer.schedule=linear", "batch.global_batch=16",
                                        "batch.steps=2000",  "precision.compute=bf16",    "model.dropout=0.1",
                                        "data.train=other",  "precision.tf32=true",       "data.reset=document"};
@@ -507,7 +508,7 @@ static void differences_are_those_that_what_is_learned_depends_on(void **state)
 
     (void)state;
     differ(NULL, 0, "");
-    differ(none, 9, "");
+    differ(none, 10, "");
     differ(some, 9,
            "model.dropout 0 0.1\nbatch.global_batch 8 16\nbatch.steps 1000 2000\noptimizer.lr 0.0003 0.001\n"
            "optimizer.schedule \"cosine\" \"linear\"\ndata.train \"corpus\" \"other\"\n"

@@ -67,6 +67,7 @@ struct blend_set blend_set(const struct blend *blend, int set)
         .prefix = blend->data.sets[set].prefix,
         .part = blend->data.sets[set].part,
         .samples = samples_per_epoch(blend->sets[set]),
+        .facts = samples_facts(blend->sets[set]),
     };
 }
 

@@ -30,6 +30,7 @@ struct blend_set {
     const char *prefix;
     double part;      /* fraction of the samples, 0 to 1 */
     uint64_t samples; /* of an epoch */
+    struct indexed_facts facts;
 };
 
 int blend_sets(const struct blend *blend);

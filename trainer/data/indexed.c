@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/crc32c.h"
 #include "common/io.h"
 
 #define CHUNK_SIZE 16384
@@ -157,7 +158,10 @@ static int check_header(struct indexed *x, struct error *err)
             err, CODE_DATA,
             "%s has %" PRIu64 " bytes; %" PRIu64 " sequences and %" PRIu64 " document boundaries take %" PRIu64, path,
             x->idx.size, sequences, boundaries, INDEXED_HEADER_SIZE + 12 * sequences + 8 * boundaries);
-    x->facts = (struct indexed_facts){.type = header[17], .sequences = sequences, .documents = boundaries - 1};
+    x->facts = (struct indexed_facts){.type = header[17],
+                                      .sequences = sequences,
+                                      .documents = boundaries - 1,
+                                      .checksum = crc32c(0, header, sizeof header)};
     return 0;
 }
 
@@ -176,6 +180,8 @@ static int check_sequences(struct indexed *x, struct error *err)
         if (k == 0 && (read_file(&x->idx, INDEXED_HEADER_SIZE + 4 * i, lengths, 4 * here, err) < 0 ||
                        read_file(&x->idx, begins_at + 8 * i, begins, 8 * here, err) < 0))
             return -1;
+        if (k == 0)
+            x->facts.checksum = crc32c(x->facts.checksum, lengths, 4 * here);
         length = (int32_t)get_number(lengths + 4 * k, 4);
         begin = get_number(begins + 8 * k, 8);
         if (length < 0)
@@ -206,6 +212,8 @@ static int check_documents(struct indexed *x, struct error *err)
 
         if (k == 0 && read_file(&x->idx, at + 8 * i, chunk, 8 * here, err) < 0)
             return -1;
+        if (k == 0)
+            x->facts.checksum = crc32c(x->facts.checksum, chunk, 8 * here);
         begin = get_number(chunk + 8 * k, 8);
         if ((i == 0 && begin != 0) || begin < before || (i == count - 1 && begin != x->facts.sequences) ||
             begin > x->facts.sequences)

@@ -41,6 +41,7 @@ struct indexed_facts {
     uint64_t tokens, sequences, documents;
     uint64_t longest;          /* sequence, in tokens */
     uint64_t longest_document; /* in sequences; more than 1 if they are sentences */
+    uint32_t checksum; /* of an open set: crc32c of its index but for the offsets, which follow from the lengths */
 };
 
 struct indexed;

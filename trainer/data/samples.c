@@ -204,6 +204,11 @@ uint64_t samples_per_epoch(const struct samples *s)
     return s->per_epoch;
 }
 
+struct indexed_facts samples_facts(const struct samples *samples)
+{
+    return indexed_facts(samples->data);
+}
+
 /* ---- creation ---------------------------------------------------------------------------------------------------- */
 
 static int compare_tokens(const void *left, const void *right)
