@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/foreign/foreign_json.h"
 #include "common/io.h"
 
 size_t safetensors_dtype_size(const char *dtype)
@@ -30,7 +31,7 @@ size_t safetensors_dtype_size(const char *dtype)
     return 0;
 }
 
-/* A JSON integer that is not negative. (jansson has already refused what does not fit 63 bits.) */
+/* A JSON integer that is not negative. (One that does not fit 63 bits is a real: foreign_json.h.) */
 static int get_u64(json_t *value, uint64_t *out)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0)
@@ -213,7 +214,7 @@ int safetensors_parse(struct safetensors *st, const void *header, size_t bytes, 
         return -1;
     st->data_offset = 8 + length;
     errno = 0;
-    st->json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
+    st->json = foreign_json_load(text, length, JSON_REJECT_DUPLICATES, &where);
     if (!st->json) { /* jansson calls it a wrong token when malloc fails */
         error_set(err, errno == ENOMEM ? CODE_IO : CODE_DATA, "offset %d: %s", 8 + where.position,
                   errno == ENOMEM ? "no memory" : where.text);

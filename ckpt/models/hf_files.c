@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 #include "ckpt/models/hf_internal.h"
 #include "common/dtype.h"
-#include "common/text.h"
+#include "common/foreign/foreign_json.h"
 
 const struct hf_dtype hf_dtypes[HF_DTYPES] = {
     [DTYPE_F32] = {"fp32", "F32", "float32"},
@@ -29,24 +30,17 @@ static bool is_plain(const char *name)
 
 json_t *hf_json(const struct directory *directory, const char *name, bool *there, struct error *err)
 {
-    json_error_t where;
+    char *text, path[PATH_MAX];
     json_t *json;
     size_t bytes;
-    char *text;
 
     *there = file_exists(directory, name);
     if (!*there)
         return NULL;
     text = file_read(directory, name, MOST_JSON, &bytes, err);
-    json = text ? json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where) : NULL;
+    snprintf(path, sizeof path, "%s/%s", directory->path, name);
+    json = text ? foreign_json_object(text, bytes, path, err) : NULL;
     free(text);
-    if (text && !json)
-        error_set(err, CODE_DATA, "%s/%s:%d: %s", directory->path, name, where.line, where.text);
-    if (json && !json_is_object(json)) {
-        error_set(err, CODE_DATA, "%s/%s: must be an object", directory->path, name);
-        json_decref(json);
-        return NULL;
-    }
     return json;
 }
 

@@ -7,6 +7,7 @@
 
 #include "ckpt/format/json_fields.h"
 #include "ckpt/models/hf_internal.h"
+#include "common/foreign/foreign_json.h"
 #include "common/text.h"
 #include "common/tokenizer_files.h"
 
@@ -21,25 +22,6 @@ static void add_token(json_t *vocab, const char *token, size_t bytes, json_int_t
     json_decref(name);
 }
 
-/* An object of JSON in a file; NULL and CODE_DATA for anything else. */
-static json_t *read_object(const char *path, struct error *err)
-{
-    size_t bytes;
-    char *text = text_read_file(path, TOKENIZER_FILE_MOST, &bytes, err);
-    json_error_t where;
-    json_t *json = text ? json_loadb(text, bytes, 0, &where) : NULL;
-
-    free(text);
-    if (text && !json)
-        error_set(err, CODE_DATA, "%s:%d: %s", path, where.line, where.text);
-    if (json && !json_is_object(json)) {
-        error_set(err, CODE_DATA, "%s: must be an object", path);
-        json_decref(json);
-        return NULL;
-    }
-    return json;
-}
-
 /* tokenizer.json: the model's vocabulary, and added tokens. */
 static int take_json_vocab(json_t *root, const char *path, json_t *vocab, struct error *err)
 {
@@ -50,17 +32,17 @@ static int take_json_vocab(json_t *root, const char *path, json_t *vocab, struct
         return error_set(err, CODE_DATA, "%s: model.vocab must be an object of tokens and ids", path);
     json_array_foreach(json_object_get(root, "added_tokens"), i, token)
     {
-        json_t *content = json_object_get(token, "content");
+        json_t *content = json_object_get(token, "content"), *id = json_object_get(token, "id");
 
-        add_token(vocab, json_string_value(content), json_string_length(content),
-                  json_integer_value(json_object_get(token, "id")));
+        if (json_string_length(content) > 0)
+            json_object_set(vocab, json_string_value(content), id ? id : json_null());
     }
     return 0;
 }
 
 static int read_json_vocab(const char *path, json_t *vocab, struct error *err)
 {
-    json_t *root = read_object(path, err);
+    json_t *root = foreign_json_read(path, TOKENIZER_FILE_MOST, err);
     int result = root ? take_json_vocab(root, path, vocab, err) : -1;
 
     json_decref(root);
@@ -69,7 +51,7 @@ static int read_json_vocab(const char *path, json_t *vocab, struct error *err)
 
 static int read_pair_vocab(const char *path, json_t *vocab, struct error *err)
 {
-    json_t *root = read_object(path, err);
+    json_t *root = foreign_json_read(path, TOKENIZER_FILE_MOST, err);
 
     json_object_update(vocab, root);
     json_decref(root);
@@ -249,19 +231,24 @@ static int64_t find_special(json_t *vocab, json_t *const named[2], int special, 
     return -1;
 }
 
-/* The number of ids: one more than the largest. */
-static json_int_t count_ids(json_t *vocab)
+static int check_ids(json_t *vocab, const char *path, const struct model_shape *shape, struct error *err)
 {
-    json_int_t count = 0;
+    json_int_t last = -1;
     const char *token;
     json_t *id;
 
     json_object_foreach(vocab, token, id)
     {
-        if (json_integer_value(id) >= count)
-            count = json_integer_value(id) + 1;
+        if (!json_is_integer(id) || json_integer_value(id) < 0)
+            return error_set(err, CODE_DATA, "%s: token \"%.100s\": its id is not a number", path, token);
+        if (json_integer_value(id) > last)
+            last = json_integer_value(id);
     }
-    return count;
+    if (last < shape->vocab)
+        return 0;
+    return error_set(err, CODE_USAGE,
+                     "%s: its ids go to %lld, the model's vocabulary has %d: not the model's tokenizer", path,
+                     (long long)last, shape->vocab);
 }
 
 /* ---- tokenizer_config.json --------------------------------------------------------------------------------------- */
@@ -295,7 +282,8 @@ static int read_named(const char *beside, json_t *named[2], struct error *err)
     char path[PATH_MAX];
 
     for (int i = 0; i < 2; i++) {
-        named[i] = tokenizer_neighbour(beside, files[i], path) == 0 ? read_object(path, err) : json_object();
+        named[i] = tokenizer_neighbour(beside, files[i], path) == 0 ? foreign_json_read(path, TOKENIZER_FILE_MOST, err)
+                                                                    : json_object();
         if (!named[i])
             return -1;
     }
@@ -327,11 +315,8 @@ int hf_tokenizer_open(struct hf_tokenizer *tokenizer, const char *path, const st
         goto done;
     }
     add_decoder(vocab, named[1]);
-    if (count_ids(vocab) > shape->vocab) {
-        error_set(err, CODE_USAGE, "%s: its ids go to %lld, the model's vocabulary has %d: not the model's tokenizer",
-                  path, (long long)count_ids(vocab) - 1, shape->vocab);
+    if (check_ids(vocab, path, shape, err) < 0)
         goto done;
-    }
     for (int i = 0; i < (int)(sizeof ids / sizeof *ids); i++) {
         json_t *name;
 

@@ -216,7 +216,7 @@ capitals_model() {
         printf '{"text": "ONE TWO"}\n%s\n' "$line" >lines
         refused 65 "muster-eval: lines:2" muster-eval --last-word $model lines
     done
-    printf '{"text": "ONE TWO"}\n \n{"text": "TWO ONE"}\r\n\n' >lines # blank lines are no texts
+    printf '{"text": "ONE TWO", "id": [1000000000000000000000, NaN]}\n \n{"text": "TWO ONE"}\r\n\n' >lines # blank lines are no texts
     muster-eval --last-word $model lines | grep -Eq '"samples": *2\b'
     : >lines
     refused 65 "lines: empty; lines of {\"text\": \"...\"} are expected" muster-eval --last-word $model lines

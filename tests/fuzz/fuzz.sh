@@ -21,8 +21,8 @@ echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
     "$clang" $sanitizers -x c - -o /dev/null 2>/dev/null ||
     { echo "1..0 # SKIP clang has no libFuzzer (libclang-rt-14-dev)"; exit 0; }
 
-json=(common/crc32c.c common/error.c)
-sources_safetensors=(common/error.c common/io.c common/safetensors.c)
+json=(common/crc32c.c common/error.c common/foreign/foreign_json.c)
+sources_safetensors=(common/error.c common/foreign/foreign_json.c common/io.c common/safetensors.c common/text.c)
 sources_manifest=("${json[@]}" common/io.c common/text.c ckpt/file/file.c ckpt/format/json_fields.c ckpt/format/manifest.c
     ckpt/format/manifest_json.c ckpt/format/names.c ckpt/format/pieces.c common/safetensors.c)
 sources_job=(common/error.c common/job*.c common/model_shape.c common/text.c)
@@ -30,8 +30,8 @@ sources_indexed=(common/error.c common/io.c trainer/data/indexed.c)
 sources_topology=(common/error.c common/mesh.c common/model_shape.c common/text.c
     plan/place.c plan/place_divide.c plan/place_search.c plan/place_seats.c
     plan/hostlist.c srun-plugin/place/topology.c)
-sources_json_text=(common/error.c common/text.c trainer/data/json_text.c)
-sources_tokenizer=(common/crc32c.c common/error.c common/io.c common/text.c common/tokenizer_files.c
+sources_json_text=(common/error.c common/foreign/foreign_json.c common/text.c trainer/data/json_text.c)
+sources_tokenizer=(common/crc32c.c common/error.c common/foreign/foreign_json.c common/io.c common/text.c common/tokenizer_files.c
     trainer/tokenizer/*.c)
 libraries='jansson libconfig libisal libpcre2-8 libutf8proc'
 
@@ -83,6 +83,8 @@ make_seeds() {
         >"$dir/json_text/all"
     printf '{"text": "\303\251\360\237\230\200", "text": ""}' >"$dir/json_text/utf8"
     printf '{"text": NaN}' >"$dir/json_text/nan"
+    printf '\357\273\277{"\\u0000\\ud800": [123456789012345678901, -1e999, -Infinity], "text": "\\udc00"}' \
+        >"$dir/json_text/python"
 }
 
 dictionary() {
@@ -94,7 +96,7 @@ dictionary() {
     topology) printf '"%s"\n' 'SwitchName=' 'BlockName=' ' Nodes=' ' Switches=' 'AggregatedBlock=' '\x01' '[1-4]' '(x3)' ;;
     tokenizer) printf '"%s"\n' '\"lstrip\":true' '\"normalized\":true' '\"type\":\"NFC\"' '\"Digits\"' '\"Split\"' '\"Regex\"' \
         '\"ignore_merges\":true' '\"add_prefix_space\":true' '\xc4\xa0' '\xe2\x96\x81' '\x01' '[UNK]\x0a' '##' ;;
-    json_text) printf '"%s"\n' '\"text\": ' '\"text\":\"' '\\u' '\\ud83d\\ude00' 'null' 'true' '[[[' ']]]' '1e5' '-0' 'Infinity' '\xc3\xa9' ;;
+    json_text) printf '"%s"\n' '\"text\": ' '\"text\":\"' '\\u' '\\ud83d\\ude00' 'null' 'true' '[[[' ']]]' '1e5' '-0' '12345678901234567890' '1e999' '\\u0000' '\xef\xbb\xbf' 'Infinity' '\xc3\xa9' ;;
     indexed) printf '"%s"\n' 'MMIDIDX\x00\x00' '\x01\x00\x00\x00\x00\x00\x00\x00' ;;
     esac
 }

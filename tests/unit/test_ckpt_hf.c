@@ -345,6 +345,16 @@ static void more_layers(const char *model)
     edit(model, HF_CONFIG, "\"n_layer\": 2", "\"n_layer\": 3");
 }
 
+static void many_layers(const char *model)
+{
+    edit(model, HF_CONFIG, "\"n_layer\": 2", "\"n_layer\": 20000000000000000000");
+}
+
+static void no_epsilon(const char *model)
+{
+    edit(model, HF_CONFIG, "\"layer_norm_epsilon\": 1", "\"layer_norm_epsilon\": NaN, \"b\": 1");
+}
+
 static void no_config(const char *model)
 {
     edit(model, HF_CONFIG, "{", "[");
@@ -399,6 +409,8 @@ static void what_is_wrong_is_named(void **state)
         {other_head, "lm_head.weight differs from wte.weight at [130, 7]"},
         {shorter_head, "lm_head.weight has another shape than wte.weight"},
         {more_layers, "n_layer is 3, but the tensors make it 2"},
+        {many_layers, "n_layer must be an integer of at least 1"},
+        {no_epsilon, "layer_norm_epsilon must be a number"},
         {no_config, "config.json:"},
     };
 
@@ -421,7 +433,8 @@ static void what_is_wrong_is_named(void **state)
     }
 }
 
-/* Numbers for booleans, a head that is wte.weight's copy, and an index that transformers would not look at. */
+/* Numbers for booleans, values that do not matter, a head that is wte.weight's copy, and an index that transformers
+ * would not look at. */
 static void what_is_equal_is_taken(void **state)
 {
     const struct hf_export how = {.shard_bytes = 40000}, whole = {.shard_bytes = 1 << 30};
@@ -437,6 +450,8 @@ static void what_is_equal_is_taken(void **state)
     edit(theirs, HF_CONFIG, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": 1");
     edit(theirs, HF_CONFIG, "\"scale_attn_weights\": true", "\"scale_attn_weights\": 1.0");
     edit(theirs, HF_CONFIG, "{", "{\"scale_attn_by_inverse_layer_idx\": 0, \"add_cross_attention\": null, ");
+    edit(theirs, HF_CONFIG, "{", "{\"a\": 1000000000000000019884624838656, \"b\": [NaN, -Infinity, 1e999], ");
+    edit(theirs, HF_INDEX, "{", "\xef\xbb\xbf{\"a\": 18446744073709551616, \"b\": NaN, \"b\": \"\\ud800\", ");
     if (hf_import(theirs, join(ours, dir, "equal.back"), &alone, 0, &shape, &nonfinite, &err) < 0)
         fail_msg("%s", err.text);
     assert_true(model_matches(&gpt, ours, 0, NULL, true));

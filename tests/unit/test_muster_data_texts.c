@@ -338,6 +338,35 @@ static void what_the_files_beside_a_vocabulary_say_counts(void **state)
     expect("decode set", 0, "a b c");
 }
 
+/* transformers writes this number where a tokenizer has no longest text. */
+static void values_that_are_not_needed_do_not_matter(void **state)
+{
+    static const char others[] = "{\"model_max_length\": 1000000000000000019884624838656, \"a\": [NaN, -Infinity, "
+                                 "1e999], \"\\u0000\": \"\\ud800\", \"b\": 1, \"b\": 2%s}";
+    char text[300];
+
+    (void)state;
+    write_vocab();
+    write_text("a.jsonl", "{\"text\": 1e999, \"\\ud800\": \"\\udc00\", \"n\": [NaN, 1000000000000000019884624838656], "
+                          "\"text\": \"a b\"}\n");
+    snprintf(text, sizeof text, others, "");
+    write_text("tokenizer_config.json", text);
+    write_text("special_tokens_map.json", text);
+    write_text("added_tokens.json", "{}");
+    expect("a.jsonl --tokenizer . --out set", 0, "set: 2 tokens, 1 document; wrote set.bin and set.idx\n");
+    snprintf(text, sizeof text, others, ", \"added_tokens_decoder\": {\"1\": NaN}");
+    write_text("tokenizer_config.json", text);
+    expect("a.jsonl --tokenizer . --out other", 65,
+           "muster-data: ./tokenizer_config.json: added_tokens_decoder.1.content: a missing value is not supported; "
+           "expected a string\n");
+    write_text("tokenizer_config.json", "{\"a\": NaN,\n \"b\": nan}");
+    expect("a.jsonl --tokenizer . --out other", 65,
+           "muster-data: ./tokenizer_config.json:2:9: invalid token near 'nan'\n");
+    write_text("b.jsonl", "{\"text\": \"\\ud800\"}\n");
+    expect("b.jsonl --out other", 65,
+           "muster-data: b.jsonl:1, offset 16: half of a surrogate pair, which is no character\n");
+}
+
 static void with_a_key_all_but_txt_is_json(void **state)
 {
     (void)state;
@@ -360,6 +389,7 @@ int main(void)
         cmocka_unit_test_setup(an_overlong_line_is_bad, clean),
         cmocka_unit_test_setup(the_users_files_stay, clean),
         cmocka_unit_test_setup(what_the_files_beside_a_vocabulary_say_counts, clean),
+        cmocka_unit_test_setup(values_that_are_not_needed_do_not_matter, clean),
         cmocka_unit_test_setup(with_a_key_all_but_txt_is_json, clean),
         cmocka_unit_test_setup(a_set_that_begins_with_an_empty_document_is_merged, clean),
         cmocka_unit_test_setup_teardown(what_a_killed_run_left_is_replaced, clean, clean),

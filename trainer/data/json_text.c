@@ -9,6 +9,8 @@
 
 struct json_scan {
     const char *line, *at, *end;
+    bool needed;       /* the string at `at` */
+    const char *wrong; /* the value of the key, if it is not a string */
     struct error *err;
 };
 
@@ -98,13 +100,15 @@ static size_t put_utf8(uint32_t code, char *out)
     return 4;
 }
 
-/* \uXXXX, or two of them that are one character (surrogates). */
+/* \uXXXX, or two of them that are one character (surrogates). Half of such a pair is taken where it is not needed. */
 static int take_code(struct json_scan *scan, uint32_t *code)
 {
+    const char *first;
     uint32_t low;
 
     if (!take_hex(scan, code))
         return refuse_json(scan, "expected four hexadecimal digits after \\u");
+    first = scan->at;
     if (*code < 0xd800 || *code > 0xdfff)
         return 0;
     if (*code < 0xdc00 && scan->end - scan->at >= 6 && scan->at[0] == '\\' && scan->at[1] == 'u') {
@@ -113,8 +117,9 @@ static int take_code(struct json_scan *scan, uint32_t *code)
             *code = 0x10000 + ((*code - 0xd800) << 10) + (low - 0xdc00);
             return 0;
         }
+        scan->at = first;
     }
-    return error_set(scan->err, CODE_DATA, "half of a surrogate pair, which is no character");
+    return scan->needed ? error_set(scan->err, CODE_DATA, "half of a surrogate pair, which is no character") : 0;
 }
 
 static int take_escape(struct json_scan *scan, struct text_list *text)
@@ -300,12 +305,15 @@ static int take_member(struct json_scan *scan, const char *key, struct text_list
     skip_space(scan);
     if (name->count != strlen(key) || memcmp(name->text, key, name->count) != 0)
         return skip_value(scan);
-    if (scan->at < scan->end && *scan->at != '"')
-        return error_set(scan->err, CODE_DATA, "the value of \"%.100s\" is not a string", key);
-    if (scan->at == scan->end)
-        return refuse_json(scan, "");
     *found = true;
-    return take_string(scan, text);
+    scan->wrong = scan->at < scan->end && *scan->at == '"' ? NULL : scan->at;
+    if (scan->wrong)
+        return skip_value(scan);
+    scan->needed = true;
+    if (take_string(scan, text) < 0)
+        return -1;
+    scan->needed = false;
+    return 0;
 }
 
 static int take_object(struct json_scan *scan, const char *key, struct text_list *text, struct text_list *name)
@@ -327,6 +335,10 @@ static int take_object(struct json_scan *scan, const char *key, struct text_list
     skip_space(scan);
     if (scan->at < scan->end)
         return refuse_json(scan, "more after the object: expected one object a line");
+    if (scan->wrong) {
+        scan->at = scan->wrong;
+        return error_set(scan->err, CODE_DATA, "the value of \"%.100s\" is not a string", key);
+    }
     if (!found) {
         scan->at = scan->line;
         return error_set(scan->err, CODE_DATA, "the object has no key \"%.100s\"; --key names another", key);

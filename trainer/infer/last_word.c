@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/foreign/foreign_json.h"
 #include "common/text.h"
 
 enum { MOST_BYTES = 1 << 30 };
@@ -46,7 +47,7 @@ static int read_object(struct inference *f, const char *name, const char *line, 
                        struct span *span, struct error *err)
 {
     json_error_t why;
-    json_t *object = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    json_t *object = foreign_json_load(line, bytes, JSON_ALLOW_NUL, &why);
     const json_t *text = json_object_get(object, "text");
     int result;
 

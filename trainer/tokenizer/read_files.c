@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/foreign/foreign_json.h"
 #include "common/text.h"
 
 /* ---- the alphabet of byte-level BPE ------------------------------------------------------------------------------ */
@@ -166,7 +167,7 @@ int read_merge_lines(struct tokenizer *tokenizer, const char *text, size_t bytes
 
 int read_bpe_files(struct tokenizer *tokenizer, const char *vocab, const char *merges, struct error *err)
 {
-    json_t *root = read_json(vocab, err);
+    json_t *root = foreign_json_read(vocab, TOKENIZER_FILE_MOST, err);
     size_t bytes;
     char *text = root ? text_read_file(merges, TOKENIZER_FILE_MOST, &bytes, err) : NULL;
     int result = -1;
@@ -226,7 +227,7 @@ static int read_neighbour(const char *path, const char *name, json_t **root, cha
     *root = NULL;
     if (tokenizer_neighbour(path, name, file) < 0)
         return 0;
-    *root = read_json(file, err);
+    *root = foreign_json_read(file, TOKENIZER_FILE_MOST, err);
     return *root ? 0 : -1;
 }
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/text.h"
+#include "common/foreign/foreign_json.h"
 
 /* The file, and where in it: for messages. */
 struct json_place {
@@ -42,27 +42,6 @@ static int refuse_value(const struct json_place *place, const char *key, json_t 
 
     free(text);
     return result;
-}
-
-json_t *read_json(const char *path, struct error *err)
-{
-    size_t bytes;
-    char *text = text_read_file(path, TOKENIZER_FILE_MOST, &bytes, err);
-    json_error_t where;
-    json_t *root = NULL;
-
-    if (text) {
-        root = json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &where);
-        if (!root)
-            error_set(err, CODE_DATA, "%s:%d:%d: %s", path, where.line, where.column, where.text);
-        else if (!json_is_object(root)) {
-            error_set(err, CODE_DATA, "%s: not a JSON object", path);
-            json_decref(root);
-            root = NULL;
-        }
-    }
-    free(text);
-    return root;
 }
 
 /* ---- objects of which all keys are known ------------------------------------------------------------------------- */
@@ -358,7 +337,7 @@ static int read_added_tokens(struct tokenizer *tokenizer, json_t *list, int64_t 
 int read_tokenizer_json(struct tokenizer *tokenizer, const char *path, struct error *err)
 {
     struct json_place top = {.path = path}, model_place = {.path = path, .where = "model"};
-    json_t *root = read_json(path, err), *model = json_object_get(root, "model");
+    json_t *root = foreign_json_read(path, TOKENIZER_FILE_MOST, err), *model = json_object_get(root, "model");
     const char *type = type_of(model);
     int result = -1;
 

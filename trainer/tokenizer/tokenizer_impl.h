@@ -192,10 +192,7 @@ int read_vocab_txt(struct tokenizer *tokenizer, const char *path, struct error *
  * found in text, and reads the options that tokenizer.json would have. */
 int read_special_tokens(struct tokenizer *tokenizer, const char *path, bool add, struct error *err);
 
-/* Parts of the readers. A file's object. */
-json_t *read_json(const char *path, struct error *err);
-
-/* {"content": "<pad>", "lstrip": false, ...}. `where` is its JSON path. */
+/* Parts of the readers. {"content": "<pad>", "lstrip": false, ...}. `where` is its JSON path. */
 int read_added_token(struct tokenizer *tokenizer, json_t *object, int64_t id, const char *path, const char *where,
                      struct error *err);
 
