@@ -61,6 +61,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_that(at == size, "all of the line was read");
     else
         check_that(err.text[0] && !strchr(err.text, '\n') && at <= size, "a line is refused with one line, at a place");
+    if (taken && !memchr(line, '\n', size) && memchr(line, '{', size / 3 * 2))
+        check_that(json_text_begins(line, size, true) && json_text_begins(line, size / 3 * 2, false),
+                   "the beginning of a line is known");
     compare_texts(line, size, &text, taken, err.text);
     free(text.text);
     free(line);

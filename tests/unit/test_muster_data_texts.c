@@ -376,6 +376,63 @@ static void with_a_key_all_but_txt_is_json(void **state)
     expect("a.ndjson b.txt --key content --out both", 0, "both: 11 tokens, 3 documents; wrote both.bin and both.idx\n");
 }
 
+#define NOTICE " is read as JSON lines, and so are other texts like it; --raw takes each text as one document\n"
+
+static void json_lines_are_found_by_their_contents(void **state)
+{
+    static const char *const names[] = {"a.ndjson", "a.JSONL", "part-00000", "a.txt", "b.ndjson.gz", "part.zst", "-"};
+    char command[200], output[400];
+
+    (void)state;
+    write_text("a.ndjson", "\n {\"n\": [NaN, {}], \"text\": \"one\"} \r\n{\"text\": \"two\"}\n");
+    assert_int_equal(
+        system("for to in a.JSONL part-00000 a.txt; do cp a.ndjson $to; done; gzip <a.ndjson >b.ndjson.gz"), 0);
+    assert_int_equal(system("printf '(\\265/\\375 3\\231\\001\\000' >part.zst; tail -c +2 a.ndjson >>part.zst"), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *name = names[i];
+
+        snprintf(command, sizeof command, "%s --out set%zu < part-00000", name, i);
+        snprintf(output, sizeof output,
+                 "muster-data: %s" NOTICE "set%zu: 6 tokens, 2 documents; wrote set%zu.bin and set%zu.idx\n",
+                 strcmp(name, "-") == 0 ? "standard input" : name, i, i, i);
+        expect(command, 0, output);
+        snprintf(command, sizeof command, "%s --raw --out raw%zu < part-00000", name, i);
+        snprintf(output, sizeof output, "raw%zu: 5%d tokens, 1 document; wrote raw%zu.bin and raw%zu.idx\n", i,
+                 strcmp(name, "part.zst") == 0 ? 1 : 2, i, i);
+        expect(command, 0, output);
+    }
+    expect("a.ndjson part-00000 a.txt --out all", 0, /* one line for all */
+           "muster-data: a.ndjson" NOTICE "all: 18 tokens, 6 documents; wrote all.bin and all.idx\n");
+    expect("part-00000 --key other --out key", 65,
+           "muster-data: part-00000:2, offset 1: the object has no key \"other\"; --key names another\n");
+    expect("part-00000 --raw --key text --out key", 64,
+           "muster-data: --key and --raw were both given; muster-data --help lists the options\n");
+}
+
+/* Long lines are as short ones, whatever is cut; a text that only looks like JSON is none. */
+static void a_long_first_line_is_json_and_other_braces_are_text(void **state)
+{
+    static const char *const texts[] = {
+        "{", "{}x\n", "{\n \"text\": \"a\"\n}\n", "{\"text\": \"a\"", "[{\"text\": 1}]\n", "{ int x; }\n"};
+    char output[200];
+
+    (void)state;
+    assert_int_equal(
+        system("{ printf '{\"text\": \"'; yes '\\u00e9' | head -n 60000 | tr -d '\\n'; echo '\"}'; } >long"), 0);
+    expect("long --out long", 0,
+           "muster-data: long" NOTICE "long: 120000 tokens, 1 document; wrote long.bin and long.idx\n");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        write_text("text", texts[i]);
+        snprintf(output, sizeof output, "set: %zu token%s, 1 document; wrote set.bin and set.idx\n", strlen(texts[i]),
+                 i ? "s" : "");
+        assert_int_equal(system("rm -f set.*"), 0);
+        expect("text --out set", 0, output);
+    }
+    write_text("broken.ndjson", "{\"text\": \"a\n");
+    expect("broken.ndjson --out none", 65,
+           "muster-data: broken.ndjson" NOTICE "muster-data: broken.ndjson:1, offset 11: the JSON ends early\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,6 +448,8 @@ int main(void)
         cmocka_unit_test_setup(what_the_files_beside_a_vocabulary_say_counts, clean),
         cmocka_unit_test_setup(values_that_are_not_needed_do_not_matter, clean),
         cmocka_unit_test_setup(with_a_key_all_but_txt_is_json, clean),
+        cmocka_unit_test_setup(json_lines_are_found_by_their_contents, clean),
+        cmocka_unit_test_setup(a_long_first_line_is_json_and_other_braces_are_text, clean),
         cmocka_unit_test_setup(a_set_that_begins_with_an_empty_document_is_merged, clean),
         cmocka_unit_test_setup_teardown(what_a_killed_run_left_is_replaced, clean, clean),
     };

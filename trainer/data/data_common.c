@@ -102,6 +102,12 @@ void data_end_progress(void)
         fprintf(stderr, "\r\033[K");
 }
 
+void data_notice(const char *line)
+{
+    data_end_progress();
+    fprintf(stderr, "muster-data: %s\n", line);
+}
+
 /* ---- lists of texts ---------------------------------------------------------------------------------------------- */
 
 static int add_name(char ***names, size_t *count, const char *name, struct error *err)

@@ -46,6 +46,7 @@ static int run_convert(struct convert *convert)
 
     data_catch_signals();
     convert->texts.stop = &data_stop;
+    convert->texts.notice = data_notice;
     convert->progress = data_progress();
     status = convert_texts(convert, &converted, &err);
     data_end_progress();
@@ -151,6 +152,8 @@ static int check_options(struct convert *convert, const struct convert_options *
             return option_fail("--skip-bad must be a number, 0 or more");
         convert->skip_bad = (uint64_t)number;
     }
+    if (options->key && convert->texts.raw)
+        return option_fail("--key and --raw were both given");
     convert->key = options->key ? options->key : "text";
     convert->texts.json_input = options->key;
     return CODE_OK;
@@ -159,7 +162,7 @@ static int check_options(struct convert *convert, const struct convert_options *
 /* Returns -1, or an exit code. */
 static int read_options(int argc, char **argv, struct convert *convert, struct convert_options *options)
 {
-    enum { OUT = 1, TOKENIZER, FILES_FROM, KEY, END, SPLIT, SENTENCES, VALID, PERCENT, SKIP, WORKERS, CHECK };
+    enum { OUT = 1, TOKENIZER, FILES_FROM, KEY, END, SPLIT, SENTENCES, RAW, VALID, PERCENT, SKIP, WORKERS, CHECK };
     static const struct option names[] = {
         {"out", required_argument, NULL, OUT},
         {"tokenizer", required_argument, NULL, TOKENIZER},
@@ -168,6 +171,7 @@ static int read_options(int argc, char **argv, struct convert *convert, struct c
         {"append-eod", no_argument, NULL, END},
         {"split", required_argument, NULL, SPLIT},
         {"sentences", no_argument, NULL, SENTENCES},
+        {"raw", no_argument, NULL, RAW},
         {"valid-out", required_argument, NULL, VALID},
         {"valid-percent", required_argument, NULL, PERCENT},
         {"skip-bad", required_argument, NULL, SKIP},
@@ -191,6 +195,8 @@ static int read_options(int argc, char **argv, struct convert *convert, struct c
             convert->append_end = true;
         else if (option == SENTENCES)
             convert->sentences = true;
+        else if (option == RAW)
+            convert->texts.raw = true;
         else if (option == CHECK)
             options->check = true;
         else if (option > 0 && option < CHECK)

@@ -44,6 +44,9 @@ typedef void data_progress_function(uint64_t done, uint64_t total);
 data_progress_function *data_progress(void);
 void data_end_progress(void);
 
+/* Prints a line about the input, on standard error. */
+void data_notice(const char *line);
+
 /* Reports the error; after a signal, raises it again. Returns the exit code. */
 int data_fail(const struct error *err);
 

@@ -146,6 +146,7 @@ static int train_model(const struct text_inputs *texts, const char *key, struct 
 
 struct training_options {
     const char *out, *list, *key, *size, *kind, *workers;
+    bool raw;
 };
 
 static int check_options(const struct training_options *options, struct tokenizer_training *training)
@@ -158,6 +159,8 @@ static int check_options(const struct training_options *options, struct tokenize
         return option_fail("train-tokenizer: --vocab-size must be a number from 300 to %d", 1 << 20);
     if (options->kind && strcmp(options->kind, "bpe") != 0 && strcmp(options->kind, "unigram") != 0)
         return option_fail("--kind %s: expected bpe or unigram", options->kind);
+    if (options->key && options->raw)
+        return option_fail("--key and --raw were both given");
     if (options->workers && !text_to_long(options->workers, 1, WORK_THREADS_MOST, &threads))
         return option_fail("--workers must be a number from 1 to %d", WORK_THREADS_MOST);
     if (access(options->out, F_OK) == 0)
@@ -171,7 +174,7 @@ static int check_options(const struct training_options *options, struct tokenize
 static int run_training(char *const *given, int count, const struct training_options *options,
                         struct tokenizer_training *training)
 {
-    struct text_inputs texts = {.json_input = options->key};
+    struct text_inputs texts = {.raw = options->raw, .json_input = options->key, .notice = data_notice};
     char **names;
     size_t total;
     struct error err;
@@ -194,17 +197,13 @@ static int run_training(char *const *given, int count, const struct training_opt
 
 int data_train_tokenizer(int argc, char **argv)
 {
-    enum { OUT = 1, FILES_FROM, KEY, SIZE, KIND, WORKERS };
+    enum { OUT = 1, FILES_FROM, KEY, SIZE, KIND, WORKERS, RAW };
     static const struct option names[] = {
-        {"out", required_argument, NULL, OUT},
-        {"files-from", required_argument, NULL, FILES_FROM},
-        {"key", required_argument, NULL, KEY},
-        {"vocab-size", required_argument, NULL, SIZE},
-        {"kind", required_argument, NULL, KIND},
-        {"workers", required_argument, NULL, WORKERS},
-        {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},
-        {0},
+        {"out", required_argument, NULL, OUT},   {"files-from", required_argument, NULL, FILES_FROM},
+        {"key", required_argument, NULL, KEY},   {"vocab-size", required_argument, NULL, SIZE},
+        {"kind", required_argument, NULL, KIND}, {"workers", required_argument, NULL, WORKERS},
+        {"raw", no_argument, NULL, RAW},         {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},        {0},
     };
     struct training_options options = {0};
     struct tokenizer_training training = {0};
@@ -216,9 +215,12 @@ int data_train_tokenizer(int argc, char **argv)
 
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":", names, NULL)) != -1) {
-        if (option < OUT || option > WORKERS)
+        if (option < OUT || option > RAW)
             return option_standard(option, argv, data_usage);
-        *texts[option] = optarg;
+        if (option == RAW)
+            options.raw = true;
+        else
+            *texts[option] = optarg;
     }
     if (optind == argc && !options.list)
         return option_fail("train-tokenizer: no text was given");

@@ -1,6 +1,5 @@
 #include "trainer/data/json_text.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -360,4 +359,25 @@ int json_text(const char *line, size_t bytes, const char *key, struct text_list 
     *at = (size_t)(scan.at - line);
     free(name.text);
     return result;
+}
+
+#define LONGEST_TOKEN 16 /* "-Infinity", two escapes: more than what can be cut off of one */
+
+bool json_text_begins(const char *text, size_t bytes, bool ended)
+{
+    bool marked = bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0;
+    struct json_scan scan = {.at = text + (marked ? 3 : 0), .end = text + bytes};
+    const char *line_end;
+    int result;
+
+    skip_space(&scan);
+    if (scan.at == scan.end || *scan.at != '{')
+        return false;
+    line_end = memchr(scan.at, '\n', (size_t)(scan.end - scan.at));
+    scan.end = line_end ? line_end : scan.end;
+    result = skip_value(&scan);
+    if (result < 0)
+        return !line_end && !ended && scan.end - scan.at < LONGEST_TOKEN;
+    skip_space(&scan);
+    return scan.at == scan.end;
 }

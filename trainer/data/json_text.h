@@ -7,6 +7,7 @@
 #ifndef MUSTER_TRAINER_DATA_JSON_TEXT_H
 #define MUSTER_TRAINER_DATA_JSON_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/error.h"
@@ -19,5 +20,11 @@
  * is the offset in the line and err->text says what is wrong there, without a place.
  */
 int json_text(const char *line, size_t bytes, const char *key, struct text_list *text, size_t *at, struct error *err);
+
+/*
+ * Whether a text begins with a JSON object a line: the first line that is not blank is an object. Of a line that is not
+ * complete in these bytes, unless the text `ended`, the beginning of one is enough.
+ */
+bool json_text_begins(const char *text, size_t bytes, bool ended);
 
 #endif

@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/text.h"
+#include "trainer/data/json_text.h"
 #include "trainer/data/text_source.h"
 
 #define PIECES_MOST 16384 /* in a parcel */
@@ -20,7 +22,7 @@ struct text_reader {
     /* the current text */
     struct text_source *source;
     int next; /* text to open when source is NULL */
-    bool json, ended;
+    bool json, ended, noticed;
     char *block; /* read and not yet in a parcel: block[at, used) */
     size_t at, used, room;
     struct text_piece piece; /* the next one */
@@ -84,43 +86,6 @@ uint64_t text_reader_total(const struct text_reader *r)
 
 /* ---- the current text -------------------------------------------------------------------------------------------- */
 
-static bool is_json(const struct text_reader *r, const char *path)
-{
-    char name[4096];
-    size_t length = strlen(path);
-
-    if (text_ends_with(path, ".gz"))
-        length -= 3;
-    else if (text_ends_with(path, ".zst"))
-        length -= 4;
-    if (length >= sizeof name)
-        return false;
-    snprintf(name, sizeof name, "%.*s", (int)length, path);
-    return text_ends_with(name, ".jsonl") || text_ends_with(name, ".json") ||
-           (r->texts->json_input && !text_ends_with(name, ".txt"));
-}
-
-static int open_text(struct text_reader *r, struct error *err)
-{
-    const char *path = r->texts->paths[r->next++];
-
-    r->source = text_source_open(path, r->texts->stop, err);
-    if (!r->source)
-        return -1;
-    r->json = is_json(r, path);
-    r->ended = false;
-    r->at = r->used = 0;
-    r->piece = (struct text_piece){.place = {.name = strcmp(path, "-") == 0 ? "standard input" : path, .line = 1}};
-    return 0;
-}
-
-static void close_text(struct text_reader *r)
-{
-    r->before += text_source_taken(r->source);
-    text_source_close(r->source);
-    r->source = NULL;
-}
-
 /* Reads until the block has `wanted` bytes, or the text ends. */
 static int fill_block(struct text_reader *r, size_t wanted, struct error *err)
 {
@@ -146,6 +111,62 @@ static int fill_block(struct text_reader *r, size_t wanted, struct error *err)
     r->used += (size_t)got;
     r->ended = r->used < wanted;
     return 0;
+}
+
+/* Whether the name ends with `end`, before what says how it is compressed. */
+static bool is_named(const char *path, const char *end, bool in_any_case)
+{
+    size_t length = strlen(path), bytes = strlen(end);
+
+    length -= text_ends_with(path, ".gz") ? 3 : text_ends_with(path, ".zst") ? 4 : 0;
+    if (length < bytes)
+        return false;
+    path += length - bytes;
+    return in_any_case ? strncasecmp(path, end, bytes) == 0 : strncmp(path, end, bytes) == 0;
+}
+
+/* Whether the text is JSON lines: as requested, by its name, by its contents. What is not the usual name is noticed. */
+static int choose_form(struct text_reader *r, const char *path, struct error *err)
+{
+    const struct text_inputs *texts = r->texts;
+    char line[512];
+
+    r->json = !texts->raw && (is_named(path, ".jsonl", false) || is_named(path, ".json", false) ||
+                              (texts->json_input && !is_named(path, ".txt", true)));
+    if (r->json || texts->raw)
+        return 0;
+    if (fill_block(r, PARCEL_SIZE, err) < 0)
+        return -1;
+    r->json = is_named(path, ".jsonl", true) || is_named(path, ".ndjson", true) || is_named(path, ".json", true) ||
+              json_text_begins(r->block, r->used, r->ended);
+    if (r->json && texts->notice && !r->noticed) {
+        snprintf(line, sizeof line,
+                 "%.300s is read as JSON lines, and so are other texts like it; --raw takes each text as one document",
+                 r->piece.place.name);
+        texts->notice(line);
+        r->noticed = true;
+    }
+    return 0;
+}
+
+static int open_text(struct text_reader *r, struct error *err)
+{
+    const char *path = r->texts->paths[r->next++];
+
+    r->source = text_source_open(path, r->texts->stop, err);
+    if (!r->source)
+        return -1;
+    r->ended = false;
+    r->at = r->used = 0;
+    r->piece = (struct text_piece){.place = {.name = strcmp(path, "-") == 0 ? "standard input" : path, .line = 1}};
+    return choose_form(r, path, err);
+}
+
+static void close_text(struct text_reader *r)
+{
+    r->before += text_source_taken(r->source);
+    text_source_close(r->source);
+    r->source = NULL;
 }
 
 /* Moves behind the next `bytes`, which have so many lines. */

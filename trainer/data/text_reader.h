@@ -1,8 +1,9 @@
 /*
  * text_reader.h - reads texts and fills parcels with their documents, in order.
  *
- * A text whose name ends with .jsonl or .json, or with one of these and .gz or .zst, is JSON lines: a line is a
- * document. Lines of white space are passed over. Any other text is one document. Of a document that does not fit into
+ * A text is JSON lines, each line a document, if its name ends with .jsonl, .ndjson or .json, or with one of these and
+ * .gz or .zst, or if it begins with a JSON object a line (json_text_begins). Lines of white space are passed over. Any
+ * other text is one document. Of a document that does not fit into
  * a parcel, pieces are cut where the cut does not change the tokens (tokenizer_cut). Memory does not grow with the
  * texts: more than PIECE_MOST bytes without such a place are refused.
  */
@@ -18,7 +19,9 @@ struct text_reader;
 struct text_inputs {
     char *const *paths; /* "-" is standard input */
     int count;
+    bool raw;                          /* all are one document, whatever their names and contents */
     bool json_input;                   /* all but *.txt are JSON lines, whatever their names */
+    void (*notice)(const char *line);  /* of the first JSON lines not named .jsonl or .json; may be NULL */
     const volatile sig_atomic_t *stop; /* fails with CODE_STOPPED when this is not 0; may be NULL */
 };
 
