@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +29,7 @@ static bool is_plain(const char *name)
 
 json_t *hf_json(const struct directory *directory, const char *name, bool *there, struct error *err)
 {
-    char *text, path[PATH_MAX];
+    char *text, path[sizeof directory->path + 256];
     json_t *json;
     size_t bytes;
 

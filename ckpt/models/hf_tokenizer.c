@@ -1,6 +1,7 @@
 /* hf_tokenizer.c - a tokenizer's files in an exported folder, and the ids of its special tokens. See hf_internal.h. */
 #include "config.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "ckpt/models/hf_internal.h"
 #include "common/foreign/foreign_json.h"
 #include "common/text.h"
-#include "common/tokenizer_files.h"
+#include "common/foreign/tokenizer_files.h"
 
 /* ---- vocabularies: an object of tokens and ids ------------------------------------------------------------------- */
 
@@ -25,11 +26,14 @@ static void add_token(json_t *vocab, const char *token, size_t bytes, json_int_t
 /* tokenizer.json: the model's vocabulary, and added tokens. */
 static int take_json_vocab(json_t *root, const char *path, json_t *vocab, struct error *err)
 {
-    json_t *token;
+    json_t *model = json_object_get(json_object_get(root, "model"), "vocab"), *token;
     size_t i;
 
-    if (json_object_update(vocab, json_object_get(json_object_get(root, "model"), "vocab")) < 0)
-        return error_set(err, CODE_DATA, "%s: model.vocab must be an object of tokens and ids", path);
+    if (!json_is_array(model) && json_object_update(vocab, model) < 0)
+        return error_set(err, CODE_DATA, "%s: model.vocab must be an object of tokens and ids, or a list", path);
+    json_array_foreach(model, i, token) /* of a Unigram model: tokens and scores */
+        add_token(vocab, json_string_value(json_array_get(token, 0)), json_string_length(json_array_get(token, 0)),
+                  (json_int_t)i);
     json_array_foreach(json_object_get(root, "added_tokens"), i, token)
     {
         json_t *content = json_object_get(token, "content"), *id = json_object_get(token, "id");
@@ -301,7 +305,7 @@ int hf_tokenizer_open(struct hf_tokenizer *tokenizer, const char *path, const st
     int result = -1;
 
     *tokenizer = (struct hf_tokenizer){.path = path};
-    if (tokenizer_find_files(path, &files, err) < 0)
+    if (tokenizer_find_files(path, 0, &files, err) < 0)
         goto done;
     if (files.layout == LAYOUT_BYTES) {
         files.layout = LAYOUT_JSON;
@@ -358,12 +362,15 @@ static int mend_merges(const struct directory *directory, struct error *err)
 
 int hf_tokenizer_write(const struct hf_tokenizer *tokenizer, const struct directory *directory, struct error *err)
 {
+    struct tokenizer_files files;
+
     if (tokenizer->bytes && json_write_file(directory, "tokenizer.json", json_incref(tokenizer->bytes), 0, err) < 0)
         return -1;
     if (tokenizer_copy(tokenizer->path, directory->path, err) < 0 || mend_merges(directory, err) < 0)
         return -1;
-    if (tokenizer->is_model && renameat(directory->fd, "tokenizer.model", directory->fd, "spiece.model") < 0)
-        return error_errno(err, CODE_IO, "%s/tokenizer.model", directory->path);
+    if (tokenizer->is_model && (tokenizer_find_files(directory->path, 0, &files, err) < 0 ||
+                                renameat(AT_FDCWD, files.paths[0], directory->fd, "spiece.model") < 0))
+        return error_errno(err, CODE_IO, "%s", files.paths[0]);
     return tokenizer->config
                ? json_write_file(directory, TOKENIZER_CONFIG, json_incref(tokenizer->config), JSON_INDENT(2), err)
                : 0;

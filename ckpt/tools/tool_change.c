@@ -12,7 +12,7 @@
 #include "ckpt/models/rewrite.h"
 #include "ckpt/tools/tool.h"
 #include "common/text.h"
-#include "common/tokenizer_files.h"
+#include "common/foreign/tokenizer_files.h"
 
 #define TOKENIZER_FOLDER "tokenizer" /* in checkpoint.dir; the trainer makes it, too */
 
@@ -174,7 +174,7 @@ static int choose_tokenizer(char path[static 4096], char **paths, const char *fo
         snprintf(path, 4096, "%s", options->tokenizer ? options->tokenizer : paths[0]);
     else
         snprintf(path, 4096, "%.*s", slash ? (int)(slash + 1 - paths[0]) : 1, slash ? paths[0] : ".");
-    if (tokenizer_find_files(path, &files, options->tokenizer ? err : none) < 0) {
+    if (tokenizer_find_files(path, 0, &files, options->tokenizer ? err : none) < 0) {
         *path = '\0';
         if (!options->tokenizer && access(folder, F_OK) == 0)
             return error_set(err, CODE_USAGE, "%s is there, but %s has no tokenizer: name another directory", folder,

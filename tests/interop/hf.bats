@@ -131,6 +131,10 @@ t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model
     [ "$(ls theirs | wc -l)" -ge 3 ]
     muster-ckpt import --format hf theirs/json/model.safetensors again --heads 2 # the files beside it
     cmp again/tokenizer/tokenizer.json theirs/json/tokenizer.json
+    echo '{{ messages }}' >theirs/json/chat_template.jinja
+    muster-ckpt import --format hf theirs/json chat
+    muster-ckpt export --format hf chat templates
+    cmp theirs/json/chat_template.jinja templates/chat_template.jinja
     muster-ckpt export --format hf --tokenizer theirs/pair/merges.txt ckpt/json other
     cmp other/vocab.json theirs/pair/vocab.json
     # transformers reads neither the first line nor what is behind the last line break
@@ -163,8 +167,10 @@ t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model
     seq 302 >large/vocab.txt
     export_with 64 "large: its ids go to 301, the model's vocabulary has 300: not the model's tokenizer" large
     export_with 65 "hf: no tokenizer: expected tokenizer.json" hf
-    echo '{"model": {"vocab": [["a", 1]]}}' >unigram.json
-    export_with 65 "unigram.json: model.vocab must be an object" unigram.json
+    echo '{"model": {"vocab": 1}}' >none.json
+    export_with 65 "none.json: model.vocab must be an object" none.json
+    echo '{"model": {"vocab": {"a": 1e99}}}' >real.json
+    export_with 65 "real.json: token \"a\": its id is not a number" real.json
     echo no >broken.model
     export_with 65 "broken.model: not a model of SentencePiece" broken.model
     cp -r small ckpt/tokenizer

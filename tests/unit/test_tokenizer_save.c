@@ -164,11 +164,45 @@ static void other_files_are_kept(void **state)
     expect_files(".", "copy file vocab.txt");
 }
 
+/* Templates, and what only transformers reads, go along; of a directory, all vocabularies. */
+static void all_files_that_belong_to_it_are_copied(void **state)
+{
+    (void)state;
+    assert_int_equal(system("mkdir -p hf/additional_chat_templates hf/chat_templates hf/other"), 0);
+    assert_int_equal(
+        system("cd hf; for name in tokenizer_config.json special_tokens_map.json added_tokens.json; do echo {} "
+               ">$name; done; for name in chat_template.jinja additional_chat_templates/rag.jinja "
+               "chat_templates/tool.jinja chat_template.json tokenization_own.py model.safetensors "
+               "README.md other/x.jinja; do echo $name >$name; done"),
+        0);
+    write_pair("hf/vocab.json", "hf/merges.txt");
+    write_file("hf/spiece.model", "a model");
+    write_file("hf/vocab.txt", "[UNK]\na\n##b\n");
+    write_file("hf/tokenizer.json", "{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}");
+    save("hf", "copy");
+    assert_int_equal(system("cd hf && rm -r README.md model.safetensors other && diff -r . ../copy"), 0);
+    save("copy", "copy/"); /* the same: nothing is written */
+    assert_int_equal(system("cp -r copy again && rm copy/chat_templates/tool.jinja"), 0);
+    save("hf", "copy");
+    assert_int_equal(system("diff -r hf copy"), 0);
+    assert_int_equal(system("echo mine >copy/chat_templates/notes"), 0);
+    assert_int_equal(tokenizer_save("hf/vocab.txt", "copy", &err), -1);
+    assert_string_equal(err.text,
+                        "copy has chat_templates/notes, which is not a file of a saved tokenizer: move it, or "
+                        "choose another name");
+    save("hf/vocab.txt", "again"); /* of one vocabulary: itself, and the others that are beside it */
+    expect_files("again", "added_tokens.json additional_chat_templates chat_template.jinja chat_template.json "
+                          "chat_templates special_tokens_map.json tokenization_own.py tokenizer_config.json vocab.txt");
+    save("bytes", "again");
+    expect_files(".", "copy hf");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_copy_is_the_same_tokenizer, clean),
         cmocka_unit_test_setup(a_copy_is_replaced_by_another_tokenizer, clean),
+        cmocka_unit_test_setup(all_files_that_belong_to_it_are_copied, clean),
         cmocka_unit_test_setup_teardown(other_files_are_kept, clean, clean),
     };
 

@@ -243,7 +243,7 @@ struct tokenizer *tokenizer_open(const char *path, struct error *err)
     }
     memset(tokenizer->special, 0xff, sizeof tokenizer->special);
     tokenizer->unknown = -1;
-    if (tokenizer_find_files(path, &files, err) < 0 || open_files(tokenizer, &files, err) < 0 ||
+    if (tokenizer_find_files(path, 0, &files, err) < 0 || open_files(tokenizer, &files, err) < 0 ||
         tokenizer_finish(tokenizer, err) < 0) {
         tokenizer_close(tokenizer);
         return NULL;

@@ -3,12 +3,13 @@
  * to and from Hugging Face's folders without reading ids.
  *
  * A tokenizer is named by "bytes", by one of its files, or by a directory, in which the first of these files that
- * exists counts: tokenizer.json, *.model (one), vocab.json and merges.txt, encoder.json and vocab.bpe, vocab.txt. A
- * file of a pair may have a prefix, as Megatron-LM's gpt2-vocab.json and gpt2-merges.txt. Beside these files,
- * special_tokens_map.json and tokenizer_config.json belong to it if they exist.
+ * exists counts: tokenizer.json, *.model (one), vocab.json and merges.txt,
+ * encoder.json and vocab.bpe, vocab.txt. A file of a pair may have a prefix, as Megatron-LM's gpt2-vocab.json and
+ * gpt2-merges.txt. Beside these files, others belong to it if they exist: special_tokens_map.json,
+ * tokenizer_config.json, added_tokens.json, chat_template.jinja and the like (tokenizer_copy.c has the list).
  */
-#ifndef MUSTER_COMMON_TOKENIZER_FILES_H
-#define MUSTER_COMMON_TOKENIZER_FILES_H
+#ifndef MUSTER_COMMON_FOREIGN_TOKENIZER_FILES_H
+#define MUSTER_COMMON_FOREIGN_TOKENIZER_FILES_H
 
 #include <limits.h>
 #include <stdbool.h>
@@ -33,18 +34,22 @@ struct tokenizer_files {
     char paths[2][PATH_MAX]; /* the second is empty but for LAYOUT_PAIR */
 };
 
-/* CODE_DATA when there is no tokenizer, CODE_IO when the path cannot be looked up. The files need not exist. */
-int tokenizer_find_files(const char *path, struct tokenizer_files *files, struct error *err);
+/*
+ * The files of one vocabulary: of a directory, of its vocabulary number `index`, from 0 in the order above. -1 if there
+ * are not so many; for index 0: CODE_DATA when there is no tokenizer, CODE_IO when the path cannot be looked up. The
+ * files of index 0 need not exist.
+ */
+int tokenizer_find_files(const char *path, int index, struct tokenizer_files *files, struct error *err);
 
 /* Writes the path of the file `name` beside the file `path`. 0 if there is such a file. */
 int tokenizer_neighbour(const char *path, const char *name, char file[PATH_MAX]);
 
 /*
  * Copies the files of the tokenizer `path` to the folder `dir`, so that the folder names the same tokenizer, with the
- * same fingerprint. A data set and a checkpoint keep such a copy.
+ * same fingerprint. A data set and a checkpoint keep such a copy. Of a directory, all vocabularies are copied.
  *
- * The names in the folder are Hugging Face's: tokenizer.json, tokenizer.model, vocab.json and merges.txt, or vocab.txt,
- * and the two files that name special tokens, where they exist beside the others. "bytes" has no files: after
+ * The names in the folder are Hugging Face's: tokenizer.json, tokenizer.model (or spiece.model and others, if it is
+ * named so), vocab.json and merges.txt, vocab.txt, and the other files that belong to it. "bytes" has no files: after
  * tokenizer_save("bytes", dir) there is no folder. So a reader takes a missing folder for "bytes".
  *
  * The folder appears when it is complete and on disk: it is written as dir.tmp, which a later call replaces if a crash

@@ -1,0 +1,349 @@
+/* tokenizer_copy.c - a copy of a tokenizer's files. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/foreign/tokenizer_files.h"
+#include "common/io.h"
+#include "common/text.h"
+
+static int check_length(const char path[PATH_MAX], struct error *err, int length)
+{
+    return length < PATH_MAX ? 0 : error_set(err, CODE_DATA, "%.100s...: the path is too long", path);
+}
+
+/* The names in a copy, as fnmatch has them. The first ones are what ids are read from. */
+#define VOCABULARIES 5
+static const char *const patterns[] = {
+    "tokenizer.json",
+    "*.model",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    TOKENIZER_MAP,
+    TOKENIZER_CONFIG,
+    "added_tokens.json",
+    "normalizer.json",
+    "tokenization_*.py",
+    "chat_template.jinja",
+    "chat_template.json",
+    "chat_templates/*.jinja",
+    "additional_chat_templates/*.jinja",
+};
+static const char *const folders[] = {"chat_templates", "additional_chat_templates"};
+
+/* Whether a name is that of a tokenizer's file; `first` VOCABULARIES: and not one that ids are read from. */
+static bool is_tokenizers(const char *name, size_t first)
+{
+    for (size_t i = first; i < sizeof patterns / sizeof *patterns; i++)
+        if (fnmatch(patterns[i], name, FNM_PATHNAME) == 0)
+            return true;
+    return false;
+}
+
+static bool is_folder(const char *name)
+{
+    return strcmp(name, folders[0]) == 0 || strcmp(name, folders[1]) == 0;
+}
+
+/* The files of a folder, or of a folder in it: their names with `prefix`. There may be none. */
+static int list_folder(const char *dir, const char *prefix, char ***names, size_t *count, struct error *err)
+{
+    char path[PATH_MAX];
+    DIR *stream = snprintf(path, sizeof path, "%s/%s", dir, prefix) < PATH_MAX ? opendir(path) : NULL;
+    const struct dirent *entry;
+    bool good = true;
+
+    if (!stream)
+        return errno == ENOENT ? 0 : error_errno(err, CODE_IO, "cannot read %s", path);
+    while (good && (entry = readdir(stream)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            (*prefix || !is_folder(entry->d_name)))
+            good = text_add_line(names, count, "%s%s", prefix, entry->d_name);
+    closedir(stream);
+    return good ? 0 : error_errno(err, CODE_IO, "cannot list %s", path);
+}
+
+/* The names of all files in `dir`, to be freed also after a failure. */
+static int list_files(const char *dir, char ***names, size_t *count, struct error *err)
+{
+    *names = NULL;
+    *count = 0;
+    return list_folder(dir, "", names, count, err) < 0 || list_folder(dir, "chat_templates/", names, count, err) < 0 ||
+                   list_folder(dir, "additional_chat_templates/", names, count, err) < 0
+               ? -1
+               : 0;
+}
+
+#define SAVED_MOST 64
+
+/* What a copy has. */
+struct saved_files {
+    struct saved_file {
+        char name[NAME_MAX + 32];
+        char *bytes;
+        size_t size;
+    } files[SAVED_MOST];
+    int count;
+};
+
+static void free_saved(struct saved_files *saved)
+{
+    for (int i = 0; i < saved->count; i++)
+        free(saved->files[i].bytes);
+}
+
+static struct saved_file *find_saved(struct saved_files *saved, const char *name)
+{
+    for (int i = 0; i < saved->count; i++)
+        if (strcmp(saved->files[i].name, name) == 0)
+            return &saved->files[i];
+    return NULL;
+}
+
+/* Reads the file at `path`, which a copy has under `name`. Of two, the first counts. */
+static int read_saved(struct saved_files *saved, const char *name, const char *path, struct error *err)
+{
+    struct saved_file *file = &saved->files[saved->count];
+
+    if (find_saved(saved, name))
+        return 0;
+    if (saved->count == SAVED_MOST)
+        return error_set(err, CODE_DATA, "%s: more than %d files belong to the tokenizer", path, SAVED_MOST);
+    snprintf(file->name, sizeof file->name, "%s", name);
+    file->bytes = text_read_file(path, TOKENIZER_FILE_MOST, &file->size, err);
+    saved->count += file->bytes != NULL;
+    return file->bytes ? 0 : -1;
+}
+
+/* Hugging Face's name of a vocabulary. A class of transformers expects its SentencePiece model under its own name. */
+static const char *name_vocabulary(const struct tokenizer_files *files, int number)
+{
+    static const char *const names[][2] = {[LAYOUT_JSON] = {"tokenizer.json"},
+                                           [LAYOUT_PAIR] = {"vocab.json", "merges.txt"},
+                                           [LAYOUT_LINES] = {"vocab.txt"}};
+    static const char *const models[] = {"spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "spm.model"};
+    const char *slash = strrchr(files->paths[0], '/'), *name = slash ? slash + 1 : files->paths[0];
+
+    if (files->layout != LAYOUT_MODEL)
+        return names[files->layout][number];
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, models[i]) == 0)
+            return models[i];
+    return "tokenizer.model";
+}
+
+/* The files that belong to a tokenizer whose vocabulary is at `path`. */
+static int read_others(struct saved_files *saved, const char *path, struct error *err)
+{
+    char dir[PATH_MAX], file[PATH_MAX], **names;
+    size_t count;
+    int result;
+
+    snprintf(dir, sizeof dir, "%.*s.", strrchr(path, '/') ? (int)(strrchr(path, '/') + 1 - path) : 0, path);
+    result = list_files(dir, &names, &count, err);
+    for (size_t i = 0; i < count && result == 0; i++)
+        if (is_tokenizers(names[i], VOCABULARIES) && tokenizer_neighbour(path, names[i], file) == 0)
+            result = read_saved(saved, names[i], file, err);
+    text_free_lines(names, count);
+    return result;
+}
+
+static int read_sources(struct saved_files *saved, const char *path, struct error *err)
+{
+    struct tokenizer_files files;
+
+    saved->count = 0;
+    if (tokenizer_find_files(path, 0, &files, err) < 0)
+        return -1;
+    if (files.layout != LAYOUT_BYTES && read_others(saved, files.paths[0], err) < 0)
+        return -1;
+    for (int i = 0; tokenizer_find_files(path, i, &files, NULL) == 0; i++)
+        for (int k = 0; k < 2 && *files.paths[k]; k++)
+            if (read_saved(saved, name_vocabulary(&files, k), files.paths[k], err) < 0)
+                return -1;
+    return 0;
+}
+
+/* Whether the folder has these files and no other of a tokenizer. */
+static bool has_saved(struct saved_files *saved, const char *dir)
+{
+    char path[PATH_MAX], **names;
+    size_t count;
+    bool same = list_files(dir, &names, &count, NULL) == 0;
+    int found = 0;
+
+    for (size_t i = 0; i < count && same; i++) {
+        const struct saved_file *file = find_saved(saved, names[i]);
+        size_t size = 0;
+        char *bytes;
+
+        if (!is_tokenizers(names[i], 0))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        bytes = file ? text_read_file(path, TOKENIZER_FILE_MOST, &size, NULL) : NULL;
+        same = bytes && size == file->size && memcmp(bytes, file->bytes, size) == 0;
+        found += same;
+        free(bytes);
+    }
+    text_free_lines(names, count);
+    return same && found == saved->count;
+}
+
+/* Refuses a folder with files that are not of a copy: replacing it would lose them. */
+static int refuse_others(const char *dir, struct error *err)
+{
+    char **names;
+    size_t count;
+    int result = list_files(dir, &names, &count, err);
+
+    for (size_t i = 0; i < count && result == 0; i++)
+        if (!is_tokenizers(names[i], 0))
+            result = error_set(err, CODE_USAGE,
+                               "%s has %s, which is not a file of a saved tokenizer: move it, or choose another name",
+                               dir, names[i]);
+    text_free_lines(names, count);
+    return result;
+}
+
+/* Removes a copy. There may be none. */
+static int remove_saved(const char *dir, struct error *err)
+{
+    char path[PATH_MAX], **names;
+    size_t count;
+    int result = list_files(dir, &names, &count, err);
+
+    for (size_t i = 0; i < count && result == 0; i++)
+        if (is_tokenizers(names[i], 0) && snprintf(path, sizeof path, "%s/%s", dir, names[i]) < PATH_MAX)
+            unlink(path);
+    for (int i = 0; i < 2; i++)
+        if (snprintf(path, sizeof path, "%s/%s", dir, folders[i]) < PATH_MAX)
+            rmdir(path);
+    text_free_lines(names, count);
+    if (result < 0)
+        return -1;
+    return rmdir(dir) == 0 || errno == ENOENT ? 0 : error_errno(err, CODE_IO, "cannot remove %s", dir);
+}
+
+static int write_synced(const char *path, const char *bytes, size_t size, struct error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), saved;
+    bool good = fd >= 0 && io_write_all(fd, bytes, size) == 0 && fsync(fd) == 0;
+
+    saved = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = saved;
+    return good ? 0 : error_errno(err, CODE_IO, "cannot write %s", path);
+}
+
+/* A file in a folder of templates makes the folder. */
+static int write_files(const struct saved_files *saved, const char *dir, struct error *err)
+{
+    char path[PATH_MAX];
+
+    for (int i = 0; i < saved->count; i++) {
+        const struct saved_file *file = &saved->files[i];
+        size_t folder = strchr(file->name, '/') ? strcspn(file->name, "/") : 0;
+
+        if (check_length(path, err, snprintf(path, sizeof path, "%s/%.*s", dir, (int)folder, file->name)) < 0)
+            return -1;
+        if (folder > 0 && mkdir(path, 0777) < 0 && errno != EEXIST)
+            return error_errno(err, CODE_IO, "cannot create %s", path);
+        if (check_length(path, err, snprintf(path, sizeof path, "%s/%s", dir, file->name)) < 0 ||
+            write_synced(path, file->bytes, file->size, err) < 0)
+            return -1;
+        if (folder > 0 && io_sync_parent(path) < 0)
+            return error_errno(err, CODE_IO, "cannot sync the directory of %s", path);
+    }
+    return 0;
+}
+
+static int write_saved(const struct saved_files *saved, const char *dir, struct error *err)
+{
+    char path[PATH_MAX];
+
+    if (remove_saved(dir, err) < 0)
+        return -1;
+    if (mkdir(dir, 0777) < 0)
+        return error_errno(err, CODE_IO, "cannot create %s", dir);
+    if (write_files(saved, dir, err) < 0 || check_length(path, err, snprintf(path, sizeof path, "%s/.", dir)) < 0)
+        return -1;
+    return io_sync_parent(path) == 0 ? 0 : error_errno(err, CODE_IO, "cannot sync %s", dir);
+}
+
+static int replace_folder(const char *temporary, const char *dir, struct error *err)
+{
+    if (rename(temporary, dir) == 0)
+        return 0;
+    if ((errno == ENOTEMPTY || errno == EEXIST) && renameat2(AT_FDCWD, temporary, AT_FDCWD, dir, RENAME_EXCHANGE) == 0)
+        return remove_saved(temporary, err);
+    if (errno == EINVAL || errno == ENOSYS) { /* a file system without exchange */
+        if (remove_saved(dir, err) < 0)
+            return -1;
+        if (rename(temporary, dir) == 0)
+            return 0;
+    }
+    return error_errno(err, CODE_IO, "cannot rename %s to %s", temporary, dir);
+}
+
+int tokenizer_save(const char *path, const char *dir, struct error *err)
+{
+    char name[PATH_MAX], temporary[PATH_MAX];
+    struct saved_files saved;
+    int length = (int)strlen(dir), result = -1;
+
+    for (; length > 1 && dir[length - 1] == '/'; length--)
+        ;
+    if (snprintf(name, sizeof name, "%.*s", length, dir) >= PATH_MAX ||
+        snprintf(temporary, sizeof temporary, "%.*s.tmp", length, dir) >= PATH_MAX)
+        return error_set(err, CODE_USAGE, "%.100s...: the path is too long", dir);
+    if (strcmp(path, "bytes") == 0)
+        return refuse_others(name, err) < 0 ? -1 : remove_saved(name, err);
+    if (read_sources(&saved, path, err) < 0)
+        goto done;
+    if (has_saved(&saved, name)) {
+        result = 0;
+        goto done;
+    }
+    if (refuse_others(name, err) < 0 || refuse_others(temporary, err) < 0)
+        goto done;
+    if (write_saved(&saved, temporary, err) < 0 || replace_folder(temporary, name, err) < 0) {
+        remove_saved(temporary, NULL);
+        goto done;
+    }
+    result = io_sync_parent(name) == 0 ? 0 : error_errno(err, CODE_IO, "cannot sync the directory of %s", name);
+done:
+    free_saved(&saved);
+    return result;
+}
+
+int tokenizer_is_saved(const char *path, const char *dir, bool *same, struct error *err)
+{
+    struct saved_files saved;
+    int result = read_sources(&saved, path, err);
+
+    if (result == 0)
+        *same = has_saved(&saved, dir);
+    free_saved(&saved);
+    return result;
+}
+
+int tokenizer_copy(const char *path, const char *dir, struct error *err)
+{
+    struct saved_files saved;
+    int result = read_sources(&saved, path, err);
+
+    if (result == 0)
+        result = write_files(&saved, dir, err);
+    free_saved(&saved);
+    return result;
+}
