@@ -91,7 +91,7 @@ static int keep_copy(const struct run *run, const char *path, const struct token
     snprintf(copy, sizeof copy, "%s/tokenizer", run->job->checkpoint.dir);
     if (access(copy, F_OK) == 0)
         return compare_with(path, tokenizer, copy, "give this run the former, or a checkpoint.dir of its own", err);
-    return tokenizer_save(path, copy, err);
+    return tokenizer_save(tokenizer_path(tokenizer), copy, err);
 }
 
 static int take_tokenizer(const struct run *run, const char *path, struct error *err)
@@ -106,6 +106,8 @@ static int take_tokenizer(const struct run *run, const char *path, struct error 
         result = compare_sets(run, path, tokenizer, err);
     if (result == 0)
         result = keep_copy(run, path, tokenizer, err);
+    if (result == 0 && tokenizer_note(tokenizer))
+        run_log(run, "%s", tokenizer_note(tokenizer));
     if (result == 0)
         run_log(run, "tokenizer: %s, %s, %" PRId32 " tokens", path, tokenizer_kind(tokenizer),
                 tokenizer_size(tokenizer));

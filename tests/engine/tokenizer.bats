@@ -153,3 +153,32 @@ losses() {
     # words of the vocabulary, not bytes
     [ "$(grep -o '[a-z]\+' "$DIR/words" | grep -cxFf "$DIR/vocab.txt")" -ge 10 ]
 }
+
+@test "what belongs to a tokenizer goes along from the data to the checkpoint, an export and an import" {
+    local name
+    mkdir -p "$DIR/folder/additional_chat_templates"
+    { printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]'; seq 20; } >"$DIR/folder/vocab.txt"
+    # transformers writes this number where there is no longest text
+    echo '{"tokenizer_class": "BertTokenizer", "model_max_length": 1000000000000000019884624838656, "x": NaN}' \
+        >"$DIR/folder/tokenizer_config.json"
+    echo '{"additional_special_tokens": [], "x": 1e999}' >"$DIR/folder/special_tokens_map.json"
+    echo '{}' >"$DIR/folder/added_tokens.json"
+    for name in chat_template.jinja additional_chat_templates/rag.jinja; do echo $name >"$DIR/folder/$name"; done
+    # a kind that is not known: vocab.txt is taken
+    echo '{"pre_tokenizer": {"type": "Metaspace"}, "model": {"type": "BPE", "vocab": {"[PAD]": 0}, "merges": []}}' \
+        >"$DIR/folder/tokenizer.json"
+    yes "$(seq 20)" | head -n 400 >"$DIR/numbers"
+    muster-data "$DIR/numbers" --tokenizer "$DIR/folder/vocab.txt" --out "$DIR/set"
+    rm -rf "$DIR/ckpt"
+    train --set "data.train=$DIR/set" --set data.valid= --set "data.tokenizer=$DIR/folder" --set batch.steps=6 ||
+        { cat "$DIR/err"; return 1; }
+    grep -q "^$DIR/folder/vocab.txt is taken instead of $DIR/folder/tokenizer.json: pre_tokenizer.type: " "$DIR/log"
+    diff -r --exclude=tokenizer.json "$DIR/folder" "$DIR/ckpt/tokenizer"
+    muster-ckpt export --format hf "$DIR/ckpt" "$DIR/hf"
+    diff -r "$DIR/ckpt/tokenizer" "$DIR/hf" | grep -v '^Only in .*/hf: .*\(model.safetensors\|config.json\)$' && return 1
+    cp "$DIR/folder/tokenizer.json" "$DIR/hf"
+    muster-ckpt import --format hf "$DIR/hf" "$DIR/back" >/dev/null
+    diff -r "$DIR/folder" "$DIR/back/tokenizer"
+    muster-generate "$DIR/back" --prompt "1 2" --tokens 2 --seed 1 2>"$DIR/err"
+    grep -q "^muster-generate: $DIR/back/tokenizer/vocab.txt is taken instead of " "$DIR/err"
+}

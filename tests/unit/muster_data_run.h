@@ -47,6 +47,19 @@ static inline void write_file(const char *path, const void *bytes, size_t size)
     assert_int_equal(fclose(file), 0);
 }
 
+static inline void write_text(const char *path, const char *text)
+{
+    write_file(path, text, strlen(text));
+}
+
+static inline void same_set(const char *a, const char *b)
+{
+    char command[300];
+
+    snprintf(command, sizeof command, "cmp %s.bin %s.bin && cmp %s.idx %s.idx", a, b, a, b);
+    assert_int_equal(system(command), 0);
+}
+
 /* Runs "muster-data ARGUMENTS" in a shell and expects its exit code and all it prints, to either stream. */
 static inline void expect(const char *arguments, int code, const char *output)
 {

@@ -7,23 +7,10 @@
 
 #include "tests/unit/muster_data_run.h"
 
-static void write_text(const char *path, const char *text)
-{
-    write_file(path, text, strlen(text));
-}
-
 /* BERT's kind of vocabulary: [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, a 5, b 6, c 7, ##b 8, "." 9. */
 static void write_vocab(void)
 {
     write_text("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n##b\n.\n");
-}
-
-static void same_set(const char *a, const char *b)
-{
-    char command[300];
-
-    snprintf(command, sizeof command, "cmp %s.bin %s.bin && cmp %s.idx %s.idx", a, b, a, b);
-    assert_int_equal(system(command), 0);
 }
 
 static void lines_of_json_are_documents(void **state)
@@ -338,35 +325,6 @@ static void what_the_files_beside_a_vocabulary_say_counts(void **state)
     expect("decode set", 0, "a b c");
 }
 
-/* transformers writes this number where a tokenizer has no longest text. */
-static void values_that_are_not_needed_do_not_matter(void **state)
-{
-    static const char others[] = "{\"model_max_length\": 1000000000000000019884624838656, \"a\": [NaN, -Infinity, "
-                                 "1e999], \"\\u0000\": \"\\ud800\", \"b\": 1, \"b\": 2%s}";
-    char text[300];
-
-    (void)state;
-    write_vocab();
-    write_text("a.jsonl", "{\"text\": 1e999, \"\\ud800\": \"\\udc00\", \"n\": [NaN, 1000000000000000019884624838656], "
-                          "\"text\": \"a b\"}\n");
-    snprintf(text, sizeof text, others, "");
-    write_text("tokenizer_config.json", text);
-    write_text("special_tokens_map.json", text);
-    write_text("added_tokens.json", "{}");
-    expect("a.jsonl --tokenizer . --out set", 0, "set: 2 tokens, 1 document; wrote set.bin and set.idx\n");
-    snprintf(text, sizeof text, others, ", \"added_tokens_decoder\": {\"1\": NaN}");
-    write_text("tokenizer_config.json", text);
-    expect("a.jsonl --tokenizer . --out other", 65,
-           "muster-data: ./tokenizer_config.json: added_tokens_decoder.1.content: a missing value is not supported; "
-           "expected a string\n");
-    write_text("tokenizer_config.json", "{\"a\": NaN,\n \"b\": nan}");
-    expect("a.jsonl --tokenizer . --out other", 65,
-           "muster-data: ./tokenizer_config.json:2:9: invalid token near 'nan'\n");
-    write_text("b.jsonl", "{\"text\": \"\\ud800\"}\n");
-    expect("b.jsonl --out other", 65,
-           "muster-data: b.jsonl:1, offset 16: half of a surrogate pair, which is no character\n");
-}
-
 static void with_a_key_all_but_txt_is_json(void **state)
 {
     (void)state;
@@ -374,63 +332,6 @@ static void with_a_key_all_but_txt_is_json(void **state)
     expect("a.ndjson --key content --out set", 0, "set: 6 tokens, 2 documents; wrote set.bin and set.idx\n");
     write_text("b.txt", "three");
     expect("a.ndjson b.txt --key content --out both", 0, "both: 11 tokens, 3 documents; wrote both.bin and both.idx\n");
-}
-
-#define NOTICE " is read as JSON lines, and so are other texts like it; --raw takes each text as one document\n"
-
-static void json_lines_are_found_by_their_contents(void **state)
-{
-    static const char *const names[] = {"a.ndjson", "a.JSONL", "part-00000", "a.txt", "b.ndjson.gz", "part.zst", "-"};
-    char command[200], output[400];
-
-    (void)state;
-    write_text("a.ndjson", "\n {\"n\": [NaN, {}], \"text\": \"one\"} \r\n{\"text\": \"two\"}\n");
-    assert_int_equal(
-        system("for to in a.JSONL part-00000 a.txt; do cp a.ndjson $to; done; gzip <a.ndjson >b.ndjson.gz"), 0);
-    assert_int_equal(system("printf '(\\265/\\375 3\\231\\001\\000' >part.zst; tail -c +2 a.ndjson >>part.zst"), 0);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *name = names[i];
-
-        snprintf(command, sizeof command, "%s --out set%zu < part-00000", name, i);
-        snprintf(output, sizeof output,
-                 "muster-data: %s" NOTICE "set%zu: 6 tokens, 2 documents; wrote set%zu.bin and set%zu.idx\n",
-                 strcmp(name, "-") == 0 ? "standard input" : name, i, i, i);
-        expect(command, 0, output);
-        snprintf(command, sizeof command, "%s --raw --out raw%zu < part-00000", name, i);
-        snprintf(output, sizeof output, "raw%zu: 5%d tokens, 1 document; wrote raw%zu.bin and raw%zu.idx\n", i,
-                 strcmp(name, "part.zst") == 0 ? 1 : 2, i, i);
-        expect(command, 0, output);
-    }
-    expect("a.ndjson part-00000 a.txt --out all", 0, /* one line for all */
-           "muster-data: a.ndjson" NOTICE "all: 18 tokens, 6 documents; wrote all.bin and all.idx\n");
-    expect("part-00000 --key other --out key", 65,
-           "muster-data: part-00000:2, offset 1: the object has no key \"other\"; --key names another\n");
-    expect("part-00000 --raw --key text --out key", 64,
-           "muster-data: --key and --raw were both given; muster-data --help lists the options\n");
-}
-
-/* Long lines are as short ones, whatever is cut; a text that only looks like JSON is none. */
-static void a_long_first_line_is_json_and_other_braces_are_text(void **state)
-{
-    static const char *const texts[] = {
-        "{", "{}x\n", "{\n \"text\": \"a\"\n}\n", "{\"text\": \"a\"", "[{\"text\": 1}]\n", "{ int x; }\n"};
-    char output[200];
-
-    (void)state;
-    assert_int_equal(
-        system("{ printf '{\"text\": \"'; yes '\\u00e9' | head -n 60000 | tr -d '\\n'; echo '\"}'; } >long"), 0);
-    expect("long --out long", 0,
-           "muster-data: long" NOTICE "long: 120000 tokens, 1 document; wrote long.bin and long.idx\n");
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        write_text("text", texts[i]);
-        snprintf(output, sizeof output, "set: %zu token%s, 1 document; wrote set.bin and set.idx\n", strlen(texts[i]),
-                 i ? "s" : "");
-        assert_int_equal(system("rm -f set.*"), 0);
-        expect("text --out set", 0, output);
-    }
-    write_text("broken.ndjson", "{\"text\": \"a\n");
-    expect("broken.ndjson --out none", 65,
-           "muster-data: broken.ndjson" NOTICE "muster-data: broken.ndjson:1, offset 11: the JSON ends early\n");
 }
 
 int main(void)
@@ -446,10 +347,7 @@ int main(void)
         cmocka_unit_test_setup(an_overlong_line_is_bad, clean),
         cmocka_unit_test_setup(the_users_files_stay, clean),
         cmocka_unit_test_setup(what_the_files_beside_a_vocabulary_say_counts, clean),
-        cmocka_unit_test_setup(values_that_are_not_needed_do_not_matter, clean),
         cmocka_unit_test_setup(with_a_key_all_but_txt_is_json, clean),
-        cmocka_unit_test_setup(json_lines_are_found_by_their_contents, clean),
-        cmocka_unit_test_setup(a_long_first_line_is_json_and_other_braces_are_text, clean),
         cmocka_unit_test_setup(a_set_that_begins_with_an_empty_document_is_merged, clean),
         cmocka_unit_test_setup_teardown(what_a_killed_run_left_is_replaced, clean, clean),
     };

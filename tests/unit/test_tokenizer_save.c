@@ -197,12 +197,41 @@ static void all_files_that_belong_to_it_are_copied(void **state)
     expect_files(".", "copy hf");
 }
 
+static void a_pair_beside_an_unknown_vocabulary_is_taken(void **state)
+{
+    struct tokenizer *tokenizer;
+
+    (void)state;
+    assert_int_equal(mkdir("hf", 0777), 0);
+    write_pair("hf/vocab.json", "hf/merges.txt");
+    write_file("hf/tokenizer.json", "{\"model\": {\"type\": \"WordLevel\", \"vocab\": {\"th\": 256, \"\\u0120\": 32}}, "
+                                    "\"added_tokens\": [{\"content\": \"<|endoftext|>\", \"id\": 258}]}");
+    tokenizer = tokenizer_open("hf", &err);
+    if (!tokenizer)
+        fail_msg("%s", err.text);
+    assert_string_equal(tokenizer_path(tokenizer), "hf/vocab.json");
+    assert_string_equal(tokenizer_note(tokenizer),
+                        "hf/vocab.json is taken instead of hf/tokenizer.json: model.type: \"WordLevel\" is not "
+                        "supported; expected \"BPE\" or \"WordPiece\"; of a SentencePiece model give the .model file");
+    assert_int_equal(tokenizer_fingerprint(tokenizer), fingerprint("hf/merges.txt"));
+    tokenizer_close(tokenizer);
+    save("hf", "copy");
+    expect_files("copy", "merges.txt tokenizer.json vocab.json");
+    assert_int_equal(fingerprint("copy"), fingerprint("hf"));
+    assert_int_equal(unlink("hf/merges.txt"), 0); /* then it is no pair */
+    assert_null(tokenizer_open("hf", &err));
+    assert_null(strstr(err.text, "beside"));
+    save("hf", "other");
+    expect_files("other", "tokenizer.json");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_copy_is_the_same_tokenizer, clean),
         cmocka_unit_test_setup(a_copy_is_replaced_by_another_tokenizer, clean),
         cmocka_unit_test_setup(all_files_that_belong_to_it_are_copied, clean),
+        cmocka_unit_test_setup(a_pair_beside_an_unknown_vocabulary_is_taken, clean),
         cmocka_unit_test_setup_teardown(other_files_are_kept, clean, clean),
     };
 

@@ -165,7 +165,8 @@ static int add_set(struct conversion *c, const char *prefix, const char *end, st
         return error_set(err, CODE_USAGE, "%.200s...: this prefix is too long", prefix);
     if (refuse_own_texts(&c->convert->texts, set->prefix, err) < 0)
         return -1;
-    c->sets[c->converted->count] = indexed_writer_create(set->prefix, c->encoding.type, c->convert->tokenizer, err);
+    c->sets[c->converted->count] = indexed_writer_create(
+        set->prefix, c->encoding.type, c->convert->tokenizer ? tokenizer_path(c->tokenizer) : NULL, err);
     if (!c->sets[c->converted->count])
         return -1;
     c->converted->count++;
@@ -261,6 +262,8 @@ static int open_tokenizer(struct conversion *c, struct error *err)
         c->tokenizer = tokenizer_open(convert->tokenizer, err);
         if (!c->tokenizer)
             return -1;
+        if (tokenizer_note(c->tokenizer) && convert->texts.notice)
+            convert->texts.notice(tokenizer_note(c->tokenizer));
         end = tokenizer_special(c->tokenizer, SPECIAL_END);
     } else if (convert->append_end) {
         c->tokenizer = tokenizer_open("bytes", err); /* 257 tokens do not fit into uint8 */

@@ -205,6 +205,8 @@ static int decode_documents(const char *prefix, const char *tokenizer, uint64_t 
         goto done;
     }
     d.tokenizer = tokenizer_open(tokenizer ? tokenizer : data_tokenizer_of(prefix, folder), err);
+    if (d.tokenizer && tokenizer_note(d.tokenizer))
+        data_notice(tokenizer_note(d.tokenizer));
     if (!d.tokenizer || indexed_boundaries(d.indexed, first, 1, &begin, err) < 0 ||
         pass_sequences(&d, begin, &tokens, err) < 0)
         goto done;

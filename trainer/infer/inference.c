@@ -126,6 +126,8 @@ static int open_tokenizer(struct inference *f, const struct inference_options *o
         return list_tokens(f, "", err);
     }
     f->tokenizer = tokenizer_open(path, err);
+    if (f->tokenizer && tokenizer_note(f->tokenizer))
+        o->note(tokenizer_note(f->tokenizer));
     f->encoder = f->tokenizer ? encoder_create(f->tokenizer, err) : NULL;
     return f->encoder ? list_tokens(f, path, err) : -1;
 }

@@ -38,6 +38,19 @@ static bool take_bytes(const int16_t alphabet[ALPHABET], const char *token, size
     return true;
 }
 
+bool token_in_alphabet(const int16_t alphabet[ALPHABET], const char *name, size_t bytes, const char *token,
+                       size_t length)
+{
+    struct text_list text = {0};
+    size_t count;
+    bool same = bytes > 0 && text_list_append(&text, name, bytes, NULL) == 0 &&
+                take_bytes(alphabet, name, bytes, text.text, &count) && count == length &&
+                memcmp(text.text, token, length) == 0;
+
+    free(text.text);
+    return same;
+}
+
 /* ---- vocabularies ------------------------------------------------------------------------------------------------ */
 
 /* Adds the tokens that are, or are not, written in the alphabet: these last, so that they never hide another. */

@@ -1,4 +1,4 @@
-/* tokenizer.c - opens a tokenizer, and answers questions about its tokens. */
+/* tokenizer.c - answers questions about a tokenizer and its tokens. */
 #include "trainer/tokenizer/tokenizer_impl.h"
 
 #include <stdio.h>
@@ -6,13 +6,21 @@
 
 #include "common/crc32c.h"
 
-#define BYTES_END 256 /* the id that ends a document of bytes */
-
 const char *tokenizer_kind(const struct tokenizer *tokenizer)
 {
     static const char *const kinds[] = {"bytes", "byte-level BPE", "WordPiece", "SentencePiece"};
 
     return kinds[tokenizer->kind];
+}
+
+const char *tokenizer_path(const struct tokenizer *tokenizer)
+{
+    return tokenizer->path;
+}
+
+const char *tokenizer_note(const struct tokenizer *tokenizer)
+{
+    return tokenizer->note[0] ? tokenizer->note : NULL;
 }
 
 int32_t tokenizer_size(const struct tokenizer *tokenizer)
@@ -192,64 +200,7 @@ static int normalize_tokens(struct tokenizer *tokenizer, struct error *err)
     return 0;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------------------------- */
-
-static int open_bytes(struct tokenizer *tokenizer, struct error *err)
-{
-    for (int byte = 0; byte < 256; byte++) {
-        char text = (char)byte;
-
-        if (token_table_add(&tokenizer->table, byte, &text, 1, err) < 0)
-            return -1;
-    }
-    if (token_table_add(&tokenizer->table, BYTES_END, "", 0, err) < 0)
-        return -1;
-    tokenizer->table.entries[BYTES_END].flags |= TOKEN_SPECIAL;
-    tokenizer->special[SPECIAL_END] = BYTES_END;
-    return 0;
-}
-
-static int open_files(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
-{
-    const char *path = files->paths[0];
-
-    switch (files->layout) {
-    case LAYOUT_PAIR:
-        return read_bpe_files(tokenizer, path, files->paths[1], err) < 0
-                   ? -1
-                   : read_special_tokens(tokenizer, path, true, err);
-    case LAYOUT_JSON:
-        return read_tokenizer_json(tokenizer, path, err) < 0 ? -1 : read_special_tokens(tokenizer, path, false, err);
-    case LAYOUT_MODEL:
-        return read_sentencepiece(tokenizer, path, err) < 0 ? -1 : read_special_tokens(tokenizer, path, false, err);
-    case LAYOUT_LINES:
-        if (read_vocab_txt(tokenizer, path, err) < 0 || read_special_tokens(tokenizer, path, true, err) < 0)
-            return -1;
-        tokenizer->unknown = tokenizer->special[SPECIAL_UNKNOWN];
-        return 0;
-    default:
-        return open_bytes(tokenizer, err);
-    }
-}
-
-struct tokenizer *tokenizer_open(const char *path, struct error *err)
-{
-    struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
-    struct tokenizer_files files;
-
-    if (!tokenizer) {
-        error_set(err, CODE_IO, "out of memory for a tokenizer");
-        return NULL;
-    }
-    memset(tokenizer->special, 0xff, sizeof tokenizer->special);
-    tokenizer->unknown = -1;
-    if (tokenizer_find_files(path, 0, &files, err) < 0 || open_files(tokenizer, &files, err) < 0 ||
-        tokenizer_finish(tokenizer, err) < 0) {
-        tokenizer_close(tokenizer);
-        return NULL;
-    }
-    return tokenizer;
-}
+/* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
 int tokenizer_finish(struct tokenizer *tokenizer, struct error *err)
 {

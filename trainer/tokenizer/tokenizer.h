@@ -6,8 +6,8 @@
  *     struct token_list ids = {0};
  *     encoder_encode(encoder, text, bytes, 0, &ids, &err);       // appends
  *
- * tokenizer_open takes "bytes", a file, or a directory, in which it takes the first of these that exists
- * (common/foreign/tokenizer_files.h, which also has tokenizer_save, a copy of the files):
+ * tokenizer_open takes "bytes", a file, or a directory, in which it takes the first of these that exists and is of a
+ * known kind (common/foreign/tokenizer_files.h, which also has tokenizer_save, a copy of the files):
  *
  *   file                            kind                  the same ids as
  *   tokenizer.json                  byte-level BPE        Hugging Face's `tokenizers`
@@ -62,6 +62,16 @@ struct tokenizer;
 /* CODE_DATA for bad or unsupported files, CODE_IO for those that cannot be read. */
 struct tokenizer *tokenizer_open(const char *path, struct error *err);
 void tokenizer_close(struct tokenizer *tokenizer);
+
+/* The file that was taken, or the path that was given if that is the first one there. */
+const char *tokenizer_path(const struct tokenizer *tokenizer);
+
+/*
+ * A line for the user if the first vocabulary in a directory is of an unknown kind, and another one was taken: which,
+ * why, and where their ids differ. Also if added_tokens.json has tokens that a SentencePiece model lacks. NULL: nothing
+ * to say.
+ */
+const char *tokenizer_note(const struct tokenizer *tokenizer);
 
 /* "byte-level BPE", "WordPiece", "SentencePiece", "bytes". */
 const char *tokenizer_kind(const struct tokenizer *tokenizer);

@@ -142,6 +142,7 @@ struct tokenizer {
     bool never_cut;                   /* an added token may be written in so many ways that any cut could be in one */
     int32_t special[SPECIAL_TOKENS];
     uint32_t fingerprint;
+    char path[PATH_MAX], note[1024]; /* tokenizer.h */
 
     /* byte-level BPE */
     int32_t byte_ids[256];
@@ -201,6 +202,10 @@ int read_vocab_object(struct tokenizer *tokenizer, json_t *vocab, const char *pa
                       struct error *err);
 int read_vocab_lines(struct tokenizer *tokenizer, const char *text, size_t bytes, const char *path, struct error *err);
 int read_merge_lines(struct tokenizer *tokenizer, const char *text, size_t bytes, const char *path, struct error *err);
+
+/* Whether `name` is a token in the alphabet of byte-level BPE's files. */
+bool token_in_alphabet(const int16_t alphabet[ALPHABET], const char *name, size_t bytes, const char *token,
+                       size_t length);
 
 /* Adds a merge of two tokens, in the alphabet of files. `place` is for the message. */
 int add_merge(struct tokenizer *tokenizer, const char *left, size_t left_bytes, const char *right, size_t right_bytes,
