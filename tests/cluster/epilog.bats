@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # The epilog gives a node back: it does not wait for dead nodes, and frees what earlier jobs left, after the data.
 load helpers
 
@@ -87,6 +88,7 @@ is_empty() {
     muster-ckpt verify ckpt
 }
 
+# bats test_tags=quick
 @test "a save that a job left behind is drained by a later job's epilog, as the save's user" {
     train 1
     mv ckpt away

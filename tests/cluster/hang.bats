@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # A rank that is stopped or killed on a node: the report names it and its node, and Slurm requeues the job.
 load helpers
 
@@ -62,6 +63,7 @@ stopped() {
     job_is 'Restarts=1 '
 }
 
+# bats test_tags=quick
 @test "a stopped rank that shares its node is named as stopped, and all ranks end with 76" {
     sed 's/--ntasks-per-node=1/--ntasks-per-node=2/' "$TOP/etc/train.sbatch" >train.sbatch
     JOB=$(sbatch --parsable --nodes=2 --output="$OUT" train.sbatch job.cfg)

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # One directory, one run, by Slurm's word. All nodes are this machine, where a look for the process would decide: a test
 # that asks Slurm first makes the claim one of another machine, with an old heartbeat.
 load helpers
@@ -91,6 +92,7 @@ only_slurm() {
     refused third "$first"
 }
 
+# bats test_tags=quick
 @test "the directory of a job that scancel killed is taken over at once" {
     long_steps
     submit first

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # Which node each rank gets, on 8 nodes under 3 switches whose order is not that of the nodes' names; who decides it;
 # and that nothing of it is left behind.
 load helpers
@@ -55,6 +56,7 @@ allocated() {
     timeout -k 5 60 salloc -Q $options sh -c "$*"
 }
 
+# bats test_tags=quick
 @test "in an allocation, ranks are placed as muster-topo says, node by node and switch by switch" {
     expect --nodes 'n[1-8]' --slots 1 --mesh dp=8 --bytes dp=1
     [ "$(tr '\n' ' ' <hosts)" != "n1 n2 n3 n4 n5 n6 n7 n8 " ]
@@ -74,6 +76,7 @@ allocated() {
     grep -q '^muster: the environment of rank 0$' report
 }
 
+# bats test_tags=quick
 @test "the job file's mesh decides the placement of two ranks a node" {
     expect --nodes 'n[1-8]' --slots 2 --job "$JOB_FILE"
     [ "$(uniq hosts | tr '\n' ' ')" != "n1 n2 n3 n4 n5 n6 n7 n8 " ]
@@ -174,6 +177,7 @@ train() {
     done
 }
 
+# bats test_tags=quick
 @test "muster-train follows and logs MUSTER_RANK_MAP, and the losses are the same" {
     export OMP_NUM_THREADS=1 # eight ranks share this machine's cores
     train >without

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # srun --muster: every rank finds its variables, the user's stay, a broken job file costs nothing but a line.
 load helpers
 
@@ -28,6 +29,7 @@ variables="RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK MASTER_ADDR MAS
 variables+=" MUSTER_NODES MUSTER_JOB_ID MUSTER_RESTART_COUNT MUSTER_JOB"
 show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; done; echo"
 
+# bats test_tags=quick
 @test "each rank on two nodes with two tasks each gets its own rank variables" {
     step --muster=good.cfg -N2 --ntasks-per-node=2 sh -c "$show" | sort >ranks
     cat ranks
@@ -48,6 +50,7 @@ show="for v in $variables; do eval \"printf '%s ' \\\"\\\${\$v-unset}\\\"\"; don
     [ "$(sort <<<"$output" | tr '\n' ';')" = "0 0 0 0 0;1 1 1 1 0;2 2 0 0 1;3 3 1 1 1;" ]
 }
 
+# bats test_tags=quick
 @test "variables set by the user are unchanged" {
     MASTER_PORT=29500 OMP_NUM_THREADS=7 MASTER_ADDR=me MUSTER_NODES=9 run step --muster -N2 --ntasks-per-node=1 \
         sh -c 'echo $MASTER_PORT $OMP_NUM_THREADS $MASTER_ADDR $MUSTER_NODES $WORLD_SIZE'
@@ -132,6 +135,7 @@ SH
     [ "$(sort -u out | wc -l)" -eq 3 ]
 }
 
+# bats test_tags=quick
 @test "without --muster no variable is set" {
     run step -N2 --ntasks-per-node=1 sh -c "$show"
     echo "$output"
@@ -152,6 +156,7 @@ SH
 rank 0 of 2 $PWD/good.cfg;rank 1 of 2 $PWD/good.cfg;" ]
 }
 
+# bats test_tags=quick
 @test "a broken job file ends srun with 78 in one line; no rank starts and no node is drained" {
     run step --muster=bad.cfg -N2 touch started
     echo "$output"
@@ -296,6 +301,7 @@ SH
     [ "$(grep -c 'this component of a heterogeneous step has no MASTER_ADDR, and is not bound' <<<"$output")" -eq 1 ]
 }
 
+# bats test_tags=quick
 @test "--muster-report prints one table with every variable and its source" {
     OMP_NUM_THREADS=5 run step --muster=good.cfg --muster-report -N2 --ntasks-per-node=2 true
     echo "$output"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # Nonsense from users and from the site, and faults in every callback of the plugin: no node is drained, srun ends in
 # time, and somebody is told why.
 load helpers
@@ -105,6 +106,7 @@ pick() {
 
 # ---- the site --------------------------------------------------------------------------------------------------------
 
+# bats test_tags=quick
 @test "each broken fabric profile is reported by srun with its line, and the ranks still run" {
     local profile name count=0
     mkdir -p "$SANDBOX_DIR/etc/fabric"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # Nothing that the user set is changed: every variable that muster can set, in random company, with random values, by
 # the environment, by --export and in a batch script.
 load helpers
@@ -91,6 +92,7 @@ judge() {
     done
 }
 
+# bats test_tags=quick
 @test "the lists of variables are complete" {
     printf '%s\n' "${variables[@]}"
     [ "${#variables[@]}" -ge 25 ]
@@ -106,6 +108,7 @@ judge() {
     done
 }
 
+# bats test_tags=quick
 @test "variables in the user's environment are unchanged" {
     local i
     for i in {1..30}; do

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # srun --muster-preflight: real faults on one node of a step, each found before any task starts. In the place of
 # muster-preflight stands a script that gives the nodes named in FAULTY the fault in FAULT, and becomes the program.
 load helpers
@@ -67,6 +68,7 @@ n2_is_bad() {
     none_started
 }
 
+# bats test_tags=quick
 @test "if all nodes are good, preflight prints one line and the tasks start" {
     preflight --muster=job.cfg
     [ "$status" -eq 0 ]
@@ -125,6 +127,7 @@ n2_is_bad() {
     none_started
 }
 
+# bats test_tags=quick
 @test "a node without a network is reported as bad" {
     unshare --net true 2>/dev/null || skip "no new network namespace for this user"
     faulty n2 "exec unshare --net $PROGRAM \"\$@\""
@@ -226,6 +229,7 @@ n2_is_bad() {
     grep -q 'Slurm gave 8 GPUs, but 6 are usable' <<<"$output"
 }
 
+# bats test_tags=quick
 @test "after a failed preflight, the step's CPUs are free and the job continues" {
     faulty n2 "export MUSTER_PREFLIGHT_ROOT=/nonexistent"
     cat >script <<'SH'

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # Programs of every kind start with the one flag, on several nodes, and with nothing else set by hand.
 load helpers
 
@@ -18,6 +19,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
 
+# bats test_tags=quick
 @test "ranks of a program without MPI connect by MASTER_ADDR and MASTER_PORT" {
     need bash
     cat >meet <<'SH'
@@ -89,6 +91,7 @@ C
     [ "$(sort <<<"$output")" = "$(for r in {0..7}; do echo "rank $r $r of 8 8 sum 28"; done)" ]
 }
 
+# bats test_tags=quick
 @test "muster-train runs on four nodes" {
     tiny_job "$PWD"
     sed -i 's/steps = 50/steps = 6/; s/log_every = 10/log_every = 1/' job.cfg

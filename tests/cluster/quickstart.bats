@@ -1,3 +1,4 @@
+# bats file_tags=more
 # The main job, end to end: what ./quickstart shows a newcomer, and the promises in it.
 load helpers
 
@@ -56,11 +57,13 @@ setup() {
     run_dir=$(echo "$OUT"/first/muster-quickstart.*)
 }
 
+# bats test_tags=quick
 @test "quickstart ends with exit code 0" {
     cat "$OUT/first.log"
     [ "$(cat "$OUT/first.code")" -eq 0 ]
 }
 
+# bats test_tags=quick
 @test "the job is preempted on 4 nodes, resumes at the same step on 2, and finishes" {
     log=$(echo "$run_dir"/preempted/train-*.out)
     stopped=$(sed -n 's/^stopped at step \([0-9]*\)$/\1/p' "$log")
@@ -73,6 +76,7 @@ setup() {
     grep -q '^job [0-9]* finished once; Restarts=0$' "$OUT/first.log"
 }
 
+# bats test_tags=quick
 @test "no step is repeated or skipped, and the mesh changes at the preemption" {
     awk -F'[:,]' -v k="$(sed -n 's/^stopped at step //p' "$run_dir"/preempted/train-*.out)" '
         { match($0, /"world":[0-9]+/); world = substr($0, RSTART + 8, RLENGTH - 8) }
@@ -80,6 +84,7 @@ setup() {
         END { exit bad || NR != 300 }' "$run_dir/preempted/metrics.jsonl"
 }
 
+# bats test_tags=quick
 @test "the loss falls by more than 40% and matches the uninterrupted run to 1e-5" {
     muster-report compare --tolerance 1e-5 "$run_dir/preempted/metrics.jsonl" "$run_dir/alone/metrics.jsonl"
     first=$(sed -n '1s/.*"loss":\([0-9.]*\).*/\1/p' "$run_dir/preempted/metrics.jsonl")
@@ -87,6 +92,7 @@ setup() {
     awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < 0.6 * a) }'
 }
 
+# bats test_tags=quick
 @test "the report has the plot with the preemption, a verified checkpoint and generated text" {
     grep -q 'shrunk: 4 → 2 ranks' "$run_dir/loss.svg"
     grep -q 'checkpoints/step-00000300: whole' "$OUT/first.log"
@@ -94,6 +100,7 @@ setup() {
     grep -q 'the same (tolerance' "$run_dir/report.txt"
 }
 
+# bats test_tags=quick
 @test "the run uses a tokenizer trained on the text, and the generated text has English words" {
     for run in preempted alone; do
         grep -qx 'tokenizer: tokenizer, SentencePiece, 2000 tokens' "$run_dir/$run"/train-*.out

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # etc/train.sbatch, as it is shipped: preempted, it comes back on the nodes that are left; a dead node does not end it.
 # However it is preempted, it is requeued once at most and finishes once. In the place of muster-train stands a script
 # with its exit codes: it answers --mpi, notes where it runs, and on TERM it exits with 75. Files change what it does:
@@ -67,6 +68,7 @@ nodes_of_run() {
     sed -n "s/^run $1: rank .* nodes, //p" "$OUT" | sort | tr '\n' ' '
 }
 
+# bats test_tags=quick
 @test "a job preempted by a two-node job continues with two ranks on the other two nodes" {
     [ "$(nodes_of_run 0)" = "n1 n2 n3 n4 " ]
     local begun=$SECONDS

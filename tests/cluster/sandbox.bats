@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # The private Slurm itself: it comes up, side by side with another; nodes die and come back; nothing is left behind.
 load helpers
 
@@ -31,6 +32,7 @@ tasks_named() {
     processes "$DIR" | while read -r pid; do cat "/proc/$pid/comm" 2>/dev/null; done | grep -cx "$1"
 }
 
+# bats test_tags=quick
 @test "a step runs on every node, each with its name and switch" {
     start "$DIR" 4
     run step -N4 --ntasks-per-node=1 sh -c 'echo $SLURMD_NODENAME $SLURM_TOPOLOGY_ADDR'
@@ -58,6 +60,7 @@ tasks_named() {
     [ "$(sort <<<"$output" | tr '\n' ' ')" = "rank 0 of 4 rank 1 of 4 rank 2 of 4 rank 3 of 4 " ]
 }
 
+# bats test_tags=quick
 @test "stop leaves no process, including those of jobs" {
     start "$DIR" 2
     unset SLURM_CONF # ours would be found below

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # A save that is staged is not lost with the job's processes, nor, where partners keep copies, with a node.
 load helpers
 
@@ -68,6 +69,7 @@ completed() {
     scontrol show job "$JOB" | grep -q 'JobState=COMPLETED'
 }
 
+# bats test_tags=quick
 @test "after all processes of a node are killed in a drain, the epilog commits the save and the job resumes" {
     submit
     eventually 60 staged

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # The real trainer under etc/train.sbatch: killed, failing alone, out of time.
 load helpers
 
@@ -45,6 +46,7 @@ job_is() {
     scontrol show job "$JOB" | grep -q "$1"
 }
 
+# bats test_tags=quick
 @test "train.sbatch passes its arguments to muster-train, and reports a missing job file in one line" {
     JOB=$(sbatch --parsable --wait --nodes=2 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg --set batch.steps=7)
     cat "$OUT"
@@ -55,6 +57,7 @@ job_is() {
     [ "$(cat "$OUT.none")" = "train.sbatch: missing JOB.cfg: sbatch train.sbatch JOB.cfg [--set path=value]..." ]
 }
 
+# bats test_tags=quick
 @test "when a rank is killed, the others end, and the job is requeued, resumes and finishes" {
     submit 3000
     eventually 30 steps_done 50
@@ -81,6 +84,7 @@ job_is() {
     [ -d ckpt ]
 }
 
+# bats test_tags=quick
 @test "at the time limit the run saves and is requeued" {
     submit 1000000 --time=1 --signal=USR1@52
     eventually 60 job_is 'Restarts=1'

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=more
 # etc/train.sbatch decides by what Slurm says about the job. The private Slurm has no slurmdbd, and so no QOS: programs
 # that print the recorded lines of scontrol and sacctmgr stand in for it. requeue.bats runs the script on a real one.
 load ../helpers
@@ -48,6 +49,7 @@ script() {
     done
 }
 
+# bats test_tags=quick
 @test "a preempted job whose QOS has PreemptMode=requeue or cluster is requeued" {
     for mode in requeue cluster; do
         : >done
@@ -111,6 +113,7 @@ ended() {
     done
 }
 
+# bats test_tags=quick
 @test "with sbatch --signal=B:USR1, the script forwards the signal to srun and requeues the job" {
     printf '#!/bin/bash\ntrap "echo stopped; exit 75" USR1\ntouch begun\nwhile :; do sleep 0.1; done\n' >bin/srun
     SLURM_JOB_ID=7 SLURM_JOB_PARTITION=batch bash "$TOP/etc/train.sbatch" job.cfg >out 2>&1 3>&- &

@@ -1,3 +1,4 @@
+# bats file_tags=more
 # A rank that is stopped, killed or stuck at a random moment: one report names it, and all others end with 76.
 load ../helpers
 
@@ -97,6 +98,7 @@ ended_with() {
     done
 }
 
+# bats test_tags=quick
 @test "a rank killed at a random moment is named at once, and the others end with 76" {
     for round in $(seq "$ROUNDS"); do
         victim=$((RANDOM % 4))
@@ -134,6 +136,7 @@ ended_with() {
     ended_with 76
 }
 
+# bats test_tags=quick
 @test "a run that is stopped while nothing hangs leaves no watchdog files" {
     four_ranks --set checkpoint.dir="$DIR/ckpt"
     within 30 under_way

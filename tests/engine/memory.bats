@@ -1,3 +1,4 @@
+# bats file_tags=more
 # The memory predicted before a run is what the run takes: allocations counted to 3%, and as a cross-check the
 # pages that the operating system saw, to 10% beyond what a process with next to no model has.
 load ../helpers
@@ -42,11 +43,13 @@ predicted() {
 @test "one rank" { predicted 1 parallel.zero=0; }
 @test "one rank, offload, bf16" { predicted 1 parallel.offload=optimizer precision.compute=bf16; }
 @test "one rank, layers recomputed" { predicted 1 parallel.recompute=full; }
+# bats test_tags=quick
 @test "dp 2, ZeRO-1" { predicted 2 parallel.zero=1; }
 @test "dp 2, ZeRO-2, fp16, 16-bit sums" { predicted 2 parallel.zero=2 precision.compute=fp16 precision.reduce=compute; }
 @test "dp 3, ZeRO-3" { predicted 3 parallel.zero=3; }
 @test "dp 2, ZeRO-3, offload, bf16" { predicted 2 parallel.zero=3 parallel.offload=optimizer precision.compute=bf16; }
 @test "tp 2" { predicted 2 parallel.tp=2; }
+# bats test_tags=quick
 @test "tp 2 x pp 2, dropout, attention recomputed" {
     predicted 4 parallel.tp=2 parallel.pp=2 parallel.recompute=selective model.dropout=0.1
 }

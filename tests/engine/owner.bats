@@ -1,3 +1,4 @@
+# bats file_tags=more
 # One directory, one run: who may save in checkpoint.dir, and who takes it over. Slurm is played by its variables and,
 # where a test says so, by a squeue; tests/cluster/owner.bats has the real one.
 load ../helpers
@@ -78,6 +79,7 @@ nothing_moves() {
     sums 2>&1 | cmp -s before -
 }
 
+# bats test_tags=quick
 @test "a second run is refused before its first step, in one line, and changes no file" {
     owner a
     kill -STOP "$first" # a run that stands still owns it, too
@@ -99,6 +101,7 @@ nothing_moves() {
     [ "$(ls ckpt/owner-*)" = ckpt/owner-2.json ]
 }
 
+# bats test_tags=quick
 @test "after a run is killed, the next run takes over the directory at once and logs it" {
     owner a
     kill -KILL "$first"
@@ -156,6 +159,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     [ "$(ls ckpt/owner-*)" = ckpt/owner-1.json ]
 }
 
+# bats test_tags=quick
 @test "a requeued job takes over from its earlier run at once, and the earlier run ends with 78" {
     job=(SLURM_JOB_ID=4711 SLURM_CLUSTER_NAME=here)
     owner a "${job[@]}" SLURM_RESTART_COUNT=0

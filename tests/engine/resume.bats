@@ -1,3 +1,4 @@
+# bats file_tags=more
 # Interrupted runs go on as if nothing had happened.
 load ../helpers
 
@@ -37,6 +38,7 @@ stopped_with_75() {
     [ "$code" -eq 75 ] || { cat "$DIR/log"; echo "exit $code"; return 1; }
 }
 
+# bats test_tags=quick
 @test "a signal to one rank stops all ranks, and a resume on the same mesh is bit-identical" {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=300 --set checkpoint.dir="$DIR/whole" \
         --set report.metrics="$DIR/whole.jsonl" >/dev/null
@@ -189,6 +191,7 @@ handled_anywhere() {
     grep -q 'checkpoint of step 10 saved in .*, of which training waited' "$DIR/log"
 }
 
+# bats test_tags=quick
 @test "a checkpoint of 4 ranks is bit-identical after 1, 2, 3 and 8 ranks load and save it" {
     ranks 4 muster-train "$DIR/job.cfg" --set batch.steps=10 >/dev/null
     for n in 1 2 3 8; do
@@ -199,6 +202,7 @@ handled_anywhere() {
     done
 }
 
+# bats test_tags=quick
 @test "after a resume on fewer ranks, the losses match the uninterrupted run" {
     ranks 4 muster-train "$DIR/job.cfg" --set checkpoint.dir="$DIR/whole" --set report.metrics="$DIR/whole.jsonl" >/dev/null
     ranks 4 muster-train "$DIR/job.cfg" --set batch.steps=20 --set optimizer.decay_steps=50 >/dev/null

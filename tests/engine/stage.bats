@@ -1,3 +1,4 @@
+# bats file_tags=more
 # Saves that are staged and drained behind the training: slow drains, killed processes, places that cannot be used.
 load ../helpers
 
@@ -26,6 +27,7 @@ larger() {
     sed -i 's/hidden = 32/hidden = 256/; s/global_batch = 24/global_batch = 4/; s/micro_batch = 4/micro_batch = 2/' job.cfg
 }
 
+# bats test_tags=quick
 @test "a run leaves no stage behind, and every save is committed" {
     ranks 2 muster-train job.cfg >log
     [ "$(grep -c '^checkpoint of step [0-9]* saved in ' log)" -eq 4 ]
@@ -65,6 +67,7 @@ larger() {
     muster-ckpt verify --all ckpt
 }
 
+# bats test_tags=quick
 @test "after ranks and muster-ckptd are killed during a drain, the next run adopts the staged save" {
     larger
     mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.drain_mib=2 >log 2>&1 3>&- &
@@ -207,6 +210,7 @@ saved() {
     grep -q "^checkpoint of step $1 saved in " log
 }
 
+# bats test_tags=quick
 @test "while the checkpoint directory is missing, only saves that do not fit into memory are lost" {
     larger
     ranks 2 muster-train job.cfg --set batch.steps=100000 --set report.kill_file="$DIR/stop" >log 2>&1 3>&- &

@@ -1,3 +1,4 @@
+# bats file_tags=more
 # The engine for GPUs as it is, but for what lies under it: the emulated kernels, and a stand-in for CUDA's run-time
 # library, cuBLASLt and NCCL (tests/cuda/standin/standin.h), which does what streams and events allow in a random order.
 load ../helpers
@@ -69,6 +70,7 @@ like() {
     MUSTER_STANDIN_EPILOGUES=0 MUSTER_TEST_DEVICE=cuda timeout 120 "$STANDIN/test_matmul"
 }
 
+# bats test_tags=quick
 @test "with one GPU per rank, every mesh has the CPU's losses to 1e-4" {
     like cpu 1e-4 1
     like cpu 1e-4 2 parallel.zero=0
@@ -84,6 +86,7 @@ like() {
     grep '^devices communicate by NCCL' "$DIR/nccl.log"
 }
 
+# bats test_tags=quick
 @test "results are bit-identical for any execution order of the streams" {
     train first 4 parallel.tp=2 parallel.zero=3 precision.compute=bf16 model.dropout=0.1
     for seed in 0 11 12; do
