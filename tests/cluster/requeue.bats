@@ -169,6 +169,17 @@ ended_once() {
     no_line -q 'slurmctld did not requeue the job' "$OUT"
 }
 
+@test "sbatch --export=NONE: the ranks have the environment of the script" {
+    scancel "$JOB"
+    eventually 30 all_idle
+    touch finish
+    OUT=$OUT.again
+    printf '#!/bin/bash\nexport PATH=%q SLURM_CONF=%q\nsource %q "$@"\n' "$PATH" "$SLURM_CONF" "$TOP/etc/train.sbatch" >script
+    JOB=$(sbatch --parsable --export=NONE -N4 --exclusive --output="$OUT" script job.cfg)
+    eventually 45 ended
+    ranks_of_run 0 4
+}
+
 @test "when a node dies, Slurm requeues the job on the three remaining nodes" {
     local begun=$SECONDS
     "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
