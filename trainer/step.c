@@ -80,8 +80,8 @@ static int read_batch(struct engine *e, struct blend *blend, uint64_t first, int
     return comm_sum_f64(e->dp, &sums->predictions, 1, err);
 }
 
-/* The losses of all ranks, on every rank. Only the last stage has some. All its tp ranks have the same losses.tokens, so
- * only tp rank 0 adds it; losses.order is each rank's share. */
+/* The losses of all ranks, on every rank. Only the last stage has some. All its tp ranks have the same losses.tokens,
+ * so only tp rank 0 adds it; losses.order is each rank's share. */
 static int sum_losses(struct engine *e, struct losses losses, struct loss_sums *sums, struct error *err)
 {
     double all[] = {e->config->coords.tp == 0 ? losses.tokens : 0, losses.order};

@@ -22,7 +22,9 @@ train() {
 interrupted() {
     local at=$2
     until train "$1" --set report.minutes=0.0015 "${@:3}"; [ "$status" -ne 75 ] ||
-        [[ $output == *"the validation at iteration $at is interrupted: the next start of the run repeats it"* ]]; do :; done
+        [[ $output == *"the validation at iteration $at is interrupted: the next start of the run repeats it"* ]]; do
+        :
+    done
     [ "$status" -eq 75 ]
     [[ $output == *"stopping after step $at: "* ]]
 }

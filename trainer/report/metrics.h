@@ -4,13 +4,13 @@
  *     {"step":120,"consumed_samples":30720,"loss":5.0625,...,"world":4,"dp":2,"tp":2,"pp":1}
  *
  * Always all of these keys, in this order: step consumed_samples loss lr grad_norm loss_scale skipped step_seconds
- * tokens_per_second tflops mfu hfu world dp tp pp; for a BERT order_loss; last, on validated steps valid_loss, and for a
- * BERT valid_order_loss. A number that is not finite (the loss of a run that diverged) or does not exist (the mean loss of
- * no token) is null, and reads back as NaN; order_loss and valid_order_loss are left out then. With a blend, set_losses
- * is an array with each data set's mean loss of a token since the previous one, in the order of data.train, on the
- * steps of log lines; and valid_set_losses on validated steps.
- * Readers here check the arrays and leave them out. Results (losses, lr, grad_norm, loss_scale) are written with enough
- * digits to read back the same double; measurements with nine.
+ * tokens_per_second tflops mfu hfu world dp tp pp; for a BERT order_loss; last, on validated steps valid_loss, and for
+ * a BERT valid_order_loss. A number that is not finite (the loss of a run that diverged) or does not exist (the mean
+ * loss of no token) is null, and reads back as NaN; order_loss and valid_order_loss are left out then. With a blend,
+ * set_losses is an array with each data set's mean loss of a token since the previous one, in the order of data.train,
+ * on the steps of log lines; and valid_set_losses on validated steps. Readers here check the arrays and leave them out.
+ * Results (losses, lr, grad_norm, loss_scale) are written with enough digits to read back the same double; measurements
+ * with nine.
  *
  * The file belongs to the run, not to the job: a job that resumes removes the steps beyond its checkpoint and appends.
  * So every step is in the file once, in order, whatever happened to the jobs.
