@@ -65,7 +65,8 @@ static void a_known_vocabulary_beside_an_unknown_one_is_taken(void **state)
            "\nset: 2 tokens, 1 document; wrote set.bin and set.idx\n");
     assert_int_equal(system("test \"$(ls set.tokenizer)\" = vocab.txt"), 0); /* what was taken */
     expect("decode set", 0, "a b");
-    write_unknown(", \"vocab\": {\"a\": 5, \"b\": 4, \"c\": 7}", "{\"content\": \"<x>\", \"id\": 9}");
+    write_unknown(", \"vocab\": {\"a\": 5, \"b\": 4, \"c\": 7}",
+                  "{\"content\": \"c\", \"id\": 7}, {\"content\": \"<x>\", \"id\": 9}");
     expect("a --tokenizer tok --out b", 0,
            "muster-data: tok/vocab.txt is taken instead of " UNKNOWN
            "; warning: tokens that are not in it: 2, the first 'c' (7); warning: tokens that have another id in it: 1, "

@@ -133,6 +133,7 @@ static void compare_tokens(const struct tokenizer *tokenizer, json_t *vocab, str
 static void compare_json(const struct tokenizer *tokenizer, json_t *root, struct differences *found)
 {
     json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"), *item;
+    int64_t listed = (int64_t)json_array_size(vocab);
     size_t i;
 
     compare_tokens(tokenizer, vocab, found);
@@ -146,10 +147,10 @@ static void compare_json(const struct tokenizer *tokenizer, json_t *root, struct
     json_array_foreach(json_object_get(root, "added_tokens"), i, item)
     {
         json_t *name = json_object_get(item, "content");
+        int64_t id = read_id(json_object_get(item, "id"));
 
-        if (json_is_string(name))
-            compare_token(tokenizer, json_string_value(name), json_string_length(name),
-                          read_id(json_object_get(item, "id")), found);
+        if (json_is_string(name) && !json_object_get(vocab, json_string_value(name)) && id >= listed)
+            compare_token(tokenizer, json_string_value(name), json_string_length(name), id, found);
     }
 }
 
