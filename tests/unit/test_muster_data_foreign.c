@@ -92,7 +92,10 @@ static void a_sentencepiece_model_beside_an_unknown_vocabulary_is_taken(void **s
         system("awk 'BEGIN { for (i = 1; i < 4000; i++) { for (k = i * 7919 % 10007; k > 0; k = int(k / 6)) "
                "printf \"%s\", substr(\"etaoin\", k % 6 + 1, 1); print \"\" } }' >a"),
         0);
+    write_text("tokenizer_config.json", "{\"eos_token\": \"x\"}"); /* of another tokenizer */
     expect("train-tokenizer a --vocab-size 300 --out tok", 0, "tok: a BPE vocabulary of 300 tokens\n");
+    assert_int_equal(system("test \"$(ls tok)\" = tokenizer.model && test \"$(ls)\" = 'a\ntok\ntokenizer_config.json'"),
+                     0);
     assert_int_equal(system("printf 7 >b; echo '{\"<pad>\": 300}' >added.json"), 0);
     expect("b --tokenizer tok --out alone", 0, "alone: 2 tokens, 1 document; wrote alone.bin and alone.idx\n");
     write_unknown("", "");

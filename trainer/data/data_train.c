@@ -93,24 +93,28 @@ static const char *next_line(void *arg, size_t *bytes)
     return NULL;
 }
 
-/* Writes the model and has the folder made of it, whole or not at all. */
+/* Writes the model and has the folder made of it, whole or not at all. It is written to a directory of its own: files
+ * beside a model belong to it. */
 static int save_model(const char *folder, const char *model, size_t bytes, struct error *err)
 {
-    char path[PATH_MAX];
+    char dir[PATH_MAX], path[PATH_MAX + 16];
     int fd, length = (int)strlen(folder), status;
 
     for (; length > 1 && folder[length - 1] == '/'; length--)
         ;
-    if (snprintf(path, sizeof path, "%.*s.XXXXXX.model", length, folder) >= PATH_MAX)
+    if (snprintf(dir, sizeof dir, "%.*s.XXXXXX", length, folder) >= PATH_MAX)
         return error_set(err, CODE_USAGE, "%.100s...: the path is too long", folder);
-    fd = mkostemps(path, (int)strlen(".model"), O_CLOEXEC);
-    if (fd < 0)
-        return error_errno(err, CODE_IO, "cannot create %s", path);
-    status = io_write_all(fd, model, bytes) < 0 ? error_errno(err, CODE_IO, "cannot write %s", path) : 0;
-    close(fd);
+    if (!mkdtemp(dir))
+        return error_errno(err, CODE_IO, "cannot create %s", dir);
+    snprintf(path, sizeof path, "%s/tokenizer.model", dir);
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    status = fd < 0 || io_write_all(fd, model, bytes) < 0 ? error_errno(err, CODE_IO, "cannot write %s", path) : 0;
+    if (fd >= 0)
+        close(fd);
     if (status == 0)
         status = tokenizer_save(path, folder, err);
     unlink(path);
+    rmdir(dir);
     return status;
 }
 
