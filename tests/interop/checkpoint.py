@@ -1,7 +1,7 @@
 """checkpoint.py CHECKPOINT SAMPLES HEADS SEQ GLOBAL_BATCH LOSS TOLERANCE - what PyTorch makes of a checkpoint.
 
 Puts the logical tensors together from the shards by muster-checkpoint(5) alone, evaluates the model in fp32 on the
-validation samples that samples.c wrote, and compares the mean of the batches' losses with LOSS, which muster-train
+validation samples that samples.c wrote, and compares the mean loss over all their tokens with LOSS, which muster-train
 reported of the same step; relative. Exits 1 when they differ by more than TOLERANCE.
 
 All state must be fp32 with more digits than bf16 has, whatever type the training computed with: the master's values.
@@ -59,13 +59,12 @@ def beyond_bf16(tensors):
 
 
 def evaluate(parameters, samples, heads, size):
-    batches = len(samples.tokens) // size
-    total = np.zeros(2)
-    for i in range(batches):
-        batch = samples.slice(i * size, (i + 1) * size)
-        tokens, order = model.losses(parameters, batch, heads)
-        total += np.array([model.mean_loss(tokens, order, batch).item(), order.mean().item()])
-    return total / batches
+    """The mean losses over all batches together: by batch only to save memory."""
+    parts = []
+    for i in range(0, len(samples.tokens), size):
+        parts.append(model.losses(parameters, samples.slice(i, i + size), heads))
+    tokens, order = (torch.cat(part) for part in zip(*parts))
+    return model.mean_loss(tokens, order, samples).item(), order.mean().item()
 
 
 def main():
