@@ -80,7 +80,7 @@ kernels() {
     local program name names=("$@")
     if [ $# -eq 0 ]; then
         for program in "$build"/tests/kernels/test_*; do
-            case $program in *.*) continue ;; esac
+            case ${program##*/} in *.*) continue ;; esac
             [ ! -x "$program" ] || [ ! -f "$program" ] || names+=("${program##*/test_}")
         done
         [ ${#names[@]} -gt 0 ] || fail "$stage: no test programs in $build/tests/kernels"

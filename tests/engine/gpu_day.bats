@@ -51,6 +51,16 @@ STEP
     [[ $output == *'the loss is nan'*'failed: ours gpt-125m 1024'* ]]
 }
 
+@test "tests/gpu.sh kernels runs the programs of a directory with a dot in its name" {
+    mkdir -p muster-0.1.0-bundle
+    mv tree/tests muster-0.1.0-bundle
+    printf 'echo 1..1\necho ok 1 - one\n' | script muster-0.1.0-bundle/tests/kernels/test_one
+    run env MUSTER_TEST_DEVICE=cpu "$TOP/tests/gpu.sh" --log log kernels muster-0.1.0-bundle
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"1 passed, 0 failed, 0 skipped"* ]]
+}
+
 @test "bench/gpu finds a bundle's programs in every call" {
     local seq
     measure 10.5000 none
