@@ -255,6 +255,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_k
                         factor);
 }
 
+namespace {
 struct backward {
     template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
     static void launch(struct device *dev, const struct attention_call *call);
@@ -276,6 +277,7 @@ void backward::launch(struct device *dev, const struct attention_call *call)
     LAUNCH(dev, (attention_backward_keys<T, D, DROPS, DOCUMENTS>), dim3((unsigned)(key_tiles * call->pairs)),
            dim3(ATTENTION_THREADS), keys::shared, *call);
 }
+} // namespace
 
 void attention_tiled_backward(struct device *dev, const struct attention_call *call)
 {

@@ -204,6 +204,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DRO
     finish_rows<T, D, M, DOCUMENTS>(call, q, o, most, sum);
 }
 
+namespace {
 struct forward {
     template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
     static void launch(struct device *dev, const struct attention_call *call);
@@ -221,6 +222,7 @@ void forward::launch(struct device *dev, const struct attention_call *call)
     LAUNCH(dev, (attention_forward_tiles<T, D, DROPS, DOCUMENTS>), dim3((unsigned)(tiles * call->pairs)),
            dim3(ATTENTION_THREADS), shape::shared, *call);
 }
+} // namespace
 
 void attention_tiled_forward(struct device *dev, const struct attention_call *call)
 {

@@ -338,7 +338,7 @@ static __device__ inline float quad_sum(float x)
 /*
  * attention_choose: launches the kernel that is compiled for a call's type, head size, dropout and documents. Each pass
  * passes its launch as
- *     struct forward {
+ *     struct forward { // in an unnamed namespace: the emulator compiles the same templates beside these
  *         template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
  *         static void launch(struct device *, const struct attention_call *);
  *     };
