@@ -303,7 +303,8 @@ template <class T>
 static void launch_backward(struct device *dev, const struct layernorm_backward *op, float *partial, int blocks)
 {
     struct row_shape shape = row_shape(op->cols);
-    size_t row = static_cast<size_t>(op->cols) * sizeof(float);
+    /* Whole packs: the compiler loads four elements at once where the first of them exists. */
+    size_t row = static_cast<size_t>((op->cols + PACK - 1) / PACK * PACK) * sizeof(float);
     unsigned grid = static_cast<unsigned>(blocks), threads = row_threads(shape.warps);
 
     if (shape.warps > NARROW)
