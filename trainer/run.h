@@ -81,10 +81,10 @@ int run_check_threads(const struct run *run, struct error *err);
  */
 int run_claim_start(struct run *run, struct error *err);
 
-/* On rank 0: whether another run has taken the directory over, as the watching thread knows; the same by a look at the
- * directory, -1 with CODE_CONFIG if so. Other ranks: false and 0. */
+/* On rank 0: whether another run has taken the directory over, as its keeper has found out; the same, -1 with
+ * CODE_CONFIG if so. Other ranks: false and 0. */
 bool run_claim_is_lost(const struct run *run);
-int run_claim_check(struct run *run, struct error *err);
+int run_claim_check(const struct run *run, struct error *err);
 
 /* Releases the directory, after the last save. `trained`: the run came to its first step. If not all is saved, another
  * job that claims it waits for this one's epilog (run_claim.c): then the claim stays as if this run had been killed. */

@@ -1,7 +1,7 @@
 /*
  * run_claim.c - one directory, one run: rank 0 claims checkpoint.dir (struct ckpt_claim) before anything is loaded, and
- * keeps the claim until the run ends. A thread of it refreshes the heartbeat, and finds out if another run has taken
- * the directory over.
+ * keeps the claim until the run ends. A process of its own (muster-ckptd --claim) refreshes the heartbeat, and finds
+ * out if another run has taken the directory over: it may have to wait for the file system.
  *
  * An owner is alive or dead, in this order of evidence:
  *   - it released the directory: dead;
@@ -14,23 +14,25 @@
  * A wrong answer costs a run, never a checkpoint: the owner that is taken for dead commits nothing more.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "ckpt/tools/claim_keeper.h"
 #include "common/clock.h"
-#include "common/thread.h"
+#include "trainer/ckptd_process.h"
 #include "trainer/run.h"
 #include "trainer/slurm_job.h"
 #include "trainer/watch/recorder.h"
 
-#define LOOK_SECONDS   2.0  /* between looks for a newer claim */
-#define BEAT_SECONDS   10.0 /* between heartbeats */
+#define START_SECONDS  10.0 /* between starts of a keeper that ends */
+#define END_SECONDS    5.0 /* for the keeper to release the directory: a later run finds out else that this one ended */
 #define STALE_SECONDS  60.0 /* a heartbeat older than this is a dead run's, or its clock is wrong */
 #define SILENT_SECONDS 22.0 /* such a run is dead if its heartbeat stays the same for so long */
 #define ENDING_SECONDS 90.0 /* for a job that completes: the epilog takes at most 60 s */
@@ -40,16 +42,16 @@
 struct claim_watch {
     const char *dir;
     struct ckpt_claim claim;
-    atomic_bool lost;
+    bool lost;
     struct error why; /* of the loss */
     /* while it claims: the owner's heartbeat when that was first judged, and clock_monotonic then; 0: not yet */
     double beat, beat_seen;
-    /* the thread */
-    bool running;
-    pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t ending;
-    bool end;
+    /* the keeper (ckpt/tools/claim_keeper.h) */
+    pid_t keeper;    /* 0: none */
+    int to, from;    /* its input and its output */
+    double started;  /* clock_monotonic; 0: this run has not claimed the directory */
+    char text[1024]; /* its output so far */
+    size_t length;
 };
 
 /* ---- this run ---------------------------------------------------------------------------------------------------- */
@@ -335,50 +337,64 @@ static int try_claim(struct run *run, double waited, struct error *err)
 
 /* ---- while it runs ----------------------------------------------------------------------------------------------- */
 
-static void look_once(struct claim_watch *watch, double *beat)
+static void end_keeper(struct claim_watch *watch)
 {
-    struct error ignored; /* a directory that fails is reported by the saves */
-
-    if (ckpt_claim_check(watch->dir, &watch->claim, &watch->why) > 0) {
-        atomic_store(&watch->lost, true);
-        return;
-    }
-    if (clock_monotonic() < *beat)
-        return;
-    *beat = clock_monotonic() + BEAT_SECONDS;
-    watch->claim.heartbeat = clock_realtime();
-    ckpt_claim_refresh(watch->dir, &watch->claim, &ignored);
+    close(watch->to);
+    close(watch->from);
+    watch->keeper = 0;
 }
 
-static void *watch_claim(void *arg)
+/* Without one, nobody refreshes the heartbeat; a later look starts another. */
+static void start_keeper(struct claim_watch *watch)
 {
-    struct claim_watch *watch = arg;
-    double beat = clock_monotonic() + BEAT_SECONDS;
+    char claim[48], child[32];
+    const char *arguments[] = {claim, child, watch->dir, NULL};
+    int in[2], out[2];
+    struct error ignored;
 
-    pthread_mutex_lock(&watch->mutex);
-    while (!watch->end && !atomic_load(&watch->lost)) {
-        double at = clock_monotonic() + LOOK_SECONDS;
-        struct timespec until = {.tv_sec = (time_t)at, .tv_nsec = (long)((at - floor(at)) * 1e9)};
-
-        if (pthread_cond_clockwait(&watch->ending, &watch->mutex, CLOCK_MONOTONIC, &until) == 0)
-            continue;
-        pthread_mutex_unlock(&watch->mutex);
-        look_once(watch, &beat);
-        pthread_mutex_lock(&watch->mutex);
+    watch->started = clock_monotonic();
+    watch->length = 0;
+    if (pipe2(in, O_CLOEXEC) < 0)
+        return;
+    if (pipe2(out, O_CLOEXEC) < 0) {
+        close(in[0]);
+        close(in[1]);
+        return;
     }
-    pthread_mutex_unlock(&watch->mutex);
-    return NULL;
+    snprintf(claim, sizeof claim, "--claim=%" PRIu64, watch->claim.number);
+    snprintf(child, sizeof child, "--child=%d", (int)getpid());
+    ckptd_start(&watch->keeper, arguments, in[0], out[1], &ignored);
+    close(in[0]);
+    close(out[1]);
+    watch->to = in[1];
+    watch->from = out[0];
+    fcntl(watch->from, F_SETFL, O_NONBLOCK);
+    if (watch->keeper == 0)
+        end_keeper(watch);
 }
 
-static int start_watch(struct claim_watch *watch, struct error *err)
+static void look_at_keeper(struct claim_watch *watch)
 {
-    int failure;
+    ssize_t got;
+    int status;
 
-    pthread_mutex_init(&watch->mutex, NULL);
-    pthread_cond_init(&watch->ending, NULL);
-    failure = thread_start(&watch->thread, watch_claim, watch);
-    watch->running = failure == 0;
-    return failure ? error_set(err, CODE_IO, "no thread for the claim on %s: %s", watch->dir, strerror(failure)) : 0;
+    if (watch->keeper == 0 && watch->started > 0 && clock_monotonic() - watch->started >= START_SECONDS)
+        start_keeper(watch);
+    if (watch->keeper == 0)
+        return;
+    got = read(watch->from, watch->text + watch->length, sizeof watch->text - 1 - watch->length);
+    if (got > 0)
+        watch->length += (size_t)got;
+    if (got != 0)
+        return;
+    status = 0;
+    waitpid(watch->keeper, &status, 0); /* it has closed its output */
+    end_keeper(watch);
+    watch->text[watch->length] = '\0';
+    watch->text[strcspn(watch->text, "\n")] = '\0';
+    watch->lost = WIFEXITED(status) && WEXITSTATUS(status) == CODE_CONFIG;
+    if (watch->lost)
+        error_set(&watch->why, CODE_CONFIG, "%s", watch->text);
 }
 
 static int prepare_claim(struct run *run, struct error *err)
@@ -417,48 +433,45 @@ int run_claim_start(struct run *run, struct error *err)
         run->engine->claim = run->claim->claim.number;
     if (comm_broadcast(run->world, &run->engine->claim, sizeof run->engine->claim, 0, err) < 0)
         return -1;
-    return comm_agree(run->world, run->leader ? start_watch(run->claim, err) : 0, err);
+    if (run->leader)
+        start_keeper(run->claim);
+    return 0;
 }
 
 bool run_claim_is_lost(const struct run *run)
 {
-    return run->claim && atomic_load(&run->claim->lost);
+    if (run->claim && !run->claim->lost)
+        look_at_keeper(run->claim);
+    return run->claim && run->claim->lost;
 }
 
-int run_claim_check(struct run *run, struct error *err)
+int run_claim_check(const struct run *run, struct error *err)
 {
-    struct claim_watch *watch = run->claim;
-
-    if (!watch)
-        return 0;
     if (!run_claim_is_lost(run))
-        return ckpt_claim_check(watch->dir, &watch->claim, err) > 0 ? -1 : 0;
-    *err = watch->why;
+        return 0;
+    *err = run->claim->why;
     return -1;
+}
+
+/* The keeper ends when it has done it, or when this process ends. */
+static void ask_keeper(struct claim_watch *watch, char command)
+{
+    double end = clock_monotonic() + END_SECONDS;
+
+    if (write(watch->to, &command, 1) == 1)
+        while (waitpid(watch->keeper, NULL, WNOHANG) == 0 && clock_monotonic() < end)
+            clock_sleep(0.005);
+    end_keeper(watch);
 }
 
 void run_claim_stop(struct run *run, bool trained)
 {
     struct claim_watch *watch = run->claim;
-    struct error ignored;
 
     if (!watch)
         return;
-    if (watch->running) {
-        pthread_mutex_lock(&watch->mutex);
-        watch->end = true;
-        pthread_cond_signal(&watch->ending);
-        pthread_mutex_unlock(&watch->mutex);
-        pthread_join(watch->thread, NULL);
-    }
-    if (run->engine && run->engine->claim > 0 && run_claim_check(run, &ignored) == 0) {
-        watch->claim.heartbeat = clock_realtime();
-        watch->claim.released = trained && !run->all_saved ? 0 : watch->claim.heartbeat;
-        if (trained)
-            ckpt_claim_refresh(watch->dir, &watch->claim, &ignored);
-        else
-            ckpt_claim_withdraw(watch->dir, &watch->claim, &ignored);
-    }
+    if (!run_claim_is_lost(run) && watch->keeper > 0)
+        ask_keeper(watch, !trained ? CLAIM_WITHDRAW : run->all_saved ? CLAIM_RELEASE : CLAIM_STAYS);
     ckpt_claim_clear(&watch->claim);
     free(watch);
     run->claim = NULL;

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,70 +12,19 @@
 
 #include "common/clock.h"
 #include "common/thread.h"
-
-#define PROGRAM "muster-ckptd"
+#include "trainer/ckptd_process.h"
 
 enum { LONG_LIVED = 10 }; /* seconds; a muster-ckptd that runs for longer sets `restarts` to 0 */
 
-extern char **environ;
-
-/* ---- muster-ckptd ---- */
-
-/* Beside this program, as in a build tree or an installation under any prefix. */
-static const char *find_program(char *path, size_t size)
-{
-    ssize_t length = readlink("/proc/self/exe", path, size - sizeof PROGRAM - 1);
-    char *slash;
-
-    if (length <= 0)
-        return PROGRAM;
-    path[length] = '\0';
-    slash = strrchr(path, '/');
-    strcpy(slash + 1, PROGRAM);
-    return access(path, X_OK) == 0 ? path : PROGRAM;
-}
-
-/* It inherits no open files: a launcher that waits for the end of its socket would wait for the drain. */
-static int spawn_program(pid_t *pid, char **arguments)
-{
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none;
-    int code;
-
-    sigemptyset(&none);
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
-    posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
-    code = posix_spawnp(pid, arguments[0], &files, &attributes, arguments, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    return code;
-}
-
 static int start_ckptd(struct saver_stage *s, struct error *err)
 {
-    char path[4096], cap[32], child[32];
-    char *stage = (char *)(uintptr_t)ckpt_stage_directory(s->handle);
-    char *arguments[] = {(char *)(uintptr_t)find_program(path, sizeof path),
-                         (char[]){"--quiet"},
-                         child,
-                         s->cap > 0 ? cap : stage,
-                         s->cap > 0 ? stage : NULL,
-                         NULL};
-    int code;
+    char cap[32], child[32];
+    const char *stage = ckpt_stage_directory(s->handle);
+    const char *arguments[] = {"--quiet", child, s->cap > 0 ? cap : stage, s->cap > 0 ? stage : NULL, NULL};
 
     snprintf(cap, sizeof cap, "--cap=%d", s->cap);
     snprintf(child, sizeof child, "--child=%d", (int)getpid());
-    code = spawn_program(&s->pid, arguments);
-    if (code == 0)
-        return 0;
-    s->pid = 0;
-    return error_set(err, CODE_IO, "%s cannot be started: %s", arguments[0], strerror(code));
+    return ckptd_start(&s->pid, arguments, -1, STDOUT_FILENO, err);
 }
 
 static bool is_running(struct saver_stage *s)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "ckpt/drain/drain.h"
+#include "ckpt/tools/claim_keeper.h"
 #include "common/option.h"
 #include "common/text.h"
 
@@ -26,6 +27,7 @@ static const char help[] =
     "      --cap=MIB      write at most so many MiB/s\n"
     "      --child[=PID]  drain for the parent process, which has that PID: ignore the signals that end a job; if the\n"
     "                     parent ends, go on as with --once --idle=0\n"
+    "      --claim=N      with --child: keep its claim N on a checkpoint directory, which is given in place of STAGE\n"
     "      --partner      also drain copies of other nodes' shards\n"
     "      --idle=N       do not wait for other nodes' shards when nothing moves for N seconds (300); 0: try once\n"
     "      --reclaim=AGE  of a job that has ended: end at once with 0 if a process uses STAGE; remove saves that "
@@ -132,6 +134,7 @@ struct command_line {
     double reclaim;          /* seconds; 0: not given */
     int once, partner, quiet;
     pid_t parent; /* with --child; 0 else */
+    long claim;   /* with --claim; 0 else */
 };
 
 static int set_number(struct command_line *line, int option, const char *text)
@@ -166,6 +169,7 @@ static int parse_options(struct command_line *line, int argc, char **argv)
         {"idle", required_argument, NULL, IDLE},
         {"threads", required_argument, NULL, THREADS},
         {"child", optional_argument, NULL, 'c'},
+        {"claim", required_argument, NULL, 'n'},
         {"quiet", no_argument, NULL, 'q'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
@@ -180,6 +184,10 @@ static int parse_options(struct command_line *line, int argc, char **argv)
             line->quiet = true;
         else if (option == 'c' && optarg && !text_to_long(optarg, 1, INT_MAX, &parent))
             return option_fail("--child must be a process id, not %s", optarg);
+        else if (option == 'n' && !text_to_long(optarg, 1, LONG_MAX, &line->claim))
+            return option_fail("--claim must be a number, not %s", optarg);
+        else if (option == 'n')
+            continue;
         else if (option == 'c') /* a parent that has ended already is not getppid() any more */
             line->parent = optarg ? (pid_t)parent : getppid();
         else if (option == 'r' && !text_to_seconds(optarg, &line->reclaim))
@@ -217,6 +225,8 @@ int main(int argc, char **argv)
     signal(SIGHUP, SIG_IGN);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    if (line.parent && line.claim)
+        return claim_keep(argv[optind], (uint64_t)line.claim, line.parent);
     if (line.parent)
         serve_parent(line.parent, &options);
     return run_drain(argv[optind], &options, line.reclaim);

@@ -214,7 +214,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
         first=
         cat a
         [ "$status" -eq 78 ]
-        grep -q "^muster-train: $DIR/ckpt belongs to process .* the run of owner-1.json has lost it" a
+        grep -Eq "^muster-train: (checkpoint of step [0-9]+ failed: )?$DIR/ckpt belongs to process .* the run of owner-1.json has lost it" a
         muster-ckpt verify ckpt
         [ "$(muster-ckpt list ckpt | awk '$1 ~ /^[0-9]+$/ { print $1 }' | sort -n | tail -n 1)" = "$saved" ]
     done
