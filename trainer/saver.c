@@ -64,16 +64,20 @@ static int prepare_save(struct saver *s, struct error *err)
 /* Saves the snapshot, or the present state where that is NULL. */
 static int save_directly(struct saver *s, const struct ckpt_progress *snapshot, double started, struct error *err)
 {
-    uint64_t step = snapshot ? snapshot->step : s->engine->step;
+    uint64_t step = snapshot ? snapshot->step : s->engine->step, *steps = NULL;
+    size_t count = 0;
 
     if (check_directory(s, err) < 0 || engine_save(s->engine, snapshot, err) < 0)
         return fail_save(step, err);
     s->existed = true;
     s->last_save = s->committed = step;
+    s->committed_at = clock_monotonic();
     s->staged_step = UINT64_MAX;
     saver_log(s, "checkpoint of step %" PRIu64 " saved in %.2f s", step, clock_monotonic() - started);
     prune_old(s);
-    saver_look_for_others(s);
+    if (comm_rank(s->world) == 0 && ckpt_list(s->job->checkpoint.dir, &steps, &count, NULL) == 0 && count > 0)
+        saver_look_for_others(s, steps[0]);
+    free(steps);
     return 0;
 }
 
@@ -94,10 +98,15 @@ static int begin_save(struct saver *s, struct error *err)
         return -1;
     if (!s->stage)
         return save_directly(s, snapshot, started, err);
-    /* There may have been a step since try_make_room. saver_make_room returns when all nodes have room, or when a full
-     * node has no muster-ckptd. In the second case ckpt_stage_shard returns 1, and the save is written directly. */
-    if (saver_make_room(s, true, &proceed, err) < 0)
+    /* *proceed is true when all nodes have room, or when a full node has no muster-ckptd. In the second case
+     * ckpt_stage_shard returns 1, and the save is written directly. The last save waits; others do not, though there
+     * may have been a step since try_make_room. */
+    if (saver_make_room(s, s->ending, &proceed, err) < 0)
         return -1;
+    if (!proceed) {
+        s->due = true;
+        return 0;
+    }
     started = clock_monotonic();
     if (shard_save_create(s->engine, snapshot, &s->shard_save, err) < 0) {
         shard_save_destroy(&s->shard_save);
@@ -300,6 +309,7 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
                         .job = engine->job,
                         .world = engine->world,
                         .events = *events,
+                        .committed_at = clock_monotonic(),
                         .existed = access(engine->job->checkpoint.dir, F_OK) == 0,
                         .resumed = UINT64_MAX,
                         .last_save = UINT64_MAX,
@@ -413,11 +423,13 @@ static int save_uncommitted(struct saver *s, struct error *err)
     return prepare_save(s, err) < 0 ? -1 : save_directly(s, NULL, clock_monotonic(), err);
 }
 
-int saver_finish(struct saver *s, struct error *err)
+int saver_finish(struct saver *s, bool stopping, struct error *err)
 {
     uint64_t step = s->engine->step;
     int result;
 
+    s->ending = true;
+    s->stopping = stopping;
     if (save_rest(s, err) < 0)
         return -1;
     result = s->job->checkpoint.dir[0] && !is_step_saved(s) ? save_now(s, err) : 0;

@@ -63,13 +63,14 @@ int saver_reserve(struct saver *saver, bool resumed, struct error *err);
 int saver_step(struct saver *saver, struct error *err);
 
 /*
- * Save the present state, unless its step is saved already, and wait until all is committed. If the last staged save
+ * Save the present state, unless its step is saved already, and wait until all is committed. If the stage is full, an
+ * older save is given up for it; `stopping`, also if that one is only slow. If the last staged save
  * ended without a commit, or no muster-ckptd runs, save once more, without the stage. Returns 0 when all is committed;
  * 1 when a save is left in the stage, because checkpoint.dir has failed for checkpoint.last_seconds or the job's time
  * limit is near, with the place and the reason in err; -1 when the save failed or ranks cannot communicate. The stage
  * is closed after 0 and 1.
  */
-int saver_finish(struct saver *saver, struct error *err);
+int saver_finish(struct saver *saver, bool stopping, struct error *err);
 
 /* Complete the save under way, then wait until every staged save has ended: committed, superseded or failed (which is
  * logged). 0: all have ended. 1: a save is left in the stage, with the reason in err. -1: ranks cannot communicate,

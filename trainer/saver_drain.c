@@ -13,8 +13,10 @@
 
 enum {
     LINE_SIZE = 1024,
-    FULL_SECONDS = 5, /* if a stage has been full for so long and no muster-ckptd drains it, no rank waits for room */
-    SILENT_SECONDS = 30,   /* a muster-ckptd that has written nothing for so long is reported */
+    FULL_SECONDS = 5,       /* if a stage has been full for so long, a run that stops gives up an older save; and if no
+                         muster-ckptd drains it, no rank waits for room */
+    UNCOMMITTED_AFTER = 15, /* without a commit for so long, a save that was put off or dropped is a reason to say so */
+    UNCOMMITTED_EVERY = 60,
     END_SECONDS = 10,      /* stop waiting so long before the job's time limit, so that the trainer can end */
     EXTENDED_SECONDS = 60, /* if the limit has passed for so long, it must have been extended */
 };
@@ -34,25 +36,17 @@ void saver_log(struct saver *s, const char *format, ...)
     s->events.log(s->events.arg, line);
 }
 
-/* A checkpoint of a step that this run has not reached is another job's; they remove each other's. */
-void saver_look_for_others(struct saver *s)
+void saver_look_for_others(struct saver *s, uint64_t newest)
 {
-    uint64_t *steps = NULL;
-    size_t count = 0;
-
     /* Until this run has saved, any commit there comes from the run before it. */
-    if (s->others_logged || s->last_save == UINT64_MAX || comm_rank(s->world) != 0 ||
-        ckpt_list(s->job->checkpoint.dir, &steps, &count, NULL) < 0)
+    if (s->others_logged || s->last_save == UINT64_MAX || newest <= s->engine->step)
         return;
-    if (count > 0 && steps[0] > s->engine->step) {
-        saver_log(s,
-                  "%s has a checkpoint of step %" PRIu64 ", and this run is at step %" PRIu64
-                  ": another job saves there, and each removes the other's checkpoints: stop one of them (or a "
-                  "node that an earlier run lost was late)",
-                  s->job->checkpoint.dir, steps[0], s->engine->step);
-        s->others_logged = true;
-    }
-    free(steps);
+    saver_log(s,
+              "%s has a checkpoint of step %" PRIu64 ", and this run is at step %" PRIu64
+              ": another job saves there, and each removes the other's checkpoints: stop one of them (or a "
+              "node that an earlier run lost was late)",
+              s->job->checkpoint.dir, newest, s->engine->step);
+    s->others_logged = true;
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -62,16 +56,17 @@ static void report_end(struct saver *s, const struct ckpt_stage_news *news)
     switch (news->outcome) {
     case CKPT_COMMITTED:
         s->committed = news->step;
+        s->committed_at = clock_monotonic();
         if (news->step == s->staged_step)
             saver_log(s, "checkpoint of step %" PRIu64 " saved in %.2f s, of which training waited %.3f s", news->step,
                       news->seconds, s->waited);
         else
             saver_log(s, "checkpoint of step %" PRIu64 " saved in %.2f s", news->step, news->seconds);
-        saver_look_for_others(s);
+        saver_look_for_others(s, news->newest);
         break;
     case CKPT_SUPERSEDED:
         saver_log(s, "checkpoint of step %" PRIu64 " was overtaken by a newer one", news->step);
-        saver_look_for_others(s);
+        saver_look_for_others(s, news->newest);
         break;
     case CKPT_FAILED:
         saver_log(s, "checkpoint of step %" PRIu64 " failed: %s; training goes on", news->step, news->reason);
@@ -83,79 +78,80 @@ void saver_poll(struct saver *s)
 {
     struct ckpt_stage_news news;
     struct error err;
-    int restarted;
+    int done;
 
     if (!s->stage)
         return;
-    restarted = saver_stage_supervise(s->stage, &err);
-    if (restarted != 0)
-        saver_log(s, "%s", restarted > 0 ? "muster-ckptd had ended and was restarted" : err.text);
+    done = saver_stage_supervise(s->stage, &err);
+    if (done == SUPERVISE_KILLED)
+        saver_log(s, "muster-ckptd has not moved for %.0f s: it is killed, and started again", s->stage->silent);
+    else if (done != 0)
+        saver_log(s, "%s", done > 0 ? "muster-ckptd had ended and was restarted" : err.text);
     if (saver_stage_is_copying(s->stage)) /* its commit is logged when it is known how long training waited */
         return;
     while (comm_rank(s->world) == 0 && ckpt_stage_poll(s->stage->handle, &news, &err) > 0)
         report_end(s, &news);
 }
 
-/* The oldest trouble of any node, on all ranks: 1; 0 if there is none. */
-static int share_trouble(struct saver *s, bool holding, struct ckpt_stage_trouble *trouble, struct error *err)
+/* A save was put off or dropped: logs, at most once a minute, since when none was committed, and why. */
+static void log_uncommitted(struct saver *s, const char *why)
 {
+    double now = clock_monotonic(), age = now - s->committed_at;
+    uint64_t last = saver_committed(s);
+    char since[64] = "in this run, which began";
+
+    if (age < UNCOMMITTED_AFTER || (s->uncommitted_logged > 0 && now - s->uncommitted_logged < UNCOMMITTED_EVERY))
+        return;
+    s->uncommitted_logged = now;
+    if (last != UINT64_MAX)
+        snprintf(since, sizeof since, "since step %" PRIu64 ",", last);
+    saver_log(s, "no checkpoint was committed %s %.0f s ago: %s", since, age,
+              *why ? why : "earlier saves are still being drained");
+}
+
+/* On all ranks, the oldest save that a node has `found`: 1. `spare`, found by any node: those that may be given up come
+ * first: 2. 0 if there is none. */
+static int share_oldest(struct saver *s, bool found, bool spare, struct ckpt_stage_trouble *oldest, struct error *err)
+{
+    const double spares = 1ull << 52;
     int rank = comm_rank(s->world), size = comm_size(s->world);
-    bool troubled = s->stage->first && ckpt_stage_find_trouble(s->stage->handle, holding, trouble);
-    double oldest = troubled ? -(double)trouble->step : -INFINITY, found;
+    double own = !found ? -INFINITY : spare ? spares - (double)oldest->step : -1 - (double)oldest->step;
+    double first = own, owner;
 
-    comm_purpose(s->world, "oldest save", "in trouble");
-    if (comm_max_f64(s->world, &oldest, 1, err) < 0)
+    comm_purpose(s->world, "oldest save", "that is not committed");
+    if (comm_max_f64(s->world, &first, 1, err) < 0)
         return -1;
-    found = troubled && -(double)trouble->step == oldest ? size - rank : 0;
-    if (comm_max_f64(s->world, &found, 1, err) < 0)
+    owner = found && own == first ? size - rank : 0;
+    if (comm_max_f64(s->world, &owner, 1, err) < 0)
         return -1;
-    if (found == 0)
+    if (owner == 0)
         return 0;
-    return comm_broadcast(s->world, trouble, sizeof *trouble, size - (int)found, err) < 0 ? -1 : 1;
+    if (comm_broadcast(s->world, oldest, sizeof *oldest, size - (int)owner, err) < 0)
+        return -1;
+    return first > 0 ? 2 : 1;
 }
 
-/* What a wait has seen of the drain. Begins zeroed. */
-struct watched_drain {
-    double failing;        /* since when it has failed; 0: it does not */
-    double updated, moved; /* the time in its status, and when that last changed */
-    bool logged, killed;
-};
-
-/* A drain that fails writes that. One that writes nothing is stuck in the file system, or was stopped. */
-static double silent_seconds(struct saver *s, struct watched_drain *drain)
+/* The save that all nodes give up for a newer one: 2. 1: none, and *oldest is one in trouble. 0: nor that. */
+static int find_oldest(struct saver *s, bool full, struct ckpt_stage_trouble *oldest, struct error *err)
 {
-    double updated = ckpt_stage_updated(s->stage->handle), now = clock_monotonic();
+    struct ckpt_stage *stage = s->stage->handle;
+    bool urgent = s->stopping && s->full_since > 0 && clock_monotonic() - s->full_since > FULL_SECONDS;
+    bool spare = s->stage->first && ckpt_stage_find_oldest(stage, !urgent, s->ending && full, oldest);
+    bool found = spare || (s->stage->first && ckpt_stage_find_trouble(stage, oldest));
 
-    if (drain->moved == 0 || updated != drain->updated) {
-        drain->updated = updated;
-        drain->moved = now;
-        drain->logged = false;
-    }
-    if (now - drain->moved >= SILENT_SECONDS && !drain->logged) {
-        drain->logged = true;
-        saver_log(s, "muster-ckptd has written nothing for %d s: waiting for it", SILENT_SECONDS);
-    }
-    return now - drain->moved;
+    return share_oldest(s, found, spare, oldest, err);
 }
 
-/* Whether to wait no longer for a drain that is silent. Before that, its process is killed once, and so replaced. */
-static bool is_stuck(struct saver *s, struct watched_drain *drain)
+static void log_replaced(struct saver *s, const struct ckpt_stage_trouble *oldest)
 {
-    double silent = silent_seconds(s, drain), last = fmax(s->job->checkpoint.last_seconds, 2 * SILENT_SECONDS);
-
-    if (silent < last || drain->killed)
-        return silent >= last;
-    drain->killed = true;
-    drain->moved = 0;
-    saver_stage_kill_drainer(s->stage);
-    saver_log(s, "muster-ckptd has written nothing for %.0f s: it is killed, and started again", silent);
-    return false;
+    saver_log(s, "the checkpoint of step %" PRIu64 " is dropped to make room for that of step %" PRIu64 ": %s",
+              oldest->step, s->engine->step, *oldest->reason ? oldest->reason : "the run stops");
+    log_uncommitted(s, oldest->reason);
 }
 
 int saver_make_room(struct saver *s, bool wait, bool *proceed, struct error *err)
 {
     struct ckpt_stage_trouble oldest = {0};
-    struct watched_drain drain = {0};
 
     for (*proceed = true; s->stage;) {
         double full = !ckpt_stage_has_room(s->stage->handle, comm_rank(s->world), comm_size(s->world));
@@ -166,7 +162,7 @@ int saver_make_room(struct saver *s, bool wait, bool *proceed, struct error *err
         if (full == 0 || s->full_since == 0)
             s->full_since = full > 0 ? clock_monotonic() : 0;
         values[1] = full > 0 && s->stage->first && clock_monotonic() - s->full_since > FULL_SECONDS &&
-                    (!saver_stage_has_drainer(s->stage) || is_stuck(s, &drain));
+                    !saver_stage_has_drainer(s->stage);
         comm_purpose(s->world, "room", "for a checkpoint");
         if (comm_max_f64(s->world, values, 3, err) < 0)
             return -1;
@@ -174,16 +170,17 @@ int saver_make_room(struct saver *s, bool wait, bool *proceed, struct error *err
         if (*proceed)
             return 0;
         if (values[2] == 0)
-            found = share_trouble(s, true, &oldest, err);
+            found = find_oldest(s, full > 0, &oldest, err);
         if (found < 0)
             return -1;
-        if (found > 0)
+        if (found == 2)
             replaced = saver_stage_replace(s->stage, &oldest, &mark_error);
         if (replaced < 0)
             saver_log(s, "%s", mark_error.text);
         else if (replaced > 0)
-            saver_log(s, "the checkpoint of step %" PRIu64 " is dropped to make room for that of step %" PRIu64 ": %s",
-                      oldest.step, s->engine->step, oldest.reason);
+            log_replaced(s, &oldest);
+        else if (values[2] == 0)
+            log_uncommitted(s, found > 0 ? oldest.reason : "");
         if (!wait)
             return 0;
         saver_poll(s);
@@ -192,50 +189,49 @@ int saver_make_room(struct saver *s, bool wait, bool *proceed, struct error *err
     return 0;
 }
 
-/* Whether to stop waiting: the drain has failed, or was silent, for checkpoint.last_seconds, or the job's time limit is
- * near. */
-static bool must_stop_waiting(struct saver *s, struct watched_drain *drain)
+/* Whether to stop waiting: the drain has failed since *failing (0: it does not) for checkpoint.last_seconds, or the
+ * job's time limit is near. */
+static bool must_stop_waiting(struct saver *s, double *failing)
 {
     const char *end = getenv("SLURM_JOB_END_TIME"); /* not everywhere */
     double left = end ? strtod(end, NULL) - clock_realtime() : HUGE_VAL, now = clock_monotonic();
     struct ckpt_stage_trouble trouble = {0};
 
-    if (!ckpt_stage_find_trouble(s->stage->handle, false, &trouble))
-        drain->failing = 0;
-    else if (drain->failing == 0)
-        drain->failing = now;
+    if (!ckpt_stage_find_trouble(s->stage->handle, &trouble))
+        *failing = 0;
+    else if (*failing == 0)
+        *failing = now;
     /* If the end is long past, the job was extended or suspended, and the variable is out of date: ignore it. */
     return (left <= END_SECONDS && left > -EXTENDED_SECONDS) ||
-           (drain->failing > 0 && now - drain->failing >= s->job->checkpoint.last_seconds && !trouble.draining) ||
-           is_stuck(s, drain);
+           (*failing > 0 && now - *failing >= s->job->checkpoint.last_seconds && !trouble.draining);
 }
 
 static int fail_waiting(struct saver *s, struct error *err)
 {
     struct ckpt_stage_trouble trouble = {0};
-    int found = share_trouble(s, false, &trouble, err);
+    bool mine = s->stage->first && ckpt_stage_find_trouble(s->stage->handle, &trouble);
+    int found = share_oldest(s, mine, false, &trouble, err);
 
     if (found < 0)
         return -1;
-    error_set(err, CODE_IO, "%s", found ? trouble.reason : "the job's time limit is near, or muster-ckptd is stuck");
+    error_set(err, CODE_IO, "%s", found ? trouble.reason : "the job's time limit is near");
     return 1;
 }
 
 int saver_wait_for_staged(struct saver *s, struct error *err)
 {
     enum { ALL_ENDED, WAITING, NO_DRAINER, STOP }; /* by precedence */
-    struct watched_drain drain = {0};
+    double failing = 0;
 
     for (;;) {
         double state = ALL_ENDED;
         bool left = s->stage->first && !ckpt_stage_is_empty(s->stage->handle);
 
         saver_poll(s);
-        if (left && must_stop_waiting(s, &drain))
+        if (left && must_stop_waiting(s, &failing))
             state = STOP;
         else if (left)
-            state =
-                saver_stage_has_drainer(s->stage) || s->stage->restarts < SAVER_MOST_RESTARTS ? WAITING : NO_DRAINER;
+            state = saver_stage_has_drainer(s->stage) ? WAITING : NO_DRAINER;
         if (comm_max_f64(s->world, &state, 1, err) < 0)
             return -1;
         if (state == ALL_ENDED)

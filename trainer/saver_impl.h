@@ -20,16 +20,18 @@ struct saver {
     bool due;                      /* since a step that is a multiple of checkpoint.every */
     double full_since;             /* clock_monotonic when the stage was first found full; 0: it has room */
     bool put_off;                  /* the stage is full, and that was logged */
+    bool ending, stopping;         /* what is saved now is the last; and there may be little time for it */
     bool has_snapshot;             /* its copy begins after the next step */
     struct ckpt_progress snapshot; /* the run's progress when engine_snapshot was called */
     struct shard_save shard_save;  /* while it is copied */
     double waited;                 /* seconds that training waited for the copy */
     /* Steps; UINT64_MAX: none. */
-    uint64_t resumed;     /* of the checkpoint that the run was resumed from */
-    uint64_t last_save;   /* staged, or written directly */
-    uint64_t staged_step; /* staged last; none after a save that was written directly */
-    uint64_t committed;   /* committed last */
-    bool existed;         /* checkpoint.dir existed at the start, or this run has saved there */
+    uint64_t resumed;                        /* of the checkpoint that the run was resumed from */
+    uint64_t last_save;                      /* staged, or written directly */
+    uint64_t staged_step;                    /* staged last; none after a save that was written directly */
+    uint64_t committed;                      /* committed last */
+    double committed_at, uncommitted_logged; /* clock_monotonic, of that and of the last line that nothing was since */
+    bool existed;                            /* checkpoint.dir existed at the start, or this run has saved there */
     bool direct_logged, prune_logged, others_logged;
 };
 
@@ -38,10 +40,11 @@ struct saver {
 /* A line of the log, on rank 0. */
 void saver_log(struct saver *saver, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* On rank 0: log if another job saves in this run's directory. */
-void saver_look_for_others(struct saver *saver);
+/* Log if another job saves in this run's directory: the newest checkpoint there is of a step that this run has not
+ * reached; they remove each other's. */
+void saver_look_for_others(struct saver *saver, uint64_t newest);
 
-/* Not collective: restarts a muster-ckptd that was killed, and logs what became of earlier saves. */
+/* Not collective: restarts a muster-ckptd that was killed or does not move, and logs what became of earlier saves. */
 void saver_poll(struct saver *saver);
 
 /*
@@ -50,9 +53,13 @@ void saver_poll(struct saver *saver);
  * returns only when it is true. If the stage is full on some node, a call
  *
  *   1. does nothing while a node still has the save that was replaced last (saver_stage_is_replacing); otherwise it
- *   2. finds the oldest save of all nodes that is in trouble and holds memory (ckpt_stage_find_trouble), and
+ *   2. finds the oldest save of all nodes that may be given up (ckpt_stage_find_oldest), and
  *   3. marks it `replaced` on all nodes (saver_stage_replace, ckpt_stage_replace), if the previous call found the same
- *      save and the drainer is not trying it right now.
+ *      save.
+ *
+ * A save is given up if its target fails or does not answer; and while the run stops, if the stage stays full for some
+ * seconds, whatever the target does: the newest state comes first. The save that muster-ckptd is at work on is kept,
+ * except that the last save of a run takes its place if no other can be given up.
  */
 int saver_make_room(struct saver *saver, bool wait, bool *proceed, struct error *err);
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -36,20 +37,60 @@ static bool is_running(struct saver_stage *s)
     return s->pid != 0;
 }
 
-bool saver_stage_has_drainer(struct saver_stage *s)
+static bool is_drained(struct saver_stage *s)
 {
-    return is_running(s) || ckpt_stage_has_drainer(s->handle);
+    return (is_running(s) || ckpt_stage_has_drainer(s->handle)) && s->silent < 3 * SAVER_SILENT;
 }
 
-void saver_stage_kill_drainer(struct saver_stage *s)
+bool saver_stage_has_drainer(struct saver_stage *s)
 {
-    if (is_running(s))
-        kill(s->pid, SIGKILL);
+    return s->restarts < SAVER_MOST_RESTARTS || is_drained(s);
+}
+
+/* For how long it has not moved, while this process did: a job may be suspended. */
+static double count_silent(struct saver_stage *s)
+{
+    double now = clock_monotonic(), sign = ckpt_stage_updated(s->handle);
+
+    if (sign != s->sign) {
+        s->sign = sign;
+        s->silent = 0;
+        s->kill_at = SAVER_SILENT;
+    } else if (s->looked > 0) {
+        s->silent += fmin(now - s->looked, SAVER_SILENT / 4.0);
+    }
+    s->looked = now;
+    return s->silent;
+}
+
+/* Ours, or one of an earlier run, which has the stage in its command line. */
+static void kill_drainer(struct saver_stage *s)
+{
+    const char *stage = ckpt_stage_directory(s->handle);
+    char path[64], words[8192];
+    int pid = is_running(s) ? s->pid : saver_stage_is_copying(s) ? 0 : ckpt_stage_drainer(s->handle);
+    FILE *file;
+    size_t length;
+
+    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    file = pid > 0 ? fopen(path, "re") : NULL;
+    length = file ? fread(words, 1, sizeof words, file) : 0;
+    if (memmem(words, length, CKPTD, strlen(CKPTD)) && memmem(words, length, stage, strlen(stage)))
+        kill(pid, SIGKILL);
+    if (file)
+        fclose(file);
 }
 
 int saver_stage_supervise(struct saver_stage *s, struct error *err)
 {
-    if (!s->first || saver_stage_has_drainer(s))
+    if (!s->first)
+        return 0;
+    if (count_silent(s) >= s->kill_at) {
+        s->kill_at = s->silent + SAVER_SILENT;
+        kill_drainer(s);
+        return SUPERVISE_KILLED;
+    }
+    if (is_drained(s))
         return 0;
     if (clock_monotonic() - s->restarted > LONG_LIVED)
         s->restarts = 0;
@@ -57,7 +98,7 @@ int saver_stage_supervise(struct saver_stage *s, struct error *err)
         return 0;
     s->restarts++;
     s->restarted = clock_monotonic();
-    return start_ckptd(s, err) < 0 ? -1 : 1;
+    return start_ckptd(s, err) < 0 ? -1 : SUPERVISE_RESTARTED;
 }
 
 /* ---- the stage ---- */
@@ -72,6 +113,7 @@ struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int
     }
     s->first = config->adopt;
     s->cap = cap;
+    s->kill_at = SAVER_SILENT;
     s->handle = ckpt_stage_open(config, err);
     if (s->handle && (!s->first || start_ckptd(s, err) == 0))
         return s;
@@ -124,7 +166,7 @@ int saver_stage_replace(struct saver_stage *s, const struct ckpt_stage_trouble *
     again = is_same(&s->suspect, &named);
     first = !is_same(&s->replaced, &named);
     s->suspect = named;
-    if (!again || oldest->draining)
+    if (!again)
         return 0;
     s->replaced = named;
     if (s->first && ckpt_stage_replace(s->handle, named.step, named.attempt, err) < 0)

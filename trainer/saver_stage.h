@@ -3,7 +3,7 @@
  * The node's first rank also runs the muster-ckptd(8) that drains the stage.
  *
  * Nothing here communicates with other ranks; saver.c makes them agree. While a copy is under way, only
- * ckpt_stage_directory and ckpt_stage_has_drainer may be called (ckpt/stage/stage.h).
+ * ckpt_stage_directory, ckpt_stage_has_drainer and ckpt_stage_updated may be called (ckpt/stage/stage.h).
  */
 #ifndef MUSTER_TRAINER_SAVER_STAGE_H
 #define MUSTER_TRAINER_SAVER_STAGE_H
@@ -15,7 +15,10 @@
 
 #include "ckpt/stage/stage.h"
 
-enum { SAVER_MOST_RESTARTS = 5 }; /* of a muster-ckptd that ends again and again */
+enum {
+    SAVER_MOST_RESTARTS = 5, /* of a muster-ckptd that ends again and again */
+    SAVER_SILENT = 5,        /* seconds */
+};
 
 /* One try to save one step. */
 struct attempt_id {
@@ -32,7 +35,9 @@ struct saver_stage {
     pid_t pid;    /* 0: not running */
     int restarts; /* in a row; 0 again after one has run for LONG_LIVED seconds */
     double restarted;
-    /* the oldest save is replaced by a newer one, which needs its memory, while checkpoint.dir fails */
+    double sign, looked;    /* its last sign that it moves, and clock_monotonic when that was looked for */
+    double silent, kill_at; /* seconds without a new sign, and when it is killed for that */
+    /* an older save is replaced by a newer one, which needs its memory */
     struct attempt_id replaced; /* the save that was replaced last; attempt "": none */
     struct attempt_id suspect;  /* the save that the last call of saver_stage_replace named */
     /* the copy */
@@ -70,16 +75,14 @@ bool saver_stage_copy_done(const struct saver_stage *stage);  /* true if saver_s
 /* Wait for the copy. Returns what ckpt_stage_shard returned, with its *err. */
 int saver_stage_wait(struct saver_stage *stage, struct error *err);
 
-/* Whether a muster-ckptd drains the stage: ours, or one of an earlier run that is still at work. */
+/* Whether a muster-ckptd drains the stage: ours, or one of an earlier run that is still at work. False when it has
+ * ended too often. */
 bool saver_stage_has_drainer(struct saver_stage *stage);
 
-/* Kills the muster-ckptd of this process, if it has one: saver_stage_supervise starts another. */
-void saver_stage_kill_drainer(struct saver_stage *stage);
-
 /*
- * The stage of some node is full, and `oldest` is the oldest save in trouble on any node. Replace it (by
- * ckpt_stage_replace) if two calls in a row name it and the drainer is not trying it right now. After one call only,
- * the drainer may just have freed the memory. Returns 1 if this call is the first to replace it (the caller logs that),
+ * The stage of some node is full, and `oldest` is the oldest save of any node that may be given up
+ * (ckpt_stage_find_oldest). Replace it (by ckpt_stage_replace) if two calls in a row name it. After one call only, the
+ * drainer may just have freed the memory. Returns 1 if this call is the first to replace it (the caller logs that),
  * otherwise 0; -1 on failure.
  */
 int saver_stage_replace(struct saver_stage *stage, const struct ckpt_stage_trouble *oldest, struct error *err);
@@ -88,7 +91,12 @@ int saver_stage_replace(struct saver_stage *stage, const struct ckpt_stage_troub
  * any more: the drainers see the mark at different times. */
 bool saver_stage_is_replacing(const struct saver_stage *stage);
 
-/* Restart a muster-ckptd that has ended: 1. 0: not needed, or too many restarts after short lives. -1: failed. */
+/*
+ * Call often. Restarts a muster-ckptd that has ended: SUPERVISE_RESTARTED. Kills one that has given no sign of life for
+ * SAVER_SILENT seconds, since it was stopped: SUPERVISE_KILLED; the next call restarts it. It waits for nothing, so
+ * that it can be killed. 0: neither, or too many restarts after short lives. -1: failed.
+ */
+enum { SUPERVISE_RESTARTED = 1, SUPERVISE_KILLED };
 int saver_stage_supervise(struct saver_stage *stage, struct error *err);
 
 #endif

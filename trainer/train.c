@@ -227,7 +227,7 @@ static int stop_run(struct run *run, struct error *err)
     run_log(run, "stopping after step %" PRIu64 ": %s", run->engine->step, why);
     if (!run->job->checkpoint.dir[0])
         return error_set(err, CODE_CONFIG, "stopped by %s, and checkpoint.dir is not set: nothing was saved", why);
-    result = saver_finish(run->saver, err);
+    result = saver_finish(run->saver, true, err);
     run->all_saved = result == 0;
     if (result > 0) /* the epilog or the next start of the job commits it: a requeue is right */
         run_log(run, "%s", err->text);
@@ -246,7 +246,7 @@ static int run_steps(struct run *run, struct error *err)
             return -1;
     }
     /* All steps are done. If the last checkpoint cannot be drained (a full disk), a requeue would not help: exit 74. */
-    run->all_saved = saver_finish(run->saver, err) == 0;
+    run->all_saved = saver_finish(run->saver, false, err) == 0;
     return !run->all_saved || run_report_memory(run, err) < 0 ? -1 : CODE_OK;
 }
 

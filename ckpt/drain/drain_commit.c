@@ -75,10 +75,10 @@ int drain_is_committed(struct drain_turn *turn, struct error *err)
 
 bool drain_is_superseded(const struct drain_turn *turn)
 {
-    uint64_t newest;
+    uint64_t *newest = &turn->drainer->shared->newest;
 
-    return turn->parent.fd >= 0 && step_newest_committed(&turn->parent, &newest, NULL) > 0 &&
-           newest > turn->generation->save.step;
+    return turn->parent.fd >= 0 && step_newest_committed(&turn->parent, newest, NULL) > 0 &&
+           *newest > turn->generation->save.step;
 }
 
 /* A number that changes whenever a process writes to an attempt in the checkpoint directory. */
@@ -126,8 +126,6 @@ static int check_moving(struct drain_turn *turn, double now)
     if (sum != progress->activity) {
         progress->activity = sum;
         progress->moved_at = now;
-        if (progress->stalled)
-            drain_set_reason(turn, "");
         progress->stalled = false;
     }
     return now - progress->moved_at < turn->drainer->options.idle ? DRAIN_CONTINUE : DRAIN_STALLED;
@@ -302,4 +300,20 @@ void drain_abandon(struct drain_turn *turn, const char *why)
 
     if (open_parent(turn, NULL) == 0 && !attempt_is_abandoned(&turn->parent, save->step, save->attempt, NULL, 0))
         attempt_abandon(&turn->parent, save->step, save->attempt, why, NULL);
+}
+
+/* ---- after a commit ---------------------------------------------------------------------------------------------- */
+
+/* When old checkpoints cannot be removed the disk fills: logged, but only once. The next prune removes what cannot be
+ * removed now. */
+void drain_prune(struct drain_turn *turn)
+{
+    const struct staged_save *save = &turn->generation->save;
+    struct drain_shared *shared = turn->drainer->shared;
+    struct error err;
+
+    if (ckpt_prune(save->dir, save->keep, save->keep_every, &err) == 0 || shared->prune_failed)
+        return;
+    shared->prune_failed = true;
+    drainer_log(turn->drainer, "removing old checkpoints failed, and they stay: %s", err.text);
 }

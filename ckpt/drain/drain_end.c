@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "ckpt/drain/drain_internal.h"
 #include "common/clock.h"
@@ -40,6 +41,8 @@ enum turn_result drain_end(struct drain_turn *turn, enum status_state state, con
     turn->entry->state = state;
     turn->entry->ended = clock_realtime();
     turn->entry->serial = status_serial(drainer->status) + 1;
+    if (state != STATUS_FAILED)
+        turn->entry->newest = drainer->shared->newest;
     if (state == STATUS_COMMITTED) {
         turn->entry->bytes_done = turn->entry->bytes_total;
         drainer_end_pauses(drainer); /* older ones are superseded */
@@ -51,17 +54,26 @@ enum turn_result drain_end(struct drain_turn *turn, enum status_state state, con
     return TURN_ENDED;
 }
 
-enum turn_result drain_end_failed(struct drain_turn *turn, const struct error *why)
+/* Ends with its turn, whatever the child is at: memory is free again even if the target does not answer. */
+static void abandon_later(struct drain_turn *turn, const char *why)
 {
-    drain_abandon(turn, why->text);
-    return drain_end(turn, STATUS_FAILED, why->text);
+    struct drainer *drainer = turn->drainer;
+    struct drain_abandoned *next = &drainer->abandoned[drainer->abandoned_count];
+
+    if (strcmp(drainer->child.name, turn->generation->name) == 0)
+        drain_child_kill(drainer);
+    if (drainer->abandoned_count == sizeof drainer->abandoned / sizeof drainer->abandoned[0])
+        return;
+    drainer->abandoned_count++;
+    next->generation = *turn->generation;
+    snprintf(next->why, sizeof next->why, "%s", why);
 }
 
 enum turn_result drain_end_dropped(struct drain_turn *turn)
 {
     static const char why[] = "not all of its shards were staged";
 
-    drain_abandon(turn, why);
+    abandon_later(turn, why);
     drain_log(turn, "dropped, %s", why);
     status_remove(turn->drainer->status, turn->entry);
     drain_remove(turn);
@@ -73,36 +85,9 @@ enum turn_result drain_end_replaced(struct drain_turn *turn)
     const char *reason = turn->entry->reason;
     struct error why;
 
-    if (drain_is_committed(turn, NULL) == DRAIN_COMMITTED)
-        return drain_end_committed(turn);
     error_set(&why, CODE_IO, "dropped, a newer save needs its memory%s%s", *reason ? ": " : "", reason);
-    return drain_end_failed(turn, &why);
-}
-
-/* When old checkpoints cannot be removed the disk fills: logged, but only once. */
-static void prune_target(const struct drain_turn *turn)
-{
-    const struct staged_save *save = &turn->generation->save;
-    struct drainer *drainer = turn->drainer;
-    struct error err;
-
-    if (ckpt_prune(save->dir, save->keep, save->keep_every, &err) == 0 || drainer->prune_failed)
-        return;
-    drainer->prune_failed = true;
-    drainer_log(drainer, "removing old checkpoints failed, and they stay: %s", err.text);
-}
-
-enum turn_result drain_end_committed(struct drain_turn *turn)
-{
-    char first[FILE_NAME_SIZE];
-    bool ours;
-
-    name_shard(first, SHARD_DRAINED, 0, turn->generation->save.shards);
-    ours = file_exists(&turn->source, first);
-    drain_end(turn, STATUS_COMMITTED, "");
-    if (ours) /* one node does it; the next prune removes what cannot be removed now */
-        prune_target(turn);
-    return TURN_ENDED;
+    abandon_later(turn, why.text);
+    return drain_end(turn, STATUS_FAILED, why.text);
 }
 
 enum turn_result drain_end_stalled(struct drain_turn *turn)
@@ -114,10 +99,10 @@ enum turn_result drain_end_stalled(struct drain_turn *turn)
     if (at_once)
         error_set(&why, CODE_IO,
                   "other nodes' shards are missing in %s: a node that has the save commits it when they come",
-                  turn->parent.path);
+                  turn->generation->save.dir);
     else
         error_set(&why, CODE_IO, "other nodes' shards are missing in %s, and nothing has moved there for %.0f seconds",
-                  turn->parent.path, clock_monotonic() - turn->progress->moved_at);
+                  turn->generation->save.dir, clock_monotonic() - turn->progress->moved_at);
     if (!turn->progress->stalled && !(at_once && drainer->options.partner)) {
         turn->progress->stalled = true; /* the next turn copies a partner's shards, if they are here */
         drain_set_reason(turn, why.text);

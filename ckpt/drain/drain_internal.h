@@ -3,6 +3,7 @@
 #define MUSTER_CKPT_DRAIN_DRAIN_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 #include "ckpt/drain/drain.h"
@@ -19,7 +20,7 @@ enum {
                           drain_shard.c */
 };
 
-/* What becomes of the generation at the end of its turn: the result of drain_retry and drain_end_*. */
+/* What becomes of the generation in a pass: the result of drain_retry and drain_end_*. */
 enum turn_result { TURN_ENDED, TURN_LEFT };
 
 /* What is remembered of a generation from one turn to the next. Times are of clock_monotonic. */
@@ -39,44 +40,83 @@ struct drain_progress {
     double lost_since;               /* since when its attempt has been gone or damaged, in a target that works; 0: it
                                          is not */
     struct stat target_dir;          /* the checkpoint directory that the attempt is in */
+    bool hung;                       /* its reason is that the target does not answer */
     bool stalled;                    /* DRAIN_STALLED was returned before */
     int checked_parts;               /* parts whose formats are known */
     bool unknown;                    /* it has a file of an unknown format, which was logged */
 };
 
-/* The one process that drains a stage. */
+/* Memory that the drainer shares with its child process. While a child works on a generation, the child alone changes
+ * what is not atomic. */
+struct drain_shared {
+    struct drain_progress progress[STATUS_MOST];
+    atomic_bool stop;       /* the child is to return soon */
+    atomic_bool copying;    /* staged shards, at this moment */
+    _Atomic uint64_t bytes; /* copied by this child */
+    atomic_bool reported;   /* `result` and `err` are there */
+    int result;             /* DRAIN_* or -1 */
+    struct error err;
+    uint64_t newest;   /* committed step, after DRAIN_COMMITTED and DRAIN_SUPERSEDED */
+    double cap_free;   /* when the cap lets the next block go */
+    bool prune_failed; /* and that was logged */
+};
+
+/* The process that works on the target (drain_child.c); at most one. */
+struct drain_child {
+    pid_t pid;       /* 0: none */
+    int news;        /* a pipe from it: lines for the log, and an empty one when it has reported */
+    char line[1400]; /* the line that is being read */
+    size_t length;
+    char name[FILE_NAME_SIZE]; /* of the generation whose result it has not reported; "": none */
+    bool stopped, killed;      /* by a signal, and by the drainer */
+    double silent;             /* seconds for which it has not run, while the drainer did */
+    double looked, cpu;        /* clock_monotonic and its processor time at the last look */
+};
+
+/* An attempt to abandon in the target when that answers. */
+struct drain_abandoned {
+    struct generation generation;
+    char why[512];
+};
+
+/*
+ * The process that drains a stage. It works on the stage only, so that it always answers: it reads the marks, frees
+ * memory, and writes status.json. All that is done in the target is done by its child (work_on in drain_turn.c).
+ */
 struct drainer {
     struct directory stage;
     struct ckpt_drain_options options;
     double deadline; /* of clock_monotonic; 0: none */
     int lock;
+    double beat;         /* when the lock's time was set */
     int unknown;         /* generations of this pass that are of an unknown format */
     int retrying;        /* generations of this pass that are left for a later one because of a failure */
     bool ended;          /* a generation ended in this pass */
     bool damaged;        /* a generation ended because its data was */
     bool others_missing; /* a generation ended because other nodes' shards are missing, or one of them abandoned it */
     bool trainer_alive;  /* a process holds `users`: it may still stage */
-    bool prune_failed;   /* and that was logged */
     bool more;           /* the stage has more generations than generation_list gives, and that was logged */
-    struct drain_progress progress[STATUS_MOST];
-
-    pthread_mutex_t mutex; /* of what follows, while threads copy (drain_shards) */
     struct status *status;
     double status_written;
-    double cap_free; /* when the cap lets the next block go */
+    struct drain_child child;
+    struct drain_shared *shared;
+    struct drain_abandoned abandoned[8];
+    int abandoned_count;
+
+    pthread_mutex_t mutex; /* in the child, of shared->cap_free and of abandoned_checked and abort of its turn */
 };
 
 /* A generation in its turn. */
 struct drain_turn {
     struct drainer *drainer;
     struct generation *generation;
-    struct directory source;  /* in the stage */
-    struct directory parent;  /* the checkpoint directory; closed (-1) until it is needed */
-    struct directory partial; /* in it; likewise */
-    struct status_generation *entry;
+    struct directory source;         /* in the stage */
+    struct directory parent;         /* in the child: the checkpoint directory; closed (-1) until it is needed */
+    struct directory partial;        /* in it; likewise */
+    struct status_generation *entry; /* not in the child */
     struct drain_progress *progress;
     double abandoned_checked; /* when drain_pace called drain_check_abandoned last */
-    bool abort;               /* under the mutex: a thread has failed, the others stop */
+    bool abort;               /* a thread has failed, the others stop */
 };
 
 /*
@@ -91,13 +131,52 @@ struct drain_turn {
 
 /* ---- drain.c ----------------------------------------------------------------------------------------------------- */
 
+/* Whether the drainer, or its child, is to end soon. */
+bool drainer_must_stop(const struct drainer *drainer);
+
 /*
- * Call before a block of `bytes` is copied. Counts the bytes in the status, waits as long as the cap requires, and
- * checks twice a second whether the attempt was abandoned. 0, DRAIN_INTERRUPTED or -1.
+ * Whether it waits for a target that fails. With `once` only if `seconds` is given and `require_unused` is not: the
+ * epilog calls it so for the job that has just ended.
+ */
+bool drainer_waits(const struct drainer *drainer);
+
+/* ---- drain_turn.c ------------------------------------------------------------------------------------------------ */
+
+/* Do for a generation what can be done now. */
+enum turn_result drain_handle(struct drainer *drainer, struct generation *generation);
+
+/* ---- drain_child.c ----------------------------------------------------------------------------------------------- */
+
+/* Start the child: it calls `work`, and ends. It is killed when this process ends. -1 if there can be none. */
+int drain_child_start(struct drain_turn *turn, void (*work)(struct drain_turn *turn), struct error *err);
+
+/* In the child: tell the drainer the generation's result. The child may go on. */
+void drain_child_report(struct drain_turn *turn, int result, const struct error *err);
+
+/* Call once a pass: finds out whether it has ended, moves, or was stopped. One that was stopped is killed. */
+void drain_child_look(struct drainer *drainer);
+
+/* Whether it has not moved for some time, or cannot be killed: the target does not answer. It is never killed for
+ * that alone. Processor time is what counts: a system call that makes progress, however slow, takes some. */
+bool drain_child_hangs(const struct drainer *drainer);
+
+/* Wait for so long, or until it has reported or ended. */
+void drain_child_wait(struct drainer *drainer, double seconds);
+
+/* Kill it. When this returns it executes no instruction any more, even if it is still in a system call: its generation
+ * may be removed. No other child starts before it has ended. */
+void drain_child_kill(struct drainer *drainer);
+
+/* Have it end, soon and in order if the target answers. */
+void drain_child_stop(struct drainer *drainer);
+
+/* ---- drain_shard.c: in the child --------------------------------------------------------------------------------- */
+
+/*
+ * Call before a block of `bytes` is copied. Counts the bytes, waits as long as the cap requires, and checks twice a
+ * second whether the attempt was abandoned. 0, DRAIN_INTERRUPTED or -1.
  */
 int drain_pace(struct drain_turn *turn, uint64_t bytes, struct error *err);
-
-/* ---- drain_shard.c ----------------------------------------------------------------------------------------------- */
 
 /*
  * Copy all complete staged shards in `from`, and their parts, some at the same time, and make them durable. Opens the
@@ -106,13 +185,13 @@ int drain_pace(struct drain_turn *turn, uint64_t bytes, struct error *err);
  */
 int drain_shards(struct drain_turn *turn, const struct directory *from, struct error *err);
 
-/* ---- drain_commit.c ---------------------------------------------------------------------------------------------- */
+/* ---- drain_commit.c: in the child -------------------------------------------------------------------------------- */
 
 /* DRAIN_COMMITTED if the step is committed and is ours; DRAIN_CONTINUE; -1 also if the committed step is another
  * run's. */
 int drain_is_committed(struct drain_turn *turn, struct error *err);
 
-/* Whether a newer step than this generation's is committed. */
+/* Whether a newer step than this generation's is committed; sets shared->newest. */
 bool drain_is_superseded(const struct drain_turn *turn);
 
 /* Tries ckpt_commit if next_commit has passed. Returns as drain_is_committed, or DRAIN_SUPERSEDED or DRAIN_STALLED. */
@@ -120,8 +199,8 @@ int drain_commit(struct drain_turn *turn, struct error *err);
 
 /*
  * How an attempt is abandoned (attempt.h): a drainer finds that the attempt can never be committed, because this node's
- * staged data is damaged or drain_judge_missing returns CODE_DATA. take_turn (drain.c) then calls drain_end_failed,
- * which calls drain_abandon. The other nodes' drainers find the marker by drain_check_abandoned, and end their
+ * staged data is damaged or drain_judge_missing returns CODE_DATA. work_on (drain_turn.c) then calls drain_abandon, and
+ * the generation ends as failed. The other nodes' drainers find the marker by drain_check_abandoned, and end their
  * generations as failed.
  *
  * -1 with CODE_PEER if the attempt was abandoned by another node, with its reason.
@@ -145,13 +224,16 @@ int drain_judge_missing(struct drain_turn *turn, struct error *err);
 /* Abandons the attempt, so that other nodes do not wait for this node's shards. An earlier reason stays. */
 void drain_abandon(struct drain_turn *turn, const char *why);
 
+/* After a commit, by the node that had shard 0. */
+void drain_prune(struct drain_turn *turn);
+
 /* ---- drain_retry.c ----------------------------------------------------------------------------------------------- */
 
 /* A line of the drainer's log, and one about this generation. */
 void drainer_log(const struct drainer *drainer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void drain_log(const struct drain_turn *turn, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Write status.json; unless `now`, only if that was not done in the last fifth of a second. Takes the mutex. */
+/* Write status.json; unless `now`, only if that was not done in the last fifth of a second. */
 void drainer_write_status(struct drainer *drainer, bool now);
 
 /* The drainer ends before the generations do: one log line with the steps and the reason. */
@@ -163,6 +245,9 @@ void drain_set_reason(struct drain_turn *turn, const char *text);
 
 /* The target failed: the generation stays, and is tried again after a pause that grows. TURN_LEFT. */
 enum turn_result drain_retry(struct drain_turn *turn, const struct error *why);
+
+/* The target does not answer, which counts as a failure. `at_work`: the child has this generation. TURN_LEFT. */
+enum turn_result drain_hang(struct drain_turn *turn, bool at_work);
 
 /* The target works, or has a newer checkpoint: no generation needs to wait for the end of its pause. */
 void drainer_end_pauses(struct drainer *drainer);
@@ -176,17 +261,14 @@ void drain_recover(struct drain_turn *turn);
 void drain_remove(struct drain_turn *turn);
 
 /* Write the generation's result to status.json, then drain_remove. All drain_end* but drain_end_stalled return
- * TURN_ENDED. drain_end_committed also prunes the target if this node has shard 0. */
+ * TURN_ENDED. */
 enum turn_result drain_end(struct drain_turn *turn, enum status_state state, const char *reason);
-enum turn_result drain_end_committed(struct drain_turn *turn);
 
-/* Abandons the attempt. */
-enum turn_result drain_end_failed(struct drain_turn *turn, const struct error *why);
-
-/* The generation's ranks know that it failed, or are dead. Abandons the attempt, without an entry in status.json. */
+/* The generation's ranks know that it failed, or are dead: without an entry in status.json. Its attempt is abandoned as
+ * soon as the target answers. */
 enum turn_result drain_end_dropped(struct drain_turn *turn);
 
-/* A newer save needs the memory, and the target fails: as drain_end_failed, unless it is committed. */
+/* A newer save needs the memory, and the target fails: failed, and abandoned likewise. */
 enum turn_result drain_end_replaced(struct drain_turn *turn);
 
 /*

@@ -53,13 +53,11 @@ void drainer_write_status(struct drainer *drainer, bool now)
 {
     double clock = clock_monotonic();
 
-    pthread_mutex_lock(&drainer->mutex);
-    if (now || clock - drainer->status_written >= STATUS_EVERY) {
-        drainer->status_written = clock;
-        drainer->status->updated = clock_realtime();
-        status_write(drainer->status, &drainer->stage, NULL);
-    }
-    pthread_mutex_unlock(&drainer->mutex);
+    if (!now && clock - drainer->status_written < STATUS_EVERY)
+        return;
+    drainer->status_written = clock;
+    drainer->status->updated = clock_realtime();
+    status_write(drainer->status, &drainer->stage, NULL);
 }
 
 void drain_set_reason(struct drain_turn *turn, const char *text)
@@ -68,6 +66,7 @@ void drain_set_reason(struct drain_turn *turn, const char *text)
     bool same = strncmp(reason, text, sizeof turn->entry->reason - 1) == 0;
 
     snprintf(reason, sizeof turn->entry->reason, "%.511s", text);
+    turn->progress->hung = false;
     drainer_write_status(turn->drainer, !same);
 }
 
@@ -124,26 +123,40 @@ enum turn_result drain_retry(struct drain_turn *turn, const struct error *why)
     double now = clock_monotonic();
 
     progress->retry_pause = fmin(fmax(2 * progress->retry_pause, FIRST_PAUSE), MOST_PAUSE);
-    progress->retry_at = now + progress->retry_pause;
+    progress->retry_at = drainer_waits(turn->drainer) ? now + progress->retry_pause : HUGE_VAL;
     turn->drainer->retrying++;
     log_trouble(turn, now, why);
-    if (turn->entry->state == STATUS_DRAINING)
-        turn->entry->state = STATUS_STAGED;
     drain_set_reason(turn, why->text);
+    return TURN_LEFT;
+}
+
+enum turn_result drain_hang(struct drain_turn *turn, bool at_work)
+{
+    struct error why;
+
+    error_set(&why, CODE_IO, "%s has not answered for %.0f s", turn->generation->save.dir, turn->drainer->child.silent);
+    turn->drainer->retrying++;
+    if (at_work)
+        log_trouble(turn, clock_monotonic(), &why);
+    if (at_work && turn->entry->state < STATUS_HANGING)
+        turn->entry->state = STATUS_HANGING;
+    drain_set_reason(turn, why.text);
+    turn->progress->hung = true;
     return TURN_LEFT;
 }
 
 void drainer_end_pauses(struct drainer *drainer)
 {
     for (int i = 0; i < STATUS_MOST; i++)
-        drainer->progress[i].retry_at = 0;
+        drainer->shared->progress[i].retry_at = 0;
 }
 
 void drain_recover(struct drain_turn *turn)
 {
+    if (!turn->progress->stalled && turn->entry->reason[0])
+        drain_set_reason(turn, "");
     if (turn->progress->failing_since == 0)
         return;
-    drain_set_reason(turn, "");
     drain_log(turn, "the drain to %s works again, it had failed for %.0f s", turn->generation->save.dir,
               clock_monotonic() - turn->progress->failing_since);
     turn->progress->retry_pause = turn->progress->failing_since = turn->progress->lost_since = 0;

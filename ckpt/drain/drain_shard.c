@@ -15,11 +15,44 @@
 #include "ckpt/file/workers.h"
 #include "ckpt/file/block_writer.h"
 #include "ckpt/write/attempt.h"
+#include "common/clock.h"
 
 #define UNMAP_AFTER 4 /* blocks: the writer is done with one by then */
 #define TRIES       3 /* another drainer may remove our temporary file */
 #define OLD_SECONDS 60
 #define ANY_AGE     (-86400) /* clocks differ */
+
+#define ABANDONED_EVERY 0.5
+
+/* ---- the pace ---------------------------------------------------------------------------------------------------- */
+
+int drain_pace(struct drain_turn *turn, uint64_t bytes, struct error *err)
+{
+    struct drainer *drainer = turn->drainer;
+    struct drain_shared *shared = drainer->shared;
+    double now = clock_monotonic(), at = now;
+    bool abort, check;
+
+    pthread_mutex_lock(&drainer->mutex);
+    abort = turn->abort;
+    if (drainer->options.cap > 0) {
+        at = shared->cap_free > now ? shared->cap_free : now;
+        shared->cap_free = at + (double)bytes / (double)drainer->options.cap;
+    }
+    check = now - turn->abandoned_checked >= ABANDONED_EVERY;
+    if (check)
+        turn->abandoned_checked = now;
+    pthread_mutex_unlock(&drainer->mutex);
+    atomic_fetch_add(&shared->bytes, bytes);
+    for (; !abort && now < at && !drainer_must_stop(drainer); now = clock_monotonic()) {
+        double wait = at - now < 0.1 ? at - now : 0.1;
+
+        clock_sleep(wait);
+    }
+    if (abort || drainer_must_stop(drainer))
+        return DRAIN_INTERRUPTED;
+    return check ? drain_check_abandoned(turn, err) : 0;
+}
 
 /* ---- the target's directories ------------------------------------------------------------------------------------ */
 

@@ -215,11 +215,19 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, stru
                     : next->state == STATUS_SUPERSEDED ? CKPT_SUPERSEDED
                                                        : CKPT_FAILED;
     news->seconds = next->ended - next->started;
+    news->newest = next->newest;
     snprintf(news->reason, sizeof news->reason, "%s", next->reason);
     return 1;
 }
 
-bool ckpt_stage_find_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stage_trouble *trouble)
+static void describe_entry(struct ckpt_stage_trouble *trouble, const struct status_generation *entry)
+{
+    *trouble = (struct ckpt_stage_trouble){.step = entry->step, .draining = entry->state == STATUS_DRAINING};
+    memcpy(trouble->attempt, entry->attempt, sizeof trouble->attempt);
+    memcpy(trouble->reason, entry->reason, sizeof trouble->reason);
+}
+
+bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_stage_trouble *trouble)
 {
     const struct status_generation *oldest = NULL;
 
@@ -231,20 +239,47 @@ bool ckpt_stage_find_trouble(struct ckpt_stage *stage, bool holding, struct ckpt
         if (one->serial == 0 && one->state == STATUS_DRAINING && !one->reason[0])
             return false; /* this one is getting on, whatever another waits for */
         if (one->serial == 0 && one->reason[0] && one->state != STATUS_UNKNOWN &&
-            (!holding || one->state < STATUS_DRAINED) && (!oldest || one->started < oldest->started))
+            (!oldest || one->started < oldest->started))
             oldest = one;
     }
-    if (!oldest)
-        return false;
-    *trouble = (struct ckpt_stage_trouble){.step = oldest->step, .draining = oldest->state == STATUS_DRAINING};
-    memcpy(trouble->attempt, oldest->attempt, sizeof trouble->attempt);
-    memcpy(trouble->reason, oldest->reason, sizeof trouble->reason);
-    return true;
+    if (oldest)
+        describe_entry(trouble, oldest);
+    return oldest;
 }
 
-double ckpt_stage_updated(struct ckpt_stage *stage)
+bool ckpt_stage_find_oldest(struct ckpt_stage *stage, bool failing, bool any, struct ckpt_stage_trouble *found)
 {
-    return read_status(stage, NULL) < 0 ? 0 : stage->status->updated;
+    const struct status_generation *oldest = NULL, *at_work = NULL;
+
+    if (read_status(stage, NULL) < 0)
+        return false;
+    for (size_t i = 0; i < stage->status->count; i++) {
+        const struct status_generation *one = &stage->status->generations[i];
+
+        if (one->serial > 0 || one->state >= STATUS_DRAINED)
+            continue;
+        if (failing && one->state == STATUS_DRAINING)
+            return false;
+        if (one->state == STATUS_DRAINING || one->state == STATUS_HANGING)
+            at_work = one;
+        else if ((!failing || one->reason[0]) && (!oldest || one->started < oldest->started))
+            oldest = one;
+    }
+    if (!oldest && any)
+        oldest = at_work;
+    if (oldest)
+        describe_entry(found, oldest);
+    return oldest;
+}
+
+double ckpt_stage_updated(const struct ckpt_stage *stage)
+{
+    return stage_signed_at(&stage->directory);
+}
+
+int ckpt_stage_drainer(struct ckpt_stage *stage)
+{
+    return read_status(stage, NULL) < 0 ? 0 : stage->status->pid;
 }
 
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step, const char *attempt)

@@ -8,7 +8,8 @@
  *
  *   <root>/muster-<uid>-<job>/               the stage: mode 0700; one a node and job, shared by the job's ranks there
  *     users                                  held, shared, by every process that may stage
- *     lock                                   held (F_OFD_SETLK) by the one process that drains
+ *     lock                                   held (F_OFD_SETLK) by the one process that drains; its time is set five
+ *                                            times a second, which shows that the process moves
  *     closed                                 no more saves follow: the drainer removes the stage when all is drained
  *     made                                   the checkpoint directory existed, or the drainer has made it: it is
  *                                            never made again
@@ -28,12 +29,14 @@
  * *failed*. Then its directory is removed, and status.json has the result.
  *
  * Below, the *target* is the checkpoint directory. If it fails (any errno), the generation stays and is tried again
- * (drain.h). A trainer learns of it from the drainer's report: an entry of status.json with a reason is in trouble
- * (drain_set_reason; ckpt_stage_find_trouble). Either its target fails, or this node is done (*drained*, its memory is
- * free) and other nodes' shards do not come. The trainer does nothing until the next save finds the stage full. It then
- * gives the mark `replaced` to the oldest generation in trouble that still holds memory (saver_make_room,
- * saver_stage_replace, ckpt_stage_replace). The drainer finds the mark, and abandons the attempt (drain_end_replaced,
- * attempt_abandon).
+ * (drain.h). If it does not answer for 10 seconds, that is a failure too; the generation that the drainer is at work on
+ * is then *hanging*. A trainer learns of it from the drainer's report: an entry of status.json with a reason is in
+ * trouble (drain_set_reason; ckpt_stage_find_trouble). Either its target fails, or this node is done (*drained*, its
+ * memory is free) and other nodes' shards do not come. The trainer does nothing until the next save finds the stage
+ * full. It then gives the mark `replaced` to the oldest generation in trouble that still holds memory and does not hang
+ * (ckpt_stage_find_oldest; saver_make_room, saver_stage_replace, ckpt_stage_replace). A run that stops does so whatever
+ * the target does. The drainer finds the mark, frees the memory at once, and abandons the attempt when the target
+ * answers (drain_end_replaced, attempt_abandon).
  *
  * An attempt that can never be committed (a node's staged data is damaged, what was drained is removed or damaged, or
  * the generation was dropped or replaced) is abandoned on all nodes: ckpt/write/attempt.h has the protocol. A drainer
@@ -85,8 +88,8 @@ int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, 
  * saves with ckpt_write_shard and logs that once. CODE_CONFIG with `adopt`: another release of muster staged files in a
  * format that this one does not know (json_fields.h); nothing was changed, and training must not begin.
  *
- * A process opens one stage at most. One thread at a time may call its functions, except ckpt_stage_directory and
- * ckpt_stage_has_drainer, which any thread may call at any time.
+ * A process opens one stage at most. One thread at a time may call its functions, except ckpt_stage_directory,
+ * ckpt_stage_has_drainer and ckpt_stage_updated, which any thread may call at any time.
  */
 struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err);
 const char *ckpt_stage_directory(const struct ckpt_stage *stage);
@@ -142,6 +145,7 @@ struct ckpt_stage_news {
     char attempt[CKPT_ATTEMPT_SIZE];
     enum ckpt_outcome outcome;
     double seconds;   /* from the start of the copy, on the rank that made the generation, to the generation's end */
+    uint64_t newest;  /* the newest step in the checkpoint directory then; 0: not known */
     char reason[512]; /* of a failure: what, where, how many bytes were wanted */
 };
 
@@ -157,21 +161,32 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, stru
  */
 bool ckpt_stage_is_empty(struct ckpt_stage *stage);
 
-/* A generation that cannot be completed at present: its target fails, or other nodes' shards do not come. */
+/* A generation that is still in the stage. */
 struct ckpt_stage_trouble {
     uint64_t step;
     char attempt[CKPT_ATTEMPT_SIZE];
-    char reason[512];
-    bool draining; /* it is being tried again right now */
+    char reason[512]; /* why it cannot be completed at present: its target fails or does not answer, or other nodes'
+                         shards do not come; "": nothing fails */
+    bool draining;    /* it is being tried again right now */
 };
 
-/* The oldest of those; with `holding`, of those that hold memory. False if there is none, or while any generation is in
- * state *draining* without a reason. */
-bool ckpt_stage_find_trouble(struct ckpt_stage *stage, bool holding, struct ckpt_stage_trouble *trouble);
+/* The oldest that cannot be completed at present. False if there is none, or while any generation is in state
+ * *draining* without a reason. */
+bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_stage_trouble *trouble);
 
-/* When the drainer last wrote what it does, in seconds since 1970: at least once a second while it is not stuck and has
- * generations. 0: never. */
-double ckpt_stage_updated(struct ckpt_stage *stage);
+/*
+ * The generation to give up for a newer save: the oldest that holds memory and that the drainer is not at work on.
+ * `failing`: only one with a reason, and none while any is in state *draining*. `any`: if there is no other, also the
+ * one that the drainer is at work on. Without `any` that one is kept: it is committed when a target that does not
+ * answer does so again, or that is only slow.
+ */
+bool ckpt_stage_find_oldest(struct ckpt_stage *stage, bool failing, bool any, struct ckpt_stage_trouble *oldest);
+
+/* When the drainer last gave a sign that it moves, in seconds since 1970; it does so five times a second. */
+double ckpt_stage_updated(const struct ckpt_stage *stage);
+
+/* The process that drains it, or did last; 0 if that is not known. */
+int ckpt_stage_drainer(struct ckpt_stage *stage);
 
 /* Whether this node still has that generation. */
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step, const char *attempt);

@@ -307,3 +307,12 @@ bool stage_is_locked(const struct directory *stage, const char *name)
     close(fd);
     return locked;
 }
+
+double stage_signed_at(const struct directory *stage)
+{
+    struct stat info;
+
+    if (fstatat(stage->fd, STAGE_LOCK, &info, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0;
+    return (double)info.st_mtim.tv_sec + (double)info.st_mtim.tv_nsec * 1e-9;
+}

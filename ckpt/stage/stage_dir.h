@@ -93,6 +93,10 @@ int stage_recycle(const struct directory *stage, const struct directory *from, c
 int stage_lock(const struct directory *stage, const char *name, bool shared);
 bool stage_is_locked(const struct directory *stage, const char *name);
 
+/* When the drainer last gave a sign that it moves, in seconds since 1970. The time of STAGE_LOCK, which can be set
+ * where there is no room for a new status.json. */
+double stage_signed_at(const struct directory *stage);
+
 /* ---- status.json (stage_status.c) -------------------------------------------------------------------------------- */
 
 /*
@@ -101,7 +105,7 @@ bool stage_is_locked(const struct directory *stage, const char *name);
  *
  *   {"pid", "host", "updated",                      of the drainer; seconds since 1970
  *    "generations": [{"step", "attempt", "dir", "state", "bytes_done", "bytes_total", "rate", "started", "ended",
- *                     "serial", "reason"}]}
+ *                     "serial", "newest", "reason"}]}
  *
  * Generations that are under way come first, then the last STATUS_ENDED that ended, oldest first. serial counts those
  * that ended, from 1, and never decreases: a reader that remembers the greatest one it has seen misses none.
@@ -115,6 +119,7 @@ enum status_state {
     STATUS_STAGING, /* not all local shards are complete */
     STATUS_STAGED,
     STATUS_DRAINING,
+    STATUS_HANGING, /* the target has not answered for some time */
     STATUS_DRAINED, /* waits for other nodes */
     STATUS_UNKNOWN, /* has a file of an unknown format (json_fields.h) */
     STATUS_COMMITTED,
@@ -131,6 +136,7 @@ struct status_generation {
     double rate;                      /* bytes a second, of the drain */
     double started, ended;            /* ended is 0 while it is under way */
     uint64_t serial;                  /* 0 while it is under way */
+    uint64_t newest;                  /* the newest step in the target when it was committed or superseded; or 0 */
     char reason[512]; /* of STATUS_FAILED and STATUS_UNKNOWN; otherwise why it has not ended yet, "" if nothing fails */
 };
 

@@ -10,7 +10,7 @@
 
 #define MAX_STATUS ((size_t)1 << 20)
 
-static const char *const states[] = {"staging", "staged",    "draining",   "drained",
+static const char *const states[] = {"staging", "staged",    "draining",   "hanging", "drained",
                                      "unknown", "committed", "superseded", "failed"};
 
 const char *status_state_name(enum status_state state)
@@ -36,6 +36,7 @@ static const struct json_field generation_fields[] = {
     {"ended", FIELD_DOUBLE, JSON_PLACE(struct status_generation, ended), false},
     {"serial", FIELD_COUNT, JSON_PLACE(struct status_generation, serial), false},
     {"reason", FIELD_TEXT, JSON_PLACE(struct status_generation, reason), false},
+    {"newest", FIELD_COUNT, JSON_PLACE(struct status_generation, newest), true},
     {0},
 };
 

@@ -17,8 +17,11 @@
 #include "ckpt/format/json_fields.h"
 #include "ckpt/stage/stage_dir.h"
 #include "ckpt/tools/tool.h"
+#include "common/clock.h"
 
 #define DEFAULT_ROOT "/dev/shm"
+
+#define SILENT_SECONDS 5
 
 /* ---- each stage, as its owner ------------------------------------------------------------------------------------ */
 
@@ -148,6 +151,7 @@ static int show_opened(const struct directory *stage, const struct options *opti
     struct status *status = calloc(1, sizeof *status);
     char path[sizeof stage->path];
     bool drained = stage_is_locked(stage, STAGE_LOCK);
+    double silent = clock_realtime() - stage_signed_at(stage);
     struct error err;
     int code = CODE_OK;
 
@@ -164,13 +168,13 @@ static int show_opened(const struct directory *stage, const struct options *opti
     } else {
         strcpy(path, stage->path);
         error_tame(path); /* another user may have made the name */
-        /* A drainer writes status.json with the first save. */
-        if (drained && status->pid == 0)
-            printf("%s: has a drainer\n", path);
-        else if (drained)
+        if (!drained)
+            printf("%s: no drainer\n", path);
+        else if (silent < SILENT_SECONDS)
             printf("%s: process %d on %s drains it\n", path, status->pid, status->host);
         else
-            printf("%s: no drainer\n", path);
+            printf("%s: process %d on %s was to drain it and has not moved for %.0f s\n", path, status->pid,
+                   status->host, silent);
         for (size_t i = 0; i < status->count; i++)
             print_generation(&status->generations[i], isatty(STDOUT_FILENO));
     }

@@ -15,7 +15,8 @@
  *              too. CALL: open (to write), mkdir, write, fallocate, ftruncate, fsync, close, rename, unlink; look (open
  *              to read), read, list (readdir), stat (and access). HOW: ENOSPC, EDQUOT, EIO, EACCES, EROFS, ESTALE,
  *              ENOTCONN; or "short": a write does half and says so; or KILL: the process is killed in its
- *              stead; or WAIT: the call waits, and nothing with it but its thread, until the file SHIM_GO is there. A
+ *              stead; or WAIT: the call waits, and nothing with it but its thread, until the file SHIM_GO is there; if
+ *              that is a FIFO, without using the processor, until somebody opens it to write. A
  *              close that fails has closed, as on Linux
  *   SHIM_HIT   a file that is created when a call was made to fail, or to wait
  *   SHIM_LATE  milliseconds: a network file system whose renames take so long, and whose listings lack the names that

@@ -116,19 +116,62 @@ larger() {
     diff <(grep step-00000010 before) <(grep step-00000010 after)
 }
 
-@test "a muster-ckptd that hangs is replaced" {
+@test "a muster-ckptd that is stopped before a run stops is replaced, and commits the last step" {
     larger
-    ranks 2 muster-train job.cfg --set checkpoint.drain_mib=4 --set checkpoint.last_seconds=5 >log 2>&1 3>&- &
+    ranks 2 muster-train job.cfg --set batch.steps=100000 --set checkpoint.last_seconds=5 \
+        --set report.kill_file="$DIR/stop" >log 2>&1 3>&- &
     background=$!
-    eventually 30 grep -q 'iteration  *10/' log
+    eventually 30 saved 10
     pkill -STOP -f "muster-ckptd .*$DIR/stage"
-    wait $background
+    touch stop
+    wait $background || [ $? -eq 75 ]
     background=
     cat log
-    grep -q '^muster-ckptd has written nothing for 60 s: it is killed, and started again$' log
-    grep -q '^done at step 40$' log
+    grep -Eq '^muster-ckptd has not moved for [0-9]+ s: it is killed, and started again$' log
+    saved "$(sed -n 's/^stopped at step //p' log)"
     [ "$(stages)" -eq 0 ]
     muster-ckpt verify ckpt
+}
+
+@test "a muster-ckptd that is stopped on one of two nodes is replaced, and the run goes on committing" {
+    larger
+    timeout 100 mpiexec.mpich \
+        -n 1 -env SLURMD_NODENAME a muster-train job.cfg --set batch.steps=100000 --set report.kill_file="$DIR/stop" : \
+        -n 1 -env SLURMD_NODENAME b muster-train job.cfg --set batch.steps=100000 --set report.kill_file="$DIR/stop" \
+        >log 2>&1 3>&- &
+    background=$!
+    eventually 30 saved 10
+    pkill -STOP -f "muster-ckptd .*$DIR/stage/.*[.]b[.]"
+    before=$(grep -c '^checkpoint of step [0-9]* saved in ' log)
+    more() { [ "$(grep -c '^checkpoint of step [0-9]* saved in ' log)" -gt $((before + 2)) ]; }
+    eventually 60 more
+    touch stop
+    wait $background || [ $? -eq 75 ]
+    background=
+    cat log
+    saved "$(sed -n 's/^stopped at step //p' log)"
+    [ "$(stages)" -eq 0 ]
+    muster-ckpt verify ckpt
+}
+
+@test "a stopped muster-ckptd that a killed run left is replaced by the next run" {
+    larger
+    mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.drain_mib=2 >log 2>&1 3>&- &
+    background=$!
+    staged() { [ "$(ls stage/*/step-00000010.*/shard-*.json 2>/dev/null | wc -l)" -eq 2 ]; }
+    eventually 30 staged
+    pkill -STOP -f "muster-ckptd .*$DIR/stage"
+    muster-ckpt status stage/* | grep -q ' drains it$'
+    pkill -KILL -P "$(pgrep -P $background | head -n 1)" || true
+    kill -KILL $background || true
+    wait $background || true
+    background=
+    eventually 10 eval 'muster-ckpt status stage/* | grep -Eq "was to drain it and has not moved for [0-9]+ s$"'
+    ranks 2 muster-train job.cfg >log
+    cat log
+    grep -Eq '^muster-ckptd has not moved for [0-9]+ s: it is killed, and started again$' log
+    grep -Eq '^resumed from .* at step [1-4]0 ' log
+    [ "$(stages)" -eq 0 ]
 }
 
 @test "a muster-ckptd that is killed is restarted" {
@@ -170,7 +213,7 @@ larger() {
 
 @test "a stage without free inodes is reported and left empty, and saves are written directly" {
     unshare -m mount -t tmpfs none stage || skip "may not mount"
-    unshare -m bash -c 'mount -t tmpfs -o size=30m,nr_inodes=6,mode=700 none stage && "$@"; result=$?; ls -A stage >left
+    unshare -m bash -c 'mount -t tmpfs -o size=30m,nr_inodes=7,mode=700 none stage && "$@"; result=$?; ls -A stage >left
         exit $result' bash timeout 60 mpiexec.mpich -n 2 muster-train job.cfg >log
     cat log left
     grep -q '^checkpoints are written directly to .*, but no inode: No space left on device$' log

@@ -265,11 +265,11 @@ static void a_newer_save_replaces(void **state)
     spew(join(file, node.target, "ckpt"), "x", 1);
     strcpy(node.target, file);
     node_open(&node, "1", 2, false);
-    assert_false(ckpt_stage_find_trouble(node.stage, true, &trouble));
+    assert_false(ckpt_stage_find_oldest(node.stage, true, false, &trouble));
     node_stage(&node, 1, "a");
     node_stage(&node, 2, "b");
     child = node_start_drain(&node, &options);
-    for (int tries = 0; !ckpt_stage_find_trouble(node.stage, true, &trouble) && tries < 2000; tries++)
+    for (int tries = 0; !ckpt_stage_find_oldest(node.stage, true, false, &trouble) && tries < 2000; tries++)
         pause_us(10000);
     assert_int_equal(trouble.step, 1);
     assert_non_null(strstr(trouble.reason, "Not a directory"));
@@ -286,7 +286,7 @@ static void a_newer_save_replaces(void **state)
     news = node_news(&node);
     assert_int_equal(news.outcome, CKPT_COMMITTED);
     assert_true(node_wait(&node, 60));
-    assert_false(ckpt_stage_find_trouble(node.stage, false, &trouble));
+    assert_false(ckpt_stage_find_trouble(node.stage, &trouble));
     world_expect(&world, node.topology, node.target, 3);
     child_kill(child);
     scratch_destroy(node.target);
@@ -314,6 +314,68 @@ static void a_newer_one_supersedes_at_once(void **state)
     assert_true(news.step == 2 && news.outcome == CKPT_COMMITTED);
     news = node_news(&node);
     assert_true(news.step == 1 && news.outcome == CKPT_SUPERSEDED);
+    node_destroy(&node);
+}
+
+/* A drain that is only slow: the save that it is at work on is kept as long as there is another one. Marks are obeyed
+ * meanwhile. */
+static void the_one_at_work_is_kept(void **state)
+{
+    struct ckpt_drain_options options = {.cap = (uint64_t)1 << 20};
+    struct ckpt_stage_trouble oldest;
+    struct world world;
+    struct node node;
+    struct error err;
+    pid_t child;
+
+    (void)state;
+    node_create(&node, &world, &seed, 1, true);
+    node_open(&node, "1", 2, false);
+    node_stage(&node, 1, "a");
+    child = node_start_drain(&node, &options);
+    while (!has_left(node.target, ".partial"))
+        pause_us(1000);
+    node_stage(&node, 2, "b");
+    for (uint64_t step = 2; step >= 1; step--) { /* first the one that waits */
+        while (!ckpt_stage_find_oldest(node.stage, false, true, &oldest) || oldest.step != step)
+            pause_us(1000);
+        assert_false(ckpt_stage_find_oldest(node.stage, true, true, &oldest)); /* nothing fails */
+        assert_int_equal(ckpt_stage_replace(node.stage, step, step == 1 ? "a" : "b", &err), 0);
+        assert_int_equal(node_news(&node).step, step);
+        assert_true(ckpt_stage_has_room(node.stage, 0, 1));
+    }
+    node_stage(&node, 3, "c");
+    child_kill(child);
+    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
+    expect_committed(&node);
+    world_expect(&world, node.topology, node.target, 3);
+    node_destroy(&node);
+}
+
+/* The process that a drainer has for the target is stopped, and then killed: another one goes on. */
+static void the_drainers_child_is_lost(void **state)
+{
+    static const int signals[] = {SIGSTOP, SIGKILL};
+    struct ckpt_drain_options options = {.cap = (uint64_t)20 << 20};
+    struct world world;
+    struct node node;
+
+    (void)state;
+    node_create(&node, &world, &seed, 1, true);
+    node_open(&node, "1", 2, false);
+    for (uint64_t step = 1; step <= 2; step++) {
+        pid_t drainer = node_start_drain(&node, &options);
+        char command[512];
+
+        node_stage(&node, step, "a");
+        while (!has_left(node.target, ".partial"))
+            pause_us(1000);
+        snprintf(command, sizeof command, "pkill -%d -P %d", signals[step - 1], (int)drainer);
+        assert_int_equal(system(command), 0);
+        expect_committed(&node);
+        child_kill(drainer);
+        world_expect(&world, node.topology, node.target, step);
+    }
     node_destroy(&node);
 }
 
@@ -504,7 +566,7 @@ static void the_attempt_is_lost(void **state)
         if (!strstr(news.reason, reasons[damaged]))
             fail_msg("%s", news.reason);
         assert_true(has_left(node.target, ".abandoned"));
-        assert_false(ckpt_stage_find_trouble(node.stage, false, &trouble));
+        assert_false(ckpt_stage_find_trouble(node.stage, &trouble));
         child_kill(child);
         ckpt_stage_destroy(other.stage);
         node_destroy(&node);
@@ -533,7 +595,7 @@ static void another_directory_is_there(void **state)
     snprintf(away, sizeof away, "%s.away", node.target);
     assert_int_equal(rename(node.target, away), 0);
     assert_int_equal(mkdir(node.target, 0777), 0);
-    for (int tries = 0; !ckpt_stage_find_trouble(node.stage, false, &trouble) && tries < 2000; tries++)
+    for (int tries = 0; !ckpt_stage_find_trouble(node.stage, &trouble) && tries < 2000; tries++)
         pause_us(10000);
     assert_non_null(strstr(trouble.reason, "has been removed"));
     assert_false(node_wait(&node, 8));
@@ -575,7 +637,7 @@ static void the_commit_cannot_be_seen(void **state)
     join(hidden, node.target, "manifest.json");
     assert_int_equal(rename(manifest, hidden), 0);
     assert_int_equal(kill(child, SIGCONT), 0);
-    for (int tries = 0; !ckpt_stage_find_trouble(node.stage, false, &trouble) && tries < 2000; tries++)
+    for (int tries = 0; !ckpt_stage_find_trouble(node.stage, &trouble) && tries < 2000; tries++)
         pause_us(10000);
     assert_non_null(strstr(trouble.reason, "/step-00000001/manifest.json cannot be found"));
     assert_false(node_wait(&node, 8));
@@ -797,6 +859,8 @@ int main(void)
         cmocka_unit_test(two_drain_the_same),
         cmocka_unit_test(one_node_cannot_write),
         cmocka_unit_test(a_newer_save_replaces),
+        cmocka_unit_test(the_one_at_work_is_kept),
+        cmocka_unit_test(the_drainers_child_is_lost),
         cmocka_unit_test(a_dead_run_replaces_nothing),
         cmocka_unit_test(a_newer_one_supersedes_at_once),
         cmocka_unit_test(each_save_has_its_own_trouble),

@@ -1,0 +1,188 @@
+/*
+ * drain_child.c - the process that works on the target. A file system may not answer for hours, and nobody can end a
+ * process that waits for it in the kernel. It is alone in that: the drainer goes on.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ckpt/drain/drain_internal.h"
+#include "common/clock.h"
+
+#define HANG_SECONDS 10.0
+#define MOST_COUNTED                                                                                                   \
+    1.0 /* of the time between two looks: the drainer may have been stopped too, as in a suspended job */
+#define KILL_SECONDS 1.0 /* for a process that runs to be gone after SIGKILL: else it is in a system call */
+#define STOP_SECONDS 1.0 /* to end in order */
+
+/* ---- in the child ------------------------------------------------------------------------------------------------ */
+
+static void send_line(const char *line, void *arg)
+{
+    const struct drain_child *child = arg;
+
+    dprintf(child->news, "%s\n", line);
+}
+
+/* It holds none of the drainer's descriptors that others wait for: a launcher waits for the end of the output. */
+static void become_child(struct drain_turn *turn, pid_t parent, int news)
+{
+    struct drainer *drainer = turn->drainer;
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(0);
+    close(drainer->lock);
+    dup2(null, STDOUT_FILENO);
+    dup2(null, STDERR_FILENO);
+    drainer->child.news = news;
+    if (drainer->options.log)
+        drainer->options.log = send_line;
+    drainer->options.log_arg = &drainer->child;
+    umask(turn->generation->save.umask); /* an epilog has slurmd's, with which everybody could read a user's files */
+}
+
+void drain_child_report(struct drain_turn *turn, int result, const struct error *err)
+{
+    struct drain_shared *shared = turn->drainer->shared;
+
+    shared->result = result;
+    shared->err = *err;
+    atomic_store(&shared->reported, true);
+    if (write(turn->drainer->child.news, "\n", 1) < 0)
+        return; /* the drainer looks soon anyway */
+}
+
+/* ---- in the drainer ---------------------------------------------------------------------------------------------- */
+
+/* Processor time of the process, of all its threads. */
+static double time_used(pid_t pid)
+{
+    struct timespec used;
+    clockid_t clock;
+
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &used) < 0)
+        return 0;
+    return (double)used.tv_sec + (double)used.tv_nsec * 1e-9;
+}
+
+int drain_child_start(struct drain_turn *turn, void (*work)(struct drain_turn *turn), struct error *err)
+{
+    struct drainer *drainer = turn->drainer;
+    pid_t parent = getpid(), pid;
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+        return error_errno(err, CODE_IO, "a pipe");
+    atomic_store(&drainer->shared->bytes, 0);
+    atomic_store(&drainer->shared->copying, false);
+    atomic_store(&drainer->shared->reported, false);
+    drainer->shared->newest = 0;
+    pid = fork();
+    if (pid == 0) {
+        become_child(turn, parent, ends[1]);
+        work(turn);
+        _exit(0);
+    }
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        return error_errno(err, CODE_IO, "a process for the drain");
+    }
+    drainer->child = (struct drain_child){.pid = pid, .news = ends[0], .looked = clock_monotonic()};
+    return 0;
+}
+
+/* Its lines; an empty one when it has reported. */
+static void read_news(struct drainer *drainer)
+{
+    struct drain_child *child = &drainer->child;
+
+    while (read(child->news, child->line + child->length, 1) == 1) {
+        if (child->line[child->length] != '\n' && child->length + 1 < sizeof child->line) {
+            child->length++;
+            continue;
+        }
+        child->line[child->length] = '\0';
+        if (child->length > 0)
+            drainer_log(drainer, "%s", child->line);
+        child->length = 0;
+    }
+}
+
+void drain_child_look(struct drainer *drainer)
+{
+    struct drain_child *child = &drainer->child;
+    double now = clock_monotonic(), cpu;
+    pid_t ended;
+    int status;
+
+    if (child->pid == 0)
+        return;
+    ended = waitpid(child->pid, &status, WNOHANG | WUNTRACED);
+    read_news(drainer);
+    if (ended > 0 && WIFSTOPPED(status)) {
+        child->stopped = true;
+        kill(child->pid, SIGKILL);
+    } else if (ended != 0) {
+        child->pid = 0;
+        close(child->news);
+        return;
+    }
+    cpu = time_used(child->pid);
+    child->silent = cpu == child->cpu ? child->silent + fmin(now - child->looked, MOST_COUNTED) : 0;
+    child->cpu = cpu;
+    child->looked = now;
+}
+
+bool drain_child_hangs(const struct drainer *drainer)
+{
+    return drainer->child.pid != 0 && (drainer->child.killed || drainer->child.silent >= HANG_SECONDS);
+}
+
+void drain_child_wait(struct drainer *drainer, double seconds)
+{
+    struct pollfd news = {.fd = drainer->child.news, .events = POLLIN};
+
+    if (drainer->child.pid == 0)
+        clock_sleep(seconds);
+    else
+        poll(&news, 1, (int)(seconds * 1000));
+    drain_child_look(drainer);
+}
+
+static void wait_end(struct drainer *drainer, double seconds)
+{
+    double end = clock_monotonic() + seconds;
+
+    while (drainer->child.pid != 0 && clock_monotonic() < end)
+        drain_child_wait(drainer, 0.01);
+}
+
+void drain_child_kill(struct drainer *drainer)
+{
+    drainer->child.name[0] = '\0';
+    if (drainer->child.pid == 0)
+        return;
+    kill(drainer->child.pid, SIGKILL);
+    wait_end(drainer, KILL_SECONDS);
+    drainer->child.killed = true;
+}
+
+void drain_child_stop(struct drainer *drainer)
+{
+    atomic_store(&drainer->shared->stop, true);
+    if (!drain_child_hangs(drainer))
+        wait_end(drainer, STOP_SECONDS);
+    drain_child_kill(drainer);
+}
