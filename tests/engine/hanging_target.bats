@@ -102,7 +102,7 @@ unused() { ! pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null; }
 }
 
 @test "a checkpoint directory that does not answer for a while loses nothing: the save under way is committed, too" {
-    start
+    start --set report.metrics="$DIR/ckpt/metrics.jsonl"
     hang
     eventually 60 grep -Eq '^the checkpoint of step [0-9]+ is dropped to make room' log
     held=$(muster-ckpt status stage/* | sed -n 's/^ *step \([0-9]*\) *hanging .*/\1/p')
@@ -114,6 +114,7 @@ unused() { ! pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null; }
     ended 75
     last=$(sed -n 's/^stopped at step //p' log)
     grep -q "^checkpoint of step $last saved in " log
+    [ "$(wc -l <ckpt/metrics.jsonl)" -eq "$last" ]
     [ -z "$(ls stage)" ]
     muster-ckpt verify --all ckpt
 }

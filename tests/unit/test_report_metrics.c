@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 static struct metrics_damage damage;
 
@@ -496,6 +497,38 @@ static void a_line_cut_short_is_taken_back(void **state)
     free(read_steps(2));
 }
 
+/* A file system that does not answer, played by a pipe that is full: nobody waits for long, and no line is lost. */
+static void a_file_that_does_not_answer_is_not_waited_for(void **state)
+{
+    enum { LINES = 300 };
+    struct metrics_writer *writer;
+    struct error err;
+    int fd, lines = 0;
+    char text[4096];
+
+    (void)state;
+    assert_int_equal(mkfifo(test_file, 0600), 0);
+    fd = open(test_file, O_RDWR | O_NONBLOCK);
+    writer = metrics_open(test_file, 0, NULL);
+    assert_non_null(writer);
+    for (int i = 1; i <= LINES; i++) {
+        struct metrics_step step = make_step(i, 4);
+
+        assert_int_equal(metrics_write(writer, &step, &err), 0);
+    }
+    assert_int_equal(metrics_sync(writer, &err), -1);
+    assert_non_null(strstr(err.text, "does not answer"));
+    while (lines < LINES) {
+        ssize_t got = read(fd, text, sizeof text);
+
+        for (ssize_t i = 0; i < got; i++)
+            lines += text[i] == '\n';
+    }
+    assert_int_equal(metrics_sync(writer, &err), 0);
+    metrics_close(writer);
+    close(fd);
+}
+
 static void another_file_of_the_name_is_seen_once(void **state)
 {
     struct metrics_step step = make_step(1, 4);
@@ -551,6 +584,7 @@ int main(void)
         WITH_DIR(what_is_no_file_is_refused_at_once),
         WITH_DIR(a_fifo_with_a_reader_gets_the_lines),
         WITH_DIR(a_line_cut_short_is_taken_back),
+        cmocka_unit_test_setup_teardown(a_file_that_does_not_answer_is_not_waited_for, make_dir, remove_dir),
         WITH_DIR(another_file_of_the_name_is_seen_once),
         cmocka_unit_test(a_missing_directory_is_an_io_error),
     };

@@ -1,21 +1,13 @@
 #include "trainer/report/metrics.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
-#include <poll.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "common/io.h"
-#include "common/text.h"
 
 enum kind {
     KIND_LONG,
@@ -116,8 +108,7 @@ static size_t format_keys(char *buf, size_t size, int first, int end, const stru
     return used;
 }
 
-/* The end of the line of a step: what a validation adds to it, and "}\n". */
-static size_t format_end(char *buf, size_t size, const struct metrics_step *step)
+size_t metrics_format_end(char *buf, size_t size, const struct metrics_step *step)
 {
     size_t used = step->validated ? format_keys(buf, size, KEY_VALIDATION, KEY_COUNT, step) : 0;
 
@@ -132,7 +123,7 @@ size_t metrics_format(char *buf, const struct metrics_step *step)
     size_t used = format_keys(buf, METRICS_LINE_SIZE, 0, KEY_VALIDATION, step);
 
     used += format_array(buf + used, METRICS_LINE_SIZE - used, "set_losses", step->set_losses, step->sets);
-    return used + format_end(buf + used, METRICS_LINE_SIZE - used, step);
+    return used + metrics_format_end(buf + used, METRICS_LINE_SIZE - used, step);
 }
 
 static int parse_value(const struct metrics_key *key, const json_t *value, struct metrics_step *step, struct error *err)
@@ -224,11 +215,9 @@ static int add_step(struct metrics_step **steps, size_t *count, size_t *room, co
     return 0;
 }
 
-/* What becomes of a file's lines that are steps. `line` has no newline. */
-typedef int take_step(void *arg, const struct metrics_step *step, const char *line, struct error *err);
-
 /* A last line without a newline is being written, unless it is a whole step. */
-static int each_step(const char *path, take_step *take, void *arg, struct metrics_damage *damage, struct error *err)
+int metrics_each_step(const char *path, metrics_take_step *take, void *arg, struct metrics_damage *damage,
+                      struct error *err)
 {
     FILE *file = fopen(path, "re");
     char *line = NULL;
@@ -277,7 +266,7 @@ int metrics_read(const char *path, struct metrics_step **steps, size_t *count, s
                  struct error *err)
 {
     struct step_list list = {0};
-    int result = each_step(path, list_step, &list, damage, err);
+    int result = metrics_each_step(path, list_step, &list, damage, err);
 
     if (result == 0 && list.count == 0 && damage->lines > 0) {
         *err = damage->first;
@@ -290,253 +279,4 @@ int metrics_read(const char *path, struct metrics_step **steps, size_t *count, s
     *steps = list.steps;
     *count = list.count;
     return result;
-}
-
-/* ---- the writer ---- */
-
-enum {
-    CHECK_SECONDS = 5, /* between two checks of the name, which need the file system */
-    READER_SECONDS = 10,
-};
-
-struct metrics_writer {
-    int fd;
-    time_t checked; /* when the name was last checked */
-    bool displaced; /* it belonged to another file */
-    long last_step; /* of the lines that metrics_open kept; 0: there are none */
-    bool validated; /* that step */
-    char path[PATH_MAX];
-};
-
-/* ---- removing the steps that a resumed run will repeat ---- */
-
-static int replace_file(const char *path, mode_t mode, const char *text, size_t length, struct error *err)
-{
-    char beside[PATH_MAX + 8];
-    int fd;
-
-    snprintf(beside, sizeof beside, "%s.tmp", path);
-    fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
-    if (fd < 0)
-        return error_errno(err, CODE_IO, "cannot create %s", beside);
-    if (fchmod(fd, mode & 0777) == 0 && io_write_all(fd, text, length) == 0 && fsync(fd) == 0 &&
-        rename(beside, path) == 0 && io_sync_parent(path) == 0) {
-        close(fd);
-        return 0;
-    }
-    error_errno(err, CODE_IO, "cannot write %s and rename it to %s", beside, path);
-    close(fd);
-    unlink(beside);
-    return -1;
-}
-
-struct kept_lines {
-    FILE *text;
-    long resume_step;
-    struct metrics_writer *writer;
-};
-
-static int keep_line(void *arg, const struct metrics_step *step, const char *line, struct error *err)
-{
-    const struct kept_lines *kept = arg;
-
-    (void)err;
-    if (step->step > kept->resume_step)
-        return 0;
-    fprintf(kept->text, "%s\n", line); /* fclose reports a failure */
-    kept->writer->last_step = step->step;
-    kept->writer->validated = step->validated;
-    return 0;
-}
-
-/* The damaged file stays: it may be none of metrics at all, but a file that the job file names by mistake. */
-static int keep_damaged(const char *path, struct metrics_damage *damage, struct error *err)
-{
-    snprintf(damage->kept, sizeof damage->kept, "%s.damaged", path);
-    for (int k = 2; k < 1000 && access(damage->kept, F_OK) == 0; k++)
-        snprintf(damage->kept, sizeof damage->kept, "%s.damaged-%d", path, k);
-    if (link(path, damage->kept) < 0 && rename(path, damage->kept) < 0) /* not every file system has hard links */
-        return error_errno(err, CODE_IO, "cannot keep the damaged metrics as %s", damage->kept);
-    return 0;
-}
-
-/* A last line that is torn is not among the steps. */
-static int drop_beyond(struct metrics_writer *writer, const struct stat *now, long resume_step,
-                       struct metrics_damage *damage, struct error *err)
-{
-    const char *path = writer->path;
-    char *text = NULL;
-    size_t length = 0;
-    struct kept_lines kept = {open_memstream(&text, &length), resume_step, writer};
-    int result = kept.text ? each_step(path, keep_line, &kept, damage, err) : 0;
-
-    if ((!kept.text || fclose(kept.text) != 0) && result == 0)
-        result = error_errno(err, CODE_IO, "no memory to read %s", path);
-    if (result == 0 && damage->lines > 0)
-        result = keep_damaged(path, damage, err);
-    if (result == 0 && (damage->lines > 0 || (off_t)length != now->st_size))
-        result = replace_file(path, now->st_mode, text, length, err);
-    free(text);
-    return result;
-}
-
-/* ---- appending ---- */
-
-/* After the file was replaced. */
-static int open_again(struct metrics_writer *writer, struct error *err)
-{
-    close(writer->fd);
-    writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC | O_APPEND);
-    return writer->fd < 0 ? error_errno(err, CODE_IO, "cannot open metrics %s", writer->path) : 0;
-}
-
-/* Opens the file without waiting: a FIFO without a reader would hang the run. Pipes, terminals and /dev/null are files
- * to append to; what can never be one is the job file's mistake. */
-static int open_file(const char *path, struct stat *now, struct error *err)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | O_NONBLOCK, 0666), failure = errno;
-    bool known = fd < 0 ? stat(path, now) == 0 : fstat(fd, now) == 0;
-    const char *what = !known                   ? NULL
-                       : S_ISDIR(now->st_mode)  ? "a directory"
-                       : S_ISSOCK(now->st_mode) ? "a socket"
-                       : S_ISBLK(now->st_mode)  ? "a disk"
-                       : S_ISFIFO(now->st_mode) && fd < 0 && failure == ENXIO
-                           ? "a FIFO that nobody reads; start the reader first, or"
-                           : NULL;
-
-    if (fd >= 0 && known && !what)
-        return fd;
-    if (fd >= 0)
-        close(fd);
-    errno = failure;
-    if (what)
-        return error_set(err, CODE_CONFIG, "metrics %s: it is %s%s name a file", path, what,
-                         S_ISFIFO(now->st_mode) ? "" : ";");
-    return error_errno(err, CODE_IO, "cannot open metrics %s", path);
-}
-
-struct metrics_writer *metrics_open(const char *path, long resume_step, struct metrics_damage *damage,
-                                    struct error *err)
-{
-    struct metrics_writer *writer = error_calloc(1, sizeof *writer, err);
-    struct stat now;
-
-    damage->lines = 0;
-    if (!writer)
-        return NULL;
-    writer->fd = open_file(path, &now, err);
-    if (writer->fd < 0)
-        goto fail;
-    snprintf(writer->path, sizeof writer->path, "%s", path);
-    if (!S_ISREG(now.st_mode)) /* a pipe or a terminal has no lines to remove, and /dev/stdout then leads to no name */
-        return writer;
-    /* Resolve symbolic links, so that the rename replaces the file and not a link to it. */
-    if (!realpath(path, writer->path)) {
-        error_errno(err, CODE_IO, "cannot resolve metrics %s", path);
-        goto fail;
-    }
-    if (now.st_size == 0)
-        return writer;
-    if (drop_beyond(writer, &now, resume_step, damage, err) < 0 || open_again(writer, err) < 0)
-        goto fail;
-    return writer;
-fail:
-    metrics_close(writer);
-    return NULL;
-}
-
-bool metrics_has_validation(const struct metrics_writer *writer, long step)
-{
-    return writer->last_step == step && writer->validated;
-}
-
-int metrics_add_validation(struct metrics_writer *writer, const struct metrics_step *step, struct error *err)
-{
-    char *text, *room;
-    struct stat now;
-    size_t bytes;
-    int result;
-
-    if (writer->last_step != step->step || writer->validated)
-        return 0;
-    text = text_read_file(writer->path, SIZE_MAX / 2, &bytes, err);
-    if (!text)
-        return -1;
-    room = realloc(text, bytes + METRICS_LINE_SIZE);
-    if (!room || fstat(writer->fd, &now) < 0) {
-        result = error_errno(err, CODE_IO, "cannot change metrics %s", writer->path);
-    } else {
-        bytes += format_end(room + bytes - 2, METRICS_LINE_SIZE, step) - 2; /* in place of "}\n" */
-        result = replace_file(writer->path, now.st_mode, room, bytes, err) < 0 ? -1 : open_again(writer, err);
-    }
-    writer->validated = result == 0;
-    free(room ? room : text);
-    return result;
-}
-
-bool metrics_displaced(struct metrics_writer *writer)
-{
-    struct stat ours, named;
-    time_t now = time(NULL);
-
-    if (writer->displaced || (now - writer->checked < CHECK_SECONDS && now >= writer->checked))
-        return false;
-    writer->checked = now;
-    if (fstat(writer->fd, &ours) < 0)
-        return writer->displaced = errno == ESTALE; /* removed on another node, by NFS */
-    if (!S_ISREG(ours.st_mode))
-        return false;
-    if (stat(writer->path, &named) < 0)
-        writer->displaced = errno == ENOENT;
-    else
-        writer->displaced = named.st_ino != ours.st_ino || named.st_dev != ours.st_dev;
-    return writer->displaced;
-}
-
-/* A pipe is full: waits until its reader has read, but not for a reader that was stopped. */
-static bool wait_for_reader(int fd)
-{
-    struct pollfd room = {.fd = fd, .events = POLLOUT};
-
-    if (poll(&room, 1, READER_SECONDS * 1000) > 0)
-        return true;
-    errno = ETIMEDOUT;
-    return false;
-}
-
-int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err)
-{
-    char line[METRICS_LINE_SIZE];
-    size_t length = metrics_format(line, step);
-    struct stat now;
-    ssize_t done;
-
-    do
-        done = write(writer->fd, line, length);
-    while (done < 0 && (errno == EINTR || (errno == EAGAIN && wait_for_reader(writer->fd))));
-    if (done == (ssize_t)length)
-        return 0;
-    if (done < 0)
-        return error_errno(err, CODE_IO, "cannot write step %ld to metrics %s", step->step, writer->path);
-    /* Half a line would make the next one invalid too. */
-    if (fstat(writer->fd, &now) < 0 || ftruncate(writer->fd, now.st_size - done) < 0)
-        return error_errno(err, CODE_IO, "step %ld is torn in metrics %s", step->step, writer->path);
-    return error_set(err, CODE_IO, "cannot write step %ld to metrics %s: no space for the whole line", step->step,
-                     writer->path);
-}
-
-int metrics_sync(struct metrics_writer *writer, struct error *err)
-{
-    if (fdatasync(writer->fd) < 0 && errno != EINVAL) /* EINVAL: a pipe or a terminal, which has no disk */
-        return error_errno(err, CODE_IO, "cannot sync metrics %s", writer->path);
-    return 0;
-}
-
-void metrics_close(struct metrics_writer *writer)
-{
-    if (!writer)
-        return;
-    if (writer->fd >= 0)
-        close(writer->fd);
-    free(writer);
 }

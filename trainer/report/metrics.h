@@ -56,6 +56,9 @@ struct metrics_step {
 /* One step as one line, with its newline, into buf of METRICS_LINE_SIZE bytes. Returns its length. */
 size_t metrics_format(char *buf, const struct metrics_step *step);
 
+/* The end of such a line: what a validation adds to it, and "}\n". */
+size_t metrics_format_end(char *buf, size_t size, const struct metrics_step *step);
+
 /*
  * The reverse, strict: every key once, counts whole and in range. Unknown keys are a later release's, and ignored.
  * `text` need not end in 0, and may end in a newline. Fails with CODE_DATA; the caller prefixes the error with file and
@@ -75,6 +78,11 @@ struct metrics_damage {
 struct metrics_writer;
 
 /*
+ * After metrics_open, no call waits for longer than some seconds for a file system that does not answer. The steps are
+ * then written when it answers again; a failure is returned by a later call.
+ */
+
+/*
  * Opens a run's metrics for appending; creates the file if there is none. For a run that resumes after step resume_step
  * (0 for a new one) it first removes the lines beyond that step, a torn last line that a crash left, and damaged lines: a
  * new file is written and renamed over the old one, so that a reader or another crash sees either the old or the new. A
@@ -84,8 +92,8 @@ struct metrics_writer;
 struct metrics_writer *metrics_open(const char *path, long resume_step, struct metrics_damage *damage,
                                     struct error *err);
 
-/* Appends one step by one write(2), so that no reader sees half a line. A short write (disk full) is removed again. Fails
- * if the reader of a pipe that is full does not read for 10 seconds. */
+/* Appends one step, so that no reader of the file sees half a line. A short write (disk full) is removed again. A later
+ * call fails if the reader of a pipe that is full does not read for 10 seconds. */
 int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err);
 
 /* Whether the last line that metrics_open kept is that of `step`, and has a validation. */
@@ -115,5 +123,12 @@ void metrics_close(struct metrics_writer *writer); /* may be NULL */
  */
 int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct metrics_damage *damage,
                  struct error *err);
+
+/* What becomes of a step of a file. `line` has no newline. */
+typedef int metrics_take_step(void *arg, const struct metrics_step *step, const char *line, struct error *err);
+
+/* Calls `take` for each step, until it fails. -1 with its error, or with CODE_IO. */
+int metrics_each_step(const char *path, metrics_take_step *take, void *arg, struct metrics_damage *damage,
+                      struct error *err);
 
 #endif
