@@ -63,7 +63,6 @@ stopped() {
     job_is 'Restarts=1 '
 }
 
-# bats test_tags=quick
 @test "a stopped rank that shares its node is named as stopped, and all ranks end with 76" {
     sed 's/--ntasks-per-node=1/--ntasks-per-node=2/' "$TOP/etc/train.sbatch" >train.sbatch
     JOB=$(sbatch --parsable --nodes=2 --output="$OUT" train.sbatch job.cfg)
@@ -103,6 +102,7 @@ killed() {
     done
 }
 
+# bats test_tags=quick
 @test "a rank that crashes is named with its signal, and the other one ends with 76" {
     killed 1 QUIT 'rank 1 on n2 was ended by signal 3 (Quit);*'
 }

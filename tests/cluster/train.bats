@@ -57,7 +57,6 @@ job_is() {
     [ "$(cat "$OUT.none")" = "train.sbatch: missing JOB.cfg: sbatch train.sbatch JOB.cfg [--set path=value]..." ]
 }
 
-# bats test_tags=quick
 @test "when a rank is killed, the others end, and the job is requeued, resumes and finishes" {
     submit 3000
     eventually 30 steps_done 50

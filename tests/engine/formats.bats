@@ -103,6 +103,7 @@ sums() {
     [ ! -e "$STAGE" ]
 }
 
+# bats test_tags=more
 @test "a claim of format 1 is read: the next run takes over the directory and logs the claim's job" {
     cp "$FIXTURES/owner-1.json.fixture" ckpt/owner-6.json
     sed -i 's/"released": [0-9.]*/"released": 0/' ckpt/owner-6.json

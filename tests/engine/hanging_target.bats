@@ -1,3 +1,4 @@
+# bats file_tags=more
 # A checkpoint directory that does not answer: a frozen file system. Where that cannot be mounted, muster-ckptd's fsyncs
 # wait instead, in a call that can be killed.
 load ../helpers
@@ -79,6 +80,7 @@ ended() {
 
 unused() { ! pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null; }
 
+# bats test_tags=quick
 @test "a run that stops while its checkpoint directory does not answer leaves its last step in memory, and ends: 75" {
     start
     hang

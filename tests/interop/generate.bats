@@ -1,3 +1,4 @@
+# bats file_tags=more
 # What muster-generate and muster-eval print, beside what transformers computes with the same weights and vocabulary.
 load ../helpers
 
@@ -25,6 +26,7 @@ setup() {
     beside() { "$PYTHON" "$TOP/tests/interop/generate.py" "$1" hf ckpt/tokenizer "${@:2}"; }
 }
 
+# bats test_tags=quick
 @test "greedy generation matches transformers, for prompts of different lengths in one batch" {
     muster-generate --prompts prompts --temperature 0 ckpt >lines
     [ "$(wc -l <lines)" -eq 4 ]
@@ -56,6 +58,7 @@ setup() {
     "$PYTHON" -c 'import json; assert len(json.loads(open("lines").read())["ids"]) == 20'
 }
 
+# bats test_tags=quick
 @test "generation ends at stop texts and stop tokens" {
     muster-generate --prompts prompts --temperature 0 --tokens 100 ckpt >whole
     "$PYTHON" - whole <<'PY' >stops
@@ -104,6 +107,7 @@ PY
     beside last-word samples result
 }
 
+# bats test_tags=quick
 @test "without a tokenizer, prompts and output are token ids" {
     mv ckpt/tokenizer words
     muster-generate --prompt "818 262" --temperature 0 --tokens 5 ckpt >ids 2>note

@@ -1,3 +1,4 @@
+# bats file_tags=more
 # Losses and every parameter's gradient against PyTorch: gradients.py says what is compared, and how nearly.
 load ../helpers
 
@@ -31,6 +32,7 @@ compare() {
 
 @test "GPT, fp32: 2 layers, 2 heads, sequence 32" { compare gpt fp32 2 2 2 32 32 8 8 256; }
 
+# bats test_tags=quick
 @test "GPT, fp32: 3 layers, 5 heads, odd sizes, accumulated over unequal micro-batches" {
     compare gpt fp32 2 3 5 37 80 5 2 256
 }
@@ -41,6 +43,7 @@ compare() {
     OMP_NUM_THREADS=2 compare gpt fp32 1 2 4 128 64 10 10 300
 }
 
+# bats test_tags=quick
 @test "GPT, fp32: documents that end with a space" {
     EOD=32 compare gpt fp32 2 3 5 37 80 5 2 256 data.reset=document data.eod=32
 }
@@ -51,6 +54,7 @@ compare() {
 
 @test "BERT, fp32: 2 layers, 2 heads, sequence 32" { compare bert fp32 2 2 2 32 32 8 8 260; }
 
+# bats test_tags=quick
 @test "BERT, fp32: 3 layers, 5 heads, odd sizes, much padding, accumulated over unequal micro-batches" {
     compare bert fp32 2 3 5 37 80 5 2 300 data.short_probability=0.9
 }
@@ -61,6 +65,7 @@ compare() {
 
 @test "GPT, bf16: 2 layers, 2 heads, sequence 32" { compare gpt bf16 16 2 2 32 32 8 8 256; }
 
+# bats test_tags=quick
 @test "GPT, bf16: 3 layers, 5 heads, odd sizes, accumulated over unequal micro-batches" {
     compare gpt bf16 16 3 5 37 80 5 2 300
 }

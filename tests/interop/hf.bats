@@ -1,3 +1,4 @@
+# bats file_tags=more
 # Hugging Face's transformers loads what muster-ckpt exports, and muster trains on from what transformers saved.
 load ../helpers
 
@@ -38,6 +39,7 @@ export_agrees() {
     hf compare hf tokens ours "$tolerance"
 }
 
+# bats test_tags=quick
 @test "an export gives the same logits in transformers" { export_agrees 1e-4; }
 
 @test "an export in several files gives the same logits in transformers" {
@@ -64,6 +66,7 @@ import_agrees() {
     hf compare hf tokens ours 1e-4
 }
 
+# bats test_tags=quick
 @test "an import gives the same logits as transformers" { import_agrees 1GB float32; }
 
 @test "an import of several files gives the same logits as transformers" {
@@ -82,6 +85,7 @@ import_agrees() {
     import_agrees 1GB float16
 }
 
+# bats test_tags=quick
 @test "training continues from an imported model" {
     import_agrees 1GB float32 --to dp=3
     ranks 4 muster-train job.cfg --set checkpoint.load=ckpt --set checkpoint.dir=new --set parallel.tp=2 \
@@ -117,6 +121,7 @@ t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model
     [[ $output == *"warning: hf: 3 weights are NaN or infinite; the first: h.1.mlp.c_fc.weight[3, 17] is nan"* ]]
 }
 
+# bats test_tags=quick
 @test "import and export keep the tokenizer" {
     local kind
     hf folders theirs

@@ -509,7 +509,7 @@ static void a_file_that_does_not_answer_is_not_waited_for(void **state)
     (void)state;
     assert_int_equal(mkfifo(test_file, 0600), 0);
     fd = open(test_file, O_RDWR | O_NONBLOCK);
-    writer = metrics_open(test_file, 0, NULL);
+    writer = metrics_open(test_file, 0, &damage, NULL);
     assert_non_null(writer);
     for (int i = 1; i <= LINES; i++) {
         struct metrics_step step = make_step(i, 4);
