@@ -81,8 +81,8 @@ int run_check_threads(const struct run *run, struct error *err);
  */
 int run_claim_start(struct run *run, struct error *err);
 
-/* On rank 0: whether another run has taken the directory over, as its keeper has found out; the same, -1 with
- * CODE_CONFIG if so. Other ranks: false and 0. */
+/* On rank 0: whether another run has taken the directory over, as its keeper has found out. run_claim_check has it look
+ * now, and returns -1 with CODE_CONFIG if so; it waits at most a second. Other ranks: false and 0. */
 bool run_claim_is_lost(const struct run *run);
 int run_claim_check(const struct run *run, struct error *err);
 

@@ -15,6 +15,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -32,6 +33,7 @@
 #include "trainer/watch/recorder.h"
 
 #define START_SECONDS  10.0 /* between starts of a keeper that ends */
+#define LOOK_SECONDS   1.0  /* for the keeper to look: a directory that does not answer must not hold up training */
 #define END_SECONDS    5.0 /* for the keeper to release the directory: a later run finds out else that this one ended */
 #define STALE_SECONDS  60.0 /* a heartbeat older than this is a dead run's, or its clock is wrong */
 #define SILENT_SECONDS 22.0 /* such a run is dead if its heartbeat stays the same for so long */
@@ -49,8 +51,9 @@ struct claim_watch {
     /* the keeper (ckpt/tools/claim_keeper.h) */
     pid_t keeper;    /* 0: none */
     int to, from;    /* its input and its output */
+    bool asked;      /* to look; it has not answered yet */
     double started;  /* clock_monotonic; 0: this run has not claimed the directory */
-    char text[1024]; /* its output so far */
+    char text[1024]; /* how the directory was lost */
     size_t length;
 };
 
@@ -342,6 +345,7 @@ static void end_keeper(struct claim_watch *watch)
     close(watch->to);
     close(watch->from);
     watch->keeper = 0;
+    watch->asked = false;
 }
 
 /* Without one, nobody refreshes the heartbeat; a later look starts another. */
@@ -373,28 +377,51 @@ static void start_keeper(struct claim_watch *watch)
         end_keeper(watch);
 }
 
+/* An empty line of its output says that the directory is still this run's; another one, how it was lost. */
+static void take_output(struct claim_watch *watch, const char *output, ssize_t length)
+{
+    for (ssize_t i = 0; i < length; i++)
+        if (output[i] == '\n')
+            watch->asked = false;
+        else if (watch->length + 1 < sizeof watch->text)
+            watch->text[watch->length++] = output[i];
+}
+
 static void look_at_keeper(struct claim_watch *watch)
 {
+    char output[256];
     ssize_t got;
-    int status;
+    int status = 0;
 
     if (watch->keeper == 0 && watch->started > 0 && clock_monotonic() - watch->started >= START_SECONDS)
         start_keeper(watch);
     if (watch->keeper == 0)
         return;
-    got = read(watch->from, watch->text + watch->length, sizeof watch->text - 1 - watch->length);
-    if (got > 0)
-        watch->length += (size_t)got;
-    if (got != 0)
+    while ((got = read(watch->from, output, sizeof output)) > 0)
+        take_output(watch, output, got);
+    if (got < 0)
         return;
-    status = 0;
     waitpid(watch->keeper, &status, 0); /* it has closed its output */
     end_keeper(watch);
     watch->text[watch->length] = '\0';
-    watch->text[strcspn(watch->text, "\n")] = '\0';
     watch->lost = WIFEXITED(status) && WEXITSTATUS(status) == CODE_CONFIG;
     if (watch->lost)
         error_set(&watch->why, CODE_CONFIG, "%s", watch->text);
+}
+
+/* Has the keeper look, and waits for its answer; but not while it owes an earlier one. */
+static void ask_to_look(struct claim_watch *watch)
+{
+    const char command = CLAIM_LOOK;
+    double end = clock_monotonic() + LOOK_SECONDS;
+
+    if (watch->keeper == 0 || watch->asked || write(watch->to, &command, 1) != 1)
+        return;
+    watch->asked = true;
+    for (double left = LOOK_SECONDS; watch->asked && left > 0; left = end - clock_monotonic()) {
+        poll(&(struct pollfd){.fd = watch->from, .events = POLLIN}, 1, (int)(left * 1000) + 1);
+        look_at_keeper(watch);
+    }
 }
 
 static int prepare_claim(struct run *run, struct error *err)
@@ -447,6 +474,8 @@ bool run_claim_is_lost(const struct run *run)
 
 int run_claim_check(const struct run *run, struct error *err)
 {
+    if (run->claim && !run->claim->lost)
+        ask_to_look(run->claim);
     if (!run_claim_is_lost(run))
         return 0;
     *err = run->claim->why;

@@ -59,6 +59,7 @@ int claim_keep(const char *dir, uint64_t number, pid_t parent)
     bool known;
 
     serve_parent(parent);
+    setvbuf(stdout, NULL, _IOLBF, 0);
     known = read_claim(&claim, dir, number, parent);
     for (;;) {
         struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -68,18 +69,22 @@ int claim_keep(const char *dir, uint64_t number, pid_t parent)
         if (asked && read(STDIN_FILENO, &command, 1) != 1)
             return CODE_OK;
         if (!known && !(known = read_claim(&claim, dir, number, parent))) {
-            if (asked)
+            if (asked && command != CLAIM_LOOK)
                 return CODE_OK;
+            if (asked)
+                puts("");
             continue;
         }
         if (ckpt_claim_check(dir, &claim, &err) > 0) { /* a directory that fails is reported by the saves */
             puts(err.text);
             return CODE_CONFIG;
         }
-        if (asked) {
+        if (asked && command != CLAIM_LOOK) {
             end_claim(dir, &claim, command);
             return CODE_OK;
         }
+        if (asked)
+            puts("");
         if (clock_monotonic() < beat)
             continue;
         beat = clock_monotonic() + BEAT_SECONDS;
