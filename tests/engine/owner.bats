@@ -196,7 +196,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
         [ "$(grep -c "^muster-train: \(checkpoint of step [0-9]* failed: \)\?$DIR/ckpt belongs to job 5 .*: the run of owner-1.json has lost it, and saves nothing more\$" a)" -eq 1 ]
         eventually 20 no_drainer
         # It may have been stopped between a commit and the removal of old checkpoints.
-        ! muster-ckpt list ckpt | tail -n +2 | sort | diff before - | grep '^>'
+        [ -z "$(muster-ckpt list ckpt | tail -n +2 | sort | diff before - | grep '^>')" ]
         [ -e ckpt/owner-2.json ] # not touched by the one that lost
         grep -q '"job": "5"' ckpt/owner-2.json
     done
