@@ -114,10 +114,18 @@ ended_with() {
     done
 }
 
+# blocked DIRECTORY CALL: muster-train's first such call beneath it never returns.
+blocked() {
+    local shim=$BUILD/tests/crash/.libs/libshim.so
+    [ -e "$shim" ] || skip "the crash tests' shim is not built"
+    export LD_PRELOAD=$shim SHIM_PROGRAM=muster-train SHIM_ROOT=$1 SHIM_FAIL=$2:1:WAIT SHIM_GO=$DIR/never
+}
+
 @test "a rank that blocks while opening the metrics is named with that operation" {
     rm -f metrics.jsonl
-    mkfifo stuck
-    four_ranks --set report.metrics="$DIR/stuck"
+    mkdir stuck
+    blocked "$(realpath stuck)" open
+    four_ranks --set report.metrics="$DIR/stuck/metrics.jsonl"
     within 30 reported
     named "rank 0 on * is 1 collective behind, last entered *; it has been opening the metrics for *"
     within 15 all_ended
@@ -125,11 +133,13 @@ ended_with() {
 }
 
 @test "a rank that blocks while opening its data is named with that operation" {
-    mkdir stuck
-    mkfifo stuck/train.idx
+    mkdir -p data stuck/data
+    cp train.* data
+    cp train.* stuck/data
     ln -s ../job.cfg stuck/
     sed -i 's/^muster-train/[ $PMI_RANK != 2 ] || cd stuck; exec muster-train/; s/^\(.*\) &$/(\1) \&/' rank
-    four_ranks --set data.train=train
+    blocked "$(realpath stuck/data)" look
+    four_ranks --set data.train=data/train
     within 30 reported
     named "rank 2 on * is * behind, last entered *; it has been opening its data for *"
     within 15 all_ended
