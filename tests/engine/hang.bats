@@ -51,8 +51,9 @@ under_way() {
     [ -f metrics.jsonl ] && [ "$(wc -l <metrics.jsonl)" -ge 20 ]
 }
 
+# reported [DIRECTORY]
 reported() {
-    [ -s "$(echo hang-*/hang-report.txt)" ]
+    [ -s "$(echo "${1:-.}"/hang-*/hang-report.txt)" ]
 }
 
 all_ended() {
@@ -114,32 +115,30 @@ ended_with() {
     done
 }
 
-# blocked DIRECTORY CALL: muster-train's first such call beneath it never returns.
+# blocked RANK CALL: that rank's first such call beneath $DIR/stuck never returns.
 blocked() {
     local shim=$BUILD/tests/crash/.libs/libshim.so
     [ -e "$shim" ] || skip "the crash tests' shim is not built"
-    export LD_PRELOAD=$shim SHIM_PROGRAM=muster-train SHIM_ROOT=$1 SHIM_FAIL=$2:1:WAIT SHIM_GO=$DIR/never
+    mkdir stuck
+    sed -i "2i [ \$PMI_RANK != $1 ] || export LD_PRELOAD=$shim" rank
+    export SHIM_PROGRAM=muster-train SHIM_FAIL=$2:1:WAIT SHIM_GO=$DIR/never SHIM_ROOT
+    SHIM_ROOT=$(realpath stuck)
 }
 
 @test "a rank that blocks while opening the metrics is named with that operation" {
-    rm -f metrics.jsonl
-    mkdir stuck
-    blocked "$(realpath stuck)" open
+    blocked 0 open
     four_ranks --set report.metrics="$DIR/stuck/metrics.jsonl"
-    within 30 reported
+    within 30 reported stuck
+    mv stuck/hang-* .
     named "rank 0 on * is 1 collective behind, last entered *; it has been opening the metrics for *"
     within 15 all_ended
     ended_with 76
 }
 
 @test "a rank that blocks while opening its data is named with that operation" {
-    mkdir -p data stuck/data
-    cp train.* data
-    cp train.* stuck/data
-    ln -s ../job.cfg stuck/
-    sed -i 's/^muster-train/[ $PMI_RANK != 2 ] || cd stuck; exec muster-train/; s/^\(.*\) &$/(\1) \&/' rank
-    blocked "$(realpath stuck/data)" look
-    four_ranks --set data.train=data/train
+    blocked 2 look
+    mv train.* stuck
+    four_ranks --set data.train="$DIR/stuck/train"
     within 30 reported
     named "rank 2 on * is * behind, last entered *; it has been opening its data for *"
     within 15 all_ended

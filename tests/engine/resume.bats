@@ -155,10 +155,13 @@ stopped_with_75() {
     grep -q 'limit of 0.02 minutes' "$DIR/log"
 }
 
-# handled_anywhere PID: the threads that would handle a signal, and its bits; they may be in a matrix product. Signals of
-# faults and of abort() come from the thread's own doing, 33 is the C library's own.
+# handled_anywhere PID: the threads that would handle a signal, and its bits; they may be in a matrix product. The signals
+# that end a process (fatal_signals in watchdog.c) have handlers that do not return; 33 is the C library's own.
 handled_anywhere() {
-    local status faults=$((1 << 4 - 1 | 1 << 5 - 1 | 1 << 6 - 1 | 1 << 7 - 1 | 1 << 8 - 1 | 1 << 11 - 1 | 1 << 33 - 1))
+    local status number faults=$((1 << 33 - 1))
+    for number in ABRT SEGV BUS FPE ILL SYS TRAP QUIT XCPU ALRM PROF VTALRM IO PWR STKFLT; do
+        faults=$((faults | 1 << $(kill -l $number) - 1))
+    done
     for status in /proc/"$1"/task/*/status; do
         awk '/^Sig(Blk|Cgt)/ { print $1 "0x" $2 }' "$status" | tr -d ':' | sed 's/^Sig//; s/0x/=0x/' >"$DIR/mask"
         . "$DIR/mask"
