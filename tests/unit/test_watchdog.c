@@ -372,7 +372,7 @@ static void sees_at_once_that_one_on_another_node_is_dead(void **state)
     scene->hang_seconds = 1000;
     scene->act[1] = is_killed;
     for (int rank = 0; rank < RANKS; rank++)
-        snprintf(scene->hosts[rank], sizeof scene->hosts[rank], "n%d", rank);
+        snprintf(scene->hosts[rank], sizeof scene->hosts[rank], "n%hhd", (signed char)rank);
     start_ranks();
     all_end_with(CODE_PEER, 1, -SIGKILL);
     report_is("rank 1 on n1 is dead (its process is gone), probably by SIGKILL");
