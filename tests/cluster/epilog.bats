@@ -74,9 +74,9 @@ is_empty() {
     mkdir lost
     mv "$STAGE"/muster-*.n2.* lost # this machine is all nodes: n2's memory is not seen on n1
     scancel "$JOB"                 # sooner than Slurm finds that n2 is dead
+    # n1's shard is drained by the epilog, or by the run's muster-ckptd, whose rank has seen that n2 is lost.
     eventually 90 idle n1
-    logged 'a node that has the save commits it when they come'
-    is_empty
+    eventually 60 is_empty
     newest=$(cd lost/* && ls step-*/shard-*.json | tail -n 1) # staged on n2, and not drained
     [ -n "$newest" ]
     [ ! -e "ckpt/${newest%%.*}" ]

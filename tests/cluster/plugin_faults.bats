@@ -161,7 +161,7 @@ pick() {
         eventually 30 all_idle # the batch job reads the file too
     done
     # not the pid file of the slurmd that runs: a new one would end that
-    cp "$SANDBOX_DIR"/etc/* .
+    cp -r "$SANDBOX_DIR"/etc/* .
     sed "s#PidFile=.*/#PidFile=$PWD/#" "$SANDBOX_DIR/etc/slurm.conf" >slurm.conf
     run timeout 20 slurmd -D -N n1 -f "$PWD/slurm.conf"
     echo "$output"
