@@ -26,7 +26,7 @@ sources_safetensors=(common/error.c common/foreign/foreign_json.c common/io.c co
 sources_manifest=("${json[@]}" common/io.c common/text.c ckpt/file/file.c ckpt/format/json_fields.c ckpt/format/manifest.c
     ckpt/format/manifest_json.c ckpt/format/names.c ckpt/format/pieces.c common/safetensors.c)
 sources_job=(common/error.c common/job*.c common/model_shape.c common/text.c)
-sources_indexed=(common/error.c common/io.c trainer/data/indexed.c)
+sources_indexed=(common/crc32c.c common/error.c common/io.c trainer/data/indexed.c)
 sources_topology=(common/error.c common/mesh.c common/model_shape.c common/text.c
     plan/place.c plan/place_divide.c plan/place_search.c plan/place_seats.c
     plan/hostlist.c srun-plugin/place/topology.c)
