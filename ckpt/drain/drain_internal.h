@@ -112,7 +112,7 @@ struct drain_turn {
     struct generation *generation;
     struct directory source;         /* in the stage */
     struct directory parent;         /* in the child: the checkpoint directory; closed (-1) until it is needed */
-    struct directory partial;        /* in it; likewise */
+    struct directory partial;        /* in it; closed until it is needed, too */
     struct status_generation *entry; /* not in the child */
     struct drain_progress *progress;
     double abandoned_checked; /* when drain_pace called drain_check_abandoned last */
@@ -268,7 +268,7 @@ enum turn_result drain_end(struct drain_turn *turn, enum status_state state, con
  * soon as the target answers. */
 enum turn_result drain_end_dropped(struct drain_turn *turn);
 
-/* A newer save needs the memory, and the target fails: failed, and abandoned likewise. */
+/* A newer save needs the memory, and the target fails: ends as failed, and abandons its attempt. */
 enum turn_result drain_end_replaced(struct drain_turn *turn);
 
 /*

@@ -18,7 +18,7 @@ enum {
     CLAIM_LOOK = 'l',
     CLAIM_STAYS = 's',    /* as if the run had been killed */
     CLAIM_RELEASE = 'r',  /* the directory is free */
-    CLAIM_WITHDRAW = 'w', /* likewise, and the claim is removed (ckpt_claim_withdraw) */
+    CLAIM_WITHDRAW = 'w', /* the directory is free, and the claim is removed (ckpt_claim_withdraw) */
 };
 
 /* Returns the exit code. */
