@@ -272,6 +272,8 @@ bool matmul_valid(struct device *dev, const struct matmul *op)
                     needs_bias && !op->bias ? "bias" : "aux");
     else if (op->sums && (op->epilogue != EPILOGUE_NONE || op->transpose_b || op->ldb != op->n))
         device_fail(dev, CODE_INTERNAL, "%s: matmul: column sums need a packed, untransposed b and no epilogue", kind);
+    else if (op->accumulate && (op->epilogue != EPILOGUE_NONE || (op->dtype != DTYPE_F32 && !op->c_fp32)))
+        device_fail(dev, CODE_INTERNAL, "%s: matmul: accumulate needs c in fp32 and no epilogue", kind);
     else if (op->few_rows && (op->transpose_a || op->ldc != op->n || op->epilogue == EPILOGUE_DGELU || op->accumulate ||
                               op->c_fp32 || op->sums))
         device_fail(dev, CODE_INTERNAL, "%s: matmul: few_rows needs an untransposed a and a packed c of the same type",

@@ -176,7 +176,7 @@ int device_gpu_name(const struct device *dev, unsigned char name[], struct error
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 
 /*
- * c[m,n] = epilogue( op(a)[m,k] * op(b)[k,n] )  (+ c when accumulate)
+ * c[m,n] = epilogue( op(a)[m,k] * op(b)[k,n] )   or, with accumulate,   c += op(a) * op(b)
  *
  * transpose_a: a is stored [k,m]; transpose_b: b is stored [n,k]. ld* are row strides of what is stored, in elements;
  * 0 means packed. Epilogues follow cuBLASLt, so that a GPU can fuse them:
@@ -185,6 +185,10 @@ int device_gpu_name(const struct device *dev, unsigned char name[], struct error
  *   BIAS_GELU  aux[m,n] = ab + bias, c = gelu(aux)           (aux is kept for the backward pass)
  *   DGELU      c = ab * gelu'(aux)
  * gelu is the tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+ *
+ * The product is summed in fp32. c is rounded to its type once, with one exception: where a 16-bit c has an epilogue,
+ * a GPU's library may also round the product before the epilogue. accumulate therefore requires a c in fp32 and
+ * EPILOGUE_NONE.
  *
  * sums [n], fp32, if not NULL: set to the column sums of b [k,n], like bias_backward. When the product is a weight
  * gradient x^T dy, this is the bias gradient. It requires EPILOGUE_NONE and a packed b that is not transposed.
@@ -202,7 +206,7 @@ struct matmul {
     int lda, ldb, ldc;
     enum epilogue epilogue;
     enum dtype dtype; /* of a, b, bias, aux and c */
-    bool c_fp32;      /* c, and what accumulate adds to, is fp32 instead: gradients of weights */
+    bool c_fp32;      /* c is fp32 instead: gradients of weights */
     bool few_rows;
     const void *a, *b, *bias;
     void *aux, *c;

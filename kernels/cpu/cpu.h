@@ -21,8 +21,8 @@ struct vector_kernels {
 
     /*
      * The second half of a matmul: epilogue applies op's epilogue to `product` ([m,n] fp32, row stride ld) and writes
-     * c; product may be c. epilogue_gelu: c = gelu(aux), where aux [m,n] is an input. Rows of aux are ld_aux apart.
-     * Both add to c when accumulate.
+     * c, or adds to it when op accumulates; product may be c. epilogue_gelu: c = gelu(aux), where aux [m,n] is an input.
+     * Rows of aux are ld_aux apart.
      */
     void (*epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld);
     void (*epilogue_gelu)(struct device *dev, const struct matmul *op, int ld_aux);

@@ -42,24 +42,22 @@ static void bias_gelu(struct device *dev, const struct matmul *panel, int ld_aux
     into_aux.c = panel->aux;
     into_aux.c_fp32 = false;
     into_aux.ldc = ld_aux;
-    into_aux.accumulate = false;
     matmul_library_run(dev, &into_aux);
     device_cpu(dev)->vector->epilogue_gelu(dev, panel, ld_aux);
 }
 
-/* The product stays in fp32 until it is multiplied by gelu': in c itself if c is fp32 and not accumulated to. */
+/* The product stays in fp32 until it is multiplied by gelu': in c itself if c is fp32. */
 static void apply_dgelu(struct device *dev, const struct matmul *panel, int ld_aux)
 {
     struct matmul plain = *panel;
 
     plain.bias = NULL;
     plain.c_fp32 = true;
-    if (panel->accumulate || type_of_c(panel) != DTYPE_F32) {
+    if (type_of_c(panel) != DTYPE_F32) {
         plain.c = cpu_scratch(dev, (size_t)panel->m * (size_t)panel->n);
         if (!plain.c)
             return;
         plain.ldc = panel->n;
-        plain.accumulate = false;
     }
     matmul_library_run(dev, &plain);
     device_cpu(dev)->vector->epilogue(dev, panel, ld_aux, plain.c, plain.ldc);

@@ -122,7 +122,7 @@ void cuda_column_sums(struct device *dev, enum dtype dtype, float *sums, const v
 void cuda_add_partial_sums(struct device *dev, float *sum, const float *partial, int blocks, size_t stride, int n,
                            bool accumulate);
 
-/* c (and aux) = op's epilogue of product, packed [m,n] fp32; + c when accumulate. op's strides are all given. */
+/* c (and aux) = op's epilogue of product, packed [m,n] fp32. op's strides are all given. */
 void cuda_epilogue(struct device *dev, const struct matmul *op, const float *product);
 
 /* ---- workspace --------------------------------------------------------------------------------------------------- */

@@ -31,7 +31,7 @@ static bool is_fusable(const struct matmul *op)
         return false;
     if (!is_gelu(op->epilogue))
         return true;
-    return op->dtype != DTYPE_F32 && !op->accumulate && alignment_of(op->aux, (size_t)op->n * size) == MATMUL_VECTOR;
+    return op->dtype != DTYPE_F32 && alignment_of(op->aux, (size_t)op->n * size) == MATMUL_VECTOR;
 }
 
 /* A row-major matrix [rows, cols] with row stride ld: to cuBLASLt it is the column-major [cols, rows]. */

@@ -9,7 +9,6 @@
  * cuBLASLt cannot fuse every epilogue. Those that it cannot compute, or computes less exactly than kernels.h asks, are
  * applied by a kernel of our own (pointwise.cu) to the product, which then goes to scratch in fp32:
  *  - gelu of fp32, because the error of cuBLASLt's tanh is not documented (in 16 bits the rounding hides it);
- *  - gelu or its derivative with accumulate: cuBLASLt adds c before the epilogue, kernels.h after it;
  *  - an aux whose row stride, or a bias, aux or sums whose address, is not a multiple of 16 bytes;
  *  - 16-bit factors with c in fp32, where cuBLASLt wants the bias and aux in fp32 too.
  */

@@ -17,7 +17,7 @@ static float get(enum dtype dtype, const void *x, size_t i)
 static float element(const struct matmul *op, size_t row, size_t col)
 {
     size_t lda = (size_t)op->lda, ldb = (size_t)op->ldb;
-    float sum = 0;
+    float sum = op->accumulate ? ((const float *)op->c)[row * (size_t)op->ldc + col] : 0;
 
     for (size_t i = 0; i < (size_t)op->k; i++)
         sum += get(op->dtype, op->a, op->transpose_a ? i * lda + row : row * lda + i) *

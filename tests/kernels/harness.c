@@ -22,6 +22,7 @@ static struct {
     unsigned char *fence; /* the second of the two; NULL for a reference */
 } buffers[MAX_BUFFERS];
 static int buffer_count;
+static struct device *made; /* by make_device, until it is finished */
 
 const char *other_device(void)
 {
@@ -63,13 +64,11 @@ static struct device *make_other_device(const char *isa, int threads)
     return dev;
 }
 
-struct device *make_device(const char *isa, int threads)
+static struct device *make_cpu(const char *isa, int threads)
 {
     struct error err = {0};
     struct device *dev;
 
-    if (other_device())
-        return make_other_device(isa, threads);
     setenv("MUSTER_ISA", isa, 1);
     dev = device_create("cpu", threads, &err);
     if (!dev && err.code == CODE_CONFIG && strcmp(isa, "baseline") != 0)
@@ -77,6 +76,14 @@ struct device *make_device(const char *isa, int threads)
     else if (!dev)
         fail_msg("device_create: %s", err.text);
     return dev;
+}
+
+struct device *make_device(const char *isa, int threads)
+{
+    if (made)
+        abandon_device(made);
+    made = other_device() ? make_other_device(isa, threads) : make_cpu(isa, threads);
+    return made;
 }
 
 uint64_t test_seed(void)
@@ -126,16 +133,23 @@ void finish_buffers(struct device *dev)
     assert_int_equal(dev->bytes_used[MEMORY_DEVICE], dev->workspace);
 }
 
+static void destroy(struct device *dev)
+{
+    if (dev == made)
+        made = NULL;
+    device_destroy(dev);
+}
+
 void finish_device(struct device *dev)
 {
     finish_buffers(dev);
-    device_destroy(dev);
+    destroy(dev);
 }
 
 void abandon_device(struct device *dev)
 {
     free_buffers(dev);
-    device_destroy(dev);
+    destroy(dev);
 }
 
 void each_device(void (*check)(struct device *dev))

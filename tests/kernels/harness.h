@@ -30,7 +30,8 @@ void each_device_and_type(void (*check)(struct device *dev, enum dtype dtype));
 /* device_create, and also "cpu-discrete" and "cuda-emulated", which only tests have. */
 struct device *create_device(const char *kind, int threads, struct error *err);
 
-/* One of these devices; NULL for an instruction set that the processor lacks (a line in the log says so). */
+/* One of these devices; NULL for an instruction set that the processor lacks (a line in the log says so). One at a
+ * time: what a failed test left of the last one is freed. */
 struct device *make_device(const char *isa, int threads);
 
 /* Checks what each_device promises, and frees the buffers; and the device. */

@@ -74,6 +74,14 @@ static void test_failure_sticks(void **state)
     abandon_device(dev);
 }
 
+/* A test that fails finishes neither its device nor its buffers. */
+static void test_after_a_failed_test(void **state)
+{
+    (void)state;
+    poisoned_floats(make_device("baseline", 1), 4);
+    finish_device(make_device("baseline", 1));
+}
+
 static void expect_refused(struct matmul op, const char *reason)
 {
     struct device *dev = make_device("baseline", 1);
@@ -90,12 +98,17 @@ static void expect_refused(struct matmul op, const char *reason)
 
 static void test_wrong_products(void **state)
 {
+    static const float stored[2];
+
     (void)state;
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 0}, "k must be 1 or more");
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 4, .lda = 3}, "lda = 3");
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 4, .transpose_b = true, .ldb = 2}, "ldb = 2");
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 2, .epilogue = EPILOGUE_BIAS}, "needs bias");
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 2, .epilogue = EPILOGUE_DGELU}, "needs aux");
+    expect_refused((struct matmul){.m = 2, .n = 2, .k = 2, .dtype = DTYPE_BF16, .accumulate = true}, "c in fp32");
+    expect_refused((struct matmul){.m = 2, .n = 2, .k = 2, .epilogue = EPILOGUE_BIAS, .bias = stored, .accumulate = true},
+                   "no epilogue");
 }
 
 static void test_wrong_devices(void **state)
@@ -292,11 +305,17 @@ static void test_workspace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),         cmocka_unit_test(test_more_memory_than_there_is),
-        cmocka_unit_test(test_failure_sticks), cmocka_unit_test(test_wrong_products),
-        cmocka_unit_test(test_wrong_devices),  cmocka_unit_test(test_numbered_devices),
-        cmocka_unit_test(test_threads),        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_measure_peak),   cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_more_memory_than_there_is),
+        cmocka_unit_test(test_failure_sticks),
+        cmocka_unit_test(test_after_a_failed_test),
+        cmocka_unit_test(test_wrong_products),
+        cmocka_unit_test(test_wrong_devices),
+        cmocka_unit_test(test_numbered_devices),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_measure_peak),
+        cmocka_unit_test(test_workspace),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

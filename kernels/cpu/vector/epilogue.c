@@ -11,13 +11,6 @@
                    __VA_ARGS__;                                                                                        \
                })
 
-INLINE void put(enum dtype C, const struct matmul *op, size_t at, vec y, size_t count)
-{
-    if (op->accumulate)
-        y += typed_load_part(C, op->c, at, count);
-    typed_store_part(C, op->c, at, y, count);
-}
-
 INLINE void gelu_row(enum dtype T, enum dtype C, const struct matmul *op, size_t ld_aux, size_t row)
 {
     size_t n = (size_t)op->n;
@@ -25,7 +18,8 @@ INLINE void gelu_row(enum dtype T, enum dtype C, const struct matmul *op, size_t
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
 
-        put(C, op, row * (size_t)op->ldc + i, vec_gelu(typed_load_part(T, op->aux, row * ld_aux + i, count)), count);
+        typed_store_part(C, op->c, row * (size_t)op->ldc + i,
+                         vec_gelu(typed_load_part(T, op->aux, row * ld_aux + i, count)), count);
     }
 }
 
@@ -59,7 +53,9 @@ INLINE void epilogue_row(enum dtype T, enum dtype C, const struct matmul *op, si
             y = bias_gelu(T, op, row * ld_aux + i, y, count);
         if (op->epilogue == EPILOGUE_DGELU)
             y *= vec_gelu_derivative(typed_load_part(T, op->aux, row * ld_aux + i, count));
-        put(C, op, row * (size_t)op->ldc + i, y, count);
+        if (op->accumulate)
+            y += typed_load_part(C, op->c, row * (size_t)op->ldc + i, count);
+        typed_store_part(C, op->c, row * (size_t)op->ldc + i, y, count);
     }
 }
 

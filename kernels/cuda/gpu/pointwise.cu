@@ -177,12 +177,10 @@ template <class T, class C> static __global__ void finish_element(struct matmul 
     size_t i = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x, n = static_cast<size_t>(op.n);
     size_t row = i / n, col = i % n;
     float x;
-    C *c;
 
     if (row >= static_cast<size_t>(op.m))
         return;
     x = product[i];
-    c = static_cast<C *>(op.c) + row * static_cast<size_t>(op.ldc) + col;
     if (op.epilogue == EPILOGUE_BIAS || op.epilogue == EPILOGUE_BIAS_GELU)
         x += widen_value(static_cast<const T *>(op.bias)[col]);
     if (op.epilogue == EPILOGUE_BIAS_GELU) {
@@ -191,7 +189,7 @@ template <class T, class C> static __global__ void finish_element(struct matmul 
     }
     if (op.epilogue == EPILOGUE_DGELU)
         x *= gelu_slope_of(widen_value(static_cast<const T *>(op.aux)[i]));
-    *c = narrow_value<C>(op.accumulate ? widen_value(*c) + x : x);
+    static_cast<C *>(op.c)[row * static_cast<size_t>(op.ldc) + col] = narrow_value<C>(x);
 }
 
 static unsigned blocks_of(size_t count)
