@@ -262,16 +262,6 @@ static void profile_attention_forward(struct device *dev, const struct attention
 }
 
 /* Five products are needed, however many a kernel computes. */
-/* Of the keys, half the room for each row. */
-static void profile_attention_cached(struct device *dev, const struct cached_attention *op)
-{
-    double elements = (double)op->rows * op->heads * op->head_size * op->room;
-
-    profile_begin(dev, "attention_cached", 2 * elements, elements * (double)dtype_size(op->dtype));
-    profile->inner.attention_cached(dev, op);
-    profile_end(dev);
-}
-
 static void profile_attention_backward(struct device *dev, const struct attention *op)
 {
     double product = attention_product(op->batch, op->seq, op->heads, op->head_size, op->causal);
@@ -393,7 +383,6 @@ struct kernels profile_operations(void)
         .dropout_backward = profile_dropout_backward,
         .attention_forward = profile_attention_forward,
         .attention_backward = profile_attention_backward,
-        .attention_cached = profile_attention_cached,
         .embedding_forward = profile_embedding_forward,
         .embedding_backward = profile_embedding_backward,
         .position_embedding_forward = profile_position_embedding_forward,

@@ -274,10 +274,6 @@ bool matmul_valid(struct device *dev, const struct matmul *op)
         device_fail(dev, CODE_INTERNAL, "%s: matmul: column sums need a packed, untransposed b and no epilogue", kind);
     else if (op->accumulate && (op->epilogue != EPILOGUE_NONE || (op->dtype != DTYPE_F32 && !op->c_fp32)))
         device_fail(dev, CODE_INTERNAL, "%s: matmul: accumulate needs c in fp32 and no epilogue", kind);
-    else if (op->few_rows && (op->transpose_a || op->ldc != op->n || op->epilogue == EPILOGUE_DGELU || op->accumulate ||
-                              op->c_fp32 || op->sums))
-        device_fail(dev, CODE_INTERNAL, "%s: matmul: few_rows needs an untransposed a and a packed c of the same type",
-                    kind);
     else
         return true;
     return false;
@@ -288,16 +284,6 @@ bool attention_valid(struct device *dev, const struct attention *op)
     if (!op->document_start || (op->causal && !op->lengths))
         return true;
     device_fail(dev, CODE_INTERNAL, "%s: attention: document_start needs causal, and no lengths", dev->backend->kind);
-    return false;
-}
-
-bool cached_attention_valid(struct device *dev, const struct cached_attention *op)
-{
-    if (op->rows >= 0 && op->heads > 0 && op->head_size > 0 && op->room > 0 && op->room % CACHE_GROUP == 0)
-        return true;
-    device_fail(dev, CODE_INTERNAL,
-                "%s: attention_cached: %d rows, %d heads of %d, room %d, which must be a multiple of %d",
-                dev->backend->kind, op->rows, op->heads, op->head_size, op->room, CACHE_GROUP);
     return false;
 }
 

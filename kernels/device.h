@@ -17,7 +17,7 @@ extern "C" {
  * backends declare them and fill their tables from this list. matmul, copy and zero are not among them. */
 #define KERNELS_OPERATIONS(f)                                                                                          \
     f(bias_backward) f(layernorm_forward) f(layernorm_backward) f(residual) f(dropout_backward) f(attention_forward)   \
-        f(attention_backward) f(attention_cached) f(embedding_forward) f(embedding_backward)                           \
+        f(attention_backward) f(embedding_forward) f(embedding_backward)                           \
             f(position_embedding_forward) f(position_embedding_backward) f(cross_entropy) f(cross_entropy_stats)       \
                 f(cross_entropy_combine) f(cross_entropy_finish) f(adamw) f(gelu_backward) f(tanh_forward)             \
                     f(tanh_backward) f(add) f(accumulate) f(cast) f(sum_of_squares)
@@ -87,7 +87,6 @@ struct matmul matmul_with_strides(const struct matmul *op);
 bool matmul_valid(struct device *dev, const struct matmul *op);
 
 /* False: the device has failed, and says what is wrong with the operation's sizes. */
-bool cached_attention_valid(struct device *dev, const struct cached_attention *op);
 
 /* Of struct dropout: t, and the factor of what is kept. */
 static inline uint32_t dropout_threshold(double p)

@@ -105,8 +105,6 @@ struct workspace {
     int bias_cols;      /* most columns of a bias_backward */
     int gelu_cols;      /* n of the product with EPILOGUE_DGELU */
     int seq, head_size; /* of attention */
-    int cached;         /* room of attention_cached, of that head_size; 0 if it is not called */
-    int few_rows_cols;  /* n + k of the largest product with few_rows; 0: none */
     int heads;          /* of attention; this and the rest only for a GPU */
     size_t squares;     /* most elements of a sum_of_squares */
 };
@@ -192,11 +190,6 @@ int device_gpu_name(const struct device *dev, unsigned char name[], struct error
  *
  * sums [n], fp32, if not NULL: set to the column sums of b [k,n], like bias_backward. When the product is a weight
  * gradient x^T dy, this is the bias gradient. It requires EPILOGUE_NONE and a packed b that is not transposed.
- *
- * few_rows is for a few rows (about 16 at most), such as those of the next tokens of some sequences. Such a product is
- * bound by reading b from memory, and few_rows selects a kernel for that. On a CPU a row of c then has the same bits
- * whatever m and the other rows are; a GPU's library promises nothing. It requires a packed c and an a that is not
- * transposed. It must not be combined with EPILOGUE_DGELU, accumulate, c_fp32 or sums.
  */
 enum epilogue { EPILOGUE_NONE, EPILOGUE_BIAS, EPILOGUE_BIAS_GELU, EPILOGUE_DGELU };
 
@@ -207,7 +200,6 @@ struct matmul {
     enum epilogue epilogue;
     enum dtype dtype; /* of a, b, bias, aux and c */
     bool c_fp32;      /* c is fp32 instead: gradients of weights */
-    bool few_rows;
     const void *a, *b, *bias;
     void *aux, *c;
     float *sums;
@@ -291,30 +283,6 @@ struct attention {
     float *lse;
     const void *dout; /* backward */
     void *dqkv;       /* backward: [batch*seq, 3*heads*head_size], overwritten */
-};
-
-/*
- * Attention of single tokens to the earlier ones of their sequences, whose keys and values are in a cache: for
- * generating text. Row r is the token at positions[r] of the sequence in slot slots[r]. Its key and value (qkv as in
- * struct attention) are stored in the cache; then it attends to the keys at positions 0 to positions[r] of its slot.
- * All rows are stored before any attends, so one call may have many tokens of a sequence, in any order, and those of
- * several sequences. Positions are less than room, and no two rows have the same slot and position.
- *
- * Keys lie in groups of CACHE_GROUP positions, so that the lanes of a vector, or neighbouring threads, are positions:
- *   keys   [slots, heads, room / CACHE_GROUP, head_size, CACHE_GROUP]
- *   values [slots, heads, room, head_size]
- * A row's result has the same bits whatever the other rows are.
- */
-enum { CACHE_GROUP = 16 };
-
-struct cached_attention {
-    int rows, heads, head_size;
-    int room; /* positions of a slot, a multiple of CACHE_GROUP */
-    enum dtype dtype;
-    const void *qkv;                  /* [rows, 3*heads*head_size] */
-    const int32_t *slots, *positions; /* [rows] */
-    void *keys, *values;
-    void *out; /* [rows, heads*head_size] */
 };
 
 /*
@@ -414,7 +382,6 @@ struct kernels {
                              const struct dropout *);
     void (*attention_forward)(struct device *, const struct attention *);
     void (*attention_backward)(struct device *, const struct attention *);
-    void (*attention_cached)(struct device *, const struct cached_attention *);
     void (*embedding_forward)(struct device *, const struct embedding *);
     void (*embedding_backward)(struct device *, const struct embedding *);
     void (*position_embedding_forward)(struct device *, const struct position_embedding *);

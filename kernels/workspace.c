@@ -63,14 +63,6 @@ static size_t matmul_bytes(const struct workspace *w)
     return w->products ? (w->widens ? workspace_widened_floats() : panel) * sizeof(float) : 0;
 }
 
-static size_t inference_bytes(const struct workspace *w)
-{
-    size_t scores = workspace_part_floats(workspace_attention_cached(w->cached, w->head_size));
-    size_t bytes = w->cached ? (size_t)w->threads * scores * sizeof(float) : 0;
-
-    return larger_of(bytes, workspace_few_rows(w->few_rows_cols, 0) * sizeof(float));
-}
-
 /* Operations share one piece of memory, as large as the hungriest needs; the matmul library has its own. */
 size_t kernels_workspace_bytes(const struct workspace *w)
 {
@@ -78,7 +70,7 @@ size_t kernels_workspace_bytes(const struct workspace *w)
 
     if (w->gpu)
         return gpu_bytes(w);
-    bytes = larger_of(larger_of(attention_bytes(w), matmul_bytes(w)), inference_bytes(w));
+    bytes = larger_of(attention_bytes(w), matmul_bytes(w));
     if (w->backward) {
         bytes = larger_of(bytes, workspace_row_sums(w->rows, 2 * (size_t)w->norm_cols));
         bytes = larger_of(bytes, workspace_row_sums(w->rows, (size_t)w->bias_cols));

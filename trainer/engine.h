@@ -107,8 +107,9 @@ int engine_initialize(struct engine *engine, struct error *err);
 /* One optimizer step on the next global batch. Collective. */
 int engine_step(struct engine *engine, struct step_result *result, struct error *err);
 
-/* Adds to *sums the global batch `batch` (from 0) of the validation data, in its order. Collective. */
-int engine_evaluate(struct engine *engine, int batch, struct loss_sums *sums, struct error *err);
+/* Adds to *sums samples [first, first + size) of the validation data, in its order; at most a global batch. Collective.
+ */
+int engine_evaluate(struct engine *engine, uint64_t first, int size, struct loss_sums *sums, struct error *err);
 
 /*
  * losses[sums->sets]: each data set's mean loss of a predicted token, in nats, over the samples of all ranks since the

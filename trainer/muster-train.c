@@ -16,6 +16,7 @@
 
 static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n"
                             "       muster-train --check JOB.cfg [--set path=value]...\n"
+                            "       muster-train --evaluate JOB.cfg [--set path=value]...\n"
                             "       muster-train --plan RANKS JOB.cfg [--set path=value]...\n"
                             "       muster-train --keys | --mpi | --version | --help\n"
                             "\n"
@@ -23,13 +24,14 @@ static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n
                             "srun --mpi=$(muster-train --mpi) muster-train JOB.cfg\n"
                             "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
                             "  --check           only check the job file\n"
+                            "  --evaluate        print the loss and perplexity of data.valid for the newest checkpoint\n"
                             "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
                             "  --keys            list every key with its type and default\n"
                             "  --mpi             print the type for srun --mpi that suits the MPI library\n"
                             "TERM, INT, HUP, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
 
 struct train_options {
-    bool check;
+    bool check, evaluate;
     int plan; /* ranks; 0: train */
     const char *job_path;
     char **set;
@@ -46,10 +48,15 @@ static void print_key(const char *path, const char *type, const char *default_te
 static int parse_options(struct train_options *o, int argc, char **argv)
 {
     static const struct option longopts[] = {
-        {"set", required_argument, NULL, 's'},  {"check", no_argument, NULL, 'c'},
-        {"keys", no_argument, NULL, 'k'},       {"mpi", no_argument, NULL, 'm'},
-        {"plan", required_argument, NULL, 'p'}, {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},       {0},
+        {"set", required_argument, NULL, 's'},
+        {"check", no_argument, NULL, 'c'},
+        {"evaluate", no_argument, NULL, 'e'},
+        {"keys", no_argument, NULL, 'k'},
+        {"mpi", no_argument, NULL, 'm'},
+        {"plan", required_argument, NULL, 'p'},
+        {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
     };
     long ranks;
     int option;
@@ -62,6 +69,9 @@ static int parse_options(struct train_options *o, int argc, char **argv)
             break;
         case 'c':
             o->check = true;
+            break;
+        case 'e':
+            o->evaluate = true;
             break;
         case 'p':
             if (!text_to_long(optarg, 1, 1000000, &ranks))
@@ -111,7 +121,7 @@ static int run_training(const struct train_options *options)
     loaded = job_load(&job, options->job_path, options->set, options->nset, &err) == 0;
     result = comm_agree(world, loaded ? job_expand_paths(&job, &err) : -1, &err);
     if (result == 0)
-        result = train(&job, world, &err);
+        result = options->evaluate ? evaluate(&job, world, &err) : train(&job, world, &err);
     else
         train_fail(world, &err);
     if (loaded)
@@ -192,7 +202,8 @@ int main(int argc, char **argv)
     if (code < 0 && (options.check || options.plan)) {
         code = inspect_job(&options);
     } else if (code < 0) {
-        train_block_signals(); /* first, so that an early signal is neither lost nor fatal */
+        if (!options.evaluate) /* it has nothing to save */
+            train_block_signals(); /* first, so that an early signal is neither lost nor fatal */
         code = run_training(&options);
         free(options.set);
         return code; /* a log that could not be written does not make the training a failure */

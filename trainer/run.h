@@ -53,9 +53,11 @@ struct run {
 /*
  * ---- run_start.c ----
  *
- * Compares the ranks' job files and data, checks the environment, starts the watchdog, creates the engine, restores or
- * initializes it, and opens the metrics. Collective: all ranks fail together, each with *err.
+ * run_create_engine compares the ranks' job files and data, starts the watchdog, checks the memory and creates the
+ * engine. run_start does this, claims checkpoint.dir, restores or initializes the engine, and opens the metrics.
+ * Collective: all ranks fail together, each with *err.
  */
+int run_create_engine(struct run *run, struct error *err);
 int run_start(struct run *run, struct error *err);
 
 /* ---- run_hosts.c ---- */

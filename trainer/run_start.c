@@ -298,13 +298,19 @@ static int compare_data(const struct run *run, struct error *err)
     return 0;
 }
 
-int run_start(struct run *run, struct error *err)
+int run_create_engine(struct run *run, struct error *err)
 {
-    if (compare_jobs(run, err) < 0 || run_watch_start(run, err) < 0 || refuse_kill_file(run->job, err) < 0 ||
-        run_check_memory(run, err) < 0 || run_tokenizer_eod(run, err) < 0)
+    if (compare_jobs(run, err) < 0 || run_watch_start(run, err) < 0 || run_check_memory(run, err) < 0 ||
+        run_tokenizer_eod(run, err) < 0)
         return -1;
     run->engine = engine_create(&run->job_of_engine, run->world, err);
-    if (!run->engine || compare_data(run, err) < 0 || run_claim_start(run, err) < 0 || measure_peak(run, err) < 0)
+    return run->engine ? compare_data(run, err) : -1;
+}
+
+int run_start(struct run *run, struct error *err)
+{
+    if (refuse_kill_file(run->job, err) < 0 || run_create_engine(run, err) < 0 || run_claim_start(run, err) < 0 ||
+        measure_peak(run, err) < 0)
         return -1;
     describe_run(run);
     if (run_tokenizer_start(run, err) < 0)

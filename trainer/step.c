@@ -220,14 +220,13 @@ int engine_step(struct engine *e, struct step_result *result, struct error *err)
     return 0;
 }
 
-int engine_evaluate(struct engine *e, int batch, struct loss_sums *sums, struct error *err)
+int engine_evaluate(struct engine *e, uint64_t first, int size, struct loss_sums *sums, struct error *err)
 {
-    int size = e->job->batch.global_batch;
     struct step_work work;
     struct losses losses;
     struct loss_sums own;
 
-    if (read_batch(e, e->valid, (uint64_t)batch * (uint64_t)size, size, false, &work, &own, err) < 0 ||
+    if (read_batch(e, e->valid, first, size, false, &work, &own, err) < 0 ||
         pipeline_run(e->pipeline, e->micro_batches, work.micro_batches, NULL, &losses, err) < 0 ||
         engine_status(e, err) < 0)
         return -1;

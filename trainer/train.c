@@ -97,11 +97,13 @@ static int run_validation(struct run *run, struct metrics_step *m, struct error 
     const struct job *job = run->job;
     struct loss_sums sums = {0};
     struct mean_loss loss;
+    int size = job->batch.global_batch;
 
     if (!run->validation_due)
         return 0;
     for (int batch = 0; batch < job->report.eval_batches; batch++) {
-        if (engine_evaluate(run->engine, batch, &sums, err) < 0 || check_stop(run, err) < 0)
+        if (engine_evaluate(run->engine, (uint64_t)batch * (uint64_t)size, size, &sums, err) < 0 ||
+            check_stop(run, err) < 0)
             return -1;
         if (run->stop != STOP_NONE && batch + 1 < job->report.eval_batches) {
             run_log(run, "the validation at iteration %ld is interrupted: the next start of the run repeats it",

@@ -1,4 +1,4 @@
-/* train.h - a whole run: restore, step until done or asked to stop, log, validate, save. */
+/* train.h - a whole run: restore, step until done or asked to stop, log, validate, save; and --evaluate. */
 #ifndef MUSTER_TRAINER_TRAIN_H
 #define MUSTER_TRAINER_TRAIN_H
 
@@ -10,6 +10,12 @@
  * Collective.
  */
 int train(const struct job *job, struct comm *world, struct error *err);
+
+/*
+ * --evaluate: loads the newest checkpoint of checkpoint.dir (of checkpoint.load if that is not set) and prints one line
+ * of JSON on rank 0: the loss and the perplexity of all of data.valid. Changes nothing. Returns as train does.
+ */
+int evaluate(const struct job *job, struct comm *world, struct error *err);
 
 /*
  * This rank has failed: notifies the other ranks (comm_world_fail) and reports the error. An error of all ranks is

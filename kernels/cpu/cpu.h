@@ -27,9 +27,6 @@ struct vector_kernels {
     void (*epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld);
     void (*epilogue_gelu)(struct device *dev, const struct matmul *op, int ld_aux);
 
-    /* A matmul with few_rows; its strides must all be given. */
-    void (*few_rows)(struct device *dev, const struct matmul *op);
-
     /* y[rows, cols] = x, widened; rows of y are ld_y apart, those of x ld. */
     void (*widen)(struct device *dev, float *y, int ld_y, enum dtype dtype, const void *x, int ld, int rows, int cols);
 };
@@ -134,19 +131,6 @@ static inline size_t workspace_attention_forward_floats(int padded)
 static inline size_t workspace_attention_backward_floats(int seq, int padded)
 {
     return ATTENTION_STATE + (size_t)(5 * padded + 2 * KEYS) * QUERIES + (size_t)4 * (size_t)seq * (size_t)padded;
-}
-
-/* Of one thread: a row's scores, and its query. */
-static inline size_t workspace_attention_cached(int room, int head_size)
-{
-    return (size_t)room + (size_t)head_size;
-}
-
-#define FEW_ROWS 16 /* of a product few_rows that are computed at once: their sums, and a in fp32, are kept */
-
-static inline size_t workspace_few_rows(int n, int k)
-{
-    return (size_t)FEW_ROWS * ((size_t)n + (size_t)k);
 }
 
 #define SQUARES_BLOCKS 4096 /* blocks of sum_of_squares whose sums, fp64, are kept at once */

@@ -176,10 +176,6 @@ void cpu_matmul(struct device *dev, const struct matmul *given)
         cpu->vector->op.bias_backward(dev, op.dtype, op.sums, op.b, op.k, op.n, false);
     if (op.epilogue == EPILOGUE_NONE || op.epilogue == EPILOGUE_DGELU)
         op.bias = NULL;
-    if (op.few_rows) {
-        cpu->vector->few_rows(dev, &op);
-        return;
-    }
     if (!matmul_native(cpu->library, op.dtype)) {
         cpu_matmul_widened(dev, &op);
         return;

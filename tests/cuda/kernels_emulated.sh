@@ -4,7 +4,7 @@
 # float64, at odd sizes, with outputs poisoned. Attention, whose orders test_attention tries, only in ascending order: it
 # takes longest; with documents in the first two. Two programs run at a time.
 set -uo pipefail
-programs=(attention documents cached cross_entropy dropout embedding layernorm matmul optimizer pointwise repeat types)
+programs=(attention documents cross_entropy dropout embedding layernorm matmul optimizer pointwise repeat types)
 seeds=(0 1 2)
 [ -z "${MUSTER_CHECK_QUICK-}" ] || seeds=(0)
 export MUSTER_TEST_DEVICE=cuda-emulated CMOCKA_MESSAGE_OUTPUT=STDOUT

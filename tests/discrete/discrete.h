@@ -31,7 +31,6 @@ struct discrete_entry {
         struct layernorm_backward layernorm_backward;
         struct residual residual;
         struct attention attention;
-        struct cached_attention cached_attention;
         struct embedding embedding;
         struct position_embedding position_embedding;
         struct cross_entropy cross_entropy;

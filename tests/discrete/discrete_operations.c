@@ -52,10 +52,6 @@ OPERATION(residual, residual, AT(residual, x), AT(residual, branch), AT(residual
 OPERATION(attention_forward, attention, ATTENTION)
 OPERATION(attention_backward, attention, ATTENTION)
 
-OPERATION(attention_cached, cached_attention, AT(cached_attention, qkv), AT(cached_attention, slots),
-          AT(cached_attention, positions), AT(cached_attention, keys), AT(cached_attention, values),
-          AT(cached_attention, out))
-
 #define EMBEDDING AT(embedding, tokens), AT(embedding, wte), AT(embedding, x), AT(embedding, dwte)
 OPERATION(embedding_forward, embedding, EMBEDDING)
 OPERATION(embedding_backward, embedding, EMBEDDING)
@@ -250,7 +246,6 @@ const struct kernels discrete_kernels = {
     .residual = discrete_residual,
     .attention_forward = discrete_attention_forward,
     .attention_backward = discrete_attention_backward,
-    .attention_cached = discrete_attention_cached,
     .embedding_forward = discrete_embedding_forward,
     .embedding_backward = discrete_embedding_backward,
     .position_embedding_forward = discrete_position_embedding_forward,

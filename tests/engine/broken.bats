@@ -104,7 +104,7 @@ refused() {
     tiny_job "$DIR/tiny"
     for command in "muster-train --keys" "muster-train --check $DIR/tiny/job.cfg" \
         "muster-train --plan 4 $DIR/tiny/job.cfg" "muster-data --check $DIR/tiny/train" "muster-ckpt --help" \
-        "muster-ckptd --version" "muster-eval --help" "muster-generate --help" "muster-preflight --help" "muster-report --help"; do
+        "muster-ckptd --version" "muster-generate --help" "muster-preflight --help" "muster-report --help"; do
         status=0
         $command >/dev/full 2>"$DIR/err" || status=$?
         echo "$command: $status, $(cat "$DIR/err")"
@@ -167,12 +167,6 @@ capitals_model() {
             --set optimizer.lr=1e-9 --set optimizer.min_lr=0 --set checkpoint.dir="$DIR/v$vocab" >/dev/null
     done
     # 257 are possible, of which 256 ends a document. What is no UTF-8 is printed as U+FFFD.
-    seq 40 >"$DIR/prompts"
-    for seed in 1 2 3 4 5; do
-        muster-generate --prompts "$DIR/prompts" --tokens 100 --temperature 1 --seed $seed "$DIR/v384"
-    done | sed 's/.*"ids":\[//; s/\].*//' | tr ',' '\n' |
-        awk '{ all++ } $1 > 255 { high++ } $1 < 128 { low++ }
-             END { print low, all, high; exit !(all > 500 && !high && low > 0.42 * all && low < 0.58 * all) }'
     muster-generate --prompt In --tokens 300 --temperature 1 "$DIR/v384" | iconv -f UTF-8 -t UTF-8 >/dev/null
     refused 0 "no tokenizer beside the checkpoint, and none given by --tokenizer: text is token ids, 0 to 1023" \
         muster-generate --prompt "3 1023" --tokens 5 "$DIR/v1024"
@@ -183,56 +177,23 @@ capitals_model() {
     [ "$status" -eq 74 ]
 }
 
-@test "muster-generate and muster-eval refuse invalid prompts, texts and options in one line" {
+@test "muster-generate refuses invalid options in one line" {
+    refused 64 "--top-p needs a number above 0 and at most 1, not 1.5" muster-generate --top-p 1.5 x
+    refused 64 "--top-k needs a whole number of at least 1, not 0" muster-generate --top-k 0 x
+    refused 64 "--prompt must not be empty" muster-generate --prompt '' x
     capitals_model
     cd "$DIR"
-    local model=c/step-00000010
-    printf '\xef\xbb\xbfIN THE\r\nGOOD\r\n' >p # as Windows writes it
-    muster-generate --prompts p --tokens 5 $model >out
-    good() { printf '%s\n' '"GOOD"' "IN THE" >p; }
-    good
-    muster-generate --prompts p --tokens 5 $model | sort | cmp - <(sort out) || { cat out; false; }
-    for lines in '"no end' '"two" "strings"' '""' '"\ud800"'; do
-        good
-        printf '%s\n' "$lines" >>p
-        refused 65 "muster-generate: p:3: " muster-generate --prompts p $model
-    done
-    printf 'A\n\nB\n' >p
-    refused 65 "p:2: an empty prompt" muster-generate --prompts p $model
-    : >p
-    refused 65 "p: no prompts; one a line is expected" muster-generate --prompts p $model
-    printf 'AB\nb\n' >p
-    refused 65 "p:2 has token 98 (bytes)" muster-generate --prompts p $model
-    refused 74 "nothing: No such file" muster-generate --prompts nothing $model
-    refused 64 "--prompt and --prompts cannot be given together" muster-generate --prompt A --prompts p $model
-    refused 64 "--top-p needs a number above 0 and at most 1, not 1.5" muster-generate --top-p 1.5 $model
-    refused 64 "--top-k needs a whole number of at least 1, not 0" muster-generate --top-k 0 $model
-    refused 64 "--batch needs a whole number from 1 to 16, not 17" muster-generate --batch 17 $model
-    refused 64 "--stop must not be empty" muster-generate --stop '' $model
-    refused 64 "--stop-id 91: the model's tokens are 0 to 90" muster-generate --stop-id 91 $model
-    refused 74 "no such tokenizer: No such file" muster-generate --tokenizer "no such tokenizer" $model
-    for line in '{"text": "ONE TWO"' '{"tex": "ONE TWO"}' '["ONE TWO"]' '{"text": 3}' '{"text": "ONE"}' \
-        '{"text": "ONE "}' '{"text": " ONE"}' '{"text": "one two"}'; do
-        printf '{"text": "ONE TWO"}\n%s\n' "$line" >lines
-        refused 65 "muster-eval: lines:2" muster-eval --last-word $model lines
-    done
-    printf '{"text": "ONE TWO", "id": [1000000000000000000000, NaN]}\n \n{"text": "TWO ONE"}\r\n\n' >lines # blank lines are no texts
-    muster-eval --last-word $model lines | grep -Eq '"samples": *2\b'
-    : >lines
-    refused 65 "lines: empty; lines of {\"text\": \"...\"} are expected" muster-eval --last-word $model lines
-    printf A >one
-    refused 65 "one: 1 tokens; at least 2 needed" muster-eval $model one
-    printf 'ABCab' >one
-    refused 65 "one has token 97 (bytes)" muster-eval $model one
-    refused 64 "--stride 33 is more than the context of 32 tokens" muster-eval --stride 33 $model p
-    refused 64 "--stride needs a number of tokens of at least 1, not 0" muster-eval --stride 0 $model p
-    refused 64 "a checkpoint and a file are needed, and nothing else" muster-eval $model
-    refused 64 "--stride is for the perplexity of a text" muster-eval --last-word --stride 3 $model p
-    refused 65 "c/nothing: No such file or directory" muster-eval c/nothing p
-    printf 'ABCDEF GHI\n' >one
-    status=0
-    muster-eval $model one >/dev/full 2>err || status=$?
-    [ "$status" -eq 74 ]
+    refused 74 "no such tokenizer: No such file" muster-generate --tokenizer "no such tokenizer" c
+}
+
+@test "muster-train --evaluate without a checkpoint or data.valid is refused in one line" {
+    tiny_job "$DIR/tiny"
+    refused 78 "--evaluate needs data.valid" muster-train --evaluate "$DIR/tiny/job.cfg" --set data.valid=
+    refused 78 "--evaluate needs a checkpoint: set checkpoint.dir or checkpoint.load" \
+        muster-train --evaluate "$DIR/tiny/job.cfg"
+    refused 65 "$DIR/none: there is no checkpoint to evaluate" \
+        muster-train --evaluate "$DIR/tiny/job.cfg" --set checkpoint.dir="$DIR/none"
+    [ ! -e "$DIR/none" ]
 }
 
 # broken_data NAME WORDS: the data set DIR/d is broken; both who make data and who train on it refuse it

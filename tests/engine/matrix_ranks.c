@@ -42,7 +42,7 @@ static void run(const struct trial *trial, const char *ckpt, double numbers[NUMB
             trial_die(world, &err, name);
         numbers[i] = result.loss.all;
     }
-    if (engine_evaluate(e, 1, &valid, &err) < 0 || (ckpt && engine_save(e, NULL, &err) < 0))
+    if (engine_evaluate(e, (uint64_t)job.batch.global_batch, job.batch.global_batch, &valid, &err) < 0 || (ckpt && engine_save(e, NULL, &err) < 0))
         trial_die(world, &err, name);
     numbers[STEPS] = loss_mean(&valid).all;
     engine_destroy(e);

@@ -60,6 +60,34 @@ valid() {
     [ "$(valid 1 14 1 --set model.layers=2 | cut -c1-8)" = "$(sed -n 5p "$DIR/losses" | cut -c1-8)" ]
 }
 
+@test "muster-train --evaluate prints the loss of all of data.valid, on any mesh, and changes nothing" {
+    muster-train "$DIR/job.cfg" --set batch.steps=3 --set data.reset=none --set checkpoint.dir="$DIR/ckpt" >/dev/null
+    find "$DIR/ckpt" -printf '%P %T@ %s\n' | sort >"$DIR/before"
+    for way in "1 14" "1 1" "2 5" "3 4"; do
+        set -- $way
+        ranks "$1" muster-train --evaluate "$DIR/job.cfg" --set checkpoint.dir="$DIR/ckpt" \
+            --set batch.global_batch="$2" >>"$DIR/lines"
+    done
+    ranks 2 muster-train --evaluate "$DIR/job.cfg" --set checkpoint.load="$DIR/ckpt" --set parallel.tp=2 >>"$DIR/lines"
+    find "$DIR/ckpt" -printf '%P %T@ %s\n' | sort | cmp - "$DIR/before"
+    cat "$DIR/lines"
+    # Beside it, a run that validates as many samples at its last step, whose learning rate changes nothing.
+    rm -f "$DIR/metrics.jsonl"
+    samples=$(sed -n '1s/.*"samples":\([0-9]*\).*/\1/p' "$DIR/lines")
+    muster-train "$DIR/job.cfg" --set batch.steps=4 --set checkpoint.load="$DIR/ckpt" --set report.eval_every=1 \
+        --set report.eval_batches="$samples" --set optimizer.lr=1e-12 --set optimizer.min_lr=0 >/dev/null
+    python3 - "$DIR/lines" "$DIR/metrics.jsonl" <<'PY'
+import json, math, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+valid = [json.loads(line)["valid_loss"] for line in open(sys.argv[2])][-1]
+assert len(lines) == 5 and lines[0]["step"] == 3 and lines[0]["tokens"] > 500, lines
+for line in lines:
+    assert (line["samples"], line["tokens"]) == (lines[0]["samples"], lines[0]["tokens"]), line
+    assert abs(line["loss"] - valid) < 1e-6, (line, valid)
+    assert abs(line["perplexity"] - math.exp(line["loss"])) < 1e-5 * line["perplexity"], line
+PY
+}
+
 @test "uneven numbers of predictions: micro-batches and ranks change neither the loss nor the gradient" {
     for way in "1 7" "1 1" "3 1" "2 2"; do
         set -- $way

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/memory_limit.h"
 #include "trainer/rank_config.h"
 
 /* ---- the checkpoint ---- */
@@ -134,26 +133,6 @@ static int open_tokenizer(struct inference *f, const struct inference_options *o
 
 /* ---- opening ---- */
 
-static int open_model(struct inference *f, enum device_choice device, struct error *err)
-{
-    f->units = units_create_whole(&f->job.model, err);
-    f->dev = f->units ? choose_device(device, err) : NULL;
-    if (!f->dev)
-        return -1;
-    f->traits = device_traits(f->dev, f->job.precision.compute);
-    f->context = (struct context){
-        .dev = f->dev,
-        .k = device_kernels(f->dev),
-        .job = &f->job,
-        .shape = &f->job.model,
-        .tp_size = 1,
-        .dtype = f->job.precision.compute,
-        .logits_rows = f->traits.logits_rows ? f->traits.logits_rows : LOGITS_ROWS_CPU,
-        .discrete = !f->traits.is_host,
-    };
-    return 0;
-}
-
 int inference_open(struct inference *f, const struct inference_options *o, struct error *err)
 {
     char tokenizer[JOB_PATH_SIZE + 64];
@@ -161,15 +140,14 @@ int inference_open(struct inference *f, const struct inference_options *o, struc
     f->ckpt = open_checkpoint(o, tokenizer, sizeof tokenizer, err);
     if (!f->ckpt || read_job(f, err) < 0 || open_tokenizer(f, o, tokenizer, err) < 0)
         return -1;
-    return open_model(f, o->device, err);
+    f->dev = choose_device(o->device, err);
+    return f->dev ? 0 : -1;
 }
 
 void inference_close(struct inference *f)
 {
-    decoder_destroy(f->decoder);
-    parameters_destroy(f->parameters);
+    forward_destroy(f->forward);
     device_destroy(f->dev);
-    units_destroy(f->units);
     encoder_destroy(f->encoder);
     tokenizer_close(f->tokenizer);
     free(f->is_token);
@@ -178,43 +156,10 @@ void inference_close(struct inference *f)
     ckpt_close(f->ckpt);
 }
 
-/* ---- memory ---- */
-
-/* Of the host: what the machine and this process's control groups have left. */
-static uint64_t free_memory(const struct inference *f)
+int inference_load(struct inference *f, int room, struct error *err)
 {
-    uint64_t machine = memory_available(), group = memory_limit_left();
-
-    if (!f->traits.is_host)
-        return device_bytes_unused(f->dev);
-    return machine < group ? machine : group;
-}
-
-static int check_memory(const struct inference *f, const struct decoder_sizes *sizes, const char *remedy,
-                        struct error *err)
-{
-    struct decoder_bytes bytes = decoder_predict(&f->context, f->units, sizes, &f->traits);
-    size_t parameters = parameters_bytes(f->units, f->context.dtype);
-    uint64_t unused = free_memory(f);
-
-    if (parameters + bytes.cache + bytes.workspace <= unused)
-        return 0;
-    return error_set(err, CODE_IO,
-                     "%.2f GiB of parameters, a cache of %.2f GiB (sequences x tokens: %d x %d) and %.2f GiB for "
-                     "activations are needed, and %.2f GiB are free: %s",
-                     (double)parameters / 0x1p30, (double)bytes.cache / 0x1p30, sizes->slots, sizes->room,
-                     (double)bytes.workspace / 0x1p30, (double)unused / 0x1p30, remedy);
-}
-
-int inference_load(struct inference *f, const struct decoder_sizes *sizes, const char *remedy, struct error *err)
-{
-    if (check_memory(f, sizes, remedy, err) < 0)
-        return -1;
-    f->parameters = parameters_read(f->dev, f->units, f->context.dtype, f->ckpt, err);
-    if (!f->parameters)
-        return -1;
-    f->decoder = decoder_create(&f->context, f->units, f->parameters->unit, sizes, err);
-    return f->decoder ? 0 : -1;
+    f->forward = forward_create(f->dev, &f->job, room, f->ckpt, err);
+    return f->forward ? 0 : -1;
 }
 
 /* ---- text ---- */

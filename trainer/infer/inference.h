@@ -1,14 +1,11 @@
 /*
- * inference.h - a GPT of a checkpoint, ready to continue and to score text: device, parameters, decoder and tokenizer.
- * For muster-generate and muster-eval.
+ * inference.h - a GPT of a checkpoint, ready to continue a text: device, parameters and tokenizer. For muster-generate.
  *
  *     inference_open(&inference, &options, &err);          // reads the manifest and the tokenizer: quick
  *     inference_encode(&inference, text, bytes, &ids, &err);
- *     inference_load(&inference, &sizes, &err);            // checks the memory, and reads the parameters
- *     decoder_run(inference.decoder, ...);
+ *     inference_load(&inference, room, &err);              // checks the memory, and reads the parameters
+ *     forward_logits(inference.forward, ...);
  *     inference_close(&inference);
- *
- * The type of parameters, activations and cache is the job's precision.compute, whatever device trained the model.
  *
  * The tokenizer is the first of these:
  *   1. options.tokenizer, which tokenizer_open takes;
@@ -21,8 +18,7 @@
 
 #include "ckpt/ckpt.h"
 #include "common/job.h"
-#include "trainer/infer/parameters.h"
-#include "trainer/model/decoder.h"
+#include "trainer/infer/forward.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 enum { INFERENCE_BYTES = 512 };
@@ -39,16 +35,12 @@ struct inference {
     struct job job;
     bool is_job_known; /* it is to be destroyed */
     struct device *dev;
-    struct device_traits traits;
-    struct units *units;
-    struct context context;
     struct tokenizer *tokenizer; /* NULL: none */
     struct encoder *encoder;
     int tokens;     /* ids from 0 to tokens - 1 may occur: those of the tokenizer that the model has */
     int32_t end;    /* of a document; -1: none */
     bool *is_token; /* [tokens]: some ids below that have no token */
-    struct parameters *parameters;
-    struct decoder *decoder;
+    struct forward_pass *forward;
 };
 
 /*
@@ -65,12 +57,8 @@ int inference_encode(struct inference *inference, const char *name, const char *
 /* Appends one id. */
 int inference_append(struct token_list *ids, int32_t id, struct error *err);
 
-/*
- * Allocates for these sizes and reads the parameters; once. CODE_IO with the predicted bytes if they are not there;
- * `remedy` ends that line.
- */
-int inference_load(struct inference *inference, const struct decoder_sizes *sizes, const char *remedy,
-                   struct error *err);
+/* Allocates for a text of `room` tokens and reads the parameters, once (forward_create). */
+int inference_load(struct inference *inference, int room, struct error *err);
 
 /* For options: "auto", "cpu" or "cuda". */
 bool inference_parse_device(const char *text, enum device_choice *device);

@@ -10,6 +10,5 @@ const struct vector_kernels ISA(vector_kernels) = {
     .op = {KERNELS_OPERATIONS(SET_OPERATION)},
     .epilogue = ISA(epilogue),
     .epilogue_gelu = ISA(epilogue_gelu),
-    .few_rows = ISA(few_rows),
     .widen = ISA(widen),
 };

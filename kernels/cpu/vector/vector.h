@@ -202,9 +202,6 @@ INLINE void typed_set(enum dtype T, void *p, size_t i, float x)
 #define DECLARE_OPERATION(name) __typeof__(*((struct kernels *)NULL)->name) ISA(name);
 KERNELS_OPERATIONS(DECLARE_OPERATION)
 
-/* few_rows.c; cpu.h describes it */
-void ISA(few_rows)(struct device *dev, const struct matmul *op);
-
 /* epilogue.c; cpu.h describes the first three */
 void ISA(epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld);
 void ISA(epilogue_gelu)(struct device *dev, const struct matmul *op, int ld_aux);

@@ -1,0 +1,127 @@
+/* evaluate.c - the loss of a checkpoint over the whole of data.valid: muster-train --evaluate. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "common/job_data.h"
+#include "common/text.h"
+#include "trainer/run.h"
+#include "trainer/train.h"
+
+static void report_skipped(const char *why)
+{
+    fprintf(stderr, "muster-train: skipped a checkpoint: %s\n", why);
+}
+
+static int restore_newest(struct run *run, const char **dir, struct error *err)
+{
+    const struct job *job = run->job;
+    int restored;
+
+    *dir = job->checkpoint.dir[0] ? job->checkpoint.dir : job->checkpoint.load;
+    if (!**dir)
+        return error_set(err, CODE_CONFIG, "--evaluate needs a checkpoint: set checkpoint.dir or checkpoint.load");
+    restored = engine_restore(run->engine, *dir, false, report_skipped, err);
+    if (restored == 0)
+        return error_set(err, CODE_DATA, "%s: there is no checkpoint to evaluate", *dir);
+    return restored < 0 ? -1 : 0;
+}
+
+/* The samples of data.valid; of several sets, up to the sample that would repeat one of them. */
+static uint64_t count_samples(const struct blend *data)
+{
+    double least = INFINITY;
+
+    for (int i = 0; i < blend_sets(data); i++) {
+        struct blend_set set = blend_set(data, i);
+
+        least = fmin(least, floor((double)set.samples / set.part));
+    }
+    return (uint64_t)least;
+}
+
+static int add_samples(struct run *run, uint64_t samples, struct loss_sums *sums, struct error *err)
+{
+    int size, most = run->job->batch.global_batch;
+
+    for (uint64_t first = 0; first < samples; first += (uint64_t)size) {
+        size = samples - first < (uint64_t)most ? (int)(samples - first) : most;
+        if (engine_evaluate(run->engine, first, size, sums, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ,"key":1.25 or, for what is no number, null */
+static void print_member(const char *key, double value)
+{
+    if (isfinite(value))
+        printf(",\"%s\":%.9g", key, value);
+    else
+        printf(",\"%s\":null", key);
+}
+
+static void print_sets(const struct run *run, const double *losses)
+{
+    const struct blend *data = run->engine->valid;
+
+    fputs(",\"sets\":[", stdout);
+    for (int i = 0; i < blend_sets(data); i++) {
+        fputs(i ? ",{\"prefix\":" : "{\"prefix\":", stdout);
+        json_quote(stdout, blend_set(data, i).prefix);
+        print_member("loss", losses[i]);
+        putchar('}');
+    }
+    putchar(']');
+}
+
+static int print_result(struct run *run, const char *dir, const struct loss_sums *sums, struct error *err)
+{
+    struct mean_loss loss = loss_mean(sums);
+    double losses[JOB_SETS_MOST];
+
+    if (engine_set_losses(run->engine, &run->engine->valid_sums, losses, err) < 0)
+        return -1;
+    if (!run->leader)
+        return 0;
+    fputs("{\"checkpoint\":", stdout);
+    json_quote(stdout, dir);
+    printf(",\"step\":%" PRIu64 ",\"samples\":%.0f,\"tokens\":%.0f", run->engine->step, sums->samples,
+           sums->predictions);
+    print_member("loss", loss.all);
+    if (run->job->model.kind == MODEL_BERT)
+        print_member("order_loss", loss.order);
+    print_member("perplexity", exp(loss.all - loss.order));
+    if (blend_sets(run->engine->valid) > 1)
+        print_sets(run, losses);
+    puts("}");
+    return fflush(stdout) == 0 ? 0 : error_errno(err, CODE_IO, "cannot write to standard output");
+}
+
+static int run_evaluation(struct run *run, struct error *err)
+{
+    struct loss_sums sums = {0};
+    const char *dir;
+
+    if (!run->job->data.valid[0])
+        return error_set(err, CODE_CONFIG, "--evaluate needs data.valid");
+    if (run_create_engine(run, err) < 0 || restore_newest(run, &dir, err) < 0 ||
+        add_samples(run, count_samples(run->engine->valid), &sums, err) < 0)
+        return -1;
+    return print_result(run, dir, &sums, err);
+}
+
+int evaluate(const struct job *job, struct comm *world, struct error *err)
+{
+    struct run run = {.job = job, .world = world, .leader = comm_rank(world) == 0};
+    int result = run_evaluation(&run, err);
+
+    run_announce_end(&run);
+    if (result < 0) {
+        train_fail(world, err);
+        comm_fabric_abandon(run.engine ? run.engine->fabric : NULL, err);
+    }
+    engine_destroy(run.engine);
+    run_watch_stop(&run);
+    return result;
+}
