@@ -27,12 +27,12 @@
 #include "srun-plugin/node/node.h"
 #include "srun-plugin/node/sysfs.h"
 #include "srun-plugin/place/slurmctld.h"
-#include "srun-plugin/preflight/checks.h"
 #include "srun-plugin/preflight/judge.h"
 
 static char node_name[ANSWER_NAME_SIZE] = "?";
 
-void write_finding(const char *key, const char *format, ...)
+/* Prints a line of judge.h as one write: all nodes share one pipe in the end. Newlines become blanks. */
+static void __attribute__((format(printf, 2, 3))) write_finding(const char *key, const char *format, ...)
 {
     char line[ANSWER_LINE_SIZE];
     int length = snprintf(line, sizeof line, "preflight %s %s ", node_name, key);
@@ -55,7 +55,7 @@ void write_finding(const char *key, const char *format, ...)
  */
 static void check_plugin(void)
 {
-    write_finding("note", "plugin %s", getenv(PLUGIN_VERSION_NAME) ? getenv(PLUGIN_VERSION_NAME) : "an unknown one");
+    write_finding("fact", "plugin %s", getenv(PLUGIN_VERSION_NAME) ? getenv(PLUGIN_VERSION_NAME) : "an unknown one");
     if (getenv(STEP_PLAN_NAME))
         write_finding(
             "problem",
@@ -63,24 +63,10 @@ static void check_plugin(void)
             "to the node's plugstack.conf");
 }
 
-/* ---- GPUs and links ---------------------------------------------------------------------------------------------- */
+/* ---- GPUs -------------------------------------------------------------------------------------------------------- */
 
-/* The number of links between nodes, by kind. It is a fact, so that a missing port is noticed too. */
-static void write_links(const struct node *node)
-{
-    for (int kind = NIC_INFINIBAND; kind < NIC_ETHERNET; kind++) {
-        size_t up = 0;
-
-        for (size_t i = 0; i < node->nic_count; i++)
-            up += (int)node->nics[i].kind == kind && node->nics[i].up;
-        write_finding("version", "%s-links-up %zu", nic_kind_name((enum nic_kind)kind), up);
-    }
-}
-
-/*
- * GPUs and links of the machine under `root`: node_read's problems are oddities; fewer usable GPUs than Slurm gave
- * (SLURM_GPUS_ON_NODE) are a problem.
- */
+/* GPUs of the machine under `root`: fewer usable ones than Slurm gave (SLURM_GPUS_ON_NODE) are a problem. What else
+ * node_read finds, such as a dead port, may be the site's choice: a note. */
 static void check_machine(const char *root)
 {
     const char *given = getenv("SLURM_GPUS_ON_NODE");
@@ -93,65 +79,14 @@ static void check_machine(const char *root)
         return;
     }
     usable = node_usable_gpus(node, NULL);
-    write_finding("gpus", "%zu%s%s", usable, given ? " " : "", given ? given : "");
+    write_finding("fact", "usable-GPUs %zu", usable);
     if (node->has_hwloc && given && atoi(given) > (int)usable)
         write_finding("problem", "Slurm gave %d GPUs, but %zu are usable", atoi(given), usable);
     for (size_t i = 0; i < node->problem_count; i++)
-        write_finding("oddity", "%s", node->problems[i]);
+        write_finding("note", "%s", node->problems[i]);
     if (node->title[0])
-        write_finding("note", "machine %s", node->title);
-    write_links(node);
+        write_finding("fact", "machine %s", node->title);
     node_destroy(node);
-}
-
-/* ---- versions ---------------------------------------------------------------------------------------------------- */
-
-static const struct {
-    const char *name;
-    const char *files[3]; /* names that programs load; the first found counts */
-} libraries[] = {
-    {"glibc", {"libc.so.6"}},
-    {"CUDA", {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}},
-    {"NCCL", {"libnccl.so.2"}},
-    {"libfabric", {"libfabric.so.1"}},
-    {"MPI", {"libmpi.so.12", "libmpich.so.12", "libmpi.so.40"}},
-};
-
-/*
- * "libnccl.so.2" is a link to "libnccl.so.2.21.5": the name at the end of the links has the version. For a file without
- * links, as in a container, its size tells versions apart.
- */
-static void write_library(const char *root, size_t which)
-{
-    char path[PATH_MAX], real[PATH_MAX];
-    struct stat status;
-
-    for (size_t k = 0; k < 3 && libraries[which].files[k]; k++)
-        if (sysfs_find_library(root, libraries[which].files[k], getenv("LD_LIBRARY_PATH"), path) &&
-            realpath(path, real) && stat(real, &status) == 0) {
-            write_finding("version", "%s %s (%lld bytes)", libraries[which].name, strrchr(real, '/') + 1,
-                          (long long)status.st_size);
-            return;
-        }
-    write_finding("version", "%s none", libraries[which].name);
-}
-
-/*
- * Versions of the kernel, glibc, muster and the NVIDIA driver, and of the CUDA, NCCL, libfabric and MPI libraries: the
- * names of the files that LD_LIBRARY_PATH, and after it the usual places, have. Nothing is loaded or executed.
- */
-static void check_versions(const char *root)
-{
-    const char *above = sysfs_is_live(root) ? "" : root;
-    char line[96];
-
-    write_finding("version", "muster %s", PACKAGE_VERSION);
-    if (sysfs_line(root, line, sizeof line, "proc/sys/kernel/osrelease"))
-        write_finding("version", "kernel %s", line);
-    write_finding("version", "NVIDIA-driver %s",
-                  sysfs_line(root, line, sizeof line, "sys/module/nvidia/version") ? line : "none");
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
-        write_library(above, i);
 }
 
 /* ---- directories ------------------------------------------------------------------------------------------------- */
@@ -326,7 +261,7 @@ static void check_nvml(void)
                     check_device(&nvml, i);
             nvml.shutdown();
         } else if (access("/proc/driver/nvidia", F_OK) == 0) {
-            write_finding("oddity", "NVIDIA's driver does not answer: %s", nvml.explain(rc));
+            write_finding("note", "NVIDIA's driver does not answer: %s", nvml.explain(rc));
         }
     }
     dlclose(library);
@@ -339,7 +274,7 @@ struct preflight_options {
     long checkpoint_bytes, stage_bytes, seconds;
 };
 
-static const char usage[] = "usage: srun --mpi=pmi2 --ntasks-per-node=1 muster-preflight [--checkpoint DIR]\n"
+static const char usage[] = "usage: srun --ntasks-per-node=1 muster-preflight [--checkpoint DIR]\n"
                             "       [--checkpoint-bytes N] [--stage DIR] [--stage-bytes N] [--seconds N]\n"
                             "\nSee muster-preflight(1).\n";
 
@@ -388,6 +323,7 @@ int main(int argc, char **argv)
     const char *root = other_root && other_root[0] ? other_root : "/";
     double begun = clock_monotonic();
     struct preflight_options options;
+    char driver[96];
     int code = read_options(argc, argv, &options);
 
     if (code >= 0)
@@ -398,14 +334,15 @@ int main(int argc, char **argv)
     alarm((unsigned)options.seconds + 1);
     write_finding("clock", "%.6f", clock_realtime());
     check_plugin();
-    check_versions(root);
+    write_finding("fact", "muster %s", PACKAGE_VERSION);
+    if (sysfs_line(root, driver, sizeof driver, "sys/module/nvidia/version"))
+        write_finding("fact", "NVIDIA-driver %s", driver);
     check_machine(root);
     if (root != other_root)
         check_nvml();
     check_directory("checkpoints", options.checkpoint, (uint64_t)options.checkpoint_bytes);
     if (options.stage && options.stage[0])
         check_stage(options.stage, (uint64_t)options.stage_bytes);
-    check_neighbours(node_name, begun + (double)options.seconds - 1);
     write_finding("end", "%.3f", clock_monotonic() - begun);
     return CODE_OK;
 }

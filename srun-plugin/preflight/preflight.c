@@ -90,7 +90,7 @@ static void build_command(struct command *command, const struct preflight *prefl
     add_argument(command, "--ntasks-per-node=1");
     add_argument(command, "--cpus-per-task=1");
     add_argument(command, "--mem=0");
-    add_argument(command, "--mpi=pmi2");
+    add_argument(command, "--mpi=none");
     add_argument(command, "--kill-on-bad-exit=0");
     add_argument(command, "--wait=0");
     add_argument(command, "--quiet");

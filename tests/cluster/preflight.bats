@@ -79,20 +79,14 @@ n2_is_bad() {
     [ -z "$(compgen -G '.muster-preflight*')" ]
 }
 
-@test "muster-preflight on each node communicates with both neighbours" {
-    run step -N3 --ntasks-per-node=1 --mpi=pmi2 "$PROGRAM"
+@test "by hand, muster-preflight prints what it finds on each node" {
+    run step -N3 --ntasks-per-node=1 "$PROGRAM"
     echo "$output"
     for i in 1 2 3; do
-        [ "$(grep -cE "^preflight n$i to n[0-9] ok [0-9.]+ [0-9.]+$" <<<"$output")" -eq 1 ]
-        [ "$(grep -cE "^preflight n$i from n[0-9] ok" <<<"$output")" -eq 1 ]
-        [ "$(grep -cE "^preflight n$i end " <<<"$output")" -eq 1 ]
+        [ "$(grep -cE "^preflight n$i (clock|fact muster|fact usable-GPUs|end) " <<<"$output")" -eq 4 ]
     done
-}
-
-@test "without Slurm, muster-preflight ends and reports why it tested no neighbour" {
-    run env -u PMI_FD -u SLURM_JOB_ID timeout 10 "$PROGRAM"
+    run env -u SLURM_JOB_ID timeout 10 "$PROGRAM"
     [ "$status" -eq 0 ]
-    grep -q ' to - untried PMI2 is not there' <<<"$output"
     run "$PROGRAM" --no-such
     [ "$status" -eq 64 ]
 }
@@ -127,25 +121,6 @@ n2_is_bad() {
     none_started
 }
 
-# bats test_tags=quick
-@test "a node without a network is reported as bad" {
-    unshare --net true 2>/dev/null || skip "no new network namespace for this user"
-    faulty n2 "exec unshare --net $PROGRAM \"\$@\""
-    preflight
-    n2_is_bad
-    grep -q 'n2 is bad: its neighbours cannot reach it: ' <<<"$output"
-}
-
-@test "a node that cannot connect to its neighbours is reported as bad" {
-    unshare --net true 2>/dev/null || skip "no new network namespace for this user"
-    need ip
-    faulty n2 "exec unshare --net sh -c 'ip link set lo up; exec $PROGRAM \"\$@\"' - \"\$@\""
-    preflight
-    n2_is_bad
-    grep -q 'n2 is bad: it cannot talk to either neighbour: with n1 connect: 127.0.0.1 port [0-9]*: Connection refused' \
-        <<<"$output"
-}
-
 @test "a node that hangs is reported as silent in time, and no process of it is left" {
     faulty n2 'kill -STOP $$'
     preflight
@@ -166,18 +141,6 @@ n2_is_bad() {
     none_started
 }
 
-@test "a node with another NCCL version is reported as bad" {
-    for i in 1 2 3; do
-        mkdir -p "lib$i"
-        : >"lib$i/libnccl.so.2.$((i == 2 ? 18 : 21)).5"
-        ln -s "libnccl.so.2.$((i == 2 ? 18 : 21)).5" "lib$i/libnccl.so.2"
-        faulty "n$i" "export LD_LIBRARY_PATH=$PWD/lib$i"
-    done
-    preflight
-    n2_is_bad
-    grep -q 'NCCL: libnccl.so.2.18.5 (0 bytes), and libnccl.so.2.21.5 (0 bytes) on 2 of 3 nodes' <<<"$output"
-}
-
 @test "a node with another plugin release is reported, and counts as good" {
     local release
     release=$(srun --muster -N1 -n1 printenv MUSTER_PLUGIN_VERSION)
@@ -188,7 +151,7 @@ n2_is_bad() {
     faulty n2 "export MUSTER_PLUGIN_VERSION=0.0.9"
     preflight
     [ "$status" -eq 0 ]
-    grep -q "plugin: not the same on all nodes; 2 of 3 have $release, n2 has 0.0.9" <<<"$output"
+    grep -q "plugin: not the same on all nodes: n1 has $release, n2 has 0.0.9" <<<"$output"
 }
 
 @test "a node where slurmd has not loaded the plugin is reported as bad" {
@@ -209,7 +172,7 @@ n2_is_bad() {
     none_started
 }
 
-@test "a node with a dead InfiniBand port or a lost GPU is reported as bad (recorded machines)" {
+@test "a node with a lost GPU is reported as bad, a dead InfiniBand port is a note (recorded machines)" {
     grep -q '^HWLOC_LIBS = -l' "$BUILD/Makefile" || skip "built without hwloc"
     local good lost dead
     good=$(snapshot dgx-h100) dead=$(snapshot dgx-h100-dead-port)
@@ -219,8 +182,9 @@ n2_is_bad() {
     rm started.*
     faulty n2 "export MUSTER_PREFLIGHT_ROOT=$dead"
     preflight
-    n2_is_bad
-    grep -q 'n2 is bad: infiniband port .* is not active' <<<"${output,,}"
+    [ "$status" -eq 0 ]
+    grep -q '^muster: preflight: note: n2: infiniband port .* is not active' <<<"${output,,}"
+    rm started.*
     good=$(snapshot dgx-a100) lost=$(snapshot dgx-a100-gpu-lost)
     for i in 1 2 3; do faulty "n$i" "export MUSTER_PREFLIGHT_ROOT=$good SLURM_GPUS_ON_NODE=8"; done
     faulty n2 "export MUSTER_PREFLIGHT_ROOT=$lost SLURM_GPUS_ON_NODE=8"
