@@ -111,7 +111,7 @@ char *hang_compose(const char *title, const struct hang_verdict *verdict, const 
  * ---- the directory of a hang, on the file system that all nodes share (hang_files.c) --------------------------------
  *
  *     <where>/hang-<job>.<step>.<restart>/
- *         records-00004.json      the records of rank 4's node
+ *         records-00004           the records of rank 4's node, for its other nodes: binary
  *         hang-report.txt         the report; its first line is the cause
  *
  * The alarm is that the directory exists. Each file is written under another name and renamed. The directory is kept
@@ -122,20 +122,7 @@ char *hang_compose(const char *title, const struct hang_verdict *verdict, const 
 int hang_raise_alarm(const char *dir, struct error *err);
 bool hang_alarm_raised(const char *dir);
 
-/*
- * Writes the records of the ranks that are not silent, as rank `publisher`. CODE_IO. The file is JSON:
- *
- * {"version": 1, "ranks": [{"rank": 5, "host": "n3", "state": "stopped", "signal": 0, "taken": NS,
- *   "operations": N, "last_change": NS, "phase": "computing", "step": 7, "micro_batch": 2, "waited_seconds": 1.5, "waiting_since": NS,
- *   "comms": [COMM, ...], "ring": [OP, ...], "waiting": OP}, ...]}           (without "waiting" if it does not wait)
- * COMM {"slot": 0, "name": "dp", "id": N, "entered": N, "finished": N, "members": [[FIRST, STRIDE, COUNT], ...],
- *   "peers": [[RANK, SENDS, RECEIVES], ...]}
- * OP {"number": N, "sequence": N, "entered": NS, "finished": NS, "kind": "all-gather", "comm": SLOT, "peer": RANK,
- *   "purpose": "block 7"}
- *
- * The names are those of struct hang_rank, flight_record, record_comm (its "entered" and "finished" are
- * collectives_entered and collectives_finished) and record_op. NS: nanoseconds of the node's clock.
- */
+/* Writes the records of the ranks that are not silent, as rank `publisher`. CODE_IO. */
 int hang_records_publish(const char *dir, int publisher, const struct hang_rank *ranks, int world, struct error *err);
 
 /* Sets published[world]: the ranks that have published. CODE_IO when the directory cannot be read. */
@@ -143,8 +130,7 @@ int hang_published(const char *dir, bool *published, int world, struct error *er
 
 /*
  * Reads what these ranks have published, and replaces the records and hosts. A rank that is dead for one of them is
- * dead. A file that cannot be read or is of another version is skipped, as is the rest of a file from an invalid record
- * on.
+ * dead. A file that cannot be read, is damaged or of another version is skipped.
  */
 void hang_collect(const char *dir, const bool *published, struct hang_rank *ranks, int world);
 

@@ -1,251 +1,177 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/crc32c.h"
 #include "common/io.h"
+#include "common/text.h"
 #include "trainer/watch/hang.h"
 
 #define REPORT "hang-report.txt"
 
 enum { PATH_SIZE = 2048 };
 
-static int find_name(const char *const *names, int count, const char *name)
-{
-    for (int i = 0; i < count; i++)
-        if (name && strcmp(names[i], name) == 0)
-            return i;
-    return -1;
-}
+/* ---- the records of a node ---- */
 
-/* ---- writing records ---- */
+#define MAGIC   "mustrec"
+#define VERSION 2 /* to change with what follows, struct flight_record included */
 
-static json_t *encode_op(const struct record_op *op)
-{
-    return json_pack("{s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:s}", "number", (json_int_t)op->number, "sequence",
-                     (json_int_t)op->sequence, "entered", (json_int_t)op->entered, "finished", (json_int_t)op->finished,
-                     "kind", record_kinds[op->kind], "comm", (int)op->comm, "peer", (int)op->peer, "purpose",
-                     op->purpose);
-}
+/* The file: a head, then for each rank an entry and its runs of members. */
+struct file_head {
+    char magic[8];
+    uint32_t checksum; /* of what follows it */
+    uint32_t version;
+    uint64_t ranks;
+};
+
+#define CHECKED offsetof(struct file_head, version)
+
+struct entry {
+    int32_t rank, state, signal, unused;
+    int64_t taken;
+    char host[HANG_HOST_SIZE];
+    int32_t runs[RECORD_COMMS];
+    struct flight_record record;
+};
 
 /* Each group of a mesh is one run, however many ranks it has. */
-static json_t *encode_members(const int *members, int size)
+struct member_run {
+    int32_t first, stride, count;
+};
+
+static int32_t write_members(FILE *out, const int *members, int size)
 {
-    json_t *runs = json_array();
+    int32_t runs = 0;
 
-    for (int i = 0; i < size;) {
-        int count = 1, stride = i + 1 < size ? members[i + 1] - members[i] : 1;
+    for (int i = 0; members && i < size; runs++) {
+        struct member_run run = {members[i], i + 1 < size ? members[i + 1] - members[i] : 1, 1};
 
-        while (i + count < size && members[i + count] - members[i + count - 1] == stride)
-            count++;
-        json_array_append_new(runs, json_pack("[iii]", members[i], stride, count));
-        i += count;
+        while (i + run.count < size && members[i + run.count] - members[i + run.count - 1] == run.stride)
+            run.count++;
+        i += run.count;
+        if (out)
+            fwrite(&run, sizeof run, 1, out);
     }
     return runs;
 }
 
-static json_t *encode_comm(const struct record_comm *comm, const int *members, int slot)
+static void write_rank(FILE *out, const struct hang_rank *rank, int number)
 {
-    json_t *peers = json_array();
+    struct entry entry = {.rank = number, .state = rank->state, .signal = rank->signal, .taken = rank->taken};
 
-    for (int i = 0; i < comm->npeers; i++)
-        json_array_append_new(peers, json_pack("[III]", (json_int_t)comm->peers[i].rank,
-                                               (json_int_t)comm->peers[i].sends, (json_int_t)comm->peers[i].receives));
-    return json_pack("{s:i,s:s,s:I,s:I,s:I,s:o,s:o}", "slot", slot, "name", comm->name, "id", (json_int_t)comm->id,
-                     "entered", (json_int_t)comm->collectives_entered, "finished",
-                     (json_int_t)comm->collectives_finished, "members",
-                     encode_members(members, members ? comm->size : 0), "peers", peers);
+    memcpy(entry.host, rank->host, sizeof entry.host);
+    entry.record = rank->record;
+    for (int i = 0; i < RECORD_COMMS; i++)
+        entry.runs[i] = write_members(NULL, rank->members[i], rank->record.comms[i].size);
+    fwrite(&entry, sizeof entry, 1, out);
+    for (int i = 0; i < RECORD_COMMS; i++)
+        write_members(out, rank->members[i], rank->record.comms[i].size);
 }
 
-static json_t *encode_rank(const struct hang_rank *rank, int number)
+/* The whole file, malloc'ed; NULL when out of memory. */
+static char *encode_ranks(const struct hang_rank *ranks, int world, size_t *bytes)
 {
-    const struct flight_record *r = &rank->record;
-    json_t *comms = json_array(), *ring = json_array();
-    json_t *json =
-        json_pack("{s:i,s:s,s:s,s:i,s:I,s:I,s:I,s:s,s:I,s:I,s:f,s:I,s:o,s:o}", "rank", number, "host", rank->host,
-                  "state", hang_states[rank->state], "signal", rank->signal, "taken", (json_int_t)rank->taken,
-                  "operations", (json_int_t)r->operations, "last_change", (json_int_t)r->last_change, "phase", r->phase,
-                  "step", (json_int_t)r->step, "micro_batch", (json_int_t)r->micro_batch, "waited_seconds",
-                  r->waited_seconds, "waiting_since", (json_int_t)r->waiting_since, "comms", comms, "ring", ring);
+    struct file_head head = {.magic = MAGIC, .version = VERSION};
+    char *data = NULL;
+    FILE *out = open_memstream(&data, bytes);
 
-    for (int i = 0; json && i < RECORD_COMMS; i++)
-        if (r->comms[i].id)
-            json_array_append_new(comms, encode_comm(&r->comms[i], rank->members[i], i));
-    for (int i = 0; json && i < RECORD_RING; i++)
-        if (r->ring[i].number)
-            json_array_append_new(ring, encode_op(&r->ring[i]));
-    if (json && r->waiting_since)
-        json_object_set_new(json, "waiting", encode_op(&r->waiting));
-    return json;
-}
-
-static json_t *encode_ranks(const struct hang_rank *ranks, int world)
-{
-    json_t *list = json_array();
-
+    if (!out)
+        return NULL;
+    fwrite(&head, sizeof head, 1, out);
     for (int rank = 0; rank < world; rank++)
-        if (ranks[rank].state != HANG_SILENT)
-            json_array_append_new(list, encode_rank(&ranks[rank], rank));
-    return json_pack("{s:i,s:o}", "version", 1, "ranks", list);
-}
-
-/* ---- reading records ---- */
-
-static int decode_op(struct record_op *op, const json_t *json)
-{
-    json_int_t number, sequence, entered, finished;
-    const char *kind, *purpose;
-    int comm, peer;
-
-    if (json_unpack((json_t *)json, "{s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:s}", "number", &number, "sequence", &sequence,
-                    "entered", &entered, "finished", &finished, "kind", &kind, "comm", &comm, "peer", &peer, "purpose",
-                    &purpose) < 0)
-        return -1;
-    *op = (struct record_op){
-        .number = (uint64_t)number,
-        .sequence = (uint64_t)sequence,
-        .entered = entered,
-        .finished = finished,
-        .kind = find_name(record_kinds, RECORD_KINDS, kind),
-        .comm = comm,
-        .peer = peer,
-    };
-    snprintf(op->purpose, sizeof op->purpose, "%s", purpose);
-    return op->kind < 0 || comm < 0 || comm >= RECORD_COMMS ? -1 : 0;
-}
-
-/* NULL if a member is outside the world, or there are more members than ranks. */
-static int *decode_members(const json_t *runs, int world, int *size)
-{
-    int *members = calloc((size_t)world, sizeof *members);
-
-    *size = 0;
-    for (size_t i = 0; members && i < json_array_size(runs); i++) {
-        int first, stride, count;
-
-        if (json_unpack(json_array_get(runs, i), "[iii]", &first, &stride, &count) < 0 || count < 0 ||
-            count > world - *size)
-            goto fail;
-        for (int k = 0; k < count; k++) {
-            int64_t member = first + (int64_t)k * stride;
-
-            if (member < 0 || member >= world)
-                goto fail;
-            members[(*size)++] = (int)member;
+        if (ranks[rank].state != HANG_SILENT) {
+            write_rank(out, &ranks[rank], rank);
+            head.ranks++;
         }
+    if (fclose(out) != 0) {
+        free(data);
+        return NULL;
     }
-    return members;
-fail:
+    memcpy(data, &head, sizeof head);
+    head.checksum = crc32c(0, data + CHECKED, *bytes - CHECKED);
+    memcpy(data, &head, sizeof head);
+    return data;
+}
+
+/* What is left of a file. */
+struct unread {
+    const char *at;
+    size_t bytes;
+};
+
+static bool take_bytes(struct unread *unread, void *to, size_t bytes)
+{
+    if (bytes > unread->bytes)
+        return false;
+    memcpy(to, unread->at, bytes);
+    unread->at += bytes;
+    unread->bytes -= bytes;
+    return true;
+}
+
+/* The members of a communicator of `size`. NULL without them, or if one is outside the world. */
+static int *take_members(struct unread *unread, int runs, int size, int world)
+{
+    int *members = calloc((size_t)world, sizeof *members), count = 0;
+    struct member_run run;
+
+    for (int i = 0; i < runs && members && take_bytes(unread, &run, sizeof run); i++)
+        for (int k = 0; k < run.count && count < world; k++)
+            members[count++] = run.first + k * run.stride;
+    for (int i = 0; i < count && members; i++)
+        if (members[i] < 0 || members[i] >= world)
+            count = -1;
+    if (members && count == size && size > 0)
+        return members;
     free(members);
     return NULL;
 }
 
-static int decode_comm(struct hang_rank *rank, int world, const json_t *json)
+static bool take_rank(struct unread *unread, struct hang_rank *ranks, int world)
 {
-    json_int_t id, entered, finished;
-    json_t *members, *peers;
-    struct record_comm *comm;
-    const char *name;
-    int slot;
-
-    if (json_unpack((json_t *)json, "{s:i,s:s,s:I,s:I,s:I,s:o,s:o}", "slot", &slot, "name", &name, "id", &id, "entered",
-                    &entered, "finished", &finished, "members", &members, "peers", &peers) < 0 ||
-        slot < 0 || slot >= RECORD_COMMS || json_array_size(peers) > RECORD_PEERS || rank->members[slot])
-        return -1;
-    comm = &rank->record.comms[slot];
-    comm->id = (uint64_t)id;
-    comm->collectives_entered = (uint64_t)entered;
-    comm->collectives_finished = (uint64_t)finished;
-    snprintf(comm->name, sizeof comm->name, "%s", name);
-    rank->members[slot] = decode_members(members, world, &comm->size);
-    for (size_t i = 0; i < json_array_size(peers); i++) {
-        json_int_t number, sends, receives;
-
-        if (json_unpack(json_array_get(peers, i), "[III]", &number, &sends, &receives) < 0)
-            return -1;
-        comm->peers[comm->npeers++] =
-            (struct record_peer){.rank = number, .sends = (uint64_t)sends, .receives = (uint64_t)receives};
-    }
-    return rank->members[slot] ? 0 : -1;
-}
-
-static int decode_lists(struct hang_rank *rank, int world, const json_t *json, const json_t *comms, const json_t *ring)
-{
-    const json_t *waiting = json_object_get(json, "waiting");
-
-    for (size_t i = 0; i < json_array_size(comms); i++)
-        if (decode_comm(rank, world, json_array_get(comms, i)) < 0)
-            return -1;
-    for (size_t i = 0; i < json_array_size(ring); i++) {
-        struct record_op op;
-
-        if (decode_op(&op, json_array_get(ring, i)) < 0)
-            return -1;
-        rank->record.ring[op.number % RECORD_RING] = op;
-    }
-    if (!waiting)
-        rank->record.waiting_since = 0;
-    return waiting ? decode_op(&rank->record.waiting, waiting) : 0;
-}
-
-static int decode_rank(struct hang_rank *ranks, int world, const json_t *json)
-{
-    json_int_t taken, operations, last_change, step, micro_batch, waiting_since;
-    const char *host, *state, *phase;
-    json_t *comms, *ring;
-    struct hang_rank *rank;
-    struct flight_record *r;
-    int number, signal, found;
-    double waited;
+    struct hang_rank *rank, taken = {0};
+    struct entry entry;
     bool is_dead;
 
-    if (json_unpack((json_t *)json, "{s:i,s:s,s:s,s:i,s:I,s:I,s:I,s:s,s:I,s:I,s:F,s:I,s:o,s:o}", "rank", &number,
-                    "host", &host, "state", &state, "signal", &signal, "taken", &taken, "operations", &operations,
-                    "last_change", &last_change, "phase", &phase, "step", &step, "micro_batch", &micro_batch,
-                    "waited_seconds", &waited, "waiting_since", &waiting_since, "comms", &comms, "ring", &ring) < 0 ||
-        number < 0 || number >= world || (found = find_name(hang_states, HANG_STATES, state)) < 0)
-        return -1;
-    rank = &ranks[number];
-    is_dead = found == HANG_DEAD || rank->state == HANG_DEAD;
-    if (found == HANG_DEAD && taken == 0) { /* seen from another node: there may be a record from its own */
+    if (!take_bytes(unread, &entry, sizeof entry) || entry.rank < 0 || entry.rank >= world)
+        return false;
+    rank = &ranks[entry.rank];
+    is_dead = entry.state == HANG_DEAD || rank->state == HANG_DEAD;
+    taken.record = entry.record;
+    for (int i = 0; i < RECORD_COMMS; i++)
+        if (entry.record.comms[i].id)
+            taken.members[i] = take_members(unread, entry.runs[i], entry.record.comms[i].size, world);
+    if (entry.state == HANG_DEAD && entry.taken == 0) { /* seen from another node: there may be a record from its own */
         rank->state = rank->state == HANG_ENDING ? HANG_ENDING : HANG_DEAD;
-        return 0;
+        return true;
     }
+    taken.taken = entry.taken;
+    taken.signal = entry.signal;
+    taken.state = is_dead && entry.state != HANG_ENDING ? HANG_DEAD : (enum hang_state)entry.state;
+    memcpy(taken.host, entry.host, sizeof taken.host);
     hang_rank_clear(rank);
-    r = &rank->record;
-    snprintf(rank->host, sizeof rank->host, "%s", host);
-    snprintf(r->phase, sizeof r->phase, "%s", phase);
-    rank->taken = taken;
-    r->operations = (uint64_t)operations;
-    r->last_change = last_change;
-    r->step = step;
-    r->micro_batch = micro_batch;
-    r->waited_seconds = waited;
-    r->waiting_since = waiting_since;
-    if (decode_lists(rank, world, json, comms, ring) < 0) {
-        hang_rank_clear(rank);
-        return -1;
-    }
-    rank->signal = signal;
-    rank->state = is_dead && found != HANG_ENDING ? HANG_DEAD : (enum hang_state)found;
-    r->ending = rank->state == HANG_ENDING;
-    return 0;
+    *rank = taken;
+    return true;
 }
 
-static void decode_ranks(struct hang_rank *ranks, int world, const json_t *json)
+static void read_ranks(const char *path, struct hang_rank *ranks, int world)
 {
-    const json_t *list = json_object_get(json, "ranks");
+    struct unread unread = {0};
+    struct file_head head;
+    char *data = text_read_file(path, UINT32_MAX, &unread.bytes, NULL);
 
-    if (json_integer_value(json_object_get(json, "version")) != 1)
-        return;
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (decode_rank(ranks, world, json_array_get(list, i)) < 0)
-            return;
+    unread.at = data;
+    if (data && take_bytes(&unread, &head, sizeof head) && memcmp(head.magic, MAGIC, sizeof head.magic) == 0 &&
+        head.version == VERSION && head.checksum == crc32c(0, data + CHECKED, sizeof head - CHECKED + unread.bytes))
+        for (uint64_t i = 0; i < head.ranks && take_rank(&unread, ranks, world); i++) {
+        }
+    free(data);
 }
 
 /* ---- the directory ---- */
@@ -270,10 +196,10 @@ bool hang_alarm_raised(const char *dir)
     return access(dir, F_OK) == 0;
 }
 
-static int write_file(const char *path, const char *text, struct error *err)
+static int write_file(const char *path, const char *text, size_t bytes, struct error *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    bool written = fd >= 0 && io_write_all(fd, text, strlen(text)) == 0;
+    bool written = fd >= 0 && io_write_all(fd, text, bytes) == 0;
 
     if (fd >= 0 && close(fd) < 0)
         written = false;
@@ -283,19 +209,18 @@ static int write_file(const char *path, const char *text, struct error *err)
 int hang_records_publish(const char *dir, int publisher, const struct hang_rank *ranks, int world, struct error *err)
 {
     char path[PATH_SIZE], part[PATH_SIZE];
-    json_t *json = encode_ranks(ranks, world);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    size_t bytes;
+    char *data = encode_ranks(ranks, world, &bytes);
     int result;
 
-    json_decref(json);
-    if (!text)
+    if (!data)
         return error_set(err, CODE_IO, "out of memory for the records of this node");
-    snprintf(path, sizeof path, "%s/records-%05d.json", dir, publisher);
+    snprintf(path, sizeof path, "%s/records-%05d", dir, publisher);
     snprintf(part, sizeof part, "%s/.records-%05d.part", dir, publisher);
-    result = write_file(part, text, err);
+    result = write_file(part, data, bytes, err);
     if (result == 0 && rename(part, path) < 0)
         result = error_errno(err, CODE_IO, "%s", path);
-    free(text);
+    free(data);
     return result;
 }
 
@@ -310,8 +235,8 @@ int hang_published(const char *dir, bool *published, int world, struct error *er
     while ((entry = readdir(list))) {
         int publisher, length = 0;
 
-        if (sscanf(entry->d_name, "records-%d.json%n", &publisher, &length) == 1 && length > 0 && publisher >= 0 &&
-            publisher < world)
+        if (sscanf(entry->d_name, "records-%d%n", &publisher, &length) == 1 && !entry->d_name[length] &&
+            publisher >= 0 && publisher < world)
             published[publisher] = true;
     }
     closedir(list);
@@ -320,17 +245,13 @@ int hang_published(const char *dir, bool *published, int world, struct error *er
 
 void hang_collect(const char *dir, const bool *published, struct hang_rank *ranks, int world)
 {
-    for (int publisher = 0; publisher < world; publisher++) {
-        char path[PATH_SIZE];
-        json_t *json;
+    char path[PATH_SIZE];
 
-        if (!published[publisher])
-            continue;
-        snprintf(path, sizeof path, "%s/records-%05d.json", dir, publisher);
-        json = json_load_file(path, 0, NULL);
-        decode_ranks(ranks, world, json);
-        json_decref(json);
-    }
+    for (int publisher = 0; publisher < world; publisher++)
+        if (published[publisher]) {
+            snprintf(path, sizeof path, "%s/records-%05d", dir, publisher);
+            read_ranks(path, ranks, world);
+        }
 }
 
 int hang_report_publish(const char *dir, int rank, const char *text, struct error *err)
@@ -340,7 +261,7 @@ int hang_report_publish(const char *dir, int rank, const char *text, struct erro
 
     snprintf(path, sizeof path, "%s/" REPORT, dir);
     snprintf(part, sizeof part, "%s/.report-%05d.part", dir, rank);
-    if (write_file(part, text, err) < 0)
+    if (write_file(part, text, strlen(text), err) < 0)
         return -1;
     if (link(part, path) == 0)
         result = 1;
