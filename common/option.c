@@ -4,13 +4,19 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
+#include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "common/error.h"
+#include "common/text.h"
 
-/* getopt moves to the next argument only after the last letter of "-xyz". */
-const char *option_refused(char **argv)
+enum { ROWS_MOST = 32, FIRST_ROW = 256 /* what getopt returns for row 0 */ };
+
+/* The argument that getopt has just refused. It moves to the next argument only after the last letter of "-xyz". */
+static const char *refused_argument(char **argv)
 {
     const char *next = argv[optind];
 
@@ -30,7 +36,7 @@ int option_fail(const char *format, ...)
     return error_report(&err);
 }
 
-int option_standard(int option, char **argv, const char *usage)
+static int take_standard(int option, char **argv, const char *usage)
 {
     switch (option) {
     case 'V':
@@ -40,8 +46,81 @@ int option_standard(int option, char **argv, const char *usage)
         fputs(usage, stdout);
         return CODE_OK;
     case ':':
-        return option_fail("a value is missing after %s", option_refused(argv));
+        return option_fail("a value is missing after %s", refused_argument(argv));
     default:
-        return option_fail("unknown option %s", option_refused(argv));
+        return option_fail("unknown option %s", refused_argument(argv));
     }
+}
+
+/* "--batch needs a whole number from 1 to 16, not 17" */
+static int refuse_number(const struct option_row *row, const char *text)
+{
+    const char *kind = row->kind == OPTION_WHOLE ? "whole number" : "number";
+
+    if (row->most == 0)
+        return option_fail("--%s needs a %s of at least %.10g, not %s", row->name, kind, row->least, text);
+    return option_fail("--%s needs a %s from %.10g to %.10g, not %s", row->name, kind, row->least, row->most, text);
+}
+
+static int take_value(const struct option_row *row, const char *text)
+{
+    switch (row->kind) {
+    case OPTION_FLAG:
+        *(bool *)row->to = true;
+        return -1;
+    case OPTION_TEXT:
+        *(const char **)row->to = text;
+        return -1;
+    case OPTION_WHOLE:
+        return text_to_long(text, (long)row->least, row->most == 0 ? LONG_MAX : (long)row->most, row->to)
+                   ? -1
+                   : refuse_number(row, text);
+    case OPTION_REAL:
+        return text_to_double(text, row->least, row->most == 0 ? HUGE_VAL : row->most, row->to)
+                   ? -1
+                   : refuse_number(row, text);
+    case OPTION_TIME:
+        return text_to_seconds(text, row->to)
+                   ? -1
+                   : option_fail("--%s must be like 30m, 24h or 7d, not %s", row->name, text);
+    case OPTION_TAKE:
+        return row->take(text, row->to);
+    }
+    return CODE_INTERNAL;
+}
+
+/* The row of what getopt returned, an index or a letter; NULL for none. */
+static const struct option_row *find_row(const struct option_row *rows, int option)
+{
+    for (int i = 0; rows[i].name; i++)
+        if (option == FIRST_ROW + i || (option && option == rows[i].letter))
+            return &rows[i];
+    return NULL;
+}
+
+int options_read(const struct option_row *rows, int argc, char **argv, const char *usage)
+{
+    struct option known[ROWS_MOST + 3] = {{0}};
+    char letters[2 * ROWS_MOST + 4] = ":hV", *letter = letters + 3;
+    int option, code = -1, count = 0;
+
+    for (; rows[count].name && count < ROWS_MOST; count++) {
+        int argument = rows[count].kind == OPTION_FLAG ? no_argument : required_argument;
+
+        known[count] = (struct option){rows[count].name, argument, NULL, FIRST_ROW + count};
+        if (rows[count].letter) {
+            *letter++ = rows[count].letter;
+            if (argument)
+                *letter++ = ':';
+        }
+    }
+    known[count] = (struct option){"help", no_argument, NULL, 'h'};
+    known[count + 1] = (struct option){"version", no_argument, NULL, 'V'};
+    opterr = 0;
+    while (code < 0 && (option = getopt_long(argc, argv, letters, known, NULL)) != -1) {
+        const struct option_row *row = find_row(rows, option);
+
+        code = row ? take_value(row, optarg) : take_standard(option, argv, usage);
+    }
+    return code;
 }

@@ -1,12 +1,9 @@
 /* muster-generate.c - continues a text with a checkpoint's model, for a look at it. */
-#include <ctype.h>
-#include <errno.h>
-#include <getopt.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/option.h"
 #include "common/philox.h"
@@ -35,7 +32,7 @@ struct generate_options {
     const char *prompt;
     long tokens; /* most to generate */
     struct sampling sampling;
-    uint64_t seed;
+    long top_k, seed;
 };
 
 /* A text that grows. */
@@ -101,7 +98,7 @@ static size_t context_start(size_t count, size_t seq)
 /* -1 as *id: the text ends here. */
 static int next_token(struct generator *g, int32_t *id, struct error *err)
 {
-    struct philox_stream stream = {.seed = g->o->seed, .site = philox_site("generate")};
+    struct philox_stream stream = {.seed = (uint64_t)g->o->seed, .site = philox_site("generate")};
     size_t start = context_start(g->ids.count, (size_t)g->f->job.model.seq_length);
 
     if (forward_logits(g->f->forward, g->ids.ids + start, (int)(g->ids.count - start), g->logits, err) < 0)
@@ -173,87 +170,34 @@ static int generate_text(struct inference *f, const struct generate_options *o, 
 
 /* ---- the command line ---- */
 
-/* An unsigned number of 64 bits. */
-static bool parse_seed(const char *text, uint64_t *value)
+static int take_device(const char *text, void *device)
 {
-    char *end;
-
-    errno = 0;
-    *value = strtoul(text, &end, 10);
-    return isdigit((unsigned char)*text) && !*end && errno == 0;
-}
-
-static int sampling_option(struct generate_options *o, int option)
-{
-    long top_k;
-
-    if (option == 't' && !text_to_double(optarg, 0, HUGE_VAL, &o->sampling.temperature))
-        return option_fail("--temperature needs a number of at least 0, not %s", optarg);
-    if (option == 's' && !parse_seed(optarg, &o->seed))
-        return option_fail("--seed needs a whole number of at least 0, not %s", optarg);
-    if (option == 'P' && (!text_to_double(optarg, 0, 1, &o->sampling.top_p) || o->sampling.top_p == 0))
-        return option_fail("--top-p needs a number above 0 and at most 1, not %s", optarg);
-    if (option != 'k')
-        return -1;
-    if (!text_to_long(optarg, 1, INT_MAX, &top_k))
-        return option_fail("--top-k needs a whole number of at least 1, not %s", optarg);
-    o->sampling.top_k = (int)top_k;
-    return -1;
-}
-
-/* Returns -1 to go on, otherwise the exit code. */
-static int take_option(struct generate_options *o, int option, char **argv)
-{
-    switch (option) {
-    case 'p':
-        o->prompt = optarg;
-        return *optarg ? -1 : option_fail("--prompt must not be empty");
-    case 'n':
-        return text_to_long(optarg, 0, LONG_MAX, &o->tokens)
-                   ? -1
-                   : option_fail("--tokens needs a whole number of at least 0, not %s", optarg);
-    case 'z':
-        o->model.tokenizer = optarg;
-        return -1;
-    case 'd':
-        return inference_parse_device(optarg, &o->model.device)
-                   ? -1
-                   : option_fail("--device must be auto, cpu or cuda, not %s", optarg);
-    case 't':
-    case 's':
-    case 'k':
-    case 'P':
-        return sampling_option(o, option);
-    default:
-        return option_standard(option, argv, usage);
-    }
+    return inference_parse_device(text, device) ? -1 : option_fail("--device must be auto, cpu or cuda, not %s", text);
 }
 
 /* Returns -1 to go on, otherwise the exit code. */
 static int parse_options(struct generate_options *o, int argc, char **argv)
 {
-    static const struct option longopts[] = {
-        {"prompt", required_argument, NULL, 'p'},
-        {"tokens", required_argument, NULL, 'n'},
-        {"top-k", required_argument, NULL, 'k'},
-        {"temperature", required_argument, NULL, 't'},
-        {"top-p", required_argument, NULL, 'P'},
-        {"seed", required_argument, NULL, 's'},
-        {"tokenizer", required_argument, NULL, 'z'},
-        {"device", required_argument, NULL, 'd'},
-        {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},
+    const struct option_row rows[] = {
+        {"prompt", OPTION_TEXT, .to = &o->prompt},
+        {"tokens", OPTION_WHOLE, .to = &o->tokens},
+        {"top-k", OPTION_WHOLE, .to = &o->top_k, .least = 1, .most = INT_MAX},
+        {"temperature", OPTION_REAL, .to = &o->sampling.temperature},
+        {"top-p", OPTION_REAL, .to = &o->sampling.top_p, .most = 1},
+        {"seed", OPTION_WHOLE, .to = &o->seed},
+        {"tokenizer", OPTION_TEXT, .to = &o->model.tokenizer},
+        {"device", OPTION_TAKE, .to = &o->model.device, .take = take_device},
         {0},
     };
-    int option, code = -1;
+    int code = options_read(rows, argc, argv, usage);
 
-    opterr = 0;
-    while (code < 0 && (option = getopt_long(argc, argv, ":hV", longopts, NULL)) != -1)
-        code = take_option(o, option, argv);
     if (code >= 0)
         return code;
+    if (!*o->prompt)
+        return option_fail("--prompt must not be empty");
     if (optind + 1 != argc)
         return option_fail(optind >= argc ? "no checkpoint was given" : "more than one checkpoint was given");
+    o->sampling.top_k = (int)o->top_k;
     o->model.checkpoint = argv[optind];
     return -1;
 }

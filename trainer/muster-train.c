@@ -1,5 +1,4 @@
 /* muster-train.c - the program: options, job file, launch; the run itself is train.c. */
-#include <getopt.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,31 +7,31 @@
 
 #include "common/job.h"
 #include "common/option.h"
-#include "common/text.h"
 #include "trainer/comm/comm.h"
 #include "trainer/comm/launch.h"
 #include "trainer/rank_config.h"
 #include "trainer/train.h"
 
-static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n"
-                            "       muster-train --check JOB.cfg [--set path=value]...\n"
-                            "       muster-train --evaluate JOB.cfg [--set path=value]...\n"
-                            "       muster-train --plan RANKS JOB.cfg [--set path=value]...\n"
-                            "       muster-train --keys | --mpi | --version | --help\n"
-                            "\n"
-                            "Trains the model that the job file describes; see muster.cfg(5). Under Slurm:\n"
-                            "srun --mpi=$(muster-train --mpi) muster-train JOB.cfg\n"
-                            "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
-                            "  --check           only check the job file\n"
-                            "  --evaluate        print the loss and perplexity of data.valid for the newest checkpoint\n"
-                            "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
-                            "  --keys            list every key with its type and default\n"
-                            "  --mpi             print the type for srun --mpi that suits the MPI library\n"
-                            "TERM, INT, HUP, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
+static const char usage[] =
+    "usage: muster-train JOB.cfg [--set path=value]...\n"
+    "       muster-train --check JOB.cfg [--set path=value]...\n"
+    "       muster-train --evaluate JOB.cfg [--set path=value]...\n"
+    "       muster-train --plan RANKS JOB.cfg [--set path=value]...\n"
+    "       muster-train --keys | --mpi | --version | --help\n"
+    "\n"
+    "Trains the model that the job file describes; see muster.cfg(5). Under Slurm:\n"
+    "srun --mpi=$(muster-train --mpi) muster-train JOB.cfg\n"
+    "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
+    "  --check           only check the job file\n"
+    "  --evaluate        print the loss of data.valid for the newest checkpoint\n"
+    "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
+    "  --keys            list every key with its type and default\n"
+    "  --mpi             print the type for srun --mpi that suits the MPI library\n"
+    "TERM, INT, HUP, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
 
 struct train_options {
-    bool check, evaluate;
-    int plan; /* ranks; 0: train */
+    bool check, evaluate, keys, mpi;
+    long plan; /* ranks; 0: train */
     const char *job_path;
     char **set;
     int nset;
@@ -44,50 +43,36 @@ static void print_key(const char *path, const char *type, const char *default_te
     printf("%-28s %-8s %-12s %s\n", path, type, default_text, help);
 }
 
+static int add_set(const char *text, void *to)
+{
+    struct train_options *o = to;
+
+    o->set[o->nset++] = (char *)text;
+    return -1;
+}
+
 /* Returns -1 to go on, otherwise the exit code. */
 static int parse_options(struct train_options *o, int argc, char **argv)
 {
-    static const struct option longopts[] = {
-        {"set", required_argument, NULL, 's'},
-        {"check", no_argument, NULL, 'c'},
-        {"evaluate", no_argument, NULL, 'e'},
-        {"keys", no_argument, NULL, 'k'},
-        {"mpi", no_argument, NULL, 'm'},
-        {"plan", required_argument, NULL, 'p'},
-        {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},
+    const struct option_row rows[] = {
+        {"set", OPTION_TAKE, .to = o, .take = add_set},
+        {"check", OPTION_FLAG, .to = &o->check},
+        {"evaluate", OPTION_FLAG, .to = &o->evaluate},
+        {"keys", OPTION_FLAG, .to = &o->keys},
+        {"mpi", OPTION_FLAG, .to = &o->mpi},
+        {"plan", OPTION_WHOLE, .to = &o->plan, .least = 1, .most = 1000000},
         {0},
     };
-    long ranks;
-    int option;
+    int code = options_read(rows, argc, argv, usage);
 
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":hV", longopts, NULL)) != -1) {
-        switch (option) {
-        case 's':
-            o->set[o->nset++] = optarg;
-            break;
-        case 'c':
-            o->check = true;
-            break;
-        case 'e':
-            o->evaluate = true;
-            break;
-        case 'p':
-            if (!text_to_long(optarg, 1, 1000000, &ranks))
-                return option_fail("--plan needs a number of ranks from 1 to 1000000, not %s", optarg);
-            o->plan = (int)ranks;
-            break;
-        case 'k':
-            job_each_key(print_key, NULL);
-            return CODE_OK;
-        case 'm':
-            puts(comm_launch_type());
-            return CODE_OK;
-        default:
-            return option_standard(option, argv, usage);
-        }
-    }
+    if (code >= 0)
+        return code;
+    if (o->keys)
+        job_each_key(print_key, NULL);
+    if (o->mpi)
+        puts(comm_launch_type());
+    if (o->keys || o->mpi)
+        return CODE_OK;
     if (optind >= argc)
         return option_fail("no job file was given");
     if (optind + 1 < argc)
@@ -185,7 +170,7 @@ static int inspect_job(const struct train_options *options)
     if (options->check && result == 0)
         printf("%s is a valid job file\n", options->job_path);
     else if (!options->check)
-        result = print_plan(&job, options->plan, &err);
+        result = print_plan(&job, (int)options->plan, &err);
     job_destroy(&job);
     return result < 0 ? error_report(&err) : CODE_OK;
 }
@@ -202,7 +187,7 @@ int main(int argc, char **argv)
     if (code < 0 && (options.check || options.plan)) {
         code = inspect_job(&options);
     } else if (code < 0) {
-        if (!options.evaluate) /* it has nothing to save */
+        if (!options.evaluate)     /* it has nothing to save */
             train_block_signals(); /* first, so that an early signal is neither lost nor fatal */
         code = run_training(&options);
         free(options.set);

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,7 +157,8 @@ static const char help[] =
     "      --help      this text\n"
     "      --version   the version\n"
     "\n"
-    "Exits with 0 on success; diff with 1 when A and B differ; 64 for a wrong command line; 65 for a broken or missing\n"
+    "Exits with 0 on success; diff with 1 when A and B differ; 64 for a wrong command line; 65 for a broken or "
+    "missing\n"
     "checkpoint; 74 when reading or writing failed; 78 for a checkpoint of an unknown format. See muster-ckpt(1).\n";
 
 static const struct command {
@@ -180,8 +180,8 @@ static int default_threads(void)
     return processors < 2 ? 4 : processors > 8 ? 16 : (int)processors * 2;
 }
 
-/* "5GB" as Hugging Face has it, or "500MiB"; -1 if it is neither. */
-static int parse_bytes(const char *text, uint64_t *bytes)
+/* "5GB" as Hugging Face has it, or "500MiB". */
+static int take_shard_size(const char *text, void *bytes)
 {
     static const struct {
         const char *name;
@@ -194,10 +194,10 @@ static int parse_bytes(const char *text, uint64_t *bytes)
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (end != text && strcmp(end, units[i].name) == 0 && value * units[i].bytes >= 1 &&
             value * units[i].bytes < 0x1p60) {
-            *bytes = (uint64_t)(value * units[i].bytes);
-            return 0;
+            *(uint64_t *)bytes = (uint64_t)(value * units[i].bytes);
+            return -1;
         }
-    return -1;
+    return option_fail("--shard-size must be like 5GB, not %s", text);
 }
 
 static int run_command(const char *name, char **paths, int count, const struct options *options)
@@ -220,86 +220,30 @@ static int run_command(const char *name, char **paths, int count, const struct o
     return option_fail("no such command: %s", name);
 }
 
-enum {
-    OPT_TO = 256,
-    OPT_FORMAT,
-    OPT_DTYPE,
-    OPT_TOKENIZER,
-    OPT_SHARD_SIZE,
-    OPT_HEADS,
-    OPT_KEEP,
-    OPT_KEEP_EVERY,
-    OPT_OLDER_THAN,
-};
-
-/* An option with a number. Returns 0, or the exit code. */
-static int set_number(struct options *options, int option, const char *text)
+static int parse_options(struct options *o, int argc, char **argv)
 {
-    const struct {
-        int option, most, *number;
-        const char *wrong;
-    } numbers[] = {{'j', 256, &options->threads, "--threads must be 1 to 256"},
-                   {OPT_HEADS, 4096, &options->heads, "--heads must be 1 to 4096"},
-                   {OPT_KEEP, 1000000, &options->keep, "--keep must be at least 1"},
-                   {OPT_KEEP_EVERY, 1000000000, &options->keep_every, "--keep-every must be at least 1"}};
-    long value;
-
-    if (option == OPT_OLDER_THAN)
-        return text_to_seconds(text, &options->older_than)
-                   ? 0
-                   : option_fail("--older-than must be like 30m, 24h or 7d, not %s", text);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        if (option != numbers[i].option)
-            continue;
-        if (!text_to_long(text, 1, numbers[i].most, &value))
-            return option_fail("%s, not %s", numbers[i].wrong, text);
-        *numbers[i].number = (int)value;
-        return 0;
-    }
-    return parse_bytes(text, &options->shard_size) < 0 ? option_fail("--shard-size must be like 5GB, not %s", text) : 0;
-}
-
-/* -1: go on; otherwise the exit code. */
-static int parse_options(struct options *options, int argc, char **argv)
-{
-    const struct option table[] = {
-        {"json", no_argument, &options->json, 1},
-        {"all", no_argument, &options->all, 1},
-        {"tensors", no_argument, &options->tensors, 1},
-        {"job", no_argument, &options->job, 1},
-        {"force", no_argument, &options->force, 1},
-        {"all-users", no_argument, &options->all_users, 1},
-        {"older-than", required_argument, NULL, OPT_OLDER_THAN},
-        {"to", required_argument, NULL, OPT_TO},
-        {"format", required_argument, NULL, OPT_FORMAT},
-        {"dtype", required_argument, NULL, OPT_DTYPE},
-        {"tokenizer", required_argument, NULL, OPT_TOKENIZER},
-        {"shard-size", required_argument, NULL, OPT_SHARD_SIZE},
-        {"heads", required_argument, NULL, OPT_HEADS},
-        {"keep", required_argument, NULL, OPT_KEEP},
-        {"keep-every", required_argument, NULL, OPT_KEEP_EVERY},
-        {"quiet", no_argument, NULL, 'q'},
-        {"threads", required_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
+    const struct option_row rows[] = {
+        {"json", OPTION_FLAG, .to = &o->json},
+        {"all", OPTION_FLAG, .to = &o->all},
+        {"tensors", OPTION_FLAG, .to = &o->tensors},
+        {"job", OPTION_FLAG, .to = &o->job},
+        {"force", OPTION_FLAG, .to = &o->force},
+        {"all-users", OPTION_FLAG, .to = &o->all_users},
+        {"older-than", OPTION_TIME, .to = &o->older_than},
+        {"to", OPTION_TEXT, .to = &o->to},
+        {"format", OPTION_TEXT, .to = &o->format},
+        {"dtype", OPTION_TEXT, .to = &o->dtype},
+        {"tokenizer", OPTION_TEXT, .to = &o->tokenizer},
+        {"shard-size", OPTION_TAKE, .to = &o->shard_size, .take = take_shard_size},
+        {"heads", OPTION_WHOLE, .to = &o->heads, .least = 1, .most = 4096},
+        {"keep", OPTION_WHOLE, .to = &o->keep, .least = 1, .most = 1000000},
+        {"keep-every", OPTION_WHOLE, .to = &o->keep_every, .least = 1, .most = 1000000000},
+        {"quiet", OPTION_FLAG, .to = &o->quiet, .letter = 'q'},
+        {"threads", OPTION_WHOLE, .to = &o->threads, .least = 1, .most = 256, .letter = 'j'},
+        {0},
     };
-    const char **const texts[] = {&options->to, &options->format, &options->dtype, &options->tokenizer};
-    int option, code = 0;
 
-    opterr = 0;
-    while (code == 0 && (option = getopt_long(argc, argv, ":qj:hV", table, NULL)) != -1) {
-        if (option >= OPT_TO && option <= OPT_TOKENIZER) {
-            *texts[option - OPT_TO] = optarg;
-        } else if (option == 'q') {
-            options->quiet = 1;
-        } else if (optarg) {
-            code = set_number(options, option, optarg);
-        } else if (option != 0) {
-            return option_standard(option, argv, help);
-        }
-    }
-    return code ? code : -1;
+    return options_read(rows, argc, argv, help);
 }
 
 int main(int argc, char **argv)

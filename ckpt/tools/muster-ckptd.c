@@ -2,7 +2,6 @@
 #include "config.h"
 
 #include <fcntl.h>
-#include <getopt.h>
 #include <math.h>
 #include <signal.h>
 #include <limits.h>
@@ -25,7 +24,7 @@ static const char help[] =
     "      --once         end when nothing is left, also if the stage is not closed\n"
     "      --seconds=N    end after N seconds, even if something is left\n"
     "      --cap=MIB      write at most so many MiB/s\n"
-    "      --child[=PID]  drain for the parent process, which has that PID: ignore the signals that end a job; if the\n"
+    "      --child=PID    drain for the parent process, which has that PID: ignore the signals that end a job; if the\n"
     "                     parent ends, go on as with --once --idle=0\n"
     "      --claim=N      with --child: keep its claim N on a checkpoint directory, which is given in place of STAGE\n"
     "      --partner      also drain copies of other nodes' shards\n"
@@ -127,78 +126,40 @@ static void serve_parent(pid_t parent, struct ckpt_drain_options *options)
     options->then_once = &orphaned;
 }
 
-enum { SECONDS, IDLE, CAP, THREADS, NUMBERS }; /* also what getopt returns for these options */
-
 struct command_line {
-    double numbers[NUMBERS]; /* 0: not given */
-    double reclaim;          /* seconds; 0: not given */
-    int once, partner, quiet;
-    pid_t parent; /* with --child; 0 else */
+    double seconds, idle, cap, reclaim; /* 0: not given */
+    bool once, partner, quiet;
+    long threads; /* 0: not given */
+    long parent;  /* with --child; 0 else */
     long claim;   /* with --claim; 0 else */
 };
-
-static int set_number(struct command_line *line, int option, const char *text)
-{
-    static const struct {
-        double most;
-        const char *wrong;
-    } numbers[] = {[SECONDS] = {1e9, "--seconds must be above 0"},
-                   [IDLE] = {1e9, "--idle must be 0 or seconds"},
-                   [CAP] = {1e9, "--cap must be MiB a second, above 0"},
-                   [THREADS] = {16, "--threads must be 1 to 16"}};
-    double *value = &line->numbers[option];
-
-    if (text_to_double(text, 0, numbers[option].most, value) && (*value > 0 || option == IDLE) &&
-        (option != THREADS || *value == trunc(*value))) {
-        if (*value == 0)
-            *value = -1; /* of struct ckpt_drain_options: try once */
-        return 0;
-    }
-    return option_fail("%s, not %s", numbers[option].wrong, text);
-}
 
 /* -1: go on; otherwise the exit code. */
 static int parse_options(struct command_line *line, int argc, char **argv)
 {
-    const struct option table[] = {
-        {"once", no_argument, &line->once, true},
-        {"seconds", required_argument, NULL, SECONDS},
-        {"cap", required_argument, NULL, CAP},
-        {"partner", no_argument, &line->partner, true},
-        {"reclaim", required_argument, NULL, 'r'},
-        {"idle", required_argument, NULL, IDLE},
-        {"threads", required_argument, NULL, THREADS},
-        {"child", optional_argument, NULL, 'c'},
-        {"claim", required_argument, NULL, 'n'},
-        {"quiet", no_argument, NULL, 'q'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
+    const struct option_row rows[] = {
+        {"once", OPTION_FLAG, .to = &line->once},
+        {"seconds", OPTION_REAL, .to = &line->seconds, .least = 0.001, .most = 1e9},
+        {"cap", OPTION_REAL, .to = &line->cap, .least = 0.001, .most = 1e9},
+        {"partner", OPTION_FLAG, .to = &line->partner},
+        {"reclaim", OPTION_TIME, .to = &line->reclaim},
+        {"idle", OPTION_REAL, .to = &line->idle, .most = 1e9},
+        {"threads", OPTION_WHOLE, .to = &line->threads, .least = 1, .most = 16, .letter = 'j'},
+        {"child", OPTION_WHOLE, .to = &line->parent, .least = 1, .most = INT_MAX},
+        {"claim", OPTION_WHOLE, .to = &line->claim, .least = 1},
+        {"quiet", OPTION_FLAG, .to = &line->quiet, .letter = 'q'},
+        {0},
     };
-    int option, code;
-    long parent;
+    int code;
 
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":qj:hV", table, NULL)) != -1) {
-        if (option == 'q')
-            line->quiet = true;
-        else if (option == 'c' && optarg && !text_to_long(optarg, 1, INT_MAX, &parent))
-            return option_fail("--child must be a process id, not %s", optarg);
-        else if (option == 'n' && !text_to_long(optarg, 1, LONG_MAX, &line->claim))
-            return option_fail("--claim must be a number, not %s", optarg);
-        else if (option == 'n')
-            continue;
-        else if (option == 'c') /* a parent that has ended already is not getppid() any more */
-            line->parent = optarg ? (pid_t)parent : getppid();
-        else if (option == 'r' && !text_to_seconds(optarg, &line->reclaim))
-            return option_fail("--reclaim must be like 30m, 24h or 7d, not %s", optarg);
-        else if (option == 'r')
-            continue;
-        else if (optarg && (code = set_number(line, option == 'j' ? THREADS : option, optarg)) != 0)
-            return code;
-        else if (!optarg && option != 0)
-            return option_standard(option, argv, help);
-    }
+    line->idle = NAN;
+    code = options_read(rows, argc, argv, help);
+    if (line->idle == 0)
+        line->idle = -1; /* of struct ckpt_drain_options: try once */
+    else if (isnan(line->idle))
+        line->idle = 0;
+    if (code >= 0)
+        return code;
     return optind + 1 == argc ? -1 : option_fail("one staging directory is needed");
 }
 
@@ -210,10 +171,10 @@ int main(int argc, char **argv)
     struct ckpt_drain_options options = {.once = line.once,
                                          .partner = line.partner,
                                          .require_unused = line.reclaim > 0,
-                                         .seconds = line.numbers[SECONDS],
-                                         .idle = line.numbers[IDLE],
-                                         .cap = (uint64_t)ceil(line.numbers[CAP] * 1048576),
-                                         .threads = (int)line.numbers[THREADS],
+                                         .seconds = line.seconds,
+                                         .idle = line.idle,
+                                         .cap = (uint64_t)ceil(line.cap * 1048576),
+                                         .threads = (int)line.threads,
                                          .stop = &stop,
                                          .log = log_line,
                                          .log_arg = &line.quiet};

@@ -7,24 +7,23 @@
 #include "ckpt/ckpt.h"
 
 struct options {
-    /* flags of getopt_long: 0 or 1 */
-    int json;
-    int all;           /* verify: every checkpoint of a directory */
+    bool json;
+    bool all;          /* verify: every checkpoint of a directory */
     int tensors;       /* show: the table of tensors */
     int job;           /* show: the job file alone */
     int quiet;         /* no progress bar */
     int force;         /* rm: the last whole one too */
     int all_users;     /* status, reclaim: root sees the stages of all users */
     double older_than; /* reclaim: seconds; 0 if not given */
-    int threads;
+    long threads;
     const char *to;        /* reshard, import: "dp=4,tp=2"; NULL if not given */
     const char *format;    /* export, import */
     const char *dtype;     /* export */
     const char *tokenizer; /* export, import: NULL if not given */
     uint64_t shard_size;   /* export: bytes of a file */
-    int heads;             /* export, import: 0 if not given */
-    int keep;              /* prune: -1 if not given */
-    int keep_every;
+    long heads;            /* export, import: 0 if not given */
+    long keep;             /* prune: -1 if not given */
+    long keep_every;
 };
 
 /*

@@ -7,7 +7,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -281,39 +280,20 @@ static const char usage[] = "usage: srun --ntasks-per-node=1 muster-preflight [-
 /* Returns -1, or the exit code if the program is to end. */
 static int read_options(int argc, char **argv, struct preflight_options *options)
 {
-    static const struct option known[] = {
-        {"checkpoint", required_argument, NULL, 'c'}, {"checkpoint-bytes", required_argument, NULL, 'C'},
-        {"stage", required_argument, NULL, 's'},      {"stage-bytes", required_argument, NULL, 'S'},
-        {"seconds", required_argument, NULL, 't'},    {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},          {0},
+    const struct option_row rows[] = {
+        {"checkpoint", OPTION_TEXT, .to = &options->checkpoint},
+        {"checkpoint-bytes", OPTION_WHOLE, .to = &options->checkpoint_bytes},
+        {"stage", OPTION_TEXT, .to = &options->stage},
+        {"stage-bytes", OPTION_WHOLE, .to = &options->stage_bytes},
+        {"seconds", OPTION_WHOLE, .to = &options->seconds, .least = 3, .most = 3600},
+        {0},
     };
-    int option;
+    int code;
 
     *options = (struct preflight_options){.seconds = 15};
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", known, NULL)) != -1)
-        switch (option) {
-        case 'c':
-            options->checkpoint = optarg;
-            break;
-        case 'C':
-            if (!text_to_long(optarg, 0, LONG_MAX, &options->checkpoint_bytes))
-                return option_fail("--checkpoint-bytes takes a whole number of bytes, not %s", optarg);
-            break;
-        case 's':
-            options->stage = optarg;
-            break;
-        case 'S':
-            if (!text_to_long(optarg, 0, LONG_MAX, &options->stage_bytes))
-                return option_fail("--stage-bytes takes a whole number of bytes, not %s", optarg);
-            break;
-        case 't':
-            if (!text_to_long(optarg, 3, 3600, &options->seconds))
-                return option_fail("--seconds takes 3 to 3600, not %s", optarg);
-            break;
-        default:
-            return error_output(option_standard(option, argv, usage));
-        }
+    code = options_read(rows, argc, argv, usage);
+    if (code >= 0)
+        return error_output(code);
     return optind < argc ? option_fail("belongs to no option: %s", argv[optind]) : -1;
 }
 

@@ -2,7 +2,6 @@
  * muster_topo.c - the program muster-topo: what srun --muster would do, on a laptop, without a cluster. Here are
  * its options and the command place.
  */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,25 +14,6 @@
 #include "srun-plugin/place/order.h"
 #include "srun-plugin/topo/muster_topo.h"
 
-int topo_options(int argc, char **argv, const struct topo_option *options, struct error *err)
-{
-    struct option known[16] = {{0}};
-    int found, index;
-
-    for (size_t i = 0; options[i].name; i++)
-        known[i] = (struct option){options[i].name, options[i].value ? required_argument : no_argument, NULL, 0};
-    opterr = 0;
-    while ((found = getopt_long(argc, argv, "", known, &index)) == 0) {
-        if (options[index].value)
-            *options[index].value = optarg;
-        else
-            *options[index].flag = true;
-    }
-    if (found != -1)
-        return error_set(err, CODE_USAGE, "%s: option %s is unknown or lacks its value", argv[0], option_refused(argv));
-    return optind;
-}
-
 /* ---- muster-topo place ------------------------------------------------------------------------------------------- */
 
 /* Without a job: about those of a model with a few hundred million parameters. */
@@ -45,21 +25,27 @@ struct place_options {
     const char *nodes, *topology, *slots, *mesh, *job, *bytes, *svg, *hostfile;
 };
 
-static int read_options(int argc, char **argv, struct place_options *options, struct error *err)
+/* -1: go on; otherwise the exit code. */
+static int read_options(int argc, char **argv, struct place_options *options)
 {
-    const struct topo_option known[] = {
-        {"nodes", &options->nodes, NULL}, {"topology", &options->topology, NULL}, {"slots", &options->slots, NULL},
-        {"mesh", &options->mesh, NULL},   {"job", &options->job, NULL},           {"bytes", &options->bytes, NULL},
-        {"svg", &options->svg, NULL},     {"hostfile", &options->hostfile, NULL}, {NULL, NULL, NULL}};
-    int first = topo_options(argc, argv, known, err);
+    const struct option_row rows[] = {
+        {"nodes", OPTION_TEXT, .to = &options->nodes},
+        {"topology", OPTION_TEXT, .to = &options->topology},
+        {"slots", OPTION_TEXT, .to = &options->slots},
+        {"mesh", OPTION_TEXT, .to = &options->mesh},
+        {"job", OPTION_TEXT, .to = &options->job},
+        {"bytes", OPTION_TEXT, .to = &options->bytes},
+        {"svg", OPTION_TEXT, .to = &options->svg},
+        {"hostfile", OPTION_TEXT, .to = &options->hostfile},
+        {0},
+    };
+    int code = options_read(rows, argc, argv, topo_usage);
 
-    if (first < 0)
-        return -1;
-    if (first < argc)
-        return error_set(err, CODE_USAGE, "place: \"%s\" belongs to no option", argv[first]);
-    if (!options->nodes)
-        return error_set(err, CODE_USAGE, "place: --nodes is needed, such as --nodes n[1-64]");
-    return 0;
+    if (code >= 0)
+        return code;
+    if (optind < argc)
+        return option_fail("place: \"%s\" belongs to no option", argv[optind]);
+    return options->nodes ? -1 : option_fail("place: --nodes is needed, such as --nodes n[1-64]");
 }
 
 /* "dp=8,tp=8,pp=4"; numbers may end in k, M or G. */
@@ -184,9 +170,13 @@ static int write_file(const char *path, const struct order *order,
 static int topo_place(int argc, char **argv, struct error *err)
 {
     struct place_options options = {0};
-    struct order *order = read_options(argc, argv, &options, err) == 0 ? read_all(&options, err) : NULL;
-    int rc = order ? order_report_nodes(order, stdout, err) : -1;
+    int code = read_options(argc, argv, &options), rc;
+    struct order *order;
 
+    if (code >= 0)
+        return code;
+    order = read_all(&options, err);
+    rc = order ? order_report_nodes(order, stdout, err) : -1;
     if (rc == 0)
         rc = order_report_traffic(order, stdout, err);
     if (rc == 0 && options.svg)
@@ -204,7 +194,7 @@ static const struct {
     int (*run)(int argc, char **argv, struct error *err);
 } commands[] = {{"node", topo_node}, {"save", topo_save}, {"place", topo_place}};
 
-static const char usage[] =
+const char topo_usage[] =
     "usage: muster-topo node [--xml FILE] [--ranks N] [--json] [--environment [--nodes N] [--cluster NAME]\n"
     "                        [--interface NAME] [--profiles DIR] [--site DIR]] [DIR]\n"
     "       muster-topo save DIR\n"
@@ -215,16 +205,16 @@ static const char usage[] =
 int main(int argc, char **argv)
 {
     struct error err = {0};
+    int code;
 
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-        return error_output(option_standard('h', argv, usage));
-    if (argc == 2 && strcmp(argv[1], "--version") == 0)
-        return error_output(option_standard('V', argv, usage));
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
-        if (strcmp(argv[1], commands[i].word) == 0)
-            return commands[i].run(argc - 1, argv + 1, &err) < 0 ? error_report(&err) : error_output(CODE_OK);
-    if (argc > 1)
-        fprintf(stderr, "muster-topo: there is no \"%s\"\n", argv[1]);
-    fputs(usage, stderr);
-    return CODE_USAGE;
+        if (strcmp(argv[1], commands[i].word) == 0) {
+            code = commands[i].run(argc - 1, argv + 1, &err);
+            return code < 0 ? error_report(&err) : error_output(code);
+        }
+    code = options_read(&(const struct option_row){0}, argc, argv, topo_usage);
+    if (code >= 0)
+        return error_output(code);
+    return argc > 1 ? option_fail("no such command: %s", argv[1])
+                    : option_fail("a command is needed: node, save or place");
 }

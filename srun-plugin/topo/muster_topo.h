@@ -11,18 +11,11 @@
 #include "srun-plugin/node/node.h"
 #include "srun-plugin/place/order.h"
 
+/* Each returns the exit code; or -1 with *err, which the caller reports. */
 int topo_node(int argc, char **argv, struct error *err);
 int topo_save(int argc, char **argv, struct error *err);
 
-/* An option of a command: with a value, or else a flag. */
-struct topo_option {
-    const char *name;
-    const char **value;
-    bool *flag;
-};
-
-/* Reads options up to a row without name. Returns the index in argv of the first argument that is none; -1 and *err. */
-int topo_options(int argc, char **argv, const struct topo_option *options, struct error *err);
+extern const char topo_usage[];
 
 /*
  * Saves all files that node_read reads of a machine, so that it can read them elsewhere: from root ("/" or another

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/option.h"
 #include "srun-plugin/node/bind.h"
 
 /* More than any job has. */
@@ -22,48 +24,41 @@ struct node_options {
     struct environment_request request; /* for the environment */
 };
 
-static int parse_count(const char *name, const char *text, unsigned most, unsigned *number, struct error *err)
-{
-    long value;
-
-    if (!text_to_long(text, 1, most, &value))
-        return error_set(err, CODE_USAGE, "--%s=%s: must be a number from 1 to %u", name, text, most);
-    *number = (unsigned)value;
-    return 0;
-}
-
-static int read_options(int argc, char **argv, struct node_options *options, struct error *err)
+/* -1: go on; otherwise the exit code. */
+static int read_options(int argc, char **argv, struct node_options *options)
 {
     struct environment_request *request = &options->request;
-    const char *ranks = NULL, *nodes = NULL;
-    const struct topo_option known[] = {{"cluster", &request->cluster, NULL},
-                                        {"environment", NULL, &options->environment},
-                                        {"interface", &request->interface, NULL},
-                                        {"json", NULL, &options->json},
-                                        {"nodes", &nodes, NULL},
-                                        {"profiles", &request->profiles, NULL},
-                                        {"ranks", &ranks, NULL},
-                                        {"site", &request->site, NULL},
-                                        {"xml", &options->xml, NULL},
-                                        {NULL, NULL, NULL}};
-    int first;
+    long ranks = 0, nodes = 1;
+    const struct option_row rows[] = {
+        {"cluster", OPTION_TEXT, .to = &request->cluster},
+        {"environment", OPTION_FLAG, .to = &options->environment},
+        {"interface", OPTION_TEXT, .to = &request->interface},
+        {"json", OPTION_FLAG, .to = &options->json},
+        {"nodes", OPTION_WHOLE, .to = &nodes, .least = 1, .most = NODES_MAX},
+        {"profiles", OPTION_TEXT, .to = &request->profiles},
+        {"ranks", OPTION_WHOLE, .to = &ranks, .least = 1, .most = CPUS_MAX},
+        {"site", OPTION_TEXT, .to = &request->site},
+        {"xml", OPTION_TEXT, .to = &options->xml},
+        {0},
+    };
+    int code;
 
-    *options = (struct node_options){.root = "/", .request = {.nodes = 1, .profiles = FABRIC_DIR}};
-    if ((first = topo_options(argc, argv, known, err)) < 0 ||
-        (ranks && parse_count("ranks", ranks, CPUS_MAX, &options->ranks, err) < 0) ||
-        (nodes && parse_count("nodes", nodes, NODES_MAX, &request->nodes, err) < 0))
-        return -1;
-    if (first + 1 < argc)
-        return error_set(err, CODE_USAGE, "node: at most one directory of a snapshot; unexpected argument '%s'",
-                         argv[first + 1]);
-    if (first < argc)
-        options->root = argv[first];
+    *options = (struct node_options){.root = "/", .request = {.profiles = FABRIC_DIR}};
+    code = options_read(rows, argc, argv, topo_usage);
+    if (code >= 0)
+        return code;
+    if (optind + 1 < argc)
+        return option_fail("node: at most one directory of a snapshot; unexpected argument '%s'", argv[optind + 1]);
+    if (optind < argc)
+        options->root = argv[optind];
+    options->ranks = (unsigned)ranks;
+    request->nodes = (unsigned)nodes;
     request->root = options->root;
     if (strcmp(options->root, "/") == 0 && !request->site)
         request->site = "/etc/muster/fabric";
     if (strcmp(options->root, "/") == 0 && !request->cluster)
         request->cluster = getenv("SLURM_CLUSTER_NAME");
-    return 0;
+    return -1;
 }
 
 static unsigned default_ranks(const struct node *node)
@@ -223,9 +218,11 @@ int topo_node(int argc, char **argv, struct error *err)
     struct node *node = NULL;
     struct bind_plan *plan = NULL;
     struct environment *environment = NULL;
-    int status = -1;
+    int status = read_options(argc, argv, &options);
 
-    if (read_options(argc, argv, &options, err) < 0 || !(node = node_read(options.root, options.xml, err)))
+    if (status >= 0)
+        return status;
+    if (!(node = node_read(options.root, options.xml, err)))
         goto done;
     request.local_ranks = options.ranks ? options.ranks : default_ranks(node);
     if (!(plan = bind_plan_create(node, &request, err)))
@@ -246,7 +243,11 @@ done:
 
 int topo_save(int argc, char **argv, struct error *err)
 {
-    if (argc != 2 || argv[1][0] == '-')
-        return error_set(err, CODE_USAGE, "save: missing DIR, a new or empty directory");
-    return snapshot_save("/", argv[1], err);
+    int code = options_read(&(const struct option_row){0}, argc, argv, topo_usage);
+
+    if (code >= 0)
+        return code;
+    if (argc != optind + 1)
+        return option_fail("save: missing DIR, a new or empty directory");
+    return snapshot_save("/", argv[optind], err) < 0 ? -1 : CODE_OK;
 }

@@ -50,7 +50,7 @@ refused() {
     refused 64 "no job file was given" muster-train
     refused 64 "unknown option -verbose" muster-train -verbose "$DIR/tiny/job.cfg"
     for ranks in 8x 1e3 4.5 0 99999999999 ''; do
-        refused 64 "--plan needs a number of ranks from 1 to 1000000, not $ranks" \
+        refused 64 "--plan needs a whole number from 1 to 1000000, not $ranks" \
             muster-train --plan "$ranks" "$DIR/tiny/job.cfg"
     done
 }
@@ -89,10 +89,10 @@ refused() {
     for number in 5.7 1e300 -1 99999999999999999999 3x ''; do
         refused 64 "--tokens needs a whole number of at least 0, not $number" muster-generate --tokens "$number" x
         refused 64 "--seed needs a whole number of at least 0, not $number" muster-generate --seed "$number" x
-        refused 64 "--checkpoint-bytes takes a whole number of bytes, not $number" \
+        refused 64 "--checkpoint-bytes needs a whole number of at least 0, not $number" \
             muster-preflight --checkpoint-bytes "$number"
     done
-    refused 64 "--seconds takes 3 to 3600, not 10m" muster-preflight --seconds 10m
+    refused 64 "--seconds needs a whole number from 3 to 3600, not 10m" muster-preflight --seconds 10m
     refused 64 "unknown option --fast" muster-preflight --fast
     refused 64 "belongs to no option: n1" muster-preflight n1
     refused 64 "a file is missing after --text" "$TOP/quickstart" --text
@@ -178,8 +178,8 @@ capitals_model() {
 }
 
 @test "muster-generate refuses invalid options in one line" {
-    refused 64 "--top-p needs a number above 0 and at most 1, not 1.5" muster-generate --top-p 1.5 x
-    refused 64 "--top-k needs a whole number of at least 1, not 0" muster-generate --top-k 0 x
+    refused 64 "--top-p needs a number from 0 to 1, not 1.5" muster-generate --top-p 1.5 x
+    refused 64 "--top-k needs a whole number from 1 to 2147483647, not 0" muster-generate --top-k 0 x
     refused 64 "--prompt must not be empty" muster-generate --prompt '' x
     capitals_model
     cd "$DIR"

@@ -247,7 +247,7 @@ static void a_child_whose_parent_ends(void **state)
     spew(join(file, node.target, "file"), "x", 1);
     strcpy(node.target, file);
     node_stage(&node, 30, "a");
-    snprintf(command, sizeof command, "(%s --child %s & sleep 0.5) 2>&1", program("muster-ckptd"),
+    snprintf(command, sizeof command, "(sh -c 'exec %s --child=$PPID %s' & sleep 0.5) 2>&1", program("muster-ckptd"),
              ckpt_stage_directory(node.stage));
     pipe = popen(command, "r");
     assert_non_null(pipe);
@@ -274,8 +274,8 @@ static void a_child_whose_parent_ends_tries_once_more(void **state)
     strcpy(node.target, file);
     node_stage(&node, 30, "a");
     /* The pauses are 0.25, 0.5, 1 and 2 s: it works again at the beginning of the last. */
-    snprintf(command, sizeof command, "(%s --child %s & sleep 2; rm %s; sleep 0.2) 2>&1", program("muster-ckptd"),
-             ckpt_stage_directory(node.stage), node.target);
+    snprintf(command, sizeof command, "(sh -c 'exec %s --child=$PPID %s' & sleep 2; rm %s; sleep 0.2) 2>&1",
+             program("muster-ckptd"), ckpt_stage_directory(node.stage), node.target);
     pipe = popen(command, "r");
     assert_non_null(pipe);
     output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
@@ -314,7 +314,7 @@ static void a_child_whose_parent_ends_leaves_it_to_others(void **state)
     node.stride = 2;
     node_open(&node, "1", 2, false);
     node_stage(&node, 30, "a");
-    snprintf(command, sizeof command, "(%s --child %s & sleep 0.5) 2>&1", program("muster-ckptd"),
+    snprintf(command, sizeof command, "(sh -c 'exec %s --child=$PPID %s' & sleep 0.5) 2>&1", program("muster-ckptd"),
              ckpt_stage_directory(node.stage));
     pipe = popen(command, "r");
     assert_non_null(pipe);

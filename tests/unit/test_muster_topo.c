@@ -144,11 +144,11 @@ static void what_is_wrong_is_said(void **state)
         const char *arguments, *says;
         int code;
     } wrong[] = {
-        {"", "muster-topo place", 64},
-        {"plaice", "there is no \"plaice\"", 64},
+        {"", "a command is needed: node, save or place", 64},
+        {"plaice", "no such command: plaice", 64},
         {"place", "--nodes is needed", 64},
-        {"place --nodes", "unknown or lacks its value", 64},
-        {"place --nodes n1 --colour red", "option --colour is unknown", 64},
+        {"place --nodes", "a value is missing after --nodes", 64},
+        {"place --nodes n1 --colour red", "unknown option --colour", 64},
         {"place --nodes n1 n2", "\"n2\" belongs to no option", 64},
         {"place --nodes 'n['", "host list", 65},
         {"place --nodes n1,n1", "n1 is twice in the allocation", 65},

@@ -59,12 +59,12 @@ static void wrong_command_lines_are_64(void **state)
     expect(64, "", "missing command: follow, plot, compare or summary");
     expect(64, "draw", "unknown command draw");
     expect(64, "summary", "needs 1 metrics file, not 0");
-    expect(64, "summary --fast x", "option --fast is unknown");
-    expect(64, "plot -xy x", "option -xy is unknown");
+    expect(64, "summary --fast x", "unknown option --fast");
+    expect(64, "plot -xy x", "unknown option -xy");
     expect(64, "plot x --mark 120", "must be STEP=LABEL");
-    expect(64, "plot x --mark a=b", "must be a whole number");
-    expect(64, "follow x --steps 0", "--steps 0: must be a whole number, at least 1");
-    expect(64, "compare a b --tolerance nan", "--tolerance nan: must be a number");
+    expect(64, "plot x --mark a=b", "must be STEP=LABEL");
+    expect(64, "follow x --steps 0", "--steps needs a whole number of at least 1, not 0");
+    expect(64, "compare a b --tolerance nan", "--tolerance needs a number of at least 0, not nan");
     expect(0, "--help", "usage: muster-report follow");
     expect(0, "--version", "muster-report ");
 }

@@ -1,9 +1,9 @@
 /* data_convert.c - muster-data TEXT... --out PREFIX. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/option.h"
 #include "common/text.h"
@@ -15,7 +15,8 @@
 
 /* The options as they are written. */
 struct convert_options {
-    const char *list, *percent, *split, *workers, *skip, *key;
+    const char *list, *percent, *split, *key;
+    long workers, skip;
     bool check;
     int others; /* options that --check does not take */
 };
@@ -133,7 +134,6 @@ static int check_sets(struct convert *convert, const struct convert_options *opt
 
 static int check_options(struct convert *convert, const struct convert_options *options)
 {
-    long number;
     int code;
 
     if (convert->texts.count == 0 && !options->list)
@@ -141,17 +141,8 @@ static int check_options(struct convert *convert, const struct convert_options *
     code = check_sets(convert, options);
     if (code)
         return code;
-    convert->workers = data_processors();
-    if (options->workers) {
-        if (!text_to_long(options->workers, 1, WORK_THREADS_MOST, &number))
-            return option_fail("--workers must be a number from 1 to %d", WORK_THREADS_MOST);
-        convert->workers = (int)number;
-    }
-    if (options->skip) {
-        if (!text_to_long(options->skip, 0, INT_MAX, &number))
-            return option_fail("--skip-bad must be a number, 0 or more");
-        convert->skip_bad = (uint64_t)number;
-    }
+    convert->workers = options->workers ? (int)options->workers : data_processors();
+    convert->skip_bad = (uint64_t)options->skip;
     if (options->key && convert->texts.raw)
         return option_fail("--key and --raw were both given");
     convert->key = options->key ? options->key : "text";
@@ -162,48 +153,27 @@ static int check_options(struct convert *convert, const struct convert_options *
 /* Returns -1, or an exit code. */
 static int read_options(int argc, char **argv, struct convert *convert, struct convert_options *options)
 {
-    enum { OUT = 1, TOKENIZER, FILES_FROM, KEY, END, SPLIT, SENTENCES, RAW, VALID, PERCENT, SKIP, WORKERS, CHECK };
-    static const struct option names[] = {
-        {"out", required_argument, NULL, OUT},
-        {"tokenizer", required_argument, NULL, TOKENIZER},
-        {"files-from", required_argument, NULL, FILES_FROM},
-        {"key", required_argument, NULL, KEY},
-        {"append-eod", no_argument, NULL, END},
-        {"split", required_argument, NULL, SPLIT},
-        {"sentences", no_argument, NULL, SENTENCES},
-        {"raw", no_argument, NULL, RAW},
-        {"valid-out", required_argument, NULL, VALID},
-        {"valid-percent", required_argument, NULL, PERCENT},
-        {"skip-bad", required_argument, NULL, SKIP},
-        {"workers", required_argument, NULL, WORKERS},
-        {"check", no_argument, NULL, CHECK},
-        {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},
+    const struct option_row rows[] = {
+        {"out", OPTION_TEXT, .to = &convert->out},
+        {"tokenizer", OPTION_TEXT, .to = &convert->tokenizer},
+        {"files-from", OPTION_TEXT, .to = &options->list},
+        {"key", OPTION_TEXT, .to = &options->key},
+        {"append-eod", OPTION_FLAG, .to = &convert->append_end},
+        {"split", OPTION_TEXT, .to = &options->split},
+        {"sentences", OPTION_FLAG, .to = &convert->sentences},
+        {"raw", OPTION_FLAG, .to = &convert->texts.raw},
+        {"valid-out", OPTION_TEXT, .to = &convert->valid_out},
+        {"valid-percent", OPTION_TEXT, .to = &options->percent},
+        {"skip-bad", OPTION_WHOLE, .to = &options->skip, .most = INT_MAX},
+        {"workers", OPTION_WHOLE, .to = &options->workers, .least = 1, .most = WORK_THREADS_MOST},
+        {"check", OPTION_FLAG, .to = &options->check},
         {0},
     };
-    const char **texts[] = {
-        [OUT] = &convert->out,         [TOKENIZER] = &convert->tokenizer, [FILES_FROM] = &options->list,
-        [KEY] = &options->key,         [SPLIT] = &options->split,         [VALID] = &convert->valid_out,
-        [PERCENT] = &options->percent, [SKIP] = &options->skip,           [WORKERS] = &options->workers,
-    };
-    int option;
+    int code = options_read(rows, argc, argv, data_usage);
 
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", names, NULL)) != -1) {
-        options->others += option != CHECK;
-        if (option == END)
-            convert->append_end = true;
-        else if (option == SENTENCES)
-            convert->sentences = true;
-        else if (option == RAW)
-            convert->texts.raw = true;
-        else if (option == CHECK)
-            options->check = true;
-        else if (option > 0 && option < CHECK)
-            *texts[option] = optarg;
-        else
-            return option_standard(option, argv, data_usage);
-    }
+    if (code >= 0)
+        return code;
+    options->others = optind - 1 - options->check; /* every option before the prefixes */
     convert->texts.paths = argv + optind;
     convert->texts.count = argc - optind;
     return -1;

@@ -1,5 +1,4 @@
 /* data_inspect.c - muster-data show, verify and decode: what is in a data set. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,13 +114,10 @@ int data_print_sets(char *const *prefixes, int count, bool every_token)
 /* Arguments that are only prefixes. */
 static int inspect_sets(int argc, char **argv, bool every_token)
 {
-    static const struct option names[] = {{"version", no_argument, NULL, 'V'}, {"help", no_argument, NULL, 'h'}, {0}};
-    int option;
+    int code = options_read(&(const struct option_row){0}, argc, argv, data_usage);
 
-    opterr = 0;
-    option = getopt_long(argc, argv, ":", names, NULL);
-    if (option != -1)
-        return option_standard(option, argv, data_usage);
+    if (code >= 0)
+        return code;
     if (optind == argc)
         return option_fail("%s: no prefix was given", argv[0]);
     return data_print_sets(argv + optind, argc - optind, every_token);
@@ -221,46 +217,43 @@ done:
     return status;
 }
 
-/* "7" or "7-9". */
-static bool read_range(const char *text, uint64_t *first, uint64_t *last)
-{
-    long from, to;
+struct documents {
+    uint64_t first, last;
+};
 
-    if (!text_take_number(&text, LONG_MAX - 1, &from))
-        return false;
-    to = from;
-    if (*text == '-' && (text++, !text_take_number(&text, LONG_MAX - 1, &to)))
-        return false;
-    *first = (uint64_t)from;
-    *last = (uint64_t)to;
-    return *text == '\0' && from <= to;
+/* "7" or "7-9". */
+static int take_documents(const char *text, void *to)
+{
+    struct documents *documents = to;
+    const char *at = text;
+    long first, last;
+    bool good = text_take_number(&at, LONG_MAX - 1, &first);
+
+    last = first;
+    if (good && *at == '-')
+        good = (at++, text_take_number(&at, LONG_MAX - 1, &last));
+    if (!good || *at || first > last)
+        return option_fail("--documents %s: expected a number or two, as 3-5", text);
+    *documents = (struct documents){(uint64_t)first, (uint64_t)last};
+    return -1;
 }
 
 int data_decode(int argc, char **argv)
 {
-    enum { DOCUMENTS = 1, TOKENIZER };
-    static const struct option names[] = {
-        {"documents", required_argument, NULL, DOCUMENTS},
-        {"tokenizer", required_argument, NULL, TOKENIZER},
-        {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},
+    struct documents documents = {0, UINT64_MAX};
+    const char *tokenizer = NULL;
+    const struct option_row rows[] = {
+        {"documents", OPTION_TAKE, .to = &documents, .take = take_documents},
+        {"tokenizer", OPTION_TEXT, .to = &tokenizer},
         {0},
     };
-    const char *tokenizer = NULL;
-    uint64_t first = 0, last = UINT64_MAX;
+    int code = options_read(rows, argc, argv, data_usage);
     struct error err;
-    int option;
 
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", names, NULL)) != -1) {
-        if (option == TOKENIZER)
-            tokenizer = optarg;
-        else if (option != DOCUMENTS)
-            return option_standard(option, argv, data_usage);
-        else if (!read_range(optarg, &first, &last))
-            return option_fail("--documents %s: expected a number or two, as 3-5", optarg);
-    }
+    if (code >= 0)
+        return code;
     if (argc - optind != 1)
         return option_fail("decode: expected one prefix");
-    return decode_documents(argv[optind], tokenizer, first, last, &err) < 0 ? error_report(&err) : CODE_OK;
+    return decode_documents(argv[optind], tokenizer, documents.first, documents.last, &err) < 0 ? error_report(&err)
+                                                                                                : CODE_OK;
 }

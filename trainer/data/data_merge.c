@@ -1,9 +1,9 @@
 /* data_merge.c - muster-data merge: the documents of several data sets, in order, in one. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/option.h"
 #include "trainer/data/data_tool.h"
@@ -148,22 +148,13 @@ static int merge_sets(char *const *prefixes, int count, const char *out, struct 
 
 int data_merge(int argc, char **argv)
 {
-    static const struct option names[] = {
-        {"out", required_argument, NULL, 1},
-        {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},
-        {0},
-    };
     const char *out = NULL;
+    const struct option_row rows[] = {{"out", OPTION_TEXT, .to = &out}, {0}};
+    int code = options_read(rows, argc, argv, data_usage);
     struct error err;
-    int option;
 
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", names, NULL)) != -1) {
-        if (option != 1)
-            return option_standard(option, argv, data_usage);
-        out = optarg;
-    }
+    if (code >= 0)
+        return code;
     if (optind == argc)
         return option_fail("merge: no prefix was given");
     if (!out)

@@ -1,6 +1,5 @@
 /* data_train.c - muster-data train-tokenizer: a SentencePiece vocabulary of texts. */
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,29 +148,26 @@ static int train_model(const struct text_inputs *texts, const char *key, struct 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
 struct training_options {
-    const char *out, *list, *key, *size, *kind, *workers;
+    const char *out, *list, *key, *kind;
+    long size, workers;
     bool raw;
 };
 
 static int check_options(const struct training_options *options, struct tokenizer_training *training)
 {
-    long size, threads = data_processors();
-
     if (!options->out)
         return option_fail("train-tokenizer: no --out FOLDER was given");
-    if (!options->size || !text_to_long(options->size, 300, 1 << 20, &size))
-        return option_fail("train-tokenizer: --vocab-size must be a number from 300 to %d", 1 << 20);
+    if (!options->size)
+        return option_fail("train-tokenizer: no --vocab-size was given");
     if (options->kind && strcmp(options->kind, "bpe") != 0 && strcmp(options->kind, "unigram") != 0)
         return option_fail("--kind %s: expected bpe or unigram", options->kind);
     if (options->key && options->raw)
         return option_fail("--key and --raw were both given");
-    if (options->workers && !text_to_long(options->workers, 1, WORK_THREADS_MOST, &threads))
-        return option_fail("--workers must be a number from 1 to %d", WORK_THREADS_MOST);
     if (access(options->out, F_OK) == 0)
         return option_fail("%s exists; remove it or choose another folder", options->out);
     training->unigram = options->kind && strcmp(options->kind, "unigram") == 0;
-    training->vocab_size = (int)size;
-    training->threads = (int)threads;
+    training->vocab_size = (int)options->size;
+    training->threads = options->workers ? (int)options->workers : data_processors();
     return CODE_OK;
 }
 
@@ -201,31 +197,22 @@ static int run_training(char *const *given, int count, const struct training_opt
 
 int data_train_tokenizer(int argc, char **argv)
 {
-    enum { OUT = 1, FILES_FROM, KEY, SIZE, KIND, WORKERS, RAW };
-    static const struct option names[] = {
-        {"out", required_argument, NULL, OUT},   {"files-from", required_argument, NULL, FILES_FROM},
-        {"key", required_argument, NULL, KEY},   {"vocab-size", required_argument, NULL, SIZE},
-        {"kind", required_argument, NULL, KIND}, {"workers", required_argument, NULL, WORKERS},
-        {"raw", no_argument, NULL, RAW},         {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},        {0},
-    };
     struct training_options options = {0};
     struct tokenizer_training training = {0};
-    const char **texts[] = {
-        [OUT] = &options.out,   [FILES_FROM] = &options.list, [KEY] = &options.key,
-        [SIZE] = &options.size, [KIND] = &options.kind,       [WORKERS] = &options.workers,
+    const struct option_row rows[] = {
+        {"out", OPTION_TEXT, .to = &options.out},
+        {"files-from", OPTION_TEXT, .to = &options.list},
+        {"key", OPTION_TEXT, .to = &options.key},
+        {"vocab-size", OPTION_WHOLE, .to = &options.size, .least = 300, .most = 1 << 20},
+        {"kind", OPTION_TEXT, .to = &options.kind},
+        {"workers", OPTION_WHOLE, .to = &options.workers, .least = 1, .most = WORK_THREADS_MOST},
+        {"raw", OPTION_FLAG, .to = &options.raw},
+        {0},
     };
-    int option, code;
+    int code = options_read(rows, argc, argv, data_usage);
 
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", names, NULL)) != -1) {
-        if (option < OUT || option > RAW)
-            return option_standard(option, argv, data_usage);
-        if (option == RAW)
-            options.raw = true;
-        else
-            *texts[option] = optarg;
-    }
+    if (code >= 0)
+        return code;
     if (optind == argc && !options.list)
         return option_fail("train-tokenizer: no text was given");
     code = check_options(&options, &training);

@@ -1,7 +1,6 @@
 /* muster_report.c - the program muster-report: its command line. The commands are in follow.c, plot.c and summary.c. */
 #include "config.h"
 
-#include <getopt.h>
 #include <limits.h>
 #include <locale.h>
 #include <math.h>
@@ -32,58 +31,32 @@ static const char HELP[] =
 
 /* ---- the command line ---- */
 
-static int read_long(const char *text, const char *option, long least, long *value, struct error *err)
+/* -1: go on, with so many files from argv[optind] on; otherwise the exit code. */
+static int read_options(const struct option_row *rows, int argc, char **argv, int files)
 {
-    if (!text_to_long(text, least, LONG_MAX, value))
-        return error_set(err, CODE_USAGE, "%s %s: must be a whole number, at least %ld", option, text, least);
-    return 0;
-}
+    int code = options_read(rows, argc, argv, HELP);
 
-static int read_real(const char *text, const char *option, double *value, struct error *err)
-{
-    if (!text_to_double(text, 0.0, HUGE_VAL, value))
-        return error_set(err, CODE_USAGE, "%s %s: must be a number, at least 0", option, text);
-    return 0;
-}
-
-static int unknown_option(char **argv, struct error *err)
-{
-    return error_set(err, CODE_USAGE, "%s: option %s is unknown or lacks its value; muster-report --help lists them",
-                     argv[0], option_refused(argv));
-}
-
-static int expect_files(int argc, char **argv, int files, struct error *err)
-{
-    if (argc - optind == files)
-        return 0;
-    return error_set(err, CODE_USAGE, "%s: needs %d metrics file%s, not %d; see muster-report --help", argv[0], files,
-                     files == 1 ? "" : "s", argc - optind);
+    if (code >= 0 || argc - optind == files)
+        return code;
+    return option_fail("%s: needs %d metrics file%s, not %d", argv[0], files, files == 1 ? "" : "s", argc - optind);
 }
 
 /* ---- follow ---- */
 
 static int run_follow(int argc, char **argv, struct error *err)
 {
-    static const struct option options[] = {{"steps", required_argument, NULL, 's'},
-                                            {"pid", required_argument, NULL, 'p'},
-                                            {"interval", required_argument, NULL, 'i'},
-                                            {0}};
     struct follow follow = {.interval = 5.0};
     long pid = 0;
-    int c;
+    const struct option_row rows[] = {
+        {"steps", OPTION_WHOLE, .to = &follow.steps, .least = 1},
+        {"pid", OPTION_WHOLE, .to = &pid, .least = 1, .most = INT_MAX},
+        {"interval", OPTION_REAL, .to = &follow.interval},
+        {0},
+    };
+    int code = read_options(rows, argc, argv, 1);
 
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (c == 's' && read_long(optarg, "--steps", 1, &follow.steps, err) < 0)
-            return -1;
-        if (c == 'p' && read_long(optarg, "--pid", 1, &pid, err) < 0)
-            return -1;
-        if (c == 'i' && read_real(optarg, "--interval", &follow.interval, err) < 0)
-            return -1;
-        if (c == '?')
-            return unknown_option(argv, err);
-    }
-    if (expect_files(argc, argv, 1, err) < 0)
-        return -1;
+    if (code >= 0)
+        return code;
     follow.path = argv[optind];
     follow.pid = (pid_t)pid;
     return follow_run(&follow, err);
@@ -91,15 +64,18 @@ static int run_follow(int argc, char **argv, struct error *err)
 
 /* ---- plot ---- */
 
-static int read_mark(char *text, struct mark *mark, struct error *err)
+/* "120=preempted" */
+static int take_mark(const char *text, void *to)
 {
-    char *equals = strchr(text, '=');
+    struct plot *plot = to;
+    struct mark *mark = (struct mark *)&plot->marks[plot->nmarks];
+    const char *at = text;
 
-    if (!equals || !equals[1])
-        return error_set(err, CODE_USAGE, "--mark %s: must be STEP=LABEL, such as 120=preempted", text);
-    *equals = '\0';
-    snprintf(mark->label, sizeof mark->label, "%s", equals + 1);
-    return read_long(text, "--mark", 0, &mark->step, err);
+    if (!text_take_number(&at, LONG_MAX, &mark->step) || at[0] != '=' || !at[1])
+        return option_fail("--mark %s: must be STEP=LABEL, such as 120=preempted", text);
+    snprintf(mark->label, sizeof mark->label, "%s", at + 1);
+    plot->nmarks++;
+    return -1;
 }
 
 /* Removes an incomplete picture, but nothing that is not a regular file, such as /dev/full. */
@@ -173,38 +149,24 @@ out:
 
 static int run_plot(int argc, char **argv, struct error *err)
 {
-    static const struct option options[] = {{"reference", required_argument, NULL, 'r'},
-                                            {"mark", required_argument, NULL, 'm'},
-                                            {"title", required_argument, NULL, 't'},
-                                            {"output", required_argument, NULL, 'o'},
-                                            {0}};
-    struct plot plot = {.title = "Training loss"};
-    const char *reference = NULL, *output = NULL;
     struct mark *marks = error_calloc((size_t)argc, sizeof *marks, err);
-    int c, result = -1;
+    struct plot plot = {.title = "Training loss", .marks = marks};
+    const char *reference = NULL, *output = NULL;
+    const struct option_row rows[] = {
+        {"reference", OPTION_TEXT, .to = &reference},
+        {"mark", OPTION_TAKE, .to = &plot, .take = take_mark},
+        {"title", OPTION_TEXT, .to = &plot.title},
+        {"output", OPTION_TEXT, .to = &output, .letter = 'o'},
+        {0},
+    };
+    int code = marks ? read_options(rows, argc, argv, 1) : -1;
 
-    if (!marks)
-        return -1;
-    plot.marks = marks;
-    while ((c = getopt_long(argc, argv, "o:", options, NULL)) != -1) {
-        if (c == 'r')
-            reference = optarg;
-        if (c == 't')
-            plot.title = optarg;
-        if (c == 'o')
-            output = strcmp(optarg, "-") ? optarg : NULL;
-        if (c == 'm' && read_mark(optarg, &marks[plot.nmarks++], err) < 0)
-            goto out;
-        if (c == '?') {
-            unknown_option(argv, err);
-            goto out;
-        }
-    }
-    if (expect_files(argc, argv, 1, err) == 0)
-        result = draw_plot(argv[optind], reference, output, &plot, err);
-out:
+    if (output && strcmp(output, "-") == 0)
+        output = NULL;
+    if (marks && code < 0)
+        code = draw_plot(argv[optind], reference, output, &plot, err);
     free(marks);
-    return result;
+    return code;
 }
 
 /* ---- compare ---- */
@@ -238,25 +200,20 @@ static int print_comparison(char **paths, const struct comparison *c, double tol
 
 static int run_compare(int argc, char **argv, struct error *err)
 {
-    static const struct option options[] = {
-        {"tolerance", required_argument, NULL, 't'}, {"common", no_argument, NULL, 'c'}, {0}};
     struct metrics_step *a = NULL, *b = NULL;
     struct comparison comparison;
     bool common_only = false;
     double tolerance = 0.0;
     size_t na, nb;
-    int c, result = -1;
+    const struct option_row rows[] = {
+        {"tolerance", OPTION_REAL, .to = &tolerance},
+        {"common", OPTION_FLAG, .to = &common_only},
+        {0},
+    };
+    int result = read_options(rows, argc, argv, 2);
 
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (c == 't' && read_real(optarg, "--tolerance", &tolerance, err) < 0)
-            return -1;
-        if (c == 'c')
-            common_only = true;
-        if (c == '?')
-            return unknown_option(argv, err);
-    }
-    if (expect_files(argc, argv, 2, err) < 0)
-        return -1;
+    if (result >= 0)
+        return result;
     if (read_metrics(argv[optind], &a, &na, err) == 0 && read_metrics(argv[optind + 1], &b, &nb, err) == 0 &&
         compare_runs(&comparison, a, na, b, nb, err) == 0)
         result = print_comparison(argv + optind, &comparison, tolerance, common_only);
@@ -269,15 +226,14 @@ static int run_compare(int argc, char **argv, struct error *err)
 
 static int run_summary(int argc, char **argv, struct error *err)
 {
-    static const struct option options[] = {{0}};
     struct terminal terminal = terminal_inspect(STDOUT_FILENO);
     struct summary summary = {.columns = terminal.columns, .utf8 = terminal.utf8};
     struct metrics_step *steps;
-    int result;
+    int result = read_options(&(const struct option_row){0}, argc, argv, 1);
 
-    if (getopt_long(argc, argv, "", options, NULL) != -1)
-        return unknown_option(argv, err);
-    if (expect_files(argc, argv, 1, err) < 0 || read_metrics(argv[optind], &steps, &summary.count, err) < 0)
+    if (result >= 0)
+        return result;
+    if (read_metrics(argv[optind], &steps, &summary.count, err) < 0)
         return -1;
     summary.name = argv[optind];
     summary.steps = steps;
@@ -300,34 +256,20 @@ static const struct report_command COMMANDS[] = {
     {"summary", run_summary},
 };
 
-static int run_command(int argc, char **argv, struct error *err)
-{
-    if (argc < 2)
-        return error_set(err, CODE_USAGE,
-                         "missing command: follow, plot, compare or summary; see muster-report --help");
-    for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++)
-        if (strcmp(argv[1], COMMANDS[i].name) == 0)
-            return COMMANDS[i].run(argc - 1, argv + 1, err);
-    return error_set(err, CODE_USAGE, "unknown command %s; the commands are follow, plot, compare, summary", argv[1]);
-}
-
 int main(int argc, char **argv)
 {
     struct error err = {.code = CODE_OK};
     int code;
 
     setlocale(LC_CTYPE, ""); /* but not LC_NUMERIC: JSON's numbers have a decimal point */
-    opterr = 0;
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        puts("muster-report " PACKAGE_VERSION);
-        return error_output(CODE_OK);
-    }
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--help") == 0) {
-            fputs(HELP, stdout);
-            return error_output(CODE_OK);
+    for (size_t i = 0; argc > 1 && i < sizeof COMMANDS / sizeof COMMANDS[0]; i++)
+        if (strcmp(argv[1], COMMANDS[i].name) == 0) {
+            code = COMMANDS[i].run(argc - 1, argv + 1, &err);
+            return code < 0 ? error_report(&err) : error_output(code);
         }
-    }
-    code = run_command(argc, argv, &err);
-    return code < 0 ? error_report(&err) : error_output(code);
+    code = options_read(&(const struct option_row){0}, argc, argv, HELP);
+    if (code >= 0)
+        return error_output(code);
+    return argc < 2 ? option_fail("missing command: follow, plot, compare or summary")
+                    : option_fail("unknown command %s; the commands are follow, plot, compare, summary", argv[1]);
 }
