@@ -18,7 +18,6 @@
 #include <poll.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +26,10 @@
 
 #include "ckpt/tools/claim_keeper.h"
 #include "common/clock.h"
-#include "trainer/ckptd_process.h"
+#include "trainer/programs.h"
 #include "trainer/run.h"
 #include "trainer/slurm_job.h"
+#include "trainer/watch/flight_record.h"
 #include "trainer/watch/recorder.h"
 
 #define START_SECONDS  10.0 /* between starts of a keeper that ends */
@@ -77,24 +77,6 @@ static void read_line(char *line, size_t size, const char *path)
         fclose(file);
 }
 
-/* When a process was started; 0: it has ended; -1: it cannot be seen. */
-static int64_t process_start(int pid)
-{
-    char path[64], line[1024], state = 0;
-    unsigned long long started = 0;
-    const char *rest;
-
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    read_line(line, sizeof line, path);
-    rest = strrchr(line, ')'); /* its name may hold anything */
-    if (!rest)
-        return kill(pid, 0) < 0 && errno == ESRCH ? 0 : -1;
-    if (sscanf(rest, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &state,
-               &started) != 2)
-        return -1;
-    return state == 'Z' || state == 'X' ? 0 : (int64_t)started;
-}
-
 /* The boot's id, and the namespace of process ids. */
 static void name_machine(char *machine, size_t size)
 {
@@ -137,7 +119,6 @@ static char *list_keys(const struct job *job)
 static void describe_self(struct ckpt_claim *claim, const struct run *run)
 {
     char text[32];
-    int64_t started = process_start((int)getpid());
 
     copy_variable(claim->cluster, sizeof claim->cluster, "SLURM_CLUSTER_NAME");
     copy_variable(claim->job, sizeof claim->job, "SLURM_JOB_ID");
@@ -152,7 +133,7 @@ static void describe_self(struct ckpt_claim *claim, const struct run *run)
     snprintf(claim->host, sizeof claim->host, "%s", run->locations[0].host);
     name_machine(claim->machine, sizeof claim->machine);
     claim->pid = (int)getpid();
-    claim->pid_started = started > 0 ? (uint64_t)started : 0;
+    claim->pid_started = process_self().started;
     claim->keys = list_keys(run->job);
 }
 
@@ -188,14 +169,15 @@ static enum verdict judge_heartbeat(struct claim_watch *watch, const struct ckpt
 /* 1: it runs; 0: it has ended; -1: it cannot be seen from here. */
 static int find_process(const struct ckpt_claim *owner, const struct ckpt_claim *own)
 {
-    int64_t started;
+    struct process process = process_self();
+    enum process_state state;
 
-    if (!own->machine[0] || strcmp(owner->machine, own->machine) != 0)
+    if (!own->machine[0] || strcmp(owner->machine, own->machine) != 0 || owner->pid_started == 0)
         return -1;
-    started = process_start(owner->pid);
-    if (started < 0 || owner->pid_started == 0)
-        return -1;
-    return started == (int64_t)owner->pid_started;
+    process.pid = owner->pid;
+    process.started = owner->pid_started;
+    state = process_inspect(&process);
+    return state == PROCESS_UNKNOWN ? -1 : state != PROCESS_GONE;
 }
 
 static enum verdict judge_owner(struct claim_watch *watch, const struct ckpt_claim *owner)

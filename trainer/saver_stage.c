@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 #include "common/thread.h"
-#include "trainer/ckptd_process.h"
+#include "trainer/programs.h"
 
 enum { LONG_LIVED = 10 }; /* seconds; a muster-ckptd that runs for longer sets `restarts` to 0 */
 

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "trainer/programs.h"
 
 extern char **environ;
 
@@ -32,31 +32,6 @@ static char **list_variables(void)
         if (strncmp(environ[i], "SQUEUE_", 7) != 0 && strncmp(environ[i], "SLURM_CLUSTERS=", 15) != 0)
             list[kept++] = environ[i];
     return list;
-}
-
-/* Its output and its errors go to one pipe. */
-static int spawn_squeue(pid_t *pid, int out, char **arguments)
-{
-    char **variables = list_variables();
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none;
-    int code;
-
-    sigemptyset(&none);
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&files, out, STDERR_FILENO);
-    posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    code = variables ? posix_spawnp(pid, arguments[0], &files, &attributes, arguments, variables) : ENOMEM;
-    free(variables);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    return code;
 }
 
 /* Reads until the end, or until the time is over: then false. What does not fit is lost. */
@@ -87,24 +62,26 @@ static bool read_output(int fd, char *text, size_t size)
 /* squeue's exit code, or -1. */
 static int run_squeue(char **arguments, char *text, size_t size)
 {
+    struct program program = {.words = arguments, .input = -1};
+    char **variables;
     int ends[2], status = 0;
     bool complete;
-    pid_t pid;
+    pid_t pid = 0;
 
     text[0] = '\0';
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -1;
-    if (spawn_squeue(&pid, ends[1], arguments) != 0) {
-        close(ends[0]);
-        close(ends[1]);
-        return -1;
-    }
+    program.variables = variables = list_variables();
+    program.output = ends[1];
+    if (variables)
+        program_start(&pid, &program, NULL);
+    free(variables);
     close(ends[1]);
-    complete = read_output(ends[0], text, size);
+    complete = pid > 0 && read_output(ends[0], text, size);
     close(ends[0]);
-    if (!complete)
+    if (!complete && pid > 0)
         kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     return complete && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -315,21 +316,19 @@ bool record_get_cause(const struct record_file *file, struct record_cause *cause
 
 /* ---- processes ---- */
 
-/* State letter and start time of a process; false, with errno, when it cannot be read. */
+/* State letter and start time of a process; false when it cannot be read: it has ended, or is hidden from this user. */
 static bool read_stat(int64_t pid, char *state, uint64_t *started)
 {
     char path[64], text[1024], *name_end;
     ssize_t length;
-    int fd, reason;
+    int fd;
 
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
     length = read(fd, text, sizeof text - 1);
-    reason = length < 0 ? errno : EIO;
     close(fd);
-    errno = reason;
     text[length > 0 ? length : 0] = '\0';
     name_end = strrchr(text, ')'); /* the name may contain any character */
     /* proc(5): state is field 3, starttime field 22 */
@@ -363,7 +362,7 @@ enum process_state process_inspect(const struct process *process)
     if (process->pid == 0 || process->pid_namespace != pid_namespace)
         return PROCESS_UNKNOWN;
     if (!read_stat(process->pid, &state, &started))
-        return errno == ENOENT || errno == ESRCH ? PROCESS_GONE : PROCESS_UNKNOWN;
+        return kill((pid_t)process->pid, 0) < 0 && errno == ESRCH ? PROCESS_GONE : PROCESS_UNKNOWN;
     if (started != process->started || state == 'Z' || state == 'X' || state == 'x')
         return PROCESS_GONE;
     return state == 'T' || state == 't' ? PROCESS_STOPPED : PROCESS_RUNNING;
