@@ -234,7 +234,7 @@ static void norm_of_gradient(const struct bench *b)
 {
     double result;
 
-    b->k->sum_of_squares(b->dev, &result, b->logits, 4 * PARAMETERS);
+    b->k->sum_of_squares(b->dev, &result, &(struct squares){b->logits, 4 * PARAMETERS}, 1);
 }
 
 #define LINEAR_FLOPS(in, out) (2.0 * ROWS * (in) * (out))

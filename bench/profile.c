@@ -365,10 +365,14 @@ static void profile_zero(struct device *dev, void *y, size_t bytes)
     profile_end(dev);
 }
 
-static void profile_sum_of_squares(struct device *dev, double *result, const float *x, size_t count)
+static void profile_sum_of_squares(struct device *dev, double *result, const struct squares *arrays, int count)
 {
-    profile_begin(dev, "sum_of_squares", 0, 4 * (double)count);
-    profile->inner.sum_of_squares(dev, result, x, count);
+    double bytes = 0;
+
+    for (int i = 0; i < count; i++)
+        bytes += 4 * (double)arrays[i].count;
+    profile_begin(dev, "sum_of_squares", 0, bytes);
+    profile->inner.sum_of_squares(dev, result, arrays, count);
     profile_end(dev);
 }
 

@@ -106,7 +106,7 @@ struct workspace {
     int gelu_cols;      /* n of the product with EPILOGUE_DGELU */
     int seq, head_size; /* of attention */
     int heads;          /* of attention; this and the rest only for a GPU */
-    size_t squares;     /* most elements of a sum_of_squares */
+    size_t squares;     /* blocks of a sum_of_squares (SQUARES_BLOCK), counted in each array alone */
 };
 
 size_t kernels_workspace_bytes(const struct workspace *sizes);
@@ -367,6 +367,14 @@ struct adamw {
     float bias1, bias2;
 };
 
+/* An array of a sum of squares. */
+enum { SQUARES_BLOCK = 4096 };
+
+struct squares {
+    const float *x;
+    size_t count;
+};
+
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
 struct kernels {
@@ -405,11 +413,11 @@ struct kernels {
     void (*zero)(struct device *, void *y, size_t bytes);
 
     /*
-     * Sum of squares in fp64. Blocks of 4096 elements are summed alone and then in order, so the result does not depend
-     * on the number of threads. *result is host memory and valid on return (the call waits). NaN and infinity show in
-     * it.
+     * Sum of squares of several arrays in fp64. In each array, blocks of SQUARES_BLOCK elements are summed alone and
+     * then in order, so the result does not depend on the number of threads; the arrays' sums are added in order.
+     * *result is host memory and valid on return (the call waits once). NaN and infinity show in it.
      */
-    void (*sum_of_squares)(struct device *, double *result, const float *x, size_t count);
+    void (*sum_of_squares)(struct device *, double *result, const struct squares *arrays, int count);
 };
 
 #ifdef __cplusplus

@@ -172,8 +172,7 @@ size_t rank_config_workspace(const struct job *job, const struct rank_config *co
     if (bert_head && config->units->vocab_padded > sizes.bias_cols)
         sizes.bias_cols = config->units->vocab_padded;
     for (int i = 0; i < config->units->nunits; i++)
-        if (config->units->units[i].count > sizes.squares)
-            sizes.squares = config->units->units[i].count;
+        sizes.squares += (config->units->units[i].count + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
     return kernels_workspace_bytes(&sizes);
 }
 

@@ -197,11 +197,11 @@ static inline size_t workspace_embedding_backward(size_t rows, size_t cols)
     return 2 * chunks * cols * sizeof(float) + 2 * rows * sizeof(int);
 }
 
-#define SQUARES_BLOCK 4096 /* elements: as on a CPU */
+#define SQUARES_ARRAYS 128 /* of a launch of sum_of_squares */
 
-static inline size_t workspace_sum_of_squares(size_t count)
+static inline size_t workspace_sum_of_squares(size_t blocks)
 {
-    return ((count + SQUARES_BLOCK - 1) / SQUARES_BLOCK + 1) * sizeof(double);
+    return (blocks + SQUARES_ARRAYS) * sizeof(double);
 }
 
 #ifdef __cplusplus

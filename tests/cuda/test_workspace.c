@@ -122,8 +122,9 @@ static void test_attention_and_squares(void **state)
                                                                      .lse = lse,
                                                                      .dqkv = dqkv});
     expect_workspace(workspace_attention_backward(rows, 3));
-    device_kernels(dev)->sum_of_squares(dev, &sum, qkv, rows * 3 * hidden);
-    expect_workspace(workspace_sum_of_squares(rows * 3 * hidden));
+    device_kernels(dev)->sum_of_squares(dev, &sum, (struct squares[]){{qkv, rows * 3 * hidden}, {NULL, 0}, {lse, 3}},
+                                        3);
+    expect_workspace(workspace_sum_of_squares(3));
     device_free(dev, MEMORY_DEVICE, qkv);
     device_free(dev, MEMORY_DEVICE, out);
     device_free(dev, MEMORY_DEVICE, lse);

@@ -1,4 +1,5 @@
 /* discrete_operations.c - stores each operation with its operands translated, to run later on the CPU. */
+#include <assert.h>
 #include <string.h>
 
 #include "tests/discrete/discrete.h"
@@ -224,12 +225,17 @@ static void discrete_copy(struct device *dev, void *y, const void *x, size_t byt
     discrete_enqueue(dev, &entry);
 }
 
-static void discrete_sum_of_squares(struct device *dev, double *result, const float *x, size_t count)
+#define MOST_SQUARES 256
+
+static void discrete_sum_of_squares(struct device *dev, double *result, const struct squares *arrays, int count)
 {
-    const float *at = discrete_operand(dev, "sum_of_squares", x);
     struct device *cpu = device_discrete(dev)->cpu;
+    struct squares at[MOST_SQUARES];
     struct error err;
 
+    assert(count <= MOST_SQUARES);
+    for (int i = 0; i < count; i++)
+        at[i] = (struct squares){discrete_operand(dev, "sum_of_squares", arrays[i].x), arrays[i].count};
     discrete_wait(dev);
     if (dev->failed)
         return;

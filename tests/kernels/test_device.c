@@ -270,7 +270,7 @@ static void run_step(struct device *dev, const struct workspace *w)
                                                             .dgamma = sums,
                                                             .dbeta = sums + HIDDEN});
     k->bias_backward(dev, w->dtype, sums, x.at, TOKENS, 4 * HIDDEN, false);
-    k->sum_of_squares(dev, &norm, others, TOKENS * HIDDEN);
+    k->sum_of_squares(dev, &norm, &(struct squares){others, TOKENS * HIDDEN}, 1);
 }
 
 /* Foretold to the byte, on one device after the other. */
@@ -288,7 +288,7 @@ static void test_workspace(void **state)
                               .seq = TOKENS / 2,
                               .head_size = 32,
                               .heads = HIDDEN / 32,
-                              .squares = TOKENS * HIDDEN,
+                              .squares = TOKENS * HIDDEN / SQUARES_BLOCK,
                               .backward = i < 12};
 
         if (!dev)

@@ -170,7 +170,7 @@ static void test_workspace_counts(void **state)
 
     (void)state;
     k->zero(dev, there, BYTES);
-    k->sum_of_squares(dev, &sum, there, COUNT);
+    k->sum_of_squares(dev, &sum, &(struct squares){there, COUNT}, 1);
     assert_true(sum == 0);
     assert_true(dev->workspace > 0);
     assert_int_equal(dev->bytes_used[MEMORY_DEVICE], BYTES + dev->workspace);

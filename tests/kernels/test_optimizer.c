@@ -150,40 +150,56 @@ static void test_position(void **state)
     each_device(check_position);
 }
 
+static double sum_one(struct device *dev, const float *x, size_t count)
+{
+    double result = NAN;
+
+    device_kernels(dev)->sum_of_squares(dev, &result, &(struct squares){x, count}, 1);
+    return result;
+}
+
 static void check_squares(struct device *dev)
 {
     static const size_t counts[] = {1, 15, 4095, 4096, 4097, 100003};
 
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         float *x = random_floats(dev, counts[c], "x");
-        double want = 0, result = NAN;
+        double want = 0;
 
         for (size_t i = 0; i < counts[c]; i++)
             want += (double)x[i] * x[i];
-        device_kernels(dev)->sum_of_squares(dev, &result, x, counts[c]);
-        assert_true(fabs(result - want) <= 1e-12 * want);
+        assert_true(fabs(sum_one(dev, x, counts[c]) - want) <= 1e-12 * want);
         x[counts[c] / 2] = NAN;
-        device_kernels(dev)->sum_of_squares(dev, &result, x, counts[c]);
-        assert_true(isnan(result));
+        assert_true(isnan(sum_one(dev, x, counts[c])));
         x[counts[c] / 2] = INFINITY;
-        device_kernels(dev)->sum_of_squares(dev, &result, x, counts[c]);
-        assert_true(isinf(result));
+        assert_true(isinf(sum_one(dev, x, counts[c])));
         x[counts[c] / 2] = 1e30f; /* whose square is beyond fp32 */
-        device_kernels(dev)->sum_of_squares(dev, &result, x, counts[c]);
-        assert_true(fabs(result - 1e60) <= 1e54);
+        assert_true(fabs(sum_one(dev, x, counts[c]) - 1e60) <= 1e54);
     }
-    {
-        double result = NAN;
+    assert_true(sum_one(dev, NULL, 0) == 0);
+}
 
-        device_kernels(dev)->sum_of_squares(dev, &result, NULL, 0);
-        assert_true(result == 0);
+/* The arrays' own sums, added in their order: more of them than a GPU takes at once. */
+static void check_arrays(struct device *dev)
+{
+    enum { ARRAYS = 150, STRIDE = 4100 };
+    const float *x = random_floats(dev, (size_t)ARRAYS * STRIDE, "x");
+    struct squares arrays[ARRAYS];
+    double want = 0, result = NAN;
+
+    for (size_t i = 0; i < ARRAYS; i++) {
+        arrays[i] = (struct squares){x + i * STRIDE + i % 3, i % 7 == 3 ? 0 : i % 5 == 0 ? i : STRIDE - i};
+        want += sum_one(dev, arrays[i].x, arrays[i].count);
     }
+    device_kernels(dev)->sum_of_squares(dev, &result, arrays, ARRAYS);
+    expect_same("arrays", &result, &want, sizeof result);
 }
 
 static void test_sum_of_squares(void **state)
 {
     (void)state;
     each_device(check_squares);
+    each_device(check_arrays);
 }
 
 int main(void)

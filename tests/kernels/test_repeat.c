@@ -139,7 +139,7 @@ static void do_optimizer(struct device *dev, int shift, struct run *run)
 
     for (int i = 0; i < 3; i++)
         memset(run->out[i], 0, MOST * sizeof(float));
-    device_kernels(dev)->sum_of_squares(dev, &sum, grad, MOST);
+    device_kernels(dev)->sum_of_squares(dev, &sum, &(struct squares){grad, MOST}, 1);
     memcpy(run->out[3], &sum, sizeof sum);
     device_kernels(dev)->adamw(dev, &(struct adamw){.count = MOST,
                                                     .param = run->out[0],

@@ -245,7 +245,8 @@ static struct zero *create_zero(struct device *dev, const struct zero_comms *com
     zero->shared = shared_sizes_of(units, &zero->config);
     zero->unit = error_calloc((size_t)units->nunits, sizeof *zero->unit, err);
     zero->param_requests = error_calloc((size_t)units->nunits, sizeof *zero->param_requests, err);
-    if (!zero->unit || !zero->param_requests)
+    zero->squares = error_calloc((size_t)units->nunits, sizeof *zero->squares, err);
+    if (!zero->unit || !zero->param_requests || !zero->squares)
         goto fail;
     if (dev) {
         zero->host = device_is_host(dev) ? dev : device_create("cpu", 0, err);
@@ -294,6 +295,7 @@ void zero_destroy(struct zero *zero)
         device_destroy(zero->host);
     free(zero->gathers);
     free(zero->param_requests);
+    free(zero->squares);
     free(zero->unit);
     free(zero);
 }

@@ -221,13 +221,12 @@ int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err)
     bool on_host = zero_sums_on_host(&zero->config);
     struct device *dev = on_host ? zero->host : zero->dev;
     const struct kernels *k = on_host ? zero->on_host : zero->k;
-    double total = 0;
+    int arrays = 0;
 
     /* Each rank's shard only, in every stage, so that all stages round the same. */
     for (int i = 0; i < zero->units->nunits; i++) {
         const struct zero_unit *u = &zero->unit[i];
         size_t skip = 0;
-        double sum = 0;
 
         if (u->unit->copy || !u->size.shard_count)
             continue;
@@ -235,10 +234,9 @@ int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err)
             skip = u->unit->replicated - u->size.shard_first;
         if (skip >= u->size.shard_count)
             continue;
-        k->sum_of_squares(dev, &sum, zero_shard_grad(zero, u) + skip, u->size.shard_count - skip);
-        total += sum;
+        zero->squares[arrays++] = (struct squares){zero_shard_grad(zero, u) + skip, u->size.shard_count - skip};
     }
-    *result = total;
+    k->sum_of_squares(dev, result, zero->squares, arrays);
     comm_purpose(zero->comms.world, "gradient norm", NULL);
     return comm_sum_f64(zero->comms.world, result, 1, err);
 }

@@ -122,6 +122,7 @@ struct zero {
     uint64_t snapshot_transfer;           /* the last of zero_snapshot; 0: none */
     float *tie;                           /* [2][TIE_ELEMENTS], in the memory of the sums */
     struct comm_request **param_requests; /* [nunits] all-gathers after a step */
+    struct squares *squares;              /* [nunits] for the norm */
 
     struct zero_buffer *buffers; /* a list of all that was allocated */
     struct error error;          /* the first failure since the last zero_status */

@@ -90,8 +90,6 @@ void ISA(adamw)(struct device *dev, const struct adamw *op)
     }
 }
 
-#define BLOCK 4096 /* elements; kernels.h promises it */
-
 #define SUMS 8 /* partial sums in flight: element i goes to sum i % SUMS, on every instruction set */
 
 typedef double sums __attribute__((vector_size(SUMS * 8)));
@@ -118,28 +116,35 @@ static double block_sum(const float *x, size_t count)
     return sum;
 }
 
-void ISA(sum_of_squares)(struct device *dev, double *result, const float *x, size_t count)
+/* sum_of [SQUARES_BLOCKS] is scratch. */
+static double array_sum(const struct device *dev, double *sum_of, const struct squares *array)
 {
-    size_t blocks = (count + BLOCK - 1) / BLOCK;
-    double *sum_of, total = 0;
+    size_t blocks = (array->count + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
+    double total = 0;
 
-    *result = 0;
-    if (!device_ready(dev, DTYPE_F32, "sum_of_squares"))
-        return;
-    sum_of = (double *)cpu_scratch(dev, SQUARES_BLOCKS * sizeof(double) / sizeof(float));
-    if (!sum_of)
-        return;
     for (size_t first = 0; first < blocks; first += SQUARES_BLOCKS) {
         size_t here = blocks - first < SQUARES_BLOCKS ? blocks - first : SQUARES_BLOCKS;
 
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
         for (size_t i = 0; i < here; i++) {
-            size_t begin = (first + i) * BLOCK;
+            size_t begin = (first + i) * SQUARES_BLOCK, left = array->count - begin;
 
-            sum_of[i] = block_sum(x + begin, count - begin < BLOCK ? count - begin : BLOCK);
+            sum_of[i] = block_sum(array->x + begin, left < SQUARES_BLOCK ? left : SQUARES_BLOCK);
         }
         for (size_t i = 0; i < here; i++)
             total += sum_of[i];
     }
-    *result = total;
+    return total;
+}
+
+void ISA(sum_of_squares)(struct device *dev, double *result, const struct squares *arrays, int count)
+{
+    double *sum_of;
+
+    *result = 0;
+    if (!device_ready(dev, DTYPE_F32, "sum_of_squares"))
+        return;
+    sum_of = (double *)cpu_scratch(dev, SQUARES_BLOCKS * sizeof(double) / sizeof(float));
+    for (int i = 0; sum_of && i < count; i++)
+        *result += array_sum(dev, sum_of, &arrays[i]);
 }

@@ -54,18 +54,38 @@ void cuda_adamw(struct device *dev, const struct adamw *op)
  * sums 8 to 15 are added to 0 to 7, those in ascending order, then the last elements in theirs; then blocks in order.
  * A square of an fp32 number is exact in fp64, so a fused multiply-add rounds as a sum does.
  *
- * A block is four threads' work, of four partial sums each: every load is 16 bytes of the 64 that the four take.
+ * A block is four threads' work, of four partial sums each: every load is 16 bytes of the 64 that the four take. All
+ * arrays are in one launch, so that the small ones do not leave the GPU idle.
  */
 #define BLOCK   SQUARES_BLOCK
 #define SUMS    16
 #define TEAM    4 /* threads for a block */
 #define THREADS 128
 
-static inline __device__ float4 load_four(const float *p)
+struct squares_list {
+    struct squares array[SQUARES_ARRAYS];
+    unsigned first[SQUARES_ARRAYS + 1]; /* block of each array, counted through all; then the number of blocks */
+};
+
+template <bool ALIGNED> static inline __device__ float4 load_four(const float *p)
 {
-    if (is_aligned16(p))
+    if constexpr (ALIGNED)
         return *reinterpret_cast<const float4 *>(p);
     return make_float4(p[0], p[1], p[2], p[3]);
+}
+
+/* A thread's part of [0, whole). Without a branch in the loop, so that several loads are in flight. */
+template <bool ALIGNED> static inline __device__ void add_squares(double s[4], const float *x, int member, int whole)
+{
+#pragma unroll 8
+    for (int i = 4 * member; i < whole; i += SUMS) {
+        float4 v = load_four<ALIGNED>(x + i);
+
+        s[0] += static_cast<double>(v.x) * v.x;
+        s[1] += static_cast<double>(v.y) * v.y;
+        s[2] += static_cast<double>(v.z) * v.z;
+        s[3] += static_cast<double>(v.w) * v.w;
+    }
 }
 
 /* Partial sums 0 to 3 of the team's thread 0, then of thread 1: the first eight in order, each with the one 8 further
@@ -87,26 +107,30 @@ static inline __device__ double team_sum(const double s[4])
     return __shfl_sync(FULL_WARP, total, 1, TEAM);
 }
 
-static __global__ void __launch_bounds__(THREADS) block_squares(double *sums, const float *x, size_t count)
+static __global__ void __launch_bounds__(THREADS)
+    block_squares(double *sums, const __grid_constant__ struct squares_list list, int arrays)
 {
-    size_t block = (static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x) / TEAM, first = block * BLOCK;
-    int member = static_cast<int>(threadIdx.x % TEAM);
-    int n = first >= count ? 0 : count - first < BLOCK ? static_cast<int>(count - first) : BLOCK;
-    int whole = n / SUMS * SUMS;
+    unsigned block = (blockIdx.x * THREADS + threadIdx.x) / TEAM;
+    int member = static_cast<int>(threadIdx.x % TEAM), n = 0, whole, array = 0;
     double s[4] = {0, 0, 0, 0}, total;
+    const float *x = NULL;
 
-#pragma unroll 8
-    for (int i = 4 * member; i < whole; i += SUMS) {
-        float4 v = load_four(x + first + i);
+    if (block < list.first[arrays]) {
+        while (block >= list.first[array + 1])
+            array++;
+        size_t first = static_cast<size_t>(block - list.first[array]) * BLOCK, left = list.array[array].count - first;
 
-        s[0] += static_cast<double>(v.x) * v.x;
-        s[1] += static_cast<double>(v.y) * v.y;
-        s[2] += static_cast<double>(v.z) * v.z;
-        s[3] += static_cast<double>(v.w) * v.w;
+        x = list.array[array].x + first;
+        n = left < BLOCK ? static_cast<int>(left) : BLOCK;
     }
+    whole = n / SUMS * SUMS;
+    if (is_aligned16(x))
+        add_squares<true>(s, x, member, whole);
+    else
+        add_squares<false>(s, x, member, whole);
     total = team_sum(s);
     for (int i = whole; i < n; i++) {
-        double rest = x[first + i];
+        double rest = x[i];
 
         total += rest * rest;
     }
@@ -114,41 +138,61 @@ static __global__ void __launch_bounds__(THREADS) block_squares(double *sums, co
         sums[block] = total;
 }
 
-/* One warp: loads together, and adds what the lanes have in their order, while the next are on their way. */
-static __global__ void total_squares(double *total, const double *sums, size_t blocks)
+#define TOTAL_THREADS 256
+#define TILE          2048u
+
+/* A block an array. The order is that of the CPU, so one thread adds; the others fetch what it adds next. */
+static __global__ void __launch_bounds__(TOTAL_THREADS)
+    total_squares(double *totals, const double *sums, const __grid_constant__ struct squares_list list)
 {
-    double sum = 0, coming = threadIdx.x < blocks ? sums[threadIdx.x] : 0;
+    __shared__ double tile[TILE];
+    unsigned begin = list.first[blockIdx.x], end = list.first[blockIdx.x + 1];
+    double total = 0;
 
-    for (size_t first = 0; first < blocks; first += WARP) {
-        size_t left = blocks - first, after = first + WARP + threadIdx.x;
-        double mine = coming;
+    for (; begin < end; begin += TILE) {
+        unsigned n = min(end - begin, TILE);
 
-        coming = after < blocks ? sums[after] : 0;
-
+        __syncthreads();
 #pragma unroll
-        for (int lane = 0; lane < WARP; lane++) {
-            double next = __shfl_sync(FULL_WARP, mine, lane);
-
-            if (static_cast<size_t>(lane) < left)
-                sum += next;
-        }
+        for (unsigned i = threadIdx.x; i < TILE; i += TOTAL_THREADS)
+            tile[i] = i < n ? sums[begin + i] : 0;
+        __syncthreads();
+        if (threadIdx.x == 0)
+#pragma unroll 32
+            for (unsigned i = 0; i < n; i++)
+                total += tile[i];
     }
     if (threadIdx.x == 0)
-        *total = sum;
+        totals[blockIdx.x] = total;
 }
 
-void cuda_sum_of_squares(struct device *dev, double *result, const float *x, size_t count)
+/* Of at most SQUARES_ARRAYS arrays. */
+static void sum_arrays(struct device *dev, double *result, const struct squares *arrays, int count)
 {
-    size_t blocks = (count + BLOCK - 1) / BLOCK, teams = THREADS / TEAM;
-    double *sums;
+    unsigned teams = THREADS / TEAM;
+    struct squares_list list = {};
+    double *totals, host[SQUARES_ARRAYS] = {};
 
+    for (int i = 0; i < count; i++) {
+        list.array[i] = arrays[i];
+        list.first[i + 1] = list.first[i] + static_cast<unsigned>((arrays[i].count + BLOCK - 1) / BLOCK);
+    }
+    if (!device_ready(dev, DTYPE_F32, "sum_of_squares") || list.first[count] == 0)
+        return;
+    totals = static_cast<double *>(cuda_workspace(dev, workspace_sum_of_squares(list.first[count])));
+    if (!totals)
+        return;
+    LAUNCH(dev, block_squares, (list.first[count] + teams - 1) / teams, THREADS, 0, totals + SQUARES_ARRAYS, list,
+           count);
+    LAUNCH(dev, total_squares, static_cast<unsigned>(count), TOTAL_THREADS, 0, totals, totals + SQUARES_ARRAYS, list);
+    cuda_fetch(dev, host, totals, static_cast<size_t>(count) * sizeof *host);
+    for (int i = 0; i < count; i++)
+        *result += host[i];
+}
+
+void cuda_sum_of_squares(struct device *dev, double *result, const struct squares *arrays, int count)
+{
     *result = 0;
-    if (!device_ready(dev, DTYPE_F32, "sum_of_squares") || count == 0)
-        return;
-    sums = static_cast<double *>(cuda_workspace(dev, workspace_sum_of_squares(count)));
-    if (!sums)
-        return;
-    LAUNCH(dev, block_squares, static_cast<unsigned>((blocks + teams - 1) / teams), THREADS, 0, sums + 1, x, count);
-    LAUNCH(dev, total_squares, 1, WARP, 0, sums, sums + 1, blocks);
-    cuda_fetch(dev, result, sums, sizeof *result);
+    for (int first = 0; first < count; first += SQUARES_ARRAYS)
+        sum_arrays(dev, result, arrays + first, count - first < SQUARES_ARRAYS ? count - first : SQUARES_ARRAYS);
 }
