@@ -194,7 +194,7 @@ static inline size_t workspace_embedding_backward(size_t rows, size_t cols)
 {
     size_t chunks = (rows + EMBEDDING_CHUNK - 1) / EMBEDDING_CHUNK;
 
-    return 2 * chunks * cols * sizeof(float) + 2 * rows * sizeof(int);
+    return 2 * chunks * cols * sizeof(float) + 4 * rows * sizeof(int);
 }
 
 #define SQUARES_ARRAYS 128 /* of a launch of sum_of_squares */

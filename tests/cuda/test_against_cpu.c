@@ -220,6 +220,8 @@ static void test_embedding(void **state)
     for (int i = 0; i < 15; i++)
         check_embedding((enum dtype)(i % 3), rows[i % 5], i % 2 ? 40 : 13, i / 5);
     check_embedding(DTYPE_BF16, 64, 1500, 1);
+    for (int kind = 0; kind < 3; kind++)
+        check_embedding(DTYPE_F32, 2500, 3, kind);
     close_devices();
 }
 

@@ -34,7 +34,9 @@ void cuda_embedding_forward(struct device *dev, const struct embedding *op)
  * token may be many (padding, masks), so the rows are sorted by token, ties in their order, and the sorted sequence is
  * cut into chunks of CHUNK. A run is a maximal range of sorted rows with the same token.
  *
- *   rank_rows position of each row in the sorted order: how many come before it. rows^2 comparisons, in shared memory.
+ *   sort_parts  sorts each part of PART rows: a row's place is the number of rows of its part that come before it.
+ *   merge_parts finds the place of each row among all: its place in its part, and by binary search how many rows of
+ *               each other part come before it.
  *   add_runs  each chunk adds its rows up. A run that lies within the chunk has no other writer: it goes to dwte. What
  *             continues a run from before goes to head[chunk], the beginning of a run that goes on after to
  *             tail[chunk].
@@ -42,12 +44,15 @@ void cuda_embedding_forward(struct device *dev, const struct embedding *op)
  */
 #define CHUNK   EMBEDDING_CHUNK
 #define THREADS 128 /* a pack of columns each */
-#define RANKERS 256
+#define PART    512 /* rows */
+#define TILE    4   /* parts in shared memory at once */
+#define MERGERS 256
 
 /* Tokens of other ranks have the number `vocab`, and so come last. */
 struct sorted {
-    int *number, *row;  /* [rows]: of the token, and where it came from */
-    float *head, *tail; /* [chunks][cols] */
+    int *number, *row;           /* [rows]: of the token, and where it came from */
+    int *part_number, *part_row; /* the same, each part sorted alone */
+    float *head, *tail;          /* [chunks][cols] */
 };
 
 static inline __device__ int token_number(const struct embedding &op, int row)
@@ -57,26 +62,63 @@ static inline __device__ int token_number(const struct embedding &op, int row)
     return number >= 0 && number < op.vocab ? static_cast<int>(number) : op.vocab;
 }
 
-static __global__ void __launch_bounds__(RANKERS) rank_rows(struct embedding op, struct sorted sorted)
+static __global__ void __launch_bounds__(PART) sort_parts(struct embedding op, struct sorted sorted)
 {
-    __shared__ int others[RANKERS];
-    int row = static_cast<int>(blockIdx.x * RANKERS + threadIdx.x), rank = 0;
-    int mine = row < op.rows ? token_number(op, row) : 0;
+    __shared__ int4 numbers[PART / 4];
+    int place = static_cast<int>(threadIdx.x), first = static_cast<int>(blockIdx.x) * PART, row = first + place;
+    int mine = row < op.rows ? token_number(op, row) : op.vocab + 1, rank = 0; /* no row: after all that are */
 
-    for (int first = 0; first < op.rows; first += RANKERS) {
-        int other = first + static_cast<int>(threadIdx.x), count = min(op.rows - first, RANKERS);
-
-        __syncthreads();
-        others[threadIdx.x] = other < op.rows ? token_number(op, other) : 0;
-        __syncthreads();
+    reinterpret_cast<int *>(numbers)[place] = mine;
+    __syncthreads();
 #pragma unroll 8
-        for (int i = 0; i < count; i++)
-            rank += others[i] < mine || (others[i] == mine && first + i < row);
+    for (int i = 0; i < PART; i += 4) {
+        int4 other = numbers[i / 4];
+
+        rank += other.x < mine + (i < place);
+        rank += other.y < mine + (i + 1 < place);
+        rank += other.z < mine + (i + 2 < place);
+        rank += other.w < mine + (i + 3 < place);
     }
     if (row >= op.rows)
         return;
+    sorted.part_number[first + rank] = mine;
+    sorted.part_row[first + rank] = row;
+}
+
+/* How many of the sorted numbers [PART] are less than key. */
+static inline __device__ int count_less(const int *numbers, int key)
+{
+    int count = 0;
+
+#pragma unroll
+    for (int step = PART / 2; step > 0; step /= 2)
+        count += numbers[count + step - 1] < key ? step : 0;
+    return count + (numbers[count] < key);
+}
+
+static __global__ void __launch_bounds__(MERGERS) merge_parts(struct embedding op, struct sorted sorted)
+{
+    __shared__ int numbers[TILE * PART];
+    int at = static_cast<int>(blockIdx.x * MERGERS + threadIdx.x), part = at / PART, rank = at % PART;
+    int mine = at < op.rows ? sorted.part_number[at] : 0;
+
+    for (int first = 0; first < op.rows; first += TILE * PART) {
+        __syncthreads();
+#pragma unroll
+        for (int i = static_cast<int>(threadIdx.x); i < TILE * PART; i += MERGERS)
+            numbers[i] = first + i < op.rows ? sorted.part_number[first + i] : op.vocab + 1;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < TILE; i++) {
+            int other = first / PART + i, less = count_less(numbers + i * PART, mine + (other < part));
+
+            rank += other == part ? 0 : less;
+        }
+    }
+    if (at >= op.rows)
+        return;
     sorted.number[rank] = mine;
-    sorted.row[rank] = row;
+    sorted.row[rank] = sorted.part_row[at];
 }
 
 static inline __device__ void add_to(float *p, const struct pack &x, int n)
@@ -157,8 +199,11 @@ void cuda_embedding_backward(struct device *dev, const struct embedding *op)
     sorted.tail = at + sums;
     sorted.number = reinterpret_cast<int *>(at + 2 * sums);
     sorted.row = sorted.number + rows;
+    sorted.part_number = sorted.row + rows;
+    sorted.part_row = sorted.part_number + rows;
     dim3 grid(static_cast<unsigned>(chunks), static_cast<unsigned>((cols + THREADS * PACK - 1) / (THREADS * PACK)));
-    LAUNCH(dev, rank_rows, static_cast<unsigned>((rows + RANKERS - 1) / RANKERS), RANKERS, 0, *op, sorted);
+    LAUNCH(dev, sort_parts, static_cast<unsigned>((rows + PART - 1) / PART), PART, 0, *op, sorted);
+    LAUNCH(dev, merge_parts, static_cast<unsigned>((rows + MERGERS - 1) / MERGERS), MERGERS, 0, *op, sorted);
     WITH_TYPE(op->dtype, T, LAUNCH(dev, add_runs<T>, grid, THREADS, 0, *op, sorted));
     LAUNCH(dev, add_cut, grid, THREADS, 0, *op, sorted);
 }
