@@ -10,7 +10,8 @@ struct shape {
     int rows, vocab, stride;
 };
 
-static const struct shape shapes[] = {{1, 1, 1}, {7, 20, 32}, {65, 100, 100}, {3, 5000, 5008}, {2, 4097, 4100}};
+static const struct shape shapes[] = {{1, 1, 1},       {7, 20, 32},     {65, 100, 100},
+                                      {3, 5000, 5008}, {2, 4097, 4100}, {2, 45003, 45008}};
 
 #define SCALE 0.25f
 

@@ -1,4 +1,5 @@
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gpu/mma.h"
 #include "kernels/cuda/gpu/pack.h"
 #include "kernels/cuda/gpu/rows.h"
 
@@ -7,33 +8,40 @@
  * normaliser of Milakov and Gimelshein, arXiv 1805.02867):
  *   max' = maximum of max and x;  sum' = sum * exp(max - max') + exp(x - max')
  */
-#define THREADS 256
-#define BOTH    1024 /* for both passes: so few blocks that their rows stay in the L2 cache until the second */
+#define THREADS 512
+#define BLOCKS  2 /* of a multiprocessor at least, so that one loads while another computes */
+#define LOADS   4 /* of a thread, in flight at once */
 
 #define LOG2_E 1.44269504088896340736f
 
-/* exp(x - max). With max minus infinity, x is that too, or NaN: 0 or NaN. */
-static inline __device__ float power_of(float x, float max)
+/* exp(x - max), where base is max, or 0 if that is minus infinity: then x is that too, or NaN, and this is 0 or NaN. */
+static inline __device__ float power_of(float x, float base)
 {
-    return exp2f((x - (max == -INFINITY ? 0.0f : max)) * LOG2_E);
+    return mma_exp2((x - base) * LOG2_E);
+}
+
+static inline __device__ float base_of(float max)
+{
+    return max == -INFINITY ? 0.0f : max;
 }
 
 struct stats {
     float max, sum;
 };
 
-static inline __device__ void stats_add(struct stats &s, const struct pack &x, int n)
+static inline __device__ void stats_add(struct stats &s, const struct pack &x)
 {
-    float high = s.max;
+    float high = s.max, base;
 
 #pragma unroll
     for (int j = 0; j < PACK; j++)
-        high = j < n && x.v[j] > high ? x.v[j] : high;
-    s.sum *= power_of(s.max, high);
+        high = fmaxf(high, x.v[j]);
+    base = base_of(high);
+    s.sum = __fmul_rn(s.sum, power_of(s.max, base));
     s.max = high;
 #pragma unroll
     for (int j = 0; j < PACK; j++)
-        s.sum += j < n ? power_of(x.v[j], high) : 0.0f;
+        s.sum += power_of(x.v[j], base);
 }
 
 /* Of the warp, for each of its lanes. The maximum first, so that a lane takes one power and not one a step. */
@@ -41,13 +49,13 @@ static inline __device__ struct stats warp_stats(struct stats s)
 {
     float high = warp_max(s.max);
 
-    return {high, warp_sum(s.sum * power_of(s.max, high))};
+    return {high, warp_sum(s.sum * power_of(s.max, base_of(high)))};
 }
 
 /* Of the block, for each of its threads. */
-template <int BLOCK> static inline __device__ struct stats block_stats(struct stats s)
+static inline __device__ struct stats block_stats(struct stats s)
 {
-    __shared__ float max_of[BLOCK / WARP], sum_of[BLOCK / WARP];
+    __shared__ float max_of[THREADS / WARP], sum_of[THREADS / WARP];
     unsigned lane = threadIdx.x % WARP;
 
     s = warp_stats(s);
@@ -57,7 +65,7 @@ template <int BLOCK> static inline __device__ struct stats block_stats(struct st
     }
     __syncthreads();
     s = {-INFINITY, 0};
-    if (lane < BLOCK / WARP)
+    if (lane < THREADS / WARP)
         s = {max_of[lane], sum_of[lane]};
     return warp_stats(s);
 }
@@ -70,25 +78,52 @@ static inline __device__ int target_column(const struct cross_entropy &op, size_
     return column >= 0 && column < op.vocab ? static_cast<int>(column) : -1;
 }
 
-template <class T, int BLOCK>
-static inline __device__ struct stats row_stats(const struct cross_entropy &op, const T *x)
+/* The columns of a row in memory, and a copy of the first `kept` of them in shared memory, which the thread that made it
+ * reads again. */
+template <class T> struct row {
+    T *x, *copy;
+    int kept;
+};
+
+template <class T, bool WHOLE>
+static inline __device__ struct stats row_stats(const struct cross_entropy &op, const struct row<T> &row)
 {
     struct stats s = {-INFINITY, 0};
 
-#pragma unroll 2
-    for (int col = static_cast<int>(threadIdx.x) * PACK; col < op.vocab; col += BLOCK * PACK) {
-        int n = min(op.vocab - col, PACK);
+    for (int first = static_cast<int>(threadIdx.x) * PACK; first < op.vocab; first += LOADS * THREADS * PACK) {
+        struct raw_pack<T> raw[LOADS];
 
-        stats_add(s, pack_load(x + col, n), n);
+#pragma unroll
+        for (int i = 0; i < LOADS; i++)
+            if (first + i * THREADS * PACK < op.vocab)
+                raw[i] = raw_load<WHOLE>(row.x + first + i * THREADS * PACK,
+                                         min(op.vocab - first - i * THREADS * PACK, PACK));
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            int col = first + i * THREADS * PACK;
+            struct pack x;
+
+            if (col >= op.vocab)
+                break;
+            if (col < row.kept)
+                raw_store<true>(row.copy + col, raw[i], PACK);
+            x = raw_widen(raw[i]);
+            if (op.vocab - col < PACK)
+#pragma unroll
+                for (int j = 0; j < PACK; j++)
+                    x.v[j] = j < op.vocab - col ? x.v[j] : -INFINITY;
+            stats_add(s, x);
+        }
     }
-    return block_stats<BLOCK>(s);
+    return block_stats(s);
 }
 
-template <class T> static __global__ void __launch_bounds__(THREADS) cross_entropy_stats(struct cross_entropy op)
+template <class T, bool WHOLE>
+static __global__ void __launch_bounds__(THREADS, BLOCKS) cross_entropy_stats(struct cross_entropy op)
 {
     size_t row = blockIdx.x;
-    const T *x = static_cast<const T *>(op.logits) + row * static_cast<size_t>(op.stride);
-    struct stats s = row_stats<T, THREADS>(op, x);
+    T *x = static_cast<T *>(op.logits) + row * static_cast<size_t>(op.stride);
+    struct stats s = row_stats<T, WHOLE>(op, {x, NULL, 0});
 
     if (threadIdx.x == 0) {
         int column = target_column(op, row);
@@ -99,75 +134,100 @@ template <class T> static __global__ void __launch_bounds__(THREADS) cross_entro
     }
 }
 
+#define WITH_KERNEL(op, T, WHOLE, ...)                                                                                 \
+    WITH_TYPE((op)->dtype, T, WITH_WHOLE(rows_are_whole((op)->stride, {(op)->logits}), WHOLE, __VA_ARGS__))
+
 void cuda_cross_entropy_stats(struct device *dev, const struct cross_entropy *op)
 {
     if (device_ready(dev, op->dtype, "cross_entropy_stats") && op->rows > 0)
-        WITH_TYPE(op->dtype, T, LAUNCH(dev, cross_entropy_stats<T>, static_cast<unsigned>(op->rows), THREADS, 0, *op));
+        WITH_KERNEL(op, T, WHOLE,
+                    LAUNCH(dev, (cross_entropy_stats<T, WHOLE>), static_cast<unsigned>(op->rows), THREADS, 0, *op));
 }
 
 /*
  * loss = log(sum) + max - target;  logits <- (exp(x - max) / sum - onehot) * scale, over the logits. The target's
  * gradient is close to 0 where the model is sure: the difference is made before it is rounded.
  */
-template <class T, int BLOCK>
-static inline __device__ void row_finish(const struct cross_entropy &op, T *x, size_t row, struct stats s, float target)
+template <class T, bool WHOLE>
+static inline __device__ void row_finish(const struct cross_entropy &op, const struct row<T> &row, size_t number,
+                                         struct stats s, float target)
 {
-    bool counts = op.targets[row] >= 0;
-    int used = counts ? op.vocab : 0, column = target_column(op, row);
-    float factor = op.scale / s.sum;
+    bool counts = op.targets[number] >= 0;
+    int used = counts ? op.vocab : 0, column = target_column(op, number);
+    float factor = op.scale / s.sum, base = base_of(s.max);
 
-#pragma unroll 2
-    for (int col = static_cast<int>(threadIdx.x) * PACK; col < op.stride; col += BLOCK * PACK) {
+    for (int col = static_cast<int>(threadIdx.x) * PACK; col < op.stride; col += THREADS * PACK) {
         struct pack p = {};
 
-        if (col < used)
-            p = pack_load(x + col, min(used - col, PACK));
+        if (col < used) {
+            p = col < row.kept ? pack_load_whole(row.copy + col)
+                               : raw_widen(raw_load<WHOLE>(row.x + col, min(used - col, PACK)));
 #pragma unroll
-        for (int j = 0; j < PACK; j++) {
-            p.v[j] = col + j < used ? power_of(p.v[j], s.max) * factor : 0.0f;
-            p.v[j] -= col + j == column ? op.scale : 0.0f;
+            for (int j = 0; j < PACK; j++)
+                p.v[j] = __fmul_rn(power_of(p.v[j], base), factor);
+            if (used - col < PACK || static_cast<unsigned>(column - col) < PACK)
+#pragma unroll
+                for (int j = 0; j < PACK; j++)
+                    p.v[j] = j < used - col ? p.v[j] - (col + j == column ? op.scale : 0.0f) : 0.0f;
         }
-        pack_store(x + col, p, min(op.stride - col, PACK));
+        raw_store<WHOLE>(row.x + col, raw_narrow<T>(p), min(op.stride - col, PACK));
     }
     if (threadIdx.x == 0)
-        op.loss[row] = counts ? logf(s.sum) + s.max - target : 0.0f;
+        op.loss[number] = counts ? logf(s.sum) + s.max - target : 0.0f;
 }
 
-template <class T> static __global__ void __launch_bounds__(THREADS) cross_entropy_finish(struct cross_entropy op)
+template <class T, bool WHOLE>
+static __global__ void __launch_bounds__(THREADS, BLOCKS) cross_entropy_finish(struct cross_entropy op)
 {
     size_t row = blockIdx.x;
     T *x = static_cast<T *>(op.logits) + row * static_cast<size_t>(op.stride);
 
-    row_finish<T, THREADS>(op, x, row, {op.max[row], op.sum[row]}, op.target[row]);
+    row_finish<T, WHOLE>(op, {x, NULL, 0}, row, {op.max[row], op.sum[row]}, op.target[row]);
 }
 
 void cuda_cross_entropy_finish(struct device *dev, const struct cross_entropy *op)
 {
     if (device_ready(dev, op->dtype, "cross_entropy_finish") && op->rows > 0)
-        WITH_TYPE(op->dtype, T, LAUNCH(dev, cross_entropy_finish<T>, static_cast<unsigned>(op->rows), THREADS, 0, *op));
+        WITH_KERNEL(op, T, WHOLE,
+                    LAUNCH(dev, (cross_entropy_finish<T, WHOLE>), static_cast<unsigned>(op->rows), THREADS, 0, *op));
 }
 
-template <class T> static __global__ void __launch_bounds__(BOTH) cross_entropy_both(struct cross_entropy op)
+template <class T, bool WHOLE>
+static __global__ void __launch_bounds__(THREADS, BLOCKS) cross_entropy_both(struct cross_entropy op, int kept)
 {
-    size_t row = blockIdx.x;
-    T *x = static_cast<T *>(op.logits) + row * static_cast<size_t>(op.stride);
-    struct stats s = row_stats<T, BOTH>(op, x);
-    int column = target_column(op, row);
-    float target = threadIdx.x == 0 && column >= 0 ? widen_value(x[column]) : 0.0f;
+    DYNAMIC_SHARED(T, copy);
+    size_t number = blockIdx.x;
+    struct row<T> row = {
+        static_cast<T *>(op.logits) + number *static_cast<size_t>(op.stride), copy, kept
+    };
+    struct stats s = row_stats<T, WHOLE>(op, row);
+    int column = target_column(op, number);
+    float target = threadIdx.x == 0 && column >= 0 ? widen_value(row.x[column]) : 0.0f;
 
     if (threadIdx.x == 0) {
-        op.max[row] = s.max;
-        op.sum[row] = s.sum;
-        op.target[row] = target;
+        op.max[number] = s.max;
+        op.sum[number] = s.sum;
+        op.target[number] = target;
     }
     __syncthreads(); /* the target is read; now it may be overwritten */
-    row_finish<T, BOTH>(op, x, row, s, target);
+    row_finish<T, WHOLE>(op, row, number, s, target);
+}
+
+/* The columns whose copies fit in shared memory, of which CUDA takes 1 KiB of each block. */
+template <class T> static int kept_columns(const struct device *dev, const struct cross_entropy *op)
+{
+    int most = static_cast<int>((device_cuda(dev)->shared_limit / BLOCKS - 1024) / sizeof(T)) / PACK * PACK;
+    int all = (op->vocab + PACK - 1) / PACK * PACK;
+
+    return all < most ? all : most;
 }
 
 void cuda_cross_entropy(struct device *dev, const struct cross_entropy *op)
 {
     if (device_ready(dev, op->dtype, "cross_entropy") && op->rows > 0)
-        WITH_TYPE(op->dtype, T, LAUNCH(dev, cross_entropy_both<T>, static_cast<unsigned>(op->rows), BOTH, 0, *op));
+        WITH_KERNEL(op, T, WHOLE, int kept = kept_columns<T>(dev, op);
+                    LAUNCH(dev, (cross_entropy_both<T, WHOLE>), static_cast<unsigned>(op->rows), THREADS,
+                           static_cast<size_t>(kept) * sizeof(T), *op, kept));
 }
 
 /* A thread a row. A part without columns has a maximum of minus infinity, and nothing to add. A NaN must show. */

@@ -88,7 +88,7 @@ static inline __device__ unsigned narrow_word(float low, float high, __half)
     return __half_as_ushort(both.x) | static_cast<unsigned>(__half_as_ushort(both.y)) << 16;
 }
 
-static inline __device__ bool is_aligned16(const void *p)
+static inline __host__ __device__ bool is_aligned16(const void *p)
 {
     return (reinterpret_cast<uintptr_t>(p) & 15) == 0;
 }
@@ -151,6 +151,85 @@ template <class T> static inline __device__ void pack_store(T *p, const struct p
     for (int j = 0; j < PACK; j++)
         if (j < count)
             p[j] = narrow_value<T>(x.v[j]);
+}
+
+/* A pack as it lies in memory: in 16 bits it takes half the registers while it is on its way. */
+template <class T> struct raw_pack {
+    uint4 words;
+};
+
+template <> struct raw_pack<float> {
+    float4 low, high;
+};
+
+template <class T> static inline __device__ struct pack raw_widen(const struct raw_pack<T> &raw)
+{
+    return pack_load_whole(reinterpret_cast<const T *>(&raw));
+}
+
+template <class T> static inline __device__ struct raw_pack<T> raw_narrow(const struct pack &x) {
+    struct raw_pack<T> raw;
+
+    pack_store_whole(reinterpret_cast<T *>(&raw), x);
+    return raw;
+}
+
+/*
+ * WHOLE, of a kernel: its rows are whole packs at 16-byte boundaries. pack_load asks each address, and waits for the
+ * pack where its branches meet: a thread has one load in flight. So a kernel that loads several packs is compiled for
+ * both. Its results must have the same bits: it writes its fused multiply-adds as fmaf, and other products that are
+ * added as __fmul_rn.
+ */
+template <bool WHOLE, class T>
+static inline __device__ struct raw_pack<T> raw_load(const T *p, int count) {
+    if constexpr (WHOLE) {
+        return *reinterpret_cast<const struct raw_pack<T> *>(p);
+    } else {
+        struct pack x;
+
+#pragma unroll
+        for (int j = 0; j < PACK; j++)
+            x.v[j] = j < count ? widen_value(p[j]) : 0.0f;
+        return raw_narrow<T>(x);
+    }
+}
+
+template <bool WHOLE, class T>
+static inline __device__ void raw_store(T *p, const struct raw_pack<T> &raw, int count)
+{
+    if constexpr (WHOLE) {
+        *reinterpret_cast<struct raw_pack<T> *>(p) = raw;
+    } else {
+        struct pack x = raw_widen(raw);
+
+#pragma unroll
+        for (int j = 0; j < PACK; j++)
+            if (j < count)
+                p[j] = narrow_value<T>(x.v[j]);
+    }
+}
+
+/* For the host: runs the statement with WHOLE a compile-time constant equal to `whole`. */
+#define WITH_WHOLE(whole, WHOLE, ...)                                                                                  \
+    do {                                                                                                               \
+        if (whole) {                                                                                                   \
+            constexpr bool WHOLE = true;                                                                               \
+            __VA_ARGS__;                                                                                               \
+        } else {                                                                                                       \
+            constexpr bool WHOLE = false;                                                                              \
+            __VA_ARGS__;                                                                                               \
+        }                                                                                                              \
+    } while (0)
+
+/* Whether rows of so many elements, of matrices at these addresses, are whole packs at 16-byte boundaries. NULL is at
+ * one. */
+template <int N> static inline bool rows_are_whole(int elements, const void *const (&addresses)[N])
+{
+    bool whole = elements % PACK == 0;
+
+    for (int i = 0; i < N; i++)
+        whole = whole && is_aligned16(addresses[i]);
+    return whole;
 }
 
 /* x as it is after being stored. */
