@@ -118,8 +118,8 @@ CUDA_OPERATIONS(CUDA_DECLARE)
 void cuda_column_sums(struct device *dev, enum dtype dtype, float *sums, const void *x, const int32_t *types, int rows,
                       int n, bool accumulate);
 
-/* The second stage: sum[n] (+)= partial[0][n] + partial[1][n] + ..., `blocks` of them, `stride` floats apart. */
-void cuda_add_partial_sums(struct device *dev, float *sum, const float *partial, int blocks, size_t stride, int n,
+/* The second stage: first[n], and second[n] if not NULL, (+)= the sums over the blocks of partial[blocks][1 or 2][n]. */
+void cuda_add_partial_sums(struct device *dev, float *first, float *second, const float *partial, int blocks, int n,
                            bool accumulate);
 
 /* c (and aux) = op's epilogue of product, packed [m,n] fp32. op's strides are all given. */
@@ -170,17 +170,26 @@ static inline size_t workspace_column_sums(int rows, int cols, int kinds)
     return (size_t)column_blocks(rows, cols).count * (size_t)kinds * (size_t)cols * sizeof(float);
 }
 
-#define NORM_BLOCKS     264  /* of layernorm_backward at most: the same on every GPU, so that sums are too */
-#define NORM_LEAST      4    /* the least rows of a warp, or of a block of several warps */
-#define NORM_ROW_WARPS  4    /* rows of a block where a warp has a row */
-#define NORM_WARP_LIMIT 1024 /* columns of a row that a warp can have */
+/*
+ * layernorm_backward: a block takes some rows, one after the other, and each of its warps a strip of 256 columns, or
+ * several where there are more strips than NORM_WARPS. As many blocks as make 32 warps on each of 132 multiprocessors:
+ * the same on every GPU, so that sums are too.
+ */
+#define NORM_WARPS 16 /* of a block at most */
+#define NORM_LEAST 4  /* rows of a block */
+
+static inline int norm_warps(int cols)
+{
+    int strips = (cols + COLUMN_STRIP - 1) / COLUMN_STRIP;
+
+    return strips < NORM_WARPS ? strips : NORM_WARPS;
+}
 
 static inline int norm_blocks(int rows, int cols)
 {
-    int each = NORM_LEAST * (cols <= NORM_WARP_LIMIT ? NORM_ROW_WARPS : 1);
-    int most = cols <= NORM_WARP_LIMIT ? NORM_BLOCKS : 2 * NORM_BLOCKS;
+    int most = 132 * (32 / norm_warps(cols)), blocks = (rows + NORM_LEAST - 1) / NORM_LEAST;
 
-    return (rows + each - 1) / each < most ? (rows + each - 1) / each : most;
+    return blocks < most ? blocks : most;
 }
 
 static inline size_t workspace_layernorm_backward(int rows, int cols)

@@ -34,7 +34,6 @@ int cuda_matmul_open(struct device *dev, struct error *err)
     device_cuda(dev)->matmul = state;
     if (!state)
         return error_errno(err, CODE_IO, "cuda device");
-    state->fuses_sums = cuda_environment_is("MUSTER_MATMUL_SUMS", "fused");
     state->choices = cache_create(sizeof(struct matmul_call), sizeof(struct matmul_choice), err);
     if (!state->choices || library_load(&library, names, sizeof names / sizeof *names, &state->lt, err) < 0)
         return -1;
@@ -91,7 +90,6 @@ static bool set_epilogue_pointers(struct device *dev, struct matmul_choice *choi
     bool bias = call->epilogue == EPILOGUE_BIAS || call->epilogue == EPILOGUE_BIAS_GELU;
 
     return (!bias || set_attribute(dev, choice, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->bias, sizeof op->bias)) &&
-           (!call->sums || set_attribute(dev, choice, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->sums, sizeof op->sums)) &&
            (!call->ld_aux ||
             set_attribute(dev, choice, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &op->aux, sizeof op->aux));
 }
@@ -102,8 +100,7 @@ static bool set_dummy_pointers(struct device *dev, struct matmul_choice *choice)
 {
     void *somewhere = (void *)(uintptr_t)MATMUL_VECTOR;
 
-    return set_epilogue_pointers(dev, choice,
-                                 &(struct matmul){.bias = somewhere, .aux = somewhere, .sums = (float *)somewhere});
+    return set_epilogue_pointers(dev, choice, &(struct matmul){.bias = somewhere, .aux = somewhere});
 }
 
 static bool describe_call(struct device *dev, struct matmul_choice *choice)
@@ -120,15 +117,13 @@ static bool describe_call(struct device *dev, struct matmul_choice *choice)
     cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     cublasOperation_t first = call->transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t second = call->transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtEpilogue_t epilogue = call->sums ? CUBLASLT_EPILOGUE_BGRADA : epilogues[call->epilogue];
-    cudaDataType sums = CUDA_R_32F;
+    cublasLtEpilogue_t epilogue = epilogues[call->epilogue];
     int64_t ld_aux = call->ld_aux;
 
     return LT_OK(dev, state->lt.cublasLtMatmulDescCreate(&choice->desc, compute, CUDA_R_32F)) &&
            set_attribute(dev, choice, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first) &&
            set_attribute(dev, choice, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second) &&
            set_attribute(dev, choice, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
-           (!call->sums || set_attribute(dev, choice, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &sums, sizeof sums)) &&
            (!ld_aux || set_attribute(dev, choice, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld_aux, sizeof ld_aux));
 }
 
@@ -221,7 +216,7 @@ static struct matmul_choice *find_algorithm(struct device *dev, const struct mat
 {
     struct matmul_choice *choice = choice_for(dev, op, true);
 
-    if (choice && !choice->found && (choice->call.epilogue != EPILOGUE_NONE || choice->call.sums))
+    if (choice && !choice->found && choice->call.epilogue != EPILOGUE_NONE)
         choice = choice_for(dev, op, false);
     if (choice && !choice->found)
         device_fail(dev, CODE_INTERNAL, "cuda: matmul: cuBLASLt has no algorithm for m = %d, n = %d, k = %d, dtype %d",
@@ -272,19 +267,17 @@ static const struct matmul_choice *try_multiply(struct device *dev, struct matmu
 
 void cuda_matmul(struct device *dev, const struct matmul *given)
 {
-    struct matmul op = matmul_with_strides(given), asked = op;
+    struct matmul op = matmul_with_strides(given);
     const struct matmul_choice *choice;
     struct matmul_operands at;
 
     if (!device_ready(dev, op.dtype, "matmul") || !matmul_valid(dev, &op) || op.m == 0 || op.n == 0)
         return;
-    if (!device_cuda(dev)->matmul->fuses_sums)
-        op.sums = NULL;
     while (!(choice = try_multiply(dev, &at, &op)))
         if (dev->failed)
             return;
     if (choice->call.unfused)
         cuda_epilogue(dev, &op, at.d);
-    if (asked.sums && !choice->call.sums)
-        cuda_bias_backward(dev, op.dtype, asked.sums, op.b, op.k, op.n, false);
+    if (op.sums)
+        cuda_bias_backward(dev, op.dtype, op.sums, op.b, op.k, op.n, false);
 }

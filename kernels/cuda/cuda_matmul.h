@@ -9,8 +9,7 @@
  * Algorithms that add partial sums in the output's type, or in place, are never taken; those that split k add in fp32,
  * in a fixed order. fp32 products are not rounded to TF32, unless device_allow_tf32 allows it.
  *
- * Column sums are computed by a kernel of our own. With MUSTER_MATMUL_SUMS=fused cuBLASLt computes them in the
- * product's epilogue (BGRADA), which reads b once less.
+ * Column sums are computed by a kernel of our own: cuBLASLt's epilogue for them (BGRADA) was not faster on an H200.
  */
 #ifndef MUSTER_KERNELS_CUDA_CUDA_MATMUL_H
 #define MUSTER_KERNELS_CUDA_CUDA_MATMUL_H
@@ -46,7 +45,6 @@ struct matmul_state {
     struct cublaslt lt;
     cublasLtHandle_t handle;
     struct cache *choices; /* of struct matmul_choice by struct matmul_call */
-    bool fuses_sums;
 };
 
 /* The addresses of one matmul's operands: d = first * second + beta * d. */

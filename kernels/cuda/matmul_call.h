@@ -9,7 +9,7 @@
  * cuBLASLt cannot fuse every epilogue. Those that it cannot compute, or computes less exactly than kernels.h asks, are
  * applied by a kernel of our own (pointwise.cu) to the product, which then goes to scratch in fp32:
  *  - gelu of fp32, because the error of cuBLASLt's tanh is not documented (in 16 bits the rounding hides it);
- *  - an aux whose row stride, or a bias, aux or sums whose address, is not a multiple of 16 bytes;
+ *  - an aux whose row stride, or a bias or aux whose address, is not a multiple of 16 bytes;
  *  - 16-bit factors with c in fp32, where cuBLASLt wants the bias and aux in fp32 too.
  */
 #ifndef MUSTER_KERNELS_CUDA_MATMUL_CALL_H
@@ -36,13 +36,12 @@ struct matmul_call {
     enum epilogue epilogue; /* the fused one */
     int ld_aux;             /* of BIAS_GELU and DGELU */
     enum dtype dtype_bias;  /* of bias and aux */
-    int sums;               /* cuBLASLt also sums `first` over k, as the gradient of a bias */
 
     int unfused; /* d is scratch, packed fp32 [op->m, op->n], and our kernel must apply the whole epilogue */
 };
 
-/* The strides of `op` must be given. fuse: 0 fuses no epilogue and no sums, for shapes where cuBLASLt turns out to have
- * no algorithm. */
+/* The strides of `op` must be given. fuse: 0 fuses no epilogue, for shapes where cuBLASLt turns out to have no
+ * algorithm. */
 void matmul_call_of(struct matmul_call *call, const struct matmul *op, int fuse);
 
 /* The bytes of scratch that d needs; 0 if it is c. */

@@ -123,10 +123,11 @@ static void check_norm(enum dtype dtype, int rows, int cols)
     finish_buffers(cpu);
 }
 
-/* One warp a row with 1 to 4 packs, several warps, and rows whose sums are kept in shared memory. */
+/* One warp a row with 1 to 4 packs, several warps, and rows that the backward pass reads twice; whole packs and odd
+ * widths. */
 static void test_norm_widths(void **state)
 {
-    static const int widths[] = {1, 255, 512, 768, 1000, 1024, 1032, 2560, 4096, 8192, 8200, 14336};
+    static const int widths[] = {1, 255, 512, 768, 1000, 1024, 1032, 2560, 4096, 8192, 8203, 12301, 14336};
 
     (void)state;
     open_devices();

@@ -100,7 +100,6 @@ like() {
         like near 1e-3 1 precision.compute=$type
         MUSTER_STANDIN_EPILOGUES=0 like near 1e-3 1 precision.compute=$type
         MUSTER_STANDIN_REFUSES=1 like near 1e-3 1 precision.compute=$type
-        MUSTER_MATMUL_SUMS=fused like near 1e-3 1 precision.compute=$type
     done
 }
 
@@ -119,7 +118,6 @@ like() {
     local odd=(precision.compute=bf16 model.hidden=40 model.heads=5 model.layers=3)
     train near 1 device=cpu "${odd[@]}"
     like near 1e-3 1 "${odd[@]}"
-    MUSTER_MATMUL_SUMS=fused like near 1e-3 1 "${odd[@]}"
 }
 
 @test "separate or pinned buffers, and waiting for each operation, change no bit" {

@@ -235,38 +235,9 @@ static void test_alignment(void **state)
     assert_true(q.unfused);
 }
 
-/* Sums over k of our b, which is cuBLASLt's first factor; where it is not to fuse, they are somebody else's. */
-static void test_sums(void **state)
-{
-    static _Alignas(MATMUL_VECTOR) float sums[MOST];
-    struct matmul op = {.m = 3, .n = 8, .k = 5, .transpose_a = true, .dtype = DTYPE_BF16, .c_fp32 = true, .sums = sums};
-    struct matmul_call p;
-
-    (void)state;
-    op = matmul_with_strides(&op);
-    op.a = stored_a.at;
-    op.b = stored_b.at;
-    op.c = stored_c.at;
-    matmul_call_of(&p, &op, 1);
-    assert_int_equal(p.sums, 1);
-    assert_int_equal(p.unfused, 0);
-    assert_int_equal(p.first.rows, op.n);
-    assert_int_equal(p.first.cols, op.k);
-    assert_int_equal(p.transpose_first, 0);
-    matmul_call_of(&p, &op, 0);
-    assert_int_equal(p.sums, 0);
-    op.sums = sums + 1;
-    matmul_call_of(&p, &op, 1);
-    assert_int_equal(p.sums, 0);
-    op.sums = NULL;
-    matmul_call_of(&p, &op, 1);
-    assert_int_equal(p.sums, 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
         cmocka_unit_test(test_every_layout),
         cmocka_unit_test(test_what_is_fused),
         cmocka_unit_test(test_alignment),

@@ -4,6 +4,7 @@
 
 #define WARPS 8             /* of a block, which take its rows in turn */
 #define STRIP (WARP * PACK) /* columns of a block */
+#define LOADS 4             /* of a thread, in flight at once */
 
 static_assert(STRIP == COLUMN_STRIP && COLUMN_LEAST == WARPS * 4, "as it is predicted");
 
@@ -34,21 +35,28 @@ static inline __device__ void add_warps(float *shared, const struct pack &x)
 }
 
 /* partial[block of rows][KINDS][n] */
-template <class T, int KINDS>
+template <class T, int KINDS, bool WHOLE>
 static __global__ void __launch_bounds__(WARPS *WARP)
     sum_rows(float *partial, const T *x, const int32_t *types, int rows, int n, int rows_each)
 {
     __shared__ float shared[STRIP];
     int col = static_cast<int>(blockIdx.x) * STRIP + static_cast<int>(threadIdx.x) % WARP * PACK;
-    int first = static_cast<int>(blockIdx.y) * rows_each, end = min(first + rows_each, rows);
-    int count = max(min(n - col, PACK), 0);
+    int count = max(min(n - col, PACK), 0), first = static_cast<int>(blockIdx.y) * rows_each;
+    int end = count > 0 ? min(first + rows_each, rows) : first;
     struct pack sums[KINDS] = {};
 
-#pragma unroll 4
-    for (int row = first + static_cast<int>(threadIdx.x) / WARP; row < end; row += WARPS)
-        if (count > 0)
-            add_kind<KINDS>(sums, pack_load(x + static_cast<size_t>(row) * n + col, count),
-                            KINDS == 1 ? 0 : types[row]);
+    for (int row = first + static_cast<int>(threadIdx.x) / WARP; row < end; row += LOADS * WARPS) {
+        struct raw_pack<T> raw[LOADS];
+
+#pragma unroll
+        for (int i = 0; i < LOADS; i++)
+            if (row + i * WARPS < end)
+                raw[i] = raw_load<WHOLE>(x + static_cast<size_t>(row + i * WARPS) * n + col, count);
+#pragma unroll
+        for (int i = 0; i < LOADS; i++)
+            if (row + i * WARPS < end)
+                add_kind<KINDS>(sums, raw_widen(raw[i]), KINDS == 1 ? 0 : types[row + i * WARPS]);
+    }
 #pragma unroll
     for (int k = 0; k < KINDS; k++) {
         struct pack total;
@@ -64,16 +72,18 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     }
 }
 
-#define GROUPS 8 /* of blocks, whose sums are made at the same time */
+#define GROUPS 32 /* of blocks, whose sums are made at the same time */
 
 static __global__ void __launch_bounds__(WARP *GROUPS)
-    add_blocks(float *sum, const float *partial, int blocks, size_t stride, int n, bool accumulate)
+    add_blocks(float *first, float *second, const float *partial, int blocks, int n, bool accumulate)
 {
     __shared__ float shared[GROUPS][WARP];
     int lane = static_cast<int>(threadIdx.x) % WARP, group = static_cast<int>(threadIdx.x) / WARP;
     int col = static_cast<int>(blockIdx.x) * WARP + lane;
-    float total = 0;
+    size_t stride = static_cast<size_t>(gridDim.y) * n;
+    float total = 0, *sum = blockIdx.y ? second : first;
 
+    partial += static_cast<size_t>(blockIdx.y) * n;
 #pragma unroll 8
     for (int block = group; block < blocks; block += GROUPS)
         total += col < n ? partial[static_cast<size_t>(block) * stride + col] : 0.0f;
@@ -88,11 +98,12 @@ static __global__ void __launch_bounds__(WARP *GROUPS)
     sum[col] = accumulate ? sum[col] + total : total;
 }
 
-void cuda_add_partial_sums(struct device *dev, float *sum, const float *partial, int blocks, size_t stride, int n,
+void cuda_add_partial_sums(struct device *dev, float *first, float *second, const float *partial, int blocks, int n,
                            bool accumulate)
 {
-    LAUNCH(dev, add_blocks, static_cast<unsigned>((n + WARP - 1) / WARP), WARP * GROUPS, 0, sum, partial, blocks,
-           stride, n, accumulate);
+    dim3 grid(static_cast<unsigned>((n + WARP - 1) / WARP), second ? 2 : 1);
+
+    LAUNCH(dev, add_blocks, grid, WARP * GROUPS, 0, first, second, partial, blocks, n, accumulate);
 }
 
 void cuda_column_sums(struct device *dev, enum dtype dtype, float *sums, const void *x, const int32_t *types, int rows,
@@ -113,13 +124,14 @@ void cuda_column_sums(struct device *dev, enum dtype dtype, float *sums, const v
     dim3 grid(static_cast<unsigned>(strips), static_cast<unsigned>(blocks.count));
     if (types)
         WITH_TYPE(dtype, T,
-                  LAUNCH(dev, (sum_rows<T, 2>), grid, WARPS * WARP, 0, partial, static_cast<const T *>(x), types, rows,
-                         n, blocks.rows));
+                  LAUNCH(dev, (sum_rows<T, 2, false>), grid, WARPS * WARP, 0, partial, static_cast<const T *>(x), types,
+                         rows, n, blocks.rows));
     else
         WITH_TYPE(dtype, T,
-                  LAUNCH(dev, (sum_rows<T, 1>), grid, WARPS * WARP, 0, partial, static_cast<const T *>(x), types, rows,
-                         n, blocks.rows));
-    cuda_add_partial_sums(dev, sums, partial, blocks.count, static_cast<size_t>(width), width, accumulate);
+                  WITH_WHOLE(rows_are_whole(n, {x}), WHOLE,
+                             LAUNCH(dev, (sum_rows<T, 1, WHOLE>), grid, WARPS * WARP, 0, partial,
+                                    static_cast<const T *>(x), types, rows, n, blocks.rows)));
+    cuda_add_partial_sums(dev, sums, NULL, partial, blocks.count, width, accumulate);
 }
 
 void cuda_bias_backward(struct device *dev, enum dtype dtype, float *db, const void *dy, int rows, int n,

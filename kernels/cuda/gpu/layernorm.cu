@@ -10,25 +10,45 @@
  * A row is read once, stays in registers while its mean and then its variance are made (the mean of squares less the
  * square of the mean would cancel), and is written once.
  */
-template <class T>
-static inline __device__ struct pack add_residual(const struct layernorm &op, const struct mask &mask, size_t row,
-                                                  int col)
-{
+template <class T, bool WHOLE>
+static inline __device__ struct raw_pack<T> add_branch(const struct layernorm &op, const struct mask &mask,
+                                                       const struct raw_pack<T> &x, const struct raw_pack<T> &branch,
+                                                       size_t row, int col) {
     size_t at = row * static_cast<size_t>(op.cols) + static_cast<size_t>(col);
-    int n = pack_count(static_cast<size_t>(col), static_cast<size_t>(op.cols));
-    struct pack v = pack_load(static_cast<const T *>(op.x) + at, n), part;
+    int n = min(op.cols - col, PACK);
+    struct pack part = raw_widen(branch);
+    struct raw_pack<T> sum;
 
-    if (!op.branch)
-        return v;
-    part = pack_load(static_cast<const T *>(op.branch) + at, n);
     if (op.bias)
-        pack_add(part, pack_load(static_cast<const T *>(op.bias) + col, n));
+        pack_add(part, raw_widen(raw_load<WHOLE>(static_cast<const T *>(op.bias) + col, n)));
     mask_apply(mask, part, at);
+    pack_add(part, raw_widen(x));
+    sum = raw_narrow<T>(part);
+    raw_store<WHOLE>(static_cast<T *>(op.sum) + at, sum, n);
+    return sum;
+}
+
+/* The row's packs of this thread: all loads are on their way before the first is used. */
+template <class T, int PACKS, bool WHOLE>
+static inline __device__ void load_row(struct raw_pack<T> v[PACKS], const struct layernorm &op, const struct mask &mask,
+                                       size_t row, int warps)
+{
+    size_t at = row * static_cast<size_t>(op.cols);
+    struct raw_pack<T> branch[PACKS];
+
 #pragma unroll
-    for (int j = 0; j < PACK; j++)
-        v.v[j] = round_to<T>(v.v[j] + part.v[j]);
-    pack_store(static_cast<T *>(op.sum) + at, v, n);
-    return v;
+    for (int p = 0; p < PACKS; p++) {
+        int col = row_column(p, warps), n = min(op.cols - col, PACK);
+
+        if (n > 0)
+            v[p] = raw_load<WHOLE>(static_cast<const T *>(op.x) + at + col, n);
+        if (n > 0 && op.branch)
+            branch[p] = raw_load<WHOLE>(static_cast<const T *>(op.branch) + at + col, n);
+    }
+#pragma unroll
+    for (int p = 0; p < PACKS; p++)
+        if (row_column(p, warps) < op.cols && op.branch)
+            v[p] = add_branch<T, WHOLE>(op, mask, v[p], branch[p], row, row_column(p, warps));
 }
 
 /* Squares of the differences from the mean, of the columns that there are. */
@@ -40,55 +60,57 @@ static inline __device__ float sum_squares(const struct pack &v, float mean, int
     for (int j = 0; j < PACK; j++) {
         float d = j < n ? v.v[j] - mean : 0.0f;
 
-        total += d * d;
+        total = fmaf(d, d, total);
     }
     return total;
 }
 
-template <class T>
+template <class T, bool WHOLE>
 static inline __device__ void normalise_row(const struct layernorm &op, struct pack v, size_t row, int col, float mean,
                                             float rstd)
 {
-    int n = pack_count(static_cast<size_t>(col), static_cast<size_t>(op.cols));
-    struct pack gamma = pack_load(static_cast<const T *>(op.gamma) + col, n);
-    struct pack beta = pack_load(static_cast<const T *>(op.beta) + col, n);
+    int n = min(op.cols - col, PACK);
+    struct pack gamma = raw_widen(raw_load<WHOLE>(static_cast<const T *>(op.gamma) + col, n));
+    struct pack beta = raw_widen(raw_load<WHOLE>(static_cast<const T *>(op.beta) + col, n));
 
 #pragma unroll
     for (int j = 0; j < PACK; j++)
-        v.v[j] = (v.v[j] - mean) * rstd * gamma.v[j] + beta.v[j];
-    pack_store(static_cast<T *>(op.y) + row * static_cast<size_t>(op.cols) + col, v, n);
+        v.v[j] = fmaf(__fmul_rn(v.v[j] - mean, rstd), gamma.v[j], beta.v[j]);
+    raw_store<WHOLE>(static_cast<T *>(op.y) + row * static_cast<size_t>(op.cols) + col, raw_narrow<T>(v), n);
 }
 
-template <class T, int PACKS>
-static __global__ void __launch_bounds__(ROW_THREADS)
+template <class T, int PACKS, bool WHOLE>
+static __global__ void __launch_bounds__(ROW_THREADS, 1)
     layernorm_forward(struct layernorm op, struct mask mask, int warps)
 {
     __shared__ float2 scratch[MOST_WARPS];
     int row = static_cast<int>(blockIdx.x) * rows_of_block(warps) + row_in_block(warps);
-    float total = 0, mean, rstd;
-    struct pack v[PACKS];
+    float total = 0, inverse = 1.0f / static_cast<float>(op.cols), mean, rstd;
+    struct raw_pack<T> v[PACKS];
 
     if (row >= op.rows)
         return; /* a whole warp, and there is no barrier then */
+    load_row<T, PACKS, WHOLE>(v, op, mask, static_cast<size_t>(row), warps);
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (row_column(p, warps) < op.cols) {
-            v[p] = add_residual<T>(op, mask, static_cast<size_t>(row), row_column(p, warps));
+            struct pack x = raw_widen(v[p]);
+
 #pragma unroll
             for (int j = 0; j < PACK; j++)
-                total += v[p].v[j];
+                total += x.v[j];
         }
-    mean = row_sum(total, scratch, warps) / static_cast<float>(op.cols);
+    mean = row_sum(total, scratch, warps) * inverse;
     total = 0;
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (row_column(p, warps) < op.cols)
-            total += sum_squares(v[p], mean, op.cols - row_column(p, warps));
-    rstd = 1.0f / sqrtf(row_sum(total, scratch, warps) / static_cast<float>(op.cols) + EPSILON);
+            total += sum_squares(raw_widen(v[p]), mean, WHOLE ? PACK : op.cols - row_column(p, warps));
+    rstd = 1.0f / sqrtf(fmaf(row_sum(total, scratch, warps), inverse, EPSILON));
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (row_column(p, warps) < op.cols)
-            normalise_row<T>(op, v[p], static_cast<size_t>(row), row_column(p, warps), mean, rstd);
+            normalise_row<T, WHOLE>(op, raw_widen(v[p]), static_cast<size_t>(row), row_column(p, warps), mean, rstd);
     if (row_column(0, warps) == 0) {
         op.mean[row] = mean;
         op.rstd[row] = rstd;
@@ -98,14 +120,17 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 void cuda_layernorm_forward(struct device *dev, const struct layernorm *op)
 {
     struct row_shape shape = row_shape(op->cols);
+    bool whole = rows_are_whole(op->cols, {op->x, op->branch, op->bias, op->gamma, op->beta, op->sum, op->y});
 
     if (!device_ready(dev, op->dtype, "layernorm_forward") || op->rows == 0 ||
         !row_fits(dev, op->cols, "layernorm_forward"))
         return;
-    WITH_TYPE(op->dtype, T,
-              WITH_PACKS(shape.packs, PACKS,
-                         LAUNCH(dev, (layernorm_forward<T, PACKS>), grid_of_rows(op->rows, shape.warps),
-                                row_threads(shape.warps), 0, *op, mask_of(&op->dropout), shape.warps)));
+    WITH_TYPE(
+        op->dtype, T,
+        WITH_PACKS(shape.packs, PACKS,
+                   WITH_WHOLE(whole, WHOLE,
+                              LAUNCH(dev, (layernorm_forward<T, PACKS, WHOLE>), grid_of_rows(op->rows, shape.warps),
+                                     row_threads(shape.warps), 0, *op, mask_of(&op->dropout), shape.warps))));
 }
 
 /* sum = x + dropout(branch + bias); sum may be x or branch, so a pack is read before it is written. */
@@ -144,196 +169,174 @@ void cuda_residual(struct device *dev, const struct residual *op)
  *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) (+ dresidual)
  *   dgamma = sum over rows of dy * xhat,  dbeta = sum over rows of dy
  *
- * A block takes many rows, a stride apart, and keeps its part of dgamma and dbeta meanwhile: in registers, or where the
- * row takes more than NARROW warps, which leaves too few of these to each thread, in shared memory. A second kernel
- * adds the blocks' parts in order. Each row is read once and written once.
+ * A block takes every gridDim.x-th row. A thread has one pack of its columns, so that it needs few registers: more only
+ * if a row is wider than NORM_WARPS warps, and then each row is read twice. A second kernel adds the blocks' parts of
+ * dgamma and dbeta in order.
  */
-#define NARROW 8 /* warps */
+static_assert(COLUMN_STRIP == WARP * PACK && NORM_WARPS == MOST_WARPS, "as it is predicted");
 
-static_assert(NORM_ROW_WARPS == ROW_WARPS && NORM_WARP_LIMIT == MOST_PACKS * WARP * PACK, "as it is predicted");
-
-/* around: what flows around the norm. It is needed last and loaded EARLY, so that a block's few warps wait for memory
- * once a row; but not where registers are short. */
-struct row_gradient {
-    struct pack dy, xhat, around;
+/* A pack of each. Of what is beyond the row's end, dy is 0. */
+template <class T> struct row_gradient {
+    struct raw_pack<T> dy, sum;
 };
 
-/* Of the columns from col on: also g and g * xhat, added to sums. */
-template <class T, bool EARLY>
-static inline __device__ struct row_gradient row_load(const struct layernorm_backward &op, size_t at, int col,
-                                                      float mean, float rstd, float2 &sums)
-{
+template <class T, bool WHOLE>
+static inline __device__ struct row_gradient<T> row_load(const struct layernorm_backward &op, size_t at, int col) {
     int n = min(op.cols - col, PACK);
-    struct row_gradient r = {
-        pack_load(static_cast<const T *>(op.dy) + at, n), pack_load(static_cast<const T *>(op.sum) + at, n), {}};
-    struct pack gamma = pack_load(static_cast<const T *>(op.gamma) + col, n);
 
-    if (EARLY && op.dresidual)
-        r.around = pack_load(static_cast<const T *>(op.dresidual) + at, n);
-#pragma unroll
-    for (int j = 0; j < PACK; j++) {
-        float g = r.dy.v[j] * gamma.v[j]; /* 0 beyond the row's end */
-
-        r.xhat.v[j] = (r.xhat.v[j] - mean) * rstd;
-        sums.x += g;
-        sums.y += g * r.xhat.v[j];
-    }
-    return r;
+    return {raw_load<WHOLE>(static_cast<const T *>(op.dy) + at + col, n),
+            raw_load<WHOLE>(static_cast<const T *>(op.sum) + at + col, n)};
 }
 
-template <class T, bool EARLY>
-static inline __device__ void row_store(const struct layernorm_backward &op, const struct row_gradient &r, size_t at,
-                                        int col, float2 means, float rstd)
+/* Loaded twice for each row, from the nearest cache: no registers are left to keep it. */
+template <class T, bool WHOLE>
+static inline __device__ struct pack load_gamma(const struct layernorm_backward &op, int col)
 {
-    int n = min(op.cols - col, PACK);
-    struct pack gamma = pack_load(static_cast<const T *>(op.gamma) + col, n), dx = r.around;
-
-    if (!EARLY && op.dresidual)
-        dx = pack_load(static_cast<const T *>(op.dresidual) + at, n);
-#pragma unroll
-    for (int j = 0; j < PACK; j++)
-        dx.v[j] += rstd * (r.dy.v[j] * gamma.v[j] - means.x - r.xhat.v[j] * means.y);
-    pack_store(static_cast<T *>(op.dx) + at, dx, n);
-}
-
-/* Where a block has a row a warp, its warps add their sums in order; shared [cols]. Then to this block's part. */
-template <int PACKS>
-static inline __device__ void store_sums(float *part, float *shared, const struct pack sums[PACKS], int cols, int warps)
-{
-    for (int turn = 0; turn < rows_of_block(warps); turn++) {
-        bool last = turn == rows_of_block(warps) - 1;
-
-        if (row_in_block(warps) == turn)
-#pragma unroll
-            for (int p = 0; p < PACKS; p++) {
-                int col = row_column(p, warps), n = min(cols - col, PACK);
-                struct pack total = sums[p];
-
-                if (n > 0 && turn > 0)
-                    pack_add(total, pack_load(shared + col, n));
-                if (n > 0)
-                    pack_store((last ? part : shared) + col, total, n);
-            }
-        __syncthreads();
-    }
-}
-
-static inline __device__ void add_narrow(struct pack &dgamma, struct pack &dbeta, const struct row_gradient &r)
-{
-#pragma unroll
-    for (int j = 0; j < PACK; j++) {
-        dgamma.v[j] += r.dy.v[j] * r.xhat.v[j];
-        dbeta.v[j] += r.dy.v[j];
-    }
-}
-
-/* A block's sums of the columns from col on: shared [2][cols], each thread its own. */
-static inline __device__ void add_wide(float *shared, const struct row_gradient &r, int cols, int col)
-{
-    int n = min(cols - col, PACK);
-    struct pack dgamma = pack_load(shared + col, n), dbeta = pack_load(shared + cols + col, n);
-
-#pragma unroll
-    for (int j = 0; j < PACK; j++)
-        dgamma.v[j] += r.dy.v[j] * r.xhat.v[j];
-    pack_add(dbeta, r.dy);
-    pack_store(shared + col, dgamma, n);
-    pack_store(shared + cols + col, dbeta, n);
-}
-
-/* shared: zeroed or, at the end, copied to the block's part. */
-template <int PACKS> static inline __device__ void wide_sums(float *to, const float *from, int cols, int warps)
-{
-    for (int i = 0; i < 2 * PACKS; i++) {
-        int col = row_column(i / 2, warps), n = min(cols - col, PACK), at = i % 2 * cols + col;
-
-        if (n > 0)
-            pack_store(to + at, from ? pack_load(from + at, n) : pack(), n);
-    }
-}
-
-/* partial[block][2][cols]: dgamma, dbeta */
-template <class T, int PACKS, bool WIDE>
-static __global__ void __launch_bounds__(WIDE ? ROW_THREADS : NARROW *WARP)
-    layernorm_backward(struct layernorm_backward op, float *partial, int warps)
-{
-    __shared__ float2 scratch[MOST_WARPS];
-    DYNAMIC_SHARED(float, shared);
-    int step = static_cast<int>(gridDim.x) * rows_of_block(warps), cols = op.cols;
-    float *part = partial + static_cast<size_t>(blockIdx.x) * 2 * cols;
-    struct pack dgamma[PACKS] = {}, dbeta[PACKS] = {};
-
-    if constexpr (WIDE)
-        wide_sums<PACKS>(shared, NULL, cols, warps);
-    for (int row = static_cast<int>(blockIdx.x) * rows_of_block(warps) + row_in_block(warps); row < op.rows;
-         row += step) {
-        size_t at = static_cast<size_t>(row) * cols;
-        float mean = op.mean[row], rstd = op.rstd[row];
-        struct row_gradient r[PACKS];
-        float2 sums = make_float2(0, 0);
-
-#pragma unroll
-        for (int p = 0; p < PACKS; p++) {
-            int col = row_column(p, warps);
-
-            if (col >= cols)
-                continue;
-            r[p] = row_load<T, !WIDE>(op, at + col, col, mean, rstd, sums);
-            if constexpr (WIDE)
-                add_wide(shared, r[p], cols, col);
-            else
-                add_narrow(dgamma[p], dbeta[p], r[p]);
-        }
-        sums = row_sums(sums, scratch, warps);
-        sums = make_float2(sums.x / static_cast<float>(cols), sums.y / static_cast<float>(cols));
-#pragma unroll
-        for (int p = 0; p < PACKS; p++)
-            if (row_column(p, warps) < cols)
-                row_store<T, !WIDE>(op, r[p], at + row_column(p, warps), row_column(p, warps), sums, rstd);
-    }
-    if constexpr (WIDE) {
-        wide_sums<PACKS>(part, shared, cols, warps);
-    } else {
-        store_sums<PACKS>(part, shared, dgamma, cols, warps);
-        store_sums<PACKS>(part + cols, shared, dbeta, cols, warps);
-    }
+    return raw_widen(raw_load<WHOLE>(static_cast<const T *>(op.gamma) + col, min(op.cols - col, PACK)));
 }
 
 template <class T>
-static void launch_backward(struct device *dev, const struct layernorm_backward *op, float *partial, int blocks)
+static inline __device__ float2 add_terms(struct pack &dgamma, struct pack &dbeta, const struct row_gradient<T> &r,
+                                          const struct pack &gamma, float mean, float rstd)
 {
-    struct row_shape shape = row_shape(op->cols);
-    /* Whole packs: the compiler loads four elements at once where the first of them exists. */
-    size_t row = static_cast<size_t>((op->cols + PACK - 1) / PACK * PACK) * sizeof(float);
-    unsigned grid = static_cast<unsigned>(blocks), threads = row_threads(shape.warps);
+    struct pack dy = raw_widen(r.dy), sum = raw_widen(r.sum);
+    float2 sums = make_float2(0, 0); /* of g and g * xhat */
 
-    if (shape.warps > NARROW)
-        WITH_PACKS(
-            shape.packs, PACKS,
-            LAUNCH(dev, (layernorm_backward<T, PACKS, true>), grid, threads, 2 * row, *op, partial, shape.warps));
-    else
-        WITH_PACKS(shape.packs, PACKS,
-                   LAUNCH(dev, (layernorm_backward<T, PACKS, false>), grid, threads, shape.warps == 1 ? row : 0, *op,
-                          partial, shape.warps));
+#pragma unroll
+    for (int j = 0; j < PACK; j++) {
+        float xhat = __fmul_rn(sum.v[j] - mean, rstd), g = __fmul_rn(dy.v[j], gamma.v[j]);
+
+        sums.x += g;
+        sums.y = fmaf(g, xhat, sums.y);
+        dgamma.v[j] = fmaf(dy.v[j], xhat, dgamma.v[j]);
+        dbeta.v[j] += dy.v[j];
+    }
+    return sums;
+}
+
+/* g - mean(g) - xhat * mean(g * xhat) */
+template <class T>
+static inline __device__ struct pack row_result(const struct row_gradient<T> &r, const struct pack &gamma, float2 means,
+                                                float mean, float rstd)
+{
+    struct pack dy = raw_widen(r.dy), sum = raw_widen(r.sum), result;
+
+#pragma unroll
+    for (int j = 0; j < PACK; j++)
+        result.v[j] = fmaf(-__fmul_rn(sum.v[j] - mean, rstd), means.y, fmaf(dy.v[j], gamma.v[j], -means.x));
+    return result;
+}
+
+template <class T, bool WHOLE>
+static inline __device__ void row_store(const struct layernorm_backward &op, const struct pack &result,
+                                        const struct raw_pack<T> &around, size_t at, int col, float rstd)
+{
+    struct pack dx = raw_widen(around);
+
+#pragma unroll
+    for (int j = 0; j < PACK; j++)
+        dx.v[j] = fmaf(rstd, result.v[j], dx.v[j]);
+    raw_store<WHOLE>(static_cast<T *>(op.dx) + at + col, raw_narrow<T>(dx), min(op.cols - col, PACK));
+}
+
+template <class T, bool WHOLE>
+static inline __device__ struct raw_pack<T> load_around(const struct layernorm_backward &op, size_t at, int col) {
+    if (!op.dresidual)
+        return raw_narrow<T>(pack());
+    return raw_load<WHOLE>(static_cast<const T *>(op.dresidual) + at + col, min(op.cols - col, PACK));
+}
+
+/* What is behind this is not loaded before it: with several packs, registers are short. */
+static inline __device__ void
+load_later(void)
+{
+    asm volatile("" ::: "memory");
+}
+
+/* The column of the thread's pack number p, of a block that has one row. */
+template <int PACKS> static inline __device__ int pack_column(int p, int warps)
+{
+    return (p * warps * WARP + static_cast<int>(PACKS > 1 ? thread_anew() : threadIdx.x)) * PACK;
+}
+
+/* partial[block][2][cols]: dgamma, dbeta */
+template <class T, int PACKS, bool WHOLE>
+static __global__ void __launch_bounds__(NORM_WARPS *WARP, PACKS == 1 && sizeof(T) == 2 ? 2 : 1)
+    layernorm_backward(struct layernorm_backward op, float *partial, int warps)
+{
+    __shared__ float2 scratch[NORM_WARPS];
+    float *part = partial + static_cast<size_t>(blockIdx.x) * 2 * op.cols;
+    struct pack dgamma[PACKS] = {}, dbeta[PACKS] = {};
+    float inverse = 1.0f / static_cast<float>(op.cols);
+
+    for (int row = static_cast<int>(blockIdx.x); row < op.rows; row += static_cast<int>(gridDim.x)) {
+        float mean = op.mean[row], rstd = op.rstd[row];
+        size_t at = static_cast<size_t>(row) * op.cols;
+        float2 means = make_float2(0, 0);
+        struct raw_pack<T> around;
+        struct row_gradient<T> r;
+
+#pragma unroll
+        for (int p = 0; p < PACKS; p++)
+            if (pack_column<PACKS>(p, warps) < op.cols) {
+                r = row_load<T, WHOLE>(op, at, pack_column<PACKS>(p, warps));
+                if (PACKS == 1)
+                    around = load_around<T, WHOLE>(op, at, pack_column<PACKS>(p, warps));
+                float2 terms = add_terms(dgamma[p], dbeta[p], r, load_gamma<T, WHOLE>(op, pack_column<PACKS>(p, warps)),
+                                         mean, rstd);
+
+                means = make_float2(means.x + terms.x, means.y + terms.y);
+                if (PACKS > 1)
+                    load_later();
+            }
+        means = row_sums(means, scratch, warps);
+        means = make_float2(means.x * inverse, means.y * inverse);
+#pragma unroll
+        for (int p = 0; p < PACKS; p++)
+            if (pack_column<PACKS>(p, warps) < op.cols) {
+                if (PACKS > 1)
+                    r = row_load<T, WHOLE>(op, at, pack_column<PACKS>(p, warps));
+                struct pack result =
+                    row_result(r, load_gamma<T, WHOLE>(op, pack_column<PACKS>(p, warps)), means, mean, rstd);
+
+                if (PACKS > 1) {
+                    load_later();
+                    around = load_around<T, WHOLE>(op, at, pack_column<PACKS>(p, warps));
+                }
+                row_store<T, WHOLE>(op, result, around, at, pack_column<PACKS>(p, warps), rstd);
+            }
+    }
+#pragma unroll
+    for (int p = 0; p < PACKS; p++)
+        if (pack_column<PACKS>(p, warps) < op.cols) {
+            int col = pack_column<PACKS>(p, warps), n = min(op.cols - col, PACK);
+
+            pack_store(part + col, dgamma[p], n);
+            pack_store(part + op.cols + col, dbeta[p], n);
+        }
 }
 
 void cuda_layernorm_backward(struct device *dev, const struct layernorm_backward *op)
 {
-    int blocks = norm_blocks(op->rows, op->cols);
-    size_t cols = static_cast<size_t>(op->cols);
+    int warps = norm_warps(op->cols), blocks = norm_blocks(op->rows, op->cols);
+    int packs = (op->cols + warps * COLUMN_STRIP - 1) / (warps * COLUMN_STRIP);
+    bool whole = rows_are_whole(op->cols, {op->dy, op->sum, op->gamma, op->dresidual, op->dx});
     float *partial;
 
     if (!device_ready(dev, op->dtype, "layernorm_backward") || !row_fits(dev, op->cols, "layernorm_backward"))
         return;
     if (op->rows == 0) {
-        cuda_zero(dev, op->dgamma, cols * sizeof(float));
-        cuda_zero(dev, op->dbeta, cols * sizeof(float));
+        cuda_zero(dev, op->dgamma, static_cast<size_t>(op->cols) * sizeof(float));
+        cuda_zero(dev, op->dbeta, static_cast<size_t>(op->cols) * sizeof(float));
         return;
     }
     partial = static_cast<float *>(cuda_workspace(dev, workspace_layernorm_backward(op->rows, op->cols)));
     if (!partial)
         return;
-    WITH_TYPE(op->dtype, T, launch_backward<T>(dev, op, partial, blocks));
-    cuda_add_partial_sums(dev, op->dgamma, partial, blocks, 2 * cols, op->cols, false);
-    cuda_add_partial_sums(dev, op->dbeta, partial + cols, blocks, 2 * cols, op->cols, false);
+    WITH_TYPE(op->dtype, T,
+              WITH_PACKS(packs, PACKS,
+                         WITH_WHOLE(whole, WHOLE,
+                                    LAUNCH(dev, (layernorm_backward<T, PACKS, WHOLE>), static_cast<unsigned>(blocks),
+                                           static_cast<unsigned>(warps * WARP), 0, *op, partial, warps))));
+    cuda_add_partial_sums(dev, op->dgamma, op->dbeta, partial, blocks, op->cols, false);
 }

@@ -20,8 +20,6 @@ struct layout {
 struct description {
     cublasOperation_t transpose_a, transpose_b;
     cublasLtEpilogue_t epilogue;
-    cudaDataType bias_type;
-    bool has_bias_type;
     const void *bias, *aux;
     int64_t ld_aux;
 };
@@ -79,13 +77,12 @@ struct product {
     std::vector<float> factor_a() const;
     void run() const;
     float finish(size_t i, size_t j, float sum) const;
-    void sum_a(const std::vector<float> &factor) const;
 };
 
 bool product::reaches() const
 {
     size_t aux = call.aux ? ((n - 1) * static_cast<size_t>(call.ld_aux) + m) * size_of(d.type) : 0;
-    size_t bias = call.bias ? m * size_of(call.has_bias_type ? call.bias_type : d.type) : 0;
+    size_t bias = call.bias ? m * size_of(d.type) : 0;
 
     return standin_reachable(at_a, extent(a), "cublasLtMatmul's A") &&
            standin_reachable(at_b, extent(b), "cublasLtMatmul's B") &&
@@ -113,9 +110,9 @@ float product::finish(size_t i, size_t j, float sum) const
 
     switch (call.epilogue) {
     case CUBLASLT_EPILOGUE_BIAS:
-        return sum + get(call.has_bias_type ? call.bias_type : d.type, call.bias, i);
+        return sum + get(d.type, call.bias, i);
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
-        sum += get(call.has_bias_type ? call.bias_type : d.type, call.bias, i);
+        sum += get(d.type, call.bias, i);
         put(d.type, const_cast<void *>(call.aux), at, sum);
         return gelu(sum);
     case CUBLASLT_EPILOGUE_DGELU:
@@ -135,17 +132,6 @@ std::vector<float> product::factor_a() const
             factor[l * m + i] =
                 get(a.type, at_a, call.transpose_a == CUBLAS_OP_N ? l * (size_t)a.ld + i : i * (size_t)a.ld + l);
     return factor;
-}
-
-void product::sum_a(const std::vector<float> &factor) const
-{
-    for (size_t i = 0; i < m; i++) {
-        float sum = 0;
-
-        for (size_t l = 0; l < k; l++)
-            sum += factor[l * m + i];
-        put(call.has_bias_type ? call.bias_type : d.type, const_cast<void *>(call.bias), i, sum);
-    }
 }
 
 void product::run() const
@@ -169,8 +155,6 @@ void product::run() const
             put(d.type, at_d, j * (size_t)d.ld + i, finish(i, j, sum));
         }
     }
-    if (call.epilogue == CUBLASLT_EPILOGUE_BGRADA)
-        sum_a(factor);
 }
 
 static bool aligned(const void *at, uint32_t alignment)
@@ -192,8 +176,7 @@ static bool wants_aux(cublasLtEpilogue_t epilogue)
 
 static bool wants_bias(cublasLtEpilogue_t epilogue)
 {
-    return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
-           epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
 /* The conditions of the documentation of cublasLtMatmul and of its attributes; NULL if they are met. */
@@ -276,10 +259,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t given, cublas
         break;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
         TAKE(bias);
-        break;
-    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
-        TAKE(bias_type);
-        call->has_bias_type = true;
         break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
         TAKE(aux);
