@@ -4,8 +4,8 @@
 #   tests/gpu.sh [--log FILE] [STAGE]... [BUILD]
 #     quick      products, operations of each kind, one training step: whether anything works at all
 #     kernels    tests/kernels on the GPU's own memory
-#     engine     transfers; NCCL, a rank alone; training on the GPU: losses against the CPU's, meshes of up to 4 ranks
-#                on the one GPU, resume, saves
+#     engine     transfers; NCCL, a rank alone; training in bf16 on the GPU: losses against the CPU's, meshes of up to 4
+#                ranks on the one GPU, saves, a run that is stopped and resumed
 #     pytorch    200 steps in bf16 against PyTorch's
 #     sanitizer  tests/kernels under compute-sanitizer
 #   (none named: kernels engine pytorch sanitizer, in this order)
@@ -13,8 +13,9 @@
 #     --log      everything that was said, appended to FILE (BUILD/gpu.log)
 #
 # Each stage has a bound on its time, and so has each program; what there was no time for has failed. Inputs are fresh
-# in every run (MUSTER_TEST_SEED repeats one). MUSTER_TEST_DEVICE names another device in place of "cuda", to try the
-# stages where there is no GPU; MUSTER_GPU_SECONDS, another bound. Ends with one line that counts.
+# in every run (MUSTER_TEST_SEED repeats one). MUSTER_TEST_DEVICE names another device in place of "cuda", and
+# MUSTER_TEST_EMULATED=1 makes models and operands small, to try the stages where there is no GPU; MUSTER_GPU_SECONDS is
+# another bound. Ends with one line that counts.
 # Exit codes: 0 all passed; 1 not; 64 usage; 77 there is no GPU here.
 set -uo pipefail
 tests=$(cd "$(dirname "$0")" && pwd)

@@ -46,15 +46,23 @@ like() {
     return 1
 }
 
+# standin_tree DIR: a build tree of links, in which the programs are those that have a stand-in
+standin_tree() {
+    local program
+    mkdir -p "$1/tests/cuda" "$1/tests/kernels" "$1/tests/interop" "$1/bench"
+    ln -s "$BUILD"/muster-{data,report,ckpt,ckptd} "$STANDIN"/muster-{train,generate} "$1/"
+    ln -s "$STANDIN/describe" "$1/tests/cuda/"
+    [ ! -x "$STANDIN/test_nccl" ] || ln -s "$STANDIN/test_nccl" "$1/tests/cuda/"
+    ln -s "$BUILD/tests/interop/samples" "$1/tests/interop/"
+    ln -s "$STANDIN/step" "$1/bench/"
+    for program in "$STANDIN"/test_*; do
+        case ${program##*/} in *.* | test_nccl) ;; *) ln -s "$program" "$1/tests/kernels/" ;; esac
+    done
+}
+
 @test "tests/gpu.sh engine passes with one stand-in GPU for all ranks" {
-    # a build tree of links, in which the trainer is the one that has a stand-in
-    mkdir -p all/tests/cuda all/tests/kernels
-    ln -s "$BUILD"/muster-{data,report,ckpt,ckptd} "$STANDIN/muster-train" all/
-    ln -s "$STANDIN/describe" all/tests/cuda/
-    [ ! -x "$STANDIN/test_nccl" ] || ln -s "$STANDIN/test_nccl" all/tests/cuda/
-    ln -s "$STANDIN/test_transfer" all/tests/kernels/
-    run env MUSTER_TEST_EMULATED=1 MUSTER_GPU_MODEL='layers = 4; hidden = 16; heads = 2; seq_length = 8; vocab = 256;' \
-        MUSTER_GPU_BATCH='global_batch = 8; micro_batch = 2;' bash "$TOP/tests/gpu.sh" engine all
+    standin_tree all
+    run env MUSTER_TEST_EMULATED=1 bash "$TOP/tests/gpu.sh" engine all
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *" passed, 0 failed, 0 skipped on cuda, stand-in for a GPU"* ]]
