@@ -140,7 +140,10 @@ static void do_optimizer(struct device *dev, int shift, struct run *run)
     for (int i = 0; i < 3; i++)
         memset(run->out[i], 0, MOST * sizeof(float));
     device_kernels(dev)->sum_of_squares(dev, &sum, &(struct squares){grad, MOST}, 1);
-    memcpy(run->out[3], &sum, sizeof sum);
+    for (int i = 0; i < 3; i++) { /* floats that add up to it: half of its bits may be no number */
+        run->out[3][i] = (float)sum;
+        sum -= run->out[3][i];
+    }
     device_kernels(dev)->adamw(dev, &(struct adamw){.count = MOST,
                                                     .param = run->out[0],
                                                     .exp_avg = run->out[1],
