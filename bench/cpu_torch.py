@@ -1,4 +1,5 @@
-"""GPT-2 in plain PyTorch, for bench/cpu: seconds of training steps of the same model, batch and optimizer.
+"""GPT-2 in plain PyTorch, for bench/cpu: seconds of training steps of the same model, batch and optimizer. Its model is
+that of gpu_torch.py too.
 
     cpu_torch.py PRECISION LAYERS HIDDEN HEADS VOCAB BATCH SEQ STEPS
     cpu_torch.py precisions      those that this PyTorch has, and first its version
@@ -73,8 +74,13 @@ def train(precision, layers, d, heads, vocab, batch, seq, steps):
         print(f"{time.perf_counter() - started:.3f}", flush=True)
 
 
-if sys.argv[1:] == ["precisions"]:
-    names = ["fp32", "bf16", "autocast"]
-    print(torch.__version__, *names, *(f"{name}-compiled" for name in names if NEW))
-else:
-    train(sys.argv[1], *(int(a) for a in sys.argv[2:]))
+def main():
+    if sys.argv[1:] == ["precisions"]:
+        names = ["fp32", "bf16", "autocast"]
+        print(torch.__version__, *names, *(f"{name}-compiled" for name in names if NEW))
+    else:
+        train(sys.argv[1], *(int(a) for a in sys.argv[2:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,8 +7,8 @@
  *
  * Defaults: 5 steps after one to warm up, gpt-125m, batch 4 (samples a step, over all ranks), sequence 512; threads are
  * OMP_NUM_THREADS's. The product's rate is measured before and after every step by all ranks at once and the best
- * counts, so the ratio errs against us when the machine is busy; on a GPU it is measured once. Tokens are random bytes,
- * whatever the vocabulary: no cost depends on them.
+ * counts, so the ratio errs against us when the machine is busy; on a GPU it is measured once. Where report.peak_tflops
+ * is set, that is the rate. Tokens are random bytes, whatever the vocabulary: no cost depends on them.
  *
  * With MUSTER_PROFILE=1 in the environment it prints at the end the time of each operation (profile.h), and measures
  * the product only once. The marks cost a little: quote only rates that were measured without them.
@@ -123,7 +123,8 @@ static int measure_product(struct bench *b, struct error *err)
         return 0;
     if (comm_barrier(b->world, err) < 0)
         return -1;
-    rate = device_measure_peak(b->engine->dev, b->job.precision.compute);
+    rate = b->job.report.peak_tflops > 0 ? b->job.report.peak_tflops * 1e12
+                                         : device_measure_peak(b->engine->dev, b->job.precision.compute);
     if (comm_sum_f64(b->world, &rate, 1, err) < 0)
         return -1;
     if (rate > b->best_product)

@@ -7,8 +7,8 @@
 #     engine     transfers; NCCL, a rank alone; training in bf16 on the GPU: losses against the CPU's, meshes of up to 4
 #                ranks on the one GPU, saves, a run that is stopped and resumed
 #     pytorch    200 steps in bf16 against PyTorch's
-#     sanitizer  tests/kernels under compute-sanitizer
-#   (none named: kernels engine pytorch sanitizer, in this order)
+#     racecheck, synccheck, memcheck    tests/kernels under this tool of compute-sanitizer
+#   (none named: all but quick, in this order)
 #     BUILD      where the programs are: a build tree or an unpacked bundle; the directory above this one if not given
 #     --log      everything that was said, appended to FILE (BUILD/gpu.log)
 #
@@ -19,13 +19,13 @@
 # Exit codes: 0 all passed; 1 not; 64 usage; 77 there is no GPU here.
 set -uo pipefail
 tests=$(cd "$(dirname "$0")" && pwd)
-all=(kernels engine pytorch sanitizer)
+all=(kernels engine pytorch racecheck synccheck memcheck)
 stages=() build=$tests/.. log=''
 while [ $# -gt 0 ]; do
     case $1 in
     -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --log) log=${2:?--log wants a file}; shift ;;
-    quick | kernels | engine | pytorch | sanitizer) stages+=("$1") ;;
+    quick | kernels | engine | pytorch | racecheck | synccheck | memcheck) stages+=("$1") ;;
     -*) echo "gpu: what is $1? --help shows how" >&2; exit 64 ;;
     *) build=$1 ;;
     esac
@@ -92,28 +92,26 @@ kernels() {
     done
 }
 
-# Each tool on the programs that have something for it: racecheck and synccheck on our kernels with shared memory and
-# barriers, and not on those of cuBLASLt, whose hazards are not ours to mend; memcheck on all kernels, also of cuBLASLt,
-# which would fault where it is called wrongly. discrete and profile are not among them: they never call CUDA, which the tool
-# reports as an error. Nor is transfer, about the order of streams, and slow where memory is read over the bus.
+# sanitizer TOOL: racecheck and synccheck on our kernels with shared memory and barriers, and not on those of cuBLASLt,
+# whose hazards are not ours to mend; memcheck on all kernels, also of cuBLASLt, which would fault where it is called
+# wrongly. discrete and profile are not among them: they never call CUDA, which the tool reports as an error. Nor is
+# transfer, about the order of streams, and slow where memory is read over the bus.
 sanitizer() {
-    local sanitizer tool barriers=(cross_entropy embedding layernorm optimizer attention)
+    local sanitizer barriers=(cross_entropy embedding layernorm optimizer attention)
     sanitizer=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v compute-sanitizer) ||
         { fail "$stage: compute-sanitizer is not here"; return; }
+    under=("$sanitizer" --tool "$1" --error-exitcode 99 --target-processes all)
     # It sees nothing of an arena: every buffer is an allocation of its own, which host and GPU both read.
     export MUSTER_CUDA_MEMORY=pinned
-    for tool in racecheck synccheck memcheck; do
-        under=("$sanitizer" --tool "$tool" --error-exitcode 99 --target-processes all)
-        say "         $stage: $tool"
-        # A race shows in any shape of several tiles, and racecheck is the slowest: few shapes.
-        [ $tool = memcheck ] || { MUSTER_TEST_EMULATED=1 kernels "${barriers[@]}"; continue; }
+    if [ "$1" = memcheck ]; then
         # Each call's status is looked at anyway; here a call that may fail would count: an allocation that a test wants
         # refused, and functions that CUDA's libraries look for in the driver.
         under+=(--report-api-errors no)
         kernels "${barriers[@]}"
         MUSTER_TEST_EMULATED=1 kernels types pointwise dropout device repeat matmul
-    done
-    under=()
+    else # a race shows in any shape of several tiles, and racecheck is the slowest: few shapes
+        MUSTER_TEST_EMULATED=1 kernels "${barriers[@]}"
+    fi
     unset MUSTER_CUDA_MEMORY
 }
 
@@ -123,7 +121,7 @@ for stage in "${stages[@]}"; do
     # Each operation is waited for, so that what fails is named; but then no two streams ever race, and training is to
     # show whether they do.
     case $stage in engine | pytorch) unset MUSTER_CUDA_WAIT ;; *) export MUSTER_CUDA_WAIT=1 ;; esac
-    case $stage in quick) bound=120 ;; pytorch) bound=300 ;; kernels | engine) bound=420 ;; sanitizer) bound=540 ;; esac
+    case $stage in quick) bound=120 ;; pytorch) bound=300 ;; *) bound=420 ;; esac
     deadline=$((SECONDS + ${MUSTER_GPU_SECONDS:-$bound}))
     case $stage in
     quick)
@@ -136,7 +134,7 @@ for stage in "${stages[@]}"; do
         [ ! -e "$build/tests/cuda/test_nccl" ] || run nccl "$build/tests/cuda/test_nccl"
         run training bash "$tests/gpu_engine.sh" "$build" all ;;
     pytorch) run training bash "$tests/gpu_pytorch.sh" "$build" ;;
-    sanitizer) each=150; sanitizer ;;
+    *) each=150; sanitizer "$stage" ;;
     esac
     say "         $stage took $((SECONDS - begun)) s"
 done

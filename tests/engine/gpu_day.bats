@@ -13,9 +13,10 @@ script() {
     chmod +x "$1"
 }
 
-# measure LOSS ERROR: bench/gpu on a GPU whose bench/step ends with ERROR unless it has at most 2 samples at a time
+# measure LOSS ERROR: bench/gpu-day on a GPU whose bench/step ends with ERROR unless it has at most 2 samples at a time
 measure() {
-    echo 'echo "NVIDIA H100 80GB HBM3, 81559, 580.00"' | script bin/nvidia-smi
+    mkdir -p tree/tests/cuda
+    echo 'echo "cuda, NVIDIA H200, 132 SMs, 140 GiB, GPU 0 of 1"' | script tree/tests/cuda/describe
     script tree/bench/step <<STEP
 if [[ "\$*" =~ micro_batch=([0-9]+) ]] && [ "\${BASH_REMATCH[1]}" -gt 2 ]; then
     echo "step: $2" >&2
@@ -23,32 +24,57 @@ if [[ "\$*" =~ micro_batch=([0-9]+) ]] && [ "\${BASH_REMATCH[1]}" -gt 2 ]; then
 fi
 echo " step   seconds   tokens/s      GFLOP/s       loss"
 echo " warm     1.000     1024.0       1000.0    11.0000"
-echo "          0.500     2048.0       2000.0    $1"
+echo "          0.500   ${3:-108000.0}       2000.0    $1"
 echo
 echo "memory of rank 0          1.50 GiB, and 0.00 GiB of the host's"
 STEP
-    run env BIN=tree OUT= "$TOP/bench/gpu" --only ours --models gpt-125m --seqs 1024 --tokens 8192 --out out
+    run env BIN=tree OUT= "$TOP/bench/gpu-day" --only ours 60 out
     echo "$output"
 }
 
-@test "bench/gpu halves the micro-batch after each kind of out-of-memory error" {
+@test "bench/gpu-day halves the micro-batch after each kind of out-of-memory error" {
     local engine="would hold 89.00 GiB of its GPU's memory" memory="12.0 MiB of device memory: this process holds"
     grep -q "GiB of its GPU's memory" "$TOP/trainer/engine.c"
     grep -q "MiB of device memory" "$TOP/kernels/cuda/memory.c"
     for text in "rank 0 $engine, and 78.00 GiB" "activations: $memory" "cuda: cudaMalloc: out of memory"; do
         rm -rf out
         measure 10.5000 "$text"
-        [[ $output == *'"micro": 2, '*'"tokens_per_second": 2048.0'* ]]
+        [ "$status" -eq 0 ]
+        grep -q '"ours gpt-1.3b".*"micro": 2, .*"tokens_per_second": 108000.0' out/results.jsonl
     done
     rm -rf out
     measure 10.5000 "data: no such file"
-    [[ $output == *'failed: ours gpt-125m 1024'* ]]
+    [ "$status" -eq 1 ]
+    [[ $output == *'failed: ours gpt-125m: '*'data: no such file'* ]]
 }
 
-@test "bench/gpu rejects a result whose loss is NaN" {
-    measure nan "data: no such file"
+@test "bench/gpu-day rejects a result whose loss is NaN" {
     measure nan "rank 0 would hold 89.00 GiB of its GPU's memory"
-    [[ $output == *'the loss is nan'*'failed: ours gpt-125m 1024'* ]]
+    [ "$status" -eq 1 ]
+    [[ $output == *'failed: ours gpt-125m: the loss is nan'* ]]
+}
+
+@test "bench/gpu-day names what became slower than the record of the same GPU, and measures nothing twice" {
+    measure 10.5000 "out of memory" 109184.0
+    [[ $output == *"NVIDIA H200, beside the record of "* ]]
+    [[ $output == *"slower than recorded: ours gpt-125m -80.5%; ours gpt-350m -48.5%"* ]]
+    [[ $output != *"gpt-760m -"* && $output != *"gpt-1.3b -"* ]]
+    [ "$(wc -l <out/results.jsonl)" -eq 4 ]
+    measure 10.5000 "out of memory" 1.0
+    [ "$(wc -l <out/results.jsonl)" -eq 4 ]
+    sed -i 's/NVIDIA H200/another GPU/' tree/tests/cuda/describe
+    run env BIN=tree OUT=again "$TOP/bench/gpu-day" --only ours 60
+    [[ $output == *"another GPU, beside nothing: it has no record"*"slower than recorded: nothing"* ]]
+}
+
+@test "bench/gpu-day leaves out, from the end, what its time does not suffice for" {
+    measure 10.5000 "out of memory"
+    run env BIN=tree OUT=short "$TOP/bench/gpu-day" --only "ours save" 30
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"left out, no time: save gpt-760m"* ]]
+    run env BIN=tree OUT=shorter "$TOP/bench/gpu-day" --only "ours save" 3
+    [[ $output == *"left out, no time: ours gpt-125m; ours gpt-760m; ours gpt-1.3b; ours gpt-350m; save gpt-760m"* ]]
 }
 
 @test "tests/gpu.sh kernels runs the programs of a directory with a dot in its name" {
@@ -61,16 +87,26 @@ STEP
     [[ $output == *"1 passed, 0 failed, 0 skipped"* ]]
 }
 
-@test "bench/gpu finds a bundle's programs in every call" {
-    local seq
-    measure 10.5000 none
-    cp "$TOP"/bench/gpu* tree/bench/
+@test "bench/gpu-day finds a bundle's programs in every call" {
+    measure 10.5000 "out of memory"
+    cp "$TOP"/bench/gpu* "$TOP"/bench/cpu_torch.py tree/bench/
     echo exit | script tree/muster-train
-    for seq in 1024 2048; do
-        run env BIN= OUT= tree/bench/gpu --only ours --models gpt-125m --seqs $seq --tokens 2048
+    for dir in one two; do
+        run env BIN= OUT= tree/bench/gpu-day --only ours 60 $dir
         echo "$output"
-        [[ $output == *'"tokens_per_second": 2048.0'* ]]
+        [ "$status" -eq 0 ]
+        grep -q '"tokens_per_second": 108000.0' $dir/results.jsonl
     done
+}
+
+# bats test_tags=more
+@test "bench/gpu-day --tiny runs whole on the CPU" {
+    /usr/bin/python3 -c 'import torch, numpy' 2>/dev/null || skip "python3-torch is not installed"
+    run env MUSTER_TEST_DEVICE=cpu BIN="$BUILD" "$TOP/bench/gpu-day" --tiny 240 out
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"slower than recorded: nothing"* && $output != *"left out"* ]]
+    [ "$(wc -l <out/results.jsonl)" -eq 10 ]
 }
 
 # It ends with 255 where a program never calls CUDA.
@@ -81,14 +117,16 @@ STEP
         printf 'echo 1..1\necho ok 1 - %s\n' $name | script tree/tests/kernels/test_$name
     done
     script bin/compute-sanitizer <<'SANITIZER'
-echo "$2 ${*: -1}" >>calls
+echo "$2 ${*: -1} ${MUSTER_TEST_EMULATED:-all}" >>calls
 case ${*: -1} in *discrete | *profile) exit 255 ;; esac
 "${@: -1}"
 SANITIZER
-    run env MUSTER_TEST_DEVICE=cpu "$TOP/tests/gpu.sh" --log log sanitizer tree
+    run env MUSTER_TEST_DEVICE=cpu "$TOP/tests/gpu.sh" --log log racecheck synccheck memcheck tree
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c ^memcheck calls)" -eq 11 ]
     [ "$(grep -c ^racecheck calls)" -eq 5 ]
     ! grep -E 'racecheck.*(matmul|device|repeat)' calls
+    grep -q 'racecheck.*test_attention 1$' calls # which has few shapes then
+    grep -q 'memcheck.*test_attention all$' calls
 }

@@ -68,6 +68,16 @@ standin_tree() {
     [[ $output == *" passed, 0 failed, 0 skipped on cuda, stand-in for a GPU"* ]]
 }
 
+@test "bench/gpu-day measures steps, operations and a save on the stand-in" {
+    standin_tree measured
+    run env BIN=measured "$TOP/bench/gpu-day" --tiny --only "ours kernels save" 100 out
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"stand-in for a GPU, beside nothing"*"slower than recorded: nothing"* && $output != *"left out"* ]]
+    [ "$(wc -l <out/results.jsonl)" -eq 3 ]
+    grep -q '"attention_backward": ' out/results.jsonl
+}
+
 @test "tests/kernels pass with the GPU's host code on the stand-in" {
     local program
     for program in "$STANDIN"/test_*; do
