@@ -116,7 +116,7 @@ static int create_model(struct engine *e, struct error *err)
     return e->model ? 0 : -1;
 }
 
-/* Checks a GPU's memory; run_hosts.c has checked the host's. NCCL and other ranks on the same GPU are not counted, so
+/* Checks a GPU's memory; run_start.c has checked the host's. NCCL and other ranks on the same GPU are not counted, so
  * only jobs are refused that cannot fit in any case. */
 static int fits_device(const struct engine *e, struct error *err)
 {

@@ -1,8 +1,7 @@
 /*
- * run.h - the state of a run, shared by train.c and its helpers: run_start.c, everything before the first step, with
- * run_hosts.c, the checks of each host's memory and threads, and run_claim.c, the claim on checkpoint.dir;
- * run_watch.c, the watchdog and stragglers; run_data.c, the data sets; run_tokenizer.c, their tokenizer; and run_log.c,
- * the output. Private to these files.
+ * run.h - the state of a run, shared by train.c, evaluate.c and their helpers: run_start.c, everything before the first
+ * step; run_claim.c, the claim on checkpoint.dir; run_watch.c, the watchdog and stragglers; run_tokenizer.c, the
+ * tokenizer of the data; and run_log.c, the output. Private to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
 #define MUSTER_TRAINER_RUN_H
@@ -40,7 +39,7 @@ struct run {
     /* since the last check for stragglers */
     long watched_steps;
     double own_seconds; /* of this rank's steps, without waiting for others */
-    /* of the data sets (run_data.c) */
+    /* of the data sets */
     uint64_t *drawn;    /* [sets] samples of each so far; on rank 0 */
     double *set_losses; /* [sets of data.train], then [sets of data.valid]: as last measured */
     /* since the last log line */
@@ -60,20 +59,9 @@ struct run {
 int run_create_engine(struct run *run, struct error *err);
 int run_start(struct run *run, struct error *err);
 
-/* ---- run_hosts.c ---- */
-
 /* Gathers `count` floats of each rank: malloc'ed, [world][count]. Collective. NULL with *err when out of memory, or a
  * rank is lost. */
 void *run_gather(const struct run *run, const void *own, size_t count, const char *purpose, struct error *err);
-
-/*
- * Fails with CODE_CONFIG if the ranks of a host would hold more than its memory, or the job does not fit the mesh. An
- * operating system that overcommits memory kills processes later, and often the wrong ones.
- */
-int run_check_memory(const struct run *run, struct error *err);
-
-/* Warns if the ranks on rank 0's host have more threads than processors. */
-int run_check_threads(const struct run *run, struct error *err);
 
 /*
  * ---- run_claim.c ----
@@ -110,25 +98,6 @@ void run_announce_end(struct run *run);
 void run_watch_stop(struct run *run);
 
 /*
- * ---- run_data.c: the data sets of a run ----
- *
- * run_data_start: after the engine has its data and its first step. Logs the sets of a blend. run_data_finish may be
- * called without it.
- */
-int run_data_start(struct run *run, struct error *err);
-void run_data_finish(struct run *run);
-
-/* After a step. Logs the sets that began another epoch; and on the steps of log lines, with a blend, the loss of each
- * set since the previous one, which goes into *m too. Collective. */
-int run_data_step(struct run *run, struct metrics_step *m, struct error *err);
-
-/* Whether a validation follows the step that the engine did last. */
-bool run_validates_step(const struct run *run);
-
-/* The same for the sets of data.valid, after a validation. Collective. */
-int run_data_validation(struct run *run, struct metrics_step *m, struct error *err);
-
-/*
  * ---- run_tokenizer.c ----
  *
  * Rank 0 finds the tokenizer of the data (data.tokenizer) and copies it to "tokenizer" in checkpoint.dir, which exists.
@@ -162,5 +131,24 @@ int run_report_memory(const struct run *run, struct error *err);
 void run_report(struct run *run, const struct metrics_step *m, const struct loss_sums *sums);
 
 void run_log_validation(const struct run *run, const struct metrics_step *m);
+
+/*
+ * Of the data sets:
+ *
+ * run_data_start: after the engine has its data and its first step. Logs the sets of a blend. run_data_finish may be
+ * called without it.
+ */
+int run_data_start(struct run *run, struct error *err);
+void run_data_finish(struct run *run);
+
+/* After a step. Logs the sets that began another epoch; and on the steps of log lines, with a blend, the loss of each
+ * set since the previous one, which goes into *m too. Collective. */
+int run_data_step(struct run *run, struct metrics_step *m, struct error *err);
+
+/* Whether a validation follows the step that the engine did last. */
+bool run_validates_step(const struct run *run);
+
+/* The same for the sets of data.valid, after a validation. Collective. */
+int run_data_validation(struct run *run, struct metrics_step *m, struct error *err);
 
 #endif
