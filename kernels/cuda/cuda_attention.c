@@ -55,10 +55,9 @@ bool attention_aligned(const struct attention_call *call)
 
 bool attention_fits_tiles(const struct attention_call *call)
 {
-    bool size = call->head_size == 64 || call->head_size == 80 || call->head_size == 96 || call->head_size == 128;
     bool blocks = !call->drops || (call->seq % 8 == 0 && call->element % 8 == 0 && call->stride % 8 == 0);
 
-    return size && blocks && call->dtype != DTYPE_F32 && attention_aligned(call);
+    return call->head_size % 2 == 0 && blocks && call->dtype != DTYPE_F32 && attention_aligned(call);
 }
 
 static bool attention_ready(struct device *dev, const struct attention *op, const struct attention_call *call,

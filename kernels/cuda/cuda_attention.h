@@ -3,7 +3,7 @@
  *
  * Three kinds of kernel compute kernels.h's struct attention:
  *   - tiled (attention_forward.cu, attention_backward.cu): FlashAttention-2 (arXiv 2307.08691) on the tensor cores, for
- *     16-bit types and head sizes 64, 80, 96 and 128; attention_tile.h says how;
+ *     16-bit types and every even head size up to 256; attention_tile.h says how;
  *   - plain (attention_plain.cu): all else up to a head size of 256; fp32 arithmetic, right rather than fast;
  *   - cuDNN's, where muster was configured with it and the environment's MUSTER_ATTENTION asks for it:
  * attention_cudnn.c.
@@ -56,7 +56,8 @@ struct attention_call attention_call_of(const struct attention *op);
 /* Whether qkv, out and their gradients begin at 16 bytes, as every fused kernel wants. */
 bool attention_aligned(const struct attention_call *call);
 
-/* Whether the tiled kernels can do it: type, head size, 16-byte aligned operands, and dropout in whole blocks of 8. */
+/* Whether the tiled kernels can do it: a 16-bit type, an even head size, 16-byte aligned operands, and dropout in whole
+ * blocks of 8. */
 bool attention_fits_tiles(const struct attention_call *call);
 
 /* Each enqueues its kernels on the device's stream; a failed launch fails the device. */

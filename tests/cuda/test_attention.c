@@ -62,13 +62,18 @@ static void check_case(enum dtype dtype, const struct attention_case *x)
     finish_device(dev);
 }
 
-static const int sizes[] = {64, 80, 96, 128};
+/* Sizes that have kernels of their own, and others that are padded to these: rows of whole chunks, of 4, and of 2
+ * elements. */
+static const int sizes[] = {32, 64, 80, 96, 128, 160, 192, 224, 256};
+static const int padded[] = {6, 50, 72, 84, 112, 150, 178, 208, 230};
 
-/* Each head size in both 16-bit types; `x` but for its head size. */
-static void check_sizes(struct attention_case x)
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+/* Each head size of a list in both 16-bit types; `x` but for its head size. */
+static void check_sizes(const int list[SIZES], struct attention_case x)
 {
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        x.head_size = sizes[i];
+    for (int i = 0; i < SIZES; i++) {
+        x.head_size = list[i];
         check_case(DTYPE_BF16, &x);
         check_case(DTYPE_F16, &x);
     }
@@ -77,13 +82,15 @@ static void check_sizes(struct attention_case x)
 static void test_whole(void **state)
 {
     (void)state;
-    check_sizes((struct attention_case){.batch = 1, .seq = 150, .heads = 2});
+    check_sizes(sizes, (struct attention_case){.batch = 1, .seq = 150, .heads = 1});
+    check_sizes(padded, (struct attention_case){.batch = 1, .seq = 70, .heads = 2});
 }
 
 static void test_causal(void **state)
 {
     (void)state;
-    check_sizes((struct attention_case){.batch = 1, .seq = 150, .heads = 2, .causal = true});
+    check_sizes(sizes, (struct attention_case){.batch = 1, .seq = 70, .heads = 2, .causal = true});
+    check_sizes(padded, (struct attention_case){.batch = 1, .seq = 150, .heads = 1, .causal = true});
 }
 
 /* Scores that rise, or fall, by as much from each key to the next: so that tiles go on with the maximum of those
@@ -94,7 +101,7 @@ static void test_climbing(void **state)
 
     (void)state;
     for (size_t step = 0; step < sizeof steps / sizeof *steps; step++)
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (size_t i = step; i < SIZES; i += sizeof steps / sizeof *steps) {
             static const int32_t lengths[] = {201};
             struct attention_case x = {.batch = 1,
                                        .seq = 250,
@@ -103,7 +110,7 @@ static void test_climbing(void **state)
                                        .causal = step % 2,
                                        .lengths = i % 2 ? lengths : NULL};
             struct device *dev = open_device();
-            struct attention_buffers b = attention_make(dev, i < 2 ? DTYPE_F16 : DTYPE_BF16, &x, 1);
+            struct attention_buffers b = attention_make(dev, i % 4 < 2 ? DTYPE_F16 : DTYPE_BF16, &x, 1);
 
             for (int row = 0; row < x.seq; row++)
                 for (int j = 0; j < x.head_size; j++) {
@@ -123,15 +130,16 @@ static void test_lengths(void **state)
     static const int32_t lengths[] = {51, 0, 1000};
 
     (void)state;
-    check_sizes((struct attention_case){.batch = 3, .seq = 70, .heads = 1, .lengths = lengths});
-    check_sizes((struct attention_case){.batch = 3, .seq = 70, .heads = 1, .lengths = lengths, .causal = true});
+    check_sizes(padded, (struct attention_case){.batch = 3, .seq = 70, .heads = 1, .lengths = lengths});
+    check_sizes(sizes, (struct attention_case){.batch = 3, .seq = 70, .heads = 1, .lengths = lengths, .causal = true});
 }
 
 static void test_short(void **state)
 {
     (void)state;
     for (int seq = 1; seq < 20; seq += 7)
-        check_sizes((struct attention_case){.batch = 2, .seq = seq, .heads = 1, .causal = true});
+        check_sizes(seq == 8 ? padded : sizes,
+                    (struct attention_case){.batch = 2, .seq = seq, .heads = 1, .causal = true});
 }
 
 static void test_dropout(void **state)
@@ -139,10 +147,71 @@ static void test_dropout(void **state)
     static const int32_t lengths[] = {130, 29};
 
     (void)state;
-    check_sizes((struct attention_case){
-        .batch = 1, .seq = 136, .heads = 2, .causal = true, .dropout = even_dropout, .dropout_stride = 8 * 5555});
-    check_sizes((struct attention_case){
-        .batch = 2, .seq = 72, .heads = 1, .lengths = lengths, .dropout = even_dropout, .dropout_stride = 8 * 5555});
+    check_sizes(
+        sizes,
+        (struct attention_case){
+            .batch = 1, .seq = 136, .heads = 1, .causal = true, .dropout = even_dropout, .dropout_stride = 8 * 5555});
+    check_sizes(padded, (struct attention_case){.batch = 2,
+                                                .seq = 72,
+                                                .heads = 1,
+                                                .lengths = lengths,
+                                                .dropout = even_dropout,
+                                                .dropout_stride = 8 * 5555});
+}
+
+/* One document that fills tiles, one within a tile, one of a single token. */
+static void test_document_starts(void **state)
+{
+    int32_t starts[150];
+
+    (void)state;
+    for (int i = 0; i < 150; i++)
+        starts[i] = i < 80 ? 0 : i < 81 ? 80 : i < 95 ? 81 : 95;
+    check_sizes(sizes,
+                (struct attention_case){.batch = 1, .seq = 150, .heads = 1, .causal = true, .document_start = starts});
+    check_sizes(
+        padded,
+        (struct attention_case){
+            .batch = 1, .seq = 144, .heads = 1, .causal = true, .document_start = starts, .dropout = even_dropout});
+}
+
+/* A head size with whatever else `random` asks for. */
+static void check_random(int head_size, const uint32_t random[4])
+{
+    const int32_t lengths[] = {(int32_t)(random[0] % 80), 1000};
+    int32_t starts[2 * 96];
+    struct attention_case x = {.batch = 2,
+                               .seq = 8 + (int)(random[1] % 89),
+                               .heads = 1 + (int)(random[1] >> 16) % 2,
+                               .head_size = head_size,
+                               .causal = random[2] % 4 != 0};
+
+    if (random[3] % 3 == 0) {
+        x.seq -= x.seq % 8;
+        x.dropout = even_dropout;
+        x.dropout_stride = 8 * 5555;
+    }
+    for (int i = 0; i < 2 * x.seq; i++)
+        starts[i] = i % x.seq < 41 ? 0 : 41;
+    if (random[2] % 4 == 1)
+        x.document_start = starts;
+    else if (random[2] % 4 == 2)
+        x.lengths = lengths;
+    check_case(random[3] >> 16 & 1 ? DTYPE_BF16 : DTYPE_F16, &x);
+}
+
+/* A dozen of the sizes from 2 to 256, others for each seed. */
+static void test_any_size(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 12; i++) {
+        uint32_t counter[4] = {i}, key[2] = {(uint32_t)SEED, (uint32_t)(SEED >> 32)}, random[8];
+
+        philox4x32_10(counter, key, random);
+        counter[1] = 1;
+        philox4x32_10(counter, key, random + 4);
+        check_random(2 + (int)(random[4] % 255), random);
+    }
 }
 
 /* What the tiles do not take. */
@@ -171,7 +240,7 @@ static void test_little_shared_memory(void **state)
 {
     (void)state;
     shared_limit = 99 << 10;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t i = 0; i < SIZES; i++)
         check_case(DTYPE_BF16,
                    &(struct attention_case){.batch = 1, .seq = 72, .heads = 1, .head_size = sizes[i], .causal = true});
     shared_limit = 0;
@@ -246,11 +315,14 @@ static void check_orders(enum dtype dtype, const struct attention_case *x)
 static void test_orders(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        check_orders(
-            DTYPE_BF16,
-            &(struct attention_case){
-                .batch = 1, .seq = 136, .heads = 1, .head_size = sizes[i], .causal = true, .dropout = even_dropout});
+    for (size_t i = 0; i < SIZES; i++) {
+        struct attention_case x = {.batch = 1, .seq = 136, .heads = 1, .head_size = sizes[i], .causal = true};
+
+        check_orders(DTYPE_BF16, &x);
+        x.head_size = padded[i];
+        x.dropout = even_dropout;
+        check_orders(DTYPE_BF16, &x);
+    }
     check_orders(DTYPE_F32, &(struct attention_case){.batch = 1, .seq = 50, .heads = 1, .head_size = 33});
 }
 
@@ -281,6 +353,8 @@ int main(void)
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_short),
         cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_document_starts),
+        cmocka_unit_test(test_any_size),
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_cpu),
         cmocka_unit_test(test_orders),

@@ -5,8 +5,10 @@
  *   P = 2^(x - lse)     dS = P * (z * (dout V^T) - delta)
  *   dQ = dS K / sqrt(d)     dK = dS^T Q / sqrt(d)     dV = (z * P)^T dout
  *
- * The first kernel owns queries and makes delta and dQ; the second owns keys, computes the scores transposed, and makes
- * dK and dV. Each sum has one owner and one order, so the result is the same every time, without atomics or locks.
+ * The first kernel owns queries and makes delta and dQ. The second owns keys, computes the scores transposed, and makes
+ * dK and dV. Registers have no room for both sums of heads above 128. Then one block makes dK and another dV, which
+ * needs no dS: five products in all, where a common block needs four, and two halves of the columns would need six.
+ * Each sum has one owner and one order, so the result is the same every time, without atomics or locks.
  *
  * Rows beyond the sequence are zeros in shared memory, as are their lse and delta: they add nothing to any sum.
  */
@@ -18,19 +20,22 @@
 
 #define LOG2_E 1.44269504088896340736f
 
-template <int D, bool DROPS, bool DOCUMENTS> struct queries_shape {
-    static constexpr int M = 2, queries = 16 * M * ATTENTION_WARPS, keys = DROPS && D > 96 ? 16 : 32;
+/* Heads above 128 have one row tile a warp, and so few passing rows that sm_90 has shared memory for two blocks. */
+template <int D, bool DROPS> struct queries_shape {
+    static constexpr int M = D > 128 ? 1 : 2, queries = 16 * M * ATTENTION_WARPS;
+    static constexpr int keys = (DROPS && D > 96 && M == 2) || D > 192 ? 16 : 32;
     static constexpr size_t shared =
-        sizeof(uint16_t) * tile_stride<D> * (2 * queries + 4 * keys) + (DOCUMENTS ? sizeof(int32_t) * queries : 0);
+        sizeof(uint16_t) * tile_stride<D> * (2 * queries + 4 * keys) + sizeof(int32_t) * queries;
     static constexpr int blocks = DROPS || D > 64 ? 1 : ATTENTION_SMALL_BLOCKS;
 };
 
-/* Two sums a row need twice the registers: only the smallest heads leave room for two row tiles a warp, unless there
- * are both dropout and documents. */
-template <int D, bool DROPS, bool DOCUMENTS> struct keys_shape {
-    static constexpr int M = D > 64 || (DROPS && DOCUMENTS) ? 1 : 2, keys = 16 * M * ATTENTION_WARPS, queries = 32;
+/* Two sums a row need twice the registers: only the smallest heads leave room for two row tiles a warp. split: a block
+ * makes one sum, dk or dv. */
+template <int D> struct keys_shape {
+    static constexpr bool split = D > 128;
+    static constexpr int M = D > 64 ? 1 : 2, keys = 16 * M * ATTENTION_WARPS, queries = D > 192 ? 16 : 32;
     static constexpr size_t shared =
-        sizeof(uint16_t) * tile_stride<D> * (2 * keys + 4 * queries) + sizeof(float) * (DOCUMENTS ? 6 : 4) * queries;
+        sizeof(uint16_t) * tile_stride<D> * (2 * keys + 4 * queries) + sizeof(float) * 6 * queries;
 };
 
 /* s, a score, becomes what is left of its probability, and dp, the gradient of that, the score's. kept: z. */
@@ -55,10 +60,9 @@ static __device__ inline void query_statistics(float lse[M][2], float delta[M][2
         int tile_row = i * 8 + group, row = query + tile_row;
         float sum = 0;
 
-        for (int chunk = t; chunk < D / 8 && row < call.seq; chunk += 4) {
-            struct attention_chunk x =
-                *(const struct attention_chunk *)(out + (ptrdiff_t)row * head.hidden + chunk * 8);
-            struct attention_chunk y = *(const struct attention_chunk *)(dout + tile_row * tile_stride<D> + chunk * 8);
+        for (int column = t * 8; column < D && row < call.seq; column += 32) {
+            struct attention_chunk x = chunk_load(out + (ptrdiff_t)row * head.hidden, column, call.head_size);
+            struct attention_chunk y = *(const struct attention_chunk *)(dout + tile_row * tile_stride<D> + column);
 
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -98,30 +102,33 @@ static __device__ inline void gradients_of_queries(float s[M][N / 8][4], float d
         }
 }
 
-template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
-static __global__ void __launch_bounds__(ATTENTION_THREADS, queries_shape<D, DROPS, DOCUMENTS>::blocks)
+template <enum dtype T, int D, bool DROPS, bool EXACT>
+static __global__ void __launch_bounds__(ATTENTION_THREADS, queries_shape<D, DROPS>::blocks)
     attention_backward_queries(struct attention_call call)
 {
-    using shape = queries_shape<D, DROPS, DOCUMENTS>;
+    using shape = queries_shape<D, DROPS>;
     constexpr int M = shape::M, N = shape::keys, own = shape::queries * tile_stride<D>, passing = N * tile_stride<D>;
+    const int size = EXACT ? D : call.head_size;
+    const bool documents = !EXACT && call.documents;
     int tiles = (call.seq + shape::queries - 1) / shape::queries;
-    struct attention_head head = attention_head_of<DOCUMENTS>(call, (int)blockIdx.x / tiles);
+    struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
     int block_query = (tiles - 1 - (int)blockIdx.x % tiles) * shape::queries;
     int warp_row = (int)threadIdx.x / 32 * 16 * M, query = block_query + warp_row;
     int end = call.causal ? min(head.keys, block_query + shape::queries) : head.keys;
-    int begin = 0;
     float s[M][N / 8][4], dp[M][N / 8][4], dq[M][D / 8][4] = {}, lse[M][2], delta[M][2], factor[M][2];
     DYNAMIC_SHARED(uint16_t, shared);
     uint16_t *q = shared, *dout = q + own, *k = dout + own, *v = k + 2 * passing;
     int32_t *starts = (int32_t *)(v + 2 * passing); /* with documents */
     uint16_t *own_q = q + warp_row * tile_stride<D>, *own_dout = dout + warp_row * tile_stride<D>;
+    int begin = 0;
 
-    if constexpr (DOCUMENTS)
+    if (documents)
         begin = document_starts_load<shape::queries, N>(starts, call, (int)blockIdx.x / tiles, block_query);
-    tile_copy<D, shape::queries>(q, head.q, head.stride, block_query, call.seq);
-    tile_copy<D, shape::queries>(dout, (const uint16_t *)call.dout + head.out_at, head.hidden, block_query, call.seq);
+    tile_copy<D, shape::queries>(q, head.q, size, head.stride, block_query, call.seq);
+    tile_copy<D, shape::queries>(dout, (const uint16_t *)call.dout + head.out_at, size, head.hidden, block_query,
+                                 call.seq);
     cp_async_commit();
-    tile_copy<D, N, 2 * passing>(k, head.q + head.hidden, head.stride, begin, head.keys, head.hidden);
+    tile_copy<D, N, 2 * passing>(k, head.q + head.hidden, size, head.stride, begin, head.keys, head.hidden);
     cp_async_commit();
     cp_async_wait<1>();
     __syncthreads();
@@ -130,17 +137,17 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, queries_shape<D, DRO
         cp_async_wait<0>();
         __syncthreads();
         if (first + N < end) {
-            tile_copy<D, N, 2 * passing>(k + (stage ^ 1) * passing, head.q + head.hidden, head.stride, first + N,
+            tile_copy<D, N, 2 * passing>(k + (stage ^ 1) * passing, head.q + head.hidden, size, head.stride, first + N,
                                          head.keys, head.hidden);
             cp_async_commit();
         }
-        if (warp_agrees((call.causal && first >= query + 16 * M) || (DOCUMENTS && first + N <= starts[warp_row])))
+        if (warp_agrees((call.causal && first >= query + 16 * M) || (documents && first + N <= starts[warp_row])))
             continue; /* keys that none of the warp's queries sees, though others of the block do */
         tile_scores<T, D, M, N>(s, own_q, k + stage * passing);
         tile_scores<T, D, M, N>(dp, own_dout, v + stage * passing);
         if (first + N > head.keys || (call.causal && first + N > query + 1))
             mask_scores<false, M, N>(s, query, first, head.keys, call.causal);
-        if (DOCUMENTS && first < starts[warp_row + 16 * M - 1])
+        if (documents && first < starts[warp_row + 16 * M - 1])
             mask_documents<false, M, N>(s, starts + warp_row, first);
         gradients_of_queries<M, N, DROPS>(s, dp, lse, delta, call,
                                           head.element + (uint64_t)query * (uint64_t)call.seq + (uint64_t)first);
@@ -149,8 +156,9 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, queries_shape<D, DRO
     cp_async_wait<0>();
     for (int i = 0; i < 2 * M; i++)
         factor[i / 2][i % 2] = call.scale;
-    head = attention_head_of<DOCUMENTS>(call, (int)block_anew() / tiles);
-    tile_write<T, D, M>((uint16_t *)call.dqkv + head.at, head.stride, query, call.seq, own_q, dq, factor);
+    head = attention_head_of(call, (int)block_anew() / tiles);
+    tile_write<T, D, M>((uint16_t *)call.dqkv + head.at, call.head_size, head.stride, query, call.seq, own_q, dq,
+                        factor);
 }
 
 /* lse and delta are those of the passing queries. */
@@ -182,100 +190,139 @@ static __device__ inline void gradients_of_keys(float s[M][N / 8][4], float dp[M
         }
 }
 
+/* The key tile of a block, counted over all pairs; and with split shapes whether it makes dk, else dv. */
+template <int D> static __device__ inline int key_block(unsigned block)
+{
+    return (int)(keys_shape<D>::split ? block / 2 : block);
+}
+
+static __device__ inline bool makes_dk(unsigned block)
+{
+    return block % 2 == 0;
+}
+
 /* Queries and what comes with them, started on their way. */
-template <int D, int N, bool DROPS, bool DOCUMENTS>
+template <int D, int N, bool EXACT>
 static __device__ inline void copy_queries(const struct attention_call &call, const struct attention_head &head,
                                            int query, uint16_t *q, uint16_t *dout, float *lse, float *delta,
                                            int32_t *starts)
 {
-    tile_copy<D, N>(q, head.q, head.stride, query, call.seq);
-    tile_copy<D, N>(dout, (const uint16_t *)call.dout + head.out_at, head.hidden, query, call.seq);
+    const int size = EXACT ? D : call.head_size;
+
+    tile_copy<D, N>(q, head.q, size, head.stride, query, call.seq);
+    tile_copy<D, N>(dout, (const uint16_t *)call.dout + head.out_at, size, head.hidden, query, call.seq);
     numbers_copy<N>(lse, call.lse + head.row_at, query, call.seq);
     numbers_copy<N>(delta, call.delta + head.row_at, query, call.seq);
-    if constexpr (DOCUMENTS) {
-        constexpr int keys = keys_shape<D, DROPS, true>::keys;
+    if (!EXACT && call.documents) {
+        constexpr int keys = keys_shape<D>::keys;
 
-        numbers_copy<N>(starts, document_starts_of(call, (int)block_anew() / ((call.seq + keys - 1) / keys)), query,
-                        call.seq);
+        numbers_copy<N>(starts, document_starts_of(call, key_block<D>(block_anew()) / ((call.seq + keys - 1) / keys)),
+                        query, call.seq);
     }
     cp_async_commit();
 }
 
-template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
+/* Writes the sum of one gradient, dk or dv. The block's place is found anew. */
+template <enum dtype T, int D>
+static __device__ inline void finish_keys(const struct attention_call &call, bool is_dk, uint16_t *staging,
+                                          const float sum[keys_shape<D>::M][D / 8][4])
+{
+    using shape = keys_shape<D>;
+    int tiles = (call.seq + shape::keys - 1) / shape::keys, block = key_block<D>(block_anew());
+    int key = block % tiles * shape::keys + (int)(thread_anew() / 32) * 16 * shape::M;
+    struct attention_head head = attention_head_of(call, block / tiles);
+    float factor[shape::M][2];
+
+    for (int i = 0; i < 2 * shape::M; i++)
+        factor[i / 2][i % 2] = is_dk ? call.scale : 1;
+    tile_write<T, D, shape::M>((uint16_t *)call.dqkv + head.at + (is_dk ? 1 : 2) * head.hidden, call.head_size,
+                               head.stride, key, call.seq, staging, sum, factor);
+}
+
+template <enum dtype T, int D, bool DROPS, bool EXACT>
 static __global__ void __launch_bounds__(ATTENTION_THREADS) attention_backward_keys(struct attention_call call)
 {
-    using shape = keys_shape<D, DROPS, DOCUMENTS>;
+    using shape = keys_shape<D>;
     constexpr int M = shape::M, N = shape::queries, own = shape::keys * tile_stride<D>, passing = N * tile_stride<D>;
-    int tiles = (call.seq + shape::keys - 1) / shape::keys;
-    struct attention_head head = attention_head_of<DOCUMENTS>(call, (int)blockIdx.x / tiles);
-    int block_key = (int)blockIdx.x % tiles * shape::keys;
+    const int size = EXACT ? D : call.head_size;
+    const bool documents = !EXACT && call.documents;
+    int tiles = (call.seq + shape::keys - 1) / shape::keys, block = key_block<D>(blockIdx.x);
+    struct attention_head head = attention_head_of(call, block / tiles);
+    int block_key = block % tiles * shape::keys;
     int warp_row = (int)threadIdx.x / 32 * 16 * M, key = block_key + warp_row;
     int begin = call.causal ? block_key / N * N : 0, end = block_key < head.keys ? call.seq : 0;
-    float s[M][N / 8][4], dp[M][N / 8][4], dk[M][D / 8][4] = {}, dv[M][D / 8][4] = {}, factor[M][2];
+    float s[M][N / 8][4], dp[M][N / 8][4] = {}, sums[shape::split ? 1 : 2][M][D / 8][4] = {};
     DYNAMIC_SHARED(uint16_t, shared);
     uint16_t *k = shared, *v = k + own, *q = v + own, *dout = q + 2 * passing;
     float *lse = (float *)(dout + 2 * passing), *delta = lse + 2 * N;
     int32_t *starts = (int32_t *)(delta + 2 * N); /* with documents */
     uint16_t *own_k = k + warp_row * tile_stride<D>, *own_v = v + warp_row * tile_stride<D>;
 
-    tile_copy<D, shape::keys, own>(k, head.q + head.hidden, head.stride, block_key, head.keys, head.hidden);
-    copy_queries<D, N, DROPS, DOCUMENTS>(call, head, begin, q, dout, lse, delta, starts);
+    tile_copy<D, shape::keys, own>(k, head.q + head.hidden, size, head.stride, block_key, head.keys, head.hidden);
+    copy_queries<D, N, EXACT>(call, head, begin, q, dout, lse, delta, starts);
     for (int first = begin, stage = 0; first < end; first += N, stage ^= 1) {
         int next = stage ^ 1;
 
         cp_async_wait<0>();
         __syncthreads();
-        if (DOCUMENTS && warp_agrees(starts[stage * N] >= block_key + shape::keys))
+        if (documents && warp_agrees(starts[stage * N] >= block_key + shape::keys))
             break; /* from here on queries see none of the block's keys */
         if (first + N < end)
-            copy_queries<D, N, DROPS, DOCUMENTS>(call, head, first + N, q + next * passing, dout + next * passing,
-                                                 lse + next * N, delta + next * N, starts + next * N);
-        if (warp_agrees((call.causal && first + N <= key) || (DOCUMENTS && starts[stage * N] >= key + 16 * M)))
+            copy_queries<D, N, EXACT>(call, head, first + N, q + next * passing, dout + next * passing, lse + next * N,
+                                      delta + next * N, starts + next * N);
+        if (warp_agrees((call.causal && first + N <= key) || (documents && starts[stage * N] >= key + 16 * M)))
             continue; /* queries that see none of the warp's keys, though others of the block */
         tile_scores<T, D, M, N>(s, own_k, q + stage * passing);
-        tile_scores<T, D, M, N>(dp, own_v, dout + stage * passing);
+        if (!shape::split || makes_dk(block_anew()))
+            tile_scores<T, D, M, N>(dp, own_v, dout + stage * passing);
         if (key + 16 * M > head.keys || (call.causal && key + 16 * M > first + 1))
             mask_scores<true, M, N>(s, first, key, head.keys, call.causal);
-        if (DOCUMENTS && starts[stage * N + min(N, call.seq - first) - 1] > key)
+        if (documents && starts[stage * N + min(N, call.seq - first) - 1] > key)
             mask_documents<true, M, N>(s, starts + stage * N, key);
         gradients_of_keys<M, N, DROPS>(s, dp, lse + stage * N, delta + stage * N, call,
                                        head.element + (uint64_t)first * (uint64_t)call.seq + (uint64_t)key);
-        tile_gather<T, D, M, N>(dv, s, dout + stage * passing);
-        tile_gather<T, D, M, N>(dk, dp, q + stage * passing);
+        if constexpr (shape::split) {
+            bool is_dk = makes_dk(block_anew());
+
+            static_assert(M == 1, "one row tile is chosen from");
+#pragma unroll
+            for (int i = 0; i < M * N / 2; i++)
+                s[0][i / 4][i % 4] = is_dk ? dp[0][i / 4][i % 4] : s[0][i / 4][i % 4];
+            tile_gather<T, D, M, N>(sums[0], s, (is_dk ? q : dout) + stage * passing);
+        } else {
+            tile_gather<T, D, M, N>(sums[1], s, dout + stage * passing);
+            tile_gather<T, D, M, N>(sums[0], dp, q + stage * passing);
+        }
     }
     cp_async_wait<0>();
     __syncthreads();
-    for (int i = 0; i < 2 * M; i++)
-        factor[i / 2][i % 2] = call.scale;
-    head = attention_head_of<DOCUMENTS>(call, (int)block_anew() / tiles);
-    tile_write<T, D, M>((uint16_t *)call.dqkv + head.at + head.hidden, head.stride, key, call.seq, own_k, dk, factor);
-    for (int i = 0; i < 2 * M; i++)
-        factor[i / 2][i % 2] = 1;
-    tile_write<T, D, M>((uint16_t *)call.dqkv + head.at + 2 * head.hidden, head.stride, key, call.seq, own_v, dv,
-                        factor);
+    finish_keys<T, D>(call, !shape::split || makes_dk(block_anew()), own_k, sums[0]);
+    if constexpr (!shape::split)
+        finish_keys<T, D>(call, false, own_v, sums[1]);
 }
 
-namespace {
+namespace
+{
 struct backward {
-    template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
+    template <enum dtype T, int D, bool DROPS, bool EXACT>
     static void launch(struct device *dev, const struct attention_call *call);
 };
 
-template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
+template <enum dtype T, int D, bool DROPS, bool EXACT>
 void backward::launch(struct device *dev, const struct attention_call *call)
 {
-    using queries = queries_shape<D, DROPS, DOCUMENTS>;
-    using keys = keys_shape<D, DROPS, DOCUMENTS>;
-    int query_tiles = (call->seq + queries::queries - 1) / queries::queries;
-    int key_tiles = (call->seq + keys::keys - 1) / keys::keys;
+    using queries = queries_shape<D, DROPS>;
+    using keys = keys_shape<D>;
+    int query_blocks = call->pairs * ((call->seq + queries::queries - 1) / queries::queries);
+    int key_blocks = call->pairs * ((call->seq + keys::keys - 1) / keys::keys) * (keys::split ? 2 : 1);
 
     /* GPUs of compute capability 8.6 and 8.9 have less than those of 8.0 and 9.0. */
     if ((queries::shared > keys::shared ? queries::shared : keys::shared) > device_cuda(dev)->shared_limit)
         return attention_plain_backward(dev, call);
-    LAUNCH(dev, (attention_backward_queries<T, D, DROPS, DOCUMENTS>), dim3((unsigned)(query_tiles * call->pairs)),
-           dim3(ATTENTION_THREADS), queries::shared, *call);
-    LAUNCH(dev, (attention_backward_keys<T, D, DROPS, DOCUMENTS>), dim3((unsigned)(key_tiles * call->pairs)),
-           dim3(ATTENTION_THREADS), keys::shared, *call);
+    LAUNCH(dev, (attention_backward_queries<T, D, DROPS, EXACT>), dim3((unsigned)query_blocks), dim3(ATTENTION_THREADS),
+           queries::shared, *call);
+    LAUNCH(dev, (attention_backward_keys<T, D, DROPS, EXACT>), dim3((unsigned)key_blocks), dim3(ATTENTION_THREADS),
+           keys::shared, *call);
 }
 } // namespace
 

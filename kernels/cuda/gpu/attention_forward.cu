@@ -9,8 +9,8 @@
  * and at the end out = o / l, lse = m / sqrt(d) + log(l). This holds for any m that is not far below the maximum: so m'
  * stays m, and f is 1, until a score of some row of the warp is more than 2^MAX_RISE times as probable; p and l are
  * then larger numbers of the same precision, and most tiles rescale nothing (FlashAttention-4 does so, too). Key 0 is
- * seen by every query that sees any, and is in the first tile: so m is finite from then on. With documents the first
- * tiles may have no key for a query: m begins as a finite number, so that their p is 0.
+ * seen by every query that sees any, and is in the first tile: so m is the maximum from then on. With documents the
+ * first tiles may have no key for a query: m begins as a finite number, so that their p is 0.
  */
 #include <float.h>
 #include <math.h>
@@ -20,14 +20,17 @@
 #include "kernels/cuda/cuda.h"
 
 #define MAX_RISE 8
+/* Below every score, and finite also when multiplied by log2(e). */
+#define NO_SCORE (-FLT_MAX / 2)
 
-/* As much as registers allow: two row tiles a warp, because each key that comes from shared memory then serves 32
- * queries; and fewer keys at once where dropout's bits need room. */
-template <int D, bool DROPS, bool DOCUMENTS> struct forward_shape {
-    static constexpr int M = 2, queries = 16 * M * ATTENTION_WARPS;
-    static constexpr int keys = DROPS ? (D > 96 ? 16 : 32) : D > 96 ? 48 : 64;
+/* As much as registers allow: two row tiles a warp up to heads of 128, because each key that comes from shared memory
+ * then serves 32 queries; and fewer keys at once where dropout's bits need room. Larger heads have one row tile a warp,
+ * and so many keys that sm_90 has shared memory for two blocks. */
+template <int D, bool DROPS> struct forward_shape {
+    static constexpr int M = D > 128 ? 1 : 2, queries = 16 * M * ATTENTION_WARPS;
+    static constexpr int keys = DROPS ? (D > 96 && M == 2 ? 16 : 32) : D > 192 ? 32 : D > 96 ? 48 : 64;
     static constexpr size_t shared =
-        sizeof(uint16_t) * tile_stride<D> * (queries + 4 * keys) + (DOCUMENTS ? sizeof(int32_t) * queries : 0);
+        sizeof(uint16_t) * tile_stride<D> * (queries + 4 * keys) + sizeof(int32_t) * queries;
     static constexpr int blocks = D > 64 ? 1 : ATTENTION_SMALL_BLOCKS;
 };
 
@@ -127,7 +130,7 @@ static __device__ inline int first_query(int block, int tiles, int queries)
 
 /* The block's last act: o and the statistics of its rows. Where those go is found anew, so that the loop before has the
  * registers. */
-template <enum dtype T, int D, int M, bool DOCUMENTS>
+template <enum dtype T, int D, int M>
 static __device__ inline void finish_rows(const struct attention_call &call, uint16_t *q, const float o[M][D / 8][4],
                                           const float most[M][2], const float sum[M][2])
 {
@@ -135,7 +138,7 @@ static __device__ inline void finish_rows(const struct attention_call &call, uin
     int tiles = (call.seq + queries - 1) / queries, block = (int)block_anew();
     int lane = (int)(thread_anew() % 32), warp_row = (int)(thread_anew() / 32) * 16 * M;
     int query = first_query(block, tiles, queries) + warp_row;
-    struct attention_head head = attention_head_of<DOCUMENTS>(call, block / tiles);
+    struct attention_head head = attention_head_of(call, block / tiles);
     float factor[M][2];
 
 #pragma unroll
@@ -149,51 +152,54 @@ static __device__ inline void finish_rows(const struct attention_call &call, uin
             if (lane % 4 == 0 && row < call.seq)
                 call.lse[head.row_at + (size_t)row] = whole > 0 ? most[m][half] * call.scale + logf(whole) : -INFINITY;
         }
-    tile_write<T, D, M>((uint16_t *)call.out + head.out_at, head.hidden, query, call.seq, q + warp_row * tile_stride<D>,
-                        o, factor);
+    tile_write<T, D, M>((uint16_t *)call.out + head.out_at, call.head_size, head.hidden, query, call.seq,
+                        q + warp_row * tile_stride<D>, o, factor);
 }
 
-template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
-static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DROPS, DOCUMENTS>::blocks)
+template <enum dtype T, int D, bool DROPS, bool EXACT>
+static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DROPS>::blocks)
     attention_forward_tiles(struct attention_call call)
 {
-    using shape = forward_shape<D, DROPS, DOCUMENTS>;
+    using shape = forward_shape<D, DROPS>;
     constexpr int M = shape::M, N = shape::keys, passing = N * tile_stride<D>;
+    const int size = EXACT ? D : call.head_size;
+    const bool documents = !EXACT && call.documents;
     int tiles = (call.seq + shape::queries - 1) / shape::queries;
-    struct attention_head head = attention_head_of<DOCUMENTS>(call, (int)blockIdx.x / tiles);
+    struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
     int block_query = first_query((int)blockIdx.x, tiles, shape::queries);
     int warp_row = (int)threadIdx.x / 32 * 16 * M;
     int end = call.causal ? min(head.keys, block_query + shape::queries) : head.keys;
-    int begin = 0;
     float s[M][N / 8][4], o[M][D / 8][4] = {}, most[M][2], sum[M][2] = {};
     DYNAMIC_SHARED(uint16_t, shared);
     uint16_t *q = shared, *k = q + shape::queries * tile_stride<D>, *v = k + 2 * passing;
     int32_t *starts = (int32_t *)(v + 2 * passing); /* with documents */
+    int begin = 0;
 
-    if constexpr (DOCUMENTS)
+    if (documents)
         begin = document_starts_load<shape::queries, N>(starts, call, (int)blockIdx.x / tiles, block_query);
     for (int m = 0; m < M; m++)
-        most[m][0] = most[m][1] = DOCUMENTS ? -FLT_MAX : -INFINITY;
-    tile_copy<D, shape::queries>(q, head.q, head.stride, block_query, call.seq);
-    tile_copy<D, N, 2 * passing>(k, head.q + head.hidden, head.stride, begin, head.keys, head.hidden);
+        most[m][0] = most[m][1] = NO_SCORE;
+    tile_copy<D, shape::queries>(q, head.q, size, head.stride, block_query, call.seq);
+    tile_copy<D, N, 2 * passing>(k, head.q + head.hidden, size, head.stride, begin, head.keys, head.hidden);
     cp_async_commit();
     for (int first = begin, stage = 0; first < end; first += N, stage ^= 1) {
         cp_async_wait<0>();
         __syncthreads();
         if (first + N < end) {
-            tile_copy<D, N, 2 * passing>(k + (stage ^ 1) * passing, head.q + head.hidden, head.stride, first + N,
+            tile_copy<D, N, 2 * passing>(k + (stage ^ 1) * passing, head.q + head.hidden, size, head.stride, first + N,
                                          head.keys, head.hidden);
             cp_async_commit();
         }
         int query = block_query + (int)(thread_anew() / 32) * 16 * M;
+        const int32_t *own_starts = starts + (query - block_query);
 
-        if (warp_agrees((call.causal && first >= query + 16 * M) || (DOCUMENTS && first + N <= starts[warp_row])))
+        if (warp_agrees((call.causal && first >= query + 16 * M) || (documents && first + N <= *own_starts)))
             continue; /* keys that none of the warp's queries sees, though others of the block do */
         tile_scores<T, D, M, N>(s, q + warp_row * tile_stride<D>, k + stage * passing);
         if (first + N > head.keys || (call.causal && first + N > query + 1))
             mask_scores<false, M, N>(s, query, first, head.keys, call.causal);
-        if (DOCUMENTS && first < starts[warp_row + 16 * M - 1])
-            mask_documents<false, M, N>(s, starts + warp_row, first);
+        if (documents && first < own_starts[16 * M - 1])
+            mask_documents<false, M, N>(s, own_starts, first);
         softmax_tile<D, M, N>(s, o, most, sum, call.scale_two);
         if constexpr (DROPS)
             drop_scores<M, N>(s, call, head.element + (uint64_t)query * (uint64_t)call.seq + (uint64_t)first);
@@ -201,25 +207,26 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DRO
     }
     cp_async_wait<0>();
     __syncthreads();
-    finish_rows<T, D, M, DOCUMENTS>(call, q, o, most, sum);
+    finish_rows<T, D, M>(call, q, o, most, sum);
 }
 
-namespace {
+namespace
+{
 struct forward {
-    template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
+    template <enum dtype T, int D, bool DROPS, bool EXACT>
     static void launch(struct device *dev, const struct attention_call *call);
 };
 
-template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
+template <enum dtype T, int D, bool DROPS, bool EXACT>
 void forward::launch(struct device *dev, const struct attention_call *call)
 {
-    using shape = forward_shape<D, DROPS, DOCUMENTS>;
+    using shape = forward_shape<D, DROPS>;
     int tiles = (call->seq + shape::queries - 1) / shape::queries;
 
     /* GPUs of compute capability 8.6 and 8.9 have less than those of 8.0 and 9.0. */
     if (shape::shared > device_cuda(dev)->shared_limit)
         return attention_plain_forward(dev, call);
-    LAUNCH(dev, (attention_forward_tiles<T, D, DROPS, DOCUMENTS>), dim3((unsigned)(tiles * call->pairs)),
+    LAUNCH(dev, (attention_forward_tiles<T, D, DROPS, EXACT>), dim3((unsigned)(tiles * call->pairs)),
            dim3(ATTENTION_THREADS), shape::shared, *call);
 }
 } // namespace

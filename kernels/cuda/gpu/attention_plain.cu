@@ -1,7 +1,7 @@
 /*
- * attention_plain.cu - attention in fp32 arithmetic for whatever the tensor cores' tiles do not take: fp32, other head
- * sizes, dropout at odd places. The same formulas as attention_forward.cu and attention_backward.cu, right rather than
- * fast.
+ * attention_plain.cu - attention in fp32 arithmetic for whatever the tensor cores' tiles do not take: fp32, odd head
+ * sizes, operands that are not aligned, dropout at odd places. The same formulas as attention_forward.cu and
+ * attention_backward.cu, right rather than fast.
  *
  * A warp owns one row, and goes through the others 32 at a time: a lane computes the score of one of them, and then the
  * row's sums, whose columns are dealt out to the lanes, take up all 32 in order. So each sum has one order.
@@ -81,21 +81,21 @@ static __device__ inline void put_row(void *to, ptrdiff_t at, const float sum[PL
 }
 
 /* The first key that a query sees; for rows beyond the sequence, that of the last one. */
-template <bool DOCUMENTS> static __device__ inline int first_key(const struct attention_call &call, int pair, int query)
+static __device__ inline int first_key(const struct attention_call &call, int pair, int query)
 {
-    return DOCUMENTS ? document_starts_of(call, pair)[min(query, call.seq - 1)] : 0;
+    return call.documents ? document_starts_of(call, pair)[min(query, call.seq - 1)] : 0;
 }
 
-template <class T, bool DOCUMENTS>
+template <class T>
 static __global__ void __launch_bounds__(PLAIN_THREADS) attention_forward_plain(struct attention_call call)
 {
     int tiles = (call.seq + PLAIN_ROWS - 1) / PLAIN_ROWS, size = call.head_size;
-    struct attention_head head = attention_head_of<DOCUMENTS>(call, (int)blockIdx.x / tiles);
+    struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
     int block_query = (int)blockIdx.x % tiles * PLAIN_ROWS, warp = (int)threadIdx.x / WARP;
     int query = block_query + warp, lane = (int)threadIdx.x % WARP;
     int end = call.causal ? min(head.keys, block_query + PLAIN_ROWS) : head.keys;
-    int begin = first_key<DOCUMENTS>(call, (int)blockIdx.x / tiles, block_query) / WARP * WARP;
-    int least = first_key<DOCUMENTS>(call, (int)blockIdx.x / tiles, query);
+    int begin = first_key(call, (int)blockIdx.x / tiles, block_query) / WARP * WARP;
+    int least = first_key(call, (int)blockIdx.x / tiles, query);
     float o[PLAIN_COLUMNS] = {}, most = -FLT_MAX, sum = 0; /* finite: the first keys may all be hidden */
     DYNAMIC_SHARED(float, q);
     float *k = q + PLAIN_ROWS * (size + 1), *v = k + WARP * (size + 1);
@@ -130,17 +130,17 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_forward_plain(
 }
 
 /* dq and delta. */
-template <class T, bool DOCUMENTS>
+template <class T>
 static __global__ void __launch_bounds__(PLAIN_THREADS) attention_backward_plain_queries(struct attention_call call)
 {
     int tiles = (call.seq + PLAIN_ROWS - 1) / PLAIN_ROWS, size = call.head_size;
-    struct attention_head head = attention_head_of<DOCUMENTS>(call, (int)blockIdx.x / tiles);
+    struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
     int block_query = (int)blockIdx.x % tiles * PLAIN_ROWS, warp = (int)threadIdx.x / WARP;
     int query = block_query + warp, lane = (int)threadIdx.x % WARP;
     int end = call.causal ? min(head.keys, block_query + PLAIN_ROWS) : head.keys;
     ptrdiff_t out_at = head.out_at + (ptrdiff_t)query * head.hidden;
-    int begin = first_key<DOCUMENTS>(call, (int)blockIdx.x / tiles, block_query) / WARP * WARP;
-    int least = first_key<DOCUMENTS>(call, (int)blockIdx.x / tiles, query);
+    int begin = first_key(call, (int)blockIdx.x / tiles, block_query) / WARP * WARP;
+    int least = first_key(call, (int)blockIdx.x / tiles, query);
     float dq[PLAIN_COLUMNS] = {}, delta = 0, lse = query < call.seq ? call.lse[head.row_at + (size_t)query] : 0;
     DYNAMIC_SHARED(float, q);
     float *dout = q + PLAIN_ROWS * (size + 1), *k = dout + PLAIN_ROWS * (size + 1), *v = k + WARP * (size + 1);
@@ -173,12 +173,12 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_backward_plain
 }
 
 /* dk and dv. */
-template <class T, bool DOCUMENTS>
+template <class T>
 static __global__ void __launch_bounds__(PLAIN_THREADS) attention_backward_plain_keys(struct attention_call call)
 {
     int tiles = (call.seq + PLAIN_ROWS - 1) / PLAIN_ROWS, size = call.head_size;
     int pair = (int)blockIdx.x / tiles;
-    struct attention_head head = attention_head_of<DOCUMENTS>(call, pair);
+    struct attention_head head = attention_head_of(call, pair);
     int block_key = (int)blockIdx.x % tiles * PLAIN_ROWS, warp = (int)threadIdx.x / WARP;
     int key = block_key + warp, lane = (int)threadIdx.x % WARP;
     int begin = call.causal ? block_key : 0, end = block_key < head.keys ? call.seq : 0;
@@ -191,12 +191,12 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_backward_plain
     load_rows<T>(v, PLAIN_ROWS, call.qkv, head.at + 2 * head.hidden, head.stride, block_key, head.keys, size);
     for (int first = begin; first < end; first += WARP) {
         int query = first + lane;
-        bool counts = query < call.seq && key < head.keys && !(call.causal && key > query) &&
-                      key >= first_key<DOCUMENTS>(call, pair, query);
+        bool counts =
+            query < call.seq && key < head.keys && !(call.causal && key > query) && key >= first_key(call, pair, query);
         size_t statistics = head.row_at + (size_t)min(query, call.seq - 1);
         float x, p, dp, z;
 
-        if (first_key<DOCUMENTS>(call, pair, first) >= block_key + PLAIN_ROWS)
+        if (first_key(call, pair, first) >= block_key + PLAIN_ROWS)
             break; /* from here on queries see none of the block's keys */
         __syncthreads();
         load_rows<T>(q, WARP, call.qkv, head.at, head.stride, first, call.seq, size);
@@ -225,34 +225,26 @@ static unsigned block_count(const struct attention_call *call)
     return (unsigned)(call->pairs * ((call->seq + PLAIN_ROWS - 1) / PLAIN_ROWS));
 }
 
-template <class T, bool DOCUMENTS> static void plain_forward(struct device *dev, const struct attention_call *call)
+template <class T> static void plain_forward(struct device *dev, const struct attention_call *call)
 {
-    LAUNCH(dev, (attention_forward_plain<T, DOCUMENTS>), dim3(block_count(call)), dim3(PLAIN_THREADS),
+    LAUNCH(dev, (attention_forward_plain<T>), dim3(block_count(call)), dim3(PLAIN_THREADS),
            shared_bytes(call, PLAIN_ROWS), *call);
 }
 
-template <class T, bool DOCUMENTS> static void plain_backward(struct device *dev, const struct attention_call *call)
+template <class T> static void plain_backward(struct device *dev, const struct attention_call *call)
 {
     size_t bytes = shared_bytes(call, 2 * PLAIN_ROWS);
 
-    LAUNCH(dev, (attention_backward_plain_queries<T, DOCUMENTS>), dim3(block_count(call)), dim3(PLAIN_THREADS), bytes,
-           *call);
-    LAUNCH(dev, (attention_backward_plain_keys<T, DOCUMENTS>), dim3(block_count(call)), dim3(PLAIN_THREADS), bytes,
-           *call);
+    LAUNCH(dev, (attention_backward_plain_queries<T>), dim3(block_count(call)), dim3(PLAIN_THREADS), bytes, *call);
+    LAUNCH(dev, (attention_backward_plain_keys<T>), dim3(block_count(call)), dim3(PLAIN_THREADS), bytes, *call);
 }
 
 void attention_plain_forward(struct device *dev, const struct attention_call *call)
 {
-    if (call->documents)
-        WITH_TYPE(call->dtype, T, (plain_forward<T, true>(dev, call)));
-    else
-        WITH_TYPE(call->dtype, T, (plain_forward<T, false>(dev, call)));
+    WITH_TYPE(call->dtype, T, plain_forward<T>(dev, call));
 }
 
 void attention_plain_backward(struct device *dev, const struct attention_call *call)
 {
-    if (call->documents)
-        WITH_TYPE(call->dtype, T, (plain_backward<T, true>(dev, call)));
-    else
-        WITH_TYPE(call->dtype, T, (plain_backward<T, false>(dev, call)));
+    WITH_TYPE(call->dtype, T, plain_backward<T>(dev, call));
 }

@@ -11,6 +11,10 @@
  *
  * The scores a warp has made are, rounded, the A of what follows (mma.h): they never leave its registers.
  *
+ * D is the head size, padded to the next size that kernels are compiled for (attention_choose). The padding exists in
+ * shared memory only, as zeros: rows in memory have head_size elements. If head_size is a multiple of 8, rows begin at
+ * multiples of 16 bytes. Else they begin at multiples of 4 bytes, and two elements are copied at a time.
+ *
  * A row in shared memory is D + 8 elements long. D is a multiple of 16, so a row is an odd number of 16-byte chunks,
  * and 8 rows' chunks lie in 8 different groups of banks: ldmatrix and the copies meet no conflicts, as with a swizzle,
  * but for every D alike and with addresses that differ by constants.
@@ -53,7 +57,6 @@ struct attention_head {
     uint64_t element;     /* of dropout: of query 0 and key 0 */
 };
 
-template <bool DOCUMENTS>
 static __device__ inline struct attention_head attention_head_of(const struct attention_call &call, int pair)
 {
     int sample = pair / call.heads, head = pair % call.heads;
@@ -65,7 +68,7 @@ static __device__ inline struct attention_head attention_head_of(const struct at
     x.out_at = (ptrdiff_t)sample * call.seq * x.hidden + head * call.head_size;
     x.q = (const uint16_t *)call.qkv + x.at;
     x.row_at = (size_t)pair * (size_t)call.seq;
-    x.keys = !DOCUMENTS && call.lengths ? min(max((int)call.lengths[sample], 0), call.seq) : call.seq;
+    x.keys = !call.documents && call.lengths ? min(max((int)call.lengths[sample], 0), call.seq) : call.seq;
     x.element =
         call.element + (uint64_t)sample * call.stride + (uint64_t)head * (uint64_t)call.seq * (uint64_t)call.seq;
     return x;
@@ -87,30 +90,91 @@ static __device__ inline int document_starts_load(int32_t *starts, const struct 
 {
     const int32_t *from = document_starts_of(call, pair);
 
-    static_assert(QUERIES == ATTENTION_THREADS, "a thread loads one");
-    starts[threadIdx.x] = from[min(block_query + (int)threadIdx.x, call.seq - 1)];
+    static_assert(QUERIES <= ATTENTION_THREADS, "a thread loads one");
+    if (threadIdx.x < QUERIES)
+        starts[threadIdx.x] = from[min(block_query + (int)threadIdx.x, call.seq - 1)];
     return from[block_query] / N * N;
 }
 
+/* Whether rows of `size` elements begin at 16 bytes, and consist of whole chunks. */
+static __device__ inline bool has_whole_chunks(int size)
+{
+    return size % 8 == 0;
+}
+
+/* The chunk at column `column` of a row of `size` elements in memory; what lies beyond the row is 0. */
+static __device__ inline struct attention_chunk chunk_load(const uint16_t *row, int column, int size)
+{
+    struct attention_chunk x = {};
+
+    if (has_whole_chunks(size))
+        return column < size ? *(const struct attention_chunk *)(row + column) : x;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        if (column + 2 * j < size)
+            x.word[j] = *(const uint32_t *)(row + column + 2 * j);
+    return x;
+}
+
+static __device__ inline void chunk_store(uint16_t *row, int column, int size, const struct attention_chunk &x)
+{
+    if (has_whole_chunks(size)) {
+        if (column < size)
+            *(struct attention_chunk *)(row + column) = x;
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        if (column + 2 * j < size)
+            *(uint32_t *)(row + column + 2 * j) = x.word[j];
+}
+
+/* tile_copy for rows that are not whole chunks, two elements at a time. tile, from: at the thread's chunk of its first
+ * row. `size` elements of a row are left there, and `rows` rows are left of the sequence from the tile's first one. */
+template <int D, int ROWS, int PAIR>
+static __device__ inline void words_copy(uint16_t *tile, const uint16_t *from, int size, ptrdiff_t stride, int rows,
+                                         ptrdiff_t other)
+{
+    constexpr int chunks = D / 8, step = ATTENTION_THREADS / chunks;
+
+#pragma unroll 1
+    for (int row = (int)(thread_anew() / chunks); row < ROWS; row += step) {
+#pragma unroll
+        for (int j = 0; j < 8; j += 2) {
+            bool valid = row < rows && j < size;
+
+            cp_async<4>(tile + j, from + j, valid);
+            if constexpr (PAIR != 0)
+                cp_async<4>(tile + j + PAIR, from + j + other, valid);
+        }
+        tile += step * tile_stride<D>;
+        from += step * stride;
+    }
+}
+
 /*
- * Starts copying rows [first, first + ROWS) of D elements, `stride` apart, to `tile`; those from `limit` on become 0.
- * A thread copies the same chunk of every so-manyth row: from one to the next it adds, and multiplies nothing. What a
- * copy costs is instructions that the products wait for.
+ * Starts copying rows [first, first + ROWS) of `size` elements, `stride` apart, to `tile`; those from `limit` on become
+ * 0, as does the padding to D. A thread copies the same chunk of every so-manyth row: from one to the next it adds, and
+ * multiplies nothing. What a copy costs is instructions that the products wait for.
  *
  * PAIR, elements: with each row another one, `other` elements after it, to a tile that begins so far after `tile`.
  */
 template <int D, int ROWS, int PAIR = 0>
-static __device__ inline void tile_copy(uint16_t *tile, const uint16_t *from, ptrdiff_t stride, int first, int limit,
-                                        ptrdiff_t other = 0)
+static __device__ inline void tile_copy(uint16_t *tile, const uint16_t *from, int size, ptrdiff_t stride, int first,
+                                        int limit, ptrdiff_t other = 0)
 {
     constexpr int chunks = D / 8, step = ATTENTION_THREADS / chunks;
     unsigned thread = thread_anew();
-    int row = (int)(thread / chunks), chunk = (int)(thread % chunks);
+    int row = (int)(thread / chunks), column = (int)(thread % chunks) * 8;
 
-    tile += row * tile_stride<D> + chunk * 8;
-    from += (first + row) * stride + chunk * 8;
+    tile += row * tile_stride<D> + column;
+    from += (first + row) * stride + column;
     if (ATTENTION_THREADS % chunks != 0 && row >= step)
         return;
+    if (!has_whole_chunks(size))
+        return words_copy<D, ROWS, PAIR>(tile, from, size - column, stride, limit - first, other);
+    if (size != D && column >= size)
+        limit = 0;
 #pragma unroll
     for (int i = 0; i < ROWS; i += step) {
         if (ROWS % step == 0 || i + row < ROWS) {
@@ -202,12 +266,13 @@ static __device__ inline void tile_gather(float o[M][D / 8][4], const float s[M]
 }
 
 /*
- * Rounds o, times factor[m][half], and writes it to rows [first, limit) of `to`. The warp's rows pass through its own
- * rows of a tile that nobody reads any more, `staging`, so that they are written 16 bytes at a time.
+ * Rounds o, times factor[m][half], and writes it to rows [first, limit) of `to`, of `size` elements. The warp's rows
+ * pass through its own rows of a tile that nobody reads any more, `staging`, so that they are written 16 bytes at a
+ * time.
  */
 template <enum dtype T, int D, int M>
-static __device__ inline void tile_write(uint16_t *to, ptrdiff_t stride, int first, int limit, uint16_t *staging,
-                                         const float o[M][D / 8][4], const float factor[M][2])
+static __device__ inline void tile_write(uint16_t *to, int size, ptrdiff_t stride, int first, int limit,
+                                         uint16_t *staging, const float o[M][D / 8][4], const float factor[M][2])
 {
     int lane = (int)(thread_anew() % 32), group = lane / 4, t = lane % 4;
 
@@ -222,11 +287,11 @@ static __device__ inline void tile_write(uint16_t *to, ptrdiff_t stride, int fir
                     mma_pack<T>(o[m][n][half * 2] * factor[m][half], o[m][n][half * 2 + 1] * factor[m][half]);
     __syncwarp();
     for (int i = lane; i < 16 * M * (D / 8); i += 32) {
-        int row = i / (D / 8), chunk = i % (D / 8);
+        int row = i / (D / 8), column = i % (D / 8) * 8;
 
         if (first + row < limit)
-            *(struct attention_chunk *)(to + (first + row) * stride + chunk * 8) =
-                *(const struct attention_chunk *)(staging + row * tile_stride<D> + chunk * 8);
+            chunk_store(to + (first + row) * stride, column, size,
+                        *(const struct attention_chunk *)(staging + row * tile_stride<D> + column));
     }
 }
 
@@ -336,53 +401,35 @@ static __device__ inline float quad_sum(float x)
 }
 
 /*
- * attention_choose: launches the kernel that is compiled for a call's type, head size, dropout and documents. Each pass
- * passes its launch as
+ * attention_choose: launches the kernel that is compiled for a call's type and padded head size. The call must be one
+ * that attention_fits_tiles. EXACT kernels are for the usual call: head_size is D, and there are neither dropout nor
+ * documents. The others ask at run time, which costs instructions in the main loop. Each pass passes its launch as
  *     struct forward { // in an unnamed namespace: the emulator compiles the same templates beside these
- *         template <enum dtype T, int D, bool DROPS, bool DOCUMENTS>
+ *         template <enum dtype T, int D, bool DROPS, bool EXACT>
  *         static void launch(struct device *, const struct attention_call *);
  *     };
  */
-template <class Pass, enum dtype T, int D, bool DROPS>
-static void attention_choose_documents(struct device *dev, const struct attention_call *call)
-{
-    if (call->documents)
-        Pass::template launch<T, D, DROPS, true>(dev, call);
-    else
-        Pass::template launch<T, D, DROPS, false>(dev, call);
-}
-
-template <class Pass, enum dtype T, int D>
-static void attention_choose_drops(struct device *dev, const struct attention_call *call)
-{
-    if (call->drops)
-        attention_choose_documents<Pass, T, D, true>(dev, call);
-    else
-        attention_choose_documents<Pass, T, D, false>(dev, call);
-}
-
-template <class Pass, enum dtype T>
+template <class Pass, enum dtype T, int D, int... LARGER>
 static void attention_choose_size(struct device *dev, const struct attention_call *call)
 {
-    switch (call->head_size) {
-    case 64:
-        return attention_choose_drops<Pass, T, 64>(dev, call);
-    case 80:
-        return attention_choose_drops<Pass, T, 80>(dev, call);
-    case 96:
-        return attention_choose_drops<Pass, T, 96>(dev, call);
-    case 128:
-        return attention_choose_drops<Pass, T, 128>(dev, call);
-    }
+    if constexpr (sizeof...(LARGER) > 0)
+        if (call->head_size > D)
+            return attention_choose_size<Pass, T, LARGER...>(dev, call);
+    if (call->drops)
+        Pass::template launch<T, D, true, false>(dev, call);
+    else if (call->head_size == D && !call->documents)
+        Pass::template launch<T, D, false, true>(dev, call);
+    else
+        Pass::template launch<T, D, false, false>(dev, call);
 }
 
-/* Of a call that attention_fits_tiles. */
 template <class Pass> static void attention_choose(struct device *dev, const struct attention_call *call)
 {
+    static_assert(ATTENTION_MAX_HEAD_SIZE == 256, "the largest size below");
     if (call->dtype == DTYPE_BF16)
-        attention_choose_size<Pass, DTYPE_BF16>(dev, call);
+        attention_choose_size<Pass, DTYPE_BF16, 32, 64, 80, 96, 128, 160, 192, 224, 256>(dev, call);
     else
-        attention_choose_size<Pass, DTYPE_F16>(dev, call);
+        attention_choose_size<Pass, DTYPE_F16, 32, 64, 80, 96, 128, 160, 192, 224, 256>(dev, call);
 }
 
 #endif

@@ -18,7 +18,7 @@
 #include "tests/cuda/emulator.h"
 
 #define MMA_THREADS 1024
-#define MMA_COPIES  128 /* pending at once in one thread */
+#define MMA_COPIES  256 /* pending at once in one thread */
 
 struct mma_lane {
     uint32_t a[4], b[2];
