@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/attention_choice.h"
 #include "common/dtype.h"
 #include "common/error.h"
 
@@ -46,7 +47,8 @@ struct job {
         double attention; /* "model.attention_dropout": of attention's probabilities */
     } dropout;
 
-    enum device_choice device; /* where a rank computes */
+    enum device_choice device;       /* where a rank computes */
+    enum attention_choice attention; /* the kernels of attention on a GPU */
 
     struct {
         int tp, pp;               /* dp follows from the allocation: ranks / (tp * pp) */
@@ -198,8 +200,8 @@ int job_each_variable(const struct job *job, void (*visit)(const char *name, con
 bool job_reserves_variable(const char *name);
 
 /*
- * Visits the keys that affect training and differ between two jobs: of the model, the batch, the optimizer, the data
- * and the precision. Values are in the job file's syntax. At resume trainer/run_start.c logs them.
+ * Visits the keys that affect training and differ between two jobs: of the model, the batch, the optimizer, the data,
+ * the precision, and attention. Values are in the job file's syntax. At resume trainer/run_start.c logs them.
  */
 void job_each_difference(const struct job *a, const struct job *b,
                          void (*visit)(const char *path, const char *in_a, const char *in_b, void *arg), void *arg);

@@ -32,6 +32,7 @@
 /* In the order of the enums. */
 static const char *const kinds[] = {"gpt", "bert", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+static const char *const attentions[] = {"auto", "own", "cudnn", NULL};
 static const char *const reduces[] = {"auto", "step", "micro_batch", NULL};
 static const char *const offloads[] = {"none", "optimizer", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", NULL};
@@ -59,6 +60,8 @@ const struct job_key job_keys[] = {
      .default_text = "0.02", .help = "standard deviation of initial weights"},
 
     {CHOICE(device, devices, "\"auto\"", "where a rank computes: a GPU, or the CPU")},
+    {CHOICE(attention, attentions, "\"auto\"",
+            "attention kernels of a GPU: cuDNN's where they are faster, muster's own, or cuDNN's wherever possible")},
 
     {NUMERIC(parallel.tp, INT, "1", 1, 1024, "ranks that share each layer's matrices")},
     {NUMERIC(parallel.pp, INT, "1", 1, 1024, "pipeline stages that share the layers")},
@@ -327,7 +330,7 @@ void job_key_advice(const char *path, char *advice, size_t size)
 #define VALUE_SIZE (JOB_DATA_SIZE + 2)
 
 /*
- * Changes of keys in these groups are logged at resume, except of the keys in `unlogged`:
+ * Changes of attention and of keys in these groups are logged at resume, except of the keys in `unlogged`:
  *
  *   model.preset     the sizes that it sets are compared as keys of their own
  *   model.init_std   acts only at the first start
@@ -337,7 +340,7 @@ void job_key_advice(const char *path, char *advice, size_t size)
  *   data.tokenizer   changes no sample; another one than that in checkpoint.dir is refused
  *   the others       do not change the result
  */
-static const char *const logged_groups[] = {"model.", "batch.", "optimizer.", "data.", "precision."};
+static const char *const logged_groups[] = {"model.", "attention", "batch.", "optimizer.", "data.", "precision."};
 static const char *const unlogged[] = {
     "model.preset",
     "model.init_std",

@@ -60,6 +60,7 @@ struct device *device_open(const struct backend *backend, int index, int threads
     }
     dev->backend = backend;
     dev->index = index;
+    dev->attention = ATTENTION_OWN;
     if (backend->open(dev, threads, err) < 0) {
         backend->close(dev);
         free(dev);
@@ -106,6 +107,18 @@ const char *device_describe(const struct device *dev)
 void device_allow_tf32(struct device *dev, bool allow)
 {
     dev->tf32 = allow;
+}
+
+int device_choose_attention(struct device *dev, enum attention_choice choice, struct error *err)
+{
+    struct error missing = {0};
+    bool loaded = choice != ATTENTION_OWN && dev->backend->load_cudnn && dev->backend->load_cudnn(dev, &missing) == 0;
+
+    dev->attention = loaded ? choice : ATTENTION_OWN;
+    if (loaded || choice != ATTENTION_CUDNN)
+        return 0;
+    return error_set(err, CODE_CONFIG, "attention = \"cudnn\": %s; take \"auto\" or \"own\"",
+                     missing.code ? missing.text : "the device is not a GPU");
 }
 
 void device_wait(struct device *dev)
@@ -197,6 +210,7 @@ struct device_traits device_traits(const struct device *dev, enum dtype dtype)
         .is_host = device_is_host(dev),
         .gpu = dev->backend->gpu,
         .logits_rows = dev->logits_rows,
+        .attention = dev->attention,
     };
 }
 

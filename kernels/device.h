@@ -36,6 +36,7 @@ struct backend {
     size_t (*unused)(struct device *dev);                                 /* device_bytes_unused; NULL: host memory */
     bool discrete;                                                        /* MEMORY_DEVICE is not host memory */
     bool gpu;                                                             /* its operations are those of kernels/cuda */
+    int (*load_cudnn)(struct device *dev, struct error *err);             /* NULL: a device that has none */
     /* device_transfer and its functions; NULL: copies go through the queue. */
     uint64_t (*transfer)(struct device *dev, void *y, const void *x, size_t bytes);
     void (*transfer_join)(struct device *dev, uint64_t ticket);
@@ -53,8 +54,9 @@ struct device {
     struct kernels kernels;
     int index; /* the N of "kind:N", or 0 */
     int threads;
-    bool tf32;       /* device_allow_tf32 */
-    int logits_rows; /* kernels.h; a backend may set it when it opens */
+    bool tf32;                       /* device_allow_tf32 */
+    enum attention_choice attention; /* device_choose_attention */
+    int logits_rows;                 /* kernels.h; a backend may set it when it opens */
     char description[128];
 
     bool failed;

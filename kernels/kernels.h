@@ -30,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/attention_choice.h"
 #include "common/dtype.h"
 #include "common/error.h"
 #include "common/philox.h"
@@ -69,6 +70,14 @@ void device_wait(struct device *dev);
  * first product. */
 void device_allow_tf32(struct device *dev, bool allow);
 
+/*
+ * Selects the kernels of attention_forward and attention_backward; to be called before the first of them. A new device
+ * has ATTENTION_OWN. cuDNN's kernels are those that give the same bits each time. Shapes that cuDNN does not take are
+ * computed by muster's own kernels: kernels_use_cudnn. Where there is no cuDNN, ATTENTION_AUTO becomes ATTENTION_OWN,
+ * and ATTENTION_CUDNN is refused (-1 with CODE_CONFIG).
+ */
+int device_choose_attention(struct device *dev, enum attention_choice choice, struct error *err);
+
 /* The device's measured rate on a large product of that type, in FLOP/s: the denominator of MFU if no peak is
  * configured. */
 double device_measure_peak(struct device *dev, enum dtype dtype);
@@ -91,7 +100,7 @@ size_t device_bytes_unused(struct device *dev);
  *  - on a CPU, how much of its share the product's library will use. The share is allocated whole at the first product,
  *    and was enough for every shape that was tried.
  *  - on a GPU, whether cuBLASLt has an algorithm for an epilogue at these sizes (else the product needs rows * n floats
- *    of scratch), and the workspace of cuDNN's attention, which is used only if the environment requests it.
+ *    of scratch).
  */
 struct workspace {
     bool gpu; /* device_traits; then threads and widens are not used */
@@ -106,10 +115,16 @@ struct workspace {
     int gelu_cols;      /* n of the product with EPILOGUE_DGELU */
     int seq, head_size; /* of attention */
     int heads;          /* of attention; this and the rest only for a GPU */
+    bool masked;        /* attention has dropout, lengths or documents */
+    enum attention_choice attention;
     size_t squares;     /* blocks of a sum_of_squares (SQUARES_BLOCK), counted in each array alone */
 };
 
 size_t kernels_workspace_bytes(const struct workspace *sizes);
+
+/* Whether attention of these sizes goes to cuDNN: seq, head_size, dtype, masked and attention decide, on a GPU. Only a
+ * release of cuDNN that has no deterministic plan for them leaves them to muster's own kernels. */
+bool kernels_use_cudnn(const struct workspace *sizes);
 
 /* Allocates the workspace now. Without this, a GPU would stop to allocate when an operation first needs it. */
 int device_reserve_workspace(struct device *dev, size_t bytes, struct error *err);
@@ -135,11 +150,12 @@ enum { LOGITS_ROWS_CPU = 512, LOGITS_ROWS_GPU = 4096 };
 
 /* What the prediction of memory needs to know of a device. */
 struct device_traits {
-    int threads;     /* of a CPU's operations */
-    bool widens;     /* products of the forward pass's type are widened to fp32, which is slower */
-    bool is_host;    /* device_is_host */
-    bool gpu;        /* the operations are those of kernels/cuda */
-    int logits_rows; /* as above; 0: a CPU's */
+    int threads;                     /* of a CPU's operations */
+    bool widens;                     /* products of the forward pass's type are widened to fp32, which is slower */
+    bool is_host;                    /* device_is_host */
+    bool gpu;                        /* the operations are those of kernels/cuda */
+    int logits_rows;                 /* as above; 0: a CPU's */
+    enum attention_choice attention; /* device_choose_attention; not ATTENTION_AUTO where there is no cuDNN */
 };
 
 struct device_traits device_traits(const struct device *dev, enum dtype dtype);

@@ -26,6 +26,11 @@ static size_t unfused_bytes(const struct workspace *w)
     return (size_t)w->rows * (size_t)cols * sizeof(float);
 }
 
+bool kernels_use_cudnn(const struct workspace *w)
+{
+    return w->gpu && w->head_size > 0 && attention_suits_cudnn(w->attention, w->dtype, w->masked, w->seq, w->head_size);
+}
+
 static size_t gpu_bytes(const struct workspace *w)
 {
     size_t rows = (size_t)w->rows, bytes = workspace_matmul(unfused_bytes(w));
@@ -33,6 +38,8 @@ static size_t gpu_bytes(const struct workspace *w)
     if (!w->backward || w->rows == 0)
         return bytes;
     bytes = larger_of(bytes, workspace_attention_backward(rows, (size_t)w->heads));
+    if (kernels_use_cudnn(w))
+        bytes = larger_of(bytes, workspace_attention_cudnn(rows, (size_t)w->heads, (size_t)w->seq));
     if (w->norm_cols) {
         bytes = larger_of(bytes, workspace_layernorm_backward(w->rows, w->norm_cols));
         /* position_embedding_backward with types */

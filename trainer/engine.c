@@ -141,11 +141,12 @@ static int open_device(struct engine *e, struct error *err)
     int result;
 
     e->dev = choose_device(e->job->device, err);
-    if (e->dev) {
+    result = e->dev ? device_choose_attention(e->dev, e->job->attention, err) : -1;
+    if (result == 0) {
         device_allow_tf32(e->dev, e->job->precision.tf32);
         e->traits = device_traits(e->dev, e->job->precision.compute);
+        result = fits_device(e, err);
     }
-    result = e->dev ? fits_device(e, err) : -1;
     kinds[result == 0 && device_is_host(e->dev)] = 1;
     if (comm_agree(e->world, result, err) < 0 || comm_max_f64(e->world, kinds, 2, err) < 0)
         return -1;

@@ -119,16 +119,18 @@ static int run_training(const struct train_options *options)
 static int plan_traits(const struct job *job, struct device_traits *traits, struct error *err)
 {
     struct device *dev;
+    int result;
 
-    *traits = (struct device_traits){.threads = 1, .gpu = true, .logits_rows = LOGITS_ROWS_GPU};
+    *traits =
+        (struct device_traits){.threads = 1, .gpu = true, .logits_rows = LOGITS_ROWS_GPU, .attention = job->attention};
     if (job->device == DEVICE_CUDA)
         return 0;
     dev = choose_device(job->device, err);
-    if (!dev)
-        return -1;
-    *traits = device_traits(dev, job->precision.compute);
+    result = dev ? device_choose_attention(dev, job->attention, err) : -1;
+    if (result == 0)
+        *traits = device_traits(dev, job->precision.compute);
     device_destroy(dev);
-    return 0;
+    return result;
 }
 
 /* Prints the mesh and the memory of a run without starting it. */

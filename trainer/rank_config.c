@@ -141,6 +141,26 @@ void rank_config_destroy(struct rank_config *config)
 
 /* ---- the bytes ---- */
 
+/* What attention's kernels depend on. */
+static struct workspace attention_sizes(const struct job *job, const struct device_traits *device)
+{
+    return (struct workspace){
+        .gpu = device->gpu,
+        .dtype = job->precision.compute,
+        .seq = job->model.seq_length,
+        .head_size = job->model.hidden / job->model.heads,
+        .masked = job->model.kind == MODEL_BERT || job->dropout.attention > 0 || job->data.reset == RESET_DOCUMENT,
+        .attention = device->attention,
+    };
+}
+
+bool rank_config_uses_cudnn(const struct job *job, const struct device_traits *device)
+{
+    struct workspace sizes = attention_sizes(job, device);
+
+    return kernels_use_cudnn(&sizes);
+}
+
 size_t rank_config_workspace(const struct job *job, const struct rank_config *config,
                              const struct device_traits *device)
 {
@@ -149,24 +169,19 @@ size_t rank_config_workspace(const struct job *job, const struct rank_config *co
     int rows = config->model.max_samples * m->seq_length;
     bool layers = units_largest_block(config->units) > 0, embedding = config->units->units[UNIT_POSITION].here;
     bool head = config->units->units[units_head(config->units)].here, bert_head = m->kind == MODEL_BERT && head;
-    struct workspace sizes = {
-        .gpu = device->gpu,
-        .threads = device->threads,
-        .dtype = config->context.dtype,
-        .widens = device->widens,
-        .backward = true,
-        .products = layers || head,
-        .rows = rows,
-        .norm_cols = layers || head || (embedding && device->gpu) ? m->hidden : 0,
-        .bias_cols = layers || bert_head ? m->hidden : 0,
-        .gelu_cols = layers                     ? wide
-                     : bert_head && device->gpu ? m->hidden
-                                                : 0,
-        .seq = m->seq_length,
-        .head_size = layers ? m->hidden / m->heads : 0,
-        .heads = layers ? m->heads / tp : 0,
-    };
+    struct workspace sizes = attention_sizes(job, device);
 
+    sizes.threads = device->threads;
+    sizes.widens = device->widens;
+    sizes.backward = true;
+    sizes.products = layers || head;
+    sizes.rows = rows;
+    sizes.norm_cols = layers || head || (embedding && device->gpu) ? m->hidden : 0;
+    sizes.bias_cols = layers || bert_head ? m->hidden : 0;
+    sizes.gelu_cols = layers ? wide : bert_head && device->gpu ? m->hidden : 0;
+    sizes.heads = layers ? m->heads / tp : 0;
+    if (!layers)
+        sizes.head_size = 0;
     if (layers && wide > sizes.bias_cols)
         sizes.bias_cols = wide;
     if (bert_head && config->units->vocab_padded > sizes.bias_cols)

@@ -64,6 +64,9 @@ int rank_config_footprint(const struct job *job, const struct mesh *mesh, int ra
 size_t rank_config_workspace(const struct job *job, const struct rank_config *config,
                              const struct device_traits *device);
 
+/* Whether the model's attention goes to cuDNN's kernels: kernels_use_cudnn. */
+bool rank_config_uses_cudnn(const struct job *job, const struct device_traits *device);
+
 /*
  * The table "memory a rank, in MiB", malloc'ed: a row for each kind, a column for each pipeline stage; all tp and dp
  * ranks of a stage hold the same. If there are many stages, only the first ones, the largest and the last are shown.

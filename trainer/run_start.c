@@ -204,7 +204,6 @@ static void describe_memory(const struct run *run)
 
 static void describe_documents(const struct run *run)
 {
-    const char *attention = getenv("MUSTER_ATTENTION");
     const struct job *job = run->engine->job;
     char eod[80] = "";
 
@@ -214,9 +213,19 @@ static void describe_documents(const struct run *run)
         snprintf(eod, sizeof eod, " and after token %d%s", job->data.eod,
                  run->job->data.eod < 0 ? ", the tokenizer's end of a document" : "");
     run_log(run, "documents are separated: they begin where the data's index says so%s", eod);
-    if (run->engine->traits.gpu && attention && strncmp(attention, "cudnn", 5) == 0)
-        run_log(run, "MUSTER_ATTENTION=%s has no effect: cuDNN's attention is not used with data.reset = \"document\"",
-                attention);
+}
+
+static void describe_attention(const struct run *run)
+{
+    const struct engine *e = run->engine;
+
+    if (!e->traits.gpu)
+        return;
+    if (rank_config_uses_cudnn(e->job, &e->traits))
+        run_log(run, "attention: cuDNN's kernels");
+    else
+        run_log(run, "attention: muster's own kernels%s",
+                e->job->attention == ATTENTION_CUDNN ? "; cuDNN has none for this job (muster.cfg(5))" : "");
 }
 
 static void describe_run(const struct run *run)
@@ -233,6 +242,7 @@ static void describe_run(const struct run *run)
     run_log(run, "batch: %d samples a step, micro-batches of %d; peak %.1f GFLOP/s in all", job->batch.global_batch,
             job->batch.micro_batch, run->peak_flops * 1e-9);
     describe_documents(run);
+    describe_attention(run);
     describe_memory(run);
 }
 

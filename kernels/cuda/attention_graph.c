@@ -159,30 +159,10 @@ static cudnn_descriptor delta_of(const struct building *b, cudnn_descriptor dout
                            column_tensor(b, ATTENTION_DELTA));
 }
 
-/* dq = ds k, at once or by way of a sum that is rounded at the end. */
-static void dq_of(const struct building *b, cudnn_descriptor ds, cudnn_descriptor transposed_k, bool ordered)
-{
-    cudnn_descriptor k = packed_rows(b, 0, false), dq = packed_rows(b, ATTENTION_DQ, false), sum;
-
-    cudnn_reshape(b->graph, transposed_k, k);
-    if (ordered) {
-        cudnn_matmul(b->graph, ds, k, dq);
-        return;
-    }
-    sum = cudnn_tensor(b->graph, &(struct cudnn_tensor){
-                                     .id = ATTENTION_DQ_SUM,
-                                     .type = CUDNN_DATA_FLOAT,
-                                     .size = {b->batch, b->heads, b->seq, b->size},
-                                     .stride = {b->heads * b->seq * b->size, b->seq * b->size, b->size, 1},
-                                 });
-    cudnn_matmul(b->graph, ds, k, sum);
-    apply_pointwise(b, CUDNN_POINTWISE_IDENTITY, sum, NULL, dq);
-}
-
-struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const struct attention_call *call, bool ordered)
+struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const struct attention_call *call)
 {
     struct building b = begin_graph(cudnn, call);
-    cudnn_descriptor q, k, dout, scale, delta, p, ds, turned;
+    cudnn_descriptor q, k, dout, scale, delta, p, ds, turned, k_rows;
 
     if (!b.graph)
         return NULL;
@@ -212,6 +192,8 @@ struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const st
     turned = transposed_scores(&b);
     cudnn_reshape(b.graph, ds, turned);
     cudnn_matmul(b.graph, turned, q, packed_rows(&b, ATTENTION_DK, false));
-    dq_of(&b, ds, k, ordered);
+    k_rows = packed_rows(&b, 0, false);
+    cudnn_reshape(b.graph, k, k_rows);
+    cudnn_matmul(b.graph, ds, k_rows, packed_rows(&b, ATTENTION_DQ, false));
     return b.graph;
 }

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cuda_attention.h"
 
@@ -190,9 +189,7 @@ static void cuda_close(struct device *dev)
     if (cuda->copy_stream)
         CUDA_OK(dev, cudaStreamSynchronize(cuda->copy_stream));
     cuda_matmul_close(dev);
-#ifdef HAVE_CUDNN
     attention_cudnn_close(dev);
-#endif
     if (cuda->memory)
         cuda_trim(dev);
     cuda_memory_close(dev, cuda->memory);
@@ -290,6 +287,7 @@ const struct backend backend_cuda = {
     .unused = cuda_unused,
     .discrete = true,
     .gpu = true,
+    .load_cudnn = attention_cudnn_load,
     .transfer = cuda_transfer,
     .transfer_join = cuda_transfer_join,
     .transfer_wait = cuda_transfer_wait,

@@ -47,7 +47,7 @@ struct cuda {
     struct CUevent_st *transferred[CUDA_EVENTS]; /* of transfers, the newest ones */
     struct CUevent_st *computed;                 /* what was enqueued before a transfer */
     uint64_t last_transfer;                      /* ticket given out */
-    struct attention_cudnn *attention;           /* NULL until cuDNN is first asked */
+    struct attention_cudnn *attention;           /* NULL until cuDNN is loaded */
     void *workspace;
 };
 
@@ -141,6 +141,38 @@ static inline size_t workspace_matmul(size_t scratch)
 static inline size_t workspace_attention_backward(size_t rows, size_t heads)
 {
     return rows * heads * sizeof(float);
+}
+
+/*
+ * Whether a shape goes to cuDNN. masked: with dropout (cuDNN's mask is not that of kernels.h), lengths or documents.
+ *
+ * seq must be a multiple of 128. With a partial last tile of keys, cuDNN's backward pass on sm_90 returns NaN for some
+ * finite inputs: NVIDIA/cudnn-frontend issues 160 and 628, pytorch/pytorch issue 196678.
+ *
+ * ATTENTION_AUTO selects cuDNN where it was measured to be faster, on one H200 at sequences of 1024: a step with heads
+ * of 128 was 7% faster. With heads of 64 it was 0.8%, which is not worth the workspace. The workspace grows with the
+ * square of the sequence: at 2048 it is about as large as all activations of a layer. Longer sequences stay with
+ * muster's own kernels.
+ */
+static inline bool attention_suits_cudnn(enum attention_choice choice, enum dtype dtype, bool masked, int seq,
+                                         int head_size)
+{
+    bool can = dtype != DTYPE_F32 && !masked && seq > 0 && seq % 128 == 0 && head_size % 8 == 0;
+
+    return can && (choice == ATTENTION_CUDNN || (choice == ATTENTION_AUTO && head_size == 128 && seq <= 2048));
+}
+
+/* The most workspace of a plan: the deterministic backward pass stores the gradients of all scores, in 16 bits. 16 MiB
+ * more are for a plan's small needs, which were below 10 MiB on an H200. A plan that needs more is not used. */
+static inline size_t workspace_cudnn_plan(size_t rows, size_t heads, size_t seq)
+{
+    return rows * heads * seq * sizeof(uint16_t) + ((size_t)16 << 20);
+}
+
+/* And delta behind it. */
+static inline size_t workspace_attention_cudnn(size_t rows, size_t heads, size_t seq)
+{
+    return workspace_cudnn_plan(rows, heads, seq) + workspace_attention_backward(rows, heads);
 }
 
 /* Sums over columns: a grid of strips of columns, and of blocks of rows. */

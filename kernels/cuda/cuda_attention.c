@@ -79,7 +79,7 @@ void cuda_attention_forward(struct device *dev, const struct attention *op)
 
     if (!attention_ready(dev, op, &call, "attention_forward"))
         return;
-    if (attention_by_cudnn(dev, &call, false))
+    if (dev->attention != ATTENTION_OWN && attention_by_cudnn(dev, &call, false))
         return;
     if (attention_fits_tiles(&call))
         attention_tiled_forward(dev, &call);
@@ -93,7 +93,7 @@ void cuda_attention_backward(struct device *dev, const struct attention *op)
 
     if (!attention_ready(dev, op, &call, "attention_backward"))
         return;
-    if (attention_by_cudnn(dev, &call, true))
+    if (dev->attention != ATTENTION_OWN && attention_by_cudnn(dev, &call, true))
         return;
     call.delta =
         cuda_workspace(dev, workspace_attention_backward((size_t)op->batch * (size_t)call.seq, (size_t)call.heads));

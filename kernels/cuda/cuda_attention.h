@@ -5,8 +5,7 @@
  *   - tiled (attention_forward.cu, attention_backward.cu): FlashAttention-2 (arXiv 2307.08691) on the tensor cores, for
  *     16-bit types and every even head size up to 256; attention_tile.h says how;
  *   - plain (attention_plain.cu): all else up to a head size of 256; fp32 arithmetic, right rather than fast;
- *   - cuDNN's, where muster was configured with it and the environment's MUSTER_ATTENTION asks for it:
- * attention_cudnn.c.
+ *   - cuDNN's, where device_choose_attention selected them: attention_cudnn.c.
  *
  * No kernel adds floats atomically: each element of a gradient is summed by one thread, in the order of the rows. For
  * this the backward pass is two kernels, one that owns queries (dq) and one that owns keys (dk, dv), which both compute
@@ -67,14 +66,15 @@ void attention_plain_forward(struct device *dev, const struct attention_call *ca
 void attention_plain_backward(struct device *dev, const struct attention_call *call);
 
 /*
- * cuDNN's fused kernels, for 16-bit types without dropout (its bits are not kernels.h's), lengths and documents. The
- * environment's MUSTER_ATTENTION says when: "own", which is the default as long as nobody has measured the two, never;
- * "cudnn" wherever they can, with the same bits each time, for which the backward pass takes batch x heads x seq x seq
- * 16-bit numbers of workspace; "cudnn-unordered" without that workspace, and with a dq whose last bits differ from run
- * to run. false: it is not wanted or not for them; then the others do it. Where cuDNN is wanted and is not there, or
- * has no plan for the shape, the device fails with the reason: what was measured as cuDNN's shall be cuDNN's.
+ * cuDNN's deterministic fused kernels, for the shapes of attention_suits_cudnn (cuda.h). false: nothing was computed,
+ * and the other kernels are to do it. The reasons are another shape, operands that are not aligned, and that cuDNN has
+ * no deterministic plan or only one that needs more workspace than workspace_cudnn_plan. The two passes of a call may
+ * be of different kinds, since lse means the same to all.
  */
 bool attention_by_cudnn(struct device *dev, const struct attention_call *call, bool backward);
+
+/* Loads the library. The first shape for cuDNN creates its handle. -1 with CODE_CONFIG if there is no library. */
+int attention_cudnn_load(struct device *dev, struct error *err);
 
 /* Gives back the plans that are kept with the device. */
 void attention_cudnn_close(struct device *dev);

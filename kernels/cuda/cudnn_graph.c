@@ -266,7 +266,7 @@ static bool build_plan(struct cudnn_graph *graph, cudnn_descriptor gpu, cudnn_de
 #define MAX_PROPOSALS 8
 
 static bool try_proposals(struct cudnn_graph *graph, cudnn_descriptor operations, cudnn_descriptor gpu,
-                          bool deterministic, struct error *why)
+                          struct error *why)
 {
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     cudnn_descriptor heuristics = create_descriptor(graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), configs[MAX_PROPOSALS];
@@ -282,12 +282,12 @@ static bool try_proposals(struct cudnn_graph *graph, cudnn_descriptor operations
                        &count, configs))
         return false;
     for (int64_t i = 0; i < count && i < MAX_PROPOSALS; i++)
-        if ((!deterministic || is_deterministic(graph, configs[i])) && build_plan(graph, gpu, configs[i], why))
+        if (is_deterministic(graph, configs[i]) && build_plan(graph, gpu, configs[i], why))
             return true;
     return false;
 }
 
-int cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu_text, bool deterministic, struct error *err)
+int cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu_text, struct error *err)
 {
     cudnn_descriptor gpu = describe_gpu(graph, gpu_text);
     cudnn_descriptor operations = create_descriptor(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -296,12 +296,12 @@ int cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu_text, bool deter
     set_attribute(graph, operations, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                   graph->operation_count, graph->operations);
     finalize_descriptor(graph, operations, "a graph");
-    if (try_proposals(graph, operations, gpu, deterministic, &why))
+    if (try_proposals(graph, operations, gpu, &why))
         return 0;
     if (graph->failed)
         why = graph->failure;
     else if (!why.code)
-        error_set(&why, CODE_CONFIG, "cuDNN proposes no%s plan", deterministic ? " deterministic" : "");
+        error_set(&why, CODE_CONFIG, "cuDNN proposes no deterministic plan");
     return error_set(err, why.code, "%s", why.text);
 }
 

@@ -78,11 +78,11 @@ void cudnn_reshape(struct cudnn_graph *graph, cudnn_descriptor x, cudnn_descript
 /* ---- a plan ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Gives the graph its plan: the first that cuDNN's heuristics propose and that it can build. gpu: text as cuDNN writes
- * it (JSON), or NULL for the current GPU. deterministic: only one that gives the same bits each time. -1, with the
- * graph's first failure or with what cuDNN said of each proposal, where there is none.
+ * Gives the graph its plan: the first that cuDNN's heuristics propose, that gives the same bits each time, and that
+ * cuDNN can build. gpu: text as cuDNN writes it (JSON), or NULL for the current GPU. -1, with the graph's first failure
+ * or with what cuDNN said of each proposal, where there is none.
  */
-int cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu, bool deterministic, struct error *err);
+int cudnn_graph_plan(struct cudnn_graph *graph, const char *gpu, struct error *err);
 
 /* Of a graph that has a plan: the bytes of workspace that it needs. */
 size_t cudnn_graph_workspace(const struct cudnn_graph *graph);
@@ -108,8 +108,7 @@ enum attention_tensor {
     ATTENTION_DQ,
     ATTENTION_DK,
     ATTENTION_DV,
-    ATTENTION_DELTA,  /* fp32 [batch, heads, seq]: scratch */
-    ATTENTION_DQ_SUM, /* fp32 [batch, heads, seq, head_size]: scratch, unless ordered */
+    ATTENTION_DELTA, /* fp32 [batch, heads, seq]: scratch */
     ATTENTION_SCALE,
     ATTENTION_MINUS_INFINITY,
     ATTENTION_ONE,
@@ -118,11 +117,8 @@ enum attention_tensor {
 /* From a call's shape; its addresses, lengths and dropout are not looked at. Destroyed by the caller. */
 struct cudnn_graph *attention_graph_forward(const struct cudnn *cudnn, const struct attention_call *call);
 
-/*
- * ordered: the same bits each time; cuDNN then keeps the gradients of the scores, batch x heads x seq x seq 16-bit
- * numbers, in its workspace. Otherwise its blocks add to a common fp32 dq in whatever order they come.
- */
-struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const struct attention_call *call,
-                                             bool ordered);
+/* cuDNN keeps the gradients of the scores, batch x heads x seq x seq 16-bit numbers, in its workspace: so dq has no
+ * order of blocks to depend on. */
+struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const struct attention_call *call);
 
 #endif

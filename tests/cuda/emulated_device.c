@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_attention.h"
 
 #define SHARED_LIMIT (227 << 10) /* of an H100, in bytes */
 #define SMS          4           /* few, so that blocks have several pieces of work each */
@@ -83,6 +84,7 @@ const struct backend backend_cuda_emulated = {
     .free = emulated_free,
     .trim = emulated_trim,
     .gpu = true,
+    .load_cudnn = attention_cudnn_load,
 };
 
 /* ---- what kernels/cuda asks of its device ------------------------------------------------------------------------ */

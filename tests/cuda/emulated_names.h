@@ -21,6 +21,8 @@
 #define attention_plain_forward          emulated_attention_plain_forward
 #define attention_plain_backward         emulated_attention_plain_backward
 #define attention_by_cudnn               emulated_attention_by_cudnn
+#define attention_cudnn_load             emulated_attention_cudnn_load
+#define attention_cudnn_close            emulated_attention_cudnn_close
 #define cuda_embedding_forward           emulated_embedding_forward
 #define cuda_embedding_backward          emulated_embedding_backward
 #define cuda_position_embedding_forward  emulated_position_embedding_forward

@@ -329,19 +329,16 @@ static void test_orders(void **state)
 /* What the emulator's build is: one without cuDNN. */
 static void test_cudnn_is_not_there(void **state)
 {
-    struct attention_case x = {.batch = 1, .seq = 16, .heads = 1, .head_size = 64};
     struct device *dev = open_device();
-    struct attention_buffers b = attention_make(dev, DTYPE_BF16, &x, 1);
     struct error err = {0};
 
     (void)state;
-    setenv("MUSTER_ATTENTION", "cudnn", 1);
-    attention_forward_on(dev, &x, &b);
-    unsetenv("MUSTER_ATTENTION");
-    assert_int_equal(device_status(dev, &err), -1);
+    assert_int_equal(device_choose_attention(dev, ATTENTION_CUDNN, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
-    assert_non_null(strstr(err.text, "MUSTER_ATTENTION=cudnn: built without cuDNN"));
-    abandon_device(dev);
+    assert_string_equal(err.text, "attention = \"cudnn\": muster was built without cuDNN; take \"auto\" or \"own\"");
+    assert_int_equal(device_choose_attention(dev, ATTENTION_AUTO, &err), 0);
+    assert_int_equal(device_traits(dev, DTYPE_BF16).attention, ATTENTION_OWN);
+    finish_device(dev);
 }
 
 int main(void)

@@ -169,6 +169,52 @@ static void test_foretold(void **state)
     assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB);
 }
 
+/* cuDNN's attention: 16-bit gradients of all scores, delta, and 16 MiB for its plan. */
+static void test_cudnn(void **state)
+{
+    const size_t bytes = 16384 * (size_t)12 * 1024 * 2 + 16384 * 12 * sizeof(float) + 16 * MIB;
+    struct workspace w = sizes_of(DTYPE_BF16);
+
+    (void)state;
+    w.attention = ATTENTION_CUDNN;
+    assert_int_equal(kernels_workspace_bytes(&w), bytes);
+    w.attention = ATTENTION_AUTO;
+    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB);
+    w.head_size = 128;
+    assert_int_equal(kernels_workspace_bytes(&w), bytes);
+    w.attention = ATTENTION_OWN;
+    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB);
+}
+
+static void test_use_cudnn(void **state)
+{
+    struct workspace w = sizes_of(DTYPE_F16);
+    struct workspace changed;
+
+    (void)state;
+    w.attention = ATTENTION_AUTO;
+    w.head_size = 128;
+    assert_true(kernels_use_cudnn(&w));
+    w.seq = 2048;
+    assert_true(kernels_use_cudnn(&w));
+    w.seq = 4096; /* so long that the workspace would be larger than all activations of a layer */
+    assert_false(kernels_use_cudnn(&w));
+    w.attention = ATTENTION_CUDNN;
+    assert_true(kernels_use_cudnn(&w));
+    changed = w, changed.seq = 1000;
+    assert_false(kernels_use_cudnn(&changed));
+    changed = w, changed.seq = 64;
+    assert_false(kernels_use_cudnn(&changed));
+    changed = w, changed.masked = true;
+    assert_false(kernels_use_cudnn(&changed));
+    changed = w, changed.dtype = DTYPE_F32;
+    assert_false(kernels_use_cudnn(&changed));
+    changed = w, changed.head_size = 100;
+    assert_false(kernels_use_cudnn(&changed));
+    changed = w, changed.gpu = false;
+    assert_false(kernels_use_cudnn(&changed));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +222,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rows, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_attention_and_squares, open_device, close_device),
         cmocka_unit_test(test_foretold),
+        cmocka_unit_test(test_cudnn),
+        cmocka_unit_test(test_use_cudnn),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 # bats file_tags=more
 # The engine for GPUs as it is, but for what lies under it: the emulated kernels, and a stand-in for CUDA's run-time
-# library, cuBLASLt and NCCL (tests/cuda/standin/standin.h), which does what streams and events allow in a random order.
+# library, cuBLASLt, cuDNN and NCCL (tests/cuda/standin/standin.h), which does what streams and events allow in a random
+# order.
 load ../helpers
 
 setup_file() {
@@ -8,6 +9,7 @@ setup_file() {
     export MUSTER_STANDIN_SEED=${MUSTER_TEST_SEED:-1}
     [ -x "$STANDIN/muster-train" ] || return 0
     export MUSTER_CUBLASLT=$STANDIN/.libs/libstandin.so MUSTER_NCCL=$STANDIN/.libs/libstandin.so TMPDIR=$DIR
+    export MUSTER_CUDNN=$STANDIN/.libs/libstandin.so
     english "$DIR/text"
     muster-data "$DIR/text" --out "$DIR/train" --valid-out "$DIR/valid" --valid-percent 5 >/dev/null
     cat >"$DIR/job.cfg" <<CFG
@@ -124,11 +126,42 @@ standin_tree() {
 @test "muster's own attention separates documents as on the CPU" {
     local documents=(data.reset=document data.eod=32)
     train near 1 device=cpu "${documents[@]}"
-    MUSTER_ATTENTION=own like near 1e-4 1 "${documents[@]}"
+    like near 1e-4 1 "${documents[@]}"
     grep '^documents are separated: they begin where the data.s index says so and after token 32$' "$DIR/run.log"
     like near 1e-4 4 parallel.tp=2 parallel.pp=2 parallel.recompute=full "${documents[@]}"
     train near 1 device=cpu "${documents[@]}" precision.compute=bf16 model.hidden=128 model.seq_length=64
     like near 1e-3 1 "${documents[@]}" precision.compute=bf16 model.hidden=128 model.seq_length=64
+}
+
+@test "attention by cuDNN has the CPU's losses to 1e-3, and what it refuses is computed by muster's own kernels" {
+    [ -n "$(nm -D "$STANDIN/.libs/libstandin.so" | grep ' cudnnCreate$')" ] || skip "not built with cuDNN"
+    local large=(model.layers=1 model.hidden=256 model.heads=2 model.seq_length=128 batch.global_batch=2 batch.steps=3
+        precision.compute=bf16)
+    train near 1 device=cpu "${large[@]}"
+    like near 1e-3 1 "${large[@]}" attention=own
+    grep "attention: muster's own kernels$" "$DIR/run.log"
+    train own 1 "${large[@]}" attention=own
+    like near 1e-3 1 "${large[@]}" attention=cudnn
+    grep "attention: cuDNN's kernels$" "$DIR/run.log"
+    ! muster-report compare --tolerance 0 "$DIR/own.jsonl" "$DIR/run.jsonl" || return 1
+    grep 'largest error of any rank: 0.0%' "$DIR/run.log"
+    train cudnn 2 "${large[@]}" attention=cudnn parallel.recompute=full
+    MUSTER_STANDIN_SEED=11 like cudnn 0 2 "${large[@]}" attention=auto parallel.recompute=full # heads of 128
+
+    # no plan; heads of 64; documents; no library
+    MUSTER_STANDIN_PLANS=0 like own 0 1 "${large[@]}" attention=cudnn
+    like near 1e-3 1 "${large[@]}" model.heads=4
+    grep "attention: muster's own kernels$" "$DIR/run.log"
+    train run 1 "${large[@]}" data.reset=document attention=cudnn
+    grep "attention: muster's own kernels; cuDNN has none for this job (muster.cfg(5))$" "$DIR/run.log"
+    MUSTER_CUDNN=/nonexistent like own 0 1 "${large[@]}" attention=auto
+}
+
+@test "a resume with other attention kernels logs the change" {
+    local job=(precision.compute=bf16 "checkpoint.dir=$PWD/saved" checkpoint.every=2)
+    train first 1 "${job[@]}" batch.steps=2 optimizer.schedule=constant attention=own
+    train second 1 "${job[@]}" batch.steps=4 optimizer.schedule=constant
+    grep 'attention was "own" up to step 2, and is "auto" from now on$' "$DIR/second.log"
 }
 
 # An algorithm is chosen once a shape, and then runs with the biases of all layers, wherever these begin.
@@ -219,10 +252,12 @@ refused() {
     [ "$status" -eq "$code" ] && [[ $output == *"$words"* ]]
 }
 
-@test "a missing GPU, too little GPU memory or no cuBLASLt is reported before the first step" {
+@test "a missing GPU, too little GPU memory, no cuBLASLt or no cuDNN is reported before the first step" {
     local train=("$STANDIN/muster-train" "$DIR/job.cfg" --set device=cuda)
     MUSTER_STANDIN_GPUS=0 refused 78 "this node shows this process no GPU" "${train[@]}"
     MUSTER_STANDIN_MIB=20 refused 78 "rank 0 would hold 0.03 GiB of its GPU's memory, and 0.02 GiB are free" \
         "${train[@]}"
     MUSTER_CUBLASLT=/nonexistent refused 78 "cuBLASLt cannot be opened: /nonexistent: " "${train[@]}"
+    MUSTER_CUDNN=/nonexistent refused 78 'attention = "cudnn": cuDNN cannot be opened: /nonexistent: ' "${train[@]}" \
+        --set attention=cudnn
 }

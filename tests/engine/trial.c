@@ -136,6 +136,7 @@ void trial_job(struct job *job, const struct trial *trial, const char *dir, cons
     add(&sets, "parallel.recompute=%s", recomputes[trial->way.recompute]);
     add(&sets, "parallel.recompute_layers=%d", trial->way.recompute > 2);
     add(&sets, "parallel.offload=%s", trial->way.offload ? "optimizer" : "none");
+    add(&sets, "attention=%s", trial->way.offload ? "own" : "auto"); /* on a CPU the same kernels */
     add(&sets, "parallel.reduce=%s", trial->reduce);
     add(&sets, "precision.compute=%s", trial->precision);
     if (job_parse(job, base_job, "trial", sets.list, sets.n, &err) < 0)

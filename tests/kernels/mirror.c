@@ -133,6 +133,11 @@ static bool mirror_widens(const struct device *dev, enum dtype dtype)
     return device_traits(behind, dtype).widens;
 }
 
+static int mirror_load_cudnn(struct device *dev, struct error *err)
+{
+    return device_choose_attention(device_discrete(dev)->cpu, ATTENTION_CUDNN, err);
+}
+
 static int mirror_open(struct device *dev, int threads, struct error *err)
 {
     struct mirror *mirror = calloc(1, sizeof *mirror);
@@ -166,7 +171,8 @@ static void mirror_close(struct device *dev)
 #define MIRROR(is_gpu)                                                                                                 \
     {                                                                                                                  \
         .kind = "mirror", .open = mirror_open, .close = mirror_close, .wait = discrete_wait, .alloc = mirror_alloc,    \
-        .free = mirror_free, .trim = mirror_trim, .widens = mirror_widens, .gpu = is_gpu                               \
+        .free = mirror_free, .trim = mirror_trim, .widens = mirror_widens, .gpu = is_gpu,                              \
+        .load_cudnn = mirror_load_cudnn                                                                                \
     }
 static const struct backend mirrors[] = {MIRROR(false), MIRROR(true)};
 

@@ -253,11 +253,12 @@ static void check_mask(struct device *dev, enum dtype dtype)
         }
 }
 
-/* What a GPU does on its tensor cores: each of their head sizes, several tiles of rows and a last one that is not full,
- * and dropout that begins at a multiple of 8, as training has it. */
+/* What a GPU does on its tensor cores: head sizes with and without padding, several tiles of rows and a last one that is
+ * not full, and dropout that begins at a multiple of 8, as training has it. */
 static void test_tensor_cores(void **state)
 {
-    static const struct shape sizes[] = {{2, 328, 1, 64}, {1, 200, 2, 80}, {1, 136, 2, 96}, {1, 264, 1, 128}};
+    static const struct shape sizes[] = {{2, 328, 1, 64},  {1, 200, 2, 80},  {1, 136, 2, 96},
+                                         {1, 264, 1, 128}, {1, 136, 2, 150}, {1, 136, 1, 224}};
     static const int32_t lengths[] = {131, 1000};
     const struct manner manners[] = {
         {.causal = true, .spread = 1},

@@ -114,6 +114,7 @@ static void test_wrong_products(void **state)
 static void test_wrong_devices(void **state)
 {
     struct error err = {0};
+    struct device *dev;
 
     (void)state;
     unsetenv("MUSTER_ISA");
@@ -127,6 +128,12 @@ static void test_wrong_devices(void **state)
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "MUSTER_ISA=mmx"));
     unsetenv("MUSTER_ISA");
+    dev = device_create("cpu", 1, &err);
+    assert_int_equal(device_choose_attention(dev, ATTENTION_CUDNN, &err), -1);
+    assert_int_equal(err.code, CODE_CONFIG);
+    assert_string_equal(err.text, "attention = \"cudnn\": the device is not a GPU; take \"auto\" or \"own\"");
+    assert_int_equal(device_choose_attention(dev, ATTENTION_AUTO, &err), 0);
+    device_destroy(dev);
     device_destroy(NULL);
 }
 

@@ -39,6 +39,7 @@ static void what_is_not_given_has_its_default(void **state)
     assert_int_equal(job.parallel.tp, 1);
     assert_int_equal(job.parallel.pp, 1);
     assert_int_equal(job.parallel.zero, 1);
+    assert_int_equal(job.attention, ATTENTION_AUTO);
     assert_int_equal(job.batch.steps, 1000);
     assert_int_equal(job.batch.seed, 1234);
     assert_true(job.optimizer.lr == 3e-4 && job.optimizer.beta2 == 0.95 && job.optimizer.eps == 1e-8);
@@ -503,14 +504,16 @@ static void differences_are_those_that_what_is_learned_depends_on(void **state)
                                        "data.changed=accept"};
     static const char *const some[] = {"optimizer.lr=1e-3", "optimizer.schedule=linear", "batch.global_batch=16",
                                        "batch.steps=2000",  "precision.compute=bf16",    "model.dropout=0.1",
-                                       "data.train=other",  "precision.tf32=true",       "data.reset=document"};
+                                       "data.train=other",  "precision.tf32=true",       "data.reset=document",
+                                       "attention=cudnn"};
     static const char *const constant[] = {"optimizer.decay_steps=1000", "batch.steps=2000"};
 
     (void)state;
     differ(NULL, 0, "");
     differ(none, 10, "");
-    differ(some, 9,
-           "model.dropout 0 0.1\nbatch.global_batch 8 16\nbatch.steps 1000 2000\noptimizer.lr 0.0003 0.001\n"
+    differ(some, 10,
+           "model.dropout 0 0.1\nattention \"auto\" \"cudnn\"\nbatch.global_batch 8 16\nbatch.steps 1000 "
+           "2000\noptimizer.lr 0.0003 0.001\n"
            "optimizer.schedule \"cosine\" \"linear\"\ndata.train \"corpus\" \"other\"\n"
            "data.reset \"none\" \"document\"\n"
            "precision.compute \"fp32\" \"bf16\"\nprecision.tf32 false true\n");

@@ -86,7 +86,8 @@ void every_broken_override_has_its_message(void **state)
         {"batch.steps", "not one line path=value; an example: optimizer.lr=1e-4"},
         {"batch.steps=1\nbatch.seed=2", "not one line path=value; an example: optimizer.lr=1e-4"},
         {"", "not one line path=value; an example: optimizer.lr=1e-4"},
-        {"=", "unknown key ''; there are: model, device, parallel, batch, optimizer, data, precision, checkpoint, "
+        {"=", "unknown key ''; there are: model, device, attention, parallel, batch, optimizer, data, precision, "
+              "checkpoint, "
               "report, environment"},
         {"batch=3", "unknown key 'batch'; it is a group, which has: global_batch, micro_batch, steps, seed, "
                     "rampup_start, rampup_increment, rampup_samples"},

@@ -286,6 +286,37 @@ static void a_stage_without_layers_takes_little(void **state)
     job_destroy(&job);
 }
 
+/* The workspace has room for the gradients of all scores where cuDNN computes attention. */
+static void attention_goes_to_cudnn_where_it_can(void **state)
+{
+    const struct device_traits gpu = {.gpu = true, .attention = ATTENTION_AUTO},
+                               own = {.gpu = true, .attention = ATTENTION_OWN};
+    const size_t scores = 4 * (size_t)1024 * 12 * 1024 * 2;
+    struct job job = tiny_job(), changed;
+    struct mesh mesh = {1, 1, 1};
+    struct rank_config *l;
+    struct error err;
+
+    (void)state;
+    job.model = (struct model_shape){2, 1536, 12, 1024, 256, MODEL_GPT};
+    job.precision.compute = DTYPE_BF16;
+    job.batch.micro_batch = job.batch.global_batch = 4;
+    l = rank_config_create(&job, &mesh, 0, &gpu, &err);
+    assert_non_null(l);
+    assert_true(rank_config_uses_cudnn(&job, &gpu));
+    assert_true(rank_config_workspace(&job, l, &gpu) > scores);
+    assert_false(rank_config_uses_cudnn(&job, &own));
+    assert_true(rank_config_workspace(&job, l, &own) < scores);
+    rank_config_destroy(l);
+    changed = job, changed.dropout.attention = 0.1;
+    assert_false(rank_config_uses_cudnn(&changed, &gpu));
+    changed = job, changed.data.reset = RESET_DOCUMENT;
+    assert_false(rank_config_uses_cudnn(&changed, &gpu));
+    changed = job, changed.model.kind = MODEL_BERT;
+    assert_false(rank_config_uses_cudnn(&changed, &gpu));
+    job_destroy(&job);
+}
+
 /* ---- tensor parallelism ---- */
 
 /* Scratch for sums of gradients is bounded, whatever is replicated: a BERT's head here, positions there. */
@@ -335,6 +366,7 @@ int main(void)
         cmocka_unit_test(few_gradients_take_little_scratch),
         cmocka_unit_test(the_heaviest_stage_is_shown),
         cmocka_unit_test(a_stage_without_layers_takes_little),
+        cmocka_unit_test(attention_goes_to_cudnn_where_it_can),
     };
 
     return cmocka_run_group_tests_name("rank_config", tests, NULL, NULL);

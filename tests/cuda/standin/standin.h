@@ -1,5 +1,5 @@
 /*
- * standin.h - the part of CUDA's run-time library, of cuBLASLt and of NCCL that muster calls, on a CPU: so that the
+ * standin.h - the part of CUDA's run-time library, of cuBLASLt, cuDNN and NCCL that muster calls, on a CPU: so that the
  * engine for GPUs runs whole, as it is, where there is no GPU. Its kernels are the emulated ones (../emulator.h), which
  * go to a stream here as they do to a GPU's.
  *
@@ -19,6 +19,7 @@
  *     MUSTER_STANDIN_GPUS=4     how many GPUs there seem to be (1)
  *     MUSTER_STANDIN_EPILOGUES=0   cuBLASLt offers plain products only
  *     MUSTER_STANDIN_REFUSES=1     cuBLASLt offers all, but the first algorithm, and any epilogue, turn out not to run
+ *     MUSTER_STANDIN_PLANS=0       cuDNN has no plan for any graph
  *     MUSTER_STANDIN_HIDE=1        a host that touches the GPU's memory, while the GPU does nothing, ends by SIGSEGV
  *     MUSTER_STANDIN_MIB=64     how much memory each has (4096)
  *     MUSTER_STANDIN_FORGET=cudaStreamWaitEvent:2   a place that does not wait (streams.cc): a test should notice
