@@ -215,19 +215,21 @@ static void head_forward(const struct bench *b)
 
 static void adamw(const struct bench *b)
 {
-    b->k->adamw(b->dev, &(struct adamw){.count = PARAMETERS,
-                                        .param = b->logits,
-                                        .exp_avg = b->logits + PARAMETERS,
-                                        .exp_avg_sq = b->logits + 2 * PARAMETERS,
-                                        .grad = b->logits + 3 * PARAMETERS,
-                                        .grad_scale = 1,
-                                        .lr = 1e-4f,
-                                        .beta1 = 0.9f,
-                                        .beta2 = 0.95f,
-                                        .eps = 1e-8f,
-                                        .weight_decay = 0.1f,
-                                        .bias1 = 0.5f,
-                                        .bias2 = 0.5f});
+    b->k->adamw(b->dev,
+                &(struct adamw){.count = PARAMETERS,
+                                .param = b->logits,
+                                .exp_avg = b->logits + PARAMETERS,
+                                .exp_avg_sq = b->logits + 2 * PARAMETERS,
+                                .grad = b->logits + 3 * PARAMETERS,
+                                .grad_scale = 1,
+                                .lr = 1e-4f,
+                                .beta1 = 0.9f,
+                                .beta2 = 0.95f,
+                                .eps = 1e-8f,
+                                .weight_decay = 0.1f,
+                                .bias1 = 0.5f,
+                                .bias2 = 0.5f},
+                1);
 }
 
 static void norm_of_gradient(const struct bench *b)

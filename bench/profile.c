@@ -300,10 +300,14 @@ static void profile_cross_entropy_finish(struct device *dev, const struct cross_
     profile_end(dev);
 }
 
-static void profile_adamw(struct device *dev, const struct adamw *op)
+static void profile_adamw(struct device *dev, const struct adamw *arrays, int count)
 {
-    profile_begin(dev, "adamw", 0, (7 * 4 + (op->copy ? size_of(op->copy_dtype) : 0)) * (double)op->count);
-    profile->inner.adamw(dev, op);
+    double bytes = 0;
+
+    for (int i = 0; i < count; i++)
+        bytes += (7 * 4 + (arrays[i].copy ? size_of(arrays[i].copy_dtype) : 0)) * (double)arrays[i].count;
+    profile_begin(dev, "adamw", 0, bytes);
+    profile->inner.adamw(dev, arrays, count);
     profile_end(dev);
 }
 

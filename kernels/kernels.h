@@ -414,7 +414,8 @@ struct kernels {
     void (*cross_entropy_stats)(struct device *, const struct cross_entropy *);
     void (*cross_entropy_combine)(struct device *, const struct cross_entropy_combine *);
     void (*cross_entropy_finish)(struct device *, const struct cross_entropy *);
-    void (*adamw)(struct device *, const struct adamw *);
+    /* steps of several arrays, in one launch on a GPU; copy_dtype is the same in all */
+    void (*adamw)(struct device *, const struct adamw *arrays, int count);
 
     /* dx = dy * gelu'(x); y = tanh(x); dx = dy * (1 - y^2). Outputs may be dy or x. */
     void (*gelu_backward)(struct device *, enum dtype, void *dx, const void *dy, const void *x, size_t count);

@@ -267,21 +267,23 @@ static float *run_adamw(struct device *dev, size_t count, enum dtype copy)
     for (int step = 1; step <= 5; step++) {
         for (size_t i = 0; i < count; i++)
             grad[i] = -grad[i] * (0.3f + (float)(i % 7));
-        device_kernels(dev)->adamw(dev, &(struct adamw){.count = count,
-                                                        .param = state,
-                                                        .exp_avg = state + count,
-                                                        .exp_avg_sq = state + 2 * count,
-                                                        .grad = grad,
-                                                        .copy = state + 3 * count,
-                                                        .copy_dtype = copy,
-                                                        .grad_scale = 0.37f,
-                                                        .lr = 1e-2f,
-                                                        .beta1 = 0.9f,
-                                                        .beta2 = 0.95f,
-                                                        .eps = 1e-8f,
-                                                        .weight_decay = 0.1f,
-                                                        .bias1 = 1 - powf(0.9f, (float)step),
-                                                        .bias2 = 1 - powf(0.95f, (float)step)});
+        device_kernels(dev)->adamw(dev,
+                                   &(struct adamw){.count = count,
+                                                   .param = state,
+                                                   .exp_avg = state + count,
+                                                   .exp_avg_sq = state + 2 * count,
+                                                   .grad = grad,
+                                                   .copy = state + 3 * count,
+                                                   .copy_dtype = copy,
+                                                   .grad_scale = 0.37f,
+                                                   .lr = 1e-2f,
+                                                   .beta1 = 0.9f,
+                                                   .beta2 = 0.95f,
+                                                   .eps = 1e-8f,
+                                                   .weight_decay = 0.1f,
+                                                   .bias1 = 1 - powf(0.9f, (float)step),
+                                                   .bias2 = 1 - powf(0.95f, (float)step)},
+                                   1);
     }
     return state;
 }

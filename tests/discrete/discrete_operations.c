@@ -74,7 +74,23 @@ OPERATION(cross_entropy_finish, cross_entropy, CROSS_ENTROPY)
 OPERATION(cross_entropy_combine, cross_entropy_combine, AT(cross_entropy_combine, stats),
           AT(cross_entropy_combine, max), AT(cross_entropy_combine, sum), AT(cross_entropy_combine, target))
 
-OPERATION(adamw, adamw, AT(adamw, param), AT(adamw, exp_avg), AT(adamw, exp_avg_sq), AT(adamw, grad), AT(adamw, copy))
+static void run_adamw(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.adamw(cpu, &entry->is.adamw, 1);
+}
+
+static void discrete_adamw(struct device *dev, const struct adamw *arrays, int count)
+{
+    static const size_t operands[] = {AT(adamw, param), AT(adamw, exp_avg), AT(adamw, exp_avg_sq), AT(adamw, grad),
+                                      AT(adamw, copy)};
+
+    for (int i = 0; i < count; i++) {
+        struct discrete_entry entry = {.run = run_adamw, .is.adamw = arrays[i]};
+
+        translate_operands(dev, "adamw", &entry.is, operands, sizeof operands / sizeof *operands);
+        discrete_enqueue(dev, &entry);
+    }
+}
 
 /* ---- operations with plain arguments ---- */
 

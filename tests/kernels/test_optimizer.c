@@ -48,7 +48,7 @@ static void check_count(struct device *dev, size_t count)
         op.exp_avg = m;
         op.exp_avg_sq = v;
         op.grad = grad;
-        device_kernels(dev)->adamw(dev, &op);
+        device_kernels(dev)->adamw(dev, &op, 1);
         plain_step(&op, want, want_m, want_v, grad, count);
     }
     expect_close("param", param, want, count, 1e-6);
@@ -86,7 +86,7 @@ static void check_copy(struct device *dev, enum dtype dtype)
             op.grad = grad;
             op.copy = with ? copy.at : NULL;
             op.copy_dtype = dtype;
-            device_kernels(dev)->adamw(dev, &op);
+            device_kernels(dev)->adamw(dev, &op, 1);
         }
         expect_same("param", param[1], param[0], count * sizeof(float));
         for (size_t i = 0; i < count; i++)
@@ -106,12 +106,14 @@ static void test_adamw(void **state)
     each_device(check_adamw);
 }
 
-/* A buffer updated whole, and in pieces cut anywhere, as ranks that share it would: the same bits. */
+/* A buffer updated whole, and in pieces cut anywhere, as ranks that share it would: the same bits. The pieces are more
+ * than a GPU takes at once, and one is empty. */
 static void check_position(struct device *dev)
 {
-    static const size_t cuts[] = {0, 1, 4, 21, 85, 341, 1000};
+    enum { PIECES = 33 };
     size_t count = 1000;
     float *all[4], *piece[4];
+    struct adamw whole = hyper(2), pieces[PIECES];
 
     for (int i = 0; i < 4; i++) {
         all[i] = random_floats(dev, count, i ? "state" : "param");
@@ -120,26 +122,23 @@ static void check_position(struct device *dev)
         piece[i] = poisoned_floats(dev, count);
         memcpy(piece[i], all[i], count * sizeof(float));
     }
-    for (size_t c = 0; c + 1 < sizeof cuts / sizeof *cuts; c++) {
-        struct adamw op = hyper(2);
+    whole.count = count;
+    whole.param = all[0];
+    whole.exp_avg = all[1];
+    whole.exp_avg_sq = all[2];
+    whole.grad = all[3];
+    device_kernels(dev)->adamw(dev, &whole, 1);
+    for (size_t c = 0; c < PIECES; c++) {
+        size_t first = c == 0 ? 0 : (c - 1) * (c - 1), end = c < PIECES - 1 ? c * c : count;
 
-        op.count = cuts[c + 1] - cuts[c];
-        op.param = piece[0] + cuts[c];
-        op.exp_avg = piece[1] + cuts[c];
-        op.exp_avg_sq = piece[2] + cuts[c];
-        op.grad = piece[3] + cuts[c];
-        device_kernels(dev)->adamw(dev, &op);
+        pieces[c] = hyper(2);
+        pieces[c].count = end - first;
+        pieces[c].param = piece[0] + first;
+        pieces[c].exp_avg = piece[1] + first;
+        pieces[c].exp_avg_sq = piece[2] + first;
+        pieces[c].grad = piece[3] + first;
     }
-    {
-        struct adamw op = hyper(2);
-
-        op.count = count;
-        op.param = all[0];
-        op.exp_avg = all[1];
-        op.exp_avg_sq = all[2];
-        op.grad = all[3];
-        device_kernels(dev)->adamw(dev, &op);
-    }
+    device_kernels(dev)->adamw(dev, pieces, PIECES);
     for (int i = 0; i < 4; i++)
         expect_same("pieces", piece[i], all[i], count * sizeof(float));
 }

@@ -144,18 +144,20 @@ static void do_optimizer(struct device *dev, int shift, struct run *run)
         run->out[3][i] = (float)sum;
         sum -= run->out[3][i];
     }
-    device_kernels(dev)->adamw(dev, &(struct adamw){.count = MOST,
-                                                    .param = run->out[0],
-                                                    .exp_avg = run->out[1],
-                                                    .exp_avg_sq = run->out[2],
-                                                    .grad = grad,
-                                                    .grad_scale = 0.1f,
-                                                    .lr = 1,
-                                                    .beta1 = 0.9f,
-                                                    .beta2 = 0.95f,
-                                                    .eps = 1e-8f,
-                                                    .bias1 = 0.1f,
-                                                    .bias2 = 0.05f});
+    device_kernels(dev)->adamw(dev,
+                               &(struct adamw){.count = MOST,
+                                               .param = run->out[0],
+                                               .exp_avg = run->out[1],
+                                               .exp_avg_sq = run->out[2],
+                                               .grad = grad,
+                                               .grad_scale = 0.1f,
+                                               .lr = 1,
+                                               .beta1 = 0.9f,
+                                               .beta2 = 0.95f,
+                                               .eps = 1e-8f,
+                                               .bias1 = 0.1f,
+                                               .bias2 = 0.05f},
+                               1);
 }
 
 static void run_into(float *result, const char *isa, int threads, int shift, operation *op)

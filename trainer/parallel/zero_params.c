@@ -194,49 +194,61 @@ int zero_refresh_params(struct zero *zero, struct error *err)
 
 /* ---- AdamW on this rank's part of the state, and the new parameters ---- */
 
-/* Elements [low, high) of a unit, all of one tensor. With offload the new parameters pass through a staging buffer. */
-static void step_range(struct zero *zero, const struct zero_unit *u, struct adamw *adamw, size_t low, size_t high)
+/* Elements [low, low + count) of a unit, all of one tensor. */
+static struct adamw step_range(const struct zero *zero, const struct zero_unit *u, const struct adamw *hyperparameters,
+                               size_t low, size_t count)
 {
-    size_t element = dtype_size(zero->config.compute_dtype), at = low - u->size.state_first;
-    char *param = u->param + (low - u->size.param_first) * element;
+    struct adamw adamw = *hyperparameters;
+    size_t at = low - u->size.state_first;
 
-    adamw->count = high - low;
-    adamw->param = u->master + at;
-    adamw->grad = zero_state_grad(u) + at;
-    adamw->exp_avg = u->exp_avg + at;
-    adamw->exp_avg_sq = u->exp_avg_sq + at;
-    adamw->copy_dtype = zero->config.compute_dtype;
-    if (!zero->config.offload) {
-        adamw->copy = u->size.master ? param : NULL;
-        zero->k->adamw(zero->dev, adamw);
-        return;
-    }
-    adamw->copy = zero_staging(zero);
-    zero->on_host->adamw(zero->host, adamw);
-    zero_send_staged(zero, param, adamw->count * element);
+    adamw.count = count;
+    adamw.param = u->master + at;
+    adamw.grad = zero_state_grad(u) + at;
+    adamw.exp_avg = u->exp_avg + at;
+    adamw.exp_avg_sq = u->exp_avg_sq + at;
+    adamw.copy_dtype = zero->config.compute_dtype;
+    if (u->size.master || zero->config.offload)
+        adamw.copy = element_bytes(zero, u->param, low - u->size.param_first);
+    return adamw;
+}
+
+/* Through a staging buffer. */
+static void step_on_host(struct zero *zero, struct adamw adamw)
+{
+    void *param = adamw.copy;
+
+    adamw.copy = zero_staging(zero);
+    zero->on_host->adamw(zero->host, &adamw, 1);
+    zero_send_staged(zero, param, adamw.count * dtype_size(zero->config.compute_dtype));
 }
 
 static void step_unit(struct zero *zero, const struct zero_unit *u, const struct adamw *hyperparameters)
 {
     size_t most = zero->config.offload ? STAGING_ELEMENTS : SIZE_MAX;
-    struct adamw adamw = *hyperparameters;
+    struct adamw arrays[UNIT_MAX_TENSORS];
+    int count = 0;
 
     /* Tensor by tensor: they differ in weight decay, and padding must not change. */
     for (int i = 0; i < u->unit->ntensors; i++) {
         const struct unit_tensor *t = &u->unit->tensors[i];
-        size_t begin, left = unit_tensor_overlap(t, u->size.state_first, u->size.state_count, &begin);
+        size_t begin, left = unit_tensor_overlap(t, u->size.state_first, u->size.state_count, &begin), here;
 
-        adamw.weight_decay = tensor_is_matrix(&zero->units->tensors[t->index]) ? hyperparameters->weight_decay : 0.0f;
-        for (size_t low = t->offset + begin; left > 0;) {
-            size_t count = left < most ? left : most;
+        for (size_t low = t->offset + begin; left > 0; low += here, left -= here) {
+            here = left < most ? left : most;
+            struct adamw adamw = step_range(zero, u, hyperparameters, low, here);
 
-            step_range(zero, u, &adamw, low, low + count);
-            low += count;
-            left -= count;
+            if (!tensor_is_matrix(&zero->units->tensors[t->index]))
+                adamw.weight_decay = 0;
+            if (zero->config.offload)
+                step_on_host(zero, adamw);
+            else
+                arrays[count++] = adamw;
         }
     }
     if (zero->config.offload)
         zero_staging_join(zero);
+    else
+        zero->k->adamw(zero->dev, arrays, count);
 }
 
 int zero_step(struct zero *zero, const struct adamw *hyperparameters, struct error *err)

@@ -73,10 +73,8 @@ INLINE void round_copy(enum dtype T, const struct adamw *op, size_t first, size_
     }
 }
 
-void ISA(adamw)(struct device *dev, const struct adamw *op)
+static void step_array(const struct device *dev, const struct adamw *op)
 {
-    if (!device_ready(dev, DTYPE_F32, "adamw"))
-        return;
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
     for (size_t first = 0; first < op->count; first += CHUNK) {
         size_t count = op->count - first < CHUNK ? op->count - first : CHUNK;
@@ -88,6 +86,12 @@ void ISA(adamw)(struct device *dev, const struct adamw *op)
         if (op->copy)
             WITH_DTYPE(op->copy_dtype, T, round_copy(T, op, first, count)); /* from the nearest cache */
     }
+}
+
+void ISA(adamw)(struct device *dev, const struct adamw *arrays, int count)
+{
+    for (int i = 0; i < count && device_ready(dev, DTYPE_F32, "adamw"); i++)
+        step_array(dev, &arrays[i]);
 }
 
 #define SUMS 8 /* partial sums in flight: element i goes to sum i % SUMS, on every instruction set */

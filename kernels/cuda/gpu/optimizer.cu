@@ -2,7 +2,8 @@
 #include "kernels/cuda/cuda.h"
 
 /*
- * kernels.h's AdamW, a pack a thread: four arrays are read once and three, or four, written once.
+ * kernels.h's AdamW, a pack a thread: four arrays are read once and three, or four, written once. All tensors of a unit
+ * are in one launch: most are too small to keep a GPU busy.
  *   g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   p -= lr * ( m/bias1 / (sqrt(v/bias2) + eps) + weight_decay * p )
  * Every operation is rounded by itself, none fused: so the bits are the CPU's (kernels/cpu/vector/optimizer.c), and an
@@ -13,9 +14,22 @@ static inline __device__ float decayed_moment(float beta, float x, float y)
     return __fadd_rn(__fmul_rn(beta, x), __fmul_rn(1.0f - beta, y));
 }
 
-template <class T> static __global__ void __launch_bounds__(FLAT_THREADS) adamw(struct adamw op)
+#define STEPS 16 /* arrays of a launch: the tensors of a unit */
+
+struct steps {
+    struct adamw step[STEPS];
+    unsigned first[STEPS + 1]; /* block of each array, counted through all; then the number of blocks */
+};
+
+template <class T>
+static __global__ void __launch_bounds__(FLAT_THREADS) adamw(const __grid_constant__ struct steps steps)
 {
-    size_t first = flat_first();
+    int array = 0;
+
+    while (blockIdx.x >= steps.first[array + 1])
+        array++;
+    const struct adamw &op = steps.step[array];
+    size_t first = (static_cast<size_t>(blockIdx.x - steps.first[array]) * FLAT_THREADS + threadIdx.x) * PACK;
     float inverse1 = __fdiv_rn(1.0f, op.bias1), inverse2 = __fdiv_rn(1.0f, op.bias2);
     int n;
 
@@ -41,12 +55,25 @@ template <class T> static __global__ void __launch_bounds__(FLAT_THREADS) adamw(
         pack_store(static_cast<T *>(op.copy) + first, p, n);
 }
 
-void cuda_adamw(struct device *dev, const struct adamw *op)
+/* Of at most STEPS arrays. */
+static void step_arrays(struct device *dev, const struct adamw *arrays, int count)
 {
-    if (!device_ready(dev, op->copy ? op->copy_dtype : DTYPE_F32, "adamw") || op->count == 0)
-        return;
-    WITH_TYPE(op->copy ? op->copy_dtype : DTYPE_F32, T,
-              LAUNCH(dev, adamw<T>, flat_blocks(op->count), FLAT_THREADS, 0, *op));
+    enum dtype dtype = arrays[0].copy ? arrays[0].copy_dtype : DTYPE_F32;
+    struct steps steps = {};
+
+    for (int i = 0; i < STEPS; i++) {
+        if (i < count)
+            steps.step[i] = arrays[i];
+        steps.first[i + 1] = steps.first[i] + (i < count ? flat_blocks(arrays[i].count) : 0);
+    }
+    if (device_ready(dev, dtype, "adamw") && steps.first[STEPS] > 0)
+        WITH_TYPE(dtype, T, LAUNCH(dev, adamw<T>, steps.first[STEPS], FLAT_THREADS, 0, steps));
+}
+
+void cuda_adamw(struct device *dev, const struct adamw *arrays, int count)
+{
+    for (int first = 0; first < count; first += STEPS)
+        step_arrays(dev, arrays + first, count - first < STEPS ? count - first : STEPS);
 }
 
 /*
