@@ -79,8 +79,11 @@ static inline __device__ void normalise_row(const struct layernorm &op, struct p
     raw_store<WHOLE>(static_cast<T *>(op.y) + row * static_cast<size_t>(op.cols) + col, raw_narrow<T>(v), n);
 }
 
+/* Only rows of MOST_PACKS packs a thread take more than ROW_WARPS warps. In 16 bits the registers of the other kernels
+ * are bounded so that six blocks fit on a multiprocessor. */
 template <class T, int PACKS, bool WHOLE>
-static __global__ void __launch_bounds__(ROW_THREADS, 1)
+static __global__ void __launch_bounds__(PACKS < MOST_PACKS ? ROW_WARPS * WARP : ROW_THREADS,
+                                         PACKS < MOST_PACKS && sizeof(T) == 2 ? 6 : 1)
     layernorm_forward(struct layernorm op, struct mask mask, int warps)
 {
     __shared__ float2 scratch[MOST_WARPS];
