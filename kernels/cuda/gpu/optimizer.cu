@@ -166,24 +166,35 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 #define TOTAL_THREADS 256
-#define TILE          2048u
+#define EACH          8 /* sums that a thread fetches at once */
+#define TILE          (TOTAL_THREADS * EACH)
 
-/* A block an array. The order is that of the CPU, so one thread adds; the others fetch what it adds next. */
+static inline __device__ void fetch_sums(double coming[EACH], const double *sums, unsigned begin, unsigned end)
+{
+#pragma unroll
+    for (unsigned i = 0; i < EACH; i++)
+        if (begin + i * TOTAL_THREADS + threadIdx.x < end)
+            coming[i] = sums[begin + i * TOTAL_THREADS + threadIdx.x];
+}
+
+/* A block an array. The order is that of the CPU, so one thread adds; all fetch what it adds next meanwhile. */
 static __global__ void __launch_bounds__(TOTAL_THREADS)
     total_squares(double *totals, const double *sums, const __grid_constant__ struct squares_list list)
 {
     __shared__ double tile[TILE];
     unsigned begin = list.first[blockIdx.x], end = list.first[blockIdx.x + 1];
-    double total = 0;
+    double coming[EACH] = {}, total = 0;
 
+    fetch_sums(coming, sums, begin, end);
     for (; begin < end; begin += TILE) {
-        unsigned n = min(end - begin, TILE);
+        unsigned n = end - begin < TILE ? end - begin : TILE;
 
-        __syncthreads();
+        __syncthreads(); /* the tile before is added */
 #pragma unroll
-        for (unsigned i = threadIdx.x; i < TILE; i += TOTAL_THREADS)
-            tile[i] = i < n ? sums[begin + i] : 0;
+        for (unsigned i = 0; i < EACH; i++)
+            tile[i * TOTAL_THREADS + threadIdx.x] = coming[i];
         __syncthreads();
+        fetch_sums(coming, sums, begin + TILE, end);
         if (threadIdx.x == 0)
 #pragma unroll 32
             for (unsigned i = 0; i < n; i++)
