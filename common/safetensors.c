@@ -313,14 +313,16 @@ static int place_entries(json_t *root, struct safetensors_entry *entries, size_t
         uint64_t gap = (align - at % align) % align, bytes;
 
         if (entries[i].ndim < 0 || entries[i].ndim > SAFETENSORS_MAX_DIMS)
-            return error_set(err, CODE_INTERNAL, "tensor \"%s\": no such number of dimensions", entries[i].name);
+            return error_set(err, CODE_INTERNAL, "tensor \"%s\": this number of dimensions is not supported",
+                             entries[i].name);
         if (entry_bytes(&entries[i], &bytes, CODE_INTERNAL, err) < 0)
             return -1;
         if (gap > 0 && add_pad(root, pads++, at, at + gap, err) < 0)
             return -1;
         entries[i].begin = at + gap;
         if (__builtin_add_overflow(entries[i].begin, bytes, &entries[i].end) || entries[i].end > INT64_MAX - align)
-            return error_set(err, CODE_INTERNAL, "tensor \"%s\": the file would pass 63 bits", entries[i].name);
+            return error_set(err, CODE_INTERNAL, "tensor \"%s\": the file's size would exceed 63 bits",
+                             entries[i].name);
         if (add_entry(root, &entries[i], err) < 0)
             return -1;
         at = entries[i].end;

@@ -212,7 +212,7 @@ static void describe_documents(const struct run *run)
     if (job->data.eod >= 0)
         snprintf(eod, sizeof eod, " and after token %d%s", job->data.eod,
                  run->job->data.eod < 0 ? ", the tokenizer's end of a document" : "");
-    run_log(run, "documents are separated: they begin where the data's index says so%s", eod);
+    run_log(run, "documents are separated: they begin at the boundaries of the data's index%s", eod);
 }
 
 static void describe_attention(const struct run *run)

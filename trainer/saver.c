@@ -34,7 +34,7 @@ static void prune_old(struct saver *s)
         ckpt_prune(s->job->checkpoint.dir, s->job->checkpoint.keep, (uint64_t)s->job->checkpoint.keep_every, &err) == 0)
         return;
     if (!s->prune_logged)
-        saver_log(s, "removing old checkpoints failed, and they stay: %s", err.text);
+        saver_log(s, "old checkpoints were not removed: %s", err.text);
     s->prune_logged = true;
 }
 
@@ -265,10 +265,9 @@ static int open_stage(struct saver *s, const char *host, struct error *err)
     };
 
     if (!seen)
-        saver_log(s,
-                  "%s is not the one that slurmd sees (a container of the job has its own), so a save that is staged "
-                  "when the job is killed is lost: ask for a directory that both see (stage= in spank_muster(8))",
-                  root);
+        saver_log(
+            s, "%s is not visible to slurmd; staged saves are lost if the job is killed. Set stage= (spank_muster(8))",
+            root);
     if (name_stage(s, host, name, err) < 0)
         return -1;
     if (config.adopt)
@@ -291,7 +290,8 @@ static int start_stage(struct saver *s, const char *hosts, size_t stride, struct
     if (result == 0)
         result = saver_wait_for_staged(s, err);
     if (result > 0)
-        saver_log(s, "what an earlier run has staged is not drained, and is tried again while this one trains: %s",
+        saver_log(s,
+                  "saves that an earlier run staged are not drained yet; muster-ckptd tries again during training: %s",
                   err->text);
     return result >= 0 ? 0 : do_without(s, err);
 }
@@ -315,7 +315,7 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
                         .last_save = UINT64_MAX,
                         .staged_step = UINT64_MAX,
                         .committed = UINT64_MAX};
-    recorder_phase("draining what was staged before");
+    recorder_phase("draining saves of an earlier run");
     if (!s->job->checkpoint.dir[0] || !s->job->checkpoint.stage[0] || start_stage(s, hosts, stride, err) == 0)
         return s;
     saver_destroy(s);
@@ -438,9 +438,8 @@ int saver_finish(struct saver *s, bool stopping, struct error *err)
         return result;
     result = saver_settle(s, err);
     if (result > 0) { /* muster-ckptd tries once more when we have ended, as the epilog does */
-        error_prefix(err,
-                     "checkpoint of step %" PRIu64 " is not in %s: it stays in %s, and likewise on the other nodes",
-                     step, s->job->checkpoint.dir, ckpt_stage_directory(s->stage->handle));
+        error_prefix(err, "checkpoint of step %" PRIu64 " is not in %s; every node keeps its shards in %s", step,
+                     s->job->checkpoint.dir, ckpt_stage_directory(s->stage->handle));
         close_stage(s, 0);
         return 1;
     }

@@ -43,8 +43,8 @@ void saver_look_for_others(struct saver *s, uint64_t newest)
         return;
     saver_log(s,
               "%s has a checkpoint of step %" PRIu64 ", and this run is at step %" PRIu64
-              ": another job saves there, and each removes the other's checkpoints: stop one of them (or a "
-              "node that an earlier run lost was late)",
+              ". Another job saves there, and each removes the other's checkpoints: stop one of them. (Or a lost node "
+              "of an earlier run committed late.)",
               s->job->checkpoint.dir, newest, s->engine->step);
     s->others_logged = true;
 }
@@ -65,7 +65,7 @@ static void report_end(struct saver *s, const struct ckpt_stage_news *news)
         saver_look_for_others(s, news->newest);
         break;
     case CKPT_SUPERSEDED:
-        saver_log(s, "checkpoint of step %" PRIu64 " was overtaken by a newer one", news->step);
+        saver_log(s, "checkpoint of step %" PRIu64 " was superseded by a newer one", news->step);
         saver_look_for_others(s, news->newest);
         break;
     case CKPT_FAILED:
@@ -84,7 +84,7 @@ void saver_poll(struct saver *s)
         return;
     done = saver_stage_supervise(s->stage, &err);
     if (done == SUPERVISE_KILLED)
-        saver_log(s, "muster-ckptd has not moved for %.0f s: it is killed, and started again", s->stage->silent);
+        saver_log(s, "muster-ckptd made no progress for %.0f s and is restarted", s->stage->silent);
     else if (done != 0)
         saver_log(s, "%s", done > 0 ? "muster-ckptd had ended and was restarted" : err.text);
     if (saver_stage_is_copying(s->stage)) /* its commit is logged when it is known how long training waited */

@@ -86,8 +86,8 @@ static int handle_all(struct drainer *drainer, struct error *err)
     if (more < 0)
         return -1;
     if (more && !drainer->more)
-        drainer_log(drainer, "%s has %d saves or more: the others are not looked at before one of these ends",
-                    drainer->stage.path, GENERATIONS_MOST);
+        drainer_log(drainer, "%s has %d saves or more: the others wait until one of these ends", drainer->stage.path,
+                    GENERATIONS_MOST);
     drainer->more = more;
     for (size_t i = 0; i < count; i++)
         left += drainer_must_stop(drainer) || drain_handle(drainer, &generations[i]) == TURN_LEFT;

@@ -98,10 +98,11 @@ enum turn_result drain_end_stalled(struct drain_turn *turn)
 
     if (at_once)
         error_set(&why, CODE_IO,
-                  "other nodes' shards are missing in %s: a node that has the save commits it when they come",
+                  "other nodes' shards are missing in %s: a node that still has the save commits it when they arrive",
                   turn->generation->save.dir);
     else
-        error_set(&why, CODE_IO, "other nodes' shards are missing in %s, and nothing has moved there for %.0f seconds",
+        error_set(&why, CODE_IO,
+                  "other nodes' shards are missing in %s, and nothing has changed there for %.0f seconds",
                   turn->generation->save.dir, clock_monotonic() - turn->progress->moved_at);
     if (!turn->progress->stalled && !(at_once && drainer->options.partner)) {
         turn->progress->stalled = true; /* the next turn copies a partner's shards, if they are here */

@@ -307,7 +307,7 @@ static int drop_copy(struct drain_turn *turn, const struct directory *from, int 
 
     name_shard(part, SHARD_PART, shard, turn->generation->save.shards);
     name_shard(name, SHARD_DATA, shard, turn->generation->save.shards);
-    drain_log(turn, "failed: the copy of shard %d, another node's, is damaged and is removed: %s", shard, why->text);
+    drain_log(turn, "failed: the copy of another node's shard %d is damaged and is removed: %s", shard, why->text);
     unlinkat(from->fd, part, 0);
     return stage_recycle(&turn->drainer->stage, from, name, NULL);
 }

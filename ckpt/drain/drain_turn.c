@@ -191,7 +191,7 @@ static enum turn_result end_turn(struct drain_turn *turn)
 
     drainer->child.name[0] = '\0';
     if (!atomic_load(&drainer->shared->reported) && drainer->child.stopped) {
-        drain_log(turn, "failed: the process that drains it was stopped; another one goes on");
+        drain_log(turn, "failed: the process that drains it was stopped; another one continues");
         return TURN_LEFT;
     }
     if (!atomic_load(&drainer->shared->reported))

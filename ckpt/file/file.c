@@ -205,7 +205,7 @@ int file_write_failed(const struct directory *directory, const char *name, uint6
         return error_errno(err, CODE_IO, "%s/%s: cannot be made, %" PRIu64 " inodes and %" PRIu64 " bytes free",
                            directory->path, name, (uint64_t)fs.f_favail, free);
     /* Not every file system reports quotas. */
-    return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes wanted, %" PRIu64 " free%s", directory->path, name,
+    return error_errno(err, CODE_IO, "%s/%s: %" PRIu64 " bytes needed, %" PRIu64 " free%s", directory->path, name,
                        wanted, free,
                        saved == EDQUOT              ? " on the file system"
                        : inodes && fs.f_favail == 0 ? ", but no inode"

@@ -37,7 +37,7 @@ static int check_tensors(const struct manifest *manifest, struct error *err)
     for (size_t i = 1; i < manifest->ntensors && !twice; i++)
         twice = strcmp(by_name[i - 1]->name, by_name[i]->name) == 0 ? by_name[i]->name : NULL;
     free(by_name);
-    return twice ? error_set(err, CODE_DATA, "tensor \"%s\" is there twice", twice) : 0;
+    return twice ? error_set(err, CODE_DATA, "tensor \"%s\" is given twice", twice) : 0;
 }
 
 /* Kinds are the names of the shard's own tensors, so '_' is kept for safetensors' __metadata__ and our pads. */
@@ -54,7 +54,7 @@ static int check_kinds(const struct manifest *manifest, struct error *err)
                              CKPT_NAME_SIZE - 1);
         for (size_t i = 0; i < k; i++)
             if (strcmp(manifest->kinds[i], kind) == 0)
-                return error_set(err, CODE_DATA, "kind \"%s\" is there twice", kind);
+                return error_set(err, CODE_DATA, "kind \"%s\" is given twice", kind);
     }
     return 0;
 }
@@ -101,10 +101,10 @@ int manifest_lay_out(const struct manifest *manifest, struct manifest_shard *sha
             return error_set(err, CODE_DATA, "piece %zu: not within tensor \"%s\"", p,
                              manifest->tensors[piece->tensor].name);
         if (__builtin_add_overflow(elements, piece->count, &elements))
-            return error_set(err, CODE_DATA, "piece %zu: the elements pass 64 bits", p);
+            return error_set(err, CODE_DATA, "piece %zu: the number of elements exceeds 64 bits", p);
     }
     if (shard_layout_of(&shard->layout, elements, manifest->nkinds) < 0)
-        return error_set(err, CODE_DATA, "the shard's bytes pass 62 bits");
+        return error_set(err, CODE_DATA, "the shard's size exceeds 62 bits");
     return 0;
 }
 

@@ -123,7 +123,7 @@ static void count_nonfinite(struct exporting *e, const struct export_run *run, u
         hf_name_nonfinite(e->how->nonfinite, &e->layout->tensors[run->tensor], run->first + i, value);
 }
 
-/* In place: a 16-bit number never lies behind the fp32 that it comes from. */
+/* In place: number i is written at byte 2 i and read at byte 4 i, so no unread fp32 is overwritten. */
 static void round_run(struct exporting *e, const struct export_run *run, float *numbers)
 {
     const bool bf16 = e->how->dtype == DTYPE_BF16;

@@ -97,8 +97,8 @@ static int open_file(struct hf_files *files, int index, struct error *err)
 static int add_file(struct hf_files *files, const char *name, struct error *err)
 {
     if (!is_plain(name))
-        return error_set(err, CODE_DATA, "%s: \"%.100s\" is no plain name of a file beside it", files->directory.path,
-                         name);
+        return error_set(err, CODE_DATA, "%s: \"%.100s\" is not the plain name of a file beside it",
+                         files->directory.path, name);
     for (int i = 0; i < files->count; i++)
         if (strcmp(files->files[i].name, name) == 0)
             return 0;

@@ -152,7 +152,7 @@ static int find_matrix(const struct hf_files *files, const char *name, uint64_t 
         return error_set(err, CODE_DATA, "tensor \"%s\" is missing", name);
     if ((*place)->ndim != 2 || (*place)->shape[0] < 1 || (*place)->shape[0] > rows || (*place)->shape[1] < 1 ||
         (*place)->shape[1] > cols)
-        return error_set(err, CODE_DATA, "tensor \"%s\" is no matrix of at most %" PRIu64 " x %" PRIu64, name, rows,
+        return error_set(err, CODE_DATA, "tensor \"%s\" is not a matrix of at most %" PRIu64 " x %" PRIu64, name, rows,
                          cols);
     return 0;
 }
@@ -271,7 +271,7 @@ static int match_tensors(struct importing *importing, const struct model_shape *
         if (match_tensor(importing, t, err) < 0)
             return -1;
         if (t > 0 && importing->places[t]->prefixed != prefixed)
-            return error_set(err, CODE_DATA, "tensor \"%s\" is %s \"" HF_PREFIX "\", others are not",
+            return error_set(err, CODE_DATA, "tensor \"%s\" is %s \"" HF_PREFIX "\", unlike others",
                              importing->places[t]->name, prefixed ? "without" : "with");
         prefixed = importing->places[t]->prefixed;
     }

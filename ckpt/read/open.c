@@ -140,7 +140,7 @@ struct ckpt *ckpt_open_with(const char *path, const char *text, size_t bytes, st
         goto fail;
     }
     if (ckpt_split_step_path(parent, sizeof parent, &step, path) && step != ckpt->manifest->state.step) {
-        error_set(err, CODE_DATA, "%s/" MANIFEST_NAME ": is of step %" PRIu64 ", not of that in its directory's name",
+        error_set(err, CODE_DATA, "%s/" MANIFEST_NAME ": has step %" PRIu64 ", its directory's name has another",
                   ckpt->directory.path, ckpt->manifest->state.step);
         goto fail;
     }

@@ -60,7 +60,7 @@ int stage_directory_check(const struct directory *stage, struct error *err)
     if (file_exists(stage, STAGE_USERS) ||
         (realpath(stage->path, real) && strncmp(strrchr(real, '/'), name, strlen(name)) == 0))
         return 0;
-    return error_set(err, CODE_USAGE, "%s: is no staging directory: its name does not begin with muster-%u-",
+    return error_set(err, CODE_USAGE, "%s: is not a staging directory: its name does not begin with muster-%u-",
                      stage->path, (unsigned)geteuid());
 }
 
@@ -102,7 +102,7 @@ static int target_parse(struct staged_save *save, json_t *json, struct error *er
         return -1;
     if (save->shards < 1 || save->shards > CKPT_MAX_SHARDS || save->local < 1 || save->dir[0] != '/' ||
         save->started <= 0 || !name_is_attempt(save->attempt))
-        return error_set(err, CODE_DATA, "not what a stage writes");
+        return error_set(err, CODE_DATA, "values that no stage has");
     return 0;
 }
 
@@ -198,8 +198,8 @@ static bool read_generation(struct generation *generation, const struct director
     if (name[0] == '.' || fstatat(stage->fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(info.st_mode))
         return false;
     error_set(&generation->unknown, CODE_CONFIG,
-              "%s/%s: is nothing that muster " PACKAGE_VERSION " stages (format %d): another release made it",
-              stage->path, name, stage_format.number);
+              "%s/%s: is unknown to muster " PACKAGE_VERSION " (stage format %d): another release made it", stage->path,
+              name, stage_format.number);
     return true;
 }
 

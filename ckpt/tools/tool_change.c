@@ -208,12 +208,12 @@ int tool_import(char **paths, const struct options *options, struct error *err)
         return -1;
     ckpt_step_path(path, sizeof path, paths[1], 0);
     if (*tokenizer && tokenizer_save(tokenizer, folder, err) < 0)
-        return error_prefix(err, "%s was made, but not its tokenizer", path);
+        return error_prefix(err, "%s was imported, but its tokenizer was not", path);
     hf_model_text(text, sizeof text, &shape);
-    fprintf(stderr, "%s: made of %s; a job file that starts from it has checkpoint.load = \"%s\" and:\n", path,
-            paths[0], paths[1]);
+    fprintf(stderr, "%s: imported from %s. To train from it, set checkpoint.load = \"%s\" and:\n", path, paths[0],
+            paths[1]);
     if (!*tokenizer)
-        fprintf(stderr, "muster-ckpt: %s; imported without one\n", none.text);
+        fprintf(stderr, "muster-ckpt: %s; imported without a tokenizer\n", none.text);
     warn_of_nonfinite(paths[0], &nonfinite);
     fputs(text, stdout);
     return CODE_OK;

@@ -173,8 +173,8 @@ static int show_opened(const struct directory *stage, const struct options *opti
         else if (silent < SILENT_SECONDS)
             printf("%s: process %d on %s drains it\n", path, status->pid, status->host);
         else
-            printf("%s: process %d on %s was to drain it and has not moved for %.0f s\n", path, status->pid,
-                   status->host, silent);
+            printf("%s: process %d on %s drains it, without progress for %.0f s\n", path, status->pid, status->host,
+                   silent);
         for (size_t i = 0; i < status->count; i++)
             print_generation(&status->generations[i], isatty(STDOUT_FILENO));
     }

@@ -211,7 +211,7 @@ static int read_owner(const struct directory *directory, struct ckpt_claim *owne
             return 0;
         result = read_claim(directory, highest, owner, err);
     }
-    return result != 0 ? result : error_set(err, CODE_IO, "%s: its owner files vanish", directory->path);
+    return result != 0 ? result : error_set(err, CODE_IO, "%s: its owner files keep vanishing", directory->path);
 }
 
 int ckpt_claim_read(const char *dir, struct ckpt_claim *owner, struct error *err)

@@ -326,7 +326,7 @@ static int rename_attempt(const struct directory *parent, uint64_t step, const c
         return 1;
     errno = failure;
     if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR)
-        return error_set(err, CODE_DATA, "%s/%s: is in the way, and no checkpoint (it has no " MANIFEST_NAME ")",
+        return error_set(err, CODE_DATA, "%s/%s: is in the way, and is not a checkpoint (it has no " MANIFEST_NAME ")",
                          parent->path, to);
     return error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", parent->path, from, to);
 }

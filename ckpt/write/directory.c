@@ -248,7 +248,7 @@ int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *er
     whole = even_last ? 0 : is_whole(dir, step, err);
     another = whole > 0 ? has_another_whole(dir, step, err) : 1;
     if (whole < 0)
-        error_prefix(err, "cannot see whether it is whole (--force removes it)");
+        error_prefix(err, "cannot tell whether it is whole (--force removes it)");
     else if (another == 0)
         error_set(err, CODE_USAGE, "%s/%s is the last whole checkpoint of its directory; --force removes even that",
                   dir, name);

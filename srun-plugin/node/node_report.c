@@ -98,7 +98,7 @@ void node_report(const struct node *node, FILE *out)
 void bind_report(const struct node *node, const struct bind_plan *plan, FILE *out)
 {
     fprintf(out, "rank  gpu  path     numa  threads  CPUs                      NICs%s\n",
-            plan->keeps_given ? "  (CPUs as Slurm left them)" : "");
+            plan->keeps_given ? "  (CPUs as bound by Slurm)" : "");
     for (size_t i = 0; i < plan->count; i++) {
         const struct bind_rank *rank = &plan->ranks[i];
         char gpu[16] = "-", mems[32], cpus[48];

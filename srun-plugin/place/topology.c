@@ -105,7 +105,7 @@ static int take_pair(char **line, struct pair *pair, struct error *err)
 static int set_list(struct hostlist **list, const struct pair *pair, struct error *err)
 {
     if (*list)
-        return error_set(err, CODE_DATA, "%s= is there twice", pair->key);
+        return error_set(err, CODE_DATA, "%s= is given twice", pair->key);
     *list = hostlist_create(pair->value, err);
     return *list ? 0 : -1;
 }

@@ -294,7 +294,7 @@ static int read_options(int argc, char **argv, struct preflight_options *options
     code = options_read(rows, argc, argv, usage);
     if (code >= 0)
         return error_output(code);
-    return optind < argc ? option_fail("belongs to no option: %s", argv[optind]) : -1;
+    return optind < argc ? option_fail("unexpected argument %s", argv[optind]) : -1;
 }
 
 int main(int argc, char **argv)

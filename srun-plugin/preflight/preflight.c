@@ -408,7 +408,7 @@ static bool replace_nodes(const struct preflight *preflight, const char *bad)
     else if (exclude_nodes(job_id, list, &err) < 0)
         log_line(preflight, "requeued, but with the same nodes: %s", err.text);
     else
-        log_line(preflight, "job %u goes back to the queue, and will not get %s again", (unsigned)job_id, bad);
+        log_line(preflight, "job %u is requeued without %s", (unsigned)job_id, bad);
     free(list);
     return requeued;
 }

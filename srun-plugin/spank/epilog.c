@@ -341,17 +341,14 @@ static void log_result(const struct epilog_pass *run, const struct stage *stage,
     else if (status == NO_USER)
         log_line(run, "%s: not drained: cannot become user %" PRIu32, path, stage->uid);
     else if (status == LEFT_BEHIND || status == KILLED)
-        log_line(run, "%s: not all of it was drained: muster-ckptd %s; a requeued job goes on with it", path,
+        log_line(run, "%s: not fully drained: muster-ckptd %s; a requeued job continues", path,
                  status == KILLED ? "was killed" : "hangs and cannot be killed");
     else if (status == CODE_STOPPED) /* muster-ckptd has logged what is left, and why */
-        log_line(run, "%s: not all of it was drained; the rest is kept: muster-ckptd --once goes on with it", path);
+        log_line(run, "%s: not fully drained; the rest is kept. muster-ckptd --once continues", path);
     else if (status == CODE_PEER)
-        log_line(run,
-                 "%s: drained, but not all of it is committed: the node that brings the last shard commits, or the "
-                 "next start of the run",
-                 path);
+        log_line(run, "%s: drained; other shards are missing. The last node to finish commits", path);
     else if (status != 0)
-        log_line(run, "%s: not all of it was drained: muster-ckptd ended with %d", path, status);
+        log_line(run, "%s: not fully drained: muster-ckptd ended with %d", path, status);
     else if (!stage->keep) /* of an earlier job: drained, which muster-ckptd has logged, or in use by a job that runs */
         log_line(run, "%s: drained after job %" PRIu32, path, run->epilog->job_id);
 }
@@ -368,7 +365,7 @@ static int drain_stages(struct epilog_pass *run, const struct stages *stages, do
         if (stage->keep && i + 1 < stages->count)
             run->deadline -= seconds_left(run) / 2;
         if (seconds_left(run) * 1000 < LEAST_MS) {
-            log_line(run, "%s: no time is left to drain it, nor what follows", stage->path);
+            log_line(run, "%s: no time is left to drain it and the stages after it", stage->path);
             return i;
         }
         if (run->epilog->trust && run->epilog->trust(run->epilog->ckptd, &err) < 0)
@@ -397,7 +394,7 @@ int epilog_drain(const struct epilog *epilog, void (*log)(const char *line))
             find_stages(epilog, root, &found[0], &found[1]);
         count = drain_stages(&run, &found[0], found[1].count > 0 ? end - spare_of(epilog->seconds) : end);
         if (found[0].count == STAGES_MOST)
-            log_line(&run, "job %" PRIu32 " has %d stages or more; those beyond are not drained", epilog->job_id,
+            log_line(&run, "job %" PRIu32 " has %d stages or more; only these are drained", epilog->job_id,
                      STAGES_MOST);
         count += drain_stages(&run, &found[1], end);
     }

@@ -108,18 +108,18 @@ const struct job *plugin_job(const struct plugin *plugin);
 /* ---- srun_order.c ------------------------------------------------------------------------------------------------ */
 
 /*
- * Before srun reads its environment: inside an allocation, if nothing but Slurm's default chooses the node of each rank
- * and another order is better, write that order to a host file, set SLURM_HOSTFILE and SLURM_DISTRIBUTION=arbitrary,
- * and set plan.by_hostfile. If the user chose the nodes of ranks, or may have (user_places), neither this function nor
- * srun_order_step orders them. In the following cases this function writes no host file, but srun_order_step may still
- * set MUSTER_RANK_MAP:
+ * Call before srun reads its environment. If another order is better than Slurm's, writes it to a host file, sets
+ * SLURM_HOSTFILE and SLURM_DISTRIBUTION=arbitrary, and sets plan.by_hostfile.
  *
- *  - -N on the command line: Slurm 23.11.4 and later refuse -N with that distribution; they accept SLURM_NNODES, which
- *    sbatch sets;
- *  - rank 0 would leave the first node although the user set MASTER_ADDR (`address_by_user`);
- *  - an option that srun_line.h does not know;
- *  - srun runs outside an allocation of several nodes, or inside a step;
- *  - the ranks of each node cannot be predicted (order_counts).
+ * Does nothing if the user chose, or may have chosen, the nodes of ranks (user_places); srun_order_step then does
+ * nothing either. Writes no host file in the cases below; srun_order_step may then still set MUSTER_RANK_MAP:
+ *
+ *  - -N is on the command line. Slurm 23.11.4 and later refuse it with that distribution. (They accept SLURM_NNODES,
+ *    which sbatch sets.)
+ *  - The user set MASTER_ADDR (`address_by_user`), and rank 0 would move to another node.
+ *  - srun has an option that srun_line.h does not know.
+ *  - srun runs outside an allocation of several nodes, or inside a step.
+ *  - The number of ranks on each node cannot be predicted (order_counts).
  */
 void srun_order_begin(struct plugin *plugin, bool address_by_user);
 

@@ -329,14 +329,13 @@ static const char *reason_not_to_bind(const struct rank_request *request)
     const struct node *node = request->view->node;
 
     if (request->user_binds)
-        return "the user asked Slurm for a binding";
+        return "the user requested a binding from Slurm";
     if (!request->step_known)
-        return "srun's plan of the step did not arrive: what the user asked for is not known";
+        return "srun's plan of the step did not arrive: the user's options are unknown";
     if (!request->affinity_known)
-        return "the kernel does not tell this process's CPUs";
+        return "the kernel does not report this process's CPUs";
     if (!affinity_is_of_step(&request->affinity.all, node, request->task.node_cpus, request->cpus_are_cores))
-        return "Slurm does not confine the step to its own CPUs here (no cgroup): which of them are its own is not "
-               "known";
+        return "no cgroup confines the step to its CPUs: they cannot be told from those of other jobs";
     return NULL;
 }
 

@@ -252,7 +252,7 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
     read_site(argc, argv);
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (spank_option_register(spank, &options[i]) != ESPANK_SUCCESS)
-            slurm_error("muster: Slurm did not take the option --%s", options[i].name);
+            slurm_error("muster: Slurm did not accept the option --%s", options[i].name);
     if (context == S_CTX_LOCAL)
         srun_begin(&plugin);
     return 0;

@@ -212,8 +212,8 @@ void srun_order_step(struct plugin *plugin, const struct step_layout *layout)
     unsetenv(RANK_MAP_NAME);
     if (plugin->plan.by_hostfile) {
         if (!is_followed(plugin->srun.order, layout))
-            slurm_spank_log("muster: warning: Slurm placed the ranks otherwise than in the plugin's host file; this "
-                            "costs speed only");
+            slurm_spank_log(
+                "muster: warning: Slurm did not place the ranks by the plugin's host file; this costs speed only");
         return;
     }
     order_destroy(plugin->srun.order);

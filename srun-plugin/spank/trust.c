@@ -45,7 +45,7 @@ static bool is_safe(const char *path, uid_t owner)
     }
 }
 
-/* NULL and the path without links, which nobody can redirect afterwards; or why a file of the prefix is not trusted. */
+/* Returns NULL if trusted and sets `real`, the path without links; else the reason. */
 static const char *check_trust(const char *path, char real[PATH_MAX])
 {
     char directory[PATH_MAX], prefix[PATH_MAX];
@@ -56,7 +56,7 @@ static const char *check_trust(const char *path, char real[PATH_MAX])
         return strerror(errno);
     if (is_safe(real, owner) || (found && realpath(PLUGIN_DIR, prefix) && strcmp(directory, prefix) == 0))
         return NULL;
-    return "others than root and the plugin's owner can write there";
+    return "users other than root and the plugin's owner can write there";
 }
 
 int trust_program(const char *program, struct error *err)

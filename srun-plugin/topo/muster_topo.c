@@ -44,7 +44,7 @@ static int read_options(int argc, char **argv, struct place_options *options)
     if (code >= 0)
         return code;
     if (optind < argc)
-        return option_fail("place: \"%s\" belongs to no option", argv[optind]);
+        return option_fail("place: unexpected argument \"%s\"", argv[optind]);
     return options->nodes ? -1 : option_fail("place: --nodes is needed, such as --nodes n[1-64]");
 }
 

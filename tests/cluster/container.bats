@@ -83,7 +83,7 @@ is_empty() {
     step --muster unshare --mount bash -c \
         'mount -t tmpfs none /dev/shm && mount -t tmpfs none "$STAGE" && muster-train job.cfg' >out
     cat out
-    grep -q '^/dev/shm is not the one that slurmd sees .* is lost: ' out
+    grep -q '^/dev/shm is not visible to slurmd; staged saves are lost ' out
     grep -q '^done at step 6$' out
     rm -rf ckpt
     step --muster --export=ALL,MUSTER_STAGE="$STAGE" muster-train job.cfg >out # the user's choice

@@ -96,7 +96,7 @@ is_empty() {
     sed -i 's/epilog_seconds=600/epilog_seconds=6/' "$SANDBOX_DIR/etc/plugstack.conf"
     scancel "$JOB"
     eventually 90 all_idle
-    logged 'the rest is kept: muster-ckptd --once goes on with it'
+    logged 'the rest is kept. muster-ckptd --once continues'
     [ -n "$(ls "$STAGE")" ]
     step true # tries once, and keeps what is younger than 24 hours
     eventually 60 all_idle

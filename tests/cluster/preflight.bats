@@ -244,7 +244,7 @@ SH
     cat out
     [ "$(grep -c '^up ' out)" -eq 3 ]
     [ "$(grep -c '^up n2' out)" -eq 0 ]
-    grep -qx "muster: preflight: job $job goes back to the queue, and will not get n2 again" out
+    grep -qx "muster: preflight: job $job is requeued without n2" out
     [ "$(sort -u <(grep '^run' out) | tr '\n' ' ')" = "run 0 run 1 " ]
 }
 

@@ -62,14 +62,14 @@ static void check_line(const struct failure *failure, const char *dir, const cha
     if (!strstr(said, dir))
         fail_msg("%s: does not name a path: %s", where, said);
     if (is_full(failure) && (strcmp(failure->call, "write") == 0 || strcmp(failure->call, "fallocate") == 0) &&
-        !(strstr(said, "bytes wanted") && strstr(said, " free")))
+        !(strstr(said, "bytes needed") && strstr(said, " free")))
         fail_msg("%s: does not say what was wanted and what is free: %s", where, said);
 }
 
 /* What a save that succeeds may say: that it could not make room beside it. Nothing else tells of that. */
 static void check_success(const char *dir, const char *said, const char *where)
 {
-    const char *line = strstr(said, "removing old checkpoints failed, and they stay: ");
+    const char *line = strstr(said, "old checkpoints were not removed: ");
 
     if (said[0] && (!line || !strstr(line, dir) || strchr(said, '\n') != said + strlen(said) - 1))
         fail_msg("%s: succeeds and says: %s", where, said);

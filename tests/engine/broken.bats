@@ -94,7 +94,7 @@ refused() {
     done
     refused 64 "--seconds needs a whole number from 3 to 3600, not 10m" muster-preflight --seconds 10m
     refused 64 "unknown option --fast" muster-preflight --fast
-    refused 64 "belongs to no option: n1" muster-preflight n1
+    refused 64 "unexpected argument n1" muster-preflight n1
     refused 64 "a file is missing after --text" "$TOP/quickstart" --text
     refused 64 "--prefix=inst: make install takes an absolute path" "$TOP/setup" --prefix=inst
     refused 64 "--prefix=$DIR/in st: make install takes an absolute path" "$TOP/setup" "--prefix=$DIR/in st"

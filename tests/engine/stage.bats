@@ -127,7 +127,7 @@ larger() {
     wait $background || [ $? -eq 75 ]
     background=
     cat log
-    grep -Eq '^muster-ckptd has not moved for [0-9]+ s: it is killed, and started again$' log
+    grep -Eq '^muster-ckptd made no progress for [0-9]+ s and is restarted$' log
     saved "$(sed -n 's/^stopped at step //p' log)"
     [ "$(stages)" -eq 0 ]
     muster-ckpt verify ckpt
@@ -166,10 +166,10 @@ larger() {
     kill -KILL $background || true
     wait $background || true
     background=
-    eventually 10 eval 'muster-ckpt status stage/* | grep -Eq "was to drain it and has not moved for [0-9]+ s$"'
+    eventually 10 eval 'muster-ckpt status stage/* | grep -Eq "drains it, without progress for [0-9]+ s$"'
     ranks 2 muster-train job.cfg >log
     cat log
-    grep -Eq '^muster-ckptd has not moved for [0-9]+ s: it is killed, and started again$' log
+    grep -Eq '^muster-ckptd made no progress for [0-9]+ s and is restarted$' log
     grep -Eq '^resumed from .* at step [1-4]0 ' log
     [ "$(stages)" -eq 0 ]
 }
@@ -348,7 +348,7 @@ ends_with() {
     cat log
     [ "$status" -eq "$code" ]
     rm -f stop
-    grep -Eq 'checkpoint of step [0-9]+ is not in .*/ckpt: it stays in .*/stage/muster-.*, and likewise on the other nodes: ' log
+    grep -Eq 'checkpoint of step [0-9]+ is not in .*/ckpt; every node keeps its shards in .*/stage/muster-.*: ' log
     unused() { ! pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null; }
     eventually 30 unused # the drainer tries once more by itself
     [ "$(stages)" -eq 1 ]
@@ -411,7 +411,7 @@ ends_with() {
     ranks 2 muster-train job.cfg --set checkpoint.last_seconds=2 --set checkpoint.drain_mib=4 >log 2>&1 || status=$?
     cat log
     [ "${status:-0}" -eq 0 ]
-    grep -q '^what an earlier run has staged is not drained, and is tried again .*has been removed' log
+    grep -q '^saves that an earlier run staged are not drained yet; muster-ckptd tries again .*has been removed' log
     grep -q '^resumed from .* at step 20 ' log
     grep -q '^done at step 40$' log
     muster-ckpt verify ckpt

@@ -127,7 +127,7 @@ standin_tree() {
     local documents=(data.reset=document data.eod=32)
     train near 1 device=cpu "${documents[@]}"
     like near 1e-4 1 "${documents[@]}"
-    grep '^documents are separated: they begin where the data.s index says so and after token 32$' "$DIR/run.log"
+    grep '^documents are separated: they begin at the boundaries of the data.s index and after token 32$' "$DIR/run.log"
     like near 1e-4 4 parallel.tp=2 parallel.pp=2 parallel.recompute=full "${documents[@]}"
     train near 1 device=cpu "${documents[@]}" precision.compute=bf16 model.hidden=128 model.seq_length=64
     like near 1e-3 1 "${documents[@]}" precision.compute=bf16 model.hidden=128 model.seq_length=64

@@ -154,7 +154,7 @@ t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model
     hf make gpt hf 1GB float32 2 32 2 16 300
     run muster-ckpt import --format hf hf ckpt
     echo "$output"
-    [ "$status" -eq 0 ] && [[ $output == *"hf: no tokenizer: expected tokenizer.json"*"imported without one"* ]]
+    [ "$status" -eq 0 ] && [[ $output == *"hf: no tokenizer: expected tokenizer.json"*"imported without a tokenizer"* ]]
     [ ! -e ckpt/tokenizer ]
     run muster-ckpt export --format hf ckpt out
     echo "$output"

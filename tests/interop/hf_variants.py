@@ -251,7 +251,7 @@ REFUSED = [
     ("gpt", "matrices transposed", tensor(FC, lambda t: t[FC].T), "is [64, 16], must be [16, 64]"),
     ("gpt", "a matrix as a vector", tensor(FC, lambda t: t[FC].flatten()), "is [1024], must be [16, 64]"),
     ("gpt", "three dimensions", tensor(FC, lambda t: t[FC].view(2, 8, 64)), "is of 3 dimensions, must be [16, 64]"),
-    ("gpt", "embeddings as a vector", tensor(WTE, lambda t: t[WTE].flatten()), "is no matrix"),
+    ("gpt", "embeddings as a vector", tensor(WTE, lambda t: t[WTE].flatten()), "is not a matrix"),
     ("gpt", "more layers", config(n_layer=3), "n_layer is 3, but the tensors make it 2"),
     ("gpt", "no number of layers", without("n_layer"), "n_layer is missing, which means 12, but the tensors make it 2"),
     ("gpt", "no number of heads", without("n_head"), "n_head is 12, must divide n_embd = 16"),

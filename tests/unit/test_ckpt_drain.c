@@ -432,7 +432,7 @@ static void the_disk_is_full(void **state)
             _exit(77);
         node_open(&node, "1", 2, false);
         node_stage(&node, 1, "a");
-        if (drain_once(&node) != CKPT_DRAIN_LEFT || !strstr(last_line, "bytes wanted") ||
+        if (drain_once(&node) != CKPT_DRAIN_LEFT || !strstr(last_line, "bytes needed") ||
             !strstr(last_line, "No space left"))
             _exit(1);
         if (mount(NULL, node.target, NULL, MS_REMOUNT | MS_RDONLY, NULL) < 0)

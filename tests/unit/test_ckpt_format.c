@@ -89,7 +89,7 @@ static const struct foreign foreigns[] = {
      .old = "\"job\":",
      .new = "\"jobs\":",
      .says = "partner/" PART ": member \"jobs\""},
-    {.name = "another layout", .make = "cp -r . ../generation-20", .says = "generation-20: is nothing that muster"},
+    {.name = "another layout", .make = "cp -r . ../generation-20", .says = "generation-20: is unknown to muster"},
 };
 
 static char snapshot_text[2][1 << 16];

@@ -389,8 +389,8 @@ static void what_is_wrong_is_named(void **state)
         void (*damage)(const char *model);
         const char *says;
     } cases[] = {
-        {to_parent, "\"../model-00001-of-00002.safetensors\" is no plain name"},
-        {to_root, "\"/model-00001-of-00002.safetensors\" is no plain name"},
+        {to_parent, "\"../model-00001-of-00002.safetensors\" is not the plain name"},
+        {to_root, "\"/model-00001-of-00002.safetensors\" is not the plain name"},
         {missing, "model-00002-of-00002.safetensors: No such file"},
         {pickle, "has no model.safetensors, and pytorch_model.bin is not read: write it anew with"},
         {lacks_one, "tensor \"h.1.ln_2.bias\" is missing"},

@@ -187,7 +187,7 @@ static void other_nodes_are_not_waited_for(void **state)
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
     job_ends(&node);
     assert_int_equal(run("muster-ckptd", "-q --once --partner --idle=0 %s", stage), 76);
-    says("a node that has the save commits it when they come");
+    says("a node that still has the save commits it when they arrive");
     assert_int_equal(access(stage, F_OK), -1);
     assert_int_equal(run("muster-ckptd", "--once --partner --idle=0 %s", ckpt_stage_directory(other.stage)), 0);
     says("step 30 (a): committed");
@@ -208,7 +208,7 @@ static void far_too_many_saves_are_not_looked_at_at_once(void **state)
     assert_int_equal(run("muster-ckptd", "-q --once --seconds 0.3 %s", stage), 75);
     job_ends(&node);
     assert_int_equal(run("muster-ckptd", "--once %s", stage), 75);
-    says("has 64 saves or more: the others are not looked at");
+    says("has 64 saves or more: the others wait");
     assert_int_equal(count_entries(stage), 4); /* the one save, lock, users, status.json */
     tear_down(&node);
 }
@@ -246,7 +246,7 @@ static void names_forge_no_lines(void **state)
 static void what_cannot_be_read_stays(void **state)
 {
     static const char *const spoils[] = {"rm f; mkfifo f", "sed -i 's/\"started\":[0-9.]*/\"started\":0.0/' f"};
-    static const char *const reasons[] = {"target.json: not a regular file", "target.json: not what a stage writes"};
+    static const char *const reasons[] = {"target.json: not a regular file", "target.json: values that no stage has"};
     struct world world;
     struct node node;
 

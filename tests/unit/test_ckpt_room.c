@@ -201,7 +201,7 @@ static int fill_disk(const char *where)
     print_message("# %s\n", err.text);
     assert_int_equal(err.code, CODE_IO);
     assert_non_null(
-        strstr(err.text, "/step-00000002.1.partial/shard-00000-of-00001.safetensors: 4198400 bytes wanted, "));
+        strstr(err.text, "/step-00000002.1.partial/shard-00000-of-00001.safetensors: 4198400 bytes needed, "));
     assert_non_null(strstr(err.text, " free: No space left on device"));
     assert_int_equal(count_entries(join(path, where, "step-00000002.1.partial")), 0); /* the room is given back */
     world_expect(&world, four, where, 1);

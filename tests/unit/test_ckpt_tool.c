@@ -177,7 +177,7 @@ static void a_link_that_leads_nowhere_is_named(void **state)
     assert_int_equal(run("ln -s /not/mounted o; muster list o 2>&1"), 74);
     says("muster-ckpt: o, a link to /not/mounted: No such");
     assert_int_equal(run("muster rm l/step-00000030 2>&1"), 74);
-    says("cannot see whether it is whole (--force removes it): l/step-00000030, a link to");
+    says("cannot tell whether it is whole (--force removes it): l/step-00000030, a link to");
     assert_int_equal(run("muster rm --force l/step-00000030; test ! -L l/step-00000030"), 0);
 }
 
@@ -301,7 +301,7 @@ static void removing(void **state)
     assert_int_equal(run("touch r/keep; muster rm r/keep 2>&1; muster rm r/.. 2>&1; muster rm --force r 2>&1"), 64);
     assert_int_equal(run("test -e r/keep"), 0);
     assert_int_equal(run("mv r/step-00000050 r/step-00000055; muster verify r/step-00000055 2>&1"), 65);
-    says("is of step 50, not of that in its directory's name");
+    says("has step 50, its directory's name has another");
     assert_int_equal(run("mv r/step-00000055 r/step-00000050; ln -s ../b/step-00000010 r/step-00000080 && muster rm "
                          "--force r/step-00000080 && "
                          "muster verify b/step-00000010"),

@@ -320,7 +320,7 @@ static void a_child_whose_parent_ends_leaves_it_to_others(void **state)
     assert_non_null(pipe);
     output[fread(output, 1, sizeof output - 1, pipe)] = '\0'; /* until it has ended */
     pclose(pipe);
-    assert_non_null(strstr(output, "a node that has the save commits it when they come"));
+    assert_non_null(strstr(output, "a node that still has the save commits it when they arrive"));
     assert_false(ckpt_stage_has(node.stage, 30, "a"));
     node_destroy(&node);
 }

@@ -228,13 +228,13 @@ static void every_broken_index_has_its_message(void **state)
         {"negative begin", BEGINS + 8, 8, (uint64_t)-2,
          "test_data.idx, offset 58: sequence 1 begins at byte -2; the one before it ends at 6"},
         {"first boundary", DOCUMENTS, 8, 1,
-         "test_data.idx, offset 82: document boundary 0 is at sequence 1; they must rise from 0 to 4"},
+         "test_data.idx, offset 82: document boundary 0 is at sequence 1; boundaries must increase from 0 to 4"},
         {"falling boundary", DOCUMENTS + 16, 8, 0,
-         "test_data.idx, offset 98: document boundary 2 is at sequence 0; they must rise from 0 to 4"},
+         "test_data.idx, offset 98: document boundary 2 is at sequence 0; boundaries must increase from 0 to 4"},
         {"boundary beyond", DOCUMENTS + 8, 8, 5,
-         "test_data.idx, offset 90: document boundary 1 is at sequence 5; they must rise from 0 to 4"},
+         "test_data.idx, offset 90: document boundary 1 is at sequence 5; boundaries must increase from 0 to 4"},
         {"last boundary", DOCUMENTS + 24, 8, 3,
-         "test_data.idx, offset 106: document boundary 3 is at sequence 3; they must rise from 0 to 4"},
+         "test_data.idx, offset 106: document boundary 3 is at sequence 3; boundaries must increase from 0 to 4"},
         {"last length", LENGTHS + 12, 4, 6, "test_data.bin has 24 bytes; by its index 13 tokens of 2 bytes: 26"},
     };
 

@@ -219,7 +219,7 @@ static void what_it_prints_comes_as_printable_lines(void **state)
     script("printf 'a\\033[31mb\\302\\233c\\n\\nlast' >&2; exit 74");
     assert_int_equal(drain(30), 1);
     assert_non_null(strstr(said, "a?[31mb??c\nlast\n"));
-    assert_non_null(strstr(said, "not all of it was drained: muster-ckptd ended with 74"));
+    assert_non_null(strstr(said, "not fully drained: muster-ckptd ended with 74"));
 }
 
 /* What muster-ckptd could not write stays there: nobody is promised to go on with it. */
@@ -229,7 +229,7 @@ static void what_is_left_is_said_to_be_kept(void **state)
     make_stage("");
     script("exit 75");
     assert_int_equal(drain(30), 1);
-    assert_non_null(strstr(said, "not all of it was drained; the rest is kept"));
+    assert_non_null(strstr(said, "not fully drained; the rest is kept"));
     assert_null(strstr(said, "requeued job"));
 }
 

@@ -263,7 +263,7 @@ static void an_existing_set_is_kept(void **state)
     expect("b --out set", 64, "muster-data: set.idx exists; remove the set or choose another prefix\n");
     expect_tokens("set", "one", 1);
     unlink("set.idx");
-    expect("b --out set", 64, "muster-data: set.bin exists, and is of no set; remove it or choose another prefix\n");
+    expect("b --out set", 64, "muster-data: set.bin exists without an index; remove it or choose another prefix\n");
     unlink("set.bin");
     expect("b --out set", 0, "set: 3 tokens, 1 document; wrote set.bin and set.idx\n");
     expect_tokens("set", "two", 1);

@@ -111,7 +111,7 @@ static void bad_places_are_skipped_on_request(void **state)
     expect("a.jsonl --out set", 65, "muster-data: a.jsonl:2, offset 23: the value of \"text\" is not a string\n");
     expect_nothing_left();
     expect("a.jsonl --out set --skip-bad 1", 65,
-           "muster-data: a.jsonl:4, offset 51: the JSON ends early (after 1 that --skip-bad passed over)\n");
+           "muster-data: a.jsonl:4, offset 51: the JSON ends early (after 1 skipped by --skip-bad)\n");
     expect_nothing_left();
     expect("a.jsonl --out set --skip-bad 2", 0,
            "skipped 2 bad places, the first: a.jsonl:2, offset 23: the value of \"text\" is not a string\n"
@@ -274,11 +274,10 @@ static void the_users_files_stay(void **state)
     expect("a --tokenizer set.tokenizer --out set", 0, "set: 2 tokens, 1 document; wrote set.bin and set.idx\n");
     write_text("words.bin", "a b");
     expect("words.bin --out words", 64,
-           "muster-data: words.bin is a text and would be replaced; choose another prefix\n");
-    expect("a --out words", 64,
-           "muster-data: words.bin exists, and is of no set; remove it or choose another prefix\n");
+           "muster-data: words.bin is an input text and would be overwritten; choose another prefix\n");
+    expect("a --out words", 64, "muster-data: words.bin exists without an index; remove it or choose another prefix\n");
     expect("- --out words <words.bin", 64,
-           "muster-data: words.bin is a text and would be replaced; choose another prefix\n");
+           "muster-data: words.bin is an input text and would be overwritten; choose another prefix\n");
     assert_int_equal(system("test \"$(cat words.bin)\" = 'a b' && test ! -e words.bin.tmp"), 0);
     assert_int_equal(system("mkdir other.tokenizer && echo keep >other.tokenizer/f"), 0);
     expect("a --out other", 64,

@@ -149,7 +149,7 @@ static void what_is_wrong_is_said(void **state)
         {"place", "--nodes is needed", 64},
         {"place --nodes", "a value is missing after --nodes", 64},
         {"place --nodes n1 --colour red", "unknown option --colour", 64},
-        {"place --nodes n1 n2", "\"n2\" belongs to no option", 64},
+        {"place --nodes n1 n2", "unexpected argument \"n2\"", 64},
         {"place --nodes 'n['", "host list", 65},
         {"place --nodes n1,n1", "n1 is twice in the allocation", 65},
         {"place --nodes n1 --slots 8,8", "is not for 1 nodes", 65},

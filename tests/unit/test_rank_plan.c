@@ -122,7 +122,7 @@ static void muster_binds_only_where_it_may(void **state)
         cpus_add(&few, cpu);
     ask.affinity.own = few;
     ask.user_binds = true;
-    expect_unbound(&ask, "the user asked");
+    expect_unbound(&ask, "the user requested");
     ask.user_binds = false;
     ask.step_known = false;
     expect_unbound(&ask, "plan of the step did not arrive");

@@ -202,7 +202,7 @@ static void broken_topologies_are_refused_with_their_line(void **state)
         {"n1", "Nodes=n1", "t.conf:1: has no SwitchName"},
         {"n1", "SwitchName= Nodes=n1", "t.conf:1: "},
         {"n1", "SwitchName=a SwitchName=b Nodes=n1", "t.conf:1: a line describes one"},
-        {"n1", "SwitchName=a Nodes=n1 Nodes=n2", "t.conf:1: Nodes= is there twice"},
+        {"n1", "SwitchName=a Nodes=n1 Nodes=n2", "t.conf:1: Nodes= is given twice"},
         {"n1", "SwitchName=a Nodes=n1\nSwitchName=b Nodes=n[1-2]", "t.conf:2: node n1 is under a already"},
         {"n1", "SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2", "t.conf:2: switch a is described already in line 1"},
         {"n1", "SwitchName=a Switches=b", "t.conf:1: switch b is not described"},

@@ -49,7 +49,7 @@ static bool is_trusted(void)
     if (!trusted) {
         assert_int_equal(err.code, CODE_INTERNAL);
         assert_non_null(strstr(err.text, file));
-        assert_non_null(strstr(err.text, "others than root"));
+        assert_non_null(strstr(err.text, "users other than root"));
     }
     return trusted;
 }
@@ -120,7 +120,7 @@ static void profiles_are_those_beside_the_plugin_or_the_installed_ones(void **st
     }
     assert_int_equal(chmod(installed, 0777), 0);
     assert_int_equal(trust_profiles(path, &err), -1);
-    assert_non_null(strstr(err.text, "others than root"));
+    assert_non_null(strstr(err.text, "users other than root"));
     assert_non_null(strstr(err.text, "profiles="));
     assert_true(find_plugin(own, &owner)); /* here: this program */
     strcat(own, "/fabric");

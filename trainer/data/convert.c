@@ -37,7 +37,7 @@ static int take_bad(struct conversion *c, const struct bad_place *bad, struct er
     print_place(place, sizeof place, &bad->place);
     if (converted->bad == c->convert->skip_bad) {
         if (converted->bad > 0)
-            snprintf(more, sizeof more, " (after %" PRIu64 " that --skip-bad passed over)", converted->bad);
+            snprintf(more, sizeof more, " (after %" PRIu64 " skipped by --skip-bad)", converted->bad);
         return error_set(err, CODE_DATA, "%s: %s%s", place, bad->what, more);
     }
     if (converted->bad++ == 0)
@@ -141,7 +141,7 @@ static bool is_same_file(const char *text, const struct stat *own)
     return failed == 0 && info.st_dev == own->st_dev && info.st_ino == own->st_ino;
 }
 
-/* A text that the set's files would replace. */
+/* Fails if a file of the set would overwrite an input text. */
 static int refuse_own_texts(const struct text_inputs *texts, const char *prefix, struct error *err)
 {
     static const char *const ends[] = {".bin", ".bin.tmp", ".idx.tmp", ".documents.tmp"};
@@ -152,7 +152,8 @@ static int refuse_own_texts(const struct text_inputs *texts, const char *prefix,
         snprintf(path, sizeof path, "%s%s", prefix, ends[i]);
         for (int k = 0; stat(path, &own) == 0 && k < texts->count; k++)
             if (is_same_file(texts->paths[k], &own))
-                return error_set(err, CODE_USAGE, "%s is a text and would be replaced; choose another prefix", path);
+                return error_set(err, CODE_USAGE, "%s is an input text and would be overwritten; choose another prefix",
+                                 path);
     }
     return 0;
 }

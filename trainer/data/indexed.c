@@ -219,7 +219,7 @@ static int check_documents(struct indexed *x, struct error *err)
             begin > x->facts.sequences)
             return error_set(err, CODE_DATA,
                              "%s, offset %" PRIu64 ": document boundary %" PRIu64 " is at sequence %" PRId64
-                             "; they must rise from 0 to %" PRIu64,
+                             "; boundaries must increase from 0 to %" PRIu64,
                              x->idx.path, at + 8 * i, i, (int64_t)begin, x->facts.sequences);
         if (begin - before > x->facts.longest_document)
             x->facts.longest_document = begin - before;

@@ -127,7 +127,7 @@ static int refuse_files(const struct indexed_writer *w, bool killed, struct erro
     if (access(w->idx.path, F_OK) == 0)
         return error_set(err, CODE_USAGE, "%s exists; remove the set or choose another prefix", w->idx.path);
     if (access(w->bin.path, F_OK) == 0 && !killed)
-        return error_set(err, CODE_USAGE, "%s exists, and is of no set; remove it or choose another prefix",
+        return error_set(err, CODE_USAGE, "%s exists without an index; remove it or choose another prefix",
                          w->bin.path);
     unlink(w->bin.path);
     return 0;

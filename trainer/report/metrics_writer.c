@@ -155,7 +155,8 @@ static int write_lines(const struct metrics_writer *writer, const struct work *w
             continue;
         /* Half a line would make the next one invalid too. */
         if (ftruncate(writer->fd, now.st_size - done) < 0)
-            return error_errno(err, CODE_IO, "step %ld is torn in metrics %s", work->step, writer->path);
+            return error_errno(err, CODE_IO, "step %ld is written only in part to metrics %s", work->step,
+                               writer->path);
         return error_set(err, CODE_IO, "cannot write step %ld to metrics %s: no space for the whole line", work->step,
                          writer->path);
     }

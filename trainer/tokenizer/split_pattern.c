@@ -189,7 +189,7 @@ char *split_translate(const char *regex, struct error *err)
     if (!t.out || fclose(t.out) != 0) {
         error_set(err, CODE_IO, "out of memory for a split pattern");
     } else if (t.refused[0]) {
-        error_set(err, CODE_DATA, "patterns with %s are not supported: PCRE2 takes it in another way", t.refused);
+        error_set(err, CODE_DATA, "patterns with %s are not supported: PCRE2 interprets it differently", t.refused);
     } else {
         return text;
     }
