@@ -126,7 +126,7 @@ int ckpt_check_owner(const struct ckpt_save *save, struct error *err);
 
 /*
  * Remove, through <dir>/.trash, an attempt that all ranks have abandoned: otherwise a full disk stays full. No process
- * may still write to it. A missing or committed attempt is no failure.
+ * may still write to it. A missing or committed attempt is not a failure.
  */
 int ckpt_remove_attempt(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
@@ -159,11 +159,12 @@ int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *er
 /* ---- one directory, one run -------------------------------------------------------------------------------------- */
 
 /*
- * A run that saves in a directory claims it: the file owner-N.json, N from 1. Each N is made once, by link(2) of a
- * complete file, so of several runs that claim at once one gets it. The highest N is the directory's owner; N only
- * grows, and the file stays when its run has ended. There is thus one owner at any time, whoever was killed when.
+ * A run that saves in a directory claims it by creating the file owner-N.json, N from 1. link(2) of a complete file
+ * creates each N once, so only one of several runs that claim at the same time succeeds. The highest N is the owner.
+ * N only grows, and the file stays when its run has ended: there is one owner at any time, even if processes are
+ * killed.
  *
- * A directory passes on only by a new claim. The caller finds out whether the owner lives (trainer/run_claim.c).
+ * Only a new claim changes the owner. The caller decides whether the owner is alive (trainer/run_claim.c).
  */
 struct ckpt_claim {
     uint64_t number;  /* N */
@@ -327,7 +328,7 @@ int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, stru
 /* "<dir>/step-00000100" into path. */
 void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step);
 
-/* The reverse: "<dir>/step-00000100/", as people write it, into dir and step. False if it is no such path. */
+/* The reverse: "<dir>/step-00000100/", as people write it, into dir and step. False if the path has another form. */
 bool ckpt_split_step_path(char *dir, size_t size, uint64_t *step, const char *path);
 
 /* The same of a path that may also be a link to a checkpoint, or "." in one. */

@@ -1,4 +1,4 @@
-/* muster-generate.c - continues a text with a checkpoint's model, for a look at it. */
+/* muster-generate.c - continues a text with a checkpoint's model. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

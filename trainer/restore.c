@@ -170,7 +170,7 @@ static int shared_list(struct engine *e, const char *dir, bool ours, uint64_t **
 
     *steps = NULL;
     if (comm_rank(e->world) == 0) {
-        /* A save that was complete but for its commit when its job was killed becomes the newest checkpoint now. */
+        /* A save that was complete but not committed when its job was killed becomes the newest checkpoint now. */
         result = ckpt_recover(dir, err) < 0 && (ours || err->code == CODE_CONFIG) ? -1 : 0;
         result = result < 0 ? -1 : ckpt_list(dir, steps, count, err);
         n = result < 0 ? 0 : *count;

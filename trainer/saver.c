@@ -189,7 +189,7 @@ static int save_now(struct saver *s, struct error *err)
     return begin_save(s, err) < 0 ? -1 : end_save(s, true, err);
 }
 
-/* A failed save is logged and training goes on: earlier checkpoints stand, and the next save tries again. */
+/* Logs a failed save and continues: earlier checkpoints are intact, and the next save tries again. */
 static int tolerate_failure(struct saver *s, int result, struct error *err)
 {
     recorder_phase(NULL);
@@ -360,7 +360,7 @@ static bool is_due(struct saver *s)
     return s->due && !last && s->engine->skipped_in_a_row == 0;
 }
 
-/* Training does not wait for the drain: a save for which there is no room is put off. */
+/* Training does not wait for the drain: a save without room is postponed. */
 static int try_make_room(struct saver *s, bool *proceed, struct error *err)
 {
     if (saver_make_room(s, false, proceed, err) < 0)

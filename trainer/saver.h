@@ -11,10 +11,10 @@
  *     saver_destroy
  *
  * Each node has a stage (ckpt/stage/stage.h), which a muster-ckptd(8) drains. Where staging is not possible, saves are
- * written directly to checkpoint.dir (save.c), and the log says so once.
+ * written directly to checkpoint.dir (save.c), which is logged once.
  *
  * Training waits while the state is copied into the stage, because a step changes it. On a device whose state must be
- * copied to the host anyway, training goes on meanwhile:
+ * copied to the host anyway, training continues meanwhile:
  *
  *     step k ends       a snapshot of the state is taken (engine_snapshot): its transfer to the host begins
  *     step k+1 ends     waits for the rest of the transfer; a thread begins to copy it into the stage

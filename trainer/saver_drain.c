@@ -15,7 +15,7 @@ enum {
     LINE_SIZE = 1024,
     FULL_SECONDS = 5,       /* if a stage has been full for so long, a run that stops gives up an older save; and if no
                          muster-ckptd drains it, no rank waits for room */
-    UNCOMMITTED_AFTER = 15, /* without a commit for so long, a save that was put off or dropped is a reason to say so */
+    UNCOMMITTED_AFTER = 15, /* after so long without a commit, log it when a save is postponed or dropped */
     UNCOMMITTED_EVERY = 60,
     END_SECONDS = 10,      /* stop waiting so long before the job's time limit, so that the trainer can end */
     EXTENDED_SECONDS = 60, /* if the limit has passed for so long, it must have been extended */
@@ -131,7 +131,7 @@ static int share_oldest(struct saver *s, bool found, bool spare, struct ckpt_sta
     return first > 0 ? 2 : 1;
 }
 
-/* The save that all nodes give up for a newer one: 2. 1: none, and *oldest is one in trouble. 0: nor that. */
+/* 2: *oldest is the save that all nodes give up for a newer one. 1: none; *oldest is a save in trouble. 0: neither. */
 static int find_oldest(struct saver *s, bool full, struct ckpt_stage_trouble *oldest, struct error *err)
 {
     struct ckpt_stage *stage = s->stage->handle;

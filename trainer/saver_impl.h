@@ -58,8 +58,8 @@ void saver_poll(struct saver *saver);
  *      save.
  *
  * A save is given up if its target fails or does not answer; and while the run stops, if the stage stays full for some
- * seconds, whatever the target does: the newest state comes first. The save that muster-ckptd is at work on is kept,
- * except that the last save of a run takes its place if no other can be given up.
+ * seconds, whatever the target does: the newest state comes first. The save that muster-ckptd works on is kept,
+ * unless the last save of a run needs room and no other can be given up.
  */
 int saver_make_room(struct saver *saver, bool wait, bool *proceed, struct error *err);
 

@@ -51,7 +51,7 @@ struct saver_stage {
 
 /*
  * Open the node's stage; with config->adopt, as its first rank, also start muster-ckptd: the one beside this program,
- * else the one in PATH. It gets a session of its own: a terminal's ^C must not end what drains the last save.
+ * else the one in PATH. It gets a session of its own, so that a terminal's ^C does not end the drain of the last save.
  */
 struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int cap, struct error *err);
 
@@ -92,9 +92,9 @@ int saver_stage_replace(struct saver_stage *stage, const struct ckpt_stage_troub
 bool saver_stage_is_replacing(const struct saver_stage *stage);
 
 /*
- * Call often. Restarts a muster-ckptd that has ended: SUPERVISE_RESTARTED. Kills one that has given no sign of life for
- * SAVER_SILENT seconds, since it was stopped: SUPERVISE_KILLED; the next call restarts it. It waits for nothing, so
- * that it can be killed. 0: neither, or too many restarts after short lives. -1: failed.
+ * Call often. Restarts a muster-ckptd that has ended: SUPERVISE_RESTARTED. Kills one that was stopped and has made no
+ * progress for SAVER_SILENT seconds: SUPERVISE_KILLED; the next call restarts it. muster-ckptd itself does not wait for
+ * the file system, so that it can be killed. 0: neither, or too many restarts after short lives. -1: failed.
  */
 enum { SUPERVISE_RESTARTED = 1, SUPERVISE_KILLED };
 int saver_stage_supervise(struct saver_stage *stage, struct error *err);

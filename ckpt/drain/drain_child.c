@@ -1,6 +1,6 @@
 /*
- * drain_child.c - the process that works on the target. A file system may not answer for hours, and nobody can end a
- * process that waits for it in the kernel. It is alone in that: the drainer goes on.
+ * drain_child.c - the child process that works on the target. A file system may not answer for hours, and a process
+ * that waits for it in the kernel cannot be killed. Only the child waits; the drainer continues.
  */
 #include "config.h"
 
@@ -21,7 +21,7 @@
 #define HANG_SECONDS 10.0
 #define MOST_COUNTED                                                                                                   \
     1.0 /* of the time between two looks: the drainer may have been stopped too, as in a suspended job */
-#define KILL_SECONDS 1.0 /* for a process that runs to be gone after SIGKILL: else it is in a system call */
+#define KILL_SECONDS 1.0 /* a running process ends so soon after SIGKILL; one that does not is in a system call */
 #define STOP_SECONDS 1.0 /* to end in order */
 
 /* ---- in the child ------------------------------------------------------------------------------------------------ */

@@ -15,9 +15,9 @@
 #include "common/clock.h"
 
 #define MOST_DELAY  1.0  /* seconds between commits */
-#define MANY_SHARDS 4096 /* from here on, not every node may look at all files for each try */
+#define MANY_SHARDS 4096 /* with so many, a node does not list all files for each try */
 
-#define IDLE_LOOKS 16 /* how often a node calls measure_activity in `idle` seconds, while it waits for others' shards */
+#define IDLE_LOOKS 16 /* calls of measure_activity in `idle` seconds, while a node waits for others' shards */
 
 #define WHY_TRIES   20 /* to read why another node has abandoned the attempt */
 #define WHY_SECONDS 0.02
@@ -25,11 +25,11 @@
 #define COMMIT_TRIES 6
 #define COMMIT_PAUSE 0.05
 
-#define OTHERS_SECONDS 1.5 /* a complete attempt is left to the node of shard 0 for so long */
+#define OTHERS_SECONDS 1.5 /* only the node of shard 0 commits a complete attempt for so long */
 
 #define LOST_SECONDS 5.0 /* a network file system may show another node's rename late */
 
-/* Opens the checkpoint directory, unless it is open. It is not made. */
+/* Opens the checkpoint directory, unless it is open. Does not create it. */
 static int open_parent(struct drain_turn *turn, struct error *err)
 {
     return turn->parent.fd >= 0 ? 0 : directory_open(&turn->parent, NULL, turn->generation->save.dir, err);
@@ -133,11 +133,11 @@ static int check_moving(struct drain_turn *turn, double now)
 
 /*
  * Whether to commit now if no file is missing. The node of shard 0 always does; another node only when the attempt has
- * been complete for OTHERS_SECONDS and shard 0's node has not committed it. So two nodes rarely commit at the same time:
- * GlusterFS loses a file when one client renames to its name while another removes the source of such a rename.
+ * been complete for OTHERS_SECONDS and shard 0's node has not committed it. So two nodes rarely commit at the same
+ * time: GlusterFS loses a file when one client renames to its name while another removes the source of such a rename.
  *
  * For a save of many shards, the other nodes look for missing files only once, right after they have copied their own
- * shards, and again after half of `idle`: else all would list all files again and again.
+ * shards, and again after half of `idle`, so that not all nodes list all files repeatedly.
  */
 static bool may_commit(struct drain_turn *turn)
 {

@@ -37,8 +37,8 @@ struct drain_progress {
     double retry_at, retry_pause;    /* after a failure of the target: when to try again, and the last pause; 0 while it
                                          works */
     double failing_since, logged_at; /* since when it has failed, and when that was logged last; 0 while it works */
-    double lost_since;               /* since when its attempt has been gone or damaged, in a target that works; 0: it
-                                         is not */
+    double lost_since;               /* since when its attempt has been missing or damaged, in a target that works; 0:
+                                         it is not */
     struct stat target_dir;          /* the checkpoint directory that the attempt is in */
     bool hung;                       /* its reason is that the target does not answer */
     bool stalled;                    /* DRAIN_STALLED was returned before */
@@ -147,17 +147,17 @@ enum turn_result drain_handle(struct drainer *drainer, struct generation *genera
 
 /* ---- drain_child.c ----------------------------------------------------------------------------------------------- */
 
-/* Start the child: it calls `work`, and ends. It is killed when this process ends. -1 if there can be none. */
+/* Start the child: it calls `work`, and ends. It is killed when this process ends. -1 if it cannot be started. */
 int drain_child_start(struct drain_turn *turn, void (*work)(struct drain_turn *turn), struct error *err);
 
-/* In the child: tell the drainer the generation's result. The child may go on. */
+/* In the child: report the generation's result to the drainer. The child may continue. */
 void drain_child_report(struct drain_turn *turn, int result, const struct error *err);
 
-/* Call once a pass: finds out whether it has ended, moves, or was stopped. One that was stopped is killed. */
+/* Call once a pass: finds out whether the child has ended, makes progress, or was stopped. Kills a stopped one. */
 void drain_child_look(struct drainer *drainer);
 
-/* Whether it has not moved for some time, or cannot be killed: the target does not answer. It is never killed for
- * that alone. Processor time is what counts: a system call that makes progress, however slow, takes some. */
+/* True if the child has made no progress for some time, or cannot be killed: the target does not answer. It is not
+ * killed for that alone. Progress is processor time: a system call that makes progress, however slow, takes some. */
 bool drain_child_hangs(const struct drainer *drainer);
 
 /* Wait for so long, or until it has reported or ended. */

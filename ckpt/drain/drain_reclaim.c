@@ -19,7 +19,7 @@ struct reclaim {
     int removed, left;
 };
 
-/* By its directory where no rank has come as far as target.json. */
+/* The time of target.json; of the directory if no rank has written that file. */
 static double time_staged(const struct directory *directory, const struct generation *generation)
 {
     struct stat info;

@@ -1,6 +1,7 @@
 /*
- * drain_turn.c - one generation: what is next for it, by the files alone. Marks are obeyed at once. If there is work in
- * the target, the generation gets a turn: a child process copies shards and tries to commit, and reports the result.
+ * drain_turn.c - decides from the files alone what to do next for one generation. Marks take effect at once. If there
+ * is work in the target, the generation gets a turn: a child process copies shards, tries to commit, and reports the
+ * result.
  */
 #include "config.h"
 
@@ -172,7 +173,7 @@ static void work_on(struct drain_turn *turn)
         result = DRAIN_SUPERSEDED;
     name_shard(first, SHARD_DRAINED, 0, turn->generation->save.shards);
     if (result == DRAIN_COMMITTED)
-        drain_is_superseded(turn); /* another job's step may be newer, which the trainer is to know */
+        drain_is_superseded(turn); /* another job's step may be newer; the trainer must know */
     prunes = result == DRAIN_COMMITTED && file_exists(&turn->source, first); /* one node does it */
     drain_child_report(turn, result, &err);
     if (prunes)

@@ -1,10 +1,10 @@
 /*
  * file.h - files and directories, changed so that a crash at any moment leaves the old or the new state.
  *
- * Names are taken beneath an open directory. Whether they may be symbolic links is a property of the directory. Those of
- * a user's directory may: a checkpoint that was moved to another file system, a model in Hugging Face's cache. Those of
- * the stage, and of what muster makes and removes, may not: no name leads out of these. Whatever is written, renamed or
- * removed is the name itself, never what a link points to. `path` is the directory's, for messages only.
+ * Names are relative to an open directory, which decides whether they may be symbolic links. In a user's directory they
+ * may: a checkpoint that was moved to another file system, a model in Hugging Face's cache. In the stage, and in
+ * directories that muster makes and removes, they may not, so that no name leads out of these. Writes, renames and
+ * removals act on the name itself, never on the target of a link. `path` is the directory's, for messages only.
  */
 #ifndef MUSTER_CKPT_FILE_FILE_H
 #define MUSTER_CKPT_FILE_FILE_H

@@ -6,8 +6,8 @@
  *   GPT    GPT2LMHeadModel              gpt2            gpt2
  *   BERT   MegatronBertForPreTraining   megatron-bert   megatron-bert
  *
- * GPT: their names are ours behind "transformer."; their attn.c_attn is our [d, 3, d] seen as [d, 3d], Q | K | V. BERT:
- * hf_names.c has the names; their matrices are [out, in], the transposes of ours, but for the embeddings; Q, K and V
+ * GPT: their names are "transformer." and ours; their attn.c_attn is our [d, 3, d] seen as [d, 3d], Q | K | V. BERT:
+ * hf_names.c has the names; their matrices are [out, in], the transposes of ours, except the embeddings; Q, K and V
  * are three tensors. In both, the projection to the vocabulary is tied to the token embedding and has no tensor of its
  * own. Our two orders of sentences (0 as in the text, 1 swapped) are the two classes of their seq_relationship. Their
  * "bert" has its norms after the residual sums: it is another model.
@@ -30,7 +30,7 @@ struct hf_nonfinite {
 
 struct hf_export {
     enum dtype dtype;
-    uint64_t shard_bytes;           /* of a file's data, at most, but for a tensor that alone is larger */
+    uint64_t shard_bytes;           /* largest data of a file; a larger tensor has a file of its own */
     int heads;                      /* 0: the job file's; otherwise it must agree with the job file */
     const char *tokenizer;          /* common/foreign/tokenizer_files.h; NULL: none */
     struct hf_nonfinite *nonfinite; /* begins zeroed; NULL: not wanted */

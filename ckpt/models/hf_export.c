@@ -279,7 +279,7 @@ static int write_descriptions(struct exporting *e, const struct model_shape *sha
     return json_write_file(&e->directory, HF_CONFIG, hf_config_make(shape, job, &ids, e->how->dtype), JSON_STYLE, err);
 }
 
-/* config.json comes last: without it the folder is no model. */
+/* config.json is written last: without it, the folder is not a model. */
 static int write_all(struct exporting *e, const struct model_shape *shape, const struct job *job, struct error *err)
 {
     if (allocate_buffers(e, shape, err) < 0)

@@ -51,7 +51,7 @@ static bool parse_dtype(const char *name, enum dtype *dtype)
     return false;
 }
 
-/* Adds a tensor to the table, but for a buffer. */
+/* Adds a tensor to the table, unless it is a buffer. */
 static int add_tensor(struct hf_files *files, int file, const struct safetensors *st,
                       const struct safetensors_entry *entry, struct error *err)
 {

@@ -91,7 +91,7 @@ static uint64_t take_varint(const unsigned char **at, const unsigned char *end)
     return value;
 }
 
-/* The next field of a message: its number, and its bytes unless it is a varint. 0 at the end, or if it is none. */
+/* The next field of a message: its number, and its bytes unless it is a varint. 0 at the end or if malformed. */
 static uint64_t take_field(const unsigned char **at, const unsigned char *end, const unsigned char **field,
                            uint64_t *bytes)
 {

@@ -28,7 +28,7 @@ struct rewrite {
     struct rewrite_to to;
     const char *const *kinds;
     size_t nkinds;
-    struct ckpt_progress state; /* but for the mesh and the ZeRO stage, which are those of `to` */
+    struct ckpt_progress state; /* except mesh and ZeRO stage, which are those of `to` */
     const char *job_text;
 
     /*

@@ -1,6 +1,6 @@
 /*
  * block_reader.h - reads blocks of a checkpoint's shards on several threads, and verifies each against its checksum.
- * There is no other way to the data.
+ * All reads of a shard's data use it.
  *
  * The threads share the open files: a shard is opened when its first block is read, and at most one file a thread is
  * open at a time, however many shards there are. If blocks are read in the order of their places, as workers_run does

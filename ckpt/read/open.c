@@ -1,4 +1,4 @@
-/* open.c - opens a checkpoint, checks its shards against the manifest, and tells what it holds. */
+/* open.c - opens a checkpoint, checks its shards against the manifest, and returns its contents. */
 #include "config.h"
 
 #include <errno.h>

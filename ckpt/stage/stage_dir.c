@@ -180,7 +180,7 @@ static void read_target(struct generation *generation, const struct directory *s
     directory_close(&directory);
 }
 
-/* False for what is no generation, and no directory that another release made for its own purposes. */
+/* False for an entry that is neither a generation nor a directory made by another release. */
 static bool read_generation(struct generation *generation, const struct directory *stage, const char *name)
 {
     char attempt[CKPT_ATTEMPT_SIZE];

@@ -40,7 +40,7 @@ struct staged_save {
  */
 int stage_directory_open(struct directory *stage, const char *path, bool make, struct error *err);
 
-/* For those who remove what they find in it: CODE_USAGE unless it has a stage's name (ckpt_stage_path) or STAGE_USERS. */
+/* Check before anything in it is removed: CODE_USAGE unless it has a stage's name (ckpt_stage_path) or STAGE_USERS. */
 int stage_directory_check(const struct directory *stage, struct error *err);
 
 /*
@@ -85,11 +85,12 @@ int generation_contents(const struct directory *generation, const char *within, 
 /* Make an empty file that marks something; file_exists finds it. */
 int stage_mark(const struct directory *directory, const char *mark, struct error *err);
 
-/* Free a data file's memory: move it to .free, where its rank finds it again. A missing `name` is no failure. */
+/* Free a data file's memory: move it to .free, where its rank finds it again. A missing `name` is not a failure. */
 int stage_recycle(const struct directory *stage, const struct directory *from, const char *name, struct error *err);
 
 /* Take the lock `name` of the stage, shared or not. It is held until the returned descriptor is closed. -1 with errno
- * EAGAIN if another process holds it. stage_is_locked: true if any process holds it, also if that cannot be found out. */
+ * EAGAIN if another process holds it. stage_is_locked: true if any process holds it, also if that cannot be found out.
+ * */
 int stage_lock(const struct directory *stage, const char *name, bool shared);
 bool stage_is_locked(const struct directory *stage, const char *name);
 

@@ -1,9 +1,9 @@
 /*
- * claim_keeper.h - a trainer's claim on its checkpoint directory, kept by a process of its own: muster-ckptd --claim.
- * It may wait for the file system for as long as that takes, and the trainer goes on and ends without it.
+ * claim_keeper.h - the process that keeps a trainer's claim on its checkpoint directory: muster-ckptd --claim. If the
+ * file system does not answer, only this process waits; the trainer continues, and ends without it.
  *
- * It refreshes the heartbeat, and looks whether another run has taken the directory over: every two seconds, and when it
- * reads CLAIM_LOOK from its input. The answer to that is an empty line. It ends
+ * It refreshes the heartbeat, and checks whether another run has taken the directory over: every two seconds, and when
+ * it reads CLAIM_LOOK from its input, which it answers by an empty line. It ends
  *   - when it reads another of CLAIM_*, after the heartbeat was written once more;
  *   - at once when its input or its parent, the trainer, ends;
  *   - with CODE_CONFIG, when the directory is lost: the reason is a line on its output.

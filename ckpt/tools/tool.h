@@ -36,7 +36,7 @@ int tool_verify(char **paths, const struct options *options, struct error *err);
 int tool_diff(char **paths, const struct options *options, struct error *err);
 int tool_status(char **paths, const struct options *options,
                 struct error *err); /* no path: all stages under /dev/shm */
-int tool_reclaim(char **paths, const struct options *options, struct error *err); /* likewise */
+int tool_reclaim(char **paths, const struct options *options, struct error *err); /* the same */
 int tool_reshard(char **paths, const struct options *options, struct error *err);
 int tool_export(char **paths, const struct options *options, struct error *err);
 int tool_import(char **paths, const struct options *options, struct error *err);

@@ -16,7 +16,7 @@
 
 #define TOKENIZER_FOLDER "tokenizer" /* in checkpoint.dir; the trainer makes it, too */
 
-/* Reads one "name=number" and returns the rest of the text; NULL if it is none. */
+/* Reads one "name=number" and returns the rest of the text; NULL if it has another form. */
 static const char *parse_size(const char *text, struct rewrite_to *to)
 {
     const struct {
@@ -159,8 +159,8 @@ int tool_export(char **paths, const struct options *options, struct error *err)
 
 /*
  * The tokenizer to import: the given one, or the model's. Sets "" if the model has none, and *none to the reason. -1 if
- * the given one is none, or if `folder` is there and is another one: the directory's other checkpoints may have its ids.
- * Also if `folder` is there and the model has none: it would be taken for the model's.
+ * the given one is none, or if `folder` is there and is another one: the directory's other checkpoints may have its
+ * ids. Also if `folder` is there and the model has none: it would be taken for the model's.
  */
 static int choose_tokenizer(char path[static 4096], char **paths, const char *folder, const struct options *options,
                             struct error *none, struct error *err)

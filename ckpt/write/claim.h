@@ -1,15 +1,15 @@
 /*
- * claim.h - one directory, one run: what commits and drains ask about the claims on a directory of checkpoints
- * (struct ckpt_claim in ckpt/ckpt.h).
+ * claim.h - tells commits and drains whether the claims on a directory of checkpoints (struct ckpt_claim in
+ * ckpt/ckpt.h) allow them to commit an attempt.
  *
- * The name of a run's attempt ends in ".owner-N", where N is the number of the claim that it was made under. So every
- * process that commits knows the claim, of whatever release it is and whatever it finds the attempt in, and the formats
- * of stages and parts have no member for it. An attempt without that ending belongs to no claim, and is committed.
+ * The name of a run's attempt ends in ".owner-N", where N is the number of the claim that it was made under. So a
+ * process of any release that commits knows the claim, and the formats of stages and parts need no member for it. An
+ * attempt without that ending belongs to no claim, and is committed.
  *
- * A commit is a rename of step-N.ATTEMPT.partial. Who takes a directory over from another job renames all such
- * directories of earlier claims after its own claim is there (abandon_earlier), and a commit looks for a newer
- * claim after its directory was made. So one of them finds the other, even if the process that commits was stopped for
- * long between looking and renaming.
+ * A commit is a rename of step-N.ATTEMPT.partial. A run that takes a directory over from another job first writes its
+ * claim, then renames all such directories of earlier claims (abandon_earlier). A commit checks for a newer claim after
+ * its directory was created. So one of the two sees the other, even if the committing process was stopped for long
+ * between check and rename.
  */
 #ifndef MUSTER_CKPT_WRITE_CLAIM_H
 #define MUSTER_CKPT_WRITE_CLAIM_H

@@ -22,12 +22,12 @@ struct preflight {
 };
 
 /*
- * 0 if all nodes are good, or could not be asked, with a warning. Else the exit code for srun: 76 (CODE_PEER) if other
- * nodes would do, 74 (CODE_IO) if all nodes are bad in the same way.
+ * 0 if all nodes are good, or, with a warning, if they could not be checked. Else the exit code for srun: 76
+ * (CODE_PEER) if other nodes can replace the bad ones, 74 (CODE_IO) if all nodes are bad in the same way.
  *
- * No call of Slurm's API completes a step that was created and not launched: its CPUs are held until the job ends. So
- * if the job goes on without this step, the step must be launched all the same, and its tasks end with that code before
- * they become the user's program. If the job ends with the step, the process ends here.
+ * Slurm's API has no call that completes a step that was created and not launched: its CPUs are held until the job
+ * ends. So if the job continues without this step, the step is launched, and its tasks end with that code before they
+ * start the user's program. If the job ends with the step, the process ends here.
  */
 int preflight_step(const struct preflight *preflight);
 

@@ -1,7 +1,7 @@
 /*
- * epilog.c - one muster-ckptd for each stage that a job left, which root starts for the job's user. The user may have
- * other processes on the node: in another job there, or by ssh. They must not get at what root has through it, nor at
- * its place outside of every job's cgroup.
+ * epilog.c - root starts a muster-ckptd, as the job's user, for each stage that a job left. The user may have other
+ * processes on the node, in another job or by ssh. Through muster-ckptd, they must gain neither root's privileges nor a
+ * process outside of all jobs' cgroups.
  */
 #include "srun-plugin/spank/epilog.h"
 
@@ -81,9 +81,9 @@ static double seconds_left(const struct epilog_pass *run)
 /* ---- the child --------------------------------------------------------------------------------------------------- */
 
 /*
- * The real group is another than the effective one, which alone counts for files: the kernel then lets nobody but root
- * trace the program, nor take its descriptors or its memory, from its first instruction on. (A shell would make the
- * real group the effective one.)
+ * The real group differs from the effective one. Only the latter counts for files; because they differ, the kernel lets
+ * only root trace the program or take its descriptors or memory, from its first instruction on. (A shell would set the
+ * effective group to the real one.)
  */
 static int become_user(uid_t uid)
 {
@@ -170,7 +170,7 @@ static void add_output(struct child_output *output, const char *text, size_t siz
     }
 }
 
-/* What is there by now, and no more than one pipe's worth: the caller has a clock to look at. */
+/* Reads what has arrived, at most one pipe's capacity, so that the caller can check the time. */
 static void read_output(struct child_output *output)
 {
     char text[4096];

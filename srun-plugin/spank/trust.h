@@ -1,9 +1,9 @@
 /*
- * trust.h - which files of its installation prefix the plugin may use, though nobody named them in plugstack.conf.
+ * trust.h - decides which files of its installation prefix the plugin may use without a path in plugstack.conf.
  *
- * A plugin that lies in its prefix trusts all of it: a process that loads the one trusts the other. A plugin that was
- * copied elsewhere may have been built for a user's directory, or for one in /tmp that is long gone. It then uses only
- * files that nobody but root and the plugin's owner can have written.
+ * A plugin in its prefix trusts the whole prefix, as the process that loads it does. A plugin that was copied elsewhere
+ * may have been built for a user's directory, or for one in /tmp that was removed since. It uses only files that only
+ * root and the plugin's owner can write.
  */
 #ifndef MUSTER_SRUN_PLUGIN_SPANK_TRUST_H
 #define MUSTER_SRUN_PLUGIN_SPANK_TRUST_H

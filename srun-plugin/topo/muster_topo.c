@@ -74,7 +74,7 @@ static int read_axes(const char *text, uint64_t *values, const char *option, str
     return 0;
 }
 
-/* --mesh over the job file; dp is 0, as many replicas as fit, if neither tells it. */
+/* --mesh takes precedence over the job file. dp is 0, for as many replicas as fit, if neither has it. */
 static int read_mesh(const struct place_options *options, const struct job *job, struct mesh *mesh, struct error *err)
 {
     uint64_t axes[PLACE_AXES] = {[PLACE_PP] = 1, [PLACE_TP] = 1};

@@ -85,9 +85,9 @@ void comm_fabric_abandon(struct comm_fabric *fabric, const struct error *err);
 const char *comm_fabric_describe(const struct comm_fabric *fabric);
 
 /*
- * A group like comm, which was split off the world by this color and key, but for the memory of the fabric's device. It
- * takes ownership of comm, also when it fails. On a CPU (device_is_host) and in a group of one it returns comm itself.
- * Collective over the world.
+ * A group with the ranks of comm, which was split off the world by this color and key, for the memory of the fabric's
+ * device. It takes ownership of comm, also when it fails. On a CPU (device_is_host) and in a group of one it returns
+ * comm itself. Collective over the world.
  *
  * - Buffers that are reduced, gathered, sent or received are MEMORY_DEVICE, and so is scratch. Broadcasts, the forms
  *   for scalars, agreements and barriers take host memory.

@@ -262,7 +262,7 @@ static const char *library_version(char version[MPI_MAX_LIBRARY_VERSION_STRING])
     return version;
 }
 
-/* Open MPI's goes on with its package, behind a comma. */
+/* Open MPI's version has its package after a comma. */
 static int name_length(const char *version)
 {
     size_t length = strcspn(version, ",");

@@ -1,6 +1,6 @@
 /*
  * launch.h - how this process was started: how many ranks there are, and by which protocol they can find each other. A
- * launcher tells it in the environment; the MPI library must speak that protocol too.
+ * launcher sets it in the environment; the MPI library must support that protocol too.
  *
  * | launcher | protocol | variables |
  * | --- | --- | --- |

@@ -1,12 +1,12 @@
 /*
  * convert.h - converts texts to data sets, for muster-data.
  *
- * What a text is, text_reader.h says. A document's tokens are those of the tokenizer, without special tokens around
- * them: what looks like one in the text, "<|endoftext|>", is text. With sentences, each sentence is a sequence and is
- * encoded by itself. Documents without a token are left out.
+ * text_reader.h defines texts and documents. A document's tokens are those of the tokenizer, without special tokens
+ * around them; a special token in the text, "<|endoftext|>", is encoded as text. With sentences, each sentence is a
+ * sequence and is encoded by itself. Documents without a token are left out.
  *
- * Each data set has a copy of the tokenizer (indexed.h). The index is the last file to appear. On failure nothing is left
- * that was not there before.
+ * Each data set has a copy of the tokenizer (indexed.h). The index is the last file to appear. A failure removes all
+ * new files.
  */
 #ifndef MUSTER_TRAINER_DATA_CONVERT_H
 #define MUSTER_TRAINER_DATA_CONVERT_H
@@ -29,7 +29,7 @@ struct convert {
     bool sentences;        /* each sentence is a sequence; otherwise each document is */
     bool append_end;       /* the tokenizer's end-of-document token after each document */
     int workers;           /* threads that encode: 1 to WORK_THREADS_MOST. The data set does not depend on it */
-    uint64_t skip_bad;     /* go on past that many bad places (parcel.h), and leave them out */
+    uint64_t skip_bad;     /* leave out up to that many bad places (parcel.h) */
 
     const char *out; /* prefix */
 

@@ -96,8 +96,8 @@ int indexed_document_flags(const struct indexed *indexed, uint64_t first, size_t
  * have reached the disk. So an existing index belongs to a complete data set. None is ever overwritten. The .tmp files
  * that a killed writer left are replaced by the next one. Memory does not grow with the data.
  *
- * PREFIX.tokenizer is a copy of the tokenizer's files (tokenizer_save), so that a set can be moved by itself. It is there
- * before the index. A set without it is of bytes, or another program's.
+ * PREFIX.tokenizer is a copy of the tokenizer's files (tokenizer_save), so that a set can be moved by itself. It is
+ * there before the index. A set without it is of bytes, or another program's.
  */
 
 /* Lengths are int32 in the index: a longer one becomes several sequences. */
@@ -130,7 +130,7 @@ int indexed_writer_find(struct indexed_writer *writer, uint64_t document, uint64
 
 /*
  * Moves all tokens from `position` on to `rest`, an empty writer of the same type. A sequence that reaches over the
- * position is cut: its document ends here and goes on there. All documents must be ended.
+ * position is cut: its document ends in this set and continues in the other. All documents must be ended.
  */
 int indexed_writer_move(struct indexed_writer *writer, uint64_t position, struct indexed_writer *rest,
                         struct error *err);

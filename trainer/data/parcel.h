@@ -1,8 +1,9 @@
 /*
  * parcel.h - a parcel of text, which one thread encodes: some 256 KiB of whole documents, and of pieces of longer ones.
  *
- * text_reader.h fills parcels, always alike, work_queue.h gives them to threads, and convert.c writes what comes out in
- * the order in which they were filled. So the data set does not depend on the number of threads.
+ * text_reader.h fills parcels, work_queue.h gives them to threads, and convert.c writes the tokens in the order in
+ * which the parcels were filled. Neither the parcels nor their order, and so the data set, depend on the number of
+ * threads.
  */
 #ifndef MUSTER_TRAINER_DATA_PARCEL_H
 #define MUSTER_TRAINER_DATA_PARCEL_H

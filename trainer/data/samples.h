@@ -41,10 +41,10 @@ struct sample {
  * tokens from p * seq_length on: all but the last are inputs, all but the first are targets. Documents and sentences
  * are not separated, unless data.reset is RESET_DOCUMENT. CODE_DATA if there is no whole sample.
  *
- * RESET_DOCUMENT: the tokens are the same. A document begins where the index says so, and after each token data.eod.
- * Where the target would be the first token of a document, it is -1. document_start says for each token at which
- * position of the sample its document begins: 0 if it began in an earlier sample. Where documents end with data.eod and
- * nowhere else, this is what Megatron-LM's get_ltor_masks_and_position_ids does with eod_mask_loss,
+ * RESET_DOCUMENT: the tokens are the same. A document begins at each boundary of the index, and after each token
+ * data.eod. Where the target would be the first token of a document, it is -1. document_start says for each token at
+ * which position of the sample its document begins: 0 if it began in an earlier sample. Where documents end with
+ * data.eod and nowhere else, this is what Megatron-LM's get_ltor_masks_and_position_ids does with eod_mask_loss,
  * reset_attention_mask and reset_position_ids.
  *
  * BERT's samples are made like Megatron-LM's: masked tokens and the order of sentences. The data must have sentences

@@ -2,10 +2,10 @@
  * text_reader.h - reads texts and fills parcels with their documents, in order.
  *
  * A text is JSON lines, each line a document, if its name ends with .jsonl, .ndjson or .json, or with one of these and
- * .gz or .zst, or if it begins with a JSON object a line (json_text_begins). Lines of white space are passed over. Any
- * other text is one document. Of a document that does not fit into
- * a parcel, pieces are cut where the cut does not change the tokens (tokenizer_cut). Memory does not grow with the
- * texts: more than PIECE_MOST bytes without such a place are refused.
+ * .gz or .zst, or if it begins with a JSON object a line (json_text_begins). Lines of white space are skipped. Any
+ * other text is one document. A document that does not fit into a parcel is cut into pieces where the cut does not
+ * change the tokens (tokenizer_cut). Memory does not grow with the texts: more than PIECE_MOST bytes without such a
+ * place are refused.
  */
 #ifndef MUSTER_TRAINER_DATA_TEXT_READER_H
 #define MUSTER_TRAINER_DATA_TEXT_READER_H

@@ -2,7 +2,7 @@
  * forward.h - the forward pass of a whole GPT over one text, on one device: the parameters of a checkpoint of any mesh,
  * without gradients, optimizer state and groups of ranks.
  *
- * Each call computes all of the text again: `room` rows. That is for a look at a model, not for serving it.
+ * Each call computes the whole text again, `room` rows: fast enough to try a model, too slow to serve it.
  */
 #ifndef MUSTER_TRAINER_INFER_FORWARD_H
 #define MUSTER_TRAINER_INFER_FORWARD_H

@@ -66,7 +66,7 @@ size_t metrics_format_end(char *buf, size_t size, const struct metrics_step *ste
  */
 int metrics_parse(struct metrics_step *step, const char *text, size_t length, struct error *err);
 
-/* Complete lines that are no steps: a power loss leaves zeros, or half lines. They are left out, and the caller says so. */
+/* Complete lines that are not steps, such as the zeros or half lines of a power loss. They are left out. */
 struct metrics_damage {
     size_t lines;
     struct error first;       /* of the first: "FILE:LINE: what is wrong" */
@@ -84,10 +84,10 @@ struct metrics_writer;
 
 /*
  * Opens a run's metrics for appending; creates the file if there is none. For a run that resumes after step resume_step
- * (0 for a new one) it first removes the lines beyond that step, a torn last line that a crash left, and damaged lines: a
- * new file is written and renamed over the old one, so that a reader or another crash sees either the old or the new. A
- * file with damaged lines is kept beside it, as FILE.damaged, .damaged-2 and so on. Fails with CODE_IO; with CODE_CONFIG
- * for a FIFO that nobody reads, a socket, a directory or a disk.
+ * (0 for a new one) it first removes the lines beyond that step, a torn last line that a crash left, and damaged lines:
+ * a new file is written and renamed over the old one, so that a reader or another crash sees either the old or the new.
+ * A file with damaged lines is kept beside it, as FILE.damaged, .damaged-2 and so on. Fails with CODE_IO; with
+ * CODE_CONFIG for a FIFO that nobody reads, a socket, a directory or a disk.
  */
 struct metrics_writer *metrics_open(const char *path, long resume_step, struct metrics_damage *damage,
                                     struct error *err);
@@ -105,7 +105,7 @@ int metrics_add_validation(struct metrics_writer *writer, const struct metrics_s
 
 /*
  * True once, some seconds after the file was replaced or removed: a second job in the same directory has renamed its
- * own file over this one, and nobody will find the lines that are written here.
+ * own file over this one, and the lines that are written here are lost.
  */
 bool metrics_displaced(struct metrics_writer *writer);
 

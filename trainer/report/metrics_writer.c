@@ -93,7 +93,7 @@ static int keep_line(void *arg, const struct metrics_step *step, const char *lin
     return 0;
 }
 
-/* The damaged file stays: it may be none of metrics at all, but a file that the job file names by mistake. */
+/* The damaged file is kept: it may not be a metrics file, but one that the job file names by mistake. */
 static int keep_damaged(const char *path, struct metrics_damage *damage, struct error *err)
 {
     snprintf(damage->kept, sizeof damage->kept, "%s.damaged", path);

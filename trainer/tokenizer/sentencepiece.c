@@ -36,7 +36,7 @@ static bool read_varint(const char **at, const char *end, uint64_t *value)
     return false;
 }
 
-/* The next field of a message, and 1; 0 at its end, -1 if it is none. */
+/* Reads the next field of a message and returns 1; 0 at its end, -1 if the bytes are not a field. */
 static int next_field(const char **at, const char *end, struct proto_field *field)
 {
     uint64_t key;

@@ -95,7 +95,7 @@ int unicode_nfc(const char *text, size_t bytes, char **out, size_t *out_bytes, s
 /* The canonical decomposition (NFD) of a code point: 1 to 4 code points, Hangul too. Returns their number. */
 int unicode_decompose(uint32_t code, int32_t out[4]);
 
-/* The place of a mark among the marks behind a character in NFD; 0 for what is no such mark. */
+/* The combining class of a mark, by which NFD orders the marks of a character; 0 for other characters. */
 int unicode_mark_order(uint32_t code);
 
 /* The lower case of a code point: 1 or 2 code points. Returns their number. */

@@ -3,8 +3,8 @@
  *
  * A waiting rank waits for the ranks that have not entered the same operation: the members of the communicator that
  * have entered fewer collectives there, or the peer that has not sent or received yet. If one of these waits itself,
- * the search goes on from it. The late rank is at the end of the chain. For example, A waits in tp for B, B waits in dp
- * for C, and C computes: only C is late.
+ * the search continues from it. The late rank is at the end of the chain. For example, A waits in tp for B, B waits in
+ * dp for C, and C computes: only C is late.
  */
 #ifndef MUSTER_TRAINER_WATCH_HANG_H
 #define MUSTER_TRAINER_WATCH_HANG_H

@@ -241,7 +241,7 @@ int links_connect(struct links *l, const struct link_address *parent, struct err
     return error_errno(err, CODE_PEER, "rank %d cannot send to rank %d by TCP", l->rank, links_parent(l->rank));
 }
 
-/* Others may connect to any port: who does not begin with the token is no rank. */
+/* Other programs may connect to any port: a peer that does not begin with the token is not a rank. */
 static void accept_one(struct links *l)
 {
     int fd = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -283,7 +283,7 @@ void links_tell(struct links *l, enum link_message message)
     const char byte = (char)message;
 
     for (int i = 0; l && i < l->count; i++)
-        (void)!send(l->links[i].fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT); /* who is gone need not know */
+        (void)!send(l->links[i].fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT); /* a lost peer need not be notified */
 }
 
 /* What a neighbor said before its connection was closed is read first. */

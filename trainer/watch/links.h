@@ -1,10 +1,10 @@
 /*
  * links.h - TCP connections between the ranks, by which a rank sees that another's process or node is lost.
  *
- * The kernel of a rank's node closes the connection when the process ends, for whatever reason. It goes on answering
+ * The kernel of a rank's node closes the connection when the process ends, for whatever reason. It still answers
  * keepalive probes for a process that is stopped, suspended or swapped out. So a connection that was closed means that
- * the process is gone; one that timed out, after 7 seconds, that its node is dead or cut off. No file system, launcher
- * or other process takes part.
+ * the process has ended; one that timed out, after 7 seconds, that its node is dead or cut off. No file system,
+ * launcher or other process takes part.
  *
  * The connections form a tree: each rank connects to its parent, (rank - 1) / LINKS_FANOUT. A rank tells its neighbors
  * in the tree when it raises the alarm and, before it closes a connection, that it is ending.

@@ -97,7 +97,7 @@ static _Thread_local bool is_watchdog;
 
 /*
  * The ending thread waits here while the watchdog finds the reason: the loss of another rank may be what crashed this
- * one. The watchdog ends the process with CODE_PEER, except when no other rank is to blame: then this returns.
+ * one. The watchdog ends the process with CODE_PEER, unless no other rank is the cause: then this returns.
  */
 static void wait_for_end(int signal)
 {

@@ -7,7 +7,7 @@
  *   - four times a second: this rank has been in one wait for hang_seconds (time in which the process was suspended
  *     does not count, since Slurm can suspend and resume a job), or another rank of this node has raised the alarm;
  *   - at once: a wait has failed because a peer was lost (watchdog_peer_failed), or this process is about to end by a
- *     signal or exit that nobody announced: libraries under MPI abort when they find that a peer has ended (UCX, reading
+ * signal or exit that nobody announced: libraries under MPI abort when they find that a peer has ended (UCX, reading
  *     the memory of another process);
  *   - four times a second: the process of a rank that this one is linked to (links.h) has ended without announcing it,
  *     or that rank has raised the alarm; or its node does not answer, and this rank has waited in one operation for 5
@@ -19,10 +19,11 @@
  *
  * Then the publisher of each node publishes the records of the node's ranks in that directory (hang.h). When every node
  * has done so, the lowest of the publishers judges. If no rank is dead or stopped, it judges again 3 seconds after the
- * alarm, because a process may take some time to be gone. It writes the report, and prints it to standard error. The first line of the report, the cause, names the late ranks (hang_cause). Each publisher reads it, passes it
- * to its node's ranks in its record (record_set_cause), and continues the stopped ones. Every rank then calls
- * config.on_cause. The trainer passes comm_interrupt for it, which makes the main thread's wait fail with CODE_PEER
- * (exit code 76). If the main thread has not ended the process 3 seconds later, the watchdog ends it with that code.
+ * alarm, because a process may take some time to end. It writes the report, and prints it to standard error. The first
+ * line of the report, the cause, names the late ranks (hang_cause). Each publisher reads it, passes it to its node's
+ * ranks in its record (record_set_cause), and continues the stopped ones. Every rank then calls config.on_cause. The
+ * trainer passes comm_interrupt for it, which makes the main thread's wait fail with CODE_PEER (exit code 76). If the
+ * main thread has not ended the process 3 seconds later, the watchdog ends it with that code.
  *
  * A file system that does not answer may itself be the reason for the hang. So if the cause is not known after 20
  * seconds, each node judges by its own ranks' records.
@@ -57,9 +58,9 @@ struct watchdog_config {
 struct watchdog *watchdog_start(const struct watchdog_config *config, struct error *err);
 
 /*
- * To be called after recorder_ending. Announces the end to the linked ranks. If the cause of a hang is known, it waits up to 3 seconds for the node's other
- * ranks to end too: if this rank ended while they still communicate, their MPI library would abort them. Otherwise it
- * returns at once.
+ * To be called after recorder_ending. Announces the end to the linked ranks. If the cause of a hang is known, it waits
+ * up to 3 seconds for the node's other ranks to end too: if this rank ended while they still communicate, their MPI
+ * library would abort them. Otherwise it returns at once.
  */
 void watchdog_leave_together(struct watchdog *watchdog);
 
