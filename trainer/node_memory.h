@@ -2,8 +2,8 @@
  * node_memory.h - the ranks of a node, and memory that they share while they load a checkpoint (ckpt_read_together).
  *
  * The memory has no name in any file system: the node's lowest rank makes it with memfd_create(2), and the others open
- * it as /proc/PID/fd/N. So nothing is left of a rank that is killed. Where ranks of a node cannot see each other's
- * processes (containers), each is alone: that is slower, but no failure.
+ * it as /proc/PID/fd/N. So a rank that is killed leaves nothing behind. Where ranks of a node cannot see each other's
+ * processes (containers), each reads alone, which is slower.
  */
 #ifndef MUSTER_TRAINER_NODE_MEMORY_H
 #define MUSTER_TRAINER_NODE_MEMORY_H

@@ -1,17 +1,17 @@
 /*
  * run_claim.c - one directory, one run: rank 0 claims checkpoint.dir (struct ckpt_claim) before anything is loaded, and
- * keeps the claim until the run ends. A process of its own (muster-ckptd --claim) refreshes the heartbeat, and finds
- * out if another run has taken the directory over: it may have to wait for the file system.
+ * keeps the claim until the run ends. Another process (muster-ckptd --claim), which may wait for the file system,
+ * refreshes the heartbeat and finds out if another run has taken the directory over.
  *
- * An owner is alive or dead, in this order of evidence:
+ * The first of these rules that applies decides whether an owner is alive:
  *   - it released the directory: dead;
- *   - it is an earlier run of this very job, which Slurm has requeued since: dead;
- *   - it is a job of this cluster that was requeued and waits: alive, it will go on from there; or that is completing:
- *     it may be saving, or its epilog may be, so that is waited for;
- *   - its process, where it can be looked for, because it runs, or ran, on this machine;
- *   - Slurm's answer about the job and its step, if it is a job of this cluster;
- *   - the heartbeat, where Slurm does not answer: its time, and, since clocks differ, whether it changes.
- * A wrong answer costs a run, never a checkpoint: the owner that is taken for dead commits nothing more.
+ *   - it is an earlier run of this job, which Slurm has requeued since: dead;
+ *   - it is a job of this cluster that was requeued and waits: alive. If it is completing, it or its epilog may be
+ *     saving: wait for its end;
+ *   - it runs, or ran, on this machine: its process decides;
+ *   - it is a job of this cluster: Slurm's answer about the job and its step decides;
+ *   - Slurm does not answer: the time of the heartbeat decides, and, since clocks differ, whether it changes.
+ * A wrong answer costs a run, never a checkpoint: an owner wrongly taken for dead commits nothing more.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,8 +33,8 @@
 #include "trainer/watch/recorder.h"
 
 #define START_SECONDS  10.0 /* between starts of a keeper that ends */
-#define LOOK_SECONDS   1.0  /* for the keeper to look: a directory that does not answer must not hold up training */
-#define END_SECONDS    5.0 /* for the keeper to release the directory: a later run finds out else that this one ended */
+#define LOOK_SECONDS   1.0  /* for the keeper to check: a directory that does not answer must not delay training */
+#define END_SECONDS    5.0 /* for the keeper to release the directory; else a later run finds that this one ended */
 #define STALE_SECONDS  60.0 /* a heartbeat older than this is a dead run's, or its clock is wrong */
 #define SILENT_SECONDS 22.0 /* such a run is dead if its heartbeat stays the same for so long */
 #define ENDING_SECONDS 90.0 /* for a job that completes: the epilog takes at most 60 s */

@@ -1,6 +1,6 @@
 /*
- * run_tokenizer.c - the tokenizer of a run's data: found, compared and copied to checkpoint.dir, so that whoever has
- * the checkpoints can turn their ids into text. Tokenizers are compared by their fingerprints: the same vocabulary in
+ * run_tokenizer.c - finds the tokenizer of a run's data, compares it and copies it to checkpoint.dir, so that the ids
+ * of its checkpoints can be turned into text. Tokenizers are compared by their fingerprints: the same vocabulary in
  * files of another format is the same tokenizer.
  */
 #include <inttypes.h>

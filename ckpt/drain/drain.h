@@ -6,9 +6,9 @@
  * shard whose part is in the target is not copied again. When all shards of the node are copied, ckpt_commit is tried
  * until the step is committed. The node of shard 0 commits a complete attempt at once. Another node does so 1.5 s
  * later, if the step is still not committed (may_commit in drain_commit.c). Generations are drained oldest first; one
- * that waits for other nodes does not hold up the next.
+ * that waits for other nodes does not delay the next.
  *
- * A generation with a file of a format that this muster does not know (json_fields.h) is left alone, and so is the
+ * A generation with a file of a format that this muster does not know (json_fields.h) is left unchanged, and so is the
  * stage.
  *
  * After a kill at any moment, the next call continues. Two nodes may copy one shard at the same time (a partner's

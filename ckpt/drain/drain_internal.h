@@ -80,8 +80,8 @@ struct drain_abandoned {
 };
 
 /*
- * The process that drains a stage. It works on the stage only, so that it always answers: it reads the marks, frees
- * memory, and writes status.json. All that is done in the target is done by its child (work_on in drain_turn.c).
+ * The process that drains a stage. It works on the stage only, so that it never waits for the target: it reads the
+ * marks, frees memory, and writes status.json. Its child does all work in the target (work_on in drain_turn.c).
  */
 struct drainer {
     struct directory stage;
@@ -167,7 +167,7 @@ void drain_child_wait(struct drainer *drainer, double seconds);
  * may be removed. No other child starts before it has ended. */
 void drain_child_kill(struct drainer *drainer);
 
-/* Have it end, soon and in order if the target answers. */
+/* Ask the child to end; it ends soon if the target answers. */
 void drain_child_stop(struct drainer *drainer);
 
 /* ---- drain_shard.c: in the child --------------------------------------------------------------------------------- */
@@ -236,7 +236,7 @@ void drain_log(const struct drain_turn *turn, const char *format, ...) __attribu
 /* Write status.json; unless `now`, only if that was not done in the last fifth of a second. */
 void drainer_write_status(struct drainer *drainer, bool now);
 
-/* The drainer ends before the generations do: one log line with the steps and the reason. */
+/* Logs, when the drainer ends first, the steps of the generations that are left, and the reason. */
 void drainer_log_left(struct drainer *drainer);
 
 /* Sets the reason in status.json why it has not ended yet; "" removes it. A trainer takes a generation with a reason as

@@ -29,13 +29,13 @@
  * *failed*. Then its directory is removed, and status.json has the result.
  *
  * Below, the *target* is the checkpoint directory. If it fails (any errno), the generation stays and is tried again
- * (drain.h). If it does not answer for 10 seconds, that is a failure too; the generation that the drainer is at work on
+ * (drain.h). If it does not answer for 10 seconds, that is a failure too; the generation that the drainer works on
  * is then *hanging*. A trainer learns of it from the drainer's report: an entry of status.json with a reason is in
  * trouble (drain_set_reason; ckpt_stage_find_trouble). Either its target fails, or this node is done (*drained*, its
  * memory is free) and other nodes' shards do not come. The trainer does nothing until the next save finds the stage
  * full. It then gives the mark `replaced` to the oldest generation in trouble that still holds memory and does not hang
- * (ckpt_stage_find_oldest; saver_make_room, saver_stage_replace, ckpt_stage_replace). A run that stops does so whatever
- * the target does. The drainer finds the mark, frees the memory at once, and abandons the attempt when the target
+ * (ckpt_stage_find_oldest; saver_make_room, saver_stage_replace, ckpt_stage_replace). A run that stops does so even if
+ * the target works. The drainer finds the mark, frees the memory at once, and abandons the attempt when the target
  * answers (drain_end_replaced, attempt_abandon).
  *
  * An attempt that can never be committed (a node's staged data is damaged, what was drained is removed or damaged, or
@@ -57,7 +57,7 @@
  * When no process holds `users` any more, the job's processes are dead: a drainer then drops incomplete generations and
  * drains partner's copies, whatever its options are. So the epilog need not know whether a trainer is alive.
  *
- * Nothing is opened by path but the root: everything else beneath it by openat and O_NOFOLLOW.
+ * Only the root is opened by path; everything beneath it is opened by openat with O_NOFOLLOW.
  */
 #ifndef MUSTER_CKPT_STAGE_STAGE_H
 #define MUSTER_CKPT_STAGE_STAGE_H
@@ -107,7 +107,7 @@ int ckpt_stage_mark_closed(struct ckpt_stage *stage, struct error *err);
  * Make, reserve and map all files that saves like this one need (by shard, shards, tensors, kinds and pieces), so that
  * the first save is as fast as the others and none runs out of memory later. Optional; best done when everything else
  * is allocated. 0, or 1 when the file system, the node's memory or the job's memory limit (cgroup v2) leaves too
- * little: wanted and free bytes are in err.
+ * little: needed and free bytes are in err.
  */
 int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err);
 
@@ -126,7 +126,7 @@ bool ckpt_stage_has_room(const struct ckpt_stage *stage, int shard, int shards);
 
 /*
  * The save has failed on some rank: marks the generation `dropped`. The drainer removes it, and its files from the
- * checkpoint directory, without a report. One rank a node suffices. A missing generation is no failure.
+ * checkpoint directory, without a report. One rank a node suffices. A missing generation is not a failure.
  */
 int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err);
 
@@ -146,7 +146,7 @@ struct ckpt_stage_news {
     enum ckpt_outcome outcome;
     double seconds;   /* from the start of the copy, on the rank that made the generation, to the generation's end */
     uint64_t newest;  /* the newest step in the checkpoint directory then; 0: not known */
-    char reason[512]; /* of a failure: what, where, how many bytes were wanted */
+    char reason[512]; /* of a failure: what, where, how many bytes were needed */
 };
 
 /*
@@ -175,14 +175,14 @@ struct ckpt_stage_trouble {
 bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_stage_trouble *trouble);
 
 /*
- * The generation to give up for a newer save: the oldest that holds memory and that the drainer is not at work on.
+ * The generation to give up for a newer save: the oldest that holds memory and that the drainer does not work on.
  * `failing`: only one with a reason, and none while any is in state *draining*. `any`: if there is no other, also the
- * one that the drainer is at work on. Without `any` that one is kept: it is committed when a target that does not
- * answer does so again, or that is only slow.
+ * one that the drainer works on. Without `any` that one is kept: it is committed when a target that is only slow, or
+ * did not answer for a while, works again.
  */
 bool ckpt_stage_find_oldest(struct ckpt_stage *stage, bool failing, bool any, struct ckpt_stage_trouble *oldest);
 
-/* When the drainer last gave a sign that it moves, in seconds since 1970; it does so five times a second. */
+/* When the drainer last showed that it runs, in seconds since 1970; it does so five times a second. */
 double ckpt_stage_updated(const struct ckpt_stage *stage);
 
 /* The process that drains it, or did last; 0 if that is not known. */
@@ -191,7 +191,7 @@ int ckpt_stage_drainer(struct ckpt_stage *stage);
 /* Whether this node still has that generation. */
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step, const char *attempt);
 
-/* Whether the checkpoint directory existed, or the drainer has made it: a missing one is then not to be made again. */
+/* Whether the checkpoint directory existed, or the drainer has made it: a missing one must then not be made again. */
 bool ckpt_stage_target_existed(const struct ckpt_stage *stage);
 
 /* Whether some process holds the lock. */

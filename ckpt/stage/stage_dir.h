@@ -51,8 +51,8 @@ int generation_make(struct directory *generation, const struct directory *stage,
                     struct error *err);
 
 /*
- * The generations, oldest first, malloc'ed. At most GENERATIONS_MOST of them, so that nobody can make a drainer look at
- * thousands. Returns 0; 1 if there may be more, which a later call finds when these have ended; -1 on failure. A
+ * The generations, oldest first, malloc'ed. At most GENERATIONS_MOST of them, so that no user can make a drainer
+ * read thousands. Returns 0; 1 if there may be more, which a later call finds when these have ended; -1 on failure. A
  * generation without a target.json has started = 0: a rank is making it, or died while it did. `unknown` has a code
  * other than CODE_OK if target.json cannot be read or is of an unknown format (json_fields.h), or if the directory has
  * a name that this muster does not make: such generations are left alone.
@@ -89,12 +89,11 @@ int stage_mark(const struct directory *directory, const char *mark, struct error
 int stage_recycle(const struct directory *stage, const struct directory *from, const char *name, struct error *err);
 
 /* Take the lock `name` of the stage, shared or not. It is held until the returned descriptor is closed. -1 with errno
- * EAGAIN if another process holds it. stage_is_locked: true if any process holds it, also if that cannot be found out.
- * */
+ * EAGAIN if another process holds it. stage_is_locked: true if any process holds it, or if that is unknown. */
 int stage_lock(const struct directory *stage, const char *name, bool shared);
 bool stage_is_locked(const struct directory *stage, const char *name);
 
-/* When the drainer last gave a sign that it moves, in seconds since 1970. The time of STAGE_LOCK, which can be set
+/* When the drainer last showed that it runs, in seconds since 1970. The time of STAGE_LOCK, which can be set
  * where there is no room for a new status.json. */
 double stage_signed_at(const struct directory *stage);
 
