@@ -34,7 +34,7 @@
 
 #define START_SECONDS  10.0 /* between starts of a keeper that ends */
 #define LOOK_SECONDS   1.0  /* for the keeper to check: a directory that does not answer must not delay training */
-#define END_SECONDS    5.0 /* for the keeper to release the directory; else a later run finds that this one ended */
+#define END_SECONDS    5.0  /* for the keeper to release the directory; else a later run finds that this one ended */
 #define STALE_SECONDS  60.0 /* a heartbeat older than this is a dead run's, or its clock is wrong */
 #define SILENT_SECONDS 22.0 /* such a run is dead if its heartbeat stays the same for so long */
 #define ENDING_SECONDS 90.0 /* for a job that completes: the epilog takes at most 60 s */
