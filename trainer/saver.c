@@ -34,7 +34,7 @@ static void prune_old(struct saver *s)
         ckpt_prune(s->job->checkpoint.dir, s->job->checkpoint.keep, (uint64_t)s->job->checkpoint.keep_every, &err) == 0)
         return;
     if (!s->prune_logged)
-        saver_log(s, "old checkpoints were not removed: %s", err.text);
+        saver_log(s, "removing old checkpoints failed: %s", err.text);
     s->prune_logged = true;
 }
 

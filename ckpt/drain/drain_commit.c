@@ -315,5 +315,5 @@ void drain_prune(struct drain_turn *turn)
     if (ckpt_prune(save->dir, save->keep, save->keep_every, &err) == 0 || shared->prune_failed)
         return;
     shared->prune_failed = true;
-    drainer_log(turn->drainer, "old checkpoints were not removed: %s", err.text);
+    drainer_log(turn->drainer, "removing old checkpoints failed: %s", err.text);
 }

@@ -69,7 +69,7 @@ static void check_line(const struct failure *failure, const char *dir, const cha
 /* What a save that succeeds may say: that it could not make room beside it. Nothing else tells of that. */
 static void check_success(const char *dir, const char *said, const char *where)
 {
-    const char *line = strstr(said, "old checkpoints were not removed: ");
+    const char *line = strstr(said, "removing old checkpoints failed: ");
 
     if (said[0] && (!line || !strstr(line, dir) || strchr(said, '\n') != said + strlen(said) - 1))
         fail_msg("%s: succeeds and says: %s", where, said);

@@ -164,7 +164,7 @@ said() {
             --set checkpoint.stage="$stage" --set batch.steps=$steps
         echo "$output"
         [ "$status" -eq 0 ]
-        [ "$(grep -c "^.*old checkpoints were not removed: .*step-00000010" <<<"$output")" -eq 1 ]
+        [ "$(grep -c "^.*removing old checkpoints failed: .*step-00000010" <<<"$output")" -eq 1 ]
         [ "$(cd "$DIR/ckpt" && echo step-*)" = "step-00000010 step-000000$steps" ]
         steps=40
     done
