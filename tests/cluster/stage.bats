@@ -106,7 +106,7 @@ completed() {
     scancel --signal=USR1 "$JOB"
     tried() { grep -q "drain failed, it stays in /dev/shm/muster-$(id -u)-$JOB.* and is tried again: .*Not a directory" "$SANDBOX_DIR"/log/slurmd.n?.log; }
     eventually 120 tried
-    grep -Eq '^checkpoint of step [0-9]+ is not in .*/ckpt: it stays in /dev/shm/muster-.*: .*Not a directory' "$OUT"
+    grep -Eq '^checkpoint of step [0-9]+ is not in .*/ckpt; every node keeps its shards in /dev/shm/muster-.*: .*Not a directory' "$OUT"
     rm ckpt
     mv away ckpt
     eventually 180 completed

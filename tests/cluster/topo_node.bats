@@ -108,7 +108,7 @@ PROFILE
     [ "$status" -eq 64 ]
     run muster-topo node --environment --nodes=0
     [ "$status" -eq 64 ]
-    [[ $output == *--nodes=0* ]]
+    [[ $output == *"--nodes needs a whole number from 1 to 1000000, not 0"* ]]
     run muster-topo node --nonsense
     [ "$status" -eq 64 ]
     [[ $output == *--nonsense* ]]

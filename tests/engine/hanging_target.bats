@@ -92,7 +92,7 @@ unused() { ! pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null; }
     touch stop
     ended 75
     last=$(sed -n 's/^stopped at step //p' log)
-    grep -q "^checkpoint of step $last is not in .*/ckpt: it stays in .*: .*/ckpt has not answered for " log
+    grep -q "^checkpoint of step $last is not in .*/ckpt; every node keeps its shards in .*: .*/ckpt has not answered for " log
     eventually 30 eval '[ -e stage/*/closed ]'
     answer
     rm stop
