@@ -468,13 +468,22 @@ static int compare_data(const struct run *run, struct error *err)
     return 0;
 }
 
+/* With attention = "auto", a rank without cuDNN would not compute the same numbers as the others. */
+static int compare_attention(const struct run *run, struct error *err)
+{
+    return compare_ranks(run, rank_config_uses_cudnn(run->engine->job, &run->engine->traits), CODE_CONFIG,
+                         "computes attention by other kernels than rank 0: install the same cuDNN on every node, or "
+                         "set attention = \"own\"",
+                         err);
+}
+
 int run_create_engine(struct run *run, struct error *err)
 {
     if (compare_jobs(run, err) < 0 || run_watch_start(run, err) < 0 || check_memory(run, err) < 0 ||
         run_tokenizer_eod(run, err) < 0)
         return -1;
     run->engine = engine_create(&run->job_of_engine, run->world, err);
-    return run->engine ? compare_data(run, err) : -1;
+    return run->engine && compare_attention(run, err) == 0 ? compare_data(run, err) : -1;
 }
 
 int run_start(struct run *run, struct error *err)

@@ -155,6 +155,14 @@ standin_tree() {
     train run 1 "${large[@]}" data.reset=document attention=cudnn
     grep "attention: muster's own kernels; cuDNN has none for this job (muster.cfg(5))$" "$DIR/run.log"
     MUSTER_CUDNN=/nonexistent like own 0 1 "${large[@]}" attention=auto
+
+    # a node without the library
+    printf '#!/bin/sh\n[ "$PMI_RANK" = 0 ] || export MUSTER_CUDNN=/nonexistent\nexec "$@"\n' >one
+    chmod +x one
+    ranks() { mpiexec.mpich -n "$1" ./one "${@:2}"; }
+    run train run 2 "${large[@]}" attention=auto
+    [ "$status" -eq 78 ]
+    grep -q 'rank 1 computes attention by other kernels than rank 0: install the same cuDNN on every node' "$DIR/run.log"
 }
 
 @test "a resume with other attention kernels logs the change" {
