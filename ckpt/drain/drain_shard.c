@@ -13,7 +13,7 @@
 
 #include "ckpt/drain/drain_internal.h"
 #include "ckpt/file/workers.h"
-#include "ckpt/file/block_writer.h"
+#include "ckpt/format/block_writer.h"
 #include "ckpt/write/attempt.h"
 #include "common/clock.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/file/block_writer.h"
+#include "ckpt/format/block_writer.h"
 #include "ckpt/file/workers.h"
 #include "ckpt/format/json_fields.h"
 #include "ckpt/format/pieces.h"

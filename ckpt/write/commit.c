@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ckpt/file/block_writer.h"
+#include "ckpt/format/block_writer.h"
 #include "ckpt/format/pieces.h"
 #include "ckpt/write/attempt.h"
 #include "ckpt/write/claim.h"

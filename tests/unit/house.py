@@ -2,7 +2,8 @@
 
 Includes are checked against the table of rooms in CONTRIBUTING.md itself. A row names a room, or a folder of a room, and
 the rooms that it may call; the text after a semicolon is not read. A folder may call what its room may call, and a room
-its own folders. "only interface `x.h`" in the first column: other rooms include only that header.
+its own folders. "only interface `x.h`" in the first column: other rooms include only that header. In a table "folder of
+`room/`", each folder may include from those above it.
 
 There are no exceptions.
 """
@@ -46,8 +47,16 @@ class Table:
     """The table of rooms in CONTRIBUTING.md."""
 
     def __init__(self, text):
-        self.calls, self.interfaces = {}, {}
+        self.calls, self.interfaces, self.folders = {}, {}, {}
+        ordered = None  # the folders of the table that is being read
         for line in text.splitlines():
+            head, row = re.match(r"\| folder of `([\w-]+/)`", line), re.match(r"\| `(\w+/)` \|", line)
+            if head:
+                ordered = self.folders[head.group(1)] = []
+            elif ordered is not None and row:
+                ordered.append(list(self.folders)[-1] + row.group(1))
+            elif not line.startswith("|"):
+                ordered = None
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
             room = re.match(r"`([\w/-]+/)`", cells[0])
             if line.startswith("|") and len(cells) == 2 and room and room.group(1).split("/")[0] in ROOMS:
@@ -69,6 +78,13 @@ class Table:
         allowed = self.calls[here] | self.calls[house] | {here}
         if here == house:
             allowed |= {room for room in self.calls if room.startswith(house)}
+        order = self.folders.get(house, [])
+        levels = [next((i for i, folder in enumerate(order) if p.startswith(folder)), None) for p in (path, included)]
+        if order and included.startswith(house) and included.count("/") > 1:
+            if None in levels:
+                return f"one of the two is in no folder of {house}'s table"
+            if levels[1] > levels[0]:
+                return f"{order[levels[0]]} may not call {order[levels[1]]}, which is below it in the table"
         if there not in allowed and there.split("/")[0] + "/" not in allowed - {house}:
             return f"{here} may not call {there}"
         room = there.split("/")[0] + "/"

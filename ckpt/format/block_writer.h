@@ -8,8 +8,8 @@
  *
  * The file has a temporary name until block_writer_finish, which cuts it to length, syncs and renames it.
  */
-#ifndef MUSTER_CKPT_FILE_BLOCK_WRITER_H
-#define MUSTER_CKPT_FILE_BLOCK_WRITER_H
+#ifndef MUSTER_CKPT_FORMAT_BLOCK_WRITER_H
+#define MUSTER_CKPT_FORMAT_BLOCK_WRITER_H
 
 #include "ckpt/file/file.h"
 #include "ckpt/format/names.h"

@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "ckpt/file/block_writer.h"
+#include "ckpt/format/block_writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
