@@ -126,7 +126,7 @@ stopped_with_75() {
         wait $!
         cat "$DIR/log"
         mv "$DIR/ckpt/step-00000900" "$DIR/far/"
-        [ "$(grep -c 'has a checkpoint of step 900, and this run is at step .*: another job saves there' "$DIR/log")" -eq 1 ]
+        [ "$(grep -c 'has a checkpoint of step 900, and this run is at step .*[.] Another job saves there' "$DIR/log")" -eq 1 ]
         grep -qx 'done at step 800' "$DIR/log"
         rm -f "$DIR"/m*
     done

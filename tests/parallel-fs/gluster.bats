@@ -90,7 +90,7 @@ steps() {
 @test "saves of four ranks on two mounts are identical staged and direct, and 1 and 3 ranks resume from them" {
     # GlusterFS sometimes denies a file that was just renamed: the save is tried again, and a newer one may overtake it
     train 4 >log
-    [ "$(grep -Ec '^checkpoint of step [0-9]+ (saved in|was overtaken) ' log)" -eq 4 ]
+    [ "$(grep -Ec '^checkpoint of step [0-9]+ (saved in|was superseded) ' log)" -eq 4 ]
     [ "$(ls stage | wc -l)" -eq 0 ]
     saved=$(steps a "$FS/ckpt")
     [[ $saved == [123]0\ *40 ]]
