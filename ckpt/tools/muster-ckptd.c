@@ -77,7 +77,7 @@ static void close_output(int number)
 
 static void log_line(const char *line, void *arg)
 {
-    const int *quiet = arg;
+    const bool *quiet = arg;
     time_t now = time(NULL);
     struct tm parts;
     char when[32] = "-";

@@ -9,11 +9,11 @@
 struct options {
     bool json;
     bool all;          /* verify: every checkpoint of a directory */
-    int tensors;       /* show: the table of tensors */
-    int job;           /* show: the job file alone */
-    int quiet;         /* no progress bar */
-    int force;         /* rm: the last whole one too */
-    int all_users;     /* status, reclaim: root sees the stages of all users */
+    bool tensors;      /* show: the table of tensors */
+    bool job;          /* show: the job file alone */
+    bool quiet;        /* no progress bar */
+    bool force;        /* rm: the last whole one too */
+    bool all_users;    /* status, reclaim: root sees the stages of all users */
     double older_than; /* reclaim: seconds; 0 if not given */
     long threads;
     const char *to;        /* reshard, import: "dp=4,tp=2"; NULL if not given */
