@@ -222,7 +222,7 @@ static void describe_attention(const struct run *run)
     if (!e->traits.gpu)
         return;
     if (rank_config_uses_cudnn(e->job, &e->traits))
-        run_log(run, "attention: cuDNN's kernels");
+        run_log(run, "attention: cuDNN's kernels (muster's own if it has no deterministic plan)");
     else
         run_log(run, "attention: muster's own kernels%s",
                 e->job->attention == ATTENTION_CUDNN ? "; cuDNN has none for this job (muster.cfg(5))" : "");

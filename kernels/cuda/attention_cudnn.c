@@ -79,11 +79,6 @@ static bool open_handle(struct device *dev)
     return status == CUDNN_STATUS_SUCCESS;
 }
 
-static bool has_bugs(size_t version)
-{
-    return version == 91000 || version == 91001; /* cudnn-frontend does not use these two for attention */
-}
-
 /* NULL: it has no plan for the shape that the workspace suffices for. */
 static struct cudnn_graph *make_graph(const struct attention_cudnn *attention, const struct shape *shape,
                                       const struct attention_call *call)
@@ -91,8 +86,6 @@ static struct cudnn_graph *make_graph(const struct attention_cudnn *attention, c
     size_t rows = (size_t)shape->batch * (size_t)shape->seq;
     struct cudnn_graph *graph;
 
-    if (has_bugs(attention->cudnn.cudnnGetVersion()))
-        return NULL;
     graph = shape->backward ? attention_graph_backward(&attention->cudnn, call)
                             : attention_graph_forward(&attention->cudnn, call);
     if (graph && cudnn_graph_plan(graph, NULL, NULL) == 0 &&

@@ -25,15 +25,18 @@ static const struct library library = {
     .version = "9.8",
 };
 
+/* cudnn-frontend does not use 9.10.0 and 9.10.1 for attention. */
 int cudnn_load(struct cudnn *cudnn, struct error *err)
 {
     static const char *const names[] = {CUDNN_FUNCTIONS(LIBRARY_NAME)};
+    size_t version;
 
     if (library_load(&library, names, sizeof names / sizeof *names, cudnn, err) < 0)
         return -1;
-    if (cudnn->cudnnGetVersion() < 90800)
-        return error_set(err, CODE_CONFIG, "cuDNN %zu; muster needs 9.8 or later", cudnn->cudnnGetVersion());
-    return 0;
+    version = cudnn->cudnnGetVersion();
+    if (version >= 90800 && version != 91000 && version != 91001)
+        return 0;
+    return error_set(err, CODE_CONFIG, "cuDNN %zu: muster needs 9.8 or later, but not 9.10.0 and 9.10.1", version);
 }
 
 struct cudnn_graph *cudnn_graph_create(const struct cudnn *cudnn)
