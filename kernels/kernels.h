@@ -383,9 +383,9 @@ struct adamw {
     float bias1, bias2;
 };
 
-/* An array of a sum of squares. */
-enum { SQUARES_BLOCK = 4096 };
+enum { SQUARES_BLOCK = 4096 }; /* elements of a sum_of_squares that are summed alone */
 
+/* An array of a sum of squares. */
 struct squares {
     const float *x;
     size_t count;
