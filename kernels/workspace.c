@@ -39,7 +39,7 @@ static size_t gpu_bytes(const struct workspace *w)
         return bytes;
     bytes = larger_of(bytes, workspace_attention_backward(rows, (size_t)w->heads));
     if (kernels_use_cudnn(w))
-        bytes = larger_of(bytes, workspace_attention_cudnn(rows, (size_t)w->heads, (size_t)w->seq));
+        bytes = larger_of(bytes, workspace_attention_cudnn(rows / (size_t)w->seq, (size_t)w->heads, (size_t)w->seq));
     if (w->norm_cols) {
         bytes = larger_of(bytes, workspace_layernorm_backward(w->rows, w->norm_cols));
         /* position_embedding_backward with types */

@@ -83,13 +83,12 @@ static bool open_handle(struct device *dev)
 static struct cudnn_graph *make_graph(const struct attention_cudnn *attention, const struct shape *shape,
                                       const struct attention_call *call)
 {
-    size_t rows = (size_t)shape->batch * (size_t)shape->seq;
+    size_t most = workspace_cudnn_plan((size_t)shape->batch, (size_t)shape->heads, (size_t)shape->seq);
     struct cudnn_graph *graph;
 
     graph = shape->backward ? attention_graph_backward(&attention->cudnn, call)
                             : attention_graph_forward(&attention->cudnn, call);
-    if (graph && cudnn_graph_plan(graph, NULL, NULL) == 0 &&
-        cudnn_graph_workspace(graph) <= workspace_cudnn_plan(rows, (size_t)shape->heads, (size_t)shape->seq))
+    if (graph && cudnn_graph_plan(graph, NULL, NULL) == 0 && cudnn_graph_workspace(graph) <= most)
         return graph;
     cudnn_graph_destroy(graph, NULL);
     return NULL;
@@ -129,7 +128,7 @@ static void *address_of(const void *tensor, size_t i)
     return tensor ? (char *)tensor + 2 * i : NULL;
 }
 
-bool attention_by_cudnn(struct device *dev, const struct attention_call *call, bool backward)
+static bool run_graph(struct device *dev, const struct attention_call *call, bool backward)
 {
     const struct cudnn_graph *graph = is_suited(dev, call) && open_handle(dev) ? graph_of(dev, call, backward) : NULL;
     size_t hidden = (size_t)call->heads * (size_t)call->head_size, rows = (size_t)call->pairs * (size_t)call->seq;
@@ -174,5 +173,34 @@ bool attention_by_cudnn(struct device *dev, const struct attention_call *call, b
         }
     if (cudnn_graph_run(graph, device_cuda(dev)->attention->handle, count, ids, addresses, workspace, &err) < 0)
         device_fail(dev, err.code, "attention_%s: %s", backward ? "backward" : "forward", err.text);
+    return true;
+}
+
+/* `count` samples of a call, from sample `first` on. */
+static struct attention_call samples_of(const struct attention_call *call, size_t first, size_t count)
+{
+    size_t hidden = (size_t)call->heads * (size_t)call->head_size, row = first * (size_t)call->seq;
+    struct attention_call part = *call;
+
+    part.pairs = (int)count * call->heads;
+    part.qkv = address_of(call->qkv, row * 3 * hidden);
+    part.dqkv = address_of(call->dqkv, row * 3 * hidden);
+    part.out = address_of(call->out, row * hidden);
+    part.dout = address_of(call->dout, row * hidden);
+    part.lse = call->lse + row * (size_t)call->heads;
+    return part;
+}
+
+bool attention_by_cudnn(struct device *dev, const struct attention_call *call, bool backward)
+{
+    size_t batch = (size_t)(call->pairs / call->heads);
+    size_t count = backward ? cudnn_backward_samples(batch, (size_t)call->heads, (size_t)call->seq) : batch;
+
+    for (size_t first = 0; first < batch; first += count) {
+        struct attention_call part = samples_of(call, first, batch - first < count ? batch - first : count);
+
+        if (!run_graph(dev, &part, backward))
+            return false;
+    }
     return true;
 }

@@ -149,30 +149,42 @@ static inline size_t workspace_attention_backward(size_t rows, size_t heads)
  * seq must be a multiple of 128. With a partial last tile of keys, cuDNN's backward pass on sm_90 returns NaN for some
  * finite inputs: NVIDIA/cudnn-frontend issues 160 and 628, pytorch/pytorch issue 196678.
  *
- * ATTENTION_AUTO selects cuDNN where it was measured to be faster, on one H200 at sequences of 1024: a step with heads
- * of 128 was 7% faster. With heads of 64 it was 0.8%, which is not worth the workspace. The workspace grows with the
- * square of the sequence: at 2048 it is about as large as all activations of a layer. Longer sequences stay with
- * muster's own kernels.
+ * ATTENTION_AUTO selects cuDNN where it was measured to be faster, on an H200 (bench/RESULTS.md): heads of 64 to 256 and
+ * sequences of 512 to 8192. Heads of 32 were slower.
  */
 static inline bool attention_suits_cudnn(enum attention_choice choice, enum dtype dtype, bool masked, int seq,
                                          int head_size)
 {
     bool can = dtype != DTYPE_F32 && !masked && seq > 0 && seq % 128 == 0 && head_size % 8 == 0;
 
-    return can && (choice == ATTENTION_CUDNN || (choice == ATTENTION_AUTO && head_size == 128 && seq <= 2048));
+    return can && (choice == ATTENTION_CUDNN || (choice == ATTENTION_AUTO && head_size >= 64 && seq >= 512));
 }
 
-/* The most workspace of a plan: the deterministic backward pass stores the gradients of all scores, in 16 bits. 16 MiB
- * more are for a plan's small needs, which were below 10 MiB on an H200. A plan that needs more is not used. */
-static inline size_t workspace_cudnn_plan(size_t rows, size_t heads, size_t seq)
+/* The deterministic backward pass stores the gradients of all scores, in 16 bits. So that this does not grow with the
+ * batch, it takes as many samples at a time as need 1 GiB, and at least one. These are enough blocks for a large GPU. */
+static inline size_t cudnn_backward_samples(size_t batch, size_t heads, size_t seq)
 {
-    return rows * heads * seq * sizeof(uint16_t) + ((size_t)16 << 20);
+    size_t most = ((size_t)1 << 30) / (heads * seq * seq * sizeof(uint16_t)), parts;
+
+    if (most == 0)
+        most = 1;
+    parts = (batch + most - 1) / most;
+    return parts ? (batch + parts - 1) / parts : 0;
 }
 
-/* And delta behind it. */
-static inline size_t workspace_attention_cudnn(size_t rows, size_t heads, size_t seq)
+/* The most workspace of a plan for that many samples. 16 MiB more are for a plan's small needs, which were below 10 MiB
+ * on an H200. A plan that needs more is not used. */
+static inline size_t workspace_cudnn_plan(size_t samples, size_t heads, size_t seq)
 {
-    return workspace_cudnn_plan(rows, heads, seq) + workspace_attention_backward(rows, heads);
+    return samples * heads * seq * seq * sizeof(uint16_t) + ((size_t)16 << 20);
+}
+
+/* Of a backward pass: with delta behind it. */
+static inline size_t workspace_attention_cudnn(size_t batch, size_t heads, size_t seq)
+{
+    size_t samples = cudnn_backward_samples(batch, heads, seq);
+
+    return workspace_cudnn_plan(samples, heads, seq) + workspace_attention_backward(samples * seq, heads);
 }
 
 /* Sums over columns: a grid of strips of columns, and of blocks of rows. */

@@ -68,8 +68,8 @@ void attention_plain_backward(struct device *dev, const struct attention_call *c
 /*
  * cuDNN's deterministic fused kernels, for the shapes of attention_suits_cudnn (cuda.h). false: nothing was computed,
  * and the other kernels are to do it. The reasons are another shape, operands that are not aligned, and that cuDNN has
- * no deterministic plan or only one that needs more workspace than workspace_cudnn_plan. The two passes of a call may
- * be of different kinds, since lse means the same to all.
+ * no deterministic plan or only one that needs more workspace than workspace_cudnn_plan. Then all samples go to the
+ * other kernels. The two passes of a call may be of different kinds, since lse means the same to all.
  */
 bool attention_by_cudnn(struct device *dev, const struct attention_call *call, bool backward);
 

@@ -137,6 +137,7 @@ static const size_t MIB = 1 << 20;
 static struct workspace sizes_of(enum dtype dtype)
 {
     return (struct workspace){
+        .attention = ATTENTION_OWN,
         .gpu = true,
         .dtype = dtype,
         .backward = true,
@@ -179,11 +180,25 @@ static void test_cudnn(void **state)
     w.attention = ATTENTION_CUDNN;
     assert_int_equal(kernels_workspace_bytes(&w), bytes);
     w.attention = ATTENTION_AUTO;
-    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB);
-    w.head_size = 128;
     assert_int_equal(kernels_workspace_bytes(&w), bytes);
-    w.attention = ATTENTION_OWN;
+    w.head_size = 32;
     assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB);
+    w.attention = ATTENTION_OWN;
+    w.head_size = 64;
+    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB);
+}
+
+/* As many samples at a time as need 1 GiB, in parts of about the same size. */
+static void test_cudnn_samples(void **state)
+{
+    (void)state;
+    assert_int_equal(cudnn_backward_samples(16, 12, 1024), 16);
+    assert_int_equal(cudnn_backward_samples(64, 12, 1024), 32); /* of 24 MiB each */
+    assert_int_equal(cudnn_backward_samples(85, 12, 1024), 29);
+    assert_int_equal(cudnn_backward_samples(3, 12, 8192), 1); /* of 1.5 GiB */
+    assert_int_equal(cudnn_backward_samples(0, 12, 1024), 0);
+    assert_int_equal(workspace_attention_cudnn(3, 12, 8192),
+                     12 * (size_t)8192 * 8192 * 2 + 12 * 8192 * sizeof(float) + 16 * MIB);
 }
 
 static void test_use_cudnn(void **state)
@@ -195,12 +210,16 @@ static void test_use_cudnn(void **state)
     w.attention = ATTENTION_AUTO;
     w.head_size = 128;
     assert_true(kernels_use_cudnn(&w));
-    w.seq = 2048;
+    w.seq = 16384;
     assert_true(kernels_use_cudnn(&w));
-    w.seq = 4096; /* so long that the workspace would be larger than all activations of a layer */
+    w.seq = 384;
+    assert_false(kernels_use_cudnn(&w));
+    w.seq = 512;
+    w.head_size = 56;
     assert_false(kernels_use_cudnn(&w));
     w.attention = ATTENTION_CUDNN;
     assert_true(kernels_use_cudnn(&w));
+    w.head_size = 128;
     changed = w, changed.seq = 1000;
     assert_false(kernels_use_cudnn(&changed));
     changed = w, changed.seq = 64;
@@ -223,6 +242,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_attention_and_squares, open_device, close_device),
         cmocka_unit_test(test_foretold),
         cmocka_unit_test(test_cudnn),
+        cmocka_unit_test(test_cudnn_samples),
         cmocka_unit_test(test_use_cudnn),
     };
 

@@ -146,11 +146,14 @@ standin_tree() {
     ! muster-report compare --tolerance 0 "$DIR/own.jsonl" "$DIR/run.jsonl" || return 1
     grep 'largest error of any rank: 0.0%' "$DIR/run.log"
     train cudnn 2 "${large[@]}" attention=cudnn parallel.recompute=full
-    MUSTER_STANDIN_SEED=11 like cudnn 0 2 "${large[@]}" attention=auto parallel.recompute=full # heads of 128
+    MUSTER_STANDIN_SEED=11 like cudnn 0 2 "${large[@]}" attention=cudnn parallel.recompute=full
+    local long=("${large[@]}" model.hidden=128 model.seq_length=512 optimizer.warmup_steps=0 batch.steps=1)
+    train cudnn 2 "${long[@]}" attention=cudnn
+    like cudnn 0 2 "${long[@]}" attention=auto
 
-    # no plan; heads of 64; documents; no library
+    # no plan; a short sequence; documents; no library
     MUSTER_STANDIN_PLANS=0 like own 0 1 "${large[@]}" attention=cudnn
-    like near 1e-3 1 "${large[@]}" model.heads=4
+    like near 1e-3 1 "${large[@]}"
     grep "attention: muster's own kernels$" "$DIR/run.log"
     train run 1 "${large[@]}" data.reset=document attention=cudnn
     grep "attention: muster's own kernels; cuDNN has none for this job (muster.cfg(5))$" "$DIR/run.log"
@@ -160,7 +163,7 @@ standin_tree() {
     printf '#!/bin/sh\n[ "$PMI_RANK" = 0 ] || export MUSTER_CUDNN=/nonexistent\nexec "$@"\n' >one
     chmod +x one
     ranks() { mpiexec.mpich -n "$1" ./one "${@:2}"; }
-    run train run 2 "${large[@]}" attention=auto
+    run train run 2 "${long[@]}" attention=auto
     [ "$status" -eq 78 ]
     grep -q 'rank 1 computes attention by other kernels than rank 0: install the same cuDNN on every node' "$DIR/run.log"
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/cuda.h"
+
 /* cuDNN's attention on a GPU that has it, or on the stand-in, against float64; skipped elsewhere. */
 
 static struct device *open_device(void)
@@ -76,9 +78,50 @@ static void test_repeated(void **state)
     free(first);
 }
 
+/* dqkv of a sample, as a whole, beside what muster's own kernels made of it. */
+static void expect_sample(size_t sample, struct tensor got, const double *want, size_t count)
+{
+    double error = 0, norm = 0;
+
+    for (size_t i = sample * count; i < (sample + 1) * count; i++) {
+        error += pow(tensor_get(got, i) - want[i], 2);
+        norm += want[i] * want[i];
+    }
+    if (!(error <= 4e-4 * norm))
+        fail_msg("sample %zu differs by %.3g of its norm", sample, sqrt(error / norm));
+}
+
+/* So many scores that the backward pass takes some samples at a time. Only a GPU is fast enough for them. */
+static void test_parts_of_a_batch(void **state)
+{
+    const struct attention_case x = {.batch = 5, .seq = 8192, .heads = 2, .head_size = 64, .causal = true};
+    size_t count = 3 * (size_t)x.seq * (size_t)x.heads * (size_t)x.head_size;
+    struct device *dev;
+    struct attention_buffers b;
+    double *own;
+
+    (void)state;
+    if (!other_device() || getenv("MUSTER_TEST_EMULATED"))
+        skip();
+    assert_int_equal(cudnn_backward_samples(5, 2, 8192), 3);
+    dev = open_device();
+    b = attention_make(dev, DTYPE_BF16, &x, 1);
+    assert_int_equal(device_choose_attention(dev, ATTENTION_OWN, NULL), 0);
+    attention_forward_on(dev, &x, &b);
+    attention_backward_on(dev, &x, &b);
+    own = tensor_values(dev, b.dqkv);
+    assert_int_equal(device_choose_attention(dev, ATTENTION_CUDNN, NULL), 0);
+    attention_forward_on(dev, &x, &b);
+    attention_backward_on(dev, &x, &b);
+    for (size_t i = 0; i < (size_t)x.batch; i++)
+        expect_sample(i, b.dqkv, own, count);
+    finish_device(dev);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_repeated)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_repeated),
+                                       cmocka_unit_test(test_parts_of_a_batch)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
