@@ -32,7 +32,10 @@ OPERATION = re.compile(r"^(\S.*?) +[\d.]+ +([\d.]+) +[\d.]+%(?: +([\d.]+))?? +(\
 class Parts:
     def __init__(self, results, tiny):
         self.results, self.tiny = results, tiny
-        self.batch, self.seq, self.steps = (4, 32, 2) if tiny else (64, 1024, 6)
+        self.batch, self.seq = (4, 32) if tiny else (64, 1024)
+
+    def steps(self, model):
+        return 2 if self.tiny else sizes.steps(model, self.seq, self.batch)
 
     # ---- steps of bench/step ----
 
@@ -43,7 +46,7 @@ class Parts:
             keys = {"device": DEVICE, "precision.compute": "bf16", "batch.micro_batch": micro,
                     "model.heads": sizes.SIZES[model][2], "report.peak_tflops": self.results.peak, **sets}
             command = [program("bench/step"), "--preset", model, "--batch", batch, "--seq", self.seq, "--steps",
-                       steps or self.steps, *sum((["--set", f"{k}={v}"] for k, v in keys.items()), [])]
+                       steps or self.steps(model), *sum((["--set", f"{k}={v}"] for k, v in keys.items()), [])]
             try:
                 text = self.results.run(key, command, environment)
                 break
@@ -59,8 +62,8 @@ class Parts:
         if not math.isfinite(float(loss)):
             raise RuntimeError(f"the loss is {loss}: what it took to compute that says nothing")
         memory = float(re.search(r"^memory of rank 0 +([\d.]+) GiB", text, re.M).group(1))
-        return {"tokens_per_second": max(rates), "mfu": self.mfu(model, max(rates)), "mib": round(memory * 1024),
-                "loss": loss}
+        rate = statistics.median(rates)
+        return {"tokens_per_second": rate, "mfu": self.mfu(model, rate), "mib": round(memory * 1024), "loss": loss}
 
     def mfu(self, model, rate):
         return round(rate * sizes.flops_a_token(model, self.seq) / (self.results.peak * 1e12), 4)
@@ -95,7 +98,7 @@ class Parts:
     def torch(self, key, model):
         shape, micro = self.torch_sizes(model)
         text = self.results.run(key, [PYTHON, "bench/gpu_torch.py", "train", *shape, self.batch, micro, self.seq,
-                                      self.steps])
+                                      self.steps(model)])
         rate, mib, micro = re.findall(r"^([\d.]+) (\d+) (\d+)$", text, re.M)[-1]
         return {"micro": int(micro), "batch": self.batch, "tokens_per_second": float(rate),
                 "mfu": self.mfu(model, float(rate)), "mib": int(mib)}

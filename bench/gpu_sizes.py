@@ -1,4 +1,5 @@
 """gpu_sizes.py - for bench/gpu-day: a GPT's sizes, the FLOPs of its steps, and how many samples fit into a GPU."""
+import math
 
 SIZES = {  # layers, hidden, heads, vocabulary
     "gpt-tiny": (4, 128, 2, 256),  # by the preset, but for heads of 64
@@ -18,6 +19,11 @@ def flops_a_token(model, seq):
     """PaLM's count (arXiv 2204.02311, appendix B)."""
     layers, d, _, _ = SIZES[model]
     return 6 * parameters(model, seq) + 12 * layers * d * seq
+
+
+def steps(model, seq, batch):
+    """About 4 s of them at 500 TFLOP/s, and at least 6: a GPU's clocks fall within the first second."""
+    return max(6, math.ceil(2e15 / (flops_a_token(model, seq) * seq * batch)))
 
 
 def micro_batch(model, seq, batch, memory, ours):

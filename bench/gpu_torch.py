@@ -4,7 +4,7 @@
     gpu_torch.py compile LAYERS HIDDEN HEADS VOCAB MICRO_BATCH SEQ
     gpu_torch.py ceilings
 
-train prints "tokens/s PEAK_MIB MICRO_BATCH" last, by the fastest of STEPS steps after three to warm up. Where
+train prints "tokens/s PEAK_MIB MICRO_BATCH" last, by the median of STEPS steps after three to warm up. Where
 MICRO_BATCH samples do not fit, it halves them until they do. Parameters are fp32 and products bf16, as ours are; tokens
 are drawn from all of the vocabulary.
 
@@ -19,6 +19,7 @@ Without a GPU all of this runs on the CPU, with smaller products and copies, to 
 """
 import contextlib
 import re
+import statistics
 import sys
 import time
 
@@ -69,7 +70,7 @@ def train(layers, d, heads, vocab, batch, micro, seq, steps):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   **({"fused": True} if NEW else {}))
     parts = torch.randint(0, vocab, (batch, seq + 1), device=KIND).split(micro)
-    best = float("inf")
+    seconds = []
     for i in range(steps + WARM_UP):
         wait()
         started = time.perf_counter()
@@ -81,9 +82,9 @@ def train(layers, d, heads, vocab, batch, micro, seq, steps):
         elapsed = time.perf_counter() - started
         print(f"step {i} {elapsed:.4f} s", flush=True)
         if i >= WARM_UP:
-            best = min(best, elapsed)
+            seconds.append(elapsed)
     mib = torch.cuda.max_memory_allocated() / 2**20 if KIND == "cuda" else 0
-    print(f"{batch * seq / best:.1f} {mib:.0f} {micro}")
+    print(f"{batch * seq / statistics.median(seconds):.1f} {mib:.0f} {micro}")
 
 
 def fill_cache(layers, d, heads, vocab, micro, seq):

@@ -55,9 +55,9 @@ STEP
 }
 
 @test "bench/gpu-day names what became slower than the record of the same GPU, and measures nothing twice" {
-    measure 10.5000 "out of memory" 109184.0
+    measure 10.5000 "out of memory" 119470.0
     [[ $output == *"NVIDIA H200, beside the record of "* ]]
-    [[ $output == *"slower than recorded: ours gpt-125m -80.5%; ours gpt-350m -48.5%"* ]]
+    [[ $output == *"slower than recorded: ours gpt-125m -80.5%; ours gpt-350m -48.1%"* ]]
     [[ $output != *"gpt-760m -"* && $output != *"gpt-1.3b -"* ]]
     [ "$(wc -l <out/results.jsonl)" -eq 4 ]
     measure 10.5000 "out of memory" 1.0
