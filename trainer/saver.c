@@ -311,6 +311,8 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
                         .events = *events,
                         .committed_at = clock_monotonic(),
                         .existed = access(engine->job->checkpoint.dir, F_OK) == 0,
+                        .named = UINT64_MAX,
+                        .dropped = UINT64_MAX,
                         .resumed = UINT64_MAX,
                         .last_save = UINT64_MAX,
                         .staged_step = UINT64_MAX,

@@ -109,80 +109,85 @@ static void log_uncommitted(struct saver *s, const char *why)
               *why ? why : "earlier saves are still being drained");
 }
 
-/* On all ranks, the oldest save that a node has `found`: 1. `spare`, found by any node: those that may be given up come
- * first: 2. 0 if there is none. */
-static int share_oldest(struct saver *s, bool found, bool spare, struct ckpt_stage_trouble *oldest, struct error *err)
+/* Gives all ranks the reason of the lowest rank that has one: 1, 0 if none has one, -1. */
+static int share_reason(struct saver *s, bool have, const char *reason, struct error *err)
 {
-    const double spares = 1ull << 52;
-    int rank = comm_rank(s->world), size = comm_size(s->world);
-    double own = !found ? -INFINITY : spare ? spares - (double)oldest->step : -1 - (double)oldest->step;
-    double first = own, owner;
+    struct error why;
 
-    comm_purpose(s->world, "oldest save", "that is not committed");
-    if (comm_max_f64(s->world, &first, 1, err) < 0)
-        return -1;
-    owner = found && own == first ? size - rank : 0;
-    if (comm_max_f64(s->world, &owner, 1, err) < 0)
-        return -1;
-    if (owner == 0)
+    if (comm_agree(s->world, have ? error_set(&why, CODE_IO, "%s", reason) : 0, &why) == 0)
         return 0;
-    if (comm_broadcast(s->world, oldest, sizeof *oldest, size - (int)owner, err) < 0)
-        return -1;
-    return first > 0 ? 2 : 1;
+    *err = why;
+    return why.code == CODE_IO ? 1 : -1;
 }
 
-/* 2: *oldest is the save that all nodes give up for a newer one. 1: none; *oldest is a save in trouble. 0: neither. */
-static int find_oldest(struct saver *s, bool full, struct ckpt_stage_trouble *oldest, struct error *err)
+/* What the ranks agree on: the greatest of each. */
+enum {
+    FULL,      /* the rank's stage has no room */
+    UNDRAINED, /* for long, and no muster-ckptd drains it */
+    DROPPING,  /* the node still has the save that was dropped last */
+    OLDEST,    /* the step that the node can give up, negative */
+    VOTES
+};
+
+/* Every node drops the saves of that step, for a newer one. */
+static void drop_step(struct saver *s, uint64_t step, const char *why)
+{
+    struct error err;
+
+    s->dropped = step;
+    if (s->stage->first && ckpt_stage_replace(s->stage->handle, step, &err) < 0)
+        saver_log(s, "%s", err.text);
+    saver_log(s, "the checkpoint of step %" PRIu64 " is dropped to make room for that of step %" PRIu64 ": %s", step,
+              s->engine->step, *why ? why : "the run stops");
+}
+
+/* One round of saver_make_room. */
+static int look_for_room(struct saver *s, bool *proceed, struct error *err)
 {
     struct ckpt_stage *stage = s->stage->handle;
-    bool urgent = s->stopping && s->full_since > 0 && clock_monotonic() - s->full_since > FULL_SECONDS;
-    bool spare = s->stage->first && ckpt_stage_find_oldest(stage, !urgent, s->ending && full, oldest);
-    bool found = spare || (s->stage->first && ckpt_stage_find_trouble(stage, oldest));
+    bool first = s->stage->first, full = !ckpt_stage_has_room(stage, comm_rank(s->world), comm_size(s->world));
+    double votes[VOTES] = {[FULL] = full, [OLDEST] = -INFINITY}, full_for;
+    struct ckpt_stage_trouble own = {0};
+    uint64_t oldest = UINT64_MAX;
+    bool spare, mine;
+    int shared;
 
-    return share_oldest(s, found, spare, oldest, err);
-}
-
-static void log_replaced(struct saver *s, const struct ckpt_stage_trouble *oldest)
-{
-    saver_log(s, "the checkpoint of step %" PRIu64 " is dropped to make room for that of step %" PRIu64 ": %s",
-              oldest->step, s->engine->step, *oldest->reason ? oldest->reason : "the run stops");
-    log_uncommitted(s, oldest->reason);
+    if (!full || s->full_since == 0)
+        s->full_since = full ? clock_monotonic() : 0;
+    full_for = full ? clock_monotonic() - s->full_since : 0;
+    spare = first && ckpt_stage_find_oldest(stage, s->engine->step, !(s->stopping && full_for > FULL_SECONDS),
+                                            s->ending && full, &own);
+    votes[UNDRAINED] = first && full_for > FULL_SECONDS && !saver_stage_has_drainer(s->stage);
+    votes[DROPPING] = s->dropped != UINT64_MAX && ckpt_stage_has(stage, s->dropped);
+    if (spare)
+        votes[OLDEST] = -(double)own.step;
+    comm_purpose(s->world, "room", "for a checkpoint");
+    if (comm_max_f64(s->world, votes, VOTES, err) < 0)
+        return -1;
+    *proceed = votes[FULL] == 0 || votes[UNDRAINED] > 0;
+    if (*proceed || votes[DROPPING] > 0)
+        return 0;
+    if (votes[OLDEST] > -INFINITY)
+        oldest = (uint64_t)-votes[OLDEST];
+    mine = oldest == UINT64_MAX ? first && ckpt_stage_find_trouble(stage, &own) : spare && own.step == oldest;
+    shared = share_reason(s, mine && own.reason[0], own.reason, err);
+    if (shared < 0)
+        return -1;
+    if (oldest != UINT64_MAX && oldest == s->named)
+        drop_step(s, oldest, shared ? err->text : "");
+    s->named = oldest;
+    log_uncommitted(s, shared ? err->text : "");
+    return 0;
 }
 
 int saver_make_room(struct saver *s, bool wait, bool *proceed, struct error *err)
 {
-    struct ckpt_stage_trouble oldest = {0};
-
-    for (*proceed = true; s->stage;) {
-        double full = !ckpt_stage_has_room(s->stage->handle, comm_rank(s->world), comm_size(s->world));
-        double values[3] = {full, 0, saver_stage_is_replacing(s->stage)};
-        struct error mark_error;
-        int found = 0, replaced = 0;
-
-        if (full == 0 || s->full_since == 0)
-            s->full_since = full > 0 ? clock_monotonic() : 0;
-        values[1] = full > 0 && s->stage->first && clock_monotonic() - s->full_since > FULL_SECONDS &&
-                    !saver_stage_has_drainer(s->stage);
-        comm_purpose(s->world, "room", "for a checkpoint");
-        if (comm_max_f64(s->world, values, 3, err) < 0)
+    *proceed = !s->stage;
+    while (!*proceed) {
+        if (look_for_room(s, proceed, err) < 0)
             return -1;
-        *proceed = values[0] == 0 || values[1] > 0;
-        if (*proceed)
-            return 0;
-        if (values[2] == 0)
-            found = find_oldest(s, full > 0, &oldest, err);
-        if (found < 0)
-            return -1;
-        if (found == 2)
-            replaced = saver_stage_replace(s->stage, &oldest, &mark_error);
-        if (replaced < 0)
-            saver_log(s, "%s", mark_error.text);
-        else if (replaced > 0)
-            log_replaced(s, &oldest);
-        else if (values[2] == 0)
-            log_uncommitted(s, found > 0 ? oldest.reason : "");
-        if (!wait)
-            return 0;
+        if (*proceed || !wait)
+            break;
         saver_poll(s);
         clock_sleep(POLL_SECONDS);
     }
@@ -210,12 +215,11 @@ static int fail_waiting(struct saver *s, struct error *err)
 {
     struct ckpt_stage_trouble trouble = {0};
     bool mine = s->stage->first && ckpt_stage_find_trouble(s->stage->handle, &trouble);
-    int found = share_oldest(s, mine, false, &trouble, err);
+    int shared = share_reason(s, mine, trouble.reason, err);
 
-    if (found < 0)
-        return -1;
-    error_set(err, CODE_IO, "%s", found ? trouble.reason : "the job's time limit is near");
-    return 1;
+    if (shared == 0)
+        error_set(err, CODE_IO, "the job's time limit is near");
+    return shared < 0 ? -1 : 1;
 }
 
 int saver_wait_for_staged(struct saver *s, struct error *err)

@@ -17,11 +17,12 @@ struct saver {
     struct nodes nodes;
     struct saver_stage *stage; /* NULL: saves are written directly to checkpoint.dir */
     /* The save that is due or under way. has_snapshot is false while a copy is under way. */
-    bool due;                      /* since a step that is a multiple of checkpoint.every */
-    double full_since;             /* clock_monotonic when the stage was first found full; 0: it has room */
-    bool put_off;                  /* the stage is full, and that was logged */
-    bool ending, stopping;         /* what is saved now is the last; and there may be little time for it */
-    bool has_snapshot;             /* its copy begins after the next step */
+    bool due;                /* since a step that is a multiple of checkpoint.every */
+    double full_since;       /* clock_monotonic when the stage was first found full; 0: it has room */
+    uint64_t named, dropped; /* steps of saver_make_room: named by its last call, dropped last; UINT64_MAX: none */
+    bool put_off;            /* the stage is full, and that was logged */
+    bool ending, stopping;   /* what is saved now is the last; and there may be little time for it */
+    bool has_snapshot;       /* its copy begins after the next step */
     struct ckpt_progress snapshot; /* the run's progress when engine_snapshot was called */
     struct shard_save shard_save;  /* while it is copied */
     double waited;                 /* seconds that training waited for the copy */
@@ -50,12 +51,11 @@ void saver_poll(struct saver *saver);
 /*
  * Sets *proceed to true if the save need not wait any more: either the stage has room; or no muster-ckptd runs, and
  * then ckpt_stage_shard returns 1 and the save is written directly. All ranks get the same *proceed. With `wait`,
- * returns only when it is true. If the stage is full on some node, a call
+ * returns only when it is true.
  *
- *   1. does nothing while a node still has the save that was replaced last (saver_stage_is_replacing); otherwise it
- *   2. finds the oldest save of all nodes that may be given up (ckpt_stage_find_oldest), and
- *   3. marks it `replaced` on all nodes (saver_stage_replace, ckpt_stage_replace), if the previous call found the same
- *      save.
+ * While the stage is full on some node, the ranks agree on the oldest step that a node can give up
+ * (ckpt_stage_find_oldest). If two calls in a row name the same step, and no node still has the step that was dropped
+ * last, every node drops it (ckpt_stage_replace). After one call only, a drainer may just have freed the memory.
  *
  * A save is given up if its target fails or does not answer; and while the run stops, if the stage stays full for some
  * seconds, whatever the target does: the newest state comes first. The save that muster-ckptd works on is kept,

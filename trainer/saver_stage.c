@@ -150,35 +150,6 @@ void saver_stage_destroy(struct saver_stage *s)
     free(s);
 }
 
-/* ---- room -------------------------------------------------------------------------------------------------------- */
-
-static bool is_same(const struct attempt_id *a, const struct attempt_id *b)
-{
-    return a->step == b->step && strcmp(a->attempt, b->attempt) == 0;
-}
-
-int saver_stage_replace(struct saver_stage *s, const struct ckpt_stage_trouble *oldest, struct error *err)
-{
-    struct attempt_id named = {.step = oldest->step};
-    bool again, first;
-
-    memcpy(named.attempt, oldest->attempt, sizeof named.attempt);
-    again = is_same(&s->suspect, &named);
-    first = !is_same(&s->replaced, &named);
-    s->suspect = named;
-    if (!again)
-        return 0;
-    s->replaced = named;
-    if (s->first && ckpt_stage_replace(s->handle, named.step, named.attempt, err) < 0)
-        return -1;
-    return first;
-}
-
-bool saver_stage_is_replacing(const struct saver_stage *s)
-{
-    return s->replaced.attempt[0] && ckpt_stage_has(s->handle, s->replaced.step, s->replaced.attempt);
-}
-
 /* ---- the copy ---- */
 
 static void *copy_shard(void *arg)

@@ -20,12 +20,6 @@ enum {
     SAVER_SILENT = 5,        /* seconds */
 };
 
-/* One try to save one step. */
-struct attempt_id {
-    uint64_t step;
-    char attempt[CKPT_ATTEMPT_SIZE];
-};
-
 /* Not to be moved while a copy is under way. */
 struct saver_stage {
     struct ckpt_stage *handle;
@@ -37,9 +31,6 @@ struct saver_stage {
     double restarted;
     double sign, looked;    /* its last sign that it moves, and clock_monotonic when that was looked for */
     double silent, kill_at; /* seconds without a new sign, and when it is killed for that */
-    /* an older save is replaced by a newer one, which needs its memory */
-    struct attempt_id replaced; /* the save that was replaced last; attempt "": none */
-    struct attempt_id suspect;  /* the save that the last call of saver_stage_replace named */
     /* the copy */
     const struct ckpt_save *save; /* borrowed; NULL: none is under way */
     bool threaded;
@@ -78,18 +69,6 @@ int saver_stage_wait(struct saver_stage *stage, struct error *err);
 /* Whether a muster-ckptd drains the stage: ours, or one of an earlier run that is still at work. False when it has
  * ended too often. */
 bool saver_stage_has_drainer(struct saver_stage *stage);
-
-/*
- * The stage of some node is full, and `oldest` is the oldest save of any node that may be given up
- * (ckpt_stage_find_oldest). Replace it (by ckpt_stage_replace) if two calls in a row name it. After one call only, the
- * drainer may just have freed the memory. Returns 1 if this call is the first to replace it (the caller logs that),
- * otherwise 0; -1 on failure.
- */
-int saver_stage_replace(struct saver_stage *stage, const struct ckpt_stage_trouble *oldest, struct error *err);
-
-/* Whether this node still has the save that was replaced last. The next one is replaced only when no node has this one
- * any more: the drainers see the mark at different times. */
-bool saver_stage_is_replacing(const struct saver_stage *stage);
 
 /*
  * Call often. Restarts a muster-ckptd that has ended: SUPERVISE_RESTARTED. Kills one that was stopped and has made no

@@ -288,8 +288,7 @@ static enum turn_result take_turn(struct drain_turn *turn)
         return drain_end_dropped(turn);
     /* `replaced` is ignored if the run that made the mark has ended: its newer save may not exist, and this one may be
      * the newest. */
-    if (drainer->trainer_alive && !file_exists(&turn->source, STAGE_ADOPTED) &&
-        file_exists(&turn->source, STAGE_REPLACED))
+    if (drainer->trainer_alive && file_exists(&turn->source, STAGE_REPLACED))
         return drain_end_replaced(turn);
     if (under_way)
         return watch_turn(turn);

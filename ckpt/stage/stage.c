@@ -24,8 +24,10 @@ static int adopt_generation(const struct directory *directory, const struct gene
 
     if (generation_contents(directory, ".", &contents, err) < 0)
         return -1;
-    return stage_mark(directory,
-                      local > 0 && contents.staged + contents.drained >= local ? STAGE_ADOPTED : STAGE_DROPPED, err);
+    if (local == 0 || contents.staged + contents.drained < local)
+        return stage_mark(directory, STAGE_DROPPED, err);
+    unlinkat(directory->fd, STAGE_REPLACED, 0); /* the newer save that needed its memory may not exist */
+    return stage_mark(directory, STAGE_ADOPTED, err);
 }
 
 /*
@@ -147,7 +149,7 @@ int ckpt_stage_mark_closed(struct ckpt_stage *stage, struct error *err)
     return stage_mark(&stage->directory, STAGE_CLOSED, err);
 }
 
-static int mark_generation(struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *mark,
+static int mark_generation(const struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *mark,
                            struct error *err)
 {
     char name[FILE_NAME_SIZE];
@@ -167,9 +169,30 @@ int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt
     return mark_generation(stage, step, attempt, STAGE_DROPPED, err);
 }
 
-int ckpt_stage_replace(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err)
+/* 1 if there is a save of that step; with `mark` each gets that mark. */
+static int visit_step(const struct ckpt_stage *stage, uint64_t step, const char *mark, struct error *err)
 {
-    return mark_generation(stage, step, attempt, STAGE_REPLACED, err);
+    struct attempt *attempts;
+    size_t count;
+    int result = 0;
+
+    if (attempt_list(&stage->directory, &attempts, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count && result >= 0; i++)
+        if (attempts[i].step == step)
+            result = !mark || mark_generation(stage, step, attempts[i].attempt, mark, err) == 0 ? 1 : -1;
+    free(attempts);
+    return result;
+}
+
+int ckpt_stage_replace(struct ckpt_stage *stage, uint64_t step, struct error *err)
+{
+    return visit_step(stage, step, STAGE_REPLACED, err) < 0 ? -1 : 0;
+}
+
+bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step)
+{
+    return visit_step(stage, step, NULL, NULL) > 0;
 }
 
 bool ckpt_stage_has_drainer(struct ckpt_stage *stage)
@@ -223,7 +246,6 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, stru
 static void describe_entry(struct ckpt_stage_trouble *trouble, const struct status_generation *entry)
 {
     *trouble = (struct ckpt_stage_trouble){.step = entry->step, .draining = entry->state == STATUS_DRAINING};
-    memcpy(trouble->attempt, entry->attempt, sizeof trouble->attempt);
     memcpy(trouble->reason, entry->reason, sizeof trouble->reason);
 }
 
@@ -247,7 +269,8 @@ bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_stage_trouble
     return oldest;
 }
 
-bool ckpt_stage_find_oldest(struct ckpt_stage *stage, bool failing, bool any, struct ckpt_stage_trouble *found)
+bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failing, bool any,
+                            struct ckpt_stage_trouble *found)
 {
     const struct status_generation *oldest = NULL, *at_work = NULL;
 
@@ -260,6 +283,8 @@ bool ckpt_stage_find_oldest(struct ckpt_stage *stage, bool failing, bool any, st
             continue;
         if (failing && one->state == STATUS_DRAINING)
             return false;
+        if (one->step >= step)
+            continue;
         if (one->state == STATUS_DRAINING || one->state == STATUS_HANGING)
             at_work = one;
         else if ((!failing || one->reason[0]) && (!oldest || one->started < oldest->started))
@@ -280,14 +305,6 @@ double ckpt_stage_updated(const struct ckpt_stage *stage)
 int ckpt_stage_drainer(struct ckpt_stage *stage)
 {
     return read_status(stage, NULL) < 0 ? 0 : stage->status->pid;
-}
-
-bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step, const char *attempt)
-{
-    char name[FILE_NAME_SIZE];
-
-    name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
-    return file_exists(&stage->directory, name);
 }
 
 bool ckpt_stage_target_existed(const struct ckpt_stage *stage)

@@ -131,10 +131,10 @@ bool ckpt_stage_has_room(const struct ckpt_stage *stage, int shard, int shards);
 int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err);
 
 /*
- * A newer save needs the memory while the checkpoint directory fails: marks the generation `replaced`. The drainer
- * removes it in the same way, and reports it as failed, with that reason.
+ * A newer save needs the memory: marks all saves of `step` as `replaced`. The drainer removes them in the same way, and
+ * reports them as failed, with that reason.
  */
-int ckpt_stage_replace(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err);
+int ckpt_stage_replace(struct ckpt_stage *stage, uint64_t step, struct error *err);
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
@@ -164,7 +164,6 @@ bool ckpt_stage_is_empty(struct ckpt_stage *stage);
 /* A generation that is still in the stage. */
 struct ckpt_stage_trouble {
     uint64_t step;
-    char attempt[CKPT_ATTEMPT_SIZE];
     char reason[512]; /* why it cannot be completed at present: its target fails or does not answer, or other nodes'
                          shards do not come; "": nothing fails */
     bool draining;    /* it is being tried again right now */
@@ -175,12 +174,14 @@ struct ckpt_stage_trouble {
 bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_stage_trouble *trouble);
 
 /*
- * The generation to give up for a newer save: the oldest that holds memory and that the drainer does not work on.
+ * The generation to give up for a save of `step`: the oldest of an earlier step that holds memory and that the drainer
+ * does not work on.
  * `failing`: only one with a reason, and none while any is in state *draining*. `any`: if there is no other, also the
  * one that the drainer works on. Without `any` that one is kept: it is committed when a target that is only slow, or
  * did not answer for a while, works again.
  */
-bool ckpt_stage_find_oldest(struct ckpt_stage *stage, bool failing, bool any, struct ckpt_stage_trouble *oldest);
+bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failing, bool any,
+                            struct ckpt_stage_trouble *oldest);
 
 /* When the drainer last showed that it runs, in seconds since 1970; it does so five times a second. */
 double ckpt_stage_updated(const struct ckpt_stage *stage);
@@ -188,8 +189,8 @@ double ckpt_stage_updated(const struct ckpt_stage *stage);
 /* The process that drains it, or did last; 0 if that is not known. */
 int ckpt_stage_drainer(struct ckpt_stage *stage);
 
-/* Whether this node still has that generation. */
-bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step, const char *attempt);
+/* Whether this node still has a save of that step. */
+bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step);
 
 /* Whether the checkpoint directory existed, or the drainer has made it: a missing one must then not be made again. */
 bool ckpt_stage_target_existed(const struct ckpt_stage *stage);

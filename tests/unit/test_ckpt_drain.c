@@ -237,14 +237,39 @@ static void a_dead_run_replaces_nothing(void **state)
     node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 1, false);
     node_stage(&node, 1, "a");
-    assert_true(ckpt_stage_has(node.stage, 1, "a"));
-    assert_false(ckpt_stage_has(node.stage, 2, "a"));
-    assert_int_equal(ckpt_stage_replace(node.stage, 1, "a", &err), 0);
+    assert_true(ckpt_stage_has(node.stage, 1));
+    assert_false(ckpt_stage_has(node.stage, 2));
+    assert_int_equal(ckpt_stage_replace(node.stage, 1, &err), 0);
     snprintf(path, sizeof path, "%s", ckpt_stage_directory(node.stage));
     ckpt_stage_destroy(node.stage);
     node.stage = NULL;
     assert_int_equal(ckpt_drain(path, &options, &err), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 1);
+    node_destroy(&node);
+}
+
+/* The job's next run forgets that mark, and may make its own. */
+static void the_next_run_marks_anew(void **state)
+{
+    struct world world;
+    struct node node;
+    struct error err;
+
+    (void)state;
+    node_create(&node, &world, &seed, 1, false);
+    for (int again = 0; again < 2; again++) {
+        node_open(&node, "1", 1, false);
+        node_stage(&node, 1, again ? "b" : "a");
+        assert_int_equal(ckpt_stage_replace(node.stage, 1, &err), 0);
+        ckpt_stage_destroy(node.stage);
+        node_open(&node, "1", 1, true);
+        if (!again)
+            assert_int_equal(ckpt_stage_replace(node.stage, 1, &err), 0);
+        assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
+        assert_int_equal(node_news(&node).outcome, again ? CKPT_COMMITTED : CKPT_FAILED);
+        ckpt_stage_destroy(node.stage);
+        node.stage = NULL;
+    }
     node_destroy(&node);
 }
 
@@ -265,16 +290,17 @@ static void a_newer_save_replaces(void **state)
     spew(join(file, node.target, "ckpt"), "x", 1);
     strcpy(node.target, file);
     node_open(&node, "1", 2, false);
-    assert_false(ckpt_stage_find_oldest(node.stage, true, false, &trouble));
+    assert_false(ckpt_stage_find_oldest(node.stage, 9, true, false, &trouble));
     node_stage(&node, 1, "a");
     node_stage(&node, 2, "b");
     child = node_start_drain(&node, &options);
-    for (int tries = 0; !ckpt_stage_find_oldest(node.stage, true, false, &trouble) && tries < 2000; tries++)
+    for (int tries = 0; !ckpt_stage_find_oldest(node.stage, 9, true, false, &trouble) && tries < 2000; tries++)
         pause_us(10000);
     assert_int_equal(trouble.step, 1);
     assert_non_null(strstr(trouble.reason, "Not a directory"));
+    assert_false(ckpt_stage_find_oldest(node.stage, 1, true, false, &trouble)); /* not for an older one */
     assert_false(ckpt_stage_has_room(node.stage, 0, 1));
-    assert_int_equal(ckpt_stage_replace(node.stage, 1, "a", &err), 0);
+    assert_int_equal(ckpt_stage_replace(node.stage, 1, &err), 0);
     news = node_news(&node);
     assert_int_equal(news.step, 1);
     assert_int_equal(news.outcome, CKPT_FAILED);
@@ -337,10 +363,10 @@ static void the_one_at_work_is_kept(void **state)
         pause_us(1000);
     node_stage(&node, 2, "b");
     for (uint64_t step = 2; step >= 1; step--) { /* first the one that waits */
-        while (!ckpt_stage_find_oldest(node.stage, false, true, &oldest) || oldest.step != step)
+        while (!ckpt_stage_find_oldest(node.stage, 9, false, true, &oldest) || oldest.step != step)
             pause_us(1000);
-        assert_false(ckpt_stage_find_oldest(node.stage, true, true, &oldest)); /* nothing fails */
-        assert_int_equal(ckpt_stage_replace(node.stage, step, step == 1 ? "a" : "b", &err), 0);
+        assert_false(ckpt_stage_find_oldest(node.stage, 9, true, true, &oldest)); /* nothing fails */
+        assert_int_equal(ckpt_stage_replace(node.stage, step, &err), 0);
         assert_int_equal(node_news(&node).step, step);
         assert_true(ckpt_stage_has_room(node.stage, 0, 1));
     }
@@ -858,6 +884,7 @@ int main(void)
         cmocka_unit_test(a_second_one_is_told),
         cmocka_unit_test(two_drain_the_same),
         cmocka_unit_test(one_node_cannot_write),
+        cmocka_unit_test(the_next_run_marks_anew),
         cmocka_unit_test(a_newer_save_replaces),
         cmocka_unit_test(the_one_at_work_is_kept),
         cmocka_unit_test(the_drainers_child_is_lost),

@@ -321,7 +321,7 @@ static void a_child_whose_parent_ends_leaves_it_to_others(void **state)
     output[fread(output, 1, sizeof output - 1, pipe)] = '\0'; /* until it has ended */
     pclose(pipe);
     assert_non_null(strstr(output, "a node that still has the save commits it when they arrive"));
-    assert_false(ckpt_stage_has(node.stage, 30, "a"));
+    assert_false(ckpt_stage_has(node.stage, 30));
     node_destroy(&node);
 }
 
@@ -366,7 +366,7 @@ static void an_unknown_save_is_not_waited_for(void **state)
     assert_int_equal(run("muster-ckptd", "-q --once %s", ckpt_stage_directory(node.stage)), 75);
     world_expect(&world, node.topology, node.target, 31);
     assert_true(node_wait(&node, 0));
-    assert_true(ckpt_stage_has(node.stage, 30, "b"));
+    assert_true(ckpt_stage_has(node.stage, 30));
     assert_false(ckpt_stage_find_trouble(node.stage, &trouble));
     node_destroy(&node);
 }

@@ -128,67 +128,12 @@ static void failures_are_told(void **state)
     node_destroy(&node);
 }
 
-/* One save makes room, once it was found twice in a row; the next when it has left. */
-static void one_save_is_dropped_at_a_time(void **state)
-{
-    struct ckpt_stage_trouble one = {.step = 1, .attempt = "a"}, two = {.step = 2, .attempt = "b"};
-    struct saver_stage stage = {.first = true};
-    struct world world;
-    struct node node;
-    struct error err;
-
-    (void)state;
-    node_create(&node, &world, &seed, 1, false);
-    node_open(&node, "1", 2, false);
-    node_stage(&node, 1, "a");
-    node_stage(&node, 2, "b");
-    stage.handle = node.stage;
-    assert_false(saver_stage_is_replacing(&stage));
-    assert_int_equal(saver_stage_replace(&stage, &one, &err), 0);
-    assert_int_equal(saver_stage_replace(&stage, &two, &err), 0); /* the first has left meanwhile */
-    assert_int_equal(saver_stage_replace(&stage, &one, &err), 0);
-    assert_false(saver_stage_is_replacing(&stage));
-    assert_int_equal(saver_stage_replace(&stage, &one, &err), 1);
-    assert_true(saver_stage_is_replacing(&stage));
-    assert_int_equal(saver_stage_replace(&stage, &one, &err), 0); /* that was logged */
-    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
-    assert_false(saver_stage_is_replacing(&stage));
-    assert_int_equal(node_news(&node).outcome, CKPT_FAILED);
-    assert_int_equal(node_news(&node).outcome, CKPT_COMMITTED);
-    node_destroy(&node);
-}
-
-/* On a node without the save, or of a rank that is not the node's first, nothing is marked. */
-static void others_mark_nothing(void **state)
-{
-    struct ckpt_stage_trouble one = {.step = 1, .attempt = "a"}, none = {.step = 7, .attempt = "x"};
-    struct saver_stage stage = {0};
-    struct world world;
-    struct node node;
-    struct error err;
-
-    (void)state;
-    node_create(&node, &world, &seed, 1, false);
-    node_open(&node, "1", 2, false);
-    node_stage(&node, 1, "a");
-    stage.handle = node.stage;
-    saver_stage_replace(&stage, &one, &err);
-    assert_int_equal(saver_stage_replace(&stage, &one, &err), 1);
-    stage.first = true;
-    saver_stage_replace(&stage, &none, &err);
-    assert_int_equal(saver_stage_replace(&stage, &none, &err), 1);
-    assert_false(saver_stage_is_replacing(&stage));
-    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
-    assert_int_equal(node_news(&node).outcome, CKPT_COMMITTED);
-    node_destroy(&node);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(beside_is_as_at_once), cmocka_unit_test(waiting_is_enough),
-        cmocka_unit_test(failures_are_told),    cmocka_unit_test(one_save_is_dropped_at_a_time),
-        cmocka_unit_test(others_mark_nothing),
+        cmocka_unit_test(beside_is_as_at_once),
+        cmocka_unit_test(waiting_is_enough),
+        cmocka_unit_test(failures_are_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
