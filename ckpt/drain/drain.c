@@ -1,5 +1,5 @@
 /*
- * drain.c - ckpt_drain: the loop of the one process that drains a stage. Each pass looks at every generation
+ * drain.c - ckpt_drain: the loop of the one process that drains a stage. Each pass looks at every save
  * (drain_turn.c), and then leaves or waits.
  */
 #include "config.h"
@@ -41,12 +41,9 @@ static void abandon_attempt(struct drain_turn *turn)
 /* Whether one is left. In a target that fails the marker is not made, and other nodes wait for their time. */
 static bool abandon_next(struct drainer *drainer)
 {
-    struct generation generation = drainer->abandoned[0].generation;
-    struct drain_turn turn = {.drainer = drainer,
-                              .generation = &generation,
-                              .source = {.fd = -1},
-                              .parent = {.fd = -1},
-                              .partial = {.fd = -1}};
+    struct staged staged = drainer->abandoned[0].staged;
+    struct drain_turn turn = {
+        .drainer = drainer, .staged = &staged, .source = {.fd = -1}, .parent = {.fd = -1}, .partial = {.fd = -1}};
     struct error ignored;
 
     if (drainer->abandoned_count == 0 || drainer->child.pid != 0)
@@ -71,10 +68,10 @@ static void give_sign(struct drainer *drainer)
     drainer->beat = now;
 }
 
-/* One pass over all generations: how many are left; -1 if the stage cannot be read. */
+/* One pass over all saves: how many are left; -1 if the stage cannot be read. */
 static int handle_all(struct drainer *drainer, struct error *err)
 {
-    struct generation *generations;
+    struct staged *saves;
     size_t count;
     int left = 0, more;
 
@@ -82,16 +79,16 @@ static int handle_all(struct drainer *drainer, struct error *err)
     drainer->trainer_alive = stage_is_locked(&drainer->stage, STAGE_USERS);
     drainer->retrying = 0;
     give_sign(drainer);
-    more = generation_list(&drainer->stage, &generations, &count, err);
+    more = staged_list(&drainer->stage, &saves, &count, err);
     if (more < 0)
         return -1;
     if (more && !drainer->more)
         drainer_log(drainer, "%s has %d saves or more: the others wait until one of these ends", drainer->stage.path,
-                    GENERATIONS_MOST);
+                    STAGED_MOST);
     drainer->more = more;
     for (size_t i = 0; i < count; i++)
-        left += drainer_must_stop(drainer) || drain_handle(drainer, &generations[i]) == TURN_LEFT;
-    free(generations);
+        left += drainer_must_stop(drainer) || drain_handle(drainer, &saves[i]) == TURN_LEFT;
+    free(saves);
     drainer->ended = left < (int)count;
     if (more) { /* the next pass finds some of them, if any of these has ended */
         drainer->retrying += left == (int)count;
@@ -125,7 +122,7 @@ static bool is_removed(const struct drainer *drainer)
     return fstat(drainer->stage.fd, &info) == 0 && info.st_nlink == 0;
 }
 
-/* If a generation has ended, it may supersede those that are left. */
+/* If a save has ended, it may supersede those that are left. */
 static bool must_leave(const struct drainer *drainer, int left, bool busy)
 {
     return drainer_must_stop(drainer) || (!drainer_waits(drainer) && !busy && left > 0 && !drainer->ended &&
@@ -207,8 +204,8 @@ static int lock_stage(struct drainer *drainer, struct error *err)
     if (status_read(drainer->status, &drainer->stage, NULL) < 0)
         memset(drainer->status, 0, sizeof *drainer->status); /* it was for information; the directories are the state */
     for (size_t i = 0; i < drainer->status->count; i++)
-        if (drainer->status->generations[i].serial == 0) /* what stood in the way of an earlier drainer */
-            drainer->status->generations[i].reason[0] = '\0';
+        if (drainer->status->saves[i].serial == 0) /* what stood in the way of an earlier drainer */
+            drainer->status->saves[i].reason[0] = '\0';
     drainer->status->pid = (int)getpid();
     gethostname(drainer->status->host, sizeof drainer->status->host - 1);
     drainer_write_status(drainer, true);

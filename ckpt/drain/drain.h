@@ -5,17 +5,17 @@
  * block is verified against its checksum from staging. The file is synced and renamed, and then its part is written. A
  * shard whose part is in the target is not copied again. When all shards of the node are copied, ckpt_commit is tried
  * until the step is committed. The node of shard 0 commits a complete attempt at once. Another node does so 1.5 s
- * later, if the step is still not committed (may_commit in drain_commit.c). Generations are drained oldest first; one
+ * later, if the step is still not committed (may_commit in drain_commit.c). Saves are drained oldest first; one
  * that waits for other nodes does not delay the next.
  *
- * A generation with a file of a format that this muster does not know (json_fields.h) is left unchanged, and so is the
+ * A save with a file of a format that this muster does not know (json_fields.h) is left unchanged, and so is the
  * stage.
  *
  * After a kill at any moment, the next call continues. Two nodes may copy one shard at the same time (a partner's
  * copy): each writes a temporary file of its own, and both rename the same bytes to the same name.
  *
- * If the target fails, with any errno, the generation stays in the stage. The drainer tries it again after pauses that
- * grow to 30 s, until this or a newer step is committed or ckpt_stage_replace is called. A generation fails only if its
+ * If the target fails, with any errno, the save stays in the stage. The drainer tries it again after pauses that
+ * grow to 30 s, until this or a newer step is committed or ckpt_stage_replace is called. A save fails only if its
  * staged data is damaged or its attempt can never be committed (stage.h).
  */
 #ifndef MUSTER_CKPT_DRAIN_DRAIN_H
@@ -47,7 +47,7 @@ struct ckpt_drain_options {
 };
 
 enum ckpt_drained {
-    CKPT_DRAIN_DONE = 0, /* nothing is left: every generation ended; status.json has the results */
+    CKPT_DRAIN_DONE = 0, /* nothing is left: every save ended; status.json has the results */
     CKPT_DRAIN_LEFT,     /* something is left in the stage: time limit, stop, a target that fails, or staged by another
                             release; or another process drains it for longer than `seconds`, with `once` */
     CKPT_DRAIN_BUSY,     /* another process drains this stage; or see `require_unused` */

@@ -49,7 +49,7 @@ static void become_child(struct drain_turn *turn, pid_t parent, int news)
     if (drainer->options.log)
         drainer->options.log = send_line;
     drainer->options.log_arg = &drainer->child;
-    umask(turn->generation->save.umask); /* an epilog has slurmd's, with which everybody could read a user's files */
+    umask(turn->staged->save.umask); /* an epilog has slurmd's, with which everybody could read a user's files */
 }
 
 void drain_child_report(struct drain_turn *turn, int result, const struct error *err)

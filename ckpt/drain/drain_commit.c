@@ -32,7 +32,7 @@
 /* Opens the checkpoint directory, unless it is open. Does not create it. */
 static int open_parent(struct drain_turn *turn, struct error *err)
 {
-    return turn->parent.fd >= 0 ? 0 : directory_open(&turn->parent, NULL, turn->generation->save.dir, err);
+    return turn->parent.fd >= 0 ? 0 : directory_open(&turn->parent, NULL, turn->staged->save.dir, err);
 }
 
 /* ---- the commit -------------------------------------------------------------------------------------------------- */
@@ -48,7 +48,7 @@ static struct manifest *read_any_part(const struct drain_turn *turn)
     while (!part && (name = listing_next(&listing)))
         if ((name_parse_shard(name, SHARD_PART, &shard, &shards) ||
              name_parse_shard(name, SHARD_DRAINED, &shard, &shards)) &&
-            shards == turn->generation->save.shards)
+            shards == turn->staged->save.shards)
             part = manifest_read(&turn->source, name, shard, shards, NULL);
     listing_close(&listing, NULL);
     return part;
@@ -56,7 +56,7 @@ static struct manifest *read_any_part(const struct drain_turn *turn)
 
 int drain_is_committed(struct drain_turn *turn, struct error *err)
 {
-    const struct staged_save *staged = &turn->generation->save;
+    const struct staged_save *staged = &turn->staged->save;
     struct ckpt_save save = {.dir = staged->dir, .attempt = staged->attempt};
     struct manifest *part;
     int result;
@@ -78,7 +78,7 @@ bool drain_is_superseded(const struct drain_turn *turn)
     uint64_t *newest = &turn->drainer->shared->newest;
 
     return turn->parent.fd >= 0 && step_newest_committed(&turn->parent, newest, NULL) > 0 &&
-           *newest > turn->generation->save.step;
+           *newest > turn->staged->save.step;
 }
 
 /* A number that changes whenever a process writes to an attempt in the checkpoint directory. */
@@ -141,7 +141,7 @@ static int check_moving(struct drain_turn *turn, double now)
  */
 static bool may_commit(struct drain_turn *turn)
 {
-    const struct staged_save *save = &turn->generation->save;
+    const struct staged_save *save = &turn->staged->save;
     struct drain_progress *progress = turn->progress;
     double now = clock_monotonic();
     char first[FILE_NAME_SIZE];
@@ -166,7 +166,7 @@ static bool may_commit(struct drain_turn *turn)
 
 static int try_commit(struct drain_turn *turn, struct error *err)
 {
-    const struct staged_save *save = &turn->generation->save;
+    const struct staged_save *save = &turn->staged->save;
     char partial[FILE_NAME_SIZE], committed[FILE_NAME_SIZE];
     struct error abandoned;
     int result;
@@ -206,7 +206,7 @@ static int try_commit(struct drain_turn *turn, struct error *err)
 /* Whether the attempt, or its step, is in the checkpoint directory. */
 static bool is_in_target(const struct drain_turn *turn)
 {
-    const struct staged_save *save = &turn->generation->save;
+    const struct staged_save *save = &turn->staged->save;
     char partial[FILE_NAME_SIZE], committed[FILE_NAME_SIZE];
 
     name_attempt(partial, ATTEMPT_PARTIAL, save->step, save->attempt);
@@ -255,7 +255,7 @@ int drain_commit(struct drain_turn *turn, struct error *err)
 
 int drain_check_abandoned(struct drain_turn *turn, struct error *err)
 {
-    const struct staged_save *save = &turn->generation->save;
+    const struct staged_save *save = &turn->staged->save;
     char why[512];
 
     if (!attempt_is_abandoned(&turn->parent, save->step, save->attempt, why, sizeof why))
@@ -269,7 +269,7 @@ int drain_check_abandoned(struct drain_turn *turn, struct error *err)
 
 int drain_check_claim(struct drain_turn *turn, struct error *err)
 {
-    int lost = claim_check_attempt(&turn->parent, turn->generation->save.attempt, err);
+    int lost = claim_check_attempt(&turn->parent, turn->staged->save.attempt, err);
 
     if (lost == 0)
         return 0;
@@ -296,7 +296,7 @@ int drain_judge_missing(struct drain_turn *turn, struct error *err)
 
 void drain_abandon(struct drain_turn *turn, const char *why)
 {
-    const struct staged_save *save = &turn->generation->save;
+    const struct staged_save *save = &turn->staged->save;
 
     if (open_parent(turn, NULL) == 0 && !attempt_is_abandoned(&turn->parent, save->step, save->attempt, NULL, 0))
         attempt_abandon(&turn->parent, save->step, save->attempt, why, NULL);
@@ -308,7 +308,7 @@ void drain_abandon(struct drain_turn *turn, const char *why)
  * removed now. */
 void drain_prune(struct drain_turn *turn)
 {
-    const struct staged_save *save = &turn->generation->save;
+    const struct staged_save *save = &turn->staged->save;
     struct drain_shared *shared = turn->drainer->shared;
     struct error err;
 

@@ -1,4 +1,4 @@
-/* drain_end.c - the end of a generation: committed, superseded, failed, dropped, replaced or left to other nodes. */
+/* drain_end.c - the end of a save: committed, superseded, failed, dropped, replaced or left to other nodes. */
 #include "config.h"
 
 #include <stdio.h>
@@ -30,10 +30,10 @@ void drain_remove(struct drain_turn *turn)
         recycle_shards(stage, &partner);
         directory_close(&partner);
     }
-    file_trash(stage, turn->generation->name, NULL);
+    file_trash(stage, turn->staged->name, NULL);
 }
 
-/* The status first: if this process is killed in between, the next drainer ends the generation in the same way. */
+/* The status first: if this process is killed in between, the next drainer ends the save in the same way. */
 enum turn_result drain_end(struct drain_turn *turn, enum status_state state, const char *reason)
 {
     struct drainer *drainer = turn->drainer;
@@ -60,12 +60,12 @@ static void abandon_later(struct drain_turn *turn, const char *why)
     struct drainer *drainer = turn->drainer;
     struct drain_abandoned *next = &drainer->abandoned[drainer->abandoned_count];
 
-    if (strcmp(drainer->child.name, turn->generation->name) == 0)
+    if (strcmp(drainer->child.name, turn->staged->name) == 0)
         drain_child_kill(drainer);
     if (drainer->abandoned_count == sizeof drainer->abandoned / sizeof drainer->abandoned[0])
         return;
     drainer->abandoned_count++;
-    next->generation = *turn->generation;
+    next->staged = *turn->staged;
     snprintf(next->why, sizeof next->why, "%s", why);
 }
 
@@ -99,11 +99,11 @@ enum turn_result drain_end_stalled(struct drain_turn *turn)
     if (at_once)
         error_set(&why, CODE_IO,
                   "other nodes' shards are missing in %s: a node that still has the save commits it when they arrive",
-                  turn->generation->save.dir);
+                  turn->staged->save.dir);
     else
         error_set(&why, CODE_IO,
                   "other nodes' shards are missing in %s, and nothing has changed there for %.0f seconds",
-                  turn->generation->save.dir, clock_monotonic() - turn->progress->moved_at);
+                  turn->staged->save.dir, clock_monotonic() - turn->progress->moved_at);
     if (!turn->progress->stalled && !(at_once && drainer->options.partner)) {
         turn->progress->stalled = true; /* the next turn copies a partner's shards, if they are here */
         drain_set_reason(turn, why.text);

@@ -11,7 +11,7 @@
 
 /* What the functions that copy and commit return, besides -1. */
 enum {
-    DRAIN_CONTINUE = 0, /* done as far as possible now; the generation has not ended */
+    DRAIN_CONTINUE = 0, /* done as far as possible now; the save has not ended */
     DRAIN_COMMITTED,
     DRAIN_INTERRUPTED, /* stop was set, or time is up */
     DRAIN_SUPERSEDED,  /* a newer step was committed */
@@ -20,10 +20,10 @@ enum {
                           drain_shard.c */
 };
 
-/* What becomes of the generation in a pass: the result of drain_retry and drain_end_*. */
+/* What becomes of the save in a pass: the result of drain_retry and drain_end_*. */
 enum turn_result { TURN_ENDED, TURN_LEFT };
 
-/* What is remembered of a generation from one turn to the next. Times are of clock_monotonic. */
+/* What is remembered of a save from one turn to the next. Times are of clock_monotonic. */
 struct drain_progress {
     char name[FILE_NAME_SIZE];
     double next_commit, commit_delay; /* when to try the next commit, and the delay before the one after it */
@@ -46,7 +46,7 @@ struct drain_progress {
     bool unknown;                    /* it has a file of an unknown format, which was logged */
 };
 
-/* Memory that the drainer shares with its child process. While a child works on a generation, the child alone changes
+/* Memory that the drainer shares with its child process. While a child works on a save, the child alone changes
  * what is not atomic. */
 struct drain_shared {
     struct drain_progress progress[STATUS_MOST];
@@ -67,7 +67,7 @@ struct drain_child {
     int news;        /* a pipe from it: lines for the log, and an empty one when it has reported */
     char line[1400]; /* the line that is being read */
     size_t length;
-    char name[FILE_NAME_SIZE]; /* of the generation whose result it has not reported; "": none */
+    char name[FILE_NAME_SIZE]; /* of the save whose result it has not reported; "": none */
     bool stopped, killed;      /* by a signal, and by the drainer */
     double silent;             /* seconds for which it has not run, while the drainer did */
     double looked, cpu;        /* clock_monotonic and its processor time at the last look */
@@ -75,7 +75,7 @@ struct drain_child {
 
 /* An attempt to abandon in the target when that answers. */
 struct drain_abandoned {
-    struct generation generation;
+    struct staged staged;
     char why[512];
 };
 
@@ -89,13 +89,13 @@ struct drainer {
     double deadline; /* of clock_monotonic; 0: none */
     int lock;
     double beat;         /* when the lock's time was set */
-    int unknown;         /* generations of this pass that are of an unknown format */
-    int retrying;        /* generations of this pass that are left for a later one because of a failure */
-    bool ended;          /* a generation ended in this pass */
-    bool damaged;        /* a generation ended because its data was */
-    bool others_missing; /* a generation ended because other nodes' shards are missing, or one of them abandoned it */
+    int unknown;         /* saves of this pass that are of an unknown format */
+    int retrying;        /* saves of this pass that are left for a later one because of a failure */
+    bool ended;          /* a save ended in this pass */
+    bool damaged;        /* a save ended because its data was */
+    bool others_missing; /* a save ended because other nodes' shards are missing, or one of them abandoned it */
     bool trainer_alive;  /* a process holds `users`: it may still stage */
-    bool more;           /* the stage has more generations than generation_list gives, and that was logged */
+    bool more;           /* the stage has more saves than staged_list gives, and that was logged */
     struct status *status;
     double status_written;
     struct drain_child child;
@@ -106,14 +106,14 @@ struct drainer {
     pthread_mutex_t mutex; /* in the child, of shared->cap_free and of abandoned_checked and abort of its turn */
 };
 
-/* A generation in its turn. */
+/* A save in its turn. */
 struct drain_turn {
     struct drainer *drainer;
-    struct generation *generation;
-    struct directory source;         /* in the stage */
-    struct directory parent;         /* in the child: the checkpoint directory; closed (-1) until it is needed */
-    struct directory partial;        /* in it; closed until it is needed, too */
-    struct status_generation *entry; /* not in the child */
+    struct staged *staged;
+    struct directory source;   /* in the stage */
+    struct directory parent;   /* in the child: the checkpoint directory; closed (-1) until it is needed */
+    struct directory partial;  /* in it; closed until it is needed, too */
+    struct status_save *entry; /* not in the child */
     struct drain_progress *progress;
     double abandoned_checked; /* when drain_pace called drain_check_abandoned last */
     bool abort;               /* a thread has failed, the others stop */
@@ -122,11 +122,11 @@ struct drain_turn {
 /*
  * All functions below set err->code by this rule:
  *
- *   CODE_DATA    ends the generation: the staged data is damaged, the attempt is lost, or another run has committed
+ *   CODE_DATA    ends the save: the staged data is damaged, the attempt is lost, or another run has committed
  *                the step or owns the directory
- *   CODE_PEER    ends the generation: another node has abandoned the attempt. (In the trainer CODE_PEER means a lost
+ *   CODE_PEER    ends the save: another node has abandoned the attempt. (In the trainer CODE_PEER means a lost
  *                rank. A drainer's codes do not reach it.)
- *   other codes  the generation stays in the stage and is tried again (drain_retry). Every errno of the target is here
+ *   other codes  the save stays in the stage and is tried again (drain_retry). Every errno of the target is here
  */
 
 /* ---- drain.c ----------------------------------------------------------------------------------------------------- */
@@ -142,15 +142,15 @@ bool drainer_waits(const struct drainer *drainer);
 
 /* ---- drain_turn.c ------------------------------------------------------------------------------------------------ */
 
-/* Do for a generation what can be done now. */
-enum turn_result drain_handle(struct drainer *drainer, struct generation *generation);
+/* Do for a save what can be done now. */
+enum turn_result drain_handle(struct drainer *drainer, struct staged *staged);
 
 /* ---- drain_child.c ----------------------------------------------------------------------------------------------- */
 
 /* Start the child: it calls `work`, and ends. It is killed when this process ends. -1 if it cannot be started. */
 int drain_child_start(struct drain_turn *turn, void (*work)(struct drain_turn *turn), struct error *err);
 
-/* In the child: report the generation's result to the drainer. The child may continue. */
+/* In the child: report the save's result to the drainer. The child may continue. */
 void drain_child_report(struct drain_turn *turn, int result, const struct error *err);
 
 /* Call once a pass: finds out whether the child has ended, makes progress, or was stopped. Kills a stopped one. */
@@ -163,7 +163,7 @@ bool drain_child_hangs(const struct drainer *drainer);
 /* Wait for so long, or until it has reported or ended. */
 void drain_child_wait(struct drainer *drainer, double seconds);
 
-/* Kill it. When this returns it executes no instruction any more, even if it is still in a system call: its generation
+/* Kill it. When this returns it executes no instruction any more, even if it is still in a system call: its save
  * may be removed. No other child starts before it has ended. */
 void drain_child_kill(struct drainer *drainer);
 
@@ -191,7 +191,7 @@ int drain_shards(struct drain_turn *turn, const struct directory *from, struct e
  * run's. */
 int drain_is_committed(struct drain_turn *turn, struct error *err);
 
-/* Whether a newer step than this generation's is committed; sets shared->newest. */
+/* Whether a newer step than this save's is committed; sets shared->newest. */
 bool drain_is_superseded(const struct drain_turn *turn);
 
 /* Tries ckpt_commit if next_commit has passed. Returns as drain_is_committed, or DRAIN_SUPERSEDED or DRAIN_STALLED. */
@@ -200,8 +200,8 @@ int drain_commit(struct drain_turn *turn, struct error *err);
 /*
  * How an attempt is abandoned (attempt.h): a drainer finds that the attempt can never be committed, because this node's
  * staged data is damaged or drain_judge_missing returns CODE_DATA. work_on (drain_turn.c) then calls drain_abandon, and
- * the generation ends as failed. The other nodes' drainers find the marker by drain_check_abandoned, and end their
- * generations as failed.
+ * the save ends as failed. The other nodes' drainers find the marker by drain_check_abandoned, and end their
+ * saves as failed.
  *
  * -1 with CODE_PEER if the attempt was abandoned by another node, with its reason.
  */
@@ -229,27 +229,27 @@ void drain_prune(struct drain_turn *turn);
 
 /* ---- drain_retry.c ----------------------------------------------------------------------------------------------- */
 
-/* A line of the drainer's log, and one about this generation. */
+/* A line of the drainer's log, and one about this save. */
 void drainer_log(const struct drainer *drainer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void drain_log(const struct drain_turn *turn, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Write status.json; unless `now`, only if that was not done in the last fifth of a second. */
 void drainer_write_status(struct drainer *drainer, bool now);
 
-/* Logs, when the drainer ends first, the steps of the generations that are left, and the reason. */
+/* Logs, when the drainer ends first, the steps of the saves that are left, and the reason. */
 void drainer_log_left(struct drainer *drainer);
 
-/* Sets the reason in status.json why it has not ended yet; "" removes it. A trainer takes a generation with a reason as
+/* Sets the reason in status.json why it has not ended yet; "" removes it. A trainer takes a save with a reason as
  * one in trouble (ckpt_stage_find_trouble): the target fails, or other nodes' shards do not come. */
 void drain_set_reason(struct drain_turn *turn, const char *text);
 
-/* The target failed: the generation stays, and is tried again after a pause that grows. TURN_LEFT. */
+/* The target failed: the save stays, and is tried again after a pause that grows. TURN_LEFT. */
 enum turn_result drain_retry(struct drain_turn *turn, const struct error *why);
 
-/* The target does not answer, which counts as a failure. `at_work`: the child has this generation. TURN_LEFT. */
+/* The target does not answer, which counts as a failure. `at_work`: the child has this save. TURN_LEFT. */
 enum turn_result drain_hang(struct drain_turn *turn, bool at_work);
 
-/* The target works, or has a newer checkpoint: no generation needs to wait for the end of its pause. */
+/* The target works, or has a newer checkpoint: no save needs to wait for the end of its pause. */
 void drainer_end_pauses(struct drainer *drainer);
 
 /* The target works again, if it failed before. */
@@ -257,14 +257,14 @@ void drain_recover(struct drain_turn *turn);
 
 /* ---- drain_end.c ------------------------------------------------------------------------------------------------- */
 
-/* Take the generation out of the stage: move its data files to .free, and remove the rest. */
+/* Take the save out of the stage: move its data files to .free, and remove the rest. */
 void drain_remove(struct drain_turn *turn);
 
-/* Write the generation's result to status.json, then drain_remove. All drain_end* but drain_end_stalled return
+/* Write the save's result to status.json, then drain_remove. All drain_end* but drain_end_stalled return
  * TURN_ENDED. */
 enum turn_result drain_end(struct drain_turn *turn, enum status_state state, const char *reason);
 
-/* The generation's ranks know that it failed, or are dead: without an entry in status.json. Its attempt is abandoned as
+/* The save's ranks know that it failed, or are dead: without an entry in status.json. Its attempt is abandoned as
  * soon as the target answers. */
 enum turn_result drain_end_dropped(struct drain_turn *turn);
 

@@ -20,40 +20,40 @@ struct reclaim {
 };
 
 /* The time of target.json; of the directory if no rank has written that file. */
-static double time_staged(const struct directory *directory, const struct generation *generation)
+static double time_staged(const struct directory *directory, const struct staged *staged)
 {
     struct stat info;
 
-    if (generation->save.started > 0 || fstat(directory->fd, &info) < 0)
-        return generation->save.started;
+    if (staged->save.started > 0 || fstat(directory->fd, &info) < 0)
+        return staged->save.started;
     return (double)info.st_mtim.tv_sec;
 }
 
-static bool may_go(const struct reclaim *run, const struct generation *generation, double *staged, uint64_t *bytes)
+static bool may_go(const struct reclaim *run, const struct staged *staged, double *since, uint64_t *bytes)
 {
     struct directory directory;
     struct contents contents;
     struct error unknown;
     bool may = false;
 
-    if (directory_open(&directory, &run->stage, generation->name, NULL) < 0)
+    if (directory_open(&directory, &run->stage, staged->name, NULL) < 0)
         return false;
-    *staged = time_staged(&directory, generation);
-    if (generation_contents(&directory, ".", &contents, &unknown) == 0 && *staged > 0 && *staged < run->before)
-        may = generation_check_formats(&directory, generation, &unknown) == 0;
+    *since = time_staged(&directory, staged);
+    if (staged_contents(&directory, ".", &contents, &unknown) == 0 && *since > 0 && *since < run->before)
+        may = staged_check_formats(&directory, staged, &unknown) == 0;
     *bytes = contents.bytes;
     directory_close(&directory);
     return may;
 }
 
-static void remove_old(struct reclaim *run, const struct generation *generation)
+static void remove_old(struct reclaim *run, const struct staged *staged)
 {
-    const struct staged_save *save = &generation->save;
-    double staged;
+    const struct staged_save *save = &staged->save;
+    double since;
     uint64_t bytes;
     char line[9216];
 
-    if (!may_go(run, generation, &staged, &bytes) || file_trash(&run->stage, generation->name, NULL) < 0) {
+    if (!may_go(run, staged, &since, &bytes) || file_trash(&run->stage, staged->name, NULL) < 0) {
         run->left++;
         return;
     }
@@ -61,7 +61,7 @@ static void remove_old(struct reclaim *run, const struct generation *generation)
     snprintf(line, sizeof line,
              "step %" PRIu64 " (%s): failed: staged %.1f hours ago in %s, not committed to %s since; removed, %" PRIu64
              " bytes are lost",
-             save->step, save->attempt, (clock_realtime() - staged) / 3600, run->stage.path,
+             save->step, save->attempt, (clock_realtime() - since) / 3600, run->stage.path,
              save->dir[0] ? save->dir : "any directory", bytes);
     error_tame(line);
     if (run->log)
@@ -70,17 +70,17 @@ static void remove_old(struct reclaim *run, const struct generation *generation)
 
 static int reclaim_stage(struct reclaim *run, struct error *err)
 {
-    struct generation *generations;
+    struct staged *saves;
     size_t count;
     int more, before;
 
     do {
         before = run->removed;
         run->left = 0;
-        more = generation_list(&run->stage, &generations, &count, err);
+        more = staged_list(&run->stage, &saves, &count, err);
         for (size_t i = 0; more >= 0 && i < count; i++)
-            remove_old(run, &generations[i]);
-        free(generations);
+            remove_old(run, &saves[i]);
+        free(saves);
     } while (more > 0 && run->removed > before);
     if (more < 0)
         return -1;

@@ -38,7 +38,7 @@ void drainer_log(const struct drainer *drainer, const char *format, ...)
 
 void drain_log(const struct drain_turn *turn, const char *format, ...)
 {
-    const struct staged_save *save = &turn->generation->save;
+    const struct staged_save *save = &turn->staged->save;
     char line[1200];
     va_list arguments;
 
@@ -74,15 +74,15 @@ void drainer_log_left(struct drainer *drainer)
 {
     const char *why = "";
     char steps[STEPS_SHOWN * 24 + 8] = "";
-    struct generation *generations;
+    struct staged *saves;
     uint64_t bytes = 0;
     size_t count, used = 0;
 
-    if (generation_list(&drainer->stage, &generations, &count, NULL) < 0)
+    if (staged_list(&drainer->stage, &saves, &count, NULL) < 0)
         return;
     for (size_t i = 0; i < count; i++) {
-        const struct staged_save *save = &generations[i].save;
-        const struct status_generation *entry = status_find(drainer->status, save->step, save->attempt);
+        const struct staged_save *save = &saves[i].save;
+        const struct status_save *entry = status_find(drainer->status, save->step, save->attempt);
 
         bytes += entry ? entry->bytes_total - entry->bytes_done : 0;
         if (i < STEPS_SHOWN)
@@ -92,7 +92,7 @@ void drainer_log_left(struct drainer *drainer)
         if (entry && entry->serial == 0 && entry->reason[0])
             why = entry->reason;
     }
-    free(generations);
+    free(saves);
     drainer_log(drainer, "left in %s: %zu save%s (step %s), %" PRIu64 " bytes%s%s", drainer->stage.path, count,
                 count == 1 ? "" : "s", steps, bytes, *why ? "; drain failed: " : "", why);
 }
@@ -112,7 +112,7 @@ static void log_trouble(struct drain_turn *turn, double now, const struct error 
             drain_log(turn, "drain failed, it stays in %s and is tried again: %s", drainer->stage.path, why->text);
     } else if (now - progress->logged_at >= fmin(fmax(pause, FIRST_LOG), MOST_LOG)) {
         progress->logged_at = now;
-        drain_log(turn, "the drain to %s has failed for %.0f s, %s is kept: %s", turn->generation->save.dir,
+        drain_log(turn, "the drain to %s has failed for %.0f s, %s is kept: %s", turn->staged->save.dir,
                   now - progress->failing_since, drainer->stage.path, why->text);
     }
 }
@@ -134,7 +134,7 @@ enum turn_result drain_hang(struct drain_turn *turn, bool at_work)
 {
     struct error why;
 
-    error_set(&why, CODE_IO, "%s has not answered for %.0f s", turn->generation->save.dir, turn->drainer->child.silent);
+    error_set(&why, CODE_IO, "%s has not answered for %.0f s", turn->staged->save.dir, turn->drainer->child.silent);
     turn->drainer->retrying++;
     if (at_work)
         log_trouble(turn, clock_monotonic(), &why);
@@ -157,7 +157,7 @@ void drain_recover(struct drain_turn *turn)
         drain_set_reason(turn, "");
     if (turn->progress->failing_since == 0)
         return;
-    drain_log(turn, "the drain to %s works again, it had failed for %.0f s", turn->generation->save.dir,
+    drain_log(turn, "the drain to %s works again, it had failed for %.0f s", turn->staged->save.dir,
               clock_monotonic() - turn->progress->failing_since);
     turn->progress->retry_pause = turn->progress->failing_since = turn->progress->lost_since = 0;
     drainer_end_pauses(turn->drainer);

@@ -64,7 +64,7 @@ static int make_parent(struct drain_turn *turn, bool attempt_made, struct error 
 {
     const struct directory *stage = &turn->drainer->stage;
     bool target_existed;
-    const char *dir = turn->generation->save.dir;
+    const char *dir = turn->staged->save.dir;
 
     if (turn->parent.fd >= 0)
         return 0;
@@ -77,7 +77,7 @@ static int make_parent(struct drain_turn *turn, bool attempt_made, struct error 
 /* -1 also when the attempt was abandoned. */
 static int open_target(struct drain_turn *turn, struct error *err)
 {
-    const struct staged_save *save = &turn->generation->save;
+    const struct staged_save *save = &turn->staged->save;
     bool attempt_made = file_exists(&turn->source, STAGE_ATTEMPT_MADE), mine = false;
     char name[FILE_NAME_SIZE];
 
@@ -137,7 +137,7 @@ static void close_source(struct shard_source *source)
 static int open_source(struct shard_source *source, const struct drain_turn *turn, const struct directory *from,
                        int shard, struct error *err)
 {
-    const struct staged_save *save = &turn->generation->save;
+    const struct staged_save *save = &turn->staged->save;
     char name[FILE_NAME_SIZE];
 
     *source = (struct shard_source){.fd = -1};
@@ -236,7 +236,7 @@ static int check_place(struct drain_turn *turn, struct error *err)
 {
     char partial[FILE_NAME_SIZE], step[FILE_NAME_SIZE];
     struct stat ours, there;
-    const struct staged_save *save = &turn->generation->save;
+    const struct staged_save *save = &turn->staged->save;
 
     name_attempt(partial, ATTEMPT_PARTIAL, save->step, save->attempt);
     name_step(step, save->step);
@@ -256,8 +256,8 @@ static int write_files(struct drain_turn *turn, const struct shard_source *sourc
     char name[FILE_NAME_SIZE], part[FILE_NAME_SIZE];
     int result = DRAIN_AGAIN;
 
-    name_shard(name, SHARD_DATA, shard, turn->generation->save.shards);
-    name_shard(part, SHARD_PART, shard, turn->generation->save.shards);
+    name_shard(name, SHARD_DATA, shard, turn->staged->save.shards);
+    name_shard(part, SHARD_PART, shard, turn->staged->save.shards);
     for (int tries = 0; tries < TRIES && result == DRAIN_AGAIN; tries++) {
         if (file_exists(&turn->partial, part))
             return directory_sync(&turn->partial, err) < 0 || check_place(turn, err) < 0 ? -1 : 0;
@@ -290,7 +290,7 @@ static int write_files(struct drain_turn *turn, const struct shard_source *sourc
 static int release_shard(struct drain_turn *turn, const struct directory *from, int shard, struct error *err)
 {
     char part[FILE_NAME_SIZE], drained[FILE_NAME_SIZE], name[FILE_NAME_SIZE];
-    int shards = turn->generation->save.shards;
+    int shards = turn->staged->save.shards;
 
     name_shard(part, SHARD_PART, shard, shards);
     name_shard(drained, SHARD_DRAINED, shard, shards);
@@ -305,8 +305,8 @@ static int drop_copy(struct drain_turn *turn, const struct directory *from, int 
 {
     char part[FILE_NAME_SIZE], name[FILE_NAME_SIZE];
 
-    name_shard(part, SHARD_PART, shard, turn->generation->save.shards);
-    name_shard(name, SHARD_DATA, shard, turn->generation->save.shards);
+    name_shard(part, SHARD_PART, shard, turn->staged->save.shards);
+    name_shard(name, SHARD_DATA, shard, turn->staged->save.shards);
     drain_log(turn, "failed: the copy of another node's shard %d is damaged and is removed: %s", shard, why->text);
     unlinkat(from->fd, part, 0);
     return stage_recycle(&turn->drainer->stage, from, name, NULL);
@@ -346,7 +346,7 @@ static int list_parts(struct queue *queue, struct error *err)
     int shard, shards;
 
     while ((name = listing_next(&listing)))
-        if (name_parse_shard(name, SHARD_PART, &shard, &shards) && shards == queue->turn->generation->save.shards)
+        if (name_parse_shard(name, SHARD_PART, &shard, &shards) && shards == queue->turn->staged->save.shards)
             listing_keep(&listing, (void **)&queue->shards, &queue->count, &shard, sizeof shard);
     return listing_close(&listing, err);
 }

@@ -1,6 +1,6 @@
 /*
- * drain_turn.c - decides from the files alone what to do next for one generation. Marks take effect at once. If there
- * is work in the target, the generation gets a turn: a child process copies shards, tries to commit, and reports the
+ * drain_turn.c - decides from the files alone what to do next for one save. Marks take effect at once. If there
+ * is work in the target, the save gets a turn: a child process copies shards, tries to commit, and reports the
  * result.
  */
 #include "config.h"
@@ -17,7 +17,7 @@
 /* Whether the child has it. */
 static bool is_under_way(const struct drain_turn *turn)
 {
-    return strcmp(turn->drainer->child.name, turn->generation->name) == 0;
+    return strcmp(turn->drainer->child.name, turn->staged->name) == 0;
 }
 
 static struct drain_progress *find_progress(struct drainer *drainer, const char *name)
@@ -35,20 +35,20 @@ static struct drain_progress *find_progress(struct drainer *drainer, const char 
     return unused;
 }
 
-/* Reads the generation's contents, and updates bytes and state of its entry in status.json. Not while the child has it.
+/* Reads the save's contents, and updates bytes and state of its entry in status.json. Not while the child has it.
  */
 static int count_bytes(struct drain_turn *turn, struct contents *contents, struct error *err)
 {
     struct drain_progress *progress = turn->progress;
 
-    if (generation_contents(&turn->source, ".", contents, err) < 0)
+    if (staged_contents(&turn->source, ".", contents, err) < 0)
         return -1;
     /* Shards that are not here any more are drained: by this process, or by one that was killed. */
     if (turn->entry->bytes_total > contents->bytes && contents->drained > 0)
         progress->drained_bytes = turn->entry->bytes_total - contents->bytes;
     turn->entry->bytes_done = progress->drained_bytes;
     turn->entry->bytes_total = progress->drained_bytes + contents->bytes;
-    turn->entry->state = status_of(contents, turn->generation->save.local);
+    turn->entry->state = status_of(contents, turn->staged->save.local);
     return 0;
 }
 
@@ -61,13 +61,13 @@ static int is_unknown(struct drain_turn *turn, struct error *why)
 
     if (turn->progress->unknown)
         return 1;
-    if (generation_contents(&turn->source, ".", &own, why) < 0 ||
-        generation_contents(&turn->source, STAGE_PARTNER, &others, why) < 0)
+    if (staged_contents(&turn->source, ".", &own, why) < 0 ||
+        staged_contents(&turn->source, STAGE_PARTNER, &others, why) < 0)
         return -1;
     parts = own.staged + own.drained + others.staged + others.drained;
-    if (turn->generation->unknown.code == CODE_OK && parts == turn->progress->checked_parts)
+    if (turn->staged->unknown.code == CODE_OK && parts == turn->progress->checked_parts)
         return 0;
-    if (generation_check_formats(&turn->source, turn->generation, why) < 0)
+    if (staged_check_formats(&turn->source, turn->staged, why) < 0)
         return why->code == CODE_CONFIG ? 1 : -1;
     turn->progress->checked_parts = parts;
     return 0;
@@ -81,8 +81,8 @@ static enum turn_result leave_unknown(struct drain_turn *turn, const struct erro
     if (turn->progress->unknown)
         return TURN_LEFT;
     turn->progress->unknown = true;
-    drainer_log(turn->drainer, "%s is left as it is: %s", turn->generation->name, why->text);
-    turn->entry = status_start(turn->drainer->status, &turn->generation->save);
+    drainer_log(turn->drainer, "%s is left as it is: %s", turn->staged->name, why->text);
+    turn->entry = status_start(turn->drainer->status, &turn->staged->save);
     turn->entry->state = STATUS_UNKNOWN; /* so that no trainer waits for its end */
     drain_set_reason(turn, why->text);
     return TURN_LEFT;
@@ -112,7 +112,7 @@ static int has_copies(struct drain_turn *turn, struct directory *partner, struct
     if ((!turn->drainer->options.partner && turn->drainer->trainer_alive && !turn->progress->stalled) ||
         directory_open(partner, &turn->source, STAGE_PARTNER, NULL) < 0)
         return 0;
-    result = generation_contents(partner, ".", &contents, err) < 0 ? -1 : contents.staged > 0;
+    result = staged_contents(partner, ".", &contents, err) < 0 ? -1 : contents.staged > 0;
     if (result <= 0)
         directory_close(partner);
     return result;
@@ -138,7 +138,7 @@ static int drain_further(struct drain_turn *turn, struct error *err)
     struct contents contents;
     int result;
 
-    if (generation_contents(&turn->source, ".", &contents, err) < 0)
+    if (staged_contents(&turn->source, ".", &contents, err) < 0)
         return -1;
     if (contents.staged > 0) { /* the expensive checks of the target, not at each turn */
         result = drain_is_committed(turn, err);
@@ -149,13 +149,13 @@ static int drain_further(struct drain_turn *turn, struct error *err)
         result = copy_shards(turn, &turn->source, err);
         if (result != DRAIN_CONTINUE)
             return result;
-        if (generation_contents(&turn->source, ".", &contents, err) < 0)
+        if (staged_contents(&turn->source, ".", &contents, err) < 0)
             return -1;
     }
     result = copy_partner(turn, err);
     if (result != DRAIN_CONTINUE)
         return result;
-    if (contents.staged > 0 || contents.drained < turn->generation->save.local)
+    if (contents.staged > 0 || contents.drained < turn->staged->save.local)
         return DRAIN_CONTINUE;
     return drain_commit(turn, err);
 }
@@ -171,7 +171,7 @@ static void work_on(struct drain_turn *turn)
         drain_abandon(turn, err.text);
     else if (result < 0 && drain_is_superseded(turn))
         result = DRAIN_SUPERSEDED;
-    name_shard(first, SHARD_DRAINED, 0, turn->generation->save.shards);
+    name_shard(first, SHARD_DRAINED, 0, turn->staged->save.shards);
     if (result == DRAIN_COMMITTED)
         drain_is_superseded(turn); /* another job's step may be newer; the trainer must know */
     prunes = result == DRAIN_COMMITTED && file_exists(&turn->source, first); /* one node does it */
@@ -180,7 +180,7 @@ static void work_on(struct drain_turn *turn)
         drain_prune(turn);
 }
 
-/* ---- one generation ---------------------------------------------------------------------------------------------- */
+/* ---- one save ---------------------------------------------------------------------------------------------- */
 
 /* Its turn is over: what the child reported, or that it ended without a word. */
 static enum turn_result end_turn(struct drain_turn *turn)
@@ -225,7 +225,7 @@ static enum turn_result watch_turn(struct drain_turn *turn)
 {
     const struct drain_shared *shared = turn->drainer->shared;
     const struct drain_progress *progress = turn->progress;
-    struct status_generation *entry = turn->entry;
+    struct status_save *entry = turn->entry;
     struct contents contents;
     double now = clock_monotonic();
 
@@ -254,7 +254,7 @@ static bool has_work(struct drain_turn *turn, const struct contents *contents)
         directory_close(&partner);
         return true;
     }
-    return contents->drained >= turn->generation->save.local && clock_monotonic() >= turn->progress->next_commit;
+    return contents->drained >= turn->staged->save.local && clock_monotonic() >= turn->progress->next_commit;
 }
 
 static enum turn_result begin_turn(struct drain_turn *turn)
@@ -268,7 +268,7 @@ static enum turn_result begin_turn(struct drain_turn *turn)
         return TURN_LEFT;
     if (drain_child_start(turn, work_on, &err) < 0)
         return drain_retry(turn, &err);
-    memcpy(drainer->child.name, turn->generation->name, sizeof drainer->child.name);
+    memcpy(drainer->child.name, turn->staged->name, sizeof drainer->child.name);
     return TURN_LEFT;
 }
 
@@ -284,7 +284,7 @@ static enum turn_result take_turn(struct drain_turn *turn)
     if (!under_way && count_bytes(turn, &contents, &err) < 0)
         return drain_retry(turn, &err);
     if (file_exists(&turn->source, STAGE_DROPPED) ||
-        (!under_way && !drainer->trainer_alive && contents.staged + contents.drained < turn->generation->save.local))
+        (!under_way && !drainer->trainer_alive && contents.staged + contents.drained < turn->staged->save.local))
         return drain_end_dropped(turn);
     /* `replaced` is ignored if the run that made the mark has ended: its newer save may not exist, and this one may be
      * the newest. */
@@ -299,7 +299,7 @@ static enum turn_result take_turn(struct drain_turn *turn)
     return has_work(turn, &contents) ? begin_turn(turn) : TURN_LEFT;
 }
 
-/* A generation without target.json: the rank that makes it is at work, or it has died or had no room. */
+/* A save without target.json: the rank that makes it is at work, or it has died or had no room. */
 static enum turn_result handle_without_target(struct drain_turn *turn)
 {
     if ((turn->drainer->trainer_alive && !file_exists(&turn->source, STAGE_DROPPED)) ||
@@ -309,31 +309,30 @@ static enum turn_result handle_without_target(struct drain_turn *turn)
     return TURN_ENDED;
 }
 
-enum turn_result drain_handle(struct drainer *drainer, struct generation *generation)
+enum turn_result drain_handle(struct drainer *drainer, struct staged *staged)
 {
-    struct drain_turn turn = {
-        .drainer = drainer, .generation = generation, .parent = {.fd = -1}, .partial = {.fd = -1}};
+    struct drain_turn turn = {.drainer = drainer, .staged = staged, .parent = {.fd = -1}, .partial = {.fd = -1}};
     struct error why = {0};
     enum turn_result result = TURN_LEFT;
     int unknown;
 
     bool under_way = is_under_way(&turn);
 
-    if (directory_open(&turn.source, &drainer->stage, generation->name, NULL) < 0) {
+    if (directory_open(&turn.source, &drainer->stage, staged->name, NULL) < 0) {
         drainer->retrying += errno != ENOENT;
         return errno != ENOENT ? TURN_LEFT : TURN_ENDED;
     }
-    turn.progress = find_progress(drainer, generation->name);
+    turn.progress = find_progress(drainer, staged->name);
     unknown = under_way ? 0 : is_unknown(&turn, &why);
     if (unknown > 0) {
         result = leave_unknown(&turn, &why);
     } else if (unknown < 0) { /* the next turn tries again */
-        turn.entry = status_start(drainer->status, &generation->save);
+        turn.entry = status_start(drainer->status, &staged->save);
         drain_retry(&turn, &why);
-    } else if (generation->save.started == 0) {
+    } else if (staged->save.started == 0) {
         result = handle_without_target(&turn);
     } else {
-        turn.entry = status_start(drainer->status, &generation->save);
+        turn.entry = status_start(drainer->status, &staged->save);
         result = take_turn(&turn);
     }
     directory_close(&turn.source);

@@ -17,12 +17,12 @@
 #define POLL_SECONDS  0.02
 #define REMOVAL_TRIES 500
 
-static int adopt_generation(const struct directory *directory, const struct generation *generation, struct error *err)
+static int adopt_save(const struct directory *directory, const struct staged *staged, struct error *err)
 {
-    int local = generation->save.local;
+    int local = staged->save.local;
     struct contents contents;
 
-    if (generation_contents(directory, ".", &contents, err) < 0)
+    if (staged_contents(directory, ".", &contents, err) < 0)
         return -1;
     if (local == 0 || contents.staged + contents.drained < local)
         return stage_mark(directory, STAGE_DROPPED, err);
@@ -31,29 +31,29 @@ static int adopt_generation(const struct directory *directory, const struct gene
 }
 
 /*
- * What an earlier run of the job left: complete generations are to be drained as they are. No rank would complete the
+ * What an earlier run of the job left: complete saves are to be drained as they are. No rank would complete the
  * others. Nothing is marked if another release of muster has staged a file of an unknown format.
  */
 static int adopt_stage(const struct directory *stage, struct error *err)
 {
-    static int (*const passes[])(const struct directory *, const struct generation *,
-                                 struct error *) = {generation_check_formats, adopt_generation};
-    struct generation *generations;
+    static int (*const passes[])(const struct directory *, const struct staged *,
+                                 struct error *) = {staged_check_formats, adopt_save};
+    struct staged *saves;
     struct directory directory;
     size_t count;
     int result = 0;
 
-    if (generation_list(stage, &generations, &count, err) < 0)
+    if (staged_list(stage, &saves, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < 2 * count && result == 0; i++) {
-        const struct generation *generation = &generations[i % count];
+        const struct staged *staged = &saves[i % count];
 
-        if (directory_open(&directory, stage, generation->name, NULL) < 0)
+        if (directory_open(&directory, stage, staged->name, NULL) < 0)
             continue;
-        result = passes[i / count](&directory, generation, err);
+        result = passes[i / count](&directory, staged, err);
         directory_close(&directory);
     }
-    free(generations);
+    free(saves);
     if (result == 0 && file_exists(stage, STAGE_FREE)) /* perhaps files of shards that no rank of this node has now */
         result = file_trash(stage, STAGE_FREE, err);
     return result;
@@ -149,24 +149,24 @@ int ckpt_stage_mark_closed(struct ckpt_stage *stage, struct error *err)
     return stage_mark(&stage->directory, STAGE_CLOSED, err);
 }
 
-static int mark_generation(const struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *mark,
-                           struct error *err)
+static int mark_save(const struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *mark,
+                     struct error *err)
 {
     char name[FILE_NAME_SIZE];
-    struct directory generation;
+    struct directory staged;
     int result;
 
     name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
-    if (directory_open(&generation, &stage->directory, name, err) < 0)
+    if (directory_open(&staged, &stage->directory, name, err) < 0)
         return errno == ENOENT ? 0 : -1;
-    result = stage_mark(&generation, mark, err);
-    directory_close(&generation);
+    result = stage_mark(&staged, mark, err);
+    directory_close(&staged);
     return result;
 }
 
 int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err)
 {
-    return mark_generation(stage, step, attempt, STAGE_DROPPED, err);
+    return mark_save(stage, step, attempt, STAGE_DROPPED, err);
 }
 
 /* 1 if there is a save of that step; with `mark` each gets that mark. */
@@ -180,7 +180,7 @@ static int visit_step(const struct ckpt_stage *stage, uint64_t step, const char 
         return -1;
     for (size_t i = 0; i < count && result >= 0; i++)
         if (attempts[i].step == step)
-            result = !mark || mark_generation(stage, step, attempts[i].attempt, mark, err) == 0 ? 1 : -1;
+            result = !mark || mark_save(stage, step, attempts[i].attempt, mark, err) == 0 ? 1 : -1;
     free(attempts);
     return result;
 }
@@ -218,12 +218,12 @@ static int read_status(struct ckpt_stage *stage, struct error *err)
 
 int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, struct error *err)
 {
-    const struct status_generation *next = NULL;
+    const struct status_save *next = NULL;
 
     if (read_status(stage, err) < 0)
         return -1;
     for (size_t i = 0; i < stage->status->count; i++) {
-        const struct status_generation *one = &stage->status->generations[i];
+        const struct status_save *one = &stage->status->saves[i];
 
         if (one->serial > stage->seen && (!next || one->serial < next->serial))
             next = one;
@@ -243,7 +243,7 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, stru
     return 1;
 }
 
-static void describe_entry(struct ckpt_stage_trouble *trouble, const struct status_generation *entry)
+static void describe_entry(struct ckpt_stage_trouble *trouble, const struct status_save *entry)
 {
     *trouble = (struct ckpt_stage_trouble){.step = entry->step, .draining = entry->state == STATUS_DRAINING};
     memcpy(trouble->reason, entry->reason, sizeof trouble->reason);
@@ -251,12 +251,12 @@ static void describe_entry(struct ckpt_stage_trouble *trouble, const struct stat
 
 bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_stage_trouble *trouble)
 {
-    const struct status_generation *oldest = NULL;
+    const struct status_save *oldest = NULL;
 
     if (read_status(stage, NULL) < 0)
         return false;
     for (size_t i = 0; i < stage->status->count; i++) {
-        const struct status_generation *one = &stage->status->generations[i];
+        const struct status_save *one = &stage->status->saves[i];
 
         if (one->serial == 0 && one->state == STATUS_DRAINING && !one->reason[0])
             return false; /* this one is getting on, whatever another waits for */
@@ -272,12 +272,12 @@ bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_stage_trouble
 bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failing, bool any,
                             struct ckpt_stage_trouble *found)
 {
-    const struct status_generation *oldest = NULL, *at_work = NULL;
+    const struct status_save *oldest = NULL, *at_work = NULL;
 
     if (read_status(stage, NULL) < 0)
         return false;
     for (size_t i = 0; i < stage->status->count; i++) {
-        const struct status_generation *one = &stage->status->generations[i];
+        const struct status_save *one = &stage->status->saves[i];
 
         if (one->serial > 0 || one->state >= STATUS_DRAINED)
             continue;
@@ -314,7 +314,7 @@ bool ckpt_stage_target_existed(const struct ckpt_stage *stage)
 
 bool ckpt_stage_is_empty(struct ckpt_stage *stage)
 {
-    const struct status_generation *entry;
+    const struct status_save *entry;
     struct attempt *attempts;
     size_t count, left = 0;
 

@@ -1,60 +1,55 @@
 /*
- * stage.h - saves in this node's memory until they are on the parallel filesystem.
+ * stage.h - saves in this node's memory until they are on the parallel filesystem: the protocol of a save.
  *
- * A save has three phases: *stage*, one copy of a rank's state into files of this node, in their final format and
- * checksummed on the way, which is all that training waits for; *drain*, which copies these files to the checkpoint
- * directory (drain.h, run by muster-ckptd(8) or the job's epilog); and *commit* (ckpt_commit). There are no messages:
- * the directories hold all state.
+ * A *save* is one try to save one step; its attempt's name tells it from other tries. It has three phases: *stage*, one
+ * copy of a rank's state into files of this node, in their final format and checksummed on the way, which is all that
+ * training waits for; *drain*, which copies these files to the *target*, the checkpoint directory; and *commit*
+ * (ckpt_commit). There are no messages: the directories hold all state. Each file has one kind of writer: R, a rank; F,
+ * the node's first rank; D, the one process that drains, muster-ckptd(8) or the job's epilog (drain.h). It is renamed
+ * into place when it is complete, or it is an empty mark.
  *
- *   <root>/muster-<uid>-<job>/               the stage: mode 0700; one a node and job, shared by the job's ranks there
- *     users                                  held, shared, by every process that may stage
- *     lock                                   held (F_OFD_SETLK) by the one process that drains; its time is set five
- *                                            times a second, which shows that the process moves
- *     closed                                 no more saves follow: the drainer removes the stage when all is drained
- *     made                                   the checkpoint directory existed, or the drainer has made it: it is
- *                                            never made again
- *     status.json                            the drainer's report; see stage_dir.h
- *     .free/shard-00002-of-00004.*.tmp       files of drained shards: their memory is used again
- *     step-00000100.ATTEMPT.partial/         a *generation*: one try to save one step
- *       target.json                          its checkpoint directory and so on (struct staged_save of stage_dir.h)
- *       shard-00002-of-00004.safetensors     as in the checkpoint
- *       shard-00002-of-00004.json            its part of the manifest: written last, it means "complete"
- *       shard-00002-of-00004.drained         the part, renamed when data and part are durable in the checkpoint
- *                                            directory; the data file is moved to .free
- *       partner/                             the same, of shards of another node
- *       made, adopted, dropped, replaced     marks; see below
+ *   <root>/muster-<uid>-<job>/                the stage: mode 0700; one a node and job, shared by the job's ranks there
+ *     users                                R  held, shared, by every process that may stage
+ *     closed                               F  no more saves follow: the drainer removes the stage when all is drained
+ *     existed                              F D  the target existed, or the drainer has made it: it is never made again
+ *     lock                                 D  held (F_OFD_SETLK) by the one process that drains; its time is set five
+ *                                             times a second, which shows that the process moves
+ *     status.json                          D  what became of each save, for ranks and people (stage_dir.h)
+ *     .free/shard-00002-of-00004.*.tmp     D  files of drained shards: ranks use their memory again
+ *     step-00000100.ATTEMPT.partial/       R  a save
+ *       target.json                        R  its target and so on (struct staged_save of stage_dir.h)
+ *       shard-00002-of-00004.safetensors   R  as in the checkpoint
+ *       shard-00002-of-00004.json          R  its part of the manifest: written last, it means "complete"
+ *       shard-00002-of-00004.drained       D  the part, renamed when data and part are durable in the target
+ *       partner/                           R  the same, of shards of another node
+ *       adopted, dropped, replaced         F  marks; see below
+ *       made                               D  the attempt's directory was made in the target
  *
- * A generation's life: *staged* (all shards of this node, `local` of them, are complete) -> *draining* -> *drained*
- * (this node is done; its memory is free again) -> *committed*, or *superseded* (a newer step was committed), or
- * *failed*. Then its directory is removed, and status.json has the result.
+ * A save's life: *staged* (all shards of this node, `local` of them, are complete) -> *draining* -> *drained* (this
+ * node is done; its memory is free again) -> *committed*, or *superseded* (a newer step was committed), or *failed*.
+ * Then its directory is removed, and status.json has the result.
  *
- * Below, the *target* is the checkpoint directory. If it fails (any errno), the generation stays and is tried again
- * (drain.h). If it does not answer for 10 seconds, that is a failure too; the generation that the drainer works on
- * is then *hanging*. A trainer learns of it from the drainer's report: an entry of status.json with a reason is in
- * trouble (drain_set_reason; ckpt_stage_find_trouble). Either its target fails, or this node is done (*drained*, its
- * memory is free) and other nodes' shards do not come. The trainer does nothing until the next save finds the stage
- * full. It then gives the mark `replaced` to the oldest generation in trouble that still holds memory and does not hang
- * (ckpt_stage_find_oldest; saver_make_room, saver_stage_replace, ckpt_stage_replace). A run that stops does so even if
- * the target works. The drainer finds the mark, frees the memory at once, and abandons the attempt when the target
- * answers (drain_end_replaced, attempt_abandon).
+ * A target that fails, with any errno, is tried again (drain.h). If it does not answer for 10 seconds, that is a
+ * failure too; the save that the drainer works on is then *hanging*. status.json has the reason. So it has if this
+ * node is done and other nodes' shards do not come. A trainer does nothing about it until the next save finds the
+ * stage full. Then the ranks agree on the oldest step that can go (saver_make_room), and F marks its save `replaced`.
+ * The drainer finds the mark, frees the memory at once, and abandons the attempt when the target answers.
  *
- * An attempt that can never be committed (a node's staged data is damaged, what was drained is removed or damaged, or
- * the generation was dropped or replaced) is abandoned on all nodes: ckpt/write/attempt.h has the protocol. A drainer
- * looks for the marker step-N.ATTEMPT.abandoned in the target while it copies (twice a second), before and after it
- * makes the attempt's directory, and before each try to commit. If it finds the marker, it ends its generation
- * as failed and reports "given up by another node: why".
+ * If a rank cannot stage its shard, F marks the save `dropped` on each node. A restarted job has the same id and so
+ * finds the stage of its earlier run: F marks saves that are complete here `adopted`, and the others `dropped`. What
+ * is adopted is drained and committed, but never removes other attempts at its step, which the new run may have made.
  *
- * A generation has the mark `made` when the drainer has made the attempt's directory in the target. If that directory
- * is missing later, its file system may not be mounted. The drainer treats this as a failure of the target, and does
- * not make the directory again. drain_judge_missing says when the directory counts as removed instead. The same holds
- * for the checkpoint directory and the stage's mark `made`.
+ * An attempt that can never be committed (the save was dropped or replaced, a node's staged data is damaged, or what
+ * was drained is removed or damaged) is *abandoned* on all nodes, so that none waits for it: ckpt/write/attempt.h has
+ * the protocol. A drainer looks for the marker step-N.ATTEMPT.abandoned in the target while it copies (twice a
+ * second), before and after it makes the attempt's directory, and before each try to commit. If it finds the marker,
+ * its save ends as failed: "given up by another node: why".
  *
- * A restarted job has the same id and so finds the stage of its earlier run. The first rank on the node opens it with
- * `adopt`. Generations that are complete here are marked `adopted`: they are drained and committed as they are. They
- * never remove other attempts at their step, which the new run may have made. The others are marked `dropped`, and
- * abandoned as above, so that other nodes need not wait for them.
+ * A directory in the target that was made and is missing later (marks `existed` and `made`) may be of a file system
+ * that is not mounted. That is a failure of the target, and the directory is not made again. drain_judge_missing says
+ * when it counts as removed instead.
  *
- * When no process holds `users` any more, the job's processes are dead: a drainer then drops incomplete generations and
+ * When no process holds `users` any more, the job's processes are dead: a drainer then drops incomplete saves and
  * drains partner's copies, whatever its options are. So the epilog need not know whether a trainer is alive.
  *
  * Only the root is opened by path; everything beneath it is opened by openat with O_NOFOLLOW.
@@ -71,7 +66,7 @@ struct ckpt_stage_config {
     const char *job;  /* 1 to 64 letters, digits, '.', '_' and '-'; the trainer's is "JOBID.NODE.CHECKSUM", the
                          checksum of the checkpoint directory's path */
     int local;        /* shards of each save that this node stages; at least 1 */
-    int max_staged;   /* generations a rank may have in memory at once; 0: 2 */
+    int max_staged;   /* saves a rank may have in memory at once; 0: 2 */
     int threads;      /* that copy; 0: 2 */
     int keep;         /* as ckpt_prune: done by the node that holds shard 0, after the commit */
     uint64_t keep_every;
@@ -114,19 +109,19 @@ int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, s
 /*
  * Copy this rank's shard into the stage. When it returns the sources may change.
  *
- * 0: staged. 1: this node cannot stage the shard, err has the reason: max_staged generations of this rank are in memory
+ * 0: staged. 1: this node cannot stage the shard, err has the reason: max_staged saves of this rank are in memory
  * (ckpt_stage_has_room is false), the memory has too little space, or a file operation failed. The caller writes
  * directly to the checkpoint directory. -1: the save itself is wrong, or memory for tables is short. After 1 or -1 on
  * any rank, one rank of every node must ckpt_stage_drop the attempt; a direct write needs a new attempt's name.
  */
 int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err);
 
-/* Whether this rank has fewer generations in memory than are allowed. */
+/* Whether this rank has fewer saves in memory than are allowed. */
 bool ckpt_stage_has_room(const struct ckpt_stage *stage, int shard, int shards);
 
 /*
- * The save has failed on some rank: marks the generation `dropped`. The drainer removes it, and its files from the
- * checkpoint directory, without a report. One rank a node suffices. A missing generation is not a failure.
+ * The save has failed on some rank: marks the save `dropped`. The drainer removes it, and its files from the
+ * checkpoint directory, without a report. One rank a node suffices. A missing save is not a failure.
  */
 int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err);
 
@@ -144,24 +139,24 @@ struct ckpt_stage_news {
     uint64_t step;
     char attempt[CKPT_ATTEMPT_SIZE];
     enum ckpt_outcome outcome;
-    double seconds;   /* from the start of the copy, on the rank that made the generation, to the generation's end */
+    double seconds;   /* from the start of the copy, on the rank that made the save, to the save's end */
     uint64_t newest;  /* the newest step in the checkpoint directory then; 0: not known */
     char reason[512]; /* of a failure: what, where, how many bytes were needed */
 };
 
 /*
- * The next generation that has ended since the last call (or since ckpt_stage_open): 1 and *news; 0 if there is none.
+ * The next save that has ended since the last call (or since ckpt_stage_open): 1 and *news; 0 if there is none.
  * Costs one stat when nothing has changed.
  */
 int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, struct error *err);
 
 /*
- * True if every generation of this node has ended, except those of an unknown format. A caller waits for it after it
+ * True if every save of this node has ended, except those of an unknown format. A caller waits for it after it
  * has adopted the saves of an earlier run, before it searches for the newest checkpoint; and at the end of a run.
  */
 bool ckpt_stage_is_empty(struct ckpt_stage *stage);
 
-/* A generation that is still in the stage. */
+/* A save that is still in the stage. */
 struct ckpt_stage_trouble {
     uint64_t step;
     char reason[512]; /* why it cannot be completed at present: its target fails or does not answer, or other nodes'
@@ -169,12 +164,12 @@ struct ckpt_stage_trouble {
     bool draining;    /* it is being tried again right now */
 };
 
-/* The oldest that cannot be completed at present. False if there is none, or while any generation is in state
+/* The oldest that cannot be completed at present. False if there is none, or while any save is in state
  * *draining* without a reason. */
 bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_stage_trouble *trouble);
 
 /*
- * The generation to give up for a save of `step`: the oldest of an earlier step that holds memory and that the drainer
+ * The save to give up for a save of `step`: the oldest of an earlier step that holds memory and that the drainer
  * does not work on.
  * `failing`: only one with a reason, and none while any is in state *draining*. `any`: if there is no other, also the
  * one that the drainer works on. Without `any` that one is kept: it is committed when a target that is only slow, or
@@ -219,7 +214,7 @@ int ckpt_stage_lend(const struct ckpt_stage *stage, struct ckpt_staged_shard *st
  * another ckpt_stage_borrow frees it.
  *
  * ckpt_stage_keep checks every block in the buffer against the checksums of `part`, and makes the copy complete. If the
- * generation has ended meanwhile, it keeps nothing: the save can no longer be lost.
+ * save has ended meanwhile, it keeps nothing: the save can no longer be lost.
  *
  * A drainer copies partner's shards only with its option `partner` or when their node seems lost, and only those that
  * the target lacks. They are removed when the step is committed or superseded.

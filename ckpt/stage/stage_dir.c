@@ -80,15 +80,15 @@ static const struct json_field target_fields[] = {
     {0},
 };
 
-static int target_write(const struct directory *generation, const struct staged_save *save, struct error *err)
+static int target_write(const struct directory *staged, const struct staged_save *save, struct error *err)
 {
     json_t *json = json_pack("{s:s, s:i, s:s, s:s}", "format", stage_format.name, "version", stage_format.number,
                              "muster", PACKAGE_VERSION, "dir", save->dir);
 
     if (json_object_update_new(json, json_write_fields(target_fields, save)) == 0)
-        return json_write_file(generation, STAGE_TARGET, json, JSON_COMPACT, err);
+        return json_write_file(staged, STAGE_TARGET, json, JSON_COMPACT, err);
     json_decref(json);
-    return error_set(err, CODE_IO, "%s: checkpoint.dir must be UTF-8", generation->path);
+    return error_set(err, CODE_IO, "%s: checkpoint.dir must be UTF-8", staged->path);
 }
 
 static int target_parse(struct staged_save *save, json_t *json, struct error *err)
@@ -107,19 +107,19 @@ static int target_parse(struct staged_save *save, json_t *json, struct error *er
 }
 
 /* file_write asks for mode 0666. A umask that denies reading denies entering directories, too. */
-static mode_t read_umask(const struct directory *generation)
+static mode_t read_umask(const struct directory *staged)
 {
     struct stat info;
     mode_t masked;
 
-    if (fstatat(generation->fd, STAGE_TARGET, &info, AT_SYMLINK_NOFOLLOW) < 0)
+    if (fstatat(staged->fd, STAGE_TARGET, &info, AT_SYMLINK_NOFOLLOW) < 0)
         return 077;
     masked = ~info.st_mode & 0066;
     return masked | ((masked & 0044) >> 2);
 }
 
 /* target.json is renamed into place: one that cannot be parsed is of another release, so CODE_CONFIG. */
-static int target_read(struct staged_save *save, const struct directory *generation, struct error *err)
+static int target_read(struct staged_save *save, const struct directory *staged, struct error *err)
 {
     json_error_t where;
     json_t *json;
@@ -127,7 +127,7 @@ static int target_read(struct staged_save *save, const struct directory *generat
     char *text;
     int result;
 
-    text = file_read(generation, STAGE_TARGET, STAGE_MAX_TARGET, &bytes, err);
+    text = file_read(staged, STAGE_TARGET, STAGE_MAX_TARGET, &bytes, err);
     if (!text)
         return -1;
     json = json_loadb(text, bytes, 0, &where);
@@ -135,94 +135,94 @@ static int target_read(struct staged_save *save, const struct directory *generat
     if (result < 0) {
         err->code = CODE_CONFIG;
         format_explain(json, &stage_format, err);
-        error_prefix(err, "%s/" STAGE_TARGET, generation->path);
+        error_prefix(err, "%s/" STAGE_TARGET, staged->path);
     }
-    save->umask = read_umask(generation);
+    save->umask = read_umask(staged);
     json_decref(json);
     free(text);
     return result;
 }
 
-int generation_make(struct directory *generation, const struct directory *stage, const struct staged_save *save,
-                    struct error *err)
+int staged_make(struct directory *staged, const struct directory *stage, const struct staged_save *save,
+                struct error *err)
 {
     char name[FILE_NAME_SIZE];
 
     name_attempt(name, ATTEMPT_PARTIAL, save->step, save->attempt);
     if (mkdirat(stage->fd, name, 0700) < 0 && errno != EEXIST)
         return file_write_failed(stage, name, 0, err);
-    if (directory_open(generation, stage, name, err) < 0)
+    if (directory_open(staged, stage, name, err) < 0)
         return -1;
-    return file_exists(generation, STAGE_TARGET) ? 0 : target_write(generation, save, err);
+    return file_exists(staged, STAGE_TARGET) ? 0 : target_write(staged, save, err);
 }
 
 /* Oldest first. */
 static int compare_age(const void *left, const void *right)
 {
-    const struct generation *a = left, *b = right;
+    const struct staged *a = left, *b = right;
 
     if (a->save.started != b->save.started)
         return a->save.started < b->save.started ? -1 : 1;
     return (a->save.step > b->save.step) - (a->save.step < b->save.step);
 }
 
-static void read_target(struct generation *generation, const struct directory *stage)
+static void read_target(struct staged *staged, const struct directory *stage)
 {
     struct directory directory;
 
-    if (directory_open(&directory, stage, generation->name, NULL) < 0)
+    if (directory_open(&directory, stage, staged->name, NULL) < 0)
         return;
-    if (file_exists(&directory, STAGE_TARGET) && target_read(&generation->save, &directory, &generation->unknown) < 0) {
+    if (file_exists(&directory, STAGE_TARGET) && target_read(&staged->save, &directory, &staged->unknown) < 0) {
         if (!file_exists(&directory, STAGE_TARGET)) /* the drainer has just removed it */
-            generation->unknown.code = CODE_OK;
-        memset(&generation->save, 0, sizeof generation->save);
+            staged->unknown.code = CODE_OK;
+        memset(&staged->save, 0, sizeof staged->save);
     }
     directory_close(&directory);
 }
 
-/* False for an entry that is neither a generation nor a directory made by another release. */
-static bool read_generation(struct generation *generation, const struct directory *stage, const char *name)
+/* False for an entry that is neither a save nor a directory made by another release. */
+static bool read_staged(struct staged *staged, const struct directory *stage, const char *name)
 {
     char attempt[CKPT_ATTEMPT_SIZE];
     struct stat info;
     uint64_t step;
 
-    memset(generation, 0, sizeof *generation);
-    snprintf(generation->name, sizeof generation->name, "%s", name);
+    memset(staged, 0, sizeof *staged);
+    snprintf(staged->name, sizeof staged->name, "%s", name);
     if (name_parse_attempt(name, ATTEMPT_PARTIAL, &step, attempt)) {
-        read_target(generation, stage);
-        generation->save.step = step;
-        memcpy(generation->save.attempt, attempt, sizeof attempt);
+        read_target(staged, stage);
+        staged->save.step = step;
+        memcpy(staged->save.attempt, attempt, sizeof attempt);
         return true;
     }
     if (name[0] == '.' || fstatat(stage->fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(info.st_mode))
         return false;
-    error_set(&generation->unknown, CODE_CONFIG,
+    error_set(&staged->unknown, CODE_CONFIG,
               "%s/%s: is unknown to muster " PACKAGE_VERSION " (stage format %d): another release made it", stage->path,
               name, stage_format.number);
     return true;
 }
 
-int generation_list(const struct directory *stage, struct generation **generations, size_t *count, struct error *err)
+int staged_list(const struct directory *stage, struct staged **saves, size_t *count, struct error *err)
 {
     struct listing listing = listing_open(stage);
-    struct generation generation;
+    struct staged staged;
     const char *name;
 
-    *generations = NULL;
+    *saves = NULL;
     *count = 0;
-    while (*count < GENERATIONS_MOST && (name = listing_next(&listing)))
-        if (read_generation(&generation, stage, name))
-            listing_keep(&listing, (void **)generations, count, &generation, sizeof generation);
+    while (*count < STAGED_MOST && (name = listing_next(&listing)))
+        if (read_staged(&staged, stage, name))
+            listing_keep(&listing, (void **)saves, count, &staged, sizeof staged);
     if (*count)
-        qsort(*generations, *count, sizeof generation, compare_age);
-    return listing_close(&listing, err) < 0 ? -1 : *count == GENERATIONS_MOST;
+        qsort(*saves, *count, sizeof staged, compare_age);
+    return listing_close(&listing, err) < 0 ? -1 : *count == STAGED_MOST;
 }
 
-int generation_check_formats(const struct directory *directory, const struct generation *generation, struct error *err)
+int staged_check_formats(const struct directory *directory, const struct staged *staged, struct error *err)
 {
-    if (generation->unknown.code != CODE_OK) {
-        *err = generation->unknown;
+    if (staged->unknown.code != CODE_OK) {
+        *err = staged->unknown;
         return -1;
     }
     if (attempt_check_formats(directory, err) < 0)
@@ -230,8 +230,7 @@ int generation_check_formats(const struct directory *directory, const struct gen
     return attempt_check_formats_in(directory, STAGE_PARTNER, err);
 }
 
-int generation_contents(const struct directory *generation, const char *within, struct contents *contents,
-                        struct error *err)
+int staged_contents(const struct directory *staged, const char *within, struct contents *contents, struct error *err)
 {
     struct directory directory;
     struct listing listing;
@@ -240,7 +239,7 @@ int generation_contents(const struct directory *generation, const char *within, 
     int shard, shards, result;
 
     memset(contents, 0, sizeof *contents);
-    if (directory_open(&directory, generation, within, err) < 0)
+    if (directory_open(&directory, staged, within, err) < 0)
         return errno == ENOENT ? 0 : -1;
     listing = listing_open(&directory);
     while ((name = listing_next(&listing))) {

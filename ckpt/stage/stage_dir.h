@@ -14,15 +14,15 @@
 #define STAGE_CLOSED         "closed"
 #define STAGE_PARTNER        "partner"
 #define STAGE_TARGET         "target.json"
-#define STAGE_TARGET_EXISTED "made" /* mark of the stage: the checkpoint directory existed */
-#define STAGE_ATTEMPT_MADE   "made" /* mark of a generation: the drainer has made the attempt's directory */
+#define STAGE_TARGET_EXISTED "existed"
+#define STAGE_ATTEMPT_MADE   "made"
 #define STAGE_ADOPTED        "adopted"
 #define STAGE_DROPPED        "dropped"
 #define STAGE_REPLACED       "replaced"
 
 #define STAGE_MAX_TARGET ((size_t)64 << 10)
 
-/* What target.json holds: the save that a generation is of, and where it goes. */
+/* What target.json holds: the save that a save is of, and where it goes. */
 struct staged_save {
     char dir[4096]; /* the checkpoint directory, absolute */
     uint64_t step;
@@ -44,43 +44,42 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
 int stage_directory_check(const struct directory *stage, struct error *err);
 
 /*
- * Open or make the generation's directory beneath the stage, and its target.json. Ranks of a node may all do it at
+ * Open or make the save's directory beneath the stage, and its target.json. Ranks of a node may all do it at
  * once; they write the same, except the time.
  */
-int generation_make(struct directory *generation, const struct directory *stage, const struct staged_save *save,
-                    struct error *err);
+int staged_make(struct directory *staged, const struct directory *stage, const struct staged_save *save,
+                struct error *err);
 
 /*
- * The generations, oldest first, malloc'ed. At most GENERATIONS_MOST of them, so that no user can make a drainer
+ * The saves, oldest first, malloc'ed. At most STAGED_MOST of them, so that no user can make a drainer
  * read thousands. Returns 0; 1 if there may be more, which a later call finds when these have ended; -1 on failure. A
- * generation without a target.json has started = 0: a rank is making it, or died while it did. `unknown` has a code
+ * save without a target.json has started = 0: a rank is making it, or died while it did. `unknown` has a code
  * other than CODE_OK if target.json cannot be read or is of an unknown format (json_fields.h), or if the directory has
- * a name that this muster does not make: such generations are left alone.
+ * a name that this muster does not make: such saves are left alone.
  */
-#define GENERATIONS_MOST 64
+#define STAGED_MOST 64
 
-struct generation {
+struct staged {
     struct staged_save save;
     char name[FILE_NAME_SIZE];
     struct error unknown;
 };
-int generation_list(const struct directory *stage, struct generation **generations, size_t *count, struct error *err);
+int staged_list(const struct directory *stage, struct staged **saves, size_t *count, struct error *err);
 
 /*
- * Check that this muster knows the formats of all files, those of partners' shards included. If not, -1: the generation
+ * Check that this muster knows the formats of all files, those of partners' shards included. If not, -1: the save
  * must be left alone.
  */
-int generation_check_formats(const struct directory *directory, const struct generation *generation, struct error *err);
+int staged_check_formats(const struct directory *directory, const struct staged *staged, struct error *err);
 
-/* What a generation's directory holds: its own (`within` is "."), or that of its copies of partners' shards. */
+/* What a save's directory holds: its own (`within` is "."), or that of its copies of partners' shards. */
 struct contents {
     int staged;     /* parts: complete shards whose data is here */
     int drained;    /* shards that are in the target */
     uint64_t bytes; /* of the data files that are here, complete or not */
 };
 /* Nothing if `within` is missing. -1 if it cannot be read: then *contents is of no use. */
-int generation_contents(const struct directory *generation, const char *within, struct contents *contents,
-                        struct error *err);
+int staged_contents(const struct directory *staged, const char *within, struct contents *contents, struct error *err);
 
 /* Make an empty file that marks something; file_exists finds it. */
 int stage_mark(const struct directory *directory, const char *mark, struct error *err);
@@ -100,14 +99,14 @@ double stage_signed_at(const struct directory *stage);
 /* ---- status.json (stage_status.c) -------------------------------------------------------------------------------- */
 
 /*
- * status.json: the state of each generation. Only the drainer writes it: a whole new file each time, which it renames
+ * status.json: the state of each save. Only the drainer writes it: a whole new file each time, which it renames
  * into place. It is for people (muster-ckpt status), and ranks read from it how their saves ended.
  *
  *   {"pid", "host", "updated",                      of the drainer; seconds since 1970
- *    "generations": [{"step", "attempt", "dir", "state", "bytes_done", "bytes_total", "rate", "started", "ended",
+ *    "saves": [{"step", "attempt", "dir", "state", "bytes_done", "bytes_total", "rate", "started", "ended",
  *                     "serial", "newest", "reason"}]}
  *
- * Generations that are under way come first, then the last STATUS_ENDED that ended, oldest first. serial counts those
+ * Saves that are under way come first, then the last STATUS_ENDED that ended, oldest first. serial counts those
  * that ended, from 1, and never decreases: a reader that remembers the greatest one it has seen misses none.
  */
 
@@ -127,7 +126,7 @@ enum status_state {
     STATUS_FAILED,
 };
 
-struct status_generation {
+struct status_save {
     uint64_t step;
     char attempt[CKPT_ATTEMPT_SIZE];
     char dir[4096];
@@ -145,7 +144,7 @@ struct status {
     char host[65];
     double updated;
     size_t count;
-    struct status_generation generations[STATUS_MOST];
+    struct status_save saves[STATUS_MOST];
 };
 
 const char *status_state_name(enum status_state state);
@@ -164,19 +163,19 @@ json_t *status_json(const struct status *status);
 int status_read(struct status *status, const struct directory *stage, struct error *err);
 int status_write(const struct status *status, const struct directory *stage, struct error *err);
 
-/* The generation's entry, or NULL. */
-struct status_generation *status_find(struct status *status, uint64_t step, const char *attempt);
+/* The save's entry, or NULL. */
+struct status_save *status_find(struct status *status, uint64_t step, const char *attempt);
 
 /*
- * The entry of a generation that is under way, a new one if there is none. The oldest ended one makes room for it.
+ * The entry of a save that is under way, a new one if there is none. The oldest ended one makes room for it.
  */
-struct status_generation *status_start(struct status *status, const struct staged_save *save);
-void status_remove(struct status *status, struct status_generation *entry);
+struct status_save *status_start(struct status *status, const struct staged_save *save);
+void status_remove(struct status *status, struct status_save *entry);
 
 /* The greatest serial. */
 uint64_t status_serial(const struct status *status);
 
-/* The drainer's status and, from the directories, the generations that it has not seen yet. For people. */
+/* The drainer's status and, from the directories, the saves that it has not seen yet. For people. */
 int status_gather(struct status *status, const struct directory *stage, struct error *err);
 
 #endif

@@ -174,18 +174,18 @@ static int publish_shard(struct ckpt_stage *stage, const struct staged_save *sav
                          const char *text, size_t bytes, struct error *err)
 {
     char name[FILE_NAME_SIZE];
-    struct directory generation;
+    struct directory staged;
     int result;
 
-    if (generation_make(&generation, &stage->directory, save, err) < 0)
+    if (staged_make(&staged, &stage->directory, save, err) < 0)
         return 1;
     name_shard(name, SHARD_PART, shard, save->shards);
-    if (file_exists(&generation, name))
+    if (file_exists(&staged, name))
         result = error_set(err, CODE_INTERNAL, "%s/%s: was staged before; each try to save needs a new attempt's name",
-                           generation.path, name);
+                           staged.path, name);
     else
-        result = publish_files(stage, slot, &generation, shard, save->shards, text, bytes, err) < 0 ? 1 : 0;
-    directory_close(&generation);
+        result = publish_files(stage, slot, &staged, shard, save->shards, text, bytes, err) < 0 ? 1 : 0;
+    directory_close(&staged);
     return result;
 }
 
@@ -286,26 +286,26 @@ static int check_copy(const struct mapping *mapping, const struct manifest_shard
 }
 
 /*
- * Never makes the generation anew: this rank's own shard would be missing in it, and the drainer would wait for that.
+ * Never makes the save anew: this rank's own shard would be missing in it, and the drainer would wait for that.
  */
 static int publish_copy(struct ckpt_stage *stage, const char *part, size_t part_bytes, struct error *err)
 {
     const struct staged_save *save = &stage->borrowed_save;
-    struct directory generation, partner;
+    struct directory staged, partner;
     char name[FILE_NAME_SIZE];
     int result = -1;
 
     name_attempt(name, ATTEMPT_PARTIAL, save->step, save->attempt);
-    if (directory_open(&generation, &stage->directory, name, err) < 0)
+    if (directory_open(&staged, &stage->directory, name, err) < 0)
         return errno == ENOENT ? 0 : -1;
-    if (mkdirat(generation.fd, STAGE_PARTNER, 0700) < 0 && errno != EEXIST) {
-        file_write_failed(&generation, STAGE_PARTNER, 0, err);
-    } else if (directory_open(&partner, &generation, STAGE_PARTNER, err) == 0) {
+    if (mkdirat(staged.fd, STAGE_PARTNER, 0700) < 0 && errno != EEXIST) {
+        file_write_failed(&staged, STAGE_PARTNER, 0, err);
+    } else if (directory_open(&partner, &staged, STAGE_PARTNER, err) == 0) {
         result = publish_files(stage, &stage->borrowed, &partner, stage->borrowed_shard, save->shards, part, part_bytes,
                                err);
         directory_close(&partner);
     }
-    directory_close(&generation);
+    directory_close(&staged);
     return result;
 }
 

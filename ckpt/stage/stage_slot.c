@@ -98,7 +98,7 @@ fail:
     return -1;
 }
 
-/* The files of a shard: those that hold staged data, in any generation, and those in .free. */
+/* The files of a shard: those that hold staged data, in any save, and those in .free. */
 struct files {
     char shard[FILE_NAME_SIZE];
     struct directory free;          /* .free; closed (-1) if it is missing */
@@ -122,18 +122,17 @@ static void count_free(struct files *files)
 
 static void count_staged(struct files *files, const struct ckpt_stage *stage, const char *within)
 {
-    struct generation *generations;
+    struct staged *saves;
     char path[3 * FILE_NAME_SIZE];
     size_t count;
 
-    if (generation_list(&stage->directory, &generations, &count, NULL) < 0)
+    if (staged_list(&stage->directory, &saves, &count, NULL) < 0)
         return;
     for (size_t i = 0; i < count; i++) {
-        snprintf(path, sizeof path, "%s/%s%s%s", generations[i].name, within ? within : "", within ? "/" : "",
-                 files->shard);
+        snprintf(path, sizeof path, "%s/%s%s%s", saves[i].name, within ? within : "", within ? "/" : "", files->shard);
         files->in_use += file_exists(&stage->directory, path);
     }
-    free(generations);
+    free(saves);
 }
 
 /* The caller closes files->free. Counts the staged files first: a file that is freed in between is then counted twice,

@@ -25,18 +25,18 @@ enum status_state status_of(const struct contents *contents, int local)
     return contents->staged > 0 ? STATUS_STAGED : STATUS_DRAINED;
 }
 
-static const struct json_field generation_fields[] = {
-    {"step", FIELD_COUNT, JSON_PLACE(struct status_generation, step), false},
-    {"attempt", FIELD_TEXT, JSON_PLACE(struct status_generation, attempt), false},
-    {"dir", FIELD_TEXT, JSON_PLACE(struct status_generation, dir), false},
-    {"bytes_done", FIELD_COUNT, JSON_PLACE(struct status_generation, bytes_done), false},
-    {"bytes_total", FIELD_COUNT, JSON_PLACE(struct status_generation, bytes_total), false},
-    {"rate", FIELD_DOUBLE, JSON_PLACE(struct status_generation, rate), false},
-    {"started", FIELD_DOUBLE, JSON_PLACE(struct status_generation, started), false},
-    {"ended", FIELD_DOUBLE, JSON_PLACE(struct status_generation, ended), false},
-    {"serial", FIELD_COUNT, JSON_PLACE(struct status_generation, serial), false},
-    {"reason", FIELD_TEXT, JSON_PLACE(struct status_generation, reason), false},
-    {"newest", FIELD_COUNT, JSON_PLACE(struct status_generation, newest), true},
+static const struct json_field save_fields[] = {
+    {"step", FIELD_COUNT, JSON_PLACE(struct status_save, step), false},
+    {"attempt", FIELD_TEXT, JSON_PLACE(struct status_save, attempt), false},
+    {"dir", FIELD_TEXT, JSON_PLACE(struct status_save, dir), false},
+    {"bytes_done", FIELD_COUNT, JSON_PLACE(struct status_save, bytes_done), false},
+    {"bytes_total", FIELD_COUNT, JSON_PLACE(struct status_save, bytes_total), false},
+    {"rate", FIELD_DOUBLE, JSON_PLACE(struct status_save, rate), false},
+    {"started", FIELD_DOUBLE, JSON_PLACE(struct status_save, started), false},
+    {"ended", FIELD_DOUBLE, JSON_PLACE(struct status_save, ended), false},
+    {"serial", FIELD_COUNT, JSON_PLACE(struct status_save, serial), false},
+    {"reason", FIELD_TEXT, JSON_PLACE(struct status_save, reason), false},
+    {"newest", FIELD_COUNT, JSON_PLACE(struct status_save, newest), true},
     {0},
 };
 
@@ -52,10 +52,10 @@ json_t *status_json(const struct status *status)
     json_t *array = json_array(), *json = json_write_fields(status_fields, status);
 
     for (size_t i = 0; i < status->count; i++) {
-        json_t *generation = json_write_fields(generation_fields, &status->generations[i]);
+        json_t *staged = json_write_fields(save_fields, &status->saves[i]);
 
-        json_object_set_new(generation, "state", json_string(states[status->generations[i].state]));
-        json_array_append_new(array, generation);
+        json_object_set_new(staged, "state", json_string(states[status->saves[i].state]));
+        json_array_append_new(array, staged);
     }
     json_object_set_new(json, "generations", array);
     return json;
@@ -66,12 +66,11 @@ int status_write(const struct status *status, const struct directory *stage, str
     return json_write_file(stage, STATUS_NAME, status_json(status), JSON_INDENT(1), err);
 }
 
-static int decode_generation(struct status_generation *g, json_t *json, struct error *err)
+static int decode_save(struct status_save *g, json_t *json, struct error *err)
 {
     char state[16];
 
-    if (json_read_fields(json, generation_fields, g, err) < 0 ||
-        json_get_string(json, "state", state, sizeof state, err) < 0)
+    if (json_read_fields(json, save_fields, g, err) < 0 || json_get_string(json, "state", state, sizeof state, err) < 0)
         return -1;
     error_tame(g->dir); /* for people only: target.json has it for drainers */
     error_tame(g->reason);
@@ -91,7 +90,7 @@ static int decode_status(struct status *status, json_t *json, struct error *err)
         return -1;
     error_tame(status->host);
     for (size_t i = 0; i < json_array_size(array) && status->count < STATUS_MOST; i++)
-        if (decode_generation(&status->generations[status->count++], json_array_get(array, i), err) < 0)
+        if (decode_save(&status->saves[status->count++], json_array_get(array, i), err) < 0)
             return -1;
     return 0;
 }
@@ -121,11 +120,11 @@ int status_read(struct status *status, const struct directory *stage, struct err
     return result;
 }
 
-struct status_generation *status_find(struct status *status, uint64_t step, const char *attempt)
+struct status_save *status_find(struct status *status, uint64_t step, const char *attempt)
 {
     for (size_t i = 0; i < status->count; i++)
-        if (status->generations[i].step == step && strcmp(status->generations[i].attempt, attempt) == 0)
-            return &status->generations[i];
+        if (status->saves[i].step == step && strcmp(status->saves[i].attempt, attempt) == 0)
+            return &status->saves[i];
     return NULL;
 }
 
@@ -134,27 +133,27 @@ uint64_t status_serial(const struct status *status)
     uint64_t greatest = 0;
 
     for (size_t i = 0; i < status->count; i++)
-        if (status->generations[i].serial > greatest)
-            greatest = status->generations[i].serial;
+        if (status->saves[i].serial > greatest)
+            greatest = status->saves[i].serial;
     return greatest;
 }
 
-void status_remove(struct status *status, struct status_generation *entry)
+void status_remove(struct status *status, struct status_save *entry)
 {
-    size_t after = (size_t)(status->generations + status->count - entry) - 1;
+    size_t after = (size_t)(status->saves + status->count - entry) - 1;
 
     memmove(entry, entry + 1, after * sizeof *entry);
     status->count--;
 }
 
-/* Forgets the oldest ended generation, if there are too many. */
+/* Forgets the oldest ended save, if there are too many. */
 static void forget_oldest(struct status *status)
 {
-    struct status_generation *oldest = NULL;
+    struct status_save *oldest = NULL;
     size_t ended = 0;
 
     for (size_t i = 0; i < status->count; i++) {
-        struct status_generation *one = &status->generations[i];
+        struct status_save *one = &status->saves[i];
 
         if (one->serial == 0)
             continue;
@@ -163,47 +162,47 @@ static void forget_oldest(struct status *status)
             oldest = one;
     }
     if (ended >= STATUS_ENDED || status->count == STATUS_MOST)
-        status_remove(status, oldest ? oldest : status->generations);
+        status_remove(status, oldest ? oldest : status->saves);
 }
 
-static void fill_entry(struct status_generation *entry, const struct staged_save *save)
+static void fill_entry(struct status_save *entry, const struct staged_save *save)
 {
-    *entry = (struct status_generation){.step = save->step, .started = save->started};
+    *entry = (struct status_save){.step = save->step, .started = save->started};
     memcpy(entry->attempt, save->attempt, sizeof entry->attempt);
     memcpy(entry->dir, save->dir, sizeof entry->dir);
 }
 
-struct status_generation *status_start(struct status *status, const struct staged_save *save)
+struct status_save *status_start(struct status *status, const struct staged_save *save)
 {
-    struct status_generation *entry = status_find(status, save->step, save->attempt);
+    struct status_save *entry = status_find(status, save->step, save->attempt);
 
     if (entry && entry->serial == 0)
         return entry;
     if (!entry) {
         forget_oldest(status);
-        entry = &status->generations[status->count++];
+        entry = &status->saves[status->count++];
     }
-    /* An ended entry is of a drainer that was killed before it removed the generation, which ends once more. */
+    /* An ended entry is of a drainer that was killed before it removed the save, which ends once more. */
     fill_entry(entry, save);
     return entry;
 }
 
-/* A generation that the drainer has not seen yet. */
-static void add_staged(struct status *status, const struct directory *stage, const struct generation *generation)
+/* A save that the drainer has not seen yet. */
+static void add_staged(struct status *status, const struct directory *stage, const struct staged *staged)
 {
-    struct status_generation *to = &status->generations[status->count];
+    struct status_save *to = &status->saves[status->count];
     struct contents contents;
     struct directory directory;
     struct error why = {0};
 
-    if (directory_open(&directory, stage, generation->name, NULL) < 0)
+    if (directory_open(&directory, stage, staged->name, NULL) < 0)
         return;
-    generation_contents(&directory, ".", &contents, NULL);
-    generation_check_formats(&directory, generation, &why);
+    staged_contents(&directory, ".", &contents, NULL);
+    staged_check_formats(&directory, staged, &why);
     directory_close(&directory);
-    fill_entry(to, &generation->save);
+    fill_entry(to, &staged->save);
     error_tame(to->dir);
-    to->state = why.code == CODE_OK ? status_of(&contents, generation->save.local) : STATUS_UNKNOWN;
+    to->state = why.code == CODE_OK ? status_of(&contents, staged->save.local) : STATUS_UNKNOWN;
     snprintf(to->reason, sizeof to->reason, "%.500s", why.text);
     to->bytes_total = contents.bytes;
     status->count++;
@@ -211,14 +210,14 @@ static void add_staged(struct status *status, const struct directory *stage, con
 
 int status_gather(struct status *status, const struct directory *stage, struct error *err)
 {
-    struct generation *generations;
+    struct staged *saves;
     size_t count;
 
-    if (status_read(status, stage, err) < 0 || generation_list(stage, &generations, &count, err) < 0)
+    if (status_read(status, stage, err) < 0 || staged_list(stage, &saves, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count && status->count < STATUS_MOST; i++)
-        if (!status_find(status, generations[i].save.step, generations[i].save.attempt))
-            add_staged(status, stage, &generations[i]);
-    free(generations);
+        if (!status_find(status, saves[i].save.step, saves[i].save.attempt))
+            add_staged(status, stage, &saves[i]);
+    free(saves);
     return 0;
 }

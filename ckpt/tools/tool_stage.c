@@ -122,7 +122,7 @@ static int visit_stages(char **paths, stage_visit *visit, const struct options *
 
 /* ---- status ------------------------------------------------------------------------------------------------------ */
 
-static void print_generation(const struct status_generation *g, bool bar)
+static void print_save(const struct status_save *g, bool bar)
 {
     static const char full[] = "##############################";
     double part = g->bytes_total ? fmin((double)g->bytes_done / (double)g->bytes_total, 1) : 0;
@@ -176,7 +176,7 @@ static int show_opened(const struct directory *stage, const struct options *opti
             printf("%s: process %d on %s drains it, without progress for %.0f s\n", path, status->pid, status->host,
                    silent);
         for (size_t i = 0; i < status->count; i++)
-            print_generation(&status->generations[i], isatty(STDOUT_FILENO));
+            print_save(&status->saves[i], isatty(STDOUT_FILENO));
     }
     free(status);
     return code;

@@ -223,7 +223,7 @@ static void one_node_cannot_write(void **state)
     node_destroy(&node);
 }
 
-/* Both generations of a stage fail and a third save is due: the oldest makes room for it, and says what for. */
+/* Both saves of a stage fail and a third save is due: the oldest makes room for it, and says what for. */
 /* A run marks its only save to make room for a newer one, and is killed before that one is staged. */
 static void a_dead_run_replaces_nothing(void **state)
 {
@@ -554,7 +554,7 @@ static void the_mount_is_missing(void **state)
 
 /*
  * What was drained is removed, or damaged, in a directory that works: it can never be committed. While the trainer is
- * there to save again, the generation ends and the marker tells the other nodes; else what is staged is kept.
+ * there to save again, the save ends and the marker tells the other nodes; else what is staged is kept.
  */
 static void the_attempt_is_lost(void **state)
 {
@@ -805,7 +805,7 @@ static void a_page_cannot_be_read(void **state)
 }
 
 /*
- * 24 saves in a row, the drain slowed: never more than two generations in memory, every checkpoint that is kept whole.
+ * 24 saves in a row, the drain slowed: never more than two saves in memory, every checkpoint that is kept whole.
  */
 static void a_slow_target(void **state)
 {

@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
-#define GENERATION "step-00000020.new.partial"
-#define PART       "shard-00000-of-00002.json"
+#define SAVE_NAME "step-00000020.new.partial"
+#define PART      "shard-00000-of-00002.json"
 
 static uint64_t seed = 99;
 
@@ -25,7 +25,7 @@ static uint64_t seed = 99;
 
 struct foreign {
     const char *name; /* of the case */
-    const char *make; /* a command line in the generation's directory; or NULL */
+    const char *make; /* a command line in the save's directory; or NULL */
     const char *file, *old, *new;
     const char *says;
 };
@@ -143,8 +143,7 @@ static int drain(const struct foreign *foreign, const char *stage, bool once, do
 
     if (result < 0)
         fail_msg("%s: %s", foreign->name, err.text);
-    if (log.left != 1 || !strstr(log.text, foreign->says) ||
-        !strstr(log.text, "muster " PACKAGE_VERSION))
+    if (log.left != 1 || !strstr(log.text, foreign->says) || !strstr(log.text, "muster " PACKAGE_VERSION))
         fail_msg("%s: %d lines, the last is \"%s\"", foreign->name, log.left, log.text);
     return result;
 }
@@ -154,9 +153,9 @@ static void damage(const struct foreign *foreign, const char *stage)
     char path[512];
 
     if (foreign->make)
-        shell("cd '%s/" GENERATION "' && %s", stage, foreign->make);
+        shell("cd '%s/" SAVE_NAME "' && %s", stage, foreign->make);
     if (foreign->file) {
-        snprintf(path, sizeof path, "%.300s/" GENERATION "/%s", stage, foreign->file);
+        snprintf(path, sizeof path, "%.300s/" SAVE_NAME "/%s", stage, foreign->file);
         good_edit(path, foreign->old, foreign->new, strcmp(foreign->file, STAGE_TARGET) != 0);
     }
 }
@@ -182,7 +181,7 @@ static void a_stage_is_left(void **state)
         node_stage(&node, 20, "new");
         damage(foreign, stage);
         if (other)
-            shell("rm -r '%s/" GENERATION "'", stage);
+            shell("rm -r '%s/" SAVE_NAME "'", stage);
         ckpt_stage_destroy(node.stage);
         node.stage = NULL;
         assert_int_equal(drain(foreign, stage, true, 60), CKPT_DRAIN_LEFT);
@@ -217,7 +216,7 @@ static void a_stage_of_the_first_release_is_drained(void **state)
     node_create(&node, &world, &seed, 2, false);
     node_open(&node, "1", 2, false);
     node_stage(&node, 20, "new");
-    snprintf(path, sizeof path, "%.300s/" GENERATION "/" STAGE_TARGET, ckpt_stage_directory(node.stage));
+    snprintf(path, sizeof path, "%.300s/" SAVE_NAME "/" STAGE_TARGET, ckpt_stage_directory(node.stage));
     good_edit(path, "\"format\":\"muster-stage\",\"version\":1,\"muster\":\"" PACKAGE_VERSION "\",", "", false);
     ckpt_stage_destroy(node.stage);
     node_open(&node, "1", 2, true);
@@ -237,7 +236,7 @@ static void what_died_while_it_was_made_goes(void **state)
     node_create(&node, &world, &seed, 2, false);
     node_open(&node, "1", 2, false);
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
-    shell("mkdir '%s/" GENERATION "'", stage);
+    shell("mkdir '%s/" SAVE_NAME "'", stage);
     ckpt_stage_destroy(node.stage);
     node.stage = NULL;
     {

@@ -78,9 +78,9 @@ static void tear_down(struct node *node)
 }
 
 /* As if it had been staged in 2001. */
-static void make_old(const char *generation)
+static void make_old(const char *staged)
 {
-    shell("sed -i 's/\"started\":[0-9.e+]*/\"started\":1e9/' '%s/%s/target.json'", stage, generation);
+    shell("sed -i 's/\"started\":[0-9.e+]*/\"started\":1e9/' '%s/%s/target.json'", stage, staged);
 }
 
 static void what_is_left_for_too_long_goes(void **state)
@@ -255,8 +255,7 @@ static void what_cannot_be_read_stays(void **state)
         set_up(&node, &world);
         node_stage(&node, 10, "a");
         job_ends(&node);
-        shell("cd '%s'/step-*/ && mv target.json f && { %s; } && mv f target.json", stage,
-              spoils[i]);
+        shell("cd '%s'/step-*/ && mv target.json f && { %s; } && mv f target.json", stage, spoils[i]);
         assert_int_equal(run("muster-ckptd", "--once %s", stage), 75);
         says(reasons[i]);
         shell("test -e '%s'/step-*/shard-00000-of-00001.safetensors", stage);

@@ -200,7 +200,7 @@ static void others_directories_are_refused(void **state)
     node_destroy(&node);
 }
 
-/* An earlier life of the job left one generation whole and one in halves: the first is committed, the second goes. */
+/* An earlier life of the job left one save whole and one in halves: the first is committed, the second goes. */
 static void a_restarted_job_adopts(void **state)
 {
     struct world world;
