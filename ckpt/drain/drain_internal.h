@@ -227,7 +227,7 @@ void drain_abandon(struct drain_turn *turn, const char *why);
 /* After a commit, by the node that had shard 0. */
 void drain_prune(struct drain_turn *turn);
 
-/* ---- drain_retry.c ----------------------------------------------------------------------------------------------- */
+/* ---- drain_end.c ------------------------------------------------------------------------------------------------- */
 
 /* A line of the drainer's log, and one about this save. */
 void drainer_log(const struct drainer *drainer, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -254,8 +254,6 @@ void drainer_end_pauses(struct drainer *drainer);
 
 /* The target works again, if it failed before. */
 void drain_recover(struct drain_turn *turn);
-
-/* ---- drain_end.c ------------------------------------------------------------------------------------------------- */
 
 /* Take the save out of the stage: move its data files to .free, and remove the rest. */
 void drain_remove(struct drain_turn *turn);
