@@ -55,8 +55,10 @@ static void fill_choices(struct job *job)
 {
     if (job->parallel.reduce == REDUCE_AUTO)
         job->parallel.reduce = job->parallel.zero < 2 ? REDUCE_STEP : REDUCE_MICRO_BATCH;
-    if (job->precision.reduce != DTYPE_F32) /* store_choice stored 0 ("fp32") or 1 ("compute") here */
+    if (job->precision.reduce != DTYPE_F32) /* store_choice stored 0 ("fp32") or 1 ("compute") here, and below */
         job->precision.reduce = job->precision.compute;
+    if (job->precision.gradients != DTYPE_F32)
+        job->precision.gradients = job->precision.compute;
 }
 
 /*

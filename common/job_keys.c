@@ -125,6 +125,7 @@ const struct job_key job_keys[] = {
 
     {CHOICE(precision.compute, precisions, "\"fp32\"", "type of activations and matrix products")},
     {CHOICE(precision.reduce, reduce_types, "\"fp32\"", "type in which gradients are summed between ranks")},
+    {CHOICE(precision.gradients, reduce_types, "\"fp32\"", "type in which sums of gradients are kept")},
     {PLAIN(precision.tf32, BOOL, "false", "GPUs may round the factors of fp32 products to TF32")},
     {NUMERIC(precision.loss_scale, NUMBER, "0.0", 0, LARGE,
              "constant factor of the loss; 0 is dynamic with fp16 and none otherwise")},
@@ -352,6 +353,7 @@ static const char *const unlogged[] = {
     "data.tokenizer",
     "data.changed",
     "precision.reduce",
+    "precision.gradients",
     "precision.loss_scale_start",
 };
 

@@ -101,6 +101,7 @@ static void configure_parts(struct rank_config *config, const struct job *job, c
         .dp_rank = config->coords.dp,
         .compute_dtype = job->precision.compute,
         .reduce_dtype = job->precision.reduce,
+        .grad_dtype = job->precision.gradients,
         .offload = job->parallel.offload == OFFLOAD_OPTIMIZER,
         .reduce_every_micro_batch = job->parallel.reduce == REDUCE_MICRO_BATCH,
         .many_micro_batches = config->most_micro_batches > 1,

@@ -70,6 +70,15 @@ same_on_discrete() {
 @test "dp 2, ZeRO-2, offload, 16-bit sums" {
     same 2 parallel.zero=2 parallel.offload=optimizer precision.compute=fp16 precision.reduce=compute
 }
+@test "dp 2, ZeRO-1, gradients kept in 16 bits" {
+    same 2 parallel.zero=1 precision.compute=bf16 precision.gradients=compute batch.micro_batch=4
+}
+@test "dp 2, ZeRO-0, offload, gradients kept in 16 bits" {
+    same 2 parallel.zero=0 parallel.offload=optimizer precision.compute=fp16 precision.gradients=compute
+}
+@test "dp 2, ZeRO-2, gradients kept and summed in 16 bits" {
+    same 2 parallel.zero=2 precision.compute=bf16 precision.gradients=compute precision.reduce=compute
+}
 @test "dp 3, ZeRO-3" { same 3 parallel.zero=3; }
 @test "dp 2, ZeRO-3, offload, bf16" { same 2 parallel.zero=3 parallel.offload=optimizer precision.compute=bf16; }
 @test "tp 2" { same 2 parallel.tp=2; }

@@ -40,6 +40,20 @@ train() {
     done
 }
 
+@test "sums of gradients kept in bf16 change the losses by less than 1%, and ZeRO stages that sum alike no bit" {
+    local bf16=(precision.compute=bf16 precision.gradients=compute)
+    train kept 2 precision.compute=bf16
+    for zero in 0 1 2 3; do train "kept$zero" 2 "${bf16[@]}" parallel.zero=$zero; done
+    muster-report compare --tolerance 0 "$DIR/kept0.jsonl" "$DIR/kept1.jsonl"
+    muster-report compare --tolerance 0 "$DIR/kept2.jsonl" "$DIR/kept3.jsonl"
+    for name in kept1 kept2; do
+        muster-report compare --tolerance 0.01 "$DIR/kept.jsonl" "$DIR/$name.jsonl"
+        ! muster-report compare --tolerance 0 "$DIR/kept.jsonl" "$DIR/$name.jsonl" || return 1
+    done
+    train near 4 "${bf16[@]}" parallel.pp=2 parallel.offload=optimizer
+    muster-report compare --tolerance 0.01 "$DIR/kept.jsonl" "$DIR/near.jsonl"
+}
+
 @test "2n ranks with one micro-batch are bit-identical to n ranks with two" {
     train four 4 batch.global_batch=16
     train two 2 batch.global_batch=16

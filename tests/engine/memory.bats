@@ -46,6 +46,9 @@ predicted() {
 # bats test_tags=quick
 @test "dp 2, ZeRO-1" { predicted 2 parallel.zero=1; }
 @test "dp 2, ZeRO-2, fp16, 16-bit sums" { predicted 2 parallel.zero=2 precision.compute=fp16 precision.reduce=compute; }
+@test "dp 2, ZeRO-1, bf16, gradients kept in 16 bits" {
+    predicted 2 parallel.zero=1 precision.compute=bf16 precision.gradients=compute
+}
 @test "dp 3, ZeRO-3" { predicted 3 parallel.zero=3; }
 @test "dp 2, ZeRO-3, offload, bf16" { predicted 2 parallel.zero=3 parallel.offload=optimizer precision.compute=bf16; }
 @test "tp 2" { predicted 2 parallel.tp=2; }

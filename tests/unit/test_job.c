@@ -260,6 +260,7 @@ static const struct {
     {"optimizer.cooldown_steps", "64", {"optimizer.schedule=wsd", "optimizer.cooldown_steps=1"}},
     {"data.eod", "7", {0}},
     {"precision.reduce", "compute", {"precision.compute=bf16"}},
+    {"precision.gradients", "compute", {"precision.compute=bf16"}},
     {"checkpoint.staged", "4", {0}},
     {"checkpoint.partner", "true", {0}},
     {"precision.tf32", "true", {0}},
@@ -314,7 +315,7 @@ static void choices_that_stand_for_others_are_resolved(void **state)
         int zero;
         enum reduce_when when;
     } rows[] = {{0, REDUCE_STEP}, {1, REDUCE_STEP}, {2, REDUCE_MICRO_BATCH}, {3, REDUCE_MICRO_BATCH}};
-    const char *types[] = {"precision.compute=fp16", "precision.reduce=compute"};
+    const char *types[] = {"precision.compute=fp16", "precision.reduce=compute", "precision.gradients=compute"};
     struct job job;
 
     (void)state;
@@ -330,10 +331,11 @@ static void choices_that_stand_for_others_are_resolved(void **state)
         assert_int_equal(job.parallel.reduce, REDUCE_STEP);
         job_destroy(&job);
     }
-    for (int n = 0; n <= 2; n++) {
+    for (int n = 0; n <= 3; n++) {
         parse(&job, least, types, n);
         assert_int_equal(job.precision.compute, n > 0 ? DTYPE_F16 : DTYPE_F32);
         assert_int_equal(job.precision.reduce, n > 1 ? DTYPE_F16 : DTYPE_F32);
+        assert_int_equal(job.precision.gradients, n > 2 ? DTYPE_F16 : DTYPE_F32);
         job_destroy(&job);
     }
     parse(&job, bert, (const char *[]){"data.mask=7"}, 1);
@@ -498,10 +500,17 @@ static void differ(const char *const *set, int nset, const char *expected)
 
 static void differences_are_those_that_what_is_learned_depends_on(void **state)
 {
-    static const char *const none[] = {"parallel.zero=3",     "batch.micro_batch=2", "checkpoint.dir=x",
-                                       "report.log_every=1",  "device=cpu",          "precision.reduce=compute",
-                                       "model.init_std=0.01", "batch.seed=1",        "optimizer.most_skipped=3",
-                                       "data.changed=accept"};
+    static const char *const none[] = {"parallel.zero=3",
+                                       "batch.micro_batch=2",
+                                       "checkpoint.dir=x",
+                                       "report.log_every=1",
+                                       "device=cpu",
+                                       "precision.reduce=compute",
+                                       "model.init_std=0.01",
+                                       "batch.seed=1",
+                                       "optimizer.most_skipped=3",
+                                       "data.changed=accept",
+                                       "precision.gradients=compute"};
     static const char *const some[] = {"optimizer.lr=1e-3", "optimizer.schedule=linear", "batch.global_batch=16",
                                        "batch.steps=2000",  "precision.compute=bf16",    "model.dropout=0.1",
                                        "data.train=other",  "precision.tf32=true",       "data.reset=document",
@@ -510,7 +519,7 @@ static void differences_are_those_that_what_is_learned_depends_on(void **state)
 
     (void)state;
     differ(NULL, 0, "");
-    differ(none, 10, "");
+    differ(none, 11, "");
     differ(some, 10,
            "model.dropout 0 0.1\nattention \"auto\" \"cudnn\"\nbatch.global_batch 8 16\nbatch.steps 1000 "
            "2000\noptimizer.lr 0.0003 0.001\n"

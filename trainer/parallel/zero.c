@@ -33,7 +33,13 @@ static bool keeps_shard_only(const struct zero_config *c)
 
 static bool needs_micro_grad(const struct zero_config *c)
 {
-    return c->reduce_every_micro_batch || c->many_micro_batches;
+    return c->reduce_every_micro_batch || c->many_micro_batches || c->grad_dtype != DTYPE_F32;
+}
+
+/* The sums over ranks are sent from the micro-batch's buffer. */
+static bool sends_micro_grad(const struct zero_config *c)
+{
+    return c->reduce_every_micro_batch || (c->grad_dtype != DTYPE_F32 && c->dp > 1);
 }
 
 struct zero_sizes zero_sizes_of(const struct unit *unit, bool is_block, const struct zero_config *c)
@@ -80,12 +86,12 @@ static struct zero_shared_sizes shared_sizes_of(const struct units *units, const
     s.block_gathered = c->zero_stage == 3 ? block : 0;
     s.staging_halves = c->discrete ? 2 : c->offload ? 1 : 0;
     s.staging_element = c->discrete ? sizeof(float) : dtype_size(c->compute_dtype);
-    s.micro_grad_slots = !needs_micro_grad(c) || !block ? 0 : c->reduce_every_micro_batch ? BLOCK_SLOTS : 1;
+    s.micro_grad_slots = !needs_micro_grad(c) || !block ? 0 : sends_micro_grad(c) ? BLOCK_SLOTS : 1;
     s.block_micro_grad = s.micro_grad_slots ? block : 0;
     if (c->dp > 1) {
         s.bucket = bucket_size(units, c);
         s.outgoing = c->reduce_dtype != DTYPE_F32;
-        s.incoming = s.outgoing || c->reduce_every_micro_batch;
+        s.incoming = s.outgoing || sends_micro_grad(c);
     }
     s.bounce = c->discrete && s.incoming && zero_sums_on_host(c);
     return s;
@@ -152,7 +158,7 @@ static int create_unit(struct zero *zero, int index, struct footprint *bytes, st
     *s = zero_sizes_of(u->unit, zero_is_block(zero->units, index), c);
     if (alloc_buffer(zero, MEMORY_DEVICE, &u->param, s->param * dtype_size(c->compute_dtype), &bytes->parameters, err) <
             0 ||
-        alloc_buffer(zero, MEMORY_DEVICE, &u->grad, s->grad * sizeof(float), &bytes->gradients, err) < 0 ||
+        alloc_buffer(zero, MEMORY_DEVICE, &u->grad, s->grad * dtype_size(c->grad_dtype), &bytes->gradients, err) < 0 ||
         alloc_buffer(zero, MEMORY_DEVICE, &u->own_micro_grad, s->own_micro_grad * sizeof(float), &bytes->gradients,
                      err) < 0 ||
         alloc_buffer(zero, MEMORY_HOST, &u->host_grad, s->host_grad * sizeof(float), &bytes->host_optimizer, err) < 0 ||

@@ -13,6 +13,9 @@
  *   1, 2  | whole, all-gather after a step       | whole   | 1/dp          | 1/dp
  *   3     | 1/dp, gathered one unit ahead of use | whole   | 1/dp          | 1/dp
  *
+ * Gradients are fp32. With precision.gradients = "compute" their sums are kept in the type of the forward pass: a
+ * micro-batch's gradients are fp32, and a sum is formed in fp32 and then rounded.
+ *
  * So stage 1 with "micro_batch" is stage 2, and stage 2 with "step" is stage 1. Gradients are reduce-scattered, and in
  * stage 0 then all-gathered. With dp = 1 every stage is stage 0.
  *
@@ -51,6 +54,7 @@ struct zero_config {
     int zero_stage, dp, dp_rank;
     enum dtype compute_dtype; /* of parameters in the forward pass */
     enum dtype reduce_dtype;  /* of gradients between ranks: precision.reduce */
+    enum dtype grad_dtype;    /* of the sums that are kept: precision.gradients */
     bool offload;
     bool reduce_every_micro_batch; /* parallel.reduce; false: once a step */
     bool many_micro_batches;       /* some step may have more than one */

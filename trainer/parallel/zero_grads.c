@@ -26,27 +26,43 @@ static void offload_gradients(struct zero *zero, float *host, const float *grad,
     zero->landed = device_transfer(zero->dev, host, grad, count * sizeof *host);
 }
 
+/* y += x, rounded once to y's type. x may be overwritten. */
+static void add_rounded(struct device *dev, const struct kernels *k, enum dtype y_dtype, void *y, enum dtype x_dtype,
+                        void *x, size_t count)
+{
+    if (y_dtype == DTYPE_F32) {
+        k->accumulate(dev, y, x_dtype, x, count);
+    } else if (x_dtype == y_dtype) {
+        k->add(dev, y_dtype, y, x, count);
+    } else {
+        k->accumulate(dev, x, y_dtype, y, count);
+        k->cast(dev, y_dtype, y, x_dtype, x, count);
+    }
+}
+
 /* Adds the received bucket to the step's sums of this rank's shard. */
 static void fold_gradients(struct zero *zero, const struct reduce_slot *slot)
 {
-    float *sums = zero_shard_grad(zero, slot->unit) + slot->first;
-    float *in_place = slot->unit->grad + slot->unit->size.shard_first + slot->first;
+    enum dtype dtype = zero_sums_dtype(zero), received = zero->config.reduce_dtype;
+    char *sums = zero_shard_grad(zero, slot->unit) + slot->first * dtype_size(dtype);
     struct device *dev = slot->bounce ? zero->host : zero->dev;
     const struct kernels *k = slot->bounce ? zero->on_host : zero->k;
-    const void *incoming = slot->bounce ? slot->bounce : slot->incoming;
+    void *incoming = slot->bounce ? slot->bounce : slot->incoming;
 
-    if (!slot->incoming) {
-        if (sums != in_place)
-            offload_gradients(zero, sums, in_place, slot->count);
+    if (!slot->incoming) { /* fp32, in place */
+        float *in_place = (float *)zero_grad_at(zero, slot->unit, slot->unit->size.shard_first + slot->first);
+
+        if (sums != (char *)in_place)
+            offload_gradients(zero, (float *)sums, in_place, slot->count);
         return;
     }
     if (slot->bounce)
-        device_transfer_wait(zero->dev, device_transfer(zero->dev, slot->bounce, slot->incoming,
-                                                        slot->count * dtype_size(zero->config.reduce_dtype)));
+        device_transfer_wait(
+            zero->dev, device_transfer(zero->dev, slot->bounce, slot->incoming, slot->count * dtype_size(received)));
     if (slot->overwrite)
-        k->cast(dev, DTYPE_F32, sums, zero->config.reduce_dtype, incoming, slot->count);
+        k->cast(dev, dtype, sums, received, incoming, slot->count);
     else
-        k->accumulate(dev, sums, zero->config.reduce_dtype, incoming, slot->count);
+        add_rounded(dev, k, dtype, sums, received, incoming, slot->count);
 }
 
 static void finish_slot(struct zero *zero, struct reduce_slot *slot)
@@ -88,7 +104,7 @@ static void start_bucket(struct zero *zero, struct zero_unit *u, const float *se
         from = slot->outgoing;
         stride = slot->count;
     }
-    to = slot->incoming ? (void *)slot->incoming : (void *)(u->grad + u->size.shard_first + first);
+    to = slot->incoming ? slot->incoming : zero_grad_at(zero, u, u->size.shard_first + first);
     comm_purpose(zero->comms.dp, u->unit->name, "gradients");
     slot->request = comm_start_reduce_scatter(zero->comms.dp, zero->config.reduce_dtype, to, from, slot->count, stride,
                                               slot->scratch, error_first(&zero->error));
@@ -129,8 +145,8 @@ float *zero_grad_begin(struct zero *zero, int unit)
 {
     struct zero_unit *u = &zero->unit[unit];
 
-    if (zero->first && !zero->config.reduce_every_micro_batch) {
-        u->current_micro_grad = u->grad;
+    if (zero->first && !zero->config.reduce_every_micro_batch && zero->config.grad_dtype == DTYPE_F32) {
+        u->current_micro_grad = (float *)u->grad;
     } else if (u->own_micro_grad) {
         while (is_in_flight(zero, u)) /* the previous micro-batch's gradients are still being sent */
             finish_oldest(zero);
@@ -147,6 +163,22 @@ static bool is_tied(const struct zero *zero, const struct zero_unit *u)
     return zero->config.tied && u == &zero->unit[UNIT_WTE];
 }
 
+/* Sums over micro-batches that are kept in 16 bits. */
+static void keep_rounded(struct zero *zero, struct zero_unit *u)
+{
+    float *sums = u->current_micro_grad;
+    enum dtype dtype = zero->config.grad_dtype;
+
+    if (!zero->first)
+        zero->k->accumulate(zero->dev, sums, dtype, u->grad, u->unit->count);
+    if (zero->last && zero->config.dp > 1) {
+        start_reduce(zero, u, sums);
+        return;
+    }
+    zero->k->cast(zero->dev, dtype, u->grad, DTYPE_F32, sums, u->unit->count);
+    release_micro_grad(zero, sums);
+}
+
 void zero_grad_ready(struct zero *zero, int unit)
 {
     struct zero_unit *u = &zero->unit[unit];
@@ -155,16 +187,20 @@ void zero_grad_ready(struct zero *zero, int unit)
         start_reduce(zero, u, u->current_micro_grad);
         return;
     }
-    if (u->current_micro_grad != u->grad) {
-        zero->k->accumulate(zero->dev, u->grad, DTYPE_F32, u->current_micro_grad, u->unit->count);
+    if (zero->config.grad_dtype != DTYPE_F32) {
+        keep_rounded(zero, u);
+        return;
+    }
+    if (u->current_micro_grad != (float *)u->grad) {
+        zero->k->accumulate(zero->dev, (float *)u->grad, DTYPE_F32, u->current_micro_grad, u->unit->count);
         release_micro_grad(zero, u->current_micro_grad);
     }
     if (!zero->last)
         return;
     if (zero->config.dp > 1)
-        start_reduce(zero, u, u->grad);
+        start_reduce(zero, u, (float *)u->grad);
     else if (u->host_grad && !is_tied(zero, u))
-        offload_gradients(zero, u->host_grad, u->grad, u->unit->count);
+        offload_gradients(zero, u->host_grad, (float *)u->grad, u->unit->count);
 }
 
 /* ---- around a step ---- */
@@ -173,7 +209,8 @@ void zero_grad_ready(struct zero *zero, int unit)
 static void sum_tied(struct zero *zero)
 {
     struct zero_unit *u = &zero->unit[UNIT_WTE];
-    float *grad = zero_shard_grad(zero, u);
+    char *grad = zero_shard_grad(zero, u);
+    enum dtype dtype = zero_sums_dtype(zero);
     bool on_host = zero_sums_on_host(&zero->config);
     struct comm *tie = zero->comms.tie;
 
@@ -187,21 +224,37 @@ static void sum_tied(struct zero *zero)
         size_t left = u->size.shard_count - first, count = left < TIE_ELEMENTS ? left : TIE_ELEMENTS;
 
         comm_purpose(tie, u->unit->name, "gradients");
-        comm_all_reduce(tie, DTYPE_F32, grad + first, count, zero->tie, error_first(&zero->error));
+        comm_all_reduce(tie, dtype, grad + first * dtype_size(dtype), count, zero->tie, error_first(&zero->error));
     }
+}
+
+float *zero_widen_grad(struct zero *zero, const struct zero_unit *u, size_t first, size_t count)
+{
+    float *widened = u->own_micro_grad ? u->own_micro_grad : zero->micro_grad_slots[0].buffer;
+
+    if (zero->config.grad_dtype == DTYPE_F32)
+        return (float *)zero_grad_at(zero, u, first);
+    zero->k->cast(zero->dev, DTYPE_F32, widened, zero->config.grad_dtype, zero_grad_at(zero, u, first), count);
+    return widened;
 }
 
 /* ZeRO stage 0 needs every gradient on every rank. With offload they are then copied to the host. */
 static void gather_whole(struct zero *zero)
 {
+    bool rounded = zero->config.grad_dtype != DTYPE_F32;
+
     for (int i = zero->units->nunits - 1; i >= 0 && zero->config.zero_stage == 0; i--) {
         struct zero_unit *u = &zero->unit[i];
 
         comm_purpose(zero->comms.dp, u->unit->name, "gradients");
         if (zero->config.dp > 1 && u->unit->count)
-            comm_all_gather(zero->comms.dp, DTYPE_F32, u->grad, u->size.shard_count, error_first(&zero->error));
-        if (u->host_grad && (zero->config.dp > 1 || is_tied(zero, u)))
-            offload_gradients(zero, u->host_grad, u->grad, u->unit->count);
+            comm_all_gather(zero->comms.dp, zero->config.grad_dtype, u->grad, u->size.shard_count,
+                            error_first(&zero->error));
+        if (!u->host_grad || !(zero->config.dp > 1 || is_tied(zero, u) || rounded))
+            continue;
+        offload_gradients(zero, u->host_grad, zero_widen_grad(zero, u, 0, u->unit->count), u->unit->count);
+        if (rounded) /* the next unit's go to the same buffer */
+            device_transfer_wait(zero->dev, zero->landed);
     }
 }
 
@@ -221,6 +274,7 @@ int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err)
     bool on_host = zero_sums_on_host(&zero->config);
     struct device *dev = on_host ? zero->host : zero->dev;
     const struct kernels *k = on_host ? zero->on_host : zero->k;
+    double sum = 0;
     int arrays = 0;
 
     /* Each rank's shard only, in every stage, so that all stages round the same. */
@@ -234,9 +288,18 @@ int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err)
             skip = u->unit->replicated - u->size.shard_first;
         if (skip >= u->size.shard_count)
             continue;
-        zero->squares[arrays++] = (struct squares){zero_shard_grad(zero, u) + skip, u->size.shard_count - skip};
+        zero->squares[arrays++] =
+            on_host ? (struct squares){u->host_grad + skip, u->size.shard_count - skip}
+                    : (struct squares){zero_widen_grad(zero, u, u->size.shard_first + skip, u->size.shard_count - skip),
+                                       u->size.shard_count - skip};
+        if (zero_sums_dtype(zero) == DTYPE_F32)
+            continue;
+        k->sum_of_squares(dev, result, zero->squares, arrays); /* before the next unit is widened */
+        sum += *result;
+        arrays = 0;
     }
     k->sum_of_squares(dev, result, zero->squares, arrays);
+    *result += sum;
     comm_purpose(zero->comms.world, "gradient norm", NULL);
     return comm_sum_f64(zero->comms.world, result, 1, err);
 }

@@ -61,7 +61,7 @@ struct zero_unit {
     char *param;   /* ZeRO stages 0 to 2: whole; 3: the shard */
     float *master; /* [state_count], may lie in param */
     float *exp_avg, *exp_avg_sq;
-    float *grad;           /* whole, or the shard: see grad_first */
+    char *grad;            /* of config.grad_dtype; whole, or the shard: see grad_first */
     float *host_grad;      /* [state_count] */
     float *own_micro_grad; /* its own buffer of a micro-batch's gradients; NULL for blocks: zero.micro_grad_slots[] */
     float *current_micro_grad; /* the buffer in use (zero_grad_begin): grad, own_micro_grad or a slot's */
@@ -142,18 +142,26 @@ static inline bool zero_sums_on_host(const struct zero_config *effective)
     return effective->offload && effective->zero_stage > 0;
 }
 
-/* The reduced gradients of [state_first, state_first + state_count), for the step. */
-static inline float *zero_state_grad(const struct zero_unit *u)
+/* Element `index` of the unit in u->grad. */
+static inline char *zero_grad_at(const struct zero *zero, const struct zero_unit *u, size_t index)
 {
-    return u->host_grad ? u->host_grad : u->grad + (u->size.state_first - u->size.grad_first);
+    return u->grad + (index - u->size.grad_first) * dtype_size(zero->config.grad_dtype);
 }
 
-/* The sums of this rank's shard; in ZeRO stage 0 on the device, also with offload. */
-static inline float *zero_shard_grad(const struct zero *zero, const struct zero_unit *u)
+/* The type and the address of the sums of this rank's shard; in ZeRO stage 0 on the device, also with offload. */
+static inline enum dtype zero_sums_dtype(const struct zero *zero)
 {
-    return u->host_grad && zero->config.zero_stage > 0 ? u->host_grad
-                                                       : u->grad + (u->size.shard_first - u->size.grad_first);
+    return zero_sums_on_host(&zero->config) ? DTYPE_F32 : zero->config.grad_dtype;
 }
+
+static inline char *zero_shard_grad(const struct zero *zero, const struct zero_unit *u)
+{
+    return zero_sums_on_host(&zero->config) ? (char *)u->host_grad : zero_grad_at(zero, u, u->size.shard_first);
+}
+
+/* zero_grads.c: elements [first, first + count) of u->grad in fp32. Those of 16 bits are copied to a micro-batch's
+ * buffer, which is free after the backward pass; the next call overwrites it. */
+float *zero_widen_grad(struct zero *zero, const struct zero_unit *u, size_t first, size_t count);
 
 /*
  * zero_params.c: staging, from the host to a device, half by half. On a CPU these are copies.

@@ -195,15 +195,15 @@ int zero_refresh_params(struct zero *zero, struct error *err)
 /* ---- AdamW on this rank's part of the state, and the new parameters ---- */
 
 /* Elements [low, low + count) of a unit, all of one tensor. */
-static struct adamw step_range(const struct zero *zero, const struct zero_unit *u, const struct adamw *hyperparameters,
-                               size_t low, size_t count)
+static struct adamw step_range(const struct zero *zero, const struct zero_unit *u, const float *grad,
+                               const struct adamw *hyperparameters, size_t low, size_t count)
 {
     struct adamw adamw = *hyperparameters;
     size_t at = low - u->size.state_first;
 
     adamw.count = count;
     adamw.param = u->master + at;
-    adamw.grad = zero_state_grad(u) + at;
+    adamw.grad = grad + at;
     adamw.exp_avg = u->exp_avg + at;
     adamw.exp_avg_sq = u->exp_avg_sq + at;
     adamw.copy_dtype = zero->config.compute_dtype;
@@ -225,9 +225,14 @@ static void step_on_host(struct zero *zero, struct adamw adamw)
 static void step_unit(struct zero *zero, const struct zero_unit *u, const struct adamw *hyperparameters)
 {
     size_t most = zero->config.offload ? STAGING_ELEMENTS : SIZE_MAX;
+    const float *grad = u->host_grad;
     struct adamw arrays[UNIT_MAX_TENSORS];
     int count = 0;
 
+    if (!u->size.state_count)
+        return;
+    if (!grad)
+        grad = zero_widen_grad(zero, u, u->size.state_first, u->size.state_count);
     /* Tensor by tensor: they differ in weight decay, and padding must not change. */
     for (int i = 0; i < u->unit->ntensors; i++) {
         const struct unit_tensor *t = &u->unit->tensors[i];
@@ -235,7 +240,7 @@ static void step_unit(struct zero *zero, const struct zero_unit *u, const struct
 
         for (size_t low = t->offset + begin; left > 0; low += here, left -= here) {
             here = left < most ? left : most;
-            struct adamw adamw = step_range(zero, u, hyperparameters, low, here);
+            struct adamw adamw = step_range(zero, u, grad, hyperparameters, low, here);
 
             if (!tensor_is_matrix(&zero->units->tensors[t->index]))
                 adamw.weight_decay = 0;
